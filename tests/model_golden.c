@@ -14,6 +14,7 @@
 #include "cleave/generate.h"
 #include "models/model_weights.h"
 #include "models/parameters.h"
+#include "golden_path.h"
 #include "must.h"
 
 enum { MAX_PARAMETERS = 64, MAX_INPUTS = 4, IGNORED = -100, GREEDY = 40 };
@@ -33,13 +34,6 @@ struct golden {
     clv_model_weights *weights;
     clv_weights *gradients; /* named as the weights they belong to */
 };
-
-static const char *folder_of(char path[4096], const char *name, const char *what)
-{
-    const char *source = getenv("CLV_SOURCE_DIR");
-    snprintf(path, 4096, "%s/tests/golden/%s%s", source ? source : ".", name, what);
-    return path;
-}
 
 /* ---- the reference ---- */
 
@@ -99,13 +93,12 @@ static void read_values(golden *g, const char *path)
 golden *golden_open(const char *name)
 {
     clv_error err = {0};
-    char path[4096];
     golden *g = calloc(1, sizeof *g);
     snprintf(g->name, sizeof g->name, "%s", name);
-    must(clv_model_config_read(&g->model, folder_of(path, name, ""), &err), &err);
-    read_values(g, folder_of(path, name, "_golden/values.safetensors"));
-    must(clv_weights_open(&g->gradients, folder_of(path, name, "_golden"), &err), &err);
-    must(clv_model_weights_open(&g->weights, &g->model, folder_of(path, name, ""), NULL, &err), &err);
+    must(clv_model_config_read(&g->model, golden_path("%s", name), &err), &err);
+    read_values(g, golden_path("%s_golden/values.safetensors", name));
+    must(clv_weights_open(&g->gradients, golden_path("%s_golden", name), &err), &err);
+    must(clv_model_weights_open(&g->weights, &g->model, golden_path("%s", name), NULL, &err), &err);
     return g;
 }
 
@@ -393,12 +386,11 @@ static void greedy_on(const golden *g, const char *mesh_text)
 {
     clv_error err = {0};
     clv_mesh mesh;
-    char path[4096];
     clv_model *model;
     clv_generator *generator;
     int64_t prompt[16], token;
     must(clv_mesh_parse(&mesh, mesh_text, &err), &err);
-    must(clv_model_open(&model, folder_of(path, g->name, ""), &(clv_model_options){.mesh = &mesh, .check = 1}, &err),
+    must(clv_model_open(&model, golden_path("%s", g->name), &(clv_model_options){.mesh = &mesh, .check = 1}, &err),
          &err);
     clv_generator_options options = {.context = g->n_prompt + GREEDY};
     must(clv_generator_new(&generator, model, &options, &err), &err);

@@ -12,37 +12,20 @@
 
 #include "cleave/plan.h"
 #include "cleave/train.h"
+#include "golden_plan.h"
 #include "must.h"
 
 enum { BATCH = 8, SEQ = 6, STEPS = 4, WEIGHTS = 1 << 12 };
 
 static clv_error err;
 
-static const char *golden(const char *name)
-{
-    static char path[4096];
-    const char *source = getenv("CLV_SOURCE_DIR");
-    snprintf(path, sizeof path, "%s/tests/golden/%s", source ? source : ".", name);
-    return path;
-}
-
 /* ---- counts ---- */
 
-static clv_program *plan(const char *model, const char *mesh_text, const char *preset, clv_plan_options how)
+static clv_program *plan(const char *model, const char *mesh, const char *preset, clv_plan_options how)
 {
-    clv_mesh mesh;
-    clv_axis_rules rules;
-    clv_program *program;
-    must(clv_mesh_parse(&mesh, mesh_text, &err), &err);
-    must(clv_axis_rules_preset(&rules, preset, &mesh, &err), &err);
-    how.size = sizeof how;
-    how.model = golden(model);
     how.batch = BATCH;
     how.seq = SEQ;
-    how.mesh = &mesh;
-    how.rules = &rules;
-    must(clv_plan_compile(&program, &how, &err), &err);
-    return program;
+    return golden_plan(model, mesh, preset, how);
 }
 
 /* How many collectives sum what they move over an axis. */
@@ -60,22 +43,11 @@ static int sums_over(const clv_program *program, const char *axis)
     return n;
 }
 
-static int count_all(const clv_program *program, const char *kind)
-{
-    int n = 0;
-    for (int i = 0; i < clv_program_n_collectives(program); i++) {
-        clv_collective c = {.size = sizeof c};
-        must(clv_program_collective(program, i, &c, &err), &err);
-        n += strcmp(c.kind, kind) == 0;
-    }
-    return n;
-}
-
 static int parameters_of(const char *name)
 {
     clv_model *model;
     const clv_model_options config = {.size = sizeof config, .config_only = 1};
-    must(clv_model_open(&model, golden(name), &config, &err), &err);
+    must(clv_model_open(&model, golden_path("%s", name), &config, &err), &err);
     clv_graph *graph = must_graph("");
     clv_model_forward(graph, model, &(clv_model_graph){.batch = 1, .seq = 1}, NULL);
     int n = clv_parameters(graph, NULL, 0);
@@ -100,13 +72,13 @@ static void test_gradients_are_reduced_once(void **state)
                                                              .recompute = parts == 4 ? CLV_RECOMPUTE_FULL : 0});
                     int norms = r == 0 ? 0 : 1; /* of gradients that are whole everywhere nothing is summed */
                     assert_int_equal(sums_over(p, "data"), parameters_of(names[m]) + 2 + norms);
-                    assert_int_equal(count_all(p, "all_to_all"), 0);
+                    assert_int_equal(collectives_of(p, "all_to_all"), 0);
                     clv_program_free(p);
                 }
     for (int parts = 1; parts <= 4; parts *= 4) { /* weights are gathered once a step, too */
         clv_program *p = plan("llama", "data=2", "fsdp", (clv_plan_options){.accumulate = parts});
         clv_program *one = plan("llama", "data=2", "fsdp", (clv_plan_options){0});
-        assert_int_equal(count_all(p, "all_gather"), count_all(one, "all_gather"));
+        assert_int_equal(collectives_of(p, "all_gather"), collectives_of(one, "all_gather"));
         clv_program_free(one);
         clv_program_free(p);
     }
@@ -119,8 +91,8 @@ static void test_parts_move_as_much(void **state)
     (void)state;
     clv_program *one = plan("gpt2", "model=2", "megatron", (clv_plan_options){0});
     clv_program *parts = plan("gpt2", "model=2", "megatron", (clv_plan_options){.accumulate = 4});
-    assert_int_equal(count_all(parts, "reduce_scatter"), 4 * count_all(one, "reduce_scatter"));
-    assert_int_equal(count_all(parts, "all_gather"), 4 * count_all(one, "all_gather"));
+    assert_int_equal(collectives_of(parts, "reduce_scatter"), 4 * collectives_of(one, "reduce_scatter"));
+    assert_int_equal(collectives_of(parts, "all_gather"), 4 * collectives_of(one, "all_gather"));
     clv_program_free(one);
     clv_program_free(parts);
 }
@@ -191,7 +163,7 @@ static void train(trained *out, const char *name, const way *w)
                                    .dtype = w->dtype,
                                    .recompute = w->recompute,
                                    .overlap = w->overlap};
-    must(clv_model_open(&model, golden(name), &how, &err), &err);
+    must(clv_model_open(&model, golden_path("%s", name), &how, &err), &err);
     must(clv_trainer_new(&trainer, model, &options, &err), &err);
     fill(ids, labels);
     for (int i = 0; i < STEPS; i++) {
@@ -284,7 +256,7 @@ static clv_status plan_of(clv_plan_options how)
 {
     clv_program *program;
     how.size = sizeof how;
-    how.model = golden("gpt2");
+    how.model = golden_path("gpt2");
     how.seq = SEQ;
     err = (clv_error){0};
     clv_status status = clv_plan_compile(&program, &how, &err);
@@ -306,7 +278,7 @@ static void test_refused(void **state)
     assert_int_equal(plan_of((clv_plan_options){.batch = 6, .accumulate = 2, .mode = CLV_PLAN_MODE_PREFILL}),
                      CLV_EINVAL);
     err = (clv_error){0};
-    must(clv_model_open(&model, golden("gpt2"), NULL, &err), &err);
+    must(clv_model_open(&model, golden_path("gpt2"), NULL, &err), &err);
     for (int64_t parts = -1; parts <= 5; parts += 6) {
         const clv_update_options update = {.size = sizeof update, .accumulate = parts};
         const clv_trainer_options options = {

@@ -8,6 +8,7 @@
 
 #include <cmocka.h>
 
+#include "golden_path.h"
 #include "model_golden.h"
 #include "models/model_weights.h"
 
@@ -28,13 +29,11 @@ static void test_odd(void **state)
 /* The pooler, the head for next sentences, position ids and the tied projection are left over. */
 static void test_published(void **state)
 {
-    const char *source = getenv("CLV_SOURCE_DIR"), *extra;
-    char path[512];
+    const char *extra, *path = golden_path("bert_published");
     clv_model_config model = {0};
     clv_model_weights *weights;
     (void)state;
     golden_run("bert_published");
-    snprintf(path, sizeof path, "%s/tests/golden/bert_published", source ? source : ".");
     assert_int_equal(clv_model_config_read(&model, path, NULL), CLV_OK);
     assert_int_equal(clv_model_weights_open(&weights, &model, path, NULL, NULL), CLV_OK);
     assert_int_equal(clv_model_weights_extra(weights, &extra), 6);

@@ -11,16 +11,9 @@
 #include <cmocka.h>
 
 #include "cleave/checkpoint.h"
+#include "golden_path.h"
 #include "must.h"
 #include "own_folder.h"
-
-static const char *golden(const char *name)
-{
-    static char path[4096];
-    const char *source = getenv("CLV_SOURCE_DIR");
-    snprintf(path, sizeof path, "%s/tests/golden/%s", source ? source : ".", name);
-    return path;
-}
 
 /* ---- a file ---- */
 
@@ -121,7 +114,7 @@ static void test_reading_refused(void **state)
     assert_int_equal(clv_checkpoint_open(&c, NULL, NULL, NULL), CLV_EINVAL);
     assert_int_equal(clv_checkpoint_open(&c, folder, NULL, NULL), CLV_ENOTFOUND);
     assert_int_equal(clv_checkpoint_open(&c, folder, &(clv_checkpoint_options){.size = 2}, NULL), CLV_EINVAL);
-    must(clv_checkpoint_open(&c, golden("llama"), NULL, &err), &err);
+    must(clv_checkpoint_open(&c, golden_path("llama"), NULL, &err), &err);
     assert_int_equal(clv_checkpoint_tensor(NULL, 0, &info, NULL), CLV_EINVAL);
     assert_int_equal(clv_checkpoint_tensor(c, -1, &info, NULL), CLV_EINVAL);
     assert_int_equal(clv_checkpoint_tensor(c, clv_checkpoint_count(c), &info, NULL), CLV_EINVAL);
@@ -140,7 +133,7 @@ static void test_reading_refused(void **state)
     assert_int_equal(clv_checkpoint_files(NULL), 0);
     assert_null(clv_checkpoint_mesh(NULL));
     assert_false(clv_checkpoint_exists(NULL));
-    assert_true(clv_checkpoint_exists(golden("llama")));
+    assert_true(clv_checkpoint_exists(golden_path("llama")));
     clv_checkpoint_close(c);
     clv_checkpoint_close(NULL);
 }
@@ -166,7 +159,7 @@ static void test_shard_and_merge(void **state)
     int64_t bytes, ranks = 0;
     (void)state;
     must(clv_mesh_parse(&mesh, "model=3", &err), &err);
-    must(clv_model_open(&model, golden("llama"), &(clv_model_options){.mesh = &mesh}, &err), &err);
+    must(clv_model_open(&model, golden_path("llama"), &(clv_model_options){.mesh = &mesh}, &err), &err);
     must(clv_checkpoint_shard(model, in_folder("shards"), &options, &err), &err);
     assert_true(calls > 0);
     assert_int_equal(clv_checkpoint_shard(model, in_folder("shards"), NULL, NULL), CLV_EINVAL); /* it is there */
@@ -182,7 +175,7 @@ static void test_shard_and_merge(void **state)
     clv_checkpoint_close(c);
     must(clv_checkpoint_merge(in_folder("shards"), in_folder("merged"), NULL, &err), &err);
     snprintf(command, sizeof command, "cmp %s/merged/model.safetensors '%s/model.safetensors'", folder,
-             golden("llama"));
+             golden_path("llama"));
     assert_int_equal(system(command), 0);
     assert_int_equal(clv_checkpoint_merge(in_folder("merged"), in_folder("again"), NULL, NULL), CLV_EINVAL);
 }
@@ -196,7 +189,7 @@ static void test_save(void **state)
     clv_program *program;
     float *x, *y;
     (void)state;
-    must(clv_model_open(&model, golden("llama"), NULL, &err), &err);
+    must(clv_model_open(&model, golden_path("llama"), NULL, &err), &err);
     clv_graph *graph;
     must(clv_graph_new(&graph, clv_model_mesh(model), &err), &err);
     clv_model_inference(graph, model, &(clv_model_graph){.batch = 1, .seq = 1});
@@ -274,9 +267,9 @@ static void test_inventory(void **state)
     char kind[64];
     (void)state;
     must(clv_mesh_parse(&mesh, "model=2", &err), &err);
-    must(clv_model_open(&model, golden("llama"), &(clv_model_options){.mesh = &mesh}, &err), &err);
-    must(clv_checkpoint_open(&own, golden("llama"), NULL, &err), &err);
-    must(clv_checkpoint_open(&other, golden("gpt2"), NULL, &err), &err);
+    must(clv_model_open(&model, golden_path("llama"), &(clv_model_options){.mesh = &mesh}, &err), &err);
+    must(clv_checkpoint_open(&own, golden_path("llama"), NULL, &err), &err);
+    must(clv_checkpoint_open(&other, golden_path("gpt2"), NULL, &err), &err);
     must(clv_checkpoint_compare(own, model, take_difference, &same, &err), &err);
     assert_true(same.missing == 0 && same.extra == 0);
     must(clv_checkpoint_compare(other, model, take_difference, &different, &err), &err);
@@ -289,9 +282,9 @@ static void test_inventory(void **state)
     assert_int_equal(same.elems, info.parameters);
     assert_int_equal(parts.embedding + parts.layers + parts.head, info.parameters);
     assert_true(most >= info.parameters / 2 && most < info.parameters);
-    must(clv_tokenizer_kind(kind, sizeof kind, golden("llama"), &err), &err);
+    must(clv_tokenizer_kind(kind, sizeof kind, golden_path("llama"), &err), &err);
     assert_string_equal(kind, "none");
-    must(clv_tokenizer_kind(kind, sizeof kind, golden("tokenizer/esm_vocab"), &err), &err);
+    must(clv_tokenizer_kind(kind, sizeof kind, golden_path("tokenizer/esm_vocab"), &err), &err);
     assert_string_equal(kind, "vocab.txt");
     assert_int_equal(clv_checkpoint_compare(NULL, model, take_difference, &same, NULL), CLV_EINVAL);
     assert_int_equal(clv_checkpoint_compare(own, NULL, take_difference, &same, NULL), CLV_EINVAL);

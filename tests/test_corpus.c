@@ -13,6 +13,7 @@
 
 #include "cleave/corpus.h"
 #include "io/file.h"
+#include "golden_tokenizer.h"
 #include "must.h"
 #include "own_folder.h"
 #include "tokens/corpus.h"
@@ -21,17 +22,6 @@
 static void write_text(const char *name, const char *text)
 {
     assert_int_equal(clv_file_write(in_folder("%s", name), text, strlen(text), NULL), CLV_OK);
-}
-
-static clv_tokenizer *golden(const char *name)
-{
-    char path[512];
-    clv_error err = {0};
-    clv_tokenizer *t;
-    const char *source = getenv("CLV_SOURCE_DIR");
-    snprintf(path, sizeof path, "%s/tests/golden/tokenizer/%s", source ? source : ".", name);
-    must(clv_tokenizer_open(&t, path, &err), &err);
-    return t;
 }
 
 /* Tokenizes files of the folder into one of it. */
@@ -91,7 +81,7 @@ static void test_templates(void **state)
     write_text("t.jsonl", "{\"text\": \"Once upon a time, 12 \"}\n{\"text\": \"a\"}\n");
     for (size_t k = 0; k < sizeof names / sizeof names[0]; k++)
         for (int plain = 0; plain < 2; plain++) {
-            clv_tokenizer *t = golden(names[k]);
+            clv_tokenizer *t = golden_tokenizer(names[k]);
             int64_t want[200], n = 0;
             clv_corpus_info info =
                 tokenize(names[k], "t.jsonl", NULL, &(clv_corpus_options){.tokenizer = t, .plain = plain});
@@ -113,7 +103,7 @@ static void test_templates(void **state)
 /* What ends a document is one token; a word that the tokenizer does not know is none. */
 static void test_ends(void **state)
 {
-    clv_tokenizer *t = golden("bert");
+    clv_tokenizer *t = golden_tokenizer("bert");
     clv_corpus_info info;
     int64_t *ids, n;
     (void)state;
@@ -155,7 +145,7 @@ static char *long_text(size_t *size)
 /* Pieces of a text are its own ids, and threads change no byte of the file. */
 static void test_pieces_and_threads(void **state)
 {
-    clv_tokenizer *t = golden("gpt2");
+    clv_tokenizer *t = golden_tokenizer("gpt2");
     size_t size, sizes[2];
     char *text = long_text(&size), *files[2];
     int64_t *want, n;
@@ -225,7 +215,7 @@ static void test_fasta(void **state)
 {
     static const int64_t want[] = {'M', 'K', 'V', 'A', 0, 'W', '.', '-', 0};
     static const int64_t of_esm[] = {0, 20, 15, 7, 5, 2, 0, 22, 29, 30, 2};
-    clv_tokenizer *t = golden("esm_vocab");
+    clv_tokenizer *t = golden_tokenizer("esm_vocab");
     (void)state;
     write_text("p.fasta", "\xef\xbb\xbf>one of several\r\nMK\r\n\n v\ta\n>none\n\n>two>\nW.-");
     assert_int_equal(tokenize("out", "p.fasta", NULL, NULL).documents, 2);

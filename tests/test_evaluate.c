@@ -15,6 +15,7 @@
 #include "cleave/checkpoint.h"
 #include "cleave/evaluate.h"
 #include "cleave/program.h"
+#include "golden_path.h"
 #include "must.h"
 
 enum { B = 2, S = 3 };
@@ -23,14 +24,11 @@ static const int32_t ids[B * S] = {1, 2, 3, 4, 5, 6}, labels[B * S] = {2, 3, -10
 
 static clv_model *open_golden(const char *name, const char *mesh_text)
 {
-    char path[4096];
-    const char *source = getenv("CLV_SOURCE_DIR");
     clv_error err = {0};
     clv_mesh mesh;
     clv_model *model;
-    snprintf(path, sizeof path, "%s/tests/golden/%s", source ? source : ".", name);
     must(clv_mesh_parse(&mesh, mesh_text, &err), &err);
-    must(clv_model_open(&model, path, &(clv_model_options){.mesh = &mesh}, &err), &err);
+    must(clv_model_open(&model, golden_path("%s", name), &(clv_model_options){.mesh = &mesh}, &err), &err);
     return model;
 }
 

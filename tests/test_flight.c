@@ -14,11 +14,11 @@
 #include "cleave/flight.h"
 #include "cleave/op.h"
 #include "cleave/session.h"
-#include "by_elements.h"
 #include "cli_run.h"
 #include "graph/graph.h"
 #include "io/flight_file.h"
 #include "must.h"
+#include "nap_op.h"
 
 enum { N = 16, LATE_MS = 900 };
 
@@ -34,22 +34,6 @@ static const char *in_folder(const char *name)
 }
 
 /* ---- programs ---- */
-
-static int naps; /* that the last rank takes yet */
-
-static clv_status nap_on_last(const clv_call *call, clv_error *err)
-{
-    (void)err;
-    memcpy(call->out[0].data, call->in[0].data, (size_t)clv_view_elems(&call->out[0]) * sizeof(float));
-    if (call->in[0].lo[0] + call->in[0].shape[0] == call->in[0].global[0] && naps > 0) {
-        naps--;
-        nanosleep(&(struct timespec){.tv_nsec = LATE_MS * 1000000L}, NULL);
-    }
-    return CLV_OK;
-}
-
-static const clv_op_def nap = {
-    .name = "nap", .min_in = 1, .max_in = 1, .n_out = 1, .shape = same_shape, .rule = by_elements, .run = nap_on_last};
 
 /* An op, then a sum that all ranks wait for. */
 static clv_program *napping(void)
@@ -154,7 +138,8 @@ static void is_late(const char *transport)
     must(clv_session_run(session, program, NULL, 0, NULL, 0, &err), &err);
     must(clv_flight_written(&written, flight, &err), &err);
     assert_null(written);
-    naps = 1;
+    naps.ms = LATE_MS;
+    naps.left = 1;
     assert_int_equal(clv_session_run(session, program, NULL, 0, NULL, 0, &err), CLV_ETIMEOUT);
     err = (clv_error){0};
     must(clv_flight_written(&written, flight, &err), &err);

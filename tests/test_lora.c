@@ -13,6 +13,7 @@
 #include "cleave/checkpoint.h"
 #include "cleave/plan.h"
 #include "cleave/train.h"
+#include "golden_path.h"
 #include "must.h"
 #include "runtime/shares.h"
 #include "train/state.h"
@@ -56,13 +57,6 @@ static const struct {
 };
 enum { CASES = sizeof cases / sizeof cases[0] };
 
-static const char *golden(char path[4096], const char *name)
-{
-    const char *source = getenv("CLV_SOURCE_DIR");
-    snprintf(path, 4096, "%s/tests/golden/%s", source ? source : ".", name);
-    return path;
-}
-
 static clv_status open_path(clv_model **out, const char *path, int split, bool config_only,
                             const clv_lora_options *lora, clv_error *err)
 {
@@ -77,8 +71,7 @@ static clv_status open_path(clv_model **out, const char *path, int split, bool c
 
 static clv_status open_on(clv_model **out, const char *name, int split, const clv_lora_options *lora, clv_error *err)
 {
-    char path[4096];
-    return open_path(out, golden(path, name), split, true, lora, err);
+    return open_path(out, golden_path("%s", name), split, true, lora, err);
 }
 
 static clv_model *model_dropping(int i, int split, double dropout)
@@ -364,11 +357,10 @@ static void test_merged(void **state)
 /* With the weights of its folder. */
 static clv_model *whole_of(int i, int split)
 {
-    char path[4096];
     clv_error err = {0};
     clv_model *model;
     const clv_lora_options lora = {.size = sizeof lora, .rank = RANK, .alpha = 6, .targets = cases[i].targets};
-    must(open_path(&model, golden(path, cases[i].model), split, false, &lora, &err), &err);
+    must(open_path(&model, golden_path("%s", cases[i].model), split, false, &lora, &err), &err);
     return model;
 }
 
@@ -378,7 +370,7 @@ static void test_apart(void **state)
     (void)state;
     for (int i = 0; i < CASES; i++) {
         clv_error err = {0};
-        char folder[] = "/tmp/cleave-lora-XXXXXX", path[4096];
+        char folder[] = "/tmp/cleave-lora-XXXXXX";
         int split = i % SPLITS, other = (3 * i + 1) % SPLITS;
         const clv_lora_options there = {.size = sizeof there, .folder = folder};
         clv_model *model = whole_of(i, split), *alone, *beside;
@@ -388,7 +380,7 @@ static void test_apart(void **state)
             step(trainer);
         must(clv_trainer_save_adapters(trainer, folder, &err), &err);
         must(open_path(&alone, folder, other, false, NULL, &err), &err);
-        must(open_path(&beside, golden(path, cases[i].model), split, false, &there, &err), &err);
+        must(open_path(&beside, golden_path("%s", cases[i].model), split, false, &there, &err), &err);
         clv_trainer *first = trainer_of(alone), *second = trainer_of(beside);
         assert_near(loss_of(first), loss_of(trainer), i, other, "the loss of a folder of adapters");
         assert_near(loss_of(second), loss_of(trainer), i, split, "the loss of adapters beside their base");
@@ -445,7 +437,6 @@ static void test_planned(void **state)
 {
     (void)state;
     for (int s = 0; s < SPLITS; s++) {
-        char path[4096];
         clv_error err = {0};
         clv_program *program;
         clv_memory planned = {.size = sizeof planned}, is = {.size = sizeof is};
@@ -453,7 +444,7 @@ static void test_planned(void **state)
         clv_model *model = whole_of(0, s);
         clv_trainer *trainer = trainer_clipping(model, 1);
         const clv_plan_options options = {.size = sizeof options,
-                                          .model = golden(path, cases[0].model),
+                                          .model = golden_path("%s", cases[0].model),
                                           .mode = CLV_PLAN_MODE_TRAIN,
                                           .batch = BATCH,
                                           .seq = SEQ,
@@ -482,7 +473,7 @@ static void test_planned(void **state)
 static void test_another_model(void **state)
 {
     static const char *const others[] = {"gpt2", "llama_odd", "llama_bias"};
-    char folder[] = "/tmp/cleave-lora-XXXXXX", path[4096];
+    char folder[] = "/tmp/cleave-lora-XXXXXX";
     clv_error err = {0};
     clv_lora_options there = {.size = sizeof there, .folder = folder};
     clv_model *model = whole_of(0, 0), *none;
@@ -492,11 +483,11 @@ static void test_another_model(void **state)
     must(clv_trainer_save_adapters(trainer, folder, &err), &err);
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
         err = (clv_error){0};
-        assert_int_equal(open_path(&none, golden(path, others[i]), 0, false, &there, &err), CLV_EINVAL);
+        assert_int_equal(open_path(&none, golden_path("%s", others[i]), 0, false, &there, &err), CLV_EINVAL);
     }
     assert_non_null(strstr(err.message, "of another model"));
     there.rank = 2;
-    assert_int_equal(open_path(&none, golden(path, "llama"), 0, false, &there, &err), CLV_EINVAL);
+    assert_int_equal(open_path(&none, golden_path("llama"), 0, false, &there, &err), CLV_EINVAL);
     clv_trainer_free(trainer);
     clv_model_close(model);
     remove_folder(folder);
@@ -505,7 +496,7 @@ static void test_another_model(void **state)
 /* A checkpoint goes on beside its own base alone, and adapters of no folder's are not saved. */
 static void test_another_base(void **state)
 {
-    char folder[] = "/tmp/cleave-lora-XXXXXX", path[4096];
+    char folder[] = "/tmp/cleave-lora-XXXXXX";
     clv_error err = {0};
     clv_model *model = whole_of(0, 0), *other = whole_of(1, 0), *plain, *anew = model_of(0, 0);
     clv_trainer *trainer = trainer_of(model), *wrong = trainer_of(other), *nowhere = trainer_of(anew);
@@ -517,7 +508,7 @@ static void test_another_base(void **state)
     assert_int_equal(clv_trainer_resume(wrong, folder, NULL, &err), CLV_EINVAL);
     assert_non_null(strstr(err.message, "is of a training of adapters of rank 3"));
     clv_trainer_free(wrong);
-    must(open_path(&plain, golden(path, "llama"), 0, false, NULL, &err), &err);
+    must(open_path(&plain, golden_path("llama"), 0, false, NULL, &err), &err);
     wrong = trainer_of(plain);
     assert_int_equal(clv_trainer_resume(wrong, folder, NULL, &err), CLV_EINVAL);
     assert_int_equal(clv_model_save_adapters(plain, clv_trainer_session(wrong), folder, &err), CLV_EINVAL);
@@ -568,8 +559,8 @@ static void test_dropout(void **state)
 /* A folder says its own: it is of steps alone, and goes on. */
 static void test_dropout_of_folder(void **state)
 {
-    char folder[] = "/tmp/cleave-lora-XXXXXX", kept[64], path[4096], command[512];
-    const char *const folders[] = {folder, kept};
+    char folder[] = "/tmp/cleave-lora-XXXXXX", kept[64], command[512];
+    const char *const folders[] = {folder, kept}, *path = golden_path("llama_lora");
     double looked_at[2], losses[2];
     clv_error err = {0};
     (void)state;
@@ -578,13 +569,12 @@ static void test_dropout_of_folder(void **state)
     snprintf(command, sizeof command,
              "cp %s/adapter_*.safetensors %s && sed 's/\"lora_dropout\": [0-9.]*/\"lora_dropout\": 0.25/' "
              "%s/adapter_config.json >%s/adapter_config.json",
-             golden(path, "llama_lora"), folder, path, folder);
+             path, folder, path, folder);
     assert_int_equal(system(command), 0);
     for (int i = 0; i < 3; i++) {
         clv_model *model;
         const clv_lora_options there = {.size = sizeof there, .folder = i < 2 ? folders[i] : path};
-        char base[4096];
-        must(open_path(&model, golden(base, "llama"), 0, false, &there, &err), &err);
+        must(open_path(&model, golden_path("llama"), 0, false, &there, &err), &err);
         clv_trainer *trainer = trainer_of(model);
         if (i == 0)
             must(clv_trainer_save_adapters(trainer, kept, &err), &err);
@@ -620,13 +610,14 @@ static void test_configs(void **state)
         {"{\"peft_type\":\"LORA\",\"r\":5,\"lora_alpha\":8}", "has the shape"},
         {"[]", "object"},
     };
-    char folder[] = "/tmp/cleave-lora-XXXXXX", path[4096], command[512];
+    char folder[] = "/tmp/cleave-lora-XXXXXX", command[512];
     const clv_lora_options there = {.size = sizeof there, .folder = folder};
     (void)state;
     assert_non_null(mkdtemp(folder));
-    snprintf(command, sizeof command, "cp %s/adapter_model.safetensors %s", golden(path, "llama_lora"), folder);
+    snprintf(command, sizeof command, "cp %s/adapter_model.safetensors %s", golden_path("llama_lora"), folder);
     assert_int_equal(system(command), 0);
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        char path[64];
         clv_error err = {0};
         clv_model *none;
         snprintf(path, sizeof path, "%s/adapter_config.json", folder);
@@ -634,7 +625,7 @@ static void test_configs(void **state)
         assert_non_null(file);
         fputs(wrong[i].json, file);
         fclose(file);
-        assert_int_not_equal(open_path(&none, golden(path, "llama"), 0, false, &there, &err), CLV_OK);
+        assert_int_not_equal(open_path(&none, golden_path("llama"), 0, false, &there, &err), CLV_OK);
         if (!strstr(err.message, wrong[i].says))
             fail_msg("'%s' lacks '%s'", err.message, wrong[i].says);
         assert_int_equal(open_path(&none, folder, 0, false, NULL, &err), i == 10 ? CLV_EFORMAT : CLV_ENOTFOUND);

@@ -16,6 +16,7 @@
 #include "cleave/model.h"
 #include "cleave/rng.h"
 #include "io/file.h"
+#include "golden_tokenizer.h"
 #include "must.h"
 #include "own_folder.h"
 
@@ -281,17 +282,6 @@ static void test_rows(void **state)
 
 static const char proteins[] = ">a\nMKVLAA\n>empty\n>b\nW\n>c\nACDEFGHIKLMNPQRSTVWY\n";
 
-static clv_tokenizer *golden_tokenizer(const char *name)
-{
-    char path[512];
-    clv_error err = {0};
-    clv_tokenizer *t;
-    const char *source = getenv("CLV_SOURCE_DIR");
-    snprintf(path, sizeof path, "%s/tests/golden/tokenizer/%s", source ? source : ".", name);
-    must(clv_tokenizer_open(&t, path, &err), &err);
-    return t;
-}
-
 /* A row a protein, <cls> and <eos> around it; what is longer is seen through windows, which differ by epoch. */
 static void test_documents(void **state)
 {
@@ -405,12 +395,9 @@ static void test_refused(void **state)
 
 static clv_model *golden_model(const char *name)
 {
-    char path[512];
     clv_error err = {0};
     clv_model *model;
-    const char *source = getenv("CLV_SOURCE_DIR");
-    snprintf(path, sizeof path, "%s/tests/golden/%s", source ? source : ".", name);
-    must(clv_model_open(&model, path, &(clv_model_options){.config_only = 1}, &err), &err);
+    must(clv_model_open(&model, golden_path("%s", name), &(clv_model_options){.config_only = 1}, &err), &err);
     return model;
 }
 

@@ -11,21 +11,14 @@
 
 #include "cleave/forward.h"
 #include "cleave/generate.h"
+#include "golden_path.h"
 #include "must.h"
-
-static const char *golden(const char *name)
-{
-    static char path[4096];
-    const char *source = getenv("CLV_SOURCE_DIR");
-    snprintf(path, sizeof path, "%s/tests/golden/%s", source ? source : ".", name);
-    return path;
-}
 
 static clv_model *open_model(const char *name, const clv_model_options *options)
 {
     clv_error err = {0};
     clv_model *model;
-    must(clv_model_open(&model, golden(name), options, &err), &err);
+    must(clv_model_open(&model, golden_path("%s", name), options, &err), &err);
     return model;
 }
 
@@ -69,7 +62,7 @@ static void test_config_only(void **state)
     clv_error err = {0};
     clv_model *model;
     (void)state;
-    snprintf(path, sizeof path, "%s/config.json", golden("llama"));
+    snprintf(path, sizeof path, "%s/config.json", golden_path("llama"));
     must(clv_model_open(&model, path, &(clv_model_options){.config_only = 1}, &err), &err);
     assert_int_equal(clv_model_unused_tensors(model, NULL), 0);
     clv_model_close(model);
@@ -86,12 +79,12 @@ static void test_option_size(void **state)
     clv_error err = {0};
     clv_model *model;
     (void)state;
-    must(clv_model_open(&model, golden("llama"), &grown.known, &err), &err);
+    must(clv_model_open(&model, golden_path("llama"), &grown.known, &err), &err);
     clv_model_close(model);
     grown.later = 1;
-    assert_int_equal(clv_model_open(&model, golden("llama"), &grown.known, &err), CLV_EUNSUPPORTED);
+    assert_int_equal(clv_model_open(&model, golden_path("llama"), &grown.known, &err), CLV_EUNSUPPORTED);
     assert_non_null(strstr(err.message, "clv_model_open: an option that this version"));
-    assert_int_equal(clv_model_open(&model, golden("llama"), &(clv_model_options){.size = 3}, NULL), CLV_EINVAL);
+    assert_int_equal(clv_model_open(&model, golden_path("llama"), &(clv_model_options){.size = 3}, NULL), CLV_EINVAL);
 }
 
 static void test_open_refused(void **state)
@@ -103,13 +96,15 @@ static void test_open_refused(void **state)
     assert_int_equal(clv_model_open(NULL, "x", NULL, NULL), CLV_EINVAL);
     assert_int_equal(clv_model_open(&model, NULL, NULL, NULL), CLV_EINVAL);
     assert_int_equal(clv_model_open(&model, "/nowhere", NULL, NULL), CLV_ENOTFOUND);
-    assert_int_equal(clv_model_open(&model, golden("llama"), &(clv_model_options){.mesh = &bad}, NULL), CLV_ELIMIT);
-    assert_int_equal(clv_model_open(&model, golden("llama"), &(clv_model_options){.dtype = CLV_I32}, NULL), CLV_EDTYPE);
-    assert_int_equal(clv_model_open(&model, golden("llama"), &(clv_model_options){.threads_per_rank = -1}, NULL),
+    assert_int_equal(clv_model_open(&model, golden_path("llama"), &(clv_model_options){.mesh = &bad}, NULL),
+                     CLV_ELIMIT);
+    assert_int_equal(clv_model_open(&model, golden_path("llama"), &(clv_model_options){.dtype = CLV_I32}, NULL),
+                     CLV_EDTYPE);
+    assert_int_equal(clv_model_open(&model, golden_path("llama"), &(clv_model_options){.threads_per_rank = -1}, NULL),
                      CLV_EINVAL);
     const clv_model_options hasty = {.size = sizeof hasty, .timeout_ms = -1};
-    assert_int_equal(clv_model_open(&model, golden("llama"), &hasty, NULL), CLV_EINVAL);
-    assert_int_equal(clv_model_open(&model, golden("llama"), &(clv_model_options){.threads_per_rank = 1025}, NULL),
+    assert_int_equal(clv_model_open(&model, golden_path("llama"), &hasty, NULL), CLV_EINVAL);
+    assert_int_equal(clv_model_open(&model, golden_path("llama"), &(clv_model_options){.threads_per_rank = 1025}, NULL),
                      CLV_ELIMIT);
     must(clv_mesh_parse(&mesh, "model=2", NULL), NULL);
     assert_int_equal(clv_axis_rules_preset(&rules, "megatron", &mesh, NULL), CLV_OK);
@@ -147,8 +142,8 @@ static void test_tokenizer(void **state)
     char command[9000], folder[] = "/tmp/cleave_test_XXXXXX";
     assert_non_null(mkdtemp(folder));
     snprintf(command, sizeof command,
-             "sed 's/\"vocab_size\": [0-9]*/\"vocab_size\": 256/' '%s/config.json' > %s/config.json", golden("llama"),
-             folder);
+             "sed 's/\"vocab_size\": [0-9]*/\"vocab_size\": 256/' '%s/config.json' > %s/config.json",
+             golden_path("llama"), folder);
     assert_int_equal(system(command), 0);
     must(clv_model_open(&model, folder, &(clv_model_options){.config_only = 1}, &err), &err);
     must(clv_model_tokenizer(&t, model, &err), &err);

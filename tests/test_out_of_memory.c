@@ -20,6 +20,7 @@
 #include "cleave/op.h"
 #include "cleave/session.h"
 #include "cleave/generate.h"
+#include "golden_path.h"
 #include "io/folder.h"
 #include "cleave/tokenizer.h"
 #include "io/weights.h"
@@ -205,10 +206,9 @@ static clv_status parse_rules(clv_error *err)
 
 static clv_status open_weights(clv_error *err)
 {
-    char folder[4096];
+    const char *folder = golden_path("llama");
     clv_model_config model;
     clv_weights *weights;
-    snprintf(folder, sizeof folder, "%s/tests/golden/llama", getenv("CLV_SOURCE_DIR"));
     clv_status status = clv_model_config_read(&model, folder, err);
     if (status == CLV_OK)
         status = clv_weights_open(&weights, folder, err);
@@ -263,13 +263,6 @@ static clv_status open_proteins(clv_error *err)
 
 static char folder[] = "/tmp/cleave_memory_XXXXXX";
 
-static const char *golden(void)
-{
-    static char path[4096];
-    snprintf(path, sizeof path, "%s/tests/golden/gpt2_untied", getenv("CLV_SOURCE_DIR"));
-    return path;
-}
-
 /* Cuts every tensor's first dimension. */
 static clv_status shard_into(const char *to, const clv_weights *weights, clv_error *err)
 {
@@ -291,7 +284,7 @@ static clv_status shard(clv_error *err)
     clv_new_folder made;
     char to[64];
     snprintf(to, sizeof to, "%s/sharded", folder);
-    CLV_TRY(clv_weights_open(&weights, golden(), err));
+    CLV_TRY(clv_weights_open(&weights, golden_path("gpt2_untied"), err));
     clv_status status = clv_new_folder_open(&made, to, err);
     if (status == CLV_OK) {
         status = shard_into(made.temporary, weights, err);
@@ -457,7 +450,7 @@ static void test_checkpoints(void **state)
     assert_non_null(mkdtemp(folder));
     snprintf(to, sizeof to, "%s/sharded", folder);
     every_allocation(shard, "shard");
-    assert_int_equal(clv_weights_open(&weights, golden(), &err), CLV_OK);
+    assert_int_equal(clv_weights_open(&weights, golden_path("gpt2_untied"), &err), CLV_OK);
     assert_int_equal(mkdir(to, 0700), 0);
     assert_int_equal(shard_into(to, weights, &err), CLV_OK);
     clv_weights_close(weights);
@@ -538,7 +531,7 @@ static void test_refused(void **state)
     clv_trainer *trainer;
     clv_generator *generator;
     (void)state;
-    assert_int_equal(clv_model_open(&model, golden(), NULL, &err), CLV_OK);
+    assert_int_equal(clv_model_open(&model, golden_path("gpt2_untied"), NULL, &err), CLV_OK);
     assert_int_equal(clv_model_describe(model, &info, &err), CLV_OK);
     int64_t before = live;
     clv_trainer_options training = {.batch = 1, .seq = info.max_positions + 1};

@@ -17,6 +17,7 @@
 #include "cleave/forward.h"
 #include "cleave/generate.h"
 #include "cleave/train.h"
+#include "golden_path.h"
 #include "must.h"
 #include "own_folder.h"
 
@@ -156,14 +157,6 @@ static const clv_family bag = {.model_type = "bag",
 
 /* ---- folders and models ---- */
 
-static const char *golden(void)
-{
-    static char path[4096];
-    const char *source = getenv("CLV_SOURCE_DIR");
-    snprintf(path, sizeof path, "%s/tests/golden/llama", source ? source : ".");
-    return path;
-}
-
 static void write_config(const char *name, const char *text)
 {
     char path[160];
@@ -202,7 +195,7 @@ static int set_up(void **state)
         return -1;
     write_config("twin", twin_config);
     write_config("bag", bag_config);
-    snprintf(command, sizeof command, "cp '%s/model.safetensors' %s", golden(), in_folder("twin"));
+    snprintf(command, sizeof command, "cp '%s/model.safetensors' %s", golden_path("llama"), in_folder("twin"));
     return system(command);
 }
 
@@ -246,12 +239,12 @@ static void test_equals_llama(void **state)
     (void)state;
     for (int tp = 1; tp <= 3; tp++) {
         int64_t n, m, ours[TOKENS], theirs[TOKENS];
-        float *a = logits_of(golden(), tp, &n), *b = logits_of(in_folder("twin"), tp, &m);
+        float *a = logits_of(golden_path("llama"), tp, &n), *b = logits_of(in_folder("twin"), tp, &m);
         assert_int_equal(n, m);
         assert_memory_equal(a, b, (size_t)n * sizeof *a);
         free(a);
         free(b);
-        write_tokens(golden(), tp, theirs);
+        write_tokens(golden_path("llama"), tp, theirs);
         write_tokens(in_folder("twin"), tp, ours);
         assert_memory_equal(ours, theirs, sizeof ours);
     }

@@ -11,17 +11,10 @@
 #include <cmocka.h>
 
 #include "cleave/plan.h"
+#include "golden_path.h"
 #include "must.h"
 
 static clv_error err;
-
-static const char *golden(const char *name)
-{
-    static char path[4096];
-    const char *source = getenv("CLV_SOURCE_DIR");
-    snprintf(path, sizeof path, "%s/tests/golden/%s", source ? source : ".", name);
-    return path;
-}
 
 static clv_program *plan(const clv_plan_options *how)
 {
@@ -138,7 +131,7 @@ static void test_models(void **state)
     must(clv_mesh_parse(&mesh, "data=2,model=3", &err), &err);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         clv_program *p = plan(&(clv_plan_options){
-            .model = golden(cases[i].model), .mode = cases[i].mode, .batch = 4, .seq = 6, .mesh = &mesh});
+            .model = golden_path("%s", cases[i].model), .mode = cases[i].mode, .batch = 4, .seq = 6, .mesh = &mesh});
         clv_memory memory = memory_of(p);
         SHAPE(p, "ids", 4, cases[i].rows);
         assert_true(memory.parameters > 0);
@@ -263,8 +256,8 @@ static void test_refused(void **state)
 static void test_refused_models(void **state)
 {
     (void)state;
-    INVALID("seq 65; the model takes 1 to 64 positions", .model = golden("llama"), .seq = 65);
-    INVALID("decode: esm attends both ways and generates nothing; valid: train, prefill", .model = golden("esm"),
+    INVALID("seq 65; the model takes 1 to 64 positions", .model = golden_path("llama"), .seq = 65);
+    INVALID("decode: esm attends both ways and generates nothing; valid: train, prefill", .model = golden_path("esm"),
             .mode = CLV_PLAN_MODE_DECODE, .seq = 6);
 }
 
@@ -282,12 +275,12 @@ static void test_refused_meshes(void **state)
     REFUSED(CLV_ELIMIT, "mesh: 99 axes", .block = CLV_PLAN_BLOCK_GPT, .mesh = &damaged);
     REFUSED(CLV_EAXIS, "the rules 'megatron-sp' do not fit", .block = CLV_PLAN_BLOCK_GPT, .sp = true);
     INVALID("sp says nothing beside rules", .block = CLV_PLAN_BLOCK_GPT, .mesh = &mesh, .rules = &rules, .sp = true);
-    INVALID("sp: a sequence that is generated stays whole", .model = golden("llama"), .seq = 6, .mesh = &mesh,
+    INVALID("sp: a sequence that is generated stays whole", .model = golden_path("llama"), .seq = 6, .mesh = &mesh,
             .sp = true, .mode = CLV_PLAN_MODE_DECODE);
-    INVALID("sp: a sequence that is generated stays whole", .model = golden("llama"), .seq = 6, .mesh = &mesh,
+    INVALID("sp: a sequence that is generated stays whole", .model = golden_path("llama"), .seq = 6, .mesh = &mesh,
             .sp = true, .mode = CLV_PLAN_MODE_PREFILL);
     clv_program_free(plan(&(clv_plan_options){
-        .model = golden("esm"), .mode = CLV_PLAN_MODE_PREFILL, .seq = 6, .mesh = &mesh, .sp = true}));
+        .model = golden_path("esm"), .mode = CLV_PLAN_MODE_PREFILL, .seq = 6, .mesh = &mesh, .sp = true}));
 }
 
 /* ---- what would make it smaller ---- */
@@ -350,7 +343,7 @@ static void test_remedies(void **state)
     (void)state;
     must(clv_mesh_parse(&mesh, "data=2,model=2", &err), &err);
     const clv_plan_options how = {
-        .size = sizeof how, .model = golden("llama"), .mesh = &mesh, .batch = 4, .seq = 16, .explain = "mlp"};
+        .size = sizeof how, .model = golden_path("llama"), .mesh = &mesh, .batch = 4, .seq = 16, .explain = "mlp"};
     must(clv_plan_find_remedies(&remedies, &how, &err), &err);
     int64_t last = 0;
     for (int i = 0; i < clv_plan_n_remedies(remedies); i++) {
@@ -457,7 +450,7 @@ static void test_order_of_state(void **state)
     clv_axis_rules rules;
     double seconds;
     clv_plan_options how = {
-        .size = sizeof how, .model = golden("llama"), .batch = 8, .seq = 64, .mesh = &mesh, .rules = &rules};
+        .size = sizeof how, .model = golden_path("llama"), .batch = 8, .seq = 64, .mesh = &mesh, .rules = &rules};
     (void)state;
     must(clv_machine_open(&hosts, "h100-nvlink-ib", &err), &err);
     how.machine = hosts;

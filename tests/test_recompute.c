@@ -13,6 +13,7 @@
 
 #include "cleave/plan.h"
 #include "cleave/train.h"
+#include "golden_plan.h"
 #include "must.h"
 #include "program/program.h"
 #include "random_graph.h"
@@ -23,48 +24,12 @@ static clv_error err;
 
 /* ---- counts ---- */
 
-static const char *golden(const char *name)
-{
-    static char path[4096];
-    const char *source = getenv("CLV_SOURCE_DIR");
-    snprintf(path, sizeof path, "%s/tests/golden/%s", source ? source : ".", name);
-    return path;
-}
-
 /* A training step of a model of the goldens. */
-static clv_program *plan_of(const char *model, const char *mesh_text, const char *preset, int batch, int seq,
-                            clv_plan_options how)
+static clv_program *plan(const char *model, const char *mesh, const char *preset, clv_plan_options how)
 {
-    clv_mesh mesh;
-    clv_axis_rules rules;
-    clv_program *program;
-    must(clv_mesh_parse(&mesh, mesh_text, &err), &err);
-    must(clv_axis_rules_preset(&rules, preset, &mesh, &err), &err);
-    how.size = sizeof how;
-    how.model = golden(model);
-    how.mode = CLV_PLAN_MODE_TRAIN;
-    how.batch = batch;
-    how.seq = seq;
-    how.mesh = &mesh;
-    how.rules = &rules;
-    must(clv_plan_compile(&program, &how, &err), &err);
-    return program;
-}
-
-static clv_program *plan(const char *model, const char *mesh_text, const char *preset, clv_plan_options how)
-{
-    return plan_of(model, mesh_text, preset, BATCH, SEQ, how);
-}
-
-static int count(const clv_program *program, const char *kind)
-{
-    int n = 0;
-    for (int i = 0; i < clv_program_n_collectives(program); i++) {
-        clv_collective c = {.size = sizeof c};
-        must(clv_program_collective(program, i, &c, &err), &err);
-        n += strcmp(c.kind, kind) == 0;
-    }
-    return n;
+    how.batch = BATCH;
+    how.seq = SEQ;
+    return golden_plan(model, mesh, preset, how);
 }
 
 /* How many more of a kind there are with the mode than without. */
@@ -73,7 +38,7 @@ static int more(const char *mesh, const char *preset, clv_plan_options how, clv_
     clv_program *without = plan("gpt2", mesh, preset, how);
     how.recompute = mode;
     clv_program *with = plan("gpt2", mesh, preset, how);
-    int n = count(with, kind) - count(without, kind);
+    int n = collectives_of(with, kind) - collectives_of(without, kind);
     clv_program_free(without);
     clv_program_free(with);
     return n;
@@ -162,10 +127,13 @@ static void test_model_flops(void **state)
             for (int parts = 1; parts <= 4; parts += 3)
                 for (int overlap = 0; overlap < 2; overlap++) {
                     clv_prediction p = {.size = sizeof p};
-                    clv_program *program =
-                        plan_of("gpt2", meshes[s][0], meshes[s][1], 4, 8,
-                                (clv_plan_options){
-                                    .recompute = mode, .accumulate = parts, .overlap = overlap, .regather = true});
+                    clv_program *program = golden_plan("gpt2", meshes[s][0], meshes[s][1],
+                                                       (clv_plan_options){.batch = 4,
+                                                                          .seq = 8,
+                                                                          .recompute = mode,
+                                                                          .accumulate = parts,
+                                                                          .overlap = overlap,
+                                                                          .regather = true});
                     must(clv_program_predict(program, NULL, &p, &err), &err);
                     int64_t ranks = clv_mesh_ranks(clv_program_mesh(program));
                     double peak = clv_machine_flops(NULL, CLV_F32);
@@ -376,7 +344,7 @@ static void train(trained *out, const char *name, int split, clv_model_options h
     how.size = sizeof how;
     how.mesh = &mesh;
     how.rules = &rules;
-    must(clv_model_open(&model, golden(name), &how, &err), &err);
+    must(clv_model_open(&model, golden_path("%s", name), &how, &err), &err);
     must(clv_trainer_new(&trainer, model, &options, &err), &err);
     for (int i = 0; i < BATCH * SEQ; i++) {
         ids[i] = (7 * i + 3) % 29;
@@ -607,7 +575,7 @@ static void test_refused(void **state)
     how.recompute = -1;
     assert_int_equal(clv_compile(&program, graph, &how, &err), CLV_EINVAL);
     const clv_model_options options = {.size = sizeof options, .recompute = MODES};
-    assert_int_equal(clv_model_open(&model, golden("gpt2"), &options, &err), CLV_EINVAL);
+    assert_int_equal(clv_model_open(&model, golden_path("gpt2"), &options, &err), CLV_EINVAL);
     clv_end_block(graph);
     assert_int_equal(clv_graph_status(graph, &err), CLV_EINVAL);
     clv_begin_block(NULL);

@@ -1,6 +1,7 @@
 /* test_trace.c - traces: what is in them of a program on several meshes and transports, and what is read off them. */
 #include <jansson.h>
 #include <math.h>
+#include <limits.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,7 +12,6 @@
 
 #include <cmocka.h>
 
-#include "by_elements.h"
 #include "cleave/nn.h"
 #include "cleave/op.h"
 #include "cleave/trace.h"
@@ -20,6 +20,7 @@
 #include "io/trace_file.h"
 #include "launched.h"
 #include "must.h"
+#include "nap_op.h"
 #include "runtime/session.h"
 
 enum { B = 4, S = 12, M = 24, HEADS = 6, LAYERS = 2, RUNS = 4, MOST_ROWS = 512, DEPTH = 8, LATE_MS = 60 };
@@ -390,21 +391,6 @@ static void test_processes(void **state)
 
 /* ---- who is late ---- */
 
-static bool fails; /* the op that the last rank sleeps in, then */
-
-static clv_status nap_on_last(const clv_call *call, clv_error *err)
-{
-    memcpy(call->out[0].data, call->in[0].data, (size_t)clv_view_elems(&call->out[0]) * sizeof(float));
-    if (call->in[0].lo[0] + call->in[0].shape[0] == call->in[0].global[0])
-        nanosleep(&(struct timespec){.tv_nsec = LATE_MS * 1000000L}, NULL);
-    if (fails && call->in[0].lo[0] + call->in[0].shape[0] == call->in[0].global[0])
-        return clv_fail(err, CLV_EIO, "torn from sleep");
-    return CLV_OK;
-}
-
-static const clv_op_def nap = {
-    .name = "nap", .min_in = 1, .max_in = 1, .n_out = 1, .shape = same_shape, .rule = by_elements, .run = nap_on_last};
-
 /* An op on which the last rank sleeps, then a sum that all wait for. */
 static clv_program *napping(void)
 {
@@ -417,6 +403,8 @@ static clv_program *napping(void)
     clv_value y = clv_graph_emit1(graph, &nap, NULL, &x, 1);
     clv_graph_pop(graph);
     clv_output(graph, "sum", clv_constrain(graph, clv_reduce(graph, CLV_SUM, y, (int[]){0}, 1, false), &whole), NULL);
+    naps.ms = LATE_MS;
+    naps.left = INT_MAX;
     must(clv_compile(&program, graph, NULL, &err), &err);
     clv_graph_free(graph);
     return program;
@@ -466,9 +454,9 @@ static void check_failed(bool alone)
     const clv_trace_options options = {.size = sizeof options, .path = in_folder("failed.json"), .alone = alone};
     must(clv_trace_begin(session, &err), &err);
     run(session, program);
-    fails = true;
+    naps.fails = true;
     assert_int_not_equal(clv_session_run(session, program, &input, 1, NULL, 0, &err), CLV_OK);
-    fails = false;
+    naps.fails = false;
     err = (clv_error){0};
     must(clv_trace_end(session, &options, &err), &err);
     int last = session->first + session->here - 1;

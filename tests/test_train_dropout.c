@@ -13,6 +13,7 @@
 
 #include "cleave/plan.h"
 #include "cleave/train.h"
+#include "golden_path.h"
 #include "must.h"
 #include "own_folder.h"
 
@@ -39,14 +40,6 @@ typedef struct trained {
     clv_trainer *trainer;
 } trained;
 
-static const char *golden(const char *family)
-{
-    static char path[4096];
-    const char *source = getenv("CLV_SOURCE_DIR");
-    snprintf(path, sizeof path, "%s/tests/golden/%s", source ? source : ".", family);
-    return path;
-}
-
 static clv_model *open_as(const split *on, const char *family, int threads, clv_recompute recompute)
 {
     clv_mesh mesh;
@@ -57,7 +50,7 @@ static clv_model *open_as(const split *on, const char *family, int threads, clv_
     must(clv_axis_rules_preset(&rules, on->rules, &mesh, &err), &err);
     const clv_model_options options = {
         .size = sizeof options, .mesh = &mesh, .rules = &rules, .threads_per_rank = threads, .recompute = recompute};
-    must(clv_model_open(&model, golden(family), &options, &err), &err);
+    must(clv_model_open(&model, golden_path("%s", family), &options, &err), &err);
     return model;
 }
 
@@ -278,7 +271,7 @@ static void test_plan(void **state)
         clv_error err = {0};
         trained t = begin(&splits[s], "gpt2", both, 3);
         const clv_plan_options how = {.size = sizeof how,
-                                      .model = golden("gpt2"),
+                                      .model = golden_path("gpt2"),
                                       .mesh = clv_model_mesh(t.model),
                                       .rules = clv_model_rules(t.model),
                                       .batch = BATCH,

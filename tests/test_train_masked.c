@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include "cleave/train.h"
+#include "golden_path.h"
 #include "must.h"
 #include "program/program.h"
 
@@ -21,16 +22,15 @@ static const clv_schedule schedule = {.peak = 0.01, .steps = STEPS};
 
 static clv_model *open_model(const char *name, const char *mesh_text, const char *preset)
 {
-    char path[4096];
-    const char *source = getenv("CLV_SOURCE_DIR");
     clv_error err = {0};
     clv_mesh mesh;
     clv_axis_rules rules;
     clv_model *model;
-    snprintf(path, sizeof path, "%s/tests/golden/%s", source ? source : ".", name);
     must(clv_mesh_parse(&mesh, mesh_text, &err), &err);
     must(clv_axis_rules_preset(&rules, preset, &mesh, &err), &err);
-    must(clv_model_open(&model, path, &(clv_model_options){.mesh = &mesh, .rules = &rules, .check = 1}, &err), &err);
+    must(clv_model_open(&model, golden_path("%s", name),
+                        &(clv_model_options){.mesh = &mesh, .rules = &rules, .check = 1}, &err),
+         &err);
     return model;
 }
 
