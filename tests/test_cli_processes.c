@@ -117,6 +117,33 @@ static void test_files(void **state)
     expect_written("shard -m {g}/llama -tp 3", "diff -r {d}/alone {d}/job");
 }
 
+/* Adapters, kept apart and merged; and gone on from in a job, of what a job saved. */
+static void test_adapters(void **state)
+{
+    static const char lora[] = "train -m {g}/llama --data {d}/rows.safetensors --no-shuffle --batch 2 --lr 1e-3 "
+                               "--schedule constant --lora-rank 2 -tp 3";
+    static const char apart[] = "cmp {d}/alone/adapter_model.safetensors {d}/job/adapter_model.safetensors && "
+                                "cmp {d}/alone/adapter_config.json {d}/job/adapter_config.json";
+    char line[512];
+    (void)state;
+    cli_shell("cp %s {d}/rows.safetensors", cli_ids("llama_golden"));
+    snprintf(line, sizeof line, "%s --steps 4", lora);
+    expect_written(line, "cmp {d}/alone/model.safetensors {d}/job/model.safetensors");
+    snprintf(line, sizeof line, "%s --steps 4 --lora-save adapter", lora);
+    expect_written(line, apart);
+    start_by(0, 0);
+    cli_expect(0, "", "%s --out {d}/alone", line);
+    for (int l = 0; l < n_launchers; l++) {
+        if (!has_turn(l, 0))
+            continue;
+        start_by(l, 2);
+        cli_expect(0, "", "%s --steps 2 --save-every 2 --lora-save adapter --out {d}/job", lora);
+        cli_expect(0, "goes on after step 2 of 4", "%s --resume --out {d}/job", line);
+        cli_shell("%s && rm -r {d}/job", apart);
+    }
+    cli_shell("rm -r {d}/alone");
+}
+
 /* Said once. */
 static void test_refused(void **state)
 {
@@ -401,11 +428,11 @@ static void test_shown(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_same),         cmocka_unit_test(test_sums_by_host),
-                                       cmocka_unit_test(test_files),        cmocka_unit_test(test_refused),
-                                       cmocka_unit_test(test_failed_alone), cmocka_unit_test(test_lost),
-                                       cmocka_unit_test(test_stopped),      cmocka_unit_test(test_full),
-                                       cmocka_unit_test(test_stray),        cmocka_unit_test(test_shown)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_same),     cmocka_unit_test(test_sums_by_host), cmocka_unit_test(test_files),
+        cmocka_unit_test(test_adapters), cmocka_unit_test(test_refused),      cmocka_unit_test(test_failed_alone),
+        cmocka_unit_test(test_lost),     cmocka_unit_test(test_stopped),      cmocka_unit_test(test_full),
+        cmocka_unit_test(test_stray),    cmocka_unit_test(test_shown)};
     if (!getenv("CLV_TEST_LAUNCHERS")) {
         puts("no MPI was found, or CLEAVE_MPI is off: commands are not tested in several processes");
         return 77;
