@@ -1,10 +1,8 @@
-/* test_cli_train_masked.c - train on what is masked: torch's losses of fixed ids and labels, proteins with masks that
- * are the same on every mesh and after a break, validation by masks that stay, and what is refused. */
-#include <math.h>
+/* test_cli_train_masked.c - train on what is masked: proteins with masks that are the same on every mesh and after a
+ * break, validation by masks that stay, and what is refused. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,21 +10,9 @@
 
 #include <cmocka.h>
 
-#include "cleave/checkpoint.h"
 #include "cli_run.h"
-#include "golden/train.h"
-#include "must.h"
-
-enum { STEPS = 20 };
 
 #define ESM "train -m {d}/esm --lr 0.01 --warmup 0 --seq 24 --batch 3"
-
-static const char *in(const char *name)
-{
-    static char path[512];
-    snprintf(path, sizeof path, "%s/%s", cli_folder(), name);
-    return path;
-}
 
 static int make_files(void **state)
 {
@@ -35,68 +21,6 @@ static int make_files(void **state)
     cli_shell("for i in $(seq 40); do echo \">p$i of many\"; echo MKTAYIAKQRQISFVKSHFSRQ | cut -c 1-$((i %% 20 + 2)); "
               "echo lleeRLGLIEVQAPILSRVGD | cut -c $((i %% 7 + 1))-; done >{d}/p.fasta; echo '>none' >>{d}/p.fasta");
     return 0;
-}
-
-/* ---- fixed ids and labels ---- */
-
-/* `ids`, `labels` and `mask` of a golden model, as --data takes them. */
-static void write_rows(const char *model)
-{
-    static const char *const names[] = {"ids", "labels", "mask"};
-    char path[4096];
-    int32_t values[3][64];
-    clv_error err = {0};
-    clv_checkpoint *from;
-    clv_checkpoint_writer *to;
-    snprintf(path, sizeof path, "%s/%s_golden/values.safetensors", cli_golden(), model);
-    must(clv_checkpoint_open(&from, path, NULL, &err), &err);
-    must(clv_checkpoint_create(&to, in("rows.safetensors"), &err), &err);
-    for (int i = 0; i < 3; i++) {
-        int64_t tensor;
-        must(clv_checkpoint_find(&tensor, from, names[i], &err), &err);
-        must(clv_checkpoint_read(from, tensor, NULL, CLV_I32, values[i], &err), &err);
-        must(clv_checkpoint_add(to, names[i], CLV_I32, 2, (const int64_t[]){3, 9}, &err), &err);
-    }
-    for (int i = 0; i < 3; i++)
-        must(clv_checkpoint_write(to, i, NULL, values[i], &err), &err);
-    must(clv_checkpoint_commit(to, &err), &err);
-    clv_checkpoint_close(from);
-}
-
-static void expect_golden_losses(int training)
-{
-    FILE *lines = fopen(in("golden/metrics.jsonl"), "r");
-    char line[512];
-    assert_non_null(lines);
-    for (int i = 0; i < STEPS; i++) {
-        double loss = NAN, want = trainings[training].loss[i];
-        assert_non_null(fgets(line, sizeof line, lines));
-        assert_int_equal(sscanf(strstr(line, "\"loss\":"), "\"loss\":%lf", &loss), 1);
-        if (!(fabs(loss - want) <= 1e-4 * want))
-            fail_msg("%s, step %d: %g, torch's is %g", trainings[training].model, i, loss, want);
-    }
-    fclose(lines);
-}
-
-static void test_torch(void **state)
-{
-    static const char *const meshes[] = {"-tp 2", "--mesh data=2,model=2 --rules fsdp+megatron-sp"};
-    (void)state;
-    for (size_t t = 0; t < sizeof trainings / sizeof trainings[0]; t++) {
-        if (strcmp(trainings[t].task, "padded") != 0)
-            continue;
-        write_rows(trainings[t].model);
-        for (int m = 0; m < 2; m++) {
-            cli_shell("rm -rf {d}/golden");
-            cli_expect(
-                0, "",
-                "train -m {g}/%s --data {d}/rows.safetensors --no-shuffle --batch 3 --steps %d --lr 1e-3 --betas "
-                "0.9,0.95 --eps 1e-8 --weight-decay 0.1 --decay-all --clip 1.0 --schedule constant --warmup 0 "
-                "%s --out {d}/golden",
-                trainings[t].model, STEPS, meshes[m]);
-            expect_golden_losses((int)t);
-        }
-    }
 }
 
 /* ---- proteins ---- */
@@ -230,9 +154,11 @@ static void test_real_proteins(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_torch),          cmocka_unit_test(test_meshes_and_resume),
-        cmocka_unit_test(test_token_file),     cmocka_unit_test(test_val),
-        cmocka_unit_test(test_nothing_chosen), cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_meshes_and_resume),
+        cmocka_unit_test(test_token_file),
+        cmocka_unit_test(test_val),
+        cmocka_unit_test(test_nothing_chosen),
+        cmocka_unit_test(test_refused),
         cmocka_unit_test(test_real_proteins),
     };
     return cmocka_run_group_tests(tests, make_files, cli_remove_folder);

@@ -11,13 +11,13 @@
 
 #include <cmocka.h>
 
-#include "cleave/train.h"
 #include "golden/train.h"
 #include "golden/train_bf16.h"
-#include "io/safetensors.h"
+#include "golden_path.h"
+#include "golden_training.h"
 #include "must.h"
 
-enum { STEPS = 20, MOST_IDS = 64, TRAININGS = sizeof trainings_bf16 / sizeof trainings_bf16[0] };
+enum { TRAININGS = sizeof trainings_bf16 / sizeof trainings_bf16[0] };
 
 static const struct {
     const char *mesh, *rules;
@@ -27,66 +27,9 @@ static const struct {
 };
 enum { SPLITS = sizeof splits / sizeof splits[0] };
 
-typedef struct batch {
-    int64_t rows, seq;
-    int32_t ids[MOST_IDS], labels[MOST_IDS];
-} batch;
-
-static const char *path_of(char path[4096], const char *name, const char *rest)
+static void train(double losses[GOLDEN_STEPS], int training, int split)
 {
-    const char *source = getenv("CLV_SOURCE_DIR");
-    snprintf(path, 4096, "%s/tests/golden/%s%s", source ? source : ".", name, rest);
-    return path;
-}
-
-/* Each token's label is the next; the last of a row has none. */
-static void read_batch(batch *b, const char *name)
-{
-    char path[4096];
-    clv_error err = {0};
-    clv_safetensors *file;
-    const clv_safetensor *ids;
-    must(clv_safetensors_open(&file, path_of(path, name, "_golden/values.safetensors"), &err), &err);
-    must(clv_safetensors_find(&ids, file, "ids", &err), &err);
-    b->rows = ids->shape[0];
-    b->seq = ids->shape[1];
-    assert_true(b->rows * b->seq <= MOST_IDS);
-    must(clv_safetensors_read(ids, NULL, CLV_I32, b->ids, &err), &err);
-    clv_safetensors_close(file);
-    for (int64_t i = 0; i < b->rows * b->seq; i++)
-        b->labels[i] = (i + 1) % b->seq == 0 ? CLV_IGNORED_LABEL : b->ids[i + 1];
-}
-
-static clv_trainer *trainer_of(const clv_model *model, const batch *b, clv_optimizer optimizer)
-{
-    clv_error err = {0};
-    clv_trainer *trainer;
-    const clv_sgd_options sgd = {.size = sizeof sgd, .weight_decay = 0.1};
-    const clv_lion_options lion = {.size = sizeof lion, .weight_decay = 0.1};
-    const clv_adamw_options adamw = {
-        .size = sizeof adamw, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1};
-    const clv_schedule schedule = {.peak = optimizer == CLV_OPTIMIZER_LION ? 1e-4 : 1e-3, .steps = STEPS};
-    const clv_update_options update = {.size = sizeof update,
-                                       .adamw = &adamw,
-                                       .clip = 1,
-                                       .decay_all = 1,
-                                       .optimizer = optimizer,
-                                       .sgd = &sgd,
-                                       .lion = &lion};
-    const clv_trainer_options options = {.size = sizeof options,
-                                         .batch = b->rows,
-                                         .seq = b->seq,
-                                         .schedule = &schedule,
-                                         .schedule_shape = CLV_SCHEDULE_CONSTANT,
-                                         .update = &update};
-    must(clv_trainer_new(&trainer, model, &options, &err), &err);
-    return trainer;
-}
-
-static void train(double losses[STEPS], int training, int split)
-{
-    char path[4096];
-    batch b;
+    golden_batch b;
     clv_error err = {0};
     clv_mesh mesh;
     clv_axis_rules rules;
@@ -94,13 +37,13 @@ static void train(double losses[STEPS], int training, int split)
     clv_optimizer optimizer;
     const char *name = trainings_bf16[training].model;
     must(clv_optimizer_parse(&optimizer, trainings_bf16[training].optimizer, &err), &err);
-    read_batch(&b, name);
+    golden_batch_read(&b, name, "causal");
     must(clv_mesh_parse(&mesh, splits[split].mesh, &err), &err);
     must(clv_axis_rules_preset(&rules, splits[split].rules, &mesh, &err), &err);
     const clv_model_options options = {.size = sizeof options, .mesh = &mesh, .rules = &rules, .dtype = CLV_BF16};
-    must(clv_model_open(&model, path_of(path, name, ""), &options, &err), &err);
-    clv_trainer *trainer = trainer_of(model, &b, optimizer);
-    for (int i = 0; i < STEPS; i++) {
+    must(clv_model_open(&model, golden_path("%s", name), &options, &err), &err);
+    clv_trainer *trainer = golden_trainer(model, &b, optimizer, 1);
+    for (int i = 0; i < GOLDEN_STEPS; i++) {
         clv_train_step did = {.size = sizeof did};
         must(clv_trainer_step(trainer, b.ids, b.labels, &did, &err), &err);
         losses[i] = did.loss;
@@ -127,7 +70,7 @@ typedef struct distances {
 static void add_squares(distances *d, const double *ours, int training)
 {
     const double *torchs = trainings_bf16[training].loss, *exact = torch_in_f32(training);
-    for (int i = 0; i < STEPS; i++) {
+    for (int i = 0; i < GOLDEN_STEPS; i++) {
         d->off += (ours[i] - torchs[i]) * (ours[i] - torchs[i]);
         d->most += (torchs[i] - exact[i]) * (torchs[i] - exact[i]);
     }
@@ -152,7 +95,7 @@ static void test_follows_torch(void **state)
             const char *model = trainings_bf16[t].model;
             distances its = {0};
             for (; t < TRAININGS && strcmp(trainings_bf16[t].model, model) == 0; t++) {
-                double losses[STEPS];
+                double losses[GOLDEN_STEPS];
                 train(losses, t, s);
                 add_squares(&its, losses, t);
             }
