@@ -237,9 +237,9 @@ static void test_refused(void **state)
     assert_int_equal(clv_trainer_step(NULL, ids, labels, NULL, NULL), CLV_EINVAL);
     assert_int_equal(clv_trainer_step(t, NULL, labels, NULL, NULL), CLV_EINVAL);
     assert_int_equal(clv_trainer_step(t, ids, NULL, NULL, NULL), CLV_EINVAL);
-    ids[3] = 256;
+    ids[BATCH * SEQ - 1] = 256;
     assert_int_equal(clv_trainer_step(t, ids, labels, NULL, NULL), CLV_EINVAL);
-    ids[3] = 0;
+    ids[BATCH * SEQ - 1] = 0;
     labels[SEQ + 1] = 256;
     assert_int_equal(clv_trainer_step(t, ids, labels, NULL, &err), CLV_EINVAL);
     assert_non_null(strstr(err.message, "label 1 of sequence 1 is 256; valid: 0 to 255, or -100"));

@@ -247,6 +247,30 @@ static void test_loss_alone(void **state)
     end(&t);
 }
 
+/* Of ranks that find something, the one whose instruction comes first: a token that the second alone has. */
+static void test_first_of_ranks(void **state)
+{
+    enum { ITS_TOKEN = VOCAB - 1 };
+    const how by_rows = {"data=2", "dp", CLV_F32, CLV_OPTIMIZER_ADAMW, 1};
+    float embedding[VOCAB * GAINS];
+    int32_t ids[BATCH * SEQ], labels[BATCH * SEQ];
+    clv_error err = {0};
+    clv_train_step did = {.size = sizeof did};
+    (void)state;
+    trained t = begin(&by_rows, CLV_ON_NAN_SKIP);
+    must(clv_session_read(t.session, "embed.weight", NULL, embedding, &err), &err);
+    embedding[ITS_TOKEN * GAINS] = NAN;
+    must(clv_session_write(t.session, "embed.weight", NULL, embedding, &err), &err);
+    for (int i = 0; i < BATCH * SEQ; i++) {
+        ids[i] = i < BATCH * SEQ / 2 ? i : ITS_TOKEN;
+        labels[i] = i;
+    }
+    must(clv_trainer_step(t.trainer, ids, labels, &did, &err), &err);
+    assert_true(did.skipped);
+    assert_says(clv_trainer_nonfinite(t.trainer), "it begins at rank 1, embed");
+    end(&t);
+}
+
 /* A checkpoint counts them, as the optimizer's steps are fewer by those. */
 static void test_count_is_saved(void **state)
 {
@@ -293,6 +317,7 @@ static void test_options(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_nothing_changes), cmocka_unit_test(test_loss_alone),
-                                       cmocka_unit_test(test_count_is_saved), cmocka_unit_test(test_options)};
+                                       cmocka_unit_test(test_first_of_ranks), cmocka_unit_test(test_count_is_saved),
+                                       cmocka_unit_test(test_options)};
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }
