@@ -14,7 +14,9 @@
 #include "cleave/plan.h"
 #include "cleave/train.h"
 #include "golden_path.h"
+#include "graph/graph.h"
 #include "must.h"
+#include "ops/ops.h"
 #include "own_folder.h"
 
 enum { BATCH = 4, SEQ = 8, STEPS = 5, VOCAB = 33 };
@@ -330,11 +332,36 @@ static void test_refused(void **state)
     clv_model_close(model);
 }
 
+/* Of embeddings, of what blocks add, and of attention: each draws anew in every step. */
+static void test_steps_differ(void **state)
+{
+    clv_model *model = open_model(&splits[0], "gpt2");
+    clv_graph *graph = must_graph(splits[0].mesh);
+    clv_error err = {0};
+    int n = 0;
+    (void)state;
+    clv_model_update_step(
+        graph, model,
+        &(clv_model_graph){
+            .size = sizeof(clv_model_graph), .batch = BATCH, .seq = SEQ, .dropout = 0.1, .attention_dropout = 0.1},
+        NULL);
+    must(clv_graph_status(graph, &err), &err);
+    for (int i = 0; i < graph->n_ops; i++)
+        if (graph->ops[i].def == &clv_op_dropout) {
+            assert_int_equal(graph->ops[i].n_in, 2);
+            assert_string_equal(clv_value_name(graph, (clv_value){graph->ops[i].in[1]}), "step");
+            n++;
+        }
+    assert_true(n > 2);
+    clv_graph_free(graph);
+    clv_model_close(model);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_meshes),        cmocka_unit_test(test_masks),
                                        cmocka_unit_test(test_moves_nothing), cmocka_unit_test(test_ways),
                                        cmocka_unit_test(test_plan),          cmocka_unit_test(test_resume),
-                                       cmocka_unit_test(test_refused)};
+                                       cmocka_unit_test(test_refused),       cmocka_unit_test(test_steps_differ)};
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }
