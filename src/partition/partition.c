@@ -3,6 +3,7 @@
  *   assign   graph to a table of strategies and changes of layout (assign.c, assignment.h)
  *   carry    which of the table's steps carry their tensors rounded, where that is asked for (carry.h)
  *   recompute what of blocks the backward pass makes again (recompute.h)
+ *   early    gradients are reduced where they are made (early.h)
  *   lower    the table to instructions over buffers (lower.h)
  *   schedule what runs beside what (program/schedule.c)
  *   memory   where the buffers lie (program/memory.c)
@@ -16,6 +17,7 @@
 #include "base/error.h"
 #include "base/options.h"
 #include "partition/carry.h"
+#include "partition/early.h"
 #include "partition/lower.h"
 #include "partition/partitioner.h"
 #include "partition/recompute.h"
@@ -53,6 +55,7 @@ static clv_status run_passes(clv_program *program, clv_partitioner *p, clv_error
     CLV_TRY(
         clv_assignment_carry(&p->table, p->options->comm_dtype, (clv_comm_dtype)p->options->grad_reduce_dtype, err));
     CLV_TRY(clv_assignment_recompute(&p->table, (clv_recompute)p->options->recompute, p->options->regather, err));
+    CLV_TRY(clv_assignment_reduce_early(&p->table, err));
     CLV_TRY(clv_assignment_lower(program, &p->table, err));
     program->most_by_size = p->options->most_by_size;
     if (p->options->overlap)
