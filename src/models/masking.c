@@ -17,14 +17,19 @@ static clv_status one_token(int64_t *out, const clv_tokenizer *tokenizer, const 
     return CLV_OK;
 }
 
+/* The model's, or else the tokenizer's; -1: neither has one. */
+static clv_status mask_of(int64_t *out, const clv_model *model, const clv_tokenizer *tokenizer, clv_error *err)
+{
+    *out = model->config.mask;
+    return *out < 0 && tokenizer ? one_token(out, tokenizer, "[MASK]", err) : CLV_OK;
+}
+
 clv_status clv_model_mask_token(int64_t *out, const clv_model *model, clv_error *err)
 {
-    const clv_tokenizer *tokenizer;
-    *out = model->config.mask;
-    if (*out >= 0)
-        return CLV_OK;
-    CLV_TRY(clv_model_tokenizer(&tokenizer, model, err));
-    CLV_TRY(one_token(out, tokenizer, "[MASK]", err));
+    const clv_tokenizer *tokenizer = NULL;
+    if (model->config.mask < 0)
+        CLV_TRY(clv_model_tokenizer(&tokenizer, model, err));
+    CLV_TRY(mask_of(out, model, tokenizer, err));
     if (*out < 0)
         return clv_fail(err, CLV_EUNSUPPORTED,
                         "%s: neither config.json (mask_token_id) nor the tokenizer ([MASK]) has a mask token",
@@ -54,11 +59,10 @@ clv_status clv_model_masking(clv_masking *out, const clv_model *model, const clv
     static const char call[] = "clv_model_masking";
     CLV_TRY(clv_require(out && model, call, "out and a model", err));
     const clv_model_config *c = &model->config;
-    clv_masking m = {.mask = c->mask, .tokenizer = tokenizer};
+    clv_masking m = {.tokenizer = tokenizer};
     if (!tokenizer)
         CLV_TRY(own_tokenizer(&m.tokenizer, model, err));
-    if (m.mask < 0 && m.tokenizer)
-        CLV_TRY(one_token(&m.mask, m.tokenizer, "[MASK]", err));
+    CLV_TRY(mask_of(&m.mask, model, m.tokenizer, err));
     add(&m, c->bos);
     add(&m, c->pad);
     for (int i = 0; i < c->n_eos; i++)

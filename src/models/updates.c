@@ -24,6 +24,17 @@ static clv_layout moments_layout(clv_graph *graph, const clv_model_build *build,
     return moments;
 }
 
+/* Of all; NULL: out of memory. */
+static const clv_layout *moments_of(clv_graph *graph, const clv_model_build *build, const clv_value *parameters, int n)
+{
+    clv_layout *moments = clv_arena_alloc(graph->arena, (size_t)n + 1, sizeof *moments);
+    if (!moments)
+        clv_graph_fail(graph, CLV_ENOMEM, "out of memory for the layouts of %d moments", n);
+    for (int i = 0; moments && i < n; i++)
+        moments[i] = moments_layout(graph, build, parameters[i]);
+    return moments;
+}
+
 /* What the updates of all parameters share. */
 typedef struct updates {
     const clv_model_build *build;
@@ -92,24 +103,21 @@ clv_status clv_optimizer_parse(clv_optimizer *out, const char *name, clv_error *
     return clv_fail(err, CLV_EINVAL, "optimizer '%.64s'; valid: adamw, sgd, lion", name);
 }
 
-static void update(clv_graph *graph, const updates *u, clv_value parameter, clv_value gradient)
+static void update(clv_graph *graph, const updates *u, clv_value parameter, clv_value gradient,
+                   const clv_layout *moments)
 {
-    clv_layout moments = moments_layout(graph, u->build, parameter);
     const update_of its = {.parameter = parameter,
                            .gradient = gradient,
-                           .moments = u->build->rules.n_optimizer > 0 ? &moments : NULL,
+                           .moments = u->build->rules.n_optimizer > 0 ? moments : NULL,
                            .decays = u->how->decay_all || decays(graph, parameter)};
     optimizers[u->how->optimizer].update(graph, u, &its);
 }
 
 /* Of gradients as updates take them, so that what is measured is at hand, and each element once. */
-static clv_value norm_of(clv_graph *graph, const clv_model_build *build, const clv_value *parameters,
-                         clv_value *gradients, int n)
+static clv_value norm_of(clv_graph *graph, const clv_layout *moments, clv_value *gradients, int n)
 {
-    for (int i = 0; i < n; i++) {
-        clv_layout layout = moments_layout(graph, build, parameters[i]);
-        gradients[i] = clv_constrain(graph, clv_graph_unconstrained(graph, gradients[i]), &layout);
-    }
+    for (int i = 0; i < n; i++)
+        gradients[i] = clv_constrain(graph, clv_graph_unconstrained(graph, gradients[i]), &moments[i]);
     return clv_global_norm(graph, gradients, n);
 }
 
@@ -168,11 +176,14 @@ void clv_build_updates(clv_graph *graph, const clv_model_build *build, const clv
         clv_gradients_of_width(graph, loss, CLV_NONE, parameters, n, u.build->f32_gradients, gradients);
     for (int i = 0; i < n; i++)
         gradients[i] = clv_valid(gradients[i]) ? gradients[i] : zeros_of(graph, parameters[i]);
+    const clv_layout *moments = moments_of(graph, build, parameters, n);
+    if (!moments)
+        return;
     if (with_norm && clv_graph_ok(graph)) {
-        clv_value norm = norm_of(graph, build, parameters, gradients, n);
+        clv_value norm = norm_of(graph, moments, gradients, n);
         clv_output(graph, "grad_norm", norm, &scalar);
         u.scale = scale_of(graph, norm, loss, how->clip);
     }
     for (int i = 0; i < n; i++)
-        update(graph, &u, parameters[i], gradients[i]);
+        update(graph, &u, parameters[i], gradients[i], &moments[i]);
 }
