@@ -9,12 +9,12 @@ static bool is_beta(double value)
     return value >= 0 && value < 1;
 }
 
-static clv_status parse_betas(double *first, double *second, const char *text, clv_error *err)
+static clv_status parse_betas(double beta[2], const char *text, clv_error *err)
 {
     char *comma, *end;
-    *first = strtod(text, &comma);
-    *second = *comma == ',' ? strtod(comma + 1, &end) : NAN;
-    if (comma == text || *comma != ',' || end == comma + 1 || *end || !is_beta(*first) || !is_beta(*second))
+    beta[0] = strtod(text, &comma);
+    beta[1] = *comma == ',' ? strtod(comma + 1, &end) : NAN;
+    if (comma == text || *comma != ',' || end == comma + 1 || *end || !is_beta(beta[0]) || !is_beta(beta[1]))
         return clv_fail(err, CLV_EINVAL, "--betas: '%.64s'; valid: two numbers of at least 0 and below 1, as 0.9,0.95",
                         text);
     return CLV_OK;
@@ -39,14 +39,13 @@ static clv_status check_rates(const clv_optimizer_option *o, int64_t steps, clv_
 
 clv_status clv_optimizer_option_settle(clv_optimizer_option *o, int64_t steps, clv_error *err)
 {
-    double beta[2];
     o->warmup = o->warmup < 0 ? steps / 20 : o->warmup;
     o->min_lr = o->min_lr < 0 ? o->lr / 10 : o->min_lr;
     CLV_TRY(check_rates(o, steps, err));
     if (o->betas && strcmp(o->optimizer, "sgd") == 0)
         return clv_fail(err, CLV_EINVAL, "--betas has no effect with --optimizer sgd; valid: --momentum");
     o->betas = o->betas ? o->betas : strcmp(o->optimizer, "lion") == 0 ? "0.9,0.99" : "0.9,0.95";
-    return parse_betas(&beta[0], &beta[1], o->betas, err);
+    return parse_betas(o->beta, o->betas, err);
 }
 
 clv_status clv_optimizer_option_take(clv_trainer_options *options, clv_optimizer_taken *t,
@@ -54,8 +53,7 @@ clv_status clv_optimizer_option_take(clv_trainer_options *options, clv_optimizer
 {
     clv_schedule_shape shape;
     clv_optimizer optimizer;
-    double beta[2], decay = o->weight_decay;
-    CLV_TRY(parse_betas(&beta[0], &beta[1], o->betas, err));
+    const double *beta = o->beta, decay = o->weight_decay;
     CLV_TRY(clv_schedule_shape_parse(&shape, o->schedule, err));
     CLV_TRY(clv_optimizer_parse(&optimizer, o->optimizer, err));
     t->adamw = (clv_adamw_options){

@@ -7,6 +7,7 @@
 
 typedef struct clv_optimizer_option {
     const char *optimizer, *schedule, *betas;             /* betas NULL: the optimizer's */
+    double beta[2];                                       /* what settle reads of them */
     double lr, min_lr, weight_decay, eps, clip, momentum; /* min_lr below 0: a tenth of lr */
     int64_t warmup, decay_steps;                          /* warmup below 0: a twentieth of the steps */
     int64_t accumulate;                                   /* parts of a step; 0: 1 */
