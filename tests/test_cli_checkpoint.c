@@ -521,7 +521,7 @@ static void test_refused(void **state)
     cli_expect(2, "exists already", "shard -m {d}/tiny -tp 2 --out {d}/small");
     cli_expect(2, "exists already", "merge {d}/small --out {d}/tiny/");
     cli_expect(2, "has no cleave.json", "merge {d}/tiny --out {d}/never");
-    cli_expect(1, "cannot create", "shard -m {d}/tiny -tp 2 --out {d}/no/such/folder");
+    cli_expect(2, "cannot create", "shard -m {d}/tiny -tp 2 --out {d}/no/such/folder");
     cli_expect(2, "presets that fit", "shard -m {d}/tiny --mesh X=2,Y=2 --rules megatron --out {d}/never");
     cli_expect(2, "at most 4096", "shard -m {d}/tiny -tp 5000 --out {d}/never");
     cli_expect(2, "--out", "shard -m {d}/tiny -tp 2");

@@ -327,7 +327,7 @@ static void test_command(void **state)
     cli_expect(1, "nothing", "flight {d}/nothing");
     cli_expect(0, "", "bench allreduce -tp 2 --bytes 64 --flight-recorder {d}/reduced");
     cli_expect(0, "constraint", "flight {d}/reduced");
-    cli_expect(1, "none", "bench allreduce -tp 2 --bytes 64 --flight-recorder {d}/none/f");
+    cli_expect(2, "none", "bench allreduce -tp 2 --bytes 64 --flight-recorder {d}/none/f");
 }
 
 static int make_folder(void **state)

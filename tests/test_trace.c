@@ -669,7 +669,7 @@ static void test_command(void **state)
                "--iterations 1 --hardware tpu-v2-8 --trace-out {d}/tpu.json >/dev/null; "
                "cat {d}/tpu.json");
     cli_expect(2, "--trace-out", "bench block --program --trace-out {d}/block.json");
-    cli_expect(1, "nothere", "bench block --trace-out {d}/nothere/block.json");
+    cli_expect(2, "nothere", "bench block --trace-out {d}/nothere/block.json");
 }
 
 int main(void)

@@ -478,7 +478,10 @@ static int check_places(const parser *p)
 
     for (int w = 0; w < p->n; w++) {
         const char *path = is_output(&p->options[w]) ? *(const char **)p->options[w].out : NULL;
-        if (path != NULL && check_place(path, p->options[w].use, &err) != CLV_OK)
+        clv_status status = path != NULL ? check_place(path, p->options[w].use, &err) : CLV_OK;
+        if (status == CLV_ENOTFOUND || status == CLV_EIO) /* as wrong as any other value of an option */
+            err.code = CLV_EINVAL;
+        if (status != CLV_OK)
             return clv_command_report(p->command, &err);
     }
     return CLV_OPTIONS_RUN;

@@ -185,16 +185,25 @@ static clv_status check_lora_save(const clv_train_args *a, const clv_model *mode
                                  : clv_fail(err, CLV_EINVAL, "--lora-save has no effect without --lora-rank or --lora");
 }
 
+/* What was named and is not there is as wrong as an option is; what is wrong inside of it is a failure. */
+static clv_status as_named(clv_status status, clv_error *err)
+{
+    if (status == CLV_ENOTFOUND)
+        err->code = CLV_EINVAL;
+    return status == CLV_OK ? CLV_OK : err->code;
+}
+
 static clv_status train_on(clv_train_args *a, const clv_model_options *options, const char *command, int *code,
                            clv_error *err)
 {
     clv_train_data data = {0};
     clv_model *model = NULL;
-    clv_status status = clv_start_option_open(&model, &a->start, options, err);
+    clv_status status = as_named(clv_start_option_open(&model, &a->start, options, err), err);
     if (status == CLV_OK)
         status = check_lora_save(a, model, err);
     if (status == CLV_OK)
-        status = clv_train_data_open(&data, &a->data, model, a->start.model != NULL, a->seq, (uint64_t)a->seed, err);
+        status = as_named(
+            clv_train_data_open(&data, &a->data, model, a->start.model != NULL, a->seq, (uint64_t)a->seed, err), err);
     if (status == CLV_OK)
         a->seq = data.seq;
     if (status == CLV_OK && !model)
