@@ -63,7 +63,8 @@ static void check_xml(const char *text)
     assert_memory_equal(text, head, sizeof head - 1);
     for (const char *at = text + sizeof head - 1; *at;) {
         if (*at != '<') {
-            assert_true(*at != '&' && *at != '>' && (depth > 0 || isspace((unsigned char)*at)));
+            assert_true((*at != '&' || strncmp(at, "&amp;", 5) == 0) && *at != '>' &&
+                        (depth > 0 || isspace((unsigned char)*at)));
             at++;
             continue;
         }
@@ -117,6 +118,12 @@ static void check_points(const char *text)
     }
 }
 
+static clv_status plot(const char *lines, const char *out, clv_error *err)
+{
+    const char *path = in_folder(lines);
+    return clv_plot_metrics(&path, 1, in_folder(out), err);
+}
+
 /* Draws lines that `print` makes, and returns the picture. */
 static char *drawn(int steps, void (*print)(FILE *f, int step))
 {
@@ -126,7 +133,7 @@ static char *drawn(int steps, void (*print)(FILE *f, int step))
     for (int i = 0; i < steps; i++)
         print(f, i);
     fclose(f);
-    must(clv_plot_metrics(in_folder("lines"), in_folder("p.svg"), &err), &err);
+    must(plot("lines", "p.svg", &err), &err);
     char *text = text_of("p.svg");
     check_xml(text);
     check_points(text);
@@ -223,14 +230,48 @@ static void test_files(void **state)
 {
     clv_error err = {0};
     (void)state;
-    assert_int_equal(clv_plot_metrics(in_folder("nothing"), in_folder("p.svg"), &err), CLV_ENOTFOUND);
+    assert_int_equal(plot("nothing", "p.svg", &err), CLV_ENOTFOUND);
     free(drawn(2, falling));
     err = (clv_error){0};
-    assert_int_equal(clv_plot_metrics(in_folder("lines"), in_folder("no/p.svg"), &err), CLV_ENOTFOUND);
+    assert_int_equal(plot("lines", "no/p.svg", &err), CLV_ENOTFOUND);
     assert_non_null(strstr(err.message, "no/p.svg"));
     cli_shell("ln -sf {d}/led {d}/link");
-    must(clv_plot_metrics(in_folder("lines"), in_folder("link"), &err), &err);
+    must(plot("lines", "link", &err), &err);
     cli_shell("test -L {d}/link && cmp {d}/led {d}/p.svg && ! ls {d}/*.tmp-* 2>/dev/null");
+}
+
+/* Each run by a colour and its name; at most eight. */
+static void test_several(void **state)
+{
+    enum { RUNS = 9 };
+    clv_error err = {0};
+    const char *of[RUNS];
+    (void)state;
+    free(drawn(20, falling));
+    cli_shell("cp {d}/lines '{d}/a&b' && head -n 5 {d}/lines >{d}/short");
+    cli_expect(0, "", "plot '{d}/a&b' {d}/short --out {d}/two.svg");
+    char *text = text_of("two.svg");
+    check_xml(text);
+    check_points(text);
+    assert_int_equal(count(text, "<polyline class=\"run0\""), 2);
+    assert_int_equal(count(text, "<polyline class=\"run1\""), 2);
+    assert_int_equal(count(text, "class=\"run0 val\"") > 0, 1);
+    assert_non_null(strstr(text, "/a&amp;b</text>"));
+    assert_non_null(strstr(text, "/short</text>"));
+    assert_null(strstr(text, "training"));
+    free(text);
+    cli_expect(0, "", "plot {d}/lines --out {d}/one.svg");
+    assert_int_equal(clv_plot_metrics((const char *[]){in_folder("lines")}, 1, in_folder("same.svg"), &err), CLV_OK);
+    cli_shell("cmp {d}/one.svg {d}/same.svg && grep -q training {d}/one.svg");
+    for (int i = 0; i < RUNS; i++)
+        of[i] = in_folder("lines");
+    assert_int_equal(clv_plot_metrics(of, RUNS, in_folder("many.svg"), &err), CLV_EINVAL);
+    cli_expect(2, "1 to 8",
+               "plot {d}/lines {d}/lines {d}/lines {d}/lines {d}/lines {d}/lines {d}/lines {d}/lines "
+               "{d}/lines --out {d}/many.svg");
+    cli_expect(2, "FILE", "plot --out {d}/many.svg");
+    cli_expect(1, "nothere: cannot open", "plot {d}/nothere --out {d}/many.svg");
+    cli_shell("! ls {d}/many.svg* 2>/dev/null");
 }
 
 /* ---- what train shows ---- */
@@ -367,9 +408,11 @@ static int set_up(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_lines), cmocka_unit_test(test_gaps),  cmocka_unit_test(test_few),
-        cmocka_unit_test(test_many),  cmocka_unit_test(test_files), cmocka_unit_test(test_run),
-        cmocka_unit_test(test_when),  cmocka_unit_test(test_mfu),   cmocka_unit_test(test_mfu_is_of_the_model),
+        cmocka_unit_test(test_lines), cmocka_unit_test(test_gaps),
+        cmocka_unit_test(test_few),   cmocka_unit_test(test_several),
+        cmocka_unit_test(test_many),  cmocka_unit_test(test_files),
+        cmocka_unit_test(test_run),   cmocka_unit_test(test_when),
+        cmocka_unit_test(test_mfu),   cmocka_unit_test(test_mfu_is_of_the_model),
         cmocka_unit_test(test_trace),
     };
     return cmocka_run_group_tests(tests, set_up, cli_remove_folder);

@@ -45,6 +45,7 @@ int command_plan(int argc, char **argv);
 int command_reshard(int argc, char **argv);
 int command_shard(int argc, char **argv);
 int command_trace(int argc, char **argv);
+int command_plot(int argc, char **argv);
 int command_train(int argc, char **argv);
 int command_version(int argc, char **argv);
 

@@ -103,6 +103,14 @@ static const struct clv_command commands[] = {
      "  cleave plan -m llama-7b/ --mesh data=8,model=8 --rules fsdp+megatron-sp --batch 64 --seq 4096\n"
      "  cleave plan --block gpt --hidden 512 --mesh X=2,Y=4 --rules gspmd-2d --grad --json\n",
      command_plan, NULL, false},
+    {"plot", "losses of runs as a picture",
+     "Draws losses, validation losses and tokens a second over steps as SVG, from the metrics.jsonl of a run of train, "
+     "also while it goes on (metrics.unfinished.jsonl). Of several runs each has a colour, and validation is "
+     "dashed.\n\n"
+     "Examples:\n"
+     "  cleave plot runs/first/metrics.jsonl --out first.svg\n"
+     "  cleave plot runs/*/metrics.jsonl --out runs.svg\n",
+     command_plot, NULL, false},
     {"reshard", "plan a change of layout and its bytes",
      "Plans how a tensor gets from one layout to another: the steps, the bytes that the neediest rank receives in "
      "each, and lower_bound, the fewest that any plan must move (-: none is known, the tensor being partial). --run "

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <math.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -180,16 +181,57 @@ static void draw_line(FILE *svg, const clv_series *s, const scale *x, const scal
     }
 }
 
+/* What a run has, in the order of `keys`. */
+enum { LOSS, VAL, RATE, SERIES };
+
+typedef struct curve {
+    const clv_series *series;
+    char cls[16];
+    const char *name; /* NULL: it is not told which it is */
+} curve;
+
 typedef struct panel {
     const char *title;
     double top, bottom;
     bool from_zero;
     int n;
-    struct {
-        const clv_series *series;
-        const char *cls, *name;
-    } of[2];
+    curve of[2 * CLV_PLOT_RUNS];
 } panel;
+
+/* "run3", "run3 val": of several runs; else what it is of the one. */
+static void add_curve(panel *p, const clv_series *series, const char *alone, int run, bool dashed, const char *name)
+{
+    curve *c = &p->of[p->n++];
+    *c = (curve){.series = series, .name = name};
+    if (run < 0)
+        snprintf(c->cls, sizeof c->cls, "%s", alone);
+    else
+        snprintf(c->cls, sizeof c->cls, "run%d%s", run, dashed ? " val" : "");
+}
+
+static void add_curves(panel *losses, panel *rates, const clv_series *all, const char *const *names, int n)
+{
+    bool several = n > 1;
+    for (int r = 0; r < n; r++) {
+        const clv_series *of = all + (ptrdiff_t)SERIES * r;
+        int run = several ? r : -1;
+        add_curve(losses, &of[LOSS], "train", run, false, several ? names[r] : "training");
+        add_curve(losses, &of[VAL], "val", run, true, several ? NULL : "validation");
+        add_curve(rates, &of[RATE], "rate", run, false, NULL);
+    }
+}
+
+/* What XML has as it is, but for control characters, which it has not at all. */
+static void print_escaped(FILE *svg, const char *text)
+{
+    for (const char *c = text; *c; c++) {
+        const char *is = *c == '&' ? "&amp;" : *c == '<' ? "&lt;" : *c == '>' ? "&gt;" : NULL;
+        if (is)
+            fputs(is, svg);
+        else
+            fputc((unsigned char)*c < ' ' ? '?' : *c, svg);
+    }
+}
 
 static void find_scale(scale *y, const panel *p)
 {
@@ -220,46 +262,70 @@ static void draw_panel(FILE *svg, const panel *p, const scale *x)
             x->to - x->from, y.from - y.to);
     fprintf(svg, "<text x=\"%.1f\" y=\"%.1f\" class=\"title\">%s%s</text>\n", x->from, y.to - 8, p->title,
             y.log ? " (log)" : "");
-    for (int i = 0; i < p->n; i++) {
+    for (int i = 0, told = 0; i < p->n; i++) {
         if (p->of[i].series->n == 0)
             continue;
         draw_line(svg, p->of[i].series, x, &y, p->of[i].cls);
-        if (p->n > 1)
-            fprintf(svg, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"end\" class=\"%s key\">%s</text>\n", x->to - 8,
-                    y.to + 16 + 16 * i, p->of[i].cls, p->of[i].name);
+        if (!p->of[i].name)
+            continue;
+        fprintf(svg, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"end\" class=\"%s key\">", x->to - 8,
+                y.to + 16 + 16 * told++, p->of[i].cls);
+        print_escaped(svg, p->of[i].name);
+        fprintf(svg, "</text>\n");
     }
 }
 
-static void draw(FILE *svg, const clv_series *loss, const clv_series *val, const clv_series *rate)
+/* Steps of all runs. */
+static void find_steps(scale *x, const panel *losses)
+{
+    x->low = INFINITY;
+    x->high = -INFINITY;
+    for (int i = 0; i < losses->n; i++) {
+        const clv_series *s = losses->of[i].series;
+        x->low = s->n > 0 ? fmin(x->low, s->of[0].first) : x->low;
+        x->high = s->n > 0 ? fmax(x->high, s->of[s->n - 1].last) : x->high;
+    }
+    if (!(x->high >= x->low)) /* there is none */
+        x->low = x->high = 0;
+    if (!(x->high > x->low))
+        x->high = x->low + 1;
+}
+
+static void draw_style(FILE *svg, int n)
+{
+    static const char *const colours[CLV_PLOT_RUNS] = {"#1f77b4", "#d62728", "#2ca02c", "#ff7f0e",
+                                                       "#9467bd", "#8c564b", "#e377c2", "#17becf"};
+    static const char *const alone[SERIES] = {"train", "val", "rate"};
+    fprintf(svg, "<style>text{font:12px sans-serif;fill:#333}.title{font-weight:bold}.grid{stroke:#e4e4e4}"
+                 ".frame{fill:none;stroke:#888}polyline{fill:none;stroke-width:1.5}");
+    if (n > 1)
+        fprintf(svg, "polyline.val{stroke-dasharray:5 3}");
+    for (int k = 0; k < (n > 1 ? n : SERIES); k++) {
+        char cls[16];
+        if (n > 1)
+            snprintf(cls, sizeof cls, "run%d", k);
+        else
+            snprintf(cls, sizeof cls, "%s", alone[k]);
+        fprintf(svg, "polyline.%s{stroke:%s}circle.%s,.key.%s{fill:%s}", cls, colours[k], cls, cls, colours[k]);
+    }
+    fprintf(svg, "</style>\n");
+}
+
+static void draw(FILE *svg, const clv_series *all, const char *const *names, int n)
 {
     enum { HEIGHT = 620 };
     scale x = {.from = LEFT, .to = WIDTH - RIGHT};
-    const panel losses = {.title = "loss, nats a token",
-                          .top = 34,
-                          .bottom = 360,
-                          .n = 2,
-                          .of = {{loss, "train", "training"}, {val, "val", "validation"}}},
-                rates = {.title = "tokens a second",
-                         .top = 420,
-                         .bottom = 570,
-                         .from_zero = true,
-                         .n = 1,
-                         .of = {{rate, "rate", ""}}};
-    x.low = loss->n > 0 ? loss->of[0].first : 0;
-    x.high = loss->n > 0 ? loss->of[loss->n - 1].last : 1;
-    if (!(x.high > x.low))
-        x.high = x.low + 1;
+    panel losses = {.title = "loss, nats a token", .top = 34, .bottom = 360},
+          rates = {.title = "tokens a second", .top = 420, .bottom = 570, .from_zero = true};
+    add_curves(&losses, &rates, all, names, n);
+    find_steps(&x, &losses);
     fprintf(svg,
             "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n"
             "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" width=\"%d\" height=\"%d\">\n"
-            "<title>losses and tokens a second over steps</title>\n"
-            "<style>text{font:12px sans-serif;fill:#333}.title{font-weight:bold}.grid{stroke:#e4e4e4}"
-            ".frame{fill:none;stroke:#888}polyline{fill:none;stroke-width:1.5}"
-            "polyline.train{stroke:#1f77b4}circle.train,.key.train{fill:#1f77b4}"
-            "polyline.val{stroke:#d62728}circle.val,.key.val{fill:#d62728}"
-            "polyline.rate{stroke:#2ca02c}circle.rate{fill:#2ca02c}</style>\n"
-            "<rect width=\"%d\" height=\"%d\" fill=\"#fff\"/>\n",
-            WIDTH, HEIGHT, WIDTH, HEIGHT, WIDTH, HEIGHT);
+            "<title>losses and tokens a second over steps</title>\n",
+            WIDTH, HEIGHT, WIDTH, HEIGHT);
+    draw_style(svg, n);
+    fprintf(svg, "<rect width=\"%d\" height=\"%d\" fill=\"#fff\"/>\n", WIDTH, HEIGHT);
     draw_panel(svg, &losses, &x);
     draw_panel(svg, &rates, &x);
     fprintf(svg, "<text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">step</text>\n</svg>\n", 0.5 * (x.from + x.to),
@@ -293,29 +359,37 @@ static clv_status write_text(const char *path, const char *text, size_t size, cl
     return status;
 }
 
-clv_status clv_plot_metrics(const char *metrics, const char *out, clv_error *err)
+static clv_status draw_to(const char *out, const clv_series *all, const char *const *names, int n, clv_error *err)
 {
-    static const char *const keys[] = {"loss", "val_loss", "tokens_per_s"};
-    enum { N = 3 };
     char *text = NULL;
     size_t size = 0;
-    clv_series *all = calloc(N, sizeof *all), *const series[N] = {all, all + 1, all + 2};
-    if (!all)
-        return clv_fail_memory(err, "a plot", N * sizeof *all);
-    for (int i = 0; i < N; i++) {
-        all[i].key = keys[i];
-        all[i].sparse = i == 1;
-    }
-    clv_status status = read_metrics(series, N, metrics, err);
-    FILE *svg = status == CLV_OK ? open_memstream(&text, &size) : NULL;
-    if (svg) {
-        draw(svg, series[0], series[1], series[2]);
-        bool whole = fclose(svg) == 0;
-        status = whole ? write_text(out, text, size, err) : clv_fail_memory(err, "a plot", size);
-    } else if (status == CLV_OK) {
-        status = clv_fail_memory(err, "a plot", 0);
-    }
+    FILE *svg = open_memstream(&text, &size);
+    if (!svg)
+        return clv_fail_memory(err, "a plot", 0);
+    draw(svg, all, names, n);
+    bool whole = fclose(svg) == 0;
+    clv_status status = whole ? write_text(out, text, size, err) : clv_fail_memory(err, "a plot", size);
     free(text);
+    return status;
+}
+
+clv_status clv_plot_metrics(const char *const *metrics, int n, const char *out, clv_error *err)
+{
+    static const char *const keys[SERIES] = {"loss", "val_loss", "tokens_per_s"};
+    if (n < 1 || n > CLV_PLOT_RUNS)
+        return clv_fail(err, CLV_EINVAL, "%d runs in a picture; valid: 1 to %d", n, CLV_PLOT_RUNS);
+    clv_series *all = calloc((size_t)n * SERIES, sizeof *all);
+    clv_status status = all ? CLV_OK : clv_fail_memory(err, "a plot", (size_t)n * SERIES * sizeof *all);
+    for (int r = 0; status == CLV_OK && r < n; r++) {
+        clv_series *of = all + (ptrdiff_t)SERIES * r, *const series[SERIES] = {of, of + 1, of + 2};
+        for (int k = 0; k < SERIES; k++) {
+            of[k].key = keys[k];
+            of[k].sparse = k == VAL;
+        }
+        status = read_metrics(series, SERIES, metrics[r], err);
+    }
+    if (status == CLV_OK)
+        status = draw_to(out, all, metrics, n, err);
     free(all);
     return status;
 }
