@@ -668,6 +668,18 @@ static void test_command(void **state)
                "bench block --layers 1 --hidden 32 --heads 2 --ffn 64 --seq 8 --batch 2 -tp 2 "
                "--iterations 1 --hardware tpu-v2-8 --trace-out {d}/tpu.json >/dev/null; "
                "cat {d}/tpu.json");
+    cli_expect(0, "", "forward -m {g}/llama --ids %s -tp 2 --trace-out {d}/f.json --out {d}/f.safetensors",
+               cli_ids("llama_golden"));
+    cli_expect(0, "\"steps\": 1,", "trace {d}/f.json --json");
+    cli_shell("cd {d} && yes 'once upon a time' | head -c 900 >text");
+    cli_expect(0, "", "train --text {d}/text --layers 1 --hidden 16 --heads 2 --seq 8 --steps 1 --out {d}/model");
+    /* 40 bytes in parts of 32 and 8, and a run for each token but the last */
+    cli_expect(0, "",
+               "generate -m {d}/model -p 0123456789012345678901234567890123456789 -n 6 -tp 2 "
+               "--trace-out {d}/g.json");
+    cli_expect(0, "\"steps\": 7,", "trace {d}/g.json --json");
+    cli_shell("grep -q '\"kind\":\"cache_update\"' {d}/g.json");
+    cli_expect(2, "nothere", "generate -m {d}/model -p a --trace-out {d}/nothere/g.json");
     cli_expect(2, "--trace-out", "bench block --program --trace-out {d}/block.json");
     cli_expect(2, "nothere", "bench block --trace-out {d}/nothere/block.json");
 }

@@ -81,6 +81,17 @@ def python_clv_text_callback(arg: Any, prompt: int, text: Any, size: int, last: 
     return 0 if ffi.from_handle(arg)(prompt, piece, bool(last)) else 1
 
 
+def _trace_to(options: Any, path: str | os.PathLike[str] | None) -> None:
+    """Sets `trace` of the options, which keep what it points to."""
+    if path is None:
+        return
+    written = ffi.new("char[]", text_in(path, "a path"))
+    trace = _c.options("clv_trace_options", {}, "a trace", path=written)
+    options.struct.trace = trace.struct
+    options.kept += [written, trace]
+
+
+
 @ffi.def_extern(error=lib.CLV_EINVAL)  # type: ignore[untyped-decorator]
 def python_clv_embed_callback(arg: Any, i: int, rows: Any, n_rows: int, width: int, err: Any) -> int:
     """Rows of a text's vector, for embed()."""
@@ -225,7 +236,7 @@ class Model(_c.Fixed, OfProcess):
     def generate(
         self, prompt: Any, max_tokens: int | None = 100, temperature: float = 0.0, *, stream: bool = False,
         stop: Any = (), batch: int = 0,
-        context: int = 0, **sampling: Any,
+        context: int = 0, trace: str | os.PathLike[str] | None = None, **sampling: Any,
     ) -> Any:  # fmt: skip
         """The text that follows a prompt (a list: those that follow each, side by side).
 
@@ -233,7 +244,7 @@ class Model(_c.Fixed, OfProcess):
         top_k, top_p, min_p, repetition_penalty and seed as in the library's clv_sampling. stop: texts before which it
         ends. batch: prompts side by side, at most; context: positions for prompt and text. With stream an iterator
         gives the text as it comes, whole characters (of a list: pairs of a prompt's number and text); leaving it ends
-        the writing.
+        the writing. trace: a file for :func:`cleave.read_trace`, in which each run is a step.
         """
         alone = isinstance(prompt, str)
         most = 0 if max_tokens is None else _c.whole(max_tokens, "max_tokens") or -1  # the library's 0 is no limit
@@ -243,7 +254,7 @@ class Model(_c.Fixed, OfProcess):
         prompts, kept_prompts = _c.words([prompt] if alone else prompt, "a prompt")
         if not kept_prompts:
             return iter(()) if stream else []
-        own = ("max_tokens", "temperature", "stream", "stop", "batch", "context")
+        own = ("max_tokens", "temperature", "stream", "stop", "batch", "context", "trace")
         how = _c.options("clv_sampling", sampling, "generate", beside=own, temperature=temperature)
         stops, kept_stops = _c.words([stop] if isinstance(stop, str) else () if stop is None else stop, "a stop text")
         sizes = {"max_tokens": most, "batch": batch, "context": context}
@@ -251,6 +262,7 @@ class Model(_c.Fixed, OfProcess):
             "clv_generate_options", sizes, "generate", sampling=how.struct, stops=stops, n_stops=len(kept_stops)
         )
         options.kept += [how, kept_prompts, kept_stops]
+        _trace_to(options, trace)
         if stream:
             pieces = self._stream(prompts, len(kept_prompts), options)
             return (text for _, text in pieces) if alone else pieces
@@ -427,13 +439,15 @@ class Model(_c.Fixed, OfProcess):
 
     @interruptible
     def evaluate(
-        self, ids: Any, labels: Any = None, mask: Any = None, token_types: Any = None, gradients: bool = False
-    ) -> dict[str, Any]:
+        self, ids: Any, labels: Any = None, mask: Any = None, token_types: Any = None, gradients: bool = False,
+        trace: str | os.PathLike[str] | None = None,
+    ) -> dict[str, Any]:  # fmt: skip
         """All that the model makes of a batch [B,S]: "hidden.last", "logits", with labels (of the vocabulary, or -100:
-        ignored) "loss", with gradients "d.<parameter>" of each."""
+        ignored) "loss", with gradients "d.<parameter>" of each. trace: a file for :func:`cleave.read_trace`."""
         array, given, _ = self._ids(ids, mask)
         sizes = {"batch": array.shape[0], "seq": array.shape[1], "gradients": bool(gradients)}
         what = _c.options("clv_evaluate_options", sizes, "evaluate")
+        _trace_to(what, trace)
         what.struct.ids, what.struct.mask = ffi.cast("int32_t *", address(array)), ffi.cast("uint8_t *", address(given))
         for name, values in (("labels", labels), ("token_types", token_types)):
             if values is not None:

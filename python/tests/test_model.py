@@ -173,6 +173,16 @@ def test_interrupted_generate(stories):
     assert time.time() - start < 15 and stories.generate("Once upon a time", max_tokens=3)
 
 
+def test_traced(stories, tmp_path):
+    """Each run of what is traced is a step."""
+    path = tmp_path / "trace.json"
+    text = stories.generate("Once upon a time", max_tokens=4, trace=path)
+    assert text == stories.generate("Once upon a time", max_tokens=4)
+    assert cleave.read_trace(path)["steps"] >= 4
+    stories.evaluate([[1, 2, 3]], trace=path)
+    assert cleave.read_trace(path)["steps"] == 1
+
+
 def test_generate_refused(stories):
     for wrong, error in (({"temperature": -1}, ValueError), ({"top_p": 2.0}, ValueError), ({"beam": 3}, TypeError),
                          ({"stop": [""]}, ValueError),

@@ -10,6 +10,7 @@
 #include "cli/processes.h"
 #include "cli/results.h"
 #include "cli/stops.h"
+#include "cli/trace_option.h"
 
 typedef struct forward_args {
     clv_forward_job job;
@@ -38,6 +39,7 @@ static int parse(forward_args *a, int argc, char **argv)
          .out = &a->job.gradients,
          .help = "also grad.<name> of the loss for every tensor of the checkpoint, in its shape"},
         CLV_RESULTS_OPTION(&a->job.allow_nonfinite),
+        CLV_TRACE_OUT_OPTION(&a->job.trace_out, NULL, "write a trace of the run there, for cleave trace"),
         CLV_MODEL_RUN_OPTIONS(&a->model),
     };
     return clv_options_parse(options, sizeof options / sizeof options[0], argc, argv);

@@ -48,7 +48,12 @@ static clv_status evaluate(const clv_forward_job *a, const clv_model *model, con
                                  .gradients = a->gradients,
                                  .allow_nonfinite = a->allow_nonfinite,
                                  .find_nonfinite = a->begins != NULL};
+    clv_machine *machine;
+    CLV_TRY(clv_hardware_option_open(&machine, a->model->hardware, err));
+    const clv_trace_options trace = {.size = sizeof trace, .path = a->trace_out, .machine = machine};
+    what.trace = a->trace_out ? &trace : NULL;
     clv_status status = clv_evaluate(&e, model, &what, err);
+    clv_machine_free(machine);
     if (status != CLV_OK) {
         clv_results_offer(err);
         return status;

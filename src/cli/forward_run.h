@@ -16,7 +16,8 @@ typedef struct clv_forward_job {
     bool allow_nonfinite; /* results that are NaN or infinite are written, too; else they are CLV_ENONFINITE */
     char *
         begins; /* [CLV_BEGINS_TEXT] where what is not finite begins, if it is allowed and there; NULL: not asked for */
-    double *seconds; /* of the run itself, without loading; NULL: not asked for */
+    const char *trace_out; /* a trace of the run; NULL: none */
+    double *seconds;       /* of the run itself, without loading; NULL: not asked for */
 } clv_forward_job;
 
 clv_status clv_forward_run(const clv_forward_job *job, const char *command, clv_error *err);

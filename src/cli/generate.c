@@ -16,10 +16,11 @@
 #include "cli/say.h"
 #include "cli/stops.h"
 #include "cli/table.h"
+#include "cli/trace_option.h"
 
 typedef struct generate_args {
     clv_model_option model;
-    const char *prompt, *file;
+    const char *prompt, *file, *trace_out;
     clv_strings stops;
     int64_t n, context, seed, top_k, batch;
     double temperature, top_p, min_p, penalty;
@@ -113,6 +114,8 @@ static int parse(generate_args *a, int argc, char **argv)
         CLV_DTYPE_OPTION(&a->model.dtype),
         CLV_COMM_DTYPE_OPTION(&a->model.comm_dtype, NULL),
         CLV_PRICES_OPTION(&a->model.hardware),
+        CLV_TRACE_OUT_OPTION(&a->trace_out, NULL,
+                             "write a trace there, for cleave trace: a step is a part of the prompts, then a token"),
         CLV_JSON_OPTION_BESIDE(&a->json, NULL, "print JSON, at the end"),
     };
     return clv_options_parse(options, sizeof options / sizeof options[0], argc, argv);
@@ -322,11 +325,17 @@ static clv_status write_texts(clv_generation **out, const generate_args *a, cons
                                     .on_text = show,
                                     .on_text_arg = &d};
     CLV_TRY(clv_model_tokenizer(&tokenizer, model, err));
+    clv_machine *machine;
     CLV_TRY(clv_generator_new(&g, model, NULL, err));
+    clv_status status = clv_hardware_option_open(&machine, a->model.hardware, err);
+    const clv_trace_options trace = {.size = sizeof trace, .path = a->trace_out, .machine = machine};
+    options.trace = a->trace_out ? &trace : NULL;
     begin_display(&d, a, model, command, p);
-    clv_status status = clv_generate(out, g, p->asked, p->n_asked, &options, err);
+    if (status == CLV_OK)
+        status = clv_generate(out, g, p->asked, p->n_asked, &options, err);
     end_display(&d);
     clv_generator_free(g);
+    clv_machine_free(machine);
     return status;
 }
 

@@ -205,7 +205,7 @@ static void plot(const run *r)
 {
     clv_error err = {0};
     const char *lines = r->folder.lines ? clv_train_folder_lines(&r->folder) : NULL;
-    if (r->args->plot && lines && clv_plot_metrics(lines, r->args->plot, &err) != CLV_OK)
+    if (r->args->plot && lines && clv_plot_metrics(&lines, 1, r->args->plot, &err) != CLV_OK)
         clv_say("%s: note: no plot: %s", r->command, err.message);
 }
 

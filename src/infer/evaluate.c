@@ -1,6 +1,7 @@
 /* evaluate.c - see evaluate.h. */
 #include "cleave/evaluate.h"
 
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +14,7 @@
 #include "io/safetensors.h"
 #include "models/opened.h"
 #include "models/parameters.h"
+#include "runtime/tracer.h"
 
 enum { NAME = 300 };
 
@@ -195,10 +197,15 @@ static clv_status run_once(clv_evaluation *e, bool find_nonfinite, clv_error *er
         inputs[n++] = (clv_input_binding){"mask", g->mask};
     CLV_TRY(clv_session_new(&session, &e->model->mesh, &options, err));
     clv_status status = clv_session_load(session, e->program, err);
+    bool traced = status == CLV_OK && g->trace && !find_nonfinite;
+    if (traced)
+        status = clv_trace_begin(session, err);
     double start = clv_now_seconds();
     if (status == CLV_OK)
         status = clv_session_run(session, e->program, inputs, n, e->output, e->n, err);
     e->seconds = clv_now_seconds() - start;
+    if (traced)
+        status = clv_trace_end_behind(session, g->trace, status, err);
     clv_session_free(session);
     return status;
 }
@@ -252,7 +259,7 @@ clv_status clv_evaluate(clv_evaluation **out, const clv_model *model, const clv_
     static const char call[] = "clv_evaluate";
     clv_evaluate_options given;
     CLV_TRY(clv_require(out && model && what, call, "out, a model, and what to run", err));
-    CLV_TRY(clv_take_options(&given, sizeof given, sizeof given, what, call, err));
+    CLV_TRY(clv_take_options(&given, sizeof given, offsetof(clv_evaluate_options, trace), what, call, err));
     clv_evaluation *e = calloc(1, sizeof *e);
     if (!e)
         return clv_fail_memory(err, "results", sizeof *e);

@@ -206,6 +206,11 @@ const clv_model *clv_generator_model(const clv_generator *g)
     return g->model;
 }
 
+clv_session *clv_generator_session(const clv_generator *g)
+{
+    return g->session;
+}
+
 int64_t clv_generator_context(const clv_generator *g)
 {
     return g->grows ? 0 : g->options.context;

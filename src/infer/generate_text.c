@@ -1,4 +1,5 @@
 /* generate_text.c - prompts continued side by side: text in, text out. See generate.h. */
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,6 +10,7 @@
 #include "infer/stop.h"
 #include "infer/text_stream.h"
 #include "models/opened.h"
+#include "runtime/tracer.h"
 
 enum { USUAL_BATCH = 8 };
 
@@ -288,7 +290,8 @@ static clv_status begin(writer *w, clv_generator *generator, const clv_generate_
     static const char call[] = "clv_generate";
     const clv_model *model = clv_generator_model(generator);
     *w = (writer){.generator = generator, .model = &model->config};
-    CLV_TRY(clv_take_options(&w->options, sizeof w->options, sizeof w->options, options, call, err));
+    CLV_TRY(
+        clv_take_options(&w->options, sizeof w->options, offsetof(clv_generate_options, trace), options, call, err));
     CLV_TRY(clv_take_options(&w->sampling, sizeof w->sampling, sizeof w->sampling, w->options.sampling, call, err));
     CLV_TRY(clv_sampling_check(&w->sampling, err));
     CLV_TRY(clv_require_count(w->options.n_stops, 0, call, "stop texts", err));
@@ -298,6 +301,16 @@ static clv_status begin(writer *w, clv_generator *generator, const clv_generate_
             return clv_fail(err, CLV_EINVAL, "stop text %d is empty; give at least one byte", i + 1);
     w->most = w->options.max_tokens > 0 ? w->options.max_tokens : w->options.max_tokens == 0 ? -1 : 0;
     return clv_model_tokenizer(&w->tokenizer, model, err);
+}
+
+static clv_status write_traced(clv_generation *g, writer *w, clv_error *err)
+{
+    clv_session *session = clv_generator_session(w->generator);
+    if (!w->options.trace)
+        return write_all(g, w, err);
+    CLV_TRY(clv_trace_begin(session, err));
+    clv_status status = write_all(g, w, err);
+    return clv_trace_end_behind(session, w->options.trace, status, err);
 }
 
 clv_status clv_generate(clv_generation **out, clv_generator *generator, const char *const *prompts, int64_t n,
@@ -315,7 +328,7 @@ clv_status clv_generate(clv_generation **out, clv_generator *generator, const ch
     if (status == CLV_OK)
         status = fit(g, &w, err);
     if (status == CLV_OK)
-        status = write_all(g, &w, err);
+        status = write_traced(g, &w, err);
     (void)clv_generator_split(generator, splits);
     if (status != CLV_OK) {
         clv_generation_free(g);

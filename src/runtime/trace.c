@@ -411,6 +411,21 @@ clv_status clv_trace_end(clv_session *session, const clv_trace_options *options,
     return status;
 }
 
+clv_status clv_trace_end_behind(clv_session *session, const clv_trace_options *options, clv_status status,
+                                clv_error *err)
+{
+    clv_trace_options alone;
+    if (status == CLV_OK)
+        return clv_trace_end(session, options, err);
+    if (clv_take_options(&alone, sizeof alone, offsetof(clv_trace_options, alone), options, "a trace", NULL) ==
+        CLV_OK) {
+        alone.size = sizeof alone;
+        alone.alone = 1;
+        (void)clv_trace_end(session, &alone, NULL);
+    }
+    return status;
+}
+
 /* ---- reading ---- */
 
 struct clv_trace_report {

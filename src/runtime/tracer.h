@@ -6,6 +6,7 @@
 #include <stdbool.h>
 
 #include "cleave/program.h"
+#include "cleave/trace.h"
 #include "comm/comm.h"
 #include "io/trace_file.h"
 
@@ -29,6 +30,10 @@ typedef struct clv_tracer {
 
 clv_status clv_tracer_new(clv_tracer **out, int first, int here, clv_error *err);
 void clv_tracer_free(clv_tracer *tracer);
+
+/* clv_trace_end, behind runs that came to `status`, which it returns: of runs that failed no other process is asked. */
+clv_status clv_trace_end_behind(clv_session *session, const clv_trace_options *options, clv_status status,
+                                clv_error *err);
 
 /* Before a run: makes room for what it may record. False: it is not recorded. */
 bool clv_tracer_begin_run(clv_tracer *tracer, const clv_program *program);
