@@ -2,6 +2,7 @@
  *
  *   clv_data_open(&data, paths, 1, &(clv_data_options){.size = sizeof options, .seq = 1024}, &err);
  *   clv_data_batch(data, step, B, 0, B, ids, labels, &err);     rows of step 0, 1, ...: for clv_trainer_step
+ *   clv_prefetch_new(&ahead, my_batch, data, B * S, 0, step, &err);   the same, made while the step before it runs
  *
  * A **token file** holds the ids of a corpus, little-endian, in a row; it is mapped into memory, and may hold more than
  * 2^31. Behind a header of 64 bytes (docs/data.md) NumPy reads it, too: np.memmap(path, "<u2", "r", 64).
@@ -105,6 +106,29 @@ CLV_API clv_status clv_data_batch(const clv_data *data, int64_t step, int64_t ba
 /** The same, with mask[r][0..S): 1 = a token, 0 = padding; NULL: nobody asks. @return clv_data_batch's */
 CLV_API clv_status clv_data_batch_padded(const clv_data *data, int64_t step, int64_t batch, int64_t first, int64_t rows,
                                          int32_t *ids, int32_t *labels, uint8_t *mask, clv_error *err);
+
+/* ---- ahead of their use ---- */
+
+/** Fills the rows of the batch of a step, as clv_data_batch_padded does; mask is NULL where nobody asks. */
+typedef clv_status clv_batch_source(void *arg, int64_t step, int32_t *ids, int32_t *labels, uint8_t *mask,
+                                    clv_error *err);
+
+/** Makes batches on a thread of its own: that of the next step while this one's is used. */
+typedef struct clv_prefetch clv_prefetch;
+
+/** The thread begins with the batch of `step`. Two batches of `tokens` ids (rows x S) are kept; padded: with masks.
+ *  source and arg are borrowed until clv_prefetch_free, which stops the thread.
+ *  @return CLV_EINVAL for no source, tokens below 1 or above 2^31 - 1, or a step below 0; CLV_ENOMEM, of a
+ *  thread, too */
+CLV_API clv_status clv_prefetch_new(clv_prefetch **out, clv_batch_source *source, void *arg, int64_t tokens, int padded,
+                                    int64_t step, clv_error *err);
+/** The batch of the next step, for which it waits, and begins with the one after it. What the pointers name is borrowed
+ *  until the next call; mask may be NULL. By one thread at a time.
+ *  @return what the source said of this step, from then on always; CLV_EINVAL */
+CLV_API clv_status clv_prefetch_next(clv_prefetch *prefetch, const int32_t **ids, const int32_t **labels,
+                                     const uint8_t **mask, clv_error *err);
+/** Waits for the batch that is being made. NULL is a no-op. */
+CLV_API void clv_prefetch_free(clv_prefetch *prefetch);
 
 /* ---- writing a token file ---- */
 

@@ -6,6 +6,7 @@
 
 #include "cleave/checkpoint.h"
 #include "cleave/model.h"
+#include "cleave/trace.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -24,6 +25,7 @@ typedef struct clv_evaluate_options {
     int allow_nonfinite; /**< nonzero: results that are NaN or infinite are given, too; else they are CLV_ENONFINITE */
     int find_nonfinite;  /**< with allow_nonfinite, nonzero: where they begin is looked for (clv_evaluation_begins) */
     int each_op; /**< nonzero: the first two results of every op, too, in order: "layers.3.mlp.down.dot_general #41" */
+    const clv_trace_options *trace; /**< the run is recorded, and written as clv_trace_end does; NULL: it is not */
 } clv_evaluate_options;
 
 /** What a model made of a batch. Immutable: threads may share it. */

@@ -16,6 +16,7 @@
 #define CLEAVE_GENERATE_H
 
 #include "cleave/model.h"
+#include "cleave/trace.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -120,6 +121,8 @@ typedef struct clv_generate_options {
     int echo;                   /**< nonzero: on_text gets the prompt first, as its tokens spell it */
     clv_text_callback *on_text; /**< NULL: texts are given at the end alone */
     void *on_text_arg;
+    const clv_trace_options *trace; /**< runs are recorded, each as a step (a part of the prompts, then a token), and
+                                         written as clv_trace_end does; NULL: they are not */
 } clv_generate_options;
 
 /** Texts that a model wrote, in the order of the prompts. */

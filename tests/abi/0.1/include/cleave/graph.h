@@ -242,6 +242,10 @@ typedef struct clv_attention_options {
         offset;     /**< i32 [], or [B] for each row of the batch: global index of query row 0 among the keys, and with
                            causal = true the keys after the last query are not seen (KV cache); CLV_NONE: 0 */
     int64_t window; /**< > 0: a query sees the keys at its own place and the window - 1 before it; 0: all */
+    double dropout; /**< 0 <= p < 1: the softmax's values are dropped, as clv_dropout does with a tensor [B,H,Sq,Sk];
+                         no mask is kept */
+    clv_key dropout_key;
+    clv_value dropout_step; /**< i32 [], or CLV_NONE */
 } clv_attention_options;
 /** Flash attention: q [B,Sq,H,D], kv [B,Sk,2,K,D] (keys, then values), H a multiple of K -> [B,Sq,H,D].
  *  options NULL: causal, all else zero. */

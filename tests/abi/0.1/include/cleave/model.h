@@ -37,7 +37,9 @@ typedef struct clv_lora_options {
                               name is that or ends so behind a dot, as in PEFT's target_modules. NULL or "all-linear":
                               all linear layers but the output's */
     const char *folder;  /**< they are read from here, in PEFT's form (adapter_config.json, adapter_model.safetensors),
-                              which says the rest: rank and alpha 0, targets NULL; or NULL: they begin anew */
+                              which says the rest: rank, alpha and dropout 0, targets NULL; or NULL: they begin anew */
+    double dropout;      /**< 0 <= p < 1: in training steps A takes clv_dropout of x, each A by masks of its own, which
+                              are those of clv_model_graph's dropout_seed and the input "step" */
 } clv_lora_options;
 
 /** Zero-initialised = defaults; `size` lets the struct grow. */
@@ -66,6 +68,10 @@ typedef struct clv_model_options {
     const clv_lora_options *lora; /**< adapters that it gets; copied; NULL: none */
     int64_t recompute;            /**< a clv_recompute, as in clv_compile_options, of whatever is compiled of it */
     int64_t grad_reduce_dtype;    /**< a clv_comm_dtype, as in clv_compile_options, of whatever is compiled of it */
+    int64_t regather;      /**< nonzero: training gathers again in its backward pass, as clv_compile_options says it */
+    int64_t f32_gradients; /**< nonzero: gradients of parameters of 16 bits are f32 from the products on that make them;
+                                ranks sum them as that, and updates take them so. They, and what is carried of them, are
+                                twice as large */
 } clv_model_options;
 
 /** Opens a model's folder; options may be NULL. Free with clv_model_close. The folder of adapters in PEFT's form is
@@ -184,10 +190,12 @@ typedef struct clv_model_graph {
     int64_t split_logits; /**< nonzero: the output of clv_model_inference stays split over batch and vocabulary as the
                              rules say, so that ranks need not send it to each other */
     double dropout; /**< 0 <= p < 1, of training steps: the share of elements that are 0 of the embedding, and of what
-                       attention and MLP of each layer add to it (clv_dropout; of attention's weights none). By the
+                       attention and MLP of each layer add to it (clv_dropout). By the
                        input "step" and an element's place in the whole tensor, so that every mesh has the same; of a
                        step in parts (clv_update_options.accumulate) each part has masks of its own */
-    uint64_t dropout_seed; /**< of these */
+    uint64_t dropout_seed;    /**< of these */
+    double attention_dropout; /**< 0 <= p < 1, of training steps: the share of attention's weights that are 0
+                                 (clv_attention_options.dropout), by the same seed and input */
 } clv_model_graph;
 
 /** Adds the model to a graph on its mesh, which has no parameters yet: input "ids" i32 [B,S] -> logits [B,S,V], split

@@ -105,7 +105,10 @@ typedef struct clv_self_attention_options {
     int64_t context;         /**< > 0: keys and values are kept in state "cache" [B,context,2,K,D] */
     clv_value offset;        /**< with context: i32 [] or [B], the position of the first row of x; else CLV_NONE */
     clv_init init, output_init;
-    int64_t reserved[8]; /**< zeros: the struct keeps its size */
+    double dropout; /**< of the softmax's values, as in clv_attention_options; 0: none */
+    clv_key dropout_key;
+    clv_value dropout_step; /**< i32 scalar, or CLV_NONE */
+    int64_t reserved[5];    /**< zeros: the struct keeps its size */
 } clv_self_attention_options;
 /** x [B,S,M] -> [B,S,M]. State "q.weight" [M,H,D], "kv.weight" [M,2,K,D], "o.weight" [H,D,M]. Heads are split; with
  *  more ranks than KV heads the KV heads are replicated over the rest (gcd(ranks, kv_heads) ways split). */

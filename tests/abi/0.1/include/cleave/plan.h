@@ -78,6 +78,8 @@ typedef struct clv_plan_options {
     int64_t accumulate;           /**< as in clv_update_options, of a model's training step: a divisor of batch; 0: 1 */
     int64_t grad_reduce_dtype;    /**< a clv_comm_dtype, as in clv_compile_options */
     double dropout;               /**< as in clv_model_graph, of a model's training step */
+    double attention_dropout;     /**< likewise */
+    int64_t f32_gradients;        /**< as in clv_model_options; of a block, too */
 } clv_plan_options;
 
 /** Compiles it. Free with clv_program_free.

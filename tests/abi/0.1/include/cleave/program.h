@@ -179,6 +179,8 @@ typedef struct clv_memory {
     int64_t total;
     const char *peak; /**< the op at which the most is live; lives with the program */
     int peak_instruction;
+    int64_t checkpoint_copy; /**< not in the total: of state that a training step updates, what a checkpoint that is
+                                  written while steps go on copies (clv_trainer_checkpoint_poll) */
 } clv_memory;
 /** Fills *out, whose `size` the caller has set. @return CLV_EINVAL for a size that no version had */
 CLV_API clv_status clv_program_memory(const clv_program *program, clv_memory *out, clv_error *err);
@@ -235,14 +237,18 @@ CLV_API clv_status clv_program_instruction(const clv_program *program, int i, cl
  *
  *  all times ranks / (hosts * ranks_per_host) where ranks outnumber the places. */
 typedef struct clv_prediction {
-    size_t size;          /**< the caller's: sizeof the struct, or 0 */
-    double seconds;       /**< of a run */
-    double communication; /**< of that: in collectives, or waiting for them */
-    double flops;         /**< of products and attention, on the rank that has most */
-    double utilisation;   /**< their time at the machine's peak, over all seconds */
-    double memory_bytes;  /**< that a rank may take: the machine's, less where ranks outnumber the places;
+    size_t size;              /**< the caller's: sizeof the struct, or 0 */
+    double seconds;           /**< of a run */
+    double communication;     /**< of that: in collectives, or waiting for them */
+    double flops;             /**< of products and attention, on the rank that has most, with all that is made again */
+    double utilisation;       /**< their time at the machine's peak, over all seconds (HFU) */
+    double memory_bytes;      /**< that a rank may take: the machine's, less where ranks outnumber the places;
                                clv_program_memory is what it takes */
-    double hidden;        /**< what collectives take beside ops, and is in neither of the above */
+    double hidden;            /**< what collectives take beside ops, and is in neither of the above */
+    double model_flops;       /**< of products and attention, each once: of all ranks together, without what
+                               clv_compile_options.recompute or an op's gradient makes again */
+    double model_utilisation; /**< their time at the peaks of all ranks, over all seconds (MFU: Chowdhery et al. 2022,
+                                   arXiv:2204.02311, appendix B) */
 } clv_prediction;
 /** machine NULL: machine.h's default. Fills *out, whose `size` the caller has set.
  *  @return CLV_EINVAL for a size that no version had */

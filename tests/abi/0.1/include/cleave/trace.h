@@ -19,8 +19,8 @@
  * "feed-forward", "rest", by the op's name), layer where it is of one, pass, step; and once for each op and collective
  * of a run flops and GF/s, bytes and GB/s, axes (whose ranks talk). Flops and bytes are of the rank that has most
  * (clv_instruction_info); GB/s of a collective is over what it does not wait. "otherData" has "cleave_trace": 1, mesh,
- * ranks, processes, steps, lost (events for which there was no room), clocks, and what was predicted of a step
- * (clv_program_predict), by part: seconds, communication.
+ * ranks, seen (of how many of them it is), processes, steps, lost (events for which there was no room), clocks, and
+ * what was predicted of a step (clv_program_predict), by part: seconds, communication.
  *
  * **Clocks.** Processes of one host have one clock. Those of other hosts are set by when collectives of all processes
  * end, so that what is shown of two hosts is right to as long as a short message takes ("clocks": "aligned").
@@ -53,9 +53,12 @@ typedef struct clv_trace_options {
     size_t size;                /**< sizeof the struct; 0: as its first version had it */
     const char *path;           /**< the file, replaced if it is there; NULL: what was recorded is forgotten */
     const clv_machine *machine; /**< what the prediction in it is for; NULL: machine.h's default. Borrowed meanwhile */
+    int64_t alone;              /**< nonzero: of several processes this one asks no other, which may have failed, and
+                                     the process of rank 0 writes what its own ranks recorded */
 } clv_trace_options;
 /** Records no more, and writes what was. Of a session of several processes all call it; the process of rank 0 writes
  *  what all recorded. Programs that ran are still loaded: runs of others are left out. options NULL: all is forgotten.
+ *  Of a run that failed there is what ran until then, and what it failed in; nothing of a rank that has not returned.
  *  @return CLV_EINVAL where no trace was begun, or while another call uses the session; CLV_EIO, CLV_ENOTFOUND of the
  *          file; CLV_ENOMEM; of several processes what their transport fails by */
 CLV_API clv_status clv_trace_end(clv_session *session, const clv_trace_options *options, clv_error *err);

@@ -77,6 +77,7 @@ typedef struct clv_trainer_options {
     int64_t padded; /**< nonzero: rows may have padding, which clv_trainer_step_padded says and no token attends to */
     int64_t on_nan; /**< a clv_on_nan */
     double dropout; /**< as in clv_model_graph, by `seed`; none where clv_trainer_loss looks */
+    double attention_dropout; /**< likewise */
 } clv_trainer_options;
 
 /** A model, its optimizer's state and the program of a step. */
@@ -160,8 +161,10 @@ CLV_API const char *clv_trainer_noted(const clv_trainer *trainer, const char *ke
 
 /** Zero-initialised = defaults. */
 typedef struct clv_trainer_checkpoint_options {
-    size_t size; /**< sizeof the struct; 0: as its first version had it */
-    int keep;    /**< the newest so many stay, older ones are removed; 0: 2 */
+    size_t size;        /**< sizeof the struct; 0: as its first version had it */
+    int keep;           /**< the newest so many stay, older ones are removed; 0: 2 */
+    int64_t keep_every; /**< those of a multiple of so many steps stay, too, however old they are; 0: no more */
+    int64_t background; /**< nonzero: it is written by a thread, from a copy of the state, while steps go on */
 } clv_trainer_checkpoint_options;
 
 /** Saves all that a trainer needs to go on (weights, optimizer state, steps done, notes) as folder/step-00000120, of
@@ -173,9 +176,25 @@ typedef struct clv_trainer_checkpoint_options {
  *  a failure the trainer can go on, and save again. Of a model with adapters it holds these and what is trained with
  *  them, and which weights they belong to; these stay where they are.
  *  @return CLV_EINVAL for options out of range; CLV_EEXIST naming the newer checkpoint; CLV_ENOTFOUND, CLV_EIO;
- *          CLV_ENOMEM; CLV_EPEER when another process could not write its part */
+ *          CLV_ENOMEM; CLV_EPEER when another process could not write its part; with one under way
+ *          clv_trainer_checkpoint_finish's, and then nothing is saved */
 CLV_API clv_status clv_trainer_checkpoint(clv_trainer *trainer, const char *folder,
                                           const clv_trainer_checkpoint_options *options, clv_error *err);
+
+/** With options.background clv_trainer_checkpoint returns when the state is copied (clv_memory.checkpoint_copy bytes a
+ *  rank, given back when its files are written), and steps go on. What is under way is brought on after later steps by
+ *  this call, which does not wait, or by clv_trainer_checkpoint_finish, which does; the next clv_trainer_checkpoint and
+ *  clv_trainer_resume finish it, too. Of several processes all make the call after the same steps, and a word goes to
+ *  all. The checkpoint is that of its step, byte for byte as it is without. Where there is no memory for the copy, all
+ *  is written before clv_trainer_checkpoint returns. clv_trainer_free waits for it; of several processes it may give up
+ *  what others have not written yet.
+ *  @return what clv_trainer_checkpoint would have, by the call that finds that one has ended; CLV_OK while it goes on,
+ *          and where there is none */
+CLV_API clv_status clv_trainer_checkpoint_poll(clv_trainer *trainer, clv_error *err);
+/** See clv_trainer_checkpoint_poll. @return the same */
+CLV_API clv_status clv_trainer_checkpoint_finish(clv_trainer *trainer, clv_error *err);
+/** How many steps were done before the checkpoint that is under way; -1: there is none. */
+CLV_API int64_t clv_trainer_steps_saving(const clv_trainer *trainer);
 
 /** Where a trainer goes on. */
 typedef struct clv_resumed {
