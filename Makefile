@@ -22,7 +22,7 @@ run: setup
 
 test: setup
 	@$(MAKE) all
-	@ctest --test-dir build --output-on-failure
+	@ctest --test-dir build -j $(JOBS) --output-on-failure
 
 # Every test, its sweeps whole, under every preset: release, debug, address + undefined sanitizers, thread sanitizer.
 test-all: setup
