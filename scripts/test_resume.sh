@@ -95,9 +95,10 @@ rm -rf broken
 kills=${CLV_KILLS:-$([ "${CLV_SWEEP:-}" = all ] && echo 200 || echo 20)}
 last='' left='' in_saves=0 long=$((kills < 20 ? 1500 : 75 * kills))
 for ((i = 0; i < kills; i++)); do
+    rm -f said # of the last one
     "${train[@]}" --steps $long --out broken --save-every 1 --resume >out 2>said &
     pid=$!
-    wait_for start grep -q training said
+    wait_for start grep -qs training said
     # every other one in the middle of steps and saves, which may be long after the start
     steps=${last#step-}
     ((i % 2 == 0)) || wait_for step has_lines broken $((10#${steps:-0} + 1))
@@ -162,12 +163,12 @@ for mpi in "$@"; do
     rm -rf broken
     last=''
     for ((i = 0; i < (kills < 100 ? 3 : kills / 5); i++)); do
-        rm -f pid.*
+        rm -f pid.* said # what the last one said starts nothing
         steps=${last#step-}
         "$run" -np 2 --mpi "$mpi" --restarts 0 ./wrap "${train[@]}" --steps $long --out broken --save-every 1 --resume \
             >out 2>said &
         pid=$!
-        wait_for start grep -q '^training' said
+        wait_for start grep -qs '^training' said
         wait_for step has_lines broken $((10#${steps:-0} + 1))
         sleep "0.$(printf %03d $((RANDOM % 100)))"
         kill -KILL "$(cat pid.$((RANDOM % 2)))" 2>/dev/null || fail "$mpi, kill $i: it has ended"
