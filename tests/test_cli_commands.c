@@ -200,14 +200,14 @@ static void test_train_refusals(void **state)
 {
     (void)state;
     expect("train --text {d}/text --out {d} --steps 1", 2, "exists already");
-    expect("train --text {d}/nothing --out {d}/x --steps 1", 1, "nothing");
+    expect("train --text {d}/nothing --out {d}/x --steps 1", 2, "nothing");
     expect("train --text {d}/empty --out {d}/x --steps 1", 2, "empty");
     expect("train --text {d}/short --out {d}/x --steps 1", 2, "");
     expect("train --text {d}/text --out {d}/x --heads 7 --hidden 40", 2, "");
     expect("train --text {d}/text --out {d}/x --heads 6 --kv-heads 4 --hidden 36", 2, "");
     expect("train --text {d}/text --out {d}/x --steps 0", 2, "--steps");
     expect("train --text {d}/text --out {d}/x -tp 2 --mesh model=2", 2, "says nothing beside --mesh");
-    expect("train --text {d}/text --out {d}/no/such/folder --steps 1 --seq 8", 1, "No such file");
+    expect("train --text {d}/text --out {d}/no/such/folder --steps 1 --seq 8", 2, "No such file");
     expect("train --out {d}/x", 2, "--text");
 }
 

@@ -169,7 +169,7 @@ static void test_made_of_texts(void **state)
     losses_of("made");
     losses_of("as_it_is");
     cli_shell("cmp {d}/made.losses {d}/as_it_is.losses");
-    cli_expect(1, "llama has no tokenizer.json",
+    cli_expect(2, "llama has no tokenizer.json",
                "train -m {g}/llama --data {d}/l.jsonl --seq 8 --batch 2 --steps 1 --out {d}/never");
     cli_expect(2, "l.jsonl:1: \"messages\"", SMALL " --data {d}/l.jsonl --chat --seq 16 --steps 3 --out {d}/never");
     cli_shell("sed 7d {d}/l.jsonl | sed '9s/.$//' >{d}/b.jsonl; cp {d}/l.bin {d}/before");
@@ -216,7 +216,7 @@ static void test_refused(void **state)
         {2, "short.bin: 16 tokens, one sequence needs 17", "--data {d}/short.bin --seq 16"},
         {2, "empty", "--data {d}/empty"},
         {1, "no token file", "--data {d}/rows.bin"},
-        {1, "nowhere", "--data {d}/nowhere"},
+        {2, "nowhere", "--data {d}/nowhere"},
         {1, "damaged", "--data {d}/damaged.bin"},
         {2, "--no-shuffle says nothing beside --text", "--text {d}/ids.bin --no-shuffle"},
         {2, "id 210 at", "--data {d}/beyond.bin"},

@@ -118,7 +118,7 @@ static void test_refused(void **state)
         {2, "--mask-rate", "-m {d}/esm --data {d}/p.bin --mask-rate 0"},
         {2, "--rows", "-m {d}/esm --data {d}/p.bin --rows loose"},
         {2, "--text: the next byte is learned, and the family esm", "-m {d}/esm --text {d}/p.fasta"},
-        {1, "esm has no tokenizer.json", "-m {g}/esm --data {d}/p.fasta"},
+        {2, "esm has no tokenizer.json", "-m {g}/esm --data {d}/p.fasta"},
         {2, "has a mask token, and the data has no labels", "-m {g}/bert --data {d}/p.bin"},
         {2, "does not say which id ends a document", "-m {d}/esm --data {d}/endless.bin --rows padded"},
         {1, "no token file", "-m {d}/esm --data {d}/p.fasta.gz"},
