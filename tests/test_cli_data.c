@@ -215,9 +215,9 @@ static void test_refused(void **state)
         {2, "--text says nothing beside --data", "--text {d}/ids.bin --data {d}/ids.bin"},
         {2, "short.bin: 16 tokens, one sequence needs 17", "--data {d}/short.bin --seq 16"},
         {2, "empty", "--data {d}/empty"},
-        {1, "no token file", "--data {d}/rows.bin"},
+        {2, "no token file", "--data {d}/rows.bin"},
         {2, "nowhere", "--data {d}/nowhere"},
-        {1, "damaged", "--data {d}/damaged.bin"},
+        {2, "damaged", "--data {d}/damaged.bin"},
         {2, "--no-shuffle says nothing beside --text", "--text {d}/ids.bin --no-shuffle"},
         {2, "id 210 at", "--data {d}/beyond.bin"},
     };

@@ -270,6 +270,8 @@ static void test_several(void **state)
                "plot {d}/lines {d}/lines {d}/lines {d}/lines {d}/lines {d}/lines {d}/lines {d}/lines "
                "{d}/lines --out {d}/many.svg");
     cli_expect(2, "FILE", "plot --out {d}/many.svg");
+    cli_shell("echo '{}' >{d}/none");
+    cli_expect(2, "none: has no line of a step", "plot {d}/lines {d}/none --out {d}/many.svg");
     cli_expect(1, "nothere: cannot open", "plot {d}/nothere --out {d}/many.svg");
     cli_shell("! ls {d}/many.svg* 2>/dev/null");
 }

@@ -205,7 +205,8 @@ static void test_resume(void **state)
     /* longer than it was meant to be */
     cli_expect(0, "--steps is 9 from here on; the run was begun with 4", "%s --steps 9 --resume --out {d}/on", small);
     assert_int_equal(lines_of("on", "metrics.jsonl", NULL), 9);
-    cli_expect(0, "goes on after step 4 of 9", "%s --steps 9 --resume --out {d}/on", small);
+    /* it has a checkpoint behind its last step, though --save-every asked for none */
+    cli_expect(0, "goes on after step 9 of 9", "%s --steps 9 --resume --out {d}/on", small);
     cli_expect(2, "--steps 3; the run in", "%s --steps 3 --resume --out {d}/on", small);
     assert_int_equal(lines_of("on", "metrics.jsonl", NULL), 9);
     /* a choice */
@@ -242,6 +243,19 @@ static void test_resume_waits(void **state)
     assert_int_equal(waitpid(pid, NULL, 0), pid);
 }
 
+/* A checkpoint is a model like any other, its tokenizer included. */
+static void test_tokenizer_is_kept(void **state)
+{
+    (void)state;
+    cli_expect(0, "", "%s --steps 1 --out {d}/base", small);
+    cli_expect(0, "", "train -m {d}/base --text {d}/text --seq 16 --batch 1 --steps 2 --save-every 1 --out {d}/with");
+    cli_shell("cmp {d}/base/tokenizer.json {d}/with/checkpoints/step-00000001/tokenizer.json && "
+              "cmp {d}/base/tokenizer_config.json {d}/with/checkpoints/step-00000002/tokenizer_config.json && "
+              "! ls {d}/with/checkpoints/*/metrics.jsonl");
+    cli_expect(0, "goes on after step 2 of 3",
+               "train -m {d}/base --text {d}/text --seq 16 --batch 1 --steps 3 --resume --out {d}/with");
+}
+
 /* What is damaged is named, and the one before is taken. */
 static void test_resume_damaged(void **state)
 {
@@ -256,7 +270,7 @@ static void test_resume_damaged(void **state)
     cli_shell("[ \"$(cut -d, -f1-3 {d}/before | tail -n 4)\" = \"$(cut -d, -f1-3 {d}/hurt/metrics.jsonl)\" ]");
     cli_shell("ls -d {d}/hurt/checkpoints/step-00000006.damaged {d}/hurt/checkpoints/step-00000004.damaged");
     cli_shell("cp -r {d}/hurt {d}/worse; rm {d}/worse/checkpoints/*/trainer.json");
-    cli_expect(1, "none of its 1 checkpoints can be used", "%s --steps 6 --resume --out {d}/worse", small);
+    cli_expect(1, "none of its 2 checkpoints can be used", "%s --steps 6 --resume --out {d}/worse", small);
 }
 
 /* Whether the training waits for its checkpoints or not, they are the same, and so is what it comes to. */
@@ -423,15 +437,15 @@ static void test_dtype(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_stopped),         cmocka_unit_test(test_failed),
-        cmocka_unit_test(test_others_folders),  cmocka_unit_test(test_full_disk),
-        cmocka_unit_test(test_recompute),       cmocka_unit_test(test_accumulate),
-        cmocka_unit_test(test_losses),          cmocka_unit_test(test_stopped_for_a_while),
-        cmocka_unit_test(test_resume),          cmocka_unit_test(test_resume_damaged),
-        cmocka_unit_test(test_resume_waits),    cmocka_unit_test(test_save_wait),
-        cmocka_unit_test(test_full_on_the_way), cmocka_unit_test(test_updates),
-        cmocka_unit_test(test_dtype),           cmocka_unit_test(test_not_finite),
-        cmocka_unit_test(test_starts),
+        cmocka_unit_test(test_stopped),        cmocka_unit_test(test_failed),
+        cmocka_unit_test(test_others_folders), cmocka_unit_test(test_full_disk),
+        cmocka_unit_test(test_recompute),      cmocka_unit_test(test_accumulate),
+        cmocka_unit_test(test_losses),         cmocka_unit_test(test_stopped_for_a_while),
+        cmocka_unit_test(test_resume),         cmocka_unit_test(test_tokenizer_is_kept),
+        cmocka_unit_test(test_resume_damaged), cmocka_unit_test(test_resume_waits),
+        cmocka_unit_test(test_save_wait),      cmocka_unit_test(test_full_on_the_way),
+        cmocka_unit_test(test_updates),        cmocka_unit_test(test_dtype),
+        cmocka_unit_test(test_not_finite),     cmocka_unit_test(test_starts),
     };
     return cmocka_run_group_tests(tests, set_up, cli_remove_folder);
 }

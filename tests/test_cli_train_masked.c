@@ -121,7 +121,7 @@ static void test_refused(void **state)
         {2, "esm has no tokenizer.json", "-m {g}/esm --data {d}/p.fasta"},
         {2, "has a mask token, and the data has no labels", "-m {g}/bert --data {d}/p.bin"},
         {2, "does not say which id ends a document", "-m {d}/esm --data {d}/endless.bin --rows padded"},
-        {1, "no token file", "-m {d}/esm --data {d}/p.fasta.gz"},
+        {2, "no token file", "-m {d}/esm --data {d}/p.fasta.gz"},
     };
     (void)state;
     cli_shell("printf '>a\\nMKV\\n>b\\nMK*\\n' >{d}/bad.fasta; echo '>a' >{d}/none.fasta; "

@@ -183,6 +183,9 @@ static void test_tokenizer_refused(void **state)
     assert_int_equal(clv_tokenizer_open(&t, NULL, NULL), CLV_EINVAL);
     assert_int_equal(clv_tokenizer_of_bytes(NULL, NULL), CLV_EINVAL);
     assert_int_equal(clv_tokenizer_write_bytes(NULL, NULL), CLV_EINVAL);
+    assert_int_equal(clv_tokenizer_copy(NULL, "/tmp", NULL), CLV_EINVAL);
+    assert_int_equal(clv_tokenizer_copy("/tmp", NULL, NULL), CLV_EINVAL);
+    assert_int_equal(clv_tokenizer_copy("/nowhere", "/tmp", NULL), CLV_ENOTFOUND);
     assert_int_equal(clv_tokenizer_size(NULL), 0);
     must(clv_tokenizer_of_bytes(&t, NULL), NULL);
     assert_int_equal(clv_tokenizer_size(t), 256);

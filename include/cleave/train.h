@@ -216,7 +216,8 @@ typedef struct clv_resumed {
  *          CLV_ENOMEM. Then the trainer's state is undefined: free it */
 CLV_API clv_status clv_trainer_resume(clv_trainer *trainer, const char *folder, clv_resumed *result, clv_error *err);
 
-/** The weights as they are, as a folder of Hugging Face's hub. No tokenizer is written. @return clv_model_save's */
+/** The weights as they are, as a folder of Hugging Face's hub. No tokenizer is written: clv_tokenizer_copy does.
+ *  @return clv_model_save's */
 CLV_API clv_status clv_trainer_save(const clv_trainer *trainer, const char *folder, clv_error *err);
 /** The adapters alone, in PEFT's form. @return clv_model_save_adapters's */
 CLV_API clv_status clv_trainer_save_adapters(const clv_trainer *trainer, const char *folder, clv_error *err);

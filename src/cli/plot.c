@@ -30,18 +30,20 @@ static double field(const char *line, const char *key)
     return end > at ? value : NAN;
 }
 
-static clv_status read_metrics(clv_series *const *series, int n, const char *path, clv_error *err)
+/* *last: its last step; -1: it has none. */
+static clv_status read_metrics(double *last, clv_series *const *series, int n, const char *path, clv_error *err)
 {
     char *line = NULL;
     size_t room = 0;
     FILE *file = fopen(path, "re");
     if (!file)
         return clv_fail(err, errno == ENOENT ? CLV_ENOTFOUND : CLV_EIO, "%s: cannot open: %s", path, strerror(errno));
-    for (double last = -1; getline(&line, &room, file) > 0;) {
+    *last = -1;
+    while (getline(&line, &room, file) > 0) {
         double step = field(line, "step");
-        if (!(step > last) || step > 1e15) /* which no run writes */
+        if (!(step > *last) || step > 1e15) /* which no run writes */
             continue;
-        last = step;
+        *last = step;
         for (int i = 0; i < n; i++)
             clv_series_add(series[i], step, field(line, series[i]->key));
     }
@@ -373,8 +375,18 @@ static clv_status draw_to(const char *out, const clv_series *all, const char *co
     return status;
 }
 
+clv_status clv_plot_check(const char *metrics, clv_error *err)
+{
+    double last;
+    CLV_TRY(read_metrics(&last, NULL, 0, metrics, err));
+    return last >= 0
+               ? CLV_OK
+               : clv_fail(err, CLV_EINVAL, "%s: has no line of a step; valid: the metrics.jsonl of a run", metrics);
+}
+
 clv_status clv_plot_metrics(const char *const *metrics, int n, const char *out, clv_error *err)
 {
+    double last;
     static const char *const keys[SERIES] = {"loss", "val_loss", "tokens_per_s"};
     if (n < 1 || n > CLV_PLOT_RUNS)
         return clv_fail(err, CLV_EINVAL, "%d runs in a picture; valid: 1 to %d", n, CLV_PLOT_RUNS);
@@ -386,7 +398,7 @@ clv_status clv_plot_metrics(const char *const *metrics, int n, const char *out, 
             of[k].key = keys[k];
             of[k].sparse = k == VAL;
         }
-        status = read_metrics(series, SERIES, metrics[r], err);
+        status = read_metrics(&last, series, SERIES, metrics[r], err);
     }
     if (status == CLV_OK)
         status = draw_to(out, all, metrics, n, err);

@@ -31,6 +31,10 @@ int command_plot(int argc, char **argv)
     int code = parse(&a, argc, argv);
     if (code != CLV_OPTIONS_RUN)
         return code;
-    return clv_plot_metrics(a.files.item, a.files.n, a.out, &err) == CLV_OK ? CLV_EXIT_OK
-                                                                            : clv_command_report(argv[0], &err);
+    clv_status status = CLV_OK;
+    for (int i = 0; status == CLV_OK && i < a.files.n; i++)
+        status = clv_plot_check(a.files.item[i], &err);
+    if (status == CLV_OK)
+        status = clv_plot_metrics(a.files.item, a.files.n, a.out, &err);
+    return status == CLV_OK ? CLV_EXIT_OK : clv_command_report(argv[0], &err);
 }

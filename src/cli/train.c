@@ -185,10 +185,10 @@ static clv_status check_lora_save(const clv_train_args *a, const clv_model *mode
                                  : clv_fail(err, CLV_EINVAL, "--lora-save has no effect without --lora-rank or --lora");
 }
 
-/* What was named and is not there is as wrong as an option is; what is wrong inside of it is a failure. */
+/* What was named and is not there, or is something else, is as wrong as an option is. */
 static clv_status as_named(clv_status status, clv_error *err)
 {
-    if (status == CLV_ENOTFOUND)
+    if (status == CLV_ENOTFOUND || status == CLV_EFORMAT)
         err->code = CLV_EINVAL;
     return status == CLV_OK ? CLV_OK : err->code;
 }

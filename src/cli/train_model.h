@@ -27,7 +27,5 @@ typedef struct clv_start_option {
  * @return clv_model_open's */
 clv_status clv_start_option_open(clv_model **out, const clv_start_option *option, const clv_model_options *options,
                                  clv_error *err);
-/* Copies the files of the model's tokenizer, those that there are, from its folder to another. */
-clv_status clv_start_copy_tokenizer(const char *from, const char *to, clv_error *err);
 
 #endif

@@ -29,6 +29,7 @@ typedef struct run {
     clv_prefetch *batches; /* of steps; NULL: none was asked for */
     clv_train_batch batch; /* of --val */
     int64_t look_every;    /* steps, at whether any process was told to leave */
+    bool goes_on;          /* from a checkpoint */
     bool passed;           /* a step without a label that counts was told of */
     bool waits;            /* so was that there is no memory for the copy of a checkpoint */
     int64_t interrupted;   /* steps during which the process was stopped */
@@ -312,6 +313,14 @@ static void save_what_is_left(run *r)
         clv_say("%s: note: no checkpoint after step %lld: %s", r->command, done, why.message);
 }
 
+/* The last step is where a run that has checkpoints goes on from when it is given more. */
+static bool is_saved(const run *r, int64_t done)
+{
+    const clv_train_args *a = r->args;
+    bool is_last = done == a->steps;
+    return a->save_every > 0 ? is_last || done % a->save_every == 0 : is_last && r->goes_on;
+}
+
 /* Until all are done, or *signal is one. */
 static clv_status take_steps(run *r, int *signal, clv_error *err)
 {
@@ -329,7 +338,7 @@ static clv_status take_steps(run *r, int *signal, clv_error *err)
             return status;
         }
         done++;
-        if (a->save_every > 0 && (done % a->save_every == 0 || done == a->steps))
+        if (is_saved(r, done))
             CLV_TRY(save_on_the_way(r, !a->save_wait && done < a->steps, err));
     }
     clv_progress_end(&progress);
@@ -381,7 +390,7 @@ static clv_status save(const run *r, clv_error *err)
     if (!clv_processes_is_first())
         return CLV_OK;
     if (a->start.model)
-        return clv_start_copy_tokenizer(clv_model_folder(r->model), a->out, err);
+        return clv_tokenizer_copy(clv_model_folder(r->model), a->out, err);
     return r->data->text ? clv_tokenizer_write_bytes(a->out, err) : CLV_OK;
 }
 
@@ -409,6 +418,7 @@ static clv_status resume(run *r, clv_error *err)
     clv_resumed did = {.size = sizeof did};
     CLV_TRY(clv_trainer_resume(r->trainer, r->checkpoints, &did, err));
     say_resumed(r, &did);
+    r->goes_on = did.found;
     if (!did.found)
         return CLV_OK;
     CLV_TRY(clv_train_check_notes(&r->total, r->trainer, r->args, r->data, r->command, err));

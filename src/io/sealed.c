@@ -33,7 +33,8 @@ static clv_status write_text(const char *path, const char *rest, size_t limit, c
 clv_status clv_sealed_write(const char *path, const json_t *document, size_t limit, clv_error *err)
 {
     char *rest = document != NULL ? json_dumps(document, JSON_COMPACT) : NULL;
-    clv_status status = rest != NULL ? write_text(path, rest, limit, err) : clv_fail_memory(err, path, limit);
+    clv_status status =
+        rest != NULL ? write_text(path, rest, limit, err) : clv_fail(err, CLV_ENOMEM, "out of memory for %s", path);
 
     free(rest);
     return status;

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "cleave/checkpoint.h"
+#include "cleave/tokenizer.h"
 #include "io/file.h"
 #include "io/shards.h"
 #include "models/adapters_folder.h"
@@ -339,9 +340,25 @@ static clv_status write_document(const clv_state_writing *w, clv_error *err)
     return status;
 }
 
+/* That of the folder that the model is of, where it is still there. */
+static clv_status copy_tokenizer(const clv_state_writing *w, clv_error *err)
+{
+    const clv_model *m = w->trainer->model;
+    clv_error why = {.rank = -1};
+    if (m->adapters || !m->weights)
+        return CLV_OK;
+    clv_status status = clv_tokenizer_copy(m->path, w->folder, &why);
+    if (status == CLV_OK || status == CLV_ENOTFOUND)
+        return CLV_OK;
+    if (err)
+        *err = why;
+    return status;
+}
+
 clv_status clv_state_end(clv_state_writing *w, clv_error *err)
 {
     CLV_TRY(clv_model_end_files(w->weights, w->bytes, err));
     CLV_TRY(clv_shards_write_manifest(w->ranks, err));
+    CLV_TRY(copy_tokenizer(w, err));
     return write_document(w, err);
 }

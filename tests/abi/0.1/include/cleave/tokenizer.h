@@ -56,6 +56,11 @@ CLV_API clv_status clv_tokenizer_kind(char *out, size_t size, const char *folder
  *  transformers' AutoTokenizer loads it.
  *  @return CLV_EIO, CLV_ENOTFOUND, CLV_ENOMEM */
 CLV_API clv_status clv_tokenizer_write_bytes(const char *folder, clv_error *err);
+/** Copies a tokenizer from one folder of the Hub to another: those of its files that are there, whatever its form
+ *  (tokenizer.json, vocab.json and merges.txt, vocab.txt, tokenizer.model ...), and how text is made with it
+ *  (chat_template.jinja, generation_config.json). What stands under these names is replaced.
+ *  @return CLV_EIO, CLV_ENOTFOUND for a folder that is not there, CLV_ENOMEM */
+CLV_API clv_status clv_tokenizer_copy(const char *from, const char *to, clv_error *err);
 
 #ifdef __cplusplus
 }
