@@ -375,7 +375,7 @@ static void test_trace(void **state)
     cli_shell("for s in 2 3; do [ \"$(grep -c '\"cat\":\"step\".*\"step\":'$s'}' {d}/t.json)\" = 2 ] || exit 1; done; "
               "[ \"$(grep -c '\"cat\":\"step\"' {d}/t.json)\" = 4 ] && grep -q '\"kind\":\"adamw\"' {d}/t.json");
     cli_expect(0, "\"steps\": 2", "trace {d}/t.json --json");
-    cli_expect(0, "the trace of steps 4 to 4", SMALL "--steps 5 --out {d}/last --trace 4:90 --trace-out {d}/l.json");
+    cli_expect(0, "the trace of steps 4 to 4", SMALL "--steps 5 --out {d}/last --trace 4:90 {d}/l.json");
     cli_expect(2, "--trace '5:6': the last step is 4", SMALL "--steps 5 --out {d}/no --trace 5:6 --trace-out {d}/n");
     /* a run that fails, or is stopped, within them, or never came to them */
     cli_expect(2, "is not a number at step",
@@ -395,6 +395,9 @@ static void test_trace(void **state)
     static const char *const bad[] = {"3", "4:3", "-1:3", "1:2x", "1:", ":", "1.5:2", "99999999999:99999999999"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         cli_expect(2, "--trace", SMALL "--steps 5 --out {d}/no --trace=%s --trace-out {d}/n", bad[i]);
+    cli_expect(2, "l' is one file too many", SMALL "--out {d}/no --trace 1:2 {d}/n {d}/l");
+    cli_expect(2, "n' is one file too many", SMALL "--out {d}/no --trace 1:2 {d}/n --trace-out {d}/l");
+    cli_expect(2, "cannot create", SMALL "--out {d}/no --trace 1:2 {d}/nowhere/n");
     cli_expect(2, "--trace without --trace-out FILE", SMALL "--out {d}/no --trace 1:2");
     cli_expect(2, "--trace-out without --trace FROM:TO", SMALL "--out {d}/no --trace-out {d}/n");
     cli_shell("test ! -e {d}/no && test ! -e {d}/n");

@@ -2,22 +2,41 @@
 
 #include <stdio.h>
 
+#include "cli/out_place.h"
 #include "cli/processes.h"
 #include "cli/say.h"
+
+/* The file may stand behind the steps; an option of its own is looked at by all commands alike. */
+static clv_status take_file(clv_train_trace *t, clv_error *err)
+{
+    enum { BOTH = 2 };
+    if (t->words.n > BOTH || (t->words.n == BOTH && t->path))
+        return clv_fail(err, CLV_EINVAL, "--trace: '%.60s' is one file too many; valid: FROM:TO and one file",
+                        t->words.item[t->words.n - 1]);
+    if (t->words.n == BOTH) {
+        t->path = t->words.item[1];
+        clv_status status = clv_out_place_check(clv_processes_out(t->path), false, err);
+        if (status != CLV_OK)
+            return err->code = CLV_EINVAL;
+    }
+    if ((t->words.n == 0) == !t->path)
+        return CLV_OK;
+    return clv_fail(err, CLV_EINVAL, "%s without %s; valid: both", t->path ? "--trace-out" : "--trace",
+                    t->path ? "--trace FROM:TO" : "--trace-out FILE");
+}
 
 clv_status clv_train_trace_settle(clv_train_trace *t, int64_t steps, clv_error *err)
 {
     long long from, to;
     int end = 0;
-    if (!t->steps != !t->path)
-        return clv_fail(err, CLV_EINVAL, "%s without %s; valid: both", t->steps ? "--trace" : "--trace-out",
-                        t->steps ? "--trace-out FILE" : "--trace FROM:TO");
-    if (!t->steps)
+    CLV_TRY(take_file(t, err));
+    if (!t->path)
         return CLV_OK;
-    if (sscanf(t->steps, "%9lld:%9lld%n", &from, &to, &end) != 2 || t->steps[end] != '\0' || from < 0 || to < from)
-        return clv_fail(err, CLV_EINVAL, "--trace '%.60s'; valid: FROM:TO, whole numbers, 0 <= FROM <= TO", t->steps);
+    const char *text = t->words.item[0];
+    if (sscanf(text, "%9lld:%9lld%n", &from, &to, &end) != 2 || text[end] != '\0' || from < 0 || to < from)
+        return clv_fail(err, CLV_EINVAL, "--trace '%.60s'; valid: FROM:TO, whole numbers, 0 <= FROM <= TO", text);
     if (from >= steps)
-        return clv_fail(err, CLV_EINVAL, "--trace '%.60s': the last step is %lld", t->steps, (long long)steps - 1);
+        return clv_fail(err, CLV_EINVAL, "--trace '%.60s': the last step is %lld", text, (long long)steps - 1);
     t->from = from;
     t->to = to < steps ? to : steps - 1;
     return CLV_OK;

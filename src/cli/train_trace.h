@@ -6,23 +6,25 @@
 #include <stdint.h>
 
 #include "cleave/train.h"
+#include "cli/options.h"
 #include "cli/trace_option.h"
 
 typedef struct clv_train_trace {
-    const char *steps, *path; /* options; NULL: not given */
-    int64_t from, to;         /* steps, both included */
-    int64_t first, last;      /* of these, that were begun */
-    bool on;                  /* it was begun */
-    bool ended;               /* it was written, or it was said why not */
+    clv_strings words;   /* of --trace: FROM:TO, and perhaps the file */
+    const char *path;    /* NULL: not given */
+    int64_t from, to;    /* steps, both included */
+    int64_t first, last; /* of these, that were begun */
+    bool on;             /* it was begun */
+    bool ended;          /* it was written, or it was said why not */
 } clv_train_trace;
 
 /* Rows of train's option table. */
 #define CLV_TRAIN_TRACE_OPTIONS(trace)                                                                                 \
     {.names = "--trace",                                                                                               \
-     .kind = CLV_OPTION_STRING,                                                                                        \
-     .out = &(trace)->steps,                                                                                           \
-     .value = "FROM:TO",                                                                                               \
-     .help = "steps of which --trace-out is a trace, as metrics.jsonl numbers them: \"10:12\""},                       \
+     .kind = CLV_OPTION_FILES,                                                                                         \
+     .out = &(trace)->words,                                                                                           \
+     .value = "FROM:TO [FILE]",                                                                                        \
+     .help = "steps of which FILE, or --trace-out, is a trace, as metrics.jsonl numbers them: \"10:12\""},             \
         CLV_TRACE_OUT_OPTION(&(trace)->path, NULL, "where the trace of --trace goes, for cleave trace and Perfetto")
 
 /* Reads what the options say, of a run of so many steps; nothing where they were not given.
