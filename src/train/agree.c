@@ -6,9 +6,8 @@
 #include "runtime/shares.h"
 #include "train/trainer.h"
 
-clv_status clv_trainer_most(const clv_trainer *t, int64_t mine, int64_t *most, clv_error *err)
+clv_status clv_trainer_find_most(const clv_trainer *t, const char *what, int64_t mine, int64_t *most, clv_error *err)
 {
-    CLV_TRY(clv_require(t && most, "clv_trainer_most", "a trainer, and where the number goes", err));
     int first, last, ranks = (int)clv_mesh_ranks(&t->model->mesh);
     clv_session_ranks_here(t->session, &first, &last);
     if (last - first == ranks) {
@@ -18,11 +17,18 @@ clv_status clv_trainer_most(const clv_trainer *t, int64_t mine, int64_t *most, c
     int64_t *all = calloc((size_t)ranks, sizeof *all);
     if (!all)
         return clv_fail_memory(err, "a number of each rank", (size_t)ranks * sizeof *all);
-    clv_status status = clv_session_tell(t->session, "clv_trainer_most", &mine, 1, all, err);
+    clv_status status = clv_session_tell(t->session, what, &mine, 1, all, err);
     for (int r = 0; status == CLV_OK && r < ranks; r++)
         *most = r == 0 || all[r] > *most ? all[r] : *most;
     free(all);
     return status;
+}
+
+clv_status clv_trainer_most(const clv_trainer *t, int64_t mine, int64_t *most, clv_error *err)
+{
+    static const char call[] = "clv_trainer_most";
+    CLV_TRY(clv_require(t && most, call, "a trainer, and where the number goes", err));
+    return clv_trainer_find_most(t, call, mine, most, err);
 }
 
 clv_status clv_trainer_agree(const clv_trainer *t, clv_status status, clv_error *err)

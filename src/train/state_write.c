@@ -165,29 +165,17 @@ static clv_status tell_round(const clv_session *session, clv_manifest *m, int k,
     return CLV_OK;
 }
 
-/* The most ranks that a process has. */
-static clv_status count_most(int64_t *most, const clv_session *session, int64_t *counts, int ranks, clv_error *err)
-{
-    int first, last;
-    clv_session_ranks_here(session, &first, &last);
-    int64_t here = last - first;
-    *most = 0;
-    CLV_TRY(clv_session_tell(session, writing_what, &here, 1, counts, err));
-    for (int r = 0; r < ranks; r++)
-        *most = counts[r] > *most ? counts[r] : *most;
-    return CLV_OK;
-}
-
 static clv_status tell_sums(const clv_trainer *t, clv_manifest *m, clv_error *err)
 {
     const clv_session *session = t->session;
-    int n = (int)(2 + WORDS_OF_SUM * (1 + m->n_tensors));
+    int first, last, n = (int)(2 + WORDS_OF_SUM * (1 + m->n_tensors));
     size_t bytes = (size_t)n * (size_t)m->n_ranks * sizeof(int64_t);
     int64_t *mine = calloc((size_t)n, sizeof *mine), *all = malloc(bytes), most = 0;
     clv_status status = mine && all ? CLV_OK : clv_fail_memory(err, "checksums", bytes);
+    clv_session_ranks_here(session, &first, &last);
     status = clv_trainer_agree(t, status, err);
     if (status == CLV_OK)
-        status = count_most(&most, session, all, (int)m->n_ranks, err);
+        status = clv_trainer_find_most(t, writing_what, last - first, &most, err);
     for (int k = 0; status == CLV_OK && k < most; k++)
         status = tell_round(session, m, k, mine, n, all, err);
     free(mine);

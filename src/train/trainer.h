@@ -48,6 +48,9 @@ struct clv_trainer {
 /* Whether all processes go on, each of which may have read or written for long: clv_job_agree, whose deadline is the
  * job's, not a step's. */
 clv_status clv_trainer_agree(const clv_trainer *trainer, clv_status status, clv_error *err);
+/* clv_trainer_most, in which a failure says what the processes were at. `what`: a constant. */
+clv_status clv_trainer_find_most(const clv_trainer *trainer, const char *what, int64_t mine, int64_t *most,
+                                 clv_error *err);
 
 /* The inputs that a step and a loss alone have in common: ids, labels, and of a padded trainer the mask. *n: how many;
  * *counted: labels, as clv_model_config_check_labels has it. */
