@@ -16,6 +16,7 @@
 #include <cmocka.h>
 
 #include "must.h"
+#include "trained.h"
 #include "own_folder.h"
 #include "runtime/shares.h"
 #include "train/state.h"
@@ -62,14 +63,9 @@ static const how hows[] = {{0},
                            {.mesh = "model=5", .optimizer = CLV_OPTIMIZER_SGD}};
 enum { HOWS = sizeof hows / sizeof hows[0] };
 
-typedef struct trained {
-    clv_model *model;
-    clv_trainer *trainer;
-} trained;
-
 static trained begin(const how *h)
 {
-    trained t;
+    trained t = {.tokens = BATCH * SEQ};
     clv_error err = {0};
     clv_mesh mesh;
     clv_axis_rules rules;
@@ -82,27 +78,6 @@ static trained begin(const how *h)
     must(clv_model_new(&t.model, &sizes, &options, &err), &err);
     must(clv_trainer_new(&t.trainer, t.model, &training, &err), &err);
     return t;
-}
-
-static void end(const trained *t)
-{
-    clv_trainer_free(t->trainer);
-    clv_model_close(t->model);
-}
-
-static void train(const trained *t, int to, double *losses)
-{
-    clv_error err = {0};
-    for (int64_t step = clv_trainer_steps_done(t->trainer); step < to; step++) {
-        int32_t ids[BATCH * SEQ], labels[BATCH * SEQ];
-        clv_train_step did = {.size = sizeof did};
-        for (int i = 0; i < BATCH * SEQ; i++) {
-            ids[i] = (int32_t)((i * 7 + step * 13) % 50);
-            labels[i] = (int32_t)((i * 7 + step * 13 + 7) % 50);
-        }
-        must(clv_trainer_step(t->trainer, ids, labels, &did, &err), &err);
-        losses[step] = did.loss;
-    }
 }
 
 static clv_status save(const trained *t, const char *to, bool background, clv_error *err)

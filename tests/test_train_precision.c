@@ -15,6 +15,7 @@
 #include "cleave/train.h"
 #include "io/safetensors.h"
 #include "must.h"
+#include "trained.h"
 #include "own_folder.h"
 #include "program/program.h"
 
@@ -23,11 +24,6 @@ enum { BATCH = 4, SEQ = 8, STEPS = 6, VOCAB = 50, GAINS = 24, ELEMS = VOCAB * GA
 /* A parameter of each kind, all elements of which are looked at. */
 static const char *const looked_at[] = {"embed.weight", "final_norm.weight"};
 enum { LOOKED_AT = sizeof looked_at / sizeof looked_at[0] };
-
-typedef struct trained {
-    clv_model *model;
-    clv_trainer *trainer;
-} trained;
 
 typedef struct split {
     const char *mesh, *rules;
@@ -59,7 +55,7 @@ static clv_model *new_model(const clv_model_options *options)
 /* path NULL: of sizes. */
 static trained begin(const split *on, const char *path, clv_dtype dtype, clv_optimizer optimizer)
 {
-    trained t;
+    trained t = {.tokens = BATCH * SEQ};
     clv_mesh mesh;
     clv_axis_rules rules;
     clv_error err = {0};
@@ -76,27 +72,6 @@ static trained begin(const split *on, const char *path, clv_dtype dtype, clv_opt
         t.model = new_model(&options);
     must(clv_trainer_new(&t.trainer, t.model, &how, &err), &err);
     return t;
-}
-
-static void end(const trained *t)
-{
-    clv_trainer_free(t->trainer);
-    clv_model_close(t->model);
-}
-
-static void train(const trained *t, int to, double *losses)
-{
-    clv_error err = {0};
-    for (int64_t step = clv_trainer_steps_done(t->trainer); step < to; step++) {
-        int32_t ids[BATCH * SEQ], labels[BATCH * SEQ];
-        clv_train_step did = {.size = sizeof did};
-        for (int i = 0; i < BATCH * SEQ; i++) {
-            ids[i] = (int32_t)((i * 7 + step * 13) % VOCAB);
-            labels[i] = (int32_t)((i * 7 + step * 13 + 7) % VOCAB);
-        }
-        must(clv_trainer_step(t->trainer, ids, labels, &did, &err), &err);
-        losses[step] = did.loss;
-    }
 }
 
 static int64_t elems_of(const char *parameter)
