@@ -14,6 +14,7 @@
 #include <cmocka.h>
 
 #include "base/error.h"
+#include "base/cores.h"
 #include "base/wait.h"
 #include "hand_step.h"
 #include "kernels/cpu/threads.h"

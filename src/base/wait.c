@@ -2,7 +2,6 @@
 #include "base/wait.h"
 
 #include <linux/futex.h>
-#include <sched.h>
 #include <stddef.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -83,14 +82,4 @@ int clv_stamp_sleep(_Atomic uint32_t *word, uint32_t stamp, int64_t ns)
         atomic_compare_exchange_strong_explicit(word, &seen, seen | 1u, memory_order_relaxed, memory_order_relaxed))
         futex_wait(word, seen | 1u, ns);
     return clv_stamp_reached(atomic_load_explicit(word, memory_order_acquire), stamp);
-}
-
-int clv_cores(void)
-{
-    cpu_set_t set;
-
-    if (sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) > 0)
-        return CPU_COUNT(&set);
-    long online = sysconf(_SC_NPROCESSORS_ONLN); /* more cores than a cpu_set_t holds */
-    return online > 0 ? (int)online : 1;
 }

@@ -44,9 +44,6 @@ void clv_stamp_publish(_Atomic uint32_t *word, uint32_t stamp);
 /* Sleeps, at most ns, until the word has reached the stamp. Returns whether it has; may return early. */
 int clv_stamp_sleep(_Atomic uint32_t *word, uint32_t stamp, int64_t ns);
 
-/* The cores that this process may run on, at least 1. */
-int clv_cores(void);
-
 /* Between two looks at a word that another core is about to write. */
 static inline void clv_cpu_pause(void)
 {

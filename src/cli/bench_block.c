@@ -24,6 +24,7 @@
 #include "cli/size_option.h"
 #include "cli/table.h"
 #include "cli/trace_option.h"
+#include "cli/whole_machine.h"
 
 typedef struct block_args {
     int64_t hidden, layers, heads, kv_heads, head_dim, ffn, batch, seq, threads, iterations;
@@ -210,9 +211,7 @@ int bench_block(int argc, char **argv)
                     .ffn = 2048,
                     .batch = 4,
                     .seq = 512,
-                    .threads = 1,
                     .iterations = 7,
-                    .mesh = {.tp = 1},
                     .dtype = "f32",
                     .comm_dtype = "f32"};
     clv_error err = {0};
@@ -224,6 +223,7 @@ int bench_block(int argc, char **argv)
     int code = parse(&a, argc, argv);
     if (code != CLV_OPTIONS_RUN)
         return code;
+    int64_t whole = clv_whole_machine(&a.mesh, &a.threads);
     double *seconds = calloc((size_t)a.iterations, sizeof *seconds);
     clv_session_options options = {.size = sizeof options,
                                    .threads_per_rank = (int)a.threads,
@@ -246,8 +246,10 @@ int bench_block(int argc, char **argv)
         status = clv_flight_option_open(&options.flight, a.comm.flight, &err);
     if (status == CLV_OK && !a.program)
         status = clv_session_new(&session, &mesh, &options, &err);
-    if (status == CLV_OK && !a.program)
+    if (status == CLV_OK && !a.program) {
+        clv_whole_machine_note(whole, argv[0]);
         clv_mesh_option_note(&mesh, argv[0]);
+    }
     if (status == CLV_OK && !a.program)
         status = measure(session, program, a.iterations, a.trace_out != NULL, seconds, &stats, &err);
     int64_t resident = clv_resident_bytes() - before;

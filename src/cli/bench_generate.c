@@ -154,7 +154,7 @@ static clv_status time_memcpy(double *seconds, size_t bytes, clv_error *err)
 }
 
 /* Loads and runs; *read receives the bytes of weights. */
-static clv_status load_and_run(measured *m, const generate_args *a, const char *command, size_t *read, clv_error *err)
+static clv_status load_and_run(measured *m, generate_args *a, const char *command, size_t *read, clv_error *err)
 {
     clv_generator_options options = {
         .size = sizeof options, .batch = a->batch, .context = a->prompt + a->n, .split_logits = 1};
@@ -169,7 +169,7 @@ static clv_status load_and_run(measured *m, const generate_args *a, const char *
     if (status == CLV_OK)
         status = clv_model_describe(model, &info, err);
     if (status == CLV_OK)
-        clv_model_option_notes(model, a->model.path, command);
+        clv_model_option_notes(model, &a->model, command);
     if (status == CLV_OK)
         status = repeat(m, g, a, info.vocab, err);
     *read = (size_t)clv_model_bytes_read(model);
@@ -178,7 +178,7 @@ static clv_status load_and_run(measured *m, const generate_args *a, const char *
     return status;
 }
 
-static clv_status measure(measured *m, const generate_args *a, const char *command, clv_error *err)
+static clv_status measure(measured *m, generate_args *a, const char *command, clv_error *err)
 {
     size_t bytes;
     int64_t before = clv_resident_bytes();

@@ -185,7 +185,7 @@ static clv_status write_vectors(clv_checkpoint_writer *w, const embed_args *a, c
     CLV_TRY(clv_model_describe(model, &info, err));
     CLV_TRY(clv_forwarder_new(&f, model, NULL, err));
     if (begin_file(w, s.pooled, all, info.hidden, &s.failure) == CLV_OK)
-        clv_model_option_notes(model, a->model.path, command);
+        clv_model_option_notes(model, &a->model, command);
     else
         clv_cancel_request(s.cancel);
     clv_progress_begin(&s.progress, "embed", clv_sequences_count(all));

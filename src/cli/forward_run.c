@@ -80,7 +80,7 @@ clv_status clv_forward_run(const clv_forward_job *job, const char *command, clv_
     if (status == CLV_OK)
         status = check(&in, &info, job, err);
     if (status == CLV_OK)
-        clv_model_option_notes(model, job->model->path, command);
+        clv_model_option_notes(model, job->model, command);
     if (status == CLV_OK)
         status = evaluate(job, model, &info, &in, err);
     clv_ids_free(&in);

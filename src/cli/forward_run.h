@@ -8,7 +8,7 @@
 enum { CLV_BEGINS_TEXT = 512 };
 
 typedef struct clv_forward_job {
-    const clv_model_option *model;
+    clv_model_option *model;
     const char *ids;    /* as ids_file.h reads it */
     bool among_results; /* the file may hold other tensors, too; else it may not */
     const char *out;    /* as clv_evaluation_write does; a loss where a decoder's token follows another one */

@@ -196,7 +196,8 @@ typedef struct display {
     clv_progress progress;
     int64_t done;
     const clv_model *model; /* that runs; NULL: what there is to note of it was said */
-    const char *folder, *command;
+    const clv_model_option *option;
+    const char *command;
 } display;
 
 static int show(void *arg, int64_t prompt, const char *text, size_t size, int last)
@@ -204,7 +205,7 @@ static int show(void *arg, int64_t prompt, const char *text, size_t size, int la
     display *d = arg;
     (void)prompt;
     if (d->model) /* prompts come first, when nothing asked for is at fault */
-        clv_model_option_notes(d->model, d->folder, d->command);
+        clv_model_option_notes(d->model, d->option, d->command);
     d->model = NULL;
     if (d->stream) {
         clv_print_text(&d->shown, text, size);
@@ -218,7 +219,7 @@ static int show(void *arg, int64_t prompt, const char *text, size_t size, int la
 static void begin_display(display *d, const generate_args *a, const clv_model *model, const char *command,
                           const prompts *p)
 {
-    *d = (display){.stream = !a->file && !a->json, .model = model, .folder = a->model.path, .command = command};
+    *d = (display){.stream = !a->file && !a->json, .model = model, .option = &a->model, .command = command};
     if (!d->stream)
         clv_progress_begin(&d->progress, "generate", p->n_asked);
 }

@@ -9,6 +9,7 @@
 #include "cleave/status.h"
 #include "cli/command.h"
 #include "cli/say.h"
+#include "cli/whole_machine.h"
 
 /* In a read of weights this becomes that read's failure; elsewhere nothing can go on. */
 static void on_lost_page(int signal)
@@ -42,12 +43,13 @@ clv_status clv_grad_reduce_option_read(int64_t *carried, int64_t *f32, const cha
     return CLV_OK;
 }
 
-clv_status clv_model_option_open(clv_model **out, const clv_model_option *o, clv_error *err)
+clv_status clv_model_option_open(clv_model **out, clv_model_option *o, clv_error *err)
 {
     clv_mesh mesh;
     clv_axis_rules rules;
     clv_machine *machine;
     clv_model_options options = {.size = sizeof options, .mesh = &mesh, .rules = &rules, .map = 1};
+    o->whole = clv_whole_machine(&o->mesh, &o->run.threads);
     CLV_TRY(clv_mesh_option_read(&mesh, &o->mesh, err));
     CLV_TRY(clv_mesh_option_rules(&rules, &o->mesh, &mesh, err));
     CLV_TRY(clv_dtype_parse(&options.dtype, o->dtype, err));
@@ -75,12 +77,13 @@ clv_status clv_model_option_open(clv_model **out, const clv_model_option *o, clv
     return status;
 }
 
-void clv_model_option_notes(const clv_model *model, const char *folder, const char *command)
+void clv_model_option_notes(const clv_model *model, const clv_model_option *o, const char *command)
 {
     const char *first;
+    clv_whole_machine_note(o->whole, command);
     clv_mesh_option_note(clv_model_mesh(model), command);
     int64_t unused = clv_model_unused_tensors(model, &first);
     if (unused > 0)
         clv_say("%s: note: %lld tensor%s of %s %s not used%s %s", command, (long long)unused, unused == 1 ? "" : "s",
-                folder, unused == 1 ? "is" : "are", unused == 1 ? ":" : ", the first is", first);
+                o->path, unused == 1 ? "is" : "are", unused == 1 ? ":" : ", the first is", first);
 }

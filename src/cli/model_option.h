@@ -14,6 +14,7 @@ typedef struct clv_model_option {
     clv_run_option run;
     const char *dtype, *comm_dtype, *hardware;
     clv_cancel *cancel; /* as clv_model_options says it */
+    int64_t whole;      /* cores that were taken because nothing was said; set by opening */
 } clv_model_option;
 
 /* Rows of a command's option table: which model, `-m`; */
@@ -46,10 +47,10 @@ typedef struct clv_model_option {
         CLV_DTYPE_OPTION(&(option)->dtype), CLV_COMM_DTYPE_OPTION(&(option)->comm_dtype, NULL),                        \
         CLV_PRICES_OPTION(&(option)->hardware)
 
-/* What holds where nothing is given. */
+/* What holds where nothing is given; the mesh and threads of zeros: the whole machine. */
 #define CLV_MODEL_DEFAULTS                                                                                             \
     {                                                                                                                  \
-        .mesh = {.tp = 1}, .run = {.threads = 1}, .dtype = "f32", .comm_dtype = "f32"                                  \
+        .dtype = "f32", .comm_dtype = "f32"                                                                            \
     }
 
 /* Of --grad-reduce-dtype: a clv_comm_dtype, and whether gradients are to be f32 whatever weights are. CLV_EINVAL for
@@ -58,10 +59,10 @@ clv_status clv_grad_reduce_option_read(int64_t *carried, int64_t *f32, const cha
                                        clv_error *err);
 
 /* Opens the model, its files mapped, with a handler of SIGBUS: one that becomes shorter while it is read is CLV_EIO. */
-clv_status clv_model_option_open(clv_model **out, const clv_model_option *option, clv_error *err);
+clv_status clv_model_option_open(clv_model **out, clv_model_option *option, clv_error *err);
 
-/* Says on stderr, before the model runs and when nothing asked for is at fault, that there are more ranks than
- * processors, and that tensors of the folder are not the model's, if so. */
-void clv_model_option_notes(const clv_model *model, const char *folder, const char *command);
+/* Says on stderr, before the model runs and when nothing asked for is at fault, that it runs on the whole machine, that
+ * there are more ranks than processors, and that tensors of the folder are not the model's, if so. */
+void clv_model_option_notes(const clv_model *model, const clv_model_option *option, const char *command);
 
 #endif

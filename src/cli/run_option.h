@@ -20,7 +20,7 @@ typedef struct clv_run_option {
 #define CLV_THREADS_OPTION(out_, not_beside_)                                                                          \
     {                                                                                                                  \
         .names = "-t, --threads", .kind = CLV_OPTION_INT, .out = (out_), .min = 1, .max = 1024, .value = "N",          \
-        .of_host = true, .not_beside = (not_beside_), .help = "threads a rank (1)"                                     \
+        .of_host = true, .not_beside = (not_beside_), .help = "threads a rank (1; none of -tp, --mesh, -t: all cores)" \
     }
 #define CLV_OVERLAP_OPTION(out_)                                                                                       \
     {                                                                                                                  \

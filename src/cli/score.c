@@ -120,7 +120,7 @@ static clv_status score_text(clv_table *t, const score_args *a, const clv_model 
     options.progress = clv_counted_progress_show;
     options.progress_arg = &bar;
     CLV_TRY(clv_text_read(&text, &size, a->input, 1, err));
-    clv_model_option_notes(model, a->model.path, command);
+    clv_model_option_notes(model, &a->model, command);
     clv_status status = clv_score_text(&score, f, text, size, &options, err);
     clv_counted_progress_end(&bar);
     free(text);
@@ -155,14 +155,15 @@ static clv_status score_all(clv_table *t, const score_args *a, clv_forwarder *f,
 typedef struct mutation_progress {
     clv_counted_progress bar;
     const clv_model *model;
-    const char *folder, *command;
+    const clv_model_option *option;
+    const char *command;
 } mutation_progress;
 
 static void show_mutations(void *arg, int64_t done, int64_t total)
 {
     mutation_progress *p = arg;
     if (done == 0)
-        clv_model_option_notes(p->model, p->folder, p->command);
+        clv_model_option_notes(p->model, p->option, p->command);
     clv_counted_progress_show(&p->bar, done, total);
 }
 
@@ -170,8 +171,7 @@ static clv_status score_mutations(clv_table *t, const score_args *a, const clv_m
                                   const clv_sequences *all, const char *command, clv_error *err)
 {
     clv_mutation_scores *scores;
-    mutation_progress progress = {
-        .bar = {.what = "score"}, .model = model, .folder = a->model.path, .command = command};
+    mutation_progress progress = {.bar = {.what = "score"}, .model = model, .option = &a->model, .command = command};
     clv_score_options options = options_of(a);
     options.progress = show_mutations;
     options.progress_arg = &progress;
@@ -208,7 +208,7 @@ static clv_status score_sequences(clv_table *t, const score_args *a, const clv_m
         options.too_long = a->truncate ? CLV_TOO_LONG_CUT : CLV_TOO_LONG_LEFT_OUT;
     CLV_TRY(clv_sequences_read(&all, model, a->input, &options, err));
     if (!a->mutations)
-        clv_model_option_notes(model, a->model.path, command);
+        clv_model_option_notes(model, &a->model, command);
     clv_status status =
         a->mutations ? score_mutations(t, a, model, f, all, command, err) : score_all(t, a, f, all, err);
     if (status == CLV_OK && !a->mutations)

@@ -9,6 +9,7 @@
 #include "cli/processes.h"
 #include "cli/size_option.h"
 #include "cli/train_run.h"
+#include "cli/whole_machine.h"
 
 static int parse(clv_train_args *a, int argc, char **argv)
 {
@@ -229,6 +230,7 @@ static clv_status train(clv_train_args *a, const char *command, int *code, clv_e
     clv_axis_rules rules;
     clv_machine *machine = NULL;
     clv_lora_options lora;
+    a->whole = clv_whole_machine(&a->mesh, &a->run.threads);
     clv_model_options options = {.size = sizeof options,
                                  .mesh = &mesh,
                                  .rules = &rules,
@@ -264,12 +266,10 @@ int command_train(int argc, char **argv)
                         .steps = 200,
                         .keep_last = 2,
                         .seed = 1,
-                        .run = {.threads = 1},
                         .dtype = "f32",
                         .on_nan = "stop",
                         .comm_dtype = "f32",
-                        .optimizer = CLV_OPTIMIZER_DEFAULTS,
-                        .mesh = {.tp = 1}};
+                        .optimizer = CLV_OPTIMIZER_DEFAULTS};
     clv_error err = {0};
     int code = parse(&a, argc, argv);
     if (code != CLV_OPTIONS_RUN)

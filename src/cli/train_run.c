@@ -16,6 +16,7 @@
 #include "cli/stops.h"
 #include "cli/train_folder.h"
 #include "cli/train_val.h"
+#include "cli/whole_machine.h"
 
 /* A run: what is trained, on what. */
 typedef struct run {
@@ -446,7 +447,7 @@ static clv_status find_peak(run *r, clv_error *err)
     if (r->args->run.check)
         return CLV_OK;
     if (r->args->hardware)
-        peak = clv_machine_flops(r->machine, dtype);
+        peak = clv_machine_flops(r->machine, dtype) * (double)r->args->run.threads; /* a rank of a machine is a core */
     else
         CLV_TRY(clv_peak_measure(&peak, clv_trainer_session(r->trainer), clv_model_mesh(r->model), dtype, err));
     CLV_TRY(clv_program_predict(program, r->machine, &of, err));
@@ -461,6 +462,7 @@ static clv_status run_in_folder(run *r, int *code, clv_error *err)
     int64_t saved = saves_adapters(r->args) ? info.adapter_parameters : info.parameters;
     CLV_TRY(open_folder(r, saved * (int64_t)clv_dtype_size(clv_model_dtype(r->model)), err));
     r->look_every = count_look_every(&info, r->args);
+    clv_whole_machine_note(r->args->whole, r->command);
     clv_mesh_option_note(clv_model_mesh(r->model), r->command);
     if (r->args->resume)
         CLV_TRY(resume(r, err));

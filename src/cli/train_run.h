@@ -21,6 +21,7 @@ typedef struct clv_train_args {
     const char *out;
     clv_mesh_option mesh;
     clv_run_option run;
+    int64_t whole; /* as clv_model_option says it */
     const char *dtype, *comm_dtype, *grad_reduce_dtype, *hardware;
     clv_recompute_option recompute;
     const char *on_nan;

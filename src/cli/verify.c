@@ -157,7 +157,7 @@ static clv_model_option on_mesh(const verify_args *a, const char *mesh)
 static clv_status open_mesh(clv_model **out, const verify_args *a, const char *mesh, bool first, const char *command,
                             clv_error *err)
 {
-    const clv_model_option option = on_mesh(a, mesh);
+    clv_model_option option = on_mesh(a, mesh);
     clv_model_info info = {.size = sizeof info};
     clv_model *model;
     CLV_TRY(clv_model_option_open(&model, &option, err));
@@ -171,7 +171,7 @@ static clv_status open_mesh(clv_model **out, const verify_args *a, const char *m
         return status;
     }
     if (first)
-        clv_model_option_notes(model, a->model, command);
+        clv_model_option_notes(model, &option, command);
     else
         clv_mesh_option_note(clv_model_mesh(model), command);
     *out = model;
@@ -263,7 +263,7 @@ static clv_status verify(const verify_args *a, const char *command, bool *same, 
         char degree[DEGREE_TEXT];
         const char *mesh = mesh_at(degree, a, i);
         if (a->against) {
-            const clv_model_option option = on_mesh(a, mesh);
+            clv_model_option option = on_mesh(a, mesh);
             status = clv_verify_against(t, same, &option, a->against, a->tolerance, command, err);
             continue;
         }

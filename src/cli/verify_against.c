@@ -45,8 +45,8 @@ static void add_beginning(clv_comparison *found, const char *begins)
         snprintf(found->element + used, sizeof found->element - used, "; it begins at %s", begins);
 }
 
-clv_status clv_verify_against(clv_table *table, bool *same, const clv_model_option *model, const char *file,
-                              double tolerance, const char *command, clv_error *err)
+clv_status clv_verify_against(clv_table *table, bool *same, clv_model_option *model, const char *file, double tolerance,
+                              const char *command, clv_error *err)
 {
     clv_checkpoint *got = NULL, *want;
     clv_comparison found = {.size = sizeof found};

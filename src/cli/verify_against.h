@@ -11,7 +11,7 @@
  * largest error, relative to a tensor's largest element or (gradients) a thousandth of the largest gradient, and the
  * first tensor beyond the tolerance, with its worst element; *same becomes false where there is one. NaN and infinity
  * are beyond any tolerance, even where both have them. CLV_EINVAL when the file has ids alone. */
-clv_status clv_verify_against(clv_table *table, bool *same, const clv_model_option *model, const char *file,
-                              double tolerance, const char *command, clv_error *err);
+clv_status clv_verify_against(clv_table *table, bool *same, clv_model_option *model, const char *file, double tolerance,
+                              const char *command, clv_error *err);
 
 #endif

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/cores.h"
 #include "base/error.h"
 #include "comm/links.h"
 

@@ -2,12 +2,11 @@
 #include "program/machine.h"
 
 #include <math.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
+#include "base/cores.h"
 #include "base/error.h"
 #include "base/options.h"
 #include "kernels/cpu/gemm.h"
@@ -130,20 +129,10 @@ double clv_rate_at(const clv_rate *r, double work)
 
 /* ---- this one ---- */
 
-/* A container or taskset may allow fewer than the machine has. */
-static int64_t usable_cores(void)
-{
-    cpu_set_t set;
-
-    if (sched_getaffinity(0, sizeof set, &set) == 0)
-        return CPU_COUNT(&set);
-    return sysconf(_SC_NPROCESSORS_ONLN);
-}
-
 clv_status clv_cpu_describe(clv_cpu_info *out, clv_error *err)
 {
     CLV_TRY(clv_require(out != NULL, "clv_cpu_describe", "out", err));
-    clv_cpu_info info = {.kernels = clv_isa_text(clv_cpu_isa()), .cores = usable_cores()};
+    clv_cpu_info info = {.kernels = clv_isa_text(clv_cpu_isa()), .cores = clv_physical_cores()};
     char version[48];
     clv_gemm_library(version, sizeof version);
     snprintf(info.products, sizeof info.products, "oneDNN %s", version);

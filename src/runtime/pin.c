@@ -1,8 +1,9 @@
 /* pin.c - pinning by hwloc, which knows cores from hardware threads. */
 #include "runtime/pin.h"
 
-#include <hwloc.h>
 #include <stdlib.h>
+
+#include "base/topology.h"
 
 struct clv_pins {
     hwloc_topology_t topology;
@@ -11,30 +12,11 @@ struct clv_pins {
     int threads;
 };
 
-static int load(hwloc_topology_t *out)
-{
-    hwloc_topology_t topology;
-    hwloc_cpuset_t mine = hwloc_bitmap_alloc();
-    int ok = mine && hwloc_topology_init(&topology) == 0;
-
-    if (ok && hwloc_topology_load(topology) == 0) {
-        /* taskset and the like: what the caller gave this process is all there is */
-        if (hwloc_get_cpubind(topology, mine, HWLOC_CPUBIND_PROCESS) == 0)
-            hwloc_topology_restrict(topology, mine, 0);
-        *out = topology;
-    } else if (ok) {
-        hwloc_topology_destroy(topology);
-        ok = 0;
-    }
-    hwloc_bitmap_free(mine);
-    return ok;
-}
-
 clv_pins *clv_pins_new(int ranks, int threads, int wrap)
 {
     clv_pins *pins = calloc(1, sizeof *pins);
 
-    if (!pins || !load(&pins->topology)) {
+    if (!pins || !clv_topology_load(&pins->topology)) {
         free(pins);
         return NULL;
     }

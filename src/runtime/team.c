@@ -16,6 +16,7 @@
 #include <omp.h>
 #endif
 
+#include "base/cores.h"
 #include "base/error.h"
 #include "base/line.h"
 #include "base/thread.h"
