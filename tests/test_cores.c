@@ -125,6 +125,24 @@ static void test_whole_machine(void **state)
     }
 }
 
+/* libgomp says what it has read: when the command began, and, where there are cores to share, when it began again. */
+static void test_openmp_spins_less(void **state)
+{
+    (void)state;
+#ifdef _OPENMP
+    cli_start_by("env -u GOMP_SPINCOUNT -u OMP_WAIT_POLICY OMP_DISPLAY_ENV=verbose");
+    assert_int_equal(cli_run(out, "version"), 0);
+    assert_true(!strstr(out, "GOMP_SPINCOUNT = '10000'") == (clv_cores() == 1));
+    cli_start_by("env GOMP_SPINCOUNT=77 OMP_DISPLAY_ENV=verbose");
+    assert_int_equal(cli_run(out, "version"), 0);
+    assert_non_null(strstr(out, "GOMP_SPINCOUNT = '77'"));
+    cli_start_by("env -u GOMP_SPINCOUNT OMP_WAIT_POLICY=active OMP_DISPLAY_ENV=verbose");
+    assert_int_equal(cli_run(out, "version"), 0);
+    assert_null(strstr(out, "GOMP_SPINCOUNT = '10000'"));
+    cli_start_by(NULL);
+#endif
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -132,6 +150,7 @@ int main(void)
         cmocka_unit_test(test_quota_of_version_1),
         cmocka_unit_test(test_affinity),
         cmocka_unit_test(test_whole_machine),
+        cmocka_unit_test(test_openmp_spins_less),
     };
     return cmocka_run_group_tests(tests, NULL, cli_remove_folder);
 }

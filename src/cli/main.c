@@ -7,6 +7,7 @@
 
 #include "cli/command.h"
 #include "cli/flight_option.h"
+#include "cli/openmp_spin.h"
 #include "cli/processes.h"
 #include "cli/stops.h"
 
@@ -39,6 +40,7 @@ int main(int argc, char **argv)
     static char name[] = "cleave";
     int code;
 
+    clv_openmp_spin_less(argv);
     if (argc > 0)
         argv[0] = name;
     if (!has_stack())
