@@ -17,7 +17,7 @@
 enum {
     MOST_PARTS = 8,
     MOST_STRIPS = 64, /* of a tensor, in all: a program has as many instructions for each op */
-    LEAST_ROWS = 16,  /* of the matrix that a product takes: fewer are slow, and kernels for few rows round otherwise */
+    LEAST_ROWS = 17,  /* of the matrix that a product takes: fewer are slow, and kernels for few rows round otherwise */
     MOST_TOGETHER = 24, /* instructions that are cut together */
     MOST_BEHIND = 4,    /* steps and casts, and a product */
     MOST_BETWEEN = 6    /* sums and casts between a product and its step */

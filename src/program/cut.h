@@ -4,7 +4,7 @@
  * A part is some rows: of the outermost dimension that ranks hold more than one index of, if all hold as many. So the
  * parts of a buffer lie one behind the other in it, each is contiguous, and an op that treats its rows alike
  * (clv_op_own.by_rows) makes the same of each as of the whole, bit for bit; products, where the library that multiplies
- * rounds a row alike among any 16 or more (kernels/cpu/gemm.h), else up to the last bits. What else reads or writes the
+ * rounds a row alike among any 17 or more (kernels/cpu/gemm.h), else up to the last bits. What else reads or writes the
  * buffer sees it whole.
  *
  * A step along that very dimension (a split sequence of a batch of one is gathered, or summed) has n times as many rows

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "kernels/cpu/gemm_onednn.h"
+#include "kernels/cpu/gemm_rows.h"
 #include "kernels/cpu/isa/gemm.h"
 #include "kernels/cpu/threads.h"
 
@@ -42,13 +43,18 @@ static clv_gemm_args single(const clv_gemm_args *g, int64_t i)
 
 /* ----------------------------------------------------------------------------------------------------- f32 */
 
+static clv_status run_f32_single(const clv_gemm_args *g, clv_error *err)
+{
+    return clv_gemm_rows(g, 0) ? CLV_OK : clv_onednn_sgemm(g, err);
+}
+
 /* A batch of at least as many products as threads is divided by product, else each product is divided. */
 static clv_status run_f32(const clv_gemm_args *g, clv_error *err)
 {
     if (g->batch < clv_threads_max() || g->batch == 1) {
         for (int64_t i = 0; i < g->batch; i++) {
             clv_gemm_args one = single(g, i);
-            CLV_TRY(clv_onednn_sgemm(&one, err));
+            CLV_TRY(run_f32_single(&one, err));
         }
         return CLV_OK;
     }
@@ -56,7 +62,7 @@ static clv_status run_f32(const clv_gemm_args *g, clv_error *err)
 #pragma omp parallel for schedule(static) reduction(+ : failures)
     for (int64_t i = 0; i < g->batch; i++) {
         clv_gemm_args one = single(g, i);
-        failures += clv_onednn_sgemm(&one, NULL) != CLV_OK;
+        failures += run_f32_single(&one, NULL) != CLV_OK;
     }
     return failures ? clv_fail(err, CLV_ENOMEM, "oneDNN: %d of a batch of products failed", failures) : CLV_OK;
 }
@@ -175,14 +181,6 @@ static clv_status run_tiles(const clv_gemm_args *g, clv_error *err)
     return CLV_OK;
 }
 
-static void run_row(const clv_gemm_args *g)
-{
-    void (*block)(const clv_gemm_args *, int64_t) = CLV_ISA_SELECT(clv_gemm_row);
-#pragma omp parallel for schedule(static)
-    for (int64_t j = 0; j < g->n; j += CLV_GEMM_ROW_BLOCK)
-        block(g, j);
-}
-
 static _Atomic clv_gemm_half_path half_path = CLV_GEMM_HALF_BEST;
 
 void clv_gemm_set_half_path_for_test(clv_gemm_half_path path)
@@ -192,14 +190,11 @@ void clv_gemm_set_half_path_for_test(clv_gemm_half_path path)
 
 static clv_status run_half_single(const clv_gemm_args *g, clv_error *err)
 {
-    bool whole_row = g->m == 1 && (!g->trans_b || !g->trans_a || g->lda == 1);
     bool onednn = half_path == CLV_GEMM_HALF_ONEDNN || (half_path == CLV_GEMM_HALF_BEST && clv_onednn_bf16_wins());
     bool done = false;
 
-    if (whole_row && half_path == CLV_GEMM_HALF_BEST) {
-        run_row(g);
+    if (half_path == CLV_GEMM_HALF_BEST && clv_gemm_rows(g, clv_gemm_workspace(g)))
         return CLV_OK;
-    }
     if (g->dtype == CLV_BF16 && onednn)
         CLV_TRY(clv_onednn_bf16(g, &done, err));
     return done ? CLV_OK : run_tiles(g, err);

@@ -4,15 +4,16 @@
  *
  * dtypes:   f32 x f32 -> f32; bf16 x bf16 -> bf16 or f32; f16 x f16 -> f16 or f32; f64 x f64 -> f64. bf16 and f16 are
  *           accumulated in f32 and rounded once (an accumulated bf16 or f16 C is read, added to in f32, rounded again).
- * Kernels:  f32 is oneDNN's sgemm. One row of bf16 or f16 (decoding) is our own, at the speed of memory. More rows go
- *           through f32 tiles in the workspace, or for bf16 to oneDNN's matmul where that wins (AMX). f64 is a plain
+ * Kernels:  up to 16 rows of f32, bf16 or f16 (decoding, short prompts) are our own (isa/gemm_rows.h): B is read once
+ *           for all rows, at the speed of memory while they are few. More rows: f32 is oneDNN's sgemm; bf16 and f16 go
+ *           through f32 tiles in the workspace, or bf16 to oneDNN's matmul where that wins (AMX). f64 is a plain
  *           blocked product.
  * Numerics: the same arguments on the same CPU with the same number of OpenMP threads give the same bits. f64 and
- *           one-row products do not depend on the number of threads either; oneDNN may split k over threads, so its
- *           products can. The kernel is chosen by shape, so a row computed alone may differ in the last bits from the
- *           same row computed among others. Of f32, with AVX-512 and k up to 768, rows are the same among any 16 or
- *           more; oneDNN divides longer sums by m, n and k, and its kernels for AVX2 round the last rows of a block
- *           otherwise.
+ *           products of up to 16 rows do not depend on the number of threads either; oneDNN may split k over threads,
+ *           so its products can. A row has the same bits among any number of rows up to 16, so a sequence that is
+ *           decoded beside others gets those it would have alone. Among more rows another kernel is chosen, and the
+ *           last bits may differ. Of f32, with AVX-512 and k up to 768, rows are the same among any 17 or more; oneDNN
+ *           divides longer sums by m, n and k, and its kernels for AVX2 round the last rows of a block otherwise.
  * Zeros:    m, n or batch = 0 is a no-op; k = 0 writes zeros, or keeps C when accumulating. a and b may then be NULL.
  * Threads:  OpenMP threads of the caller (omp_set_num_threads of the rank's thread).
  * Memory:   oneDNN packs into buffers of its own, and the first bf16 product of a shape on a thread makes a oneDNN

@@ -24,13 +24,28 @@ CLV_INLINE void vf_store_dtype(clv_dtype dtype, void *p, vf x)
 /* n < VF_LANES elements; the other lanes are 0. */
 CLV_INLINE vf vf_load_part(clv_dtype dtype, const void *p, int64_t n)
 {
+#if defined(__AVX512F__)
+    __mmask16 mask = (__mmask16)((1u << n) - 1);
+    if (dtype == CLV_F32)
+        return _mm512_maskz_loadu_ps(mask, p);
+    __m256i half = _mm256_maskz_loadu_epi16(mask, p);
+    return dtype == CLV_BF16 ? _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16))
+                             : _mm512_cvtph_ps(half);
+#else
     float whole[VF_LANES] = {0};
     memcpy(whole, p, (size_t)n * (dtype == CLV_F32 ? 4 : 2));
     return vf_load_dtype(dtype, whole);
+#endif
 }
 
 CLV_INLINE void vf_store_part(clv_dtype dtype, void *p, vf x, int64_t n)
 {
+#if defined(__AVX512F__)
+    if (dtype == CLV_F32) {
+        _mm512_mask_storeu_ps(p, (__mmask16)((1u << n) - 1), x);
+        return;
+    }
+#endif
     float whole[VF_LANES];
     vf_store_dtype(dtype, whole, x);
     memcpy(p, whole, (size_t)n * (dtype == CLV_F32 ? 4 : 2));

@@ -1,0 +1,405 @@
+/* isa/gemm_rows.c - see gemm_rows.h.
+ *
+ * B as stored [k, n], with FEW rows of A: memory is all there is to it. B is read as it lies, a few rows at a time, and
+ * prefetched in that order; sums wait in a cache.
+ *
+ * With more rows of A: B is walked in panels. While one is multiplied, out of the second-level cache, the next is
+ * prefetched in the order in which its lines lie. A strip of a panel is widened once; sums stay in registers over its
+ * depth, a few rows by STRIP vectors of columns.
+ *
+ * B as stored [n, k]: dot products of a few rows of B and of A at a time. */
+#include "kernels/cpu/isa/gemm_rows.h"
+
+#include "kernels/cpu/isa/rows.h"
+
+enum {
+    FEW = 4,              /* rows of A */
+    AT_ONCE = 4,          /* most rows of B that are added to sums at a time */
+    FEW_SUMS = 64 * 1024, /* floats of C that they are added to: in the second-level cache */
+    NEAR = 4096,          /* bytes that are prefetched before they are multiplied */
+    PANEL = 64 * 1024,    /* bytes of B that are multiplied while as many come */
+    DEPTH = 64,           /* most rows of a panel */
+    SUMS = 8192,          /* floats of C that a panel is added to: in the first-level cache */
+    STRIP = 4,            /* vectors of columns side by side */
+    DOTS = 4,             /* rows of a transposed B side by side */
+    LINE = 64
+};
+
+/* Rows of C side by side, by the number of registers. */
+#if defined(__AVX512F__)
+enum { MANY = 6, SOME = 4, DOT_ROWS = 4 };
+#else
+enum { MANY = 2, SOME = 2, DOT_ROWS = 2 };
+#endif
+
+/* What knows how B is stored: the bytes of n elements, where one lies, and vectors of them as floats. */
+CLV_INLINE int64_t bytes_of(clv_dtype dtype, int64_t n)
+{
+    return n * (dtype == CLV_F32 ? 4 : 2);
+}
+
+CLV_INLINE const char *element(clv_dtype dtype, const void *b, int64_t e)
+{
+    return (const char *)b + bytes_of(dtype, e);
+}
+
+CLV_INLINE vf load_b(clv_dtype dtype, const char *b, int64_t e)
+{
+    return vf_load_dtype(dtype, element(dtype, b, e));
+}
+
+CLV_INLINE vf load_b_part(clv_dtype dtype, const char *b, int64_t e, int64_t n)
+{
+    return vf_load_part(dtype, element(dtype, b, e), n);
+}
+
+static int64_t least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+static void *c_at(const clv_gemm_args *g, int64_t j)
+{
+    return (char *)g->c + (size_t)j * clv_dtype_size(g->c_dtype);
+}
+
+/* y [m, width], rows ldy apart: what the sums of C's columns from j on begin with. May be C itself. */
+static void begin_sums(float *y, int64_t ldy, const clv_gemm_args *g, int64_t j, int64_t width)
+{
+    if (!g->accumulate)
+        for (int64_t i = 0; i < g->m; i++)
+            memset(y + i * ldy, 0, (size_t)width * sizeof *y);
+    else if (y != c_at(g, j))
+        rows_load(g->c_dtype, y, ldy, c_at(g, j), g->ldc, g->m, width, 1.0f);
+}
+
+static void end_sums(const float *y, int64_t ldy, const clv_gemm_args *g, int64_t j, int64_t width)
+{
+    rows_store(g->c_dtype, c_at(g, j), g->ldc, y, ldy, g->m, width, 1.0f);
+}
+
+/* ---- B [k, n], few rows of A ---- */
+
+/* y[i, j] += sum of x[i, r] * b[r, j] over r < rows, for from <= j < to; far: what to prefetch for from. */
+CLV_INLINE void add_span(clv_dtype dtype, int m, int rows, float *y, int64_t ldy, const clv_gemm_x *x, const char *b,
+                         int64_t ldb, int64_t from, int64_t to, const char *far)
+{
+    int64_t j = from;
+    vf one[FEW][AT_ONCE];
+    CLV_UNROLL for (int i = 0; i < m; i++) CLV_UNROLL for (int r = 0; r < rows; r++) one[i][r] =
+        vf_set1(x->at[i * x->row + r * x->step]);
+    for (; to - j >= VF_LANES; j += VF_LANES) {
+        vf value[AT_ONCE];
+        CLV_UNROLL for (int r = 0; r < rows; r++)
+        {
+            __builtin_prefetch(element(dtype, far, r * ldb + j - from));
+            value[r] = load_b(dtype, b, r * ldb + j);
+        }
+        CLV_UNROLL for (int i = 0; i < m; i++)
+        {
+            vf sum = vf_load(y + i * ldy + j);
+            CLV_UNROLL for (int r = 0; r < rows; r++) sum = vf_fma(one[i][r], value[r], sum);
+            vf_store(y + i * ldy + j, sum);
+        }
+    }
+    for (int i = 0; i < m && j < to; i++) {
+        vf sum = vf_load_part(CLV_F32, y + i * ldy + j, to - j);
+        CLV_UNROLL for (int r = 0; r < rows; r++) sum =
+            vf_fma(one[i][r], load_b_part(dtype, b, r * ldb + j, to - j), sum);
+        vf_store_part(CLV_F32, y + i * ldy + j, sum, to - j);
+    }
+}
+
+/* Rows [p, p + rows) of B, `width` columns from j on, where at_once rows are read side by side. What comes NEAR bytes
+ * later is in the same rows until column `turn`, and in later ones from there on. */
+CLV_INLINE void add_rows(clv_dtype dtype, int m, int rows, int at_once, float *y, int64_t ldy, const clv_gemm_args *g,
+                         const clv_gemm_x *x, int64_t p, int64_t j, int64_t width)
+{
+    const char *b = element(dtype, g->b, p * g->ldb + j), *far = b, *farther = b;
+    const clv_gemm_x here = {.at = x->at + p * x->step, .row = x->row, .step = x->step};
+    int64_t near = NEAR / bytes_of(dtype, at_once), rest = near % width / VF_LANES * VF_LANES;
+    int64_t turn = (width - rest) / VF_LANES * VF_LANES, later = p + near / width * at_once;
+    if (later + rows <= g->k)
+        far = element(dtype, g->b, later * g->ldb + j + rest);
+    if (later + at_once + rows <= g->k)
+        farther = element(dtype, g->b, (later + at_once) * g->ldb + j);
+    add_span(dtype, m, rows, y, ldy, &here, b, g->ldb, 0, turn, far);
+    add_span(dtype, m, rows, y, ldy, &here, b, g->ldb, turn, width, farther);
+}
+
+/* Sums of f32 are in C, those of other dtypes in `own`. */
+CLV_INLINE void plain_few(clv_dtype dtype, int m, const clv_gemm_args *g, const clv_gemm_x *x, clv_gemm_own own,
+                          int64_t j, int64_t end)
+{
+    bool in_c = g->c_dtype == CLV_F32;
+    int at_once = m <= 2 ? 2 : AT_ONCE;
+    int64_t most = least(FEW_SUMS, in_c ? FEW_SUMS : own.floats) / m / VF_LANES * VF_LANES;
+    int64_t ldy = in_c ? g->ldc : most;
+    for (int64_t width; j < end; j += width) {
+        float *y = in_c ? c_at(g, j) : own.at;
+        int64_t p = 0;
+        width = least(most, end - j);
+        begin_sums(y, ldy, g, j, width);
+        for (; g->k - p >= at_once; p += at_once)
+            add_rows(dtype, m, at_once, at_once, y, ldy, g, x, p, j, width);
+        for (; p < g->k; p++)
+            add_rows(dtype, m, 1, at_once, y, ldy, g, x, p, j, width);
+        if (!in_c)
+            end_sums(y, ldy, g, j, width);
+    }
+}
+
+/* ---- B [k, n], more rows of A ---- */
+
+/* The lines of a panel that is to come. */
+typedef struct ahead {
+    const char *row;
+    int64_t at, bytes, stride; /* next byte of the row, bytes of a row, and between rows */
+    int64_t left;              /* lines */
+    int64_t each;              /* lines that one step of a product prefetches */
+} ahead;
+
+CLV_INLINE void prefetch_some(ahead *a)
+{
+    for (int64_t i = 0; i < a->each && a->left > 0; i++, a->left--) {
+        __builtin_prefetch(a->row + a->at, 0, 2);
+        a->at += LINE;
+        if (a->at >= a->bytes) {
+            a->at = 0;
+            a->row += a->stride;
+        }
+    }
+}
+
+/* A part of B, [depth, width], at row p and column j. */
+typedef struct panel {
+    int64_t p, depth, j, width;
+} panel;
+
+CLV_INLINE ahead lines_of(clv_dtype dtype, const clv_gemm_args *g, const panel *next, int64_t steps)
+{
+    ahead a = {.row = element(dtype, g->b, next->p * g->ldb + next->j),
+               .bytes = bytes_of(dtype, next->width),
+               .stride = bytes_of(dtype, g->ldb)};
+    a.left = (a.bytes + LINE - 1) / LINE * next->depth;
+    a.each = (a.left + steps - 1) / steps;
+    return a;
+}
+
+/* A strip in f32: out [depth, STRIP * VF_LANES], zeros behind `columns`. */
+CLV_INLINE void widen_strip(clv_dtype dtype, float *out, const char *b, int64_t ldb, int64_t depth, int64_t columns)
+{
+    for (int64_t p = 0; p < depth; p++, b = element(dtype, b, ldb), out += STRIP * VF_LANES)
+        CLV_UNROLL for (int v = 0; v < STRIP; v++)
+        {
+            int64_t left = columns - v * VF_LANES;
+            vf value = left >= VF_LANES ? load_b(dtype, b, v * VF_LANES)
+                       : left > 0       ? load_b_part(dtype, b, v * VF_LANES, left)
+                                        : vf_set1(0.0f);
+            vf_store(out + v * VF_LANES, value);
+        }
+}
+
+/* y[i, 0 .. STRIP * VF_LANES) += x[i, :] b, i < rows, over depth rows of b. */
+CLV_INLINE void add_block(int rows, float *y, int64_t ldy, const clv_gemm_x *x, const float *b, int64_t depth,
+                          ahead *next)
+{
+    vf sum[MANY][STRIP];
+    const float *at = x->at;
+    CLV_UNROLL for (int i = 0; i < rows; i++) CLV_UNROLL for (int v = 0; v < STRIP; v++) sum[i][v] =
+        vf_load(y + i * ldy + v * VF_LANES);
+    for (int64_t p = 0; p < depth; p++, at += x->step, b += STRIP * VF_LANES) {
+        vf value[STRIP];
+        prefetch_some(next);
+        CLV_UNROLL for (int v = 0; v < STRIP; v++) value[v] = vf_load(b + v * VF_LANES);
+        CLV_UNROLL for (int i = 0; i < rows; i++)
+        {
+            vf one = vf_set1(at[i * x->row]);
+            CLV_UNROLL for (int v = 0; v < STRIP; v++) sum[i][v] = vf_fma(one, value[v], sum[i][v]);
+        }
+    }
+    CLV_UNROLL for (int i = 0; i < rows; i++) CLV_UNROLL for (int v = 0; v < STRIP; v++)
+        vf_store(y + i * ldy + v * VF_LANES, sum[i][v]);
+}
+
+/* All m rows of one strip. */
+CLV_INLINE void add_strip(float *y, int64_t ldy, int64_t m, clv_gemm_x x, const float *b, int64_t depth, ahead *next)
+{
+    while (m > 0) {
+        int rows = m >= MANY ? MANY : m >= SOME ? SOME : m >= 2 ? 2 : 1;
+        if (rows == MANY)
+            add_block(MANY, y, ldy, &x, b, depth, next);
+        else if (rows == SOME)
+            add_block(SOME, y, ldy, &x, b, depth, next);
+        else if (rows == 2)
+            add_block(2, y, ldy, &x, b, depth, next);
+        else
+            add_block(1, y, ldy, &x, b, depth, next);
+        m -= rows;
+        y += rows * ldy;
+        x.at += rows * x.row;
+    }
+}
+
+static int64_t blocks_of(int64_t m)
+{
+    int64_t rest = m % MANY;
+    return m / MANY + rest / SOME + rest % SOME / 2 + rest % SOME % 2;
+}
+
+CLV_INLINE void add_panel(clv_dtype dtype, float *y, int64_t ldy, const clv_gemm_args *g, clv_gemm_x x,
+                          const panel *now, const panel *then)
+{
+    enum { COLUMNS = STRIP * VF_LANES };
+    float strip[DEPTH * COLUMNS];
+    const char *b = element(dtype, g->b, now->p * g->ldb + now->j);
+    int64_t strips = (now->width + COLUMNS - 1) / COLUMNS;
+    ahead next = lines_of(dtype, g, then, strips * blocks_of(g->m) * now->depth);
+    x.at += now->p * x.step;
+    for (int64_t j = 0; j < now->width; j += COLUMNS) {
+        if (now->width - j >= COLUMNS)
+            widen_strip(dtype, strip, element(dtype, b, j), g->ldb, now->depth, COLUMNS);
+        else
+            widen_strip(dtype, strip, element(dtype, b, j), g->ldb, now->depth, now->width - j);
+        add_strip(y + j, ldy, g->m, x, strip, now->depth, &next);
+    }
+}
+
+/* The panel behind one: below it, or at the top of the next columns. Its width is 0 behind the last. */
+static panel following(const panel *now, const panel *whole, int64_t k, int64_t end)
+{
+    panel next = {.p = now->p + now->depth, .j = now->j, .width = now->width};
+    if (next.p >= k) {
+        next.p = 0;
+        next.j += now->width;
+        next.width = least(whole->width, end - next.j);
+    }
+    next.depth = next.width > 0 ? least(whole->depth, k - next.p) : 0;
+    return next;
+}
+
+CLV_INLINE void plain(clv_dtype dtype, const clv_gemm_args *g, const clv_gemm_x *x, int64_t j, int64_t end)
+{
+    float y[SUMS];
+    int64_t strip = STRIP * VF_LANES, ldy = SUMS / g->m / strip * strip, width = least(ldy, end - j);
+    const panel whole = {
+        .depth = least(g->k, least(DEPTH, PANEL / bytes_of(dtype, width) + 1)), .j = j, .width = width};
+    panel now = whole;
+    if (bytes_of(dtype, width * g->k) > PANEL) { /* else it is in a cache, or not worth it */
+        ahead first = lines_of(dtype, g, &now, 1);
+        prefetch_some(&first);
+    }
+    while (now.width > 0) {
+        panel next = following(&now, &whole, g->k, end);
+        if (now.p == 0)
+            begin_sums(y, ldy, g, now.j, now.width);
+        add_panel(dtype, y, ldy, g, *x, &now, &next);
+        if (now.p + now.depth == g->k)
+            end_sums(y, ldy, g, now.j, now.width);
+        now = next;
+    }
+}
+
+/* ---- B [n, k] ---- */
+
+/* y[r, d] += x[r, :] . b[d, :], r < rows <= DOT_ROWS, d < dots <= DOTS; far: bytes from b to what is prefetched, or 0.
+ */
+CLV_INLINE void add_dots(clv_dtype dtype, int rows, int dots, float *y, int64_t ldy, const clv_gemm_x *x, const char *b,
+                         int64_t ldb, int64_t k, int64_t far)
+{
+    vf sum[DOT_ROWS][DOTS], value[DOTS];
+    int64_t p = 0;
+    CLV_UNROLL for (int r = 0; r < rows; r++) CLV_UNROLL for (int d = 0; d < dots; d++) sum[r][d] = vf_set1(0.0f);
+    for (; k - p >= VF_LANES; p += VF_LANES) {
+        CLV_UNROLL for (int d = 0; d < dots; d++)
+        {
+            const char *row = element(dtype, b, d * ldb);
+            if (far)
+                __builtin_prefetch(element(dtype, row, p) + far);
+            value[d] = load_b(dtype, row, p);
+        }
+        CLV_UNROLL for (int r = 0; r < rows; r++)
+        {
+            vf one = vf_load(x->at + r * x->row + p);
+            CLV_UNROLL for (int d = 0; d < dots; d++) sum[r][d] = vf_fma(one, value[d], sum[r][d]);
+        }
+    }
+    if (p < k) {
+        CLV_UNROLL for (int d = 0; d < dots; d++) value[d] = load_b_part(dtype, element(dtype, b, d * ldb), p, k - p);
+        CLV_UNROLL for (int r = 0; r < rows; r++)
+        {
+            vf one = vf_load_part(CLV_F32, x->at + r * x->row + p, k - p);
+            CLV_UNROLL for (int d = 0; d < dots; d++) sum[r][d] = vf_fma(one, value[d], sum[r][d]);
+        }
+    }
+    CLV_UNROLL for (int r = 0; r < rows; r++) CLV_UNROLL for (int d = 0; d < dots; d++) y[r * ldy + d] +=
+        vf_sum(sum[r][d]);
+}
+
+/* All m rows, with `dots` rows of B. */
+CLV_INLINE void add_dots_of_all(clv_dtype dtype, int dots, float *y, int64_t ldy, const clv_gemm_args *g, clv_gemm_x x,
+                                const char *b, int64_t far)
+{
+    int64_t m = g->m;
+    while (m > 0) {
+        int rows = m >= DOT_ROWS ? DOT_ROWS : m >= 2 ? 2 : 1;
+        if (rows == DOT_ROWS)
+            add_dots(dtype, DOT_ROWS, dots, y, ldy, &x, b, g->ldb, g->k, far);
+        else if (rows == 2)
+            add_dots(dtype, 2, dots, y, ldy, &x, b, g->ldb, g->k, far);
+        else
+            add_dots(dtype, 1, dots, y, ldy, &x, b, g->ldb, g->k, far);
+        far = 0;
+        m -= rows;
+        y += rows * ldy;
+        x.at += rows * x.row;
+    }
+}
+
+CLV_INLINE void transposed(clv_dtype dtype, const clv_gemm_args *g, const clv_gemm_x *x, int64_t j, int64_t end)
+{
+    float y[CLV_GEMM_ROWS * DOTS];
+    for (; j < end; j += DOTS) {
+        const char *b = element(dtype, g->b, j * g->ldb);
+        int64_t n = least(DOTS, end - j);
+        int64_t far = j + 2 * DOTS <= end ? bytes_of(dtype, DOTS * g->ldb) : 0;
+        if (g->accumulate)
+            rows_load(g->c_dtype, y, DOTS, c_at(g, j), g->ldc, g->m, n, 1.0f);
+        else
+            memset(y, 0, sizeof y);
+        if (n == DOTS)
+            add_dots_of_all(dtype, DOTS, y, DOTS, g, *x, b, far);
+        else
+            for (int64_t d = 0; d < n; d++)
+                add_dots_of_all(dtype, 1, y + d, DOTS, g, *x, element(dtype, b, d * g->ldb), 0);
+        rows_store(g->c_dtype, c_at(g, j), g->ldc, y, DOTS, g->m, n, 1.0f);
+    }
+}
+
+CLV_INLINE void rows_as(clv_dtype dtype, const clv_gemm_args *g, const clv_gemm_x *x, clv_gemm_own own, int64_t j,
+                        int64_t end)
+{
+    if (g->trans_b)
+        transposed(dtype, g, x, j, end);
+    else if (g->m == 1)
+        plain_few(dtype, 1, g, x, own, j, end);
+    else if (g->m == 2)
+        plain_few(dtype, 2, g, x, own, j, end);
+    else if (g->m == 3)
+        plain_few(dtype, 3, g, x, own, j, end);
+    else if (g->m == 4)
+        plain_few(dtype, 4, g, x, own, j, end);
+    else
+        plain(dtype, g, x, j, end);
+}
+
+void CLV_ISA_NAME(clv_gemm_columns)(const clv_gemm_args *g, const clv_gemm_x *x, clv_gemm_own own, int64_t j,
+                                    int64_t end)
+{
+    if (g->dtype == CLV_F32)
+        rows_as(CLV_F32, g, x, own, j, end);
+    else if (g->dtype == CLV_BF16)
+        rows_as(CLV_BF16, g, x, own, j, end);
+    else
+        rows_as(CLV_F16, g, x, own, j, end);
+}

@@ -1,0 +1,34 @@
+/* gemm_rows.h - products of few rows: what decoding and short prompts multiply by is read once, at the speed of memory.
+ *
+ *   c[i, j] = [c[i, j] +] sum over p of x[i, p] * op(B)[p, j],   i < m <= CLV_GEMM_ROWS
+ *
+ * Numerics: where B is not transposed an element is summed over k in ascending order, from what c held or 0; where it
+ *           is, in VF_LANES interleaved parts, which are summed by halves. All in f32, rounded to c's dtype once. So an
+ *           element has the same bits however many rows are beside it, and however columns are divided over threads.
+ * Memory:   nothing is read or written beyond the elements of a, b and c; a part of B may be prefetched, no more.
+ */
+#ifndef CLEAVE_KERNELS_CPU_ISA_GEMM_ROWS_H
+#define CLEAVE_KERNELS_CPU_ISA_GEMM_ROWS_H
+
+#include "kernels/cpu/gemm.h"
+#include "kernels/cpu/isa.h"
+
+enum { CLV_GEMM_ROWS = 16, CLV_GEMM_OWN = 64 };
+
+/* The rows of op(A) in f32. */
+typedef struct clv_gemm_x {
+    const float *at;
+    int64_t row, step; /* floats between rows, and between elements of a row: 1 where B is transposed */
+} clv_gemm_x;
+
+/* Memory for sums that C's dtype does not hold: of the caller's alone, at least CLV_GEMM_OWN floats. */
+typedef struct clv_gemm_own {
+    float *at;
+    int64_t floats;
+} clv_gemm_own;
+
+/* Columns [j, end) of C. dtype of g: f32, bf16 or f16; its a is not looked at. */
+CLV_ISA_DECLARE(void, clv_gemm_columns,
+                (const clv_gemm_args *g, const clv_gemm_x *x, clv_gemm_own own, int64_t j, int64_t end))
+
+#endif
