@@ -49,6 +49,17 @@ if(isa_sources)
     endforeach()
 endif()
 
+# Kernels that only some CPUs of x86-64 can run, whatever the others have: called where CPUID names what they need.
+if("avx512" IN_LIST isa_names)
+    file(GLOB x86_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/kernels/cpu/x86/*.c)
+    add_library(clv_x86 OBJECT ${x86_sources})
+    target_include_directories(clv_x86 PRIVATE ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)
+    target_link_libraries(clv_x86 PRIVATE clv_options)
+    target_compile_options(clv_x86 PRIVATE ${isa_flags_all} ${isa_flags_avx512}
+        -mavx512bf16 -mamx-tile -mamx-bf16)
+    list(APPEND clv_object_targets clv_x86)
+endif()
+
 foreach(target IN LISTS clv_object_targets)
     list(APPEND clv_all_objects $<TARGET_OBJECTS:${target}>)
 endforeach()

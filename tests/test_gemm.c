@@ -7,6 +7,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -39,13 +41,37 @@ static const struct {
 
 enum { KINDS = sizeof kinds / sizeof *kinds };
 
+static void fill(void *p, int64_t elems, clv_dtype dtype)
+{
+    for (int64_t i = 0; i < elems; i++)
+        clv_dtype_store(dtype, p, i, uniform());
+}
+
 static void *filled(int64_t elems, clv_dtype dtype)
 {
     void *p = malloc((size_t)elems * clv_dtype_size(dtype) + 1);
     assert_non_null(p);
-    for (int64_t i = 0; i < elems; i++)
-        clv_dtype_store(dtype, p, i, uniform());
+    fill(p, elems, dtype);
     return p;
+}
+
+/* Memory that ends where a page begins that nobody may touch. */
+typedef struct fenced {
+    void *at;
+    char *map;
+    size_t pages_bytes;
+} fenced;
+
+static void *fenced_filled(fenced *out, int64_t elems, clv_dtype dtype)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), bytes = (size_t)elems * clv_dtype_size(dtype);
+    out->pages_bytes = (bytes + page - 1) / page * page + page;
+    out->map = mmap(NULL, out->pages_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_true(out->map != MAP_FAILED);
+    assert_int_equal(mprotect(out->map + out->pages_bytes - page, page, PROT_NONE), 0);
+    out->at = out->map + out->pages_bytes - page - bytes;
+    fill(out->at, elems, dtype);
+    return out->at;
 }
 
 /* The bytes from the first element of a matrix to the end of its last: nothing behind them may be touched. */
@@ -57,6 +83,7 @@ static int64_t extent(int64_t rows, int64_t cols, int64_t ld, int64_t batch, int
 typedef struct problem {
     clv_gemm_args args;
     int64_t c_elems;
+    fenced of_a, of_b, of_c;
     void *a, *b, *c, *want; /* want: f64, what the reference makes of what c held */
 } problem;
 
@@ -67,9 +94,9 @@ static void problem_make(problem *p, clv_gemm_args g)
     int64_t a_elems = extent(a_rows, a_cols, g.lda, g.batch, g.stride_a);
     int64_t b_elems = extent(b_rows, b_cols, g.ldb, g.batch, g.stride_b);
     p->c_elems = extent(g.m, g.n, g.ldc, g.batch, g.stride_c);
-    p->a = filled(a_elems, g.dtype);
-    p->b = filled(b_elems, g.dtype);
-    p->c = filled(p->c_elems, g.c_dtype);
+    p->a = fenced_filled(&p->of_a, a_elems, g.dtype);
+    p->b = fenced_filled(&p->of_b, b_elems, g.dtype);
+    p->c = fenced_filled(&p->of_c, p->c_elems, g.c_dtype);
     p->want = malloc((size_t)p->c_elems * 8 + 1);
     clv_dtype_convert(CLV_F64, p->want, g.c_dtype, p->c, p->c_elems);
     if (!g.accumulate) /* what C held must not be read: 0 * NaN would show; gaps between rows keep their value */
@@ -99,9 +126,9 @@ static void problem_make(problem *p, clv_gemm_args g)
 
 static void problem_free(problem *p)
 {
-    free(p->a);
-    free(p->b);
-    free(p->c);
+    munmap(p->of_a.map, p->of_a.pages_bytes);
+    munmap(p->of_b.map, p->of_b.pages_bytes);
+    munmap(p->of_c.map, p->of_c.pages_bytes);
     free(p->want);
     free(p->args.workspace);
 }
@@ -166,14 +193,46 @@ static void check_kind(int kind)
     check_case(random_case(6, 7, 1030, kind));
 }
 
+static const char *const path_names[] = {"best", "tiles", "oneDNN", "vdpbf16ps", "AMX"};
+enum { PATHS = sizeof path_names / sizeof *path_names };
+
+/* Whether products of bf16 go that way from now on. */
+static bool takes_path(int path)
+{
+    if (!clv_gemm_has_half_path((clv_gemm_half_path)path)) {
+        print_message("this CPU has no %s: not tested\n", path_names[path]);
+        return false;
+    }
+    clv_gemm_set_half_path_for_test((clv_gemm_half_path)path);
+    return true;
+}
+
 static void test_against_reference(void **unused)
 {
-    static const clv_gemm_half_path paths[] = {CLV_GEMM_HALF_BEST, CLV_GEMM_HALF_TILES, CLV_GEMM_HALF_ONEDNN};
     (void)unused;
     for (int kind = 0; kind < KINDS; kind++)
-        for (size_t p = 0; p < (kinds[kind].dtype == CLV_BF16 ? 3 : 1); p++) {
-            clv_gemm_set_half_path_for_test(paths[p]);
-            check_kind(kind);
+        for (int path = 0; path < (kinds[kind].dtype == CLV_BF16 ? PATHS : 1); path++)
+            if (takes_path(path))
+                check_kind(kind);
+    clv_gemm_set_half_path_for_test(CLV_GEMM_HALF_BEST);
+}
+
+/* Beyond one pass over k, one block of B, of A and of sums: our kernels' cuts, edges of all kinds of them. */
+static void test_cuts_of_panels(void **unused)
+{
+    static const int64_t shapes[][3] = {{33, 31, 512},   {65, 95, 514},  {17, 600, 1057},
+                                        {40, 70, 2049},  {70, 1030, 65}, {3, 530, 2500},
+                                        {1100, 17, 520}, {31, 37, 4200}, {2000, 530, 33}};
+    (void)unused;
+    for (int path = CLV_GEMM_HALF_VDP; path <= CLV_GEMM_HALF_AMX; path++)
+        for (size_t i = 0; i < 8 * sizeof shapes / sizeof *shapes && takes_path(path); i++) {
+            clv_gemm_args g = random_case(shapes[i / 8][0], shapes[i / 8][1], shapes[i / 8][2], 2 + (int)i % 2);
+            g.batch = 1;
+            g.trans_a = i & 2;
+            g.lda = (g.trans_a ? g.m : g.k) + 1;
+            g.accumulate = i & 4;
+            if (sweep_takes())
+                check_case(g);
         }
     clv_gemm_set_half_path_for_test(CLV_GEMM_HALF_BEST);
 }
@@ -251,6 +310,28 @@ static void test_tiles_where_onednn_stops(void **unused)
     clv_gemm_set_half_path_for_test(CLV_GEMM_HALF_BEST);
 }
 
+/* The bits of that product on one thread and on two and three. */
+static void check_threads(clv_gemm_args g)
+{
+    int before_threads = clv_threads_max();
+    problem p;
+    g.accumulate = false;
+    problem_make(&p, g);
+    size_t bytes = (size_t)p.c_elems * clv_dtype_size(g.c_dtype);
+    void *before = malloc(bytes);
+    for (int threads = 1; threads <= 3; threads++) {
+        clv_threads_set(threads);
+        assert_int_equal(clv_gemm(&p.args, NULL), CLV_OK);
+        if (threads == 1)
+            memcpy(before, p.c, bytes);
+        else
+            assert_memory_equal(before, p.c, bytes);
+    }
+    clv_threads_set(before_threads);
+    free(before);
+    problem_free(&p);
+}
+
 /* f64 and products of few rows have the same bits for any number of threads. */
 static void test_threads_change_no_bit(void **unused)
 {
@@ -258,27 +339,13 @@ static void test_threads_change_no_bit(void **unused)
         int64_t m;
         int kind;
     } promised[] = {{130, 1}, {1, 0}, {1, 2}, {3, 3}, {16, 0}, {16, 2}};
-    int before_threads = clv_threads_max();
     (void)unused;
     for (size_t i = 0; i < 2 * sizeof promised / sizeof *promised; i++) {
-        problem p;
         clv_gemm_args g = random_case(promised[i / 2].m, 2500, 70, promised[i / 2].kind);
-        g.accumulate = false;
         g.trans_b = i % 2;
         g.ldb = g.trans_b ? g.k : g.n;
         g.stride_b = 0;
-        problem_make(&p, g);
-        size_t bytes = (size_t)p.c_elems * clv_dtype_size(g.c_dtype);
-        void *before = malloc(bytes);
-        clv_threads_set(1);
-        assert_int_equal(clv_gemm(&p.args, NULL), CLV_OK);
-        memcpy(before, p.c, bytes);
-        clv_threads_set(3);
-        assert_int_equal(clv_gemm(&p.args, NULL), CLV_OK);
-        clv_threads_set(before_threads);
-        assert_memory_equal(before, p.c, bytes);
-        free(before);
-        problem_free(&p);
+        check_threads(g);
     }
 }
 
@@ -316,6 +383,35 @@ static void test_few_rows_are_the_same(void **unused)
         }
     }
     clv_cpu_isa_reset_for_test();
+}
+
+/* Of our kernels of bf16, too; rows alone and among others, and sums that a longer cut of k interrupts. */
+static void test_panels_change_no_bit(void **unused)
+{
+    (void)unused;
+    for (int path = CLV_GEMM_HALF_VDP; path <= CLV_GEMM_HALF_AMX; path++)
+        for (int way = 0; way < 4 && takes_path(path); way++) {
+            clv_gemm_args g = {.m = way % 2 ? 150 : 20, .n = 700, .k = 1100, .ldc = 700, .batch = 1};
+            g.dtype = CLV_BF16;
+            g.c_dtype = CLV_F32;
+            g.trans_a = way / 2;
+            g.trans_b = way % 2;
+            g.lda = g.trans_a ? g.m : g.k;
+            g.ldb = g.trans_b ? g.k : g.n;
+            check_threads(g);
+            problem whole, rows;
+            problem_make(&whole, g);
+            problem_make(&rows, g);
+            assert_int_equal(clv_gemm(&whole.args, NULL), CLV_OK);
+            rows.args.a = (uint16_t *)whole.a + 3 * (g.trans_a ? 1 : g.lda);
+            rows.args.b = whole.b;
+            rows.args.m = 7;
+            assert_int_equal(clv_gemm(&rows.args, NULL), CLV_OK);
+            assert_memory_equal(rows.c, (float *)whole.c + 3 * g.ldc, 7 * (size_t)g.n * sizeof(float));
+            problem_free(&whole);
+            problem_free(&rows);
+        }
+    clv_gemm_set_half_path_for_test(CLV_GEMM_HALF_BEST);
 }
 
 /* Rows are the same among not so few and among many: products that are cut by rows have the same bits. */
@@ -423,11 +519,13 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_against_reference),
+        cmocka_unit_test(test_cuts_of_panels),
         cmocka_unit_test(test_every_instruction_set),
         cmocka_unit_test(test_zero_extents),
         cmocka_unit_test(test_tiles_where_onednn_stops),
         cmocka_unit_test(test_threads_change_no_bit),
         cmocka_unit_test(test_few_rows_are_the_same),
+        cmocka_unit_test(test_panels_change_no_bit),
         cmocka_unit_test(test_rows_are_the_same_in_parts),
         cmocka_unit_test(test_primitives_are_replaced),
         cmocka_unit_test(test_errors),

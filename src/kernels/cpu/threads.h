@@ -26,6 +26,16 @@ static inline int clv_threads_index(void)
 #endif
 }
 
+/* The threads of that team. */
+static inline int clv_threads_team(void)
+{
+#ifdef _OPENMP
+    return omp_get_num_threads();
+#else
+    return 1;
+#endif
+}
+
 /* Regions started by this thread (alone) get n threads from now on. */
 static inline void clv_threads_set(int n)
 {

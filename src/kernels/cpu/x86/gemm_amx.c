@@ -1,0 +1,64 @@
+/* gemm_amx.c: a block of C in four tile registers. Two tiles of A and two of B a step make four multiplications. */
+#include "kernels/cpu/x86/gemm_panels.h"
+
+/* As LDTILECFG reads it. */
+typedef struct tile_config {
+    uint8_t palette, start_row, reserved[14];
+    uint16_t row_bytes[16];
+    uint8_t rows[16];
+} tile_config;
+
+static void begin(void)
+{
+    tile_config config __attribute__((aligned(64))) = {.palette = 1};
+    for (int i = 0; i < 8; i++) {
+        config.row_bytes[i] = 64;
+        config.rows[i] = TILE_SIDE;
+    }
+    __asm__ volatile("" ::"r"(&config) : "memory"); /* gcc 12 does not know that the instruction reads it */
+    _tile_loadconfig(&config);
+}
+
+static void end(void)
+{
+    _tile_release();
+}
+
+/* B is read past the caches' order (TILELOADDT1): A's panel, which the next block reads again, stays in L1. */
+static void block(float *c, bool fresh, int steps, clv_panel a, const char *b, clv_finished *out)
+{
+    const int row = SIDE * (int)sizeof *c, rows = clv_rows_a_step(out, steps);
+
+    __asm__ volatile("" ::: "memory"); /* gcc 12 does not know that tiles are loaded from memory */
+    if (fresh) {
+        _tile_zero(0);
+        _tile_zero(1);
+        _tile_zero(2);
+        _tile_zero(3);
+    } else {
+        _tile_loadd(0, c, row);
+        _tile_loadd(1, c + TILE_SIDE, row);
+        _tile_loadd(2, c + TILE_SIDE * SIDE, row);
+        _tile_loadd(3, c + TILE_SIDE * SIDE + TILE_SIDE, row);
+    }
+    for (int s = 0; s < steps; s++, a.at += a.step, b += STEP_BYTES) {
+        _tile_loadd(4, a.at, a.row);
+        _tile_stream_loadd(6, b, 64);
+        _tile_dpbf16ps(0, 4, 6);
+        _tile_stream_loadd(7, b + TILE_BYTES, 64);
+        _tile_dpbf16ps(1, 4, 7);
+        _tile_loadd(5, a.at + a.half, a.row);
+        _tile_dpbf16ps(2, 5, 6);
+        _tile_dpbf16ps(3, 5, 7);
+        clv_rows_out(out, rows);
+    }
+    _tile_stored(0, c, row);
+    _tile_stored(1, c + TILE_SIDE, row);
+    _tile_stored(2, c + TILE_SIDE * SIDE, row);
+    _tile_stored(3, c + TILE_SIDE * SIDE + TILE_SIDE, row);
+}
+
+void clv_gemm_amx(const clv_gemm_args *args)
+{
+    clv_gemm_panels(args, block, begin, end);
+}

@@ -1,0 +1,348 @@
+/* gemm_panels.c: packing, and the order of blocks.
+ *
+ * B is packed in blocks of at most B_BYTES, which stay in L2 while panels of A go by; a panel of A and one of B of
+ * K_PASS lie in L1 together. A that is not transposed is read where it lies, but for edges; transposed it is packed as
+ * B is. Sums over more than one pass are f32 in between: those of a panel of A on the stack, those of more k than a
+ * block of B holds in the workspace. */
+#include "kernels/cpu/x86/gemm_panels.h"
+
+#include <string.h>
+
+#include "kernels/cpu/block.h"
+#include "kernels/cpu/gemm_bf16.h"
+#include "kernels/cpu/threads.h"
+
+enum {
+    STEP = 32,          /* k of a step */
+    K_PASS = 512,       /* k that a block of C takes at once */
+    K_BLOCK = 2048,     /* k of a block of B */
+    K_TRANSPOSED = 512, /* the same where A is packed too */
+    B_BYTES = 1 << 20,
+    COLUMNS = 1024,         /* of a block of B */
+    COLUMNS_SUMMED = 512,   /* the same where sums take several passes */
+    WORTH_THREADS = 1 << 20 /* multiplications */
+};
+
+/* ------------------------------------------------------------------------------------------------- packing */
+
+/* Lane i of four: the 16 bytes at p + i * apart elements. */
+CLV_ALWAYS __m512i lanes(const uint16_t *p, int64_t apart)
+{
+    __m512i x = _mm512_castsi128_si512(_mm_loadu_si128((const void *)p));
+    x = _mm512_mask_broadcast_i32x4(x, 0x00f0, _mm_loadu_si128((const void *)(p + apart)));
+    x = _mm512_mask_broadcast_i32x4(x, 0x0f00, _mm_loadu_si128((const void *)(p + 2 * apart)));
+    return _mm512_mask_broadcast_i32x4(x, 0xf000, _mm_loadu_si128((const void *)(p + 3 * apart)));
+}
+
+/* out [32 rows or 16][16 columns or 32], 1 KiB, from in [rows, cols]; zeros where that has no element. */
+static void pad(char *out, int width, const uint16_t *in, int64_t ld, int rows, int cols)
+{
+    for (int r = 0; r < TILE_BYTES / 2 / width; r++, out += 2 * width) {
+        __m512i x = r < rows ? _mm512_maskz_loadu_epi16(clv_mask32(cols), in + r * ld) : _mm512_setzero_si512();
+        if (width == 32)
+            _mm512_storeu_si512(out, x);
+        else
+            _mm256_storeu_si256((void *)out, _mm512_castsi512_si256(x));
+    }
+}
+
+/* out [8 columns][32 k] from in [32 k][8 columns]: lane i of x[j] is row 8i + j, and each lane is transposed. */
+CLV_ALWAYS void transpose_eight(char *out, const uint16_t *in, int64_t ld)
+{
+    __m512i x[8], y[8];
+
+    for (int i = 0; i < 8; i++)
+        x[i] = lanes(in + i * ld, 8 * ld);
+    for (int i = 0; i < 8; i += 2) {
+        y[i] = _mm512_unpacklo_epi16(x[i], x[i + 1]); /* columns 0 to 3 of two rows */
+        y[i + 1] = _mm512_unpackhi_epi16(x[i], x[i + 1]);
+    }
+    for (int i = 0; i < 8; i += 4) {
+        x[i] = _mm512_unpacklo_epi32(y[i], y[i + 2]); /* columns 0 and 1 of four rows */
+        x[i + 1] = _mm512_unpackhi_epi32(y[i], y[i + 2]);
+        x[i + 2] = _mm512_unpacklo_epi32(y[i + 1], y[i + 3]);
+        x[i + 3] = _mm512_unpackhi_epi32(y[i + 1], y[i + 3]);
+    }
+    for (int i = 0; i < 4; i++) {
+        _mm512_store_si512(out + 2 * i * 64, _mm512_unpacklo_epi64(x[i], x[i + 4]));
+        _mm512_store_si512(out + (2 * i + 1) * 64, _mm512_unpackhi_epi64(x[i], x[i + 4]));
+    }
+}
+
+/* out [4 pairs of k][16 columns] from in [16 columns][8 k] */
+CLV_ALWAYS void transpose_four_pairs(char *out, const uint16_t *in, int64_t ld)
+{
+    __m512i x[4], y[4];
+
+    for (int i = 0; i < 4; i++)
+        x[i] = lanes(in + i * ld, 4 * ld);
+    for (int i = 0; i < 4; i += 2) {
+        y[i] = _mm512_unpacklo_epi32(x[i], x[i + 1]);
+        y[i + 1] = _mm512_unpackhi_epi32(x[i], x[i + 1]);
+    }
+    for (int i = 0; i < 2; i++) {
+        _mm512_store_si512(out + 2 * i * 64, _mm512_unpacklo_epi64(y[i], y[i + 2]));
+        _mm512_store_si512(out + (2 * i + 1) * 64, _mm512_unpackhi_epi64(y[i], y[i + 2]));
+    }
+}
+
+/* out [16 pairs of k][16 columns] from in [32 k][16 columns] */
+CLV_ALWAYS void interleave(char *out, const uint16_t *in, int64_t ld)
+{
+    for (int p = 0; p < TILE_SIDE; p++, in += 2 * ld, out += 64) {
+        __m512i even = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const void *)in));
+        __m512i odd = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const void *)(in + ld)));
+        _mm512_store_si512(out, _mm512_or_si512(even, _mm512_slli_epi32(odd, 16)));
+    }
+}
+
+/* A tile of A: `rows` of op(A) by k, as many as there are of 16 and 32. */
+static void pack_a_tile(char *out, const uint16_t *a, int64_t ld, bool transposed, int rows, int k)
+{
+    uint16_t whole[TILE_BYTES / 2] __attribute__((aligned(64)));
+
+    if (!transposed) {
+        pad(out, 32, a, ld, rows, k);
+        return;
+    }
+    if (rows < TILE_SIDE || k < STEP) {
+        pad((char *)whole, 16, a, ld, k, rows);
+        a = whole;
+        ld = 16;
+    }
+    transpose_eight(out, a, ld);
+    transpose_eight(out + TILE_BYTES / 2, a + 8, ld);
+}
+
+/* A tile of B: k of op(B) by `cols`, as many as there are of 32 and 16. */
+static void pack_b_tile(char *out, const uint16_t *b, int64_t ld, bool transposed, int cols, int k)
+{
+    uint16_t whole[TILE_BYTES / 2] __attribute__((aligned(64)));
+
+    if (cols < TILE_SIDE || k < STEP) {
+        pad((char *)whole, transposed ? 32 : 16, b, ld, transposed ? cols : k, transposed ? k : cols);
+        b = whole;
+        ld = transposed ? 32 : 16;
+    }
+    if (!transposed) {
+        interleave(out, b, ld);
+        return;
+    }
+    for (int q = 0; q < 4; q++)
+        transpose_four_pairs(out + q * TILE_BYTES / 4, b + 8 * q, ld);
+}
+
+typedef void pack_tile(char *out, const uint16_t *x, int64_t ld, bool transposed, int wide, int k);
+
+/* Part of an operand that becomes panels: `wide` rows of op(A), or columns of op(B), by k. */
+typedef struct part {
+    const uint16_t *at;
+    int64_t ld;
+    bool k_first; /* stored [k, wide]; else [wide, k] */
+    bool transposed;
+    int wide, k;
+    pack_tile *pack;
+} part;
+
+static void pack_one(char *out, const part *x, int steps, int tile, int step)
+{
+    int64_t i = TILE_SIDE * tile, p = STEP * step;
+    int wide = (int)clv_min_i64(x->wide - i, TILE_SIDE), k = (int)clv_min_i64(x->k - p, STEP);
+
+    out += ((size_t)(tile / 2) * (size_t)steps + (size_t)step) * STEP_BYTES + (size_t)(tile % 2) * TILE_BYTES;
+    if (wide <= 0)
+        memset(out, 0, TILE_BYTES);
+    else
+        x->pack(out, x->at + (x->k_first ? p * x->ld + i : i * x->ld + p), x->ld, x->transposed, wide, k);
+}
+
+/* Panels [from, to), in the order in which the operand lies in memory. */
+static void pack(char *out, const part *x, int from, int to)
+{
+    int steps = (int)clv_pieces(x->k, STEP);
+
+    if (x->k_first)
+        for (int s = 0; s < steps; s++)
+            for (int t = 2 * from; t < 2 * to; t++)
+                pack_one(out, x, steps, t, s);
+    else
+        for (int t = 2 * from; t < 2 * to; t++)
+            for (int s = 0; s < steps; s++)
+                pack_one(out, x, steps, t, s);
+}
+
+static part part_of_a(const clv_gemm_args *g, int64_t i, int64_t p, int64_t rows, int64_t k)
+{
+    const uint16_t *a = g->a;
+    return (part){.at = g->trans_a ? a + p * g->lda + i : a + i * g->lda + p,
+                  .ld = g->lda,
+                  .k_first = g->trans_a,
+                  .transposed = g->trans_a,
+                  .wide = (int)rows,
+                  .k = (int)k,
+                  .pack = pack_a_tile};
+}
+
+static part part_of_b(const clv_gemm_args *g, int64_t p, int64_t j, int64_t k, int64_t cols)
+{
+    const uint16_t *b = g->b;
+    return (part){.at = g->trans_b ? b + j * g->ldb + p : b + p * g->ldb + j,
+                  .ld = g->ldb,
+                  .k_first = !g->trans_b,
+                  .transposed = g->trans_b,
+                  .wide = (int)cols,
+                  .k = (int)k,
+                  .pack = pack_b_tile};
+}
+
+/* -------------------------------------------------------------------------------------------------- blocks */
+
+/* How a product is cut, from its shape alone, and what lies in the workspace. */
+typedef struct cut {
+    const clv_gemm_args *g;
+    clv_gemm_block *block;
+    int64_t m, n, k; /* of a block */
+    int64_t pass;    /* k of a pass */
+    char *a, *b;     /* packed */
+    float *sums;     /* of a block of C, where k takes several blocks of B; else NULL */
+} cut;
+
+/* The size of equal parts of n, each a multiple of `unit` and at most `most`, which is one, too. */
+static int64_t even(int64_t n, int64_t most, int64_t unit)
+{
+    return clv_pieces(clv_pieces(n, clv_pieces(n, most)), unit) * unit;
+}
+
+static cut cut_product(const clv_gemm_args *g, clv_gemm_block *block)
+{
+    cut c = {.g = g, .block = block, .b = g->workspace};
+    c.k = even(g->k, g->trans_a ? K_TRANSPOSED : K_BLOCK, STEP);
+    c.pass = even(c.k, K_PASS, STEP);
+    bool summed = c.k < g->k;
+    int64_t columns = clv_min_i64(c.pass < c.k ? COLUMNS_SUMMED : COLUMNS, B_BYTES / (c.k * 2) / SIDE * SIDE);
+    c.n = even(g->n, columns, SIDE);
+    int64_t b_bytes = c.k * c.n * 2, row_bytes = (g->trans_a ? c.k * 2 : 0) + (summed ? c.n * 4 : 0);
+    int64_t rows = row_bytes ? (CLV_GEMM_BF16_WORKSPACE - b_bytes) / row_bytes / SIDE * SIDE : g->m;
+    c.m = row_bytes ? even(g->m, rows, SIDE) : g->m;
+    c.a = c.b + b_bytes;
+    c.sums = summed ? (float *)(void *)(c.a + (g->trans_a ? c.m * c.k * 2 : 0)) : NULL;
+    return c;
+}
+
+/* One block of the cut: C's part at (i, j), [m, n], and k from p. */
+typedef struct place {
+    int64_t i, j, p, m, n, k;
+} place;
+
+/* A thread's own. */
+typedef struct lane {
+    char panel[SIDE * K_PASS * 2] __attribute__((aligned(64))); /* of A, where it is not read as it lies */
+    float sums[SIDE * COLUMNS_SUMMED] __attribute__((aligned(64)));
+    clv_finished out;
+} lane;
+
+static clv_panel panel_of_a(lane *l, const cut *c, const place *at, int64_t i, int64_t q, int64_t k)
+{
+    const clv_gemm_args *g = c->g;
+    int64_t rows = clv_min_i64(at->m - i, SIDE);
+    clv_panel packed = {l->panel, STEP_BYTES, 64, TILE_BYTES};
+
+    if (g->trans_a) {
+        packed.at = c->a + (i / SIDE * clv_pieces(at->k, STEP) + q / STEP) * STEP_BYTES;
+        return packed;
+    }
+    part a = part_of_a(g, at->i + i, at->p + q, rows, k);
+    if (rows == SIDE && k % STEP == 0)
+        return (clv_panel){(const char *)a.at, 64, g->lda * 2, g->lda * 2 * TILE_SIDE};
+    pack(l->panel, &a, 0, 1);
+    return packed;
+}
+
+static clv_finished out_of(const clv_gemm_args *g, const place *at, int64_t i, int64_t j, const float *from)
+{
+    int64_t size = (int64_t)clv_dtype_size(g->c_dtype);
+    return (clv_finished){.from = from,
+                          .to = (char *)g->c + ((at->i + i) * g->ldc + at->j + j) * size,
+                          .ldc = g->ldc * size,
+                          .rows = (int)clv_min_i64(at->m - i, SIDE),
+                          .cols = (int)clv_min_i64(at->n - j, SIDE),
+                          .f32 = g->c_dtype == CLV_F32,
+                          .accumulate = g->accumulate};
+}
+
+/* Panel i of A by columns [j, to), k from q. */
+static void panel_by_b(lane *l, const cut *c, const place *at, int64_t i, int64_t q, int64_t j, int64_t to)
+{
+    int64_t k = clv_min_i64(c->pass, at->k - q), steps = clv_pieces(at->k, STEP);
+    clv_panel a = panel_of_a(l, c, at, i, q, k);
+    bool last = at->p + q + k == c->g->k;
+
+    for (; j < to; j += SIDE) {
+        float *sums = c->sums           ? c->sums + (i / SIDE * (c->n / SIDE) + j / SIDE) * BLOCK_FLOATS
+                      : c->pass < at->k ? l->sums + j / SIDE * BLOCK_FLOATS
+                                        : l->sums;
+        c->block(sums, at->p + q == 0, (int)clv_pieces(k, STEP), a, c->b + (j / SIDE * steps + q / STEP) * STEP_BYTES,
+                 &l->out);
+        if (last)
+            l->out = out_of(c->g, at, i, j, sums);
+    }
+}
+
+/* Where thread `me` of `team` begins in n elements, at a panel. */
+static int64_t share(int64_t n, int me, int team)
+{
+    return clv_min_i64(clv_pieces(n, SIDE) * me / team * SIDE, n);
+}
+
+/* This thread's part of a block: rows, or where there are few, columns. All threads call it with the same `at`. */
+static void run_block(lane *l, const cut *c, const place *at)
+{
+    int me = clv_threads_index(), team = clv_threads_team();
+    bool by_rows = at->m >= (int64_t)SIDE * team;
+    int64_t i0 = by_rows ? share(at->m, me, team) : 0, i1 = by_rows ? share(at->m, me + 1, team) : at->m;
+    int64_t j0 = by_rows ? 0 : share(at->n, me, team), j1 = by_rows ? at->n : share(at->n, me + 1, team);
+    part b = part_of_b(c->g, at->p, at->j, at->k, at->n);
+
+    pack(c->b, &b, (int)(share(at->n, me, team) / SIDE), (int)clv_pieces(share(at->n, me + 1, team), SIDE));
+    if (c->g->trans_a) {
+        part a = part_of_a(c->g, at->i, at->p, at->m, at->k);
+        pack(c->a, &a, (int)(share(at->m, me, team) / SIDE), (int)clv_pieces(share(at->m, me + 1, team), SIDE));
+    }
+#pragma omp barrier
+    for (int64_t i = i0; i < i1; i += SIDE)
+        for (int64_t q = 0; q < at->k; q += c->pass)
+            panel_by_b(l, c, at, i, q, j0, j1);
+    clv_rows_out(&l->out, SIDE);
+#pragma omp barrier
+}
+
+static void run_lane(const cut *c)
+{
+    const clv_gemm_args *g = c->g;
+    lane l;
+    l.out = (clv_finished){0};
+    for (int64_t i = 0; i < g->m; i += c->m)
+        for (int64_t j = 0; j < g->n; j += c->n)
+            for (int64_t p = 0; p < g->k; p += c->k) {
+                place at = {.i = i,
+                            .j = j,
+                            .p = p,
+                            .m = clv_min_i64(c->m, g->m - i),
+                            .n = clv_min_i64(c->n, g->n - j),
+                            .k = clv_min_i64(c->k, g->k - p)};
+                run_block(&l, c, &at);
+            }
+}
+
+void clv_gemm_panels(const clv_gemm_args *g, clv_gemm_block *block, void (*begin)(void), void (*end)(void))
+{
+    const cut c = cut_product(g, block);
+#pragma omp parallel if ((double)g->m * (double)g->n * (double)g->k >= WORTH_THREADS)
+    {
+        if (begin)
+            begin();
+        run_lane(&c);
+        if (end)
+            end();
+    }
+}

@@ -1,0 +1,93 @@
+/* gemm_panels.h - products of bf16 by panels: what the kernels of 32 x 32 elements of C share.
+ *
+ * Operands are cut into tiles of 1 KiB, which are 16 rows of 64 bytes: of A 16 rows of 32 k, of B 16 pairs of k of 16
+ * columns (B[2p][j] beside B[2p+1][j]). A panel is 32 rows or columns: its tiles come two a step, of 32 k each. What k,
+ * m or n do not fill is zeros. */
+#ifndef CLEAVE_KERNELS_CPU_X86_GEMM_PANELS_H
+#define CLEAVE_KERNELS_CPU_X86_GEMM_PANELS_H
+
+#include <immintrin.h>
+
+#include "kernels/cpu/x86/gemm_x86.h"
+
+enum { SIDE = 32, TILE_SIDE = 16, TILE_BYTES = 1024, STEP_BYTES = 2 * TILE_BYTES, BLOCK_FLOATS = SIDE * SIDE };
+
+#define CLV_ALWAYS static inline __attribute__((always_inline, unused))
+
+/* A finished block of C, of whose rows [row, rows) are still to be written: the kernel writes some in each of its next
+ * block's steps, while its multiplications run. */
+typedef struct clv_finished {
+    const float *from; /* [SIDE, SIDE] */
+    char *to;
+    int64_t ldc; /* bytes between rows of `to` */
+    int row, rows, cols;
+    bool f32, accumulate;
+} clv_finished;
+
+/* Where a panel of A lies: as it is stored, or packed. */
+typedef struct clv_panel {
+    const char *at;
+    int64_t step, row, half; /* bytes to the next step, to the next row, and to row 16 */
+} clv_panel;
+
+/* c [SIDE, SIDE] = (fresh ? 0 : c) + a b over `steps` of k, meanwhile all that is left of `out` is written. */
+typedef void clv_gemm_block(float *c, bool fresh, int steps, clv_panel a, const char *b, clv_finished *out);
+
+/* begin and end are called on each thread, around its blocks; they may be NULL. */
+void clv_gemm_panels(const clv_gemm_args *args, clv_gemm_block *block, void (*begin)(void), void (*end)(void));
+
+CLV_ALWAYS __mmask16 clv_mask16(int n)
+{
+    return n >= 16 ? 0xffff : n <= 0 ? 0 : (__mmask16)((1u << n) - 1);
+}
+
+CLV_ALWAYS __mmask32 clv_mask32(int n)
+{
+    return n >= 32 ? 0xffffffffu : (1u << n) - 1;
+}
+
+CLV_ALWAYS __m512 clv_widen_bf16(__m256i x)
+{
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(x), 16));
+}
+
+CLV_ALWAYS void clv_row_out(const clv_finished *d, int r)
+{
+    __m512 x = _mm512_loadu_ps(d->from + r * SIDE), y = _mm512_loadu_ps(d->from + r * SIDE + 16);
+    char *to = d->to + r * d->ldc;
+
+    if (d->f32) {
+        __mmask16 in_x = clv_mask16(d->cols), in_y = clv_mask16(d->cols - 16);
+        if (d->accumulate) {
+            x = _mm512_add_ps(x, _mm512_maskz_loadu_ps(in_x, to));
+            y = _mm512_add_ps(y, _mm512_maskz_loadu_ps(in_y, to + 64));
+        }
+        _mm512_mask_storeu_ps(to, in_x, x);
+        _mm512_mask_storeu_ps(to + 64, in_y, y);
+        return;
+    }
+    __mmask32 in = clv_mask32(d->cols);
+    if (d->accumulate) {
+        __m512i held = _mm512_maskz_loadu_epi16(in, to);
+        x = _mm512_add_ps(x, clv_widen_bf16(_mm512_castsi512_si256(held)));
+        y = _mm512_add_ps(y, clv_widen_bf16(_mm512_extracti64x4_epi64(held, 1)));
+    }
+    _mm512_mask_storeu_epi16(to, in, (__m512i)_mm512_cvtne2ps_pbh(y, x));
+}
+
+/* The next n rows, or as many as are left. */
+CLV_ALWAYS void clv_rows_out(clv_finished *d, int n)
+{
+    int end = d->rows - d->row < n ? d->rows : d->row + n;
+    for (int r = d->row; r < end; r++)
+        clv_row_out(d, r);
+    d->row = end;
+}
+
+/* Rows a step, for all that are left to be written in that many steps. */
+CLV_ALWAYS int clv_rows_a_step(const clv_finished *d, int steps)
+{
+    return (d->rows - d->row + steps - 1) / steps;
+}
+
+#endif
