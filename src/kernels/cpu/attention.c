@@ -10,6 +10,8 @@
 
 enum { ROWS = CLV_ATTENTION_ROWS, KEYS = CLV_ATTENTION_KEYS };
 
+static const int64_t MOST_KEYS = INT64_C(1) << 40; /* no memory holds more, and products of sizes must not overflow */
+
 /* -------------------------------------------------------------------------------------------------- sizes */
 
 /* No row as one: what a rank without rows plans is for ranks that may hold one. */
@@ -18,19 +20,36 @@ static bool decodes(const clv_attention_args *a)
     return a->q_rows <= 1 && a->dropout == 0;
 }
 
-/* Each thread's part starts on a cache line: all counts are multiples of 16. */
+static int64_t larger(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+static int64_t smaller(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* Each thread's part starts on a cache line: all counts are multiples of 16. Of bf16 they are the larger of what
+ * isa/attention.c and isa/attention_tiles.c take, whatever this CPU has: plans are the same on all. */
 static int64_t forward_floats(const clv_attention_args *a)
 {
-    int64_t width = clv_attention_padded(a->head_dim);
+    int64_t width = clv_attention_padded(a->head_dim), tiled = clv_attention_tiled(a->head_dim);
+    int64_t k_rows = (a->k_rows + KEYS - 1) / KEYS * KEYS;
     if (decodes(a))
         return 2 * CLV_ATTENTION_HEADS * width + 2 * KEYS * width + CLV_ATTENTION_HEADS * (KEYS + 2);
-    return 2 * width * ROWS + 2 * KEYS * width + KEYS * ROWS + 2 * ROWS;
+    int64_t both = KEYS * ROWS + 2 * ROWS;
+    int64_t floats = 2 * width * ROWS + 2 * KEYS * width + both;
+    return a->dtype == CLV_BF16 ? larger(floats, 5 * ROWS * tiled / 2 + both + k_rows * tiled) : floats;
 }
 
 static int64_t backward_floats(const clv_attention_args *a)
 {
-    int64_t width = clv_attention_padded(a->head_dim);
-    return 5 * ROWS * width + 2 * KEYS * width + 2 * KEYS * ROWS + 2 * ROWS + 2 * a->k_rows * width;
+    int64_t width = clv_attention_padded(a->head_dim), tiled = clv_attention_tiled(a->head_dim);
+    int64_t k_rows = (a->k_rows + KEYS - 1) / KEYS * KEYS, both = 2 * KEYS * ROWS + 2 * ROWS;
+    int64_t floats = 5 * ROWS * width + 2 * KEYS * width + both + 2 * a->k_rows * width;
+    int64_t tiles = 7 * ROWS * tiled / 2 + both + KEYS * ROWS / 2 + 7 * k_rows * tiled / 2;
+    return a->dtype == CLV_BF16 ? larger(floats, tiles) : floats;
 }
 
 static int team(const clv_attention_args *a)
@@ -40,14 +59,16 @@ static int team(const clv_attention_args *a)
 
 size_t clv_attention_forward_workspace(const clv_attention_args *a)
 {
-    return a->dtype == CLV_F64 ? 0 : (size_t)forward_floats(a) * (size_t)team(a) * sizeof(float);
+    if (a->dtype == CLV_F64)
+        return 0;
+    return a->k_rows > MOST_KEYS ? SIZE_MAX : (size_t)forward_floats(a) * (size_t)team(a) * sizeof(float);
 }
 
 size_t clv_attention_backward_workspace(const clv_attention_args *a)
 {
     if (a->dtype == CLV_F64)
         return clv_attention_reference_workspace(a);
-    if (a->k_rows > INT64_C(1) << 40) /* no memory holds it, and the product below must not overflow */
+    if (a->k_rows > MOST_KEYS)
         return SIZE_MAX;
     return (size_t)backward_floats(a) * (size_t)team(a) * sizeof(float);
 }
@@ -103,18 +124,29 @@ static int64_t heads_of(const clv_attention_args *a, int64_t c, int64_t *first)
 
 /* ------------------------------------------------------------------------------------------ division of work */
 
+/* Query rows that are one piece of work: more of them where they share what is made of k and v. */
+static int64_t rows_of_work(const clv_attention_args *a)
+{
+#if defined(__x86_64__)
+    return clv_attention_by_tiles(a) ? CLV_ATTENTION_TILED_ROWS : ROWS;
+#else
+    (void)a;
+    return ROWS;
+#endif
+}
+
 static void forward_blocks(const clv_attention_args *a)
 {
-    int64_t blocks = (a->q_rows + ROWS - 1) / ROWS;
+    int64_t rows = rows_of_work(a), blocks = (a->q_rows + rows - 1) / rows;
     int64_t floats = forward_floats(a);
-    void (*run)(const clv_attention_args *, float *, int64_t, int64_t, int64_t) =
-        CLV_ISA_SELECT(clv_attention_forward_block);
+    void (*run)(const clv_attention_args *, float *, int64_t, int64_t, int64_t, int64_t) =
+        CLV_ISA_SELECT(clv_attention_forward_rows);
 
 #pragma omp parallel for num_threads(team(a)) schedule(dynamic, 1)
     for (int64_t task = 0; task < a->batch * a->heads * blocks; task++) {
         float *workspace = (float *)a->workspace + clv_threads_index() * floats;
-        int64_t pair = task / blocks;
-        run(a, workspace, pair / a->heads, pair % a->heads, task % blocks * ROWS);
+        int64_t pair = task / blocks, row = task % blocks * rows;
+        run(a, workspace, pair / a->heads, pair % a->heads, row, smaller(row + rows, a->q_rows));
     }
 }
 

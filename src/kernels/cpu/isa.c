@@ -2,11 +2,35 @@
 #include "kernels/cpu/isa.h"
 
 #include <stdatomic.h>
+#include <stdbool.h>
+#if defined(__x86_64__) && defined(__linux__)
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 
 enum { UNKNOWN = -1 };
 
 /* Threads that race to fill it write the same value. */
 static _Atomic int chosen = UNKNOWN;
+
+/* Whether the CPU has tiles of bf16, and AVX512-BF16 beside them, and the kernel lets this process use the tiles: what
+ * it says once is so for all threads. */
+static bool may_use_tiles(void)
+{
+#if defined(__x86_64__) && defined(__linux__)
+    enum { ARCH_REQ_XCOMP_PERM = 0x1023, XTILEDATA = 18 }; /* of Linux since 5.16, and the state's number */
+    enum { AMX_BF16 = 1 << 22, AMX_TILE = 1 << 24, AVX512_BF16 = 1 << 5 };
+    unsigned a, b, c, d;
+    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || !(d & AMX_BF16) || !(d & AMX_TILE))
+        return false;
+    if (!__get_cpuid_count(7, 1, &a, &b, &c, &d) || !(a & AVX512_BF16))
+        return false;
+    return syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XTILEDATA) == 0;
+#else
+    return false;
+#endif
+}
 
 static clv_isa best_isa(void)
 {
@@ -17,7 +41,7 @@ static clv_isa best_isa(void)
         return CLV_ISA_PORTABLE;
     if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
         __builtin_cpu_supports("avx512vl"))
-        return CLV_ISA_AVX512;
+        return may_use_tiles() ? CLV_ISA_AMX : CLV_ISA_AVX512;
     return CLV_ISA_AVX2;
 #else
     return CLV_ISA_PORTABLE;
@@ -49,6 +73,6 @@ void clv_cpu_isa_reset_for_test(void)
 
 const char *clv_isa_text(clv_isa isa)
 {
-    static const char *const text[] = {"portable", "avx2", "avx512"};
+    static const char *const text[] = {"portable", "avx2", "avx512", "amx"};
     return text[isa];
 }

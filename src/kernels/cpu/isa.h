@@ -11,8 +11,9 @@
 #ifndef CLEAVE_KERNELS_CPU_ISA_H
 #define CLEAVE_KERNELS_CPU_ISA_H
 
-/* Ordered: each includes the ones before it. */
-typedef enum clv_isa { CLV_ISA_PORTABLE, CLV_ISA_AVX2, CLV_ISA_AVX512 } clv_isa;
+/* Ordered: each includes the ones before it. CLV_ISA_AMX (tiles of bf16, and AVX512-BF16) has no copies of its own:
+ * those of avx512 ask for it where they use it (isa/amx.h). */
+typedef enum clv_isa { CLV_ISA_PORTABLE, CLV_ISA_AVX2, CLV_ISA_AVX512, CLV_ISA_AMX } clv_isa;
 
 /* The best one that this CPU (and its operating system) runs, or what a test has set. */
 clv_isa clv_cpu_isa(void);
@@ -22,7 +23,7 @@ clv_isa clv_cpu_isa(void);
 int clv_cpu_set_isa_for_test(clv_isa isa);
 void clv_cpu_isa_reset_for_test(void);
 
-/* "portable", "avx2", "avx512". */
+/* "portable", "avx2", "avx512", "amx". */
 const char *clv_isa_text(clv_isa isa);
 
 #define CLV_ISA_PASTE_(name, isa) name##_##isa
@@ -36,7 +37,7 @@ const char *clv_isa_text(clv_isa isa);
     result name##_avx2 arguments;                                                                                      \
     result name##_avx512 arguments;
 #define CLV_ISA_SELECT(name)                                                                                           \
-    (clv_cpu_isa() == CLV_ISA_AVX512 ? name##_avx512 : clv_cpu_isa() == CLV_ISA_AVX2 ? name##_avx2 : name##_portable)
+    (clv_cpu_isa() >= CLV_ISA_AVX512 ? name##_avx512 : clv_cpu_isa() == CLV_ISA_AVX2 ? name##_avx2 : name##_portable)
 #else
 #define CLV_ISA_DECLARE(result, name, arguments) result name##_portable arguments;
 #define CLV_ISA_SELECT(name)                     (name##_portable)

@@ -11,17 +11,11 @@
  *
  * Letters: n keys of a block; D, padded to Dp; ROWS lanes, of which `lanes` are computed. q is scaled when loaded.
  */
-#include "kernels/cpu/isa/attention.h"
-
 #include <float.h>
 
-#include "kernels/cpu/dropout.h"
-#include "kernels/cpu/isa/rows.h"
-#include "kernels/cpu/isa/threefry.h"
+#include "kernels/cpu/isa/attention_blocks.h"
 
 enum {
-    ROWS = CLV_ATTENTION_ROWS,
-    KEYS = CLV_ATTENTION_KEYS,
     TILE = 6,      /* rows of a register tile; its width is up to TILE_VECTORS */
     TILE_REST = 4, /* rows of the tile that takes what is left */
     DOTS = 4       /* keys whose dot products run side by side */
@@ -31,16 +25,6 @@ enum { TILE_VECTORS = 4 };
 #else
 enum { TILE_VECTORS = 2 };
 #endif
-
-static int64_t min_of(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
-static int64_t round_up(int64_t n, int64_t to)
-{
-    return (n + to - 1) / to * to;
-}
 
 /* c [rows, width] (+)= sum_p a[i*ai + p*ap] * b[p*ldb + :]; rows <= TILE and width, in vectors, are constants. */
 CLV_INLINE void tile(int rows, int width, float *c, int64_t ldc, const float *a, int64_t ai, int64_t ap, const float *b,
@@ -112,12 +96,6 @@ static void transpose(float *out, int64_t ldo, const float *in, int64_t ldi, int
         }
 }
 
-static char *element(const clv_attention_args *a, const clv_attention_view *view, int64_t b, int64_t s, int64_t h)
-{
-    size_t size = a->dtype == CLV_F32 ? 4 : 2;
-    return (char *)view->data + (size_t)(b * view->batch_stride + s * view->row_stride + h * view->head_stride) * size;
-}
-
 /* block [padded, Dp] = scale * rows [s, s + rows) of head h, zeros around them. */
 static void load_block(float *block, const clv_attention_args *a, const clv_attention_view *view, int64_t b, int64_t s,
                        int64_t h, int64_t rows, int64_t padded, float scale)
@@ -134,64 +112,6 @@ static void store_block(const clv_attention_args *a, const clv_attention_view *v
 {
     rows_store(a->dtype, element(a, view, b, s, h), view->row_stride, block, clv_attention_padded(a->head_dim), rows,
                a->head_dim, scale);
-}
-
-/* ---------------------------------------------------------------------------------------- who sees which key */
-
-/* Keys [key, key + n) and `lanes` query rows from `row` on, of batch row b. Lanes [from[j], to[j]) see key j. */
-typedef struct pairs {
-    const clv_attention_args *a;
-    int64_t b, row, lanes, key, n;
-    bool hidden; /* some of these keys from some of these rows; else from and to are not set */
-    int32_t from[KEYS], to[KEYS];
-} pairs;
-
-static int64_t clamp(int64_t n, int64_t hi)
-{
-    n = n < hi ? n : hi;
-    return n > 0 ? n : 0;
-}
-
-static void find_lanes(pairs *x)
-{
-    const clv_attention_args *a = x->a;
-    const uint8_t *mask = a->key_mask ? a->key_mask + x->b * a->k_rows + x->key : NULL;
-    int64_t ahead = x->key - clv_attention_place(a, x->b, x->row); /* of the first row */
-    int64_t reach = a->window ? min_of(a->window, INT64_MAX / 2) : INT64_MAX / 2;
-    for (int64_t j = 0; j < x->n; j++) {
-        int64_t from = a->causal ? clamp(ahead + j, x->lanes) : 0;
-        int64_t to = clamp(ahead + j + reach, x->lanes);
-        x->from[j] = (int32_t)from;
-        x->to[j] = (int32_t)(to > from && (!mask || mask[j]) ? to : from);
-    }
-}
-
-/* As many of keys [key, keys) as a block has. */
-static void pairs_find(pairs *x, const clv_attention_args *a, int64_t b, int64_t row, int64_t lanes, int64_t key,
-                       int64_t keys)
-{
-    int64_t place = clv_attention_place(a, b, row);
-    x->a = a;
-    x->b = b;
-    x->row = row;
-    x->lanes = lanes;
-    x->key = key;
-    x->n = min_of(KEYS, keys - key);
-    x->hidden = (a->causal && key + x->n - 1 > place) || (a->window && key <= place + lanes - 1 - a->window) ||
-                (a->key_mask && memchr(a->key_mask + b * a->k_rows + key, 0, (size_t)x->n));
-    if (x->hidden)
-        find_lanes(x);
-}
-
-/* st [n, ROWS] = value where the row of a lane does not see the key. */
-static void hide(float *st, float value, const pairs *x)
-{
-    for (int64_t j = 0; x->hidden && j < x->n; j++) {
-        for (int64_t i = 0; i < x->from[j]; i++)
-            st[j * ROWS + i] = value;
-        for (int64_t i = x->to[j]; i < x->lanes; i++)
-            st[j * ROWS + i] = value;
-    }
 }
 
 /* The block's rows of k and v. Those that none of the queries sees read as zeros, whatever a cache holds there: their p
@@ -259,64 +179,18 @@ static void sum_rows(float *c, const float *st, const float *q, int64_t rows, bo
                 min_of(x->to[j], rows) - x->from[j], true);
 }
 
-/* ------------------------------------------------------------------------------------------------ dropout */
-
-/* Of the lanes of a block of query rows. */
-typedef struct drops {
-    bool any; /* else nothing below is used */
-    clv_key key;
-    uint32_t threshold;
-    float factor;                   /* of what is kept */
-    uint32_t high[ROWS], low[ROWS]; /* the counter of a lane's key 0 */
-} drops;
-
-static void drops_begin(drops *x, const clv_attention_args *a, int64_t b, int64_t h, int64_t row)
-{
-    x->any = a->dropout > 0;
-    for (int64_t i = 0; x->any && i < ROWS; i++) {
-        uint64_t first = clv_attention_flat(a, b, h, row + i);
-        x->high[i] = (uint32_t)(first >> 32);
-        x->low[i] = (uint32_t)first;
-    }
-    x->key = a->dropout_key;
-    x->threshold = clv_dropout_threshold(1 - a->dropout);
-    x->factor = (float)(1 / (1 - a->dropout));
-}
-
-/* factor [ROWS] = that of what is kept, or 0, for each lane's pair with the key. */
-static void drops_find(float *factor, const drops *x, int64_t key, int64_t lanes)
-{
-    uint32_t k0 = x->key.word[0], k1 = x->key.word[1], on = (uint32_t)key;
-    uint32_t high = (uint32_t)((uint64_t)key >> 32), threshold = x->threshold;
-    const uint32_t *from_high = x->high, *from_low = x->low;
-    float kept = x->factor;
-    int32_t count = (int32_t)lanes;
-    CLV_INDEPENDENT
-    for (int32_t l = 0; l < count; l++) {
-        uint32_t word = from_low[l] + on;
-        uint32_t bits = threefry_bits(k0, k1, from_high[l] + high + (word < on ? 1u : 0u), word) >> 9;
-        factor[l] = bits < threshold ? kept : 0.0f;
-    }
-}
-
-/* What is dropped is 0, whatever it is. */
-CLV_INLINE vf drop(vf x, vf factor)
-{
-    return vf_zero_below(vf_mul(x, factor), factor, vf_set1(1.0f));
-}
+/* ------------------------------------------------------------------------------------------------ forward */
 
 /* st [n, ROWS], of keys from `key` on. */
 static void drop_block(float *st, const drops *x, int64_t key, int64_t n, int64_t lanes)
 {
     float factor[ROWS];
     for (int64_t j = 0; x->any && j < n; j++) {
-        drops_find(factor, x, key + j, lanes);
+        drops_find(factor, x, key + j, 0, lanes);
         for (int64_t l = 0; l < lanes; l += VF_LANES)
             vf_store(st + j * ROWS + l, drop(vf_load(st + j * ROWS + l), vf_load(factor + l)));
     }
 }
-
-/* ------------------------------------------------------------------------------------------------ forward */
 
 typedef struct forward_space {
     float *qt;  /* [Dp, ROWS] scaled queries  */
@@ -366,33 +240,7 @@ static void softmax_step(const forward_space *w, int64_t n, int64_t lanes, int64
     }
 }
 
-/* The sum of exp(score - max) is 0 where a row sees nothing, and where all that it sees scores -inf: there p is 0 / 0.
- */
-static float sum_of(float sum, const clv_attention_args *a, int64_t b, int64_t row)
-{
-    pairs x;
-    int64_t keys = sum == 0.0f ? clv_attention_visible(a, b, row + 1) : 0;
-    for (int64_t key = clv_attention_first(a, b, row); key < keys; key += KEYS) {
-        pairs_find(&x, a, b, row, 1, key, keys);
-        for (int64_t j = 0; j < x.n; j++)
-            if (!x.hidden || x.from[j] < x.to[j])
-                return NAN;
-    }
-    return sum;
-}
-
-static float log_sum(float max, float sum)
-{
-    return sum == 0.0f ? -INFINITY : max + logf(sum);
-}
-
-static float inverse(float sum)
-{
-    return sum == 0.0f ? 0.0f : 1.0f / sum;
-}
-
-void CLV_ISA_NAME(clv_attention_forward_block)(const clv_attention_args *a, float *workspace, int64_t b, int64_t h,
-                                               int64_t row)
+static void forward_block(const clv_attention_args *a, float *workspace, int64_t b, int64_t h, int64_t row)
 {
     pairs x;
     drops dropped;
@@ -431,6 +279,17 @@ void CLV_ISA_NAME(clv_attention_forward_block)(const clv_attention_args *a, floa
             vf_store(w.ot + d * ROWS + l, vf_mul(vf_load(w.ot + d * ROWS + l), vf_load(w.sum + l)));
     transpose(w.qt, width, w.ot, ROWS, width, lanes);
     store_block(a, &a->out, b, row, h, rows, w.qt, 1.0f);
+}
+
+void CLV_ISA_NAME(clv_attention_forward_rows)(const clv_attention_args *a, float *workspace, int64_t b, int64_t h,
+                                              int64_t row, int64_t end)
+{
+#if defined(__AVX512F__)
+    if (clv_attention_by_tiles(a) && clv_attention_forward_tiles(a, workspace, b, h, row, end))
+        return;
+#endif
+    for (; row < end; row += ROWS)
+        forward_block(a, workspace, b, h, row);
 }
 
 /* ------------------------------------------------------------------------------------------------- decode */
@@ -601,7 +460,7 @@ static void probability_step(const backward_space *w, const drops *dropped, int6
 {
     float factor[ROWS];
     for (int64_t j = 0; dropped->any && j < n; j++) {
-        drops_find(factor, dropped, key + j, lanes);
+        drops_find(factor, dropped, key + j, 0, lanes);
         probability_row(w, j, lanes, factor);
     }
     for (int64_t j = 0; !dropped->any && j < n; j++)
@@ -646,6 +505,10 @@ static void backward_block(const backward_space *w, const clv_attention_args *a,
 void CLV_ISA_NAME(clv_attention_backward_head)(const clv_attention_args *a, float *workspace, int64_t b, int64_t c,
                                                int64_t h, int64_t n)
 {
+#if defined(__AVX512F__)
+    if (clv_attention_by_tiles(a) && clv_attention_backward_tiles(a, workspace, b, c, h, n))
+        return;
+#endif
     backward_space w = backward_layout(workspace, a->head_dim, a->k_rows);
     size_t bytes = (size_t)(a->k_rows * clv_attention_padded(a->head_dim)) * sizeof *w.dk;
 

@@ -2,17 +2,27 @@
 #ifndef CLEAVE_KERNELS_CPU_ISA_ATTENTION_H
 #define CLEAVE_KERNELS_CPU_ISA_ATTENTION_H
 
+#include <float.h>
+
 #include "kernels/cpu/attention.h"
 #include "kernels/cpu/isa.h"
 
 enum {
     CLV_ATTENTION_HEADS = 16, /* query heads that a decoding pass over k and v serves */
-    CLV_ATTENTION_PAD = 16    /* D is padded to a multiple of it; >= lanes of any instruction set */
+    CLV_ATTENTION_PAD = 16,   /* D is padded to a multiple of it; >= lanes of any instruction set */
+    CLV_ATTENTION_TILE = 32,  /* the same where AMX's tiles multiply                             */
+    CLV_ATTENTION_TILED_ROWS = 4 * CLV_ATTENTION_ROWS /* query rows that share what tiles take of k and v */
 };
 
 static inline int64_t clv_attention_padded(int64_t n)
 {
     return (n + CLV_ATTENTION_PAD - 1) / CLV_ATTENTION_PAD * CLV_ATTENTION_PAD;
+}
+
+/* D as tiles have it. */
+static inline int64_t clv_attention_tiled(int64_t n)
+{
+    return (n + CLV_ATTENTION_TILE - 1) / CLV_ATTENTION_TILE * CLV_ATTENTION_TILE;
 }
 
 /* Where the keys of query row `row` of head h begin in the whole [B,H,Sq,Sk]. */
@@ -46,14 +56,29 @@ static inline int64_t clv_attention_visible(const clv_attention_args *a, int64_t
     return n > 0 ? n : 0;
 }
 
-/* out and lse of query rows [row, min(row + CLV_ATTENTION_ROWS, q_rows)) of head h. */
-CLV_ISA_DECLARE(void, clv_attention_forward_block,
-                (const clv_attention_args *a, float *workspace, int64_t b, int64_t h, int64_t row))
+/* out and lse of query rows [row, end) of head h; row is a multiple of CLV_ATTENTION_ROWS. */
+CLV_ISA_DECLARE(void, clv_attention_forward_rows,
+                (const clv_attention_args *a, float *workspace, int64_t b, int64_t h, int64_t row, int64_t end))
 /* out and lse of n <= CLV_ATTENTION_HEADS heads from `h` on, which share a KV head; q_rows is 1. */
 CLV_ISA_DECLARE(void, clv_attention_decode,
                 (const clv_attention_args *a, float *workspace, int64_t b, int64_t h, int64_t n))
 /* dk and dv of KV head c, and dq of heads [h, h + n), which are those that share it. */
 CLV_ISA_DECLARE(void, clv_attention_backward_head,
                 (const clv_attention_args *a, float *workspace, int64_t b, int64_t c, int64_t h, int64_t n))
+
+#if defined(__x86_64__)
+/* The same of bf16 by AMX's tiles, where clv_attention_by_tiles says so. False, with nothing written but the workspace,
+ * when a block holds NaN or infinity that must not meet a zero: then the others serve. */
+bool clv_attention_forward_tiles(const clv_attention_args *a, float *workspace, int64_t b, int64_t h, int64_t row,
+                                 int64_t end);
+bool clv_attention_backward_tiles(const clv_attention_args *a, float *workspace, int64_t b, int64_t c, int64_t h,
+                                  int64_t n);
+
+/* Scores are compared before they are scaled. */
+static inline bool clv_attention_by_tiles(const clv_attention_args *a)
+{
+    return clv_cpu_isa() == CLV_ISA_AMX && a->dtype == CLV_BF16 && a->scale >= FLT_MIN;
+}
+#endif
 
 #endif
