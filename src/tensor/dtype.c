@@ -72,6 +72,31 @@ clv_status clv_comm_dtype_parse(clv_comm_dtype *out, const char *name, clv_error
     return clv_fail(err, CLV_EDTYPE, "unknown dtype of communication '%.40s'; valid:" COMM_VALID, name);
 }
 
+#define QUANT_NAME(code, name) " " name
+#define QUANT_VALID            CLV_QUANT_TABLE(QUANT_NAME)
+
+static const char *const quant_names[CLV_QUANT_COUNT] = {
+#define QUANT_ROW(code, name) [code] = name,
+    CLV_QUANT_TABLE(QUANT_ROW)
+#undef QUANT_ROW
+};
+
+const char *clv_quant_name(clv_quant quant)
+{
+    return (unsigned)quant < CLV_QUANT_COUNT ? quant_names[quant] : "unknown";
+}
+
+clv_status clv_quant_parse(clv_quant *out, const char *name, clv_error *err)
+{
+    CLV_TRY(clv_require(out && name, "clv_quant_parse", "out and name", err));
+    for (int i = 0; i < CLV_QUANT_COUNT; i++)
+        if (strcmp(name, quant_names[i]) == 0) {
+            *out = (clv_quant)i;
+            return CLV_OK;
+        }
+    return clv_fail(err, CLV_EDTYPE, "weights in '%.40s'; valid:" QUANT_VALID, name);
+}
+
 int clv_dtype_is_float(clv_dtype dtype)
 {
     return dtype == CLV_F32 || dtype == CLV_BF16 || dtype == CLV_F64 || dtype == CLV_F16;

@@ -1,0 +1,288 @@
+/* isa/quant.c: products of few rows with quantised weights, in integers, and panels of weights for many. */
+#include "kernels/cpu/isa/quant.h"
+
+#include <float.h>
+
+#include "kernels/cpu/isa/rows.h"
+#include "tensor/half.h"
+
+enum { BLOCK = CLV_QUANT_BLOCK, HALF = BLOCK / 2, MOST = 8127 /* of a 14-bit integer that is 128 * hi + lo */ };
+
+/* ---- a row of x as integers ---- */
+
+CLV_INLINE float largest(const float *x)
+{
+    uint32_t most = 0; /* as bits, which order as the values do, NaN last */
+    for (int i = 0; i < BLOCK; i++) {
+        uint32_t u = clv_bits_of_f32(x[i]) & 0x7fffffffu;
+        most = u > most ? u : most;
+    }
+    return clv_f32_of_bits(most);
+}
+
+/* Where element i of block b lies among the integers of x. */
+CLV_INLINE int64_t place_of(clv_quant how, int64_t b, int i)
+{
+    if (how == CLV_QUANT_Q8)
+        return b * BLOCK + i;
+    return b / CLV_QUANT_GROUP * CLV_QUANT_GROUP * BLOCK + i / HALF * CLV_QUANT_GROUP * HALF +
+           b % CLV_QUANT_GROUP * HALF + i % HALF;
+}
+
+CLV_INLINE void fill_block(clv_quant how, const clv_quant_row *out, const float *x, int64_t b)
+{
+    const float most = largest(x);
+    const bool finite = most <= FLT_MAX;
+    const float scale = finite ? most / MOST : NAN, by = finite && most > 0x1p-100f ? 1 / scale : 0;
+    int32_t v[BLOCK];
+    for (int i = 0; i < BLOCK; i++) /* rounded to an integer by the last bits of what is added */
+        v[i] = finite ? (int32_t)((x[i] * by + 0x1.8p23f) - 0x1.8p23f) : 0;
+    out->scale[b] = scale;
+    for (int part = 0; part < 2; part++) {
+        int8_t *hi = out->hi + place_of(how, b, part * HALF), *lo = out->lo + place_of(how, b, part * HALF);
+        for (int i = 0; i < HALF; i++) {
+            int32_t value = v[part * HALF + i], high = (value + 64) >> 7;
+            hi[i] = (int8_t)high;
+            lo[i] = (int8_t)(value - 128 * high);
+        }
+    }
+    for (int i = 0; how == CLV_QUANT_Q8 && i < BLOCK / 4; i++)
+        out->offset[b * 8 + i] = -128 * (v[4 * i] + v[4 * i + 1] + v[4 * i + 2] + v[4 * i + 3]);
+    for (int i = 0; how == CLV_QUANT_Q4 && i < HALF / 4; i++) {
+        const int32_t *a = v + 4 * i, *c = a + HALF;
+        out->offset[b * 4 + i] = -8 * (a[0] + a[1] + a[2] + a[3] + c[0] + c[1] + c[2] + c[3]);
+    }
+}
+
+void CLV_ISA_NAME(clv_quant_fill_row)(clv_quant how, const clv_quant_row *out, const float *x, int64_t blocks)
+{
+    int64_t padded = (blocks + CLV_QUANT_GROUP - 1) / CLV_QUANT_GROUP * CLV_QUANT_GROUP;
+    int64_t scales = (blocks + CLV_QUANT_SCALES - 1) / CLV_QUANT_SCALES * CLV_QUANT_SCALES;
+    int64_t last = padded - CLV_QUANT_GROUP;
+    if (padded > blocks) { /* what lies beside the last blocks' elements */
+        memset(out->hi + last * BLOCK, 0, CLV_QUANT_GROUP * BLOCK);
+        memset(out->lo + last * BLOCK, 0, CLV_QUANT_GROUP * BLOCK);
+    }
+    for (int64_t i = blocks * clv_quant_bytes(how) / 4; i < padded * clv_quant_bytes(how) / 4; i++)
+        out->offset[i] = 0;
+    for (int64_t b = blocks; b < scales; b++)
+        out->scale[b] = 0;
+    for (int64_t b = 0; b < blocks; b++)
+        if (how == CLV_QUANT_Q8)
+            fill_block(CLV_QUANT_Q8, out, x + b * BLOCK, b);
+        else
+            fill_block(CLV_QUANT_Q4, out, x + b * BLOCK, b);
+}
+
+/* ---- products ---- */
+
+#if defined(__AVX512F__)
+
+/* acc + the products of 4 bytes each, u unsigned. In assembly: the file is compiled for CPUs without VNNI, too. */
+CLV_INLINE __m512i dot_bytes(__m512i acc, __m512i u, __m512i s, bool vnni)
+{
+    if (!vnni)
+        return _mm512_add_epi32(acc, _mm512_madd_epi16(_mm512_maddubs_epi16(u, s), _mm512_set1_epi16(1)));
+    __asm__("vpdpbusd %2, %1, %0" : "+v"(acc) : "v"(u), "v"(s));
+    return acc;
+}
+
+/* The sums of 4 (q4: 8) products each of a vector of weights, whose first block is b, with a row of x. */
+CLV_INLINE __m512 dot_vector(clv_quant how, const clv_quant_row *x, int64_t b, __m512i w, bool vnni)
+{
+    const int8_t *hi = x->hi + b * BLOCK, *lo = x->lo + b * BLOCK;
+    __m512i high = _mm512_setzero_si512(), low = _mm512_loadu_si512(x->offset + b * clv_quant_bytes(how) / 4);
+    if (how == CLV_QUANT_Q8) {
+        high = dot_bytes(high, w, _mm512_loadu_si512(hi), vnni);
+        low = dot_bytes(low, w, _mm512_loadu_si512(lo), vnni);
+    } else {
+        const __m512i nibble = _mm512_set1_epi8(15);
+        __m512i first = _mm512_and_si512(w, nibble), second = _mm512_and_si512(_mm512_srli_epi16(w, 4), nibble);
+        high = dot_bytes(high, first, _mm512_loadu_si512(hi), vnni);
+        low = dot_bytes(low, first, _mm512_loadu_si512(lo), vnni);
+        high = dot_bytes(high, second, _mm512_loadu_si512(hi + 64), vnni);
+        low = dot_bytes(low, second, _mm512_loadu_si512(lo + 64), vnni);
+    }
+    return _mm512_cvtepi32_ps(_mm512_add_epi32(low, _mm512_slli_epi32(high, 7)));
+}
+
+/* y[r * ldy] for one row of weights. Of 16 blocks, whose scales fill a vector, each vector of weights takes its own. */
+CLV_INLINE void dot_row(clv_quant how, float *y, int64_t ldy, const clv_quant_row *x, int rows, const uint8_t *ints,
+                        const uint16_t *scales, int64_t blocks, bool vnni)
+{
+    const int bytes = (int)clv_quant_bytes(how), at_once = 64 / bytes;
+    const __m512i spread = how == CLV_QUANT_Q8 ? _mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1)
+                                               : _mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3);
+    __m512 sum[CLV_QUANT_ROWS][2], scale[CLV_QUANT_ROWS];
+    CLV_UNROLL for (int r = 0; r < rows; r++) sum[r][0] = sum[r][1] = _mm512_setzero_ps();
+    for (int64_t b = 0; b < blocks; b += CLV_QUANT_SCALES) {
+        int n = blocks - b < CLV_QUANT_SCALES ? (int)(blocks - b) : CLV_QUANT_SCALES;
+        __m512 d = _mm512_cvtph_ps(_mm256_maskz_loadu_epi16((__mmask16)((1u << n) - 1), scales + b));
+        CLV_UNROLL for (int r = 0; r < rows; r++) scale[r] = _mm512_mul_ps(d, _mm512_loadu_ps(x[r].scale + b));
+        for (int i = 0; i < n; i += at_once) {
+            const uint8_t *at = ints + (b + i) * bytes;
+            int left = (n - i) * bytes;
+            __m512i w = left >= 64 ? _mm512_loadu_si512(at) : _mm512_maskz_loadu_epi8((UINT64_C(1) << left) - 1, at);
+            __m512i of = _mm512_add_epi32(spread, _mm512_set1_epi32(i));
+            int turn = i / at_once & 1;
+            CLV_UNROLL for (int r = 0; r < rows; r++)
+            {
+                __m512 part = dot_vector(how, &x[r], b + i, w, vnni), by = _mm512_permutexvar_ps(of, scale[r]);
+                if (turn)
+                    sum[r][1] = _mm512_fmadd_ps(part, by, sum[r][1]);
+                else
+                    sum[r][0] = _mm512_fmadd_ps(part, by, sum[r][0]);
+            }
+        }
+    }
+    CLV_UNROLL for (int r = 0; r < rows; r++) y[r * ldy] = vf_sum(_mm512_add_ps(sum[r][0], sum[r][1]));
+}
+
+#elif defined(__AVX2__)
+
+CLV_INLINE __m256i dot_bytes(__m256i acc, __m256i u, const int8_t *s)
+{
+    __m256i pairs = _mm256_maddubs_epi16(u, _mm256_loadu_si256((const __m256i *)s));
+    return _mm256_add_epi32(acc, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+}
+
+CLV_INLINE __m256 combine(__m256i low, __m256i high)
+{
+    return _mm256_cvtepi32_ps(_mm256_add_epi32(low, _mm256_slli_epi32(high, 7)));
+}
+
+CLV_INLINE float scale_at(const uint16_t *scales, int64_t b)
+{
+    return _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(scales[b])));
+}
+
+CLV_INLINE __m256 dot_q8(__m256 sum, const clv_quant_row *x, int64_t b, __m256i w, float d)
+{
+    __m256i low = _mm256_loadu_si256((const __m256i *)(x->offset + b * 8));
+    low = dot_bytes(low, w, x->lo + b * BLOCK);
+    __m256i high = dot_bytes(_mm256_setzero_si256(), w, x->hi + b * BLOCK);
+    return _mm256_fmadd_ps(combine(low, high), _mm256_set1_ps(d * x->scale[b]), sum);
+}
+
+/* Two blocks, or one and zeros. */
+CLV_INLINE __m256 dot_q4(__m256 sum, const clv_quant_row *x, int64_t b, __m256i w, __m128 d)
+{
+    const __m256i nibble = _mm256_set1_epi8(15);
+    __m256i first = _mm256_and_si256(w, nibble), second = _mm256_and_si256(_mm256_srli_epi16(w, 4), nibble);
+    int64_t at = place_of(CLV_QUANT_Q4, b, 0);
+    __m256i low = _mm256_loadu_si256((const __m256i *)(x->offset + b * 4)), high = _mm256_setzero_si256();
+    low = dot_bytes(dot_bytes(low, first, x->lo + at), second, x->lo + at + 64);
+    high = dot_bytes(dot_bytes(high, first, x->hi + at), second, x->hi + at + 64);
+    __m128 by = _mm_mul_ps(d, _mm_castsi128_ps(_mm_loadl_epi64((const __m128i *)(x->scale + b))));
+    __m256 both = _mm256_set_m128(_mm_shuffle_ps(by, by, 0x55), _mm_shuffle_ps(by, by, 0));
+    return _mm256_fmadd_ps(combine(low, high), both, sum);
+}
+
+CLV_INLINE void dot_row(clv_quant how, float *y, int64_t ldy, const clv_quant_row *x, int rows, const uint8_t *ints,
+                        const uint16_t *scales, int64_t blocks, bool vnni)
+{
+    __m256 sum[CLV_QUANT_ROWS];
+    (void)vnni;
+    CLV_UNROLL for (int r = 0; r < rows; r++) sum[r] = _mm256_setzero_ps();
+    for (int64_t b = 0; how == CLV_QUANT_Q8 && b < blocks; b++) {
+        __m256i w = _mm256_loadu_si256((const __m256i *)(ints + b * BLOCK));
+        float d = scale_at(scales, b);
+        CLV_UNROLL for (int r = 0; r < rows; r++) sum[r] = dot_q8(sum[r], &x[r], b, w, d);
+    }
+    for (int64_t b = 0; how == CLV_QUANT_Q4 && b < blocks; b += 2) {
+        const __m128i *at = (const __m128i *)(ints + b * HALF);
+        bool pair = b + 1 < blocks;
+        __m256i w = pair ? _mm256_loadu_si256((const __m256i *)at) : _mm256_zextsi128_si256(_mm_loadu_si128(at));
+        __m128 d = _mm_setr_ps(scale_at(scales, b), pair ? scale_at(scales, b + 1) : 0, 0, 0);
+        CLV_UNROLL for (int r = 0; r < rows; r++) sum[r] = dot_q4(sum[r], &x[r], b, w, d);
+    }
+    CLV_UNROLL for (int r = 0; r < rows; r++) y[r * ldy] = vf_sum(sum[r]);
+}
+
+#else
+
+CLV_INLINE void dot_row(clv_quant how, float *y, int64_t ldy, const clv_quant_row *x, int rows, const uint8_t *ints,
+                        const uint16_t *scales, int64_t blocks, bool vnni)
+{
+    const int64_t bytes = clv_quant_bytes(how);
+    (void)vnni;
+    for (int r = 0; r < rows; r++) {
+        float sum = 0;
+        for (int64_t b = 0; b < blocks; b++) {
+            const uint8_t *u = ints + b * bytes;
+            int64_t at = place_of(how, b, 0), second = place_of(how, b, HALF);
+            const int8_t *hi = x[r].hi, *lo = x[r].lo;
+            int32_t high = 0, low = 0;
+            for (int64_t i = 0; i < bytes / 4; i++)
+                low += x[r].offset[b * bytes / 4 + i];
+            for (int i = 0; i < HALF; i++) {
+                int first_u = how == CLV_QUANT_Q8 ? u[i] : u[i] & 15;
+                int second_u = how == CLV_QUANT_Q8 ? u[HALF + i] : u[i] >> 4;
+                high += first_u * hi[at + i] + second_u * hi[second + i];
+                low += first_u * lo[at + i] + second_u * lo[second + i];
+            }
+            sum += (float)(128 * high + low) * (clv_f32_of_f16(scales[b]) * x[r].scale[b]);
+        }
+        y[r * ldy] = sum;
+    }
+}
+
+#endif
+
+CLV_INLINE void dots(clv_quant how, float *y, int64_t ldy, const clv_quant_row *x, int rows, const uint8_t *ints,
+                     const uint16_t *scales, int64_t n, int64_t blocks, bool vnni)
+{
+    for (int64_t j = 0; j < n; j++)
+        dot_row(how, y + j, ldy, x, rows, ints + j * blocks * clv_quant_bytes(how), scales + j * blocks, blocks, vnni);
+}
+
+/* All rows at once, so that weights are read once; what else is left one by one. */
+CLV_INLINE void dots_of_rows(clv_quant how, float *y, int64_t ldy, const clv_quant_row *x, int rows,
+                             const uint8_t *ints, const uint16_t *scales, int64_t n, int64_t blocks, bool vnni)
+{
+    if (rows == CLV_QUANT_ROWS)
+        dots(how, y, ldy, x, CLV_QUANT_ROWS, ints, scales, n, blocks, vnni);
+    else
+        for (int r = 0; r < rows; r++)
+            dots(how, y + r * ldy, ldy, x + r, 1, ints, scales, n, blocks, vnni);
+}
+
+void CLV_ISA_NAME(clv_quant_dots)(clv_quant how, float *y, int64_t ldy, const clv_quant_row *x, int rows,
+                                  const uint8_t *ints, const uint16_t *scales, int64_t n, int64_t blocks, bool vnni)
+{
+    if (how == CLV_QUANT_Q8 && vnni)
+        dots_of_rows(CLV_QUANT_Q8, y, ldy, x, rows, ints, scales, n, blocks, true);
+    else if (how == CLV_QUANT_Q8)
+        dots_of_rows(CLV_QUANT_Q8, y, ldy, x, rows, ints, scales, n, blocks, false);
+    else if (vnni)
+        dots_of_rows(CLV_QUANT_Q4, y, ldy, x, rows, ints, scales, n, blocks, true);
+    else
+        dots_of_rows(CLV_QUANT_Q4, y, ldy, x, rows, ints, scales, n, blocks, false);
+}
+
+/* ---- panels ---- */
+
+CLV_INLINE void widen_block(clv_quant how, float *out, const uint8_t *u, float d)
+{
+    for (int i = 0; how == CLV_QUANT_Q8 && i < BLOCK; i++)
+        out[i] = d * (float)(u[i] - 128);
+    for (int i = 0; how == CLV_QUANT_Q4 && i < HALF; i++) {
+        out[i] = d * (float)((u[i] & 15) - 8);
+        out[HALF + i] = d * (float)((u[i] >> 4) - 8);
+    }
+}
+
+void CLV_ISA_NAME(clv_quant_widen)(clv_quant how, clv_dtype dtype, void *out, const uint8_t *ints,
+                                   const uint16_t *scales, int64_t n, int64_t blocks)
+{
+    for (int64_t b = 0; b < n * blocks; b++) {
+        float wide[BLOCK];
+        char *to = (char *)out + (size_t)(b * BLOCK) * clv_dtype_size(dtype);
+        float d = clv_f32_of_f16(scales[b]);
+        if (how == CLV_QUANT_Q8)
+            widen_block(CLV_QUANT_Q8, wide, ints + b * BLOCK, d);
+        else
+            widen_block(CLV_QUANT_Q4, wide, ints + b * HALF, d);
+        rows_store(dtype, to, BLOCK, wide, BLOCK, 1, BLOCK, 1.0f);
+    }
+}
