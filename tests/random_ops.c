@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "ops/ops.h"
 #include "random_maker.h"
 
 /* ---- products ---- */
@@ -457,6 +458,27 @@ static clv_value cache_update(random_maker *m, clv_value a)
     return clv_cache_update(m->graph, a, rows, from);
 }
 
+/* In f64, where nothing is rounded as integers: what ranks' sums differ by would be another integer. */
+static clv_value quant_dot(random_maker *m, clv_value a)
+{
+    enum { BLOCK = 32 };
+    clv_quant quant = random_chance(m, 2) ? CLV_QUANT_Q8 : CLV_QUANT_Q4;
+    int64_t bytes = quant == CLV_QUANT_Q8 ? BLOCK : BLOCK / 2;
+    int64_t rows = random_size(m), out = 1 + random_pick(m, 6), in = 1 + random_pick(m, 3), blocks = random_size(m) % 4;
+    int n_in = 1 + (int)random_pick(m, 2);
+    int64_t x_shape[] = {rows, in, BLOCK * blocks}, w_shape[] = {out, in, blocks, bytes};
+    if (n_in == 1) {
+        x_shape[1] = x_shape[2];
+        w_shape[1] = blocks;
+        w_shape[2] = bytes;
+    }
+    clv_value x = random_operand(m, CLV_F64, 1 + n_in, x_shape);
+    clv_value ints = random_new(m, CLV_U8, 2 + n_in, w_shape, RANDOM_INDEX, 256);
+    clv_value scales = random_new(m, CLV_F16, 1 + n_in, w_shape, RANDOM_REAL, 0);
+    clv_value y = clv_quant_dot(m->graph, quant, clv_cast(m->graph, x, CLV_F64), ints, scales, n_in);
+    return clv_cast(m->graph, clv_scale(m->graph, y, quant == CLV_QUANT_Q8 ? 0.004 : 0.1), random_type(m, a).dtype);
+}
+
 /* ---- the table ---- */
 
 typedef struct generator {
@@ -474,7 +496,7 @@ static const generator generators[] = {
     {transpose, 1, true},     {slice, 1, true},          {pad, 1, true},
     {concat, 2, true},        {constrain, 3, true},      {iota, 1, true},
     {embedding, 1, true},     {attention, 2, true},      {rope, 1, true},
-    {cross_entropy, 1, true}, {cache_update, 2, false},
+    {cross_entropy, 1, true}, {cache_update, 2, false},  {quant_dot, 1, false},
 };
 enum { N_GENERATORS = sizeof generators / sizeof generators[0] };
 

@@ -155,7 +155,7 @@ static void fill_rows(clv_quant_row *rows, const clv_quant_args *a)
         rows[r] = row_at(next, a->blocks);
         if (a->dtype != CLV_F32)
             CLV_ISA_SELECT(clv_gemm_widen)
-            (a->dtype, wide, a->blocks * BLOCK, x, a->blocks * BLOCK, 1, a->blocks * BLOCK);
+        (a->dtype, wide, a->blocks * BLOCK, x, a->blocks * BLOCK, 1, a->blocks * BLOCK);
         CLV_ISA_SELECT(clv_quant_fill_row)(a->how, &rows[r], a->dtype == CLV_F32 ? (const float *)x : wide, a->blocks);
     }
 }
@@ -270,10 +270,10 @@ size_t clv_quant_workspace(const clv_quant_args *a)
 {
     if (a->dtype == CLV_F64)
         return 0;
-    size_t few = wide_bytes(a->blocks) + (size_t)min_of(a->m, CLV_QUANT_FEW) * row_bytes(a->blocks);
+    if (a->whole_m <= CLV_QUANT_FEW)
+        return wide_bytes(a->blocks) + (size_t)a->m * row_bytes(a->blocks);
     clv_gemm_args g = panel_product(a);
-    size_t many = a->m > CLV_QUANT_FEW ? panel_bytes(a) + clv_gemm_workspace(&g) : 0;
-    return few > many ? few : many;
+    return panel_bytes(a) + clv_gemm_workspace(&g);
 }
 
 clv_status clv_quant_product(const clv_quant_args *a, clv_error *err)
@@ -284,7 +284,7 @@ clv_status clv_quant_product(const clv_quant_args *a, clv_error *err)
         memset(a->y, 0, (size_t)(a->m * a->n) * clv_dtype_size(a->dtype));
     else if (a->dtype == CLV_F64)
         reference(a);
-    else if (a->m > CLV_QUANT_FEW)
+    else if (a->whole_m > CLV_QUANT_FEW)
         return many_rows(a, err);
     else
         few_rows(a);

@@ -2,16 +2,17 @@
  *
  *   W[j, 32 b + i] = d[j, b] * (u[j, b, i] - zero)          y = x W^T,  x [m, k], W [n, k], k = 32 * blocks
  *
- * Values are those of GGUF's formats (ggml-org/ggml, docs/gguf.md; its Python package quantises alike, to the bit):
+ * Values are those of GGUF's formats (ggml-org/ggml; its Python package gguf quantises alike, to the bit):
  *   q8   Q8_0: d = max |w| / 127, u - 128 = w / d rounded to nearest, halves away from 0; a byte an integer
- *   q4   Q4_0: d = (the w of largest magnitude, the first of them) / -8, u = min(15, floor(w / d + 8.5)), zero 8; byte i
- *        of a block has element i in its low half, element i + 16 in the high one
- * d is divided by in f32 and kept in f16. A block with what is infinite or NaN has a NaN or infinite d, and so results.
+ *   q4   Q4_0: d = (the w of largest magnitude, the first of them) / -8, u = min(15, floor(w / d + 8.5)), zero 8; byte
+ *        i of a block has element i in its low half, element i + 16 in the high one
+ * d is divided by in f32 and kept in f16. A block with what is infinite or NaN has such a d, and so such results.
  *
- * Products: up to CLV_QUANT_FEW rows, as in decoding, multiply integers: each block of 32 elements of a row of x becomes
- *           14-bit integers, x = s * v with |v| <= 8127 and s = max |x| / 8127 (llama.cpp takes 8 bits), and products of
- *           a block are summed exactly. Blocks are summed in f32. More rows go through panels of W in x's dtype (so
- *           weights are rounded to bf16 beside x of bf16) and clv_gemm. f64: the plain product of W, the oracle.
+ * Products: up to CLV_QUANT_FEW rows on all ranks, as in decoding, multiply integers: each block of 32 elements of a
+ *           row of x becomes 14-bit integers, x = s * v with |v| <= 8127 and s = max |x| / 8127 (llama.cpp takes 8
+ *           bits), and products of a block are summed exactly. Blocks are summed in f32. More rows go through panels of
+ *           W in x's dtype (so weights are rounded to bf16 beside x of bf16) and clv_gemm. f64: the plain product of W,
+ *           the oracle.
  * Numerics: few rows: each result's sum has an order of its own, whatever the threads and rows beside it. More: gemm.h.
  * Zeros:    m or n = 0 is a no-op; blocks = 0 writes zeros.
  * Traffic:  few rows: n * blocks * (34 or 18 bytes) + x and y.
@@ -23,16 +24,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "cleave/dtype.h"
 #include "cleave/status.h"
+#include "tensor/blocks.h"
 
-enum { CLV_QUANT_BLOCK = 32, CLV_QUANT_FEW = 16 };
-
-/* Bytes of a block's integers. */
-static inline int64_t clv_quant_bytes(clv_quant how)
-{
-    return how == CLV_QUANT_Q4 ? CLV_QUANT_BLOCK / 2 : CLV_QUANT_BLOCK;
-}
+enum { CLV_QUANT_FEW = 16 };
 
 /* Quantises blocks of 32 elements; scales are f16, either of the two may be NULL. */
 void clv_quantize(clv_quant how, uint8_t *ints, uint16_t *scales, const float *x, int64_t blocks);
@@ -43,6 +38,7 @@ typedef struct clv_quant_args {
     clv_quant how;
     clv_dtype dtype;        /* of x and y                                              */
     int64_t m, n, blocks;   /* >= 0                                                    */
+    int64_t whole_m;        /* >= m: rows on all ranks, by which products are of few    */
     const void *x;          /* [m, 32 * blocks]                                        */
     const uint8_t *ints;    /* [n, blocks, 32 or 16]                                   */
     const uint16_t *scales; /* [n, blocks] f16                                         */

@@ -11,9 +11,9 @@ enum {
     CLV_QUANT_SCALES = 16 /* blocks that scales of x are padded to                                      */
 };
 
-/* A row of x as integers: v = 128 * hi + lo, |hi| <= 64, -64 <= lo < 64, so that no sum of two products of it with bytes
- * leaves 16 bits. The elements lie as those of the weights' bytes do: of q4 a group of 4 blocks has the first halves of
- * all four, then the second halves. */
+/* A row of x as integers: v = 128 * hi + lo, |hi| <= 64, -64 <= lo < 64, so that no sum of two products of it with
+ * bytes leaves 16 bits. The elements lie as those of the weights' bytes do: of q4 a group of 4 blocks has the first
+ * halves of all four, then the second halves. */
 typedef struct clv_quant_row {
     int8_t *hi, *lo; /* [32 * blocks], padded with zeros to CLV_QUANT_GROUP blocks                    */
     int32_t *offset; /* -zero * the sum of the v that meet in 4 bytes of weights: [8 (q4: 4) a block] */
