@@ -12,6 +12,7 @@
 
 #include "cleave/session.h"
 #include "graph/graph.h"
+#include "ops/ops.h"
 #include "ops_check.h"
 
 enum { PRODUCTS = 400, PAIRS = 40, LETTERS = 6 };
@@ -130,6 +131,15 @@ static void attention(clv_graph *graph, clv_dtype dtype, int64_t batch, int64_t 
     clv_gradients(graph, out, out, both, 2, d);
 }
 
+/* Few rows and many, panels of all weights and of some. */
+static void quant_dot(clv_graph *graph, clv_dtype dtype, clv_quant how, int64_t rows)
+{
+    const int64_t out = 70, heads = 3, blocks = rows % 2 ? 5 : 260;
+    clv_value x = input(graph, "x", dtype, DIMS(rows, heads, 32 * blocks));
+    clv_value ints = input(graph, "ints", CLV_U8, DIMS(out, heads, blocks, how == CLV_QUANT_Q8 ? 32 : 16));
+    clv_quant_dot(graph, how, x, ints, input(graph, "scales", CLV_F16, DIMS(out, heads, blocks)), 2);
+}
+
 /* Runs the check on the graph's ops; marks those that were seen. */
 static void check_graph(clv_graph *graph, random_source *r, bool *seen)
 {
@@ -164,6 +174,12 @@ static void test_what_is_asked_for_grows_with_every_extent(void **state)
             attention(graph, dtypes[t], 2, rows, rows % 2 + 1);
             check_graph(graph, &r, seen);
         }
+    for (int i = 0; i < DTYPES * 2 * 6; i++) {
+        static const int64_t rows[] = {1, 2, 16, 17, 18, 40};
+        clv_graph *graph = new_graph();
+        quant_dot(graph, dtypes[i % DTYPES], i / DTYPES % 2 ? CLV_QUANT_Q4 : CLV_QUANT_Q8, rows[i / DTYPES / 2]);
+        check_graph(graph, &r, seen);
+    }
     int t = 0;
     for (const clv_op_def *def = clv_op_next(NULL); def; def = clv_op_next(def), t++)
         if (def->workspace && !seen[t])

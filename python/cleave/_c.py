@@ -157,7 +157,7 @@ def _field(
 
 
 # Fields of whole numbers that are enumerators of these.
-_KINDS = {"recompute": "clv_recompute", "grad_reduce_dtype": "clv_comm_dtype"}
+_KINDS = {"recompute": "clv_recompute", "grad_reduce_dtype": "clv_comm_dtype", "quant": "clv_quant"}
 
 
 def _fill(kept: Kept, struct: Any, kind: Any, values: dict[str, Any], what: str) -> None:

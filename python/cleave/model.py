@@ -559,13 +559,14 @@ def load(
 
     tp: ranks that each layer is split over; or a mesh with rules. machine: what layouts are priced by: a
     :class:`Machine`, or its profile. job: the :class:`Job` whose processes have the ranks. Options: dtype ("f32",
-    "bf16"), comm_dtype (what ranks carry f32 to each other as), threads_per_rank, config_only, check, timeout (seconds
-    that a rank waits for others), recompute ("selective" or "full": training makes again what it does not keep of each
-    block), regather (training gathers again in its backward pass what it gathered), grad_reduce_dtype ("f32": gradients
-    of bf16 weights are f32 where they are made and summed; "bf16": those of f32 are carried so), lora (adapters: a
-    folder of PEFT's form, or ``{"rank": 8, "alpha": 16, "targets": ["q_proj", "v_proj"]}`` for new ones, without
-    targets beside all linear layers). A folder of adapters opens with its base, which it names. Weights are read when
-    something runs, by each rank those of its own shards.
+    "bf16"), quant ("q8" or "q4": weights of linear layers are held in blocks of integers, for inference), comm_dtype
+    (what ranks carry f32 to each other as), threads_per_rank, config_only, check, timeout (seconds that a rank waits
+    for others), recompute ("selective" or "full": training makes again what it does not keep of each block), regather
+    (training gathers again in its backward pass what it gathered), grad_reduce_dtype ("f32": gradients of bf16 weights
+    are f32 where they are made and summed; "bf16": those of f32 are carried so), lora (adapters: a folder of PEFT's
+    form, or ``{"rank": 8, "alpha": 16, "targets": ["q_proj", "v_proj"]}`` for new ones, without targets beside all
+    linear layers). A folder of adapters opens with its base, which it names. Weights are read when something runs, by
+    each rank those of its own shards.
     """
     return _opened(lib.clv_model_open, text_in(folder, "a folder"), tp, mesh, rules, sp, machine, job, options)
 

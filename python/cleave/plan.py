@@ -156,7 +156,7 @@ def plan(
     regather: bool = False, overlap: bool = False, max_implicit_bytes: int = 0, explain: str | None = None,
     keep_assignment: bool = False, recompute: str = "none", lora: Any = None, accumulate: int = 0,
     dropout: float = 0.0, attention_dropout: float = 0.0, grad_reduce_dtype: Any = None,
-    **sizes: Any,
+    quant: str = "none", **sizes: Any,
 ) -> Plan:  # fmt: skip
     """What a layout costs: ``plan("config.json", "decode", tp=8, dtype="bf16", hardware="h100-nvlink-ib")``.
 
@@ -164,8 +164,9 @@ def plan(
     "decode" of `batch` (8) texts of `seq` (128) tokens. Or block="ffn", "attention", "gpt" or "llama" alone, of hidden
     (256), heads (8), kv_heads, ffn and bias; mode "forward" (unless told) or "grad". hardware: what layouts are priced
     by, and the time is predicted for: a :class:`Machine`, or its profile. comm_dtype, regather, overlap,
-    max_implicit_bytes, explain, keep_assignment and recompute are those of :func:`cleave.compile`, lora and
-    grad_reduce_dtype those of :func:`cleave.load`, accumulate, dropout and attention_dropout those of :class:`Trainer`.
+    max_implicit_bytes, explain, keep_assignment and recompute are those of :func:`cleave.compile`, lora, quant
+    and grad_reduce_dtype those of :func:`cleave.load`, accumulate, dropout and attention_dropout those of
+    :class:`Trainer`.
     What is refused is what the library's clv_plan_compile, and ``cleave plan``, refuse.
     """
     found, split = parallel(tp, mesh, rules, sp)
@@ -174,7 +175,7 @@ def plan(
         "seq": seq, "sp": sp, "dtype": dtype, "comm_dtype": comm_dtype, "regather": regather, "overlap": overlap,
         "max_implicit_bytes": max_implicit_bytes, "explain": explain,
         "keep_assignment": keep_assignment, "recompute": recompute, "accumulate": accumulate, "dropout": dropout,
-        "attention_dropout": attention_dropout, **_c.summed_in(grad_reduce_dtype), **sizes,
+        "attention_dropout": attention_dropout, "quant": quant, **_c.summed_in(grad_reduce_dtype), **sizes,
     }  # fmt: skip
     for name in ("batch", "seq", "hidden", "heads"):
         if given.get(name) is not None and whole(given[name], name) == 0:  # to C it is: not given

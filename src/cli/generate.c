@@ -112,6 +112,7 @@ static int parse(generate_args *a, int argc, char **argv)
         CLV_SEED_OPTION(&a->seed, NULL, "of sampling (1)"),
         CLV_RUN_OPTIONS(&a->model.run),
         CLV_DTYPE_OPTION(&a->model.dtype),
+        CLV_QUANT_OPTION(&a->model.quant),
         CLV_COMM_DTYPE_OPTION(&a->model.comm_dtype, NULL),
         CLV_PRICES_OPTION(&a->model.hardware),
         CLV_TRACE_OUT_OPTION(&a->trace_out, NULL,

@@ -43,6 +43,15 @@ clv_status clv_grad_reduce_option_read(int64_t *carried, int64_t *f32, const cha
     return CLV_OK;
 }
 
+clv_status clv_quant_option_read(int64_t *out, const char *quant, clv_error *err)
+{
+    clv_quant found = CLV_QUANT_NONE;
+    if (quant)
+        CLV_TRY(clv_quant_parse(&found, quant, err));
+    *out = found;
+    return CLV_OK;
+}
+
 clv_status clv_model_option_open(clv_model **out, clv_model_option *o, clv_error *err)
 {
     clv_mesh mesh;
@@ -54,6 +63,7 @@ clv_status clv_model_option_open(clv_model **out, clv_model_option *o, clv_error
     CLV_TRY(clv_mesh_option_rules(&rules, &o->mesh, &mesh, err));
     CLV_TRY(clv_dtype_parse(&options.dtype, o->dtype, err));
     CLV_TRY(clv_comm_dtype_parse(&options.comm_dtype, o->comm_dtype, err));
+    CLV_TRY(clv_quant_option_read(&options.quant, o->quant, err));
     if (!o->run.each_alone)
         CLV_TRY(clv_processes_join(&options.job, &o->run.comm, &mesh, err));
     CLV_TRY(clv_flight_option_open(&options.flight, o->run.comm.flight, err));
@@ -86,4 +96,10 @@ void clv_model_option_notes(const clv_model *model, const clv_model_option *o, c
     if (unused > 0)
         clv_say("%s: note: %lld tensor%s of %s %s not used%s %s", command, (long long)unused, unused == 1 ? "" : "s",
                 o->path, unused == 1 ? "is" : "are", unused == 1 ? ":" : ", the first is", first);
+    char stays[CLV_MODEL_NAME];
+    int64_t floats = clv_model_unquantised(model, stays);
+    if (floats > 0)
+        clv_say("%s: note: %lld weight%s %s, whose rows are no multiple of 32 elements: %s%s", command,
+                (long long)floats, floats == 1 ? "" : "s", floats == 1 ? "stays as it is" : "stay as they are",
+                floats == 1 ? "" : "the first is ", stays);
 }

@@ -13,6 +13,7 @@ typedef struct clv_model_option {
     clv_mesh_option mesh;
     clv_run_option run;
     const char *dtype, *comm_dtype, *hardware;
+    const char *quant;  /* NULL: none */
     clv_cancel *cancel; /* as clv_model_options says it */
     int64_t whole;      /* cores that were taken because nothing was said; set by opening */
 } clv_model_option;
@@ -26,6 +27,13 @@ typedef struct clv_model_option {
 #define CLV_MODEL_OPTION(out_, value_, help_) CLV_MODEL_ROW(out_, value_, true, help_)
 /* in which dtype, `--dtype`; */
 #define CLV_DTYPE_OPTION(out_)                CLV_DTYPE_ROW(out_, "f32|bf16", "of weights and activations (f32)")
+/* how weights are held, `--quant`; */
+#define CLV_QUANT_OPTION(out_)                                                                                         \
+    {                                                                                                                  \
+        .names = "--quant", .kind = CLV_OPTION_CHOICE, .out = (out_), .value = "none|q8|q4",                           \
+        .help = "hold weights of linear layers in blocks of 32 integers of 8 or 4 bits, with a scale each, as GGUF's " \
+                "Q8_0 and Q4_0 do (none)"                                                                              \
+    }
 /* what ranks carry to each other, `--comm-dtype`; */
 #define CLV_COMM_DTYPE_OPTION(out_, not_beside_)                                                                       \
     {                                                                                                                  \
@@ -44,8 +52,8 @@ typedef struct clv_model_option {
 /* and all of how it runs. */
 #define CLV_MODEL_RUN_OPTIONS(option)                                                                                  \
     CLV_MESH_OPTIONS(&(option)->mesh), CLV_RULES_OPTIONS(&(option)->mesh), CLV_RUN_OPTIONS(&(option)->run),            \
-        CLV_DTYPE_OPTION(&(option)->dtype), CLV_COMM_DTYPE_OPTION(&(option)->comm_dtype, NULL),                        \
-        CLV_PRICES_OPTION(&(option)->hardware)
+        CLV_DTYPE_OPTION(&(option)->dtype), CLV_QUANT_OPTION(&(option)->quant),                                        \
+        CLV_COMM_DTYPE_OPTION(&(option)->comm_dtype, NULL), CLV_PRICES_OPTION(&(option)->hardware)
 
 /* What holds where nothing is given; the mesh and threads of zeros: the whole machine. */
 #define CLV_MODEL_DEFAULTS                                                                                             \
@@ -57,6 +65,9 @@ typedef struct clv_model_option {
  * f32 beside another --comm-dtype. */
 clv_status clv_grad_reduce_option_read(int64_t *carried, int64_t *f32, const char *grad_reduce, const char *comm_dtype,
                                        clv_error *err);
+
+/* Of --quant: a clv_quant, as options structs have it. */
+clv_status clv_quant_option_read(int64_t *out, const char *quant, clv_error *err);
 
 /* Opens the model, its files mapped, with a handler of SIGBUS: one that becomes shorter while it is read is CLV_EIO. */
 clv_status clv_model_option_open(clv_model **out, clv_model_option *option, clv_error *err);

@@ -16,7 +16,7 @@ typedef struct clv_plan_option {
     const char *block;                              /* ffn, attention, gpt, llama; NULL: a model */
     bool forward, gradient, train, prefill, decode; /* one of them, or none */
     clv_lora_option lora;
-    const char *dtype, *comm_dtype, *grad_reduce_dtype;
+    const char *dtype, *comm_dtype, *grad_reduce_dtype, *quant;
     clv_recompute_option recompute;
     clv_mesh_option mesh;
 } clv_plan_option;
@@ -60,8 +60,9 @@ extern const clv_plan_option clv_plan_option_defaults;
         CLV_ATTENTION_DROPOUT_OPTION(&(o)->plan.attention_dropout),                                                    \
         CLV_SEQ_OPTION(&(o)->plan.seq, 1, 1 << 30, "S", "tokens a sequence (128)"),                                    \
         CLV_DTYPE_ROW(&(o)->dtype, "f32|bf16|f16|f64", "of weights and activations (f32)"),                            \
-        CLV_COMM_DTYPE_OPTION(&(o)->comm_dtype, NULL), CLV_GRAD_REDUCE_DTYPE_OPTION(&(o)->grad_reduce_dtype),          \
-        CLV_MESH_OPTIONS(&(o)->mesh), CLV_RULES_OPTIONS(&(o)->mesh), CLV_OVERLAP_OPTION(&(o)->plan.overlap),           \
+        CLV_QUANT_OPTION(&(o)->quant), CLV_COMM_DTYPE_OPTION(&(o)->comm_dtype, NULL),                                  \
+        CLV_GRAD_REDUCE_DTYPE_OPTION(&(o)->grad_reduce_dtype), CLV_MESH_OPTIONS(&(o)->mesh),                           \
+        CLV_RULES_OPTIONS(&(o)->mesh), CLV_OVERLAP_OPTION(&(o)->plan.overlap),                                         \
         CLV_REGATHER_OPTION(&(o)->plan.regather), CLV_RECOMPUTE_OPTIONS(&(o)->recompute),                              \
     {                                                                                                                  \
         .names = "--max-implicit-bytes", .kind = CLV_OPTION_INT, .out = &(o)->plan.max_implicit_bytes, .min = 0,       \

@@ -248,6 +248,9 @@ static clv_status check(const clv_evaluation *e, clv_error *err)
                         (long long)g->batch, (long long)g->seq, (long long)model->max_positions);
     if (g->labels && model->headless)
         return clv_fail(err, CLV_EUNSUPPORTED, "this %s has no head, and so no loss", clv_model_config_type(model));
+    if (g->gradients && e->model->quant != CLV_QUANT_NONE)
+        return clv_fail(err, CLV_EUNSUPPORTED, "gradients of weights in %s; valid: without quant",
+                        clv_quant_name(e->model->quant));
     if (g->gradients && !g->labels && !model->headless)
         return clv_fail(err, CLV_EINVAL, "gradients are of a loss; give labels");
     CLV_TRY(clv_model_config_check_ids(model, g->ids, g->batch, g->seq, err));

@@ -5,6 +5,7 @@
 #include "graph/graph.h"
 #include "models/adapters.h"
 #include "models/family.h"
+#include "models/held_weights.h"
 #include "nn/layouts.h"
 #include "ops/ops.h"
 
@@ -70,10 +71,27 @@ clv_value clv_model_blocks(clv_graph *graph, const clv_model_config *model, cons
     return x;
 }
 
+/* By the embedding's table as it is held for products, beside the one that rows are picked of. */
+static clv_value quantised_logits(clv_graph *graph, const clv_model_config *model, const clv_model_build *build,
+                                  clv_value x, clv_value table)
+{
+    static const clv_logical_axis names[] = {CLV_EMBED_KERNEL, CLV_VOCAB};
+    const int64_t shape[] = {model->hidden, model->vocab};
+    const clv_weight_spec spec = {clv_value_name(graph, table), build->dtype, 2, 1, shape, names, NULL, weight_init};
+    const char *outer = graph->scope; /* the name is full */
+    graph->scope = "";
+    clv_held_weight held = clv_nn_hold(graph, &build->rules, &spec);
+    graph->scope = outer;
+    return clv_nn_times(graph, clv_nn_enter(graph, x, &build->rules, CLV_VOCAB), &build->rules, &held, NULL, "m", "mv",
+                        "v");
+}
+
 clv_value clv_model_logits(clv_graph *graph, const clv_model_config *model, const clv_model_build *build, clv_value x,
                            clv_value table)
 {
     clv_linear_options linear = {.name = "lm_head", .init = weight_init, .features = CLV_VOCAB};
+    if (model->tie_word_embeddings && clv_nn_quantises(graph, model->hidden))
+        return quantised_logits(graph, model, build, x, table);
     return model->tie_word_embeddings ? clv_vocab_parallel_logits(graph, x, table, &build->rules)
                                       : clv_column_parallel_linear(graph, x, model->vocab, &build->rules, &linear);
 }
@@ -168,11 +186,14 @@ static clv_value parameter_in(clv_graph *graph, const char *scope, const clv_par
                 : clv_graph_fail(graph, CLV_ENOMEM, "out of memory for the name '%s'", parameter->name);
 }
 
-/* Every parameter of the family's table is state of its shape: it is read and saved as that. */
-static void check_parameters(clv_graph *graph, const clv_model_config *model, const char *scope)
+/* Every parameter of the family's table is state of its shape: it is read and saved as that. (Quantised ones are the
+ * library's families' alone, and named by what reads them.) */
+static void check_parameters(clv_graph *graph, const clv_model_config *model, const char *scope, bool quantised)
 {
     for (int64_t i = 0; clv_graph_ok(graph) && i < clv_model_parameter_count(model); i++) {
         const clv_parameter parameter = clv_model_parameter_at(model, i);
+        if (quantised && clv_model_quantises(model, &parameter))
+            continue;
         const clv_value state = parameter_in(graph, scope, &parameter);
         const clv_type got = clv_graph_type(graph, state);
         clv_type wanted = {.dtype = got.dtype, .rank = parameter.rank};
@@ -199,9 +220,14 @@ static bool is_parameter(const clv_graph *graph, int value)
 /* Beside those and the adapters there are no others, from value `from` on: they would be trained, and no checkpoint had
  * them. All of the tables' are there. */
 static void check_no_more(clv_graph *graph, const clv_model_config *model, const clv_adapters *adapters,
-                          const char *scope, int from)
+                          const char *scope, int from, bool quantised)
 {
     int64_t n = 0, known = clv_model_parameter_count(model);
+    for (int64_t i = 0; quantised && i < clv_model_parameter_count(model); i++) {
+        const clv_parameter parameter = clv_model_parameter_at(model, i);
+        known += clv_model_quantises(model, &parameter); /* two states */
+    }
+    known += quantised && clv_model_quantises_table(model) ? 2 : 0;
     known += adapters ? clv_model_parameter_count(clv_adapters_config(adapters)) : 0;
     for (int v = from; v < graph->n_values; v++)
         n += is_parameter(graph, v);
@@ -261,13 +287,16 @@ static clv_value build_layers(clv_graph *graph, const clv_model_config *model, c
         adapters.dropout_key = key_of_dropout(build, adapter_keys);
         adapters.dropout_step = build->step;
     }
+    const clv_quant_in_graph quant = clv_model_quant_in_graph(model, build->quant);
     graph->adapters = build->adapters ? &adapters : NULL;
+    graph->quant = build->quant != CLV_QUANT_NONE ? &quant : NULL;
     *x = checked(graph, model, build, model->family->hidden(graph, model, build, in), "hidden states", build->seq,
                  model->hidden);
     if (build->last_logits && clv_valid(*x))
         *x = last_row(graph, *x);
     clv_value logits = model->headless ? CLV_NONE : head_of(graph, model, build, *x, scope);
     graph->adapters = NULL;
+    graph->quant = NULL;
     return logits;
 }
 
@@ -290,10 +319,10 @@ clv_value clv_build_forward(clv_graph *graph, const clv_model_config *model, con
     const char *scope = graph->scope;
     int from = graph->n_values;
     clv_value x, logits = build_layers(graph, model, build, &in, &x);
-    check_parameters(graph, model, scope);
+    check_parameters(graph, model, scope, build->quant != CLV_QUANT_NONE);
     if (build->adapters)
-        check_parameters(graph, clv_adapters_config(build->adapters), scope);
-    check_no_more(graph, model, build->adapters, scope, from);
+        check_parameters(graph, clv_adapters_config(build->adapters), scope, false);
+    check_no_more(graph, model, build->adapters, scope, from, build->quant != CLV_QUANT_NONE);
     if (hidden && clv_graph_ok(graph))
         *hidden = x;
     return clv_graph_ok(graph) ? logits : CLV_NONE;

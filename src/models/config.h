@@ -102,6 +102,7 @@ typedef struct clv_model_build {
     bool f32_gradients;                  /* of training steps: as in clv_model_options */
     clv_value step;                      /* of training steps: the input of that name */
     const struct clv_adapters *adapters; /* of its weights, which then are not trained, but these are; NULL: none */
+    clv_quant quant;                     /* how weights of linear layers are held (models/quantised.h) */
 } clv_model_build;
 
 /* Adds the model to a graph without parameters: input "ids" i32 [B,S] -> logits [B,S,V], split over the vocabulary.

@@ -31,6 +31,7 @@ struct clv_model_family {
     clv_value (*head)(clv_graph *graph, const clv_model_config *model, const clv_model_build *build, clv_value hidden,
                       clv_value table);
     const clv_parameter_row *parameters; /* ended by a row without a name */
+    bool stated;                         /* by a program (own_family.c) */
 };
 
 /* ---- what the families' graphs have in common (build.c) ---- */

@@ -2,6 +2,7 @@
 #include "models/opened.h"
 
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -116,6 +117,22 @@ static clv_status take_lora(clv_model *m, const clv_lora_options *given, clv_err
     return clv_adapters_new(&m->adapters, &m->config, &lora, err);
 }
 
+/* What weights are quantised of, and what is not done with them. */
+static clv_status take_quant(clv_model *m, int64_t quant, clv_error *err)
+{
+    if (quant < 0 || quant >= CLV_QUANT_COUNT)
+        return clv_fail(err, CLV_EINVAL, "quant is %lld, which is none of clv_quant", (long long)quant);
+    m->quant = (clv_quant)quant;
+    if (m->quant == CLV_QUANT_NONE)
+        return CLV_OK;
+    if (m->adapters)
+        return clv_fail(err, CLV_EUNSUPPORTED,
+                        "adapters beside weights in %s; valid: merged into them first (cleave merge)",
+                        clv_quant_name(m->quant));
+    CLV_TRY(clv_model_quant_check(&m->config, m->quant, err));
+    return clv_quant_reader_new(&m->quant_reader, m->quant, err);
+}
+
 static clv_status open_parts(clv_model *m, const clv_model_options *o, clv_error *err)
 {
     if (!o->config_only)
@@ -125,7 +142,8 @@ static clv_status open_parts(clv_model *m, const clv_model_options *o, clv_error
     if (!o->config_only)
         CLV_TRY(clv_model_weights_open(&m->weights, &m->config, m->path,
                                        &(clv_model_weights_options){.map = o->map != 0}, err));
-    return take_lora(m, o->lora, err);
+    CLV_TRY(take_lora(m, o->lora, err));
+    return take_quant(m, o->quant, err);
 }
 
 clv_status clv_model_open(clv_model **out, const char *path, const clv_model_options *options, clv_error *err)
@@ -225,6 +243,8 @@ clv_status clv_model_new(clv_model **out, const clv_model_info *sizes, const clv
     CLV_TRY(clv_take_options(&info, sizeof info, FIRST_INFO, sizes, call, err));
     CLV_TRY(make(&m, "", err));
     clv_status status = config_of(&m->config, &info, err);
+    if (status == CLV_OK && o.quant != CLV_QUANT_NONE)
+        status = clv_fail(err, CLV_EUNSUPPORTED, "quant of a new model; valid: of one that a folder holds");
     if (status == CLV_OK)
         status = take(m, &o, err);
     if (status == CLV_OK)
@@ -246,6 +266,7 @@ void clv_model_close(clv_model *m)
     clv_model_weights_close(m->weights);
     clv_model_weights_close(m->adapter_weights);
     clv_adapters_free(m->adapters);
+    clv_quant_reader_free(m->quant_reader);
     clv_machine_free(m->machine);
     free(m->text);
     free(m->path);
@@ -352,6 +373,20 @@ int64_t clv_model_unused_tensors(const clv_model *m, const char **first)
     return n;
 }
 
+clv_quant clv_model_quant(const clv_model *m)
+{
+    return m ? m->quant : CLV_QUANT_NONE;
+}
+
+int64_t clv_model_unquantised(const clv_model *m, char first[CLV_MODEL_NAME])
+{
+    clv_parameter p = {0};
+    int64_t n = m && m->quant != CLV_QUANT_NONE ? clv_model_unquantised_count(&m->config, &p) : 0;
+    if (first)
+        snprintf(first, CLV_MODEL_NAME, "%s", n > 0 ? p.name : "");
+    return n;
+}
+
 uint64_t clv_model_bytes_read(const clv_model *m)
 {
     uint64_t bytes = m && m->weights ? clv_model_weights_bytes_read(m->weights) : 0;
@@ -429,7 +464,8 @@ static clv_model_build build_of(const clv_model *m, const clv_model_graph *how)
                              .dropout_seed = how->dropout_seed,
                              .attention_dropout = how->attention_dropout,
                              .f32_gradients = m->f32_gradients,
-                             .adapters = m->adapters};
+                             .adapters = m->adapters,
+                             .quant = m->quant};
 }
 
 static bool check_dropout(clv_graph *graph, const char *which, double p, bool trains, const char *call)
@@ -452,6 +488,9 @@ static bool begin(clv_model_build *build, clv_graph *graph, const clv_model *m, 
         clv_graph_fail(graph, err.code, "%s", err.message);
     else if (!clv_mesh_equal(clv_graph_mesh(graph), &m->mesh))
         clv_graph_fail(graph, CLV_EINVAL, "%s: the graph is of another mesh than the model was opened for", call);
+    else if (trains && m->quant != CLV_QUANT_NONE)
+        clv_graph_fail(graph, CLV_EUNSUPPORTED, "%s: weights in %s are not trained; valid: without quant", call,
+                       clv_quant_name(m->quant));
     else if (how.token_types && m->config.token_types == 0)
         clv_graph_fail(graph, CLV_EINVAL, "%s: %s has no token types", call, clv_model_config_type(&m->config));
     else if (how.batch < 1 || how.seq < 1 || how.seq > m->config.max_positions || how.context < 0 ||
@@ -526,7 +565,9 @@ clv_status clv_model_source(void *arg, const char *name, const clv_type *type, c
     const clv_model *m = arg;
     CLV_TRY(clv_require(m && name && type && out && known, "clv_model_source", "a model as source_arg", err));
     *known = 0;
-    if (m->weights)
+    if (m->quant_reader)
+        CLV_TRY(clv_quant_read(m->quant_reader, m->weights, &m->config, name, box, out, known, err));
+    if (!*known && m->weights)
         CLV_TRY(clv_model_weights_source(m->weights, name, type, box, out, known, err));
     if (*known || !m->adapter_weights)
         return CLV_OK;

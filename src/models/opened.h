@@ -4,7 +4,7 @@
 
 #include <pthread.h>
 
-#include "models/model_weights.h"
+#include "models/quantised.h"
 
 struct clv_model {
     char *path; /* the folder, or a config.json */
@@ -25,7 +25,9 @@ struct clv_model {
     struct clv_adapters *adapters;      /* NULL: none */
     clv_model_weights *adapter_weights; /* NULL: they begin anew */
     clv_model_weights *weights;         /* NULL: of config.json alone */
-    struct clv_model_text {             /* what becomes known later; guarded by its lock */
+    clv_quant quant;
+    clv_quant_reader *quant_reader; /* NULL: weights are floats */
+    struct clv_model_text {         /* what becomes known later; guarded by its lock */
         pthread_mutex_t lock;
         clv_tokenizer *tokenizer; /* NULL: not asked for yet */
     } * text;

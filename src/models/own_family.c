@@ -291,7 +291,8 @@ clv_status clv_model_register_family(const clv_family *family, clv_error *err)
                                            .take = p->take,
                                            .stated = p->when};
     }
-    own->family = (clv_model_family){.model_type = f.model_type,
+    own->family = (clv_model_family){.stated = true,
+                                     .model_type = f.model_type,
                                      .architecture = f.architecture,
                                      .bare = f.bare,
                                      .base = f.base ? f.base : "",

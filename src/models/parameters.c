@@ -16,7 +16,7 @@
 #include "models/family.h"
 #include "models/family_model.h"
 
-enum { STRIP_BYTES = 1 << 20, PREFIXED_NAME_SIZE = CLV_TENSOR_NAME_SIZE + 32 };
+enum { STRIP_BYTES = 1 << 20, TURNED = 16 /* rows at a time */, PREFIXED_NAME_SIZE = CLV_TENSOR_NAME_SIZE + 32 };
 
 bool clv_model_is_untied(const clv_model_config *model)
 {
@@ -492,6 +492,116 @@ clv_status clv_model_read_parameter(const clv_weights *w, const clv_model_config
     CLV_TRY(check_box(&p, box, err));
     return p.row->form == CLV_LINEAR ? read_transposed(w, c, &p, box, dtype, out, err)
                                      : read_in_order(w, c, &p, box, dtype, out, err);
+}
+
+/* ---- rows of what is contracted ---- */
+
+/* Ours, [in..., (part,) out...], of a box [(part,) out..., in...]. */
+static clv_shard box_of_ours(const clv_parameter *p, const clv_shard *rows)
+{
+    int n_in = (int)strlen(p->row->in);
+    clv_shard box = {.rank = p->rank};
+
+    for (int d = 0; d < p->rank; d++) {
+        int from = d < n_in ? p->rank - n_in + d : d - n_in;
+        box.lo[d] = rows->lo[from];
+        box.hi[d] = rows->hi[from];
+    }
+    return box;
+}
+
+/* Rows of a tensor [out, in], strip by strip; those of a part come behind those of the parts before it. */
+static clv_status take_linear(const clv_weights *w, const clv_model_config *c, const clv_parameter *p,
+                              const clv_shard *ours, clv_rows_taker *take, void *arg, float *buffer, clv_error *err)
+{
+    int64_t row = 0;
+
+    for (int part = 0; part < parts_of(p->row); part++) {
+        char name[CLV_TENSOR_NAME_SIZE];
+        const clv_safetensor *tensor = NULL;
+        clv_shard strip;
+        int64_t at = 0, before = 0;
+        if (!has_part(ours, p->row, part))
+            continue;
+        transfer t = plan(c, p->row, ours, part);
+        their_name(name, p, p->row->of > 0 ? 0 : part);
+        CLV_TRY(clv_model_find_tensor(&tensor, w, c, name, err));
+        while (next_strip(&strip, &before, &t, &at)) {
+            CLV_TRY(clv_safetensors_read_as(tensor, t.rank, t.view, &strip, CLV_F32, buffer, err));
+            take(arg, row + before, clv_shard_elems(&strip) / t.in_elems, buffer);
+        }
+        row += t.out_elems;
+    }
+    return CLV_OK;
+}
+
+/* Of a tensor [in, out]: the box whole, then turned. */
+static clv_status take_turned(const clv_weights *w, const clv_model_config *c, const clv_parameter *p,
+                              const clv_shard *ours, clv_rows_taker *take, void *arg, float *buffer, clv_error *err)
+{
+    int n_in = (int)strlen(p->row->in);
+    int64_t in = 1, elems = clv_shard_elems(ours);
+    float *read = malloc((size_t)(elems + 1) * sizeof *read);
+
+    for (int d = 0; d < n_in; d++)
+        in *= ours->hi[d] - ours->lo[d];
+    clv_status status = read != NULL ? read_in_order(w, c, p, ours, CLV_F32, read, err)
+                                     : clv_fail_memory(err, p->name, (size_t)elems * sizeof *read);
+    for (int64_t row = 0, rows = elems > 0 ? elems / in : 0; status == CLV_OK && row < rows; row += TURNED) {
+        int64_t n = rows - row < TURNED ? rows - row : TURNED;
+        clv_transpose_matrix(sizeof *read, buffer, in, read + row, rows, n, in);
+        take(arg, row, n, buffer);
+    }
+    free(read);
+    return status;
+}
+
+/* Rows of a tensor as it is. */
+static clv_status take_as_is(const clv_weights *w, const clv_model_config *c, const clv_parameter *p,
+                             const clv_shard *box, clv_rows_taker *take, void *arg, float *buffer, clv_error *err)
+{
+    int64_t rows = box->hi[0] - box->lo[0], row_elems = rows > 0 ? clv_shard_elems(box) / rows : 0;
+    int64_t strip = row_elems > 0 ? STRIP_BYTES / (row_elems * (int64_t)sizeof(float)) + 1 : 1;
+    clv_shard part = *box;
+
+    for (int64_t row = 0; row_elems > 0 && row < rows; row += strip) {
+        part.lo[0] = box->lo[0] + row;
+        part.hi[0] = row + strip < rows ? part.lo[0] + strip : box->hi[0];
+        CLV_TRY(read_in_order(w, c, p, &part, CLV_F32, buffer, err));
+        take(arg, row, part.hi[0] - part.lo[0], buffer);
+    }
+    return CLV_OK;
+}
+
+/* Room for what is taken at a time. */
+static float *rows_buffer(const clv_model_config *c, const clv_parameter *p, const clv_shard *ours)
+{
+    int64_t row = 1, last = ours->rank - 1;
+
+    if (p->row->form == CLV_LINEAR)
+        return strip_buffer(c, p->row, ours);
+    for (int d = 0; d < (int)strlen(p->row->in); d++)
+        row *= ours->hi[d] - ours->lo[d];
+    row = p->row->in[0] == '\0' ? ours->hi[last] - ours->lo[last] : row;
+    return malloc((size_t)(TURNED * row) * sizeof(float) + STRIP_BYTES + sizeof(float));
+}
+
+clv_status clv_model_read_rows(const clv_weights *w, const clv_model_config *c, const char *name, const clv_shard *box,
+                               clv_rows_taker *take, void *arg, clv_error *err)
+{
+    clv_parameter p = {0};
+
+    CLV_TRY(clv_model_parameter_find(&p, c, name, err));
+    clv_shard ours = box_of_ours(&p, box);
+    CLV_TRY(check_box(&p, &ours, err));
+    float *buffer = rows_buffer(c, &p, &ours);
+    if (buffer == NULL)
+        return clv_fail_memory(err, p.name, STRIP_BYTES);
+    clv_status status = p.row->form == CLV_LINEAR ? take_linear(w, c, &p, &ours, take, arg, buffer, err)
+                        : p.row->in[0] != '\0'    ? take_turned(w, c, &p, &ours, take, arg, buffer, err)
+                                                  : take_as_is(w, c, &p, box, take, arg, buffer, err);
+    free(buffer);
+    return status;
 }
 
 /* ---- writing ---- */

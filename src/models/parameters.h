@@ -85,6 +85,13 @@ clv_status clv_model_find_tensor(const clv_safetensor **out, const clv_weights *
 clv_status clv_model_read_parameter(const clv_weights *weights, const clv_model_config *model, const char *name,
                                     const clv_shard *box, clv_dtype dtype, void *out, clv_error *err);
 
+/* A box of our parameter as rows of what is contracted, [(part,) out..., in...] whatever its form; of one without `in`,
+ * as it is, the last dimension is. Calls `take` with runs of whole rows of the box, f32, in any order: `rows` of them
+ * from `row` on. The box's bytes alone are read, as above. */
+typedef void clv_rows_taker(void *arg, int64_t row, int64_t rows, const float *x);
+clv_status clv_model_read_rows(const clv_weights *weights, const clv_model_config *model, const char *name,
+                               const clv_shard *box, clv_rows_taker *take, void *arg, clv_error *err);
+
 /* Starts a model.safetensors at `path` that holds every parameter in `dtype`; commit or abandon it as any writer. */
 clv_status clv_model_create_weights(clv_safetensors_writer **out, const clv_model_config *model, clv_dtype dtype,
                                     const char *path, clv_error *err);

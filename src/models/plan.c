@@ -56,6 +56,8 @@ static clv_status check_mode(const clv_plan_options *o, clv_error *err)
         return clv_fail(err, CLV_EINVAL, "recompute is for a backward pass: grad of a block, train of a model");
     if (o->lora && !o->model)
         return clv_fail(err, CLV_EINVAL, "lora is for a model; a block has no adapters");
+    if (o->quant && (!o->model || !generates(o)))
+        return clv_fail(err, CLV_EINVAL, "quant is for a model that generates; valid with prefill, decode");
     if (o->sp && o->rules)
         return clv_fail(err, CLV_EINVAL, "sp says nothing beside rules; leave one of the two out");
     return CLV_OK;
@@ -241,7 +243,8 @@ static clv_status build_model(clv_graph *graph, const clv_plan_options *o, clv_e
                                        .dtype = o->dtype,
                                        .config_only = 1,
                                        .lora = o->lora,
-                                       .f32_gradients = o->f32_gradients};
+                                       .f32_gradients = o->f32_gradients,
+                                       .quant = o->quant};
     CLV_TRY(clv_model_open(&model, o->model, &options, err));
     clv_status status = add_model(graph, o, model, err);
     clv_model_close(model);

@@ -1,6 +1,6 @@
 /* attention.c - multi-head attention with heads split: q, k, v column-rules, the output product row-parallel. */
 #include "graph/graph.h"
-#include "nn/adapter.h"
+#include "nn/held.h"
 #include "nn/layouts.h"
 
 /* Fills in what options leave to be derived; false (recorded) when they do not fit. */
@@ -54,8 +54,9 @@ static clv_value queries(clv_graph *graph, clv_value x, const clv_axis_rules *ru
     clv_nn_cut_query_heads(graph, &kernel, 1, o->heads, o->kv_heads);
     clv_nn_cut_query_heads(graph, &part, 0, o->heads, o->kv_heads);
     clv_nn_cut_query_heads(graph, &split, 2, o->heads, o->kv_heads);
-    clv_value weight = clv_nn_weight(graph, rules, "q.weight", type.dtype, 3, shape, names, &kernel, o->init);
-    clv_value q = clv_nn_adapted(graph, clv_einsum(graph, "bsm,mhd->bshd", x, weight), x, rules, weight, 1, names);
+    const clv_weight_spec spec = {"q.weight", type.dtype, 3, 1, shape, names, &kernel, o->init};
+    clv_held_weight weight = clv_nn_hold(graph, rules, &spec);
+    clv_value q = clv_nn_times(graph, x, rules, &weight, "bs", "m", "mhd", "hd");
     q = keep_heads(graph, q, rules, 2, CLV_HEADS);
     q = clv_nn_constrain(graph, q, &split, rules, "the tensor of queries", 2, names + 1);
     keep_heads(graph, q, rules, 2, CLV_HEADS);
@@ -94,8 +95,9 @@ static clv_value keys_values(clv_graph *graph, clv_value x, const clv_axis_rules
     clv_nn_cut_kv_heads(graph, &kernel, 2, o->heads, o->kv_heads);
     clv_nn_cut_kv_heads(graph, &part, 1, o->heads, o->kv_heads);
     clv_nn_cut_kv_heads(graph, &split, 3, o->heads, o->kv_heads);
-    clv_value weight = clv_nn_weight(graph, rules, "kv.weight", type.dtype, 4, shape, names, &kernel, o->init);
-    clv_value kv = clv_nn_adapted(graph, clv_einsum(graph, "bsm,mjkd->bsjkd", x, weight), x, rules, weight, 1, names);
+    const clv_weight_spec spec = {"kv.weight", type.dtype, 4, 1, shape, names, &kernel, o->init};
+    clv_held_weight weight = clv_nn_hold(graph, rules, &spec);
+    clv_value kv = clv_nn_times(graph, x, rules, &weight, "bs", "m", "mjkd", "jkd");
     kv = keep_heads(graph, kv, rules, 3, CLV_KV_HEADS);
     kv = clv_nn_constrain(graph, kv, &split, rules, "the tensor of keys and values", 3, names + 1);
     keep_heads(graph, kv, rules, 3, CLV_KV_HEADS);
@@ -132,8 +134,9 @@ clv_value clv_parallel_attention(clv_graph *graph, clv_value x, const clv_axis_r
     int64_t shape[] = {o.heads, o.head_dim, type.shape[2]};
     clv_layout kernel = clv_named_layout(graph, rules, 3, names);
     clv_nn_cut_query_heads(graph, &kernel, 0, o.heads, o.kv_heads);
-    clv_value weight = clv_nn_weight(graph, rules, "o.weight", type.dtype, 3, shape, names, &kernel, o.output_init);
-    clv_value out = clv_nn_adapted(graph, clv_einsum(graph, "bshd,hdm->bsm", y, weight), y, rules, weight, 2, names);
+    const clv_weight_spec spec = {"o.weight", type.dtype, 3, 2, shape, names, &kernel, o.output_init};
+    clv_held_weight weight = clv_nn_hold(graph, rules, &spec);
+    clv_value out = clv_nn_times(graph, y, rules, &weight, "bs", "hd", "hdm", "m");
     out = clv_nn_leave(graph, out, rules);
     if (!o.output_bias)
         return out;

@@ -5,6 +5,8 @@
 
 #include "tensor/residues.h"
 #include "graph/graph.h"
+#include "nn/held.h"
+#include "tensor/blocks.h"
 
 clv_axis_rules clv_graph_rules(clv_graph *graph, const char *preset)
 {
@@ -22,6 +24,28 @@ const char *clv_nn_name(clv_graph *graph, const char *name, const char *part)
     return full ? full : name;
 }
 
+/* Replaces the cut of dimension d. */
+static void set_dim(clv_graph *graph, clv_layout *layout, int d, const clv_subaxis *axes, int n, int64_t granule)
+{
+    if (clv_graph_ok(graph))
+        clv_layout_set_dim(layout, &graph->mesh, d, axes, n, n > 0 ? granule : 1, &graph->error);
+}
+
+/* Where products with quantised weights sum over it, what is hidden is cut between blocks, everywhere alike. */
+static void cut_hidden_in_blocks(clv_graph *graph, clv_layout *layout, const clv_logical_axis *names)
+{
+    if (!graph->quant || !graph->quant->hidden_in_blocks)
+        return;
+    for (int d = 0; names && d < layout->rank; d++)
+        if (clv_same_axis(names[d], CLV_HIDDEN) && layout->granule[d] == 1) {
+            const clv_subaxis *axes;
+            int n = clv_layout_axes(&axes, layout, d);
+            clv_subaxis kept[CLV_MAX_SUBAXES];
+            memcpy(kept, axes, (size_t)n * sizeof *kept);
+            set_dim(graph, layout, d, kept, n, CLV_QUANT_BLOCK);
+        }
+}
+
 clv_layout clv_named_layout(clv_graph *graph, const clv_axis_rules *rules, int rank, const clv_logical_axis *names)
 {
     clv_layout layout = clv_layout_replicated(rank);
@@ -31,17 +55,11 @@ clv_layout clv_named_layout(clv_graph *graph, const clv_axis_rules *rules, int r
     for (int d = 0; names && d < rank; d++)
         if (names[d])
             clv_graph_note_axis(graph, names[d]);
+    cut_hidden_in_blocks(graph, &layout, names);
     for (int r = 0; rules && r < rules->n; r++)
         if (!clv_axis_is_known(rules->rule[r].name))
             clv_graph_note_rule(graph, rules->name, r, rules->rule[r].name);
     return layout;
-}
-
-/* Replaces the cut of dimension d. */
-static void set_dim(clv_graph *graph, clv_layout *layout, int d, const clv_subaxis *axes, int n, int64_t granule)
-{
-    if (clv_graph_ok(graph))
-        clv_layout_set_dim(layout, &graph->mesh, d, axes, n, n > 0 ? granule : 1, &graph->error);
 }
 
 /* Copies the cut of a dimension. */

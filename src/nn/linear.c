@@ -1,6 +1,6 @@
 /* linear.c - column- and row-parallel linear layers (Shoeybi et al. 2019, arXiv:1909.08053). */
 #include "graph/graph.h"
-#include "nn/adapter.h"
+#include "nn/held.h"
 #include "nn/layouts.h"
 
 static const char *part_name(clv_graph *graph, const clv_linear_options *options, const char *part)
@@ -8,11 +8,17 @@ static const char *part_name(clv_graph *graph, const clv_linear_options *options
     return clv_nn_name(graph, options->name ? options->name : "linear", part);
 }
 
-static clv_value weight_of(clv_graph *graph, const clv_axis_rules *rules, const clv_linear_options *options,
-                           clv_dtype dtype, const int64_t *shape, const clv_logical_axis *names)
+static clv_held_weight weight_of(clv_graph *graph, const clv_axis_rules *rules, const clv_linear_options *options,
+                                 clv_dtype dtype, const int64_t *shape, const clv_logical_axis *names)
 {
-    return clv_nn_weight(graph, rules, part_name(graph, options, "weight"), dtype, 2, shape, names, NULL,
-                         options->init);
+    const clv_weight_spec spec = {.name = part_name(graph, options, "weight"),
+                                  .dtype = dtype,
+                                  .rank = 2,
+                                  .n_in = 1,
+                                  .shape = shape,
+                                  .names = names,
+                                  .init = options->init};
+    return clv_nn_hold(graph, rules, &spec);
 }
 
 /* The dimension that ranks split. */
@@ -59,9 +65,9 @@ clv_value clv_column_parallel_linear(clv_graph *graph, clv_value x, int64_t feat
     clv_logical_axis names[] = {CLV_EMBED_KERNEL, features_of(&o)};
     int64_t shape[] = {type.shape[type.rank - 1], features};
     clv_layout split = clv_nn_activation(graph, rules, type.rank - 1, 1, &names[1]);
-    clv_value weight = weight_of(graph, rules, &o, type.dtype, shape, names);
+    clv_held_weight weight = weight_of(graph, rules, &o, type.dtype, shape, names);
     x = clv_nn_enter(graph, x, rules, names[1]);
-    clv_value y = clv_nn_adapted(graph, clv_nn_product(graph, x, weight, "m", "mf", "f"), x, rules, weight, 1, names);
+    clv_value y = clv_nn_times(graph, x, rules, &weight, NULL, "m", "mf", "f");
     y = clv_nn_constrain(graph, y, &split, rules, what_comes_out(names[1]), 1, &names[1]);
     y = add_bias(graph, y, &o, features, rules, names[1]);
     if (!o.gather_output)
@@ -83,10 +89,10 @@ clv_value clv_row_parallel_linear(clv_graph *graph, clv_value x, int64_t feature
     clv_logical_axis names[] = {features_of(&o), CLV_EMBED_KERNEL};
     int64_t shape[] = {type.shape[type.rank - 1], features};
     clv_layout split = clv_nn_activation(graph, rules, type.rank - 1, 1, &names[0]);
-    clv_value weight = weight_of(graph, rules, &o, type.dtype, shape, names);
+    clv_held_weight weight = weight_of(graph, rules, &o, type.dtype, shape, names);
     if (!o.input_is_parallel)
         x = clv_nn_constrain(graph, x, &split, rules, "the input of the product", 1, &names[0]);
-    clv_value y = clv_nn_adapted(graph, clv_nn_product(graph, x, weight, "f", "fm", "m"), x, rules, weight, 1, names);
+    clv_value y = clv_nn_times(graph, x, rules, &weight, NULL, "f", "fm", "m");
     y = clv_nn_leave(graph, y, rules);
     return add_bias(graph, y, &o, features, rules, CLV_EMBED);
 }

@@ -1,6 +1,6 @@
 /* mlp.c - column-parallel in, activation, row-parallel out: no communication between the two products. */
 #include "graph/graph.h"
-#include "nn/adapter.h"
+#include "nn/held.h"
 #include "nn/layouts.h"
 
 static const clv_init zeros = {CLV_INIT_ZEROS, 0};
@@ -11,10 +11,10 @@ static clv_value gated(clv_graph *graph, clv_value x, const clv_axis_rules *rule
     int64_t shape[] = {type.shape[type.rank - 1], 2, o->ffn};
     static const clv_logical_axis names[] = {CLV_EMBED_KERNEL, CLV_UNNAMED, CLV_HIDDEN};
     clv_layout split = clv_nn_activation(graph, rules, type.rank - 1, 2, names + 1);
-    clv_value weight = clv_nn_weight(graph, rules, "gate_up.weight", type.dtype, 3, shape, names, NULL, o->init);
+    const clv_weight_spec spec = {"gate_up.weight", type.dtype, 3, 1, shape, names, NULL, o->init};
+    clv_held_weight weight = clv_nn_hold(graph, rules, &spec);
     x = clv_nn_enter(graph, x, rules, CLV_HIDDEN);
-    clv_value both = clv_nn_product(graph, x, weight, "m", "mjf", "jf");
-    both = clv_nn_adapted(graph, both, x, rules, weight, 1, names);
+    clv_value both = clv_nn_times(graph, x, rules, &weight, NULL, "m", "mjf", "jf");
     both = clv_nn_constrain(graph, both, &split, rules, "the tensor of hidden activations", 2, names + 1);
     if (o->bias)
         both =

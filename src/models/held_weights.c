@@ -1,0 +1,42 @@
+/* held_weights.c - see held_weights.h. */
+#include "models/held_weights.h"
+
+#include <string.h>
+
+#include "tensor/blocks.h"
+
+/* Elements of the last dimension that is contracted; 0: it is no weight of a linear layer. */
+static int64_t last_in(const clv_model_config *model, const clv_parameter *p)
+{
+    size_t n = strlen(p->row->in);
+    return n > 0 ? clv_model_letters_elems(model, p->row->in + n - 1) : 0;
+}
+
+bool clv_model_quantises(const clv_model_config *model, const clv_parameter *p)
+{
+    int64_t in = last_in(model, p);
+    return in > 0 && in % CLV_QUANT_BLOCK == 0;
+}
+
+bool clv_model_quantises_table(const clv_model_config *model)
+{
+    return model->tie_word_embeddings && !model->headless && model->hidden % CLV_QUANT_BLOCK == 0;
+}
+
+int64_t clv_model_unquantised_count(const clv_model_config *model, clv_parameter *first)
+{
+    int64_t n = 0;
+    for (int64_t i = 0; i < clv_model_parameter_count(model); i++) {
+        clv_parameter p = clv_model_parameter_at(model, i);
+        if (last_in(model, &p) == 0 || clv_model_quantises(model, &p))
+            continue;
+        if (n++ == 0 && first)
+            *first = p;
+    }
+    return n;
+}
+
+clv_quant_in_graph clv_model_quant_in_graph(const clv_model_config *model, clv_quant how)
+{
+    return (clv_quant_in_graph){.how = how, .hidden_in_blocks = model->ffn % CLV_QUANT_BLOCK == 0};
+}

@@ -1,0 +1,201 @@
+/* quantised.c - see quantised.h. */
+#include "models/quantised.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "io/box.h"
+#include "kernels/cpu/quant.h"
+#include "models/family.h"
+
+clv_status clv_model_quant_check(const clv_model_config *model, clv_quant how, clv_error *err)
+{
+    if (model->family->stated)
+        return clv_fail(err, CLV_EUNSUPPORTED,
+                        "weights in %s: %s is a family that a program states; valid: the library's",
+                        clv_quant_name(how), clv_model_config_type(model));
+    for (int64_t i = 0; i < clv_model_parameter_count(model); i++) {
+        clv_parameter p = clv_model_parameter_at(model, i);
+        if (clv_model_quantises(model, &p))
+            return CLV_OK;
+    }
+    return clv_fail(err, CLV_EUNSUPPORTED,
+                    "weights in %s: no weight has rows of a multiple of %d elements (hidden %lld, head size %lld, ffn "
+                    "%lld)",
+                    clv_quant_name(how), CLV_QUANT_BLOCK, (long long)model->hidden, (long long)model->head_dim,
+                    (long long)model->ffn);
+}
+
+/* ---- reading ---- */
+
+/* Scales that were made with a box's integers, and not yet asked for. */
+typedef struct kept {
+    struct kept *next;
+    char name[CLV_PARAMETER_NAME_SIZE];
+    clv_shard box; /* of scales */
+    uint16_t scales[];
+} kept;
+
+struct clv_quant_reader {
+    clv_quant how;
+    pthread_mutex_t lock;
+    kept *first;
+};
+
+clv_status clv_quant_reader_new(clv_quant_reader **out, clv_quant how, clv_error *err)
+{
+    clv_quant_reader *r = calloc(1, sizeof *r);
+    if (!r || pthread_mutex_init(&r->lock, NULL) != 0) {
+        free(r);
+        return clv_fail_memory(err, "quantised weights", sizeof *r);
+    }
+    r->how = how;
+    *out = r;
+    return CLV_OK;
+}
+
+void clv_quant_reader_free(clv_quant_reader *r)
+{
+    if (!r)
+        return;
+    while (r->first) {
+        kept *k = r->first;
+        r->first = k->next;
+        free(k);
+    }
+    pthread_mutex_destroy(&r->lock);
+    free(r);
+}
+
+static bool same_box(const clv_shard *a, const clv_shard *b)
+{
+    bool same = a->rank == b->rank;
+    for (int d = 0; same && d < a->rank; d++)
+        same = a->lo[d] == b->lo[d] && a->hi[d] == b->hi[d];
+    return same;
+}
+
+/* The kept scales of a box, no more the reader's; NULL: there are none. */
+static kept *take_kept(clv_quant_reader *r, const char *name, const clv_shard *box)
+{
+    kept *found = NULL;
+    pthread_mutex_lock(&r->lock);
+    for (kept **at = &r->first; *at && !found; at = found ? at : &(*at)->next)
+        if (strcmp((*at)->name, name) == 0 && same_box(&(*at)->box, box)) {
+            found = *at;
+            *at = found->next;
+        }
+    pthread_mutex_unlock(&r->lock);
+    return found;
+}
+
+static void keep(clv_quant_reader *r, kept *k)
+{
+    pthread_mutex_lock(&r->lock);
+    k->next = r->first;
+    r->first = k;
+    pthread_mutex_unlock(&r->lock);
+}
+
+/* Where rows of floats go, quantised. */
+typedef struct quantising {
+    clv_quant how;
+    uint8_t *ints; /* NULL: only scales are wanted */
+    uint16_t *scales;
+    int64_t blocks; /* a row */
+} quantising;
+
+static void quantise_rows(void *arg, int64_t row, int64_t rows, const float *x)
+{
+    const quantising *q = arg;
+    int64_t at = row * q->blocks;
+    clv_quantize(q->how, q->ints ? q->ints + at * clv_quant_bytes(q->how) : NULL, q->scales + at, x, rows * q->blocks);
+}
+
+/* The floats' box of a box of scales. */
+static clv_shard floats_box(const clv_shard *scales)
+{
+    clv_shard box = *scales;
+    box.lo[box.rank - 1] *= CLV_QUANT_BLOCK;
+    box.hi[box.rank - 1] *= CLV_QUANT_BLOCK;
+    return box;
+}
+
+/* How many dimensions of `in` the parameter has, as rows have it: the table, which has none, one. */
+static int in_dims(const clv_parameter *p)
+{
+    int n = (int)strlen(p->row->in);
+    return n > 0 ? n : 1;
+}
+
+static clv_status read_blocks(clv_quant_reader *r, const clv_model_weights *weights, const clv_model_config *model,
+                              const clv_parameter *p, const clv_shard *box, uint8_t *ints, uint16_t *scales,
+                              clv_error *err)
+{
+    clv_shard floats = floats_box(box);
+    quantising q = {.how = r->how, .ints = ints, .scales = scales, .blocks = 1};
+    for (int d = box->rank - in_dims(p); d < box->rank; d++)
+        q.blocks *= box->hi[d] - box->lo[d];
+    return clv_model_read_rows(clv_model_weights_files(weights), model, p->name, &floats, quantise_rows, &q, err);
+}
+
+static clv_status read_ints(clv_quant_reader *r, const clv_model_weights *weights, const clv_model_config *model,
+                            const clv_parameter *p, const clv_shard *ints_box, void *out, clv_error *err)
+{
+    clv_shard box = *ints_box;
+    box.rank--;
+    size_t bytes = sizeof(kept) + (size_t)clv_shard_elems(&box) * sizeof(uint16_t);
+    kept *k = malloc(bytes);
+    if (!k)
+        return clv_fail_memory(err, p->name, bytes);
+    memcpy(k->name, p->name, sizeof k->name);
+    k->box = box;
+    clv_status status = read_blocks(r, weights, model, p, &box, out, k->scales, err);
+    if (status == CLV_OK)
+        keep(r, k);
+    else
+        free(k);
+    return status;
+}
+
+static clv_status read_scales(clv_quant_reader *r, const clv_model_weights *weights, const clv_model_config *model,
+                              const clv_parameter *p, const clv_shard *box, void *out, clv_error *err)
+{
+    kept *k = take_kept(r, p->name, box);
+    if (!k)
+        return read_blocks(r, weights, model, p, box, NULL, out, err);
+    memcpy(out, k->scales, (size_t)clv_shard_elems(box) * sizeof *k->scales);
+    free(k);
+    return CLV_OK;
+}
+
+/* Whether the name is a parameter's with this ending, which is quantised. */
+static bool find(clv_parameter *out, const clv_model_config *model, const char *name, const char *ending)
+{
+    char own[CLV_PARAMETER_NAME_SIZE];
+    size_t n = strlen(name), m = strlen(ending);
+    if (n < m || n - m >= sizeof own || strcmp(name + n - m, ending) != 0)
+        return false;
+    memcpy(own, name, n - m);
+    own[n - m] = '\0';
+    if (clv_model_parameter_find(out, model, own, NULL) != CLV_OK)
+        return false;
+    clv_parameter table = clv_model_parameter_at(model, 0);
+    return clv_model_quantises(model, out) || (clv_model_quantises_table(model) && strcmp(out->name, table.name) == 0);
+}
+
+clv_status clv_quant_read(clv_quant_reader *r, const clv_model_weights *weights, const clv_model_config *model,
+                          const char *name, const clv_shard *box, void *out, int *known, clv_error *err)
+{
+    clv_parameter p;
+    bool ints = find(&p, model, name, CLV_QUANT_INTS);
+    *known = ints || find(&p, model, name, CLV_QUANT_SCALES);
+    if (!*known)
+        return CLV_OK;
+    if (!weights)
+        return clv_fail(err, CLV_EUNSUPPORTED, "%s: weights in %s are made of those of a folder, and none is open",
+                        name, clv_quant_name(r->how));
+    return ints ? read_ints(r, weights, model, &p, box, out, err) : read_scales(r, weights, model, &p, box, out, err);
+}

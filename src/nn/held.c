@@ -1,0 +1,99 @@
+/* held.c - see held.h. */
+#include "nn/held.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "graph/graph.h"
+#include "nn/adapter.h"
+#include "nn/layouts.h"
+#include "ops/ops.h"
+#include "tensor/blocks.h"
+
+bool clv_nn_quantises(const clv_graph *graph, int64_t in)
+{
+    return graph->quant && in % CLV_QUANT_BLOCK == 0;
+}
+
+/* The integers as they are made: dimensions of the weight in another order, blocks last. */
+typedef struct blocked {
+    int rank;
+    int64_t shape[CLV_MAX_RANK];
+    clv_logical_axis names[CLV_MAX_RANK];
+    clv_layout layout, of_scales; /* with the blocks' integers, and without */
+} blocked;
+
+/* The weight's dimension d, in runs of `by` elements. */
+static void append(clv_graph *graph, blocked *b, const clv_weight_spec *spec, const clv_layout *floats, int d,
+                   int64_t by)
+{
+    const clv_subaxis *axes;
+    int n = clv_layout_axes(&axes, floats, d);
+    int64_t granule = n > 0 && floats->granule[d] % by == 0 ? floats->granule[d] / by : 1;
+    b->shape[b->rank] = spec->shape[d] / by;
+    b->names[b->rank] = spec->names[d];
+    if (clv_graph_ok(graph))
+        clv_layout_set_dim(&b->layout, &graph->mesh, b->rank, axes, n, granule, &graph->error);
+    if (clv_graph_ok(graph))
+        clv_layout_set_dim(&b->of_scales, &graph->mesh, b->rank, axes, n, granule, &graph->error);
+    b->rank++;
+}
+
+static blocked in_blocks(clv_graph *graph, const clv_weight_spec *spec, const clv_layout *floats)
+{
+    blocked b = {.layout = clv_layout_replicated(spec->rank + 1), .of_scales = clv_layout_replicated(spec->rank)};
+    for (int d = spec->n_in; d < spec->rank; d++)
+        append(graph, &b, spec, floats, d, 1);
+    for (int d = 0; d < spec->n_in; d++)
+        append(graph, &b, spec, floats, d, d == spec->n_in - 1 ? CLV_QUANT_BLOCK : 1);
+    b.names[b.rank] = CLV_UNNAMED;
+    b.shape[b.rank++] = clv_quant_bytes(graph->quant->how);
+    return b;
+}
+
+/* Reports count it among the parameters, which a program cannot state of integers: nothing is trained through them. */
+static clv_value state_of(clv_graph *graph, const clv_axis_rules *rules, const char *name, const char *ending,
+                          clv_dtype dtype, const blocked *b, int rank)
+{
+    const clv_init zeros = {CLV_INIT_ZEROS, 0};
+    const char *full = clv_arena_format(graph->arena, "%s%s", name, ending);
+    const clv_layout *layout = rank == b->rank ? &b->layout : &b->of_scales;
+    if (!full)
+        return clv_graph_fail(graph, CLV_ENOMEM, "out of memory for the name '%s'", name);
+    clv_layout by_name = clv_named_layout(graph, rules, rank, b->names);
+    clv_value made = clv_state_as(graph, CLV_ROLE_BUFFER, full, dtype, rank, b->shape, layout, zeros);
+    if (!clv_valid(made))
+        return CLV_NONE;
+    graph->values[made.id].role = CLV_ROLE_PARAMETER;
+    clv_nn_say(graph, made, rules, NULL, b->names);
+    clv_nn_keep(graph, made, &by_name, b->names);
+    return made;
+}
+
+clv_held_weight clv_nn_hold(clv_graph *graph, const clv_axis_rules *rules, const clv_weight_spec *spec)
+{
+    clv_held_weight held = {.n_in = spec->n_in, .names = spec->names};
+    if (!clv_nn_quantises(graph, spec->shape[spec->n_in - 1])) {
+        held.weight = clv_nn_weight(graph, rules, spec->name, spec->dtype, spec->rank, spec->shape, spec->names,
+                                    spec->layout, spec->init);
+        return held;
+    }
+    clv_layout by_name = clv_named_layout(graph, rules, spec->rank, spec->names);
+    blocked b = in_blocks(graph, spec, spec->layout ? spec->layout : &by_name);
+    held.ints = state_of(graph, rules, spec->name, CLV_QUANT_INTS, CLV_U8, &b, b.rank);
+    held.scales = state_of(graph, rules, spec->name, CLV_QUANT_SCALES, CLV_F16, &b, b.rank - 1);
+    return held;
+}
+
+clv_value clv_nn_times(clv_graph *graph, clv_value x, const clv_axis_rules *rules, const clv_held_weight *w,
+                       const char *rows, const char *in, const char *kernel, const char *out)
+{
+    char subscripts[64];
+    if (clv_valid(w->ints))
+        return clv_quant_dot(graph, graph->quant->how, x, w->ints, w->scales, w->n_in);
+    if (!rows)
+        return clv_nn_adapted(graph, clv_nn_product(graph, x, w->weight, in, kernel, out), x, rules, w->weight, w->n_in,
+                              w->names);
+    snprintf(subscripts, sizeof subscripts, "%s%s,%s->%s%s", rows, in, kernel, rows, out);
+    return clv_nn_adapted(graph, clv_einsum(graph, subscripts, x, w->weight), x, rules, w->weight, w->n_in, w->names);
+}

@@ -1,0 +1,54 @@
+/* held.h - the weights that layers multiply by, as the graph has them held: as floats, or quantised.
+ *
+ *   floats      state "<name>" [in..., (parts,) out...]; the product is an einsum, an adapter's is added (adapter.h)
+ *   quantised   states "<name>.ints" u8 [(parts,) out..., in.../32, 32 or 16] and "<name>.scales" f16 without the last
+ *               dimension; the product is quant_dot (ops/quant_dot.c)
+ *
+ * A graph is told so, and families of models know nothing of it. Quantised, a weight is split as its floats would be,
+ * over its last dimension of `in` by whole blocks. A weight whose last dimension of `in` is no multiple of 32 stays
+ * floats. */
+#ifndef CLEAVE_NN_HELD_H
+#define CLEAVE_NN_HELD_H
+
+#include <stdbool.h>
+
+#include "cleave/nn.h"
+
+/* Behind the weight's name. */
+#define CLV_QUANT_INTS   ".ints"
+#define CLV_QUANT_SCALES ".scales"
+
+typedef struct clv_quant_in_graph {
+    clv_quant how;
+    bool hidden_in_blocks; /* CLV_HIDDEN is a multiple of 32, and cut at such */
+} clv_quant_in_graph;
+
+/* Whether weights with a last dimension of `in` of this size are quantised. */
+bool clv_nn_quantises(const clv_graph *graph, int64_t in);
+
+/* A weight as a layer asks for it. */
+typedef struct clv_weight_spec {
+    const char *name;
+    clv_dtype dtype; /* of floats */
+    int rank, n_in;  /* n_in >= 1 leading dimensions are contracted, with the last of x */
+    const int64_t *shape;
+    const clv_logical_axis *names;
+    const clv_layout *layout; /* NULL: by the names */
+    clv_init init;
+} clv_weight_spec;
+
+typedef struct clv_held_weight {
+    clv_value weight; /* CLV_NONE: it is quantised, and these are there */
+    clv_value ints, scales;
+    int n_in;
+    const clv_logical_axis *names; /* the spec's */
+} clv_held_weight;
+
+/* Its state, which never moves over the axes that products are split by. */
+clv_held_weight clv_nn_hold(clv_graph *graph, const clv_axis_rules *rules, const clv_weight_spec *spec);
+
+/* x by it, its adapter's product added: letters as clv_nn_product takes them; rows NULL: A, B, ... */
+clv_value clv_nn_times(clv_graph *graph, clv_value x, const clv_axis_rules *rules, const clv_held_weight *weight,
+                       const char *rows, const char *in, const char *kernel, const char *out);
+
+#endif
