@@ -57,9 +57,7 @@ static void bias_act(clv_unary_op act, clv_dtype dtype, void *out, const void *d
         bias_act_reference(act, dtype, out, d_out, x, bias, rows, cols);
         return;
     }
-    CLV_PARALLEL_FOR(rows * cols)
-    for (int64_t row = 0; row < rows; row++)
-        bias_act_row(act, dtype, out, d_out, x, bias, row, cols);
+    CLV_EACH(row, rows, rows * cols, bias_act_row(act, dtype, out, d_out, x, bias, row, cols));
 }
 
 void clv_bias_act(clv_unary_op act, clv_dtype dtype, void *out, const void *x, const void *bias, int64_t rows,
@@ -89,21 +87,23 @@ static void glu_row(clv_unary_op act, clv_dtype dtype, void *out, const void *ga
     }
 }
 
+static void glu_row_reference(clv_unary_op act, clv_dtype dtype, void *out, const void *gate, const void *up,
+                              int64_t stride, int64_t row, int64_t cols)
+{
+    for (int64_t c = 0; c < cols; c++) {
+        double g = clv_dtype_load(dtype, gate, row * stride + c), u = clv_dtype_load(dtype, up, row * stride + c);
+        clv_dtype_store(dtype, out, row * cols + c, act_f64(act, g) * u);
+    }
+}
+
 void clv_glu(clv_unary_op act, clv_dtype dtype, void *out, const void *gate, const void *up, int64_t stride,
              int64_t rows, int64_t cols)
 {
     assert(clv_math()->glu[act] != NULL);
-    CLV_PARALLEL_FOR(rows * cols)
-    for (int64_t row = 0; row < rows; row++) {
-        if (clv_computes_in_f32(dtype)) {
-            glu_row(act, dtype, out, gate, up, stride, row, cols);
-            continue;
-        }
-        for (int64_t c = 0; c < cols; c++) {
-            double g = clv_dtype_load(dtype, gate, row * stride + c), u = clv_dtype_load(dtype, up, row * stride + c);
-            clv_dtype_store(dtype, out, row * cols + c, act_f64(act, g) * u);
-        }
-    }
+    if (clv_computes_in_f32(dtype))
+        CLV_EACH(row, rows, rows * cols, glu_row(act, dtype, out, gate, up, stride, row, cols));
+    else
+        CLV_EACH(row, rows, rows * cols, glu_row_reference(act, dtype, out, gate, up, stride, row, cols));
 }
 
 static void glu_backward_row(clv_unary_op act, clv_dtype dtype, void *d_gate, void *d_up, const void *d_out,

@@ -150,22 +150,29 @@ static void forward_blocks(const clv_attention_args *a)
     }
 }
 
+/* The query heads of one key head of one sequence. */
+static void decode_task(const clv_attention_args *a, float *workspace, int64_t task)
+{
+    void (*run)(const clv_attention_args *, float *, int64_t, int64_t, int64_t) = CLV_ISA_SELECT(clv_attention_decode);
+    int64_t first;
+    int64_t n = heads_of(a, task % a->kv_heads, &first);
+    for (int64_t done = 0; done < n; done += CLV_ATTENTION_HEADS) {
+        int64_t left = n - done;
+        run(a, workspace, task / a->kv_heads, first + done, left < CLV_ATTENTION_HEADS ? left : CLV_ATTENTION_HEADS);
+    }
+}
+
+/* One thread makes no parallel region, which costs more than a short sequence (block.h). */
 static void decode(const clv_attention_args *a)
 {
-    int64_t floats = forward_floats(a);
-    void (*run)(const clv_attention_args *, float *, int64_t, int64_t, int64_t) = CLV_ISA_SELECT(clv_attention_decode);
-
+    int64_t floats = forward_floats(a), tasks = a->batch * a->kv_heads;
+    for (int64_t task = 0; task < tasks && team(a) == 1; task++)
+        decode_task(a, a->workspace, task);
+    if (team(a) == 1)
+        return;
 #pragma omp parallel for num_threads(team(a)) schedule(dynamic, 1)
-    for (int64_t task = 0; task < a->batch * a->kv_heads; task++) {
-        float *workspace = (float *)a->workspace + clv_threads_index() * floats;
-        int64_t first;
-        int64_t n = heads_of(a, task % a->kv_heads, &first);
-        for (int64_t done = 0; done < n; done += CLV_ATTENTION_HEADS) {
-            int64_t left = n - done;
-            run(a, workspace, task / a->kv_heads, first + done,
-                left < CLV_ATTENTION_HEADS ? left : CLV_ATTENTION_HEADS);
-        }
-    }
+    for (int64_t task = 0; task < tasks; task++)
+        decode_task(a, (float *)a->workspace + clv_threads_index() * floats, task);
 }
 
 clv_status clv_attention_forward(const clv_attention_args *a, clv_error *err)

@@ -15,6 +15,7 @@
 
 #include "cleave/dtype.h"
 #include "kernels/cpu/spans.h"
+#include "kernels/cpu/threads.h"
 
 /* Elements below which a parallel region costs more than it saves. */
 enum { CLV_PARALLEL_MIN = 32768 };
@@ -25,7 +26,27 @@ enum { CLV_PARALLEL_MIN = 32768 };
 #define CLV_PARALLEL_FOR(elems) CLV_PRAGMA(omp parallel for schedule(static) if ((elems) >= CLV_PARALLEL_MIN))
 #else
 #define CLV_PARALLEL_FOR(elems)
+#define CLV_PRAGMA(text)
 #endif
+
+static inline bool clv_is_worth_threads(int64_t elems)
+{
+    return elems >= CLV_PARALLEL_MIN && clv_threads_max() > 1;
+}
+
+/* The same where `elems` may be very few, as when one token is decoded: "each" for i from 0 to n, without a parallel
+ * region where it is not worth one. GCC's costs a system call and two allocations even with one thread. */
+#define CLV_EACH(i, n, elems, each)                                                                                    \
+    do {                                                                                                               \
+        if (clv_is_worth_threads(elems)) {                                                                             \
+            CLV_PRAGMA(omp parallel for schedule(static))                                                              \
+            for (int64_t i = 0; i < (n); i++)                                                                          \
+                each;                                                                                                  \
+        } else {                                                                                                       \
+            for (int64_t i = 0; i < (n); i++)                                                                          \
+                each;                                                                                                  \
+        }                                                                                                              \
+    } while (0)
 
 /* Columns that a thread sums at a time: all threads get some, and a row's part is worth fetching. Each column is summed
  * on its own, so results do not depend on it. */

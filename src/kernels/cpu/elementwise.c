@@ -245,19 +245,22 @@ static void run_row(const clv_math_spans *math, const job *j, int64_t row, int64
     }
 }
 
+enum { PART = 16 * CLV_BLOCK }; /* elements a thread takes at a time */
+
+static void run_part(const job *j, int64_t rows, int64_t rows_at_once, int64_t pieces, int64_t part)
+{
+    const clv_math_spans *math = clv_math();
+    int64_t inner = j->shape[j->rank - 1], first = part / pieces * rows_at_once, from = part % pieces * PART;
+    for (int64_t row = first; row < clv_min_i64(rows, first + rows_at_once); row++)
+        run_row(math, j, row, from, clv_min_i64(inner, from + PART));
+}
+
 static void run_blocks(const job *j, int64_t rows)
 {
-    enum { PART = 16 * CLV_BLOCK }; /* elements a thread takes at a time */
-    const clv_math_spans *math = clv_math();
     int64_t inner = j->shape[j->rank - 1], pieces = clv_pieces(inner, PART);
     int64_t rows_at_once = clv_max_i64(1, PART / inner), groups = clv_pieces(rows, rows_at_once);
 
-    CLV_PARALLEL_FOR(rows * inner)
-    for (int64_t part = 0; part < groups * pieces; part++) {
-        int64_t first = part / pieces * rows_at_once, from = part % pieces * PART;
-        for (int64_t row = first; row < clv_min_i64(rows, first + rows_at_once); row++)
-            run_row(math, j, row, from, clv_min_i64(inner, from + PART));
-    }
+    CLV_EACH(part, groups * pieces, rows * inner, run_part(j, rows, rows_at_once, pieces, part));
 }
 
 static void run_reference(const job *j, int64_t rows)

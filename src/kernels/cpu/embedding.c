@@ -11,21 +11,23 @@ static bool is_ours(const clv_embedding_args *e, int64_t id)
     return id >= e->lo && id < e->hi;
 }
 
-void clv_embedding_gather(const clv_embedding_args *e, clv_dtype out_dtype, void *out, clv_dtype table_dtype,
-                          const void *table, const void *ids)
+static void gather_row(const clv_embedding_args *e, clv_dtype out_dtype, void *out, clv_dtype table_dtype,
+                       const void *table, const void *ids, int64_t i)
 {
     size_t out_row = (size_t)e->width * clv_dtype_size(out_dtype);
     size_t table_row = (size_t)e->width * clv_dtype_size(table_dtype);
+    int64_t id = clv_load_index(e->id_dtype, ids, i);
+    void *to = (char *)out + (size_t)i * out_row;
+    if (is_ours(e, id))
+        clv_cast_run(out_dtype, to, table_dtype, (const char *)table + (size_t)(id - e->lo) * table_row, e->width);
+    else
+        memset(to, 0, out_row);
+}
 
-    CLV_PARALLEL_FOR(e->count * e->width)
-    for (int64_t i = 0; i < e->count; i++) {
-        int64_t id = clv_load_index(e->id_dtype, ids, i);
-        void *to = (char *)out + (size_t)i * out_row;
-        if (is_ours(e, id))
-            clv_cast_run(out_dtype, to, table_dtype, (const char *)table + (size_t)(id - e->lo) * table_row, e->width);
-        else
-            memset(to, 0, out_row);
-    }
+void clv_embedding_gather(const clv_embedding_args *e, clv_dtype out_dtype, void *out, clv_dtype table_dtype,
+                          const void *table, const void *ids)
+{
+    CLV_EACH(i, e->count, e->count * e->width, gather_row(e, out_dtype, out, table_dtype, table, ids, i));
 }
 
 /* d_table[row, c..c+n) += d_out[i, c..c+n) for an f32 or f64 table. */

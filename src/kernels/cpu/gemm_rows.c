@@ -54,7 +54,7 @@ bool clv_gemm_rows(const clv_gemm_args *g, size_t bytes)
     if (g->m > CLV_GEMM_ROWS || (is_strided(g) && g->trans_b) || !find_room(&sums, g, bytes, threads))
         return false;
     const clv_gemm_x x = rows_of(g);
-    if (threads == 1) {
+    if (threads == 1) { /* no parallel region, which costs more than a small product (block.h) */
         multiply(g, &x, (clv_gemm_own){sums.at, sums.each}, 0, g->n);
         return true;
     }

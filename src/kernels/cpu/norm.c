@@ -196,17 +196,14 @@ static void row_backward(const clv_norm *norm, void *d_x, const void *d_y, const
 
 void clv_norm_moments(const clv_norm *norm, double *moments, const void *x)
 {
-    CLV_PARALLEL_FOR(norm->rows * norm->cols)
-    for (int64_t row = 0; row < norm->rows; row++)
-        row_moments(norm, moments + 2 * row, x, row);
+    CLV_EACH(row, norm->rows, norm->rows * norm->cols, row_moments(norm, moments + 2 * row, x, row));
 }
 
 void clv_norm_apply(const clv_norm *norm, void *y, const void *x, const double *moments, const void *gain,
                     const void *bias)
 {
-    CLV_PARALLEL_FOR(norm->rows * norm->cols)
-    for (int64_t row = 0; row < norm->rows; row++)
-        row_apply(norm, y, x, stats_of(norm, moments, NULL, row), gain, bias, row);
+    CLV_EACH(row, norm->rows, norm->rows * norm->cols,
+             row_apply(norm, y, x, stats_of(norm, moments, NULL, row), gain, bias, row));
 }
 
 void clv_norm_forward(const clv_norm *norm, void *y, double *moments, const void *x, const void *gain, const void *bias)

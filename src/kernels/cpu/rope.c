@@ -70,7 +70,6 @@ void clv_rope_rotate(const clv_rope_args *rope, void *out, const void *x)
     int64_t out_stride = rope->out_stride != 0 ? rope->out_stride : dense;
 
     assert(rope->rotary % 2 == 0 && rope->rotary <= rope->head_dim && rope->rotary <= CLV_ROPE_MAX_ROTARY);
-    CLV_PARALLEL_FOR(rows * dense)
-    for (int64_t row = 0; row < rows; row++)
-        rotate_row(rope, out, row * out_stride, x, row * x_stride, position_of(rope, row));
+    CLV_EACH(row, rows, rows * dense,
+             rotate_row(rope, out, row * out_stride, x, row * x_stride, position_of(rope, row)));
 }

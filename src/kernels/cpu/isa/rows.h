@@ -61,11 +61,9 @@ CLV_INLINE void rows_load_as(clv_dtype dtype, float *out, int64_t ldo, const voi
         int64_t j = 0;
         for (; cols - j >= VF_LANES; j += VF_LANES)
             vf_store(out + i * ldo + j, vf_mul(by, vf_load_dtype(dtype, row + (size_t)j * size)));
-        if (j < cols) {
-            float tail[VF_LANES];
-            vf_store(tail, vf_mul(by, vf_load_part(dtype, row + (size_t)j * size, cols - j)));
-            memcpy(out + i * ldo + j, tail, (size_t)(cols - j) * sizeof *tail);
-        }
+        if (j < cols)
+            vf_store_part(CLV_F32, out + i * ldo + j, vf_mul(by, vf_load_part(dtype, row + (size_t)j * size, cols - j)),
+                          cols - j);
     }
 }
 
