@@ -36,17 +36,22 @@ static double span_dot(const float *x, const float *y, int64_t n)
     return sum_lanes(lane);
 }
 
-/* Two sums at once: gcc keeps two arrays of lanes in memory, so here the lanes are vectors. */
+/* Two sums at once: gcc keeps two arrays of lanes in memory, so here they are vectors. How wide these are changes no
+ * result. */
+#if defined(__AVX512F__)
+enum { WIDE = 8, VECTORS = LANES / WIDE };
+#else
 enum { WIDE = 4, VECTORS = LANES / WIDE };
-typedef float f32x4 __attribute__((vector_size(4 * WIDE)));
-typedef double f64x4 __attribute__((vector_size(8 * WIDE)));
+#endif
+typedef float f32_wide __attribute__((vector_size(4 * WIDE)));
+typedef double f64_wide __attribute__((vector_size(8 * WIDE)));
 
 typedef struct two_sums {
-    f64x4 first[VECTORS], second[VECTORS];
+    f64_wide first[VECTORS], second[VECTORS];
 } two_sums;
 
 /* By pointer: passing vectors by value depends on the instruction set. */
-static inline __attribute__((always_inline)) void load(f32x4 *out, const float *x)
+static inline __attribute__((always_inline)) void load(f32_wide *out, const float *x)
 {
     memcpy(out, x, sizeof *out);
 }
@@ -73,9 +78,9 @@ static void span_moments(double sum[2], const float *x, int64_t n)
     int rest = 0;
     for (; n - i >= LANES; i += LANES)
         for (int h = 0; h < VECTORS; h++) {
-            f32x4 narrow;
+            f32_wide narrow;
             load(&narrow, x + i + WIDE * h);
-            f64x4 value = __builtin_convertvector(narrow, f64x4);
+            f64_wide value = __builtin_convertvector(narrow, f64_wide);
             lanes.first[h] += value;
             lanes.second[h] += value * value;
         }
@@ -143,12 +148,12 @@ static void span_norm_sums(double sum[2], const float *d_y, const float *x, cons
     int rest = 0;
     for (; n - i >= LANES; i += LANES)
         for (int h = 0; h < VECTORS; h++) {
-            f32x4 dys, xs, gains;
+            f32_wide dys, xs, gains;
             load(&dys, d_y + i + WIDE * h), load(&xs, x + i + WIDE * h), load(&gains, gain + i + WIDE * h);
-            f32x4 xhat = (xs - row.mean) * row.rstd;
-            f64x4 g = __builtin_convertvector(dys, f64x4) * __builtin_convertvector(gains, f64x4);
+            f32_wide xhat = (xs - row.mean) * row.rstd;
+            f64_wide g = __builtin_convertvector(dys, f64_wide) * __builtin_convertvector(gains, f64_wide);
             lanes.first[h] += g;
-            lanes.second[h] += g * __builtin_convertvector(xhat, f64x4);
+            lanes.second[h] += g * __builtin_convertvector(xhat, f64_wide);
         }
     for (; i < n; i++, rest++) {
         first[rest] = (double)d_y[i] * (double)gain[i];
