@@ -243,6 +243,8 @@ static void test_bench_gemm_defaults(void **state)
                                 "threads of the rank (1)",        "how many are timed (20)"};
     for (size_t i = 0; i < sizeof help / sizeof help[0]; i++)
         cli_expect(0, help[i], "bench gemm --help");
+    cli_expect(0, "\"m\": 5, \"n\": 6, \"k\": 7, \"dtype\": \"bf16\"",
+               "bench gemm --m 5 --n 6 --k 7 --dtype bf16 --trans-a --trans-b --repeat 2 --json");
 }
 
 static void test_generate_refusals(void **state)

@@ -15,7 +15,7 @@
 typedef struct gemm_bench {
     int64_t m, n, k, threads, repeat;
     const char *dtype;
-    bool transposed, json;
+    bool trans_a, trans_b, json;
 } gemm_bench;
 
 /* C = A B, alone. A and B are states: they stay where they are, as weights do. */
@@ -27,10 +27,13 @@ static clv_status compile(clv_program **out, const gemm_bench *bench, clv_error 
     clv_graph *graph;
     CLV_TRY(clv_dtype_parse(&dtype, bench->dtype, err));
     CLV_TRY(clv_graph_new(&graph, &one, err));
-    int64_t b[] = {bench->k, bench->n}, transposed[] = {bench->n, bench->k};
-    clv_value x = clv_state(graph, "a", dtype, 2, (int64_t[]){bench->m, bench->k}, NULL, init);
-    clv_value y = clv_state(graph, "b", dtype, 2, bench->transposed ? transposed : b, NULL, init);
-    clv_output(graph, "c", clv_einsum(graph, bench->transposed ? "mk,nk->mn" : "mk,kn->mn", x, y), NULL);
+    const int64_t a_shape[] = {bench->trans_a ? bench->k : bench->m, bench->trans_a ? bench->m : bench->k};
+    const int64_t b_shape[] = {bench->trans_b ? bench->n : bench->k, bench->trans_b ? bench->k : bench->n};
+    char subscripts[16];
+    snprintf(subscripts, sizeof subscripts, "%s,%s->mn", bench->trans_a ? "km" : "mk", bench->trans_b ? "nk" : "kn");
+    clv_value x = clv_state(graph, "a", dtype, 2, a_shape, NULL, init);
+    clv_value y = clv_state(graph, "b", dtype, 2, b_shape, NULL, init);
+    clv_output(graph, "c", clv_einsum(graph, subscripts, x, y), NULL);
     clv_status status = clv_compile(out, graph, NULL, err);
     clv_graph_free(graph);
     return status;
@@ -116,9 +119,13 @@ int bench_gemm(int argc, char **argv)
          .value = "N",
          .help = "columns of A, rows of B (1024)"},
         CLV_DTYPE_ROW(&bench.dtype, "f32|bf16|f16|f64", "of all three matrices (f32)"),
-        {.names = "--transposed",
+        {.names = "--trans-a",
          .kind = CLV_OPTION_FLAG,
-         .out = &bench.transposed,
+         .out = &bench.trans_a,
+         .help = "A is stored as [k, m]: the gradient of weights is a product of that kind"},
+        {.names = "--transposed, --trans-b",
+         .kind = CLV_OPTION_FLAG,
+         .out = &bench.trans_b,
          .help = "B is stored as [n, k], as Hugging Face stores weights"},
         {.names = "--threads",
          .kind = CLV_OPTION_INT,
