@@ -1,4 +1,4 @@
-/* gemm_onednn.c: products by oneDNN 2.6's C interface.
+/* gemm_onednn.c: products by oneDNN's C interface, of 2.6 (Debian 12's) or 3.x.
  *
  * sgemm needs no objects. A bf16 product needs a primitive, which takes about half a millisecond to make and knows its
  * shape and its number of threads: each thread keeps the last CLV_GEMM_PRIMITIVES. The engine is shared. */
@@ -173,62 +173,145 @@ static clv_status cache_get(product_cache **out, clv_error *err)
 
 /* ------------------------------------------------------------------------------------------- one product */
 
-static dnnl_status_t describe(dnnl_memory_desc_t *out, int64_t rows, int64_t cols, int64_t ld, int transposed,
-                              dnnl_data_type_t type)
+/* What differs between the interfaces: in 3.x a description is an object, and a primitive needs no other for its kind. */
+#if DNNL_VERSION_MAJOR >= 3
+
+static dnnl_status_t describe(dnnl_memory_desc_t *out, const dnnl_dims_t dims, dnnl_data_type_t type,
+                              const dnnl_dims_t strides)
 {
-    const dnnl_dims_t dims = {rows, cols};
-    const dnnl_dims_t strides = {transposed ? 1 : ld, transposed ? ld : 1};
+    return dnnl_memory_desc_create_with_strides(out, 2, dims, type, strides);
+}
+
+static void description_drop(dnnl_memory_desc_t *desc)
+{
+    dnnl_memory_desc_destroy(*desc);
+}
+
+static dnnl_status_t memory_make(dnnl_memory_t *out, const dnnl_memory_desc_t *desc)
+{
+    return dnnl_memory_create(out, *desc, engine, DNNL_MEMORY_NONE);
+}
+
+static dnnl_status_t describe_matmul(dnnl_primitive_desc_t *out, const dnnl_memory_desc_t desc[3],
+                                     const_dnnl_primitive_attr_t attr)
+{
+    return dnnl_matmul_primitive_desc_create(out, engine, desc[0], desc[1], NULL, desc[2], attr);
+}
+
+static dnnl_status_t add_what_c_held(dnnl_post_ops_t ops)
+{
+    return dnnl_post_ops_append_sum(ops, 1.0f, 0, dnnl_data_type_undef);
+}
+
+#else
+
+static dnnl_status_t describe(dnnl_memory_desc_t *out, const dnnl_dims_t dims, dnnl_data_type_t type,
+                              const dnnl_dims_t strides)
+{
     return dnnl_memory_desc_init_by_strides(out, 2, dims, type, strides);
 }
 
-static dnnl_status_t describe_primitive(dnnl_primitive_desc_t *out, const product_key *key, dnnl_memory_desc_t desc[3])
+static void description_drop(dnnl_memory_desc_t *desc)
+{
+    (void)desc;
+}
+
+static dnnl_status_t memory_make(dnnl_memory_t *out, const dnnl_memory_desc_t *desc)
+{
+    return dnnl_memory_create(out, desc, engine, DNNL_MEMORY_NONE);
+}
+
+static dnnl_status_t describe_matmul(dnnl_primitive_desc_t *out, const dnnl_memory_desc_t desc[3],
+                                     const_dnnl_primitive_attr_t attr)
 {
     dnnl_matmul_desc_t matmul;
+    dnnl_status_t status = dnnl_matmul_desc_init(&matmul, &desc[0], &desc[1], NULL, &desc[2]);
+    return status == dnnl_success ? dnnl_primitive_desc_create(out, &matmul, attr, engine, NULL) : status;
+}
+
+static dnnl_status_t add_what_c_held(dnnl_post_ops_t ops)
+{
+    return dnnl_post_ops_append_sum(ops, 1.0f);
+}
+
+#endif
+
+static dnnl_status_t describe_matrix(dnnl_memory_desc_t *out, int64_t rows, int64_t cols, int64_t ld, int transposed,
+                                     dnnl_data_type_t type)
+{
+    const dnnl_dims_t dims = {rows, cols};
+    const dnnl_dims_t strides = {transposed ? 1 : ld, transposed ? ld : 1};
+    return describe(out, dims, type, strides);
+}
+
+/* The first *n of desc are made, also on failure. */
+static dnnl_status_t describe_matrices(dnnl_memory_desc_t desc[3], int *n, const product_key *key)
+{
+    dnnl_status_t status = describe_matrix(&desc[0], key->m, key->k, key->lda, key->trans_a, dnnl_bf16);
+
+    *n = status == dnnl_success;
+    if (status == dnnl_success)
+        status = describe_matrix(&desc[1], key->k, key->n, key->ldb, key->trans_b, dnnl_bf16);
+    *n += status == dnnl_success;
+    if (status == dnnl_success)
+        status = describe_matrix(&desc[2], key->m, key->n, key->ldc, 0, key->c_f32 ? dnnl_f32 : dnnl_bf16);
+    *n += status == dnnl_success;
+    return status;
+}
+
+static dnnl_status_t describe_primitive(dnnl_primitive_desc_t *out, const product_key *key,
+                                        const dnnl_memory_desc_t desc[3])
+{
     dnnl_primitive_attr_t attr;
     dnnl_post_ops_t sum;
-    dnnl_status_t status = describe(&desc[0], key->m, key->k, key->lda, key->trans_a, dnnl_bf16);
+    dnnl_status_t status = dnnl_primitive_attr_create(&attr);
 
-    if (status == dnnl_success)
-        status = describe(&desc[1], key->k, key->n, key->ldb, key->trans_b, dnnl_bf16);
-    if (status == dnnl_success)
-        status = describe(&desc[2], key->m, key->n, key->ldc, 0, key->c_f32 ? dnnl_f32 : dnnl_bf16);
-    if (status == dnnl_success)
-        status = dnnl_matmul_desc_init(&matmul, &desc[0], &desc[1], NULL, &desc[2]);
-    if (status != dnnl_success || (status = dnnl_primitive_attr_create(&attr)) != dnnl_success)
+    if (status != dnnl_success)
         return status;
     status = dnnl_post_ops_create(&sum);
     if (status == dnnl_success) {
         if (key->accumulate)
-            status = dnnl_post_ops_append_sum(sum, 1.0f);
+            status = add_what_c_held(sum);
         if (status == dnnl_success)
             status = dnnl_primitive_attr_set_post_ops(attr, sum);
         if (status == dnnl_success)
-            status = dnnl_primitive_desc_create(out, &matmul, attr, engine, NULL);
+            status = describe_matmul(out, desc, attr);
         dnnl_post_ops_destroy(sum);
     }
     dnnl_primitive_attr_destroy(attr);
     return status;
 }
 
-static dnnl_status_t product_make(product *p, const product_key *key)
+static dnnl_status_t product_fill(product *p, const product_key *key, const dnnl_memory_desc_t desc[3])
 {
-    dnnl_memory_desc_t desc[3];
     dnnl_primitive_desc_t description;
-    dnnl_status_t status = find_room(PRIMITIVE_BYTES, NULL) == CLV_OK ? dnnl_success : dnnl_out_of_memory;
-
-    if (status == dnnl_success)
-        status = describe_primitive(&description, key, desc);
+    dnnl_status_t status = describe_primitive(&description, key, desc);
 
     if (status != dnnl_success)
         return status;
     status = dnnl_primitive_create(&p->primitive, description);
     dnnl_primitive_desc_destroy(description);
     if (status == dnnl_success)
-        status = dnnl_memory_create(&p->a, &desc[0], engine, DNNL_MEMORY_NONE);
+        status = memory_make(&p->a, &desc[0]);
     if (status == dnnl_success)
-        status = dnnl_memory_create(&p->b, &desc[1], engine, DNNL_MEMORY_NONE);
+        status = memory_make(&p->b, &desc[1]);
     if (status == dnnl_success)
-        status = dnnl_memory_create(&p->c, &desc[2], engine, DNNL_MEMORY_NONE);
+        status = memory_make(&p->c, &desc[2]);
+    return status;
+}
+
+static dnnl_status_t product_make(product *p, const product_key *key)
+{
+    dnnl_memory_desc_t desc[3];
+    int described;
+
+    if (find_room(PRIMITIVE_BYTES, NULL) != CLV_OK)
+        return dnnl_out_of_memory;
+    dnnl_status_t status = describe_matrices(desc, &described, key);
+    if (status == dnnl_success)
+        status = product_fill(p, key, desc);
+    while (described > 0)
+        description_drop(&desc[--described]);
     if (status != dnnl_success) {
         product_drop(p);
         return status;
@@ -277,10 +360,11 @@ static dnnl_status_t product_run(const product *p, dnnl_stream_t stream, const c
 }
 
 /* oneDNN 2.6's kernels for AMX stop with an illegal instruction where k is 63, n is below 64 and no multiple of 16, and
- * blocks of 64 rows leave 1 to 16 (on one thread; several divide the rows). No other k from 1 to 600 does. */
+ * blocks of 64 rows leave 1 to 16 (on one thread; several divide the rows). No other k from 1 to 600 does. 3.2 does not
+ * stop. */
 static bool is_broken(const clv_gemm_args *g)
 {
-    return g->k == 63;
+    return dnnl_version()->major < 3 && g->k == 63;
 }
 
 clv_status clv_onednn_bf16(const clv_gemm_args *g, bool *done, clv_error *err)
