@@ -15,7 +15,8 @@
 enum {
     STEP = 32,          /* k of a step */
     K_PASS = 512,       /* k that a block of C takes at once */
-    K_BLOCK = 2048,     /* k of a block of B */
+    K_WHOLE = 2048,     /* most k that a block of B holds whole */
+    K_BLOCK = 1024,     /* k of a block of B, where there is more */
     K_TRANSPOSED = 512, /* the same where A is packed too */
     B_BYTES = 1 << 20,
     COLUMNS = 1024,         /* of a block of B */
@@ -216,7 +217,7 @@ static int64_t even(int64_t n, int64_t most, int64_t unit)
 static cut cut_product(const clv_gemm_args *g, clv_gemm_block *block)
 {
     cut c = {.g = g, .block = block, .b = g->workspace};
-    c.k = even(g->k, g->trans_a ? K_TRANSPOSED : K_BLOCK, STEP);
+    c.k = even(g->k, g->trans_a ? K_TRANSPOSED : g->k <= K_WHOLE ? K_WHOLE : K_BLOCK, STEP);
     c.pass = even(c.k, K_PASS, STEP);
     bool summed = c.k < g->k;
     int64_t columns = clv_min_i64(c.pass < c.k ? COLUMNS_SUMMED : COLUMNS, B_BYTES / (c.k * 2) / SIDE * SIDE);
