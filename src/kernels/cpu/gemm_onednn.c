@@ -173,7 +173,8 @@ static clv_status cache_get(product_cache **out, clv_error *err)
 
 /* ------------------------------------------------------------------------------------------- one product */
 
-/* What differs between the interfaces: in 3.x a description is an object, and a primitive needs no other for its kind. */
+/* What differs between the interfaces: in 3.x a description is an object, and a primitive needs no other for its
+ * kind. */
 #if DNNL_VERSION_MAJOR >= 3
 
 static dnnl_status_t describe(dnnl_memory_desc_t *out, const dnnl_dims_t dims, dnnl_data_type_t type,
