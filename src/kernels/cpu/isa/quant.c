@@ -6,7 +6,13 @@
 #include "kernels/cpu/isa/rows.h"
 #include "tensor/half.h"
 
-enum { BLOCK = CLV_QUANT_BLOCK, HALF = BLOCK / 2, MOST = 8127 /* of a 14-bit integer that is 128 * hi + lo */ };
+enum {
+    BLOCK = CLV_QUANT_BLOCK,
+    HALF = BLOCK / 2,
+    MOST = 8127, /* of a 14-bit integer that is 128 * hi + lo */
+    WIDE = 2,    /* rows of weights side by side */
+    AHEAD = 2048 /* bytes of weights that are asked for before they are needed */
+};
 
 /* ---- a row of x as integers ---- */
 
@@ -106,36 +112,43 @@ CLV_INLINE __m512 dot_vector(clv_quant how, const clv_quant_row *x, int64_t b, _
     return _mm512_cvtepi32_ps(_mm512_add_epi32(low, _mm512_slli_epi32(high, 7)));
 }
 
-/* y[r * ldy] for one row of weights. Of 16 blocks, whose scales fill a vector, each vector of weights takes its own. */
-CLV_INLINE void dot_row(clv_quant how, float *y, int64_t ldy, const clv_quant_row *x, int rows, const uint8_t *ints,
-                        const uint16_t *scales, int64_t blocks, bool vnni)
+/* y[r * ldy + j] for `wide` rows of weights, which stream side by side. Of 16 blocks, whose scales fill a vector, each
+ * vector of weights takes its own. */
+CLV_INLINE void dot_rows(clv_quant how, float *y, int64_t ldy, const clv_quant_row *x, int rows, const uint8_t *ints,
+                         const uint16_t *scales, int wide, int64_t blocks, bool vnni)
 {
     const int bytes = (int)clv_quant_bytes(how), at_once = 64 / bytes;
     const __m512i spread = how == CLV_QUANT_Q8 ? _mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1)
                                                : _mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3);
-    __m512 sum[CLV_QUANT_ROWS][2], scale[CLV_QUANT_ROWS];
-    CLV_UNROLL for (int r = 0; r < rows; r++) sum[r][0] = sum[r][1] = _mm512_setzero_ps();
+    __m512 sum[CLV_QUANT_ROWS][WIDE], scale[CLV_QUANT_ROWS][WIDE];
+    CLV_UNROLL for (int r = 0; r < rows; r++) CLV_UNROLL for (int j = 0; j < wide; j++) sum[r][j] = _mm512_setzero_ps();
     for (int64_t b = 0; b < blocks; b += CLV_QUANT_SCALES) {
-        int n = blocks - b < CLV_QUANT_SCALES ? (int)(blocks - b) : CLV_QUANT_SCALES;
-        __m512 d = _mm512_cvtph_ps(_mm256_maskz_loadu_epi16((__mmask16)((1u << n) - 1), scales + b));
-        CLV_UNROLL for (int r = 0; r < rows; r++) scale[r] = _mm512_mul_ps(d, _mm512_loadu_ps(x[r].scale + b));
+        const int n = blocks - b < CLV_QUANT_SCALES ? (int)(blocks - b) : CLV_QUANT_SCALES;
+        const __mmask16 there = (__mmask16)((1u << n) - 1);
+        CLV_UNROLL for (int j = 0; j < wide; j++)
+        {
+            __m512 d = _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(there, scales + j * blocks + b));
+            CLV_UNROLL for (int r = 0; r < rows; r++) scale[r][j] = _mm512_mul_ps(d, _mm512_loadu_ps(x[r].scale + b));
+        }
         for (int i = 0; i < n; i += at_once) {
-            const uint8_t *at = ints + (b + i) * bytes;
-            int left = (n - i) * bytes;
-            __m512i w = left >= 64 ? _mm512_loadu_si512(at) : _mm512_maskz_loadu_epi8((UINT64_C(1) << left) - 1, at);
-            __m512i of = _mm512_add_epi32(spread, _mm512_set1_epi32(i));
-            int turn = i / at_once & 1;
-            CLV_UNROLL for (int r = 0; r < rows; r++)
+            const int left = (n - i) * bytes;
+            const __mmask64 mask = left >= 64 ? ~UINT64_C(0) : (UINT64_C(1) << left) - 1;
+            const __m512i of = _mm512_add_epi32(spread, _mm512_set1_epi32(i));
+            CLV_UNROLL for (int j = 0; j < wide; j++)
             {
-                __m512 part = dot_vector(how, &x[r], b + i, w, vnni), by = _mm512_permutexvar_ps(of, scale[r]);
-                if (turn)
-                    sum[r][1] = _mm512_fmadd_ps(part, by, sum[r][1]);
-                else
-                    sum[r][0] = _mm512_fmadd_ps(part, by, sum[r][0]);
+                const uint8_t *at = ints + (j * blocks + b + i) * bytes;
+                __m512i w = _mm512_maskz_loadu_epi8(mask, at);
+                __builtin_prefetch(at + AHEAD);
+                CLV_UNROLL for (int r = 0; r < rows; r++)
+                {
+                    __m512 part = dot_vector(how, &x[r], b + i, w, vnni);
+                    sum[r][j] = _mm512_fmadd_ps(part, _mm512_permutexvar_ps(of, scale[r][j]), sum[r][j]);
+                }
             }
         }
     }
-    CLV_UNROLL for (int r = 0; r < rows; r++) y[r * ldy] = vf_sum(_mm512_add_ps(sum[r][0], sum[r][1]));
+    CLV_UNROLL for (int r = 0; r < rows; r++) CLV_UNROLL for (int j = 0; j < wide; j++) y[r * ldy + j] =
+        vf_sum(sum[r][j]);
 }
 
 #elif defined(__AVX2__)
@@ -229,11 +242,24 @@ CLV_INLINE void dot_row(clv_quant how, float *y, int64_t ldy, const clv_quant_ro
 
 #endif
 
+#if !defined(__AVX512F__)
+CLV_INLINE void dot_rows(clv_quant how, float *y, int64_t ldy, const clv_quant_row *x, int rows, const uint8_t *ints,
+                         const uint16_t *scales, int wide, int64_t blocks, bool vnni)
+{
+    for (int j = 0; j < wide; j++)
+        dot_row(how, y + j, ldy, x, rows, ints + j * blocks * clv_quant_bytes(how), scales + j * blocks, blocks, vnni);
+}
+#endif
+
 CLV_INLINE void dots(clv_quant how, float *y, int64_t ldy, const clv_quant_row *x, int rows, const uint8_t *ints,
                      const uint16_t *scales, int64_t n, int64_t blocks, bool vnni)
 {
-    for (int64_t j = 0; j < n; j++)
-        dot_row(how, y + j, ldy, x, rows, ints + j * blocks * clv_quant_bytes(how), scales + j * blocks, blocks, vnni);
+    const int64_t row = blocks * clv_quant_bytes(how);
+    int64_t j = 0;
+    for (; n - j >= WIDE; j += WIDE)
+        dot_rows(how, y + j, ldy, x, rows, ints + j * row, scales + j * blocks, WIDE, blocks, vnni);
+    for (; j < n; j++)
+        dot_rows(how, y + j, ldy, x, rows, ints + j * row, scales + j * blocks, 1, blocks, vnni);
 }
 
 /* All rows at once, so that weights are read once; what else is left one by one. */
