@@ -361,6 +361,33 @@ static void test_perplexity(void **state)
     json_decref(all);
 }
 
+/* Weights in blocks: the perplexity without them, and how far off it is. */
+static void test_change_of_perplexity(void **state)
+{
+    static const char *const how[] = {"--quant q8", "--quant q4 -tp 2"};
+    double most[] = {0.2, 2};
+    (void)state;
+    cli_shell("for i in 1 2 3 4 5 6 7 8; do cat {g}/scores/text.txt; done > {d}/long_text");
+    cli_expect(0, "",
+               "train --text {d}/long_text --layers 1 --hidden 32 --heads 1 --ffn 64 --seq 16 --batch 2 --steps 8 "
+               "--lr 0.02 --out {d}/blocks");
+    json_t *plain = rows_of("score -m {d}/blocks --input {g}/scores/text.txt -c 16");
+    double before = json_real_value(json_object_get(json_array_get(plain, 0), "perplexity"));
+    assert_null(json_object_get(json_array_get(plain, 0), "change_percent"));
+    for (int h = 0; h < 2; h++) {
+        char arguments[512];
+        snprintf(arguments, sizeof arguments, "score -m {d}/blocks --input {g}/scores/text.txt -c 16 %s", how[h]);
+        json_t *rows = rows_of(arguments), *row = json_array_get(rows, 0);
+        double after = json_real_value(json_object_get(row, "perplexity"));
+        double change = json_real_value(json_object_get(row, "change_percent"));
+        near(row, "unquantised", before);
+        assert_true(after != before && fabs(change) > 0 && fabs(change) < most[h]);
+        assert_true(fabs(change - 100 * (after / before - 1)) < 1e-6 * fmax(1, fabs(change)));
+        json_decref(rows);
+    }
+    json_decref(plain);
+}
+
 static void test_csv(void **state)
 {
     (void)state;
@@ -480,6 +507,7 @@ int main(void)
         cmocka_unit_test(test_pseudo_perplexity),
         cmocka_unit_test(test_mutations),
         cmocka_unit_test(test_perplexity),
+        cmocka_unit_test(test_change_of_perplexity),
         cmocka_unit_test(test_csv),
         cmocka_unit_test(test_score_too_long),
         cmocka_unit_test(test_score_refused),

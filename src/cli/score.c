@@ -96,22 +96,42 @@ static clv_score_options options_of(const score_args *a)
         .size = sizeof(clv_score_options), .batch_tokens = a->tokens, .allow_nonfinite = a->allow_nonfinite};
 }
 
-static void add_score(clv_table *t, const char *name, const clv_score *score, const char *perplexity)
+/* Who scores: the model, and where its weights are quantised the one of the folder's floats, by which the change is
+ * told (NULL). */
+typedef struct scorers {
+    clv_forwarder *model, *floats;
+} scorers;
+
+typedef struct both_scores {
+    clv_score model, floats; /* floats.tokens 0: none */
+} both_scores;
+
+static double mean_of(const clv_score *score)
 {
-    double mean = score->nll / (double)score->tokens;
-    clv_table_row(t);
-    clv_table_text(t, "name", name);
-    clv_table_int(t, "tokens", score->tokens);
-    clv_table_real(t, "nll", mean);
-    clv_table_real(t, perplexity, exp(mean));
+    return score->nll / (double)score->tokens;
 }
 
-static clv_status score_text(clv_table *t, const score_args *a, const clv_model *model, clv_forwarder *f,
+static void add_score(clv_table *t, const char *name, const both_scores *scores, const char *perplexity)
+{
+    double mean = mean_of(&scores->model);
+    clv_table_row(t);
+    clv_table_text(t, "name", name);
+    clv_table_int(t, "tokens", scores->model.tokens);
+    clv_table_real(t, "nll", mean);
+    clv_table_real(t, perplexity, exp(mean));
+    if (scores->floats.tokens > 0) {
+        double before = mean_of(&scores->floats);
+        clv_table_real(t, "unquantised", exp(before));
+        clv_table_real(t, "change_percent", 100 * expm1(mean - before));
+    }
+}
+
+static clv_status score_text(clv_table *t, const score_args *a, const clv_model *model, const scorers *by,
                              const char *command, clv_error *err)
 {
     char *text;
     size_t size;
-    clv_score score = {.size = sizeof score};
+    both_scores scores = {.model.size = sizeof(clv_score), .floats.size = sizeof(clv_score)};
     clv_counted_progress bar = {.what = "score"};
     clv_score_options options = options_of(a);
     options.context = a->context;
@@ -121,16 +141,18 @@ static clv_status score_text(clv_table *t, const score_args *a, const clv_model 
     options.progress_arg = &bar;
     CLV_TRY(clv_text_read(&text, &size, a->input, 1, err));
     clv_model_option_notes(model, &a->model, command);
-    clv_status status = clv_score_text(&score, f, text, size, &options, err);
+    clv_status status = clv_score_text(&scores.model, by->model, text, size, &options, err);
+    if (status == CLV_OK && by->floats)
+        status = clv_score_text(&scores.floats, by->floats, text, size, &options, err);
     clv_counted_progress_end(&bar);
     free(text);
     CLV_TRY(status);
-    add_score(t, a->input, &score, "perplexity");
-    clv_table_real(t, "bits_per_byte", score.nll / log(2) / (double)size);
+    add_score(t, a->input, &scores, "perplexity");
+    clv_table_real(t, "bits_per_byte", scores.model.nll / log(2) / (double)size);
     return CLV_OK;
 }
 
-static clv_status score_all(clv_table *t, const score_args *a, clv_forwarder *f, const clv_sequences *all,
+static clv_status score_all(clv_table *t, const score_args *a, const scorers *by, const clv_sequences *all,
                             clv_error *err)
 {
     clv_progress progress;
@@ -138,13 +160,15 @@ static clv_status score_all(clv_table *t, const score_args *a, clv_forwarder *f,
     clv_status status = CLV_OK;
     clv_progress_begin(&progress, "score", clv_sequences_count(all));
     for (int64_t i = 0; status == CLV_OK && i < clv_sequences_count(all); i++) {
-        clv_score score = {.size = sizeof score};
+        both_scores scores = {.model.size = sizeof(clv_score), .floats.size = sizeof(clv_score)};
         clv_sequence_info sequence = {.size = sizeof sequence};
         status = clv_sequences_at(all, i, &sequence, err);
         if (status == CLV_OK)
-            status = clv_score_masked(&score, f, all, i, &options, err);
+            status = clv_score_masked(&scores.model, by->model, all, i, &options, err);
+        if (status == CLV_OK && by->floats)
+            status = clv_score_masked(&scores.floats, by->floats, all, i, &options, err);
         if (status == CLV_OK)
-            add_score(t, sequence.name, &score, "pseudo_perplexity");
+            add_score(t, sequence.name, &scores, "pseudo_perplexity");
         clv_progress_update(&progress, i + 1, "");
     }
     clv_progress_end(&progress);
@@ -199,7 +223,7 @@ static void name_option(clv_error *err)
     snprintf(err->message, sizeof err->message, "--%s", message);
 }
 
-static clv_status score_sequences(clv_table *t, const score_args *a, const clv_model *model, clv_forwarder *f,
+static clv_status score_sequences(clv_table *t, const score_args *a, const clv_model *model, const scorers *by,
                                   bool *complete, const char *command, clv_error *err)
 {
     clv_sequences *all;
@@ -210,17 +234,17 @@ static clv_status score_sequences(clv_table *t, const score_args *a, const clv_m
     if (!a->mutations)
         clv_model_option_notes(model, &a->model, command);
     clv_status status =
-        a->mutations ? score_mutations(t, a, model, f, all, command, err) : score_all(t, a, f, all, err);
+        a->mutations ? score_mutations(t, a, model, by->model, all, command, err) : score_all(t, a, by, all, err);
     if (status == CLV_OK && !a->mutations)
         *complete = clv_sequences_report(all, command);
     clv_sequences_free(all);
     return status;
 }
 
-static clv_status run(clv_table *t, score_args *a, const clv_model *model, bool *complete, const char *command,
-                      clv_error *err)
+static clv_status run(clv_table *t, score_args *a, const clv_model *model, const clv_model *floats, bool *complete,
+                      const char *command, clv_error *err)
 {
-    clv_forwarder *f;
+    scorers by = {0};
     clv_forwarder_options options = {.size = sizeof options,
                                      .result = a->mutations ? CLV_FORWARD_LOGITS : CLV_FORWARD_NLL};
     clv_model_info info = {.size = sizeof info};
@@ -228,18 +252,36 @@ static clv_status run(clv_table *t, score_args *a, const clv_model *model, bool 
     CLV_TRY(clv_model_describe(model, &info, err));
     CLV_TRY(check(a, &info, err));
     CLV_TRY(clv_model_tokenizer(&tokenizer, model, err));
-    CLV_TRY(clv_forwarder_new(&f, model, &options, err));
-    clv_status status = info.bidirectional ? score_sequences(t, a, model, f, complete, command, err)
-                                           : score_text(t, a, model, f, command, err);
-    clv_forwarder_free(f);
+    clv_status status = clv_forwarder_new(&by.model, model, &options, err);
+    if (status == CLV_OK && floats)
+        status = clv_forwarder_new(&by.floats, floats, &options, err);
+    if (status == CLV_OK)
+        status = info.bidirectional ? score_sequences(t, a, model, &by, complete, command, err)
+                                    : score_text(t, a, model, &by, command, err);
+    clv_forwarder_free(by.model);
+    clv_forwarder_free(by.floats);
     return status;
+}
+
+/* The same model as the folder has it, where weights of this one are quantised; NULL: there is no change to tell. */
+static clv_status open_floats(clv_model **out, const score_args *a, const clv_model *model, clv_error *err)
+{
+    clv_model_option plain = a->model;
+    *out = NULL;
+    if (clv_model_quant(model) == CLV_QUANT_NONE || a->mutations)
+        return CLV_OK;
+    plain.quant = NULL;
+    return clv_model_option_open(out, &plain, err);
 }
 
 static clv_status score(clv_table *t, score_args *a, bool *complete, const char *command, clv_error *err)
 {
-    clv_model *model;
+    clv_model *model, *floats;
     CLV_TRY(clv_model_option_open(&model, &a->model, err));
-    clv_status status = run(t, a, model, complete, command, err);
+    clv_status status = open_floats(&floats, a, model, err);
+    if (status == CLV_OK)
+        status = run(t, a, model, floats, complete, command, err);
+    clv_model_close(floats);
     clv_model_close(model);
     if (status != CLV_OK) {
         name_option(err);
