@@ -9,11 +9,13 @@
 #include "cleave/nn.h"
 #include "cleave/session.h"
 #include "cleave/status.h"
+#include "cli/bench_products.h"
 #include "cli/clock.h"
 #include "cli/command.h"
 #include "cli/hardware_option.h"
 #include "cli/mesh_option.h"
 #include "cli/model_option.h"
+#include "cli/op_times.h"
 #include "cli/options.h"
 #include "cli/processes.h"
 #include "cli/report.h"
@@ -29,7 +31,7 @@
 typedef struct block_args {
     int64_t hidden, layers, heads, kv_heads, head_dim, ffn, batch, seq, threads, iterations;
     clv_mesh_option mesh;
-    bool gated, train, overlap, json, program;
+    bool gated, train, products, overlap, json, program;
     clv_comm_option comm;
     const char *dtype, *comm_dtype, *hardware, *trace_out;
 } block_args;
@@ -50,6 +52,11 @@ static int parse(block_args *a, int argc, char **argv)
         CLV_MESH_OPTIONS(&a->mesh),
         CLV_RULES_OPTIONS(&a->mesh),
         {.names = "--train", .kind = CLV_OPTION_FLAG, .out = &a->train, .help = "forward and backward"},
+        {.names = "--products",
+         .kind = CLV_OPTION_FLAG,
+         .out = &a->products,
+         .not_beside = "--program",
+         .help = "after each timed run its products alone, on all ranks at once: what a run can take at the least"},
         CLV_DTYPE_OPTION(&a->dtype),
         CLV_OVERLAP_OPTION(&a->overlap),
         CLV_COMM_DTYPE_OPTION(&a->comm_dtype, NULL),
@@ -148,41 +155,58 @@ static double work(const block_args *a)
     return (double)a->layers * (products + attention) * (a->train ? 3 : 1);
 }
 
-static clv_status measure(clv_session *session, const clv_program *program, int64_t n, bool traced, double *seconds,
-                          clv_session_stats *stats, clv_error *err)
+/* What was measured. */
+typedef struct measured {
+    double *seconds; /* [iterations], in order */
+    clv_session_stats stats;
+    clv_bench_products *products; /* NULL: were not */
+    int64_t resident;
+} measured;
+
+static clv_status measure_one(measured *m, int64_t i, clv_session *session, const clv_program *program,
+                              clv_binding *output, clv_error *err)
+{
+    clv_session_stats run = {.size = sizeof run};
+    CLV_TRY(clv_trace_step(session, i, err));
+    CLV_TRY(clv_session_run(session, program, NULL, 0, output, 1, err));
+    CLV_TRY(clv_trace_step(session, -1, err));
+    if (m->products)
+        CLV_TRY(clv_bench_products_run(m->products, session, &run, err));
+    else
+        CLV_TRY(clv_session_take_stats(session, &run, err));
+    m->seconds[i] = run.seconds;
+    m->stats.seconds += run.seconds;
+    m->stats.comm_seconds += run.comm_seconds;
+    m->stats.hidden_seconds += run.hidden_seconds;
+    return CLV_OK;
+}
+
+/* Timed runs are traced: 50 ns an instruction, of milliseconds. */
+static clv_status measure(measured *m, clv_session *session, const clv_program *program, int64_t n, clv_error *err)
 {
     float loss;
     clv_binding output = {"loss", &loss};
     for (int warm_up = 0; warm_up < 2; warm_up++)
         CLV_TRY(clv_session_run(session, program, NULL, 0, &output, 1, err));
     clv_session_take_stats(session, NULL, NULL);
-    if (traced)
-        CLV_TRY(clv_trace_begin(session, err));
-    *stats = (clv_session_stats){0};
-    for (int64_t i = 0; i < n; i++) {
-        CLV_TRY(clv_session_run(session, program, NULL, 0, &output, 1, err));
-        clv_session_stats run = {.size = sizeof run};
-        clv_session_take_stats(session, &run, NULL);
-        seconds[i] = run.seconds;
-        stats->seconds += run.seconds;
-        stats->comm_seconds += run.comm_seconds;
-        stats->hidden_seconds += run.hidden_seconds;
-    }
+    CLV_TRY(clv_trace_begin(session, err));
+    for (int64_t i = 0; i < n; i++)
+        CLV_TRY(measure_one(m, i, session, program, &output, err));
     if (!isfinite(loss))
         return clv_fail(err, CLV_EINVAL, "the result is not a number");
-    clv_times_sort(seconds, n);
+    clv_times_sort(m->seconds, n);
     return CLV_OK;
 }
 
-static int report(const block_args *a, const clv_program *program, const double *seconds,
-                  const clv_session_stats *stats, const clv_machine *machine, int64_t resident)
+static clv_status report(clv_table *t, const block_args *a, const clv_program *program, const measured *m,
+                         const clv_machine *machine, clv_session *session, clv_error *err)
 {
-    double median = seconds[a->iterations / 2];
+    const clv_session_stats *stats = &m->stats;
+    double median = m->seconds[a->iterations / 2];
     clv_memory memory = {.size = sizeof memory};
     clv_program_memory(program, &memory, NULL);
-    clv_table *t = clv_table_new(NULL);
     clv_table_real(t, "median_ms", 1e3 * median);
-    clv_table_real(t, "min_ms", 1e3 * seconds[0]);
+    clv_table_real(t, "min_ms", 1e3 * m->seconds[0]);
     clv_table_real(t, "gflops", 1e-9 * work(a) / median);
     clv_table_real(t, "comm_share", stats->comm_seconds / stats->seconds);
     clv_table_real(t, "hidden_ms", 1e3 * stats->hidden_seconds / (double)a->iterations);
@@ -190,7 +214,7 @@ static int report(const block_args *a, const clv_program *program, const double 
     clv_table_real(t, "tokens_per_s", (double)(a->batch * a->seq) / median);
     clv_table_bytes(t, "region_bytes_per_rank", (double)clv_program_region_bytes(program));
     clv_table_bytes(t, "planned_bytes_per_rank", (double)memory.total);
-    clv_table_bytes(t, "resident_bytes", (double)resident);
+    clv_table_bytes(t, "resident_bytes", (double)m->resident);
     if (a->hardware) {
         clv_prediction predicted = {.size = sizeof predicted};
         clv_program_predict(program, machine, &predicted, NULL);
@@ -200,7 +224,9 @@ static int report(const block_args *a, const clv_program *program, const double 
         clv_table_real(t, "predicted_hidden_share", clv_report_hidden_share(predicted.hidden, predicted.communication));
         clv_table_real(t, "predicted_over_measured", predicted.seconds / median);
     }
-    return clv_table_finish(t, a->json);
+    if (m->products)
+        clv_bench_products_add(t, m->products);
+    return clv_op_times_take(t, session, a->trace_out, machine, err);
 }
 
 int bench_block(int argc, char **argv)
@@ -219,18 +245,19 @@ int bench_block(int argc, char **argv)
     clv_axis_rules rules;
     clv_program *program = NULL;
     clv_session *session = NULL;
-    clv_session_stats stats;
+    measured m = {0};
     int code = parse(&a, argc, argv);
     if (code != CLV_OPTIONS_RUN)
         return code;
     int64_t whole = clv_whole_machine(&a.mesh, &a.threads);
-    double *seconds = calloc((size_t)a.iterations, sizeof *seconds);
+    m.seconds = calloc((size_t)a.iterations, sizeof *m.seconds);
     clv_session_options options = {.size = sizeof options,
                                    .threads_per_rank = (int)a.threads,
                                    .seed = 1,
+                                   .trace = a.products,
                                    .timeout_ms = clv_comm_option_ms(&a.comm)};
     clv_machine *machine = NULL;
-    clv_status status = seconds ? CLV_OK : clv_fail_memory(&err, "timings", sizeof *seconds);
+    clv_status status = m.seconds ? CLV_OK : clv_fail_memory(&err, "timings", sizeof *m.seconds);
     if (status == CLV_OK)
         status = clv_hardware_option_open(&machine, a.hardware, &err);
     if (status == CLV_OK)
@@ -250,19 +277,24 @@ int bench_block(int argc, char **argv)
         clv_whole_machine_note(whole, argv[0]);
         clv_mesh_option_note(&mesh, argv[0]);
     }
+    if (status == CLV_OK && a.products)
+        status = clv_bench_products_new(&m.products, program, a.iterations, &err);
     if (status == CLV_OK && !a.program)
-        status = measure(session, program, a.iterations, a.trace_out != NULL, seconds, &stats, &err);
-    int64_t resident = clv_resident_bytes() - before;
-    if (status == CLV_OK && a.trace_out)
-        status = clv_trace_option_write(session, a.trace_out, machine, false, &err);
+        status = measure(&m, session, program, a.iterations, &err);
+    m.resident = clv_resident_bytes() - before;
+    clv_table *t = clv_table_new(NULL);
+    if (status == CLV_OK && !a.program)
+        status = report(t, &a, program, &m, machine, session, &err);
+    if (status != CLV_OK || a.program)
+        clv_table_free(t);
     if (status != CLV_OK)
         code = clv_command_report(argv[0], &err);
     else
-        code = a.program ? clv_print_program(program, clv_program_print)
-                         : report(&a, program, seconds, &stats, machine, resident);
+        code = a.program ? clv_print_program(program, clv_program_print) : clv_table_finish(t, a.json);
     clv_session_free(session);
     clv_program_free(program);
-    free(seconds);
+    clv_bench_products_free(m.products);
+    free(m.seconds);
     clv_machine_free(machine);
     return code;
 }

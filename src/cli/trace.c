@@ -2,6 +2,7 @@
 #include "cleave/trace.h"
 
 #include "cli/command.h"
+#include "cli/op_times.h"
 #include "cli/options.h"
 #include "cli/output_option.h"
 #include "cli/table.h"
@@ -78,6 +79,7 @@ static clv_status fill(clv_table *t, const clv_trace_report *report, clv_error *
         add_up(&all, &part);
     }
     add_part(t, &all);
+    CLV_TRY(clv_op_times_add(t, report, err));
     clv_table_top(t);
     clv_table_text(t, "mesh", info.mesh);
     clv_table_int(t, "ranks", info.ranks);

@@ -79,11 +79,21 @@ typedef struct clv_trace_sums {
     clv_trace_seconds predicted;
 } clv_trace_sums;
 
+/* Of one kind of op or collective. */
+typedef struct clv_trace_op_sums {
+    char name[64];
+    double calls, seconds, waiting; /* a step of a rank; seconds: waiting included */
+} clv_trace_op_sums;
+
+enum { CLV_TRACE_OP_KINDS = 128 };
+
 typedef struct clv_trace_table {
     int64_t ranks, seen, processes, steps, lost;
     double seconds; /* of a step */
     char mesh[256], machine[128];
     clv_trace_sums of[CLV_TRACE_PLACES];
+    int n_kinds;
+    clv_trace_op_sums kinds[CLV_TRACE_OP_KINDS]; /* the longest first */
 } clv_trace_table;
 
 /* @return CLV_EFORMAT, CLV_EUNSUPPORTED (another version), clv_json_load's */

@@ -1,6 +1,7 @@
 /* trace_read.c - a trace's file, summed up. */
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -97,6 +98,34 @@ static void add(clv_trace_sums *sums, category cat, double seconds, const json_t
     }
 }
 
+/* What is known of a kind so far; NULL: of too many kinds this one is left out. */
+static clv_trace_op_sums *sums_of_kind(clv_trace_table *t, const char *kind)
+{
+    for (int i = 0; i < t->n_kinds; i++)
+        if (strncmp(t->kinds[i].name, kind, sizeof t->kinds[i].name - 1) == 0)
+            return &t->kinds[i];
+    if (t->n_kinds == CLV_TRACE_OP_KINDS)
+        return NULL;
+    clv_trace_op_sums *sums = &t->kinds[t->n_kinds++];
+    snprintf(sums->name, sizeof sums->name, "%s", kind);
+    return sums;
+}
+
+/* A transfer beside ops takes no time of theirs. */
+static void add_to_kind(clv_trace_table *t, category cat, double seconds, const json_t *args)
+{
+    const char *kind = json_string_value(json_object_get(args, "kind"));
+    clv_trace_op_sums *sums = kind && cat != TRANSFER ? sums_of_kind(t, kind) : NULL;
+    if (!sums)
+        return;
+    if (cat == WAITING) {
+        sums->waiting += seconds;
+        return;
+    }
+    sums->seconds += seconds;
+    sums->calls += cat == COMPUTE || json_object_get(args, "bytes") ? 1 : 0;
+}
+
 static clv_status read_event(clv_trace_table *t, const json_t *event, size_t i, const char *path, clv_error *err)
 {
     const char *phase = json_string_value(json_object_get(event, "ph"));
@@ -116,7 +145,14 @@ static clv_status read_event(clv_trace_table *t, const json_t *event, size_t i, 
     }
     CLV_TRY(read_place(&place, args, path, i, err));
     add(&t->of[place], cat, 1e-6 * us, args);
+    add_to_kind(t, cat, 1e-6 * us, args);
     return CLV_OK;
+}
+
+static int longest_first(const void *a, const void *b)
+{
+    const clv_trace_op_sums *x = a, *y = b;
+    return x->seconds != y->seconds ? (x->seconds < y->seconds ? 1 : -1) : strcmp(x->name, y->name);
 }
 
 /* Waiting lies in what waits. */
@@ -135,6 +171,12 @@ static void make_means(clv_trace_table *t)
         s->bytes /= n;
         s->collectives = (int64_t)llround((double)s->collectives / n);
     }
+    for (int k = 0; k < t->n_kinds; k++) {
+        t->kinds[k].calls /= n;
+        t->kinds[k].seconds /= n;
+        t->kinds[k].waiting /= n;
+    }
+    qsort(t->kinds, (size_t)t->n_kinds, sizeof *t->kinds, longest_first);
 }
 
 static clv_status read_document(clv_trace_table *t, const json_t *document, const char *path, clv_error *err)

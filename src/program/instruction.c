@@ -1,4 +1,6 @@
 /* instruction.c - what an instruction is, for those who read programs. */
+#include <math.h>
+#include <stddef.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -17,6 +19,27 @@ static void add_axes(clv_instruction_info *info, const clv_layout *layout)
     }
 }
 
+/* The elements of an operand or a result, on the rank that has most. */
+static double elements(const clv_program *program, int buffer)
+{
+    const clv_buffer *b = &program->buffers[buffer];
+    clv_type local = clv_local_type(&b->type, &b->layout);
+    return (double)clv_type_elems(&local);
+}
+
+/* [m, k] times [k, n], batch times over, from how many elements each has: 2 batch m n k is what is counted of flops. */
+static void describe_product(clv_instruction_info *info, const clv_program *program, const clv_instruction *product)
+{
+    double left = elements(program, product->in[0]), right = elements(program, product->in[1]);
+    double result = elements(program, product->out[0]), all = info->flops / 2;
+    if (!(left > 0 && right > 0 && result > 0))
+        return;
+    info->m = llround(all / right);
+    info->n = llround(all / left);
+    info->k = llround(all / result);
+    info->batch = llround(left * right * result / all / all);
+}
+
 static void describe_op(clv_instruction_info *info, const clv_program *program, int i)
 {
     const clv_instruction *instruction = &program->instructions[i];
@@ -31,6 +54,8 @@ static void describe_op(clv_instruction_info *info, const clv_program *program, 
             add_axes(info, &program->buffers[instruction->in[k]].layout);
     for (int k = 0; k < instruction->n_out; k++)
         add_axes(info, &program->buffers[instruction->out[k]].layout);
+    if (strcmp(info->kind, "dot_general") == 0)
+        describe_product(info, program, instruction);
 }
 
 /* Steps are numbered in the order of instructions. */
@@ -67,5 +92,5 @@ clv_status clv_program_instruction(const clv_program *program, int i, clv_instru
     clv_instruction_info info = {
         .name = instruction->name, .backward = instruction->backward, .dtype = clv_instruction_dtype(program, i)};
     instruction->op ? describe_op(&info, program, i) : describe_step(&info, program, i);
-    return clv_give_struct(out, sizeof info, sizeof info, &info, "clv_program_instruction", err);
+    return clv_give_struct(out, sizeof info, offsetof(clv_instruction_info, batch), &info, "clv_program_instruction", err);
 }

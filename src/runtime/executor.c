@@ -3,6 +3,7 @@
 #include "runtime/executor.h"
 
 #include "base/wait.h"
+#include "ops/ops.h"
 #include "runtime/check.h"
 #include "runtime/finite.h"
 #include "runtime/kernel.h"
@@ -293,10 +294,18 @@ static clv_status run_instruction(rank_state *r, int i, clv_error *err)
     return CLV_OK;
 }
 
+/* Whether an instruction is run where products alone are. */
+static bool is_product(const clv_instruction *instruction)
+{
+    return instruction->op && instruction->op->def == &clv_op_dot_general;
+}
+
 static clv_status run_all(rank_state *r, clv_error *err)
 {
-    for (int i = 0; i < r->loaded->program->n_instructions; i++)
-        CLV_TRY(run_instruction(r, i, err));
+    const clv_program *program = r->loaded->program;
+    for (int i = 0; i < program->n_instructions; i++)
+        if (!r->loaded->products_alone || is_product(&program->instructions[i]))
+            CLV_TRY(run_instruction(r, i, err));
     return CLV_OK;
 }
 

@@ -55,6 +55,7 @@ typedef struct clv_loaded {
     bool *lowest;             /* [n_buffers] as finite.h says; NULL: results may be infinite or NaN */
     struct clv_check *check;  /* check.h; NULL: not checked */
     const clv_cancel *cancel; /* NULL: none */
+    bool products_alone;      /* clv_run's, of the run under way */
     int64_t runs;
 } clv_loaded;
 

@@ -394,6 +394,7 @@ static clv_status run(clv_session *session, const clv_program *program, const cl
     CLV_TRY(check_cancelled(session, err));
     CLV_TRY(clv_session_find_loaded(&loaded, session, program, err));
     CLV_TRY(check_bindings(session, program, run, err));
+    loaded->products_alone = run->products_alone != 0;
     run_job job = {.session = session, .loaded = loaded, .run = run};
     if (session->tracer && clv_tracer_begin_run(session->tracer, program))
         job.traces = session->tracer->ranks;
@@ -410,8 +411,11 @@ static clv_status run(clv_session *session, const clv_program *program, const cl
 static clv_status take_and_run(clv_session *session, const clv_program *program, const clv_run *given, clv_error *err)
 {
     clv_run taken;
-    CLV_TRY(clv_take_options(&taken, sizeof taken, sizeof taken, given, "clv_session_run_parts", err));
+    CLV_TRY(clv_take_options(&taken, sizeof taken, offsetof(clv_run, products_alone), given, "clv_session_run_parts",
+                             err));
     CLV_TRY(clv_run_check_given(&taken, err));
+    if (taken.products_alone && (session->check || session->find_nonfinite))
+        return clv_fail(err, CLV_EUNSUPPORTED, "products alone in a session that checks its runs");
     return run(session, program, &taken, err);
 }
 

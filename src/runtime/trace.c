@@ -487,3 +487,17 @@ clv_status clv_trace_report_part(const clv_trace_report *report, int i, clv_trac
     }
     return clv_give_struct(out, sizeof part, sizeof part, &part, call, err);
 }
+
+clv_status clv_trace_report_op_kind(const clv_trace_report *report, int i, clv_trace_op_kind *out, clv_error *err)
+{
+    static const char call[] = "clv_trace_report_op_kind";
+    CLV_TRY(clv_require(report && out, call, "a report and out", err));
+    if (i < 0)
+        return clv_fail(err, CLV_EINVAL, "%s: kind %d; valid: 0 and above", call, i);
+    clv_trace_op_kind kind = {0};
+    if (i < report->table.n_kinds) {
+        const clv_trace_op_sums *s = &report->table.kinds[i];
+        kind = (clv_trace_op_kind){.name = s->name, .calls = s->calls, .seconds = s->seconds, .waiting = s->waiting};
+    }
+    return clv_give_struct(out, sizeof kind, sizeof kind, &kind, call, err);
+}

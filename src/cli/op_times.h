@@ -1,0 +1,16 @@
+/* op_times.h - what a step waits for: the time of its ops and collectives, kind by kind, from a trace of it. */
+#ifndef CLEAVE_CLI_OP_TIMES_H
+#define CLEAVE_CLI_OP_TIMES_H
+
+#include "cleave/trace.h"
+#include "cli/table.h"
+
+/* Adds to the table a list "ops": {"op", "calls", "ms", "share", "waiting_ms"} of a step, the longest first; share: of
+ * all of them. */
+clv_status clv_op_times_add(clv_table *t, const clv_trace_report *report, clv_error *err);
+
+/* Ends the trace that was begun of the session and adds that list. path: where the trace is left; NULL: nowhere. */
+clv_status clv_op_times_take(clv_table *t, clv_session *session, const char *path, const clv_machine *machine,
+                             clv_error *err);
+
+#endif
