@@ -8,6 +8,7 @@
 #include "cleave/status.h"
 #include "cli/clock.h"
 #include "cli/command.h"
+#include "cli/generate_times.h"
 #include "cli/mesh_option.h"
 #include "cli/model_option.h"
 #include "cli/options.h"
@@ -18,12 +19,13 @@
 
 typedef struct generate_args {
     clv_model_option model;
-    int64_t prompt, n, batch, repetitions;
+    clv_generate_work work;
     bool json;
 } generate_args;
 
 typedef struct measured {
     double load_seconds, prefill_seconds, decode_seconds; /* medians of repetitions, decode for all n */
+    double first_seconds; /* from before the load until the first token behind the prompt is known */
     double memcpy_seconds; /* of as many bytes as were loaded, into new memory as the weights are */
     int64_t resident;      /* the peak, less what there was before */
 } measured;
@@ -34,28 +36,28 @@ static int parse(generate_args *a, int argc, char **argv)
         CLV_MODEL_OPTION(&a->model.path, "DIR", "a folder with config.json and safetensors"),
         {.names = "-p, --n-prompt",
          .kind = CLV_OPTION_INT,
-         .out = &a->prompt,
+         .out = &a->work.prompt,
          .min = 1,
          .max = 1 << 20,
          .value = "N",
          .help = "tokens of the prompt (512)"},
         {.names = "-n, --n-gen",
          .kind = CLV_OPTION_INT,
-         .out = &a->n,
+         .out = &a->work.n,
          .min = 1,
          .max = 1 << 20,
          .value = "N",
          .help = "tokens decoded after it (64)"},
         {.names = "-b, --batch",
          .kind = CLV_OPTION_INT,
-         .out = &a->batch,
+         .out = &a->work.batch,
          .min = 1,
          .max = 1 << 16,
          .value = "N",
          .help = "sequences side by side (1)"},
         {.names = "-r, --repetitions",
          .kind = CLV_OPTION_INT,
-         .out = &a->repetitions,
+         .out = &a->work.repetitions,
          .min = 1,
          .max = 1000,
          .value = "N",
@@ -70,60 +72,6 @@ static int parse(generate_args *a, int argc, char **argv)
         CLV_JSON_OPTION(&a->json),
     };
     return clv_options_parse(options, sizeof options / sizeof options[0], argc, argv);
-}
-
-/* As decoding does, though the tokens that follow are given. */
-static clv_status choose(clv_generator *g, int64_t batch, clv_error *err)
-{
-    int64_t token;
-    for (int64_t b = 0; b < batch; b++)
-        CLV_TRY(clv_generator_sample(g, b, NULL, &token, err));
-    return CLV_OK;
-}
-
-static clv_status once(clv_generator *g, const generate_args *a, const int64_t *ids, double *prefill, double *decode,
-                       clv_error *err)
-{
-    clv_generator_rewind(g);
-    double start = clv_clock_seconds();
-    for (int64_t b = 0; b < a->batch; b++)
-        CLV_TRY(clv_generator_feed(g, b, ids, a->prompt, err));
-    CLV_TRY(clv_generator_run(g, err));
-    double fed = clv_clock_seconds();
-    for (int64_t i = 0; i < a->n; i++) {
-        CLV_TRY(choose(g, a->batch, err));
-        for (int64_t b = 0; b < a->batch; b++)
-            CLV_TRY(clv_generator_feed(g, b, ids + i % a->prompt, 1, err));
-        CLV_TRY(clv_generator_run(g, err));
-    }
-    *prefill = fed - start;
-    *decode = clv_clock_seconds() - fed;
-    return CLV_OK;
-}
-
-/* Once to compile and to warm up, then the timed repetitions. */
-static clv_status repeat(measured *m, clv_generator *g, const generate_args *a, int64_t vocab, clv_error *err)
-{
-    int64_t *ids = malloc((size_t)a->prompt * sizeof *ids);
-    double *prefill = calloc((size_t)a->repetitions, sizeof *prefill);
-    double *decode = calloc((size_t)a->repetitions, sizeof *decode);
-    clv_status status = CLV_OK;
-    if (!ids || !prefill || !decode)
-        status = clv_fail_memory(err, "timings", (size_t)a->prompt * sizeof *ids);
-    for (int64_t i = 0; status == CLV_OK && i < a->prompt; i++)
-        ids[i] = (7919 * i + 1) % vocab;
-    for (int64_t i = -1; status == CLV_OK && i < a->repetitions; i++)
-        status = once(g, a, ids, &prefill[i < 0 ? 0 : i], &decode[i < 0 ? 0 : i], err);
-    if (status == CLV_OK) {
-        clv_times_sort(prefill, a->repetitions);
-        clv_times_sort(decode, a->repetitions);
-        m->prefill_seconds = prefill[a->repetitions / 2];
-        m->decode_seconds = decode[a->repetitions / 2];
-    }
-    free(ids);
-    free(prefill);
-    free(decode);
-    return status;
 }
 
 /* Memory that was not touched before, on huge pages where the system grants them, as weights are. */
@@ -154,11 +102,25 @@ static clv_status time_memcpy(double *seconds, size_t bytes, clv_error *err)
     return from && to ? CLV_OK : clv_fail_memory(err, "a copy", bytes);
 }
 
+/* Medians. */
+static clv_status repeat(measured *m, clv_generator *g, const clv_generate_work *work, int64_t vocab, clv_error *err)
+{
+    clv_generate_times times = {0};
+    CLV_TRY(clv_generate_times_take(&times, g, work, vocab, err));
+    clv_times_sort(times.prefill, work->repetitions);
+    clv_times_sort(times.decode, work->repetitions);
+    m->prefill_seconds = times.prefill[work->repetitions / 2];
+    m->decode_seconds = times.decode[work->repetitions / 2];
+    m->first_seconds = m->load_seconds + times.first;
+    clv_generate_times_free(&times);
+    return CLV_OK;
+}
+
 /* Loads and runs; *read receives the bytes of weights. */
 static clv_status load_and_run(measured *m, generate_args *a, const char *command, size_t *read, clv_error *err)
 {
     clv_generator_options options = {
-        .size = sizeof options, .batch = a->batch, .context = a->prompt + a->n, .split_logits = 1};
+        .size = sizeof options, .batch = a->work.batch, .context = a->work.prompt + a->work.n, .split_logits = 1};
     clv_model_info info = {.size = sizeof info};
     clv_generator *g = NULL;
     clv_model *model = NULL;
@@ -172,7 +134,7 @@ static clv_status load_and_run(measured *m, generate_args *a, const char *comman
     if (status == CLV_OK)
         clv_model_option_notes(model, &a->model, command);
     if (status == CLV_OK)
-        status = repeat(m, g, a, info.vocab, err);
+        status = repeat(m, g, &a->work, info.vocab, err);
     *read = (size_t)clv_model_bytes_read(model);
     clv_generator_free(g);
     clv_model_close(model);
@@ -191,7 +153,7 @@ static clv_status measure(measured *m, generate_args *a, const char *command, cl
 
 int bench_generate(int argc, char **argv)
 {
-    generate_args a = {.model = CLV_MODEL_DEFAULTS, .prompt = 512, .n = 64, .batch = 1, .repetitions = 3};
+    generate_args a = {.model = CLV_MODEL_DEFAULTS, .work = {512, 64, 1, 3}};
     clv_error err = {0};
     measured m = {0};
     int code = parse(&a, argc, argv);
@@ -202,8 +164,9 @@ int bench_generate(int argc, char **argv)
     clv_table *t = clv_table_new(NULL);
     clv_table_real(t, "load_s", m.load_seconds);
     clv_table_real(t, "memcpy_s", m.memcpy_seconds);
-    clv_table_real(t, "prefill_tokens_per_s", (double)(a.batch * a.prompt) / m.prefill_seconds);
-    clv_table_real(t, "decode_tokens_per_s", (double)(a.batch * a.n) / m.decode_seconds);
+    clv_table_real(t, "first_token_s", m.first_seconds);
+    clv_table_real(t, "prefill_tokens_per_s", (double)(a.work.batch * a.work.prompt) / m.prefill_seconds);
+    clv_table_real(t, "decode_tokens_per_s", (double)(a.work.batch * a.work.n) / m.decode_seconds);
     clv_table_bytes(t, "peak_resident_bytes", (double)m.resident);
     return clv_table_finish(t, a.json);
 }

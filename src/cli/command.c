@@ -41,13 +41,24 @@ static int unknown_command(const struct clv_command *commands, const char *path,
     return CLV_EXIT_USAGE;
 }
 
+static bool asks_for_help(const char *name)
+{
+    return strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0 || strcmp(name, "help") == 0;
+}
+
+/* Whether sub-commands are asked for: what has a run of its own, too, does that when options alone follow its name. */
+static bool wants_commands(const struct clv_command *c, int argc, char **argv)
+{
+    return c->commands != NULL && (c->run == NULL || argc < 3 || argv[2][0] != '-' || asks_for_help(argv[2]));
+}
+
 static int run_command(const struct clv_command *c, int argc, char **argv)
 {
     char path[96];
 
     snprintf(path, sizeof path, "%s %s", argv[0], c->name);
     argv[1] = path;
-    if (c->commands != NULL)
+    if (wants_commands(c, argc, argv))
         return clv_command_dispatch(c, argc - 1, argv + 1);
     if (clv_options_wants_help(argc - 1, argv + 1)) {
         printf("%s: %s.\n\n", path, c->summary);
@@ -93,11 +104,6 @@ static int help_on(const struct clv_command *of, int argc, char **argv)
     argv[1] = argv[2];
     argv[2] = help;
     return run_command(c, argc, argv);
-}
-
-static bool asks_for_help(const char *name)
-{
-    return strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0 || strcmp(name, "help") == 0;
 }
 
 int clv_command_dispatch(const struct clv_command *of, int argc, char **argv)

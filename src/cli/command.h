@@ -15,7 +15,8 @@ struct clv_command {
     /* Runs it: argv[0] is the full name ("cleave bench gemm"), for messages. Returns the exit code. `--help` reaches
      * it too, after the frame has printed `help`: clv_options_parse then lists the options. */
     int (*run)(int argc, char **argv);
-    const struct clv_command *commands; /* sub-commands, instead of run */
+    /* Sub-commands, instead of run; with it run is what they are when options alone are given ("cleave bench -m"). */
+    const struct clv_command *commands;
     bool has_ranks; /* that several processes may have (processes.h); of another command the first does all */
 };
 
@@ -26,7 +27,9 @@ extern const struct clv_command clv_cleave;           /* commands.c: all */
 extern const struct clv_command clv_bench_commands[]; /* bench.c */
 int bench_allreduce(int argc, char **argv);
 int bench_block(int argc, char **argv);
+int bench_forward(int argc, char **argv);
 int bench_generate(int argc, char **argv);
+int bench_model(int argc, char **argv);
 int bench_profile(int argc, char **argv);
 int bench_gemm(int argc, char **argv);
 int command_data(int argc, char **argv);

@@ -1,0 +1,211 @@
+/* bench_model.c - cleave bench -m DIR: reading a prompt and writing tokens, in the table that llama-bench prints. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "cleave/generate.h"
+#include "cleave/status.h"
+#include "cli/clock.h"
+#include "cli/command.h"
+#include "cli/generate_times.h"
+#include "cli/mesh_option.h"
+#include "cli/model_option.h"
+#include "cli/options.h"
+#include "cli/processes.h"
+#include "cli/run_option.h"
+#include "cli/table.h"
+
+enum { MOST_REPETITIONS = 1000 };
+
+typedef struct model_args {
+    clv_model_option model;
+    int64_t prompt, n, batch, repetitions;
+    const char *output;
+} model_args;
+
+/* Tokens a second of one of the two tests. */
+typedef struct tested {
+    char name[32]; /* "pp512" */
+    double mean, deviation, median;
+} tested;
+
+typedef struct results {
+    char model[96];
+    double bytes, parameters;
+    int64_t threads;
+    int n;
+    tested test[2];
+} results;
+
+static int parse(model_args *a, int argc, char **argv)
+{
+    const clv_option options[] = {
+        CLV_MODEL_OPTION(&a->model.path, "DIR", "a folder with config.json and safetensors"),
+        {.names = "-p, --n-prompt",
+         .kind = CLV_OPTION_INT,
+         .out = &a->prompt,
+         .min = 0,
+         .max = 1 << 20,
+         .value = "N",
+         .help = "tokens of the prompt; 0: no such test (512)"},
+        {.names = "-n, --n-gen",
+         .kind = CLV_OPTION_INT,
+         .out = &a->n,
+         .min = 0,
+         .max = 1 << 20,
+         .value = "N",
+         .help = "tokens written, behind one; 0: no such test (128)"},
+        {.names = "-b, --batch",
+         .kind = CLV_OPTION_INT,
+         .out = &a->batch,
+         .min = 1,
+         .max = 1 << 16,
+         .value = "N",
+         .help = "sequences side by side (1)"},
+        {.names = "-r, --repetitions",
+         .kind = CLV_OPTION_INT,
+         .out = &a->repetitions,
+         .min = 1,
+         .max = MOST_REPETITIONS,
+         .value = "N",
+         .help = "of each test (5)"},
+        {.names = "-o, --output",
+         .kind = CLV_OPTION_CHOICE,
+         .out = &a->output,
+         .value = "md|json|csv",
+         .help = "how the table is printed (md)"},
+        CLV_MESH_OPTIONS(&a->model.mesh),
+        CLV_RULES_OPTION(&a->model.mesh),
+        CLV_THREADS_OPTION(&a->model.run.threads, NULL),
+        CLV_DTYPE_OPTION(&a->model.dtype),
+        CLV_COMM_DTYPE_OPTION(&a->model.comm_dtype, NULL),
+        CLV_PRICES_OPTION(&a->model.hardware),
+    };
+    return clv_options_parse(options, sizeof options / sizeof options[0], argc, argv);
+}
+
+/* Mean and standard deviation of rates, as llama-bench has them; sorts the times. */
+static void sum_up(tested *out, double tokens, double *seconds, int64_t n)
+{
+    double sum = 0, squares = 0;
+    for (int64_t i = 0; i < n; i++)
+        sum += tokens / seconds[i];
+    out->mean = sum / (double)n;
+    for (int64_t i = 0; i < n; i++)
+        squares += (tokens / seconds[i] - out->mean) * (tokens / seconds[i] - out->mean);
+    out->deviation = n > 1 ? sqrt(squares / (double)(n - 1)) : 0;
+    clv_times_sort(seconds, n);
+    out->median = tokens / seconds[n / 2];
+}
+
+/* A prompt that is read, or tokens that are written: llama-bench writes them into an empty context; here one token is
+ * there before, whose time does not count. */
+static clv_status test(results *r, clv_generator *g, const model_args *a, bool writes, int64_t vocab, clv_error *err)
+{
+    int64_t n = writes ? a->n : a->prompt;
+    clv_generate_work work = {.prompt = writes ? 1 : n, .n = writes ? n : 0, a->batch, a->repetitions};
+    clv_generate_times times;
+    if (n == 0)
+        return CLV_OK;
+    CLV_TRY(clv_generate_times_take(&times, g, &work, vocab, err));
+    tested *out = &r->test[r->n++];
+    snprintf(out->name, sizeof out->name, "%s%lld", writes ? "tg" : "pp", (long long)n);
+    sum_up(out, (double)(n * a->batch), writes ? times.decode : times.prefill, a->repetitions);
+    clv_generate_times_free(&times);
+    return CLV_OK;
+}
+
+static clv_status describe(results *r, const clv_model *model, const model_args *a, int64_t *vocab, clv_error *err)
+{
+    clv_model_info info = {.size = sizeof info};
+    CLV_TRY(clv_model_describe(model, &info, err));
+    *vocab = info.vocab;
+    r->parameters = (double)info.parameters;
+    r->bytes = r->parameters * (double)clv_dtype_size(clv_model_dtype(model));
+    r->threads = clv_mesh_ranks(clv_model_mesh(model)) * a->model.run.threads;
+    const char *unit = r->parameters >= 1e9 ? "B" : r->parameters >= 1e6 ? "M" : "K";
+    double in = r->parameters >= 1e9 ? 1e9 : r->parameters >= 1e6 ? 1e6 : 1e3;
+    snprintf(r->model, sizeof r->model, "%s %.3g%s %s", info.family, r->parameters / in, unit, a->model.dtype);
+    return CLV_OK;
+}
+
+static clv_status measure(results *r, const model_args *a, const char *command, clv_error *err)
+{
+    int64_t context = a->prompt > a->n + 1 ? a->prompt : a->n + 1, vocab = 1;
+    clv_generator_options options = {
+        .size = sizeof options, .batch = a->batch, .context = context, .split_logits = 1};
+    clv_generator *g = NULL;
+    clv_model *model;
+    CLV_TRY(clv_model_option_open(&model, &a->model, err));
+    clv_status status = describe(r, model, a, &vocab, err);
+    if (status == CLV_OK)
+        status = clv_generator_new(&g, model, &options, err);
+    if (status == CLV_OK)
+        clv_model_option_notes(model, a->model.path, command);
+    if (status == CLV_OK)
+        status = test(r, g, a, false, vocab, err);
+    if (status == CLV_OK)
+        status = test(r, g, a, true, vocab, err);
+    clv_generator_free(g);
+    clv_model_close(model);
+    return status;
+}
+
+static clv_table *rows(const results *r)
+{
+    clv_table *t = clv_table_new("tests");
+    for (int i = 0; i < r->n; i++) {
+        clv_table_row(t);
+        clv_table_text(t, "model", r->model);
+        clv_table_int(t, "size", (int64_t)r->bytes);
+        clv_table_int(t, "params", (int64_t)r->parameters);
+        clv_table_text(t, "backend", "CPU");
+        clv_table_int(t, "threads", r->threads);
+        clv_table_text(t, "test", r->test[i].name);
+        clv_table_real(t, "avg_ts", r->test[i].mean);
+        clv_table_real(t, "stddev_ts", r->test[i].deviation);
+        clv_table_real(t, "median_ts", r->test[i].median);
+    }
+    return t;
+}
+
+/* Columns, their order and the dashes of llama-bench. */
+static int print_markdown(const results *r)
+{
+    if (!clv_processes_is_first())
+        return CLV_EXIT_OK;
+    printf("| %-30s | %10s | %10s | %-10s | %7s | %15s | %20s |\n", "model", "size", "params", "backend", "threads",
+           "test", "t/s");
+    printf("| %.30s | %.9s: | %.9s: | %.10s | %.6s: | %.14s: | %.19s: |\n", "------------------------------",
+           "---------", "---------", "----------", "------", "--------------", "-------------------");
+    for (int i = 0; i < r->n; i++) {
+        const tested *t = &r->test[i];
+        char size[32], params[32], rate[64];
+        snprintf(size, sizeof size, r->bytes >= 1 << 30 ? "%.2f GiB" : "%.2f MiB",
+                 r->bytes / (r->bytes >= 1 << 30 ? 1 << 30 : 1 << 20));
+        snprintf(params, sizeof params, r->parameters >= 1e9 ? "%.2f B" : "%.2f M",
+                 r->parameters / (r->parameters >= 1e9 ? 1e9 : 1e6));
+        snprintf(rate, sizeof rate, "%.2f \xc2\xb1 %.2f", t->mean, t->deviation); /* two bytes, one column */
+        printf("| %-30s | %10s | %10s | %-10s | %7lld | %15s | %21s |\n", r->model, size, params, "CPU",
+               (long long)r->threads, t->name, rate);
+    }
+    return CLV_EXIT_OK;
+}
+
+int bench_model(int argc, char **argv)
+{
+    model_args a = {
+        .model = CLV_MODEL_DEFAULTS, .prompt = 512, .n = 128, .batch = 1, .repetitions = 5, .output = "md"};
+    clv_error err = {0};
+    results r = {0};
+    int code = parse(&a, argc, argv);
+    if (code != CLV_OPTIONS_RUN)
+        return code;
+    if (a.prompt == 0 && a.n == 0)
+        clv_fail(&err, CLV_EINVAL, "-p 0 beside -n 0: there is nothing to test");
+    if (err.code != CLV_OK || measure(&r, &a, argv[0], &err) != CLV_OK)
+        return clv_command_report(argv[0], &err);
+    if (strcmp(a.output, "md") == 0)
+        return print_markdown(&r);
+    return strcmp(a.output, "csv") == 0 ? clv_table_finish_csv(rows(&r)) : clv_table_finish(rows(&r), true);
+}
