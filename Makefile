@@ -3,7 +3,7 @@ PREFIX ?= /usr/local
 JOBS   ?= $(shell nproc 2>/dev/null || echo 2)
 MAKEFLAGS += --no-print-directory
 
-.PHONY: all setup run test test-all soak fuzz mutate coverage lint tidy format docs install clean
+.PHONY: all setup run test test-all soak bench fuzz mutate coverage lint tidy format docs install clean
 
 all: build/CMakeCache.txt
 	@cmake --build build -j $(JOBS)
@@ -36,6 +36,12 @@ SOAK_SECONDS ?= 3600
 soak: setup
 	@$(MAKE) all
 	@build/tests/soak $(SOAK_SECONDS) $(SOAK_SEED)
+
+# cleave beside its peers and the machine's limits: docs/performance.md. Half an hour; BENCH='--rows decode' is a part.
+BENCH ?=
+bench:
+	@$(MAKE) all
+	@bench/compare.py $(BENCH)
 
 # Each parser, fed by libFuzzer for FUZZ_SECONDS; what it finds is left in build-fuzz.
 FUZZ_SECONDS ?= 60

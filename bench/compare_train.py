@@ -12,21 +12,19 @@ median over rounds. Needs a built cleave, torch, transformers and safetensors.
 """
 
 import argparse
-import contextlib
 import json
 import math
 import pathlib
 import shlex
 import statistics
-import subprocess
 import tempfile
 import time
 
 import torch
+import training
+from peers import torch_model
 from safetensors.torch import save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer, GPT2Config
-
-BETAS, EPS, DECAY, CLIP, WARM_UP = (0.9, 0.95), 1e-8, 0.1, 1.0, 2
 
 
 def arguments() -> argparse.Namespace:
@@ -61,19 +59,12 @@ def rows_of(a: argparse.Namespace) -> tuple[torch.Tensor, torch.Tensor | None]:
 
 def by_cleave(a: argparse.Namespace, folder: pathlib.Path, validates: bool, n: int) -> tuple[list[float], list[dict]]:
     """Tokens a second of each step; lines of metrics."""
-    out = folder / f"run{n}"
-    start = ["--config", folder / "config.json"] if a.shape else ["-m", a.model]
-    command = [a.build / "cleave", "train", *start, "--data", folder / "learned.safetensors", "--no-shuffle",
-               "--batch", a.batch, "--steps", a.steps, "--lr", a.lr, "--betas", "%g,%g" % BETAS, "--eps", EPS,
-               "--weight-decay", DECAY, "--decay-all", "--clip", CLIP, "--schedule", "constant", "--warmup", 0,
-               "--dtype", a.dtype, "--out", out, *shlex.split(a.cleave)]  # fmt: skip
-    if validates:
-        command += ["--val", folder / "val.safetensors"]
-    ran = subprocess.run([str(word) for word in command], capture_output=True, text=True)
-    if ran.returncode != 0:
-        raise SystemExit(ran.stderr)
-    lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
-    return [line["tokens_per_s"] for line in lines], lines
+    out, start = folder / f"run{n}", folder / "config.json" if a.shape else a.model
+    options = [*shlex.split(a.cleave), *(["--val", folder / "val.safetensors"] if validates else [])]
+    rates = training.by_cleave(
+        [a.build / "cleave"], start, folder / "learned.safetensors", a.batch, a.dtype, options, a.steps, a.lr, out
+    )
+    return rates, training.metrics(out)
 
 
 def loss_of(model: torch.nn.Module, rows: torch.Tensor, batch: int) -> float:
@@ -86,32 +77,19 @@ def loss_of(model: torch.nn.Module, rows: torch.Tensor, batch: int) -> float:
     return sums / len(rows)
 
 
-def by_torch(a: argparse.Namespace, folder: pathlib.Path, learned: torch.Tensor) -> tuple[list[float], torch.nn.Module]:
-    torch.set_num_threads(2)
+def by_torch(a: argparse.Namespace, learned: torch.Tensor) -> tuple[list[float], torch.nn.Module]:
     if a.shape:
         model = AutoModelForCausalLM.from_config(GPT2Config(resid_pdrop=0, embd_pdrop=0, attn_pdrop=0))
     else:
         model = AutoModelForCausalLM.from_pretrained(a.model, dtype=torch.float32)
-    model.train()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=a.lr, betas=BETAS, eps=EPS, weight_decay=DECAY, fused=True)
+    trainer = torch_model.Trainer(model, a.dtype, a.lr)
     rates = []
     for step in range(a.steps):
         part = learned[[(step * a.batch + i) % len(learned) for i in range(a.batch)]].long()
         began = time.perf_counter()
-        in_bf16 = torch.autocast("cpu", dtype=torch.bfloat16) if a.dtype == "bf16" else contextlib.nullcontext()
-        with in_bf16:
-            loss = model(input_ids=part, labels=part).loss
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), CLIP)
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
-        loss.item()
+        trainer.step(part)
         rates.append(part.numel() / (time.perf_counter() - began))
     return rates, model.eval()
-
-
-def rate(rates: list[float]) -> float:
-    return statistics.median(rates[WARM_UP:] or rates)
 
 
 def main() -> None:
@@ -121,15 +99,16 @@ def main() -> None:
         learned, val = rows_of(a)
         save_file({"ids": learned}, folder / "learned.safetensors")
         if a.shape:
-            GPT2Config(architectures=["GPT2LMHeadModel"]).save_pretrained(folder)
+            (folder / "config.json").write_text(json.dumps(training.GPT2))
         if val is not None:
             save_file({"ids": val}, folder / "val.safetensors")
         ratios = []
         for n in range(a.rounds):
             ours, lines = by_cleave(a, folder, val is not None, n)
-            theirs, model = by_torch(a, folder, learned)
-            ratios.append(rate(ours) / rate(theirs))
-            print(f"round {n}: cleave {rate(ours):.1f}, torch {rate(theirs):.1f} tokens/s, ratio {ratios[-1]:.2f}")
+            theirs, model = by_torch(a, learned)
+            own, other = training.rate(ours), training.rate(theirs)
+            ratios.append(own / other)
+            print(f"round {n}: cleave {own:.1f}, torch {other:.1f} tokens/s, ratio {ratios[-1]:.2f}")
         print(f"ratio {statistics.median(ratios):.2f}, of {min(ratios):.2f} to {max(ratios):.2f}")
         if val is None:
             return
