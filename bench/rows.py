@@ -206,7 +206,7 @@ def read_llm_c(text: str) -> turns.Numbers:
 
 
 def llm_c(s: Setup, seq: int) -> Side:
-    folder = s.made("llm.c", "python3", here("peers/checkpoints.py"), "llm.c", "{}")
+    folder = s.made("llm.c", "python3", here("peers/checkpoints.py"), "llm", "{}")
     return Watched([s.peer(f"llm.c/train_gpt2_{seq}").resolve()], s.cores, read_llm_c, folder)
 
 
@@ -322,7 +322,7 @@ def prefill(dtype: str) -> Row:
 
 
 def llama2_c(s: Setup) -> Side:
-    folder = s.made("llama2.c", "python3", here("peers/checkpoints.py"), "llama2.c", s.stories(), "{}")
+    folder = s.made("llama2.c", "python3", here("peers/checkpoints.py"), "llama2", s.stories(), "{}")
     command = [s.peer("llama2.c/run").resolve(), folder / "model.bin", "-z", folder / "tokenizer.bin", "-t", 0,
                "-n", 512]  # fmt: skip
 

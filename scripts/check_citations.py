@@ -12,7 +12,7 @@ CHECKED = re.compile(r"^(src|include|tests|examples|python|bench)/.*\.(c|h|cpp|p
 NOT_CHECKED = re.compile(r"^tests/(golden|abi)/|^src/kernels/cpu/isa\.h$")  # others' files; one shows how it is used
 COMMENT = {"py": re.compile(r'#[^\n]*|"""(?:.|\n)*?"""'), "c": re.compile(r"/\*.*?\*/|//[^\n]*", re.S)}
 NAME = re.compile(r"(?<![\w/.<*{\"'-])((?:[a-z_0-9]+/)*[a-z_0-9]+\.(?:c|h|md|py|sh|cmake))\b")
-OTHERS = {"cmocka.h", "dlpack.h", "jax/_src/random/threefry2x32.py"}  # not ours
+OTHERS = {"cmocka.h", "dlpack.h", "jax/_src/random/threefry2x32.py", "llm.c", "llama2.c"}  # not ours
 # "`git show 80033a2`, *cli: info, what a model and its checkpoint are*": the subject, or how it begins
 PAGE = re.compile(r"\.md$")
 COMMIT = re.compile(r"`git\s+show\s+([0-9a-f]{7,40})`(?:,\s+\*([^*]+)\*)?")

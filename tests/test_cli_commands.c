@@ -423,6 +423,51 @@ static void test_bench_block(void **state)
     expect("bench block --hidden 30 --heads 4 --iterations 1", 2, "multiple of 4 heads");
 }
 
+/* What a step waits for, and what it can take at the least. */
+static void test_bench_block_parts(void **state)
+{
+    static const char *const says[] = {"\"ops\": [{\"op\": \"",
+                                       "\"op\": \"all_reduce\", \"calls\": 4.0, \"ms\": ",
+                                       "\"op\": \"dot_general\", \"calls\": ",
+                                       "\"waiting_ms\": ",
+                                       "\"step_over_products\": ",
+                                       "{\"batch\": 1, \"m\": 32, \"n\": 32, \"k\": 32, \"calls\": "};
+    (void)state;
+    for (size_t i = 0; i < sizeof says / sizeof says[0]; i++)
+        expect("bench block --hidden 32 --layers 1 --heads 4 --ffn 64 --batch 2 --seq 16 -tp 2 --train --products "
+               "--json --iterations 2",
+               0, says[i]);
+    expect("bench block --hidden 32 --layers 1 --program --products", 2, "--products");
+    expect("bench block --hidden 32 --layers 1 --heads 4 --ffn 64 --seq 8 --iterations 1 --trace-out {d}/t.json", 0,
+           "dot_general");
+    expect("trace {d}/t.json --json", 0, "\"ops\": [{\"op\": ");
+}
+
+/* llama-bench's table, also without the name of a command. */
+static void test_bench_model(void **state)
+{
+    static const char *const commands[] = {"bench", "bench model"};
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        cli_expect(0, "| llama ", "%s -m {g}/llama -p 8 -n 4 -r 2 -tp 2", commands[i]);
+        cli_expect(0, "|       2 |             tg4 |", "%s -m {g}/llama -p 8 -n 4 -r 2 -tp 2", commands[i]);
+        cli_expect(0, "\"test\": \"pp8\", \"avg_ts\": ", "%s -m {g}/llama -p 8 -n 0 -r 1 -o json", commands[i]);
+        cli_expect(0, "model,size,params,backend,threads,test,avg_ts,stddev_ts,median_ts",
+                   "%s -m {g}/llama -p 0 -n 4 -r 1 -b 2 -o csv", commands[i]);
+        cli_expect(2, "nothing to test", "%s -m {g}/llama -p 0 -n 0", commands[i]);
+        cli_expect(2, "-m", "%s -p 8", commands[i]);
+    }
+    cli_expect(2, "unknown option '--nonsense'", "bench --nonsense");
+    cli_expect(0, "first_token_s", "bench generate -m {g}/llama -p 8 -n 2 -r 1");
+}
+
+static void test_bench_forward(void **state)
+{
+    (void)state;
+    cli_expect(0, "\"median_ms\": ", "bench forward -m {g}/esm --batch 2 --seq 9 -tp 2 --iterations 2 --json");
+    cli_expect(2, "1 to 48", "bench forward -m {g}/gpt2 --seq 100000 --iterations 1");
+}
+
 static void test_bench_allreduce(void **state)
 {
     (void)state;
@@ -549,6 +594,9 @@ int main(void)
         cmocka_unit_test(test_verify_degrees),
         cmocka_unit_test(test_verify_against),
         cmocka_unit_test(test_bench_block),
+        cmocka_unit_test(test_bench_block_parts),
+        cmocka_unit_test(test_bench_model),
+        cmocka_unit_test(test_bench_forward),
         cmocka_unit_test(test_bench_allreduce),
     };
     return cmocka_run_group_tests(tests, set_up, cli_remove_folder);

@@ -760,9 +760,68 @@ static void test_late_rank(void **state)
     clv_program_free(program);
 }
 
+/* c = a b over a contracted dimension that x splits, so that an all_reduce follows. */
+static clv_program *split_product(void)
+{
+    clv_graph *graph = must_graph("x=2");
+    clv_layout columns = clv_graph_layout(graph, 2, "_,x"), rows = clv_graph_layout(graph, 2, "x,_");
+    clv_value a = clv_input(graph, "a", CLV_F32, 2, (int64_t[]){4, 6}, &columns);
+    clv_value b = clv_input(graph, "b", CLV_F32, 2, (int64_t[]){6, 5}, &rows);
+    clv_layout whole = clv_graph_layout(graph, 2, "_,_");
+    clv_output(graph, "c", clv_scale(graph, clv_einsum(graph, "mk,kn->mn", a, b), 2), &whole);
+    return compile(graph);
+}
+
+/* Whether each instruction took time in the last run as it ought to, and what the product is. */
+static void check_times(clv_session *session, const clv_program *program, bool alone)
+{
+    int products = 0;
+    for (int i = 0; i < clv_program_n_instructions(program); i++) {
+        clv_error err = {0};
+        clv_instruction_info info = {.size = sizeof info};
+        must(clv_program_instruction(program, i, &info, &err), &err);
+        bool product = strcmp(info.kind, "dot_general") == 0;
+        assert_int_equal(clv_session_instruction_seconds(session, program, i) > 0, product || !alone);
+        const int64_t of[] = {info.batch, info.m, info.n, info.k}, want[] = {1, 4, 5, 3}, none[4] = {0};
+        assert_memory_equal(of, product ? want : none, sizeof of);
+        products += product;
+    }
+    assert_int_equal(products, 1);
+    clv_session_take_stats(session, NULL, NULL);
+}
+
+static void test_products_alone(void **state)
+{
+    clv_error err = {0};
+    clv_session *session;
+    float a[4 * 6], b[6 * 5], c[4 * 5];
+    clv_program *program = split_product();
+    const clv_input_binding inputs[] = {{"a", a}, {"b", b}};
+    const clv_binding output = {"c", c};
+    const clv_run alone = {.size = sizeof alone, .n_inputs = 2, .inputs = inputs, .products_alone = 1};
+    (void)state;
+    for (int i = 0; i < 30; i++)
+        a[i % 24] = b[i] = 1;
+    must(clv_session_new(&session, clv_program_mesh(program), &(clv_session_options){.trace = 1}, &err), &err);
+    for (int round = 0; round < 2; round++) {
+        must(clv_session_run(session, program, inputs, 2, &output, 1, &err), &err);
+        for (int i = 0; i < 20; i++)
+            assert_true(c[i] == 12);
+        check_times(session, program, false);
+        must(clv_session_run_parts(session, program, &alone, &err), &err);
+        check_times(session, program, true);
+    }
+    clv_session_free(session);
+    session = new_session("x=2", 0); /* which checks */
+    expect(clv_session_run_parts(session, program, &alone, &err), CLV_EUNSUPPORTED, &err, "products alone");
+    clv_session_free(session);
+    clv_program_free(program);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_products_alone),
         cmocka_unit_test(test_state_between_layouts),
         cmocka_unit_test(test_scalar_state),
         cmocka_unit_test(test_refusals),

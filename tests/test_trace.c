@@ -296,6 +296,34 @@ static int count(const slices *all, const char *cat)
 
 /* ---- tests ---- */
 
+/* By kind of op, the longest first: as long, and as often, as the events are; n: ranks times steps. */
+static void check_kinds(const clv_trace_report *report, const slices *all, double n)
+{
+    clv_error err = {0};
+    clv_trace_op_kind kind = {.size = sizeof kind};
+    double before = INFINITY, left = 0, waits = 0;
+    for (int k = 0; k < all->n; k++) {
+        double took = 1e-6 * (all->of[k].end - all->of[k].begin);
+        bool counts = strcmp(all->of[k].cat, "compute") == 0 || strcmp(all->of[k].cat, "collective") == 0;
+        left += counts ? took : 0;
+        waits += strcmp(all->of[k].cat, "waiting") == 0 ? took : 0;
+    }
+    for (int i = 0;; i++) {
+        must(clv_trace_report_op_kind(report, i, &kind, &err), &err);
+        if (!kind.name)
+            break;
+        assert_true(kind.seconds <= before && kind.waiting <= kind.seconds && kind.calls >= 1);
+        assert_true(kind.calls == floor(kind.calls));
+        if (strcmp(kind.name, "dot_general") == 0)
+            assert_true(kind.waiting == 0);
+        before = kind.seconds;
+        left -= n * kind.seconds;
+        waits -= n * kind.waiting;
+    }
+    assert_true(fabs(left) < 1e-9 && fabs(waits) < 1e-9);
+    assert_int_equal(clv_trace_report_op_kind(report, -1, &kind, &err), CLV_EINVAL);
+}
+
 static void check_table(const char *path, const slices *all, const clv_program *program)
 {
     clv_error err = {0};
@@ -330,6 +358,7 @@ static void check_table(const char *path, const slices *all, const clv_program *
     assert_int_equal(info.steps, RUNS);
     assert_int_equal(info.lost, 0);
     assert_true(collectives > 0 && info.seconds > 0);
+    check_kinds(report, all, n);
     clv_trace_report_free(report);
 }
 
@@ -652,6 +681,7 @@ static void test_bad_files(void **state)
     cli_expect(2, "FILE", "trace");
     clv_trace_report *report;
     clv_error err = {0};
+    assert_int_equal(clv_trace_report_op_kind(NULL, 0, &(clv_trace_op_kind){0}, &err), CLV_EINVAL);
     assert_int_equal(clv_trace_read(&report, NULL, &err), CLV_EINVAL);
     clv_trace_report_free(NULL);
 }

@@ -1,9 +1,9 @@
 """Models with random weights in the formats of others; usage:
-python bench/peers/checkpoints.py llm.c FOLDER            gpt2_124M.bin and tokens, as train_gpt2.c looks for them
-python bench/peers/checkpoints.py llama2.c MODEL FOLDER   model.bin and tokenizer.bin of a Llama's config.json
+python bench/peers/checkpoints.py llm FOLDER              what llm.c trains: gpt2_124M.bin and tokens
+python bench/peers/checkpoints.py llama2 MODEL FOLDER     what llama2.c runs: model.bin and tokenizer.bin
 python bench/peers/checkpoints.py gguf MODEL FILE f32|bf16|q8|q4   the weights of a Llama; needs numpy and gguf
 
-What is learned or said means nothing; sizes, and with gguf the weights, are those of the model."""
+What is learned or said means nothing; sizes, and with gguf the weights, are those of MODEL's config.json."""
 
 import json
 import pathlib
@@ -132,9 +132,9 @@ def write_gguf(model: pathlib.Path, file: pathlib.Path, dtype: str) -> None:
 
 def main() -> None:
     what, *rest = sys.argv[1:]
-    if what == "llm.c":
+    if what == "llm":
         write_llm_c(pathlib.Path(rest[0]))
-    elif what == "llama2.c":
+    elif what == "llama2":
         write_llama2_c(*map(pathlib.Path, rest))
     else:
         write_gguf(pathlib.Path(rest[0]), pathlib.Path(rest[1]), rest[2])

@@ -114,7 +114,8 @@ typedef struct clv_trace_op_kind {
     double waiting;   /**< of that: for other ranks, which are late or slower */
 } clv_trace_op_kind;
 /** By number, those first that take longest. Of more than 128 kinds, which only damage has, those beyond are left out.
- *  Fills *out, whose `size` the caller has set. @return CLV_EINVAL for a number below 0, or a size that no version had */
+ *  Fills *out, whose `size` the caller has set.
+ *  @return CLV_EINVAL for a number below 0, or a size that no version had */
 CLV_API clv_status clv_trace_report_op_kind(const clv_trace_report *report, int i, clv_trace_op_kind *out,
                                             clv_error *err);
 

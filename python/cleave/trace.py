@@ -15,18 +15,23 @@ from .model import Path
 def read_trace(path: Path) -> dict[str, Any]:
     """Where the time went of a trace that ``Session.trace``, ``Trainer.trace`` or ``--trace-out`` wrote: mesh, ranks,
     steps, seconds of a step, and by part of the model ("attention", "feed-forward", "rest") what a step took of it in
-    ops (compute), in collectives (moving, and waiting for others), and what was predicted. A table of it:
+    ops (compute), in collectives (moving, and waiting for others), and what was predicted; by kind of
+    op and collective ("ops") how often a step has it, and what it took. A table of it:
     ``pandas.DataFrame(cleave.read_trace(path)["parts"])``."""
     out = ffi.new("clv_trace_report **")
     check(lib.clv_trace_read, out, text_in(path, "a path"))
     try:
         found = _c.fields(_c.filled("clv_trace_info", lib.clv_trace_describe, out[0]))
-        parts: list[dict[str, Any]] = []
-        for i in itertools.count():
-            part = _c.filled("clv_trace_part", lib.clv_trace_report_part, out[0], i)
-            if part.name == ffi.NULL:
-                return {**found, "parts": parts}
-            parts.append(_c.fields(part))
+        return {
+            **found,
+            "parts": _rows("clv_trace_part", lib.clv_trace_report_part, out[0]),
+            "ops": _rows("clv_trace_op_kind", lib.clv_trace_report_op_kind, out[0]),
+        }
     finally:
         lib.clv_trace_report_free(out[0])
-    raise AssertionError  # count() has no end
+
+
+def _rows(kind: str, function: Any, report: Any) -> list[dict[str, Any]]:
+    """Up to the one that has no name."""
+    rows = (_c.filled(kind, function, report, i) for i in itertools.count())
+    return [_c.fields(row) for row in itertools.takewhile(lambda row: row.name != ffi.NULL, rows)]

@@ -25,7 +25,7 @@ typedef struct generate_args {
 
 typedef struct measured {
     double load_seconds, prefill_seconds, decode_seconds; /* medians of repetitions, decode for all n */
-    double first_seconds; /* from before the load until the first token behind the prompt is known */
+    double first_seconds;  /* from before the load until the first token behind the prompt is known */
     double memcpy_seconds; /* of as many bytes as were loaded, into new memory as the weights are */
     int64_t resident;      /* the peak, less what there was before */
 } measured;

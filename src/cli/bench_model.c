@@ -132,8 +132,7 @@ static clv_status describe(results *r, const clv_model *model, const model_args 
 static clv_status measure(results *r, const model_args *a, const char *command, clv_error *err)
 {
     int64_t context = a->prompt > a->n + 1 ? a->prompt : a->n + 1, vocab = 1;
-    clv_generator_options options = {
-        .size = sizeof options, .batch = a->batch, .context = context, .split_logits = 1};
+    clv_generator_options options = {.size = sizeof options, .batch = a->batch, .context = context, .split_logits = 1};
     clv_generator *g = NULL;
     clv_model *model;
     CLV_TRY(clv_model_option_open(&model, &a->model, err));
@@ -194,8 +193,7 @@ static int print_markdown(const results *r)
 
 int bench_model(int argc, char **argv)
 {
-    model_args a = {
-        .model = CLV_MODEL_DEFAULTS, .prompt = 512, .n = 128, .batch = 1, .repetitions = 5, .output = "md"};
+    model_args a = {.model = CLV_MODEL_DEFAULTS, .prompt = 512, .n = 128, .batch = 1, .repetitions = 5, .output = "md"};
     clv_error err = {0};
     results r = {0};
     int code = parse(&a, argc, argv);

@@ -1,4 +1,5 @@
-/* bench_products.h - the products of a program alone: those very ones, on all ranks at once, in pairs with whole runs. */
+/* bench_products.h - the products of a program alone: those very ones, on all ranks at once, in pairs with whole runs.
+ */
 #ifndef CLEAVE_CLI_BENCH_PRODUCTS_H
 #define CLEAVE_CLI_BENCH_PRODUCTS_H
 

@@ -411,8 +411,8 @@ static clv_status run(clv_session *session, const clv_program *program, const cl
 static clv_status take_and_run(clv_session *session, const clv_program *program, const clv_run *given, clv_error *err)
 {
     clv_run taken;
-    CLV_TRY(clv_take_options(&taken, sizeof taken, offsetof(clv_run, products_alone), given, "clv_session_run_parts",
-                             err));
+    CLV_TRY(
+        clv_take_options(&taken, sizeof taken, offsetof(clv_run, products_alone), given, "clv_session_run_parts", err));
     CLV_TRY(clv_run_check_given(&taken, err));
     if (taken.products_alone && (session->check || session->find_nonfinite))
         return clv_fail(err, CLV_EUNSUPPORTED, "products alone in a session that checks its runs");

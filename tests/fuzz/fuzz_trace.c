@@ -33,6 +33,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             break;
         check_part(&part);
     }
+    for (int i = 0;; i++) {
+        clv_trace_op_kind kind = {.size = sizeof kind};
+        if (clv_trace_report_op_kind(report, i, &kind, NULL) != CLV_OK)
+            abort();
+        if (!kind.name)
+            break;
+    }
     clv_trace_report_free(report);
     return 0;
 }
