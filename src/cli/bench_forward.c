@@ -86,7 +86,7 @@ static clv_status time_runs(double *seconds, clv_forwarder *forwarder, const for
     return CLV_OK;
 }
 
-static clv_status measure(double *seconds, const forward_args *a, const char *command, clv_error *err)
+static clv_status measure(double *seconds, forward_args *a, const char *command, clv_error *err)
 {
     clv_model_info info = {.size = sizeof info};
     clv_forwarder *forwarder = NULL;
@@ -99,7 +99,7 @@ static clv_status measure(double *seconds, const forward_args *a, const char *co
     if (status == CLV_OK)
         status = clv_forwarder_new(&forwarder, model, NULL, err);
     if (status == CLV_OK)
-        clv_model_option_notes(model, a->model.path, command);
+        clv_model_option_notes(model, &a->model, command);
     if (status == CLV_OK)
         status = time_runs(seconds, forwarder, a, &t, err);
     clv_forwarder_free(forwarder);

@@ -129,7 +129,7 @@ static clv_status describe(results *r, const clv_model *model, const model_args 
     return CLV_OK;
 }
 
-static clv_status measure(results *r, const model_args *a, const char *command, clv_error *err)
+static clv_status measure(results *r, model_args *a, const char *command, clv_error *err)
 {
     int64_t context = a->prompt > a->n + 1 ? a->prompt : a->n + 1, vocab = 1;
     clv_generator_options options = {.size = sizeof options, .batch = a->batch, .context = context, .split_logits = 1};
@@ -140,7 +140,7 @@ static clv_status measure(results *r, const model_args *a, const char *command, 
     if (status == CLV_OK)
         status = clv_generator_new(&g, model, &options, err);
     if (status == CLV_OK)
-        clv_model_option_notes(model, a->model.path, command);
+        clv_model_option_notes(model, &a->model, command);
     if (status == CLV_OK)
         status = test(r, g, a, false, vocab, err);
     if (status == CLV_OK)
