@@ -86,7 +86,7 @@ def measure(row: rows.Row, s: rows.Setup, a: argparse.Namespace) -> dict:
     series, faults = turns.alternate(makers, a.rounds, a.seconds)
     return {
         "unit": row.unit,
-        "commit": first_line(["git", "-C", ROOT, "rev-parse", "--short", "HEAD"]),
+        "commit": first_line(["git", "-C", a.build, "rev-parse", "--short", "HEAD"]),
         "when": began.isoformat(timespec="seconds"),
         "load_before": load,
         "samples": series,

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import html
 import pathlib
+import textwrap
 
 import rows
 import turns
 
 START, END = "<!-- measured: written by bench/compare.py -->", "<!-- /measured -->"
+COLUMNS = 118
 BAR, ROW, LEFT, WIDE, MOST = 7, 30, 330, 860, 6.0
 COLORS = {"peer": "#4477aa", "again": "#bbbbbb", "limit": "#cc6677"}
 
@@ -76,9 +78,10 @@ def machine_text(m: dict) -> str:
     known = [f"{name} {version}" if name.split()[0] not in version else version
              for name, version in m["versions"].items() if version]  # fmt: skip
     missing = [name for name, version in m["versions"].items() if not version]
-    text = (f"{m['cpu']}, {m['cores']} cores ({', '.join(m['flags'])}), {m['memory_gib']} GiB, {m['system']}.\n"
-            f"Pinned to cores {', '.join(map(str, m['pinned']))}. Versions: {'; '.join(known)}.\n")  # fmt: skip
-    return text + (f"Not installed: {', '.join(missing)}.\n" if missing else "")
+    text = (f"{m['cpu']}, {m['cores']} cores ({', '.join(m['flags'])}), {m['memory_gib']} GiB, {m['system']}. "
+            f"Pinned to cores {', '.join(map(str, m['pinned']))}. Versions: {'; '.join(known)}. ")  # fmt: skip
+    text += f"Not installed: {', '.join(missing)}." if missing else ""
+    return "\n".join(textwrap.wrap(text, COLUMNS)) + "\n"
 
 
 # ---- the picture ----

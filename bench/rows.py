@@ -293,7 +293,7 @@ def weights_as(dtype: str) -> list[object]:
 
 
 def decode(dtype: str) -> Row:
-    n = ["-p", 0, "-n", 64]
+    n = ["-p", 0, "-n", 32]
     return Row(
         f"decode-{dtype}",
         f"decode of a 134M Llama, {dtype} weights",
