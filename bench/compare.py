@@ -81,14 +81,14 @@ def machine(s: rows.Setup) -> dict:
 
 
 def measure(row: rows.Row, s: rows.Setup, a: argparse.Namespace) -> dict:
-    began, load = datetime.datetime.now(), os.getloadavg()[0]
+    began, others = datetime.datetime.now(), turns.Others()
     makers = {name: (lambda make=part.make: make(s)) for name, part in row.parts.items() if part.make}
     series, faults = turns.alternate(makers, a.rounds, a.seconds)
     return {
         "unit": row.unit,
         "commit": first_line(["git", "-C", a.build, "rev-parse", "--short", "HEAD"]),
         "when": began.isoformat(timespec="seconds"),
-        "load_before": load,
+        "others": round(others.cores(), 2),
         "samples": series,
         "absent": faults,
     }

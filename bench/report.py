@@ -60,17 +60,17 @@ def line(row: rows.Row, stored: dict) -> str:
 
 
 def tables(stored: dict, of: list[rows.Row]) -> str:
-    columns = ["work", "against", "cleave", "it", "ratio of speeds", "goal", "rounds, commit"]
+    columns = ["work", "against", "cleave", "it", "ratio of speeds", "goal", "rounds, when, others"]
     out = ["| " + " | ".join(columns) + " |", "|---" * len(columns) + "|"]
     for row in of:
         found = stored["rows"].get(row.name)
         if not found:
             out.append(f"| {row.title} | | | not measured | | | |")
             continue
-        rounds = len(next(iter(found["samples"].values()), []))
+        how = f"{len(next(iter(found['samples'].values()), []))}, {found['when'][:16].replace('T', ' ')}, {found.get('others', '?')}"
         for i, of_series in enumerate(cells(row, found)):
             title = f"{row.title} ({row.unit})" if i == 0 else ""
-            out.append("| " + " | ".join([title, *of_series, f"{rounds}, {found['commit']}" if i == 0 else ""]) + " |")
+            out.append("| " + " | ".join([title, *of_series, how if i == 0 else ""]) + " |")
     return "\n".join(out) + "\n"
 
 

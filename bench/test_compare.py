@@ -2,6 +2,7 @@
 """Whether comparisons take turns as they say, and the page is what the samples are; without peers, in a second."""
 
 import json
+import os
 import pathlib
 import sys
 import tempfile
@@ -56,6 +57,13 @@ class Turns(unittest.TestCase):
         makers, _ = told(a=[1] * 9)
         self.assertEqual(turns.alternate(makers, 9, 0)[0], {"a": [1]})
 
+    def test_others(self):
+        others = turns.Others()
+        alone = turns.Command([sys.executable, "-c", "sum(range(10**7))"], turns.cores(1), lambda _: {"x": 1})
+        alone.turn()
+        self.assertLess(others.cores(), len(os.sched_getaffinity(0)) + 4)  # its own time is not theirs
+        self.assertGreaterEqual(others.cores(), 0)
+
     def test_statistics(self):
         self.assertEqual(turns.quartiles([4, None, 1, 2, 3, 5]), (2, 3, 4))
         self.assertEqual(turns.quartiles([7]), (7, 7, 7))
@@ -85,11 +93,11 @@ SAMPLES = {
     "machine": {"cpu": "A <CPU>", "flags": ["avx2"], "cores": 2, "pinned": [0, 1], "memory_gib": 4, "system": "Linux",
                 "versions": {"cleave": "cleave 0.1", "JAX": ""}},
     "rows": {
-        "decode-f32": {"unit": "tokens/s", "when": "2026-01-02T03:04:05", "load_before": 0, "commit": "abc", "absent":
+        "decode-f32": {"unit": "tokens/s", "when": "2026-01-02T03:04:05", "others": 0.1, "commit": "abc", "absent":
                        {"llama.cpp": "not installed"},
                        "samples": {"cleave": [10, 20, 30], "cleave -tp 1 -t 2": [10, 10, 10],
                                    "reading memory": [20, 20, None]}},
-        "first-token": {"unit": "ms", "when": "2026-01-02T03:04:05", "load_before": 0, "commit": "abc", "absent": {},
+        "first-token": {"unit": "ms", "when": "2026-01-02T03:04:05", "others": 0.1, "commit": "abc", "absent": {},
                         "samples": {"cleave": [200], "load + warm prompt": [150]}},
     },
 }  # fmt: skip
@@ -111,7 +119,7 @@ class Page(unittest.TestCase):
                 "| load + warm prompt | 200 (200–200) | 150 (150–150) | 0.75 (0.75–0.75) | 0.77 |",
                 "| training step, H512 L4, 4 × 512, f32 | | | not measured",
                 "| decode of a 134M Llama, f32 weights (tokens/s) | cleave -tp 1",
-                "3, abc |",
+                "3, 2026-01-02 03:04, 0.1 |",
                 "Not installed: JAX.",
             ):
                 self.assertIn(part, text)

@@ -145,6 +145,28 @@ def alternate(
     return series, faults
 
 
+def busy_seconds() -> tuple[float, float, float]:
+    """Of all cores, since they started: in programs, taken by the host of this virtual machine; and of the programs
+    that this one started and that have ended, with itself."""
+    mine = sum(os.times()[:4])
+    if not os.path.exists("/proc/stat"):
+        return 0, 0, mine
+    user, nice, system, _, _, irq, soft, stolen, *_ = map(int, open("/proc/stat").readline().split()[1:])
+    tick = os.sysconf("SC_CLK_TCK")
+    return (user + nice + system + irq + soft) / tick, stolen / tick, mine
+
+
+class Others:
+    """How many cores others used meanwhile, on average: programs of this machine, and its host."""
+
+    def __init__(self) -> None:
+        self.began, self.before = time.monotonic(), busy_seconds()
+
+    def cores(self) -> float:
+        all_of_them, stolen, mine = (b - a for a, b in zip(self.before, busy_seconds(), strict=True))
+        return max(0.0, all_of_them - mine + stolen) / (time.monotonic() - self.began)
+
+
 # ---- statistics ----
 
 
