@@ -67,7 +67,8 @@ def tables(stored: dict, of: list[rows.Row]) -> str:
         if not found:
             out.append(f"| {row.title} | | | not measured | | | |")
             continue
-        how = f"{len(next(iter(found['samples'].values()), []))}, {found['when'][:16].replace('T', ' ')}, {found.get('others', '?')}"
+        rounds, when = len(next(iter(found["samples"].values()), [])), found["when"][:16].replace("T", " ")
+        how = f"{rounds}, {when}, {found.get('others', '?')}"
         for i, of_series in enumerate(cells(row, found)):
             title = f"{row.title} ({row.unit})" if i == 0 else ""
             out.append("| " + " | ".join([title, *of_series, how if i == 0 else ""]) + " |")

@@ -37,6 +37,7 @@ static int parse(forward_args *a, int argc, char **argv)
         CLV_RULES_OPTION(&a->model.mesh),
         CLV_THREADS_OPTION(&a->model.run.threads, NULL),
         CLV_DTYPE_OPTION(&a->model.dtype),
+        CLV_QUANT_OPTION(&a->model.quant),
         CLV_COMM_DTYPE_OPTION(&a->model.comm_dtype, NULL),
         CLV_PRICES_OPTION(&a->model.hardware),
         CLV_JSON_OPTION(&a->json),

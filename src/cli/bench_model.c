@@ -78,6 +78,7 @@ static int parse(model_args *a, int argc, char **argv)
         CLV_RULES_OPTION(&a->model.mesh),
         CLV_THREADS_OPTION(&a->model.run.threads, NULL),
         CLV_DTYPE_OPTION(&a->model.dtype),
+        CLV_QUANT_OPTION(&a->model.quant),
         CLV_COMM_DTYPE_OPTION(&a->model.comm_dtype, NULL),
         CLV_PRICES_OPTION(&a->model.hardware),
     };
@@ -115,17 +116,32 @@ static clv_status test(results *r, clv_generator *g, const model_args *a, bool w
     return CLV_OK;
 }
 
+/* Of weights: with --quant all but embeddings as blocks of 32, a scale of two bytes each; gains of norms, which are
+ * few, are counted so, too. */
+static clv_status count_bytes(double *bytes, const clv_model *model, const model_args *a, clv_error *err)
+{
+    clv_model_parts parts = {.size = sizeof parts};
+    double each = (double)clv_dtype_size(clv_model_dtype(model));
+    double rest = clv_model_quant(model) == CLV_QUANT_NONE ? each
+                  : clv_model_quant(model) == CLV_QUANT_Q8 ? 34 / 32.0
+                                                           : 18 / 32.0;
+    CLV_TRY(clv_model_count_parts(model, &parts, err));
+    *bytes = each * (double)parts.embedding + rest * (double)(parts.layers + parts.head);
+    return CLV_OK;
+}
+
 static clv_status describe(results *r, const clv_model *model, const model_args *a, int64_t *vocab, clv_error *err)
 {
     clv_model_info info = {.size = sizeof info};
     CLV_TRY(clv_model_describe(model, &info, err));
     *vocab = info.vocab;
     r->parameters = (double)info.parameters;
-    r->bytes = r->parameters * (double)clv_dtype_size(clv_model_dtype(model));
+    CLV_TRY(count_bytes(&r->bytes, model, a, err));
     r->threads = clv_mesh_ranks(clv_model_mesh(model)) * a->model.run.threads;
     const char *unit = r->parameters >= 1e9 ? "B" : r->parameters >= 1e6 ? "M" : "K";
     double in = r->parameters >= 1e9 ? 1e9 : r->parameters >= 1e6 ? 1e6 : 1e3;
-    snprintf(r->model, sizeof r->model, "%s %.3g%s %s", info.family, r->parameters / in, unit, a->model.dtype);
+    snprintf(r->model, sizeof r->model, "%s %.3g%s %s", info.family, r->parameters / in, unit,
+             clv_model_quant(model) == CLV_QUANT_NONE ? a->model.dtype : a->model.quant);
     return CLV_OK;
 }
 
