@@ -118,7 +118,7 @@ static clv_status test(results *r, clv_generator *g, const model_args *a, bool w
 
 /* Of weights: with --quant all but embeddings as blocks of 32, a scale of two bytes each; gains of norms, which are
  * few, are counted so, too. */
-static clv_status count_bytes(double *bytes, const clv_model *model, const model_args *a, clv_error *err)
+static clv_status count_bytes(double *bytes, const clv_model *model, clv_error *err)
 {
     clv_model_parts parts = {.size = sizeof parts};
     double each = (double)clv_dtype_size(clv_model_dtype(model));
@@ -136,7 +136,7 @@ static clv_status describe(results *r, const clv_model *model, const model_args 
     CLV_TRY(clv_model_describe(model, &info, err));
     *vocab = info.vocab;
     r->parameters = (double)info.parameters;
-    CLV_TRY(count_bytes(&r->bytes, model, a, err));
+    CLV_TRY(count_bytes(&r->bytes, model, err));
     r->threads = clv_mesh_ranks(clv_model_mesh(model)) * a->model.run.threads;
     const char *unit = r->parameters >= 1e9 ? "B" : r->parameters >= 1e6 ? "M" : "K";
     double in = r->parameters >= 1e9 ? 1e9 : r->parameters >= 1e6 ? 1e6 : 1e3;
