@@ -454,7 +454,7 @@ static void test_bench_model(void **state)
         cli_expect(0, "\"test\": \"pp8\", \"avg_ts\": ", "%s -m {g}/llama -p 8 -n 0 -r 1 -o json", commands[i]);
         cli_expect(0, "model,size,params,backend,threads,test,avg_ts,stddev_ts,median_ts",
                    "%s -m {g}/llama -p 0 -n 4 -r 1 -b 2 -o csv", commands[i]);
-        cli_expect(0, "| llama 10.7K q8 ", "%s -m {g}/llama -p 8 -n 4 -r 1 --quant q8", commands[i]);
+        cli_expect(1, "multiple of 32", "%s -m {g}/llama -p 8 -n 4 -r 1 --quant q8", commands[i]);
         cli_expect(2, "nothing to test", "%s -m {g}/llama -p 0 -n 0", commands[i]);
         cli_expect(2, "-m", "%s -p 8", commands[i]);
     }
