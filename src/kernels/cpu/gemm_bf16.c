@@ -42,7 +42,7 @@ clv_gemm_bf16_kernel clv_gemm_bf16_best(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, look);
-    return clv_cpu_isa() == CLV_ISA_AVX512 ? found : CLV_GEMM_BF16_NONE;
+    return clv_cpu_isa() >= CLV_ISA_AVX512 ? found : CLV_GEMM_BF16_NONE;
 }
 
 void clv_gemm_bf16(const clv_gemm_args *g, clv_gemm_bf16_kernel kernel)
