@@ -14,6 +14,7 @@
 
 #include "cleave/dtype.h"
 #include "kernels/cpu/gemm.h"
+#include "kernels/cpu/gemm_bf16.h"
 #include "kernels/cpu/isa.h"
 #include "kernels/cpu/threads.h"
 #include "rows_are_alike.h"
@@ -235,6 +236,20 @@ static void test_cuts_of_panels(void **unused)
                 check_case(g);
         }
     clv_gemm_set_half_path_for_test(CLV_GEMM_HALF_BEST);
+}
+
+/* By instruction set, so that what is chosen for a CPU is not lost when another level comes. */
+static void test_best_kernel_of_bf16(void **unused)
+{
+    (void)unused;
+    for (int isa = CLV_ISA_PORTABLE; isa <= CLV_ISA_AMX; isa++) {
+        if (clv_cpu_set_isa_for_test((clv_isa)isa) != 0)
+            continue;
+        clv_gemm_bf16_kernel best = clv_gemm_bf16_best();
+        assert_int_equal(best == CLV_GEMM_BF16_AMX, isa == CLV_ISA_AMX);
+        assert_true(isa >= CLV_ISA_AVX512 || best == CLV_GEMM_BF16_NONE);
+    }
+    clv_cpu_isa_reset_for_test();
 }
 
 /* Tiles of bf16 and f16, and few rows of every dtype but f64, which are kernels of our own: the latter also with more
@@ -520,6 +535,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_against_reference),
         cmocka_unit_test(test_cuts_of_panels),
+        cmocka_unit_test(test_best_kernel_of_bf16),
         cmocka_unit_test(test_every_instruction_set),
         cmocka_unit_test(test_zero_extents),
         cmocka_unit_test(test_tiles_where_onednn_stops),

@@ -15,8 +15,7 @@ enum { CLV_GEMM_BF16_WORKSPACE = 3 << 20 };
 
 typedef enum clv_gemm_bf16_kernel { CLV_GEMM_BF16_NONE, CLV_GEMM_BF16_VDP, CLV_GEMM_BF16_AMX } clv_gemm_bf16_kernel;
 
-/* The best that this CPU and its operating system have. AMX counts as absent where the kernel does not let this process
- * use it, and both where clv_cpu_isa() is less than AVX512. */
+/* The best that clv_cpu_isa() allows: AMX where it is CLV_ISA_AMX. */
 clv_gemm_bf16_kernel clv_gemm_bf16_best(void);
 
 /* One product of bf16 x bf16 -> bf16 or f32, by a kernel that clv_gemm_bf16_best() says is there; no extent is 0. */

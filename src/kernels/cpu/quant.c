@@ -115,7 +115,7 @@ static bool use_vnni(void)
         known = cpu_has_vnni();
         atomic_store_explicit(&vnni, known, memory_order_relaxed);
     }
-    return known && clv_cpu_isa() == CLV_ISA_AVX512;
+    return known && clv_cpu_isa() >= CLV_ISA_AVX512;
 }
 
 void clv_quant_use_vnni_for_test(bool use)
