@@ -14,9 +14,9 @@
 
 enum {
     FEW = 4,              /* rows of A */
-    AT_ONCE = 4,          /* most rows of B that are added to sums at a time */
+    AT_ONCE = 4,          /* rows of B that are added to sums at a time */
     FEW_SUMS = 64 * 1024, /* floats of C that they are added to: in the second-level cache */
-    NEAR = 4096,          /* bytes that are prefetched before they are multiplied */
+    NEAR = 16384,         /* bytes that are prefetched before they are multiplied */
     PANEL = 64 * 1024,    /* bytes of B that are multiplied while as many come */
     DEPTH = 64,           /* most rows of a panel */
     SUMS = 8192,          /* floats of C that a panel is added to: in the first-level cache */
@@ -92,7 +92,7 @@ CLV_INLINE void add_span(clv_dtype dtype, int m, int rows, float *y, int64_t ldy
         vf value[AT_ONCE];
         CLV_UNROLL for (int r = 0; r < rows; r++)
         {
-            __builtin_prefetch(element(dtype, far, r * ldb + j - from));
+            __builtin_prefetch(element(dtype, far, r * ldb + j - from), 0, 2);
             value[r] = load_b(dtype, b, r * ldb + j);
         }
         CLV_UNROLL for (int i = 0; i < m; i++)
@@ -110,19 +110,19 @@ CLV_INLINE void add_span(clv_dtype dtype, int m, int rows, float *y, int64_t ldy
     }
 }
 
-/* Rows [p, p + rows) of B, `width` columns from j on, where at_once rows are read side by side. What comes NEAR bytes
+/* Rows [p, p + rows) of B, `width` columns from j on, where AT_ONCE rows are read side by side. What comes NEAR bytes
  * later is in the same rows until column `turn`, and in later ones from there on. */
-CLV_INLINE void add_rows(clv_dtype dtype, int m, int rows, int at_once, float *y, int64_t ldy, const clv_gemm_args *g,
+CLV_INLINE void add_rows(clv_dtype dtype, int m, int rows, float *y, int64_t ldy, const clv_gemm_args *g,
                          const clv_gemm_x *x, int64_t p, int64_t j, int64_t width)
 {
     const char *b = element(dtype, g->b, p * g->ldb + j), *far = b, *farther = b;
     const clv_gemm_x here = {.at = x->at + p * x->step, .row = x->row, .step = x->step};
-    int64_t near = NEAR / bytes_of(dtype, at_once), rest = near % width / VF_LANES * VF_LANES;
-    int64_t turn = (width - rest) / VF_LANES * VF_LANES, later = p + near / width * at_once;
+    int64_t near = NEAR / bytes_of(dtype, AT_ONCE), rest = near % width / VF_LANES * VF_LANES;
+    int64_t turn = (width - rest) / VF_LANES * VF_LANES, later = p + near / width * AT_ONCE;
     if (later + rows <= g->k)
         far = element(dtype, g->b, later * g->ldb + j + rest);
-    if (later + at_once + rows <= g->k)
-        farther = element(dtype, g->b, (later + at_once) * g->ldb + j);
+    if (later + AT_ONCE + rows <= g->k)
+        farther = element(dtype, g->b, (later + AT_ONCE) * g->ldb + j);
     add_span(dtype, m, rows, y, ldy, &here, b, g->ldb, 0, turn, far);
     add_span(dtype, m, rows, y, ldy, &here, b, g->ldb, turn, width, farther);
 }
@@ -132,7 +132,6 @@ CLV_INLINE void plain_few(clv_dtype dtype, int m, const clv_gemm_args *g, const 
                           int64_t j, int64_t end)
 {
     bool in_c = g->c_dtype == CLV_F32;
-    int at_once = m <= 2 ? 2 : AT_ONCE;
     int64_t most = least(FEW_SUMS, in_c ? FEW_SUMS : own.floats) / m / VF_LANES * VF_LANES;
     int64_t ldy = in_c ? g->ldc : most;
     for (int64_t width; j < end; j += width) {
@@ -140,10 +139,10 @@ CLV_INLINE void plain_few(clv_dtype dtype, int m, const clv_gemm_args *g, const 
         int64_t p = 0;
         width = least(most, end - j);
         begin_sums(y, ldy, g, j, width);
-        for (; g->k - p >= at_once; p += at_once)
-            add_rows(dtype, m, at_once, at_once, y, ldy, g, x, p, j, width);
+        for (; g->k - p >= AT_ONCE; p += AT_ONCE)
+            add_rows(dtype, m, AT_ONCE, y, ldy, g, x, p, j, width);
         for (; p < g->k; p++)
-            add_rows(dtype, m, 1, at_once, y, ldy, g, x, p, j, width);
+            add_rows(dtype, m, 1, y, ldy, g, x, p, j, width);
         if (!in_c)
             end_sums(y, ldy, g, j, width);
     }
