@@ -24,8 +24,8 @@ target_link_libraries(clv_objects PRIVATE
 set(clv_object_targets clv_objects)
 
 # The kernels under src/kernels/cpu/isa are compiled once an instruction set, with CLV_ISA naming it; which copy runs
-# is decided at run time. Contraction is allowed in the copies that have the instruction: their reference is the
-# portable one, within the tolerance of the dtype.
+# is decided at run time. Where sources fuse a product and a sum (clv_v_fma, vf_fma), the copies that have the
+# instruction use it: their reference is the portable one, within the tolerance of the dtype.
 set(isa_names portable)
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
     list(APPEND isa_names avx2 avx512)
@@ -34,9 +34,8 @@ endif()
 # vectorise.
 set(isa_flags_all -fno-math-errno -fno-trapping-math)
 set(isa_flags_portable "")
-set(isa_flags_avx2 -mavx2 -mfma -mf16c -ffp-contract=fast)
-set(isa_flags_avx512 -mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512dq -mavx512vl -mprefer-vector-width=512
-    -ffp-contract=fast)
+set(isa_flags_avx2 -mavx2 -mfma -mf16c)
+set(isa_flags_avx512 -mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512dq -mavx512vl -mprefer-vector-width=512)
 file(GLOB isa_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/kernels/cpu/isa/*.c)
 if(isa_sources)
     foreach(isa IN LISTS isa_names)

@@ -170,6 +170,7 @@ static const special specials[] = {
     {CLV_UNARY_GELU_TANH, -1e30, 0},
     {CLV_UNARY_GELU_TANH, NAN, NAN},
     {CLV_UNARY_SILU, 1e30, 1e30},
+    {CLV_UNARY_SILU, -1e30, 0},
     {CLV_UNARY_SILU, NAN, NAN},
     {CLV_UNARY_RELU, -3, 0},
     {CLV_UNARY_RELU, NAN, NAN},
