@@ -1,4 +1,5 @@
 /* math_spans.c: elementwise loops and conversions, f32. */
+#include "kernels/cpu/isa/simd.h"
 #include "kernels/cpu/isa/vector_math.h"
 #include "kernels/cpu/spans.h"
 #include "tensor/half.h"
@@ -102,10 +103,16 @@ static void widen_bf16(float *out, const uint16_t *x, int64_t n)
         out[i] = clv_v_float((uint32_t)x[i] << 16);
 }
 
+/* A vector at a time where there are intrinsics for it: compilers unpack and pack more than they need. */
 static void narrow_bf16(uint16_t *out, const float *x, int64_t n)
 {
+    int64_t i = 0;
+#if defined(__AVX2__)
+    for (; n - i >= VF_LANES; i += VF_LANES)
+        vf_store_bf16(out + i, vf_load(x + i));
+#endif
     CLV_INDEPENDENT
-    for (int64_t i = 0; i < n; i++)
+    for (; i < n; i++)
         out[i] = clv_bf16_of_f32(x[i]);
 }
 
