@@ -512,6 +512,43 @@ static void test_nan_goes_where_it_must(void **unused)
     problem_free(&p);
 }
 
+static bool all_finite(clv_dtype dtype, const void *x, int64_t elems)
+{
+    for (int64_t i = 0; i < elems; i++)
+        if (!isfinite(clv_dtype_load(dtype, x, i)))
+            return false;
+    return true;
+}
+
+/* Scores so large that their rounding is beyond what an exponential stands: their differences are no better, but p is
+ * between 0 and 1. */
+static void check_large_scores(clv_dtype dtype, int isa, double by)
+{
+    static const shape s = {.b = 1, .sq = 70, .sk = 70, .h = 2, .k = 1, .d = 32, .group = 2, .causal = true};
+    problem p;
+    problem_make(&p, &s, dtype);
+    problem_fill(&p);
+    for (int64_t i = 0; i < p.q_elems; i++)
+        clv_dtype_store(dtype, p.q, i, by * clv_dtype_load(dtype, p.q, i));
+    run_forward(&p);
+    run_backward(&p);
+    if (!all_finite(dtype, p.out, p.q_elems) || !all_finite(dtype, p.dq, p.q_elems) ||
+        !all_finite(dtype, p.dkv, p.kv_elems) || !all_finite(CLV_F32, p.args.lse, 2 * s.sq))
+        fail_msg("%s, %s, queries %g: not finite", clv_dtype_name(dtype), clv_isa_text((clv_isa)isa), by);
+    problem_free(&p);
+}
+
+static void test_large_scores(void **unused)
+{
+    (void)unused;
+    for (int isa = CLV_ISA_PORTABLE; isa <= CLV_ISA_AMX; isa++)
+        for (double by = 1e4; clv_cpu_set_isa_for_test((clv_isa)isa) == 0 && by < 1e20; by *= 10) {
+            check_large_scores(CLV_BF16, isa, by);
+            check_large_scores(CLV_F32, isa, by);
+        }
+    clv_cpu_isa_reset_for_test();
+}
+
 static void test_errors(void **unused)
 {
     static const shape s = {.b = 1, .sq = 2, .sk = 2, .h = 4, .k = 2, .d = 8, .group = 2};
@@ -548,9 +585,13 @@ static void test_errors(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_against_reference),       cmocka_unit_test(test_finite_differences),
-        cmocka_unit_test(test_division_changes_no_bit), cmocka_unit_test(test_what_is_far_is_not_read),
-        cmocka_unit_test(test_nan_goes_where_it_must),  cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_against_reference),
+        cmocka_unit_test(test_finite_differences),
+        cmocka_unit_test(test_division_changes_no_bit),
+        cmocka_unit_test(test_what_is_far_is_not_read),
+        cmocka_unit_test(test_nan_goes_where_it_must),
+        cmocka_unit_test(test_large_scores),
+        cmocka_unit_test(test_errors),
         cmocka_unit_test(test_share_that_is_dropped),
     };
     print_message("seed %d\n", SEED);

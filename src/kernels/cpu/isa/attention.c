@@ -447,7 +447,7 @@ static void row_terms(const backward_space *w, const clv_attention_args *a, int6
 CLV_INLINE void probability_row(const backward_space *w, int64_t j, int64_t lanes, const float *factor)
 {
     for (int64_t l = 0; l < lanes; l += VF_LANES) {
-        vf p = vf_exp(vf_sub(vf_load(w->pt + j * ROWS + l), vf_load(w->lse + l)));
+        vf p = vf_exp(at_most_zero(vf_sub(vf_load(w->pt + j * ROWS + l), vf_load(w->lse + l))));
         vf dp = vf_load(w->dst + j * ROWS + l);
         dp = vf_sub(factor ? drop(dp, vf_load(factor + l)) : dp, vf_load(w->delta + l));
         vf_store(w->pt + j * ROWS + l, factor ? drop(p, vf_load(factor + l)) : p);

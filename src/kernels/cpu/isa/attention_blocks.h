@@ -134,6 +134,13 @@ CLV_INLINE vf drop(vf x, vf factor)
 
 /* ------------------------------------------------------------------------------------------------ sums */
 
+/* A score less the logarithm of its row's sum, which was rounded: where scores are in the billions by more than an
+ * exponential stands, but p is 1 at most. NaN stays NaN. */
+CLV_INLINE vf at_most_zero(vf difference)
+{
+    return vf_min(vf_set1(0.0f), difference);
+}
+
 /* The sum of exp(score - max) is 0 where a row sees nothing, and where all that it sees scores -inf: there p is 0 / 0.
  */
 static inline float sum_of(float sum, const clv_attention_args *a, int64_t b, int64_t row)

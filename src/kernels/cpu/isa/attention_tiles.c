@@ -214,17 +214,18 @@ static __m512i word_order(void)
 }
 
 /* Of 16 lanes from l on: turns scores into words of p, of what is kept of it unless `dropped` is NULL, 16 rows of the
- * pairs of 32 keys and then 16 of what rounding left; returns the sum of p = 2^(by * score - max). */
+ * pairs of 32 keys and then 16 of what rounding left; returns the sum of p = 2^(by * score - max). The products
+ * are rounded as the maximum was, so that its p is 1 however large it is. */
 CLV_INLINE vf exponentials(float *st, int64_t n, int64_t l, float by, vf max, const drops *dropped, int64_t key)
 {
     const __m512i order = word_order();
-    vf less = vf_sub(vf_set1(0.0f), max), sum[2] = {vf_set1(0.0f), vf_set1(0.0f)};
+    vf sum[2] = {vf_set1(0.0f), vf_set1(0.0f)};
     for (int64_t pair = 0; pair < n / 2; pair++) {
         int64_t j = pair / HALF * 32 + pair % HALF;
         vf p[2];
         CLV_UNROLL for (int i = 0; i < 2; i++)
         {
-            p[i] = power(vf_fma(vf_load(st + (j + i * HALF) * ROWS + l), vf_set1(by), less));
+            p[i] = power(vf_sub(vf_mul(vf_load(st + (j + i * HALF) * ROWS + l), vf_set1(by)), max));
             sum[i] = vf_add(sum[i], p[i]);
             if (dropped) {
                 float factor[VF_LANES];
@@ -411,7 +412,7 @@ CLV_INLINE __m512i probability_lanes(const backward_space *w, float by, int64_t 
     {
         int64_t at = l + i * VF_LANES;
         vf dp = vf_load(w->dst + j * ROWS + at);
-        p[i] = power(vf_sub(vf_mul(vf_load(w->st + j * ROWS + at), vf_set1(by)), vf_load(w->lse + at)));
+        p[i] = power(at_most_zero(vf_sub(vf_mul(vf_load(w->st + j * ROWS + at), vf_set1(by)), vf_load(w->lse + at))));
         dp = factor ? drop(dp, vf_load(factor + at)) : dp;
         ds[i] = vf_mul(p[i], vf_sub(dp, vf_load(w->delta + at)));
         p[i] = factor ? drop(p[i], vf_load(factor + at)) : p[i];

@@ -1,7 +1,7 @@
 /* simd.h - vectors of f32 for sources in isa/: the widest that the instruction set being compiled has.
  *
- * `vf` holds VF_LANES floats. vf_fma(a, b, c) = a*b + c, rounded once where the CPU has FMA. vf_max gives its second
- * operand when either is NaN. Loads and stores need no alignment. bf16 and f16 stores round to nearest even.
+ * `vf` holds VF_LANES floats. vf_fma(a, b, c) = a*b + c, rounded once where the CPU has FMA. vf_max and vf_min give
+ * their second operand when either is NaN. Loads and stores need no alignment. bf16 and f16 stores round to nearest even.
  */
 #ifndef CLEAVE_KERNELS_CPU_ISA_SIMD_H
 #define CLEAVE_KERNELS_CPU_ISA_SIMD_H
@@ -56,6 +56,10 @@ CLV_INLINE vf vf_mul(vf a, vf b)
 CLV_INLINE vf vf_max(vf a, vf b)
 {
     return _mm512_max_ps(a, b);
+}
+CLV_INLINE vf vf_min(vf a, vf b)
+{
+    return _mm512_min_ps(a, b);
 }
 CLV_INLINE vf vf_fma(vf a, vf b, vf c)
 {
@@ -126,6 +130,10 @@ CLV_INLINE vf vf_mul(vf a, vf b)
 CLV_INLINE vf vf_max(vf a, vf b)
 {
     return _mm256_max_ps(a, b);
+}
+CLV_INLINE vf vf_min(vf a, vf b)
+{
+    return _mm256_min_ps(a, b);
 }
 CLV_INLINE vf vf_fma(vf a, vf b, vf c)
 {
@@ -200,6 +208,11 @@ CLV_INLINE vf vf_max(vf a, vf b)
 {
     vi greater = (vi)(a > b);
     return (vf)(((vi)a & greater) | ((vi)b & ~greater));
+}
+CLV_INLINE vf vf_min(vf a, vf b)
+{
+    vi less = (vi)(a < b);
+    return (vf)(((vi)a & less) | ((vi)b & ~less));
 }
 CLV_INLINE vf vf_fma(vf a, vf b, vf c)
 {
