@@ -97,6 +97,13 @@ def measure(row: rows.Row, s: rows.Setup, a: argparse.Namespace) -> dict:
 def main() -> None:
     a = arguments()
     wanted = [row for row in rows.ROWS if any(row.name.startswith(name) for name in a.rows)]
+    unknown = [name for name in a.rows if not any(row.name.startswith(name) for row in rows.ROWS)]
+    if unknown:
+        sys.exit(f"compare.py: no row's name begins with {unknown[0]!r}; --list names them")
+    if a.rounds < 1 or a.seconds <= 0:
+        sys.exit("compare.py: --rounds and --seconds are above 0")
+    if not (a.list or a.report or (a.build / "cleave").exists()):
+        sys.exit(f"compare.py: there is no cleave in {a.build}; run make, or give --build")
     if a.list:
         print("\n".join(f"{row.name:20} {row.title}" for row in wanted))
         return

@@ -250,6 +250,7 @@ static void some_stay(void **state)
     assert_int_equal(clv_model_unquantised(model, NULL), c.layers);
     assert_int_equal(clv_model_quant(model), CLV_QUANT_Q8);
     clv_model_close(model);
+    assert_int_equal(clv_model_weight_bytes(NULL), 0);
     assert_int_equal(clv_model_quant(NULL), CLV_QUANT_NONE);
     assert_int_equal(clv_model_unquantised(NULL, NULL), 0);
 }
@@ -287,6 +288,11 @@ static void bytes_read(void **state)
             all += clv_parameter_elems(&parameter) * 4 * (parameter.rank == 1 ? cases[i].copies : 1);
         }
         assert_int_equal(clv_model_bytes_read(model), all);
+        clv_memory memory = {.size = sizeof memory};
+        int64_t held = clv_model_weight_bytes(model), padding = 64 * 2 * clv_model_parameter_count(&llama);
+        must(clv_program_memory(program, &memory, &err), &err);
+        if (cases[i].copies == 1)
+            assert_in_range(memory.parameters, held, held + padding);
         clv_session_free(session);
         clv_program_free(program);
         clv_graph_free(graph);

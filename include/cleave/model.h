@@ -176,6 +176,10 @@ CLV_API clv_quant clv_model_quant(const clv_model *model);
  *  many, and the name of the first ("": there is none). `first` may be NULL. */
 CLV_API int64_t clv_model_unquantised(const clv_model *model, char first[CLV_MODEL_NAME]);
 
+/** Bytes of its weights as they are held, each once: floats of its dtype, or blocks; of quantised models with tied
+ *  embeddings the table and its blocks. Without adapters; 0 for no model. */
+CLV_API int64_t clv_model_weight_bytes(const clv_model *model);
+
 /** Bytes of weights that ranks have asked for so far, all ranks together. */
 CLV_API uint64_t clv_model_bytes_read(const clv_model *model);
 

@@ -116,27 +116,13 @@ static clv_status test(results *r, clv_generator *g, const model_args *a, bool w
     return CLV_OK;
 }
 
-/* Of weights: with --quant all but embeddings as blocks of 32, a scale of two bytes each; gains of norms, which are
- * few, are counted so, too. */
-static clv_status count_bytes(double *bytes, const clv_model *model, clv_error *err)
-{
-    clv_model_parts parts = {.size = sizeof parts};
-    double each = (double)clv_dtype_size(clv_model_dtype(model));
-    double rest = clv_model_quant(model) == CLV_QUANT_NONE ? each
-                  : clv_model_quant(model) == CLV_QUANT_Q8 ? 34 / 32.0
-                                                           : 18 / 32.0;
-    CLV_TRY(clv_model_count_parts(model, &parts, err));
-    *bytes = each * (double)parts.embedding + rest * (double)(parts.layers + parts.head);
-    return CLV_OK;
-}
-
 static clv_status describe(results *r, const clv_model *model, const model_args *a, int64_t *vocab, clv_error *err)
 {
     clv_model_info info = {.size = sizeof info};
     CLV_TRY(clv_model_describe(model, &info, err));
     *vocab = info.vocab;
     r->parameters = (double)info.parameters;
-    CLV_TRY(count_bytes(&r->bytes, model, err));
+    r->bytes = (double)clv_model_weight_bytes(model);
     r->threads = clv_mesh_ranks(clv_model_mesh(model)) * a->model.run.threads;
     const char *unit = r->parameters >= 1e9 ? "B" : r->parameters >= 1e6 ? "M" : "K";
     double in = r->parameters >= 1e9 ? 1e9 : r->parameters >= 1e6 ? 1e6 : 1e3;

@@ -8,7 +8,7 @@
  * for half a millisecond it takes 1.9 times, and nothing is lost on quiet cores. libgomp reads GOMP_SPINCOUNT when a
  * process begins, so this one begins again with it, unless the environment says already how threads wait
  * (GOMP_SPINCOUNT, OMP_WAIT_POLICY). It returns where that is so, where there is one core, and where the program
- * cannot be started again: then they spin. */
+ * cannot be started again, or has another name than cleave: then they spin. */
 void clv_openmp_spin_less(char **argv);
 
 #endif

@@ -36,6 +36,25 @@ int64_t clv_model_unquantised_count(const clv_model_config *model, clv_parameter
     return n;
 }
 
+/* Of elements in blocks: integers, and a scale of f16 a block. */
+static int64_t bytes_in_blocks(int64_t elems, clv_quant how)
+{
+    return elems / CLV_QUANT_BLOCK * (clv_quant_bytes(how) + 2);
+}
+
+int64_t clv_model_held_bytes(const clv_model_config *model, clv_dtype floats, clv_quant how)
+{
+    int64_t bytes = 0, each = (int64_t)clv_dtype_size(floats);
+    for (int64_t i = 0; i < clv_model_parameter_count(model); i++) {
+        clv_parameter p = clv_model_parameter_at(model, i);
+        int64_t elems = clv_parameter_elems(&p);
+        bytes += how != CLV_QUANT_NONE && clv_model_quantises(model, &p) ? bytes_in_blocks(elems, how) : each * elems;
+    }
+    if (how != CLV_QUANT_NONE && clv_model_quantises_table(model))
+        bytes += bytes_in_blocks(model->vocab * model->hidden, how);
+    return bytes;
+}
+
 clv_quant_in_graph clv_model_quant_in_graph(const clv_model_config *model, clv_quant how)
 {
     return (clv_quant_in_graph){.how = how, .hidden_in_blocks = model->ffn % CLV_QUANT_BLOCK == 0};

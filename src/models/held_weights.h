@@ -15,6 +15,8 @@ bool clv_model_quantises(const clv_model_config *model, const clv_parameter *par
 bool clv_model_quantises_table(const clv_model_config *model);
 /* Weights of linear layers that stay floats: how many, and the first, into *first if there is one. */
 int64_t clv_model_unquantised_count(const clv_model_config *model, clv_parameter *first);
+/* Bytes of all weights, each once. */
+int64_t clv_model_held_bytes(const clv_model_config *model, clv_dtype floats, clv_quant how);
 /* What a graph of the model is told. */
 clv_quant_in_graph clv_model_quant_in_graph(const clv_model_config *model, clv_quant how);
 

@@ -387,6 +387,11 @@ int64_t clv_model_unquantised(const clv_model *m, char first[CLV_MODEL_NAME])
     return n;
 }
 
+int64_t clv_model_weight_bytes(const clv_model *m)
+{
+    return m ? clv_model_held_bytes(&m->config, m->dtype, m->quant) : 0;
+}
+
 uint64_t clv_model_bytes_read(const clv_model *m)
 {
     uint64_t bytes = m && m->weights ? clv_model_weights_bytes_read(m->weights) : 0;

@@ -8,7 +8,6 @@ enum { MAX_ARGUMENTS = 64 };
 int fuzz_command(int argc, char *const *argv)
 {
     static FILE *nowhere;
-    setenv("GOMP_SPINCOUNT", "10000", 0); /* else the command starts this program again (cli/openmp_spin.h) */
     FILE *out = stdout, *err = stderr;
     char *own[MAX_ARGUMENTS + 1] = {NULL}; /* commands write the names of sub-commands into it */
     for (int i = 0; i < argc && i < MAX_ARGUMENTS; i++)

@@ -10,11 +10,11 @@
  *           always, f32 tiles in the workspace. f64 is a plain blocked product.
  * Numerics: the same arguments on the same CPU with the same number of OpenMP threads give the same bits. f64,
  *           products of up to 16 rows and those of gemm_bf16.h do not depend on the number of threads either; oneDNN
- *           may split k over threads, so its products can. A row has the same bits among any number of rows up to 16,
- *           so a sequence that is decoded beside others gets those it would have alone. Among more rows another kernel
- *           is chosen, and the last bits may differ; of bf16 by AMX rows are the same among any 17 or more. Of f32,
- *           with AVX-512 and k up to 768, too; oneDNN divides longer sums by m, n and k, and its kernels for AVX2 round
- *           the last rows of a block otherwise.
+ *           may split k over threads, so its products can. A row has the same bits among any number of rows up to 16
+ *           (of bf16 and f16 while k is at most 36,864), so a sequence that is decoded beside others gets those it
+ *           would have alone. Among more rows another kernel is chosen, and the last bits may differ; of bf16 by AMX
+ *           rows are the same among any 17 or more. Of f32, with AVX-512 and k up to 768, too; oneDNN divides longer
+ *           sums by m, n and k, and its kernels for AVX2 round the last rows of a block otherwise.
  * Zeros:    m, n or batch = 0 is a no-op; k = 0 writes zeros, or keeps C when accumulating. a and b may then be NULL.
  * Threads:  OpenMP threads of the caller (omp_set_num_threads of the rank's thread).
  * Memory:   oneDNN packs into buffers of its own, and its first bf16 product of a shape on a thread makes a oneDNN

@@ -36,13 +36,19 @@ static clv_gemm_x rows_of(const clv_gemm_args *g)
     return (clv_gemm_x){.at = at, .row = strided ? 1 : ld, .step = strided ? ld : 1};
 }
 
-static bool find_room(room *out, const clv_gemm_args *g, size_t bytes, int64_t threads)
+/* Three quarters of the workspace have to hold as many rows as there may be: so it is k alone that decides, and a row
+ * goes the same way beside others. *threads: as many at most as the rest has room for. */
+static bool find_room(room *out, const clv_gemm_args *g, size_t bytes, int64_t *threads)
 {
     int64_t wide = (g->m * g->k + ALIGN - 1) / ALIGN * ALIGN, all = (int64_t)(bytes / sizeof(float));
     if (g->dtype == CLV_F32)
         return true;
-    *out = (room){(float *)g->workspace + wide, (all - wide) / threads / ALIGN * ALIGN};
-    return out->each >= CLV_GEMM_OWN;
+    if (g->k > all / 4 * 3 / CLV_GEMM_ROWS)
+        return false;
+    int64_t most = (all - wide) / CLV_GEMM_OWN;
+    *threads = *threads < most ? *threads : most;
+    *out = (room){(float *)g->workspace + wide, (all - wide) / *threads / ALIGN * ALIGN};
+    return true;
 }
 
 bool clv_gemm_rows(const clv_gemm_args *g, size_t bytes)
@@ -51,7 +57,7 @@ bool clv_gemm_rows(const clv_gemm_args *g, size_t bytes)
         CLV_ISA_SELECT(clv_gemm_columns);
     int64_t units = (g->n + COLUMNS - 1) / COLUMNS, threads = g->n * g->k <= ALONE ? 1 : clv_threads_max();
     room sums = {0};
-    if (g->m > CLV_GEMM_ROWS || (is_strided(g) && g->trans_b) || !find_room(&sums, g, bytes, threads))
+    if (g->m > CLV_GEMM_ROWS || (is_strided(g) && g->trans_b) || !find_room(&sums, g, bytes, &threads))
         return false;
     const clv_gemm_x x = rows_of(g);
     if (threads == 1) { /* no parallel region, which costs more than a small product (block.h) */

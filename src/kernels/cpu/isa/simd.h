@@ -1,8 +1,8 @@
 /* simd.h - vectors of f32 for sources in isa/: the widest that the instruction set being compiled has.
  *
  * `vf` holds VF_LANES floats. vf_fma(a, b, c) = a*b + c, rounded once where the CPU has FMA. vf_max and vf_min give
- * their second operand when either is NaN. Loads and stores need no alignment. bf16 and f16 stores round to nearest even.
- */
+ * their second operand when either is NaN. Loads and stores need no alignment. bf16 and f16 stores round to nearest
+ * even. */
 #ifndef CLEAVE_KERNELS_CPU_ISA_SIMD_H
 #define CLEAVE_KERNELS_CPU_ISA_SIMD_H
 
