@@ -62,6 +62,26 @@ CLV_API const char *clv_comm_dtype_name(clv_comm_dtype dtype);
 /** "bf16" -> CLV_COMM_BF16; CLV_EDTYPE with the valid names. */
 CLV_API clv_status clv_comm_dtype_parse(clv_comm_dtype *out, const char *name, clv_error *err);
 
+/** X(code, name): how weights are held where they are multiplied: as they are, or in blocks of 32 integers with a scale
+ *  each, whose values are those of GGUF's Q8_0 and Q4_0 (docs/precision.md). */
+#define CLV_QUANT_TABLE(X)                                                                                             \
+    X(CLV_QUANT_NONE, "none")                                                                                          \
+    X(CLV_QUANT_Q8, "q8")                                                                                              \
+    X(CLV_QUANT_Q4, "q4")
+
+/** CLV_QUANT_NONE is what nothing asks for. */
+typedef enum clv_quant {
+#define CLV_QUANT_ENUM(code, name) code,
+    CLV_QUANT_TABLE(CLV_QUANT_ENUM)
+#undef CLV_QUANT_ENUM
+        CLV_QUANT_COUNT
+} clv_quant;
+
+/** "q8"; "unknown" for what is none. */
+CLV_API const char *clv_quant_name(clv_quant quant);
+/** "q8" -> CLV_QUANT_Q8; CLV_EDTYPE with the valid names. */
+CLV_API clv_status clv_quant_parse(clv_quant *out, const char *name, clv_error *err);
+
 /** Bytes of a tensor, whole; and of all that one rank holds for a program. Then no sum or offset overflows. */
 #define CLV_MAX_TENSOR_BYTES (INT64_C(1) << 60)
 #define CLV_MAX_RANK_BYTES   (INT64_C(1) << 62)

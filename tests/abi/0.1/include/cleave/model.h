@@ -72,6 +72,9 @@ typedef struct clv_model_options {
     int64_t f32_gradients; /**< nonzero: gradients of parameters of 16 bits are f32 from the products on that make them;
                                 ranks sum them as that, and updates take them so. They, and what is carried of them, are
                                 twice as large */
+    int64_t quant; /**< a clv_quant: weights of linear layers, where a row is a multiple of 32, are held and multiplied
+                        in blocks of integers, made of the folder's as they are read (docs/precision.md). For inference;
+                        not beside adapters, nor of families that a program states */
 } clv_model_options;
 
 /** Opens a model's folder; options may be NULL. Free with clv_model_close. The folder of adapters in PEFT's form is
@@ -166,6 +169,17 @@ CLV_API clv_status clv_model_compare(const clv_model *model, clv_error *err);
 /** Tensors of the folder that the model has no use for, and leaves unread: how many, and the name of the first (NULL:
  *  none; borrowed). `first` may be NULL. */
 CLV_API int64_t clv_model_unused_tensors(const clv_model *model, const char **first);
+enum { CLV_MODEL_NAME = 64 };
+/** How its weights are held: options.quant; CLV_QUANT_NONE for no model. */
+CLV_API clv_quant clv_model_quant(const clv_model *model);
+/** Weights of linear layers that stay floats though options.quant is given, as their rows are no multiple of 32: how
+ *  many, and the name of the first ("": there is none). `first` may be NULL. */
+CLV_API int64_t clv_model_unquantised(const clv_model *model, char first[CLV_MODEL_NAME]);
+
+/** Bytes of its weights as they are held, each once: floats of its dtype, or blocks; of quantised models with tied
+ *  embeddings the table and its blocks. Without adapters; 0 for no model. */
+CLV_API int64_t clv_model_weight_bytes(const clv_model *model);
+
 /** Bytes of weights that ranks have asked for so far, all ranks together. */
 CLV_API uint64_t clv_model_bytes_read(const clv_model *model);
 

@@ -80,6 +80,7 @@ typedef struct clv_plan_options {
     double dropout;               /**< as in clv_model_graph, of a model's training step */
     double attention_dropout;     /**< likewise */
     int64_t f32_gradients;        /**< as in clv_model_options; of a block, too */
+    int64_t quant;                /**< a clv_quant, as in clv_model_options, of prefill and decode */
 } clv_plan_options;
 
 /** Compiles it. Free with clv_program_free.

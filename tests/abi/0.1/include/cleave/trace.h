@@ -105,6 +105,20 @@ typedef struct clv_trace_part {
  *  version had */
 CLV_API clv_status clv_trace_report_part(const clv_trace_report *report, int i, clv_trace_part *out, clv_error *err);
 
+/** What a step waits for: the time in all ops, or collectives, of one kind; means over steps and ranks. */
+typedef struct clv_trace_op_kind {
+    size_t size;      /**< the caller's: sizeof the struct, or 0 */
+    const char *name; /**< "dot_general", "all_reduce"; lives with the report; NULL: past the end */
+    double calls;     /**< of a step of a rank */
+    double seconds;   /**< in them, waiting for other ranks included */
+    double waiting;   /**< of that: for other ranks, which are late or slower */
+} clv_trace_op_kind;
+/** By number, those first that take longest. Of more than 128 kinds, which only damage has, those beyond are left out.
+ *  Fills *out, whose `size` the caller has set.
+ *  @return CLV_EINVAL for a number below 0, or a size that no version had */
+CLV_API clv_status clv_trace_report_op_kind(const clv_trace_report *report, int i, clv_trace_op_kind *out,
+                                            clv_error *err);
+
 #ifdef __cplusplus
 }
 #endif
