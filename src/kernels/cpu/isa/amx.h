@@ -1,5 +1,5 @@
-/* amx.h - products of bf16 with sums in f32 by the tile registers of AMX, for sources in isa/ where AVX-512 is compiled
- * and clv_cpu_isa() is CLV_ISA_AMX.
+/* amx.h - products of bf16 with sums in f32 by the tile registers of AMX, for sources in isa/ and x86/ where AVX-512 is
+ * compiled and clv_cpu_isa() is CLV_ISA_AMX.
  *
  * A tile has 16 rows of 64 bytes: of A 16 x 32 bf16, of C 16 x 16 f32, of B 32 x 16 as words: a word holds elements
  * p (low half) and p + 1 (high half) of a column. A sum runs over p in order, pair by pair, whatever m and n are;

@@ -1,28 +1,6 @@
 /* gemm_amx.c: a block of C in four tile registers. Two tiles of A and two of B a step make four multiplications. */
+#include "kernels/cpu/isa/amx.h"
 #include "kernels/cpu/x86/gemm_panels.h"
-
-/* As LDTILECFG reads it. */
-typedef struct tile_config {
-    uint8_t palette, start_row, reserved[14];
-    uint16_t row_bytes[16];
-    uint8_t rows[16];
-} tile_config;
-
-static void begin(void)
-{
-    tile_config config __attribute__((aligned(64))) = {.palette = 1};
-    for (int i = 0; i < 8; i++) {
-        config.row_bytes[i] = 64;
-        config.rows[i] = TILE_SIDE;
-    }
-    __asm__ volatile("" ::"r"(&config) : "memory"); /* gcc 12 does not know that the instruction reads it */
-    _tile_loadconfig(&config);
-}
-
-static void end(void)
-{
-    _tile_release();
-}
 
 /* B is read past the caches' order (TILELOADDT1): A's panel, which the next block reads again, stays in L1. */
 static void block(float *c, bool fresh, int steps, clv_panel a, const char *b, clv_finished *out)
@@ -60,5 +38,5 @@ static void block(float *c, bool fresh, int steps, clv_panel a, const char *b, c
 
 void clv_gemm_amx(const clv_gemm_args *args)
 {
-    clv_gemm_panels(args, block, begin, end);
+    clv_gemm_panels(args, block, amx_begin, amx_end);
 }
