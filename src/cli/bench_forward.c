@@ -33,13 +33,7 @@ static int parse(forward_args *a, int argc, char **argv)
          .max = 1 << 20,
          .value = "N",
          .help = "timed runs (7)"},
-        CLV_MESH_OPTIONS(&a->model.mesh),
-        CLV_RULES_OPTION(&a->model.mesh),
-        CLV_THREADS_OPTION(&a->model.run.threads, NULL),
-        CLV_DTYPE_OPTION(&a->model.dtype),
-        CLV_QUANT_OPTION(&a->model.quant),
-        CLV_COMM_DTYPE_OPTION(&a->model.comm_dtype, NULL),
-        CLV_PRICES_OPTION(&a->model.hardware),
+        CLV_MODEL_TIMED_OPTIONS(&a->model),
         CLV_JSON_OPTION(&a->json),
     };
     return clv_options_parse(options, sizeof options / sizeof options[0], argc, argv);

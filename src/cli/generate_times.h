@@ -9,6 +9,18 @@ typedef struct clv_generate_work {
     int64_t prompt, n, batch, repetitions;
 } clv_generate_work;
 
+/* Rows of a command's option table for what has its fields: -p, -n, each least_ or more, -b and -r. */
+#define CLV_WORK_ROW(names_, out_, least_, most_, help_)                                                               \
+    {                                                                                                                  \
+        .names = (names_), .kind = CLV_OPTION_INT, .out = (out_), .min = (least_), .max = (most_), .value = "N",       \
+        .help = (help_)                                                                                                \
+    }
+#define CLV_WORK_OPTIONS(work, least_, prompt_help, n_help, most_repetitions, repetitions_help)                        \
+    CLV_WORK_ROW("-p, --n-prompt", &(work)->prompt, least_, 1 << 20, prompt_help),                                     \
+        CLV_WORK_ROW("-n, --n-gen", &(work)->n, least_, 1 << 20, n_help),                                              \
+        CLV_WORK_ROW("-b, --batch", &(work)->batch, 1, 1 << 16, "sequences side by side (1)"),                         \
+        CLV_WORK_ROW("-r, --repetitions", &(work)->repetitions, 1, most_repetitions, repetitions_help)
+
 /* Seconds, of each repetition in their order; freed by clv_generate_times_free. */
 typedef struct clv_generate_times {
     double *prefill, *decode; /* [repetitions]; decode: of all n */

@@ -55,6 +55,13 @@ typedef struct clv_model_option {
         CLV_DTYPE_OPTION(&(option)->dtype), CLV_QUANT_OPTION(&(option)->quant),                                        \
         CLV_COMM_DTYPE_OPTION(&(option)->comm_dtype, NULL), CLV_PRICES_OPTION(&(option)->hardware)
 
+/* And of commands that time it, alone in their process and without --sp. */
+#define CLV_MODEL_TIMED_OPTIONS(option)                                                                                \
+    CLV_MESH_OPTIONS(&(option)->mesh), CLV_RULES_OPTION(&(option)->mesh),                                              \
+        CLV_THREADS_OPTION(&(option)->run.threads, NULL), CLV_DTYPE_OPTION(&(option)->dtype),                          \
+        CLV_QUANT_OPTION(&(option)->quant), CLV_COMM_DTYPE_OPTION(&(option)->comm_dtype, NULL),                        \
+        CLV_PRICES_OPTION(&(option)->hardware)
+
 /* What holds where nothing is given; the mesh and threads of zeros: the whole machine. */
 #define CLV_MODEL_DEFAULTS                                                                                             \
     {                                                                                                                  \
