@@ -110,11 +110,10 @@ CLV_API clv_status clv_machine_measure(clv_machine **out, const clv_measure_opti
 
 /** What the ranks of this process compute with. */
 typedef struct clv_cpu_info {
-    size_t size; /**< the caller's: sizeof the struct, or 0 */
-    const char
-        *kernels; /**< what the kernels were chosen for: "portable", "avx2", "avx512", "amx"; lives with the library */
-    char products[64]; /**< what multiplies matrices: "oneDNN 2.6.3" */
-    int64_t cores;     /**< that this process may run on: so many ranks, a thread each, run at full speed */
+    size_t size;         /**< the caller's: sizeof the struct, or 0 */
+    const char *kernels; /**< instruction set of the kernels: "portable", "avx2", "avx512", "amx"; of the library */
+    char products[64];   /**< what multiplies matrices: "oneDNN 2.6.3" */
+    int64_t cores;       /**< that this process may run on: so many ranks, a thread each, run at full speed */
 } clv_cpu_info;
 /** Fills *out, whose `size` the caller has set. @return CLV_EINVAL for a size that no version had */
 CLV_API clv_status clv_cpu_describe(clv_cpu_info *out, clv_error *err);

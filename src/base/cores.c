@@ -38,6 +38,12 @@ static int quota_of(const char *folder)
     return quota < period ? 1 : (int)(quota / period < 1 << 20 ? quota / period : 1 << 20);
 }
 
+/* Of two quotas, of which 0 is none. */
+static int least_of(int a, int b)
+{
+    return a == 0 || (b > 0 && b < a) ? b : a;
+}
+
 int clv_cores_of_quota(const char *mount, const char *path)
 {
     char folder[PATH];
@@ -47,9 +53,7 @@ int clv_cores_of_quota(const char *mount, const char *path)
         return 0;
     snprintf(folder, sizeof folder, "%s%s", mount, path);
     for (;;) {
-        int quota = quota_of(folder);
-        if (quota > 0 && (least == 0 || quota < least))
-            least = quota;
+        least = least_of(least, quota_of(folder));
         char *slash = strrchr(folder, '/');
         if (!slash || (size_t)(slash - folder) < root)
             return least;
@@ -73,27 +77,20 @@ static int own_quota(void)
         int quota = is_v1           ? clv_cores_of_quota("/sys/fs/cgroup/cpu", path)
                     : of[1] == '\0' ? clv_cores_of_quota("/sys/fs/cgroup", path)
                                     : 0;
-        if (quota > 0 && (least == 0 || quota < least))
-            least = quota;
+        least = least_of(least, quota);
     }
     if (file)
         fclose(file);
     return least;
 }
 
-static int at_most_quota(int cores)
-{
-    int quota = own_quota();
-    return quota > 0 && quota < cores ? quota : cores;
-}
-
 int clv_cores(void)
 {
     cpu_set_t set;
-    if (sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) > 0)
-        return at_most_quota(CPU_COUNT(&set));
-    long online = sysconf(_SC_NPROCESSORS_ONLN); /* more cores than a cpu_set_t holds */
-    return at_most_quota(online > 0 ? (int)online : 1);
+    int cores = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 0;
+    if (cores == 0) /* more than a cpu_set_t holds */
+        cores = (int)sysconf(_SC_NPROCESSORS_ONLN);
+    return least_of(cores > 0 ? cores : 1, own_quota());
 }
 
 int clv_physical_cores(void)

@@ -47,6 +47,15 @@ clv_status clv_dtype_parse(clv_dtype *out, const char *name, clv_error *err)
     return clv_fail(err, CLV_EDTYPE, "unknown dtype '%.40s'; valid:" VALID, name);
 }
 
+/* -1: it is none of them. */
+static int find_name(const char *const *names, int n, const char *name)
+{
+    for (int i = 0; i < n; i++)
+        if (strcmp(name, names[i]) == 0)
+            return i;
+    return -1;
+}
+
 #define COMM_NAME(code, name) " " name
 #define COMM_VALID            CLV_COMM_DTYPE_TABLE(COMM_NAME)
 
@@ -64,12 +73,11 @@ const char *clv_comm_dtype_name(clv_comm_dtype dtype)
 clv_status clv_comm_dtype_parse(clv_comm_dtype *out, const char *name, clv_error *err)
 {
     CLV_TRY(clv_require(out && name, "clv_comm_dtype_parse", "out and name", err));
-    for (int i = 0; i < CLV_COMM_DTYPE_COUNT; i++)
-        if (strcmp(name, comm_names[i]) == 0) {
-            *out = (clv_comm_dtype)i;
-            return CLV_OK;
-        }
-    return clv_fail(err, CLV_EDTYPE, "unknown dtype of communication '%.40s'; valid:" COMM_VALID, name);
+    int found = find_name(comm_names, CLV_COMM_DTYPE_COUNT, name);
+    if (found < 0)
+        return clv_fail(err, CLV_EDTYPE, "unknown dtype of communication '%.40s'; valid:" COMM_VALID, name);
+    *out = (clv_comm_dtype)found;
+    return CLV_OK;
 }
 
 #define QUANT_NAME(code, name) " " name
@@ -89,12 +97,11 @@ const char *clv_quant_name(clv_quant quant)
 clv_status clv_quant_parse(clv_quant *out, const char *name, clv_error *err)
 {
     CLV_TRY(clv_require(out && name, "clv_quant_parse", "out and name", err));
-    for (int i = 0; i < CLV_QUANT_COUNT; i++)
-        if (strcmp(name, quant_names[i]) == 0) {
-            *out = (clv_quant)i;
-            return CLV_OK;
-        }
-    return clv_fail(err, CLV_EDTYPE, "weights in '%.40s'; valid:" QUANT_VALID, name);
+    int found = find_name(quant_names, CLV_QUANT_COUNT, name);
+    if (found < 0)
+        return clv_fail(err, CLV_EDTYPE, "weights in '%.40s'; valid:" QUANT_VALID, name);
+    *out = (clv_quant)found;
+    return CLV_OK;
 }
 
 int clv_dtype_is_float(clv_dtype dtype)
