@@ -109,7 +109,7 @@ static void test_whole_machine(void **state)
     char line[64];
     int cores = clv_physical_cores(), n = 0;
     (void)state;
-    snprintf(line, sizeof line, ": on all %d cores, as with -t %d;", cores, cores);
+    snprintf(line, sizeof line, ": on all %d cores, as with -t", cores); /* -tp is one, too */
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
         cli_start_by("env -u OMP_NUM_THREADS");
         run(commands[i], n++, "");

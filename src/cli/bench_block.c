@@ -249,7 +249,7 @@ int bench_block(int argc, char **argv)
     int code = parse(&a, argc, argv);
     if (code != CLV_OPTIONS_RUN)
         return code;
-    int64_t whole = clv_whole_machine(&a.mesh, &a.threads);
+    clv_whole_machine whole = clv_whole_machine_fill(&a.mesh, &a.threads, a.kv_heads ? a.kv_heads : a.heads);
     m.seconds = calloc((size_t)a.iterations, sizeof *m.seconds);
     clv_session_options options = {.size = sizeof options,
                                    .threads_per_rank = (int)a.threads,

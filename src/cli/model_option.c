@@ -9,7 +9,6 @@
 #include "cleave/status.h"
 #include "cli/command.h"
 #include "cli/say.h"
-#include "cli/whole_machine.h"
 
 /* In a read of weights this becomes that read's failure; elsewhere nothing can go on. */
 static void on_lost_page(int signal)
@@ -52,13 +51,32 @@ clv_status clv_quant_option_read(int64_t *out, const char *quant, clv_error *err
     return CLV_OK;
 }
 
+/* 1, which divides nothing, where it cannot be read: opening the model says why. */
+static int64_t kv_heads_of(const char *path)
+{
+    clv_model *model;
+    clv_model_info info = {.size = sizeof info};
+    clv_model_options options = {.size = sizeof options, .config_only = 1};
+    if (clv_model_open(&model, path, &options, NULL) != CLV_OK)
+        return 1;
+    clv_status status = clv_model_describe(model, &info, NULL);
+    clv_model_close(model);
+    return status == CLV_OK ? info.kv_heads : 1;
+}
+
+clv_whole_machine clv_whole_machine_of_model(clv_mesh_option *option, int64_t *threads, const char *path)
+{
+    int64_t heads = clv_whole_machine_is_taken(option, *threads) ? kv_heads_of(path) : 1;
+    return clv_whole_machine_fill(option, threads, heads);
+}
+
 clv_status clv_model_option_open(clv_model **out, clv_model_option *o, clv_error *err)
 {
     clv_mesh mesh;
     clv_axis_rules rules;
     clv_machine *machine;
     clv_model_options options = {.size = sizeof options, .mesh = &mesh, .rules = &rules, .map = 1};
-    o->whole = clv_whole_machine(&o->mesh, &o->run.threads);
+    o->whole = clv_whole_machine_of_model(&o->mesh, &o->run.threads, o->path);
     CLV_TRY(clv_mesh_option_read(&mesh, &o->mesh, err));
     CLV_TRY(clv_mesh_option_rules(&rules, &o->mesh, &mesh, err));
     CLV_TRY(clv_dtype_parse(&options.dtype, o->dtype, err));

@@ -7,15 +7,16 @@
 #include "cli/hardware_option.h"
 #include "cli/mesh_option.h"
 #include "cli/run_option.h"
+#include "cli/whole_machine.h"
 
 typedef struct clv_model_option {
     const char *path;
     clv_mesh_option mesh;
     clv_run_option run;
     const char *dtype, *comm_dtype, *hardware;
-    const char *quant;  /* NULL: none */
-    clv_cancel *cancel; /* as clv_model_options says it */
-    int64_t whole;      /* cores that were taken because nothing was said; set by opening */
+    const char *quant;       /* NULL: none */
+    clv_cancel *cancel;      /* as clv_model_options says it */
+    clv_whole_machine whole; /* what was taken because nothing was said; set by opening */
 } clv_model_option;
 
 /* Rows of a command's option table: which model, `-m`; */
@@ -78,6 +79,8 @@ clv_status clv_quant_option_read(int64_t *out, const char *quant, clv_error *err
 
 /* Opens the model, its files mapped, with a handler of SIGBUS: one that becomes shorter while it is read is CLV_EIO. */
 clv_status clv_model_option_open(clv_model **out, clv_model_option *option, clv_error *err);
+/* clv_whole_machine_fill for a model's folder or config.json. */
+clv_whole_machine clv_whole_machine_of_model(clv_mesh_option *option, int64_t *threads, const char *path);
 
 /* Says on stderr, before the model runs and when nothing asked for is at fault, that it runs on the whole machine, that
  * there are more ranks than processors, and that tensors of the folder are not the model's, if so. */

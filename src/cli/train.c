@@ -9,7 +9,6 @@
 #include "cli/processes.h"
 #include "cli/size_option.h"
 #include "cli/train_run.h"
-#include "cli/whole_machine.h"
 
 static int parse(clv_train_args *a, int argc, char **argv)
 {
@@ -224,13 +223,22 @@ static clv_status check_parts(const clv_train_args *a, clv_error *err)
                     (long long)a->optimizer.accumulate, (long long)a->batch);
 }
 
+/* By the heads of the model that is trained. */
+static clv_whole_machine take_machine(clv_train_args *a)
+{
+    const char *path = a->start.model ? a->start.model : a->start.config;
+    if (path)
+        return clv_whole_machine_of_model(&a->mesh, &a->run.threads, path);
+    return clv_whole_machine_fill(&a->mesh, &a->run.threads, a->kv_heads ? a->kv_heads : a->heads);
+}
+
 static clv_status train(clv_train_args *a, const char *command, int *code, clv_error *err)
 {
     clv_mesh mesh;
     clv_axis_rules rules;
     clv_machine *machine = NULL;
     clv_lora_options lora;
-    a->whole = clv_whole_machine(&a->mesh, &a->run.threads);
+    a->whole = take_machine(a);
     clv_model_options options = {.size = sizeof options,
                                  .mesh = &mesh,
                                  .rules = &rules,

@@ -16,7 +16,6 @@
 #include "cli/stops.h"
 #include "cli/train_folder.h"
 #include "cli/train_val.h"
-#include "cli/whole_machine.h"
 
 /* A run: what is trained, on what. */
 typedef struct run {

@@ -12,6 +12,7 @@
 #include "cli/train_model.h"
 #include "cli/train_optimizer.h"
 #include "cli/train_trace.h"
+#include "cli/whole_machine.h"
 
 typedef struct clv_train_args {
     clv_data_option data;
@@ -21,7 +22,7 @@ typedef struct clv_train_args {
     const char *out;
     clv_mesh_option mesh;
     clv_run_option run;
-    int64_t whole; /* as clv_model_option says it */
+    clv_whole_machine whole; /* as clv_model_option says it */
     const char *dtype, *comm_dtype, *grad_reduce_dtype, *hardware;
     clv_recompute_option recompute;
     const char *on_nan;

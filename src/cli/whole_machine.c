@@ -1,5 +1,6 @@
 #include "cli/whole_machine.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "cleave/machine.h"
@@ -23,20 +24,43 @@ static int64_t usable(void)
     return cpu.cores < most ? cpu.cores : most;
 }
 
-int64_t clv_whole_machine(clv_mesh_option *option, int64_t *threads)
+bool clv_whole_machine_is_taken(const clv_mesh_option *option, int64_t threads)
 {
-    bool nothing_given = option->tp == 0 && !option->text && *threads == 0;
-    int64_t chosen = nothing_given ? usable() : 0;
+    return option->tp == 0 && !option->text && threads == 0 && usable() > 1;
+}
+
+clv_whole_machine clv_whole_machine_split(int64_t cores, int64_t kv_heads)
+{
+    enum { MOST_RANKS = 8 };
+    int64_t n = MOST_RANKS;
+    while (cores % n != 0 || kv_heads % n != 0)
+        n--;
+    return (clv_whole_machine){n, cores / n};
+}
+
+clv_whole_machine clv_whole_machine_fill(clv_mesh_option *option, int64_t *threads, int64_t kv_heads)
+{
+    clv_whole_machine chosen = {0};
+    if (clv_whole_machine_is_taken(option, *threads))
+        chosen = clv_whole_machine_split(usable(), option->rules ? 1 : kv_heads);
     if (option->tp == 0)
-        option->tp = 1;
+        option->tp = chosen.ranks > 0 ? chosen.ranks : 1;
     if (*threads == 0)
-        *threads = chosen > 0 ? chosen : 1;
+        *threads = chosen.threads > 0 ? chosen.threads : 1;
     return chosen;
 }
 
-void clv_whole_machine_note(int64_t chosen, const char *command)
+void clv_whole_machine_note(clv_whole_machine chosen, const char *command)
 {
-    if (chosen > 1)
-        clv_say("%s: on all %lld cores, as with -t %lld; -tp, --mesh or -t choose otherwise", command,
-                (long long)chosen, (long long)chosen);
+    char as[64];
+    if (chosen.ranks == 0)
+        return;
+    if (chosen.threads == 1)
+        snprintf(as, sizeof as, "-tp %lld", (long long)chosen.ranks);
+    else if (chosen.ranks == 1)
+        snprintf(as, sizeof as, "-t %lld", (long long)chosen.threads);
+    else
+        snprintf(as, sizeof as, "-tp %lld -t %lld", (long long)chosen.ranks, (long long)chosen.threads);
+    clv_say("%s: on all %lld cores, as with %s; -tp, --mesh or -t choose otherwise", command,
+            (long long)(chosen.ranks * chosen.threads), as);
 }

@@ -4,15 +4,26 @@
 
 #include "cli/mesh_option.h"
 
-/* Fills what was not given: option->tp 0, option->text NULL, *threads 0. With none of them one rank gets a thread on
- * each core that this process may use (affinity, the cgroup's quota, and no more than OMP_NUM_THREADS), else a rank has
- * one thread, and the mesh is model=1. Several processes of a launcher share a machine as the launcher says, so nothing
- * is chosen there. Threads, not ranks: on two quiet cores the two differ by 5 % or less; where others disturb the cores
- * threads lose less, for ranks wait at every collective; and any number of them fits every model.
- * @return how many cores were chosen, 0 where nothing was */
-int64_t clv_whole_machine(clv_mesh_option *option, int64_t *threads);
+/* ranks x threads cores; 0 x 0: nothing was chosen. */
+typedef struct clv_whole_machine {
+    int64_t ranks, threads;
+} clv_whole_machine;
 
-/* Says on stderr what was chosen, if more than one core was. */
-void clv_whole_machine_note(int64_t chosen, const char *command);
+/* Whether all of it is taken: nothing was given (option->tp 0, option->text NULL, threads 0), and this process may use
+ * more than one core (affinity, the cgroup's quota, and no more than OMP_NUM_THREADS). Several processes of a launcher
+ * share a machine as the launcher says, so nothing is chosen there. */
+bool clv_whole_machine_is_taken(const clv_mesh_option *option, int64_t threads);
+
+/* As many ranks as divide both, so that all have the same to do, each with threads on its share of the cores; at most
+ * 8, as more were not measured. Ranks, for they work side by side from one collective to the next, where threads meet
+ * at each op: on two cores ranks are as fast or faster in nearly every row of docs/performance.md. */
+clv_whole_machine clv_whole_machine_split(int64_t cores, int64_t kv_heads);
+
+/* Fills what was not given. Where the machine is taken, it is split so; with --rules, which say what axes a mesh has,
+ * among threads alone. Else a rank has one thread, and the mesh is model=1. */
+clv_whole_machine clv_whole_machine_fill(clv_mesh_option *option, int64_t *threads, int64_t kv_heads);
+
+/* Says on stderr what was chosen, if anything was. */
+void clv_whole_machine_note(clv_whole_machine chosen, const char *command);
 
 #endif

@@ -1,0 +1,48 @@
+/* How the whole machine is split, for cores that this one may not have; tests/test_cores.c runs commands on it. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "cli/whole_machine.h"
+
+static void test_split(void **state)
+{
+    static const struct {
+        int64_t cores, kv_heads, ranks;
+    } cases[] = {{1, 8, 1}, {2, 8, 2},  {2, 1, 1},  {2, 7, 1},   {3, 8, 1},   {3, 12, 3}, {4, 2, 2},  {6, 8, 2},
+                 {8, 8, 8}, {8, 12, 4}, {12, 8, 4}, {16, 32, 8}, {48, 96, 8}, {7, 14, 7}, {11, 11, 1}};
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        clv_whole_machine split = clv_whole_machine_split(cases[i].cores, cases[i].kv_heads);
+        assert_int_equal(split.ranks, cases[i].ranks);
+        assert_int_equal(split.ranks * split.threads, cases[i].cores);
+    }
+}
+
+/* What was given stays, and nothing else is chosen then. */
+static void test_given_stays(void **state)
+{
+    static const clv_mesh_option given[] = {{.tp = 3}, {.text = "data=2"}, {0}};
+    (void)state;
+    for (size_t i = 0; i < sizeof given / sizeof *given; i++) {
+        clv_mesh_option mesh = given[i];
+        int64_t threads = mesh.tp || mesh.text ? 0 : 5;
+        assert_false(clv_whole_machine_is_taken(&mesh, threads));
+        clv_whole_machine chosen = clv_whole_machine_fill(&mesh, &threads, 8);
+        assert_int_equal(chosen.ranks, 0);
+        assert_int_equal(mesh.tp, given[i].tp ? given[i].tp : 1);
+        assert_int_equal(threads, given[i].tp || given[i].text ? 1 : 5);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_split),
+        cmocka_unit_test(test_given_stays),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
