@@ -59,7 +59,7 @@ def versions(s: rows.Setup) -> dict[str, str]:
     for name, package in (("PyTorch", "torch"), ("JAX", "jax"), ("transformers", "transformers")):
         code = f"import importlib.metadata as m; print(m.version({package!r}))"
         found[name] = first_line([python, "-c", code]) if python.exists() else ""
-    for name in ("llama.cpp", "llm.c", "llama2.c"):
+    for name in ("llama.cpp", "llm.c", "llama2.c", "distributed-llama"):
         file = s.peers / name / "version.txt"
         found[name] = file.read_text().strip() if file.exists() else ""
     return found

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import compare_allreduce
+import distributed_llama
 import training
 import turns
 from turns import Command, Server, Side, Watched, here
@@ -270,6 +271,25 @@ def llama_cpp(dtype: str, options: list[object]) -> Maker:
     return make
 
 
+def distributed(sync: str) -> Maker:
+    """Of one node with two threads; its weights are f32 where it carries f32, else of 4 bits."""
+
+    def make(s: Setup) -> Side:
+        program, folder = s.peer("distributed-llama/dllama").resolve(), s.models / f"distributed-llama-{sync}"
+        if not folder.exists():
+            folder.mkdir(parents=True)
+            distributed_llama.write_model(folder, json.loads((s.llama() / "config.json").read_text()), sync)
+        command = [program, "inference", "--model", folder / "model.m", "--tokenizer", folder / "tokenizer.t",
+                   "--prompt", "a", "--steps", 16, "--nthreads", 2, "--buffer-float-type", sync]  # fmt: skip
+        return Command(command, s.cores, read_distributed)
+
+    return make
+
+
+def read_distributed(text: str) -> turns.Numbers:
+    return {"distributed-llama": float(re.findall(r"tokens/s: ([\d.]+)", text)[-1])}
+
+
 @functools.cache
 def bytes_a_token(folder: pathlib.Path, dtype: str) -> float:
     """Of weights, that each token reads: all but the embedding, of which it reads a row."""
@@ -294,6 +314,8 @@ def weights_as(dtype: str) -> list[object]:
 
 def decode(dtype: str) -> Row:
     n = ["-p", 0, "-n", 32]
+    carried = {"f32": "f32", "q4": "q80"}.get(dtype)
+    distributed_too = {"distributed-llama": Part("peer", None, distributed(carried))} if carried else {}
     return Row(
         f"decode-{dtype}",
         f"decode of a 134M Llama, {dtype} weights",
@@ -302,6 +324,7 @@ def decode(dtype: str) -> Row:
             OURS: Part("ours", None, model_bench(Setup.llama, OURS, [*n, *weights_as(dtype), *TP2])),
             OTHER_WAY: Part("again", 1.0, model_bench(Setup.llama, OTHER_WAY, [*n, *weights_as(dtype), *T2])),
             "llama.cpp": Part("peer", 1.1, llama_cpp(dtype, n)),
+            **distributed_too,
             "reading memory": Part("limit", 0.92 if dtype in ("f32", "bf16") else None, bandwidth(dtype)),
         },
     )
