@@ -29,6 +29,13 @@ class NotInstalled(RuntimeError):
     pass
 
 
+def discard(path: pathlib.Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
 @dataclass
 class Setup:
     """Where things are, and models, which are made when a row wants them."""
@@ -61,7 +68,10 @@ class Setup:
         if not path.exists():
             self.models.mkdir(parents=True, exist_ok=True)
             words = [str(path) if word == "{}" else str(word) for word in command]
-            subprocess.run(words, check=True, capture_output=True)
+            done = subprocess.run(words, capture_output=True, text=True, env=turns.environment(self.cores))
+            if done.returncode != 0:
+                discard(path)  # else the next run would take it for whole
+                raise RuntimeError(f"{name} could not be made: {done.stderr.strip()[-400:]}")
         return path
 
     def llama(self) -> pathlib.Path:

@@ -53,6 +53,16 @@ class Turns(unittest.TestCase):
         self.assertEqual(series, {"a": [1, 2, 3], "b": [4, None, None]})
         self.assertEqual(faults, {"b": "out of order", "c": "not installed"})
 
+    def test_a_model_that_cannot_be_made_leaves_nothing(self):
+        with tempfile.TemporaryDirectory() as folder:
+            s = rows.Setup(pathlib.Path(), pathlib.Path(), pathlib.Path(folder) / "models", [0])
+            half = "import os, sys; os.mkdir(sys.argv[1]); sys.exit('no room')"
+            with self.assertRaisesRegex(RuntimeError, "a could not be made: no room"):
+                s.made("a", sys.executable, "-c", half, "{}")
+            self.assertEqual(list(s.models.iterdir()), [])
+            made = s.made("b", sys.executable, "-c", "import training, os, sys; os.mkdir(sys.argv[1])", "{}")
+            self.assertTrue(made.is_dir())
+
     def test_time_ends_rounds(self):
         makers, _ = told(a=[1] * 9)
         self.assertEqual(turns.alternate(makers, 9, 0)[0], {"a": [1]})
