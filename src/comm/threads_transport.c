@@ -8,8 +8,9 @@
 #include "base/error.h"
 #include "comm/threads.h"
 
-/* Below this many bytes every rank sums all of an all_reduce itself; above, each sums a slice and writes it to all. */
-enum { SMALL_REDUCE_BYTES = 32768 };
+/* Up to this many bytes every rank sums all of an all_reduce itself; above, each sums a slice and writes it to all, so
+ * that each line is fetched from one peer or written to it, not both ways. */
+enum { SMALL_REDUCE_BYTES = 4096 };
 
 struct clv_window {
     int ranks;
