@@ -9,9 +9,10 @@
 enum {
     BLOCK = CLV_QUANT_BLOCK,
     HALF = BLOCK / 2,
-    MOST = 8127, /* of a 14-bit integer that is 128 * hi + lo */
-    WIDE = 2,    /* rows of weights side by side */
-    AHEAD = 2048 /* bytes of weights that are asked for before they are needed */
+    MOST = 8127,  /* of a 14-bit integer that is 128 * hi + lo */
+    WIDE = 4,     /* rows of weights side by side, of one row of x ... */
+    FEWER = 2,    /* ... and of CLV_QUANT_ROWS */
+    AHEAD = 16384 /* bytes of weights that are asked for, into the second-level cache, before they are needed */
 };
 
 /* ---- a row of x as integers ---- */
@@ -43,7 +44,7 @@ CLV_INLINE void fill_block(clv_quant how, const clv_quant_row *out, const float 
     int32_t v[BLOCK];
     for (int i = 0; i < BLOCK; i++) /* rounded to an integer by the last bits of what is added */
         v[i] = finite ? (int32_t)((x[i] * by + 0x1.8p23f) - 0x1.8p23f) : 0;
-    out->scale[b] = scale;
+    out->scale[b] = how == CLV_QUANT_Q4 ? scale / 16 : scale;
     for (int part = 0; part < 2; part++) {
         int8_t *hi = out->hi + place_of(how, b, part * HALF), *lo = out->lo + place_of(how, b, part * HALF);
         for (int i = 0; i < HALF; i++) {
@@ -53,10 +54,10 @@ CLV_INLINE void fill_block(clv_quant how, const clv_quant_row *out, const float 
         }
     }
     for (int i = 0; how == CLV_QUANT_Q8 && i < BLOCK / 4; i++)
-        out->offset[b * 8 + i] = -128 * (v[4 * i] + v[4 * i + 1] + v[4 * i + 2] + v[4 * i + 3]);
+        out->offset[b * 8 + i] = -(v[4 * i] + v[4 * i + 1] + v[4 * i + 2] + v[4 * i + 3]);
     for (int i = 0; how == CLV_QUANT_Q4 && i < HALF / 4; i++) {
         const int32_t *a = v + 4 * i, *c = a + HALF;
-        out->offset[b * 4 + i] = -8 * (a[0] + a[1] + a[2] + a[3] + c[0] + c[1] + c[2] + c[3]);
+        out->offset[b * 4 + i] = -(a[0] + a[1] + a[2] + a[3] + c[0] + c[1] + c[2] + c[3]);
     }
 }
 
@@ -93,23 +94,44 @@ CLV_INLINE __m512i dot_bytes(__m512i acc, __m512i u, __m512i s, bool vnni)
     return acc;
 }
 
-/* The sums of 4 (q4: 8) products each of a vector of weights, whose first block is b, with a row of x. */
+/* The sums of 4 (q4: 8) products each of a vector of weights, whose first block is b, with a row of x; of q4 times 16,
+ * as the integers are taken where they lie, in the high half of a byte. */
 CLV_INLINE __m512 dot_vector(clv_quant how, const clv_quant_row *x, int64_t b, __m512i w, bool vnni)
 {
     const int8_t *hi = x->hi + b * BLOCK, *lo = x->lo + b * BLOCK;
-    __m512i high = _mm512_setzero_si512(), low = _mm512_loadu_si512(x->offset + b * clv_quant_bytes(how) / 4);
+    __m512i sum = _mm512_loadu_si512(x->offset + b * clv_quant_bytes(how) / 4);
     if (how == CLV_QUANT_Q8) {
-        high = dot_bytes(high, w, _mm512_loadu_si512(hi), vnni);
-        low = dot_bytes(low, w, _mm512_loadu_si512(lo), vnni);
+        sum = _mm512_slli_epi32(dot_bytes(sum, w, _mm512_loadu_si512(hi), vnni), 7);
+        sum = dot_bytes(sum, w, _mm512_loadu_si512(lo), vnni);
     } else {
-        const __m512i nibble = _mm512_set1_epi8(15);
-        __m512i first = _mm512_and_si512(w, nibble), second = _mm512_and_si512(_mm512_srli_epi16(w, 4), nibble);
-        high = dot_bytes(high, first, _mm512_loadu_si512(hi), vnni);
-        low = dot_bytes(low, first, _mm512_loadu_si512(lo), vnni);
-        high = dot_bytes(high, second, _mm512_loadu_si512(hi + 64), vnni);
-        low = dot_bytes(low, second, _mm512_loadu_si512(lo + 64), vnni);
+        const __m512i high_half = _mm512_set1_epi8((char)0xf0);
+        __m512i first = _mm512_and_si512(_mm512_slli_epi16(w, 4), high_half), second = _mm512_and_si512(w, high_half);
+        sum = dot_bytes(sum, first, _mm512_loadu_si512(hi), vnni);
+        sum = _mm512_slli_epi32(dot_bytes(sum, second, _mm512_loadu_si512(hi + 64), vnni), 7);
+        sum = dot_bytes(sum, first, _mm512_loadu_si512(lo), vnni);
+        sum = dot_bytes(sum, second, _mm512_loadu_si512(lo + 64), vnni);
     }
-    return _mm512_cvtepi32_ps(_mm512_add_epi32(low, _mm512_slli_epi32(high, 7)));
+    return _mm512_cvtepi32_ps(sum);
+}
+
+/* Adds the products of a vector of weights, the i-th and following of 16 blocks from b on, for `wide` rows of them. */
+CLV_INLINE void add_vector(clv_quant how, __m512 sum[][WIDE], __m512 scale[][WIDE], const clv_quant_row *x, int rows,
+                           const uint8_t *ints, int64_t row, int wide, int64_t b, int i, __mmask64 mask, bool vnni)
+{
+    const __m512i spread = how == CLV_QUANT_Q8 ? _mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1)
+                                               : _mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3);
+    const __m512i of = _mm512_add_epi32(spread, _mm512_set1_epi32(i));
+    CLV_UNROLL for (int j = 0; j < wide; j++)
+    {
+        const uint8_t *at = ints + j * row + (b + i) * clv_quant_bytes(how);
+        __m512i w = mask == ~UINT64_C(0) ? _mm512_loadu_si512(at) : _mm512_maskz_loadu_epi8(mask, at);
+        __builtin_prefetch(at + AHEAD, 0, 2);
+        CLV_UNROLL for (int r = 0; r < rows; r++)
+        {
+            __m512 part = dot_vector(how, &x[r], b + i, w, vnni);
+            sum[r][j] = _mm512_fmadd_ps(part, _mm512_permutexvar_ps(of, scale[r][j]), sum[r][j]);
+        }
+    }
 }
 
 /* y[r * ldy + j] for `wide` rows of weights, which stream side by side. Of 16 blocks, whose scales fill a vector, each
@@ -118,8 +140,6 @@ CLV_INLINE void dot_rows(clv_quant how, float *y, int64_t ldy, const clv_quant_r
                          const uint16_t *scales, int wide, int64_t blocks, bool vnni)
 {
     const int bytes = (int)clv_quant_bytes(how), at_once = 64 / bytes;
-    const __m512i spread = how == CLV_QUANT_Q8 ? _mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1)
-                                               : _mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3);
     __m512 sum[CLV_QUANT_ROWS][WIDE], scale[CLV_QUANT_ROWS][WIDE];
     CLV_UNROLL for (int r = 0; r < rows; r++) CLV_UNROLL for (int j = 0; j < wide; j++) sum[r][j] = _mm512_setzero_ps();
     for (int64_t b = 0; b < blocks; b += CLV_QUANT_SCALES) {
@@ -130,22 +150,12 @@ CLV_INLINE void dot_rows(clv_quant how, float *y, int64_t ldy, const clv_quant_r
             __m512 d = _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(there, scales + j * blocks + b));
             CLV_UNROLL for (int r = 0; r < rows; r++) scale[r][j] = _mm512_mul_ps(d, _mm512_loadu_ps(x[r].scale + b));
         }
-        for (int i = 0; i < n; i += at_once) {
-            const int left = (n - i) * bytes;
-            const __mmask64 mask = left >= 64 ? ~UINT64_C(0) : (UINT64_C(1) << left) - 1;
-            const __m512i of = _mm512_add_epi32(spread, _mm512_set1_epi32(i));
-            CLV_UNROLL for (int j = 0; j < wide; j++)
-            {
-                const uint8_t *at = ints + (j * blocks + b + i) * bytes;
-                __m512i w = _mm512_maskz_loadu_epi8(mask, at);
-                __builtin_prefetch(at + AHEAD);
-                CLV_UNROLL for (int r = 0; r < rows; r++)
-                {
-                    __m512 part = dot_vector(how, &x[r], b + i, w, vnni);
-                    sum[r][j] = _mm512_fmadd_ps(part, _mm512_permutexvar_ps(of, scale[r][j]), sum[r][j]);
-                }
-            }
-        }
+        int i = 0;
+        for (; i <= n - at_once; i += at_once)
+            add_vector(how, sum, scale, x, rows, ints, blocks * bytes, wide, b, i, ~UINT64_C(0), vnni);
+        if (i < n)
+            add_vector(how, sum, scale, x, rows, ints, blocks * bytes, wide, b, i, (UINT64_C(1) << (n - i) * bytes) - 1,
+                       vnni);
     }
     CLV_UNROLL for (int r = 0; r < rows; r++) CLV_UNROLL for (int j = 0; j < wide; j++) y[r * ldy + j] =
         vf_sum(sum[r][j]);
@@ -159,11 +169,6 @@ CLV_INLINE __m256i dot_bytes(__m256i acc, __m256i u, const int8_t *s)
     return _mm256_add_epi32(acc, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
 }
 
-CLV_INLINE __m256 combine(__m256i low, __m256i high)
-{
-    return _mm256_cvtepi32_ps(_mm256_add_epi32(low, _mm256_slli_epi32(high, 7)));
-}
-
 CLV_INLINE float scale_at(const uint16_t *scales, int64_t b)
 {
     return _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(scales[b])));
@@ -171,24 +176,23 @@ CLV_INLINE float scale_at(const uint16_t *scales, int64_t b)
 
 CLV_INLINE __m256 dot_q8(__m256 sum, const clv_quant_row *x, int64_t b, __m256i w, float d)
 {
-    __m256i low = _mm256_loadu_si256((const __m256i *)(x->offset + b * 8));
-    low = dot_bytes(low, w, x->lo + b * BLOCK);
-    __m256i high = dot_bytes(_mm256_setzero_si256(), w, x->hi + b * BLOCK);
-    return _mm256_fmadd_ps(combine(low, high), _mm256_set1_ps(d * x->scale[b]), sum);
+    __m256i high = dot_bytes(_mm256_loadu_si256((const __m256i *)(x->offset + b * 8)), w, x->hi + b * BLOCK);
+    __m256i both = dot_bytes(_mm256_slli_epi32(high, 7), w, x->lo + b * BLOCK);
+    return _mm256_fmadd_ps(_mm256_cvtepi32_ps(both), _mm256_set1_ps(d * x->scale[b]), sum);
 }
 
 /* Two blocks, or one and zeros. */
 CLV_INLINE __m256 dot_q4(__m256 sum, const clv_quant_row *x, int64_t b, __m256i w, __m128 d)
 {
-    const __m256i nibble = _mm256_set1_epi8(15);
-    __m256i first = _mm256_and_si256(w, nibble), second = _mm256_and_si256(_mm256_srli_epi16(w, 4), nibble);
+    const __m256i high_half = _mm256_set1_epi8((char)0xf0);
+    __m256i first = _mm256_and_si256(_mm256_slli_epi16(w, 4), high_half), second = _mm256_and_si256(w, high_half);
     int64_t at = place_of(CLV_QUANT_Q4, b, 0);
-    __m256i low = _mm256_loadu_si256((const __m256i *)(x->offset + b * 4)), high = _mm256_setzero_si256();
-    low = dot_bytes(dot_bytes(low, first, x->lo + at), second, x->lo + at + 64);
-    high = dot_bytes(dot_bytes(high, first, x->hi + at), second, x->hi + at + 64);
+    __m256i part = _mm256_loadu_si256((const __m256i *)(x->offset + b * 4));
+    part = _mm256_slli_epi32(dot_bytes(dot_bytes(part, first, x->hi + at), second, x->hi + at + 64), 7);
+    part = dot_bytes(dot_bytes(part, first, x->lo + at), second, x->lo + at + 64);
     __m128 by = _mm_mul_ps(d, _mm_castsi128_ps(_mm_loadl_epi64((const __m128i *)(x->scale + b))));
     __m256 both = _mm256_set_m128(_mm_shuffle_ps(by, by, 0x55), _mm_shuffle_ps(by, by, 0));
-    return _mm256_fmadd_ps(combine(low, high), both, sum);
+    return _mm256_fmadd_ps(_mm256_cvtepi32_ps(part), both, sum);
 }
 
 CLV_INLINE void dot_row(clv_quant how, float *y, int64_t ldy, const clv_quant_row *x, int rows, const uint8_t *ints,
@@ -227,10 +231,10 @@ CLV_INLINE void dot_row(clv_quant how, float *y, int64_t ldy, const clv_quant_ro
             const int8_t *hi = x[r].hi, *lo = x[r].lo;
             int32_t high = 0, low = 0;
             for (int64_t i = 0; i < bytes / 4; i++)
-                low += x[r].offset[b * bytes / 4 + i];
+                high += x[r].offset[b * bytes / 4 + i];
             for (int i = 0; i < HALF; i++) {
-                int first_u = how == CLV_QUANT_Q8 ? u[i] : u[i] & 15;
-                int second_u = how == CLV_QUANT_Q8 ? u[HALF + i] : u[i] >> 4;
+                int first_u = how == CLV_QUANT_Q8 ? u[i] : u[i] << 4 & 0xf0;
+                int second_u = how == CLV_QUANT_Q8 ? u[HALF + i] : u[i] & 0xf0;
                 high += first_u * hi[at + i] + second_u * hi[second + i];
                 low += first_u * lo[at + i] + second_u * lo[second + i];
             }
@@ -255,9 +259,10 @@ CLV_INLINE void dots(clv_quant how, float *y, int64_t ldy, const clv_quant_row *
                      const uint16_t *scales, int64_t n, int64_t blocks, bool vnni)
 {
     const int64_t row = blocks * clv_quant_bytes(how);
+    const int wide = rows == 1 ? WIDE : FEWER;
     int64_t j = 0;
-    for (; n - j >= WIDE; j += WIDE)
-        dot_rows(how, y + j, ldy, x, rows, ints + j * row, scales + j * blocks, WIDE, blocks, vnni);
+    for (; n - j >= wide; j += wide)
+        dot_rows(how, y + j, ldy, x, rows, ints + j * row, scales + j * blocks, wide, blocks, vnni);
     for (; j < n; j++)
         dot_rows(how, y + j, ldy, x, rows, ints + j * row, scales + j * blocks, 1, blocks, vnni);
 }
