@@ -1,5 +1,5 @@
 /* test_quantised.c - models whose weights are in blocks: the logits of a folder whose weights were quantised and
- * brought back, on every mesh; each rank reads its own bytes; and what is refused. */
+ * brought back, on every mesh; each rank reads its own bytes; folders that hold blocks; and what is refused. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,14 +8,17 @@
 #include "must.h"
 #include "own_folder.h"
 
+#include "cleave/checkpoint.h"
 #include "cleave/evaluate.h"
 #include "cleave/forward.h"
 #include "cleave/generate.h"
 #include "cleave/plan.h"
 #include "cleave/train.h"
 #include "kernels/cpu/quant.h"
+#include "models/family.h"
 #include "models/model_weights.h"
 #include "models/quantised.h"
+#include "models/stored_blocks.h"
 
 enum { VOCAB = 50 };
 
@@ -332,6 +335,229 @@ static void planned_bytes(void **state)
     }
 }
 
+/* ---- folders that hold blocks ---- */
+
+static void must_shard(const char *from, const char *mesh, const char *rules, clv_quant how, const char *to)
+{
+    clv_error err = {0};
+    clv_model *model = open_on(from, mesh, rules, how, CLV_F32);
+    must(clv_checkpoint_shard(model, to, NULL, &err), &err);
+    clv_model_close(model);
+}
+
+/* A folder that was sharded in blocks, on any mesh, is the model that quantises as it loads, bit for bit: sharded
+ * again, and merged, too. */
+static void stored_alike(const clv_model_config *c)
+{
+    enum { BATCH = 2, SEQ = 3 };
+    static const struct mesh_case by[] = {{"model=1", "megatron"},
+                                          {"model=2", "megatron"},
+                                          {"model=3", "megatron"},
+                                          {"data=2,model=3", "fsdp+megatron-sp"}};
+    char path[600];
+    snprintf(path, sizeof path, "%s", in_folder("%s", c->family->model_type));
+    write_folder(path, c, CLV_QUANT_NONE, false);
+    for (int how = CLV_QUANT_Q8; how < CLV_QUANT_COUNT; how++)
+        for (int m = 0; m < 4; m++) {
+            char sharded[600], again[600], merged[600];
+            snprintf(sharded, sizeof sharded, "%s", in_folder("%s%d%d", c->family->model_type, how, m));
+            snprintf(again, sizeof again, "%s", in_folder("%s%d%d_again", c->family->model_type, how, m));
+            snprintf(merged, sizeof merged, "%s", in_folder("%s%d%d_merged", c->family->model_type, how, m));
+            must_shard(path, by[m].mesh, by[m].rules, (clv_quant)how, sharded);
+            must_shard(sharded, "model=5", "megatron", CLV_QUANT_NONE, again);
+            assert_int_equal(clv_checkpoint_merge(again, merged, NULL, NULL), CLV_OK);
+            const char *forms[] = {sharded, again, merged};
+            for (int on = 0; on < MESHES; on++) {
+                float *want = logits(path, meshes[on].mesh, meshes[on].rules, (clv_quant)how, CLV_F32, BATCH, SEQ);
+                float *got =
+                    logits(forms[on % 3], meshes[on].mesh, meshes[on].rules, CLV_QUANT_NONE, CLV_F32, BATCH, SEQ);
+                assert_memory_equal(got, want, BATCH * SEQ * VOCAB * sizeof *got);
+                free(got), free(want);
+            }
+        }
+}
+
+static void stored_llama(void **state)
+{
+    clv_model_config c = llama;
+    (void)state;
+    stored_alike(&c);
+}
+
+static void stored_gpt2(void **state)
+{
+    clv_model_config c = gpt2;
+    (void)state;
+    c.tie_word_embeddings = true;
+    stored_alike(&c);
+}
+
+/* Each rank reads the blocks of its own part: all of the folder's bytes once, but norms, which all ranks hold. */
+static void stored_bytes(void **state)
+{
+    const char *path = in_folder("stored_bytes_of");
+    char sharded[600];
+    clv_error err = {0};
+    (void)state;
+    write_folder(path, &llama, CLV_QUANT_NONE, false);
+    snprintf(sharded, sizeof sharded, "%s", in_folder("stored_bytes"));
+    must_shard(path, "model=3", "megatron", CLV_QUANT_Q4, sharded);
+    clv_model *model = open_on(sharded, "model=2", "megatron", CLV_QUANT_NONE, CLV_F32);
+    assert_int_equal(clv_model_quant(model), CLV_QUANT_Q4);
+    const char *first;
+    assert_int_equal(clv_model_unused_tensors(model, &first), 0);
+    clv_graph *graph = must_graph("model=2");
+    clv_program *program;
+    clv_session *session;
+    clv_model_inference(graph, model, &(clv_model_graph){.batch = 1, .seq = 4});
+    must(clv_compile(&program, graph, NULL, &err), &err);
+    clv_session_options options = {.source = clv_model_source, .source_arg = model};
+    must(clv_session_new(&session, clv_model_mesh(model), &options, &err), &err);
+    must(clv_session_load(session, program, &err), &err);
+    assert_int_equal(clv_model_bytes_read(model),
+                     clv_model_weight_bytes(model) + (2 * llama.layers + 1) * llama.hidden * 4);
+    clv_session_free(session);
+    clv_program_free(program);
+    clv_graph_free(graph);
+    clv_model_close(model);
+}
+
+/* The bytes are those of GGUF's blocks: a scale, then integers, signed where they are of 8 bits. */
+static void stored_as_gguf(void **state)
+{
+    enum { BLOCKS = 3 };
+    (void)state;
+    for (int how = CLV_QUANT_Q8; how < CLV_QUANT_COUNT; how++) {
+        const int64_t bytes = clv_quant_bytes((clv_quant)how);
+        uint8_t ints[BLOCKS * 32], back[BLOCKS * 32], stored[BLOCKS * 34];
+        uint16_t scales[BLOCKS] = {0x3c01, 0x8002, 0x1203}, scales_back[BLOCKS];
+        for (int i = 0; i < BLOCKS * 32; i++)
+            ints[i] = (uint8_t)(i * 37);
+        clv_stored_pack((clv_quant)how, stored, ints, scales, BLOCKS);
+        assert_int_equal(stored[bytes + 2], 0x02);
+        assert_int_equal(stored[bytes + 3], 0x80);
+        for (int64_t i = 0; i < bytes; i++)
+            assert_int_equal(stored[bytes + 4 + i],
+                             how == CLV_QUANT_Q8 ? (uint8_t)(ints[bytes + i] - 128) : ints[bytes + i]);
+        clv_stored_unpack((clv_quant)how, back, scales_back, stored, BLOCKS);
+        assert_memory_equal(back, ints, (size_t)(BLOCKS * bytes));
+        assert_memory_equal(scales_back, scales, sizeof scales);
+    }
+}
+
+/* A box that is read in several pieces. */
+static void stored_box(void **state)
+{
+    enum { ROWS = 50, BLOCKS = 1100, BYTES = 34, LO = 3, HI = 49, FROM = 5, TO = 1091, WIDE = TO - FROM };
+    const clv_tensor_spec spec = {"w.q8_0", CLV_U8, 3, {ROWS, BLOCKS, BYTES}};
+    const clv_shard box = {.rank = 2, .lo = {LO, FROM}, .hi = {HI, TO}};
+    uint8_t *stored = malloc((size_t)ROWS * BLOCKS * BYTES), *ints = malloc((size_t)ROWS * BLOCKS * 32), one[32];
+    uint16_t *scales = malloc((size_t)ROWS * BLOCKS * sizeof *scales), scale;
+    clv_safetensors_writer *writer;
+    clv_safetensors *file;
+    clv_error err = {0};
+    const char *path = in_folder("box");
+    (void)state;
+    for (int i = 0; i < ROWS * BLOCKS * BYTES; i++)
+        stored[i] = (uint8_t)(i * 7 + i / 251);
+    must(clv_safetensors_create(&writer, path, &spec, 1, &err), &err);
+    must(clv_safetensors_write(writer, 0, NULL, stored, &err), &err);
+    must(clv_safetensors_commit(writer, &err), &err);
+    must(clv_safetensors_open(&file, path, &err), &err);
+    must(clv_stored_read(clv_safetensors_at(file, 0), CLV_QUANT_Q8, &box, ints, scales, &err), &err);
+    for (int r = LO; r < HI; r++)
+        for (int b = FROM; b < TO; b++) {
+            const int at = (r - LO) * WIDE + b - FROM;
+            clv_stored_unpack(CLV_QUANT_Q8, one, &scale, stored + (r * BLOCKS + b) * BYTES, 1);
+            assert_int_equal(scales[at], scale);
+            assert_memory_equal(ints + at * 32, one, sizeof one);
+        }
+    clv_safetensors_close(file);
+    free(stored), free(ints), free(scales);
+}
+
+static void expect_no_model(const char *path, clv_quant how, clv_status code, const char *part)
+{
+    clv_error err = {0};
+    clv_model *model;
+    const clv_model_options options = {.size = sizeof options, .quant = how};
+    assert_int_equal(clv_model_open(&model, path, &options, &err), code);
+    if (!strstr(err.message, part))
+        fail_msg("\"%s\" is not in: %s", part, err.message);
+}
+
+/* Writes a file that has the tensors of a merged folder, but one: left out, or in another shape. */
+static void spoil(const char *path, const char *name, bool reshape)
+{
+    clv_safetensors *file;
+    clv_safetensors_writer *writer;
+    clv_error err = {0};
+    char at[700];
+    snprintf(at, sizeof at, "%s/model.safetensors", path);
+    must(clv_safetensors_open(&file, at, &err), &err);
+    int64_t n = 0;
+    clv_tensor_spec *specs = calloc((size_t)clv_safetensors_count(file), sizeof *specs);
+    const clv_safetensor **from = calloc((size_t)clv_safetensors_count(file), sizeof *from);
+    for (int64_t i = 0; i < clv_safetensors_count(file); i++) {
+        const clv_safetensor *t = clv_safetensors_at(file, i);
+        bool is_it = strcmp(t->name, name) == 0;
+        if (is_it && !reshape)
+            continue;
+        specs[n] = (clv_tensor_spec){.name = t->name, .dtype = t->dtype, .rank = t->rank};
+        memcpy(specs[n].shape, t->shape, sizeof specs[n].shape);
+        if (is_it)
+            specs[n].shape[0] -= 1;
+        from[n++] = t;
+    }
+    must(clv_safetensors_create(&writer, at, specs, n, &err), &err);
+    for (int64_t i = 0; i < n; i++) {
+        int64_t bytes = (int64_t)(from[i]->end - from[i]->begin);
+        char *data = malloc((size_t)bytes);
+        must(clv_safetensors_read_bytes(from[i], 0, (size_t)bytes, data, &err), &err);
+        must(clv_safetensors_write(writer, i, NULL, data, &err), &err);
+        free(data);
+    }
+    must(clv_safetensors_commit(writer, &err), &err);
+    clv_safetensors_close(file);
+    free(specs);
+    free(from);
+}
+
+static void stored_refused(void **state)
+{
+    char path[600], sharded[600], merged[600];
+    clv_error err = {0};
+    (void)state;
+    snprintf(path, sizeof path, "%s", in_folder("stored_no_of"));
+    write_folder(path, &llama, CLV_QUANT_NONE, false);
+    snprintf(sharded, sizeof sharded, "%s", in_folder("stored_no"));
+    snprintf(merged, sizeof merged, "%s", in_folder("stored_no_merged"));
+    must_shard(path, "model=2", "megatron", CLV_QUANT_Q8, sharded);
+    expect_no_model(sharded, CLV_QUANT_Q4, CLV_EINVAL, "its weights are in q8 already");
+    clv_model_close(open_on(sharded, "model=1", "megatron", CLV_QUANT_Q8, CLV_F32)); /* it says what is so */
+
+    const clv_plan_options planned = {
+        .size = sizeof planned, .model = sharded, .mode = CLV_PLAN_MODE_DECODE, .batch = 1, .seq = 16};
+    clv_program *program;
+    clv_memory memory = {.size = sizeof memory};
+    must(clv_plan_compile(&program, &planned, &err), &err);
+    must(clv_program_memory(program, &memory, &err), &err);
+    clv_model *model = open_on(sharded, "model=1", "megatron", CLV_QUANT_NONE, CLV_F32);
+    assert_in_range(memory.parameters, clv_model_weight_bytes(model), clv_model_weight_bytes(model) + 8192);
+    clv_program_free(program);
+    clv_graph *graph = must_graph("model=1");
+    clv_model_train_step(graph, model, &(clv_model_graph){.batch = 1, .seq = 4}, NULL);
+    assert_int_equal(clv_graph_status(graph, &err), CLV_EUNSUPPORTED);
+    clv_graph_free(graph);
+    clv_model_close(model);
+
+    assert_int_equal(clv_checkpoint_merge(sharded, merged, NULL, NULL), CLV_OK);
+    spoil(merged, "layers.1.mlp.down.weight.q8_0", true);
+    expect_no_model(merged, CLV_QUANT_NONE, CLV_EFORMAT, "config.json calls for [64,5,34]");
+    spoil(merged, "layers.1.mlp.down.weight.q8_0", false);
+    expect_no_model(merged, CLV_QUANT_NONE, CLV_ENOTFOUND, "no tensor named \"layers.1.mlp.down.weight.q8_0\"");
+}
+
 /* ---- refused ---- */
 
 static void refused(void **state)
@@ -400,8 +626,10 @@ static void refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(llama_logits), cmocka_unit_test(gpt2_logits), cmocka_unit_test(tied_logits),
-        cmocka_unit_test(some_stay),    cmocka_unit_test(bytes_read),  cmocka_unit_test(planned_bytes),
+        cmocka_unit_test(llama_logits),   cmocka_unit_test(gpt2_logits), cmocka_unit_test(tied_logits),
+        cmocka_unit_test(some_stay),      cmocka_unit_test(bytes_read),  cmocka_unit_test(planned_bytes),
+        cmocka_unit_test(stored_llama),   cmocka_unit_test(stored_gpt2), cmocka_unit_test(stored_bytes),
+        cmocka_unit_test(stored_as_gguf), cmocka_unit_test(stored_box),  cmocka_unit_test(stored_refused),
         cmocka_unit_test(refused),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);

@@ -124,8 +124,9 @@ static const struct clv_command commands[] = {
      "Decoders: the perplexity of a text, in windows of -c tokens that begin --stride apart; each token is scored "
      "once, in the first window that has it. Encoders (ESM-2, BERT): the pseudo-perplexity of each sequence, "
      "every token masked in turn; with --mutations the masked marginals of mutations of one protein: the sum of "
-     "log p(mutant) - log p(wild type) over places, each masked alone. Sequences too long for the model are left "
-     "out and listed (exit 1), or cut with --truncate.\n\n"
+     "log p(mutant) - log p(wild type) over places, each masked alone. With --quant the folder's floats score, "
+     "too, and the change is told. Sequences too long for the model are left out and listed (exit 1), or cut with "
+     "--truncate.\n\n"
      "Examples:\n"
      "  cleave score -m llama/ --input text.txt -tp 2\n"
      "  cleave score -m esm2/ --input proteins.fasta --csv\n"
@@ -134,9 +135,11 @@ static const struct clv_command commands[] = {
     {"shard", "a checkpoint as one file a rank",
      "Writes what each rank of a mesh holds of each tensor, and cleave.json, which says where everything is, with "
      "checksums. The result is a model as any other, at every degree, and can be sharded again; cleave merge "
-     "undoes it (docs/checkpoints.md).\n\n"
+     "undoes it (docs/checkpoints.md). With --quant weights are written in blocks: commands take the folder without "
+     "--quant, and it is not trained.\n\n"
      "Examples:\n"
      "  cleave shard -m llama/ -tp 4 --out llama-tp4/\n"
+     "  cleave shard -m llama/ -tp 4 --quant q4 --out llama-q4/\n"
      "  cleave shard -m llama-tp4/ --mesh X=2,Y=4 --rules gspmd-2d --out llama-2x4/\n",
      command_shard, NULL, false},
     {"tokenize", "text to token ids, or back",

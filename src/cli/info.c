@@ -241,6 +241,13 @@ static void add_mesh(clv_table *t, const clv_checkpoint *c)
     clv_table_text(t, "sharded_for", mesh);
 }
 
+/* What weights are held in blocks of. */
+static void add_quant(clv_table *t, const clv_model *model)
+{
+    if (clv_model_quant(model) != CLV_QUANT_NONE)
+        clv_table_text(t, "quant", clv_quant_name(clv_model_quant(model)));
+}
+
 static clv_status read_checkpoint(clv_table *t, const info_args *a, const clv_checkpoint *c, const clv_model *model,
                                   clv_error *err)
 {
@@ -250,6 +257,7 @@ static clv_status read_checkpoint(clv_table *t, const info_args *a, const clv_ch
     add_bytes(t, c, &sums);
     CLV_TRY(add_differences(t, c, model, err));
     add_mesh(t, c);
+    add_quant(t, model);
     return CLV_OK;
 }
 

@@ -29,12 +29,13 @@ typedef struct clv_model_option {
 /* in which dtype, `--dtype`; */
 #define CLV_DTYPE_OPTION(out_)                CLV_DTYPE_ROW(out_, "f32|bf16", "of weights and activations (f32)")
 /* how weights are held, `--quant`; */
-#define CLV_QUANT_OPTION(out_)                                                                                         \
+#define CLV_QUANT_ROW(out_, help_)                                                                                     \
     {                                                                                                                  \
-        .names = "--quant", .kind = CLV_OPTION_CHOICE, .out = (out_), .value = "none|q8|q4",                           \
-        .help = "hold weights of linear layers in blocks of 32 integers of 8 or 4 bits, with a scale each, as GGUF's " \
-                "Q8_0 and Q4_0 do (none)"                                                                              \
+        .names = "--quant", .kind = CLV_OPTION_CHOICE, .out = (out_), .value = "none|q8|q4", .help = (help_)           \
     }
+#define CLV_QUANT_OPTION(out_)                                                                                         \
+    CLV_QUANT_ROW(out_, "hold weights of linear layers in blocks of 32 integers of 8 or 4 bits, with a scale each, "   \
+                        "as GGUF's Q8_0 and Q4_0 do (as the folder has them)")
 /* what ranks carry to each other, `--comm-dtype`; */
 #define CLV_COMM_DTYPE_OPTION(out_, not_beside_)                                                                       \
     {                                                                                                                  \

@@ -15,6 +15,7 @@
 
 typedef struct shard_args {
     const char *model, *out;
+    const char *quant; /* NULL: as they are */
     clv_mesh_option mesh;
     bool json;
 } shard_args;
@@ -28,6 +29,8 @@ static int parse(shard_args *a, int argc, char **argv)
         CLV_OUT_OPTION(&a->out, "DIR", CLV_OPTION_MAKES, true, "the folder to make"),
         CLV_MESH_OPTIONS(&a->mesh),
         CLV_RULES_OPTIONS(&a->mesh),
+        CLV_QUANT_ROW(&a->quant, "write weights of linear layers in blocks of 32 integers of 8 or 4 bits, with a scale "
+                                 "each, as GGUF's Q8_0 and Q4_0 are (as they are)"),
         CLV_JSON_OPTION(&a->json),
     };
     return clv_options_parse(options, sizeof options / sizeof options[0], argc, argv);
@@ -89,6 +92,7 @@ static clv_status shard(const shard_args *a, clv_error *err)
 
     CLV_TRY(clv_mesh_option_read(&mesh, &a->mesh, err));
     CLV_TRY(clv_mesh_option_rules(&rules, &a->mesh, &mesh, err));
+    CLV_TRY(clv_quant_option_read(&options.quant, a->quant, err));
     CLV_TRY(clv_model_open(&model, a->model, &options, err));
     clv_status status = write_shards(a, model, err);
     clv_model_close(model);

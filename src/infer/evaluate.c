@@ -249,7 +249,7 @@ static clv_status check(const clv_evaluation *e, clv_error *err)
     if (g->labels && model->headless)
         return clv_fail(err, CLV_EUNSUPPORTED, "this %s has no head, and so no loss", clv_model_config_type(model));
     if (g->gradients && e->model->quant != CLV_QUANT_NONE)
-        return clv_fail(err, CLV_EUNSUPPORTED, "gradients of weights in %s; valid: without quant",
+        return clv_fail(err, CLV_EUNSUPPORTED, "gradients of weights in %s; valid: of floats",
                         clv_quant_name(e->model->quant));
     if (g->gradients && !g->labels && !model->headless)
         return clv_fail(err, CLV_EINVAL, "gradients are of a loss; give labels");

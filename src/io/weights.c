@@ -11,7 +11,7 @@
 #include "io/file.h"
 #include "io/json.h"
 
-static const char single_name[] = "model.safetensors";
+const char clv_weights_single_name[] = "model.safetensors";
 const char clv_weights_index_name[] = "model.safetensors.index.json";
 enum { MAX_FILES = 4096, INDEX_LIMIT = 100000000 };
 
@@ -131,20 +131,21 @@ static clv_status open_form(clv_weights *w, const char *single, const char *inde
 
     if (access(manifest, F_OK) == 0 && (is_single || is_indexed))
         return clv_fail(err, CLV_EFORMAT, "%s: has both %s and %s (or its index); valid: either", w->folder,
-                        clv_manifest_name, single_name);
+                        clv_manifest_name, clv_weights_single_name);
     if (access(manifest, F_OK) == 0)
         return open_shards(w, err);
     if (is_single)
-        return open_file(w, single_name, false, err);
+        return open_file(w, clv_weights_single_name, false, err);
     if (is_indexed)
         return open_indexed(w, index, err);
     return clv_fail(err, CLV_ENOTFOUND, "%s: a folder with %s (or its .index.json, or %s) is needed", w->folder,
-                    single_name, clv_manifest_name);
+                    clv_weights_single_name, clv_manifest_name);
 }
 
 static clv_status open_folder(clv_weights *w, clv_error *err)
 {
-    char *single = clv_path_join(w->folder, single_name), *index = clv_path_join(w->folder, clv_weights_index_name);
+    char *single = clv_path_join(w->folder, clv_weights_single_name),
+         *index = clv_path_join(w->folder, clv_weights_index_name);
     char *manifest = clv_path_join(w->folder, clv_manifest_name);
     clv_status status = single != NULL && index != NULL && manifest != NULL
                             ? open_form(w, single, index, manifest, err)
@@ -158,7 +159,7 @@ static clv_status open_folder(clv_weights *w, clv_error *err)
 
 bool clv_weights_exist(const char *folder)
 {
-    static const char *const names[] = {single_name, clv_weights_index_name, clv_manifest_name};
+    static const char *const names[] = {clv_weights_single_name, clv_weights_index_name, clv_manifest_name};
     bool exist = false;
 
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
@@ -191,25 +192,43 @@ clv_status clv_weights_open(clv_weights **out, const char *folder, clv_error *er
     return open_as(out, folder, open_folder, err);
 }
 
+/* Room for one file of this name. */
+static clv_status room_for_one(clv_weights *w, const char *name, clv_error *err)
+{
+    w->files = calloc(1, sizeof *w->files);
+    w->names = calloc(1, sizeof *w->names);
+    char *copy = strdup(name);
+    if (w->files == NULL || w->names == NULL || copy == NULL) {
+        free(copy);
+        return clv_fail_memory(err, name, strlen(name));
+    }
+    w->names[0] = copy;
+    w->n_files = 1;
+    return CLV_OK;
+}
+
 /* w->folder is the file's path. */
 static clv_status open_alone(clv_weights *w, clv_error *err)
 {
     const char *slash = strrchr(w->folder, '/');
 
-    w->files = calloc(1, sizeof *w->files);
-    w->names = calloc(1, sizeof *w->names);
-    char *name = strdup(slash != NULL ? slash + 1 : w->folder);
-    if (w->files == NULL || w->names == NULL || name == NULL) {
-        free(name);
-        return clv_fail_memory(err, w->folder, strlen(w->folder));
-    }
-    w->names[0] = name;
-    clv_status status = clv_safetensors_open(&w->files[0], w->folder, err);
-    if (status == CLV_OK)
-        w->n_files = 1;
-    else
-        free(name);
-    return status;
+    CLV_TRY(room_for_one(w, slash != NULL ? slash + 1 : w->folder, err));
+    return clv_safetensors_open(&w->files[0], w->folder, err);
+}
+
+/* w->folder is the file's name. */
+static clv_status begin_alone(clv_weights *w, clv_error *err)
+{
+    return room_for_one(w, w->folder, err);
+}
+
+clv_status clv_weights_of_file(clv_weights **out, clv_safetensors *file, const char *name, clv_error *err)
+{
+    clv_weights *w;
+    CLV_TRY(open_as(&w, name, begin_alone, err));
+    w->files[0] = file;
+    *out = w;
+    return CLV_OK;
 }
 
 clv_status clv_weights_open_path(clv_weights **out, const char *path, clv_error *err)

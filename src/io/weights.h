@@ -12,7 +12,8 @@
 
 typedef struct clv_weights clv_weights;
 
-extern const char clv_weights_index_name[]; /* "model.safetensors.index.json" */
+extern const char clv_weights_single_name[]; /* "model.safetensors" */
+extern const char clv_weights_index_name[];  /* "model.safetensors.index.json" */
 
 /* Whether the folder has weights in a form that can be opened; a path that is no folder has none. */
 bool clv_weights_exist(const char *folder);
@@ -22,6 +23,9 @@ bool clv_weights_exist(const char *folder);
 clv_status clv_weights_open(clv_weights **out, const char *folder, clv_error *err);
 /* A folder, or a safetensors file by itself. */
 clv_status clv_weights_open_path(clv_weights **out, const char *path, clv_error *err);
+/* Of one file that is open, which becomes the weights' own, by its name in a folder. CLV_ENOMEM: it stays the caller's.
+ */
+clv_status clv_weights_of_file(clv_weights **out, clv_safetensors *file, const char *name, clv_error *err);
 void clv_weights_close(clv_weights *weights);
 /* Reads from mappings of all files from here on: clv_safetensors_map. */
 clv_status clv_weights_map(clv_weights *weights, clv_error *err);

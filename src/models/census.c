@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "models/stored_blocks.h"
 
 enum { SHAPE_TEXT = 192 };
 
@@ -16,14 +17,27 @@ static int by_address(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+/* How many tensors of floats the parameter brings to files that hold weights so. */
+static int float_tensors(const clv_model_config *m, const clv_parameter *p, clv_quant how)
+{
+    return how == CLV_QUANT_NONE || clv_model_holds_floats(m, p) ? clv_parameter_tensors(p) : 0;
+}
+
 /* found receives the model's tensors that are there. */
 static int64_t look(clv_census *c, const clv_safetensor **found, const clv_weights *w, const clv_model_config *m)
 {
+    const clv_quant how = clv_stored_quant(w, m);
     int64_t n = 0;
 
     for (int64_t i = 0; i < clv_model_parameter_count(m); i++) {
         clv_parameter p = clv_model_parameter_at(m, i);
-        for (int k = 0; k < clv_parameter_tensors(&p); k++) {
+        if (how != CLV_QUANT_NONE && clv_model_holds_blocks(m, &p)) {
+            if (clv_stored_find(&found[n], w, &p, how, NULL) == CLV_OK)
+                n++;
+            else
+                clv_stored_spec(c->missing[c->n_missing++], &p, how);
+        }
+        for (int k = 0; k < float_tensors(m, &p, how); k++) {
             clv_model_tensor tensor = clv_parameter_tensor(m, &p, k);
             if (clv_model_find_tensor(&found[n], w, m, tensor.name, NULL) == CLV_OK)
                 n++;
@@ -36,7 +50,8 @@ static int64_t look(clv_census *c, const clv_safetensor **found, const clv_weigh
 
 clv_status clv_census_take(clv_census *out, const clv_weights *w, const clv_model_config *m, clv_error *err)
 {
-    size_t expected = (size_t)clv_model_tensor_count(m) + 1, there = (size_t)clv_weights_count(w) + 1;
+    size_t expected = (size_t)(clv_model_tensor_count(m) + clv_model_parameter_count(m)) + 1;
+    size_t there = (size_t)clv_weights_count(w) + 1;
     const clv_safetensor **found = calloc(expected, sizeof(const clv_safetensor *));
     clv_census c = {.missing = calloc(expected, sizeof *c.missing),
                     .extra = calloc(there, sizeof(const clv_safetensor *))};
@@ -76,17 +91,35 @@ static void shape_text(char text[SHAPE_TEXT], int rank, const int64_t *shape)
         used += (size_t)snprintf(text + used, SHAPE_TEXT - used, "%s%lld", d > 0 ? "," : "", (long long)shape[d]);
 }
 
-static clv_status check_tensor(const clv_safetensor *t, const clv_model_tensor *expected, clv_error *err)
+static clv_status check_shape(const clv_safetensor *t, const char *name, int rank, const int64_t *shape, clv_error *err)
 {
     char has[SHAPE_TEXT], wants[SHAPE_TEXT];
 
-    if (!t->readable || !clv_dtype_is_float(t->dtype))
-        return clv_fail(err, CLV_EUNSUPPORTED, "%s: dtype %s is not supported", expected->name, t->dtype_name);
-    if (t->rank == expected->rank && memcmp(t->shape, expected->shape, (size_t)t->rank * sizeof *t->shape) == 0)
+    if (t->rank == rank && memcmp(t->shape, shape, (size_t)rank * sizeof *shape) == 0)
         return CLV_OK;
     shape_text(has, t->rank, t->shape);
-    shape_text(wants, expected->rank, expected->shape);
-    return clv_fail(err, CLV_EFORMAT, "%s: has the shape [%s], config.json calls for [%s]", expected->name, has, wants);
+    shape_text(wants, rank, shape);
+    return clv_fail(err, CLV_EFORMAT, "%s: has the shape [%s], config.json calls for [%s]", name, has, wants);
+}
+
+static clv_status check_tensor(const clv_safetensor *t, const clv_model_tensor *expected, clv_error *err)
+{
+    if (!t->readable || !clv_dtype_is_float(t->dtype))
+        return clv_fail(err, CLV_EUNSUPPORTED, "%s: dtype %s is not supported", expected->name, t->dtype_name);
+    return check_shape(t, expected->name, expected->rank, expected->shape, err);
+}
+
+static clv_status check_blocks(const clv_weights *w, const clv_parameter *p, clv_quant how, clv_error *err)
+{
+    char name[CLV_TENSOR_NAME_SIZE];
+    const clv_tensor_spec spec = clv_stored_spec(name, p, how);
+    const clv_safetensor *t;
+
+    if (clv_stored_find(&t, w, p, how, NULL) != CLV_OK)
+        return CLV_OK; /* it is missing, which is told of all at once */
+    if (!t->readable || t->dtype != spec.dtype)
+        return clv_fail(err, CLV_EUNSUPPORTED, "%s: dtype %s is not supported; valid: U8", name, t->dtype_name);
+    return check_shape(t, name, spec.rank, spec.shape, err);
 }
 
 /* Every tensor of the layer after the last one must be absent. */
@@ -110,9 +143,13 @@ static clv_status check_last_layer(const clv_weights *w, const clv_model_config 
 
 clv_status clv_census_check(const clv_census *c, const clv_weights *w, const clv_model_config *m, clv_error *err)
 {
+    const clv_quant how = clv_stored_quant(w, m);
+
     for (int64_t i = 0; i < clv_model_parameter_count(m); i++) {
         clv_parameter p = clv_model_parameter_at(m, i);
-        for (int k = 0; k < clv_parameter_tensors(&p); k++) {
+        if (how != CLV_QUANT_NONE && clv_model_holds_blocks(m, &p))
+            CLV_TRY(check_blocks(w, &p, how, err));
+        for (int k = 0; k < float_tensors(m, &p, how); k++) {
             const clv_safetensor *t = NULL;
             clv_model_tensor tensor = clv_parameter_tensor(m, &p, k);
             if (clv_model_find_tensor(&t, w, m, tensor.name, NULL) == CLV_OK)

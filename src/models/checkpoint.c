@@ -11,6 +11,7 @@
 #include "io/folder.h"
 #include "io/weights.h"
 #include "models/adapters_folder.h"
+#include "models/blocks_of_floats.h"
 #include "models/census.h"
 #include "models/opened.h"
 #include "models/placement.h"
@@ -335,14 +336,40 @@ static clv_status convert(const char *from, const clv_weights *weights, const ch
     return status;
 }
 
-/* A form_writer of clv_shards_options. */
-static clv_status write_shards(const void *arg, const clv_weights *weights, const char *folder,
+/* What is written, and in whose place it stands. */
+typedef struct sharding {
+    clv_shards_options shards;
+    const clv_weights *weights;
+} sharding;
+
+/* A form_writer of a sharding. */
+static clv_status write_shards(const void *arg, const clv_weights *replaced, const char *folder,
                                const clv_convert_options *options, clv_error *err)
 {
-    clv_shards_options o = *(const clv_shards_options *)arg;
+    const sharding *s = arg;
+    clv_shards_options o = s->shards;
+    (void)replaced;
     o.progress = options->progress;
     o.progress_arg = options->progress_arg;
-    return clv_weights_shard(weights, folder, &o, err);
+    return clv_weights_shard(s->weights, folder, &o, err);
+}
+
+static clv_status shard_weights(const clv_model *model, const clv_weights *weights, const char *to,
+                                const clv_convert_options *options, clv_error *err)
+{
+    clv_placement *placement;
+    clv_tensor_placement *placements;
+    CLV_TRY(clv_placement_new(&placement, &model->config, &model->mesh, &model->rules, model->quant, err));
+    clv_status status = clv_placement_weights(&placements, placement, weights, err);
+    clv_placement_free(placement);
+    CLV_TRY(status);
+    const sharding s = {.weights = weights,
+                        .shards = {.mesh = model->mesh,
+                                   .rules = options->rules_text ? options->rules_text : model->rules.name,
+                                   .placements = placements}};
+    status = convert(model->path, clv_model_weights_files(model->weights), to, write_shards, &s, options, err);
+    free(placements);
+    return status;
 }
 
 clv_status clv_checkpoint_shard(const clv_model *model, const char *to, const clv_convert_options *options,
@@ -350,19 +377,15 @@ clv_status clv_checkpoint_shard(const clv_model *model, const char *to, const cl
 {
     static const char call[] = "clv_checkpoint_shard";
     clv_convert_options o;
-    clv_placement *placement;
-    clv_tensor_placement *placements;
+    clv_blocks_of_floats *blocks;
     CLV_TRY(clv_require(model && to && model->weights, call, "a model with weights, and a folder to make", err));
     CLV_TRY(clv_take_options(&o, sizeof o, sizeof o, options, call, err));
     const clv_weights *weights = clv_model_weights_files(model->weights);
-    CLV_TRY(clv_placement_new(&placement, &model->config, &model->mesh, &model->rules, err));
-    clv_status status = clv_placement_weights(&placements, placement, weights, err);
-    clv_placement_free(placement);
-    CLV_TRY(status);
-    clv_shards_options shards = {
-        .mesh = model->mesh, .rules = o.rules_text ? o.rules_text : model->rules.name, .placements = placements};
-    status = convert(model->path, weights, to, write_shards, &shards, &o, err);
-    free(placements);
+    if (model->quant == clv_stored_quant(weights, &model->config))
+        return shard_weights(model, weights, to, &o, err);
+    CLV_TRY(clv_blocks_of_floats_open(&blocks, weights, &model->config, model->quant, err));
+    clv_status status = shard_weights(model, clv_blocks_of_floats_weights(blocks), to, &o, err);
+    clv_blocks_of_floats_close(blocks);
     return status;
 }
 
@@ -388,7 +411,7 @@ static clv_status write_adapted(const clv_model *m, const char *folder, clv_erro
     const clv_model_files files = {.config = &m->config,
                                    .adapters = m->adapters,
                                    .dtype = clv_dtype_is_float(first->dtype) ? first->dtype : CLV_F32,
-                                   .weights_name = "model.safetensors",
+                                   .weights_name = clv_weights_single_name,
                                    .write_beside = nothing_beside};
     const clv_session_options options = clv_model_session_options(m);
     clv_graph *graph;

@@ -221,7 +221,7 @@ clv_model_files clv_model_folder_files(const clv_model_config *config, const clv
     return (clv_model_files){.config = config,
                              .adapters = adapters,
                              .dtype = dtype,
-                             .weights_name = "model.safetensors",
+                             .weights_name = clv_weights_single_name,
                              .write_beside = write_config};
 }
 

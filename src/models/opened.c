@@ -17,6 +17,7 @@
 #include "models/adapters_folder.h"
 #include "models/parameters.h"
 #include "models/placement.h"
+#include "models/stored_blocks.h"
 #include "program/machine.h"
 #include "runtime/team.h"
 
@@ -117,12 +118,29 @@ static clv_status take_lora(clv_model *m, const clv_lora_options *given, clv_err
     return clv_adapters_new(&m->adapters, &m->config, &lora, err);
 }
 
+/* How the folder holds weights; where config.json alone is wanted, how files beside it do that can be opened. */
+static clv_quant quant_of_folder(const clv_model *m)
+{
+    clv_weights *weights;
+    if (m->weights)
+        return clv_stored_quant(clv_model_weights_files(m->weights), &m->config);
+    if (!clv_weights_exist(m->path) || clv_weights_open(&weights, m->path, NULL) != CLV_OK)
+        return CLV_QUANT_NONE;
+    clv_quant how = clv_stored_quant(weights, &m->config);
+    clv_weights_close(weights);
+    return how;
+}
+
 /* What weights are quantised of, and what is not done with them. */
 static clv_status take_quant(clv_model *m, int64_t quant, clv_error *err)
 {
+    const clv_quant stored = quant_of_folder(m);
     if (quant < 0 || quant >= CLV_QUANT_COUNT)
         return clv_fail(err, CLV_EINVAL, "quant is %lld, which is none of clv_quant", (long long)quant);
-    m->quant = (clv_quant)quant;
+    m->quant = quant == CLV_QUANT_NONE ? stored : (clv_quant)quant;
+    if (stored != CLV_QUANT_NONE && m->quant != stored)
+        return clv_fail(err, CLV_EINVAL, "%s: its weights are in %s already, and %s cannot be made of them; valid: %s",
+                        m->path, clv_quant_name(stored), clv_quant_name(m->quant), clv_quant_name(stored));
     if (m->quant == CLV_QUANT_NONE)
         return CLV_OK;
     if (m->adapters)
@@ -338,7 +356,7 @@ clv_status clv_model_fullest_rank(int64_t *out, const clv_model *m, clv_error *e
 {
     clv_placement *placement;
     CLV_TRY(clv_require(out && m, "clv_model_fullest_rank", "out and a model", err));
-    CLV_TRY(clv_placement_new(&placement, &m->config, &m->mesh, &m->rules, err));
+    CLV_TRY(clv_placement_new(&placement, &m->config, &m->mesh, &m->rules, CLV_QUANT_NONE, err));
     clv_status status = clv_placement_most_elems(out, placement, err);
     clv_placement_free(placement);
     return status;
@@ -494,7 +512,7 @@ static bool begin(clv_model_build *build, clv_graph *graph, const clv_model *m, 
     else if (!clv_mesh_equal(clv_graph_mesh(graph), &m->mesh))
         clv_graph_fail(graph, CLV_EINVAL, "%s: the graph is of another mesh than the model was opened for", call);
     else if (trains && m->quant != CLV_QUANT_NONE)
-        clv_graph_fail(graph, CLV_EUNSUPPORTED, "%s: weights in %s are not trained; valid: without quant", call,
+        clv_graph_fail(graph, CLV_EUNSUPPORTED, "%s: weights in %s are not trained; valid: floats", call,
                        clv_quant_name(m->quant));
     else if (how.token_types && m->config.token_types == 0)
         clv_graph_fail(graph, CLV_EINVAL, "%s: %s has no token types", call, clv_model_config_type(&m->config));

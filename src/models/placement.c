@@ -1,12 +1,15 @@
 /* placement.c - see placement.h. */
 #include "models/placement.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
 #include "graph/graph.h"
 #include "models/census.h"
+#include "models/stored_blocks.h"
+#include "nn/held.h"
 
 typedef struct entry {
     const char *name; /* the graph's */
@@ -15,6 +18,7 @@ typedef struct entry {
 
 struct clv_placement {
     clv_model_config model;
+    clv_quant how;
     clv_mesh mesh;
     clv_graph *graph; /* owns the names */
     int n;
@@ -28,7 +32,7 @@ static int by_name(const void *a, const void *b)
 
 static clv_status collect(clv_placement *p, const clv_axis_rules *rules, clv_error *err)
 {
-    clv_model_build build = {.batch = 1, .seq = 1, .rules = *rules, .dtype = CLV_F32};
+    clv_model_build build = {.batch = 1, .seq = 1, .rules = *rules, .dtype = CLV_F32, .quant = p->how};
     clv_build_forward(p->graph, &p->model, &build, NULL);
     CLV_TRY(clv_graph_status(p->graph, err));
     CLV_TRY(clv_graph_check_rules(p->graph, err));
@@ -48,12 +52,13 @@ static clv_status collect(clv_placement *p, const clv_axis_rules *rules, clv_err
 }
 
 clv_status clv_placement_new(clv_placement **out, const clv_model_config *model, const clv_mesh *mesh,
-                             const clv_axis_rules *rules, clv_error *err)
+                             const clv_axis_rules *rules, clv_quant how, clv_error *err)
 {
     clv_placement *p = calloc(1, sizeof *p);
     if (!p)
         return clv_fail_memory(err, "the model's layouts", sizeof *p);
     p->model = *model;
+    p->how = how;
     p->mesh = *mesh;
     clv_status status = clv_graph_new(&p->graph, mesh, err);
     if (status == CLV_OK)
@@ -106,11 +111,32 @@ static clv_status place_tensor(clv_tensor_placement *out, const clv_placement *p
     return CLV_OK;
 }
 
+/* Blocks lie as their integers do. */
+static clv_status place_blocks(clv_tensor_placement *out, const clv_placement *p, const clv_parameter *parameter,
+                               clv_error *err)
+{
+    char stored[CLV_TENSOR_NAME_SIZE], ints[CLV_PARAMETER_NAME_SIZE + sizeof CLV_QUANT_INTS];
+    const clv_tensor_spec spec = clv_stored_spec(stored, parameter, p->how);
+    clv_tensor_placement t = {.rank = spec.rank};
+    memcpy(t.view, spec.shape, sizeof t.view);
+    snprintf(ints, sizeof ints, "%s%s", parameter->name, CLV_QUANT_INTS);
+    CLV_TRY(lay_out_parameter(&t.layout, p, ints, err));
+    *out = t;
+    return CLV_OK;
+}
+
 /* ---- a checkpoint ---- */
 
 static clv_status place_parameter(clv_tensor_placement *all, const clv_placement *p, const clv_weights *w,
                                   const clv_parameter *parameter, clv_error *err)
 {
+    if (p->how != CLV_QUANT_NONE && clv_model_holds_blocks(&p->model, parameter)) {
+        const clv_safetensor *found;
+        CLV_TRY(clv_stored_find(&found, w, parameter, p->how, err));
+        CLV_TRY(place_blocks(&all[clv_weights_index_of(w, found)], p, parameter, err));
+        if (!clv_model_holds_floats(&p->model, parameter))
+            return CLV_OK;
+    }
     for (int k = 0; k < clv_parameter_tensors(parameter); k++) {
         clv_model_tensor tensor = clv_parameter_tensor(&p->model, parameter, k);
         const clv_safetensor *found;

@@ -7,17 +7,18 @@
 
 typedef struct clv_placement clv_placement;
 
-/* @return what building the graph returns: CLV_EAXIS, CLV_ELIMIT, CLV_ENOMEM */
+/* how: what weights of linear layers are held as. @return what building the graph returns: CLV_EAXIS, CLV_ELIMIT,
+ * CLV_ENOMEM */
 clv_status clv_placement_new(clv_placement **out, const clv_model_config *model, const clv_mesh *mesh,
-                             const clv_axis_rules *rules, clv_error *err);
+                             const clv_axis_rules *rules, clv_quant how, clv_error *err);
 void clv_placement_free(clv_placement *placement);
 
-/* The same for all tensors of a checkpoint, file by file, each in the order of its data; those that the model does not
- * know are whole. The caller frees *out. */
+/* The same for all tensors of a checkpoint that holds weights so, file by file, each in the order of its data; those
+ * that the model does not know are whole. The caller frees *out. */
 clv_status clv_placement_weights(clv_tensor_placement **out, const clv_placement *placement, const clv_weights *weights,
                                  clv_error *err);
 
-/* Elements of all parameters on the fullest rank. */
+/* Elements of all parameters, which are floats, on the fullest rank. */
 clv_status clv_placement_most_elems(int64_t *out, const clv_placement *placement, clv_error *err);
 
 #endif

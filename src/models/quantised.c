@@ -9,6 +9,7 @@
 #include "io/box.h"
 #include "kernels/cpu/quant.h"
 #include "models/family.h"
+#include "models/stored_blocks.h"
 
 clv_status clv_model_quant_check(const clv_model_config *model, clv_quant how, clv_error *err)
 {
@@ -130,15 +131,26 @@ static int in_dims(const clv_parameter *p)
     return n > 0 ? n : 1;
 }
 
+clv_status clv_quant_of_floats(clv_quant how, const clv_weights *weights, const clv_model_config *model,
+                               const clv_parameter *p, const clv_shard *box, uint8_t *ints, uint16_t *scales,
+                               clv_error *err)
+{
+    clv_shard floats = floats_box(box);
+    quantising q = {.how = how, .ints = ints, .scales = scales, .blocks = 1};
+    for (int d = box->rank - in_dims(p); d < box->rank; d++)
+        q.blocks *= box->hi[d] - box->lo[d];
+    return clv_model_read_rows(weights, model, p->name, &floats, quantise_rows, &q, err);
+}
+
 static clv_status read_blocks(clv_quant_reader *r, const clv_model_weights *weights, const clv_model_config *model,
                               const clv_parameter *p, const clv_shard *box, uint8_t *ints, uint16_t *scales,
                               clv_error *err)
 {
-    clv_shard floats = floats_box(box);
-    quantising q = {.how = r->how, .ints = ints, .scales = scales, .blocks = 1};
-    for (int d = box->rank - in_dims(p); d < box->rank; d++)
-        q.blocks *= box->hi[d] - box->lo[d];
-    return clv_model_read_rows(clv_model_weights_files(weights), model, p->name, &floats, quantise_rows, &q, err);
+    const clv_weights *files = clv_model_weights_files(weights);
+    const clv_safetensor *stored;
+    if (clv_stored_find(&stored, files, p, r->how, NULL) == CLV_OK)
+        return clv_stored_read(stored, r->how, box, ints, scales, err);
+    return clv_quant_of_floats(r->how, files, model, p, box, ints, scales, err);
 }
 
 static clv_status read_ints(clv_quant_reader *r, const clv_model_weights *weights, const clv_model_config *model,
@@ -182,8 +194,7 @@ static bool find(clv_parameter *out, const clv_model_config *model, const char *
     own[n - m] = '\0';
     if (clv_model_parameter_find(out, model, own, NULL) != CLV_OK)
         return false;
-    clv_parameter table = clv_model_parameter_at(model, 0);
-    return clv_model_quantises(model, out) || (clv_model_quantises_table(model) && strcmp(out->name, table.name) == 0);
+    return clv_model_holds_blocks(model, out);
 }
 
 clv_status clv_quant_read(clv_quant_reader *r, const clv_model_weights *weights, const clv_model_config *model,

@@ -9,8 +9,15 @@
 /* CLV_EUNSUPPORTED for families that a program stated, and where no weight would be quantised. */
 clv_status clv_model_quant_check(const clv_model_config *model, clv_quant how, clv_error *err);
 
-/* Reads quantised state of a model whose weights are open. A box's integers are made with their scales, which are kept
- * until they are asked for: elements are read once. Safe from several threads. */
+/* The blocks of a box of scales, [(parts,) out..., in.../32], made of a parameter's floats in files; ints may be NULL.
+ */
+clv_status clv_quant_of_floats(clv_quant how, const clv_weights *weights, const clv_model_config *model,
+                               const clv_parameter *parameter, const clv_shard *box, uint8_t *ints, uint16_t *scales,
+                               clv_error *err);
+
+/* Reads quantised state of a model whose weights are open, from blocks of the folder where it has them. A box's ints
+ * are made with their scales, which are kept until they are asked for: elements are read once. Safe from several
+ * threads. */
 typedef struct clv_quant_reader clv_quant_reader;
 clv_status clv_quant_reader_new(clv_quant_reader **out, clv_quant how, clv_error *err);
 void clv_quant_reader_free(clv_quant_reader *reader);
