@@ -388,6 +388,72 @@ static void test_change_of_perplexity(void **state)
     json_decref(plain);
 }
 
+/* Scores of mutations by blocks: those of floats beside them, how far they moved, and whether their order stayed. */
+static void test_change_of_mutations(void **state)
+{
+    static const char *const list = "A4G,K2R,K2R:T3V,T3V";
+    char arguments[512];
+    (void)state;
+    cli_shell("sed 's/hidden_size\": 20/hidden_size\": 64/; s/_size\": 33,/_size\": 64,/; s/_heads\": 5/_heads\": 2/' "
+              "{g}/esm/config.json > {d}/wide.json"); /* intermediate_size has a comma behind, vocab_size none */
+    cli_expect(0, "",
+               "train --config {d}/wide.json --tokenizer {g}/tokenizer/esm_vocab --data {g}/scores/proteins.fasta "
+               "--seq 24 --batch 4 --steps 30 --lr 0.02 --out {d}/wide_esm");
+    cli_shell("cp {g}/tokenizer/esm_vocab/vocab.txt {d}/wide_esm");
+    snprintf(arguments, sizeof arguments, "score -m {d}/wide_esm --input {g}/scores/wild.fasta --mutations %s", list);
+    json_t *plain = rows_of(arguments);
+    snprintf(arguments, sizeof arguments,
+             "score -m {d}/wide_esm --input {g}/scores/wild.fasta --mutations %s --quant q4 -tp 2", list);
+    json_t *rows = rows_of(arguments);
+    double moved = 0;
+    for (size_t i = 0; i < 4; i++) {
+        const json_t *row = json_array_get(rows, i), *before = json_array_get(plain, i);
+        assert_null(json_object_get(before, "change"));
+        double score = json_real_value(json_object_get(row, "score"));
+        double change = json_real_value(json_object_get(row, "change"));
+        near(row, "unquantised", json_real_value(json_object_get(before, "score")));
+        assert_true(change != 0 && fabs(score - json_real_value(json_object_get(row, "unquantised")) - change) < 1e-6);
+        moved += fabs(change) / 4;
+    }
+    static char text[CLI_OUTPUT];
+    assert_int_equal(cli_run(text, "%s --json 2>/dev/null", arguments), 0);
+    json_t *all = json_loads(text, 0, NULL);
+    assert_true(fabs(json_real_value(json_object_get(all, "mean_abs_change")) - moved) < 1e-6);
+    double alike = json_real_value(json_object_get(all, "spearman"));
+    assert_true(alike > 0.3 && alike <= 1);
+    json_decref(all);
+    json_decref(rows);
+    json_decref(plain);
+    cli_expect(0, "unquantised,change\nA4G,",
+               "score -m {d}/wide_esm --input {g}/scores/wild.fasta --mutations A4G --quant q8 --csv");
+}
+
+/* A folder in blocks has no floats to compare with; it says what it holds, and takes no other kind. */
+static void test_stored_blocks(void **state)
+{
+    (void)state;
+    cli_expect(0, "tensors", "shard -m {d}/blocks -tp 3 --quant q8 --out {d}/stored");
+    cli_expect(0, "quant            q8", "info -m {d}/stored");
+    for (int tp = 1; tp <= 3; tp++) {
+        char arguments[512];
+        snprintf(arguments, sizeof arguments, "score -m {d}/stored --input {g}/scores/text.txt -c 16 -tp %d", tp);
+        json_t *got = rows_of(arguments);
+        snprintf(arguments, sizeof arguments, "score -m {d}/blocks --quant q8 --input {g}/scores/text.txt -c 16 -tp %d",
+                 tp);
+        json_t *want = rows_of(arguments);
+        const json_t *row = json_array_get(got, 0), *of = json_array_get(want, 0);
+        assert_true(json_real_value(json_object_get(row, "nll")) == json_real_value(json_object_get(of, "nll")));
+        assert_null(json_object_get(row, "change_percent"));
+        json_decref(got);
+        json_decref(want);
+    }
+    cli_expect(2, "its weights are in q8 already", "score -m {d}/stored --input {g}/scores/text.txt --quant q4");
+    cli_expect(1, "weights in q8 are not trained", "plan -m {d}/stored --train");
+    cli_expect(1, "gradients of weights in q8", "verify -m {d}/stored --tp 1,2 --seq 5");
+    cli_expect(1, "weights in q8 are not trained",
+               "train -m {d}/stored --text {g}/scores/text.txt --seq 8 --steps 1 --out {d}/no");
+}
+
 static void test_csv(void **state)
 {
     (void)state;
@@ -508,6 +574,8 @@ int main(void)
         cmocka_unit_test(test_mutations),
         cmocka_unit_test(test_perplexity),
         cmocka_unit_test(test_change_of_perplexity),
+        cmocka_unit_test(test_change_of_mutations),
+        cmocka_unit_test(test_stored_blocks),
         cmocka_unit_test(test_csv),
         cmocka_unit_test(test_score_too_long),
         cmocka_unit_test(test_score_refused),

@@ -11,6 +11,7 @@
 #include "cli/options.h"
 #include "cli/output_option.h"
 #include "cli/progress.h"
+#include "cli/rank_correlation.h"
 #include "cli/results.h"
 #include "cli/sequences.h"
 #include "cli/table.h"
@@ -178,7 +179,7 @@ static clv_status score_all(clv_table *t, const score_args *a, const scorers *by
 /* What is said of a model when mutations turned out to be ones, and how many of them are done. */
 typedef struct mutation_progress {
     clv_counted_progress bar;
-    const clv_model *model;
+    const clv_model *model; /* NULL: it was said */
     const clv_model_option *option;
     const char *command;
 } mutation_progress;
@@ -186,31 +187,80 @@ typedef struct mutation_progress {
 static void show_mutations(void *arg, int64_t done, int64_t total)
 {
     mutation_progress *p = arg;
-    if (done == 0)
+    if (done == 0 && p->model)
         clv_model_option_notes(p->model, p->option, p->command);
     clv_counted_progress_show(&p->bar, done, total);
 }
 
-static clv_status score_mutations(clv_table *t, const score_args *a, const clv_model *model, clv_forwarder *f,
-                                  const clv_sequences *all, const char *command, clv_error *err)
+/* `model` is told of, unless NULL. */
+static clv_status mutations_by(clv_mutation_scores **out, clv_forwarder *f, const score_args *a, const clv_model *model,
+                               const clv_sequences *all, const char *command, clv_error *err)
 {
-    clv_mutation_scores *scores;
     mutation_progress progress = {.bar = {.what = "score"}, .model = model, .option = &a->model, .command = command};
     clv_score_options options = options_of(a);
     options.progress = show_mutations;
     options.progress_arg = &progress;
-    if (!clv_sequences_are_fasta(all) || clv_sequences_count(all) != 1)
-        return clv_fail(err, CLV_EINVAL, "--mutations: %s must be FASTA with one record, the wild type", a->input);
-    clv_status status = clv_score_mutations(&scores, f, all, 0, a->mutations, &options, err);
+    clv_status status = clv_score_mutations(out, f, all, 0, a->mutations, &options, err);
     clv_counted_progress_end(&progress.bar);
-    CLV_TRY(status);
+    return status;
+}
+
+/* floats: NULL where there is no change to tell. */
+static void add_mutations(clv_table *t, const clv_mutation_scores *scores, const clv_mutation_scores *floats)
+{
     for (int64_t i = 0; i < clv_mutation_scores_count(scores); i++) {
+        const double score = clv_mutation_scores_score(scores, i);
         clv_table_row(t);
         clv_table_text(t, "mutation", clv_mutation_scores_name(scores, i));
-        clv_table_real(t, "score", clv_mutation_scores_score(scores, i));
+        clv_table_real(t, "score", score);
+        if (floats) {
+            const double before = clv_mutation_scores_score(floats, i);
+            clv_table_real(t, "unquantised", before);
+            clv_table_real(t, "change", score - before);
+        }
     }
-    clv_mutation_scores_free(scores);
+}
+
+/* What the blocks did to all of them: how far scores moved, and whether mutations keep their order, which is what the
+ * scores are used for. */
+static clv_status add_change(clv_table *t, const clv_mutation_scores *scores, const clv_mutation_scores *floats,
+                             clv_error *err)
+{
+    const int64_t n = clv_mutation_scores_count(scores);
+    double *after = malloc(2 * (size_t)n * sizeof *after), *before = after + n, moved = 0, alike = 0;
+    bool defined = false;
+    if (!after)
+        return clv_fail_memory(err, "scores", 2 * (size_t)n * sizeof *after);
+    for (int64_t i = 0; i < n; i++) {
+        after[i] = clv_mutation_scores_score(scores, i);
+        before[i] = clv_mutation_scores_score(floats, i);
+        moved += fabs(after[i] - before[i]);
+    }
+    clv_status status = clv_rank_correlation(&alike, &defined, after, before, n, err);
+    free(after);
+    CLV_TRY(status);
+    clv_table_top(t);
+    clv_table_real(t, "mean_abs_change", moved / (double)n);
+    if (defined)
+        clv_table_real(t, "spearman", alike);
     return CLV_OK;
+}
+
+static clv_status score_mutations(clv_table *t, const score_args *a, const clv_model *model, const scorers *by,
+                                  const clv_sequences *all, const char *command, clv_error *err)
+{
+    clv_mutation_scores *scores, *floats = NULL;
+    if (!clv_sequences_are_fasta(all) || clv_sequences_count(all) != 1)
+        return clv_fail(err, CLV_EINVAL, "--mutations: %s must be FASTA with one record, the wild type", a->input);
+    CLV_TRY(mutations_by(&scores, by->model, a, model, all, command, err));
+    clv_status status = by->floats ? mutations_by(&floats, by->floats, a, NULL, all, command, err) : CLV_OK;
+    if (status == CLV_OK)
+        add_mutations(t, scores, floats);
+    if (status == CLV_OK && floats)
+        status = add_change(t, scores, floats, err);
+    clv_mutation_scores_free(scores);
+    clv_mutation_scores_free(floats);
+    return status;
 }
 
 /* What the library calls mutations is an option here. */
@@ -234,7 +284,7 @@ static clv_status score_sequences(clv_table *t, const score_args *a, const clv_m
     if (!a->mutations)
         clv_model_option_notes(model, &a->model, command);
     clv_status status =
-        a->mutations ? score_mutations(t, a, model, by->model, all, command, err) : score_all(t, a, by, all, err);
+        a->mutations ? score_mutations(t, a, model, by, all, command, err) : score_all(t, a, by, all, err);
     if (status == CLV_OK && !a->mutations)
         *complete = clv_sequences_report(all, command);
     clv_sequences_free(all);
@@ -268,10 +318,15 @@ static clv_status open_floats(clv_model **out, const score_args *a, const clv_mo
 {
     clv_model_option plain = a->model;
     *out = NULL;
-    if (clv_model_quant(model) == CLV_QUANT_NONE || a->mutations)
+    if (clv_model_quant(model) == CLV_QUANT_NONE)
         return CLV_OK;
     plain.quant = NULL;
-    return clv_model_option_open(out, &plain, err);
+    CLV_TRY(clv_model_option_open(out, &plain, err));
+    if (clv_model_quant(*out) != CLV_QUANT_NONE) { /* the folder has no floats */
+        clv_model_close(*out);
+        *out = NULL;
+    }
+    return CLV_OK;
 }
 
 static clv_status score(clv_table *t, score_args *a, bool *complete, const char *command, clv_error *err)

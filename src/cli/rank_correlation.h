@@ -1,0 +1,15 @@
+/* rank_correlation.h - how alike two lists order the same things. */
+#ifndef CLEAVE_CLI_RANK_CORRELATION_H
+#define CLEAVE_CLI_RANK_CORRELATION_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "cleave/status.h"
+
+/* Spearman's: the correlation of ranks, equal values having the mean of theirs. *defined is false where one of the
+ * lists does not order anything, and *out untouched. CLV_ENOMEM */
+clv_status clv_rank_correlation(double *out, bool *defined, const double *x, const double *y, int64_t n,
+                                clv_error *err);
+
+#endif
