@@ -72,6 +72,10 @@ static const shape shapes[] = {
      .q_offset = 3},
     {.b = 3, .sq = 9, .sk = 200, .h = 2, .k = 1, .d = 8, .group = 2, .causal = true, .own_offsets = true, .window = 33},
     {.b = 3, .sq = 1, .sk = 200, .h = 4, .k = 2, .d = 8, .group = 2, .causal = true, .own_offsets = true, .window = 65},
+    /* more query rows than share a pass over the keys */
+    {.b = 1, .sq = 330, .sk = 330, .h = 2, .k = 1, .d = 16, .group = 2, .causal = true},
+    {.b = 1, .sq = 300, .sk = 350, .h = 1, .k = 1, .d = 40, .group = 1, .q_offset = 41, .causal = true, .window = 75},
+    {.b = 1, .sq = 135, .sk = 140, .h = 1, .k = 1, .d = 136, .group = 1, .mask = true, .window = 90},
     /* one query row: decoding */
     {.b = 2, .sq = 1, .sk = 131, .h = 3, .k = 3, .d = 64, .group = 1, .length = true},
     {.b = 2,

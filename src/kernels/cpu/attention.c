@@ -39,7 +39,7 @@ static int64_t forward_floats(const clv_attention_args *a)
     if (decodes(a))
         return 2 * CLV_ATTENTION_HEADS * width + 2 * KEYS * width + CLV_ATTENTION_HEADS * (KEYS + 2);
     int64_t both = KEYS * ROWS + 2 * ROWS;
-    int64_t floats = 2 * width * ROWS + 2 * KEYS * width + both;
+    int64_t floats = 2 * KEYS * width + KEYS * ROWS + clv_attention_blocks(a) * (2 * width * ROWS + 2 * ROWS);
     return a->dtype == CLV_BF16 ? larger(floats, 5 * ROWS * tiled / 2 + both + k_rows * tiled) : floats;
 }
 
@@ -47,7 +47,8 @@ static int64_t backward_floats(const clv_attention_args *a)
 {
     int64_t width = clv_attention_padded(a->head_dim), tiled = clv_attention_tiled(a->head_dim);
     int64_t k_rows = (a->k_rows + KEYS - 1) / KEYS * KEYS, both = 2 * KEYS * ROWS + 2 * ROWS;
-    int64_t floats = 5 * ROWS * width + 2 * KEYS * width + both + 2 * a->k_rows * width;
+    int64_t floats = 2 * KEYS * width + 2 * KEYS * ROWS + 2 * a->k_rows * width +
+                     clv_attention_blocks(a) * (5 * ROWS * width + 2 * ROWS);
     int64_t tiles = 7 * ROWS * tiled / 2 + both + KEYS * ROWS / 2 + 7 * k_rows * tiled / 2;
     return a->dtype == CLV_BF16 ? larger(floats, tiles) : floats;
 }
@@ -124,15 +125,16 @@ static int64_t heads_of(const clv_attention_args *a, int64_t c, int64_t *first)
 
 /* ------------------------------------------------------------------------------------------ division of work */
 
-/* Query rows that are one piece of work: more of them where they share what is made of k and v. */
+/* Query rows that are one piece of work: more of them where they share what is made of k and v, unless threads would
+ * have none. Results are the same. */
 static int64_t rows_of_work(const clv_attention_args *a)
 {
 #if defined(__x86_64__)
-    return clv_attention_by_tiles(a) ? CLV_ATTENTION_TILED_ROWS : ROWS;
-#else
-    (void)a;
-    return ROWS;
+    if (clv_attention_by_tiles(a))
+        return CLV_ATTENTION_TILED_ROWS;
 #endif
+    int64_t rows = clv_attention_blocks(a) * ROWS;
+    return team(a) == 1 || a->batch * a->heads * (a->q_rows / rows) >= 4 * team(a) ? rows : ROWS;
 }
 
 static void forward_blocks(const clv_attention_args *a)

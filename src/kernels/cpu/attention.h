@@ -27,8 +27,8 @@
  *           whether the call has one query row or several.
  * Sharding: batch, heads and query rows may be split; key rows and D may not. dk and dv are then partial sums.
  * Threads:  OpenMP over batch x heads x query blocks (forward) and batch x KV heads (backward).
- * Traffic:  forward reads k and v once for each block of CLV_ATTENTION_ROWS queries and each head; decoding (q_rows
- *           = 1) reads them once a KV head.
+ * Traffic:  k and v are read once for each head and each four blocks of CLV_ATTENTION_ROWS queries, each block where D
+ *           is over 128 or threads would be idle; decoding (q_rows = 1) reads them once a KV head.
  */
 #ifndef CLEAVE_KERNELS_CPU_ATTENTION_H
 #define CLEAVE_KERNELS_CPU_ATTENTION_H

@@ -11,6 +11,7 @@ enum {
     CLV_ATTENTION_HEADS = 16, /* query heads that a decoding pass over k and v serves */
     CLV_ATTENTION_PAD = 16,   /* D is padded to a multiple of it; >= lanes of any instruction set */
     CLV_ATTENTION_TILE = 32,  /* the same where AMX's tiles multiply                             */
+    CLV_ATTENTION_BLOCKS = 4, /* blocks of query rows, at most, that share what is taken of k and v     */
     CLV_ATTENTION_TILED_ROWS = 4 * CLV_ATTENTION_ROWS /* query rows that share what tiles take of k and v */
 };
 
@@ -23,6 +24,14 @@ static inline int64_t clv_attention_padded(int64_t n)
 static inline int64_t clv_attention_tiled(int64_t n)
 {
     return (n + CLV_ATTENTION_TILE - 1) / CLV_ATTENTION_TILE * CLV_ATTENTION_TILE;
+}
+
+/* How many blocks of query rows take the same keys one after the other: as many as fit a cache of 1 MiB. */
+static inline int64_t clv_attention_blocks(const clv_attention_args *a)
+{
+    int64_t blocks = (a->q_rows + CLV_ATTENTION_ROWS - 1) / CLV_ATTENTION_ROWS;
+    int64_t most = a->head_dim <= 128 ? CLV_ATTENTION_BLOCKS : 1;
+    return blocks < 1 ? 1 : blocks < most ? blocks : most;
 }
 
 /* Where the keys of query row `row` of head h begin in the whole [B,H,Sq,Sk]. */

@@ -75,15 +75,20 @@ static inline void pairs_find(pairs *x, const clv_attention_args *a, int64_t b, 
         find_lanes(x);
 }
 
+/* Lanes [lane, end) of one key's row of st = value where they do not see it. */
+static inline void hide_key(float *st, float value, int64_t lane, int64_t end, int64_t from, int64_t to)
+{
+    for (int64_t i = lane; i < from; i++)
+        st[i] = value;
+    for (int64_t i = to; i < end; i++)
+        st[i] = value;
+}
+
 /* st [n, ROWS] = value where the row of a lane does not see the key. */
 static inline void hide(float *st, float value, const pairs *x)
 {
-    for (int64_t j = 0; x->hidden && j < x->n; j++) {
-        for (int64_t i = 0; i < x->from[j]; i++)
-            st[j * ROWS + i] = value;
-        for (int64_t i = x->to[j]; i < x->lanes; i++)
-            st[j * ROWS + i] = value;
-    }
+    for (int64_t j = 0; x->hidden && j < x->n; j++)
+        hide_key(st + j * ROWS, value, 0, x->lanes, x->from[j], x->to[j]);
 }
 
 /* ------------------------------------------------------------------------------------------------ dropout */
