@@ -137,6 +137,8 @@ static void products_in(clv_dtype dtype)
                 for (int b = (r + j) % 3; b < COUNT(blocks_of); b += 3)
                     product_case((clv_quant)how, dtype, rows[r], outs[j], blocks_of[b]);
     product_case(CLV_QUANT_Q8, dtype, 0, 5, 3);
+    if (dtype == CLV_F32)
+        product_case(CLV_QUANT_Q4, dtype, 17, 1100, 33); /* two panels */
 }
 
 static void products(void **state)

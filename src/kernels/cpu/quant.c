@@ -18,7 +18,7 @@ enum {
     ALIGN = 64,
     WEIGHTS_AT_ONCE = 16,  /* rows of weights that a thread multiplies all rows of x with before it goes on */
     PANEL_ELEMS = 1 << 20, /* of a panel, where ... */
-    PANEL_LEAST = 64       /* ... it has no fewer rows of weights than these */
+    PANEL_LEAST = 64       /* ... it has no fewer rows of weights than these, and a multiple of them */
 };
 
 static int64_t min_of(int64_t a, int64_t b)
@@ -224,10 +224,18 @@ static void fill_panel(const clv_quant_args *a, int64_t j, int64_t n)
      a->ints + (j + i) * blocks * clv_quant_bytes(a->how), a->scales + (j + i) * blocks, 1, blocks);
 }
 
+/* Of as few panels as there can be, which are alike. */
+static int64_t panel_rows(const clv_quant_args *a)
+{
+    const int64_t most = max_of(PANEL_ELEMS / (a->blocks * BLOCK) / PANEL_LEAST, 1) * PANEL_LEAST;
+    const int64_t panels = (a->n + most - 1) / most;
+    return up_to((a->n + panels - 1) / panels, PANEL_LEAST);
+}
+
 static clv_status many_rows(const clv_quant_args *a, clv_error *err)
 {
     clv_gemm_args g = panel_product(a);
-    const int64_t rows = panel_elems(a) / g.k;
+    const int64_t rows = panel_rows(a);
     g.workspace = (char *)a->workspace + panel_bytes(a);
     for (int64_t j = 0; j < a->n; j += rows) {
         g.n = min_of(rows, a->n - j);

@@ -293,27 +293,34 @@ void CLV_ISA_NAME(clv_quant_dots)(clv_quant how, float *y, int64_t ldy, const cl
 
 /* ---- panels ---- */
 
-CLV_INLINE void widen_block(clv_quant how, float *out, const uint8_t *u, float d)
+CLV_INLINE void widen(clv_quant how, clv_dtype dtype, void *out, const uint8_t *ints, const uint16_t *scales,
+                      int64_t blocks)
 {
-    for (int i = 0; how == CLV_QUANT_Q8 && i < BLOCK; i++)
-        out[i] = d * (float)(u[i] - 128);
-    for (int i = 0; how == CLV_QUANT_Q4 && i < HALF; i++) {
-        out[i] = d * (float)((u[i] & 15) - 8);
-        out[HALF + i] = d * (float)((u[i] >> 4) - 8);
+    const bool q8 = how == CLV_QUANT_Q8;
+    const size_t size = dtype == CLV_F32 ? 4 : 2;
+    for (int64_t b = 0; b < blocks; b++) {
+        const uint8_t *u = ints + b * clv_quant_bytes(how);
+        const vf d = vf_set1(clv_f32_of_f16(scales[b]));
+        CLV_UNROLL for (int i = 0; i < BLOCK; i += VF_LANES)
+        {
+            vf whole = q8 ? vf_load_u8(u + i, 0, 255) : vf_load_u8(u + i % HALF, i < HALF ? 0 : 4, 15);
+            whole = vf_sub(whole, vf_set1(q8 ? 128 : 8));
+            vf_store_dtype(dtype, (char *)out + (size_t)(b * BLOCK + i) * size, vf_mul(d, whole));
+        }
     }
 }
 
 void CLV_ISA_NAME(clv_quant_widen)(clv_quant how, clv_dtype dtype, void *out, const uint8_t *ints,
                                    const uint16_t *scales, int64_t n, int64_t blocks)
 {
-    for (int64_t b = 0; b < n * blocks; b++) {
-        float wide[BLOCK];
-        char *to = (char *)out + (size_t)(b * BLOCK) * clv_dtype_size(dtype);
-        float d = clv_f32_of_f16(scales[b]);
-        if (how == CLV_QUANT_Q8)
-            widen_block(CLV_QUANT_Q8, wide, ints + b * BLOCK, d);
-        else
-            widen_block(CLV_QUANT_Q4, wide, ints + b * HALF, d);
-        rows_store(dtype, to, BLOCK, wide, BLOCK, 1, BLOCK, 1.0f);
-    }
+    const bool q8 = how == CLV_QUANT_Q8;
+    if (dtype == CLV_F32)
+        q8 ? widen(CLV_QUANT_Q8, CLV_F32, out, ints, scales, n * blocks)
+           : widen(CLV_QUANT_Q4, CLV_F32, out, ints, scales, n * blocks);
+    else if (dtype == CLV_BF16)
+        q8 ? widen(CLV_QUANT_Q8, CLV_BF16, out, ints, scales, n * blocks)
+           : widen(CLV_QUANT_Q4, CLV_BF16, out, ints, scales, n * blocks);
+    else
+        q8 ? widen(CLV_QUANT_Q8, CLV_F16, out, ints, scales, n * blocks)
+           : widen(CLV_QUANT_Q4, CLV_F16, out, ints, scales, n * blocks);
 }

@@ -33,6 +33,12 @@ CLV_INLINE vf vf_load(const float *p)
 {
     return _mm512_loadu_ps(p);
 }
+/* Of each byte the bits that the mask leaves when it is shifted right. */
+CLV_INLINE vf vf_load_u8(const uint8_t *p, int shift, int mask)
+{
+    __m512i x = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)p));
+    return _mm512_cvtepi32_ps(_mm512_and_si512(_mm512_srli_epi32(x, (unsigned)shift), _mm512_set1_epi32(mask)));
+}
 CLV_INLINE void vf_store(float *p, vf x)
 {
     _mm512_storeu_ps(p, x);
@@ -105,6 +111,11 @@ typedef __m256 vf;
 CLV_INLINE vf vf_load(const float *p)
 {
     return _mm256_loadu_ps(p);
+}
+CLV_INLINE vf vf_load_u8(const uint8_t *p, int shift, int mask)
+{
+    __m256i x = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)p));
+    return _mm256_cvtepi32_ps(_mm256_and_si256(_mm256_srli_epi32(x, shift), _mm256_set1_epi32(mask)));
 }
 CLV_INLINE void vf_store(float *p, vf x)
 {
@@ -181,6 +192,10 @@ CLV_INLINE vf vf_load(const float *p)
     vf x;
     memcpy(&x, p, sizeof x);
     return x;
+}
+CLV_INLINE vf vf_load_u8(const uint8_t *p, int shift, int mask)
+{
+    return __builtin_convertvector((vi){p[0], p[1], p[2], p[3]} >> shift & mask, vf);
 }
 CLV_INLINE void vf_store(float *p, vf x)
 {
