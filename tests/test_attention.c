@@ -76,6 +76,8 @@ static const shape shapes[] = {
     {.b = 1, .sq = 330, .sk = 330, .h = 2, .k = 1, .d = 16, .group = 2, .causal = true},
     {.b = 1, .sq = 300, .sk = 350, .h = 1, .k = 1, .d = 40, .group = 1, .q_offset = 41, .causal = true, .window = 75},
     {.b = 1, .sq = 135, .sk = 140, .h = 1, .k = 1, .d = 136, .group = 1, .mask = true, .window = 90},
+    /* results that go past the caches */
+    {.b = 4, .sq = 1100, .sk = 5, .h = 4, .k = 4, .d = 16, .group = 1, .fused = true},
     /* one query row: decoding */
     {.b = 2, .sq = 1, .sk = 131, .h = 3, .k = 3, .d = 64, .group = 1, .length = true},
     {.b = 2,
@@ -111,7 +113,8 @@ typedef struct problem {
 
 static void *buffer(int64_t elems, clv_dtype dtype)
 {
-    void *p = malloc((size_t)(elems > 0 ? elems : 1) * clv_dtype_size(dtype));
+    size_t bytes = (size_t)(elems > 0 ? elems : 1) * clv_dtype_size(dtype);
+    void *p = aligned_alloc(64, (bytes + 63) / 64 * 64);
     assert_non_null(p);
     for (int64_t i = 0; i < elems; i++)
         clv_dtype_store(dtype, p, i, 777.0); /* shows what was not written */

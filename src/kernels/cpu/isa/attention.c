@@ -19,10 +19,12 @@
 #include "kernels/cpu/isa/attention_blocks.h"
 
 enum {
-    TILE = 6,      /* rows of a register tile; its width is up to TILE_VECTORS */
-    TILE_REST = 4, /* rows of the tile that takes what is left */
-    DOTS = 4,      /* keys whose dot products run side by side */
-    BAND = 16      /* lanes that are computed or left out together; a multiple of VF_LANES */
+    TILE = 6,           /* rows of a register tile; its width is up to TILE_VECTORS */
+    TILE_REST = 4,      /* rows of the tile that takes what is left */
+    DOTS = 4,           /* keys whose dot products run side by side */
+    LINE = 16,          /* floats of a cache's line */
+    STREAMED = 1 << 18, /* floats of a result that go past the caches */
+    BAND = 16           /* lanes that are computed or left out together; a multiple of VF_LANES */
 };
 #if defined(__AVX512F__)
 enum { TILE_VECTORS = 4 };
@@ -113,11 +115,26 @@ static void load_block(float *block, const clv_attention_args *a, const clv_atte
     rows_load(a->dtype, block, width, element(a, view, b, s, h), view->row_stride, rows, a->head_dim, scale);
 }
 
+/* Whether results are more than caches keep until they are read: then lines that are written whole need not be read
+ * first. */
+static bool streams(const clv_attention_args *a, const float *out, int64_t row_stride)
+{
+    return a->dtype == CLV_F32 && a->q_rows > 1 && a->head_dim % LINE == 0 && row_stride % LINE == 0 &&
+           (uintptr_t)out % (LINE * sizeof *out) == 0 && a->batch * a->q_rows * a->heads * a->head_dim >= STREAMED;
+}
+
 static void store_block(const clv_attention_args *a, const clv_attention_view *view, int64_t b, int64_t s, int64_t h,
                         int64_t rows, const float *block, float scale)
 {
-    rows_store(a->dtype, element(a, view, b, s, h), view->row_stride, block, clv_attention_padded(a->head_dim), rows,
-               a->head_dim, scale);
+    int64_t width = clv_attention_padded(a->head_dim), stride = view->row_stride;
+    void *out = element(a, view, b, s, h);
+    if (!streams(a, out, stride)) {
+        rows_store(a->dtype, out, stride, block, width, rows, a->head_dim, scale);
+        return;
+    }
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t d = 0; d < width; d += VF_LANES)
+            vf_stream((float *)out + i * stride + d, vf_mul(vf_set1(scale), vf_load(block + i * width + d)));
 }
 
 /* n rows of k and v. */
@@ -411,6 +428,7 @@ void CLV_ISA_NAME(clv_attention_forward_rows)(const clv_attention_args *a, float
     forward_layout(&w, workspace, a->head_dim, blocks);
     for (; row < end; row += blocks * ROWS)
         forward_blocks(&w, a, b, h, row, min_of(row + blocks * ROWS, end));
+    vf_stream_end();
 }
 
 /* ------------------------------------------------------------------------------------------------- decode */
@@ -681,4 +699,5 @@ void CLV_ISA_NAME(clv_attention_backward_head)(const clv_attention_args *a, floa
             backward_blocks(&w, a, b, c, head, row, min_of(row + blocks * ROWS, a->q_rows));
     store_block(a, &a->dk, b, 0, c, a->k_rows, w.dk, 1.0f);
     store_block(a, &a->dv, b, 0, c, a->k_rows, w.dv, 1.0f);
+    vf_stream_end();
 }

@@ -1,7 +1,8 @@
 /* simd.h - vectors of f32 for sources in isa/: the widest that the instruction set being compiled has.
  *
  * `vf` holds VF_LANES floats. vf_fma(a, b, c) = a*b + c, rounded once where the CPU has FMA. vf_max and vf_min give
- * their second operand when either is NaN. Loads and stores need no alignment. bf16 and f16 stores round to nearest
+ * their second operand when either is NaN. Loads and stores need no alignment; vf_stream, past the caches, needs
+ * that of a vector, and vf_stream_end before another thread reads. bf16 and f16 stores round to nearest
  * even. */
 #ifndef CLEAVE_KERNELS_CPU_ISA_SIMD_H
 #define CLEAVE_KERNELS_CPU_ISA_SIMD_H
@@ -42,6 +43,10 @@ CLV_INLINE vf vf_load_u8(const uint8_t *p, int shift, int mask)
 CLV_INLINE void vf_store(float *p, vf x)
 {
     _mm512_storeu_ps(p, x);
+}
+CLV_INLINE void vf_stream(float *p, vf x)
+{
+    _mm512_stream_ps(p, x);
 }
 CLV_INLINE vf vf_set1(float x)
 {
@@ -120,6 +125,10 @@ CLV_INLINE vf vf_load_u8(const uint8_t *p, int shift, int mask)
 CLV_INLINE void vf_store(float *p, vf x)
 {
     _mm256_storeu_ps(p, x);
+}
+CLV_INLINE void vf_stream(float *p, vf x)
+{
+    _mm256_stream_ps(p, x);
 }
 CLV_INLINE vf vf_set1(float x)
 {
@@ -201,6 +210,10 @@ CLV_INLINE void vf_store(float *p, vf x)
 {
     memcpy(p, &x, sizeof x);
 }
+CLV_INLINE void vf_stream(float *p, vf x)
+{
+    vf_store(p, x);
+}
 CLV_INLINE vf vf_set1(float x)
 {
     return (vf){x, x, x, x};
@@ -271,6 +284,13 @@ CLV_INLINE void vf_store_f16(uint16_t *p, vf x)
 }
 
 #endif
+
+CLV_INLINE void vf_stream_end(void)
+{
+#if defined(__AVX2__)
+    _mm_sfence();
+#endif
+}
 
 /* Sum of the lanes, always by halves: lane i + lane i+n/2, and so on. */
 CLV_INLINE float vf_sum(vf x)
