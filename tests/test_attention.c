@@ -92,6 +92,19 @@ static const shape shapes[] = {
      .length = true,
      .fused = true},
     {.b = 1, .sq = 1, .sk = 97, .h = 21, .k = 1, .d = 16, .group = 32, .causal = true, .q_offset = 70},
+    /* the same in several chunks of keys, and parts of them */
+    {.b = 2, .sq = 1, .sk = 1500, .h = 6, .k = 2, .d = 8, .group = 3, .causal = true, .q_offset = 1490},
+    {.b = 3, .sq = 1, .sk = 1300, .h = 3, .k = 3, .d = 36, .group = 1, .mask = true, .length = true, .fused = true},
+    {.b = 1,
+     .sq = 1,
+     .sk = 1200,
+     .h = 4,
+     .k = 1,
+     .d = 100,
+     .group = 5,
+     .causal = true,
+     .q_offset = 1111,
+     .window = 700},
     /* nothing at all */
     {.b = 1, .sq = 4, .sk = 0, .h = 2, .k = 2, .d = 8, .group = 1},
     {.b = 1, .sq = 1, .sk = 0, .h = 2, .k = 2, .d = 8, .group = 1},
@@ -281,6 +294,7 @@ static void check_shape(size_t index, clv_dtype dtype, double dropout)
     double tolerance = tolerance_of(dtype) / (1 - dropout); /* what is kept is larger by so much */
     double floor = dropout > 0 ? 0.25 : 0.05; /* out, no mean of values any more, is rounded even of one key */
     s.dropout = dropout;
+    state = SEED + index; /* whatever other shapes there are */
     problem_make(&got, &s, dtype);
     problem_make(&want, &s, CLV_F64);
     problem_fill(&got);
@@ -429,6 +443,53 @@ static void divide(int64_t window, double dropout)
         one.args = all;
     }
     problem_free(&one);
+    problem_free(&p);
+}
+
+/* A token decoded by any number of threads, beside others or alone, with other heads or alone, has the same bits. */
+static void test_decoding_divided(void **unused)
+{
+    static const shape s = {.b = 3,
+                            .sq = 1,
+                            .sk = 1800,
+                            .h = 6,
+                            .k = 3,
+                            .d = 24,
+                            .group = 2,
+                            .causal = true,
+                            .q_offset = 1500,
+                            .own_offsets = true,
+                            .mask = true};
+    problem p, one;
+    (void)unused;
+    problem_make(&p, &s, CLV_F32);
+    problem_fill(&p);
+    p.args.threads = 1;
+    run_forward(&p);
+    one = p;
+    one.out = buffer(p.q_elems, CLV_F32);
+    one.args.out.data = one.out;
+    one.args.lse = NULL;
+    one.args.workspace = NULL;
+    for (one.args.threads = 2; one.args.threads <= 4; one.args.threads++) {
+        run_forward(&one);
+        assert_memory_equal(one.out, p.out, (size_t)p.q_elems * 4);
+    }
+    for (int64_t b = 0; b < s.b; b++)
+        for (int64_t h = 0; h < s.h; h++) {
+            one.args.batch = one.args.heads = 1;
+            one.args.head_offset = h;
+            one.args.threads = 1 + (int)h % 4;
+            one.args.offsets = p.offsets + b;
+            one.args.key_mask = p.mask + b * s.sk;
+            one.args.q.data = (float *)p.q + (b * s.h + h) * s.d;
+            one.args.k.data = (float *)p.args.k.data + b * p.args.k.batch_stride;
+            one.args.v.data = (float *)p.args.v.data + b * p.args.v.batch_stride;
+            run_forward(&one);
+            assert_memory_equal(one.out, (float *)p.out + (b * s.h + h) * s.d, (size_t)s.d * 4);
+        }
+    free(one.out);
+    free(one.args.workspace);
     problem_free(&p);
 }
 
@@ -594,6 +655,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_against_reference),
         cmocka_unit_test(test_finite_differences),
+        cmocka_unit_test(test_decoding_divided),
         cmocka_unit_test(test_division_changes_no_bit),
         cmocka_unit_test(test_what_is_far_is_not_read),
         cmocka_unit_test(test_nan_goes_where_it_must),

@@ -252,6 +252,7 @@ static void test_every_row(void **unused)
         {.b = 1, .sq = 66, .sk = 130, .h = 1, .k = 1, .d = 2, .causal = true, .q_offset = 61, .window = 3},
         {.b = 1, .sq = 66, .sk = 66, .h = 1, .k = 1, .d = 1, .mask = true},
         {.b = 1, .sq = 1, .sk = 130, .h = 2, .k = 1, .d = 2, .causal = true, .q_offset = 126, .window = 65},
+        {.b = 1, .sq = 1, .sk = 300, .h = 1, .k = 1, .d = 1, .mask = true},
     };
     (void)unused;
     for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "kernels/cpu/block.h"
 #include "kernels/cpu/isa/attention.h"
 #include "kernels/cpu/threads.h"
 
@@ -30,6 +31,12 @@ static int64_t smaller(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
+/* What a thread needs to decode, but for the sums of parts. */
+static int64_t decode_floats(const clv_attention_args *a)
+{
+    return (CLV_ATTENTION_HEADS + KEYS) * clv_attention_padded(a->head_dim) + CLV_ATTENTION_HEADS * CLV_ATTENTION_CHUNK;
+}
+
 /* Each thread's part starts on a cache line: all counts are multiples of 16. Of bf16 they are the larger of what
  * isa/attention.c and isa/attention_tiles.c take, whatever this CPU has: plans are the same on all. */
 static int64_t forward_floats(const clv_attention_args *a)
@@ -37,7 +44,7 @@ static int64_t forward_floats(const clv_attention_args *a)
     int64_t width = clv_attention_padded(a->head_dim), tiled = clv_attention_tiled(a->head_dim);
     int64_t k_rows = (a->k_rows + KEYS - 1) / KEYS * KEYS;
     if (decodes(a))
-        return 2 * CLV_ATTENTION_HEADS * width + 2 * KEYS * width + CLV_ATTENTION_HEADS * (KEYS + 2);
+        return decode_floats(a) + CLV_ATTENTION_PARTS * clv_attention_part_floats(a->head_dim);
     int64_t both = KEYS * ROWS + 2 * ROWS;
     int64_t floats = 2 * KEYS * width + KEYS * ROWS + clv_attention_blocks(a) * (2 * width * ROWS + 2 * ROWS);
     return a->dtype == CLV_BF16 ? larger(floats, 5 * ROWS * tiled / 2 + both + k_rows * tiled) : floats;
@@ -152,29 +159,93 @@ static void forward_blocks(const clv_attention_args *a)
     }
 }
 
-/* The query heads of one key head of one sequence. */
-static void decode_task(const clv_attention_args *a, float *workspace, int64_t task)
+/* How query heads are decoded: `each` of a sequence's together, as task_of says. It changes no bits. */
+typedef struct decoding {
+    const clv_attention_args *a;
+    int64_t each, tasks;
+} decoding;
+
+typedef struct decoded {
+    int64_t b, h, n;
+} decoded;
+
+/* As many heads as share memory well, and where threads are to have some each, as many as share a KV head. */
+static decoding divide_heads(const clv_attention_args *a)
 {
-    void (*run)(const clv_attention_args *, float *, int64_t, int64_t, int64_t) = CLV_ISA_SELECT(clv_attention_decode);
-    int64_t first;
-    int64_t n = heads_of(a, task % a->kv_heads, &first);
-    for (int64_t done = 0; done < n; done += CLV_ATTENTION_HEADS) {
-        int64_t left = n - done;
-        run(a, workspace, task / a->kv_heads, first + done, left < CLV_ATTENTION_HEADS ? left : CLV_ATTENTION_HEADS);
-    }
+    int64_t threads = team(a), each = CLV_ATTENTION_HEADS, shared = smaller(a->group, CLV_ATTENTION_HEADS);
+    if (threads > 1)
+        each = smaller(each, larger(shared, a->batch * a->heads / threads / shared * shared));
+    return (decoding){a, each, a->batch * ((a->heads + each - 1) / each)};
 }
 
-/* One thread makes no parallel region, which costs more than a short sequence (block.h). */
+static decoded task_of(const decoding *d, int64_t task)
+{
+    int64_t of_row = d->tasks / d->a->batch, h = task % of_row * d->each;
+    return (decoded){task / of_row, h, smaller(d->each, d->a->heads - h)};
+}
+
+static float *slot(const clv_attention_args *a, int64_t thread)
+{
+    return (float *)a->workspace + thread * forward_floats(a);
+}
+
+/* By the slot of one thread; the sums go to that of `owner`. */
+static void decode_part(const decoding *d, int64_t task, int64_t part, int64_t thread, int64_t owner)
+{
+    decoded t = task_of(d, task);
+    float *sums = slot(d->a, owner) + decode_floats(d->a);
+    CLV_ISA_SELECT(clv_attention_decode_part)(d->a, slot(d->a, thread), sums, part, t.b, t.h, t.n);
+}
+
+static void decode_end(const decoding *d, int64_t task, int64_t owner)
+{
+    decoded t = task_of(d, task);
+    CLV_ISA_SELECT(clv_attention_decode_end)(d->a, slot(d->a, owner) + decode_floats(d->a), t.b, t.h, t.n);
+}
+
+static void decode_task(const decoding *d, int64_t task, int64_t thread)
+{
+    for (int64_t part = 0; part < CLV_ATTENTION_PARTS; part++)
+        decode_part(d, task, part, thread, thread);
+    decode_end(d, task, thread);
+}
+
+/* Fewer tasks than threads: these divide the parts of the keys, too. */
+static void decode_by_parts(const decoding *d)
+{
+#pragma omp parallel for num_threads(team(d->a)) schedule(dynamic, 1)
+    for (int64_t i = 0; i < d->tasks * CLV_ATTENTION_PARTS; i++) {
+        int64_t task = i / CLV_ATTENTION_PARTS;
+        decode_part(d, task, i % CLV_ATTENTION_PARTS, clv_threads_index(), task);
+    }
+    for (int64_t task = 0; task < d->tasks; task++)
+        decode_end(d, task, task);
+}
+
+/* Whether what is read of k and v is worth a parallel region (block.h). */
+static bool is_worth_threads(const clv_attention_args *a)
+{
+    int64_t keys = 0;
+    for (int64_t b = 0; b < a->batch; b++)
+        keys += clv_attention_visible(a, b, 1) - clv_attention_first(a, b, 0);
+    return team(a) > 1 && 2 * keys * a->heads * a->head_dim >= CLV_PARALLEL_MIN;
+}
+
 static void decode(const clv_attention_args *a)
 {
-    int64_t floats = forward_floats(a), tasks = a->batch * a->kv_heads;
-    for (int64_t task = 0; task < tasks && team(a) == 1; task++)
-        decode_task(a, a->workspace, task);
-    if (team(a) == 1)
+    decoding d = divide_heads(a);
+    if (!is_worth_threads(a)) {
+        for (int64_t task = 0; task < d.tasks; task++)
+            decode_task(&d, task, 0);
         return;
+    }
+    if (d.tasks < team(a)) {
+        decode_by_parts(&d);
+        return;
+    }
 #pragma omp parallel for num_threads(team(a)) schedule(dynamic, 1)
-    for (int64_t task = 0; task < tasks; task++)
-        decode_task(a, (float *)a->workspace + clv_threads_index() * floats, task);
+    for (int64_t task = 0; task < d.tasks; task++)
+        decode_task(&d, task, clv_threads_index());
 }
 
 clv_status clv_attention_forward(const clv_attention_args *a, clv_error *err)

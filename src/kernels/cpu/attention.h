@@ -26,7 +26,8 @@
  *           so results do not depend on the number of threads. The result of a query may depend in the last bits on
  *           whether the call has one query row or several.
  * Sharding: batch, heads and query rows may be split; key rows and D may not. dk and dv are then partial sums.
- * Threads:  OpenMP over batch x heads x query blocks (forward) and batch x KV heads (backward).
+ * Threads:  OpenMP over batch x heads x query blocks (forward), batch x heads, and parts of the keys where these are
+ *           few (decoding), and batch x KV heads (backward).
  * Traffic:  k and v are read once for each head and each four blocks of CLV_ATTENTION_ROWS queries, each block where D
  *           is over 128 or threads would be idle; decoding (q_rows = 1) reads them once a KV head.
  */

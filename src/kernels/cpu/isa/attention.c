@@ -1,4 +1,4 @@
-/* isa/attention.c: attention of one block of query rows, of one decoded token, and the gradients of one KV head.
+/* isa/attention.c: attention of one block of query rows, and the gradients of one KV head.
  *
  * Query rows lie along vector lanes: S^T = K Q^T is a block [keys, rows], so that the softmax over keys needs no
  * horizontal sums, and K, V (and for gradients P^T, dS^T) are only ever read one element at a time, to be broadcast,
@@ -21,7 +21,6 @@
 enum {
     TILE = 6,           /* rows of a register tile; its width is up to TILE_VECTORS */
     TILE_REST = 4,      /* rows of the tile that takes what is left */
-    DOTS = 4,           /* keys whose dot products run side by side */
     LINE = 16,          /* floats of a cache's line */
     STREAMED = 1 << 18, /* floats of a result that go past the caches */
     BAND = 16           /* lanes that are computed or left out together; a multiple of VF_LANES */
@@ -140,7 +139,7 @@ static void store_block(const clv_attention_args *a, const clv_attention_view *v
 /* n rows of k and v. */
 static void load_keys(float *k, float *v, const clv_attention_args *a, int64_t b, int64_t c, int64_t key, int64_t n)
 {
-    load_block(k, a, &a->k, b, key, c, n, round_up(n, DOTS), 1.0f);
+    load_block(k, a, &a->k, b, key, c, n, n, 1.0f);
     load_block(v, a, &a->v, b, key, c, n, n, 1.0f);
 }
 
@@ -429,111 +428,6 @@ void CLV_ISA_NAME(clv_attention_forward_rows)(const clv_attention_args *a, float
     for (; row < end; row += blocks * ROWS)
         forward_blocks(&w, a, b, h, row, min_of(row + blocks * ROWS, end));
     vf_stream_end();
-}
-
-/* ------------------------------------------------------------------------------------------------- decode */
-
-typedef struct decode_space {
-    float *q;   /* [HEADS, Dp] scaled   */
-    float *o;   /* [HEADS, Dp]          */
-    float *k;   /* [KEYS, Dp]           */
-    float *v;   /* [KEYS, Dp]           */
-    float *p;   /* [HEADS, KEYS]        */
-    float *max; /* [HEADS]              */
-    float *sum; /* [HEADS]              */
-} decode_space;
-
-static decode_space decode_layout(float *at, int64_t head_dim)
-{
-    int64_t width = clv_attention_padded(head_dim);
-    decode_space w;
-    w.q = at;
-    w.o = w.q + CLV_ATTENTION_HEADS * width;
-    w.k = w.o + CLV_ATTENTION_HEADS * width;
-    w.v = w.k + KEYS * width;
-    w.p = w.v + KEYS * width;
-    w.max = w.p + CLV_ATTENTION_HEADS * KEYS;
-    w.sum = w.max + CLV_ATTENTION_HEADS;
-    return w;
-}
-
-/* s [KEYS] = q [width] . k [n, width]; -inf from n on. DOTS keys at a time hide the latency of the sums. */
-static void dots(float *s, const float *q, const float *k, int64_t n, int64_t width)
-{
-    for (int64_t j = 0; j < n; j += DOTS) {
-        vf sum[DOTS] = {vf_set1(0.0f), vf_set1(0.0f), vf_set1(0.0f), vf_set1(0.0f)};
-        for (int64_t d = 0; d < width; d += VF_LANES)
-            CLV_UNROLL for (int x = 0; x < DOTS; x++) sum[x] =
-                vf_fma(vf_load(q + d), vf_load(k + (j + x) * width + d), sum[x]);
-        CLV_UNROLL for (int x = 0; x < DOTS; x++) s[j + x] = vf_sum(sum[x]);
-    }
-    for (int64_t j = n; j < KEYS; j++)
-        s[j] = -INFINITY;
-}
-
-/* The softmax step of head g, with keys along lanes. */
-static void decode_step(const decode_space *w, int64_t g, int64_t width)
-{
-    float *p = w->p + g * KEYS;
-    vf largest = vf_set1(w->max[g]);
-    for (int64_t j = 0; j < KEYS; j += VF_LANES)
-        largest = vf_max(largest, vf_load(p + j));
-    float max = vf_largest(largest);
-    vf finite = vf_set1(max == -INFINITY ? -FLT_MAX : max);
-    vf correction = vf_exp(vf_sub(vf_set1(w->max[g]), finite));
-    vf sum = vf_set1(0.0f);
-
-    for (int64_t j = 0; j < KEYS; j += VF_LANES) {
-        vf e = vf_exp(vf_sub(vf_load(p + j), finite));
-        vf_store(p + j, e);
-        sum = vf_add(sum, e);
-    }
-    for (int64_t d = 0; d < width; d += VF_LANES)
-        vf_store(w->o + g * width + d, vf_mul(vf_load(w->o + g * width + d), correction));
-    float lane[VF_LANES];
-    vf_store(lane, correction);
-    w->sum[g] = w->sum[g] * lane[0] + vf_sum(sum);
-    w->max[g] = max;
-}
-
-void CLV_ISA_NAME(clv_attention_decode)(const clv_attention_args *a, float *workspace, int64_t b, int64_t h, int64_t n)
-{
-    pairs x;
-    decode_space w = decode_layout(workspace, a->head_dim);
-    int64_t width = clv_attention_padded(a->head_dim);
-    int64_t c = (a->head_offset + h) / a->group - a->kv_offset;
-    int64_t keys = clv_attention_visible(a, b, 1);
-    clv_attention_view by_head = a->q;
-
-    by_head.row_stride = a->q.head_stride; /* the block's rows are heads */
-    memset(w.p, 0, (size_t)(CLV_ATTENTION_HEADS * KEYS) * sizeof *w.p);
-    memset(w.o, 0, (size_t)(CLV_ATTENTION_HEADS * width) * sizeof *w.o);
-    load_block(w.q, a, &by_head, b, h, 0, n, n, a->scale);
-    for (int64_t g = 0; g < n; g++) {
-        w.max[g] = -INFINITY;
-        w.sum[g] = 0.0f;
-    }
-    for (int64_t key = clv_attention_first(a, b, 0); key < keys; key += KEYS) {
-        pairs_find(&x, a, b, 0, 1, key, keys);
-        load_keys(w.k, w.v, a, b, c, key, x.n);
-        for (int64_t j = 0; x.hidden && j < x.n; j++)
-            if (x.from[j] == x.to[j]) /* their p are 0, but 0 * NaN is not */
-                memset(w.v + j * width, 0, (size_t)width * sizeof *w.v);
-        for (int64_t g = 0; g < n; g++) {
-            dots(w.p + g * KEYS, w.q + g * width, w.k, x.n, width);
-            for (int64_t j = 0; x.hidden && j < x.n; j++)
-                if (x.from[j] == x.to[j])
-                    w.p[g * KEYS + j] = -INFINITY;
-            decode_step(&w, g, width);
-        }
-        product(w.o, width, w.p, KEYS, 1, w.v, width, n, width, x.n, true);
-    }
-    for (int64_t g = 0; g < n; g++) {
-        w.sum[g] = sum_of(w.sum[g], a, b, 0);
-        if (a->lse)
-            a->lse[b * a->heads + h + g] = log_sum(w.max[g], w.sum[g]);
-        store_block(a, &a->out, b, 0, h + g, 1, w.o + g * width, inverse(w.sum[g]));
-    }
 }
 
 /* ----------------------------------------------------------------------------------------------- backward */

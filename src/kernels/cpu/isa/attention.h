@@ -8,10 +8,12 @@
 #include "kernels/cpu/isa.h"
 
 enum {
-    CLV_ATTENTION_HEADS = 16, /* query heads that a decoding pass over k and v serves */
-    CLV_ATTENTION_PAD = 16,   /* D is padded to a multiple of it; >= lanes of any instruction set */
-    CLV_ATTENTION_TILE = 32,  /* the same where AMX's tiles multiply                             */
-    CLV_ATTENTION_BLOCKS = 4, /* blocks of query rows, at most, that share what is taken of k and v     */
+    CLV_ATTENTION_HEADS = 16,  /* query heads that are decoded together, at most */
+    CLV_ATTENTION_CHUNK = 256, /* keys whose scores have one maximum when decoding */
+    CLV_ATTENTION_PARTS = 4,   /* of the chunks of keys, that threads may share when decoding */
+    CLV_ATTENTION_PAD = 16,    /* D is padded to a multiple of it; >= lanes of any instruction set */
+    CLV_ATTENTION_TILE = 32,   /* the same where AMX's tiles multiply                             */
+    CLV_ATTENTION_BLOCKS = 4,  /* blocks of query rows, at most, that share what is taken of k and v     */
     CLV_ATTENTION_TILED_ROWS = 4 * CLV_ATTENTION_ROWS /* query rows that share what tiles take of k and v */
 };
 
@@ -65,12 +67,33 @@ static inline int64_t clv_attention_visible(const clv_attention_args *a, int64_t
     return n > 0 ? n : 0;
 }
 
+/* The keys of part `part` of CLV_ATTENTION_PARTS that one query row of batch row b may see: from the result to *end,
+ * whole chunks but for the last. The last part has the most. */
+static inline int64_t clv_attention_part(const clv_attention_args *a, int64_t b, int64_t part, int64_t *end)
+{
+    int64_t first = clv_attention_first(a, b, 0), keys = clv_attention_visible(a, b, 1);
+    int64_t chunks = keys > first ? (keys - first + CLV_ATTENTION_CHUNK - 1) / CLV_ATTENTION_CHUNK : 0;
+    int64_t to = first + chunks * (part + 1) / CLV_ATTENTION_PARTS * CLV_ATTENTION_CHUNK;
+    *end = to < keys ? to : keys;
+    return first + chunks * part / CLV_ATTENTION_PARTS * CLV_ATTENTION_CHUNK;
+}
+
+/* Floats of what one part leaves, for CLV_ATTENTION_HEADS heads. */
+static inline int64_t clv_attention_part_floats(int64_t head_dim)
+{
+    return CLV_ATTENTION_HEADS * (clv_attention_padded(head_dim) + 2);
+}
+
 /* out and lse of query rows [row, end) of head h; row is a multiple of CLV_ATTENTION_ROWS. */
 CLV_ISA_DECLARE(void, clv_attention_forward_rows,
                 (const clv_attention_args *a, float *workspace, int64_t b, int64_t h, int64_t row, int64_t end))
-/* out and lse of n <= CLV_ATTENTION_HEADS heads from `h` on, which share a KV head; q_rows is 1. */
-CLV_ISA_DECLARE(void, clv_attention_decode,
-                (const clv_attention_args *a, float *workspace, int64_t b, int64_t h, int64_t n))
+/* Part `part` of the sums of n <= CLV_ATTENTION_HEADS heads from `h` on; q_rows is 1. */
+CLV_ISA_DECLARE(void, clv_attention_decode_part,
+                (const clv_attention_args *a, float *workspace, float *parts, int64_t part, int64_t b, int64_t h,
+                 int64_t n))
+/* out and lse of the same heads, of all parts. */
+CLV_ISA_DECLARE(void, clv_attention_decode_end,
+                (const clv_attention_args *a, float *parts, int64_t b, int64_t h, int64_t n))
 /* dk and dv of KV head c, and dq of heads [h, h + n), which are those that share it. */
 CLV_ISA_DECLARE(void, clv_attention_backward_head,
                 (const clv_attention_args *a, float *workspace, int64_t b, int64_t c, int64_t h, int64_t n))

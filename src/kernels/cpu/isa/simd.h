@@ -23,6 +23,13 @@
 #define CLV_UNROLL _Pragma("GCC unroll 8")
 #endif
 
+/* Of loops over as many vectors as a vector has lanes. */
+#if defined(__clang__)
+#define CLV_UNROLL_LANES CLV_UNROLL
+#else
+#define CLV_UNROLL_LANES _Pragma("GCC unroll 16")
+#endif
+
 #define CLV_INLINE static inline __attribute__((always_inline, unused))
 
 #if defined(__AVX512F__)
@@ -306,6 +313,40 @@ CLV_INLINE float vf_sum(vf x)
     return _mm_cvtss_f32(_mm_add_ss(z, _mm_shuffle_ps(z, z, 1)));
 #else
     return (x[0] + x[2]) + (x[1] + x[3]);
+#endif
+}
+
+/* Lane i: the sum of x[i]'s lanes. Transposes as it sums, so that VF_LANES sums take VF_LANES - 1 additions. */
+CLV_INLINE vf vf_sums(const vf x[VF_LANES])
+{
+#if defined(__AVX512F__)
+    vf four[4], two[2]; /* 128-bit pieces hold sums of the same four */
+    CLV_UNROLL for (int i = 0; i < 4; i++)
+    {
+        vf a = x[4 * i], b = x[4 * i + 1], c = x[4 * i + 2], d = x[4 * i + 3];
+        vf ab = _mm512_add_ps(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b));
+        vf cd = _mm512_add_ps(_mm512_unpacklo_ps(c, d), _mm512_unpackhi_ps(c, d));
+        four[i] = _mm512_add_ps(_mm512_shuffle_ps(ab, cd, 0x44), _mm512_shuffle_ps(ab, cd, 0xee));
+    }
+    CLV_UNROLL for (int i = 0; i < 2; i++) two[i] =
+        _mm512_add_ps(_mm512_shuffle_f32x4(four[2 * i], four[2 * i + 1], 0x88),
+                      _mm512_shuffle_f32x4(four[2 * i], four[2 * i + 1], 0xdd));
+    return _mm512_add_ps(_mm512_shuffle_f32x4(two[0], two[1], 0x88), _mm512_shuffle_f32x4(two[0], two[1], 0xdd));
+#elif defined(__AVX2__)
+    vf four[2];
+    CLV_UNROLL for (int i = 0; i < 2; i++)
+    {
+        vf a = x[4 * i], b = x[4 * i + 1], c = x[4 * i + 2], d = x[4 * i + 3];
+        vf ab = _mm256_add_ps(_mm256_unpacklo_ps(a, b), _mm256_unpackhi_ps(a, b));
+        vf cd = _mm256_add_ps(_mm256_unpacklo_ps(c, d), _mm256_unpackhi_ps(c, d));
+        four[i] = _mm256_add_ps(_mm256_shuffle_ps(ab, cd, 0x44), _mm256_shuffle_ps(ab, cd, 0xee));
+    }
+    return _mm256_add_ps(_mm256_permute2f128_ps(four[0], four[1], 0x20),
+                         _mm256_permute2f128_ps(four[0], four[1], 0x31));
+#else
+    vf ab = __builtin_shufflevector(x[0], x[1], 0, 4, 1, 5) + __builtin_shufflevector(x[0], x[1], 2, 6, 3, 7);
+    vf cd = __builtin_shufflevector(x[2], x[3], 0, 4, 1, 5) + __builtin_shufflevector(x[2], x[3], 2, 6, 3, 7);
+    return __builtin_shufflevector(ab, cd, 0, 1, 4, 5) + __builtin_shufflevector(ab, cd, 2, 3, 6, 7);
 #endif
 }
 

@@ -1,0 +1,315 @@
+/* isa/attention_decode.c: attention of one decoded token.
+ *
+ * Keys are cut into chunks, and chunks into parts that threads can share (clv_attention_part). Of a chunk all scores
+ * are found first: dot products of as many keys as a vector has lanes, whose sums a transposing sum turns into a vector
+ * of scores. Then one maximum, the exponentials, and the sum of p * v. Keys and values of f32 are read where they lie
+ * in the cache.
+ *
+ * The sums of chunks are brought to a common maximum in ascending order, and so are those of parts: the same sums,
+ * whoever makes them.
+ *
+ * Letters: D, padded to Dp; g a query head of those that are computed together. */
+#include <float.h>
+
+#include "kernels/cpu/isa/attention_blocks.h"
+
+enum {
+    HEADS = CLV_ATTENTION_HEADS,
+    CHUNK = CLV_ATTENTION_CHUNK,
+    PARTS = CLV_ATTENTION_PARTS,
+    SIDE_BY_SIDE = 4 /* keys whose values are added up apart, where a head is one vector wide, to hide latency */
+};
+#if defined(__AVX512F__)
+enum { WIDE = 4 }; /* vectors of values that are added up at a time */
+#else
+enum { WIDE = 2 };
+#endif
+
+typedef struct part_sums {
+    float *o;   /* [HEADS, Dp] sum of exp(score - max) * v */
+    float *max; /* [HEADS] of the scores                   */
+    float *sum; /* [HEADS] of exp(score - max)             */
+} part_sums;
+
+static part_sums part_layout(float *at, int64_t part, int64_t head_dim)
+{
+    at += part * clv_attention_part_floats(head_dim);
+    part_sums sums = {.o = at, .max = at + HEADS * clv_attention_padded(head_dim)};
+    sums.sum = sums.max + HEADS;
+    return sums;
+}
+
+typedef struct decode_space {
+    float *q;    /* [HEADS, Dp] scaled                                    */
+    float *p;    /* [HEADS, CHUNK] scores, then exponentials              */
+    float *rows; /* [KEYS, Dp] keys or values that cannot be read in place */
+} decode_space;
+
+static decode_space decode_layout(float *at, int64_t head_dim)
+{
+    decode_space w = {.q = at, .p = at + HEADS * clv_attention_padded(head_dim)};
+    w.rows = w.p + HEADS * CHUNK;
+    return w;
+}
+
+/* ---- keys and values of a block */
+
+typedef struct block {
+    const float *at;
+    int64_t stride;
+} block;
+
+/* The block's rows of k or v of KV head c as floats. Those that the query does not see read as zeros, whatever a cache
+ * holds there: their p is 0, but 0 * NaN is not. */
+static block rows_of(const decode_space *w, const pairs *x, const clv_attention_view *view, int64_t c)
+{
+    const clv_attention_args *a = x->a;
+    const void *at = element(a, view, x->b, x->key, c);
+    int64_t width = clv_attention_padded(a->head_dim);
+    if (a->dtype == CLV_F32 && !x->hidden)
+        return (block){at, view->row_stride};
+    rows_load(a->dtype, w->rows, width, at, view->row_stride, x->n, a->head_dim, 1.0f);
+    for (int64_t j = 0; x->hidden && j < x->n; j++)
+        if (x->from[j] == x->to[j])
+            memset(w->rows + j * width, 0, (size_t)width * sizeof *w->rows);
+    return (block){w->rows, width};
+}
+
+/* ---- scores */
+
+/* sum[x] += q . k[x] of one vector, of `lanes` lanes, of VF_LANES keys; behind the n-th that one is read again, or of
+ * whole vectors of keys n is VF_LANES. */
+CLV_INLINE void add_dots(vf sum[VF_LANES], const float *q, const float *k, int64_t stride, int64_t n, int64_t lanes)
+{
+    vf x = vf_load(q);
+    CLV_UNROLL_LANES for (int j = 0; j < VF_LANES; j++)
+    {
+        sum[j] = vf_fma(x, lanes == VF_LANES ? vf_load(k) : vf_load_part(CLV_F32, k, lanes), sum[j]);
+        k += n == VF_LANES || j + 1 < n ? stride : 0;
+    }
+}
+
+/* s[j] = q . k[j] of n <= VF_LANES keys, -inf behind them. */
+CLV_INLINE void dots_of_vector(float *s, const float *q, const float *k, int64_t stride, int64_t n, int64_t head_dim)
+{
+    vf sum[VF_LANES];
+    int64_t d = 0;
+    CLV_UNROLL_LANES for (int j = 0; j < VF_LANES; j++) sum[j] = vf_set1(0.0f);
+    for (; head_dim - d >= VF_LANES; d += VF_LANES)
+        add_dots(sum, q + d, k + d, stride, n, VF_LANES);
+    if (d < head_dim)
+        add_dots(sum, q + d, k + d, stride, n, head_dim - d);
+    vf_store(s, vf_sums(sum));
+    for (int64_t j = n; j < VF_LANES; j++)
+        s[j] = -INFINITY;
+}
+
+/* s[j] = q . k[j] of n keys, -inf behind them to the end of a vector. */
+static void dots(float *s, const float *q, block k, int64_t n, int64_t head_dim)
+{
+    int64_t j = 0;
+    for (; n - j >= VF_LANES; j += VF_LANES)
+        dots_of_vector(s + j, q, k.at + j * k.stride, k.stride, VF_LANES, head_dim);
+    if (j < n)
+        dots_of_vector(s + j, q, k.at + j * k.stride, k.stride, n - j, head_dim);
+}
+
+/* The KV head of query head h. */
+static int64_t kv_head(const clv_attention_args *a, int64_t h)
+{
+    return (a->head_offset + h) / a->group - a->kv_offset;
+}
+
+/* How many of n query heads from h on share its KV head. */
+static int64_t sharing(const clv_attention_args *a, int64_t h, int64_t n)
+{
+    return min_of(n, a->group - (a->head_offset + h) % a->group);
+}
+
+/* Of the chunk's keys [key, end), for n heads from h on: block by block, for heads lie side by side in memory. */
+static void find_scores(const decode_space *w, const clv_attention_args *a, int64_t b, int64_t h, int64_t n,
+                        int64_t key, int64_t end)
+{
+    int64_t width = clv_attention_padded(a->head_dim);
+    pairs x;
+    block k;
+    for (int64_t at = 0; key + at < end; at += KEYS) {
+        pairs_find(&x, a, b, 0, 1, key + at, end);
+        for (int64_t g = 0, shared = 0; g < n; g++, shared--) {
+            float *s = w->p + g * CHUNK + at;
+            if (shared == 0) {
+                k = rows_of(w, &x, &a->k, kv_head(a, h + g));
+                shared = sharing(a, h + g, n - g);
+            }
+            dots(s, w->q + g * width, k, x.n, a->head_dim);
+            for (int64_t j = 0; x.hidden && j < x.n; j++)
+                if (x.from[j] == x.to[j])
+                    s[j] = -INFINITY;
+        }
+    }
+}
+
+/* ---- exponentials */
+
+/* What sums of exp(score - before) are to be multiplied by where `max` is the maximum. A head that has seen no key has
+ * the maximum -inf: exp(-inf + FLT_MAX) = 0. */
+static float correction(float before, float max)
+{
+    float lane[VF_LANES];
+    vf_store(lane, vf_exp(vf_set1(before - (max == -INFINITY ? -FLT_MAX : max))));
+    return lane[0];
+}
+
+/* Turns n scores into p; brings max and sum to the new maximum, and returns what o is to be multiplied by. */
+static float softmax_step(float *p, int64_t n, float *max, float *sum)
+{
+    vf largest = vf_set1(*max);
+    for (int64_t j = 0; j < n; j += VF_LANES)
+        largest = vf_max(largest, vf_load(p + j));
+    float before = *max;
+    *max = vf_largest(largest);
+    vf finite = vf_set1(*max == -INFINITY ? -FLT_MAX : *max), added = vf_set1(0.0f);
+    for (int64_t j = 0; j < n; j += VF_LANES) {
+        vf e = vf_exp(vf_sub(vf_load(p + j), finite));
+        vf_store(p + j, e);
+        added = vf_add(added, e);
+    }
+    float by = correction(before, *max);
+    *sum = *sum * by + vf_sum(added);
+    return by;
+}
+
+/* ---- values */
+
+/* o[g, :] += sum over n keys of p[g, j] v[j, :], of `heads` heads and `width` vectors, the last with `lanes` lanes in
+ * v; keys with the same remainder by `side` are added up by themselves. heads, width and side are constants, and so is
+ * lanes where it is VF_LANES. */
+CLV_INLINE void add_values(int heads, int width, int side, int64_t lanes, float *o, int64_t ldo, const float *p,
+                           block v, int64_t n)
+{
+    vf sum[2][WIDE][SIDE_BY_SIDE];
+    int64_t j = 0;
+    CLV_UNROLL for (int g = 0; g < heads; g++) CLV_UNROLL for (int i = 0; i < width; i++)
+        CLV_UNROLL for (int s = 0; s < side; s++) sum[g][i][s] =
+            s == 0 ? vf_load(o + g * ldo + i * VF_LANES) : vf_set1(0.0f);
+    for (; n - j >= side; j += side)
+        CLV_UNROLL for (int s = 0; s < side; s++) CLV_UNROLL for (int i = 0; i < width; i++)
+        {
+            const float *at = v.at + (j + s) * v.stride + i * VF_LANES;
+            vf value = lanes == VF_LANES ? vf_load(at) : vf_load_part(CLV_F32, at, lanes);
+            CLV_UNROLL for (int g = 0; g < heads; g++) sum[g][i][s] =
+                vf_fma(vf_set1(p[g * CHUNK + j + s]), value, sum[g][i][s]);
+        }
+    for (; j < n; j++)
+        CLV_UNROLL for (int i = 0; i < width; i++)
+        {
+            const float *at = v.at + j * v.stride + i * VF_LANES;
+            vf value = lanes == VF_LANES ? vf_load(at) : vf_load_part(CLV_F32, at, lanes);
+            CLV_UNROLL for (int g = 0; g < heads; g++) sum[g][i][0] =
+                vf_fma(vf_set1(p[g * CHUNK + j]), value, sum[g][i][0]);
+        }
+    CLV_UNROLL for (int g = 0; g < heads; g++) CLV_UNROLL for (int i = 0; i < width; i++)
+    {
+        CLV_UNROLL for (int s = 1; s < side; s++) sum[g][i][0] = vf_add(sum[g][i][0], sum[g][i][s]);
+        vf_store(o + g * ldo + i * VF_LANES, sum[g][i][0]);
+    }
+}
+
+/* The same for all D. */
+CLV_INLINE void add_heads(int heads, float *o, int64_t ldo, const float *p, block v, int64_t n, int64_t head_dim)
+{
+    int64_t d = 0;
+    for (; head_dim - d >= WIDE * VF_LANES; d += WIDE * VF_LANES)
+        add_values(heads, WIDE, 1, VF_LANES, o + d, ldo, p, (block){v.at + d, v.stride}, n);
+    for (; head_dim - d >= VF_LANES; d += VF_LANES)
+        add_values(heads, 1, SIDE_BY_SIDE, VF_LANES, o + d, ldo, p, (block){v.at + d, v.stride}, n);
+    if (d < head_dim)
+        add_values(heads, 1, SIDE_BY_SIDE, head_dim - d, o + d, ldo, p, (block){v.at + d, v.stride}, n);
+}
+
+/* Of the chunk's keys [key, end), for n heads from h on. */
+static void sum_values(const decode_space *w, float *o, const clv_attention_args *a, int64_t b, int64_t h, int64_t n,
+                       int64_t key, int64_t end)
+{
+    int64_t width = clv_attention_padded(a->head_dim);
+    pairs x;
+    for (int64_t at = 0; key + at < end; at += KEYS) {
+        pairs_find(&x, a, b, 0, 1, key + at, end);
+        for (int64_t g = 0; g < n;) {
+            block v = rows_of(w, &x, &a->v, kv_head(a, h + g));
+            int64_t last = g + sharing(a, h + g, n - g);
+            for (; last - g >= 2; g += 2)
+                add_heads(2, o + g * width, width, w->p + g * CHUNK + at, v, x.n, a->head_dim);
+            if (g < last)
+                add_heads(1, o + g * width, width, w->p + g * CHUNK + at, v, x.n, a->head_dim);
+            g = last;
+        }
+    }
+}
+
+/* ---- a part, and all of them */
+
+void CLV_ISA_NAME(clv_attention_decode_part)(const clv_attention_args *a, float *workspace, float *parts, int64_t part,
+                                             int64_t b, int64_t h, int64_t n)
+{
+    decode_space w = decode_layout(workspace, a->head_dim);
+    part_sums sums = part_layout(parts, part, a->head_dim);
+    int64_t width = clv_attention_padded(a->head_dim), end;
+    int64_t key = clv_attention_part(a, b, part, &end);
+
+    if (key >= end)
+        return;
+    memset(w.q, 0, (size_t)(n * width) * sizeof *w.q);
+    rows_load(a->dtype, w.q, width, element(a, &a->q, b, 0, h), a->q.head_stride, n, a->head_dim, (float)a->scale);
+    memset(sums.o, 0, (size_t)(n * width) * sizeof *sums.o);
+    for (int64_t g = 0; g < n; g++) {
+        sums.max[g] = -INFINITY;
+        sums.sum[g] = 0.0f;
+    }
+    for (; key < end; key += CHUNK) {
+        int64_t keys = min_of(CHUNK, end - key);
+        find_scores(&w, a, b, h, n, key, key + keys);
+        for (int64_t g = 0; g < n; g++) {
+            vf by = vf_set1(softmax_step(w.p + g * CHUNK, keys, &sums.max[g], &sums.sum[g]));
+            for (int64_t d = 0; d < width; d += VF_LANES)
+                vf_store(sums.o + g * width + d, vf_mul(vf_load(sums.o + g * width + d), by));
+        }
+        sum_values(&w, sums.o, a, b, h, n, key, key + keys);
+    }
+}
+
+/* Brings to[g, :], max and sum to those of a further part. */
+static void add_part(part_sums to, part_sums part, int64_t g, int64_t width)
+{
+    float max = part.max[g] > to.max[g] ? part.max[g] : to.max[g];
+    float old = correction(to.max[g], max), new = correction(part.max[g], max);
+    to.sum[g] = to.sum[g] * old + part.sum[g] * new;
+    to.max[g] = max;
+    for (int64_t d = 0; d < width; d += VF_LANES) {
+        vf o = vf_mul(vf_load(to.o + g * width + d), vf_set1(old));
+        vf_store(to.o + g * width + d, vf_fma(vf_load(part.o + g * width + d), vf_set1(new), o));
+    }
+}
+
+void CLV_ISA_NAME(clv_attention_decode_end)(const clv_attention_args *a, float *parts, int64_t b, int64_t h, int64_t n)
+{
+    int64_t width = clv_attention_padded(a->head_dim), end, last = PARTS - 1;
+    part_sums all = part_layout(parts, last, a->head_dim); /* the one that has keys where any has */
+    bool any = clv_attention_part(a, b, last, &end) < end;
+
+    for (int64_t g = 0; g < n; g++) {
+        if (!any) {
+            memset(all.o + g * width, 0, (size_t)width * sizeof *all.o);
+            all.max[g] = -INFINITY;
+            all.sum[g] = 0.0f;
+        }
+        for (int64_t part = last - 1; part >= 0; part--)
+            if (clv_attention_part(a, b, part, &end) < end)
+                add_part(all, part_layout(parts, part, a->head_dim), g, width);
+        float sum = sum_of(all.sum[g], a, b, 0);
+        if (a->lse)
+            a->lse[b * a->heads + h + g] = log_sum(all.max[g], sum);
+        rows_store(a->dtype, element(a, &a->out, b, 0, h + g), a->out.row_stride, all.o + g * width, width, 1,
+                   a->head_dim, inverse(sum));
+    }
+}
