@@ -16,6 +16,8 @@ enum {
     FEW = 4,              /* rows of A */
     AT_ONCE = 4,          /* rows of B that are added to sums at a time */
     FEW_SUMS = 64 * 1024, /* floats of C that they are added to: in the second-level cache */
+    SMALL = 256 * 1024,   /* bytes of B that the second-level cache has from one token to the next */
+    SMALL_WIDTH = 8,      /* vectors of columns whose sums are in registers then */
     NEAR = 16384,         /* bytes that are prefetched before they are multiplied */
     PANEL = 64 * 1024,    /* bytes of B that are multiplied while as many come */
     DEPTH = 64,           /* most rows of a panel */
@@ -127,10 +129,57 @@ CLV_INLINE void add_rows(clv_dtype dtype, int m, int rows, float *y, int64_t ldy
     add_span(dtype, m, rows, y, ldy, &here, b, g->ldb, turn, width, farther);
 }
 
+/* Columns [j, j + width vectors) of C: sums stay in registers. */
+CLV_INLINE void small_strip(clv_dtype dtype, int m, int width, const clv_gemm_args *g, const clv_gemm_x *x, int64_t j)
+{
+    vf sum[FEW][SMALL_WIDTH];
+    const char *b = element(dtype, g->b, j);
+    CLV_UNROLL for (int i = 0; i < m; i++) CLV_UNROLL for (int v = 0; v < width; v++) sum[i][v] = vf_set1(0.0f);
+    for (int64_t p = 0; p < g->k; p++, b = element(dtype, b, g->ldb))
+        CLV_UNROLL for (int v = 0; v < width; v++)
+        {
+            vf value = load_b(dtype, b, v * VF_LANES);
+            CLV_UNROLL for (int i = 0; i < m; i++) sum[i][v] =
+                vf_fma(vf_set1(x->at[i * x->row + p * x->step]), value, sum[i][v]);
+        }
+    CLV_UNROLL for (int i = 0; i < m; i++) CLV_UNROLL for (int v = 0; v < width; v++)
+        vf_store_dtype(g->c_dtype, c_at(g, i * g->ldc + j + v * VF_LANES), sum[i][v]);
+}
+
+/* All columns by such strips, the last of which may make some once more. */
+CLV_INLINE void small_strips(clv_dtype dtype, int m, int width, const clv_gemm_args *g, const clv_gemm_x *x, int64_t j,
+                             int64_t end)
+{
+    for (; end - j >= width * VF_LANES; j += width * VF_LANES)
+        small_strip(dtype, m, width, g, x, j);
+    if (j < end)
+        small_strip(dtype, m, width, g, x, end - width * VF_LANES);
+}
+
+/* Where B is so small that a cache has it: the same sums, without memory between them. False where it is not, or has no
+ * vector of columns. */
+CLV_INLINE bool small_few(clv_dtype dtype, int m, const clv_gemm_args *g, const clv_gemm_x *x, int64_t j, int64_t end)
+{
+    int64_t vectors = (end - j) / VF_LANES;
+    if (g->accumulate || vectors == 0 || bytes_of(dtype, g->k * g->n) > SMALL)
+        return false;
+    if (m == 1 && vectors >= 8)
+        small_strips(dtype, m, 8, g, x, j, end);
+    else if (m <= 2 && vectors >= 4)
+        small_strips(dtype, m, 4, g, x, j, end);
+    else if (vectors >= 2)
+        small_strips(dtype, m, 2, g, x, j, end);
+    else
+        small_strips(dtype, m, 1, g, x, j, end);
+    return true;
+}
+
 /* Sums of f32 are in C, those of other dtypes in `own`. */
 CLV_INLINE void plain_few(clv_dtype dtype, int m, const clv_gemm_args *g, const clv_gemm_x *x, clv_gemm_own own,
                           int64_t j, int64_t end)
 {
+    if (small_few(dtype, m, g, x, j, end))
+        return;
     bool in_c = g->c_dtype == CLV_F32;
     int64_t most = least(FEW_SUMS, in_c ? FEW_SUMS : own.floats) / m / VF_LANES * VF_LANES;
     int64_t ldy = in_c ? g->ldc : most;
