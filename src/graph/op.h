@@ -93,6 +93,11 @@ typedef struct clv_op_own {
     double flops_again;
     /* Its results may be f32 where operands are of 16 bits: the kernel goes by the dtypes of the views. */
     bool may_widen;
+    /* What the kernel derives from attributes and shapes alone: plan_bytes that `plan` fills for a rank's shards, once,
+     * and with which run_plan runs calls of such shards, in place of run. plan_bytes is 0: nothing. */
+    size_t plan_bytes;
+    void (*plan)(void *plan, const clv_op *op, const clv_view *in, const clv_view *out);
+    clv_status (*run_plan)(const void *plan, const clv_call *call, clv_error *err);
     /* Where it is linear in its first operand, the gradient of that is made of the cotangent, in whatever dtype that
      * comes. */
     bool passes_cotangent;
@@ -121,6 +126,10 @@ static inline bool clv_op_may_widen(const clv_op *op)
 static inline bool clv_op_passes_cotangent(const clv_op *op)
 {
     return op->def->own && op->def->own->passes_cotangent;
+}
+static inline size_t clv_op_plan_bytes(const clv_op *op)
+{
+    return op->def->own ? op->def->own->plan_bytes : 0;
 }
 static inline bool clv_op_follows_primal(const clv_op *op)
 {

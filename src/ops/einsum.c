@@ -128,7 +128,9 @@ typedef struct product {
     char batch[LETTERS], rows[LETTERS], cols[LETTERS], k[LETTERS];
     bool pack_x, pack_y, pack_out; /* through the workspace, in the order above */
     bool trans_x, trans_y;
-    clv_gemm_args gemm;
+    int64_t made;       /* elements of the result */
+    bool of_nothing;    /* an operand is empty: sums over nothing */
+    clv_gemm_args gemm; /* but for memory */
 } product;
 
 static lettered letter_view(const char *letters, const clv_view *view)
@@ -228,10 +230,19 @@ static size_t aligned(int64_t elems, clv_dtype dtype)
     return ((size_t)elems * clv_dtype_size(dtype) + ALIGN - 1) / ALIGN * ALIGN;
 }
 
+static void einsum_plan(void *plan, const clv_op *op, const clv_view *in, const clv_view *out)
+{
+    product *p = plan;
+    *p = plan_product(op->attrs, &in[0], &in[1], &out[0]);
+    p->made = clv_view_elems(&out[0]);
+    p->of_nothing = clv_view_elems(&in[0]) == 0 || clv_view_elems(&in[1]) == 0;
+    fill_gemm(p, in[0].dtype, out[0].dtype);
+}
+
 static size_t einsum_workspace(const clv_op *op, const clv_view *in, const clv_view *out)
 {
-    product p = plan_product(op->attrs, &in[0], &in[1], &out[0]);
-    fill_gemm(&p, in[0].dtype, out[0].dtype);
+    product p;
+    einsum_plan(&p, op, in, out);
     const clv_gemm_args *g = &p.gemm;
     return (clv_gemm_workspace(g) + ALIGN - 1) / ALIGN * ALIGN +
            (p.pack_x ? aligned(g->batch * g->m * g->k, in[0].dtype) : 0) +
@@ -264,46 +275,56 @@ static lettered packed_result(const product *p, const char *letters)
     return l;
 }
 
-static clv_status einsum_run(const clv_call *call, clv_error *err)
+/* The same through the workspace: operands are packed before, or the result behind the product. */
+static clv_status run_packed(const product *p, clv_gemm_args *g, void *c, clv_error *err)
 {
-    const clv_view *a = &call->in[0], *b = &call->in[1], *c = &call->out[0];
-    clv_dtype dtype = a->dtype;
-    int64_t made = clv_view_elems(c);
-    if (made == 0)
-        return CLV_OK;
-    if (clv_view_elems(a) == 0 || clv_view_elems(b) == 0) { /* the sum over nothing */
-        memset(c->data, 0, (size_t)made * clv_dtype_size(c->dtype));
-        return CLV_OK;
-    }
-    product p = plan_product(call->op->attrs, a, b, c);
-    fill_gemm(&p, dtype, c->dtype);
-    clv_gemm_args *g = &p.gemm;
-    char *next = (char *)call->workspace + (clv_gemm_workspace(g) + ALIGN - 1) / ALIGN * ALIGN;
+    char *next = (char *)g->workspace + (clv_gemm_workspace(g) + ALIGN - 1) / ALIGN * ALIGN;
     char order[3 * LETTERS];
-    g->workspace = call->workspace;
-    g->a = p.swapped ? b->data : a->data;
-    g->b = p.swapped ? a->data : b->data;
-    g->c = c->data;
-    if (p.pack_x) {
-        join(order, p.batch, p.rows, p.k);
-        rearrange(next, order, g->a, &p.x, dtype);
+    if (p->pack_x) {
+        join(order, p->batch, p->rows, p->k);
+        rearrange(next, order, g->a, &p->x, g->dtype);
         g->a = next;
-        next += aligned(g->batch * g->m * g->k, dtype);
+        next += aligned(g->batch * g->m * g->k, g->dtype);
     }
-    if (p.pack_y) {
-        join(order, p.batch, p.k, p.cols);
-        rearrange(next, order, g->b, &p.y, dtype);
+    if (p->pack_y) {
+        join(order, p->batch, p->k, p->cols);
+        rearrange(next, order, g->b, &p->y, g->dtype);
         g->b = next;
-        next += aligned(g->batch * g->k * g->n, dtype);
+        next += aligned(g->batch * g->k * g->n, g->dtype);
     }
-    if (!p.pack_out)
+    if (!p->pack_out)
         return clv_gemm(g, err);
     g->c = next;
     CLV_TRY(clv_gemm(g, err));
-    join(order, p.batch, p.rows, p.cols);
-    lettered packed = packed_result(&p, order);
-    rearrange(c->data, p.out.letter, next, &packed, c->dtype);
+    join(order, p->batch, p->rows, p->cols);
+    lettered packed = packed_result(p, order);
+    rearrange(c, p->out.letter, next, &packed, g->c_dtype);
     return CLV_OK;
+}
+
+static clv_status einsum_run_plan(const void *plan, const clv_call *call, clv_error *err)
+{
+    const product *p = plan;
+    const clv_view *x = &call->in[p->swapped], *y = &call->in[!p->swapped], *c = &call->out[0];
+    if (p->made == 0)
+        return CLV_OK;
+    if (p->of_nothing) {
+        memset(c->data, 0, (size_t)p->made * clv_dtype_size(c->dtype));
+        return CLV_OK;
+    }
+    clv_gemm_args g = p->gemm;
+    g.workspace = call->workspace;
+    g.a = x->data;
+    g.b = y->data;
+    g.c = c->data;
+    return p->pack_x || p->pack_y || p->pack_out ? run_packed(p, &g, c->data, err) : clv_gemm(&g, err);
+}
+
+static clv_status einsum_run(const clv_call *call, clv_error *err)
+{
+    product p;
+    einsum_plan(&p, call->op, call->in, call->out);
+    return einsum_run_plan(&p, call, err);
 }
 
 static clv_op_cost einsum_cost(const clv_op *op, const clv_type *in, const clv_type *out)
@@ -380,5 +401,9 @@ const clv_op_def clv_op_dot_general = {
     .workspace = einsum_workspace,
     .run = einsum_run,
     .counts_flops = true,
-    .own = &(const clv_op_own){.by_rows = true, .may_widen = true},
+    .own = &(const clv_op_own){.by_rows = true,
+                               .may_widen = true,
+                               .plan_bytes = sizeof(product),
+                               .plan = einsum_plan,
+                               .run_plan = einsum_run_plan},
 };

@@ -97,7 +97,20 @@ static double frequency(const clv_rope_options *how, int64_t i)
     return (1 - share) * scaled + share * plain;
 }
 
-static clv_status rope_run(const clv_call *call, clv_error *err)
+typedef struct rope_plan {
+    double inv_freq[CLV_ROPE_MAX_ROTARY / 2];
+} rope_plan;
+
+static void plan_rope(void *plan, const clv_op *op, const clv_view *in, const clv_view *out)
+{
+    (void)in, (void)out;
+    rope_plan *p = plan;
+    const clv_rope_options *how = &((const rope_attrs *)op->attrs)->how;
+    for (int64_t i = 0; i < how->dims / 2; i++)
+        p->inv_freq[i] = frequency(how, i);
+}
+
+static clv_status rope_run_plan(const void *plan, const clv_call *call, clv_error *err)
 {
     (void)err;
     const rope_attrs *attrs = call->op->attrs;
@@ -108,9 +121,6 @@ static clv_status rope_run(const clv_call *call, clv_error *err)
     int64_t heads = x->shape[x->rank - 2], head_dim = x->shape[x->rank - 1];
     int64_t stride = (packed ? 2 : 1) * heads * head_dim;
     bool by_row = offset && call->in[1].rank == 1;
-    double inv_freq[CLV_ROPE_MAX_ROTARY / 2];
-    for (int64_t i = 0; i < how->dims / 2; i++)
-        inv_freq[i] = frequency(how, i);
     clv_rope_args args = {.dtype = x->dtype,
                           .interleaved = how->interleaved,
                           .inverse = attrs->inverse,
@@ -121,13 +131,20 @@ static clv_status rope_run(const clv_call *call, clv_error *err)
                           .rotary = how->dims,
                           .x_stride = stride,
                           .out_stride = stride,
-                          .inv_freq = inv_freq,
+                          .inv_freq = ((const rope_plan *)plan)->inv_freq,
                           .position_offset = x->lo[1] + (offset && !by_row ? *offset : 0),
                           .offsets = by_row ? offset : NULL};
     if (packed)
         copy_values(out, x);
     clv_rope_rotate(&args, out->data, x->data);
     return CLV_OK;
+}
+
+static clv_status rope_run(const clv_call *call, clv_error *err)
+{
+    rope_plan plan;
+    plan_rope(&plan, call->op, call->in, call->out);
+    return rope_run_plan(&plan, call, err);
 }
 
 static void rope_gradient(clv_graph *graph, const clv_op *op, const clv_value *d_out, clv_value *d_in)
@@ -158,6 +175,7 @@ const clv_op_def clv_op_rope = {
     .cost = rope_cost,
     .in_place = {1 + 0},
     .run = rope_run,
+    .own = &(const clv_op_own){.plan_bytes = sizeof(rope_plan), .plan = plan_rope, .run_plan = rope_run_plan},
 };
 
 static const char *fault_of(const clv_rope_options *how)

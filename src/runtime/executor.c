@@ -200,30 +200,12 @@ static clv_status run_step(rank_state *r, const clv_instruction *instruction, cl
     return status;
 }
 
-/* NULL for an op that asks for none; where runs are checked, memory in which it shows. */
-static char *workspace_of(const rank_state *r, const clv_instruction *instruction)
+static clv_status run_op(const rank_state *r, int i, clv_error *err)
 {
-    int i = (int)(instruction - r->loaded->program->instructions);
-    char *region = r->mine->region;
-    if (!instruction->op->def->workspace && !r->loaded->check)
-        return NULL;
-    return region +
-           (r->loaded->check ? clv_check_workspace_offset(r->loaded->check, i) : instruction->workspace_offset);
-}
-
-static clv_status run_op(const rank_state *r, const clv_instruction *instruction, clv_error *err)
-{
-    int i = (int)(instruction - r->loaded->program->instructions);
-    clv_view in[CLV_MAX_IN], out[CLV_MAX_OUT];
-    clv_loaded_operands(in, out, r->loaded, r->rank, instruction);
-    clv_call call = {.op = instruction->op,
-                     .in = in,
-                     .out = out,
-                     .workspace = workspace_of(r, instruction),
-                     .context = &r->mine->context};
+    const clv_call *call = &r->mine->ready[i].call;
     if (r->loaded->kernels[i].on_host)
-        return clv_kernel_run_on_host(r->loaded, r->rank, i, &call, r->times, err);
-    return clv_kernel_run(r->loaded, r->rank, i, &call, err);
+        return clv_kernel_run_on_host(r->loaded, r->rank, i, call, r->times, err);
+    return clv_kernel_run(r->loaded, r->rank, i, call, err);
 }
 
 void clv_loaded_unmap(clv_loaded *loaded)
@@ -281,7 +263,7 @@ static clv_status run_instruction(rank_state *r, int i, clv_error *err)
         CLV_TRY(clv_check_before(loaded, r->rank, i, err));
     CLV_TRY(look_before(r, &before, i, err));
     int64_t start = r->mine->spent || r->trace ? clv_now_ns() : 0;
-    clv_status status = instruction->op ? run_op(r, instruction, err) : run_step(r, instruction, err);
+    clv_status status = instruction->op ? run_op(r, i, err) : run_step(r, instruction, err);
     if (status != CLV_OK)
         note_failed_wait(r, instruction, start);
     if (r->mine->spent || r->trace)

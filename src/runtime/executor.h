@@ -21,11 +21,20 @@ typedef struct clv_finding {
     clv_error what;
 } clv_finding;
 
+/* What runs the op of an instruction on a rank, made once: a run only calls it. */
+typedef struct clv_ready {
+    clv_call call;
+    void *plan; /* clv_op_own's; NULL: the op has none, or the device's kernel runs */
+} clv_ready;
+
 /* What one rank has of a loaded program: its own memory alone. */
 typedef struct clv_loaded_rank {
     clv_context context;
     void *region;         /* of the device's memory */
     clv_view *views;      /* [n_buffers] */
+    clv_ready *ready;     /* [n_instructions] of ops; else zeroed */
+    clv_view *operands;   /* that calls of `ready` have */
+    char *op_plans;       /* that `ready` has */
     clv_plan **plans;     /* [n_instructions] of the steps that move; else NULL */
     void **staging;       /* [n_groups + 1] as clv_staging_slot says; NULL: none wants any */
     int *flying;          /* [n_groups] scratch: steps that run beside ops now, in the order in which they began */

@@ -9,7 +9,11 @@
  */
 clv_status clv_kernels_choose(clv_loaded *loaded, clv_error *err);
 
-/* Runs a call on the device; a failure names rank and instruction. */
+/* Makes ready what a run calls, of a program whose kernels are chosen, whenever its views are made. */
+clv_status clv_kernels_prepare(clv_loaded *loaded, clv_error *err);
+void clv_kernels_free(clv_loaded *loaded);
+
+/* Runs a call, of the shapes that the instruction has, on the device; a failure names rank and instruction. */
 clv_status clv_kernel_run(const clv_loaded *loaded, int rank, int instruction, const clv_call *call, clv_error *err);
 
 /* Copies operands to the host, runs the op there, copies results back, and counts that. */

@@ -46,6 +46,7 @@ clv_status clv_session_add_groups(int *set, const clv_session *session, const cl
 void clv_loaded_free(clv_loaded *loaded)
 {
     clv_loaded_unmap(loaded);
+    clv_kernels_free(loaded);
     for (int r = 0; loaded->ranks && r < loaded->here; r++) {
         clv_loaded_rank *mine = &loaded->ranks[r];
         if (mine->region)
@@ -65,7 +66,6 @@ void clv_loaded_free(clv_loaded *loaded)
     free(loaded->group_set);
     free(loaded->staging_bytes);
     free(loaded->lowest);
-    free(loaded->kernels);
     clv_check_free(loaded->check);
     free(loaded);
 }
@@ -247,6 +247,7 @@ static clv_status map(clv_session *session, clv_loaded *loaded, clv_error *err)
     CLV_TRY(make_views(session, loaded, err));
     if (!loaded->kernels)
         CLV_TRY(clv_kernels_choose(loaded, err));
+    CLV_TRY(clv_kernels_prepare(loaded, err));
     clv_status status = make_plans(session, loaded, err);
     for (int r = 0; status == CLV_OK && r < loaded->here; r++) {
         for (int s = 0; status == CLV_OK && s <= loaded->program->n_groups; s++)
@@ -340,8 +341,10 @@ clv_status clv_session_find_loaded(clv_loaded **out, clv_session *session, const
     for (int i = 0; i < session->n_loaded; i++)
         if (session->loaded[i]->program == program) {
             *out = session->loaded[i];
+            if ((*out)->mapped) /* state that moves unmaps */
+                return CLV_OK;
             CLV_TRY(clv_session_bring_states(session, program, err));
-            return (*out)->mapped ? CLV_OK : map(session, *out, err);
+            return map(session, *out, err);
         }
     return load_new(out, session, program, err);
 }
