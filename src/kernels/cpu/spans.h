@@ -43,6 +43,7 @@ typedef struct clv_row_spans {
     float (*max)(const float *x, int64_t n); /* -inf for n == 0; NaN wins */
     double (*sum)(const float *x, int64_t n);
     double (*dot)(const float *x, const float *y, int64_t n);
+    double (*squares)(const float *x, int64_t n);
     void (*moments)(double sum[2], const float *x, int64_t n);                          /* adds sum x and sum x^2 */
     void (*add_columns)(double *sum, const float *x, int64_t n);                        /* sum[i] += x[i] */
     void (*max_columns)(float *max, const float *x, int64_t n);                         /* NaN wins */

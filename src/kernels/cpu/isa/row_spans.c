@@ -2,6 +2,10 @@
 #include "kernels/cpu/isa/vector_math.h"
 #include "kernels/cpu/spans.h"
 
+#if defined(__AVX512F__)
+#include <immintrin.h>
+#endif
+
 enum { LANES = 16 }; /* order of summation: changing it changes results */
 
 static double sum_lanes(double lane[LANES])
@@ -24,20 +28,8 @@ static double span_sum(const float *x, int64_t n)
     return sum_lanes(lane);
 }
 
-static double span_dot(const float *x, const float *y, int64_t n)
-{
-    double lane[LANES] = {0};
-    int64_t i = 0;
-    for (; n - i >= LANES; i += LANES)
-        for (int k = 0; k < LANES; k++)
-            lane[k] += (double)x[i + k] * (double)y[i + k];
-    for (int k = 0; i < n; i++, k++)
-        lane[k] += (double)x[i] * (double)y[i];
-    return sum_lanes(lane);
-}
-
-/* Two sums at once: gcc keeps two arrays of lanes in memory, so here they are vectors. How wide these are changes no
- * result. */
+/* Lanes as vectors: gcc keeps arrays of them in memory, if there are two, or products are added. How wide these are
+ * changes no result. */
 #if defined(__AVX512F__)
 enum { WIDE = 8, VECTORS = LANES / WIDE };
 #else
@@ -54,6 +46,60 @@ typedef struct two_sums {
 static inline __attribute__((always_inline)) void load(f32_wide *out, const float *x)
 {
     memcpy(out, x, sizeof *out);
+}
+
+/* gcc 12 takes vectors of 8 apart to convert them. */
+static inline __attribute__((always_inline)) void widen(f64_wide *out, const f32_wide *x)
+{
+#if defined(__AVX512F__)
+    *out = (f64_wide)_mm512_cvtps_pd((__m256)*x);
+#else
+    *out = __builtin_convertvector(*x, f64_wide);
+#endif
+}
+
+static inline __attribute__((always_inline)) void load_wide(f64_wide *out, const float *x)
+{
+    f32_wide narrow;
+    load(&narrow, x);
+    widen(out, &narrow);
+}
+
+static double span_dot(const float *x, const float *y, int64_t n)
+{
+    f64_wide lanes[VECTORS] = {0};
+    double lane[LANES];
+    int64_t i = 0;
+    for (; n - i >= LANES; i += LANES)
+        for (int h = 0; h < VECTORS; h++) {
+            f64_wide a, b;
+            load_wide(&a, x + i + WIDE * h), load_wide(&b, y + i + WIDE * h);
+            lanes[h] += a * b;
+        }
+    memcpy(lane, lanes, sizeof lane);
+    for (int k = 0; i < n; i++, k++)
+        lane[k] += (double)x[i] * (double)y[i];
+    return sum_lanes(lane);
+}
+
+/* In twice as many lanes: what is summed is long, and as fast as memory is. */
+static double span_squares(const float *x, int64_t n)
+{
+    f64_wide lanes[2 * VECTORS] = {0};
+    double lane[2 * LANES];
+    int64_t i = 0;
+    for (; n - i >= 2 * LANES; i += 2 * LANES)
+        for (int h = 0; h < 2 * VECTORS; h++) {
+            f64_wide value;
+            load_wide(&value, x + i + WIDE * h);
+            lanes[h] += value * value;
+        }
+    memcpy(lane, lanes, sizeof lane);
+    for (int k = 0; i < n; i++, k++)
+        lane[k] += (double)x[i] * (double)x[i];
+    for (int k = 0; k < LANES; k++)
+        lane[k] += lane[k + LANES];
+    return sum_lanes(lane);
 }
 
 /* Adds what is left after the whole vectors, then the lanes. */
@@ -78,9 +124,8 @@ static void span_moments(double sum[2], const float *x, int64_t n)
     int rest = 0;
     for (; n - i >= LANES; i += LANES)
         for (int h = 0; h < VECTORS; h++) {
-            f32_wide narrow;
-            load(&narrow, x + i + WIDE * h);
-            f64_wide value = __builtin_convertvector(narrow, f64_wide);
+            f64_wide value;
+            load_wide(&value, x + i + WIDE * h);
             lanes.first[h] += value;
             lanes.second[h] += value * value;
         }
@@ -148,12 +193,13 @@ static void span_norm_sums(double sum[2], const float *d_y, const float *x, cons
     int rest = 0;
     for (; n - i >= LANES; i += LANES)
         for (int h = 0; h < VECTORS; h++) {
-            f32_wide dys, xs, gains;
-            load(&dys, d_y + i + WIDE * h), load(&xs, x + i + WIDE * h), load(&gains, gain + i + WIDE * h);
-            f32_wide xhat = (xs - row.mean) * row.rstd;
-            f64_wide g = __builtin_convertvector(dys, f64_wide) * __builtin_convertvector(gains, f64_wide);
-            lanes.first[h] += g;
-            lanes.second[h] += g * __builtin_convertvector(xhat, f64_wide);
+            f32_wide xs;
+            f64_wide dys, xhats, gains;
+            load_wide(&dys, d_y + i + WIDE * h), load(&xs, x + i + WIDE * h), load_wide(&gains, gain + i + WIDE * h);
+            xs = (xs - row.mean) * row.rstd;
+            widen(&xhats, &xs);
+            lanes.first[h] += dys * gains;
+            lanes.second[h] += dys * gains * xhats;
         }
     for (; i < n; i++, rest++) {
         first[rest] = (double)d_y[i] * (double)gain[i];
@@ -188,6 +234,7 @@ const clv_row_spans *CLV_ISA_NAME(clv_row_spans_of)(void)
         .max = span_max,
         .sum = span_sum,
         .dot = span_dot,
+        .squares = span_squares,
         .moments = span_moments,
         .add_columns = span_add_columns,
         .max_columns = span_max_columns,
