@@ -39,18 +39,16 @@ static void gather_case(clv_dtype dtype, clv_dtype out_dtype, const size_case *s
 static void scatter_case(clv_dtype table_dtype, clv_dtype dtype, const size_case *s, clv_dtype id_dtype)
 {
     operand d_out = operand_random(dtype, s->count * s->width, -1, 1);
-    operand d_table = operand_blank(table_dtype, (s->hi - s->lo) * s->width);
+    operand d_table = operand_random(table_dtype, (s->hi - s->lo) * s->width, -1, 1);
     void *ids = random_ids(id_dtype, s->count, s->vocab);
     clv_embedding_args e = {id_dtype, s->count, s->lo, s->hi, s->width};
-    for (int64_t i = 0; i < d_table.n; i++)
-        d_table.exact[i] = 0;
     for (int64_t i = 0; i < d_out.n; i++) {
         int64_t id = (int64_t)clv_dtype_load(id_dtype, ids, i / s->width);
         if (id >= s->lo && id < s->hi)
             d_table.exact[(id - s->lo) * s->width + i % s->width] += d_out.exact[i];
     }
     clv_embedding_scatter(&e, table_dtype, d_table.data, dtype, d_out.data, ids);
-    check_close("scatter", table_dtype, d_table.data, d_table.exact, d_table.n, (double)s->count, 1);
+    check_close("scatter", table_dtype, d_table.data, d_table.exact, d_table.n, (double)s->count + 1, 1);
     free(ids);
     operand_free(d_out), operand_free(d_table);
 }

@@ -38,6 +38,7 @@ static void run_all(double *results, operand x, operand d_y, const int32_t *ids)
         results[i] = (double)sums[i];
     results += 2 * ROWS;
     *results++ = clv_sum_squares(x.dtype, x.data, N);
+    memset(table, 0, N * sizeof *table);
     clv_embedding_scatter(&embedding, CLV_F32, table, d_y.dtype, d_y.data, ids);
     for (int i = 0; i < N; i++)
         results[i] = (double)table[i];

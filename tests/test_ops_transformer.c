@@ -1,5 +1,7 @@
 /* Norms, embedding, softmax, cross-entropy, dropout and AdamW: values against plain formulas in f64, gradients against
  * central differences and in every dtype, sharding rules by running them on cut views, and what is refused. */
+#include "must.h"
+#include "ops/ops.h"
 #include "ops_check.h"
 
 /* ---- norms ---- */
@@ -133,6 +135,29 @@ static void embedding_gradients(void **state)
     clv_value picked = input(graph, "ids", CLV_I32, DIMS(2, 4));
     assert_true(check_gradient(graph, clv_embedding(graph, table, picked), &table, 1, set_ids, &picked) > 0);
     clv_graph_free(graph);
+}
+
+/* Added to a table: what programs are made to run. */
+static void embedding_gradient_adds(void **state)
+{
+    static const clv_dtype floats[] = {CLV_F64, CLV_F32, CLV_BF16};
+    const struct {
+        int64_t vocabulary;
+    } attrs = {VOCABULARY};
+    int32_t picked[IDS];
+    const void *data[] = {NULL, picked, NULL};
+    (void)state;
+    for (int i = 0; i < IDS; i++)
+        picked[i] = (int32_t)ids[i];
+    for (int k = 0; k < 3; k++) {
+        const clv_type in[] = {
+            {floats[k], 3, {2, 4, WIDTH}}, {CLV_I32, 2, {2, 4}}, {floats[k], 2, {VOCABULARY, WIDTH}}};
+        clv_op_check_options options = {.size = sizeof options, .data = data};
+        clv_op_checks done = {.size = sizeof done};
+        clv_error err = {0};
+        must(clv_op_check(&clv_op_embedding_gradient, &attrs, in, 3, &options, &done, &err), &err);
+        assert_true(done.cuts > 0 && done.partials > 0 && done.in_place > 0);
+    }
 }
 
 static void embedding_refuses(void **state)
@@ -472,14 +497,23 @@ static void empty_shapes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(norm_values),           cmocka_unit_test(norm_gradients),
-        cmocka_unit_test(norm_mixed_dtypes),     cmocka_unit_test(norm_refuses),
-        cmocka_unit_test(embedding_values),      cmocka_unit_test(embedding_gradients),
-        cmocka_unit_test(embedding_refuses),     cmocka_unit_test(softmax_values),
-        cmocka_unit_test(cross_entropy_values),  cmocka_unit_test(cross_entropy_gradients),
-        cmocka_unit_test(cross_entropy_refuses), cmocka_unit_test(dropout_values),
-        cmocka_unit_test(dropout_gradients),     cmocka_unit_test(adamw_values),
-        cmocka_unit_test(adamw_refuses),         cmocka_unit_test(gradients_in_every_dtype),
+        cmocka_unit_test(norm_values),
+        cmocka_unit_test(norm_gradients),
+        cmocka_unit_test(norm_mixed_dtypes),
+        cmocka_unit_test(norm_refuses),
+        cmocka_unit_test(embedding_values),
+        cmocka_unit_test(embedding_gradients),
+        cmocka_unit_test(embedding_gradient_adds),
+        cmocka_unit_test(embedding_refuses),
+        cmocka_unit_test(softmax_values),
+        cmocka_unit_test(cross_entropy_values),
+        cmocka_unit_test(cross_entropy_gradients),
+        cmocka_unit_test(cross_entropy_refuses),
+        cmocka_unit_test(dropout_values),
+        cmocka_unit_test(dropout_gradients),
+        cmocka_unit_test(adamw_values),
+        cmocka_unit_test(adamw_refuses),
+        cmocka_unit_test(gradients_in_every_dtype),
         cmocka_unit_test(empty_shapes),
     };
     printf("seed %d\n", SEED);

@@ -673,6 +673,59 @@ static void updates_state_in_place_where_it_may(void **state)
     }
 }
 
+static int count(const clv_program *program, const char *kind, int n_in)
+{
+    int n = 0;
+    for (int i = 0; i < program->n_instructions; i++) {
+        const clv_instruction *instruction = &program->instructions[i];
+        n += instruction->op && strcmp(instruction->op->def->name, kind) == 0 && instruction->n_in == n_in;
+    }
+    return n;
+}
+
+/* The gradient of rows that were picked is added to that of the product by the same table where it lies, also where
+ * both are addends, unless somebody else wants it. */
+static void adds_in_place(void **state)
+{
+    static const char *const mesh[] = {"model=2", "data=2"}, *const table_text[] = {"model,_", "_,_"},
+                             *const ids_text[] = {"_", "data"};
+    (void)state;
+    for (int how = 0; how < 2; how++) {
+        clv_graph *graph = must_graph(mesh[how]);
+        clv_layout table_layout = clv_graph_layout(graph, 2, table_text[how]),
+                   ids_layout = clv_graph_layout(graph, 1, ids_text[how]);
+        clv_value table = clv_state(graph, "t", CLV_F32, 2, (int64_t[]){64, 32}, &table_layout,
+                                    (clv_init){CLV_INIT_NORMAL, 1}),
+                  ids = clv_input(graph, "ids", CLV_I32, 1, (int64_t[]){256}, &ids_layout), grad;
+        clv_value y = clv_einsum(graph, "bm,vm->bv", clv_embedding(graph, table, ids), table);
+        clv_gradients(graph, clv_reduce(graph, CLV_SUM, y, (int[]){0, 1}, 2, false), CLV_NONE, &table, 1, &grad);
+        clv_assign(graph, table, clv_sub(graph, table, grad));
+        clv_program *program = compile_soundly(graph);
+        assert_int_equal(count(program, "embedding_gradient", 3), 1);
+        assert_int_equal(count(program, "embedding_gradient", 2), 0);
+        assert_int_equal(count(program, "combine", 2), 1);
+        clv_program_free(program);
+    }
+}
+
+/* What is read beside the sum is there by itself. */
+static void adds_apart_what_is_read(void **state)
+{
+    clv_graph *graph = must_graph("model=2");
+    clv_layout layout = clv_graph_layout(graph, 2, "model,_"), whole = clv_layout_replicated(1);
+    clv_value table = clv_input(graph, "t", CLV_F32, 2, (int64_t[]){8, 4}, &layout),
+              ids = clv_input(graph, "ids", CLV_I32, 1, (int64_t[]){6}, &whole), grad;
+    clv_value x = clv_map(graph, CLV_TANH, clv_embedding(graph, table, ids));
+    (void)state;
+    clv_gradients(graph, clv_reduce(graph, CLV_SUM, x, (int[]){0, 1}, 2, false), CLV_NONE, &table, 1, &grad);
+    clv_output(graph, "grad", grad, &layout);
+    clv_output(graph, "sum", clv_add(graph, grad, table), &layout);
+    clv_program *program = compile_soundly(graph);
+    assert_int_equal(count(program, "embedding_gradient", 2), 1);
+    assert_int_equal(count(program, "combine", 2), 1);
+    clv_program_free(program);
+}
+
 /* A group is of all axes of its step, and not of those of a longer one that begins alike. */
 static void groups_by_all_axes(void **state)
 {
@@ -855,6 +908,8 @@ int main(void)
                                        cmocka_unit_test(copies_state_that_leaves),
                                        cmocka_unit_test(assigns_what_is_asked_for),
                                        cmocka_unit_test(updates_state_in_place_where_it_may),
+                                       cmocka_unit_test(adds_in_place),
+                                       cmocka_unit_test(adds_apart_what_is_read),
                                        cmocka_unit_test(groups_by_all_axes),
                                        cmocka_unit_test(plans_workspaces_of_shards),
                                        cmocka_unit_test(keeps_what_is_read_later),

@@ -101,6 +101,9 @@ typedef struct clv_op_own {
     /* Where it is linear in its first operand, the gradient of that is made of the cotangent, in whatever dtype that
      * comes. */
     bool passes_cotangent;
+    /* 1 + the optional operand to which its only result is added, where that is given: so a sum needs no pass of its
+     * own. 0: none. */
+    int adds_to;
 } clv_op_own;
 
 static inline const clv_layout *clv_op_constraint_of(const clv_op *op)
@@ -130,6 +133,12 @@ static inline bool clv_op_passes_cotangent(const clv_op *op)
 static inline size_t clv_op_plan_bytes(const clv_op *op)
 {
     return op->def->own ? op->def->own->plan_bytes : 0;
+}
+/* The operand to which the result would be added, and which is not given; -1: there is none. */
+static inline int clv_op_adds_to(const clv_op *op)
+{
+    int to = op->def->own ? op->def->own->adds_to - 1 : -1;
+    return to >= 0 && op->n_in <= to ? to : -1;
 }
 static inline bool clv_op_follows_primal(const clv_op *op)
 {

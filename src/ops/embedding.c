@@ -5,14 +5,19 @@
  * A rank that holds rows [lo, hi) of the table writes zeros for ids outside them: the sum over ranks is the embedding
  * (Megatron-LM, VocabParallelEmbedding). An id outside [0, V) gives zeros.
  *
- *   d_table[v, m] = sum over rows with ids == v of d_out[row, m]     v, m pass; rows reduce(sum); linear in d_out */
+ *   d_table[v, m] = sum over rows with ids == v of d_out[row, m]     v, m pass; rows reduce(sum); linear in d_out
+ *
+ * With another addend of the table's gradient, that of a tied output, it is added to that in place (lower_sums.c). */
 #include "base/error.h"
 #include "graph/graph.h"
+#include "kernels/cpu/elementwise.h"
 #include "kernels/cpu/embedding.h"
 #include "ops/check.h"
 #include "ops/ops.h"
 
-/* ---- embedding_gradient: d_out [..., M], ids [...] -> d_table [V, M] ---- */
+/* ---- embedding_gradient: d_out [..., M], ids [...], maybe to [V, M] -> d_table [V, M] ---- */
+
+enum { D_OUT, IDS, TO };
 
 typedef struct gradient_attrs {
     int64_t vocabulary;
@@ -23,53 +28,76 @@ static const clv_attr gradient_attr_table[] = {
     {0},
 };
 
+static bool adds(const clv_op *op)
+{
+    return clv_op_n_in(op) > TO;
+}
+
 static clv_status gradient_shape(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
 {
-    CLV_TRY(clv_check_float("d_out", &in[0], err));
-    CLV_TRY(clv_check_rank_from("d_out", &in[0], 1, "[...,M]", err));
-    CLV_TRY(clv_check_index("ids", &in[1], err));
-    CLV_TRY(clv_check_rows("ids", &in[1], "d_out", &in[0], err));
+    const clv_type *d_out = &in[D_OUT], *to = &in[TO];
+    CLV_TRY(clv_check_float("d_out", d_out, err));
+    CLV_TRY(clv_check_rank_from("d_out", d_out, 1, "[...,M]", err));
+    CLV_TRY(clv_check_index("ids", &in[IDS], err));
+    CLV_TRY(clv_check_rows("ids", &in[IDS], "d_out", d_out, err));
     int64_t vocabulary = ((const gradient_attrs *)op->attrs)->vocabulary;
-    out[0] = (clv_type){.dtype = in[0].dtype, .rank = 2, .shape = {vocabulary, in[0].shape[in[0].rank - 1]}};
+    out[0] = (clv_type){.dtype = d_out->dtype, .rank = 2, .shape = {vocabulary, d_out->shape[d_out->rank - 1]}};
+    if (!adds(op))
+        return CLV_OK;
+    CLV_TRY(clv_check_float("what is added to", to, err));
+    CLV_TRY(clv_check_same_shape("what is added to", to, "the gradient", &out[0], err));
+    out[0].dtype = to->dtype;
     return CLV_OK;
 }
 
+/* What is added to is there once, so rows are whole beside it. */
 static void gradient_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
 {
-    (void)op;
-    int rows = in[1].rank;
-    for (int d = 0; d < rows; d++)
-        clv_rule_add(rule, in[1].shape[d], CLV_REDUCE_SUM);
+    int rows = in[IDS].rank;
+    for (int d = 0; d < rows; d++) {
+        int row = clv_rule_add(rule, in[IDS].shape[d], CLV_REDUCE_SUM);
+        if (adds(op))
+            clv_rule_whole(rule, row);
+    }
     int v = clv_rule_add(rule, out[0].shape[0], CLV_REDUCE_NONE);
     int m = clv_rule_add(rule, out[0].shape[1], CLV_REDUCE_NONE);
-    rule->factor[v].name = "vocabulary";
-    rule->factor[m].name = "width";
-    clv_rule_in_dims(rule, 0, rows);
-    clv_rule_in(rule, 0, rows, m);
-    clv_rule_in_dims(rule, 1, rows);
+    clv_rule_name(rule, v, "vocabulary");
+    clv_rule_name(rule, m, "width");
+    clv_rule_in_dims(rule, D_OUT, rows);
+    clv_rule_in(rule, D_OUT, rows, m);
+    clv_rule_in_dims(rule, IDS, rows);
     clv_rule_out(rule, 0, 0, v);
     clv_rule_out(rule, 0, 1, m);
-    rule->linearity = CLV_MULTILINEAR;
-    rule->linear = 1u << 0;
+    if (!adds(op)) {
+        clv_rule_multilinear(rule, 1u << D_OUT);
+        return;
+    }
+    clv_rule_in(rule, TO, 0, v);
+    clv_rule_in(rule, TO, 1, m);
+    clv_rule_additive(rule, 1u << D_OUT | 1u << TO);
 }
 
 /* Reads d_out and ids, clears the table, and reads and writes a row an id. */
 static clv_op_cost gradient_cost(const clv_op *op, const clv_type *in, const clv_type *out)
 {
-    (void)op;
-    return (clv_op_cost){.flops = (double)clv_type_elems(&in[0]),
-                         .bytes = 3 * clv_type_bytes(&in[0]) + clv_type_bytes(&in[1]) + clv_type_bytes(&out[0])};
+    double cleared = adds(op) ? 0 : clv_type_bytes(&out[0]);
+    return (clv_op_cost){.flops = (double)clv_type_elems(&in[D_OUT]),
+                         .bytes = 3 * clv_type_bytes(&in[D_OUT]) + clv_type_bytes(&in[IDS]) + cleared};
 }
 
 static clv_status gradient_run(const clv_call *call, clv_error *err)
 {
     (void)err;
-    const clv_view *d_out = &call->in[0], *ids = &call->in[1], *d_table = &call->out[0];
+    const clv_view *d_out = &call->in[D_OUT], *ids = &call->in[IDS], *d_table = &call->out[0];
     clv_embedding_args args = {.id_dtype = ids->dtype,
                                .count = clv_view_elems(ids),
                                .lo = d_table->lo[0],
                                .hi = d_table->lo[0] + d_table->shape[0],
                                .width = d_table->shape[1]};
+    if (adds(call->op))
+        clv_view_take(d_table, &call->in[TO]);
+    else
+        clv_fill_run(d_table->dtype, d_table->data, 0, clv_view_elems(d_table));
     clv_embedding_scatter(&args, d_table->dtype, d_table->data, d_out->dtype, d_out->data, ids->data);
     return CLV_OK;
 }
@@ -77,16 +105,17 @@ static clv_status gradient_run(const clv_call *call, clv_error *err)
 const clv_op_def clv_op_embedding_gradient = {
     .name = "embedding_gradient",
     .words = "the gradient of the embedding",
-    .min_in = 2,
-    .max_in = 2,
+    .min_in = TO,
+    .max_in = TO + 1,
     .n_out = 1,
+    .in_place = {1 + TO},
     .attrs_size = sizeof(gradient_attrs),
     .attrs = gradient_attr_table,
     .shape = gradient_shape,
     .rule = gradient_rule,
     .cost = gradient_cost,
     .run = gradient_run,
-    .own = &(const clv_op_own){.may_widen = true},
+    .own = &(const clv_op_own){.may_widen = true, .adds_to = 1 + TO},
 };
 
 /* ---- embedding: table [V, M], ids [...] -> [..., M] ---- */

@@ -280,7 +280,7 @@ static clv_status tell_row(clv_assigned *made, clv_lowering *l, const clv_row *r
                            .layouts = clv_text_keep(arena, write_layouts, &it),
                            .seconds = row->told.seconds};
     if (row->op) {
-        made->kind = row->op->def->name;
+        made->kind = instruction->op->def->name;
         made->price_bytes = row->strategy->bytes;
         made->price_seconds = row->strategy->seconds;
         CLV_TRY(keep_text(&made->makes, l, row->told.makes, err));
@@ -322,15 +322,31 @@ static clv_status lower_tellings(clv_lowering *l, clv_error *err)
     return CLV_OK;
 }
 
+static clv_status lower_row(clv_lowering *l, int r, clv_error *err)
+{
+    const clv_row *row = &l->table->rows[r];
+    clv_row joined;
+    if (!row->op)
+        return lower_step(l, row, err);
+    if (l->joins[r] > r) { /* it is there with the sum, and nowhere else */
+        l->program->buffers[row->out[0]].shares = l->table->rows[l->joins[r]].out[0];
+        return CLV_OK;
+    }
+    if (l->joins[r] >= 0)
+        CLV_TRY(clv_lowering_join(&joined, l, r, err));
+    return lower_op(l, l->joins[r] >= 0 ? &joined : row, err);
+}
+
 static clv_status lower_rows(clv_lowering *l, clv_error *err)
 {
     const clv_assignment *table = l->table;
     l->first = clv_arena_alloc(table->arena, (size_t)table->n_rows + 1, sizeof *l->first);
     if (!l->first)
         return clv_fail_memory(err, "rows", (size_t)table->n_rows * sizeof *l->first);
+    CLV_TRY(clv_lowering_find_sums(l, err));
     for (int r = 0; r < table->n_rows; r++) {
         l->first[r] = l->program->n_instructions;
-        CLV_TRY(table->rows[r].op ? lower_op(l, &table->rows[r], err) : lower_step(l, &table->rows[r], err));
+        CLV_TRY(lower_row(l, r, err));
     }
     l->first[table->n_rows] = l->program->n_instructions;
     return CLV_OK;

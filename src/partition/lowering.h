@@ -9,6 +9,7 @@ typedef struct clv_lowering {
     clv_program *program;
     const clv_assignment *table;
     int *first;       /* [n_rows + 1] the first instruction of each row */
+    int *joins;       /* [n_rows] of a sum: the row of the op that adds its result in place; of that: the sum's; -1 */
     const char *name; /* in hand: rows that are about the same follow one another. The table's, ... */
     const char *kept; /* ... and the program's copy */
 } clv_lowering;
@@ -37,5 +38,12 @@ clv_status clv_lower_packed(bool *done, clv_lowering *l, const clv_row *row, con
 clv_status clv_lower_carried(clv_lowering *l, const clv_row *row, const clv_instruction *step, clv_error *err);
 /* What is told of the row's instruction i but for its seconds. */
 clv_status clv_lower_tell_carried(clv_assigned *out, const clv_lowering *l, const clv_row *row, int i, clv_error *err);
+
+/* ---- lower_sums.c: ops that add their results to others ---- */
+
+/* Fills joins. */
+clv_status clv_lowering_find_sums(clv_lowering *l, clv_error *err);
+/* *out: the row that stands for that of a sum, s, and for that of the op which joins it. */
+clv_status clv_lowering_join(clv_row *out, const clv_lowering *l, int s, clv_error *err);
 
 #endif

@@ -72,7 +72,7 @@ static bool seen_before(const clv_embedding_args *e, const void *ids, int64_t i,
     return seen;
 }
 
-/* For 16-bit tables: the first place of each id sums all its places in f32, then rounds. */
+/* For 16-bit tables: the first place of each id adds all its places in f32, then rounds. */
 static void scatter_narrow(const clv_embedding_args *e, clv_dtype table_dtype, void *d_table, clv_dtype out_dtype,
                            const void *d_out, const void *ids)
 {
@@ -80,16 +80,16 @@ static void scatter_narrow(const clv_embedding_args *e, clv_dtype table_dtype, v
     CLV_PARALLEL_FOR(e->count * e->width)
     for (int64_t i = 0; i < e->count; i++) {
         float sum[CLV_BLOCK];
-        int64_t id = clv_load_index(e->id_dtype, ids, i);
+        int64_t id = clv_load_index(e->id_dtype, ids, i), row = id - e->lo;
         if (!is_ours(e, id) || seen_before(e, ids, i, id))
             continue;
         for (int64_t c = 0; c < e->width; c += CLV_BLOCK) {
             int64_t n = clv_min_i64(CLV_BLOCK, e->width - c);
-            memset(sum, 0, sizeof sum);
+            (void)clv_block_load(clv_math(), table_dtype, d_table, row * e->width + c, n, sum);
             for (int64_t k = i; k < e->count; k++)
                 if (clv_load_index(e->id_dtype, ids, k) == id)
                     add_row(&one, CLV_F32, sum - c, 0, out_dtype, d_out, k, c, n);
-            clv_block_store(clv_math(), table_dtype, d_table, (id - e->lo) * e->width + c, n, sum);
+            clv_block_store(clv_math(), table_dtype, d_table, row * e->width + c, n, sum);
         }
     }
 }
@@ -99,6 +99,5 @@ void clv_embedding_scatter(const clv_embedding_args *e, clv_dtype table_dtype, v
 {
     bool wide = table_dtype == CLV_F32 || table_dtype == CLV_F64;
     assert(clv_dtype_is_float(table_dtype) && clv_dtype_is_float(out_dtype));
-    clv_fill_run(table_dtype, d_table, 0, (e->hi - e->lo) * e->width);
     (wide ? scatter_wide : scatter_narrow)(e, table_dtype, d_table, out_dtype, d_out, ids);
 }
