@@ -381,6 +381,29 @@ static void adamw_values(void **state)
     }
 }
 
+/* What is updated beside a parameter of 16 bits, and its rounding. */
+static void adamw_rounds(void **state)
+{
+    enum { N = 15 };
+    const struct {
+        double beta1, beta2, eps, weight_decay;
+        clv_dtype rounded;
+    } attrs = {0.9, 0.99, 1e-8, 0.1, CLV_BF16};
+    const clv_type f32 = {CLV_F32, 2, {3, 5}},
+                   in[] = {f32, f32, f32, {CLV_BF16, 2, {3, 5}}, {CLV_F32, 0, {0}}, {CLV_I32, 0, {0}}};
+    float v[N], lr = 0.1F;
+    const int32_t step = 2;
+    const void *data[] = {NULL, NULL, v, NULL, &lr, &step};
+    clv_op_check_options options = {.size = sizeof options, .data = data};
+    clv_op_checks done = {.size = sizeof done};
+    clv_error err = {0};
+    (void)state;
+    for (int i = 0; i < N; i++)
+        v[i] = 0.01F * (float)(i + 1);
+    must(clv_op_check(&clv_op_adamw_rounded, &attrs, in, 6, &options, &done, &err), &err);
+    assert_true(done.cuts > 0 && done.in_place > 0);
+}
+
 static void adamw_refuses(void **state)
 {
     (void)state;
@@ -512,6 +535,7 @@ int main(void)
         cmocka_unit_test(dropout_values),
         cmocka_unit_test(dropout_gradients),
         cmocka_unit_test(adamw_values),
+        cmocka_unit_test(adamw_rounds),
         cmocka_unit_test(adamw_refuses),
         cmocka_unit_test(gradients_in_every_dtype),
         cmocka_unit_test(empty_shapes),

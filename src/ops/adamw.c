@@ -7,18 +7,22 @@
  *   into the parameter's layout (all-reduce when replicated, reduce-scatter when split: ZeRO)
  *
  * Source: Loshchilov & Hutter 2019, arXiv:1711.05101, as torch.optim.AdamW. m and v are f32 (f64 for f64). A parameter
- * of 16 bits is the rounding of an f32 copy, which is what is updated: 12 bytes of state a parameter. */
+ * of 16 bits is the rounding of an f32 copy, which is what is updated: 12 bytes of state a parameter.
+ *
+ *   adamw_rounded: the same, and p' rounded, in one pass */
 #include <math.h>
 #include <string.h>
 
 #include "base/error.h"
 #include "kernels/cpu/adamw.h"
+#include "kernels/cpu/elementwise.h"
 #include "ops/check.h"
 #include "ops/ops.h"
 #include "ops/optimizer.h"
 
 typedef struct adamw_attrs {
     double beta1, beta2, eps, weight_decay;
+    clv_dtype rounded; /* of adamw_rounded's last result */
 } adamw_attrs;
 
 static const clv_attr adamw_attr_table[] = {
@@ -29,9 +33,18 @@ static const clv_attr adamw_attr_table[] = {
     {0},
 };
 
+static const clv_attr rounded_attr_table[] = {
+    {"beta1", CLV_ATTR_DOUBLE, offsetof(adamw_attrs, beta1), 1},
+    {"beta2", CLV_ATTR_DOUBLE, offsetof(adamw_attrs, beta2), 1},
+    {"eps", CLV_ATTR_DOUBLE, offsetof(adamw_attrs, eps), 1},
+    {"weight_decay", CLV_ATTR_DOUBLE, offsetof(adamw_attrs, weight_decay), 1},
+    {"dtype", CLV_ATTR_DTYPE, offsetof(adamw_attrs, rounded), 1},
+    {0},
+};
+
 /* Operands: parameter, m, v, gradient, lr, step, and optionally what the gradient is multiplied by. */
 enum { P, M, V, G, LR, STEP, SCALE, OPERANDS };
-enum { STATES = 3 };
+enum { STATES = 3, ROUNDED = STATES };
 
 static clv_status adamw_shape(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
 {
@@ -39,14 +52,26 @@ static clv_status adamw_shape(const clv_op *op, const clv_type *in, clv_type *ou
     return clv_check_scalar("step", &in[STEP], CLV_I32, err);
 }
 
+static clv_status rounded_shape(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
+{
+    CLV_TRY(adamw_shape(op, in, out, err));
+    if (in[P].dtype != CLV_F32)
+        return clv_fail(err, CLV_EDTYPE, "what is rounded is %s; f32 is needed", clv_dtype_name(in[P].dtype));
+    out[ROUNDED] = in[P];
+    out[ROUNDED].dtype = ((const adamw_attrs *)op->attrs)->rounded;
+    return CLV_OK;
+}
+
 static clv_op_cost adamw_cost(const clv_op *op, const clv_type *in, const clv_type *out)
 {
     return clv_update_cost(op, in, out, 12);
 }
 
-static clv_status adamw_run(const clv_call *call, clv_error *err)
+/* rounded: NULL: the parameter is not rounded. */
+static clv_status run(const clv_call *call, const clv_view *rounded, clv_error *err)
 {
     const adamw_attrs *attrs = call->op->attrs;
+    const clv_view *p = &call->out[P], *grad = &call->in[G];
     int32_t step = *(const int32_t *)call->in[STEP].data;
     if (step < 1)
         return clv_fail(err, CLV_EINVAL, "step is %d; the first update is step 1", step);
@@ -58,10 +83,24 @@ static clv_status adamw_run(const clv_call *call, clv_error *err)
                            .weight_decay = attrs->weight_decay,
                            .step = step,
                            .grad_scale = scale};
-    if (!isnan(scale))
-        clv_adamw_step(&args, call->out[P].dtype, call->out[P].data, NULL, call->out[M].data, call->out[V].data,
-                       call->in[G].dtype, call->in[G].data, clv_view_elems(&call->in[P]));
+    void *m = call->out[M].data, *v = call->out[V].data;
+    if (!isnan(scale) && rounded)
+        clv_adamw_step(&args, rounded->dtype, rounded->data, p->data, m, v, grad->dtype, grad->data, clv_view_elems(p));
+    else if (!isnan(scale))
+        clv_adamw_step(&args, p->dtype, p->data, NULL, m, v, grad->dtype, grad->data, clv_view_elems(p));
+    else if (rounded)
+        clv_cast_run(rounded->dtype, rounded->data, p->dtype, p->data, clv_view_elems(p));
     return CLV_OK;
+}
+
+static clv_status adamw_run(const clv_call *call, clv_error *err)
+{
+    return run(call, NULL, err);
+}
+
+static clv_status rounded_run(const clv_call *call, clv_error *err)
+{
+    return run(call, &call->out[ROUNDED], err);
 }
 
 const clv_op_def clv_op_adamw = {
@@ -76,6 +115,21 @@ const clv_op_def clv_op_adamw = {
     .cost = adamw_cost,
     .in_place = {1 + P, 1 + M, 1 + V},
     .run = adamw_run,
+};
+
+const clv_op_def clv_op_adamw_rounded = {
+    .name = "adamw_rounded",
+    .words = "AdamW's update, and what it rounds to",
+    .min_in = SCALE,
+    .max_in = OPERANDS,
+    .n_out = STATES + 1,
+    .attrs_size = sizeof(adamw_attrs),
+    .attrs = rounded_attr_table,
+    .shape = rounded_shape,
+    .rule = clv_update_rule,
+    .cost = adamw_cost,
+    .in_place = {1 + P, 1 + M, 1 + V},
+    .run = rounded_run,
 };
 
 /* ---- builder ---- */
@@ -111,5 +165,7 @@ void clv_adamw(clv_graph *graph, clv_value parameter, clv_value gradient, clv_va
         return;
     clv_value m = clv_update_moment(graph, &u, ".m"), v = clv_update_moment(graph, &u, ".v");
     clv_value in[] = {u.updated, m, v, u.gradient, lr, step, given.grad_scale};
-    clv_update_emit(graph, &u, &clv_op_adamw, &attrs, in, OPERANDS);
+    if (clv_update_rounds(&u))
+        attrs.rounded = clv_graph_type(graph, parameter).dtype;
+    clv_update_emit(graph, &u, clv_update_rounds(&u) ? &clv_op_adamw_rounded : &clv_op_adamw, &attrs, in, OPERANDS);
 }

@@ -51,6 +51,7 @@ extern const clv_op_def clv_op_dropout;
 extern const clv_op_def clv_op_sum_squares;
 extern const clv_op_def clv_op_clip_scale;
 extern const clv_op_def clv_op_adamw;
+extern const clv_op_def clv_op_adamw_rounded;
 extern const clv_op_def clv_op_sgd;
 extern const clv_op_def clv_op_lion;
 extern const clv_op_def clv_op_quant_dot;

@@ -8,10 +8,19 @@
 
 /* ---- the op ---- */
 
+/* Parameter and moments: the results that lie where operands do. */
+static int states_of(const clv_op_def *def)
+{
+    int n = 0;
+    while (n < def->n_out && def->in_place[n] > 0)
+        n++;
+    return n;
+}
+
 clv_status clv_update_shape(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
 {
     static const char parameter[] = "the parameter", gradient[] = "the gradient", moment[] = "a moment";
-    const int states = op->def->n_out, g = states, scale = op->def->max_in - 1;
+    const int states = states_of(op->def), g = states, scale = op->def->max_in - 1;
     const clv_dtype dtype = clv_stats_dtype(in[0].dtype);
     for (int i = 0; i <= g; i++) {
         const char *what = i == 0 ? parameter : i == g ? gradient : moment;
@@ -31,28 +40,30 @@ clv_status clv_update_shape(const clv_op *op, const clv_type *in, clv_type *out,
 
 void clv_update_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
 {
-    const int states = op->def->n_out;
+    const int states = states_of(op->def);
     (void)out;
     clv_rule_dims(rule, &in[0], in[0].rank);
     for (int i = 0; i <= states; i++)
         clv_rule_in_dims(rule, i, in[0].rank);
-    for (int o = 0; o < states; o++)
+    for (int o = 0; o < op->def->n_out; o++)
         clv_rule_out_dims(rule, o, in[0].rank);
 }
 
 clv_op_cost clv_update_cost(const clv_op *op, const clv_type *in, const clv_type *out, double flops)
 {
-    const int states = op->def->n_out;
-    double bytes = clv_type_bytes(&in[states]);
-    for (int o = 0; o < states; o++)
-        bytes += clv_type_bytes(&in[o]) + clv_type_bytes(&out[o]);
+    const int states = states_of(op->def);
+    double bytes = 0;
+    for (int i = 0; i <= states; i++)
+        bytes += clv_type_bytes(&in[i]);
+    for (int o = 0; o < op->def->n_out; o++)
+        bytes += clv_type_bytes(&out[o]);
     return (clv_op_cost){.flops = flops * (double)clv_type_elems(&in[0]), .bytes = bytes};
 }
 
 float clv_update_take(const clv_call *call)
 {
     const int scale = call->op->def->max_in - 1;
-    for (int o = 0; o < call->op->def->n_out; o++)
+    for (int o = 0; o < states_of(call->op->def); o++)
         clv_view_take(&call->out[o], &call->in[o]);
     return clv_op_n_in(call->op) > scale ? *(const float *)call->in[scale].data : 1;
 }
@@ -121,13 +132,21 @@ clv_value clv_update_moment(clv_graph *graph, const clv_update *update, const ch
     return companion(graph, update->parameter, suffix, update->layout, (clv_init){.kind = CLV_INIT_ZEROS});
 }
 
+bool clv_update_rounds(const clv_update *update)
+{
+    return update->updated.id != update->parameter.id;
+}
+
 void clv_update_emit(clv_graph *graph, const clv_update *update, const clv_op_def *def, const void *attrs,
                      const clv_value *in, int n_in)
 {
     clv_value out[CLV_MAX_OUT];
+    const int states = states_of(def);
     clv_graph_emit(graph, def, attrs, in, clv_valid(in[n_in - 1]) ? n_in : n_in - 1, out);
-    for (int o = 0; o < def->n_out; o++)
+    for (int o = 0; o < states; o++)
         clv_assign(graph, in[o], out[o]);
-    if (update->updated.id != update->parameter.id)
+    if (def->n_out > states)
+        clv_assign(graph, update->parameter, out[states]);
+    else if (clv_update_rounds(update))
         clv_assign(graph, update->parameter, clv_cast(graph, out[0], clv_graph_type(graph, update->parameter).dtype));
 }

@@ -60,6 +60,7 @@ static const clv_op_def *const ours[] = {
     &clv_op_sum_squares,
     &clv_op_clip_scale,
     &clv_op_adamw,
+    &clv_op_adamw_rounded,
     &clv_op_sgd,
     &clv_op_lion,
     &clv_op_quant_dot,
