@@ -460,6 +460,7 @@ static void test_bench_model(void **state)
     }
     cli_expect(2, "unknown option '--nonsense'", "bench --nonsense");
     cli_expect(0, "first_token_s", "bench generate -m {g}/llama -p 8 -n 2 -r 1");
+    cli_expect(0, "\"op\": \"attention\", \"calls\"", "bench generate -m {g}/llama -p 8 -n 2 -r 1 --ops --json");
 }
 
 static void test_bench_forward(void **state)

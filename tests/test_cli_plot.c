@@ -376,6 +376,9 @@ static void test_trace(void **state)
               "[ \"$(grep -c '\"cat\":\"step\"' {d}/t.json)\" = 4 ] && grep -q '\"kind\":\"adamw\"' {d}/t.json");
     cli_expect(0, "\"steps\": 2", "trace {d}/t.json --json");
     cli_expect(0, "the trace of steps 4 to 4", SMALL "--steps 5 --out {d}/last --trace 4:90 {d}/l.json");
+    cli_expect(0, "\"op\": \"dot_general\"", SMALL "--steps 5 --out {d}/ops --ops --json");
+    cli_expect(0, "the trace of steps 1 to 2", SMALL "--steps 5 --out {d}/both --ops --trace 1:2 {d}/o.json");
+    cli_expect(0, "waiting_ms", SMALL "--steps 1 --out {d}/one --ops -tp 2 --trace 0:0");
     cli_expect(2, "--trace '5:6': the last step is 4", SMALL "--steps 5 --out {d}/no --trace 5:6 --trace-out {d}/n");
     /* a run that fails, or is stopped, within them, or never came to them */
     cli_expect(2, "is not a number at step",

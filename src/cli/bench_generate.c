@@ -20,7 +20,7 @@
 typedef struct generate_args {
     clv_model_option model;
     clv_generate_work work;
-    bool json;
+    bool ops, json;
 } generate_args;
 
 typedef struct measured {
@@ -37,6 +37,10 @@ static int parse(generate_args *a, int argc, char **argv)
         CLV_WORK_OPTIONS(&a->work, 1, "tokens of the prompt (512)", "tokens decoded after it (64)", 1000,
                          "the median counts (3)"),
         CLV_MODEL_TIMED_OPTIONS(&a->model),
+        {.names = "--ops",
+         .kind = CLV_OPTION_FLAG,
+         .out = &a->ops,
+         .help = "print what a decoded token waits for, op by op"},
         CLV_JSON_OPTION(&a->json),
     };
     return clv_options_parse(options, sizeof options / sizeof options[0], argc, argv);
@@ -84,8 +88,9 @@ static clv_status repeat(measured *m, clv_generator *g, const clv_generate_work 
     return CLV_OK;
 }
 
-/* Loads and runs; *read receives the bytes of weights. */
-static clv_status load_and_run(measured *m, generate_args *a, const char *command, size_t *read, clv_error *err)
+/* Loads and runs; *read receives the bytes of weights, the table its ops where they are asked for. */
+static clv_status load_and_run(measured *m, clv_table *t, generate_args *a, const char *command, size_t *read,
+                               clv_error *err)
 {
     clv_generator_options options = {
         .size = sizeof options, .batch = a->work.batch, .context = a->work.prompt + a->work.n, .split_logits = 1};
@@ -103,18 +108,20 @@ static clv_status load_and_run(measured *m, generate_args *a, const char *comman
         clv_model_option_notes(model, &a->model, command);
     if (status == CLV_OK)
         status = repeat(m, g, &a->work, info.vocab, err);
+    if (status == CLV_OK && a->ops)
+        status = clv_generate_ops_take(t, g, &a->work, info.vocab, err);
     *read = (size_t)clv_model_bytes_read(model);
     clv_generator_free(g);
     clv_model_close(model);
     return status;
 }
 
-static clv_status measure(measured *m, generate_args *a, const char *command, clv_error *err)
+static clv_status measure(measured *m, clv_table *t, generate_args *a, const char *command, clv_error *err)
 {
     size_t bytes;
     int64_t before = clv_resident_bytes();
     clv_resident_watch *watch = clv_resident_watch_start();
-    clv_status status = load_and_run(m, a, command, &bytes, err);
+    clv_status status = load_and_run(m, t, a, command, &bytes, err);
     m->resident = clv_resident_watch_peak(watch) - before;
     return status == CLV_OK ? time_memcpy(&m->memcpy_seconds, bytes, err) : status;
 }
@@ -127,9 +134,12 @@ int bench_generate(int argc, char **argv)
     int code = parse(&a, argc, argv);
     if (code != CLV_OPTIONS_RUN)
         return code;
-    if (measure(&m, &a, argv[0], &err) != CLV_OK)
-        return clv_command_report(argv[0], &err);
     clv_table *t = clv_table_new(NULL);
+    if (measure(&m, t, &a, argv[0], &err) != CLV_OK) {
+        clv_table_free(t);
+        return clv_command_report(argv[0], &err);
+    }
+    clv_table_top(t);
     clv_table_real(t, "load_s", m.load_seconds);
     clv_table_real(t, "memcpy_s", m.memcpy_seconds);
     clv_table_real(t, "first_token_s", m.first_seconds);

@@ -3,6 +3,7 @@
 #define CLEAVE_CLI_GENERATE_TIMES_H
 
 #include "cleave/generate.h"
+#include "cli/table.h"
 
 /* What is repeated: n tokens behind a prompt, of as many sequences side by side. */
 typedef struct clv_generate_work {
@@ -29,6 +30,9 @@ typedef struct clv_generate_times {
 
 clv_status clv_generate_times_take(clv_generate_times *out, clv_generator *g, const clv_generate_work *work,
                                    int64_t vocab, clv_error *err);
+/* What a token waits for, op by op (op_times.h), in one more run of the work. */
+clv_status clv_generate_ops_take(clv_table *t, clv_generator *g, const clv_generate_work *work, int64_t vocab,
+                                 clv_error *err);
 void clv_generate_times_free(clv_generate_times *times);
 
 /* One run of it: what is in the cache is forgotten before. */

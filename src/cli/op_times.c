@@ -29,8 +29,7 @@ clv_status clv_op_times_add(clv_table *t, const clv_trace_report *report, clv_er
     }
 }
 
-/* A file of nobody else's, in the folder for such. */
-static clv_status new_file(char path[], size_t size, clv_error *err)
+clv_status clv_op_times_new_file(char path[], size_t size, clv_error *err)
 {
     const char *folder = getenv("TMPDIR");
     snprintf(path, size, "%s/cleave-trace-XXXXXX", folder && *folder ? folder : "/tmp");
@@ -41,7 +40,7 @@ static clv_status new_file(char path[], size_t size, clv_error *err)
     return CLV_OK;
 }
 
-static clv_status read_into(clv_table *t, const char *path, clv_error *err)
+clv_status clv_op_times_read(clv_table *t, const char *path, clv_error *err)
 {
     clv_trace_report *report;
     CLV_TRY(clv_trace_read(&report, path, err));
@@ -55,10 +54,10 @@ clv_status clv_op_times_take(clv_table *t, clv_session *session, const char *pat
 {
     char own[4096] = "";
     if (!path)
-        CLV_TRY(new_file(own, sizeof own, err));
+        CLV_TRY(clv_op_times_new_file(own, sizeof own, err));
     clv_status status = clv_trace_option_write(session, path ? path : own, machine, false, err);
     if (status == CLV_OK && clv_processes_is_first()) /* which has written it */
-        status = read_into(t, path ? path : own, err);
+        status = clv_op_times_read(t, path ? path : own, err);
     if (!path)
         unlink(own);
     return status;

@@ -9,6 +9,12 @@
  * all of them. */
 clv_status clv_op_times_add(clv_table *t, const clv_trace_report *report, clv_error *err);
 
+/* The same of the trace in a file. */
+clv_status clv_op_times_read(clv_table *t, const char *path, clv_error *err);
+
+/* A file of nobody else's for a trace that is read and not left, in the folder for such. */
+clv_status clv_op_times_new_file(char path[], size_t size, clv_error *err);
+
 /* Ends the trace that was begun of the session and adds that list. path: where the trace is left; NULL: nowhere. */
 clv_status clv_op_times_take(clv_table *t, clv_session *session, const char *path, const clv_machine *machine,
                              clv_error *err);

@@ -501,7 +501,7 @@ static clv_status open_run(run *r, clv_error *err)
     return clv_trainer_new(&r->trainer, r->model, &options, err);
 }
 
-static int report(const run *r)
+static clv_status report(const run *r, int *code, clv_error *err)
 {
     const clv_train_args *a = r->args;
     const clv_train_totals *total = &r->total;
@@ -529,7 +529,12 @@ static int report(const run *r)
     }
     clv_table_bytes(t, "region_bytes_per_rank", (double)clv_program_region_bytes(program));
     clv_table_text(t, "checkpoint", a->out);
-    return clv_table_finish(t, a->json);
+    clv_status status = clv_train_trace_ops(t, &r->trace, err);
+    if (status == CLV_OK)
+        *code = clv_table_finish(t, a->json);
+    else
+        clv_table_free(t);
+    return status;
 }
 
 clv_status clv_train_run(const clv_train_args *args, const clv_model *model, const clv_machine *machine,
@@ -551,7 +556,8 @@ clv_status clv_train_run(const clv_train_args *args, const clv_model *model, con
     plot(&r);
     clv_train_folder_close(&r.folder);
     if (status == CLV_OK && *code == CLV_EXIT_OK)
-        *code = report(&r);
+        status = report(&r, code, err);
+    clv_train_trace_close(&r.trace);
     clv_trainer_free(r.trainer);
     free(r.checkpoints);
     clv_prefetch_free(r.batches);

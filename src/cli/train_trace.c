@@ -1,7 +1,9 @@
 #include "cli/train_trace.h"
 
 #include <stdio.h>
+#include <unistd.h>
 
+#include "cli/op_times.h"
 #include "cli/out_place.h"
 #include "cli/processes.h"
 #include "cli/say.h"
@@ -19,7 +21,7 @@ static clv_status take_file(clv_train_trace *t, clv_error *err)
         if (status != CLV_OK)
             return err->code = CLV_EINVAL;
     }
-    if ((t->words.n == 0) == !t->path)
+    if ((t->words.n == 0) == !t->path || (t->ops && !t->path))
         return CLV_OK;
     return clv_fail(err, CLV_EINVAL, "%s without %s; valid: both", t->path ? "--trace-out" : "--trace",
                     t->path ? "--trace FROM:TO" : "--trace-out FILE");
@@ -27,10 +29,14 @@ static clv_status take_file(clv_train_trace *t, clv_error *err)
 
 clv_status clv_train_trace_settle(clv_train_trace *t, int64_t steps, clv_error *err)
 {
+    enum { LAST = 3 };
     long long from, to;
     int end = 0;
     CLV_TRY(take_file(t, err));
-    if (!t->path)
+    t->wanted = t->ops || t->path;
+    t->from = steps > LAST ? steps - LAST : 0;
+    t->to = steps - 1;
+    if (t->words.n == 0)
         return CLV_OK;
     const char *text = t->words.item[0];
     if (sscanf(text, "%9lld:%9lld%n", &from, &to, &end) != 2 || text[end] != '\0' || from < 0 || to < from)
@@ -44,9 +50,11 @@ clv_status clv_train_trace_settle(clv_train_trace *t, int64_t steps, clv_error *
 
 clv_status clv_train_trace_before(clv_train_trace *t, clv_session *session, int64_t step, clv_error *err)
 {
-    if (!t->path || step < t->from || step > t->to)
+    if (!t->wanted || step < t->from || step > t->to)
         return CLV_OK;
     if (!t->on) {
+        if (!t->path && clv_processes_is_first())
+            CLV_TRY(clv_op_times_new_file(t->own, sizeof t->own, err));
         CLV_TRY(clv_trace_begin(session, err));
         t->first = step;
     }
@@ -56,20 +64,21 @@ clv_status clv_train_trace_before(clv_train_trace *t, clv_session *session, int6
 }
 
 /* That it cannot be written is said, and ends nothing. */
-static clv_status write(clv_train_trace *t, clv_session *session, const clv_machine *machine, bool alone,
-                        const char *where, const char *command, clv_error *err)
+static clv_status write_out(clv_train_trace *t, clv_session *session, const clv_machine *machine, bool alone,
+                            const char *where, const char *command, clv_error *err)
 {
     clv_error why = {0};
     t->on = false;
     t->ended = true;
-    clv_status status = clv_trace_option_write(session, t->path, machine, alone, &why);
+    clv_status status = clv_trace_option_write(session, t->path ? t->path : t->own, machine, alone, &why);
     if (status == CLV_EIO || status == CLV_ENOTFOUND) {
         clv_say("%s: note: no trace: %s", command, why.message);
         return CLV_OK;
     }
+    t->written = status == CLV_OK && clv_processes_is_first();
     if (status != CLV_OK)
         *err = why;
-    else if (clv_processes_is_first())
+    else if (t->written && t->path)
         clv_say("%s: the trace of steps %lld to %lld%s is in %s", command, (long long)t->first, (long long)t->last,
                 where, t->path);
     return status;
@@ -77,7 +86,7 @@ static clv_status write(clv_train_trace *t, clv_session *session, const clv_mach
 
 static void say_none(clv_train_trace *t, const char *command)
 {
-    if (t->path && !t->ended)
+    if (t->wanted && !t->ended)
         clv_say("%s: note: no trace: the run had none of steps %lld to %lld", command, (long long)t->from,
                 (long long)t->to);
     t->ended = true;
@@ -87,7 +96,7 @@ clv_status clv_train_trace_end(clv_train_trace *t, clv_session *session, const c
                                const char *command, clv_error *err)
 {
     if (t->on)
-        return write(t, session, machine, false, t->last < t->to ? ", where the run ended," : "", command, err);
+        return write_out(t, session, machine, false, t->last < t->to ? ", where the run ended," : "", command, err);
     say_none(t, command);
     return CLV_OK;
 }
@@ -98,7 +107,7 @@ void clv_train_trace_fail(clv_train_trace *t, clv_session *session, const clv_ma
     clv_error why = {0};
     if (!t->on)
         say_none(t, command);
-    else if (write(t, session, machine, alone, ", where the run failed,", command, &why) != CLV_OK)
+    else if (write_out(t, session, machine, alone, ", where the run failed,", command, &why) != CLV_OK)
         clv_say("%s: note: no trace: %s", command, why.message);
 }
 
@@ -108,4 +117,15 @@ clv_status clv_train_trace_after(clv_train_trace *t, clv_session *session, int64
     if (!t->on)
         return CLV_OK;
     return step >= t->to ? clv_train_trace_end(t, session, machine, command, err) : clv_trace_step(session, -1, err);
+}
+
+clv_status clv_train_trace_ops(clv_table *t, const clv_train_trace *trace, clv_error *err)
+{
+    return trace->ops && trace->written ? clv_op_times_read(t, trace->path ? trace->path : trace->own, err) : CLV_OK;
+}
+
+void clv_train_trace_close(clv_train_trace *t)
+{
+    if (*t->own)
+        unlink(t->own);
 }

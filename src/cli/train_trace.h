@@ -7,15 +7,20 @@
 
 #include "cleave/train.h"
 #include "cli/options.h"
+#include "cli/table.h"
 #include "cli/trace_option.h"
 
 typedef struct clv_train_trace {
     clv_strings words;   /* of --trace: FROM:TO, and perhaps the file */
-    const char *path;    /* NULL: not given */
+    const char *path;    /* where it is left; NULL: nowhere */
+    bool ops;            /* its ops are told */
+    bool wanted;         /* for either */
+    char own[4096];      /* where it is, if it is left nowhere and was begun */
     int64_t from, to;    /* steps, both included */
     int64_t first, last; /* of these, that were begun */
     bool on;             /* it was begun */
     bool ended;          /* it was written, or it was said why not */
+    bool written;
 } clv_train_trace;
 
 /* Rows of train's option table. */
@@ -25,7 +30,11 @@ typedef struct clv_train_trace {
      .out = &(trace)->words,                                                                                           \
      .value = "FROM:TO [FILE]",                                                                                        \
      .help = "steps of which FILE, or --trace-out, is a trace, as metrics.jsonl numbers them: \"10:12\""},             \
-        CLV_TRACE_OUT_OPTION(&(trace)->path, NULL, "where the trace of --trace goes, for cleave trace and Perfetto")
+        CLV_TRACE_OUT_OPTION(&(trace)->path, NULL, "where the trace of --trace goes, for cleave trace and Perfetto"),  \
+    {                                                                                                                  \
+        .names = "--ops", .kind = CLV_OPTION_FLAG, .out = &(trace)->ops,                                               \
+        .help = "print what a step waits for, op by op, of the steps of --trace, else of the last three"               \
+    }
 
 /* Reads what the options say, of a run of so many steps; nothing where they were not given.
  * @return CLV_EINVAL naming the option */
@@ -42,5 +51,10 @@ clv_status clv_train_trace_end(clv_train_trace *trace, clv_session *session, con
 /* Of one that failed likewise; all that comes of it is said. alone: of several processes each may be elsewhere. */
 void clv_train_trace_fail(clv_train_trace *trace, clv_session *session, const clv_machine *machine, bool alone,
                           const char *command);
+
+/* Adds what the ops of the trace took (op_times.h), if that was asked for and there is one. */
+clv_status clv_train_trace_ops(clv_table *t, const clv_train_trace *trace, clv_error *err);
+/* Takes away what is left nowhere. */
+void clv_train_trace_close(clv_train_trace *trace);
 
 #endif

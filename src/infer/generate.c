@@ -208,6 +208,8 @@ const clv_model *clv_generator_model(const clv_generator *g)
 
 clv_session *clv_generator_session(const clv_generator *g)
 {
+    if (!g)
+        return NULL;
     return g->session;
 }
 

@@ -7,8 +7,6 @@
 #include "cleave/generate.h"
 
 const clv_model *clv_generator_model(const clv_generator *generator);
-/* NULL before it has a size. */
-clv_session *clv_generator_session(const clv_generator *generator);
 /* Positions that each sequence has; 0: as many as are asked for. */
 int64_t clv_generator_context(const clv_generator *generator);
 /* Makes a generator whose size is not fixed at least this large, which empties it; one of fixed size stays as it is. */

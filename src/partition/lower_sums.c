@@ -1,6 +1,6 @@
 /* lower_sums.c - results that an op can add to another operand (clv_op_own.adds_to), and of which nobody reads anything
- * but the sum: op and sum become one instruction, in the place of the sum. So the rows that an embedding was picked from
- * get their gradients in what a tied output gave the table, without a table of zeros and a pass over both. */
+ * but the sum: op and sum become one instruction, in the sum's place. So the rows that an embedding was picked from get
+ * their gradients in what a tied output gave the table, without a table of zeros and a pass over both. */
 #include "base/error.h"
 #include "partition/lowering.h"
 
