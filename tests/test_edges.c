@@ -15,6 +15,7 @@
 
 #include <cmocka.h>
 
+#include "cleave/generate.h"
 #include "cleave/model.h"
 #include "cleave/nn.h"
 #include "cleave/plan.h"
@@ -343,6 +344,7 @@ static void test_builders_without_a_graph(void **state)
     clv_gradients(NULL, x, CLV_NONE, &x, 1, out);
     NO_VALUE(clv_constrain(NULL, x, &layout));
     NO_VALUE(clv_einsum(NULL, "ab,bc->ac", x, x));
+    NO_VALUE(clv_einsum_to(NULL, "ab,bc->ac", x, x, x, CLV_F32));
     NO_VALUE(clv_map(NULL, CLV_EXP, x));
     NO_VALUE(clv_combine(NULL, (clv_binary)0, x, x));
     NO_VALUE(clv_add(NULL, x, x));
@@ -514,6 +516,7 @@ static void test_sessions(void **state)
     const clv_binding no_output = {"y", NULL};
 
     (void)state;
+    assert_true(clv_generator_session(NULL) == NULL);
     REFUSED(clv_session_new(NULL, &mesh, NULL, &err));
     REFUSED(clv_session_new(&out, NULL, NULL, &err));
     REFUSED(clv_session_new(&out, &mesh, &(clv_session_options){.timeout_ms = -1}, &err));

@@ -628,7 +628,7 @@ static void check_ops_of(const random_spec *spec, int counts[OPS])
 
 static void test_all_of_the_library(void **state)
 {
-    enum { SEEDS = 300 };
+    enum { SEEDS = 600 };
     int counts[OPS] = {0}, missing = 0;
     (void)state;
     for (uint64_t seed = 0; seed < SEEDS; seed++)

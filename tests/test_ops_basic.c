@@ -117,6 +117,34 @@ static void test_product_gradients(void **state)
     }
 }
 
+/* A product that is added to another: as the sum of both, for results that pass through the workspace, too. */
+static void test_product_added(void **state)
+{
+    (void)state;
+    for (int n = 0; n < N_PRODUCTS; n++)
+        for (int t = 0; t < DTYPES; t++) {
+            clv_graph *graph = new_graph();
+            clv_value in[3], y = product_graph(graph, products[n], dtypes[t], in);
+            clv_type type = clv_graph_type(graph, y);
+            bool wide = n % 2 == 0 && clv_dtype_size(type.dtype) == 2;
+            in[2] = input(graph, "c", wide ? CLV_F32 : type.dtype, type.rank, type.shape);
+            clv_value sum = clv_einsum_to(graph, products[n], in[0], in[1], in[2], wide ? CLV_F32 : type.dtype);
+            graph_eval *eval = graph_eval_new(graph, SEED + (uint64_t)n);
+            double want[4096] = {0};
+            graph_eval_must_run(eval, -1);
+            plain_product(want, products[n], eval, in);
+            for (int64_t i = 0; i < clv_type_elems(&type); i++)
+                want[i] += graph_eval_get(eval, in[2], i);
+            assert_close(eval, sum, want, clv_type_elems(&type), tolerance(wide ? CLV_F32 : dtypes[t]));
+            assert_true(graph_eval_check_rules(eval) > 0);
+            graph_eval_free(eval);
+            if (type.dtype == CLV_F64)
+                check(graph, sum, in, 3, true);
+            else
+                clv_graph_free(graph);
+        }
+}
+
 static void test_product_empty(void **state)
 {
     (void)state;
@@ -555,6 +583,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_product_values),
         cmocka_unit_test(test_product_gradients),
+        cmocka_unit_test(test_product_added),
         cmocka_unit_test(test_product_empty),
         cmocka_unit_test(test_product_refusals),
         cmocka_unit_test(test_map),

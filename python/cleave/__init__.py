@@ -22,10 +22,10 @@ from .data import Data, tokenize, write_tokens
 from .errors import CleaveError
 from .graph import (
     Graph, Value, absolute, add, astype, attention, bias_gelu, broadcast_to, cache_update, clip_scale, concatenate,
-    count_labels, cross_entropy, divide, dot, dropout, einsum, embedding, equal, exp, expand_dims, gated, gelu,
-    global_norm, grad, layer_norm, log, log_softmax, matmul, max, maximum, mean, min, minimum, multiply, negative, pad,
-    power, relu, reshape, rms_norm, rope, rsqrt, sigmoid, silu, softmax, split, sqrt, square, squeeze, stack, subtract,
-    sum, swapaxes, tanh, transpose, var, where,
+    count_labels, cross_entropy, divide, dot, dropout, einsum, einsum_to, embedding, equal, exp, expand_dims, gated,
+    gelu, global_norm, grad, layer_norm, log, log_softmax, matmul, max, maximum, mean, min, minimum, multiply,
+    negative, pad, power, relu, reshape, rms_norm, rope, rsqrt, sigmoid, silu, softmax, split, sqrt, square, squeeze,
+    stack, subtract, sum, swapaxes, tanh, transpose, var, where,
 )  # fmt: skip
 from .job import Job
 from .machine import Machine, machines
@@ -48,7 +48,8 @@ except _metadata.PackageNotFoundError:  # it is not installed, but found by path
 __all__ = [
     "absolute", "add", "astype", "attention", "bfloat16", "bias_gelu", "broadcast_to", "cache_update", "Checkpoint",
     "CleaveError", "clip_scale", "compile", "concat", "concatenate", "count_labels", "cross_entropy", "Data", "divide",
-    "dlpack", "dot", "dropout", "einsum", "embedding", "equal", "errors", "exp", "expand_dims", "gated", "gelu",
+    "dlpack", "dot", "dropout", "einsum", "einsum_to", "embedding", "equal", "errors", "exp", "expand_dims",
+    "gated", "gelu",
     "global_norm", "grad", "Graph", "Job", "layer_norm", "Layout", "load", "log", "log_softmax", "Machine", "machines",
     "matmul", "max", "maximum", "mean", "merge", "Mesh", "min", "minimum", "Model", "multiply", "Named", "negative",
     "new_model", "nn", "pad", "Plan", "plan", "power", "Program", "read_trace", "relu", "reshape", "Resumed",

@@ -896,6 +896,14 @@ def einsum(subscripts: str, *operands: Value) -> Value:
     return x if have == result else transpose(x, [have.index(c) for c in result])
 
 
+def einsum_to(subscripts: str, a: Value, b: Value, to: Value | None = None, dtype: Any = None) -> Value:
+    """The product of two, in its own dtype, or in f32 of operands of 16 bits, where what was summed is not rounded;
+    added to `to`, of that dtype, in the same pass."""
+    g = _graph_of(a, b)
+    kind = dtype_in(dtype if dtype is not None else (a if to is None else to).dtype)
+    return g._value(lib.clv_einsum_to, text_in(subscripts), g._id(a), g._id(b), g._optional(to), kind)
+
+
 def matmul(a: Value, b: Value) -> Value:
     """a @ b by NumPy's rules."""
     if not isinstance(a, Value) or not isinstance(b, Value):

@@ -33,8 +33,9 @@ const struct clv_command clv_bench_commands[] = {
     {"gemm", "time one matrix product",
      "Times C = A B, A of m x k and B of k x n, on one rank: the median of the repetitions, and the rate 2 m n k "
      "/ time.\n\n"
-     "Example:\n"
-     "  cleave bench gemm --m 2048 --n 2048 --k 512 --dtype bf16 --threads 2\n",
+     "Examples:\n"
+     "  cleave bench gemm --m 2048 --n 2048 --k 512 --dtype bf16 --threads 2\n"
+     "  cleave bench gemm --m 768 --n 3072 --k 1024 --trans-a --dtype bf16 --c-dtype f32 --accumulate\n",
      bench_gemm, NULL, false},
     {"model", "time a model, in llama-bench's table",
      "What 'cleave bench -m DIR' does, without a command: tokens/s of reading a prompt (pp512), and of writing tokens "

@@ -14,18 +14,24 @@
 
 typedef struct gemm_bench {
     int64_t m, n, k, threads, repeat;
-    const char *dtype;
-    bool trans_a, trans_b, json;
+    const char *dtype, *c_dtype; /* c_dtype NULL: as dtype */
+    bool trans_a, trans_b, accumulate, json;
 } gemm_bench;
 
-/* C = A B, alone. A and B are states: they stay where they are, as weights do. */
+static const char *c_dtype_of(const gemm_bench *bench)
+{
+    return bench->c_dtype ? bench->c_dtype : bench->dtype;
+}
+
+/* C = A B, or C += A B, alone. They are states: they stay where they are, as weights do. */
 static clv_status compile(clv_program **out, const gemm_bench *bench, clv_error *err)
 {
     const clv_init init = {CLV_INIT_NORMAL, 1};
     clv_mesh one = {0};
-    clv_dtype dtype;
+    clv_dtype dtype, c_dtype;
     clv_graph *graph;
     CLV_TRY(clv_dtype_parse(&dtype, bench->dtype, err));
+    CLV_TRY(clv_dtype_parse(&c_dtype, c_dtype_of(bench), err));
     CLV_TRY(clv_graph_new(&graph, &one, err));
     const int64_t a_shape[] = {bench->trans_a ? bench->k : bench->m, bench->trans_a ? bench->m : bench->k};
     const int64_t b_shape[] = {bench->trans_b ? bench->n : bench->k, bench->trans_b ? bench->k : bench->n};
@@ -33,7 +39,13 @@ static clv_status compile(clv_program **out, const gemm_bench *bench, clv_error 
     snprintf(subscripts, sizeof subscripts, "%s,%s->mn", bench->trans_a ? "km" : "mk", bench->trans_b ? "nk" : "kn");
     clv_value x = clv_state(graph, "a", dtype, 2, a_shape, NULL, init);
     clv_value y = clv_state(graph, "b", dtype, 2, b_shape, NULL, init);
-    clv_output(graph, "c", clv_einsum(graph, subscripts, x, y), NULL);
+    const int64_t c_shape[] = {bench->m, bench->n};
+    if (bench->accumulate) {
+        clv_value c = clv_state(graph, "c", c_dtype, 2, c_shape, NULL, (clv_init){.kind = CLV_INIT_ZEROS});
+        clv_assign(graph, c, clv_einsum_to(graph, subscripts, x, y, c, c_dtype));
+    } else {
+        clv_output(graph, "c", clv_einsum_to(graph, subscripts, x, y, CLV_NONE, c_dtype), NULL);
+    }
     clv_status status = clv_compile(out, graph, NULL, err);
     clv_graph_free(graph);
     return status;
@@ -86,6 +98,10 @@ static int print(const gemm_bench *bench, const double *times)
     clv_table_int(t, "n", bench->n);
     clv_table_int(t, "k", bench->k);
     clv_table_text(t, "dtype", bench->dtype);
+    if (bench->c_dtype)
+        clv_table_text(t, "c_dtype", bench->c_dtype);
+    if (bench->accumulate)
+        clv_table_bool(t, "accumulate", true);
     clv_table_int(t, "threads", bench->threads);
     clv_table_real(t, "median_ms", median * 1e3);
     clv_table_real(t, "min_ms", times[0] * 1e3);
@@ -119,6 +135,15 @@ int bench_gemm(int argc, char **argv)
          .value = "N",
          .help = "columns of A, rows of B (1024)"},
         CLV_DTYPE_ROW(&bench.dtype, "f32|bf16|f16|f64", "of all three matrices (f32)"),
+        {.names = "--c-dtype",
+         .kind = CLV_OPTION_CHOICE,
+         .out = &bench.c_dtype,
+         .value = "f32|bf16|f16|f64",
+         .help = "of C, where A and B are of 16 bits: what was summed is not rounded (as --dtype)"},
+        {.names = "--accumulate",
+         .kind = CLV_OPTION_FLAG,
+         .out = &bench.accumulate,
+         .help = "C += A B: what C holds is added in the same pass"},
         {.names = "--trans-a",
          .kind = CLV_OPTION_FLAG,
          .out = &bench.trans_a,

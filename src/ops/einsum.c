@@ -55,6 +55,25 @@ static clv_status check_letters(const einsum_attrs *e, clv_error *err)
     return CLV_OK;
 }
 
+/* Operands: two, and what their product is added to. */
+enum { TO = 2, OPERANDS };
+
+static bool adds(const clv_op *op)
+{
+    return clv_op_n_in(op) > TO;
+}
+
+/* The result is of the dtype of what it is added to, which may be f32 where operands are of 16 bits. */
+static clv_status check_to(clv_type *out, const clv_type *to, clv_error *err)
+{
+    CLV_TRY(clv_check_same_shape("what is added to", to, "the product", out, err));
+    if (to->dtype != out->dtype && (to->dtype != CLV_F32 || clv_dtype_size(out->dtype) > 2))
+        return clv_fail(err, CLV_EDTYPE, "what is added to is %s, operands are %s; %s is needed, or f32 of 16 bits",
+                        clv_dtype_name(to->dtype), clv_dtype_name(out->dtype), clv_dtype_name(out->dtype));
+    out->dtype = to->dtype;
+    return CLV_OK;
+}
+
 static clv_status einsum_shape(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
 {
     const einsum_attrs *e = op->attrs;
@@ -77,7 +96,7 @@ static clv_status einsum_shape(const clv_op *op, const clv_type *in, clv_type *o
     for (int d = 0; d < out->rank; d++)
         out->shape[d] =
             has(e->a, e->c[d]) ? in[0].shape[strchr(e->a, e->c[d]) - e->a] : in[1].shape[strchr(e->b, e->c[d]) - e->b];
-    return CLV_OK;
+    return adds(op) ? check_to(out, &in[TO], err) : CLV_OK;
 }
 
 /* A letter as a name that lives as long as the program. */
@@ -95,6 +114,8 @@ static void einsum_rule(const clv_op *op, const clv_type *in, const clv_type *ou
         int factor = clv_rule_add(rule, out->shape[d], CLV_REDUCE_NONE);
         rule->factor[factor].name = letter_name(e->c[d]);
         clv_rule_out(rule, 0, d, factor);
+        if (adds(op))
+            clv_rule_in(rule, TO, d, factor);
         if (has(e->a, e->c[d]))
             clv_rule_in(rule, 0, (int)(strchr(e->a, e->c[d]) - e->a), factor);
         if (has(e->b, e->c[d]))
@@ -105,11 +126,15 @@ static void einsum_rule(const clv_op *op, const clv_type *in, const clv_type *ou
             continue;
         int factor = clv_rule_add(rule, in[0].shape[d], CLV_REDUCE_SUM);
         rule->factor[factor].name = letter_name(e->a[d]);
+        if (adds(op)) /* what it is added to is there once */
+            clv_rule_whole(rule, factor);
         clv_rule_in(rule, 0, d, factor);
         clv_rule_in(rule, 1, (int)(strchr(e->b, e->a[d]) - e->b), factor);
     }
-    rule->linearity = CLV_MULTILINEAR;
-    rule->linear = 3;
+    if (adds(op))
+        clv_rule_additive(rule, 1u << 0 | 1u << TO);
+    else
+        clv_rule_multilinear(rule, 1u << 0 | 1u << 1);
 }
 
 /* ---- from letters to a matrix product ---- */
@@ -237,6 +262,7 @@ static void einsum_plan(void *plan, const clv_op *op, const clv_view *in, const 
     p->made = clv_view_elems(&out[0]);
     p->of_nothing = clv_view_elems(&in[0]) == 0 || clv_view_elems(&in[1]) == 0;
     fill_gemm(p, in[0].dtype, out[0].dtype);
+    p->gemm.accumulate = adds(op);
 }
 
 static size_t einsum_workspace(const clv_op *op, const clv_view *in, const clv_view *out)
@@ -295,8 +321,10 @@ static clv_status run_packed(const product *p, clv_gemm_args *g, void *c, clv_er
     if (!p->pack_out)
         return clv_gemm(g, err);
     g->c = next;
-    CLV_TRY(clv_gemm(g, err));
     join(order, p->batch, p->rows, p->cols);
+    if (g->accumulate)
+        rearrange(next, order, c, &p->out, g->c_dtype);
+    CLV_TRY(clv_gemm(g, err));
     lettered packed = packed_result(p, order);
     rearrange(c, p->out.letter, next, &packed, g->c_dtype);
     return CLV_OK;
@@ -308,10 +336,12 @@ static clv_status einsum_run_plan(const void *plan, const clv_call *call, clv_er
     const clv_view *x = &call->in[p->swapped], *y = &call->in[!p->swapped], *c = &call->out[0];
     if (p->made == 0)
         return CLV_OK;
-    if (p->of_nothing) {
+    if (p->gemm.accumulate)
+        clv_view_take(c, &call->in[TO]);
+    else if (p->of_nothing)
         memset(c->data, 0, (size_t)p->made * clv_dtype_size(c->dtype));
+    if (p->of_nothing)
         return CLV_OK;
-    }
     clv_gemm_args g = p->gemm;
     g.workspace = call->workspace;
     g.a = x->data;
@@ -336,7 +366,8 @@ static clv_op_cost einsum_cost(const clv_op *op, const clv_type *in, const clv_t
     for (int d = 0; d < in[0].rank; d++)
         flops *= has(e->c, e->a[d]) ? 1.0 : (double)in[0].shape[d];
     return (clv_op_cost){.flops = flops,
-                         .bytes = clv_type_bytes(&in[0]) + clv_type_bytes(&in[1]) + clv_type_bytes(out)};
+                         .bytes = clv_type_bytes(&in[0]) + clv_type_bytes(&in[1]) +
+                                  clv_type_bytes(out) * (adds(op) ? 2 : 1)};
 }
 
 /* ---- gradient and builder ---- */
@@ -351,8 +382,11 @@ static clv_value product_of(clv_graph *graph, const char *a, const char *b, cons
 static void einsum_gradient(clv_graph *graph, const clv_op *op, const clv_value *d_out, clv_value *d_in)
 {
     const einsum_attrs *e = op->attrs;
-    d_in[0] = product_of(graph, e->c, e->b, e->a, d_out[0], clv_op_in(op, 1));
-    d_in[1] = product_of(graph, e->a, e->c, e->b, clv_op_in(op, 0), d_out[0]);
+    clv_value d = clv_cast(graph, d_out[0], clv_graph_type(graph, clv_op_in(op, 0)).dtype);
+    d_in[0] = product_of(graph, e->c, e->b, e->a, d, clv_op_in(op, 1));
+    d_in[1] = product_of(graph, e->a, e->c, e->b, clv_op_in(op, 0), d);
+    if (adds(op))
+        d_in[TO] = d_out[0];
 }
 
 /* Copies letters up to a stop; NULL when there is another character or there are too many. */
@@ -368,9 +402,11 @@ static const char *read_letters(char *out, const char *text, char stop)
     return *text == stop ? text : NULL;
 }
 
-clv_value clv_einsum(clv_graph *graph, const char *subscripts, clv_value a, clv_value b)
+/* to: CLV_NONE: to nothing. call: for messages. */
+static clv_value einsum_of(clv_graph *graph, const char *subscripts, clv_value a, clv_value b, clv_value to,
+                           const char *call)
 {
-    if (!clv_graph_need(graph, subscripts != NULL, "clv_einsum", "subscripts"))
+    if (!clv_graph_need(graph, subscripts != NULL, call, "subscripts"))
         return CLV_NONE;
     einsum_attrs e;
     memset(&e, 0, sizeof e);
@@ -382,16 +418,38 @@ clv_value clv_einsum(clv_graph *graph, const char *subscripts, clv_value a, clv_
                               "%sdot_general: subscripts '%s'; valid are two lists of at most %d letters and a result, "
                               "e.g. 'ik,kj->ij'",
                               graph->scope, subscripts, CLV_MAX_RANK);
-    clv_value in[] = {a, b};
-    return clv_graph_emit1(graph, &clv_op_dot_general, &e, in, 2);
+    clv_value in[] = {a, b, to};
+    return clv_graph_emit1(graph, &clv_op_dot_general, &e, in, clv_valid(to) ? OPERANDS : TO);
+}
+
+clv_value clv_einsum(clv_graph *graph, const char *subscripts, clv_value a, clv_value b)
+{
+    return einsum_of(graph, subscripts, a, b, CLV_NONE, "clv_einsum");
+}
+
+clv_value clv_einsum_to(clv_graph *graph, const char *subscripts, clv_value a, clv_value b, clv_value to,
+                        clv_dtype dtype)
+{
+    static const char call[] = "clv_einsum_to";
+    clv_value made = einsum_of(graph, subscripts, a, b, to, call);
+    if (!clv_valid(made))
+        return made;
+    clv_type *type = &graph->values[made.id].type;
+    if (dtype == CLV_F32 && !clv_valid(to) && clv_dtype_size(type->dtype) == 2)
+        type->dtype = CLV_F32; /* which the kernel goes by (clv_op_own.may_widen) */
+    if (type->dtype != dtype)
+        return clv_graph_fail(graph, CLV_EDTYPE, "%s: %s is asked for, the product is %s; its own, or f32 of 16 bits",
+                              call, clv_dtype_name(dtype), clv_dtype_name(type->dtype));
+    return made;
 }
 
 const clv_op_def clv_op_dot_general = {
     .name = "dot_general",
     .words = "the product",
-    .min_in = 2,
-    .max_in = 2,
+    .min_in = TO,
+    .max_in = OPERANDS,
     .n_out = 1,
+    .in_place = {1 + TO},
     .attrs_size = sizeof(einsum_attrs),
     .attrs = attrs,
     .shape = einsum_shape,
