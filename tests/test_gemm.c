@@ -194,7 +194,7 @@ static void check_kind(int kind)
     check_case(random_case(6, 7, 1030, kind));
 }
 
-static const char *const path_names[] = {"best", "tiles", "oneDNN", "vdpbf16ps", "AMX"};
+static const char *const path_names[] = {"best", "wide", "oneDNN", "vdpbf16ps", "AMX"};
 enum { PATHS = sizeof path_names / sizeof *path_names };
 
 /* Whether products of bf16 go that way from now on. */
@@ -219,22 +219,33 @@ static void test_against_reference(void **unused)
 }
 
 /* Beyond one pass over k, one block of B, of A and of sums: our kernels' cuts, edges of all kinds of them. */
-static void test_cuts_of_panels(void **unused)
+static void check_cuts(int kind)
 {
     static const int64_t shapes[][3] = {{33, 31, 512},   {65, 95, 514},  {17, 600, 1057},
                                         {40, 70, 2049},  {70, 1030, 65}, {3, 530, 2500},
                                         {1100, 17, 520}, {31, 37, 4200}, {2000, 530, 33}};
+    for (size_t i = 0; i < 4 * sizeof shapes / sizeof *shapes; i++) {
+        clv_gemm_args g = random_case(shapes[i / 4][0], shapes[i / 4][1], shapes[i / 4][2], kind);
+        g.batch = 1;
+        g.trans_a = i & 1;
+        g.lda = (g.trans_a ? g.m : g.k) + 1;
+        g.accumulate = i & 2;
+        if (sweep_takes())
+            check_case(g);
+    }
+}
+
+static void test_cuts_of_panels(void **unused)
+{
     (void)unused;
     for (int path = CLV_GEMM_HALF_VDP; path <= CLV_GEMM_HALF_AMX; path++)
-        for (size_t i = 0; i < 8 * sizeof shapes / sizeof *shapes && takes_path(path); i++) {
-            clv_gemm_args g = random_case(shapes[i / 8][0], shapes[i / 8][1], shapes[i / 8][2], 2 + (int)i % 2);
-            g.batch = 1;
-            g.trans_a = i & 2;
-            g.lda = (g.trans_a ? g.m : g.k) + 1;
-            g.accumulate = i & 4;
-            if (sweep_takes())
-                check_case(g);
-        }
+        for (int kind = 2; kind < 4 && takes_path(path); kind++)
+            check_cuts(kind);
+    clv_gemm_set_half_path_for_test(CLV_GEMM_HALF_WIDE);
+    for (int isa = CLV_ISA_PORTABLE; isa <= CLV_ISA_AVX512; isa++)
+        for (int kind = 2; kind < KINDS && clv_cpu_set_isa_for_test((clv_isa)isa) == 0; kind++)
+            check_cuts(kind);
+    clv_cpu_isa_reset_for_test();
     clv_gemm_set_half_path_for_test(CLV_GEMM_HALF_BEST);
 }
 
@@ -252,7 +263,7 @@ static void test_best_kernel_of_bf16(void **unused)
     clv_cpu_isa_reset_for_test();
 }
 
-/* Tiles of bf16 and f16, and few rows of every dtype but f64, which are kernels of our own: the latter also with more
+/* Wide products of bf16 and f16, and few rows of every dtype but f64, which are our own: the latter also with more
  * columns and a larger depth than go together, and more columns than bf16's sums have room for. */
 static void test_every_instruction_set(void **unused)
 {
@@ -403,9 +414,10 @@ static void test_few_rows_are_the_same(void **unused)
 /* Of our kernels of bf16, too; rows alone and among others, and sums that a longer cut of k interrupts. */
 static void test_panels_change_no_bit(void **unused)
 {
+    static const int own[] = {CLV_GEMM_HALF_WIDE, CLV_GEMM_HALF_VDP, CLV_GEMM_HALF_AMX};
     (void)unused;
-    for (int path = CLV_GEMM_HALF_VDP; path <= CLV_GEMM_HALF_AMX; path++)
-        for (int way = 0; way < 4 && takes_path(path); way++) {
+    for (int i = 0; i < 3; i++)
+        for (int way = 0; way < 4 && takes_path(own[i]); way++) {
             clv_gemm_args g = {.m = way % 2 ? 150 : 20, .n = 700, .k = 1100, .ldc = 700, .batch = 1};
             g.dtype = CLV_BF16;
             g.c_dtype = CLV_F32;

@@ -82,6 +82,12 @@ static inline int64_t clv_pieces(int64_t n, int64_t size)
     return (n + size - 1) / size;
 }
 
+/* The size of equal parts of n, each a multiple of `unit` and at most `most`, which is one, too. */
+static inline int64_t clv_equal_pieces(int64_t n, int64_t most, int64_t unit)
+{
+    return clv_pieces(clv_pieces(n, clv_pieces(n, most)), unit) * unit;
+}
+
 /* Elements [i, i + n) of x as f32, n <= CLV_BLOCK. */
 static inline const float *clv_block_load(const clv_math_spans *math, clv_dtype dtype, const void *x, int64_t i,
                                           int64_t n, float *scratch)

@@ -7,13 +7,11 @@
 #include "kernels/cpu/gemm_bf16.h"
 #include "kernels/cpu/gemm_onednn.h"
 #include "kernels/cpu/gemm_rows.h"
-#include "kernels/cpu/isa/gemm.h"
+#include "kernels/cpu/gemm_wide.h"
 #include "kernels/cpu/threads.h"
 
 enum {
-    TILE = 512,      /* extents of the f32 tiles of bf16 and f16 products: 3 of them are the workspace */
-    WIDEN_ROWS = 32, /* rows a thread converts at a time */
-    BLOCK = 64       /* extents of the f64 product's blocks */
+    BLOCK = 64 /* extents of the f64 product's blocks */
 };
 
 static int64_t min_of(int64_t a, int64_t b)
@@ -115,74 +113,7 @@ static clv_status run_f64(const clv_gemm_args *g, clv_error *err)
 
 /* -------------------------------------------------------------------------------------------- bf16 and f16 */
 
-/* out [rows, cols] f32, dense, from a row-major part of a matrix. */
-static void widen(float *out, clv_dtype dtype, const void *in, int64_t ldi, int64_t rows, int64_t cols)
-{
-    void (*convert)(clv_dtype, float *, int64_t, const void *, int64_t, int64_t, int64_t) =
-        CLV_ISA_SELECT(clv_gemm_widen);
-#pragma omp parallel for schedule(static)
-    for (int64_t i = 0; i < rows; i += WIDEN_ROWS)
-        convert(dtype, out + i * cols, cols, at(in, i * ldi, dtype), ldi, min_of(WIDEN_ROWS, rows - i), cols);
-}
-
-static void narrow(const clv_gemm_args *g, int64_t i0, int64_t j0, const float *in, int64_t rows, int64_t cols)
-{
-    void (*convert)(clv_dtype, void *, int64_t, const float *, int64_t, int64_t, int64_t) =
-        CLV_ISA_SELECT(clv_gemm_narrow);
-#pragma omp parallel for schedule(static)
-    for (int64_t i = 0; i < rows; i += WIDEN_ROWS)
-        convert(g->c_dtype, at_c(g, (i0 + i) * g->ldc + j0), g->ldc, in + i * cols, cols, min_of(WIDEN_ROWS, rows - i),
-                cols);
-}
-
-/* The part of op(X) whose first row and column are r and s, [rows, cols], widened as it is stored: transposed or not.
- */
-static int64_t widen_part(float *out, const clv_gemm_args *g, const void *x, int64_t ld, bool transposed, int64_t r,
-                          int64_t s, int64_t rows, int64_t cols)
-{
-    if (transposed)
-        widen(out, g->dtype, at(x, s * ld + r, g->dtype), ld, cols, rows);
-    else
-        widen(out, g->dtype, at(x, r * ld + s, g->dtype), ld, rows, cols);
-    return transposed ? rows : cols;
-}
-
-/* C's tile at (i, j), [m, n]: sums over k in f32, rounded once. */
-static clv_status tile(const clv_gemm_args *g, int64_t i, int64_t j, int64_t m, int64_t n, clv_error *err)
-{
-    float *a = g->workspace, *b = a + TILE * TILE, *c = b + TILE * TILE;
-    clv_gemm_args part = {.a = a,
-                          .b = b,
-                          .c = c,
-                          .m = m,
-                          .n = n,
-                          .ldc = n,
-                          .trans_a = g->trans_a,
-                          .trans_b = g->trans_b,
-                          .accumulate = g->accumulate};
-
-    if (g->accumulate)
-        widen(c, g->c_dtype, at_c(g, i * g->ldc + j), g->ldc, m, n);
-    for (int64_t p = 0; p < g->k; p += TILE) {
-        part.k = min_of(TILE, g->k - p);
-        part.lda = widen_part(a, g, g->a, g->lda, g->trans_a, i, p, m, part.k);
-        part.ldb = widen_part(b, g, g->b, g->ldb, g->trans_b, p, j, part.k, n);
-        CLV_TRY(clv_onednn_sgemm(&part, err));
-        part.accumulate = true;
-    }
-    narrow(g, i, j, c, m, n);
-    return CLV_OK;
-}
-
-static clv_status run_tiles(const clv_gemm_args *g, clv_error *err)
-{
-    for (int64_t j = 0; j < g->n; j += TILE)
-        for (int64_t i = 0; i < g->m; i += TILE)
-            CLV_TRY(tile(g, i, j, min_of(TILE, g->m - i), min_of(TILE, g->n - j), err));
-    return CLV_OK;
-}
-
-_Static_assert((size_t)3 * TILE * TILE * sizeof(float) >= CLV_GEMM_BF16_WORKSPACE, "one workspace serves both");
+_Static_assert((size_t)CLV_GEMM_WIDE_WORKSPACE >= (size_t)CLV_GEMM_BF16_WORKSPACE, "one workspace serves both");
 
 static _Atomic clv_gemm_half_path half_path = CLV_GEMM_HALF_BEST;
 
@@ -204,14 +135,14 @@ bool clv_gemm_has_half_path(clv_gemm_half_path path)
  *   2048 x 2048 x 1024: 1495, 1113   2048 x 1024 x 2048: 1317, 714    2048 x 1024 x 2048: 1102, 570
  *   256 x 1536 x 768: 1364, 1220     256 x 768 x 1536: 1185, 974      1536 x 768 x 256: 1522, 968
  *   256 x 25129 x 768: 978, 909      256 x 768 x 25129: 890, 702      25129 x 768 x 256: 1360, 795
- * vdpbf16ps alone, ours or oneDNN's, has half the rate of f32 tiles on Intel's CPUs. */
+ * vdpbf16ps alone, ours or oneDNN's, has half the rate of f32 on Intel's CPUs. */
 static clv_gemm_half_path bf16_path(void)
 {
     if (half_path != CLV_GEMM_HALF_BEST)
         return half_path;
     if (clv_gemm_bf16_best() == CLV_GEMM_BF16_AMX)
         return CLV_GEMM_HALF_AMX;
-    return clv_onednn_bf16_wins() ? CLV_GEMM_HALF_ONEDNN : CLV_GEMM_HALF_TILES;
+    return clv_onednn_bf16_wins() ? CLV_GEMM_HALF_ONEDNN : CLV_GEMM_HALF_WIDE;
 }
 
 static clv_status run_bf16(const clv_gemm_args *g, bool *done, clv_error *err)
@@ -232,7 +163,9 @@ static clv_status run_half_single(const clv_gemm_args *g, clv_error *err)
         return CLV_OK;
     if (g->dtype == CLV_BF16)
         CLV_TRY(run_bf16(g, &done, err));
-    return done ? CLV_OK : run_tiles(g, err);
+    if (!done)
+        clv_gemm_wide(g);
+    return CLV_OK;
 }
 
 static clv_status run_half(const clv_gemm_args *g, clv_error *err)
@@ -256,7 +189,7 @@ static const struct product_row {
 
 size_t clv_gemm_workspace(const clv_gemm_args *g)
 {
-    return g->dtype == CLV_BF16 || g->dtype == CLV_F16 ? (size_t)3 * TILE * TILE * sizeof(float) : 0;
+    return g->dtype == CLV_BF16 || g->dtype == CLV_F16 ? CLV_GEMM_WIDE_WORKSPACE : 0;
 }
 
 static clv_status check(const clv_gemm_args *g, clv_error *err)

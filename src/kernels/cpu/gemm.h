@@ -7,14 +7,14 @@
  * Kernels:  up to 16 rows of f32, bf16 or f16 (decoding, short prompts) are our own (isa/gemm_rows.h): B is read once
  *           for all rows, at the speed of memory while they are few. More rows: f32 is oneDNN's sgemm; bf16 is our own
  *           where the CPU has AMX (gemm_bf16.h), oneDNN's matmul where that wins (AMD's AVX512-BF16); else, and f16
- *           always, f32 tiles in the workspace. f64 is a plain blocked product.
- * Numerics: the same arguments on the same CPU with the same number of OpenMP threads give the same bits. f64,
- *           products of up to 16 rows and those of gemm_bf16.h do not depend on the number of threads either; oneDNN
- *           may split k over threads, so its products can. A row has the same bits among any number of rows up to 16
- *           (of bf16 and f16 while k is at most 36,864), so a sequence that is decoded beside others gets those it
- *           would have alone. Among more rows another kernel is chosen, and the last bits may differ; of bf16 by AMX
- *           rows are the same among any 17 or more. Of f32, with AVX-512 and k up to 768, too; oneDNN divides longer
- *           sums by m, n and k, and its kernels for AVX2 round the last rows of a block otherwise.
+ *           always, our own in f32 (gemm_wide.h). f64 is a plain blocked product.
+ * Numerics: the same arguments on the same CPU with the same number of OpenMP threads give the same bits. f64, products
+ *           of up to 16 rows and those of our own do not depend on the number of threads either; oneDNN may split k
+ *           over threads, so its products can. A row has the same bits among any number of rows up to 16 (of bf16 and
+ *           f16 while k is at most 36,864), so a sequence that is decoded beside others gets those it would have alone.
+ *           Among more rows another kernel is chosen, and the last bits may differ; by our own of bf16 and f16 rows are
+ *           the same among any 17 or more. Of f32, with AVX-512 and k up to 768, too; oneDNN divides longer sums by m,
+ *           n and k, and its kernels for AVX2 round the last rows of a block otherwise.
  * Zeros:    m, n or batch = 0 is a no-op; k = 0 writes zeros, or keeps C when accumulating. a and b may then be NULL.
  * Threads:  OpenMP threads of the caller (omp_set_num_threads of the rank's thread).
  * Memory:   oneDNN packs into buffers of its own, and its first bf16 product of a shape on a thread makes a oneDNN
@@ -73,11 +73,11 @@ void clv_gemm_reference(const clv_gemm_args *args);
 /* "2.6.3": oneDNN's version at run time, into text as snprintf does. */
 int clv_gemm_library(char *text, size_t size);
 
-/* For tests: the way that bf16 (and f16, which has TILES alone) takes from now on, one that this CPU has. BEST is the
+/* For tests: the way that bf16 (and f16, which has WIDE alone) takes from now on, one that this CPU has. BEST is the
  * default. */
 typedef enum clv_gemm_half_path {
     CLV_GEMM_HALF_BEST,
-    CLV_GEMM_HALF_TILES,
+    CLV_GEMM_HALF_WIDE,
     CLV_GEMM_HALF_ONEDNN,
     CLV_GEMM_HALF_VDP,
     CLV_GEMM_HALF_AMX

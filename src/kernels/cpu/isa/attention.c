@@ -80,29 +80,6 @@ static void product(float *c, int64_t ldc, const float *a, int64_t ai, int64_t a
         panel(1, c + j, ldc, a, ai, ap, b + j, ldb, m, k, accumulate);
 }
 
-typedef float quad __attribute__((vector_size(16)));
-
-/* out [cols, rows] = in [rows, cols] transposed; both extents are multiples of 4. */
-static void transpose(float *out, int64_t ldo, const float *in, int64_t ldi, int64_t rows, int64_t cols)
-{
-    for (int64_t i = 0; i < rows; i += 4)
-        for (int64_t j = 0; j < cols; j += 4) {
-            quad r[4], half[4], t[4];
-            for (int x = 0; x < 4; x++)
-                memcpy(&r[x], in + (i + x) * ldi + j, sizeof r[x]);
-            half[0] = __builtin_shufflevector(r[0], r[1], 0, 4, 1, 5);
-            half[1] = __builtin_shufflevector(r[2], r[3], 0, 4, 1, 5);
-            half[2] = __builtin_shufflevector(r[0], r[1], 2, 6, 3, 7);
-            half[3] = __builtin_shufflevector(r[2], r[3], 2, 6, 3, 7);
-            t[0] = __builtin_shufflevector(half[0], half[1], 0, 1, 4, 5);
-            t[1] = __builtin_shufflevector(half[0], half[1], 2, 3, 6, 7);
-            t[2] = __builtin_shufflevector(half[2], half[3], 0, 1, 4, 5);
-            t[3] = __builtin_shufflevector(half[2], half[3], 2, 3, 6, 7);
-            for (int x = 0; x < 4; x++)
-                memcpy(out + (j + x) * ldo + i, &t[x], sizeof t[x]);
-        }
-}
-
 /* block [padded, Dp] = scale * rows [s, s + rows) of head h, zeros around them. */
 static void load_block(float *block, const clv_attention_args *a, const clv_attention_view *view, int64_t b, int64_t s,
                        int64_t h, int64_t rows, int64_t padded, float scale)
@@ -358,7 +335,7 @@ static void forward_begin(const forward_space *w, forward_block *x, const clv_at
     x->rows = min_of(ROWS, a->q_rows - row);
     x->lanes = round_up(x->rows, BAND);
     load_block(w->k, a, &a->q, b, row, h, x->rows, x->lanes, a->scale);
-    transpose(x->qt, ROWS, w->k, width, x->lanes, width);
+    rows_transpose(x->qt, ROWS, w->k, width, x->lanes, width);
     drops_begin(&x->dropped, a, b, h, row);
     memset(x->ot, 0, (size_t)(width * ROWS) * sizeof *x->ot);
     for (int64_t i = 0; i < ROWS; i++) {
@@ -394,7 +371,7 @@ static void forward_end(const forward_block *x, const clv_attention_args *a, int
     for (int64_t d = 0; d < width; d++)
         for (int64_t l = 0; l < x->lanes; l += VF_LANES)
             vf_store(x->ot + d * ROWS + l, vf_mul(vf_load(x->ot + d * ROWS + l), vf_load(x->sum + l)));
-    transpose(x->qt, width, x->ot, ROWS, width, x->lanes);
+    rows_transpose(x->qt, width, x->ot, ROWS, width, x->lanes);
     store_block(a, &a->out, b, x->row, h, x->rows, x->qt, 1.0f);
 }
 
@@ -527,8 +504,8 @@ static void backward_begin(const backward_space *w, backward_block *x, const clv
     x->lanes = round_up(x->rows, BAND);
     load_block(x->q, a, &a->q, b, row, h, x->rows, x->lanes, a->scale);
     load_block(x->d_out, a, &a->d_out, b, row, h, x->rows, x->lanes, 1.0f);
-    transpose(x->qt, ROWS, x->q, width, x->lanes, width);
-    transpose(x->d_ot, ROWS, x->d_out, width, x->lanes, width);
+    rows_transpose(x->qt, ROWS, x->q, width, x->lanes, width);
+    rows_transpose(x->d_ot, ROWS, x->d_out, width, x->lanes, width);
     row_terms(x, w->k, a, b, h);
     drops_begin(&x->dropped, a, b, h, row);
     memset(x->dqt, 0, (size_t)(width * ROWS) * sizeof *x->dqt);
@@ -569,7 +546,7 @@ static void backward_blocks(backward_space *w, const clv_attention_args *a, int6
     }
     for (int64_t i = 0; i < blocks; i++) {
         const backward_block *x = w->block + i;
-        transpose(x->qt, width, x->dqt, ROWS, width, x->lanes);
+        rows_transpose(x->qt, width, x->dqt, ROWS, width, x->lanes);
         store_block(a, &a->dq, b, x->row, h, x->rows, x->qt, a->scale);
     }
 }

@@ -208,23 +208,17 @@ typedef struct cut {
     float *sums;     /* of a block of C, where k takes several blocks of B; else NULL */
 } cut;
 
-/* The size of equal parts of n, each a multiple of `unit` and at most `most`, which is one, too. */
-static int64_t even(int64_t n, int64_t most, int64_t unit)
-{
-    return clv_pieces(clv_pieces(n, clv_pieces(n, most)), unit) * unit;
-}
-
 static cut cut_product(const clv_gemm_args *g, clv_gemm_block *block)
 {
     cut c = {.g = g, .block = block, .b = g->workspace};
-    c.k = even(g->k, g->trans_a ? K_TRANSPOSED : g->k <= K_WHOLE ? K_WHOLE : K_BLOCK, STEP);
-    c.pass = even(c.k, K_PASS, STEP);
+    c.k = clv_equal_pieces(g->k, g->trans_a ? K_TRANSPOSED : g->k <= K_WHOLE ? K_WHOLE : K_BLOCK, STEP);
+    c.pass = clv_equal_pieces(c.k, K_PASS, STEP);
     bool summed = c.k < g->k;
     int64_t columns = clv_min_i64(c.pass < c.k ? COLUMNS_SUMMED : COLUMNS, B_BYTES / (c.k * 2) / SIDE * SIDE);
-    c.n = even(g->n, columns, SIDE);
+    c.n = clv_equal_pieces(g->n, columns, SIDE);
     int64_t b_bytes = c.k * c.n * 2, row_bytes = (g->trans_a ? c.k * 2 : 0) + (summed ? c.n * 4 : 0);
     int64_t rows = row_bytes ? (CLV_GEMM_BF16_WORKSPACE - b_bytes) / row_bytes / SIDE * SIDE : g->m;
-    c.m = row_bytes ? even(g->m, rows, SIDE) : g->m;
+    c.m = row_bytes ? clv_equal_pieces(g->m, rows, SIDE) : g->m;
     c.a = c.b + b_bytes;
     c.sums = summed ? (float *)(void *)(c.a + (g->trans_a ? c.m * c.k * 2 : 0)) : NULL;
     return c;
