@@ -8,9 +8,6 @@
 /* Chooses the kernels of a program whose views are made, and notes how much host memory those on copies want on a rank.
  */
 clv_status clv_kernels_choose(clv_loaded *loaded, clv_error *err);
-
-/* Makes ready what a run calls, of a program whose kernels are chosen, whenever its views are made. */
-clv_status clv_kernels_prepare(clv_loaded *loaded, clv_error *err);
 void clv_kernels_free(clv_loaded *loaded);
 
 /* Runs a call, of the shapes that the instruction has, on the device; a failure names rank and instruction. */

@@ -7,6 +7,7 @@
 #include "runtime/finite.h"
 #include "runtime/guard.h"
 #include "runtime/kernel.h"
+#include "runtime/ready.h"
 #include "runtime/session.h"
 
 /* ---- groups ---- */
@@ -46,6 +47,7 @@ clv_status clv_session_add_groups(int *set, const clv_session *session, const cl
 void clv_loaded_free(clv_loaded *loaded)
 {
     clv_loaded_unmap(loaded);
+    clv_ready_free(loaded);
     clv_kernels_free(loaded);
     for (int r = 0; loaded->ranks && r < loaded->here; r++) {
         clv_loaded_rank *mine = &loaded->ranks[r];
@@ -247,7 +249,7 @@ static clv_status map(clv_session *session, clv_loaded *loaded, clv_error *err)
     CLV_TRY(make_views(session, loaded, err));
     if (!loaded->kernels)
         CLV_TRY(clv_kernels_choose(loaded, err));
-    CLV_TRY(clv_kernels_prepare(loaded, err));
+    CLV_TRY(clv_ready_make(loaded, err));
     clv_status status = make_plans(session, loaded, err);
     for (int r = 0; status == CLV_OK && r < loaded->here; r++) {
         for (int s = 0; status == CLV_OK && s <= loaded->program->n_groups; s++)
