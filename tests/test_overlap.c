@@ -620,7 +620,8 @@ static void test_parts_beside_their_products(void **state)
     }
 }
 
-/* What hides is what the prediction is shorter by; memory grows little. */
+/* What hides is what the prediction is shorter by; memory grows little: by parts, and by attention's workspace where it
+ * falls on the peak that they make. */
 static void test_what_it_brings_and_costs(void **state)
 {
     const int64_t shape[3] = {4, 512, 510};
@@ -638,7 +639,7 @@ static void test_what_it_brings_and_costs(void **state)
             one_by_one += clv_program_predict_instruction(program, NULL, i);
         assert_true(fabs(q.seconds + q.hidden - one_by_one) < 1e-9 * one_by_one);
         assert_true(q.seconds < p.seconds);
-        assert_true((double)program->region_bytes < 1.3 * (double)plain->region_bytes); /* of one block */
+        assert_true((double)program->region_bytes < 1.35 * (double)plain->region_bytes); /* of one block */
         clv_program_free(plain);
         clv_program_free(program);
     }
