@@ -136,7 +136,8 @@ typedef struct clv_convert_options {
 
 /** Makes the folder `to`, which must not be there, a sharded checkpoint of the model's own folder: one file a rank of
  *  its mesh, with what the rank holds under its rules; every other file of the folder is copied. It appears whole or
- *  not at all. options may be NULL.
+ *  not at all. Weights of a model that was opened with a quant are written in blocks (docs/checkpoints.md). options
+ *  may be NULL.
  *  @return CLV_EINVAL when something is at `to`; CLV_ELIMIT for too many ranks; CLV_EUNSUPPORTED for two tensors of one
  *          name; clv_model_open's */
 CLV_API clv_status clv_checkpoint_shard(const clv_model *model, const char *to, const clv_convert_options *options,

@@ -141,6 +141,10 @@ CLV_API void clv_end_block(clv_graph *graph);
 /** Products by subscripts, e.g. "bsm,mhd->bshd": letters in both operands and not in the result are contracted, letters
  *  in all three are batch. Every letter of an operand is in the other operand or the result. */
 CLV_API clv_value clv_einsum(clv_graph *graph, const char *subscripts, clv_value a, clv_value b);
+/** The same in `dtype`, which is the operands', or f32 of operands of 16 bits: what was summed is not rounded then; and
+ *  added to `to`, of that dtype and the product's shape, in the same pass. CLV_NONE: to nothing. */
+CLV_API clv_value clv_einsum_to(clv_graph *graph, const char *subscripts, clv_value a, clv_value b, clv_value to,
+                                clv_dtype dtype);
 
 /** Functions of one element and of two, and what clv_reduce makes of many: X(kind, value, its kernel). No two kinds,
  *  nor none, have one value: a kind of another enum is CLV_EINVAL. CLV_GELU is the exact one, by erf. */

@@ -73,8 +73,9 @@ typedef struct clv_model_options {
                                 ranks sum them as that, and updates take them so. They, and what is carried of them, are
                                 twice as large */
     int64_t quant; /**< a clv_quant: weights of linear layers, where a row is a multiple of 32, are held and multiplied
-                        in blocks of integers, made of the folder's as they are read (docs/precision.md). For inference;
-                        not beside adapters, nor of families that a program states */
+                        in blocks of integers, made of the folder's as they are read (docs/precision.md); 0: as the
+                        folder holds them (docs/checkpoints.md). For inference; not beside adapters, nor of families
+                        that a program states */
 } clv_model_options;
 
 /** Opens a model's folder; options may be NULL. Free with clv_model_close. The folder of adapters in PEFT's form is
@@ -170,7 +171,7 @@ CLV_API clv_status clv_model_compare(const clv_model *model, clv_error *err);
  *  none; borrowed). `first` may be NULL. */
 CLV_API int64_t clv_model_unused_tensors(const clv_model *model, const char **first);
 enum { CLV_MODEL_NAME = 64 };
-/** How its weights are held: options.quant; CLV_QUANT_NONE for no model. */
+/** How its weights are held: by options.quant, or by the folder; CLV_QUANT_NONE for no model. */
 CLV_API clv_quant clv_model_quant(const clv_model *model);
 /** Weights of linear layers that stay floats though options.quant is given, as their rows are no multiple of 32: how
  *  many, and the name of the first ("": there is none). `first` may be NULL. */
