@@ -486,8 +486,8 @@ static void expect_no_model(const char *path, clv_quant how, clv_status code, co
         fail_msg("\"%s\" is not in: %s", part, err.message);
 }
 
-/* Writes a file that has the tensors of a merged folder, but one: left out, or in another shape. */
-static void spoil(const char *path, const char *name, bool reshape)
+/* Writes a folder's file again, but for one tensor: left out, or in another shape; and with one more, of zeros. */
+static void spoil(const char *path, const char *name, bool reshape, const clv_tensor_spec *more)
 {
     clv_safetensors *file;
     clv_safetensors_writer *writer;
@@ -496,8 +496,8 @@ static void spoil(const char *path, const char *name, bool reshape)
     snprintf(at, sizeof at, "%s/model.safetensors", path);
     must(clv_safetensors_open(&file, at, &err), &err);
     int64_t n = 0;
-    clv_tensor_spec *specs = calloc((size_t)clv_safetensors_count(file), sizeof *specs);
-    const clv_safetensor **from = calloc((size_t)clv_safetensors_count(file), sizeof *from);
+    clv_tensor_spec *specs = calloc((size_t)clv_safetensors_count(file) + 1, sizeof *specs);
+    const clv_safetensor **from = calloc((size_t)clv_safetensors_count(file) + 1, sizeof *from);
     for (int64_t i = 0; i < clv_safetensors_count(file); i++) {
         const clv_safetensor *t = clv_safetensors_at(file, i);
         bool is_it = strcmp(t->name, name) == 0;
@@ -509,11 +509,14 @@ static void spoil(const char *path, const char *name, bool reshape)
             specs[n].shape[0] -= 1;
         from[n++] = t;
     }
+    if (more)
+        specs[n++] = *more;
     must(clv_safetensors_create(&writer, at, specs, n, &err), &err);
     for (int64_t i = 0; i < n; i++) {
-        int64_t bytes = (int64_t)(from[i]->end - from[i]->begin);
-        char *data = malloc((size_t)bytes);
-        must(clv_safetensors_read_bytes(from[i], 0, (size_t)bytes, data, &err), &err);
+        int64_t bytes = from[i] ? (int64_t)(from[i]->end - from[i]->begin) : 1 << 20;
+        char *data = calloc(1, (size_t)bytes);
+        if (from[i])
+            must(clv_safetensors_read_bytes(from[i], 0, (size_t)bytes, data, &err), &err);
         must(clv_safetensors_write(writer, i, NULL, data, &err), &err);
         free(data);
     }
@@ -552,10 +555,34 @@ static void stored_refused(void **state)
     clv_model_close(model);
 
     assert_int_equal(clv_checkpoint_merge(sharded, merged, NULL, NULL), CLV_OK);
-    spoil(merged, "layers.1.mlp.down.weight.q8_0", true);
+    spoil(merged, "layers.1.mlp.down.weight.q8_0", true, NULL);
     expect_no_model(merged, CLV_QUANT_NONE, CLV_EFORMAT, "config.json calls for [64,5,34]");
-    spoil(merged, "layers.1.mlp.down.weight.q8_0", false);
+    spoil(merged, "layers.1.mlp.down.weight.q8_0", false, NULL);
     expect_no_model(merged, CLV_QUANT_NONE, CLV_ENOTFOUND, "no tensor named \"layers.1.mlp.down.weight.q8_0\"");
+    spoil(merged, "layers.0.attention.q.weight.q8_0", false, NULL); /* the first that would be there */
+    expect_no_model(merged, CLV_QUANT_NONE, CLV_ENOTFOUND, "no tensor named \"layers.0.attention.q.weight.q8_0\"");
+}
+
+/* Blocks that lie beside a folder's floats are none of the model's. */
+static void stray_blocks(void **state)
+{
+    const char *const names[] = {"lm_head.weight.q8_0", "layers.0.attention.q.weight.q8_0"};
+    char path[600];
+    (void)state;
+    snprintf(path, sizeof path, "%s", in_folder("stray"));
+    write_folder(path, &llama, CLV_QUANT_NONE, true);
+    float *want = logits(path, "model=2", "megatron", CLV_QUANT_Q8, CLV_F32, 1, 4);
+    for (int i = 0; i < 2; i++) {
+        const clv_parameter p = clv_model_parameter_at(&llama, 0);
+        char name[CLV_TENSOR_NAME_SIZE];
+        clv_tensor_spec more = clv_stored_spec(name, &p, CLV_QUANT_Q8);
+        more.name = names[i];
+        spoil(path, "", false, &more);
+        float *got = logits(path, "model=2", "megatron", CLV_QUANT_Q8, CLV_F32, 1, 4);
+        assert_memory_equal(got, want, 4 * VOCAB * sizeof *got);
+        free(got);
+    }
+    free(want);
 }
 
 /* ---- refused ---- */
@@ -630,7 +657,7 @@ int main(void)
         cmocka_unit_test(some_stay),      cmocka_unit_test(bytes_read),  cmocka_unit_test(planned_bytes),
         cmocka_unit_test(stored_llama),   cmocka_unit_test(stored_gpt2), cmocka_unit_test(stored_bytes),
         cmocka_unit_test(stored_as_gguf), cmocka_unit_test(stored_box),  cmocka_unit_test(stored_refused),
-        cmocka_unit_test(refused),
+        cmocka_unit_test(stray_blocks),   cmocka_unit_test(refused),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

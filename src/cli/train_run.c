@@ -550,6 +550,8 @@ clv_status clv_train_run(const clv_train_args *args, const clv_model *model, con
     *code = CLV_EXIT_OK;
     clv_status status = clv_train_compare(args, data, err);
     if (status == CLV_OK)
+        status = clv_train_trace_open(&r.trace, err);
+    if (status == CLV_OK)
         status = open_run(&r, err);
     if (status == CLV_OK)
         status = run_in_folder(&r, code, err);

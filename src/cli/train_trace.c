@@ -48,13 +48,16 @@ clv_status clv_train_trace_settle(clv_train_trace *t, int64_t steps, clv_error *
     return CLV_OK;
 }
 
+clv_status clv_train_trace_open(clv_train_trace *t, clv_error *err)
+{
+    return t->ops && !t->path && clv_processes_is_first() ? clv_op_times_new_file(t->own, sizeof t->own, err) : CLV_OK;
+}
+
 clv_status clv_train_trace_before(clv_train_trace *t, clv_session *session, int64_t step, clv_error *err)
 {
     if (!t->wanted || step < t->from || step > t->to)
         return CLV_OK;
     if (!t->on) {
-        if (!t->path && clv_processes_is_first())
-            CLV_TRY(clv_op_times_new_file(t->own, sizeof t->own, err));
         CLV_TRY(clv_trace_begin(session, err));
         t->first = step;
     }

@@ -15,7 +15,7 @@ typedef struct clv_train_trace {
     const char *path;    /* where it is left; NULL: nowhere */
     bool ops;            /* its ops are told */
     bool wanted;         /* for either */
-    char own[4096];      /* where it is, if it is left nowhere and was begun */
+    char own[4096];      /* where it is, if it is left nowhere */
     int64_t from, to;    /* steps, both included */
     int64_t first, last; /* of these, that were begun */
     bool on;             /* it was begun */
@@ -39,6 +39,9 @@ typedef struct clv_train_trace {
 /* Reads what the options say, of a run of so many steps; nothing where they were not given.
  * @return CLV_EINVAL naming the option */
 clv_status clv_train_trace_settle(clv_train_trace *trace, int64_t steps, clv_error *err);
+
+/* Before the first step: the file that is left nowhere, so that a run does not end for want of it. */
+clv_status clv_train_trace_open(clv_train_trace *trace, clv_error *err);
 
 /* Around step `step` of the trainer alone: what it runs else is not of the trace. */
 clv_status clv_train_trace_before(clv_train_trace *trace, clv_session *session, int64_t step, clv_error *err);

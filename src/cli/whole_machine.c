@@ -2,6 +2,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "cleave/machine.h"
 #include "cli/processes.h"
@@ -38,11 +39,17 @@ clv_whole_machine clv_whole_machine_split(int64_t cores, int64_t kv_heads)
     return (clv_whole_machine){n, cores / n};
 }
 
+/* As the mesh of -tp is: over the axis model alone. */
+static bool fits_tp(const char *rules)
+{
+    return !rules || strcmp(rules, "megatron") == 0 || strcmp(rules, "megatron-sp") == 0;
+}
+
 clv_whole_machine clv_whole_machine_fill(clv_mesh_option *option, int64_t *threads, int64_t kv_heads)
 {
     clv_whole_machine chosen = {0};
     if (clv_whole_machine_is_taken(option, *threads))
-        chosen = clv_whole_machine_split(usable(), option->rules ? 1 : kv_heads);
+        chosen = clv_whole_machine_split(usable(), fits_tp(option->rules) ? kv_heads : 1);
     if (option->tp == 0)
         option->tp = chosen.ranks > 0 ? chosen.ranks : 1;
     if (*threads == 0)

@@ -19,8 +19,8 @@ bool clv_whole_machine_is_taken(const clv_mesh_option *option, int64_t threads);
  * at each op: on two cores ranks are as fast or faster in nearly every row of docs/performance.md. */
 clv_whole_machine clv_whole_machine_split(int64_t cores, int64_t kv_heads);
 
-/* Fills what was not given. Where the machine is taken, it is split so; with --rules, which say what axes a mesh has,
- * among threads alone. Else a rank has one thread, and the mesh is model=1. */
+/* Fills what was not given. Where the machine is taken, it is split so; with --rules that may want other axes than
+ * -tp's, among threads alone. Else a rank has one thread, and the mesh is model=1. */
 clv_whole_machine clv_whole_machine_fill(clv_mesh_option *option, int64_t *threads, int64_t kv_heads);
 
 /* Says on stderr what was chosen, if anything was. */

@@ -148,7 +148,7 @@ static clv_status take_quant(clv_model *m, int64_t quant, clv_error *err)
                         "adapters beside weights in %s; valid: merged into them first (cleave merge)",
                         clv_quant_name(m->quant));
     CLV_TRY(clv_model_quant_check(&m->config, m->quant, err));
-    return clv_quant_reader_new(&m->quant_reader, m->quant, err);
+    return clv_quant_reader_new(&m->quant_reader, m->quant, stored != CLV_QUANT_NONE, err);
 }
 
 static clv_status open_parts(clv_model *m, const clv_model_options *o, clv_error *err)

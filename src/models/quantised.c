@@ -41,11 +41,12 @@ typedef struct kept {
 
 struct clv_quant_reader {
     clv_quant how;
+    bool stored; /* the folder's weights are blocks; else they are made of floats */
     pthread_mutex_t lock;
     kept *first;
 };
 
-clv_status clv_quant_reader_new(clv_quant_reader **out, clv_quant how, clv_error *err)
+clv_status clv_quant_reader_new(clv_quant_reader **out, clv_quant how, bool stored, clv_error *err)
 {
     clv_quant_reader *r = calloc(1, sizeof *r);
     if (!r || pthread_mutex_init(&r->lock, NULL) != 0) {
@@ -53,6 +54,7 @@ clv_status clv_quant_reader_new(clv_quant_reader **out, clv_quant how, clv_error
         return clv_fail_memory(err, "quantised weights", sizeof *r);
     }
     r->how = how;
+    r->stored = stored;
     *out = r;
     return CLV_OK;
 }
@@ -148,9 +150,10 @@ static clv_status read_blocks(clv_quant_reader *r, const clv_model_weights *weig
 {
     const clv_weights *files = clv_model_weights_files(weights);
     const clv_safetensor *stored;
-    if (clv_stored_find(&stored, files, p, r->how, NULL) == CLV_OK)
-        return clv_stored_read(stored, r->how, box, ints, scales, err);
-    return clv_quant_of_floats(r->how, files, model, p, box, ints, scales, err);
+    if (!r->stored)
+        return clv_quant_of_floats(r->how, files, model, p, box, ints, scales, err);
+    CLV_TRY(clv_stored_find(&stored, files, p, r->how, err));
+    return clv_stored_read(stored, r->how, box, ints, scales, err);
 }
 
 static clv_status read_ints(clv_quant_reader *r, const clv_model_weights *weights, const clv_model_config *model,

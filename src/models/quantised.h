@@ -19,7 +19,7 @@ clv_status clv_quant_of_floats(clv_quant how, const clv_weights *weights, const 
  * are made with their scales, which are kept until they are asked for: elements are read once. Safe from several
  * threads. */
 typedef struct clv_quant_reader clv_quant_reader;
-clv_status clv_quant_reader_new(clv_quant_reader **out, clv_quant how, clv_error *err);
+clv_status clv_quant_reader_new(clv_quant_reader **out, clv_quant how, bool stored, clv_error *err);
 void clv_quant_reader_free(clv_quant_reader *reader);
 /* As clv_state_source; *known is 0 for what is no quantised state of the model. */
 clv_status clv_quant_read(clv_quant_reader *reader, const clv_model_weights *weights, const clv_model_config *model,

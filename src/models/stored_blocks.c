@@ -56,21 +56,25 @@ clv_status clv_stored_find(const clv_safetensor **out, const clv_weights *w, con
     return clv_weights_find(out, w, name, err);
 }
 
-/* By the first parameter that would be in blocks: that of others must be the same. */
+/* The kind that most of the parameters have which would be in blocks: a tensor that strays there, or is missing,
+ * changes nothing in that, and is told by who checks them. */
 clv_quant clv_stored_quant(const clv_weights *w, const clv_model_config *model)
 {
+    int64_t all = 0, of[CLV_QUANT_COUNT] = {0};
     for (int64_t i = 0; i < clv_model_parameter_count(model); i++) {
         const clv_parameter p = clv_model_parameter_at(model, i);
         char name[CLV_TENSOR_NAME_SIZE];
         if (!clv_model_holds_blocks(model, &p))
             continue;
+        all++;
         for (int how = CLV_QUANT_NONE + 1; how < CLV_QUANT_COUNT; how++) {
             clv_stored_spec(name, &p, (clv_quant)how);
-            if (clv_weights_has(w, name))
-                return (clv_quant)how;
+            of[how] += clv_weights_has(w, name);
         }
-        return CLV_QUANT_NONE;
     }
+    for (int how = CLV_QUANT_NONE + 1; how < CLV_QUANT_COUNT; how++)
+        if (2 * of[how] > all)
+            return (clv_quant)how;
     return CLV_QUANT_NONE;
 }
 

@@ -25,6 +25,16 @@ static size_t plan_bytes(const clv_loaded *loaded, int i)
     return (bytes + PLAN_ALIGN - 1) / PLAN_ALIGN * PLAN_ALIGN;
 }
 
+static void release(clv_loaded_rank *mine)
+{
+    free(mine->ready);
+    free(mine->operands);
+    free(mine->op_plans);
+    mine->ready = NULL;
+    mine->operands = NULL;
+    mine->op_plans = NULL;
+}
+
 static clv_status allocate(const clv_loaded *loaded, clv_loaded_rank *mine, clv_error *err)
 {
     const clv_program *program = loaded->program;
@@ -36,9 +46,10 @@ static clv_status allocate(const clv_loaded *loaded, clv_loaded_rank *mine, clv_
     mine->ready = calloc((size_t)program->n_instructions + 1, sizeof *mine->ready);
     mine->operands = malloc(operands * sizeof *mine->operands);
     mine->op_plans = malloc(bytes);
-    if (!mine->ready || !mine->operands || !mine->op_plans)
-        return clv_fail_memory(err, "the calls of a program", operands * sizeof *mine->operands);
-    return CLV_OK;
+    if (mine->ready && mine->operands && mine->op_plans)
+        return CLV_OK;
+    release(mine); /* all or none: the next run tries again */
+    return clv_fail_memory(err, "the calls of a program", operands * sizeof *mine->operands);
 }
 
 static void make(const clv_loaded *loaded, int rank)
@@ -79,9 +90,6 @@ clv_status clv_ready_make(clv_loaded *loaded, clv_error *err)
 
 void clv_ready_free(clv_loaded *loaded)
 {
-    for (int r = 0; loaded->ranks && r < loaded->here; r++) {
-        free(loaded->ranks[r].ready);
-        free(loaded->ranks[r].operands);
-        free(loaded->ranks[r].op_plans);
-    }
+    for (int r = 0; loaded->ranks && r < loaded->here; r++)
+        release(&loaded->ranks[r]);
 }

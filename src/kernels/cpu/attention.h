@@ -29,7 +29,8 @@
  * Threads:  OpenMP over batch x heads x query blocks (forward), batch x heads, and parts of the keys where these are
  *           few (decoding), and batch x KV heads (backward).
  * Traffic:  k and v are read once for each head and each four blocks of CLV_ATTENTION_ROWS queries, each block where D
- *           is over 128 or threads would be idle; decoding (q_rows = 1) reads them once a KV head.
+ *           is over 128 or threads would be idle; decoding (q_rows = 1) reads them once a KV head,
+ *           twice where more heads share one than go together.
  */
 #ifndef CLEAVE_KERNELS_CPU_ATTENTION_H
 #define CLEAVE_KERNELS_CPU_ATTENTION_H

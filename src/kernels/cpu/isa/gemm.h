@@ -1,4 +1,4 @@
-/* gemm.h - the parts of a product of bf16 or f16 that are our own, one set an instruction set. */
+/* gemm.h - rows of bf16 and f16 to f32 and back, for products; one set an instruction set. */
 #ifndef CLEAVE_KERNELS_CPU_ISA_GEMM_H
 #define CLEAVE_KERNELS_CPU_ISA_GEMM_H
 
