@@ -26,7 +26,7 @@ static int float_tensors(const clv_model_config *m, const clv_parameter *p, clv_
 /* found receives the model's tensors that are there. */
 static int64_t look(clv_census *c, const clv_safetensor **found, const clv_weights *w, const clv_model_config *m)
 {
-    const clv_quant how = clv_stored_quant(w, m);
+    const clv_quant how = c->how = clv_stored_quant(w, m);
     int64_t n = 0;
 
     for (int64_t i = 0; i < clv_model_parameter_count(m); i++) {
@@ -143,13 +143,11 @@ static clv_status check_last_layer(const clv_weights *w, const clv_model_config 
 
 clv_status clv_census_check(const clv_census *c, const clv_weights *w, const clv_model_config *m, clv_error *err)
 {
-    const clv_quant how = clv_stored_quant(w, m);
-
     for (int64_t i = 0; i < clv_model_parameter_count(m); i++) {
         clv_parameter p = clv_model_parameter_at(m, i);
-        if (how != CLV_QUANT_NONE && clv_model_holds_blocks(m, &p))
-            CLV_TRY(check_blocks(w, &p, how, err));
-        for (int k = 0; k < float_tensors(m, &p, how); k++) {
+        if (c->how != CLV_QUANT_NONE && clv_model_holds_blocks(m, &p))
+            CLV_TRY(check_blocks(w, &p, c->how, err));
+        for (int k = 0; k < float_tensors(m, &p, c->how); k++) {
             const clv_safetensor *t = NULL;
             clv_model_tensor tensor = clv_parameter_tensor(m, &p, k);
             if (clv_model_find_tensor(&t, w, m, tensor.name, NULL) == CLV_OK)

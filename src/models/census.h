@@ -6,6 +6,7 @@
 #include "models/parameters.h"
 
 typedef struct clv_census {
+    clv_quant how; /* what the files hold the weights as */
     int64_t n_missing, n_extra;
     char (*missing)[CLV_TENSOR_NAME_SIZE]; /* [n_missing] the family's names */
     const clv_safetensor **extra;          /* [n_extra] of the weights, in the order of the files */
