@@ -25,22 +25,17 @@ typedef struct adamw_attrs {
     clv_dtype rounded; /* of adamw_rounded's last result */
 } adamw_attrs;
 
-static const clv_attr adamw_attr_table[] = {
-    {"beta1", CLV_ATTR_DOUBLE, offsetof(adamw_attrs, beta1), 1},
-    {"beta2", CLV_ATTR_DOUBLE, offsetof(adamw_attrs, beta2), 1},
-    {"eps", CLV_ATTR_DOUBLE, offsetof(adamw_attrs, eps), 1},
-    {"weight_decay", CLV_ATTR_DOUBLE, offsetof(adamw_attrs, weight_decay), 1},
-    {0},
-};
+#define ADAMW_ATTRS                                                                                                    \
+    {"beta1", CLV_ATTR_DOUBLE, offsetof(adamw_attrs, beta1), 1},                                                       \
+        {"beta2", CLV_ATTR_DOUBLE, offsetof(adamw_attrs, beta2), 1},                                                   \
+        {"eps", CLV_ATTR_DOUBLE, offsetof(adamw_attrs, eps), 1},                                                       \
+    {                                                                                                                  \
+        "weight_decay", CLV_ATTR_DOUBLE, offsetof(adamw_attrs, weight_decay), 1                                        \
+    }
 
+static const clv_attr adamw_attr_table[] = {ADAMW_ATTRS, {0}};
 static const clv_attr rounded_attr_table[] = {
-    {"beta1", CLV_ATTR_DOUBLE, offsetof(adamw_attrs, beta1), 1},
-    {"beta2", CLV_ATTR_DOUBLE, offsetof(adamw_attrs, beta2), 1},
-    {"eps", CLV_ATTR_DOUBLE, offsetof(adamw_attrs, eps), 1},
-    {"weight_decay", CLV_ATTR_DOUBLE, offsetof(adamw_attrs, weight_decay), 1},
-    {"dtype", CLV_ATTR_DTYPE, offsetof(adamw_attrs, rounded), 1},
-    {0},
-};
+    ADAMW_ATTRS, {"dtype", CLV_ATTR_DTYPE, offsetof(adamw_attrs, rounded), 1}, {0}};
 
 /* Operands: parameter, m, v, gradient, lr, step, and optionally what the gradient is multiplied by. */
 enum { P, M, V, G, LR, STEP, SCALE, OPERANDS };
