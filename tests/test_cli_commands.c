@@ -248,7 +248,7 @@ static void test_bench_gemm_defaults(void **state)
     cli_expect(0, "\"dtype\": \"bf16\", \"c_dtype\": \"f32\", \"accumulate\": true",
                "bench gemm --m 5 --n 6 --k 7 --dtype bf16 --c-dtype f32 --accumulate --repeat 2 --json");
     cli_expect(0, "\"c_dtype\": \"f32\"", "bench gemm --m 5 --n 6 --k 70 --dtype f16 --c-dtype f32 --repeat 2 --json");
-    cli_expect(2, "bf16 is asked for, the product is f32", "bench gemm --m 5 --n 6 --k 7 --c-dtype bf16");
+    cli_expect(2, "f32", "bench gemm --m 5 --n 6 --k 7 --dtype bf16 --c-dtype f64");
 }
 
 static void test_generate_refusals(void **state)

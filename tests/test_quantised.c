@@ -15,6 +15,7 @@
 #include "cleave/plan.h"
 #include "cleave/train.h"
 #include "kernels/cpu/quant.h"
+#include "io/manifest.h"
 #include "models/family.h"
 #include "models/model_weights.h"
 #include "models/quantised.h"
@@ -563,6 +564,53 @@ static void stored_refused(void **state)
     expect_no_model(merged, CLV_QUANT_NONE, CLV_ENOTFOUND, "no tensor named \"layers.0.attention.q.weight.q8_0\"");
 }
 
+/* Sizes alone look at no weights, of whatever kind or state they are; a plan of what runs asks how they are held. */
+static void stored_unseen(void **state)
+{
+    char path[600], sharded[600], shards[700];
+    clv_error err = {0};
+    clv_model *model;
+    clv_program *program;
+    clv_quant how;
+    (void)state;
+    snprintf(path, sizeof path, "%s", in_folder("unseen_of"));
+    write_folder(path, &llama, CLV_QUANT_NONE, false);
+    snprintf(sharded, sizeof sharded, "%s", in_folder("unseen"));
+    must_shard(path, "model=2", "megatron", CLV_QUANT_Q4, sharded);
+    clv_plan_options planned = {
+        .size = sizeof planned, .model = sharded, .mode = CLV_PLAN_MODE_DECODE, .batch = 1, .seq = 16};
+
+    clv_graph *graph = must_graph("model=1");
+    const clv_model_options sizes = {.config_only = 1, .mesh = clv_graph_mesh(graph)};
+    must(clv_model_open(&model, sharded, &sizes, &err), &err);
+    assert_int_equal(clv_model_quant(model), CLV_QUANT_NONE);
+    must(clv_model_stored_quant(&how, model, &err), &err);
+    assert_int_equal(how, CLV_QUANT_Q4);
+    clv_model_train_step(graph, model, &(clv_model_graph){.batch = 1, .seq = 4}, NULL);
+    must(clv_graph_status(graph, &err), &err);
+
+    planned.quant = CLV_QUANT_Q8;
+    assert_int_equal(clv_plan_compile(&program, &planned, &err), CLV_EINVAL);
+    assert_non_null(strstr(err.message, "its weights are in q4 already"));
+    planned.quant = CLV_QUANT_NONE;
+    planned.mode = CLV_PLAN_MODE_TRAIN;
+    err = (clv_error){0};
+    assert_int_equal(clv_plan_compile(&program, &planned, &err), CLV_EUNSUPPORTED);
+    assert_non_null(strstr(err.message, "unseen: weights in q4 are not trained"));
+
+    snprintf(shards, sizeof shards, "%s/%s", sharded, clv_manifest_name);
+    FILE *f = fopen(shards, "w");
+    assert_non_null(f);
+    assert_true(fputs("{", f) >= 0 && fclose(f) == 0);
+    assert_int_equal(clv_model_stored_quant(&how, model, NULL), CLV_EFORMAT);
+    clv_model_close(model);
+    planned.mode = CLV_PLAN_MODE_DECODE;
+    assert_int_equal(clv_plan_compile(&program, &planned, NULL), CLV_EFORMAT);
+    must(clv_model_open(&model, sharded, &sizes, &err), &err);
+    clv_model_close(model);
+    clv_graph_free(graph);
+}
+
 /* Blocks that lie beside a folder's floats are none of the model's. */
 static void stray_blocks(void **state)
 {
@@ -653,11 +701,11 @@ static void refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(llama_logits),   cmocka_unit_test(gpt2_logits), cmocka_unit_test(tied_logits),
-        cmocka_unit_test(some_stay),      cmocka_unit_test(bytes_read),  cmocka_unit_test(planned_bytes),
-        cmocka_unit_test(stored_llama),   cmocka_unit_test(stored_gpt2), cmocka_unit_test(stored_bytes),
-        cmocka_unit_test(stored_as_gguf), cmocka_unit_test(stored_box),  cmocka_unit_test(stored_refused),
-        cmocka_unit_test(stray_blocks),   cmocka_unit_test(refused),
+        cmocka_unit_test(llama_logits),   cmocka_unit_test(gpt2_logits),  cmocka_unit_test(tied_logits),
+        cmocka_unit_test(some_stay),      cmocka_unit_test(bytes_read),   cmocka_unit_test(planned_bytes),
+        cmocka_unit_test(stored_llama),   cmocka_unit_test(stored_gpt2),  cmocka_unit_test(stored_bytes),
+        cmocka_unit_test(stored_as_gguf), cmocka_unit_test(stored_box),   cmocka_unit_test(stored_refused),
+        cmocka_unit_test(stored_unseen),  cmocka_unit_test(stray_blocks), cmocka_unit_test(refused),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

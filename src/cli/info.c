@@ -242,10 +242,13 @@ static void add_mesh(clv_table *t, const clv_checkpoint *c)
 }
 
 /* What weights are held in blocks of. */
-static void add_quant(clv_table *t, const clv_model *model)
+static clv_status add_quant(clv_table *t, const clv_model *model, clv_error *err)
 {
-    if (clv_model_quant(model) != CLV_QUANT_NONE)
-        clv_table_text(t, "quant", clv_quant_name(clv_model_quant(model)));
+    clv_quant stored;
+    CLV_TRY(clv_model_stored_quant(&stored, model, err));
+    if (stored != CLV_QUANT_NONE)
+        clv_table_text(t, "quant", clv_quant_name(stored));
+    return CLV_OK;
 }
 
 static clv_status read_checkpoint(clv_table *t, const info_args *a, const clv_checkpoint *c, const clv_model *model,
@@ -257,8 +260,7 @@ static clv_status read_checkpoint(clv_table *t, const info_args *a, const clv_ch
     add_bytes(t, c, &sums);
     CLV_TRY(add_differences(t, c, model, err));
     add_mesh(t, c);
-    add_quant(t, model);
-    return CLV_OK;
+    return add_quant(t, model, err);
 }
 
 /* Without weights: the tensors that a checkpoint would have. */

@@ -118,29 +118,25 @@ static clv_status take_lora(clv_model *m, const clv_lora_options *given, clv_err
     return clv_adapters_new(&m->adapters, &m->config, &lora, err);
 }
 
-/* How the folder holds weights; where config.json alone is wanted, how files beside it do that can be opened. */
-static clv_quant quant_of_folder(const clv_model *m)
+clv_status clv_quant_beside_stored(clv_quant *how, const char *path, clv_quant stored, clv_error *err)
 {
-    clv_weights *weights;
-    if (m->weights)
-        return clv_stored_quant(clv_model_weights_files(m->weights), &m->config);
-    if (!clv_weights_exist(m->path) || clv_weights_open(&weights, m->path, NULL) != CLV_OK)
-        return CLV_QUANT_NONE;
-    clv_quant how = clv_stored_quant(weights, &m->config);
-    clv_weights_close(weights);
-    return how;
+    if (*how == CLV_QUANT_NONE)
+        *how = stored;
+    if (stored == CLV_QUANT_NONE || stored == *how)
+        return CLV_OK;
+    return clv_fail(err, CLV_EINVAL, "%s: its weights are in %s already, and %s cannot be made of them; valid: %s",
+                    path, clv_quant_name(stored), clv_quant_name(*how), clv_quant_name(stored));
 }
 
 /* What weights are quantised of, and what is not done with them. */
 static clv_status take_quant(clv_model *m, int64_t quant, clv_error *err)
 {
-    const clv_quant stored = quant_of_folder(m);
+    const clv_quant stored =
+        m->weights ? clv_stored_quant(clv_model_weights_files(m->weights), &m->config) : CLV_QUANT_NONE;
     if (quant < 0 || quant >= CLV_QUANT_COUNT)
         return clv_fail(err, CLV_EINVAL, "quant is %lld, which is none of clv_quant", (long long)quant);
-    m->quant = quant == CLV_QUANT_NONE ? stored : (clv_quant)quant;
-    if (stored != CLV_QUANT_NONE && m->quant != stored)
-        return clv_fail(err, CLV_EINVAL, "%s: its weights are in %s already, and %s cannot be made of them; valid: %s",
-                        m->path, clv_quant_name(stored), clv_quant_name(m->quant), clv_quant_name(stored));
+    m->quant = (clv_quant)quant;
+    CLV_TRY(clv_quant_beside_stored(&m->quant, m->path, stored, err));
     if (m->quant == CLV_QUANT_NONE)
         return CLV_OK;
     if (m->adapters)
@@ -396,6 +392,19 @@ clv_quant clv_model_quant(const clv_model *m)
     return m ? m->quant : CLV_QUANT_NONE;
 }
 
+clv_status clv_model_stored_quant(clv_quant *out, const clv_model *m, clv_error *err)
+{
+    clv_weights *weights;
+    CLV_TRY(clv_require(out && m, "clv_model_stored_quant", "out and a model", err));
+    *out = CLV_QUANT_NONE;
+    if (!m->path[0] || !clv_weights_exist(m->path))
+        return CLV_OK;
+    CLV_TRY(clv_weights_open(&weights, m->path, err));
+    *out = clv_stored_quant(weights, &m->config);
+    clv_weights_close(weights);
+    return CLV_OK;
+}
+
 int64_t clv_model_unquantised(const clv_model *m, char first[CLV_MODEL_NAME])
 {
     clv_parameter p = {0};
@@ -512,8 +521,8 @@ static bool begin(clv_model_build *build, clv_graph *graph, const clv_model *m, 
     else if (!clv_mesh_equal(clv_graph_mesh(graph), &m->mesh))
         clv_graph_fail(graph, CLV_EINVAL, "%s: the graph is of another mesh than the model was opened for", call);
     else if (trains && m->quant != CLV_QUANT_NONE)
-        clv_graph_fail(graph, CLV_EUNSUPPORTED, "%s: weights in %s are not trained; valid: floats", call,
-                       clv_quant_name(m->quant));
+        clv_graph_fail(graph, CLV_EUNSUPPORTED, "%s: weights in %s are not trained; valid: a folder of floats%s",
+                       m->path, clv_quant_name(m->quant), m->weights ? ", or the sizes alone, by its config.json" : "");
     else if (how.token_types && m->config.token_types == 0)
         clv_graph_fail(graph, CLV_EINVAL, "%s: %s has no token types", call, clv_model_config_type(&m->config));
     else if (how.batch < 1 || how.seq < 1 || how.seq > m->config.max_positions || how.context < 0 ||

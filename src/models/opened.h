@@ -36,6 +36,10 @@ struct clv_model {
 /* Its mask token: config.json's, else [MASK] of its tokenizer. @return CLV_EUNSUPPORTED without one */
 clv_status clv_model_mask_token(int64_t *out, const clv_model *model, clv_error *err);
 
+/* `how` weights are quantised that a folder has as `stored`: so again, where nothing else is asked for.
+ * @return CLV_EINVAL where the two differ */
+clv_status clv_quant_beside_stored(clv_quant *how, const char *path, clv_quant stored, clv_error *err);
+
 /* clv_update_options as its first version had it. */
 enum { CLV_UPDATE_FIRST = offsetof(clv_update_options, accumulate) };
 

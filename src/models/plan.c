@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/options.h"
+#include "models/opened.h"
 #include "ops/ops.h"
 
 /* ---- what is asked for ---- */
@@ -234,9 +235,24 @@ static clv_status add_model(clv_graph *graph, const clv_plan_options *o, const c
     return clv_graph_status(graph, err);
 }
 
+/* How its weights are held: as asked for, or as its folder has them. */
+static clv_status choose_quant(clv_quant *how, const clv_plan_options *o, clv_error *err)
+{
+    clv_model *model;
+    clv_quant stored = CLV_QUANT_NONE;
+    CLV_TRY(clv_model_open(&model, o->model, &(clv_model_options){.size = sizeof(clv_model_options), .config_only = 1},
+                           err));
+    clv_status status = clv_model_stored_quant(&stored, model, err);
+    clv_model_close(model);
+    CLV_TRY(status);
+    return clv_quant_beside_stored(how, o->model, stored, err);
+}
+
 static clv_status build_model(clv_graph *graph, const clv_plan_options *o, clv_error *err)
 {
     clv_model *model;
+    clv_quant quant = (clv_quant)o->quant;
+    CLV_TRY(choose_quant(&quant, o, err));
     const clv_model_options options = {.size = sizeof options,
                                        .mesh = o->mesh,
                                        .rules = o->rules,
@@ -244,7 +260,7 @@ static clv_status build_model(clv_graph *graph, const clv_plan_options *o, clv_e
                                        .config_only = 1,
                                        .lora = o->lora,
                                        .f32_gradients = o->f32_gradients,
-                                       .quant = o->quant};
+                                       .quant = quant};
     CLV_TRY(clv_model_open(&model, o->model, &options, err));
     clv_status status = add_model(graph, o, model, err);
     clv_model_close(model);

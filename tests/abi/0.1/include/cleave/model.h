@@ -173,6 +173,10 @@ CLV_API int64_t clv_model_unused_tensors(const clv_model *model, const char **fi
 enum { CLV_MODEL_NAME = 64 };
 /** How its weights are held: by options.quant, or by the folder; CLV_QUANT_NONE for no model. */
 CLV_API clv_quant clv_model_quant(const clv_model *model);
+/** How the files in its folder hold weights, also of a model with options.config_only, for which they are opened now;
+ *  CLV_QUANT_NONE where they are floats, or there are none.
+ *  @return CLV_EFORMAT, CLV_EIO, CLV_ENOMEM of files that cannot be opened */
+CLV_API clv_status clv_model_stored_quant(clv_quant *out, const clv_model *model, clv_error *err);
 /** Weights of linear layers that stay floats though options.quant is given, as their rows are no multiple of 32: how
  *  many, and the name of the first ("": there is none). `first` may be NULL. */
 CLV_API int64_t clv_model_unquantised(const clv_model *model, char first[CLV_MODEL_NAME]);
