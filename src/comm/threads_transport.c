@@ -12,6 +12,9 @@
  * that each line is fetched from one peer or written to it, not both ways. */
 enum { SMALL_REDUCE_BYTES = 4096 };
 
+/* A sum is carried on to peers by so many bytes, while the core's second-level cache has them. */
+enum { CACHED_BYTES = 128 << 10 };
+
 struct clv_window {
     int ranks;
     void *memory[];
@@ -197,12 +200,16 @@ static clv_status all_reduce(const threads_plan *plan, clv_error *err)
 
     if (!alone)
         clv_cut_block(elems, 1, n, me, &lo, &hi);
-    const clv_shard all = {.rank = 1, .hi = {elems}}, slice = {.rank = 1, .lo = {lo}, .hi = {hi}};
-    CLV_TRY(device->backend->reduce(device, plan->base.out, &all, plan->ins, n, &all, &slice, plan->base.dtype,
-                                    plan->base.reduction, err));
-    for (int i = 1; !alone && i < n; i++)
-        CLV_TRY(device->backend->copy(device, CLV_COPY_ON_DEVICE, plan->outs[(me + i) % n], &all, plan->base.out, &all,
-                                      &slice, (size_t)size, err));
+    const int64_t at_once = device->backend->is_host ? CACHED_BYTES / size : elems;
+    const clv_shard all = {.rank = 1, .hi = {elems}};
+    for (int64_t at = lo; at < hi; at += at_once) {
+        const clv_shard slice = {.rank = 1, .lo = {at}, .hi = {hi - at > at_once ? at + at_once : hi}};
+        CLV_TRY(device->backend->reduce(device, plan->base.out, &all, plan->ins, n, &all, &slice, plan->base.dtype,
+                                        plan->base.reduction, err));
+        for (int i = 1; !alone && i < n; i++)
+            CLV_TRY(device->backend->copy(device, CLV_COPY_ON_DEVICE, plan->outs[(me + i) % n], &all, plan->base.out,
+                                          &all, &slice, (size_t)size, err));
+    }
     return CLV_OK;
 }
 
