@@ -194,7 +194,7 @@ static void check_kind(int kind)
     check_case(random_case(6, 7, 1030, kind));
 }
 
-static const char *const path_names[] = {"best", "wide", "oneDNN", "vdpbf16ps", "AMX"};
+static const char *const path_names[] = {"best", "f32", "oneDNN", "vdpbf16ps", "AMX"};
 enum { PATHS = sizeof path_names / sizeof *path_names };
 
 /* Whether products of bf16 go that way from now on. */
@@ -241,11 +241,14 @@ static void test_cuts_of_panels(void **unused)
     for (int path = CLV_GEMM_HALF_VDP; path <= CLV_GEMM_HALF_AMX; path++)
         for (int kind = 2; kind < 4 && takes_path(path); kind++)
             check_cuts(kind);
-    clv_gemm_set_half_path_for_test(CLV_GEMM_HALF_WIDE);
+    clv_gemm_set_half_path_for_test(CLV_GEMM_HALF_F32);
+    clv_gemm_set_f32_path_for_test(CLV_GEMM_F32_OWN);
     for (int isa = CLV_ISA_PORTABLE; isa <= CLV_ISA_AVX512; isa++)
-        for (int kind = 2; kind < KINDS && clv_cpu_set_isa_for_test((clv_isa)isa) == 0; kind++)
-            check_cuts(kind);
+        for (int kind = 0; kind < KINDS && clv_cpu_set_isa_for_test((clv_isa)isa) == 0; kind++)
+            if (kinds[kind].dtype != CLV_F64)
+                check_cuts(kind);
     clv_cpu_isa_reset_for_test();
+    clv_gemm_set_f32_path_for_test(CLV_GEMM_F32_BEST);
     clv_gemm_set_half_path_for_test(CLV_GEMM_HALF_BEST);
 }
 
@@ -263,8 +266,19 @@ static void test_best_kernel_of_bf16(void **unused)
     clv_cpu_isa_reset_for_test();
 }
 
-/* Wide products of bf16 and f16, and few rows of every dtype but f64, which are our own: the latter also with more
- * columns and a larger depth than go together, and more columns than bf16's sums have room for. */
+/* Both ways that f32 may take, whichever this CPU prefers. */
+static void test_both_kernels_of_f32(void **unused)
+{
+    (void)unused;
+    for (int path = CLV_GEMM_F32_OWN; path <= CLV_GEMM_F32_ONEDNN; path++) {
+        clv_gemm_set_f32_path_for_test((clv_gemm_f32_path)path);
+        check_kind(0);
+    }
+    clv_gemm_set_f32_path_for_test(CLV_GEMM_F32_BEST);
+}
+
+/* Products in f32 of f32, bf16 and f16, and few rows of them, which have a kernel of their own: the latter also with
+ * more columns and a larger depth than go together, and more columns than bf16's sums have room for. */
 static void test_every_instruction_set(void **unused)
 {
     static const int own[] = {0, 2, 3, 4, 5};
@@ -274,10 +288,12 @@ static void test_every_instruction_set(void **unused)
             print_message("this CPU has no %s: not tested\n", clv_isa_text((clv_isa)isa));
             continue;
         }
-        for (int kind = 2; kind < KINDS; kind++)
+        clv_gemm_set_f32_path_for_test(CLV_GEMM_F32_OWN);
+        for (int kind = 0; kind < 5; kind++)
             for (int i = 0; i < CASES; i++)
                 if (sweep_takes())
-                    check_case(random_case(integer(1, 40), integer(1, 60), integer(1, 70), kind));
+                    check_case(random_case(integer(1, 40), integer(1, 60), integer(1, 70), own[kind]));
+        clv_gemm_set_f32_path_for_test(CLV_GEMM_F32_BEST);
         for (int i = 0; i < 5 * CASES; i++)
             if (sweep_takes())
                 check_case(random_case(1 + i / 5 % 18, integer(1, i % 3 ? 150 : 2300), integer(1, i % 4 ? 90 : 300),
@@ -411,34 +427,44 @@ static void test_few_rows_are_the_same(void **unused)
     clv_cpu_isa_reset_for_test();
 }
 
-/* Of our kernels of bf16, too; rows alone and among others, and sums that a longer cut of k interrupts. */
+/* By the kernel that is set: no thread changes a bit, nor do rows beside, or passes of a longer k. From 17 rows on, for
+ * fewer of f32 have a kernel of their own. */
+static void check_panels(clv_dtype dtype)
+{
+    for (int way = 0; way < 4; way++) {
+        clv_gemm_args g = {.m = way % 2 ? 150 : 40, .n = 700, .k = 1100, .ldc = 700, .batch = 1};
+        g.dtype = dtype;
+        g.c_dtype = CLV_F32;
+        g.trans_a = way / 2;
+        g.trans_b = way % 2;
+        g.lda = g.trans_a ? g.m : g.k;
+        g.ldb = g.trans_b ? g.k : g.n;
+        check_threads(g);
+        problem whole, rows;
+        problem_make(&whole, g);
+        problem_make(&rows, g);
+        assert_int_equal(clv_gemm(&whole.args, NULL), CLV_OK);
+        rows.args.a = (char *)whole.a + (size_t)(3 * (g.trans_a ? 1 : g.lda)) * clv_dtype_size(dtype);
+        rows.args.b = whole.b;
+        rows.args.m = 19;
+        assert_int_equal(clv_gemm(&rows.args, NULL), CLV_OK);
+        assert_memory_equal(rows.c, (float *)whole.c + 3 * g.ldc, 19 * (size_t)g.n * sizeof(float));
+        problem_free(&whole);
+        problem_free(&rows);
+    }
+}
+
 static void test_panels_change_no_bit(void **unused)
 {
-    static const int own[] = {CLV_GEMM_HALF_WIDE, CLV_GEMM_HALF_VDP, CLV_GEMM_HALF_AMX};
+    static const int own[] = {CLV_GEMM_HALF_F32, CLV_GEMM_HALF_VDP, CLV_GEMM_HALF_AMX};
     (void)unused;
     for (int i = 0; i < 3; i++)
-        for (int way = 0; way < 4 && takes_path(own[i]); way++) {
-            clv_gemm_args g = {.m = way % 2 ? 150 : 20, .n = 700, .k = 1100, .ldc = 700, .batch = 1};
-            g.dtype = CLV_BF16;
-            g.c_dtype = CLV_F32;
-            g.trans_a = way / 2;
-            g.trans_b = way % 2;
-            g.lda = g.trans_a ? g.m : g.k;
-            g.ldb = g.trans_b ? g.k : g.n;
-            check_threads(g);
-            problem whole, rows;
-            problem_make(&whole, g);
-            problem_make(&rows, g);
-            assert_int_equal(clv_gemm(&whole.args, NULL), CLV_OK);
-            rows.args.a = (uint16_t *)whole.a + 3 * (g.trans_a ? 1 : g.lda);
-            rows.args.b = whole.b;
-            rows.args.m = 7;
-            assert_int_equal(clv_gemm(&rows.args, NULL), CLV_OK);
-            assert_memory_equal(rows.c, (float *)whole.c + 3 * g.ldc, 7 * (size_t)g.n * sizeof(float));
-            problem_free(&whole);
-            problem_free(&rows);
-        }
+        if (takes_path(own[i]))
+            check_panels(CLV_BF16);
     clv_gemm_set_half_path_for_test(CLV_GEMM_HALF_BEST);
+    clv_gemm_set_f32_path_for_test(CLV_GEMM_F32_OWN);
+    check_panels(CLV_F32);
+    clv_gemm_set_f32_path_for_test(CLV_GEMM_F32_BEST);
 }
 
 /* Rows are the same among not so few and among many: products that are cut by rows have the same bits. */
@@ -467,6 +493,7 @@ static void test_rows_are_the_same_in_parts(void **unused)
                            .ldc = n,
                            .trans_b = shapes[i / 3].trans_b,
                            .batch = 1};
+        g.workspace = aligned_alloc(64, clv_gemm_workspace(&g));
         assert_int_equal(clv_gemm(&g, NULL), CLV_OK);
         for (int64_t p = 0; p < parts && m / parts > 16; p++) {
             int64_t from = m * p / parts;
@@ -481,6 +508,7 @@ static void test_rows_are_the_same_in_parts(void **unused)
         free(b);
         free(whole);
         free(in_parts);
+        free(g.workspace);
     }
 }
 
@@ -539,6 +567,11 @@ static void test_errors(void **unused)
     err = (clv_error){0};
     assert_int_equal(clv_gemm(&g, &err), CLV_EINVAL);
     assert_non_null(strstr(err.message, "workspace"));
+    g.dtype = CLV_F32;
+    g.m = 97;
+    err = (clv_error){0};
+    assert_int_equal(clv_gemm(&g, &err), CLV_EINVAL);
+    assert_non_null(strstr(err.message, "workspace"));
     assert_true(clv_gemm_library(NULL, 0) >= 5);
 }
 
@@ -548,6 +581,7 @@ int main(void)
         cmocka_unit_test(test_against_reference),
         cmocka_unit_test(test_cuts_of_panels),
         cmocka_unit_test(test_best_kernel_of_bf16),
+        cmocka_unit_test(test_both_kernels_of_f32),
         cmocka_unit_test(test_every_instruction_set),
         cmocka_unit_test(test_zero_extents),
         cmocka_unit_test(test_tiles_where_onednn_stops),

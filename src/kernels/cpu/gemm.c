@@ -5,9 +5,10 @@
 
 #include "base/error.h"
 #include "kernels/cpu/gemm_bf16.h"
+#include "kernels/cpu/gemm_f32.h"
 #include "kernels/cpu/gemm_onednn.h"
 #include "kernels/cpu/gemm_rows.h"
-#include "kernels/cpu/gemm_wide.h"
+#include "kernels/cpu/isa.h"
 #include "kernels/cpu/threads.h"
 
 enum {
@@ -42,15 +43,35 @@ static clv_gemm_args single(const clv_gemm_args *g, int64_t i)
 
 /* ----------------------------------------------------------------------------------------------------- f32 */
 
-static clv_status run_f32_single(const clv_gemm_args *g, clv_error *err)
+static _Atomic clv_gemm_f32_path f32_path = CLV_GEMM_F32_BEST;
+
+void clv_gemm_set_f32_path_for_test(clv_gemm_f32_path path)
 {
-    return clv_gemm_rows(g, 0) ? CLV_OK : clv_onednn_sgemm(g, err);
+    f32_path = path;
 }
 
-/* A batch of at least as many products as threads is divided by product, else each product is divided. */
+static bool is_own_f32_best(void)
+{
+    clv_gemm_f32_path path = f32_path;
+    return path == CLV_GEMM_F32_BEST ? clv_cpu_isa() == CLV_ISA_AVX2 : path == CLV_GEMM_F32_OWN;
+}
+
+static clv_status run_f32_single(const clv_gemm_args *g, clv_error *err)
+{
+    if (clv_gemm_rows(g, 0))
+        return CLV_OK;
+    if (!is_own_f32_best())
+        return clv_onednn_sgemm(g, err);
+    clv_gemm_f32(g);
+    return CLV_OK;
+}
+
+/* A batch of at least as many products as threads is divided by product, else each product is divided, as it is where
+ * the workspace serves one at a time. */
 static clv_status run_f32(const clv_gemm_args *g, clv_error *err)
 {
-    if (g->batch < clv_threads_max() || g->batch == 1) {
+    const bool by_product = g->batch > 1 && g->batch >= clv_threads_max();
+    if (!by_product || (is_own_f32_best() && clv_gemm_workspace(g) > 0)) {
         for (int64_t i = 0; i < g->batch; i++) {
             clv_gemm_args one = single(g, i);
             CLV_TRY(run_f32_single(&one, err));
@@ -68,7 +89,7 @@ static clv_status run_f32(const clv_gemm_args *g, clv_error *err)
 
 clv_status clv_gemm_prepare(clv_error *err)
 {
-    return clv_onednn_prepare(err);
+    return is_own_f32_best() ? CLV_OK : clv_onednn_prepare(err);
 }
 
 /* ----------------------------------------------------------------------------------------------------- f64 */
@@ -113,7 +134,7 @@ static clv_status run_f64(const clv_gemm_args *g, clv_error *err)
 
 /* -------------------------------------------------------------------------------------------- bf16 and f16 */
 
-_Static_assert((size_t)CLV_GEMM_WIDE_WORKSPACE >= (size_t)CLV_GEMM_BF16_WORKSPACE, "one workspace serves both");
+_Static_assert((size_t)CLV_GEMM_F32_MOST_WORKSPACE >= (size_t)CLV_GEMM_BF16_WORKSPACE, "one workspace serves both");
 
 static _Atomic clv_gemm_half_path half_path = CLV_GEMM_HALF_BEST;
 
@@ -142,7 +163,7 @@ static clv_gemm_half_path bf16_path(void)
         return half_path;
     if (clv_gemm_bf16_best() == CLV_GEMM_BF16_AMX)
         return CLV_GEMM_HALF_AMX;
-    return clv_onednn_bf16_wins() ? CLV_GEMM_HALF_ONEDNN : CLV_GEMM_HALF_WIDE;
+    return clv_onednn_bf16_wins() ? CLV_GEMM_HALF_ONEDNN : CLV_GEMM_HALF_F32;
 }
 
 static clv_status run_bf16(const clv_gemm_args *g, bool *done, clv_error *err)
@@ -164,7 +185,7 @@ static clv_status run_half_single(const clv_gemm_args *g, clv_error *err)
     if (g->dtype == CLV_BF16)
         CLV_TRY(run_bf16(g, &done, err));
     if (!done)
-        clv_gemm_wide(g);
+        clv_gemm_f32(g);
     return CLV_OK;
 }
 
@@ -189,7 +210,9 @@ static const struct product_row {
 
 size_t clv_gemm_workspace(const clv_gemm_args *g)
 {
-    return g->dtype == CLV_BF16 || g->dtype == CLV_F16 ? CLV_GEMM_WIDE_WORKSPACE : 0;
+    if (g->dtype == CLV_BF16 || g->dtype == CLV_F16)
+        return CLV_GEMM_F32_MOST_WORKSPACE;
+    return g->dtype == CLV_F32 ? clv_gemm_f32_workspace(g) : 0;
 }
 
 static clv_status check(const clv_gemm_args *g, clv_error *err)

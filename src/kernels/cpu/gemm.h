@@ -5,16 +5,16 @@
  * dtypes:   f32 x f32 -> f32; bf16 x bf16 -> bf16 or f32; f16 x f16 -> f16 or f32; f64 x f64 -> f64. bf16 and f16 are
  *           accumulated in f32 and rounded once (an accumulated bf16 or f16 C is read, added to in f32, rounded again).
  * Kernels:  up to 16 rows of f32, bf16 or f16 (decoding, short prompts) are our own (isa/gemm_rows.h): B is read once
- *           for all rows, at the speed of memory while they are few. More rows: f32 is oneDNN's sgemm; bf16 is our own
- *           where the CPU has AMX (gemm_bf16.h), oneDNN's matmul where that wins (AMD's AVX512-BF16); else, and f16
- *           always, our own in f32 (gemm_wide.h). f64 is a plain blocked product.
- * Numerics: the same arguments on the same CPU with the same number of OpenMP threads give the same bits. f64, products
- *           of up to 16 rows and those of our own do not depend on the number of threads either; oneDNN may split k
- *           over threads, so its products can. A row has the same bits among any number of rows up to 16 (of bf16 and
- *           f16 while k is at most 36,864), so a sequence that is decoded beside others gets those it would have alone.
- *           Among more rows another kernel is chosen, and the last bits may differ; by our own of bf16 and f16 rows are
- *           the same among any 17 or more. Of f32, with AVX-512 and k up to 768, too; oneDNN divides longer sums by m,
- *           n and k, and its kernels for AVX2 round the last rows of a block otherwise.
+ *           for all rows, at the speed of memory while they are few. More rows: f32 is our own where the CPU has AVX2
+ *           and no more (gemm_f32.h), else oneDNN's sgemm; bf16 is our own where the CPU has AMX (gemm_bf16.h),
+ *           oneDNN's matmul where that wins (AMD's AVX512-BF16); else, and f16 always, our own in f32. f64 is a plain
+ *           blocked product.
+ * Numerics: the same arguments on the same CPU with the same number of OpenMP threads give the same bits. Those of our
+ *           own kernels and of f64 do not depend on the number of threads either; oneDNN may split k over threads, so
+ *           its products can. A row has the same bits among any number of rows up to 16 (of bf16 and f16 while k is at
+ *           most 36,864), so a sequence that is decoded beside others gets those it would have alone. Among more rows
+ *           another kernel is chosen, and the last bits may differ; by our own rows are the same among any 17 or more,
+ *           as by oneDNN's of f32 with AVX-512 and k up to 768; it divides longer sums by m, n and k.
  * Zeros:    m, n or batch = 0 is a no-op; k = 0 writes zeros, or keeps C when accumulating. a and b may then be NULL.
  * Threads:  OpenMP threads of the caller (omp_set_num_threads of the rank's thread).
  * Memory:   oneDNN packs into buffers of its own, and its first bf16 product of a shape on a thread makes a oneDNN
@@ -55,11 +55,12 @@ typedef struct clv_gemm_args {
     void *workspace; /* clv_gemm_workspace() bytes, aligned to 64; one a caller                           */
 } clv_gemm_args;
 
-/* Bytes of workspace: 0 for f32 and f64, a fixed amount for bf16 and f16 whatever the shape. */
+/* Bytes of workspace, the same on every CPU: 0 for f64, a fixed amount for bf16 and f16 whatever the shape, for f32 up
+ * to 2 MiB, and no more for a smaller shape. */
 size_t clv_gemm_workspace(const clv_gemm_args *args);
 
-/* Makes the code of the f32 kernels, once a process: oneDNN writes it on first use, and ends the process where memory
- * is out then.
+/* Makes the code of the f32 kernels where they are oneDNN's, once a process: it is written on first use, and the
+ * process ends where memory is out then.
  * @return CLV_ENOMEM; the next call tries again */
 clv_status clv_gemm_prepare(clv_error *err);
 
@@ -73,11 +74,15 @@ void clv_gemm_reference(const clv_gemm_args *args);
 /* "2.6.3": oneDNN's version at run time, into text as snprintf does. */
 int clv_gemm_library(char *text, size_t size);
 
+/* For tests: the kernel of f32 products of more than 16 rows from now on. BEST is the default. */
+typedef enum clv_gemm_f32_path { CLV_GEMM_F32_BEST, CLV_GEMM_F32_OWN, CLV_GEMM_F32_ONEDNN } clv_gemm_f32_path;
+void clv_gemm_set_f32_path_for_test(clv_gemm_f32_path path);
+
 /* For tests: the way that bf16 (and f16, which has WIDE alone) takes from now on, one that this CPU has. BEST is the
  * default. */
 typedef enum clv_gemm_half_path {
     CLV_GEMM_HALF_BEST,
-    CLV_GEMM_HALF_WIDE,
+    CLV_GEMM_HALF_F32,
     CLV_GEMM_HALF_ONEDNN,
     CLV_GEMM_HALF_VDP,
     CLV_GEMM_HALF_AMX

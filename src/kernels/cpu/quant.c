@@ -199,6 +199,7 @@ static clv_gemm_args panel_product(const clv_quant_args *a)
     return (clv_gemm_args){.a = a->x,
                            .b = a->workspace,
                            .m = a->m,
+                           .n = a->n, /* at most */
                            .k = a->blocks * BLOCK,
                            .lda = a->blocks * BLOCK,
                            .ldb = a->blocks * BLOCK,

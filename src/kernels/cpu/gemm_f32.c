@@ -1,0 +1,173 @@
+/* gemm_f32.c: how a product is cut, from its shape alone, and divided over threads.
+ *
+ * B is packed in blocks of at most PASS k by some columns. Rows of A are packed by so many as stay in L2 beside them;
+ * each panel of B is taken to L1 once for all of these. Sums of f32 are added up in C; those of a C of 16 bits in the
+ * workspace, so its rows go in blocks of as many as have room there. */
+#include "kernels/cpu/gemm_f32.h"
+
+#include "kernels/cpu/block.h"
+#include "kernels/cpu/isa/gemm_f32.h"
+
+enum {
+    BLOCK_COLS = 1024, /* of a C of f32, and of 16 bits: its sums have room for more rows, then */
+    BLOCK_COLS_OF_HALF = 512,
+    BLOCK_ROWS = 112, /* of A, packed together: at most */
+    FEW_ROWS = 96,    /* that fit there by any kernel */
+    B_FLOATS = CLV_GEMM_F32_PASS * BLOCK_COLS_OF_HALF,
+    SUM_FLOATS = CLV_GEMM_F32_MOST_WORKSPACE / 4 - B_FLOATS,
+    WORTH_THREADS = 1 << 20 /* multiplications */
+};
+
+_Static_assert(BLOCK_COLS % CLV_GEMM_F32_COLS == 0 && BLOCK_COLS_OF_HALF % CLV_GEMM_F32_COLS == 0, "panels are whole");
+_Static_assert(FEW_ROWS <= BLOCK_ROWS / CLV_GEMM_F32_ROWS * CLV_GEMM_F32_ROWS, "few rows are packed together");
+_Static_assert(CLV_GEMM_F32_PASS *BLOCK_COLS <= CLV_GEMM_F32_MOST_WORKSPACE / 4, "a block of B has room");
+
+typedef struct cut {
+    const clv_gemm_args *g;
+    const clv_gemm_f32_kernel *kernel;
+    float *b, *sums;       /* sums: NULL where they are added up in C */
+    int64_t k, rows, cols; /* of a pass, and of a block of C */
+    int64_t together;      /* rows of A that are packed together */
+} cut;
+
+/* C's block at (i, j), [m, n], and k from p. */
+typedef struct place {
+    int64_t i, j, p, m, n, k;
+} place;
+
+/* A thread's own. */
+typedef struct lane {
+    float a[BLOCK_ROWS * CLV_GEMM_F32_PASS + BLOCK_ROWS * CLV_GEMM_F32_SPILL] __attribute__((aligned(64)));
+    float b[CLV_GEMM_F32_PASS * CLV_GEMM_F32_COLS] __attribute__((aligned(64)));
+    float tile[CLV_GEMM_F32_ROWS * CLV_GEMM_F32_COLS] __attribute__((aligned(64)));
+} lane;
+
+static cut cut_product(const clv_gemm_args *g)
+{
+    const clv_gemm_f32_kernel *kernel = CLV_ISA_SELECT(clv_gemm_f32_kernel_of)();
+    cut c = {.g = g,
+             .kernel = kernel,
+             .b = g->workspace,
+             .k = clv_equal_pieces(g->k, CLV_GEMM_F32_PASS, 4),
+             .rows = g->m,
+             .cols = BLOCK_COLS,
+             .together = BLOCK_ROWS / kernel->rows * kernel->rows};
+    if (g->c_dtype == CLV_F32)
+        return c;
+    c.sums = c.b + B_FLOATS;
+    c.cols = BLOCK_COLS_OF_HALF;
+    if (c.k < g->k)
+        c.rows = clv_equal_pieces(g->m, SUM_FLOATS / BLOCK_COLS_OF_HALF / kernel->rows * kernel->rows, kernel->rows);
+    return c;
+}
+
+/* The tile of rows from i and panel t of the block. */
+static void run_tile(lane *l, const cut *c, const place *at, int64_t i, int64_t t, const float *a, const float *b)
+{
+    const clv_gemm_args *g = c->g;
+    const clv_gemm_f32_kernel *kernel = c->kernel;
+    const int64_t j = t * kernel->cols;
+    const bool first = at->p == 0, last = at->p + at->k == g->k;
+    clv_gemm_f32_tile tile = {.rows = clv_min_i64(kernel->rows, at->m - i),
+                              .cols = clv_min_i64(kernel->cols, at->n - j)};
+    if (!c->sums) {
+        tile.at = (float *)g->c + (at->i + i) * g->ldc + at->j + j;
+        tile.ld = g->ldc;
+        tile.add = !first || g->accumulate;
+        kernel->multiply(&tile, a, b, at->k);
+        return;
+    }
+    tile.at = first && last ? l->tile : c->sums + i * BLOCK_COLS_OF_HALF + t * kernel->rows * kernel->cols;
+    tile.ld = kernel->cols;
+    tile.add = !first;
+    kernel->multiply(&tile, a, b, at->k);
+    if (last)
+        kernel->finish(g, at->i + i, at->j + j, tile.rows, tile.cols, tile.at);
+}
+
+/* Where thread `me` of `team` begins in n. */
+static int64_t share(int64_t n, int me, int team)
+{
+    return n * me / team;
+}
+
+/* Packed rows [i, i + rows) of the block, by its panel t. */
+static void run_panel(lane *l, const cut *c, const place *at, int64_t i, int64_t rows, int64_t t, const float *b)
+{
+    const int64_t each = c->kernel->rows, apart = at->k * each + CLV_GEMM_F32_SPILL;
+    for (int64_t r = 0; r < rows; r += each)
+        run_tile(l, c, at, i + r, t, l->a + r / each * apart, b);
+}
+
+/* A block of so few rows that each panel of B serves once: it is packed when its turn comes, and stays in L1. */
+static void run_few_rows(lane *l, const cut *c, const place *at)
+{
+    const int64_t across = clv_pieces(at->n, c->kernel->cols);
+    const int64_t from = share(across, clv_threads_index(), clv_threads_team());
+    const int64_t to = share(across, clv_threads_index() + 1, clv_threads_team());
+
+    c->kernel->pack_a(l->a, c->g, at->i, at->p, at->m, at->k);
+    for (int64_t t = from; t < to; t++) {
+        c->kernel->pack_b(l->b, c->g, at->p, at->j, at->k, at->n, t, t + 1);
+        run_panel(l, c, at, 0, at->m, t, l->b);
+    }
+}
+
+/* Rows [i, end) of the block, by panels [from, to) of B. */
+static void run_rows(lane *l, const cut *c, const place *at, int64_t i, int64_t end, int64_t from, int64_t to)
+{
+    for (; i < end; i += c->together) {
+        const int64_t rows = clv_min_i64(c->together, end - i);
+        c->kernel->pack_a(l->a, c->g, at->i + i, at->p, rows, at->k);
+        for (int64_t t = from; t < to; t++)
+            run_panel(l, c, at, i, rows, t, c->b + t * at->k * c->kernel->cols);
+    }
+}
+
+/* This thread's part of a block: rows, or where they are few, columns. All threads call it with the same `at`. */
+static void run_many_rows(lane *l, const cut *c, const place *at)
+{
+    int me = clv_threads_index(), team = clv_threads_team();
+    int64_t down = clv_pieces(at->m, c->kernel->rows), across = clv_pieces(at->n, c->kernel->cols);
+    bool by_rows = down >= 4 * team;
+    int64_t i0 = by_rows ? share(down, me, team) * c->kernel->rows : 0;
+    int64_t i1 = by_rows ? clv_min_i64(share(down, me + 1, team) * c->kernel->rows, at->m) : at->m;
+    int64_t t0 = share(across, me, team), t1 = share(across, me + 1, team);
+
+    c->kernel->pack_b(c->b + t0 * at->k * c->kernel->cols, c->g, at->p, at->j, at->k, at->n, t0, t1);
+#pragma omp barrier
+    run_rows(l, c, at, i0, i1, by_rows ? 0 : t0, by_rows ? across : t1);
+#pragma omp barrier
+}
+
+static void run_lane(const cut *c)
+{
+    const clv_gemm_args *g = c->g;
+    lane l;
+    for (int64_t j = 0; j < g->n; j += c->cols)
+        for (int64_t i = 0; i < g->m; i += c->rows)
+            for (int64_t p = 0; p < g->k; p += c->k) {
+                place at = {.i = i,
+                            .j = j,
+                            .p = p,
+                            .m = clv_min_i64(c->rows, g->m - i),
+                            .n = clv_min_i64(c->cols, g->n - j),
+                            .k = clv_min_i64(c->k, g->k - p)};
+                (g->m <= FEW_ROWS ? run_few_rows : run_many_rows)(&l, c, &at);
+            }
+}
+
+size_t clv_gemm_f32_workspace(const clv_gemm_args *g)
+{
+    if (g->m <= FEW_ROWS)
+        return 0;
+    const int64_t k = clv_min_i64(g->k, CLV_GEMM_F32_PASS), n = clv_min_i64(g->n, BLOCK_COLS);
+    return (size_t)(clv_pieces(k, 4) * 4 * clv_pieces(n, CLV_GEMM_F32_COLS) * CLV_GEMM_F32_COLS) * sizeof(float);
+}
+
+void clv_gemm_f32(const clv_gemm_args *g)
+{
+    const cut c = cut_product(g);
+#pragma omp parallel if ((double)g->m * (double)g->n * (double)g->k >= WORTH_THREADS)
+    run_lane(&c);
+}

@@ -1,0 +1,42 @@
+/* gemm_f32.h - products whose sums are of f32, of operands of f32, bf16 or f16: parts of both are packed as floats, a
+ * tile of C is summed in registers. One set of functions an instruction set; gemm_f32.c in the folder above cuts a
+ * product into their work.
+ *
+ * A part of op(B), [k, n], lies in panels of `cols` columns, [n / cols][k][cols]; a part of op(A), [m, k], in panels of
+ * `rows` rows, [m / rows][k][rows], which are CLV_GEMM_F32_A floats apart. What n or m do not fill is zeros. */
+#ifndef CLEAVE_KERNELS_CPU_ISA_GEMM_F32_H
+#define CLEAVE_KERNELS_CPU_ISA_GEMM_F32_H
+
+#include "kernels/cpu/gemm.h"
+#include "kernels/cpu/isa.h"
+
+enum {
+    CLV_GEMM_F32_PASS = 512, /* most k of a part: a panel of B lies in L1 */
+    CLV_GEMM_F32_ROWS = 14,  /* most rows and columns of a tile of C */
+    CLV_GEMM_F32_COLS = 32,
+    CLV_GEMM_F32_SPILL = 16 /* floats behind a panel that packing may write */
+};
+
+/* Where a tile's sums go: [rows, cols] floats, `ld` from row to row. */
+typedef struct clv_gemm_f32_tile {
+    float *at;
+    int64_t ld, rows, cols;
+    bool add; /* to what is there */
+} clv_gemm_f32_tile;
+
+typedef struct clv_gemm_f32_kernel {
+    int64_t rows, cols; /* of a tile */
+    /* Panels [from, to) of op(B)'s part at (p, j), [k, n], one behind the other. */
+    void (*pack_b)(float *out, const clv_gemm_args *g, int64_t p, int64_t j, int64_t k, int64_t n, int64_t from,
+                   int64_t to);
+    /* op(A)'s part at (i, p), [m, k]: panels are k * rows + CLV_GEMM_F32_SPILL floats apart. */
+    void (*pack_a)(float *out, const clv_gemm_args *g, int64_t i, int64_t p, int64_t m, int64_t k);
+    /* A tile's sums over k, of a panel of A and one of B. */
+    void (*multiply)(const clv_gemm_f32_tile *tile, const float *a, const float *b, int64_t k);
+    /* C's elements at (i, j), [rows, n], from sums that lie as a tile of [rows, cols]. */
+    void (*finish)(const clv_gemm_args *g, int64_t i, int64_t j, int64_t rows, int64_t n, const float *sums);
+} clv_gemm_f32_kernel;
+
+CLV_ISA_DECLARE(const clv_gemm_f32_kernel *, clv_gemm_f32_kernel_of, (void))
+
+#endif
