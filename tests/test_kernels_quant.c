@@ -109,7 +109,7 @@ static void product_case(clv_quant how, clv_dtype dtype, int64_t m, int64_t n, i
                 sum += x.exact[r * k + p] * (double)w[j * k + p];
             y.exact[r * n + j] = sum;
         }
-    clv_quant_args a = {how, dtype, m, n, blocks, m, x.data, ints, scales, y.data, NULL};
+    clv_quant_args a = {how, dtype, m, n, blocks, m, x.data, ints, scales, y.data, NULL, {0}};
     size_t bytes = clv_quant_workspace(&a);
     char *workspace = NULL;
     assert_int_equal(posix_memalign((void **)&workspace, 64, bytes + 64), 0);
@@ -174,7 +174,7 @@ static void extremes(void **state)
                 for (int b = 0; b < BLOCKS; b++)
                     scales[b] = most;
                 want *= (float)sign * (how == CLV_QUANT_Q8 ? 127.0f : 1.0f);
-                clv_quant_args a = {(clv_quant)how, CLV_F32, 1, 1, BLOCKS, 1, x, ints, scales, &y, NULL};
+                clv_quant_args a = {(clv_quant)how, CLV_F32, 1, 1, BLOCKS, 1, x, ints, scales, &y, NULL, {0}};
                 assert_int_equal(posix_memalign(&a.workspace, 64, clv_quant_workspace(&a)), 0);
                 assert_int_equal(clv_quant_product(&a, NULL), CLV_OK);
                 assert_true(fabsf(y - want) <= 1e-5f * fabsf(want));
@@ -199,7 +199,7 @@ static void nonfinite_rows(void **state)
                 x[K + 40] = INFINITY;
                 x[2 * K + 70] = NAN;
                 clv_quantize((clv_quant)how, ints, scales, w, N * BLOCKS);
-                clv_quant_args a = {(clv_quant)how, CLV_F32, M, N, BLOCKS, M, x, ints, scales, y, NULL};
+                clv_quant_args a = {(clv_quant)how, CLV_F32, M, N, BLOCKS, M, x, ints, scales, y, NULL, {0}};
                 assert_int_equal(posix_memalign(&a.workspace, 64, clv_quant_workspace(&a)), 0);
                 assert_int_equal(clv_quant_product(&a, NULL), CLV_OK);
                 for (int i = 0; i < M * N; i++)
@@ -223,7 +223,7 @@ static void rows_are_alike(void **state)
         for (int i = 0; i < M * K; i++)
             x[i] = (float)check_uniform(-1, 1);
         clv_quantize((clv_quant)how, ints, scales, w, N * BLOCKS);
-        clv_quant_args a = {(clv_quant)how, CLV_F32, M, N, BLOCKS, M, x, ints, scales, y, NULL};
+        clv_quant_args a = {(clv_quant)how, CLV_F32, M, N, BLOCKS, M, x, ints, scales, y, NULL, {0}};
         assert_int_equal(posix_memalign(&a.workspace, 64, clv_quant_workspace(&a)), 0);
         assert_int_equal(clv_quant_product(&a, NULL), CLV_OK);
         for (int r = 0; r < M; r++) {

@@ -74,6 +74,8 @@ typedef struct clv_world_options {
     const char *transport; /* by name; NULL: the first */
     uint64_t seed;         /* of the order in which messages are delivered, where it is left to chance */
     const struct clv_links *links; /* links.h: other processes have ranks, too; NULL: all are here */
+    struct clv_workpool *pool; /* workpool.h: of whose work ranks take pieces while they wait; its members are the ranks
+                                * of this process, and it outlives the world; NULL: they only wait */
 } clv_world_options;
 
 clv_status clv_world_new(clv_world **out, int ranks, const clv_world_options *options, clv_error *err);

@@ -120,6 +120,7 @@ clv_status clv_world_new(clv_world **out, int ranks, const clv_world_options *op
         return clv_fail_memory(err, "a world", sizeof *world);
     world->transport = transport;
     world->seed = options->seed;
+    world->pool = options->pool;
     world->ranks = ranks;
     world->timeout_ns = clv_timeout_ns(options->timeout_ms);
     pthread_mutex_init(&world->lock, NULL);

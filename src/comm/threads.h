@@ -100,9 +100,10 @@ struct clv_world {
     int ranks;
     int first, here; /* the ranks of this process */
     int processes, me;
-    int *firsts; /* [processes + 1] the first rank of each */
-    int spins;   /* pauses before a waiter sleeps; 0: more ranks than cores */
-    bool opened; /* by the transport, be it in vain */
+    int *firsts;               /* [processes + 1] the first rank of each */
+    int spins;                 /* pauses before a waiter sleeps; 0: more ranks than cores */
+    struct clv_workpool *pool; /* as clv_world_options has it */
+    bool opened;               /* by the transport, be it in vain */
     int64_t timeout_ns;
     int n_sets;
     clv_group_set **sets;

@@ -4,6 +4,7 @@
 #include <stdbool.h>
 
 #include "base/error.h"
+#include "base/workpool.h"
 
 enum {
     FLAT_MEMBERS = 16,         /* up to here every member looks at every other; beyond, at the group's hub */
@@ -15,6 +16,7 @@ typedef enum wait_result { WAIT_OK, WAIT_FAILED, WAIT_LATE } wait_result;
 /* One rank's patience in one meeting: shared by its waits. */
 typedef struct patience {
     clv_world *world;
+    clv_workplace place; /* where it finds something to do meanwhile */
     int spins;
     bool timed; /* whether the deadline runs: from when spinning was not enough */
     clv_deadline deadline;
@@ -31,8 +33,10 @@ static wait_result sleep_on(patience *p, _Atomic uint32_t *word, uint32_t stamp)
         int64_t rest = clv_deadline_look(&p->deadline);
         if (rest == 0)
             return WAIT_LATE;
-        if (clv_stamp_sleep(word, stamp, rest < SLEEP_SLICE_NS ? rest : SLEEP_SLICE_NS))
+        const int64_t slice = p->place.pool ? CLV_WORKPOOL_LOOK_NS : SLEEP_SLICE_NS;
+        if (clv_stamp_sleep(word, stamp, rest < slice ? rest : slice))
             return WAIT_OK;
+        clv_workpool_help(p->place);
         if (p->world->transport->hear)
             p->world->transport->hear(p->world);
     }
@@ -45,6 +49,8 @@ static wait_result wait_for(patience *p, _Atomic uint32_t *word, uint32_t stamp)
             return WAIT_OK;
         if (p->spins <= 0 || atomic_load_explicit(&p->world->failed, memory_order_relaxed))
             return sleep_on(p, word, stamp);
+        if (clv_workpool_help(p->place))
+            continue;
         p->spins--;
         clv_cpu_pause();
     }
@@ -229,7 +235,7 @@ clv_status clv_threads_await(clv_thread_comm *comm, const clv_group *group, clv_
     clv_world *world = comm->world;
     clv_group_set *set = world->sets[group->set];
     uint32_t stamp = set->slots[comm->base.rank].stamp;
-    patience p = {.world = world, .spins = world->spins};
+    patience p = {.world = world, .place = {world->pool, comm->base.rank - world->first}, .spins = world->spins};
     wait_result result = is_flat(world, group) ? wait_flat(&p, set, group, stamp)
                                                : wait_for(&p, &set->hubs[set->hub_of[comm->base.rank]].word, stamp);
 

@@ -18,6 +18,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
+#include "base/workpool.h"
 #include "cleave/cancel.h"
 #include "cleave/dtype.h"
 #include "cleave/layout.h"
@@ -35,6 +36,7 @@ typedef struct clv_device {
 struct clv_context {
     const clv_device *device;
     int rank, threads;
+    clv_workplace work;        /* where ranks that wait may take part */
     const clv_cancel *cancel;  /* NULL: none */
     const _Atomic int *failed; /* whether a rank has; NULL: nobody says */
 };

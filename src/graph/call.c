@@ -13,6 +13,11 @@ int clv_call_threads(const clv_call *call)
     return call && call->context ? call->context->threads : 1;
 }
 
+clv_workplace clv_call_work(const clv_call *call)
+{
+    return call && call->context ? call->context->work : (clv_workplace){0};
+}
+
 int clv_call_cancelled(const clv_call *call)
 {
     const clv_context *context = call ? call->context : NULL;

@@ -6,6 +6,7 @@
 #ifndef CLEAVE_GRAPH_OP_H
 #define CLEAVE_GRAPH_OP_H
 
+#include "base/workpool.h"
 #include "cleave/op.h"
 
 /* in[i] == 0: an optional operand that is absent. */
@@ -144,5 +145,8 @@ static inline bool clv_op_follows_primal(const clv_op *op)
 {
     return op->def->own && op->def->own->follows_primal;
 }
+
+/* Where the rank that runs the call shares work; no pool where nobody takes part. */
+clv_workplace clv_call_work(const clv_call *call);
 
 #endif

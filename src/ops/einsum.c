@@ -344,6 +344,7 @@ static clv_status einsum_run_plan(const void *plan, const clv_call *call, clv_er
         return CLV_OK;
     clv_gemm_args g = p->gemm;
     g.workspace = call->workspace;
+    g.work = clv_call_work(call);
     g.a = x->data;
     g.b = y->data;
     g.c = c->data;

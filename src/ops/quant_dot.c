@@ -139,6 +139,7 @@ static clv_status quant_run(const clv_call *call, clv_error *err)
 {
     clv_quant_args a = args_of(call->op, call->in, call->out);
     a.workspace = call->workspace;
+    a.work = clv_call_work(call);
     return clv_quant_product(&a, err);
 }
 

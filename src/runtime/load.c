@@ -78,6 +78,7 @@ static clv_context context_of(const clv_session *session, int i)
     return (clv_context){.device = session->devices[i],
                          .rank = session->first + i,
                          .threads = session->threads_per_rank,
+                         .work = clv_team_workplace(session->team, session->first + i),
                          .cancel = session->cancel,
                          .failed = clv_world_failed_flag(clv_team_world(session->team))};
 }

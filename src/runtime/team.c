@@ -21,6 +21,7 @@
 #include "base/line.h"
 #include "base/thread.h"
 #include "base/wait.h"
+#include "base/workpool.h"
 #include "comm/links.h"
 #include "runtime/pin.h"
 
@@ -46,7 +47,8 @@ typedef struct member {
 
 struct clv_team {
     clv_world *world;
-    clv_pins *pins; /* NULL: not pinned */
+    clv_pins *pins;     /* NULL: not pinned */
+    clv_workpool *pool; /* of ranks that have a core each; NULL: who waits lets others run */
     member *members;
     pid_t process;   /* whose threads these are */
     int ranks;       /* of the world */
@@ -103,6 +105,23 @@ static void work(member *m, clv_comm *comm)
     clv_comm_abort(comm, &m->error);
 }
 
+/* Waits for the next piece of work, and takes part in that of ranks that are still at the last. */
+static void wait_for_work(const member *m, uint32_t stamp)
+{
+    enum { SLICE = 1000000000 };
+    clv_team *team = m->team;
+    const clv_workplace place = clv_team_workplace(team, m->rank);
+
+    while (!spin(team, &team->go, stamp)) {
+        const bool more = place.pool && atomic_load_explicit(&team->pending, memory_order_relaxed) > 0;
+
+        if (clv_workpool_help(place))
+            continue;
+        if (clv_stamp_sleep(&team->go, stamp, more ? CLV_WORKPOOL_LOOK_NS : SLICE))
+            return;
+    }
+}
+
 static void *rank_main(void *p)
 {
     member *m = p;
@@ -118,9 +137,7 @@ static void *rank_main(void *p)
     omp_set_num_threads(team->threads_per_rank); /* it is per thread */
 #endif
     for (uint32_t stamp = 2;; stamp += 2) {
-        if (!spin(team, &team->go, stamp))
-            while (!clv_stamp_sleep(&team->go, stamp, INT64_C(1000000000)))
-                continue;
+        wait_for_work(m, stamp);
         if (!team->fn)
             return NULL;
         work(m, comm);
@@ -317,7 +334,7 @@ static clv_status load_unwinder(clv_error *err)
     return CLV_OK;
 }
 
-/* A rank's stack is what threads have here, and no less than ops need, which is a tenth of it: the limit on the first
+/* A rank's stack is what threads have here, and no less than ops need, which is a third of it: the limit on the first
  * thread's stack is where threads have theirs from. */
 static int rank_attr(pthread_attr_t *out)
 {
@@ -426,6 +443,7 @@ static void free_team(clv_team *team)
     for (int r = 0; r < team->started; r++)
         pthread_join(team->members[r].thread, NULL);
     clv_world_free(team->world);
+    clv_workpool_free(team->pool);
     clv_pins_free(team->pins);
     free(team->members);
     free(team);
@@ -476,13 +494,17 @@ clv_status clv_team_new(clv_team **out, int ranks, const clv_team_options *optio
     team->spare_cores = mine - here * team->threads_per_rank;
     team->timeout_ns = clv_timeout_ns(options->timeout_ms);
     team->members = clv_line_alloc((size_t)here, sizeof *team->members);
+    if (here > 1 && team->spare_cores >= 0)
+        team->pool = clv_workpool_new(here);
+    bool made = team->members && (team->pool || here == 1 || team->spare_cores < 0);
     clv_world_options world = {.timeout_ms = team->timeout_ns / 1000000,
                                .spin = team->spare_cores >= 0,
                                .transport = options->transport,
                                .seed = options->seed,
-                               .links = options->links};
-    clv_status status = team->members ? clv_world_new(&team->world, ranks, &world, err)
-                                      : clv_fail_memory(err, "a team", (size_t)here * sizeof *team->members);
+                               .links = options->links,
+                               .pool = team->pool};
+    clv_status status = made ? clv_world_new(&team->world, ranks, &world, err)
+                             : clv_fail_memory(err, "a team", (size_t)here * sizeof *team->members);
     if (status == CLV_OK) {
         for (int i = 0; i < here; i++) {
             team->members[i].team = team;
@@ -524,6 +546,11 @@ clv_status clv_team_free(clv_team *team, clv_error *err)
 clv_world *clv_team_world(clv_team *team)
 {
     return team->world;
+}
+
+clv_workplace clv_team_workplace(const clv_team *team, int rank)
+{
+    return (clv_workplace){team->pool, rank - team->first};
 }
 
 int clv_team_ranks(const clv_team *team)

@@ -4,6 +4,7 @@
 #ifndef CLEAVE_RUNTIME_TEAM_H
 #define CLEAVE_RUNTIME_TEAM_H
 
+#include "base/workpool.h"
 #include "cleave/cancel.h"
 #include "comm/comm.h"
 
@@ -53,6 +54,9 @@ bool clv_team_has_returned(const clv_team *team, int i);
 /* For registering group sets, between runs. Owned by the team. */
 clv_world *clv_team_world(clv_team *team);
 int clv_team_ranks(const clv_team *team);
+/* Where a rank of this process shares its work, and takes part in others' while it waits; without a pool where there
+ * are more threads than cores. */
+clv_workplace clv_team_workplace(const clv_team *team, int rank);
 /* Whether the ranks are pinned to cores. */
 int clv_team_pinned(const clv_team *team);
 

@@ -30,6 +30,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/workpool.h"
 #include "cleave/dtype.h"
 #include "cleave/status.h"
 
@@ -51,8 +52,9 @@ typedef struct clv_gemm_args {
     int64_t stride_c; /* products in C do not overlap                                                      */
     clv_dtype dtype;  /* of a and b                                                                        */
     clv_dtype c_dtype;
-    bool accumulate; /* adds to what c holds; else what it held is not read                               */
-    void *workspace; /* clv_gemm_workspace() bytes, aligned to 64; one a caller                           */
+    bool accumulate;    /* adds to what c holds; else what it held is not read                               */
+    void *workspace;    /* clv_gemm_workspace() bytes, aligned to 64; one a caller                           */
+    clv_workplace work; /* where ranks that wait take part in products of ours in f32; no bit depends on it */
 } clv_gemm_args;
 
 /* Bytes of workspace, the same on every CPU: 0 for f64, a fixed amount for bf16 and f16 whatever the shape, for f32 up

@@ -85,12 +85,6 @@ static void run_tile(lane *l, const cut *c, const place *at, int64_t i, int64_t 
         kernel->finish(g, at->i + i, at->j + j, tile.rows, tile.cols, tile.at);
 }
 
-/* Where thread `me` of `team` begins in n. */
-static int64_t share(int64_t n, int me, int team)
-{
-    return n * me / team;
-}
-
 /* Packed rows [i, i + rows) of the block, by its panel t. */
 static void run_panel(lane *l, const cut *c, const place *at, int64_t i, int64_t rows, int64_t t, const float *b)
 {
@@ -99,51 +93,65 @@ static void run_panel(lane *l, const cut *c, const place *at, int64_t i, int64_t
         run_tile(l, c, at, i + r, t, l->a + r / each * apart, b);
 }
 
-/* A block of so few rows that each panel of B serves once: it is packed when its turn comes, and stays in L1. */
-static void run_few_rows(lane *l, const cut *c, const place *at)
+/* A block of so few rows that each panel of B serves once: it is packed when its turn comes, and stays in L1. All
+ * threads call it with the same `at`, as they do the next. */
+static void run_few_rows(const cut *c, const place *at)
 {
-    const int64_t across = clv_pieces(at->n, c->kernel->cols);
-    const int64_t from = share(across, clv_threads_index(), clv_threads_team());
-    const int64_t to = share(across, clv_threads_index() + 1, clv_threads_team());
-
-    c->kernel->pack_a(l->a, c->g, at->i, at->p, at->m, at->k);
-    for (int64_t t = from; t < to; t++) {
-        c->kernel->pack_b(l->b, c->g, at->p, at->j, at->k, at->n, t, t + 1);
-        run_panel(l, c, at, 0, at->m, t, l->b);
+    lane l;
+    c->kernel->pack_a(l.a, c->g, at->i, at->p, at->m, at->k);
+#pragma omp for schedule(dynamic, 4)
+    for (int64_t t = 0; t < clv_pieces(at->n, c->kernel->cols); t++) {
+        c->kernel->pack_b(l.b, c->g, at->p, at->j, at->k, at->n, t, t + 1);
+        run_panel(&l, c, at, 0, at->m, t, l.b);
     }
 }
 
-/* Rows [i, end) of the block, by panels [from, to) of B. */
-static void run_rows(lane *l, const cut *c, const place *at, int64_t i, int64_t end, int64_t from, int64_t to)
+/* A block in pieces, of some rows by some panels, which threads of the team take in turn; a team of one shares them
+ * with ranks that wait. */
+typedef struct pieces {
+    const cut *c;
+    const place *at;
+    int64_t down, across;
+} pieces;
+
+static void run_piece(void *arg, int piece)
 {
-    for (; i < end; i += c->together) {
-        const int64_t rows = clv_min_i64(c->together, end - i);
-        c->kernel->pack_a(l->a, c->g, at->i + i, at->p, rows, at->k);
-        for (int64_t t = from; t < to; t++)
-            run_panel(l, c, at, i, rows, t, c->b + t * at->k * c->kernel->cols);
+    const pieces *x = arg;
+    const place *at = x->at;
+    const clv_gemm_f32_kernel *kernel = x->c->kernel;
+    const int64_t i = piece / x->across * x->c->together, part = piece % x->across;
+    const int64_t rows = clv_min_i64(x->c->together, at->m - i), panels = clv_pieces(at->n, kernel->cols);
+    lane l;
+
+    kernel->pack_a(l.a, x->c->g, at->i + i, at->p, rows, at->k);
+    for (int64_t t = panels * part / x->across; t < panels * (part + 1) / x->across; t++)
+        run_panel(&l, x->c, at, i, rows, t, x->c->b + t * at->k * kernel->cols);
+}
+
+static void run_many_rows(const cut *c, const place *at)
+{
+    enum { PACKED = 8, PIECES_EACH = 4 };
+    const int team = clv_threads_team();
+    const int64_t panels = clv_pieces(at->n, c->kernel->cols), down = clv_pieces(at->m, c->together);
+    pieces x = {c, at, down, team == 1 ? 1 : clv_min_i64(clv_pieces(PIECES_EACH * team, down), panels)};
+
+#pragma omp for schedule(dynamic, 1)
+    for (int64_t t = 0; t < panels; t += PACKED)
+        c->kernel->pack_b(c->b + t * at->k * c->kernel->cols, c->g, at->p, at->j, at->k, at->n, t,
+                          clv_min_i64(t + PACKED, panels));
+    if (team == 1) {
+        clv_workpool_share(c->g->work, run_piece, &x, (int)down);
+        return;
     }
+#pragma omp for schedule(dynamic, 1)
+    for (int64_t piece = 0; piece < x.down * x.across; piece++)
+        run_piece(&x, (int)piece);
 }
 
-/* This thread's part of a block: rows, or where they are few, columns. All threads call it with the same `at`. */
-static void run_many_rows(lane *l, const cut *c, const place *at)
-{
-    int me = clv_threads_index(), team = clv_threads_team();
-    int64_t down = clv_pieces(at->m, c->kernel->rows), across = clv_pieces(at->n, c->kernel->cols);
-    bool by_rows = down >= 4 * team;
-    int64_t i0 = by_rows ? share(down, me, team) * c->kernel->rows : 0;
-    int64_t i1 = by_rows ? clv_min_i64(share(down, me + 1, team) * c->kernel->rows, at->m) : at->m;
-    int64_t t0 = share(across, me, team), t1 = share(across, me + 1, team);
-
-    c->kernel->pack_b(c->b + t0 * at->k * c->kernel->cols, c->g, at->p, at->j, at->k, at->n, t0, t1);
-#pragma omp barrier
-    run_rows(l, c, at, i0, i1, by_rows ? 0 : t0, by_rows ? across : t1);
-#pragma omp barrier
-}
-
-static void run_lane(const cut *c)
+static void run_thread(const cut *c)
 {
     const clv_gemm_args *g = c->g;
-    lane l;
+    void (*run)(const cut *, const place *) = g->m <= FEW_ROWS ? run_few_rows : run_many_rows;
     for (int64_t j = 0; j < g->n; j += c->cols)
         for (int64_t i = 0; i < g->m; i += c->rows)
             for (int64_t p = 0; p < g->k; p += c->k) {
@@ -153,7 +161,7 @@ static void run_lane(const cut *c)
                             .m = clv_min_i64(c->rows, g->m - i),
                             .n = clv_min_i64(c->cols, g->n - j),
                             .k = clv_min_i64(c->k, g->k - p)};
-                (g->m <= FEW_ROWS ? run_few_rows : run_many_rows)(&l, c, &at);
+                run(c, &at);
             }
 }
 
@@ -169,5 +177,5 @@ void clv_gemm_f32(const clv_gemm_args *g)
 {
     const cut c = cut_product(g);
 #pragma omp parallel if ((double)g->m * (double)g->n * (double)g->k >= WORTH_THREADS)
-    run_lane(&c);
+    run_thread(&c);
 }

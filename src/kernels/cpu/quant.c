@@ -238,6 +238,7 @@ static clv_status many_rows(const clv_quant_args *a, clv_error *err)
     clv_gemm_args g = panel_product(a);
     const int64_t rows = panel_rows(a);
     g.workspace = (char *)a->workspace + panel_bytes(a);
+    g.work = a->work;
     for (int64_t j = 0; j < a->n; j += rows) {
         g.n = min_of(rows, a->n - j);
         g.c = (char *)a->y + (size_t)j * clv_dtype_size(a->dtype);

@@ -24,6 +24,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/workpool.h"
 #include "cleave/status.h"
 #include "tensor/blocks.h"
 
@@ -44,6 +45,7 @@ typedef struct clv_quant_args {
     const uint16_t *scales; /* [n, blocks] f16                                         */
     void *y;                /* [m, n]; disjoint from the others                        */
     void *workspace;        /* clv_quant_workspace() bytes, aligned to 64; one a caller */
+    clv_workplace work;     /* as clv_gemm_args has it */
 } clv_quant_args;
 
 /* Bytes of workspace; it does not fall when an extent grows. */

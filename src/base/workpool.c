@@ -1,0 +1,90 @@
+/* workpool.c - a member's work is a counter: its high half says which work it is, the low one how many pieces are left.
+ * One is taken by lowering the counter from what was seen, so that of a later work is not lowered unseen; and until a
+ * taken piece has ended the member does not return from sharing, so what its work consists of stays as it is. */
+#include "base/workpool.h"
+
+#include <stdalign.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+#include "base/line.h"
+#include "base/wait.h"
+
+typedef struct desk {
+    alignas(CLV_LINE) _Atomic uint64_t left; /* number of the work << 32 | pieces that nobody has taken */
+    _Atomic(void *) arg;
+    _Atomic(void (*)(void *, int)) fn;
+    _Atomic int n;
+    alignas(CLV_LINE) _Atomic int ended; /* pieces of the work */
+} desk;
+
+struct clv_workpool {
+    int members;
+    desk desks[];
+};
+
+clv_workpool *clv_workpool_new(int members)
+{
+    clv_workpool *pool = clv_line_alloc(1, sizeof *pool + (size_t)members * sizeof *pool->desks);
+    if (pool)
+        pool->members = members;
+    return pool;
+}
+
+void clv_workpool_free(clv_workpool *pool)
+{
+    free(pool);
+}
+
+/* A piece of the desk's work, or -1. */
+static int take(desk *d)
+{
+    uint64_t seen = atomic_load_explicit(&d->left, memory_order_acquire);
+    while ((uint32_t)seen > 0)
+        if (atomic_compare_exchange_weak_explicit(&d->left, &seen, seen - 1, memory_order_acquire,
+                                                  memory_order_acquire))
+            return atomic_load_explicit(&d->n, memory_order_relaxed) - (int)(uint32_t)seen;
+    return -1;
+}
+
+/* Takes a piece and does it. */
+static bool work_at(desk *d)
+{
+    const int piece = take(d);
+    if (piece < 0)
+        return false;
+    void (*fn)(void *, int) = atomic_load_explicit(&d->fn, memory_order_relaxed);
+    fn(atomic_load_explicit(&d->arg, memory_order_relaxed), piece);
+    atomic_fetch_add_explicit(&d->ended, 1, memory_order_release);
+    return true;
+}
+
+void clv_workpool_share(clv_workplace place, void (*fn)(void *arg, int piece), void *arg, int n)
+{
+    if (!place.pool || place.pool->members < 2 || n < 2) {
+        for (int i = 0; i < n; i++)
+            fn(arg, i);
+        return;
+    }
+    desk *d = &place.pool->desks[place.member];
+    const uint64_t number = (atomic_load_explicit(&d->left, memory_order_relaxed) >> 32) + 1;
+    atomic_store_explicit(&d->fn, fn, memory_order_relaxed);
+    atomic_store_explicit(&d->arg, arg, memory_order_relaxed);
+    atomic_store_explicit(&d->n, n, memory_order_relaxed);
+    atomic_store_explicit(&d->ended, 0, memory_order_relaxed);
+    atomic_store_explicit(&d->left, number << 32 | (uint32_t)n, memory_order_release);
+    while (work_at(d))
+        continue;
+    while (atomic_load_explicit(&d->ended, memory_order_acquire) < n)
+        clv_cpu_pause();
+}
+
+bool clv_workpool_help(clv_workplace place)
+{
+    const clv_workpool *pool = place.pool;
+    for (int i = 1; pool && i < pool->members; i++)
+        if (work_at(&place.pool->desks[(place.member + i) % pool->members]))
+            return true;
+    return false;
+}

@@ -1,0 +1,35 @@
+/* workpool.h - work of one member in pieces, of which other members of the pool take some while they wait for it (work
+ * sharing). What a piece does must not depend on who does it.
+ *
+ * A member shares one work at a time. Its pieces are handed out in order, each once; who shares it takes part, and goes
+ * on when all have ended. A piece runs to its end wherever it was begun: it neither waits for others nor fails, and
+ * should take no longer than a member may be kept waiting for the last of them, a millisecond or so.
+ *
+ * Members are threads; each calls with its own number, one call at a time. */
+#ifndef CLEAVE_BASE_WORKPOOL_H
+#define CLEAVE_BASE_WORKPOOL_H
+
+#include <stdbool.h>
+
+typedef struct clv_workpool clv_workpool;
+
+/* A member's place in a pool; pool NULL: it works alone. */
+typedef struct clv_workplace {
+    clv_workpool *pool;
+    int member;
+} clv_workplace;
+
+enum { CLV_WORKPOOL_LOOK_NS = 200000 /* a member that waits, and sleeps, looks for work this often */ };
+
+/* NULL: no memory. Freed when no member is in a call. */
+clv_workpool *clv_workpool_new(int members);
+void clv_workpool_free(clv_workpool *pool);
+
+/* fn(arg, piece) for each piece in [0, n), by this member and those that help; returns when all have ended, and what
+ * they wrote is there. */
+void clv_workpool_share(clv_workplace place, void (*fn)(void *arg, int piece), void *arg, int n);
+
+/* Takes one piece of another member's work, if there is one, and returns whether there was. */
+bool clv_workpool_help(clv_workplace place);
+
+#endif
