@@ -9,10 +9,18 @@
 enum {
     BLOCK = CLV_QUANT_BLOCK,
     HALF = BLOCK / 2,
-    MOST = 8127,  /* of a 14-bit integer that is 128 * hi + lo */
-    WIDE = 4,     /* rows of weights side by side, of one row of x ... */
-    FEWER = 2,    /* ... and of CLV_QUANT_ROWS */
-    AHEAD = 16384 /* bytes of weights that are asked for, into the second-level cache, before they are needed */
+    MOST = 8127, /* of a 14-bit integer that is 128 * hi + lo */
+    WIDE = 4,    /* rows of weights side by side, of one row of x ... */
+    FEWER = 2,   /* ... and of CLV_QUANT_ROWS */
+#if defined(__AVX512F__)
+    WIDE_Q8 = WIDE,
+    AHEAD = 16384, /* bytes of weights that are asked for before they are needed ... */
+    NEARNESS = 2   /* ... into the second-level cache */
+#else
+    WIDE_Q8 = 1, /* as little is computed for each byte that one stream is faster than several */
+    AHEAD = 4096,
+    NEARNESS = 3 /* into the first */
+#endif
 };
 
 /* ---- a row of x as integers ---- */
@@ -125,7 +133,7 @@ CLV_INLINE void add_vector(clv_quant how, __m512 sum[][WIDE], __m512 scale[][WID
     {
         const uint8_t *at = ints + j * row + (b + i) * clv_quant_bytes(how);
         __m512i w = mask == ~UINT64_C(0) ? _mm512_loadu_si512(at) : _mm512_maskz_loadu_epi8(mask, at);
-        __builtin_prefetch(at + AHEAD, 0, 2);
+        __builtin_prefetch(at + AHEAD, 0, NEARNESS);
         CLV_UNROLL for (int r = 0; r < rows; r++)
         {
             __m512 part = dot_vector(how, &x[r], b + i, w, vnni);
@@ -163,57 +171,114 @@ CLV_INLINE void dot_rows(clv_quant how, float *y, int64_t ldy, const clv_quant_r
 
 #elif defined(__AVX2__)
 
-CLV_INLINE __m256i dot_bytes(__m256i acc, __m256i u, const int8_t *s)
+/* The factors of 16 blocks of a row of weights with a row of x: the products of their scales. */
+typedef struct factors {
+    __m256 of[CLV_QUANT_SCALES / 8];
+} factors;
+
+CLV_INLINE __m256 eight_scales(const uint16_t *scales, int n)
 {
-    __m256i pairs = _mm256_maddubs_epi16(u, _mm256_loadu_si256((const __m256i *)s));
-    return _mm256_add_epi32(acc, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+    uint16_t there[8] = {0};
+    if (n < 8)
+        scales = memcpy(there, scales, (size_t)n * sizeof *scales);
+    return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)scales));
 }
 
-CLV_INLINE float scale_at(const uint16_t *scales, int64_t b)
+CLV_INLINE factors factors_of(const uint16_t *scales, const float *scale, int n)
 {
-    return _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(scales[b])));
+    factors f = {{eight_scales(scales, n), _mm256_setzero_ps()}};
+    if (n > 8)
+        f.of[1] = eight_scales(scales + 8, n - 8);
+    CLV_UNROLL for (int i = 0; i < CLV_QUANT_SCALES / 8; i++) f.of[i] = _mm256_mul_ps(f.of[i], vf_load(scale + 8 * i));
+    return f;
 }
 
-CLV_INLINE __m256 dot_q8(__m256 sum, const clv_quant_row *x, int64_t b, __m256i w, float d)
+CLV_INLINE __m256i products(__m256i u, const int8_t *s)
 {
-    __m256i high = dot_bytes(_mm256_loadu_si256((const __m256i *)(x->offset + b * 8)), w, x->hi + b * BLOCK);
-    __m256i both = dot_bytes(_mm256_slli_epi32(high, 7), w, x->lo + b * BLOCK);
-    return _mm256_fmadd_ps(_mm256_cvtepi32_ps(both), _mm256_set1_ps(d * x->scale[b]), sum);
+    return _mm256_maddubs_epi16(u, _mm256_loadu_si256((const __m256i *)s));
 }
 
-/* Two blocks, or one and zeros. */
-CLV_INLINE __m256 dot_q4(__m256 sum, const clv_quant_row *x, int64_t b, __m256i w, __m128 d)
+/* 128 * high + low + offset, of pairs of products that 16 bits hold. */
+CLV_INLINE __m256 dot(__m256i high, __m256i low, __m256i offset)
 {
-    const __m256i high_half = _mm256_set1_epi8((char)0xf0);
-    __m256i first = _mm256_and_si256(_mm256_slli_epi16(w, 4), high_half), second = _mm256_and_si256(w, high_half);
-    int64_t at = place_of(CLV_QUANT_Q4, b, 0);
-    __m256i part = _mm256_loadu_si256((const __m256i *)(x->offset + b * 4));
-    part = _mm256_slli_epi32(dot_bytes(dot_bytes(part, first, x->hi + at), second, x->hi + at + 64), 7);
-    part = dot_bytes(dot_bytes(part, first, x->lo + at), second, x->lo + at + 64);
-    __m128 by = _mm_mul_ps(d, _mm_castsi128_ps(_mm_loadl_epi64((const __m128i *)(x->scale + b))));
-    __m256 both = _mm256_set_m128(_mm_shuffle_ps(by, by, 0x55), _mm_shuffle_ps(by, by, 0));
-    return _mm256_fmadd_ps(_mm256_cvtepi32_ps(part), both, sum);
+    __m256i both =
+        _mm256_add_epi32(_mm256_madd_epi16(high, _mm256_set1_epi16(128)), _mm256_madd_epi16(low, _mm256_set1_epi16(1)));
+    return _mm256_cvtepi32_ps(_mm256_add_epi32(both, offset));
 }
 
-CLV_INLINE void dot_row(clv_quant how, float *y, int64_t ldy, const clv_quant_row *x, int rows, const uint8_t *ints,
-                        const uint16_t *scales, int64_t blocks, bool vnni)
+/* Adds the products of block i of the 16 from b on, for `wide` rows of weights. */
+CLV_INLINE void add_q8(__m256 sum[][WIDE], factors f[][WIDE], const clv_quant_row *x, int rows, const uint8_t *ints,
+                       int64_t row, int wide, int64_t b, int i)
 {
-    __m256 sum[CLV_QUANT_ROWS];
+    CLV_UNROLL for (int r = 0; r < rows; r++)
+    {
+        const int8_t *hi = x[r].hi + (b + i) * BLOCK, *lo = x[r].lo + (b + i) * BLOCK;
+        __m256i offset =
+            _mm256_slli_epi32(_mm256_loadu_si256((const __m256i *)(x[r].offset + (b + i) * (BLOCK / 4))), 7);
+        CLV_UNROLL for (int j = 0; j < wide; j++)
+        {
+            const uint8_t *at = ints + j * row + (b + i) * BLOCK;
+            __m256i w = _mm256_loadu_si256((const __m256i *)at);
+            if (r == 0)
+                __builtin_prefetch(at + AHEAD, 0, NEARNESS);
+            sum[r][j] = _mm256_fmadd_ps(dot(products(w, hi), products(w, lo), offset),
+                                        _mm256_set1_ps(((const float *)f[r][j].of)[i]), sum[r][j]);
+        }
+    }
+}
+
+/* The same of two blocks, or of one and zeros. Integers are taken as they are, not 16-fold: then the products of both
+ * halves of a byte can be added in 16 bits, and what is exact stays so. */
+CLV_INLINE void add_q4(__m256 sum[][WIDE], factors f[][WIDE], const clv_quant_row *x, int rows, const uint8_t *ints,
+                       int64_t row, int wide, int64_t b, int i, bool pair)
+{
+    const __m256i low_half = _mm256_set1_epi8(15), spread = _mm256_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1);
+    const __m256i of = _mm256_add_epi32(spread, _mm256_set1_epi32(i % 8));
+    CLV_UNROLL for (int r = 0; r < rows; r++)
+    {
+        const int64_t place = place_of(CLV_QUANT_Q4, b + i, 0);
+        const int8_t *hi = x[r].hi + place, *lo = x[r].lo + place;
+        __m256i offset = _mm256_slli_epi32(_mm256_loadu_si256((const __m256i *)(x[r].offset + (b + i) * 4)), 3);
+        CLV_UNROLL for (int j = 0; j < wide; j++)
+        {
+            const uint8_t *at = ints + j * row + (b + i) * HALF;
+            __m256i w = pair ? _mm256_loadu_si256((const __m256i *)at)
+                             : _mm256_zextsi128_si256(_mm_loadu_si128((const __m128i *)at));
+            __m256i first = _mm256_and_si256(w, low_half);
+            __m256i second = _mm256_and_si256(_mm256_srli_epi16(w, 4), low_half);
+            __m256 factor = _mm256_mul_ps(_mm256_permutevar8x32_ps(f[r][j].of[i / 8], of), _mm256_set1_ps(16));
+            if (r == 0)
+                __builtin_prefetch(at + AHEAD, 0, NEARNESS);
+            sum[r][j] = _mm256_fmadd_ps(
+                dot(_mm256_add_epi16(products(first, hi), products(second, hi + CLV_QUANT_GROUP * HALF)),
+                    _mm256_add_epi16(products(first, lo), products(second, lo + CLV_QUANT_GROUP * HALF)), offset),
+                factor, sum[r][j]);
+        }
+    }
+}
+
+/* y[r * ldy + j] for `wide` rows of weights, which stream side by side. */
+CLV_INLINE void dot_rows(clv_quant how, float *y, int64_t ldy, const clv_quant_row *x, int rows, const uint8_t *ints,
+                         const uint16_t *scales, int wide, int64_t blocks, bool vnni)
+{
+    const int64_t row = blocks * clv_quant_bytes(how);
+    __m256 sum[CLV_QUANT_ROWS][WIDE];
+    factors f[CLV_QUANT_ROWS][WIDE];
     (void)vnni;
-    CLV_UNROLL for (int r = 0; r < rows; r++) sum[r] = _mm256_setzero_ps();
-    for (int64_t b = 0; how == CLV_QUANT_Q8 && b < blocks; b++) {
-        __m256i w = _mm256_loadu_si256((const __m256i *)(ints + b * BLOCK));
-        float d = scale_at(scales, b);
-        CLV_UNROLL for (int r = 0; r < rows; r++) sum[r] = dot_q8(sum[r], &x[r], b, w, d);
+    CLV_UNROLL for (int r = 0; r < rows; r++) CLV_UNROLL for (int j = 0; j < wide; j++) sum[r][j] = _mm256_setzero_ps();
+    for (int64_t b = 0; b < blocks; b += CLV_QUANT_SCALES) {
+        const int n = blocks - b < CLV_QUANT_SCALES ? (int)(blocks - b) : CLV_QUANT_SCALES;
+        CLV_UNROLL for (int r = 0; r < rows; r++) CLV_UNROLL for (int j = 0; j < wide; j++) f[r][j] =
+            factors_of(scales + j * blocks + b, x[r].scale + b, n);
+        for (int i = 0; how == CLV_QUANT_Q8 && i < n; i++)
+            add_q8(sum, f, x, rows, ints, row, wide, b, i);
+        for (int i = 0; how == CLV_QUANT_Q4 && i < n - 1; i += 2)
+            add_q4(sum, f, x, rows, ints, row, wide, b, i, true);
+        if (how == CLV_QUANT_Q4 && n % 2)
+            add_q4(sum, f, x, rows, ints, row, wide, b, n - 1, false);
     }
-    for (int64_t b = 0; how == CLV_QUANT_Q4 && b < blocks; b += 2) {
-        const __m128i *at = (const __m128i *)(ints + b * HALF);
-        bool pair = b + 1 < blocks;
-        __m256i w = pair ? _mm256_loadu_si256((const __m256i *)at) : _mm256_zextsi128_si256(_mm_loadu_si128(at));
-        __m128 d = _mm_setr_ps(scale_at(scales, b), pair ? scale_at(scales, b + 1) : 0, 0, 0);
-        CLV_UNROLL for (int r = 0; r < rows; r++) sum[r] = dot_q4(sum[r], &x[r], b, w, d);
-    }
-    CLV_UNROLL for (int r = 0; r < rows; r++) y[r * ldy] = vf_sum(sum[r]);
+    CLV_UNROLL for (int r = 0; r < rows; r++) CLV_UNROLL for (int j = 0; j < wide; j++) y[r * ldy + j] =
+        vf_sum(sum[r][j]);
 }
 
 #else
@@ -244,9 +309,6 @@ CLV_INLINE void dot_row(clv_quant how, float *y, int64_t ldy, const clv_quant_ro
     }
 }
 
-#endif
-
-#if !defined(__AVX512F__)
 CLV_INLINE void dot_rows(clv_quant how, float *y, int64_t ldy, const clv_quant_row *x, int rows, const uint8_t *ints,
                          const uint16_t *scales, int wide, int64_t blocks, bool vnni)
 {
@@ -259,7 +321,7 @@ CLV_INLINE void dots(clv_quant how, float *y, int64_t ldy, const clv_quant_row *
                      const uint16_t *scales, int64_t n, int64_t blocks, bool vnni)
 {
     const int64_t row = blocks * clv_quant_bytes(how);
-    const int wide = rows == 1 ? WIDE : FEWER;
+    const int wide = rows > 1 ? FEWER : how == CLV_QUANT_Q8 ? WIDE_Q8 : WIDE;
     int64_t j = 0;
     for (; n - j >= wide; j += wide)
         dot_rows(how, y + j, ldy, x, rows, ints + j * row, scales + j * blocks, wide, blocks, vnni);
