@@ -221,9 +221,9 @@ static void test_against_reference(void **unused)
 /* Beyond one pass over k, one block of B, of A and of sums: our kernels' cuts, edges of all kinds of them. */
 static void check_cuts(int kind)
 {
-    static const int64_t shapes[][3] = {{33, 31, 512},   {65, 95, 514},  {17, 600, 1057},
-                                        {40, 70, 2049},  {70, 1030, 65}, {3, 530, 2500},
-                                        {1100, 17, 520}, {31, 37, 4200}, {2000, 530, 33}};
+    static const int64_t shapes[][3] = {{33, 31, 512},   {65, 95, 514},  {17, 600, 1057}, {40, 70, 2049},
+                                        {70, 1030, 65},  {3, 530, 2500}, {1100, 17, 520}, {31, 37, 4200},
+                                        {2000, 530, 33}, {130, 9, 1057}};
     for (size_t i = 0; i < 4 * sizeof shapes / sizeof *shapes; i++) {
         clv_gemm_args g = random_case(shapes[i / 4][0], shapes[i / 4][1], shapes[i / 4][2], kind);
         g.batch = 1;
