@@ -23,15 +23,18 @@ enum {
     DEPTH = 64,           /* most rows of a panel */
     SUMS = 8192,          /* floats of C that a panel is added to: in the first-level cache */
     STRIP = 4,            /* vectors of columns side by side */
-    DOTS = 4,             /* rows of a transposed B side by side */
     LINE = 64
 };
 
-/* Rows of C side by side, by the number of registers. */
+/* Rows of C side by side, by the number of registers; DOTS: rows of a transposed B, of which 16 registers hold three
+ * with one of four rows of A and their sums. DOT_SUMS: columns that are stored together, for less than a vector is
+ * stored slowly. EVEN: rows are divided evenly, and each part prefetches as much, rather than the first all of it. */
 #if defined(__AVX512F__)
-enum { MANY = 6, SOME = 4, DOT_ROWS = 4 };
+enum { MANY = 6, SOME = 4, DOT_ROWS = 4, DOTS = 4, DOT_SUMS = DOTS, EVEN = 0 };
+#elif defined(__AVX2__)
+enum { MANY = 2, SOME = 2, DOT_ROWS = 4, DOTS = 3, DOT_SUMS = 48, EVEN = 1 };
 #else
-enum { MANY = 2, SOME = 2, DOT_ROWS = 2 };
+enum { MANY = 2, SOME = 2, DOT_ROWS = 2, DOTS = 4, DOT_SUMS = DOTS, EVEN = 0 };
 #endif
 
 /* What knows how B is stored: the bytes of n elements, where one lies, and vectors of them as floats. */
@@ -350,10 +353,10 @@ CLV_INLINE void plain(clv_dtype dtype, const clv_gemm_args *g, const clv_gemm_x 
 
 /* ---- B [n, k] ---- */
 
-/* y[r, d] += x[r, :] . b[d, :], r < rows <= DOT_ROWS, d < dots <= DOTS; far: bytes from b to what is prefetched, or 0.
- */
+/* y[r, d] += x[r, :] . b[d, :], r < rows <= DOT_ROWS, d < dots <= DOTS; far: bytes from b to what is prefetched,
+ * `pace` bytes of each row for a vector, or 0. */
 CLV_INLINE void add_dots(clv_dtype dtype, int rows, int dots, float *y, int64_t ldy, const clv_gemm_x *x, const char *b,
-                         int64_t ldb, int64_t k, int64_t far)
+                         int64_t ldb, int64_t k, int64_t far, int64_t pace)
 {
     vf sum[DOT_ROWS][DOTS], value[DOTS];
     int64_t p = 0;
@@ -363,7 +366,7 @@ CLV_INLINE void add_dots(clv_dtype dtype, int rows, int dots, float *y, int64_t 
         {
             const char *row = element(dtype, b, d * ldb);
             if (far)
-                __builtin_prefetch(element(dtype, row, p) + far);
+                __builtin_prefetch(row + far + p / VF_LANES * pace);
             value[d] = load_b(dtype, row, p);
         }
         CLV_UNROLL for (int r = 0; r < rows; r++)
@@ -384,44 +387,61 @@ CLV_INLINE void add_dots(clv_dtype dtype, int rows, int dots, float *y, int64_t 
         vf_sum(sum[r][d]);
 }
 
+/* How many of m rows come next. */
+static int dot_rows(int64_t m)
+{
+    int64_t times = (m + DOT_ROWS - 1) / DOT_ROWS;
+    if (EVEN)
+        return (int)((m + times - 1) / times);
+    return m >= DOT_ROWS ? DOT_ROWS : m >= 2 ? 2 : 1;
+}
+
 /* All m rows, with `dots` rows of B. */
-CLV_INLINE void add_dots_of_all(clv_dtype dtype, int dots, float *y, int64_t ldy, const clv_gemm_args *g, clv_gemm_x x,
+CLV_INLINE void add_dots_of_all(clv_dtype dtype, int dots, float *y, const clv_gemm_args *g, clv_gemm_x x,
                                 const char *b, int64_t far)
 {
-    int64_t m = g->m;
+    int64_t m = g->m, parts = EVEN ? (m + DOT_ROWS - 1) / DOT_ROWS : 1;
+    int64_t pace = bytes_of(dtype, VF_LANES) / parts;
     while (m > 0) {
-        int rows = m >= DOT_ROWS ? DOT_ROWS : m >= 2 ? 2 : 1;
+        int rows = dot_rows(m);
         if (rows == DOT_ROWS)
-            add_dots(dtype, DOT_ROWS, dots, y, ldy, &x, b, g->ldb, g->k, far);
+            add_dots(dtype, DOT_ROWS, dots, y, DOT_SUMS, &x, b, g->ldb, g->k, far, pace);
+        else if (EVEN && rows == 3)
+            add_dots(dtype, 3, dots, y, DOT_SUMS, &x, b, g->ldb, g->k, far, pace);
         else if (rows == 2)
-            add_dots(dtype, 2, dots, y, ldy, &x, b, g->ldb, g->k, far);
+            add_dots(dtype, 2, dots, y, DOT_SUMS, &x, b, g->ldb, g->k, far, pace);
         else
-            add_dots(dtype, 1, dots, y, ldy, &x, b, g->ldb, g->k, far);
-        far = 0;
+            add_dots(dtype, 1, dots, y, DOT_SUMS, &x, b, g->ldb, g->k, far, pace);
+        far = EVEN && far ? far + g->k / VF_LANES * pace : 0;
         m -= rows;
-        y += rows * ldy;
+        y += rows * DOT_SUMS;
         x.at += rows * x.row;
     }
 }
 
+/* Columns [j, j + n) of C, n <= DOT_SUMS; B has columns up to `end`. */
+CLV_INLINE void dot_columns(clv_dtype dtype, const clv_gemm_args *g, const clv_gemm_x *x, int64_t j, int64_t n,
+                            int64_t end)
+{
+    float y[CLV_GEMM_ROWS * DOT_SUMS];
+    int64_t d = 0;
+    if (g->accumulate)
+        rows_load(g->c_dtype, y, DOT_SUMS, c_at(g, j), g->ldc, g->m, n, 1.0f);
+    else
+        memset(y, 0, (size_t)g->m * DOT_SUMS * sizeof *y);
+    for (; n - d >= DOTS; d += DOTS) {
+        int64_t far = j + d + 2 * DOTS <= end ? bytes_of(dtype, DOTS * g->ldb) : 0;
+        add_dots_of_all(dtype, DOTS, y + d, g, *x, element(dtype, g->b, (j + d) * g->ldb), far);
+    }
+    for (; d < n; d++)
+        add_dots_of_all(dtype, 1, y + d, g, *x, element(dtype, g->b, (j + d) * g->ldb), 0);
+    rows_store(g->c_dtype, c_at(g, j), g->ldc, y, DOT_SUMS, g->m, n, 1.0f);
+}
+
 CLV_INLINE void transposed(clv_dtype dtype, const clv_gemm_args *g, const clv_gemm_x *x, int64_t j, int64_t end)
 {
-    float y[CLV_GEMM_ROWS * DOTS];
-    for (; j < end; j += DOTS) {
-        const char *b = element(dtype, g->b, j * g->ldb);
-        int64_t n = least(DOTS, end - j);
-        int64_t far = j + 2 * DOTS <= end ? bytes_of(dtype, DOTS * g->ldb) : 0;
-        if (g->accumulate)
-            rows_load(g->c_dtype, y, DOTS, c_at(g, j), g->ldc, g->m, n, 1.0f);
-        else
-            memset(y, 0, sizeof y);
-        if (n == DOTS)
-            add_dots_of_all(dtype, DOTS, y, DOTS, g, *x, b, far);
-        else
-            for (int64_t d = 0; d < n; d++)
-                add_dots_of_all(dtype, 1, y + d, DOTS, g, *x, element(dtype, b, d * g->ldb), 0);
-        rows_store(g->c_dtype, c_at(g, j), g->ldc, y, DOTS, g->m, n, 1.0f);
-    }
+    for (; j < end; j += DOT_SUMS)
+        dot_columns(dtype, g, x, j, least(DOT_SUMS, end - j), end);
 }
 
 CLV_INLINE void rows_as(clv_dtype dtype, const clv_gemm_args *g, const clv_gemm_x *x, clv_gemm_own own, int64_t j,
