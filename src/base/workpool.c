@@ -3,6 +3,7 @@
  * taken piece has ended the member does not return from sharing, so what its work consists of stays as it is. */
 #include "base/workpool.h"
 
+#include <sched.h>
 #include <stdalign.h>
 #include <stdatomic.h>
 #include <stdint.h>
@@ -10,6 +11,8 @@
 
 #include "base/line.h"
 #include "base/wait.h"
+
+enum { SPINS = 20000 }; /* pauses, half a millisecond, before the core is given to others */
 
 typedef struct desk {
     alignas(CLV_LINE) _Atomic uint64_t left; /* number of the work << 32 | pieces that nobody has taken */
@@ -21,6 +24,7 @@ typedef struct desk {
 
 struct clv_workpool {
     int members;
+    _Atomic int open; /* works: who waits looks here first */
     desk desks[];
 };
 
@@ -68,6 +72,7 @@ void clv_workpool_share(clv_workplace place, void (*fn)(void *arg, int piece), v
         return;
     }
     desk *d = &place.pool->desks[place.member];
+    atomic_fetch_add_explicit(&place.pool->open, 1, memory_order_relaxed);
     const uint64_t number = (atomic_load_explicit(&d->left, memory_order_relaxed) >> 32) + 1;
     atomic_store_explicit(&d->fn, fn, memory_order_relaxed);
     atomic_store_explicit(&d->arg, arg, memory_order_relaxed);
@@ -76,14 +81,20 @@ void clv_workpool_share(clv_workplace place, void (*fn)(void *arg, int piece), v
     atomic_store_explicit(&d->left, number << 32 | (uint32_t)n, memory_order_release);
     while (work_at(d))
         continue;
-    while (atomic_load_explicit(&d->ended, memory_order_acquire) < n)
-        clv_cpu_pause();
+    for (int spins = 0; atomic_load_explicit(&d->ended, memory_order_acquire) < n; spins++)
+        if (spins < SPINS)
+            clv_cpu_pause();
+        else
+            sched_yield(); /* who has the last piece may want this core */
+    atomic_fetch_sub_explicit(&place.pool->open, 1, memory_order_relaxed);
 }
 
 bool clv_workpool_help(clv_workplace place)
 {
     const clv_workpool *pool = place.pool;
-    for (int i = 1; pool && i < pool->members; i++)
+    if (!pool || atomic_load_explicit(&pool->open, memory_order_relaxed) == 0)
+        return false;
+    for (int i = 1; i < pool->members; i++)
         if (work_at(&place.pool->desks[(place.member + i) % pool->members]))
             return true;
     return false;

@@ -31,12 +31,13 @@ static wait_result sleep_on(patience *p, _Atomic uint32_t *word, uint32_t stamp)
         if (atomic_load_explicit(&p->world->failed, memory_order_acquire))
             return WAIT_FAILED;
         int64_t rest = clv_deadline_look(&p->deadline);
-        if (rest == 0)
-            return WAIT_LATE;
+        if (rest == 0) /* helping may have taken the rest, and longer than the others needed to come */
+            return clv_stamp_reached(atomic_load_explicit(word, memory_order_acquire), stamp) ? WAIT_OK : WAIT_LATE;
         const int64_t slice = p->place.pool ? CLV_WORKPOOL_LOOK_NS : SLEEP_SLICE_NS;
+        if (clv_workpool_help(p->place))
+            rest = 0; /* there may be more */
         if (clv_stamp_sleep(word, stamp, rest < slice ? rest : slice))
             return WAIT_OK;
-        clv_workpool_help(p->place);
         if (p->world->transport->hear)
             p->world->transport->hear(p->world);
     }

@@ -334,7 +334,7 @@ static clv_status load_unwinder(clv_error *err)
     return CLV_OK;
 }
 
-/* A rank's stack is what threads have here, and no less than ops need, which is a third of it: the limit on the first
+/* A rank's stack is what threads have here, and no less than ops need, which is a fifth of it: the limit on the first
  * thread's stack is where threads have theirs from. */
 static int rank_attr(pthread_attr_t *out)
 {
@@ -411,19 +411,44 @@ static clv_status rehearse_threads(int n, clv_error *err)
     return status;
 }
 
-/* A rank's OpenMP threads are started by its first parallel region: this one, while memory is as it was found. One rank
- * at a time: should OpenMP end the process all the same, then nobody is at work. */
-static clv_status start_openmp(void *arg, int rank, clv_comm *comm, clv_error *err)
+static size_t stack_of_this_thread(void)
 {
-    (void)rank, (void)comm, (void)err;
-    pthread_mutex_lock(arg);
-#ifdef _OPENMP
-#pragma omp parallel
-    {
-        (void)omp_get_thread_num();
+    size_t size = SIZE_MAX;
+#ifdef __GLIBC__
+    pthread_attr_t attr;
+    void *at;
+
+    if (pthread_getattr_np(pthread_self(), &attr) == 0) {
+        pthread_attr_getstack(&attr, &at, &size);
+        pthread_attr_destroy(&attr);
     }
 #endif
+    return size;
+}
+
+/* A rank's OpenMP threads are started by its first parallel region: this one, while memory is as it was found. One rank
+ * at a time: should OpenMP end the process all the same, then nobody is at work. Their stacks are OpenMP's affair
+ * (OMP_STACKSIZE, else the limit on the first thread's): too small ones would end the process in a product. */
+static clv_status start_openmp(void *arg, int rank, clv_comm *comm, clv_error *err)
+{
+    enum { LEAST_STACK = 256 << 10 };
+    size_t least = SIZE_MAX;
+
+    (void)rank, (void)comm;
+    pthread_mutex_lock(arg);
+#ifdef _OPENMP
+#pragma omp parallel reduction(min : least)
+    least = stack_of_this_thread();
+#else
+    least = stack_of_this_thread();
+#endif
     pthread_mutex_unlock(arg);
+    if (least < LEAST_STACK)
+        return clv_fail(
+            err, CLV_ELIMIT,
+            "OpenMP's threads have stacks of %zu bytes, and products need %d; valid: OMP_STACKSIZE=1M, or no "
+            "OMP_STACKSIZE and ulimit -s 1024 or more",
+            least, LEAST_STACK);
     return CLV_OK;
 }
 

@@ -28,7 +28,8 @@ typedef struct clv_team_options {
  * its peers return too. */
 typedef clv_status clv_team_fn(void *arg, int rank, clv_comm *comm, clv_error *err);
 
-/* options NULL: one thread a rank, pin -1. CLV_EINVAL; CLV_ENOMEM; CLV_ELIMIT when a thread cannot be started. */
+/* options NULL: one thread a rank, pin -1. CLV_EINVAL; CLV_ENOMEM; CLV_ELIMIT when a thread cannot be started, or
+ * OpenMP's have stacks of less than 256 KiB. */
 clv_status clv_team_new(clv_team **out, int ranks, const clv_team_options *options, clv_error *err);
 
 /* Runs fn on every rank of this process and returns when all have. On failure returns that of the rank that failed

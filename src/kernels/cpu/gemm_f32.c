@@ -11,8 +11,8 @@
 enum {
     BLOCK_COLS = 1024, /* of a C of f32, and of 16 bits: its sums have room for more rows, then */
     BLOCK_COLS_OF_HALF = 512,
-    BLOCK_ROWS = 112, /* of A, packed together: at most */
-    FEW_ROWS = 96,    /* that fit there by any kernel */
+    BLOCK_ROWS = 56, /* of A, packed together: at most */
+    FEW_ROWS = 48,   /* that fit there by any kernel */
     B_FLOATS = CLV_GEMM_F32_PASS * BLOCK_COLS_OF_HALF,
     SUM_FLOATS = CLV_GEMM_F32_MOST_WORKSPACE / 4 - B_FLOATS,
     WORTH_THREADS = 1 << 20 /* multiplications */
@@ -35,10 +35,9 @@ typedef struct place {
     int64_t i, j, p, m, n, k;
 } place;
 
-/* A thread's own. */
+/* A thread's own: packed rows of A, and a tile's sums. */
 typedef struct lane {
-    float a[BLOCK_ROWS * CLV_GEMM_F32_PASS + BLOCK_ROWS * CLV_GEMM_F32_SPILL] __attribute__((aligned(64)));
-    float b[CLV_GEMM_F32_PASS * CLV_GEMM_F32_COLS] __attribute__((aligned(64)));
+    float a[BLOCK_ROWS * (CLV_GEMM_F32_PASS + CLV_GEMM_F32_SPILL)] __attribute__((aligned(64)));
     float tile[CLV_GEMM_F32_ROWS * CLV_GEMM_F32_COLS] __attribute__((aligned(64)));
 } lane;
 
@@ -97,12 +96,13 @@ static void run_panel(lane *l, const cut *c, const place *at, int64_t i, int64_t
  * threads call it with the same `at`, as they do the next. */
 static void run_few_rows(const cut *c, const place *at)
 {
+    float panel[CLV_GEMM_F32_PASS * CLV_GEMM_F32_COLS] __attribute__((aligned(64)));
     lane l;
     c->kernel->pack_a(l.a, c->g, at->i, at->p, at->m, at->k);
 #pragma omp for schedule(dynamic, 4)
     for (int64_t t = 0; t < clv_pieces(at->n, c->kernel->cols); t++) {
-        c->kernel->pack_b(l.b, c->g, at->p, at->j, at->k, at->n, t, t + 1);
-        run_panel(&l, c, at, 0, at->m, t, l.b);
+        c->kernel->pack_b(panel, c->g, at->p, at->j, at->k, at->n, t, t + 1);
+        run_panel(&l, c, at, 0, at->m, t, panel);
     }
 }
 

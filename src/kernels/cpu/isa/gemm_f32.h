@@ -3,7 +3,7 @@
  * product into their work.
  *
  * A part of op(B), [k, n], lies in panels of `cols` columns, [n / cols][k][cols]; a part of op(A), [m, k], in panels of
- * `rows` rows, [m / rows][k][rows], which are CLV_GEMM_F32_A floats apart. What n or m do not fill is zeros. */
+ * `rows` rows, [m / rows][k][rows], CLV_GEMM_F32_SPILL floats apart. What n or m do not fill is zeros. */
 #ifndef CLEAVE_KERNELS_CPU_ISA_GEMM_F32_H
 #define CLEAVE_KERNELS_CPU_ISA_GEMM_F32_H
 
