@@ -125,6 +125,21 @@ static void test_whole_machine(void **state)
     }
 }
 
+/* Stacks of OpenMP's threads that a product would leave are refused, and not found out by its end. */
+static void test_openmp_stacks(void **state)
+{
+    (void)state;
+#ifdef _OPENMP
+    cli_start_by("env OMP_STACKSIZE=128k");
+    assert_int_equal(cli_run(out, "bench gemm --m 100 --n 100 --k 100 --threads 2 --repeat 1"), 2);
+    assert_non_null(strstr(out, "stacks of 131072 bytes"));
+    assert_non_null(strstr(out, "OMP_STACKSIZE=1M"));
+    cli_start_by("env OMP_STACKSIZE=300k");
+    assert_int_equal(cli_run(out, "bench gemm --m 100 --n 600 --k 600 --threads 2 --repeat 1"), 0);
+    cli_start_by(NULL);
+#endif
+}
+
 /* libgomp says what it has read: when the command began, and, where there are cores to share, when it began again. */
 static void test_openmp_spins_less(void **state)
 {
@@ -146,11 +161,9 @@ static void test_openmp_spins_less(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_quota),
-        cmocka_unit_test(test_quota_of_version_1),
-        cmocka_unit_test(test_affinity),
-        cmocka_unit_test(test_whole_machine),
-        cmocka_unit_test(test_openmp_spins_less),
+        cmocka_unit_test(test_quota),         cmocka_unit_test(test_quota_of_version_1),
+        cmocka_unit_test(test_affinity),      cmocka_unit_test(test_whole_machine),
+        cmocka_unit_test(test_openmp_stacks), cmocka_unit_test(test_openmp_spins_less),
     };
     return cmocka_run_group_tests(tests, NULL, cli_remove_folder);
 }
