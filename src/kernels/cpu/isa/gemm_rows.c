@@ -3,9 +3,12 @@
  * B as stored [k, n], with FEW rows of A: memory is all there is to it. B is read as it lies, a few rows at a time, and
  * prefetched in that order; sums wait in a cache.
  *
- * With more rows of A: B is walked in panels. While one is multiplied, out of the second-level cache, the next is
- * prefetched in the order in which its lines lie. A strip of a panel is widened once; sums stay in registers over its
- * depth, a few rows by STRIP vectors of columns.
+ * With more rows of A, where vectors are many: B is walked in panels. While one is multiplied, out of the second-level
+ * cache, the next is prefetched in the order in which its lines lie. A strip of a panel is widened once; sums stay in
+ * registers over its depth, a few rows by STRIP vectors of columns.
+ *
+ * Where they are not, such prefetches and the loads between them wait for the same few buffers: B is read in chunks,
+ * with FEW rows of A as above, and then once more out of the second-level cache with each few of the others.
  *
  * B as stored [n, k]: dot products of a few rows of B and of A at a time. */
 #include "kernels/cpu/isa/gemm_rows.h"
@@ -18,23 +21,18 @@ enum {
     FEW_SUMS = 64 * 1024, /* floats of C that they are added to: in the second-level cache */
     SMALL = 256 * 1024,   /* bytes of B that the second-level cache has from one token to the next */
     SMALL_WIDTH = 8,      /* vectors of columns whose sums are in registers then */
-    NEAR = 16384,         /* bytes that are prefetched before they are multiplied */
-    PANEL = 64 * 1024,    /* bytes of B that are multiplied while as many come */
-    DEPTH = 64,           /* most rows of a panel */
-    SUMS = 8192,          /* floats of C that a panel is added to: in the first-level cache */
-    STRIP = 4,            /* vectors of columns side by side */
-    LINE = 64
+    NEAR = 16384          /* bytes that are prefetched before they are multiplied */
 };
 
-/* Rows of C side by side, by the number of registers; DOTS: rows of a transposed B, of which 16 registers hold three
- * with one of four rows of A and their sums. DOT_SUMS: columns that are stored together, for less than a vector is
- * stored slowly. EVEN: rows are divided evenly, and each part prefetches as much, rather than the first all of it. */
+/* By the number of registers. DOTS: rows of a transposed B, of which 16 registers hold three with one of four rows of A
+ * and their sums. DOT_SUMS: columns that are stored together, for less than a vector is stored slowly. EVEN: rows are
+ * divided evenly, and each part prefetches as much, rather than the first all of it. */
 #if defined(__AVX512F__)
-enum { MANY = 6, SOME = 4, DOT_ROWS = 4, DOTS = 4, DOT_SUMS = DOTS, EVEN = 0 };
+enum { DOT_ROWS = 4, DOTS = 4, DOT_SUMS = DOTS, EVEN = 0 };
 #elif defined(__AVX2__)
-enum { MANY = 2, SOME = 2, DOT_ROWS = 4, DOTS = 3, DOT_SUMS = 48, EVEN = 1 };
+enum { DOT_ROWS = 4, DOTS = 3, DOT_SUMS = 48, EVEN = 1 };
 #else
-enum { MANY = 2, SOME = 2, DOT_ROWS = 2, DOTS = 4, DOT_SUMS = DOTS, EVEN = 0 };
+enum { DOT_ROWS = 2, DOTS = 4, DOT_SUMS = DOTS, EVEN = 0 };
 #endif
 
 /* What knows how B is stored: the bytes of n elements, where one lies, and vectors of them as floats. */
@@ -132,6 +130,16 @@ CLV_INLINE void add_rows(clv_dtype dtype, int m, int rows, float *y, int64_t ldy
     add_span(dtype, m, rows, y, ldy, &here, b, g->ldb, turn, width, farther);
 }
 
+/* Rows [p, end) of B. */
+CLV_INLINE void add_all_rows(clv_dtype dtype, int m, float *y, int64_t ldy, const clv_gemm_args *g, const clv_gemm_x *x,
+                             int64_t p, int64_t end, int64_t j, int64_t width)
+{
+    for (; end - p >= AT_ONCE; p += AT_ONCE)
+        add_rows(dtype, m, AT_ONCE, y, ldy, g, x, p, j, width);
+    for (; p < end; p++)
+        add_rows(dtype, m, 1, y, ldy, g, x, p, j, width);
+}
+
 /* Columns [j, j + width vectors) of C: sums stay in registers. */
 CLV_INLINE void small_strip(clv_dtype dtype, int m, int width, const clv_gemm_args *g, const clv_gemm_x *x, int64_t j)
 {
@@ -188,19 +196,27 @@ CLV_INLINE void plain_few(clv_dtype dtype, int m, const clv_gemm_args *g, const 
     int64_t ldy = in_c ? g->ldc : most;
     for (int64_t width; j < end; j += width) {
         float *y = in_c ? c_at(g, j) : own.at;
-        int64_t p = 0;
         width = least(most, end - j);
         begin_sums(y, ldy, g, j, width);
-        for (; g->k - p >= AT_ONCE; p += AT_ONCE)
-            add_rows(dtype, m, AT_ONCE, y, ldy, g, x, p, j, width);
-        for (; p < g->k; p++)
-            add_rows(dtype, m, 1, y, ldy, g, x, p, j, width);
+        add_all_rows(dtype, m, y, ldy, g, x, 0, g->k, j, width);
         if (!in_c)
             end_sums(y, ldy, g, j, width);
     }
 }
 
 /* ---- B [k, n], more rows of A ---- */
+
+#if defined(__AVX512F__)
+
+enum {
+    MANY = 6, /* rows of C side by side; SOME of those that are left */
+    SOME = 4,
+    STRIP = 4,         /* vectors of columns side by side */
+    PANEL = 64 * 1024, /* bytes of B that are multiplied while as many come */
+    DEPTH = 64,        /* most rows of a panel */
+    SUMS = 8192,       /* floats of C that a panel is added to: in the first-level cache */
+    LINE = 64
+};
 
 /* The lines of a panel that is to come. */
 typedef struct ahead {
@@ -329,8 +345,10 @@ static panel following(const panel *now, const panel *whole, int64_t k, int64_t 
     return next;
 }
 
-CLV_INLINE void plain(clv_dtype dtype, const clv_gemm_args *g, const clv_gemm_x *x, int64_t j, int64_t end)
+CLV_INLINE void plain(clv_dtype dtype, const clv_gemm_args *g, const clv_gemm_x *x, clv_gemm_own own, int64_t j,
+                      int64_t end)
 {
+    (void)own;
     float y[SUMS];
     int64_t strip = STRIP * VF_LANES, ldy = SUMS / g->m / strip * strip, width = least(ldy, end - j);
     const panel whole = {
@@ -350,6 +368,120 @@ CLV_INLINE void plain(clv_dtype dtype, const clv_gemm_args *g, const clv_gemm_x 
         now = next;
     }
 }
+
+#else
+
+enum {
+    CHUNK = 128 * 1024,     /* bytes of B that stay in the second-level cache */
+    CHUNK_SUMS = 16 * 1024, /* floats of C beside them */
+    MANY = 6,               /* rows of C side by side, over as many columns as registers hold with them */
+    MOST_VECTORS = 4
+};
+
+/* What lies at rows [p, end) and columns [j, j + width) of B, and the sums of some rows of C that it is added to. */
+typedef struct chunk {
+    int64_t p, end, j, width;
+} chunk;
+
+/* y[i, :] += x[i, :] b, i < rows, over depth rows of b; columns: no more than the vectors hold, and all of them unless
+ * there is but one. */
+CLV_INLINE void add_near_block(clv_dtype dtype, int rows, int vectors, float *y, int64_t ldy, const clv_gemm_x *x,
+                               const char *b, int64_t ldb, int64_t depth, int64_t columns)
+{
+    const bool whole = columns == vectors * VF_LANES;
+    const float *at = x->at;
+    vf sum[MANY][MOST_VECTORS];
+    CLV_UNROLL for (int i = 0; i < rows; i++) CLV_UNROLL for (int v = 0; v < vectors; v++) sum[i][v] =
+        whole ? vf_load(y + i * ldy + v * VF_LANES) : vf_load_part(CLV_F32, y + i * ldy, columns);
+    for (int64_t p = 0; p < depth; p++, at += x->step, b = element(dtype, b, ldb)) {
+        vf value[MOST_VECTORS];
+        CLV_UNROLL for (int v = 0; v < vectors; v++) value[v] =
+            whole ? load_b(dtype, b, v * VF_LANES) : load_b_part(dtype, b, 0, columns);
+        CLV_UNROLL for (int i = 0; i < rows; i++)
+        {
+            vf one = vf_set1(at[i * x->row]);
+            CLV_UNROLL for (int v = 0; v < vectors; v++) sum[i][v] = vf_fma(one, value[v], sum[i][v]);
+        }
+    }
+    CLV_UNROLL for (int i = 0; i < rows; i++) CLV_UNROLL for (int v = 0; v < vectors; v++)
+    {
+        if (whole)
+            vf_store(y + i * ldy + v * VF_LANES, sum[i][v]);
+        else
+            vf_store_part(CLV_F32, y + i * ldy, sum[i][v], columns);
+    }
+}
+
+/* `rows` rows of A with a chunk that was read before. */
+CLV_INLINE void add_near(clv_dtype dtype, int rows, int vectors, float *y, int64_t ldy, const clv_gemm_args *g,
+                         const clv_gemm_x *x, const chunk *c)
+{
+    const clv_gemm_x here = {.at = x->at + c->p * x->step, .row = x->row, .step = x->step};
+    const char *b = element(dtype, g->b, c->p * g->ldb + c->j);
+    int64_t depth = c->end - c->p, columns = vectors * VF_LANES, j = 0;
+    for (; c->width - j >= columns; j += columns)
+        add_near_block(dtype, rows, vectors, y + j, ldy, &here, element(dtype, b, j), g->ldb, depth, columns);
+    for (; c->width - j >= VF_LANES; j += VF_LANES)
+        add_near_block(dtype, rows, 1, y + j, ldy, &here, element(dtype, b, j), g->ldb, depth, VF_LANES);
+    if (j < c->width)
+        add_near_block(dtype, rows, 1, y + j, ldy, &here, element(dtype, b, j), g->ldb, depth, c->width - j);
+}
+
+/* All m rows but the first few, in parts as even as can be: none is of one. */
+CLV_INLINE void add_others(clv_dtype dtype, float *y, int64_t ldy, const clv_gemm_args *g, clv_gemm_x x, int64_t m,
+                           const chunk *c)
+{
+    while (m > 0) {
+        int64_t times = (m + MANY - 1) / MANY, rows = (m + times - 1) / times;
+        if (rows == 2)
+            add_near(dtype, 2, 4, y, ldy, g, &x, c);
+        else if (rows == 3)
+            add_near(dtype, 3, 3, y, ldy, g, &x, c);
+        else if (rows == 4)
+            add_near(dtype, 4, 3, y, ldy, g, &x, c);
+        else if (rows == 5)
+            add_near(dtype, 5, 2, y, ldy, g, &x, c);
+        else
+            add_near(dtype, MANY, 2, y, ldy, g, &x, c);
+        m -= rows;
+        y += rows * ldy;
+        x.at += rows * x.row;
+    }
+}
+
+CLV_INLINE void add_chunk(clv_dtype dtype, float *y, int64_t ldy, const clv_gemm_args *g, clv_gemm_x x, const chunk *c)
+{
+    int first = g->m > FEW + 1 ? FEW : FEW - 1; /* two at least are left */
+    if (first == FEW)
+        add_all_rows(dtype, FEW, y, ldy, g, &x, c->p, c->end, c->j, c->width);
+    else
+        add_all_rows(dtype, FEW - 1, y, ldy, g, &x, c->p, c->end, c->j, c->width);
+    x.at += first * x.row;
+    add_others(dtype, y + first * ldy, ldy, g, x, g->m - first, c);
+}
+
+/* m > FEW. Sums of f32 are in C, those of other dtypes in `own`. */
+CLV_INLINE void plain(clv_dtype dtype, const clv_gemm_args *g, const clv_gemm_x *x, clv_gemm_own own, int64_t j,
+                      int64_t end)
+{
+    bool in_c = g->c_dtype == CLV_F32;
+    int64_t most = least(CHUNK_SUMS, in_c ? CHUNK_SUMS : own.floats) / g->m / VF_LANES * VF_LANES;
+    int64_t ldy = in_c ? g->ldc : most;
+    for (chunk c = {.j = j}; c.j < end; c.j += c.width) {
+        float *y = in_c ? c_at(g, c.j) : own.at;
+        c.width = least(most, end - c.j);
+        int64_t depth = (CHUNK / bytes_of(dtype, c.width) + AT_ONCE - 1) / AT_ONCE * AT_ONCE;
+        begin_sums(y, ldy, g, c.j, c.width);
+        for (c.p = 0; c.p < g->k; c.p = c.end) {
+            c.end = least(g->k, c.p + depth);
+            add_chunk(dtype, y, ldy, g, *x, &c);
+        }
+        if (!in_c)
+            end_sums(y, ldy, g, c.j, c.width);
+    }
+}
+
+#endif
 
 /* ---- B [n, k] ---- */
 
@@ -458,7 +590,7 @@ CLV_INLINE void rows_as(clv_dtype dtype, const clv_gemm_args *g, const clv_gemm_
     else if (g->m == 4)
         plain_few(dtype, 4, g, x, own, j, end);
     else
-        plain(dtype, g, x, j, end);
+        plain(dtype, g, x, own, j, end);
 }
 
 void CLV_ISA_NAME(clv_gemm_columns)(const clv_gemm_args *g, const clv_gemm_x *x, clv_gemm_own own, int64_t j,

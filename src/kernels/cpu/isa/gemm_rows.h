@@ -13,7 +13,7 @@
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/isa.h"
 
-enum { CLV_GEMM_ROWS = 16, CLV_GEMM_OWN = 64 };
+enum { CLV_GEMM_ROWS = 16, CLV_GEMM_OWN = 16 * CLV_GEMM_ROWS };
 
 /* The rows of op(A) in f32. */
 typedef struct clv_gemm_x {
