@@ -341,6 +341,7 @@ static void interrupt_run(const char *out, const char *options)
              cli_folder(), out, options);
     pid_t child = fork();
     if (child == 0) {
+        signal(SIGINT, SIG_DFL); /* a shell's job in the background ignores it, and so would the run */
         execl("/bin/sh", "sh", "-c", command, (char *)NULL);
         _exit(127);
     }

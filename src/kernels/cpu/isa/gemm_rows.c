@@ -3,12 +3,13 @@
  * B as stored [k, n], with FEW rows of A: memory is all there is to it. B is read as it lies, a few rows at a time, and
  * prefetched in that order; sums wait in a cache.
  *
- * With more rows of A, where vectors are many: B is walked in panels. While one is multiplied, out of the second-level
- * cache, the next is prefetched in the order in which its lines lie. A strip of a panel is widened once; sums stay in
- * registers over its depth, a few rows by STRIP vectors of columns.
+ * With more rows of A, B is read in chunks: with FEW rows as above, as fast as memory gives it, and then once more, out
+ * of the second-level cache, with each few of the others.
  *
- * Where they are not, such prefetches and the loads between them wait for the same few buffers: B is read in chunks,
- * with FEW rows of A as above, and then once more out of the second-level cache with each few of the others.
+ * Or in panels, with AVX-512, where they were measured, and where columns are so few that lines of a chunk would fall
+ * into the same sets of a cache: while one is multiplied, out of the second-level cache, the next is prefetched in the
+ * order in which its lines lie. A strip of a panel is widened once; sums stay in registers over its depth, a few rows
+ * by STRIP vectors of columns.
  *
  * B as stored [n, k]: dot products of a few rows of B and of A at a time. */
 #include "kernels/cpu/isa/gemm_rows.h"
@@ -24,15 +25,16 @@ enum {
     NEAR = 16384          /* bytes that are prefetched before they are multiplied */
 };
 
-/* By the number of registers. DOTS: rows of a transposed B, of which 16 registers hold three with one of four rows of A
- * and their sums. DOT_SUMS: columns that are stored together, for less than a vector is stored slowly. EVEN: rows are
- * divided evenly, and each part prefetches as much, rather than the first all of it. */
+/* By the number of registers. MANY rows of C stand side by side in a panel, then SOME, two and one of those that are
+ * left; NARROW: columns up to which there are panels. DOTS: rows of a transposed B, of which 16 registers hold three
+ * with one of four rows of A and their sums. DOT_SUMS: columns that are stored together, for less than a vector is
+ * stored slowly. EVEN: rows are divided evenly, and each part prefetches as much, rather than the first all of it. */
 #if defined(__AVX512F__)
-enum { DOT_ROWS = 4, DOTS = 4, DOT_SUMS = DOTS, EVEN = 0 };
+enum { MANY = 6, SOME = 4, NARROW = INT32_MAX, DOT_ROWS = 4, DOTS = 4, DOT_SUMS = DOTS, EVEN = 0 };
 #elif defined(__AVX2__)
-enum { DOT_ROWS = 4, DOTS = 3, DOT_SUMS = 48, EVEN = 1 };
+enum { MANY = 2, SOME = 2, NARROW = 128, DOT_ROWS = 4, DOTS = 3, DOT_SUMS = 48, EVEN = 1 };
 #else
-enum { DOT_ROWS = 2, DOTS = 4, DOT_SUMS = DOTS, EVEN = 0 };
+enum { MANY = 2, SOME = 2, NARROW = 128, DOT_ROWS = 2, DOTS = 4, DOT_SUMS = DOTS, EVEN = 0 };
 #endif
 
 /* What knows how B is stored: the bytes of n elements, where one lies, and vectors of them as floats. */
@@ -204,17 +206,13 @@ CLV_INLINE void plain_few(clv_dtype dtype, int m, const clv_gemm_args *g, const 
     }
 }
 
-/* ---- B [k, n], more rows of A ---- */
-
-#if defined(__AVX512F__)
+/* ---- B [k, n], more rows of A, in panels ---- */
 
 enum {
-    MANY = 6, /* rows of C side by side; SOME of those that are left */
-    SOME = 4,
-    STRIP = 4,         /* vectors of columns side by side */
     PANEL = 64 * 1024, /* bytes of B that are multiplied while as many come */
     DEPTH = 64,        /* most rows of a panel */
     SUMS = 8192,       /* floats of C that a panel is added to: in the first-level cache */
+    STRIP = 4,         /* vectors of columns side by side */
     LINE = 64
 };
 
@@ -345,10 +343,8 @@ static panel following(const panel *now, const panel *whole, int64_t k, int64_t 
     return next;
 }
 
-CLV_INLINE void plain(clv_dtype dtype, const clv_gemm_args *g, const clv_gemm_x *x, clv_gemm_own own, int64_t j,
-                      int64_t end)
+CLV_INLINE void by_panels(clv_dtype dtype, const clv_gemm_args *g, const clv_gemm_x *x, int64_t j, int64_t end)
 {
-    (void)own;
     float y[SUMS];
     int64_t strip = STRIP * VF_LANES, ldy = SUMS / g->m / strip * strip, width = least(ldy, end - j);
     const panel whole = {
@@ -369,32 +365,32 @@ CLV_INLINE void plain(clv_dtype dtype, const clv_gemm_args *g, const clv_gemm_x 
     }
 }
 
-#else
+/* ---- B [k, n], more rows of A, in chunks ---- */
 
 enum {
     CHUNK = 128 * 1024,     /* bytes of B that stay in the second-level cache */
     CHUNK_SUMS = 16 * 1024, /* floats of C beside them */
-    MANY = 6,               /* rows of C side by side, over as many columns as registers hold with them */
-    MOST_VECTORS = 4
+    NEAR_ROWS = 6,          /* rows of C side by side, over as many vectors as registers hold with them */
+    NEAR_VECTORS = 4
 };
 
-/* What lies at rows [p, end) and columns [j, j + width) of B, and the sums of some rows of C that it is added to. */
+/* Rows [p, end) and columns [j, j + width) of B. */
 typedef struct chunk {
     int64_t p, end, j, width;
 } chunk;
 
-/* y[i, :] += x[i, :] b, i < rows, over depth rows of b; columns: no more than the vectors hold, and all of them unless
- * there is but one. */
+/* y[i, :] += x[i, :] b, i < rows, over depth rows of b; columns: as many as the vectors hold, or fewer where there is
+ * but one vector. */
 CLV_INLINE void add_near_block(clv_dtype dtype, int rows, int vectors, float *y, int64_t ldy, const clv_gemm_x *x,
                                const char *b, int64_t ldb, int64_t depth, int64_t columns)
 {
     const bool whole = columns == vectors * VF_LANES;
     const float *at = x->at;
-    vf sum[MANY][MOST_VECTORS];
+    vf sum[NEAR_ROWS][NEAR_VECTORS];
     CLV_UNROLL for (int i = 0; i < rows; i++) CLV_UNROLL for (int v = 0; v < vectors; v++) sum[i][v] =
         whole ? vf_load(y + i * ldy + v * VF_LANES) : vf_load_part(CLV_F32, y + i * ldy, columns);
     for (int64_t p = 0; p < depth; p++, at += x->step, b = element(dtype, b, ldb)) {
-        vf value[MOST_VECTORS];
+        vf value[NEAR_VECTORS];
         CLV_UNROLL for (int v = 0; v < vectors; v++) value[v] =
             whole ? load_b(dtype, b, v * VF_LANES) : load_b_part(dtype, b, 0, columns);
         CLV_UNROLL for (int i = 0; i < rows; i++)
@@ -412,7 +408,7 @@ CLV_INLINE void add_near_block(clv_dtype dtype, int rows, int vectors, float *y,
     }
 }
 
-/* `rows` rows of A with a chunk that was read before. */
+/* Adds the products of `rows` rows of A with a chunk that was read before. */
 CLV_INLINE void add_near(clv_dtype dtype, int rows, int vectors, float *y, int64_t ldy, const clv_gemm_args *g,
                          const clv_gemm_x *x, const chunk *c)
 {
@@ -427,12 +423,12 @@ CLV_INLINE void add_near(clv_dtype dtype, int rows, int vectors, float *y, int64
         add_near_block(dtype, rows, 1, y + j, ldy, &here, element(dtype, b, j), g->ldb, depth, c->width - j);
 }
 
-/* All m rows but the first few, in parts as even as can be: none is of one. */
+/* Of m rows of A, those that are left of a chunk, in parts as even as can be; m >= 2, and none is of one. */
 CLV_INLINE void add_others(clv_dtype dtype, float *y, int64_t ldy, const clv_gemm_args *g, clv_gemm_x x, int64_t m,
                            const chunk *c)
 {
     while (m > 0) {
-        int64_t times = (m + MANY - 1) / MANY, rows = (m + times - 1) / times;
+        int64_t times = (m + NEAR_ROWS - 1) / NEAR_ROWS, rows = (m + times - 1) / times;
         if (rows == 2)
             add_near(dtype, 2, 4, y, ldy, g, &x, c);
         else if (rows == 3)
@@ -442,7 +438,7 @@ CLV_INLINE void add_others(clv_dtype dtype, float *y, int64_t ldy, const clv_gem
         else if (rows == 5)
             add_near(dtype, 5, 2, y, ldy, g, &x, c);
         else
-            add_near(dtype, MANY, 2, y, ldy, g, &x, c);
+            add_near(dtype, NEAR_ROWS, 2, y, ldy, g, &x, c);
         m -= rows;
         y += rows * ldy;
         x.at += rows * x.row;
@@ -460,9 +456,9 @@ CLV_INLINE void add_chunk(clv_dtype dtype, float *y, int64_t ldy, const clv_gemm
     add_others(dtype, y + first * ldy, ldy, g, x, g->m - first, c);
 }
 
-/* m > FEW. Sums of f32 are in C, those of other dtypes in `own`. */
-CLV_INLINE void plain(clv_dtype dtype, const clv_gemm_args *g, const clv_gemm_x *x, clv_gemm_own own, int64_t j,
-                      int64_t end)
+/* m > FEW. Where C is of f32, sums are in C, else in `own`. */
+CLV_INLINE void by_chunks(clv_dtype dtype, const clv_gemm_args *g, const clv_gemm_x *x, clv_gemm_own own, int64_t j,
+                          int64_t end)
 {
     bool in_c = g->c_dtype == CLV_F32;
     int64_t most = least(CHUNK_SUMS, in_c ? CHUNK_SUMS : own.floats) / g->m / VF_LANES * VF_LANES;
@@ -480,8 +476,6 @@ CLV_INLINE void plain(clv_dtype dtype, const clv_gemm_args *g, const clv_gemm_x 
             end_sums(y, ldy, g, c.j, c.width);
     }
 }
-
-#endif
 
 /* ---- B [n, k] ---- */
 
@@ -589,8 +583,10 @@ CLV_INLINE void rows_as(clv_dtype dtype, const clv_gemm_args *g, const clv_gemm_
         plain_few(dtype, 3, g, x, own, j, end);
     else if (g->m == 4)
         plain_few(dtype, 4, g, x, own, j, end);
+    else if (end - j <= NARROW)
+        by_panels(dtype, g, x, j, end);
     else
-        plain(dtype, g, x, own, j, end);
+        by_chunks(dtype, g, x, own, j, end);
 }
 
 void CLV_ISA_NAME(clv_gemm_columns)(const clv_gemm_args *g, const clv_gemm_x *x, clv_gemm_own own, int64_t j,

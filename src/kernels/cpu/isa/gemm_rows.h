@@ -4,7 +4,8 @@
  *
  * Numerics: where B is not transposed an element is summed over k in ascending order, from what c held or 0; where it
  *           is, in VF_LANES interleaved parts, which are summed by halves. All in f32, rounded to c's dtype once. So an
- *           element has the same bits however many rows are beside it, and however columns are divided over threads.
+ *           element has the same bits however many rows are beside it, and however columns are divided over threads;
+ *           which NaN it is, where two meet, may differ.
  * Memory:   nothing is read or written beyond the elements of a, b and c; a part of B may be prefetched, no more.
  */
 #ifndef CLEAVE_KERNELS_CPU_ISA_GEMM_ROWS_H
@@ -13,6 +14,7 @@
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/isa.h"
 
+/* CLV_GEMM_OWN: a vector of the longest for each row. */
 enum { CLV_GEMM_ROWS = 16, CLV_GEMM_OWN = 16 * CLV_GEMM_ROWS };
 
 /* The rows of op(A) in f32. */
