@@ -281,7 +281,8 @@ static void test_several(void **state)
 
 /* ---- what train shows ---- */
 
-#define SMALL "train --text {d}/text --hidden 16 --layers 1 --heads 2 --seq 8 --batch 2 "
+#define SIZES "--hidden 16 --layers 1 --heads 2 --seq 8 --batch 2 "
+#define SMALL "train --text {d}/text " SIZES
 
 /* Of a run that goes on the whole is seen; every line has every field. */
 static void test_run(void **state)
@@ -336,8 +337,8 @@ static void interrupt_run(const char *out, const char *options)
     int status = 0;
     snprintf(metrics, sizeof metrics, "%s/%s/metrics.unfinished.jsonl", cli_folder(), out);
     snprintf(command, sizeof command,
-             "cd '%s' && exec \"$CLV_BUILD_DIR/cleave\" train --text text --hidden 16 --layers 1 --heads 2 --seq 8 "
-             "--batch 2 --steps 100000000 --out %s %s >said 2>&1",
+             "cd '%s' && exec \"$CLV_BUILD_DIR/cleave\" train --text text " SIZES
+             "--steps 100000000 --out %s %s >said 2>&1",
              cli_folder(), out, options);
     pid_t child = fork();
     if (child == 0) {
