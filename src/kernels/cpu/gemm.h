@@ -55,7 +55,7 @@ typedef struct clv_gemm_args {
     clv_dtype c_dtype;
     bool accumulate;    /* adds to what c holds; else what it held is not read                               */
     void *workspace;    /* clv_gemm_workspace() bytes, aligned to 64; one a caller                           */
-    clv_workplace work; /* where ranks that wait take part in products of ours in f32; no bit depends on it */
+    clv_workplace work; /* where ranks that wait take part in products of our own; no bit depends on it */
 } clv_gemm_args;
 
 /* Bytes of workspace, the same on every CPU: 0 for f64, a fixed amount for bf16 and f16 whatever the shape, for f32 up

@@ -202,15 +202,16 @@ static part part_of_b(const clv_gemm_args *g, int64_t p, int64_t j, int64_t k, i
 typedef struct cut {
     const clv_gemm_args *g;
     clv_gemm_block *block;
-    int64_t m, n, k; /* of a block */
-    int64_t pass;    /* k of a pass */
-    char *a, *b;     /* packed */
-    float *sums;     /* of a block of C, where k takes several blocks of B; else NULL */
+    void (*begin)(void), (*end)(void); /* around a piece; or NULL */
+    int64_t m, n, k;                   /* of a block */
+    int64_t pass;                      /* k of a pass */
+    char *a, *b;                       /* packed */
+    float *sums;                       /* of a block of C, where k takes several blocks of B; else NULL */
 } cut;
 
-static cut cut_product(const clv_gemm_args *g, clv_gemm_block *block)
+static cut cut_product(const clv_gemm_args *g, clv_gemm_block *block, void (*begin)(void), void (*end)(void))
 {
-    cut c = {.g = g, .block = block, .b = g->workspace};
+    cut c = {.g = g, .block = block, .begin = begin, .end = end, .b = g->workspace};
     c.k = clv_equal_pieces(g->k, g->trans_a ? K_TRANSPOSED : g->k <= K_WHOLE ? K_WHOLE : K_BLOCK, STEP);
     c.pass = clv_equal_pieces(c.k, K_PASS, STEP);
     bool summed = c.k < g->k;
@@ -283,39 +284,72 @@ static void panel_by_b(lane *l, const cut *c, const place *at, int64_t i, int64_
     }
 }
 
-/* Where thread `me` of `team` begins in n elements, at a panel. */
-static int64_t share(int64_t n, int me, int team)
+/* Where part i of n elements begins, of as many as `parts`: at a panel. */
+static int64_t share(int64_t n, int64_t i, int64_t parts)
 {
-    return clv_min_i64(clv_pieces(n, SIDE) * me / team * SIDE, n);
+    return clv_min_i64(clv_pieces(n, SIDE) * i / parts * SIDE, n);
 }
 
-/* This thread's part of a block: rows, or where there are few, columns. All threads call it with the same `at`. */
-static void run_block(lane *l, const cut *c, const place *at)
-{
-    int me = clv_threads_index(), team = clv_threads_team();
-    bool by_rows = at->m >= (int64_t)SIDE * team;
-    int64_t i0 = by_rows ? share(at->m, me, team) : 0, i1 = by_rows ? share(at->m, me + 1, team) : at->m;
-    int64_t j0 = by_rows ? 0 : share(at->n, me, team), j1 = by_rows ? at->n : share(at->n, me + 1, team);
-    part b = part_of_b(c->g, at->p, at->j, at->k, at->n);
+/* A block in pieces, of a panel of A by some of B's, which threads of the team take in turn; a team of one shares them
+ * with ranks that wait. */
+typedef struct pieces {
+    const cut *c;
+    const place *at;
+    int64_t across;
+} pieces;
 
-    pack(c->b, &b, (int)(share(at->n, me, team) / SIDE), (int)clv_pieces(share(at->n, me + 1, team), SIDE));
+static void run_piece(void *arg, int piece)
+{
+    const pieces *x = arg;
+    const cut *c = x->c;
+    const int64_t i = piece / x->across * SIDE, of_b = piece % x->across;
+    const int64_t j = share(x->at->n, of_b, x->across), to = share(x->at->n, of_b + 1, x->across);
+    lane l;
+
+    l.out = (clv_finished){0};
+    if (c->begin)
+        c->begin();
+    for (int64_t q = 0; q < x->at->k; q += c->pass)
+        panel_by_b(&l, c, x->at, i, q, j, to);
+    clv_rows_out(&l.out, SIDE);
+    if (c->end)
+        c->end();
+}
+
+/* This thread's part of an operand's packing. */
+static void pack_share(char *out, const part *x)
+{
+    const int64_t me = clv_threads_index(), team = clv_threads_team();
+    pack(out, x, (int)(share(x->wide, me, team) / SIDE), (int)clv_pieces(share(x->wide, me + 1, team), SIDE));
+}
+
+/* All threads call it with the same `at`. */
+static void run_block(const cut *c, const place *at)
+{
+    enum { PIECES_EACH = 4 };
+    const int team = clv_threads_team();
+    const int64_t down = clv_pieces(at->m, SIDE), panels = clv_pieces(at->n, SIDE);
+    pieces x = {c, at, team == 1 ? 1 : clv_min_i64(clv_pieces(PIECES_EACH * team, down), panels)};
+    const part b = part_of_b(c->g, at->p, at->j, at->k, at->n);
+
+    pack_share(c->b, &b);
     if (c->g->trans_a) {
-        part a = part_of_a(c->g, at->i, at->p, at->m, at->k);
-        pack(c->a, &a, (int)(share(at->m, me, team) / SIDE), (int)clv_pieces(share(at->m, me + 1, team), SIDE));
+        const part a = part_of_a(c->g, at->i, at->p, at->m, at->k);
+        pack_share(c->a, &a);
+    }
+    if (team == 1) {
+        clv_workpool_share(c->g->work, run_piece, &x, (int)down);
+        return;
     }
 #pragma omp barrier
-    for (int64_t i = i0; i < i1; i += SIDE)
-        for (int64_t q = 0; q < at->k; q += c->pass)
-            panel_by_b(l, c, at, i, q, j0, j1);
-    clv_rows_out(&l->out, SIDE);
-#pragma omp barrier
+#pragma omp for schedule(dynamic, 1)
+    for (int64_t piece = 0; piece < down * x.across; piece++)
+        run_piece(&x, (int)piece);
 }
 
-static void run_lane(const cut *c)
+static void run_thread(const cut *c)
 {
     const clv_gemm_args *g = c->g;
-    lane l;
-    l.out = (clv_finished){0};
     for (int64_t i = 0; i < g->m; i += c->m)
         for (int64_t j = 0; j < g->n; j += c->n)
             for (int64_t p = 0; p < g->k; p += c->k) {
@@ -325,19 +359,13 @@ static void run_lane(const cut *c)
                             .m = clv_min_i64(c->m, g->m - i),
                             .n = clv_min_i64(c->n, g->n - j),
                             .k = clv_min_i64(c->k, g->k - p)};
-                run_block(&l, c, &at);
+                run_block(c, &at);
             }
 }
 
 void clv_gemm_panels(const clv_gemm_args *g, clv_gemm_block *block, void (*begin)(void), void (*end)(void))
 {
-    const cut c = cut_product(g, block);
+    const cut c = cut_product(g, block, begin, end);
 #pragma omp parallel if ((double)g->m * (double)g->n * (double)g->k >= WORTH_THREADS)
-    {
-        if (begin)
-            begin();
-        run_lane(&c);
-        if (end)
-            end();
-    }
+    run_thread(&c);
 }

@@ -33,7 +33,7 @@ typedef struct clv_panel {
 /* c [SIDE, SIDE] = (fresh ? 0 : c) + a b over `steps` of k, meanwhile all that is left of `out` is written. */
 typedef void clv_gemm_block(float *c, bool fresh, int steps, clv_panel a, const char *b, clv_finished *out);
 
-/* begin and end are called on each thread, around its blocks; they may be NULL. */
+/* begin and end are called around a piece of the product, on the thread that makes it; they may be NULL. */
 void clv_gemm_panels(const clv_gemm_args *args, clv_gemm_block *block, void (*begin)(void), void (*end)(void));
 
 CLV_ALWAYS __mmask16 clv_mask16(int n)
