@@ -17,6 +17,7 @@
 
 #include "cleave/dtype.h"
 #include "kernels/cpu/isa.h"
+#include "kernels/cpu/tuning.h"
 
 static uint64_t check_seed = 20240607;
 
@@ -116,16 +117,16 @@ enum { CHECK_DTYPES = 4 };
 static inline void check_everywhere(void (*body)(clv_dtype dtype))
 {
     print_message("seed %llu\n", (unsigned long long)check_seed);
-    for (int isa = CLV_ISA_PORTABLE; isa <= CLV_ISA_AMX; isa++) {
-        if (clv_cpu_set_isa_for_test((clv_isa)isa) != 0) {
-            print_message("skipped: this CPU lacks %s\n", clv_isa_text((clv_isa)isa));
+    for (int kind = 0; kind < CLV_CPU_KINDS; kind++) {
+        if (clv_tuning_set_for_test((clv_cpu_kind)kind) != 0) {
+            print_message("skipped: this CPU lacks %s\n", clv_cpu_kind_text((clv_cpu_kind)kind));
             continue;
         }
         for (int d = 0; d < CHECK_DTYPES; d++)
-            if (isa != CLV_ISA_AMX || check_dtypes[d] == CLV_BF16)
+            if (kind != CLV_CPU_AMX || check_dtypes[d] == CLV_BF16)
                 body(check_dtypes[d]);
     }
-    clv_cpu_isa_reset_for_test();
+    clv_tuning_reset_for_test();
 }
 
 #endif

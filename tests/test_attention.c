@@ -14,6 +14,7 @@
 #include "cleave/dtype.h"
 #include "kernels/cpu/attention.h"
 #include "kernels/cpu/isa.h"
+#include "kernels/cpu/tuning.h"
 
 enum { SEED = 20240607 };
 
@@ -314,17 +315,17 @@ static void check_shape(size_t index, clv_dtype dtype, double dropout)
 static void check_all(double dropout)
 {
     static const clv_dtype dtypes[] = {CLV_F32, CLV_BF16, CLV_F16};
-    for (int isa = CLV_ISA_PORTABLE; isa <= CLV_ISA_AMX; isa++) {
-        if (clv_cpu_set_isa_for_test((clv_isa)isa) != 0) {
-            print_message("this CPU has no %s: not tested\n", clv_isa_text((clv_isa)isa));
+    for (int kind = 0; kind < CLV_CPU_KINDS; kind++) {
+        if (clv_tuning_set_for_test((clv_cpu_kind)kind) != 0) {
+            print_message("this CPU has no %s: not tested\n", clv_cpu_kind_text((clv_cpu_kind)kind));
             continue;
         }
         for (size_t d = 0; d < sizeof dtypes / sizeof *dtypes; d++)
             for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
-                if (isa != CLV_ISA_AMX || dtypes[d] == CLV_BF16) /* it has nothing for others */
+                if (kind <= CLV_CPU_AVX512 || dtypes[d] == CLV_BF16) /* they have nothing for others */
                     check_shape(i, dtypes[d], dropout);
     }
-    clv_cpu_isa_reset_for_test();
+    clv_tuning_reset_for_test();
 }
 
 static void test_against_reference(void **unused)
@@ -590,7 +591,7 @@ static bool all_finite(clv_dtype dtype, const void *x, int64_t elems)
 
 /* Scores so large that their rounding is beyond what an exponential stands: their differences are no better, but p is
  * between 0 and 1. */
-static void check_large_scores(clv_dtype dtype, int isa, double by)
+static void check_large_scores(clv_dtype dtype, int kind, double by)
 {
     static const shape s = {.b = 1, .sq = 70, .sk = 70, .h = 2, .k = 1, .d = 32, .group = 2, .causal = true};
     problem p;
@@ -602,19 +603,19 @@ static void check_large_scores(clv_dtype dtype, int isa, double by)
     run_backward(&p);
     if (!all_finite(dtype, p.out, p.q_elems) || !all_finite(dtype, p.dq, p.q_elems) ||
         !all_finite(dtype, p.dkv, p.kv_elems) || !all_finite(CLV_F32, p.args.lse, 2 * s.sq))
-        fail_msg("%s, %s, queries %g: not finite", clv_dtype_name(dtype), clv_isa_text((clv_isa)isa), by);
+        fail_msg("%s, %s, queries %g: not finite", clv_dtype_name(dtype), clv_cpu_kind_text((clv_cpu_kind)kind), by);
     problem_free(&p);
 }
 
 static void test_large_scores(void **unused)
 {
     (void)unused;
-    for (int isa = CLV_ISA_PORTABLE; isa <= CLV_ISA_AMX; isa++)
-        for (double by = 1e4; clv_cpu_set_isa_for_test((clv_isa)isa) == 0 && by < 1e20; by *= 10) {
-            check_large_scores(CLV_BF16, isa, by);
-            check_large_scores(CLV_F32, isa, by);
+    for (int kind = 0; kind < CLV_CPU_KINDS; kind++)
+        for (double by = 1e4; clv_tuning_set_for_test((clv_cpu_kind)kind) == 0 && by < 1e20; by *= 10) {
+            check_large_scores(CLV_BF16, kind, by);
+            check_large_scores(CLV_F32, kind, by);
         }
-    clv_cpu_isa_reset_for_test();
+    clv_tuning_reset_for_test();
 }
 
 static void test_errors(void **unused)

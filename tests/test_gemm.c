@@ -16,6 +16,7 @@
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/gemm_bf16.h"
 #include "kernels/cpu/isa.h"
+#include "kernels/cpu/tuning.h"
 #include "kernels/cpu/threads.h"
 #include "rows_are_alike.h"
 #include "sweep.h"
@@ -283,9 +284,9 @@ static void test_every_instruction_set(void **unused)
 {
     static const int own[] = {0, 2, 3, 4, 5};
     (void)unused;
-    for (int isa = CLV_ISA_PORTABLE; isa <= CLV_ISA_AVX512; isa++) {
-        if (clv_cpu_set_isa_for_test((clv_isa)isa) != 0) {
-            print_message("this CPU has no %s: not tested\n", clv_isa_text((clv_isa)isa));
+    for (int cpu = CLV_CPU_PORTABLE; cpu < CLV_CPU_AMX; cpu++) {
+        if (clv_tuning_set_for_test((clv_cpu_kind)cpu) != 0) {
+            print_message("this CPU has no %s: not tested\n", clv_cpu_kind_text((clv_cpu_kind)cpu));
             continue;
         }
         clv_gemm_set_f32_path_for_test(CLV_GEMM_F32_OWN);
@@ -305,7 +306,7 @@ static void test_every_instruction_set(void **unused)
             check_case(wide);
         }
     }
-    clv_cpu_isa_reset_for_test();
+    clv_tuning_reset_for_test();
 }
 
 /* Every combination of extents 0, 1 and 3, where C's shape is empty nothing is written, where k is 0 it is cleared. */
@@ -398,8 +399,8 @@ static void test_few_rows_are_the_same(void **unused)
     enum { MOST = 16 };
     static const int own[] = {0, 2, 3, 4, 5};
     (void)unused;
-    for (int isa = CLV_ISA_PORTABLE; isa <= CLV_ISA_AVX512; isa++) {
-        if (clv_cpu_set_isa_for_test((clv_isa)isa) != 0)
+    for (int cpu = CLV_CPU_PORTABLE; cpu < CLV_CPU_AMX; cpu++) {
+        if (clv_tuning_set_for_test((clv_cpu_kind)cpu) != 0)
             continue;
         for (int i = 0; i < 20; i++) {
             problem p;
@@ -425,7 +426,7 @@ static void test_few_rows_are_the_same(void **unused)
             problem_free(&p);
         }
     }
-    clv_cpu_isa_reset_for_test();
+    clv_tuning_reset_for_test();
 }
 
 /* By the kernel that is set: no thread changes a bit, nor do rows beside, or passes of a longer k. From 17 rows on, for

@@ -238,6 +238,36 @@ static void rows_are_alike(void **state)
     }
 }
 
+/* How many rows of weights are read side by side changes no bits. */
+static void streams_are_alike(void **state)
+{
+    (void)state;
+    enum { M = 2, N = 29, BLOCKS = 21, K = BLOCKS * CLV_QUANT_BLOCK };
+    for (int how = CLV_QUANT_Q8; how < CLV_QUANT_COUNT; how++) {
+        float *w = weights(N, BLOCKS), x[M * K], by_four[M * N], y[M * N];
+        uint8_t ints[N * K];
+        uint16_t scales[N * BLOCKS];
+        for (int i = 0; i < M * K; i++)
+            x[i] = (float)check_uniform(-1, 1);
+        clv_quantize((clv_quant)how, ints, scales, w, N * BLOCKS);
+        clv_quant_args a = {(clv_quant)how, CLV_F32, M, N, BLOCKS, M, x, ints, scales, by_four, NULL, {0}};
+        assert_int_equal(posix_memalign(&a.workspace, 64, clv_quant_workspace(&a)), 0);
+        if (clv_tuning_set_for_test(CLV_CPU_AVX512) == 0) {
+            assert_int_equal(clv_quant_product(&a, NULL), CLV_OK);
+            a.y = y;
+        }
+        if (a.y == y && clv_tuning_set_for_test(CLV_CPU_AVX512_BF16) == 0) {
+            assert_int_equal(clv_quant_product(&a, NULL), CLV_OK);
+            assert_memory_equal(y, by_four, sizeof y);
+        } else {
+            print_message("skipped: this CPU has no AVX512-BF16, whose row of the table has other streams\n");
+        }
+        free(a.workspace);
+        free(w);
+    }
+    clv_tuning_reset_for_test();
+}
+
 static void names(void **state)
 {
     clv_quant quant = CLV_QUANT_NONE;
@@ -254,9 +284,9 @@ static void names(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(equals_gguf),           cmocka_unit_test(keeps_nonfinite), cmocka_unit_test(products),
-        cmocka_unit_test(products_without_vnni), cmocka_unit_test(extremes),        cmocka_unit_test(nonfinite_rows),
-        cmocka_unit_test(rows_are_alike),        cmocka_unit_test(names),
+        cmocka_unit_test(equals_gguf),           cmocka_unit_test(keeps_nonfinite),   cmocka_unit_test(products),
+        cmocka_unit_test(products_without_vnni), cmocka_unit_test(extremes),          cmocka_unit_test(nonfinite_rows),
+        cmocka_unit_test(rows_are_alike),        cmocka_unit_test(streams_are_alike), cmocka_unit_test(names),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,8 +8,8 @@
 #include "kernels/cpu/gemm_f32.h"
 #include "kernels/cpu/gemm_onednn.h"
 #include "kernels/cpu/gemm_rows.h"
-#include "kernels/cpu/isa.h"
 #include "kernels/cpu/threads.h"
+#include "kernels/cpu/tuning.h"
 
 enum {
     BLOCK = 64 /* extents of the f64 product's blocks */
@@ -53,7 +53,7 @@ void clv_gemm_set_f32_path_for_test(clv_gemm_f32_path path)
 static bool is_own_f32_best(void)
 {
     clv_gemm_f32_path path = f32_path;
-    return path == CLV_GEMM_F32_BEST ? clv_cpu_isa() == CLV_ISA_AVX2 : path == CLV_GEMM_F32_OWN;
+    return (path == CLV_GEMM_F32_BEST ? clv_tuning_here()->f32 : path) == CLV_GEMM_F32_OWN;
 }
 
 static clv_status run_f32_single(const clv_gemm_args *g, clv_error *err)
@@ -150,25 +150,9 @@ bool clv_gemm_has_half_path(clv_gemm_half_path path)
                                        : true;
 }
 
-/* The way of a product of more than one row of bf16. GF/s of a core with AMX, ours against oneDNN 2.6, of training
- * steps (rows x columns x k of x W^T, dY W and dY^T X):
- *   2048 x 768 x 512: 1854, 1239     2048 x 512 x 768: 1672, 1142     768 x 512 x 2048: 1213, 692
- *   2048 x 2048 x 1024: 1495, 1113   2048 x 1024 x 2048: 1317, 714    2048 x 1024 x 2048: 1102, 570
- *   256 x 1536 x 768: 1364, 1220     256 x 768 x 1536: 1185, 974      1536 x 768 x 256: 1522, 968
- *   256 x 25129 x 768: 978, 909      256 x 768 x 25129: 890, 702      25129 x 768 x 256: 1360, 795
- * vdpbf16ps alone, ours or oneDNN's, has half the rate of f32 on Intel's CPUs. */
-static clv_gemm_half_path bf16_path(void)
-{
-    if (half_path != CLV_GEMM_HALF_BEST)
-        return half_path;
-    if (clv_gemm_bf16_best() == CLV_GEMM_BF16_AMX)
-        return CLV_GEMM_HALF_AMX;
-    return clv_onednn_bf16_wins() ? CLV_GEMM_HALF_ONEDNN : CLV_GEMM_HALF_F32;
-}
-
 static clv_status run_bf16(const clv_gemm_args *g, bool *done, clv_error *err)
 {
-    clv_gemm_half_path path = bf16_path();
+    clv_gemm_half_path path = half_path == CLV_GEMM_HALF_BEST ? clv_tuning_here()->bf16 : half_path;
 
     *done = path == CLV_GEMM_HALF_AMX || path == CLV_GEMM_HALF_VDP;
     if (*done)

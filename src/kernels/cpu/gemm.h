@@ -5,10 +5,9 @@
  * dtypes:   f32 x f32 -> f32; bf16 x bf16 -> bf16 or f32; f16 x f16 -> f16 or f32; f64 x f64 -> f64. bf16 and f16 are
  *           accumulated in f32 and rounded once (an accumulated bf16 or f16 C is read, added to in f32, rounded again).
  * Kernels:  up to 16 rows of f32, bf16 or f16 (decoding, short prompts) are our own (isa/gemm_rows.h): B is read once
- *           for all rows, at the speed of memory while they are few. More rows: f32 is our own where the CPU has AVX2
- *           and no more (gemm_f32.h), else oneDNN's sgemm; bf16 is our own where the CPU has AMX (gemm_bf16.h),
- *           oneDNN's matmul where that wins (AMD's AVX512-BF16); else, and f16 always, our own in f32. f64 is a plain
- *           blocked product.
+ *           for all rows, at the speed of memory while they are few. More rows: by the fastest on this CPU
+ *           (tuning.h), f32 by our own (gemm_f32.h) or oneDNN's sgemm; bf16 by our own (gemm_bf16.h), oneDNN's matmul
+ *           or, as f16 always, our own in f32. f64 is a plain blocked product.
  * Numerics: the same arguments on the same CPU with the same number of OpenMP threads give the same bits. Those of our
  *           own kernels and of f64 do not depend on the number of threads either; oneDNN may split k over threads, so
  *           its products can. A row has the same bits among any number of rows up to 16 (of bf16 and f16 while k is at

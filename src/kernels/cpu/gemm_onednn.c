@@ -88,18 +88,6 @@ clv_status clv_onednn_sgemm(const clv_gemm_args *g, clv_error *err)
     return status == dnnl_success ? CLV_OK : failed(err, status, "sgemm");
 }
 
-bool clv_onednn_bf16_wins(void)
-{
-#if defined(__x86_64__)
-    dnnl_cpu_isa_t isa = dnnl_get_effective_cpu_isa();
-    if ((isa & dnnl_cpu_isa_avx512_core_amx) == dnnl_cpu_isa_avx512_core_amx)
-        return true;
-    return (isa & dnnl_cpu_isa_avx512_core_bf16) == dnnl_cpu_isa_avx512_core_bf16 && __builtin_cpu_is("amd");
-#else
-    return false;
-#endif
-}
-
 /* ---------------------------------------------------------------------------------------------- the cache */
 
 /* What a primitive is made for. */

@@ -10,10 +10,6 @@ clv_status clv_onednn_prepare(clv_error *err);
 /* One product of f32 (a, b, c, extents, leading dimensions, transposes and accumulate of args; no extent is 0). */
 clv_status clv_onednn_sgemm(const clv_gemm_args *args, clv_error *err);
 
-/* Whether oneDNN's bf16 products beat gemm_f32.h's here: with AMX, or AVX512-BF16 of full width (AMD). Intel's
- * AVX512-BF16 without AMX gives half the f32 rate (oneDNN 2.6, Sapphire Rapids: 92 GF/s a core against 174). */
-bool clv_onednn_bf16_wins(void);
-
 /* One product of bf16 x bf16 -> bf16 or f32. *done is false when this CPU, or oneDNN, cannot: nothing was written. */
 clv_status clv_onednn_bf16(const clv_gemm_args *args, bool *done, clv_error *err);
 

@@ -10,6 +10,7 @@
 #include "kernels/cpu/isa/gemm.h"
 #include "kernels/cpu/isa/quant.h"
 #include "kernels/cpu/threads.h"
+#include "kernels/cpu/tuning.h"
 #include "tensor/half.h"
 
 enum {
@@ -161,14 +162,14 @@ static void fill_rows(clv_quant_row *rows, const clv_quant_args *a)
 }
 
 /* Rows [j, j + n) of weights with every row of x. */
-static void few_of(const clv_quant_args *a, const clv_quant_row *rows, int64_t j, int64_t n, bool has_vnni)
+static void few_of(const clv_quant_args *a, const clv_quant_row *rows, int64_t j, int64_t n, int streams, bool has_vnni)
 {
     float y[CLV_QUANT_ROWS][WEIGHTS_AT_ONCE];
     for (int64_t r = 0; r < a->m; r += CLV_QUANT_ROWS) {
         int here = (int)min_of(CLV_QUANT_ROWS, a->m - r);
         CLV_ISA_SELECT(clv_quant_dots)
         (a->how, y[0], WEIGHTS_AT_ONCE, rows + r, here, a->ints + j * a->blocks * clv_quant_bytes(a->how),
-         a->scales + j * a->blocks, n, a->blocks, has_vnni);
+         a->scales + j * a->blocks, n, streams, a->blocks, has_vnni);
         char *to = (char *)a->y + (size_t)(r * a->n + j) * clv_dtype_size(a->dtype);
         CLV_ISA_SELECT(clv_gemm_narrow)(a->dtype, to, a->n, y[0], WEIGHTS_AT_ONCE, here, n);
     }
@@ -177,11 +178,13 @@ static void few_of(const clv_quant_args *a, const clv_quant_row *rows, int64_t j
 static void few_rows(const clv_quant_args *a)
 {
     clv_quant_row rows[CLV_QUANT_FEW];
+    const clv_tuning *tuning = clv_tuning_here();
+    const int streams = a->how == CLV_QUANT_Q8 ? tuning->q8_streams : tuning->q4_streams;
     const bool has_vnni = use_vnni();
     fill_rows(rows, a);
 #pragma omp parallel for schedule(static)
     for (int64_t j = 0; j < a->n; j += WEIGHTS_AT_ONCE)
-        few_of(a, rows, j, min_of(WEIGHTS_AT_ONCE, a->n - j), has_vnni);
+        few_of(a, rows, j, min_of(WEIGHTS_AT_ONCE, a->n - j), streams, has_vnni);
 }
 
 /* ---- many rows: panels of weights ---- */

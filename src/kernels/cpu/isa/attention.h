@@ -6,13 +6,14 @@
 
 #include "kernels/cpu/attention.h"
 #include "kernels/cpu/isa.h"
+#include "kernels/cpu/tuning.h"
 
 enum {
     CLV_ATTENTION_HEADS = 16,  /* query heads that are decoded together, at most */
     CLV_ATTENTION_CHUNK = 256, /* keys whose scores have one maximum when decoding */
     CLV_ATTENTION_PARTS = 4,   /* of the chunks of keys, that threads may share when decoding */
     CLV_ATTENTION_PAD = 16,    /* D is padded to a multiple of it; >= lanes of any instruction set */
-    CLV_ATTENTION_TILE = 32,   /* the same where AMX's tiles multiply                             */
+    CLV_ATTENTION_TILE = 32,   /* the same where bf16 is multiplied (isa/attention_tiles.c)       */
     CLV_ATTENTION_BLOCKS = 4,  /* blocks of query rows, at most, that share what is taken of k and v     */
     CLV_ATTENTION_TILED_ROWS = 4 * CLV_ATTENTION_ROWS /* query rows that share what tiles take of k and v */
 };
@@ -99,8 +100,8 @@ CLV_ISA_DECLARE(void, clv_attention_backward_head,
                 (const clv_attention_args *a, float *workspace, int64_t b, int64_t c, int64_t h, int64_t n))
 
 #if defined(__x86_64__)
-/* The same of bf16 by AMX's tiles, where clv_attention_by_tiles says so. False, with nothing written but the workspace,
- * when a block holds NaN or infinity that must not meet a zero: then the others serve. */
+/* The same of bf16 by products of bf16, where clv_attention_by_tiles says so. False, with nothing written but the
+ * workspace, when a block holds NaN or infinity that must not meet a zero: then the others serve. */
 bool clv_attention_forward_tiles(const clv_attention_args *a, float *workspace, int64_t b, int64_t h, int64_t row,
                                  int64_t end);
 bool clv_attention_backward_tiles(const clv_attention_args *a, float *workspace, int64_t b, int64_t c, int64_t h,
@@ -109,7 +110,7 @@ bool clv_attention_backward_tiles(const clv_attention_args *a, float *workspace,
 /* Scores are compared before they are scaled. */
 static inline bool clv_attention_by_tiles(const clv_attention_args *a)
 {
-    return clv_cpu_isa() == CLV_ISA_AMX && a->dtype == CLV_BF16 && a->scale >= FLT_MIN;
+    return clv_tuning_here()->attention_of_bf16 && a->dtype == CLV_BF16 && a->scale >= FLT_MIN;
 }
 #endif
 

@@ -6,8 +6,8 @@
  * With more rows of A, B is read in chunks: with FEW rows as above, as fast as memory gives it, and then once more, out
  * of the second-level cache, with each few of the others.
  *
- * Or in panels, with AVX-512, where they were measured, and where columns are so few that lines of a chunk would fall
- * into the same sets of a cache: while one is multiplied, out of the second-level cache, the next is prefetched in the
+ * Or in panels, where the caller says that they are faster, or columns are so few that lines of a chunk would fall into
+ * the same sets of a cache: while one is multiplied, out of the second-level cache, the next is prefetched in the
  * order in which its lines lie. A strip of a panel is widened once; sums stay in registers over its depth, a few rows
  * by STRIP vectors of columns.
  *
@@ -26,15 +26,15 @@ enum {
 };
 
 /* By the number of registers. MANY rows of C stand side by side in a panel, then SOME, two and one of those that are
- * left; NARROW: columns up to which there are panels. DOTS: rows of a transposed B, of which 16 registers hold three
+ * left. DOTS: rows of a transposed B, of which 16 registers hold three
  * with one of four rows of A and their sums. DOT_SUMS: columns that are stored together, for less than a vector is
  * stored slowly. EVEN: rows are divided evenly, and each part prefetches as much, rather than the first all of it. */
 #if defined(__AVX512F__)
-enum { MANY = 6, SOME = 4, NARROW = INT32_MAX, DOT_ROWS = 4, DOTS = 4, DOT_SUMS = DOTS, EVEN = 0 };
+enum { MANY = 6, SOME = 4, DOT_ROWS = 4, DOTS = 4, DOT_SUMS = DOTS, EVEN = 0 };
 #elif defined(__AVX2__)
-enum { MANY = 2, SOME = 2, NARROW = 128, DOT_ROWS = 4, DOTS = 3, DOT_SUMS = 48, EVEN = 1 };
+enum { MANY = 2, SOME = 2, DOT_ROWS = 4, DOTS = 3, DOT_SUMS = 48, EVEN = 1 };
 #else
-enum { MANY = 2, SOME = 2, NARROW = 128, DOT_ROWS = 2, DOTS = 4, DOT_SUMS = DOTS, EVEN = 0 };
+enum { MANY = 2, SOME = 2, DOT_ROWS = 2, DOTS = 4, DOT_SUMS = DOTS, EVEN = 0 };
 #endif
 
 /* What knows how B is stored: the bytes of n elements, where one lies, and vectors of them as floats. */
@@ -570,8 +570,8 @@ CLV_INLINE void transposed(clv_dtype dtype, const clv_gemm_args *g, const clv_ge
         dot_columns(dtype, g, x, j, least(DOT_SUMS, end - j), end);
 }
 
-CLV_INLINE void rows_as(clv_dtype dtype, const clv_gemm_args *g, const clv_gemm_x *x, clv_gemm_own own, int64_t j,
-                        int64_t end)
+CLV_INLINE void rows_as(clv_dtype dtype, const clv_gemm_args *g, const clv_gemm_x *x, clv_gemm_own own, int64_t panels,
+                        int64_t j, int64_t end)
 {
     if (g->trans_b)
         transposed(dtype, g, x, j, end);
@@ -583,19 +583,19 @@ CLV_INLINE void rows_as(clv_dtype dtype, const clv_gemm_args *g, const clv_gemm_
         plain_few(dtype, 3, g, x, own, j, end);
     else if (g->m == 4)
         plain_few(dtype, 4, g, x, own, j, end);
-    else if (end - j <= NARROW)
+    else if (end - j <= panels)
         by_panels(dtype, g, x, j, end);
     else
         by_chunks(dtype, g, x, own, j, end);
 }
 
-void CLV_ISA_NAME(clv_gemm_columns)(const clv_gemm_args *g, const clv_gemm_x *x, clv_gemm_own own, int64_t j,
-                                    int64_t end)
+void CLV_ISA_NAME(clv_gemm_columns)(const clv_gemm_args *g, const clv_gemm_x *x, clv_gemm_own own, int64_t panels,
+                                    int64_t j, int64_t end)
 {
     if (g->dtype == CLV_F32)
-        rows_as(CLV_F32, g, x, own, j, end);
+        rows_as(CLV_F32, g, x, own, panels, j, end);
     else if (g->dtype == CLV_BF16)
-        rows_as(CLV_BF16, g, x, own, j, end);
+        rows_as(CLV_BF16, g, x, own, panels, j, end);
     else
-        rows_as(CLV_F16, g, x, own, j, end);
+        rows_as(CLV_F16, g, x, own, panels, j, end);
 }

@@ -29,8 +29,9 @@ typedef struct clv_gemm_own {
     int64_t floats;
 } clv_gemm_own;
 
-/* Columns [j, end) of C. dtype of g: f32, bf16 or f16; its a is not looked at. */
+/* Columns [j, end) of C. dtype of g: f32, bf16 or f16; its a is not looked at. panels: columns up to which more rows
+ * than four go by panels, and not by chunks; it changes no bits. */
 CLV_ISA_DECLARE(void, clv_gemm_columns,
-                (const clv_gemm_args *g, const clv_gemm_x *x, clv_gemm_own own, int64_t j, int64_t end))
+                (const clv_gemm_args *g, const clv_gemm_x *x, clv_gemm_own own, int64_t panels, int64_t j, int64_t end))
 
 #endif

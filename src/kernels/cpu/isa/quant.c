@@ -10,14 +10,14 @@ enum {
     BLOCK = CLV_QUANT_BLOCK,
     HALF = BLOCK / 2,
     MOST = 8127, /* of a 14-bit integer that is 128 * hi + lo */
-    WIDE = 4,    /* rows of weights side by side, of one row of x ... */
-    FEWER = 2,   /* ... and of CLV_QUANT_ROWS */
+    FEWER = 2,   /* rows of weights side by side, of CLV_QUANT_ROWS of x ... */
+    SOME = 4,    /* ... or, where there are several, of one */
 #if defined(__AVX512F__)
-    WIDE_Q8 = WIDE,
+    WIDE = 8,      /* the most */
     AHEAD = 16384, /* bytes of weights that are asked for before they are needed ... */
     NEARNESS = 2   /* ... into the second-level cache */
 #else
-    WIDE_Q8 = 1, /* as little is computed for each byte that one stream is faster than several */
+    WIDE = SOME,
     AHEAD = 4096,
     NEARNESS = 3 /* into the first */
 #endif
@@ -318,10 +318,9 @@ CLV_INLINE void dot_rows(clv_quant how, float *y, int64_t ldy, const clv_quant_r
 #endif
 
 CLV_INLINE void dots(clv_quant how, float *y, int64_t ldy, const clv_quant_row *x, int rows, const uint8_t *ints,
-                     const uint16_t *scales, int64_t n, int64_t blocks, bool vnni)
+                     const uint16_t *scales, int64_t n, int wide, int64_t blocks, bool vnni)
 {
     const int64_t row = blocks * clv_quant_bytes(how);
-    const int wide = rows > 1 ? FEWER : how == CLV_QUANT_Q8 ? WIDE_Q8 : WIDE;
     int64_t j = 0;
     for (; n - j >= wide; j += wide)
         dot_rows(how, y + j, ldy, x, rows, ints + j * row, scales + j * blocks, wide, blocks, vnni);
@@ -329,28 +328,41 @@ CLV_INLINE void dots(clv_quant how, float *y, int64_t ldy, const clv_quant_row *
         dot_rows(how, y + j, ldy, x, rows, ints + j * row, scales + j * blocks, 1, blocks, vnni);
 }
 
+CLV_INLINE void dots_of_one(clv_quant how, float *y, const clv_quant_row *x, const uint8_t *ints,
+                            const uint16_t *scales, int64_t n, int streams, int64_t blocks, bool vnni)
+{
+    if (streams == 1)
+        dots(how, y, 0, x, 1, ints, scales, n, 1, blocks, vnni);
+    else if (streams >= WIDE)
+        dots(how, y, 0, x, 1, ints, scales, n, WIDE, blocks, vnni);
+    else
+        dots(how, y, 0, x, 1, ints, scales, n, SOME, blocks, vnni);
+}
+
 /* All rows at once, so that weights are read once; what else is left one by one. */
 CLV_INLINE void dots_of_rows(clv_quant how, float *y, int64_t ldy, const clv_quant_row *x, int rows,
-                             const uint8_t *ints, const uint16_t *scales, int64_t n, int64_t blocks, bool vnni)
+                             const uint8_t *ints, const uint16_t *scales, int64_t n, int streams, int64_t blocks,
+                             bool vnni)
 {
     if (rows == CLV_QUANT_ROWS)
-        dots(how, y, ldy, x, CLV_QUANT_ROWS, ints, scales, n, blocks, vnni);
+        dots(how, y, ldy, x, CLV_QUANT_ROWS, ints, scales, n, FEWER, blocks, vnni);
     else
         for (int r = 0; r < rows; r++)
-            dots(how, y + r * ldy, ldy, x + r, 1, ints, scales, n, blocks, vnni);
+            dots_of_one(how, y + r * ldy, x + r, ints, scales, n, streams, blocks, vnni);
 }
 
 void CLV_ISA_NAME(clv_quant_dots)(clv_quant how, float *y, int64_t ldy, const clv_quant_row *x, int rows,
-                                  const uint8_t *ints, const uint16_t *scales, int64_t n, int64_t blocks, bool vnni)
+                                  const uint8_t *ints, const uint16_t *scales, int64_t n, int streams, int64_t blocks,
+                                  bool vnni)
 {
     if (how == CLV_QUANT_Q8 && vnni)
-        dots_of_rows(CLV_QUANT_Q8, y, ldy, x, rows, ints, scales, n, blocks, true);
+        dots_of_rows(CLV_QUANT_Q8, y, ldy, x, rows, ints, scales, n, streams, blocks, true);
     else if (how == CLV_QUANT_Q8)
-        dots_of_rows(CLV_QUANT_Q8, y, ldy, x, rows, ints, scales, n, blocks, false);
+        dots_of_rows(CLV_QUANT_Q8, y, ldy, x, rows, ints, scales, n, streams, blocks, false);
     else if (vnni)
-        dots_of_rows(CLV_QUANT_Q4, y, ldy, x, rows, ints, scales, n, blocks, true);
+        dots_of_rows(CLV_QUANT_Q4, y, ldy, x, rows, ints, scales, n, streams, blocks, true);
     else
-        dots_of_rows(CLV_QUANT_Q4, y, ldy, x, rows, ints, scales, n, blocks, false);
+        dots_of_rows(CLV_QUANT_Q4, y, ldy, x, rows, ints, scales, n, streams, blocks, false);
 }
 
 /* ---- panels ---- */

@@ -1,0 +1,99 @@
+/* tuning.c: the table, what was measured for it, and which row this CPU has. */
+#include "kernels/cpu/tuning.h"
+
+#include <stdatomic.h>
+
+#include "kernels/cpu/isa.h"
+
+enum {
+    ALL = INT32_MAX,
+    /* Columns so few that lines of a chunk would fall into the same sets of a cache. */
+    NARROW = 128,
+    UNSET = -1
+};
+
+/* Products, GF/s of a core, `cleave bench gemm` (rows x columns x k of x W^T, dY W and dY^T X):
+ *   f32   with AVX2 our own kernel does 93 where oneDNN's does 84. With AVX-512 (Zen 5) oneDNN is 0 to 10 % ahead:
+ *         2048 x 768 x 512: 254, 254; 2048 x 2048 x 1024: 232, 254; 256 x 768 x 25129: 229, 258 (ours, oneDNN's).
+ *   bf16  with AMX ours, beside oneDNN 2.6's: 2048 x 768 x 512: 1854, 1239; 768 x 512 x 2048: 1213, 692; 2048 x 1024 x
+ *         2048: 1317, 714 and 1102, 570 (dY^T X); 256 x 25129 x 768: 978, 909. On Zen 5 vdpbf16ps by oneDNN does 455 to
+ *         530, by ours 410 to 530, and a prompt of 512 4160 and 4350 tokens/s; ranks that wait take part in ours alone.
+ *         Intel's, ours or oneDNN's, has half the rate of f32: 92 of 174.
+ * 5 to 16 rows (decode of as many sequences, 134M Llama, -tp 2, tokens/s by panels and by chunks):
+ *         AVX2, 16: f32 255, 326; bf16 306, 355. Zen 5, f32 16: 1015, 989; bf16 8: 1018, 1072, 16: 1411, 1451. Intel's
+ *         AVX-512 was measured by panels alone.
+ * Streams (decode of the same Llama with 1, 4 and 8, tokens/s): Intel's AVX-512 183 with one of q8, 306 with four. Zen
+ *         5 q8: 404, 319, 312, q4: -, 544, 636 (medians; +30 % and +10 % in eight alternations of two sittings). AVX2,
+ *         where as little is computed for each byte: one of q8, four of q4. */
+static const clv_tuning table[CLV_CPU_KINDS] = {
+    [CLV_CPU_PORTABLE] = {CLV_GEMM_F32_ONEDNN, CLV_GEMM_HALF_F32, false, NARROW, NARROW, 4, 4},
+    [CLV_CPU_AVX2] = {CLV_GEMM_F32_OWN, CLV_GEMM_HALF_F32, false, NARROW, NARROW, 1, 4},
+    [CLV_CPU_AVX512] = {CLV_GEMM_F32_ONEDNN, CLV_GEMM_HALF_F32, false, ALL, ALL, 4, 4},
+    [CLV_CPU_AVX512_BF16] = {CLV_GEMM_F32_ONEDNN, CLV_GEMM_HALF_VDP, false, ALL, NARROW, 1, 8},
+    [CLV_CPU_AMX] = {CLV_GEMM_F32_ONEDNN, CLV_GEMM_HALF_AMX, true, ALL, ALL, 4, 4},
+};
+
+static const clv_isa takes[CLV_CPU_KINDS] = {CLV_ISA_PORTABLE, CLV_ISA_AVX2, CLV_ISA_AVX512, CLV_ISA_AVX512,
+                                             CLV_ISA_AMX};
+
+static _Atomic int set_for_test = UNSET;
+
+static bool has_avx512_bf16(void)
+{
+#if defined(__x86_64__)
+    __builtin_cpu_init();
+    return __builtin_cpu_supports("avx512bf16");
+#else
+    return false;
+#endif
+}
+
+static bool is_amd(void)
+{
+#if defined(__x86_64__)
+    return __builtin_cpu_is("amd");
+#else
+    return false;
+#endif
+}
+
+static clv_cpu_kind kind_of(clv_isa isa)
+{
+    switch (isa) {
+    case CLV_ISA_PORTABLE:
+        return CLV_CPU_PORTABLE;
+    case CLV_ISA_AVX2:
+        return CLV_CPU_AVX2;
+    case CLV_ISA_AVX512:
+        return has_avx512_bf16() && is_amd() ? CLV_CPU_AVX512_BF16 : CLV_CPU_AVX512;
+    case CLV_ISA_AMX:
+        return CLV_CPU_AMX;
+    }
+    return CLV_CPU_PORTABLE;
+}
+
+const clv_tuning *clv_tuning_here(void)
+{
+    const int kind = atomic_load_explicit(&set_for_test, memory_order_relaxed);
+    return &table[kind == UNSET ? kind_of(clv_cpu_isa()) : (clv_cpu_kind)kind];
+}
+
+int clv_tuning_set_for_test(clv_cpu_kind kind)
+{
+    if ((kind == CLV_CPU_AVX512_BF16 && !has_avx512_bf16()) || clv_cpu_set_isa_for_test(takes[kind]) != 0)
+        return -1;
+    atomic_store_explicit(&set_for_test, (int)kind, memory_order_relaxed);
+    return 0;
+}
+
+void clv_tuning_reset_for_test(void)
+{
+    atomic_store_explicit(&set_for_test, UNSET, memory_order_relaxed);
+    clv_cpu_isa_reset_for_test();
+}
+
+const char *clv_cpu_kind_text(clv_cpu_kind kind)
+{
+    static const char *const text[CLV_CPU_KINDS] = {"portable", "avx2", "avx512", "avx512_bf16", "amx"};
+    return text[kind];
+}

@@ -1,0 +1,42 @@
+/* tuning.h - which of several ways of the same work is the fastest on each kind of CPU, as it was measured.
+ *
+ * One table, a row a kind. The ways are those that the kernels' headers describe; what a row says changes speed and, of
+ * products and attention of bf16, last bits. Figures and the commands that gave them stand in tuning.c. */
+#ifndef CLEAVE_KERNELS_CPU_TUNING_H
+#define CLEAVE_KERNELS_CPU_TUNING_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "kernels/cpu/gemm.h"
+
+typedef enum clv_cpu_kind {
+    CLV_CPU_PORTABLE,    /* nothing of the below */
+    CLV_CPU_AVX2,        /* AVX2, FMA, F16C */
+    CLV_CPU_AVX512,      /* and AVX-512, which multiplies bf16 no faster than f32 (Intel's without AMX) */
+    CLV_CPU_AVX512_BF16, /* or twice as fast (AMD's since Zen 4) */
+    CLV_CPU_AMX,         /* or in tiles */
+    CLV_CPU_KINDS
+} clv_cpu_kind;
+
+typedef struct clv_tuning {
+    clv_gemm_f32_path f32;      /* products of more than 16 rows */
+    clv_gemm_half_path bf16;    /* the same */
+    bool attention_of_bf16;     /* attention multiplies bf16 (isa/attention_tiles.c), else the same widened */
+    int64_t panels_of_f32;      /* columns up to which 5 to 16 rows go by panels, beyond by chunks (isa/gemm_rows.c) */
+    int64_t panels_of_half;     /* the same of bf16 and f16 */
+    int q8_streams, q4_streams; /* rows of weights in blocks that are read side by side: 1, 4 or, with AVX-512, 8 */
+} clv_tuning;
+
+/* This CPU's row, of what clv_cpu_isa() allows. Any thread. */
+const clv_tuning *clv_tuning_here(void);
+
+/* For tests: the row of another kind from now on, for all threads, and its instruction set. Returns 0, or -1 with
+ * nothing changed where this CPU lacks what it takes. clv_tuning_reset_for_test() goes back, of both. */
+int clv_tuning_set_for_test(clv_cpu_kind kind);
+void clv_tuning_reset_for_test(void);
+
+/* "portable", "avx2", "avx512", "avx512_bf16", "amx". */
+const char *clv_cpu_kind_text(clv_cpu_kind kind);
+
+#endif
