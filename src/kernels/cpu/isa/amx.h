@@ -43,7 +43,7 @@ static inline void amx_end(void)
 /* c += a b */
 #define AMX_DOT(c, a, b) __asm__ volatile("tdpbf16ps %%tmm" #b ", %%tmm" #a ", %%tmm" #c::)
 
-/* c [32, 32] (+)= A [32, k] B [k, 32] in steps of 32 of k; the operands as amx_product has them. */
+/* c [32, 32] (+)= A [32, k] B [k, 32] in steps of 32 of k; the operands as bf16_product has them (bf16_product.h). */
 static inline void amx_block(float *c, int64_t ldc, const uint16_t *a, int64_t lda, const uint32_t *b, int64_t ldb,
                              int64_t steps, int64_t parts, bool accumulate)
 {
@@ -74,17 +74,6 @@ static inline void amx_block(float *c, int64_t ldc, const uint16_t *a, int64_t l
     AMX_STORE(1, c + 16, 4 * ldc);
     AMX_STORE(2, c + 16 * ldc, 4 * ldc);
     AMX_STORE(3, c + 16 * ldc + 16, 4 * ldc);
-}
-
-/* c [m, n] (+)= A [m, k] B [k, n], extents multiples of AMX_BLOCK: A(i, p) = a[i*lda + p]; b [k/2, n] are words, row
- * p/2 holding rows p and p + 1 of B. B may be the sum of two parts: then each 32 rows of the one are followed by those
- * of the other, and k counts both. */
-static inline void amx_product(float *c, int64_t ldc, const uint16_t *a, int64_t lda, const uint32_t *b, int64_t ldb,
-                               int64_t m, int64_t n, int64_t k, int64_t parts, bool accumulate)
-{
-    for (int64_t i = 0; i < m; i += AMX_BLOCK)
-        for (int64_t j = 0; j < n; j += AMX_BLOCK)
-            amx_block(c + i * ldc + j, ldc, a + i * lda, lda, b + j, ldb, k / AMX_BLOCK, parts, accumulate);
 }
 
 #endif

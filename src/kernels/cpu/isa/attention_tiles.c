@@ -1,7 +1,8 @@
-/* isa/attention_tiles.c: attention of bf16 by AMX tiles: one block of query rows, and the gradients of one KV head.
+/* isa/attention_tiles.c: attention of bf16 by products of bf16, in AMX's tiles or by AVX512-BF16: one block of query
+ * rows, and the gradients of one KV head.
  *
  * The products are those of isa/attention.c, with query rows along lanes, too; scores, softmax and all sums are in f32.
- * What tiles multiply is bf16: q, k, v and d_out as they are; p in two parts that together have 16 bits, for the result
+ * What is multiplied is bf16: q, k, v and d_out as they are; p in two parts that together have 16 bits, for the result
  * is rounded but once; of gradients p and dS rounded. A product's second operand is made of
  * words, pairs of bf16 that follow each other along the sum:
  *
@@ -19,8 +20,8 @@
 #if defined(__AVX512F__)
 #include <float.h>
 
-#include "kernels/cpu/isa/amx.h"
 #include "kernels/cpu/isa/attention_blocks.h"
+#include "kernels/cpu/isa/bf16_product.h"
 
 enum { HALF = 16 }; /* lanes of a vector, words of a tile's row, and the distance of a pair's keys */
 
@@ -286,7 +287,7 @@ static bool forward_block(const forward_space *w, const clv_attention_args *a, i
     pairs x;
     drops dropped;
     int64_t width = clv_attention_tiled(a->head_dim);
-    int64_t rows = min_of(ROWS, a->q_rows - row), lanes = round_up(rows, AMX_BLOCK);
+    int64_t rows = min_of(ROWS, a->q_rows - row), lanes = round_up(rows, BF16_BLOCK);
     int64_t keys = clv_attention_visible(a, b, row + rows);
 
     load_rows(w->rows, a, &a->q, b, row, h, rows, lanes);
@@ -299,14 +300,14 @@ static bool forward_block(const forward_space *w, const clv_attention_args *a, i
     }
     for (int64_t key = clv_attention_first(a, b, row); key < keys; key += KEYS) {
         pairs_find(&x, a, b, row, lanes, key, keys);
-        int64_t padded = round_up(x.n, AMX_BLOCK);
+        int64_t padded = round_up(x.n, BF16_BLOCK);
         if (!finite && (x.hidden || x.n < padded))
             return false;
-        amx_product(w->st, ROWS, w->k + (key - first) * width, width, w->qt, ROWS, padded, lanes, width, 1, false);
+        bf16_product(w->st, ROWS, w->k + (key - first) * width, width, w->qt, ROWS, padded, lanes, width, 1, false);
         hide_and_pad(w->st, -INFINITY, &x, padded);
         softmax_step(w, (float)a->scale * LOG2_E, padded, lanes, width, &dropped, key);
-        amx_product(w->ot, ROWS, w->vt + (key - first), k_rows, (const uint32_t *)w->st, ROWS, width, lanes, 2 * padded,
-                    2, true);
+        bf16_product(w->ot, ROWS, w->vt + (key - first), k_rows, (const uint32_t *)w->st, ROWS, width, lanes,
+                     2 * padded, 2, true);
     }
     forward_end(w, a, b, h, row, rows);
     return true;
@@ -327,10 +328,10 @@ bool clv_attention_forward_tiles(const clv_attention_args *a, float *workspace, 
         turn_keys(w.vt + (key - first), k_rows, w.rows, KEYS, width);
     }
     bool finite = done;
-    amx_begin();
+    bf16_begin();
     for (done = true; done && row < end; row += ROWS)
         done = forward_block(&w, a, b, h, row, first, k_rows, finite);
-    amx_end();
+    bf16_end();
     return done;
 }
 
@@ -450,7 +451,7 @@ static bool backward_block(const backward_space *w, const clv_attention_args *a,
     pairs x;
     drops dropped;
     int64_t width = clv_attention_tiled(a->head_dim);
-    int64_t rows = min_of(ROWS, a->q_rows - row), lanes = round_up(rows, AMX_BLOCK);
+    int64_t rows = min_of(ROWS, a->q_rows - row), lanes = round_up(rows, BF16_BLOCK);
     int64_t keys = clv_attention_visible(a, b, row + rows);
 
     finite = load_queries(w, a, b, h, row, rows, lanes) && finite;
@@ -458,19 +459,19 @@ static bool backward_block(const backward_space *w, const clv_attention_args *a,
     memset(w->dqt, 0, (size_t)(width * ROWS) * sizeof *w->dqt);
     for (int64_t key = clv_attention_first(a, b, row); key < keys; key += KEYS) {
         pairs_find(&x, a, b, row, lanes, key, keys);
-        int64_t padded = round_up(x.n, AMX_BLOCK);
+        int64_t padded = round_up(x.n, BF16_BLOCK);
         if (!finite && (x.hidden || x.n < padded || rows < lanes))
             return false;
-        amx_product(w->st, ROWS, w->k + key * width, width, w->qt, ROWS, padded, lanes, width, 1, false);
-        amx_product(w->dst, ROWS, w->v + key * width, width, w->dot, ROWS, padded, lanes, width, 1, false);
+        bf16_product(w->st, ROWS, w->k + key * width, width, w->qt, ROWS, padded, lanes, width, 1, false);
+        bf16_product(w->dst, ROWS, w->v + key * width, width, w->dot, ROWS, padded, lanes, width, 1, false);
         hide_and_pad(w->st, -INFINITY, &x, padded);
         hide_and_pad(w->dst, 0.0f, &x, padded);
         probability_step(w, (float)a->scale * LOG2_E, padded, lanes, &dropped, key);
-        amx_product(w->dv + key * width, width, (const uint16_t *)w->st, 2 * ROWS, w->d_out, width, padded, width,
-                    lanes, 1, true);
-        amx_product(w->dk + key * width, width, (const uint16_t *)w->dst, 2 * ROWS, w->q, width, padded, width, lanes,
-                    1, true);
-        amx_product(w->dqt, ROWS, w->kt + key, k_rows, w->ds, ROWS, width, lanes, padded, 1, true);
+        bf16_product(w->dv + key * width, width, (const uint16_t *)w->st, 2 * ROWS, w->d_out, width, padded, width,
+                     lanes, 1, true);
+        bf16_product(w->dk + key * width, width, (const uint16_t *)w->dst, 2 * ROWS, w->q, width, padded, width, lanes,
+                     1, true);
+        bf16_product(w->dqt, ROWS, w->kt + key, k_rows, w->ds, ROWS, width, lanes, padded, 1, true);
     }
     turn_words((uint32_t *)w->rows, width, (const uint32_t *)w->dqt, ROWS, width, lanes);
     rows_store(CLV_BF16, element(a, &a->dq, b, row, h), a->dq.row_stride, (const float *)w->rows, width, rows,
@@ -488,11 +489,11 @@ bool clv_attention_backward_tiles(const clv_attention_args *a, float *workspace,
     finite = load_rows(w.v, a, &a->v, b, 0, c, seen, k_rows) && finite;
     turn_keys(w.kt, k_rows, w.k, k_rows, width);
     memset(w.dk, 0, (size_t)(2 * k_rows * width) * sizeof *w.dk);
-    amx_begin();
+    bf16_begin();
     for (int64_t head = h; done && head < h + n; head++)
         for (int64_t row = 0; done && row < a->q_rows; row += ROWS)
             done = backward_block(&w, a, b, head, row, k_rows, finite);
-    amx_end();
+    bf16_end();
     for (int which = 0; done && which < 2; which++) {
         const clv_attention_view *view = which ? &a->dv : &a->dk;
         rows_store(CLV_BF16, element(a, view, b, 0, c), view->row_stride, which ? w.dv : w.dk, width, a->k_rows,
