@@ -116,6 +116,17 @@ void cli_expect(int code, const char *part, const char *format, ...)
         fail_msg("cleave %s\nexited with %d, expected %d with '%s':\n%s", format, got, code, part, out);
 }
 
+int cli_lines(const char *path)
+{
+    FILE *f = fopen(path, "r");
+    int n = 0;
+    for (int c = f ? getc(f) : EOF; c != EOF; c = getc(f))
+        n += c == '\n';
+    if (f)
+        fclose(f);
+    return n;
+}
+
 void cli_shell(const char *format, ...)
 {
     static char text[LINE / 2], line[LINE];

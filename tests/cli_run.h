@@ -23,6 +23,8 @@ void cli_expect(int code, const char *part, const char *format, ...) __attribute
 /* The path of a file in the temporary folder with what a model takes of tests/golden/<name>/values.safetensors: ids,
  * mask and token_types, for forward --ids. Good until the next call. */
 const char *cli_ids(const char *name);
+/* The whole lines of a file so far; 0 where there is none. */
+int cli_lines(const char *path);
 /* A shell command with the same folders, which must succeed. */
 void cli_shell(const char *format, ...) __attribute__((format(printf, 1, 2)));
 

@@ -316,17 +316,6 @@ static void test_run(void **state)
     free(lines);
 }
 
-static int lines_of(const char *path)
-{
-    FILE *f = fopen(path, "r");
-    int n = 0;
-    for (int c = f ? getc(f) : EOF; c != EOF; c = getc(f))
-        n += c == '\n';
-    if (f)
-        fclose(f);
-    return n;
-}
-
 /* Interrupts a run without an end, whose folder is `out`, once it made some steps, however long that takes; its words
  * go to {d}/said. */
 static void interrupt_run(const char *out, const char *options)
@@ -348,7 +337,7 @@ static void interrupt_run(const char *out, const char *options)
     }
     assert_true(child > 0);
     pid_t ended = 0;
-    while (lines_of(metrics) < SOME && (ended = waitpid(child, &status, WNOHANG)) == 0)
+    while (cli_lines(metrics) < SOME && (ended = waitpid(child, &status, WNOHANG)) == 0)
         nanosleep(&pause, NULL);
     if (ended == 0) {
         kill(child, SIGINT);

@@ -18,23 +18,33 @@
 
 static const char small[] = "train --text {d}/text --layers 1 --hidden 16 --heads 2 --ffn 32 --seq 16 --batch 1";
 
-/* The folder's file NAME; the lines that end in it, and the number after the last "loss":. */
-static int lines_of(const char *folder, const char *name, double *loss)
+/* The path of a folder's file. Good until the next call. */
+static const char *path_of(const char *folder, const char *name)
 {
-    char path[512], line[512];
-    int n = 0;
+    static char path[512];
     snprintf(path, sizeof path, "%s/%s/%s", cli_folder(), folder, name);
-    FILE *f = fopen(path, "r");
-    while (f && fgets(line, sizeof line, f) && strchr(line, '\n')) {
+    return path;
+}
+
+static int lines_of(const char *folder, const char *name)
+{
+    return cli_lines(path_of(folder, name));
+}
+
+/* The "loss" of the last of its lines, each of which has one. */
+static double last_loss(const char *folder, const char *name)
+{
+    char line[512];
+    double loss = 0;
+    FILE *f = fopen(path_of(folder, name), "r");
+    assert_non_null(f);
+    while (fgets(line, sizeof line, f)) {
         const char *at = strstr(line, "\"loss\":");
         assert_non_null(at);
-        if (loss)
-            *loss = strtod(at + 7, NULL);
-        n++;
+        loss = strtod(at + 7, NULL);
     }
-    if (f)
-        fclose(f);
-    return n;
+    fclose(f);
+    return loss;
 }
 
 /* Runs steps in a folder; its summary goes to {d}/summary. */
@@ -59,9 +69,9 @@ static pid_t start(const char *folder, const char *steps)
 
 static void wait_for_lines(const char *folder, const char *name, int n)
 {
-    for (int i = 0; i < 6000 && lines_of(folder, name, NULL) < n; i++)
+    for (int i = 0; i < 6000 && lines_of(folder, name) < n; i++)
         nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
-    assert_true(lines_of(folder, name, NULL) >= n);
+    assert_true(lines_of(folder, name) >= n);
 }
 
 static void kill_run(pid_t pid)
@@ -79,22 +89,22 @@ static void test_stopped(void **state)
     wait_for_lines("run", "metrics.unfinished.jsonl", 3);
     cli_expect(2, "another run is writing to it", "%s --steps 3 --out {d}/run", small);
     kill_run(pid);
-    int first = lines_of("run", "metrics.unfinished.jsonl", NULL);
+    int first = lines_of("run", "metrics.unfinished.jsonl");
     assert_true(first >= 3);
     pid = start("run", "100000000");
     wait_for_lines("run", "metrics.unfinished-1.jsonl", first);
     wait_for_lines("run", "metrics.unfinished.jsonl", 1);
     kill_run(pid);
-    assert_int_equal(lines_of("run", "metrics.unfinished-1.jsonl", NULL), first);
+    assert_int_equal(lines_of("run", "metrics.unfinished-1.jsonl"), first);
     cli_shell("touch {d}/run/model.safetensors.tmp-0"); /* stopped while it wrote weights */
     cli_expect(0, "that run's metrics are in metrics.unfinished-2.jsonl", "%s --steps 3 --out {d}/run", small);
-    assert_int_equal(lines_of("run", "metrics.jsonl", NULL), 3);
-    assert_int_equal(lines_of("run", "metrics.unfinished-1.jsonl", NULL), first);
-    assert_true(lines_of("run", "metrics.unfinished-2.jsonl", NULL) >= 1);
+    assert_int_equal(lines_of("run", "metrics.jsonl"), 3);
+    assert_int_equal(lines_of("run", "metrics.unfinished-1.jsonl"), first);
+    assert_true(lines_of("run", "metrics.unfinished-2.jsonl") >= 1);
     cli_shell("test ! -e {d}/run/metrics.unfinished.jsonl && test ! -e {d}/run/model.safetensors.tmp-0");
     cli_expect(0, "", "generate -m {d}/run -p x -n 2");
     cli_expect(2, "exists already", "%s --steps 3 --out {d}/run", small);
-    assert_int_equal(lines_of("run", "metrics.jsonl", NULL), 3);
+    assert_int_equal(lines_of("run", "metrics.jsonl"), 3);
 }
 
 /* A run that fails by itself leaves what a killed one does; one that never made a step leaves nothing. */
@@ -105,7 +115,7 @@ static void test_failed(void **state)
                "train --text {d}/text --layers 1 --hidden 32 --heads 2 --seq 16 --batch 1 --steps 500 --lr 10 "
                "--weight-decay 1 "
                "--warmup 0 --out {d}/nan");
-    assert_true(lines_of("nan", "metrics.unfinished.jsonl", NULL) > 0);
+    assert_true(lines_of("nan", "metrics.unfinished.jsonl") > 0);
     cli_expect(2, "holds the checkpoints of a run", "%s --steps 2 --out {d}/nan",
                small); /* there is something to go on from */
 }
@@ -180,10 +190,11 @@ static void test_stopped_for_a_while(void **state)
 static void test_losses(void **state)
 {
     char out[CLI_OUTPUT];
-    double last = 0, got = 0, mean = 0;
+    double last, got = 0, mean = 0;
     (void)state;
     assert_int_equal(cli_run(out, "%s --steps 40 --lr 0.01 --out {d}/loss --json 2>&2", small), 0);
-    assert_int_equal(lines_of("loss", "metrics.jsonl", &last), 40);
+    assert_int_equal(lines_of("loss", "metrics.jsonl"), 40);
+    last = last_loss("loss", "metrics.jsonl");
     const char *at = strstr(out, "\"loss\": "), *mean_at = strstr(out, "\"mean_loss\": ");
     assert_true(at && mean_at);
     got = strtod(at + 8, NULL);
@@ -204,11 +215,11 @@ static void test_resume(void **state)
     cli_expect(2, "holds the checkpoints of a run; --resume goes on with it", "%s --steps 9 --out {d}/on", small);
     /* longer than it was meant to be */
     cli_expect(0, "--steps is 9 from here on; the run was begun with 4", "%s --steps 9 --resume --out {d}/on", small);
-    assert_int_equal(lines_of("on", "metrics.jsonl", NULL), 9);
+    assert_int_equal(lines_of("on", "metrics.jsonl"), 9);
     /* it has a checkpoint behind its last step, though --save-every asked for none */
     cli_expect(0, "goes on after step 9 of 9", "%s --steps 9 --resume --out {d}/on", small);
     cli_expect(2, "--steps 3; the run in", "%s --steps 3 --resume --out {d}/on", small);
-    assert_int_equal(lines_of("on", "metrics.jsonl", NULL), 9);
+    assert_int_equal(lines_of("on", "metrics.jsonl"), 9);
     /* a choice */
     cli_expect(0, "--lr is 0.01 from here on; the run was begun with 0.003",
                "%s --steps 9 --lr 0.01 --resume --out {d}/on", small);
@@ -224,7 +235,7 @@ static void test_resume(void **state)
     cli_expect(2, "--batch is 2",
                "train --text {d}/text --layers 1 --hidden 16 --heads 2 --ffn 32 --seq 16 --batch 2 "
                "--steps 9 --resume --out {d}/on");
-    assert_int_equal(lines_of("on", "metrics.jsonl", NULL), 9);
+    assert_int_equal(lines_of("on", "metrics.jsonl"), 9);
     /* what is not its own is not touched with --resume either */
     cli_shell("mkdir {d}/mine && echo 1 >{d}/mine/notes");
     cli_expect(2, "exists already", "%s --steps 3 --resume --out {d}/mine", small);
@@ -402,13 +413,13 @@ static void test_not_finite(void **state)
                                "--weight-decay 1 --warmup 0";
     (void)state;
     cli_expect(0, "note: skipped: the ", "%s --lr 10 --on-nan skip --out {d}/skipped", wild);
-    assert_int_equal(lines_of("skipped", "metrics.jsonl", NULL), 60);
+    assert_int_equal(lines_of("skipped", "metrics.jsonl"), 60);
     cli_shell("tail -n 1 {d}/skipped/metrics.jsonl | grep -q '\"loss\":null.*\"skipped\":[1-9]'");
     cli_shell("head -n 1 {d}/skipped/metrics.jsonl | grep -q '\"skipped\":0'");
     cli_expect(2, "it begins at rank 0, ", "%s --lr 10 --out {d}/stopped", wild);
     cli_shell("ls {d}/stopped/checkpoints/step-*/trainer.json");
     cli_expect(0, "--on-nan is skip from here on", "%s --lr 10 --on-nan skip --resume --out {d}/stopped", wild);
-    assert_int_equal(lines_of("stopped", "metrics.jsonl", NULL), 60);
+    assert_int_equal(lines_of("stopped", "metrics.jsonl"), 60);
     cli_expect(2, "--on-nan", "%s --on-nan never --out {d}/never", wild);
 }
 
@@ -423,7 +434,7 @@ static void test_dtype(void **state)
                "%s --steps 4 --dtype f32 --resume --save-every 2 --out {d}/bf16", small);
     cli_shell("grep -q '\"dtype\": \"float32\"' {d}/bf16/config.json");
     cli_expect(0, "--dtype is bf16", "%s --steps 6 --dtype bf16 --resume -tp 2 --out {d}/bf16", small);
-    assert_int_equal(lines_of("bf16", "metrics.jsonl", NULL), 6);
+    assert_int_equal(lines_of("bf16", "metrics.jsonl"), 6);
     cli_expect(0, "", "generate -m {d}/bf16 -p x -n 2");
     cli_expect(2, "--dtype", "%s --steps 2 --dtype f16 --out {d}/f16", small);
     cli_expect(0, "",

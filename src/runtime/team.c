@@ -23,6 +23,7 @@
 #include "base/wait.h"
 #include "base/workpool.h"
 #include "comm/links.h"
+#include "kernels/cpu/gemm.h"
 #include "runtime/pin.h"
 
 enum {
@@ -431,7 +432,7 @@ static size_t stack_of_this_thread(void)
  * (OMP_STACKSIZE, else the limit on the first thread's): too small ones would end the process in a product. */
 static clv_status start_openmp(void *arg, int rank, clv_comm *comm, clv_error *err)
 {
-    enum { LEAST_STACK = 256 << 10 };
+    enum { LEAST_STACK = CLV_GEMM_STACK + (64 << 10) }; /* a product, and what calls it */
     size_t least = SIZE_MAX;
 
     (void)rank, (void)comm;

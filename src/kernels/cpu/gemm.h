@@ -34,7 +34,10 @@
 #include "cleave/dtype.h"
 #include "cleave/status.h"
 
-enum { CLV_GEMM_PRIMITIVES = 64 };
+enum {
+    CLV_GEMM_PRIMITIVES = 64,
+    CLV_GEMM_STACK = 192 << 10 /* most bytes of a thread's stack that our own products take */
+};
 
 typedef struct clv_gemm_args {
     const void *a;    /* [batch, m, k], or [batch, k, m] when trans_a                                      */

@@ -41,6 +41,9 @@ typedef struct lane {
     float tile[CLV_GEMM_F32_ROWS * CLV_GEMM_F32_COLS] __attribute__((aligned(64)));
 } lane;
 
+/* A packed panel of B beside it is run_few_rows's. */
+_Static_assert(sizeof(lane) + CLV_GEMM_F32_PASS * CLV_GEMM_F32_COLS * sizeof(float) < CLV_GEMM_STACK, "gemm.h says so");
+
 static cut cut_product(const clv_gemm_args *g)
 {
     const clv_gemm_f32_kernel *kernel = CLV_ISA_SELECT(clv_gemm_f32_kernel_of)();

@@ -237,6 +237,8 @@ typedef struct lane {
     clv_finished out;
 } lane;
 
+_Static_assert(sizeof(lane) < CLV_GEMM_STACK, "gemm.h says so");
+
 static clv_panel panel_of_a(lane *l, const cut *c, const place *at, int64_t i, int64_t q, int64_t k)
 {
     const clv_gemm_args *g = c->g;
