@@ -346,12 +346,33 @@ static void test_all_minus_infinity(void **unused)
     check_everywhere(all_minus_infinity);
 }
 
+/* An infinity in v that all rows see reaches each as itself, not as NaN. */
+static void infinity_in_v(clv_dtype dtype)
+{
+    static const shape s = {.b = 1, .sq = 32, .sk = 32, .h = 1, .k = 1, .d = 32};
+    problem p = problem_make(&s, dtype);
+    put(&p, V, 5, INFINITY);
+    run(&p);
+    for (int64_t i = 0; i < s.sq; i++)
+        if (!(clv_dtype_load(dtype, p.out.data, i * s.d + 5) == INFINITY))
+            fail_msg("row %lld, %s, %s: not infinite", (long long)i, clv_dtype_name(dtype),
+                     clv_isa_text(clv_cpu_isa()));
+    problem_free(&p);
+}
+
+static void test_infinity_in_v(void **unused)
+{
+    (void)unused;
+    check_everywhere(infinity_in_v);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_row),
         cmocka_unit_test(test_anywhere),
         cmocka_unit_test(test_all_minus_infinity),
+        cmocka_unit_test(test_infinity_in_v),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

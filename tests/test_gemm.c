@@ -253,6 +253,16 @@ static void test_cuts_of_panels(void **unused)
     clv_gemm_set_half_path_for_test(CLV_GEMM_HALF_BEST);
 }
 
+static bool is_amd(void)
+{
+#if defined(__x86_64__)
+    __builtin_cpu_init();
+    return __builtin_cpu_is("amd");
+#else
+    return false;
+#endif
+}
+
 /* By instruction set, so that what is chosen for a CPU is not lost when another level comes. */
 static void test_best_kernel_of_bf16(void **unused)
 {
@@ -263,6 +273,13 @@ static void test_best_kernel_of_bf16(void **unused)
         clv_gemm_bf16_kernel best = clv_gemm_bf16_best();
         assert_int_equal(best == CLV_GEMM_BF16_AMX, isa == CLV_ISA_AMX);
         assert_true(isa >= CLV_ISA_AVX512 || best == CLV_GEMM_BF16_NONE);
+        const clv_tuning *here = clv_tuning_here();
+        bool fast = best == CLV_GEMM_BF16_AMX || (best == CLV_GEMM_BF16_VDP && is_amd());
+        assert_int_equal(here->bf16, !fast                       ? CLV_GEMM_HALF_F32
+                                     : best == CLV_GEMM_BF16_AMX ? CLV_GEMM_HALF_AMX
+                                                                 : CLV_GEMM_HALF_VDP);
+        assert_int_equal(here->attention_of_bf16, fast);
+        assert_int_equal(here->f32, isa == CLV_ISA_AVX2 ? CLV_GEMM_F32_OWN : CLV_GEMM_F32_ONEDNN);
     }
     clv_cpu_isa_reset_for_test();
 }

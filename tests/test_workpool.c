@@ -142,22 +142,23 @@ static float *filled(int64_t n, uint32_t seed)
     return x;
 }
 
-/* A product shared with h, some of whose pieces it takes, has the bits of the one alone. */
+/* A product shared with h, some of whose pieces it takes, has the bits of the one alone. What h took last before may
+ * yet be counted: one more must be. */
 static void check_product(const clv_gemm_args *alone, float *shared, const helper *h)
 {
-    enum { ROUNDS = 20, MOST = 10000 };
+    enum { ROUNDS = 20, MOST = 1000 };
     clv_gemm_args g = *alone;
     const size_t bytes = (size_t)(g.m * g.n) * clv_dtype_size(g.c_dtype);
     const int before = h->helped;
     assert_int_equal(clv_gemm(&g, NULL), CLV_OK);
     g.c = shared;
     g.work.pool = h->place.pool;
-    for (int round = 0; round < ROUNDS || (round < MOST && h->helped == before); round++) {
+    for (int round = 0; round < ROUNDS || (round < MOST && h->helped <= before + 1); round++) {
         memset(shared, 0, bytes);
         assert_int_equal(clv_gemm(&g, NULL), CLV_OK);
         assert_memory_equal(alone->c, shared, bytes);
     }
-    assert_true(h->helped > before);
+    assert_true(h->helped > before + 1);
 }
 
 /* Small numbers, not NaN, whose bits may differ. */

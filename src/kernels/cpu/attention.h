@@ -22,7 +22,7 @@
  * Sources:  Dao et al. 2022, arXiv:2205.14135; Dao 2023, arXiv:2307.08691 (backward from lse and rowsum(d_out * out)).
  * dtypes:   f32; bf16 and f16 with f32 inside, rounded once at the end; f64 by the plain kernel. Where the CPU
  *           multiplies bf16 faster than f32 (tuning.h), it does: p and d s enter products rounded to bf16, p of the
- *           forward pass to two.
+ *           forward pass to two, and denormals count as zeros.
  * Numerics: a query's sums run over keys in blocks of fixed bounds, dk and dv over heads, then query rows, in order;
  *           so results do not depend on the number of threads. The result of a query may depend in the last bits on
  *           whether the call has one query row or several.

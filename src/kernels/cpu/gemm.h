@@ -6,8 +6,9 @@
  *           accumulated in f32 and rounded once (an accumulated bf16 or f16 C is read, added to in f32, rounded again).
  * Kernels:  up to 16 rows of f32, bf16 or f16 (decoding, short prompts) are our own (isa/gemm_rows.h): B is read once
  *           for all rows, at the speed of memory while they are few. More rows: by the fastest on this CPU
- *           (tuning.h), f32 by our own (gemm_f32.h) or oneDNN's sgemm; bf16 by our own (gemm_bf16.h), oneDNN's matmul
- *           or, as f16 always, our own in f32. f64 is a plain blocked product.
+ *           (tuning.h), f32 by our own (gemm_f32.h) or oneDNN's sgemm; bf16 by our own (gemm_bf16.h) or, as f16
+ *           always, our own in f32; oneDNN's matmul of bf16 is fastest on no CPU that was measured. f64 is a plain
+ *           blocked product.
  * Numerics: the same arguments on the same CPU with the same number of OpenMP threads give the same bits. Those of our
  *           own kernels and of f64 do not depend on the number of threads either; oneDNN may split k over threads, so
  *           its products can. A row has the same bits among any number of rows up to 16 (of bf16 and f16 while k is at

@@ -1,5 +1,5 @@
 /* gemm_f32.h - products whose sums are of f32, by kernels of our own for every CPU: of f32 where they beat oneDNN's
- * (gemm.c), and of bf16 and f16 where the CPU does not multiply them itself.
+ * (tuning.h), and of bf16 and f16 where the CPU does not multiply them itself.
  *
  * Numerics: k is cut into passes, by its extent alone; an element is summed over each in ascending order, in f32, the
  *           passes' sums are added up in order, and the result is rounded once (of f32 it is in C that they are added

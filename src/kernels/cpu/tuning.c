@@ -19,22 +19,60 @@ enum {
  *         2048: 1317, 714 and 1102, 570 (dY^T X); 256 x 25129 x 768: 978, 909. On Zen 5 vdpbf16ps by oneDNN does 455 to
  *         530, by ours 410 to 530, and a prompt of 512 4160 and 4350 tokens/s; ranks that wait take part in ours alone.
  *         Intel's, ours or oneDNN's, has half the rate of f32: 92 of 174.
- * 5 to 16 rows (decode of as many sequences, 134M Llama, -tp 2, tokens/s by panels and by chunks):
+ * 5 to 16 rows (`cleave bench -m DIR -p 0 -n 10 -b N -tp 2`, 134M Llama, tokens/s by panels and by chunks):
  *         AVX2, 16: f32 255, 326; bf16 306, 355. Zen 5, f32 16: 1015, 989; bf16 8: 1018, 1072, 16: 1411, 1451. Intel's
  *         AVX-512 was measured by panels alone.
- * Streams (decode of the same Llama with 1, 4 and 8, tokens/s): Intel's AVX-512 183 with one of q8, 306 with four. Zen
- *         5 q8: 404, 319, 312, q4: -, 544, 636 (medians; +30 % and +10 % in eight alternations of two sittings). AVX2,
- *         where as little is computed for each byte: one of q8, four of q4. */
-static const clv_tuning table[CLV_CPU_KINDS] = {
-    [CLV_CPU_PORTABLE] = {CLV_GEMM_F32_ONEDNN, CLV_GEMM_HALF_F32, false, NARROW, NARROW, 4, 4},
-    [CLV_CPU_AVX2] = {CLV_GEMM_F32_OWN, CLV_GEMM_HALF_F32, false, NARROW, NARROW, 1, 4},
-    [CLV_CPU_AVX512] = {CLV_GEMM_F32_ONEDNN, CLV_GEMM_HALF_F32, false, ALL, ALL, 4, 4},
-    [CLV_CPU_AVX512_BF16] = {CLV_GEMM_F32_ONEDNN, CLV_GEMM_HALF_VDP, true, ALL, NARROW, 1, 8},
-    [CLV_CPU_AMX] = {CLV_GEMM_F32_ONEDNN, CLV_GEMM_HALF_AMX, true, ALL, ALL, 4, 4},
+ * Streams (`cleave bench -m DIR -p 0 -n 64 --quant q8 -tp 2`, tokens/s): Intel's AVX-512 one, then four: q8 133, 183,
+ *         q4 282, 325. Zen 5 with 1, 4 and 8: q8 404, 319, 312, q4 -, 544, 636 (medians; +30 % and +10 % in eight
+ *         alternations of two sittings). AVX2, where as little is computed for each byte: one of q8, four of q4. */
+static const struct {
+    const char *text;
+    clv_isa takes;
+    clv_tuning is;
+} table[CLV_CPU_KINDS] = {
+    [CLV_CPU_PORTABLE] = {"portable",
+                          CLV_ISA_PORTABLE,
+                          {.f32 = CLV_GEMM_F32_ONEDNN,
+                           .bf16 = CLV_GEMM_HALF_F32,
+                           .panels_of_f32 = NARROW,
+                           .panels_of_half = NARROW,
+                           .q8_streams = 4,
+                           .q4_streams = 4}},
+    [CLV_CPU_AVX2] = {"avx2",
+                      CLV_ISA_AVX2,
+                      {.f32 = CLV_GEMM_F32_OWN,
+                       .bf16 = CLV_GEMM_HALF_F32,
+                       .panels_of_f32 = NARROW,
+                       .panels_of_half = NARROW,
+                       .q8_streams = 1,
+                       .q4_streams = 4}},
+    [CLV_CPU_AVX512] = {"avx512",
+                        CLV_ISA_AVX512,
+                        {.f32 = CLV_GEMM_F32_ONEDNN,
+                         .bf16 = CLV_GEMM_HALF_F32,
+                         .panels_of_f32 = ALL,
+                         .panels_of_half = ALL,
+                         .q8_streams = 4,
+                         .q4_streams = 4}},
+    [CLV_CPU_AVX512_BF16] = {"avx512_bf16",
+                             CLV_ISA_AVX512,
+                             {.f32 = CLV_GEMM_F32_ONEDNN,
+                              .bf16 = CLV_GEMM_HALF_VDP,
+                              .attention_of_bf16 = true,
+                              .panels_of_f32 = ALL,
+                              .panels_of_half = NARROW,
+                              .q8_streams = 1,
+                              .q4_streams = 8}},
+    [CLV_CPU_AMX] = {"amx",
+                     CLV_ISA_AMX,
+                     {.f32 = CLV_GEMM_F32_ONEDNN,
+                      .bf16 = CLV_GEMM_HALF_AMX,
+                      .attention_of_bf16 = true,
+                      .panels_of_f32 = ALL,
+                      .panels_of_half = ALL,
+                      .q8_streams = 4,
+                      .q4_streams = 4}},
 };
-
-static const clv_isa takes[CLV_CPU_KINDS] = {CLV_ISA_PORTABLE, CLV_ISA_AVX2, CLV_ISA_AVX512, CLV_ISA_AVX512,
-                                             CLV_ISA_AMX};
 
 static _Atomic int set_for_test = UNSET;
 
@@ -75,12 +113,13 @@ static clv_cpu_kind kind_of(clv_isa isa)
 const clv_tuning *clv_tuning_here(void)
 {
     const int kind = atomic_load_explicit(&set_for_test, memory_order_relaxed);
-    return &table[kind == UNSET ? kind_of(clv_cpu_isa()) : (clv_cpu_kind)kind];
+    const clv_isa isa = clv_cpu_isa();
+    return kind != UNSET && table[kind].takes == isa ? &table[kind].is : &table[kind_of(isa)].is;
 }
 
 int clv_tuning_set_for_test(clv_cpu_kind kind)
 {
-    if ((kind == CLV_CPU_AVX512_BF16 && !has_avx512_bf16()) || clv_cpu_set_isa_for_test(takes[kind]) != 0)
+    if ((kind == CLV_CPU_AVX512_BF16 && !has_avx512_bf16()) || clv_cpu_set_isa_for_test(table[kind].takes) != 0)
         return -1;
     atomic_store_explicit(&set_for_test, (int)kind, memory_order_relaxed);
     return 0;
@@ -94,6 +133,5 @@ void clv_tuning_reset_for_test(void)
 
 const char *clv_cpu_kind_text(clv_cpu_kind kind)
 {
-    static const char *const text[CLV_CPU_KINDS] = {"portable", "avx2", "avx512", "avx512_bf16", "amx"};
-    return text[kind];
+    return table[kind].text;
 }

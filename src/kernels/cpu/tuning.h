@@ -1,7 +1,8 @@
 /* tuning.h - which of several ways of the same work is the fastest on each kind of CPU, as it was measured.
  *
  * One table, a row a kind. The ways are those that the kernels' headers describe; what a row says changes speed and, of
- * products and attention of bf16, last bits. Figures and the commands that gave them stand in tuning.c. */
+ * products and of attention of bf16, last bits. Figures and the commands that gave them stand in tuning.c. A new kind
+ * takes a name here, in order of what it takes of the CPU, a row there, and what it is known by. */
 #ifndef CLEAVE_KERNELS_CPU_TUNING_H
 #define CLEAVE_KERNELS_CPU_TUNING_H
 
@@ -20,11 +21,11 @@ typedef enum clv_cpu_kind {
 } clv_cpu_kind;
 
 typedef struct clv_tuning {
-    clv_gemm_f32_path f32;      /* products of more than 16 rows */
-    clv_gemm_half_path bf16;    /* the same */
-    bool attention_of_bf16;     /* attention multiplies bf16 (isa/attention_tiles.c), else the same widened */
-    int64_t panels_of_f32;      /* columns up to which 5 to 16 rows go by panels, beyond by chunks (isa/gemm_rows.c) */
-    int64_t panels_of_half;     /* the same of bf16 and f16 */
+    clv_gemm_f32_path f32;   /* products of more than 16 rows */
+    clv_gemm_half_path bf16; /* the same */
+    bool attention_of_bf16;  /* attention multiplies bf16 (isa/attention_tiles.c), else the same widened */
+    int64_t panels_of_f32;  /* a thread's columns up to which 5 to 16 rows go by panels, not chunks (isa/gemm_rows.c) */
+    int64_t panels_of_half; /* the same of bf16 and f16 */
     int q8_streams, q4_streams; /* rows of weights in blocks that are read side by side: 1, 4 or, with AVX-512, 8 */
 } clv_tuning;
 

@@ -101,7 +101,8 @@ CLV_ISA_DECLARE(void, clv_attention_backward_head,
 
 #if defined(__x86_64__)
 /* The same of bf16 by products of bf16, where clv_attention_by_tiles says so. False, with nothing written but the
- * workspace, when a block holds NaN or infinity that must not meet a zero: then the others serve. */
+ * workspace, when k or v (of gradients a block) hold NaN or infinity that must not meet a zero: the others serve then.
+ */
 bool clv_attention_forward_tiles(const clv_attention_args *a, float *workspace, int64_t b, int64_t h, int64_t row,
                                  int64_t end);
 bool clv_attention_backward_tiles(const clv_attention_args *a, float *workspace, int64_t b, int64_t c, int64_t h,

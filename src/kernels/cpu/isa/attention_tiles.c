@@ -13,7 +13,8 @@
  * words of V and K turned by sixteens give; V^T and K^T have their columns in that order: a pair's two stand together.
  *
  * Extents are padded with zeros to multiples of 32: D to W, keys and rows within their blocks. Zeros keep finite
- * factors out of a sum, but not NaN and infinity: a block that has such, and hides or pads, is left to isa/attention.c.
+ * factors out of a sum, but not NaN and infinity, and nor does the second part of p, which may be 0 or less: where k or
+ * v have such, the forward pass is left to isa/attention.c, of gradients a block that has them, and hides or pads.
  */
 #include "kernels/cpu/isa/attention.h"
 
@@ -279,10 +280,9 @@ static void forward_end(const forward_space *w, const clv_attention_args *a, int
     rows_store(CLV_BF16, element(a, &a->out, b, row, h), a->out.row_stride, out, width, rows, a->head_dim, 1.0f);
 }
 
-/* out and lse of the block of rows from `row` on; w.k and w.vt hold keys from `first` on, of which `finite` says
- * whether k and v are. False when the block is not one for tiles. */
-static bool forward_block(const forward_space *w, const clv_attention_args *a, int64_t b, int64_t h, int64_t row,
-                          int64_t first, int64_t k_rows, bool finite)
+/* out and lse of the block of rows from `row` on; w.k and w.vt hold keys from `first` on. */
+static void forward_block(const forward_space *w, const clv_attention_args *a, int64_t b, int64_t h, int64_t row,
+                          int64_t first, int64_t k_rows)
 {
     pairs x;
     drops dropped;
@@ -301,8 +301,6 @@ static bool forward_block(const forward_space *w, const clv_attention_args *a, i
     for (int64_t key = clv_attention_first(a, b, row); key < keys; key += KEYS) {
         pairs_find(&x, a, b, row, lanes, key, keys);
         int64_t padded = round_up(x.n, BF16_BLOCK);
-        if (!finite && (x.hidden || x.n < padded))
-            return false;
         bf16_product(w->st, ROWS, w->k + (key - first) * width, width, w->qt, ROWS, padded, lanes, width, 1, false);
         hide_and_pad(w->st, -INFINITY, &x, padded);
         softmax_step(w, (float)a->scale * LOG2_E, padded, lanes, width, &dropped, key);
@@ -310,7 +308,6 @@ static bool forward_block(const forward_space *w, const clv_attention_args *a, i
                      2 * padded, 2, true);
     }
     forward_end(w, a, b, h, row, rows);
-    return true;
 }
 
 bool clv_attention_forward_tiles(const clv_attention_args *a, float *workspace, int64_t b, int64_t h, int64_t row,
@@ -320,19 +317,20 @@ bool clv_attention_forward_tiles(const clv_attention_args *a, float *workspace, 
     int64_t first = clv_attention_first(a, b, row), seen = clv_attention_visible(a, b, end);
     int64_t c = (a->head_offset + h) / a->group - a->kv_offset;
     forward_space w = forward_layout(workspace, width, k_rows);
-    bool done = true;
+    bool finite = true;
     for (int64_t key = first; key < seen; key += KEYS) {
         int64_t n = min_of(KEYS, seen - key);
-        done = load_rows(w.k + (key - first) * width, a, &a->k, b, key, c, n, KEYS) && done;
-        done = load_rows(w.rows, a, &a->v, b, key, c, n, KEYS) && done;
+        finite = load_rows(w.k + (key - first) * width, a, &a->k, b, key, c, n, KEYS) && finite;
+        finite = load_rows(w.rows, a, &a->v, b, key, c, n, KEYS) && finite;
         turn_keys(w.vt + (key - first), k_rows, w.rows, KEYS, width);
     }
-    bool finite = done;
+    if (!finite)
+        return false;
     bf16_begin();
-    for (done = true; done && row < end; row += ROWS)
-        done = forward_block(&w, a, b, h, row, first, k_rows, finite);
+    for (; row < end; row += ROWS)
+        forward_block(&w, a, b, h, row, first, k_rows);
     bf16_end();
-    return done;
+    return true;
 }
 
 /* ---------------------------------------------------------------------------------------------- backward */
