@@ -253,16 +253,6 @@ static void test_cuts_of_panels(void **unused)
     clv_gemm_set_half_path_for_test(CLV_GEMM_HALF_BEST);
 }
 
-static bool is_amd(void)
-{
-#if defined(__x86_64__)
-    __builtin_cpu_init();
-    return __builtin_cpu_is("amd");
-#else
-    return false;
-#endif
-}
-
 /* By instruction set, so that what is chosen for a CPU is not lost when another level comes. */
 static void test_best_kernel_of_bf16(void **unused)
 {
@@ -274,7 +264,7 @@ static void test_best_kernel_of_bf16(void **unused)
         assert_int_equal(best == CLV_GEMM_BF16_AMX, isa == CLV_ISA_AMX);
         assert_true(isa >= CLV_ISA_AVX512 || best == CLV_GEMM_BF16_NONE);
         const clv_tuning *here = clv_tuning_here();
-        bool fast = best == CLV_GEMM_BF16_AMX || (best == CLV_GEMM_BF16_VDP && is_amd());
+        bool fast = best == CLV_GEMM_BF16_AMX || (best == CLV_GEMM_BF16_VDP && clv_cpu_is_amd());
         assert_int_equal(here->bf16, !fast                       ? CLV_GEMM_HALF_F32
                                      : best == CLV_GEMM_BF16_AMX ? CLV_GEMM_HALF_AMX
                                                                  : CLV_GEMM_HALF_VDP);

@@ -211,30 +211,45 @@ static void nonfinite_rows(void **state)
     clv_cpu_isa_reset_for_test();
 }
 
+/* A product of random rows with random weights, to be freed by product_free; its y is not set. */
+static clv_quant_args random_product(clv_quant how, int64_t m, int64_t n, int64_t blocks)
+{
+    const int64_t k = blocks * CLV_QUANT_BLOCK;
+    float *w = weights(n, blocks), *x = check_alloc(m * k, sizeof *x);
+    uint8_t *ints = check_alloc(n * k, 1);
+    uint16_t *scales = check_alloc(n * blocks, sizeof *scales);
+    for (int64_t i = 0; i < m * k; i++)
+        x[i] = (float)check_uniform(-1, 1);
+    clv_quantize(how, ints, scales, w, n * blocks);
+    free(w);
+    clv_quant_args a = {how, CLV_F32, m, n, blocks, m, x, ints, scales, NULL, NULL, {0}};
+    assert_int_equal(posix_memalign(&a.workspace, 64, clv_quant_workspace(&a)), 0);
+    return a;
+}
+
+static void product_free(clv_quant_args *a)
+{
+    free((void *)a->x), free((void *)a->ints), free((void *)a->scales), free(a->workspace);
+}
+
 /* A row of few has the same bits alone and among others, whatever the threads. */
 static void rows_are_alike(void **state)
 {
     (void)state;
     enum { M = 7, N = 37, BLOCKS = 9, K = BLOCKS * CLV_QUANT_BLOCK };
     for (int how = CLV_QUANT_Q8; how < CLV_QUANT_COUNT; how++) {
-        float *w = weights(N, BLOCKS), x[M * K], y[M * N], alone[N];
-        uint8_t ints[N * K];
-        uint16_t scales[N * BLOCKS];
-        for (int i = 0; i < M * K; i++)
-            x[i] = (float)check_uniform(-1, 1);
-        clv_quantize((clv_quant)how, ints, scales, w, N * BLOCKS);
-        clv_quant_args a = {(clv_quant)how, CLV_F32, M, N, BLOCKS, M, x, ints, scales, y, NULL, {0}};
-        assert_int_equal(posix_memalign(&a.workspace, 64, clv_quant_workspace(&a)), 0);
-        assert_int_equal(clv_quant_product(&a, NULL), CLV_OK);
+        float y[M * N], alone[N];
+        clv_quant_args all = random_product((clv_quant)how, M, N, BLOCKS), one = all;
+        all.y = y;
+        assert_int_equal(clv_quant_product(&all, NULL), CLV_OK);
+        one.m = 1;
+        one.y = alone;
         for (int r = 0; r < M; r++) {
-            a.m = 1;
-            a.x = x + r * K;
-            a.y = alone;
-            assert_int_equal(clv_quant_product(&a, NULL), CLV_OK);
+            one.x = (const float *)all.x + r * K;
+            assert_int_equal(clv_quant_product(&one, NULL), CLV_OK);
             assert_memory_equal(alone, y + r * N, sizeof alone);
         }
-        free(a.workspace);
-        free(w);
+        product_free(&all);
     }
 }
 
@@ -242,28 +257,22 @@ static void rows_are_alike(void **state)
 static void streams_are_alike(void **state)
 {
     (void)state;
-    enum { M = 2, N = 29, BLOCKS = 21, K = BLOCKS * CLV_QUANT_BLOCK };
+    enum { M = 2, N = 29, BLOCKS = 21 };
+    if (clv_tuning_set_for_test(CLV_CPU_AVX512_BF16) != 0) {
+        print_message("skipped: this CPU has no AVX512-BF16, whose row of the table has other streams\n");
+        return;
+    }
     for (int how = CLV_QUANT_Q8; how < CLV_QUANT_COUNT; how++) {
-        float *w = weights(N, BLOCKS), x[M * K], by_four[M * N], y[M * N];
-        uint8_t ints[N * K];
-        uint16_t scales[N * BLOCKS];
-        for (int i = 0; i < M * K; i++)
-            x[i] = (float)check_uniform(-1, 1);
-        clv_quantize((clv_quant)how, ints, scales, w, N * BLOCKS);
-        clv_quant_args a = {(clv_quant)how, CLV_F32, M, N, BLOCKS, M, x, ints, scales, by_four, NULL, {0}};
-        assert_int_equal(posix_memalign(&a.workspace, 64, clv_quant_workspace(&a)), 0);
-        if (clv_tuning_set_for_test(CLV_CPU_AVX512) == 0) {
-            assert_int_equal(clv_quant_product(&a, NULL), CLV_OK);
-            a.y = y;
-        }
-        if (a.y == y && clv_tuning_set_for_test(CLV_CPU_AVX512_BF16) == 0) {
-            assert_int_equal(clv_quant_product(&a, NULL), CLV_OK);
-            assert_memory_equal(y, by_four, sizeof y);
-        } else {
-            print_message("skipped: this CPU has no AVX512-BF16, whose row of the table has other streams\n");
-        }
-        free(a.workspace);
-        free(w);
+        float by_four[M * N], y[M * N];
+        clv_quant_args a = random_product((clv_quant)how, M, N, BLOCKS);
+        a.y = by_four;
+        assert_int_equal(clv_tuning_set_for_test(CLV_CPU_AVX512), 0);
+        assert_int_equal(clv_quant_product(&a, NULL), CLV_OK);
+        a.y = y;
+        assert_int_equal(clv_tuning_set_for_test(CLV_CPU_AVX512_BF16), 0);
+        assert_int_equal(clv_quant_product(&a, NULL), CLV_OK);
+        assert_memory_equal(y, by_four, sizeof y);
+        product_free(&a);
     }
     clv_tuning_reset_for_test();
 }

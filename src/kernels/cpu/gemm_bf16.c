@@ -11,8 +11,7 @@ clv_gemm_bf16_kernel clv_gemm_bf16_best(void)
 {
     if (clv_cpu_isa() == CLV_ISA_AMX)
         return CLV_GEMM_BF16_AMX;
-    return clv_cpu_isa() == CLV_ISA_AVX512 && __builtin_cpu_supports("avx512bf16") ? CLV_GEMM_BF16_VDP
-                                                                                   : CLV_GEMM_BF16_NONE;
+    return clv_cpu_isa() == CLV_ISA_AVX512 && clv_cpu_has_avx512_bf16() ? CLV_GEMM_BF16_VDP : CLV_GEMM_BF16_NONE;
 }
 
 void clv_gemm_bf16(const clv_gemm_args *g, clv_gemm_bf16_kernel kernel)

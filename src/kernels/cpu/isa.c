@@ -71,6 +71,27 @@ void clv_cpu_isa_reset_for_test(void)
     atomic_store_explicit(&chosen, UNKNOWN, memory_order_relaxed);
 }
 
+#if defined(__x86_64__)
+#define ASK_CPU(question, what) (__builtin_cpu_init(), question(what))
+#else
+#define ASK_CPU(question, what) false
+#endif
+
+bool clv_cpu_has_avx512_bf16(void)
+{
+    return ASK_CPU(__builtin_cpu_supports, "avx512bf16");
+}
+
+bool clv_cpu_has_avx512_vnni(void)
+{
+    return ASK_CPU(__builtin_cpu_supports, "avx512vnni");
+}
+
+bool clv_cpu_is_amd(void)
+{
+    return ASK_CPU(__builtin_cpu_is, "amd");
+}
+
 const char *clv_isa_text(clv_isa isa)
 {
     static const char *const text[] = {"portable", "avx2", "avx512", "amx"};

@@ -99,21 +99,11 @@ void clv_dequantize(clv_quant how, float *x, const uint8_t *ints, const uint16_t
 
 static _Atomic int vnni = -1; /* not asked yet */
 
-static bool cpu_has_vnni(void)
-{
-#if defined(__x86_64__)
-    __builtin_cpu_init();
-    return __builtin_cpu_supports("avx512vnni");
-#else
-    return false;
-#endif
-}
-
 static bool use_vnni(void)
 {
     int known = atomic_load_explicit(&vnni, memory_order_relaxed);
     if (known < 0) {
-        known = cpu_has_vnni();
+        known = clv_cpu_has_avx512_vnni();
         atomic_store_explicit(&vnni, known, memory_order_relaxed);
     }
     return known && clv_cpu_isa() >= CLV_ISA_AVX512;
@@ -121,7 +111,7 @@ static bool use_vnni(void)
 
 void clv_quant_use_vnni_for_test(bool use)
 {
-    atomic_store_explicit(&vnni, use && cpu_has_vnni(), memory_order_relaxed);
+    atomic_store_explicit(&vnni, use && clv_cpu_has_avx512_vnni(), memory_order_relaxed);
 }
 
 /* Bytes of one row of x as integers, and of that row in f32 before. */

@@ -76,25 +76,6 @@ static const struct {
 
 static _Atomic int set_for_test = UNSET;
 
-static bool has_avx512_bf16(void)
-{
-#if defined(__x86_64__)
-    __builtin_cpu_init();
-    return __builtin_cpu_supports("avx512bf16");
-#else
-    return false;
-#endif
-}
-
-static bool is_amd(void)
-{
-#if defined(__x86_64__)
-    return __builtin_cpu_is("amd");
-#else
-    return false;
-#endif
-}
-
 static clv_cpu_kind kind_of(clv_isa isa)
 {
     switch (isa) {
@@ -103,7 +84,7 @@ static clv_cpu_kind kind_of(clv_isa isa)
     case CLV_ISA_AVX2:
         return CLV_CPU_AVX2;
     case CLV_ISA_AVX512:
-        return has_avx512_bf16() && is_amd() ? CLV_CPU_AVX512_BF16 : CLV_CPU_AVX512;
+        return clv_cpu_has_avx512_bf16() && clv_cpu_is_amd() ? CLV_CPU_AVX512_BF16 : CLV_CPU_AVX512;
     case CLV_ISA_AMX:
         return CLV_CPU_AMX;
     }
@@ -119,7 +100,7 @@ const clv_tuning *clv_tuning_here(void)
 
 int clv_tuning_set_for_test(clv_cpu_kind kind)
 {
-    if ((kind == CLV_CPU_AVX512_BF16 && !has_avx512_bf16()) || clv_cpu_set_isa_for_test(table[kind].takes) != 0)
+    if ((kind == CLV_CPU_AVX512_BF16 && !clv_cpu_has_avx512_bf16()) || clv_cpu_set_isa_for_test(table[kind].takes) != 0)
         return -1;
     atomic_store_explicit(&set_for_test, (int)kind, memory_order_relaxed);
     return 0;

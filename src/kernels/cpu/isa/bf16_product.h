@@ -36,8 +36,8 @@ CLV_INLINE vf vdp(vf sum, __m512i pair, __m512i words)
 }
 
 /* c [VDP_ROWS, BF16_BLOCK] (+)= A B in steps of BF16_BLOCK of k; the operands as bf16_product has them. */
-CLV_INLINE void vdp_block(float *c, int64_t ldc, const uint16_t *a, int64_t lda, const uint32_t *b, int64_t ldb,
-                          int64_t steps, int64_t parts, bool accumulate)
+static inline void vdp_block(float *c, int64_t ldc, const uint16_t *a, int64_t lda, const uint32_t *b, int64_t ldb,
+                             int64_t steps, int64_t parts, bool accumulate)
 {
     vf sum[VDP_ROWS][VDP_VECTORS];
     CLV_UNROLL for (int i = 0; i < VDP_ROWS; i++) CLV_UNROLL for (int v = 0; v < VDP_VECTORS; v++) sum[i][v] =
