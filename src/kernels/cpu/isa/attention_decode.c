@@ -2,8 +2,9 @@
  *
  * Keys are cut into chunks, and chunks into parts that threads can share (clv_attention_part). Of a chunk all scores
  * are found first: dot products of as many keys as a vector has lanes, whose sums a transposing sum turns into a vector
- * of scores. Then one maximum, the exponentials, and the sum of p * v. Keys and values of f32 are read where they lie
- * in the cache.
+ * of scores. Then one maximum, the exponentials, and the sum of p * v. Keys and values are read where they lie in the
+ * cache, which is in memory: heads of bf16 and f16 with gaps too wide for CPUs to fetch ahead, so while one is read the
+ * next is prefetched.
  *
  * The sums of chunks are brought to a common maximum in ascending order, and so are those of parts: the same sums,
  * whoever makes them.
@@ -42,7 +43,7 @@ static part_sums part_layout(float *at, int64_t part, int64_t head_dim)
 typedef struct decode_space {
     float *q;    /* [HEADS, Dp] scaled                                    */
     float *p;    /* [HEADS, CHUNK] scores, then exponentials              */
-    float *rows; /* [KEYS, Dp] keys or values that cannot be read in place */
+    float *rows; /* [KEYS, Dp] keys or values, where some of them are hidden */
 } decode_space;
 
 static decode_space decode_layout(float *at, int64_t head_dim)
@@ -54,64 +55,114 @@ static decode_space decode_layout(float *at, int64_t head_dim)
 
 /* ---- keys and values of a block */
 
+CLV_INLINE size_t size_of(clv_dtype dtype)
+{
+    return dtype == CLV_F32 ? 4 : 2;
+}
+
+/* Those of one head. */
 typedef struct block {
-    const float *at;
-    int64_t stride;
+    clv_dtype dtype;
+    const void *at;
+    int64_t stride; /* elements between rows */
+    size_t ahead;   /* bytes to what is read next, or 0 */
 } block;
 
-/* The block's rows of k or v of KV head c as floats. Those that the query does not see read as zeros, whatever a cache
- * holds there: their p is 0, but 0 * NaN is not. */
-static block rows_of(const decode_space *w, const pairs *x, const clv_attention_view *view, int64_t c)
+/* dtype: x's, as a constant. */
+CLV_INLINE const char *element_of(clv_dtype dtype, block x, int64_t key, int64_t d)
+{
+    return (const char *)x.at + (size_t)(key * x.stride + d) * size_of(dtype);
+}
+
+/* A vector, or its first `lanes` with zeros behind them. */
+CLV_INLINE vf load(clv_dtype dtype, const void *at, int64_t lanes)
+{
+    return lanes == VF_LANES ? vf_load_dtype(dtype, at) : vf_load_part(dtype, at, lanes);
+}
+
+/* Heads that are read one after the other, and the end of the keys of their chunk. */
+typedef struct read_heads {
+    int64_t first, last, end;
+} read_heads;
+
+/* Elements from a head's rows to those that are read next: the next head's, or the first one's of the next block. */
+static int64_t ahead_of(const pairs *x, const clv_attention_view *view, const read_heads *of, int64_t c)
+{
+    if (c < of->last)
+        return view->head_stride;
+    return x->key + 2 * KEYS <= of->end ? KEYS * view->row_stride - (c - of->first) * view->head_stride : 0;
+}
+
+/* The block's rows of k or v of KV head c, where they lie. Those that the query does not see read as zeros, whatever a
+ * cache holds there: their p is 0, but 0 * NaN is not. */
+static block rows_of(const decode_space *w, const pairs *x, const clv_attention_view *view, const read_heads *of,
+                     int64_t c)
 {
     const clv_attention_args *a = x->a;
     const void *at = element(a, view, x->b, x->key, c);
     int64_t width = clv_attention_padded(a->head_dim);
-    if (a->dtype == CLV_F32 && !x->hidden)
-        return (block){at, view->row_stride};
+    if (!x->hidden)
+        return (block){a->dtype, at, view->row_stride, (size_t)ahead_of(x, view, of, c) * size_of(a->dtype)};
     rows_load(a->dtype, w->rows, width, at, view->row_stride, x->n, a->head_dim, 1.0f);
-    for (int64_t j = 0; x->hidden && j < x->n; j++)
+    for (int64_t j = 0; j < x->n; j++)
         if (x->from[j] == x->to[j])
             memset(w->rows + j * width, 0, (size_t)width * sizeof *w->rows);
-    return (block){w->rows, width};
+    return (block){CLV_F32, w->rows, width, 0};
 }
 
 /* ---- scores */
 
-/* sum[x] += q . k[x] of one vector, of `lanes` lanes, of VF_LANES keys; behind the n-th that one is read again, or of
- * whole vectors of keys n is VF_LANES. */
-CLV_INLINE void add_dots(vf sum[VF_LANES], const float *q, const float *k, int64_t stride, int64_t n, int64_t lanes)
+/* sum[x] += q . k[x] of one vector at d, of `lanes` lanes, of VF_LANES keys from `key` on; behind the n-th that one is
+ * read again, or of whole vectors of keys n is VF_LANES. */
+CLV_INLINE void add_dots(clv_dtype dtype, vf sum[VF_LANES], const float *q, block k, int64_t key, int64_t d, int64_t n,
+                         int64_t lanes)
 {
-    vf x = vf_load(q);
+    vf x = vf_load(q + d);
+    const char *at = element_of(dtype, k, key, d);
+    size_t stride = (size_t)k.stride * size_of(dtype);
     CLV_UNROLL_LANES for (int j = 0; j < VF_LANES; j++)
     {
-        sum[j] = vf_fma(x, lanes == VF_LANES ? vf_load(k) : vf_load_part(CLV_F32, k, lanes), sum[j]);
-        k += n == VF_LANES || j + 1 < n ? stride : 0;
+        if (dtype != CLV_F32)
+            __builtin_prefetch(at + k.ahead);
+        sum[j] = vf_fma(x, load(dtype, at, lanes), sum[j]);
+        at += n == VF_LANES || j + 1 < n ? stride : 0;
     }
 }
 
-/* s[j] = q . k[j] of n <= VF_LANES keys, -inf behind them. */
-CLV_INLINE void dots_of_vector(float *s, const float *q, const float *k, int64_t stride, int64_t n, int64_t head_dim)
+/* s[j] = q . k[key + j] of n <= VF_LANES keys, -inf behind them. */
+CLV_INLINE void dots_of_vector(clv_dtype dtype, float *s, const float *q, block k, int64_t key, int64_t n,
+                               int64_t head_dim)
 {
     vf sum[VF_LANES];
     int64_t d = 0;
     CLV_UNROLL_LANES for (int j = 0; j < VF_LANES; j++) sum[j] = vf_set1(0.0f);
     for (; head_dim - d >= VF_LANES; d += VF_LANES)
-        add_dots(sum, q + d, k + d, stride, n, VF_LANES);
+        add_dots(dtype, sum, q, k, key, d, n, VF_LANES);
     if (d < head_dim)
-        add_dots(sum, q + d, k + d, stride, n, head_dim - d);
+        add_dots(dtype, sum, q, k, key, d, n, head_dim - d);
     vf_store(s, vf_sums(sum));
     for (int64_t j = n; j < VF_LANES; j++)
         s[j] = -INFINITY;
 }
 
-/* s[j] = q . k[j] of n keys, -inf behind them to the end of a vector. */
-static void dots(float *s, const float *q, block k, int64_t n, int64_t head_dim)
+CLV_INLINE void dots_as(clv_dtype dtype, float *s, const float *q, block k, int64_t n, int64_t head_dim)
 {
     int64_t j = 0;
     for (; n - j >= VF_LANES; j += VF_LANES)
-        dots_of_vector(s + j, q, k.at + j * k.stride, k.stride, VF_LANES, head_dim);
+        dots_of_vector(dtype, s + j, q, k, j, VF_LANES, head_dim);
     if (j < n)
-        dots_of_vector(s + j, q, k.at + j * k.stride, k.stride, n - j, head_dim);
+        dots_of_vector(dtype, s + j, q, k, j, n - j, head_dim);
+}
+
+/* s[j] = q . k[j] of n keys, -inf behind them to the end of a vector. */
+static void dots(float *s, const float *q, block k, int64_t n, int64_t head_dim)
+{
+    if (k.dtype == CLV_F32)
+        dots_as(CLV_F32, s, q, k, n, head_dim);
+    else if (k.dtype == CLV_BF16)
+        dots_as(CLV_BF16, s, q, k, n, head_dim);
+    else
+        dots_as(CLV_F16, s, q, k, n, head_dim);
 }
 
 /* The KV head of query head h. */
@@ -126,10 +177,17 @@ static int64_t sharing(const clv_attention_args *a, int64_t h, int64_t n)
     return min_of(n, a->group - (a->head_offset + h) % a->group);
 }
 
+/* The KV heads of n query heads from h on, whose keys end at `end`. */
+static read_heads heads_of(const clv_attention_args *a, int64_t h, int64_t n, int64_t end)
+{
+    return (read_heads){kv_head(a, h), kv_head(a, h + n - 1), end};
+}
+
 /* Of the chunk's keys [key, end), for n heads from h on: block by block, for heads lie side by side in memory. */
 static void find_scores(const decode_space *w, const clv_attention_args *a, int64_t b, int64_t h, int64_t n,
                         int64_t key, int64_t end)
 {
+    const read_heads of = heads_of(a, h, n, end);
     int64_t width = clv_attention_padded(a->head_dim);
     pairs x;
     block k;
@@ -138,7 +196,7 @@ static void find_scores(const decode_space *w, const clv_attention_args *a, int6
         for (int64_t g = 0, shared = 0; g < n; g++, shared--) {
             float *s = w->p + g * CHUNK + at;
             if (shared == 0) {
-                k = rows_of(w, &x, &a->k, kv_head(a, h + g));
+                k = rows_of(w, &x, &a->k, &of, kv_head(a, h + g));
                 shared = sharing(a, h + g, n - g);
             }
             dots(s, w->q + g * width, k, x.n, a->head_dim);
@@ -181,67 +239,90 @@ static float softmax_step(float *p, int64_t n, float *max, float *sum)
 
 /* ---- values */
 
-/* o[g, :] += sum over n keys of p[g, j] v[j, :], of `heads` heads and `width` vectors, the last with `lanes` lanes in
- * v; keys with the same remainder by `side` are added up by themselves. heads, width and side are constants, and so is
- * lanes where it is VF_LANES. */
-CLV_INLINE void add_values(int heads, int width, int side, int64_t lanes, float *o, int64_t ldo, const float *p,
-                           block v, int64_t n)
+/* o[g, :] += sum over n keys of p[g, j] v[j, d ...], of `heads` heads and `width` vectors, the last with `lanes` lanes
+ * in v; keys with the same remainder by `side` are added up by themselves. dtype, heads, width and side are constants,
+ * and so is lanes where it is VF_LANES. */
+CLV_INLINE void add_values(clv_dtype dtype, int heads, int width, int side, int64_t lanes, float *o, int64_t ldo,
+                           const float *p, block v, int64_t n, int64_t d)
 {
     vf sum[2][WIDE][SIDE_BY_SIDE];
     int64_t j = 0;
     CLV_UNROLL for (int g = 0; g < heads; g++) CLV_UNROLL for (int i = 0; i < width; i++)
         CLV_UNROLL for (int s = 0; s < side; s++) sum[g][i][s] =
-            s == 0 ? vf_load(o + g * ldo + i * VF_LANES) : vf_set1(0.0f);
+            s == 0 ? vf_load(o + g * ldo + d + i * VF_LANES) : vf_set1(0.0f);
     for (; n - j >= side; j += side)
         CLV_UNROLL for (int s = 0; s < side; s++) CLV_UNROLL for (int i = 0; i < width; i++)
         {
-            const float *at = v.at + (j + s) * v.stride + i * VF_LANES;
-            vf value = lanes == VF_LANES ? vf_load(at) : vf_load_part(CLV_F32, at, lanes);
+            const char *at = element_of(dtype, v, j + s, d + i * VF_LANES);
+            if (dtype != CLV_F32)
+                __builtin_prefetch(at + v.ahead);
+            vf value = load(dtype, at, lanes);
             CLV_UNROLL for (int g = 0; g < heads; g++) sum[g][i][s] =
                 vf_fma(vf_set1(p[g * CHUNK + j + s]), value, sum[g][i][s]);
         }
     for (; j < n; j++)
         CLV_UNROLL for (int i = 0; i < width; i++)
         {
-            const float *at = v.at + j * v.stride + i * VF_LANES;
-            vf value = lanes == VF_LANES ? vf_load(at) : vf_load_part(CLV_F32, at, lanes);
+            vf value = load(dtype, element_of(dtype, v, j, d + i * VF_LANES), lanes);
             CLV_UNROLL for (int g = 0; g < heads; g++) sum[g][i][0] =
                 vf_fma(vf_set1(p[g * CHUNK + j]), value, sum[g][i][0]);
         }
     CLV_UNROLL for (int g = 0; g < heads; g++) CLV_UNROLL for (int i = 0; i < width; i++)
     {
         CLV_UNROLL for (int s = 1; s < side; s++) sum[g][i][0] = vf_add(sum[g][i][0], sum[g][i][s]);
-        vf_store(o + g * ldo + i * VF_LANES, sum[g][i][0]);
+        vf_store(o + g * ldo + d + i * VF_LANES, sum[g][i][0]);
     }
 }
 
 /* The same for all D. */
-CLV_INLINE void add_heads(int heads, float *o, int64_t ldo, const float *p, block v, int64_t n, int64_t head_dim)
+CLV_INLINE void add_heads(clv_dtype dtype, int heads, float *o, int64_t ldo, const float *p, block v, int64_t n,
+                          int64_t head_dim)
 {
     int64_t d = 0;
     for (; head_dim - d >= WIDE * VF_LANES; d += WIDE * VF_LANES)
-        add_values(heads, WIDE, 1, VF_LANES, o + d, ldo, p, (block){v.at + d, v.stride}, n);
+        add_values(dtype, heads, WIDE, 1, VF_LANES, o, ldo, p, v, n, d);
     for (; head_dim - d >= VF_LANES; d += VF_LANES)
-        add_values(heads, 1, SIDE_BY_SIDE, VF_LANES, o + d, ldo, p, (block){v.at + d, v.stride}, n);
+        add_values(dtype, heads, 1, SIDE_BY_SIDE, VF_LANES, o, ldo, p, v, n, d);
     if (d < head_dim)
-        add_values(heads, 1, SIDE_BY_SIDE, head_dim - d, o + d, ldo, p, (block){v.at + d, v.stride}, n);
+        add_values(dtype, heads, 1, SIDE_BY_SIDE, head_dim - d, o, ldo, p, v, n, d);
+}
+
+CLV_INLINE void values_as(clv_dtype dtype, int heads, float *o, int64_t ldo, const float *p, block v, int64_t n,
+                          int64_t head_dim)
+{
+    if (heads == 2)
+        add_heads(dtype, 2, o, ldo, p, v, n, head_dim);
+    else
+        add_heads(dtype, 1, o, ldo, p, v, n, head_dim);
+}
+
+/* Of 1 or 2 heads. */
+static void add_block(int heads, float *o, int64_t ldo, const float *p, block v, int64_t n, int64_t head_dim)
+{
+    if (v.dtype == CLV_F32)
+        values_as(CLV_F32, heads, o, ldo, p, v, n, head_dim);
+    else if (v.dtype == CLV_BF16)
+        values_as(CLV_BF16, heads, o, ldo, p, v, n, head_dim);
+    else
+        values_as(CLV_F16, heads, o, ldo, p, v, n, head_dim);
 }
 
 /* Of the chunk's keys [key, end), for n heads from h on. */
 static void sum_values(const decode_space *w, float *o, const clv_attention_args *a, int64_t b, int64_t h, int64_t n,
                        int64_t key, int64_t end)
 {
+    const read_heads of = heads_of(a, h, n, end);
     int64_t width = clv_attention_padded(a->head_dim);
     pairs x;
     for (int64_t at = 0; key + at < end; at += KEYS) {
         pairs_find(&x, a, b, 0, 1, key + at, end);
         for (int64_t g = 0; g < n;) {
-            block v = rows_of(w, &x, &a->v, kv_head(a, h + g));
+            block v = rows_of(w, &x, &a->v, &of, kv_head(a, h + g));
             int64_t last = g + sharing(a, h + g, n - g);
             for (; last - g >= 2; g += 2)
-                add_heads(2, o + g * width, width, w->p + g * CHUNK + at, v, x.n, a->head_dim);
+                add_block(2, o + g * width, width, w->p + g * CHUNK + at, v, x.n, a->head_dim);
             if (g < last)
-                add_heads(1, o + g * width, width, w->p + g * CHUNK + at, v, x.n, a->head_dim);
+                add_block(1, o + g * width, width, w->p + g * CHUNK + at, v, x.n, a->head_dim);
             g = last;
         }
     }
