@@ -30,9 +30,10 @@ set(isa_names portable)
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
     list(APPEND isa_names avx2 avx512)
 endif()
-# Neither flag changes a value: no code reads errno or the exception flags, and without them branch-free loops
-# vectorise.
-set(isa_flags_all -fno-math-errno -fno-trapping-math)
+# No flag changes a value: no code reads errno or the exception flags, and without them branch-free loops
+# vectorise. Functions begin on a line, so that what is linked before them does not move their loops: the same code, 32
+# or 48 bytes on, read weights of bf16 7 % slower on Zen 5.
+set(isa_flags_all -fno-math-errno -fno-trapping-math -falign-functions=64)
 set(isa_flags_portable "")
 set(isa_flags_avx2 -mavx2 -mfma -mf16c)
 set(isa_flags_avx512 -mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512dq -mavx512vl -mprefer-vector-width=512)
