@@ -16,6 +16,7 @@
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/gemm_bf16.h"
 #include "kernels/cpu/isa.h"
+#include "kernels/cpu/isa/gemm_rows.h"
 #include "kernels/cpu/tuning.h"
 #include "kernels/cpu/threads.h"
 #include "rows_are_alike.h"
@@ -436,6 +437,54 @@ static void test_few_rows_are_the_same(void **unused)
     clv_tuning_reset_for_test();
 }
 
+static void check_streams(clv_gemm_args g)
+{
+    enum { OWN = 8192 };
+    problem one, four;
+    problem_make(&one, g);
+    problem_make(&four, g);
+    float *x = malloc((size_t)(g.m * g.k) * sizeof *x), own[OWN];
+    const clv_gemm_x rows = {.at = x, .row = g.k, .step = 1};
+    const size_t bytes = (size_t)one.c_elems * clv_dtype_size(g.c_dtype);
+    fill(x, g.m * g.k, CLV_F32);
+    four.args.b = one.b;
+    memcpy(four.c, one.c, bytes);
+    CLV_ISA_SELECT(clv_gemm_columns)
+    (&one.args, &rows, (clv_gemm_own){own, OWN}, (clv_gemm_way){.streams = 1}, 0, g.n);
+    CLV_ISA_SELECT(clv_gemm_columns)
+    (&four.args, &rows, (clv_gemm_own){own, OWN}, (clv_gemm_way){.streams = 4}, 0, g.n);
+    assert_memory_equal(one.c, four.c, bytes);
+    free(x);
+    problem_free(&one);
+    problem_free(&four);
+}
+
+/* How many rows of B are read side by side changes no bits, where sums are near and where they are not. */
+static void test_streams_change_no_bit(void **unused)
+{
+    static const struct {
+        int64_t m, n, k;
+    } cases[] = {{1, 1100, 203}, {1, 6145, 30}, {2, 97, 41}, {3, 2060, 37}, {4, 500, 2}, {4, 1530, 66}, {4, 16, 9}};
+    enum { CASES_OF_STREAMS = sizeof cases / sizeof *cases };
+    (void)unused;
+    for (int isa = CLV_ISA_PORTABLE; isa < CLV_ISA_AMX; isa++) {
+        if (clv_cpu_set_isa_for_test((clv_isa)isa) != 0)
+            continue;
+        for (int i = 0; i < CASES_OF_STREAMS * KINDS; i++) {
+            int of = i / KINDS, kind = i % KINDS;
+            if (kinds[kind].dtype == CLV_F64)
+                continue;
+            clv_gemm_args g = random_case(cases[of].m, cases[of].n, cases[of].k, kind);
+            g.batch = 1;
+            g.trans_a = g.trans_b = false;
+            g.lda = g.k;
+            g.ldb = g.n + 3;
+            check_streams(g);
+        }
+    }
+    clv_cpu_isa_reset_for_test();
+}
+
 /* By the kernel that is set: no thread changes a bit, nor do rows beside, or passes of a longer k. From 17 rows on, for
  * fewer of f32 have a kernel of their own. */
 static void check_panels(clv_dtype dtype)
@@ -587,19 +636,13 @@ static void test_errors(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_against_reference),
-        cmocka_unit_test(test_cuts_of_panels),
-        cmocka_unit_test(test_best_kernel_of_bf16),
-        cmocka_unit_test(test_both_kernels_of_f32),
-        cmocka_unit_test(test_every_instruction_set),
-        cmocka_unit_test(test_zero_extents),
-        cmocka_unit_test(test_tiles_where_onednn_stops),
-        cmocka_unit_test(test_threads_change_no_bit),
-        cmocka_unit_test(test_few_rows_are_the_same),
-        cmocka_unit_test(test_panels_change_no_bit),
-        cmocka_unit_test(test_rows_are_the_same_in_parts),
-        cmocka_unit_test(test_primitives_are_replaced),
-        cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_against_reference),        cmocka_unit_test(test_cuts_of_panels),
+        cmocka_unit_test(test_best_kernel_of_bf16),      cmocka_unit_test(test_both_kernels_of_f32),
+        cmocka_unit_test(test_every_instruction_set),    cmocka_unit_test(test_zero_extents),
+        cmocka_unit_test(test_tiles_where_onednn_stops), cmocka_unit_test(test_threads_change_no_bit),
+        cmocka_unit_test(test_few_rows_are_the_same),    cmocka_unit_test(test_panels_change_no_bit),
+        cmocka_unit_test(test_streams_change_no_bit),    cmocka_unit_test(test_rows_are_the_same_in_parts),
+        cmocka_unit_test(test_primitives_are_replaced),  cmocka_unit_test(test_errors),
     };
     print_message("seed %d\n", SEED);
     return cmocka_run_group_tests(tests, NULL, NULL);

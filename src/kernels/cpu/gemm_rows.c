@@ -54,24 +54,25 @@ static bool find_room(room *out, const clv_gemm_args *g, size_t bytes, int64_t *
 
 bool clv_gemm_rows(const clv_gemm_args *g, size_t bytes)
 {
-    void (*multiply)(const clv_gemm_args *, const clv_gemm_x *, clv_gemm_own, int64_t, int64_t, int64_t) =
+    void (*multiply)(const clv_gemm_args *, const clv_gemm_x *, clv_gemm_own, clv_gemm_way, int64_t, int64_t) =
         CLV_ISA_SELECT(clv_gemm_columns);
     int64_t units = (g->n + COLUMNS - 1) / COLUMNS, threads = g->n * g->k <= ALONE ? 1 : clv_threads_max();
     const clv_tuning *tuning = clv_tuning_here();
-    int64_t panels = g->dtype == CLV_F32 ? tuning->panels_of_f32 : tuning->panels_of_half;
+    const clv_gemm_way way = {.panels = g->dtype == CLV_F32 ? tuning->panels_of_f32 : tuning->panels_of_half,
+                              .streams = tuning->plain_streams};
     room sums = {0};
     if (g->m > CLV_GEMM_ROWS || (is_strided(g) && g->trans_b) || !find_room(&sums, g, bytes, &threads))
         return false;
     const clv_gemm_x x = rows_of(g);
     if (threads == 1) { /* no parallel region, which costs more than a small product (block.h) */
-        multiply(g, &x, (clv_gemm_own){sums.at, sums.each}, panels, 0, g->n);
+        multiply(g, &x, (clv_gemm_own){sums.at, sums.each}, way, 0, g->n);
         return true;
     }
 #pragma omp parallel for schedule(static)
     for (int64_t t = 0; t < threads; t++) {
         int64_t from = units * t / threads * COLUMNS, to = units * (t + 1) / threads * COLUMNS;
         if (from < to)
-            multiply(g, &x, (clv_gemm_own){sums.at + t * sums.each, sums.each}, panels, from, to < g->n ? to : g->n);
+            multiply(g, &x, (clv_gemm_own){sums.at + t * sums.each, sums.each}, way, from, to < g->n ? to : g->n);
     }
     return true;
 }

@@ -22,9 +22,11 @@ enum {
  * 5 to 16 rows (`cleave bench -m DIR -p 0 -n 10 -b N -tp 2`, 134M Llama, tokens/s by panels and by chunks):
  *         AVX2, 16: f32 255, 326; bf16 306, 355. Zen 5, f32 16: 1015, 989; bf16 8: 1018, 1072, 16: 1411, 1451. Intel's
  *         AVX-512 was measured by panels alone.
- * Streams (`cleave bench -m DIR -p 0 -n 64 --quant q8 -tp 2`, tokens/s): Intel's AVX-512 one, then four: q8 133, 183,
- *         q4 282, 325. Zen 5 with 1, 4 and 8: q8 404, 319, 312, q4 -, 544, 636 (medians; +30 % and +10 % in eight
- *         alternations of two sittings). AVX2, where as little is computed for each byte: one of q8, four of q4. */
+ * Streams (`cleave bench -m DIR -p 0 -n 128 --dtype D --quant Q -tp 2`, 134M Llama, tokens/s), by one row and by four:
+ *         Zen 5, whose prefetcher follows one stream best: f32 105, 101; bf16 202, 175; q8 404, 319; q4 in six
+ *         alternations 697 to 736, 594 to 756, and beside bf16 682, 594 (with eight). Intel's AVX-512: q8 133, 183;
+ *         q4 282, 325; plain ones were measured by four alone, also with AVX2, where a row of q8 at a time is faster,
+ *         for as little is computed for each byte, but four of q4. */
 static const struct {
     const char *text;
     clv_isa takes;
@@ -36,6 +38,7 @@ static const struct {
                            .bf16 = CLV_GEMM_HALF_F32,
                            .panels_of_f32 = NARROW,
                            .panels_of_half = NARROW,
+                           .plain_streams = 4,
                            .q8_streams = 4,
                            .q4_streams = 4}},
     [CLV_CPU_AVX2] = {"avx2",
@@ -44,6 +47,7 @@ static const struct {
                        .bf16 = CLV_GEMM_HALF_F32,
                        .panels_of_f32 = NARROW,
                        .panels_of_half = NARROW,
+                       .plain_streams = 4,
                        .q8_streams = 1,
                        .q4_streams = 4}},
     [CLV_CPU_AVX512] = {"avx512",
@@ -52,6 +56,7 @@ static const struct {
                          .bf16 = CLV_GEMM_HALF_F32,
                          .panels_of_f32 = ALL,
                          .panels_of_half = ALL,
+                         .plain_streams = 4,
                          .q8_streams = 4,
                          .q4_streams = 4}},
     [CLV_CPU_AVX512_BF16] = {"avx512_bf16",
@@ -61,8 +66,9 @@ static const struct {
                               .attention_of_bf16 = true,
                               .panels_of_f32 = ALL,
                               .panels_of_half = NARROW,
+                              .plain_streams = 1,
                               .q8_streams = 1,
-                              .q4_streams = 8}},
+                              .q4_streams = 1}},
     [CLV_CPU_AMX] = {"amx",
                      CLV_ISA_AMX,
                      {.f32 = CLV_GEMM_F32_ONEDNN,
@@ -70,6 +76,7 @@ static const struct {
                       .attention_of_bf16 = true,
                       .panels_of_f32 = ALL,
                       .panels_of_half = ALL,
+                      .plain_streams = 4,
                       .q8_streams = 4,
                       .q4_streams = 4}},
 };

@@ -26,7 +26,8 @@ typedef struct clv_tuning {
     bool attention_of_bf16;  /* attention multiplies bf16 (isa/attention_tiles.c), else the same widened */
     int64_t panels_of_f32;  /* a thread's columns up to which 5 to 16 rows go by panels, not chunks (isa/gemm_rows.c) */
     int64_t panels_of_half; /* the same of bf16 and f16 */
-    int q8_streams, q4_streams; /* rows of weights in blocks that are read side by side: 1, 4 or, with AVX-512, 8 */
+    int plain_streams;      /* rows of weights that decoding reads side by side, 1 or 4 (isa/gemm_rows.h) */
+    int q8_streams, q4_streams; /* the same of weights in blocks (isa/quant.h) */
 } clv_tuning;
 
 /* This CPU's row, of what clv_cpu_isa() allows. Any thread. */

@@ -1,7 +1,8 @@
 /* isa/gemm_rows.c - see gemm_rows.h.
  *
  * B as stored [k, n], with FEW rows of A: memory is all there is to it. B is read as it lies, a few rows at a time, and
- * prefetched in that order; sums wait in a cache.
+ * prefetched in that order; sums wait in a cache. Where the caller says so and that is the first level, it is read one
+ * row at a time: a single stream, which some CPUs fetch ahead better.
  *
  * With more rows of A, B is read in chunks: with FEW rows as above, as fast as memory gives it, and then once more, out
  * of the second-level cache, with each few of the others.
@@ -20,6 +21,7 @@ enum {
     FEW = 4,              /* rows of A */
     AT_ONCE = 4,          /* rows of B that are added to sums at a time */
     FEW_SUMS = 64 * 1024, /* floats of C that they are added to: in the second-level cache */
+    NEAR_SUMS = 6 * 1024, /* the same in the first-level cache, half of 48 KiB */
     SMALL = 256 * 1024,   /* bytes of B that the second-level cache has from one token to the next */
     SMALL_WIDTH = 8,      /* vectors of columns whose sums are in registers then */
     NEAR = 16384          /* bytes that are prefetched before they are multiplied */
@@ -115,31 +117,31 @@ CLV_INLINE void add_span(clv_dtype dtype, int m, int rows, float *y, int64_t ldy
     }
 }
 
-/* Rows [p, p + rows) of B, `width` columns from j on, where AT_ONCE rows are read side by side. What comes NEAR bytes
+/* Rows [p, p + rows) of B, `width` columns from j on, where at_once rows are read side by side. What comes NEAR bytes
  * later is in the same rows until column `turn`, and in later ones from there on. */
-CLV_INLINE void add_rows(clv_dtype dtype, int m, int rows, float *y, int64_t ldy, const clv_gemm_args *g,
+CLV_INLINE void add_rows(clv_dtype dtype, int m, int rows, int at_once, float *y, int64_t ldy, const clv_gemm_args *g,
                          const clv_gemm_x *x, int64_t p, int64_t j, int64_t width)
 {
     const char *b = element(dtype, g->b, p * g->ldb + j), *far = b, *farther = b;
     const clv_gemm_x here = {.at = x->at + p * x->step, .row = x->row, .step = x->step};
-    int64_t near = NEAR / bytes_of(dtype, AT_ONCE), rest = near % width / VF_LANES * VF_LANES;
-    int64_t turn = (width - rest) / VF_LANES * VF_LANES, later = p + near / width * AT_ONCE;
+    int64_t near = NEAR / bytes_of(dtype, at_once), rest = near % width / VF_LANES * VF_LANES;
+    int64_t turn = (width - rest) / VF_LANES * VF_LANES, later = p + near / width * at_once;
     if (later + rows <= g->k)
         far = element(dtype, g->b, later * g->ldb + j + rest);
-    if (later + AT_ONCE + rows <= g->k)
-        farther = element(dtype, g->b, (later + AT_ONCE) * g->ldb + j);
+    if (later + at_once + rows <= g->k)
+        farther = element(dtype, g->b, (later + at_once) * g->ldb + j);
     add_span(dtype, m, rows, y, ldy, &here, b, g->ldb, 0, turn, far);
     add_span(dtype, m, rows, y, ldy, &here, b, g->ldb, turn, width, farther);
 }
 
 /* Rows [p, end) of B. */
-CLV_INLINE void add_all_rows(clv_dtype dtype, int m, float *y, int64_t ldy, const clv_gemm_args *g, const clv_gemm_x *x,
-                             int64_t p, int64_t end, int64_t j, int64_t width)
+CLV_INLINE void add_all_rows(clv_dtype dtype, int m, int at_once, float *y, int64_t ldy, const clv_gemm_args *g,
+                             const clv_gemm_x *x, int64_t p, int64_t end, int64_t j, int64_t width)
 {
-    for (; end - p >= AT_ONCE; p += AT_ONCE)
-        add_rows(dtype, m, AT_ONCE, y, ldy, g, x, p, j, width);
+    for (; end - p >= at_once; p += at_once)
+        add_rows(dtype, m, at_once, at_once, y, ldy, g, x, p, j, width);
     for (; p < end; p++)
-        add_rows(dtype, m, 1, y, ldy, g, x, p, j, width);
+        add_rows(dtype, m, 1, at_once, y, ldy, g, x, p, j, width);
 }
 
 /* Columns [j, j + width vectors) of C: sums stay in registers. */
@@ -189,7 +191,7 @@ CLV_INLINE bool small_few(clv_dtype dtype, int m, const clv_gemm_args *g, const 
 
 /* Sums of f32 are in C, those of other dtypes in `own`. */
 CLV_INLINE void plain_few(clv_dtype dtype, int m, const clv_gemm_args *g, const clv_gemm_x *x, clv_gemm_own own,
-                          int64_t j, int64_t end)
+                          clv_gemm_way way, int64_t j, int64_t end)
 {
     if (small_few(dtype, m, g, x, j, end))
         return;
@@ -200,7 +202,10 @@ CLV_INLINE void plain_few(clv_dtype dtype, int m, const clv_gemm_args *g, const 
         float *y = in_c ? c_at(g, j) : own.at;
         width = least(most, end - j);
         begin_sums(y, ldy, g, j, width);
-        add_all_rows(dtype, m, y, ldy, g, x, 0, g->k, j, width);
+        if (way.streams == 1 && m * width <= NEAR_SUMS)
+            add_all_rows(dtype, m, 1, y, ldy, g, x, 0, g->k, j, width);
+        else
+            add_all_rows(dtype, m, AT_ONCE, y, ldy, g, x, 0, g->k, j, width);
         if (!in_c)
             end_sums(y, ldy, g, j, width);
     }
@@ -449,9 +454,9 @@ CLV_INLINE void add_chunk(clv_dtype dtype, float *y, int64_t ldy, const clv_gemm
 {
     int first = g->m > FEW + 1 ? FEW : FEW - 1; /* two at least are left */
     if (first == FEW)
-        add_all_rows(dtype, FEW, y, ldy, g, &x, c->p, c->end, c->j, c->width);
+        add_all_rows(dtype, FEW, AT_ONCE, y, ldy, g, &x, c->p, c->end, c->j, c->width);
     else
-        add_all_rows(dtype, FEW - 1, y, ldy, g, &x, c->p, c->end, c->j, c->width);
+        add_all_rows(dtype, FEW - 1, AT_ONCE, y, ldy, g, &x, c->p, c->end, c->j, c->width);
     x.at += first * x.row;
     add_others(dtype, y + first * ldy, ldy, g, x, g->m - first, c);
 }
@@ -570,32 +575,32 @@ CLV_INLINE void transposed(clv_dtype dtype, const clv_gemm_args *g, const clv_ge
         dot_columns(dtype, g, x, j, least(DOT_SUMS, end - j), end);
 }
 
-CLV_INLINE void rows_as(clv_dtype dtype, const clv_gemm_args *g, const clv_gemm_x *x, clv_gemm_own own, int64_t panels,
-                        int64_t j, int64_t end)
+CLV_INLINE void rows_as(clv_dtype dtype, const clv_gemm_args *g, const clv_gemm_x *x, clv_gemm_own own,
+                        clv_gemm_way way, int64_t j, int64_t end)
 {
     if (g->trans_b)
         transposed(dtype, g, x, j, end);
     else if (g->m == 1)
-        plain_few(dtype, 1, g, x, own, j, end);
+        plain_few(dtype, 1, g, x, own, way, j, end);
     else if (g->m == 2)
-        plain_few(dtype, 2, g, x, own, j, end);
+        plain_few(dtype, 2, g, x, own, way, j, end);
     else if (g->m == 3)
-        plain_few(dtype, 3, g, x, own, j, end);
+        plain_few(dtype, 3, g, x, own, way, j, end);
     else if (g->m == 4)
-        plain_few(dtype, 4, g, x, own, j, end);
-    else if (end - j <= panels)
+        plain_few(dtype, 4, g, x, own, way, j, end);
+    else if (end - j <= way.panels)
         by_panels(dtype, g, x, j, end);
     else
         by_chunks(dtype, g, x, own, j, end);
 }
 
-void CLV_ISA_NAME(clv_gemm_columns)(const clv_gemm_args *g, const clv_gemm_x *x, clv_gemm_own own, int64_t panels,
+void CLV_ISA_NAME(clv_gemm_columns)(const clv_gemm_args *g, const clv_gemm_x *x, clv_gemm_own own, clv_gemm_way way,
                                     int64_t j, int64_t end)
 {
     if (g->dtype == CLV_F32)
-        rows_as(CLV_F32, g, x, own, panels, j, end);
+        rows_as(CLV_F32, g, x, own, way, j, end);
     else if (g->dtype == CLV_BF16)
-        rows_as(CLV_BF16, g, x, own, panels, j, end);
+        rows_as(CLV_BF16, g, x, own, way, j, end);
     else
-        rows_as(CLV_F16, g, x, own, panels, j, end);
+        rows_as(CLV_F16, g, x, own, way, j, end);
 }

@@ -29,9 +29,15 @@ typedef struct clv_gemm_own {
     int64_t floats;
 } clv_gemm_own;
 
-/* Columns [j, end) of C. dtype of g: f32, bf16 or f16; its a is not looked at. panels: columns up to which more rows
- * than four go by panels, and not by chunks; it changes no bits. */
+/* What is fastest on this CPU; it changes no bits. */
+typedef struct clv_gemm_way {
+    int64_t panels; /* columns up to which more rows than four go by panels, and not by chunks */
+    int streams;    /* rows of B that up to four rows read side by side while their sums are near: 1, or else 4 */
+} clv_gemm_way;
+
+/* Columns [j, end) of C. dtype of g: f32, bf16 or f16; its a is not looked at. */
 CLV_ISA_DECLARE(void, clv_gemm_columns,
-                (const clv_gemm_args *g, const clv_gemm_x *x, clv_gemm_own own, int64_t panels, int64_t j, int64_t end))
+                (const clv_gemm_args *g, const clv_gemm_x *x, clv_gemm_own own, clv_gemm_way way, int64_t j,
+                 int64_t end))
 
 #endif

@@ -11,13 +11,11 @@ enum {
     HALF = BLOCK / 2,
     MOST = 8127, /* of a 14-bit integer that is 128 * hi + lo */
     FEWER = 2,   /* rows of weights side by side, of CLV_QUANT_ROWS of x ... */
-    SOME = 4,    /* ... or, where there are several, of one */
+    WIDE = 4,    /* ... or of one, the most */
 #if defined(__AVX512F__)
-    WIDE = 8,      /* the most */
     AHEAD = 16384, /* bytes of weights that are asked for before they are needed ... */
     NEARNESS = 2   /* ... into the second-level cache */
 #else
-    WIDE = SOME,
     AHEAD = 4096,
     NEARNESS = 3 /* into the first */
 #endif
@@ -142,9 +140,9 @@ CLV_INLINE void add_vector(clv_quant how, __m512 sum[][WIDE], __m512 scale[][WID
     }
 }
 
-/* y[r * ldy + j] for `wide` rows of weights, which stream side by side. Of 16 blocks, whose scales fill a vector, each
- * vector of weights takes its own. */
-CLV_INLINE void dot_rows(clv_quant how, float *y, int64_t ldy, const clv_quant_row *x, int rows, const uint8_t *ints,
+/* out[r * VF_LANES + j], whose lanes are to be added up, for `wide` rows of weights, which stream side by side. Of 16
+ * blocks, whose scales fill a vector, each vector of weights takes its own. */
+CLV_INLINE void dot_rows(clv_quant how, vf *out, const clv_quant_row *x, int rows, const uint8_t *ints,
                          const uint16_t *scales, int wide, int64_t blocks, bool vnni)
 {
     const int bytes = (int)clv_quant_bytes(how), at_once = 64 / bytes;
@@ -165,8 +163,8 @@ CLV_INLINE void dot_rows(clv_quant how, float *y, int64_t ldy, const clv_quant_r
             add_vector(how, sum, scale, x, rows, ints, blocks * bytes, wide, b, i, (UINT64_C(1) << (n - i) * bytes) - 1,
                        vnni);
     }
-    CLV_UNROLL for (int r = 0; r < rows; r++) CLV_UNROLL for (int j = 0; j < wide; j++) y[r * ldy + j] =
-        vf_sum(sum[r][j]);
+    CLV_UNROLL for (int r = 0; r < rows; r++) CLV_UNROLL for (int j = 0; j < wide; j++) out[r * VF_LANES + j] =
+        sum[r][j];
 }
 
 #elif defined(__AVX2__)
@@ -257,8 +255,8 @@ CLV_INLINE void add_q4(__m256 sum[][WIDE], factors f[][WIDE], const clv_quant_ro
     }
 }
 
-/* y[r * ldy + j] for `wide` rows of weights, which stream side by side. */
-CLV_INLINE void dot_rows(clv_quant how, float *y, int64_t ldy, const clv_quant_row *x, int rows, const uint8_t *ints,
+/* out[r * VF_LANES + j], whose lanes are to be added up, for `wide` rows of weights, which stream side by side. */
+CLV_INLINE void dot_rows(clv_quant how, vf *out, const clv_quant_row *x, int rows, const uint8_t *ints,
                          const uint16_t *scales, int wide, int64_t blocks, bool vnni)
 {
     const int64_t row = blocks * clv_quant_bytes(how);
@@ -277,17 +275,16 @@ CLV_INLINE void dot_rows(clv_quant how, float *y, int64_t ldy, const clv_quant_r
         if (how == CLV_QUANT_Q4 && n % 2)
             add_q4(sum, f, x, rows, ints, row, wide, b, n - 1, false);
     }
-    CLV_UNROLL for (int r = 0; r < rows; r++) CLV_UNROLL for (int j = 0; j < wide; j++) y[r * ldy + j] =
-        vf_sum(sum[r][j]);
+    CLV_UNROLL for (int r = 0; r < rows; r++) CLV_UNROLL for (int j = 0; j < wide; j++) out[r * VF_LANES + j] =
+        sum[r][j];
 }
 
 #else
 
-CLV_INLINE void dot_row(clv_quant how, float *y, int64_t ldy, const clv_quant_row *x, int rows, const uint8_t *ints,
-                        const uint16_t *scales, int64_t blocks, bool vnni)
+CLV_INLINE void dot_row(clv_quant how, vf *out, int j, const clv_quant_row *x, int rows, const uint8_t *ints,
+                        const uint16_t *scales, int64_t blocks)
 {
     const int64_t bytes = clv_quant_bytes(how);
-    (void)vnni;
     for (int r = 0; r < rows; r++) {
         float sum = 0;
         for (int64_t b = 0; b < blocks; b++) {
@@ -305,27 +302,42 @@ CLV_INLINE void dot_row(clv_quant how, float *y, int64_t ldy, const clv_quant_ro
             }
             sum += (float)(128 * high + low) * (clv_f32_of_f16(scales[b]) * x[r].scale[b]);
         }
-        y[r * ldy] = sum;
+        out[r * VF_LANES + j] = (vf){sum};
     }
 }
 
-CLV_INLINE void dot_rows(clv_quant how, float *y, int64_t ldy, const clv_quant_row *x, int rows, const uint8_t *ints,
+CLV_INLINE void dot_rows(clv_quant how, vf *out, const clv_quant_row *x, int rows, const uint8_t *ints,
                          const uint16_t *scales, int wide, int64_t blocks, bool vnni)
 {
+    (void)vnni;
     for (int j = 0; j < wide; j++)
-        dot_row(how, y + j, ldy, x, rows, ints + j * blocks * clv_quant_bytes(how), scales + j * blocks, blocks, vnni);
+        dot_row(how, out, j, x, rows, ints + j * blocks * clv_quant_bytes(how), scales + j * blocks, blocks);
 }
 #endif
 
+/* y[r * ldy + j], of as many rows of weights at a time as a vector has lanes. */
 CLV_INLINE void dots(clv_quant how, float *y, int64_t ldy, const clv_quant_row *x, int rows, const uint8_t *ints,
                      const uint16_t *scales, int64_t n, int wide, int64_t blocks, bool vnni)
 {
     const int64_t row = blocks * clv_quant_bytes(how);
-    int64_t j = 0;
-    for (; n - j >= wide; j += wide)
-        dot_rows(how, y + j, ldy, x, rows, ints + j * row, scales + j * blocks, wide, blocks, vnni);
-    for (; j < n; j++)
-        dot_rows(how, y + j, ldy, x, rows, ints + j * row, scales + j * blocks, 1, blocks, vnni);
+    for (int64_t from = 0; from < n; from += VF_LANES) {
+        const int here = n - from < VF_LANES ? (int)(n - from) : VF_LANES;
+        vf sum[CLV_QUANT_ROWS * VF_LANES];
+        int j = 0;
+        for (; here - j >= wide; j += wide)
+            dot_rows(how, sum + j, x, rows, ints + (from + j) * row, scales + (from + j) * blocks, wide, blocks, vnni);
+        for (; j < here; j++)
+            dot_rows(how, sum + j, x, rows, ints + (from + j) * row, scales + (from + j) * blocks, 1, blocks, vnni);
+        for (int r = 0; r < rows; r++) {
+            vf *lanes = sum + r * VF_LANES;
+            for (j = here; j < VF_LANES; j++)
+                lanes[j] = vf_set1(0.0f);
+            if (here == VF_LANES)
+                vf_store(y + r * ldy + from, vf_sums(lanes));
+            else
+                vf_store_part(CLV_F32, y + r * ldy + from, vf_sums(lanes), here);
+        }
+    }
 }
 
 CLV_INLINE void dots_of_one(clv_quant how, float *y, const clv_quant_row *x, const uint8_t *ints,
@@ -333,10 +345,8 @@ CLV_INLINE void dots_of_one(clv_quant how, float *y, const clv_quant_row *x, con
 {
     if (streams == 1)
         dots(how, y, 0, x, 1, ints, scales, n, 1, blocks, vnni);
-    else if (streams >= WIDE)
-        dots(how, y, 0, x, 1, ints, scales, n, WIDE, blocks, vnni);
     else
-        dots(how, y, 0, x, 1, ints, scales, n, SOME, blocks, vnni);
+        dots(how, y, 0, x, 1, ints, scales, n, WIDE, blocks, vnni);
 }
 
 /* All rows at once, so that weights are read once; what else is left one by one. */
