@@ -7,8 +7,7 @@
  * Kernels:  up to 16 rows of f32, bf16 or f16 (decoding, short prompts) are our own (isa/gemm_rows.h): B is read once
  *           for all rows, at the speed of memory while they are few. More rows: by the fastest on this CPU
  *           (tuning.h), f32 by our own (gemm_f32.h) or oneDNN's sgemm; bf16 by our own (gemm_bf16.h) or, as f16
- *           always, our own in f32; oneDNN's matmul of bf16 is fastest on no CPU that was measured. f64 is a plain
- *           blocked product.
+ *           always, our own in f32. f64 is a plain blocked product.
  * Numerics: the same arguments on the same CPU with the same number of OpenMP threads give the same bits. Those of our
  *           own kernels and of f64 do not depend on the number of threads either; oneDNN may split k over threads, so
  *           its products can. A row has the same bits among any number of rows up to 16 (of bf16 and f16 while k is at
@@ -18,9 +17,7 @@
  *           to 768; it divides longer sums by m, n and k.
  * Zeros:    m, n or batch = 0 is a no-op; k = 0 writes zeros, or keeps C when accumulating. a and b may then be NULL.
  * Threads:  OpenMP threads of the caller (omp_set_num_threads of the rank's thread).
- * Memory:   oneDNN packs into buffers of its own, and its first bf16 product of a shape on a thread makes a oneDNN
- *           primitive, kept for later ones (CLV_GEMM_PRIMITIVES a thread, the oldest is replaced). Apart from that
- *           nothing is allocated.
+ * Memory:   oneDNN packs into buffers of its own. Apart from that nothing is allocated.
  * Traffic:  (m*k + k*n) * size of dtype + m*n * size of c_dtype (twice when accumulating), a batch; if it fits in
  * cache.
  */
@@ -35,10 +32,7 @@
 #include "cleave/dtype.h"
 #include "cleave/status.h"
 
-enum {
-    CLV_GEMM_PRIMITIVES = 64,
-    CLV_GEMM_STACK = 192 << 10 /* most bytes of a thread's stack that our own products take */
-};
+enum { CLV_GEMM_STACK = 192 << 10 /* most bytes of a thread's stack that our own products take */ };
 
 typedef struct clv_gemm_args {
     const void *a;    /* [batch, m, k], or [batch, k, m] when trans_a                                      */
@@ -89,7 +83,6 @@ void clv_gemm_set_f32_path_for_test(clv_gemm_f32_path path);
 typedef enum clv_gemm_half_path {
     CLV_GEMM_HALF_BEST,
     CLV_GEMM_HALF_F32,
-    CLV_GEMM_HALF_ONEDNN,
     CLV_GEMM_HALF_VDP,
     CLV_GEMM_HALF_AMX
 } clv_gemm_half_path;

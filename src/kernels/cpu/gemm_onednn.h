@@ -10,7 +10,4 @@ clv_status clv_onednn_prepare(clv_error *err);
 /* One product of f32 (a, b, c, extents, leading dimensions, transposes and accumulate of args; no extent is 0). */
 clv_status clv_onednn_sgemm(const clv_gemm_args *args, clv_error *err);
 
-/* One product of bf16 x bf16 -> bf16 or f32. *done is false when this CPU, or oneDNN, cannot: nothing was written. */
-clv_status clv_onednn_bf16(const clv_gemm_args *args, bool *done, clv_error *err);
-
 #endif
