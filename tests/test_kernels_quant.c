@@ -1,6 +1,7 @@
 /* test_kernels_quant.c - weights in blocks: what GGUF's package makes of the same floats, to the bit; and products with
  * them against f64, of few rows and many, over every instruction set. */
 #include "kernel_check.h"
+#include "kernels/cpu/isa/quant.h"
 #include "kernels/cpu/quant.h"
 #include "tensor/half.h"
 
@@ -253,28 +254,33 @@ static void rows_are_alike(void **state)
     }
 }
 
+/* A row of x as integers, of BLOCKS blocks. */
+typedef struct integers {
+    int8_t hi[24 * CLV_QUANT_BLOCK], lo[24 * CLV_QUANT_BLOCK];
+    int32_t offset[24 * CLV_QUANT_BLOCK / 4];
+    float scale[32];
+} integers;
+
 /* How many rows of weights are read side by side changes no bits. */
 static void streams_are_alike(void **state)
 {
     (void)state;
-    enum { M = 2, N = 29, BLOCKS = 21 };
-    if (clv_tuning_set_for_test(CLV_CPU_AVX512_BF16) != 0) {
-        print_message("skipped: this CPU has no AVX512-BF16, whose row of the table has other streams\n");
-        return;
-    }
-    for (int how = CLV_QUANT_Q8; how < CLV_QUANT_COUNT; how++) {
-        float by_four[M * N], y[M * N];
-        clv_quant_args a = random_product((clv_quant)how, M, N, BLOCKS);
-        a.y = by_four;
-        assert_int_equal(clv_tuning_set_for_test(CLV_CPU_AVX512), 0);
-        assert_int_equal(clv_quant_product(&a, NULL), CLV_OK);
-        a.y = y;
-        assert_int_equal(clv_tuning_set_for_test(CLV_CPU_AVX512_BF16), 0);
-        assert_int_equal(clv_quant_product(&a, NULL), CLV_OK);
-        assert_memory_equal(y, by_four, sizeof y);
+    enum { N = 29, BLOCKS = 21 };
+    integers of_x;
+    const clv_quant_row x = {of_x.hi, of_x.lo, of_x.offset, of_x.scale};
+    for (int i = 0; i < CLV_QUANT_COUNT * CLV_ISA_AMX; i++) {
+        const clv_quant how = (clv_quant)(i / CLV_ISA_AMX);
+        if (how < CLV_QUANT_Q8 || clv_cpu_set_isa_for_test((clv_isa)(i % CLV_ISA_AMX)) != 0)
+            continue;
+        float by_one[N], by_four[N];
+        clv_quant_args a = random_product(how, 1, N, BLOCKS);
+        CLV_ISA_SELECT(clv_quant_fill_row)(how, &x, a.x, BLOCKS);
+        CLV_ISA_SELECT(clv_quant_dots)(how, by_one, N, &x, 1, a.ints, a.scales, N, 1, BLOCKS, false);
+        CLV_ISA_SELECT(clv_quant_dots)(how, by_four, N, &x, 1, a.ints, a.scales, N, 4, BLOCKS, false);
+        assert_memory_equal(by_one, by_four, sizeof by_one);
         product_free(&a);
     }
-    clv_tuning_reset_for_test();
+    clv_cpu_isa_reset_for_test();
 }
 
 static void names(void **state)

@@ -2,7 +2,8 @@
  *
  * One table, a row a kind. The ways are those that the kernels' headers describe; what a row says changes speed and, of
  * products and of attention of bf16, last bits. Figures and the commands that gave them stand in tuning.c. A new kind
- * takes a name here, in order of what it takes of the CPU, a row there, and what it is known by. */
+ * takes a name here, in order of what it takes of the CPU; in tuning.c a row, what it is known by (kind_of), and what
+ * tests of it take (clv_tuning_set_for_test). */
 #ifndef CLEAVE_KERNELS_CPU_TUNING_H
 #define CLEAVE_KERNELS_CPU_TUNING_H
 

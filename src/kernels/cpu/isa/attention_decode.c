@@ -85,7 +85,8 @@ typedef struct read_heads {
     int64_t first, last, end;
 } read_heads;
 
-/* Elements from a head's rows to those that are read next: the next head's, or the first one's of the next block. */
+/* Elements from a head's rows to those that are read next: the next head's, or the first one's of the next block where
+ * that is whole. */
 static int64_t ahead_of(const pairs *x, const clv_attention_view *view, const read_heads *of, int64_t c)
 {
     if (c < of->last)

@@ -1,8 +1,8 @@
 /* isa/gemm_rows.c - see gemm_rows.h.
  *
  * B as stored [k, n], with FEW rows of A: memory is all there is to it. B is read as it lies, a few rows at a time, and
- * prefetched in that order; sums wait in a cache. Where the caller says so and that is the first level, it is read one
- * row at a time: a single stream, which some CPUs fetch ahead better.
+ * prefetched in that order; sums wait in a cache. Where the caller says so, and few sums meet whole rows, these are
+ * read one at a time: a single stream, which some CPUs fetch ahead better.
  *
  * With more rows of A, B is read in chunks: with FEW rows as above, as fast as memory gives it, and then once more, out
  * of the second-level cache, with each few of the others.
@@ -28,9 +28,9 @@ enum {
 };
 
 /* By the number of registers. MANY rows of C stand side by side in a panel, then SOME, two and one of those that are
- * left. DOTS: rows of a transposed B, of which 16 registers hold three
- * with one of four rows of A and their sums. DOT_SUMS: columns that are stored together, for less than a vector is
- * stored slowly. EVEN: rows are divided evenly, and each part prefetches as much, rather than the first all of it. */
+ * left. DOTS: rows of a transposed B, of which 16 registers hold three with one of four rows of A and their sums.
+ * DOT_SUMS: columns that are stored together, for less than a vector is stored slowly. EVEN: rows are divided evenly,
+ * and each part prefetches as much, rather than the first all of it. */
 #if defined(__AVX512F__)
 enum { MANY = 6, SOME = 4, DOT_ROWS = 4, DOTS = 4, DOT_SUMS = DOTS, EVEN = 0 };
 #elif defined(__AVX2__)
@@ -189,6 +189,13 @@ CLV_INLINE bool small_few(clv_dtype dtype, int m, const clv_gemm_args *g, const 
     return true;
 }
 
+/* Whether a row of B at a time is read best: whole rows, whose sums are in the first-level cache, where loading and
+ * storing them for each costs less than memory. */
+CLV_INLINE bool is_one_stream(clv_dtype dtype, int m, int64_t n, int64_t width)
+{
+    return width == n && m * width <= NEAR_SUMS && m <= (dtype == CLV_F32 ? FEW : FEW / 2);
+}
+
 /* Sums of f32 are in C, those of other dtypes in `own`. */
 CLV_INLINE void plain_few(clv_dtype dtype, int m, const clv_gemm_args *g, const clv_gemm_x *x, clv_gemm_own own,
                           clv_gemm_way way, int64_t j, int64_t end)
@@ -202,7 +209,7 @@ CLV_INLINE void plain_few(clv_dtype dtype, int m, const clv_gemm_args *g, const 
         float *y = in_c ? c_at(g, j) : own.at;
         width = least(most, end - j);
         begin_sums(y, ldy, g, j, width);
-        if (way.streams == 1 && m * width <= NEAR_SUMS)
+        if (way.streams == 1 && is_one_stream(dtype, m, g->n, width))
             add_all_rows(dtype, m, 1, y, ldy, g, x, 0, g->k, j, width);
         else
             add_all_rows(dtype, m, AT_ONCE, y, ldy, g, x, 0, g->k, j, width);

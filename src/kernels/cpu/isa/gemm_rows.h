@@ -32,7 +32,8 @@ typedef struct clv_gemm_own {
 /* What is fastest on this CPU; it changes no bits. */
 typedef struct clv_gemm_way {
     int64_t panels; /* columns up to which more rows than four go by panels, and not by chunks */
-    int streams;    /* rows of B that up to four rows read side by side while their sums are near: 1, or else 4 */
+    int streams;    /* rows of a B [k, n] that lies in memory, which decoding reads side by side: 1, where a call has
+                     * whole rows and few sums, or else 4 */
 } clv_gemm_way;
 
 /* Columns [j, end) of C. dtype of g: f32, bf16 or f16; its a is not looked at. */
