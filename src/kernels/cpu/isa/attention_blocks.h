@@ -24,7 +24,7 @@ static inline int64_t round_up(int64_t n, int64_t to)
 static inline char *element(const clv_attention_args *a, const clv_attention_view *view, int64_t b, int64_t s,
                             int64_t h)
 {
-    size_t size = a->dtype == CLV_F32 ? 4 : 2;
+    size_t size = vf_element_size(a->dtype);
     return (char *)view->data + (size_t)(b * view->batch_stride + s * view->row_stride + h * view->head_stride) * size;
 }
 

@@ -55,11 +55,6 @@ static decode_space decode_layout(float *at, int64_t head_dim)
 
 /* ---- keys and values of a block */
 
-CLV_INLINE size_t size_of(clv_dtype dtype)
-{
-    return dtype == CLV_F32 ? 4 : 2;
-}
-
 /* Those of one head. */
 typedef struct block {
     clv_dtype dtype;
@@ -71,7 +66,7 @@ typedef struct block {
 /* dtype: x's, as a constant. */
 CLV_INLINE const char *element_of(clv_dtype dtype, block x, int64_t key, int64_t d)
 {
-    return (const char *)x.at + (size_t)(key * x.stride + d) * size_of(dtype);
+    return (const char *)x.at + (size_t)(key * x.stride + d) * vf_element_size(dtype);
 }
 
 /* A vector, or its first `lanes` with zeros behind them. */
@@ -103,7 +98,7 @@ static block rows_of(const decode_space *w, const pairs *x, const clv_attention_
     const void *at = element(a, view, x->b, x->key, c);
     int64_t width = clv_attention_padded(a->head_dim);
     if (!x->hidden)
-        return (block){a->dtype, at, view->row_stride, (size_t)ahead_of(x, view, of, c) * size_of(a->dtype)};
+        return (block){a->dtype, at, view->row_stride, (size_t)ahead_of(x, view, of, c) * vf_element_size(a->dtype)};
     rows_load(a->dtype, w->rows, width, at, view->row_stride, x->n, a->head_dim, 1.0f);
     for (int64_t j = 0; j < x->n; j++)
         if (x->from[j] == x->to[j])
@@ -120,7 +115,7 @@ CLV_INLINE void add_dots(clv_dtype dtype, vf sum[VF_LANES], const float *q, bloc
 {
     vf x = vf_load(q + d);
     const char *at = element_of(dtype, k, key, d);
-    size_t stride = (size_t)k.stride * size_of(dtype);
+    size_t stride = (size_t)k.stride * vf_element_size(dtype);
     CLV_UNROLL_LANES for (int j = 0; j < VF_LANES; j++)
     {
         if (dtype != CLV_F32)

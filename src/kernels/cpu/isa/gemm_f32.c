@@ -41,7 +41,7 @@ typedef struct part {
 CLV_INLINE part part_of(clv_dtype dtype, const void *x, int64_t ld, bool along_k, int64_t first, int64_t p, int64_t n,
                         int64_t k)
 {
-    const size_t size = dtype == CLV_F32 ? 4 : 2;
+    const size_t size = vf_element_size(dtype);
     const int64_t elems = along_k ? first * ld + p : p * ld + first;
     return (part){dtype, (const char *)x + (size_t)elems * size, size, (size_t)ld * size, along_k, n, k};
 }
@@ -227,7 +227,7 @@ static void multiply(const clv_gemm_f32_tile *t, const float *a, const float *b,
 CLV_INLINE void finish_as(clv_dtype dtype, char *out, int64_t ldo, bool accumulate, int64_t rows, int64_t cols,
                           const float *sums)
 {
-    size_t size = dtype == CLV_F32 ? 4 : 2;
+    size_t size = vf_element_size(dtype);
     for (int64_t i = 0; i < rows; i++, out += (size_t)ldo * size, sums += COLS)
         for (int64_t j = 0; j < cols; j += VF_LANES) {
             char *to = out + (size_t)j * size;

@@ -42,7 +42,7 @@ enum { MANY = 2, SOME = 2, DOT_ROWS = 2, DOTS = 4, DOT_SUMS = DOTS, EVEN = 0 };
 /* What knows how B is stored: the bytes of n elements, where one lies, and vectors of them as floats. */
 CLV_INLINE int64_t bytes_of(clv_dtype dtype, int64_t n)
 {
-    return n * (dtype == CLV_F32 ? 4 : 2);
+    return n * (int64_t)vf_element_size(dtype);
 }
 
 CLV_INLINE const char *element(clv_dtype dtype, const void *b, int64_t e)

@@ -381,7 +381,7 @@ CLV_INLINE void widen(clv_quant how, clv_dtype dtype, void *out, const uint8_t *
                       int64_t blocks)
 {
     const bool q8 = how == CLV_QUANT_Q8;
-    const size_t size = dtype == CLV_F32 ? 4 : 2;
+    const size_t size = vf_element_size(dtype);
     for (int64_t b = 0; b < blocks; b++) {
         const uint8_t *u = ints + b * clv_quant_bytes(how);
         const vf d = vf_set1(clv_f32_of_f16(scales[b]));

@@ -4,6 +4,12 @@
 
 #include "kernels/cpu/isa/simd.h"
 
+/* Bytes of an element; a constant, where dtype is one. */
+CLV_INLINE size_t vf_element_size(clv_dtype dtype)
+{
+    return dtype == CLV_F32 ? 4 : 2;
+}
+
 CLV_INLINE vf vf_load_dtype(clv_dtype dtype, const void *p)
 {
     if (dtype == CLV_F32)
@@ -33,7 +39,7 @@ CLV_INLINE vf vf_load_part(clv_dtype dtype, const void *p, int64_t n)
                              : _mm512_cvtph_ps(half);
 #else
     float whole[VF_LANES] = {0};
-    memcpy(whole, p, (size_t)n * (dtype == CLV_F32 ? 4 : 2));
+    memcpy(whole, p, (size_t)n * vf_element_size(dtype));
     return vf_load_dtype(dtype, whole);
 #endif
 }
@@ -48,13 +54,13 @@ CLV_INLINE void vf_store_part(clv_dtype dtype, void *p, vf x, int64_t n)
 #endif
     float whole[VF_LANES];
     vf_store_dtype(dtype, whole, x);
-    memcpy(p, whole, (size_t)n * (dtype == CLV_F32 ? 4 : 2));
+    memcpy(p, whole, (size_t)n * vf_element_size(dtype));
 }
 
 CLV_INLINE void rows_load_as(clv_dtype dtype, float *out, int64_t ldo, const void *in, int64_t ldi, int64_t rows,
                              int64_t cols, float scale)
 {
-    size_t size = dtype == CLV_F32 ? 4 : 2;
+    size_t size = vf_element_size(dtype);
     vf by = vf_set1(scale);
     for (int64_t i = 0; i < rows; i++) {
         const char *row = (const char *)in + (size_t)(i * ldi) * size;
@@ -70,7 +76,7 @@ CLV_INLINE void rows_load_as(clv_dtype dtype, float *out, int64_t ldo, const voi
 CLV_INLINE void rows_store_as(clv_dtype dtype, void *out, int64_t ldo, const float *in, int64_t ldi, int64_t rows,
                               int64_t cols, float scale)
 {
-    size_t size = dtype == CLV_F32 ? 4 : 2;
+    size_t size = vf_element_size(dtype);
     vf by = vf_set1(scale);
     for (int64_t i = 0; i < rows; i++) {
         char *row = (char *)out + (size_t)(i * ldo) * size;
