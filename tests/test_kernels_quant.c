@@ -254,20 +254,15 @@ static void rows_are_alike(void **state)
     }
 }
 
-/* A row of x as integers, of BLOCKS blocks. */
-typedef struct integers {
-    int8_t hi[24 * CLV_QUANT_BLOCK], lo[24 * CLV_QUANT_BLOCK];
-    int32_t offset[24 * CLV_QUANT_BLOCK / 4];
-    float scale[32];
-} integers;
-
 /* How many rows of weights are read side by side changes no bits. */
 static void streams_are_alike(void **state)
 {
     (void)state;
-    enum { N = 29, BLOCKS = 21 };
-    integers of_x;
-    const clv_quant_row x = {of_x.hi, of_x.lo, of_x.offset, of_x.scale};
+    enum { N = 29, BLOCKS = 21, PADDED = 32 * CLV_QUANT_BLOCK };
+    int8_t hi[PADDED], lo[PADDED];
+    int32_t offset[PADDED / 4];
+    float scale[PADDED / CLV_QUANT_BLOCK];
+    const clv_quant_row x = {hi, lo, offset, scale};
     for (int i = 0; i < CLV_QUANT_COUNT * CLV_ISA_AMX; i++) {
         const clv_quant how = (clv_quant)(i / CLV_ISA_AMX);
         if (how < CLV_QUANT_Q8 || clv_cpu_set_isa_for_test((clv_isa)(i % CLV_ISA_AMX)) != 0)

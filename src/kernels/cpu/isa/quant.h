@@ -26,8 +26,7 @@ CLV_ISA_DECLARE(void, clv_quant_fill_row, (clv_quant how, const clv_quant_row *o
 
 /* y[r * ldy + j] = row r of x times row j of the weights, for `rows` <= CLV_QUANT_ROWS and n rows of weights from those
  * at `ints` and `scales` on. streams: how many of these a row of x reads side by side, 1 or else 4 (CLV_QUANT_ROWS rows
- * of x read two); it changes no bits.
- * vnni: the CPU has AVX512-VNNI; only avx512 asks. */
+ * of x read two); it changes no bits. vnni: the CPU has AVX512-VNNI; only avx512 asks. */
 CLV_ISA_DECLARE(void, clv_quant_dots,
                 (clv_quant how, float *y, int64_t ldy, const clv_quant_row *x, int rows, const uint8_t *ints,
                  const uint16_t *scales, int64_t n, int streams, int64_t blocks, bool vnni))
