@@ -512,6 +512,77 @@ static void test_panels_change_no_bit(void **unused)
     clv_gemm_set_f32_path_for_test(CLV_GEMM_F32_BEST);
 }
 
+static void *on_lines(int64_t elems, clv_dtype dtype)
+{
+    void *p = aligned_alloc(64, ((size_t)elems * clv_dtype_size(dtype) + 63) / 64 * 64);
+    assert_non_null(p);
+    fill(p, elems, dtype);
+    return p;
+}
+
+/* Rows [from, from + rows) of a product, made alone: they are as they are in the whole, and what lies between rows of C
+ * is as it was. */
+static void check_part(const clv_gemm_args *whole, const void *before, int64_t from, int64_t rows)
+{
+    const size_t size = clv_dtype_size(whole->c_dtype);
+    clv_gemm_args part = *whole;
+    part.m = rows;
+    part.a = (const char *)whole->a + (size_t)(from * (whole->trans_a ? 1 : whole->lda)) * clv_dtype_size(whole->dtype);
+    part.c = on_lines(rows * whole->ldc, whole->c_dtype);
+    assert_int_equal(clv_gemm(&part, NULL), CLV_OK);
+    for (int64_t i = 0; i < rows; i++) {
+        const size_t at = (size_t)((from + i) * whole->ldc) * size, used = (size_t)whole->n * size;
+        assert_memory_equal((char *)part.c + (size_t)(i * whole->ldc) * size, (char *)whole->c + at, used);
+        assert_memory_equal((const char *)before + at + used, (char *)whole->c + at + used,
+                            (size_t)(whole->ldc - whole->n) * size);
+    }
+    free(part.c);
+}
+
+static void check_parts(clv_gemm_args g)
+{
+    const int64_t c_elems = g.m * g.ldc;
+    void *a = filled(g.m * g.k, g.dtype), *b = filled(g.k * g.n, g.dtype), *c = on_lines(c_elems, g.c_dtype);
+    void *before = malloc((size_t)c_elems * clv_dtype_size(g.c_dtype));
+    memcpy(before, c, (size_t)c_elems * clv_dtype_size(g.c_dtype));
+    g.a = a;
+    g.b = b;
+    g.c = c;
+    g.batch = 1;
+    g.lda = g.trans_a ? g.m : g.k;
+    g.ldb = g.n;
+    g.workspace = aligned_alloc(64, clv_gemm_workspace(&g) + 64);
+    assert_int_equal(clv_gemm(&g, NULL), CLV_OK);
+    check_part(&g, before, 0, 40);
+    check_part(&g, before, g.m / 2, 33);
+    check_part(&g, before, g.m - 37, 37);
+    free(a);
+    free(b);
+    free(c);
+    free(before);
+    free(g.workspace);
+}
+
+/* Where C goes past the caches, with and without columns at an edge, and where its rows do not begin on lines; several
+ * blocks of A, which is packed, beside several of B, with k whole and cut. */
+static void test_large_products_in_parts(void **unused)
+{
+    static const clv_gemm_args cases[] = {{.m = 1061, .n = 2050, .k = 35, .ldc = 2080},
+                                          {.m = 1090, .n = 2048, .k = 40, .ldc = 2048},
+                                          {.m = 1061, .n = 2050, .k = 35, .ldc = 2081},
+                                          {.m = 700, .n = 300, .k = 2048, .ldc = 300, .trans_a = true},
+                                          {.m = 97, .n = 600, .k = 4130, .ldc = 601, .trans_a = true}};
+    (void)unused;
+    for (int path = CLV_GEMM_HALF_F32; path <= CLV_GEMM_HALF_AMX; path++)
+        for (size_t i = 0; i < 2 * sizeof cases / sizeof *cases && takes_path(path); i++) {
+            clv_gemm_args g = cases[i / 2];
+            g.dtype = CLV_BF16;
+            g.c_dtype = i % 2 ? CLV_F32 : CLV_BF16;
+            check_parts(g);
+        }
+    clv_gemm_set_half_path_for_test(CLV_GEMM_HALF_BEST);
+}
+
 /* Rows are the same among not so few and among many: products that are cut by rows have the same bits. */
 static void test_rows_are_the_same_in_parts(void **unused)
 {
@@ -604,12 +675,19 @@ static void test_errors(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_against_reference),          cmocka_unit_test(test_cuts_of_panels),
-        cmocka_unit_test(test_best_kernel_of_bf16),        cmocka_unit_test(test_both_kernels_of_f32),
-        cmocka_unit_test(test_every_instruction_set),      cmocka_unit_test(test_zero_extents),
-        cmocka_unit_test(test_threads_change_no_bit),      cmocka_unit_test(test_few_rows_are_the_same),
-        cmocka_unit_test(test_panels_change_no_bit),       cmocka_unit_test(test_streams_change_no_bit),
-        cmocka_unit_test(test_rows_are_the_same_in_parts), cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_against_reference),
+        cmocka_unit_test(test_cuts_of_panels),
+        cmocka_unit_test(test_best_kernel_of_bf16),
+        cmocka_unit_test(test_both_kernels_of_f32),
+        cmocka_unit_test(test_every_instruction_set),
+        cmocka_unit_test(test_zero_extents),
+        cmocka_unit_test(test_threads_change_no_bit),
+        cmocka_unit_test(test_few_rows_are_the_same),
+        cmocka_unit_test(test_panels_change_no_bit),
+        cmocka_unit_test(test_large_products_in_parts),
+        cmocka_unit_test(test_streams_change_no_bit),
+        cmocka_unit_test(test_rows_are_the_same_in_parts),
+        cmocka_unit_test(test_errors),
     };
     print_message("seed %d\n", SEED);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -3,9 +3,10 @@
 #include "kernels/cpu/x86/gemm_panels.h"
 
 /* B is read past the caches' order (TILELOADDT1): A's panel, which the next block reads again, stays in L1. */
-static void block(float *c, bool fresh, int steps, clv_panel a, const char *b, clv_finished *out)
+static void block(float *c, bool fresh, int steps, clv_panel a, const char *b, clv_finished *pending,
+                  const clv_finished *whole)
 {
-    const int row = SIDE * (int)sizeof *c, rows = clv_rows_a_step(out, steps);
+    const int row = SIDE * (int)sizeof *c, rows = clv_rows_a_step(pending, steps);
 
     __asm__ volatile("" ::: "memory"); /* gcc 12 does not know that tiles are loaded from memory */
     if (fresh) {
@@ -28,15 +29,25 @@ static void block(float *c, bool fresh, int steps, clv_panel a, const char *b, c
         _tile_loadd(5, a.at + a.half, a.row);
         _tile_dpbf16ps(2, 5, 6);
         _tile_dpbf16ps(3, 5, 7);
-        clv_rows_out(out, rows);
+        clv_rows_out(pending, rows);
     }
     _tile_stored(0, c, row);
     _tile_stored(1, c + TILE_SIDE, row);
     _tile_stored(2, c + TILE_SIDE * SIDE, row);
     _tile_stored(3, c + TILE_SIDE * SIDE + TILE_SIDE, row);
+    if (whole)
+        *pending = *whole;
 }
 
 void clv_gemm_amx(const clv_gemm_args *args)
 {
-    clv_gemm_panels(args, block, amx_begin, amx_end);
+    static const clv_panel_kernel kernel = {
+        .block = block,
+        .begin = amx_begin,
+        .end = amx_end,
+        .pass = 512, /* a panel of A and one of B lie in L1 together */
+        .b_bytes = 1 << 20,
+        .whole_transposed = 512,
+    };
+    clv_gemm_panels(args, &kernel);
 }

@@ -1,24 +1,22 @@
 /* gemm_panels.c: packing, and the order of blocks.
  *
- * B is packed in blocks of at most B_BYTES, which stay in L2 while panels of A go by; a panel of A and one of B of
- * K_PASS lie in L1 together. A that is not transposed is read where it lies, but for edges; transposed it is packed as
- * B is. Sums over more than one pass are f32 in between: those of a panel of A on the stack, those of more k than a
- * block of B holds in the workspace. */
+ * B is packed in blocks, which stay in L2 while panels of A go by. A that is not transposed is read where it lies, but
+ * for edges; transposed it is packed as B is. Sums over more than one pass are f32 in between: those of a panel of A on
+ * the stack, those of more k than a block of B holds in the workspace. */
 #include "kernels/cpu/x86/gemm_panels.h"
 
 #include <string.h>
 
 #include "kernels/cpu/block.h"
 #include "kernels/cpu/gemm_bf16.h"
+#include "kernels/cpu/isa/pairs.h"
 #include "kernels/cpu/threads.h"
 
 enum {
-    STEP = 32,          /* k of a step */
-    K_PASS = 512,       /* k that a block of C takes at once */
-    K_WHOLE = 2048,     /* most k that a block of B holds whole */
-    K_BLOCK = 1024,     /* k of a block of B, where there is more */
-    K_TRANSPOSED = 512, /* the same where A is packed too */
-    B_BYTES = 1 << 20,
+    STEP = 32,              /* k of a step */
+    K_WHOLE = 2048,         /* most k that a block of B holds whole */
+    K_BLOCK = 1024,         /* k of a block of B, where there is more */
+    K_TRANSPOSED = 512,     /* the same where A is packed, too: once for each block of B beside it */
     COLUMNS = 1024,         /* of a block of B */
     COLUMNS_SUMMED = 512,   /* the same where sums take several passes */
     WORTH_THREADS = 1 << 20 /* multiplications */
@@ -35,16 +33,12 @@ CLV_ALWAYS __m512i lanes(const uint16_t *p, int64_t apart)
     return _mm512_mask_broadcast_i32x4(x, 0xf000, _mm_loadu_si128((const void *)(p + 3 * apart)));
 }
 
-/* out [32 rows or 16][16 columns or 32], 1 KiB, from in [rows, cols]; zeros where that has no element. */
-static void pad(char *out, int width, const uint16_t *in, int64_t ld, int rows, int cols)
+/* out [32][32] from in [rows, cols]; zeros where that has no element. */
+static void pad(uint16_t *out, const uint16_t *in, int64_t ld, int rows, int cols)
 {
-    for (int r = 0; r < TILE_BYTES / 2 / width; r++, out += 2 * width) {
-        __m512i x = r < rows ? _mm512_maskz_loadu_epi16(clv_mask32(cols), in + r * ld) : _mm512_setzero_si512();
-        if (width == 32)
-            _mm512_storeu_si512(out, x);
-        else
-            _mm256_storeu_si256((void *)out, _mm512_castsi512_si256(x));
-    }
+    for (int r = 0; r < SIDE; r++, out += SIDE)
+        _mm512_storeu_si512(out, r < rows ? _mm512_maskz_loadu_epi16(clv_mask32(cols), in + r * ld)
+                                          : _mm512_setzero_si512());
 }
 
 /* out [8 columns][32 k] from in [32 k][8 columns]: lane i of x[j] is row 8i + j, and each lane is transposed. */
@@ -87,101 +81,119 @@ CLV_ALWAYS void transpose_four_pairs(char *out, const uint16_t *in, int64_t ld)
     }
 }
 
-/* out [16 pairs of k][16 columns] from in [32 k][16 columns] */
-CLV_ALWAYS void interleave(char *out, const uint16_t *in, int64_t ld)
+/* A step of a panel: its two tiles, from 32 rows of 32 elements. */
+typedef void pack_step(char *out, const uint16_t *in, int64_t ld);
+
+/* Of A from [32 rows][32 k]. */
+static void copy_step(char *out, const uint16_t *in, int64_t ld)
 {
-    for (int p = 0; p < TILE_SIDE; p++, in += 2 * ld, out += 64) {
-        __m512i even = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const void *)in));
-        __m512i odd = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const void *)(in + ld)));
-        _mm512_store_si512(out, _mm512_or_si512(even, _mm512_slli_epi32(odd, 16)));
-    }
+    for (int r = 0; r < SIDE; r++)
+        memcpy(out + r * 64, in + r * ld, 64);
 }
 
-/* A tile of A: `rows` of op(A) by k, as many as there are of 16 and 32. */
-static void pack_a_tile(char *out, const uint16_t *a, int64_t ld, bool transposed, int rows, int k)
+/* Of A from [32 k][32 rows]. */
+static void turn_step(char *out, const uint16_t *in, int64_t ld)
 {
-    uint16_t whole[TILE_BYTES / 2] __attribute__((aligned(64)));
-
-    if (!transposed) {
-        pad(out, 32, a, ld, rows, k);
-        return;
-    }
-    if (rows < TILE_SIDE || k < STEP) {
-        pad((char *)whole, 16, a, ld, k, rows);
-        a = whole;
-        ld = 16;
-    }
-    transpose_eight(out, a, ld);
-    transpose_eight(out + TILE_BYTES / 2, a + 8, ld);
+    for (int i = 0; i < SIDE; i += 8)
+        transpose_eight(out + i * 64, in + i, ld);
 }
 
-/* A tile of B: k of op(B) by `cols`, as many as there are of 32 and 16. */
-static void pack_b_tile(char *out, const uint16_t *b, int64_t ld, bool transposed, int cols, int k)
+/* Of B from [32 k][32 columns]. */
+static void pair_step(char *out, const uint16_t *in, int64_t ld)
 {
-    uint16_t whole[TILE_BYTES / 2] __attribute__((aligned(64)));
-
-    if (cols < TILE_SIDE || k < STEP) {
-        pad((char *)whole, transposed ? 32 : 16, b, ld, transposed ? cols : k, transposed ? k : cols);
-        b = whole;
-        ld = transposed ? 32 : 16;
-    }
-    if (!transposed) {
-        interleave(out, b, ld);
-        return;
-    }
-    for (int q = 0; q < 4; q++)
-        transpose_four_pairs(out + q * TILE_BYTES / 4, b + 8 * q, ld);
+    const __m512i front = clv_pair_order(0), back = clv_pair_order(TILE_SIDE);
+    for (int p = 0; p < TILE_SIDE; p++, in += 2 * ld, out += 64)
+        clv_store_pairs(out, out + TILE_BYTES, _mm512_loadu_si512(in), _mm512_loadu_si512(in + ld), front, back);
 }
 
-typedef void pack_tile(char *out, const uint16_t *x, int64_t ld, bool transposed, int wide, int k);
+/* Of B from [32 columns][32 k]. */
+static void turn_pairs_step(char *out, const uint16_t *in, int64_t ld)
+{
+    for (int tile = 0; tile < 2; tile++, out += TILE_BYTES, in += TILE_SIDE * ld)
+        for (int q = 0; q < 4; q++)
+            transpose_four_pairs(out + q * TILE_BYTES / 4, in + 8 * q, ld);
+}
 
 /* Part of an operand that becomes panels: `wide` rows of op(A), or columns of op(B), by k. */
 typedef struct part {
     const uint16_t *at;
     int64_t ld;
     bool k_first; /* stored [k, wide]; else [wide, k] */
-    bool transposed;
     int wide, k;
-    pack_tile *pack;
+    pack_step *step;
 } part;
 
-static void pack_one(char *out, const part *x, int steps, int tile, int step)
+static void pack_one(char *out, const part *x, int steps, int panel, int step)
 {
-    int64_t i = TILE_SIDE * tile, p = STEP * step;
-    int wide = (int)clv_min_i64(x->wide - i, TILE_SIDE), k = (int)clv_min_i64(x->k - p, STEP);
+    int64_t i = (int64_t)SIDE * panel, p = (int64_t)STEP * step;
+    int wide = (int)clv_min_i64(x->wide - i, SIDE), k = (int)clv_min_i64(x->k - p, STEP);
+    const uint16_t *in = x->at + (x->k_first ? p * x->ld + i : i * x->ld + p);
 
-    out += ((size_t)(tile / 2) * (size_t)steps + (size_t)step) * STEP_BYTES + (size_t)(tile % 2) * TILE_BYTES;
-    if (wide <= 0)
-        memset(out, 0, TILE_BYTES);
-    else
-        x->pack(out, x->at + (x->k_first ? p * x->ld + i : i * x->ld + p), x->ld, x->transposed, wide, k);
+    out += ((size_t)panel * (size_t)steps + (size_t)step) * STEP_BYTES;
+    if (wide < SIDE || k < STEP) {
+        uint16_t whole[SIDE * STEP] __attribute__((aligned(64)));
+        pad(whole, in, x->ld, x->k_first ? k : wide, x->k_first ? wide : k);
+        x->step(out, whole, SIDE);
+        return;
+    }
+    x->step(out, in, x->ld);
+}
+
+/* Whole panels [from, to) and whole steps, as pair_step makes them, but by two rows of what is stored at a time: each
+ * is read through, for rows side by side may be a multiple of 4 KiB apart, where they push each other out of the
+ * first-level cache, and are too many for what a CPU fetches ahead. */
+static void pack_pairs(char *out, const part *x, int steps, int from, int to)
+{
+    enum { AHEAD = 16 };
+    const __m512i front = clv_pair_order(0), back = clv_pair_order(TILE_SIDE);
+    const int64_t k = x->k / STEP * STEP, apart = (int64_t)steps * STEP_BYTES;
+    for (int64_t p = 0; p < k; p += 2) {
+        const uint16_t *even = x->at + p * x->ld + (int64_t)SIDE * from, *odd = even + x->ld;
+        const int64_t ahead = p + AHEAD + 1 < k ? AHEAD * x->ld : 0;
+        char *to_pair = out + from * apart + p / STEP * STEP_BYTES + p % STEP / 2 * 64;
+        for (int panel = from; panel < to; panel++, even += SIDE, odd += SIDE, to_pair += apart) {
+            __builtin_prefetch(even + ahead);
+            __builtin_prefetch(odd + ahead);
+            clv_store_pairs(to_pair, to_pair + TILE_BYTES, _mm512_loadu_si512(even), _mm512_loadu_si512(odd), front,
+                            back);
+        }
+    }
 }
 
 /* Panels [from, to), in the order in which the operand lies in memory. */
 static void pack(char *out, const part *x, int from, int to)
 {
-    int steps = (int)clv_pieces(x->k, STEP);
+    const int steps = (int)clv_pieces(x->k, STEP);
 
-    if (x->k_first)
+    if (x->step == pair_step) {
+        const int whole = (int)clv_min_i64(x->wide / SIDE, to), edge = whole > from ? whole : from;
+        pack_pairs(out, x, steps, from, edge);
         for (int s = 0; s < steps; s++)
-            for (int t = 2 * from; t < 2 * to; t++)
-                pack_one(out, x, steps, t, s);
-    else
-        for (int t = 2 * from; t < 2 * to; t++)
+            for (int panel = s < x->k / STEP ? edge : from; panel < to; panel++)
+                pack_one(out, x, steps, panel, s);
+    } else if (x->k_first) {
+        for (int s = 0; s < steps; s++)
+            for (int panel = from; panel < to; panel++)
+                pack_one(out, x, steps, panel, s);
+    } else {
+        for (int panel = from; panel < to; panel++)
             for (int s = 0; s < steps; s++)
-                pack_one(out, x, steps, t, s);
+                pack_one(out, x, steps, panel, s);
+    }
 }
 
-static part part_of_a(const clv_gemm_args *g, int64_t i, int64_t p, int64_t rows, int64_t k)
+/* pairs: a transposed A is packed as B is. */
+static part part_of_a(const clv_gemm_args *g, bool pairs, int64_t i, int64_t p, int64_t rows, int64_t k)
 {
     const uint16_t *a = g->a;
     return (part){.at = g->trans_a ? a + p * g->lda + i : a + i * g->lda + p,
                   .ld = g->lda,
                   .k_first = g->trans_a,
-                  .transposed = g->trans_a,
                   .wide = (int)rows,
                   .k = (int)k,
-                  .pack = pack_a_tile};
+                  .step = !g->trans_a ? copy_step
+                          : pairs     ? pair_step
+                                      : turn_step};
 }
 
 static part part_of_b(const clv_gemm_args *g, int64_t p, int64_t j, int64_t k, int64_t cols)
@@ -190,10 +202,9 @@ static part part_of_b(const clv_gemm_args *g, int64_t p, int64_t j, int64_t k, i
     return (part){.at = g->trans_b ? b + j * g->ldb + p : b + p * g->ldb + j,
                   .ld = g->ldb,
                   .k_first = !g->trans_b,
-                  .transposed = g->trans_b,
                   .wide = (int)cols,
                   .k = (int)k,
-                  .pack = pack_b_tile};
+                  .step = g->trans_b ? turn_pairs_step : pair_step};
 }
 
 /* -------------------------------------------------------------------------------------------------- blocks */
@@ -201,27 +212,44 @@ static part part_of_b(const clv_gemm_args *g, int64_t p, int64_t j, int64_t k, i
 /* How a product is cut, from its shape alone, and what lies in the workspace. */
 typedef struct cut {
     const clv_gemm_args *g;
-    clv_gemm_block *block;
-    void (*begin)(void), (*end)(void); /* around a piece; or NULL */
-    int64_t m, n, k;                   /* of a block */
-    int64_t pass;                      /* k of a pass */
-    char *a, *b;                       /* packed */
-    float *sums;                       /* of a block of C, where k takes several blocks of B; else NULL */
+    const clv_panel_kernel *kernel;
+    int64_t m, n, k; /* of a block */
+    int64_t pass;    /* k of a pass */
+    char *a, *b;     /* packed */
+    float *sums;     /* of a block of C, where k takes several blocks of B; else NULL */
+    bool past;       /* C is written past the caches */
 } cut;
 
-static cut cut_product(const clv_gemm_args *g, clv_gemm_block *block, void (*begin)(void), void (*end)(void))
+/* Most k of a block. */
+static int64_t most_depth(const clv_gemm_args *g, const clv_panel_kernel *kernel)
 {
-    cut c = {.g = g, .block = block, .begin = begin, .end = end, .b = g->workspace};
-    c.k = clv_equal_pieces(g->k, g->trans_a ? K_TRANSPOSED : g->k <= K_WHOLE ? K_WHOLE : K_BLOCK, STEP);
-    c.pass = clv_equal_pieces(c.k, K_PASS, STEP);
+    if (g->trans_a)
+        return g->k <= kernel->whole_transposed ? kernel->whole_transposed : K_TRANSPOSED;
+    return g->k <= K_WHOLE ? K_WHOLE : K_BLOCK;
+}
+
+/* Whether C goes past the caches: more than these keep, and by whole lines. */
+static bool is_past(const clv_gemm_args *g, const clv_panel_kernel *kernel)
+{
+    size_t size = clv_dtype_size(g->c_dtype), bytes = (size_t)(g->m * g->n) * size;
+    return kernel->past > 0 && bytes >= (size_t)kernel->past && !g->accumulate && (uintptr_t)g->c % 64 == 0 &&
+           (size_t)g->ldc * size % 64 == 0;
+}
+
+static cut cut_product(const clv_gemm_args *g, const clv_panel_kernel *kernel)
+{
+    cut c = {.g = g, .kernel = kernel, .b = g->workspace};
+    c.k = clv_equal_pieces(g->k, most_depth(g, kernel), STEP);
+    c.pass = clv_equal_pieces(c.k, kernel->pass, STEP);
     bool summed = c.k < g->k;
-    int64_t columns = clv_min_i64(c.pass < c.k ? COLUMNS_SUMMED : COLUMNS, B_BYTES / (c.k * 2) / SIDE * SIDE);
+    int64_t columns = clv_min_i64(c.pass < c.k ? COLUMNS_SUMMED : COLUMNS, kernel->b_bytes / (c.k * 2) / SIDE * SIDE);
     c.n = clv_equal_pieces(g->n, columns, SIDE);
     int64_t b_bytes = c.k * c.n * 2, row_bytes = (g->trans_a ? c.k * 2 : 0) + (summed ? c.n * 4 : 0);
     int64_t rows = row_bytes ? (CLV_GEMM_BF16_WORKSPACE - b_bytes) / row_bytes / SIDE * SIDE : g->m;
     c.m = row_bytes ? clv_equal_pieces(g->m, rows, SIDE) : g->m;
     c.a = c.b + b_bytes;
     c.sums = summed ? (float *)(void *)(c.a + (g->trans_a ? c.m * c.k * 2 : 0)) : NULL;
+    c.past = is_past(g, kernel);
     return c;
 }
 
@@ -232,9 +260,9 @@ typedef struct place {
 
 /* A thread's own. */
 typedef struct lane {
-    char panel[SIDE * K_PASS * 2] __attribute__((aligned(64))); /* of A, where it is not read as it lies */
+    char panel[SIDE * MOST_PASS * 2] __attribute__((aligned(64))); /* of A, where it is not read as it lies */
     float sums[SIDE * COLUMNS_SUMMED] __attribute__((aligned(64)));
-    clv_finished out;
+    clv_finished pending;
 } lane;
 
 _Static_assert(sizeof(lane) < CLV_GEMM_STACK, "gemm.h says so");
@@ -243,21 +271,30 @@ static clv_panel panel_of_a(lane *l, const cut *c, const place *at, int64_t i, i
 {
     const clv_gemm_args *g = c->g;
     int64_t rows = clv_min_i64(at->m - i, SIDE);
-    clv_panel packed = {l->panel, STEP_BYTES, 64, TILE_BYTES};
+    clv_panel packed = {
+        .at = l->panel, .step = STEP_BYTES, .row = 64, .half = TILE_BYTES, .pair = 4, .rows = (int)rows};
 
     if (g->trans_a) {
         packed.at = c->a + (i / SIDE * clv_pieces(at->k, STEP) + q / STEP) * STEP_BYTES;
+        if (c->kernel->pairs_of_a)
+            packed.row = 4, packed.pair = 64;
         return packed;
     }
-    part a = part_of_a(g, at->i + i, at->p + q, rows, k);
+    part a = part_of_a(g, false, at->i + i, at->p + q, rows, k);
     if (rows == SIDE && k % STEP == 0)
-        return (clv_panel){(const char *)a.at, 64, g->lda * 2, g->lda * 2 * TILE_SIDE};
+        return (clv_panel){.at = (const char *)a.at,
+                           .step = 64,
+                           .row = g->lda * 2,
+                           .half = g->lda * 2 * TILE_SIDE,
+                           .pair = 4,
+                           .rows = SIDE};
     pack(l->panel, &a, 0, 1);
     return packed;
 }
 
-static clv_finished out_of(const clv_gemm_args *g, const place *at, int64_t i, int64_t j, const float *from)
+static clv_finished out_of(const cut *c, const place *at, int64_t i, int64_t j, const float *from)
 {
+    const clv_gemm_args *g = c->g;
     int64_t size = (int64_t)clv_dtype_size(g->c_dtype);
     return (clv_finished){.from = from,
                           .to = (char *)g->c + ((at->i + i) * g->ldc + at->j + j) * size,
@@ -265,7 +302,8 @@ static clv_finished out_of(const clv_gemm_args *g, const place *at, int64_t i, i
                           .rows = (int)clv_min_i64(at->m - i, SIDE),
                           .cols = (int)clv_min_i64(at->n - j, SIDE),
                           .f32 = g->c_dtype == CLV_F32,
-                          .accumulate = g->accumulate};
+                          .accumulate = g->accumulate,
+                          .past = c->past && at->n - j >= SIDE};
 }
 
 /* Panel i of A by columns [j, to), k from q. */
@@ -279,10 +317,9 @@ static void panel_by_b(lane *l, const cut *c, const place *at, int64_t i, int64_
         float *sums = c->sums           ? c->sums + (i / SIDE * (c->n / SIDE) + j / SIDE) * BLOCK_FLOATS
                       : c->pass < at->k ? l->sums + j / SIDE * BLOCK_FLOATS
                                         : l->sums;
-        c->block(sums, at->p + q == 0, (int)clv_pieces(k, STEP), a, c->b + (j / SIDE * steps + q / STEP) * STEP_BYTES,
-                 &l->out);
-        if (last)
-            l->out = out_of(c->g, at, i, j, sums);
+        const clv_finished whole = out_of(c, at, i, j, sums);
+        c->kernel->block(sums, at->p + q == 0, (int)clv_pieces(k, STEP), a,
+                         c->b + (j / SIDE * steps + q / STEP) * STEP_BYTES, &l->pending, last ? &whole : NULL);
     }
 }
 
@@ -308,14 +345,16 @@ static void run_piece(void *arg, int piece)
     const int64_t j = share(x->at->n, of_b, x->across), to = share(x->at->n, of_b + 1, x->across);
     lane l;
 
-    l.out = (clv_finished){0};
-    if (c->begin)
-        c->begin();
+    l.pending = (clv_finished){0};
+    if (c->kernel->begin)
+        c->kernel->begin();
     for (int64_t q = 0; q < x->at->k; q += c->pass)
         panel_by_b(&l, c, x->at, i, q, j, to);
-    clv_rows_out(&l.out, SIDE);
-    if (c->end)
-        c->end();
+    clv_rows_out(&l.pending, SIDE);
+    if (c->past)
+        _mm_sfence();
+    if (c->kernel->end)
+        c->kernel->end();
 }
 
 /* This thread's part of an operand's packing. */
@@ -335,8 +374,8 @@ static void run_block(const cut *c, const place *at)
     const part b = part_of_b(c->g, at->p, at->j, at->k, at->n);
 
     pack_share(c->b, &b);
-    if (c->g->trans_a) {
-        const part a = part_of_a(c->g, at->i, at->p, at->m, at->k);
+    if (c->g->trans_a && (at->j == 0 || c->k < c->g->k)) {
+        const part a = part_of_a(c->g, c->kernel->pairs_of_a, at->i, at->p, at->m, at->k);
         pack_share(c->a, &a);
     }
     if (team == 1) {
@@ -365,9 +404,9 @@ static void run_thread(const cut *c)
             }
 }
 
-void clv_gemm_panels(const clv_gemm_args *g, clv_gemm_block *block, void (*begin)(void), void (*end)(void))
+void clv_gemm_panels(const clv_gemm_args *g, const clv_panel_kernel *kernel)
 {
-    const cut c = cut_product(g, block, begin, end);
+    const cut c = cut_product(g, kernel);
 #pragma omp parallel if ((double)g->m * (double)g->n * (double)g->k >= WORTH_THREADS)
     run_thread(&c);
 }

@@ -14,27 +14,43 @@ enum { SIDE = 32, TILE_SIDE = 16, TILE_BYTES = 1024, STEP_BYTES = 2 * TILE_BYTES
 
 #define CLV_ALWAYS static inline __attribute__((always_inline, unused))
 
-/* A finished block of C, of whose rows [row, rows) are still to be written: the kernel writes some in each of its next
- * block's steps, while its multiplications run. */
+/* Where a finished block of C goes, of whose rows [row, rows) are still to be written. */
 typedef struct clv_finished {
     const float *from; /* [SIDE, SIDE] */
     char *to;
     int64_t ldc; /* bytes between rows of `to` */
     int row, rows, cols;
     bool f32, accumulate;
+    bool past; /* the caches: whole rows, which begin on lines */
 } clv_finished;
 
 /* Where a panel of A lies: as it is stored, or packed. */
 typedef struct clv_panel {
     const char *at;
     int64_t step, row, half; /* bytes to the next step, to the next row, and to row 16 */
+    int64_t pair;            /* to the next pair of k: 4, or 64 where A is packed as B is */
+    int rows;                /* that count, of SIDE */
 } clv_panel;
 
-/* c [SIDE, SIDE] = (fresh ? 0 : c) + a b over `steps` of k, meanwhile all that is left of `out` is written. */
-typedef void clv_gemm_block(float *c, bool fresh, int steps, clv_panel a, const char *b, clv_finished *out);
+/* c [SIDE, SIDE] = (fresh ? 0 : c) + a b over `steps` of k. Where sums are whole, `whole`, else NULL, says where they
+ * go; its `from` is c. They may be written at once, or left in *pending, all that is left of which the next call writes
+ * while its multiplications run. */
+typedef void clv_gemm_block(float *c, bool fresh, int steps, clv_panel a, const char *b, clv_finished *pending,
+                            const clv_finished *whole);
 
-/* begin and end are called around a piece of the product, on the thread that makes it; they may be NULL. */
-void clv_gemm_panels(const clv_gemm_args *args, clv_gemm_block *block, void (*begin)(void), void (*end)(void));
+enum { MOST_PASS = 1024 };
+
+typedef struct clv_panel_kernel {
+    clv_gemm_block *block;
+    void (*begin)(void), (*end)(void); /* around a piece of the product, on the thread that makes it; or NULL */
+    int64_t pass;                      /* most k of a call, MOST_PASS at most */
+    int64_t b_bytes;                   /* of B that is packed at a time: what a second-level cache keeps */
+    int64_t whole_transposed;          /* most k that is not cut where A is transposed, so packed, too */
+    int64_t past;                      /* least bytes of C that are written past the caches; 0: none are */
+    bool pairs_of_a;                   /* a transposed A is packed as B is, by pairs; else as tiles of A */
+} clv_panel_kernel;
+
+void clv_gemm_panels(const clv_gemm_args *args, const clv_panel_kernel *kernel);
 
 CLV_ALWAYS __mmask16 clv_mask16(int n)
 {
@@ -51,11 +67,20 @@ CLV_ALWAYS __m512 clv_widen_bf16(__m256i x)
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(x), 16));
 }
 
-CLV_ALWAYS void clv_row_out(const clv_finished *d, int r)
+/* Row r, which is x and y. */
+CLV_ALWAYS void clv_row_out(const clv_finished *d, int r, __m512 x, __m512 y)
 {
-    __m512 x = _mm512_loadu_ps(d->from + r * SIDE), y = _mm512_loadu_ps(d->from + r * SIDE + 16);
     char *to = d->to + r * d->ldc;
 
+    if (d->past && d->f32) {
+        _mm512_stream_ps((float *)(void *)to, x);
+        _mm512_stream_ps((float *)(void *)(to + 64), y);
+        return;
+    }
+    if (d->past) {
+        _mm512_stream_si512((void *)to, (__m512i)_mm512_cvtne2ps_pbh(y, x));
+        return;
+    }
     if (d->f32) {
         __mmask16 in_x = clv_mask16(d->cols), in_y = clv_mask16(d->cols - 16);
         if (d->accumulate) {
@@ -80,7 +105,7 @@ CLV_ALWAYS void clv_rows_out(clv_finished *d, int n)
 {
     int end = d->rows - d->row < n ? d->rows : d->row + n;
     for (int r = d->row; r < end; r++)
-        clv_row_out(d, r);
+        clv_row_out(d, r, _mm512_loadu_ps(d->from + r * SIDE), _mm512_loadu_ps(d->from + r * SIDE + 16));
     d->row = end;
 }
 

@@ -19,37 +19,61 @@ CLV_ALWAYS __m512bh pair(const char *a)
     return (__m512bh)_mm512_set1_epi32(bits);
 }
 
-static void block(float *c, bool fresh, int steps, clv_panel a, const char *b, clv_finished *out)
+/* c [ROWS, SIDE] = (fresh ? 0 : c) + a b; whole sums go to rows from r on. a and its strides as in clv_panel. */
+CLV_ALWAYS void block_rows(float *c, bool fresh, int steps, const char *a, int64_t step, int64_t row, int64_t next,
+                           const char *b, const clv_finished *whole, int r)
 {
-    clv_rows_out(out, SIDE);
-    for (int r = 0; r < SIDE; r += ROWS, c += ROWS * SIDE) {
-        const char *x = a.at + (r / TILE_SIDE) * a.half + (r % TILE_SIDE) * a.row, *y = b;
-        __m512 left[ROWS], right[ROWS];
-        UNROLL for (int i = 0; i < ROWS; i++)
-        {
-            left[i] = fresh ? _mm512_setzero_ps() : _mm512_loadu_ps(c + i * SIDE);
-            right[i] = fresh ? _mm512_setzero_ps() : _mm512_loadu_ps(c + i * SIDE + 16);
-        }
-        for (int s = 0; s < steps; s++, x += a.step, y += STEP_BYTES)
-            for (int p = 0; p < PAIRS; p++) {
-                __m512bh b0 = (__m512bh)_mm512_loadu_si512(y + p * 64);
-                __m512bh b1 = (__m512bh)_mm512_loadu_si512(y + TILE_BYTES + p * 64);
-                UNROLL for (int i = 0; i < ROWS; i++)
-                {
-                    __m512bh ai = pair(x + i * a.row + p * 4);
-                    left[i] = _mm512_dpbf16_ps(left[i], ai, b0);
-                    right[i] = _mm512_dpbf16_ps(right[i], ai, b1);
-                }
+    __m512 left[ROWS], right[ROWS];
+    UNROLL for (int i = 0; i < ROWS; i++)
+    {
+        left[i] = fresh ? _mm512_setzero_ps() : _mm512_loadu_ps(c + i * SIDE);
+        right[i] = fresh ? _mm512_setzero_ps() : _mm512_loadu_ps(c + i * SIDE + 16);
+    }
+    for (int s = 0; s < steps; s++, a += step, b += STEP_BYTES)
+        for (int p = 0; p < PAIRS; p++) {
+            __m512bh b0 = (__m512bh)_mm512_loadu_si512(b + p * 64);
+            __m512bh b1 = (__m512bh)_mm512_loadu_si512(b + TILE_BYTES + p * 64);
+            UNROLL for (int i = 0; i < ROWS; i++)
+            {
+                __m512bh ai = pair(a + i * row + p * next);
+                left[i] = _mm512_dpbf16_ps(left[i], ai, b0);
+                right[i] = _mm512_dpbf16_ps(right[i], ai, b1);
             }
-        UNROLL for (int i = 0; i < ROWS; i++)
-        {
+        }
+    UNROLL for (int i = 0; i < ROWS; i++)
+    {
+        if (!whole) {
             _mm512_storeu_ps(c + i * SIDE, left[i]);
             _mm512_storeu_ps(c + i * SIDE + 16, right[i]);
+        } else if (r + i < whole->rows) {
+            clv_row_out(whole, r + i, left[i], right[i]);
         }
+    }
+}
+
+/* Whole sums are written from registers; nothing is left pending. */
+static void block(float *c, bool fresh, int steps, clv_panel a, const char *b, clv_finished *pending,
+                  const clv_finished *whole)
+{
+    (void)pending;
+    for (int r = 0; r < a.rows; r += ROWS, c += ROWS * SIDE) {
+        const char *at = a.at + (r / TILE_SIDE) * a.half + (r % TILE_SIDE) * a.row;
+        if (a.pair == 4)
+            block_rows(c, fresh, steps, at, a.step, a.row, 4, b, whole, r);
+        else
+            block_rows(c, fresh, steps, at, STEP_BYTES, 4, 64, b, whole, r);
     }
 }
 
 void clv_gemm_vdp(const clv_gemm_args *args)
 {
-    clv_gemm_panels(args, block, NULL, NULL);
+    static const clv_panel_kernel kernel = {
+        .block = block,
+        .pass = MOST_PASS, /* a panel of B is read out of L2 as fast as it is multiplied */
+        .b_bytes = 1 << 19,
+        .whole_transposed = 2048,
+        .past = 4 << 20,
+        .pairs_of_a = true,
+    };
+    clv_gemm_panels(args, &kernel);
 }
