@@ -23,6 +23,7 @@
 
 #include "kernels/cpu/isa/attention_blocks.h"
 #include "kernels/cpu/isa/bf16_product.h"
+#include "kernels/cpu/isa/pairs.h"
 
 enum { HALF = 16 }; /* lanes of a vector, words of a tile's row, and the distance of a pair's keys */
 
@@ -30,15 +31,26 @@ static const float LOG2_E = 1.44269504088896341f, LN_2 = 0.69314718055994531f;
 
 /* ----------------------------------------------------------------------------------------------- layouts */
 
-/* block [padded, W] = rows [s, s + rows) of head h, zeros around them. Whether all are neither NaN nor infinite. */
+/* Rows of one head lie apart, where no CPU fetches ahead: asks for row s, if there is one below `end`. */
+CLV_INLINE void fetch_row(const clv_attention_args *a, const clv_attention_view *view, int64_t b, int64_t s,
+                          int64_t end, int64_t h)
+{
+    const char *row = element(a, view, b, s, h);
+    for (int64_t d = 0; s < end && d < a->head_dim; d += 32)
+        __builtin_prefetch(row + 2 * d, 0, 2);
+}
+
+/* block [padded, W] = rows [s, s + rows) of head h, zeros around them; as many that follow, of `end`, are fetched.
+ * Whether all are neither NaN nor infinite. */
 static bool load_rows(uint16_t *block, const clv_attention_args *a, const clv_attention_view *view, int64_t b,
-                      int64_t s, int64_t h, int64_t rows, int64_t padded)
+                      int64_t s, int64_t end, int64_t h, int64_t rows, int64_t padded)
 {
     const __m512i exponent = _mm512_set1_epi16(0x7f80);
     int64_t width = clv_attention_tiled(a->head_dim);
     __mmask32 bad = 0;
     for (int64_t i = 0; i < rows; i++) {
         const char *row = element(a, view, b, s + i, h);
+        fetch_row(a, view, b, s + i + ROWS, end, h);
         for (int64_t d = 0; d < width; d += 32) {
             int64_t left = a->head_dim - d;
             __mmask32 there = left >= 32 ? ~(__mmask32)0 : ((__mmask32)1 << left) - 1;
@@ -102,30 +114,15 @@ static void turn_keys(uint16_t *out, int64_t ldo, const uint16_t *in, int64_t ke
         }
 }
 
-/* What _mm512_permutex2var_epi16 takes the words of x0 y0 x1 y1 ... by: the first 16 elements of each, or the last. */
-static __m512i pair_order(int first)
-{
-    uint16_t order[32];
-    for (int i = 0; i < 32; i++)
-        order[i] = (uint16_t)(first + i / 2 + i % 2 * 32);
-    return _mm512_loadu_si512(order);
-}
-
-/* to [2 * 16] = words of x and y, 32 elements each. */
-CLV_INLINE void store_words(uint32_t *to, __m512i x, __m512i y, __m512i front, __m512i back)
-{
-    _mm512_storeu_si512(to, _mm512_permutex2var_epi16(x, front, y));
-    _mm512_storeu_si512(to + HALF, _mm512_permutex2var_epi16(x, back, y));
-}
-
 /* out [rows / 2, W] words = in [rows, W], rows 2i and 2i + 1 together. */
 static void pair_rows(uint32_t *out, const uint16_t *in, int64_t rows, int64_t width)
 {
-    const __m512i front = pair_order(0), back = pair_order(HALF);
+    const __m512i front = clv_pair_order(0), back = clv_pair_order(HALF);
     for (int64_t i = 0; i < rows; i += 2)
         for (int64_t d = 0; d < width; d += 32) {
             __m512i x = _mm512_loadu_si512(in + i * width + d), y = _mm512_loadu_si512(in + (i + 1) * width + d);
-            store_words(out + i / 2 * width + d, x, y, front, back);
+            uint32_t *to = out + i / 2 * width + d;
+            clv_store_pairs(to, to + HALF, x, y, front, back);
         }
 }
 
@@ -290,7 +287,7 @@ static void forward_block(const forward_space *w, const clv_attention_args *a, i
     int64_t rows = min_of(ROWS, a->q_rows - row), lanes = round_up(rows, BF16_BLOCK);
     int64_t keys = clv_attention_visible(a, b, row + rows);
 
-    load_rows(w->rows, a, &a->q, b, row, h, rows, lanes);
+    load_rows(w->rows, a, &a->q, b, row, a->q_rows, h, rows, lanes);
     turn_words(w->qt, ROWS, (const uint32_t *)w->rows, width / 2, lanes, width / 2);
     drops_begin(&dropped, a, b, h, row);
     memset(w->ot, 0, (size_t)(width * ROWS) * sizeof *w->ot);
@@ -320,8 +317,8 @@ bool clv_attention_forward_tiles(const clv_attention_args *a, float *workspace, 
     bool finite = true;
     for (int64_t key = first; key < seen; key += KEYS) {
         int64_t n = min_of(KEYS, seen - key);
-        finite = load_rows(w.k + (key - first) * width, a, &a->k, b, key, c, n, KEYS) && finite;
-        finite = load_rows(w.rows, a, &a->v, b, key, c, n, KEYS) && finite;
+        finite = load_rows(w.k + (key - first) * width, a, &a->k, b, key, seen, c, n, KEYS) && finite;
+        finite = load_rows(w.rows, a, &a->v, b, key, seen, c, n, KEYS) && finite;
         turn_keys(w.vt + (key - first), k_rows, w.rows, KEYS, width);
     }
     if (!finite)
@@ -388,16 +385,16 @@ static bool load_queries(const backward_space *w, const clv_attention_args *a, i
     int64_t width = clv_attention_tiled(a->head_dim);
     const float *lse = a->lse + (b * a->heads + h) * a->q_rows + row;
     uint16_t *out = (uint16_t *)w->dqt;
-    bool finite = load_rows(w->rows, a, &a->d_out, b, row, h, rows, lanes);
+    bool finite = load_rows(w->rows, a, &a->d_out, b, row, a->q_rows, h, rows, lanes);
     turn_words(w->dot, ROWS, (const uint32_t *)w->rows, width / 2, lanes, width / 2);
     pair_rows(w->d_out, w->rows, lanes, width);
-    finite = load_rows(out, a, &a->out, b, row, h, rows, rows) && finite;
+    finite = load_rows(out, a, &a->out, b, row, a->q_rows, h, rows, rows) && finite;
     for (int64_t i = 0; i < ROWS; i++) {
         w->delta[i] = i < rows ? dot_of(w->rows + i * width, out + i * width, width) : 0.0f;
         w->lse[i] = i < rows && lse[i] != -INFINITY ? lse[i] * LOG2_E : INFINITY;
         finite = finite && isfinite(w->delta[i]) && (i >= rows || lse[i] < INFINITY);
     }
-    finite = load_rows(w->rows, a, &a->q, b, row, h, rows, lanes) && finite;
+    finite = load_rows(w->rows, a, &a->q, b, row, a->q_rows, h, rows, lanes) && finite;
     turn_words(w->qt, ROWS, (const uint32_t *)w->rows, width / 2, lanes, width / 2);
     pair_rows(w->q, w->rows, lanes, width);
     return finite;
@@ -427,7 +424,7 @@ CLV_INLINE __m512i probability_lanes(const backward_space *w, float by, int64_t 
 static void probability_step(const backward_space *w, float by, int64_t n, int64_t lanes, const drops *dropped,
                              int64_t key)
 {
-    const __m512i front = pair_order(0), back = pair_order(HALF);
+    const __m512i front = clv_pair_order(0), back = clv_pair_order(HALF);
     float factor[2][ROWS];
     for (int64_t pair = 0; pair < n / 2; pair++) {
         int64_t j = pair / HALF * 32 + pair % HALF;
@@ -436,7 +433,8 @@ static void probability_step(const backward_space *w, float by, int64_t n, int64
         for (int64_t l = 0; l < lanes; l += 32) {
             __m512i x = probability_lanes(w, by, j, l, dropped->any ? factor[0] : NULL);
             __m512i y = probability_lanes(w, by, j + HALF, l, dropped->any ? factor[1] : NULL);
-            store_words(w->ds + pair * ROWS + l, x, y, front, back);
+            uint32_t *to = w->ds + pair * ROWS + l;
+            clv_store_pairs(to, to + HALF, x, y, front, back);
         }
     }
 }
@@ -483,8 +481,8 @@ bool clv_attention_backward_tiles(const clv_attention_args *a, float *workspace,
     int64_t width = clv_attention_tiled(a->head_dim), k_rows = round_up(a->k_rows, KEYS);
     int64_t seen = clv_attention_visible(a, b, a->q_rows);
     backward_space w = backward_layout(workspace, width, k_rows);
-    bool finite = load_rows(w.k, a, &a->k, b, 0, c, seen, k_rows), done = true;
-    finite = load_rows(w.v, a, &a->v, b, 0, c, seen, k_rows) && finite;
+    bool finite = load_rows(w.k, a, &a->k, b, 0, seen, c, seen, k_rows), done = true;
+    finite = load_rows(w.v, a, &a->v, b, 0, seen, c, seen, k_rows) && finite;
     turn_keys(w.kt, k_rows, w.k, k_rows, width);
     memset(w.dk, 0, (size_t)(2 * k_rows * width) * sizeof *w.dk);
     bf16_begin();
