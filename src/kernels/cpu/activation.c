@@ -33,7 +33,7 @@ static void bias_act_reference(clv_unary_op act, clv_dtype dtype, void *out, con
 static void bias_act_row(clv_unary_op act, clv_dtype dtype, void *out, const void *d_out, const void *x,
                          const void *bias, int64_t row, int64_t cols)
 {
-    float x_block[CLV_BLOCK], bias_block[CLV_BLOCK], d_block[CLV_BLOCK], sum[CLV_BLOCK];
+    clv_scratch x_block, bias_block, d_block, sum;
     const clv_math_spans *math = clv_math();
     for (int64_t c = 0; c < cols; c += CLV_BLOCK) {
         int64_t n = clv_min_i64(CLV_BLOCK, cols - c), i = row * cols + c;
@@ -75,7 +75,7 @@ void clv_bias_act_backward(clv_unary_op act, clv_dtype dtype, void *d_x, const v
 static void glu_row(clv_unary_op act, clv_dtype dtype, void *out, const void *gate, const void *up, int64_t stride,
                     int64_t row, int64_t cols)
 {
-    float gate_block[CLV_BLOCK], up_block[CLV_BLOCK];
+    clv_scratch gate_block, up_block;
     const clv_math_spans *math = clv_math();
     for (int64_t c = 0; c < cols; c += CLV_BLOCK) {
         int64_t n = clv_min_i64(CLV_BLOCK, cols - c), in = row * stride + c, i = row * cols + c;
@@ -109,7 +109,7 @@ void clv_glu(clv_unary_op act, clv_dtype dtype, void *out, const void *gate, con
 static void glu_backward_row(clv_unary_op act, clv_dtype dtype, void *d_gate, void *d_up, const void *d_out,
                              const void *gate, const void *up, int64_t stride, int64_t row, int64_t cols)
 {
-    float gate_block[CLV_BLOCK], up_block[CLV_BLOCK], d_block[CLV_BLOCK];
+    clv_scratch gate_block, up_block, d_block;
     const clv_math_spans *math = clv_math();
     for (int64_t c = 0; c < cols; c += CLV_BLOCK) {
         int64_t n = clv_min_i64(CLV_BLOCK, cols - c), in = row * stride + c;

@@ -42,7 +42,7 @@ static void adamw_f64(const clv_adamw_args *a, double *p, double *m, double *v, 
 static void adamw_block(clv_adamw_factors factors, clv_dtype p_dtype, void *p, float *master, float *m, float *v,
                         clv_dtype grad_dtype, const void *grad, int64_t i, int64_t n)
 {
-    float p_block[CLV_BLOCK], grad_block[CLV_BLOCK];
+    clv_scratch p_block, grad_block;
     const clv_math_spans *math = clv_math();
     const float *grad32 = clv_block_load(math, grad_dtype, grad, i, n, grad_block);
     float *p32 = p_block;
@@ -79,7 +79,7 @@ static double squares_between(clv_dtype dtype, const void *x, int64_t first, int
     enum { AHEAD = 4096, LINE = 64 };
     const int64_t size = (int64_t)clv_dtype_size(dtype);
     double total = 0;
-    float scratch[CLV_BLOCK];
+    clv_scratch scratch;
     for (int64_t i = first; i < end; i += CLV_BLOCK) {
         int64_t count = clv_min_i64(CLV_BLOCK, end - i);
         const char *here = (const char *)x + i * size;

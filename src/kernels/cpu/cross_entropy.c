@@ -60,7 +60,7 @@ static void row_backward_f64(double *d_logits, const double *logits, double max,
 
 static double row_max_f32(const clv_cross_entropy_args *ce, const void *logits, int64_t first)
 {
-    float scratch[CLV_BLOCK];
+    clv_scratch scratch;
     const clv_math_spans *math = clv_math();
     double max = -INFINITY;
     for (int64_t v = 0; v < ce->cols; v += CLV_BLOCK) {
@@ -73,7 +73,7 @@ static double row_max_f32(const clv_cross_entropy_args *ce, const void *logits, 
 
 static double row_sum_f32(const clv_cross_entropy_args *ce, const void *logits, float max, int64_t first)
 {
-    float scratch[CLV_BLOCK], e_block[CLV_BLOCK];
+    clv_scratch scratch, e_block;
     const clv_math_spans *math = clv_math();
     double sum = 0;
     for (int64_t v = 0; v < ce->cols; v += CLV_BLOCK) {
@@ -88,7 +88,7 @@ static double row_sum_f32(const clv_cross_entropy_args *ce, const void *logits, 
 static void row_backward_f32(const clv_cross_entropy_args *ce, void *d_logits, const void *logits, float max,
                              float times, float d_label, int64_t label, int64_t first)
 {
-    float scratch[CLV_BLOCK];
+    clv_scratch scratch;
     const clv_math_spans *math = clv_math();
     for (int64_t v = 0; v < ce->cols; v += CLV_BLOCK) {
         int64_t n = clv_min_i64(CLV_BLOCK, ce->cols - v);

@@ -32,7 +32,7 @@ static void dropout_reference(clv_dtype dtype, void *out, const void *x, double 
 static void dropout_span(clv_dtype dtype, void *out, const void *x, double keep, clv_key key, uint64_t first,
                          int64_t from, int64_t n)
 {
-    float x_block[CLV_BLOCK];
+    clv_scratch x_block;
     const clv_math_spans *math = clv_math();
     uint32_t threshold = clv_dropout_threshold(keep);
     for (int64_t i = 0; i < n; i += CLV_BLOCK) {

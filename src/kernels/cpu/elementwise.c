@@ -230,7 +230,7 @@ static const float *load_operand(const clv_math_spans *math, const job *j, int k
 /* Elements [from, to) of one row. */
 static void run_row(const clv_math_spans *math, const job *j, int64_t row, int64_t from, int64_t to)
 {
-    float scratch[MAX_OPERANDS + 1][CLV_BLOCK];
+    clv_scratch scratch[MAX_OPERANDS + 1];
     const float *block[MAX_OPERANDS] = {0};
     int64_t start[MAX_OPERANDS], inner = j->shape[j->rank - 1];
 
@@ -395,7 +395,7 @@ void clv_cast_run(clv_dtype to, void *out, clv_dtype from, const void *in, int64
 
     CLV_PARALLEL_FOR(n)
     for (int64_t block = 0; block < clv_pieces(n, CLV_BLOCK); block++) {
-        float scratch[CLV_BLOCK];
+        clv_scratch scratch;
         int64_t i = block * CLV_BLOCK, count = clv_min_i64(CLV_BLOCK, n - i);
         void *here = (char *)out + (size_t)i * to_bytes;
         if (to == from)

@@ -34,7 +34,7 @@ void clv_embedding_gather(const clv_embedding_args *e, clv_dtype out_dtype, void
 static void add_row(const clv_embedding_args *e, clv_dtype table_dtype, void *d_table, int64_t row, clv_dtype out_dtype,
                     const void *d_out, int64_t i, int64_t c, int64_t n)
 {
-    float scratch[CLV_BLOCK];
+    clv_scratch scratch;
     int64_t from = i * e->width + c, to = row * e->width + c;
     if (table_dtype == CLV_F32 && clv_computes_in_f32(out_dtype)) {
         const clv_math_spans *math = clv_math();
@@ -79,7 +79,7 @@ static void scatter_narrow(const clv_embedding_args *e, clv_dtype table_dtype, v
     clv_embedding_args one = *e;
     CLV_PARALLEL_FOR(e->count * e->width)
     for (int64_t i = 0; i < e->count; i++) {
-        float sum[CLV_BLOCK];
+        clv_scratch sum;
         int64_t id = clv_load_index(e->id_dtype, ids, i), row = id - e->lo;
         if (!is_ours(e, id) || seen_before(e, ids, i, id))
             continue;

@@ -54,7 +54,7 @@ static void step(const rule *r, clv_dtype p_dtype, void *p, void *m, clv_dtype g
     }
     CLV_PARALLEL_FOR(n)
     for (int64_t block = 0; block < clv_pieces(n, CLV_BLOCK); block++) {
-        float scratch[CLV_BLOCK];
+        clv_scratch scratch;
         int64_t i = block * CLV_BLOCK, count = clv_min_i64(CLV_BLOCK, n - i);
         const float *grad32 = clv_block_load(clv_math(), grad_dtype, grad, i, count, scratch);
         r->span(r->factors, (float *)p + i, (float *)m + i, grad32, count);

@@ -1,8 +1,8 @@
 /* norm.c: LayerNorm and RMSNorm. Each function: the plain f64 loop for f64, and blocks of f32 spans. */
 #include "kernels/cpu/norm.h"
 
-#include <assert.h>
 #include <math.h>
+#include <string.h>
 
 #include "kernels/cpu/block.h"
 
@@ -94,7 +94,7 @@ static void backward_f64(const clv_norm *norm, double *d_x, const double *d_y, c
 
 static void moments_f32(const clv_norm *norm, double moments[2], const void *x, int64_t row)
 {
-    float scratch[CLV_BLOCK];
+    clv_scratch scratch;
     const clv_math_spans *math = clv_math();
     moments[0] = moments[1] = 0;
     for (int64_t c = 0; c < norm->cols; c += CLV_BLOCK) {
@@ -103,53 +103,75 @@ static void moments_f32(const clv_norm *norm, double moments[2], const void *x, 
     }
 }
 
-static void apply_f32(const clv_norm *norm, void *y, const void *x, row_stats s, const void *gain, const void *bias,
-                      int64_t row)
+/* Rows [first, first + n), n <= TOGETHER: what is derived of a row, and the weights of a block of columns, are found
+ * once, and rows are short. */
+enum { TOGETHER = 8 };
+
+static void find_rows(const clv_norm *norm, clv_row_norm *out, const double *moments, const double *sums, int64_t first,
+                      int64_t n)
 {
-    float x_block[CLV_BLOCK], gain_block[CLV_BLOCK], bias_block[CLV_BLOCK];
+    for (int64_t r = 0; r < n; r++)
+        out[r] = narrow(stats_of(norm, moments, sums, first + r));
+}
+
+static void apply_f32(const clv_norm *norm, void *y, const void *x, const double *moments, const void *gain,
+                      const void *bias, int64_t first, int64_t rows)
+{
+    clv_scratch x_block, gain_block, bias_block;
+    clv_row_norm of[TOGETHER];
     const clv_math_spans *math = clv_math();
+    find_rows(norm, of, moments, NULL, first, rows);
     for (int64_t c = 0; c < norm->cols; c += CLV_BLOCK) {
-        int64_t n = clv_min_i64(CLV_BLOCK, norm->cols - c), i = row * norm->cols + c;
-        const float *x32 = clv_block_load(math, norm->dtype, x, i, n, x_block);
+        int64_t n = clv_min_i64(CLV_BLOCK, norm->cols - c), i = first * norm->cols + c;
         const float *gain32 = load_weight(math, norm->weight_dtype, gain, 1, c, n, gain_block);
         const float *bias32 = load_weight(math, norm->weight_dtype, bias, 0, c, n, bias_block);
-        float *to = clv_block_out(norm->dtype, y, i, x_block);
-        clv_rows()->norm(to, x32, gain32, bias32, narrow(s), n);
-        clv_block_store(math, norm->dtype, y, i, n, to);
+        for (int64_t r = 0; r < rows; r++, i += norm->cols) {
+            const float *x32 = clv_block_load(math, norm->dtype, x, i, n, x_block);
+            float *to = clv_block_out(norm->dtype, y, i, x_block);
+            clv_rows()->norm(to, x32, gain32, bias32, of[r], n);
+            clv_block_store(math, norm->dtype, y, i, n, to);
+        }
     }
 }
 
-static void sums_f32(const clv_norm *norm, double sums[2], const void *d_y, const void *x, row_stats s,
-                     const void *gain, int64_t row)
+static void sums_f32(const clv_norm *norm, double *sums, const void *d_y, const void *x, const double *moments,
+                     const void *gain, int64_t first, int64_t rows)
 {
-    float x_block[CLV_BLOCK], d_block[CLV_BLOCK], gain_block[CLV_BLOCK];
+    clv_scratch x_block, d_block, gain_block;
+    clv_row_norm of[TOGETHER];
     const clv_math_spans *math = clv_math();
-    sums[0] = sums[1] = 0;
+    find_rows(norm, of, moments, NULL, first, rows);
+    memset(sums + 2 * first, 0, (size_t)(2 * rows) * sizeof *sums);
     for (int64_t c = 0; c < norm->cols; c += CLV_BLOCK) {
-        int64_t n = clv_min_i64(CLV_BLOCK, norm->cols - c), i = row * norm->cols + c;
-        clv_rows()->norm_sums(sums, clv_block_load(math, norm->dtype, d_y, i, n, d_block),
-                              clv_block_load(math, norm->dtype, x, i, n, x_block),
-                              load_weight(math, norm->weight_dtype, gain, 1, c, n, gain_block), narrow(s), n);
+        int64_t n = clv_min_i64(CLV_BLOCK, norm->cols - c), i = first * norm->cols + c;
+        const float *gain32 = load_weight(math, norm->weight_dtype, gain, 1, c, n, gain_block);
+        for (int64_t r = 0; r < rows; r++, i += norm->cols)
+            clv_rows()->norm_sums(sums + 2 * (first + r), clv_block_load(math, norm->dtype, d_y, i, n, d_block),
+                                  clv_block_load(math, norm->dtype, x, i, n, x_block), gain32, of[r], n);
     }
 }
 
-static void backward_f32(const clv_norm *norm, void *d_x, const void *d_y, const void *x, row_stats s, const void *gain,
-                         int64_t row)
+static void backward_f32(const clv_norm *norm, void *d_x, const void *d_y, const void *x, const double *moments,
+                         const double *sums, const void *gain, int64_t first, int64_t rows)
 {
-    float x_block[CLV_BLOCK], d_block[CLV_BLOCK], gain_block[CLV_BLOCK];
+    clv_scratch x_block, d_block, gain_block;
+    clv_row_norm of[TOGETHER];
     const clv_math_spans *math = clv_math();
+    find_rows(norm, of, moments, sums, first, rows);
     for (int64_t c = 0; c < norm->cols; c += CLV_BLOCK) {
-        int64_t n = clv_min_i64(CLV_BLOCK, norm->cols - c), i = row * norm->cols + c;
-        const float *x32 = clv_block_load(math, norm->dtype, x, i, n, x_block);
-        const float *d32 = clv_block_load(math, norm->dtype, d_y, i, n, d_block);
-        float *to = clv_block_out(norm->dtype, d_x, i, d_block);
-        clv_rows()->norm_backward(to, d32, x32, load_weight(math, norm->weight_dtype, gain, 1, c, n, gain_block),
-                                  narrow(s), n);
-        clv_block_store(math, norm->dtype, d_x, i, n, to);
+        int64_t n = clv_min_i64(CLV_BLOCK, norm->cols - c), i = first * norm->cols + c;
+        const float *gain32 = load_weight(math, norm->weight_dtype, gain, 1, c, n, gain_block);
+        for (int64_t r = 0; r < rows; r++, i += norm->cols) {
+            const float *x32 = clv_block_load(math, norm->dtype, x, i, n, x_block);
+            const float *d32 = clv_block_load(math, norm->dtype, d_y, i, n, d_block);
+            float *to = clv_block_out(norm->dtype, d_x, i, d_block);
+            clv_rows()->norm_backward(to, d32, x32, gain32, of[r], n);
+            clv_block_store(math, norm->dtype, d_x, i, n, to);
+        }
     }
 }
 
-/* ---- one row in either ---- */
+/* ---- all rows ---- */
 
 /* Row `row` of an f64 tensor. */
 static double *row_of(const clv_norm *norm, const void *x, int64_t row)
@@ -165,34 +187,51 @@ static void row_moments(const clv_norm *norm, double moments[2], const void *x, 
         moments_f32(norm, moments, x, row);
 }
 
-static void row_apply(const clv_norm *norm, void *y, const void *x, row_stats s, const void *gain, const void *bias,
-                      int64_t row)
+static int64_t groups_of(const clv_norm *norm)
 {
-    if (norm->dtype == CLV_F64)
-        apply_f64(norm, row_of(norm, y, row), row_of(norm, x, row), s, gain, bias);
-    else
-        apply_f32(norm, y, x, s, gain, bias, row);
+    return clv_pieces(norm->rows, TOGETHER);
 }
 
-static void row_sums(const clv_norm *norm, double sums[2], const void *d_y, const void *x, row_stats s,
-                     const void *gain, int64_t row)
+/* Rows of a group. */
+static int64_t rows_of(const clv_norm *norm, int64_t group)
 {
-    if (norm->dtype == CLV_F64)
-        sums_f64(norm, sums, row_of(norm, d_y, row), row_of(norm, x, row), s, gain);
-    else
-        sums_f32(norm, sums, d_y, x, s, gain, row);
+    return clv_min_i64(TOGETHER, norm->rows - group * TOGETHER);
 }
 
-static void row_backward(const clv_norm *norm, void *d_x, const void *d_y, const void *x, row_stats s, const void *gain,
-                         int64_t row)
+static void group_apply(const clv_norm *norm, void *y, const void *x, const double *moments, const void *gain,
+                        const void *bias, int64_t group)
 {
-    if (norm->dtype == CLV_F64)
-        backward_f64(norm, row_of(norm, d_x, row), row_of(norm, d_y, row), row_of(norm, x, row), s, gain);
+    const int64_t first = group * TOGETHER, end = first + rows_of(norm, group);
+    if (norm->dtype != CLV_F64)
+        apply_f32(norm, y, x, moments, gain, bias, first, end - first);
     else
-        backward_f32(norm, d_x, d_y, x, s, gain, row);
+        for (int64_t row = first; row < end; row++)
+            apply_f64(norm, row_of(norm, y, row), row_of(norm, x, row), stats_of(norm, moments, NULL, row), gain, bias);
 }
 
-/* ---- all rows ---- */
+static void group_sums(const clv_norm *norm, double *sums, const void *d_y, const void *x, const double *moments,
+                       const void *gain, int64_t group)
+{
+    const int64_t first = group * TOGETHER, end = first + rows_of(norm, group);
+    if (norm->dtype != CLV_F64)
+        sums_f32(norm, sums, d_y, x, moments, gain, first, end - first);
+    else
+        for (int64_t row = first; row < end; row++)
+            sums_f64(norm, sums + 2 * row, row_of(norm, d_y, row), row_of(norm, x, row),
+                     stats_of(norm, moments, NULL, row), gain);
+}
+
+static void group_backward(const clv_norm *norm, void *d_x, const void *d_y, const void *x, const double *moments,
+                           const double *sums, const void *gain, int64_t group)
+{
+    const int64_t first = group * TOGETHER, end = first + rows_of(norm, group);
+    if (norm->dtype != CLV_F64)
+        backward_f32(norm, d_x, d_y, x, moments, sums, gain, first, end - first);
+    else
+        for (int64_t row = first; row < end; row++)
+            backward_f64(norm, row_of(norm, d_x, row), row_of(norm, d_y, row), row_of(norm, x, row),
+                         stats_of(norm, moments, sums, row), gain);
+}
 
 void clv_norm_moments(const clv_norm *norm, double *moments, const void *x)
 {
@@ -202,56 +241,27 @@ void clv_norm_moments(const clv_norm *norm, double *moments, const void *x)
 void clv_norm_apply(const clv_norm *norm, void *y, const void *x, const double *moments, const void *gain,
                     const void *bias)
 {
-    CLV_EACH(row, norm->rows, norm->rows * norm->cols,
-             row_apply(norm, y, x, stats_of(norm, moments, NULL, row), gain, bias, row));
-}
-
-void clv_norm_forward(const clv_norm *norm, void *y, double *moments, const void *x, const void *gain, const void *bias)
-{
-    assert(norm->cols == norm->width);
-    CLV_PARALLEL_FOR(norm->rows * norm->cols)
-    for (int64_t row = 0; row < norm->rows; row++) {
-        double own[2];
-        row_moments(norm, own, x, row);
-        row_apply(norm, y, x, stats_of(norm, own, NULL, 0), gain, bias, row);
-        if (moments != NULL)
-            moments[2 * row] = own[0], moments[2 * row + 1] = own[1];
-    }
+    CLV_EACH(group, groups_of(norm), norm->rows * norm->cols, group_apply(norm, y, x, moments, gain, bias, group));
 }
 
 void clv_norm_backward_sums(const clv_norm *norm, double *sums, const void *d_y, const void *x, const double *moments,
                             const void *gain)
 {
-    CLV_PARALLEL_FOR(norm->rows * norm->cols)
-    for (int64_t row = 0; row < norm->rows; row++)
-        row_sums(norm, sums + 2 * row, d_y, x, stats_of(norm, moments, NULL, row), gain, row);
+    CLV_EACH(group, groups_of(norm), norm->rows * norm->cols, group_sums(norm, sums, d_y, x, moments, gain, group));
 }
 
 void clv_norm_backward_apply(const clv_norm *norm, void *d_x, const void *d_y, const void *x, const double *moments,
                              const double *sums, const void *gain)
 {
-    CLV_PARALLEL_FOR(norm->rows * norm->cols)
-    for (int64_t row = 0; row < norm->rows; row++)
-        row_backward(norm, d_x, d_y, x, stats_of(norm, moments, sums, row), gain, row);
-}
-
-void clv_norm_backward(const clv_norm *norm, void *d_x, const void *d_y, const void *x, const double *moments,
-                       const void *gain)
-{
-    assert(norm->cols == norm->width);
-    CLV_PARALLEL_FOR(norm->rows * norm->cols)
-    for (int64_t row = 0; row < norm->rows; row++) {
-        double sums[2];
-        row_sums(norm, sums, d_y, x, stats_of(norm, moments, NULL, row), gain, row);
-        row_backward(norm, d_x, d_y, x, stats_of(norm, moments + 2 * row, sums, 0), gain, row);
-    }
+    CLV_EACH(group, groups_of(norm), norm->rows * norm->cols,
+             group_backward(norm, d_x, d_y, x, moments, sums, gain, group));
 }
 
 /* Columns [c, c + n), n <= CLV_BLOCK, over all rows in order. */
 static void weights_block(const clv_norm *norm, double *d_gain, double *d_bias, const void *d_y, const void *x,
                           const double *moments, int64_t c, int64_t n)
 {
-    float x_block[CLV_BLOCK], d_block[CLV_BLOCK];
+    clv_scratch x_block, d_block;
     const clv_math_spans *math = clv_math();
 
     for (int64_t i = 0; i < n; i++)

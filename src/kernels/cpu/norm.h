@@ -39,10 +39,6 @@ void clv_norm_moments(const clv_norm *norm, double *moments, const void *x);
 void clv_norm_apply(const clv_norm *norm, void *y, const void *x, const double *moments, const void *gain,
                     const void *bias);
 
-/* Both in one pass over each row, cols == width. moments [rows,2] are kept for the backward pass; NULL discards. */
-void clv_norm_forward(const clv_norm *norm, void *y, double *moments, const void *x, const void *gain,
-                      const void *bias);
-
 /* sums [rows,2] = (sum g, sum g*xhat) over this rank's columns; moments are the summed ones. gain may be NULL. */
 void clv_norm_backward_sums(const clv_norm *norm, double *sums, const void *d_y, const void *x, const double *moments,
                             const void *gain);
@@ -50,10 +46,6 @@ void clv_norm_backward_sums(const clv_norm *norm, double *sums, const void *d_y,
 /* d_x from the summed moments and sums. d_x may be d_y or x. */
 void clv_norm_backward_apply(const clv_norm *norm, void *d_x, const void *d_y, const void *x, const double *moments,
                              const double *sums, const void *gain);
-
-/* Both in one pass over each row, cols == width. */
-void clv_norm_backward(const clv_norm *norm, void *d_x, const void *d_y, const void *x, const double *moments,
-                       const void *gain);
 
 /* d_gain, d_bias [cols] of weight_dtype; either may be NULL. Rows are summed in order, in f64. */
 void clv_norm_backward_weights(const clv_norm *norm, void *d_gain, void *d_bias, const void *d_y, const void *x,

@@ -82,7 +82,7 @@ static void reduce_runs(const job *j)
 
     CLV_PARALLEL_FOR(j->kept.count * j->reduced.count * j->run)
     for (int64_t o = 0; o < j->kept.count; o++) {
-        float scratch[CLV_BLOCK];
+        clv_scratch scratch;
         int64_t base = offset_of(&j->kept, o);
         double total = j->kind == CLV_REDUCE_SUM ? 0 : -INFINITY;
         for (int64_t r = 0; r < j->reduced.count; r++) {
@@ -100,7 +100,7 @@ static void reduce_runs(const job *j)
 /* Columns [c, c + n) of result block o: [..., reduced, ..., kept]. */
 static void reduce_column_block(const job *j, int64_t o, int64_t c, int64_t n)
 {
-    float scratch[CLV_BLOCK], max[CLV_BLOCK];
+    clv_scratch scratch, max;
     double sum[CLV_BLOCK];
     const clv_math_spans *math = clv_math();
     const clv_row_spans *rows = clv_rows();

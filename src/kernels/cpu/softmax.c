@@ -37,7 +37,7 @@ static void softmax_backward_reference(clv_dtype dtype, void *d_x, const void *d
 
 static void softmax_row(clv_dtype dtype, void *y, const void *x, int64_t first, int64_t cols)
 {
-    float x_block[CLV_BLOCK], e_block[CLV_BLOCK];
+    clv_scratch x_block, e_block;
     const clv_math_spans *math = clv_math();
     const clv_row_spans *rows = clv_rows();
     float max = -INFINITY;
@@ -68,7 +68,7 @@ static void softmax_row(clv_dtype dtype, void *y, const void *x, int64_t first, 
 static void softmax_backward_row(clv_dtype dtype, void *d_x, const void *d_y, const void *y, int64_t first,
                                  int64_t cols)
 {
-    float y_block[CLV_BLOCK], d_block[CLV_BLOCK];
+    clv_scratch y_block, d_block;
     const clv_math_spans *math = clv_math();
     const clv_row_spans *rows = clv_rows();
     double dot = 0;
