@@ -187,6 +187,14 @@ static void broadcast_rule(const clv_op *op, const clv_type *in, const clv_type 
     rule->passes_max = true;
 }
 
+/* to [n] = the element at `source`, by copies of all that is there already. */
+static void repeat(char *to, const char *source, size_t size, int64_t n)
+{
+    memcpy(to, source, n > 0 ? size : 0);
+    for (int64_t done = 1; done < n; done *= 2)
+        memcpy(to + (size_t)done * size, to, (size_t)(n - done < done ? n - done : done) * size);
+}
+
 /* Runs of the last dimension: copied where it is whole in x, else one element repeated. */
 static clv_status broadcast_run(const clv_call *call, clv_error *err)
 {
@@ -202,10 +210,10 @@ static clv_status broadcast_run(const clv_call *call, clv_error *err)
             from = from * x->shape[d] + (x->shape[d] == out->shape[d] && d != last ? index[d] : 0);
         char *to = (char *)out->data + (size_t)at * size;
         const char *source = (const char *)x->data + (size_t)from * size;
-        if (!repeats)
+        if (repeats)
+            repeat(to, source, size, run);
+        else
             memcpy(to, source, (size_t)run * size);
-        for (int64_t i = 0; repeats && i < run; i++)
-            memcpy(to + (size_t)i * size, source, size);
         for (int d = last - 1; d >= 0 && ++index[d] == out->shape[d]; d--)
             index[d] = 0;
     }
