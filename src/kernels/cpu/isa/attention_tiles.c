@@ -151,6 +151,29 @@ static void hide_and_pad(float *st, float value, const pairs *x, int64_t padded)
         vf_store(st + i, vf_set1(value));
 }
 
+/* Lanes [lane, lane + lanes) of a block of rows, which see `keys` of a block of keys at most, a multiple of 32. */
+typedef struct part {
+    int64_t lane, lanes, keys;
+} part;
+
+/* Lanes by what they see of a block of keys, of which `padded` are multiplied: on the diagonal of causal attention the
+ * first half of 64 sees less than the other, or nothing, and has no part then. Lanes of a part see all keys of those
+ * before. p of what is left out would be 0: no bit changes. */
+static int find_parts(part out[2], const pairs *x, int64_t padded)
+{
+    const int64_t reach = clv_attention_place(x->a, x->b, x->row) + BF16_BLOCK - x->key;
+    const int64_t near = reach > 0 ? round_up(reach, BF16_BLOCK) : 0;
+    int n = 0;
+    if (!x->a->causal || x->lanes <= BF16_BLOCK || near >= padded) {
+        out[0] = (part){0, x->lanes, padded};
+        return 1;
+    }
+    if (near > 0)
+        out[n++] = (part){0, BF16_BLOCK, near};
+    out[n++] = (part){BF16_BLOCK, x->lanes - BF16_BLOCK, padded};
+    return n;
+}
+
 /* 2^x for x <= 127, to 2 ulp; 0 below -126; NaN stays NaN. Polynomial of Cephes' exp2f. */
 CLV_INLINE vf power(vf x)
 {
@@ -241,14 +264,14 @@ CLV_INLINE vf exponentials(float *st, int64_t n, int64_t l, float by, vf max, co
 
 /* Turns scores into words of p, and brings max, sum and ot to the new maximum. A row with no visible key so far has max
  * -inf: its p and correction are 2^(-inf + FLT_MAX) = 0. */
-static void softmax_step(const forward_space *w, float by, int64_t n, int64_t lanes, int64_t width,
-                         const drops *dropped, int64_t key)
+static void softmax_step(const forward_space *w, float by, const part *of, int64_t width, const drops *dropped,
+                         int64_t key)
 {
-    for (int64_t l = 0; l < lanes; l += VF_LANES) {
-        vf before = vf_load(w->max + l), max = vf_max(before, vf_mul(largest(w->st + l, n), vf_set1(by)));
+    for (int64_t l = of->lane; l < of->lane + of->lanes; l += VF_LANES) {
+        vf before = vf_load(w->max + l), max = vf_max(before, vf_mul(largest(w->st + l, of->keys), vf_set1(by)));
         vf finite = vf_max(vf_set1(-FLT_MAX), max), correction = power(vf_sub(before, finite));
-        vf sum = dropped->any ? exponentials(w->st, n, l, by, finite, dropped, key)
-                              : exponentials(w->st, n, l, by, finite, NULL, key);
+        vf sum = dropped->any ? exponentials(w->st, of->keys, l, by, finite, dropped, key)
+                              : exponentials(w->st, of->keys, l, by, finite, NULL, key);
         vf_store(w->max + l, max);
         vf_store(w->sum + l, vf_fma(vf_load(w->sum + l), correction, sum));
         if (_mm512_cmp_ps_mask(correction, vf_set1(1.0f), _CMP_NEQ_UQ) == 0)
@@ -298,11 +321,17 @@ static void forward_block(const forward_space *w, const clv_attention_args *a, i
     for (int64_t key = clv_attention_first(a, b, row); key < keys; key += KEYS) {
         pairs_find(&x, a, b, row, lanes, key, keys);
         int64_t padded = round_up(x.n, BF16_BLOCK);
-        bf16_product(w->st, ROWS, w->k + (key - first) * width, width, w->qt, ROWS, padded, lanes, width, 1, false);
+        part parts[2];
+        const int n = find_parts(parts, &x, padded);
+        for (const part *p = parts; p < parts + n; p++)
+            bf16_product(w->st + p->lane, ROWS, w->k + (key - first) * width, width, w->qt + p->lane, ROWS, p->keys,
+                         p->lanes, width, 1, false);
         hide_and_pad(w->st, -INFINITY, &x, padded);
-        softmax_step(w, (float)a->scale * LOG2_E, padded, lanes, width, &dropped, key);
-        bf16_product(w->ot, ROWS, w->vt + (key - first), k_rows, (const uint32_t *)w->st, ROWS, width, lanes,
-                     2 * padded, 2, true);
+        for (const part *p = parts; p < parts + n; p++) {
+            softmax_step(w, (float)a->scale * LOG2_E, p, width, &dropped, key);
+            bf16_product(w->ot + p->lane, ROWS, w->vt + (key - first), k_rows, (const uint32_t *)w->st + p->lane, ROWS,
+                         width, p->lanes, 2 * p->keys, 2, true);
+        }
     }
     forward_end(w, a, b, h, row, rows);
 }
@@ -419,23 +448,36 @@ CLV_INLINE __m512i probability_lanes(const backward_space *w, float by, int64_t 
     return both;
 }
 
-/* st holds scores, dst dP^T, of what of P is kept, of n keys, a multiple of 32: they become P^T, so dropped, and dS^T,
- * of which ds are the words. */
-static void probability_step(const backward_space *w, float by, int64_t n, int64_t lanes, const drops *dropped,
-                             int64_t key)
+/* st holds scores, dst dP^T, of what of P is kept: those of a part become P^T, so dropped, and dS^T, of which ds are
+ * the words. */
+static void probability_step(const backward_space *w, float by, const part *of, const drops *dropped, int64_t key)
 {
     const __m512i front = clv_pair_order(0), back = clv_pair_order(HALF);
     float factor[2][ROWS];
-    for (int64_t pair = 0; pair < n / 2; pair++) {
+    for (int64_t pair = 0; pair < of->keys / 2; pair++) {
         int64_t j = pair / HALF * 32 + pair % HALF;
         for (int64_t i = 0; dropped->any && i < 2; i++)
-            drops_find(factor[i], dropped, key + j + i * HALF, 0, lanes);
-        for (int64_t l = 0; l < lanes; l += 32) {
+            drops_find(factor[i] + of->lane, dropped, key + j + i * HALF, of->lane, of->lanes);
+        for (int64_t l = of->lane; l < of->lane + of->lanes; l += 32) {
             __m512i x = probability_lanes(w, by, j, l, dropped->any ? factor[0] : NULL);
             __m512i y = probability_lanes(w, by, j + HALF, l, dropped->any ? factor[1] : NULL);
             uint32_t *to = w->ds + pair * ROWS + l;
             clv_store_pairs(to, to + HALF, x, y, front, back);
         }
+    }
+}
+
+/* Adds to dk and dv of keys from `key` on: of those that a part sees beyond the part before, by its lanes and those
+ * behind. */
+static void keys_step(const backward_space *w, const part *parts, int n, int64_t key, int64_t lanes, int64_t width)
+{
+    int64_t from = 0;
+    for (const part *p = parts; p < parts + n; from = p->keys, p++) {
+        const int64_t at = from * 2 * ROWS + p->lane, to = (key + from) * width, row = p->lane / 2 * width;
+        bf16_product(w->dv + to, width, (const uint16_t *)w->st + at, 2 * ROWS, w->d_out + row, width, p->keys - from,
+                     width, lanes - p->lane, 1, true);
+        bf16_product(w->dk + to, width, (const uint16_t *)w->dst + at, 2 * ROWS, w->q + row, width, p->keys - from,
+                     width, lanes - p->lane, 1, true);
     }
 }
 
@@ -458,16 +500,22 @@ static bool backward_block(const backward_space *w, const clv_attention_args *a,
         int64_t padded = round_up(x.n, BF16_BLOCK);
         if (!finite && (x.hidden || x.n < padded || rows < lanes))
             return false;
-        bf16_product(w->st, ROWS, w->k + key * width, width, w->qt, ROWS, padded, lanes, width, 1, false);
-        bf16_product(w->dst, ROWS, w->v + key * width, width, w->dot, ROWS, padded, lanes, width, 1, false);
+        part parts[2];
+        const int n = find_parts(parts, &x, padded);
+        for (const part *p = parts; p < parts + n; p++) {
+            bf16_product(w->st + p->lane, ROWS, w->k + key * width, width, w->qt + p->lane, ROWS, p->keys, p->lanes,
+                         width, 1, false);
+            bf16_product(w->dst + p->lane, ROWS, w->v + key * width, width, w->dot + p->lane, ROWS, p->keys, p->lanes,
+                         width, 1, false);
+        }
         hide_and_pad(w->st, -INFINITY, &x, padded);
         hide_and_pad(w->dst, 0.0f, &x, padded);
-        probability_step(w, (float)a->scale * LOG2_E, padded, lanes, &dropped, key);
-        bf16_product(w->dv + key * width, width, (const uint16_t *)w->st, 2 * ROWS, w->d_out, width, padded, width,
-                     lanes, 1, true);
-        bf16_product(w->dk + key * width, width, (const uint16_t *)w->dst, 2 * ROWS, w->q, width, padded, width, lanes,
-                     1, true);
-        bf16_product(w->dqt, ROWS, w->kt + key, k_rows, w->ds, ROWS, width, lanes, padded, 1, true);
+        for (const part *p = parts; p < parts + n; p++) {
+            probability_step(w, (float)a->scale * LOG2_E, p, &dropped, key);
+            bf16_product(w->dqt + p->lane, ROWS, w->kt + key, k_rows, w->ds + p->lane, ROWS, width, p->lanes, p->keys,
+                         1, true);
+        }
+        keys_step(w, parts, n, key, lanes, width);
     }
     turn_words((uint32_t *)w->rows, width, (const uint32_t *)w->dqt, ROWS, width, lanes);
     rows_store(CLV_BF16, element(a, &a->dq, b, row, h), a->dq.row_stride, (const float *)w->rows, width, rows,
