@@ -529,6 +529,7 @@ static void check_part(const clv_gemm_args *whole, const void *before, int64_t f
     part.m = rows;
     part.a = (const char *)whole->a + (size_t)(from * (whole->trans_a ? 1 : whole->lda)) * clv_dtype_size(whole->dtype);
     part.c = on_lines(rows * whole->ldc, whole->c_dtype);
+    memcpy(part.c, (const char *)before + (size_t)(from * whole->ldc) * size, (size_t)(rows * whole->ldc) * size);
     assert_int_equal(clv_gemm(&part, NULL), CLV_OK);
     for (int64_t i = 0; i < rows; i++) {
         const size_t at = (size_t)((from + i) * whole->ldc) * size, used = (size_t)whole->n * size;
@@ -539,18 +540,20 @@ static void check_part(const clv_gemm_args *whole, const void *before, int64_t f
     free(part.c);
 }
 
-static void check_parts(clv_gemm_args g)
+/* C begins `off` elements behind a line. */
+static void check_parts(clv_gemm_args g, int64_t off)
 {
+    const size_t size = clv_dtype_size(g.c_dtype);
     const int64_t c_elems = g.m * g.ldc;
-    void *a = filled(g.m * g.k, g.dtype), *b = filled(g.k * g.n, g.dtype), *c = on_lines(c_elems, g.c_dtype);
-    void *before = malloc((size_t)c_elems * clv_dtype_size(g.c_dtype));
-    memcpy(before, c, (size_t)c_elems * clv_dtype_size(g.c_dtype));
+    void *a = filled(g.m * g.k, g.dtype), *b = filled(g.k * g.n, g.dtype), *c = on_lines(off + c_elems, g.c_dtype);
+    void *before = malloc((size_t)c_elems * size);
     g.a = a;
     g.b = b;
-    g.c = c;
+    g.c = (char *)c + (size_t)off * size;
+    memcpy(before, g.c, (size_t)c_elems * size);
     g.batch = 1;
     g.lda = g.trans_a ? g.m : g.k;
-    g.ldb = g.n;
+    g.ldb = g.trans_b ? g.k : g.n;
     g.workspace = aligned_alloc(64, clv_gemm_workspace(&g) + 64);
     assert_int_equal(clv_gemm(&g, NULL), CLV_OK);
     check_part(&g, before, 0, 40);
@@ -563,12 +566,13 @@ static void check_parts(clv_gemm_args g)
     free(g.workspace);
 }
 
-/* Where C goes past the caches, with and without columns at an edge, and where its rows do not begin on lines; several
- * blocks of A, which is packed, beside several of B, with k whole and cut. */
+/* Where C goes past the caches, with and without columns at an edge, and where it does not, for it is added to, or its
+ * rows do not begin on lines; several blocks of A, which is packed, beside several of B, with k whole and cut. */
 static void test_large_products_in_parts(void **unused)
 {
     static const clv_gemm_args cases[] = {{.m = 1061, .n = 2050, .k = 35, .ldc = 2080},
-                                          {.m = 1090, .n = 2048, .k = 40, .ldc = 2048},
+                                          {.m = 1090, .n = 2048, .k = 40, .ldc = 2048, .trans_b = true},
+                                          {.m = 1090, .n = 2048, .k = 40, .ldc = 2048, .accumulate = true},
                                           {.m = 1061, .n = 2050, .k = 35, .ldc = 2081},
                                           {.m = 700, .n = 300, .k = 2048, .ldc = 300, .trans_a = true},
                                           {.m = 97, .n = 600, .k = 4130, .ldc = 601, .trans_a = true}};
@@ -578,7 +582,9 @@ static void test_large_products_in_parts(void **unused)
             clv_gemm_args g = cases[i / 2];
             g.dtype = CLV_BF16;
             g.c_dtype = i % 2 ? CLV_F32 : CLV_BF16;
-            check_parts(g);
+            check_parts(g, 0);
+            if (g.k < 100)
+                check_parts(g, 1);
         }
     clv_gemm_set_half_path_for_test(CLV_GEMM_HALF_BEST);
 }

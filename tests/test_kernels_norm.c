@@ -51,6 +51,26 @@ static void backward(const clv_norm *norm, void *d_x, const void *d_y, const voi
     free(sums);
 }
 
+/* Rows go together, and threads take some each: a row alone has the bits that it has among others. */
+static void rows_alone(problem p)
+{
+    const size_t bytes = (size_t)p.norm.cols * clv_dtype_size(p.norm.dtype);
+    clv_norm one = p.norm;
+    void *y = malloc(bytes), *d_x = malloc(bytes);
+    one.rows = 1;
+    for (int64_t row = 0; row < p.norm.rows; row++) {
+        const size_t at = (size_t)row * bytes;
+        double moments[2];
+        forward(&one, y, moments, (char *)p.x.data + at, p.gain.data, p.bias.data);
+        assert_memory_equal(y, (char *)p.y.data + at, bytes);
+        assert_memory_equal(moments, p.moments + 2 * row, sizeof moments);
+        backward(&one, d_x, (char *)p.d_y.data + at, (char *)p.x.data + at, moments, p.gain.data);
+        assert_memory_equal(d_x, (char *)p.d_x.data + at, bytes);
+    }
+    free(y);
+    free(d_x);
+}
+
 static void whole_rows(problem p)
 {
     int64_t n = p.norm.rows * p.norm.cols;
@@ -68,6 +88,8 @@ static void whole_rows(problem p)
         scale = fmax(scale, fabs(p.d_x.exact[i]));
     if (p.norm.cols > 1) /* one column: the gradient is 0 up to eps, of terms 1 / sqrt(eps) large */
         check_close("backward", dtype, p.d_x.data, p.d_x.exact, n, 40, fmax(scale, 1));
+
+    rows_alone(p);
 
     clv_norm_backward_weights(&p.norm, p.d_gain.data, p.d_bias.data, p.d_y.data, p.x.data, p.moments);
     clv_norm_backward_weights(&p.exact, p.d_gain.exact, p.d_bias.exact, p.d_y.exact, p.x.exact, p.exact_moments);

@@ -187,10 +187,10 @@ static void broadcast_rule(const clv_op *op, const clv_type *in, const clv_type 
     rule->passes_max = true;
 }
 
-/* to [n] = the element at `source`, by copies of all that is there already. */
+/* to [n] = the element at `source`, n >= 1, by copies of all that is there already. */
 static void repeat(char *to, const char *source, size_t size, int64_t n)
 {
-    memcpy(to, source, n > 0 ? size : 0);
+    memcpy(to, source, size);
     for (int64_t done = 1; done < n; done *= 2)
         memcpy(to + (size_t)done * size, to, (size_t)(n - done < done ? n - done : done) * size);
 }

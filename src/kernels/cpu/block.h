@@ -88,7 +88,7 @@ static inline int64_t clv_equal_pieces(int64_t n, int64_t most, int64_t unit)
     return clv_pieces(clv_pieces(n, clv_pieces(n, most)), unit) * unit;
 }
 
-/* On lines of the cache, for a vector that lies across two takes as long as two. */
+/* A block of f32 on the stack, on lines of the cache: a vector that lies across two takes as long as two. */
 typedef float clv_scratch[CLV_BLOCK] __attribute__((aligned(64)));
 
 /* Elements [i, i + n) of x as f32, n <= CLV_BLOCK. */

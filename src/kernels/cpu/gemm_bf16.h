@@ -4,8 +4,8 @@
  *           found at run time; neither is compiled for other machines than x86-64.
  * Numerics: an element is summed over pairs of k in ascending order, in f32, and rounded once: its bits depend neither
  *           on m, n or the number of threads nor on where in C it stands. Denormals count as zeros.
- * Memory:   the workspace of clv_gemm holds a block of B and sums of f32; a thread has less than CLV_GEMM_STACK of its
- *           stack.
+ * Memory:   the workspace of clv_gemm holds a block of B, rows of a transposed A, and sums of f32; a thread has less
+ *           than CLV_GEMM_STACK of its stack.
  */
 #ifndef CLEAVE_KERNELS_CPU_GEMM_BF16_H
 #define CLEAVE_KERNELS_CPU_GEMM_BF16_H

@@ -90,7 +90,7 @@ static void backward_f64(const clv_norm *norm, double *d_x, const double *d_y, c
     }
 }
 
-/* ---- one row in f32 spans ---- */
+/* ---- up to TOGETHER rows in f32 spans ---- */
 
 static void moments_f32(const clv_norm *norm, double moments[2], const void *x, int64_t row)
 {
@@ -103,75 +103,78 @@ static void moments_f32(const clv_norm *norm, double moments[2], const void *x, 
     }
 }
 
-/* Rows [first, first + n), n <= TOGETHER: what is derived of a row, and the weights of a block of columns, are found
- * once, and rows are short. */
+/* Rows that go together: they share weights' blocks, and what is derived of each is found beforehand, for rows may be
+ * short. */
 enum { TOGETHER = 8 };
 
-static void find_rows(const clv_norm *norm, clv_row_norm *out, const double *moments, const double *sums, int64_t first,
-                      int64_t n)
+typedef struct group {
+    int64_t first, rows;
+} group;
+
+static void find_rows(const clv_norm *norm, clv_row_norm *out, const double *moments, const double *sums, group of)
 {
-    for (int64_t r = 0; r < n; r++)
-        out[r] = narrow(stats_of(norm, moments, sums, first + r));
+    for (int64_t r = 0; r < of.rows; r++)
+        out[r] = narrow(stats_of(norm, moments, sums, of.first + r));
 }
 
 static void apply_f32(const clv_norm *norm, void *y, const void *x, const double *moments, const void *gain,
-                      const void *bias, int64_t first, int64_t rows)
+                      const void *bias, group of)
 {
     clv_scratch x_block, gain_block, bias_block;
-    clv_row_norm of[TOGETHER];
+    clv_row_norm row[TOGETHER];
     const clv_math_spans *math = clv_math();
-    find_rows(norm, of, moments, NULL, first, rows);
+    find_rows(norm, row, moments, NULL, of);
     for (int64_t c = 0; c < norm->cols; c += CLV_BLOCK) {
-        int64_t n = clv_min_i64(CLV_BLOCK, norm->cols - c), i = first * norm->cols + c;
+        int64_t n = clv_min_i64(CLV_BLOCK, norm->cols - c), i = of.first * norm->cols + c;
         const float *gain32 = load_weight(math, norm->weight_dtype, gain, 1, c, n, gain_block);
         const float *bias32 = load_weight(math, norm->weight_dtype, bias, 0, c, n, bias_block);
-        for (int64_t r = 0; r < rows; r++, i += norm->cols) {
+        for (int64_t r = 0; r < of.rows; r++, i += norm->cols) {
             const float *x32 = clv_block_load(math, norm->dtype, x, i, n, x_block);
             float *to = clv_block_out(norm->dtype, y, i, x_block);
-            clv_rows()->norm(to, x32, gain32, bias32, of[r], n);
+            clv_rows()->norm(to, x32, gain32, bias32, row[r], n);
             clv_block_store(math, norm->dtype, y, i, n, to);
         }
     }
 }
 
 static void sums_f32(const clv_norm *norm, double *sums, const void *d_y, const void *x, const double *moments,
-                     const void *gain, int64_t first, int64_t rows)
+                     const void *gain, group of)
 {
     clv_scratch x_block, d_block, gain_block;
-    clv_row_norm of[TOGETHER];
+    clv_row_norm row[TOGETHER];
     const clv_math_spans *math = clv_math();
-    find_rows(norm, of, moments, NULL, first, rows);
-    memset(sums + 2 * first, 0, (size_t)(2 * rows) * sizeof *sums);
+    find_rows(norm, row, moments, NULL, of);
+    memset(sums + 2 * of.first, 0, (size_t)(2 * of.rows) * sizeof *sums);
     for (int64_t c = 0; c < norm->cols; c += CLV_BLOCK) {
-        int64_t n = clv_min_i64(CLV_BLOCK, norm->cols - c), i = first * norm->cols + c;
+        int64_t n = clv_min_i64(CLV_BLOCK, norm->cols - c), i = of.first * norm->cols + c;
         const float *gain32 = load_weight(math, norm->weight_dtype, gain, 1, c, n, gain_block);
-        for (int64_t r = 0; r < rows; r++, i += norm->cols)
-            clv_rows()->norm_sums(sums + 2 * (first + r), clv_block_load(math, norm->dtype, d_y, i, n, d_block),
-                                  clv_block_load(math, norm->dtype, x, i, n, x_block), gain32, of[r], n);
+        for (int64_t r = 0; r < of.rows; r++, i += norm->cols)
+            clv_rows()->norm_sums(sums + 2 * (of.first + r), clv_block_load(math, norm->dtype, d_y, i, n, d_block),
+                                  clv_block_load(math, norm->dtype, x, i, n, x_block), gain32, row[r], n);
     }
 }
 
 static void backward_f32(const clv_norm *norm, void *d_x, const void *d_y, const void *x, const double *moments,
-                         const double *sums, const void *gain, int64_t first, int64_t rows)
+                         const double *sums, const void *gain, group of)
 {
     clv_scratch x_block, d_block, gain_block;
-    clv_row_norm of[TOGETHER];
+    clv_row_norm row[TOGETHER];
     const clv_math_spans *math = clv_math();
-    find_rows(norm, of, moments, sums, first, rows);
+    find_rows(norm, row, moments, sums, of);
     for (int64_t c = 0; c < norm->cols; c += CLV_BLOCK) {
-        int64_t n = clv_min_i64(CLV_BLOCK, norm->cols - c), i = first * norm->cols + c;
+        int64_t n = clv_min_i64(CLV_BLOCK, norm->cols - c), i = of.first * norm->cols + c;
         const float *gain32 = load_weight(math, norm->weight_dtype, gain, 1, c, n, gain_block);
-        for (int64_t r = 0; r < rows; r++, i += norm->cols) {
+        for (int64_t r = 0; r < of.rows; r++, i += norm->cols) {
             const float *x32 = clv_block_load(math, norm->dtype, x, i, n, x_block);
             const float *d32 = clv_block_load(math, norm->dtype, d_y, i, n, d_block);
             float *to = clv_block_out(norm->dtype, d_x, i, d_block);
-            clv_rows()->norm_backward(to, d32, x32, gain32, of[r], n);
+            clv_rows()->norm_backward(to, d32, x32, gain32, row[r], n);
             clv_block_store(math, norm->dtype, d_x, i, n, to);
         }
     }
 }
 
-/* ---- all rows ---- */
+/* ---- a row, or a group, in either ---- */
 
 /* Row `row` of an f64 tensor. */
 static double *row_of(const clv_norm *norm, const void *x, int64_t row)
@@ -187,50 +190,51 @@ static void row_moments(const clv_norm *norm, double moments[2], const void *x, 
         moments_f32(norm, moments, x, row);
 }
 
-static int64_t groups_of(const clv_norm *norm)
-{
-    return clv_pieces(norm->rows, TOGETHER);
-}
-
-/* Rows of a group. */
-static int64_t rows_of(const clv_norm *norm, int64_t group)
-{
-    return clv_min_i64(TOGETHER, norm->rows - group * TOGETHER);
-}
-
 static void group_apply(const clv_norm *norm, void *y, const void *x, const double *moments, const void *gain,
-                        const void *bias, int64_t group)
+                        const void *bias, group of)
 {
-    const int64_t first = group * TOGETHER, end = first + rows_of(norm, group);
     if (norm->dtype != CLV_F64)
-        apply_f32(norm, y, x, moments, gain, bias, first, end - first);
+        apply_f32(norm, y, x, moments, gain, bias, of);
     else
-        for (int64_t row = first; row < end; row++)
+        for (int64_t row = of.first; row < of.first + of.rows; row++)
             apply_f64(norm, row_of(norm, y, row), row_of(norm, x, row), stats_of(norm, moments, NULL, row), gain, bias);
 }
 
 static void group_sums(const clv_norm *norm, double *sums, const void *d_y, const void *x, const double *moments,
-                       const void *gain, int64_t group)
+                       const void *gain, group of)
 {
-    const int64_t first = group * TOGETHER, end = first + rows_of(norm, group);
     if (norm->dtype != CLV_F64)
-        sums_f32(norm, sums, d_y, x, moments, gain, first, end - first);
+        sums_f32(norm, sums, d_y, x, moments, gain, of);
     else
-        for (int64_t row = first; row < end; row++)
+        for (int64_t row = of.first; row < of.first + of.rows; row++)
             sums_f64(norm, sums + 2 * row, row_of(norm, d_y, row), row_of(norm, x, row),
                      stats_of(norm, moments, NULL, row), gain);
 }
 
 static void group_backward(const clv_norm *norm, void *d_x, const void *d_y, const void *x, const double *moments,
-                           const double *sums, const void *gain, int64_t group)
+                           const double *sums, const void *gain, group of)
 {
-    const int64_t first = group * TOGETHER, end = first + rows_of(norm, group);
     if (norm->dtype != CLV_F64)
-        backward_f32(norm, d_x, d_y, x, moments, sums, gain, first, end - first);
+        backward_f32(norm, d_x, d_y, x, moments, sums, gain, of);
     else
-        for (int64_t row = first; row < end; row++)
+        for (int64_t row = of.first; row < of.first + of.rows; row++)
             backward_f64(norm, row_of(norm, d_x, row), row_of(norm, d_y, row), row_of(norm, x, row),
                          stats_of(norm, moments, sums, row), gain);
+}
+
+/* ---- all rows ---- */
+
+/* Rows a group: fewer, where threads would be idle. No result depends on it. */
+static int64_t rows_a_group(const clv_norm *norm)
+{
+    if (!clv_is_worth_threads(norm->rows * norm->cols))
+        return TOGETHER;
+    return clv_min_i64(TOGETHER, clv_pieces(norm->rows, clv_threads_max()));
+}
+
+static group group_at(const clv_norm *norm, int64_t each, int64_t i)
+{
+    return (group){i * each, clv_min_i64(each, norm->rows - i * each)};
 }
 
 void clv_norm_moments(const clv_norm *norm, double *moments, const void *x)
@@ -241,20 +245,25 @@ void clv_norm_moments(const clv_norm *norm, double *moments, const void *x)
 void clv_norm_apply(const clv_norm *norm, void *y, const void *x, const double *moments, const void *gain,
                     const void *bias)
 {
-    CLV_EACH(group, groups_of(norm), norm->rows * norm->cols, group_apply(norm, y, x, moments, gain, bias, group));
+    const int64_t each = rows_a_group(norm);
+    CLV_EACH(i, clv_pieces(norm->rows, each), norm->rows * norm->cols,
+             group_apply(norm, y, x, moments, gain, bias, group_at(norm, each, i)));
 }
 
 void clv_norm_backward_sums(const clv_norm *norm, double *sums, const void *d_y, const void *x, const double *moments,
                             const void *gain)
 {
-    CLV_EACH(group, groups_of(norm), norm->rows * norm->cols, group_sums(norm, sums, d_y, x, moments, gain, group));
+    const int64_t each = rows_a_group(norm);
+    CLV_EACH(i, clv_pieces(norm->rows, each), norm->rows * norm->cols,
+             group_sums(norm, sums, d_y, x, moments, gain, group_at(norm, each, i)));
 }
 
 void clv_norm_backward_apply(const clv_norm *norm, void *d_x, const void *d_y, const void *x, const double *moments,
                              const double *sums, const void *gain)
 {
-    CLV_EACH(group, groups_of(norm), norm->rows * norm->cols,
-             group_backward(norm, d_x, d_y, x, moments, sums, gain, group));
+    const int64_t each = rows_a_group(norm);
+    CLV_EACH(i, clv_pieces(norm->rows, each), norm->rows * norm->cols,
+             group_backward(norm, d_x, d_y, x, moments, sums, gain, group_at(norm, each, i)));
 }
 
 /* Columns [c, c + n), n <= CLV_BLOCK, over all rows in order. */

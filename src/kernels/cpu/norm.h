@@ -7,8 +7,8 @@
  * Source:   Ba, Kiros & Hinton 2016, arXiv:1607.06450; Zhang & Sennrich 2019, arXiv:1910.07467.
  * Split:    a row of `width` elements may be cut over ranks, each holding `cols` of it. What combines is a *sum* of
  *           two f64 a row: moments (sum x, sum x^2), and for the backward pass sums (sum g, sum g*xhat) with
- *           g = d_y * gain. In f64 because mean(x^2) - mean^2 cancels. The whole-row functions are the same code with
- *           cols == width, so whole and split rows agree to rounding of f64.
+ *           g = d_y * gain. In f64 because mean(x^2) - mean^2 cancels. A whole row is the case cols == width, so
+ *           whole and split rows agree to rounding of f64.
  *   d_x = rstd * (g - [layer: sum g / width] - xhat * sum(g*xhat) / width)
  *   d_gain[c] = sum over rows of d_y * xhat,  d_bias[c] = sum over rows of d_y: partial over whatever splits rows.
  * Numerics: f32 with f64 sums for f32, bf16, f16; fixed order. NaN fills its row.

@@ -35,13 +35,15 @@ static const float LOG2_E = 1.44269504088896341f, LN_2 = 0.69314718055994531f;
 CLV_INLINE void fetch_row(const clv_attention_args *a, const clv_attention_view *view, int64_t b, int64_t s,
                           int64_t end, int64_t h)
 {
+    if (s >= end)
+        return;
     const char *row = element(a, view, b, s, h);
-    for (int64_t d = 0; s < end && d < a->head_dim; d += 32)
+    for (int64_t d = 0; d < a->head_dim; d += 32)
         __builtin_prefetch(row + 2 * d, 0, 2);
 }
 
-/* block [padded, W] = rows [s, s + rows) of head h, zeros around them; as many that follow, of `end`, are fetched.
- * Whether all are neither NaN nor infinite. */
+/* block [padded, W] = rows [s, s + rows) of head h, zeros around them. As each is read, the one ROWS behind it is
+ * fetched, if it is below `end`. Whether all are neither NaN nor infinite. */
 static bool load_rows(uint16_t *block, const clv_attention_args *a, const clv_attention_view *view, int64_t b,
                       int64_t s, int64_t end, int64_t h, int64_t rows, int64_t padded)
 {
@@ -157,8 +159,9 @@ typedef struct part {
 } part;
 
 /* Lanes by what they see of a block of keys, of which `padded` are multiplied: on the diagonal of causal attention the
- * first half of 64 sees less than the other, or nothing, and has no part then. Lanes of a part see all keys of those
- * before. p of what is left out would be 0: no bit changes. */
+ * first half of 64 sees less than the other, or nothing, and has no part then. The lanes of a second part see all keys
+ * that those of the first do. p of what is left out would be 0: nothing changes but the sign of a zero that a flushed
+ * denormal left. */
 static int find_parts(part out[2], const pairs *x, int64_t padded)
 {
     const int64_t reach = clv_attention_place(x->a, x->b, x->row) + BF16_BLOCK - x->key;

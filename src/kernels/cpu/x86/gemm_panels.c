@@ -1,8 +1,9 @@
 /* gemm_panels.c: packing, and the order of blocks.
  *
  * B is packed in blocks, which stay in L2 while panels of A go by. A that is not transposed is read where it lies, but
- * for edges; transposed it is packed as B is. Sums over more than one pass are f32 in between: those of a panel of A on
- * the stack, those of more k than a block of B holds in the workspace. */
+ * for edges; transposed it is packed into the workspace, too, once for each block of rows unless k is cut. Sums over
+ * more than one pass are f32 in between: those of a panel of A on the stack, those of more k than a block of B holds in
+ * the workspace. */
 #include "kernels/cpu/x86/gemm_panels.h"
 
 #include <string.h>
@@ -16,7 +17,7 @@ enum {
     STEP = 32,              /* k of a step */
     K_WHOLE = 2048,         /* most k that a block of B holds whole */
     K_BLOCK = 1024,         /* k of a block of B, where there is more */
-    K_TRANSPOSED = 512,     /* the same where A is packed, too: once for each block of B beside it */
+    K_TRANSPOSED = 512,     /* the same where A is packed, too, again for each block of B */
     COLUMNS = 1024,         /* of a block of B */
     COLUMNS_SUMMED = 512,   /* the same where sums take several passes */
     WORTH_THREADS = 1 << 20 /* multiplications */
@@ -139,9 +140,9 @@ static void pack_one(char *out, const part *x, int steps, int panel, int step)
     x->step(out, in, x->ld);
 }
 
-/* Whole panels [from, to) and whole steps, as pair_step makes them, but by two rows of what is stored at a time: each
- * is read through, for rows side by side may be a multiple of 4 KiB apart, where they push each other out of the
- * first-level cache, and are too many for what a CPU fetches ahead. */
+/* Whole panels [from, to) and whole steps, as pair_step makes them, but by two rows of what is stored at a time, which
+ * are read through: 32 side by side may lie a multiple of 4 KiB apart, where they push each other out of the
+ * first-level cache, and are more streams than a CPU follows. */
 static void pack_pairs(char *out, const part *x, int steps, int from, int to)
 {
     enum { AHEAD = 16 };
@@ -166,7 +167,8 @@ static void pack(char *out, const part *x, int from, int to)
     const int steps = (int)clv_pieces(x->k, STEP);
 
     if (x->step == pair_step) {
-        const int whole = (int)clv_min_i64(x->wide / SIDE, to), edge = whole > from ? whole : from;
+        const int whole = (int)clv_min_i64(x->wide / SIDE, to);
+        const int edge = whole > from ? whole : from; /* the first panel that is packed by steps, as a last step is */
         pack_pairs(out, x, steps, from, edge);
         for (int s = 0; s < steps; s++)
             for (int panel = s < x->k / STEP ? edge : from; panel < to; panel++)

@@ -1,6 +1,7 @@
 /* gemm_vdp.c: a block of C by AVX512-BF16's vdpbf16ps, 8 rows at a time in registers. */
 #include "kernels/cpu/x86/gemm_panels.h"
 
+#include <assert.h>
 #include <string.h>
 
 enum { ROWS = 8, PAIRS = 16 /* of k, a step */ };
@@ -20,7 +21,7 @@ CLV_ALWAYS __m512bh pair(const char *a)
 }
 
 /* c [ROWS, SIDE] = (fresh ? 0 : c) + a b; whole sums go to rows from r on. a and its strides as in clv_panel. */
-CLV_ALWAYS void block_rows(float *c, bool fresh, int steps, const char *a, int64_t step, int64_t row, int64_t next,
+CLV_ALWAYS void block_rows(float *c, bool fresh, int steps, const char *a, int64_t step, int64_t row, int64_t pairs,
                            const char *b, const clv_finished *whole, int r)
 {
     __m512 left[ROWS], right[ROWS];
@@ -35,7 +36,7 @@ CLV_ALWAYS void block_rows(float *c, bool fresh, int steps, const char *a, int64
             __m512bh b1 = (__m512bh)_mm512_loadu_si512(b + TILE_BYTES + p * 64);
             UNROLL for (int i = 0; i < ROWS; i++)
             {
-                __m512bh ai = pair(a + i * row + p * next);
+                __m512bh ai = pair(a + i * row + p * pairs);
                 left[i] = _mm512_dpbf16_ps(left[i], ai, b0);
                 right[i] = _mm512_dpbf16_ps(right[i], ai, b1);
             }
@@ -58,10 +59,12 @@ static void block(float *c, bool fresh, int steps, clv_panel a, const char *b, c
     (void)pending;
     for (int r = 0; r < a.rows; r += ROWS, c += ROWS * SIDE) {
         const char *at = a.at + (r / TILE_SIDE) * a.half + (r % TILE_SIDE) * a.row;
-        if (a.pair == 4)
+        if (a.pair == 4) {
             block_rows(c, fresh, steps, at, a.step, a.row, 4, b, whole, r);
-        else
-            block_rows(c, fresh, steps, at, STEP_BYTES, 4, 64, b, whole, r);
+            continue;
+        }
+        assert(a.pair == 64 && a.row == 4 && a.step == STEP_BYTES); /* constants, for addresses without registers */
+        block_rows(c, fresh, steps, at, STEP_BYTES, 4, 64, b, whole, r);
     }
 }
 
