@@ -165,23 +165,20 @@ static void pack_pairs(char *out, const part *x, int steps, int from, int to)
 static void pack(char *out, const part *x, int from, int to)
 {
     const int steps = (int)clv_pieces(x->k, STEP);
+    int done = from; /* whole steps of panels before it are packed */
 
     if (x->step == pair_step) {
-        const int whole = (int)clv_min_i64(x->wide / SIDE, to);
-        const int edge = whole > from ? whole : from; /* the first panel that is packed by steps, as a last step is */
-        pack_pairs(out, x, steps, from, edge);
+        done = (int)clv_max_i64(from, clv_min_i64(x->wide / SIDE, to));
+        pack_pairs(out, x, steps, from, done);
+    }
+    if (x->k_first)
         for (int s = 0; s < steps; s++)
-            for (int panel = s < x->k / STEP ? edge : from; panel < to; panel++)
+            for (int panel = s < x->k / STEP ? done : from; panel < to; panel++)
                 pack_one(out, x, steps, panel, s);
-    } else if (x->k_first) {
-        for (int s = 0; s < steps; s++)
-            for (int panel = from; panel < to; panel++)
-                pack_one(out, x, steps, panel, s);
-    } else {
+    else
         for (int panel = from; panel < to; panel++)
             for (int s = 0; s < steps; s++)
                 pack_one(out, x, steps, panel, s);
-    }
 }
 
 /* pairs: a transposed A is packed as B is. */
