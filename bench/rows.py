@@ -21,6 +21,7 @@ from turns import Command, Server, Side, Watched, here
 OURS = "cleave"
 OTHER_WAY = "cleave -tp 1 -t 2"
 TP2, T2 = ["-tp", 2], ["-tp", 1, "-t", 2]
+SP2 = [*TP2, "--sp"]  # what commands that compute whole sequences choose for two cores
 BLOCK_ITERATIONS = 3
 SHAPES = ((512, 4), (1024, 2))  # width and blocks
 
@@ -164,7 +165,7 @@ def block(hidden: int, layers: int, dtype: str, train: bool) -> Row:
         f"{'training step' if train else 'forward'}, H{hidden} L{layers}, {batch} × {seq}, {dtype}",
         "ms",
         {
-            OURS: Part("ours", None, ours([*command, *TP2, "--products"], read_block(OURS))),
+            OURS: Part("ours", None, ours([*command, *SP2, "--products"], read_block(OURS))),
             OTHER_WAY: Part("again", 1.0, ours([*command, *T2], read_block(OTHER_WAY))),
             "PyTorch, 2 ranks": Part("peer", goal, lambda s: s.script("torch_block", *shape)),
             "JAX, 2 devices": Part("peer", None if train else goal, lambda s: s.script("jax_block", *shape)),
@@ -228,7 +229,7 @@ def gpt2(seq: int, dtype: str) -> Row:
         f"GPT-2 124M training step with AdamW, {batch} × {seq}, {dtype}",
         "ms",
         {
-            OURS: Part("ours", None, lambda s: trained(s, OURS, batch, seq, dtype, TP2)),
+            OURS: Part("ours", None, lambda s: trained(s, OURS, batch, seq, dtype, SP2)),
             OTHER_WAY: Part("again", 1.0, lambda s: trained(s, OTHER_WAY, batch, seq, dtype, T2)),
             "PyTorch": Part(
                 "peer", 2.5, lambda s: s.script("torch_model", "train", s.whole("gpt2"), batch, seq, dtype)
@@ -254,7 +255,7 @@ def esm(dtype: str) -> Row:
         f"ESM-2 150M forward, {batch} × {seq}, {dtype}",
         "ms",
         {
-            OURS: Part("ours", None, run(OURS, TP2)),
+            OURS: Part("ours", None, run(OURS, SP2)),
             OTHER_WAY: Part("again", 1.0, run(OTHER_WAY, T2)),
             "PyTorch": Part(
                 "peer", 1.5, lambda s: s.script("torch_model", "forward", s.whole("esm2-150m"), batch, seq, dtype)

@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 
 #include <cmocka.h>
 
@@ -38,11 +39,35 @@ static void test_given_stays(void **state)
     }
 }
 
+/* Sequences that are whole are split, too, where there are ranks to split them among and no rules were given. */
+static void test_sequences(void **state)
+{
+    static const struct {
+        clv_mesh_option mesh;
+        int64_t kv_heads;
+        bool sp; /* where there is more than one core */
+    } cases[] = {{{0}, 8, true},
+                 {{.sp = true}, 8, true},
+                 {{.generates = true}, 8, false},
+                 {{.rules = "megatron"}, 8, false},
+                 {{0}, 1, false}};
+    (void)state;
+    unsetenv("OMP_NUM_THREADS"); /* of which there may be one, and nothing to split */
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        clv_mesh_option mesh = cases[i].mesh;
+        int64_t threads = 0;
+        clv_whole_machine chosen = clv_whole_machine_fill(&mesh, &threads, cases[i].kv_heads);
+        assert_int_equal(chosen.sp, cases[i].sp && chosen.ranks > 1);
+        assert_int_equal(mesh.sp, chosen.sp || cases[i].mesh.sp);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_split),
         cmocka_unit_test(test_given_stays),
+        cmocka_unit_test(test_sequences),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,6 +2,7 @@
 #include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -106,6 +107,7 @@ static void test_whole_machine(void **state)
         "generate -m {d}/0 -p x -n 2", "bench generate -m {g}/llama -p 4 -n 2 -r 1",
         "bench block --hidden 64 --heads 2 --ffn 64 --layers 1 --seq 16 --iterations 1"};
     static const char *const options[] = {"-t 1", "-tp 1", "--mesh model=1"};
+    static const bool generates[] = {false, true, true, false};
     char line[64];
     int cores = clv_physical_cores(), n = 0;
     (void)state;
@@ -114,6 +116,8 @@ static void test_whole_machine(void **state)
         cli_start_by("env -u OMP_NUM_THREADS");
         run(commands[i], n++, "");
         assert_true(cores == 1 ? !strstr(out, "on all") : strstr(out, line) != NULL);
+        if (strstr(out, "as with -tp"))
+            assert_true(generates[i] == !strstr(out, " --sp;"));
         for (size_t o = 0; o < sizeof options / sizeof *options; o++) {
             run(commands[i], n++, options[o]);
             assert_null(strstr(out, "on all"));

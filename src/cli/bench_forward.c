@@ -33,7 +33,7 @@ static int parse(forward_args *a, int argc, char **argv)
          .max = 1 << 20,
          .value = "N",
          .help = "timed runs (7)"},
-        CLV_MODEL_TIMED_OPTIONS(&a->model),
+        CLV_MODEL_TIMED_OPTIONS(&a->model, CLV_RULES_OPTIONS),
         CLV_JSON_OPTION(&a->json),
     };
     return clv_options_parse(options, sizeof options / sizeof options[0], argc, argv);

@@ -36,7 +36,7 @@ static int parse(generate_args *a, int argc, char **argv)
         CLV_MODEL_OPTION(&a->model.path, "DIR", "a folder with config.json and safetensors"),
         CLV_WORK_OPTIONS(&a->work, 1, "tokens of the prompt (512)", "tokens decoded after it (64)", 1000,
                          "the median counts (3)"),
-        CLV_MODEL_TIMED_OPTIONS(&a->model),
+        CLV_MODEL_TIMED_OPTIONS(&a->model, CLV_RULES_OPTION),
         {.names = "--ops",
          .kind = CLV_OPTION_FLAG,
          .out = &a->ops,
@@ -128,7 +128,7 @@ static clv_status measure(measured *m, clv_table *t, generate_args *a, const cha
 
 int bench_generate(int argc, char **argv)
 {
-    generate_args a = {.model = CLV_MODEL_DEFAULTS, .work = {512, 64, 1, 3}};
+    generate_args a = {.model = CLV_MODEL_GENERATES, .work = {512, 64, 1, 3}};
     clv_error err = {0};
     measured m = {0};
     int code = parse(&a, argc, argv);

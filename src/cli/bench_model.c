@@ -48,7 +48,7 @@ static int parse(model_args *a, int argc, char **argv)
          .out = &a->output,
          .value = "md|json|csv",
          .help = "how the table is printed (md)"},
-        CLV_MODEL_TIMED_OPTIONS(&a->model),
+        CLV_MODEL_TIMED_OPTIONS(&a->model, CLV_RULES_OPTION),
     };
     return clv_options_parse(options, sizeof options / sizeof options[0], argc, argv);
 }
@@ -163,7 +163,8 @@ static int print_markdown(const results *r)
 
 int bench_model(int argc, char **argv)
 {
-    model_args a = {.model = CLV_MODEL_DEFAULTS, .prompt = 512, .n = 128, .batch = 1, .repetitions = 5, .output = "md"};
+    model_args a = {
+        .model = CLV_MODEL_GENERATES, .prompt = 512, .n = 128, .batch = 1, .repetitions = 5, .output = "md"};
     clv_error err = {0};
     results r = {0};
     int code = parse(&a, argc, argv);

@@ -360,7 +360,7 @@ static clv_status run(const generate_args *a, const clv_model *model, const char
 
 int command_generate(int argc, char **argv)
 {
-    generate_args a = {.model = CLV_MODEL_DEFAULTS,
+    generate_args a = {.model = CLV_MODEL_GENERATES,
                        .n = 128,
                        .seed = 1,
                        .batch = 8,

@@ -13,6 +13,7 @@ typedef struct clv_mesh_option {
     const char *text;  /* --mesh, instead of tp; NULL: not given */
     const char *rules; /* --rules, a preset or a file; NULL: not given */
     bool sp;           /* --sp: the same as --rules megatron-sp */
+    bool generates;    /* of a command, not given: sequences grow by a token at a time, and stay whole: no --sp */
 } clv_mesh_option;
 
 /* Rows of a command's option table, one at a time, for those that take them otherwise than most: -tp, --mesh (a STRING,
@@ -36,7 +37,7 @@ typedef struct clv_mesh_option {
 #define CLV_MESH_OPTIONS(option)                                                                                       \
     CLV_TP_ROW(&(option)->tp, 1, CLV_PLAN_MAX_RANKS, "--mesh", "ranks that split each layer: the mesh model=N"),       \
         CLV_MESH_ROW(CLV_OPTION_STRING, &(option)->text, false, "named axes of ranks, e.g. data=2,model=2")
-/* Of commands that generate: the sequence that grows by a token at a time stays whole, so they have no --sp. */
+/* Of commands that generate. */
 #define CLV_RULES_OPTION(option)                                                                                       \
     CLV_RULES_ROW(                                                                                                     \
         &(option)->rules,                                                                                              \

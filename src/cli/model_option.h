@@ -57,17 +57,22 @@ typedef struct clv_model_option {
         CLV_DTYPE_OPTION(&(option)->dtype), CLV_QUANT_OPTION(&(option)->quant),                                        \
         CLV_COMM_DTYPE_OPTION(&(option)->comm_dtype, NULL), CLV_PRICES_OPTION(&(option)->hardware)
 
-/* And of commands that time it, alone in their process and without --sp. */
-#define CLV_MODEL_TIMED_OPTIONS(option)                                                                                \
-    CLV_MESH_OPTIONS(&(option)->mesh), CLV_RULES_OPTION(&(option)->mesh),                                              \
+/* And of commands that time it, alone in their process; between are --rules, and --sp where it has that. */
+#define CLV_MODEL_TIMED_OPTIONS(option, rules_options)                                                                 \
+    CLV_MESH_OPTIONS(&(option)->mesh), rules_options(&(option)->mesh),                                                 \
         CLV_THREADS_OPTION(&(option)->run.threads, NULL), CLV_DTYPE_OPTION(&(option)->dtype),                          \
         CLV_QUANT_OPTION(&(option)->quant), CLV_COMM_DTYPE_OPTION(&(option)->comm_dtype, NULL),                        \
         CLV_PRICES_OPTION(&(option)->hardware)
 
-/* What holds where nothing is given; the mesh and threads of zeros: the whole machine. */
+/* What holds where nothing is given; the mesh and threads of zeros: the whole machine. The second of commands that
+ * generate. */
 #define CLV_MODEL_DEFAULTS                                                                                             \
     {                                                                                                                  \
         .dtype = "f32", .comm_dtype = "f32"                                                                            \
+    }
+#define CLV_MODEL_GENERATES                                                                                            \
+    {                                                                                                                  \
+        .mesh = {.generates = true}, .dtype = "f32", .comm_dtype = "f32"                                               \
     }
 
 /* Of --grad-reduce-dtype: a clv_comm_dtype, and whether gradients are to be f32 whatever weights are. CLV_EINVAL for

@@ -36,7 +36,7 @@ clv_whole_machine clv_whole_machine_split(int64_t cores, int64_t kv_heads)
     int64_t n = MOST_RANKS;
     while (cores % n != 0 || kv_heads % n != 0)
         n--;
-    return (clv_whole_machine){n, cores / n};
+    return (clv_whole_machine){.ranks = n, .threads = cores / n};
 }
 
 /* As the mesh of -tp is: over the axis model alone. */
@@ -50,6 +50,8 @@ clv_whole_machine clv_whole_machine_fill(clv_mesh_option *option, int64_t *threa
     clv_whole_machine chosen = {0};
     if (clv_whole_machine_is_taken(option, *threads))
         chosen = clv_whole_machine_split(usable(), fits_tp(option->rules) ? kv_heads : 1);
+    if (chosen.ranks > 1 && !option->rules && !option->generates)
+        chosen.sp = option->sp = true;
     if (option->tp == 0)
         option->tp = chosen.ranks > 0 ? chosen.ranks : 1;
     if (*threads == 0)
@@ -60,14 +62,15 @@ clv_whole_machine clv_whole_machine_fill(clv_mesh_option *option, int64_t *threa
 void clv_whole_machine_note(clv_whole_machine chosen, const char *command)
 {
     char as[64];
+    const char *sp = chosen.sp ? " --sp" : "";
     if (chosen.ranks == 0)
         return;
     if (chosen.threads == 1)
-        snprintf(as, sizeof as, "-tp %lld", (long long)chosen.ranks);
+        snprintf(as, sizeof as, "-tp %lld%s", (long long)chosen.ranks, sp);
     else if (chosen.ranks == 1)
         snprintf(as, sizeof as, "-t %lld", (long long)chosen.threads);
     else
-        snprintf(as, sizeof as, "-tp %lld -t %lld", (long long)chosen.ranks, (long long)chosen.threads);
+        snprintf(as, sizeof as, "-tp %lld -t %lld%s", (long long)chosen.ranks, (long long)chosen.threads, sp);
     clv_say("%s: on all %lld cores, as with %s; -tp, --mesh or -t choose otherwise", command,
             (long long)(chosen.ranks * chosen.threads), as);
 }
