@@ -1,5 +1,6 @@
 /* test_generate_text.c - texts that a model writes: the same one by one and side by side, as a stream and at the end.
  */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,6 +13,7 @@
 #include <cmocka.h>
 
 #include "cleave/generate.h"
+#include "infer/chunk.h"
 #include "must.h"
 
 static char folder[] = "/tmp/cleave_test_XXXXXX";
@@ -122,6 +124,86 @@ static void test_same_as_tokens(void **state)
     clv_generation_free(texts);
     clv_generator_free(g);
     clv_generator_free(by_hand);
+}
+
+/* ---- chunks ---- */
+
+static void test_chunk_power(void **state)
+{
+    static const struct {
+        int64_t rest, shortest, room;
+        int power;
+    } cases[] = {
+        {0, 9, 64, -1},     {1, 1, 64, 0},      {2, 2, 64, 1},      {512, 512, 512, 9}, {600, 600, 4096, 9},
+        {3, 3, 64, 2},      {5, 5, 8, 3},       {5, 5, 7, 2},       {5, 5, 0, 2},       {17, 17, 64, 5},
+        {35, 35, 64, 5},    {36, 36, 64, 6},    {36, 36, 63, 5},    {40, 40, 0, 5},     {100, 100, 512, 7},
+        {99, 99, 512, 6},   {8, 40, 0, 3},      {9, 40, 0, 4},      {9, 12, 0, 3},      {9, 12, 64, 4},
+        {300, 300, 512, 8}, {500, 500, 512, 9}, {483, 483, 512, 8}, {500, 500, 511, 8},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        if (clv_chunk_power(cases[i].rest, cases[i].shortest, cases[i].room) != cases[i].power)
+            fail_msg("%lld tokens of %lld, room %lld: a chunk of 2^%d", (long long)cases[i].rest,
+                     (long long)cases[i].shortest, (long long)cases[i].room,
+                     clv_chunk_power(cases[i].rest, cases[i].shortest, cases[i].room));
+}
+
+/* Logits after n tokens and then two more, into got [2,V]; in chunks, or one by one. */
+static void logits_after(float *got, const clv_model *of, int64_t n, int64_t context, bool one_by_one)
+{
+    clv_error err = {0};
+    clv_generator *g;
+    int64_t ids[64];
+    for (int64_t i = 0; i < 64; i++)
+        ids[i] = (7 * i + 3) % 250;
+    must(clv_generator_new(
+             &g, of, &(clv_generator_options){.size = sizeof(clv_generator_options), .batch = 1, .context = context},
+             &err),
+         &err);
+    for (int64_t i = 0; one_by_one && i < n; i++) {
+        must(clv_generator_feed(g, 0, ids + i, 1, &err), &err);
+        must(clv_generator_run(g, &err), &err);
+    }
+    if (!one_by_one) {
+        must(clv_generator_feed(g, 0, ids, n, &err), &err);
+        must(clv_generator_run(g, &err), &err);
+    }
+    memcpy(got, clv_generator_logits(g, 0), 256 * sizeof *got);
+    for (int64_t i = n; i < n + 2; i++) {
+        must(clv_generator_feed(g, 0, ids + i, 1, &err), &err);
+        must(clv_generator_run(g, &err), &err);
+    }
+    memcpy(got + 256, clv_generator_logits(g, 0), 256 * sizeof *got);
+    clv_generator_free(g);
+}
+
+/* A prompt of any length has the logits of its last token, and what follows is not moved by what stood behind it, with
+ * room for that and without. */
+static void test_chunks(void **state)
+{
+    static const char *const meshes[] = {"model=1", "model=3", "data=2,model=2"};
+    (void)state;
+    for (size_t m = 0; m < sizeof meshes / sizeof *meshes; m++) {
+        clv_error err = {0};
+        clv_mesh mesh;
+        clv_model *of;
+        must(clv_mesh_parse(&mesh, meshes[m], &err), &err);
+        must(clv_model_open(&of, folder,
+                            &(clv_model_options){.size = sizeof(clv_model_options), .mesh = &mesh, .config_only = 1},
+                            &err),
+             &err);
+        for (int64_t n = 1; n <= 61; n += n < 20 ? 1 : 5)
+            for (int64_t context = n + 2; context <= 64; context += 62 - n > 0 ? 62 - n : 1) {
+                float want[512], got[512];
+                logits_after(want, of, n, context, true);
+                logits_after(got, of, n, context, false);
+                for (int i = 0; i < 512; i++)
+                    if (!(fabsf(got[i] - want[i]) <= 1e-4f))
+                        fail_msg("%s, %lld tokens of %lld: element %d of the logits is %g, one by one %g", meshes[m],
+                                 (long long)n, (long long)context, i, got[i], want[i]);
+            }
+        clv_model_close(of);
+    }
 }
 
 /* ---- streams ---- */
@@ -301,9 +383,9 @@ static void test_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_side_by_side), cmocka_unit_test(test_same_as_tokens), cmocka_unit_test(test_stream),
-        cmocka_unit_test(test_cancel),       cmocka_unit_test(test_called_back),    cmocka_unit_test(test_ends),
-        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_side_by_side), cmocka_unit_test(test_same_as_tokens), cmocka_unit_test(test_chunk_power),
+        cmocka_unit_test(test_chunks),       cmocka_unit_test(test_stream),         cmocka_unit_test(test_cancel),
+        cmocka_unit_test(test_called_back),  cmocka_unit_test(test_ends),           cmocka_unit_test(test_refused),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

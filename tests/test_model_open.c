@@ -237,6 +237,11 @@ static void test_graph_refused(void **state)
     refuses(model, "model=2", &(clv_model_graph){.batch = 1, .seq = 1 << 20}, CLV_EINVAL);
     refuses(model, "model=2", &(clv_model_graph){.batch = 1, .seq = 1, .context = -1}, CLV_EINVAL);
     refuses(model, "model=2", &(clv_model_graph){.batch = 1, .seq = 1, .token_types = 1}, CLV_EINVAL);
+    for (int last = 0; last < 2; last++) /* of two sequences, and of all logits */
+        refuses(model, "model=2",
+                &(clv_model_graph){
+                    .size = sizeof(clv_model_graph), .batch = 1 + last, .seq = 1, .last_logits = last, .last_input = 1},
+                CLV_EINVAL);
     refuses(model, "model=2", &(clv_model_graph){.size = 1, .batch = 1, .seq = 1}, CLV_EINVAL);
     assert_int_equal(clv_model_forward(NULL, model, &(clv_model_graph){.batch = 1, .seq = 1}, NULL).id, 0);
     clv_model_inference(NULL, model, NULL);

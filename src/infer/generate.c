@@ -1,6 +1,8 @@
 /* generate.c - see generate.h: programs for chunks of prompts and one for a decode step, all sharing weights and KV
  * cache as a session's state. A chunk has as many tokens for each sequence; one that has fewer to feed feeds its last
- * ones again, which writes the same keys and values to the same places. */
+ * ones again, which writes the same keys and values to the same places. A sequence that is alone and shorter than the
+ * chunk has its last token behind it, as often as is needed: rows that nobody reads, and whose keys and values those of
+ * the tokens that follow replace before they are seen. */
 #include "cleave/generate.h"
 
 #include <stdlib.h>
@@ -8,15 +10,13 @@
 
 #include "base/error.h"
 #include "base/options.h"
+#include "infer/chunk.h"
 #include "infer/generator.h"
 #include "infer/sampling.h"
 #include "infer/split_logits.h"
 #include "models/opened.h"
 #include "runtime/peers.h"
 #include "runtime/shares.h"
-
-/* Chunks are powers of two up to CHUNK: a handful of programs serves any length. */
-enum { CHUNK = 512, N_PROGRAMS = 10 };
 
 /* Tokens of a sequence: those computed, and those that wait. */
 typedef struct sequence {
@@ -29,21 +29,29 @@ struct clv_generator {
     const clv_model *model;
     clv_generator_options options; /* batch 0: it is not set up yet */
     bool grows;                    /* batch and context are as large as its use needs */
+    bool alone;                    /* it has one sequence, which all ranks compute */
     bool held;                     /* by a clv_generate that shows its caller a text */
     bool splits;                   /* logits stay where they are, and processes choose together */
     bool finds;                    /* where something is not finite, which one process may know alone */
     bool apart;                    /* the last run's did: of others' logits nothing is here */
-    int last;                      /* the program of the last run */
+    int ran;                       /* the program of the last run */
     clv_session *session;
-    clv_program *program[N_PROGRAMS]; /* of 2^i tokens a sequence; made when first needed */
-    sequence *sequences;              /* [B] */
-    bool *seen;                       /* [B,V] */
-    float *logits, *penalised;        /* [B,V], and [V] for one of them */
-    void *raw;                        /* logits as they come, in the weights' dtype */
-    clv_split_logits split;           /* of several processes */
-    clv_candidate *work;              /* [V] */
-    int32_t *ids, *offsets;           /* [B,CHUNK], [B]: what a run is given */
+    clv_program *program[CLV_CHUNK_POWERS]; /* of 2^i tokens a sequence; made when first needed */
+    sequence *sequences;                    /* [B] */
+    bool *seen;                             /* [B,V] */
+    float *logits, *penalised;              /* [B,V], and [V] for one of them */
+    void *raw;                              /* logits as they come, in the weights' dtype */
+    clv_split_logits split;                 /* of several processes */
+    clv_candidate *work;                    /* [V] */
+    int32_t *ids, *offsets;                 /* [B,CLV_CHUNK], [B]: what a run is given, */
+    int32_t last;                           /* and of one sequence, where its last token stands in the chunk */
 };
+
+/* Whether programs of 2^power tokens are told where the sequence ends. */
+static bool takes_last(const clv_generator *g, int power)
+{
+    return g->alone && power > 0;
+}
 
 static clv_status compile(clv_generator *g, int power, clv_error *err)
 {
@@ -56,6 +64,7 @@ static clv_status compile(clv_generator *g, int power, clv_error *err)
                            .seq = INT64_C(1) << power,
                            .context = g->options.context,
                            .last_logits = 1,
+                           .last_input = takes_last(g, power),
                            .split_logits = 1};
     clv_model_inference(graph, g->model, &how);
     clv_status status = clv_model_compile(&g->program[power], g->model, graph, err);
@@ -72,7 +81,7 @@ static clv_status make_room(clv_generator *g, clv_error *err)
     g->penalised = malloc(vocab * sizeof *g->penalised);
     g->raw = malloc(batch * vocab * clv_dtype_size(g->model->dtype));
     g->work = malloc(vocab * sizeof *g->work);
-    g->ids = malloc(batch * CHUNK * sizeof *g->ids);
+    g->ids = malloc(batch * CLV_CHUNK * sizeof *g->ids);
     g->offsets = malloc(batch * sizeof *g->offsets);
     g->sequences = calloc(batch, sizeof *g->sequences);
     bool made = g->seen && g->logits && g->penalised && g->raw && g->work && g->ids && g->offsets && g->sequences;
@@ -109,8 +118,11 @@ static clv_status set_up(clv_generator *g, int64_t batch, int64_t context, clv_e
     if (context < 1 || context > most)
         return clv_fail(err, CLV_EINVAL, "a context of %lld; the model takes 1 to %lld positions", (long long)context,
                         (long long)most);
+    clv_layout layout;
+    CLV_TRY(clv_axis_rules_layout(&layout, &g->model->rules, &g->model->mesh, 1, (clv_logical_axis[]){CLV_BATCH}, err));
     g->options.batch = batch;
     g->options.context = context;
+    g->alone = batch == 1 && clv_layout_blocks(&layout, 0) == 1;
     CLV_TRY(make_room(g, err));
     CLV_TRY(open_session(g, false, err));
     CLV_TRY(compile(g, 0, err));
@@ -123,7 +135,7 @@ static void tear_down(clv_generator *g)
 {
     clv_session_free(g->session);
     g->session = NULL;
-    for (int i = 0; i < N_PROGRAMS; i++) {
+    for (int i = 0; i < CLV_CHUNK_POWERS; i++) {
         clv_program_free(g->program[i]);
         g->program[i] = NULL;
     }
@@ -272,7 +284,6 @@ clv_status clv_generator_feed(clv_generator *g, int64_t index, const int64_t *id
     return CLV_OK;
 }
 
-/* The next chunk: as long as the longest rest, or the power of two above it where every sequence is that long. */
 static int next_power(const clv_generator *g)
 {
     int64_t rest = 0, shortest = INT64_MAX;
@@ -281,10 +292,7 @@ static int next_power(const clv_generator *g)
         rest = s->length - s->done > rest ? s->length - s->done : rest;
         shortest = s->length < shortest ? s->length : shortest;
     }
-    int power = 0;
-    while (power + 1 < N_PROGRAMS && (INT64_C(1) << power) < rest && (INT64_C(2) << power) <= shortest)
-        power++;
-    return rest > 0 ? power : -1;
+    return clv_chunk_power(rest, shortest, g->alone ? g->options.context : 0);
 }
 
 /* Whether a chunk of n tokens ends all sequences. */
@@ -309,24 +317,30 @@ static clv_status run_chunk(clv_generator *g, int power, clv_error *err)
     CLV_TRY(compile(g, power, err));
     for (int64_t b = 0; b < g->options.batch; b++) {
         const sequence *s = &g->sequences[b];
-        int64_t first = s->done + n > s->length ? s->length - n : s->done;
+        int64_t first = s->done + n <= s->length ? s->done : s->length >= n ? s->length - n : 0;
+        int64_t there = s->length - first < n ? s->length - first : n;
         g->offsets[b] = (int32_t)first;
-        memcpy(g->ids + b * n, s->ids + first, (size_t)n * sizeof *g->ids);
+        g->last = (int32_t)there - 1;
+        memcpy(g->ids + b * n, s->ids + first, (size_t)there * sizeof *g->ids);
+        for (int64_t i = there; i < n; i++)
+            g->ids[b * n + i] = s->ids[s->length - 1];
     }
-    const clv_input_binding inputs[] = {{"ids", g->ids}, {"offset", g->offsets}};
+    const clv_input_binding inputs[] = {{"ids", g->ids}, {"offset", g->offsets}, {"last", &g->last}};
     const clv_binding whole = {"logits", g->raw};
     const clv_run run = {.size = sizeof run,
                          .inputs = inputs,
-                         .n_inputs = 2,
+                         .n_inputs = takes_last(g, power) ? 3 : 2,
                          .outputs = &whole,
                          .n_outputs = last && !parts,
                          .output_parts = g->split.parts,
                          .n_output_parts = last && parts ? g->split.n_parts : 0};
     CLV_TRY(clv_session_run_parts(g->session, g->program[power], &run, err));
-    g->last = power;
+    g->ran = power;
     g->apart = parts && !g->split.everywhere;
-    for (int64_t b = 0; b < g->options.batch; b++)
-        g->sequences[b].done = g->offsets[b] + n;
+    for (int64_t b = 0; b < g->options.batch; b++) {
+        sequence *s = &g->sequences[b];
+        s->done = g->offsets[b] + n < s->length ? g->offsets[b] + n : s->length;
+    }
     return CLV_OK;
 }
 
@@ -383,7 +397,7 @@ const float *clv_generator_logits(const clv_generator *g, int64_t index)
 /* What a choice needs that candidates do not say. */
 static clv_status bring_whole(clv_generator *g, clv_error *err)
 {
-    CLV_TRY(clv_session_fetch_output(g->session, g->program[g->last], "logits", g->raw, err));
+    CLV_TRY(clv_session_fetch_output(g->session, g->program[g->ran], "logits", g->raw, err));
     g->apart = false;
     convert(g);
     return CLV_OK;

@@ -151,10 +151,15 @@ static clv_value offset_input(clv_graph *graph, const clv_model_build *build)
                              : clv_input(graph, "offset", CLV_I32, 1, &build->batch, &layout);
 }
 
-/* The last row of each sequence. */
-static clv_value last_row(clv_graph *graph, clv_value x)
+/* The last row of each sequence, or that of one which the input says. */
+static clv_value last_row(clv_graph *graph, const clv_model_build *build, clv_value x)
 {
     clv_type type = clv_graph_type(graph, x);
+    if (build->last_input) {
+        clv_value last = clv_input(graph, "last", CLV_I32, 1, (int64_t[]){1}, NULL);
+        clv_value rows = clv_reshape(graph, x, 2, type.shape + 1);
+        return clv_reshape(graph, clv_embedding(graph, rows, last), 3, (int64_t[]){1, 1, type.shape[2]});
+    }
     int64_t begin[3] = {0, type.shape[1] - 1, 0};
     return type.shape[1] > 1 ? clv_slice(graph, x, begin, type.shape) : x;
 }
@@ -293,7 +298,7 @@ static clv_value build_layers(clv_graph *graph, const clv_model_config *model, c
     *x = checked(graph, model, build, model->family->hidden(graph, model, build, in), "hidden states", build->seq,
                  model->hidden);
     if (build->last_logits && clv_valid(*x))
-        *x = last_row(graph, *x);
+        *x = last_row(graph, build, *x);
     clv_value logits = model->headless ? CLV_NONE : head_of(graph, model, build, *x, scope);
     graph->adapters = NULL;
     graph->quant = NULL;

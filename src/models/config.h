@@ -94,6 +94,7 @@ typedef struct clv_model_build {
      * where each stands. */
     int64_t context;
     bool last_logits;         /* only of the last row: [B,1,V] */
+    bool last_input;          /* the graph gets an input "last", i32 [1]: which row that is, of one sequence */
     bool split_logits;        /* the output stays split, as the rules say */
     int64_t micro, micros;    /* of a step in so many parts, the one in hand; each is of [B,S]. 0: it is one */
     double dropout;           /* of training steps: of the embedding, and of what each block adds to it */

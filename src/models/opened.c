@@ -491,6 +491,7 @@ static clv_model_build build_of(const clv_model *m, const clv_model_graph *how)
                              .token_types = how->token_types != 0,
                              .context = how->context,
                              .last_logits = how->last_logits != 0,
+                             .last_input = how->last_input != 0,
                              .split_logits = how->split_logits != 0,
                              .dropout = how->dropout,
                              .dropout_seed = how->dropout_seed,
@@ -531,6 +532,10 @@ static bool begin(clv_model_build *build, clv_graph *graph, const clv_model *m, 
                        "%s: batch %lld, seq %lld, context %lld; valid: 1 and above, 1 to %lld, 0 to %lld", call,
                        (long long)how.batch, (long long)how.seq, (long long)how.context,
                        (long long)m->config.max_positions, (long long)m->config.max_positions);
+    else if (how.last_input && (!how.last_logits || how.batch != 1))
+        clv_graph_fail(graph, CLV_EINVAL,
+                       "%s: last_input with batch %lld and %s; valid: with a batch of 1 and last_logits", call,
+                       (long long)how.batch, how.last_logits ? "last_logits" : "all logits");
     else if (check_dropout(graph, "dropout", how.dropout, trains, call) &&
              check_dropout(graph, "attention_dropout", how.attention_dropout, trains, call))
         *build = build_of(m, &how);
