@@ -456,6 +456,8 @@ static void test_bench_model(void **state)
         cli_expect(0, "| llama ", "%s -m {g}/llama -p 8 -n 4 -r 2 -tp 2", commands[i]);
         cli_expect(0, "|       2 |             tg4 |", "%s -m {g}/llama -p 8 -n 4 -r 2 -tp 2", commands[i]);
         cli_expect(0, "\"test\": \"pp8\", \"avg_ts\": ", "%s -m {g}/llama -p 8 -n 0 -r 1 -o json", commands[i]);
+        cli_expect(0, "\"test\": \"pp8\", \"avg_ts\": ", "%s -m {g}/llama -p 8 -n 0 -r 1 --json", commands[i]);
+        cli_expect(2, "--json says nothing beside -o", "%s -m {g}/llama -p 8 --json -o csv", commands[i]);
         cli_expect(0, "model,size,params,backend,threads,test,avg_ts,stddev_ts,median_ts",
                    "%s -m {g}/llama -p 0 -n 4 -r 1 -b 2 -o csv", commands[i]);
         cli_expect(1, "multiple of 32", "%s -m {g}/llama -p 8 -n 4 -r 1 --quant q8", commands[i]);
@@ -471,6 +473,7 @@ static void test_bench_forward(void **state)
 {
     (void)state;
     cli_expect(0, "\"median_ms\": ", "bench forward -m {g}/esm --batch 2 --seq 9 -tp 2 --iterations 2 --json");
+    cli_expect(0, "\"median_ms\": ", "bench forward -m {g}/esm --batch 2 --seq 9 -tp 2 --sp --iterations 2 --json");
     cli_expect(2, "1 to 48", "bench forward -m {g}/gpt2 --seq 100000 --iterations 1");
 }
 

@@ -11,6 +11,7 @@
 #include "cli/mesh_option.h"
 #include "cli/model_option.h"
 #include "cli/options.h"
+#include "cli/output_option.h"
 #include "cli/processes.h"
 #include "cli/run_option.h"
 #include "cli/table.h"
@@ -21,6 +22,7 @@ typedef struct model_args {
     clv_model_option model;
     int64_t prompt, n, batch, repetitions;
     const char *output;
+    bool json;
 } model_args;
 
 /* Tokens a second of one of the two tests. */
@@ -48,6 +50,7 @@ static int parse(model_args *a, int argc, char **argv)
          .out = &a->output,
          .value = "md|json|csv",
          .help = "how the table is printed (md)"},
+        CLV_JSON_OPTION_BESIDE(&a->json, "--output", "the same as -o json"),
         CLV_MODEL_TIMED_OPTIONS(&a->model, CLV_RULES_OPTION),
     };
     return clv_options_parse(options, sizeof options / sizeof options[0], argc, argv);
@@ -174,6 +177,8 @@ int bench_model(int argc, char **argv)
         clv_fail(&err, CLV_EINVAL, "-p 0 beside -n 0: there is nothing to test");
     if (err.code != CLV_OK || measure(&r, &a, argv[0], &err) != CLV_OK)
         return clv_command_report(argv[0], &err);
+    if (a.json)
+        a.output = "json";
     if (strcmp(a.output, "md") == 0)
         return print_markdown(&r);
     return strcmp(a.output, "csv") == 0 ? clv_table_finish_csv(rows(&r)) : clv_table_finish(rows(&r), true);
