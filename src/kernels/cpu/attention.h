@@ -26,7 +26,8 @@
  * Numerics: a query's sums run over keys in blocks of fixed bounds, dk and dv over heads, then query rows, in order;
  *           so results do not depend on the number of threads, nor on heads or batch rows beside them; which NaN it is,
  *           where two meet, may. The result of a query may depend in the last bits on whether the call has one query
- *           row or several.
+ *           row or several, and where bf16 is multiplied on whether all keys that one of the rows sees are finite: if
+ *           not, all are multiplied in f32.
  * Sharding: batch, heads and query rows may be split; key rows and D may not. dk and dv are then partial sums.
  * Threads:  OpenMP over batch x heads x query blocks (forward), batch x heads, and parts of the keys where these are
  *           few (decoding), and batch x KV heads (backward).
