@@ -105,9 +105,10 @@ static void test_whole_machine(void **state)
     static const char *const commands[] = {
         "train --text {g}/scores/text.txt --hidden 32 --heads 2 --layers 1 --seq 16 --batch 2 --steps 1 --out {d}/%d",
         "generate -m {d}/0 -p x -n 2", "bench generate -m {g}/llama -p 4 -n 2 -r 1",
+        "bench -m {g}/llama -p 4 -n 2 -r 1",
         "bench block --hidden 64 --heads 2 --ffn 64 --layers 1 --seq 16 --iterations 1"};
     static const char *const options[] = {"-t 1", "-tp 1", "--mesh model=1"};
-    static const bool generates[] = {false, true, true, false};
+    static const bool generates[] = {false, true, true, true, false};
     char line[64];
     int cores = clv_physical_cores(), n = 0;
     (void)state;

@@ -209,10 +209,16 @@ static void test_logits(void **state)
 
 /* ---- logits that are not finite ---- */
 
-/* Llama's golden model, the rows of some tokens in its head NaN. */
-static void break_head(const char *path, const int *tokens, int n)
+/* A copy of a golden model, in which some rows of a tensor, `width` wide, begin with NaN; out: where it is. */
+static void break_rows(char *out, size_t size_out, const char *name, const char *tensor, int width, const int *rows,
+                       int n)
 {
-    enum { WIDTH = 24 };
+    char command[1024], path[128];
+    snprintf(out, size_out, "%s/%s", folder, name);
+    snprintf(command, sizeof command, "cp -r %s/tests/golden/%s %s && chmod -R u+w %s", getenv("CLV_SOURCE_DIR"), name,
+             out, out);
+    assert_int_equal(system(command), 0);
+    snprintf(path, sizeof path, "%s/model.safetensors", out);
     static char header[1 << 16];
     unsigned char size[8];
     const unsigned char nan_[] = {0, 0, 0xc0, 0x7f};
@@ -221,11 +227,11 @@ static void break_head(const char *path, const int *tokens, int n)
     assert_int_equal(fread(size, 1, sizeof size, f), sizeof size);
     size_t bytes = size[0] | (size_t)size[1] << 8;
     assert_int_equal(fread(header, 1, bytes, f), bytes);
-    const char *entry = strstr(header, "\"lm_head.weight\""), *offsets = entry ? strstr(entry, "data_offsets") : NULL;
+    const char *entry = strstr(header, tensor), *offsets = entry ? strstr(entry, "data_offsets") : NULL;
     assert_non_null(offsets);
     long at = 8 + (long)bytes + strtol(strchr(offsets, '[') + 1, NULL, 10);
     for (int i = 0; i < n; i++) {
-        assert_int_equal(fseek(f, at + 4L * WIDTH * tokens[i], SEEK_SET), 0);
+        assert_int_equal(fseek(f, at + 4L * width * rows[i], SEEK_SET), 0);
         assert_int_equal(fwrite(nan_, 1, sizeof nan_, f), sizeof nan_);
     }
     assert_int_equal(fclose(f), 0);
@@ -233,21 +239,16 @@ static void break_head(const char *path, const int *tokens, int n)
 
 static void test_not_finite(void **state)
 {
-    char command[1024], path[64], text[64];
+    char path[64], text[64];
     clv_error err = {0};
     int64_t token;
     (void)state;
     snprintf(text, sizeof text, "model=%d", clv_job_processes(launched_job()));
     const clv_mesh mesh = mesh_of(text);
     const clv_sampling drawn = {.size = sizeof drawn, .temperature = 1, .top_k = 4};
-    snprintf(command, sizeof command, "cp -r %s/tests/golden/llama %s/broken && chmod -R u+w %s/broken",
-             getenv("CLV_SOURCE_DIR"), folder, folder);
-    assert_int_equal(system(command), 0);
-    snprintf(path, sizeof path, "%s/broken/model.safetensors", folder);
-    break_head(path, (int[]){35, 22}, 2);
+    break_rows(path, sizeof path, "llama", "\"lm_head.weight\"", 24, (int[]){35, 22}, 2);
     for (int i = 0; i < 2; i++) {
         clv_model *model;
-        snprintf(path, sizeof path, "%s/broken", folder);
         const clv_model_options options = {
             .size = sizeof options, .mesh = &mesh, .job = i == 0 ? NULL : launched_job()};
         must(clv_model_open(&model, path, &options, &err), &err);
@@ -266,6 +267,28 @@ static void test_not_finite(void **state)
         clv_generator_free(g);
         clv_model_close(model);
     }
+}
+
+/* Positions that a chunk is filled up with are nobody's: NaN there is in no logit, and not found. */
+static void test_not_finite_behind(void **state)
+{
+    char path[64];
+    clv_error err = {0};
+    clv_model *model;
+    int64_t token;
+    (void)state;
+    break_rows(path, sizeof path, "gpt2", "wpe.weight", 15, (int[]){5, 6, 7}, 3);
+    must(clv_model_open(&model, path, NULL, &err), &err);
+    clv_generator *g = new_generator(model, 1, true);
+    must(clv_generator_feed(g, 0, (int64_t[]){3, 4, 5, 6, 7}, 5, &err), &err);
+    must(clv_generator_run(g, &err), &err);
+    must(clv_generator_sample(g, 0, NULL, &token, &err), &err);
+    must(clv_generator_find_nonfinite(g, &err), &err);
+    must(clv_generator_feed(g, 0, &token, 1, &err), &err);
+    assert_int_equal(clv_generator_run(g, &err), CLV_ENONFINITE); /* it looks from then on */
+    assert_non_null(strstr(err.message, "state 'positions.weight' is nan at [5,0]"));
+    clv_generator_free(g);
+    clv_model_close(model);
 }
 
 /* ---- what is sent ---- */
@@ -338,7 +361,7 @@ static void test_alone(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest alone[] = {cmocka_unit_test(test_alone)};
+    const struct CMUnitTest alone[] = {cmocka_unit_test(test_alone), cmocka_unit_test(test_not_finite_behind)};
     const struct CMUnitTest launched[] = {cmocka_unit_test(test_same_tokens), cmocka_unit_test(test_logits),
                                           cmocka_unit_test(test_not_finite), cmocka_unit_test(test_sent)};
     if (launched_job())

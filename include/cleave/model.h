@@ -216,7 +216,8 @@ typedef struct clv_model_graph {
     double attention_dropout; /**< 0 <= p < 1, of training steps: the share of attention's weights that are 0
                                  (clv_attention_options.dropout), by the same seed and input */
     int last_input; /**< nonzero, with last_logits and a batch of 1: the graph gets an input "last", i32 [1]: which row
-                       is taken for the last, 0 to S - 1. Those behind it are computed, and change nothing before */
+                       is taken for the last, 0 to S - 1; for another, zeros are. Those behind it are computed, too:
+                       where attention is causal they change nothing before */
 } clv_model_graph;
 
 /** Adds the model to a graph on its mesh, which has no parameters yet: input "ids" i32 [B,S] -> logits [B,S,V], split

@@ -273,10 +273,10 @@ int bench_block(int argc, char **argv)
         status = clv_flight_option_open(&options.flight, a.comm.flight, &err);
     if (status == CLV_OK && !a.program)
         status = clv_session_new(&session, &mesh, &options, &err);
-    if (status == CLV_OK && !a.program) {
+    if (status == CLV_OK)
         clv_whole_machine_note(whole, argv[0]);
+    if (status == CLV_OK && !a.program)
         clv_mesh_option_note(&mesh, argv[0]);
-    }
     if (status == CLV_OK && a.products)
         status = clv_bench_products_new(&m.products, program, a.iterations, &err);
     if (status == CLV_OK && !a.program)

@@ -61,16 +61,13 @@ clv_whole_machine clv_whole_machine_fill(clv_mesh_option *option, int64_t *threa
 
 void clv_whole_machine_note(clv_whole_machine chosen, const char *command)
 {
-    char as[64];
-    const char *sp = chosen.sp ? " --sp" : "";
+    char ranks[32] = "", threads[32] = "";
     if (chosen.ranks == 0)
         return;
-    if (chosen.threads == 1)
-        snprintf(as, sizeof as, "-tp %lld%s", (long long)chosen.ranks, sp);
-    else if (chosen.ranks == 1)
-        snprintf(as, sizeof as, "-t %lld", (long long)chosen.threads);
-    else
-        snprintf(as, sizeof as, "-tp %lld -t %lld%s", (long long)chosen.ranks, (long long)chosen.threads, sp);
-    clv_say("%s: on all %lld cores, as with %s; -tp, --mesh or -t choose otherwise", command,
-            (long long)(chosen.ranks * chosen.threads), as);
+    if (chosen.ranks > 1)
+        snprintf(ranks, sizeof ranks, " -tp %lld", (long long)chosen.ranks);
+    if (chosen.threads > 1)
+        snprintf(threads, sizeof threads, " -t %lld", (long long)chosen.threads);
+    clv_say("%s: on all %lld cores, as with%s%s%s; -tp, --mesh or -t choose otherwise", command,
+            (long long)(chosen.ranks * chosen.threads), ranks, threads, chosen.sp ? " --sp" : "");
 }

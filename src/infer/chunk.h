@@ -8,9 +8,10 @@
 
 enum { CLV_CHUNK = 512, CLV_CHUNK_POWERS = 10 };
 
-/* The next chunk has 2^power tokens of each sequence, for sequences of `shortest` tokens or more, of which one has
- * `rest` left: as many as that, or the power of two above it where every sequence is that long, and can feed its last
- * ones again; or `room` is, and a few are added. room: 0, or the positions of a sequence that is alone. -1: no rest. */
+/* The next chunk has 2^power tokens of each sequence; -1: there is none. rest: most that a sequence has to be computed,
+ * of `shortest` in all or more. It is the power of two that holds the rest, or the one below, with more chunks to come:
+ * where a sequence has fewer tokens, computed ones with them, than the chunk. Those that lack are then filled up, if
+ * they fit into `room` positions, where that takes no longer than another chunk: room is 0 where nothing may be. */
 int clv_chunk_power(int64_t rest, int64_t shortest, int64_t room);
 
 #endif

@@ -29,12 +29,12 @@ struct clv_generator {
     const clv_model *model;
     clv_generator_options options; /* batch 0: it is not set up yet */
     bool grows;                    /* batch and context are as large as its use needs */
-    bool alone;                    /* it has one sequence, which all ranks compute */
-    bool held;                     /* by a clv_generate that shows its caller a text */
-    bool splits;                   /* logits stay where they are, and processes choose together */
-    bool finds;                    /* where something is not finite, which one process may know alone */
-    bool apart;                    /* the last run's did: of others' logits nothing is here */
-    int ran;                       /* the program of the last run */
+    bool alone;  /* it has one sequence, which all ranks compute: none is to be sent the row that is its last */
+    bool held;   /* by a clv_generate that shows its caller a text */
+    bool splits; /* logits stay where they are, and processes choose together */
+    bool finds;  /* where something is not finite, which one process may know alone */
+    bool apart;  /* the last run's did: of others' logits nothing is here */
+    int ran;     /* the program of the last run */
     clv_session *session;
     clv_program *program[CLV_CHUNK_POWERS]; /* of 2^i tokens a sequence; made when first needed */
     sequence *sequences;                    /* [B] */
@@ -284,15 +284,18 @@ clv_status clv_generator_feed(clv_generator *g, int64_t index, const int64_t *id
     return CLV_OK;
 }
 
+/* Filled up is what is alone, and not where it would be slower, as rows by weights in blocks are from the seventeenth
+ * on, or be looked at: what is not finite there is nobody's. */
 static int next_power(const clv_generator *g)
 {
+    const bool fills = g->alone && !g->finds && g->model->quant == CLV_QUANT_NONE;
     int64_t rest = 0, shortest = INT64_MAX;
     for (int64_t b = 0; b < g->options.batch; b++) {
         const sequence *s = &g->sequences[b];
         rest = s->length - s->done > rest ? s->length - s->done : rest;
         shortest = s->length < shortest ? s->length : shortest;
     }
-    return clv_chunk_power(rest, shortest, g->alone ? g->options.context : 0);
+    return clv_chunk_power(rest, shortest, fills ? g->options.context : 0);
 }
 
 /* Whether a chunk of n tokens ends all sequences. */
