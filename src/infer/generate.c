@@ -29,12 +29,12 @@ struct clv_generator {
     const clv_model *model;
     clv_generator_options options; /* batch 0: it is not set up yet */
     bool grows;                    /* batch and context are as large as its use needs */
-    bool alone;  /* it has one sequence, which all ranks compute: none is to be sent the row that is its last */
-    bool held;   /* by a clv_generate that shows its caller a text */
-    bool splits; /* logits stay where they are, and processes choose together */
-    bool finds;  /* where something is not finite, which one process may know alone */
-    bool apart;  /* the last run's did: of others' logits nothing is here */
-    int ran;     /* the program of the last run */
+    bool fills;                    /* chunks may be filled up */
+    bool held;                     /* by a clv_generate that shows its caller a text */
+    bool splits;                   /* logits stay where they are, and processes choose together */
+    bool finds;                    /* where something is not finite, which one process may know alone */
+    bool apart;                    /* the last run's did: of others' logits nothing is here */
+    int ran;                       /* the program of the last run */
     clv_session *session;
     clv_program *program[CLV_CHUNK_POWERS]; /* of 2^i tokens a sequence; made when first needed */
     sequence *sequences;                    /* [B] */
@@ -50,7 +50,7 @@ struct clv_generator {
 /* Whether programs of 2^power tokens are told where the sequence ends. */
 static bool takes_last(const clv_generator *g, int power)
 {
-    return g->alone && power > 0;
+    return g->fills && power > 0;
 }
 
 static clv_status compile(clv_generator *g, int power, clv_error *err)
@@ -110,6 +110,13 @@ static clv_status check_model(const clv_model_config *config, clv_error *err)
     return CLV_OK;
 }
 
+/* A sequence that is alone, and whose last row no rank is to be sent; and not where that would be slower, as rows by
+ * weights in blocks are from the seventeenth on. */
+static bool can_fill(const clv_model *model, int64_t batch, const clv_layout *of_batch)
+{
+    return batch == 1 && clv_layout_blocks(of_batch, 0) == 1 && model->quant == CLV_QUANT_NONE;
+}
+
 static clv_status set_up(clv_generator *g, int64_t batch, int64_t context, clv_error *err)
 {
     int64_t most = g->model->config.max_positions;
@@ -122,7 +129,7 @@ static clv_status set_up(clv_generator *g, int64_t batch, int64_t context, clv_e
     CLV_TRY(clv_axis_rules_layout(&layout, &g->model->rules, &g->model->mesh, 1, (clv_logical_axis[]){CLV_BATCH}, err));
     g->options.batch = batch;
     g->options.context = context;
-    g->alone = batch == 1 && clv_layout_blocks(&layout, 0) == 1;
+    g->fills = can_fill(g->model, batch, &layout);
     CLV_TRY(make_room(g, err));
     CLV_TRY(open_session(g, false, err));
     CLV_TRY(compile(g, 0, err));
@@ -284,18 +291,16 @@ clv_status clv_generator_feed(clv_generator *g, int64_t index, const int64_t *id
     return CLV_OK;
 }
 
-/* Filled up is what is alone, and not where it would be slower, as rows by weights in blocks are from the seventeenth
- * on, or be looked at: what is not finite there is nobody's. */
+/* Where what is not finite is looked for nothing is filled up: what is so there is nobody's. */
 static int next_power(const clv_generator *g)
 {
-    const bool fills = g->alone && !g->finds && g->model->quant == CLV_QUANT_NONE;
     int64_t rest = 0, shortest = INT64_MAX;
     for (int64_t b = 0; b < g->options.batch; b++) {
         const sequence *s = &g->sequences[b];
         rest = s->length - s->done > rest ? s->length - s->done : rest;
         shortest = s->length < shortest ? s->length : shortest;
     }
-    return clv_chunk_power(rest, shortest, fills ? g->options.context : 0);
+    return clv_chunk_power(rest, shortest, g->fills && !g->finds ? g->options.context : 0);
 }
 
 /* Whether a chunk of n tokens ends all sequences. */

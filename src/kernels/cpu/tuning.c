@@ -17,9 +17,8 @@ enum {
  *         2048 x 768 x 512: 254, 254; 2048 x 2048 x 1024: 232, 254; 256 x 768 x 25129: 229, 258 (ours, oneDNN's).
  *   bf16  with AMX ours, beside oneDNN 2.6's: 2048 x 768 x 512: 1854, 1239; 768 x 512 x 2048: 1213, 692; 2048 x 1024 x
  *         2048: 1317, 714 and 1102, 570 (dY^T X); 256 x 25129 x 768: 978, 909. On Zen 5 vdpbf16ps by oneDNN does 455 to
- *         530, by ours, another day, 420 to 500, where a bare loop did 520; ranks that wait take part in
- *         ours alone.
- *         Intel's, ours or oneDNN's, has half the rate of f32: 92 of 174.
+ *         530, by ours, another day, 420 to 500, where a bare loop did 520; ranks that wait take part in ours
+ *         alone. Intel's, ours or oneDNN's, has half the rate of f32: 92 of 174.
  * 5 to 16 rows (`cleave bench -m DIR -p 0 -n 10 -b N -tp 2`, 134M Llama, tokens/s by panels and by chunks):
  *         AVX2, 16: f32 255, 326; bf16 306, 355. Zen 5, f32 16: 1015, 989; bf16 8: 1018, 1072, 16: 1411, 1451. Intel's
  *         AVX-512 was measured by panels alone.
