@@ -60,6 +60,15 @@ CLV_INLINE vf load_b_part(clv_dtype dtype, const char *b, int64_t e, int64_t n)
     return vf_load_part(dtype, element(dtype, b, e), n);
 }
 
+/* A product, and the columns of C that are wanted of it: [j, end). */
+typedef struct part {
+    const clv_gemm_args *g;
+    const clv_gemm_x *x;
+    clv_gemm_own own;
+    clv_gemm_way way;
+    int64_t j, end;
+} part;
+
 static int64_t least(int64_t a, int64_t b)
 {
     return a < b ? a : b;
@@ -197,22 +206,22 @@ CLV_INLINE bool is_one_stream(clv_dtype dtype, int m, int64_t n, int64_t width)
 }
 
 /* Sums of f32 are in C, those of other dtypes in `own`. */
-CLV_INLINE void plain_few(clv_dtype dtype, int m, const clv_gemm_args *g, const clv_gemm_x *x, clv_gemm_own own,
-                          clv_gemm_way way, int64_t j, int64_t end)
+CLV_INLINE void plain_few(clv_dtype dtype, int m, const part *of)
 {
-    if (small_few(dtype, m, g, x, j, end))
+    const clv_gemm_args *g = of->g;
+    if (small_few(dtype, m, g, of->x, of->j, of->end))
         return;
     bool in_c = g->c_dtype == CLV_F32;
-    int64_t most = least(FEW_SUMS, in_c ? FEW_SUMS : own.floats) / m / VF_LANES * VF_LANES;
+    int64_t most = least(FEW_SUMS, in_c ? FEW_SUMS : of->own.floats) / m / VF_LANES * VF_LANES;
     int64_t ldy = in_c ? g->ldc : most;
-    for (int64_t width; j < end; j += width) {
-        float *y = in_c ? c_at(g, j) : own.at;
-        width = least(most, end - j);
+    for (int64_t j = of->j, width; j < of->end; j += width) {
+        float *y = in_c ? c_at(g, j) : of->own.at;
+        width = least(most, of->end - j);
         begin_sums(y, ldy, g, j, width);
-        if (way.streams == 1 && is_one_stream(dtype, m, g->n, width))
-            add_all_rows(dtype, m, 1, y, ldy, g, x, 0, g->k, j, width);
+        if (of->way.streams == 1 && is_one_stream(dtype, m, g->n, width))
+            add_all_rows(dtype, m, 1, y, ldy, g, of->x, 0, g->k, j, width);
         else
-            add_all_rows(dtype, m, AT_ONCE, y, ldy, g, x, 0, g->k, j, width);
+            add_all_rows(dtype, m, AT_ONCE, y, ldy, g, of->x, 0, g->k, j, width);
         if (!in_c)
             end_sums(y, ldy, g, j, width);
     }
@@ -248,7 +257,7 @@ CLV_INLINE void prefetch_some(ahead *a)
     }
 }
 
-/* A part of B, [depth, width], at row p and column j. */
+/* Of B, [depth, width], at row p and column j. */
 typedef struct panel {
     int64_t p, depth, j, width;
 } panel;
@@ -355,22 +364,23 @@ static panel following(const panel *now, const panel *whole, int64_t k, int64_t 
     return next;
 }
 
-CLV_INLINE void by_panels(clv_dtype dtype, const clv_gemm_args *g, const clv_gemm_x *x, int64_t j, int64_t end)
+CLV_INLINE void by_panels(clv_dtype dtype, const part *of)
 {
+    const clv_gemm_args *g = of->g;
     float y[SUMS];
-    int64_t strip = STRIP * VF_LANES, ldy = SUMS / g->m / strip * strip, width = least(ldy, end - j);
+    int64_t strip = STRIP * VF_LANES, ldy = SUMS / g->m / strip * strip, width = least(ldy, of->end - of->j);
     const panel whole = {
-        .depth = least(g->k, least(DEPTH, PANEL / bytes_of(dtype, width) + 1)), .j = j, .width = width};
+        .depth = least(g->k, least(DEPTH, PANEL / bytes_of(dtype, width) + 1)), .j = of->j, .width = width};
     panel now = whole;
     if (bytes_of(dtype, width * g->k) > PANEL) { /* else it is in a cache, or not worth it */
         ahead first = lines_of(dtype, g, &now, 1);
         prefetch_some(&first);
     }
     while (now.width > 0) {
-        panel next = following(&now, &whole, g->k, end);
+        panel next = following(&now, &whole, g->k, of->end);
         if (now.p == 0)
             begin_sums(y, ldy, g, now.j, now.width);
-        add_panel(dtype, y, ldy, g, *x, &now, &next);
+        add_panel(dtype, y, ldy, g, *of->x, &now, &next);
         if (now.p + now.depth == g->k)
             end_sums(y, ldy, g, now.j, now.width);
         now = next;
@@ -469,20 +479,20 @@ CLV_INLINE void add_chunk(clv_dtype dtype, float *y, int64_t ldy, const clv_gemm
 }
 
 /* m > FEW. Where C is of f32, sums are in C, else in `own`. */
-CLV_INLINE void by_chunks(clv_dtype dtype, const clv_gemm_args *g, const clv_gemm_x *x, clv_gemm_own own, int64_t j,
-                          int64_t end)
+CLV_INLINE void by_chunks(clv_dtype dtype, const part *of)
 {
+    const clv_gemm_args *g = of->g;
     bool in_c = g->c_dtype == CLV_F32;
-    int64_t most = least(CHUNK_SUMS, in_c ? CHUNK_SUMS : own.floats) / g->m / VF_LANES * VF_LANES;
+    int64_t most = least(CHUNK_SUMS, in_c ? CHUNK_SUMS : of->own.floats) / g->m / VF_LANES * VF_LANES;
     int64_t ldy = in_c ? g->ldc : most;
-    for (chunk c = {.j = j}; c.j < end; c.j += c.width) {
-        float *y = in_c ? c_at(g, c.j) : own.at;
-        c.width = least(most, end - c.j);
+    for (chunk c = {.j = of->j}; c.j < of->end; c.j += c.width) {
+        float *y = in_c ? c_at(g, c.j) : of->own.at;
+        c.width = least(most, of->end - c.j);
         int64_t depth = (CHUNK / bytes_of(dtype, c.width) + AT_ONCE - 1) / AT_ONCE * AT_ONCE;
         begin_sums(y, ldy, g, c.j, c.width);
         for (c.p = 0; c.p < g->k; c.p = c.end) {
             c.end = least(g->k, c.p + depth);
-            add_chunk(dtype, y, ldy, g, *x, &c);
+            add_chunk(dtype, y, ldy, g, *of->x, &c);
         }
         if (!in_c)
             end_sums(y, ldy, g, c.j, c.width);
@@ -576,38 +586,52 @@ CLV_INLINE void dot_columns(clv_dtype dtype, const clv_gemm_args *g, const clv_g
     rows_store(g->c_dtype, c_at(g, j), g->ldc, y, DOT_SUMS, g->m, n, 1.0f);
 }
 
-CLV_INLINE void transposed(clv_dtype dtype, const clv_gemm_args *g, const clv_gemm_x *x, int64_t j, int64_t end)
+CLV_INLINE void transposed(clv_dtype dtype, const part *of)
 {
-    for (; j < end; j += DOT_SUMS)
-        dot_columns(dtype, g, x, j, least(DOT_SUMS, end - j), end);
+    for (int64_t j = of->j; j < of->end; j += DOT_SUMS)
+        dot_columns(dtype, of->g, of->x, j, least(DOT_SUMS, of->end - j), of->end);
 }
 
-CLV_INLINE void rows_as(clv_dtype dtype, const clv_gemm_args *g, const clv_gemm_x *x, clv_gemm_own own,
-                        clv_gemm_way way, int64_t j, int64_t end)
-{
-    if (g->trans_b)
-        transposed(dtype, g, x, j, end);
-    else if (g->m == 1)
-        plain_few(dtype, 1, g, x, own, way, j, end);
-    else if (g->m == 2)
-        plain_few(dtype, 2, g, x, own, way, j, end);
-    else if (g->m == 3)
-        plain_few(dtype, 3, g, x, own, way, j, end);
-    else if (g->m == 4)
-        plain_few(dtype, 4, g, x, own, way, j, end);
-    else if (end - j <= way.panels)
-        by_panels(dtype, g, x, j, end);
-    else
-        by_chunks(dtype, g, x, own, j, end);
-}
+/* ---- each way with each dtype */
+
+typedef void multiply_function(const part *of);
+
+/* What the rows of A decide, where B is not transposed. */
+enum { BY_FEW, BY_PANELS = BY_FEW + FEW, BY_CHUNKS, TRANSPOSED, WAYS };
+
+#define APART(name, call)                                                                                              \
+    CLV_APART void name(const part *of)                                                                                \
+    {                                                                                                                  \
+        call;                                                                                                          \
+    }
+
+#define WAYS_OF(dtype)                                                                                                 \
+    APART(one_##dtype, plain_few(CLV_##dtype, 1, of))                                                                  \
+    APART(two_##dtype, plain_few(CLV_##dtype, 2, of))                                                                  \
+    APART(three_##dtype, plain_few(CLV_##dtype, 3, of))                                                                \
+    APART(four_##dtype, plain_few(CLV_##dtype, 4, of))                                                                 \
+    APART(panels_##dtype, by_panels(CLV_##dtype, of))                                                                  \
+    APART(chunks_##dtype, by_chunks(CLV_##dtype, of))                                                                  \
+    APART(transposed_##dtype, transposed(CLV_##dtype, of))                                                             \
+    static multiply_function *const ways_of_##dtype[WAYS] = {                                                          \
+        one_##dtype, two_##dtype, three_##dtype, four_##dtype, panels_##dtype, chunks_##dtype, transposed_##dtype};
+
+WAYS_OF(F32)
+WAYS_OF(BF16)
+WAYS_OF(F16)
+
+_Static_assert(FEW == 4, "a function for each");
 
 void CLV_ISA_NAME(clv_gemm_columns)(const clv_gemm_args *g, const clv_gemm_x *x, clv_gemm_own own, clv_gemm_way way,
                                     int64_t j, int64_t end)
 {
-    if (g->dtype == CLV_F32)
-        rows_as(CLV_F32, g, x, own, way, j, end);
-    else if (g->dtype == CLV_BF16)
-        rows_as(CLV_BF16, g, x, own, way, j, end);
-    else
-        rows_as(CLV_F16, g, x, own, way, j, end);
+    const part of = {g, x, own, way, j, end};
+    multiply_function *const *ways = g->dtype == CLV_F32    ? ways_of_F32
+                                     : g->dtype == CLV_BF16 ? ways_of_BF16
+                                                            : ways_of_F16;
+    const int is = g->trans_b              ? TRANSPOSED
+                   : g->m <= FEW           ? BY_FEW + (int)g->m - 1
+                   : end - j <= way.panels ? BY_PANELS
+                                           : BY_CHUNKS;
+    ways[is](&of);
 }
