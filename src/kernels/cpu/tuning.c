@@ -25,8 +25,8 @@ enum {
  * Streams (`cleave bench -m DIR -p 0 -n 128 --dtype D --quant Q -tp 2`, 134M Llama, tokens/s), by one row and by four:
  *         Zen 5, whose prefetcher follows one stream best: f32 105, 101, four sequences 350, 325; bf16 202, 175; q8
  *         404, 319; products of q4 out of memory 47 and 35 GB/s of 49. Intel's AVX-512: q8 133, 183; q4 282, 325; its
- *         plain ones, and those of AVX2, were measured by four alone. AVX2: one of q8, four of q4. Zen 4, of the same
- *         kind as Zen 5, was not measured. */
+ *         plain ones were measured by four alone. AVX2 (Zen 3): one of q8, four of q4; bf16 85, 93, f32 as fast by
+ *         either, within the spread. Zen 4, of the same kind as Zen 5, was not measured. */
 static const struct {
     const char *text;
     clv_isa takes;

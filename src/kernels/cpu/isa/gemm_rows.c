@@ -596,7 +596,7 @@ CLV_INLINE void transposed(clv_dtype dtype, const part *of)
 
 typedef void multiply_function(const part *of);
 
-/* What the rows of A decide, where B is not transposed. */
+/* Few rows have a way for each number of them: BY_FEW + m - 1. */
 enum { BY_FEW, BY_PANELS = BY_FEW + FEW, BY_CHUNKS, TRANSPOSED, WAYS };
 
 #define APART(name, call)                                                                                              \
@@ -614,7 +614,9 @@ enum { BY_FEW, BY_PANELS = BY_FEW + FEW, BY_CHUNKS, TRANSPOSED, WAYS };
     APART(chunks_##dtype, by_chunks(CLV_##dtype, of))                                                                  \
     APART(transposed_##dtype, transposed(CLV_##dtype, of))                                                             \
     static multiply_function *const ways_of_##dtype[WAYS] = {                                                          \
-        one_##dtype, two_##dtype, three_##dtype, four_##dtype, panels_##dtype, chunks_##dtype, transposed_##dtype};
+        [BY_FEW] = one_##dtype,           [BY_FEW + 1] = two_##dtype,   [BY_FEW + 2] = three_##dtype,                  \
+        [BY_FEW + 3] = four_##dtype,      [BY_PANELS] = panels_##dtype, [BY_CHUNKS] = chunks_##dtype,                  \
+        [TRANSPOSED] = transposed_##dtype};
 
 WAYS_OF(F32)
 WAYS_OF(BF16)
