@@ -95,7 +95,8 @@ static void problem_make(problem *p, clv_gemm_args g)
     int64_t a_rows = g.trans_a ? g.k : g.m, a_cols = g.trans_a ? g.m : g.k;
     int64_t b_rows = g.trans_b ? g.n : g.k, b_cols = g.trans_b ? g.k : g.n;
     int64_t a_elems = extent(a_rows, a_cols, g.lda, g.batch, g.stride_a);
-    int64_t b_elems = extent(b_rows, b_cols, g.ldb, g.batch, g.stride_b);
+    int64_t b_elems =
+        g.packed_b ? extent(1, g.n * g.k, 1, g.batch, g.stride_b) : extent(b_rows, b_cols, g.ldb, g.batch, g.stride_b);
     p->c_elems = extent(g.m, g.n, g.ldc, g.batch, g.stride_c);
     p->a = fenced_filled(&p->of_a, a_elems, g.dtype);
     p->b = fenced_filled(&p->of_b, b_elems, g.dtype);
@@ -417,6 +418,78 @@ static void test_few_rows_are_the_same(void **unused)
     clv_tuning_reset_for_test();
 }
 
+/* That many panels of columns. */
+static clv_gemm_args packed_case(int64_t m, int64_t panels, int64_t k, int kind)
+{
+    clv_gemm_args g = random_case(m, panels * CLV_PANEL, k, kind);
+    g.packed_b = true;
+    g.trans_b = false;
+    g.ldb = 0;
+    g.stride_b = uniform() > 0.5 ? 0 : g.n * g.k + 5;
+    return g;
+}
+
+/* The product of p's operands has the same bits with a B that is not packed. */
+static void check_unpacked(const problem *p)
+{
+    clv_gemm_args g = p->args;
+    const size_t size = clv_dtype_size(g.dtype), c_size = clv_dtype_size(g.c_dtype);
+    char *b = malloc((size_t)(g.n * g.k) * size), *c = malloc((size_t)(g.m * g.n) * c_size);
+    for (int64_t j = 0; j < g.n; j++)
+        for (int64_t q = 0; q < g.k; q++)
+            memcpy(b + (size_t)(q * g.n + j) * size,
+                   (char *)p->b + (size_t)((j / CLV_PANEL * g.k + q) * CLV_PANEL + j % CLV_PANEL) * size, size);
+    g.packed_b = false;
+    g.b = b;
+    g.ldb = g.n;
+    g.c = c;
+    g.ldc = g.n;
+    assert_int_equal(clv_gemm(&g, NULL), CLV_OK);
+    for (int64_t i = 0; i < g.m; i++)
+        assert_memory_equal(c + (size_t)(i * g.n) * c_size, (char *)p->c + (size_t)(i * p->args.ldc) * c_size,
+                            (size_t)g.n * c_size);
+    free(b);
+    free(c);
+}
+
+/* Few rows have the bits that they have with a B that is not packed, whatever the threads. */
+static void check_packed_bits(clv_gemm_args g)
+{
+    problem p;
+    g.batch = 1;
+    g.accumulate = false;
+    problem_make(&p, g);
+    assert_int_equal(clv_gemm(&p.args, NULL), CLV_OK);
+    check_unpacked(&p);
+    problem_free(&p);
+    check_threads(g);
+}
+
+/* Every number of rows with one panel and several, which go side by side, and parts of a panel; more rows by the
+ * kernel of f32, whose panels have another width. */
+static void test_packed(void **unused)
+{
+    static const int own[] = {0, 2, 3, 4, 5};
+    (void)unused;
+    for (int cpu = CLV_CPU_PORTABLE; cpu < CLV_CPU_AMX; cpu++) {
+        if (clv_tuning_set_for_test((clv_cpu_kind)cpu) != 0)
+            continue;
+        for (int i = 0; i < 5 * 3 * 18; i++) {
+            const int64_t m = 1 + i / 15;
+            check_case(packed_case(m, integer(1, 7), integer(1, i % 3 ? 90 : 900), own[i % 5]));
+            if (m <= CLV_GEMM_ROWS && sweep_takes())
+                check_packed_bits(packed_case(m, integer(1, 70), integer(1, 600), own[i % 5]));
+        }
+        for (int i = 0; i < 2 * CASES; i++)
+            if (sweep_takes())
+                check_case(packed_case(integer(17, 130), integer(1, i % 4 ? 9 : 70), integer(1, i % 5 ? 90 : 1100),
+                                       own[i % 5]));
+        check_case(packed_case(70, 0, 5, 0));
+        check_case(packed_case(3, 2, 0, 2));
+    }
+    clv_tuning_reset_for_test();
+}
+
 static void check_streams(clv_gemm_args g)
 {
     enum { OWN = 8192 };
@@ -675,6 +748,17 @@ static void test_errors(void **unused)
     err = (clv_error){0};
     assert_int_equal(clv_gemm(&g, &err), CLV_EINVAL);
     assert_non_null(strstr(err.message, "workspace"));
+    g.m = 2;
+    for (int i = 0; i < 3; i++) {
+        clv_gemm_args packed = g;
+        packed.packed_b = true;
+        packed.n = packed.ldc = i == 0 ? 17 : 16;
+        packed.trans_b = i == 1;
+        packed.dtype = packed.c_dtype = i == 2 ? CLV_F64 : CLV_F32;
+        err = (clv_error){0};
+        assert_int_equal(clv_gemm(&packed, &err), CLV_EINVAL);
+        assert_non_null(strstr(err.message, "packed"));
+    }
     assert_true(clv_gemm_library(NULL, 0) >= 5);
 }
 
@@ -689,6 +773,7 @@ int main(void)
         cmocka_unit_test(test_zero_extents),
         cmocka_unit_test(test_threads_change_no_bit),
         cmocka_unit_test(test_few_rows_are_the_same),
+        cmocka_unit_test(test_packed),
         cmocka_unit_test(test_panels_change_no_bit),
         cmocka_unit_test(test_large_products_in_parts),
         cmocka_unit_test(test_streams_change_no_bit),

@@ -140,6 +140,12 @@ static void quant_dot(clv_graph *graph, clv_dtype dtype, clv_quant how, int64_t 
     clv_quant_dot(graph, how, x, ints, input(graph, "scales", CLV_F16, DIMS(out, heads, blocks)), 2);
 }
 
+static void packed_dot(clv_graph *graph, clv_dtype dtype, int64_t rows)
+{
+    const int64_t in = rows % 2 ? 5 : 700;
+    clv_packed_dot(graph, input(graph, "x", dtype, DIMS(rows, in)), input(graph, "w", dtype, DIMS(70, in, 16)), 1);
+}
+
 /* Runs the check on the graph's ops; marks those that were seen. */
 static void check_graph(clv_graph *graph, random_source *r, bool *seen)
 {
@@ -178,6 +184,11 @@ static void test_what_is_asked_for_grows_with_every_extent(void **state)
         static const int64_t rows[] = {1, 2, 16, 17, 18, 40};
         clv_graph *graph = new_graph();
         quant_dot(graph, dtypes[i % DTYPES], i / DTYPES % 2 ? CLV_QUANT_Q4 : CLV_QUANT_Q8, rows[i / DTYPES / 2]);
+        check_graph(graph, &r, seen);
+        if (dtypes[i % DTYPES] == CLV_F64)
+            continue;
+        graph = new_graph();
+        packed_dot(graph, dtypes[i % DTYPES], rows[i / DTYPES / 2] * 3);
         check_graph(graph, &r, seen);
     }
     int t = 0;

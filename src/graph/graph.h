@@ -70,6 +70,7 @@ struct clv_graph {
     int n_ruled, ruled_capacity;
     struct clv_adapters_in_graph *adapters; /* of weights that layers make (nn/adapter.h); NULL: none have one */
     const struct clv_quant_in_graph *quant; /* how layers hold weights (nn/held.h); NULL: as floats */
+    bool packs;                             /* where layers hold floats: packed, where they can be */
     clv_noted_rule *ruled; /* rules that layouts were made by, whose names the library does not know, each once */
 };
 

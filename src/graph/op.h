@@ -92,6 +92,8 @@ typedef struct clv_op_own {
     bool by_rows;
     /* Of its flops, the share that makes again what another op made and did not keep. */
     double flops_again;
+    /* The product of its first two operands, [m, k] by [k, n], once or batch times over. */
+    bool is_product;
     /* Its results may be f32 where operands are of 16 bits: the kernel goes by the dtypes of the views. */
     bool may_widen;
     /* What the kernel derives from attributes and shapes alone: plan_bytes that `plan` fills for a rank's shards, once,
@@ -122,6 +124,10 @@ static inline bool clv_op_is_sum(const clv_op *op)
 static inline bool clv_op_is_by_rows(const clv_op *op)
 {
     return op->def->own && op->def->own->by_rows;
+}
+static inline bool clv_op_is_product(const clv_op *op)
+{
+    return op->def->own && op->def->own->is_product;
 }
 static inline bool clv_op_may_widen(const clv_op *op)
 {

@@ -191,13 +191,20 @@ static clv_value parameter_in(clv_graph *graph, const char *scope, const clv_par
                 : clv_graph_fail(graph, CLV_ENOMEM, "out of memory for the name '%s'", parameter->name);
 }
 
-/* Every parameter of the family's table is state of its shape: it is read and saved as that. (Quantised ones are the
- * library's families' alone, and named by what reads them.) */
+/* Whether it is state in the form that kernels read. */
+static bool is_packed(clv_graph *graph, const char *scope, const clv_parameter *parameter)
+{
+    const char *name = clv_arena_format(graph->arena, "%s%s" CLV_PACKED, scope, parameter->name);
+    return name && clv_valid(clv_graph_find(graph, name));
+}
+
+/* Every parameter of the family's table is state of its shape: it is read and saved as that. (Quantised and packed ones
+ * are the library's families' alone, and named by what reads them.) */
 static void check_parameters(clv_graph *graph, const clv_model_config *model, const char *scope, bool quantised)
 {
     for (int64_t i = 0; clv_graph_ok(graph) && i < clv_model_parameter_count(model); i++) {
         const clv_parameter parameter = clv_model_parameter_at(model, i);
-        if (quantised && clv_model_quantises(model, &parameter))
+        if ((quantised && clv_model_quantises(model, &parameter)) || is_packed(graph, scope, &parameter))
             continue;
         const clv_value state = parameter_in(graph, scope, &parameter);
         const clv_type got = clv_graph_type(graph, state);
@@ -295,6 +302,7 @@ static clv_value build_layers(clv_graph *graph, const clv_model_config *model, c
     const clv_quant_in_graph quant = clv_model_quant_in_graph(model, build->quant);
     graph->adapters = build->adapters ? &adapters : NULL;
     graph->quant = build->quant != CLV_QUANT_NONE ? &quant : NULL;
+    graph->packs = build->packs;
     *x = checked(graph, model, build, model->family->hidden(graph, model, build, in), "hidden states", build->seq,
                  model->hidden);
     if (build->last_logits && clv_valid(*x))
@@ -302,6 +310,7 @@ static clv_value build_layers(clv_graph *graph, const clv_model_config *model, c
     clv_value logits = model->headless ? CLV_NONE : head_of(graph, model, build, *x, scope);
     graph->adapters = NULL;
     graph->quant = NULL;
+    graph->packs = false;
     return logits;
 }
 

@@ -104,6 +104,7 @@ typedef struct clv_model_build {
     clv_value step;                      /* of training steps: the input of that name */
     const struct clv_adapters *adapters; /* of its weights, which then are not trained, but these are; NULL: none */
     clv_quant quant;                     /* how weights of linear layers are held (models/quantised.h) */
+    bool packs;                          /* they are held packed (models/packed.h) */
 } clv_model_build;
 
 /* Adds the model to a graph without parameters: input "ids" i32 [B,S] -> logits [B,S,V], split over the vocabulary.

@@ -15,6 +15,7 @@
 #include "tokens/tokenizer_parts.h"
 #include "models/adapters.h"
 #include "models/adapters_folder.h"
+#include "models/packed.h"
 #include "models/parameters.h"
 #include "models/placement.h"
 #include "models/stored_blocks.h"
@@ -498,7 +499,8 @@ static clv_model_build build_of(const clv_model *m, const clv_model_graph *how)
                              .attention_dropout = how->attention_dropout,
                              .f32_gradients = m->f32_gradients,
                              .adapters = m->adapters,
-                             .quant = m->quant};
+                             .quant = m->quant,
+                             .packs = how->context > 0 && clv_model_packs(m)};
 }
 
 static bool check_dropout(clv_graph *graph, const char *which, double p, bool trains, const char *call)
@@ -604,6 +606,8 @@ clv_status clv_model_source(void *arg, const char *name, const clv_type *type, c
     *known = 0;
     if (m->quant_reader)
         CLV_TRY(clv_quant_read(m->quant_reader, m->weights, &m->config, name, box, out, known, err));
+    if (!*known && m->weights)
+        CLV_TRY(clv_packed_read(m->weights, &m->config, name, type, box, out, known, err));
     if (!*known && m->weights)
         CLV_TRY(clv_model_weights_source(m->weights, name, type, box, out, known, err));
     if (*known || !m->adapter_weights)

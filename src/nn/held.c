@@ -10,17 +10,19 @@
 #include "ops/ops.h"
 #include "tensor/blocks.h"
 
+enum { LEAST_PACKED = 64 * 1024 /* elements: what is smaller is in a cache, in whatever order */ };
+
 bool clv_nn_quantises(const clv_graph *graph, int64_t in)
 {
     return graph->quant && in % CLV_QUANT_BLOCK == 0;
 }
 
-/* The integers as they are made: dimensions of the weight in another order, blocks last. */
+/* Dimensions of a weight in another order, with blocks of one of them last. */
 typedef struct blocked {
     int rank;
     int64_t shape[CLV_MAX_RANK];
     clv_logical_axis names[CLV_MAX_RANK];
-    clv_layout layout, of_scales; /* with the blocks' integers, and without */
+    clv_layout layout, of_scales; /* with the blocks' elements, and without */
 } blocked;
 
 /* The weight's dimension d, in runs of `by` elements. */
@@ -39,29 +41,31 @@ static void append(clv_graph *graph, blocked *b, const clv_weight_spec *spec, co
     b->rank++;
 }
 
-static blocked in_blocks(clv_graph *graph, const clv_weight_spec *spec, const clv_layout *floats)
+/* [out..., in..., last], with dimension `cut` in runs of `by`. */
+static blocked in_blocks(clv_graph *graph, const clv_weight_spec *spec, const clv_layout *floats, int cut, int64_t by,
+                         int64_t last)
 {
     blocked b = {.layout = clv_layout_replicated(spec->rank + 1), .of_scales = clv_layout_replicated(spec->rank)};
-    for (int d = spec->n_in; d < spec->rank; d++)
-        append(graph, &b, spec, floats, d, 1);
-    for (int d = 0; d < spec->n_in; d++)
-        append(graph, &b, spec, floats, d, d == spec->n_in - 1 ? CLV_QUANT_BLOCK : 1);
+    for (int i = 0; i < spec->rank; i++) {
+        int d = (spec->n_in + i) % spec->rank;
+        append(graph, &b, spec, floats, d, d == cut ? by : 1);
+    }
     b.names[b.rank] = CLV_UNNAMED;
-    b.shape[b.rank++] = clv_quant_bytes(graph->quant->how);
+    b.shape[b.rank++] = last;
     return b;
 }
 
-/* Reports count it among the parameters, which a program cannot state of integers: nothing is trained through them. */
+/* Reports count it among the parameters, which a program cannot state of integers: nothing is trained through them, nor
+ * through what is packed. */
 static clv_value state_of(clv_graph *graph, const clv_axis_rules *rules, const char *name, const char *ending,
-                          clv_dtype dtype, const blocked *b, int rank)
+                          clv_dtype dtype, const blocked *b, int rank, clv_init init)
 {
-    const clv_init zeros = {CLV_INIT_ZEROS, 0};
     const char *full = clv_arena_format(graph->arena, "%s%s", name, ending);
     const clv_layout *layout = rank == b->rank ? &b->layout : &b->of_scales;
     if (!full)
         return clv_graph_fail(graph, CLV_ENOMEM, "out of memory for the name '%s'", name);
     clv_layout by_name = clv_named_layout(graph, rules, rank, b->names);
-    clv_value made = clv_state_as(graph, CLV_ROLE_BUFFER, full, dtype, rank, b->shape, layout, zeros);
+    clv_value made = clv_state_as(graph, CLV_ROLE_BUFFER, full, dtype, rank, b->shape, layout, init);
     if (!clv_valid(made))
         return CLV_NONE;
     graph->values[made.id].role = CLV_ROLE_PARAMETER;
@@ -70,18 +74,36 @@ static clv_value state_of(clv_graph *graph, const clv_axis_rules *rules, const c
     return made;
 }
 
+/* Whether every rank has whole panels of the weight's last dimension, in whatever way it is cut. */
+static bool can_pack(const clv_graph *graph, const clv_weight_spec *spec, const clv_layout *floats)
+{
+    const int last = spec->rank - 1;
+    const int64_t blocks = clv_layout_blocks(floats, last);
+    int64_t elems = 1;
+    for (int d = 0; d < spec->rank; d++)
+        elems *= spec->shape[d];
+    return graph->packs && spec->rank < CLV_MAX_RANK && spec->n_in < spec->rank && spec->dtype != CLV_F64 &&
+           elems >= LEAST_PACKED && spec->shape[last] % (blocks * CLV_PANEL) == 0 &&
+           (floats->granule[last] == 1 || floats->granule[last] % CLV_PANEL == 0);
+}
+
 clv_held_weight clv_nn_hold(clv_graph *graph, const clv_axis_rules *rules, const clv_weight_spec *spec)
 {
+    const clv_init zeros = {CLV_INIT_ZEROS, 0};
     clv_held_weight held = {.n_in = spec->n_in, .names = spec->names};
-    if (!clv_nn_quantises(graph, spec->shape[spec->n_in - 1])) {
+    clv_layout by_name = clv_named_layout(graph, rules, spec->rank, spec->names);
+    const clv_layout *floats = spec->layout ? spec->layout : &by_name;
+    if (clv_nn_quantises(graph, spec->shape[spec->n_in - 1])) {
+        blocked b = in_blocks(graph, spec, floats, spec->n_in - 1, CLV_QUANT_BLOCK, clv_quant_bytes(graph->quant->how));
+        held.ints = state_of(graph, rules, spec->name, CLV_QUANT_INTS, CLV_U8, &b, b.rank, zeros);
+        held.scales = state_of(graph, rules, spec->name, CLV_QUANT_SCALES, CLV_F16, &b, b.rank - 1, zeros);
+    } else if (can_pack(graph, spec, floats)) {
+        blocked b = in_blocks(graph, spec, floats, spec->rank - 1, CLV_PANEL, CLV_PANEL);
+        held.packed = state_of(graph, rules, spec->name, CLV_PACKED, spec->dtype, &b, b.rank, spec->init);
+    } else {
         held.weight = clv_nn_weight(graph, rules, spec->name, spec->dtype, spec->rank, spec->shape, spec->names,
                                     spec->layout, spec->init);
-        return held;
     }
-    clv_layout by_name = clv_named_layout(graph, rules, spec->rank, spec->names);
-    blocked b = in_blocks(graph, spec, spec->layout ? spec->layout : &by_name);
-    held.ints = state_of(graph, rules, spec->name, CLV_QUANT_INTS, CLV_U8, &b, b.rank);
-    held.scales = state_of(graph, rules, spec->name, CLV_QUANT_SCALES, CLV_F16, &b, b.rank - 1);
     return held;
 }
 
@@ -91,6 +113,8 @@ clv_value clv_nn_times(clv_graph *graph, clv_value x, const clv_axis_rules *rule
     char subscripts[64];
     if (clv_valid(w->ints))
         return clv_quant_dot(graph, graph->quant->how, x, w->ints, w->scales, w->n_in);
+    if (clv_valid(w->packed))
+        return clv_packed_dot(graph, x, w->packed, w->n_in);
     if (!rows)
         return clv_nn_adapted(graph, clv_nn_product(graph, x, w->weight, in, kernel, out), x, rules, w->weight, w->n_in,
                               w->names);

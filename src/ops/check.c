@@ -88,6 +88,14 @@ clv_dtype clv_stats_dtype(clv_dtype dtype)
     return dtype == CLV_F64 ? CLV_F64 : CLV_F32;
 }
 
+int64_t clv_extents(const int64_t *shape, int from, int to)
+{
+    int64_t n = 1;
+    for (int d = from; d < to; d++)
+        n *= shape[d];
+    return n;
+}
+
 int64_t clv_view_rows(const clv_view *view, int trailing)
 {
     int64_t rows = 1;

@@ -25,6 +25,8 @@ clv_status clv_check_rows(const char *what, const clv_type *type, const char *ot
 /* f64 for f64, else f32: the dtype of statistics of a tensor of `dtype`. */
 clv_dtype clv_stats_dtype(clv_dtype dtype);
 
+/* The product of extents, of dimensions [from, to). */
+int64_t clv_extents(const int64_t *shape, int from, int to);
 /* Elements of all dimensions of a view but the last `trailing`. */
 int64_t clv_view_rows(const clv_view *view, int trailing);
 double clv_type_bytes(const clv_type *type);

@@ -461,6 +461,7 @@ const clv_op_def clv_op_dot_general = {
     .run = einsum_run,
     .counts_flops = true,
     .own = &(const clv_op_own){.by_rows = true,
+                               .is_product = true,
                                .may_widen = true,
                                .plan_bytes = sizeof(product),
                                .plan = einsum_plan,

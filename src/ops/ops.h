@@ -55,6 +55,7 @@ extern const clv_op_def clv_op_adamw_rounded;
 extern const clv_op_def clv_op_sgd;
 extern const clv_op_def clv_op_lion;
 extern const clv_op_def clv_op_quant_dot;
+extern const clv_op_def clv_op_packed_dot;
 
 /* A clv_op_def.rule of ops that make one number of a tensor: every dimension is summed. */
 void clv_total_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule);
@@ -76,6 +77,9 @@ int64_t clv_pack_record(const clv_pack_attrs *attrs);
 
 /* The product of x [row..., in...] with weights in blocks (quant_dot.c says their shapes), over n_in dimensions. */
 clv_value clv_quant_dot(clv_graph *graph, clv_quant quant, clv_value x, clv_value ints, clv_value scales, int n_in);
+
+/* The product of x [row..., in...] with packed weights (packed_dot.c says their shape), over n_in dimensions. */
+clv_value clv_packed_dot(clv_graph *graph, clv_value x, clv_value weights, int n_in);
 
 /* clv_gradients (gradients.c), of which those of parameters are f32 if `wide`, those of 16 bits too: from the ops on
  * that make them, so that no sum of theirs is rounded. */

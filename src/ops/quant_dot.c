@@ -104,25 +104,16 @@ static void quant_rule(const clv_op *op, const clv_type *in, const clv_type *out
     clv_rule_in(rule, 0, in[0].rank - 1, block);
 }
 
-/* The product of shapes from dimension `from` up to `to`. */
-static int64_t extent(const int64_t *shape, int from, int to)
-{
-    int64_t n = 1;
-    for (int d = from; d < to; d++)
-        n *= shape[d];
-    return n;
-}
-
 static clv_quant_args args_of(const clv_op *op, const clv_view *in, const clv_view *out)
 {
     const quant_attrs *a = op->attrs;
     const int rows = in[0].rank - a->n_in, n_out = out->rank - rows;
     return (clv_quant_args){.how = (clv_quant)a->quant,
                             .dtype = out->dtype,
-                            .m = extent(out->shape, 0, rows),
-                            .whole_m = extent(out->global, 0, rows),
-                            .n = extent(out->shape, rows, out->rank),
-                            .blocks = extent(in[1].shape, n_out, in[1].rank - 1),
+                            .m = clv_extents(out->shape, 0, rows),
+                            .whole_m = clv_extents(out->global, 0, rows),
+                            .n = clv_extents(out->shape, rows, out->rank),
+                            .blocks = clv_extents(in[1].shape, n_out, in[1].rank - 1),
                             .x = in[0].data,
                             .ints = in[1].data,
                             .scales = in[2].data,
@@ -146,8 +137,8 @@ static clv_status quant_run(const clv_call *call, clv_error *err)
 static clv_op_cost quant_cost(const clv_op *op, const clv_type *in, const clv_type *out)
 {
     const quant_attrs *a = op->attrs;
-    double flops = 2 * (double)extent(out->shape, 0, out->rank);
-    flops *= (double)extent(in[0].shape, row_dims(a, in), in[0].rank);
+    double flops = 2 * (double)clv_extents(out->shape, 0, out->rank);
+    flops *= (double)clv_extents(in[0].shape, row_dims(a, in), in[0].rank);
     return (clv_op_cost){.flops = flops,
                          .bytes = clv_type_bytes(&in[0]) + clv_type_bytes(&in[1]) + clv_type_bytes(&in[2]) +
                                   clv_type_bytes(out)};

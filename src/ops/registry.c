@@ -64,6 +64,7 @@ static const clv_op_def *const ours[] = {
     &clv_op_sgd,
     &clv_op_lion,
     &clv_op_quant_dot,
+    &clv_op_packed_dot,
 };
 
 enum { OURS = sizeof ours / sizeof *ours, MOST_ATTR_BYTES = 1 << 20 };

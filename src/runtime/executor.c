@@ -3,7 +3,6 @@
 #include "runtime/executor.h"
 
 #include "base/wait.h"
-#include "ops/ops.h"
 #include "runtime/check.h"
 #include "runtime/finite.h"
 #include "runtime/kernel.h"
@@ -279,7 +278,7 @@ static clv_status run_instruction(rank_state *r, int i, clv_error *err)
 /* Whether an instruction is run where products alone are. */
 static bool is_product(const clv_instruction *instruction)
 {
-    return instruction->op && instruction->op->def == &clv_op_dot_general;
+    return instruction->op && clv_op_is_product(instruction->op);
 }
 
 static clv_status run_all(rank_state *r, clv_error *err)

@@ -56,11 +56,17 @@ static bool is_own_f32_best(void)
     return (path == CLV_GEMM_F32_BEST ? clv_tuning_here()->f32 : path) == CLV_GEMM_F32_OWN;
 }
 
+/* What is packed is ours alone. */
+static bool takes_own_f32(const clv_gemm_args *g)
+{
+    return g->packed_b || is_own_f32_best();
+}
+
 static clv_status run_f32_single(const clv_gemm_args *g, clv_error *err)
 {
     if (clv_gemm_rows(g, 0))
         return CLV_OK;
-    if (!is_own_f32_best())
+    if (!takes_own_f32(g))
         return clv_onednn_sgemm(g, err);
     clv_gemm_f32(g);
     return CLV_OK;
@@ -71,7 +77,7 @@ static clv_status run_f32_single(const clv_gemm_args *g, clv_error *err)
 static clv_status run_f32(const clv_gemm_args *g, clv_error *err)
 {
     const bool by_product = g->batch > 1 && g->batch >= clv_threads_max();
-    if (!by_product || (is_own_f32_best() && clv_gemm_workspace(g) > 0)) {
+    if (!by_product || (takes_own_f32(g) && clv_gemm_workspace(g) > 0)) {
         for (int64_t i = 0; i < g->batch; i++) {
             clv_gemm_args one = single(g, i);
             CLV_TRY(run_f32_single(&one, err));
@@ -156,7 +162,7 @@ static void run_half_single(const clv_gemm_args *g)
 
     if (half_path == CLV_GEMM_HALF_BEST && clv_gemm_rows(g, clv_gemm_workspace(g)))
         return;
-    if (g->dtype == CLV_BF16 && path != CLV_GEMM_HALF_F32)
+    if (g->dtype == CLV_BF16 && !g->packed_b && path != CLV_GEMM_HALF_F32)
         clv_gemm_bf16(g, path == CLV_GEMM_HALF_AMX ? CLV_GEMM_BF16_AMX : CLV_GEMM_BF16_VDP);
     else
         clv_gemm_f32(g);
@@ -201,7 +207,13 @@ static clv_status check(const clv_gemm_args *g, clv_error *err)
                         (long long)g->n);
     if (g->k == 0)
         return CLV_OK;
-    int64_t a_row = g->trans_a ? g->m : g->k, b_row = g->trans_b ? g->k : g->n;
+    if (g->packed_b && (g->trans_b || g->n % CLV_PANEL != 0 || g->dtype == CLV_F64))
+        return clv_fail(
+            err, CLV_EINVAL,
+            "product: b is packed, %stransposed, of %lld columns of %s; valid: not transposed, a multiple of "
+            "%d, f32, bf16 or f16",
+            g->trans_b ? "" : "not ", (long long)g->n, clv_dtype_name(g->dtype), CLV_PANEL);
+    int64_t a_row = g->trans_a ? g->m : g->k, b_row = g->packed_b ? 0 : g->trans_b ? g->k : g->n;
     if (g->lda < a_row || g->ldb < b_row)
         return clv_fail(err, CLV_EINVAL, "product: lda %lld, ldb %lld are less than a row of a, %lld, or of b, %lld",
                         (long long)g->lda, (long long)g->ldb, (long long)a_row, (long long)b_row);
@@ -237,12 +249,21 @@ clv_status clv_gemm(const clv_gemm_args *g, clv_error *err)
     return CLV_OK;
 }
 
+/* Where op(B)[p, j] is stored. */
+static int64_t b_at(const clv_gemm_args *g, int64_t p, int64_t j)
+{
+    enum { PANEL = CLV_PANEL };
+    if (g->packed_b)
+        return (j / PANEL * g->k + p) * PANEL + j % PANEL;
+    return g->trans_b ? j * g->ldb + p : p * g->ldb + j;
+}
+
 static double reference_element(const clv_gemm_args *g, int64_t i, int64_t j)
 {
     double sum = g->accumulate ? clv_dtype_load(g->c_dtype, g->c, i * g->ldc + j) : 0;
     for (int64_t p = 0; p < g->k; p++)
         sum += clv_dtype_load(g->dtype, g->a, g->trans_a ? p * g->lda + i : i * g->lda + p) *
-               clv_dtype_load(g->dtype, g->b, g->trans_b ? j * g->ldb + p : p * g->ldb + j);
+               clv_dtype_load(g->dtype, g->b, b_at(g, p, j));
     return sum;
 }
 

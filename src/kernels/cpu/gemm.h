@@ -8,6 +8,9 @@
  *           for all rows, at the speed of memory while they are few. More rows: by the fastest on this CPU
  *           (tuning.h), f32 by our own (gemm_f32.h) or oneDNN's sgemm; bf16 by our own (gemm_bf16.h) or, as f16
  *           always, our own in f32. f64 is a plain blocked product.
+ * Packed:   a B [n / 16, k, 16], n a multiple of 16: panels of columns, one behind the other. It is a single stream
+ *           of memory, and what the kernels pack again for each product else; decoding several sequences reads it
+ *           twice as fast. By our own kernels, up to 16 rows with the bits of a B that is not packed.
  * Numerics: the same arguments on the same CPU with the same number of OpenMP threads give the same bits. Those of our
  *           own kernels and of f64 do not depend on the number of threads either; oneDNN may split k over threads, so
  *           its products can. A row has the same bits among any number of rows up to 16 (of bf16 and f16 while k is at
@@ -31,6 +34,7 @@
 #include "base/workpool.h"
 #include "cleave/dtype.h"
 #include "cleave/status.h"
+#include "tensor/blocks.h"
 
 enum { CLV_GEMM_STACK = 192 << 10 /* most bytes of a thread's stack that our own products take */ };
 
@@ -44,6 +48,7 @@ typedef struct clv_gemm_args {
     int64_t ldc;      /* the same of c: >= n                                                               */
     bool trans_a;     /* op(A) is the transpose of what is stored                                          */
     bool trans_b;     /* the same of B                                                                     */
+    bool packed_b;    /* b is [n / CLV_PANEL, k, CLV_PANEL], without trans_b; ldb does not matter; no f64 */
     int64_t batch;    /* >= 0; 1 for a single product                                                      */
     int64_t stride_a; /* elements between products; 0 reads one A (or B) for all; ignored when batch is 1  */
     int64_t stride_b;

@@ -2,6 +2,7 @@
 #include "kernels/cpu/gemm_rows.h"
 
 #include "kernels/cpu/isa/gemm.h"
+#include "kernels/cpu/isa/gemm_packed.h"
 #include "kernels/cpu/isa/gemm_rows.h"
 #include "kernels/cpu/threads.h"
 #include "kernels/cpu/tuning.h"
@@ -52,10 +53,17 @@ static bool find_room(room *out, const clv_gemm_args *g, size_t bytes, int64_t *
     return true;
 }
 
+static void multiply(const clv_gemm_args *g, const clv_gemm_x *x, clv_gemm_own own, clv_gemm_way way, int64_t j,
+                     int64_t end)
+{
+    if (g->packed_b)
+        CLV_ISA_SELECT(clv_gemm_packed)(g, x, j, end);
+    else
+        CLV_ISA_SELECT(clv_gemm_columns)(g, x, own, way, j, end);
+}
+
 bool clv_gemm_rows(const clv_gemm_args *g, size_t bytes)
 {
-    void (*multiply)(const clv_gemm_args *, const clv_gemm_x *, clv_gemm_own, clv_gemm_way, int64_t, int64_t) =
-        CLV_ISA_SELECT(clv_gemm_columns);
     int64_t units = (g->n + COLUMNS - 1) / COLUMNS, threads = g->n * g->k <= ALONE ? 1 : clv_threads_max();
     const clv_tuning *tuning = clv_tuning_here();
     const clv_gemm_way way = {.panels = g->dtype == CLV_F32 ? tuning->panels_of_f32 : tuning->panels_of_half,

@@ -29,6 +29,7 @@ typedef struct clv_tuning {
     int64_t panels_of_half; /* the same of bf16 and f16 */
     int plain_streams;      /* rows of weights that decoding reads side by side, 1 or 4 (isa/gemm_rows.h) */
     int q8_streams, q4_streams; /* the same of weights in blocks (isa/quant.h) */
+    bool packs_weights;         /* decoding holds weights in panels (isa/gemm_packed.h) */
 } clv_tuning;
 
 /* This CPU's row, of what clv_cpu_isa() allows. Any thread. */

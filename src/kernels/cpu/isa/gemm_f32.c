@@ -25,6 +25,7 @@ enum {
 };
 
 _Static_assert((int)ROWS <= (int)CLV_GEMM_F32_ROWS && (int)COLS <= (int)CLV_GEMM_F32_COLS, "as the header says");
+_Static_assert((int)CLV_PANEL % (int)VF_LANES == 0, "no vector is of two panels of a packed B");
 _Static_assert((int)VF_LANES <= (int)CLV_GEMM_F32_SPILL && (int)COLS % (int)VF_LANES == 0, "only panels of A spill");
 
 /* ------------------------------------------------------------------------------------------------- packing */
@@ -144,12 +145,44 @@ CLV_INLINE void pack(int width, float *out, int64_t apart, const part *x)
         pack_straight_as(CLV_F16, width, out, apart, x);
 }
 
+/* The same of a B that is packed already, in panels of another width. */
+CLV_INLINE void widen_panels_as(clv_dtype dtype, float *out, const clv_gemm_args *g, int64_t p, int64_t j, int64_t k,
+                                int64_t end)
+{
+    enum { PANEL = CLV_PANEL, PIECE = (int)COLS < (int)PANEL ? (int)COLS : (int)PANEL };
+    const size_t size = vf_element_size(dtype);
+    for (; j < end; j += COLS, out += k * COLS)
+        for (int64_t l = 0; l < COLS; l += PIECE) {
+            const bool there = j + l < end;
+            const char *from = g->b;
+            if (there)
+                from += (size_t)(((j + l) / PANEL * g->k + p) * PANEL + (j + l) % PANEL) * size;
+            for (int64_t q = 0; q < k; q++, from += there ? PANEL * size : 0)
+                CLV_UNROLL for (int v = 0; v < PIECE; v += VF_LANES) vf_store(
+                    out + q * COLS + l + v, there ? vf_load_dtype(dtype, from + (size_t)v * size) : vf_set1(0.0f));
+        }
+}
+
+static void widen_panels(float *out, const clv_gemm_args *g, int64_t p, int64_t j, int64_t k, int64_t end)
+{
+    if (g->dtype == CLV_F32)
+        widen_panels_as(CLV_F32, out, g, p, j, k, end);
+    else if (g->dtype == CLV_BF16)
+        widen_panels_as(CLV_BF16, out, g, p, j, k, end);
+    else
+        widen_panels_as(CLV_F16, out, g, p, j, k, end);
+}
+
 static void pack_b(float *out, const clv_gemm_args *g, int64_t p, int64_t j, int64_t k, int64_t n, int64_t from,
                    int64_t to)
 {
     const int64_t end = to * COLS < n ? to * COLS : n;
     if (from >= to)
         return;
+    if (g->packed_b) {
+        widen_panels(out, g, p, j + from * COLS, k, j + end);
+        return;
+    }
     const part x = part_of(g->dtype, g->b, g->ldb, g->trans_b, j + from * COLS, p, end - from * COLS, k);
     pack(COLS, out, k * COLS, &x);
 }

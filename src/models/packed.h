@@ -1,0 +1,21 @@
+/* packed.h - the weights of a model that are held packed, as kernels read them (nn/held.h): when, and reading them so.
+ *
+ * A graph with a KV cache has them so where this CPU's products are faster by it (kernels/cpu/tuning.h), for few rows
+ * are multiplied by all weights, again and again. Not where several processes have the ranks, whose CPUs may be other
+ * ones. */
+#ifndef CLEAVE_MODELS_PACKED_H
+#define CLEAVE_MODELS_PACKED_H
+
+#include "models/opened.h"
+
+/* Whether graphs of the model with a KV cache are told so. */
+bool clv_model_packs(const clv_model *model);
+
+/* For tests: 1 or 0: whatever the CPU, where the rest allows it; -1 goes back to what is the faster. */
+void clv_model_set_packs_for_test(int packs);
+
+/* Reads packed state: as clv_state_source; *known is 0 for what is no packed state of the model. weights are open. */
+clv_status clv_packed_read(const clv_model_weights *weights, const clv_model_config *model, const char *name,
+                           const clv_type *type, const clv_shard *box, void *out, int *known, clv_error *err);
+
+#endif

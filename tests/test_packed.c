@@ -1,0 +1,292 @@
+/* test_packed.c - generating with packed weights: the bits of those that are not, on every mesh; the same bytes read,
+ * held and moved; and where nothing is packed. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "must.h"
+#include "own_folder.h"
+
+#include "cleave/generate.h"
+#include "cleave/graph.h"
+#include "cleave/plan.h"
+#include "cleave/program.h"
+#include "models/family.h"
+#include "models/packed.h"
+#include "models/parameters.h"
+
+enum { VOCAB = 480, MOST_SEQ = 48, EACH = 5 /* weights of a layer */ };
+
+/* Weights that are large enough; heads of 3 by ranks of 2, and a width of ffn that 3 and 5 ranks do not share alike. */
+static const clv_model_config llama = {.family = &clv_family_llama,
+                                       .hidden = 160,
+                                       .layers = 2,
+                                       .heads = 6,
+                                       .kv_heads = 3,
+                                       .head_dim = 112,
+                                       .ffn = 480,
+                                       .vocab = VOCAB,
+                                       .max_positions = 64,
+                                       .norm_eps = 1e-5,
+                                       .activation = CLV_SILU,
+                                       .rope.theta = 10000,
+                                       .bos = -1,
+                                       .pad = -1,
+                                       .mask = -1,
+                                       .eos = {-1}};
+
+/* Its files hold weights as [in, out], queries, keys and values in one; the output is the table. */
+static const clv_model_config gpt2 = {.family = &clv_family_gpt2,
+                                      .activation = CLV_GELU_TANH,
+                                      .hidden = 288,
+                                      .layers = 2,
+                                      .heads = 6,
+                                      .kv_heads = 6,
+                                      .head_dim = 48,
+                                      .ffn = 640,
+                                      .vocab = VOCAB,
+                                      .max_positions = 64,
+                                      .norm_eps = 1e-5,
+                                      .tie_word_embeddings = true,
+                                      .qkv_bias = true,
+                                      .output_bias = true,
+                                      .mlp_bias = true,
+                                      .bos = -1,
+                                      .pad = -1,
+                                      .mask = -1,
+                                      .eos = {-1}};
+
+static const struct {
+    const char *mesh, *rules;
+} meshes[] = {{"model=1", "megatron"}, {"model=2", "megatron"}, {"model=3", "megatron"},
+              {"model=5", "megatron"}, {"model=7", "megatron"}, {"data=2,model=2", "megatron"},
+              {"data=2", "fsdp"},      {"X=2,Y=2", "gspmd-2d"}, {"data=2,model=3", "fsdp+megatron-sp"}};
+enum { MESHES = sizeof meshes / sizeof *meshes };
+
+static void write_folder(const char *path, const clv_model_config *c)
+{
+    clv_safetensors_writer *writer;
+    clv_error err = {0};
+    char command[600], file[600];
+    uint64_t next = 11;
+    snprintf(command, sizeof command, "mkdir -p %s", path);
+    assert_int_equal(system(command), 0);
+    snprintf(file, sizeof file, "%s/config.json", path);
+    must(clv_model_config_write(c, CLV_F32, file, &err), &err);
+    snprintf(file, sizeof file, "%s/model.safetensors", path);
+    must(clv_model_create_weights(&writer, c, CLV_F32, file, &err), &err);
+    for (int64_t i = 0; i < clv_model_parameter_count(c); i++) {
+        clv_parameter p = clv_model_parameter_at(c, i);
+        int64_t n = clv_parameter_elems(&p);
+        float *w = malloc((size_t)n * sizeof *w);
+        for (int64_t e = 0; e < n; e++) {
+            next = next * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+            w[e] = ((float)(next >> 40) * 0x1p-23f - 1) * (p.rank == 1 ? 0.5f : 0.1f);
+        }
+        must(clv_model_write_parameter(writer, c, p.name, NULL, CLV_F32, w, &err), &err);
+        free(w);
+    }
+    must(clv_safetensors_commit(writer, &err), &err);
+}
+
+static clv_model *open_on(const char *path, int mesh, clv_dtype dtype)
+{
+    clv_error err = {0};
+    clv_mesh axes;
+    clv_axis_rules rules;
+    clv_model *model;
+    must(clv_mesh_parse(&axes, meshes[mesh].mesh, &err), &err);
+    must(clv_axis_rules_preset(&rules, meshes[mesh].rules, &axes, &err), &err);
+    const clv_model_options options = {
+        .size = sizeof options, .mesh = &axes, .rules = &rules, .dtype = dtype, .check = 1};
+    must(clv_model_open(&model, path, &options, &err), &err);
+    return model;
+}
+
+/* States whose names end so. */
+static int packed_states(const clv_session *session)
+{
+    int n = 0;
+    clv_state_info state = {.size = sizeof state};
+    for (int i = 0; clv_session_state(session, i, &state, NULL) == CLV_OK && state.name; i++) {
+        size_t length = strlen(state.name);
+        n += length > 7 && strcmp(state.name + length - 7, ".packed") == 0;
+    }
+    return n;
+}
+
+/* What a generator has after a prompt of so many tokens, and after each of some more. */
+typedef struct generated {
+    float *logits; /* [STEPS, batch, VOCAB] */
+    int64_t n, bytes_read, rank_bytes;
+    int packed;
+} generated;
+
+static generated generate(clv_model *model, bool packs, int64_t batch, int64_t prompt)
+{
+    enum { STEPS = 4 };
+    clv_error err = {0};
+    clv_generator *g;
+    generated out = {.n = STEPS * batch * VOCAB};
+    const int64_t before = clv_model_bytes_read(model);
+    const clv_generator_options options = {.size = sizeof options, .batch = batch, .context = MOST_SEQ};
+    clv_model_set_packs_for_test(packs);
+    must(clv_generator_new(&g, model, &options, &err), &err);
+    out.logits = malloc((size_t)out.n * sizeof *out.logits);
+    for (int64_t step = 0; step < STEPS; step++) {
+        for (int64_t b = 0; b < batch; b++)
+            for (int64_t i = 0; i < (step == 0 ? prompt : 1); i++)
+                must(clv_generator_feed(g, b, &(int64_t){(i * 7 + b * 5 + step) % VOCAB}, 1, &err), &err);
+        must(clv_generator_run(g, &err), &err);
+        for (int64_t b = 0; b < batch; b++)
+            memcpy(out.logits + (step * batch + b) * VOCAB, clv_generator_logits(g, b), VOCAB * sizeof(float));
+    }
+    out.bytes_read = clv_model_bytes_read(model) - before;
+    out.rank_bytes = clv_session_rank_bytes(clv_generator_session(g));
+    out.packed = packed_states(clv_generator_session(g));
+    clv_generator_free(g);
+    clv_model_set_packs_for_test(-1);
+    return out;
+}
+
+/* More than 16 rows may go through another kernel, and so have other last bits. */
+static void expect_alike(const generated *packed, const generated *plain, bool to_the_bit, double within,
+                         const char *what)
+{
+    double most = 0;
+    assert_int_equal(packed->n, plain->n);
+    for (int64_t i = 0; i < plain->n; i++)
+        most = fmax(most, fabs((double)plain->logits[i]));
+    assert_true(most > 0.1);
+    for (int64_t i = 0; i < plain->n; i++) {
+        double apart = fabs((double)packed->logits[i] - (double)plain->logits[i]);
+        if (!(to_the_bit ? packed->logits[i] == plain->logits[i] : apart <= within * most))
+            fail_msg("%s: logit %lld is %.9g packed, %.9g else", what, (long long)i, (double)packed->logits[i],
+                     (double)plain->logits[i]);
+    }
+    assert_int_equal(packed->bytes_read, plain->bytes_read);
+    assert_int_equal(packed->rank_bytes, plain->rank_bytes);
+    assert_int_equal(plain->packed, 0);
+}
+
+static void same_everywhere(const clv_model_config *c, int most)
+{
+    static const struct {
+        clv_dtype dtype;
+        double within;
+    } kinds[] = {{CLV_F32, 1e-5}, {CLV_BF16, 4e-2}, {CLV_F16, 4e-3}};
+    const char *path = in_folder("%s", c->family->model_type);
+    write_folder(path, c);
+    for (int mesh = 0; mesh < MESHES; mesh++)
+        for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
+            const bool few = (mesh + (int)k) % 2;
+            const int64_t batch = few ? 2 : 4;
+            char what[96];
+            clv_model *model = open_on(path, mesh, kinds[k].dtype);
+            generated packed = generate(model, true, batch, few ? 8 : 9),
+                      plain = generate(model, false, batch, few ? 8 : 9);
+            snprintf(what, sizeof what, "%s, %s, %s", c->family->model_type, meshes[mesh].mesh,
+                     clv_dtype_name(kinds[k].dtype));
+            expect_alike(&packed, &plain, few, kinds[k].within, what);
+            if (!(mesh == 0 ? packed.packed == most : packed.packed > 0 && packed.packed <= most))
+                fail_msg("%s: %d weights are packed, of %d", what, packed.packed, most);
+            free(packed.logits);
+            free(plain.logits);
+            clv_model_close(model);
+        }
+}
+
+/* Of each layer queries, keys and values, out, up (with the gate), down; and the output. */
+static void llama_is_the_same(void **state)
+{
+    (void)state;
+    same_everywhere(&llama, 2 * EACH + 1);
+}
+
+/* But for the output, which is the table. */
+static void gpt2_is_the_same(void **state)
+{
+    (void)state;
+    same_everywhere(&gpt2, 2 * EACH);
+}
+
+/* Nothing more is moved, nor planned. */
+static void plans_are_the_same(void **state)
+{
+    const char *path = in_folder("planned");
+    (void)state;
+    write_folder(path, &llama);
+    for (int mesh = 0; mesh < MESHES; mesh++) {
+        clv_error err = {0};
+        clv_program *program[2];
+        clv_memory memory[2] = {{.size = sizeof *memory}, {.size = sizeof *memory}};
+        clv_model *model = open_on(path, mesh, CLV_BF16);
+        for (int packs = 0; packs < 2; packs++) {
+            clv_graph *graph;
+            clv_model_set_packs_for_test(packs);
+            must(clv_graph_new(&graph, clv_model_mesh(model), &err), &err);
+            clv_model_inference(
+                graph, model, &(clv_model_graph){.size = sizeof(clv_model_graph), .batch = 4, .seq = 1, .context = 32});
+            must(clv_compile(&program[packs], graph, NULL, &err), &err);
+            must(clv_program_memory(program[packs], &memory[packs], &err), &err);
+            clv_graph_free(graph);
+        }
+        assert_int_equal(memory[0].total, memory[1].total);
+        assert_int_equal(memory[0].parameters, memory[1].parameters);
+        assert_int_equal(clv_program_n_collectives(program[0]), clv_program_n_collectives(program[1]));
+        for (int i = 0; i < clv_program_n_collectives(program[0]); i++) {
+            clv_collective plain = {.size = sizeof plain}, packed = {.size = sizeof packed};
+            must(clv_program_collective(program[0], i, &plain, &err), &err);
+            must(clv_program_collective(program[1], i, &packed, &err), &err);
+            assert_string_equal(plain.kind, packed.kind);
+            assert_true(plain.bytes == packed.bytes);
+        }
+        clv_program_free(program[0]);
+        clv_program_free(program[1]);
+        clv_model_close(model);
+    }
+    clv_model_set_packs_for_test(-1);
+}
+
+/* Small weights stay, and graphs without a cache have none. */
+static void some_stay(void **state)
+{
+    clv_model_config small = llama;
+    clv_error err = {0};
+    clv_graph *graph;
+    const char *path = in_folder("small");
+    (void)state;
+    small.hidden = 48;
+    write_folder(path, &small);
+    clv_model *model = open_on(path, 0, CLV_F32);
+    generated packed = generate(model, true, 1, 5), plain = generate(model, false, 1, 5);
+    expect_alike(&packed, &plain, true, 0, "small");
+    assert_int_equal(packed.packed, 0);
+    free(packed.logits);
+    free(plain.logits);
+    clv_model_close(model);
+    path = in_folder("large");
+    write_folder(path, &llama);
+    model = open_on(path, 0, CLV_F32);
+    clv_model_set_packs_for_test(1);
+    must(clv_graph_new(&graph, clv_model_mesh(model), &err), &err);
+    clv_model_inference(graph, model, &(clv_model_graph){.batch = 1, .seq = 4});
+    must(clv_graph_status(graph, &err), &err);
+    clv_model_set_packs_for_test(-1);
+    for (int v = 0, n = clv_parameters(graph, NULL, 0); v < n; v++) {
+        clv_value values[64];
+        assert_in_range(n, 1, 64);
+        clv_parameters(graph, values, n);
+        assert_null(strstr(clv_value_name(graph, values[v]), ".packed"));
+    }
+    clv_graph_free(graph);
+    clv_model_close(model);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(llama_is_the_same), cmocka_unit_test(gpt2_is_the_same),
+                                       cmocka_unit_test(plans_are_the_same), cmocka_unit_test(some_stay)};
+    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+}
