@@ -227,7 +227,8 @@ static void plans_are_the_same(void **state)
             clv_model_set_packs_for_test(packs);
             must(clv_graph_new(&graph, clv_model_mesh(model), &err), &err);
             clv_model_inference(
-                graph, model, &(clv_model_graph){.size = sizeof(clv_model_graph), .batch = 4, .seq = 1, .context = 32});
+                graph, model,
+                &(clv_model_graph){.size = sizeof(clv_model_graph), .batch = 4, .seq = 1, .context = 32, .packed = 1});
             must(clv_compile(&program[packs], graph, NULL, &err), &err);
             must(clv_program_memory(program[packs], &memory[packs], &err), &err);
             clv_graph_free(graph);
@@ -249,7 +250,7 @@ static void plans_are_the_same(void **state)
     clv_model_set_packs_for_test(-1);
 }
 
-/* Small weights stay, and graphs without a cache have none. */
+/* Small weights stay, and graphs that do not ask have none. */
 static void some_stay(void **state)
 {
     clv_model_config small = llama;
@@ -271,7 +272,7 @@ static void some_stay(void **state)
     model = open_on(path, 0, CLV_F32);
     clv_model_set_packs_for_test(1);
     must(clv_graph_new(&graph, clv_model_mesh(model), &err), &err);
-    clv_model_inference(graph, model, &(clv_model_graph){.batch = 1, .seq = 4});
+    clv_model_inference(graph, model, &(clv_model_graph){.batch = 1, .seq = 4, .context = 8});
     must(clv_graph_status(graph, &err), &err);
     clv_model_set_packs_for_test(-1);
     for (int v = 0, n = clv_parameters(graph, NULL, 0); v < n; v++) {
@@ -284,9 +285,28 @@ static void some_stay(void **state)
     clv_model_close(model);
 }
 
+/* Nothing packed is trained. */
+static void training_is_refused(void **state)
+{
+    clv_error err = {0};
+    clv_graph *graph;
+    const char *path = in_folder("trained");
+    (void)state;
+    write_folder(path, &llama);
+    clv_model *model = open_on(path, 0, CLV_F32);
+    must(clv_graph_new(&graph, clv_model_mesh(model), &err), &err);
+    clv_model_train_step(graph, model,
+                         &(clv_model_graph){.size = sizeof(clv_model_graph), .batch = 1, .seq = 4, .packed = 1}, NULL);
+    assert_int_equal(clv_graph_status(graph, &err), CLV_EINVAL);
+    assert_non_null(strstr(err.message, "packed"));
+    clv_graph_free(graph);
+    clv_model_close(model);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(llama_is_the_same), cmocka_unit_test(gpt2_is_the_same),
-                                       cmocka_unit_test(plans_are_the_same), cmocka_unit_test(some_stay)};
+                                       cmocka_unit_test(plans_are_the_same), cmocka_unit_test(some_stay),
+                                       cmocka_unit_test(training_is_refused)};
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

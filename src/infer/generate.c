@@ -65,6 +65,7 @@ static clv_status compile(clv_generator *g, int power, clv_error *err)
                            .context = g->options.context,
                            .last_logits = 1,
                            .last_input = takes_last(g, power),
+                           .packed = 1,
                            .split_logits = 1};
     clv_model_inference(graph, g->model, &how);
     clv_status status = clv_model_compile(&g->program[power], g->model, graph, err);

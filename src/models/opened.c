@@ -500,7 +500,7 @@ static clv_model_build build_of(const clv_model *m, const clv_model_graph *how)
                              .f32_gradients = m->f32_gradients,
                              .adapters = m->adapters,
                              .quant = m->quant,
-                             .packs = how->context > 0 && clv_model_packs(m)};
+                             .packs = how->packed && clv_model_packs(m)};
 }
 
 static bool check_dropout(clv_graph *graph, const char *which, double p, bool trains, const char *call)
@@ -534,6 +534,8 @@ static bool begin(clv_model_build *build, clv_graph *graph, const clv_model *m, 
                        "%s: batch %lld, seq %lld, context %lld; valid: 1 and above, 1 to %lld, 0 to %lld", call,
                        (long long)how.batch, (long long)how.seq, (long long)how.context,
                        (long long)m->config.max_positions, (long long)m->config.max_positions);
+    else if (how.packed && trains)
+        clv_graph_fail(graph, CLV_EINVAL, "%s: packed weights, which are not trained; valid: packed 0", call);
     else if (how.last_input && (!how.last_logits || how.batch != 1))
         clv_graph_fail(graph, CLV_EINVAL,
                        "%s: last_input with batch %lld and %s; valid: with a batch of 1 and last_logits", call,

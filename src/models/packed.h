@@ -1,6 +1,6 @@
 /* packed.h - the weights of a model that are held packed, as kernels read them (nn/held.h): when, and reading them so.
  *
- * A graph with a KV cache has them so where this CPU's products are faster by it (kernels/cpu/tuning.h), for few rows
+ * A graph that asks for it has them so where this CPU's products are faster by it (kernels/cpu/tuning.h), for few rows
  * are multiplied by all weights, again and again. Not where several processes have the ranks, whose CPUs may be other
  * ones. */
 #ifndef CLEAVE_MODELS_PACKED_H
@@ -8,7 +8,7 @@
 
 #include "models/opened.h"
 
-/* Whether graphs of the model with a KV cache are told so. */
+/* Whether graphs of the model that ask for it are told so. */
 bool clv_model_packs(const clv_model *model);
 
 /* For tests: 1 or 0: whatever the CPU, where the rest allows it; -1 goes back to what is the faster. */
