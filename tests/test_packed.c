@@ -18,9 +18,9 @@
 
 enum { VOCAB = 480, MOST_SEQ = 48, EACH = 5 /* weights of a layer */ };
 
-/* Weights that are large enough; heads of 3 by ranks of 2, and a width of ffn that 3 and 5 ranks do not share alike. */
+/* Weights that are large enough, each of whose last dimensions some meshes cut into whole panels and others do not. */
 static const clv_model_config llama = {.family = &clv_family_llama,
-                                       .hidden = 160,
+                                       .hidden = 192,
                                        .layers = 2,
                                        .heads = 6,
                                        .kv_heads = 3,
@@ -44,7 +44,7 @@ static const clv_model_config gpt2 = {.family = &clv_family_gpt2,
                                       .heads = 6,
                                       .kv_heads = 6,
                                       .head_dim = 48,
-                                      .ffn = 640,
+                                      .ffn = 1344,
                                       .vocab = VOCAB,
                                       .max_positions = 64,
                                       .norm_eps = 1e-5,
@@ -61,8 +61,9 @@ static const struct {
     const char *mesh, *rules;
 } meshes[] = {{"model=1", "megatron"}, {"model=2", "megatron"}, {"model=3", "megatron"},
               {"model=5", "megatron"}, {"model=7", "megatron"}, {"data=2,model=2", "megatron"},
-              {"data=2", "fsdp"},      {"X=2,Y=2", "gspmd-2d"}, {"data=2,model=3", "fsdp+megatron-sp"}};
-enum { MESHES = sizeof meshes / sizeof *meshes };
+              {"data=2", "fsdp"},      {"X=2,Y=2", "gspmd-2d"}, {"data=2,model=3", "fsdp+megatron-sp"},
+              {"data=4", "zero1"},     {"data=8", "fsdp"},      {"data=2,model=4", "megatron"}};
+enum { MESHES = sizeof meshes / sizeof *meshes, RUN = MESHES - 2 /* the others are planned */ };
 
 static void write_folder(const char *path, const clv_model_config *c)
 {
@@ -170,7 +171,8 @@ static void expect_alike(const generated *packed, const generated *plain, bool t
     assert_int_equal(plain->packed, 0);
 }
 
-static void same_everywhere(const clv_model_config *c, int most)
+/* most: weights that one rank has packed; least: that every mesh has. */
+static void same_everywhere(const clv_model_config *c, int least, int most)
 {
     static const struct {
         clv_dtype dtype;
@@ -178,7 +180,7 @@ static void same_everywhere(const clv_model_config *c, int most)
     } kinds[] = {{CLV_F32, 1e-5}, {CLV_BF16, 4e-2}, {CLV_F16, 4e-3}};
     const char *path = in_folder("%s", c->family->model_type);
     write_folder(path, c);
-    for (int mesh = 0; mesh < MESHES; mesh++)
+    for (int mesh = 0; mesh < RUN; mesh++)
         for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
             const bool few = (mesh + (int)k) % 2;
             const int64_t batch = few ? 2 : 4;
@@ -189,7 +191,7 @@ static void same_everywhere(const clv_model_config *c, int most)
             snprintf(what, sizeof what, "%s, %s, %s", c->family->model_type, meshes[mesh].mesh,
                      clv_dtype_name(kinds[k].dtype));
             expect_alike(&packed, &plain, few, kinds[k].within, what);
-            if (!(mesh == 0 ? packed.packed == most : packed.packed > 0 && packed.packed <= most))
+            if (packed.packed < (mesh == 0 ? most : least) || packed.packed > most)
                 fail_msg("%s: %d weights are packed, of %d", what, packed.packed, most);
             free(packed.logits);
             free(plain.logits);
@@ -201,53 +203,64 @@ static void same_everywhere(const clv_model_config *c, int most)
 static void llama_is_the_same(void **state)
 {
     (void)state;
-    same_everywhere(&llama, 2 * EACH + 1);
+    same_everywhere(&llama, 1, 2 * EACH + 1);
 }
 
 /* But for the output, which is the table. */
 static void gpt2_is_the_same(void **state)
 {
     (void)state;
-    same_everywhere(&gpt2, 2 * EACH);
+    same_everywhere(&gpt2, 0, 2 * EACH);
 }
 
-/* Nothing more is moved, nor planned. */
+/* Of a graph of so many rows a sequence, packed and not. */
+static void same_plan(const char *path, int mesh, int64_t seq)
+{
+    clv_error err = {0};
+    clv_program *program[2];
+    clv_memory memory[2] = {{.size = sizeof *memory}, {.size = sizeof *memory}};
+    clv_model *model = open_on(path, mesh, CLV_BF16);
+    clv_model_set_packs_for_test(1);
+    for (int packs = 0; packs < 2; packs++) {
+        const clv_model_graph how = {.size = sizeof how, .batch = 4, .seq = seq, .context = 32, .packed = packs};
+        clv_graph *graph;
+        must(clv_graph_new(&graph, clv_model_mesh(model), &err), &err);
+        clv_model_inference(graph, model, &how);
+        must(clv_compile(&program[packs], graph, NULL, &err), &err);
+        must(clv_program_memory(program[packs], &memory[packs], &err), &err);
+        clv_graph_free(graph);
+    }
+    assert_int_equal(memory[0].total, memory[1].total);
+    assert_int_equal(memory[0].parameters, memory[1].parameters);
+    assert_int_equal(clv_program_n_collectives(program[0]), clv_program_n_collectives(program[1]));
+    for (int i = 0; i < clv_program_n_collectives(program[0]); i++) {
+        clv_collective plain = {.size = sizeof plain}, packed = {.size = sizeof packed};
+        must(clv_program_collective(program[0], i, &plain, &err), &err);
+        must(clv_program_collective(program[1], i, &packed, &err), &err);
+        assert_string_equal(plain.kind, packed.kind);
+        assert_true(plain.bytes == packed.bytes);
+    }
+    clv_program_free(program[0]);
+    clv_program_free(program[1]);
+    clv_model_close(model);
+    clv_model_set_packs_for_test(-1);
+}
+
+/* Nothing more is moved, nor planned, whether all is packed on every mesh, or some on some. */
 static void plans_are_the_same(void **state)
 {
-    const char *path = in_folder("planned");
+    const char *path = in_folder("planned"), *all = in_folder("all");
+    clv_model_config wide = llama;
     (void)state;
+    wide.hidden = 256;
+    wide.head_dim = 128;
+    wide.ffn = 512;
+    wide.vocab = 512;
     write_folder(path, &llama);
-    for (int mesh = 0; mesh < MESHES; mesh++) {
-        clv_error err = {0};
-        clv_program *program[2];
-        clv_memory memory[2] = {{.size = sizeof *memory}, {.size = sizeof *memory}};
-        clv_model *model = open_on(path, mesh, CLV_BF16);
-        for (int packs = 0; packs < 2; packs++) {
-            clv_graph *graph;
-            clv_model_set_packs_for_test(packs);
-            must(clv_graph_new(&graph, clv_model_mesh(model), &err), &err);
-            clv_model_inference(
-                graph, model,
-                &(clv_model_graph){.size = sizeof(clv_model_graph), .batch = 4, .seq = 1, .context = 32, .packed = 1});
-            must(clv_compile(&program[packs], graph, NULL, &err), &err);
-            must(clv_program_memory(program[packs], &memory[packs], &err), &err);
-            clv_graph_free(graph);
-        }
-        assert_int_equal(memory[0].total, memory[1].total);
-        assert_int_equal(memory[0].parameters, memory[1].parameters);
-        assert_int_equal(clv_program_n_collectives(program[0]), clv_program_n_collectives(program[1]));
-        for (int i = 0; i < clv_program_n_collectives(program[0]); i++) {
-            clv_collective plain = {.size = sizeof plain}, packed = {.size = sizeof packed};
-            must(clv_program_collective(program[0], i, &plain, &err), &err);
-            must(clv_program_collective(program[1], i, &packed, &err), &err);
-            assert_string_equal(plain.kind, packed.kind);
-            assert_true(plain.bytes == packed.bytes);
-        }
-        clv_program_free(program[0]);
-        clv_program_free(program[1]);
-        clv_model_close(model);
-    }
-    clv_model_set_packs_for_test(-1);
+    write_folder(all, &wide);
+    for (int mesh = 0; mesh < MESHES; mesh++)
+        for (int i = 0; i < 4; i++)
+            same_plan(i / 2 ? all : path, mesh, i % 2 ? 24 : 1);
 }
 
 /* Small weights stay, and graphs that do not ask have none. */
@@ -303,10 +316,51 @@ static void training_is_refused(void **state)
     clv_model_close(model);
 }
 
+/* What is of another form, or no weight, is not known; a box has whole panels, and is inside. */
+static void source_is_careful(void **state)
+{
+    enum { IN = 480, OUT = 192 };
+    static const struct {
+        const char *name;
+        clv_type type;
+        clv_shard box;
+        clv_status status;
+        int known;
+    } cases[] = {
+        {"mlp.down.weight.packed", {CLV_F32, 3, {12, IN, 16}}, {3, {1, 0, 0}, {2, IN, 16}}, CLV_OK, 1},
+        {"mlp.down.weight.packed", {CLV_F32, 3, {12, IN, 16}}, {3, {1, 7, 0}, {1, 7, 16}}, CLV_OK, 1},
+        {"mlp.down.weight.packed", {CLV_F32, 3, {12, IN, 16}}, {3, {1, 0, 0}, {2, IN, 8}}, CLV_ESHAPE, 1},
+        {"mlp.down.weight.packed", {CLV_F32, 3, {12, IN, 16}}, {3, {1, 0, 0}, {13, IN, 16}}, CLV_ESHAPE, 1},
+        {"mlp.down.weight.packed", {CLV_F32, 3, {12, IN, 16}}, {2, {0, 0}, {1, 2}}, CLV_ESHAPE, 1},
+        {"mlp.down.weight.packed", {CLV_F64, 3, {12, IN, 16}}, {3, {1, 0, 0}, {2, IN, 16}}, CLV_OK, 0},
+        {"mlp.down.weight.packed", {CLV_F32, 3, {48, IN, 4}}, {3, {1, 0, 0}, {2, IN, 4}}, CLV_OK, 0},
+        {"mlp.down.weight.packed", {CLV_F32, 2, {OUT, IN}}, {2, {0, 0}, {OUT, IN}}, CLV_OK, 0},
+        {"mlp.down.weight.packed", {CLV_F32, 0, {0}}, {0, {0}, {0}}, CLV_OK, 0},
+        {"norm2.weight.packed", {CLV_F32, 2, {12, 16}}, {2, {0, 0}, {12, 16}}, CLV_OK, 0},
+        {"nothing.packed", {CLV_F32, 2, {12, 16}}, {2, {0, 0}, {12, 16}}, CLV_OK, 0},
+    };
+    const char *path = in_folder("source");
+    float *out = malloc(OUT * IN * sizeof *out);
+    (void)state;
+    write_folder(path, &llama);
+    clv_model *model = open_on(path, 0, CLV_F32);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char name[64];
+        int known = 5;
+        clv_error err = {0};
+        snprintf(name, sizeof name, "layers.0.%s", cases[i].name);
+        clv_status status = clv_model_source(model, name, &cases[i].type, &cases[i].box, out, &known, &err);
+        if (status != cases[i].status || known != cases[i].known)
+            fail_msg("case %zu, %s: %s, known %d: %s", i, name, clv_status_name(status), known, err.message);
+    }
+    clv_model_close(model);
+    free(out);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(llama_is_the_same), cmocka_unit_test(gpt2_is_the_same),
-                                       cmocka_unit_test(plans_are_the_same), cmocka_unit_test(some_stay),
-                                       cmocka_unit_test(training_is_refused)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(llama_is_the_same),   cmocka_unit_test(gpt2_is_the_same),
+                                       cmocka_unit_test(plans_are_the_same),  cmocka_unit_test(some_stay),
+                                       cmocka_unit_test(training_is_refused), cmocka_unit_test(source_is_careful)};
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

@@ -94,6 +94,8 @@ typedef struct clv_op_own {
     double flops_again;
     /* The product of its first two operands, [m, k] by [k, n], once or batch times over. */
     bool is_product;
+    /* The op by whose measured rates it is priced; NULL: its own. */
+    const char *rates_of;
     /* Its results may be f32 where operands are of 16 bits: the kernel goes by the dtypes of the views. */
     bool may_widen;
     /* What the kernel derives from attributes and shapes alone: plan_bytes that `plan` fills for a rank's shards, once,
@@ -128,6 +130,10 @@ static inline bool clv_op_is_by_rows(const clv_op *op)
 static inline bool clv_op_is_product(const clv_op *op)
 {
     return op->def->own && op->def->own->is_product;
+}
+static inline const char *clv_op_rates_of(const clv_op_def *def)
+{
+    return def->own && def->own->rates_of ? def->own->rates_of : def->name;
 }
 static inline bool clv_op_may_widen(const clv_op *op)
 {

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "kernels/cpu/transpose.h"
+#include "io/box.h"
 #include "kernels/cpu/tuning.h"
 #include "models/family.h"
 
@@ -20,74 +20,141 @@ bool clv_model_packs(const clv_model *m)
 {
     const int set = set_for_test;
     return (set < 0 ? clv_tuning_here()->packs_weights : set > 0) && m->path[0] != '\0' && !m->job && !m->adapters &&
-           m->quant == CLV_QUANT_NONE && !m->config.family->stated;
+           m->comm_dtype == CLV_COMM_F32 && m->quant == CLV_QUANT_NONE && !m->config.family->stated;
 }
 
-/* Where rows of floats go: columns of panels. */
+/* A box of packed state, [(parts,) out..., out / 16, in..., 16], while it is read in parts of the parameter,
+ * [in..., (parts,) out...]: strips of what its file has in a row. */
 typedef struct packing {
+    const clv_weights *files;
+    const clv_model_config *model;
+    const clv_parameter *parameter;
     clv_dtype dtype;
-    char *out;
-    char *narrow; /* CLV_PANEL rows in that dtype */
-    int64_t in;   /* elements of a row */
+    clv_shard box;     /* the parameter's */
+    int n_in;          /* its dimensions that are contracted */
+    int64_t in;        /* elements of these */
+    char *out, *strip; /* strip: room for elements of STRIP_BYTES, or a panel */
 } packing;
 
-static void pack_rows(void *arg, int64_t row, int64_t rows, const float *x)
+enum { STRIP_BYTES = 1 << 20 };
+
+static int64_t extent(const clv_shard *box, int from, int to)
 {
-    const packing *p = arg;
-    const size_t size = clv_dtype_size(p->dtype);
-    for (int64_t n; rows > 0; rows -= n, row += n, x += n * p->in) {
-        const int64_t lane = row % CLV_PANEL, rest = CLV_PANEL - lane;
-        n = rows < rest ? rows : rest;
-        char *to = p->out + (size_t)(row / CLV_PANEL * p->in * CLV_PANEL + lane) * size;
-        const void *from = x;
-        if (p->dtype != CLV_F32) {
-            clv_dtype_convert(p->dtype, p->narrow, CLV_F32, x, n * p->in);
-            from = p->narrow;
-        }
-        clv_transpose_matrix(size, to, CLV_PANEL, from, p->in, p->in, n);
+    int64_t n = 1;
+    for (int d = from; d < to; d++)
+        n *= box->hi[d] - box->lo[d];
+    return n;
+}
+
+/* Elements [first_in, ...) of what is contracted, columns from panel `panel` on. */
+static clv_status pack_part(const packing *p, const clv_shard *part, int64_t first_in, int64_t panel, clv_error *err)
+{
+    const int64_t in = extent(part, 0, p->n_in), columns = extent(part, p->n_in, part->rank);
+    const size_t size = clv_dtype_size(p->dtype), row = CLV_PANEL * size;
+    const char *from = p->strip;
+    CLV_TRY(clv_model_read_parameter(p->files, p->model, p->parameter->name, part, p->dtype, p->strip, err));
+    for (int64_t i = 0; i < in; i++)
+        for (int64_t j = 0; j < columns / CLV_PANEL; j++, from += row)
+            memcpy(p->out + (size_t)((panel + j) * p->in + first_in + i) * row, from, row);
+    return CLV_OK;
+}
+
+/* How many of n are read at a time, where each takes so many elements. */
+static int64_t strip_of(const packing *p, int64_t n, int64_t each)
+{
+    int64_t fit = each > 0 ? STRIP_BYTES / (int64_t)clv_dtype_size(p->dtype) / each : n;
+    return fit < 1 ? 1 : fit < n ? fit : n;
+}
+
+/* Of a file that has [in, out]: rows of it. */
+static clv_status pack_rows(packing *p, clv_error *err)
+{
+    const int64_t n = p->box.hi[0] - p->box.lo[0], each = n > 0 ? extent(&p->box, 0, p->box.rank) / n : 0;
+    const int64_t strip = strip_of(p, n, each), inner = extent(&p->box, 1, p->n_in);
+    for (int64_t i = 0; i < n; i += strip) {
+        clv_shard part = p->box;
+        part.lo[0] += i;
+        part.hi[0] = i + strip < n ? part.lo[0] + strip : part.hi[0];
+        CLV_TRY(pack_part(p, &part, i * inner, 0, err));
     }
+    return CLV_OK;
 }
 
-/* The floats' box, [(parts,) out..., in...]. */
-static clv_shard floats_box(const clv_shard *packed, int last_out)
+/* Of one that has [out, in]: some panels of the last dimension, for each element of those before it. */
+static clv_status pack_columns(packing *p, clv_error *err)
 {
-    clv_shard box = *packed;
-    box.rank--;
-    box.lo[last_out] *= CLV_PANEL;
-    box.hi[last_out] *= CLV_PANEL;
-    return box;
+    const int last = p->box.rank - 1;
+    const int64_t panels = (p->box.hi[last] - p->box.lo[last]) / CLV_PANEL, before = extent(&p->box, p->n_in, last);
+    const int64_t strip = strip_of(p, panels, p->in * CLV_PANEL);
+    for (int64_t o = 0; o < before; o++) {
+        clv_shard part = p->box;
+        int64_t rest = o;
+        for (int d = last - 1; d >= p->n_in; d--) {
+            const int64_t n = p->box.hi[d] - p->box.lo[d];
+            part.lo[d] = p->box.lo[d] + rest % n;
+            part.hi[d] = part.lo[d] + 1;
+            rest /= n;
+        }
+        for (int64_t j = 0; j < panels; j += strip) {
+            part.lo[last] = p->box.lo[last] + j * CLV_PANEL;
+            part.hi[last] = j + strip < panels ? part.lo[last] + strip * CLV_PANEL : p->box.hi[last];
+            CLV_TRY(pack_part(p, &part, 0, o * panels + j, err));
+        }
+    }
+    return CLV_OK;
 }
 
-static clv_status read_packed(const clv_model_weights *weights, const clv_model_config *model, const clv_parameter *p,
-                              clv_dtype dtype, const clv_shard *box, void *out, clv_error *err)
+static clv_status read_packed(packing *p, clv_error *err)
 {
-    const int n_in = (int)strlen(p->row->in), first_in = box->rank - 1 - n_in;
-    packing to = {.dtype = dtype, .out = out, .in = 1};
-    for (int d = first_in; d < box->rank - 1; d++)
-        to.in *= box->hi[d] - box->lo[d];
-    const size_t bytes = (size_t)(CLV_PANEL * to.in + 1) * clv_dtype_size(dtype);
-    to.narrow = malloc(bytes);
-    if (!to.narrow)
-        return clv_fail_memory(err, p->name, bytes);
-    const clv_shard floats = floats_box(box, first_in - 1);
-    clv_status status =
-        clv_model_read_rows(clv_model_weights_files(weights), model, p->name, &floats, pack_rows, &to, err);
-    free(to.narrow);
+    const bool by_rows = p->parameter->row->form != CLV_LINEAR;
+    const int64_t n = extent(&p->box, 0, p->box.rank), rows = p->box.hi[0] - p->box.lo[0];
+    if (n == 0)
+        return CLV_OK;
+    const int64_t least = by_rows ? n / rows : p->in * CLV_PANEL;
+    const size_t bytes = (size_t)least * clv_dtype_size(p->dtype) + STRIP_BYTES;
+    p->strip = malloc(bytes);
+    if (!p->strip)
+        return clv_fail_memory(err, p->parameter->name, bytes);
+    clv_status status = by_rows ? pack_rows(p, err) : pack_columns(p, err);
+    free(p->strip);
     return status;
+}
+
+/* Whether the type is the parameter's in panels. */
+static bool is_form_of(const clv_type *type, const clv_parameter *p, int n_in)
+{
+    const int n_out = p->rank - n_in;
+    bool is = n_in > 0 && n_out > 0 && type->rank == p->rank + 1 && type->shape[p->rank] == CLV_PANEL &&
+              (type->dtype == CLV_F32 || type->dtype == CLV_BF16 || type->dtype == CLV_F16);
+    for (int d = 0; is && d < p->rank; d++)
+        is = type->shape[d] * (d == n_out - 1 ? CLV_PANEL : 1) == p->shape[d < n_out ? n_in + d : d - n_out];
+    return is;
 }
 
 clv_status clv_packed_read(const clv_model_weights *weights, const clv_model_config *model, const char *name,
                            const clv_type *type, const clv_shard *box, void *out, int *known, clv_error *err)
 {
-    char own[CLV_PARAMETER_NAME_SIZE];
     clv_parameter p;
-    const size_t n = strlen(name), m = strlen(CLV_PACKED);
-    if (n < m || n - m >= sizeof own || strcmp(name + n - m, CLV_PACKED) != 0)
+    if (model->family->stated || !clv_model_parameter_before(&p, model, name, CLV_PACKED))
         return CLV_OK;
-    memcpy(own, name, n - m);
-    own[n - m] = '\0';
-    if (clv_model_parameter_find(&p, model, own, NULL) != CLV_OK)
+    const int n_in = (int)strlen(p.row->in), n_out = p.rank - n_in;
+    if (!is_form_of(type, &p, n_in))
         return CLV_OK;
     *known = 1;
-    return read_packed(weights, model, &p, type->dtype, box, out, err);
+    if (!clv_box_within(box, type->rank, type->shape) || extent(box, p.rank, p.rank + 1) != CLV_PANEL)
+        return clv_fail(err, CLV_ESHAPE, "%.200s: the box is not within the state, or parts its panels", name);
+    packing to = {.files = clv_model_weights_files(weights),
+                  .model = model,
+                  .parameter = &p,
+                  .dtype = type->dtype,
+                  .box = {.rank = p.rank},
+                  .n_in = n_in,
+                  .out = out};
+    for (int d = 0; d < p.rank; d++) {
+        const int ours = d < n_out ? n_in + d : d - n_out, by = d == n_out - 1 ? CLV_PANEL : 1;
+        to.box.lo[ours] = box->lo[d] * by;
+        to.box.hi[ours] = box->hi[d] * by;
+    }
+    to.in = extent(&to.box, 0, n_in);
+    return read_packed(&to, err);
 }

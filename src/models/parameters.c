@@ -200,6 +200,18 @@ clv_status clv_model_parameter_find(clv_parameter *out, const clv_model_config *
                     (long long)c->layers, c->tie_word_embeddings ? "tied" : "untied");
 }
 
+bool clv_model_parameter_before(clv_parameter *out, const clv_model_config *c, const char *name, const char *ending)
+{
+    char own[CLV_PARAMETER_NAME_SIZE];
+    size_t n = strlen(name), m = strlen(ending);
+
+    if (n < m || n - m >= sizeof own || strcmp(name + n - m, ending) != 0)
+        return false;
+    memcpy(own, name, n - m);
+    own[n - m] = '\0';
+    return clv_model_parameter_find(out, c, own, NULL) == CLV_OK;
+}
+
 static void their_name(char name[CLV_TENSOR_NAME_SIZE], const clv_parameter *p, int tensor)
 {
     fill_name(name, CLV_TENSOR_NAME_SIZE, p->row->theirs[tensor], p->layer);

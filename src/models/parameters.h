@@ -60,6 +60,10 @@ int64_t clv_model_letters_elems(const clv_model_config *model, const char *lette
 clv_status clv_model_parameter_find(clv_parameter *out, const clv_model_config *model, const char *name,
                                     clv_error *err);
 
+/* Whether `name` is a parameter's with this ending behind it, and which. */
+bool clv_model_parameter_before(clv_parameter *out, const clv_model_config *model, const char *name,
+                                const char *ending);
+
 /* A tensor of the checkpoint, as the family expects it. */
 typedef struct clv_model_tensor {
     char name[CLV_TENSOR_NAME_SIZE]; /* theirs */

@@ -224,7 +224,7 @@ static clv_status add_model(clv_graph *graph, const clv_plan_options *o, const c
     if (generates(o) && !info.bidirectional) {
         how.context = o->seq;
         how.seq = o->mode == CLV_PLAN_MODE_DECODE ? 1 : o->seq;
-        how.last_logits = how.split_logits = how.packed = 1;
+        how.last_logits = how.split_logits = 1;
     }
     if (generates(o))
         clv_model_inference(graph, model, &how);

@@ -189,15 +189,7 @@ static clv_status read_scales(clv_quant_reader *r, const clv_model_weights *weig
 /* Whether the name is a parameter's with this ending, which is quantised. */
 static bool find(clv_parameter *out, const clv_model_config *model, const char *name, const char *ending)
 {
-    char own[CLV_PARAMETER_NAME_SIZE];
-    size_t n = strlen(name), m = strlen(ending);
-    if (n < m || n - m >= sizeof own || strcmp(name + n - m, ending) != 0)
-        return false;
-    memcpy(own, name, n - m);
-    own[n - m] = '\0';
-    if (clv_model_parameter_find(out, model, own, NULL) != CLV_OK)
-        return false;
-    return clv_model_holds_blocks(model, out);
+    return clv_model_parameter_before(out, model, name, ending) && clv_model_holds_blocks(model, out);
 }
 
 clv_status clv_quant_read(clv_quant_reader *r, const clv_model_weights *weights, const clv_model_config *model,

@@ -74,16 +74,16 @@ static clv_value state_of(clv_graph *graph, const clv_axis_rules *rules, const c
     return made;
 }
 
-/* Whether every rank has whole panels of the weight's last dimension, in whatever way it is cut. */
+/* Whether ranks have whole panels of the weight's last dimension however it, or the product's result, is cut: else that
+ * would be split otherwise than it is best, for the panels' sake. */
 static bool can_pack(const clv_graph *graph, const clv_weight_spec *spec, const clv_layout *floats)
 {
     const int last = spec->rank - 1;
-    const int64_t blocks = clv_layout_blocks(floats, last);
     int64_t elems = 1;
     for (int d = 0; d < spec->rank; d++)
         elems *= spec->shape[d];
     return graph->packs && spec->rank < CLV_MAX_RANK && spec->n_in < spec->rank && spec->dtype != CLV_F64 &&
-           elems >= LEAST_PACKED && spec->shape[last] % (blocks * CLV_PANEL) == 0 &&
+           elems >= LEAST_PACKED && spec->shape[last] % (clv_mesh_ranks(&graph->mesh) * CLV_PANEL) == 0 &&
            (floats->granule[last] == 1 || floats->granule[last] % CLV_PANEL == 0);
 }
 

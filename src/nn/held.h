@@ -7,9 +7,9 @@
  *               dimension; the product is quant_dot (ops/quant_dot.c)
  *
  * A graph is told so, and families of models know nothing of it. Packed, a weight is split as it is else; one whose
- * last dimension is not cut into alike multiples of 16, or which is small, stays floats in their own order. Quantised,
- * a weight is split as its floats would be, over its last dimension of `in` by whole blocks; one whose last dimension
- * of `in` is no multiple of 32 stays floats. */
+ * last dimension is no multiple of 16 times all ranks, or which is small, stays floats in their own order. Quantised, a
+ * weight is split as its floats would be, over its last dimension of `in` by whole blocks; one whose last dimension of
+ * `in` is no multiple of 32 stays floats. */
 #ifndef CLEAVE_NN_HELD_H
 #define CLEAVE_NN_HELD_H
 

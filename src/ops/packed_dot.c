@@ -81,6 +81,7 @@ static void packed_rule(const clv_op *op, const clv_type *in, const clv_type *ou
         clv_rule_in(rule, W, n_out + i, factor);
     }
     int column = clv_rule_add(rule, CLV_PANEL, CLV_REDUCE_NONE);
+    clv_rule_name(rule, column, "columns of a panel");
     clv_rule_whole(rule, column);
     clv_rule_in(rule, W, in[W].rank - 1, column);
     clv_rule_out(rule, 0, out->rank - 1, column);
@@ -154,6 +155,7 @@ const clv_op_def clv_op_packed_dot = {
     .counts_flops = true,
     .own = &(const clv_op_own){.by_rows = true,
                                .is_product = true,
+                               .rates_of = "dot_general",
                                .plan_bytes = sizeof(clv_gemm_args),
                                .plan = packed_plan,
                                .run_plan = packed_run_plan},

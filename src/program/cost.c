@@ -158,11 +158,12 @@ clv_op_cost clv_cost_of_op(const clv_op *op, const clv_type *in, const clv_type 
 void clv_cost_work_rates(clv_work_rates *out, const clv_cost_model *model, const clv_op_def *def, clv_dtype dtype)
 {
     const clv_machine *machine = model->machine;
+    const char *name = clv_op_rates_of(def);
     const clv_rate *measured = NULL;
     if (clv_mesh_ranks(&model->mesh) == 1)
-        measured = clv_rates_find(&machine->alone, def->name, dtype);
+        measured = clv_rates_find(&machine->alone, name, dtype);
     if (!measured)
-        measured = clv_rates_find(&machine->busy, def->name, dtype);
+        measured = clv_rates_find(&machine->busy, name, dtype);
     *out = (clv_work_rates){.measured = measured,
                             .by_flops = def->counts_flops,
                             .flops_per_s = machine->flops_per_s[dtype] * machine->efficiency,
