@@ -15,6 +15,8 @@
 #include "models/family.h"
 #include "models/packed.h"
 #include "models/parameters.h"
+#include "ops/ops.h"
+#include "tensor/blocks.h"
 
 enum { VOCAB = 480, MOST_SEQ = 48, EACH = 5 /* weights of a layer */ };
 
@@ -356,10 +358,41 @@ static void source_is_careful(void **state)
     free(out);
 }
 
+/* A panel that is stated to be cut over its columns is brought together before it is multiplied. */
+static void panels_stay_whole(void **state)
+{
+    enum { ROWS = 3, IN = 40, PANELS = 2, OUT = PANELS * CLV_PANEL };
+    float y[2][ROWS * OUT];
+    (void)state;
+    for (int cut = 0; cut < 2; cut++) {
+        const clv_init init = {CLV_INIT_NORMAL, 1};
+        const int64_t x_shape[] = {ROWS, IN}, w_shape[] = {PANELS, IN, CLV_PANEL};
+        clv_error err = {0};
+        clv_program *program;
+        clv_session *session;
+        clv_graph *graph = must_graph("model=2");
+        clv_layout layout = clv_layout_replicated(3);
+        const clv_subaxis model = clv_mesh_whole(clv_graph_mesh(graph), 0);
+        if (cut)
+            must(clv_layout_set_dim(&layout, clv_graph_mesh(graph), 2, &model, 1, 1, &err), &err);
+        clv_value x = clv_state(graph, "x", CLV_F32, 2, x_shape, NULL, init);
+        clv_value w = clv_state(graph, "w", CLV_F32, 3, w_shape, &layout, init);
+        clv_output(graph, "y", clv_packed_dot(graph, x, w, 1), NULL);
+        must(clv_compile(&program, graph, NULL, &err), &err);
+        must(clv_session_new(&session, clv_program_mesh(program), NULL, &err), &err);
+        must(clv_session_run(session, program, NULL, 0, &(clv_binding){"y", y[cut]}, 1, &err), &err);
+        clv_session_free(session);
+        clv_program_free(program);
+        clv_graph_free(graph);
+    }
+    assert_memory_equal(y[0], y[1], sizeof y[0]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(llama_is_the_same),   cmocka_unit_test(gpt2_is_the_same),
                                        cmocka_unit_test(plans_are_the_same),  cmocka_unit_test(some_stay),
-                                       cmocka_unit_test(training_is_refused), cmocka_unit_test(source_is_careful)};
+                                       cmocka_unit_test(training_is_refused), cmocka_unit_test(source_is_careful),
+                                       cmocka_unit_test(panels_stay_whole)};
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

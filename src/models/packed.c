@@ -36,7 +36,7 @@ typedef struct packing {
     char *out, *strip; /* strip: room for elements of STRIP_BYTES, or a panel */
 } packing;
 
-enum { STRIP_BYTES = 1 << 20 };
+enum { STRIP_BYTES = 128 << 10 /* that the second-level cache has while they are put into panels */ };
 
 static int64_t extent(const clv_shard *box, int from, int to)
 {
