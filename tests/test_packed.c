@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "model_folder.h"
 #include "must.h"
 #include "own_folder.h"
 
@@ -67,30 +68,23 @@ static const struct {
               {"data=4", "zero1"},     {"data=8", "fsdp"},      {"data=2,model=4", "megatron"}};
 enum { MESHES = sizeof meshes / sizeof *meshes, RUN = MESHES - 2 /* those of 8 ranks are planned alone */ };
 
+static float *random_values(void *arg, const clv_model_config *c, const clv_parameter *p)
+{
+    uint64_t *next = arg;
+    const int64_t n = clv_parameter_elems(p);
+    float *w = malloc((size_t)n * sizeof *w);
+    (void)c;
+    for (int64_t i = 0; i < n; i++) {
+        *next = *next * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+        w[i] = ((float)(*next >> 40) * 0x1p-23f - 1) * (p->rank == 1 ? 0.5f : 0.1f);
+    }
+    return w;
+}
+
 static void write_folder(const char *path, const clv_model_config *c)
 {
-    clv_safetensors_writer *writer;
-    clv_error err = {0};
-    char command[600], file[600];
     uint64_t next = 11;
-    snprintf(command, sizeof command, "mkdir -p %s", path);
-    assert_int_equal(system(command), 0);
-    snprintf(file, sizeof file, "%s/config.json", path);
-    must(clv_model_config_write(c, CLV_F32, file, &err), &err);
-    snprintf(file, sizeof file, "%s/model.safetensors", path);
-    must(clv_model_create_weights(&writer, c, CLV_F32, file, &err), &err);
-    for (int64_t i = 0; i < clv_model_parameter_count(c); i++) {
-        clv_parameter p = clv_model_parameter_at(c, i);
-        int64_t n = clv_parameter_elems(&p);
-        float *w = malloc((size_t)n * sizeof *w);
-        for (int64_t e = 0; e < n; e++) {
-            next = next * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
-            w[e] = ((float)(next >> 40) * 0x1p-23f - 1) * (p.rank == 1 ? 0.5f : 0.1f);
-        }
-        must(clv_model_write_parameter(writer, c, p.name, NULL, CLV_F32, w, &err), &err);
-        free(w);
-    }
-    must(clv_safetensors_commit(writer, &err), &err);
+    write_model_folder(path, c, random_values, &next);
 }
 
 static clv_model *open_on(const char *path, int mesh, clv_dtype dtype)

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "model_folder.h"
 #include "must.h"
 #include "own_folder.h"
 
@@ -104,24 +105,20 @@ static float *values_of(const clv_model_config *c, const clv_parameter *p, clv_q
     return w;
 }
 
+typedef struct folder_of {
+    clv_quant how;
+    bool untied;
+} folder_of;
+
+static float *values_in_folder(void *arg, const clv_model_config *c, const clv_parameter *p)
+{
+    const folder_of *of = arg;
+    return values_of(c, p, of->how, of->untied);
+}
+
 static void write_folder(const char *path, const clv_model_config *c, clv_quant how, bool untied)
 {
-    clv_safetensors_writer *writer;
-    clv_error err = {0};
-    char command[600], file[600];
-    snprintf(command, sizeof command, "mkdir -p %s", path);
-    assert_int_equal(system(command), 0);
-    snprintf(file, sizeof file, "%s/config.json", path);
-    must(clv_model_config_write(c, CLV_F32, file, &err), &err);
-    snprintf(file, sizeof file, "%s/model.safetensors", path);
-    must(clv_model_create_weights(&writer, c, CLV_F32, file, &err), &err);
-    for (int64_t i = 0; i < clv_model_parameter_count(c); i++) {
-        clv_parameter p = clv_model_parameter_at(c, i);
-        float *w = values_of(c, &p, how, untied);
-        must(clv_model_write_parameter(writer, c, p.name, NULL, CLV_F32, w, &err), &err);
-        free(w);
-    }
-    must(clv_safetensors_commit(writer, &err), &err);
+    write_model_folder(path, c, values_in_folder, &(folder_of){how, untied});
 }
 
 /* ---- logits ---- */

@@ -183,30 +183,25 @@ static clv_value checked(clv_graph *graph, const clv_model_config *model, const 
                           wants);
 }
 
-/* The state of a parameter under a scope. */
-static clv_value parameter_in(clv_graph *graph, const char *scope, const clv_parameter *parameter)
+/* The state of a parameter under a scope, or that with an ending behind its name. */
+static clv_value parameter_in(clv_graph *graph, const char *scope, const clv_parameter *parameter, const char *ending)
 {
-    const char *name = clv_arena_format(graph->arena, "%s%s", scope, parameter->name);
+    const char *name = clv_arena_format(graph->arena, "%s%s%s", scope, parameter->name, ending);
     return name ? clv_graph_find(graph, name)
                 : clv_graph_fail(graph, CLV_ENOMEM, "out of memory for the name '%s'", parameter->name);
 }
 
-/* Whether it is state in the form that kernels read. */
-static bool is_packed(clv_graph *graph, const char *scope, const clv_parameter *parameter)
-{
-    const char *name = clv_arena_format(graph->arena, "%s%s" CLV_PACKED, scope, parameter->name);
-    return name && clv_valid(clv_graph_find(graph, name));
-}
-
 /* Every parameter of the family's table is state of its shape: it is read and saved as that. (Quantised and packed ones
  * are the library's families' alone, and named by what reads them.) */
-static void check_parameters(clv_graph *graph, const clv_model_config *model, const char *scope, bool quantised)
+static void check_parameters(clv_graph *graph, const clv_model_config *model, const char *scope, bool quantised,
+                             bool packs)
 {
     for (int64_t i = 0; clv_graph_ok(graph) && i < clv_model_parameter_count(model); i++) {
         const clv_parameter parameter = clv_model_parameter_at(model, i);
-        if ((quantised && clv_model_quantises(model, &parameter)) || is_packed(graph, scope, &parameter))
+        if ((quantised && clv_model_quantises(model, &parameter)) ||
+            (packs && clv_valid(parameter_in(graph, scope, &parameter, CLV_PACKED))))
             continue;
-        const clv_value state = parameter_in(graph, scope, &parameter);
+        const clv_value state = parameter_in(graph, scope, &parameter, "");
         const clv_type got = clv_graph_type(graph, state);
         clv_type wanted = {.dtype = got.dtype, .rank = parameter.rank};
         char has[CLV_TYPE_TEXT], wants[CLV_TYPE_TEXT];
@@ -259,7 +254,7 @@ static clv_value head_of(clv_graph *graph, const clv_model_config *model, const 
                          const char *scope)
 {
     const clv_parameter embedding = clv_model_parameter_at(model, 0);
-    clv_value table = clv_graph_ok(graph) ? parameter_in(graph, scope, &embedding) : CLV_NONE;
+    clv_value table = clv_graph_ok(graph) ? parameter_in(graph, scope, &embedding, "") : CLV_NONE;
     if (!clv_valid(table)) /* check_parameters names it */
         return CLV_NONE;
     clv_value logits = model->family->head(graph, model, build, x, table);
@@ -333,9 +328,9 @@ clv_value clv_build_forward(clv_graph *graph, const clv_model_config *model, con
     const char *scope = graph->scope;
     int from = graph->n_values;
     clv_value x, logits = build_layers(graph, model, build, &in, &x);
-    check_parameters(graph, model, scope, build->quant != CLV_QUANT_NONE);
+    check_parameters(graph, model, scope, build->quant != CLV_QUANT_NONE, build->packs);
     if (build->adapters)
-        check_parameters(graph, clv_adapters_config(build->adapters), scope, false);
+        check_parameters(graph, clv_adapters_config(build->adapters), scope, false, false);
     check_no_more(graph, model, build->adapters, scope, from, build->quant != CLV_QUANT_NONE);
     if (hidden && clv_graph_ok(graph))
         *hidden = x;
