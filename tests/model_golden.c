@@ -16,6 +16,7 @@
 #include "models/parameters.h"
 #include "golden_path.h"
 #include "must.h"
+#include "sweep.h"
 
 enum { MAX_PARAMETERS = 64, MAX_INPUTS = 4, IGNORED = -100, GREEDY = 40 };
 
@@ -309,10 +310,13 @@ void golden_run(const char *name)
     for (size_t i = 0; i < sizeof degrees / sizeof degrees[0]; i++) {
         char mesh[16];
         snprintf(mesh, sizeof mesh, "model=%d", degrees[i]);
-        golden_run_on(g, mesh, "megatron");
-        golden_run_on(g, mesh, "megatron-sp");
+        if (sweep_takes_thinned(3))
+            golden_run_on(g, mesh, "megatron");
+        if (sweep_takes_thinned(3))
+            golden_run_on(g, mesh, "megatron-sp");
     }
-    golden_run_on(g, "X=2,Y=2", "gspmd-2d");
+    if (sweep_takes_thinned(3))
+        golden_run_on(g, "X=2,Y=2", "gspmd-2d");
     golden_close(g);
 }
 
@@ -422,7 +426,8 @@ void golden_greedy(const char *name)
     golden *g = golden_open(name);
     assert_non_null(g->greedy);
     for (size_t i = 0; i < sizeof meshes / sizeof meshes[0]; i++)
-        greedy_on(g, meshes[i]);
+        if (sweep_takes_thinned(3))
+            greedy_on(g, meshes[i]);
     golden_close(g);
 }
 
@@ -487,11 +492,11 @@ static void decode_on(const golden *g, const char *mesh_text)
 
 void golden_decode(const char *name)
 {
+    static const char *const meshes[] = {"model=1", "model=2", "model=3", "model=4"};
     golden *g = golden_open(name);
-    decode_on(g, "model=1");
-    decode_on(g, "model=2");
-    decode_on(g, "model=3");
-    decode_on(g, "model=4");
+    for (size_t i = 0; i < sizeof meshes / sizeof meshes[0]; i++)
+        if (sweep_takes_thinned(3))
+            decode_on(g, meshes[i]);
     golden_close(g);
 }
 

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SWEEP_SHARE = 5 };
+enum { SWEEP_SHARE = 5, SWEEP_THIN_SHARE = 13 };
 
 static inline bool sweep_is_whole(void)
 {
@@ -16,10 +16,24 @@ static inline bool sweep_is_whole(void)
     return text != NULL && strcmp(text, "all") == 0;
 }
 
+/* Tests that run once more, by another transport, on another device or with a sanitizer, have fewer cases: a few turns
+ * of a loop tell what is asked there (tests/CMakeLists.txt says which). */
+static inline bool sweep_is_thin(void)
+{
+    return getenv("CLV_SWEEP_THIN") != NULL && !sweep_is_whole();
+}
+
 static inline bool sweep_takes(void)
 {
     static int at;
-    return at++ % SWEEP_SHARE == 0 || sweep_is_whole();
+    return at++ % (sweep_is_thin() ? SWEEP_THIN_SHARE : SWEEP_SHARE) == 0 || sweep_is_whole();
+}
+
+/* All cases, but one in `share` of a thin sweep: lengths of loops have no divisor in common with that either. */
+static inline bool sweep_takes_thinned(int share)
+{
+    static int at;
+    return at++ % share == 0 || !sweep_is_thin();
 }
 
 /* Of `ways` that a case may go, whether it goes this one: where they do not differ in what the case is about, cases

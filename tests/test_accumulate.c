@@ -14,6 +14,7 @@
 #include "cleave/train.h"
 #include "golden_plan.h"
 #include "must.h"
+#include "sweep.h"
 
 enum { BATCH = 8, SEQ = 6, STEPS = 4, WEIGHTS = 1 << 12 };
 
@@ -211,6 +212,8 @@ static void test_parts_are_as_the_whole(void **state)
     for (size_t m = 0; m < sizeof names / sizeof names[0]; m++)
         for (size_t s = 0; s < sizeof splits / sizeof splits[0]; s++) {
             way w = {.mesh = splits[s][0], .rules = splits[s][1], .parts = 1};
+            if (!sweep_takes_thinned(5))
+                continue;
             train(&whole, names[m], &w);
             for (w.parts = 2; w.parts <= 8; w.parts *= 2) {
                 train(&parts, names[m], &w);

@@ -15,6 +15,7 @@
 #include "kernels/cpu/attention.h"
 #include "kernels/cpu/isa.h"
 #include "kernels/cpu/tuning.h"
+#include "sweep.h"
 
 enum { SEED = 20240607 };
 
@@ -322,7 +323,8 @@ static void check_all(double dropout)
         }
         for (size_t d = 0; d < sizeof dtypes / sizeof *dtypes; d++)
             for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
-                if (kind <= CLV_CPU_AVX512 || dtypes[d] == CLV_BF16) /* they have nothing for others */
+                if ((kind <= CLV_CPU_AVX512 || dtypes[d] == CLV_BF16) && /* they have nothing for others */
+                    sweep_takes_thinned(5))
                     check_shape(i, dtypes[d], dropout);
     }
     clv_tuning_reset_for_test();

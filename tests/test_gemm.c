@@ -85,21 +85,21 @@ static int64_t extent(int64_t rows, int64_t cols, int64_t ld, int64_t batch, int
 
 typedef struct problem {
     clv_gemm_args args;
-    int64_t c_elems;
+    int64_t a_elems, b_elems, c_elems;
     fenced of_a, of_b, of_c;
-    void *a, *b, *c, *want; /* want: f64, what the reference makes of what c held */
+    void *a, *b, *c, *want; /* want: f64, what c held, and once it is solved what the reference makes of that */
 } problem;
 
 static void problem_make(problem *p, clv_gemm_args g)
 {
     int64_t a_rows = g.trans_a ? g.k : g.m, a_cols = g.trans_a ? g.m : g.k;
     int64_t b_rows = g.trans_b ? g.n : g.k, b_cols = g.trans_b ? g.k : g.n;
-    int64_t a_elems = extent(a_rows, a_cols, g.lda, g.batch, g.stride_a);
-    int64_t b_elems =
+    p->a_elems = extent(a_rows, a_cols, g.lda, g.batch, g.stride_a);
+    p->b_elems =
         g.packed_b ? extent(1, g.n * g.k, 1, g.batch, g.stride_b) : extent(b_rows, b_cols, g.ldb, g.batch, g.stride_b);
     p->c_elems = extent(g.m, g.n, g.ldc, g.batch, g.stride_c);
-    p->a = fenced_filled(&p->of_a, a_elems, g.dtype);
-    p->b = fenced_filled(&p->of_b, b_elems, g.dtype);
+    p->a = fenced_filled(&p->of_a, p->a_elems, g.dtype);
+    p->b = fenced_filled(&p->of_b, p->b_elems, g.dtype);
     p->c = fenced_filled(&p->of_c, p->c_elems, g.c_dtype);
     p->want = malloc((size_t)p->c_elems * 8 + 1);
     clv_dtype_convert(CLV_F64, p->want, g.c_dtype, p->c, p->c_elems);
@@ -114,11 +114,14 @@ static void problem_make(problem *p, clv_gemm_args g)
     g.workspace = aligned_alloc(64, clv_gemm_workspace(&g) + 64);
     memset(g.workspace, 0xff, clv_gemm_workspace(&g));
     p->args = g;
+}
 
-    clv_gemm_args wide = g;
-    void *a64 = malloc((size_t)a_elems * 8 + 1), *b64 = malloc((size_t)b_elems * 8 + 1);
-    clv_dtype_convert(CLV_F64, a64, g.dtype, p->a, a_elems);
-    clv_dtype_convert(CLV_F64, b64, g.dtype, p->b, b_elems);
+static void problem_solve(problem *p)
+{
+    clv_gemm_args wide = p->args;
+    void *a64 = malloc((size_t)p->a_elems * 8 + 1), *b64 = malloc((size_t)p->b_elems * 8 + 1);
+    clv_dtype_convert(CLV_F64, a64, wide.dtype, p->a, p->a_elems);
+    clv_dtype_convert(CLV_F64, b64, wide.dtype, p->b, p->b_elems);
     wide.a = a64;
     wide.b = b64;
     wide.c = p->want;
@@ -164,6 +167,7 @@ static void check_case(clv_gemm_args g)
     problem p;
     clv_error err = {0};
     problem_make(&p, g);
+    problem_solve(&p);
     if (clv_gemm(&p.args, &err) != CLV_OK)
         fail_msg("%s", err.message);
     problem_check(&p);

@@ -17,6 +17,7 @@
 #include "must.h"
 #include "runtime/shares.h"
 #include "train/state.h"
+#include "sweep.h"
 
 enum { BATCH = 4, SEQ = 8, RANK = 3, STEPS = 4, MOST_STATE = 1 << 16, MOST_COLLECTIVES = 256, TEXT = 128 };
 
@@ -221,6 +222,8 @@ static void test_meshes(void **state)
         double losses[STEPS], norms[STEPS];
         train_on(losses, norms, i, 0);
         for (int s = 1 + i % 3; s < SPLITS; s += i == 0 ? 1 : 3) { /* all of one case, and each of some */
+            if (!sweep_takes_thinned(4))
+                continue;
             double loss[STEPS], norm[STEPS];
             train_on(loss, norm, i, s);
             for (int k = 0; k < STEPS; k++) {
@@ -335,6 +338,8 @@ static void test_merged(void **state)
     (void)state;
     for (int i = 0; i < CASES; i++)
         for (int s = i % 3; s < SPLITS; s += 3) {
+            if (!sweep_takes_thinned(4))
+                continue;
             clv_error err = {0};
             char folder[] = "/tmp/cleave-lora-XXXXXX";
             clv_model *model = model_of(i, s), *merged;
@@ -548,6 +553,8 @@ static void test_dropout(void **state)
         assert_near(losses[0], without[0], i, 0, "the first loss"); /* B is zeros */
         assert_true(fabs(losses[STEPS - 1] - without[STEPS - 1]) > 1e-5 * losses[0]);
         for (int s = 1 + i % 3; s < SPLITS; s += i == 0 ? 1 : 3) {
+            if (!sweep_takes_thinned(4))
+                continue;
             int n = train_dropping(loss, i, s, 0.4);
             for (int k = 0; k < STEPS; k++)
                 assert_near(loss[k], losses[k], i, s, "a loss with dropout");

@@ -13,6 +13,7 @@
 #include "cleave/session.h"
 #include "models/config.h"
 #include "nn_layers.h"
+#include "sweep.h"
 
 /* ---- layouts by rule ---- */
 
@@ -314,6 +315,11 @@ static int number(const char *name, int fallback)
     return text ? atoi(text) : fallback;
 }
 
+static int cases_of_each(void)
+{
+    return number("CLV_CASES", sweep_is_thin() ? 2 : 6);
+}
+
 static void random_rules(char *out, size_t size, const char *const *axes, int n_axes)
 {
     size_t at = (size_t)snprintf(out, size, "{\"rules\":[");
@@ -342,7 +348,7 @@ static void test_random_rules(void **state)
     static const char *const meshes[] = {"a=2", "a=2,b=2", "a=3,b=2", "a=2,b=2,c=2", "a=4,b=2", "a=5"};
     static const int n_axes[] = {1, 2, 2, 3, 2, 1};
     static const char *const axes[] = {"a", "b", "c"};
-    int cases = number("CLV_CASES", 6);
+    const int cases = cases_of_each();
     (void)state;
     random_state = (unsigned long long)number("CLV_SEED", 1);
     for (int i = 0; i < n_nn_layers; i++) {
@@ -424,7 +430,7 @@ static void test_random_updates(void **state)
     random_state = (unsigned long long)number("CLV_SEED", 1) + 99;
     train(alone, "a=1", NULL);
     assert_true(alone[STEPS - 1] < alone[0]);
-    for (int c = 0; c < 2 * number("CLV_CASES", 6); c++) {
+    for (int c = 0; c < 2 * cases_of_each(); c++) {
         char rules[1024];
         int mesh = below(5);
         random_rules(rules, sizeof rules, axes, n_axes[mesh]);

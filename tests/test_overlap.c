@@ -20,6 +20,7 @@
 #include "launched.h"
 #include "rows_are_alike.h"
 #include "slow_links.h"
+#include "sweep.h"
 
 enum { B = 12, S = 7, M = 24, HEADS = 6, OUTPUTS = 32, ROOM = 12288 };
 
@@ -230,6 +231,8 @@ static void test_the_same_bits(void **state)
     clv_machine *slow = must_slow_links();
     (void)state;
     for (int k = 0; k < 3 * 2 * CASES; k++) {
+        if (!sweep_takes_thinned(5))
+            continue;
         const struct layout_case *c = &cases[k / 6];
         const clv_machine *machine = k % 3 ? slow : NULL;
         bool forward = k % 3 == 2;
@@ -265,6 +268,8 @@ static void test_the_same_bits_of_odd_rows(void **state)
     clv_machine *slow = must_slow_links();
     (void)state;
     for (size_t k = 0; k < 2 * sizeof odd / sizeof *odd; k++) {
+        if (!sweep_takes_thinned(5))
+            continue;
         const struct layout_case *c = &odd[k / 2].layout;
         const int64_t *shape = odd[k / 2].shape;
         clv_program *programs[2];
@@ -454,11 +459,13 @@ static clv_program *compile_chain(uint64_t seed, bool one, const clv_machine *ma
     return compile(graph, machine, overlap);
 }
 
-static void expect_chains(uint64_t chains, bool one, bool (*is)(const clv_program *), int least)
+/* One chain in `one_in` has its steps cut, at least. */
+static void expect_chains(uint64_t chains, bool one, bool (*is)(const clv_program *), int one_in)
 {
     static const char *const transports[] = {"threads", "copying"};
     clv_machine *slow = must_slow_links();
     int n = 0;
+    chains /= sweep_is_thin() ? 5 : 1;
     for (uint64_t seed = 0; seed < chains; seed++) {
         clv_program *programs[2] = {compile_chain(seed, one, slow, false), compile_chain(seed, one, slow, true)};
         assert_false(is(programs[0]));
@@ -466,7 +473,7 @@ static void expect_chains(uint64_t chains, bool one, bool (*is)(const clv_progra
         if (!agree(programs, transports[seed % 2]))
             fail_msg("chain %d: other bits", (int)seed);
     }
-    if (n < least)
+    if (n * one_in < (int)chains)
         fail_msg("steps of only %d programs were cut", n);
     clv_machine_free(slow);
 }
@@ -474,13 +481,13 @@ static void expect_chains(uint64_t chains, bool one, bool (*is)(const clv_progra
 static void test_the_same_bits_of_random_chains(void **state)
 {
     (void)state;
-    expect_chains(120, false, is_cut, 30);
+    expect_chains(120, false, is_cut, 4);
 }
 
 static void test_the_same_bits_of_chains_of_one_sequence(void **state)
 {
     (void)state;
-    expect_chains(60, true, has_strips, 30);
+    expect_chains(60, true, has_strips, 2);
 }
 
 /* ---- where results are not finite ---- */

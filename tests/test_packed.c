@@ -8,6 +8,7 @@
 #include "model_folder.h"
 #include "must.h"
 #include "own_folder.h"
+#include "sweep.h"
 
 #include "cleave/generate.h"
 #include "cleave/graph.h"
@@ -177,6 +178,8 @@ static void same_everywhere(const clv_model_config *c, int every, int least, int
     const char *path = in_folder("%s", c->family->model_type);
     write_folder(path, c);
     for (int mesh = 0; mesh < RUN; mesh += every) {
+        if (!sweep_takes_thinned(3))
+            continue;
         const int k = (mesh + least) % 3;
         const bool few = (mesh / 2 + least) % 2;
         const int64_t batch = few ? 2 : 4, prompt = few ? 8 : 9;
@@ -255,7 +258,8 @@ static void plans_are_the_same(void **state)
     write_folder(all, &wide);
     for (int mesh = 0; mesh < MESHES; mesh++)
         for (int i = 0; i < 2; i++)
-            same_plan(i ? all : path, mesh, (mesh + i) % 2 ? 24 : 1);
+            if (sweep_takes_thinned(5))
+                same_plan(i ? all : path, mesh, (mesh + i) % 2 ? 24 : 1);
 }
 
 /* Small weights stay, and graphs that do not ask have none. */

@@ -14,8 +14,9 @@
 #include "graph/graph.h"
 #include "launched.h"
 #include "random_run.h"
+#include "sweep.h"
 
-enum { CASES = 300, SECONDS = 120, MOST_OPS = 256 };
+enum { CASES = 300, THIN_CASES = 60, SECONDS = 120, MOST_OPS = 256 };
 
 static uint64_t setting(const char *name, uint64_t otherwise)
 {
@@ -64,7 +65,7 @@ static void test_random_graphs(void **state)
 {
     random_spec spec = {0};
     const char *one = getenv("CLV_SEED");
-    uint64_t first = setting("CLV_FIRST", 0), n = setting("CLV_CASES", CASES);
+    uint64_t first = setting("CLV_FIRST", 0), n = setting("CLV_CASES", sweep_is_thin() ? THIN_CASES : CASES);
     (void)state;
     if (one) {
         assert_true(random_spec_parse(&spec, one));

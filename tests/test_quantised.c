@@ -21,6 +21,7 @@
 #include "models/model_weights.h"
 #include "models/quantised.h"
 #include "models/stored_blocks.h"
+#include "sweep.h"
 
 enum { VOCAB = 50 };
 
@@ -197,6 +198,8 @@ static void same_logits(const clv_model_config *c, const clv_model_config *plain
             apart = fmax(apart, fabs((double)(unlike[i] - many[i])));
         assert_true(apart > 1e-3); /* the comparison sees what quantising changes */
         for (int m = 0; m < MESHES; m++) {
+            if (!sweep_takes_thinned(3))
+                continue;
             snprintf(what, sizeof what, "%s %s", clv_quant_name((clv_quant)how), meshes[m].mesh);
             float *got = logits(path, meshes[m].mesh, meshes[m].rules, (clv_quant)how, CLV_F32, BATCH, MANY);
             expect_close(what, got, many, BATCH * MANY * VOCAB, 2e-5);
@@ -366,6 +369,8 @@ static void stored_alike(const clv_model_config *c)
             assert_int_equal(clv_checkpoint_merge(again, merged, NULL, NULL), CLV_OK);
             const char *forms[] = {sharded, again, merged};
             for (int on = 0; on < MESHES; on++) {
+                if (!sweep_takes_thinned(5))
+                    continue;
                 float *want = logits(path, meshes[on].mesh, meshes[on].rules, (clv_quant)how, CLV_F32, BATCH, SEQ);
                 float *got =
                     logits(forms[on % 3], meshes[on].mesh, meshes[on].rules, CLV_QUANT_NONE, CLV_F32, BATCH, SEQ);

@@ -17,6 +17,7 @@
 #include "must.h"
 #include "program/program.h"
 #include "random_graph.h"
+#include "sweep.h"
 
 enum { BATCH = 3, SEQ = 6, STEPS = 3, LAYERS = 2, MODES = 3 };
 
@@ -383,6 +384,8 @@ static void test_families_keep_their_bits(void **state)
     (void)state;
     for (size_t m = 0; m < sizeof names / sizeof names[0]; m++)
         for (int s = 0; s < SPLITS; s++) {
+            if (!sweep_takes_thinned(5))
+                continue;
             train(&none, names[m], s, (clv_model_options){0});
             for (int mode = CLV_RECOMPUTE_SELECTIVE; mode < MODES; mode++) {
                 train(&made, names[m], s, (clv_model_options){.recompute = mode});
@@ -404,6 +407,8 @@ static void test_gathering_again_keeps_bits(void **state)
     for (size_t m = 0; m < sizeof names / sizeof names[0]; m++)
         for (int s = 0; s < SPLITS; s++)
             for (int mode = CLV_RECOMPUTE_NONE; mode < MODES; mode++) {
+                if (!sweep_takes_thinned(5))
+                    continue;
                 train(&none, names[m], s, (clv_model_options){.recompute = mode});
                 train(&made, names[m], s, (clv_model_options){.recompute = mode, .regather = 1});
                 double off = fabs(made.norm[0] / none.norm[0] - 1);
@@ -490,7 +495,8 @@ static void test_random_graphs_keep_their_bits(void **state)
         clv_compile_options how = g.options;
         with_blocks += how.recompute != CLV_RECOMPUTE_NONE;
         how.overlap = 0; /* it may cut products, and other ones with other instructions around */
-        if (how.recompute == CLV_RECOMPUTE_NONE || clv_graph_status(g.graph, NULL) != CLV_OK) {
+        if (how.recompute == CLV_RECOMPUTE_NONE || clv_graph_status(g.graph, NULL) != CLV_OK ||
+            !sweep_takes_thinned(3)) {
             random_graph_free(&g);
             continue;
         }
