@@ -5,6 +5,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -42,6 +43,37 @@ static void test_greedy(void **state)
     assert_int_equal(sample(&s, logits, 5, 0), 2);
     s = (clv_sampling){.temperature = 1e-3};
     assert_in_range(sample(&s, logits, 5, 0), 2, 3);
+}
+
+/* Of a large vocabulary, wherever the largest lies, once or twice, and what is broken: before it, behind it, alone. */
+static void test_greedy_of_many(void **state)
+{
+    enum { MANY = 701 };
+    static const float broken[] = {NAN, INFINITY};
+    static const clv_sampling greedy;
+    float logits[MANY];
+    int64_t token = -1;
+    (void)state;
+    for (int best = 0; best < MANY; best++) {
+        for (int i = 0; i < MANY; i++)
+            logits[i] = i % 3 ? -(float)((i * 37) % 101) : -INFINITY;
+        logits[best] = logits[best + (MANY - best) / 2] = 1;
+        assert_int_equal(clv_sample(&token, &greedy, logits, MANY, 0, work, NULL), CLV_OK);
+        assert_int_equal(token, best);
+        for (int k = 0; k < 2; k++) {
+            const int at = (best + 1 + k * 300) % MANY;
+            clv_error err = {0};
+            char says[32];
+            logits[at] = broken[k];
+            snprintf(says, sizeof says, "the logit of token %d is", at);
+            assert_int_equal(clv_sample(&token, &greedy, logits, MANY, 0, work, &err), CLV_ENONFINITE);
+            assert_non_null(strstr(err.message, says));
+            logits[at] = -1;
+        }
+    }
+    for (int i = 0; i < MANY; i++)
+        logits[i] = -INFINITY;
+    assert_int_equal(clv_sample(&token, &greedy, logits, MANY, 0, work, NULL), CLV_ENONFINITE);
 }
 
 typedef struct reference {
@@ -314,9 +346,11 @@ static void test_schedule_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_greedy),  cmocka_unit_test(test_distribution), cmocka_unit_test(test_key),
-        cmocka_unit_test(test_refused), cmocka_unit_test(test_penalty),      cmocka_unit_test(test_parts),
-        cmocka_unit_test(test_stop),    cmocka_unit_test(test_schedule),     cmocka_unit_test(test_schedule_refused),
+        cmocka_unit_test(test_greedy),       cmocka_unit_test(test_greedy_of_many),
+        cmocka_unit_test(test_distribution), cmocka_unit_test(test_key),
+        cmocka_unit_test(test_refused),      cmocka_unit_test(test_penalty),
+        cmocka_unit_test(test_parts),        cmocka_unit_test(test_stop),
+        cmocka_unit_test(test_schedule),     cmocka_unit_test(test_schedule_refused),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

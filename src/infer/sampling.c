@@ -90,21 +90,38 @@ static clv_status fail_none(int64_t position, clv_error *err)
     return clv_fail(err, CLV_ENONFINITE, "position %lld: no token has a finite logit", (long long)position);
 }
 
-/* Finds the largest logit; refuses what no draw can be made from. */
+/* Whether one is above `most`, which is finite or -INFINITY, or broken: neither NaN nor infinity is at most that. */
+static bool has_more(const float *logits, int64_t n, float most)
+{
+    int more = 0;
+
+    for (int64_t i = 0; i < n; i++) /* to the end, so that vectors do it */
+        more |= !(logits[i] <= most);
+    return more;
+}
+
+/* Finds the largest logit, the first of several; refuses what no draw can be made from. Nearly all spans of a large
+ * vocabulary have none that is larger than those before. */
 static clv_status find_largest(int64_t *out, const float *logits, int64_t vocab, int64_t position, clv_error *err)
 {
-    int64_t best = 0;
+    enum { SPAN = 128 };
+    float most = -INFINITY;
 
-    for (int64_t i = 0; i < vocab; i++) {
-        if (is_broken(logits[i]))
-            return fail_broken((clv_candidate){logits[i], (int32_t)i}, position, err);
-        if (logits[i] > logits[best])
-            best = i;
+    for (int64_t from = 0; from < vocab; from += SPAN) {
+        int64_t to = vocab - from < SPAN ? vocab : from + SPAN;
+
+        if (!has_more(logits + from, to - from, most))
+            continue;
+        for (int64_t i = from; i < to; i++) {
+            if (is_broken(logits[i]))
+                return fail_broken((clv_candidate){logits[i], (int32_t)i}, position, err);
+            if (logits[i] > most) {
+                most = logits[i];
+                *out = i;
+            }
+        }
     }
-    if (vocab < 1 || logits[best] == -INFINITY)
-        return fail_none(position, err);
-    *out = best;
-    return CLV_OK;
+    return most == -INFINITY ? fail_none(position, err) : CLV_OK;
 }
 
 /* Of candidates in any order the first broken one by id, else the best; n >= 1. */
