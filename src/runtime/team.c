@@ -27,8 +27,9 @@
 #include "runtime/pin.h"
 
 enum {
-    SPINS = 2000, /* pauses, some 50 us, before a thread sleeps */
-    YIELDS = 100, /* the same where the core may be wanted by the caller */
+    AWAKE_NS = 50000,  /* how long the caller looks for the end of work before it sleeps ... */
+    READY_NS = 400000, /* ... and a rank for more: a sleeper's waking, and a program's choice of what is next */
+    LOOKS = 16,        /* at a word for one at the clock */
     DEFAULT_TIMEOUT_MS = 60000,
     SPARE_THREADS = 2,
     SLICE_NS = 20000000, /* the sleeping caller looks whether the world has failed this often */
@@ -73,19 +74,25 @@ static int seen(_Atomic uint32_t *word, uint32_t stamp)
     return clv_stamp_reached(atomic_load_explicit(word, memory_order_acquire), stamp);
 }
 
-/* Spins where a core is to spare; yields where the caller may need this core to bring the next piece of work. */
-static int spin(const clv_team *team, _Atomic uint32_t *word, uint32_t stamp)
+/* Spins where a core is to spare; yields where the caller may need this core to bring the next piece of work; does
+ * neither where there are more threads than cores. Takes part in what others share meanwhile. */
+static int spin(const clv_team *team, _Atomic uint32_t *word, uint32_t stamp, int64_t ns, clv_workplace place)
 {
-    for (int i = 0; team->spare_cores > 0 && i < SPINS; i++) {
-        if (seen(word, stamp))
-            return 1;
-        clv_cpu_pause();
-    }
-    for (int i = 0; team->spare_cores == 0 && i < YIELDS; i++) {
-        if (seen(word, stamp))
-            return 1;
-        sched_yield();
-    }
+    if (team->spare_cores < 0)
+        return seen(word, stamp);
+    const int64_t until = clv_now_ns() + ns;
+    do
+        for (int i = 0; i < LOOKS; i++) {
+            if (seen(word, stamp))
+                return 1;
+            if (clv_workpool_help(place))
+                continue;
+            if (team->spare_cores > 0)
+                clv_cpu_pause();
+            else
+                sched_yield();
+        }
+    while (clv_now_ns() < until);
     return seen(word, stamp);
 }
 
@@ -113,11 +120,9 @@ static void wait_for_work(const member *m, uint32_t stamp)
     clv_team *team = m->team;
     const clv_workplace place = clv_team_workplace(team, m->rank);
 
-    while (!spin(team, &team->go, stamp)) {
+    for (int64_t ns = READY_NS; !spin(team, &team->go, stamp, ns, place); ns = AWAKE_NS) {
         const bool more = place.pool && atomic_load_explicit(&team->pending, memory_order_relaxed) > 0;
 
-        if (clv_workpool_help(place))
-            continue;
         if (clv_stamp_sleep(&team->go, stamp, more ? CLV_WORKPOOL_LOOK_NS : SLICE))
             return;
     }
@@ -216,7 +221,7 @@ static int wait_done(clv_team *team, const watch *w)
     clv_deadline deadline = {0};
     bool timed = false;
 
-    if (team->spare_cores > 0 && spin(team, &team->done, team->stamp))
+    if (team->spare_cores > 0 && spin(team, &team->done, team->stamp, AWAKE_NS, (clv_workplace){0}))
         return 1;
     while (!clv_stamp_sleep(&team->done, team->stamp, SLICE_NS)) {
         if (w->on && !timed && !clv_world_failed(team->world, NULL)) {
