@@ -1,6 +1,10 @@
 /* sweep.h - which cases of a sweep run. CLV_SWEEP=all (make test-all): all of them. Else one in SWEEP_SHARE, counted
- * through all loops of the test: lengths of loops have no divisor in common with it, so each value of each loop, and
- * each pair of values, has its turn. */
+ * through all loops of the test's file: a share has no divisor in common with the number of turns of a loop, nor with
+ * what a case is chosen by (i % 3), so each value of each loop, and each pair of values, has its turn.
+ *
+ * CLV_SWEEP_THIN: fewer, one in SWEEP_THIN_SHARE, and of other sweeps one in what the test says. tests/CMakeLists.txt
+ * sets it where tests run once more, by the copying transport, on another device or with a sanitizer: a few turns of a
+ * loop tell what is asked there. */
 #ifndef CLEAVE_TESTS_SWEEP_H
 #define CLEAVE_TESTS_SWEEP_H
 
@@ -16,8 +20,6 @@ static inline bool sweep_is_whole(void)
     return text != NULL && strcmp(text, "all") == 0;
 }
 
-/* Tests that run once more, by another transport, on another device or with a sanitizer, have fewer cases: a few turns
- * of a loop tell what is asked there (tests/CMakeLists.txt says which). */
 static inline bool sweep_is_thin(void)
 {
     return getenv("CLV_SWEEP_THIN") != NULL && !sweep_is_whole();
@@ -29,7 +31,7 @@ static inline bool sweep_takes(void)
     return at++ % (sweep_is_thin() ? SWEEP_THIN_SHARE : SWEEP_SHARE) == 0 || sweep_is_whole();
 }
 
-/* All cases, but one in `share` of a thin sweep: lengths of loops have no divisor in common with that either. */
+/* All cases, but one in `share` of a thin sweep. */
 static inline bool sweep_takes_thinned(int share)
 {
     static int at;

@@ -222,7 +222,7 @@ static void test_meshes(void **state)
         double losses[STEPS], norms[STEPS];
         train_on(losses, norms, i, 0);
         for (int s = 1 + i % 3; s < SPLITS; s += i == 0 ? 1 : 3) { /* all of one case, and each of some */
-            if (!sweep_takes_thinned(4))
+            if (!sweep_takes_thinned(3))
                 continue;
             double loss[STEPS], norm[STEPS];
             train_on(loss, norm, i, s);
@@ -338,7 +338,7 @@ static void test_merged(void **state)
     (void)state;
     for (int i = 0; i < CASES; i++)
         for (int s = i % 3; s < SPLITS; s += 3) {
-            if (!sweep_takes_thinned(4))
+            if (!sweep_takes_thinned(3))
                 continue;
             clv_error err = {0};
             char folder[] = "/tmp/cleave-lora-XXXXXX";
@@ -553,7 +553,7 @@ static void test_dropout(void **state)
         assert_near(losses[0], without[0], i, 0, "the first loss"); /* B is zeros */
         assert_true(fabs(losses[STEPS - 1] - without[STEPS - 1]) > 1e-5 * losses[0]);
         for (int s = 1 + i % 3; s < SPLITS; s += i == 0 ? 1 : 3) {
-            if (!sweep_takes_thinned(4))
+            if (!sweep_takes_thinned(3))
                 continue;
             int n = train_dropping(loss, i, s, 0.4);
             for (int k = 0; k < STEPS; k++)

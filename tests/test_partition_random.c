@@ -79,8 +79,8 @@ static void test_random_graphs(void **state)
         run_here(&spec);
 }
 
-/* Every op of the table is in some of the graphs that are run, with its rule and its gradient: a new one must get
- * there. */
+/* Every op of the table is in some of the graphs that are run where the sweep is not thin, with its rule and its
+ * gradient: a new one must get there. */
 static void test_every_op_is_made(void **state)
 {
     bool made[MOST_OPS] = {false};

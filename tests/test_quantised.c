@@ -369,7 +369,7 @@ static void stored_alike(const clv_model_config *c)
             assert_int_equal(clv_checkpoint_merge(again, merged, NULL, NULL), CLV_OK);
             const char *forms[] = {sharded, again, merged};
             for (int on = 0; on < MESHES; on++) {
-                if (!sweep_takes_thinned(5))
+                if (!sweep_takes_thinned(7))
                     continue;
                 float *want = logits(path, meshes[on].mesh, meshes[on].rules, (clv_quant)how, CLV_F32, BATCH, SEQ);
                 float *got =

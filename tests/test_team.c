@@ -101,21 +101,34 @@ static void test_every_rank_runs(void **state)
     }
 }
 
-/* A team that had nothing to do for longer than its threads sleep at a time. */
+static double cpu_seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* A team that has nothing to do for longer than its threads sleep at a time: they do sleep, with a core for each or
+ * not. */
 static void test_idle(void **state)
 {
+    static const int sizes[] = {1, RANKS};
     (void)state;
-    record r;
-    clv_team *team = new_team(&r, RANKS, 60000);
+    for (int s = 0; s < 2; s++) {
+        record r;
+        clv_team *team = new_team(&r, sizes[s], 60000);
 
-    assert_int_equal(clv_team_run(team, sum_of_ranks, &r, NULL), CLV_OK);
-    nanosleep(&(struct timespec){.tv_sec = 1, .tv_nsec = 300000000}, NULL);
-    for (int k = 0; k < RANKS; k++)
-        assert_int_equal(r.ran[k], 1);
-    assert_int_equal(clv_team_run(team, sum_of_ranks, &r, NULL), CLV_OK);
-    for (int k = 0; k < RANKS; k++)
-        assert_int_equal(r.ran[k], 2);
-    assert_int_equal(end_team(&r, NULL), CLV_OK);
+        assert_int_equal(clv_team_run(team, sum_of_ranks, &r, NULL), CLV_OK);
+        double before = cpu_seconds();
+        nanosleep(&(struct timespec){.tv_sec = 1, .tv_nsec = 300000000}, NULL);
+        assert_true(cpu_seconds() - before < 0.2);
+        for (int k = 0; k < sizes[s]; k++)
+            assert_int_equal(r.ran[k], 1);
+        assert_int_equal(clv_team_run(team, sum_of_ranks, &r, NULL), CLV_OK);
+        for (int k = 0; k < sizes[s]; k++)
+            assert_int_equal(r.ran[k], 2);
+        assert_int_equal(end_team(&r, NULL), CLV_OK);
+    }
 }
 
 static clv_status one_fails(void *arg, int rank, clv_comm *comm, clv_error *err)

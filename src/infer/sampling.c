@@ -90,7 +90,7 @@ static clv_status fail_none(int64_t position, clv_error *err)
     return clv_fail(err, CLV_ENONFINITE, "position %lld: no token has a finite logit", (long long)position);
 }
 
-/* Whether one is above `most`, which is finite or -INFINITY, or broken: neither NaN nor infinity is at most that. */
+/* Whether a logit is above `most` or broken. `most` is finite or -INFINITY, so neither NaN nor infinity is <= it. */
 static bool has_more(const float *logits, int64_t n, float most)
 {
     int more = 0;
@@ -106,6 +106,7 @@ static clv_status find_largest(int64_t *out, const float *logits, int64_t vocab,
 {
     enum { SPAN = 128 };
     float most = -INFINITY;
+    int64_t best = 0;
 
     for (int64_t from = 0; from < vocab; from += SPAN) {
         int64_t to = vocab - from < SPAN ? vocab : from + SPAN;
@@ -117,11 +118,14 @@ static clv_status find_largest(int64_t *out, const float *logits, int64_t vocab,
                 return fail_broken((clv_candidate){logits[i], (int32_t)i}, position, err);
             if (logits[i] > most) {
                 most = logits[i];
-                *out = i;
+                best = i;
             }
         }
     }
-    return most == -INFINITY ? fail_none(position, err) : CLV_OK;
+    if (most == -INFINITY)
+        return fail_none(position, err);
+    *out = best;
+    return CLV_OK;
 }
 
 /* Of candidates in any order the first broken one by id, else the best; n >= 1. */

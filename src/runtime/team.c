@@ -27,8 +27,8 @@
 #include "runtime/pin.h"
 
 enum {
-    AWAKE_NS = 50000,  /* how long the caller looks for the end of work before it sleeps ... */
-    READY_NS = 400000, /* ... and a rank for more: a sleeper's waking, and a program's choice of what is next */
+    AWAKE_NS = 100000, /* how long a thread looks before it sleeps ... */
+    READY_NS = 400000, /* ... and a rank behind a run: a caller's waking, and its choice of what is next */
     LOOKS = 16,        /* at a word for one at the clock */
     DEFAULT_TIMEOUT_MS = 60000,
     SPARE_THREADS = 2,
@@ -74,25 +74,28 @@ static int seen(_Atomic uint32_t *word, uint32_t stamp)
     return clv_stamp_reached(atomic_load_explicit(word, memory_order_acquire), stamp);
 }
 
-/* Spins where a core is to spare; yields where the caller may need this core to bring the next piece of work; does
- * neither where there are more threads than cores. Takes part in what others share meanwhile. */
+/* Looks for `ns`, and takes part in what others share meanwhile. It yields between looks where the caller may need this
+ * core to bring the next piece of work, and after a while in any case, for another session may have a rank here. With
+ * more threads than cores it looks once. */
 static int spin(const clv_team *team, _Atomic uint32_t *word, uint32_t stamp, int64_t ns, clv_workplace place)
 {
-    if (team->spare_cores < 0)
-        return seen(word, stamp);
-    const int64_t until = clv_now_ns() + ns;
-    do
+    int64_t begun = clv_now_ns(), now = begun;
+
+    while (team->spare_cores >= 0 && now - begun < ns) {
+        const bool yields = team->spare_cores == 0 || now - begun >= AWAKE_NS;
+
         for (int i = 0; i < LOOKS; i++) {
             if (seen(word, stamp))
                 return 1;
             if (clv_workpool_help(place))
-                continue;
-            if (team->spare_cores > 0)
-                clv_cpu_pause();
-            else
+                begun = now = clv_now_ns();
+            else if (yields)
                 sched_yield();
+            else
+                clv_cpu_pause();
         }
-    while (clv_now_ns() < until);
+        now = clv_now_ns();
+    }
     return seen(word, stamp);
 }
 
@@ -120,11 +123,15 @@ static void wait_for_work(const member *m, uint32_t stamp)
     clv_team *team = m->team;
     const clv_workplace place = clv_team_workplace(team, m->rank);
 
-    for (int64_t ns = READY_NS; !spin(team, &team->go, stamp, ns, place); ns = AWAKE_NS) {
-        const bool more = place.pool && atomic_load_explicit(&team->pending, memory_order_relaxed) > 0;
+    int64_t ns = READY_NS;
 
-        if (clv_stamp_sleep(&team->go, stamp, more ? CLV_WORKPOOL_LOOK_NS : SLICE))
+    while (!spin(team, &team->go, stamp, ns, place)) {
+        const bool more = atomic_load_explicit(&team->pending, memory_order_relaxed) > 0;
+
+        if (clv_stamp_sleep(&team->go, stamp, more && place.pool ? CLV_WORKPOOL_LOOK_NS : SLICE))
             return;
+        const bool ended = more && atomic_load_explicit(&team->pending, memory_order_relaxed) == 0;
+        ns = ended ? READY_NS : AWAKE_NS;
     }
 }
 
