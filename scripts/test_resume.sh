@@ -20,6 +20,9 @@ RANDOM=$seed
 echo "seed $seed"
 
 for i in {1..9}; do echo "the layout $i of a tensor says where each part lives"; done >text
+# A run that is to be broken is not over before that: 300 steps are, in a quarter of a second.
+kills=${CLV_KILLS:-$([ "${CLV_SWEEP:-}" = all ] && echo 200 || echo 20)}
+long=$((kills < 20 ? 1000 : 50 * kills))
 train=(cleave train --text text --layers 1 --hidden 24 --heads 6 --ffn 32 --seq 16 --batch 3 -tp 3)
 
 fail() {
@@ -55,23 +58,23 @@ newest() { # folder
     (cd "$1/checkpoints" 2>/dev/null && printf '%s\n' step-*[0-9] | grep -v '[*.]' | tail -n 1) || true
 }
 
-"${train[@]}" --steps 300 --out whole --json >whole.json 2>said || fail "the whole run"
+"${train[@]}" --steps $long --out whole --json >whole.json 2>said || fail "the whole run"
 
 # ---- signals: saved, and gone on with ----
 for signal in INT TERM HUP USR1; do
     rm -rf broken
     # a shell leaves SIGINT ignored in what it starts behind its back
-    (trap - INT; exec env --default-signal=INT "${train[@]}" --steps 300 --out broken) >out 2>said &
+    (trap - INT; exec env --default-signal=INT "${train[@]}" --steps $long --out broken) >out 2>said &
     pid=$!
     wait_for lines has_lines broken 5
     kill -$signal $pid
     code=0
     wait $pid || code=$?
     [ $code = $((128 + $(kill -l $signal))) ] || fail "SIG$signal: exit code $code"
-    grep -q "SIG$signal: saved after step [0-9]* of 300 in broken; --resume goes on from there" said ||
+    grep -q "SIG$signal: saved after step [0-9]* of $long in broken; --resume goes on from there" said ||
         fail "SIG$signal: not said"
     [ ! -e broken/model.safetensors ] || fail "SIG$signal: it is not over"
-    "${train[@]}" --steps 300 --out broken --resume --json >broken.json 2>said || fail "--resume after SIG$signal"
+    "${train[@]}" --steps $long --out broken --resume --json >broken.json 2>said || fail "--resume after SIG$signal"
     grep -q "goes on after step" said || fail "not said that it goes on"
     same broken
     [ "$(losses_in broken.json)" = "$(losses_in whole.json)" ] || fail "another summary: $(cat broken.json)"
@@ -92,8 +95,7 @@ wait $pid || code=$?
 
 # ---- kill -9 at random moments, in the middle of saves too ----
 rm -rf broken
-kills=${CLV_KILLS:-$([ "${CLV_SWEEP:-}" = all ] && echo 200 || echo 20)}
-last='' left='' in_saves=0 long=$((kills < 20 ? 1500 : 75 * kills))
+last='' left='' in_saves=0
 for ((i = 0; i < kills; i++)); do
     rm -f said # of the last one
     "${train[@]}" --steps $long --out broken --save-every 1 --resume >out 2>said &
@@ -115,11 +117,8 @@ for ((i = 0; i < kills; i++)); do
 done
 [ $in_saves -gt 0 ] || [ "$kills" -lt 100 ] || fail "none of $kills kills was during a save"
 "${train[@]}" --steps $long --out broken --save-every 400 --resume >out 2>said || fail "--resume after kills"
-"${train[@]}" --steps $long --out whole_long >out 2>said
-mv whole whole_short && mv whole_long whole
 same broken
 echo "killed $kills times, $in_saves times during a save, the last time after ${last#step-}"
-mv whole whole_long && mv whole_short whole
 
 # ---- one of two processes is killed under cleave-run ----
 cat >wrap <<'SH'
@@ -140,8 +139,8 @@ chmod +x reach
 for mpi in "$@"; do
     for np in 2 3; do
         rm -rf broken pid.*
-        "$run" -np $np --mpi "$mpi" --backoff 0 ./wrap "${train[@]}" --steps 300 --out broken --save-every 10 --resume \
-            >out 2>said &
+        "$run" -np $np --mpi "$mpi" --backoff 0 ./wrap "${train[@]}" --steps $long --out broken --save-every 10 \
+            --resume >out 2>said &
         pid=$!
         wait_for checkpoint has_lines broken 25
         victim=$(cat pid.$((np - 1)))
@@ -179,12 +178,10 @@ for mpi in "$@"; do
         last=$now
     done
     "${train[@]}" --steps $long --out broken --save-every 400 --resume >out 2>said || fail "$mpi: --resume after kills"
-    mv whole whole_short && mv whole_long whole
     same broken
-    mv whole whole_long && mv whole_short whole
     # told to leave, and gone on with by another number of processes
     rm -rf broken
-    "$run" -np 3 --mpi "$mpi" "${train[@]}" --steps 300 --out broken --save-every 50 >out 2>said &
+    "$run" -np 3 --mpi "$mpi" "${train[@]}" --steps $long --out broken --save-every 50 >out 2>said &
     pid=$!
     wait_for lines has_lines broken 5
     kill -TERM $pid
@@ -192,7 +189,7 @@ for mpi in "$@"; do
     wait $pid || code=$?
     [ $code = 143 ] || fail "$mpi: SIGTERM to cleave-run: exit code $code"
     grep -q "saved after step" said || fail "$mpi: not saved"
-    "$run" -np 2 --mpi "$mpi" "${train[@]}" --steps 300 --out broken --resume >out 2>said || fail "$mpi: on 2"
+    "$run" -np 2 --mpi "$mpi" "${train[@]}" --steps $long --out broken --resume >out 2>said || fail "$mpi: on 2"
     same broken
     # a host is gone with its process: the other one goes on with all ranks
     rm -rf broken pid.* gone
@@ -204,8 +201,6 @@ for mpi in "$@"; do
     kill -KILL "$(cat pid.1)"
     wait $pid || fail "$mpi, a host is gone: exit code $?"
     grep -q "cleave-run: not reached: h2; 1 of 2 processes are left" said || fail "$mpi: not said that a host is gone"
-    mv whole whole_short && mv whole_long whole
     same broken
-    mv whole whole_long && mv whole_short whole
     echo "$mpi: ok"
 done
