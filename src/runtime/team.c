@@ -88,7 +88,7 @@ static int spin(const clv_team *team, _Atomic uint32_t *word, uint32_t stamp, in
             if (seen(word, stamp))
                 return 1;
             if (clv_workpool_help(place))
-                begun = now = clv_now_ns();
+                begun = clv_now_ns(); /* patience anew */
             else if (yields)
                 sched_yield();
             else
