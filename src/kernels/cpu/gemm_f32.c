@@ -63,12 +63,33 @@ static cut cut_product(const clv_gemm_args *g)
     return c;
 }
 
-/* The tile of rows from i and panel t of the block. */
-static void run_tile(lane *l, const cut *c, const place *at, int64_t i, int64_t t, const float *a, const float *b)
+/* An f32 B that comes packed is multiplied where it lies. */
+static bool is_in_place(const clv_gemm_args *g)
+{
+    return g->packed_b && g->dtype == CLV_F32;
+}
+
+/* The block's panels of B. */
+static clv_gemm_f32_panels panels_of(const cut *c, const place *at)
+{
+    const clv_gemm_args *g = c->g;
+    if (!is_in_place(g))
+        return (clv_gemm_f32_panels){c->b, at->k * CLV_PANEL};
+    return (clv_gemm_f32_panels){(const float *)g->b + at->j * g->k + at->p * CLV_PANEL, g->k * CLV_PANEL};
+}
+
+/* Those from column j on, of n. */
+static clv_gemm_f32_panels panels_from(const clv_gemm_f32_panels *b, int64_t j, int64_t n)
+{
+    return (clv_gemm_f32_panels){b->at + j / CLV_PANEL * b->apart + j % CLV_PANEL, n - j > CLV_PANEL ? b->apart : 0};
+}
+
+/* The tile of the block at (i, j). */
+static void run_tile(lane *l, const cut *c, const place *at, int64_t i, int64_t j, const float *a,
+                     const clv_gemm_f32_panels *b)
 {
     const clv_gemm_args *g = c->g;
     const clv_gemm_f32_kernel *kernel = c->kernel;
-    const int64_t j = t * kernel->cols;
     const bool first = at->p == 0, last = at->p + at->k == g->k;
     clv_gemm_f32_tile tile = {.rows = clv_min_i64(kernel->rows, at->m - i),
                               .cols = clv_min_i64(kernel->cols, at->n - j)};
@@ -79,7 +100,7 @@ static void run_tile(lane *l, const cut *c, const place *at, int64_t i, int64_t 
         kernel->multiply(&tile, a, b, at->k);
         return;
     }
-    tile.at = first && last ? l->tile : c->sums + i * BLOCK_COLS_OF_HALF + t * kernel->rows * kernel->cols;
+    tile.at = first && last ? l->tile : c->sums + i * BLOCK_COLS_OF_HALF + j * kernel->rows;
     tile.ld = kernel->cols;
     tile.add = !first;
     kernel->multiply(&tile, a, b, at->k);
@@ -87,25 +108,35 @@ static void run_tile(lane *l, const cut *c, const place *at, int64_t i, int64_t 
         kernel->finish(g, at->i + i, at->j + j, tile.rows, tile.cols, tile.at);
 }
 
-/* Packed rows [i, i + rows) of the block, by its panel t. */
-static void run_panel(lane *l, const cut *c, const place *at, int64_t i, int64_t rows, int64_t t, const float *b)
+/* Packed rows [i, i + rows) of the block, by its tiles at column j. */
+static void run_rows(lane *l, const cut *c, const place *at, int64_t i, int64_t rows, int64_t j,
+                     const clv_gemm_f32_panels *b)
 {
     const int64_t each = c->kernel->rows, apart = at->k * each + CLV_GEMM_F32_SPILL;
     for (int64_t r = 0; r < rows; r += each)
-        run_tile(l, c, at, i + r, t, l->a + r / each * apart, b);
+        run_tile(l, c, at, i + r, j, l->a + r / each * apart, b);
 }
 
 /* A block of so few rows that each panel of B serves once: it is packed when its turn comes, and stays in L1. All
  * threads call it with the same `at`, as they do the next. */
 static void run_few_rows(const cut *c, const place *at)
 {
-    float panel[CLV_GEMM_F32_PASS * CLV_GEMM_F32_COLS] __attribute__((aligned(64)));
+    enum { STRIPE = CLV_GEMM_F32_COLS }; /* columns, of whole tiles and panels */
+    float panels[CLV_GEMM_F32_PASS * STRIPE] __attribute__((aligned(64)));
+    const clv_gemm_f32_panels there = panels_of(c, at), packed = {panels, at->k * CLV_PANEL};
+    const bool in_place = is_in_place(c->g);
     lane l;
     c->kernel->pack_a(l.a, c->g, at->i, at->p, at->m, at->k);
 #pragma omp for schedule(dynamic, 4)
-    for (int64_t t = 0; t < clv_pieces(at->n, c->kernel->cols); t++) {
-        c->kernel->pack_b(panel, c->g, at->p, at->j, at->k, at->n, t, t + 1);
-        run_panel(&l, c, at, 0, at->m, t, panel);
+    for (int64_t t = 0; t < clv_pieces(at->n, STRIPE); t++) {
+        const int64_t first = t * STRIPE, end = clv_min_i64(first + STRIPE, at->n);
+        if (!in_place)
+            c->kernel->pack_b(panels, c->g, at->p, at->j + first, at->k, end - first);
+        for (int64_t j = first; j < end; j += c->kernel->cols) {
+            const clv_gemm_f32_panels b =
+                in_place ? panels_from(&there, j, at->n) : panels_from(&packed, j - first, end - first);
+            run_rows(&l, c, at, 0, at->m, j, &b);
+        }
     }
 }
 
@@ -122,26 +153,30 @@ static void run_piece(void *arg, int piece)
     const pieces *x = arg;
     const place *at = x->at;
     const clv_gemm_f32_kernel *kernel = x->c->kernel;
-    const int64_t i = piece / x->across * x->c->together, part = piece % x->across;
-    const int64_t rows = clv_min_i64(x->c->together, at->m - i), panels = clv_pieces(at->n, kernel->cols);
+    const int64_t i = piece / x->across * x->c->together, part = piece % x->across, cols = kernel->cols;
+    const int64_t rows = clv_min_i64(x->c->together, at->m - i), tiles = clv_pieces(at->n, cols);
+    const clv_gemm_f32_panels first = panels_of(x->c, at);
     lane l;
 
     kernel->pack_a(l.a, x->c->g, at->i + i, at->p, rows, at->k);
-    for (int64_t t = panels * part / x->across; t < panels * (part + 1) / x->across; t++)
-        run_panel(&l, x->c, at, i, rows, t, x->c->b + t * at->k * kernel->cols);
+    for (int64_t t = tiles * part / x->across; t < tiles * (part + 1) / x->across; t++) {
+        const clv_gemm_f32_panels b = panels_from(&first, t * cols, at->n);
+        run_rows(&l, x->c, at, i, rows, t * cols, &b);
+    }
 }
 
 static void run_many_rows(const cut *c, const place *at)
 {
-    enum { PACKED = 8, PIECES_EACH = 4 };
+    enum { PACKED = 8 * CLV_PANEL, PIECES_EACH = 4 };
     const int team = clv_threads_team();
-    const int64_t panels = clv_pieces(at->n, c->kernel->cols), down = clv_pieces(at->m, c->together);
-    pieces x = {c, at, down, team == 1 ? 1 : clv_min_i64(clv_pieces(PIECES_EACH * team, down), panels)};
+    const int64_t tiles = clv_pieces(at->n, c->kernel->cols), down = clv_pieces(at->m, c->together);
+    pieces x = {c, at, down, team == 1 ? 1 : clv_min_i64(clv_pieces(PIECES_EACH * team, down), tiles)};
 
+    if (!is_in_place(c->g)) {
 #pragma omp for schedule(dynamic, 1)
-    for (int64_t t = 0; t < panels; t += PACKED)
-        c->kernel->pack_b(c->b + t * at->k * c->kernel->cols, c->g, at->p, at->j, at->k, at->n, t,
-                          clv_min_i64(t + PACKED, panels));
+        for (int64_t j = 0; j < at->n; j += PACKED)
+            c->kernel->pack_b(c->b + j * at->k, c->g, at->p, at->j + j, at->k, clv_min_i64(PACKED, at->n - j));
+    }
     if (team == 1) {
         clv_workpool_share(c->g->work, run_piece, &x, (int)down);
         return;

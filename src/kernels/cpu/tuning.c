@@ -13,8 +13,10 @@ enum {
 };
 
 /* Products, GF/s of a core, `cleave bench gemm` (rows x columns x k of x W^T, dY W and dY^T X):
- *   f32   with AVX2 our own kernel does 93 where oneDNN's does 84. With AVX-512 (Zen 5) oneDNN is 0 to 10 % ahead:
- *         2048 x 768 x 512: 254, 254; 2048 x 2048 x 1024: 232, 254; 256 x 768 x 25129: 229, 258 (ours, oneDNN's).
+ *   f32   with AVX2 our own kernel does 93 where oneDNN's does 84. Intel's AVX-512, of 176: 2048 x 768 x 512: 162, 160;
+ *         2048 x 1024 x 2048 (dY^T X): 150, 141; 256 x 768 x 25129: 139, 156 (ours, oneDNN's); a step of 4 x 512 with
+ *         H512 788, 811 ms, for ranks that wait take part in ours; GPT-2's of 4 x 64 799, 804 ms. Zen 5, where an older
+ *         kernel of ours was measured: 254, 254; 2048 x 2048 x 1024: 232, 254; 256 x 768 x 25129: 229, 258.
  *   bf16  with AMX ours, beside oneDNN 2.6's: 2048 x 768 x 512: 1854, 1239; 768 x 512 x 2048: 1213, 692; 2048 x 1024 x
  *         2048: 1317, 714 and 1102, 570 (dY^T X); 256 x 25129 x 768: 978, 909. On Zen 5 vdpbf16ps by oneDNN does 455 to
  *         530, by ours, another day, 420 to 500, where a bare loop did 520; ranks that wait take part in ours
@@ -27,8 +29,10 @@ enum {
  *         404, 319; products of q4 out of memory 47 and 35 GB/s of 49. Intel's AVX-512: q8 133, 183; q4 282, 325; its
  *         plain ones were measured by four alone. AVX2 (Zen 3): one of q8, four of q4; bf16 85, 93, f32 as fast by
  *         either, within the spread. Zen 4, of the same kind as Zen 5, was not measured.
- * Packed weights (the same bench, AVX2 (Zen 3), else and packed): f32, 1, 4, 16 sequences: 55.2, 56.0; 186, 200; 339,
- *         446; bf16: 81.6, 98.4; 256, 316; 418, 464. Other kinds were not measured. */
+ * Packed weights (the same bench, else and packed): AVX2 (Zen 3), f32, 1, 4, 16 sequences: 55.2, 56.0; 186, 200; 339,
+ *         446; bf16: 81.6, 98.4; 256, 316; 418, 464. Intel's AVX-512, f32: 71.5, 73.1; 235, 244; 557, 807; bf16: 108,
+ *         116; 355, 378; 698, 898. Other kinds were not measured: where bf16 has kernels of its own they would have to
+ *         read panels, too. */
 static const struct {
     const char *text;
     clv_isa takes;
@@ -55,13 +59,14 @@ static const struct {
                        .packs_weights = true}},
     [CLV_CPU_AVX512] = {"avx512",
                         CLV_ISA_AVX512,
-                        {.f32 = CLV_GEMM_F32_ONEDNN,
+                        {.f32 = CLV_GEMM_F32_OWN,
                          .bf16 = CLV_GEMM_HALF_F32,
                          .panels_of_f32 = ALL,
                          .panels_of_half = ALL,
                          .plain_streams = 4,
                          .q8_streams = 4,
-                         .q4_streams = 4}},
+                         .q4_streams = 4,
+                         .packs_weights = true}},
     [CLV_CPU_AVX512_BF16] = {"avx512_bf16",
                              CLV_ISA_AVX512,
                              {.f32 = CLV_GEMM_F32_ONEDNN,

@@ -10,22 +10,27 @@
 #define UNROLL_ROWS _Pragma("GCC unroll 16")
 #endif
 
-/* Registers: ROWS x VECTORS sums, VECTORS of B, and an element of A. */
+/* Registers: ROWS x VECTORS sums, VECTORS of B, and an element of A. TURNED: of k, together; where there are registers
+ * for it a line of the cache, or lines that fall into the same sets of it would push each other out. */
 #if defined(__AVX512F__)
-enum { ROWS = CLV_GEMM_F32_ROWS };
+enum { ROWS = CLV_GEMM_F32_ROWS, TURNED = 16 };
 #else
-enum { ROWS = 6 };
+enum { ROWS = 6, TURNED = 4 };
 #endif
 enum {
     VECTORS = 2,
     COLS = VECTORS * VF_LANES,
     REST = 4,         /* rows of the tile for what is left, and the half of that */
     QUAD = 4,         /* lines, and elements of each, that are turned together */
+    LINE = 16,        /* floats of a line of the cache */
+    LINES = 16,       /* of a panel of A or B, at most, in whole vectors */
     TURNED_AHEAD = 64 /* elements of a line that are widened before they are turned */
 };
 
 _Static_assert((int)ROWS <= (int)CLV_GEMM_F32_ROWS && (int)COLS <= (int)CLV_GEMM_F32_COLS, "as the header says");
-_Static_assert((int)CLV_PANEL % (int)VF_LANES == 0, "no vector is of two panels of a packed B");
+_Static_assert((int)CLV_PANEL % (int)VF_LANES == 0, "no vector is of two panels of B");
+_Static_assert((int)LINES >= (int)ROWS && (int)LINES == (int)CLV_PANEL && (int)LINES % (int)VF_LANES == 0,
+               "as it says");
 _Static_assert((int)VF_LANES <= (int)CLV_GEMM_F32_SPILL && (int)COLS % (int)VF_LANES == 0, "only panels of A spill");
 
 /* ------------------------------------------------------------------------------------------------- packing */
@@ -51,11 +56,11 @@ CLV_INLINE part part_of(clv_dtype dtype, const void *x, int64_t ld, bool along_k
  * one writes beyond its panel's width, the next k overwrites, or it lies behind the panel. */
 CLV_INLINE void pack_straight_as(clv_dtype dtype, int width, float *out, int64_t apart, const part *x)
 {
-    enum { AHEAD = 16, LINE = 64 };
+    enum { AHEAD = 16, LINE_BYTES = 64 };
     const char *row = x->at;
     for (int64_t p = 0; p < x->k; p++, row += x->ld, out += width) {
         if (x->k - p > AHEAD)
-            for (size_t b = 0; b < (size_t)x->n * x->size; b += LINE)
+            for (size_t b = 0; b < (size_t)x->n * x->size; b += LINE_BYTES)
                 __builtin_prefetch(row + AHEAD * x->ld + b);
         float *to = out;
         for (int64_t j = 0; j < x->n; j += width, to += apart)
@@ -70,44 +75,41 @@ CLV_INLINE void pack_straight_as(clv_dtype dtype, int width, float *out, int64_t
     }
 }
 
-/* out[p][0..lines) for all p, of rows of `width` floats, from `lines` lines, rounded up to quads, of k floats each. */
+/* out[p][0..lines) for all p, of rows of `width` floats, from `lines` lines of k floats each: VF_LANES at most, as many
+ * as `line` has, of which what is beyond a panel may be any. A store of one k spills into the next, which comes after
+ * it. */
 CLV_INLINE void turn_lines(int width, int lines, float *out, const float *const *line, int64_t k)
 {
     int64_t p = 0;
-    for (; p + QUAD <= k; p += QUAD, out += QUAD * width) {
-        quad turned[(CLV_GEMM_F32_COLS + QUAD - 1) / QUAD][QUAD];
-        CLV_UNROLL for (int l = 0; l < lines; l += QUAD)
+    for (; p + TURNED <= k; p += TURNED, out += TURNED * width) {
+        vf x[TURNED / QUAD][QUAD];
+        CLV_UNROLL for (int i = 0; i < QUAD; i++) CLV_UNROLL for (int q = 0; q < TURNED / QUAD; q++) x[q][i] =
+            vf_load_quads(line + i, p + q * QUAD);
+        CLV_UNROLL for (int q = 0; q < TURNED / QUAD; q++)
         {
-            quad r[QUAD];
-            for (int i = 0; i < QUAD; i++)
-                memcpy(&r[i], line[l + i] + p, sizeof r[i]);
-            quad_transpose(turned[l / QUAD], r);
+            vf_transpose_quads(x[q]);
+            CLV_UNROLL for (int i = 0; i < QUAD; i++) vf_store(out + (q * QUAD + i) * width, x[q][i]);
         }
-        CLV_UNROLL for (int q = 0; q < QUAD; q++) CLV_UNROLL for (int l = 0; l < lines; l += QUAD)
-            memcpy(out + q * width + l, &turned[l / QUAD][q], sizeof(quad));
     }
     for (; p < k; p++, out += width)
         for (int l = 0; l < lines; l++)
             out[l] = line[l][p];
 }
 
-/* out [k][width] from `width` lines. Lines are often a multiple of 4 KiB apart, where L1 has room for eight of them: a
- * panel that can be cut takes no more at a time. */
+/* out [k][width] from `width` lines. Last lines first: what they spill is the first ones' room. */
 CLV_INLINE void turn(int width, float *out, const float *const *line, int64_t k)
 {
-    enum { WAYS = 8 };
-    const int together = width % WAYS == 0 ? WAYS : width;
-    for (int l = 0; l < width; l += together)
-        turn_lines(width, together, out + l, line + l, k);
+    for (int l = (width - 1) / VF_LANES * VF_LANES; l >= 0; l -= VF_LANES)
+        turn_lines(width, width - l < VF_LANES ? width - l : VF_LANES, out + l, line + l, k);
 }
 
 /* A panel of fewer lines, or of elements that are not floats: they are widened first. */
 CLV_INLINE void turn_widened(int width, float *out, const part *x, int64_t j, int64_t lines)
 {
-    float block[(CLV_GEMM_F32_COLS + QUAD) * TURNED_AHEAD];
-    const float *line[CLV_GEMM_F32_COLS + QUAD];
-    memset(block, 0, sizeof block);
-    for (int l = 0; l < width + QUAD; l++)
+    float block[LINES * TURNED_AHEAD];
+    const float *line[LINES];
+    memset(block + lines * TURNED_AHEAD, 0, (size_t)(LINES - lines) * TURNED_AHEAD * sizeof *block);
+    for (int l = 0; l < LINES; l++)
         line[l] = block + l * TURNED_AHEAD;
     for (int64_t p = 0; p < x->k; p += TURNED_AHEAD, out += TURNED_AHEAD * width) {
         const int64_t n = x->k - p < TURNED_AHEAD ? x->k - p : TURNED_AHEAD;
@@ -122,12 +124,12 @@ CLV_INLINE void pack_turned(int width, float *out, int64_t apart, const part *x)
 {
     for (int64_t j = 0; j < x->n; j += width, out += apart) {
         const int64_t lines = x->n - j < width ? x->n - j : width;
-        const float *line[CLV_GEMM_F32_COLS + QUAD];
+        const float *line[LINES];
         if (lines < width || x->dtype != CLV_F32) {
             turn_widened(width, out, x, j, lines);
             continue;
         }
-        for (int l = 0; l < width + QUAD; l++) /* beyond the panel any: what they leave is overwritten */
+        for (int l = 0; l < LINES; l++) /* beyond the panel any: what they leave is overwritten */
             line[l] = (const float *)(const void *)(x->at + (size_t)(j + (l < width ? l : 0)) * x->ld);
         turn(width, out, line, x->k);
     }
@@ -145,46 +147,30 @@ CLV_INLINE void pack(int width, float *out, int64_t apart, const part *x)
         pack_straight_as(CLV_F16, width, out, apart, x);
 }
 
-/* The same of a B that is packed already, in panels of another width. */
+/* The same of panels of bf16 or f16. */
 CLV_INLINE void widen_panels_as(clv_dtype dtype, float *out, const clv_gemm_args *g, int64_t p, int64_t j, int64_t k,
-                                int64_t end)
+                                int64_t panels)
 {
-    enum { PANEL = CLV_PANEL, PIECE = (int)COLS < (int)PANEL ? (int)COLS : (int)PANEL };
-    const size_t size = vf_element_size(dtype);
-    for (; j < end; j += COLS, out += k * COLS)
-        for (int64_t l = 0; l < COLS; l += PIECE) {
-            const bool there = j + l < end;
-            const char *from = g->b;
-            if (there)
-                from += (size_t)(((j + l) / PANEL * g->k + p) * PANEL + (j + l) % PANEL) * size;
-            for (int64_t q = 0; q < k; q++, from += there ? PANEL * size : 0)
-                CLV_UNROLL for (int v = 0; v < PIECE; v += VF_LANES) vf_store(
-                    out + q * COLS + l + v, there ? vf_load_dtype(dtype, from + (size_t)v * size) : vf_set1(0.0f));
-        }
-}
-
-static void widen_panels(float *out, const clv_gemm_args *g, int64_t p, int64_t j, int64_t k, int64_t end)
-{
-    if (g->dtype == CLV_F32)
-        widen_panels_as(CLV_F32, out, g, p, j, k, end);
-    else if (g->dtype == CLV_BF16)
-        widen_panels_as(CLV_BF16, out, g, p, j, k, end);
-    else
-        widen_panels_as(CLV_F16, out, g, p, j, k, end);
-}
-
-static void pack_b(float *out, const clv_gemm_args *g, int64_t p, int64_t j, int64_t k, int64_t n, int64_t from,
-                   int64_t to)
-{
-    const int64_t end = to * COLS < n ? to * COLS : n;
-    if (from >= to)
-        return;
-    if (g->packed_b) {
-        widen_panels(out, g, p, j + from * COLS, k, j + end);
-        return;
+    const size_t row = CLV_PANEL * vf_element_size(dtype);
+    const char *panel = (const char *)g->b + (size_t)(j / CLV_PANEL * g->k + p) * row;
+    for (int64_t t = 0; t < panels; t++, panel += (size_t)g->k * row) {
+        const char *from = panel;
+        for (int64_t q = 0; q < k; q++, from += row, out += CLV_PANEL)
+            CLV_UNROLL for (int v = 0; v < CLV_PANEL; v += VF_LANES)
+                vf_store(out + v, vf_load_dtype(dtype, from + (size_t)v * vf_element_size(dtype)));
     }
-    const part x = part_of(g->dtype, g->b, g->ldb, g->trans_b, j + from * COLS, p, end - from * COLS, k);
-    pack(COLS, out, k * COLS, &x);
+}
+
+static void pack_b(float *out, const clv_gemm_args *g, int64_t p, int64_t j, int64_t k, int64_t n)
+{
+    if (!g->packed_b) {
+        const part x = part_of(g->dtype, g->b, g->ldb, g->trans_b, j, p, n, k);
+        pack(CLV_PANEL, out, k * CLV_PANEL, &x);
+    } else if (g->dtype == CLV_BF16) {
+        widen_panels_as(CLV_BF16, out, g, p, j, k, n / CLV_PANEL);
+    } else {
+        widen_panels_as(CLV_F16, out, g, p, j, k, n / CLV_PANEL);
+    }
 }
 
 static void pack_a(float *out, const clv_gemm_args *g, int64_t i, int64_t p, int64_t m, int64_t k)
@@ -216,22 +202,46 @@ CLV_INLINE void put(int rows, float *to, int64_t ld, bool add, vf sum[ROWS][VECT
         vf_store(to + v * VF_LANES, add ? vf_add(vf_load(to + v * VF_LANES), sum[i][v]) : sum[i][v]);
 }
 
-/* The first `rows` rows of a panel of A, a constant, of which t->rows count. */
-CLV_INLINE void multiply_rows(int rows, const clv_gemm_f32_tile *t, const float *a, const float *b, int64_t k)
+/* Vector v of the tile's columns. A panel that is not there is read as the one before it: its sums do not count. */
+CLV_INLINE const float *vector_of(const clv_gemm_f32_panels *b, int v)
 {
+    return b->at + (int64_t)(v * VF_LANES / CLV_PANEL) * b->apart + v * VF_LANES % CLV_PANEL;
+}
+
+/* With AVX-512 a tile's panels are larger than L1, and their lines come from L2. */
+CLV_INLINE void fetch_ahead(const float *a, const float *const b[VECTORS])
+{
+#if defined(__AVX512F__)
+    enum { OF_A = 16, OF_B = 8 }; /* k */
+    __builtin_prefetch(a + OF_A * ROWS);
+    CLV_UNROLL for (int v = 0; v < VECTORS; v++) __builtin_prefetch(b[v] + OF_B * CLV_PANEL);
+#else
+    (void)a, (void)b;
+#endif
+}
+
+/* The first `rows` rows of a panel of A, a constant, of which t->rows count. */
+CLV_INLINE void multiply_rows(int rows, const clv_gemm_f32_tile *t, const float *a, const clv_gemm_f32_panels *of_b,
+                              int64_t k)
+{
+    const float *b[VECTORS], *end = a + k * ROWS;
     vf sum[ROWS][VECTORS];
-    UNROLL_ROWS for (int i = 0; i < rows; i++)
-    {
-        CLV_UNROLL for (int v = 0; v < VECTORS; v++) sum[i][v] = vf_set1(0.0f);
-        __builtin_prefetch(t->at + (i < t->rows ? i : 0) * t->ld, 1);
-    }
-    for (int64_t p = 0; p < k; p++, a += ROWS, b += COLS) {
-        vf of_b[VECTORS];
-        CLV_UNROLL for (int v = 0; v < VECTORS; v++) of_b[v] = vf_load(b + v * VF_LANES);
+    CLV_UNROLL for (int v = 0; v < VECTORS; v++) b[v] = vector_of(of_b, v);
+    UNROLL_ROWS for (int i = 0; i < rows; i++) CLV_UNROLL for (int v = 0; v < VECTORS; v++) sum[i][v] = vf_set1(0.0f);
+    UNROLL_ROWS for (int i = 0; i < rows; i++) CLV_UNROLL for (int v = 0; v < VECTORS; v += LINE / VF_LANES)
+        __builtin_prefetch(t->at + (i < t->rows ? i : 0) * t->ld + v * VF_LANES, 1);
+    for (; a < end; a += ROWS) {
+        vf x[VECTORS];
+        CLV_UNROLL for (int v = 0; v < VECTORS; v++)
+        {
+            x[v] = vf_load(b[v]);
+            b[v] += CLV_PANEL;
+        }
+        fetch_ahead(a, b);
         UNROLL_ROWS for (int i = 0; i < rows; i++)
         {
-            vf of_a = vf_set1(a[i]);
-            CLV_UNROLL for (int v = 0; v < VECTORS; v++) sum[i][v] = vf_fma(of_a, of_b[v], sum[i][v]);
+            vf one = vf_set1(a[i]);
+            CLV_UNROLL for (int v = 0; v < VECTORS; v++) sum[i][v] = vf_fma(one, x[v], sum[i][v]);
         }
     }
     if (t->rows < rows || t->cols < COLS) {
@@ -245,7 +255,7 @@ CLV_INLINE void multiply_rows(int rows, const clv_gemm_f32_tile *t, const float 
     }
 }
 
-static void multiply(const clv_gemm_f32_tile *t, const float *a, const float *b, int64_t k)
+static void multiply(const clv_gemm_f32_tile *t, const float *a, const clv_gemm_f32_panels *b, int64_t k)
 {
     if (t->rows > REST)
         multiply_rows(ROWS, t, a, b, k);

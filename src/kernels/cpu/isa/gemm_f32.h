@@ -2,8 +2,9 @@
  * tile of C is summed in registers. One set of functions an instruction set; gemm_f32.c in the folder above cuts a
  * product into their work.
  *
- * A part of op(B), [k, n], lies in panels of `cols` columns, [n / cols][k][cols]; a part of op(A), [m, k], in panels of
- * `rows` rows, [m / rows][k][rows], CLV_GEMM_F32_SPILL floats apart. What n or m do not fill is zeros. */
+ * A part of op(B), [k, n], lies in panels of CLV_PANEL columns, [n / CLV_PANEL][k][CLV_PANEL], as a B that comes packed
+ * does: one of f32 is multiplied where it is. A part of op(A), [m, k], lies in panels of `rows` rows,
+ * [m / rows][k][rows], CLV_GEMM_F32_SPILL floats apart. What n or m do not fill is zeros. */
 #ifndef CLEAVE_KERNELS_CPU_ISA_GEMM_F32_H
 #define CLEAVE_KERNELS_CPU_ISA_GEMM_F32_H
 
@@ -24,15 +25,21 @@ typedef struct clv_gemm_f32_tile {
     bool add; /* to what is there */
 } clv_gemm_f32_tile;
 
+/* A tile's part of B: columns from `at` on, in its panel; the next panel is `apart` floats behind, or there is none,
+ * and `apart` is 0. */
+typedef struct clv_gemm_f32_panels {
+    const float *at;
+    int64_t apart;
+} clv_gemm_f32_panels;
+
 typedef struct clv_gemm_f32_kernel {
     int64_t rows, cols; /* of a tile */
-    /* Panels [from, to) of op(B)'s part at (p, j), [k, n], one behind the other. */
-    void (*pack_b)(float *out, const clv_gemm_args *g, int64_t p, int64_t j, int64_t k, int64_t n, int64_t from,
-                   int64_t to);
+    /* Panels of op(B)'s part at (p, j), [k, n], one behind the other; not of an f32 B that is packed. */
+    void (*pack_b)(float *out, const clv_gemm_args *g, int64_t p, int64_t j, int64_t k, int64_t n);
     /* op(A)'s part at (i, p), [m, k]: panels are k * rows + CLV_GEMM_F32_SPILL floats apart. */
     void (*pack_a)(float *out, const clv_gemm_args *g, int64_t i, int64_t p, int64_t m, int64_t k);
-    /* A tile's sums over k, of a panel of A and one of B. */
-    void (*multiply)(const clv_gemm_f32_tile *tile, const float *a, const float *b, int64_t k);
+    /* A tile's sums over k, of a panel of A and of B's. */
+    void (*multiply)(const clv_gemm_f32_tile *tile, const float *a, const clv_gemm_f32_panels *b, int64_t k);
     /* C's elements at (i, j), [rows, n], from sums that lie as a tile of [rows, cols]. */
     void (*finish)(const clv_gemm_args *g, int64_t i, int64_t j, int64_t rows, int64_t n, const float *sums);
 } clv_gemm_f32_kernel;

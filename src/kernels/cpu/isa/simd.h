@@ -52,6 +52,24 @@ CLV_INLINE vf vf_load_u8(const uint8_t *p, int shift, int mask)
     __m512i x = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)p));
     return _mm512_cvtepi32_ps(_mm512_and_si512(_mm512_srli_epi32(x, (unsigned)shift), _mm512_set1_epi32(mask)));
 }
+/* Four floats of each of `line[0]`, `line[4]` and so on, from element i. */
+CLV_INLINE vf vf_load_quads(const float *const *line, int64_t i)
+{
+    vf x = _mm512_castps128_ps512(_mm_loadu_ps(line[0] + i));
+    x = _mm512_mask_broadcast_f32x4(x, 0x00f0, _mm_loadu_ps(line[4] + i));
+    x = _mm512_mask_broadcast_f32x4(x, 0x0f00, _mm_loadu_ps(line[8] + i));
+    return _mm512_mask_broadcast_f32x4(x, 0xf000, _mm_loadu_ps(line[12] + i));
+}
+/* Lane 4 g + i of x[q] becomes lane 4 g + q of x[i]. */
+CLV_INLINE void vf_transpose_quads(vf x[4])
+{
+    const vf a = _mm512_unpacklo_ps(x[0], x[1]), b = _mm512_unpacklo_ps(x[2], x[3]);
+    const vf c = _mm512_unpackhi_ps(x[0], x[1]), d = _mm512_unpackhi_ps(x[2], x[3]);
+    x[0] = _mm512_shuffle_ps(a, b, 0x44);
+    x[1] = _mm512_shuffle_ps(a, b, 0xee);
+    x[2] = _mm512_shuffle_ps(c, d, 0x44);
+    x[3] = _mm512_shuffle_ps(c, d, 0xee);
+}
 CLV_INLINE void vf_store(float *p, vf x)
 {
     _mm512_storeu_ps(p, x);
@@ -133,6 +151,19 @@ CLV_INLINE vf vf_load_u8(const uint8_t *p, int shift, int mask)
 {
     __m256i x = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)p));
     return _mm256_cvtepi32_ps(_mm256_and_si256(_mm256_srli_epi32(x, shift), _mm256_set1_epi32(mask)));
+}
+CLV_INLINE vf vf_load_quads(const float *const *line, int64_t i)
+{
+    return _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(line[0] + i)), _mm_loadu_ps(line[4] + i), 1);
+}
+CLV_INLINE void vf_transpose_quads(vf x[4])
+{
+    const vf a = _mm256_unpacklo_ps(x[0], x[1]), b = _mm256_unpacklo_ps(x[2], x[3]);
+    const vf c = _mm256_unpackhi_ps(x[0], x[1]), d = _mm256_unpackhi_ps(x[2], x[3]);
+    x[0] = _mm256_shuffle_ps(a, b, 0x44);
+    x[1] = _mm256_shuffle_ps(a, b, 0xee);
+    x[2] = _mm256_shuffle_ps(c, d, 0x44);
+    x[3] = _mm256_shuffle_ps(c, d, 0xee);
 }
 CLV_INLINE void vf_store(float *p, vf x)
 {
@@ -217,6 +248,19 @@ CLV_INLINE vf vf_load(const float *p)
 CLV_INLINE vf vf_load_u8(const uint8_t *p, int shift, int mask)
 {
     return __builtin_convertvector((vi){p[0], p[1], p[2], p[3]} >> shift & mask, vf);
+}
+CLV_INLINE vf vf_load_quads(const float *const *line, int64_t i)
+{
+    return vf_load(line[0] + i);
+}
+CLV_INLINE void vf_transpose_quads(vf x[4])
+{
+    const vf a = __builtin_shufflevector(x[0], x[1], 0, 4, 1, 5), b = __builtin_shufflevector(x[2], x[3], 0, 4, 1, 5);
+    const vf c = __builtin_shufflevector(x[0], x[1], 2, 6, 3, 7), d = __builtin_shufflevector(x[2], x[3], 2, 6, 3, 7);
+    x[0] = __builtin_shufflevector(a, b, 0, 1, 4, 5);
+    x[1] = __builtin_shufflevector(a, b, 2, 3, 6, 7);
+    x[2] = __builtin_shufflevector(c, d, 0, 1, 4, 5);
+    x[3] = __builtin_shufflevector(c, d, 2, 3, 6, 7);
 }
 CLV_INLINE void vf_store(float *p, vf x)
 {
