@@ -1,5 +1,5 @@
 /* rows_are_alike.h - where rows of a product of f32 have the same bits among few rows and among many: by our own
- * kernel, which CPUs with AVX2 take, and by oneDNN's for AVX-512 (src/kernels/cpu/gemm.h). */
+ * kernel, and by oneDNN's for AVX-512 (src/kernels/cpu/gemm.h). */
 #ifndef CLEAVE_TESTS_ROWS_ARE_ALIKE_H
 #define CLEAVE_TESTS_ROWS_ARE_ALIKE_H
 
@@ -7,12 +7,13 @@
 #include <stdlib.h>
 
 #include "kernels/cpu/isa.h"
+#include "kernels/cpu/tuning.h"
 
 static inline bool rows_are_alike(void)
 {
-#if defined(__x86_64__)
-    if (clv_cpu_isa() == CLV_ISA_AVX2)
+    if (clv_tuning_here()->f32 == CLV_GEMM_F32_OWN)
         return true;
+#if defined(__x86_64__)
     return clv_cpu_isa() >= CLV_ISA_AVX512 && !getenv("ONEDNN_MAX_CPU_ISA") && !getenv("DNNL_MAX_CPU_ISA");
 #else
     return false;

@@ -471,7 +471,7 @@ static void check_packed_bits(clv_gemm_args g)
 }
 
 /* Every number of rows with one panel and several, which go side by side, and parts of a panel; more rows by the
- * kernel of f32, whose panels have another width. */
+ * kernel of f32, which multiplies panels of f32 where they are, and widens others. */
 static void test_packed(void **unused)
 {
     static const int own[] = {0, 2, 3, 4, 5};

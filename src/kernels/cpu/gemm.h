@@ -16,7 +16,7 @@
  *           its products can. A row has the same bits among any number of rows up to 16 (of bf16 and f16 while k is at
  *           most 36,864; not where both operands are transposed, nor which NaN a NaN is), so a sequence that is decoded
  *           beside others gets those it would have alone. Among more rows another kernel is chosen, and the last bits
- *           may differ; by our own rows are the same among any 17 or more, as by oneDNN's of f32 (tuning.h) and k up
+ *           may differ; by our own rows are the same among any 17 or more, as by oneDNN's of f32 with AVX-512 and k up
  *           to 768; it divides longer sums by m, n and k.
  * Zeros:    m, n or batch = 0 is a no-op; k = 0 writes zeros, or keeps C when accumulating. a and b may then be NULL.
  * Threads:  OpenMP threads of the caller (omp_set_num_threads of the rank's thread).

@@ -1,8 +1,10 @@
 /* gemm_f32.c: how a product is cut, from its shape alone, and divided over threads.
  *
- * B is packed in blocks of at most PASS k by some columns. Rows of A are packed by so many as stay in L2 beside them;
- * each panel of B is taken to L1 once for all of these. Sums of f32 are added up in C; those of a C of 16 bits in the
- * workspace, so its rows go in blocks of as many as have room there. */
+ * B is packed in blocks of at most PASS k by some columns, unless its panels can be multiplied where they are. Rows of
+ * A are packed by so many as stay in L2 beside a tile's panels of B, which are taken there once for all of them. Sums
+ * of f32 are added up in C; those of a C of 16 bits in the workspace, so its rows go in blocks of as many as have room
+ * there.
+ */
 #include "kernels/cpu/gemm_f32.h"
 
 #include "kernels/cpu/block.h"
@@ -18,7 +20,8 @@ enum {
     WORTH_THREADS = 1 << 20 /* multiplications */
 };
 
-_Static_assert(BLOCK_COLS % CLV_GEMM_F32_COLS == 0 && BLOCK_COLS_OF_HALF % CLV_GEMM_F32_COLS == 0, "panels are whole");
+_Static_assert(BLOCK_COLS % CLV_GEMM_F32_COLS == 0 && BLOCK_COLS_OF_HALF % CLV_GEMM_F32_COLS == 0, "tiles are whole");
+_Static_assert((int)CLV_GEMM_F32_COLS % (int)CLV_PANEL == 0, "so are panels");
 _Static_assert(FEW_ROWS <= BLOCK_ROWS / CLV_GEMM_F32_ROWS * CLV_GEMM_F32_ROWS, "few rows are packed together");
 _Static_assert(CLV_GEMM_F32_PASS *BLOCK_COLS <= CLV_GEMM_F32_MOST_WORKSPACE / 4, "a block of B has room");
 
@@ -117,25 +120,26 @@ static void run_rows(lane *l, const cut *c, const place *at, int64_t i, int64_t 
         run_tile(l, c, at, i + r, j, l->a + r / each * apart, b);
 }
 
-/* A block of so few rows that each panel of B serves once: it is packed when its turn comes, and stays in L1. All
- * threads call it with the same `at`, as they do the next. */
+/* A block of so few rows that each panel of B serves once: what has to be packed is when its turn comes, and the
+ * first-level cache, or the second, has it then. All threads call it with the same `at`, as they do the next. */
 static void run_few_rows(const cut *c, const place *at)
 {
-    enum { STRIPE = CLV_GEMM_F32_COLS }; /* columns, of whole tiles and panels */
-    float panels[CLV_GEMM_F32_PASS * STRIPE] __attribute__((aligned(64)));
-    const clv_gemm_f32_panels there = panels_of(c, at), packed = {panels, at->k * CLV_PANEL};
-    const bool in_place = is_in_place(c->g);
+    const int64_t cols = c->kernel->cols, stripe = cols > CLV_PANEL ? cols : CLV_PANEL; /* whole tiles and panels */
+    const clv_gemm_f32_panels there = panels_of(c, at);
+    float packed[CLV_GEMM_F32_PASS * CLV_GEMM_F32_COLS] __attribute__((aligned(64)));
     lane l;
     c->kernel->pack_a(l.a, c->g, at->i, at->p, at->m, at->k);
 #pragma omp for schedule(dynamic, 4)
-    for (int64_t t = 0; t < clv_pieces(at->n, STRIPE); t++) {
-        const int64_t first = t * STRIPE, end = clv_min_i64(first + STRIPE, at->n);
-        if (!in_place)
-            c->kernel->pack_b(panels, c->g, at->p, at->j + first, at->k, end - first);
-        for (int64_t j = first; j < end; j += c->kernel->cols) {
-            const clv_gemm_f32_panels b =
-                in_place ? panels_from(&there, j, at->n) : panels_from(&packed, j - first, end - first);
-            run_rows(&l, c, at, 0, at->m, j, &b);
+    for (int64_t t = 0; t < clv_pieces(at->n, stripe); t++) {
+        const int64_t first = t * stripe, n = clv_min_i64(stripe, at->n - first);
+        clv_gemm_f32_panels of_stripe = panels_from(&there, first, at->n);
+        if (!is_in_place(c->g)) {
+            c->kernel->pack_b(packed, c->g, at->p, at->j + first, at->k, n);
+            of_stripe = (clv_gemm_f32_panels){packed, at->k * CLV_PANEL};
+        }
+        for (int64_t j = 0; j < n; j += cols) {
+            const clv_gemm_f32_panels b = panels_from(&of_stripe, j, n);
+            run_rows(&l, c, at, 0, at->m, first + j, &b);
         }
     }
 }

@@ -5,7 +5,7 @@
  *           passes' sums are added up in order, and the result is rounded once (of f32 it is in C that they are added
  *           up, to what C held where it accumulates). So its bits depend neither on m, n or the number of threads nor
  *           on where in C it stands. They do on whether the CPU has FMA.
- * Memory:   the workspace holds a part of B as floats (none of few rows, nor of an f32 B that comes packed) and, for
+ * Memory:   the workspace holds a part of B as floats (none of few rows; an f32 B that comes packed leaves it) and, for
  *           a C of 16 bits, sums where k takes more than one pass; a thread has less than CLV_GEMM_STACK of its stack.
  */
 #ifndef CLEAVE_KERNELS_CPU_GEMM_F32_H

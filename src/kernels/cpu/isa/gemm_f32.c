@@ -28,10 +28,13 @@ enum {
 };
 
 _Static_assert((int)ROWS <= (int)CLV_GEMM_F32_ROWS && (int)COLS <= (int)CLV_GEMM_F32_COLS, "as the header says");
-_Static_assert((int)CLV_PANEL % (int)VF_LANES == 0, "no vector is of two panels of B");
+_Static_assert((int)CLV_PANEL % (int)VF_LANES == 0, "no vector is of two panels of B, and only panels of A spill");
+_Static_assert((int)CLV_GEMM_F32_COLS % (int)COLS == 0, "a stripe of columns is whole tiles");
+_Static_assert((int)COLS % (int)CLV_PANEL == 0 || (int)CLV_PANEL % (int)COLS == 0,
+               "a tile's panels are whole, or it is one's part");
 _Static_assert((int)LINES >= (int)ROWS && (int)LINES == (int)CLV_PANEL && (int)LINES % (int)VF_LANES == 0,
                "as it says");
-_Static_assert((int)VF_LANES <= (int)CLV_GEMM_F32_SPILL && (int)COLS % (int)VF_LANES == 0, "only panels of A spill");
+_Static_assert((int)VF_LANES <= (int)CLV_GEMM_F32_SPILL, "as much as a vector");
 
 /* ------------------------------------------------------------------------------------------------- packing */
 
@@ -208,7 +211,8 @@ CLV_INLINE const float *vector_of(const clv_gemm_f32_panels *b, int v)
     return b->at + (int64_t)(v * VF_LANES / CLV_PANEL) * b->apart + v * VF_LANES % CLV_PANEL;
 }
 
-/* With AVX-512 a tile's panels are larger than L1, and their lines come from L2. */
+/* With AVX-512 a tile's panels are larger than L1, and their lines come from L2. Those beyond the panels' end are of
+ * what comes next, or of nobody: a prefetch does not fault. */
 CLV_INLINE void fetch_ahead(const float *a, const float *const b[VECTORS])
 {
 #if defined(__AVX512F__)

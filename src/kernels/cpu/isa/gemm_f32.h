@@ -12,7 +12,7 @@
 #include "kernels/cpu/isa.h"
 
 enum {
-    CLV_GEMM_F32_PASS = 512, /* most k of a part: a panel of B lies in L1 */
+    CLV_GEMM_F32_PASS = 512, /* most k of a part: a tile's panels lie in L1, or with AVX-512 in L2 */
     CLV_GEMM_F32_ROWS = 14,  /* most rows and columns of a tile of C */
     CLV_GEMM_F32_COLS = 32,
     CLV_GEMM_F32_SPILL = 16 /* floats behind a panel that packing may write */

@@ -114,33 +114,18 @@ static inline __attribute__((unused)) void rows_store(clv_dtype dtype, void *out
         rows_store_as(CLV_F16, out, ldo, in, ldi, rows, cols, scale);
 }
 
-typedef float quad __attribute__((vector_size(16)));
-
-CLV_INLINE void quad_transpose(quad out[4], const quad in[4])
-{
-    quad half[4];
-    half[0] = __builtin_shufflevector(in[0], in[1], 0, 4, 1, 5);
-    half[1] = __builtin_shufflevector(in[2], in[3], 0, 4, 1, 5);
-    half[2] = __builtin_shufflevector(in[0], in[1], 2, 6, 3, 7);
-    half[3] = __builtin_shufflevector(in[2], in[3], 2, 6, 3, 7);
-    out[0] = __builtin_shufflevector(half[0], half[1], 0, 1, 4, 5);
-    out[1] = __builtin_shufflevector(half[0], half[1], 2, 3, 6, 7);
-    out[2] = __builtin_shufflevector(half[2], half[3], 0, 1, 4, 5);
-    out[3] = __builtin_shufflevector(half[2], half[3], 2, 3, 6, 7);
-}
-
 /* out [cols, rows] = in [rows, cols] transposed; both extents are multiples of 4. */
 static inline __attribute__((unused)) void rows_transpose(float *out, int64_t ldo, const float *in, int64_t ldi,
                                                           int64_t rows, int64_t cols)
 {
     for (int64_t i = 0; i < rows; i += 4)
         for (int64_t j = 0; j < cols; j += 4) {
-            quad r[4], t[4];
-            for (int x = 0; x < 4; x++)
-                memcpy(&r[x], in + (i + x) * ldi + j, sizeof r[x]);
-            quad_transpose(t, r);
-            for (int x = 0; x < 4; x++)
-                memcpy(out + (j + x) * ldo + i, &t[x], sizeof t[x]);
+            quad x[4];
+            for (int r = 0; r < 4; r++)
+                memcpy(&x[r], in + (i + r) * ldi + j, sizeof x[r]);
+            quad_transpose(x);
+            for (int c = 0; c < 4; c++)
+                memcpy(out + (j + c) * ldo + i, &x[c], sizeof x[c]);
         }
 }
 

@@ -37,6 +37,18 @@
  * long. */
 #define CLV_APART static __attribute__((noinline))
 
+typedef float quad __attribute__((vector_size(16)));
+
+CLV_INLINE void quad_transpose(quad x[4])
+{
+    const quad a = __builtin_shufflevector(x[0], x[1], 0, 4, 1, 5), b = __builtin_shufflevector(x[2], x[3], 0, 4, 1, 5);
+    const quad c = __builtin_shufflevector(x[0], x[1], 2, 6, 3, 7), d = __builtin_shufflevector(x[2], x[3], 2, 6, 3, 7);
+    x[0] = __builtin_shufflevector(a, b, 0, 1, 4, 5);
+    x[1] = __builtin_shufflevector(a, b, 2, 3, 6, 7);
+    x[2] = __builtin_shufflevector(c, d, 0, 1, 4, 5);
+    x[3] = __builtin_shufflevector(c, d, 2, 3, 6, 7);
+}
+
 #if defined(__AVX512F__)
 
 enum { VF_LANES = 16 };
@@ -236,7 +248,7 @@ CLV_INLINE void vf_store_f16(uint16_t *p, vf x)
 #else
 
 enum { VF_LANES = 4 };
-typedef float vf __attribute__((vector_size(16)));
+typedef quad vf;
 typedef int32_t vi __attribute__((vector_size(16)));
 
 CLV_INLINE vf vf_load(const float *p)
@@ -255,12 +267,7 @@ CLV_INLINE vf vf_load_quads(const float *const *line, int64_t i)
 }
 CLV_INLINE void vf_transpose_quads(vf x[4])
 {
-    const vf a = __builtin_shufflevector(x[0], x[1], 0, 4, 1, 5), b = __builtin_shufflevector(x[2], x[3], 0, 4, 1, 5);
-    const vf c = __builtin_shufflevector(x[0], x[1], 2, 6, 3, 7), d = __builtin_shufflevector(x[2], x[3], 2, 6, 3, 7);
-    x[0] = __builtin_shufflevector(a, b, 0, 1, 4, 5);
-    x[1] = __builtin_shufflevector(a, b, 2, 3, 6, 7);
-    x[2] = __builtin_shufflevector(c, d, 0, 1, 4, 5);
-    x[3] = __builtin_shufflevector(c, d, 2, 3, 6, 7);
+    quad_transpose(x);
 }
 CLV_INLINE void vf_store(float *p, vf x)
 {
