@@ -114,19 +114,21 @@ static inline __attribute__((unused)) void rows_store(clv_dtype dtype, void *out
         rows_store_as(CLV_F16, out, ldo, in, ldi, rows, cols, scale);
 }
 
-/* out [cols, rows] = in [rows, cols] transposed; both extents are multiples of 4. */
+/* out [cols, rows] = in [rows, cols] transposed; rows are a multiple of VF_LANES, columns of 4. */
 static inline __attribute__((unused)) void rows_transpose(float *out, int64_t ldo, const float *in, int64_t ldi,
                                                           int64_t rows, int64_t cols)
 {
-    for (int64_t i = 0; i < rows; i += 4)
+    for (int64_t i = 0; i < rows; i += VF_LANES) {
+        const float *line[VF_LANES];
+        for (int l = 0; l < VF_LANES; l++)
+            line[l] = in + (i + l) * ldi;
         for (int64_t j = 0; j < cols; j += 4) {
-            quad x[4];
-            for (int r = 0; r < 4; r++)
-                memcpy(&x[r], in + (i + r) * ldi + j, sizeof x[r]);
-            quad_transpose(x);
-            for (int c = 0; c < 4; c++)
-                memcpy(out + (j + c) * ldo + i, &x[c], sizeof x[c]);
+            vf x[4];
+            CLV_UNROLL for (int q = 0; q < 4; q++) x[q] = vf_load_quads(line + q, j);
+            vf_transpose_quads(x);
+            CLV_UNROLL for (int q = 0; q < 4; q++) vf_store(out + (j + q) * ldo + i, x[q]);
         }
+    }
 }
 
 #endif

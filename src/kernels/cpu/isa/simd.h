@@ -37,18 +37,6 @@
  * long. */
 #define CLV_APART static __attribute__((noinline))
 
-typedef float quad __attribute__((vector_size(16)));
-
-CLV_INLINE void quad_transpose(quad x[4])
-{
-    const quad a = __builtin_shufflevector(x[0], x[1], 0, 4, 1, 5), b = __builtin_shufflevector(x[2], x[3], 0, 4, 1, 5);
-    const quad c = __builtin_shufflevector(x[0], x[1], 2, 6, 3, 7), d = __builtin_shufflevector(x[2], x[3], 2, 6, 3, 7);
-    x[0] = __builtin_shufflevector(a, b, 0, 1, 4, 5);
-    x[1] = __builtin_shufflevector(a, b, 2, 3, 6, 7);
-    x[2] = __builtin_shufflevector(c, d, 0, 1, 4, 5);
-    x[3] = __builtin_shufflevector(c, d, 2, 3, 6, 7);
-}
-
 #if defined(__AVX512F__)
 
 enum { VF_LANES = 16 };
@@ -72,15 +60,22 @@ CLV_INLINE vf vf_load_quads(const float *const *line, int64_t i)
     x = _mm512_mask_broadcast_f32x4(x, 0x0f00, _mm_loadu_ps(line[8] + i));
     return _mm512_mask_broadcast_f32x4(x, 0xf000, _mm_loadu_ps(line[12] + i));
 }
-/* Lane 4 g + i of x[q] becomes lane 4 g + q of x[i]. */
-CLV_INLINE void vf_transpose_quads(vf x[4])
+/* Of each 128 bits: lanes 0 and 1, or 2 and 3, of both in turn; and both's lanes 0 and 1, or 2 and 3. */
+CLV_INLINE vf vf_mix_low(vf a, vf b)
 {
-    const vf a = _mm512_unpacklo_ps(x[0], x[1]), b = _mm512_unpacklo_ps(x[2], x[3]);
-    const vf c = _mm512_unpackhi_ps(x[0], x[1]), d = _mm512_unpackhi_ps(x[2], x[3]);
-    x[0] = _mm512_shuffle_ps(a, b, 0x44);
-    x[1] = _mm512_shuffle_ps(a, b, 0xee);
-    x[2] = _mm512_shuffle_ps(c, d, 0x44);
-    x[3] = _mm512_shuffle_ps(c, d, 0xee);
+    return _mm512_unpacklo_ps(a, b);
+}
+CLV_INLINE vf vf_mix_high(vf a, vf b)
+{
+    return _mm512_unpackhi_ps(a, b);
+}
+CLV_INLINE vf vf_join_low(vf a, vf b)
+{
+    return _mm512_shuffle_ps(a, b, 0x44);
+}
+CLV_INLINE vf vf_join_high(vf a, vf b)
+{
+    return _mm512_shuffle_ps(a, b, 0xee);
 }
 CLV_INLINE void vf_store(float *p, vf x)
 {
@@ -168,14 +163,21 @@ CLV_INLINE vf vf_load_quads(const float *const *line, int64_t i)
 {
     return _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(line[0] + i)), _mm_loadu_ps(line[4] + i), 1);
 }
-CLV_INLINE void vf_transpose_quads(vf x[4])
+CLV_INLINE vf vf_mix_low(vf a, vf b)
 {
-    const vf a = _mm256_unpacklo_ps(x[0], x[1]), b = _mm256_unpacklo_ps(x[2], x[3]);
-    const vf c = _mm256_unpackhi_ps(x[0], x[1]), d = _mm256_unpackhi_ps(x[2], x[3]);
-    x[0] = _mm256_shuffle_ps(a, b, 0x44);
-    x[1] = _mm256_shuffle_ps(a, b, 0xee);
-    x[2] = _mm256_shuffle_ps(c, d, 0x44);
-    x[3] = _mm256_shuffle_ps(c, d, 0xee);
+    return _mm256_unpacklo_ps(a, b);
+}
+CLV_INLINE vf vf_mix_high(vf a, vf b)
+{
+    return _mm256_unpackhi_ps(a, b);
+}
+CLV_INLINE vf vf_join_low(vf a, vf b)
+{
+    return _mm256_shuffle_ps(a, b, 0x44);
+}
+CLV_INLINE vf vf_join_high(vf a, vf b)
+{
+    return _mm256_shuffle_ps(a, b, 0xee);
 }
 CLV_INLINE void vf_store(float *p, vf x)
 {
@@ -248,7 +250,7 @@ CLV_INLINE void vf_store_f16(uint16_t *p, vf x)
 #else
 
 enum { VF_LANES = 4 };
-typedef quad vf;
+typedef float vf __attribute__((vector_size(16)));
 typedef int32_t vi __attribute__((vector_size(16)));
 
 CLV_INLINE vf vf_load(const float *p)
@@ -265,9 +267,21 @@ CLV_INLINE vf vf_load_quads(const float *const *line, int64_t i)
 {
     return vf_load(line[0] + i);
 }
-CLV_INLINE void vf_transpose_quads(vf x[4])
+CLV_INLINE vf vf_mix_low(vf a, vf b)
 {
-    quad_transpose(x);
+    return __builtin_shufflevector(a, b, 0, 4, 1, 5);
+}
+CLV_INLINE vf vf_mix_high(vf a, vf b)
+{
+    return __builtin_shufflevector(a, b, 2, 6, 3, 7);
+}
+CLV_INLINE vf vf_join_low(vf a, vf b)
+{
+    return __builtin_shufflevector(a, b, 0, 1, 4, 5);
+}
+CLV_INLINE vf vf_join_high(vf a, vf b)
+{
+    return __builtin_shufflevector(a, b, 2, 3, 6, 7);
 }
 CLV_INLINE void vf_store(float *p, vf x)
 {
@@ -372,37 +386,41 @@ CLV_INLINE float vf_sum(vf x)
 #endif
 }
 
+/* Lane 4 g + i of x[q] becomes lane 4 g + q of x[i]. */
+CLV_INLINE void vf_transpose_quads(vf x[4])
+{
+    const vf a = vf_mix_low(x[0], x[1]), b = vf_mix_low(x[2], x[3]);
+    const vf c = vf_mix_high(x[0], x[1]), d = vf_mix_high(x[2], x[3]);
+    x[0] = vf_join_low(a, b);
+    x[1] = vf_join_high(a, b);
+    x[2] = vf_join_low(c, d);
+    x[3] = vf_join_high(c, d);
+}
+
+/* Lane 4 g + i: the sum of lanes 4 g to 4 g + 3 of x[i]. */
+CLV_INLINE vf vf_sum_quads(const vf x[4])
+{
+    vf a = vf_add(vf_mix_low(x[0], x[1]), vf_mix_high(x[0], x[1]));
+    vf b = vf_add(vf_mix_low(x[2], x[3]), vf_mix_high(x[2], x[3]));
+    return vf_add(vf_join_low(a, b), vf_join_high(a, b));
+}
+
 /* Lane i: the sum of x[i]'s lanes. Transposes as it sums, so that VF_LANES sums take VF_LANES - 1 additions. */
 CLV_INLINE vf vf_sums(const vf x[VF_LANES])
 {
+    vf four[VF_LANES / 4]; /* 128-bit pieces hold sums of the same four */
+    CLV_UNROLL for (int i = 0; i < VF_LANES / 4; i++) four[i] = vf_sum_quads(x + 4 * i);
 #if defined(__AVX512F__)
-    vf four[4], two[2]; /* 128-bit pieces hold sums of the same four */
-    CLV_UNROLL for (int i = 0; i < 4; i++)
-    {
-        vf a = x[4 * i], b = x[4 * i + 1], c = x[4 * i + 2], d = x[4 * i + 3];
-        vf ab = _mm512_add_ps(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b));
-        vf cd = _mm512_add_ps(_mm512_unpacklo_ps(c, d), _mm512_unpackhi_ps(c, d));
-        four[i] = _mm512_add_ps(_mm512_shuffle_ps(ab, cd, 0x44), _mm512_shuffle_ps(ab, cd, 0xee));
-    }
+    vf two[2];
     CLV_UNROLL for (int i = 0; i < 2; i++) two[i] =
         _mm512_add_ps(_mm512_shuffle_f32x4(four[2 * i], four[2 * i + 1], 0x88),
                       _mm512_shuffle_f32x4(four[2 * i], four[2 * i + 1], 0xdd));
     return _mm512_add_ps(_mm512_shuffle_f32x4(two[0], two[1], 0x88), _mm512_shuffle_f32x4(two[0], two[1], 0xdd));
 #elif defined(__AVX2__)
-    vf four[2];
-    CLV_UNROLL for (int i = 0; i < 2; i++)
-    {
-        vf a = x[4 * i], b = x[4 * i + 1], c = x[4 * i + 2], d = x[4 * i + 3];
-        vf ab = _mm256_add_ps(_mm256_unpacklo_ps(a, b), _mm256_unpackhi_ps(a, b));
-        vf cd = _mm256_add_ps(_mm256_unpacklo_ps(c, d), _mm256_unpackhi_ps(c, d));
-        four[i] = _mm256_add_ps(_mm256_shuffle_ps(ab, cd, 0x44), _mm256_shuffle_ps(ab, cd, 0xee));
-    }
     return _mm256_add_ps(_mm256_permute2f128_ps(four[0], four[1], 0x20),
                          _mm256_permute2f128_ps(four[0], four[1], 0x31));
 #else
-    vf ab = __builtin_shufflevector(x[0], x[1], 0, 4, 1, 5) + __builtin_shufflevector(x[0], x[1], 2, 6, 3, 7);
-    vf cd = __builtin_shufflevector(x[2], x[3], 0, 4, 1, 5) + __builtin_shufflevector(x[2], x[3], 2, 6, 3, 7);
-    return __builtin_shufflevector(ab, cd, 0, 1, 4, 5) + __builtin_shufflevector(ab, cd, 2, 3, 6, 7);
+    return four[0];
 #endif
 }
 
