@@ -1,6 +1,8 @@
-/* gemm_rows.c - see gemm_rows.h: op(A) as floats, and columns divided over threads in whole lines of B. */
+/* gemm_rows.c - see gemm_rows.h: op(A) as floats, and columns divided over threads in whole lines of B. One thread
+ * shares them with ranks that wait, in pieces of memory, where a column has its bytes of B for itself. */
 #include "kernels/cpu/gemm_rows.h"
 
+#include "kernels/cpu/block.h"
 #include "kernels/cpu/isa/gemm.h"
 #include "kernels/cpu/isa/gemm_packed.h"
 #include "kernels/cpu/isa/gemm_rows.h"
@@ -8,12 +10,14 @@
 #include "kernels/cpu/tuning.h"
 
 enum {
-    COLUMNS = 32,      /* a line of bf16, two of f32 */
+    OF_LINES = 32,  /* columns of a piece are a multiple of this: a line of bf16, two of f32; ... */
+    OF_PANELS = 64, /* ... where B is packed, or transposed, of what any kernel takes side by side */
+    OF_DOTS = 48,
     ALIGN = 16,        /* floats of a line */
     ALONE = 128 * 1024 /* elements of B up to which waking other threads costs more than they save */
 };
 
-/* The workspace of bf16 and f16: first what op(A) is widened to, then each thread's sums. */
+/* The workspace of bf16 and f16: first what op(A) is widened to, then each piece's sums. */
 typedef struct room {
     float *at;
     int64_t each;
@@ -53,34 +57,61 @@ static bool find_room(room *out, const clv_gemm_args *g, size_t bytes, int64_t *
     return true;
 }
 
-static void multiply(const clv_gemm_args *g, const clv_gemm_x *x, clv_gemm_own own, clv_gemm_way way, int64_t j,
-                     int64_t end)
+/* A product in pieces of its columns, each a multiple of `unit`. */
+typedef struct product {
+    const clv_gemm_args *g;
+    clv_gemm_x x;
+    room sums;
+    clv_gemm_way way;
+    int64_t unit, pieces;
+} product;
+
+static void run_piece(void *arg, int piece)
 {
+    const product *p = arg;
+    const clv_gemm_args *g = p->g;
+    const int64_t from = clv_piece_at(g->n, p->unit, p->pieces, piece);
+    const int64_t to = clv_piece_at(g->n, p->unit, p->pieces, piece + 1);
+    const clv_gemm_own own = {p->sums.at ? p->sums.at + piece * p->sums.each : NULL, p->sums.each};
+    if (from == to)
+        return;
     if (g->packed_b)
-        CLV_ISA_SELECT(clv_gemm_packed)(g, x, j, end);
+        CLV_ISA_SELECT(clv_gemm_packed)(g, &p->x, from, to);
     else
-        CLV_ISA_SELECT(clv_gemm_columns)(g, x, own, way, j, end);
+        CLV_ISA_SELECT(clv_gemm_columns)(g, &p->x, own, p->way, from, to);
+}
+
+/* Cut so that ranks may share it, if it can be: its columns are sums of their own then. */
+static void cut_for_ranks(product *p)
+{
+    const clv_gemm_args *g = p->g;
+    p->pieces = 1;
+    if (!g->packed_b && !g->trans_b)
+        return;
+    p->unit = g->packed_b ? OF_PANELS : OF_DOTS;
+    p->pieces = clv_stream_pieces(g->n, p->unit, g->n * g->k * (int64_t)clv_dtype_size(g->dtype));
+    p->sums = (room){0};
 }
 
 bool clv_gemm_rows(const clv_gemm_args *g, size_t bytes)
 {
-    int64_t units = (g->n + COLUMNS - 1) / COLUMNS, threads = g->n * g->k <= ALONE ? 1 : clv_threads_max();
     const clv_tuning *tuning = clv_tuning_here();
-    const clv_gemm_way way = {.panels = g->dtype == CLV_F32 ? tuning->panels_of_f32 : tuning->panels_of_half,
-                              .streams = tuning->plain_streams};
-    room sums = {0};
-    if (g->m > CLV_GEMM_ROWS || (is_strided(g) && g->trans_b) || !find_room(&sums, g, bytes, &threads))
+    int64_t threads = g->n * g->k <= ALONE ? 1 : clv_threads_max();
+    product p = {.g = g,
+                 .way = {.panels = g->dtype == CLV_F32 ? tuning->panels_of_f32 : tuning->panels_of_half,
+                         .streams = tuning->plain_streams},
+                 .unit = OF_LINES};
+    if (g->m > CLV_GEMM_ROWS || (is_strided(g) && g->trans_b) || !find_room(&p.sums, g, bytes, &threads))
         return false;
-    const clv_gemm_x x = rows_of(g);
+    p.x = rows_of(g);
+    p.pieces = threads;
     if (threads == 1) { /* no parallel region, which costs more than a small product (block.h) */
-        multiply(g, &x, (clv_gemm_own){sums.at, sums.each}, way, 0, g->n);
+        cut_for_ranks(&p);
+        clv_workpool_share(g->work, run_piece, &p, (int)p.pieces);
         return true;
     }
 #pragma omp parallel for schedule(static)
-    for (int64_t t = 0; t < threads; t++) {
-        int64_t from = units * t / threads * COLUMNS, to = units * (t + 1) / threads * COLUMNS;
-        if (from < to)
-            multiply(g, &x, (clv_gemm_own){sums.at + t * sums.each, sums.each}, way, from, to < g->n ? to : g->n);
-    }
+    for (int64_t t = 0; t < threads; t++)
+        run_piece(&p, (int)t);
     return true;
 }

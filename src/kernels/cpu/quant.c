@@ -6,6 +6,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
+#include "kernels/cpu/block.h"
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/isa/gemm.h"
 #include "kernels/cpu/isa/quant.h"
@@ -21,16 +22,6 @@ enum {
     PANEL_ELEMS = 1 << 20, /* of a panel, where ... */
     PANEL_LEAST = 64       /* ... it has no fewer rows of weights than these, and a multiple of them */
 };
-
-static int64_t min_of(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
-static int64_t max_of(int64_t a, int64_t b)
-{
-    return a > b ? a : b;
-}
 
 static int64_t up_to(int64_t n, int64_t multiple)
 {
@@ -66,7 +57,7 @@ static uint8_t round_q8(float scaled)
 /* In f32, the product rounded first: what a CPU with FMA must not join (no contraction here). */
 static uint8_t round_q4(float x, float by)
 {
-    return (uint8_t)min_of(15, (int64_t)(x * by + 8.5f));
+    return (uint8_t)clv_min_i64(15, (int64_t)(x * by + 8.5f));
 }
 
 static void quantize_block(clv_quant how, uint8_t *ints, uint16_t *scale, const float *x)
@@ -151,30 +142,56 @@ static void fill_rows(clv_quant_row *rows, const clv_quant_args *a)
     }
 }
 
+/* A product of few rows, in pieces of its weights. */
+typedef struct few {
+    const clv_quant_args *a;
+    clv_quant_row rows[CLV_QUANT_FEW];
+    int streams;
+    bool has_vnni;
+    int pieces;
+} few;
+
 /* Rows [j, j + n) of weights with every row of x. */
-static void few_of(const clv_quant_args *a, const clv_quant_row *rows, int64_t j, int64_t n, int streams, bool has_vnni)
+static void few_of(const few *f, int64_t j, int64_t n)
 {
+    const clv_quant_args *a = f->a;
     float y[CLV_QUANT_ROWS][WEIGHTS_AT_ONCE];
     for (int64_t r = 0; r < a->m; r += CLV_QUANT_ROWS) {
-        int here = (int)min_of(CLV_QUANT_ROWS, a->m - r);
+        int here = (int)clv_min_i64(CLV_QUANT_ROWS, a->m - r);
         CLV_ISA_SELECT(clv_quant_dots)
-        (a->how, y[0], WEIGHTS_AT_ONCE, rows + r, here, a->ints + j * a->blocks * clv_quant_bytes(a->how),
-         a->scales + j * a->blocks, n, streams, a->blocks, has_vnni);
+        (a->how, y[0], WEIGHTS_AT_ONCE, f->rows + r, here, a->ints + j * a->blocks * clv_quant_bytes(a->how),
+         a->scales + j * a->blocks, n, f->streams, a->blocks, f->has_vnni);
         char *to = (char *)a->y + (size_t)(r * a->n + j) * clv_dtype_size(a->dtype);
         CLV_ISA_SELECT(clv_gemm_narrow)(a->dtype, to, a->n, y[0], WEIGHTS_AT_ONCE, here, n);
     }
 }
 
+static void run_piece(void *arg, int piece)
+{
+    const few *f = arg;
+    const int64_t end = clv_piece_at(f->a->n, WEIGHTS_AT_ONCE, f->pieces, piece + 1);
+    for (int64_t j = clv_piece_at(f->a->n, WEIGHTS_AT_ONCE, f->pieces, piece); j < end; j += WEIGHTS_AT_ONCE)
+        few_of(f, j, clv_min_i64(WEIGHTS_AT_ONCE, end - j));
+}
+
+/* One thread shares pieces with ranks that wait. */
 static void few_rows(const clv_quant_args *a)
 {
-    clv_quant_row rows[CLV_QUANT_FEW];
     const clv_tuning *tuning = clv_tuning_here();
-    const int streams = a->how == CLV_QUANT_Q8 ? tuning->q8_streams : tuning->q4_streams;
-    const bool has_vnni = use_vnni();
-    fill_rows(rows, a);
+    const int threads = clv_threads_max();
+    few f = {.a = a,
+             .streams = a->how == CLV_QUANT_Q8 ? tuning->q8_streams : tuning->q4_streams,
+             .has_vnni = use_vnni(),
+             .pieces = threads};
+    fill_rows(f.rows, a);
+    if (threads == 1) {
+        f.pieces = clv_stream_pieces(a->n, WEIGHTS_AT_ONCE, a->n * a->blocks * clv_quant_bytes(a->how));
+        clv_workpool_share(a->work, run_piece, &f, f.pieces);
+        return;
+    }
 #pragma omp parallel for schedule(static)
-    for (int64_t j = 0; j < a->n; j += WEIGHTS_AT_ONCE)
-        few_of(a, rows, j, min_of(WEIGHTS_AT_ONCE, a->n - j), streams, has_vnni);
+    for (int t = 0; t < threads; t++)
+        run_piece(&f, t);
 }
 
 /* ---- many rows: panels of weights ---- */
@@ -183,7 +200,7 @@ static void few_rows(const clv_quant_args *a)
 static int64_t panel_elems(const clv_quant_args *a)
 {
     int64_t k = a->blocks * BLOCK;
-    return min_of(a->n * k, max_of(PANEL_ELEMS, PANEL_LEAST * k));
+    return clv_min_i64(a->n * k, clv_max_i64(PANEL_ELEMS, PANEL_LEAST * k));
 }
 
 /* Of the panel at the workspace's beginning. */
@@ -221,7 +238,7 @@ static void fill_panel(const clv_quant_args *a, int64_t j, int64_t n)
 /* Of as few panels as there can be, which are alike. */
 static int64_t panel_rows(const clv_quant_args *a)
 {
-    const int64_t most = max_of(PANEL_ELEMS / (a->blocks * BLOCK) / PANEL_LEAST, 1) * PANEL_LEAST;
+    const int64_t most = clv_max_i64(PANEL_ELEMS / (a->blocks * BLOCK) / PANEL_LEAST, 1) * PANEL_LEAST;
     const int64_t panels = (a->n + most - 1) / most;
     return up_to((a->n + panels - 1) / panels, PANEL_LEAST);
 }
@@ -233,7 +250,7 @@ static clv_status many_rows(const clv_quant_args *a, clv_error *err)
     g.workspace = (char *)a->workspace + panel_bytes(a);
     g.work = a->work;
     for (int64_t j = 0; j < a->n; j += rows) {
-        g.n = min_of(rows, a->n - j);
+        g.n = clv_min_i64(rows, a->n - j);
         g.c = (char *)a->y + (size_t)j * clv_dtype_size(a->dtype);
         fill_panel(a, j, g.n);
         CLV_TRY(clv_gemm(&g, err));

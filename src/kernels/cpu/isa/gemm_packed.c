@@ -166,7 +166,8 @@ void CLV_ISA_NAME(clv_gemm_packed)(const clv_gemm_args *g, const clv_gemm_x *x, 
             rows_load(g->c_dtype, sums, SUMS, c, g->ldc, g->m, width, 1.0f);
         else
             memset(sums, 0, (size_t)g->m * SUMS * sizeof *sums);
-        add_panels(g, sums, x, b, j + width < end ? b + (size_t)(width * g->k) * vf_element_size(g->dtype) : b, panels);
+        add_panels(g, sums, x, b, j + width < g->n ? b + (size_t)(width * g->k) * vf_element_size(g->dtype) : b,
+                   panels);
         rows_store(g->c_dtype, c, g->ldc, sums, SUMS, g->m, width, 1.0f);
     }
 }
