@@ -312,7 +312,8 @@ static void check_kinds(const clv_trace_report *report, const slices *all, doubl
         must(clv_trace_report_op_kind(report, i, &kind, &err), &err);
         if (!kind.name)
             break;
-        assert_true(kind.seconds <= before && kind.waiting <= kind.seconds && kind.calls >= 1);
+        assert_true(kind.seconds <= before && kind.waiting <= kind.seconds && kind.helping <= kind.waiting &&
+                    kind.calls >= 1);
         assert_true(kind.calls == floor(kind.calls));
         if (strcmp(kind.name, "dot_general") == 0)
             assert_true(kind.waiting == 0);
@@ -593,14 +594,15 @@ static void test_order(void **state)
     (void)state;
     clv_trace_op op = {.name = "a.mlp.b", .kind = "all_reduce", .axes = "x", .layer = -1, .moves = true, .bytes = 8};
     clv_trace_program program = {1, &op};
-    clv_trace_event events[] = {{100, 150, 0, 0, 0, 0, CLV_TRACE_WAIT},
-                                {100, 150, 0, 0, 0, 0, CLV_TRACE_INSTRUCTION},
-                                {100, 200, 0, 0, -1, 0, CLV_TRACE_RUN},
-                                {150, 170, 0, 0, 0, 0, CLV_TRACE_INSTRUCTION}};
+    clv_trace_event events[] = {{100, 150, 30, 0, 0, 0, 0, CLV_TRACE_WAIT},
+                                {100, 150, 0, 0, 0, 0, 0, CLV_TRACE_INSTRUCTION},
+                                {100, 200, 0, 0, 0, -1, 0, CLV_TRACE_RUN},
+                                {150, 170, 0, 0, 0, 0, 0, CLV_TRACE_INSTRUCTION}};
     int process = 0;
     clv_trace_content content = {.mesh = "x=1",
                                  .machine = "m",
                                  .ranks = 1,
+                                 .seen = 1,
                                  .processes = 1,
                                  .process_of = &process,
                                  .steps = 1,
@@ -614,6 +616,13 @@ static void test_order(void **state)
     check_rows(&all, 1);
     assert_string_equal(all.of[2].cat, "waiting");
     free_slices(&all);
+    clv_trace_report *report;
+    clv_trace_op_kind kind = {.size = sizeof kind};
+    must(clv_trace_read(&report, in_folder("order.json"), &err), &err);
+    must(clv_trace_report_op_kind(report, 0, &kind, &err), &err);
+    assert_string_equal(kind.name, "all_reduce");
+    assert_true(fabs(kind.waiting - 50e-9) < 1e-15 && fabs(kind.helping - 30e-9) < 1e-15);
+    clv_trace_report_free(report);
 }
 
 static void write_file(const char *name, const char *text)
@@ -631,14 +640,15 @@ static void write_file(const char *name, const char *text)
     "\"traceEvents\":["
 #define SLICE(cat, dur, more)                                                                                          \
     "{\"ph\":\"X\",\"cat\":\"" cat "\",\"pid\":0,\"tid\":0,\"ts\":0,\"dur\":" dur ",\"name\":\"n\",\"args\":{"         \
-    "\"part\":\"attention\"" more "}}"
+    "\"part\":\"attention\",\"kind\":\"" cat "\"" more "}}"
 
 static void test_table(void **state)
 {
     static char out[CLI_OUTPUT];
     (void)state;
-    write_file("made.json", HEAD SLICE("step", "40", "") "," SLICE("compute", "10", "") "," SLICE(
-                                "collective", "30", ",\"bytes\":64") "," SLICE("waiting", "20", "") "]}");
+    write_file("made.json",
+               HEAD SLICE("step", "40", "") "," SLICE("compute", "10", "") "," SLICE(
+                   "collective", "30", ",\"bytes\":64") "," SLICE("waiting", "20", ",\"helping\":12") "]}");
     assert_int_equal(cli_run(out, "trace {d}/made.json --json"), 0);
     json_t *table = json_loads(out, 0, NULL);
     const json_t *row = json_array_get(json_object_get(table, "parts"), 0);
@@ -648,9 +658,15 @@ static void test_table(void **state)
     assert_true(fabs(json_number_value(json_object_get(row, "compute")) - 5e-6) < 1e-15);
     assert_true(fabs(json_number_value(json_object_get(row, "moving")) - 5e-6) < 1e-15);
     assert_true(fabs(json_number_value(json_object_get(row, "waiting")) - 10e-6) < 1e-15);
+    assert_true(fabs(json_number_value(json_object_get(row, "helping")) - 6e-6) < 1e-15);
     assert_true(json_number_value(json_object_get(row, "bytes")) == 32);
     assert_true(json_is_null(json_object_get(json_array_get(json_object_get(table, "parts"), 1), "comm_share")));
     assert_string_equal(text_of(json_array_get(json_object_get(table, "parts"), 3), "part"), "all");
+    for (size_t i = 0; i < json_array_size(json_object_get(table, "ops")); i++) {
+        const json_t *op = json_array_get(json_object_get(table, "ops"), i);
+        const bool waits = strcmp(text_of(op, "op"), "waiting") == 0;
+        assert_true(fabs(json_number_value(json_object_get(op, "helping_ms")) - (waits ? 6e-3 : 0)) < 1e-12);
+    }
     json_decref(table);
 }
 

@@ -1,4 +1,5 @@
-/* test_workpool.c: each piece is done once, whoever does it; what others wrote is there; members without work wait. */
+/* test_workpool.c: each piece is done once, whoever does it; what others wrote is there; members without work wait, and
+ * a wait says how much of it went into others' work. */
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -12,7 +13,9 @@
 
 #include "base/wait.h"
 #include "base/workpool.h"
+#include "comm/threads.h"
 #include "kernels/cpu/gemm.h"
+#include "kernels/cpu/quant.h"
 #include "kernels/cpu/threads.h"
 
 enum { MEMBERS = 4, PIECES = 97, WORKS = 3000 };
@@ -50,7 +53,7 @@ static void test_alone(void **unused)
             clv_workpool_share(places[i], count, &t, n);
             check(&t, n);
             assert_int_equal(t.by_others, 0);
-            assert_false(clv_workpool_help(places[i]));
+            assert_false(clv_workpool_help(places[i], NULL));
         }
     clv_workpool_free(one);
     clv_workpool_free(many);
@@ -66,7 +69,7 @@ static void *help(void *arg)
 {
     helper *h = arg;
     while (!atomic_load_explicit(h->end, memory_order_acquire))
-        if (clv_workpool_help(h->place))
+        if (clv_workpool_help(h->place, NULL))
             h->helped++;
         else
             clv_cpu_pause();
@@ -132,6 +135,56 @@ static void test_others_take_part(void **unused)
     clv_workpool_free(pool);
 }
 
+/* Rank 1 of a world, which meets rank 0 and finds work of it meanwhile. */
+typedef struct early {
+    clv_thread_comm *comm;
+    const clv_group *group;
+    clv_waits waits;
+} early;
+
+static void *come_early(void *arg)
+{
+    early *e = arg;
+    clv_comm *comm = &e->comm->base;
+    const int64_t began = clv_now_ns();
+    clv_comm_keep_waits(comm, &e->waits);
+    assert_int_equal(clv_threads_meet(e->comm, e->group, &(clv_post){.what = "a meeting"}, NULL), CLV_OK);
+    clv_comm_waited(comm, began);
+    clv_threads_leave(e->comm, e->group);
+    return NULL;
+}
+
+/* Whether it spins or sleeps. */
+static void test_helping_is_told(void **unused)
+{
+    (void)unused;
+    for (int spin = 0; spin < 2; spin++) {
+        static const int one_group[2];
+        clv_workpool *pool = clv_workpool_new(2);
+        clv_world *world;
+        int set;
+        assert_int_equal(clv_world_new(&world, 2, &(clv_world_options){.spin = spin, .pool = pool}, NULL), CLV_OK);
+        assert_int_equal(clv_world_add_groups(&set, world, one_group, NULL, NULL), CLV_OK);
+        clv_thread_comm *mine = (clv_thread_comm *)clv_world_comm(world, 0);
+        early e = {.comm = (clv_thread_comm *)clv_world_comm(world, 1)};
+        e.group = clv_comm_group(&e.comm->base, set);
+        tally t = {.work = 1, .owner = pthread_self()};
+        pthread_t thread;
+        assert_int_equal(pthread_create(&thread, NULL, come_early, &e), 0);
+        clv_workpool_share((clv_workplace){pool, 0}, wait_for_help, &t, 7);
+        const clv_group *group = clv_comm_group(&mine->base, set);
+        assert_int_equal(clv_threads_meet(mine, group, &(clv_post){.what = "a meeting"}, NULL), CLV_OK);
+        clv_threads_leave(mine, group);
+        assert_int_equal(pthread_join(thread, NULL), 0);
+        const int64_t took = e.waits.of[0].ended_ns - e.waits.of[0].begun_ns;
+        assert_int_equal(e.waits.n, 1);
+        assert_true(e.waits.of[0].helped_ns > 0 && e.waits.of[0].helped_ns <= took);
+        assert_true(t.by_others >= 1 && e.comm->base.helped_ns == 0);
+        clv_world_free(world);
+        clv_workpool_free(pool);
+    }
+}
+
 static float *filled(int64_t n, uint32_t seed)
 {
     float *x = aligned_alloc(64, ((size_t)n * sizeof *x + 63) / 64 * 64);
@@ -142,23 +195,40 @@ static float *filled(int64_t n, uint32_t seed)
     return x;
 }
 
-/* A product shared with h, some of whose pieces it takes, has the bits of the one alone. What h took last before may
- * yet be counted: one more must be. */
-static void check_product(const clv_gemm_args *alone, float *shared, const helper *h)
+typedef void run_function(const void *args, void *out, clv_workplace place);
+
+static void run_gemm(const void *args, void *out, clv_workplace place)
+{
+    clv_gemm_args g = *(const clv_gemm_args *)args;
+    g.c = out;
+    g.work = place;
+    assert_int_equal(clv_gemm(&g, NULL), CLV_OK);
+}
+
+static void run_quant(const void *args, void *out, clv_workplace place)
+{
+    clv_quant_args a = *(const clv_quant_args *)args;
+    a.y = out;
+    a.work = place;
+    assert_int_equal(clv_quant_product(&a, NULL), CLV_OK);
+}
+
+/* A product of `bytes` shared with h, some of whose pieces it takes, has the bits of the one alone. What h took last
+ * before may yet be counted: one more must be. */
+static void check_product(run_function *run, const void *args, size_t bytes, const helper *h)
 {
     enum { ROUNDS = 20, MOST = 1000 };
-    clv_gemm_args g = *alone;
-    const size_t bytes = (size_t)(g.m * g.n) * clv_dtype_size(g.c_dtype);
     const int before = h->helped;
-    assert_int_equal(clv_gemm(&g, NULL), CLV_OK);
-    g.c = shared;
-    g.work.pool = h->place.pool;
+    char *alone = malloc(bytes), *shared = malloc(bytes);
+    run(args, alone, (clv_workplace){0});
     for (int round = 0; round < ROUNDS || (round < MOST && h->helped <= before + 1); round++) {
         memset(shared, 0, bytes);
-        assert_int_equal(clv_gemm(&g, NULL), CLV_OK);
-        assert_memory_equal(alone->c, shared, bytes);
+        run(args, shared, (clv_workplace){h->place.pool, 0});
+        assert_memory_equal(alone, shared, bytes);
     }
     assert_true(h->helped > before + 1);
+    free(alone);
+    free(shared);
 }
 
 /* Small numbers, not NaN, whose bits may differ. */
@@ -168,58 +238,109 @@ static void fill_halves(clv_dtype dtype, float *x, int64_t n, int64_t period)
         clv_dtype_store(dtype, x, i, (double)(i % period) / (double)period - 0.5);
 }
 
+/* Extents of a product, and how its operands lie. */
+typedef struct kind {
+    clv_dtype dtype, c_dtype;
+    clv_gemm_half_path path;
+    int64_t m, n, k;
+    bool trans_a, trans_b, packed_b;
+} kind;
+
+static void check_kind(const kind *of, const helper *h)
+{
+    const int64_t elems[] = {of->m * of->k, of->k * of->n};
+    float *a = filled(elems[0], 1), *b = filled(elems[1], 2);
+    clv_gemm_args g = {.a = a,
+                       .b = b,
+                       .m = of->m,
+                       .n = of->n,
+                       .k = of->k,
+                       .batch = 1,
+                       .lda = of->trans_a ? of->m : of->k,
+                       .ldb = of->trans_b ? of->k : of->n,
+                       .ldc = of->n,
+                       .trans_a = of->trans_a,
+                       .trans_b = of->trans_b,
+                       .packed_b = of->packed_b,
+                       .dtype = of->dtype,
+                       .c_dtype = of->c_dtype};
+    if (g.dtype != CLV_F32) {
+        fill_halves(g.dtype, a, elems[0], 1001);
+        fill_halves(g.dtype, b, elems[1], 997);
+    }
+    const size_t room = clv_gemm_workspace(&g);
+    g.workspace = room > 0 ? aligned_alloc(64, (room + 63) / 64 * 64) : NULL;
+    clv_gemm_set_half_path_for_test(of->path);
+    check_product(run_gemm, &g, (size_t)(g.m * g.n) * clv_dtype_size(g.c_dtype), h);
+    clv_gemm_set_half_path_for_test(CLV_GEMM_HALF_BEST);
+    free(g.workspace);
+    free(a);
+    free(b);
+}
+
+/* Products of many rows, and of few, whose weights are a stream. */
+static void check_kinds(const helper *h)
+{
+    static const kind kinds[] = {
+        {CLV_F32, CLV_F32, CLV_GEMM_HALF_F32, 1100, 70, 1100, .trans_a = false},
+        {CLV_BF16, CLV_BF16, CLV_GEMM_HALF_F32, 1100, 70, 1100, .trans_a = false},
+        {CLV_F16, CLV_F32, CLV_GEMM_HALF_F32, 1100, 70, 1100, .trans_a = true},
+        {CLV_BF16, CLV_BF16, CLV_GEMM_HALF_VDP, 1100, 70, 1100, .trans_a = false},
+        {CLV_BF16, CLV_F32, CLV_GEMM_HALF_VDP, 1100, 70, 1100, .trans_a = true},
+        {CLV_BF16, CLV_BF16, CLV_GEMM_HALF_AMX, 1100, 70, 1100, .trans_a = false},
+        {CLV_BF16, CLV_F32, CLV_GEMM_HALF_AMX, 1100, 70, 1100, .trans_a = true},
+        {CLV_F32, CLV_F32, CLV_GEMM_HALF_BEST, 1, 720, 500, .packed_b = true},
+        {CLV_BF16, CLV_BF16, CLV_GEMM_HALF_BEST, 3, 720, 500, .packed_b = true},
+        {CLV_F16, CLV_F32, CLV_GEMM_HALF_BEST, 16, 720, 500, .packed_b = true},
+        {CLV_F32, CLV_F32, CLV_GEMM_HALF_BEST, 1, 613, 500, .trans_b = true},
+        {CLV_BF16, CLV_BF16, CLV_GEMM_HALF_BEST, 5, 613, 500, .trans_b = true},
+    };
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        if (clv_gemm_has_half_path(kinds[i].path))
+            check_kind(&kinds[i], h);
+        else
+            print_message("this CPU has no path %d: its products are not shared here\n", (int)kinds[i].path);
+}
+
+/* Of few rows: many are clv_gemm's. */
+static void check_quantised(clv_quant how, const helper *h)
+{
+    enum { M = 3, N = 701, BLOCKS = 24 };
+    float *x = filled(M * BLOCKS * 32, 1), *weights = filled(N * BLOCKS * 32, 2);
+    uint8_t *ints = malloc((size_t)(N * BLOCKS * clv_quant_bytes(how)));
+    uint16_t *scales = malloc(N * BLOCKS * sizeof *scales);
+    clv_quantize(how, ints, scales, weights, N * BLOCKS);
+    clv_quant_args a = {how, CLV_F32, M, N, BLOCKS, M, x, ints, scales, NULL, NULL, {0}};
+    a.workspace = aligned_alloc(64, (clv_quant_workspace(&a) + 63) / 64 * 64);
+    check_product(run_quant, &a, M * N * sizeof(float), h);
+    free(a.workspace);
+    free(scales);
+    free(ints);
+    free(weights);
+    free(x);
+}
+
 /* Products with a member that takes pieces have the bits of those without, by each kernel that hands out pieces; some
  * of the pieces of each are taken. */
 static void test_products(void **unused)
 {
-    enum { M = 1100, N = 70, K = 1100 };
-    static const struct {
-        clv_dtype dtype, c_dtype;
-        clv_gemm_half_path path;
-        bool trans_a;
-    } kinds[] = {{CLV_F32, CLV_F32, CLV_GEMM_HALF_F32, false}, {CLV_BF16, CLV_BF16, CLV_GEMM_HALF_F32, false},
-                 {CLV_F16, CLV_F32, CLV_GEMM_HALF_F32, true},  {CLV_BF16, CLV_BF16, CLV_GEMM_HALF_VDP, false},
-                 {CLV_BF16, CLV_F32, CLV_GEMM_HALF_VDP, true}, {CLV_BF16, CLV_BF16, CLV_GEMM_HALF_AMX, false},
-                 {CLV_BF16, CLV_F32, CLV_GEMM_HALF_AMX, true}};
     clv_workpool *pool = clv_workpool_new(2);
     _Atomic int end = 0;
     helper h = {{pool, 1}, &end, 0};
     pthread_t thread;
-    int before = clv_threads_max();
-    float *a = filled(M * K, 1), *b = filled(K * N, 2), *alone = filled(M * N, 3), *shared = filled(M * N, 3);
+    const int before = clv_threads_max();
     (void)unused;
     clv_threads_set(1);
     clv_gemm_set_f32_path_for_test(CLV_GEMM_F32_OWN);
     assert_int_equal(pthread_create(&thread, NULL, help, &h), 0);
-    for (size_t kind = 0; kind < sizeof kinds / sizeof *kinds; kind++) {
-        clv_gemm_args g = {.a = a, .b = b, .c = alone, .m = M, .n = N, .k = K, .batch = 1, .ldb = N, .ldc = N};
-        g.trans_a = kinds[kind].trans_a;
-        g.lda = g.trans_a ? M : K;
-        g.dtype = kinds[kind].dtype;
-        g.c_dtype = kinds[kind].c_dtype;
-        if (!clv_gemm_has_half_path(kinds[kind].path)) {
-            print_message("this CPU has no path %d: its products are not shared here\n", (int)kinds[kind].path);
-            continue;
-        }
-        clv_gemm_set_half_path_for_test(kinds[kind].path);
-        g.workspace = aligned_alloc(64, clv_gemm_workspace(&g));
-        if (g.dtype != CLV_F32) {
-            fill_halves(g.dtype, a, M * K, 1001);
-            fill_halves(g.dtype, b, K * N, 997);
-        }
-        check_product(&g, shared, &h);
-        free(g.workspace);
-    }
+    check_kinds(&h);
+    check_quantised(CLV_QUANT_Q8, &h);
+    check_quantised(CLV_QUANT_Q4, &h);
     atomic_store_explicit(&end, 1, memory_order_release);
     assert_int_equal(pthread_join(thread, NULL), 0);
     clv_gemm_set_f32_path_for_test(CLV_GEMM_F32_BEST);
-    clv_gemm_set_half_path_for_test(CLV_GEMM_HALF_BEST);
     clv_threads_set(before);
     clv_workpool_free(pool);
-    free(a);
-    free(b);
-    free(alone);
-    free(shared);
 }
 
 int main(void)
@@ -228,6 +349,7 @@ int main(void)
         cmocka_unit_test(test_alone),
         cmocka_unit_test(test_all_at_once),
         cmocka_unit_test(test_others_take_part),
+        cmocka_unit_test(test_helping_is_told),
         cmocka_unit_test(test_products),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

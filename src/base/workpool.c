@@ -53,14 +53,17 @@ static int take(desk *d)
 }
 
 /* Takes a piece and does it. */
-static bool work_at(desk *d)
+static bool work_at(desk *d, int64_t *took_ns)
 {
     const int piece = take(d);
     if (piece < 0)
         return false;
+    const int64_t began = took_ns ? clv_now_ns() : 0;
     void (*fn)(void *, int) = atomic_load_explicit(&d->fn, memory_order_relaxed);
     fn(atomic_load_explicit(&d->arg, memory_order_relaxed), piece);
     atomic_fetch_add_explicit(&d->ended, 1, memory_order_release);
+    if (took_ns)
+        *took_ns += clv_now_ns() - began;
     return true;
 }
 
@@ -79,7 +82,7 @@ void clv_workpool_share(clv_workplace place, void (*fn)(void *arg, int piece), v
     atomic_store_explicit(&d->n, n, memory_order_relaxed);
     atomic_store_explicit(&d->ended, 0, memory_order_relaxed);
     atomic_store_explicit(&d->left, number << 32 | (uint32_t)n, memory_order_release);
-    while (work_at(d))
+    while (work_at(d, NULL))
         continue;
     for (int spins = 0; atomic_load_explicit(&d->ended, memory_order_acquire) < n; spins++)
         if (spins < SPINS)
@@ -89,13 +92,13 @@ void clv_workpool_share(clv_workplace place, void (*fn)(void *arg, int piece), v
     atomic_fetch_sub_explicit(&place.pool->open, 1, memory_order_relaxed);
 }
 
-bool clv_workpool_help(clv_workplace place)
+bool clv_workpool_help(clv_workplace place, int64_t *took_ns)
 {
     const clv_workpool *pool = place.pool;
     if (!pool || atomic_load_explicit(&pool->open, memory_order_relaxed) == 0)
         return false;
     for (int i = 1; i < pool->members; i++)
-        if (work_at(&place.pool->desks[(place.member + i) % pool->members]))
+        if (work_at(&place.pool->desks[(place.member + i) % pool->members], took_ns))
             return true;
     return false;
 }

@@ -10,6 +10,7 @@
 #define CLEAVE_BASE_WORKPOOL_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 typedef struct clv_workpool clv_workpool;
 
@@ -29,7 +30,8 @@ void clv_workpool_free(clv_workpool *pool);
  * they wrote is there. */
 void clv_workpool_share(clv_workplace place, void (*fn)(void *arg, int piece), void *arg, int n);
 
-/* Takes one piece of another member's work, if there is one, and returns whether there was. */
-bool clv_workpool_help(clv_workplace place);
+/* Takes one piece of another member's work, if there is one, and returns whether there was. took_ns, where it is not
+ * NULL, grows by the time of that. */
+bool clv_workpool_help(clv_workplace place, int64_t *took_ns);
 
 #endif

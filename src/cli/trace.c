@@ -41,6 +41,7 @@ static void add_up(clv_trace_part *all, const clv_trace_part *part)
     all->compute += part->compute;
     all->moving += part->moving;
     all->waiting += part->waiting;
+    all->helping += part->helping;
     all->beside += part->beside;
     all->bytes += part->bytes;
     all->collectives += part->collectives;
@@ -57,6 +58,7 @@ static void add_part(clv_table *t, const clv_trace_part *part)
     clv_table_seconds(t, "compute", part->compute);
     clv_table_seconds(t, "moving", part->moving);
     clv_table_seconds(t, "waiting", part->waiting);
+    clv_table_seconds(t, "helping", part->helping);
     clv_table_seconds(t, "beside", part->beside);
     add_share(t, "comm_share", communication, seconds);
     add_share(t, "predicted_comm_share", part->predicted_communication, part->predicted_seconds);

@@ -50,6 +50,7 @@ typedef struct clv_waits {
     int n;
     struct {
         int64_t begun_ns, ended_ns; /* clv_now_ns */
+        int64_t helped_ns;          /* of that time: at pieces of others' work (workpool.h) */
     } of[CLV_WAITS];
 } clv_waits;
 

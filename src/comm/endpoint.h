@@ -18,6 +18,7 @@ struct clv_comm {
     int n_groups;
     _Atomic bool working;       /* clv_comm_set_working */
     int64_t waited_ns;          /* for others, since it was last asked for */
+    int64_t helped_ns;          /* of the wait that goes on: at others' work */
     clv_waits *waits;           /* clv_comm_keep_waits; NULL: nobody asks */
     const clv_group **groups;   /* [n_groups], by group set; owned by the world */
     clv_recorder *recorder;     /* of a rank of this process; else NULL */
@@ -27,11 +28,13 @@ struct clv_comm {
 /* This rank has waited for others since `began`, clv_now_ns. */
 static inline void clv_comm_waited(clv_comm *comm, int64_t began)
 {
-    int64_t now = clv_now_ns();
+    const int64_t now = clv_now_ns(), helped = comm->helped_ns;
     clv_waits *waits = comm->waits;
+    comm->helped_ns = 0;
     comm->waited_ns += now - began;
     if (waits && waits->n < CLV_WAITS) {
         waits->of[waits->n].begun_ns = began;
+        waits->of[waits->n].helped_ns = helped < now - began ? helped : now - began;
         waits->of[waits->n++].ended_ns = now;
     }
 }

@@ -16,7 +16,8 @@ typedef enum wait_result { WAIT_OK, WAIT_FAILED, WAIT_LATE } wait_result;
 /* One rank's patience in one meeting: shared by its waits. */
 typedef struct patience {
     clv_world *world;
-    clv_workplace place; /* where it finds something to do meanwhile */
+    clv_workplace place; /* where it finds something to do meanwhile, ... */
+    int64_t *helped_ns;  /* ... and what that takes */
     int spins;
     bool timed; /* whether the deadline runs: from when spinning was not enough */
     clv_deadline deadline;
@@ -34,7 +35,7 @@ static wait_result sleep_on(patience *p, _Atomic uint32_t *word, uint32_t stamp)
         if (rest == 0) /* helping may have taken the rest, and longer than the others needed to come */
             return clv_stamp_reached(atomic_load_explicit(word, memory_order_acquire), stamp) ? WAIT_OK : WAIT_LATE;
         const int64_t slice = p->place.pool ? CLV_WORKPOOL_LOOK_NS : SLEEP_SLICE_NS;
-        if (clv_workpool_help(p->place))
+        if (clv_workpool_help(p->place, p->helped_ns))
             rest = 0; /* there may be more */
         if (clv_stamp_sleep(word, stamp, rest < slice ? rest : slice))
             return WAIT_OK;
@@ -50,7 +51,7 @@ static wait_result wait_for(patience *p, _Atomic uint32_t *word, uint32_t stamp)
             return WAIT_OK;
         if (p->spins <= 0 || atomic_load_explicit(&p->world->failed, memory_order_relaxed))
             return sleep_on(p, word, stamp);
-        if (clv_workpool_help(p->place))
+        if (clv_workpool_help(p->place, p->helped_ns))
             continue;
         p->spins--;
         clv_cpu_pause();
@@ -236,7 +237,10 @@ clv_status clv_threads_await(clv_thread_comm *comm, const clv_group *group, clv_
     clv_world *world = comm->world;
     clv_group_set *set = world->sets[group->set];
     uint32_t stamp = set->slots[comm->base.rank].stamp;
-    patience p = {.world = world, .place = {world->pool, comm->base.rank - world->first}, .spins = world->spins};
+    patience p = {.world = world,
+                  .place = {world->pool, comm->base.rank - world->first},
+                  .helped_ns = &comm->base.helped_ns,
+                  .spins = world->spins};
     wait_result result = is_flat(world, group) ? wait_flat(&p, set, group, stamp)
                                                : wait_for(&p, &set->hubs[set->hub_of[comm->base.rank]].word, stamp);
 

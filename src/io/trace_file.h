@@ -15,9 +15,10 @@ typedef enum clv_trace_kind {
     CLV_TRACE_FLIES        /* it moves beside ops */
 } clv_trace_kind;
 
-/* Four words of 64 bits, as processes hand it to each other. */
+/* Five words of 64 bits, as processes hand it to each other. */
 typedef struct clv_trace_event {
     int64_t begun_ns, ended_ns;
+    int64_t helped_ns; /* of a wait: at pieces of others' work */
     int32_t rank, step;
     int32_t instruction; /* of a run: -1 */
     int16_t program, kind;
@@ -74,6 +75,7 @@ clv_status clv_trace_file_write(clv_trace_content *content, const char *path, cl
 /* Means over ranks and steps, in seconds. */
 typedef struct clv_trace_sums {
     double compute, moving, waiting, beside; /* waiting: of communication what is not moving */
+    double helping;                          /* of waiting: at pieces of others' work */
     double bytes;                            /* of the rank that gets most, a step */
     int64_t collectives;                     /* a step of a rank */
     clv_trace_seconds predicted;
@@ -82,7 +84,7 @@ typedef struct clv_trace_sums {
 /* Of one kind of op or collective. */
 typedef struct clv_trace_op_sums {
     char name[64];
-    double calls, seconds, waiting; /* a step of a rank; seconds: waiting included */
+    double calls, seconds, waiting, helping; /* a step of a rank; each includes the next, from seconds on */
 } clv_trace_op_sums;
 
 enum { CLV_TRACE_OP_KINDS = 128 };

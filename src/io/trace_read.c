@@ -81,17 +81,25 @@ static clv_status read_place(clv_trace_place *out, const json_t *args, const cha
     return bad(path, i, "has no \"part\" that is known", err);
 }
 
+/* Seconds of a wait, of `seconds` in all, that went into others' work. */
+static double helping_of(double seconds, const json_t *args)
+{
+    return fmin(seconds, fmax(0, 1e-6 * json_number_value(json_object_get(args, "helping"))));
+}
+
 static void add(clv_trace_sums *sums, category cat, double seconds, const json_t *args)
 {
     const json_t *bytes = json_object_get(args, "bytes");
-    if (cat == COMPUTE)
+    if (cat == COMPUTE) {
         sums->compute += seconds;
-    else if (cat == COLLECTIVE)
+    } else if (cat == COLLECTIVE) {
         sums->moving += seconds;
-    else if (cat == WAITING)
+    } else if (cat == WAITING) {
         sums->waiting += seconds;
-    else
+        sums->helping += helping_of(seconds, args);
+    } else {
         sums->beside += seconds;
+    }
     if ((cat == COLLECTIVE || cat == TRANSFER) && bytes) {
         sums->bytes += fmax(0, json_number_value(bytes));
         sums->collectives++;
@@ -120,6 +128,7 @@ static void add_to_kind(clv_trace_table *t, category cat, double seconds, const 
         return;
     if (cat == WAITING) {
         sums->waiting += seconds;
+        sums->helping += helping_of(seconds, args);
         return;
     }
     sums->seconds += seconds;
@@ -167,6 +176,7 @@ static void make_means(clv_trace_table *t)
         s->compute /= n;
         s->moving = fmax(0, s->moving - s->waiting) / n;
         s->waiting /= n;
+        s->helping /= n;
         s->beside /= n;
         s->bytes /= n;
         s->collectives = (int64_t)llround((double)s->collectives / n);
@@ -175,6 +185,7 @@ static void make_means(clv_trace_table *t)
         t->kinds[k].calls /= n;
         t->kinds[k].seconds /= n;
         t->kinds[k].waiting /= n;
+        t->kinds[k].helping /= n;
     }
     qsort(t->kinds, (size_t)t->n_kinds, sizeof *t->kinds, longest_first);
 }

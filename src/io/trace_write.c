@@ -196,6 +196,8 @@ static clv_status say_op(writer *w, const clv_trace_event *e, int64_t waited_ns)
                 clv_trace_place_name(op->place), op->backward ? "backward" : "forward", e->step));
     if (op->layer >= 0)
         CLV_TRY(say(w, ",\"layer\":%" PRId64, op->layer));
+    if (e->helped_ns > 0)
+        CLV_TRY(say(w, ",\"helping\":%.3f", 1e-3 * (double)e->helped_ns));
     if (e->kind == CLV_TRACE_FLIES || (e->kind == CLV_TRACE_INSTRUCTION && !starts))
         CLV_TRY(say_amounts(w, op, e, waited_ns));
     return say(w, "}}");

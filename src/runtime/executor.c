@@ -243,6 +243,7 @@ static void note_failed_wait(const rank_state *r, const clv_instruction *instruc
         return;
     r->trace->waits.of[0].begun_ns = begun_ns;
     r->trace->waits.of[0].ended_ns = clv_now_ns();
+    r->trace->waits.of[0].helped_ns = 0;
     r->trace->waits.n = 1;
 }
 

@@ -87,7 +87,7 @@ static int spin(const clv_team *team, _Atomic uint32_t *word, uint32_t stamp, in
         for (int i = 0; i < LOOKS; i++) {
             if (seen(word, stamp))
                 return 1;
-            if (clv_workpool_help(place))
+            if (clv_workpool_help(place, NULL))
                 begun = clv_now_ns(); /* patience anew */
             else if (yields)
                 sched_yield();

@@ -201,7 +201,7 @@ static clv_status align(int64_t *add, bool *aligned, const clv_session *session,
 /* ---- gathering ---- */
 
 enum { EVENT_WORDS = sizeof(clv_trace_event) / sizeof(int64_t), PIECE = 2048 /* events that all say at once */ };
-_Static_assert(sizeof(clv_trace_event) == 32, "whole words");
+_Static_assert(sizeof(clv_trace_event) == 40, "whole words");
 
 /* Of one process. */
 typedef struct recorded {
@@ -479,6 +479,7 @@ clv_status clv_trace_report_part(const clv_trace_report *report, int i, clv_trac
                                 .compute = s->compute,
                                 .moving = s->moving,
                                 .waiting = s->waiting,
+                                .helping = s->helping,
                                 .beside = s->beside,
                                 .bytes = s->bytes,
                                 .collectives = s->collectives,
@@ -497,7 +498,8 @@ clv_status clv_trace_report_op_kind(const clv_trace_report *report, int i, clv_t
     clv_trace_op_kind kind = {0};
     if (i < report->table.n_kinds) {
         const clv_trace_op_sums *s = &report->table.kinds[i];
-        kind = (clv_trace_op_kind){.name = s->name, .calls = s->calls, .seconds = s->seconds, .waiting = s->waiting};
+        kind = (clv_trace_op_kind){
+            .name = s->name, .calls = s->calls, .seconds = s->seconds, .waiting = s->waiting, .helping = s->helping};
     }
     return clv_give_struct(out, sizeof kind, sizeof kind, &kind, call, err);
 }

@@ -40,12 +40,13 @@ bool clv_tracer_begin_run(clv_tracer *tracer, const clv_program *program);
 /* The program is no more. */
 void clv_tracer_forget(clv_tracer *tracer, const clv_program *program);
 
-static inline void clv_rank_trace_add(clv_rank_trace *t, clv_trace_kind kind, int instruction, int64_t begun_ns,
-                                      int64_t ended_ns)
+/* NULL: there is no room for it. */
+static inline clv_trace_event *clv_rank_trace_add(clv_rank_trace *t, clv_trace_kind kind, int instruction,
+                                                  int64_t begun_ns, int64_t ended_ns)
 {
     if (t->n == t->room) {
         t->lost++;
-        return;
+        return NULL;
     }
     clv_trace_event *event = &t->events[t->n++];
     *event = t->like;
@@ -53,15 +54,20 @@ static inline void clv_rank_trace_add(clv_rank_trace *t, clv_trace_kind kind, in
     event->instruction = instruction;
     event->begun_ns = begun_ns;
     event->ended_ns = ended_ns;
+    return event;
 }
 
 /* With what the rank waited meanwhile. */
 static inline void clv_rank_trace_add_waits(clv_rank_trace *t, clv_trace_kind kind, int instruction, int64_t begun_ns,
                                             int64_t ended_ns)
 {
-    clv_rank_trace_add(t, kind, instruction, begun_ns, ended_ns);
-    for (int i = 0; i < t->waits.n; i++)
-        clv_rank_trace_add(t, CLV_TRACE_WAIT, instruction, t->waits.of[i].begun_ns, t->waits.of[i].ended_ns);
+    (void)clv_rank_trace_add(t, kind, instruction, begun_ns, ended_ns);
+    for (int i = 0; i < t->waits.n; i++) {
+        clv_trace_event *wait =
+            clv_rank_trace_add(t, CLV_TRACE_WAIT, instruction, t->waits.of[i].begun_ns, t->waits.of[i].ended_ns);
+        if (wait)
+            wait->helped_ns = t->waits.of[i].helped_ns;
+    }
     t->waits.n = 0;
 }
 
