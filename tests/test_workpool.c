@@ -343,6 +343,45 @@ static void test_products(void **unused)
     clv_workpool_free(pool);
 }
 
+/* Threads of one rank that multiply products of a batch side by side have one place in the pool: they share none. */
+static void test_batch_of_threads(void **unused)
+{
+    enum { BATCH = 64, N = 512, K = 128, ROUNDS = 300 };
+    clv_workpool *pool = clv_workpool_new(2);
+    float *a = filled(BATCH * K, 1), *b = filled(BATCH * N * K, 2);
+    float *alone = filled(BATCH * N, 3), *shared = filled(BATCH * N, 3);
+    const int before = clv_threads_max();
+    clv_gemm_args g = {.a = a,
+                       .b = b,
+                       .m = 1,
+                       .n = N,
+                       .k = K,
+                       .lda = K,
+                       .ldb = K,
+                       .ldc = N,
+                       .batch = BATCH,
+                       .stride_a = K,
+                       .stride_b = N * K,
+                       .stride_c = N,
+                       .trans_b = true,
+                       .dtype = CLV_F32,
+                       .c_dtype = CLV_F32};
+    (void)unused;
+    clv_threads_set(2);
+    run_gemm(&g, alone, (clv_workplace){0});
+    for (int round = 0; round < ROUNDS; round++) {
+        memset(shared, 0, BATCH * N * sizeof *shared);
+        run_gemm(&g, shared, (clv_workplace){pool, 0});
+        assert_memory_equal(alone, shared, BATCH * N * sizeof *shared);
+    }
+    clv_threads_set(before);
+    clv_workpool_free(pool);
+    free(a);
+    free(b);
+    free(alone);
+    free(shared);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -351,6 +390,7 @@ int main(void)
         cmocka_unit_test(test_others_take_part),
         cmocka_unit_test(test_helping_is_told),
         cmocka_unit_test(test_products),
+        cmocka_unit_test(test_batch_of_threads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -15,8 +15,8 @@ from .model import Path
 def read_trace(path: Path) -> dict[str, Any]:
     """Where the time went of a trace that ``Session.trace``, ``Trainer.trace`` or ``--trace-out`` wrote: mesh, ranks,
     steps, seconds of a step, and by part of the model ("attention", "feed-forward", "rest") what a step took of it in
-    ops (compute), in collectives (moving, and waiting for others), and what was predicted; by kind of
-    op and collective ("ops") how often a step has it, and what it took. A table of it:
+    ops (compute), in collectives (moving, and waiting for others; helping them is part of that), and what was
+    predicted; by kind of op and collective ("ops") how often a step has it, and what it took. A table of it:
     ``pandas.DataFrame(cleave.read_trace(path)["parts"])``."""
     out = ffi.new("clv_trace_report **")
     check(lib.clv_trace_read, out, text_in(path, "a path"))

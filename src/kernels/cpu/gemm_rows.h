@@ -1,4 +1,4 @@
-/* gemm_rows.h - products of few rows of f32, bf16 or f16 over the caller's threads. */
+/* gemm_rows.h - products of few rows of f32, bf16 or f16 over the caller's threads, or with ranks that wait. */
 #ifndef CLEAVE_KERNELS_CPU_GEMM_ROWS_H
 #define CLEAVE_KERNELS_CPU_GEMM_ROWS_H
 

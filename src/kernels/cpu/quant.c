@@ -186,7 +186,7 @@ static void few_rows(const clv_quant_args *a)
     fill_rows(f.rows, a);
     if (threads == 1) {
         f.pieces = clv_stream_pieces(a->n, WEIGHTS_AT_ONCE, a->n * a->blocks * clv_quant_bytes(a->how));
-        clv_workpool_share(a->work, run_piece, &f, f.pieces);
+        clv_share_pieces(a->work, run_piece, &f, f.pieces);
         return;
     }
 #pragma omp parallel for schedule(static)

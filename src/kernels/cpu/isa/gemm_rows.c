@@ -567,9 +567,8 @@ CLV_INLINE void add_dots_of_all(clv_dtype dtype, int dots, float *y, const clv_g
     }
 }
 
-/* Columns [j, j + n) of C, n <= DOT_SUMS; B has columns up to `end`. */
-CLV_INLINE void dot_columns(clv_dtype dtype, const clv_gemm_args *g, const clv_gemm_x *x, int64_t j, int64_t n,
-                            int64_t end)
+/* Columns [j, j + n) of C, n <= DOT_SUMS. */
+CLV_INLINE void dot_columns(clv_dtype dtype, const clv_gemm_args *g, const clv_gemm_x *x, int64_t j, int64_t n)
 {
     float y[CLV_GEMM_ROWS * DOT_SUMS];
     int64_t d = 0;
@@ -578,7 +577,7 @@ CLV_INLINE void dot_columns(clv_dtype dtype, const clv_gemm_args *g, const clv_g
     else
         memset(y, 0, (size_t)g->m * DOT_SUMS * sizeof *y);
     for (; n - d >= DOTS; d += DOTS) {
-        int64_t far = j + d + 2 * DOTS <= end ? bytes_of(dtype, DOTS * g->ldb) : 0;
+        int64_t far = j + d + 2 * DOTS <= g->n ? bytes_of(dtype, DOTS * g->ldb) : 0;
         add_dots_of_all(dtype, DOTS, y + d, g, *x, element(dtype, g->b, (j + d) * g->ldb), far);
     }
     for (; d < n; d++)
@@ -589,7 +588,7 @@ CLV_INLINE void dot_columns(clv_dtype dtype, const clv_gemm_args *g, const clv_g
 CLV_INLINE void transposed(clv_dtype dtype, const part *of)
 {
     for (int64_t j = of->j; j < of->end; j += DOT_SUMS)
-        dot_columns(dtype, of->g, of->x, j, least(DOT_SUMS, of->end - j), of->end);
+        dot_columns(dtype, of->g, of->x, j, least(DOT_SUMS, of->end - j));
 }
 
 /* ---- each way with each dtype */

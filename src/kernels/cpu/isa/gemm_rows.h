@@ -23,7 +23,8 @@ typedef struct clv_gemm_x {
     int64_t row, step; /* floats between rows, and between elements of a row: 1 where B is transposed */
 } clv_gemm_x;
 
-/* Memory for sums that C's dtype does not hold: of the caller's alone, at least CLV_GEMM_OWN floats. */
+/* Memory for sums that C's dtype does not hold: of the caller's alone, at least CLV_GEMM_OWN floats; a transposed B
+ * needs none. */
 typedef struct clv_gemm_own {
     float *at;
     int64_t floats;
