@@ -96,12 +96,12 @@ typedef struct clv_trace_part {
     double compute;                 /**< in ops */
     double moving;                  /**< in collectives, but for waiting */
     double waiting;                 /**< in collectives, for other ranks */
-    double helping;                 /**< of that: at pieces of their products */
     double beside;                  /**< that transfers took beside ops; in none of the above */
     double bytes;                   /**< of the collectives of a step, each that of the rank that gets most */
     int64_t collectives;            /**< of a step */
     double predicted_seconds;       /**< of a step, for the machine */
     double predicted_communication; /**< of that: in collectives, or waiting for them */
+    double helping;                 /**< of waiting: at pieces of others' products */
 } clv_trace_part;
 /** By number. Fills *out, whose `size` the caller has set. @return CLV_EINVAL for a number below 0, or a size that no
  *  version had */
