@@ -13,7 +13,6 @@
 #include <omp.h>
 #endif
 
-#include "base/workpool.h"
 #include "cleave/dtype.h"
 #include "kernels/cpu/spans.h"
 #include "kernels/cpu/threads.h"
@@ -101,13 +100,6 @@ static inline int clv_stream_pieces(int64_t n, int64_t unit, int64_t bytes)
 {
     enum { LEAST = 64 * 1024 };
     return (int)clv_max_i64(1, clv_min_i64(bytes / LEAST, clv_pieces(n, unit)));
-}
-
-/* fn(arg, piece) for each of n pieces, shared with ranks that wait; not by threads of a team, which have one place in
- * the pool between them. */
-static inline void clv_share_pieces(clv_workplace place, void (*fn)(void *arg, int piece), void *arg, int n)
-{
-    clv_workpool_share(clv_threads_team() == 1 ? place : (clv_workplace){0}, fn, arg, n);
 }
 
 /* A block of f32 on the stack, on lines of the cache: a vector that lies across two takes as long as two. */

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "kernels/cpu/block.h"
 #include "kernels/cpu/gemm_bf16.h"
 #include "kernels/cpu/gemm_f32.h"
 #include "kernels/cpu/gemm_onednn.h"
@@ -14,11 +15,6 @@
 enum {
     BLOCK = 64 /* extents of the f64 product's blocks */
 };
-
-static int64_t min_of(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
 
 static const void *at(const void *p, int64_t elems, clv_dtype dtype)
 {
@@ -88,6 +84,7 @@ static clv_status run_f32(const clv_gemm_args *g, clv_error *err)
 #pragma omp parallel for schedule(static) reduction(+ : failures)
     for (int64_t i = 0; i < g->batch; i++) {
         clv_gemm_args one = single(g, i);
+        one.work = (clv_workplace){0}; /* the rank's, of which there is one for all threads */
         failures += run_f32_single(&one, NULL) != CLV_OK;
     }
     return failures ? clv_fail(err, CLV_ENOMEM, "oneDNN: %d of a batch of products failed", failures) : CLV_OK;
@@ -106,12 +103,12 @@ static void f64_block(const clv_gemm_args *g, int64_t i0, int64_t j0)
     const double *a = g->a, *b = g->b;
     double *c = g->c;
     double part[BLOCK][BLOCK]; /* of op(B) */
-    int64_t i1 = min_of(i0 + BLOCK, g->m), n = min_of(BLOCK, g->n - j0);
+    int64_t i1 = clv_min_i64(i0 + BLOCK, g->m), n = clv_min_i64(BLOCK, g->n - j0);
 
     for (int64_t i = i0; i < i1 && !g->accumulate; i++)
         memset(c + i * g->ldc + j0, 0, (size_t)n * sizeof *c);
     for (int64_t p0 = 0; p0 < g->k; p0 += BLOCK) {
-        int64_t k = min_of(BLOCK, g->k - p0);
+        int64_t k = clv_min_i64(BLOCK, g->k - p0);
         for (int64_t p = 0; p < k; p++)
             for (int64_t j = 0; j < n; j++)
                 part[p][j] = g->trans_b ? b[(j0 + j) * g->ldb + p0 + p] : b[(p0 + p) * g->ldb + j0 + j];

@@ -107,7 +107,7 @@ bool clv_gemm_rows(const clv_gemm_args *g, size_t bytes)
     p.pieces = threads;
     if (threads == 1) { /* no parallel region, which costs more than a small product (block.h) */
         cut_for_ranks(&p);
-        clv_share_pieces(g->work, run_piece, &p, (int)p.pieces);
+        clv_workpool_share(g->work, run_piece, &p, (int)p.pieces);
         return true;
     }
 #pragma omp parallel for schedule(static)

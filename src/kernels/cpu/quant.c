@@ -186,7 +186,7 @@ static void few_rows(const clv_quant_args *a)
     fill_rows(f.rows, a);
     if (threads == 1) {
         f.pieces = clv_stream_pieces(a->n, WEIGHTS_AT_ONCE, a->n * a->blocks * clv_quant_bytes(a->how));
-        clv_share_pieces(a->work, run_piece, &f, f.pieces);
+        clv_workpool_share(a->work, run_piece, &f, f.pieces);
         return;
     }
 #pragma omp parallel for schedule(static)
@@ -239,8 +239,7 @@ static void fill_panel(const clv_quant_args *a, int64_t j, int64_t n)
 static int64_t panel_rows(const clv_quant_args *a)
 {
     const int64_t most = clv_max_i64(PANEL_ELEMS / (a->blocks * BLOCK) / PANEL_LEAST, 1) * PANEL_LEAST;
-    const int64_t panels = (a->n + most - 1) / most;
-    return up_to((a->n + panels - 1) / panels, PANEL_LEAST);
+    return clv_equal_pieces(a->n, most, PANEL_LEAST);
 }
 
 static clv_status many_rows(const clv_quant_args *a, clv_error *err)

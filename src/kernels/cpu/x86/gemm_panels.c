@@ -322,12 +322,6 @@ static void panel_by_b(lane *l, const cut *c, const place *at, int64_t i, int64_
     }
 }
 
-/* Where part i of n elements begins, of as many as `parts`: at a panel. */
-static int64_t share(int64_t n, int64_t i, int64_t parts)
-{
-    return clv_min_i64(clv_pieces(n, SIDE) * i / parts * SIDE, n);
-}
-
 /* A block in pieces, of a panel of A by some of B's, which threads of the team take in turn; a team of one shares them
  * with ranks that wait. */
 typedef struct pieces {
@@ -341,7 +335,8 @@ static void run_piece(void *arg, int piece)
     const pieces *x = arg;
     const cut *c = x->c;
     const int64_t i = piece / x->across * SIDE, of_b = piece % x->across;
-    const int64_t j = share(x->at->n, of_b, x->across), to = share(x->at->n, of_b + 1, x->across);
+    const int64_t j = clv_piece_at(x->at->n, SIDE, x->across, of_b);
+    const int64_t to = clv_piece_at(x->at->n, SIDE, x->across, of_b + 1);
     lane l;
 
     l.pending = (clv_finished){0};
@@ -360,7 +355,8 @@ static void run_piece(void *arg, int piece)
 static void pack_share(char *out, const part *x)
 {
     const int64_t me = clv_threads_index(), team = clv_threads_team();
-    pack(out, x, (int)(share(x->wide, me, team) / SIDE), (int)clv_pieces(share(x->wide, me + 1, team), SIDE));
+    pack(out, x, (int)(clv_piece_at(x->wide, SIDE, team, me) / SIDE),
+         (int)clv_pieces(clv_piece_at(x->wide, SIDE, team, me + 1), SIDE));
 }
 
 /* All threads call it with the same `at`. */
