@@ -21,6 +21,14 @@ enum {
 #endif
 };
 
+/* How many times an integer of q4 is what is multiplied: taken where it lies in the high half of a byte it is 16-fold,
+ * which costs nothing; as it is, the products of a byte's halves can be added in 16 bits (AVX2). */
+#if defined(__AVX2__) && !defined(__AVX512F__)
+enum { FOLD = 1 };
+#else
+enum { FOLD = 16 };
+#endif
+
 /* ---- a row of x as integers ---- */
 
 CLV_INLINE float largest(const float *x)
@@ -50,7 +58,7 @@ CLV_INLINE void fill_block(clv_quant how, const clv_quant_row *out, const float 
     int32_t v[BLOCK];
     for (int i = 0; i < BLOCK; i++) /* rounded to an integer by the last bits of what is added */
         v[i] = finite ? (int32_t)((x[i] * by + 0x1.8p23f) - 0x1.8p23f) : 0;
-    out->scale[b] = how == CLV_QUANT_Q4 ? scale / 16 : scale;
+    out->scale[b] = how == CLV_QUANT_Q4 ? scale / FOLD : scale;
     for (int part = 0; part < 2; part++) {
         int8_t *hi = out->hi + place_of(how, b, part * HALF), *lo = out->lo + place_of(how, b, part * HALF);
         for (int i = 0; i < HALF; i++) {
@@ -169,7 +177,8 @@ CLV_INLINE void dot_rows(clv_quant how, vf *out, const clv_quant_row *x, int row
 
 #elif defined(__AVX2__)
 
-/* The factors of 16 blocks of a row of weights with a row of x: the products of their scales. */
+/* The factors of 16 blocks of a row of weights with a row of x: the products of their scales. Of q4, whose vectors have
+ * two blocks, a half each, each half of eight has every other one: no factor then has to leave its half. */
 typedef struct factors {
     __m256 of[CLV_QUANT_SCALES / 8];
 } factors;
@@ -182,12 +191,17 @@ CLV_INLINE __m256 eight_scales(const uint16_t *scales, int n)
     return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)scales));
 }
 
-CLV_INLINE factors factors_of(const uint16_t *scales, const float *scale, int n)
+CLV_INLINE factors factors_of(clv_quant how, const uint16_t *scales, const float *scale, int n)
 {
     factors f = {{eight_scales(scales, n), _mm256_setzero_ps()}};
     if (n > 8)
         f.of[1] = eight_scales(scales + 8, n - 8);
-    CLV_UNROLL for (int i = 0; i < CLV_QUANT_SCALES / 8; i++) f.of[i] = _mm256_mul_ps(f.of[i], vf_load(scale + 8 * i));
+    CLV_UNROLL for (int i = 0; i < CLV_QUANT_SCALES / 8; i++)
+    {
+        f.of[i] = _mm256_mul_ps(f.of[i], vf_load(scale + 8 * i));
+        if (how == CLV_QUANT_Q4)
+            f.of[i] = _mm256_permutevar8x32_ps(f.of[i], _mm256_setr_epi32(0, 2, 4, 6, 1, 3, 5, 7));
+    }
     return f;
 }
 
@@ -225,13 +239,11 @@ CLV_INLINE void add_q8(__m256 sum[][WIDE], factors f[][WIDE], const clv_quant_ro
     }
 }
 
-/* The same of two blocks, or of one and zeros. Integers are taken as they are, not 16-fold: then the products of both
- * halves of a byte can be added in 16 bits, and what is exact stays so. */
+/* The same of two blocks, or of one and zeros. */
 CLV_INLINE void add_q4(__m256 sum[][WIDE], factors f[][WIDE], const clv_quant_row *x, int rows, const uint8_t *ints,
                        int64_t row, int wide, int64_t b, int i, bool pair)
 {
-    const __m256i low_half = _mm256_set1_epi8(15), spread = _mm256_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1);
-    const __m256i of = _mm256_add_epi32(spread, _mm256_set1_epi32(i % 8));
+    const __m256i low_half = _mm256_set1_epi8(15), of = _mm256_set1_epi32(i % 8 / 2);
     CLV_UNROLL for (int r = 0; r < rows; r++)
     {
         const int64_t place = place_of(CLV_QUANT_Q4, b + i, 0);
@@ -244,7 +256,7 @@ CLV_INLINE void add_q4(__m256 sum[][WIDE], factors f[][WIDE], const clv_quant_ro
                              : _mm256_zextsi128_si256(_mm_loadu_si128((const __m128i *)at));
             __m256i first = _mm256_and_si256(w, low_half);
             __m256i second = _mm256_and_si256(_mm256_srli_epi16(w, 4), low_half);
-            __m256 factor = _mm256_mul_ps(_mm256_permutevar8x32_ps(f[r][j].of[i / 8], of), _mm256_set1_ps(16));
+            __m256 factor = _mm256_permutevar_ps(f[r][j].of[i / 8], of);
             if (r == 0)
                 __builtin_prefetch(at + AHEAD, 0, NEARNESS);
             sum[r][j] = _mm256_fmadd_ps(
@@ -267,7 +279,7 @@ CLV_INLINE void dot_rows(clv_quant how, vf *out, const clv_quant_row *x, int row
     for (int64_t b = 0; b < blocks; b += CLV_QUANT_SCALES) {
         const int n = blocks - b < CLV_QUANT_SCALES ? (int)(blocks - b) : CLV_QUANT_SCALES;
         CLV_UNROLL for (int r = 0; r < rows; r++) CLV_UNROLL for (int j = 0; j < wide; j++) f[r][j] =
-            factors_of(scales + j * blocks + b, x[r].scale + b, n);
+            factors_of(how, scales + j * blocks + b, x[r].scale + b, n);
         for (int i = 0; how == CLV_QUANT_Q8 && i < n; i++)
             add_q8(sum, f, x, rows, ints, row, wide, b, i);
         for (int i = 0; how == CLV_QUANT_Q4 && i < n - 1; i += 2)

@@ -14,11 +14,11 @@ enum {
 /* A row of x as integers: v = 128 * hi + lo, |hi| <= 64, -64 <= lo < 64, so that no sum of two products of it with
  * bytes leaves 16 bits. The elements lie as those of the weights' bytes do: of q4 a group of 4 blocks has the first
  * halves of all four, then the second halves. Integers of q4 are taken 16-fold, in the high half of a byte, so that of
- * both kinds zero is 128. */
+ * both kinds zero is 128; with AVX2 as they are, and their zero is 8. */
 typedef struct clv_quant_row {
     int8_t *hi, *lo; /* [32 * blocks], padded with zeros to CLV_QUANT_GROUP blocks                    */
     int32_t *offset; /* -the sum of the v that meet in 4 bytes of weights: [8 (q4: 4) a block]; times 128 */
-    float *scale;    /* s (q4: s / 16) [blocks], padded with zeros to CLV_QUANT_SCALES                */
+    float *scale;    /* s (q4, where 16-fold: s / 16) [blocks], padded with zeros to CLV_QUANT_SCALES */
 } clv_quant_row;
 
 /* Fills out from x [32 * blocks] f32. */
