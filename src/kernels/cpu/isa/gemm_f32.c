@@ -275,7 +275,12 @@ CLV_INLINE void finish_as(clv_dtype dtype, char *out, int64_t ldo, bool accumula
                           const float *sums)
 {
     size_t size = vf_element_size(dtype);
-    for (int64_t i = 0; i < rows; i++, out += (size_t)ldo * size, sums += COLS)
+    for (int64_t i = 0; i < rows; i++, out += (size_t)ldo * size, sums += COLS) {
+        if (dtype == CLV_BF16 && cols == COLS && !accumulate) {
+            CLV_UNROLL for (int j = 0; j < COLS; j += 2 * VF_LANES)
+                vf_store_bf16_two((uint16_t *)(void *)out + j, vf_load(sums + j), vf_load(sums + j + VF_LANES));
+            continue;
+        }
         for (int64_t j = 0; j < cols; j += VF_LANES) {
             char *to = out + (size_t)j * size;
             vf x = vf_load(sums + j);
@@ -287,6 +292,7 @@ CLV_INLINE void finish_as(clv_dtype dtype, char *out, int64_t ldo, bool accumula
                 x = vf_add(x, vf_load_part(dtype, to, cols - j));
             vf_store_part(dtype, to, x, cols - j);
         }
+    }
 }
 
 static void finish(const clv_gemm_args *g, int64_t i, int64_t j, int64_t rows, int64_t n, const float *sums)

@@ -103,13 +103,13 @@ static void widen_bf16(float *out, const uint16_t *x, int64_t n)
         out[i] = clv_v_float((uint32_t)x[i] << 16);
 }
 
-/* A vector at a time where there are intrinsics for it: compilers unpack and pack more than they need. */
+/* Two vectors at a time where there are intrinsics for it: compilers unpack and pack more than they need. */
 static void narrow_bf16(uint16_t *out, const float *x, int64_t n)
 {
     int64_t i = 0;
 #if defined(__AVX2__)
-    for (; n - i >= VF_LANES; i += VF_LANES)
-        vf_store_bf16(out + i, vf_load(x + i));
+    for (; n - i >= 2 * VF_LANES; i += 2 * VF_LANES)
+        vf_store_bf16_two(out + i, vf_load(x + i), vf_load(x + i + VF_LANES));
 #endif
     CLV_INDEPENDENT
     for (; i < n; i++)

@@ -127,14 +127,32 @@ CLV_INLINE vf vf_load_bf16(const uint16_t *p)
 {
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)p)), 16));
 }
-CLV_INLINE void vf_store_bf16(uint16_t *p, vf x)
+/* Bits whose upper halves are bf16, of what is no NaN. */
+CLV_INLINE __m512i vf_rounded_bf16(vf x)
 {
     __m512i bits = _mm512_castps_si512(x);
     __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
-    __m512i rounded = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
-    __m512i quiet = _mm512_or_si512(bits, _mm512_set1_epi32(0x400000));
-    __m512i top = _mm512_mask_mov_epi32(rounded, _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q), quiet);
+    return _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
+}
+CLV_INLINE void vf_store_bf16(uint16_t *p, vf x)
+{
+    __m512i quiet = _mm512_or_si512(_mm512_castps_si512(x), _mm512_set1_epi32(0x400000));
+    __m512i top = _mm512_mask_mov_epi32(vf_rounded_bf16(x), _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q), quiet);
     _mm256_storeu_si256((__m256i *)p, _mm512_cvtepi32_epi16(_mm512_srli_epi32(top, 16)));
+}
+/* Both, one behind the other. */
+CLV_INLINE void vf_store_bf16_two(uint16_t *p, vf first, vf second)
+{
+    if (_mm512_cmp_ps_mask(first, second, _CMP_UNORD_Q)) {
+        vf_store_bf16(p, first);
+        vf_store_bf16(p + VF_LANES, second);
+        return;
+    }
+    /* Their places among 16-bit lanes: 1, 3, ..., 63. */
+    const __m512i ramp = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    const __m512i upper =
+        _mm512_add_epi32(_mm512_mullo_epi32(ramp, _mm512_set1_epi32(0x40004)), _mm512_set1_epi32(0x30001));
+    _mm512_storeu_si512(p, _mm512_permutex2var_epi16(vf_rounded_bf16(first), upper, vf_rounded_bf16(second)));
 }
 CLV_INLINE vf vf_load_f16(const uint16_t *p)
 {
@@ -227,16 +245,32 @@ CLV_INLINE vf vf_load_bf16(const uint16_t *p)
 {
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)p)), 16));
 }
-CLV_INLINE void vf_store_bf16(uint16_t *p, vf x)
+CLV_INLINE __m256i vf_rounded_bf16(vf x)
 {
     __m256i bits = _mm256_castps_si256(x);
     __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
-    __m256i rounded = _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
-    __m256i quiet = _mm256_or_si256(bits, _mm256_set1_epi32(0x400000));
+    return _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
+}
+CLV_INLINE __m256i vf_pack_upper(__m256i first, __m256i second)
+{
+    __m256i packed = _mm256_packus_epi32(_mm256_srli_epi32(first, 16), _mm256_srli_epi32(second, 16));
+    return _mm256_permute4x64_epi64(packed, 0xd8);
+}
+CLV_INLINE void vf_store_bf16(uint16_t *p, vf x)
+{
+    __m256i quiet = _mm256_or_si256(_mm256_castps_si256(x), _mm256_set1_epi32(0x400000));
     __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(x, x, _CMP_UNORD_Q));
-    __m256i top = _mm256_srli_epi32(_mm256_blendv_epi8(rounded, quiet, nan), 16);
-    __m256i packed = _mm256_permute4x64_epi64(_mm256_packus_epi32(top, top), 0x08);
-    _mm_storeu_si128((__m128i *)p, _mm256_castsi256_si128(packed));
+    __m256i top = _mm256_blendv_epi8(vf_rounded_bf16(x), quiet, nan);
+    _mm_storeu_si128((__m128i *)p, _mm256_castsi256_si128(vf_pack_upper(top, top)));
+}
+CLV_INLINE void vf_store_bf16_two(uint16_t *p, vf first, vf second)
+{
+    if (_mm256_movemask_ps(_mm256_cmp_ps(first, second, _CMP_UNORD_Q))) {
+        vf_store_bf16(p, first);
+        vf_store_bf16(p + VF_LANES, second);
+        return;
+    }
+    _mm256_storeu_si256((__m256i *)p, vf_pack_upper(vf_rounded_bf16(first), vf_rounded_bf16(second)));
 }
 CLV_INLINE vf vf_load_f16(const uint16_t *p)
 {
@@ -350,6 +384,11 @@ CLV_INLINE vf vf_load_bf16(const uint16_t *p)
 CLV_INLINE void vf_store_bf16(uint16_t *p, vf x)
 {
     vf_store_as(CLV_BF16, p, x);
+}
+CLV_INLINE void vf_store_bf16_two(uint16_t *p, vf first, vf second)
+{
+    vf_store_bf16(p, first);
+    vf_store_bf16(p + VF_LANES, second);
 }
 CLV_INLINE vf vf_load_f16(const uint16_t *p)
 {
