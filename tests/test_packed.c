@@ -178,7 +178,7 @@ static void same_everywhere(const clv_model_config *c, int every, int least, int
     const char *path = in_folder("%s", c->family->model_type);
     write_folder(path, c);
     for (int mesh = 0; mesh < RUN; mesh += every) {
-        if (!sweep_takes_thinned(2))
+        if (!sweep_takes_thinned(3))
             continue;
         const int k = (mesh + least) % 3;
         const bool few = (mesh / 2 + least) % 2;

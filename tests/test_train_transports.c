@@ -11,6 +11,7 @@
 
 #include "cleave/train.h"
 #include "must.h"
+#include "sweep.h"
 
 enum { BATCH = 4, SEQ = 8, STEPS = 4, VOCAB = 50 };
 
@@ -92,7 +93,8 @@ static void test_steps(void **state)
     for (int s = 0; s < SPLITS; s++)
         for (int d = 0; d < 2; d++)
             for (int o = CLV_OPTIMIZER_ADAMW; o <= CLV_OPTIMIZER_LION; o++)
-                train(s, dtypes[d], (clv_optimizer)o);
+                if (sweep_takes_thinned(5))
+                    train(s, dtypes[d], (clv_optimizer)o);
 }
 
 int main(void)

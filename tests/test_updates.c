@@ -241,7 +241,7 @@ static void test_resumed(void **state)
 {
     (void)state;
     for (int i = 0; i < 3 * SPLITS; i++) {
-        if (!sweep_takes_thinned(4))
+        if (!sweep_takes_thinned(7))
             continue;
         clv_error err = {0};
         clv_train_step did;
