@@ -1,10 +1,11 @@
 /* test_packed.c - generating with packed weights: the bits of those that are not, on every mesh; the same bytes read,
- * held and moved; and where nothing is packed. */
+ * held and moved; and where nothing is packed. A launcher's processes share the ranks, where a mesh has as many. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "launched.h"
 #include "model_folder.h"
 #include "must.h"
 #include "own_folder.h"
@@ -14,6 +15,7 @@
 #include "cleave/graph.h"
 #include "cleave/plan.h"
 #include "cleave/program.h"
+#include "comm/job.h"
 #include "models/family.h"
 #include "models/packed.h"
 #include "models/parameters.h"
@@ -96,8 +98,12 @@ static clv_model *open_on(const char *path, int mesh, clv_dtype dtype)
     clv_model *model;
     must(clv_mesh_parse(&axes, meshes[mesh].mesh, &err), &err);
     must(clv_axis_rules_preset(&rules, meshes[mesh].rules, &axes, &err), &err);
-    const clv_model_options options = {
-        .size = sizeof options, .mesh = &axes, .rules = &rules, .dtype = dtype, .check = 1};
+    const clv_model_options options = {.size = sizeof options,
+                                       .mesh = &axes,
+                                       .rules = &rules,
+                                       .dtype = dtype,
+                                       .check = 1,
+                                       .job = launched_links((int)clv_mesh_ranks(&axes)) ? launched_job() : NULL};
     must(clv_model_open(&model, path, &options, &err), &err);
     return model;
 }
@@ -168,6 +174,21 @@ static void expect_alike(const generated *packed, const generated *plain, bool t
     assert_int_equal(plain->packed, 0);
 }
 
+/* A process whose CPU is another one would have another program. */
+static void stay_of_different_cpus(clv_model *model, const char *what)
+{
+    clv_job *job = launched_job();
+    if (!job)
+        return;
+    assert_true(job->cpus_are_alike); /* of one host they are */
+    job->cpus_are_alike = false;
+    generated stayed = generate(model, true, 1, 5);
+    job->cpus_are_alike = true;
+    if (stayed.packed != 0)
+        fail_msg("%s: %d weights are packed, of CPUs that are not alike", what, stayed.packed);
+    free(stayed.logits);
+}
+
 /* most: weights that one rank has packed; least: that every mesh has, of which one in `every` runs. */
 static void same_everywhere(const clv_model_config *c, int every, int least, int most)
 {
@@ -191,6 +212,8 @@ static void same_everywhere(const clv_model_config *c, int every, int least, int
         expect_alike(&packed, &plain, few, kinds[k].within, what);
         if (packed.packed < (mesh == 0 ? most : least) || packed.packed > most)
             fail_msg("%s: %d weights are packed, of %d", what, packed.packed, most);
+        if (mesh == 3)
+            stay_of_different_cpus(model, what);
         free(packed.logits);
         free(plain.logits);
         clv_model_close(model);

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/utsname.h>
 #include <unistd.h>
 
 #include "base/cores.h"
@@ -155,6 +156,31 @@ static uint64_t find_place(uint64_t machine)
     return clv_hash_bytes(parts, sizeof parts);
 }
 
+/* By its first core's maker and instructions, and by the kernel, which may keep some of them from programs. */
+static uint64_t find_cpu(void)
+{
+    struct utsname kernel;
+    uint64_t parts[4] = {0};
+    char *line = NULL;
+    size_t room = 0;
+    FILE *file = fopen("/proc/cpuinfo", "re");
+    if (!file || uname(&kernel) != 0) {
+        if (file)
+            (void)fclose(file);
+        return 0;
+    }
+    while (getline(&line, &room, file) > 0 && line[0] != '\n')
+        if (strncmp(line, "vendor_id", strlen("vendor_id")) == 0)
+            parts[0] = clv_hash_text(line);
+        else if (strncmp(line, "flags", strlen("flags")) == 0)
+            parts[1] = clv_hash_text(line);
+    free(line);
+    (void)fclose(file);
+    parts[2] = clv_hash_text(kernel.machine);
+    parts[3] = clv_hash_text(kernel.release);
+    return clv_hash_bytes(parts, sizeof parts);
+}
+
 /* More cores than a set holds are counted as the first so many. */
 static void find_cores(cpu_set_t *set)
 {
@@ -196,8 +222,10 @@ static clv_status introduce(clv_job *job, const char *control, clv_error *err)
 {
     size_t n = (size_t)job->place.processes;
     const char *shared = getenv(SHARED_MEMORY);
-    clv_job_member mine = {
-        .pid = getpid(), .machine = find_machine(), .shares_memory = !shared || strcmp(shared, "off") != 0};
+    clv_job_member mine = {.pid = getpid(),
+                           .machine = find_machine(),
+                           .cpu = find_cpu(),
+                           .shares_memory = !shared || strcmp(shared, "off") != 0};
     CLV_TRY(compare_makings(job, err));
     mine.place = find_place(mine.machine);
     find_cores(&mine.cores);
@@ -208,10 +236,12 @@ static clv_status introduce(clv_job *job, const char *control, clv_error *err)
         return clv_fail_memory(err, "a job's processes", n * sizeof *job->members);
     CLV_TRY(clv_job_exchange(job, &mine, job->members, sizeof mine, err));
     job->shares_memory = true;
+    job->cpus_are_alike = mine.cpu != 0;
     for (size_t p = 0; p < n; p++) {
         clv_job_member *m = &job->members[p];
         m->host[sizeof m->host - 1] = m->control[sizeof m->control - 1] = '\0';
         job->shares_memory = job->shares_memory && m->shares_memory;
+        job->cpus_are_alike = job->cpus_are_alike && m->cpu == mine.cpu;
         job->several_hosts = job->several_hosts || strcmp(m->host, job->members[0].host) != 0;
     }
     return CLV_OK;

@@ -26,6 +26,7 @@ typedef struct clv_job_member {
     uint64_t place;        /* the same where the network is: machine and namespace */
     uint64_t machine;      /* the same for all containers of one, whatever host each thinks it is */
     cpu_set_t cores;       /* of the machine, that it may run on */
+    uint64_t cpu;          /* the same where kernels find the same instructions; 0: nothing is known of it */
     int32_t shares_memory; /* CLEAVE_SHARED_MEMORY is not "off" */
 } clv_job_member;
 
@@ -34,6 +35,7 @@ struct clv_job {
     clv_mpi_place place;
     clv_job_member *members; /* [processes] */
     bool several_hosts;
+    bool cpus_are_alike;
     bool shares_memory;   /* the processes of a host may, for all that they were told */
     clv_control *control; /* NULL: there is none */
     clv_job_lost *lost;   /* NULL: nobody is told */
@@ -90,6 +92,8 @@ clv_status clv_job_fail_mpi(const clv_job *job, int code, const char *what, clv_
 bool clv_job_end_requests(clv_job *job, clv_mpi_request *requests, int n, bool receives, int64_t ns);
 /* Whether two processes are on one host, by its name and its network. */
 bool clv_job_same_host(const clv_job *job, int a, int b);
+/* Whether what a process decides by its CPU is decided so in all. */
+bool clv_job_cpus_are_alike(const clv_job *job);
 /* The memory; MPI and the control plane are left. */
 void clv_job_free(clv_job *job);
 /* Cores that this process may reckon with: of each, a share where others of the job may run on it, too. */

@@ -64,6 +64,11 @@ bool clv_job_same_host(const clv_job *job, int a, int b)
     return x->place == y->place && strcmp(x->host, y->host) == 0;
 }
 
+bool clv_job_cpus_are_alike(const clv_job *job)
+{
+    return job->cpus_are_alike;
+}
+
 void clv_job_free(clv_job *job)
 {
     pthread_mutex_destroy(&job->lock);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "comm/job.h"
 #include "io/box.h"
 #include "kernels/cpu/tuning.h"
 #include "models/family.h"
@@ -19,8 +20,9 @@ void clv_model_set_packs_for_test(int packs)
 bool clv_model_packs(const clv_model *m)
 {
     const int set = set_for_test;
-    return (set < 0 ? clv_tuning_here()->packs_weights : set > 0) && m->path[0] != '\0' && !m->job && !m->adapters &&
-           m->comm_dtype == CLV_COMM_F32 && m->quant == CLV_QUANT_NONE && !m->config.family->stated;
+    return (set < 0 ? clv_tuning_here()->packs_weights : set > 0) && m->path[0] != '\0' &&
+           (!m->job || clv_job_cpus_are_alike(m->job)) && !m->adapters && m->comm_dtype == CLV_COMM_F32 &&
+           m->quant == CLV_QUANT_NONE && !m->config.family->stated;
 }
 
 /* A box of packed state, [(parts,) out..., out / 16, in..., 16], while it is read in parts of the parameter,

@@ -1,8 +1,8 @@
 /* packed.h - the weights of a model that are held packed, as kernels read them (nn/held.h): when, and reading them so.
  *
  * A graph that asks for it has them so where this CPU's products are faster by it (kernels/cpu/tuning.h), for few rows
- * are multiplied by all weights, again and again. Not where several processes have the ranks, whose CPUs may be other
- * ones. */
+ * are multiplied by all weights, again and again. Not where processes have the ranks whose CPUs are not alike: they
+ * would not have the same program. */
 #ifndef CLEAVE_MODELS_PACKED_H
 #define CLEAVE_MODELS_PACKED_H
 
