@@ -15,6 +15,7 @@
 #include "cleave/graph.h"
 #include "cleave/plan.h"
 #include "cleave/program.h"
+#include "cleave/train.h"
 #include "comm/job.h"
 #include "models/family.h"
 #include "models/packed.h"
@@ -267,6 +268,57 @@ static void same_plan(const char *path, int mesh, int64_t seq)
     clv_model_set_packs_for_test(-1);
 }
 
+/* Adapters that have learned a little, on the base at `path`. */
+static void write_adapters(const char *out, const char *path)
+{
+    enum { BATCH = 2, SEQ = 8 };
+    const clv_lora_options lora = {.size = sizeof lora, .rank = 3, .alpha = 6, .targets = "all-linear"};
+    const clv_schedule schedule = {.peak = 0.03, .warmup = 1, .steps = 4};
+    const clv_model_options options = {.size = sizeof options, .lora = &lora};
+    const clv_trainer_options of = {.size = sizeof of, .batch = BATCH, .seq = SEQ, .schedule = &schedule};
+    int32_t ids[BATCH * SEQ], labels[BATCH * SEQ];
+    clv_error err = {0};
+    clv_model *model;
+    clv_trainer *trainer;
+    for (int i = 0; i < BATCH * SEQ; i++) {
+        ids[i] = i * 7 % VOCAB;
+        labels[i] = (i * i + 3) % VOCAB;
+    }
+    must(clv_model_open(&model, path, &options, &err), &err);
+    must(clv_trainer_new(&trainer, model, &of, &err), &err);
+    for (int step = 0; step < 4; step++)
+        must(clv_trainer_step(trainer, ids, labels, NULL, &err), &err);
+    must(clv_trainer_save_adapters(trainer, out, &err), &err);
+    clv_trainer_free(trainer);
+    clv_model_close(model);
+}
+
+/* Beside adapters weights are held packed as without: the bits of those that are not, and not the base's. */
+static void adapted_is_the_same(void **state)
+{
+    const char *base = in_folder("base"), *path = in_folder("adapters");
+    (void)state;
+    write_folder(base, &llama);
+    write_adapters(path, base);
+    for (int mesh = 0; mesh < RUN; mesh += 3) {
+        if (!sweep_takes_thinned(3))
+            continue;
+        clv_model *model = open_on(path, mesh, CLV_F32), *plain_model = open_on(base, mesh, CLV_F32);
+        generated packed = generate(model, true, 4, 3), plain = generate(model, false, 4, 3);
+        generated of_base = generate(plain_model, true, 4, 3);
+        expect_alike(&packed, &plain, true, 0, meshes[mesh].mesh);
+        assert_true(packed.packed > 0);
+        assert_int_equal(packed.packed, of_base.packed);
+        assert_memory_not_equal(packed.logits, of_base.logits, (size_t)packed.n * sizeof *packed.logits);
+        free(packed.logits);
+        free(plain.logits);
+        free(of_base.logits);
+        clv_model_close(model);
+        clv_model_close(plain_model);
+        same_plan(path, mesh, mesh % 2 ? 24 : 1);
+    }
+}
+
 /* Nothing more is moved, nor planned, whether all is packed on every mesh, or some on some. */
 static void plans_are_the_same(void **state)
 {
@@ -412,8 +464,8 @@ static void panels_stay_whole(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(llama_is_the_same),   cmocka_unit_test(gpt2_is_the_same),
-                                       cmocka_unit_test(plans_are_the_same),  cmocka_unit_test(some_stay),
-                                       cmocka_unit_test(training_is_refused), cmocka_unit_test(source_is_careful),
-                                       cmocka_unit_test(panels_stay_whole)};
+                                       cmocka_unit_test(adapted_is_the_same), cmocka_unit_test(plans_are_the_same),
+                                       cmocka_unit_test(some_stay),           cmocka_unit_test(training_is_refused),
+                                       cmocka_unit_test(source_is_careful),   cmocka_unit_test(panels_stay_whole)};
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

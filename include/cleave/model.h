@@ -221,7 +221,7 @@ typedef struct clv_model_graph {
     int packed; /**< nonzero, not in training steps: where this CPU is faster so, weights are held in panels of columns,
                    as its kernels read them: states "<name>.packed" [(parts,) out..., out / 16, in..., 16], which no
                    graph without this has. Of models of the library's families that were opened from a folder, without
-                   adapters, quant or comm_dtype, and of no job whose CPUs are not all alike; each weight of 64 Ki
+                   quant or comm_dtype, and of no job whose CPUs are not all alike; each weight of 64 Ki
                    elements or more whose last dimension is a multiple of 16 times the mesh's ranks. clv_model_source
                    reads them. Bits of up to 16 rows are the same */
 } clv_model_graph;

@@ -11,14 +11,12 @@
 
 enum { SUBSCRIPTS = 4 * CLV_MAX_RANK + 4 };
 
-/* A weight, as its adapter sees it. */
+/* A weight and its adapter. */
 typedef struct adapted {
+    const clv_adapted_weight *weight;
     const clv_adapter *its;
     const clv_axis_rules *rules;
-    clv_type type;
-    clv_layout layout;
-    const clv_logical_axis *names;
-    int n_in, n_out, first_out; /* dimensions; where those of `out` begin */
+    int n_out, first_out; /* dimensions of `out`, and where they begin */
 } adapted;
 
 /* A or B as it is made, dimension by dimension. */
@@ -34,12 +32,12 @@ static void append_dims(clv_graph *graph, factor *f, const adapted *w, int d, in
 {
     for (int i = 0; i < n; i++, d++, f->rank++) {
         const clv_subaxis *axes;
-        int n_axes = clv_layout_axes(&axes, &w->layout, d);
-        f->shape[f->rank] = w->type.shape[d];
-        f->names[f->rank] = w->names[d];
+        int n_axes = clv_layout_axes(&axes, &w->weight->layout, d);
+        f->shape[f->rank] = w->weight->type.shape[d];
+        f->names[f->rank] = w->weight->names[d];
         if (clv_graph_ok(graph))
-            clv_layout_set_dim(&f->layout, &graph->mesh, f->rank, axes, n_axes, n_axes > 0 ? w->layout.granule[d] : 1,
-                               &graph->error);
+            clv_layout_set_dim(&f->layout, &graph->mesh, f->rank, axes, n_axes,
+                               n_axes > 0 ? w->weight->layout.granule[d] : 1, &graph->error);
     }
 }
 
@@ -57,7 +55,7 @@ static clv_value state_of(clv_graph *graph, const char *name, const adapted *w, 
         return made;
     const char *outer = graph->scope; /* the name is full */
     graph->scope = "";
-    made = clv_nn_weight(graph, w->rules, name, w->type.dtype, f->rank, f->shape, f->names, &f->layout, init);
+    made = clv_nn_weight(graph, w->rules, name, w->weight->type.dtype, f->rank, f->shape, f->names, &f->layout, init);
     graph->scope = outer;
     return made;
 }
@@ -65,10 +63,10 @@ static clv_value state_of(clv_graph *graph, const char *name, const adapted *w, 
 /* As PEFT's: kaiming_uniform_ with a = sqrt(5) is uniform within 1 / sqrt(in). */
 static clv_value make_a(clv_graph *graph, const adapted *w)
 {
-    factor f = {.layout = clv_layout_replicated(w->n_in + w->its->a_has_parts + 1)};
+    factor f = {.layout = clv_layout_replicated(w->weight->n_in + w->its->a_has_parts + 1)};
     double in = 1;
-    append_dims(graph, &f, w, 0, w->n_in);
-    for (int d = 0; d < w->n_in; d++)
+    append_dims(graph, &f, w, 0, w->weight->n_in);
+    for (int d = 0; d < w->weight->n_in; d++)
         in *= (double)f.shape[d];
     if (w->its->a_has_parts)
         append_whole(&f, w->its->parts);
@@ -108,9 +106,9 @@ static const char *letters(char *out, char first, int n)
  * that, and are brought together where the weight's is, with it. */
 static clv_value stay_sums(clv_graph *graph, clv_value y, const adapted *w)
 {
-    for (int d = 0; d < w->n_in; d++) {
+    for (int d = 0; d < w->weight->n_in; d++) {
         const clv_subaxis *axes;
-        int n = clv_nn_splits_products(w->names[d]) ? clv_layout_axes(&axes, &w->layout, d) : 0;
+        int n = clv_nn_splits_products(w->weight->names[d]) ? clv_layout_axes(&axes, &w->weight->layout, d) : 0;
         for (int i = 0; i < n; i++)
             clv_keep_in_place(graph, y, graph->mesh.axis[axes[i].axis].name);
     }
@@ -121,10 +119,10 @@ static clv_value stay_sums(clv_graph *graph, clv_value y, const adapted *w)
 static clv_value low_rank(clv_graph *graph, clv_value x, const adapted *w)
 {
     char row[CLV_MAX_RANK + 1], in[CLV_MAX_RANK + 1], out[CLV_MAX_RANK + 1], down[SUBSCRIPTS], up[SUBSCRIPTS];
-    int rows = clv_graph_type(graph, x).rank - w->n_in;
+    int rows = clv_graph_type(graph, x).rank - w->weight->n_in;
     const char *part_of_a = w->its->a_has_parts ? "j" : "", *part_of_b = w->its->parts > 0 ? "j" : "";
     letters(row, 'A', rows);
-    letters(in, 'k', w->n_in);
+    letters(in, 'k', w->weight->n_in);
     letters(out, 's', w->n_out);
     snprintf(down, sizeof down, "%s%s,%s%sr->%s%sr", row, in, in, part_of_a, row, part_of_a);
     snprintf(up, sizeof up, "%s%sr,r%s%s->%s%s%s", row, part_of_a, part_of_b, out, row, part_of_b, out);
@@ -141,21 +139,14 @@ static clv_value low_rank(clv_graph *graph, clv_value x, const adapted *w)
     return stay_sums(graph, clv_einsum(graph, up, last->shrunk, b), w);
 }
 
-clv_value clv_nn_adapted(clv_graph *graph, clv_value y, clv_value x, const clv_axis_rules *rules, clv_value weight,
-                         int n_in, const clv_logical_axis *names)
+clv_value clv_nn_adapted(clv_graph *graph, clv_value y, clv_value x, const clv_axis_rules *rules,
+                         const clv_adapted_weight *weight)
 {
     clv_adapter its;
-    const char *name = clv_value_name(graph, weight);
-    if (!clv_valid(y) || !clv_valid(x) || !name || !graph->adapters ||
-        !graph->adapters->find(&its, graph, name, graph->adapters->arg))
+    if (!clv_valid(y) || !clv_valid(x) || !weight->name || !graph->adapters ||
+        !graph->adapters->find(&its, graph, weight->name, graph->adapters->arg))
         return y;
-    adapted w = {.its = &its,
-                 .rules = rules,
-                 .type = clv_graph_type(graph, weight),
-                 .layout = clv_value_layout(graph, weight),
-                 .names = names,
-                 .n_in = n_in,
-                 .first_out = n_in + (its.parts > 0)};
-    w.n_out = w.type.rank - w.first_out;
+    adapted w = {.weight = weight, .its = &its, .rules = rules, .first_out = weight->n_in + (its.parts > 0)};
+    w.n_out = weight->type.rank - w.first_out;
     return clv_add(graph, y, low_rank(graph, x, &w));
 }

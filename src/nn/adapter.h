@@ -31,9 +31,17 @@ typedef struct clv_adapters_in_graph {
     clv_value x, a, shrunk; /* the last product x A: the next weight may have the same */
 } clv_adapters_in_graph;
 
-/* y, the product of x and the weight, whose first n_in dimensions it contracted (the last of x), and its adapter's if
- * the graph has one. names: of the weight's dimensions. */
-clv_value clv_nn_adapted(clv_graph *graph, clv_value y, clv_value x, const clv_axis_rules *rules, clv_value weight,
-                         int n_in, const clv_logical_axis *names);
+/* A weight of floats, whether they are held as such or not (held.h). */
+typedef struct clv_adapted_weight {
+    const char *name; /* of its state, if that were of floats */
+    clv_type type;
+    clv_layout layout;
+    int n_in;                      /* leading dimensions that are contracted, with the last of x */
+    const clv_logical_axis *names; /* of its dimensions */
+} clv_adapted_weight;
+
+/* y, the product of x and the weight, and its adapter's if the graph has one. */
+clv_value clv_nn_adapted(clv_graph *graph, clv_value y, clv_value x, const clv_axis_rules *rules,
+                         const clv_adapted_weight *weight);
 
 #endif

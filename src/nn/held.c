@@ -87,12 +87,25 @@ static bool can_pack(const clv_graph *graph, const clv_weight_spec *spec, const 
            (floats->granule[last] == 1 || floats->granule[last] % CLV_PANEL == 0);
 }
 
+static clv_adapted_weight floats_of(clv_graph *graph, const clv_weight_spec *spec, const clv_layout *layout)
+{
+    clv_adapted_weight floats = {.name = clv_arena_format(graph->arena, "%s%s", graph->scope, spec->name),
+                                 .type = {.dtype = spec->dtype, .rank = spec->rank},
+                                 .layout = *layout,
+                                 .n_in = spec->n_in,
+                                 .names = spec->names};
+    memcpy(floats.type.shape, spec->shape, (size_t)spec->rank * sizeof *spec->shape);
+    if (!floats.name)
+        clv_graph_fail(graph, CLV_ENOMEM, "out of memory for the name '%s'", spec->name);
+    return floats;
+}
+
 clv_held_weight clv_nn_hold(clv_graph *graph, const clv_axis_rules *rules, const clv_weight_spec *spec)
 {
     const clv_init zeros = {CLV_INIT_ZEROS, 0};
-    clv_held_weight held = {.n_in = spec->n_in, .names = spec->names};
     clv_layout by_name = clv_named_layout(graph, rules, spec->rank, spec->names);
     const clv_layout *floats = spec->layout ? spec->layout : &by_name;
+    clv_held_weight held = {.floats = floats_of(graph, spec, floats)};
     if (clv_nn_quantises(graph, spec->shape[spec->n_in - 1])) {
         blocked b = in_blocks(graph, spec, floats, spec->n_in - 1, CLV_QUANT_BLOCK, clv_quant_bytes(graph->quant->how));
         held.ints = state_of(graph, rules, spec->name, CLV_QUANT_INTS, CLV_U8, &b, b.rank, zeros);
@@ -107,17 +120,23 @@ clv_held_weight clv_nn_hold(clv_graph *graph, const clv_axis_rules *rules, const
     return held;
 }
 
-clv_value clv_nn_times(clv_graph *graph, clv_value x, const clv_axis_rules *rules, const clv_held_weight *w,
-                       const char *rows, const char *in, const char *kernel, const char *out)
+/* Without an adapter's. */
+static clv_value product(clv_graph *graph, clv_value x, const clv_held_weight *w, const char *rows, const char *in,
+                         const char *kernel, const char *out)
 {
     char subscripts[64];
     if (clv_valid(w->ints))
-        return clv_quant_dot(graph, graph->quant->how, x, w->ints, w->scales, w->n_in);
+        return clv_quant_dot(graph, graph->quant->how, x, w->ints, w->scales, w->floats.n_in);
     if (clv_valid(w->packed))
-        return clv_packed_dot(graph, x, w->packed, w->n_in);
+        return clv_packed_dot(graph, x, w->packed, w->floats.n_in);
     if (!rows)
-        return clv_nn_adapted(graph, clv_nn_product(graph, x, w->weight, in, kernel, out), x, rules, w->weight, w->n_in,
-                              w->names);
+        return clv_nn_product(graph, x, w->weight, in, kernel, out);
     snprintf(subscripts, sizeof subscripts, "%s%s,%s->%s%s", rows, in, kernel, rows, out);
-    return clv_nn_adapted(graph, clv_einsum(graph, subscripts, x, w->weight), x, rules, w->weight, w->n_in, w->names);
+    return clv_einsum(graph, subscripts, x, w->weight);
+}
+
+clv_value clv_nn_times(clv_graph *graph, clv_value x, const clv_axis_rules *rules, const clv_held_weight *w,
+                       const char *rows, const char *in, const char *kernel, const char *out)
+{
+    return clv_nn_adapted(graph, product(graph, x, w, rows, in, kernel, out), x, rules, &w->floats);
 }

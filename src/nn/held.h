@@ -1,21 +1,22 @@
 /* held.h - the weights that layers multiply by, as the graph has them held: as floats, packed, or quantised.
  *
- *   floats      state "<name>" [in..., (parts,) out...]; the product is an einsum, an adapter's is added (adapter.h)
+ *   floats      state "<name>" [in..., (parts,) out...]; the product is an einsum
  *   packed      state "<name>.packed" [(parts,) out..., out / 16, in..., 16] of the same floats, as kernels read them;
  *               the product is packed_dot (ops/packed_dot.c)
  *   quantised   states "<name>.ints" u8 [(parts,) out..., in.../32, 32 or 16] and "<name>.scales" f16 without the last
  *               dimension; the product is quant_dot (ops/quant_dot.c)
  *
- * A graph is told so, and families of models know nothing of it. Packed, a weight is split as it is else; one whose
- * last dimension is no multiple of 16 times all ranks, or which is small, stays floats in their own order. Quantised, a
- * weight is split as its floats would be, over its last dimension of `in` by whole blocks; one whose last dimension of
- * `in` is no multiple of 32 stays floats. */
+ * An adapter's product is added to each (adapter.h). A graph is told so, and families of models know nothing of it.
+ * Packed, a weight is split as it is else; one whose last dimension is no multiple of 16 times all ranks, or which is
+ * small, stays floats in their own order. Quantised, a weight is split as its floats would be, over its last dimension
+ * of `in` by whole blocks; one whose last dimension of `in` is no multiple of 32 stays floats. */
 #ifndef CLEAVE_NN_HELD_H
 #define CLEAVE_NN_HELD_H
 
 #include <stdbool.h>
 
 #include "cleave/nn.h"
+#include "nn/adapter.h"
 
 /* Behind the weight's name. */
 #define CLV_PACKED       ".packed"
@@ -45,8 +46,7 @@ typedef struct clv_held_weight {
     clv_value weight; /* CLV_NONE: one of these is there */
     clv_value packed;
     clv_value ints, scales;
-    int n_in;
-    const clv_logical_axis *names; /* the spec's */
+    clv_adapted_weight floats; /* that it is of */
 } clv_held_weight;
 
 /* Its state, which never moves over the axes that products are split by. */
