@@ -39,7 +39,7 @@ set(isa_flags_avx2 -mavx2 -mfma -mf16c)
 set(isa_flags_avx512 -mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512dq -mavx512vl -mprefer-vector-width=512)
 file(GLOB isa_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/kernels/cpu/isa/*.c)
 if(CLV_SANITIZE)
-    # At -O1 its sums are no registers, which was a fifth of the time of programs' tests.
+    # At -O1 gcc keeps its sums in memory, which was a fifth of the time of programs' tests.
     set_source_files_properties(${PROJECT_SOURCE_DIR}/src/kernels/cpu/isa/gemm_f32.c PROPERTIES COMPILE_OPTIONS -O2)
 endif()
 if(isa_sources)

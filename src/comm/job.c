@@ -9,10 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/utsname.h>
 #include <unistd.h>
 
 #include "base/cores.h"
+#include "base/cpu.h"
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/options.h"
@@ -156,29 +156,11 @@ static uint64_t find_place(uint64_t machine)
     return clv_hash_bytes(parts, sizeof parts);
 }
 
-/* By its first core's maker and instructions, and by the kernel, which may keep some of them from programs. */
-static uint64_t find_cpu(void)
+/* What ways of kernels are chosen by. */
+static int32_t find_cpu(void)
 {
-    struct utsname kernel;
-    uint64_t parts[4] = {0};
-    char *line = NULL;
-    size_t room = 0;
-    FILE *file = fopen("/proc/cpuinfo", "re");
-    if (!file || uname(&kernel) != 0) {
-        if (file)
-            (void)fclose(file);
-        return 0;
-    }
-    while (getline(&line, &room, file) > 0 && line[0] != '\n')
-        if (strncmp(line, "vendor_id", strlen("vendor_id")) == 0)
-            parts[0] = clv_hash_text(line);
-        else if (strncmp(line, "flags", strlen("flags")) == 0)
-            parts[1] = clv_hash_text(line);
-    free(line);
-    (void)fclose(file);
-    parts[2] = clv_hash_text(kernel.machine);
-    parts[3] = clv_hash_text(kernel.release);
-    return clv_hash_bytes(parts, sizeof parts);
+    return (int32_t)clv_cpu_isa() << 3 | clv_cpu_has_avx512_bf16() << 2 | clv_cpu_has_avx512_vnni() << 1 |
+           clv_cpu_is_amd();
 }
 
 /* More cores than a set holds are counted as the first so many. */
@@ -236,7 +218,7 @@ static clv_status introduce(clv_job *job, const char *control, clv_error *err)
         return clv_fail_memory(err, "a job's processes", n * sizeof *job->members);
     CLV_TRY(clv_job_exchange(job, &mine, job->members, sizeof mine, err));
     job->shares_memory = true;
-    job->cpus_are_alike = mine.cpu != 0;
+    job->cpus_are_alike = true;
     for (size_t p = 0; p < n; p++) {
         clv_job_member *m = &job->members[p];
         m->host[sizeof m->host - 1] = m->control[sizeof m->control - 1] = '\0';

@@ -33,7 +33,7 @@ typedef struct clv_adapters_in_graph {
 
 /* A weight of floats, whether they are held as such or not (held.h). */
 typedef struct clv_adapted_weight {
-    const char *name; /* of its state, if that were of floats */
+    const char *name; /* of its state, if that were of floats; NULL: the graph has no adapters */
     clv_type type;
     clv_layout layout;
     int n_in;                      /* leading dimensions that are contracted, with the last of x */

@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "graph/graph.h"
-#include "nn/adapter.h"
 #include "nn/layouts.h"
 #include "ops/ops.h"
 #include "tensor/blocks.h"
@@ -89,12 +88,14 @@ static bool can_pack(const clv_graph *graph, const clv_weight_spec *spec, const 
 
 static clv_adapted_weight floats_of(clv_graph *graph, const clv_weight_spec *spec, const clv_layout *layout)
 {
-    clv_adapted_weight floats = {.name = clv_arena_format(graph->arena, "%s%s", graph->scope, spec->name),
-                                 .type = {.dtype = spec->dtype, .rank = spec->rank},
+    clv_adapted_weight floats = {.type = {.dtype = spec->dtype, .rank = spec->rank},
                                  .layout = *layout,
                                  .n_in = spec->n_in,
                                  .names = spec->names};
     memcpy(floats.type.shape, spec->shape, (size_t)spec->rank * sizeof *spec->shape);
+    if (!graph->adapters)
+        return floats;
+    floats.name = clv_arena_format(graph->arena, "%s%s", graph->scope, spec->name);
     if (!floats.name)
         clv_graph_fail(graph, CLV_ENOMEM, "out of memory for the name '%s'", spec->name);
     return floats;

@@ -6,10 +6,11 @@
  *   quantised   states "<name>.ints" u8 [(parts,) out..., in.../32, 32 or 16] and "<name>.scales" f16 without the last
  *               dimension; the product is quant_dot (ops/quant_dot.c)
  *
- * An adapter's product is added to each (adapter.h). A graph is told so, and families of models know nothing of it.
- * Packed, a weight is split as it is else; one whose last dimension is no multiple of 16 times all ranks, or which is
- * small, stays floats in their own order. Quantised, a weight is split as its floats would be, over its last dimension
- * of `in` by whole blocks; one whose last dimension of `in` is no multiple of 32 stays floats. */
+ * An adapter's product is added (adapter.h); models have none beside quantised weights. A graph is told so, and
+ * families of models know nothing of it. Packed, a weight is split as it is else; one whose last dimension is no
+ * multiple of 16 times all ranks, or which is small, stays floats in their own order. Quantised, a weight is split as
+ * its floats would be, over its last dimension of `in` by whole blocks; one whose last dimension of `in` is no multiple
+ * of 32 stays floats. */
 #ifndef CLEAVE_NN_HELD_H
 #define CLEAVE_NN_HELD_H
 

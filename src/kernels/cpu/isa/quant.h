@@ -17,7 +17,7 @@ enum {
  * both kinds zero is 128; with AVX2 as they are, and their zero is 8. */
 typedef struct clv_quant_row {
     int8_t *hi, *lo; /* [32 * blocks], padded with zeros to CLV_QUANT_GROUP blocks                    */
-    int32_t *offset; /* -the sum of the v that meet in 4 bytes of weights: [8 (q4: 4) a block]; times 128 */
+    int32_t *offset; /* -the sum of the v that meet in 4 bytes of weights: [8 (q4: 4) a block]; times their zero */
     float *scale;    /* s (q4, where 16-fold: s / 16) [blocks], padded with zeros to CLV_QUANT_SCALES */
 } clv_quant_row;
 

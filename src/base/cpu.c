@@ -1,5 +1,5 @@
-/* isa.c: which instruction set the kernels use. */
-#include "kernels/cpu/isa.h"
+/* cpu.c - see cpu.h. */
+#include "base/cpu.h"
 
 #include <stdatomic.h>
 #include <stdbool.h>
