@@ -5,7 +5,7 @@
 #include <stdbool.h>
 
 /* Ordered: each includes the ones before it. CLV_ISA_AMX (tiles of bf16, and AVX512-BF16) has no copies of its own:
- * those of avx512 ask for it where they use it (isa/bf16_product.h). */
+ * those of avx512 ask for it where they use it (kernels/cpu/isa/bf16_product.h). */
 typedef enum clv_isa { CLV_ISA_PORTABLE, CLV_ISA_AVX2, CLV_ISA_AVX512, CLV_ISA_AMX } clv_isa;
 
 /* The best one that this CPU (and its operating system) runs, or what a test has set. */
