@@ -283,8 +283,8 @@ static void adapted_is_the_same(void **state)
     (void)state;
     write_folder(base, &llama);
     write_adapters(path, base);
-    for (int mesh = launched_job() ? clv_job_processes(launched_job()) - 1 : 0; mesh < RUN; mesh += 3) {
-        if (!sweep_takes_thinned(3))
+    for (int mesh = launched_job() ? clv_job_processes(launched_job()) - 1 : 1; mesh < RUN; mesh += 3) {
+        if (!sweep_takes_thinned(5))
             continue;
         clv_model *model = open_on(path, mesh, CLV_F32), *plain_model = open_on(base, mesh, CLV_F32);
         generated packed = generate(model, true, 4, 3), plain = generate(model, false, 4, 3);
