@@ -218,12 +218,10 @@ static clv_status introduce(clv_job *job, const char *control, clv_error *err)
         return clv_fail_memory(err, "a job's processes", n * sizeof *job->members);
     CLV_TRY(clv_job_exchange(job, &mine, job->members, sizeof mine, err));
     job->shares_memory = true;
-    job->cpus_are_alike = true;
     for (size_t p = 0; p < n; p++) {
         clv_job_member *m = &job->members[p];
         m->host[sizeof m->host - 1] = m->control[sizeof m->control - 1] = '\0';
         job->shares_memory = job->shares_memory && m->shares_memory;
-        job->cpus_are_alike = job->cpus_are_alike && m->cpu == mine.cpu;
         job->several_hosts = job->several_hosts || strcmp(m->host, job->members[0].host) != 0;
     }
     return CLV_OK;

@@ -35,7 +35,6 @@ struct clv_job {
     clv_mpi_place place;
     clv_job_member *members; /* [processes] */
     bool several_hosts;
-    bool cpus_are_alike;
     bool shares_memory;   /* the processes of a host may, for all that they were told */
     clv_control *control; /* NULL: there is none */
     clv_job_lost *lost;   /* NULL: nobody is told */

@@ -66,7 +66,10 @@ bool clv_job_same_host(const clv_job *job, int a, int b)
 
 bool clv_job_cpus_are_alike(const clv_job *job)
 {
-    return job->cpus_are_alike;
+    for (int p = 1; p < job->place.processes; p++)
+        if (job->members[p].cpu != job->members[0].cpu)
+            return false;
+    return true;
 }
 
 void clv_job_free(clv_job *job)

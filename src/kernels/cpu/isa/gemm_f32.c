@@ -271,37 +271,18 @@ static void multiply(const clv_gemm_f32_tile *t, const float *a, const clv_gemm_
 
 /* ------------------------------------------------------------------------------------------------- results */
 
-CLV_INLINE void finish_as(clv_dtype dtype, char *out, int64_t ldo, bool accumulate, int64_t rows, int64_t cols,
-                          const float *sums)
-{
-    size_t size = vf_element_size(dtype);
-    for (int64_t i = 0; i < rows; i++, out += (size_t)ldo * size, sums += COLS) {
-        if (dtype == CLV_BF16 && cols == COLS && !accumulate) {
-            CLV_UNROLL for (int j = 0; j < COLS; j += 2 * VF_LANES)
-                vf_store_bf16_two((uint16_t *)(void *)out + j, vf_load(sums + j), vf_load(sums + j + VF_LANES));
-            continue;
-        }
-        for (int64_t j = 0; j < cols; j += VF_LANES) {
-            char *to = out + (size_t)j * size;
-            vf x = vf_load(sums + j);
-            if (cols - j >= VF_LANES) {
-                vf_store_dtype(dtype, to, accumulate ? vf_add(x, vf_load_dtype(dtype, to)) : x);
-                continue;
-            }
-            if (accumulate)
-                x = vf_add(x, vf_load_part(dtype, to, cols - j));
-            vf_store_part(dtype, to, x, cols - j);
-        }
-    }
-}
-
 static void finish(const clv_gemm_args *g, int64_t i, int64_t j, int64_t rows, int64_t n, const float *sums)
 {
     char *out = (char *)g->c + (size_t)(i * g->ldc + j) * clv_dtype_size(g->c_dtype);
-    if (g->c_dtype == CLV_BF16)
-        finish_as(CLV_BF16, out, g->ldc, g->accumulate, rows, n, sums);
-    else
-        finish_as(CLV_F16, out, g->ldc, g->accumulate, rows, n, sums);
+    float all[ROWS * COLS];
+    if (g->accumulate) {
+        rows_load(g->c_dtype, all, COLS, out, g->ldc, rows, n, 1.0f);
+        for (int64_t r = 0; r < rows; r++)
+            for (int64_t c = 0; c < n; c++)
+                all[r * COLS + c] += sums[r * COLS + c];
+        sums = all;
+    }
+    rows_store(g->c_dtype, out, g->ldc, sums, COLS, rows, n, 1.0f);
 }
 
 const clv_gemm_f32_kernel *CLV_ISA_NAME(clv_gemm_f32_kernel_of)(void)

@@ -81,6 +81,9 @@ CLV_INLINE void rows_store_as(clv_dtype dtype, void *out, int64_t ldo, const flo
     for (int64_t i = 0; i < rows; i++) {
         char *row = (char *)out + (size_t)(i * ldo) * size;
         int64_t j = 0;
+        for (; dtype == CLV_BF16 && cols - j >= 2 * VF_LANES; j += 2 * VF_LANES)
+            vf_store_bf16_two((uint16_t *)(void *)row + j, vf_mul(by, vf_load(in + i * ldi + j)),
+                              vf_mul(by, vf_load(in + i * ldi + j + VF_LANES)));
         for (; cols - j >= VF_LANES; j += VF_LANES)
             vf_store_dtype(dtype, row + (size_t)j * size, vf_mul(by, vf_load(in + i * ldi + j)));
         if (j < cols) {
