@@ -51,11 +51,21 @@ seconds_at_most() {
     wait "$job"
 }
 
+# job_ends LIMIT MPI COMMAND...: a process of it on every host; what it prints is in $work/out, what it says in $log.
+# MPICH's proxies may lose their launcher as it ends, when the job has: what the job was to bring tells whether it did.
+job_ends() {
+    local limit=$1 mpi=$2
+    seconds_at_most "$limit" hosts_launch "$mpi" 1 "${@:3}" && return
+    grep -qE 'HYD.*assert \(.*\) failed|\[proxy:.*unable to return exit status upstream' "$log" || return 1
+    ! grep -E '^cleave[a-z ]*: |BAD TERMINATION' "$log" | grep -qv ': warning: ' || return 1
+    echo "$mpi: a job is done, and its launcher failed: ${*:4:3}"
+}
+
 train_options=(--text "$work/text" --layers 2 --hidden 48 --heads 6 --seq 32 --batch 6 --seed 3)
 
 expect_same_training() { # mpi, name, -tp, degree
     local mpi=$1 name=$2
-    seconds_at_most 60 hosts_launch "$mpi" 1 "$cleave" train "${train_options[@]}" --steps 8 --out "$work/$name" \
+    job_ends 60 "$mpi" "$cleave" train "${train_options[@]}" --steps 8 --out "$work/$name" \
         "${@:3}" || fail "$mpi: train $name failed"
     cmp "$work/alone$4/model.safetensors" "$work/$name/model.safetensors" || fail "$mpi: other weights, $name"
     rm -r "${work:?}/$name"
@@ -66,7 +76,7 @@ expect_same_text() { # mpi, name
     for degree in 3 6; do
         "$cleave" generate -m "$work/alone3" -p 'a text' -n 20 --temp 0.9 -s 4 -tp $degree --json >"$work/text.json" \
             2>"$log" || fail "generate in one process failed"
-        seconds_at_most 60 hosts_launch "$1" 1 "$cleave" generate -m "$work/alone3" -p 'a text' -n 20 --temp 0.9 -s 4 \
+        job_ends 60 "$1" "$cleave" generate -m "$work/alone3" -p 'a text' -n 20 --temp 0.9 -s 4 \
             -tp $degree --json || fail "$1: generate $2 failed"
         cmp "$work/out" "$work/text.json" || fail "$1: another text, $2"
     done
@@ -76,16 +86,15 @@ expect_same_text() { # mpi, name
 expect_ends() { # mpi
     local i
     for i in 1 2 3 4 5 6 7 8; do
-        seconds_at_most 30 hosts_launch "$1" 1 "$cleave" bench allreduce -tp 3 --bytes 1K && continue
-        # MPICH's own proxies may lose their launcher as it ends, when the job has.
-        grep -q 'HYD.*assert (.*) failed' "$log" && [ -s "$work/out" ] || fail "$1: bench allreduce, run $i, failed"
-        echo "$1: bench allreduce, run $i, is done, and its launcher failed"
+        job_ends 30 "$1" "$cleave" bench allreduce -tp 3 --bytes 1K && [ -s "$work/out" ] ||
+            fail "$1: bench allreduce, run $i, failed"
     done
 }
 
 # One trace of the ranks of all hosts, whose clocks agree: a collective ends for all at nearly the same time.
 expect_trace() { # mpi
-    seconds_at_most 30 hosts_launch "$1" 1 "$cleave" bench block --hidden 48 --layers 2 --heads 6 --ffn 192 --batch 3 \
+    rm -f "$work/trace.json"
+    job_ends 30 "$1" "$cleave" bench block --hidden 48 --layers 2 --heads 6 --ffn 192 --batch 3 \
         --seq 64 -tp 3 --iterations 5 --trace-out "$work/trace.json" || fail "$1: no trace"
     grep -q '"processes":3,.*"clocks":"aligned"' "$work/trace.json" || fail "$1: clocks of hosts are not set"
     "$cleave" trace "$work/trace.json" >"$log" || fail "$1: cleave trace failed"
@@ -116,17 +125,18 @@ value_of() { # name, file: of a table
 # The links are measured, and what a plan says by them is compared with what runs.
 predicts_once() { # mpi
     local mpi=$1 layout rest=(-m "$work/small" -tp 3 --hardware "$work/hosts.json")
-    seconds_at_most 90 hosts_launch "$mpi" 1 "$cleave" bench profile --blocks 1 --out "$work/hosts.json" ||
+    rm -f "$work/hosts.json"
+    job_ends 90 "$mpi" "$cleave" bench profile --blocks 1 --out "$work/hosts.json" ||
         fail "$mpi: bench profile failed"
     [ "$(value_of hosts "$work/out")" = 3 ] || fail "$mpi: bench profile found other hosts"
     for layout in "-tp 3" "-tp 3 --sp" "--mesh data=3 --rules dp"; do
         # shellcheck disable=SC2086 # words
-        seconds_at_most 60 hosts_launch "$mpi" 1 "$cleave" bench block --hidden 48 --layers 2 --heads 6 --ffn 192 \
+        job_ends 60 "$mpi" "$cleave" bench block --hidden 48 --layers 2 --heads 6 --ffn 192 \
             --batch 3 --seq 64 --train $layout --hardware "$work/hosts.json" || fail "$mpi: bench block failed"
         within "$mpi, train $layout, ms" "$(value_of predicted_ms "$work/out")" "$(value_of median_ms "$work/out")" ||
             return 1
     done
-    seconds_at_most 60 hosts_launch "$mpi" 1 "$cleave" bench generate -b 64 -p 4 -n 16 "${rest[@]}" ||
+    job_ends 60 "$mpi" "$cleave" bench generate -b 64 -p 4 -n 16 "${rest[@]}" ||
         fail "$mpi: bench generate failed"
     "$cleave" plan --decode --batch 64 --seq 12 "${rest[@]}" >"$work/plan" 2>"$log" || fail "plan failed"
     within "$mpi, generate, tokens/s" "$(value_of tokens_per_s "$work/plan")" \
