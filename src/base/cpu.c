@@ -92,6 +92,12 @@ bool clv_cpu_is_amd(void)
     return ASK_CPU(__builtin_cpu_is, "amd");
 }
 
+int32_t clv_cpu_facts(void)
+{
+    return (int32_t)clv_cpu_isa() << 3 | clv_cpu_has_avx512_bf16() << 2 | clv_cpu_has_avx512_vnni() << 1 |
+           clv_cpu_is_amd();
+}
+
 const char *clv_isa_text(clv_isa isa)
 {
     static const char *const text[] = {"portable", "avx2", "avx512", "amx"};

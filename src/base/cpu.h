@@ -3,6 +3,7 @@
 #define CLEAVE_BASE_CPU_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 /* Ordered: each includes the ones before it. CLV_ISA_AMX (tiles of bf16, and AVX512-BF16) has no copies of its own:
  * those of avx512 ask for it where they use it (kernels/cpu/isa/bf16_product.h). */
@@ -20,6 +21,9 @@ void clv_cpu_isa_reset_for_test(void);
 bool clv_cpu_has_avx512_bf16(void);
 bool clv_cpu_has_avx512_vnni(void);
 bool clv_cpu_is_amd(void);
+
+/* All of the above in one number: kernels go the same ways on two CPUs that have the same. */
+int32_t clv_cpu_facts(void);
 
 /* "portable", "avx2", "avx512", "amx". */
 const char *clv_isa_text(clv_isa isa);

@@ -156,13 +156,6 @@ static uint64_t find_place(uint64_t machine)
     return clv_hash_bytes(parts, sizeof parts);
 }
 
-/* What ways of kernels are chosen by. */
-static int32_t find_cpu(void)
-{
-    return (int32_t)clv_cpu_isa() << 3 | clv_cpu_has_avx512_bf16() << 2 | clv_cpu_has_avx512_vnni() << 1 |
-           clv_cpu_is_amd();
-}
-
 /* More cores than a set holds are counted as the first so many. */
 static void find_cores(cpu_set_t *set)
 {
@@ -206,7 +199,7 @@ static clv_status introduce(clv_job *job, const char *control, clv_error *err)
     const char *shared = getenv(SHARED_MEMORY);
     clv_job_member mine = {.pid = getpid(),
                            .machine = find_machine(),
-                           .cpu = find_cpu(),
+                           .cpu = clv_cpu_facts(),
                            .shares_memory = !shared || strcmp(shared, "off") != 0};
     CLV_TRY(compare_makings(job, err));
     mine.place = find_place(mine.machine);

@@ -26,7 +26,7 @@ typedef struct clv_job_member {
     uint64_t place;        /* the same where the network is: machine and namespace */
     uint64_t machine;      /* the same for all containers of one, whatever host each thinks it is */
     cpu_set_t cores;       /* of the machine, that it may run on */
-    int32_t cpu;           /* the same where kernels go the same ways */
+    int32_t cpu;           /* clv_cpu_facts() */
     int32_t shares_memory; /* CLEAVE_SHARED_MEMORY is not "off" */
 } clv_job_member;
 
