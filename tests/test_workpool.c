@@ -1,6 +1,7 @@
 /* test_workpool.c: each piece is done once, whoever does it; what others wrote is there; members without work wait, and
  * a wait says how much of it went into others' work. */
 #include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -15,6 +16,7 @@
 #include "base/workpool.h"
 #include "comm/threads.h"
 #include "kernels/cpu/gemm.h"
+#include "kernels/cpu/pieces.h"
 #include "kernels/cpu/quant.h"
 #include "kernels/cpu/threads.h"
 
@@ -382,6 +384,46 @@ static void test_batch_of_threads(void **unused)
     free(shared);
 }
 
+/* Pieces of which one ends only when `others` have: who has done its own takes them. */
+typedef struct slow {
+    _Atomic int done[256];
+    _Atomic int others;
+    int n, waits;
+} slow;
+
+static void run_slow(void *arg, int piece)
+{
+    slow *s = arg;
+    const int64_t end = clv_now_ns() + INT64_C(20000000000);
+    while (piece == s->waits && atomic_load_explicit(&s->others, memory_order_acquire) < s->n - 1 && clv_now_ns() < end)
+        sched_yield();
+    atomic_fetch_add_explicit(&s->done[piece], 1, memory_order_relaxed);
+    if (piece != s->waits)
+        atomic_fetch_add_explicit(&s->others, 1, memory_order_release);
+}
+
+/* Threads of a rank do each piece once, however many there are of both, and those of a thread that is held up. */
+static void test_threads_take_others(void **unused)
+{
+    static const int counts[] = {1, 2, 3, 7, 64, 201};
+    const int before = clv_threads_max();
+    (void)unused;
+    for (int threads = 1; threads <= 127; threads = threads * 2 + 1)
+        for (size_t c = 0; c < sizeof counts / sizeof *counts; c++) {
+            const int n = counts[c];
+            clv_threads_set(threads);
+            const int last = clv_threads_max() > 1 ? n - 1 : -1; /* one thread, as without OpenMP, waits for nobody */
+            for (int waits = -1; waits <= last; waits += n / 4 + 1) {
+                slow s = {.n = n, .waits = waits};
+                clv_share_pieces((clv_workplace){0}, clv_threads_max(), run_slow, &s, n);
+                for (int i = 0; i < n; i++)
+                    assert_int_equal(atomic_load(&s.done[i]), 1);
+                assert_int_equal(atomic_load(&s.others), waits < 0 ? n : n - 1);
+            }
+        }
+    clv_threads_set(before);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -391,6 +433,7 @@ int main(void)
         cmocka_unit_test(test_helping_is_told),
         cmocka_unit_test(test_products),
         cmocka_unit_test(test_batch_of_threads),
+        cmocka_unit_test(test_threads_take_others),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

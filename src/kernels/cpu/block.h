@@ -88,20 +88,6 @@ static inline int64_t clv_equal_pieces(int64_t n, int64_t most, int64_t unit)
     return clv_pieces(clv_pieces(n, clv_pieces(n, most)), unit) * unit;
 }
 
-/* Where piece i begins of n that are cut into `pieces` alike, each a multiple of `unit`; i == pieces: n. */
-static inline int64_t clv_piece_at(int64_t n, int64_t unit, int64_t pieces, int64_t i)
-{
-    return clv_min_i64(clv_pieces(n, unit) * i / pieces * unit, n);
-}
-
-/* Into how many pieces n columns of `bytes` in all are cut, each a multiple of `unit`, for ranks to share: few rows
- * are multiplied by them at the speed of memory, which takes some microseconds for one. */
-static inline int clv_stream_pieces(int64_t n, int64_t unit, int64_t bytes)
-{
-    enum { LEAST = 64 * 1024 };
-    return (int)clv_max_i64(1, clv_min_i64(bytes / LEAST, clv_pieces(n, unit)));
-}
-
 /* A block of f32 on the stack, on lines of the cache: a vector that lies across two takes as long as two. */
 typedef float clv_scratch[CLV_BLOCK] __attribute__((aligned(64)));
 

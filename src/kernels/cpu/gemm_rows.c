@@ -1,11 +1,12 @@
-/* gemm_rows.c - see gemm_rows.h: op(A) as floats, and columns divided over threads in whole lines of B. One thread
- * shares them with ranks that wait, in pieces of memory, where a column has its bytes of B for itself. */
+/* gemm_rows.c - see gemm_rows.h: op(A) as floats, and columns divided over threads in whole lines of B. Where a column
+ * has its bytes of B for itself, they are divided in pieces of memory, which other threads or ranks may take. */
 #include "kernels/cpu/gemm_rows.h"
 
 #include "kernels/cpu/block.h"
 #include "kernels/cpu/isa/gemm.h"
 #include "kernels/cpu/isa/gemm_packed.h"
 #include "kernels/cpu/isa/gemm_rows.h"
+#include "kernels/cpu/pieces.h"
 #include "kernels/cpu/threads.h"
 #include "kernels/cpu/tuning.h"
 
@@ -81,15 +82,16 @@ static void run_piece(void *arg, int piece)
         CLV_ISA_SELECT(clv_gemm_columns)(g, &p->x, own, p->way, from, to);
 }
 
-/* Cut so that ranks may share it, if it can be: its columns are sums of their own then. */
-static void cut_for_ranks(product *p)
+/* A piece a thread; or in smaller ones, if it can be: its columns are sums of their own then. */
+static void cut(product *p, int64_t threads)
 {
     const clv_gemm_args *g = p->g;
-    p->pieces = 1;
+    p->unit = OF_LINES;
+    p->pieces = threads;
     if (!g->packed_b && !g->trans_b)
         return;
     p->unit = g->packed_b ? OF_PANELS : OF_DOTS;
-    p->pieces = clv_stream_pieces(g->n, p->unit, g->n * g->k * (int64_t)clv_dtype_size(g->dtype));
+    p->pieces = clv_stream_pieces((int)threads, g->n, p->unit, g->n * g->k * (int64_t)clv_dtype_size(g->dtype));
     p->sums = (room){0};
 }
 
@@ -99,19 +101,11 @@ bool clv_gemm_rows(const clv_gemm_args *g, size_t bytes)
     int64_t threads = g->n * g->k <= ALONE ? 1 : clv_threads_max();
     product p = {.g = g,
                  .way = {.panels = g->dtype == CLV_F32 ? tuning->panels_of_f32 : tuning->panels_of_half,
-                         .streams = tuning->plain_streams},
-                 .unit = OF_LINES};
+                         .streams = tuning->plain_streams}};
     if (g->m > CLV_GEMM_ROWS || (is_strided(g) && g->trans_b) || !find_room(&p.sums, g, bytes, &threads))
         return false;
     p.x = rows_of(g);
-    p.pieces = threads;
-    if (threads == 1) { /* no parallel region, which costs more than a small product (block.h) */
-        cut_for_ranks(&p);
-        clv_workpool_share(g->work, run_piece, &p, (int)p.pieces);
-        return true;
-    }
-#pragma omp parallel for schedule(static)
-    for (int64_t t = 0; t < threads; t++)
-        run_piece(&p, (int)t);
+    cut(&p, threads);
+    clv_share_pieces(g->work, (int)threads, run_piece, &p, (int)p.pieces);
     return true;
 }

@@ -10,6 +10,7 @@
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/isa/gemm.h"
 #include "kernels/cpu/isa/quant.h"
+#include "kernels/cpu/pieces.h"
 #include "kernels/cpu/threads.h"
 #include "kernels/cpu/tuning.h"
 #include "tensor/half.h"
@@ -174,7 +175,6 @@ static void run_piece(void *arg, int piece)
         few_of(f, j, clv_min_i64(WEIGHTS_AT_ONCE, end - j));
 }
 
-/* One thread shares pieces with ranks that wait. */
 static void few_rows(const clv_quant_args *a)
 {
     const clv_tuning *tuning = clv_tuning_here();
@@ -182,16 +182,9 @@ static void few_rows(const clv_quant_args *a)
     few f = {.a = a,
              .streams = a->how == CLV_QUANT_Q8 ? tuning->q8_streams : tuning->q4_streams,
              .has_vnni = use_vnni(),
-             .pieces = threads};
+             .pieces = clv_stream_pieces(threads, a->n, WEIGHTS_AT_ONCE, a->n * a->blocks * clv_quant_bytes(a->how))};
     fill_rows(f.rows, a);
-    if (threads == 1) {
-        f.pieces = clv_stream_pieces(a->n, WEIGHTS_AT_ONCE, a->n * a->blocks * clv_quant_bytes(a->how));
-        clv_workpool_share(a->work, run_piece, &f, f.pieces);
-        return;
-    }
-#pragma omp parallel for schedule(static)
-    for (int t = 0; t < threads; t++)
-        run_piece(&f, t);
+    clv_share_pieces(a->work, threads, run_piece, &f, f.pieces);
 }
 
 /* ---- many rows: panels of weights ---- */

@@ -11,6 +11,7 @@
 #include "kernels/cpu/block.h"
 #include "kernels/cpu/gemm_bf16.h"
 #include "kernels/cpu/isa/pairs.h"
+#include "kernels/cpu/pieces.h"
 #include "kernels/cpu/threads.h"
 
 enum {

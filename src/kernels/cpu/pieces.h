@@ -1,0 +1,55 @@
+/* pieces.h - work that is cut in pieces, and by whom they are done. Internal to this folder. What a piece does must not
+ * depend on who does it. */
+#ifndef CLEAVE_KERNELS_CPU_PIECES_H
+#define CLEAVE_KERNELS_CPU_PIECES_H
+
+#include <stdatomic.h>
+#include <stdint.h>
+
+#include "base/line.h"
+#include "base/workpool.h"
+#include "kernels/cpu/block.h"
+#include "kernels/cpu/threads.h"
+
+/* Where piece i begins of n that are cut into `pieces` alike, each a multiple of `unit`; i == pieces: n. */
+static inline int64_t clv_piece_at(int64_t n, int64_t unit, int64_t pieces, int64_t i)
+{
+    return clv_min_i64(clv_pieces(n, unit) * i / pieces * unit, n);
+}
+
+/* Into how many pieces n columns of `bytes` in all are cut, each a multiple of `unit`, for so many threads, or ranks,
+ * to share: few rows are multiplied by them at the speed of memory, which takes some microseconds for one. */
+static inline int clv_stream_pieces(int threads, int64_t n, int64_t unit, int64_t bytes)
+{
+    enum { LEAST = 64 * 1024 };
+    return (int)clv_max_i64(threads, clv_min_i64(bytes / LEAST, clv_pieces(n, unit)));
+}
+
+/* The next of a thread's own pieces. */
+typedef struct clv_pieces_left {
+    _Alignas(CLV_LINE) _Atomic int64_t next;
+} clv_pieces_left;
+
+/* fn(arg, piece) for each of n pieces. One thread shares them with ranks that wait. Several each have as many for their
+ * own, side by side, which is how memory is read best; who has done them takes others', so that a thread on a slower
+ * core does fewer. */
+static inline void clv_share_pieces(clv_workplace work, int threads, void (*fn)(void *arg, int piece), void *arg, int n)
+{
+    enum { MOST = 64 };
+    if (threads == 1) { /* no parallel region, which costs more than a small product (block.h) */
+        clv_workpool_share(work, fn, arg, n);
+        return;
+    }
+    const int64_t parts = threads < MOST ? threads : MOST;
+    clv_pieces_left left[MOST];
+    for (int64_t p = 0; p < parts; p++)
+        atomic_init(&left[p].next, n * p / parts);
+    CLV_PRAGMA(omp parallel)
+    for (int64_t i = 0; i < parts; i++) {
+        const int64_t p = (clv_threads_index() + i) % parts, end = n * (p + 1) / parts;
+        for (int64_t at; (at = atomic_fetch_add_explicit(&left[p].next, 1, memory_order_relaxed)) < end;)
+            fn(arg, (int)at);
+    }
+}
+
+#endif
