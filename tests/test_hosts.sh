@@ -53,11 +53,12 @@ seconds_at_most() {
 
 # job_ends LIMIT MPI COMMAND...: a process of it on every host; what it prints is in $work/out, what it says in $log.
 # MPICH's proxies may lose their launcher as it ends, when the job has: what the job was to bring tells whether it did.
+# They say the same beside a process that crashed, which the launcher prints, and one that failed says so itself.
 job_ends() {
     local limit=$1 mpi=$2
     seconds_at_most "$limit" hosts_launch "$mpi" 1 "${@:3}" && return
     grep -qE 'HYD.*assert \(.*\) failed|\[proxy:.*unable to return exit status upstream' "$log" || return 1
-    ! grep -E '^cleave[a-z ]*: |BAD TERMINATION' "$log" | grep -qv ': warning: ' || return 1
+    ! grep -hE '^cleave[a-z ]*: |BAD TERMINATION' "$log" "$work/out" | grep -qv ': warning: ' || return 1
     echo "$mpi: a job is done, and its launcher failed: ${*:4:3}"
 }
 
@@ -86,8 +87,8 @@ expect_same_text() { # mpi, name
 expect_ends() { # mpi
     local i
     for i in 1 2 3 4 5 6 7 8; do
-        job_ends 30 "$1" "$cleave" bench allreduce -tp 3 --bytes 1K && [ -s "$work/out" ] ||
-            fail "$1: bench allreduce, run $i, failed"
+        job_ends 30 "$1" "$cleave" bench allreduce -tp 3 --bytes 1K || fail "$1: bench allreduce, run $i, failed"
+        grep -q '^1.0 KiB' "$work/out" || fail "$1: bench allreduce, run $i, measured nothing"
     done
 }
 

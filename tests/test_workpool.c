@@ -388,6 +388,7 @@ static void test_batch_of_threads(void **unused)
 typedef struct slow {
     _Atomic int done[256];
     _Atomic int others;
+    _Atomic int team;
     int n, waits;
 } slow;
 
@@ -398,6 +399,7 @@ static void run_slow(void *arg, int piece)
     while (piece == s->waits && atomic_load_explicit(&s->others, memory_order_acquire) < s->n - 1 && clv_now_ns() < end)
         sched_yield();
     atomic_fetch_add_explicit(&s->done[piece], 1, memory_order_relaxed);
+    atomic_store_explicit(&s->team, clv_threads_team(), memory_order_relaxed);
     if (piece != s->waits)
         atomic_fetch_add_explicit(&s->others, 1, memory_order_release);
 }
@@ -412,13 +414,15 @@ static void test_threads_take_others(void **unused)
         for (size_t c = 0; c < sizeof counts / sizeof *counts; c++) {
             const int n = counts[c];
             clv_threads_set(threads);
-            const int last = clv_threads_max() > 1 ? n - 1 : -1; /* one thread, as without OpenMP, waits for nobody */
+            int last = n - 1;
             for (int waits = -1; waits <= last; waits += n / 4 + 1) {
                 slow s = {.n = n, .waits = waits};
                 clv_share_pieces((clv_workplace){0}, clv_threads_max(), run_slow, &s, n);
                 for (int i = 0; i < n; i++)
                     assert_int_equal(atomic_load(&s.done[i]), 1);
                 assert_int_equal(atomic_load(&s.others), waits < 0 ? n : n - 1);
+                if (atomic_load(&s.team) == 1)
+                    last = -1; /* one thread, as without OpenMP, waits for nobody */
             }
         }
     clv_threads_set(before);

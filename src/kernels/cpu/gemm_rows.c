@@ -12,8 +12,9 @@
 
 enum {
     OF_LINES = 32,  /* columns of a piece are a multiple of this: a line of bf16, two of f32; ... */
-    OF_PANELS = 64, /* ... where B is packed, or transposed, of what any kernel takes side by side */
+    OF_PANELS = 64, /* ... where B is packed, or transposed, of what any kernel takes side by side ... */
     OF_DOTS = 48,
+    UNITS_EACH = 4,    /* ... if that leaves each thread so many at least */
     ALIGN = 16,        /* floats of a line */
     ALONE = 128 * 1024 /* elements of B up to which waking other threads costs more than they save */
 };
@@ -90,7 +91,9 @@ static void cut(product *p, int64_t threads)
     p->pieces = threads;
     if (!g->packed_b && !g->trans_b)
         return;
-    p->unit = g->packed_b ? OF_PANELS : OF_DOTS;
+    const int64_t wide = g->packed_b ? OF_PANELS : OF_DOTS;
+    if (threads == 1 || g->n >= UNITS_EACH * threads * wide)
+        p->unit = wide;
     p->pieces = clv_stream_pieces((int)threads, g->n, p->unit, g->n * g->k * (int64_t)clv_dtype_size(g->dtype));
     p->sums = (room){0};
 }

@@ -18,24 +18,26 @@ static inline int64_t clv_piece_at(int64_t n, int64_t unit, int64_t pieces, int6
 }
 
 /* Into how many pieces n columns of `bytes` in all are cut, each a multiple of `unit`, for so many threads, or ranks,
- * to share: few rows are multiplied by them at the speed of memory, which takes some microseconds for one. */
+ * to share: few rows are multiplied by them at the speed of memory, which takes some microseconds for one. Each thread
+ * has as many. */
 static inline int clv_stream_pieces(int threads, int64_t n, int64_t unit, int64_t bytes)
 {
     enum { LEAST = 64 * 1024 };
-    return (int)clv_max_i64(threads, clv_min_i64(bytes / LEAST, clv_pieces(n, unit)));
+    const int64_t each = clv_min_i64(bytes / LEAST, clv_pieces(n, unit)) / threads;
+    return (int)(clv_max_i64(1, each) * threads);
 }
 
-/* The next of a thread's own pieces. */
+/* The next of the pieces that a thread begins with. */
 typedef struct clv_pieces_left {
     _Alignas(CLV_LINE) _Atomic int64_t next;
 } clv_pieces_left;
 
-/* fn(arg, piece) for each of n pieces. One thread shares them with ranks that wait. Several each have as many for their
- * own, side by side, which is how memory is read best; who has done them takes others', so that a thread on a slower
- * core does fewer. */
+/* fn(arg, piece) for each of n pieces. One thread shares them with ranks that wait. Several begin with as many each,
+ * side by side, which is how memory is read best; who has done those takes others', so that a thread on a slower core
+ * does fewer. Beyond MOST threads two begin with the same. */
 static inline void clv_share_pieces(clv_workplace work, int threads, void (*fn)(void *arg, int piece), void *arg, int n)
 {
-    enum { MOST = 64 };
+    enum { MOST = 64 }; /* 8 KiB of stack */
     if (threads == 1) { /* no parallel region, which costs more than a small product (block.h) */
         clv_workpool_share(work, fn, arg, n);
         return;
@@ -47,8 +49,11 @@ static inline void clv_share_pieces(clv_workplace work, int threads, void (*fn)(
     CLV_PRAGMA(omp parallel)
     for (int64_t i = 0; i < parts; i++) {
         const int64_t p = (clv_threads_index() + i) % parts, end = n * (p + 1) / parts;
-        for (int64_t at; (at = atomic_fetch_add_explicit(&left[p].next, 1, memory_order_relaxed)) < end;)
-            fn(arg, (int)at);
+        while (atomic_load_explicit(&left[p].next, memory_order_relaxed) < end) { /* else its line is not taken */
+            const int64_t at = atomic_fetch_add_explicit(&left[p].next, 1, memory_order_relaxed);
+            if (at < end)
+                fn(arg, (int)at);
+        }
     }
 }
 
