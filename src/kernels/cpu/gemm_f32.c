@@ -9,6 +9,7 @@
 
 #include "kernels/cpu/block.h"
 #include "kernels/cpu/isa/gemm_f32.h"
+#include "kernels/cpu/pieces.h"
 
 enum {
     BLOCK_COLS = 1024, /* of a C of f32, and of 16 bits: its sums have room for more rows, then */
@@ -149,7 +150,7 @@ static void run_few_rows(const cut *c, const place *at)
 typedef struct pieces {
     const cut *c;
     const place *at;
-    int64_t down, across;
+    int64_t across;
 } pieces;
 
 static void run_piece(void *arg, int piece)
@@ -171,23 +172,16 @@ static void run_piece(void *arg, int piece)
 
 static void run_many_rows(const cut *c, const place *at)
 {
-    enum { PACKED = 8 * CLV_PANEL, PIECES_EACH = 4 };
-    const int team = clv_threads_team();
+    enum { PACKED = 8 * CLV_PANEL };
     const int64_t tiles = clv_pieces(at->n, c->kernel->cols), down = clv_pieces(at->m, c->together);
-    pieces x = {c, at, down, team == 1 ? 1 : clv_min_i64(clv_pieces(PIECES_EACH * team, down), tiles)};
+    pieces x = {c, at, clv_team_parts(down, tiles)};
 
     if (!is_in_place(c->g)) {
 #pragma omp for schedule(dynamic, 1)
         for (int64_t j = 0; j < at->n; j += PACKED)
             c->kernel->pack_b(c->b + j * at->k, c->g, at->p, at->j + j, at->k, clv_min_i64(PACKED, at->n - j));
     }
-    if (team == 1) {
-        clv_workpool_share(c->g->work, run_piece, &x, (int)down);
-        return;
-    }
-#pragma omp for schedule(dynamic, 1)
-    for (int64_t piece = 0; piece < x.down * x.across; piece++)
-        run_piece(&x, (int)piece);
+    clv_team_share(c->g->work, run_piece, &x, (int)(down * x.across));
 }
 
 static void run_thread(const cut *c)

@@ -45,16 +45,38 @@ static inline void clv_share_pieces(clv_workplace work, int threads, void (*fn)(
     const int64_t parts = threads < MOST ? threads : MOST;
     clv_pieces_left left[MOST];
     for (int64_t p = 0; p < parts; p++)
-        atomic_init(&left[p].next, n * p / parts);
+        atomic_init(&left[p].next, clv_piece_at(n, 1, parts, p));
     CLV_PRAGMA(omp parallel)
     for (int64_t i = 0; i < parts; i++) {
-        const int64_t p = (clv_threads_index() + i) % parts, end = n * (p + 1) / parts;
+        const int64_t p = (clv_threads_index() + i) % parts, end = clv_piece_at(n, 1, parts, p + 1);
         while (atomic_load_explicit(&left[p].next, memory_order_relaxed) < end) { /* else its line is not taken */
             const int64_t at = atomic_fetch_add_explicit(&left[p].next, 1, memory_order_relaxed);
             if (at < end)
                 fn(arg, (int)at);
         }
     }
+}
+
+/* Inside a parallel region, by all threads of its team: into how many parts, `most` of them, each of `down` blocks is
+ * cut, so that there are some pieces for each thread. A team of one shares whole blocks with ranks. */
+static inline int64_t clv_team_parts(int64_t down, int64_t most)
+{
+    enum { EACH = 4 };
+    const int team = clv_threads_team();
+    return team == 1 ? 1 : clv_min_i64(clv_pieces(EACH * team, down), most);
+}
+
+/* There, too: fn(arg, piece) for each of n pieces that are worth milliseconds, whose operands caches have: in turn. A
+ * team of one shares them with ranks that wait. All return when all have ended. */
+static inline void clv_team_share(clv_workplace work, void (*fn)(void *arg, int piece), void *arg, int n)
+{
+    if (clv_threads_team() == 1) {
+        clv_workpool_share(work, fn, arg, n);
+        return;
+    }
+    CLV_PRAGMA(omp for schedule(dynamic, 1))
+    for (int i = 0; i < n; i++)
+        fn(arg, i);
 }
 
 #endif

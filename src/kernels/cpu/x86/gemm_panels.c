@@ -363,10 +363,8 @@ static void pack_share(char *out, const part *x)
 /* All threads call it with the same `at`. */
 static void run_block(const cut *c, const place *at)
 {
-    enum { PIECES_EACH = 4 };
-    const int team = clv_threads_team();
     const int64_t down = clv_pieces(at->m, SIDE), panels = clv_pieces(at->n, SIDE);
-    pieces x = {c, at, team == 1 ? 1 : clv_min_i64(clv_pieces(PIECES_EACH * team, down), panels)};
+    pieces x = {c, at, clv_team_parts(down, panels)};
     const part b = part_of_b(c->g, at->p, at->j, at->k, at->n);
 
     pack_share(c->b, &b);
@@ -374,14 +372,8 @@ static void run_block(const cut *c, const place *at)
         const part a = part_of_a(c->g, c->kernel->pairs_of_a, at->i, at->p, at->m, at->k);
         pack_share(c->a, &a);
     }
-    if (team == 1) {
-        clv_workpool_share(c->g->work, run_piece, &x, (int)down);
-        return;
-    }
 #pragma omp barrier
-#pragma omp for schedule(dynamic, 1)
-    for (int64_t piece = 0; piece < down * x.across; piece++)
-        run_piece(&x, (int)piece);
+    clv_team_share(c->g->work, run_piece, &x, (int)(down * x.across));
 }
 
 static void run_thread(const cut *c)
