@@ -1,5 +1,5 @@
-/* test_workpool.c: each piece is done once, whoever does it; what others wrote is there; members without work wait, and
- * a wait says how much of it went into others' work. */
+/* test_workpool.c: each piece is done once, whoever does it, by no more members than may; what others wrote is there;
+ * members without work wait, and a wait says how much of it went into others' work. */
 #include <pthread.h>
 #include <sched.h>
 #include <setjmp.h>
@@ -15,6 +15,7 @@
 #include "base/wait.h"
 #include "base/workpool.h"
 #include "comm/threads.h"
+#include "kernels/cpu/attention.h"
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/pieces.h"
 #include "kernels/cpu/quant.h"
@@ -26,21 +27,61 @@ typedef struct tally {
     int work;
     int times[PIECES]; /* not atomic: sharing orders them */
     _Atomic int by_others;
+    _Atomic int at_work[MEMBERS]; /* of those with each number */
+    _Atomic int wrong;            /* numbers: of two at a time, or of who shares the work and who helps */
+    _Atomic int met;
     pthread_t owner;
 } tally;
 
-static void count(void *arg, int piece)
+static void meet_none(tally *t)
+{
+    (void)t;
+}
+
+static void meet_all(tally *t)
+{
+    atomic_fetch_add_explicit(&t->met, 1, memory_order_relaxed);
+    while (atomic_load_explicit(&t->met, memory_order_relaxed) < MEMBERS)
+        sched_yield();
+}
+
+/* A piece in which its member meets others. */
+static void count_and_meet(tally *t, int piece, int who, void (*meet)(tally *t))
+{
+    const bool is_owner = pthread_equal(pthread_self(), t->owner);
+    t->times[piece] += t->work;
+    if (!is_owner)
+        atomic_fetch_add_explicit(&t->by_others, 1, memory_order_relaxed);
+    if ((who == 0) != is_owner || atomic_fetch_add_explicit(&t->at_work[who], 1, memory_order_relaxed) != 0)
+        atomic_fetch_add_explicit(&t->wrong, 1, memory_order_relaxed);
+    meet(t);
+    atomic_fetch_sub_explicit(&t->at_work[who], 1, memory_order_relaxed);
+}
+
+static void count(void *arg, int piece, int who)
+{
+    count_and_meet(arg, piece, who, meet_none);
+}
+
+static void count_all(void *arg, int piece, int who)
+{
+    count_and_meet(arg, piece, who, meet_all);
+}
+
+/* Pieces of a work that so many may do at a time. */
+static void count_few(void *arg, int piece, int who)
 {
     tally *t = arg;
-    t->times[piece] += t->work;
-    if (!pthread_equal(pthread_self(), t->owner))
-        atomic_fetch_add_explicit(&t->by_others, 1, memory_order_relaxed);
+    if (who >= 1 + t->work % MEMBERS)
+        atomic_fetch_add_explicit(&t->wrong, 1, memory_order_relaxed);
+    count(arg, piece, who);
 }
 
 static void check(const tally *t, int n)
 {
     for (int i = 0; i < PIECES; i++)
         assert_int_equal(t->times[i], i < n ? t->work : 0);
+    assert_int_equal(t->wrong, 0);
 }
 
 /* Without a pool, with one member, and where nobody comes, the member does all itself; so it does of one piece. */
@@ -52,7 +93,7 @@ static void test_alone(void **unused)
     for (size_t i = 0; i < sizeof places / sizeof *places; i++)
         for (int n = 0; n <= PIECES; n += n < 3 ? 1 : PIECES - 3) {
             tally t = {.work = 5, .owner = pthread_self()};
-            clv_workpool_share(places[i], count, &t, n);
+            clv_workpool_share(places[i], CLV_WORKPOOL_ALL, count, &t, n);
             check(&t, n);
             assert_int_equal(t.by_others, 0);
             assert_false(clv_workpool_help(places[i], NULL));
@@ -78,14 +119,14 @@ static void *help(void *arg)
     return NULL;
 }
 
-/* Two members share work after work, of all sizes, while two look for some: no piece is lost or done twice, also where
- * a helper that looked at one work meets the next. */
+/* Two members share work after work, of all sizes and among one to all, while two look for some: no piece is lost or
+ * done twice, and none too many take part, also where a helper that looked at one work meets the next. */
 static void *share_many(void *arg)
 {
     const clv_workplace *place = arg;
     for (int w = 1; w <= WORKS; w++) {
         tally t = {.work = w, .owner = pthread_self()};
-        clv_workpool_share(*place, count, &t, w % (PIECES + 1));
+        clv_workpool_share(*place, 1 + w % MEMBERS, count_few, &t, w % (PIECES + 1));
         check(&t, w % (PIECES + 1));
     }
     return NULL;
@@ -111,10 +152,10 @@ static void test_all_at_once(void **unused)
     clv_workpool_free(pool);
 }
 
-static void wait_for_help(void *arg, int piece)
+static void wait_for_help(void *arg, int piece, int who)
 {
     tally *t = arg;
-    count(arg, piece);
+    count(arg, piece, who);
     while (atomic_load_explicit(&t->by_others, memory_order_relaxed) == 0)
         clv_cpu_pause();
 }
@@ -129,11 +170,33 @@ static void test_others_take_part(void **unused)
     pthread_t thread;
     (void)unused;
     assert_int_equal(pthread_create(&thread, NULL, help, &h), 0);
-    clv_workpool_share((clv_workplace){pool, 0}, wait_for_help, &t, 7);
+    clv_workpool_share((clv_workplace){pool, 0}, 2, wait_for_help, &t, 7);
     atomic_store_explicit(&end, 1, memory_order_release);
     assert_int_equal(pthread_join(thread, NULL), 0);
     check(&t, 7);
     assert_true(h.helped >= 1 && h.helped == t.by_others);
+    clv_workpool_free(pool);
+}
+
+/* A piece for each member, none of which ends before all have begun: each has a number of its own. */
+static void test_numbers(void **unused)
+{
+    clv_workpool *pool = clv_workpool_new(MEMBERS);
+    _Atomic int end = 0;
+    helper helpers[MEMBERS];
+    pthread_t thread[MEMBERS];
+    tally t = {.work = 1, .owner = pthread_self()};
+    (void)unused;
+    for (int i = 1; i < MEMBERS; i++) {
+        helpers[i] = (helper){{pool, (2 + i) % MEMBERS}, &end, 0};
+        assert_int_equal(pthread_create(&thread[i], NULL, help, &helpers[i]), 0);
+    }
+    clv_workpool_share((clv_workplace){pool, 2}, MEMBERS, count_all, &t, MEMBERS);
+    atomic_store_explicit(&end, 1, memory_order_release);
+    for (int i = 1; i < MEMBERS; i++)
+        assert_int_equal(pthread_join(thread[i], NULL), 0);
+    check(&t, MEMBERS);
+    assert_int_equal(t.by_others, MEMBERS - 1);
     clv_workpool_free(pool);
 }
 
@@ -173,7 +236,7 @@ static void test_helping_is_told(void **unused)
         tally t = {.work = 1, .owner = pthread_self()};
         pthread_t thread;
         assert_int_equal(pthread_create(&thread, NULL, come_early, &e), 0);
-        clv_workpool_share((clv_workplace){pool, 0}, wait_for_help, &t, 7);
+        clv_workpool_share((clv_workplace){pool, 0}, CLV_WORKPOOL_ALL, wait_for_help, &t, 7);
         const clv_group *group = clv_comm_group(&mine->base, set);
         assert_int_equal(clv_threads_meet(mine, group, &(clv_post){.what = "a meeting"}, NULL), CLV_OK);
         clv_threads_leave(mine, group);
@@ -215,9 +278,30 @@ static void run_quant(const void *args, void *out, clv_workplace place)
     assert_int_equal(clv_quant_product(&a, NULL), CLV_OK);
 }
 
-/* A product of `bytes` shared with h, some of whose pieces it takes, has the bits of the one alone. What h took last
- * before may yet be counted: one more must be. */
-static void check_product(run_function *run, const void *args, size_t bytes, const helper *h)
+static void run_attention(const void *args, void *out, clv_workplace place)
+{
+    clv_attention_args a = *(const clv_attention_args *)args;
+    a.out.data = out;
+    a.work = place;
+    assert_int_equal(clv_attention_forward(&a, NULL), CLV_OK);
+}
+
+/* dq, dk and dv lie one behind the other. */
+static void run_attention_gradient(const void *args, void *out, clv_workplace place)
+{
+    clv_attention_args a = *(const clv_attention_args *)args;
+    const int64_t rows = a.batch * a.head_dim, q = rows * a.q_rows * a.heads, kv = rows * a.k_rows * a.kv_heads;
+    const int64_t elem = (int64_t)clv_dtype_size(a.dtype);
+    a.dq.data = out;
+    a.dk.data = (char *)out + q * elem;
+    a.dv.data = (char *)out + (q + kv) * elem;
+    a.work = place;
+    assert_int_equal(clv_attention_backward(&a, NULL), CLV_OK);
+}
+
+/* What run makes, `bytes` of it, has the same bits where h takes some of its pieces. What h took last before may yet be
+ * counted: one more must be. */
+static void check_equal(run_function *run, const void *args, size_t bytes, const helper *h)
 {
     enum { ROUNDS = 20, MOST = 1000 };
     const int before = h->helped;
@@ -273,7 +357,7 @@ static void check_kind(const kind *of, const helper *h)
     const size_t room = clv_gemm_workspace(&g);
     g.workspace = room > 0 ? aligned_alloc(64, (room + 63) / 64 * 64) : NULL;
     clv_gemm_set_half_path_for_test(of->path);
-    check_product(run_gemm, &g, (size_t)(g.m * g.n) * clv_dtype_size(g.c_dtype), h);
+    check_equal(run_gemm, &g, (size_t)(g.m * g.n) * clv_dtype_size(g.c_dtype), h);
     clv_gemm_set_half_path_for_test(CLV_GEMM_HALF_BEST);
     free(g.workspace);
     free(a);
@@ -314,7 +398,7 @@ static void check_quantised(clv_quant how, const helper *h)
     clv_quantize(how, ints, scales, weights, N * BLOCKS);
     clv_quant_args a = {how, CLV_F32, M, N, BLOCKS, M, x, ints, scales, NULL, NULL, {0}};
     a.workspace = aligned_alloc(64, (clv_quant_workspace(&a) + 63) / 64 * 64);
-    check_product(run_quant, &a, M * N * sizeof(float), h);
+    check_equal(run_quant, &a, M * N * sizeof(float), h);
     free(a.workspace);
     free(scales);
     free(ints);
@@ -322,9 +406,56 @@ static void check_quantised(clv_quant how, const helper *h)
     free(x);
 }
 
-/* Products with a member that takes pieces have the bits of those without, by each kernel that hands out pieces; some
- * of the pieces of each are taken. */
-static void test_products(void **unused)
+static clv_attention_view view_of(void *data, int64_t rows, int64_t heads, int64_t head_dim)
+{
+    return (clv_attention_view){data, rows * heads * head_dim, heads * head_dim, head_dim};
+}
+
+/* Of many rows, both ways, and of one. */
+static void check_attention(clv_dtype dtype, int64_t q_rows, const helper *h)
+{
+    enum { BATCH = 5, HEADS = 4, KV_HEADS = 2, KEYS = 270, DIM = 40 };
+    const int64_t q = BATCH * HEADS * q_rows * DIM, kv = BATCH * KV_HEADS * KEYS * DIM;
+    float *in = filled(2 * q + 2 * kv, 1), *lse = filled(BATCH * HEADS * q_rows, 2), *out = filled(q, 3);
+    if (dtype != CLV_F32)
+        fill_halves(dtype, in, 2 * q + 2 * kv, 1001);
+    char *data = (char *)in;
+    const int64_t elem = (int64_t)clv_dtype_size(dtype);
+    clv_attention_args a = {.q = view_of(data, q_rows, HEADS, DIM),
+                            .d_out = view_of(data + q * elem, q_rows, HEADS, DIM),
+                            .k = view_of(data + 2 * q * elem, KEYS, KV_HEADS, DIM),
+                            .v = view_of(data + (2 * q + kv) * elem, KEYS, KV_HEADS, DIM),
+                            .out = view_of(out, q_rows, HEADS, DIM),
+                            .dq = view_of(NULL, q_rows, HEADS, DIM),
+                            .dk = view_of(NULL, KEYS, KV_HEADS, DIM),
+                            .dv = view_of(NULL, KEYS, KV_HEADS, DIM),
+                            .lse = lse,
+                            .batch = BATCH,
+                            .heads = HEADS,
+                            .kv_heads = KV_HEADS,
+                            .q_rows = q_rows,
+                            .k_rows = KEYS,
+                            .head_dim = DIM,
+                            .group = HEADS / KV_HEADS,
+                            .causal = q_rows > 1,
+                            .scale = 0.2,
+                            .dtype = dtype,
+                            .sharers = 2};
+    const size_t forward = clv_attention_forward_workspace(&a), backward = clv_attention_backward_workspace(&a);
+    a.workspace = aligned_alloc(64, forward > backward ? forward : backward);
+    check_equal(run_attention, &a, (size_t)(q * elem), h);
+    run_attention(&a, out, (clv_workplace){0});
+    if (q_rows > 1)
+        check_equal(run_attention_gradient, &a, (size_t)((q + 2 * kv) * elem), h);
+    free(a.workspace);
+    free(in);
+    free(lse);
+    free(out);
+}
+
+/* Products and attention with a member that takes pieces have the bits of those without, by each kernel that hands out
+ * pieces; some of the pieces of each are taken. */
+static void test_kernels(void **unused)
 {
     clv_workpool *pool = clv_workpool_new(2);
     _Atomic int end = 0;
@@ -338,6 +469,9 @@ static void test_products(void **unused)
     check_kinds(&h);
     check_quantised(CLV_QUANT_Q8, &h);
     check_quantised(CLV_QUANT_Q4, &h);
+    check_attention(CLV_F32, 130, &h);
+    check_attention(CLV_BF16, 130, &h);
+    check_attention(CLV_F32, 1, &h);
     atomic_store_explicit(&end, 1, memory_order_release);
     assert_int_equal(pthread_join(thread, NULL), 0);
     clv_gemm_set_f32_path_for_test(CLV_GEMM_F32_BEST);
@@ -393,9 +527,10 @@ typedef struct slow {
     int n, waits;
 } slow;
 
-static void run_slow(void *arg, int piece)
+static void run_slow(void *arg, int piece, int who)
 {
     slow *s = arg;
+    (void)who;
     const int64_t end = clv_now_ns() + INT64_C(20000000000);
     while (piece == s->waits && atomic_load_explicit(&s->others, memory_order_acquire) < s->n - 1 && !s->in_vain) {
         sched_yield();
@@ -438,8 +573,9 @@ int main(void)
         cmocka_unit_test(test_alone),
         cmocka_unit_test(test_all_at_once),
         cmocka_unit_test(test_others_take_part),
+        cmocka_unit_test(test_numbers),
         cmocka_unit_test(test_helping_is_told),
-        cmocka_unit_test(test_products),
+        cmocka_unit_test(test_kernels),
         cmocka_unit_test(test_batch_of_threads),
         cmocka_unit_test(test_threads_take_others),
     };

@@ -1,6 +1,7 @@
 /* workpool.c - a member's work is a counter: its high half says which work it is, the low one how many pieces are left.
  * One is taken by lowering the counter from what was seen, so that of a later work is not lowered unseen; and until a
- * taken piece has ended the member does not return from sharing, so what its work consists of stays as it is. */
+ * taken piece has ended the member does not return from sharing, so what its work consists of stays as it is. Who takes
+ * part is known by its distance from the member, so that no two have the same number. */
 #include "base/workpool.h"
 
 #include <sched.h>
@@ -17,8 +18,8 @@ enum { SPINS = 20000 }; /* pauses, half a millisecond, before the core is given 
 typedef struct desk {
     alignas(CLV_LINE) _Atomic uint64_t left; /* number of the work << 32 | pieces that nobody has taken */
     _Atomic(void *) arg;
-    _Atomic(void (*)(void *, int)) fn;
-    _Atomic int n;
+    _Atomic(clv_piece_fn *) fn;
+    _Atomic int n, most;
     alignas(CLV_LINE) _Atomic int ended; /* pieces of the work */
 } desk;
 
@@ -41,11 +42,11 @@ void clv_workpool_free(clv_workpool *pool)
     free(pool);
 }
 
-/* A piece of the desk's work, or -1. */
-static int take(desk *d)
+/* A piece of the desk's work, or -1. That `most` is of the work that was seen is sure once the piece is taken. */
+static int take(desk *d, int who)
 {
     uint64_t seen = atomic_load_explicit(&d->left, memory_order_acquire);
-    while ((uint32_t)seen > 0)
+    while ((uint32_t)seen > 0 && who < atomic_load_explicit(&d->most, memory_order_relaxed))
         if (atomic_compare_exchange_weak_explicit(&d->left, &seen, seen - 1, memory_order_acquire,
                                                   memory_order_acquire))
             return atomic_load_explicit(&d->n, memory_order_relaxed) - (int)(uint32_t)seen;
@@ -53,25 +54,25 @@ static int take(desk *d)
 }
 
 /* Takes a piece and does it. */
-static bool work_at(desk *d, int64_t *took_ns)
+static bool work_at(desk *d, int who, int64_t *took_ns)
 {
-    const int piece = take(d);
+    const int piece = take(d, who);
     if (piece < 0)
         return false;
     const int64_t began = took_ns ? clv_now_ns() : 0;
-    void (*fn)(void *, int) = atomic_load_explicit(&d->fn, memory_order_relaxed);
-    fn(atomic_load_explicit(&d->arg, memory_order_relaxed), piece);
+    clv_piece_fn *fn = atomic_load_explicit(&d->fn, memory_order_relaxed);
+    fn(atomic_load_explicit(&d->arg, memory_order_relaxed), piece, who);
     atomic_fetch_add_explicit(&d->ended, 1, memory_order_release);
     if (took_ns)
         *took_ns += clv_now_ns() - began;
     return true;
 }
 
-void clv_workpool_share(clv_workplace place, void (*fn)(void *arg, int piece), void *arg, int n)
+void clv_workpool_share(clv_workplace place, int most, clv_piece_fn *fn, void *arg, int n)
 {
     if (!place.pool || place.pool->members < 2 || n < 2) {
         for (int i = 0; i < n; i++)
-            fn(arg, i);
+            fn(arg, i, 0);
         return;
     }
     desk *d = &place.pool->desks[place.member];
@@ -80,9 +81,10 @@ void clv_workpool_share(clv_workplace place, void (*fn)(void *arg, int piece), v
     atomic_store_explicit(&d->fn, fn, memory_order_relaxed);
     atomic_store_explicit(&d->arg, arg, memory_order_relaxed);
     atomic_store_explicit(&d->n, n, memory_order_relaxed);
+    atomic_store_explicit(&d->most, most, memory_order_relaxed);
     atomic_store_explicit(&d->ended, 0, memory_order_relaxed);
     atomic_store_explicit(&d->left, number << 32 | (uint32_t)n, memory_order_release);
-    while (work_at(d, NULL))
+    while (work_at(d, 0, NULL))
         continue;
     for (int spins = 0; atomic_load_explicit(&d->ended, memory_order_acquire) < n; spins++)
         if (spins < SPINS)
@@ -98,7 +100,7 @@ bool clv_workpool_help(clv_workplace place, int64_t *took_ns)
     if (!pool || atomic_load_explicit(&pool->open, memory_order_relaxed) == 0)
         return false;
     for (int i = 1; i < pool->members; i++)
-        if (work_at(&place.pool->desks[(place.member + i) % pool->members], took_ns))
+        if (work_at(&place.pool->desks[(place.member + i) % pool->members], i, took_ns))
             return true;
     return false;
 }

@@ -26,9 +26,15 @@ enum { CLV_WORKPOOL_LOOK_NS = 200000 /* a member that waits, and sleeps, looks f
 clv_workpool *clv_workpool_new(int members);
 void clv_workpool_free(clv_workpool *pool);
 
-/* fn(arg, piece) for each piece in [0, n), by this member and those that help; returns when all have ended, and what
- * they wrote is there. */
-void clv_workpool_share(clv_workplace place, void (*fn)(void *arg, int piece), void *arg, int n);
+/* Does a piece. `who` is another number for each that is at pieces of the work meanwhile: 0 for who shares it, and less
+ * than `most` for all. What it needs for itself can be kept by that. */
+typedef void clv_piece_fn(void *arg, int piece, int who);
+
+enum { CLV_WORKPOOL_ALL = INT32_MAX /* as many as there are */ };
+
+/* fn(arg, piece, who) for each piece in [0, n), by this member and those that help, `most` members in all; returns when
+ * all have ended, and what they wrote is there. */
+void clv_workpool_share(clv_workplace place, int most, clv_piece_fn *fn, void *arg, int n);
 
 /* Takes one piece of another member's work, if there is one, and returns whether there was. took_ns, where it is not
  * NULL, grows by the time of that. */

@@ -46,8 +46,8 @@ static const clv_attr attention_fields[] = {{"causal", CLV_ATTR_BOOL, offsetof(a
 /* Operands of the forward op; the gradient's begin with d_out and have out and lse before the mask. */
 enum { Q, KV, MASK, OFFSET, STEP, FORWARD_IN };
 enum { D_OUT, GQ, GKV, GOUT, GLSE, GMASK, GOFFSET, GSTEP, BACKWARD_IN };
-/* OpenMP threads that the workspace serves at most: it is planned before the number of threads is known. */
-enum { TEAM = 4 };
+/* Threads of a rank, or ranks, that the workspace serves: it is planned before their number is known. */
+enum { SHARERS = 4 };
 
 /* ---- types ---- */
 
@@ -152,7 +152,7 @@ static void like_lse(clv_rule_side *side, clv_rule *rule, int i, head_factors f)
 
 /* ---- what the kernel takes ---- */
 
-static clv_attention_args sizes_of(const clv_op *op, const int64_t *q, const int64_t *kv, clv_dtype dtype, int threads)
+static clv_attention_args sizes_of(const clv_op *op, const int64_t *q, const int64_t *kv, clv_dtype dtype)
 {
     const attention_attrs *attrs = op->attrs;
     return (clv_attention_args){.dropout = attrs->dropout,
@@ -163,7 +163,7 @@ static clv_attention_args sizes_of(const clv_op *op, const int64_t *q, const int
                                 .kv_heads = kv[3],
                                 .head_dim = q[3],
                                 .dtype = dtype,
-                                .threads = threads};
+                                .sharers = SHARERS};
 }
 
 static clv_attention_view view_of_q(const clv_view *q)
@@ -202,7 +202,9 @@ static clv_attention_args args_of(const clv_call *call, const clv_view *q, const
     const attention_attrs *attrs = call->op->attrs;
     const int32_t *offset = optional(call, mask + 1);
     int threads = clv_threads_max();
-    clv_attention_args args = sizes_of(call->op, q->shape, kv->shape, q->dtype, threads < TEAM ? threads : TEAM);
+    clv_attention_args args = sizes_of(call->op, q->shape, kv->shape, q->dtype);
+    args.threads = threads < SHARERS ? threads : SHARERS;
+    args.work = clv_call_work(call);
     args.q = view_of_q(q);
     args.k = view_of_kv(kv, 0);
     args.v = view_of_kv(kv, 1);
@@ -290,7 +292,7 @@ static clv_op_cost gradient_cost(const clv_op *op, const clv_type *in, const clv
 static size_t gradient_workspace(const clv_op *op, const clv_view *in, const clv_view *out)
 {
     (void)out;
-    clv_attention_args args = sizes_of(op, in[GQ].shape, in[GKV].shape, in[GQ].dtype, TEAM);
+    clv_attention_args args = sizes_of(op, in[GQ].shape, in[GKV].shape, in[GQ].dtype);
     return clv_attention_backward_workspace(&args);
 }
 
@@ -355,7 +357,7 @@ static clv_op_cost attention_cost(const clv_op *op, const clv_type *in, const cl
 static size_t attention_workspace(const clv_op *op, const clv_view *in, const clv_view *out)
 {
     (void)out;
-    clv_attention_args args = sizes_of(op, in[Q].shape, in[KV].shape, in[Q].dtype, TEAM);
+    clv_attention_args args = sizes_of(op, in[Q].shape, in[KV].shape, in[Q].dtype);
     return clv_attention_forward_workspace(&args);
 }
 

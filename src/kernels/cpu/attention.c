@@ -1,4 +1,4 @@
-/* attention.c: checks, workspace, and division of the work among OpenMP threads; the plain f64 kernel. */
+/* attention.c: checks, workspace, and division of the work among threads or ranks; the plain f64 kernel. */
 #include "kernels/cpu/attention.h"
 
 #include <math.h>
@@ -31,13 +31,13 @@ static int64_t smaller(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-/* What a thread needs to decode, but for the sums of parts. */
+/* What is needed to decode, but for the sums of parts. */
 static int64_t decode_floats(const clv_attention_args *a)
 {
     return (CLV_ATTENTION_HEADS + KEYS) * clv_attention_padded(a->head_dim) + CLV_ATTENTION_HEADS * CLV_ATTENTION_CHUNK;
 }
 
-/* Each thread's part starts on a cache line: all counts are multiples of 16. Of bf16 they are the larger of what
+/* Each one's slot starts on a cache line: all counts are multiples of 16. Of bf16 they are the larger of what
  * isa/attention.c and isa/attention_tiles.c take, whatever this CPU has: plans are the same on all. */
 static int64_t forward_floats(const clv_attention_args *a)
 {
@@ -65,11 +65,16 @@ static int team(const clv_attention_args *a)
     return a->threads > 1 ? a->threads : 1;
 }
 
+static int slots(const clv_attention_args *a)
+{
+    return a->sharers > team(a) ? a->sharers : team(a);
+}
+
 size_t clv_attention_forward_workspace(const clv_attention_args *a)
 {
     if (a->dtype == CLV_F64)
         return 0;
-    return a->k_rows > MOST_KEYS ? SIZE_MAX : (size_t)forward_floats(a) * (size_t)team(a) * sizeof(float);
+    return a->k_rows > MOST_KEYS ? SIZE_MAX : (size_t)forward_floats(a) * (size_t)slots(a) * sizeof(float);
 }
 
 size_t clv_attention_backward_workspace(const clv_attention_args *a)
@@ -78,7 +83,7 @@ size_t clv_attention_backward_workspace(const clv_attention_args *a)
         return clv_attention_reference_workspace(a);
     if (a->k_rows > MOST_KEYS)
         return SIZE_MAX;
-    return (size_t)backward_floats(a) * (size_t)team(a) * sizeof(float);
+    return (size_t)backward_floats(a) * (size_t)slots(a) * sizeof(float);
 }
 
 size_t clv_attention_reference_workspace(const clv_attention_args *a)
@@ -132,7 +137,38 @@ static int64_t heads_of(const clv_attention_args *a, int64_t c, int64_t *first)
 
 /* ------------------------------------------------------------------------------------------ division of work */
 
-/* Query rows that are one piece of work: more of them where they share what is made of k and v, unless threads would
+/* A pass: tasks that do not depend on each other. */
+typedef struct pass {
+    const clv_attention_args *a;
+    /* Does a task in the slot of who does it: no two have one at a time. */
+    void (*run)(const struct pass *p, int64_t task, int who);
+    int64_t tasks;
+    int64_t each; /* of a task: query rows, or, where one token is decoded, heads */
+    int64_t pieces;
+} pass;
+
+static void run_piece(void *arg, int piece, int who)
+{
+    const pass *p = arg;
+    for (int64_t task = piece; task < p->tasks; task += p->pieces)
+        p->run(p, task, who);
+}
+
+/* All tasks: by several threads, each taking the next, or by one, which shares them with ranks that wait. */
+static void share(pass p)
+{
+    enum { MOST = 1 << 24 }; /* no count of tasks overflows an int */
+    p.pieces = smaller(p.tasks, MOST);
+    if (team(p.a) == 1) {
+        clv_workpool_share(p.a->work, slots(p.a), run_piece, &p, (int)p.pieces);
+        return;
+    }
+#pragma omp parallel for num_threads(team(p.a)) schedule(dynamic, 1)
+    for (int piece = 0; piece < (int)p.pieces; piece++)
+        run_piece(&p, piece, clv_threads_index());
+}
+
+/* Query rows that are one task: more of them where they share what is made of k and v, unless threads would
  * have none. Results are the same. */
 static int64_t rows_of_work(const clv_attention_args *a)
 {
@@ -144,108 +180,98 @@ static int64_t rows_of_work(const clv_attention_args *a)
     return team(a) == 1 || a->batch * a->heads * (a->q_rows / rows) >= 4 * team(a) ? rows : ROWS;
 }
 
+static float *slot(const clv_attention_args *a, int64_t who)
+{
+    return (float *)a->workspace + who * forward_floats(a);
+}
+
+static void forward_task(const pass *p, int64_t task, int who)
+{
+    const clv_attention_args *a = p->a;
+    int64_t blocks = (a->q_rows + p->each - 1) / p->each, pair = task / blocks, row = task % blocks * p->each;
+    CLV_ISA_SELECT(clv_attention_forward_rows)
+    (a, slot(a, who), pair / a->heads, pair % a->heads, row, smaller(row + p->each, a->q_rows));
+}
+
 static void forward_blocks(const clv_attention_args *a)
 {
     int64_t rows = rows_of_work(a), blocks = (a->q_rows + rows - 1) / rows;
-    int64_t floats = forward_floats(a);
-    void (*run)(const clv_attention_args *, float *, int64_t, int64_t, int64_t, int64_t) =
-        CLV_ISA_SELECT(clv_attention_forward_rows);
-
-#pragma omp parallel for num_threads(team(a)) schedule(dynamic, 1)
-    for (int64_t task = 0; task < a->batch * a->heads * blocks; task++) {
-        float *workspace = (float *)a->workspace + clv_threads_index() * floats;
-        int64_t pair = task / blocks, row = task % blocks * rows;
-        run(a, workspace, pair / a->heads, pair % a->heads, row, smaller(row + rows, a->q_rows));
-    }
+    share((pass){.a = a, .run = forward_task, .tasks = a->batch * a->heads * blocks, .each = rows});
 }
 
-/* How query heads are decoded: `each` of a sequence's together, as task_of says. It changes no bits. */
-typedef struct decoding {
-    const clv_attention_args *a;
-    int64_t each, tasks;
-} decoding;
-
+/* The heads that a task decodes, of sequence b. */
 typedef struct decoded {
     int64_t b, h, n;
 } decoded;
 
-/* As many heads as share memory well, and where threads are to have some each, as many as share a KV head. */
-static decoding divide_heads(const clv_attention_args *a)
+static decoded task_of(const pass *p, int64_t task)
+{
+    int64_t of_row = p->tasks / p->a->batch, h = task % of_row * p->each;
+    return (decoded){task / of_row, h, smaller(p->each, p->a->heads - h)};
+}
+
+/* In the slot of `who`; the sums go to that of `owner`. */
+static void decode_part(const pass *p, int64_t task, int64_t part, int64_t who, int64_t owner)
+{
+    decoded t = task_of(p, task);
+    float *sums = slot(p->a, owner) + decode_floats(p->a);
+    CLV_ISA_SELECT(clv_attention_decode_part)(p->a, slot(p->a, who), sums, part, t.b, t.h, t.n);
+}
+
+static void decode_end(const pass *p, int64_t task, int64_t owner)
+{
+    decoded t = task_of(p, task);
+    CLV_ISA_SELECT(clv_attention_decode_end)(p->a, slot(p->a, owner) + decode_floats(p->a), t.b, t.h, t.n);
+}
+
+static void decode_task(const pass *p, int64_t task, int who)
+{
+    for (int64_t part = 0; part < CLV_ATTENTION_PARTS; part++)
+        decode_part(p, task, part, who, who);
+    decode_end(p, task, who);
+}
+
+/* As many heads as share memory well, and where threads are to have some each, as many as share a KV head. It changes
+ * no bits. */
+static pass divide_heads(const clv_attention_args *a)
 {
     int64_t threads = team(a), each = CLV_ATTENTION_HEADS, shared = smaller(a->group, CLV_ATTENTION_HEADS);
     if (threads > 1)
         each = smaller(each, larger(shared, a->batch * a->heads / threads / shared * shared));
-    return (decoding){a, each, a->batch * ((a->heads + each - 1) / each)};
-}
-
-static decoded task_of(const decoding *d, int64_t task)
-{
-    int64_t of_row = d->tasks / d->a->batch, h = task % of_row * d->each;
-    return (decoded){task / of_row, h, smaller(d->each, d->a->heads - h)};
-}
-
-static float *slot(const clv_attention_args *a, int64_t thread)
-{
-    return (float *)a->workspace + thread * forward_floats(a);
-}
-
-/* By the slot of one thread; the sums go to that of `owner`. */
-static void decode_part(const decoding *d, int64_t task, int64_t part, int64_t thread, int64_t owner)
-{
-    decoded t = task_of(d, task);
-    float *sums = slot(d->a, owner) + decode_floats(d->a);
-    CLV_ISA_SELECT(clv_attention_decode_part)(d->a, slot(d->a, thread), sums, part, t.b, t.h, t.n);
-}
-
-static void decode_end(const decoding *d, int64_t task, int64_t owner)
-{
-    decoded t = task_of(d, task);
-    CLV_ISA_SELECT(clv_attention_decode_end)(d->a, slot(d->a, owner) + decode_floats(d->a), t.b, t.h, t.n);
-}
-
-static void decode_task(const decoding *d, int64_t task, int64_t thread)
-{
-    for (int64_t part = 0; part < CLV_ATTENTION_PARTS; part++)
-        decode_part(d, task, part, thread, thread);
-    decode_end(d, task, thread);
+    return (pass){.a = a, .run = decode_task, .tasks = a->batch * ((a->heads + each - 1) / each), .each = each};
 }
 
 /* Fewer tasks than threads: these divide the parts of the keys, too. */
-static void decode_by_parts(const decoding *d)
+static void decode_by_parts(const pass *p)
 {
-#pragma omp parallel for num_threads(team(d->a)) schedule(dynamic, 1)
-    for (int64_t i = 0; i < d->tasks * CLV_ATTENTION_PARTS; i++) {
+#pragma omp parallel for num_threads(team(p->a)) schedule(dynamic, 1)
+    for (int64_t i = 0; i < p->tasks * CLV_ATTENTION_PARTS; i++) {
         int64_t task = i / CLV_ATTENTION_PARTS;
-        decode_part(d, task, i % CLV_ATTENTION_PARTS, clv_threads_index(), task);
+        decode_part(p, task, i % CLV_ATTENTION_PARTS, clv_threads_index(), task);
     }
-    for (int64_t task = 0; task < d->tasks; task++)
-        decode_end(d, task, task);
+    for (int64_t task = 0; task < p->tasks; task++)
+        decode_end(p, task, task);
 }
 
-/* Whether what is read of k and v is worth a parallel region (block.h). */
-static bool is_worth_threads(const clv_attention_args *a)
+/* Whether what is read of k and v is worth a parallel region (block.h), or that ranks take a part. */
+static bool is_worth_sharing(const clv_attention_args *a)
 {
     int64_t keys = 0;
     for (int64_t b = 0; b < a->batch; b++)
         keys += clv_attention_visible(a, b, 1) - clv_attention_first(a, b, 0);
-    return team(a) > 1 && 2 * keys * a->heads * a->head_dim >= CLV_PARALLEL_MIN;
+    return 2 * keys * a->heads * a->head_dim >= CLV_PARALLEL_MIN;
 }
 
 static void decode(const clv_attention_args *a)
 {
-    decoding d = divide_heads(a);
-    if (!is_worth_threads(a)) {
-        for (int64_t task = 0; task < d.tasks; task++)
-            decode_task(&d, task, 0);
-        return;
-    }
-    if (d.tasks < team(a)) {
-        decode_by_parts(&d);
-        return;
-    }
-#pragma omp parallel for num_threads(team(a)) schedule(dynamic, 1)
-    for (int64_t task = 0; task < d.tasks; task++)
-        decode_task(&d, task, clv_threads_index());
+    pass p = divide_heads(a);
+    if (!is_worth_sharing(a))
+        for (int64_t task = 0; task < p.tasks; task++)
+            decode_task(&p, task, 0);
+    else if (p.tasks < team(a))
+        decode_by_parts(&p);
+    else
+        share(p);
 }
 
 clv_status clv_attention_forward(const clv_attention_args *a, clv_error *err)
@@ -261,25 +287,23 @@ clv_status clv_attention_forward(const clv_attention_args *a, clv_error *err)
     return CLV_OK;
 }
 
+static void backward_task(const pass *p, int64_t task, int who)
+{
+    const clv_attention_args *a = p->a;
+    float *workspace = (float *)a->workspace + who * backward_floats(a);
+    int64_t first;
+    int64_t n = heads_of(a, task % a->kv_heads, &first);
+    CLV_ISA_SELECT(clv_attention_backward_head)(a, workspace, task / a->kv_heads, task % a->kv_heads, first, n);
+}
+
 clv_status clv_attention_backward(const clv_attention_args *a, clv_error *err)
 {
     CLV_TRY(check(a, err));
     CLV_TRY(check_workspace(a, clv_attention_backward_workspace(a), err));
-    if (a->dtype == CLV_F64) {
+    if (a->dtype == CLV_F64)
         clv_attention_backward_reference(a);
-        return CLV_OK;
-    }
-    int64_t floats = backward_floats(a);
-    void (*run)(const clv_attention_args *, float *, int64_t, int64_t, int64_t, int64_t) =
-        CLV_ISA_SELECT(clv_attention_backward_head);
-
-#pragma omp parallel for num_threads(team(a)) schedule(dynamic, 1)
-    for (int64_t task = 0; task < a->batch * a->kv_heads; task++) {
-        float *workspace = (float *)a->workspace + clv_threads_index() * floats;
-        int64_t first;
-        int64_t n = heads_of(a, task % a->kv_heads, &first);
-        run(a, workspace, task / a->kv_heads, task % a->kv_heads, first, n);
-    }
+    else
+        share((pass){.a = a, .run = backward_task, .tasks = a->batch * a->kv_heads});
     return CLV_OK;
 }
 

@@ -30,7 +30,7 @@
  *           not, all are multiplied in f32.
  * Sharding: batch, heads and query rows may be split; key rows and D may not. dk and dv are then partial sums.
  * Threads:  OpenMP over batch x heads x query blocks (forward), batch x heads, and parts of the keys where these are
- *           few (decoding), and batch x KV heads (backward).
+ *           few (decoding), and batch x KV heads (backward); with one thread ranks that wait take some of the same.
  * Traffic:  k and v are read once for each head and each four blocks of CLV_ATTENTION_ROWS queries, each block where D
  *           is over 128 or threads would be idle; decoding (q_rows = 1) reads them once a KV head,
  *           twice where more heads share one than go together.
@@ -42,6 +42,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/workpool.h"
 #include "cleave/dtype.h"
 #include "cleave/rng.h"
 #include "cleave/status.h"
@@ -89,11 +90,13 @@ typedef struct clv_attention_args {
     double scale;                /* usually 1/sqrt(D); f32 where the dtype is computed in f32               */
     clv_dtype dtype;             /* of everything but lse                                                  */
     int threads;                 /* OpenMP threads to use, >= 1; 0 is 1                                    */
+    clv_workplace work;          /* where ranks that wait take part, if there is one thread                */
+    int sharers;                 /* threads, or ranks, that the workspace serves; 0: as many as threads    */
     void *workspace;             /* bytes as below, aligned to 64                                          */
 } clv_attention_args;
 
-/* Bytes of workspace, from sizes, dtype and threads alone. A thread holds 2 * Sk * D floats backward; of bf16 Sk * D
- * floats forward and 3.5 * Sk * D backward; f64: 2 * B * H * Sq doubles in all. */
+/* Bytes of workspace, from sizes, dtype, threads and sharers alone. Each sharer, or thread, has 2 * Sk * D floats
+ * backward; of bf16 Sk * D floats forward and 3.5 * Sk * D backward; f64: 2 * B * H * Sq doubles in all. */
 size_t clv_attention_forward_workspace(const clv_attention_args *args);
 size_t clv_attention_backward_workspace(const clv_attention_args *args);
 

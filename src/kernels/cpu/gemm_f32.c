@@ -153,8 +153,9 @@ typedef struct pieces {
     int64_t across;
 } pieces;
 
-static void run_piece(void *arg, int piece)
+static void run_piece(void *arg, int piece, int who)
 {
+    (void)who;
     const pieces *x = arg;
     const place *at = x->at;
     const clv_gemm_f32_kernel *kernel = x->c->kernel;

@@ -68,8 +68,9 @@ typedef struct product {
     int64_t unit, pieces;
 } product;
 
-static void run_piece(void *arg, int piece)
+static void run_piece(void *arg, int piece, int who)
 {
+    (void)who;
     const product *p = arg;
     const clv_gemm_args *g = p->g;
     const int64_t from = clv_piece_at(g->n, p->unit, p->pieces, piece);

@@ -32,14 +32,14 @@ typedef struct clv_pieces_left {
     _Alignas(CLV_LINE) _Atomic int64_t next;
 } clv_pieces_left;
 
-/* fn(arg, piece) for each of n pieces. One thread shares them with ranks that wait. Several begin with as many each,
- * side by side, which is how memory is read best; who has done those takes others', so that a thread on a slower core
- * does fewer. Beyond MOST threads two begin with the same. */
-static inline void clv_share_pieces(clv_workplace work, int threads, void (*fn)(void *arg, int piece), void *arg, int n)
+/* fn(arg, piece, who) for each of n pieces. One thread shares them with ranks that wait. Several begin with as many
+ * each, side by side, which is how memory is read best; who has done those takes others', so that a thread on a slower
+ * core does fewer. Beyond MOST threads two begin with the same. */
+static inline void clv_share_pieces(clv_workplace work, int threads, clv_piece_fn *fn, void *arg, int n)
 {
     enum { MOST = 64 }; /* 8 KiB of stack */
     if (threads == 1) { /* no parallel region, which costs more than a small product (block.h) */
-        clv_workpool_share(work, fn, arg, n);
+        clv_workpool_share(work, CLV_WORKPOOL_ALL, fn, arg, n);
         return;
     }
     const int64_t parts = threads < MOST ? threads : MOST;
@@ -52,7 +52,7 @@ static inline void clv_share_pieces(clv_workplace work, int threads, void (*fn)(
         while (atomic_load_explicit(&left[p].next, memory_order_relaxed) < end) { /* else its line is not taken */
             const int64_t at = atomic_fetch_add_explicit(&left[p].next, 1, memory_order_relaxed);
             if (at < end)
-                fn(arg, (int)at);
+                fn(arg, (int)at, clv_threads_index());
         }
     }
 }
@@ -66,17 +66,17 @@ static inline int64_t clv_team_parts(int64_t down, int64_t most)
     return team == 1 ? 1 : clv_min_i64(clv_pieces(EACH * team, down), most);
 }
 
-/* There, too: fn(arg, piece) for each of n pieces that are worth milliseconds, whose operands caches have: in turn. A
- * team of one shares them with ranks that wait. All return when all have ended. */
-static inline void clv_team_share(clv_workplace work, void (*fn)(void *arg, int piece), void *arg, int n)
+/* There, too: fn(arg, piece, who) for each of n pieces that are worth milliseconds, whose operands caches have: in
+ * turn. A team of one shares them with ranks that wait. All return when all have ended. */
+static inline void clv_team_share(clv_workplace work, clv_piece_fn *fn, void *arg, int n)
 {
     if (clv_threads_team() == 1) {
-        clv_workpool_share(work, fn, arg, n);
+        clv_workpool_share(work, CLV_WORKPOOL_ALL, fn, arg, n);
         return;
     }
     CLV_PRAGMA(omp for schedule(dynamic, 1))
     for (int i = 0; i < n; i++)
-        fn(arg, i);
+        fn(arg, i, clv_threads_index());
 }
 
 #endif

@@ -167,8 +167,9 @@ static void few_of(const few *f, int64_t j, int64_t n)
     }
 }
 
-static void run_piece(void *arg, int piece)
+static void run_piece(void *arg, int piece, int who)
 {
+    (void)who;
     const few *f = arg;
     const int64_t end = clv_piece_at(f->a->n, WEIGHTS_AT_ONCE, f->pieces, piece + 1);
     for (int64_t j = clv_piece_at(f->a->n, WEIGHTS_AT_ONCE, f->pieces, piece); j < end; j += WEIGHTS_AT_ONCE)

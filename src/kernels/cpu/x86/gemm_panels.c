@@ -331,8 +331,9 @@ typedef struct pieces {
     int64_t across;
 } pieces;
 
-static void run_piece(void *arg, int piece)
+static void run_piece(void *arg, int piece, int who)
 {
+    (void)who;
     const pieces *x = arg;
     const cut *c = x->c;
     const int64_t i = piece / x->across * SIDE, of_b = piece % x->across;
