@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "model_folder.h"
 #include "must.h"
@@ -637,14 +638,90 @@ static void stray_blocks(void **state)
 
 /* ---- refused ---- */
 
+/* Adapters that have learned a little, beside the floats at `path`. */
+static void write_adapters(const char *out, const char *path)
+{
+    enum { BATCH = 2, SEQ = 8, STEPS = 4 };
+    const clv_lora_options lora = {.size = sizeof lora, .rank = 3, .alpha = 6, .targets = "all-linear"};
+    const clv_schedule schedule = {.peak = 0.03, .warmup = 1, .steps = STEPS};
+    const clv_model_options options = {.size = sizeof options, .lora = &lora};
+    const clv_trainer_options of = {.size = sizeof of, .batch = BATCH, .seq = SEQ, .schedule = &schedule};
+    int32_t ids[BATCH * SEQ], labels[BATCH * SEQ];
+    clv_error err = {0};
+    clv_model *model;
+    clv_trainer *trainer;
+    for (int i = 0; i < BATCH * SEQ; i++) {
+        ids[i] = i * 7 % VOCAB;
+        labels[i] = (i * i + 3) % VOCAB;
+    }
+    must(clv_model_open(&model, path, &options, &err), &err);
+    must(clv_trainer_new(&trainer, model, &of, &err), &err);
+    for (int step = 0; step < STEPS; step++)
+        must(clv_trainer_step(trainer, ids, labels, NULL, &err), &err);
+    must(clv_trainer_save_adapters(trainer, out, &err), &err);
+    clv_trainer_free(trainer);
+    clv_model_close(model);
+}
+
+/* Adapters beside weights in blocks add what they add beside the floats that these stand for, on every mesh. */
+static void adapted(void **state)
+{
+    enum { BATCH = 2, MANY = 12 };
+    const clv_model_config *const models[] = {&llama, &gpt2};
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        const char *base = in_folder("rounded"), *path = in_folder("adapters");
+        write_folder(base, models[i], CLV_QUANT_Q4, false);
+        write_adapters(path, base);
+        float *want = logits(path, "model=1", "megatron", CLV_QUANT_NONE, CLV_F32, BATCH, MANY);
+        float *plain = logits(base, "model=1", "megatron", CLV_QUANT_NONE, CLV_F32, BATCH, MANY);
+        double apart = 0;
+        for (int64_t l = 0; l < BATCH * MANY * VOCAB; l++)
+            apart = fmax(apart, fabs((double)(want[l] - plain[l])));
+        assert_true(apart > 1e-3); /* they change what is compared */
+        for (int m = 0; m < MESHES; m++) {
+            if (!sweep_takes_thinned(3))
+                continue;
+            float *got = logits(path, meshes[m].mesh, meshes[m].rules, CLV_QUANT_Q4, CLV_F32, BATCH, MANY);
+            expect_close(meshes[m].mesh, got, want, BATCH * MANY * VOCAB, 2e-5);
+            free(got);
+        }
+        free(want);
+        free(plain);
+    }
+}
+
+/* Of a model with adapters the weights alone are no model: `shard` would lose them. Beside a folder of blocks they are
+ * of another model than they were trained beside. */
+static void adapters_refused(void **state)
+{
+    const char *base = in_folder("base"), *path = in_folder("adapters"), *made = in_folder("made");
+    const clv_lora_options lora = {.size = sizeof lora, .folder = path};
+    const clv_model_options with_lora = {.size = sizeof with_lora, .lora = &lora};
+    clv_error of_blocks = {0};
+    clv_model *none;
+    (void)state;
+    write_folder(base, &llama, CLV_QUANT_NONE, false);
+    write_adapters(path, base);
+    must_shard(base, "model=1", "megatron", CLV_QUANT_Q8, in_folder("blocks"));
+    assert_int_equal(clv_model_open(&none, in_folder("blocks"), &with_lora, &of_blocks), CLV_EINVAL);
+    assert_non_null(strstr(of_blocks.message, "the adapters are of another model"));
+    for (int how = CLV_QUANT_NONE; how < CLV_QUANT_COUNT; how++) {
+        clv_error err = {0};
+        clv_model *model = open_on(path, "model=2", "megatron", (clv_quant)how, CLV_F32);
+        assert_int_equal(clv_checkpoint_shard(model, made, NULL, &err), CLV_EUNSUPPORTED);
+        assert_non_null(strstr(err.message, "cleave merge"));
+        assert_int_equal(access(made, F_OK), -1);
+        clv_model_close(model);
+    }
+}
+
 static void refused(void **state)
 {
     clv_error err = {0};
     clv_model *model;
     clv_model_config narrow = llama;
     const char *path = in_folder("refused"), *odd = in_folder("odd");
-    const clv_lora_options lora = {.size = sizeof lora, .rank = 2};
-    const clv_model_options with_lora = {.size = sizeof with_lora, .lora = &lora, .quant = CLV_QUANT_Q8};
     const clv_model_options quantised = {.size = sizeof quantised, .quant = CLV_QUANT_Q8};
     const clv_model_options none_such = {.size = sizeof none_such, .quant = 9};
     const clv_model_options alone = {.size = sizeof alone, .quant = CLV_QUANT_Q8, .config_only = 1};
@@ -663,8 +740,6 @@ static void refused(void **state)
     narrow.head_dim = 8;
     narrow.ffn = 40;
     write_folder(odd, &narrow, CLV_QUANT_NONE, false);
-    assert_int_equal(clv_model_open(&model, path, &with_lora, &err), CLV_EUNSUPPORTED);
-    assert_non_null(strstr(err.message, "adapters beside weights in q8"));
     assert_int_equal(clv_model_open(&model, path, &none_such, NULL), CLV_EINVAL);
     err = (clv_error){0};
     assert_int_equal(clv_model_open(&model, odd, &quantised, &err), CLV_EUNSUPPORTED);
@@ -703,11 +778,12 @@ static void refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(llama_logits),   cmocka_unit_test(gpt2_logits),  cmocka_unit_test(tied_logits),
-        cmocka_unit_test(some_stay),      cmocka_unit_test(bytes_read),   cmocka_unit_test(planned_bytes),
-        cmocka_unit_test(stored_llama),   cmocka_unit_test(stored_gpt2),  cmocka_unit_test(stored_bytes),
-        cmocka_unit_test(stored_as_gguf), cmocka_unit_test(stored_box),   cmocka_unit_test(stored_refused),
-        cmocka_unit_test(stored_unseen),  cmocka_unit_test(stray_blocks), cmocka_unit_test(refused),
+        cmocka_unit_test(llama_logits),   cmocka_unit_test(gpt2_logits),      cmocka_unit_test(tied_logits),
+        cmocka_unit_test(some_stay),      cmocka_unit_test(bytes_read),       cmocka_unit_test(planned_bytes),
+        cmocka_unit_test(stored_llama),   cmocka_unit_test(stored_gpt2),      cmocka_unit_test(stored_bytes),
+        cmocka_unit_test(stored_as_gguf), cmocka_unit_test(stored_box),       cmocka_unit_test(stored_refused),
+        cmocka_unit_test(stored_unseen),  cmocka_unit_test(stray_blocks),     cmocka_unit_test(refused),
+        cmocka_unit_test(adapted),        cmocka_unit_test(adapters_refused),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

@@ -139,7 +139,7 @@ typedef struct clv_convert_options {
  *  not at all. Weights of a model that was opened with a quant are written in blocks (docs/checkpoints.md). options
  *  may be NULL.
  *  @return CLV_EINVAL when something is at `to`; CLV_ELIMIT for too many ranks; CLV_EUNSUPPORTED for two tensors of one
- *          name; clv_model_open's */
+ *          name, and of a model with adapters, which clv_checkpoint_merge puts into the weights; clv_model_open's */
 CLV_API clv_status clv_checkpoint_shard(const clv_model *model, const char *to, const clv_convert_options *options,
                                         clv_error *err);
 /** Makes the folder `to` of a sharded one: the files that it was made of, byte for byte, and every other file of the

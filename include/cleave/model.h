@@ -74,8 +74,8 @@ typedef struct clv_model_options {
                                 twice as large */
     int64_t quant; /**< a clv_quant: weights of linear layers, where a row is a multiple of 32, are held and multiplied
                         in blocks of integers, made of the folder's as they are read (docs/precision.md); 0: as the
-                        folder holds them (docs/checkpoints.md). For inference; not beside adapters, nor of families
-                        that a program states */
+                        folder holds them (docs/checkpoints.md). For inference, adapters beside them in floats; not of
+                        families that a program states */
 } clv_model_options;
 
 /** Opens a model's folder; options may be NULL. Free with clv_model_close. The folder of adapters in PEFT's form is

@@ -380,6 +380,11 @@ clv_status clv_checkpoint_shard(const clv_model *model, const char *to, const cl
     clv_blocks_of_floats *blocks;
     CLV_TRY(clv_require(model && to && model->weights, call, "a model with weights, and a folder to make", err));
     CLV_TRY(clv_take_options(&o, sizeof o, sizeof o, options, call, err));
+    if (model->adapters)
+        return clv_fail(err, CLV_EUNSUPPORTED,
+                        "%s: the weights of %s without its adapters; valid: adapters merged into them first (cleave "
+                        "merge)",
+                        call, model->path);
     const clv_weights *weights = clv_model_weights_files(model->weights);
     if (model->quant == clv_stored_quant(weights, &model->config))
         return shard_weights(model, weights, to, &o, err);

@@ -140,10 +140,6 @@ static clv_status take_quant(clv_model *m, int64_t quant, clv_error *err)
     CLV_TRY(clv_quant_beside_stored(&m->quant, m->path, stored, err));
     if (m->quant == CLV_QUANT_NONE)
         return CLV_OK;
-    if (m->adapters)
-        return clv_fail(err, CLV_EUNSUPPORTED,
-                        "adapters beside weights in %s; valid: merged into them first (cleave merge)",
-                        clv_quant_name(m->quant));
     CLV_TRY(clv_model_quant_check(&m->config, m->quant, err));
     return clv_quant_reader_new(&m->quant_reader, m->quant, stored != CLV_QUANT_NONE, err);
 }
@@ -524,7 +520,8 @@ static bool begin(clv_model_build *build, clv_graph *graph, const clv_model *m, 
     else if (!clv_mesh_equal(clv_graph_mesh(graph), &m->mesh))
         clv_graph_fail(graph, CLV_EINVAL, "%s: the graph is of another mesh than the model was opened for", call);
     else if (trains && m->quant != CLV_QUANT_NONE)
-        clv_graph_fail(graph, CLV_EUNSUPPORTED, "%s: weights in %s are not trained; valid: a folder of floats%s",
+        clv_graph_fail(graph, CLV_EUNSUPPORTED,
+                       "%s: weights in %s are not trained, nor adapters beside them; valid: a folder of floats%s",
                        m->path, clv_quant_name(m->quant), m->weights ? ", or the sizes alone, by its config.json" : "");
     else if (how.token_types && m->config.token_types == 0)
         clv_graph_fail(graph, CLV_EINVAL, "%s: %s has no token types", call, clv_model_config_type(&m->config));
