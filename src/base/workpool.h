@@ -3,7 +3,7 @@
  *
  * A member shares one work at a time. Its pieces are handed out in order, each once; who shares it takes part, and goes
  * on when all have ended. A piece runs to its end wherever it was begun: it neither waits for others nor fails, and
- * should take no longer than a member may be kept waiting for the last of them, a millisecond or so.
+ * should take no longer than a member may be kept, by the last of them or from what it waited for: some milliseconds.
  *
  * Members are threads; each calls with its own number, one call at a time. */
 #ifndef CLEAVE_BASE_WORKPOOL_H
@@ -32,8 +32,9 @@ typedef void clv_piece_fn(void *arg, int piece, int who);
 
 enum { CLV_WORKPOOL_ALL = INT32_MAX /* as many as there are */ };
 
-/* fn(arg, piece, who) for each piece in [0, n), by this member and those that help, `most` members in all; returns when
- * all have ended, and what they wrote is there. */
+/* fn(arg, piece, who) for each piece in [0, n), by this member and those that help: of `most` in all, which are fewer
+ * than there are, those whose numbers come before its own, round about. Returns when all have ended, and what they
+ * wrote is there. */
 void clv_workpool_share(clv_workplace place, int most, clv_piece_fn *fn, void *arg, int n);
 
 /* Takes one piece of another member's work, if there is one, and returns whether there was. took_ns, where it is not

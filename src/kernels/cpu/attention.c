@@ -143,7 +143,8 @@ typedef struct pass {
     /* Does a task in the slot of who does it: no two have one at a time. */
     void (*run)(const struct pass *p, int64_t task, int who);
     int64_t tasks;
-    int64_t each; /* of a task: query rows, or, where one token is decoded, heads */
+    int64_t each;      /* of a task: query rows, or, where one token is decoded, heads */
+    double multiplies; /* of a task, at the most */
     int64_t pieces;
 } pass;
 
@@ -154,13 +155,16 @@ static void run_piece(void *arg, int piece, int who)
         p->run(p, task, who);
 }
 
-/* All tasks: by several threads, each taking the next, or by one, which shares them with ranks that wait. */
+/* All tasks: by several threads, each taking the next, or by one, which shares them with ranks that wait, unless one
+ * keeps these for longer than some 10 ms: they see nothing else meanwhile. */
 static void share(pass p)
 {
     enum { MOST = 1 << 24 }; /* no count of tasks overflows an int */
+    const double longest = 5e8;
     p.pieces = smaller(p.tasks, MOST);
     if (team(p.a) == 1) {
-        clv_workpool_share(p.a->work, slots(p.a), run_piece, &p, (int)p.pieces);
+        const clv_workplace work = p.multiplies <= longest ? p.a->work : (clv_workplace){0};
+        clv_workpool_share(work, slots(p.a), run_piece, &p, (int)p.pieces);
         return;
     }
 #pragma omp parallel for num_threads(team(p.a)) schedule(dynamic, 1)
@@ -196,7 +200,11 @@ static void forward_task(const pass *p, int64_t task, int who)
 static void forward_blocks(const clv_attention_args *a)
 {
     int64_t rows = rows_of_work(a), blocks = (a->q_rows + rows - 1) / rows;
-    share((pass){.a = a, .run = forward_task, .tasks = a->batch * a->heads * blocks, .each = rows});
+    share((pass){.a = a,
+                 .run = forward_task,
+                 .tasks = a->batch * a->heads * blocks,
+                 .each = rows,
+                 .multiplies = 2.0 * (double)rows * (double)a->k_rows * (double)a->head_dim});
 }
 
 /* The heads that a task decodes, of sequence b. */
@@ -238,7 +246,11 @@ static pass divide_heads(const clv_attention_args *a)
     int64_t threads = team(a), each = CLV_ATTENTION_HEADS, shared = smaller(a->group, CLV_ATTENTION_HEADS);
     if (threads > 1)
         each = smaller(each, larger(shared, a->batch * a->heads / threads / shared * shared));
-    return (pass){.a = a, .run = decode_task, .tasks = a->batch * ((a->heads + each - 1) / each), .each = each};
+    return (pass){.a = a,
+                  .run = decode_task,
+                  .tasks = a->batch * ((a->heads + each - 1) / each),
+                  .each = each,
+                  .multiplies = 2.0 * (double)each * (double)a->k_rows * (double)a->head_dim};
 }
 
 /* Fewer tasks than threads: these divide the parts of the keys, too. */
@@ -303,7 +315,11 @@ clv_status clv_attention_backward(const clv_attention_args *a, clv_error *err)
     if (a->dtype == CLV_F64)
         clv_attention_backward_reference(a);
     else
-        share((pass){.a = a, .run = backward_task, .tasks = a->batch * a->kv_heads});
+        share((pass){.a = a,
+                     .run = backward_task,
+                     .tasks = a->batch * a->kv_heads,
+                     .multiplies = 5.0 * (double)smaller(a->group, a->heads) * (double)a->q_rows * (double)a->k_rows *
+                                   (double)a->head_dim});
     return CLV_OK;
 }
 

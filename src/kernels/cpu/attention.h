@@ -30,7 +30,8 @@
  *           not, all are multiplied in f32.
  * Sharding: batch, heads and query rows may be split; key rows and D may not. dk and dv are then partial sums.
  * Threads:  OpenMP over batch x heads x query blocks (forward), batch x heads, and parts of the keys where these are
- *           few (decoding), and batch x KV heads (backward); with one thread ranks that wait take some of the same.
+ *           few (decoding), and batch x KV heads (backward). With one thread ranks that wait take some of its
+ *           query blocks, heads of sequences that are decoded side by side, or KV heads, unless one takes long.
  * Traffic:  k and v are read once for each head and each four blocks of CLV_ATTENTION_ROWS queries, each block where D
  *           is over 128 or threads would be idle; decoding (q_rows = 1) reads them once a KV head,
  *           twice where more heads share one than go together.
