@@ -716,6 +716,50 @@ static void adapters_refused(void **state)
     }
 }
 
+/* Adapters in PEFT's form alone do not say of which weights they are: beside blocks of them they serve, and are not
+ * merged. */
+static void adapters_beside_blocks(void **state)
+{
+    const char *base = in_folder("peft_base"), *path = in_folder("peft"), *made = in_folder("merged");
+    const char *floats = in_folder("peft_floats"), *config = in_folder("peft/cleave_base.json");
+    clv_error err = {0};
+    (void)state;
+    write_folder(base, &llama, CLV_QUANT_Q8, false);
+    write_adapters(path, base);
+    float *want = logits(path, "model=1", "megatron", CLV_QUANT_Q8, CLV_F32, 1, 5);
+    must_shard(base, "model=1", "megatron", CLV_QUANT_Q8, in_folder("peft_blocks"));
+    assert_int_equal(rename(base, floats) | rename(in_folder("peft_blocks"), base) | unlink(config), 0);
+    float *got = logits(path, "model=2", "megatron", CLV_QUANT_NONE, CLV_F32, 1, 5);
+    expect_close("adapters beside a folder of blocks", got, want, 5 * VOCAB, 2e-3);
+    assert_int_equal(clv_checkpoint_merge(path, made, NULL, &err), CLV_EUNSUPPORTED);
+    assert_non_null(strstr(err.message, "not merged into weights in q8"));
+    assert_int_equal(access(made, F_OK), -1);
+    free(want);
+    free(got);
+}
+
+/* Gradients are written by the names of a checkpoint's tensors, which adapters have not. */
+static void adapters_gradients(void **state)
+{
+    enum { SEQ = 4 };
+    const char *base = in_folder("base"), *path = in_folder("adapters"), *made = in_folder("made.safetensors");
+    const int32_t ids[SEQ] = {1, 2, 3, 4};
+    const clv_evaluate_options options = {
+        .size = sizeof options, .batch = 1, .seq = SEQ, .ids = ids, .labels = ids, .gradients = 1};
+    clv_evaluation *e;
+    clv_error err = {0};
+    (void)state;
+    write_folder(base, &llama, CLV_QUANT_NONE, false);
+    write_adapters(path, base);
+    clv_model *model = open_on(path, "model=2", "megatron", CLV_QUANT_NONE, CLV_F32);
+    must(clv_evaluate(&e, model, &options, &err), &err);
+    assert_int_equal(clv_evaluation_write(e, made, &err), CLV_EUNSUPPORTED);
+    assert_non_null(strstr(err.message, "gradients of adapters"));
+    assert_int_equal(access(made, F_OK), -1);
+    clv_evaluation_free(e);
+    clv_model_close(model);
+}
+
 static void refused(void **state)
 {
     clv_error err = {0};
@@ -778,12 +822,25 @@ static void refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(llama_logits),   cmocka_unit_test(gpt2_logits),      cmocka_unit_test(tied_logits),
-        cmocka_unit_test(some_stay),      cmocka_unit_test(bytes_read),       cmocka_unit_test(planned_bytes),
-        cmocka_unit_test(stored_llama),   cmocka_unit_test(stored_gpt2),      cmocka_unit_test(stored_bytes),
-        cmocka_unit_test(stored_as_gguf), cmocka_unit_test(stored_box),       cmocka_unit_test(stored_refused),
-        cmocka_unit_test(stored_unseen),  cmocka_unit_test(stray_blocks),     cmocka_unit_test(refused),
-        cmocka_unit_test(adapted),        cmocka_unit_test(adapters_refused),
+        cmocka_unit_test(llama_logits),
+        cmocka_unit_test(gpt2_logits),
+        cmocka_unit_test(tied_logits),
+        cmocka_unit_test(some_stay),
+        cmocka_unit_test(bytes_read),
+        cmocka_unit_test(planned_bytes),
+        cmocka_unit_test(stored_llama),
+        cmocka_unit_test(stored_gpt2),
+        cmocka_unit_test(stored_bytes),
+        cmocka_unit_test(stored_as_gguf),
+        cmocka_unit_test(stored_box),
+        cmocka_unit_test(stored_refused),
+        cmocka_unit_test(stored_unseen),
+        cmocka_unit_test(stray_blocks),
+        cmocka_unit_test(refused),
+        cmocka_unit_test(adapted),
+        cmocka_unit_test(adapters_refused),
+        cmocka_unit_test(adapters_beside_blocks),
+        cmocka_unit_test(adapters_gradients),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

@@ -360,6 +360,11 @@ clv_status clv_evaluation_write(const clv_evaluation *e, const char *path, clv_e
 {
     enum { MOST = 6 };
     CLV_TRY(clv_require(e && path, "clv_evaluation_write", "an evaluation and a path", err));
+    if (e->given.gradients && e->model->adapters)
+        return clv_fail(err, CLV_EUNSUPPORTED,
+                        "%s: gradients of adapters are those of no tensor of the checkpoint; valid: results alone, or "
+                        "gradients of the model without adapters",
+                        path);
     const clv_model_config *model = &e->model->config;
     clv_safetensors_writer *writer;
     clv_tensor_spec spec[MOST];

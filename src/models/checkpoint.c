@@ -382,9 +382,9 @@ clv_status clv_checkpoint_shard(const clv_model *model, const char *to, const cl
     CLV_TRY(clv_take_options(&o, sizeof o, sizeof o, options, call, err));
     if (model->adapters)
         return clv_fail(err, CLV_EUNSUPPORTED,
-                        "%s: the weights of %s without its adapters; valid: adapters merged into them first (cleave "
-                        "merge)",
-                        call, model->path);
+                        "%s: of a model with adapters its weights alone would be written; valid: adapters merged into "
+                        "them first (cleave merge)",
+                        model->path);
     const clv_weights *weights = clv_model_weights_files(model->weights);
     if (model->quant == clv_stored_quant(weights, &model->config))
         return shard_weights(model, weights, to, &o, err);
@@ -449,7 +449,13 @@ static clv_status merge_adapters(const char *from, const char *to, const clv_con
 {
     clv_model *m;
     CLV_TRY(clv_model_open(&m, from, NULL, err));
-    clv_status status = convert(m->path, clv_model_weights_files(m->weights), to, write_with_adapters, m, options, err);
+    clv_status status =
+        m->quant == CLV_QUANT_NONE
+            ? convert(m->path, clv_model_weights_files(m->weights), to, write_with_adapters, m, options, err)
+            : clv_fail(err, CLV_EUNSUPPORTED,
+                       "%s: adapters are not merged into weights in %s; valid: as their base the folder of floats that "
+                       "these were made of",
+                       m->path, clv_quant_name(m->quant));
     clv_model_close(m);
     return status;
 }
@@ -475,6 +481,9 @@ clv_status clv_checkpoint_merge(const char *from, const char *to, const clv_conv
 clv_status clv_model_save(const clv_model *model, const clv_session *session, const char *folder, clv_error *err)
 {
     CLV_TRY(clv_require(model && session && folder, "clv_model_save", "a model, a session and a folder", err));
+    if (model->quant != CLV_QUANT_NONE)
+        return clv_fail(err, CLV_EUNSUPPORTED, "clv_model_save: weights in %s; valid: a model opened as floats",
+                        clv_quant_name(model->quant));
     const clv_model_files files = clv_model_folder_files(&model->config, model->adapters, model->dtype);
     return clv_model_write_files(session, &files, folder, err);
 }
