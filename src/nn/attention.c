@@ -59,6 +59,7 @@ static clv_value queries(clv_graph *graph, clv_value x, const clv_axis_rules *ru
     clv_value q = clv_nn_times(graph, x, rules, &weight, "bs", "m", "mhd", "hd");
     q = keep_heads(graph, q, rules, 2, CLV_HEADS);
     q = clv_nn_constrain(graph, q, &split, rules, "the tensor of queries", 2, names + 1);
+    keep_heads(graph, q, rules, 2, CLV_HEADS);
     if (o->bias)
         q = add_bias(graph, q, rules, "q.bias", 2, shape + 1, names + 1, &part);
     q = o->rope.theta > 0 ? clv_rope(graph, q, o->offset, &o->rope) : q;
@@ -99,6 +100,7 @@ static clv_value keys_values(clv_graph *graph, clv_value x, const clv_axis_rules
     clv_value kv = clv_nn_times(graph, x, rules, &weight, "bs", "m", "mjkd", "jkd");
     kv = keep_heads(graph, kv, rules, 3, CLV_KV_HEADS);
     kv = clv_nn_constrain(graph, kv, &split, rules, "the tensor of keys and values", 3, names + 1);
+    keep_heads(graph, kv, rules, 3, CLV_KV_HEADS);
     if (o->bias)
         kv = add_bias(graph, kv, rules, "kv.bias", 3, shape + 1, names + 1, &part);
     if (o->rope.theta > 0)
