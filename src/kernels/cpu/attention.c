@@ -21,16 +21,6 @@ static bool decodes(const clv_attention_args *a)
     return a->q_rows <= 1 && a->dropout == 0;
 }
 
-static int64_t larger(int64_t a, int64_t b)
-{
-    return a > b ? a : b;
-}
-
-static int64_t smaller(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
 /* What is needed to decode, but for the sums of parts. */
 static int64_t decode_floats(const clv_attention_args *a)
 {
@@ -47,7 +37,7 @@ static int64_t forward_floats(const clv_attention_args *a)
         return decode_floats(a) + CLV_ATTENTION_PARTS * clv_attention_part_floats(a->head_dim);
     int64_t both = KEYS * ROWS + 2 * ROWS;
     int64_t floats = 2 * KEYS * width + KEYS * ROWS + clv_attention_blocks(a) * (2 * width * ROWS + 2 * ROWS);
-    return a->dtype == CLV_BF16 ? larger(floats, 5 * ROWS * tiled / 2 + both + k_rows * tiled) : floats;
+    return a->dtype == CLV_BF16 ? clv_max_i64(floats, 5 * ROWS * tiled / 2 + both + k_rows * tiled) : floats;
 }
 
 static int64_t backward_floats(const clv_attention_args *a)
@@ -57,7 +47,7 @@ static int64_t backward_floats(const clv_attention_args *a)
     int64_t floats = 2 * KEYS * width + 2 * KEYS * ROWS + 2 * a->k_rows * width +
                      clv_attention_blocks(a) * (5 * ROWS * width + 2 * ROWS);
     int64_t tiles = 7 * ROWS * tiled / 2 + both + KEYS * ROWS / 2 + 7 * k_rows * tiled / 2;
-    return a->dtype == CLV_BF16 ? larger(floats, tiles) : floats;
+    return a->dtype == CLV_BF16 ? clv_max_i64(floats, tiles) : floats;
 }
 
 static int team(const clv_attention_args *a)
@@ -143,8 +133,8 @@ typedef struct pass {
     /* Does a task in the slot of who does it: no two have one at a time. */
     void (*run)(const struct pass *p, int64_t task, int who);
     int64_t tasks;
-    int64_t each;      /* of a task: query rows, or, where one token is decoded, heads */
-    double multiplies; /* of a task, at the most */
+    int64_t each;     /* of a task: query rows, or, where one token is decoded, heads */
+    int64_t products; /* of a task, at the most: of a query row of a head with all rows of k, or of v */
     int64_t pieces;
 } pass;
 
@@ -161,9 +151,10 @@ static void share(pass p)
 {
     enum { MOST = 1 << 24 }; /* no count of tasks overflows an int */
     const double longest = 5e8;
-    p.pieces = smaller(p.tasks, MOST);
+    p.pieces = clv_min_i64(p.tasks, MOST);
     if (team(p.a) == 1) {
-        const clv_workplace work = p.multiplies <= longest ? p.a->work : (clv_workplace){0};
+        const double multiplies = (double)p.products * (double)p.a->k_rows * (double)p.a->head_dim;
+        const clv_workplace work = multiplies <= longest ? p.a->work : (clv_workplace){0};
         clv_workpool_share(work, slots(p.a), run_piece, &p, (int)p.pieces);
         return;
     }
@@ -192,19 +183,16 @@ static float *slot(const clv_attention_args *a, int64_t who)
 static void forward_task(const pass *p, int64_t task, int who)
 {
     const clv_attention_args *a = p->a;
-    int64_t blocks = (a->q_rows + p->each - 1) / p->each, pair = task / blocks, row = task % blocks * p->each;
+    int64_t blocks = clv_pieces(a->q_rows, p->each), pair = task / blocks, row = task % blocks * p->each;
     CLV_ISA_SELECT(clv_attention_forward_rows)
-    (a, slot(a, who), pair / a->heads, pair % a->heads, row, smaller(row + p->each, a->q_rows));
+    (a, slot(a, who), pair / a->heads, pair % a->heads, row, clv_min_i64(row + p->each, a->q_rows));
 }
 
 static void forward_blocks(const clv_attention_args *a)
 {
-    int64_t rows = rows_of_work(a), blocks = (a->q_rows + rows - 1) / rows;
-    share((pass){.a = a,
-                 .run = forward_task,
-                 .tasks = a->batch * a->heads * blocks,
-                 .each = rows,
-                 .multiplies = 2.0 * (double)rows * (double)a->k_rows * (double)a->head_dim});
+    int64_t rows = rows_of_work(a), blocks = clv_pieces(a->q_rows, rows);
+    share(
+        (pass){.a = a, .run = forward_task, .tasks = a->batch * a->heads * blocks, .each = rows, .products = 2 * rows});
 }
 
 /* The heads that a task decodes, of sequence b. */
@@ -215,7 +203,7 @@ typedef struct decoded {
 static decoded task_of(const pass *p, int64_t task)
 {
     int64_t of_row = p->tasks / p->a->batch, h = task % of_row * p->each;
-    return (decoded){task / of_row, h, smaller(p->each, p->a->heads - h)};
+    return (decoded){task / of_row, h, clv_min_i64(p->each, p->a->heads - h)};
 }
 
 /* In the slot of `who`; the sums go to that of `owner`. */
@@ -243,14 +231,11 @@ static void decode_task(const pass *p, int64_t task, int who)
  * no bits. */
 static pass divide_heads(const clv_attention_args *a)
 {
-    int64_t threads = team(a), each = CLV_ATTENTION_HEADS, shared = smaller(a->group, CLV_ATTENTION_HEADS);
+    int64_t threads = team(a), each = CLV_ATTENTION_HEADS, shared = clv_min_i64(a->group, CLV_ATTENTION_HEADS);
     if (threads > 1)
-        each = smaller(each, larger(shared, a->batch * a->heads / threads / shared * shared));
-    return (pass){.a = a,
-                  .run = decode_task,
-                  .tasks = a->batch * ((a->heads + each - 1) / each),
-                  .each = each,
-                  .multiplies = 2.0 * (double)each * (double)a->k_rows * (double)a->head_dim};
+        each = clv_min_i64(each, clv_max_i64(shared, a->batch * a->heads / threads / shared * shared));
+    return (pass){
+        .a = a, .run = decode_task, .tasks = a->batch * clv_pieces(a->heads, each), .each = each, .products = 2 * each};
 }
 
 /* Fewer tasks than threads: these divide the parts of the keys, too. */
@@ -318,8 +303,7 @@ clv_status clv_attention_backward(const clv_attention_args *a, clv_error *err)
         share((pass){.a = a,
                      .run = backward_task,
                      .tasks = a->batch * a->kv_heads,
-                     .multiplies = 5.0 * (double)smaller(a->group, a->heads) * (double)a->q_rows * (double)a->k_rows *
-                                   (double)a->head_dim});
+                     .products = 5 * clv_min_i64(a->group, a->heads) * a->q_rows});
     return CLV_OK;
 }
 
