@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "adapters_folder.h"
 #include "launched.h"
 #include "model_folder.h"
 #include "must.h"
@@ -251,38 +252,13 @@ static void same_plan(const char *path, int mesh, int64_t seq)
     clv_model_set_packs_for_test(-1);
 }
 
-/* Adapters that have learned a little, on the base at `path`. */
-static void write_adapters(const char *out, const char *path)
-{
-    enum { BATCH = 2, SEQ = 8 };
-    const clv_lora_options lora = {.size = sizeof lora, .rank = 3, .alpha = 6, .targets = "all-linear"};
-    const clv_schedule schedule = {.peak = 0.03, .warmup = 1, .steps = 4};
-    const clv_model_options options = {.size = sizeof options, .lora = &lora};
-    const clv_trainer_options of = {.size = sizeof of, .batch = BATCH, .seq = SEQ, .schedule = &schedule};
-    int32_t ids[BATCH * SEQ], labels[BATCH * SEQ];
-    clv_error err = {0};
-    clv_model *model;
-    clv_trainer *trainer;
-    for (int i = 0; i < BATCH * SEQ; i++) {
-        ids[i] = i * 7 % VOCAB;
-        labels[i] = (i * i + 3) % VOCAB;
-    }
-    must(clv_model_open(&model, path, &options, &err), &err);
-    must(clv_trainer_new(&trainer, model, &of, &err), &err);
-    for (int step = 0; step < 4; step++)
-        must(clv_trainer_step(trainer, ids, labels, NULL, &err), &err);
-    must(clv_trainer_save_adapters(trainer, out, &err), &err);
-    clv_trainer_free(trainer);
-    clv_model_close(model);
-}
-
 /* Beside adapters weights are held packed as without: the bits of those that are not, and not the base's. */
 static void adapted_is_the_same(void **state)
 {
     const char *base = in_folder("base"), *path = in_folder("adapters");
     (void)state;
     write_folder(base, &llama);
-    write_adapters(path, base);
+    write_adapters(path, base, VOCAB);
     for (int mesh = launched_job() ? clv_job_processes(launched_job()) - 1 : 1; mesh < RUN; mesh += 3) {
         if (!sweep_takes_thinned(5))
             continue;

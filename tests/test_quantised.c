@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "adapters_folder.h"
 #include "model_folder.h"
 #include "must.h"
 #include "own_folder.h"
@@ -638,31 +639,6 @@ static void stray_blocks(void **state)
 
 /* ---- refused ---- */
 
-/* Adapters that have learned a little, beside the floats at `path`. */
-static void write_adapters(const char *out, const char *path)
-{
-    enum { BATCH = 2, SEQ = 8, STEPS = 4 };
-    const clv_lora_options lora = {.size = sizeof lora, .rank = 3, .alpha = 6, .targets = "all-linear"};
-    const clv_schedule schedule = {.peak = 0.03, .warmup = 1, .steps = STEPS};
-    const clv_model_options options = {.size = sizeof options, .lora = &lora};
-    const clv_trainer_options of = {.size = sizeof of, .batch = BATCH, .seq = SEQ, .schedule = &schedule};
-    int32_t ids[BATCH * SEQ], labels[BATCH * SEQ];
-    clv_error err = {0};
-    clv_model *model;
-    clv_trainer *trainer;
-    for (int i = 0; i < BATCH * SEQ; i++) {
-        ids[i] = i * 7 % VOCAB;
-        labels[i] = (i * i + 3) % VOCAB;
-    }
-    must(clv_model_open(&model, path, &options, &err), &err);
-    must(clv_trainer_new(&trainer, model, &of, &err), &err);
-    for (int step = 0; step < STEPS; step++)
-        must(clv_trainer_step(trainer, ids, labels, NULL, &err), &err);
-    must(clv_trainer_save_adapters(trainer, out, &err), &err);
-    clv_trainer_free(trainer);
-    clv_model_close(model);
-}
-
 /* Adapters beside weights in blocks add what they add beside the floats that these stand for, on every mesh. */
 static void adapted(void **state)
 {
@@ -672,7 +648,7 @@ static void adapted(void **state)
     for (int i = 0; i < 2; i++) {
         const char *base = in_folder("rounded"), *path = in_folder("adapters");
         write_folder(base, models[i], CLV_QUANT_Q4, false);
-        write_adapters(path, base);
+        write_adapters(path, base, VOCAB);
         float *want = logits(path, "model=1", "megatron", CLV_QUANT_NONE, CLV_F32, BATCH, MANY);
         float *plain = logits(base, "model=1", "megatron", CLV_QUANT_NONE, CLV_F32, BATCH, MANY);
         double apart = 0;
@@ -702,7 +678,7 @@ static void adapters_refused(void **state)
     clv_model *none;
     (void)state;
     write_folder(base, &llama, CLV_QUANT_NONE, false);
-    write_adapters(path, base);
+    write_adapters(path, base, VOCAB);
     must_shard(base, "model=1", "megatron", CLV_QUANT_Q8, in_folder("blocks"));
     assert_int_equal(clv_model_open(&none, in_folder("blocks"), &with_lora, &of_blocks), CLV_EINVAL);
     assert_non_null(strstr(of_blocks.message, "the adapters are of another model"));
@@ -725,7 +701,7 @@ static void adapters_beside_blocks(void **state)
     clv_error err = {0};
     (void)state;
     write_folder(base, &llama, CLV_QUANT_Q8, false);
-    write_adapters(path, base);
+    write_adapters(path, base, VOCAB);
     float *want = logits(path, "model=1", "megatron", CLV_QUANT_Q8, CLV_F32, 1, 5);
     must_shard(base, "model=1", "megatron", CLV_QUANT_Q8, in_folder("peft_blocks"));
     assert_int_equal(rename(base, floats) | rename(in_folder("peft_blocks"), base) | unlink(config), 0);
@@ -750,7 +726,7 @@ static void adapters_gradients(void **state)
     clv_error err = {0};
     (void)state;
     write_folder(base, &llama, CLV_QUANT_NONE, false);
-    write_adapters(path, base);
+    write_adapters(path, base, VOCAB);
     clv_model *model = open_on(path, "model=2", "megatron", CLV_QUANT_NONE, CLV_F32);
     must(clv_evaluate(&e, model, &options, &err), &err);
     assert_int_equal(clv_evaluation_write(e, made, &err), CLV_EUNSUPPORTED);

@@ -29,43 +29,24 @@ typedef struct tally {
     _Atomic int by_others;
     _Atomic int at_work[MEMBERS]; /* of those with each number */
     _Atomic int wrong;            /* numbers: of two at a time, or of who shares the work and who helps */
+    int to_meet;                  /* pieces that end when so many have begun */
     _Atomic int met;
     pthread_t owner;
 } tally;
 
-static void meet_none(tally *t)
+static void count(void *arg, int piece, int who)
 {
-    (void)t;
-}
-
-static void meet_all(tally *t)
-{
-    atomic_fetch_add_explicit(&t->met, 1, memory_order_relaxed);
-    while (atomic_load_explicit(&t->met, memory_order_relaxed) < MEMBERS)
-        sched_yield();
-}
-
-/* A piece in which its member meets others. */
-static void count_and_meet(tally *t, int piece, int who, void (*meet)(tally *t))
-{
+    tally *t = arg;
     const bool is_owner = pthread_equal(pthread_self(), t->owner);
     t->times[piece] += t->work;
     if (!is_owner)
         atomic_fetch_add_explicit(&t->by_others, 1, memory_order_relaxed);
     if ((who == 0) != is_owner || atomic_fetch_add_explicit(&t->at_work[who], 1, memory_order_relaxed) != 0)
         atomic_fetch_add_explicit(&t->wrong, 1, memory_order_relaxed);
-    meet(t);
+    atomic_fetch_add_explicit(&t->met, 1, memory_order_relaxed);
+    while (atomic_load_explicit(&t->met, memory_order_relaxed) < t->to_meet)
+        sched_yield();
     atomic_fetch_sub_explicit(&t->at_work[who], 1, memory_order_relaxed);
-}
-
-static void count(void *arg, int piece, int who)
-{
-    count_and_meet(arg, piece, who, meet_none);
-}
-
-static void count_all(void *arg, int piece, int who)
-{
-    count_and_meet(arg, piece, who, meet_all);
 }
 
 /* Pieces of a work that so many may do at a time. */
@@ -117,6 +98,29 @@ static void *help(void *arg)
         else
             clv_cpu_pause();
     return NULL;
+}
+
+/* All members but one, which help it until they are dismissed. */
+typedef struct crew {
+    helper helpers[MEMBERS];
+    pthread_t thread[MEMBERS];
+    _Atomic int end;
+} crew;
+
+static void hire(crew *c, clv_workplace owner)
+{
+    atomic_init(&c->end, 0);
+    for (int i = 1; i < MEMBERS; i++) {
+        c->helpers[i] = (helper){{owner.pool, (owner.member + i) % MEMBERS}, &c->end, 0};
+        assert_int_equal(pthread_create(&c->thread[i], NULL, help, &c->helpers[i]), 0);
+    }
+}
+
+static void dismiss(crew *c)
+{
+    atomic_store_explicit(&c->end, 1, memory_order_release);
+    for (int i = 1; i < MEMBERS; i++)
+        assert_int_equal(pthread_join(c->thread[i], NULL), 0);
 }
 
 /* Two members share work after work, of all sizes and among one to all, while two look for some: no piece is lost or
@@ -182,19 +186,13 @@ static void test_others_take_part(void **unused)
 static void test_numbers(void **unused)
 {
     clv_workpool *pool = clv_workpool_new(MEMBERS);
-    _Atomic int end = 0;
-    helper helpers[MEMBERS];
-    pthread_t thread[MEMBERS];
-    tally t = {.work = 1, .owner = pthread_self()};
+    const clv_workplace place = {pool, 2};
+    tally t = {.work = 1, .to_meet = MEMBERS, .owner = pthread_self()};
+    crew others;
     (void)unused;
-    for (int i = 1; i < MEMBERS; i++) {
-        helpers[i] = (helper){{pool, (2 + i) % MEMBERS}, &end, 0};
-        assert_int_equal(pthread_create(&thread[i], NULL, help, &helpers[i]), 0);
-    }
-    clv_workpool_share((clv_workplace){pool, 2}, MEMBERS, count_all, &t, MEMBERS);
-    atomic_store_explicit(&end, 1, memory_order_release);
-    for (int i = 1; i < MEMBERS; i++)
-        assert_int_equal(pthread_join(thread[i], NULL), 0);
+    hire(&others, place);
+    clv_workpool_share(place, MEMBERS, count, &t, MEMBERS);
+    dismiss(&others);
     check(&t, MEMBERS);
     assert_int_equal(t.by_others, MEMBERS - 1);
     clv_workpool_free(pool);
@@ -497,20 +495,13 @@ static void test_kernels(void **unused)
 static void test_attention_in_slots(void **unused)
 {
     clv_workpool *pool = clv_workpool_new(MEMBERS);
-    _Atomic int end = 0;
-    helper helpers[MEMBERS];
-    pthread_t thread[MEMBERS];
     const int before = clv_threads_max();
+    crew others;
     (void)unused;
     clv_threads_set(1);
-    for (int i = 1; i < MEMBERS; i++) {
-        helpers[i] = (helper){{pool, i}, &end, 0};
-        assert_int_equal(pthread_create(&thread[i], NULL, help, &helpers[i]), 0);
-    }
+    hire(&others, (clv_workplace){pool, 0});
     check_attention(CLV_F32, 130, &(helper){.place = {pool, 0}});
-    atomic_store_explicit(&end, 1, memory_order_release);
-    for (int i = 1; i < MEMBERS; i++)
-        assert_int_equal(pthread_join(thread[i], NULL), 0);
+    dismiss(&others);
     clv_threads_set(before);
     clv_workpool_free(pool);
 }
