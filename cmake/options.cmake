@@ -31,4 +31,5 @@ if(CLV_SANITIZE)
     target_compile_options(clv_options INTERFACE
         -fsanitize=${CLV_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
     target_link_options(clv_options INTERFACE -fsanitize=${CLV_SANITIZE})
+    target_compile_definitions(clv_options INTERFACE CLV_SANITIZED)
 endif()
