@@ -25,10 +25,10 @@
 #define CLV_INLINE static inline __attribute__((unused))
 #else
 #if defined(__clang__)
-#define CLV_UNROLL _Pragma("clang loop unroll(full)")
+#define CLV_UNROLL       _Pragma("clang loop unroll(full)")
 #define CLV_UNROLL_LANES CLV_UNROLL
 #else
-#define CLV_UNROLL _Pragma("GCC unroll 8")
+#define CLV_UNROLL       _Pragma("GCC unroll 8")
 #define CLV_UNROLL_LANES _Pragma("GCC unroll 16")
 #endif
 #define CLV_INLINE static inline __attribute__((always_inline, unused))
