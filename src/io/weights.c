@@ -22,9 +22,14 @@ struct clv_weights {
     char *folder;
     int n_files;
     clv_safetensors **files;
-    char **names;       /* of the files, within the folder */
-    json_t *index;      /* NULL for a single file */
-    clv_shards *shards; /* whose files these are; NULL: they are their own */
+    char **names;                   /* of the files, within the folder */
+    json_t *index;                  /* NULL for a single file */
+    clv_shards *shards;             /* whose files these are; NULL: they are their own */
+    const clv_safetensor **by_name; /* sorted, each name once */
+    int64_t n_names;
+    size_t prefix;    /* characters of a wrapper's prefix, which all names have */
+    int64_t n_absent; /* names of the index that no file has */
+    const char *first_absent;
 };
 
 /* A plain file name, whose links, followed, stay within the folder. */
@@ -33,6 +38,9 @@ static clv_status check_inside(const clv_weights *w, const char *name, const cha
     if (!clv_is_file_name(name))
         return clv_fail(err, CLV_EFORMAT, "%s/%s: \"%.128s\" is not the name of a file in the folder", w->folder,
                         clv_weights_index_name, name);
+    if (access(path, F_OK) != 0 && errno == ENOENT)
+        return clv_fail(err, CLV_ENOTFOUND, "%s/%s: lists %.128s, which is not in the folder; get that file, too",
+                        w->folder, clv_weights_index_name, name);
     return clv_file_check_inside(w->folder, path, err);
 }
 
@@ -69,8 +77,9 @@ static clv_safetensors *file_named(const clv_weights *w, const char *name)
     return NULL;
 }
 
-/* Every tensor of the index must be in the file that it names; files are opened as they are met. */
-static clv_status check_index(clv_weights *w, const char *path, clv_error *err)
+/* Opens the files that the index names. Which tensors they have is theirs to say: indexes are copied from models that
+ * had others. */
+static clv_status open_listed(clv_weights *w, const char *path, clv_error *err)
 {
     const char *tensor;
     json_t *map, *file;
@@ -81,18 +90,16 @@ static clv_status check_index(clv_weights *w, const char *path, clv_error *err)
         return clv_fail(err, CLV_EFORMAT, "%s: \"weight_map\" must be an object", path);
     json_object_foreach(map, tensor, file)
     {
-        const clv_safetensor *found;
         if (!json_is_string(file))
             return clv_fail(err, CLV_EFORMAT, "%s: \"weight_map\": \"%.128s\" must be a file name", path, tensor);
-        if (file_named(w, json_string_value(file)) == NULL) {
-            if (w->shards != NULL)
-                return clv_fail(err, CLV_EFORMAT, "%s: \"%.128s\" is in %.128s, which is not listed", path, tensor,
-                                json_string_value(file));
-            if (w->n_files == MAX_FILES)
-                return clv_fail(err, CLV_ELIMIT, "%s: more than %d files", path, MAX_FILES);
-            CLV_TRY(open_file(w, json_string_value(file), true, err));
-        }
-        CLV_TRY(clv_safetensors_find(&found, file_named(w, json_string_value(file)), tensor, err));
+        if (file_named(w, json_string_value(file)) != NULL)
+            continue;
+        if (w->shards != NULL)
+            return clv_fail(err, CLV_EFORMAT, "%s: \"%.128s\" is in %.128s, which is not listed", path, tensor,
+                            json_string_value(file));
+        if (w->n_files == MAX_FILES)
+            return clv_fail(err, CLV_ELIMIT, "%s: more than %d files", path, MAX_FILES);
+        CLV_TRY(open_file(w, json_string_value(file), true, err));
     }
     return CLV_OK;
 }
@@ -100,7 +107,7 @@ static clv_status check_index(clv_weights *w, const char *path, clv_error *err)
 static clv_status open_indexed(clv_weights *w, const char *path, clv_error *err)
 {
     CLV_TRY(clv_json_load(&w->index, path, INDEX_LIMIT, err));
-    return check_index(w, path, err);
+    return open_listed(w, path, err);
 }
 
 /* The files that a sharded checkpoint was made of; the shards keep their own. */
@@ -124,7 +131,7 @@ static clv_status open_shards(clv_weights *w, clv_error *err)
     if (m->index == NULL)
         return CLV_OK;
     CLV_TRY(clv_json_parse(&w->index, m->index, strlen(m->index), clv_manifest_name, err));
-    return check_index(w, clv_manifest_name, err);
+    return open_listed(w, clv_manifest_name, err);
 }
 
 /* Names of weights in forms that cannot be read. */
@@ -216,6 +223,98 @@ bool clv_weights_exist(const char *folder)
     return exist;
 }
 
+/* ---- names ---- */
+
+static const char *file_name_of(const clv_weights *w, const clv_safetensor *t)
+{
+    int i = 0;
+
+    while (w->files[i] != t->file)
+        i++;
+    return w->names[i];
+}
+
+/* Whether the index says that the tensor is in its file. */
+static bool is_listed(const clv_weights *w, const clv_safetensor *t)
+{
+    const char *file = json_string_value(json_object_get(json_object_get(w->index, "weight_map"), t->name));
+
+    return file != NULL && strcmp(file, file_name_of(w, t)) == 0;
+}
+
+/* Of two tensors of one name: the one where the index has it, else that of the last file, as transformers takes it. */
+static const clv_safetensor *either(const clv_weights *w, const clv_safetensor *a, const clv_safetensor *b)
+{
+    if (is_listed(w, a) != is_listed(w, b))
+        return is_listed(w, a) ? a : b;
+    return strcmp(file_name_of(w, a), file_name_of(w, b)) > 0 ? a : b;
+}
+
+static clv_status sort_names(clv_weights *w, clv_error *err)
+{
+    int64_t n = clv_weights_count(w);
+
+    w->by_name = malloc((size_t)(n + 1) * sizeof(const clv_safetensor *));
+    if (w->by_name == NULL)
+        return clv_fail_memory(err, "names of tensors", (size_t)n * sizeof(const clv_safetensor *));
+    for (int64_t i = 0; i < n; i++)
+        w->by_name[i] = clv_weights_at(w, i);
+    qsort(w->by_name, (size_t)n, sizeof(const clv_safetensor *), clv_safetensors_by_name);
+    for (int64_t i = 0; i < n; i++) {
+        const clv_safetensor *t = w->by_name[i], **last = &w->by_name[w->n_names - 1];
+        if (w->n_names > 0 && strcmp((*last)->name, t->name) == 0)
+            *last = either(w, *last, t);
+        else
+            w->by_name[w->n_names++] = t;
+    }
+    return CLV_OK;
+}
+
+/* What torch.compile and DistributedDataParallel put before the names of all that they wrap. */
+static const char *const wrappers[] = {"_orig_mod.", "module."};
+
+static bool all_begin(const clv_weights *w, size_t at, const char *wrapper)
+{
+    for (int64_t i = 0; i < w->n_names; i++)
+        if (strncmp(w->by_name[i]->name + at, wrapper, strlen(wrapper)) != 0)
+            return false;
+    return w->n_names > 0;
+}
+
+static void find_prefix(clv_weights *w)
+{
+    for (size_t i = 0; i < sizeof wrappers / sizeof wrappers[0];)
+        if (all_begin(w, w->prefix, wrappers[i])) {
+            w->prefix += strlen(wrappers[i]);
+            i = 0;
+        } else {
+            i++;
+        }
+}
+
+static void find_absent(clv_weights *w)
+{
+    const char *name;
+    json_t *file;
+
+    json_object_foreach(json_object_get(w->index, "weight_map"), name, file) if (!clv_weights_has(w, name))
+    {
+        if (w->n_absent++ == 0)
+            w->first_absent = name;
+    }
+}
+
+/* Of files that are open. */
+static clv_status learn_names(clv_weights *w, clv_error *err)
+{
+    CLV_TRY(sort_names(w, err));
+    find_prefix(w);
+    find_absent(w);
+    return CLV_OK;
+}
+
+/* ---- opening ---- */
+
 static clv_status open_as(clv_weights **out, const char *path, clv_status (*open)(clv_weights *, clv_error *),
                           clv_error *err)
 {
@@ -226,6 +325,8 @@ static clv_status open_as(clv_weights **out, const char *path, clv_status (*open
         return clv_fail_memory(err, path, sizeof *w);
     w->folder = strdup(path);
     status = w->folder != NULL ? open(w, err) : clv_fail_memory(err, path, strlen(path));
+    if (status == CLV_OK)
+        status = learn_names(w, err);
     if (status != CLV_OK)
         clv_weights_close(w);
     else
@@ -262,19 +363,24 @@ static clv_status open_alone(clv_weights *w, clv_error *err)
     return clv_safetensors_open(&w->files[0], w->folder, err);
 }
 
-/* w->folder is the file's name. */
-static clv_status begin_alone(clv_weights *w, clv_error *err)
-{
-    return room_for_one(w, w->folder, err);
-}
-
 clv_status clv_weights_of_file(clv_weights **out, clv_safetensors *file, const char *name, clv_error *err)
 {
-    clv_weights *w;
-    CLV_TRY(open_as(&w, name, begin_alone, err));
-    w->files[0] = file;
-    *out = w;
-    return CLV_OK;
+    clv_weights *w = calloc(1, sizeof *w);
+    if (w == NULL)
+        return clv_fail_memory(err, name, sizeof *w);
+    w->folder = strdup(name);
+    clv_status status = w->folder != NULL ? room_for_one(w, name, err) : clv_fail_memory(err, name, strlen(name));
+    if (status == CLV_OK) {
+        w->files[0] = file;
+        status = learn_names(w, err);
+    }
+    if (status == CLV_OK) {
+        *out = w;
+        return CLV_OK;
+    }
+    w->n_files = 0; /* the file stays the caller's */
+    clv_weights_close(w);
+    return status;
 }
 
 clv_status clv_weights_open_path(clv_weights **out, const char *path, clv_error *err)
@@ -296,6 +402,7 @@ void clv_weights_close(clv_weights *w)
     }
     clv_shards_close(w->shards);
     json_decref(w->index);
+    free(w->by_name);
     free(w->files);
     free(w->names);
     free(w->folder);
@@ -311,17 +418,34 @@ clv_status clv_weights_map(clv_weights *w, clv_error *err)
     return CLV_OK;
 }
 
+/* By the part of names from `at` on, which all have the same before it. */
+static const clv_safetensor *find_from(const clv_weights *w, size_t at, const char *name)
+{
+    int64_t lo = 0, hi = w->n_names;
+
+    while (lo < hi) {
+        int64_t middle = lo + (hi - lo) / 2;
+        int order = strcmp(w->by_name[middle]->name + at, name);
+        if (order == 0)
+            return w->by_name[middle];
+        if (order < 0)
+            lo = middle + 1;
+        else
+            hi = middle;
+    }
+    return NULL;
+}
+
 clv_status clv_weights_find(const clv_safetensor **out, const clv_weights *w, const char *name, clv_error *err)
 {
-    const char *file;
+    const clv_safetensor *found = find_from(w, w->prefix, name);
 
-    if (w->index == NULL)
-        return clv_safetensors_find(out, w->files[0], name, err);
-    file = json_string_value(json_object_get(json_object_get(w->index, "weight_map"), name));
-    if (file == NULL)
-        return clv_fail(err, CLV_ENOTFOUND, "%s/%s: no tensor named \"%.128s\"", w->folder, clv_weights_index_name,
-                        name);
-    return clv_safetensors_find(out, file_named(w, file), name, err);
+    if (found == NULL && w->prefix > 0)
+        found = find_from(w, 0, name);
+    if (found == NULL)
+        return clv_fail(err, CLV_ENOTFOUND, "%s: no tensor named \"%.128s\"", w->folder, name);
+    *out = found;
+    return CLV_OK;
 }
 
 bool clv_weights_has(const clv_weights *w, const char *name)
@@ -329,6 +453,22 @@ bool clv_weights_has(const clv_weights *w, const char *name)
     const clv_safetensor *tensor;
 
     return clv_weights_find(&tensor, w, name, NULL) == CLV_OK;
+}
+
+const char *clv_weights_bare_name(const clv_weights *w, const clv_safetensor *tensor)
+{
+    return tensor->name + w->prefix;
+}
+
+size_t clv_weights_prefix(const clv_weights *w)
+{
+    return w->prefix;
+}
+
+int64_t clv_weights_absent(const clv_weights *w, const char **first)
+{
+    *first = w->first_absent;
+    return w->n_absent;
 }
 
 int clv_weights_files(const clv_weights *w)
