@@ -124,11 +124,10 @@ static void test_other_forms(void **state)
         clv_weights *w;
         clv_error err = {0};
         assert_int_equal(clv_file_write(path, "x", 1, NULL), CLV_OK);
-        assert_int_equal(clv_weights_open(&w, in_folder("other"), &err), CLV_EFORMAT);
+        assert_int_equal(clv_weights_open(&w, in_folder("other"), &err), CLV_ENOTFOUND);
         if (!strstr(err.message, said[i][1]))
             fail_msg("%s", err.message);
         assert_int_equal(unlink(path), 0);
-        assert_int_equal(clv_weights_open(&w, in_folder("other"), NULL), CLV_ENOTFOUND);
     }
 }
 

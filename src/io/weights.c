@@ -148,7 +148,7 @@ static const struct other_form {
     {"*.safetensors", CLV_FILE_SAFETENSORS},
 };
 
-/* CLV_EFORMAT for a folder with weights in another form, or under another name; else CLV_OK. */
+/* CLV_ENOTFOUND for a folder with weights in another form, or under another name; else CLV_OK. */
 static clv_status refuse_other_form(const char *folder, const char *name, clv_error *err)
 {
     for (size_t i = 0; i < sizeof other_forms / sizeof other_forms[0]; i++) {
@@ -156,9 +156,9 @@ static clv_status refuse_other_form(const char *folder, const char *name, clv_er
         if (fnmatch(other_forms[i].pattern, name, 0) != 0)
             continue;
         if (kind == CLV_FILE_SAFETENSORS)
-            return clv_fail(err, CLV_EFORMAT, "%s: has %.128s, but no %s, nor its .index.json; rename it, or %s",
+            return clv_fail(err, CLV_ENOTFOUND, "%s: has %.128s, but no %s, nor its .index.json; rename it, or %s",
                             folder, name, clv_weights_single_name, "get the index of files that belong together");
-        return clv_fail(err, CLV_EFORMAT, "%s: has no %s; %.128s is %s; %s", folder, clv_weights_single_name, name,
+        return clv_fail(err, CLV_ENOTFOUND, "%s: has no %s; %.128s is %s; %s", folder, clv_weights_single_name, name,
                         clv_file_kind_name(kind), clv_file_kind_advice(kind));
     }
     return CLV_OK;

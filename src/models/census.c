@@ -45,12 +45,17 @@ static int64_t look(clv_census *c, const clv_safetensor **found, const clv_weigh
                 memcpy(c->missing[c->n_missing++], tensor.name, sizeof tensor.name);
         }
     }
+    for (int64_t i = 0; i <= m->layers + 1; i++) {
+        const clv_safetensor *t = clv_model_find_frequencies(w, m, i);
+        if (t != NULL)
+            found[n++] = t;
+    }
     return n;
 }
 
 clv_status clv_census_take(clv_census *out, const clv_weights *w, const clv_model_config *m, clv_error *err)
 {
-    size_t expected = (size_t)(clv_model_tensor_count(m) + clv_model_parameter_count(m)) + 1;
+    size_t expected = (size_t)(clv_model_tensor_count(m) + clv_model_parameter_count(m) + m->layers) + 3;
     size_t there = (size_t)clv_weights_count(w) + 1;
     const clv_safetensor **found = calloc(expected, sizeof(const clv_safetensor *));
     clv_census c = {.missing = calloc(expected, sizeof *c.missing),
