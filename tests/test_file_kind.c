@@ -11,6 +11,7 @@
 
 #include <cmocka.h>
 
+#include "cleave/model.h"
 #include "io/file.h"
 #include "io/file_kind.h"
 #include "io/json.h"
@@ -103,6 +104,22 @@ static void test_said_where_met(void **state)
     }
 }
 
+/* A file that is too large to be read whole is of its kind first. */
+static void test_large(void **state)
+{
+    char *text;
+    size_t size;
+    clv_error err = {0};
+
+    (void)state;
+    put("large", "GGUF\x03\0\0\0", 8);
+    assert_int_equal(truncate(in_folder("large"), 2000), 0);
+    assert_int_equal(clv_file_read(&text, &size, in_folder("large"), 1000, &err), CLV_EFORMAT);
+    assert_non_null(strstr(err.message, "is a GGUF file, not a file of at most 1000 bytes; "));
+    put("large", "text", 4);
+    assert_int_equal(clv_file_read(&text, &size, in_folder("large"), 3, NULL), CLV_ELIMIT);
+}
+
 /* A folder whose weights have another form, or another name. */
 static void test_other_forms(void **state)
 {
@@ -131,12 +148,28 @@ static void test_other_forms(void **state)
     }
 }
 
+/* Such folders have no config.json. */
+static void test_folder_of_gguf(void **state)
+{
+    clv_model *m;
+    clv_error err = {0};
+
+    (void)state;
+    assert_int_equal(mkdir(in_folder("gguf"), 0700), 0);
+    put("gguf/tiny.gguf", "GGUF", 4);
+    for (int config_only = 0; config_only < 2; config_only++) {
+        err = (clv_error){0};
+        assert_int_equal(clv_model_open(&m, in_folder("gguf"), &(clv_model_options){.config_only = config_only}, &err),
+                         CLV_ENOTFOUND);
+        assert_non_null(strstr(err.message, "gguf: has no model.safetensors; tiny.gguf is a GGUF file; get the"));
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_kinds),
-        cmocka_unit_test(test_said_where_met),
-        cmocka_unit_test(test_other_forms),
+        cmocka_unit_test(test_kinds),       cmocka_unit_test(test_said_where_met), cmocka_unit_test(test_large),
+        cmocka_unit_test(test_other_forms), cmocka_unit_test(test_folder_of_gguf),
     };
 
     return cmocka_run_group_tests(tests, make_folder, remove_folder);

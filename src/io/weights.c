@@ -134,6 +134,19 @@ static clv_status open_shards(clv_weights *w, clv_error *err)
     return open_listed(w, clv_manifest_name, err);
 }
 
+bool clv_weights_exist(const char *folder)
+{
+    static const char *const names[] = {clv_weights_single_name, clv_weights_index_name, clv_manifest_name};
+    bool exist = false;
+
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        char *path = clv_path_join(folder, names[i]);
+        exist = exist || (path != NULL && access(path, F_OK) == 0);
+        free(path);
+    }
+    return exist;
+}
+
 /* Names of weights in forms that cannot be read. */
 static const struct other_form {
     const char *pattern;
@@ -156,26 +169,26 @@ static clv_status refuse_other_form(const char *folder, const char *name, clv_er
         if (fnmatch(other_forms[i].pattern, name, 0) != 0)
             continue;
         if (kind == CLV_FILE_SAFETENSORS)
-            return clv_fail(err, CLV_ENOTFOUND, "%s: has %.128s, but no %s, nor its .index.json; rename it, or %s",
-                            folder, name, clv_weights_single_name, "get the index of files that belong together");
+            return clv_fail(err, CLV_ENOTFOUND,
+                            "%s: has %.128s, but no %s, nor its .index.json; give it that name if it is the whole "
+                            "model, or get the index of the files that belong together",
+                            folder, name, clv_weights_single_name);
         return clv_fail(err, CLV_ENOTFOUND, "%s: has no %s; %.128s is %s; %s", folder, clv_weights_single_name, name,
                         clv_file_kind_name(kind), clv_file_kind_advice(kind));
     }
     return CLV_OK;
 }
 
-static clv_status no_weights(const char *folder, clv_error *err)
+clv_status clv_weights_check_form(const char *folder, clv_error *err)
 {
-    DIR *dir = opendir(folder);
+    DIR *dir = clv_weights_exist(folder) ? NULL : opendir(folder);
     clv_status status = CLV_OK;
 
     for (struct dirent *entry; status == CLV_OK && dir != NULL && (entry = readdir(dir)) != NULL;)
         status = refuse_other_form(folder, entry->d_name, err);
     if (dir != NULL)
         closedir(dir);
-    CLV_TRY(status);
-    return clv_fail(err, CLV_ENOTFOUND, "%s: a folder with %s (or its .index.json, or %s) is needed", folder,
-                    clv_weights_single_name, clv_manifest_name);
+    return status;
 }
 
 /* The form that the folder has; two of them are one too many. */
@@ -192,7 +205,9 @@ static clv_status open_form(clv_weights *w, const char *single, const char *inde
         return open_file(w, clv_weights_single_name, false, err);
     if (is_indexed)
         return open_indexed(w, index, err);
-    return no_weights(w->folder, err);
+    CLV_TRY(clv_weights_check_form(w->folder, err));
+    return clv_fail(err, CLV_ENOTFOUND, "%s: a folder with %s (or its .index.json, or %s) is needed", w->folder,
+                    clv_weights_single_name, clv_manifest_name);
 }
 
 static clv_status open_folder(clv_weights *w, clv_error *err)
@@ -208,19 +223,6 @@ static clv_status open_folder(clv_weights *w, clv_error *err)
     free(index);
     free(manifest);
     return status;
-}
-
-bool clv_weights_exist(const char *folder)
-{
-    static const char *const names[] = {clv_weights_single_name, clv_weights_index_name, clv_manifest_name};
-    bool exist = false;
-
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        char *path = clv_path_join(folder, names[i]);
-        exist = exist || (path != NULL && access(path, F_OK) == 0);
-        free(path);
-    }
-    return exist;
 }
 
 /* ---- names ---- */

@@ -20,6 +20,10 @@ extern const char clv_weights_index_name[];  /* "model.safetensors.index.json" *
 /* Whether the folder has weights in a form that can be opened; a path that is no folder has none. */
 bool clv_weights_exist(const char *folder);
 
+/* CLV_ENOTFOUND for a folder that has weights in a form which cannot be opened (pytorch_model.bin, *.gguf) and none in
+ * another, with what to do. */
+clv_status clv_weights_check_form(const char *folder, clv_error *err);
+
 /* @return CLV_ENOTFOUND when the folder has none of them; clv_safetensors_open's, clv_shards_open's; CLV_EFORMAT for an
  * index that is malformed or leaves the folder */
 clv_status clv_weights_open(clv_weights **out, const char *folder, clv_error *err);

@@ -12,6 +12,7 @@
 #include "base/wait.h"
 #include "graph/graph.h"
 #include "io/file.h"
+#include "io/folder.h"
 #include "tokens/tokenizer_parts.h"
 #include "models/adapters.h"
 #include "models/adapters_folder.h"
@@ -148,6 +149,8 @@ static clv_status open_parts(clv_model *m, const clv_model_options *o, clv_error
 {
     if (!o->config_only)
         CLV_TRY(check_folder(m->path, err));
+    if (!clv_folder_has(m->path, "config.json"))
+        CLV_TRY(clv_weights_check_form(m->path, err));
     CLV_TRY(clv_model_config_read(&m->config, m->path, err));
     CLV_TRY(take(m, o, err));
     if (!o->config_only) {
