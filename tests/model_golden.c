@@ -100,6 +100,7 @@ golden *golden_open(const char *name)
     read_values(g, golden_path("%s_golden/values.safetensors", name));
     must(clv_weights_open(&g->gradients, golden_path("%s_golden", name), &err), &err);
     must(clv_model_weights_open(&g->weights, &g->model, golden_path("%s", name), NULL, &err), &err);
+    g->model = *clv_model_weights_config(g->weights);
     return g;
 }
 

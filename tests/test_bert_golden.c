@@ -40,6 +40,13 @@ static void test_published(void **state)
     clv_model_weights_close(weights);
 }
 
+static void test_untied(void **state)
+{
+    (void)state;
+    golden_run("bert_untied");
+    golden_bf16("bert_untied");
+}
+
 static void test_train(void **state)
 {
     (void)state;
@@ -56,7 +63,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_bert),  cmocka_unit_test(test_odd),  cmocka_unit_test(test_published),
-        cmocka_unit_test(test_train), cmocka_unit_test(test_bare),
+        cmocka_unit_test(test_train), cmocka_unit_test(test_bare), cmocka_unit_test(test_untied),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -29,6 +29,15 @@ static void test_esm_whole(void **state)
     golden_run("esm_whole");
 }
 
+/* Frequencies rounded to f16, as published; not tied. */
+static void test_esm_half(void **state)
+{
+    (void)state;
+    golden_run("esm_half");
+    golden_bf16("esm_half");
+    golden_train("esm_half");
+}
+
 static void test_no_cache(void **state)
 {
     static const clv_model_config model = {.family = &clv_family_esm, .bidirectional = true};
@@ -64,6 +73,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_esm),      cmocka_unit_test(test_esm_norm), cmocka_unit_test(test_esm_whole),
         cmocka_unit_test(test_no_cache), cmocka_unit_test(test_bf16),     cmocka_unit_test(test_train),
+        cmocka_unit_test(test_esm_half),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

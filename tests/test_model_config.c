@@ -460,7 +460,7 @@ static void test_esm_refused(void **state)
         {"token_dropout", "{" ESM ",\"token_dropout\":1}"},
         {"emb_layer_norm_before", "{" ESM ",\"emb_layer_norm_before\":\"no\"}"},
         {"layer_norm_eps", "{" ESM ",\"layer_norm_eps\":-1}"},
-        {"tie_word_embeddings", "{" ESM ",\"tie_word_embeddings\":false}"},
+        {"tie_word_embeddings", "{" ESM ",\"tie_word_embeddings\":0}"},
         {"rope_type", "{" ESM ",\"rope_parameters\":{\"rope_type\":\"yarn\"}}"},
     };
 
@@ -501,7 +501,7 @@ static void test_bert_refused(void **state)
         {"position_embedding_type", "{" BERT ",\"position_embedding_type\":\"relative_key\"}"},
         {"is_decoder", "{" BERT ",\"is_decoder\":true}"},
         {"add_cross_attention", "{" BERT ",\"add_cross_attention\":true}"},
-        {"tie_word_embeddings", "{" BERT ",\"tie_word_embeddings\":false}"},
+        {"tie_word_embeddings", "{" BERT ",\"tie_word_embeddings\":0}"},
         {"type_vocab_size", "{" BERT ",\"type_vocab_size\":0}"},
         {"hidden_act", "{" BERT ",\"hidden_act\":\"mish\"}"},
         {"hidden_size", "{" BERT_SIZES "\"num_attention_heads\":7}"},

@@ -52,6 +52,18 @@ static void test_describe(void **state)
     model = open_model("bert_published", NULL);
     assert_int_equal(clv_model_unused_tensors(model, &unused), 6);
     assert_non_null(unused);
+    assert_string_equal(clv_model_note(model, 0),
+                        "1 tensor bert.embeddings.position_ids is not used: positions are counted");
+    assert_non_null(
+        strstr(clv_model_note(model, 1), "2 tensors bert.pooler.dense.bias, bert.pooler.dense.weight are not"));
+    assert_non_null(
+        strstr(clv_model_note(model, 2), "2 tensors cls.seq_relationship.bias, cls.seq_relationship.weight"));
+    assert_string_equal(clv_model_note(model, 3),
+                        "1 tensor cls.predictions.decoder.weight is not used: the tensor that "
+                        "it is tied to counts");
+    assert_null(clv_model_note(model, 4));
+    assert_null(clv_model_note(model, -1));
+    assert_null(clv_model_note(NULL, 0));
     clv_model_close(model);
 }
 

@@ -251,13 +251,20 @@ typedef struct rope_case {
     int64_t dims;
     int offset;
     double factor, low, high; /* scaling */
+    bool given;               /* frequencies[] in the place of theta */
 } rope_case;
 
+static const float frequencies[] = {1, 0.3F, 0.07F};
+
 /* Pairs turn by 1, 0.22, 0.05 radians a position: 16, 3.4 and 0.7 turns in 100 positions. */
-static const rope_case rope_cases[] = {{false, false, 0, -1, 0, 0, 0}, {false, true, 0, 5, 0, 0, 0},
-                                       {true, false, 4, 3, 0, 0, 0},   {true, true, 0, -1, 0, 0, 0},
-                                       {false, false, 0, 2, 4, 0, 0},  {false, false, 0, 2, 8, 1, 5},
-                                       {true, true, 0, OWN, 0, 0, 0}};
+static const rope_case rope_cases[] = {{.dims = 0, .offset = -1},
+                                       {.interleaved = true, .offset = 5},
+                                       {.packed = true, .dims = 4, .offset = 3},
+                                       {.packed = true, .interleaved = true, .offset = -1},
+                                       {.offset = 2, .factor = 4},
+                                       {.offset = 2, .factor = 8, .low = 1, .high = 5},
+                                       {.packed = true, .interleaved = true, .offset = OWN},
+                                       {.packed = true, .offset = 3, .given = true}};
 enum {
     ROPE_CASES = sizeof rope_cases / sizeof *rope_cases,
     ORIGINAL = 100,
@@ -282,7 +289,8 @@ static rope_graph rope_of(const rope_case *c, clv_dtype dtype)
         r.offset = input(r.graph, "offset", CLV_I32, DIMS(ROPE_B));
     else if (c->offset >= 0)
         r.offset = scalar(r.graph, "offset", CLV_I32);
-    clv_rope_options how = {.theta = 100,
+    clv_rope_options how = {.theta = c->given ? 0 : 100,
+                            .inv_freq = c->given ? frequencies : NULL,
                             .dims = c->dims,
                             .interleaved = c->interleaved,
                             .factor = c->factor,
@@ -306,6 +314,8 @@ static void set_rope(graph_eval *eval, void *context)
 /* Radians a position, scaled as transformers' _compute_llama3_parameters does it, by wavelengths. */
 static double plain_frequency(const rope_case *c, int64_t pair, int64_t dims)
 {
+    if (c->given)
+        return (double)frequencies[pair];
     double f = pow(100, -2.0 * (double)pair / (double)dims), wavelength = 2 * acos(-1.0) / f;
     if (c->high == 0)
         return c->factor > 0 ? f / c->factor : f;
@@ -387,6 +397,7 @@ static void rope_refuses(void **state)
         const char *fault;
     } faults[] = {{{.theta = 1, .factor = -1}, "factor"},
                   {{.theta = 1, .factor = 1.0 / 0.0}, "factor"},
+                  {{.inv_freq = frequencies, .factor = 2}, "inv_freq"},
                   {{.theta = 1, .factor = 8, .high_frequency = -1}, "high_frequency"},
                   {{.theta = 1, .factor = 8, .high_frequency = 4, .original_positions = 8}, "low_frequency"},
                   {{.theta = 1, .factor = 8, .low_frequency = 4, .high_frequency = 4, .original_positions = 8}, "low"},

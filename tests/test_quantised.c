@@ -397,6 +397,28 @@ static void stored_gpt2(void **state)
     stored_alike(&c);
 }
 
+/* Tables that differ, whatever config.json says, stay apart when the output projection becomes blocks. */
+static void stored_not_tied(void **state)
+{
+    clv_model_config tied = llama;
+    clv_error err = {0};
+    clv_model_info info = {.size = sizeof info};
+    char path[600], sharded[600];
+    (void)state;
+    tied.tie_word_embeddings = true;
+    snprintf(path, sizeof path, "%s", in_folder("not_tied"));
+    snprintf(sharded, sizeof sharded, "%s", in_folder("not_tied_stored"));
+    write_folder(path, &llama, CLV_QUANT_NONE, false);
+    must(clv_model_config_write(&tied, CLV_F32, in_folder("not_tied/config.json"), &err), &err);
+    must_shard(path, "model=2", "megatron", CLV_QUANT_Q8, sharded);
+    clv_model *model = open_on(sharded, "model=1", "megatron", CLV_QUANT_NONE, CLV_F32);
+    must(clv_model_describe(model, &info, &err), &err);
+    assert_int_equal(info.tied_embeddings, 0);
+    assert_non_null(strstr(clv_model_note(model, 0), "they are not tied"));
+    assert_null(clv_model_note(model, 1));
+    clv_model_close(model);
+}
+
 /* Each rank reads the blocks of its own part: all of the folder's bytes once, but norms, which all ranks hold. */
 static void stored_bytes(void **state)
 {
@@ -806,6 +828,7 @@ int main(void)
         cmocka_unit_test(planned_bytes),
         cmocka_unit_test(stored_llama),
         cmocka_unit_test(stored_gpt2),
+        cmocka_unit_test(stored_not_tied),
         cmocka_unit_test(stored_bytes),
         cmocka_unit_test(stored_as_gguf),
         cmocka_unit_test(stored_box),

@@ -592,10 +592,10 @@ static void test_refuse_indexes(void **state)
         if (status != CLV_EFORMAT)
             fail_msg("%s gave %s", refused[i], clv_status_name(status));
     }
-    put_text(index_file, "{\"weight_map\":{\"b\":\"one\"}}");
-    assert_int_equal(open_folder(NULL), CLV_ENOTFOUND);
     put_text(index_file, "{\"weight_map\":{\"a\":\"absent\"}}");
-    assert_int_equal(open_folder(NULL), CLV_ENOTFOUND);
+    clv_error err = {0};
+    assert_int_equal(open_folder(&err), CLV_ENOTFOUND);
+    assert_non_null(strstr(err.message, "index.json: lists absent, which is not in the folder; get that file, too"));
     put_text(index_file, "{\"weight_map\":{\"a\":\"sub\"}}");
     assert_int_equal(mkdir(in_folder("model/sub"), 0700), 0);
     assert_int_equal(open_folder(NULL), CLV_EFORMAT);
@@ -603,6 +603,66 @@ static void test_refuse_indexes(void **state)
     assert_int_equal(symlink("one", in_folder("model/inner")), 0);
     put_text(index_file, "{\"weight_map\":{\"a\":\"inner\"}}");
     assert_int_equal(open_folder(NULL), CLV_OK);
+}
+
+/* What the files have counts, not what the index lists: a name that none has, one in another file than it says, one
+ * that it does not list, and one that two files have. */
+static void test_stale_indexes(void **state)
+{
+    clv_weights *w = NULL;
+    const clv_safetensor *t = NULL;
+    const char *absent = NULL;
+
+    (void)state;
+    put_header("model/two", "{" U8("b", "[2]", "[0,2]") "," U8("c", "[1]", "[2,3]") "," U8("a", "[1]", "[3,4]") "}", 4);
+    put_text(index_file, "{\"weight_map\":{\"head\":\"one\",\"a\":\"one\",\"c\":\"one\",\"z\":\"two\"}}");
+    assert_int_equal(clv_weights_open(&w, in_folder("model"), NULL), CLV_OK);
+    assert_int_equal(clv_weights_absent(w, &absent), 2);
+    assert_string_equal(absent, "head");
+    assert_int_equal(clv_weights_find(&t, w, "c", NULL), CLV_OK);
+    assert_int_equal(clv_weights_find(&t, w, "b", NULL), CLV_OK);
+    assert_int_equal(clv_weights_find(&t, w, "a", NULL), CLV_OK);
+    assert_int_equal(t->shape[0], 4); /* of "one", as the index says */
+    assert_int_equal(clv_weights_find(&t, w, "head", NULL), CLV_ENOTFOUND);
+    clv_weights_close(w);
+    put_text(index_file, "{\"weight_map\":{\"b\":\"two\",\"x\":\"one\"}}");
+    assert_int_equal(clv_weights_open(&w, in_folder("model"), NULL), CLV_OK);
+    assert_int_equal(clv_weights_find(&t, w, "a", NULL), CLV_OK);
+    assert_int_equal(t->shape[0], 1); /* of the last file */
+    clv_weights_close(w);
+}
+
+/* Prefixes that all names have. */
+static void test_wrapped_names(void **state)
+{
+    static const struct {
+        const char *a, *b;
+        size_t prefix;
+    } names[] = {
+        {"_orig_mod.a", "_orig_mod.b", 10},
+        {"module._orig_mod.module.a", "module._orig_mod.module.b", 24},
+        {"module.a", "b", 0},
+        {"_orig_mod.a", "module.b", 0},
+        {"modulea", "moduleb", 0},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        clv_weights *w = NULL;
+        const clv_safetensor *t = NULL;
+        char header[256];
+        snprintf(header, sizeof header, "{" U8("%s", "[1]", "[0,1]") "," U8("%s", "[1]", "[1,2]") "}", names[i].a,
+                 names[i].b);
+        put_header("wrapped", header, 2);
+        assert_int_equal(clv_weights_open_path(&w, in_folder("wrapped"), NULL), CLV_OK);
+        assert_int_equal(clv_weights_prefix(w), names[i].prefix);
+        assert_true(clv_weights_has(w, names[i].a) && clv_weights_has(w, names[i].b));
+        assert_int_equal(clv_weights_has(w, "a"), names[i].prefix > 0);
+        assert_false(clv_weights_has(w, "c"));
+        assert_int_equal(clv_weights_find(&t, w, names[i].b, NULL), CLV_OK);
+        assert_string_equal(clv_weights_bare_name(w, t), names[i].b + names[i].prefix);
+        clv_weights_close(w);
+    }
 }
 
 /* Beyond its limit an index is refused before it is read. */
@@ -683,6 +743,8 @@ int main(void)
         cmocka_unit_test(test_bad_specs),
         cmocka_unit_test(test_sharded_folder),
         cmocka_unit_test(test_refuse_indexes),
+        cmocka_unit_test(test_stale_indexes),
+        cmocka_unit_test(test_wrapped_names),
         cmocka_unit_test(test_index_limit),
         cmocka_unit_test(test_json),
     };

@@ -86,7 +86,7 @@ static void test_reserved_room(void **state)
         clv_block_options o = plain;
         int64_t *reserved[] = {o.reserved, o.attention.reserved, o.attention.rope.reserved, o.mlp.reserved};
         const char *const calls[] = {"clv_transformer_block", "clv_parallel_attention", "clv_rope", "clv_parallel_mlp"};
-        reserved[which][3] = 1;
+        reserved[which][2] = 1;
         clv_graph *graph = new_graph();
         clv_transformer_block(graph, input(graph, "x", CLV_F32, DIMS(1, 2, 8)), NULL, &o);
         assert_refused(graph, CLV_EUNSUPPORTED, calls[which]);

@@ -266,7 +266,10 @@ typedef struct clv_rope_options {
      *  scaled, those above original_positions / low_frequency are, those between are blended (low < high). */
     double low_frequency, high_frequency;
     int64_t original_positions; /**< of the training; with high_frequency > 0 */
-    int64_t reserved[4];        /**< zeros: other structs hold this one, which therefore keeps its size */
+    /** [dims/2], finite: what pair i turns by a position, in the place of theta, which is not read then, without factor
+     *  and high_frequency; copied. NULL: by theta. */
+    const float *inv_freq;
+    int64_t reserved[3]; /**< zeros: other structs hold this one, which therefore keeps its size */
 } clv_rope_options;
 /** Rotary position embedding of x [B,S,H,D] (or [B,S,2,K,D]: only [:,:,0]); position of row s is offset + s.
  *  offset: i32 [], or [B] for each row of the batch, or CLV_NONE. */

@@ -170,6 +170,10 @@ CLV_API clv_status clv_model_compare(const clv_model *model, clv_error *err);
 /** Tensors of the folder that the model has no use for, and leaves unread: how many, and the name of the first (NULL:
  *  none; borrowed). `first` may be NULL. */
 CLV_API int64_t clv_model_unused_tensors(const clv_model *model, const char **first);
+/** What is to be said of the folder's files: tensors that are left unread, by kind and with the reason ("2 tensors
+ *  bert.pooler.dense.* are not used: ..."), and what is not as config.json or the index has it. From i = 0 on; NULL
+ *  beyond the last. Borrowed. */
+CLV_API const char *clv_model_note(const clv_model *model, int i);
 enum { CLV_MODEL_NAME = 64 };
 /** How its weights are held: by options.quant, or by the folder; CLV_QUANT_NONE for no model. */
 CLV_API clv_quant clv_model_quant(const clv_model *model);

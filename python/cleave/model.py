@@ -130,6 +130,16 @@ class Model(_c.Fixed, OfProcess):
             return dtype_out(lib.clv_model_dtype(model))
 
     @property
+    def notes(self) -> list[str]:
+        """What is to be said of the folder's files: tensors that are left unread, by kind and why, and what is not as
+        config.json or the index has it."""
+        found: list[str] = []
+        with self._handle.use() as model:
+            while (note := lib.clv_model_note(model, len(found))) != NULL:
+                found.append(text_out(note))
+        return found
+
+    @property
     def tokenizer(self) -> Tokenizer:
         """The folder's; that of bytes where there is none and the vocabulary is the 256 of them."""
         out = ffi.new("const clv_tokenizer **")

@@ -52,6 +52,12 @@ def near(got, want, tolerance=2e-4):
     assert got.shape == want.shape and np.abs(got - want).max() <= tolerance * max(1, np.abs(want).max())
 
 
+def test_notes():
+    assert cleave.load(GOLDEN / "llama").notes == []
+    notes = cleave.load(GOLDEN / "bert_published").notes
+    assert len(notes) == 4 and notes[0].startswith("1 tensor bert.embeddings.position_ids is not used: ")
+
+
 @pytest.mark.parametrize("name, tp", list(itertools.product(DECODERS + ["esm", "bert"], [1, 3])))
 def test_logits_and_hidden_states(name, tp):
     golden = cleave.Checkpoint(GOLDEN / f"{name}_golden" / "values.safetensors")

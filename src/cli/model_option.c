@@ -107,13 +107,10 @@ clv_status clv_model_option_open(clv_model **out, clv_model_option *o, clv_error
 
 void clv_model_option_notes(const clv_model *model, const clv_model_option *o, const char *command)
 {
-    const char *first;
     clv_whole_machine_note(o->whole, command);
     clv_mesh_option_note(clv_model_mesh(model), command);
-    int64_t unused = clv_model_unused_tensors(model, &first);
-    if (unused > 0)
-        clv_say("%s: note: %lld tensor%s of %s %s not used%s %s", command, (long long)unused, unused == 1 ? "" : "s",
-                o->path, unused == 1 ? "is" : "are", unused == 1 ? ":" : ", the first is", first);
+    for (int i = 0; clv_model_note(model, i); i++)
+        clv_say("%s: note: %s: %s", command, o->path, clv_model_note(model, i));
     char stays[CLV_MODEL_NAME];
     int64_t floats = clv_model_unquantised(model, stays);
     if (floats > 0)

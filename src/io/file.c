@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "io/file_kind.h"
 #include "io/temporary.h"
 
 clv_status clv_file_open(int *out, uint64_t *size, const char *path, clv_error *err)
@@ -91,6 +92,30 @@ static clv_status read_all(char **out, int fd, uint64_t size, const char *path, 
     return CLV_OK;
 }
 
+clv_status clv_file_check_kind(const char *path, const char *wanted, clv_error *err)
+{
+    char bytes[CLV_FILE_KIND_BYTES];
+    uint64_t size = 0;
+    int fd = -1;
+
+    if (clv_file_open(&fd, &size, path, NULL) != CLV_OK)
+        return CLV_OK;
+    size_t n = size < sizeof bytes ? (size_t)size : sizeof bytes;
+    clv_status status = clv_file_read_at(fd, bytes, n, 0, path, NULL);
+    close(fd);
+    return status == CLV_OK ? clv_file_kind_refuse(bytes, n, wanted, path, err) : CLV_OK;
+}
+
+/* Why a file is not read whole. */
+static clv_status too_large(const char *path, uint64_t bytes, size_t limit, clv_error *err)
+{
+    char wanted[64];
+
+    snprintf(wanted, sizeof wanted, "a file of at most %zu bytes", limit);
+    CLV_TRY(clv_file_check_kind(path, wanted, err));
+    return clv_fail(err, CLV_ELIMIT, "%s: %llu bytes, at most %zu are read", path, (unsigned long long)bytes, limit);
+}
+
 clv_status clv_file_read(char **out, size_t *size, const char *path, size_t limit, clv_error *err)
 {
     uint64_t bytes = 0;
@@ -99,8 +124,7 @@ clv_status clv_file_read(char **out, size_t *size, const char *path, size_t limi
 
     CLV_TRY(clv_file_open(&fd, &bytes, path, err));
     if (bytes > limit)
-        status =
-            clv_fail(err, CLV_ELIMIT, "%s: %llu bytes, at most %zu are read", path, (unsigned long long)bytes, limit);
+        status = too_large(path, bytes, limit, err);
     else
         status = read_all(out, fd, bytes, path, err);
     close(fd);

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "io/file.h"
+#include "io/file_kind.h"
 
 /* jansson's own limit is 2048 levels of recursion; ours is checked before it starts. */
 clv_json_extent clv_json_scan(const char *text, size_t size)
@@ -77,6 +78,8 @@ clv_status clv_json_parse(json_t **out, const char *text, size_t size, const cha
     document = json_loadb(text, size, JSON_REJECT_DUPLICATES, &fault);
     if (document == NULL && json_error_code(&fault) == json_error_out_of_memory)
         return clv_fail_memory(err, where, size);
+    if (document == NULL)
+        CLV_TRY(clv_file_kind_refuse(text, size, "JSON", where, err));
     if (document == NULL)
         return clv_fail(err, CLV_EFORMAT, "%s: not JSON: %s (line %d, column %d)", where, fault.text, fault.line,
                         fault.column);

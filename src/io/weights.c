@@ -1,7 +1,9 @@
 /* weights.c - see weights.h. */
 #include "io/weights.h"
 
+#include <dirent.h>
 #include <errno.h>
+#include <fnmatch.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -9,6 +11,7 @@
 
 #include "base/error.h"
 #include "io/file.h"
+#include "io/file_kind.h"
 #include "io/json.h"
 
 const char clv_weights_single_name[] = "model.safetensors";
@@ -19,9 +22,14 @@ struct clv_weights {
     char *folder;
     int n_files;
     clv_safetensors **files;
-    char **names;       /* of the files, within the folder */
-    json_t *index;      /* NULL for a single file */
-    clv_shards *shards; /* whose files these are; NULL: they are their own */
+    char **names;                   /* of the files, within the folder */
+    json_t *index;                  /* NULL for a single file */
+    clv_shards *shards;             /* whose files these are; NULL: they are their own */
+    const clv_safetensor **by_name; /* sorted, each name once */
+    int64_t n_names;
+    size_t prefix;    /* characters of a wrapper's prefix, which all names have */
+    int64_t n_absent; /* names of the index that no file has */
+    const char *first_absent;
 };
 
 /* A plain file name, whose links, followed, stay within the folder. */
@@ -30,6 +38,9 @@ static clv_status check_inside(const clv_weights *w, const char *name, const cha
     if (!clv_is_file_name(name))
         return clv_fail(err, CLV_EFORMAT, "%s/%s: \"%.128s\" is not the name of a file in the folder", w->folder,
                         clv_weights_index_name, name);
+    if (access(path, F_OK) != 0 && errno == ENOENT)
+        return clv_fail(err, CLV_ENOTFOUND, "%s/%s: lists %.128s, which is not in the folder; get that file, too",
+                        w->folder, clv_weights_index_name, name);
     return clv_file_check_inside(w->folder, path, err);
 }
 
@@ -66,8 +77,9 @@ static clv_safetensors *file_named(const clv_weights *w, const char *name)
     return NULL;
 }
 
-/* Every tensor of the index must be in the file that it names; files are opened as they are met. */
-static clv_status check_index(clv_weights *w, const char *path, clv_error *err)
+/* Opens the files that the index names. Which tensors they have is theirs to say: indexes are copied from models that
+ * had others. */
+static clv_status open_listed(clv_weights *w, const char *path, clv_error *err)
 {
     const char *tensor;
     json_t *map, *file;
@@ -78,18 +90,16 @@ static clv_status check_index(clv_weights *w, const char *path, clv_error *err)
         return clv_fail(err, CLV_EFORMAT, "%s: \"weight_map\" must be an object", path);
     json_object_foreach(map, tensor, file)
     {
-        const clv_safetensor *found;
         if (!json_is_string(file))
             return clv_fail(err, CLV_EFORMAT, "%s: \"weight_map\": \"%.128s\" must be a file name", path, tensor);
-        if (file_named(w, json_string_value(file)) == NULL) {
-            if (w->shards != NULL)
-                return clv_fail(err, CLV_EFORMAT, "%s: \"%.128s\" is in %.128s, which is not listed", path, tensor,
-                                json_string_value(file));
-            if (w->n_files == MAX_FILES)
-                return clv_fail(err, CLV_ELIMIT, "%s: more than %d files", path, MAX_FILES);
-            CLV_TRY(open_file(w, json_string_value(file), true, err));
-        }
-        CLV_TRY(clv_safetensors_find(&found, file_named(w, json_string_value(file)), tensor, err));
+        if (file_named(w, json_string_value(file)) != NULL)
+            continue;
+        if (w->shards != NULL)
+            return clv_fail(err, CLV_EFORMAT, "%s: \"%.128s\" is in %.128s, which is not listed", path, tensor,
+                            json_string_value(file));
+        if (w->n_files == MAX_FILES)
+            return clv_fail(err, CLV_ELIMIT, "%s: more than %d files", path, MAX_FILES);
+        CLV_TRY(open_file(w, json_string_value(file), true, err));
     }
     return CLV_OK;
 }
@@ -97,7 +107,7 @@ static clv_status check_index(clv_weights *w, const char *path, clv_error *err)
 static clv_status open_indexed(clv_weights *w, const char *path, clv_error *err)
 {
     CLV_TRY(clv_json_load(&w->index, path, INDEX_LIMIT, err));
-    return check_index(w, path, err);
+    return open_listed(w, path, err);
 }
 
 /* The files that a sharded checkpoint was made of; the shards keep their own. */
@@ -121,7 +131,64 @@ static clv_status open_shards(clv_weights *w, clv_error *err)
     if (m->index == NULL)
         return CLV_OK;
     CLV_TRY(clv_json_parse(&w->index, m->index, strlen(m->index), clv_manifest_name, err));
-    return check_index(w, clv_manifest_name, err);
+    return open_listed(w, clv_manifest_name, err);
+}
+
+bool clv_weights_exist(const char *folder)
+{
+    static const char *const names[] = {clv_weights_single_name, clv_weights_index_name, clv_manifest_name};
+    bool exist = false;
+
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        char *path = clv_path_join(folder, names[i]);
+        exist = exist || (path != NULL && access(path, F_OK) == 0);
+        free(path);
+    }
+    return exist;
+}
+
+/* Names of weights in forms that cannot be read. */
+static const struct other_form {
+    const char *pattern;
+    clv_file_kind kind;
+} other_forms[] = {
+    {"pytorch_model*.bin", CLV_FILE_PICKLE},
+    {"*.pt", CLV_FILE_PICKLE},
+    {"*.pth", CLV_FILE_PICKLE},
+    {"*.ckpt", CLV_FILE_PICKLE},
+    {"*.gguf", CLV_FILE_GGUF},
+    {"*.h5", CLV_FILE_HDF5},
+    {"*.safetensors", CLV_FILE_SAFETENSORS},
+};
+
+/* CLV_ENOTFOUND for a folder with weights in another form, or under another name; else CLV_OK. */
+static clv_status refuse_other_form(const char *folder, const char *name, clv_error *err)
+{
+    for (size_t i = 0; i < sizeof other_forms / sizeof other_forms[0]; i++) {
+        clv_file_kind kind = other_forms[i].kind;
+        if (fnmatch(other_forms[i].pattern, name, 0) != 0)
+            continue;
+        if (kind == CLV_FILE_SAFETENSORS)
+            return clv_fail(err, CLV_ENOTFOUND,
+                            "%s: has %.128s, but no %s, nor its .index.json; give it that name if it is the whole "
+                            "model, or get the index of the files that belong together",
+                            folder, name, clv_weights_single_name);
+        return clv_fail(err, CLV_ENOTFOUND, "%s: has no %s; %.128s is %s; %s", folder, clv_weights_single_name, name,
+                        clv_file_kind_name(kind), clv_file_kind_advice(kind));
+    }
+    return CLV_OK;
+}
+
+clv_status clv_weights_check_form(const char *folder, clv_error *err)
+{
+    DIR *dir = clv_weights_exist(folder) ? NULL : opendir(folder);
+    clv_status status = CLV_OK;
+
+    for (struct dirent *entry; status == CLV_OK && dir != NULL && (entry = readdir(dir)) != NULL;)
+        status = refuse_other_form(folder, entry->d_name, err);
+    if (dir != NULL)
+        closedir(dir);
+    return status;
 }
 
 /* The form that the folder has; two of them are one too many. */
@@ -138,6 +205,7 @@ static clv_status open_form(clv_weights *w, const char *single, const char *inde
         return open_file(w, clv_weights_single_name, false, err);
     if (is_indexed)
         return open_indexed(w, index, err);
+    CLV_TRY(clv_weights_check_form(w->folder, err));
     return clv_fail(err, CLV_ENOTFOUND, "%s: a folder with %s (or its .index.json, or %s) is needed", w->folder,
                     clv_weights_single_name, clv_manifest_name);
 }
@@ -157,18 +225,97 @@ static clv_status open_folder(clv_weights *w, clv_error *err)
     return status;
 }
 
-bool clv_weights_exist(const char *folder)
-{
-    static const char *const names[] = {clv_weights_single_name, clv_weights_index_name, clv_manifest_name};
-    bool exist = false;
+/* ---- names ---- */
 
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        char *path = clv_path_join(folder, names[i]);
-        exist = exist || (path != NULL && access(path, F_OK) == 0);
-        free(path);
-    }
-    return exist;
+static const char *file_name_of(const clv_weights *w, const clv_safetensor *t)
+{
+    int i = 0;
+
+    while (w->files[i] != t->file)
+        i++;
+    return w->names[i];
 }
+
+/* Whether the index says that the tensor is in its file. */
+static bool is_listed(const clv_weights *w, const clv_safetensor *t)
+{
+    const char *file = json_string_value(json_object_get(json_object_get(w->index, "weight_map"), t->name));
+
+    return file != NULL && strcmp(file, file_name_of(w, t)) == 0;
+}
+
+/* Of two tensors of one name: the one where the index has it, else that of the last file, as transformers takes it. */
+static const clv_safetensor *either(const clv_weights *w, const clv_safetensor *a, const clv_safetensor *b)
+{
+    if (is_listed(w, a) != is_listed(w, b))
+        return is_listed(w, a) ? a : b;
+    return strcmp(file_name_of(w, a), file_name_of(w, b)) > 0 ? a : b;
+}
+
+static clv_status sort_names(clv_weights *w, clv_error *err)
+{
+    int64_t n = clv_weights_count(w);
+
+    w->by_name = malloc((size_t)(n + 1) * sizeof(const clv_safetensor *));
+    if (w->by_name == NULL)
+        return clv_fail_memory(err, "names of tensors", (size_t)n * sizeof(const clv_safetensor *));
+    for (int64_t i = 0; i < n; i++)
+        w->by_name[i] = clv_weights_at(w, i);
+    qsort(w->by_name, (size_t)n, sizeof(const clv_safetensor *), clv_safetensors_by_name);
+    for (int64_t i = 0; i < n; i++) {
+        const clv_safetensor *t = w->by_name[i], **last = &w->by_name[w->n_names - 1];
+        if (w->n_names > 0 && strcmp((*last)->name, t->name) == 0)
+            *last = either(w, *last, t);
+        else
+            w->by_name[w->n_names++] = t;
+    }
+    return CLV_OK;
+}
+
+/* What torch.compile and DistributedDataParallel put before the names of all that they wrap. */
+static const char *const wrappers[] = {"_orig_mod.", "module."};
+
+static bool all_begin(const clv_weights *w, size_t at, const char *wrapper)
+{
+    for (int64_t i = 0; i < w->n_names; i++)
+        if (strncmp(w->by_name[i]->name + at, wrapper, strlen(wrapper)) != 0)
+            return false;
+    return w->n_names > 0;
+}
+
+static void find_prefix(clv_weights *w)
+{
+    for (size_t i = 0; i < sizeof wrappers / sizeof wrappers[0];)
+        if (all_begin(w, w->prefix, wrappers[i])) {
+            w->prefix += strlen(wrappers[i]);
+            i = 0;
+        } else {
+            i++;
+        }
+}
+
+static void find_absent(clv_weights *w)
+{
+    const char *name;
+    json_t *file;
+
+    json_object_foreach(json_object_get(w->index, "weight_map"), name, file) if (!clv_weights_has(w, name))
+    {
+        if (w->n_absent++ == 0)
+            w->first_absent = name;
+    }
+}
+
+/* Of files that are open. */
+static clv_status learn_names(clv_weights *w, clv_error *err)
+{
+    CLV_TRY(sort_names(w, err));
+    find_prefix(w);
+    find_absent(w);
+    return CLV_OK;
+}
+
+/* ---- opening ---- */
 
 static clv_status open_as(clv_weights **out, const char *path, clv_status (*open)(clv_weights *, clv_error *),
                           clv_error *err)
@@ -180,6 +327,8 @@ static clv_status open_as(clv_weights **out, const char *path, clv_status (*open
         return clv_fail_memory(err, path, sizeof *w);
     w->folder = strdup(path);
     status = w->folder != NULL ? open(w, err) : clv_fail_memory(err, path, strlen(path));
+    if (status == CLV_OK)
+        status = learn_names(w, err);
     if (status != CLV_OK)
         clv_weights_close(w);
     else
@@ -216,19 +365,24 @@ static clv_status open_alone(clv_weights *w, clv_error *err)
     return clv_safetensors_open(&w->files[0], w->folder, err);
 }
 
-/* w->folder is the file's name. */
-static clv_status begin_alone(clv_weights *w, clv_error *err)
-{
-    return room_for_one(w, w->folder, err);
-}
-
 clv_status clv_weights_of_file(clv_weights **out, clv_safetensors *file, const char *name, clv_error *err)
 {
-    clv_weights *w;
-    CLV_TRY(open_as(&w, name, begin_alone, err));
-    w->files[0] = file;
-    *out = w;
-    return CLV_OK;
+    clv_weights *w = calloc(1, sizeof *w);
+    if (w == NULL)
+        return clv_fail_memory(err, name, sizeof *w);
+    w->folder = strdup(name);
+    clv_status status = w->folder != NULL ? room_for_one(w, name, err) : clv_fail_memory(err, name, strlen(name));
+    if (status == CLV_OK) {
+        w->files[0] = file;
+        status = learn_names(w, err);
+    }
+    if (status == CLV_OK) {
+        *out = w;
+        return CLV_OK;
+    }
+    w->n_files = 0; /* the file stays the caller's */
+    clv_weights_close(w);
+    return status;
 }
 
 clv_status clv_weights_open_path(clv_weights **out, const char *path, clv_error *err)
@@ -250,6 +404,7 @@ void clv_weights_close(clv_weights *w)
     }
     clv_shards_close(w->shards);
     json_decref(w->index);
+    free(w->by_name);
     free(w->files);
     free(w->names);
     free(w->folder);
@@ -265,17 +420,34 @@ clv_status clv_weights_map(clv_weights *w, clv_error *err)
     return CLV_OK;
 }
 
+/* By the part of names from `at` on, which all have the same before it. */
+static const clv_safetensor *find_from(const clv_weights *w, size_t at, const char *name)
+{
+    int64_t lo = 0, hi = w->n_names;
+
+    while (lo < hi) {
+        int64_t middle = lo + (hi - lo) / 2;
+        int order = strcmp(w->by_name[middle]->name + at, name);
+        if (order == 0)
+            return w->by_name[middle];
+        if (order < 0)
+            lo = middle + 1;
+        else
+            hi = middle;
+    }
+    return NULL;
+}
+
 clv_status clv_weights_find(const clv_safetensor **out, const clv_weights *w, const char *name, clv_error *err)
 {
-    const char *file;
+    const clv_safetensor *found = find_from(w, w->prefix, name);
 
-    if (w->index == NULL)
-        return clv_safetensors_find(out, w->files[0], name, err);
-    file = json_string_value(json_object_get(json_object_get(w->index, "weight_map"), name));
-    if (file == NULL)
-        return clv_fail(err, CLV_ENOTFOUND, "%s/%s: no tensor named \"%.128s\"", w->folder, clv_weights_index_name,
-                        name);
-    return clv_safetensors_find(out, file_named(w, file), name, err);
+    if (found == NULL && w->prefix > 0)
+        found = find_from(w, 0, name);
+    if (found == NULL)
+        return clv_fail(err, CLV_ENOTFOUND, "%s: no tensor named \"%.128s\"", w->folder, name);
+    *out = found;
+    return CLV_OK;
 }
 
 bool clv_weights_has(const clv_weights *w, const char *name)
@@ -283,6 +455,22 @@ bool clv_weights_has(const clv_weights *w, const char *name)
     const clv_safetensor *tensor;
 
     return clv_weights_find(&tensor, w, name, NULL) == CLV_OK;
+}
+
+const char *clv_weights_bare_name(const clv_weights *w, const clv_safetensor *tensor)
+{
+    return tensor->name + w->prefix;
+}
+
+size_t clv_weights_prefix(const clv_weights *w)
+{
+    return w->prefix;
+}
+
+int64_t clv_weights_absent(const clv_weights *w, const char **first)
+{
+    *first = w->first_absent;
+    return w->n_absent;
 }
 
 int clv_weights_files(const clv_weights *w)

@@ -2,6 +2,8 @@
  * DIR/model.safetensors.index.json names (Hugging Face's form of a model in several files), or a sharded checkpoint
  * (shards.h), which is seen as the files that it was made of.
  *
+ * The index says which files there are, and these say which tensors: it may list others.
+ *
  * The index may name only files directly within the folder; a path, or a link that leaves the folder, is refused.
  */
 #ifndef CLEAVE_IO_WEIGHTS_H
@@ -18,8 +20,12 @@ extern const char clv_weights_index_name[];  /* "model.safetensors.index.json" *
 /* Whether the folder has weights in a form that can be opened; a path that is no folder has none. */
 bool clv_weights_exist(const char *folder);
 
+/* CLV_ENOTFOUND for a folder that has weights in a form which cannot be opened (pytorch_model.bin, *.gguf) and none in
+ * another, with what to do. */
+clv_status clv_weights_check_form(const char *folder, clv_error *err);
+
 /* @return CLV_ENOTFOUND when the folder has none of them; clv_safetensors_open's, clv_shards_open's; CLV_EFORMAT for an
- * index that is malformed, leaves the folder, or names a tensor that its file lacks */
+ * index that is malformed or leaves the folder */
 clv_status clv_weights_open(clv_weights **out, const char *folder, clv_error *err);
 /* A folder, or a safetensors file by itself. */
 clv_status clv_weights_open_path(clv_weights **out, const char *path, clv_error *err);
@@ -30,9 +36,17 @@ void clv_weights_close(clv_weights *weights);
 /* Reads from mappings of all files from here on: clv_safetensors_map. */
 clv_status clv_weights_map(clv_weights *weights, clv_error *err);
 
-/* Finds a tensor in any of the files; read it by clv_safetensors_read. */
+/* Finds a tensor in any of the files; read it by clv_safetensors_read. Where all names have the prefix of a wrapper
+ * ("_orig_mod." of torch.compile, "module." of DistributedDataParallel), it is found without it, too. Of a name that
+ * several files have, the tensor is that where the index has it, else of the last file. */
 clv_status clv_weights_find(const clv_safetensor **out, const clv_weights *weights, const char *name, clv_error *err);
 bool clv_weights_has(const clv_weights *weights, const char *name);
+
+/* The name of a tensor of theirs without that prefix, and how long the prefix is. */
+const char *clv_weights_bare_name(const clv_weights *weights, const clv_safetensor *tensor);
+size_t clv_weights_prefix(const clv_weights *weights);
+/* Names that the index lists and no file has: how many, and the first (NULL: none). */
+int64_t clv_weights_absent(const clv_weights *weights, const char **first);
 
 /* The checkpoint's files, and the name of each within the folder. */
 int clv_weights_files(const clv_weights *weights);

@@ -1,7 +1,7 @@
 /* bert.c - BERT (Devlin et al. 2018, arXiv:1810.04805; Hugging Face BertForMaskedLM, BertModel): a post-norm encoder.
  *
- * Refused in config.json: positions other than absolute, decoders, an untied head. The pooler and the next-sentence
- * head of a checkpoint are not used. */
+ * Refused in config.json: positions other than absolute, decoders. The pooler and the next-sentence head of a
+ * checkpoint are not used. */
 #include "base/error.h"
 #include "graph/graph.h"
 #include "models/config_json.h"
@@ -32,7 +32,7 @@ static clv_status read_bert(clv_model_config *c, const json_t *o, const char *wh
     c->qkv_bias = c->output_bias = c->mlp_bias = true;
     CLV_TRY(clv_config_word(o, "position_embedding_type", absolute, where, err));
     CLV_TRY(clv_config_only(o, "is_decoder", false, where, err));
-    CLV_TRY(clv_config_only(o, "tie_word_embeddings", true, where, err));
+    CLV_TRY(clv_json_bool(&c->tie_word_embeddings, o, "tie_word_embeddings", CLV_JSON_OPTIONAL, where, err));
     CLV_TRY(clv_config_sizes(sizes, sizeof sizes / sizeof sizes[0], o, where, err));
     c->kv_heads = c->heads;
     CLV_TRY(clv_config_head_dim(c, "hidden_size", "num_attention_heads", where, err));
@@ -113,7 +113,9 @@ static const clv_parameter_row parameters[] = {
     {"lm_head.dense.bias", {HEAD "transform.dense.bias"}, CLV_AS_IS, "", .out = "M", .when = clv_model_has_head},
     {"lm_head.norm.weight", {HEAD "transform.LayerNorm.weight"}, CLV_AS_IS, "", .out = "M", .when = clv_model_has_head},
     {"lm_head.norm.bias", {HEAD "transform.LayerNorm.bias"}, CLV_AS_IS, "", .out = "M", .when = clv_model_has_head},
-    {"lm_head.bias", {HEAD "bias"}, CLV_AS_IS, "", .out = "V", .when = clv_model_has_head},
+    {"lm_head.bias", {HEAD "bias"}, CLV_AS_IS, "", .out = "V", .when = clv_model_is_tied},
+    {"lm_head.bias", {HEAD "decoder.bias"}, CLV_AS_IS, "", .out = "V", .when = clv_model_is_untied},
+    {"lm_head.weight", {HEAD "decoder.weight"}, CLV_LINEAR, "M", .out = "V", .when = clv_model_is_untied},
     {0},
 };
 

@@ -83,7 +83,7 @@ static clv_status add_as_is(clv_blocks_of_floats *b, clv_tensor_spec *specs, con
         return clv_fail(err, CLV_EUNSUPPORTED, "%s: dtype %s is not supported beside weights in blocks", t->name,
                         t->dtype_name);
     clv_tensor_spec *spec = &specs[b->n];
-    *spec = (clv_tensor_spec){.name = t->name, .dtype = t->dtype, .rank = t->rank};
+    *spec = (clv_tensor_spec){.name = clv_weights_bare_name(b->floats, t), .dtype = t->dtype, .rank = t->rank};
     memcpy(spec->shape, t->shape, sizeof spec->shape);
     b->entries[b->n++].as_is = t;
     return CLV_OK;

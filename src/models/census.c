@@ -45,12 +45,17 @@ static int64_t look(clv_census *c, const clv_safetensor **found, const clv_weigh
                 memcpy(c->missing[c->n_missing++], tensor.name, sizeof tensor.name);
         }
     }
+    for (int64_t i = 0; i <= m->layers + 1; i++) {
+        const clv_safetensor *t = clv_model_find_frequencies(w, m, i);
+        if (t != NULL)
+            found[n++] = t;
+    }
     return n;
 }
 
 clv_status clv_census_take(clv_census *out, const clv_weights *w, const clv_model_config *m, clv_error *err)
 {
-    size_t expected = (size_t)(clv_model_tensor_count(m) + clv_model_parameter_count(m)) + 1;
+    size_t expected = (size_t)(clv_model_tensor_count(m) + clv_model_parameter_count(m) + m->layers) + 3;
     size_t there = (size_t)clv_weights_count(w) + 1;
     const clv_safetensor **found = calloc(expected, sizeof(const clv_safetensor *));
     clv_census c = {.missing = calloc(expected, sizeof *c.missing),
@@ -141,6 +146,19 @@ static clv_status check_last_layer(const clv_weights *w, const clv_model_config 
     return CLV_OK;
 }
 
+/* With the first of the names that nobody uses, so that one sees how the files spell theirs. */
+static clv_status say_missing(const clv_census *c, const clv_weights *w, clv_error *err)
+{
+    char more[48] = "", there[192] = "";
+
+    if (c->n_missing > 1)
+        snprintf(more, sizeof more, ", and %lld more are missing", (long long)c->n_missing - 1);
+    if (c->n_extra > 0)
+        snprintf(there, sizeof there, "; of the %lld in the files %lld are no tensors of the model, the first is %.96s",
+                 (long long)clv_weights_count(w), (long long)c->n_extra, c->extra[0]->name);
+    return clv_fail(err, CLV_ENOTFOUND, "no tensor named \"%.128s\"%s%s", c->missing[0], more, there);
+}
+
 clv_status clv_census_check(const clv_census *c, const clv_weights *w, const clv_model_config *m, clv_error *err)
 {
     for (int64_t i = 0; i < clv_model_parameter_count(m); i++) {
@@ -154,13 +172,7 @@ clv_status clv_census_check(const clv_census *c, const clv_weights *w, const clv
                 CLV_TRY(check_tensor(t, &tensor, err));
         }
     }
-    if (c->n_missing > 1)
-        return clv_fail(err, CLV_ENOTFOUND,
-                        "no tensor named \"%.128s\", and %lld more are missing; the files have %lld", c->missing[0],
-                        (long long)c->n_missing - 1, (long long)clv_weights_count(w));
-    if (c->n_missing == 1)
-        return clv_fail(err, CLV_ENOTFOUND, "no tensor named \"%.128s\"", c->missing[0]);
-    return check_last_layer(w, m, err);
+    return c->n_missing > 0 ? say_missing(c, w, err) : check_last_layer(w, m, err);
 }
 
 clv_status clv_model_check_weights(const clv_weights *w, const clv_model_config *m, clv_error *err)

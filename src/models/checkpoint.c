@@ -15,6 +15,7 @@
 #include "models/census.h"
 #include "models/opened.h"
 #include "models/placement.h"
+#include "models/settle.h"
 
 struct clv_checkpoint {
     clv_weights *weights;
@@ -158,9 +159,14 @@ clv_status clv_checkpoint_compare(const clv_checkpoint *c, const clv_model *mode
                                   void *arg, clv_error *err)
 {
     clv_census census;
+    clv_settled settled;
     CLV_TRY(
         clv_require(c && model && take, "clv_checkpoint_compare", "a checkpoint, a model, and what takes names", err));
-    CLV_TRY(clv_census_take(&census, c->weights, &model->config, err));
+    clv_model_config config = model->config;
+    CLV_TRY(clv_settle(&settled, &config, c->weights, err));
+    clv_status status = clv_census_take(&census, c->weights, &config, err);
+    clv_settled_free(&settled);
+    CLV_TRY(status);
     for (int64_t i = 0; i < census.n_missing; i++)
         take(arg, census.missing[i], 1);
     for (int64_t i = 0; i < census.n_extra; i++)

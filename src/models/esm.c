@@ -4,6 +4,9 @@
  * Token dropout (Rives et al. 2021): mask tokens are embedded as zeros, as if dropped out, and a sequence is scaled by
  * (1 - 0.15 * 0.8) / (1 - share of its tokens that are masks), the first being the share seen in training.
  *
+ * Published checkpoints hold rotary frequencies that were rounded to f16 in training: these are used, as transformers
+ * does, of all layers those of the first.
+ *
  * Refused in config.json: learned positions (ESM-1b), folding models, decoders. */
 #include "base/error.h"
 #include "graph/graph.h"
@@ -50,7 +53,7 @@ static clv_status read_esm(clv_model_config *c, const json_t *o, const char *whe
     CLV_TRY(clv_json_bool(&c->token_dropout, o, "token_dropout", CLV_JSON_OPTIONAL, where, err));
     CLV_TRY(clv_json_int(&c->mask, o, "mask_token_id", c->token_dropout ? CLV_JSON_REQUIRED : CLV_JSON_OPTIONAL, 0,
                          c->vocab - 1, where, err));
-    CLV_TRY(clv_config_only(o, "tie_word_embeddings", true, where, err));
+    CLV_TRY(clv_json_bool(&c->tie_word_embeddings, o, "tie_word_embeddings", CLV_JSON_OPTIONAL, where, err));
     return clv_config_rope(c, o, false, where, err);
 }
 
@@ -151,6 +154,7 @@ static const clv_parameter_row parameters[] = {
     {"lm_head.norm.weight", {"lm_head.layer_norm.weight"}, CLV_AS_IS, "", .out = "M", .when = clv_model_has_head},
     {"lm_head.norm.bias", {"lm_head.layer_norm.bias"}, CLV_AS_IS, "", .out = "M", .when = clv_model_has_head},
     {"lm_head.bias", {"lm_head.bias"}, CLV_AS_IS, "", .out = "V", .when = clv_model_has_head},
+    {"lm_head.weight", {"lm_head.decoder.weight"}, CLV_LINEAR, "M", .out = "V", .when = clv_model_is_untied},
     {0},
 };
 
@@ -164,4 +168,6 @@ const clv_model_family clv_family_esm = {
     .hidden = hidden,
     .head = clv_model_masked_lm_head,
     .parameters = parameters,
+    .frequencies = LAYER "attention.self.rotary_embeddings.inv_freq",
+    .shared_frequencies = "esm.rotary_embeddings.inv_freq",
 };

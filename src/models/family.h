@@ -31,7 +31,10 @@ struct clv_model_family {
     clv_value (*head)(clv_graph *graph, const clv_model_config *model, const clv_model_build *build, clv_value hidden,
                       clv_value table);
     const clv_parameter_row *parameters; /* ended by a row without a name */
-    bool stated;                         /* by a program (own_family.c) */
+    /* Tensors [D/2] that rotary positions turn by where checkpoints have them, with % for the layer, and one for all
+     * layers; NULL: positions are by config.json. */
+    const char *frequencies, *shared_frequencies;
+    bool stated; /* by a program (own_family.c) */
 };
 
 /* ---- what the families' graphs have in common (build.c) ---- */

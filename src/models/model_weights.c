@@ -9,6 +9,7 @@
 #include "io/file.h"
 #include "models/adapters_merge.h"
 #include "models/census.h"
+#include "models/file_notes.h"
 #include "models/model_weights.h"
 #include "runtime/shares.h"
 
@@ -230,7 +231,9 @@ clv_model_files clv_model_folder_files(const clv_model_config *config, const clv
 struct clv_model_weights {
     clv_model_config model;
     clv_weights *weights;
+    clv_settled settled;
     clv_census census;
+    clv_file_notes notes;
 };
 
 clv_status clv_model_weights_open(clv_model_weights **out, const clv_model_config *model, const char *folder,
@@ -243,9 +246,13 @@ clv_status clv_model_weights_open(clv_model_weights **out, const clv_model_confi
     clv_status status = options && options->is_file ? clv_weights_open_path(&c->weights, folder, err)
                                                     : clv_weights_open(&c->weights, folder, err);
     if (status == CLV_OK)
-        status = clv_census_take(&c->census, c->weights, model, err);
+        status = clv_settle(&c->settled, &c->model, c->weights, err);
     if (status == CLV_OK)
-        status = clv_census_check(&c->census, c->weights, model, err);
+        status = clv_census_take(&c->census, c->weights, &c->model, err);
+    if (status == CLV_OK)
+        status = clv_file_notes_take(&c->notes, &c->census, &c->settled, c->weights, &c->model, err);
+    if (status == CLV_OK)
+        status = clv_census_check(&c->census, c->weights, &c->model, err);
     if (status == CLV_OK && options && options->map)
         status = clv_weights_map(c->weights, err);
     if (status != CLV_OK) {
@@ -260,7 +267,9 @@ void clv_model_weights_close(clv_model_weights *c)
 {
     if (!c)
         return;
+    clv_file_notes_free(&c->notes);
     clv_census_free(&c->census);
+    clv_settled_free(&c->settled);
     clv_weights_close(c->weights);
     free(c);
 }
@@ -283,6 +292,16 @@ int64_t clv_model_weights_extra(const clv_model_weights *c, const char **first)
 {
     *first = c->census.n_extra > 0 ? c->census.extra[0]->name : NULL;
     return c->census.n_extra;
+}
+
+const char *clv_model_weights_note(const clv_model_weights *c, int i)
+{
+    return i >= 0 && i < c->notes.n ? c->notes.text[i] : NULL;
+}
+
+const clv_model_config *clv_model_weights_config(const clv_model_weights *c)
+{
+    return &c->model;
 }
 
 const clv_weights *clv_model_weights_files(const clv_model_weights *w)

@@ -34,6 +34,11 @@ uint64_t clv_model_weights_bytes_read(const clv_model_weights *checkpoint);
 /* Tensors of the folder that are not the model's, which leaves them unread: how many, and the name of the first. */
 int64_t clv_model_weights_extra(const clv_model_weights *checkpoint, const char **first);
 
+/* What is to be said of the files (file_notes.h); NULL beyond the last. */
+const char *clv_model_weights_note(const clv_model_weights *weights, int i);
+/* The model as its files have it (settle.h); what it points to lives as long as the weights. */
+const clv_model_config *clv_model_weights_config(const clv_model_weights *weights);
+
 /* A folder's file of weights, and those beside it. */
 typedef struct clv_model_files clv_model_files;
 struct clv_model_files {

@@ -12,6 +12,7 @@
 #include "base/wait.h"
 #include "graph/graph.h"
 #include "io/file.h"
+#include "io/folder.h"
 #include "tokens/tokenizer_parts.h"
 #include "models/adapters.h"
 #include "models/adapters_folder.h"
@@ -148,11 +149,15 @@ static clv_status open_parts(clv_model *m, const clv_model_options *o, clv_error
 {
     if (!o->config_only)
         CLV_TRY(check_folder(m->path, err));
+    if (!clv_folder_has(m->path, "config.json"))
+        CLV_TRY(clv_weights_check_form(m->path, err));
     CLV_TRY(clv_model_config_read(&m->config, m->path, err));
     CLV_TRY(take(m, o, err));
-    if (!o->config_only)
+    if (!o->config_only) {
         CLV_TRY(clv_model_weights_open(&m->weights, &m->config, m->path,
                                        &(clv_model_weights_options){.map = o->map != 0}, err));
+        m->config = *clv_model_weights_config(m->weights);
+    }
     CLV_TRY(take_lora(m, o->lora, err));
     return take_quant(m, o->quant, err);
 }
@@ -382,6 +387,11 @@ int64_t clv_model_unused_tensors(const clv_model *m, const char **first)
     if (first)
         *first = name;
     return n;
+}
+
+const char *clv_model_note(const clv_model *m, int i)
+{
+    return m && m->weights ? clv_model_weights_note(m->weights, i) : NULL;
 }
 
 clv_quant clv_model_quant(const clv_model *m)

@@ -18,9 +18,16 @@
 
 enum { STRIP_BYTES = 1 << 20, TURNED = 16 /* rows at a time */, PREFIXED_NAME_SIZE = CLV_TENSOR_NAME_SIZE + 32 };
 
+static const char head_name[] = "lm_head.weight"; /* ours, of an output projection that is not tied */
+
 bool clv_model_is_untied(const clv_model_config *model)
 {
     return !model->tie_word_embeddings && !model->headless;
+}
+
+bool clv_model_is_tied(const clv_model_config *model)
+{
+    return model->tie_word_embeddings && !model->headless;
 }
 
 bool clv_model_has_head(const clv_model_config *model)
@@ -220,7 +227,7 @@ static void their_name(char name[CLV_TENSOR_NAME_SIZE], const clv_parameter *p, 
 /* Norms of old checkpoints, and of transformers 5 where it writes as those did, have TensorFlow's names. */
 static const struct {
     const char *now, *old;
-} endings[] = {{".weight", ".weight"}, {".bias", ".bias"}, {"Norm.weight", "Norm.gamma"}, {"Norm.bias", "Norm.beta"}};
+} endings[] = {{"", ""}, {"Norm.weight", "Norm.gamma"}, {"Norm.bias", "Norm.beta"}};
 enum { N_ENDINGS = sizeof endings / sizeof endings[0] };
 
 /* The name with its ending replaced; false when it ends otherwise. */
@@ -235,20 +242,91 @@ static bool respell(char out[CLV_TENSOR_NAME_SIZE], const char *name, const char
 }
 
 /* A checkpoint of the bare model lacks the base of names that the model with a head has. */
-clv_status clv_model_find_tensor(const clv_safetensor **out, const clv_weights *w, const clv_model_config *c,
-                                 const char *name, clv_error *err)
+static const clv_safetensor *find_spelled(const clv_weights *w, const clv_model_config *c, const char *name)
 {
     size_t base = strlen(c->family->base);
     bool has_base = strncmp(name, c->family->base, base) == 0;
+    const clv_safetensor *found;
 
     for (int i = 0; i < N_ENDINGS; i++)
         for (int bare = 0; bare <= has_base; bare++) {
             char spelled[CLV_TENSOR_NAME_SIZE];
             if (respell(spelled, name + (bare ? base : 0), endings[i].now, endings[i].old) &&
-                clv_weights_has(w, spelled))
-                return clv_weights_find(out, w, spelled, err);
+                clv_weights_find(&found, w, spelled, NULL) == CLV_OK)
+                return found;
         }
-    return clv_weights_find(out, w, name, err);
+    return NULL;
+}
+
+/* The other name of a tensor that is tied, and whether that one counts where both are there: of the embedding's table
+ * the output projection's, which has a row of its own where it is not tied; of one of two rows of one name of ours the
+ * other's, of which the later counts. NULL: it has none. */
+static const char *other_name(bool *counts, const clv_model_config *c, const char *name)
+{
+    const clv_parameter_row *rows = c->family->parameters, *row = rows;
+
+    while (row->name != NULL && (is_of_layer(row) || strcmp(row->theirs[0], name) != 0))
+        row++;
+    if (row->name == NULL)
+        return NULL;
+    const char *ours = row == rows && clv_model_is_tied(c) ? head_name : row->name;
+    for (const clv_parameter_row *other = rows; other->name != NULL; other++)
+        if (other != row && strcmp(other->name, ours) == 0) {
+            *counts = row != rows && other > row;
+            return other->theirs[0];
+        }
+    return NULL;
+}
+
+clv_status clv_model_find_tensor(const clv_safetensor **out, const clv_weights *w, const clv_model_config *c,
+                                 const char *name, clv_error *err)
+{
+    bool counts = false;
+    const char *other = other_name(&counts, c, name);
+    const clv_safetensor *found = other != NULL && counts ? find_spelled(w, c, other) : NULL;
+
+    if (found == NULL)
+        found = find_spelled(w, c, name);
+    if (found == NULL && other != NULL)
+        found = find_spelled(w, c, other);
+    if (found == NULL)
+        return clv_weights_find(out, w, name, err);
+    *out = found;
+    return CLV_OK;
+}
+
+void clv_model_find_tied(const clv_safetensor *out[2], const clv_weights *w, const clv_model_config *c)
+{
+    bool counts;
+    const char *table = c->family->parameters->theirs[0], *head = other_name(&counts, c, table);
+
+    out[0] = find_spelled(w, c, table);
+    out[1] = head != NULL ? find_spelled(w, c, head) : NULL;
+}
+
+/* ---- rotary frequencies ---- */
+
+bool clv_model_frequencies_name(char name[CLV_TENSOR_NAME_SIZE], const clv_model_config *c, int64_t i)
+{
+    const char *pattern = c->family->frequencies;
+    const char *mark = pattern != NULL ? strchr(pattern, '%') : NULL;
+
+    if (pattern == NULL || i > c->layers + 1)
+        return false;
+    if (i < c->layers)
+        fill_name(name, CLV_TENSOR_NAME_SIZE, pattern, i);
+    else if (i == c->layers)
+        snprintf(name, CLV_TENSOR_NAME_SIZE, "%.*s*%s", (int)(mark - pattern), pattern, mark + 1);
+    else
+        snprintf(name, CLV_TENSOR_NAME_SIZE, "%s", c->family->shared_frequencies);
+    return true;
+}
+
+const clv_safetensor *clv_model_find_frequencies(const clv_weights *w, const clv_model_config *c, int64_t i)
+{
+    char name[CLV_TENSOR_NAME_SIZE];
+
+    return clv_model_frequencies_name(name, c, i) ? find_spelled(w, c, name) : NULL;
 }
 
 /* One dimension for all of `out`, one for all of `in`, in the form's order. */
@@ -683,13 +761,28 @@ clv_status clv_model_write_parameter(clv_safetensors_writer *w, const clv_model_
     return clv_safetensors_write_as(w, tensor_index(c, &p), win.rank, win.view, &win.box, data, err);
 }
 
+/* Those that the model turns by, of every layer, so that what reads the file again turns by them, too. */
+static int64_t frequencies_in_file(const clv_model_config *c)
+{
+    return c->rope.inv_freq != NULL && c->family->frequencies != NULL ? c->layers : 0;
+}
+
+static clv_status write_frequencies(clv_safetensors_writer *w, const clv_model_config *c, clv_error *err)
+{
+    int64_t first = clv_model_tensor_count(c);
+
+    for (int64_t i = 0; i < frequencies_in_file(c); i++)
+        CLV_TRY(clv_safetensors_write(w, first + i, NULL, c->rope.inv_freq, err));
+    return CLV_OK;
+}
+
 /* number: of the file that another process has begun; -1: a new one. */
 static clv_status begin_tensors(clv_safetensors_writer **out, const clv_model_config *c, clv_dtype dtype,
                                 const char *path, int number, const char *prefix, const clv_tensor_spec *more,
                                 int64_t n_more, clv_error *err)
 {
     int64_t n_parameters = clv_model_parameter_count(c), n = 0;
-    size_t room = (size_t)(2 * n_parameters + n_more) + 1;
+    size_t room = (size_t)(2 * n_parameters + c->layers + n_more) + 1;
     clv_tensor_spec *specs = calloc(room, sizeof *specs);
     char(*names)[PREFIXED_NAME_SIZE] = calloc(room, sizeof *names);
     clv_status status;
@@ -707,6 +800,10 @@ static clv_status begin_tensors(clv_safetensors_writer **out, const clv_model_co
             specs[n] = (clv_tensor_spec){.name = names[n], .dtype = dtype, .rank = t.rank};
             memcpy(specs[n].shape, t.shape, sizeof t.shape);
         }
+    }
+    for (int64_t i = 0; prefix[0] == '\0' && i < frequencies_in_file(c); i++, n++) {
+        clv_model_frequencies_name(names[n], c, i);
+        specs[n] = (clv_tensor_spec){.name = names[n], .dtype = CLV_F32, .rank = 1, .shape = {c->head_dim / 2}};
     }
     for (int64_t i = 0; i < n_more; i++)
         specs[n++] = more[i];
@@ -743,5 +840,9 @@ int64_t clv_model_tensor_count(const clv_model_config *c)
 clv_status clv_model_create_weights(clv_safetensors_writer **out, const clv_model_config *c, clv_dtype dtype,
                                     const char *path, clv_error *err)
 {
-    return begin_tensors(out, c, dtype, path, -1, "", NULL, 0, err);
+    CLV_TRY(begin_tensors(out, c, dtype, path, -1, "", NULL, 0, err));
+    clv_status status = write_frequencies(*out, c, err);
+    if (status != CLV_OK)
+        clv_safetensors_abandon(*out);
+    return status;
 }

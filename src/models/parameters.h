@@ -34,6 +34,7 @@ typedef struct clv_parameter_row {
 
 /* For rows: models with an output projection of their own, and with biases. */
 bool clv_model_is_untied(const clv_model_config *model);
+bool clv_model_is_tied(const clv_model_config *model);
 bool clv_model_has_head(const clv_model_config *model);
 bool clv_model_has_qkv_bias(const clv_model_config *model);
 bool clv_model_has_output_bias(const clv_model_config *model);
@@ -80,9 +81,18 @@ clv_model_tensor clv_parameter_tensor(const clv_model_config *model, const clv_p
  * [M,3,H,D]. ours[d] receives our dimension, or -1 for the parts of a fused tensor. Returns the rank. */
 int clv_model_tensor_view(int64_t *view, int *ours, const clv_model_config *model, const clv_model_tensor *tensor);
 /* Finds a tensor by the family's name for it, however the checkpoint spells that: without the base, norms as gamma and
- * beta. */
+ * beta; of tensors that are tied either serves. */
 clv_status clv_model_find_tensor(const clv_safetensor **out, const clv_weights *weights, const clv_model_config *model,
                                  const char *name, clv_error *err);
+/* The embedding's table, and where the output projection is tied to it that one; NULL where a checkpoint lacks it. */
+void clv_model_find_tied(const clv_safetensor *out[2], const clv_weights *weights, const clv_model_config *model);
+
+/* Where rotary frequencies may stand in a checkpoint, in the order in which they count: those of layer i; for i =
+ * layers those of all, with a star in the place of the layer, as transformers 5 writes them; for layers + 1 those of
+ * all under a name of their own. The name: false beyond the last, and for a family that ignores them. The tensor: NULL
+ * where the checkpoint lacks it. */
+bool clv_model_frequencies_name(char name[CLV_TENSOR_NAME_SIZE], const clv_model_config *model, int64_t i);
+const clv_safetensor *clv_model_find_frequencies(const clv_weights *weights, const clv_model_config *model, int64_t i);
 
 /* Reads a box (NULL for all) of our parameter `name` into out, row-major, converted to `dtype`. Only the box's bytes
  * are read from the files, transposed ones in strips of about a MiB. Safe from several threads. */

@@ -85,6 +85,9 @@ clv_value clv_packed_dot(clv_graph *graph, clv_value x, clv_value weights, int n
  * that make them, so that no sum of theirs is rounded. */
 void clv_gradients_of_width(clv_graph *graph, clv_value loss, clv_value seed, const clv_value *wrt, int n, bool wide,
                             clv_value *out);
+/* Radians a position of pair i of `dims`, which is not 0, by theta and scaling: what a rotary embedding turns by where
+ * inv_freq is NULL. */
+double clv_rope_frequency(const clv_rope_options *how, int64_t i);
 /* Gradients of n states, added to what sums[n] hold, CLV_NONE where they hold nothing: in f32, those of
  * 16 bits too. The sums stay in addends where gradients come in addends: they are reduced where somebody constrains
  * them. */

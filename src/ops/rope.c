@@ -1,6 +1,6 @@
 /* rope.c: rotary position embedding.
  *
- *   angle(s, i) = (offset + s) * f(i), f(i) = theta^(-2i / dims), i < dims / 2, scaled where options say so
+ *   angle(s, i) = (offset + s) * f(i), f(i) = theta^(-2i / dims), i < dims / 2, scaled where options say so, or given
  *   (a, b) -> (a cos - b sin, b cos + a sin) for the pairs (x[i], x[i + dims/2]), or (x[2i], x[2i+1]) if interleaved
  *
  *   x [B,S,H,D]; or packed keys and values [B,S,2,K,D], of which only the keys, [:,:,0], are rotated
@@ -19,8 +19,9 @@
 #include "ops/ops.h"
 
 typedef struct rope_attrs {
-    clv_rope_options how;
+    clv_rope_options how; /* theta 0: frequencies are given, */
     bool inverse;
+    float given[CLV_ROPE_MAX_ROTARY / 2]; /* these; too many for the table of attributes */
 } rope_attrs;
 
 static const clv_attr rope_attr_table[] = {
@@ -84,8 +85,7 @@ static void copy_values(const clv_view *out, const clv_view *x)
                half);
 }
 
-/* Radians a position of pair i. */
-static double frequency(const clv_rope_options *how, int64_t i)
+double clv_rope_frequency(const clv_rope_options *how, int64_t i)
 {
     double plain = pow(how->theta, -2.0 * (double)i / (double)how->dims);
     double scaled = how->factor > 0 ? plain / how->factor : plain;
@@ -105,9 +105,10 @@ static void plan_rope(void *plan, const clv_op *op, const clv_view *in, const cl
 {
     (void)in, (void)out;
     rope_plan *p = plan;
-    const clv_rope_options *how = &((const rope_attrs *)op->attrs)->how;
+    const rope_attrs *attrs = op->attrs;
+    const clv_rope_options *how = &attrs->how;
     for (int64_t i = 0; i < how->dims / 2; i++)
-        p->inv_freq[i] = frequency(how, i);
+        p->inv_freq[i] = how->theta > 0 ? clv_rope_frequency(how, i) : (double)attrs->given[i];
 }
 
 static clv_status rope_run_plan(const void *plan, const clv_call *call, clv_error *err)
@@ -180,6 +181,8 @@ const clv_op_def clv_op_rope = {
 
 static const char *fault_of(const clv_rope_options *how)
 {
+    if (how->inv_freq)
+        return how->factor > 0 || how->high_frequency > 0 ? "inv_freq is given, which is not scaled" : NULL;
     if (!(how->theta > 0) || !isfinite(how->theta))
         return "theta must be above 0 and finite";
     if (!(how->factor >= 0) || !isfinite(how->factor))
@@ -205,13 +208,18 @@ clv_value clv_rope(clv_graph *graph, clv_value x, clv_value offset, const clv_ro
     clv_type type = clv_graph_type(graph, x);
     rope_attrs attrs;
     memset(&attrs, 0, sizeof attrs);
-    attrs.how.theta = options->theta; /* field by field: bytes between them stay 0, attributes are compared whole */
+    attrs.how.theta =
+        options->inv_freq
+            ? 0
+            : options->theta; /* field by field: bytes between them stay 0, attributes are compared whole */
     attrs.how.dims = options->dims == 0 && type.rank > 0 ? type.shape[type.rank - 1] : options->dims;
     attrs.how.interleaved = options->interleaved;
     attrs.how.factor = options->factor;
     attrs.how.low_frequency = options->low_frequency;
     attrs.how.high_frequency = options->high_frequency;
     attrs.how.original_positions = options->original_positions;
+    if (options->inv_freq && attrs.how.dims > 0 && attrs.how.dims <= CLV_ROPE_MAX_ROTARY)
+        memcpy(attrs.given, options->inv_freq, (size_t)attrs.how.dims / 2 * sizeof *attrs.given);
     clv_value in[] = {x, offset};
     return clv_graph_emit1(graph, &clv_op_rope, &attrs, in, clv_valid(offset) ? 2 : 1);
 }

@@ -1,6 +1,6 @@
 """Makes bert/ (padding, token types, the head of masked language models), bert_odd/, bert_published/ (a checkpoint as Google's
-are: norms' gamma and beta, a pooler, a head for next sentences, position ids) and bert_bare/ (BertModel, without a head: hidden
-states alone; its loss is the mean of their squares) for tests/test_bert_golden.c; see golden.py.
+are: norms' gamma and beta, a pooler, a head for next sentences, position ids), bert_untied/ (an output projection and bias of its own) and bert_bare/ (BertModel,
+without a head: hidden states alone; its loss is the mean of their squares) for tests/test_bert_golden.c; see golden.py.
 
     pip install -r tests/golden/requirements.txt && python tests/golden/make_bert.py
 """
@@ -85,6 +85,7 @@ def publish(name):
 
 make("bert", BertForMaskedLM, typed=True)
 make("bert_odd", BertForMaskedLM, typed=False, sizes=ODD)
+make("bert_untied", BertForMaskedLM, typed=True, sizes=SMALL | {"tie_word_embeddings": False})
 make("bert_published", BertForMaskedLM, typed=False, sizes=SMALL | {"num_hidden_layers": 1})
 publish("bert_published")
 make("bert_bare", BertModel, typed=False, add_pooling_layer=False)
