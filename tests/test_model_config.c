@@ -386,7 +386,7 @@ static void test_gpt2_refused(void **state)
         {"n_head", "{" GPT2_SIZES "\"x\":0}"},
         {"n_head", "{" GPT2_SIZES "\"n_head\":0}"},
         {"\"n_embd\" 60 is not a multiple of \"n_head\" 7", "{" GPT2_SIZES "\"n_head\":7}"},
-        {"n_embd", "{\"model_type\":\"gpt2\",\"hidden_size\":60}"},
+        {"n_embd", "{\"model_type\":\"gpt2\",\"n_layer\":2}"},
         {"hidden_size", "{" GPT2 ",\"hidden_size\":64}"},
         {"n_inner", "{" GPT2 ",\"n_inner\":0}"},
         {"n_positions", "{" GPT2 ",\"n_positions\":-1}"},

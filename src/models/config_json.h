@@ -29,8 +29,6 @@ clv_status clv_config_head_dim(clv_model_config *model, const char *hidden, cons
 /* An optional string that must be one of the words, which end in NULL. */
 clv_status clv_config_word(const json_t *object, const char *key, const char *const *words, const char *where,
                            clv_error *err);
-/* An optional boolean that must be `value`. */
-clv_status clv_config_only(const json_t *object, const char *key, bool value, const char *where, clv_error *err);
 /* An optional activation under Hugging Face's names; *out keeps its default. */
 clv_status clv_config_activation(clv_unary *out, const json_t *object, const char *key, const char *where,
                                  clv_error *err);
