@@ -14,7 +14,7 @@
 #include "golden_path.h"
 #include "io/file.h"
 #include "io/json.h"
-#include "models/adapters_folder.h"
+#include "models/adapters_config.h"
 #include "models/config.h"
 #include "models/config_keys.h"
 #include "models/families.h"
@@ -64,6 +64,20 @@ static void test_config_keys(void **state)
     }
     assert_true(clv_config_knows(clv_families_find("qwen2"), "max_window_layers"));
     assert_false(clv_config_knows(clv_families_find("llama"), "max_window_layers"));
+}
+
+static void test_adapter_keys(void **state)
+{
+    const json_t *keys = json_object_get(list, "LORA"), *key;
+    size_t i;
+    (void)state;
+    assert_true(json_array_size(keys) > 30);
+    json_array_foreach(keys, i, key)
+    {
+        if (!clv_adapters_config_knows(json_string_value(key)))
+            fail_msg("\"%s\" is not known", json_string_value(key));
+    }
+    assert_false(clv_adapters_config_knows("enable_lora"));
 }
 
 /* ---- values ---- */
@@ -230,7 +244,8 @@ static void test_aliases(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_config_keys), cmocka_unit_test(test_refused),
-                                       cmocka_unit_test(test_ignored), cmocka_unit_test(test_aliases)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_config_keys), cmocka_unit_test(test_adapter_keys),
+                                       cmocka_unit_test(test_refused), cmocka_unit_test(test_ignored),
+                                       cmocka_unit_test(test_aliases)};
     return cmocka_run_group_tests(tests, read_list, drop_list);
 }

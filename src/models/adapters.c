@@ -9,7 +9,8 @@
 #include "base/error.h"
 #include "tensor/text.h"
 
-static const char weight_ending[] = ".weight", everything[] = "all-linear", peft_base[] = "base_model.model.";
+static const char weight_ending[] = ".weight", everything[] = "all-linear";
+const char clv_adapters_peft_base[] = "base_model.model.";
 
 /* What a row of the base's table has; all NULL: nothing. */
 typedef struct row_adapter {
@@ -114,7 +115,8 @@ static clv_status add_row(clv_adapters *s, const clv_parameter_row *base, int fi
         row->take = base->take;
     }
     for (int i = first; i <= last; i++) {
-        row->theirs[i - first] = respelled(s, peft_base, base->theirs[i], is_b ? ".lora_B.weight" : ".lora_A.weight");
+        row->theirs[i - first] =
+            respelled(s, clv_adapters_peft_base, base->theirs[i], is_b ? ".lora_B.weight" : ".lora_A.weight");
         if (!row->theirs[i - first])
             row->name = NULL;
         else if (strlen(row->theirs[i - first]) + 8 > CLV_TENSOR_NAME_SIZE)
@@ -280,7 +282,8 @@ static clv_status fill(clv_adapters *s, const clv_lora_options *o, clv_error *er
     s->family.parameters = s->rows;
     s->config = *s->base;
     s->config.family = &s->family;
-    CLV_TRY(check_rank(s, o->rank, err));
+    if (!o->folder) /* PEFT's are taken as they are */
+        CLV_TRY(check_rank(s, o->rank, err));
     s->config.adapter_rank = o->rank;
     s->alpha = o->alpha > 0 ? o->alpha : (double)o->rank;
     s->scale = s->alpha / (double)o->rank;
@@ -346,14 +349,16 @@ const char *clv_adapters_target(const clv_adapters *s, int i)
     return i < s->n_targets ? s->targets[i] : NULL;
 }
 
-bool clv_adapters_name_a(char *out, size_t size, const clv_parameter_row *row, int i)
+bool clv_adapters_name_a(char *out, size_t size, const clv_parameter_row *row, int i, int64_t layer)
 {
     if (!is_linear(row) || i >= tensors_of(row))
         return false;
-    const char *module = row->theirs[i], *layer = strchr(module, '%'), *end = end_of_module(module);
-    const char *rest = layer ? layer + 1 : module;
-    snprintf(out, size, "%s%.*s%s%.*s.lora_A.weight", peft_base, layer ? (int)(layer - module) : 0, module,
-             layer ? "0" : "", (int)(end - rest), rest);
+    const char *module = row->theirs[i], *at = strchr(module, '%'), *end = end_of_module(module);
+    if (at)
+        snprintf(out, size, "%s%.*s%lld%.*s.lora_A.weight", clv_adapters_peft_base, (int)(at - module), module,
+                 (long long)layer, (int)(end - at - 1), at + 1);
+    else
+        snprintf(out, size, "%s%.*s.lora_A.weight", clv_adapters_peft_base, (int)(end - module), module);
     return true;
 }
 

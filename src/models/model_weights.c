@@ -285,6 +285,11 @@ int64_t clv_model_weights_extra(const clv_model_weights *c, const char **first)
     return c->census.n_extra;
 }
 
+const clv_safetensor *clv_model_weights_extra_at(const clv_model_weights *c, int64_t i)
+{
+    return i < c->census.n_extra ? c->census.extra[i] : NULL;
+}
+
 const clv_weights *clv_model_weights_files(const clv_model_weights *w)
 {
     return w->weights;

@@ -14,6 +14,7 @@
 #include "io/file.h"
 #include "tokens/tokenizer_parts.h"
 #include "models/adapters.h"
+#include "models/adapters_extra.h"
 #include "models/adapters_folder.h"
 #include "models/packed.h"
 #include "models/parameters.h"
@@ -377,11 +378,12 @@ clv_dtype clv_model_dtype(const clv_model *m)
 
 int64_t clv_model_unused_tensors(const clv_model *m, const char **first)
 {
-    const char *name = NULL;
+    const char *name = NULL, *of_adapters = NULL;
     int64_t n = m && m->weights ? clv_model_weights_extra(m->weights, &name) : 0;
+    int64_t more = m ? clv_adapters_unused(m, &of_adapters) : 0;
     if (first)
-        *first = name;
-    return n;
+        *first = name ? name : of_adapters;
+    return n + more;
 }
 
 clv_quant clv_model_quant(const clv_model *m)
