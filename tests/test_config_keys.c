@@ -138,6 +138,8 @@ static void test_refused(void **state)
         {"all", "architectures", "\"architectures\":[\"LlamaForSequenceClassification\"]"},
         {"all", "\"tie_word_embeddings\" is null", "\"tie_word_embeddings\":null"},
         {"esm bert", "tie_word_embeddings", "\"tie_word_embeddings\":false"},
+        {"llama mistral qwen2 esm bert", "pad_token_id", "\"pad_token_id\":41"},
+        {"all", "must be a list", "\"architectures\":\"x\""},
         {"llama gpt2", "\"sliding_window\": 3", "\"sliding_window\":3"},
         {"llama gpt2", "layer_types", "\"layer_types\":[\"full_attention\",\"sliding_attention\"]"},
         {"mistral qwen2", "layer_types", "\"layer_types\":[\"full_attention\",\"linear_attention\"]"},
@@ -212,6 +214,9 @@ static void test_ignored(void **state)
         {"esm bert", "\"is_decoder\":null,\"attention_chunk_size\":3,\"embedding_size\":8,\"is_causal\":false"},
         {"esm", "\"head_dim\":6,\"rope_theta\":10000.0,\"vocab_list\":[\"a\"],\"esmfold_config\":{\"trunk\":{}}"},
         {"bert", "\"classifier_dropout\":0.3,\"pooler_type\":\"first_token_transform\",\"hidden_act\":\"gelu_python\""},
+        {"all", "\"architectures\":[]"},
+        {"llama", "\"architectures\":[\"LLaMAForCausalLM\"]"},
+        {"gpt2", "\"pad_token_id\":50257"}, /* of a vocabulary that was not resized */
         {"gpt2", "\"activation_function\":\"gelu_accurate\""},
         {"gpt2", "\"activation_function\":\"gelu_python_tanh\""},
     };

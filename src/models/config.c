@@ -42,6 +42,8 @@ static clv_status read_architectures(clv_model_config *c, const json_t *o, const
 
     if (list == NULL || json_is_null(list))
         return CLV_OK;
+    if (!json_is_array(list))
+        return clv_fail(err, CLV_EFORMAT, "%s: \"architectures\" must be a list of names", where);
     for (size_t i = 0; i < json_array_size(list); i++) {
         const char *name = json_string_value(json_array_get(list, i));
         bool whole = name != NULL && (strcmp(name, family->architecture) == 0 ||
@@ -54,8 +56,6 @@ static clv_status read_architectures(clv_model_config *c, const json_t *o, const
             return clv_config_unsupported(where, "architectures", name != NULL ? name : "?", known, err);
         }
     }
-    if (json_array_size(list) == 0)
-        return clv_fail(err, CLV_EFORMAT, "%s: \"architectures\" must be a list of names", where);
     return CLV_OK;
 }
 

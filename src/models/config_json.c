@@ -221,8 +221,11 @@ static clv_status read_ends(clv_model_config *c, const json_t *o, const char *wh
 
 clv_status clv_config_tokens(clv_model_config *c, const json_t *o, const char *where, clv_error *err)
 {
+    /* transformers gives it to the embedding, which must have such a row; not GPT-2's */
+    int64_t most_pad = c->family == &clv_family_gpt2 ? INT32_MAX : c->vocab - 1;
     CLV_TRY(read_token(&c->bos, c, o, "bos_token_id", where, err));
-    CLV_TRY(clv_json_int(&c->pad, o, "pad_token_id", CLV_JSON_OPTIONAL, -1, c->vocab - 1, where, err));
+    CLV_TRY(clv_json_int(&c->pad, o, "pad_token_id", CLV_JSON_OPTIONAL, -1, most_pad, where, err));
+    c->pad = token_in(c, c->pad);
     if (json_is_array(json_object_get(o, "eos_token_id")))
         return read_ends(c, o, where, err);
     c->eos[0] = -1;

@@ -45,6 +45,7 @@ static json_t *write_llama(const clv_model_config *c)
 const clv_model_family clv_family_llama = {
     .model_type = "llama",
     .architecture = "LlamaForCausalLM",
+    .like = "LLaMAForCausalLM", /* as the first conversions have it */
     .bare = "LlamaModel",
     .base = "model.",
     .read = read_llama,
