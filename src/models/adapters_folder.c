@@ -82,11 +82,13 @@ clv_status clv_adapters_find_base(char **out, const char *folder, clv_error *err
 typedef struct peft_files {
     const json_t *config;
     const char *config_path, *weights_path;
+    const clv_weights *weights;
+    bool is_bare; /* names lack the family's base */
 } peft_files;
 
 /* In how many layers a module has an A in the file, which is the layer's or of none; PEFT gives each one. */
-static clv_status count_layers(int64_t *out, const clv_weights *weights, const clv_model_config *base,
-                               const clv_parameter_row *row, int k, const peft_files *files, clv_error *err)
+static clv_status count_layers(int64_t *out, const peft_files *files, const clv_model_config *base,
+                               const clv_parameter_row *row, int k, clv_error *err)
 {
     static const char ending[] = ".lora_A.weight";
     size_t before = strlen(clv_adapters_peft_base);
@@ -94,8 +96,8 @@ static clv_status count_layers(int64_t *out, const clv_weights *weights, const c
     bool of_layers = strchr(row->theirs[k], '%') != NULL;
     int64_t lacks = -1, n = of_layers ? base->layers : 1;
     *out = 0;
-    for (int64_t i = 0; i < n && clv_adapters_name_a(name, sizeof name, row, k, i); i++) {
-        if (!clv_weights_has(weights, name)) {
+    for (int64_t i = 0; i < n && clv_adapters_name_a(name, sizeof name, base, row, k, i, files->is_bare); i++) {
+        if (!clv_weights_has(files->weights, name)) {
             lacks = i;
             continue;
         }
@@ -106,12 +108,12 @@ static clv_status count_layers(int64_t *out, const clv_weights *weights, const c
     }
     if (*out == 0 || *out == n)
         return CLV_OK;
-    return clv_fail(err, CLV_EINVAL,
-                    "%s: has adapters of %.96s in %lld of %lld layers, none in layer %lld; supported: a module in all "
-                    "layers or in none (\"layers_to_transform\", \"target_modules\" and \"exclude_modules\" of %s "
-                    "choose them)",
-                    files->weights_path, row->theirs[k], (long long)*out, (long long)n, (long long)lacks,
-                    clv_adapters_config_name);
+    clv_adapters_name_a(name, sizeof name, base, row, k, lacks, files->is_bare);
+    return clv_fail(
+        err, CLV_EINVAL,
+        "%s: lacks %.128s, and has such a one for %lld of %lld layers; supported: a module in all layers or "
+        "in none (\"layers_to_transform\", \"target_modules\" and \"exclude_modules\" of %s choose them)",
+        files->weights_path, name, (long long)*out, (long long)n, clv_adapters_config_name);
 }
 
 /* "first,second" of the text so far, which grows. */
@@ -126,21 +128,17 @@ static bool append(char **text, const char *more, int length)
     return true;
 }
 
-/* The modules that have an A in the file, in full; the caller frees *out. */
-static clv_status find_targets(char **out, const clv_weights *weights, const clv_model_config *base,
-                               const peft_files *files, clv_error *err)
+/* The modules that have an A in the file, in full; the caller frees *out. NULL: none has. */
+static clv_status find_targets(char **out, const peft_files *files, const clv_model_config *base, clv_error *err)
 {
     for (const clv_parameter_row *row = base->family->parameters; row->name; row++)
         for (int k = 0; k < 2 && row->theirs[k]; k++) {
             int64_t layers;
-            CLV_TRY(count_layers(&layers, weights, base, row, k, files, err));
+            CLV_TRY(count_layers(&layers, files, base, row, k, err));
             if (layers > 0 && !append(out, row->theirs[k], (int)(strlen(row->theirs[k]) - strlen(".weight"))))
                 return clv_fail_memory(err, files->weights_path, CLV_TENSOR_NAME_SIZE);
         }
-    if (*out)
-        return CLV_OK;
-    return clv_fail(err, CLV_EINVAL, "%s: has adapters of none of the linear layers of this model, a %s",
-                    files->weights_path, clv_model_config_type(base));
+    return CLV_OK;
 }
 
 /* Only where the folder says whose they are. */
@@ -179,19 +177,33 @@ static clv_status open_weights(clv_model *m, const char *path, clv_error *err)
     return clv_adapters_check_extra(m, path, err);
 }
 
-static clv_status open_adapters(clv_model *m, const peft_files *files, clv_error *err)
+static clv_status make_adapters(clv_model *m, peft_files *files, clv_lora_options *lora, clv_error *err)
+{
+    char *targets = NULL;
+    clv_status status = find_targets(&targets, files, &m->config, err);
+    if (status == CLV_OK && !targets) {
+        files->is_bare = true;
+        status = find_targets(&targets, files, &m->config, err);
+    }
+    if (status == CLV_OK && !targets)
+        status = clv_fail(err, CLV_EINVAL, "%s: has adapters of none of the linear layers of this model, a %s",
+                          files->weights_path, clv_model_config_type(&m->config));
+    lora->targets = targets;
+    if (status == CLV_OK)
+        status = clv_adapters_new(&m->adapters, &m->config, lora, files->is_bare, err);
+    free(targets);
+    return status;
+}
+
+static clv_status open_adapters(clv_model *m, peft_files *files, clv_error *err)
 {
     clv_lora_options lora = {.size = sizeof lora, .folder = files->weights_path};
     clv_weights *weights;
-    char *targets = NULL;
     CLV_TRY(clv_adapters_config_read(&lora, files->config, files->config_path, err));
     CLV_TRY(clv_weights_open_path(&weights, files->weights_path, err));
-    clv_status status = find_targets(&targets, weights, &m->config, files, err);
+    files->weights = weights;
+    clv_status status = make_adapters(m, files, &lora, err);
     clv_weights_close(weights);
-    lora.targets = targets;
-    if (status == CLV_OK)
-        status = clv_adapters_new(&m->adapters, &m->config, &lora, err);
-    free(targets);
     return status == CLV_OK ? open_weights(m, files->weights_path, err) : status;
 }
 
@@ -203,7 +215,7 @@ clv_status clv_adapters_open(clv_model *m, const char *folder, clv_error *err)
     if (status == CLV_OK)
         status = load_config(&config, &where, folder, err);
     if (status == CLV_OK)
-        status = open_adapters(m, &(peft_files){config, where, path}, err);
+        status = open_adapters(m, &(peft_files){.config = config, .config_path = where, .weights_path = path}, err);
     if (status == CLV_OK)
         status = check_base(m, folder, err);
     json_decref(config);

@@ -117,7 +117,7 @@ static clv_status take_lora(clv_model *m, const clv_lora_options *given, clv_err
                         lora.folder);
     if (lora.folder)
         return clv_adapters_open(m, lora.folder, err);
-    return clv_adapters_new(&m->adapters, &m->config, &lora, err);
+    return clv_adapters_new(&m->adapters, &m->config, &lora, false, err);
 }
 
 clv_status clv_quant_beside_stored(clv_quant *how, const char *path, clv_quant stored, clv_error *err)

@@ -17,7 +17,7 @@ import sys
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
 from safetensors.torch import load_file, save_file
-from transformers import AutoModelForCausalLM, AutoModelForMaskedLM
+from transformers import AutoModel, AutoModelForCausalLM, AutoModelForMaskedLM
 
 here = os.path.dirname(os.path.abspath(__file__))
 STEPS = 20
@@ -31,12 +31,18 @@ CHECKED = [
     ("llama", "llama_lora_wide", dict(r=12, target_modules=r".*\.[qkv]_proj", exclude_modules=["v_proj"])),
     ("esm", "esm_lora", dict(r=2, lora_alpha=4, target_modules="all-linear")),
     ("bert", "bert_lora", dict(r=3, lora_alpha=4, target_modules="all-linear")),
+    ("bert_bare", "bert_bare_lora", dict(r=3, lora_alpha=4, target_modules="all-linear")),
 ]
 
 
+def class_of(name):
+    if name.endswith("_bare"):
+        return AutoModel
+    return AutoModelForMaskedLM if name.startswith(("esm", "bert")) else AutoModelForCausalLM
+
+
 def base(path):
-    masked = os.path.basename(path).startswith(("esm", "bert"))
-    model_class = AutoModelForMaskedLM if masked else AutoModelForCausalLM
+    model_class = class_of(os.path.basename(os.path.normpath(path)))
     return model_class.from_pretrained(path, dtype=torch.float32, attn_implementation="eager").eval()
 
 
@@ -48,7 +54,7 @@ def adapted(name, folder, config):
     """With a B that is not zeros, so that all that A is multiplied by is seen from the first step on."""
     torch.manual_seed(7)
     model = base(os.path.join(here, name))
-    task = "CAUSAL_LM" if model.can_generate() else None
+    task = {AutoModel: "FEATURE_EXTRACTION", AutoModelForCausalLM: "CAUSAL_LM"}.get(class_of(name))
     model = get_peft_model(model, LoraConfig(task_type=task, lora_dropout=0.0, **config))
     for key, value in model.named_parameters():
         if "lora_B" in key:
@@ -82,7 +88,9 @@ def check(name, folder, config):
     ids = ids_of(name)
     with torch.no_grad():
         out = model(input_ids=ids, output_hidden_states=True)
-    values = {"ids": ids, "logits": out.logits, "hidden.last": out.hidden_states[-1]}
+    values = {"ids": ids, "hidden.last": out.hidden_states[-1]}
+    if "logits" in out:
+        values["logits"] = out.logits
     save_file({k: v.contiguous() for k, v in values.items()}, os.path.join(here, folder, "want.safetensors"))
 
 
