@@ -9,8 +9,8 @@
 /* Verifies every key, and reads rank, alpha and dropout. @return CLV_EUNSUPPORTED, CLV_EFORMAT naming the key */
 clv_status clv_adapters_config_read(clv_lora_options *out, const json_t *config, const char *path, clv_error *err);
 
-/* Verifies that PEFT would give adapters to this module ("model.layers.0.self_attn.q_proj") of this layer (-1: of none):
- * those of others it leaves out. Keys that are regular expressions are not looked at. @return CLV_EINVAL */
+/* Verifies that PEFT would give adapters to this module ("model.layers.0.self_attn.q_proj") of this layer (-1: of
+ * none): those of others it leaves out. Keys that are regular expressions are not looked at. @return CLV_EINVAL */
 clv_status clv_adapters_config_check_module(const json_t *config, const char *module, int64_t layer, const char *path,
                                             clv_error *err);
 

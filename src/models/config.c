@@ -11,6 +11,7 @@
 #include "models/config_json.h"
 #include "models/config_keys.h"
 #include "models/families.h"
+#include "tensor/text.h"
 
 enum { CONFIG_LIMIT = 1 << 20, LIST_SIZE = 256 };
 
@@ -59,8 +60,8 @@ static clv_status read_architectures(clv_model_config *c, const json_t *o, const
     return CLV_OK;
 }
 
-/* Weights are read in the dtype that they have, so the key need but be a dtype: torch's name, which "torch." may precede.
- * "dtype" counts before "torch_dtype", as in transformers. */
+/* Weights are read in the dtype that they have, so the key need but be a dtype: torch's name, which "torch." may
+ * precede. "dtype" counts before "torch_dtype", as in transformers. */
 static clv_status check_dtype(const json_t *o, const char *where, clv_error *err)
 {
     static const char *const names[] = {"auto", "float32", "float", "bfloat16", "float16", "half", "float64", "double"};
@@ -195,18 +196,48 @@ static clv_status read_given_file(clv_model_config *out, const char *path, clv_e
     return clv_fail(err, status, "%s; a model is given by its folder, or its config.json", why.message);
 }
 
-clv_status clv_model_config_read(clv_model_config *out, const char *path, clv_error *err)
+static bool is_folder(const char *path)
 {
     struct stat info;
+    return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+clv_status clv_model_config_read(clv_model_config *out, const char *path, clv_error *err)
+{
     clv_status status;
     char *file;
 
-    if (stat(path, &info) != 0 || !S_ISDIR(info.st_mode))
+    if (!is_folder(path))
         return read_given_file(out, path, err);
     file = clv_path_join(path, "config.json");
     if (file == NULL)
         return clv_fail_memory(err, path, strlen(path));
     status = read_file(out, file, err);
+    free(file);
+    return status;
+}
+
+clv_status clv_model_config_unknown(char *out, size_t size, const clv_model_family *family, const char *path,
+                                    clv_error *err)
+{
+    clv_text text = {.out = out, .size = size};
+    char *file = is_folder(path) ? clv_path_join(path, "config.json") : strdup(path);
+    json_t *document = NULL;
+    const char *key;
+    const json_t *value;
+    clv_status status = file ? CLV_OK : clv_fail_memory(err, path, strlen(path));
+
+    if (status == CLV_OK)
+        status = clv_json_load(&document, file, CONFIG_LIMIT, err);
+    json_object_foreach(document, key, value)
+    {
+        if (family->stated || clv_config_knows(family, key))
+            continue;
+        clv_text_add(&text, "%s", text.length > 0 ? ", " : "");
+        clv_text_add_name(&text, key);
+    }
+    clv_text_end(&text);
+    json_decref(document);
     free(file);
     return status;
 }

@@ -1,5 +1,5 @@
-/* config_keys.c - see config_keys.h. What transformers (5.24) makes of each key is what counts: tests/test_config_keys.c
- * holds these tables against its list (tests/golden/check_config_keys.py). */
+/* config_keys.c - see config_keys.h. What transformers (5.24) makes of each key is what counts:
+ * tests/test_config_keys.c holds these tables against its list (tests/golden/check_config_keys.py). */
 #include "models/config_keys.h"
 
 #include <stdlib.h>

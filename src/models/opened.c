@@ -386,6 +386,12 @@ int64_t clv_model_unused_tensors(const clv_model *m, const char **first)
     return n + more;
 }
 
+clv_status clv_model_unknown_keys(char *out, size_t size, const clv_model *m, clv_error *err)
+{
+    CLV_TRY(clv_require(m && out, "clv_model_unknown_keys", "a model and out", err));
+    return clv_model_config_unknown(out, size, m->config.family, m->path, err);
+}
+
 clv_quant clv_model_quant(const clv_model *m)
 {
     return m ? m->quant : CLV_QUANT_NONE;
