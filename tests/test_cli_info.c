@@ -52,6 +52,20 @@ static void test_tensors(void **state)
     cli_expect(0, "\"total\": 7095", "info -m {d}/alone/config.json --json");
 }
 
+/* Keys of no meaning here are named, by the whole of their names; the tables stay what they are. */
+static void test_unknown_keys(void **state)
+{
+    (void)state;
+    cli_shell("mkdir {d}/keys && sed 's/\"mlp_bias\"/\"logit_scale\": 2, \"a\\\\nb\": [], \"mlp_bias\"/' "
+              "{g}/llama/config.json >{d}/keys/config.json");
+    cli_expect(0, "note: its config.json has keys that are not known here, and are ignored: logit_scale, a\\nb",
+               "info -m {d}/keys");
+    cli_expect(0, "", "info -m {d}/keys --json 2>{d}/keys/note");
+    cli_shell("grep -q 'logit_scale' {d}/keys/note");
+    cli_expect(0, "", "info -m {g}/llama 2>{d}/keys/none");
+    cli_shell("test ! -s {d}/keys/none");
+}
+
 static void test_tokenizer(void **state)
 {
     (void)state;
@@ -84,8 +98,9 @@ static void test_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_model),     cmocka_unit_test(test_degrees),  cmocka_unit_test(test_tensors),
-        cmocka_unit_test(test_tokenizer), cmocka_unit_test(test_mismatch), cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_model),        cmocka_unit_test(test_degrees),   cmocka_unit_test(test_tensors),
+        cmocka_unit_test(test_unknown_keys), cmocka_unit_test(test_tokenizer), cmocka_unit_test(test_mismatch),
+        cmocka_unit_test(test_refused),
     };
     return cmocka_run_group_tests(tests, NULL, cli_remove_folder);
 }

@@ -57,6 +57,24 @@ static void test_goes_on(void **state)
     cli_expect(0, "", "verify -m {d}/apart --tp 1,3");
 }
 
+/* PEFT's own, with an output layer, of rank above a side's, and of modules that the model does not use. */
+static void test_as_peft(void **state)
+{
+    static const struct {
+        const char *folder, *says;
+    } cases[] = {{"llama_lora_head", "none"},
+                 {"llama_lora_wide", "none"},
+                 {"bert_lora", "none"},
+                 {"bert_bare_lora", "pooler.dense"},
+                 {"esm_lora", "note: 5 tensors"}};
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        cli_expect(0, cases[i].says, "verify -m {g}/%s --tp 1,2 --against {g}/%s/want.safetensors", cases[i].folder,
+                   cases[i].folder);
+    cli_expect(0, "", "merge {g}/llama_lora_head --out {d}/head");
+    cli_expect(0, "none", "verify -m {d}/head --tp 1 --against {g}/llama_lora_head/want.safetensors");
+}
+
 /* On other meshes and after a stop they are the same. */
 static void test_everywhere(void **state)
 {
@@ -132,10 +150,8 @@ static void test_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_goes_on),
-        cmocka_unit_test(test_everywhere),
-        cmocka_unit_test(test_planned),
-        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_goes_on), cmocka_unit_test(test_as_peft), cmocka_unit_test(test_everywhere),
+        cmocka_unit_test(test_planned), cmocka_unit_test(test_refused),
     };
     return cmocka_run_group_tests(tests, set_up, cli_remove_folder);
 }

@@ -14,6 +14,7 @@
 #include "cleave/plan.h"
 #include "cleave/train.h"
 #include "golden_path.h"
+#include "io/safetensors.h"
 #include "must.h"
 #include "runtime/shares.h"
 #include "train/state.h"
@@ -599,6 +600,34 @@ static void test_dropout_of_folder(void **state)
     remove_folder(folder);
 }
 
+static void write_peft_config(const char *folder, const char *text)
+{
+    char path[64];
+    snprintf(path, sizeof path, "%s/adapter_config.json", folder);
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    fputs(text, file);
+    fclose(file);
+}
+
+static void flip_last_byte(const char *path, const char *name)
+{
+    clv_safetensors *file;
+    const clv_safetensor *tensor;
+    assert_int_equal(clv_safetensors_open(&file, path, NULL), CLV_OK);
+    assert_int_equal(clv_safetensors_find(&tensor, file, name, NULL), CLV_OK);
+    FILE *bytes = fopen(path, "r+b");
+    assert_non_null(bytes);
+    fseek(bytes, (long)tensor->end - 1, SEEK_SET);
+    int was = fgetc(bytes);
+    fseek(bytes, (long)tensor->end - 1, SEEK_SET);
+    fputc(was ^ 1, bytes);
+    fclose(bytes);
+    clv_safetensors_close(file);
+}
+
+#define LORA "{\"peft_type\":\"LORA\",\"r\":4,"
+
 /* What PEFT can say and this library does not do. */
 static void test_configs(void **state)
 {
@@ -606,15 +635,43 @@ static void test_configs(void **state)
         const char *json, *says;
     } wrong[] = {
         {"{\"peft_type\":\"IA3\"}", "supported: LORA"},
-        {"{\"peft_type\":\"LORA\",\"bias\":\"all\"}", "\"bias\""},
-        {"{\"peft_type\":\"LORA\",\"use_dora\":true}", "use_dora"},
-        {"{\"peft_type\":\"LORA\",\"modules_to_save\":[\"lm_head\"]}", "modules_to_save"},
-        {"{\"peft_type\":\"LORA\",\"rank_pattern\":{\"q_proj\":2}}", "rank_pattern"},
-        {"{\"peft_type\":\"LORA\",\"init_lora_weights\":\"pissa_niter_4\"}", "changes the base"},
-        {"{\"peft_type\":\"LORA\",\"lora_alpha\":8}", "\"r\""},
-        {"{\"peft_type\":\"LORA\",\"r\":4}", "lora_alpha"},
-        {"{\"peft_type\":\"LORA\",\"r\":4,\"lora_alpha\":8,\"lora_dropout\":1}", "lora_dropout"},
-        {"{\"peft_type\":\"LORA\",\"r\":5,\"lora_alpha\":8}", "has the shape"},
+        {"{\"peft_type\":null}", "peft_type"},
+        {"{\"peft_type\":\"LORA\"}", "has the shape [4,24], config.json calls for [8,24]"},
+        {"{\"peft_type\":\"LORA\",\"r\":5}", "has the shape"},
+        {LORA "\"bias\":\"all\"}", "\"bias\": all"},
+        {LORA "\"bias\":\"lora_only\"}", "supported: none"},
+        {LORA "\"bias\":null}", "\"bias\" is null"},
+        {LORA "\"use_dora\":true}", "\"use_dora\": true"},
+        {LORA "\"use_qalora\":true}", "use_qalora"},
+        {LORA "\"use_bdlora\":{\"nblocks\":2}}", "use_bdlora"},
+        {LORA "\"modules_to_save\":[\"lm_head\"]}", "modules_to_save"},
+        {LORA "\"rank_pattern\":{\"q_proj\":2}}", "rank_pattern"},
+        {LORA "\"alpha_pattern\":{\"q_proj\":2}}", "\"alpha_pattern\": {\"q_proj\":2}"},
+        {LORA "\"lora_bias\":true}", "lora_bias"},
+        {LORA "\"trainable_token_indices\":[1]}", "trainable_token_indices"},
+        {LORA "\"target_parameters\":[\"x\"]}", "target_parameters"},
+        {LORA "\"layer_replication\":[[0,2]]}", "layer_replication"},
+        {LORA "\"megatron_config\":{\"a\":1}}", "megatron_config"},
+        {LORA "\"arrow_config\":{\"a\":1}}", "arrow_config"},
+        {LORA "\"kasa_config\":{\"a\":1}}", "kasa_config"},
+        {LORA "\"velora_config\":{\"a\":1}}", "velora_config"},
+        {LORA "\"monteclora_config\":{\"a\":1}}", "monteclora_config"},
+        {LORA "\"alora_invocation_tokens\":[5]}", "alora_invocation_tokens"},
+        {LORA "\"init_lora_weights\":\"pissa_niter_4\"}", "changes the base"},
+        {LORA "\"init_lora_weights\":\"OLoRA\"}", "changes the base"},
+        {LORA "\"init_lora_weights\":\"loftq\"}", "changes the base"},
+        {LORA "\"init_lora_weights\":\"corda\"}", "changes the base"},
+        {LORA "\"init_lora_weights\":\"lora_ga\"}", "changes the base"},
+        {LORA "\"init_lora_weights\":\"other\"}", "supported: true, false, gaussian"},
+        {LORA "\"task_type\":\"SEQ_CLS\"}", "\"task_type\": SEQ_CLS"},
+        {LORA "\"lora_dropout\":1}", "lora_dropout"},
+        {LORA "\"lora_alpha\":null}", "\"lora_alpha\" is null"},
+        {LORA "\"target_modules\":[\"q_proj\"]}", "\"target_modules\" leaves out model.layers.0.self_attn.k_proj"},
+        {LORA "\"target_modules\":[\"proj\"]}", "\"target_modules\" leaves out model.layers.0.self_attn.q_proj"},
+        {LORA "\"exclude_modules\":[\"mlp.up_proj\"]}", "\"exclude_modules\" leaves out model.layers.0.mlp.up_proj"},
+        {LORA "\"target_modules\":[\"k_proj\",\"up_proj\",\"q_proj\",\"v_proj\",\"o_proj\",\"gate_proj\",\"down_proj\"]"
+              ",\"layers_to_transform\":[0]}",
+         "\"layers_to_transform\" leaves out model.layers.1."},
         {"[]", "object"},
     };
     char folder[] = "/tmp/cleave-lora-XXXXXX", command[512];
@@ -624,19 +681,83 @@ static void test_configs(void **state)
     snprintf(command, sizeof command, "cp %s/adapter_model.safetensors %s", golden_path("llama_lora"), folder);
     assert_int_equal(system(command), 0);
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
-        char path[64];
         clv_error err = {0};
         clv_model *none;
-        snprintf(path, sizeof path, "%s/adapter_config.json", folder);
-        FILE *file = fopen(path, "w");
-        assert_non_null(file);
-        fputs(wrong[i].json, file);
-        fclose(file);
+        write_peft_config(folder, wrong[i].json);
         assert_int_not_equal(open_path(&none, golden_path("llama"), 0, false, &there, &err), CLV_OK);
         if (!strstr(err.message, wrong[i].says))
             fail_msg("'%s' lacks '%s'", err.message, wrong[i].says);
-        assert_int_equal(open_path(&none, folder, 0, false, NULL, &err), i == 10 ? CLV_EFORMAT : CLV_ENOTFOUND);
+        assert_int_equal(open_path(&none, folder, 0, false, NULL, &err),
+                         strcmp(wrong[i].json, "[]") == 0 ? CLV_EFORMAT : CLV_ENOTFOUND);
     }
+    remove_folder(folder);
+}
+
+/* What of PEFT's changes nothing. */
+static void test_configs_taken(void **state)
+{
+    static const char *const right[] = {
+        LORA "\"lora_alpha\":8,\"task_type\":null,\"use_dora\":false,\"modules_to_save\":[],\"rank_pattern\":{}}",
+        LORA "\"lora_alpha\":8,\"init_lora_weights\":\"gaussian\",\"runtime_config\":{\"x\":1},\"new_key\":5}",
+        LORA "\"init_lora_weights\":\"orthogonal\",\"loftq_config\":{\"loftq_bits\":4},\"fan_in_fan_out\":true}",
+        LORA "\"target_modules\":[\"proj\",\"self_attn.q_proj\",\"k_proj\",\"v_proj\",\"o_proj\",\"gate_proj\","
+             "\"up_proj\",\"down_proj\"],\"layers_to_transform\":[1,0],\"exclude_modules\":[\"lm_head\"]}",
+        LORA "\"target_modules\":\"all-linear\",\"task_type\":\"FEATURE_EXTRACTION\",\"layers_to_transform\":[]}",
+    };
+    char folder[] = "/tmp/cleave-lora-XXXXXX", command[512];
+    const clv_lora_options there = {.size = sizeof there, .folder = folder};
+    (void)state;
+    assert_non_null(mkdtemp(folder));
+    snprintf(command, sizeof command, "cp %s/adapter_model.safetensors %s", golden_path("llama_lora"), folder);
+    assert_int_equal(system(command), 0);
+    for (size_t i = 0; i < sizeof right / sizeof right[0]; i++) {
+        clv_error err = {0};
+        clv_model *model;
+        write_peft_config(folder, right[i]);
+        must(open_path(&model, golden_path("llama"), 0, false, &there, &err), &err);
+        clv_model_close(model);
+    }
+    remove_folder(folder);
+}
+
+/* Files whose tensors are of other names, as long as the true ones, and one of whose weights of the base differs. */
+static void test_files(void **state)
+{
+    static const struct {
+        const char *model, *adapters, *change, *says;
+    } wrong[] = {
+        {"llama", "llama_lora", "s/layers.1.self_attn.q_proj/layers.1.self_attn.x_proj/",
+         "lacks base_model.model.model.layers.1.self_attn.q_proj.lora_A.weight, and has such a one for 1 of 2"},
+        {"llama", "llama_lora_head", "s/model.lm_head.lora/model.xm_head.lora/", "model.xm_head.lora_A.weight"},
+        {"llama", "llama_lora_head", "s/lm_head.base_layer/xm_head.base_layer/", "xm_head.base_layer.weight"},
+        {"esm", "esm_lora", "s/contact_head.regression/contact_hexx.regression/", "contact_hexx.regression.lora_A"},
+        {"esm", "esm_lora", "s/regression.lora_A.weight/regression.lora_X.weight/", "regression.lora_X"},
+        {"llama_tied", "llama_lora_head", "", "lm_head"},
+    };
+    char folder[] = "/tmp/cleave-lora-XXXXXX", command[1024], path[128];
+    const clv_lora_options there = {.size = sizeof there, .folder = folder};
+    clv_model *none;
+    clv_error err = {0};
+    (void)state;
+    assert_non_null(mkdtemp(folder));
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        snprintf(command, sizeof command, "cp %s/adapter_* %s && LC_ALL=C sed -i '%s' %s/adapter_model.safetensors",
+                 golden_path("%s", wrong[i].adapters), folder, wrong[i].change, folder);
+        assert_int_equal(system(command), 0);
+        err = (clv_error){0};
+        assert_int_equal(open_path(&none, golden_path("%s", wrong[i].model), 0, false, &there, &err), CLV_EINVAL);
+        if (!strstr(err.message, wrong[i].says))
+            fail_msg("'%s' lacks '%s'", err.message, wrong[i].says);
+    }
+    snprintf(command, sizeof command, "cp %s/adapter_* %s", golden_path("llama_lora_head"), folder);
+    assert_int_equal(system(command), 0);
+    snprintf(path, sizeof path, "%s/adapter_model.safetensors", folder);
+    err = (clv_error){0};
+    must(open_path(&none, golden_path("llama"), 0, false, &there, &err), &err);
+    clv_model_close(none);
+    flip_last_byte(path, "base_model.model.lm_head.base_layer.weight");
+    assert_int_equal(open_path(&none, golden_path("llama"), 0, false, &there, &err), CLV_EINVAL);
+    assert_non_null(strstr(err.message, "lm_head.base_layer.weight\" is not the base's own lm_head.weight"));
     remove_folder(folder);
 }
 
@@ -686,6 +807,8 @@ int main(void)
         cmocka_unit_test(test_another_model),
         cmocka_unit_test(test_another_base),
         cmocka_unit_test(test_configs),
+        cmocka_unit_test(test_configs_taken),
+        cmocka_unit_test(test_files),
         cmocka_unit_test(test_refused),
         cmocka_unit_test(test_dropout),
         cmocka_unit_test(test_dropout_of_folder),

@@ -110,7 +110,7 @@ static void test_llama_refused(void **state)
         {"model_type", "{\"hidden_size\":64}"},
         {"supported: llama, mistral, qwen2, gpt2, esm", "{\"model_type\":\"mamba\"}"},
         {"architectures", "{" GOOD ",\"architectures\":[\"GPT2LMHeadModel\"]}"},
-        {"architectures", "{" GOOD ",\"architectures\":[]}"},
+        {"architectures", "{" GOOD ",\"architectures\":\"LlamaForCausalLM\"}"},
         {"num_attention_heads", "{" SIZES "\"num_attention_heads\":0}"},
         {"num_attention_heads", "{" SIZES "\"x\":0}"},
         {"hidden_size", "{" SIZES "\"num_attention_heads\":7}"},
@@ -386,7 +386,7 @@ static void test_gpt2_refused(void **state)
         {"n_head", "{" GPT2_SIZES "\"x\":0}"},
         {"n_head", "{" GPT2_SIZES "\"n_head\":0}"},
         {"\"n_embd\" 60 is not a multiple of \"n_head\" 7", "{" GPT2_SIZES "\"n_head\":7}"},
-        {"n_embd", "{\"model_type\":\"gpt2\",\"hidden_size\":60}"},
+        {"n_embd", "{\"model_type\":\"gpt2\",\"n_layer\":2}"},
         {"hidden_size", "{" GPT2 ",\"hidden_size\":64}"},
         {"n_inner", "{" GPT2 ",\"n_inner\":0}"},
         {"n_positions", "{" GPT2 ",\"n_positions\":-1}"},
@@ -399,7 +399,7 @@ static void test_gpt2_refused(void **state)
         {"add_cross_attention", "{" GPT2 ",\"add_cross_attention\":true}"},
         {"quantization_config", "{" GPT2 ",\"quantization_config\":{}}"},
         {"tie_word_embeddings", "{" GPT2 ",\"tie_word_embeddings\":\"yes\"}"},
-        {"pad_token_id", "{" GPT2 ",\"pad_token_id\":256}"},
+        {"pad_token_id", "{" GPT2 ",\"pad_token_id\":-2}"},
     };
 
     (void)state;

@@ -104,6 +104,7 @@ static void test_open_refused(void **state)
     clv_model *model;
     clv_mesh mesh, bad = {.n_axes = -1};
     clv_axis_rules rules;
+    char keys[64] = "?";
     (void)state;
     assert_int_equal(clv_model_open(NULL, "x", NULL, NULL), CLV_EINVAL);
     assert_int_equal(clv_model_open(&model, NULL, NULL, NULL), CLV_EINVAL);
@@ -127,7 +128,11 @@ static void test_open_refused(void **state)
     assert_int_equal(clv_model_unused_tensors(NULL, NULL), 0);
     assert_int_equal(clv_model_bytes_read(NULL), 0);
     assert_int_equal(clv_model_describe(NULL, &(clv_model_info){0}, NULL), CLV_EINVAL);
+    assert_int_equal(clv_model_unknown_keys(keys, sizeof keys, NULL, NULL), CLV_EINVAL);
     model = open_model("llama", NULL);
+    assert_int_equal(clv_model_unknown_keys(NULL, 0, model, NULL), CLV_EINVAL);
+    assert_int_equal(clv_model_unknown_keys(keys, sizeof keys, model, NULL), CLV_OK);
+    assert_string_equal(keys, "");
     assert_int_equal(clv_model_describe(model, NULL, NULL), CLV_EINVAL);
     assert_int_equal(clv_model_describe(model, &(clv_model_info){.size = 5}, NULL), CLV_EINVAL);
     clv_model_close(model);

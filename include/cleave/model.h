@@ -174,6 +174,12 @@ CLV_API int64_t clv_model_unused_tensors(const clv_model *model, const char **fi
  *  bert.pooler.dense.* are not used: ..."), and what is not as config.json or the index has it. From i = 0 on; NULL
  *  beyond the last. Borrowed. */
 CLV_API const char *clv_model_note(const clv_model *model, int i);
+
+/** Keys of its config.json that this library does not know, and ignores: "logit_scale, mup_base", cut where `out` is
+ *  too small; "" where it knows them all, and for a family that a program stated. The file is read again.
+ *  @return what reading it returns */
+CLV_API clv_status clv_model_unknown_keys(char *out, size_t size, const clv_model *model, clv_error *err);
+
 enum { CLV_MODEL_NAME = 64 };
 /** How its weights are held: by options.quant, or by the folder; CLV_QUANT_NONE for no model. */
 CLV_API clv_quant clv_model_quant(const clv_model *model);

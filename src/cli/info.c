@@ -8,6 +8,7 @@
 #include "cli/model_option.h"
 #include "cli/options.h"
 #include "cli/output_option.h"
+#include "cli/say.h"
 #include "cli/table.h"
 
 typedef struct info_args {
@@ -299,13 +300,24 @@ static clv_status describe_model(clv_table *t, const info_args *a, const clv_mod
     return add_weights(t, a, model, err);
 }
 
-static clv_status describe(clv_table *t, const info_args *a, clv_error *err)
+static clv_status note_unknown_keys(const clv_model *model, const char *command, clv_error *err)
+{
+    char keys[TEXT];
+    CLV_TRY(clv_model_unknown_keys(keys, sizeof keys, model, err));
+    if (keys[0])
+        clv_say("%s: note: its config.json has keys that are not known here, and are ignored: %s", command, keys);
+    return CLV_OK;
+}
+
+static clv_status describe(clv_table *t, const info_args *a, const char *command, clv_error *err)
 {
     clv_model *model;
     clv_model_options options = {.size = sizeof options, .config_only = 1};
 
     CLV_TRY(clv_model_open(&model, a->model, &options, err));
     clv_status status = describe_model(t, a, model, err);
+    if (status == CLV_OK)
+        status = note_unknown_keys(model, command, err);
     clv_model_close(model);
     return status;
 }
@@ -318,7 +330,7 @@ int command_info(int argc, char **argv)
     if (code != CLV_OPTIONS_RUN)
         return code;
     clv_table *t = clv_table_new(a.tensors ? "tensors" : "degrees");
-    clv_status status = describe(t, &a, &err);
+    clv_status status = describe(t, &a, argv[0], &err);
     if (status == CLV_OK)
         return clv_table_finish(t, a.json);
     clv_table_free(t);

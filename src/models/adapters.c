@@ -9,7 +9,8 @@
 #include "base/error.h"
 #include "tensor/text.h"
 
-static const char weight_ending[] = ".weight", everything[] = "all-linear", peft_base[] = "base_model.model.";
+static const char weight_ending[] = ".weight", everything[] = "all-linear";
+const char clv_adapters_peft_base[] = "base_model.model.";
 
 /* What a row of the base's table has; all NULL: nothing. */
 typedef struct row_adapter {
@@ -22,6 +23,7 @@ struct clv_adapters {
     clv_model_family family; /* of the adapters */
     clv_model_config config; /* of that family */
     const clv_model_config *base;
+    bool is_bare; /* in files their names lack the family's base, as the bare model's do */
     double alpha, scale, dropout;
     int n, n_base;
     clv_parameter_row *rows;
@@ -87,6 +89,12 @@ static bool is_wanted(const clv_parameter_row *row, int tensor, const char *targ
 
 /* ---- rows ---- */
 
+static const char *bare_name(const clv_model_config *base, const char *name)
+{
+    size_t n = strlen(base->family->base);
+    return strncmp(name, base->family->base, n) == 0 ? name + n : name;
+}
+
 /* "<prefix><name without .weight><ending>"; kept. */
 static const char *respelled(clv_adapters *s, const char *prefix, const char *name, const char *ending)
 {
@@ -114,7 +122,8 @@ static clv_status add_row(clv_adapters *s, const clv_parameter_row *base, int fi
         row->take = base->take;
     }
     for (int i = first; i <= last; i++) {
-        row->theirs[i - first] = respelled(s, peft_base, base->theirs[i], is_b ? ".lora_B.weight" : ".lora_A.weight");
+        const char *name = s->is_bare ? bare_name(s->base, base->theirs[i]) : base->theirs[i];
+        row->theirs[i - first] = respelled(s, clv_adapters_peft_base, name, is_b ? ".lora_B.weight" : ".lora_A.weight");
         if (!row->theirs[i - first])
             row->name = NULL;
         else if (strlen(row->theirs[i - first]) + 8 > CLV_TENSOR_NAME_SIZE)
@@ -280,7 +289,8 @@ static clv_status fill(clv_adapters *s, const clv_lora_options *o, clv_error *er
     s->family.parameters = s->rows;
     s->config = *s->base;
     s->config.family = &s->family;
-    CLV_TRY(check_rank(s, o->rank, err));
+    if (!o->folder) /* PEFT's are taken as they are */
+        CLV_TRY(check_rank(s, o->rank, err));
     s->config.adapter_rank = o->rank;
     s->alpha = o->alpha > 0 ? o->alpha : (double)o->rank;
     s->scale = s->alpha / (double)o->rank;
@@ -289,12 +299,13 @@ static clv_status fill(clv_adapters *s, const clv_lora_options *o, clv_error *er
 }
 
 clv_status clv_adapters_new(clv_adapters **out, const clv_model_config *base, const clv_lora_options *options,
-                            clv_error *err)
+                            bool is_bare, clv_error *err)
 {
     clv_adapters *s = calloc(1, sizeof *s);
     if (!s)
         return clv_fail_memory(err, "adapters", sizeof *s);
     s->base = base;
+    s->is_bare = is_bare;
     clv_status status = fill(s, options, err);
     if (status == CLV_OK)
         *out = s;
@@ -346,14 +357,18 @@ const char *clv_adapters_target(const clv_adapters *s, int i)
     return i < s->n_targets ? s->targets[i] : NULL;
 }
 
-bool clv_adapters_name_a(char *out, size_t size, const clv_parameter_row *row, int i)
+bool clv_adapters_name_a(char *out, size_t size, const clv_model_config *base, const clv_parameter_row *row, int i,
+                         int64_t layer, bool is_bare)
 {
-    if (!is_linear(row) || i >= tensors_of(row))
+    if (!is_linear(row) || !clv_parameter_row_is_present(row, base) || i >= tensors_of(row))
         return false;
-    const char *module = row->theirs[i], *layer = strchr(module, '%'), *end = end_of_module(module);
-    const char *rest = layer ? layer + 1 : module;
-    snprintf(out, size, "%s%.*s%s%.*s.lora_A.weight", peft_base, layer ? (int)(layer - module) : 0, module,
-             layer ? "0" : "", (int)(end - rest), rest);
+    const char *module = is_bare ? bare_name(base, row->theirs[i]) : row->theirs[i], *at = strchr(module, '%'),
+               *end = end_of_module(module);
+    if (at)
+        snprintf(out, size, "%s%.*s%lld%.*s.lora_A.weight", clv_adapters_peft_base, (int)(at - module), module,
+                 (long long)layer, (int)(end - at - 1), at + 1);
+    else
+        snprintf(out, size, "%s%.*s.lora_A.weight", clv_adapters_peft_base, (int)(end - module), module);
     return true;
 }
 

@@ -20,9 +20,11 @@
 
 typedef struct clv_adapters clv_adapters;
 
-/* @return CLV_EINVAL for a rank, alpha or target that is none, with what is valid; CLV_ENOMEM */
+/* Of a folder (options->folder) any rank is valid. is_bare: they are of the model without its head (transformers'
+ * AutoModel), so that the names of modules in files lack the family's base.
+ * @return CLV_EINVAL for a rank, alpha or target that is none, with what is valid; CLV_ENOMEM */
 clv_status clv_adapters_new(clv_adapters **out, const clv_model_config *base, const clv_lora_options *options,
-                            clv_error *err);
+                            bool is_bare, clv_error *err);
 void clv_adapters_free(clv_adapters *adapters);
 
 /* As a model of that family; its parameters are the adapters. */
@@ -38,9 +40,12 @@ const char *clv_adapters_target(const clv_adapters *adapters, int i);
 /* The adapter of a weight by its name in the model; false: it has none. a, b: its parameters. */
 bool clv_adapters_find(clv_adapter *out, clv_parameter *a, clv_parameter *b, const clv_adapters *adapters,
                        const char *weight);
-/* The name in files of the A of tensor i of a row of the base's table, of layer 0 where it is of one; false: such a
+/* What PEFT puts before a module's name. */
+extern const char clv_adapters_peft_base[];
+/* The name in files of the A of tensor i of a row of the base's table, of this layer where it is of one; false: such a
  * tensor has no adapters. */
-bool clv_adapters_name_a(char *out, size_t size, const clv_parameter_row *row, int i);
+bool clv_adapters_name_a(char *out, size_t size, const clv_model_config *base, const clv_parameter_row *row, int i,
+                         int64_t layer, bool is_bare);
 /* Whether this is the name of an adapter's parameter; no adapters have none. */
 bool clv_adapters_have(const clv_adapters *adapters, const char *name);
 

@@ -14,13 +14,14 @@
 #include "io/json.h"
 #include "io/sealed.h"
 #include "models/adapters.h"
+#include "models/adapters_config.h"
+#include "models/adapters_extra.h"
 #include "models/parameters.h"
 
 const char clv_adapters_weights_name[] = "adapter_model.safetensors",
            clv_adapters_config_name[] = "adapter_config.json";
 static const char base_name[] = "cleave_base.json", base_format[] = "cleave adapter base";
-static const double most_dropout = 0.999999;
-enum { VERSION = 1, LIMIT = 1 << 24, MOST_RANK = 1 << 20 };
+enum { VERSION = 1, LIMIT = 1 << 24 };
 
 /* ---- the folder of the base ---- */
 
@@ -78,92 +79,65 @@ clv_status clv_adapters_find_base(char **out, const char *folder, clv_error *err
 
 /* ---- reading ---- */
 
-/* Keys that change the result where they are not nothing (null, false, an empty list or object). */
-static const char *const unsupported[] = {
-    "use_dora",          "use_qalora",        "use_bdlora",        "modules_to_save",
-    "rank_pattern",      "alpha_pattern",     "lora_bias",         "trainable_token_indices",
-    "target_parameters", "layer_replication", "megatron_config",   "kasa_config",
-    "velora_config",     "arrow_config",      "monteclora_config", "alora_invocation_tokens"};
+typedef struct peft_files {
+    const json_t *config;
+    const char *config_path, *weights_path;
+    const clv_weights *weights;
+    bool is_bare; /* names lack the family's base */
+} peft_files;
 
-static bool is_nothing(const json_t *value)
+/* In how many layers a module has an A in the file, which is the layer's or of none; PEFT gives each one. */
+static clv_status count_layers(int64_t *out, const peft_files *files, const clv_model_config *base,
+                               const clv_parameter_row *row, int k, clv_error *err)
 {
-    return !value || json_is_null(value) || json_is_false(value) || (json_is_array(value) && !json_array_size(value)) ||
-           (json_is_object(value) && !json_object_size(value));
-}
-
-/* Ways to begin that change the base's weights, too. */
-static bool changes_base(const char *way)
-{
-    static const char *const ways[] = {"pissa", "olora", "loftq", "corda"};
-    for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++)
-        if (strncmp(way, ways[i], strlen(ways[i])) == 0)
-            return true;
-    return false;
-}
-
-static clv_status check_kind(const json_t *o, const char *path, clv_error *err)
-{
-    const char *kind = NULL, *bias = "none";
-    CLV_TRY(clv_json_string(&kind, o, "peft_type", CLV_JSON_REQUIRED, path, err));
-    if (strcmp(kind, "LORA") != 0)
-        return clv_fail(err, CLV_EUNSUPPORTED, "%s: \"peft_type\" is \"%.32s\"; supported: LORA", path, kind);
-    CLV_TRY(clv_json_string(&bias, o, "bias", CLV_JSON_OPTIONAL, path, err));
-    if (strcmp(bias, "none") != 0)
-        return clv_fail(err, CLV_EUNSUPPORTED, "%s: \"bias\" is \"%.32s\"; supported: none", path, bias);
-    for (size_t i = 0; i < sizeof unsupported / sizeof unsupported[0]; i++)
-        if (!is_nothing(json_object_get(o, unsupported[i])))
-            return clv_fail(err, CLV_EUNSUPPORTED, "%s: \"%s\" is set; supported: plain LoRA of linear layers", path,
-                            unsupported[i]);
-    const json_t *way = json_object_get(o, "init_lora_weights");
-    if (json_is_string(way) && changes_base(json_string_value(way)))
-        return clv_fail(err, CLV_EUNSUPPORTED, "%s: \"init_lora_weights\" is \"%.32s\", which changes the base, too",
-                        path, json_string_value(way));
-    return CLV_OK;
-}
-
-/* The modules that have an A in the file, in full; the caller frees *out. A layer's stand for all layers'. */
-static clv_status find_targets(char **out, const clv_weights *weights, const clv_model_config *base, const char *path,
-                               clv_error *err)
-{
-    size_t size = 1, length = 0;
-    char *text = calloc(1, size);
-    for (const clv_parameter_row *row = base->family->parameters; text && row->name; row++)
-        for (int k = 0; k < 2 && row->theirs[k]; k++) {
-            char name[CLV_TENSOR_NAME_SIZE + 32];
-            if (!clv_adapters_name_a(name, sizeof name, row, k) || !clv_weights_has(weights, name))
-                continue;
-            int module = (int)(strlen(row->theirs[k]) - strlen(".weight"));
-            size += (size_t)module + 1;
-            char *grown = realloc(text, size);
-            if (!grown) {
-                free(text);
-                text = NULL;
-                break;
-            }
-            text = grown;
-            length += (size_t)sprintf(text + length, "%s%.*s", length ? "," : "", module, row->theirs[k]);
+    static const char ending[] = ".lora_A.weight";
+    size_t before = strlen(clv_adapters_peft_base);
+    char name[CLV_TENSOR_NAME_SIZE + 32];
+    bool of_layers = strchr(row->theirs[k], '%') != NULL;
+    int64_t lacks = -1, n = of_layers ? base->layers : 1;
+    *out = 0;
+    for (int64_t i = 0; i < n && clv_adapters_name_a(name, sizeof name, base, row, k, i, files->is_bare); i++) {
+        if (!clv_weights_has(files->weights, name)) {
+            lacks = i;
+            continue;
         }
-    if (!text)
-        return clv_fail_memory(err, path, size);
-    if (length == 0) {
-        free(text);
-        return clv_fail(err, CLV_EINVAL, "%s: has adapters of none of the linear layers of this model, a %s", path,
-                        clv_model_config_type(base));
+        ++*out;
+        name[strlen(name) - strlen(ending)] = '\0';
+        CLV_TRY(clv_adapters_config_check_module(files->config, name + before, of_layers ? i : -1, files->config_path,
+                                                 err));
     }
-    *out = text;
-    return CLV_OK;
+    if (*out == 0 || *out == n)
+        return CLV_OK;
+    clv_adapters_name_a(name, sizeof name, base, row, k, lacks, files->is_bare);
+    return clv_fail(
+        err, CLV_EINVAL,
+        "%s: lacks %.128s, and has such a one for %lld of %lld layers; supported: a module in all layers or "
+        "in none (\"layers_to_transform\", \"target_modules\" and \"exclude_modules\" of %s choose them)",
+        files->weights_path, name, (long long)*out, (long long)n, clv_adapters_config_name);
 }
 
-/* Their sizes, and dropout; rank-stabilized adapters (arXiv:2312.03732) are scaled by the root of the rank. */
-static clv_status read_sizes(clv_lora_options *out, const json_t *o, const char *path, clv_error *err)
+/* "first,second" of the text so far, which grows. */
+static bool append(char **text, const char *more, int length)
 {
-    bool stabilized = false;
-    CLV_TRY(clv_json_int(&out->rank, o, "r", CLV_JSON_REQUIRED, 1, MOST_RANK, path, err));
-    CLV_TRY(clv_json_real(&out->alpha, o, "lora_alpha", CLV_JSON_REQUIRED, 1e-30, 1e30, path, err));
-    CLV_TRY(clv_json_real(&out->dropout, o, "lora_dropout", CLV_JSON_OPTIONAL, 0, most_dropout, path, err));
-    CLV_TRY(clv_json_bool(&stabilized, o, "use_rslora", CLV_JSON_OPTIONAL, path, err));
-    if (stabilized)
-        out->alpha *= sqrt((double)out->rank);
+    char *grown;
+    int n = asprintf(&grown, "%s%s%.*s", *text ? *text : "", *text ? "," : "", length, more);
+    if (n < 0)
+        return false;
+    free(*text);
+    *text = grown;
+    return true;
+}
+
+/* The modules that have an A in the file, in full; the caller frees *out. NULL: none has. */
+static clv_status find_targets(char **out, const peft_files *files, const clv_model_config *base, clv_error *err)
+{
+    for (const clv_parameter_row *row = base->family->parameters; row->name; row++)
+        for (int k = 0; k < 2 && row->theirs[k]; k++) {
+            int64_t layers;
+            CLV_TRY(count_layers(&layers, files, base, row, k, err));
+            if (layers > 0 && !append(out, row->theirs[k], (int)(strlen(row->theirs[k]) - strlen(".weight"))))
+                return clv_fail_memory(err, files->weights_path, CLV_TENSOR_NAME_SIZE);
+        }
     return CLV_OK;
 }
 
@@ -193,7 +167,6 @@ static clv_status check_base(const clv_model *m, const char *folder, clv_error *
 
 static clv_status open_weights(clv_model *m, const char *path, clv_error *err)
 {
-    const char *first;
     const clv_model_weights_options options = {.is_file = true};
     clv_error why = {0};
     clv_status status =
@@ -201,26 +174,37 @@ static clv_status open_weights(clv_model *m, const char *path, clv_error *err)
     if (status != CLV_OK)
         return clv_fail(err, status == CLV_EFORMAT || status == CLV_ENOTFOUND ? CLV_EINVAL : status,
                         "the adapters are not this model's: %.400s", why.message);
-    if (clv_model_weights_extra(m->adapter_weights, &first) > 0)
-        return clv_fail(err, CLV_EINVAL, "%s: has \"%.128s\", which this model has no use for", path, first);
-    return CLV_OK;
+    return clv_adapters_check_extra(m, path, err);
 }
 
-static clv_status open_adapters(clv_model *m, const json_t *config, const char *where, const char *path, clv_error *err)
+static clv_status make_adapters(clv_model *m, peft_files *files, clv_lora_options *lora, clv_error *err)
 {
-    clv_lora_options lora = {.size = sizeof lora};
-    clv_weights *weights;
     char *targets = NULL;
-    CLV_TRY(check_kind(config, where, err));
-    CLV_TRY(read_sizes(&lora, config, where, err));
-    CLV_TRY(clv_weights_open_path(&weights, path, err));
-    clv_status status = find_targets(&targets, weights, &m->config, path, err);
-    clv_weights_close(weights);
-    lora.targets = targets;
+    clv_status status = find_targets(&targets, files, &m->config, err);
+    if (status == CLV_OK && !targets) {
+        files->is_bare = true;
+        status = find_targets(&targets, files, &m->config, err);
+    }
+    if (status == CLV_OK && !targets)
+        status = clv_fail(err, CLV_EINVAL, "%s: has adapters of none of the linear layers of this model, a %s",
+                          files->weights_path, clv_model_config_type(&m->config));
+    lora->targets = targets;
     if (status == CLV_OK)
-        status = clv_adapters_new(&m->adapters, &m->config, &lora, err);
+        status = clv_adapters_new(&m->adapters, &m->config, lora, files->is_bare, err);
     free(targets);
-    return status == CLV_OK ? open_weights(m, path, err) : status;
+    return status;
+}
+
+static clv_status open_adapters(clv_model *m, peft_files *files, clv_error *err)
+{
+    clv_lora_options lora = {.size = sizeof lora, .folder = files->weights_path};
+    clv_weights *weights;
+    CLV_TRY(clv_adapters_config_read(&lora, files->config, files->config_path, err));
+    CLV_TRY(clv_weights_open_path(&weights, files->weights_path, err));
+    files->weights = weights;
+    clv_status status = make_adapters(m, files, &lora, err);
+    clv_weights_close(weights);
+    return status == CLV_OK ? open_weights(m, files->weights_path, err) : status;
 }
 
 clv_status clv_adapters_open(clv_model *m, const char *folder, clv_error *err)
@@ -231,7 +215,7 @@ clv_status clv_adapters_open(clv_model *m, const char *folder, clv_error *err)
     if (status == CLV_OK)
         status = load_config(&config, &where, folder, err);
     if (status == CLV_OK)
-        status = open_adapters(m, config, where, path, err);
+        status = open_adapters(m, &(peft_files){.config = config, .config_path = where, .weights_path = path}, err);
     if (status == CLV_OK)
         status = check_base(m, folder, err);
     json_decref(config);

@@ -31,7 +31,6 @@ static clv_status read_bert(clv_model_config *c, const json_t *o, const char *wh
     c->tie_word_embeddings = true;
     c->qkv_bias = c->output_bias = c->mlp_bias = true;
     CLV_TRY(clv_config_word(o, "position_embedding_type", absolute, where, err));
-    CLV_TRY(clv_config_only(o, "is_decoder", false, where, err));
     CLV_TRY(clv_json_bool(&c->tie_word_embeddings, o, "tie_word_embeddings", CLV_JSON_OPTIONAL, where, err));
     CLV_TRY(clv_config_sizes(sizes, sizeof sizes / sizeof sizes[0], o, where, err));
     c->kv_heads = c->heads;

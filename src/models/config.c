@@ -9,7 +9,9 @@
 #include "base/error.h"
 #include "io/file.h"
 #include "models/config_json.h"
+#include "models/config_keys.h"
 #include "models/families.h"
+#include "tensor/text.h"
 
 enum { CONFIG_LIMIT = 1 << 20, LIST_SIZE = 256 };
 
@@ -41,6 +43,8 @@ static clv_status read_architectures(clv_model_config *c, const json_t *o, const
 
     if (list == NULL || json_is_null(list))
         return CLV_OK;
+    if (!json_is_array(list))
+        return clv_fail(err, CLV_EFORMAT, "%s: \"architectures\" must be a list of names", where);
     for (size_t i = 0; i < json_array_size(list); i++) {
         const char *name = json_string_value(json_array_get(list, i));
         bool whole = name != NULL && (strcmp(name, family->architecture) == 0 ||
@@ -53,21 +57,41 @@ static clv_status read_architectures(clv_model_config *c, const json_t *o, const
             return clv_config_unsupported(where, "architectures", name != NULL ? name : "?", known, err);
         }
     }
-    if (json_array_size(list) == 0)
-        return clv_fail(err, CLV_EFORMAT, "%s: \"architectures\" must be a list of names", where);
     return CLV_OK;
 }
 
-/* What holds for every family. */
-static clv_status check_common(const json_t *o, const char *where, clv_error *err)
+/* Weights are read in the dtype that they have, so the key need but be a dtype: torch's name, which "torch." may
+ * precede. "dtype" counts before "torch_dtype", as in transformers. */
+static clv_status check_dtype(const json_t *o, const char *where, clv_error *err)
 {
-    static const char *const dtypes[] = {"float32", "bfloat16", "float16", "float64", NULL};
+    static const char *const names[] = {"auto", "float32", "float", "bfloat16", "float16", "half", "float64", "double"};
+    static const char before[] = "torch.";
+    const char *text = NULL, *key = "dtype";
+
+    CLV_TRY(clv_json_string(&text, o, key, CLV_JSON_OPTIONAL, where, err));
+    if (text == NULL) {
+        key = "torch_dtype";
+        CLV_TRY(clv_json_string(&text, o, key, CLV_JSON_OPTIONAL, where, err));
+    }
+    if (text == NULL)
+        return CLV_OK;
+    const char *name = strncmp(text, before, strlen(before)) == 0 ? text + strlen(before) : text;
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (strcmp(names[i], name) == 0)
+            return CLV_OK;
+    return clv_config_unsupported(where, key, text,
+                                  "float32 or float, bfloat16, float16 or half, float64 or double, each also with "
+                                  "\"torch.\" before it; auto",
+                                  err);
+}
+
+/* What holds for every family. */
+static clv_status check_common(const clv_model_family *family, const json_t *o, const char *where, clv_error *err)
+{
     const json_t *quantization = json_object_get(o, "quantization_config");
 
-    CLV_TRY(clv_config_word(o, "torch_dtype", dtypes, where, err));
-    CLV_TRY(clv_config_word(o, "dtype", dtypes, where, err));
-    CLV_TRY(clv_config_only(o, "is_encoder_decoder", false, where, err));
-    CLV_TRY(clv_config_only(o, "add_cross_attention", false, where, err));
+    CLV_TRY(clv_config_check_keys(family, o, where, err));
+    CLV_TRY(check_dtype(o, where, err));
     if (quantization != NULL && !json_is_null(quantization))
         return clv_config_unsupported(where, "quantization_config", "quantised weights", "none", err);
     return CLV_OK;
@@ -138,7 +162,7 @@ static clv_status read_object(clv_model_config *c, const json_t *o, const char *
     CLV_TRY(clv_json_check_object(o, where, err));
     CLV_TRY(find_family(&c->family, o, where, err));
     CLV_TRY(read_architectures(c, o, where, err));
-    CLV_TRY(check_common(o, where, err));
+    CLV_TRY(check_common(c->family, o, where, err));
     c->bos = c->pad = c->mask = -1;
     CLV_TRY(c->family->read(c, o, where, err));
     CLV_TRY(clv_config_tokens(c, o, where, err));
@@ -172,18 +196,48 @@ static clv_status read_given_file(clv_model_config *out, const char *path, clv_e
     return clv_fail(err, status, "%s; a model is given by its folder, or its config.json", why.message);
 }
 
-clv_status clv_model_config_read(clv_model_config *out, const char *path, clv_error *err)
+static bool is_folder(const char *path)
 {
     struct stat info;
+    return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+clv_status clv_model_config_read(clv_model_config *out, const char *path, clv_error *err)
+{
     clv_status status;
     char *file;
 
-    if (stat(path, &info) != 0 || !S_ISDIR(info.st_mode))
+    if (!is_folder(path))
         return read_given_file(out, path, err);
     file = clv_path_join(path, "config.json");
     if (file == NULL)
         return clv_fail_memory(err, path, strlen(path));
     status = read_file(out, file, err);
+    free(file);
+    return status;
+}
+
+clv_status clv_model_config_unknown(char *out, size_t size, const clv_model_family *family, const char *path,
+                                    clv_error *err)
+{
+    clv_text text = {.out = out, .size = size};
+    char *file = is_folder(path) ? clv_path_join(path, "config.json") : strdup(path);
+    json_t *document = NULL;
+    const char *key;
+    const json_t *value;
+    clv_status status = file ? CLV_OK : clv_fail_memory(err, path, strlen(path));
+
+    if (status == CLV_OK)
+        status = clv_json_load(&document, file, CONFIG_LIMIT, err);
+    json_object_foreach(document, key, value)
+    {
+        if (family->stated || clv_config_knows(family, key))
+            continue;
+        clv_text_add(&text, "%s", text.length > 0 ? ", " : "");
+        clv_text_add_name(&text, key);
+    }
+    clv_text_end(&text);
+    json_decref(document);
     free(file);
     return status;
 }

@@ -3,9 +3,9 @@
  * One struct serves every family; what a family does with it is a row of the table in families.c and a file of its own
  * (llama.c, gpt2.c, esm.c): reading config.json, the graph, and the map between its parameters and the checkpoint's.
  *
- * config.json is read as transformers 4 and 5 write it. Unknown keys are ignored, among them auto_map: no file that it
- * names is opened. Dropout rates are ignored: clv_model_graph says one. What would change the result and is not
- * supported is refused by name.
+ * config.json is read as transformers 4 and 5 write it. What is made of each key is a row of config_keys.c: what would
+ * change the result and is not supported is refused by name. Ignored are auto_map, no file of which is opened, dropout
+ * rates (clv_model_graph says one), and keys that are not known.
  */
 #ifndef CLEAVE_MODELS_CONFIG_H
 #define CLEAVE_MODELS_CONFIG_H
@@ -63,6 +63,10 @@ static inline int64_t clv_model_config_window(const clv_model_config *model, int
 /* A config.json, or the folder that holds one.
  * @return CLV_EFORMAT, CLV_EUNSUPPORTED, both naming the key; CLV_ENOTFOUND, CLV_EIO, CLV_ELIMIT, CLV_ENOMEM */
 clv_status clv_model_config_read(clv_model_config *out, const char *path, clv_error *err);
+
+/* The keys of a config.json, or of a folder's, that are not known: clv_model_unknown_keys. */
+clv_status clv_model_config_unknown(char *out, size_t size, const clv_model_family *family, const char *path,
+                                    clv_error *err);
 
 /* The config.json of a model as it was understood, of weights in this dtype, CLV_F32 or CLV_BF16; the caller frees it.
  * NULL when out of memory. */

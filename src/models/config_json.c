@@ -4,6 +4,9 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "tensor/text.h"
+
+enum { LIST_SIZE = 256 };
 
 clv_status clv_config_unsupported(const char *where, const char *key, const char *value, const char *valid,
                                   clv_error *err)
@@ -29,39 +32,41 @@ clv_status clv_config_head_dim(clv_model_config *model, const char *hidden, cons
     return CLV_OK;
 }
 
-/* An optional string that must be one of the words; `words` ends in NULL. */
 clv_status clv_config_word(const json_t *o, const char *key, const char *const *words, const char *where,
                            clv_error *err)
 {
     const char *text = NULL;
+    char valid[LIST_SIZE];
+    clv_text list = {.out = valid, .size = sizeof valid};
 
     CLV_TRY(clv_json_string(&text, o, key, CLV_JSON_OPTIONAL, where, err));
     if (text == NULL)
         return CLV_OK;
-    for (const char *const *word = words; *word != NULL; word++)
+    for (const char *const *word = words; *word != NULL; word++) {
         if (strcmp(*word, text) == 0)
             return CLV_OK;
-    return clv_config_unsupported(where, key, text, words[0], err);
+        clv_text_add(&list, "%s%s", word == words ? "" : ", ", *word);
+    }
+    clv_text_end(&list);
+    return clv_config_unsupported(where, key, text, valid, err);
 }
 
-clv_status clv_config_only(const json_t *o, const char *key, bool value, const char *where, clv_error *err)
-{
-    bool is = value;
-
-    CLV_TRY(clv_json_bool(&is, o, key, CLV_JSON_OPTIONAL, where, err));
-    if (is == value)
-        return CLV_OK;
-    return clv_config_unsupported(where, key, is ? "true" : "false", value ? "true" : "false", err);
-}
-
-/* gelu_new, gelu_fast and gelu_pytorch_tanh differ in the last bits only. The first name of a kind is written. */
+/* Names of one kind differ in the last bits only. The first of a kind is written. */
 static const struct {
     const char *name;
     clv_unary kind;
 } activations[] = {
-    {"gelu", CLV_GELU},           {"gelu_new", CLV_GELU_TANH}, {"gelu_pytorch_tanh", CLV_GELU_TANH},
-    {"gelu_fast", CLV_GELU_TANH}, {"relu", CLV_RELU},          {"silu", CLV_SILU},
-    {"swish", CLV_SILU},          {"tanh", CLV_TANH},
+    {"gelu", CLV_GELU},
+    {"gelu_python", CLV_GELU},
+    {"gelu_new", CLV_GELU_TANH},
+    {"gelu_pytorch_tanh", CLV_GELU_TANH},
+    {"gelu_python_tanh", CLV_GELU_TANH},
+    {"gelu_fast", CLV_GELU_TANH},
+    {"gelu_accurate", CLV_GELU_TANH},
+    {"relu", CLV_RELU},
+    {"silu", CLV_SILU},
+    {"swish", CLV_SILU},
+    {"tanh", CLV_TANH},
 };
 
 clv_status clv_config_activation(clv_unary *out, const json_t *o, const char *key, const char *where, clv_error *err)
@@ -76,7 +81,9 @@ clv_status clv_config_activation(clv_unary *out, const json_t *o, const char *ke
             *out = activations[i].kind;
             return CLV_OK;
         }
-    return clv_config_unsupported(where, key, name, "gelu, gelu_new, gelu_pytorch_tanh, gelu_fast, relu, silu, tanh",
+    return clv_config_unsupported(where, key, name,
+                                  "gelu, gelu_python, gelu_new, gelu_pytorch_tanh, gelu_python_tanh, gelu_fast, "
+                                  "gelu_accurate, relu, silu, swish, tanh",
                                   err);
 }
 
@@ -214,8 +221,11 @@ static clv_status read_ends(clv_model_config *c, const json_t *o, const char *wh
 
 clv_status clv_config_tokens(clv_model_config *c, const json_t *o, const char *where, clv_error *err)
 {
+    /* transformers gives it to the embedding, which must have such a row; not GPT-2's */
+    int64_t most_pad = c->family == &clv_family_gpt2 ? INT32_MAX : c->vocab - 1;
     CLV_TRY(read_token(&c->bos, c, o, "bos_token_id", where, err));
-    CLV_TRY(clv_json_int(&c->pad, o, "pad_token_id", CLV_JSON_OPTIONAL, -1, c->vocab - 1, where, err));
+    CLV_TRY(clv_json_int(&c->pad, o, "pad_token_id", CLV_JSON_OPTIONAL, -1, most_pad, where, err));
+    c->pad = token_in(c, c->pad);
     if (json_is_array(json_object_get(o, "eos_token_id")))
         return read_ends(c, o, where, err);
     c->eos[0] = -1;

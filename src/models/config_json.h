@@ -29,8 +29,6 @@ clv_status clv_config_head_dim(clv_model_config *model, const char *hidden, cons
 /* An optional string that must be one of the words, which end in NULL. */
 clv_status clv_config_word(const json_t *object, const char *key, const char *const *words, const char *where,
                            clv_error *err);
-/* An optional boolean that must be `value`. */
-clv_status clv_config_only(const json_t *object, const char *key, bool value, const char *where, clv_error *err);
 /* An optional activation under Hugging Face's names; *out keeps its default. */
 clv_status clv_config_activation(clv_unary *out, const json_t *object, const char *key, const char *where,
                                  clv_error *err);
@@ -43,7 +41,7 @@ clv_status clv_config_rope(clv_model_config *model, const json_t *object, bool s
 /* "rope_parameters", as it is read; NULL when out of memory. */
 json_t *clv_config_write_rope(const clv_model_config *model);
 /* bos_token_id, pad_token_id, and eos_token_id, which may be a list. What is not in the vocabulary begins and ends no
- * text, and is none; padding must be in it. */
+ * text, and is none; padding must be in it, but for GPT-2's. */
 clv_status clv_config_tokens(clv_model_config *model, const json_t *object, const char *where, clv_error *err);
 
 /* eos_token_id as it is read: a number, a list or null. */

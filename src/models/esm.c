@@ -22,9 +22,28 @@ static clv_status check_kind(const json_t *o, const char *where, clv_error *err)
     CLV_TRY(clv_config_word(o, "position_embedding_type", rotary, where, err));
     if (!json_is_string(json_object_get(o, "position_embedding_type"))) /* transformers' default */
         return clv_config_unsupported(where, "position_embedding_type", "absolute", "rotary", err);
-    CLV_TRY(clv_config_word(o, "hidden_act", gelu, where, err));
-    CLV_TRY(clv_config_only(o, "is_folding_model", false, where, err));
-    return clv_config_only(o, "is_decoder", false, where, err);
+    return clv_config_word(o, "hidden_act", gelu, where, err);
+}
+
+/* transformers turns heads of hidden / heads elements, by the theta of "rope_theta" alone. */
+static clv_status read_positions(clv_model_config *c, const json_t *o, const char *where, clv_error *err)
+{
+    double theta = 10000;
+    int64_t head_dim = c->head_dim;
+
+    CLV_TRY(clv_config_rope(c, o, false, where, err));
+    CLV_TRY(clv_json_real(&theta, o, "rope_theta", CLV_JSON_OPTIONAL, 1e-3, 1e12, where, err));
+    if (theta != c->rope.theta)
+        return clv_fail(
+            err, CLV_EUNSUPPORTED,
+            "%s: \"rope_theta\" is %g, and %g in the parameters of rotary embedding; ESM has the first alone", where,
+            theta, c->rope.theta);
+    CLV_TRY(clv_json_int(&head_dim, o, "head_dim", CLV_JSON_OPTIONAL, 1, CLV_MAX_WIDTH, where, err));
+    if (head_dim != c->head_dim)
+        return clv_fail(err, CLV_EUNSUPPORTED,
+                        "%s: \"head_dim\" %lld is not supported (supported: %lld, the width by the heads)", where,
+                        (long long)head_dim, (long long)c->head_dim);
+    return CLV_OK;
 }
 
 static clv_status read_esm(clv_model_config *c, const json_t *o, const char *where, clv_error *err)
@@ -54,7 +73,7 @@ static clv_status read_esm(clv_model_config *c, const json_t *o, const char *whe
     CLV_TRY(clv_json_int(&c->mask, o, "mask_token_id", c->token_dropout ? CLV_JSON_REQUIRED : CLV_JSON_OPTIONAL, 0,
                          c->vocab - 1, where, err));
     CLV_TRY(clv_json_bool(&c->tie_word_embeddings, o, "tie_word_embeddings", CLV_JSON_OPTIONAL, where, err));
-    return clv_config_rope(c, o, false, where, err);
+    return read_positions(c, o, where, err);
 }
 
 static json_t *write_esm(const clv_model_config *c)

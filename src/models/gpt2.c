@@ -6,7 +6,12 @@
 #include "models/config_json.h"
 #include "models/family.h"
 
-/* Other families' names for the sizes may stand beside GPT-2's own, with the same values. */
+/* Other families' names for the sizes may stand in place of GPT-2's own, or beside them with the same values. */
+static const char *either(const json_t *o, const char *name, const char *alias)
+{
+    return json_object_get(o, name) == NULL && json_object_get(o, alias) != NULL ? alias : name;
+}
+
 static clv_status check_aliases(const clv_model_config *c, const json_t *o, const char *where, clv_error *err)
 {
     const struct {
@@ -30,12 +35,12 @@ static clv_status check_aliases(const clv_model_config *c, const json_t *o, cons
 static clv_status read_gpt2(clv_model_config *c, const json_t *o, const char *where, clv_error *err)
 {
     const clv_config_size sizes[] = {
-        {"n_embd", &c->hidden, CLV_MAX_WIDTH, CLV_JSON_REQUIRED},
-        {"n_layer", &c->layers, CLV_MAX_LAYERS, CLV_JSON_REQUIRED},
-        {"n_head", &c->heads, CLV_MAX_HEADS, CLV_JSON_REQUIRED},
+        {either(o, "n_embd", "hidden_size"), &c->hidden, CLV_MAX_WIDTH, CLV_JSON_REQUIRED},
+        {either(o, "n_layer", "num_hidden_layers"), &c->layers, CLV_MAX_LAYERS, CLV_JSON_REQUIRED},
+        {either(o, "n_head", "num_attention_heads"), &c->heads, CLV_MAX_HEADS, CLV_JSON_REQUIRED},
         {"n_inner", &c->ffn, CLV_MAX_WIDTH, CLV_JSON_OPTIONAL},
         {"vocab_size", &c->vocab, CLV_MAX_VOCAB, CLV_JSON_REQUIRED},
-        {"n_positions", &c->max_positions, CLV_MAX_POSITIONS, CLV_JSON_OPTIONAL},
+        {either(o, "n_positions", "max_position_embeddings"), &c->max_positions, CLV_MAX_POSITIONS, CLV_JSON_OPTIONAL},
     };
 
     c->max_positions = 1024; /* transformers' defaults */
@@ -50,9 +55,6 @@ static clv_status read_gpt2(clv_model_config *c, const json_t *o, const char *wh
         c->ffn = 4 * c->hidden;
     CLV_TRY(clv_config_head_dim(c, "n_embd", "n_head", where, err));
     CLV_TRY(clv_config_activation(&c->activation, o, "activation_function", where, err));
-    CLV_TRY(clv_config_only(o, "scale_attn_weights", true, where, err));
-    CLV_TRY(clv_config_only(o, "scale_attn_by_inverse_layer_idx", false, where, err));
-    CLV_TRY(clv_config_only(o, "reorder_and_upcast_attn", false, where, err));
     CLV_TRY(clv_json_real(&c->norm_eps, o, "layer_norm_epsilon", CLV_JSON_OPTIONAL, 1e-30, 1, where, err));
     return clv_json_bool(&c->tie_word_embeddings, o, "tie_word_embeddings", CLV_JSON_OPTIONAL, where, err);
 }

@@ -9,6 +9,7 @@
 /* What "layer_types" calls them. */
 #define WHOLE    "full_attention"
 #define WINDOWED "sliding_attention"
+#define OLD_NAME "attention" /* of WHOLE */
 
 clv_status clv_llama_form_read(clv_model_config *c, const json_t *o, int64_t kv_heads, const char *where,
                                clv_error *err)
@@ -70,8 +71,10 @@ static clv_status check_layer_types(const clv_model_config *c, const json_t *typ
     {
         const char *name = json_string_value(type);
         bool windowed = name != NULL && strcmp(name, WINDOWED) == 0;
-        if (!windowed && (name == NULL || strcmp(name, WHOLE) != 0))
-            return clv_config_unsupported(where, "layer_types", name ? name : "not a name", WHOLE ", " WINDOWED, err);
+        bool whole = name != NULL && (strcmp(name, WHOLE) == 0 || strcmp(name, OLD_NAME) == 0);
+        if (!windowed && !whole)
+            return clv_config_unsupported(where, "layer_types", name ? name : "not a name",
+                                          WHOLE ", " OLD_NAME ", " WINDOWED, err);
         if (windowed && c->window == 0)
             return clv_fail(err, CLV_EFORMAT, "%s: \"layer_types\" has " WINDOWED " without \"sliding_window\"", where);
     }

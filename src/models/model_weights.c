@@ -304,6 +304,11 @@ const clv_model_config *clv_model_weights_config(const clv_model_weights *c)
     return &c->model;
 }
 
+const clv_safetensor *clv_model_weights_extra_at(const clv_model_weights *c, int64_t i)
+{
+    return i < c->census.n_extra ? c->census.extra[i] : NULL;
+}
+
 const clv_weights *clv_model_weights_files(const clv_model_weights *w)
 {
     return w->weights;

@@ -33,6 +33,8 @@ uint64_t clv_model_weights_bytes_read(const clv_model_weights *checkpoint);
 
 /* Tensors of the folder that are not the model's, which leaves them unread: how many, and the name of the first. */
 int64_t clv_model_weights_extra(const clv_model_weights *checkpoint, const char **first);
+/* The i-th of them; NULL behind the last. */
+const clv_safetensor *clv_model_weights_extra_at(const clv_model_weights *checkpoint, int64_t i);
 
 /* What is to be said of the files (file_notes.h); NULL beyond the last. */
 const char *clv_model_weights_note(const clv_model_weights *weights, int i);

@@ -15,6 +15,7 @@
 #include "io/folder.h"
 #include "tokens/tokenizer_parts.h"
 #include "models/adapters.h"
+#include "models/adapters_extra.h"
 #include "models/adapters_folder.h"
 #include "models/packed.h"
 #include "models/parameters.h"
@@ -117,7 +118,7 @@ static clv_status take_lora(clv_model *m, const clv_lora_options *given, clv_err
                         lora.folder);
     if (lora.folder)
         return clv_adapters_open(m, lora.folder, err);
-    return clv_adapters_new(&m->adapters, &m->config, &lora, err);
+    return clv_adapters_new(&m->adapters, &m->config, &lora, false, err);
 }
 
 clv_status clv_quant_beside_stored(clv_quant *how, const char *path, clv_quant stored, clv_error *err)
@@ -382,11 +383,18 @@ clv_dtype clv_model_dtype(const clv_model *m)
 
 int64_t clv_model_unused_tensors(const clv_model *m, const char **first)
 {
-    const char *name = NULL;
+    const char *name = NULL, *of_adapters = NULL;
     int64_t n = m && m->weights ? clv_model_weights_extra(m->weights, &name) : 0;
+    int64_t more = m ? clv_adapters_unused(m, &of_adapters) : 0;
     if (first)
-        *first = name;
-    return n;
+        *first = name ? name : of_adapters;
+    return n + more;
+}
+
+clv_status clv_model_unknown_keys(char *out, size_t size, const clv_model *m, clv_error *err)
+{
+    CLV_TRY(clv_require(m && out, "clv_model_unknown_keys", "a model and out", err));
+    return clv_model_config_unknown(out, size, m->config.family, m->path, err);
 }
 
 const char *clv_model_note(const clv_model *m, int i)
