@@ -70,6 +70,10 @@ endforeach()
 
 add_library(cleave_static STATIC ${clv_all_objects})
 add_library(cleave_shared SHARED ${clv_all_objects})
+# By the names that find_package(cleave) gives, for projects that have this one inside.
+add_library(cleave::cleave ALIAS cleave_shared)
+add_library(cleave::cleave_shared ALIAS cleave_shared)
+add_library(cleave::cleave_static ALIAS cleave_static)
 set_target_properties(cleave_shared PROPERTIES VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR}
     LINK_DEPENDS ${PROJECT_SOURCE_DIR}/cmake/cleave.map)
 target_link_options(cleave_shared PRIVATE -Wl,--version-script=${PROJECT_SOURCE_DIR}/cmake/cleave.map)
@@ -84,8 +88,8 @@ foreach(target cleave_static cleave_shared)
 endforeach()
 # Whoever links the installed static library needs what it calls.
 target_link_libraries(cleave_static INTERFACE
-    $<INSTALL_INTERFACE:dnnl> $<INSTALL_INTERFACE:hwloc> $<INSTALL_INTERFACE:jansson> 
+    $<INSTALL_INTERFACE:dnnl> $<INSTALL_INTERFACE:hwloc> $<INSTALL_INTERFACE:jansson>
     $<INSTALL_INTERFACE:utf8proc> $<INSTALL_INTERFACE:xxhash> $<INSTALL_INTERFACE:m>)
-if(CLV_OPENMP)
-    target_link_libraries(cleave_static INTERFACE $<INSTALL_INTERFACE:OpenMP::OpenMP_C>)
-endif()
+foreach(name IN LISTS OpenMP_C_LIB_NAMES) # by name: a user may have no C compiler, nor the same one
+    target_link_libraries(cleave_static INTERFACE $<INSTALL_INTERFACE:${name}>)
+endforeach()
