@@ -48,9 +48,9 @@ endforeach()
 # Names are relative to the prefix: the tree may be moved.
 install(CODE [[
     set(list "share/cleave/installed\n")
-    string(LENGTH "${CMAKE_INSTALL_PREFIX}/" begin)
+    get_filename_component(prefix "${CMAKE_INSTALL_PREFIX}/" ABSOLUTE)
     foreach(file IN LISTS CMAKE_INSTALL_MANIFEST_FILES)
-        string(SUBSTRING "${file}" ${begin} -1 name)
+        file(RELATIVE_PATH name "${prefix}" "${file}")
         string(APPEND list "${name}\n")
     endforeach()
     file(WRITE "$ENV{DESTDIR}${CMAKE_INSTALL_PREFIX}/share/cleave/installed" "${list}")

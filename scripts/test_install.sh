@@ -141,6 +141,8 @@ DESTDIR="$work/a package" cmake --install "$build" --prefix /usr >/dev/null
 [ -f "$work/a package/usr/include/cleave/cleave.h" ] || fail "DESTDIR is not heeded"
 DESTDIR="$work/a package" "$root/scripts/uninstall.sh" /usr >/dev/null
 [ -z "$(find "$work/a package" ! -type d)" ] || { find "$work/a package"; fail "uninstall left this below DESTDIR"; }
+(cd "$work" && cmake --install "$build" --prefix here >/dev/null && "$root/scripts/uninstall.sh" here >/dev/null)
+[ -z "$(find "$work/here" ! -type d)" ] || { find "$work/here"; fail "uninstall left this below a relative prefix"; }
 mkdir -p "$work/bad/share/cleave"
 echo "../mine" >"$work/bad/share/cleave/installed"
 echo mine >"$work/mine"
