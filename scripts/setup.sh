@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what cleave is built from and is missing here, through apt. With nothing missing it does nothing, quickly.
-# usage: scripts/setup.sh build                     what the library and the command need, as `make run` does
-#        scripts/setup.sh [lint|tidy|fuzz|docs]     what tests need, and what `make lint`, `make tidy`, ... needs besides
+# usage: scripts/setup.sh build                   what the library and the command need, as `make run` does
+#        scripts/setup.sh [lint|tidy|fuzz|docs]   what tests need, and what `make lint`, `make tidy`, ... needs besides
 set -euo pipefail
 
 missing=()

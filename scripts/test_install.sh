@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Installs a build into a fresh prefix, whose name has a blank, and builds a small program against it by pkg-config and by
-# CMake, with the shared and with the static library; then removes it again, and nothing else. What a project gets that
-# has this one inside is configured, and not built.
+# Installs a build into a fresh prefix, whose name has a blank, and builds a small program against it by pkg-config and
+# by CMake, with the shared and with the static library; then removes it again, and nothing else. What a project gets
+# that has this one inside is configured, and not built.
 # usage: scripts/test_install.sh BUILD_DIR
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -114,10 +114,10 @@ foreach(kind cleave cleave_shared cleave_static)
 endforeach()
 C
 cmake -S "$work/outer" -B "$work/outer/out" -G 'Unix Makefiles' >"$work/log" 2>&1 || { cat "$work/log"; exit 1; }
-grep -q libcleave.so "$work/outer/out/CMakeFiles/user_cleave.dir/link.txt" || fail "cleave::cleave is not the shared one"
-grep -q libdnnl "$work/outer/out/CMakeFiles/user_cleave_static.dir/link.txt" ||
-    fail "cleave::cleave_static comes without what it calls"
-[ -z "$(find "$work/outer/out" -name 'example_*' -o -name 'test_*')" ] || fail "examples and tests are built inside others"
+links=$work/outer/out/CMakeFiles
+grep -q libcleave.so "$links/user_cleave.dir/link.txt" || fail "cleave::cleave is not the shared one"
+grep -q libdnnl "$links/user_cleave_static.dir/link.txt" || fail "cleave::cleave_static comes without what it calls"
+[ -z "$(find "$work/outer/out" -name 'example_*' -o -name 'test_*')" ] || fail "others get our examples and tests"
 echo "add_subdirectory: ok"
 
 if [ -x "$build/cleave" ]; then

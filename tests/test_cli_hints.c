@@ -164,6 +164,9 @@ static void test_models_of_the_hub(void **state)
     };
     (void)state;
     EXPECT_EACH(2, rows);
+    cli_start_by("cd /;"); /* where a folder of that name is, it was meant */
+    cli_expect(2, "-m dev/nowhere: no such file or folder\n", "info -m dev/nowhere");
+    cli_start_by(NULL);
 }
 
 /* ---- files ---- */
