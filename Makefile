@@ -1,9 +1,18 @@
 # The front end: what to type. The build itself is CMakeLists.txt.
-PREFIX ?= /usr/local
+export PREFIX ?= /usr/local
 JOBS   ?= $(shell nproc 2>/dev/null || echo 2)
 MAKEFLAGS += --no-print-directory
 
-.PHONY: all setup run test test-all soak bench fuzz mutate coverage lint tidy format docs install clean
+# A folder that is configured anew is built by Ninja, and through ccache, where they are installed.
+ifneq ($(shell command -v ninja),)
+export CMAKE_GENERATOR ?= Ninja
+endif
+ifneq ($(shell command -v ccache),)
+export CMAKE_C_COMPILER_LAUNCHER ?= ccache
+endif
+
+.PHONY: all setup run test test-all soak bench fuzz mutate coverage lint tidy format docs \
+    install install-debug uninstall clean
 
 all: build/CMakeCache.txt
 	@cmake --build build -j $(JOBS)
@@ -16,8 +25,11 @@ build/CMakeCache.txt:
 setup:
 	@scripts/setup.sh
 
-run: setup
-	@$(MAKE) all
+# The command alone is built, with the library.
+run:
+	@scripts/setup.sh build
+	@$(MAKE) build/CMakeCache.txt
+	@cmake --build build -j $(JOBS) --target cleave_cli
 	@scripts/run.sh
 
 test: setup
@@ -80,8 +92,20 @@ tidy:
 format:
 	@scripts/lint.sh --fix
 
-install: all
-	@cmake --install build --prefix $(PREFIX)
+# What is installed is built, and no tests. DESTDIR=DIR puts it below DIR, for packages.
+install: build/CMakeCache.txt
+	@cmake --build build -j $(JOBS) --target cleave_installed
+	@cmake --install build --prefix "$$PREFIX"
+
+# The same with debug information.
+install-debug:
+	@cmake --preset release -B build-debuginfo -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCLV_TESTS=OFF
+	@cmake --build build-debuginfo -j $(JOBS) --target cleave_installed
+	@cmake --install build-debuginfo --prefix "$$PREFIX"
+
+# What the last installation below that prefix (and DESTDIR) put there, and nothing else.
+uninstall:
+	@scripts/uninstall.sh "$$PREFIX"
 
 clean:
 	@rm -rf build build-*

@@ -1,4 +1,5 @@
-# make install PREFIX=...: headers, both libraries, the program, cleave.pc and a CMake package.
+# make install PREFIX=...: headers, both libraries, the program, cleave.pc and a CMake package; and a list of these, by
+# which scripts/uninstall.sh removes them.
 include(CMakePackageConfigHelpers)
 
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/cleave DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
@@ -32,3 +33,25 @@ endif()
 file(RELATIVE_PATH pc_up /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
 configure_file(cmake/cleave.pc.in cleave.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/cleave.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+
+# What make install builds.
+add_custom_target(cleave_installed DEPENDS cleave_static cleave_shared)
+foreach(target cleave_cli man_pages)
+    if(TARGET ${target})
+        add_dependencies(cleave_installed ${target})
+    endif()
+endforeach()
+foreach(mpi IN LISTS CLV_MPIS)
+    add_dependencies(cleave_installed cleave_mpi_${mpi})
+endforeach()
+
+# Names are relative to the prefix: the tree may be moved.
+install(CODE [[
+    set(list "share/cleave/installed\n")
+    get_filename_component(prefix "${CMAKE_INSTALL_PREFIX}/" ABSOLUTE)
+    foreach(file IN LISTS CMAKE_INSTALL_MANIFEST_FILES)
+        file(RELATIVE_PATH name "${prefix}" "${file}")
+        string(APPEND list "${name}\n")
+    endforeach()
+    file(WRITE "$ENV{DESTDIR}${CMAKE_INSTALL_PREFIX}/share/cleave/installed" "${list}")
+]])

@@ -1,31 +1,9 @@
 # libcleave.a and libcleave.so, from the same objects. A new file in a source folder is picked up by itself.
-file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/*/*.c ${PROJECT_SOURCE_DIR}/src/kernels/cpu/*.c)
-list(FILTER sources EXCLUDE REGEX "/src/cli/")
-add_library(clv_objects OBJECT ${sources})
-target_include_directories(clv_objects PRIVATE ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src
-    ${PROJECT_BINARY_DIR}/generated)
-
-# The profiles of data/profiles are part of the library, as texts: they are found wherever it is put.
-file(GLOB profiles CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/data/profiles/*.json)
-set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${profiles})
-set(rows "")
-foreach(profile IN LISTS profiles)
-    get_filename_component(name ${profile} NAME_WE)
-    file(READ ${profile} text)
-    string(REPLACE "\\" "\\\\" text "${text}")
-    string(REPLACE "\"" "\\\"" text "${text}")
-    string(REPLACE "\n" "\\n\"\\\n  \"" text "${text}")
-    string(APPEND rows " \\\n  {\"${name}\",\\\n  \"${text}\"},")
-endforeach()
-file(CONFIGURE OUTPUT generated/program/shipped_machines.h
-    CONTENT "/* made by cmake/library.cmake of data/profiles */\n#define CLV_SHIPPED_MACHINES${rows}\n" @ONLY)
-target_link_libraries(clv_objects PRIVATE
-    clv_options clv::dnnl clv::hwloc clv::jansson clv::utf8proc clv::xxhash Threads::Threads)
-set(clv_object_targets clv_objects)
 
 # The kernels under src/kernels/cpu/isa are compiled once an instruction set, with CLV_ISA naming it; which copy runs
-# is decided at run time. Where sources fuse a product and a sum (clv_v_fma, vf_fma), the copies that have the
-# instruction use it: their reference is the portable one, within the tolerance of the dtype.
+# is decided at run time. They take longest to compile, and come first, for Ninja begins with them. Where sources fuse
+# a product and a sum (clv_v_fma, vf_fma), the copies that have the instruction use it: their reference is the portable
+# one, within the tolerance of the dtype.
 set(isa_names portable)
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
     list(APPEND isa_names avx2 avx512)
@@ -64,12 +42,41 @@ if("avx512" IN_LIST isa_names)
     list(APPEND clv_object_targets clv_x86)
 endif()
 
+# The rest.
+file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/*/*.c ${PROJECT_SOURCE_DIR}/src/kernels/cpu/*.c)
+list(FILTER sources EXCLUDE REGEX "/src/cli/")
+add_library(clv_objects OBJECT ${sources})
+target_include_directories(clv_objects PRIVATE ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src
+    ${PROJECT_BINARY_DIR}/generated)
+
+# The profiles of data/profiles are part of the library, as texts: they are found wherever it is put.
+file(GLOB profiles CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/data/profiles/*.json)
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${profiles})
+set(rows "")
+foreach(profile IN LISTS profiles)
+    get_filename_component(name ${profile} NAME_WE)
+    file(READ ${profile} text)
+    string(REPLACE "\\" "\\\\" text "${text}")
+    string(REPLACE "\"" "\\\"" text "${text}")
+    string(REPLACE "\n" "\\n\"\\\n  \"" text "${text}")
+    string(APPEND rows " \\\n  {\"${name}\",\\\n  \"${text}\"},")
+endforeach()
+file(CONFIGURE OUTPUT generated/program/shipped_machines.h
+    CONTENT "/* made by cmake/library.cmake of data/profiles */\n#define CLV_SHIPPED_MACHINES${rows}\n" @ONLY)
+target_link_libraries(clv_objects PRIVATE
+    clv_options clv::dnnl clv::hwloc clv::jansson clv::utf8proc clv::xxhash Threads::Threads)
+list(PREPEND clv_object_targets clv_objects)
+
 foreach(target IN LISTS clv_object_targets)
     list(APPEND clv_all_objects $<TARGET_OBJECTS:${target}>)
 endforeach()
 
 add_library(cleave_static STATIC ${clv_all_objects})
 add_library(cleave_shared SHARED ${clv_all_objects})
+# By the names that find_package(cleave) gives, for projects that have this one inside.
+add_library(cleave::cleave ALIAS cleave_shared)
+add_library(cleave::cleave_shared ALIAS cleave_shared)
+add_library(cleave::cleave_static ALIAS cleave_static)
 set_target_properties(cleave_shared PROPERTIES VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR}
     LINK_DEPENDS ${PROJECT_SOURCE_DIR}/cmake/cleave.map)
 target_link_options(cleave_shared PRIVATE -Wl,--version-script=${PROJECT_SOURCE_DIR}/cmake/cleave.map)
@@ -84,8 +91,8 @@ foreach(target cleave_static cleave_shared)
 endforeach()
 # Whoever links the installed static library needs what it calls.
 target_link_libraries(cleave_static INTERFACE
-    $<INSTALL_INTERFACE:dnnl> $<INSTALL_INTERFACE:hwloc> $<INSTALL_INTERFACE:jansson> 
+    $<INSTALL_INTERFACE:dnnl> $<INSTALL_INTERFACE:hwloc> $<INSTALL_INTERFACE:jansson>
     $<INSTALL_INTERFACE:utf8proc> $<INSTALL_INTERFACE:xxhash> $<INSTALL_INTERFACE:m>)
-if(CLV_OPENMP)
-    target_link_libraries(cleave_static INTERFACE $<INSTALL_INTERFACE:OpenMP::OpenMP_C>)
-endif()
+foreach(name IN LISTS OpenMP_C_LIB_NAMES) # by name: a user may have no C compiler, nor the same one
+    target_link_libraries(cleave_static INTERFACE $<INSTALL_INTERFACE:${name}>)
+endforeach()

@@ -30,6 +30,10 @@ if(cli_sources)
     endif()
 endif()
 
+if(NOT PROJECT_IS_TOP_LEVEL)
+    return()
+endif()
+
 # Examples are a user's programs: they see the public headers alone.
 file(GLOB example_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/examples/*.c)
 foreach(source IN LISTS example_sources)

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Installs what cleave is built from and is missing here, through apt. With nothing missing it does nothing, quickly.
-# usage: scripts/setup.sh [lint|tidy|fuzz|docs]     also what `make lint`, `make tidy`, `make fuzz` or `make docs` needs
+# usage: scripts/setup.sh build                   what the library and the command need, as `make run` does
+#        scripts/setup.sh [lint|tidy|fuzz|docs]   what tests need, and what `make lint`, `make tidy`, ... needs besides
 set -euo pipefail
 
 missing=()
@@ -13,9 +14,8 @@ all_headers='#include <stdarg.h>\n#include <stddef.h>\n#include <setjmp.h>\n#inc
 all_headers+='#include <dnnl.h>\n#include <hwloc.h>\n#include <jansson.h>\n#include <utf8proc.h>\n#include <xxhash.h>\n'
 
 need_command "${CC:-cc}" gcc
-need_command c++ g++
 need_command cmake cmake
-need_command pkg-config pkg-config
+need_command ninja ninja-build
 if ! printf "$all_headers" | "${CC:-cc}" -E -o /dev/null - 2>/dev/null; then
     need_header stdlib.h libc6-dev
     need_header dnnl.h libdnnl-dev
@@ -25,17 +25,20 @@ if ! printf "$all_headers" | "${CC:-cc}" -E -o /dev/null - 2>/dev/null; then
     need_header utf8proc.h libutf8proc-dev
     need_header xxhash.h libxxhash-dev
 fi
-# for the Python package and its tests
-need_command python3 python3
-python3 -c 'import ensurepip' 2>/dev/null || missing+=(python3-venv)
-python3 -c 'import os, sys, sysconfig; sys.exit(not os.path.exists(sysconfig.get_paths()["include"] + "/Python.h"))' \
-    2>/dev/null ||
-    missing+=(python3-dev)
-# both MPIs, for their modules and tests; a build does without either
-need_command mpicc.openmpi libopenmpi-dev
-need_command mpirun.openmpi openmpi-bin
-need_command mpicc.mpich libmpich-dev
-need_command mpirun.mpich mpich
+if [ "${1:-}" != build ]; then
+    need_command c++ g++
+    need_command pkg-config pkg-config
+    # for the Python package and its tests
+    need_command python3 python3
+    python3 -c 'import ensurepip' 2>/dev/null || missing+=(python3-venv)
+    python3 -c 'import os, sys, sysconfig
+sys.exit(not os.path.exists(sysconfig.get_paths()["include"] + "/Python.h"))' 2>/dev/null || missing+=(python3-dev)
+    # both MPIs, for their modules and tests; a build does without either
+    need_command mpicc.openmpi libopenmpi-dev
+    need_command mpirun.openmpi openmpi-bin
+    need_command mpicc.mpich libmpich-dev
+    need_command mpirun.mpich mpich
+fi
 case "${1:-}" in
 lint) need_command clang-format clang-format; need_command clang clang ;;
 fuzz)
@@ -62,4 +65,7 @@ echo "setup: installing them with ${as_root[*]:+sudo }apt-get (this is done once
 export DEBIAN_FRONTEND=noninteractive
 "${as_root[@]}" apt-get update -qq </dev/null
 "${as_root[@]}" apt-get install -y -qq --no-install-recommends "${missing[@]}" </dev/null >/dev/null
+# A build that was configured before looks for what is there now.
+cd "$(dirname "$0")/.."
+[ ! -f build/CMakeCache.txt ] || cmake -U CMAKE_CXX_COMPILER build >/dev/null
 echo "setup: done"

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # run.sh writes in a folder of its own, does it again over what it made, and touches nothing that it did not make. A
-# stand-in for the program takes the place of training. Then what README.md shows of it is what a step of it prints.
+# stand-in for the program takes the place of training. Then what README.md shows of it is what a step of it prints. And
+# make run installs and builds what the command needs, and no more.
 # usage: scripts/test_run.sh BUILD
 set -euo pipefail
 build=$(realpath "$1")
@@ -50,3 +51,19 @@ CLV_BUILD_DIR=$build CLV_RUN_STEPS=1 CLV_RUN_OUT=$work/real "$here/run.sh" >"$wo
 }
 parameters=$(sed -n 's/^training \(.* M parameters\).*/\1/p' "$work/log")
 grep -q "[^.0-9]$parameters" README.md || { echo "README.md does not say $parameters"; exit 1; }
+
+would=$(make -n -o build/CMakeCache.txt run JOBS=2)
+[[ $would == *"scripts/setup.sh build"*"cmake --build build -j 2 --target cleave_cli"*"scripts/run.sh"* ]] || {
+    echo "make run would do something else:"
+    echo "$would"
+    exit 1
+}
+mkdir "$work/tools"
+for tool in bash env dirname cmake ninja "${CC:-cc}"; do
+    ln -s "$(command -v "${tool%% *}" || echo /nowhere)" "$work/tools/$(basename "${tool%% *}")"
+done
+if command -v ninja >/dev/null && ! PATH=$work/tools "$here/setup.sh" build >"$work/log" 2>&1; then
+    cat "$work/log"
+    echo "make run installs what the command does not need"
+    exit 1
+fi

@@ -349,7 +349,7 @@ static void test_refusals(void **state)
         {"--bytes", "0"},
         {"--bytes", "1,,2"},
         {"--bytes", "1P"},
-        {"--bytes", "1GB"},
+        {"--bytes", "1GBB"},
         {"--bytes", "1iB"},
         {"--bytes", "9000000T"},
         {"--bytes", "-4"},

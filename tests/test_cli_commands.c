@@ -254,7 +254,7 @@ static void test_bench_gemm_defaults(void **state)
 static void test_generate_refusals(void **state)
 {
     (void)state;
-    expect("generate -m {d}/nothing -p x", 1, "nothing");
+    expect("generate -m {d}/nothing -p x", 2, "nothing");
     expect("generate -m {d}/one -p ''", 2, "empty");
     expect("generate -m {d}/one -p x --temp -1", 2, "--temp");
     expect("generate -m {d}/one -p xyz -c 2 -n 5", 2, "a prompt of 3 tokens; the context holds 2");
@@ -298,11 +298,11 @@ static void test_tokenize(void **state)
     expect(arguments, 2, "'x' is no token id; valid: whole numbers");
     snprintf(arguments, sizeof arguments, "tokenize -m %s -p '99999' --decode", model);
     expect(arguments, 2, "there is no token 99999; valid: 0 to 419");
-    expect("tokenize -m {d}/nothing -p x", 1, "nothing");
+    expect("tokenize -m {d}/nothing -p x", 2, "nothing");
     /* what cannot be read is not an empty text */
     cli_expect(1, "standard input: cannot read: Is a directory", "tokenize -m {g}/tokenizer/llama3 < {d}");
     cli_expect(1, "standard input: cannot read: Bad file", "tokenize -m {g}/tokenizer/llama3 <&-");
-    cli_expect(2, "-p TEXT and -f FILE are both given", "generate -m {g}/llama -p a -f b");
+    cli_expect(2, "-p TEXT and -f FILE are both given", "generate -m {g}/llama -p a -f {g}/llama/config.json");
 }
 
 /* Rounding alone tells meshes apart; asked for less than rounding, it names a tensor. */

@@ -88,7 +88,7 @@ static void test_mismatch(void **state)
 static void test_refused(void **state)
 {
     (void)state;
-    cli_expect(1, "nothing", "info -m {d}/nothing");
+    cli_expect(2, "nothing", "info -m {d}/nothing");
     cli_expect(2, "-m", "info");
     cli_expect(2, "--degrees", "info -m {g}/llama --degrees 0");
     cli_shell("mkdir {d}/bad && cp {g}/llama/config.json {d}/bad && echo x > {d}/bad/model.safetensors");

@@ -275,7 +275,7 @@ static void test_several(void **state)
     cli_expect(2, "FILE", "plot --out {d}/many.svg");
     cli_shell("echo '{}' >{d}/none");
     cli_expect(2, "none: has no line of a step", "plot {d}/lines {d}/none --out {d}/many.svg");
-    cli_expect(1, "nothere: cannot open", "plot {d}/nothere --out {d}/many.svg");
+    cli_expect(2, "nothere: no such file", "plot {d}/nothere --out {d}/many.svg");
     cli_shell("! ls {d}/many.svg* 2>/dev/null");
 }
 
@@ -434,8 +434,11 @@ static void test_trace(void **state)
     cli_expect(2, "l' is one file too many", SMALL "--out {d}/no --trace 1:2 {d}/n {d}/l");
     cli_expect(2, "n' is one file too many", SMALL "--out {d}/no --trace 1:2 {d}/n --trace-out {d}/l");
     cli_expect(2, "cannot create", SMALL "--out {d}/no --trace 1:2 {d}/nowhere/n");
-    cli_expect(2, "--trace without --trace-out FILE", SMALL "--out {d}/no --trace 1:2");
-    cli_expect(2, "--trace-out without --trace FROM:TO", SMALL "--out {d}/no --trace-out {d}/n");
+    cli_expect(0, "", SMALL "--steps 5 --out {d}/alone --trace {d}/alone.json");
+    cli_expect(0, "\"steps\": 3", "trace {d}/alone.json --json");
+    cli_expect(0, "", SMALL "--steps 2 --out {d}/alone2 --trace-out {d}/alone.json");
+    cli_expect(0, "\"steps\": 2", "trace {d}/alone.json --json");
+    cli_expect(2, "--trace without a file; valid: --trace FROM:TO FILE", SMALL "--out {d}/no --trace 1:2");
     cli_shell("test ! -e {d}/no && test ! -e {d}/n");
 }
 

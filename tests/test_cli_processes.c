@@ -161,7 +161,7 @@ static void test_refused(void **state)
             unsetenv("CLEAVE_CONTROL");
         }
         if (has_turn(l, 1)) {
-            cli_expect(1, "nowhere", "generate -m {d}/nowhere -p abc -tp 3");
+            cli_expect(2, "nowhere", "generate -m {d}/nowhere -p abc -tp 3");
             assert_int_equal(cli_run(out, "generate -m {d}/one -p xyz -c 2 -n 5 -tp 3"), 2);
             char *once = strstr(out, "context");
             assert_non_null(once);
@@ -219,7 +219,7 @@ static void fail_apart(int l)
     start_through(l, "apart");
     for (int c = 0; c < 3; c++) {
         if (has_turn(l, c))
-            cli_expect(c > 0 ? 2 : 1, "process 1 of 3: ", "%s", commands[c]); /* train: what is named is there */
+            cli_expect(2, "process 1 of 3: ", "%s", commands[c]);
         cli_shell("! ls {d}/run {d}/below/* 2>/dev/null");
     }
     if (has_turn(l, 1)) { /* a folder that is another one there */

@@ -129,7 +129,7 @@ static void test_embed_refused(void **state)
     }
     cli_shell("printf 'MKV\\nM\\0KV\\n' >{d}/zero.txt");
     cli_expect(2, "zero.txt: byte 5 is 0; a text holds none", "embed -m {d}/esm --input {d}/zero.txt --out {d}/none");
-    cli_expect(1, "absent", "embed -m {d}/esm --input {d}/absent.fasta --out {d}/none");
+    cli_expect(2, "absent", "embed -m {d}/esm --input {d}/absent.fasta --out {d}/none");
     cli_expect(1, "tokenizer.json or vocab.txt", "embed -m {g}/esm --input {g}/scores/proteins.fasta --out {d}/none");
     cli_shell("test ! -e {d}/none");
 }

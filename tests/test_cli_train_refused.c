@@ -121,7 +121,7 @@ static void test_places(void **state)
     refused("in/none: ", "train --text {d}/in/text --val {d}/in/none" SMALL "--out {d}/in/out");
     refused("in/none: ", "train -m {d}/in/none --data {d}/in/ids --seq 8 --out {d}/in/out");
     refused("in/none: ", "train --config {d}/in/none --data {d}/in/ids --seq 8 --out {d}/in/out");
-    refused("in/none/", "train -m {g}/llama --lora {d}/in/none --data {d}/in/ids --seq 8 --out {d}/in/out");
+    refused("in/none: ", "train -m {g}/llama --lora {d}/in/none --data {d}/in/ids --seq 8 --out {d}/in/out");
     refused("no such file", "train --text {d}/in/text --hardware {d}/in/none" SMALL "--out {d}/in/out");
     refused("in/none/x: cannot create", "train --text {d}/in/text" SMALL "--out {d}/in/none/x");
     refused("in/text/x: cannot create", "train --text {d}/in/text" SMALL "--out {d}/in/text/x");

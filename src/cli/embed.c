@@ -39,6 +39,7 @@ static int parse(embed_args *a, int argc, char **argv)
          .value = "FILE",
          .required = true,
          .use = CLV_OPTION_READS,
+         .bare = CLV_BARE_TAKEN,
          .help = "sequences: .fasta, .fa or .faa, or a text, one a line without zero bytes"},
         CLV_OUT_OPTION(
             &a->out, "FILE", CLV_OPTION_WRITES, true,

@@ -2,6 +2,7 @@
 #include "cleave/flight.h"
 
 #include "cli/command.h"
+#include "cli/file_kind.h"
 #include "cli/options.h"
 #include "cli/output_option.h"
 #include "cli/table.h"
@@ -105,7 +106,10 @@ int command_flight(int argc, char **argv)
     if (code != CLV_OPTIONS_RUN)
         return code;
     clv_table *t = clv_table_new("ranks");
-    if (fill(t, &a, &err) != CLV_OK) {
+    clv_status status = CLV_OK;
+    for (int i = 0; status == CLV_OK && i < a.files.n; i++)
+        status = clv_file_kind_check(a.files.item[i], argv[0], &err);
+    if (status != CLV_OK || fill(t, &a, &err) != CLV_OK) {
         clv_table_free(t);
         return clv_command_report(argv[0], &err);
     }

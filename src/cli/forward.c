@@ -27,6 +27,7 @@ static int parse(forward_args *a, int argc, char **argv)
          .value = "FILE",
          .required = true,
          .use = CLV_OPTION_READS,
+         .bare = CLV_BARE_TAKEN,
          .help = "safetensors with ids [B,S] and, optionally, mask (1, and 0 = padding) and token_types, integers; "
                  "nothing else"},
         CLV_OUT_OPTION(

@@ -35,6 +35,7 @@ static int parse(generate_args *a, int argc, char **argv)
          .kind = CLV_OPTION_STRING,
          .out = &a->prompt,
          .value = "TEXT",
+         .bare = CLV_BARE_MEANT,
          .help =
              "text to continue, at least one byte; what is not UTF-8 reads as U+FFFD (where the model has no tokenizer "
              "it is taken as it is)"},

@@ -2,6 +2,7 @@
  * as one model. */
 #include "cleave/checkpoint.h"
 #include "cli/command.h"
+#include "cli/model_option.h"
 #include "cli/options.h"
 #include "cli/output_option.h"
 #include "cli/progress.h"
@@ -20,6 +21,7 @@ static int parse(merge_args *a, int argc, char **argv)
          .out = &a->from,
          .value = "DIR",
          .use = CLV_OPTION_READS,
+         .absent = clv_model_option_absent,
          .required = true,
          .help = "a folder that cleave shard made, or one of adapters"},
         CLV_OUT_OPTION(&a->out, "DIR", CLV_OPTION_MAKES, true, "the folder to make"),

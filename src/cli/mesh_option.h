@@ -29,8 +29,8 @@ typedef struct clv_mesh_option {
     }
 #define CLV_RULES_ROW(out_, help_)                                                                                     \
     {                                                                                                                  \
-        .names = "--rules", .kind = CLV_OPTION_STRING, .out = (out_), .value = "RULES", .use = CLV_OPTION_READS,       \
-        .help = (help_)                                                                                                \
+        .names = "--rules", .kind = CLV_OPTION_STRING, .out = (out_), .value = "RULES",                                \
+        .use = CLV_OPTION_READS_OR_KNOWS, .help = (help_)                                                              \
     }
 
 /* -tp and --mesh, and --rules and --sp. */

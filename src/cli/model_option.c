@@ -10,6 +10,28 @@
 #include "cli/command.h"
 #include "cli/say.h"
 
+/* Whether it is written as names of the Hub are, NAME or WHO/NAME, and no folder WHO is here. */
+static bool is_hub_name(const char *value)
+{
+    static const char valid[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.";
+    size_t who = strspn(value, valid), name = value[who] == '/' ? strspn(value + who + 1, valid) : 0;
+    char folder[256];
+
+    if (who == 0 || value[0] == '.' || value[who + (name > 0 ? name + 1 : 0)] != '\0')
+        return false;
+    snprintf(folder, sizeof folder, "%.*s", (int)who, value);
+    return name == 0 || access(folder, F_OK) != 0;
+}
+
+void clv_model_option_absent(char *out, size_t size, const char *value)
+{
+    const char *name = strrchr(value, '/');
+
+    if (is_hub_name(value))
+        snprintf(out, size, "; a model of the Hub is fetched first, into a folder: hf download %s --local-dir %s",
+                 value, name != NULL ? name + 1 : value);
+}
+
 /* In a read of weights this becomes that read's failure; elsewhere nothing can go on. */
 static void on_lost_page(int signal)
 {

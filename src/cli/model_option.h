@@ -6,6 +6,7 @@
 #include "cleave/model.h"
 #include "cli/hardware_option.h"
 #include "cli/mesh_option.h"
+#include "cli/options.h"
 #include "cli/run_option.h"
 #include "cli/whole_machine.h"
 
@@ -19,13 +20,16 @@ typedef struct clv_model_option {
     clv_whole_machine whole; /* what was taken because nothing was said; set by opening */
 } clv_model_option;
 
+/* What is added where a folder of a model is not there: how one is fetched, if it was named as those of the Hub are. */
+void clv_model_option_absent(char *out, size_t size, const char *value);
+
 /* Rows of a command's option table: which model, `-m`; */
-#define CLV_MODEL_ROW(out_, value_, required_, help_)                                                                  \
+#define CLV_MODEL_ROW(out_, value_, required_, bare_, help_)                                                           \
     {                                                                                                                  \
         .names = "-m, --model", .kind = CLV_OPTION_STRING, .out = (out_), .value = (value_), .required = (required_),  \
-        .use = CLV_OPTION_READS, .help = (help_)                                                                       \
+        .use = CLV_OPTION_READS, .bare = (bare_), .absent = clv_model_option_absent, .help = (help_)                   \
     }
-#define CLV_MODEL_OPTION(out_, value_, help_) CLV_MODEL_ROW(out_, value_, true, help_)
+#define CLV_MODEL_OPTION(out_, value_, help_) CLV_MODEL_ROW(out_, value_, true, CLV_BARE_TAKEN, help_)
 /* in which dtype, `--dtype`; */
 #define CLV_DTYPE_OPTION(out_)                CLV_DTYPE_ROW(out_, "f32|bf16", "of weights and activations (f32)")
 /* how weights are held, `--quant`; */

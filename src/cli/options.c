@@ -8,6 +8,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
 
 #include "cli/failure.h"
 #include "cli/fill.h"
@@ -28,6 +30,7 @@ typedef struct parser {
     char **argv;
     int next;   /* the argument to read */
     bool ended; /* by "--": no options follow */
+    int n_bare; /* arguments without an option, which are kept at the begin of argv */
     bool seen[CLV_MAX_OPTIONS];
     char given[CLV_MAX_OPTIONS][NAME_SIZE]; /* the name that was given; "": none */
 } parser;
@@ -162,8 +165,19 @@ static bool has_word(const char *text, const char *word)
     return false;
 }
 
-/* The option that was probably meant: a name nearly the same, else one whose help speaks of the word; "" where there is
- * none. */
+/* Whether a long name begins with a word of several, or ends with it: "--trace" of --trace-out. */
+static bool has_part(const char *name, const char *word)
+{
+    size_t n = strlen(word), length = strlen(bare(name));
+
+    if (n >= length)
+        return false;
+    const char *end = bare(name) + length - n;
+    return (strncmp(bare(name), word, n) == 0 && bare(name)[n] == '-') || (end[-1] == '-' && strcmp(end, word) == 0);
+}
+
+/* The option that was probably meant: a name of which it is a part, or nearly the same, else one whose help speaks of
+ * the word; "" where there is none. */
 static void find_meant(const parser *p, const char *given, char meant[NAME_SIZE])
 {
     char text[MAX_NAMES][NAME_SIZE];
@@ -177,7 +191,11 @@ static void find_meant(const parser *p, const char *given, char meant[NAME_SIZE]
             n++;
         }
     }
-    const char *nearest = clv_nearest(given, names, n);
+    const char *nearest = NULL;
+    for (int i = 0; i < n && nearest == NULL && strlen(bare(given)) >= 4; i++)
+        nearest = has_part(names[i], bare(given)) ? names[i] : NULL;
+    if (nearest == NULL)
+        nearest = clv_nearest(given, names, n);
     snprintf(meant, NAME_SIZE, "%s", nearest != NULL ? nearest : "");
     for (int i = 0; i < p->n && meant[0] == '\0' && strlen(bare(given)) >= 4; i++) {
         const char *cursor = p->options[i].names;
@@ -269,24 +287,50 @@ static int set_strings(const parser *p, const clv_option *o, const char *name, c
     return check_file_name(p, o, name, text);
 }
 
-/* Reads "16K" or "16KiB" at *text and moves past it; false unless it is a positive integer that fits. */
-static bool read_size(const char **text, int64_t *out)
+/* Reads a unit at *text, in letters of either case, and moves past it: B; K, M, G, T and KiB, ... are powers of 1024,
+ * KB, ... of 1000, as GNU's programs have it. */
+static int64_t read_unit(const char **text)
 {
     static const char units[] = "KMGT";
+    const char *at = *text + strspn(*text, " ");
+    const char *unit = *at != '\0' ? strchr(units, toupper((unsigned char)*at)) : NULL;
+    int64_t base = 1024, size = 1;
+
+    if (unit != NULL && strncasecmp(++at, "iB", 2) == 0)
+        at += 2;
+    else if (toupper((unsigned char)*at) == 'B') {
+        at++;
+        base = 1000;
+    } else if (unit == NULL)
+        return 1;
+    for (const char *u = units; unit != NULL && u <= unit; u++)
+        size *= base;
+    *text = at;
+    return size;
+}
+
+/* Reads "16K", "16 GB" or "1.5GiB" at *text and moves past it; false unless it is positive, and fits. */
+static bool read_size(const char **text, int64_t *out)
+{
     char *end;
 
-    errno = 0;
-    long long v = strtoll(*text, &end, 10);
-    const char *unit = *end != '\0' ? strchr(units, *end) : NULL;
-    int shift = unit != NULL ? 10 * (int)(unit - units + 1) : 0;
-
-    if (errno != 0 || end == *text || v < 1 || v > INT64_MAX >> shift)
+    if (!isdigit((unsigned char)**text))
         return false;
-    *out = (int64_t)v << shift;
-    *text = end + (unit != NULL);
-    if (unit != NULL && strncmp(*text, "iB", 2) == 0)
-        *text += 2;
-    return true;
+    errno = 0;
+    long long whole = strtoll(*text, &end, 10);
+    double part = 0;
+    if (*end == '.' && isdigit((unsigned char)end[1])) {
+        size_t digits = strspn(end + 1, "0123456789");
+        for (size_t i = digits; i > 0; i--)
+            part = (part + (end[i] - '0')) / 10;
+        end += digits + 1;
+    }
+    *text = end;
+    int64_t unit = read_unit(text);
+    if (errno != 0 || whole > (INT64_MAX - unit) / unit)
+        return false;
+    *out = (int64_t)whole * unit + (int64_t)(part * (double)unit);
+    return *out > 0;
 }
 
 static int set_size(const parser *p, const clv_option *o, const char *name, const char *text)
@@ -295,7 +339,7 @@ static int set_size(const parser *p, const clv_option *o, const char *name, cons
     int64_t size;
 
     if (!read_size(&at, &size) || *at != '\0')
-        return complain(p, "%s wants a size such as 4096, 16K, 24GiB, not '%s'", name, text);
+        return complain(p, "%s wants a size such as 4096, 16K, 24GiB, 16GB, not '%s'", name, text);
     *(int64_t *)o->out = size;
     return CLV_OPTIONS_RUN;
 }
@@ -370,19 +414,21 @@ static int read_named(parser *p, const clv_option *o, const char *name, const ch
     return code;
 }
 
-static int read_positional(parser *p, const char *arg)
+/* One without an option waits for names that come later. */
+static int read_positional(parser *p, char *arg)
 {
     for (int i = 0; i < p->n; i++)
         if (is_positional(&p->options[i]) && (!p->seen[i] || p->options[i].kind == CLV_OPTION_STRINGS)) {
             p->seen[i] = true;
             return set_value[p->options[i].kind](p, &p->options[i], p->options[i].names, arg);
         }
-    return complain(p, "unexpected argument '%s' ('%s --help' lists what is valid)", arg, p->command);
+    p->argv[1 + p->n_bare++] = arg;
+    return CLV_OPTIONS_RUN;
 }
 
 static int read_argument(parser *p)
 {
-    const char *arg = p->argv[p->next++], *value;
+    char *arg = p->argv[p->next++], *value;
     size_t length = strcspn(arg, "=");
     int i;
 
@@ -405,6 +451,77 @@ static int read_argument(parser *p)
         return complain(p, "%s is given twice; it takes one value", p->given[i]);
     p->seen[i] = true;
     return read_named(p, &p->options[i], p->given[i], value);
+}
+
+/* ---- arguments without an option ---- */
+
+/* The first of an option's names. */
+static const char *first_name(const clv_option *o, char name[NAME_SIZE])
+{
+    const char *cursor = o->names;
+    return clv_option_next_name(&cursor, name) ? name : "";
+}
+
+/* What an argument was probably meant for: options that it can be the value of, or the text that it is a word of. */
+static int refuse_bare(const parser *p, const char *arg)
+{
+    char meant[512] = "", name[NAME_SIZE];
+    size_t used = 0;
+
+    for (int i = 0; i < p->n; i++) {
+        const clv_option *o = &p->options[i];
+        if (o->bare != CLV_BARE_MEANT || used >= sizeof meant)
+            continue;
+        if (!p->seen[i])
+            used += (size_t)snprintf(meant + used, sizeof meant - used, "%s%s '%s'",
+                                     used > 0 ? " or " : "; did you mean ", first_name(o, name), arg);
+        else if (o->kind == CLV_OPTION_STRING && o->use == CLV_OPTION_NO_FILE)
+            used +=
+                (size_t)snprintf(meant + used, sizeof meant - used, "; words of one text stand in quotes: %s '%s %s'",
+                                 p->given[i], *(const char **)o->out, arg);
+    }
+    return complain(p, "unexpected argument '%s'%s ('%s --help' lists what is valid)", arg, meant, p->command);
+}
+
+/* The option whose name may be left out, and was; -1: none. One that takes several files takes them all. */
+static int find_bare(const parser *p)
+{
+    for (int i = 0; i < p->n; i++)
+        if (p->options[i].bare == CLV_BARE_TAKEN && !p->seen[i])
+            return i;
+    return -1;
+}
+
+static int place_bare(parser *p)
+{
+    int code = CLV_OPTIONS_RUN;
+
+    for (int k = 1, i = -1; k <= p->n_bare && code == CLV_OPTIONS_RUN; k++) {
+        if (i < 0 || p->options[i].kind != CLV_OPTION_FILES)
+            i = find_bare(p);
+        if (i < 0)
+            return refuse_bare(p, p->argv[k]);
+        p->seen[i] = true;
+        first_name(&p->options[i], p->given[i]);
+        code = set_value[p->options[i].kind](p, &p->options[i], p->given[i], p->argv[k]);
+    }
+    return code;
+}
+
+/* All that is missing, by name alone. */
+static int check_required(const parser *p)
+{
+    char missing[512] = "", name[NAME_SIZE];
+    size_t used = 0;
+
+    for (int i = 0; i < p->n && used < sizeof missing; i++) {
+        const clv_option *o = &p->options[i];
+        if (o->required && !p->seen[i])
+            used +=
+                (size_t)snprintf(missing + used, sizeof missing - used, "%s%s%s%s", used > 0 ? ", " : "",
+                                 first_name(o, name), is_positional(o) ? "" : " ", is_positional(o) ? "" : o->value);
+    }
+    return used > 0 ? complain(p, "missing: %s ('%s --help' tells more)", missing, p->command) : CLV_OPTIONS_RUN;
 }
 
 /* ---- files ---- */
@@ -433,6 +550,40 @@ static int check_files(const parser *p, int writes, int reads)
     return CLV_OPTIONS_RUN;
 }
 
+static bool is_input(const clv_option *o)
+{
+    return o->use == CLV_OPTION_READS || o->use == CLV_OPTION_READS_OR_KNOWS;
+}
+
+/* Found before the work: as wrong as any other value of an option. What cannot be looked at is the command's to say. */
+static int check_present(const parser *p, int i)
+{
+    const clv_option *o = &p->options[i];
+    const char *path;
+    struct stat info;
+
+    for (int k = 0; (path = file_of(p, i, k)) != NULL; k++) {
+        char more[512] = "";
+        if (stat(path, &info) == 0 || (errno != ENOENT && errno != ENOTDIR))
+            continue;
+        if (o->absent != NULL)
+            o->absent(more, sizeof more, path);
+        return complain(p, "%s%s%s: no such file or folder%s", is_positional(o) ? "" : p->given[i],
+                        is_positional(o) ? "" : " ", path, more);
+    }
+    return CLV_OPTIONS_RUN;
+}
+
+static int check_all_present(const parser *p)
+{
+    int code = CLV_OPTIONS_RUN;
+
+    for (int i = 0; i < p->n && code == CLV_OPTIONS_RUN; i++)
+        if (p->options[i].use == CLV_OPTION_READS)
+            code = check_present(p, i);
+    return code;
+}
+
 static bool is_output(const clv_option *o)
 {
     return o->use == CLV_OPTION_WRITES || o->use == CLV_OPTION_MAKES;
@@ -442,7 +593,7 @@ static int check_all_files(const parser *p)
 {
     for (int w = 0; w < p->n; w++)
         for (int r = 0; is_output(&p->options[w]) && r < p->n; r++) {
-            int code = p->options[r].use == CLV_OPTION_READS ? check_files(p, w, r) : CLV_OPTIONS_RUN;
+            int code = is_input(&p->options[r]) ? check_files(p, w, r) : CLV_OPTIONS_RUN;
             if (code != CLV_OPTIONS_RUN)
                 return code;
         }
@@ -471,12 +622,30 @@ static clv_status check_place(const char *path, clv_option_use use, clv_error *e
     return clv_out_place_check(folder ? path : clv_processes_out(path), folder, err);
 }
 
+/* A name that says that a file is of another kind than what is written there. */
+static int check_suffix(const parser *p, int i)
+{
+    const clv_option *o = &p->options[i];
+    const char *path = o->suffix != NULL && p->seen[i] ? *(const char **)o->out : "", *name = strrchr(path, '/');
+    const char *dot = strrchr(name != NULL ? name : path, '.');
+
+    if (dot == NULL || strcasecmp(dot, o->suffix) == 0 || dot[1] == '\0')
+        return CLV_OPTIONS_RUN;
+    for (const char *c = dot + 1; *c != '\0'; c++)
+        if (!isalnum((unsigned char)*c))
+            return CLV_OPTIONS_RUN;
+    return complain(p, "%s %s: what is written there is %s; valid: a name that ends so", p->given[i], path, o->suffix);
+}
+
 /* Found before the work, not after it; where an output goes by default, too. */
 static int check_places(const parser *p)
 {
     clv_error err = {0};
 
     for (int w = 0; w < p->n; w++) {
+        int code = check_suffix(p, w);
+        if (code != CLV_OPTIONS_RUN)
+            return code;
         const char *path = is_output(&p->options[w]) ? *(const char **)p->options[w].out : NULL;
         clv_status status = path != NULL ? check_place(path, p->options[w].use, &err) : CLV_OK;
         if (status == CLV_ENOTFOUND || status == CLV_EIO) /* as wrong as any other value of an option */
@@ -545,7 +714,12 @@ static int print_options(const parser *p)
         char left[128];
         bool alone = o->kind == CLV_OPTION_FLAG || is_positional(o);
         snprintf(left, sizeof left, "%s%s%s", o->names, alone ? "" : " ", alone ? "" : o->value);
-        print_option(left, o->help, o->required ? " (required)" : "", o->not_beside);
+        bool is_taken = o->bare == CLV_BARE_TAKEN;
+        print_option(left, o->help,
+                     o->required ? is_taken ? " (required; its name may be left out)" : " (required)"
+                     : is_taken  ? " (its name may be left out)"
+                                 : "",
+                     o->not_beside);
     }
     print_option("-h, --help", "print this", "", NULL);
     return 0;
@@ -562,14 +736,16 @@ int clv_options_parse(const clv_option *options, int n_options, int argc, char *
         if (code != CLV_OPTIONS_RUN)
             return code;
     }
-    for (int i = 0; i < n_options; i++)
-        if (options[i].required && !p.seen[i])
-            return complain(&p, "%s is missing: %s (%s)", options[i].names, options[i].help,
-                            options[i].value != NULL ? options[i].value : options[i].names);
-    int code = check_all_beside(&p);
+    int code = place_bare(&p);
+    if (code == CLV_OPTIONS_RUN)
+        code = check_required(&p);
+    if (code == CLV_OPTIONS_RUN)
+        code = check_all_beside(&p);
     if (code == CLV_OPTIONS_RUN)
         code = join_processes(&p);
     if (code == CLV_OPTIONS_RUN)
         code = check_all_files(&p);
-    return code == CLV_OPTIONS_RUN ? check_places(&p) : code;
+    if (code == CLV_OPTIONS_RUN)
+        code = check_places(&p);
+    return code == CLV_OPTIONS_RUN ? check_all_present(&p) : code;
 }

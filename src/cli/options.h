@@ -14,9 +14,13 @@
  * Accepted: `--name value` and `--name=value`; a name may be written with one dash or two, and a value stand right
  * behind a name that the table writes with one: `-n5`. Behind `--` there are no options. A value may start with a dash
  * unless it is itself an option's name. Only flags and lists may be given again. Defaults are what *out holds
- * before. A file that an option reads is not what another one writes to, under any name, and what is written can be
- * made where it is to be. An option that would have no
- * effect is refused: its row says beside which (not_beside), or the command finds out.
+ * before. A file that an option reads is there, and is not what another one writes to, under any name; and what is
+ * written can be made where it is to be. An option that would have no effect is refused: its row says beside which
+ * (not_beside), or the command finds out.
+ *
+ * An argument without an option before it is the value of a row without dashes; then of the first row whose name may be
+ * left out (bare), and whose name was not given. What is left over is refused, with the options that it may have been
+ * meant for.
  */
 #ifndef CLEAVE_CLI_OPTIONS_H
 #define CLEAVE_CLI_OPTIONS_H
@@ -33,7 +37,7 @@ typedef enum clv_option_kind {
     CLV_OPTION_CHOICE,  /* const char *, one of the words of `value`, "f32|bf16" */
     CLV_OPTION_STRINGS, /* clv_strings: one value each time the option is given */
     CLV_OPTION_FILES,   /* clv_strings: one or more values, up to the next argument that starts with a dash */
-    CLV_OPTION_SIZE,    /* int64_t: "16MiB": a positive integer, K or KiB, M, G, T = 2^10, 2^20, 2^30, 2^40 */
+    CLV_OPTION_SIZE,    /* int64_t, positive: "1.5GiB"; K or KiB, M, G, T = 2^10, 2^20, ..., KB, MB, ... = 10^3, ... */
     CLV_OPTION_SIZES,   /* clv_sizes: some of them, "4K,16MiB,1G" */
     CLV_OPTION_INTS     /* clv_sizes: some integers within [min, max], "1,2,4" */
 } clv_option_kind;
@@ -54,9 +58,17 @@ typedef struct clv_sizes {
 typedef enum clv_option_use {
     CLV_OPTION_NO_FILE,
     CLV_OPTION_READS,
-    CLV_OPTION_WRITES, /* a file */
-    CLV_OPTION_MAKES   /* a folder */
+    CLV_OPTION_READS_OR_KNOWS, /* a file, or something that is known by this name */
+    CLV_OPTION_WRITES,         /* a file */
+    CLV_OPTION_MAKES           /* a folder */
 } clv_option_use;
+
+/* What an option is to an argument that no option's name stands before. */
+typedef enum clv_option_bare {
+    CLV_BARE_NO,
+    CLV_BARE_TAKEN, /* that is its value, where it has none by name */
+    CLV_BARE_MEANT  /* that was probably meant, and is asked for */
+} clv_option_bare;
 
 typedef struct clv_option {
     const char *names; /* "-n, --n-predict": any of them; without a dash ("EQUATION") it is the next bare argument */
@@ -69,6 +81,10 @@ typedef struct clv_option {
     bool required;
     bool of_host;       /* processes of a job may have it each their own, or compare it themselves */
     clv_option_use use; /* of a STRING, STRINGS or FILES */
+    const char *suffix; /* ".svg": of what it writes; a name that ends in another one is refused */
+    clv_option_bare bare;
+    /* What is added when a file that it reads is not there: "; ...", or "". NULL: nothing. */
+    void (*absent)(char *out, size_t size, const char *value);
     const char
         *not_beside; /* "--dot, --show": those that leave it nothing to say; given with one of them it is refused */
 } clv_option;

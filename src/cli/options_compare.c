@@ -62,7 +62,7 @@ static char *text_of(const clv_option *o)
     FILE *out = open_memstream(&text, &size);
     if (!out)
         return NULL;
-    if (o->use == CLV_OPTION_READS) {
+    if (o->use == CLV_OPTION_READS || o->use == CLV_OPTION_READS_OR_KNOWS) {
         put_files(out, o);
         return fclose(out) == 0 ? text : NULL;
     }

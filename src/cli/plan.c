@@ -31,7 +31,7 @@ static int parse(plan_args *a, int argc, char **argv)
          .kind = CLV_OPTION_SIZE,
          .out = &a->memory_limit,
          .value = "BYTES",
-         .help = "exit 1 when a rank needs more, e.g. 24GiB"},
+         .help = "exit 1 when a rank needs more, e.g. 24GiB or 24G; 24GB are 24e9"},
         CLV_HARDWARE_OPTION(&a->hardware, "--show"),
         {.names = "--show",
          .kind = CLV_OPTION_STRING,

@@ -26,7 +26,8 @@ extern const clv_plan_option clv_plan_option_defaults;
 
 /* Rows of a command's option table. */
 #define CLV_PLAN_OPTIONS(o)                                                                                            \
-    CLV_MODEL_ROW(&(o)->plan.model, "PATH", false, "config.json, or the folder that holds it; no weights are read"),   \
+    CLV_MODEL_ROW(&(o)->plan.model, "PATH", false, CLV_BARE_TAKEN,                                                     \
+                  "config.json, or the folder that holds it; no weights are read"),                                    \
         {.names = "--block",                                                                                           \
          .kind = CLV_OPTION_CHOICE,                                                                                    \
          .out = &(o)->block,                                                                                           \

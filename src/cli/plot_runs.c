@@ -1,8 +1,9 @@
 /* plot_runs.c - cleave plot: the metrics of runs as a picture. */
 #include "cli/command.h"
+#include "cli/file_kind.h"
 #include "cli/options.h"
-#include "cli/output_option.h"
 #include "cli/plot.h"
+#include "cli/say.h"
 
 typedef struct plot_args {
     clv_strings files;
@@ -19,7 +20,14 @@ static int parse(plot_args *a, int argc, char **argv)
          .use = CLV_OPTION_READS,
          .required = true,
          .help = "metrics.jsonl of a run, or of several, at most 8"},
-        CLV_OUT_OPTION(&a->out, "FILE", CLV_OPTION_WRITES, true, "the picture, an SVG"),
+        {.names = "--out",
+         .kind = CLV_OPTION_STRING,
+         .out = &a->out,
+         .value = "FILE",
+         .use = CLV_OPTION_WRITES,
+         .suffix = ".svg",
+         .required = true,
+         .help = "the picture, an SVG"},
     };
     return clv_options_parse(options, sizeof options / sizeof options[0], argc, argv);
 }
@@ -32,9 +40,15 @@ int command_plot(int argc, char **argv)
     if (code != CLV_OPTIONS_RUN)
         return code;
     clv_status status = CLV_OK;
-    for (int i = 0; status == CLV_OK && i < a.files.n; i++)
-        status = clv_plot_check(a.files.item[i], &err);
+    for (int i = 0; status == CLV_OK && i < a.files.n; i++) {
+        status = clv_file_kind_check(a.files.item[i], argv[0], &err);
+        if (status == CLV_OK)
+            status = clv_plot_check(a.files.item[i], &err);
+    }
     if (status == CLV_OK)
         status = clv_plot_metrics(a.files.item, a.files.n, a.out, &err);
-    return status == CLV_OK ? CLV_EXIT_OK : clv_command_report(argv[0], &err);
+    if (status != CLV_OK)
+        return clv_command_report(argv[0], &err);
+    clv_say("%s: wrote %s: %d run%s", argv[0], a.out, a.files.n, a.files.n == 1 ? "" : "s");
+    return CLV_EXIT_OK;
 }

@@ -32,6 +32,7 @@ static int parse(score_args *a, int argc, char **argv)
          .out = &a->input,
          .value = "FILE",
          .use = CLV_OPTION_READS,
+         .bare = CLV_BARE_TAKEN,
          .required = true,
          .help = "of decoders: a text, of any bytes; of encoders: .fasta, .fa or .faa, or a text, one sequence a line "
                  "without zero bytes"},

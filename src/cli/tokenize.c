@@ -25,6 +25,7 @@ static int parse(tokenize_args *a, int argc, char **argv)
          .kind = CLV_OPTION_STRING,
          .out = &a->prompt,
          .value = "TEXT",
+         .bare = CLV_BARE_MEANT,
          .help = "the text (or, with --decode, ids); else standard input"},
         {.names = "--no-special",
          .kind = CLV_OPTION_FLAG,

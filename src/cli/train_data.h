@@ -5,6 +5,7 @@
 #include "cleave/data.h"
 #include "cleave/model.h"
 #include "cleave/text_data.h"
+#include "cli/model_option.h"
 #include "cli/options.h"
 
 /* What of it options say. */
@@ -21,6 +22,7 @@ typedef struct clv_data_option {
 #define CLV_DATA_OPTIONS(o)                                                                                            \
     {.names = "--text",                                                                                                \
      .kind = CLV_OPTION_FILES,                                                                                         \
+     .bare = CLV_BARE_MEANT,                                                                                           \
      .out = &(o)->text,                                                                                                \
      .value = "FILE...",                                                                                               \
      .use = CLV_OPTION_READS,                                                                                          \
@@ -29,6 +31,7 @@ typedef struct clv_data_option {
      .help = "text to learn, a byte a token; several files are joined"},                                               \
         {.names = "--data",                                                                                            \
          .kind = CLV_OPTION_FILES,                                                                                     \
+         .bare = CLV_BARE_MEANT,                                                                                       \
          .out = &(o)->files,                                                                                           \
          .value = "FILE...",                                                                                           \
          .use = CLV_OPTION_READS,                                                                                      \
@@ -58,6 +61,7 @@ typedef struct clv_data_option {
          .help = "sequences of --data in their order: row i of all batches is sequence i mod their number"},           \
         {.names = "--tokenizer",                                                                                       \
          .kind = CLV_OPTION_STRING,                                                                                    \
+         .absent = clv_model_option_absent,                                                                            \
          .out = &(o)->tokenizer,                                                                                       \
          .value = "PATH",                                                                                              \
          .use = CLV_OPTION_READS,                                                                                      \

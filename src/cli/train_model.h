@@ -3,6 +3,7 @@
 #define CLEAVE_CLI_TRAIN_MODEL_H
 
 #include "cleave/model.h"
+#include "cli/model_option.h"
 #include "cli/options.h"
 
 typedef struct clv_start_option {
@@ -15,6 +16,7 @@ typedef struct clv_start_option {
      .out = &(o)->model,                                                                                               \
      .value = "DIR",                                                                                                   \
      .use = CLV_OPTION_READS,                                                                                          \
+     .absent = clv_model_option_absent,                                                                                \
      .not_beside = "--config, --layers, --hidden, --heads, --kv-heads, --ffn",                                         \
      .help = "go on from the weights of this folder of the Hub"},                                                      \
     {                                                                                                                  \

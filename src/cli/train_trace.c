@@ -1,6 +1,7 @@
 #include "cli/train_trace.h"
 
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "cli/op_times.h"
@@ -8,23 +9,29 @@
 #include "cli/processes.h"
 #include "cli/say.h"
 
-/* The file may stand behind the steps; an option of its own is looked at by all commands alike. */
+/* Whether a word of --trace is what no steps are meant by: the name of a file. */
+static bool is_file(const char *word)
+{
+    return strchr(word, ':') == NULL && word[strspn(word, "0123456789-+")] != '\0';
+}
+
+/* The file may stand behind the steps, or alone; an option of its own is looked at by all commands alike. */
 static clv_status take_file(clv_train_trace *t, clv_error *err)
 {
-    enum { BOTH = 2 };
-    if (t->words.n > BOTH || (t->words.n == BOTH && t->path))
+    const int steps = t->words.n > 0 && !is_file(t->words.item[0]);
+    if (t->words.n > steps + 1 || (t->words.n > steps && t->path))
         return clv_fail(err, CLV_EINVAL, "--trace: '%.60s' is one file too many; valid: FROM:TO and one file",
                         t->words.item[t->words.n - 1]);
-    if (t->words.n == BOTH) {
-        t->path = t->words.item[1];
+    if (t->words.n > steps) {
+        t->path = t->words.item[steps];
+        t->words.n = steps;
         clv_status status = clv_out_place_check(clv_processes_out(t->path), false, err);
         if (status != CLV_OK)
             return err->code = CLV_EINVAL;
     }
-    if ((t->words.n == 0) == !t->path || (t->ops && !t->path))
+    if (steps == 0 || t->path || t->ops)
         return CLV_OK;
-    return clv_fail(err, CLV_EINVAL, "%s without %s; valid: both", t->path ? "--trace-out" : "--trace",
-                    t->path ? "--trace FROM:TO" : "--trace-out FILE");
+    return clv_fail(err, CLV_EINVAL, "--trace without a file; valid: --trace FROM:TO FILE");
 }
 
 clv_status clv_train_trace_settle(clv_train_trace *t, int64_t steps, clv_error *err)

@@ -28,9 +28,10 @@ typedef struct clv_train_trace {
     {.names = "--trace",                                                                                               \
      .kind = CLV_OPTION_FILES,                                                                                         \
      .out = &(trace)->words,                                                                                           \
-     .value = "FROM:TO [FILE]",                                                                                        \
-     .help = "steps of which FILE, or --trace-out, is a trace, as metrics.jsonl numbers them: \"10:12\""},             \
-        CLV_TRACE_OUT_OPTION(&(trace)->path, NULL, "where the trace of --trace goes, for cleave trace and Perfetto"),  \
+     .value = "[FROM:TO] [FILE]",                                                                                      \
+     .help = "steps of which FILE, or --trace-out, is a trace, as metrics.jsonl numbers them: \"10:12\" (the last "    \
+             "three)"},                                                                                                \
+        CLV_TRACE_OUT_OPTION(&(trace)->path, NULL, "where the trace goes, for cleave trace and Perfetto"),             \
     {                                                                                                                  \
         .names = "--ops", .kind = CLV_OPTION_FLAG, .out = &(trace)->ops,                                               \
         .help = "print what a step waits for, op by op, of the steps of --trace, else of the last three"               \

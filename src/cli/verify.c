@@ -51,6 +51,7 @@ static int parse(verify_args *a, int argc, char **argv)
          .out = &a->against,
          .value = "FILE",
          .use = CLV_OPTION_READS,
+         .bare = CLV_BARE_MEANT,
          .help = "compare with these results instead: safetensors as forward writes them, ids among them"},
         {.names = "--batch",
          .kind = CLV_OPTION_INT,

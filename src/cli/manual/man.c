@@ -68,7 +68,8 @@ static void put_option(FILE *to, const clv_option *o)
     }
     fputc('\n', to);
     put_text(to, o->help);
-    fprintf(to, "%s\n", o->required ? " (needed)" : "");
+    fprintf(to, "%s%s\n", o->required ? " (needed)" : "",
+            o->bare == CLV_BARE_TAKEN ? "; its name may be left out" : "");
 }
 
 static void put_synopsis(FILE *to, const clv_page *page)
