@@ -24,24 +24,27 @@ extern "C" {
 
 /* ---- choosing a token ---- */
 
-/** In the order of Hugging Face: a penalty for repetition, then temperature divides the logits, then the top_k largest
- *  stay, then of those the fewest whose probability reaches top_p, then those at least min_p times as likely as the
- *  first; one is drawn by its probability. Equal logits are ranked by the lower id. The draw depends on (seed,
- *  sequence, position) alone, so the same logits give the same text on every mesh, and a sequence's text does not
- *  depend on what is sampled beside it. Zero everywhere is greedy. */
+/** As transformers' generate does it, and in its order: a penalty for repetition, then temperature divides the logits,
+ *  then the top_k largest stay and those that tie with the last of them, then of those the fewest whose probability
+ *  reaches top_p, then those at least min_p times as likely as the first; one is drawn by its probability. The draw
+ *  depends on (seed, sequence, position) alone, so the same logits give the same text on every mesh, and a sequence's
+ *  text does not depend on what is sampled beside it. Zero everywhere is greedy: the largest logit, of several the one
+ *  of the lowest id. */
 typedef struct clv_sampling {
-    size_t size;               /**< sizeof the struct; 0: as its first version had it */
-    double temperature;        /**< 0: the largest logit, always */
-    int64_t top_k;             /**< 0: all */
-    double top_p;              /**< 0 or 1: all */
-    double min_p;              /**< 0: all */
-    double repetition_penalty; /**< tokens that occurred: a logit above 0 is divided by it, one below multiplied; 0 or
-                                    1: none (Keskar et al. 2019, arXiv:1909.05858) */
+    size_t size;        /**< sizeof the struct; 0: as its first version had it */
+    double temperature; /**< 0: greedy, whatever top_k, top_p and min_p are */
+    int64_t top_k;      /**< 0, and the vocabulary's size or more: all */
+    double top_p;       /**< 0 and 1: all; the likeliest alone, which transformers' top_p=0 and --top-p 0 keep, is
+                                    any number above 0 that is small enough (1e-300), or top_k 1 */
+    double min_p;       /**< 0: all; 1: the likeliest, and those that tie with it */
+    double repetition_penalty; /**< tokens of prompt and text: a logit below 0 is multiplied by it, another divided; 0
+                                    and 1: none; below 1 they are more likely (Keskar et al. 2019, arXiv:1909.05858) */
     uint64_t seed;
     uint64_t sequence; /**< number of the sequence in a batch */
 } clv_sampling;
 
-/** Verifies 0 <= temperature, 0 <= top_k, 0 <= top_p, min_p <= 1, 0 <= repetition_penalty, all finite: CLV_EINVAL. */
+/** Verifies 0 <= temperature, 0 <= top_k, 0 <= top_p, min_p <= 1, 0 <= repetition_penalty, all finite: CLV_EINVAL names
+ *  the one that is not, and what is valid. */
 CLV_API clv_status clv_sampling_check(const clv_sampling *sampling, clv_error *err);
 
 /* ---- tokens ---- */
@@ -97,8 +100,8 @@ CLV_API int64_t clv_generator_batch(const clv_generator *generator);
 /** Empties all sequences. */
 CLV_API void clv_generator_rewind(clv_generator *generator);
 
-/** What runs its programs, for traces (trace.h). It lives until the generator gets another size, or is freed; NULL
- *  before it has a size, and for no generator. */
+/** What runs its programs, for traces (trace.h). Its states are those of a clv_model_graph with `packed`. It lives
+ *  until the generator gets another size, or is freed; NULL before it has a size, and for no generator. */
 CLV_API clv_session *clv_generator_session(const clv_generator *generator);
 /** Where the time of runs since the last call went. @return clv_session_take_stats'; CLV_EINVAL from on_text */
 CLV_API clv_status clv_generator_take_stats(clv_generator *generator, clv_session_stats *out, clv_error *err);
