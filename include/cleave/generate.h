@@ -47,6 +47,34 @@ typedef struct clv_sampling {
  *  the one that is not, and what is valid. */
 CLV_API clv_status clv_sampling_check(const clv_sampling *sampling, clv_error *err);
 
+/** What a model's folder says of the texts that it makes: generation_config.json, or where that is absent the same keys
+ *  of config.json, as transformers' generate takes them. clv_generate takes of it what its options leave open. All that
+ *  it points to lives with the model. */
+typedef struct clv_generation_config {
+    size_t size;                  /**< the caller's: sizeof the struct, or 0 */
+    const char *file;             /**< "generation_config.json", or "config.json"; NULL: no folder holds the model */
+    const clv_sampling *sampling; /**< NULL: it says nothing of it. Where it has one of do_sample, temperature, top_k,
+                                       top_p, min_p and repetition_penalty, the others are transformers': greedy (a
+                                       temperature of 0) unless do_sample is true, temperature 1, top_k 50, top_p 1 */
+    int64_t max_tokens;           /**< max_new_tokens: of a text; 0: not said */
+    int64_t max_length;           /**< tokens of prompt and text together, where max_tokens is not said; 0: not said */
+    int64_t n_eos;
+    const int64_t *eos; /**< any of these ends a text. A generation_config.json without eos_token_id says that none
+                             does, whatever config.json has; ids that the model has not are left out */
+    int64_t n_stops;
+    const char *const *stops; /**< stop_strings: a text ends before them (transformers': behind them) */
+    int64_t n_values;
+    const char *const *values; /**< what is taken, for people: "do_sample true", "temperature 0.6", "eos_token_id 2" */
+    int64_t n_unsupported;
+    const char *const *unsupported; /**< what transformers would do and this library does not, in the same form: of
+                                         num_beams, no_repeat_ngram_size, typical_p, bad_words_ids and their like those
+                                         that are given another value than the one that changes nothing */
+} clv_generation_config;
+
+/** Fills *out, whose `size` the caller has set. Read by the first call that needs it; safe from several threads.
+ *  @return CLV_EFORMAT naming file, key and what is valid; CLV_EIO, CLV_ELIMIT, CLV_ENOMEM */
+CLV_API clv_status clv_model_generation_config(clv_generation_config *out, const clv_model *model, clv_error *err);
+
 /* ---- tokens ---- */
 
 /** A model with its weights and KV caches on the ranks of its mesh. */
@@ -117,13 +145,15 @@ typedef int clv_text_callback(void *arg, int64_t prompt, const char *text, size_
 /** Zero-initialised = defaults. */
 typedef struct clv_generate_options {
     size_t size;                  /**< sizeof the struct; 0: as its first version had it */
-    const clv_sampling *sampling; /**< NULL: greedy. `sequence` is the prompt's number */
-    int64_t max_tokens;           /**< for each prompt; 0: until the text ends or the context is full; negative: none */
-    int64_t batch;   /**< prompts continued side by side, at most; 0: 8. A generator of fixed batch has its own */
-    int64_t context; /**< positions for prompt and text; 0: as many as the longest prompt and max_tokens need, as
+    const clv_sampling *sampling; /**< NULL: the folder's (clv_generation_config), greedy where it says nothing; one of
+                                       zeros is greedy whatever the folder says. `sequence` is the prompt's number */
+    int64_t max_tokens; /**< for each prompt; 0: as many as the folder says, else until the text ends or the context is
+                             full, as INT64_MAX is whatever the folder says; negative: none */
+    int64_t batch;      /**< prompts continued side by side, at most; 0: 8. A generator of fixed batch has its own */
+    int64_t context;    /**< positions for prompt and text; 0: as many as the longest prompt and max_tokens need, as
                                        far as the model goes. A generator of fixed context has its own */
-    const char *const *stops; /**< a text ends before any of these */
-    int n_stops;
+    const char *const *stops;   /**< a text ends before any of these */
+    int n_stops;                /**< 0: the folder's */
     int echo;                   /**< nonzero: on_text gets the prompt first, as its tokens spell it */
     clv_text_callback *on_text; /**< NULL: texts are given at the end alone */
     void *on_text_arg;
@@ -137,7 +167,9 @@ typedef struct clv_generation clv_generation;
 /** Continues n >= 1 prompts (UTF-8, each at least one byte; the tokenizer's template is added), the longest first, in
  *  batches. What was in the generator is gone. A text does not depend on what runs beside it. options may be NULL. Free
  *  with clv_generation_free.
- *  @return CLV_EINVAL for an empty prompt or stop text; CLV_ELIMIT when a prompt is longer than the context;
+ *  @return CLV_EINVAL for an empty prompt or stop text, and a token in a prompt that the model has no row for, naming
+ *          it; CLV_ELIMIT when a prompt is longer than the context, or than the folder's max_length;
+ *          clv_model_generation_config's;
  *          CLV_ENONFINITE, naming where it begins, when no token can be drawn; clv_model_tokenizer's; what reading the
  *          weights returns */
 CLV_API clv_status clv_generate(clv_generation **out, clv_generator *generator, const char *const *prompts, int64_t n,

@@ -377,6 +377,10 @@ static int read_positional(parser *p, const char *arg)
             p->seen[i] = true;
             return set_value[p->options[i].kind](p, &p->options[i], p->options[i].names, arg);
         }
+    for (int i = 0; i < p->n; i++)
+        if (p->options[i].takes_words && !p->seen[i])
+            return complain(p, "unexpected argument '%s'; did you mean %.*s '%s'?", arg,
+                            (int)strcspn(p->options[i].names, ","), p->options[i].names, arg);
     return complain(p, "unexpected argument '%s' ('%s --help' lists what is valid)", arg, p->command);
 }
 

@@ -67,6 +67,7 @@ typedef struct clv_option {
     const char *value; /* what help calls the value: "N", "DIR"; a CHOICE's words */
     const char *help;
     bool required;
+    bool takes_words;   /* a word that belongs to no option was probably meant as its value */
     bool of_host;       /* processes of a job may have it each their own, or compare it themselves */
     clv_option_use use; /* of a STRING, STRINGS or FILES */
     const char

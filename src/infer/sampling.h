@@ -12,8 +12,8 @@ typedef struct clv_candidate {
     int32_t id;
 } clv_candidate;
 
-/* Makes the tokens that were seen [V] less likely: a logit below 0 is multiplied by the penalty, another divided, in f32
- * as transformers does (Keskar et al. 2019, arXiv:1909.05858). A penalty of 0 or 1 changes nothing. */
+/* Makes the tokens that were seen [V] less likely: a logit below 0 is multiplied by the penalty, another divided, in
+ * f32 as transformers does (Keskar et al. 2019, arXiv:1909.05858). A penalty of 0 or 1 changes nothing. */
 void clv_penalise(float *logits, int64_t vocab, const bool *seen, double penalty);
 /* One of them. */
 float clv_penalised(float logit, bool seen, double penalty);
@@ -23,8 +23,8 @@ float clv_penalised(float logit, bool seen, double penalty);
 clv_status clv_sample(int64_t *token, const clv_sampling *sampling, const float *logits, int64_t vocab,
                       int64_t position, clv_candidate *work, clv_error *err);
 
-/* Of n candidates in any order those that top_k, top_p and min_p leave to draw from: how many; they end up at the end of
- * work, best last. */
+/* Of n candidates in any order those that top_k, top_p and min_p leave to draw from: how many; they end up at the end
+ * of work, best last. */
 int64_t clv_sampling_keep(clv_candidate *work, int64_t n, const clv_sampling *sampling);
 
 /* ---- from the best of several parts of a vocabulary ---- */
