@@ -5,7 +5,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/arena.h"
 #include "base/error.h"
@@ -286,16 +285,14 @@ static clv_status find_file(char **path, clv_generation_config *c, const char *f
     *path = NULL;
     if (folder[0] == '\0')
         return CLV_OK;
-    CLV_TRY(clv_generation_config_find(path, folder, err));
+    CLV_TRY(clv_path_find(path, folder, own_file, err));
     c->file = own_file;
     if (*path)
         return CLV_OK;
     c->file = model_file;
-    *path = clv_path_join(folder, model_file);
-    if (*path && access(*path, F_OK) != 0) { /* the model was given by the file itself */
-        free(*path);
+    CLV_TRY(clv_path_find(path, folder, model_file, err));
+    if (!*path) /* the model was given by the file itself */
         *path = strdup(folder);
-    }
     return *path ? CLV_OK : clv_fail_memory(err, folder, strlen(folder));
 }
 

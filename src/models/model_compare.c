@@ -45,7 +45,7 @@ static clv_status say_tokenizer(char out[TEXT], const clv_model *m, clv_error *e
 static clv_status say_generation(char out[TEXT], const clv_model *m, clv_error *err)
 {
     char *path;
-    CLV_TRY(clv_generation_config_find(&path, m->path, err));
+    CLV_TRY(clv_path_find(&path, m->path, CLV_GENERATION_FILE, err));
     return say_file(out, path, err);
 }
 

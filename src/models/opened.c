@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/error.h"
 #include "base/options.h"
@@ -469,20 +468,6 @@ clv_status clv_model_check_tokens(const clv_model *m, const clv_tokenizer *t, co
     for (int64_t i = 0; i < n; i++)
         if (ids[i] < 0 || ids[i] >= m->config.vocab)
             return clv_tokenizer_fail_beyond(t, ids[i], m->config.vocab, where, err);
-    return CLV_OK;
-}
-
-/* ---- how its texts are made ---- */
-
-clv_status clv_generation_config_find(char **out, const char *folder, clv_error *err)
-{
-    *out = clv_path_join(folder, CLV_GENERATION_FILE);
-    if (!*out)
-        return clv_fail_memory(err, folder, strlen(folder));
-    if (access(*out, F_OK) == 0)
-        return CLV_OK;
-    free(*out);
-    *out = NULL;
     return CLV_OK;
 }
 

@@ -38,9 +38,8 @@ struct clv_model {
 /* Its mask token: config.json's, else [MASK] of its tokenizer. @return CLV_EUNSUPPORTED without one */
 clv_status clv_model_mask_token(int64_t *out, const clv_model *model, clv_error *err);
 
+/* In a model's folder, what its texts are made by. */
 #define CLV_GENERATION_FILE "generation_config.json"
-/* The path of the folder's, which the caller frees; NULL: it has none. @return CLV_ENOMEM */
-clv_status clv_generation_config_find(char **out, const char *folder, clv_error *err);
 
 /* That the model has a row for each id of a text. @return CLV_EINVAL naming the text, `where`, and the first token that
  * has none; tokenizer NULL: by its id alone */
