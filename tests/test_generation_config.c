@@ -155,7 +155,7 @@ static void expect_sampling(const char *keys, const char *generation, const clv_
 {
     clv_model *model = open_model(keys, generation);
     clv_generation_config c = {.size = sizeof c};
-    must(clv_model_generation_config(&c, model, &err), &err);
+    must(clv_model_generation_config(model, &c, &err), &err);
     assert_int_equal(c.sampling != NULL, want != NULL);
     if (want && (c.sampling->temperature != want->temperature || c.sampling->top_k != want->top_k ||
                  c.sampling->top_p != want->top_p || c.sampling->min_p != want->min_p ||
@@ -268,7 +268,7 @@ static void expect_said(const char *keys, const char *generation, const char *va
 {
     clv_model *model = open_model(keys, generation);
     clv_generation_config c = {.size = sizeof c};
-    must(clv_model_generation_config(&c, model, &err), &err);
+    must(clv_model_generation_config(model, &c, &err), &err);
     expect_words(c.values, c.n_values, values);
     expect_words(c.unsupported, c.n_unsupported, unsupported);
     clv_model_close(model);
@@ -338,14 +338,14 @@ static void test_refused(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         clv_model *model = open_model("", cases[i].generation);
         clv_generation_config c = {.size = sizeof c};
-        clv_status status = clv_model_generation_config(&c, model, &err);
+        clv_status status = clv_model_generation_config(model, &c, &err);
         if (status != CLV_EFORMAT || !strstr(err.message, cases[i].says))
             fail_msg("%s: %s: %s", cases[i].generation, clv_status_name(status), err.message);
         err = (clv_error){0};
         clv_model_close(model);
     }
     clv_generation_config c = {.size = sizeof c};
-    assert_int_equal(clv_model_generation_config(&c, NULL, NULL), CLV_EINVAL);
+    assert_int_equal(clv_model_generation_config(NULL, &c, NULL), CLV_EINVAL);
 }
 
 /* A model of none has the ends that it was given. */
@@ -366,7 +366,7 @@ static void test_new_model(void **state)
     clv_model *model;
     (void)state;
     must(clv_model_new(&model, &sizes, NULL, &err), &err);
-    must(clv_model_generation_config(&c, model, &err), &err);
+    must(clv_model_generation_config(model, &c, &err), &err);
     assert_null(c.file);
     assert_null(c.sampling);
     assert_true(c.n_eos == 2 && c.eos[0] == 4 && c.eos[1] == 5);

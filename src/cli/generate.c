@@ -305,7 +305,7 @@ static clv_status write_texts(clv_generation **out, const generate_args *a, cons
     clv_generator *g;
     const clv_tokenizer *tokenizer;
     clv_generation_config says = {.size = sizeof says};
-    CLV_TRY(clv_model_generation_config(&says, model, err));
+    CLV_TRY(clv_model_generation_config(model, &says, err));
     const clv_sampling sampling = sampling_of(a, &says);
     clv_generate_options options = {.size = sizeof options,
                                     .sampling = &sampling,

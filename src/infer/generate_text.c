@@ -336,7 +336,7 @@ static clv_status begin(writer *w, clv_generator *generator, const clv_generate_
     for (int i = 0; i < w->options.n_stops; i++)
         if (!w->options.stops[i] || w->options.stops[i][0] == '\0')
             return clv_fail(err, CLV_EINVAL, "stop text %d is empty; give at least one byte", i + 1);
-    CLV_TRY(clv_model_generation_config(&w->says, model, err));
+    CLV_TRY(clv_model_generation_config(model, &w->says, err));
     const clv_sampling *sampling = w->options.sampling ? w->options.sampling : w->says.sampling;
     CLV_TRY(clv_take_options(&w->sampling, sizeof w->sampling, sizeof w->sampling, sampling, call, err));
     CLV_TRY(clv_sampling_check(&w->sampling, err));

@@ -372,7 +372,7 @@ static void free_config(void *config)
     clv_generation_config_free(config);
 }
 
-clv_status clv_model_generation_config(clv_generation_config *out, const clv_model *m, clv_error *err)
+clv_status clv_model_generation_config(const clv_model *m, clv_generation_config *out, clv_error *err)
 {
     static const char call[] = "clv_model_generation_config";
     clv_generation_config *read = NULL;

@@ -73,7 +73,7 @@ typedef struct clv_generation_config {
 
 /** Fills *out, whose `size` the caller has set. Read by the first call that needs it; safe from several threads.
  *  @return CLV_EFORMAT naming file, key and what is valid; CLV_EIO, CLV_ELIMIT, CLV_ENOMEM */
-CLV_API clv_status clv_model_generation_config(clv_generation_config *out, const clv_model *model, clv_error *err);
+CLV_API clv_status clv_model_generation_config(const clv_model *model, clv_generation_config *out, clv_error *err);
 
 /* ---- tokens ---- */
 
