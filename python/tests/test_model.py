@@ -304,8 +304,9 @@ def test_tokenizers(stories):
     )
     plain = cleave.Tokenizer.of_bytes()
     assert plain.encode("né\0") == [110, 195, 169, 0] and plain.decode([255]) == "�"
+    assert plain.decode([97, 10**9, 98]) == "ab"  # as a model's rows beyond the tokenizer's
     for bad, error in (
-        ([10**9], ValueError),
+        ([2**40], ValueError),
         ([-1], ValueError),
         ([2**70], OverflowError),
         ("x", TypeError),
