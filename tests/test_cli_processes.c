@@ -78,6 +78,10 @@ static void test_same(void **state)
     (void)state;
     expect_alike(0, "generate -m {d}/one -p abc -n 6 --temp 0 -tp 3 --json");
     expect_alike(0, "generate -m {d}/one -p abc -n 6 --temp 0.9 -s 4 --mesh data=1,model=5 --json");
+    cli_shell(
+        "printf '{\"do_sample\": true, \"top_k\": 3, \"repetition_penalty\": 1.2}' > {d}/one/generation_config.json");
+    expect_alike(0, "generate -m {d}/one -p abc -n 6 -s 4 -tp 3 --json");
+    cli_shell("rm {d}/one/generation_config.json");
     expect_alike(0, "score -m {d}/one --input {d}/text --json -tp 3");
     expect_alike(0, "verify -m {g}/gpt2 --tp 1,2,3,4 --json");
     expect_alike(0, "verify -m {g}/gpt2 --tp 1,3 --against {g}/gpt2_golden/values.safetensors --json");
@@ -162,6 +166,7 @@ static void test_refused(void **state)
         }
         if (has_turn(l, 1)) {
             cli_expect(2, "nowhere", "generate -m {d}/nowhere -p abc -tp 3");
+            cli_expect(2, "standard input is that of the first process alone", "generate -m {d}/one -p - -tp 3");
             assert_int_equal(cli_run(out, "generate -m {d}/one -p xyz -c 2 -n 5 -tp 3"), 2);
             char *once = strstr(out, "context");
             assert_non_null(once);

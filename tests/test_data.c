@@ -486,7 +486,7 @@ static void test_texts(void **state)
     assert_non_null(strstr(err.message, "t.jsonl:1: the line: \"body\" is missing"));
     err = (clv_error){0};
     assert_int_equal(clv_data_open(&none, &path, 1, &(clv_data_options){.seq = 1, .vocab = 100}, &err), CLV_EINVAL);
-    assert_non_null(strstr(err.message, "t.jsonl: id 120 at 0; the vocabulary is 0 to 99"));
+    assert_non_null(strstr(err.message, "t.jsonl: the token 120 is beyond the model's vocab_size of 100"));
 }
 
 /* ---- ahead of their use ---- */

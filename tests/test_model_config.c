@@ -155,7 +155,7 @@ static void test_llama_refused(void **state)
         {"tie_word_embeddings", "{" GOOD ",\"tie_word_embeddings\":1}"},
         {"bos_token_id", "{" GOOD ",\"bos_token_id\":-2}"},
         {"bos_token_id", "{" GOOD ",\"bos_token_id\":2147483648}"},
-        {"eos_token_id", "{" GOOD ",\"eos_token_id\":[0,-1]}"},
+        {"eos_token_id", "{" GOOD ",\"eos_token_id\":[0,\"1\"]}"},
     };
     (void)state;
     all_refused(cases, sizeof cases / sizeof cases[0]);
@@ -186,7 +186,7 @@ static void test_tokens_beyond(void **state)
     (void)state;
     must_read(&c, "{" GOOD ",\"bos_token_id\":256,\"eos_token_id\":256}");
     assert_true(c.bos == -1 && c.n_eos == 0);
-    must_read(&c, "{" GOOD ",\"bos_token_id\":255,\"eos_token_id\":[256,3,50256,255]}");
+    must_read(&c, "{" GOOD ",\"bos_token_id\":255,\"eos_token_id\":[256,-1,3,50256,255]}");
     assert_true(c.bos == 255 && c.n_eos == 2 && c.eos[0] == 3 && c.eos[1] == 255);
 }
 
@@ -195,6 +195,9 @@ static void test_llama_round_trip(void **state)
     clv_model_config c = {0};
 
     (void)state;
+    must_read(&c, "{" GOOD ",\"eos_token_id\":[0,1,2,3,4,5,6,7,8,9,10,11]}"); /* more than clv_model_info has */
+    assert_true(c.n_eos == 12 && c.eos[11] == 11);
+    round_trip(&c);
     must_read(&c, "{" GOOD ",\"eos_token_id\":[1,2],\"bos_token_id\":3,\"rope_theta\":5e5}");
     assert_false(c.qkv_bias || c.output_bias || c.mlp_bias);
     round_trip(&c);

@@ -36,11 +36,11 @@ static void test_greedy(void **state)
     (void)state;
     for (int position = 0; position < 20; position++)
         assert_int_equal(sample(&s, logits, 5, position), 2);
-    s = (clv_sampling){.temperature = 1, .top_k = 1};
-    for (int position = 0; position < 20; position++)
-        assert_int_equal(sample(&s, logits, 5, position), 2);
+    s = (clv_sampling){.temperature = 1, .top_k = 1}; /* both of the largest */
+    for (int position = 0, lower = 0; position < 20; position++, lower += sample(&s, logits, 5, position) == 2)
+        assert_true(position < 19 || (lower > 0 && lower < 19));
     s = (clv_sampling){.temperature = 1, .top_p = 1e-9};
-    assert_int_equal(sample(&s, logits, 5, 0), 2);
+    assert_int_equal(sample(&s, logits, 5, 0), 3);
     s = (clv_sampling){.temperature = 1e-3};
     assert_in_range(sample(&s, logits, 5, 0), 2, 3);
 }
@@ -88,11 +88,14 @@ static reference reference_of(const clv_sampling *s, const float *logits, int n)
     double weight[VOCAB], total = 0, sum = 0;
     int taken[VOCAB] = {0};
 
-    for (int rank = 0; rank < kept; rank++) {
+    for (int rank = 0; rank < n; rank++) {
         int best = -1;
         for (int i = 0; i < n; i++)
-            if (!taken[i] && (best < 0 || logits[i] > logits[best]))
+            if (!taken[i] && (best < 0 || logits[i] >= logits[best]))
                 best = i;
+        if (rank >= kept && (logits[best] < logits[order[kept - 1]] || logits[best] == -INFINITY))
+            break;
+        kept = rank < kept ? kept : rank + 1;
         taken[best] = 1;
         order[rank] = best;
         weight[rank] = exp(((double)logits[best] - (double)logits[order[0]]) / s->temperature);
@@ -153,6 +156,41 @@ static void test_distribution(void **state)
                                       logits, VOCAB);
 }
 
+typedef struct golden_sampling {
+    double penalty, temperature;
+    int64_t top_k;
+    double top_p, min_p;
+    int logits;
+    double probability[8];
+} golden_sampling;
+
+#include "golden/sampling.h"
+
+/* What transformers leaves to draw from, at the edges of each option and with several of them. Its top_p of 0 keeps the
+ * likeliest, as any above 0 that is small enough. */
+static void test_golden(void **state)
+{
+    enum { N = sizeof golden_samplings / sizeof *golden_samplings, V = 8 };
+    (void)state;
+    for (int i = 0; i < N; i++) {
+        const golden_sampling *g = &golden_samplings[i];
+        const clv_sampling s = {.temperature = g->temperature,
+                                .top_k = g->top_k,
+                                .top_p = g->top_p > 0 ? g->top_p : 1e-300,
+                                .min_p = g->min_p};
+        double got[V] = {0}, sum = 0;
+        for (int v = 0; v < V; v++)
+            work[v] = (clv_candidate){clv_penalised(golden_logits[g->logits][v], golden_seen[v], g->penalty), v};
+        const int64_t kept = clv_sampling_keep(work, V, &s);
+        for (int64_t k = V - kept; k < V; k++)
+            sum += got[work[k].id] = exp(((double)work[k].logit - (double)work[V - 1].logit) / s.temperature);
+        for (int v = 0; v < V; v++)
+            if (!(fabs(got[v] / sum - g->probability[v]) <= 1e-6) || (got[v] == 0) != (g->probability[v] == 0))
+                fail_msg("case %d (penalty %g, T %g, k %lld, p %g, min %g): token %d has %.9g, not %.9g", i, g->penalty,
+                         s.temperature, (long long)s.top_k, g->top_p, s.min_p, v, got[v] / sum, g->probability[v]);
+    }
+}
+
 static void test_key(void **state)
 {
     static const float even[VOCAB];
@@ -188,10 +226,12 @@ static void test_penalty(void **state)
     assert_memory_equal(logits, after, sizeof logits);
 }
 
-/* Of logits in `parts` parts, the last of which may hold nothing, the same token as of all together. */
-static void check_parts(const clv_sampling *s, const float *logits, int parts, int64_t position)
+/* Of logits in `parts` parts, the last of which may hold nothing, the same token as of all together; or it is said that
+ * all are needed. */
+static bool check_parts(const clv_sampling *s, const float *logits, int parts, int64_t position)
 {
     static clv_candidate part[VOCAB], told[VOCAB * VOCAB];
+    float left_out = -INFINITY;
     int64_t k = clv_sampling_needs(s, VOCAB), n = 0, token = -1, size = (VOCAB + parts - 1) / parts;
     for (int64_t first = 0; first < VOCAB; first += size) {
         clv_candidate best[VOCAB];
@@ -202,13 +242,18 @@ static void check_parts(const clv_sampling *s, const float *logits, int parts, i
         for (int64_t i = k - 1; i >= 0; i--) /* in any order */
             if (best[i].id >= 0)
                 told[n++] = best[i];
+        if (best[k - 1].id >= 0 && best[k - 1].logit > left_out)
+            left_out = best[k - 1].logit;
     }
     clv_error of_parts = {0}, of_all = {0};
     int64_t wanted = -1;
     clv_status status = clv_sample(&wanted, s, logits, VOCAB, position, work, &of_all);
-    assert_int_equal(clv_sample_best(&token, s, told, n, position, &of_parts), status);
-    assert_int_equal(token, wanted);
+    assert_int_equal(clv_sample_best(&token, s, told, n, left_out, position, &of_parts), status);
     assert_string_equal(of_parts.message, of_all.message);
+    if (status == CLV_OK && token < 0)
+        return true;
+    assert_int_equal(token, wanted);
+    return false;
 }
 
 static void test_parts(void **state)
@@ -219,19 +264,25 @@ static void test_parts(void **state)
                                         {.temperature = 2, .top_k = 20, .top_p = 0.8},
                                         {.temperature = 2, .top_k = 49, .min_p = 0.1}};
     float logits[VOCAB];
+    int needed_all = 0;
     (void)state;
     for (int64_t position = 0; position < 300; position++) {
+        bool ties = position % 2;
         clv_random_normal(logits, clv_key_seed((uint64_t)position), 0, VOCAB);
         for (int i = 0; i < VOCAB; i++)
-            logits[i] = i % 9 == position % 9 ? -INFINITY : roundf(logits[i]); /* with many ties */
+            logits[i] = i % 9 == position % 9 ? -INFINITY : ties ? roundf(logits[i]) : logits[i];
         for (int i = 0; position % 10 == 9 && i < VOCAB; i += 17)
             logits[(i + position) % VOCAB] = position % 20 == 9 ? NAN : INFINITY;
         for (int i = 0; position == 42 && i < VOCAB; i++)
             logits[i] = -INFINITY;
         for (size_t w = 0; w < sizeof ways / sizeof *ways; w++)
-            for (int parts = 1; parts <= VOCAB; parts += 1 + parts / 3)
-                check_parts(&ways[w], logits, parts, position);
+            for (int parts = 1; parts <= VOCAB; parts += 1 + parts / 3) {
+                bool needs_all = check_parts(&ways[w], logits, parts, position);
+                assert_false(needs_all && (!ties || ways[w].temperature == 0));
+                needed_all += needs_all;
+            }
     }
+    assert_true(needed_all > 0);
     assert_int_equal(clv_sampling_needs(&(clv_sampling){.temperature = 1}, VOCAB), 0);
     assert_int_equal(clv_sampling_needs(&(clv_sampling){.temperature = 1, .top_k = VOCAB}, VOCAB), 0);
     assert_int_equal(clv_sampling_needs(&(clv_sampling){.top_k = 9}, VOCAB), 1);
@@ -346,11 +397,17 @@ static void test_schedule_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_greedy),       cmocka_unit_test(test_greedy_of_many),
-        cmocka_unit_test(test_distribution), cmocka_unit_test(test_key),
-        cmocka_unit_test(test_refused),      cmocka_unit_test(test_penalty),
-        cmocka_unit_test(test_parts),        cmocka_unit_test(test_stop),
-        cmocka_unit_test(test_schedule),     cmocka_unit_test(test_schedule_refused),
+        cmocka_unit_test(test_greedy),
+        cmocka_unit_test(test_greedy_of_many),
+        cmocka_unit_test(test_distribution),
+        cmocka_unit_test(test_key),
+        cmocka_unit_test(test_golden),
+        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_penalty),
+        cmocka_unit_test(test_parts),
+        cmocka_unit_test(test_stop),
+        cmocka_unit_test(test_schedule),
+        cmocka_unit_test(test_schedule_refused),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -92,6 +92,7 @@ static const clv_sampling ways[] = {
     {.temperature = 1.5, .top_k = 3, .repetition_penalty = 1.3, .seed = 4},
     {.temperature = 3, .top_k = 5, .top_p = 0.7, .seed = 1},
     {.temperature = 3, .top_k = 5, .min_p = 0.2, .seed = 1},
+    {.temperature = 2, .top_k = 1, .seed = 9},
     {.temperature = 2, .top_k = 1 << 20, .seed = 9},
     {.temperature = 2, .seed = 3},
     {.temperature = 2, .top_p = 0.8, .repetition_penalty = 1.2, .seed = 3},
@@ -346,7 +347,7 @@ static void test_sent(void **state)
         print_message("a token: %lld bytes, %lld with top_k 40, %lld with all logits\n", (long long)greedy,
                       (long long)best, (long long)all);
         assert_int_equal(of_large, greedy);
-        assert_int_equal(best - greedy, (n - 1) * 39 * 8);
+        assert_int_equal(best - greedy, (n - 1) * 40 * 8);
         assert_true(all >= (n - 1) * (16384 / n) * 4);
         assert_true(greedy > 0 && greedy < (n - 1) * 2048);
     }

@@ -24,25 +24,56 @@ extern "C" {
 
 /* ---- choosing a token ---- */
 
-/** In the order of Hugging Face: a penalty for repetition, then temperature divides the logits, then the top_k largest
- *  stay, then of those the fewest whose probability reaches top_p, then those at least min_p times as likely as the
- *  first; one is drawn by its probability. Equal logits are ranked by the lower id. The draw depends on (seed,
- *  sequence, position) alone, so the same logits give the same text on every mesh, and a sequence's text does not
- *  depend on what is sampled beside it. Zero everywhere is greedy. */
+/** As transformers' generate does it, and in its order: a penalty for repetition, then temperature divides the logits,
+ *  then the top_k largest stay and those that tie with the last of them, then of those the fewest whose probability
+ *  reaches top_p, then those at least min_p times as likely as the first; one is drawn by its probability. The draw
+ *  depends on (seed, sequence, position) alone, so the same logits give the same text on every mesh, and a sequence's
+ *  text does not depend on what is sampled beside it. Zero everywhere is greedy: the largest logit, of several the one
+ *  of the lowest id. */
 typedef struct clv_sampling {
-    size_t size;               /**< sizeof the struct; 0: as its first version had it */
-    double temperature;        /**< 0: the largest logit, always */
-    int64_t top_k;             /**< 0: all */
-    double top_p;              /**< 0 or 1: all */
-    double min_p;              /**< 0: all */
-    double repetition_penalty; /**< tokens that occurred: a logit above 0 is divided by it, one below multiplied; 0 or
-                                    1: none (Keskar et al. 2019, arXiv:1909.05858) */
+    size_t size;        /**< sizeof the struct; 0: as its first version had it */
+    double temperature; /**< 0: greedy, whatever top_k, top_p and min_p are */
+    int64_t top_k;      /**< 0, and the vocabulary's size or more: all */
+    double top_p;       /**< 0 and 1: all; the likeliest alone, which transformers' top_p=0 and --top-p 0 keep, is
+                                    any number above 0 that is small enough (1e-300), or top_k 1 */
+    double min_p;       /**< 0: all; 1: the likeliest, and those that tie with it */
+    double repetition_penalty; /**< tokens of prompt and text: a logit below 0 is multiplied by it, another divided; 0
+                                    and 1: none; below 1 they are more likely (Keskar et al. 2019, arXiv:1909.05858) */
     uint64_t seed;
     uint64_t sequence; /**< number of the sequence in a batch */
 } clv_sampling;
 
-/** Verifies 0 <= temperature, 0 <= top_k, 0 <= top_p, min_p <= 1, 0 <= repetition_penalty, all finite: CLV_EINVAL. */
+/** Verifies 0 <= temperature, 0 <= top_k, 0 <= top_p, min_p <= 1, 0 <= repetition_penalty, all finite: CLV_EINVAL names
+ *  the one that is not, and what is valid. */
 CLV_API clv_status clv_sampling_check(const clv_sampling *sampling, clv_error *err);
+
+/** What a model's folder says of the texts that it makes: generation_config.json, or where that is absent the same keys
+ *  of config.json, as transformers' generate takes them. clv_generate takes of it what its options leave open. All that
+ *  it points to lives with the model. */
+typedef struct clv_generation_config {
+    size_t size;                  /**< the caller's: sizeof the struct, or 0 */
+    const char *file;             /**< "generation_config.json", or "config.json"; NULL: no folder holds the model */
+    const clv_sampling *sampling; /**< NULL: it says nothing of it. Where it has one of do_sample, temperature, top_k,
+                                       top_p, min_p and repetition_penalty, the others are transformers': greedy (a
+                                       temperature of 0) unless do_sample is true, temperature 1, top_k 50, top_p 1 */
+    int64_t max_tokens;           /**< max_new_tokens: of a text; 0: not said */
+    int64_t max_length;           /**< tokens of prompt and text together, where max_tokens is not said; 0: not said */
+    int64_t n_eos;
+    const int64_t *eos; /**< any of these ends a text. A generation_config.json without eos_token_id says that none
+                             does, whatever config.json has; ids that the model has not are left out */
+    int64_t n_stops;
+    const char *const *stops; /**< stop_strings: a text ends before them (transformers': behind them) */
+    int64_t n_values;
+    const char *const *values; /**< what is taken, for people: "do_sample true", "temperature 0.6", "eos_token_id 2" */
+    int64_t n_unsupported;
+    const char *const *unsupported; /**< what transformers would do and this library does not, in the same form: of
+                                         num_beams, no_repeat_ngram_size, typical_p, bad_words_ids and their like those
+                                         that are given another value than the one that changes nothing */
+} clv_generation_config;
+
+/** Fills *out, whose `size` the caller has set. Read by the first call that needs it; safe from several threads.
+ *  @return CLV_EFORMAT naming file, key and what is valid; CLV_EIO, CLV_ELIMIT, CLV_ENOMEM */
+CLV_API clv_status clv_model_generation_config(const clv_model *model, clv_generation_config *out, clv_error *err);
 
 /* ---- tokens ---- */
 
@@ -114,13 +145,15 @@ typedef int clv_text_callback(void *arg, int64_t prompt, const char *text, size_
 /** Zero-initialised = defaults. */
 typedef struct clv_generate_options {
     size_t size;                  /**< sizeof the struct; 0: as its first version had it */
-    const clv_sampling *sampling; /**< NULL: greedy. `sequence` is the prompt's number */
-    int64_t max_tokens;           /**< for each prompt; 0: until the text ends or the context is full; negative: none */
-    int64_t batch;   /**< prompts continued side by side, at most; 0: 8. A generator of fixed batch has its own */
-    int64_t context; /**< positions for prompt and text; 0: as many as the longest prompt and max_tokens need, as
+    const clv_sampling *sampling; /**< NULL: the folder's (clv_generation_config), greedy where it says nothing; one of
+                                       zeros is greedy whatever the folder says. `sequence` is the prompt's number */
+    int64_t max_tokens; /**< for each prompt; 0: as many as the folder says, else until the text ends or the context is
+                             full, as INT64_MAX is whatever the folder says; negative: none */
+    int64_t batch;      /**< prompts continued side by side, at most; 0: 8. A generator of fixed batch has its own */
+    int64_t context;    /**< positions for prompt and text; 0: as many as the longest prompt and max_tokens need, as
                                        far as the model goes. A generator of fixed context has its own */
-    const char *const *stops; /**< a text ends before any of these */
-    int n_stops;
+    const char *const *stops;   /**< a text ends before any of these */
+    int n_stops;                /**< 0: the folder's */
     int echo;                   /**< nonzero: on_text gets the prompt first, as its tokens spell it */
     clv_text_callback *on_text; /**< NULL: texts are given at the end alone */
     void *on_text_arg;
@@ -134,7 +167,9 @@ typedef struct clv_generation clv_generation;
 /** Continues n >= 1 prompts (UTF-8, each at least one byte; the tokenizer's template is added), the longest first, in
  *  batches. What was in the generator is gone. A text does not depend on what runs beside it. options may be NULL. Free
  *  with clv_generation_free.
- *  @return CLV_EINVAL for an empty prompt or stop text; CLV_ELIMIT when a prompt is longer than the context;
+ *  @return CLV_EINVAL for an empty prompt or stop text, and a token in a prompt that the model has no row for, naming
+ *          it; CLV_ELIMIT when a prompt is longer than the context, or than the folder's max_length;
+ *          clv_model_generation_config's;
  *          CLV_ENONFINITE, naming where it begins, when no token can be drawn; clv_model_tokenizer's; what reading the
  *          weights returns */
 CLV_API clv_status clv_generate(clv_generation **out, clv_generator *generator, const char *const *prompts, int64_t n,

@@ -107,7 +107,8 @@ typedef struct clv_model_info {
     int headless;           /**< hidden states only, no logits */
     int tied_embeddings;    /**< the output projection is the embedding's table */
     int64_t bos, pad, mask; /**< token ids; -1: none */
-    int n_eos;              /**< any of these ends a text */
+    int n_eos;              /**< any of these ends a text; of a longer list the first. What ends those that are made is
+                                 clv_generation_config's (generate.h) */
     int64_t eos[CLV_MAX_EOS];
     int64_t adapter_rank;       /**< of its adapters; 0: it has none */
     int64_t adapter_parameters; /**< elements of these, beside `parameters` */
@@ -149,8 +150,9 @@ CLV_API const clv_axis_rules *clv_model_rules(const clv_model *model);
 CLV_API clv_dtype clv_model_dtype(const clv_model *model);
 
 /** The folder's tokenizer; or that of bytes where there is none and the vocabulary is the 256 of them. Read by the
- *  first call that needs it; borrowed, lives with the model. Safe from several threads.
- *  @return CLV_ENOTFOUND when there is none; CLV_EFORMAT when it has ids that the model lacks; clv_tokenizer_open's */
+ *  first call that needs it; borrowed, lives with the model. It may have ids that the model has no row for, vocab and
+ *  above: a text with one of them is refused where it is used. Safe from several threads.
+ *  @return CLV_ENOTFOUND when there is none; clv_tokenizer_open's */
 CLV_API clv_status clv_model_tokenizer(const clv_tokenizer **out, const clv_model *model, clv_error *err);
 
 /** What training of a masked language model masks, and by what (data.h): the mask token is config.json's

@@ -36,15 +36,19 @@ CLV_API void clv_tokenizer_free(clv_tokenizer *tokenizer);
 /** One more than the largest id. */
 CLV_API int64_t clv_tokenizer_size(const clv_tokenizer *tokenizer);
 
+/** Whether an id has a token: there may be gaps below the largest. */
+CLV_API bool clv_tokenizer_has(const clv_tokenizer *tokenizer, int64_t id);
+
 /** Ids of a text of `size` bytes (text may be NULL where size is 0); `special` adds what the template does (a
  *  beginning-of-text token). *ids has *n elements, the caller's to free().
  *  @return CLV_ENOMEM */
 CLV_API clv_status clv_tokenizer_encode(const clv_tokenizer *tokenizer, const char *text, size_t size, bool special,
                                         int64_t **ids, int64_t *n, clv_error *err);
 
-/** Text of n >= 0 ids, *size bytes of UTF-8 with a zero byte behind; special tokens are left out. (Of the bytes'
- *  tokenizer: the bytes as they are.) The caller's to free().
- *  @return CLV_EINVAL for an id that there is not; CLV_ENOMEM */
+/** Text of n >= 0 ids, *size bytes of UTF-8 with a zero byte behind; special tokens are left out, and ids that have no
+ *  token, which a model may have beyond its tokenizer's. (Of the bytes' tokenizer: the bytes as they are.) The caller's
+ *  to free().
+ *  @return CLV_EINVAL for an id below 0 or above 2^32 - 1; CLV_ENOMEM */
 CLV_API clv_status clv_tokenizer_decode(const clv_tokenizer *tokenizer, const int64_t *ids, int64_t n, char **text,
                                         size_t *size, clv_error *err);
 

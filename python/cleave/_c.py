@@ -252,6 +252,11 @@ def options(
     return kept
 
 
+def given(values: dict[str, Any]) -> dict[str, Any]:
+    """Those that are not None."""
+    return {name: value for name, value in values.items() if value is not None}
+
+
 def summed_in(dtype: Any) -> dict[str, Any]:
     """Fields by what gradients are summed in: those of 16 bits are f32 where that is said."""
     return {"grad_reduce_dtype": dtype, "f32_gradients": isinstance(dtype, str) and dtype.lower() == "f32"}

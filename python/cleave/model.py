@@ -6,6 +6,7 @@ import contextlib
 import os
 import queue
 import threading
+import warnings
 from collections.abc import Iterator
 from typing import Any, Literal, NamedTuple, Union, overload
 
@@ -112,6 +113,7 @@ class Model(_c.Fixed, OfProcess):
         self._handle = Handle(pointer, lambda p: (lib.clv_model_close(p), keep), "model", *parents)
         self._engines: dict[str, Handle] = {}
         self._making = threading.Lock()
+        self._warned = False
 
     # ---- what it is ----
 
@@ -202,8 +204,8 @@ class Model(_c.Fixed, OfProcess):
     def generate(
         self,
         prompt: str,
-        max_tokens: int | None = ...,
-        temperature: float = ...,
+        max_tokens: int | str | None = ...,
+        temperature: float | None = ...,
         *,
         stream: Literal[False] = ...,
         stop: Any = ...,
@@ -213,8 +215,8 @@ class Model(_c.Fixed, OfProcess):
     def generate(
         self,
         prompt: str,
-        max_tokens: int | None = ...,
-        temperature: float = ...,
+        max_tokens: int | str | None = ...,
+        temperature: float | None = ...,
         *,
         stream: Literal[True],
         stop: Any = ...,
@@ -224,8 +226,8 @@ class Model(_c.Fixed, OfProcess):
     def generate(
         self,
         prompt: list[str],
-        max_tokens: int | None = ...,
-        temperature: float = ...,
+        max_tokens: int | str | None = ...,
+        temperature: float | None = ...,
         *,
         stream: Literal[False] = ...,
         stop: Any = ...,
@@ -235,8 +237,8 @@ class Model(_c.Fixed, OfProcess):
     def generate(
         self,
         prompt: list[str],
-        max_tokens: int | None = ...,
-        temperature: float = ...,
+        max_tokens: int | str | None = ...,
+        temperature: float | None = ...,
         *,
         stream: Literal[True],
         stop: Any = ...,
@@ -244,28 +246,29 @@ class Model(_c.Fixed, OfProcess):
     ) -> Iterator[tuple[int, str]]: ...
 
     def generate(
-        self, prompt: Any, max_tokens: int | None = 100, temperature: float = 0.0, *, stream: bool = False,
-        stop: Any = (), batch: int = 0,
+        self, prompt: Any, max_tokens: int | str | None = "default", temperature: float | None = None, *,
+        stream: bool = False, stop: Any = (), batch: int = 0,
         context: int = 0, trace: str | os.PathLike[str] | None = None, **sampling: Any,
     ) -> Any:  # fmt: skip
         """The text that follows a prompt (a list: those that follow each, side by side).
 
-        max_tokens: for each prompt; 0: none, None: until the text ends or the context is full. temperature 0 is greedy;
-        top_k, top_p, min_p, repetition_penalty and seed as in the library's clv_sampling. stop: texts before which it
-        ends. batch: prompts side by side, at most; context: positions for prompt and text. With stream an iterator
-        gives the text as it comes, whole characters (of a list: pairs of a prompt's number and text); leaving it ends
-        the writing. trace: a file for :func:`cleave.read_trace`, in which each run is a step.
+        max_tokens: for each prompt; 0: none, None: until the text ends or the context is full, "default": as many as
+        the folder says, else 100. temperature (0 is greedy), top_k (0: all), top_p (1: all, 0: the likeliest alone),
+        min_p (0: all) and repetition_penalty (1: none) are as in the library's clv_sampling; those that are not given
+        are the folder's (:attr:`generation`), where it says nothing greedy, and all tokens. seed: of what is drawn.
+        stop: texts before which it ends, in place of the folder's. batch: prompts side by side, at most; context:
+        positions for prompt and text. With stream an iterator gives the text as it comes, whole characters (of a list:
+        pairs of a prompt's number and text); leaving it ends the writing. trace: a file for
+        :func:`cleave.read_trace`, in which each run is a step.
         """
         alone = isinstance(prompt, str)
-        most = 0 if max_tokens is None else _c.whole(max_tokens, "max_tokens") or -1  # the library's 0 is no limit
         for name, given in (("max_tokens", max_tokens), ("batch", batch), ("context", context)):
-            if given is not None and _c.whole(given, name) < 0:
+            if given not in (None, "default") and _c.whole(given, name) < 0:
                 raise ValueError(f"{name} {given}; valid: 0 and above")
         prompts, kept_prompts = _c.words([prompt] if alone else prompt, "a prompt")
         if not kept_prompts:
             return iter(()) if stream else []
-        own = ("max_tokens", "temperature", "stream", "stop", "batch", "context", "trace")
-        how = _c.options("clv_sampling", sampling, "generate", beside=own, temperature=temperature)
+        how, most = self._choices(max_tokens, temperature, sampling)
         stops, kept_stops = _c.words([stop] if isinstance(stop, str) else () if stop is None else stop, "a stop text")
         sizes = {"max_tokens": most, "batch": batch, "context": context}
         options = _c.options(
@@ -278,6 +281,41 @@ class Model(_c.Fixed, OfProcess):
             return (text for _, text in pieces) if alone else pieces
         texts = self._generate(prompts, len(kept_prompts), options, None)
         return texts[0] if alone else texts
+
+    @property
+    def generation(self) -> dict[str, Any]:
+        """What the folder says of the texts that are made, in generation_config.json or else config.json: file,
+        sampling (None: nothing of it), max_tokens, max_length, eos, stops; values, what is taken of it in words, and
+        unsupported, what is left out. docs/models.md has what each means."""
+        with self._handle.use() as model:
+            found = _c.filled("clv_generation_config", lib.clv_model_generation_config, model)
+            lists = {n: [text_out(getattr(found, n)[i]) for i in range(getattr(found, f"n_{n}"))]
+                     for n in ("stops", "values", "unsupported")}  # fmt: skip
+            sampling = None if found.sampling == NULL else _c.fields(found.sampling)
+            for name in ("seed", "sequence"):
+                (sampling or {}).pop(name, None)
+            return {"file": None if found.file == NULL else text_out(found.file), "sampling": sampling,
+                    "max_tokens": found.max_tokens, "max_length": found.max_length,
+                    "eos": [found.eos[i] for i in range(found.n_eos)], **lists}  # fmt: skip
+
+    def _choices(self, max_tokens: int | str | None, temperature: Any, given: dict[str, Any]) -> tuple[Any, int]:
+        """clv_sampling, of what is given over what the folder says; and the library's max_tokens."""
+        own = ("max_tokens", "temperature", "stream", "stop", "batch", "context", "trace")
+        how = _c.options("clv_sampling", given, "generate", ("sequence",), own, temperature=temperature)
+        says = self.generation
+        if says["sampling"] is not None:
+            _c.fill(how, {**says["sampling"], **_c.given(given), **_c.given({"temperature": temperature})}, "generate")
+        if given.get("top_p") == 0:
+            how.struct.top_p = 1e-300  # the likeliest; the library's 0 is all
+        if given.get("repetition_penalty") == 0:
+            raise ValueError("repetition_penalty 0; valid: above 0; 1 is none")
+        if says["unsupported"] and not self._warned:
+            self._warned = True
+            left_out = ", ".join(says["unsupported"])
+            warnings.warn(f"{says['file']}: not supported, and left out: {left_out}", stacklevel=3)
+        if max_tokens == "default":
+            return how, 0 if says["max_tokens"] or says["max_length"] else 100
+        return how, 2**63 - 1 if max_tokens is None else _c.whole(max_tokens, "max_tokens") or -1
 
     @interruptible
     def _generate(self, prompts: Any, n: int, options: Any, take: Any) -> list[Text]:

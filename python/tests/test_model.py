@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 import time
+import warnings
 
 import numpy as np
 import pytest
@@ -189,6 +190,51 @@ def test_traced(stories, tmp_path):
     assert cleave.read_trace(path)["steps"] == 1
 
 
+def folder_of_bytes(path, says):
+    """A model of bytes that is not trained, and what its folder says of generating."""
+    config = {"model_type": "llama", "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4,
+              "intermediate_size": 64, "vocab_size": 256, "max_position_embeddings": 64, "eos_token_id": 3}  # fmt: skip
+    path.mkdir()
+    (path / "config.json").write_text(json.dumps(config))
+    if says is not None:
+        (path / "generation_config.json").write_text(json.dumps(says))
+    return cleave.load(path, config_only=True)
+
+
+def test_generation_config(tmp_path):
+    plain = folder_of_bytes(tmp_path / "plain", None)
+    assert plain.generation == {"file": "config.json", "sampling": None, "max_tokens": 0, "max_length": 0, "eos": [3],
+                                "stops": [], "values": [], "unsupported": []}  # fmt: skip
+    greedy = plain.generate("abc", 12)
+    drawn = plain.generate("abc", 12, temperature=3.0, top_k=9, seed=5)
+    assert greedy != drawn and plain.generate("abc", None).finish in ("context", "end")
+    assert plain.generate("abc", context=64).tokens == 62 and plain.generate("abc", 12, temperature=0) == greedy
+    assert plain.generate("abc", 12, temperature=3.0, top_p=0, seed=5) == greedy
+    says = {"do_sample": True, "temperature": 3.0, "top_k": 9, "max_new_tokens": 12, "eos_token_id": [4, 400]}
+    told = folder_of_bytes(tmp_path / "told", says)
+    assert told.generation["sampling"] == {"temperature": 3.0, "top_k": 9, "top_p": 1.0, "min_p": 0.0,
+                                           "repetition_penalty": 0.0}  # fmt: skip
+    assert told.generation["eos"] == [4] and told.generation["values"][-1] == "eos_token_id [4, 400]"
+    assert told.generate("abc", seed=5) == drawn and told.generate("abc", temperature=0) == greedy
+    assert told.generate(["abc", "x"], seed=5)[0] == drawn
+    assert "".join(told.generate("abc", stream=True, seed=5)) == drawn
+    assert told.generate("abc", 20, temperature=0).tokens > 12
+    assert told.generate("abc", top_k=1) == greedy
+    with pytest.raises(ValueError, match="repetition_penalty 0; valid: above 0; 1 is none"):
+        told.generate("abc", repetition_penalty=0)
+    with pytest.raises(ValueError, match="min_p nan"):
+        told.generate("abc", min_p=float("nan"))
+    beams = folder_of_bytes(tmp_path / "beams", {"num_beams": 4, "stop_strings": ["b"]})
+    assert beams.generation["unsupported"] == ["num_beams 4"] and beams.generation["stops"] == ["b"]
+    with pytest.warns(UserWarning, match="generation_config.json: not supported, and left out: num_beams 4"):
+        beams.generate("abc", 2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        beams.generate("abc", 2)  # it was said
+    with pytest.raises(errors.FormatError, match="top_k"):
+        folder_of_bytes(tmp_path / "bad", {"do_sample": True, "top_k": -1}).generate("abc")
+
+
 def test_generate_refused(stories):
     for wrong, error in (({"temperature": -1}, ValueError), ({"top_p": 2.0}, ValueError), ({"beam": 3}, TypeError),
                          ({"stop": [""]}, ValueError),
@@ -264,8 +310,9 @@ def test_tokenizers(stories):
     )
     plain = cleave.Tokenizer.of_bytes()
     assert plain.encode("né\0") == [110, 195, 169, 0] and plain.decode([255]) == "�"
+    assert plain.decode([97, 10**9, 98]) == "ab"  # as a model's rows beyond the tokenizer's
     for bad, error in (
-        ([10**9], ValueError),
+        ([2**40], ValueError),
         ([-1], ValueError),
         ([2**70], OverflowError),
         ("x", TypeError),

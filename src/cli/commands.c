@@ -68,7 +68,9 @@ static const struct clv_command commands[] = {
      command_forward, NULL, true},
     {"generate", "continue a prompt with a checkpoint",
      "Streams text to stdout: the prompt, then what the model makes of it. Greedy text is the same at every -tp. "
-     "Prompts of a file are continued side by side and printed in their order.\n\n"
+     "Prompts of a file are continued side by side and printed in their order. How tokens are chosen, and what ends a "
+     "text, is as generation_config.json in the folder says (or config.json, where there is none), as transformers' "
+     "generate takes it; options win, and a line on stderr says what was taken, and what is not supported.\n\n"
      "Examples:\n"
      "  cleave generate -m runs/first -p 'The layout' -n 300 -tp 2\n"
      "  cleave generate -m llama/ -f prompts.txt -n 64 --temp 0 --stop $'\\n' --json\n",

@@ -4,14 +4,15 @@
 #include <string.h>
 
 #include "cleave/generate.h"
-#include "cleave/sequences.h"
 #include "cleave/text.h"
 #include "cli/command.h"
+#include "cli/generation_note.h"
 #include "cli/mesh_option.h"
 #include "cli/model_option.h"
 #include "cli/options.h"
 #include "cli/output_option.h"
 #include "cli/progress.h"
+#include "cli/prompts.h"
 #include "cli/run_option.h"
 #include "cli/say.h"
 #include "cli/stops.h"
@@ -31,21 +32,23 @@ static int parse(generate_args *a, int argc, char **argv)
 {
     const clv_option options[] = {
         CLV_MODEL_OPTION(&a->model.path, "DIR", "checkpoint: a folder with config.json and safetensors"),
-        {.names = "-p, --prompt",
-         .kind = CLV_OPTION_STRING,
-         .out = &a->prompt,
-         .value = "TEXT",
-         .bare = CLV_BARE_MEANT,
-         .help =
-             "text to continue, at least one byte; what is not UTF-8 reads as U+FFFD (where the model has no tokenizer "
-             "it is taken as it is)"},
+        {
+            .names = "-p, --prompt",
+            .kind = CLV_OPTION_STRING,
+            .out = &a->prompt,
+            .value = "TEXT",
+            .bare = CLV_BARE_MEANT,
+            .help =
+                "text to continue, at least one byte; -: standard input, without the end of its last line; what is not "
+                "UTF-8 reads as U+FFFD (where the model has no tokenizer it is taken as it is)",
+        },
         {.names = "-f, --file",
          .kind = CLV_OPTION_STRING,
          .out = &a->file,
          .value = "FILE",
          .use = CLV_OPTION_READS,
-         .help = "prompts, one a line without zero bytes, instead of -p; texts come in their order, none for an empty "
-                 "line"},
+         .help = "prompts, one a line without zero bytes, instead of -p; -: standard input; texts come in their order, "
+                 "none for an empty line"},
         {.names = "-b, --batch-size",
          .kind = CLV_OPTION_INT,
          .out = &a->batch,
@@ -60,7 +63,7 @@ static int parse(generate_args *a, int argc, char **argv)
          .min = 0,
          .max = 1 << 30,
          .value = "N",
-         .help = "tokens to generate (128)"},
+         .help = "tokens to generate (the folder's max_new_tokens, or max_length less the prompt; else 128)"},
         CLV_MESH_OPTIONS(&a->model.mesh),
         CLV_RULES_OPTION(&a->model.mesh),
         {.names = "-c, --ctx-size",
@@ -76,40 +79,47 @@ static int parse(generate_args *a, int argc, char **argv)
          .real_min = 0,
          .real_max = 100,
          .value = "T",
-         .help = "temperature; 0 is greedy (0.8)"},
+         .help = "temperature; 0 is greedy, whatever the next three are (the folder's, else 0.8)"},
         {.names = "--top-k",
          .kind = CLV_OPTION_INT,
          .out = &a->top_k,
          .min = 0,
          .max = 1 << 30,
          .value = "K",
-         .help = "sample among the K likeliest; 0: all (40)"},
+         .help =
+             "sample among the K likeliest, and what ties with the last of them; 0, and the vocabulary's size or more: "
+             "all (the folder's, else 40)"},
         {.names = "--top-p",
          .kind = CLV_OPTION_REAL,
          .out = &a->top_p,
          .real_min = 0,
          .real_max = 1,
          .value = "P",
-         .help = "sample among the likeliest that make up P (0.95)"},
+         .help =
+             "sample among the fewest of the likeliest that make up P; 1: all, 0: the likeliest alone (the folder's, "
+             "else 0.95)"},
         {.names = "--min-p",
          .kind = CLV_OPTION_REAL,
          .out = &a->min_p,
          .real_min = 0,
          .real_max = 1,
          .value = "P",
-         .help = "sample among those at least P times as likely as the likeliest (0)"},
+         .help =
+             "sample among those at least P times as likely as the likeliest; 0: all, 1: the likeliest and what ties "
+             "with it (the folder's, else 0)"},
         {.names = "--repeat-penalty, --repetition-penalty",
          .kind = CLV_OPTION_REAL,
          .out = &a->penalty,
          .real_min = 0.01,
          .real_max = 100,
          .value = "X",
-         .help = "makes tokens that occurred less likely; 1 is none (1)"},
+         .help = "makes tokens of prompt and text less likely, below 1 more; 1 is none (the folder's, else 1)"},
         {.names = "--stop",
          .kind = CLV_OPTION_STRINGS,
          .out = &a->stops,
          .value = "TEXT",
-         .help = "end before this text, as it stands (bash: $'\\n' is a newline); may be given again"},
+         .help = "end before this text, as it stands (bash: $'\\n' is a newline); may be given again (the folder's "
+                 "stop_strings)"},
         CLV_SEED_OPTION(&a->seed, NULL, "of sampling (1)"),
         CLV_RUN_OPTIONS(&a->model.run),
         CLV_DTYPE_OPTION(&a->model.dtype),
@@ -123,70 +133,53 @@ static int parse(generate_args *a, int argc, char **argv)
     return clv_options_parse(options, sizeof options / sizeof options[0], argc, argv);
 }
 
-/* ---- prompts ---- */
+/* ---- how tokens are chosen ---- */
 
-/* Nothing follows an empty line of a file: its text is empty, too. */
-typedef struct prompts {
-    int64_t n, n_asked;
-    const char **text;  /* [n], in the order given */
-    const char **asked; /* [n_asked] those that are not empty */
-    char *content;      /* of the file */
-} prompts;
+/* What is not given is the folder's, or else as it has always been. */
+enum { NOT_GIVEN = -1, USUAL_TOKENS = 128 };
 
-static void free_prompts(prompts *p)
+static double given_or(double given, double other)
 {
-    free(p->text);
-    free(p->asked);
-    free(p->content);
+    return given == NOT_GIVEN ? other : given;
 }
 
-static void add_prompt(prompts *p, const char *text)
+static clv_sampling sampling_of(const generate_args *a, const clv_generation_config *says)
 {
-    p->text[p->n++] = text;
-    if (text[0] != '\0')
-        p->asked[p->n_asked++] = text;
+    static const clv_sampling usual = {.temperature = 0.8, .top_k = 40, .top_p = 0.95};
+    clv_sampling s = says->sampling ? *says->sampling : usual;
+    s.size = sizeof s;
+    s.temperature = given_or(a->temperature, s.temperature);
+    s.top_k = a->top_k == NOT_GIVEN ? s.top_k : a->top_k;
+    s.top_p = given_or(a->top_p, s.top_p);
+    s.min_p = given_or(a->min_p, s.min_p);
+    s.repetition_penalty = given_or(a->penalty, s.repetition_penalty);
+    s.seed = (uint64_t)a->seed;
+    if (a->top_p == 0)
+        s.top_p = 1e-300; /* the likeliest; a clv_sampling's 0 is all */
+    return s;
 }
 
-static clv_status make_room(prompts *p, int64_t n, clv_error *err)
+static int64_t tokens_of(const generate_args *a, const clv_generation_config *says)
 {
-    p->text = calloc((size_t)n, sizeof *p->text);
-    p->asked = calloc((size_t)n, sizeof *p->asked);
-    return p->text && p->asked ? CLV_OK : clv_fail_memory(err, "prompts", (size_t)n * sizeof *p->text);
+    if (a->n != NOT_GIVEN)
+        return a->n > 0 ? a->n : -1;
+    return says->max_tokens || says->max_length ? 0 : USUAL_TOKENS;
 }
 
-/* Lines of the file; the last may lack its end. */
-static clv_status read_lines(prompts *p, const generate_args *a, clv_error *err)
+static void note_generation(const generate_args *a, const clv_generation_config *says, const char *command)
 {
-    size_t size;
-    int64_t lines = 1;
-    CLV_TRY(clv_text_read(&p->content, &size, a->file, 0, err));
-    for (size_t i = 0; i < size; i++)
-        lines += p->content[i] == '\n';
-    CLV_TRY(make_room(p, lines, err));
-    for (char *line = p->content, *end = p->content + size; line < end;) {
-        char *stop = memchr(line, '\n', (size_t)(end - line)), *last = stop ? stop : end;
-        if (last > line && last[-1] == '\r') /* the end of a line on Windows */
-            last[-1] = '\0';
-        *last = '\0'; /* behind the file, too, there is a byte */
-        add_prompt(p, line);
-        line = last + 1;
-    }
-    return p->n_asked > 0 ? CLV_OK : clv_fail(err, CLV_EINVAL, "%s: no prompt; one a line is needed", a->file);
-}
-
-static clv_status read_prompts(prompts *p, const generate_args *a, clv_error *err)
-{
-    if (a->prompt && a->file)
-        return clv_fail(err, CLV_EINVAL, "-p TEXT and -f FILE are both given; give one of them");
-    if (!a->prompt && !a->file)
-        return clv_fail(err, CLV_EINVAL, "a prompt is needed: -p TEXT, or -f FILE with one a line");
-    if (a->file)
-        return read_lines(p, a, err);
-    if (a->prompt[0] == '\0')
-        return clv_fail(err, CLV_EINVAL, "-p: the prompt is empty; give at least one byte");
-    CLV_TRY(make_room(p, 1, err));
-    add_prompt(p, a->prompt);
-    return CLV_OK;
+    const bool temperature = a->temperature != NOT_GIVEN, greedy = a->temperature == 0, n = a->n != NOT_GIVEN;
+    const clv_overridden overridden[] = {{"do_sample", temperature},
+                                         {"temperature", temperature},
+                                         {"top_k", greedy || a->top_k != NOT_GIVEN},
+                                         {"top_p", greedy || a->top_p != NOT_GIVEN},
+                                         {"min_p", greedy || a->min_p != NOT_GIVEN},
+                                         {"repetition_penalty", a->penalty != NOT_GIVEN},
+                                         {"max_new_tokens", n},
+                                         {"max_length", n},
+                                         {"stop_strings", a->stops.n > 0},
+                                         {NULL, false}};
+    clv_generation_note(says, overridden, command);
 }
 
 /* ---- while it runs ---- */
@@ -198,7 +191,8 @@ typedef struct display {
     clv_progress progress;
     int64_t done;
     const clv_model *model; /* that runs; NULL: what there is to note of it was said */
-    const clv_model_option *option;
+    const clv_generation_config *says;
+    const generate_args *args;
     const char *command;
 } display;
 
@@ -206,8 +200,10 @@ static int show(void *arg, int64_t prompt, const char *text, size_t size, int la
 {
     display *d = arg;
     (void)prompt;
-    if (d->model) /* prompts come first, when nothing asked for is at fault */
-        clv_model_option_notes(d->model, d->option, d->command);
+    if (d->model) { /* prompts come first, when nothing asked for is at fault */
+        clv_model_option_notes(d->model, &d->args->model, d->command);
+        note_generation(d->args, d->says, d->command);
+    }
     d->model = NULL;
     if (d->stream) {
         clv_print_text(&d->shown, text, size);
@@ -218,10 +214,10 @@ static int show(void *arg, int64_t prompt, const char *text, size_t size, int la
     return 0;
 }
 
-static void begin_display(display *d, const generate_args *a, const clv_model *model, const char *command,
-                          const prompts *p)
+static void begin_display(display *d, const generate_args *a, const clv_model *model, const clv_generation_config *says,
+                          const char *command, const clv_prompts *p)
 {
-    *d = (display){.stream = !a->file && !a->json, .model = model, .option = &a->model, .command = command};
+    *d = (display){.stream = !a->file && !a->json, .model = model, .says = says, .args = a, .command = command};
     if (!d->stream)
         clv_progress_begin(&d->progress, "generate", p->n_asked);
 }
@@ -247,7 +243,7 @@ static void add_text(clv_table *t, const char *key, const char *text)
     free(repaired);
 }
 
-static int print_json(const prompts *p, const clv_generation *g)
+static int print_json(const clv_prompts *p, const clv_generation *g)
 {
     clv_table *t = clv_table_new("texts");
     for (int64_t i = 0, asked = 0; i < p->n; i++) {
@@ -271,7 +267,7 @@ static void print_texts(const char *prompt, const char *text)
 }
 
 /* On stderr: how fast it was, and texts that the context ended. */
-static void report_speed(const prompts *p, const clv_generation *g)
+static void report_speed(const clv_prompts *p, const clv_generation *g)
 {
     int64_t read = 0, made = 0, full = 0;
     clv_generate_seconds s = clv_generation_seconds(g);
@@ -289,7 +285,7 @@ static void report_speed(const prompts *p, const clv_generation *g)
 }
 
 /* What was not streamed. */
-static int report(const prompts *p, const generate_args *a, const clv_generation *g)
+static int report(const clv_prompts *p, const generate_args *a, const clv_generation *g)
 {
     int code = CLV_EXIT_OK;
     for (int64_t i = 0, asked = 0; i < p->n && !a->json; i++) {
@@ -304,22 +300,18 @@ static int report(const prompts *p, const generate_args *a, const clv_generation
     return code;
 }
 
-static clv_status write_texts(clv_generation **out, const generate_args *a, const clv_model *model, const prompts *p,
-                              const char *command, clv_error *err)
+static clv_status write_texts(clv_generation **out, const generate_args *a, const clv_model *model,
+                              const clv_prompts *p, const char *command, clv_error *err)
 {
     display d;
     clv_generator *g;
     const clv_tokenizer *tokenizer;
-    clv_sampling sampling = {.size = sizeof sampling,
-                             .temperature = a->temperature,
-                             .top_k = a->top_k,
-                             .top_p = a->top_p,
-                             .min_p = a->min_p,
-                             .repetition_penalty = a->penalty,
-                             .seed = (uint64_t)a->seed};
+    clv_generation_config says = {.size = sizeof says};
+    CLV_TRY(clv_model_generation_config(model, &says, err));
+    const clv_sampling sampling = sampling_of(a, &says);
     clv_generate_options options = {.size = sizeof options,
                                     .sampling = &sampling,
-                                    .max_tokens = a->n > 0 ? a->n : -1,
+                                    .max_tokens = tokens_of(a, &says),
                                     .batch = a->batch,
                                     .context = a->context,
                                     .stops = a->stops.item,
@@ -333,7 +325,7 @@ static clv_status write_texts(clv_generation **out, const generate_args *a, cons
     clv_status status = clv_hardware_option_open(&machine, a->model.hardware, err);
     const clv_trace_options trace = {.size = sizeof trace, .path = a->trace_out, .machine = machine};
     options.trace = a->trace_out ? &trace : NULL;
-    begin_display(&d, a, model, command, p);
+    begin_display(&d, a, model, &says, command, p);
     if (status == CLV_OK)
         status = clv_generate(out, g, p->asked, p->n_asked, &options, err);
     end_display(&d);
@@ -344,31 +336,32 @@ static clv_status write_texts(clv_generation **out, const generate_args *a, cons
 
 static clv_status run(const generate_args *a, const clv_model *model, const char *command, int *code, clv_error *err)
 {
-    prompts p = {0};
+    clv_prompts p = {0};
     clv_generation *g = NULL;
     for (int i = 0; i < a->stops.n; i++)
         if (a->stops.item[i][0] == '\0')
             return clv_fail(err, CLV_EINVAL, "--stop: the text is empty; give at least one byte");
-    clv_status status = read_prompts(&p, a, err);
+    clv_status status = clv_prompts_read(&p, a->prompt, a->file, command, err);
     if (status == CLV_OK)
         status = write_texts(&g, a, model, &p, command, err);
     if (status == CLV_OK)
         *code = report(&p, a, g);
     clv_generation_free(g);
-    free_prompts(&p);
+    clv_prompts_free(&p);
     return status;
 }
 
 int command_generate(int argc, char **argv)
 {
     generate_args a = {.model = CLV_MODEL_GENERATES,
-                       .n = 128,
+                       .n = NOT_GIVEN,
                        .seed = 1,
                        .batch = 8,
-                       .temperature = 0.8,
-                       .top_k = 40,
-                       .top_p = 0.95,
-                       .penalty = 1};
+                       .temperature = NOT_GIVEN,
+                       .top_k = NOT_GIVEN,
+                       .top_p = NOT_GIVEN,
+                       .min_p = NOT_GIVEN,
+                       .penalty = NOT_GIVEN};
     clv_error err = {0};
     clv_model *model = NULL;
     int code = parse(&a, argc, argv);

@@ -564,7 +564,7 @@ static int check_present(const parser *p, int i)
 
     for (int k = 0; (path = file_of(p, i, k)) != NULL; k++) {
         char more[512] = "";
-        if (stat(path, &info) == 0 || (errno != ENOENT && errno != ENOTDIR))
+        if (strcmp(path, "-") == 0 || stat(path, &info) == 0 || (errno != ENOENT && errno != ENOTDIR))
             continue;
         if (o->absent != NULL)
             o->absent(more, sizeof more, path);

@@ -11,6 +11,7 @@
 #include "cli/options.h"
 #include "cli/output_option.h"
 #include "cli/say.h"
+#include "cli/standard_input.h"
 
 typedef struct tokenize_args {
     const char *model, *prompt;
@@ -35,39 +36,20 @@ static int parse(tokenize_args *a, int argc, char **argv)
         {.names = "--decode",
          .kind = CLV_OPTION_FLAG,
          .out = &a->decode,
-         .help = "ids, apart by spaces or commas, to text"},
+         .help = "ids, apart by spaces or commas, to text; one without a token reads as nothing"},
         CLV_JSON_OPTION_BESIDE(&a->json, "--decode", "print a JSON list of ids"),
     };
     return clv_options_parse(options, sizeof options / sizeof options[0], argc, argv);
 }
 
 /* -p, or all of standard input; the caller frees. */
-static clv_status read_text(char **out, size_t *size, const char *given, clv_error *err)
+static clv_status read_text(char **out, size_t *size, const char *given, const char *command, clv_error *err)
 {
-    size_t room = given ? strlen(given) + 1 : 1 << 16, n = 0;
-    char *text = malloc(room);
-    if (text && given)
-        memcpy(text, given, n = room - 1);
-    while (text && !given) {
-        n += fread(text + n, 1, room - 1 - n, stdin);
-        if (n < room - 1)
-            break;
-        char *grown = realloc(text, room *= 2);
-        if (!grown)
-            free(text);
-        text = grown;
-    }
-    if (!text)
-        return clv_fail_memory(err, "the text", room);
-    if (!given && ferror(stdin)) { /* a folder, or closed: not an empty text */
-        int code = errno;
-        free(text);
-        return clv_fail(err, CLV_EIO, "standard input: cannot read: %s", strerror(code));
-    }
-    text[n] = '\0';
-    *out = text;
-    *size = n;
-    return CLV_OK;
+    if (!given)
+        return clv_standard_input_read(out, size, command, err);
+    *out = strdup(given);
+    *size = strlen(given);
+    return *out ? CLV_OK : clv_fail_memory(err, "the text", *size);
 }
 
 static clv_status encode(const tokenize_args *a, const clv_tokenizer *t, const char *text, size_t size, clv_error *err)
@@ -95,7 +77,20 @@ static clv_status read_ids(int64_t *ids, int64_t *n, char *text, clv_error *err)
     return CLV_OK;
 }
 
-static clv_status decode(const clv_tokenizer *t, char *text, size_t size, clv_error *err)
+/* Of ids that have no token: the first, and how many others. */
+static void note_unknown(const clv_tokenizer *t, const int64_t *ids, int64_t n, const char *command)
+{
+    int64_t first = -1, unknown = 0;
+    for (int64_t i = 0; i < n; i++)
+        if (!clv_tokenizer_has(t, ids[i]) && unknown++ == 0)
+            first = ids[i];
+    if (unknown > 0)
+        clv_say("%s: note: %lld of the ids %s as nothing: %s%lld", command, (long long)unknown,
+                unknown == 1 ? "has no token, and reads" : "have no token, and read",
+                unknown == 1 ? "" : "the first is ", (long long)first);
+}
+
+static clv_status decode(const clv_tokenizer *t, char *text, size_t size, const char *command, clv_error *err)
 {
     int64_t *ids = malloc((size / 2 + 1) * sizeof *ids), n = 0;
     char *out = NULL;
@@ -108,6 +103,8 @@ static clv_status decode(const clv_tokenizer *t, char *text, size_t size, clv_er
         clv_print_text(&shown, out, length);
         clv_print_text_end(&shown);
         putchar('\n');
+        fflush(stdout);
+        note_unknown(t, ids, n, command);
     }
     free(out);
     free(ids);
@@ -126,9 +123,9 @@ int command_tokenize(int argc, char **argv)
         return code;
     clv_status status = clv_tokenizer_open(&t, a.model, &err);
     if (status == CLV_OK)
-        status = read_text(&text, &size, a.prompt, &err);
+        status = read_text(&text, &size, a.prompt, argv[0], &err);
     if (status == CLV_OK)
-        status = a.decode ? decode(t, text, size, &err) : encode(&a, t, text, size, &err);
+        status = a.decode ? decode(t, text, size, argv[0], &err) : encode(&a, t, text, size, &err);
     free(text);
     clv_tokenizer_free(t);
     return status == CLV_OK ? CLV_EXIT_OK : clv_command_report(argv[0], &err);

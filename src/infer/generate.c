@@ -426,8 +426,16 @@ clv_status clv_generator_sample(clv_generator *g, int64_t index, const clv_sampl
     int64_t vocab = g->model->config.vocab;
     if (g->apart && !clv_split_logits_serve(&g->split, &taken))
         CLV_TRY(bring_whole(g, err));
-    if (g->apart)
-        return clv_split_logits_sample(token, &g->split, g->session, &taken, index, s->length, g->logits, g->seen, err);
+    if (g->apart) {
+        int64_t found;
+        CLV_TRY(
+            clv_split_logits_sample(&found, &g->split, g->session, &taken, index, s->length, g->logits, g->seen, err));
+        if (found >= 0) {
+            *token = found;
+            return CLV_OK;
+        }
+        CLV_TRY(bring_whole(g, err));
+    }
     const float *logits = g->logits + index * vocab;
     if (taken.repetition_penalty != 0 && taken.repetition_penalty != 1) {
         memcpy(g->penalised, logits, (size_t)vocab * sizeof *logits);

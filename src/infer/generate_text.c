@@ -1,5 +1,6 @@
 /* generate_text.c - prompts continued side by side: text in, text out. See generate.h. */
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,6 +19,7 @@ enum { USUAL_BATCH = 8 };
 typedef struct continuation {
     int64_t number;
     int64_t *prompt, n_prompt; /* tokens */
+    int64_t most;              /* tokens that may be sampled; -1: no bound */
     int64_t n_made;            /* tokens sampled, the one that ended the text among them */
     clv_finish finish;
     char *text; /* what they spell */
@@ -34,11 +36,11 @@ struct clv_generation {
 /* What is the same for all of them. */
 typedef struct writer {
     clv_generator *generator;
-    const clv_model_config *model;
+    const clv_model *model;
     const clv_tokenizer *tokenizer;
+    clv_generation_config says; /* the model's folder */
     clv_generate_options options;
     clv_sampling sampling;
-    int64_t most;    /* tokens; -1: no bound */
     int64_t context; /* positions, of which a generator that grew with an earlier use has more */
     bool cancelled;
     clv_generate_seconds *seconds;
@@ -101,7 +103,7 @@ static clv_status show_prompt(writer *w, track *t, clv_error *err)
 {
     char *text;
     size_t size;
-    bool last = w->most == 0;
+    bool last = t->to->most == 0;
     CLV_TRY(clv_text_stream_add(&t->stream, w->tokenizer, t->to->prompt, t->to->n_prompt, last, &text, &size, err));
     if (w->options.echo || last)
         give(w, t->to, w->options.echo ? text : "", w->options.echo ? size : 0, last);
@@ -109,11 +111,11 @@ static clv_status show_prompt(writer *w, track *t, clv_error *err)
     return CLV_OK;
 }
 
-static bool ends_text(const clv_model_config *model, int64_t token)
+static bool ends_text(const clv_generation_config *says, int64_t token)
 {
     bool ends = false;
-    for (int i = 0; i < model->n_eos; i++)
-        ends = ends || model->eos[i] == token;
+    for (int64_t i = 0; i < says->n_eos; i++)
+        ends = ends || says->eos[i] == token;
     return ends;
 }
 
@@ -139,8 +141,8 @@ static clv_status advance(writer *w, track *t, int64_t index, clv_error *err)
     sampling.sequence = (uint64_t)t->to->number;
     CLV_TRY(sample(w->generator, index, &sampling, &token, err));
     t->to->n_made++;
-    bool ends = ends_text(w->model, token), full = t->to->n_prompt + t->to->n_made > w->context;
-    bool enough = t->to->n_made == w->most;
+    bool ends = ends_text(&w->says, token), full = t->to->n_prompt + t->to->n_made > w->context;
+    bool enough = t->to->n_made == t->to->most;
     t->to->finish = ends ? CLV_FINISH_END : enough || !full ? CLV_FINISH_LENGTH : CLV_FINISH_CONTEXT;
     CLV_TRY(show(w, t, &token, ends ? 0 : 1, ends || full || enough, err));
     return t->done ? CLV_OK : clv_generator_feed(w->generator, index, &token, 1, err);
@@ -171,7 +173,7 @@ static clv_status advance_all(writer *w, track *tracks, int64_t n, bool *more, c
 
 static clv_status run(writer *w, track *tracks, int64_t n, clv_error *err)
 {
-    bool more = w->most != 0;
+    bool more = tracks[0].to->most != 0;
     for (int64_t i = 0; i < n && !w->cancelled; i++)
         CLV_TRY(show_prompt(w, &tracks[i], err));
     double start = clv_now_seconds();
@@ -224,6 +226,35 @@ static int by_length(const void *a, const void *b)
     return longer ? longer : (x->number > y->number) - (x->number < y->number);
 }
 
+/* How many tokens may follow a prompt: the folder's max_length counts both. */
+static clv_status bound(continuation *c, const writer *w, clv_error *err)
+{
+    const clv_generation_config *says = &w->says;
+    int64_t given = w->options.max_tokens ? w->options.max_tokens : says->max_tokens;
+    c->most = given > 0 ? given : given < 0 ? 0 : -1;
+    if (given != 0 || says->max_length == 0)
+        return CLV_OK;
+    c->most = says->max_length - c->n_prompt;
+    return c->most > 0
+               ? CLV_OK
+               : clv_fail(err, CLV_ELIMIT,
+                          "prompt %lld has %lld tokens, and %s says max_length %lld of prompt and text; valid: "
+                          "a shorter one, or a number of tokens to generate",
+                          (long long)c->number + 1, (long long)c->n_prompt, says->file, (long long)says->max_length);
+}
+
+static clv_status encode_prompt(continuation *c, const writer *w, const char *prompt, clv_error *err)
+{
+    char name[32];
+    CLV_TRY(clv_require(prompt != NULL, "clv_generate", "n prompts", err));
+    CLV_TRY(clv_tokenizer_encode(w->tokenizer, prompt, strlen(prompt), true, &c->prompt, &c->n_prompt, err));
+    if (prompt[0] == '\0' || c->n_prompt == 0)
+        return clv_fail(err, CLV_EINVAL, "prompt %lld is empty; give at least one byte", (long long)c->number + 1);
+    snprintf(name, sizeof name, "prompt %lld", (long long)c->number + 1);
+    CLV_TRY(clv_model_check_tokens(w->model, w->tokenizer, c->prompt, c->n_prompt, name, err));
+    return bound(c, w, err);
+}
+
 static clv_status encode(clv_generation *g, const writer *w, const char *const *prompts, clv_error *err)
 {
     for (int64_t i = 0; i < g->n; i++) {
@@ -231,24 +262,32 @@ static clv_status encode(clv_generation *g, const writer *w, const char *const *
         c->number = i;
         g->by_length[i] = c;
         CLV_TRY(keep(c, "", 0, err));
-        CLV_TRY(clv_require(prompts[i] != NULL, "clv_generate", "n prompts", err));
-        CLV_TRY(
-            clv_tokenizer_encode(w->tokenizer, prompts[i], strlen(prompts[i]), true, &c->prompt, &c->n_prompt, err));
-        if (prompts[i][0] == '\0' || c->n_prompt == 0)
-            return clv_fail(err, CLV_EINVAL, "prompt %lld is empty; give at least one byte", (long long)i + 1);
+        CLV_TRY(encode_prompt(c, w, prompts[i], err));
     }
     qsort(g->by_length, (size_t)g->n, sizeof *g->by_length, by_length);
     return CLV_OK;
 }
 
+/* Positions that all prompts need with their texts, as far as the model goes. */
+static int64_t positions(const clv_generation *g, int64_t most)
+{
+    int64_t needed = 0;
+    for (int64_t i = 0; i < g->n; i++) {
+        const continuation *c = &g->item[i];
+        int64_t all = c->most < 0 || c->most > most - c->n_prompt ? most : c->n_prompt + c->most;
+        needed = all > needed ? all : needed;
+    }
+    return needed;
+}
+
 /* Makes the generator fit the prompts, and sees that they fit it. */
 static clv_status fit(clv_generation *g, writer *w, clv_error *err)
 {
-    int64_t most = w->model->max_positions, longest = g->by_length[0]->n_prompt,
+    int64_t most = w->model->config.max_positions, longest = g->by_length[0]->n_prompt,
             fixed = clv_generator_context(w->generator);
     int64_t context = fixed ? fixed : w->options.context;
     if (context == 0)
-        context = w->most < 0 || w->most > most - longest ? most : longest + w->most;
+        context = positions(g, most);
     if (longest > context)
         return clv_fail(err, CLV_ELIMIT, "a prompt of %lld tokens; the context holds %lld (the model takes up to %lld)",
                         (long long)longest, (long long)context, (long long)most);
@@ -289,17 +328,22 @@ static clv_status begin(writer *w, clv_generator *generator, const clv_generate_
 {
     static const char call[] = "clv_generate";
     const clv_model *model = clv_generator_model(generator);
-    *w = (writer){.generator = generator, .model = &model->config};
+    *w = (writer){.generator = generator, .model = model, .says = {.size = sizeof w->says}};
     CLV_TRY(
         clv_take_options(&w->options, sizeof w->options, offsetof(clv_generate_options, trace), options, call, err));
-    CLV_TRY(clv_take_options(&w->sampling, sizeof w->sampling, sizeof w->sampling, w->options.sampling, call, err));
-    CLV_TRY(clv_sampling_check(&w->sampling, err));
     CLV_TRY(clv_require_count(w->options.n_stops, 0, call, "stop texts", err));
     CLV_TRY(clv_require(w->options.n_stops == 0 || w->options.stops, call, "n_stops texts", err));
     for (int i = 0; i < w->options.n_stops; i++)
         if (!w->options.stops[i] || w->options.stops[i][0] == '\0')
             return clv_fail(err, CLV_EINVAL, "stop text %d is empty; give at least one byte", i + 1);
-    w->most = w->options.max_tokens > 0 ? w->options.max_tokens : w->options.max_tokens == 0 ? -1 : 0;
+    CLV_TRY(clv_model_generation_config(model, &w->says, err));
+    const clv_sampling *sampling = w->options.sampling ? w->options.sampling : w->says.sampling;
+    CLV_TRY(clv_take_options(&w->sampling, sizeof w->sampling, sizeof w->sampling, sampling, call, err));
+    CLV_TRY(clv_sampling_check(&w->sampling, err));
+    if (w->options.n_stops == 0) {
+        w->options.stops = w->says.stops;
+        w->options.n_stops = (int)w->says.n_stops;
+    }
     return clv_model_tokenizer(&w->tokenizer, model, err);
 }
 

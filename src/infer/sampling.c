@@ -33,7 +33,7 @@ float clv_penalised(float logit, bool seen, double penalty)
 {
     if (!seen || penalty == 0 || penalty == 1)
         return logit;
-    return (float)(logit > 0 ? logit / penalty : logit * penalty);
+    return logit < 0 ? logit * (float)penalty : logit / (float)penalty;
 }
 
 void clv_penalise(float *logits, int64_t vocab, const bool *seen, double penalty)
@@ -42,9 +42,10 @@ void clv_penalise(float *logits, int64_t vocab, const bool *seen, double penalty
         logits[i] = clv_penalised(logits[i], seen[i], penalty);
 }
 
+/* The higher id first, as at the end of what transformers sorts: of equal tokens top_p keeps those. */
 static bool ranks_before(clv_candidate a, clv_candidate b)
 {
-    return a.logit > b.logit || (a.logit == b.logit && a.id < b.id);
+    return a.logit > b.logit || (a.logit == b.logit && a.id > b.id);
 }
 
 static void sift_down(clv_candidate *heap, int64_t n, int64_t i)
@@ -128,14 +129,15 @@ static clv_status find_largest(int64_t *out, const float *logits, int64_t vocab,
     return CLV_OK;
 }
 
-/* Of candidates in any order the first broken one by id, else the best; n >= 1. */
+/* Of candidates in any order the first broken one by id, else the best, of several the one of the lowest id; n >= 1. */
 static clv_candidate find_first(const clv_candidate *c, int64_t n)
 {
     clv_candidate first = c[0];
 
     for (int64_t i = 1; i < n; i++) {
-        bool broken = is_broken(c[i].logit); /* which no other ranks before */
-        if (broken && is_broken(first.logit) ? c[i].id < first.id : broken || ranks_before(c[i], first))
+        bool broken = is_broken(c[i].logit), was = is_broken(first.logit);
+        bool alike = (broken && was) || c[i].logit == first.logit;
+        if (alike ? c[i].id < first.id : broken || (!was && c[i].logit > first.logit))
             first = c[i];
     }
     return first;
@@ -153,40 +155,65 @@ static double draw(uint64_t seed, uint64_t sequence, int64_t position)
     return (double)(((uint64_t)bits[0] << 32 | bits[1]) >> 11) * 0x1p-53;
 }
 
-/* Of n candidates, best last at the end of work, those at least min_p times as likely as the best. */
-static int64_t likely_enough(const clv_candidate *work, int64_t vocab, int64_t n, const clv_sampling *s)
-{
-    const clv_candidate *best = &work[vocab - 1];
-    while (n > 1 && exp(((double)work[vocab - n].logit - (double)best->logit) / s->temperature) < s->min_p)
-        n--;
-    return n;
-}
-
 static void make_heap(clv_candidate *work, int64_t n)
 {
     for (int64_t i = n / 2 - 1; i >= 0; i--)
         sift_down(work, n, i);
 }
 
-/* Keeps candidates by rank until `keep` are there or their weight reaches share of the whole; they end up at the end
- * of work, best last. Returns how many. */
-static int64_t keep_best(clv_candidate *work, int64_t vocab, int64_t keep, double share, const clv_sampling *s)
+/* How likely a token is beside one with the largest logit. */
+static double weight_of(clv_candidate c, float largest, const clv_sampling *s)
 {
-    float largest = work[0].logit;
-    double total = 0, sum = 0;
-    int64_t n = 0;
+    return exp(((double)c.logit - (double)largest) / s->temperature);
+}
 
-    while (n < keep) {
-        clv_candidate best = pop(work, vocab - n);
-        total += exp(((double)best.logit - (double)largest) / s->temperature);
-        n++;
-    }
-    for (int64_t i = 0; i < n; i++) {
-        sum += exp(((double)work[vocab - 1 - i].logit - (double)largest) / s->temperature);
-        if (sum >= share * total)
+/* The top_k best of a heap of n, and those that tie with the last of them; they end up behind the heap, best last. */
+static int64_t keep_top_k(clv_candidate *work, int64_t n, int64_t top_k)
+{
+    int64_t kept = 0, keep = top_k > 0 && top_k < n ? top_k : n;
+    float last = 0;
+
+    while (kept < n && (kept < keep || (work[0].logit == last && last > -INFINITY)))
+        last = pop(work, n - kept++).logit;
+    return kept;
+}
+
+static bool takes_all(double top_p)
+{
+    return top_p == 0 || top_p == 1;
+}
+
+/* Of `kept` candidates, best last at the end of work, the fewest whose weight reaches top_p of the whole. */
+static int64_t keep_top_p(const clv_candidate *work, int64_t n, int64_t kept, const clv_sampling *s)
+{
+    double total = 0, sum = 0;
+
+    if (takes_all(s->top_p)) /* also of those that rounding would lose */
+        return kept;
+    for (int64_t i = 0; i < kept; i++)
+        total += weight_of(work[n - 1 - i], work[n - 1].logit, s);
+    for (int64_t i = 0; i < kept; i++) {
+        sum += weight_of(work[n - 1 - i], work[n - 1].logit, s);
+        if (sum >= s->top_p * total)
             return i + 1;
     }
-    return n;
+    return kept;
+}
+
+/* Of these the ones at least min_p times as likely as the best. */
+static int64_t keep_min_p(const clv_candidate *work, int64_t n, int64_t kept, const clv_sampling *s)
+{
+    while (kept > 1 && weight_of(work[n - kept], work[n - 1].logit, s) < s->min_p)
+        kept--;
+    return kept;
+}
+
+int64_t clv_sampling_keep(clv_candidate *work, int64_t n, const clv_sampling *s)
+{
+    make_heap(work, n);
+    int64_t kept = keep_top_k(work, n, s->top_k);
+    kept = keep_top_p(work, n, kept, s);
+    return keep_min_p(work, n, kept, s);
 }
 
 /* One of n kept candidates, by its probability. Their order is fixed, so the sums are. */
@@ -196,10 +223,10 @@ static int64_t draw_one(const clv_candidate *kept, int64_t n, float largest, con
     int64_t token = -1;
 
     for (int64_t i = 0; i < n; i++)
-        total += exp(((double)kept[i].logit - (double)largest) / s->temperature);
+        total += weight_of(kept[i], largest, s);
     target = draw(s->seed, s->sequence, position) * total;
     for (int64_t i = n - 1; i >= 0; i--) {
-        double weight = exp(((double)kept[i].logit - (double)largest) / s->temperature);
+        double weight = weight_of(kept[i], largest, s);
         sum += weight;
         /* Rounding may leave the sum below the target at the end: then the last that can be drawn is. */
         if (weight > 0)
@@ -210,21 +237,17 @@ static int64_t draw_one(const clv_candidate *kept, int64_t n, float largest, con
     return token;
 }
 
-/* One of the `keep` best of n candidates, of which `largest` is the best one's logit. */
-static int64_t draw_of_best(clv_candidate *work, int64_t n, int64_t keep, float largest, const clv_sampling *s,
-                            int64_t position)
+static int64_t draw_of_kept(clv_candidate *work, int64_t n, float largest, const clv_sampling *s, int64_t position)
 {
-    make_heap(work, n);
-    int64_t kept = keep_best(work, n, keep, s->top_p == 0 ? 1 : s->top_p, s);
-    kept = likely_enough(work, n, kept, s);
+    int64_t kept = clv_sampling_keep(work, n, s);
     return draw_one(work + (n - kept), kept, largest, s, position);
 }
 
 clv_status clv_sample(int64_t *token, const clv_sampling *s, const float *logits, int64_t vocab, int64_t position,
                       clv_candidate *work, clv_error *err)
 {
-    int64_t largest = 0, keep = s->top_k > 0 && s->top_k < vocab ? s->top_k : vocab;
-    bool all = keep == vocab && (s->top_p == 0 || s->top_p == 1) && s->min_p == 0;
+    int64_t largest = 0;
+    bool all = (s->top_k <= 0 || s->top_k >= vocab) && takes_all(s->top_p) && s->min_p == 0;
 
     CLV_TRY(clv_sampling_check(s, err));
     CLV_TRY(find_largest(&largest, logits, vocab, position, err));
@@ -235,7 +258,7 @@ clv_status clv_sample(int64_t *token, const clv_sampling *s, const float *logits
     for (int64_t i = 0; i < vocab; i++)
         work[i] = (clv_candidate){logits[i], (int32_t)i};
     *token = all ? draw_one(work, vocab, logits[largest], s, position)
-                 : draw_of_best(work, vocab, keep, logits[largest], s, position);
+                 : draw_of_kept(work, vocab, logits[largest], s, position);
     return CLV_OK;
 }
 
@@ -245,7 +268,7 @@ int64_t clv_sampling_needs(const clv_sampling *s, int64_t vocab)
 {
     if (s->temperature == 0)
         return 1;
-    return s->top_k < vocab ? s->top_k : 0;
+    return s->top_k > 0 && s->top_k < vocab ? s->top_k + 1 : 0; /* one more tells whether another ties with the last */
 }
 
 void clv_best_candidates(clv_candidate *out, int64_t k, clv_candidate *work, int64_t n)
@@ -264,8 +287,18 @@ void clv_best_candidates(clv_candidate *out, int64_t k, clv_candidate *work, int
         out[found] = (clv_candidate){-INFINITY, -1};
 }
 
-clv_status clv_sample_best(int64_t *token, const clv_sampling *s, clv_candidate *work, int64_t n, int64_t position,
-                           clv_error *err)
+/* Whether of n candidates the last of top_k is no better than a token that is not among them. */
+static bool may_tie(clv_candidate *work, int64_t n, int64_t top_k, float left_out)
+{
+    int64_t better = 0;
+
+    for (int64_t i = 0; i < n; i++)
+        better += work[i].logit > left_out;
+    return left_out > -INFINITY && better < top_k;
+}
+
+clv_status clv_sample_best(int64_t *token, const clv_sampling *s, clv_candidate *work, int64_t n, float left_out,
+                           int64_t position, clv_error *err)
 {
     clv_candidate first = n > 0 ? find_first(work, n) : (clv_candidate){-INFINITY, -1};
 
@@ -274,6 +307,9 @@ clv_status clv_sample_best(int64_t *token, const clv_sampling *s, clv_candidate 
         return fail_broken(first, position, err);
     if (first.logit == -INFINITY)
         return fail_none(position, err);
-    *token = s->temperature == 0 ? first.id : draw_of_best(work, n, s->top_k, first.logit, s, position);
+    if (s->temperature == 0)
+        *token = first.id;
+    else
+        *token = may_tie(work, n, s->top_k, left_out) ? -1 : draw_of_kept(work, n, first.logit, s, position);
     return CLV_OK;
 }

@@ -12,8 +12,8 @@ typedef struct clv_candidate {
     int32_t id;
 } clv_candidate;
 
-/* Makes the tokens that were seen [V] less likely: a logit above 0 is divided by the penalty, one below multiplied
- * (Keskar et al. 2019, arXiv:1909.05858). A penalty of 0 or 1 changes nothing. */
+/* Makes the tokens that were seen [V] less likely: a logit below 0 is multiplied by the penalty, another divided, in
+ * f32 as transformers does (Keskar et al. 2019, arXiv:1909.05858). A penalty of 0 or 1 changes nothing. */
 void clv_penalise(float *logits, int64_t vocab, const bool *seen, double penalty);
 /* One of them. */
 float clv_penalised(float logit, bool seen, double penalty);
@@ -22,6 +22,10 @@ float clv_penalised(float logit, bool seen, double penalty);
  * @return CLV_ENONFINITE when a logit is not a number or +infinity, or all are -infinity: the model's numbers broke */
 clv_status clv_sample(int64_t *token, const clv_sampling *sampling, const float *logits, int64_t vocab,
                       int64_t position, clv_candidate *work, clv_error *err);
+
+/* Of n candidates in any order those that top_k, top_p and min_p leave to draw from: how many; they end up at the end
+ * of work, best last. */
+int64_t clv_sampling_keep(clv_candidate *work, int64_t n, const clv_sampling *sampling);
 
 /* ---- from the best of several parts of a vocabulary ---- */
 
@@ -33,8 +37,10 @@ int64_t clv_sampling_needs(const clv_sampling *sampling, int64_t vocab);
 void clv_best_candidates(clv_candidate *out, int64_t k, clv_candidate *work, int64_t n);
 
 /* The token that clv_sample chooses of all logits, from n candidates in any order: those that clv_best_candidates found
- * in each part, clv_sampling_needs of them. work is changed. */
-clv_status clv_sample_best(int64_t *token, const clv_sampling *sampling, clv_candidate *work, int64_t n,
+ * in each part, clv_sampling_needs of them. work is changed. left_out: no token that is not among them has a larger
+ * logit; -INFINITY where that is of no matter. *token is -1 where one of those may tie with the last of top_k: then the
+ * choice needs all logits. */
+clv_status clv_sample_best(int64_t *token, const clv_sampling *sampling, clv_candidate *work, int64_t n, float left_out,
                            int64_t position, clv_error *err);
 
 #endif

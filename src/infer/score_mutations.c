@@ -16,7 +16,8 @@ typedef struct place {
 } place;
 
 /* The token of a residue. */
-static clv_status token_of(int64_t *out, const clv_tokenizer *tokenizer, char letter, clv_error *err)
+static clv_status token_of(int64_t *out, const clv_model *model, const clv_tokenizer *tokenizer, char letter,
+                           clv_error *err)
 {
     int64_t *ids, n;
     CLV_TRY(clv_tokenizer_encode(tokenizer, &letter, 1, false, &ids, &n, err));
@@ -24,17 +25,17 @@ static clv_status token_of(int64_t *out, const clv_tokenizer *tokenizer, char le
     free(ids);
     if (*out < 0)
         return clv_fail(err, CLV_EINVAL, "mutations: the tokenizer has no token for %c", letter);
-    return CLV_OK;
+    return clv_model_check_tokens(model, tokenizer, out, 1, "mutations", err);
 }
 
 /* The places of a sequence whose residues are the tokens from `first` on. */
-static clv_status find_tokens(place *out, const clv_mutations *m, const clv_tokenizer *tokenizer, int64_t first,
-                              clv_error *err)
+static clv_status find_tokens(place *out, const clv_mutations *m, const clv_model *model,
+                              const clv_tokenizer *tokenizer, int64_t first, clv_error *err)
 {
     for (int64_t i = 0; i < m->n_places; i++) {
         out[i].at = first + m->place[i].at;
-        CLV_TRY(token_of(&out[i].from_id, tokenizer, m->place[i].from, err));
-        CLV_TRY(token_of(&out[i].to_id, tokenizer, m->place[i].to, err));
+        CLV_TRY(token_of(&out[i].from_id, model, tokenizer, m->place[i].from, err));
+        CLV_TRY(token_of(&out[i].to_id, model, tokenizer, m->place[i].to, err));
     }
     return CLV_OK;
 }
@@ -112,7 +113,7 @@ static clv_status fill(clv_mutation_scores *out, const clv_scoring *s, const clv
     CLV_TRY(clv_model_tokenizer(&tokenizer, s->model, err));
     out->score = calloc((size_t)m->n + 1, sizeof *out->score);
     place *places = calloc((size_t)m->n_places, sizeof *places);
-    clv_status status = places && out->score ? find_tokens(places, m, tokenizer, protein->first, err)
+    clv_status status = places && out->score ? find_tokens(places, m, s->model, tokenizer, protein->first, err)
                                              : clv_fail_memory(err, "mutations", (size_t)m->n_places * sizeof *places);
     if (status == CLV_OK)
         status = run(places, m->n_places, s, protein, err);

@@ -125,7 +125,9 @@ clv_status clv_score_text(clv_score *out, clv_forwarder *forwarder, const char *
     CLV_TRY(check(&s.options, s.model->config.max_positions, call, err));
     CLV_TRY(clv_model_tokenizer(&tokenizer, s.model, err));
     CLV_TRY(clv_tokenizer_encode(tokenizer, text, size, true, &ids, &n, err));
-    clv_status status = score(&score_of, &s, ids, n, err);
+    clv_status status = clv_model_check_tokens(s.model, tokenizer, ids, n, s.options.name, err);
+    if (status == CLV_OK)
+        status = score(&score_of, &s, ids, n, err);
     free(ids);
     return status == CLV_OK ? clv_give_struct(out, sizeof score_of, sizeof score_of, &score_of, call, err) : status;
 }

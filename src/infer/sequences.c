@@ -195,6 +195,18 @@ static clv_status begin(clv_sequences **out, const clv_tokenizer **tokenizer, cl
     return *out ? CLV_OK : clv_fail_memory(err, "sequences", sizeof **out);
 }
 
+/* That the model has a row for each token of those that are kept. */
+static clv_status check_tokens(const clv_sequences *s, const clv_model *model, const clv_tokenizer *tokenizer,
+                               const char *path, clv_error *err)
+{
+    char where[256];
+    for (int64_t i = 0; i < s->n; i++) {
+        snprintf(where, sizeof where, "%.150s: %.64s", path, s->item[i].name);
+        CLV_TRY(clv_model_check_tokens(model, tokenizer, s->item[i].ids, s->item[i].n, where, err));
+    }
+    return CLV_OK;
+}
+
 clv_status clv_sequences_read(clv_sequences **out, const clv_model *model, const char *path,
                               const clv_sequences_options *options, clv_error *err)
 {
@@ -206,9 +218,11 @@ clv_status clv_sequences_read(clv_sequences **out, const clv_model *model, const
     CLV_TRY(begin(&s, &tokenizer, &o, model, options, call, err));
     clv_status status = clv_sequences_load(s, path, tokenizer, model->config.max_positions, &o, err);
     if (status == CLV_OK)
+        status = check_tokens(s, model, tokenizer, path, err);
+    if (status == CLV_OK)
         *out = s;
     else
-        free(s);
+        clv_sequences_free(s);
     return status;
 }
 
@@ -227,6 +241,8 @@ clv_status clv_sequences_of(clv_sequences **out, const clv_model *model, const c
     clv_status status = take_texts(s, texts, names, n, err);
     if (status == CLV_OK)
         status = encode(s, "texts", tokenizer, o.too_long, err);
+    if (status == CLV_OK)
+        status = check_tokens(s, model, tokenizer, "texts", err);
     if (status == CLV_OK)
         *out = s;
     else

@@ -1,6 +1,7 @@
 /* split_logits.c - see split_logits.h. */
 #include "infer/split_logits.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -147,15 +148,20 @@ static clv_status tell(clv_split_logits *s, const clv_session *session, int64_t 
     return CLV_OK;
 }
 
-/* Of all processes, in s->work; each has one row that begins with its rank. */
-static int64_t gather_told(clv_split_logits *s, int64_t sequence)
+/* Of all processes, in s->work; each has one row that begins with its rank. *left_out: the largest logit that a process
+ * may have kept to itself, as it told as many as it could. */
+static int64_t gather_told(clv_split_logits *s, int64_t sequence, float *left_out)
 {
     int64_t n = 0;
+    *left_out = -INFINITY;
     for (int64_t r = 0; r < s->ranks; r++) {
         const int64_t *row = s->all + r * (1 + s->batch * s->told);
         const clv_candidate *best = (const clv_candidate *)(row + 1 + sequence * s->told);
-        for (int64_t i = 0; row[0] == r && i < s->told && best[i].id >= 0; i++)
-            s->work[n++] = best[i];
+        int64_t told = 0;
+        while (row[0] == r && told < s->told && best[told].id >= 0)
+            s->work[n++] = best[told++];
+        if (told == s->told && best[told - 1].logit > *left_out)
+            *left_out = best[told - 1].logit;
     }
     return n;
 }
@@ -166,7 +172,9 @@ clv_status clv_split_logits_sample(int64_t *token, clv_split_logits *s, const cl
 {
     int64_t k = clv_sampling_needs(sampling, s->vocab);
     double penalty = sampling->repetition_penalty;
+    float left_out;
     if (s->told != k || s->penalty != penalty || s->stale[sequence])
         CLV_TRY(tell(s, session, k, penalty, logits, seen, err));
-    return clv_sample_best(token, sampling, s->work, gather_told(s, sequence), position, err);
+    int64_t n = gather_told(s, sequence, &left_out);
+    return clv_sample_best(token, sampling, s->work, n, left_out, position, err);
 }

@@ -39,7 +39,8 @@ void clv_split_logits_grew(clv_split_logits *s, int64_t sequence);
 bool clv_split_logits_serve(const clv_split_logits *s, const clv_sampling *sampling);
 
 /* clv_sample of a sequence whose logits [B,V] are spread, with the penalty for the tokens that were seen [B,V]; all
- * processes make the same call. What one call learns of all sequences serves those that follow. */
+ * processes make the same call. What one call learns of all sequences serves those that follow. *token is -1 where what
+ * is told is not enough after all (clv_sample_best). */
 clv_status clv_split_logits_sample(int64_t *token, clv_split_logits *s, const clv_session *session,
                                    const clv_sampling *sampling, int64_t sequence, int64_t position,
                                    const float *logits, const bool *seen, clv_error *err);

@@ -458,3 +458,17 @@ char *clv_path_join(const char *folder, const char *name)
         snprintf(path, size, "%s/%s", folder, name);
     return path;
 }
+
+clv_status clv_path_find(char **out, const char *folder, const char *name, clv_error *err)
+{
+    char *path = clv_path_join(folder, name);
+
+    if (path == NULL)
+        return clv_fail_memory(err, folder, strlen(folder));
+    if (access(path, F_OK) != 0) {
+        free(path);
+        path = NULL;
+    }
+    *out = path;
+    return CLV_OK;
+}

@@ -88,5 +88,7 @@ clv_status clv_file_check_inside(const char *folder, const char *path, clv_error
 
 /* "folder/name" in memory that the caller frees; NULL when out of memory. */
 char *clv_path_join(const char *folder, const char *name);
+/* The same where there is something of that name; else NULL. @return CLV_ENOMEM */
+clv_status clv_path_find(char **out, const char *folder, const char *name, clv_error *err);
 
 #endif

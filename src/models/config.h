@@ -14,8 +14,8 @@
 
 typedef struct clv_model_family clv_model_family;
 
-/* CLV_MAX_LAYERS is far beyond any model. */
-enum { CLV_MAX_LAYERS = 10000 };
+/* Far beyond any model. */
+enum { CLV_MAX_LAYERS = 10000, CLV_CONFIG_EOS = 512 };
 
 typedef struct clv_model_config {
     const clv_model_family *family;
@@ -34,14 +34,14 @@ typedef struct clv_model_config {
                      8];  /* bit i % 8 of byte i / 8: whether layer i is one (clv_model_config_window) */
     clv_unary activation; /* of the MLP */
     bool qkv_bias, output_bias, mlp_bias;
-    bool bidirectional;       /* attention sees what follows, too: no text is generated */
-    bool headless;            /* a bare model: hidden states, no logits */
-    int64_t token_types;      /* BERT: rows of the table of token types */
-    bool tie_word_embeddings; /* the output projection is the embedding */
-    bool embedding_norm;      /* LayerNorm after the embedding */
-    bool token_dropout;       /* ESM: mask tokens are embedded as zeros, the rest is rescaled */
-    int64_t bos, pad, mask;   /* token ids; -1 for none */
-    int64_t eos[CLV_MAX_EOS]; /* any of them ends a text */
+    bool bidirectional;          /* attention sees what follows, too: no text is generated */
+    bool headless;               /* a bare model: hidden states, no logits */
+    int64_t token_types;         /* BERT: rows of the table of token types */
+    bool tie_word_embeddings;    /* the output projection is the embedding */
+    bool embedding_norm;         /* LayerNorm after the embedding */
+    bool token_dropout;          /* ESM: mask tokens are embedded as zeros, the rest is rescaled */
+    int64_t bos, pad, mask;      /* token ids; -1 for none */
+    int64_t eos[CLV_CONFIG_EOS]; /* any of them ends a text, where no generation_config.json says which do */
     int n_eos;
     int64_t adapter_rank;           /* R, of adapters as a family of their own (models/adapters.h) */
     int64_t number[CLV_FAMILY_OWN]; /* what a family has of its own (cleave/family.h) */

@@ -197,7 +197,7 @@ json_t *clv_config_write_rope(const clv_model_config *c)
  * vocabulary. */
 static int64_t token_in(const clv_model_config *c, int64_t id)
 {
-    return id < c->vocab ? id : -1;
+    return id >= 0 && id < c->vocab ? id : -1;
 }
 
 static clv_status read_token(int64_t *token, const clv_model_config *c, const json_t *o, const char *key,
@@ -211,7 +211,8 @@ static clv_status read_token(int64_t *token, const clv_model_config *c, const js
 static clv_status read_ends(clv_model_config *c, const json_t *o, const char *where, clv_error *err)
 {
     int n = 0;
-    CLV_TRY(clv_json_ints(c->eos, &n, CLV_MAX_EOS, o, "eos_token_id", CLV_JSON_OPTIONAL, 0, INT32_MAX, where, err));
+    CLV_TRY(clv_json_ints(c->eos, &n, CLV_CONFIG_EOS, o, "eos_token_id", CLV_JSON_OPTIONAL, INT32_MIN, INT32_MAX, where,
+                          err));
     c->n_eos = 0;
     for (int i = 0; i < n; i++)
         if (token_in(c, c->eos[i]) >= 0)

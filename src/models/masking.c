@@ -34,7 +34,7 @@ clv_status clv_model_mask_token(int64_t *out, const clv_model *model, clv_error 
         return clv_fail(err, CLV_EUNSUPPORTED,
                         "%s: neither config.json (mask_token_id) nor the tokenizer ([MASK]) has a mask token",
                         model->path);
-    return CLV_OK;
+    return clv_model_check_tokens(model, tokenizer, out, 1, "masking", err);
 }
 
 /* The folder's tokenizer, if it has one. */
@@ -50,7 +50,7 @@ static clv_status own_tokenizer(const clv_tokenizer **out, const clv_model *mode
 
 static void add(clv_masking *m, int64_t id)
 {
-    if (id >= 0)
+    if (id >= 0 && m->n_special < CLV_MAX_SPECIAL)
         m->special[m->n_special++] = id;
 }
 

@@ -14,15 +14,15 @@
 enum {
     SAMPLE = 64,              /* bytes of a tensor */
     MOST_SAMPLES = 4096,      /* tensors that give one */
-    MOST_TOKENIZER = 1 << 28, /* bytes of its file */
+    MOST_TOKENIZER = 1 << 28, /* bytes of its file, and of others beside it */
     TEXT = CLV_CHECKSUM_SIZE + 64
 };
 
-static clv_status say_tokenizer(char out[TEXT], const clv_model *m, clv_error *err)
+/* What a file holds; path, which is freed, NULL: there is none. */
+static clv_status say_file(char out[TEXT], char *path, clv_error *err)
 {
-    char *path, *content, sum[CLV_CHECKSUM_SIZE];
+    char *content, sum[CLV_CHECKSUM_SIZE];
     size_t size;
-    CLV_TRY(clv_tokenizer_find(&path, m->path, err));
     snprintf(out, TEXT, "none");
     if (!path)
         return CLV_OK;
@@ -33,6 +33,20 @@ static clv_status say_tokenizer(char out[TEXT], const clv_model *m, clv_error *e
     snprintf(out, TEXT, "%zu bytes, %.12s", size, sum);
     free(content);
     return CLV_OK;
+}
+
+static clv_status say_tokenizer(char out[TEXT], const clv_model *m, clv_error *err)
+{
+    char *path;
+    CLV_TRY(clv_tokenizer_find(&path, m->path, err));
+    return say_file(out, path, err);
+}
+
+static clv_status say_generation(char out[TEXT], const clv_model *m, clv_error *err)
+{
+    char *path;
+    CLV_TRY(clv_path_find(&path, m->path, CLV_GENERATION_FILE, err));
+    return say_file(out, path, err);
 }
 
 /* ---- weights ---- */
@@ -108,7 +122,7 @@ clv_status clv_model_say(char out[CLV_MODEL_SAYS], const clv_model *m, clv_error
 
 clv_status clv_model_compare(const clv_model *m, clv_error *err)
 {
-    char config[TEXT] = "", tokenizer[TEXT] = "", weights[TEXT] = "", adapters[TEXT] = "";
+    char config[TEXT] = "", tokenizer[TEXT] = "", generation[TEXT] = "", weights[TEXT] = "", adapters[TEXT] = "";
     CLV_TRY(clv_require(m != NULL, "clv_model_compare", "a model", err));
     if (!m->job)
         return CLV_OK;
@@ -116,12 +130,15 @@ clv_status clv_model_compare(const clv_model *m, clv_error *err)
     if (status == CLV_OK)
         status = say_tokenizer(tokenizer, m, err);
     if (status == CLV_OK)
+        status = say_generation(generation, m, err);
+    if (status == CLV_OK)
         status = say_weights(weights, m->weights, err);
     if (status == CLV_OK)
         status = say_weights(adapters, m->adapter_weights, err);
     CLV_TRY(clv_job_agree(m->job, status, err)); /* or one that cannot read its own would leave the others waiting */
     const clv_job_alike mine[] = {{"the model's config", config},
                                   {"the tokenizer's file", tokenizer},
+                                  {"generation_config.json", generation},
                                   {"the weights", weights},
                                   {"the adapters", adapters}};
     return clv_job_compare(m->job, mine, sizeof mine / sizeof *mine, err);

@@ -244,7 +244,7 @@ static clv_status config_of(clv_model_config *out, const clv_model_info *s, clv_
                               .pad = s->pad,
                               .mask = s->mask,
                               .n_eos = s->n_eos};
-    memcpy(out->eos, s->eos, sizeof out->eos);
+    memcpy(out->eos, s->eos, sizeof s->eos);
     CLV_TRY(clv_model_config_check(out, "the model", err));
     return check_tokens(out, err);
 }
@@ -279,6 +279,8 @@ void clv_model_close(clv_model *m)
     if (!m)
         return;
     clv_tokenizer_free(m->text->tokenizer);
+    if (m->text->generation)
+        m->text->free_generation(m->text->generation);
     pthread_mutex_destroy(&m->text->lock);
     clv_model_weights_close(m->weights);
     clv_model_weights_close(m->adapter_weights);
@@ -333,7 +335,7 @@ clv_status clv_model_describe(const clv_model *m, clv_model_info *out, clv_error
                            .bos = c->bos,
                            .pad = c->pad,
                            .mask = c->mask,
-                           .n_eos = c->n_eos};
+                           .n_eos = c->n_eos < CLV_MAX_EOS ? c->n_eos : CLV_MAX_EOS};
     memcpy(info.eos, c->eos, sizeof info.eos);
     if (m->adapters) {
         const clv_model_parts adapters = count_parts(clv_adapters_config(m->adapters));
@@ -447,15 +449,6 @@ void clv_lost_page(void)
 
 /* ---- its tokenizer ---- */
 
-static clv_status check_ids(const clv_tokenizer *t, const clv_model *m, clv_error *err)
-{
-    int64_t size = clv_tokenizer_size(t);
-    if (size <= m->config.vocab)
-        return CLV_OK;
-    return clv_fail(err, CLV_EFORMAT, "%s: the tokenizer has ids up to %lld, the model's vocab_size is %lld", m->path,
-                    (long long)size - 1, (long long)m->config.vocab);
-}
-
 static clv_status open_tokenizer(clv_tokenizer **out, const clv_model *m, clv_error *err)
 {
     enum { BYTES = 256 };
@@ -470,14 +463,7 @@ static clv_status open_tokenizer(clv_tokenizer **out, const clv_model *m, clv_er
         return clv_fail(err, CLV_ENOTFOUND,
                         "%s has no tokenizer.json or vocab.txt, and its vocabulary of %lld is not that of bytes (256)",
                         m->path[0] ? m->path : "a model that no folder holds", (long long)m->config.vocab);
-    clv_tokenizer *t;
-    CLV_TRY(clv_tokenizer_open(&t, m->path, err));
-    clv_status status = check_ids(t, m, err);
-    if (status == CLV_OK)
-        *out = t;
-    else
-        clv_tokenizer_free(t);
-    return status;
+    return clv_tokenizer_open(out, m->path, err);
 }
 
 clv_status clv_model_tokenizer(const clv_tokenizer **out, const clv_model *m, clv_error *err)
@@ -491,6 +477,16 @@ clv_status clv_model_tokenizer(const clv_tokenizer **out, const clv_model *m, cl
         *out = m->text->tokenizer;
     pthread_mutex_unlock(&m->text->lock);
     return status;
+}
+
+/* A tokenizer may have more tokens than the model: one that was added and is never used. */
+clv_status clv_model_check_tokens(const clv_model *m, const clv_tokenizer *t, const int64_t *ids, int64_t n,
+                                  const char *where, clv_error *err)
+{
+    for (int64_t i = 0; i < n; i++)
+        if (ids[i] < 0 || ids[i] >= m->config.vocab)
+            return clv_tokenizer_fail_beyond(t, ids[i], m->config.vocab, where, err);
+    return CLV_OK;
 }
 
 /* ---- graphs and sessions ---- */

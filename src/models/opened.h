@@ -29,12 +29,22 @@ struct clv_model {
     clv_quant_reader *quant_reader; /* NULL: weights are floats */
     struct clv_model_text {         /* what becomes known later; guarded by its lock */
         pthread_mutex_t lock;
-        clv_tokenizer *tokenizer; /* NULL: not asked for yet */
+        clv_tokenizer *tokenizer; /* NULL: not asked for yet, as the next */
+        void *generation;         /* infer/generation_config.h's, which is above models, */
+        void (*free_generation)(void *generation);
     } * text;
 };
 
 /* Its mask token: config.json's, else [MASK] of its tokenizer. @return CLV_EUNSUPPORTED without one */
 clv_status clv_model_mask_token(int64_t *out, const clv_model *model, clv_error *err);
+
+/* In a model's folder, what its texts are made by. */
+#define CLV_GENERATION_FILE "generation_config.json"
+
+/* That the model has a row for each id of a text. @return CLV_EINVAL naming the text, `where`, and the first token that
+ * has none; tokenizer NULL: by its id alone */
+clv_status clv_model_check_tokens(const clv_model *model, const clv_tokenizer *tokenizer, const int64_t *ids, int64_t n,
+                                  const char *where, clv_error *err);
 
 /* `how` weights are quantised that a folder has as `stored`: so again, where nothing else is asked for.
  * @return CLV_EINVAL where the two differ */

@@ -14,6 +14,7 @@
 #include "base/wait.h"
 #include "cleave/data.h"
 #include "io/file.h"
+#include "tokens/tokenizer_parts.h"
 
 enum { MOST_THREADS = 256 };
 
@@ -201,6 +202,24 @@ static clv_status tokenize(clv_corpus_info *info, const char *out, const char *c
     return status;
 }
 
+/* Ids for a model: those that it has a row for. */
+typedef struct model_ids {
+    clv_token_writer *writer;
+    const clv_corpus_form *form;
+    int64_t vocab; /* 0: any */
+    const char *path;
+} model_ids;
+
+/* A clv_corpus_sink. */
+static clv_status write_model_ids(void *arg, const clv_corpus_ids *ids, clv_error *err)
+{
+    const model_ids *to = arg;
+    for (int64_t i = 0; to->vocab > 0 && i < ids->n; i++)
+        if (ids->id[i] >= to->vocab)
+            return clv_tokenizer_fail_beyond(to->form->tokenizer, ids->id[i], to->vocab, to->path, err);
+    return write_ids(to->writer, ids, err);
+}
+
 clv_status clv_corpus_load(clv_token_file *out, const clv_corpus_form *form, const char *path, int64_t vocab,
                            clv_error *err)
 {
@@ -211,7 +230,8 @@ clv_status clv_corpus_load(clv_token_file *out, const clv_corpus_form *form, con
     uint8_t *image;
     uint64_t size;
     CLV_TRY(clv_token_writer_create_memory(&writer, path, &options, err));
-    clv_status status = clv_corpus_run(&info, form, &path, 1, write_ids, writer, err);
+    model_ids to = {writer, form, vocab, path};
+    clv_status status = clv_corpus_run(&info, form, &path, 1, write_model_ids, &to, err);
     if (status != CLV_OK) {
         clv_token_writer_abandon(writer);
         return status;

@@ -20,6 +20,24 @@ int64_t clv_tokenizer_size(const clv_tokenizer *t)
     return t ? t->size : 0;
 }
 
+bool clv_tokenizer_has(const clv_tokenizer *t, int64_t id)
+{
+    return t && id >= 0 && id < t->size && (t->bytes || t->token[id].text != NULL);
+}
+
+clv_status clv_tokenizer_fail_beyond(const clv_tokenizer *t, int64_t id, int64_t vocab, const char *where,
+                                     clv_error *err)
+{
+    const clv_text_span none = {"", 0}, *token = clv_tokenizer_has(t, id) && !t->bytes ? &t->token[id] : &none;
+    bool named = token->size > 0;
+    return clv_fail(
+        err, CLV_EINVAL,
+        "%s: the token %s%.*s%s%lld%s is beyond the model's vocab_size of %lld: it has no row for it; valid: "
+        "a text without it",
+        where, named ? "'" : "", token->size < 64 ? (int)token->size : 64, token->text, named ? "' (id " : "",
+        (long long)id, named ? ")" : "", (long long)vocab);
+}
+
 /* ---- pieces ---- */
 
 clv_status clv_pieces_end(clv_pieces *pieces, bool first, clv_error *err)
@@ -229,14 +247,20 @@ clv_status clv_tokenizer_encode(const clv_tokenizer *t, const char *text, size_t
 
 /* ---- decoding ---- */
 
+/* As wide as the ids of `tokenizers`. */
+static clv_status check_id(int64_t id, clv_error *err)
+{
+    return id >= 0 && id <= UINT32_MAX ? CLV_OK
+                                       : clv_fail(err, CLV_EINVAL, "%lld is no token id; valid: 0 to %lld",
+                                                  (long long)id, (long long)UINT32_MAX);
+}
+
 static clv_status token_texts(clv_token_texts *all, const clv_tokenizer *t, const int64_t *ids, int64_t n,
                               clv_error *err)
 {
     for (int64_t i = 0; i < n; i++) {
-        if (ids[i] < 0 || ids[i] >= t->size || !t->token[ids[i]].text)
-            return clv_fail(err, CLV_EINVAL, "there is no token %lld; valid: 0 to %lld", (long long)ids[i],
-                            (long long)t->size - 1);
-        if (!t->special[ids[i]])
+        CLV_TRY(check_id(ids[i], err));
+        if (clv_tokenizer_has(t, ids[i]) && !t->special[ids[i]])
             CLV_TRY(clv_text_append(&all->item[all->n++], t->token[ids[i]].text, t->token[ids[i]].size, err));
     }
     return CLV_OK;
@@ -259,16 +283,20 @@ static clv_status decode_bytes(const int64_t *ids, int64_t n, char **text, size_
     char *bytes = malloc((size_t)n + 1);
     if (!bytes)
         return clv_fail_memory(err, "a text", (size_t)n);
-    for (int64_t i = 0; i < n; i++) {
-        if (ids[i] < 0 || ids[i] > UINT8_MAX) {
-            free(bytes);
-            return clv_fail(err, CLV_EINVAL, "there is no token %lld; valid: 0 to 255, the bytes", (long long)ids[i]);
-        }
-        bytes[i] = (char)ids[i];
+    clv_status status = CLV_OK;
+    size_t length = 0;
+    for (int64_t i = 0; status == CLV_OK && i < n; i++) {
+        status = check_id(ids[i], err);
+        if (ids[i] <= UINT8_MAX)
+            bytes[length++] = (char)ids[i];
     }
-    bytes[n] = '\0';
+    if (status != CLV_OK) {
+        free(bytes);
+        return status;
+    }
+    bytes[length] = '\0';
     *text = bytes;
-    *size = (size_t)n;
+    *size = length;
     return CLV_OK;
 }
 

@@ -2,7 +2,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/error.h"
 #include "io/file.h"
@@ -10,23 +9,10 @@
 
 enum { FILE_LIMIT = 256 << 20 };
 
-static clv_status path_in(char **out, const char *folder, const char *name, clv_error *err)
-{
-    *out = clv_path_join(folder, name);
-    return *out ? CLV_OK : clv_fail_memory(err, "a path", strlen(folder));
-}
-
 clv_status clv_tokenizer_find(char **out, const char *folder, clv_error *err)
 {
-    static const char *const names[] = {"tokenizer.json", "vocab.txt"};
-    for (int i = 0; i < 2; i++) {
-        CLV_TRY(path_in(out, folder, names[i], err));
-        if (access(*out, F_OK) == 0)
-            return CLV_OK;
-        free(*out);
-    }
-    *out = NULL;
-    return CLV_OK;
+    CLV_TRY(clv_path_find(out, folder, "tokenizer.json", err));
+    return *out ? CLV_OK : clv_path_find(out, folder, "vocab.txt", err);
 }
 
 /* *where: the file that was read, the caller's to free. */

@@ -145,6 +145,10 @@ clv_status clv_tokenizer_normalize(clv_text_buffer *out, const clv_tokenizer *t,
 /* The file that describes a folder's tokenizer, tokenizer.json or else vocab.txt, the caller's to free; NULL: there is
  * none. */
 clv_status clv_tokenizer_find(char **out, const char *folder, clv_error *err);
+/* CLV_EINVAL for a token of a text, `where`, that a model with `vocab` rows has none for; tokenizer NULL: its text is
+ * not known. */
+clv_status clv_tokenizer_fail_beyond(const clv_tokenizer *tokenizer, int64_t id, int64_t vocab, const char *where,
+                                     clv_error *err);
 /* Fills an empty tokenizer, which has its arena, from a parsed tokenizer.json. */
 clv_status clv_tokenizer_from_json(clv_tokenizer *t, const json_t *document, const char *where, clv_error *err);
 /* The tokenizer.json that says the same as a folder's vocab.txt; the caller releases it by json_decref. */

@@ -1,0 +1,108 @@
+#include "cli/prompts.h"
+
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cleave/sequences.h"
+#include "cli/standard_input.h"
+
+void clv_prompts_free(clv_prompts *p)
+{
+    free(p->text);
+    free(p->asked);
+    free(p->content);
+}
+
+static void add(clv_prompts *p, const char *text)
+{
+    p->text[p->n++] = text;
+    if (text[0] != '\0')
+        p->asked[p->n_asked++] = text;
+}
+
+static clv_status make_room(clv_prompts *p, int64_t n, clv_error *err)
+{
+    p->text = calloc((size_t)n, sizeof *p->text);
+    p->asked = calloc((size_t)n, sizeof *p->asked);
+    return p->text && p->asked ? CLV_OK : clv_fail_memory(err, "prompts", (size_t)n * sizeof *p->text);
+}
+
+static bool is_standard_input(const char *name)
+{
+    return strcmp(name, "-") == 0;
+}
+
+/* *begin: of the text behind a byte order mark; a prompt has no zero bytes. */
+static clv_status read_content(clv_prompts *p, char **begin, size_t *size, const char *file, const char *command,
+                               clv_error *err)
+{
+    static const char mark[] = "\xef\xbb\xbf";
+    if (!is_standard_input(file))
+        CLV_TRY(clv_text_read(&p->content, size, file, 0, err));
+    else
+        CLV_TRY(clv_standard_input_read(&p->content, size, command, err));
+    const char *zero = memchr(p->content, '\0', *size);
+    if (zero)
+        return clv_fail(err, CLV_EINVAL, "standard input: byte %lld is 0; a prompt has no zero bytes",
+                        (long long)(zero - p->content));
+    size_t marked = strncmp(p->content, mark, 3) == 0 ? 3 : 0;
+    *begin = p->content + marked;
+    *size -= marked;
+    return CLV_OK;
+}
+
+/* Cuts the end of a line, of which Windows' has two bytes; behind the text, too, there is a byte. */
+static void cut_line(char *line, char *end)
+{
+    if (end > line && end[-1] == '\r')
+        end[-1] = '\0';
+    *end = '\0';
+}
+
+/* Lines of the file; the last may lack its end. */
+static clv_status read_lines(clv_prompts *p, const char *file, const char *command, clv_error *err)
+{
+    char *text;
+    size_t size;
+    int64_t lines = 1;
+    CLV_TRY(read_content(p, &text, &size, file, command, err));
+    for (size_t i = 0; i < size; i++)
+        lines += text[i] == '\n';
+    CLV_TRY(make_room(p, lines, err));
+    for (char *line = text, *end = text + size; line < end;) {
+        char *stop = memchr(line, '\n', (size_t)(end - line)), *last = stop ? stop : end;
+        cut_line(line, last);
+        add(p, line);
+        line = last + 1;
+    }
+    return p->n_asked > 0 ? CLV_OK
+                          : clv_fail(err, CLV_EINVAL, "%s: no prompt; one a line is needed",
+                                     is_standard_input(file) ? "standard input" : file);
+}
+
+static clv_status read_one(clv_prompts *p, const char *text, const char *command, clv_error *err)
+{
+    char *read = NULL;
+    size_t size;
+    if (is_standard_input(text))
+        CLV_TRY(read_content(p, &read, &size, text, command, err));
+    if (read && size > 0 && read[size - 1] == '\n')
+        cut_line(read, read + size - 1);
+    text = read ? read : text;
+    if (text[0] == '\0')
+        return clv_fail(err, CLV_EINVAL, "%s: the prompt is empty; give at least one byte",
+                        read ? "standard input" : "-p");
+    CLV_TRY(make_room(p, 1, err));
+    add(p, text);
+    return CLV_OK;
+}
+
+clv_status clv_prompts_read(clv_prompts *p, const char *text, const char *file, const char *command, clv_error *err)
+{
+    if (text && file)
+        return clv_fail(err, CLV_EINVAL, "-p TEXT and -f FILE are both given; give one of them");
+    if (!text && !file)
+        return clv_fail(err, CLV_EINVAL, "a prompt is needed: -p TEXT, or -f FILE with one a line");
+    return file ? read_lines(p, file, command, err) : read_one(p, text, command, err);
+}
