@@ -15,6 +15,7 @@
 #include "cli/progress.c"
 #include "cli/stops.c"
 #include "cli/table.c"
+#include "cli/terminal.c"
 
 /* Collects what is written to a descriptor between begin and end. */
 typedef struct capture {
@@ -128,7 +129,7 @@ static void test_foreign_text(void **state)
 }
 
 /* Runs 20 steps as if each had taken `step_ns`; returns what was printed. */
-static void run_steps(char *out, size_t size, int64_t step_ns, bool terminal)
+static void run_noted_steps(char *out, size_t size, int64_t step_ns, bool terminal, const char *note)
 {
     clv_progress p;
     capture c = capture_begin(STDERR_FILENO);
@@ -138,10 +139,15 @@ static void run_steps(char *out, size_t size, int64_t step_ns, bool terminal)
     for (int i = 1; i <= 20; i++) {
         p.start_ns -= step_ns;
         p.last_ns -= step_ns;
-        clv_progress_update(&p, i, "loss 1.5");
+        clv_progress_update(&p, i, note);
     }
     clv_progress_end(&p);
     capture_end(&c, out, size);
+}
+
+static void run_steps(char *out, size_t size, int64_t step_ns, bool terminal)
+{
+    run_noted_steps(out, size, step_ns, terminal, "loss 1.5");
 }
 
 static int count(const char *text, char wanted)
@@ -171,13 +177,45 @@ static void test_progress(void **state)
     assert_non_null(strstr(out, "] 20/20  loss 1.5  0 s left"));
 }
 
+/* What each redraw shows, as many columns as it takes, fits whatever the width; the numbers that it has are whole. */
+static void test_progress_fits(void **state)
+{
+    static const char note[] = "loss 1.234 (mean 1.345), 52000 tokens/s, lr 0.003, gradient 1.23, 12 % communication";
+    static char out[65536];
+    char columns[16], last[256] = "";
+
+    (void)state;
+    for (int width = 1; width <= 160; width++) {
+        snprintf(columns, sizeof columns, "%d", width);
+        setenv("COLUMNS", columns, 1);
+        run_noted_steps(out, sizeof out, second_ns, true, note);
+        assert_int_equal(count(out, '\r'), 20);
+        assert_int_equal(count(out, '\n'), 1);
+        for (char *line = strtok(out, "\r"); line; line = strtok(NULL, "\r")) {
+            char *end = strstr(line, "\033[K");
+            assert_non_null(end);
+            *end = '\0';
+            if (clv_text_width(line) >= width)
+                fail_msg("%s takes %d of %d columns", line, clv_text_width(line), width);
+            snprintf(last, sizeof last, "%s", line);
+        }
+        assert_int_equal(strstr(last, "20/20") != NULL, width > 5);
+        assert_int_equal(strstr(last, "0 s left") != NULL, width > 15);
+        assert_true(strstr(last, "loss") == NULL || strstr(last, "loss 1.234 (mean 1.345)") != NULL);
+        assert_true(width < 60 || strstr(last, "train [########") != NULL);
+    }
+    setenv("COLUMNS", "80", 1);
+    run_noted_steps(out, sizeof out, second_ns, true, note);
+    assert_non_null(
+        strstr(out, "\rtrain [##############] 20/20  loss 1.234 (mean 1.345), 52000 tokens/s  0 s left\033[K"));
+    unsetenv("COLUMNS");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_json),
-        cmocka_unit_test(test_text),
-        cmocka_unit_test(test_foreign_text),
-        cmocka_unit_test(test_progress),
+        cmocka_unit_test(test_json),     cmocka_unit_test(test_text),          cmocka_unit_test(test_foreign_text),
+        cmocka_unit_test(test_progress), cmocka_unit_test(test_progress_fits),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -133,7 +133,7 @@ static clv_status evaluate_before(run *r, clv_error *err)
     return CLV_OK;
 }
 
-/* What the progress line says; times are means over all steps of this process. */
+/* What the progress line says, what tells most first; times are means over all steps of this process. */
 enum { NOTE = 256 };
 
 static void print_note(char out[NOTE], const run *r, const clv_train_step *did, double tokens)
@@ -148,8 +148,8 @@ static void print_note(char out[NOTE], const run *r, const clv_train_step *did, 
         snprintf(valued, sizeof valued, ", validation %.3f", t->val_loss);
     if (r->at_peak > 0)
         snprintf(mfu, sizeof mfu, ", MFU %.0f %%", 100 * r->at_peak * steps / seconds);
-    snprintf(out, NOTE, "loss %.3f (mean %.3f)%s, lr %.3g, gradient %.3g, %.0f tokens/s, %.0f %% communication%s%s",
-             did->loss, t->mean_loss, valued, did->lr, did->grad_norm, tokens * steps / seconds,
+    snprintf(out, NOTE, "loss %.3f (mean %.3f)%s, %.0f tokens/s, lr %.3g, gradient %.3g, %.0f %% communication%s%s",
+             did->loss, t->mean_loss, valued, tokens * steps / seconds, did->lr, did->grad_norm,
              100 * t->comm_seconds / seconds, hidden, mfu);
 }
 
