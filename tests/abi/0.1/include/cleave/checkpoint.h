@@ -139,12 +139,13 @@ typedef struct clv_convert_options {
  *  not at all. Weights of a model that was opened with a quant are written in blocks (docs/checkpoints.md). options
  *  may be NULL.
  *  @return CLV_EINVAL when something is at `to`; CLV_ELIMIT for too many ranks; CLV_EUNSUPPORTED for two tensors of one
- *          name; clv_model_open's */
+ *          name, and of a model with adapters, which clv_checkpoint_merge puts into the weights; clv_model_open's */
 CLV_API clv_status clv_checkpoint_shard(const clv_model *model, const char *to, const clv_convert_options *options,
                                         clv_error *err);
 /** Makes the folder `to` of a sharded one: the files that it was made of, byte for byte, and every other file of the
  *  folder. Of a folder of adapters: their base with them in its weights, in one file, and every other file of the base.
- *  @return CLV_EINVAL when `from` is not sharded, or something is at `to`; clv_checkpoint_open's */
+ *  @return CLV_EINVAL when `from` is not sharded, or something is at `to`; CLV_EUNSUPPORTED for adapters whose base is
+ *          in blocks; clv_checkpoint_open's */
 CLV_API clv_status clv_checkpoint_merge(const char *from, const char *to, const clv_convert_options *options,
                                         clv_error *err);
 
@@ -152,8 +153,9 @@ CLV_API clv_status clv_checkpoint_merge(const char *from, const char *to, const 
  *  model.safetensors in the model's dtype, replaced where they are there; its adapters are merged into them. The
  *  folder is made if it is missing. Of a session over several processes, all of which see the folder, each writes
  *  what its ranks hold; the call returns when all is there.
- *  @return CLV_ENOTFOUND when the session lacks a parameter; CLV_EIO, CLV_ENOMEM; CLV_EPEER when another process
- *          could not write its part: then what stood there stays */
+ *  @return CLV_EUNSUPPORTED for a model that was opened with a quant, or whose folder has one; CLV_ENOTFOUND when the
+ *          session lacks a parameter; CLV_EIO, CLV_ENOMEM; CLV_EPEER when another process could not write its part:
+ *          then what stood there stays */
 CLV_API clv_status clv_model_save(const clv_model *model, const clv_session *session, const char *folder,
                                   clv_error *err);
 

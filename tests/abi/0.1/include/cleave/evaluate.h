@@ -66,7 +66,7 @@ CLV_API const char *clv_evaluation_begins(const clv_evaluation *evaluation);
 
 /** Writes a safetensors file: what was given (ids, token_types, mask), the results but those of ops, all f32, and with
  *  gradients "grad.NAME" for every tensor of the model's checkpoint, in its shape.
- *  @return CLV_EIO, CLV_ENOTFOUND, CLV_ENOMEM */
+ *  @return CLV_EUNSUPPORTED for gradients of adapters; CLV_EIO, CLV_ENOTFOUND, CLV_ENOMEM */
 CLV_API clv_status clv_evaluation_write(const clv_evaluation *evaluation, const char *path, clv_error *err);
 
 /** How far results are from those that they ought to be. */

@@ -97,8 +97,8 @@ CLV_API int64_t clv_generator_batch(const clv_generator *generator);
 /** Empties all sequences. */
 CLV_API void clv_generator_rewind(clv_generator *generator);
 
-/** What runs its programs, for traces (trace.h). It lives until the generator gets another size, or is freed; NULL
- *  before it has a size, and for no generator. */
+/** What runs its programs, for traces (trace.h). Its states are those of a clv_model_graph with `packed`. It lives
+ *  until the generator gets another size, or is freed; NULL before it has a size, and for no generator. */
 CLV_API clv_session *clv_generator_session(const clv_generator *generator);
 /** Where the time of runs since the last call went. @return clv_session_take_stats'; CLV_EINVAL from on_text */
 CLV_API clv_status clv_generator_take_stats(clv_generator *generator, clv_session_stats *out, clv_error *err);

@@ -112,7 +112,7 @@ CLV_API clv_status clv_machine_measure(clv_machine **out, const clv_measure_opti
 typedef struct clv_cpu_info {
     size_t size;         /**< the caller's: sizeof the struct, or 0 */
     const char *kernels; /**< instruction set of the kernels: "portable", "avx2", "avx512", "amx"; of the library */
-    char products[64];   /**< what multiplies matrices: "oneDNN 2.6.3" */
+    char products[64];   /**< library of the products that are not its own: "oneDNN 2.6.3" */
     int64_t cores;       /**< that this process may run on: so many ranks, a thread each, run at full speed */
 } clv_cpu_info;
 /** Fills *out, whose `size` the caller has set. @return CLV_EINVAL for a size that no version had */

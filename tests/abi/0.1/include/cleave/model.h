@@ -74,8 +74,8 @@ typedef struct clv_model_options {
                                 twice as large */
     int64_t quant; /**< a clv_quant: weights of linear layers, where a row is a multiple of 32, are held and multiplied
                         in blocks of integers, made of the folder's as they are read (docs/precision.md); 0: as the
-                        folder holds them (docs/checkpoints.md). For inference; not beside adapters, nor of families
-                        that a program states */
+                        folder holds them (docs/checkpoints.md). For inference, adapters beside them in floats; not of
+                        families that a program states */
 } clv_model_options;
 
 /** Opens a model's folder; options may be NULL. Free with clv_model_close. The folder of adapters in PEFT's form is
@@ -215,6 +215,15 @@ typedef struct clv_model_graph {
     uint64_t dropout_seed;    /**< of these */
     double attention_dropout; /**< 0 <= p < 1, of training steps: the share of attention's weights that are 0
                                  (clv_attention_options.dropout), by the same seed and input */
+    int last_input; /**< nonzero, with last_logits and a batch of 1: the graph gets an input "last", i32 [1]: which row
+                       is taken for the last, 0 to S - 1; for another, zeros are. Those behind it are computed, too:
+                       where attention is causal they change nothing before */
+    int packed; /**< nonzero, not in training steps: where this CPU is faster so, weights are held in panels of columns,
+                   as its kernels read them: states "<name>.packed" [(parts,) out..., out / 16, in..., 16], which no
+                   graph without this has. Of models of the library's families that were opened from a folder, without
+                   quant or comm_dtype, and of no job whose CPUs are not all alike; each weight of 64 Ki
+                   elements or more whose last dimension is a multiple of 16 times the mesh's ranks. clv_model_source
+                   reads them. Bits of up to 16 rows are the same */
 } clv_model_graph;
 
 /** Adds the model to a graph on its mesh, which has no parameters yet: input "ids" i32 [B,S] -> logits [B,S,V], split

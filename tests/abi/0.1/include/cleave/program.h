@@ -91,8 +91,10 @@ typedef struct clv_collective {
     int64_t until;   /**< the instruction behind which they wait for it: the same one without
                           clv_compile_options.overlap */
     int64_t part,
-        n_parts; /**< with clv_compile_options.overlap it may be cut by rows into n_parts collectives, of which
+        n_parts;      /**< with clv_compile_options.overlap it may be cut by rows into n_parts collectives, of which
                                 this is number `part`, from 0 on; n_parts 0: it is whole */
+    const char *pass; /**< "forward"; "backward", gradients' own layouts with it; "update": of parameters, and the norm
+                                of gradients before it */
 } clv_collective;
 
 /** How many there are; 0 for no program. */
@@ -221,7 +223,7 @@ typedef struct clv_instruction_info {
     double work;  /**< what rates are of: flops of products and attention, bytes of all else */
     int n_axes;
     clv_subaxis axes[CLV_MAX_SUBAXES]; /**< of an op: those that split its operands or results; else whose ranks talk */
-    int64_t batch, m, n, k;            /**< of a product (dot_general): `batch` times [m, k] times [k, n]; else 0 */
+    int64_t batch, m, n, k;            /**< of a product (of two tensors): `batch` times [m, k] times [k, n]; else 0 */
 } clv_instruction_info;
 /** Fills *out, whose `size` the caller has set. @return CLV_EINVAL for an instruction that there is not */
 CLV_API clv_status clv_program_instruction(const clv_program *program, int i, clv_instruction_info *out,

@@ -124,7 +124,7 @@ typedef struct clv_run {
     const clv_binding *outputs;
     const clv_input_part *input_parts;
     const clv_output_part *output_parts;
-    int products_alone; /**< nonzero: of the program its products alone run (dot_general), on all ranks at once, with
+    int products_alone; /**< nonzero: of the program its products of two tensors alone run, on all ranks at once, with
                              whatever their operands hold by then; no rank meets another. Outputs, and states that the
                              program assigns, mean nothing afterwards. For measuring: the least time that a run can take
                              is that of its products. CLV_EUNSUPPORTED in a session that checks its runs */

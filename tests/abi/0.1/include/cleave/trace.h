@@ -10,8 +10,9 @@
  *
  * **The file** is JSON of the Trace Event Format: a row (tid) for each rank, under its process (pid). In it lie, as
  * complete events ("ph": "X", microseconds), by category ("cat"): "step", a run of a program; in that "compute", an op,
- * or a slice or mask, which move nothing; "collective", in which ranks talk; and in that "waiting", in which the rank
- * only waits for others: what is left of a collective is its own time. With clv_compile_options.overlap a collective
+ * or a slice or mask, which move nothing; "collective", in which ranks talk; and in that "waiting", for others: what is
+ * left of a collective is its own time. Ranks of a process that wait take pieces of late ranks' products meanwhile:
+ * args has "helping", the microseconds of the wait that went into that. With clv_compile_options.overlap a collective
  * has two slices there, where it begins and where it ends, and a "transfer" in a row of its own, from when it has begun
  * until what others sent is here, or the rank waits for it.
  *
@@ -27,7 +28,7 @@
  *
  * **Threads.** These calls use the session, as a run does: one at a time. A report may be shared by threads.
  *
- * **Cost.** Two readings of the clock an instruction, some 50 ns, and 32 bytes; nothing when no trace was begun.
+ * **Cost.** Two readings of the clock an instruction, some 50 ns, and 40 bytes; nothing when no trace was begun.
  */
 #ifndef CLEAVE_TRACE_H
 #define CLEAVE_TRACE_H
@@ -100,6 +101,7 @@ typedef struct clv_trace_part {
     int64_t collectives;            /**< of a step */
     double predicted_seconds;       /**< of a step, for the machine */
     double predicted_communication; /**< of that: in collectives, or waiting for them */
+    double helping;                 /**< of waiting: at pieces of others' products */
 } clv_trace_part;
 /** By number. Fills *out, whose `size` the caller has set. @return CLV_EINVAL for a number below 0, or a size that no
  *  version had */
@@ -112,6 +114,7 @@ typedef struct clv_trace_op_kind {
     double calls;     /**< of a step of a rank */
     double seconds;   /**< in them, waiting for other ranks included */
     double waiting;   /**< of that: for other ranks, which are late or slower */
+    double helping;   /**< of that: at pieces of their products */
 } clv_trace_op_kind;
 /** By number, those first that take longest. Of more than 128 kinds, which only damage has, those beyond are left out.
  *  Fills *out, whose `size` the caller has set.
