@@ -106,6 +106,67 @@ static void test_noise(void **state)
     cli_shell("$CLV_BUILD_DIR/cleave %s 2>{d}/said | wc -c | grep -qx 202", noise);
 }
 
+/* ---- tables ---- */
+
+/* What text is longer than `width`; NULL: no line is. */
+static const char *find_longer(char *text, int width)
+{
+    for (char *line = strtok(text, "\r\n"); line; line = strtok(NULL, "\r\n"))
+        if (clv_text_width(line) > width)
+            return line;
+    return NULL;
+}
+
+/* No line of a table has more columns than there are; --wide has. */
+static void test_tables(void **state)
+{
+    static const char *const commands[] = {
+        "plan --block llama -tp 4 --sp --grad",
+        "plan -m {g}/llama --mesh data=2,model=2 --rules fsdp+megatron-sp --seq 8 --memory-limit 1K",
+        "explain -m {g}/llama --seq 8 -tp 2",
+        "explain --block gpt -tp 2 --grad --op mlp.down",
+        "info -m {g}/llama",
+        "info -m {d}/bytes --tensors",
+        "trace {d}/trace",
+        "bench block --train -tp 2 --layers 1 --hidden 16 --heads 2 --ffn 16 --seq 16 --iterations 1",
+        "bench -m {d}/bytes -p 16 -n 16 -r 1",
+        "bench gemm --m 16 --n 16 --k 16",
+        "verify -m {g}/llama --tp 1,2",
+        "einsum 'ik,kj->ij' --shape i=8,k=8,j=8 --mesh X=2,Y=2 --in '_,X' --in X,_ --out '_,_' --explain",
+        "reshard --shape 64x64 --mesh x=2,y=4 --from '(x,y),_' --to '_,(x,y)'",
+        "version"};
+    static const int widths[] = {75, 80, 120};
+    char columns[16], text[CLI_OUTPUT];
+    (void)state;
+    cli_shell("$CLV_BUILD_DIR/cleave bench block --train -tp 2 --layers 1 --hidden 16 --heads 2 --ffn 16 --seq 16 "
+              "--iterations 1 --trace-out {d}/trace >{d}/said 2>&1");
+    for (size_t c = 0; c < sizeof commands / sizeof commands[0]; c++)
+        for (size_t w = 0; w < sizeof widths / sizeof widths[0]; w++) {
+            snprintf(columns, sizeof columns, "%d", widths[w]);
+            setenv("COLUMNS", columns, 1);
+            cli_run(out, "%s 2>{d}/said", commands[c]);
+            snprintf(text, sizeof text, "%s", out);
+            const char *longer = find_longer(text, widths[w]);
+            if (longer || out[0] == '\0')
+                fail_msg("cleave %s at %d columns: %s", commands[c], widths[w], longer ? longer : "nothing");
+        }
+    unsetenv("COLUMNS");
+    assert_int_equal(cli_run(out, "explain -m {g}/llama --seq 8 -tp 2 --wide"), 0);
+    assert_non_null(find_longer(out, 140));
+    run_on_terminal(out, "trace {d}/trace"); /* whose window has no size */
+    assert_null(find_longer(out, 80));
+}
+
+/* Of a model explain has a row for what all layers have alike. */
+static void test_folded(void **state)
+{
+    (void)state;
+    assert_int_equal(cli_run(out, "explain -m {g}/llama --seq 8 -tp 2 --wide"), 0);
+    assert_non_null(strstr(out, "\nlayers.*.mlp.gated "));
+    assert_null(strstr(out, "layers.0."));
+    cli_expect(0, "\"op\": \"layers.0.mlp.gated\"", "explain -m {g}/llama --seq 8 -tp 2 --json");
+}
+
 /* ---- width ---- */
 
 static void test_width(void **state)
@@ -188,8 +249,10 @@ static void test_cut(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_decoded_ids), cmocka_unit_test(test_generated_text), cmocka_unit_test(test_noise),
-        cmocka_unit_test(test_width),       cmocka_unit_test(test_text_width),     cmocka_unit_test(test_cut),
+        cmocka_unit_test(test_decoded_ids), cmocka_unit_test(test_generated_text),
+        cmocka_unit_test(test_noise),       cmocka_unit_test(test_tables),
+        cmocka_unit_test(test_folded),      cmocka_unit_test(test_width),
+        cmocka_unit_test(test_text_width),  cmocka_unit_test(test_cut),
     };
     return cmocka_run_group_tests(tests, make_model, cli_remove_folder);
 }

@@ -17,6 +17,7 @@
 #include "cli/processes.h"
 #include "cli/same_file.h"
 #include "cli/say.h"
+#include "cli/terminal.h"
 
 enum { NAME_SIZE = CLV_OPTION_NAME, MAX_NAMES = 128 };
 
@@ -532,9 +533,9 @@ static void print_option(const char *left, const char *help, const char *require
         putchar('\n');
         at = 0;
     }
-    snprintf(text, sizeof text, "%s%s%s%s", help, required, not_beside != NULL ? "; not beside " : "",
-             not_beside != NULL ? not_beside : "");
-    clv_print_filled(stdout, text, strlen(text), at, HELP_AT);
+    snprintf(text, sizeof text, "%s%s%s%s", help, required,
+             not_beside != NULL && not_beside[0] != '\0' ? "; not beside " : "", not_beside != NULL ? not_beside : "");
+    clv_print_filled(stdout, text, strlen(text), at, HELP_AT, CLV_TERMINAL_WIDTH);
 }
 
 static int print_options(const parser *p)

@@ -1,5 +1,5 @@
-/* progress.h - progress of anything that takes longer than two seconds, on stderr: a line with a bar that redraws itself
- * on a terminal, within its width; plain lines otherwise (one a tenth of the way, and at least one every 30 s). Quick
+/* progress.h - progress of anything that takes longer than two seconds, on stderr: on a terminal a line with a bar that
+ * redraws itself within its width; plain lines otherwise (one a tenth of the way, and at least one every 30 s). Quick
  * work prints nothing.
  */
 #ifndef CLEAVE_CLI_PROGRESS_H

@@ -93,13 +93,6 @@ int clv_text_width(const char *text)
     return width;
 }
 
-void clv_print_padded(FILE *to, const char *text, int width, int right)
-{
-    int blanks = width - clv_text_width(text);
-
-    fprintf(to, "%*s%s%*s", right && blanks > 0 ? blanks : 0, "", text, !right && blanks > 0 ? blanks : 0, "");
-}
-
 /* ---- cutting ---- */
 
 /* The bytes of the longest beginning that takes at most `width` columns. */

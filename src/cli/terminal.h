@@ -14,8 +14,6 @@ int clv_terminal_width(FILE *stream);
 
 /* The columns of printable UTF-8: 2 of a wide (East Asian) character, 0 of one that is put on the one before. */
 int clv_text_width(const char *text);
-/* As printf's %-*s, or %*s where `right`, but counting columns. */
-void clv_print_padded(FILE *to, const char *text, int width, int right);
 
 /* Shortens text in place to at most `width` columns: its end gives way to "…", which is "..." where the environment
  * names an encoding other than UTF-8. A width that is too small for that leaves nothing. */

@@ -104,7 +104,7 @@ static int parse(clv_train_args *a, int argc, char **argv)
          .use = CLV_OPTION_WRITES,
          .value = "FILE",
          .help = "draw losses and tokens a second over steps there, as SVG: at checkpoints, and when the run ends"},
-        CLV_JSON_OPTION_BESIDE(&a->json, NULL, "print the summary as JSON"),
+        CLV_FORM_OPTIONS(&a->form, "", "print the summary as JSON"),
     };
     return clv_options_parse(options, sizeof options / sizeof options[0], argc, argv);
 }

@@ -517,21 +517,22 @@ static clv_status report(const run *r, int *code, clv_error *err)
     }
     clv_table_seconds(t, "seconds", total->seconds);
     clv_table_real(t, "tokens_per_s", (double)(a->batch * a->seq * total->timed) / total->seconds);
-    clv_table_real(t, "comm_share", total->comm_seconds / total->seconds);
-    clv_table_real(t, "hidden_share", clv_report_hidden_share(total->hidden_seconds, total->comm_seconds));
+    clv_table_share(t, "comm_share", total->comm_seconds / total->seconds);
+    clv_table_share(t, "hidden_share", clv_report_hidden_share(total->hidden_seconds, total->comm_seconds));
     if (r->at_peak > 0)
-        clv_table_real(t, "mfu", r->at_peak * (double)total->timed / total->seconds);
+        clv_table_share(t, "mfu", r->at_peak * (double)total->timed / total->seconds);
     if (a->hardware) {
         clv_prediction predicted = {.size = sizeof predicted};
         clv_program_predict(program, r->machine, &predicted, NULL);
-        clv_table_real(t, "predicted_comm_share", predicted.communication / predicted.seconds);
-        clv_table_real(t, "predicted_hidden_share", clv_report_hidden_share(predicted.hidden, predicted.communication));
+        clv_table_share(t, "predicted_comm_share", predicted.communication / predicted.seconds);
+        clv_table_share(t, "predicted_hidden_share",
+                        clv_report_hidden_share(predicted.hidden, predicted.communication));
     }
     clv_table_bytes(t, "region_bytes_per_rank", (double)clv_program_region_bytes(program));
     clv_table_text(t, "checkpoint", a->out);
     clv_status status = clv_train_trace_ops(t, &r->trace, err);
     if (status == CLV_OK)
-        *code = clv_table_finish(t, a->json);
+        *code = clv_table_finish(t, &a->form);
     else
         clv_table_free(t);
     return status;
