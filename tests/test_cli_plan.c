@@ -236,7 +236,7 @@ static void test_head(void **state)
                 "step training, family llama, parameters 42.4 M, layers 3, hidden 512, heads 8, kv_heads 8, head_dim "
                 "64, ffn 1408, vocab 32000, batch 4, seq 16, dtype bf16, accumulate 2, regather yes, mesh "
                 "data=2,model=2, rules fsdp+megatron-sp, hardware default",
-                "{\"step\": \"training\", \"family\": \"llama\", \"parameters\": 42404352.0, \"layers\": 3, "
+                "{\"step\": \"training\", \"family\": \"llama\", \"parameters\": 42405376.0, \"layers\": 3, "
                 "\"hidden\": 512, \"heads\": 8, \"kv_heads\": 8, \"head_dim\": 64, \"ffn\": 1408, \"vocab\": 32000, "
                 "\"batch\": 4, \"seq\": 16, \"dtype\": \"bf16\", \"accumulate\": 2, \"regather\": true, \"mesh\": "
                 "\"data=2,model=2\", \"rules\": \"fsdp+megatron-sp\", \"hardware\": \"default\"}");
