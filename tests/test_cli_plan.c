@@ -222,7 +222,7 @@ static void expect_head(const char *arguments, const char *text, const char *fie
     json_decref(p);
 }
 
-/* Above the table, and as fields: the step, the model or block and its sizes, how it is split, and for which machine. */
+/* Above the table, and as fields: the step, the model or block with its sizes, how it is split, for which machine. */
 static void test_head(void **state)
 {
     char config[4096], arguments[8192];
