@@ -457,7 +457,8 @@ static void test_bench_model(void **state)
     (void)state;
     for (int i = 0; i < 2; i++) {
         cli_expect(0, "| llama ", "%s -m {g}/llama -p 8 -n 4 -r 2 -tp 2", commands[i]);
-        cli_expect(0, "|       2 |             tg4 |", "%s -m {g}/llama -p 8 -n 4 -r 2 -tp 2", commands[i]);
+        cli_expect(0, "|       2 |             tg4 |", "%s -m {g}/llama -p 8 -n 4 -r 2 -tp 2 --wide", commands[i]);
+        cli_expect(0, "| threads | test | ", "%s -m {g}/llama -p 8 -n 4 -r 2 -tp 2", commands[i]);
         cli_expect(0, "\"test\": \"pp8\", \"avg_ts\": ", "%s -m {g}/llama -p 8 -n 0 -r 1 -o json", commands[i]);
         cli_expect(0, "\"test\": \"pp8\", \"avg_ts\": ", "%s -m {g}/llama -p 8 -n 0 -r 1 --json", commands[i]);
         cli_expect(2, "--json says nothing beside -o", "%s -m {g}/llama -p 8 --json -o csv", commands[i]);

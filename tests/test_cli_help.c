@@ -1,7 +1,9 @@
-/* test_cli_help.c - the examples of every --help are run as they stand, by bash, in a folder that has what they name.
+/* test_cli_help.c - pages of --help: 80 columns, and nothing that is left out unnamed; their examples are run as they
+ * stand, by bash, in a folder that has what they name.
  * What takes long is made short; the benchmarks run only where CLV_CASES asks for more. */
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +14,7 @@
 
 #include "cli_run.h"
 
-enum { COMMANDS = 32, EXAMPLES = 64 };
+enum { COMMANDS = 32, EXAMPLES = 64, OPTIONS = 96 };
 
 static char examples[EXAMPLES][512];
 static int n_examples;
@@ -41,6 +43,8 @@ static void add_examples(const char *command)
     char *at = strstr(out, "\nExample");
     for (at = at ? strstr(at, "cleave ") : NULL; at; at = strstr(at, "cleave ")) {
         size_t length = strcspn(at, "\n");
+        while (at[length - 1] == '\\') /* it goes on below */
+            length += 1 + strcspn(at + length + 1, "\n");
         assert_true(n_examples < EXAMPLES && length < sizeof examples[0]);
         snprintf(examples[n_examples++], sizeof examples[0], "%.*s", (int)length, at);
         at += length;
@@ -95,6 +99,66 @@ static void run_example(const char *example)
     assert_int_equal(fclose(script), 0);
     cli_shell("cd {d}/here && PATH=\"{d}/bin:$PATH\" bash ../script >../printed 2>&1 || { echo; cat ../script "
               "../printed; false; } >&2");
+}
+
+/* ---- pages ---- */
+
+/* The options that a page lists, each once. */
+static int options_of(char names[OPTIONS][32], const char *page)
+{
+    int n = 0;
+    for (const char *at = strstr(page, "Options:\n"); at && (at = strstr(at, "\n  -")); at++) {
+        assert_true(n < OPTIONS);
+        assert_int_equal(sscanf(at, " %31[^ ,\n]", names[n++]), 1);
+    }
+    return n;
+}
+
+static void check_width(const char *command, const char *page)
+{
+    for (const char *line = page; *line; line += strcspn(line, "\n") + 1)
+        if (strcspn(line, "\n") > 80)
+            fail_msg("cleave %s: more than 80 columns: %.*s", command, (int)strcspn(line, "\n"), line);
+}
+
+/* No line has more than 80 columns. What a short list leaves out it names, and --help all tells of everything. */
+static void check_page(const char *command)
+{
+    static char brief[CLI_OUTPUT], all[CLI_OUTPUT], names[OPTIONS][32];
+    assert_int_equal(cli_run(brief, "%s --help", command), 0);
+    assert_int_equal(cli_run(all, "%s --help all", command), 0);
+    check_width(command, brief);
+    check_width(command, all);
+    const char *more = strstr(brief, "\nMore options");
+    assert_null(strstr(all, "\nMore options"));
+    int n = options_of(names, all), shown = 0;
+    for (int i = 0; i < n; i++) {
+        char row[40];
+        snprintf(row, sizeof row, "\n  %s", names[i]);
+        bool in_brief = strstr(brief, row) != NULL;
+        shown += in_brief;
+        if (!in_brief && (!more || !strstr(more, names[i])))
+            fail_msg("cleave %s --help says nothing of %s", command, names[i]);
+    }
+    assert_int_equal(shown == n, more == NULL);
+}
+
+static void test_pages(void **state)
+{
+    char names[COMMANDS][32], more[COMMANDS][32], command[80];
+    int n = commands_of(names, ""), m = commands_of(more, "bench");
+    (void)state;
+    for (int i = 0; i < n; i++)
+        if (strcmp(names[i], "bench") != 0)
+            check_page(names[i]);
+    for (int i = 0; i < m; i++) {
+        snprintf(command, sizeof command, "bench %s", more[i]);
+        check_page(command);
+    }
+    cli_expect(0, "\nMore options, of which 'cleave train --help all' tells: --rows", "train --help");
+    cli_expect(0, "--rows packed|padded", "help train all");
+    cli_expect(0, "not beside --json, --show", "plan -h all");
+    cli_expect(0, "Commands:", "help all");
 }
 
 static void test_examples(void **state)
@@ -171,6 +235,7 @@ static int set_up(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_examples), cmocka_unit_test(test_no_quoted_escapes)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_pages), cmocka_unit_test(test_examples),
+                                       cmocka_unit_test(test_no_quoted_escapes)};
     return cmocka_run_group_tests(tests, set_up, cli_remove_folder);
 }

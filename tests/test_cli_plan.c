@@ -205,6 +205,64 @@ static void test_layers_fold(void **state)
     free(more);
 }
 
+/* ---- what was planned ---- */
+
+static void expect_head(const char *arguments, const char *text, const char *fields)
+{
+    char out[65536];
+    assert_int_equal(run(out, sizeof out, "plan %s --wide", arguments), 0);
+    size_t n = strcspn(out, "\n");
+    if (strlen(text) != n || strncmp(out, text, n) != 0 || strncmp(out + n, "\n\nop ", 5) != 0)
+        fail_msg("plan %s says\n%.*s", arguments, (int)n, out);
+    json_t *p = plan("%s", arguments), *want = json_loads(fields, 0, NULL);
+    assert_non_null(want);
+    if (!json_equal(json_object_get(p, "plan"), want))
+        fail_msg("plan %s: %s", arguments, json_dumps(json_object_get(p, "plan"), 0));
+    json_decref(want);
+    json_decref(p);
+}
+
+/* Above the table, and as fields: the step, the model or block with its sizes, how it is split, for which machine. */
+static void test_head(void **state)
+{
+    char config[4096], arguments[8192];
+    (void)state;
+    write_config(config, sizeof config, 3);
+    snprintf(arguments, sizeof arguments,
+             "-m %s --mesh data=2,model=2 --rules fsdp+megatron-sp --batch 4 --seq 16 --dtype bf16 --accumulate 2 "
+             "--regather",
+             config);
+    expect_head(arguments,
+                "step training, family llama, parameters 42.4 M, layers 3, hidden 512, heads 8, kv_heads 8, head_dim "
+                "64, ffn 1408, vocab 32000, batch 4, seq 16, dtype bf16, accumulate 2, regather yes, mesh "
+                "data=2,model=2, rules fsdp+megatron-sp, hardware default",
+                "{\"step\": \"training\", \"family\": \"llama\", \"parameters\": 42405376.0, \"layers\": 3, "
+                "\"hidden\": 512, \"heads\": 8, \"kv_heads\": 8, \"head_dim\": 64, \"ffn\": 1408, \"vocab\": 32000, "
+                "\"batch\": 4, \"seq\": 16, \"dtype\": \"bf16\", \"accumulate\": 2, \"regather\": true, \"mesh\": "
+                "\"data=2,model=2\", \"rules\": \"fsdp+megatron-sp\", \"hardware\": \"default\"}");
+    expect_head(
+        "--block ffn -tp 2 --sp",
+        "step forward, block ffn, hidden 256, ffn 1024, batch 8, seq 128, dtype f32, mesh model=2, rules "
+        "megatron-sp, hardware default",
+        "{\"step\": \"forward\", \"block\": \"ffn\", \"hidden\": 256, \"ffn\": 1024, \"batch\": 8, \"seq\": 128, "
+        "\"dtype\": \"f32\", \"mesh\": \"model=2\", \"rules\": \"megatron-sp\", \"hardware\": \"default\"}");
+    expect_head(
+        "--block attention -tp 2 --grad --kv-heads 2 --hardware h100-nvlink-ib",
+        "step forward and backward, block attention, hidden 256, heads 8, kv_heads 2, head_dim 32, batch 8, "
+        "seq 128, dtype f32, mesh model=2, rules megatron, hardware H100 SXM, NVLink in a host, InfiniBand "
+        "between",
+        "{\"step\": \"forward and backward\", \"block\": \"attention\", \"hidden\": 256, \"heads\": 8, "
+        "\"kv_heads\": 2, \"head_dim\": 32, \"batch\": 8, \"seq\": 128, \"dtype\": \"f32\", \"mesh\": \"model=2\", "
+        "\"rules\": \"megatron\", \"hardware\": \"H100 SXM, NVLink in a host, InfiniBand between\"}");
+    static const char *const steps[] = {"prefill", "decode"};
+    for (int i = 0; i < 2; i++) {
+        json_t *p = plan("-m %s -tp 2 --%s --quant q8", config, steps[i]), *head = json_object_get(p, "plan");
+        assert_string_equal(json_string_value(json_object_get(head, "step")), steps[i]);
+        assert_string_equal(json_string_value(json_object_get(head, "quant")), "q8");
+        json_decref(p);
+    }
+}
+
 /* ---- whether it fits ---- */
 
 static int64_t figure(json_t *document, const char *object, const char *key)
@@ -622,7 +680,8 @@ static void test_refused(void **state)
         {"plan --block gpt --show nothing", "no parameter or input is called 'nothing'", 2},
         {"plan -m /nowhere", "nowhere: no such file or folder\n", 2},
         {"explain --block gpt --op nothing", "no op or parameter is named 'nothing';", 2},
-        {"explain --block gpt --op x", "'x' is an input, for which no way is chosen; --op takes an op, a parameter", 2},
+        {"explain --block gpt --grad --op dy",
+         "'dy' is an input, for which no way is chosen; --op takes an op, a parameter", 2},
         {"explain --block gpt --op y", "'y' is an output, for which no way is chosen", 2},
         {"explain --block gpt --most 3", "--most is for candidates; give --op NAME", 2},
         {"explain --block gpt --op mlp --dot", "--op says nothing beside --dot", 2},
@@ -747,6 +806,7 @@ int main(void)
         cmocka_unit_test(test_models),
         cmocka_unit_test(test_encoders),
         cmocka_unit_test(test_layers_fold),
+        cmocka_unit_test(test_head),
         cmocka_unit_test(test_memory_limit),
         cmocka_unit_test(test_profile_memory),
         cmocka_unit_test(test_faster_order),

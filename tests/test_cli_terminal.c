@@ -1,18 +1,21 @@
-/* test_cli_terminal.c - what a model wrote on its way to a terminal: control characters are spelled; a pipe gets the
- * bytes. */
+/* test_cli_terminal.c - what goes to a terminal: of a model's text control characters are spelled, and a pipe gets the
+ * bytes; how wide it is, and text on it. */
 #include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
 
+#include "cli/terminal.c"
 #include "cli_run.h"
 
 static char out[CLI_OUTPUT];
@@ -103,12 +106,153 @@ static void test_noise(void **state)
     cli_shell("$CLV_BUILD_DIR/cleave %s 2>{d}/said | wc -c | grep -qx 202", noise);
 }
 
+/* ---- tables ---- */
+
+/* What text is longer than `width`; NULL: no line is. */
+static const char *find_longer(char *text, int width)
+{
+    for (char *line = strtok(text, "\r\n"); line; line = strtok(NULL, "\r\n"))
+        if (clv_text_width(line) > width)
+            return line;
+    return NULL;
+}
+
+/* No line of a table has more columns than there are; --wide has. */
+static void test_tables(void **state)
+{
+    static const char *const commands[] = {
+        "plan --block llama -tp 4 --sp --grad",
+        "plan -m {g}/llama --mesh data=2,model=2 --rules fsdp+megatron-sp --seq 8 --memory-limit 1K",
+        "explain -m {g}/llama --seq 8 -tp 2",
+        "explain --block gpt -tp 2 --grad --op mlp.down",
+        "info -m {g}/llama",
+        "info -m {d}/bytes --tensors",
+        "trace {d}/trace",
+        "bench block --train -tp 2 --layers 1 --hidden 16 --heads 2 --ffn 16 --seq 16 --iterations 1",
+        "bench -m {d}/bytes -p 16 -n 16 -r 1",
+        "bench gemm --m 16 --n 16 --k 16",
+        "verify -m {g}/llama --tp 1,2",
+        "einsum 'ik,kj->ij' --shape i=8,k=8,j=8 --mesh X=2,Y=2 --in '_,X' --in X,_ --out '_,_' --explain",
+        "reshard --shape 64x64 --mesh x=2,y=4 --from '(x,y),_' --to '_,(x,y)'",
+        "version"};
+    static const int widths[] = {75, 80, 120};
+    char columns[16], text[CLI_OUTPUT];
+    (void)state;
+    cli_shell("$CLV_BUILD_DIR/cleave bench block --train -tp 2 --layers 1 --hidden 16 --heads 2 --ffn 16 --seq 16 "
+              "--iterations 1 --trace-out {d}/trace >{d}/said 2>&1");
+    for (size_t c = 0; c < sizeof commands / sizeof commands[0]; c++)
+        for (size_t w = 0; w < sizeof widths / sizeof widths[0]; w++) {
+            snprintf(columns, sizeof columns, "%d", widths[w]);
+            setenv("COLUMNS", columns, 1);
+            cli_run(out, "%s 2>{d}/said", commands[c]);
+            snprintf(text, sizeof text, "%s", out);
+            const char *longer = find_longer(text, widths[w]);
+            if (longer || out[0] == '\0')
+                fail_msg("cleave %s at %d columns: %s", commands[c], widths[w], longer ? longer : "nothing");
+        }
+    unsetenv("COLUMNS");
+    assert_int_equal(cli_run(out, "explain -m {g}/llama --seq 8 -tp 2 --wide"), 0);
+    assert_non_null(find_longer(out, 140));
+    run_on_terminal(out, "trace {d}/trace"); /* whose window has no size */
+    assert_null(find_longer(out, 80));
+}
+
+/* Of a model explain has a row for what all layers have alike. */
+static void test_folded(void **state)
+{
+    (void)state;
+    assert_int_equal(cli_run(out, "explain -m {g}/llama --seq 8 -tp 2 --wide"), 0);
+    assert_non_null(strstr(out, "\nlayers.*.mlp.gated "));
+    assert_null(strstr(out, "layers.0."));
+    cli_expect(0, "\"op\": \"layers.0.mlp.gated\"", "explain -m {g}/llama --seq 8 -tp 2 --json");
+}
+
+/* ---- width ---- */
+
+static void test_width(void **state)
+{
+    static const char *const nothing[] = {"0", "-3", "80x", "", "99999999999"};
+    char name[64];
+    (void)state;
+    int end = open_terminal(name, sizeof name);
+    if (end < 0)
+        skip();
+    FILE *terminal = fopen(name, "r+"), *file = tmpfile();
+    assert_non_null(terminal);
+    assert_non_null(file);
+    unsetenv("COLUMNS");
+    assert_int_equal(clv_terminal_width(file), 80);
+    assert_int_equal(clv_terminal_width(terminal), 80);          /* its window has no size yet */
+    for (unsigned short width = 40; width <= 200; width += 80) { /* as it is at each call */
+        assert_int_equal(ioctl(end, TIOCSWINSZ, &(struct winsize){.ws_row = 24, .ws_col = width}), 0);
+        assert_int_equal(clv_terminal_width(terminal), width);
+    }
+    for (size_t i = 0; i < sizeof nothing / sizeof nothing[0]; i++) {
+        setenv("COLUMNS", nothing[i], 1);
+        assert_int_equal(clv_terminal_width(terminal), 200);
+        assert_int_equal(clv_terminal_width(file), 80);
+    }
+    setenv("COLUMNS", "33", 1);
+    assert_int_equal(clv_terminal_width(terminal), 33);
+    assert_int_equal(clv_terminal_width(file), 33);
+    unsetenv("COLUMNS");
+    fclose(file);
+    fclose(terminal);
+    close(end);
+}
+
+static void test_text_width(void **state)
+{
+    (void)state;
+    assert_int_equal(clv_text_width(""), 0);
+    assert_int_equal(clv_text_width("z\xc3\xbc"), 2);
+    assert_int_equal(clv_text_width("\xe6\xbc\xa2\xe5\xad\x97"), 4);     /* two Han characters */
+    assert_int_equal(clv_text_width("e\xcc\x81"), 1);                    /* with a mark put on it */
+    assert_int_equal(clv_text_width("\xf0\x9f\x98\x80"), 2);             /* a face */
+    assert_int_equal(clv_text_width("\xed\x95\x9c\xef\xbc\xa1\xff"), 5); /* Hangul, a wide A, no character */
+}
+
+static void expect_cut(const char *text, int width, bool middle, const char *want)
+{
+    char cut[64];
+    snprintf(cut, sizeof cut, "%s", text);
+    (middle ? clv_text_cut_middle : clv_text_cut)(cut, sizeof cut, width);
+    assert_string_equal(cut, want);
+    assert_true(clv_text_width(cut) <= width);
+}
+
+static void test_cut(void **state)
+{
+    (void)state;
+    setenv("LC_ALL", "C.UTF-8", 1);
+    expect_cut("abcdef", 6, false, "abcdef");
+    expect_cut("abcdef", 5, false, "abcd\xe2\x80\xa6");
+    expect_cut("abcdef", 5, true,
+               "ab\xe2\x80\xa6"
+               "ef");
+    expect_cut("abcdef", 1, false, "\xe2\x80\xa6");
+    expect_cut("abcdef", 0, false, "");
+    expect_cut("\xe6\xbc\xa2\xe5\xad\x97", 3, false, "\xe6\xbc\xa2\xe2\x80\xa6");
+    expect_cut("\xe6\xbc\xa2\xe5\xad\x97", 2, false, "\xe2\x80\xa6"); /* half of one is none */
+    expect_cut("\xe6\xbc\xa2\xe5\xad\x97", 2, true, "\xe2\x80\xa6");
+    setenv("LC_ALL", "C", 1);
+    expect_cut("abcdef", 5, false, "ab...");
+    expect_cut("abcdef", 5, true, "a...f");
+    expect_cut("abcdef", 2, false, "");
+    setenv("LC_ALL", "", 1);
+    setenv("LC_CTYPE", "en_US.utf8", 1);
+    expect_cut("abcdef", 5, false, "abcd\xe2\x80\xa6");
+    unsetenv("LC_ALL");
+    unsetenv("LC_CTYPE");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_decoded_ids),
-        cmocka_unit_test(test_generated_text),
-        cmocka_unit_test(test_noise),
+        cmocka_unit_test(test_decoded_ids), cmocka_unit_test(test_generated_text),
+        cmocka_unit_test(test_noise),       cmocka_unit_test(test_tables),
+        cmocka_unit_test(test_folded),      cmocka_unit_test(test_width),
+        cmocka_unit_test(test_text_width),  cmocka_unit_test(test_cut),
     };
     return cmocka_run_group_tests(tests, make_model, cli_remove_folder);
 }

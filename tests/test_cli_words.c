@@ -18,7 +18,7 @@ static void test_model_files(void **state)
 {
     static const char *const folder[] = {"generate -p x", "verify", "shard --out {d}/none",
                                          "score --input {g}/scores/text.txt"};
-    cli_expect(0, "--repetition-penalty X\n    ", "generate --help");
+    cli_expect(0, "--repetition-penalty X\n    ", "generate --help all");
     cli_expect(1, "/dev/null is neither a file nor a folder; give the folder of a model", "verify -m /dev/null");
     static const char *const config[] = {"plan", "info", "explain --op mlp.down --mesh model=2"};
     (void)state;
@@ -265,7 +265,7 @@ static void test_enough(void **state)
     cli_expect(1, "\n  enough      --dtype bf16; --mesh data=4,model=4; --batch 4\n",
                "plan --block gpt --hidden 4096 --heads 32 --mesh data=2,model=4 --grad --seq 4096 --memory-limit 2GiB");
     cli_expect(1, "activations  --mesh model=2; --recompute full; --batch 4; --recompute selective\n",
-               "plan -m {g}/llama --seq 16 --memory-limit 1K");
+               "plan -m {g}/llama --seq 16 --memory-limit 1K --wide");
 }
 
 int main(void)

@@ -43,7 +43,8 @@ static bool is_checked(const char *line)
 static void check_block(FILE *doc, const char *where, const char *command)
 {
     char with_path[8192], want[8192], got[8192];
-    snprintf(with_path, sizeof with_path, "PATH='%s':'%s/examples':\"$PATH\"; cd '%s' && { %s; } 2>/dev/null",
+    snprintf(with_path, sizeof with_path,
+             "unset COLUMNS; export LC_ALL=C.UTF-8; PATH='%s':'%s/examples':\"$PATH\"; cd '%s' && { %s; } 2>/dev/null",
              path_of("CLV_BUILD_DIR"), path_of("CLV_BUILD_DIR"), path_of("CLV_SOURCE_DIR"), command);
     FILE *pipe = popen(with_path, "r");
     assert_non_null(pipe);

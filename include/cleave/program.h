@@ -91,8 +91,10 @@ typedef struct clv_collective {
     int64_t until;   /**< the instruction behind which they wait for it: the same one without
                           clv_compile_options.overlap */
     int64_t part,
-        n_parts; /**< with clv_compile_options.overlap it may be cut by rows into n_parts collectives, of which
+        n_parts;      /**< with clv_compile_options.overlap it may be cut by rows into n_parts collectives, of which
                                 this is number `part`, from 0 on; n_parts 0: it is whole */
+    const char *pass; /**< "forward"; "backward", gradients' own layouts with it; "update": of parameters, and the norm
+                                of gradients before it */
 } clv_collective;
 
 /** How many there are; 0 for no program. */

@@ -54,7 +54,7 @@ def _row(mesh: Mesh, c: Any, seconds: float) -> dict[str, Any]:
         "axes": axes,
         "bytes": c.bytes, "seconds": seconds, "hidden": c.until > c.instruction,
         "part": f"{c.part + 1}/{c.n_parts}" if c.n_parts else None,
-        "pass": "backward" if c.backward else "forward", "implicit": bool(c.implicit), "reason": text_out(c.reason),
+        "pass": text_out(getattr(c, "pass")), "implicit": bool(c.implicit), "reason": text_out(c.reason),
         "statement": text_out(c.statement) or None,
         "rules": text_out(c.rules) or None, "from": str(source), "to": str(target), "cause": text_out(c.cause),
     }  # fmt: skip

@@ -83,7 +83,7 @@ static clv_status measure(result *out, int ranks, const clv_comm_option *comm, i
     return status;
 }
 
-static int print(const result *results, int n, bool json)
+static int print(const result *results, int n, const clv_table_form *form)
 {
     clv_table *table = clv_table_new("allreduce");
 
@@ -94,14 +94,14 @@ static int print(const result *results, int n, bool json)
         clv_table_real(table, "min_us", 1e6 * results[i].min_s);
         clv_table_real(table, "gb_per_s", 1e-9 * (double)results[i].bytes / results[i].median_s);
     }
-    return clv_table_finish(table, json);
+    return clv_table_finish(table, form);
 }
 
 int bench_allreduce(int argc, char **argv)
 {
     int64_t ranks = 2;
     clv_sizes sizes = {.n = 4, .item = {16 << 10, 256 << 10, 4 << 20, 64 << 20}};
-    bool json = false;
+    clv_table_form form = {0};
     clv_comm_option comm = {.how = NULL};
     const clv_option options[] = {
         CLV_TP_ROW(&ranks, 2, 4096, NULL, "ranks (2)"),
@@ -111,7 +111,7 @@ int bench_allreduce(int argc, char **argv)
          .value = "LIST",
          .help = "sizes of the buffer, f32 (16K,256K,4M,64M)"},
         CLV_COMM_OPTIONS(&comm),
-        CLV_JSON_OPTION(&json),
+        CLV_FORM_OPTIONS(&form, "", "print JSON"),
     };
     int code = clv_options_parse(options, sizeof options / sizeof options[0], argc, argv);
     result results[CLV_SIZES_MAX];
@@ -127,5 +127,5 @@ int bench_allreduce(int argc, char **argv)
     for (int i = 0; i < sizes.n; i++)
         if (measure(&results[i], (int)ranks, &comm, sizes.item[i], &err) != CLV_OK)
             return clv_command_report(argv[0], &err);
-    return print(results, sizes.n, json);
+    return print(results, sizes.n, &form);
 }

@@ -31,7 +31,8 @@
 typedef struct block_args {
     int64_t hidden, layers, heads, kv_heads, head_dim, ffn, batch, seq, threads, iterations;
     clv_mesh_option mesh;
-    bool gated, train, products, overlap, json, program;
+    bool gated, train, products, overlap, program;
+    clv_table_form form;
     clv_comm_option comm;
     const char *dtype, *comm_dtype, *hardware, *trace_out;
 } block_args;
@@ -76,7 +77,7 @@ static int parse(block_args *a, int argc, char **argv)
          .help = "print the compiled program instead of running it"},
         CLV_TRACE_OUT_OPTION(&a->trace_out, "--program", "write a trace of the timed runs there, for cleave trace"),
         CLV_HARDWARE_OPTION(&a->hardware, NULL),
-        CLV_JSON_OPTION_BESIDE(&a->json, "--program", "print JSON"),
+        CLV_FORM_OPTIONS(&a->form, "--program", "print JSON"),
     };
     return clv_options_parse(options, sizeof options / sizeof options[0], argc, argv);
 }
@@ -208,9 +209,9 @@ static clv_status report(clv_table *t, const block_args *a, const clv_program *p
     clv_table_real(t, "median_ms", 1e3 * median);
     clv_table_real(t, "min_ms", 1e3 * m->seconds[0]);
     clv_table_real(t, "gflops", 1e-9 * work(a) / median);
-    clv_table_real(t, "comm_share", stats->comm_seconds / stats->seconds);
+    clv_table_share(t, "comm_share", stats->comm_seconds / stats->seconds);
     clv_table_real(t, "hidden_ms", 1e3 * stats->hidden_seconds / (double)a->iterations);
-    clv_table_real(t, "hidden_share", clv_report_hidden_share(stats->hidden_seconds, stats->comm_seconds));
+    clv_table_share(t, "hidden_share", clv_report_hidden_share(stats->hidden_seconds, stats->comm_seconds));
     clv_table_real(t, "tokens_per_s", (double)(a->batch * a->seq) / median);
     clv_table_bytes(t, "region_bytes_per_rank", (double)clv_program_region_bytes(program));
     clv_table_bytes(t, "planned_bytes_per_rank", (double)memory.total);
@@ -219,9 +220,10 @@ static clv_status report(clv_table *t, const block_args *a, const clv_program *p
         clv_prediction predicted = {.size = sizeof predicted};
         clv_program_predict(program, machine, &predicted, NULL);
         clv_table_real(t, "predicted_ms", 1e3 * predicted.seconds);
-        clv_table_real(t, "predicted_comm_share", predicted.communication / predicted.seconds);
+        clv_table_share(t, "predicted_comm_share", predicted.communication / predicted.seconds);
         clv_table_real(t, "predicted_hidden_ms", 1e3 * predicted.hidden);
-        clv_table_real(t, "predicted_hidden_share", clv_report_hidden_share(predicted.hidden, predicted.communication));
+        clv_table_share(t, "predicted_hidden_share",
+                        clv_report_hidden_share(predicted.hidden, predicted.communication));
         clv_table_real(t, "predicted_over_measured", predicted.seconds / median);
     }
     if (m->products)
@@ -290,7 +292,7 @@ int bench_block(int argc, char **argv)
     if (status != CLV_OK)
         code = clv_command_report(argv[0], &err);
     else
-        code = a.program ? clv_print_program(program, clv_program_print) : clv_table_finish(t, a.json);
+        code = a.program ? clv_print_program(program, clv_program_print) : clv_table_finish(t, &a.form);
     clv_session_free(session);
     clv_program_free(program);
     clv_bench_products_free(m.products);

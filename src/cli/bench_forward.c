@@ -17,7 +17,7 @@
 typedef struct forward_args {
     clv_model_option model;
     int64_t batch, seq, iterations;
-    bool json;
+    clv_table_form form;
 } forward_args;
 
 static int parse(forward_args *a, int argc, char **argv)
@@ -34,7 +34,7 @@ static int parse(forward_args *a, int argc, char **argv)
          .value = "N",
          .help = "timed runs (7)"},
         CLV_MODEL_TIMED_OPTIONS(&a->model, CLV_RULES_OPTIONS),
-        CLV_JSON_OPTION(&a->json),
+        CLV_FORM_OPTIONS(&a->form, "", "print JSON"),
     };
     return clv_options_parse(options, sizeof options / sizeof options[0], argc, argv);
 }
@@ -123,5 +123,5 @@ int bench_forward(int argc, char **argv)
     clv_table_real(t, "min_ms", 1e3 * seconds[0]);
     clv_table_real(t, "tokens_per_s", (double)(a.batch * a.seq) / median);
     free(seconds);
-    return clv_table_finish(t, a.json);
+    return clv_table_finish(t, &a.form);
 }

@@ -15,7 +15,8 @@
 typedef struct gemm_bench {
     int64_t m, n, k, threads, repeat;
     const char *dtype, *c_dtype; /* c_dtype NULL: as dtype */
-    bool trans_a, trans_b, accumulate, json;
+    bool trans_a, trans_b, accumulate;
+    clv_table_form form;
 } gemm_bench;
 
 static const char *c_dtype_of(const gemm_bench *bench)
@@ -106,7 +107,7 @@ static int print(const gemm_bench *bench, const double *times)
     clv_table_real(t, "median_ms", median * 1e3);
     clv_table_real(t, "min_ms", times[0] * 1e3);
     clv_table_real(t, "gflops", 2e-9 * (double)bench->m * (double)bench->n * (double)bench->k / median);
-    return clv_table_finish(t, bench->json);
+    return clv_table_finish(t, &bench->form);
 }
 
 int bench_gemm(int argc, char **argv)
@@ -166,7 +167,7 @@ int bench_gemm(int argc, char **argv)
          .max = 100000,
          .value = "N",
          .help = "how many are timed (20)"},
-        CLV_JSON_OPTION(&bench.json),
+        CLV_FORM_OPTIONS(&bench.form, "", "print JSON"),
     };
     int code = clv_options_parse(options, sizeof options / sizeof options[0], argc, argv);
     if (code != CLV_OPTIONS_RUN)

@@ -20,7 +20,8 @@
 typedef struct generate_args {
     clv_model_option model;
     clv_generate_work work;
-    bool ops, json;
+    bool ops;
+    clv_table_form form;
 } generate_args;
 
 typedef struct measured {
@@ -41,7 +42,7 @@ static int parse(generate_args *a, int argc, char **argv)
          .kind = CLV_OPTION_FLAG,
          .out = &a->ops,
          .help = "print what a decoded token waits for, op by op"},
-        CLV_JSON_OPTION(&a->json),
+        CLV_FORM_OPTIONS(&a->form, "", "print JSON"),
     };
     return clv_options_parse(options, sizeof options / sizeof options[0], argc, argv);
 }
@@ -146,5 +147,5 @@ int bench_generate(int argc, char **argv)
     clv_table_real(t, "prefill_tokens_per_s", (double)(a.work.batch * a.work.prompt) / m.prefill_seconds);
     clv_table_real(t, "decode_tokens_per_s", (double)(a.work.batch * a.work.n) / m.decode_seconds);
     clv_table_bytes(t, "peak_resident_bytes", (double)m.resident);
-    return clv_table_finish(t, a.json);
+    return clv_table_finish(t, &a.form);
 }

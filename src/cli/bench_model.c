@@ -15,6 +15,7 @@
 #include "cli/processes.h"
 #include "cli/run_option.h"
 #include "cli/table.h"
+#include "cli/terminal.h"
 
 enum { MOST_REPETITIONS = 1000 };
 
@@ -22,7 +23,7 @@ typedef struct model_args {
     clv_model_option model;
     int64_t prompt, n, batch, repetitions;
     const char *output;
-    bool json;
+    clv_table_form form;
 } model_args;
 
 /* Tokens a second of one of the two tests. */
@@ -50,7 +51,8 @@ static int parse(model_args *a, int argc, char **argv)
          .out = &a->output,
          .value = "md|json|csv",
          .help = "how the table is printed (md)"},
-        CLV_JSON_OPTION_BESIDE(&a->json, "--output", "the same as -o json"),
+        CLV_JSON_OPTION(&a->form.json, "--output", "the same as -o json"),
+        CLV_WIDE_OPTION(&a->form.wide, "--json"),
         CLV_MODEL_TIMED_OPTIONS(&a->model, CLV_RULES_OPTION),
     };
     return clv_options_parse(options, sizeof options / sizeof options[0], argc, argv);
@@ -141,26 +143,89 @@ static clv_table *rows(const results *r)
     return t;
 }
 
-/* Columns, their order and the dashes of llama-bench. */
-static int print_markdown(const results *r)
+enum { COLUMNS = 7, BACKEND = 3, CELL = 96 };
+
+typedef struct markdown {
+    char cell[2][COLUMNS][CELL];
+    int width[COLUMNS];
+    bool left_out[COLUMNS];
+} markdown;
+
+static const struct {
+    const char *name;
+    int width; /* that llama-bench gives it */
+    bool words;
+} columns[COLUMNS] = {{"model", 30, true},   {"size", 10, false}, {"params", 10, false}, {"backend", 10, true},
+                      {"threads", 7, false}, {"test", 15, false}, {"t/s", 20, false}};
+
+static void fill_row(char cell[COLUMNS][CELL], const results *r, const tested *t)
 {
+    snprintf(cell[0], CELL, "%s", r->model);
+    snprintf(cell[1], CELL, r->bytes >= 1 << 30 ? "%.2f GiB" : "%.2f MiB",
+             r->bytes / (r->bytes >= 1 << 30 ? 1 << 30 : 1 << 20));
+    snprintf(cell[2], CELL, r->parameters >= 1e9 ? "%.2f B" : "%.2f M",
+             r->parameters / (r->parameters >= 1e9 ? 1e9 : 1e6));
+    snprintf(cell[BACKEND], CELL, "CPU");
+    snprintf(cell[4], CELL, "%lld", (long long)r->threads);
+    snprintf(cell[5], CELL, "%s", t->name);
+    snprintf(cell[6], CELL, "%.2f \xc2\xb1 %.2f", t->mean, t->deviation);
+}
+
+static int markdown_width(const markdown *m)
+{
+    int width = 1;
+    for (int c = 0; c < COLUMNS; c++)
+        width += m->left_out[c] ? 0 : m->width[c] + 3;
+    return width;
+}
+
+/* llama-bench's widths where the terminal has them, else no more than what stands there, and not what is always CPU. */
+static void fit_markdown(markdown *m, int rows, int width)
+{
+    for (int c = 0; c < COLUMNS; c++)
+        m->width[c] = columns[c].width;
+    if (width == 0 || markdown_width(m) <= width)
+        return;
+    for (int c = 0; c < COLUMNS; c++) {
+        m->width[c] = (int)strlen(columns[c].name);
+        for (int r = 0; r < rows; r++) {
+            int cell = clv_text_width(m->cell[r][c]);
+            m->width[c] = cell > m->width[c] ? cell : m->width[c];
+        }
+    }
+    m->left_out[BACKEND] = markdown_width(m) > width;
+}
+
+static void print_markdown_row(const markdown *m, char (*cell)[CELL])
+{
+    for (int c = 0; c < COLUMNS; c++) {
+        const char *text = cell ? cell[c] : columns[c].name;
+        int blanks = m->width[c] - clv_text_width(text);
+        blanks = blanks > 0 ? blanks : 0;
+        if (!m->left_out[c])
+            printf("| %*s%s%*s ", columns[c].words ? 0 : blanks, "", text, columns[c].words ? blanks : 0, "");
+    }
+    printf("|\n");
+}
+
+/* Columns, their order and the dashes of llama-bench. */
+static int print_markdown(const results *r, bool wide)
+{
+    char dashes[CELL];
+    memset(dashes, '-', sizeof dashes);
+    markdown m = {0};
     if (!clv_processes_is_first())
         return CLV_EXIT_OK;
-    printf("| %-30s | %10s | %10s | %-10s | %7s | %15s | %20s |\n", "model", "size", "params", "backend", "threads",
-           "test", "t/s");
-    printf("| %.30s | %.9s: | %.9s: | %.10s | %.6s: | %.14s: | %.19s: |\n", "------------------------------",
-           "---------", "---------", "----------", "------", "--------------", "-------------------");
-    for (int i = 0; i < r->n; i++) {
-        const tested *t = &r->test[i];
-        char size[32], params[32], rate[64];
-        snprintf(size, sizeof size, r->bytes >= 1 << 30 ? "%.2f GiB" : "%.2f MiB",
-                 r->bytes / (r->bytes >= 1 << 30 ? 1 << 30 : 1 << 20));
-        snprintf(params, sizeof params, r->parameters >= 1e9 ? "%.2f B" : "%.2f M",
-                 r->parameters / (r->parameters >= 1e9 ? 1e9 : 1e6));
-        snprintf(rate, sizeof rate, "%.2f \xc2\xb1 %.2f", t->mean, t->deviation); /* two bytes, one column */
-        printf("| %-30s | %10s | %10s | %-10s | %7lld | %15s | %21s |\n", r->model, size, params, "CPU",
-               (long long)r->threads, t->name, rate);
-    }
+    for (int i = 0; i < r->n; i++)
+        fill_row(m.cell[i], r, &r->test[i]);
+    fit_markdown(&m, r->n, wide ? 0 : clv_terminal_width(stdout));
+    print_markdown_row(&m, NULL);
+    for (int c = 0; c < COLUMNS; c++)
+        if (!m.left_out[c])
+            printf("| %.*s%s ", m.width[c] - !columns[c].words, dashes, columns[c].words ? "" : ":");
+    printf("|\n");
+    for (int i = 0; i < r->n; i++)
+        print_markdown_row(&m, m.cell[i]);
     return CLV_EXIT_OK;
 }
 
@@ -177,9 +242,10 @@ int bench_model(int argc, char **argv)
         clv_fail(&err, CLV_EINVAL, "-p 0 beside -n 0: there is nothing to test");
     if (err.code != CLV_OK || measure(&r, &a, argv[0], &err) != CLV_OK)
         return clv_command_report(argv[0], &err);
-    if (a.json)
+    if (a.form.json)
         a.output = "json";
     if (strcmp(a.output, "md") == 0)
-        return print_markdown(&r);
-    return strcmp(a.output, "csv") == 0 ? clv_table_finish_csv(rows(&r)) : clv_table_finish(rows(&r), true);
+        return print_markdown(&r, a.form.wide);
+    return strcmp(a.output, "csv") == 0 ? clv_table_finish_csv(rows(&r))
+                                        : clv_table_finish(rows(&r), &(clv_table_form){.json = true});
 }

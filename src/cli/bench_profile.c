@@ -13,7 +13,7 @@ typedef struct profile_args {
     const char *out;
     clv_comm_option comm;
     int64_t blocks;
-    bool json;
+    clv_table_form form;
 } profile_args;
 
 static int parse(profile_args *a, int argc, char **argv)
@@ -28,7 +28,7 @@ static int parse(profile_args *a, int argc, char **argv)
          .value = "N",
          .help = "blocks that are traced, the smallest first; 0: all seven, the last in bf16 (0)"},
         CLV_COMM_OPTIONS(&a->comm),
-        CLV_JSON_OPTION_BESIDE(&a->json, NULL, "print the summary as JSON"),
+        CLV_FORM_OPTIONS(&a->form, "", "print the summary as JSON"),
     };
     return clv_options_parse(options, sizeof options / sizeof options[0], argc, argv);
 }
@@ -51,7 +51,7 @@ static int report(const profile_args *a, const clv_machine *machine)
         clv_table_real(t, "network_mb_per_s", 1e-6 * info.network.bytes_per_s);
     }
     clv_table_real(t, "instruction_us", 1e6 * info.instruction_s);
-    return clv_table_finish(t, a->json);
+    return clv_table_finish(t, &a->form);
 }
 
 /* The first process alone writes: its figures count. */

@@ -35,6 +35,8 @@ void clv_candidates_add(clv_table *t, const clv_program *program, int64_t most, 
     int n = clv_program_n_considered(program);
     int64_t alike = 0, listed = 0;
     clv_verdict before = CLV_VERDICT_ILLEGAL;
+    clv_table_minor(t, "makes");
+    clv_table_minor(t, "layouts");
     for (int i = 0; i < n; i++) {
         clv_considered c = {.size = sizeof c};
         clv_program_considered(program, i, &c, NULL);

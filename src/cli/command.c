@@ -9,12 +9,13 @@
 #include "cli/options.h"
 #include "cli/processes.h"
 #include "cli/say.h"
+#include "cli/terminal.h"
 
 static void print_commands(FILE *to, const char *path, const struct clv_command *of)
 {
     fprintf(to, "Usage: %s COMMAND [OPTION...]\n\nCommands:\n", path);
     for (const struct clv_command *c = of->commands; c->name != NULL; c++)
-        fprintf(to, "  %-12s %s\n", c->name, c->summary);
+        clv_print_filled(to, c->summary, strlen(c->summary), fprintf(to, "  %-12s", c->name), 15, CLV_TERMINAL_WIDTH);
     fprintf(to, "\n");
     clv_print_help(to, of->help);
     fprintf(to, "\n'%s COMMAND --help', or help COMMAND, tells more about a command.\n", path);
@@ -61,7 +62,10 @@ static int run_command(const struct clv_command *c, int argc, char **argv)
     if (wants_commands(c, argc, argv))
         return clv_command_dispatch(c, argc - 1, argv + 1);
     if (clv_options_wants_help(argc - 1, argv + 1)) {
-        printf("%s: %s.\n\n", path, c->summary);
+        char line[512];
+        snprintf(line, sizeof line, "%s: %s.", path, c->summary);
+        clv_print_filled(stdout, line, strlen(line), 0, 0, CLV_TERMINAL_WIDTH);
+        printf("\n");
         clv_print_help(stdout, c->help);
         printf("\n");
     }
@@ -90,15 +94,17 @@ static int help_on(const struct clv_command *of, int argc, char **argv)
 {
     static char help[] = "--help";
 
-    if (argc == 2) {
+    if (argc == 2 || (argc == 3 && strcmp(argv[2], "all") == 0)) {
         print_commands(stdout, argv[0], of);
         return CLV_EXIT_OK;
     }
     const struct clv_command *c = find_command(of, argv[2]);
     if (c == NULL)
         return unknown_command(of->commands, argv[0], argv[2]);
-    if (c->commands == NULL && argc > 3) {
-        clv_say("%s help %s: unexpected argument '%s'; valid: a command alone", argv[0], argv[2], argv[3]);
+    bool all = argc == 4 && strcmp(argv[3], "all") == 0;
+    if (c->commands == NULL && argc > 3 && !all) {
+        clv_say("%s help %s: unexpected argument '%s'; valid: a command alone, or all behind it", argv[0], argv[2],
+                argv[3]);
         return CLV_EXIT_USAGE;
     }
     argv[1] = argv[2];

@@ -75,7 +75,7 @@ static const struct clv_command commands[] = {
      "  cleave generate -m runs/first -p 'The layout' -n 300 -tp 2\n"
      "  cleave generate -m llama/ -f prompts.txt -n 64 --temp 0 --stop $'\\n' --json\n",
      command_generate, NULL, true},
-    {"info", "what a model is, what its checkpoint holds, and what splits it evenly",
+    {"info", "what a model is, what its files hold, and what splits it evenly",
      "Reads config.json, and the headers of the weights where there are any. Every -tp works; the table says "
      "which of them divide heads, KV heads, the feed-forward width and the vocabulary, and how many parameters "
      "the fullest rank holds.\n\n"
@@ -83,7 +83,7 @@ static const struct clv_command commands[] = {
      "  cleave info -m llama/\n"
      "  cleave info -m llama/ --tensors --json\n",
      command_info, NULL, false},
-    {"merge", "a sharded checkpoint, as the files that it was made of; adapters, with their base",
+    {"merge", "a sharded checkpoint as it was before; adapters with their base",
      "Undoes cleave shard: safetensors files byte for byte as they were, under their names, with their index, and "
      "the other files of the folder. Every checksum is verified. A folder of adapters (PEFT's form) becomes the model "
      "that they make of their base, which adapter_config.json names.\n\n"

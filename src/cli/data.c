@@ -14,7 +14,8 @@ typedef struct data_args {
     clv_strings input;
     const char *model, *out, *field, *turn, *end;
     int64_t threads;
-    bool chat, plain, json;
+    bool chat, plain;
+    clv_table_form form;
 } data_args;
 
 static int parse(data_args *a, int argc, char **argv)
@@ -64,7 +65,7 @@ static int parse(data_args *a, int argc, char **argv)
          .max = MOST_THREADS,
          .value = "N",
          .help = "0: as many as there are cores (0); the file does not depend on it"},
-        CLV_JSON_OPTION(&a->json),
+        CLV_FORM_OPTIONS(&a->form, "", "print JSON"),
     };
     int code = clv_options_parse(options, sizeof options / sizeof options[0], argc, argv);
     if (code == CLV_OPTIONS_RUN && a->turn && !a->chat) {
@@ -111,7 +112,7 @@ static int report(const data_args *a, const clv_corpus_info *info, double second
         clv_table_null(t, "end");
     clv_table_bytes(t, "bytes", (double)info->bytes);
     clv_table_seconds(t, "seconds", seconds);
-    return clv_table_finish(t, a->json);
+    return clv_table_finish(t, &a->form);
 }
 
 int command_data(int argc, char **argv)

@@ -21,7 +21,8 @@ enum { LETTERS = CLV_MAX_RANK + 1, N_LETTERS = 128, MOST_CANDIDATES = 8 };
 typedef struct einsum_args {
     const char *equation, *shape, *mesh, *out, *dtype;
     clv_strings in;
-    bool run, explain, json;
+    bool run, explain;
+    clv_table_form form;
 } einsum_args;
 
 /* The request, resolved: operand 0, operand 1, result. */
@@ -68,7 +69,7 @@ static int parse(einsum_args *a, int argc, char **argv)
          .kind = CLV_OPTION_FLAG,
          .out = &a->explain,
          .help = "also say why each step is made, and what else was considered and why not"},
-        CLV_JSON_OPTION(&a->json),
+        CLV_FORM_OPTIONS(&a->form, "", "print JSON"),
     };
     return clv_options_parse(options, sizeof options / sizeof options[0], argc, argv);
 }
@@ -268,13 +269,13 @@ int command_einsum(int argc, char **argv)
         clv_program_free(program);
         return clv_command_report(argv[0], &err);
     }
-    clv_table *t = list_steps(program, a.explain || a.json);
+    clv_table *t = list_steps(program, a.explain || a.form.json);
     if (a.run)
         clv_table_bool(t, "checked", true);
     if (a.explain) {
         clv_table_list(t, "candidates");
-        clv_candidates_add(t, program, MOST_CANDIDATES, a.json);
+        clv_candidates_add(t, program, MOST_CANDIDATES, a.form.json);
     }
     clv_program_free(program);
-    return clv_table_finish(t, a.json);
+    return clv_table_finish(t, &a.form);
 }

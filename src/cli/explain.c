@@ -6,6 +6,7 @@
 #include "cleave/status.h"
 #include "cli/candidates.h"
 #include "cli/command.h"
+#include "cli/fold_layer.h"
 #include "cli/hardware_option.h"
 #include "cli/name_list.h"
 #include "cli/op_words.h"
@@ -21,7 +22,8 @@ typedef struct explain_args {
     clv_plan_option plan;
     const char *op, *hardware;
     int64_t most;
-    bool dot, json;
+    bool dot;
+    clv_table_form form;
 } explain_args;
 
 static int parse(explain_args *a, int argc, char **argv)
@@ -44,7 +46,7 @@ static int parse(explain_args *a, int argc, char **argv)
          .help = "candidates listed of each op and verdict, the cheapest first (8)"},
         CLV_HARDWARE_OPTION(&a->hardware, NULL),
         {.names = "--dot", .kind = CLV_OPTION_FLAG, .out = &a->dot, .help = "write the program for Graphviz instead"},
-        CLV_JSON_OPTION_BESIDE(&a->json, "--dot", "print JSON"),
+        CLV_FORM_OPTIONS(&a->form, "--dot", "print JSON"),
     };
     return clv_options_parse(options, sizeof options / sizeof options[0], argc, argv);
 }
@@ -58,7 +60,80 @@ static clv_status check(const explain_args *a, clv_error *err)
 
 /* ---- the assignment ---- */
 
-static void add_assigned(clv_table *t, const clv_assigned *row, bool full)
+/* A row of the table: what was assigned once, or in text to each of the layers that are alike. */
+typedef struct folded {
+    clv_assigned like; /* the first of them */
+    char *op, *makes, *why;
+    int64_t count;
+    double bytes, seconds;
+} folded;
+
+typedef struct folded_list {
+    int n;
+    folded *item;
+} folded_list;
+
+static bool alike(const folded *a, const folded *b)
+{
+    return strcmp(a->op, b->op) == 0 && strcmp(a->like.kind, b->like.kind) == 0 && strcmp(a->makes, b->makes) == 0 &&
+           strcmp(a->like.split, b->like.split) == 0 && strcmp(a->like.layouts, b->like.layouts) == 0 &&
+           strcmp(a->why, b->why) == 0;
+}
+
+static void free_folded(folded *f)
+{
+    free(f->op);
+    free(f->makes);
+    free(f->why);
+}
+
+/* Adds a row to the one that it is like, or behind the others. */
+static clv_status fold(folded_list *list, const clv_assigned *row, clv_error *err)
+{
+    folded made = {.like = *row, .count = 1, .bytes = row->bytes, .seconds = row->seconds};
+    int i = 0;
+    made.op = clv_fold_layer(row->op);
+    made.makes = clv_fold_layer(row->makes);
+    made.why = clv_fold_layer(row->why);
+    if (!made.op || !made.makes || !made.why) {
+        free_folded(&made);
+        return clv_fail_memory(err, "rows of a table", strlen(row->why));
+    }
+    while (i < list->n && !alike(&list->item[i], &made))
+        i++;
+    if (i == list->n) {
+        list->item[list->n++] = made;
+        return CLV_OK;
+    }
+    list->item[i].count++;
+    list->item[i].bytes += row->bytes;
+    list->item[i].seconds += row->seconds;
+    free_folded(&made);
+    return CLV_OK;
+}
+
+static void add_why(clv_table *t, const char *why)
+{
+    char *words = clv_with_op_words(why);
+    clv_table_text(t, "why", words ? words : why);
+    free(words);
+}
+
+static void add_folded(clv_table *t, const folded *f)
+{
+    clv_table_row(t);
+    clv_table_text(t, "op", f->op);
+    clv_table_text(t, "kind", f->like.kind);
+    clv_table_text(t, "makes", f->makes);
+    clv_table_text(t, "split", f->like.split);
+    clv_table_int(t, "count", f->count);
+    clv_table_bytes(t, "bytes", f->bytes);
+    clv_table_seconds(t, "seconds", f->seconds);
+    clv_table_text(t, "layouts", f->like.layouts);
+    add_why(t, f->why);
+}
+
+static void add_assigned(clv_table *t, const clv_assigned *row)
 {
     clv_table_row(t);
     clv_table_text(t, "op", row->op);
@@ -67,36 +142,52 @@ static void add_assigned(clv_table *t, const clv_assigned *row, bool full)
     clv_table_text(t, "split", row->split);
     clv_table_bytes(t, "bytes", row->bytes);
     clv_table_seconds(t, "seconds", row->seconds);
-    if (full) {
-        clv_table_bytes(t, "price_bytes", row->price_bytes);
-        clv_table_seconds(t, "price_seconds", row->price_seconds);
-    }
+    clv_table_bytes(t, "price_bytes", row->price_bytes);
+    clv_table_seconds(t, "price_seconds", row->price_seconds);
     clv_table_text(t, "layouts", row->layouts);
-    char *why = clv_with_op_words(row->why);
-    clv_table_text(t, "why", why ? why : row->why);
-    free(why);
+    add_why(t, row->why);
+}
+
+/* Rows one by one in JSON, those of layers that are alike together in text. */
+static clv_status add_assignment(clv_table *t, folded_list *list, const clv_program *program, bool json, clv_error *err)
+{
+    double bytes = 0, seconds = 0;
+    for (int i = 0; i < clv_program_n_assigned(program); i++) {
+        clv_assigned row = {.size = sizeof row};
+        CLV_TRY(clv_program_assigned(program, i, &row, err));
+        if (json)
+            add_assigned(t, &row);
+        else
+            CLV_TRY(fold(list, &row, err));
+        bytes += row.bytes;
+        seconds += row.seconds;
+    }
+    for (int i = 0; i < list->n; i++)
+        add_folded(t, &list->item[i]);
+    clv_table_top(t);
+    clv_table_bytes(t, "bytes", bytes);
+    clv_table_seconds(t, "seconds", seconds);
+    return CLV_OK;
 }
 
 static clv_status list_assignment(const explain_args *a, const clv_program *program, int *code, clv_error *err)
 {
-    double bytes = 0, seconds = 0;
+    size_t n = (size_t)clv_program_n_assigned(program);
+    folded_list list = {.item = calloc(n + 1, sizeof *list.item)};
+    if (!list.item)
+        return clv_fail_memory(err, "rows of a table", (n + 1) * sizeof *list.item);
     clv_table *t = clv_table_new("assignment");
-    for (int i = 0; i < clv_program_n_assigned(program); i++) {
-        clv_assigned row = {.size = sizeof row};
-        clv_status status = clv_program_assigned(program, i, &row, err);
-        if (status != CLV_OK) {
-            clv_table_free(t);
-            return status;
-        }
-        add_assigned(t, &row, a->json);
-        bytes += row.bytes;
-        seconds += row.seconds;
-    }
-    clv_table_top(t);
-    clv_table_bytes(t, "bytes", bytes);
-    clv_table_seconds(t, "seconds", seconds);
-    *code = clv_table_finish(t, a->json);
-    return CLV_OK;
+    clv_table_minor(t, "makes");
+    clv_table_minor(t, "layouts");
+    clv_status status = add_assignment(t, &list, program, a->form.json, err);
+    for (int i = 0; i < list.n; i++)
+        free_folded(&list.item[i]);
+    free(list.item);
+    if (status == CLV_OK)
+        *code = clv_table_finish(t, &a->form);
+    else
+        clv_table_free(t);
+    return status;
 }
 
 /* ---- candidates ---- */
@@ -143,8 +234,8 @@ static clv_status list_candidates(const explain_args *a, const clv_program *prog
     if (clv_program_n_considered(program) == 0)
         return refuse_name(a->op, program, err);
     clv_table *t = clv_table_new("candidates");
-    clv_candidates_add(t, program, a->most > 0 ? a->most : MOST, a->json);
-    *code = clv_table_finish(t, a->json);
+    clv_candidates_add(t, program, a->most > 0 ? a->most : MOST, a->form.json);
+    *code = clv_table_finish(t, &a->form);
     return CLV_OK;
 }
 

@@ -9,7 +9,7 @@
 
 typedef struct flight_args {
     clv_strings files;
-    bool json;
+    clv_table_form form;
 } flight_args;
 
 static int parse(flight_args *a, int argc, char **argv)
@@ -22,7 +22,7 @@ static int parse(flight_args *a, int argc, char **argv)
          .use = CLV_OPTION_READS,
          .required = true,
          .help = "what the processes of one run wrote: one file each"},
-        CLV_JSON_OPTION(&a->json),
+        CLV_FORM_OPTIONS(&a->form, "", "print JSON"),
     };
     return clv_options_parse(options, sizeof options / sizeof options[0], argc, argv);
 }
@@ -113,5 +113,5 @@ int command_flight(int argc, char **argv)
         clv_table_free(t);
         return clv_command_report(argv[0], &err);
     }
-    return clv_table_finish(t, a.json);
+    return clv_table_finish(t, &a.form);
 }

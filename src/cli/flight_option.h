@@ -10,7 +10,7 @@
 #define CLV_FLIGHT_OPTION(out_)                                                                                        \
     {                                                                                                                  \
         .names = "--flight-recorder", .kind = CLV_OPTION_STRING, .out = (out_), .value = "FILE",                       \
-        .use = CLV_OPTION_WRITES,                                                                                      \
+        .use = CLV_OPTION_WRITES, .rare = true,                                                                        \
         .help = "write the last 256 instructions of each rank at the end, for cleave flight; several processes write " \
                 "FILE.0, FILE.1, ... (when ranks are stuck, to a temporary file)"                                      \
     }

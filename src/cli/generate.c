@@ -128,7 +128,7 @@ static int parse(generate_args *a, int argc, char **argv)
         CLV_PRICES_OPTION(&a->model.hardware),
         CLV_TRACE_OUT_OPTION(&a->trace_out, NULL,
                              "write a trace there, for cleave trace: a step is a part of the prompts, then a token"),
-        CLV_JSON_OPTION_BESIDE(&a->json, NULL, "print JSON, at the end"),
+        CLV_JSON_OPTION(&a->json, NULL, "print JSON, at the end"),
     };
     return clv_options_parse(options, sizeof options / sizeof options[0], argc, argv);
 }
@@ -255,7 +255,7 @@ static int print_json(const clv_prompts *p, const clv_generation *g)
         clv_table_int(t, "tokens", empty ? 0 : clv_generation_tokens(g, asked));
         asked += !empty;
     }
-    return clv_table_finish(t, true);
+    return clv_table_finish(t, &(clv_table_form){.json = true});
 }
 
 static void print_texts(const char *prompt, const char *text)

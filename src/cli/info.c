@@ -14,7 +14,8 @@
 typedef struct info_args {
     const char *model;
     int64_t degrees;
-    bool tensors, json;
+    bool tensors;
+    clv_table_form form;
 } info_args;
 
 enum { MAX_DTYPES = 32, TEXT = 512 };
@@ -35,7 +36,7 @@ static int parse(info_args *a, int argc, char **argv)
          .value = "N",
          .not_beside = "--tensors",
          .help = "list -tp 1 to N (16)"},
-        CLV_JSON_OPTION(&a->json),
+        CLV_FORM_OPTIONS(&a->form, "", "print JSON"),
     };
     return clv_options_parse(options, sizeof options / sizeof options[0], argc, argv);
 }
@@ -332,7 +333,7 @@ int command_info(int argc, char **argv)
     clv_table *t = clv_table_new(a.tensors ? "tensors" : "degrees");
     clv_status status = describe(t, &a, argv[0], &err);
     if (status == CLV_OK)
-        return clv_table_finish(t, a.json);
+        return clv_table_finish(t, &a.form);
     clv_table_free(t);
     return clv_command_report(argv[0], &err);
 }

@@ -29,6 +29,7 @@ typedef struct clv_lora_option {
          .real_max = 1e6,                                                                                              \
          .value = "A",                                                                                                 \
          .not_beside = (beside),                                                                                       \
+         .rare = true,                                                                                                 \
          .help = "what they add is scaled by A / R (R)"},                                                              \
         {.names = "--lora-dropout",                                                                                    \
          .kind = CLV_OPTION_REAL,                                                                                      \
@@ -37,10 +38,11 @@ typedef struct clv_lora_option {
          .real_max = 0.999999,                                                                                         \
          .value = "P",                                                                                                 \
          .not_beside = (beside),                                                                                       \
+         .rare = true,                                                                                                 \
          .help = "the share of what they take that is 0 in a step (0)"},                                               \
     {                                                                                                                  \
         .names = "--lora-targets", .kind = CLV_OPTION_STRING, .out = &(o)->targets, .value = "NAME,...",               \
-        .not_beside = (beside),                                                                                        \
+        .not_beside = (beside), .rare = true,                                                                          \
         .help = "modules that get them, as PEFT's target_modules: q_proj,v_proj, or all-linear (all-linear)"           \
     }
 

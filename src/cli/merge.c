@@ -10,7 +10,7 @@
 
 typedef struct merge_args {
     const char *from, *out;
-    bool json;
+    clv_table_form form;
 } merge_args;
 
 static int parse(merge_args *a, int argc, char **argv)
@@ -25,7 +25,7 @@ static int parse(merge_args *a, int argc, char **argv)
          .required = true,
          .help = "a folder that cleave shard made, or one of adapters"},
         CLV_OUT_OPTION(&a->out, "DIR", CLV_OPTION_MAKES, true, "the folder to make"),
-        CLV_JSON_OPTION(&a->json),
+        CLV_FORM_OPTIONS(&a->form, "", "print JSON"),
     };
     return clv_options_parse(options, sizeof options / sizeof options[0], argc, argv);
 }
@@ -65,7 +65,7 @@ int command_merge(int argc, char **argv)
         return code;
     clv_table *t = clv_table_new("files");
     if (merge(t, &a, &err) == CLV_OK)
-        return clv_table_finish(t, a.json);
+        return clv_table_finish(t, &a.form);
     clv_table_free(t);
     return clv_command_report(argv[0], &err);
 }

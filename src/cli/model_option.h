@@ -44,13 +44,13 @@ void clv_model_option_absent(char *out, size_t size, const char *value);
 #define CLV_COMM_DTYPE_OPTION(out_, not_beside_)                                                                       \
     {                                                                                                                  \
         .names = "--comm-dtype", .kind = CLV_OPTION_CHOICE, .out = (out_), .value = "f32|bf16|f16|q8",                 \
-        .not_beside = (not_beside_),                                                                                   \
+        .not_beside = (not_beside_), .rare = true,                                                                     \
         .help = "what ranks carry activations, gradients and weights of f32 to each other as (f32)"                    \
     }
 /* what gradients are summed in, `--grad-reduce-dtype`; NULL: not given. */
 #define CLV_GRAD_REDUCE_DTYPE_OPTION(out_)                                                                             \
     {                                                                                                                  \
-        .names = "--grad-reduce-dtype", .kind = CLV_OPTION_CHOICE, .out = (out_), .value = "f32|bf16",                 \
+        .names = "--grad-reduce-dtype", .kind = CLV_OPTION_CHOICE, .out = (out_), .value = "f32|bf16", .rare = true,   \
         .help =                                                                                                        \
             "what gradients are added up in: f32: those of bf16, too, from where they are made; bf16: ranks carry "    \
             "those of f32 so to each other (what they are made in, and as --comm-dtype says)"                          \

@@ -24,7 +24,7 @@ clv_status clv_op_times_add(clv_table *t, const clv_trace_report *report, clv_er
         clv_table_text(t, "op", kind.name);
         clv_table_real(t, "calls", kind.calls);
         clv_table_real(t, "ms", 1e3 * kind.seconds);
-        clv_table_real(t, "share", kind.seconds / all);
+        clv_table_share(t, "share", kind.seconds / all);
         clv_table_real(t, "waiting_ms", 1e3 * kind.waiting);
         clv_table_real(t, "helping_ms", 1e3 * kind.helping);
     }

@@ -19,6 +19,7 @@
 #include "cli/processes.h"
 #include "cli/same_file.h"
 #include "cli/say.h"
+#include "cli/terminal.h"
 
 enum { NAME_SIZE = CLV_OPTION_NAME, MAX_NAMES = 128 };
 
@@ -683,45 +684,93 @@ static int check_all_beside(const parser *p)
 
 /* ---- help ---- */
 
-bool clv_options_wants_help(int argc, char *const *argv)
+/* Where --help or -h stands among the arguments, before a `--`; 0: nowhere. */
+static int find_help(int argc, char *const *argv)
 {
     for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++)
         if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0)
-            return true;
-    return false;
+            return i;
+    return 0;
 }
 
-static void print_option(const char *left, const char *help, const char *required, const char *not_beside)
+bool clv_options_wants_help(int argc, char *const *argv)
 {
-    enum { HELP_AT = 39 };
-    char text[1024];
-    int at = printf("  %-36s", left);
+    return find_help(argc, argv) > 0;
+}
 
-    if (at >= HELP_AT) { /* it would run into its help */
+enum { HELP_AT = 27 };
+
+/* "-n, --n-predict N"; of a list in short, of names that have no room beside the help the first alone. */
+static void put_names(char *left, size_t size, const clv_option *o, bool all)
+{
+    bool alone = o->kind == CLV_OPTION_FLAG || is_positional(o);
+    int names = (int)strlen(o->names), first = (int)strcspn(o->names, ",");
+
+    if (!all && names + (alone ? 0 : 1 + (int)strlen(o->value)) > HELP_AT - 4)
+        names = first;
+    snprintf(left, size, "%.*s%s%s", names, o->names, alone ? "" : " ", alone ? "" : o->value);
+}
+
+/* "help (required); not beside --dot, --show" */
+static void put_help(char *text, size_t size, const clv_option *o, bool all)
+{
+    const char *cursor = o->not_beside;
+    char name[NAME_SIZE];
+    const char *bare = o->bare == CLV_BARE_TAKEN ? "its name may be left out" : "";
+    const char *required = o->required ? "required" : "";
+    size_t used = (size_t)snprintf(text, size, "%s%s%s%s%s%s", o->help, *required || *bare ? " (" : "", required,
+                                   *required && *bare ? "; " : "", bare, *required || *bare ? ")" : "");
+
+    for (const char *before = "; not beside "; all && cursor != NULL && used < size; before = ", ") {
+        if (!clv_option_next_name(&cursor, name))
+            break;
+        used += (size_t)snprintf(text + used, size - used, "%s%s", before, name);
+    }
+}
+
+static void print_option(const char *left, const char *help)
+{
+    int at = printf("  %-*s", HELP_AT - 3, left);
+
+    if (strlen(left) > HELP_AT - 4) { /* it would run into its help */
         putchar('\n');
         at = 0;
     }
-    snprintf(text, sizeof text, "%s%s%s%s", help, required, not_beside != NULL ? "; not beside " : "",
-             not_beside != NULL ? not_beside : "");
-    clv_print_filled(stdout, text, strlen(text), at, HELP_AT);
+    clv_print_filled(stdout, help, strlen(help), at, HELP_AT, CLV_TERMINAL_WIDTH);
+}
+
+/* The names of those that were not shown. */
+static void print_rare(const parser *p)
+{
+    char text[4096];
+    size_t used = (size_t)snprintf(text, sizeof text, "More options, of which '%s --help all' tells:", p->command);
+
+    for (int i = 0; i < p->n; i++)
+        if (p->options[i].rare && used < sizeof text)
+            used += (size_t)snprintf(text + used, sizeof text - used, " %.*s", (int)strcspn(p->options[i].names, ","),
+                                     p->options[i].names);
+    putchar('\n');
+    clv_print_filled(stdout, text, strlen(text), 0, 0, CLV_TERMINAL_WIDTH);
 }
 
 static int print_options(const parser *p)
 {
+    int help = find_help(p->argc, p->argv);
+    bool all = p->n <= CLV_LONG_LIST || (help + 1 < p->argc && strcmp(p->argv[help + 1], "all") == 0), more = false;
+
     printf("Options:\n");
     for (int i = 0; i < p->n; i++) {
         const clv_option *o = &p->options[i];
-        char left[128];
-        bool alone = o->kind == CLV_OPTION_FLAG || is_positional(o);
-        snprintf(left, sizeof left, "%s%s%s", o->names, alone ? "" : " ", alone ? "" : o->value);
-        bool is_taken = o->bare == CLV_BARE_TAKEN;
-        print_option(left, o->help,
-                     o->required ? is_taken ? " (required; its name may be left out)" : " (required)"
-                     : is_taken  ? " (its name may be left out)"
-                                 : "",
-                     o->not_beside);
+        char left[128], text[1024];
+        put_names(left, sizeof left, o, all);
+        put_help(text, sizeof text, o, all);
+        if (all || !o->rare)
+            print_option(left, text);
+        more |= !all && o->rare;
     }
-    print_option("-h, --help", "print this", "", NULL);
+    print_option("-h, --help [all]", more ? "print this, or all" : "print this");
+    if (more)
+        print_rare(p);
     return 0;
 }
 

@@ -79,6 +79,7 @@ typedef struct clv_option {
     const char *value; /* what help calls the value: "N", "DIR"; a CHOICE's words */
     const char *help;
     bool required;
+    bool rare;          /* of a long list: only `--help all` tells of it */
     bool of_host;       /* processes of a job may have it each their own, or compare it themselves */
     clv_option_use use; /* of a STRING, STRINGS or FILES */
     const char *suffix; /* ".svg": of what it writes; a name that ends in another one is refused */
@@ -103,5 +104,7 @@ bool clv_option_next_name(const char **cursor, char name[CLV_OPTION_NAME]);
 
 /* Whether --help or -h is among the arguments, before a `--`. */
 bool clv_options_wants_help(int argc, char *const *argv);
+/* Of a long list --help shows the options that are wanted mostly; `--help all` all. */
+enum { CLV_LONG_LIST = 16 };
 
 #endif

@@ -10,6 +10,7 @@
 #include "cli/options.h"
 #include "cli/output_option.h"
 #include "cli/plan_option.h"
+#include "cli/plan_head.h"
 #include "cli/plan_memory.h"
 #include "cli/report.h"
 #include "cli/show.h"
@@ -20,7 +21,7 @@ typedef struct plan_args {
     clv_plan_option plan;
     int64_t memory_limit; /* 0: none given */
     const char *hardware, *show;
-    bool json;
+    clv_table_form form;
 } plan_args;
 
 static int parse(plan_args *a, int argc, char **argv)
@@ -38,7 +39,7 @@ static int parse(plan_args *a, int argc, char **argv)
          .out = &a->show,
          .value = "TENSOR",
          .help = "draw which rank holds which block of a parameter or input instead"},
-        CLV_JSON_OPTION_BESIDE(&a->json, "--show", "print JSON"),
+        CLV_FORM_OPTIONS(&a->form, "--show", "print JSON"),
     };
     return clv_options_parse(options, sizeof options / sizeof options[0], argc, argv);
 }
@@ -75,13 +76,13 @@ static void add_prediction(clv_table *t, const plan_args *a, const clv_predictio
     clv_table_text(t, "hardware", machine);
     clv_table_seconds(t, "seconds", p->seconds);
     clv_table_real(t, "tokens_per_s", (double)(plan->batch * (a->plan.decode ? 1 : plan->seq)) / p->seconds);
-    clv_table_real(t, "comm_share", p->seconds > 0 ? p->communication / p->seconds : 0);
+    clv_table_share(t, "comm_share", p->seconds > 0 ? p->communication / p->seconds : 0);
     clv_table_seconds(t, "hidden_seconds", p->hidden);
-    clv_table_real(t, "hidden_share", clv_report_hidden_share(p->hidden, p->communication));
+    clv_table_share(t, "hidden_share", clv_report_hidden_share(p->hidden, p->communication));
     clv_table_count(t, "flops_per_rank", p->flops);
-    clv_table_real(t, "hfu", p->utilisation);
+    clv_table_share(t, "hfu", p->utilisation);
     clv_table_count(t, "model_flops", p->model_flops);
-    clv_table_real(t, "mfu", p->model_utilisation);
+    clv_table_share(t, "mfu", p->model_utilisation);
 }
 
 /* Where the order of the mesh's axes brings the wrong ones between hosts. To ask takes a plan for each order. */
@@ -100,13 +101,19 @@ static void add_order(clv_table *t, const plan_args *a, const clv_machine_info *
     clv_table_seconds(t, "faster_seconds", least);
 }
 
-static int report(const plan_args *a, const clv_program *program, const clv_machine *machine)
+static clv_status report(int *code, const plan_args *a, const clv_program *program, const clv_machine *machine,
+                         clv_error *err)
 {
-    clv_table *t = a->json ? clv_report_each_collective(program, machine) : clv_report_by_layer(program, machine);
+    clv_table *t = a->form.json ? clv_report_each_collective(program, machine) : clv_report_by_layer(program, machine);
     clv_prediction predicted = {.size = sizeof predicted};
     clv_machine_info info = {.size = sizeof info};
     clv_program_predict(program, machine, &predicted, NULL);
     clv_machine_describe(machine, &info, NULL);
+    clv_status status = clv_plan_head_add(t, &a->plan, info.name, err);
+    if (status != CLV_OK) {
+        clv_table_free(t);
+        return status;
+    }
     clv_table_top(t);
     clv_table_bytes(t, "bytes", clv_report_total_bytes(program));
     clv_table_int(t, "ranks", clv_mesh_ranks(clv_program_mesh(program)));
@@ -114,7 +121,8 @@ static int report(const plan_args *a, const clv_program *program, const clv_mach
     clv_plan_fit_add(t, program, &a->plan, memory_limit(a, &predicted, info.name));
     add_prediction(t, a, &predicted, info.name);
     add_order(t, a, &info, clv_mesh_ranks(clv_program_mesh(program)), predicted.seconds);
-    return clv_table_finish(t, a->json);
+    *code = clv_table_finish(t, &a->form);
+    return CLV_OK;
 }
 
 int command_plan(int argc, char **argv)
@@ -130,12 +138,11 @@ int command_plan(int argc, char **argv)
     a.plan.plan.machine = machine;
     if (status == CLV_OK)
         status = clv_plan_option_compile(&program, &a.plan, &err);
-    if (status == CLV_OK && a.show)
-        status = clv_show_tensor(program, a.show, &err);
+    code = CLV_EXIT_OK;
+    if (status == CLV_OK)
+        status = a.show ? clv_show_tensor(program, a.show, &err) : report(&code, &a, program, machine, &err);
     if (status != CLV_OK)
         code = clv_command_report(argv[0], &err);
-    else
-        code = a.show ? CLV_EXIT_OK : report(&a, program, machine);
     if (code == CLV_EXIT_OK)
         code = check_limit(&a, program, argv[0]);
     clv_program_free(program);

@@ -41,7 +41,11 @@ extern const clv_plan_option clv_plan_option_defaults;
                             "width of a head; 0: the block's by its heads; not of ffn"),                               \
         CLV_FFN_OPTION(&(o)->plan.ffn, 0, 1 << 26, "H",                                                                \
                        "its feed-forward width; 0: four times its width; not of attention"),                           \
-        {.names = "--bias", .kind = CLV_OPTION_FLAG, .out = &(o)->plan.bias, .help = "its linear layers have biases"}, \
+        {.names = "--bias",                                                                                            \
+         .kind = CLV_OPTION_FLAG,                                                                                      \
+         .out = &(o)->plan.bias,                                                                                       \
+         .rare = true,                                                                                                 \
+         .help = "its linear layers have biases"},                                                                     \
         {.names = "--forward",                                                                                         \
          .kind = CLV_OPTION_FLAG,                                                                                      \
          .out = &(o)->forward,                                                                                         \
@@ -67,7 +71,8 @@ extern const clv_plan_option clv_plan_option_defaults;
         CLV_REGATHER_OPTION(&(o)->plan.regather), CLV_RECOMPUTE_OPTIONS(&(o)->recompute),                              \
     {                                                                                                                  \
         .names = "--max-implicit-bytes", .kind = CLV_OPTION_INT, .out = &(o)->plan.max_implicit_bytes, .min = 0,       \
-        .max = INT64_MAX, .value = "N", .help = "refuse a collective of more bytes that nobody asked for; 0: any"      \
+        .max = INT64_MAX, .value = "N", .rare = true,                                                                  \
+        .help = "refuse a collective of more bytes that nobody asked for; 0: any"                                      \
     }
 
 /* clv_plan_compile, of what the options say. */

@@ -22,6 +22,7 @@ typedef struct clv_comm_option {
      .kind = CLV_OPTION_CHOICE,                                                                                        \
      .out = &(option_)->how,                                                                                           \
      .value = "threads|mpi",                                                                                           \
+     .rare = true,                                                                                                     \
      .help = "how ranks reach each other (mpi where mpirun started the command; threads: in the first process)"},      \
         {.names = "--comm-timeout",                                                                                    \
          .kind = CLV_OPTION_REAL,                                                                                      \
@@ -29,6 +30,7 @@ typedef struct clv_comm_option {
          .real_min = 0.1,                                                                                              \
          .real_max = 1e9,                                                                                              \
          .value = "SECONDS",                                                                                           \
+         .rare = true,                                                                                                 \
          .help =                                                                                                       \
              "how long a rank waits for others, and a process may say nothing, until the command fails, naming it "    \
              "(60; 5.5 where steps are short, 1e9 in a debugger)"},                                                    \

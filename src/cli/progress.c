@@ -2,11 +2,13 @@
 #include "cli/clock.h"
 #include "cli/progress.h"
 #include "cli/stops.h"
+#include "cli/terminal.h"
 
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
-enum { BAR = 24 };
+enum { BAR = 24, LEAST_BAR = 8, BRACKETS = 3, LINE = 512 };
 
 static const int64_t second_ns = 1000000000;
 
@@ -18,14 +20,55 @@ void clv_progress_begin(clv_progress *p, const char *what, int64_t total)
     p->stops = clv_stops();
 }
 
+/* The length of the beginning of a note that takes at most `width` columns: whole clauses, which ", " parts. */
+static int note_that_fits(const char *note, int width)
+{
+    char text[LINE];
+    int fits = 0;
+
+    for (const char *end = note; *end != '\0'; end += *end != '\0') {
+        end += strcspn(end, ",");
+        if (*end != '\0' && end[1] != ' ')
+            continue;
+        snprintf(text, sizeof text, "%.*s", (int)(end - note), note);
+        if (clv_text_width(text) > width)
+            break;
+        fits = (int)(end - note);
+    }
+    return fits;
+}
+
+/* Whether so many columns are left; they are taken then. */
+static bool take(int *room, int columns)
+{
+    bool fits = columns <= *room;
+
+    *room -= fits ? columns : 0;
+    return fits;
+}
+
+/* Draws over the line before, within the terminal as it is now, its last column left free: a line that went on below
+ * could not be drawn over. Where there is no room for all, the bar is shorter and the last clauses of the note are left
+ * out; then the bar, what is done, the time that is left; never a part of a number. */
 static void draw_bar(const clv_progress *p, int64_t done, const char *note, double left_s)
 {
-    int filled = (int)(BAR * done / p->total);
+    char count[64], left[64], text[LINE] = "";
+    int room = clv_terminal_width(stderr) - 1;
 
-    fprintf(stderr, "\r%s [", p->what);
-    for (int i = 0; i < BAR; i++)
-        fputc(i < filled ? '#' : '.', stderr);
-    fprintf(stderr, "] %lld/%lld  %s  %.0f s left\033[K", (long long)done, (long long)p->total, note, left_s);
+    int n_count = snprintf(count, sizeof count, "%lld/%lld", (long long)done, (long long)p->total);
+    int n_left = snprintf(left, sizeof left, "  %.0f s left", left_s);
+    bool has_count = take(&room, n_count), has_left = take(&room, n_left);
+    bool has_what = take(&room, clv_text_width(p->what) + 1), has_bar = take(&room, LEAST_BAR + BRACKETS);
+    int shown = note_that_fits(note, room - 2);
+    if (shown > 0)
+        snprintf(text, sizeof text, "  %.*s", shown, note);
+    int bar = LEAST_BAR + room - clv_text_width(text);
+    bar = !has_bar ? 0 : bar < BAR ? bar : BAR;
+
+    fprintf(stderr, "\r%s%s%s", has_what ? p->what : "", has_what ? " " : "", has_bar ? "[" : "");
+    for (int i = 0; i < bar; i++)
+        fputc(i < bar * done / p->total ? '#' : '.', stderr);
+    fprintf(stderr, "%s%s%s%s\033[K", has_bar ? "] " : "", has_count ? count : "", text, has_left ? left : "");
     fflush(stderr);
 }
 

@@ -1,5 +1,6 @@
-/* progress.h - progress of anything that takes longer than two seconds, on stderr: a bar that redraws itself on a
- * terminal, plain lines otherwise (one a tenth of the way, and at least one every 30 s). Quick work prints nothing.
+/* progress.h - progress of anything that takes longer than two seconds, on stderr: on a terminal a line with a bar that
+ * redraws itself within its width; plain lines otherwise (one a tenth of the way, and at least one every 30 s). Quick
+ * work prints nothing.
  */
 #ifndef CLEAVE_CLI_PROGRESS_H
 #define CLEAVE_CLI_PROGRESS_H
@@ -20,7 +21,8 @@ typedef struct clv_progress {
 } clv_progress;
 
 void clv_progress_begin(clv_progress *p, const char *what, int64_t total);
-/* `note` ("loss 1.93, 52000 tokens/s") follows the count; "" for none. Cheap enough to be called every step. */
+/* `note` ("loss 1.93, 52000 tokens/s") follows the count; "" for none; a narrow terminal shows its first clauses. Cheap
+ * enough to be called every step. */
 void clv_progress_update(clv_progress *p, int64_t done, const char *note);
 /* Leaves the line complete. */
 void clv_progress_end(clv_progress *p);

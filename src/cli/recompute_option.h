@@ -23,12 +23,12 @@ typedef struct clv_recompute_option {
          "all but its input (none)"},                                                                                  \
     {                                                                                                                  \
         .names = "--recompute-activations", .kind = CLV_OPTION_FLAG, .out = &(o)->activations,                         \
-        .not_beside = "--recompute", .help = "the same as --recompute selective"                                       \
+        .not_beside = "--recompute", .rare = true, .help = "the same as --recompute selective"                         \
     }
 
 #define CLV_REGATHER_OPTION(out_)                                                                                      \
     {                                                                                                                  \
-        .names = "--regather", .kind = CLV_OPTION_FLAG, .out = (out_),                                                 \
+        .names = "--regather", .kind = CLV_OPTION_FLAG, .out = (out_), .rare = true,                                   \
         .help = "the backward pass gathers again what the forward pass gathered, instead of keeping it"                \
     }
 

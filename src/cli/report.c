@@ -1,9 +1,10 @@
 #include "cli/report.h"
 
-#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "cli/fold_layer.h"
 
 enum { AXIS_TEXT = CLV_AXIS_NAME_SIZE + 32 }; /* a sub-axis */
 
@@ -38,24 +39,6 @@ typedef struct totals {
     kind_total *item;
 } totals;
 
-/* "layers.17.mlp.einsum" -> "layers.*.mlp.einsum", the caller's to free. */
-static char *fold_layer(const char *name)
-{
-    size_t n = 0;
-    char *out = malloc(strlen(name) + 1);
-    for (const char *p = name; out && *p; p++) {
-        out[n++] = *p;
-        if (isdigit((unsigned char)*p) && p > name && p[-1] == '.') {
-            out[n - 1] = '*';
-            while (isdigit((unsigned char)p[1]))
-                p++;
-        }
-    }
-    if (out)
-        out[n] = '\0';
-    return out;
-}
-
 static bool grow(totals *t)
 {
     if (t->n < t->capacity)
@@ -87,8 +70,8 @@ static bool add_total(totals *t, const clv_collective *c, double seconds, const 
     int i = 0;
     print_axes(made.axes, c, mesh);
     if (by_op) {
-        made.op = fold_layer(c->op);
-        made.cause = fold_layer(c->cause);
+        made.op = clv_fold_layer(c->op);
+        made.cause = clv_fold_layer(c->cause);
     }
     bool ok = !by_op || (made.op && made.cause);
     while (ok && i < t->n && !alike(&t->item[i], &made))
@@ -144,11 +127,6 @@ clv_table *clv_report_collectives(const clv_program *program)
     return t;
 }
 
-static const char *pass_of(const clv_collective *c)
-{
-    return c->backward ? "backward" : "forward";
-}
-
 clv_table *clv_report_by_layer(const clv_program *program, const clv_machine *machine)
 {
     totals all;
@@ -158,7 +136,7 @@ clv_table *clv_report_by_layer(const clv_program *program, const clv_machine *ma
         clv_table_text(t, "op", all.item[i].op);
         clv_table_text(t, "kind", all.item[i].like.kind);
         clv_table_text(t, "axes", all.item[i].axes);
-        clv_table_text(t, "pass", pass_of(&all.item[i].like));
+        clv_table_text(t, "pass", all.item[i].like.pass);
         clv_table_int(t, "count", all.item[i].count);
         clv_table_bytes(t, "bytes", all.item[i].bytes);
         clv_table_seconds(t, "seconds", all.item[i].seconds);
@@ -228,7 +206,7 @@ clv_table *clv_report_each_collective(const clv_program *program, const clv_mach
         clv_table_seconds(t, "seconds", clv_program_predict_instruction(program, machine, c.instruction));
         clv_table_bool(t, "hidden", c.until > c.instruction);
         add_part(t, &c);
-        clv_table_text(t, "pass", pass_of(&c));
+        clv_table_text(t, "pass", c.pass);
         clv_table_bool(t, "implicit", c.implicit);
         clv_table_text(t, "reason", c.reason);
         add_optional_text(t, "statement", c.statement);

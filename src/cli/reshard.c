@@ -14,7 +14,8 @@
 
 typedef struct reshard_args {
     const char *shape, *dtype, *mesh, *from, *to;
-    bool run, json;
+    bool run;
+    clv_table_form form;
 } reshard_args;
 
 static int parse(reshard_args *a, int argc, char **argv)
@@ -44,7 +45,7 @@ static int parse(reshard_args *a, int argc, char **argv)
          .kind = CLV_OPTION_FLAG,
          .out = &a->run,
          .help = "also run the plan on rank threads and check every rank's elements"},
-        CLV_JSON_OPTION(&a->json),
+        CLV_FORM_OPTIONS(&a->form, "", "print JSON"),
     };
     return clv_options_parse(options, sizeof options / sizeof options[0], argc, argv);
 }
@@ -75,7 +76,7 @@ static int print(const clv_reshard *r, const clv_mesh *mesh, const reshard_args 
     clv_steps_total(t, clv_reshard_bytes(r), clv_reshard_least_bytes(r));
     if (a->run)
         clv_table_bool(t, "checked", true);
-    return clv_table_finish(t, a->json);
+    return clv_table_finish(t, &a->form);
 }
 
 int command_reshard(int argc, char **argv)

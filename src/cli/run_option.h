@@ -24,14 +24,14 @@ typedef struct clv_run_option {
     }
 #define CLV_OVERLAP_OPTION(out_)                                                                                       \
     {                                                                                                                  \
-        .names = "--overlap", .kind = CLV_OPTION_FLAG, .out = (out_),                                                  \
+        .names = "--overlap", .kind = CLV_OPTION_FLAG, .out = (out_), .rare = true,                                    \
         .help = "collectives run beside ops that do not need them: equal results, more memory"                         \
     }
 #define CLV_RUN_OPTIONS(option)                                                                                        \
     CLV_THREADS_OPTION(&(option)->threads, NULL), CLV_COMM_OPTIONS(&(option)->comm),                                   \
         CLV_OVERLAP_OPTION(&(option)->overlap),                                                                        \
     {                                                                                                                  \
-        .names = "--check", .kind = CLV_OPTION_FLAG, .out = &(option)->check,                                          \
+        .names = "--check", .kind = CLV_OPTION_FLAG, .out = &(option)->check, .rare = true,                            \
         .help = "guard the memory of every op, and fail when one writes past its own or reads what is gone; slow"      \
     }
 #define CLV_DTYPE_ROW(out_, value_, help_)                                                                             \

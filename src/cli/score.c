@@ -20,7 +20,8 @@ typedef struct score_args {
     clv_model_option model;
     const char *input, *mutations;
     int64_t context, stride, tokens;
-    bool json, csv, allow_nonfinite, truncate;
+    bool csv, allow_nonfinite, truncate;
+    clv_table_form form;
 } score_args;
 
 static int parse(score_args *a, int argc, char **argv)
@@ -59,7 +60,7 @@ static int parse(score_args *a, int argc, char **argv)
         CLV_SEQUENCES_OPTION(&a->truncate),
         CLV_RESULTS_OPTION(&a->allow_nonfinite),
         CLV_MODEL_RUN_OPTIONS(&a->model),
-        CLV_JSON_OPTION(&a->json),
+        CLV_FORM_OPTIONS(&a->form, "", "print JSON"),
         {.names = "--csv", .kind = CLV_OPTION_FLAG, .out = &a->csv, .not_beside = "--json", .help = "print CSV"},
     };
     return clv_options_parse(options, sizeof options / sizeof options[0], argc, argv);
@@ -359,6 +360,6 @@ int command_score(int argc, char **argv)
         clv_table_free(t);
         return clv_command_report(argv[0], &err);
     }
-    code = a.csv ? clv_table_finish_csv(t) : clv_table_finish(t, a.json);
+    code = a.csv ? clv_table_finish_csv(t) : clv_table_finish(t, &a.form);
     return code == CLV_EXIT_OK && !complete ? CLV_EXIT_FAILED : code;
 }

@@ -17,7 +17,7 @@ typedef struct shard_args {
     const char *model, *out;
     const char *quant; /* NULL: as they are */
     clv_mesh_option mesh;
-    bool json;
+    clv_table_form form;
 } shard_args;
 
 enum { FILE_NAME = 64 };
@@ -31,7 +31,7 @@ static int parse(shard_args *a, int argc, char **argv)
         CLV_RULES_OPTIONS(&a->mesh),
         CLV_QUANT_ROW(&a->quant, "write weights of linear layers in blocks of 32 integers of 8 or 4 bits, with a scale "
                                  "each, as GGUF's Q8_0 and Q4_0 are (as they are)"),
-        CLV_JSON_OPTION(&a->json),
+        CLV_FORM_OPTIONS(&a->form, "", "print JSON"),
     };
     return clv_options_parse(options, sizeof options / sizeof options[0], argc, argv);
 }
@@ -110,7 +110,7 @@ int command_shard(int argc, char **argv)
         return clv_command_report(argv[0], &err);
     clv_table *t = clv_table_new("files");
     if (report(t, a.out, &err) == CLV_OK)
-        return clv_table_finish(t, a.json);
+        return clv_table_finish(t, &a.form);
     clv_table_free(t);
     return clv_command_report(argv[0], &err);
 }

@@ -30,7 +30,7 @@
 #define CLV_DROPOUT_OPTION(to)                                                                                         \
     {                                                                                                                  \
         .names = "--hidden-dropout", .kind = CLV_OPTION_REAL, .out = (to), .real_min = 0, .real_max = 0.999999,        \
-        .value = "P",                                                                                                  \
+        .value = "P", .rare = true,                                                                                    \
         .help =                                                                                                        \
             "the share of the embedding, and of what each layer's attention and MLP add to it, that is 0 in a step "   \
             "(0)"                                                                                                      \
@@ -38,7 +38,7 @@
 #define CLV_ATTENTION_DROPOUT_OPTION(to)                                                                               \
     {                                                                                                                  \
         .names = "--attention-dropout", .kind = CLV_OPTION_REAL, .out = (to), .real_min = 0, .real_max = 0.999999,     \
-        .value = "P", .help = "the share of attention's weights that is 0 in a step (0)"                               \
+        .value = "P", .rare = true, .help = "the share of attention's weights that is 0 in a step (0)"                 \
     }
 
 #endif

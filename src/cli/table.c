@@ -1,7 +1,6 @@
-/* table.c - a JSON document in the making, which can also be printed as aligned columns. */
+/* table.c - a JSON document in the making, which can also be printed as CSV; as text: table_text.c. */
 #include "cli/table.h"
 
-#include <jansson.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,24 +8,10 @@
 
 #include "cleave/text.h"
 #include "cli/command.h"
+#include "cli/table_parts.h"
+#include "cli/terminal.h"
 
-enum { MAX_COLUMNS = 32, MAX_LISTS = 2, CELL_SIZE = 2048 };
-
-/* How a number reads in text. */
-typedef enum unit { PLAIN, BYTES, SECONDS, COUNT } unit;
-
-struct clv_table {
-    json_t *root;
-    int n_lists;
-    json_t *list[MAX_LISTS]; /* of rows, borrowed from root; new rows go to the last */
-    json_t *target;          /* where values go: root, an object in it, or the newest row */
-    json_t *units;           /* {scope: {key: unit}} of values that are no plain numbers */
-    const char *scope;       /* of target: one of list_scope, TOP, or the object's key */
-    bool failed;
-};
-
-#define TOP ""
-static const char *const list_scope[MAX_LISTS] = {"[0]", "[1]"};
+const char *const clv_table_list_scope[CLV_TABLE_LISTS] = {"[0]", "[1]"};
 
 clv_table *clv_table_new(const char *rows)
 {
@@ -37,7 +22,7 @@ clv_table *clv_table_new(const char *rows)
     t->root = json_object();
     t->target = t->root;
     t->units = json_object();
-    t->scope = TOP;
+    t->scope = CLV_TABLE_TOP;
     if (rows != NULL)
         clv_table_list(t, rows);
     return t;
@@ -48,7 +33,7 @@ void clv_table_list(clv_table *t, const char *key)
     if (t == NULL)
         return;
     json_t *list = json_array();
-    if (t->n_lists == MAX_LISTS || json_object_set_new(t->root, key, list) != 0)
+    if (t->n_lists == CLV_TABLE_LISTS || json_object_set_new(t->root, key, list) != 0)
         t->failed = true;
     else
         t->list[t->n_lists++] = list;
@@ -63,7 +48,7 @@ void clv_table_row(clv_table *t)
         t->failed = true;
     else
         t->target = row;
-    t->scope = list_scope[t->n_lists > 0 ? t->n_lists - 1 : 0];
+    t->scope = clv_table_list_scope[t->n_lists > 0 ? t->n_lists - 1 : 0];
 }
 
 void clv_table_top(clv_table *t)
@@ -71,7 +56,7 @@ void clv_table_top(clv_table *t)
     if (t == NULL)
         return;
     t->target = t->root;
-    t->scope = TOP;
+    t->scope = CLV_TABLE_TOP;
 }
 
 void clv_table_object(clv_table *t, const char *key)
@@ -84,6 +69,19 @@ void clv_table_object(clv_table *t, const char *key)
     else
         t->target = object;
     t->scope = key;
+}
+
+void clv_table_head(clv_table *t, const char *key)
+{
+    clv_table_object(t, key);
+    if (t != NULL)
+        t->head = key;
+}
+
+void clv_table_minor(clv_table *t, const char *key)
+{
+    if (t != NULL && t->n_minor < CLV_TABLE_COLUMNS)
+        t->minor[t->n_minor++] = key;
 }
 
 static void set(clv_table *t, const char *key, json_t *value)
@@ -131,7 +129,7 @@ void clv_table_real(clv_table *t, const char *key, double value)
     set(t, key, isfinite(value) ? json_real(value) : json_null());
 }
 
-static void set_unit(clv_table *t, const char *key, unit u)
+static void set_unit(clv_table *t, const char *key, clv_table_unit u)
 {
     if (t == NULL)
         return;
@@ -143,14 +141,14 @@ static void set_unit(clv_table *t, const char *key, unit u)
     t->failed |= json_object_set_new(scope, key, json_integer(u)) != 0;
 }
 
-static unit unit_of(const clv_table *t, const char *scope, const char *key)
+clv_table_unit clv_table_unit_of(const clv_table *t, const char *scope, const char *key)
 {
-    return (unit)json_integer_value(json_object_get(json_object_get(t->units, scope), key));
+    return (clv_table_unit)json_integer_value(json_object_get(json_object_get(t->units, scope), key));
 }
 
 void clv_table_bytes(clv_table *t, const char *key, double bytes)
 {
-    set_unit(t, key, BYTES);
+    set_unit(t, key, CLV_UNIT_BYTES);
     if (bytes == (double)(int64_t)bytes)
         clv_table_int(t, key, (int64_t)bytes);
     else
@@ -159,14 +157,20 @@ void clv_table_bytes(clv_table *t, const char *key, double bytes)
 
 void clv_table_seconds(clv_table *t, const char *key, double seconds)
 {
-    set_unit(t, key, SECONDS);
+    set_unit(t, key, CLV_UNIT_SECONDS);
     clv_table_real(t, key, seconds);
 }
 
 void clv_table_count(clv_table *t, const char *key, double count)
 {
-    set_unit(t, key, COUNT);
+    set_unit(t, key, CLV_UNIT_COUNT);
     clv_table_real(t, key, count);
+}
+
+void clv_table_share(clv_table *t, const char *key, double share)
+{
+    set_unit(t, key, CLV_UNIT_SHARE);
+    clv_table_real(t, key, share);
 }
 
 void clv_table_bool(clv_table *t, const char *key, bool value)
@@ -179,88 +183,7 @@ void clv_table_null(clv_table *t, const char *key)
     set(t, key, json_null());
 }
 
-/* ---- text ---- */
-
-/* "x,y"; texts that hold commas or blanks themselves are set apart by "; ". */
-static void cell_of_list(char cell[CELL_SIZE], const json_t *list)
-{
-    const char *between = ",";
-    size_t used = 0;
-
-    cell[0] = '\0';
-    for (size_t i = 0; i < json_array_size(list); i++)
-        if (strpbrk(json_string_value(json_array_get(list, i)), ", ") != NULL)
-            between = "; ";
-    for (size_t i = 0; i < json_array_size(list) && used < CELL_SIZE; i++) {
-        const char *text = json_string_value(json_array_get(list, i));
-        used += (size_t)snprintf(cell + used, CELL_SIZE - used, "%s", i > 0 ? between : "");
-        if (used < CELL_SIZE)
-            used += clv_printable(cell + used, CELL_SIZE - used, text, strlen(text));
-    }
-}
-
-/* Room for the two halves of bytes, "16.3 MiB" and "(17039616)", so that both stand below one another. */
-typedef struct halves {
-    int human, exact;
-} halves;
-
-static void measure_bytes(halves *room, const json_t *value)
-{
-    char text[CLV_QUANTITY_TEXT];
-    double bytes = json_number_value(value);
-    int human = clv_print_bytes(text, sizeof text, bytes);
-    int exact = clv_print_bytes_exactly(text, sizeof text, bytes) - human;
-
-    room->human = human > room->human ? human : room->human;
-    room->exact = exact > room->exact ? exact : room->exact;
-}
-
-static void cell_of_bytes(char cell[CELL_SIZE], const json_t *value, halves room)
-{
-    char human[CLV_QUANTITY_TEXT], both[CLV_QUANTITY_TEXT];
-    int n = clv_print_bytes(human, sizeof human, json_number_value(value));
-
-    clv_print_bytes_exactly(both, sizeof both, json_number_value(value));
-    snprintf(cell, CELL_SIZE, "%*s%*s", room.human, human, room.exact, both + n);
-}
-
-/* Large numbers have all their digits: no exponent. */
-static void cell_of_real(char cell[CELL_SIZE], double value)
-{
-    bool large = fabs(value) >= 1e6 && fabs(value) < 1e15;
-
-    snprintf(cell, CELL_SIZE, large ? "%.0f" : "%.6g", value);
-}
-
-static void cell_text(char cell[CELL_SIZE], const json_t *value, unit u, halves room)
-{
-    if (json_is_array(value))
-        cell_of_list(cell, value);
-    else if (json_is_string(value))
-        clv_printable(cell, CELL_SIZE, json_string_value(value), json_string_length(value));
-    else if (json_is_number(value) && u == BYTES)
-        cell_of_bytes(cell, value, room);
-    else if (json_is_number(value) && u == SECONDS)
-        clv_print_seconds(cell, CELL_SIZE, json_number_value(value));
-    else if (json_is_number(value) && u == COUNT)
-        clv_print_count(cell, CELL_SIZE, json_number_value(value));
-    else if (json_is_integer(value))
-        snprintf(cell, CELL_SIZE, "%lld", (long long)json_integer_value(value));
-    else if (json_is_real(value))
-        cell_of_real(cell, json_real_value(value));
-    else
-        snprintf(cell, CELL_SIZE, "%s", json_is_true(value) ? "yes" : json_is_false(value) ? "no" : "-");
-}
-
-typedef struct column {
-    const char *key;
-    unit unit;
-    halves room;
-    int width;
-} column;
-
-/* The keys of all rows in order of first use. */
-static int collect_columns(column columns[MAX_COLUMNS], const clv_table *t, int list)
+int clv_table_keys(const char *keys[CLV_TABLE_COLUMNS], const clv_table *t, int list)
 {
     int n = 0;
 
@@ -270,117 +193,13 @@ static int collect_columns(column columns[MAX_COLUMNS], const clv_table *t, int 
         json_object_foreach(row, key, value)
         {
             int c = 0;
-            while (c < n && strcmp(columns[c].key, key) != 0)
+            while (c < n && strcmp(keys[c], key) != 0)
                 c++;
-            if (c == MAX_COLUMNS)
-                continue;
-            if (c == n)
-                columns[n++] = (column){key, unit_of(t, list_scope[list], key), {0, 0}, (int)strlen(key)};
-            if (columns[c].unit == BYTES)
-                measure_bytes(&columns[c].room, value);
+            if (c == n && n < CLV_TABLE_COLUMNS)
+                keys[n++] = key;
         }
     }
     return n;
-}
-
-static void measure_columns(column *columns, int n, const json_t *rows)
-{
-    for (size_t r = 0; r < json_array_size(rows); r++)
-        for (int c = 0; c < n; c++) {
-            const json_t *value = json_object_get(json_array_get(rows, r), columns[c].key);
-            char cell[CELL_SIZE];
-            if (value == NULL)
-                continue;
-            cell_text(cell, value, columns[c].unit, columns[c].room);
-            if ((int)strlen(cell) > columns[c].width)
-                columns[c].width = (int)strlen(cell);
-        }
-}
-
-/* Bytes below 1 KiB leave the room for exact ones blank. */
-static int length_without_spaces(const char *text)
-{
-    size_t n = strlen(text);
-
-    while (n > 0 && text[n - 1] == ' ')
-        n--;
-    return (int)n;
-}
-
-/* Numbers stand to the right of their column, words to the left. */
-static void print_cell(const char *text, int width, bool number, bool last)
-{
-    if (number && last)
-        printf("%*s%.*s", width - (int)strlen(text), "", length_without_spaces(text), text);
-    else if (number)
-        printf("%*s", width, text);
-    else if (last)
-        printf("%s", text);
-    else
-        printf("%-*s", width, text);
-    printf(last ? "\n" : "  ");
-}
-
-static void print_rows(const clv_table *t, int list)
-{
-    column columns[MAX_COLUMNS];
-    int n = collect_columns(columns, t, list);
-    const json_t *rows = t->list[list], *first = json_array_get(rows, 0);
-
-    if (list > 0)
-        printf("\n");
-    measure_columns(columns, n, rows);
-    for (int c = 0; c < n; c++)
-        print_cell(columns[c].key, columns[c].width, json_is_number(json_object_get(first, columns[c].key)),
-                   c == n - 1);
-    for (size_t r = 0; r < json_array_size(rows); r++)
-        for (int c = 0; c < n; c++) {
-            const json_t *value = json_object_get(json_array_get(rows, r), columns[c].key);
-            char cell[CELL_SIZE] = "";
-            if (value != NULL)
-                cell_text(cell, value, columns[c].unit, columns[c].room);
-            print_cell(cell, columns[c].width, json_is_number(value), c == n - 1);
-        }
-}
-
-static bool is_list(const clv_table *t, const json_t *value)
-{
-    for (int i = 0; i < t->n_lists; i++)
-        if (t->list[i] == value)
-            return true;
-    return false;
-}
-
-/* An object's fields stand below its key, indented. */
-static void print_fields(const clv_table *t, json_t *fields, const char *scope, int indent)
-{
-    const char *key;
-    json_t *value;
-    int width = 0;
-    halves room = {0, 0};
-
-    json_object_foreach(fields, key, value)
-    {
-        if (is_list(t, value) || json_is_object(value))
-            continue;
-        if ((int)strlen(key) > width)
-            width = (int)strlen(key);
-        if (unit_of(t, scope, key) == BYTES)
-            measure_bytes(&room, value);
-    }
-    json_object_foreach(fields, key, value)
-    {
-        char cell[CELL_SIZE];
-        if (is_list(t, value))
-            continue;
-        if (json_is_object(value)) {
-            printf("%*s%s\n", indent, "", key);
-            print_fields(t, value, key, indent + 2);
-            continue;
-        }
-        cell_text(cell, value, unit_of(t, scope, key), room);
-        printf("%*s%-*s  %.*s\n", indent, "", width, key, length_without_spaces(cell), cell);
-    }
 }
 
 void clv_table_free(clv_table *t)
@@ -417,18 +236,18 @@ static void print_csv_cell(const json_t *value)
 
 static void print_csv(const clv_table *t)
 {
-    column columns[MAX_COLUMNS];
-    int n = collect_columns(columns, t, 0);
+    const char *keys[CLV_TABLE_COLUMNS];
+    int n = clv_table_keys(keys, t, 0);
 
     if (n == 0) /* no row has said what they are */
         return;
     for (int c = 0; c < n; c++)
-        printf("%s%s", c > 0 ? "," : "", columns[c].key);
+        printf("%s%s", c > 0 ? "," : "", keys[c]);
     printf("\n");
     for (size_t r = 0; r < json_array_size(t->list[0]); r++) {
         for (int c = 0; c < n; c++) {
             printf(c > 0 ? "," : "");
-            print_csv_cell(json_object_get(json_array_get(t->list[0], r), columns[c].key));
+            print_csv_cell(json_object_get(json_array_get(t->list[0], r), keys[c]));
         }
         printf("\n");
     }
@@ -454,17 +273,15 @@ int clv_table_finish_csv(clv_table *t)
     return CLV_EXIT_OK;
 }
 
-int clv_table_finish(clv_table *t, bool json)
+int clv_table_finish(clv_table *t, const clv_table_form *form)
 {
     if (!is_complete(t))
         return CLV_EXIT_FAILED;
-    if (json) {
+    if (form->json) {
         json_dumpf(t->root, stdout, JSON_REAL_PRECISION(10));
         printf("\n");
     } else {
-        for (int i = 0; i < t->n_lists; i++)
-            print_rows(t, i);
-        print_fields(t, t->root, TOP, 0);
+        clv_table_print_text(t, form->wide ? 0 : clv_terminal_width(stdout));
     }
     clv_table_free(t);
     return CLV_EXIT_OK;

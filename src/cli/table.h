@@ -6,7 +6,7 @@
  *   clv_table_int(t, "bytes", 0);
  *   clv_table_top(t);
  *   clv_table_int(t, "bytes", 0);
- *   return clv_table_finish(t, json);
+ *   return clv_table_finish(t, &form);
  *
  * A key given twice in one row keeps the last value. Out of memory is remembered and reported by clv_table_finish.
  */
@@ -18,6 +18,12 @@
 
 typedef struct clv_table clv_table;
 
+/* How a table is printed: as --json and --wide say. */
+typedef struct clv_table_form {
+    bool json;
+    bool wide; /* text is as wide as it is: all columns, exact bytes, nothing cut */
+} clv_table_form;
+
 /* A table whose rows are listed under `rows`; NULL when it has fields alone. */
 clv_table *clv_table_new(const char *rows);
 
@@ -28,6 +34,10 @@ void clv_table_top(clv_table *t);
 void clv_table_list(clv_table *t, const char *key);
 /* Or to the object under `key` beside the rows: {"memory": {"parameters": 1024}}. */
 void clv_table_object(clv_table *t, const char *key);
+/* The same, of an object that text shows above all: what the table is of. */
+void clv_table_head(clv_table *t, const char *key);
+/* A column that is left out of text where its lines would be too long. */
+void clv_table_minor(clv_table *t, const char *key);
 
 void clv_table_text(clv_table *t, const char *key, const char *value);
 void clv_table_texts(clv_table *t, const char *key, const char *const *values, int n);
@@ -37,6 +47,8 @@ void clv_table_int(clv_table *t, const char *key, int64_t value);
 void clv_table_bytes(clv_table *t, const char *key, double bytes);
 void clv_table_seconds(clv_table *t, const char *key, double seconds);
 void clv_table_count(clv_table *t, const char *key, double count);
+/* A part of a whole, 0.125: in text "12.5 %". */
+void clv_table_share(clv_table *t, const char *key, double share);
 /* Not-a-number and infinities have no JSON form: they become null. */
 void clv_table_real(clv_table *t, const char *key, double value);
 void clv_table_bool(clv_table *t, const char *key, bool value);
@@ -45,8 +57,12 @@ void clv_table_null(clv_table *t, const char *key);
 /* Frees a table that is not to be printed. */
 void clv_table_free(clv_table *t);
 
-/* Prints the table on stdout, as JSON (one line) or as aligned text, and frees it. Returns the exit code. */
-int clv_table_finish(clv_table *t, bool json);
+/* Prints the table on stdout, as JSON (one line) or as aligned text, and frees it. Returns the exit code.
+ *
+ * Text keeps within the terminal's columns (terminal.h), step by step as far as it must: bytes are not exact, minor
+ * columns are left out, the last column, a sentence, is cut; then a row takes several lines, of which all but the
+ * first are indented. Only words longer than a line are cut, in the middle; numbers never are. */
+int clv_table_finish(clv_table *t, const clv_table_form *form);
 /* The rows of the first list alone, as CSV (RFC 4180) with a line of keys before them. */
 int clv_table_finish_csv(clv_table *t);
 

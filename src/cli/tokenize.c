@@ -37,7 +37,7 @@ static int parse(tokenize_args *a, int argc, char **argv)
          .kind = CLV_OPTION_FLAG,
          .out = &a->decode,
          .help = "ids, apart by spaces or commas, to text; one without a token reads as nothing"},
-        CLV_JSON_OPTION_BESIDE(&a->json, "--decode", "print a JSON list of ids"),
+        CLV_JSON_OPTION(&a->json, "--decode", "print a JSON list of ids"),
     };
     return clv_options_parse(options, sizeof options / sizeof options[0], argc, argv);
 }

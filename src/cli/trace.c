@@ -10,7 +10,7 @@
 
 typedef struct trace_args {
     const char *file;
-    bool json;
+    clv_table_form form;
 } trace_args;
 
 static int parse(trace_args *a, int argc, char **argv)
@@ -23,7 +23,7 @@ static int parse(trace_args *a, int argc, char **argv)
          .use = CLV_OPTION_READS,
          .required = true,
          .help = "what --trace-out wrote"},
-        CLV_JSON_OPTION(&a->json),
+        CLV_FORM_OPTIONS(&a->form, "", "print JSON"),
     };
     return clv_options_parse(options, sizeof options / sizeof options[0], argc, argv);
 }
@@ -32,7 +32,7 @@ static int parse(trace_args *a, int argc, char **argv)
 static void add_share(clv_table *t, const char *key, double of, double all)
 {
     if (all > 0)
-        clv_table_real(t, key, of / all);
+        clv_table_share(t, key, of / all);
     else
         clv_table_null(t, key);
 }
@@ -109,7 +109,7 @@ int command_trace(int argc, char **argv)
     clv_status status = fill(t, report, &err);
     clv_trace_report_free(report);
     if (status == CLV_OK)
-        return clv_table_finish(t, a.json);
+        return clv_table_finish(t, &a.form);
     clv_table_free(t);
     return clv_command_report(argv[0], &err);
 }

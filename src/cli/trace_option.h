@@ -10,7 +10,7 @@
 #define CLV_TRACE_OUT_OPTION(out_, not_beside_, help_)                                                                 \
     {                                                                                                                  \
         .names = "--trace-out", .kind = CLV_OPTION_STRING, .out = (out_), .value = "FILE", .use = CLV_OPTION_WRITES,   \
-        .not_beside = (not_beside_), .help = (help_)                                                                   \
+        .not_beside = (not_beside_), .rare = true, .help = (help_)                                                     \
     }
 
 /* Ends what clv_trace_begin began, and writes it. alone: other processes, which may have failed, are not asked. */

@@ -27,6 +27,7 @@ static int parse(clv_train_args *a, int argc, char **argv)
          .kind = CLV_OPTION_CHOICE,
          .out = &a->lora_save,
          .value = "merged|adapter",
+         .rare = true,
          .help = "save a model whose weights have the adapters in them, or the adapters alone, as PEFT does (merged)"},
         CLV_OUT_OPTION(&a->out, "DIR", CLV_OPTION_MAKES, true,
                        "folder for what is trained (Hugging Face form), metrics.jsonl and checkpoints: a new one, or "
@@ -43,6 +44,7 @@ static int parse(clv_train_args *a, int argc, char **argv)
         {.names = "--save-wait",
          .kind = CLV_OPTION_FLAG,
          .out = &a->save_wait,
+         .rare = true,
          .help = "training waits while one is written; else it goes on, and a copy of what is saved takes memory "
                  "meanwhile (checkpoint_copy of plan)"},
         {.names = "--keep-last",
@@ -51,6 +53,7 @@ static int parse(clv_train_args *a, int argc, char **argv)
          .min = 1,
          .max = 1 << 30,
          .value = "N",
+         .rare = true,
          .help = "how many of these stay (2)"},
         {.names = "--keep-every",
          .kind = CLV_OPTION_INT,
@@ -58,6 +61,7 @@ static int parse(clv_train_args *a, int argc, char **argv)
          .min = 0,
          .max = 1 << 30,
          .value = "N",
+         .rare = true,
          .help = "those of a multiple of N steps stay, too, for good; 0: no more (0)"},
         {.names = "--resume",
          .kind = CLV_OPTION_FLAG,
@@ -85,6 +89,7 @@ static int parse(clv_train_args *a, int argc, char **argv)
          .kind = CLV_OPTION_CHOICE,
          .out = &a->on_nan,
          .value = "stop|skip",
+         .rare = true,
          .help = "at a step whose loss or gradients are not finite, which then changes nothing: save and leave, or go "
                  "on with the next (stop)"},
         CLV_DROPOUT_OPTION(&a->dropout),
@@ -106,7 +111,7 @@ static int parse(clv_train_args *a, int argc, char **argv)
          .use = CLV_OPTION_WRITES,
          .value = "FILE",
          .help = "draw losses and tokens a second over steps there, as SVG: at checkpoints, and when the run ends"},
-        CLV_JSON_OPTION_BESIDE(&a->json, NULL, "print the summary as JSON"),
+        CLV_FORM_OPTIONS(&a->form, "", "print the summary as JSON"),
     };
     return clv_options_parse(options, sizeof options / sizeof options[0], argc, argv);
 }

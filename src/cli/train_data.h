@@ -43,6 +43,7 @@ typedef struct clv_data_option {
          .out = &(o)->rows,                                                                                            \
          .value = "packed|padded",                                                                                     \
          .not_beside = "--text",                                                                                       \
+         .rare = true,                                                                                                 \
          .help = "packed: documents one behind the other, cut into sequences; padded: each is a row of its own, "      \
                  "padded, or a window of it (padded where all files are FASTA, else packed)"},                         \
         {.names = "--mask-rate, --mask-prob",                                                                          \
@@ -52,12 +53,14 @@ typedef struct clv_data_option {
          .real_max = 1,                                                                                                \
          .value = "R",                                                                                                 \
          .not_beside = "--text",                                                                                       \
+         .rare = true,                                                                                                 \
          .help = "the share of tokens that an encoder (BERT, ESM-2) is to find: of those 80 % are masked, 10 % "       \
                  "another token, 10 % as they are (0.15)"},                                                            \
         {.names = "--no-shuffle",                                                                                      \
          .kind = CLV_OPTION_FLAG,                                                                                      \
          .out = &(o)->no_shuffle,                                                                                      \
          .not_beside = "--text",                                                                                       \
+         .rare = true,                                                                                                 \
          .help = "sequences of --data in their order: row i of all batches is sequence i mod their number"},           \
         {.names = "--tokenizer",                                                                                       \
          .kind = CLV_OPTION_STRING,                                                                                    \
@@ -74,6 +77,7 @@ typedef struct clv_data_option {
          .out = &(o)->field,                                                                                           \
          .value = "KEY",                                                                                               \
          .not_beside = "--text",                                                                                       \
+         .rare = true,                                                                                                 \
          .help = "of a line of .jsonl: its text (text), with --chat its turns (messages)"},                            \
         {.names = "--chat",                                                                                            \
          .kind = CLV_OPTION_FLAG,                                                                                      \

@@ -43,6 +43,7 @@ typedef struct clv_optimizer_option {
          .real_min = 0,                                                                                                \
          .real_max = 10,                                                                                               \
          .value = "RATE",                                                                                              \
+         .rare = true,                                                                                                 \
          .help = "the rate that it goes down to (a tenth of --lr)"},                                                   \
         {.names = "--decay-steps, --lr-wsd-decay-iters",                                                               \
          .kind = CLV_OPTION_INT,                                                                                       \
@@ -50,6 +51,7 @@ typedef struct clv_optimizer_option {
          .min = 0,                                                                                                     \
          .max = 1 << 30,                                                                                               \
          .value = "N",                                                                                                 \
+         .rare = true,                                                                                                 \
          .help = "steps in which --schedule wsd goes down; 0: a tenth of the steps (0)"},                              \
         {.names = "--optimizer",                                                                                       \
          .kind = CLV_OPTION_CHOICE,                                                                                    \
@@ -60,6 +62,7 @@ typedef struct clv_optimizer_option {
          .kind = CLV_OPTION_STRING,                                                                                    \
          .out = &(option)->betas,                                                                                      \
          .value = "B1,B2",                                                                                             \
+         .rare = true,                                                                                                 \
          .help = "how much of their means of gradients AdamW (0.9,0.95) and Lion (0.9,0.99) keep"},                    \
         {.names = "--eps, --adam-eps",                                                                                 \
          .kind = CLV_OPTION_REAL,                                                                                      \
@@ -67,6 +70,7 @@ typedef struct clv_optimizer_option {
          .real_min = 1e-30,                                                                                            \
          .real_max = 1,                                                                                                \
          .value = "E",                                                                                                 \
+         .rare = true,                                                                                                 \
          .help = "what AdamW adds to the root of squares (1e-8)"},                                                     \
         {.names = "--momentum, --sgd-momentum",                                                                        \
          .kind = CLV_OPTION_REAL,                                                                                      \
@@ -74,6 +78,7 @@ typedef struct clv_optimizer_option {
          .real_min = 0,                                                                                                \
          .real_max = 0.999999,                                                                                         \
          .value = "M",                                                                                                 \
+         .rare = true,                                                                                                 \
          .help = "how much of its buffer --optimizer sgd keeps (0.9)"},                                                \
         {.names = "--weight-decay",                                                                                    \
          .kind = CLV_OPTION_REAL,                                                                                      \
@@ -85,6 +90,7 @@ typedef struct clv_optimizer_option {
         {.names = "--decay-all",                                                                                       \
          .kind = CLV_OPTION_FLAG,                                                                                      \
          .out = &(option)->decay_all,                                                                                  \
+         .rare = true,                                                                                                 \
          .help = "decay norms and biases, too"},                                                                       \
     {                                                                                                                  \
         .names = "--clip, --clip-grad", .kind = CLV_OPTION_REAL, .out = &(option)->clip, .real_min = 0,                \

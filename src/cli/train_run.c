@@ -133,7 +133,7 @@ static clv_status evaluate_before(run *r, clv_error *err)
     return CLV_OK;
 }
 
-/* What the progress line says; times are means over all steps of this process. */
+/* What the progress line says, what tells most first; times are means over all steps of this process. */
 enum { NOTE = 256 };
 
 static void print_note(char out[NOTE], const run *r, const clv_train_step *did, double tokens)
@@ -148,8 +148,8 @@ static void print_note(char out[NOTE], const run *r, const clv_train_step *did, 
         snprintf(valued, sizeof valued, ", validation %.3f", t->val_loss);
     if (r->at_peak > 0)
         snprintf(mfu, sizeof mfu, ", MFU %.0f %%", 100 * r->at_peak * steps / seconds);
-    snprintf(out, NOTE, "loss %.3f (mean %.3f)%s, lr %.3g, gradient %.3g, %.0f tokens/s, %.0f %% communication%s%s",
-             did->loss, t->mean_loss, valued, did->lr, did->grad_norm, tokens * steps / seconds,
+    snprintf(out, NOTE, "loss %.3f (mean %.3f)%s, %.0f tokens/s, lr %.3g, gradient %.3g, %.0f %% communication%s%s",
+             did->loss, t->mean_loss, valued, tokens * steps / seconds, did->lr, did->grad_norm,
              100 * t->comm_seconds / seconds, hidden, mfu);
 }
 
@@ -517,21 +517,22 @@ static clv_status report(const run *r, int *code, clv_error *err)
     }
     clv_table_seconds(t, "seconds", total->seconds);
     clv_table_real(t, "tokens_per_s", (double)(a->batch * a->seq * total->timed) / total->seconds);
-    clv_table_real(t, "comm_share", total->comm_seconds / total->seconds);
-    clv_table_real(t, "hidden_share", clv_report_hidden_share(total->hidden_seconds, total->comm_seconds));
+    clv_table_share(t, "comm_share", total->comm_seconds / total->seconds);
+    clv_table_share(t, "hidden_share", clv_report_hidden_share(total->hidden_seconds, total->comm_seconds));
     if (r->at_peak > 0)
-        clv_table_real(t, "mfu", r->at_peak * (double)total->timed / total->seconds);
+        clv_table_share(t, "mfu", r->at_peak * (double)total->timed / total->seconds);
     if (a->hardware) {
         clv_prediction predicted = {.size = sizeof predicted};
         clv_program_predict(program, r->machine, &predicted, NULL);
-        clv_table_real(t, "predicted_comm_share", predicted.communication / predicted.seconds);
-        clv_table_real(t, "predicted_hidden_share", clv_report_hidden_share(predicted.hidden, predicted.communication));
+        clv_table_share(t, "predicted_comm_share", predicted.communication / predicted.seconds);
+        clv_table_share(t, "predicted_hidden_share",
+                        clv_report_hidden_share(predicted.hidden, predicted.communication));
     }
     clv_table_bytes(t, "region_bytes_per_rank", (double)clv_program_region_bytes(program));
     clv_table_text(t, "checkpoint", a->out);
     clv_status status = clv_train_trace_ops(t, &r->trace, err);
     if (status == CLV_OK)
-        *code = clv_table_finish(t, a->json);
+        *code = clv_table_finish(t, &a->form);
     else
         clv_table_free(t);
     return status;

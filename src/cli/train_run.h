@@ -3,6 +3,7 @@
 #define CLEAVE_CLI_TRAIN_RUN_H
 
 #include "cleave/train.h"
+#include "cli/table.h"
 #include "cli/lora_option.h"
 #include "cli/mesh_option.h"
 #include "cli/options.h"
@@ -27,7 +28,8 @@ typedef struct clv_train_args {
     clv_recompute_option recompute;
     const char *on_nan;
     double dropout, attention_dropout;
-    bool json, resume, regather;
+    clv_table_form form;
+    bool resume, regather;
     int64_t layers, hidden, heads, kv_heads, ffn, seq, batch, steps, seed;
     bool save_wait;
     int64_t save_every, keep_last, keep_every; /* checkpoints; 0: when it is told to leave alone */

@@ -29,11 +29,12 @@ typedef struct clv_train_trace {
      .kind = CLV_OPTION_FILES,                                                                                         \
      .out = &(trace)->words,                                                                                           \
      .value = "[FROM:TO] [FILE]",                                                                                      \
+     .rare = true,                                                                                                     \
      .help = "steps of which FILE, or --trace-out, is a trace, as metrics.jsonl numbers them: \"10:12\" (the last "    \
              "three)"},                                                                                                \
         CLV_TRACE_OUT_OPTION(&(trace)->path, NULL, "where the trace goes, for cleave trace and Perfetto"),             \
     {                                                                                                                  \
-        .names = "--ops", .kind = CLV_OPTION_FLAG, .out = &(trace)->ops,                                               \
+        .names = "--ops", .kind = CLV_OPTION_FLAG, .out = &(trace)->ops, .rare = true,                                 \
         .help = "print what a step waits for, op by op, of the steps of --trace, else of the last three"               \
     }
 

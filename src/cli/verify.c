@@ -26,7 +26,7 @@ typedef struct verify_args {
     char one_rank[CLV_MESH_TEXT]; /* the measure of a mesh that was given alone */
     int64_t batch, seq, seed;
     double tolerance;
-    bool json;
+    clv_table_form form;
 } verify_args;
 
 static int parse(verify_args *a, int argc, char **argv)
@@ -79,7 +79,7 @@ static int parse(verify_args *a, int argc, char **argv)
          .help = "relative to a tensor's largest element, or a thousandth of all of its kind (2e-5; with --comm-dtype "
                  "f16 4e-3, bf16 3e-2, q8 0.1)"},
         CLV_FLIGHT_OPTION(&a->flight),
-        CLV_JSON_OPTION(&a->json),
+        CLV_FORM_OPTIONS(&a->form, "", "print JSON"),
     };
     return clv_options_parse(options, sizeof options / sizeof options[0], argc, argv);
 }
@@ -292,6 +292,6 @@ int command_verify(int argc, char **argv)
         clv_table_free(t);
         return clv_command_report(argv[0], &err);
     }
-    code = clv_table_finish(t, a.json);
+    code = clv_table_finish(t, &a.form);
     return code == CLV_EXIT_OK && !same ? CLV_EXIT_FAILED : code;
 }

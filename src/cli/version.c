@@ -34,9 +34,9 @@ static int cpu_features(const char *out[16])
 
 int command_version(int argc, char **argv)
 {
-    bool json = false;
+    clv_table_form form = {0};
     const clv_option options[] = {
-        CLV_JSON_OPTION(&json),
+        CLV_FORM_OPTIONS(&form, "", "print JSON"),
     };
     int code = clv_options_parse(options, sizeof options / sizeof options[0], argc, argv);
     const char *features[16];
@@ -55,5 +55,5 @@ int command_version(int argc, char **argv)
     clv_table_int(t, "cores", cpu.cores);
     /* More ranks than cores work too, only slower: a rank is a thread. */
     clv_table_int(t, "ranks_at_full_speed", cpu.cores);
-    return clv_table_finish(t, json);
+    return clv_table_finish(t, &form);
 }

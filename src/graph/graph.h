@@ -59,6 +59,7 @@ struct clv_graph {
     clv_named_output *outputs;
     const char *scope;      /* "layers.3.mlp." */
     bool differentiating;   /* ops that are made belong to the backward pass */
+    bool updating;          /* else, to the update of parameters */
     int gradient_of;        /* the op whose gradient is being made, while one is; else -1 */
     int n_blocks, in_block; /* in_block: how many were begun that did not end */
     bool repeats;           /* state that is asked for is that of its name, where there is one */

@@ -16,6 +16,7 @@ struct clv_op {
     const void *attrs; /* def->attrs_size bytes */
     const char *name;  /* scope and op name: "layers.3.mlp.einsum" */
     bool backward;     /* made by clv_gradients */
+    bool update;       /* of what becomes of gradients: their norm, the update of parameters */
     int gradient_of;   /* the op whose gradient it is part of; -1 */
     int block;         /* from 1 on, in the order that they were begun; 0: of none */
     int n_in, n_out;

@@ -6,6 +6,7 @@
 #include "graph/graph.h"
 #include "models/adapters.h"
 #include "ops/ops.h"
+#include "ops/optimizer.h"
 
 /* Gains and biases are not decayed; biases of heads have several dimensions. */
 static bool decays(const clv_graph *graph, clv_value parameter)
@@ -114,10 +115,11 @@ static void update(clv_graph *graph, const updates *u, clv_value parameter, clv_
 }
 
 /* Of gradients as updates take them, so that what is measured is at hand, and each element once. */
-static clv_value norm_of(clv_graph *graph, const clv_layout *moments, clv_value *gradients, int n)
+static clv_value norm_of(clv_graph *graph, const clv_layout *moments, const clv_value *parameters, clv_value *gradients,
+                         int n)
 {
     for (int i = 0; i < n; i++)
-        gradients[i] = clv_constrain(graph, clv_graph_unconstrained(graph, gradients[i]), &moments[i]);
+        gradients[i] = clv_gradient_constrain(graph, parameters[i], gradients[i], &moments[i]);
     return clv_global_norm(graph, gradients, n);
 }
 
@@ -179,11 +181,13 @@ void clv_build_updates(clv_graph *graph, const clv_model_build *build, const clv
     const clv_layout *moments = moments_of(graph, build, parameters, n);
     if (!moments)
         return;
+    graph->updating = true;
     if (with_norm && clv_graph_ok(graph)) {
-        clv_value norm = norm_of(graph, moments, gradients, n);
+        clv_value norm = norm_of(graph, moments, parameters, gradients, n);
         clv_output(graph, "grad_norm", norm, &scalar);
         u.scale = scale_of(graph, norm, loss, how->clip);
     }
     for (int i = 0; i < n; i++)
         update(graph, &u, parameters[i], gradients[i], &moments[i]);
+    graph->updating = false;
 }

@@ -149,6 +149,7 @@ clv_value clv_global_norm(clv_graph *graph, const clv_value *x, int n)
     square_group *groups = clv_arena_alloc(graph->arena, (size_t)n, sizeof *groups);
     if (!groups)
         return clv_graph_fail(graph, CLV_ENOMEM, "%s: out of memory for %d tensors", call, n);
+    clv_graph_push(graph, "global_norm");
     for (int i = 0; i < n; i++) {
         if (!clv_graph_ok(graph) || !clv_valid(x[i]) || x[i].id >= graph->n_values)
             return clv_graph_fail(graph, CLV_EINVAL, "%s: tensor %d is none of this graph", call, i);
@@ -158,7 +159,9 @@ clv_value clv_global_norm(clv_graph *graph, const clv_value *x, int n)
         clv_value sum = clv_constrain(graph, groups[g].sum, &whole);
         total = g == 0 ? sum : clv_add(graph, total, sum);
     }
-    return clv_map(graph, CLV_SQRT, clv_cast(graph, total, CLV_F32));
+    clv_value norm = clv_map(graph, CLV_SQRT, clv_cast(graph, total, CLV_F32));
+    clv_graph_pop(graph);
+    return norm;
 }
 
 clv_value clv_clip_scale(clv_graph *graph, clv_value norm, double most)

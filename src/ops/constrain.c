@@ -57,6 +57,7 @@ static void pass_gradient(clv_graph *graph, const clv_op *op, const clv_value *d
     d_in[0] = d_out[0];
 }
 
+/* Outside of any scope it is named after what it is of: "embedding.constraint". */
 clv_value clv_constrain(clv_graph *graph, clv_value x, const clv_layout *layout)
 {
     if (!clv_graph_need(graph, layout != NULL, "clv_constrain", "a layout"))
@@ -75,7 +76,13 @@ clv_value clv_constrain(clv_graph *graph, clv_value x, const clv_layout *layout)
     constraint_attrs a;
     memset(&a, 0, sizeof a);
     a.layout = *layout;
-    return clv_graph_emit1(graph, &clv_op_constraint, &a, &x, 1);
+    bool outside = graph->scope[0] == '\0';
+    if (outside)
+        clv_graph_push(graph, "%s", clv_graph_name_of(graph, clv_graph_unconstrained(graph, x).id));
+    clv_value out = clv_graph_emit1(graph, &clv_op_constraint, &a, &x, 1);
+    if (outside)
+        clv_graph_pop(graph);
+    return out;
 }
 
 const clv_op_def clv_op_constraint = {

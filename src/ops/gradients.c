@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "graph/graph.h"
 #include "ops/ops.h"
+#include "ops/optimizer.h"
 
 /* depends[v]: value v depends on one of wrt. */
 static void mark_dependents(const clv_graph *graph, const clv_value *wrt, int n, int n_ops, bool *depends)
@@ -157,15 +158,40 @@ static void backward_op(const backward *b, int o)
     graph->scope = scope;
 }
 
+/* The gradient d of `wrt` in this layout: "mlp.down.weight.grad.constraint". */
+static clv_value lay_out(clv_graph *graph, clv_value wrt, clv_value d, const clv_layout *layout)
+{
+    const clv_value_info info = graph->values[wrt.id];
+    clv_graph_push(graph, "%s.grad", info.name ? info.name : graph->ops[info.op].name);
+    d = clv_constrain(graph, d, layout);
+    clv_graph_pop(graph);
+    note_primal(graph, d, wrt.id);
+    return d;
+}
+
+clv_value clv_gradient_constrain(clv_graph *graph, clv_value parameter, clv_value gradient, const clv_layout *layout)
+{
+    if (!clv_graph_ok(graph) || !clv_valid(gradient))
+        return CLV_NONE;
+    const char *scope = graph->scope;
+    graph->scope = ""; /* the parameter's name has the one that it was made in */
+    graph->differentiating = true;
+    clv_value d = lay_out(graph, parameter, clv_graph_unconstrained(graph, gradient), layout);
+    graph->differentiating = false;
+    graph->scope = scope;
+    if (clv_valid(d) && graph->values[parameter.id].origin)
+        clv_graph_set_origin(graph, d, &(clv_origin){.rules = graph->values[parameter.id].origin->rules});
+    return d;
+}
+
 /* The gradient as the caller gets it: in the stated layout of what it is the gradient of; zeros where there is none. */
 static clv_value finish(clv_graph *graph, clv_value wrt, clv_value d)
 {
     clv_value_info info = graph->values[wrt.id];
     if (!clv_valid(d))
         d = clv_fill(graph, info.type.dtype, info.type.rank, info.type.shape, 0.0);
-    clv_graph_push(graph, "%s.grad", info.name ? info.name : graph->ops[info.op].name);
-    d = info.stated ? clv_constrain(graph, d, &info.layout) : d;
-    clv_graph_pop(graph);
+    if (info.stated)
+        return lay_out(graph, wrt, d, &info.layout);
     note_primal(graph, d, wrt.id);
     return d;
 }

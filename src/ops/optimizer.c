@@ -97,19 +97,6 @@ static clv_value updated_state(clv_graph *graph, clv_value parameter, const clv_
     return master;
 }
 
-/* The dimensions go by the parameter's names. */
-static clv_value say_why(clv_graph *graph, clv_value gradient, clv_value parameter)
-{
-    clv_origin origin = {.what = "the gradient that the optimizer takes in parts"};
-    const clv_origin *known = clv_valid(parameter) ? graph->values[parameter.id].origin : NULL;
-    if (known) {
-        origin.rules = known->rules;
-        memcpy(origin.dim, known->dim, sizeof origin.dim);
-    }
-    clv_graph_set_origin(graph, gradient, &origin);
-    return gradient;
-}
-
 bool clv_update_begin(clv_update *out, clv_graph *graph, clv_value parameter, clv_value gradient,
                       const clv_layout *layout, const char *call)
 {
@@ -121,9 +108,8 @@ bool clv_update_begin(clv_update *out, clv_graph *graph, clv_value parameter, cl
     }
     *out = (clv_update){.parameter = parameter, .gradient = gradient, .layout = layout};
     out->updated = updated_state(graph, parameter, layout);
-    if (layout) /* straight there, not by way of the parameter's layout */
-        out->gradient =
-            say_why(graph, clv_constrain(graph, clv_graph_unconstrained(graph, gradient), layout), parameter);
+    if (layout)
+        out->gradient = clv_gradient_constrain(graph, parameter, gradient, layout);
     return clv_graph_ok(graph);
 }
 
@@ -142,6 +128,8 @@ void clv_update_emit(clv_graph *graph, const clv_update *update, const clv_op_de
 {
     clv_value out[CLV_MAX_OUT];
     const int states = states_of(def);
+    const bool updating = graph->updating;
+    graph->updating = true;
     clv_graph_emit(graph, def, attrs, in, clv_valid(in[n_in - 1]) ? n_in : n_in - 1, out);
     for (int o = 0; o < states; o++)
         clv_assign(graph, in[o], out[o]);
@@ -149,4 +137,5 @@ void clv_update_emit(clv_graph *graph, const clv_update *update, const clv_op_de
         clv_assign(graph, update->parameter, out[states]);
     else if (clv_update_rounds(update))
         clv_assign(graph, update->parameter, clv_cast(graph, out[0], clv_graph_type(graph, update->parameter).dtype));
+    graph->updating = updating;
 }

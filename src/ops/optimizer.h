@@ -20,6 +20,10 @@ float clv_update_take(const clv_call *call);
 
 /* ---- the builder ---- */
 
+/* The gradient of a parameter in this layout, which is its moments': straight from where it is made, not by way of the
+ * parameter's layout. A constraint of the backward pass, named after the parameter. */
+clv_value clv_gradient_constrain(clv_graph *graph, clv_value parameter, clv_value gradient, const clv_layout *layout);
+
 /* The update of a parameter. */
 typedef struct clv_update {
     clv_value parameter;

@@ -65,7 +65,7 @@ static clv_status assign_op(clv_partitioner *p, const clv_op *op, clv_error *err
     clv_type types[CLV_MAX_IN + CLV_MAX_OUT];
     clv_partition_load_op(&problem, types, p, op);
     CLV_TRY(load_layouts(&problem, p, op, err));
-    clv_row row = {.op = op, .backward = op->backward, .block = op->block};
+    clv_row row = {.op = op, .backward = op->backward, .update = op->update, .block = op->block};
     CLV_TRY(clv_memo_choose(&row.strategy, p->memo, &problem, err));
     clv_partition_name_factors(p, op, &problem.rule);
     if (clv_partition_is_explained(p, op))
@@ -166,6 +166,13 @@ static clv_status assign_outputs(clv_partitioner *p, clv_error *err)
     return CLV_OK;
 }
 
+/* Whether a value is made by the update of parameters. */
+static bool is_of_update(const clv_partitioner *p, int value)
+{
+    const clv_value_info *info = &p->graph->values[value];
+    return info->source == CLV_FROM_OP && p->graph->ops[info->op].update;
+}
+
 static clv_status assign_updates(clv_partitioner *p, clv_error *err)
 {
     for (int v = 1; v < p->graph->n_values; v++) {
@@ -174,6 +181,7 @@ static clv_status assign_updates(clv_partitioner *p, clv_error *err)
             continue;
         clv_reason why = {.need = CLV_NEEDED_BY_STATE, .by = info->name, .state = v};
         clv_update *update = &p->table.update[v];
+        p->update = is_of_update(p, info->assigned);
         CLV_TRY(clv_partition_bring(&update->place, p, info->assigned, &info->layout, &why, err));
         CLV_TRY(copy_state(&update->place, p, info->assigned, &info->layout, why, err));
         CLV_TRY(clv_partition_describe(&update->why, p, &why, NULL, info->assigned, err));
@@ -192,11 +200,12 @@ clv_status clv_partition_assign(clv_partitioner *p, clv_error *err)
         const clv_op *op = &graph->ops[o];
         bool constraint = clv_op_constraint_of(op) || clv_op_follows_primal(op);
         p->backward = op->backward;
+        p->update = op->update;
         p->block = op->block;
         if (p->live_op[o])
             CLV_TRY(constraint ? assign_constraint(p, op, err) : assign_op(p, op, err));
     }
-    p->backward = false;
+    p->backward = p->update = false;
     p->block = 0;
     CLV_TRY(assign_outputs(p, err));
     return assign_updates(p, err);

@@ -62,6 +62,7 @@ typedef struct clv_row {
     clv_cause why;          /* of the step */
     clv_comm_dtype carried; /* how the step carries its tensor: CLV_COMM_F32: as it is. Of f32 alone */
     bool backward;          /* of the backward pass */
+    bool update;            /* of the update of parameters */
     bool again;             /* what another row made and was not kept (recompute.h) */
     int block;              /* of the op, or of whom the step is for: clv_op.block */
     clv_telling told;       /* if the table tells */

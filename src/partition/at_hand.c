@@ -88,7 +88,8 @@ clv_status clv_partition_take_step(int *place, clv_partitioner *p, const clv_res
 {
     const clv_type *type = &p->graph->values[value].type;
     clv_place made = {.value = value, .layout = &step->to, .same_as = -1};
-    clv_row row = {.step = step, .value = value, .from = *place, .backward = p->backward, .block = p->block};
+    clv_row row = {
+        .step = step, .value = value, .from = *place, .backward = p->backward, .update = p->update, .block = p->block};
     CLV_TRY(clv_partition_describe(&row.why, p, why, step, value, err));
     CLV_TRY(check_implicit(p, &row, err));
     if (p->table.tells)

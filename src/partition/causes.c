@@ -359,12 +359,13 @@ static int tell_op(clv_text *t, const telling *tell)
     return statement;
 }
 
-/* A gradient of state or of an input is returned as that is laid out; else the layout is a statement of its own. */
+/* A gradient of state or of an input is mostly laid out as that is; else the layout is a statement of its own. */
 static int tell_constraint(clv_text *t, const telling *tell)
 {
     const clv_partitioner *p = tell->p;
     int made = tell->why->reader->out[0], primal = p->graph->values[made].primal;
-    if (primal > 0 && p->graph->values[primal].source != CLV_FROM_OP) {
+    if (primal > 0 && p->graph->values[primal].source != CLV_FROM_OP &&
+        clv_layout_equal(tell->why->to, made_in(p, primal))) {
         put_statement(t, p, primal);
         clv_text_add(t, ", and its gradient is laid out alike");
         return primal;

@@ -78,6 +78,7 @@ static clv_status lower_op(clv_lowering *l, const clv_row *row, clv_error *err)
                                    .n_out = op->n_out,
                                    .name = copy->name,
                                    .backward = row->backward,
+                                   .update = row->update,
                                    .again = row->again};
     memcpy(instruction.in, row->in, sizeof instruction.in);
     memcpy(instruction.out, row->out, sizeof instruction.out);
@@ -98,7 +99,8 @@ static clv_status lower_step(clv_lowering *l, const clv_row *row, clv_error *err
                                    .out = {row->to},
                                    .reason = clv_need_name(row->why.need),
                                    .implicit = row->why.implicit,
-                                   .backward = row->backward};
+                                   .backward = row->backward,
+                                   .update = row->update};
     if (!instruction.step)
         return clv_fail_memory(err, "a step", sizeof *instruction.step);
     CLV_TRY(keep_name(&instruction.name, l, row->why.by, err));

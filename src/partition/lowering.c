@@ -65,6 +65,7 @@ clv_status clv_lowering_add_carrier(clv_lowering *l, const clv_row *row, const c
                    .attrs = kept,
                    .name = name,
                    .backward = row->backward,
+                   .update = row->update,
                    .gradient_of = -1,
                    .n_in = 1,
                    .n_out = 1,
@@ -78,6 +79,7 @@ clv_status clv_lowering_add_carrier(clv_lowering *l, const clv_row *row, const c
                             .out = {to},
                             .name = name,
                             .backward = row->backward,
+                            .update = row->update,
                             .carries = true};
     return clv_lowering_add_instruction(l->program, &made, err);
 }

@@ -50,6 +50,7 @@ typedef struct clv_partitioner {
     int *first_reader;                         /* [n_values + 1] into readers */
     int *readers;                              /* live ops by the values that they read, once an operand */
     bool backward;                             /* the op in hand is of the backward pass */
+    bool update;                               /* or of the update of parameters */
     int block;                                 /* of the op in hand */
     const char *factor_names[CLV_MAX_FACTORS]; /* of the op in hand; NULL: no name is known */
 } clv_partitioner;

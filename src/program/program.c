@@ -130,7 +130,10 @@ clv_status clv_program_collective(const clv_program *program, int i, clv_collect
                                  .instruction = program->steps[i],
                                  .until = clv_program_ends(program, program->steps[i]),
                                  .part = instruction->part,
-                                 .n_parts = instruction->n_parts};
+                                 .n_parts = instruction->n_parts,
+                                 .pass = instruction->backward ? "backward"
+                                         : instruction->update ? "update"
+                                                               : "forward"};
     memcpy(collective.axes, step->axes, sizeof collective.axes);
     return clv_give_struct(out, sizeof collective, offsetof(clv_collective, until), &collective, call, err);
 }

@@ -65,6 +65,7 @@ typedef struct clv_instruction {
     const char *tensor;            /* step: the state, input or op whose result changes layout */
     bool implicit;                 /* step: no statement asked for it */
     bool backward;                 /* of the backward pass */
+    bool update;                   /* of the update of parameters */
     bool again;                    /* it makes what another made and was not kept (clv_compile_options.recompute) */
     bool carries;                  /* an op that a step needs, which carries its tensor rounded */
     int64_t workspace_bytes, workspace_offset;
