@@ -10,8 +10,6 @@
  * A letter that stands for several when case is ignored ("ss" and U+00DF) is refused: PCRE2 compares one by one. */
 #include "tokens/regex_syntax.h"
 
-#define PCRE2_CODE_UNIT_WIDTH 8
-#include <pcre2.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,12 +18,12 @@
 
 #include "base/error.h"
 #include "base/utf8.h"
+#include "tokens/regex_property.h"
 
-#define SPACES  "\\x09-\\x0d\\x20\\x85\\xa0\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}"
-#define WORDS   "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}"
-#define IS_WORD "[" WORDS "]"
-#define HEX     "0-9A-Fa-f"
-#define ANY     "(?s:.)"
+/* \w, \p{Word} and \b outside of classes go by another table below U+0100. */
+#define LATIN_WORDS "\\xb2\\xb3\\xb9\\xbc-\\xbe"
+#define IS_WORD     "[" CLV_REGEX_WORDS LATIN_WORDS "]"
+#define ANY         "(?s:.)"
 
 enum { DEEPEST = 100, NO_ATOM = -1 };
 
@@ -127,182 +125,48 @@ static clv_status put_literal(translation *t, uint32_t c, size_t begin)
     return put_character(t, c);
 }
 
-/* ---- properties: sets of characters by name ---- */
+/* ---- sets of characters by name ---- */
 
-/* What stands in brackets for a set, or for all that is not in it. */
-typedef struct named_set {
-    const char *name, *content;
-    bool negated;
-} named_set;
-
-static const named_set named_sets[] = {
-    {"alnum", "\\p{Alphabetic}\\p{Nd}", false},
-    {"alpha", "\\p{Alphabetic}", false},
-    {"ascii", "\\x00-\\x7f", false},
-    {"blank", "\\p{Zs}\\x09", false},
-    {"cntrl", "\\p{Cc}", false},
-    {"digit", "\\p{Nd}", false},
-    {"graph", "\\p{Cc}\\p{Cn}\\p{Cs}" SPACES, true},
-    {"lower", "\\p{Lowercase}", false},
-    {"print", "\\p{Cc}\\p{Cn}\\p{Cs}\\x{2028}\\x{2029}", true},
-    {"punct", "\\p{P}$+<=>\\^`|~", false},
-    {"space", SPACES, false},
-    {"upper", "\\p{Uppercase}", false},
-    {"word", WORDS, false},
-    {"xdigit", HEX, false},
-    {"any", "\\p{Any}", false},
-    {"assigned", "\\p{Cn}", true},
-    {"whitespace", SPACES, false},
-    {"lc", "\\p{L&}", false},
-    {"casedletter", "\\p{L&}", false},
-};
-
-/* The long names of general categories. */
-static const struct category {
-    const char *name, *code;
-} categories[] = {
-    {"letter", "L"},
-    {"uppercaseletter", "Lu"},
-    {"lowercaseletter", "Ll"},
-    {"titlecaseletter", "Lt"},
-    {"modifierletter", "Lm"},
-    {"otherletter", "Lo"},
-    {"mark", "M"},
-    {"combiningmark", "M"},
-    {"nonspacingmark", "Mn"},
-    {"spacingmark", "Mc"},
-    {"enclosingmark", "Me"},
-    {"number", "N"},
-    {"decimalnumber", "Nd"},
-    {"letternumber", "Nl"},
-    {"othernumber", "No"},
-    {"punctuation", "P"},
-    {"connectorpunctuation", "Pc"},
-    {"dashpunctuation", "Pd"},
-    {"openpunctuation", "Ps"},
-    {"closepunctuation", "Pe"},
-    {"initialpunctuation", "Pi"},
-    {"finalpunctuation", "Pf"},
-    {"otherpunctuation", "Po"},
-    {"symbol", "S"},
-    {"mathsymbol", "Sm"},
-    {"currencysymbol", "Sc"},
-    {"modifiersymbol", "Sk"},
-    {"othersymbol", "So"},
-    {"separator", "Z"},
-    {"spaceseparator", "Zs"},
-    {"lineseparator", "Zl"},
-    {"paragraphseparator", "Zp"},
-    {"other", "C"},
-    {"control", "Cc"},
-    {"format", "Cf"},
-    {"surrogate", "Cs"},
-    {"privateuse", "Co"},
-    {"unassigned", "Cn"},
-};
-
-static bool pcre2_takes(const char *expression)
-{
-    int code;
-    PCRE2_SIZE at;
-    pcre2_code *compiled = pcre2_compile((PCRE2_SPTR)expression, PCRE2_ZERO_TERMINATED, PCRE2_UTF, &code, &at, NULL);
-    pcre2_code_free(compiled);
-    return compiled != NULL;
-}
-
-enum { LONGEST_NAME = 48 };
-
-/* A name without what names may differ in; "": too long. */
-static void plain_name(char out[LONGEST_NAME], clv_text_span name)
-{
-    size_t n = 0;
-    for (size_t i = 0; i < name.size && n + 1 < LONGEST_NAME; i++) {
-        char c = name.text[i];
-        if (c != ' ' && c != '-' && c != '_')
-            out[n++] = c >= 'A' && c <= 'Z' ? (char)(c + ('a' - 'A')) : c;
-    }
-    out[n + 1 < LONGEST_NAME ? n : 0] = '\0';
-}
-
-/* What stands for a script or a yes-or-no property, which PCRE2 knows by the same names; "": it does not. */
-static void other_property(char *out, size_t size, const char *name)
-{
-    bool plain = name[0] != '\0';
-    for (const char *c = name; *c; c++)
-        plain = plain && (is_letter(*c) || is_digit(*c));
-    for (size_t i = 0; plain && i < 2; i++) {
-        snprintf(out, size, i == 0 ? "\\p{sc:%s}" : "\\p{%s}", name);
-        if (pcre2_takes(out))
-            return;
-    }
-    out[0] = '\0';
-}
-
-/* room holds the content where no table does. */
-static clv_status find_set(named_set *out, char *room, size_t size, translation *t, clv_text_span name)
-{
-    char plain[LONGEST_NAME];
-    plain_name(plain, name);
-    for (size_t i = 0; i < sizeof named_sets / sizeof named_sets[0]; i++)
-        if (strcmp(named_sets[i].name, plain) == 0) {
-            *out = named_sets[i];
-            return CLV_OK;
-        }
-    *out = (named_set){.name = "", .content = room};
-    room[0] = '\0';
-    for (size_t i = 0; i < sizeof categories / sizeof categories[0]; i++)
-        if (strcmp(categories[i].name, plain) == 0)
-            snprintf(room, size, "\\p{%s}", categories[i].code);
-    if (room[0] == '\0')
-        other_property(room, size, plain);
-    return room[0] != '\0' ? CLV_OK : refuse(t, "the property", name);
-}
-
-/* The set of \p{name}, \P{name}, \p{^name}, \pL, behind the p. */
-static clv_status take_property(named_set *out, char *room, size_t size, translation *t, bool negated)
+/* The set of \p{name}, \P{name}, \p{^name}, behind the '{'. */
+static clv_status take_property(clv_regex_set *out, char room[CLV_REGEX_SET_ROOM], translation *t, bool negated)
 {
     size_t begin = t->at, end = begin;
-    if (peek(t, 0) == '{') {
-        begin++;
-        while (end < t->in.size && t->in.text[end] != '}')
-            end++;
-        if (end == t->in.size)
-            return broken(t, "a property without its '}'");
-        t->at = end + 1;
-    } else if (is_letter(peek(t, 0))) {
-        end = ++t->at;
-    } else {
-        return broken(t, "\\p without a property");
-    }
+    while (end < t->in.size && t->in.text[end] != '}')
+        end++;
+    if (end == t->in.size)
+        return broken(t, "a property without its '}'");
+    t->at = end + 1;
     if (begin < end && t->in.text[begin] == '^') {
         begin++;
         negated = !negated;
     }
-    CLV_TRY(find_set(out, room, size, t, clv_span(t->in.text + begin, end - begin)));
+    clv_text_span name = clv_span(t->in.text + begin, end - begin);
+    if (!clv_regex_set_find(out, room, name, false))
+        return refuse(t, "the property", name);
     out->negated = out->negated != negated;
     return CLV_OK;
 }
 
 /* The set of an escaped letter: \d, \p{L} ...; false: it is none. */
-static clv_status take_set(bool *is, named_set *out, char *room, size_t size, translation *t)
+static clv_status take_set(bool *is, clv_regex_set *out, char room[CLV_REGEX_SET_ROOM], translation *t)
 {
     static const struct {
         char letter;
         const char *content;
-    } letters[] = {{'d', "\\p{Nd}"}, {'s', SPACES}, {'w', WORDS}, {'h', HEX}};
+    } letters[] = {{'d', "\\p{Nd}"}, {'s', CLV_REGEX_SPACES}, {'w', CLV_REGEX_WORDS}, {'h', CLV_REGEX_HEX}};
     char letter = peek(t, 1), lower = (char)(letter | 0x20);
     *is = peek(t, 0) == '\\' && is_letter(letter);
     for (size_t i = 0; *is && i < sizeof letters / sizeof letters[0]; i++)
         if (letters[i].letter == lower) {
-            *out = (named_set){"", letters[i].content, letter != lower};
+            *out = (clv_regex_set){letters[i].content, letter != lower};
             t->at += 2;
             return CLV_OK;
         }
-    *is = *is && lower == 'p';
+    *is = *is && lower == 'p' && peek(t, 2) == '{';
     if (!*is)
         return CLV_OK;
-    t->at += 2;
-    return take_property(out, room, size, t, letter == 'P');
+    t->at += 3;
+    return take_property(out, room, t, letter == 'P');
 }
 
 /* ---- escaped characters ---- */
@@ -377,7 +241,7 @@ static clv_status add_other(set_union *u, const char *begin, clv_text_span what,
     return add_text(&u->others, end, t);
 }
 
-static clv_status add_named(set_union *u, const named_set *set, translation *t)
+static clv_status add_named(set_union *u, const clv_regex_set *set, translation *t)
 {
     if (set->negated)
         return add_other(u, "[^", clv_span(set->content, strlen(set->content)), "]", t);
@@ -406,8 +270,8 @@ static clv_status take_class(clv_text_buffer *out, translation *t);
 /* [:name:], [:^name:]; false: not one. */
 static clv_status take_posix(bool *is, set_union *u, translation *t)
 {
-    char room[LONGEST_NAME + 16];
-    named_set set;
+    char room[CLV_REGEX_SET_ROOM];
+    clv_regex_set set;
     size_t begin = t->at + 2, end = begin;
     *is = is_next(t, "[:");
     if (!*is)
@@ -419,7 +283,9 @@ static clv_status take_posix(bool *is, set_union *u, translation *t)
     *is = t->in.size - end >= 2 && t->in.text[end] == ':' && t->in.text[end + 1] == ']';
     if (!*is)
         return CLV_OK;
-    CLV_TRY(find_set(&set, room, sizeof room, t, clv_span(t->in.text + begin, end - begin)));
+    clv_text_span name = clv_span(t->in.text + begin, end - begin);
+    if (!clv_regex_set_find(&set, room, name, true))
+        return refuse(t, "the class", name);
     set.negated = set.negated != negated;
     t->at = end + 2;
     return add_named(u, &set, t);
@@ -463,13 +329,13 @@ static clv_status take_range(set_union *u, translation *t)
 
 static clv_status take_item(set_union *u, translation *t)
 {
-    char room[LONGEST_NAME + 16];
-    named_set set;
+    char room[CLV_REGEX_SET_ROOM];
+    clv_regex_set set;
     bool is;
     size_t begin = t->at;
     CLV_TRY(take_posix(&is, u, t));
     if (!is) {
-        CLV_TRY(take_set(&is, &set, room, sizeof room, t));
+        CLV_TRY(take_set(&is, &set, room, t));
         if (is)
             CLV_TRY(add_named(u, &set, t));
     }
@@ -577,10 +443,10 @@ static clv_status take_repeat(bool *is, translation *t, ptrdiff_t atom, bool *re
         *is = interval = take_interval(text, sizeof text, &fixed, t);
     if (!*is)
         return CLV_OK;
-    if (!interval)
-        t->at++;
     if (atom == NO_ATOM)
         return broken(t, "nothing to repeat");
+    if (!interval)
+        t->at++;
     if (*repeated)
         CLV_TRY(wrap(t, (size_t)atom));
     *repeated = true;
@@ -637,6 +503,16 @@ static clv_status take_options(translation *t, size_t begin)
     return put(t, ")");
 }
 
+/* <name> */
+static clv_status take_name(translation *t)
+{
+    const char *begin = t->in.text + t->at, *end = memchr(begin, '>', t->in.size - t->at);
+    if (!end)
+        return broken(t, "a name without its '>'");
+    t->at += (size_t)(end + 1 - begin);
+    return clv_text_append(t->out, begin, (size_t)(end + 1 - begin), t->err);
+}
+
 /* A group, from its '(' on. *atom: nothing to repeat where it is a comment. */
 static clv_status take_group(translation *t, bool *atom)
 {
@@ -655,14 +531,11 @@ static clv_status take_group(translation *t, bool *atom)
             known = true;
             CLV_TRY(put(t, plain[i]));
         }
-    if (!known && is_next(t, "(?<") && (is_letter(peek(t, 3)) || peek(t, 3) == '_')) {
-        const char *end = memchr(t->in.text + t->at, '>', t->in.size - t->at);
-        if (!end)
-            return broken(t, "a name without its '>'");
-        size_t n = (size_t)(end + 1 - (t->in.text + t->at));
-        CLV_TRY(clv_text_append(t->out, t->in.text + t->at, n, t->err));
-        t->at += n;
+    if (!known && is_next(t, "(?<") && is_letter(peek(t, 3))) {
+        t->at += 2;
         known = true;
+        CLV_TRY(put(t, "(?"));
+        CLV_TRY(take_name(t));
     }
     if (!known && take(t, "(?"))
         return take_options(t, begin);
@@ -681,21 +554,23 @@ static clv_status take_group(translation *t, bool *atom)
 /* An escape outside classes. */
 static clv_status take_escape(translation *t)
 {
-    static const char *const same[] = {"\\A", "\\z", "\\Z", "\\G", "\\K", "\\R", "\\X"};
+    static const char *const same[] = {"\\A", "\\z", "\\Z", "\\G", "\\K", "\\R"};
     static const char *const others[][2] = {
         {"\\b", "(?:(?<=" IS_WORD ")(?!" IS_WORD ")|(?<!" IS_WORD ")(?=" IS_WORD "))"},
         {"\\B", "(?:(?<=" IS_WORD ")(?=" IS_WORD ")|(?<!" IS_WORD ")(?!" IS_WORD "))"},
         {"\\N", "[^\\n]"},
         {"\\O", ANY}};
-    char room[LONGEST_NAME + 16];
-    named_set set;
+    char room[CLV_REGEX_SET_ROOM];
+    clv_regex_set set;
     bool is;
     uint32_t c;
     size_t begin = t->at;
-    CLV_TRY(take_set(&is, &set, room, sizeof room, t));
+    CLV_TRY(take_set(&is, &set, room, t));
     if (is) {
+        bool word = strcmp(set.content, CLV_REGEX_WORDS) == 0;
         CLV_TRY(put(t, set.negated ? "[^" : "["));
         CLV_TRY(put(t, set.content));
+        CLV_TRY(put(t, word ? LATIN_WORDS : ""));
         return put(t, "]");
     }
     for (size_t i = 0; i < sizeof same / sizeof same[0]; i++)
@@ -704,6 +579,11 @@ static clv_status take_escape(translation *t)
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
         if (take(t, others[i][0]))
             return put(t, others[i][1]);
+    if (is_next(t, "\\k<") && is_letter(peek(t, 3))) {
+        t->at += 2;
+        CLV_TRY(put(t, "\\k"));
+        return take_name(t);
+    }
     if (peek(t, 1) >= '1' && peek(t, 1) <= '9' && !is_digit(peek(t, 2))) {
         char number[16];
         snprintf(number, sizeof number, "\\g{%c}", peek(t, 1));
