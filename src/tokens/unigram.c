@@ -16,18 +16,18 @@ typedef struct unigram {
     bool byte_fallback;
 } unigram;
 
-/* The best way to a place in the text: its last token. */
+/* The best way to a place in the text: its last token; and, once the best way to the end is known, the token there. */
 typedef struct way {
     double score;
     int64_t id;
-    size_t begin;
+    size_t begin, end; /* of the last token; of the one that begins here */
     bool reached;
 } way;
 
 static void offer(way *to, double score, int64_t id, size_t begin)
 {
     if (!to->reached || score > to->score)
-        *to = (way){score, id, begin, true};
+        *to = (way){.score = score, .id = id, .begin = begin, .reached = true};
 }
 
 /* Offers all tokens that begin at a place, and the unknown one where none is its character alone. */
@@ -68,24 +68,15 @@ static clv_status add_token(clv_ids *out, const unigram *model, clv_text_span te
     return clv_ids_add(out, id >= 0 ? id : model->unknown, err);
 }
 
-/* The tokens of the best way to the end; a run of unknown ones is one. Links that lead back are turned round in place:
- * ways[begin].begin becomes the token's end. */
+/* The tokens of the best way to the end; a run of unknown ones is one. */
 static clv_status take_best(clv_ids *out, way *ways, const unigram *model, clv_text_span piece, clv_error *err)
 {
-    size_t end = piece.size, next_end = piece.size;
-    int64_t id = -1;
-    for (size_t at = piece.size; at > 0; at = end) {
-        way last = ways[at];
-        bool fused = at < piece.size && last.id == model->unknown && id == model->unknown;
-        end = last.begin;
-        ways[end].begin = fused ? next_end : at;
-        next_end = ways[end].begin;
-        id = last.id;
+    for (size_t end = piece.size; end > 0; end = ways[end].begin) {
+        bool fused = end < piece.size && ways[end].id == model->unknown && ways[ways[end].end].id == model->unknown;
+        ways[ways[end].begin].end = fused ? ways[end].end : end;
     }
-    for (size_t at = 0; at < piece.size; at = next_end) {
-        next_end = ways[at].begin;
-        CLV_TRY(add_token(out, model, clv_span(piece.text + at, next_end - at), err));
-    }
+    for (size_t at = 0; at < piece.size; at = ways[at].end)
+        CLV_TRY(add_token(out, model, clv_span(piece.text + at, ways[at].end - at), err));
     return CLV_OK;
 }
 

@@ -8,6 +8,7 @@ tokenizer_patterns.py and many small expressions: texts of random characters and
 A model that marks each piece's last byte shows where text was cut; a small BPE trained with the pattern shows ids."""
 import argparse
 import ctypes
+import io
 import json
 import pathlib
 import random
@@ -15,7 +16,9 @@ import sys
 import tempfile
 import unicodedata
 
-from tokenizers import Regex, Tokenizer, models, pre_tokenizers, trainers
+import sentencepiece
+from sentencepiece import sentencepiece_model_pb2
+from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 import tokenizer_patterns
 
@@ -91,6 +94,44 @@ def trained_model(pre_tokenizer):
     return tokenizer
 
 
+def sentencepiece_model(**options):
+    """SentencePiece's own training, with its table of normalization."""
+    model, text = io.BytesIO(), (here.parent.parent / "data/corpus.txt").read_text()
+    sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter(line for line in text.split("\n") if line), model_writer=model,
+                                             vocab_size=1500, model_type="unigram", minloglevel=2, **options)
+    proto = sentencepiece_model_pb2.ModelProto()
+    proto.ParseFromString(model.getvalue())
+    return proto
+
+
+def unigrams():
+    """In the manner of T5, XLM-R and ALBERT, as transformers converts them."""
+    nfkc, nmt, bytes_too = (sentencepiece_model(normalization_rule_name=name, byte_fallback=fallback)
+                            for name, fallback in (("nfkc", False), ("nmt_nfkc_cf", False), ("nmt_nfkc", True)))
+
+    def made(proto, normalizer, pre_tokenizer, decoder):
+        fallback = any(p.piece == "<0x41>" for p in proto.pieces)
+        tokenizer = Tokenizer(models.Unigram([(p.piece, p.score) for p in proto.pieces], unk_id=0, byte_fallback=fallback))
+        tokenizer.normalizer, tokenizer.pre_tokenizer, tokenizer.decoder = normalizer, pre_tokenizer, decoder
+        return tokenizer
+
+    def table(proto):
+        return normalizers.Precompiled(proto.normalizer_spec.precompiled_charsmap)
+
+    metaspace, words = pre_tokenizers.Metaspace(prepend_scheme="always"), pre_tokenizers.WhitespaceSplit()
+    return {
+        "t5": made(nfkc, normalizers.Sequence([table(nfkc), normalizers.Strip(left=False, right=True),
+                                               normalizers.Replace(Regex(" {2,}"), "▁")]), metaspace, decoders.Metaspace()),
+        "xlm_r": made(nmt, table(nmt), pre_tokenizers.Sequence([words, metaspace]), decoders.Metaspace()),
+        "albert": made(nmt, normalizers.Sequence([
+            normalizers.Replace("``", '"'), normalizers.Replace("''", '"'), normalizers.NFKD(), normalizers.StripAccents(),
+            normalizers.Lowercase(), table(nmt), normalizers.Replace(Regex(" {2,}"), " ")]), metaspace, decoders.Metaspace()),
+        "byte_fallback": made(bytes_too, normalizers.Sequence([normalizers.Nmt(), table(bytes_too)]), pre_tokenizers.Metaspace(
+            prepend_scheme="always", split=False), decoders.Sequence([decoders.ByteFallback(), decoders.Fuse(), decoders.Replace("▁", " ")])),
+        "no_table": made(nfkc, None, None, None),
+    }
+
+
 def compare(library, name, tokenizer, texts):
     """Prints the first text that differs; true: none does."""
     try:
@@ -101,7 +142,7 @@ def compare(library, name, tokenizer, texts):
     wrong = 0
     for text in texts:
         want, got = tokenizer.encode(text).ids, ours.encode(text)
-        if want == got:
+        if want == got and tokenizer.decode(want) == ours.decode(got):
             continue
         wrong += 1
         if wrong == 1:
@@ -169,7 +210,7 @@ def main():
     parser.add_argument("library")
     parser.add_argument("more", nargs="*", help="files of text beside data/corpus.txt")
     parser.add_argument("--texts", type=int, default=20000)
-    parser.add_argument("--only", help="of this name alone; 'small': the small expressions")
+    parser.add_argument("--only", help="of this name alone; 'small': the small expressions; 'unigram': those models")
     given = parser.parse_args()
     library = ctypes.CDLL(given.library)
     draw = random.Random(11)
@@ -183,6 +224,8 @@ def main():
             cutting.pre_tokenizer = pre_tokenizer
             good = compare(library, name + ", pieces", cutting, texts) and good
             good = compare(library, name + ", ids", trained_model(pre_tokenizer), texts) and good
+    for name, tokenizer in (unigrams() if given.only in (None, "unigram") else {}).items():
+        good = compare(library, name, tokenizer, texts) and good
     if given.only in (None, "small"):
         good = compare_small(library, texts[:given.texts // 20]) and good
     sys.exit(not good)
