@@ -6,22 +6,25 @@ set -euo pipefail
 
 missing=()
 need_command() { command -v "$1" >/dev/null || missing+=("$2"); }
+preprocess() { "${CC:-cc}" -DPCRE2_CODE_UNIT_WIDTH=8 -E -o /dev/null -; } # pcre2.h asks for the width
 need_header() { # header, Debian package: asks the compiler, so that a library from elsewhere counts too
-    printf '#include <%s>\n' "$1" | "${CC:-cc}" -E -o /dev/null - 2>/dev/null || missing+=("$2")
+    printf '#include <%s>\n' "$1" | preprocess 2>/dev/null || missing+=("$2")
 }
 # cmocka.h includes nothing itself
 all_headers='#include <stdarg.h>\n#include <stddef.h>\n#include <setjmp.h>\n#include <stdint.h>\n#include <cmocka.h>\n'
-all_headers+='#include <dnnl.h>\n#include <hwloc.h>\n#include <jansson.h>\n#include <utf8proc.h>\n#include <xxhash.h>\n'
+all_headers+='#include <dnnl.h>\n#include <hwloc.h>\n#include <jansson.h>\n#include <pcre2.h>\n'
+all_headers+='#include <utf8proc.h>\n#include <xxhash.h>\n'
 
 need_command "${CC:-cc}" gcc
 need_command cmake cmake
 need_command ninja ninja-build
-if ! printf "$all_headers" | "${CC:-cc}" -E -o /dev/null - 2>/dev/null; then
+if ! printf "$all_headers" | preprocess 2>/dev/null; then
     need_header stdlib.h libc6-dev
     need_header dnnl.h libdnnl-dev
     need_header hwloc.h libhwloc-dev
     need_header cmocka.h libcmocka-dev
     need_header jansson.h libjansson-dev
+    need_header pcre2.h libpcre2-dev
     need_header utf8proc.h libutf8proc-dev
     need_header xxhash.h libxxhash-dev
 fi

@@ -1,5 +1,5 @@
 /* test_tokenizer.c - tokenizers against the `tokenizers` library (tests/golden/make_tokenizer.py), UTF-8, and a real
- * model's greedy text at several degrees. */
+ * model's greedy text at several degrees; patterns with code of their own against PCRE2. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,8 +11,11 @@
 #include <cmocka.h>
 #include <jansson.h>
 
-#include "infer/text_stream.h"
 #include "base/utf8.h"
+#include "cleave/rng.h"
+#include "infer/text_stream.h"
+#include "tokens/regex.h"
+#include "tokens/split_pattern.h"
 
 static const char *path_of(char *out, size_t size, const char *variable, const char *name)
 {
@@ -50,10 +53,19 @@ static void check_case(const clv_tokenizer *t, const char *name, const json_t *r
 
 static void test_goldens(void **state)
 {
-    static const char *const names[] = {"metaspace",   "normalizer",       "always",    "gpt2",
-                                        "gpt2_prefix", "llama3",           "qwen2",     "roberta",
-                                        "bert",        "bert_cased",       "words",     "words_split",
-                                        "bert_vocab",  "bert_vocab_cased", "esm_vocab", "esm_vocab_clean"};
+    static const char *const names[] = {"metaspace",     "normalizer",
+                                        "always",        "gpt2",
+                                        "gpt2_prefix",   "llama3",
+                                        "qwen2",         "roberta",
+                                        "bert",          "bert_cased",
+                                        "words",         "words_split",
+                                        "bert_vocab",    "bert_vocab_cased",
+                                        "esm_vocab",     "esm_vocab_clean",
+                                        "tekken",        "cl100k",
+                                        "deepseek3",     "deepseek_coder",
+                                        "falcon",        "t5",
+                                        "unigram_bytes", "first_bpe",
+                                        "letters"};
     (void)state;
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         char folder[2048], file[4096], name[64];
@@ -106,6 +118,95 @@ static void test_utf8(void **state)
     assert_true(clv_utf8_ends_open("a\xf0\x9f\x99", 4));
     assert_false(clv_utf8_ends_open("a\xf0\x9f\x99\x82", 5));
     assert_false(clv_utf8_ends_open("a\x80", 2));
+}
+
+/* ---- patterns with code of their own ---- */
+
+enum { LAST_CHARACTER = 0x10ffff, TEXTS = 3000, LONGEST = 40 };
+
+static clv_text_span span_of(const char *text)
+{
+    return clv_span(text, strlen(text));
+}
+
+static clv_regex *compiled(const char *expression)
+{
+    clv_error err = {0};
+    clv_regex *regex = NULL;
+    if (clv_regex_compile(&regex, span_of(expression), false, "here", &err) != CLV_OK)
+        fail_msg("%s", err.message);
+    return regex;
+}
+
+/* All characters that PCRE2's Unicode has assigned; returns how many. */
+static size_t assigned_characters(uint32_t *out)
+{
+    clv_regex *unassigned = compiled("\\p{Cn}");
+    size_t n = 0;
+    for (uint32_t c = 0; c <= LAST_CHARACTER; c++) {
+        char bytes[4];
+        bool found;
+        if (c >= 0xd800 && c < 0xe000)
+            continue;
+        clv_regex_walk walk = {.regex = unassigned, .text = clv_span(bytes, clv_utf8_encode(bytes, c))};
+        assert_int_equal(clv_regex_next(&found, &walk, NULL), CLV_OK);
+        clv_regex_end(&walk);
+        if (!found)
+            out[n++] = c;
+    }
+    clv_regex_free(unassigned);
+    return n;
+}
+
+/* Text `which`: characters that patterns tell apart, and any. */
+static size_t random_text(char *out, const uint32_t *all, size_t n, uint64_t which)
+{
+    static const char usual[] = "  \n\r\t'sStTrReEvVlLmMdD09aZ_-.!";
+    uint32_t drawn[LONGEST + 1];
+    size_t size = 0;
+    clv_random_bits(drawn, clv_key_seed(7), which * (LONGEST + 1), LONGEST + 1);
+    for (uint32_t i = 0; i < drawn[LONGEST] % LONGEST; i++) {
+        uint32_t c = drawn[i] % 4 ? (unsigned char)usual[drawn[i] / 4 % (sizeof usual - 1)] : all[drawn[i] / 4 % n];
+        size += clv_utf8_encode(out + size, c);
+    }
+    return size;
+}
+
+static void matches_as(const clv_split_pattern *known, const clv_regex *regex, clv_text_span text)
+{
+    clv_regex_walk walk = {.regex = regex, .text = text};
+    bool found;
+    size_t at = 0;
+    for (; at < text.size; at = walk.end) {
+        assert_int_equal(clv_regex_next(&found, &walk, NULL), CLV_OK);
+        if (!found || walk.begin != at || walk.end != known->end(text, at))
+            fail_msg("'%.*s' at %zu", (int)text.size, text.text, at);
+    }
+    assert_int_equal(clv_regex_next(&found, &walk, NULL), CLV_OK);
+    assert_false(found);
+    clv_regex_end(&walk);
+}
+
+static void test_known_patterns(void **state)
+{
+#define HEAD "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|"
+#define TAIL "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
+    const char *const expressions[] = {clv_gpt2_pattern.expression, HEAD "\\p{N}{1,3}" TAIL, HEAD "\\p{N}" TAIL};
+    uint32_t *all = malloc((LAST_CHARACTER + 1) * sizeof *all);
+    char text[4 * LONGEST];
+    (void)state;
+    assert_non_null(all);
+    size_t n = assigned_characters(all);
+    assert_true(n > 280000);
+    for (int i = 0; i < 3; i++) {
+        const clv_split_pattern *known = clv_split_pattern_find(span_of(expressions[i]));
+        clv_regex *regex = compiled(expressions[i]);
+        assert_non_null(known);
+        for (uint64_t t = 0; t < TEXTS; t++)
+            matches_as(known, regex, clv_span(text, random_text(text, all, n, t)));
+        clv_regex_free(regex);
+    }
+    free(all);
 }
 
 /* ---- streaming ---- */
@@ -169,6 +270,7 @@ static void test_stories(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_goldens), cmocka_unit_test(test_utf8),
-                                       cmocka_unit_test(test_streaming), cmocka_unit_test(test_stories)};
+                                       cmocka_unit_test(test_known_patterns), cmocka_unit_test(test_streaming),
+                                       cmocka_unit_test(test_stories)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

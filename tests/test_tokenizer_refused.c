@@ -113,13 +113,12 @@ static void test_file(void **state)
     free(deep);
     open_text("[]", 2, CLV_EFORMAT, "not a JSON object");
     open_text("{}", 2, CLV_EFORMAT, "\"model\" must be an object");
-    open_text("{\"model\":{}}", 12, CLV_EFORMAT, "\"vocab\" must be an object");
+    open_text("{\"model\":{}}", 12, CLV_EUNSUPPORTED, "the model '' is not supported");
     refused("\"normalizer\":null", "\"version\":\"2.0\"", CLV_EUNSUPPORTED, "the version '2.0'");
     refused("\"normalizer\":null", "\"truncation\":7", CLV_EFORMAT, "\"truncation\" must be an object or null");
     refused("\"type\":\"BPE\",", "", CLV_EUNSUPPORTED,
-            "the model '' is not supported; valid: BPE, WordPiece, WordLevel");
-    refused("\"BPE\"", "\"Unigram\"", CLV_EUNSUPPORTED,
-            "the model 'Unigram' is not supported; valid: BPE, WordPiece, WordLevel");
+            "the model '' is not supported; valid: BPE, WordPiece, WordLevel, Unigram");
+    refused("\"BPE\"", "\"Other\"", CLV_EUNSUPPORTED, "the model 'Other' is not supported; valid: BPE, ");
     refused("\"type\":\"BPE\"", "\"type\":\"BPE\",\"type\":\"BPE\"", CLV_EFORMAT, "not JSON");
 }
 
@@ -150,8 +149,11 @@ static void test_bpe(void **state)
     refused("\"a b\"", "\"a c\"", CLV_EFORMAT, "merge 1 is of tokens that the vocabulary lacks: 'a' 'c'");
     refused("\"a b\"", "\"b a\"", CLV_EFORMAT, "merge 1 is of tokens that the vocabulary lacks: 'b' 'a'");
     refused("\"a b\"", "[\"a\",\"b\"]", CLV_OK, "");
-    refused("\"merges\"", "\"continuing_subword_prefix\":\"longer than the part\",\"merges\"", CLV_EUNSUPPORTED,
-            "the option 'continuing_subword_prefix'");
+    refused("\"merges\":[\"a b\"]", "\"continuing_subword_prefix\":\"a\",\"merges\":[\"a ab\"]", CLV_OK, "");
+    refused("\"merges\"", "\"continuing_subword_prefix\":\"longer than the part\",\"merges\"", CLV_OK, "");
+    refused("\"merges\"", "\"end_of_word_suffix\":7,\"merges\"", CLV_EFORMAT,
+            "\"end_of_word_suffix\" must be a string");
+    refused("\"merges\"", "\"dropout\":0.0,\"merges\"", CLV_OK, "");
     refused("\"merges\"", "\"dropout\":0.1,\"merges\"", CLV_EUNSUPPORTED, "the option 'dropout'");
     refused("\"merges\"", "\"unk_token\":\"<x>\",\"merges\"", CLV_EFORMAT,
             "\"unk_token\" is '<x>', which the vocabulary lacks");
@@ -208,19 +210,16 @@ static void test_added(void **state)
 
 static void test_normalizer(void **state)
 {
-    static const char unknown[] = "the normalizer 'Precompiled' is not supported; valid: Prepend, Replace, Strip, "
-                                  "Lowercase, NFC, NFD, NFKC, NFKD, BertNormalizer, StripAccents, Sequence";
+    static const char unknown[] = "the normalizer 'Other' is not supported; valid: Prepend, Replace, Strip, "
+                                  "Lowercase, NFC, NFD, NFKC, NFKD, BertNormalizer, StripAccents, Nmt, Precompiled, "
+                                  "ByteLevel, Sequence";
     (void)state;
-    normalizer("{\"type\":\"Precompiled\"}", CLV_EUNSUPPORTED, unknown);
+    normalizer("{\"type\":\"Other\"}", CLV_EUNSUPPORTED, unknown);
     normalizer("7", CLV_EUNSUPPORTED, "the normalizer ''");
     normalizer("{\"type\":\"Sequence\"}", CLV_EFORMAT, "the normalizer Sequence: \"normalizers\" must be a list");
-    normalizer("{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"Precompiled\"}]}", CLV_EUNSUPPORTED, unknown);
+    normalizer("{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"Other\"}]}", CLV_EUNSUPPORTED, unknown);
     normalizer("{\"type\":\"Prepend\"}", CLV_EFORMAT, "the normalizer Prepend: \"prepend\" must be a string");
     normalizer("{\"type\":\"Strip\",\"strip_left\":true}", CLV_EFORMAT, "\"strip_right\" is missing");
-    normalizer("{\"type\":\"Replace\",\"pattern\":{\"Regex\":\"(a+)+$\"},\"content\":\"\"}", CLV_EUNSUPPORTED,
-               "the normalizer Replace: the pattern 'Regex' is not supported; valid: String");
-    normalizer("{\"type\":\"Replace\",\"pattern\":{\"String\":\"\"},\"content\":\"\"}", CLV_EFORMAT,
-               "the pattern is an empty string");
     normalizer("{\"type\":\"Replace\",\"pattern\":{\"String\":\"a\"}}", CLV_EFORMAT, "\"content\" must be a string");
     normalizer("{\"type\":\"BertNormalizer\",\"handle_chinese_chars\":true,\"lowercase\":true}", CLV_EFORMAT,
                "the normalizer BertNormalizer: \"clean_text\" is missing");
@@ -238,18 +237,13 @@ static void test_pre_tokenizer(void **state)
     (void)state;
     pre_tokenizer("{\"type\":\"UnicodeScripts\"}", CLV_EUNSUPPORTED,
                   "the pre-tokenizer 'UnicodeScripts' is not supported; valid: Metaspace, ByteLevel, Split, "
-                  "BertPreTokenizer, Whitespace, WhitespaceSplit, Punctuation, Digits, Sequence");
-    pre_tokenizer("{\"type\":\"Split\",\"pattern\":{\"Regex\":\"(a+)+$\"},\"behavior\":\"Isolated\",\"invert\":false}",
-                  CLV_EUNSUPPORTED,
-                  "the pre-tokenizer Split: the pattern '(a+)+$' is not supported; valid: those of GPT-2, Llama 3, "
-                  "Qwen2");
-    pre_tokenizer("{\"type\":\"Split\",\"pattern\":{\"String\":\" \"},\"behavior\":\"Isolated\",\"invert\":false}",
-                  CLV_EUNSUPPORTED, "the pattern 'String'");
+                  "BertPreTokenizer, Whitespace, WhitespaceSplit, Punctuation, Digits, "
+                  "CharDelimiterSplit, FixedLength, Sequence");
     pre_tokenizer("{\"type\":\"Split\",\"behavior\":\"Isolated\",\"invert\":false}", CLV_EFORMAT,
                   "the pre-tokenizer Split:");
-    pre_tokenizer("{\"type\":\"Split\",\"pattern\":{\"Regex\":\"'s|'t|'re|'ve|'m|'ll|'d| ?\\\\p{L}+| ?\\\\p{N}+| "
-                  "?[^\\\\s\\\\p{L}\\\\p{N}]+|\\\\s+(?!\\\\S)|\\\\s+\"},\"behavior\":\"Removed\",\"invert\":false}",
-                  CLV_EUNSUPPORTED, "the behavior 'Removed' is not supported; valid: Isolated");
+    pre_tokenizer("{\"type\":\"CharDelimiterSplit\",\"delimiter\":\"ab\"}", CLV_EFORMAT,
+                  "\"delimiter\" must be one character");
+    pre_tokenizer("{\"type\":\"FixedLength\",\"length\":0}", CLV_EFORMAT, "\"length\" is 0");
     pre_tokenizer("{\"type\":\"Punctuation\",\"behavior\":\"Gone\"}", CLV_EUNSUPPORTED,
                   "the pre-tokenizer Punctuation: the behavior 'Gone'");
     pre_tokenizer("{\"type\":\"Digits\"}", CLV_EFORMAT, "\"individual_digits\" is missing");
@@ -321,9 +315,13 @@ static void test_post_processor(void **state)
 static void test_decoder(void **state)
 {
     (void)state;
-    decoder("{\"type\":\"CTC\"}", CLV_EUNSUPPORTED,
-            "the decoder 'CTC' is not supported; valid: Replace, ByteFallback, Fuse, Strip, Metaspace, ByteLevel, "
-            "WordPiece, Sequence");
+    decoder("{\"type\":\"Other\"}", CLV_EUNSUPPORTED,
+            "the decoder 'Other' is not supported; valid: Replace, ByteFallback, Fuse, Strip, Metaspace, ByteLevel, "
+            "WordPiece, BPEDecoder, CTC, Sequence");
+    decoder("{\"type\":\"CTC\"}", CLV_EFORMAT, "the decoder CTC: \"pad_token\" must be a string");
+    decoder("{\"type\":\"CTC\",\"pad_token\":\"\",\"word_delimiter_token\":\"|\",\"cleanup\":true}", CLV_EFORMAT,
+            "\"pad_token\" is an empty string");
+    decoder("{\"type\":\"BPEDecoder\",\"suffix\":\"\"}", CLV_EFORMAT, "\"suffix\" is an empty string");
     decoder("{\"type\":\"Strip\",\"content\":\"\",\"start\":1,\"stop\":0}", CLV_EFORMAT,
             "\"content\" must be one character");
     decoder("{\"type\":\"Strip\",\"content\":\" \",\"start\":-1,\"stop\":0}", CLV_EFORMAT, "\"start\" is -1");

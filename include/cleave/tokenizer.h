@@ -1,10 +1,11 @@
 /** @file tokenizer.h - text to token ids and back, as Hugging Face's tokenizer.json describes it.
  *
- * Supported: the models BPE (with byte fallback or byte-level), WordPiece and WordLevel; of normalizers,
- * pre-tokenizers, post-processors and decoders what GPT-2, Llama 2 and 3, Mistral, Qwen2, RoBERTa and BERT use. Any
- * other component is refused by name, and a Split's pattern that is not one of the known ones. A folder without
- * tokenizer.json may hold BERT's or ESM-2's vocab.txt. Results equal those of the `tokenizers` library (of transformers
- * for vocab.txt), bytes that are not UTF-8 being read as U+FFFD as Python does.
+ * Supported: the models BPE (with byte fallback or byte-level), WordPiece, Unigram and WordLevel, and nearly all
+ * normalizers, pre-tokenizers, post-processors and decoders (docs/models.md has the list); Split and Replace by any
+ * regular expression, read as Oniguruma reads it and run by PCRE2. Any other component is refused by name, and an
+ * expression by what is wrong with it. A folder without tokenizer.json may hold BERT's or ESM-2's vocab.txt. Results
+ * equal those of the `tokenizers` library (of transformers for vocab.txt), bytes that are not UTF-8 being read as U+FFFD
+ * as Python does.
  *
  * A tokenizer is immutable: threads may share it. What calls hand out is the caller's, who frees it with free().
  */

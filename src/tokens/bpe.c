@@ -1,6 +1,5 @@
 /* bpe.c - byte-pair encoding by merge ranks (Sennrich et al. 2016, arXiv:1508.07909, as the `tokenizers` library has
  * it). */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,8 +16,9 @@ typedef struct merge {
 typedef struct bpe {
     const clv_vocab *vocab;
     int64_t n_slots;
-    merge *merge;         /* by (left, right), open addressing */
-    int32_t byte_id[256]; /* of "<0x00>" ...; -1 */
+    merge *merge; /* by (left, right), open addressing */
+    clv_byte_ids byte;
+    clv_text_span prefix, suffix; /* of characters that do not begin a piece; of its last one; size 0: none */
     bool byte_fallback, fuse_unknown, ignore_merges;
     int32_t unknown; /* -1: what is not known is left out */
 } bpe;
@@ -51,6 +51,7 @@ typedef struct candidate {
 
 typedef struct work {
     int64_t n, n_heap;
+    bool unknown; /* what was unknown is not added yet: it comes before the next known character */
     symbol *symbol;
     candidate *heap; /* at most three a symbol */
 } work;
@@ -125,42 +126,72 @@ static void add_symbol(work *w, int32_t id)
     w->n++;
 }
 
-/* A character's id, or its bytes', or that of unknown ones (one for a run of them where they are fused). */
-static void add_character(work *w, const bpe *model, const char *c, size_t size)
+static void add_unknown(work *w, const bpe *model)
 {
-    int32_t id = (int32_t)clv_vocab_find(model->vocab, clv_span(c, size));
-    bool has_bytes = model->byte_fallback;
-    for (size_t i = 0; i < size; i++)
-        has_bytes = has_bytes && model->byte_id[(unsigned char)c[i]] >= 0;
-    if (id >= 0) {
-        add_symbol(w, id);
-    } else if (has_bytes) {
-        for (size_t i = 0; i < size; i++)
-            add_symbol(w, model->byte_id[(unsigned char)c[i]]);
-    } else if (model->unknown >= 0 && !(model->fuse_unknown && w->n > 0 && w->symbol[w->n - 1].id == model->unknown)) {
+    if (w->unknown)
         add_symbol(w, model->unknown);
+    w->unknown = false;
+}
+
+/* A character's id, or its bytes', or that of unknown ones (one for a run of them where they are fused). As in the
+ * `tokenizers` library, an unknown one waits while bytes are added. */
+static void add_character(work *w, const bpe *model, clv_text_span c)
+{
+    int32_t id = (int32_t)clv_vocab_find(model->vocab, c);
+    if (id >= 0) {
+        add_unknown(w, model);
+        add_symbol(w, id);
+    } else if (model->byte_fallback && clv_byte_ids_have(&model->byte, c)) {
+        for (size_t i = 0; i < c.size; i++)
+            add_symbol(w, (int32_t)model->byte.id[(unsigned char)c.text[i]]);
+    } else if (model->unknown >= 0) {
+        if (!model->fuse_unknown)
+            add_unknown(w, model);
+        w->unknown = true;
     }
+}
+
+/* The characters of a piece, each with what its place adds to it. */
+static clv_status add_characters(work *w, const bpe *model, clv_text_span piece, clv_error *err)
+{
+    clv_text_buffer marked = {0};
+    clv_status status = CLV_OK;
+    for (size_t at = 0, n; status == CLV_OK && at < piece.size; at += n) {
+        n = clv_utf8_length(piece.text + at, piece.size - at);
+        clv_text_span character = clv_span(piece.text + at, n);
+        size_t prefix = at > 0 ? model->prefix.size : 0, suffix = at + n == piece.size ? model->suffix.size : 0;
+        if (prefix + suffix > 0) {
+            marked.size = 0;
+            status = clv_text_append(&marked, model->prefix.text, prefix, err);
+            if (status == CLV_OK)
+                status = clv_text_append(&marked, character.text, n, err);
+            if (status == CLV_OK)
+                status = clv_text_append(&marked, model->suffix.text, suffix, err);
+            character = clv_text_all(&marked);
+        }
+        if (status == CLV_OK)
+            add_character(w, model, character);
+    }
+    add_unknown(w, model);
+    clv_text_free(&marked);
+    return status;
 }
 
 /* Time n log n in the piece's length. */
 static clv_status encode(const void *data, clv_text_span piece, clv_ids *out, clv_error *err)
 {
     const bpe *model = data;
-    size_t size = piece.size;
+    size_t size = piece.size + model->prefix.size * piece.size + model->suffix.size; /* symbols, where all are bytes */
     int64_t whole = model->ignore_merges ? clv_vocab_find(model->vocab, piece) : -1;
     if (whole >= 0)
         return clv_ids_add(out, whole, err);
     work w = {.symbol = malloc((size + 1) * sizeof *w.symbol), .heap = malloc(3 * (size + 1) * sizeof *w.heap)};
     clv_status status =
         w.symbol && w.heap ? CLV_OK : clv_fail_memory(err, "a piece of text", (size + 1) * sizeof *w.symbol);
-    if (status == CLV_OK) {
-        for (size_t at = 0; at < size;) {
-            size_t n = clv_utf8_length(piece.text + at, size - at);
-            add_character(&w, model, piece.text + at, n);
-            at += n;
-        }
+    if (status == CLV_OK)
+        status = add_characters(&w, model, piece, err);
+    if (status == CLV_OK)
         merge_all(&w, model);
-    }
     for (int64_t i = 0; status == CLV_OK && w.n > 0 && i >= 0; i = w.symbol[i].next)
         status = clv_ids_add(out, w.symbol[i].id, err);
     free(w.symbol);
@@ -199,9 +230,10 @@ static int shown(clv_text_span text)
 static clv_status add_merge(bpe *model, const clv_token_reader *r, const clv_text_span half[2], size_t number)
 {
     clv_text_buffer joined = {0};
+    size_t prefix = model->prefix.size < half[1].size ? model->prefix.size : half[1].size;
     clv_status status = clv_text_append(&joined, half[0].text, half[0].size, r->err);
     if (status == CLV_OK)
-        status = clv_text_append(&joined, half[1].text, half[1].size, r->err);
+        status = clv_text_append(&joined, half[1].text + prefix, half[1].size - prefix, r->err);
     int64_t made = status == CLV_OK ? clv_vocab_find(model->vocab, clv_text_all(&joined)) : -1;
     clv_text_free(&joined);
     CLV_TRY(status);
@@ -233,16 +265,19 @@ static clv_status read_merges(bpe *model, const clv_token_reader *r, const json_
     return CLV_OK;
 }
 
-static clv_status refuse_variants(const clv_token_reader *r, const json_t *json)
+/* Dropout makes ids random: only none of it is taken. */
+static clv_status refuse_dropout(const clv_token_reader *r, const json_t *json)
 {
-    static const char *const refused[] = {"dropout", "continuing_subword_prefix", "end_of_word_suffix"};
-    for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++) {
-        const json_t *value = json_object_get(json, refused[i]);
-        bool nothing = !value || json_is_null(value) || (json_is_string(value) && json_string_length(value) == 0);
-        if (!nothing)
-            return clv_reader_unsupported(r, "the option", refused[i], "null");
-    }
-    return CLV_OK;
+    const json_t *dropout = json_object_get(json, "dropout");
+    bool none = !dropout || json_is_null(dropout) || (json_is_number(dropout) && json_number_value(dropout) == 0);
+    return none ? CLV_OK : clv_reader_unsupported(r, "the option", "dropout", "null, 0");
+}
+
+/* A text that may be null. */
+static clv_status read_affix(clv_text_span *out, const clv_token_reader *r, const json_t *json, const char *key)
+{
+    const json_t *value = json_object_get(json, key);
+    return !value || json_is_null(value) ? CLV_OK : clv_reader_text(out, r, json, key);
 }
 
 static clv_status read(void **out, const clv_token_reader *r, const json_t *json)
@@ -250,7 +285,7 @@ static clv_status read(void **out, const clv_token_reader *r, const json_t *json
     const json_t *unknown = json_object_get(json, "unk_token");
     int64_t unknown_id = -1;
     bpe *model;
-    CLV_TRY(refuse_variants(r, json));
+    CLV_TRY(refuse_dropout(r, json));
     CLV_TRY(clv_reader_options(out, r, sizeof *model));
     model = *out;
     model->vocab = &r->t->vocab;
@@ -260,11 +295,9 @@ static clv_status read(void **out, const clv_token_reader *r, const json_t *json
     if (unknown && !json_is_null(unknown))
         CLV_TRY(clv_reader_token(&unknown_id, r, json, "unk_token"));
     model->unknown = (int32_t)unknown_id;
-    for (int b = 0; b < 256; b++) {
-        char name[8];
-        snprintf(name, sizeof name, "<0x%02X>", (unsigned)b);
-        model->byte_id[b] = (int32_t)clv_vocab_find(model->vocab, clv_span(name, strlen(name)));
-    }
+    clv_byte_ids_find(&model->byte, model->vocab);
+    CLV_TRY(read_affix(&model->prefix, r, json, "continuing_subword_prefix"));
+    CLV_TRY(read_affix(&model->suffix, r, json, "end_of_word_suffix"));
     return read_merges(model, r, json_object_get(json, "merges"));
 }
 

@@ -1,4 +1,4 @@
-/* byte_level.c - see byte_level.h; and the pre-tokenizers ByteLevel and Split, and the decoder ByteLevel. */
+/* byte_level.c - see byte_level.h; and ByteLevel as a normalizer, a pre-tokenizer and a decoder. */
 #include "tokens/byte_level.h"
 
 #include <stdlib.h>
@@ -34,47 +34,6 @@ static int byte_of(uint32_t c)
     return c < 0x100 ? (int)c : -1;
 }
 
-/* ---- Split ---- */
-
-static clv_status split_by(clv_pieces *out, const clv_split_pattern *pattern, const clv_piece *piece, clv_error *err)
-{
-    for (size_t at = 0, end; at < piece->text.size; at = end) {
-        end = pattern->end(piece->text, at);
-        CLV_TRY(clv_pieces_add(out, piece, at, end, err));
-    }
-    return CLV_OK;
-}
-
-/* The known patterns match all text, so that pieces between matches, which Removed and inverted would give, there are
- * none. */
-static clv_status read_split(void **out, const clv_token_reader *r, const json_t *json)
-{
-    const json_t *pattern = json_object_get(json, "pattern");
-    const char *expression = NULL, *behavior = NULL;
-    bool invert = false;
-    if (json_object_get(pattern, "String"))
-        return clv_reader_unsupported(r, "the pattern", "String", clv_split_pattern_names);
-    CLV_TRY(clv_json_string(&expression, pattern, "Regex", CLV_JSON_REQUIRED, r->where, r->err));
-    CLV_TRY(clv_json_string(&behavior, json, "behavior", CLV_JSON_REQUIRED, r->where, r->err));
-    CLV_TRY(clv_json_bool(&invert, json, "invert", CLV_JSON_REQUIRED, r->where, r->err));
-    const clv_split_pattern *known = clv_split_pattern_find(expression);
-    if (!known)
-        return clv_reader_unsupported(r, "the pattern", expression, clv_split_pattern_names);
-    if (strcmp(behavior, invert ? "Removed" : "Isolated") != 0)
-        return clv_reader_unsupported(r, invert ? "the inverted behavior" : "the behavior", behavior,
-                                      "Isolated, or Removed and inverted");
-    CLV_TRY(clv_reader_options(out, r, sizeof known));
-    *(const clv_split_pattern **)*out = known;
-    return CLV_OK;
-}
-
-static clv_status run_split(clv_pieces *out, const void *options, const clv_piece *piece, clv_error *err)
-{
-    return split_by(out, *(const clv_split_pattern *const *)options, piece, err);
-}
-
-const clv_component clv_split_by_pattern = {.type = "Split", .read = read_split, .split = run_split};
-
 /* ---- ByteLevel ---- */
 
 clv_status clv_reader_byte_level(bool *prefix_space, bool *own_pattern, const clv_token_reader *r, const json_t *json)
@@ -97,13 +56,16 @@ static clv_status read_byte_level(void **out, const clv_token_reader *r, const j
     return clv_reader_byte_level(&o->prefix_space, &o->own_pattern, r, json);
 }
 
-/* [begin, end) with bytes spelled as characters, as a piece. */
-static clv_status spell(clv_pieces *out, clv_text_span text, bool first, clv_error *err)
+/* Bytes spelled as characters: the normalizer ByteLevel. */
+static clv_status spell(clv_text_buffer *out, const void *options, clv_text_span text, clv_error *err)
 {
+    (void)options;
     for (size_t i = 0; i < text.size; i++)
-        CLV_TRY(clv_text_append_character(&out->text, clv_byte_character((unsigned char)text.text[i]), err));
-    return clv_pieces_end(out, first, err);
+        CLV_TRY(clv_text_append_character(out, clv_byte_character((unsigned char)text.text[i]), err));
+    return CLV_OK;
 }
+
+const clv_component clv_normalize_byte_level = {.type = "ByteLevel", .normalize = spell};
 
 static clv_status run_byte_level(clv_pieces *out, const void *options, const clv_piece *piece, clv_error *err)
 {
@@ -115,7 +77,9 @@ static clv_status run_byte_level(clv_pieces *out, const void *options, const clv
     clv_text_span text = clv_text_all(&whole);
     for (size_t at = 0, end; status == CLV_OK && at < text.size; at = end) {
         end = o->own_pattern ? clv_gpt2_pattern.end(text, at) : text.size;
-        status = spell(out, clv_span(text.text + at, end - at), piece->first && at == 0, err);
+        status = spell(&out->text, NULL, clv_span(text.text + at, end - at), err);
+        if (status == CLV_OK)
+            status = clv_pieces_end(out, piece->first && at == 0, err);
     }
     clv_text_free(&whole);
     return status;

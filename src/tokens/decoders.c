@@ -1,4 +1,4 @@
-/* decoders.c - ByteFallback, Fuse, Strip and WordPiece. */
+/* decoders.c - ByteFallback, Fuse, Strip, WordPiece, BPEDecoder and CTC. */
 #include <string.h>
 
 #include "base/error.h"
@@ -115,9 +115,7 @@ static clv_status read_strip(void **out, const clv_token_reader *r, const json_t
 {
     CLV_TRY(clv_reader_options(out, r, sizeof(strip_options)));
     strip_options *o = *out;
-    CLV_TRY(clv_reader_text(&o->what, r, json, "content"));
-    if (o->what.size == 0 || clv_utf8_character(o->what.text, o->what.size) != o->what.size)
-        return clv_fail(r->err, CLV_EFORMAT, "%s: \"content\" must be one character", r->where);
+    CLV_TRY(clv_reader_character(&o->what, r, json, "content"));
     CLV_TRY(clv_json_int(&o->start, json, "start", CLV_JSON_REQUIRED, 0, 1 << 20, r->where, r->err));
     return clv_json_int(&o->stop, json, "stop", CLV_JSON_REQUIRED, 0, 1 << 20, r->where, r->err);
 }
@@ -160,6 +158,16 @@ static clv_status read_word_piece(void **out, const clv_token_reader *r, const j
     return clv_json_bool(&o->cleanup, json, "cleanup", CLV_JSON_REQUIRED, r->where, r->err);
 }
 
+/* Replaces what stands in a text by another one. */
+static clv_status replace(clv_text_buffer *text, clv_text_span from, const char *to, clv_error *err)
+{
+    clv_text_buffer next = {0};
+    clv_status status = clv_text_append_replaced(&next, clv_text_all(text), from, clv_span(to, strlen(to)), err);
+    clv_text_free(text);
+    *text = next;
+    return status;
+}
+
 /* Spaces before punctuation and contractions go, one rule after the other. */
 static clv_status clean_up(clv_text_buffer *text, clv_error *err)
 {
@@ -167,15 +175,9 @@ static clv_status clean_up(clv_text_buffer *text, clv_error *err)
                                            {" ' ", "'"},  {" n't", "n't"}, {" 'm", "'m"},  {" do not", " don't"},
                                            {" 's", "'s"}, {" 've", "'ve"}, {" 're", "'re"}};
     for (size_t i = 0; i < sizeof rules / sizeof rules[0]; i++) {
-        clv_text_span from = clv_span(rules[i][0], strlen(rules[i][0])),
-                      to = clv_span(rules[i][1], strlen(rules[i][1]));
-        clv_text_buffer next = {0};
         if (!memchr(text->text, ' ', text->size))
             return CLV_OK;
-        clv_status status = clv_text_append_replaced(&next, clv_text_all(text), from, to, err);
-        clv_text_free(text);
-        *text = next;
-        CLV_TRY(status);
+        CLV_TRY(replace(text, clv_span(rules[i][0], strlen(rules[i][0])), rules[i][1], err));
     }
     return CLV_OK;
 }
@@ -202,3 +204,76 @@ static clv_status decode_word_piece(clv_token_texts *all, const void *options, c
 }
 
 const clv_component clv_decode_word_piece = {.type = "WordPiece", .read = read_word_piece, .decode = decode_word_piece};
+
+/* ---- BPEDecoder ---- */
+
+/* A text that str::replace can look for: not the empty one, which is everywhere. */
+static clv_status read_mark(clv_text_span *out, const clv_token_reader *r, const json_t *json, const char *key)
+{
+    CLV_TRY(clv_reader_text(out, r, json, key));
+    return out->size > 0 ? CLV_OK : clv_fail(r->err, CLV_EFORMAT, "%s: \"%s\" is an empty string", r->where, key);
+}
+
+static clv_status read_bpe(void **out, const clv_token_reader *r, const json_t *json)
+{
+    CLV_TRY(clv_reader_options(out, r, sizeof(clv_text_span)));
+    return read_mark(*out, r, json, "suffix");
+}
+
+/* The ends of words become spaces, but for the last one. */
+static clv_status decode_bpe(clv_token_texts *all, const void *options, clv_error *err)
+{
+    for (int64_t i = 0; i < all->n; i++)
+        CLV_TRY(replace(&all->item[i], *(const clv_text_span *)options, i + 1 < all->n ? " " : "", err));
+    return CLV_OK;
+}
+
+const clv_component clv_decode_bpe = {.type = "BPEDecoder", .read = read_bpe, .decode = decode_bpe};
+
+/* ---- CTC ---- */
+
+typedef struct ctc_options {
+    clv_text_span pad, delimiter;
+    bool cleanup;
+} ctc_options;
+
+static clv_status read_ctc(void **out, const clv_token_reader *r, const json_t *json)
+{
+    CLV_TRY(clv_reader_options(out, r, sizeof(ctc_options)));
+    ctc_options *o = *out;
+    CLV_TRY(read_mark(&o->pad, r, json, "pad_token"));
+    CLV_TRY(read_mark(&o->delimiter, r, json, "word_delimiter_token"));
+    return clv_json_bool(&o->cleanup, json, "cleanup", CLV_JSON_REQUIRED, r->where, r->err);
+}
+
+/* The first of each run of equal texts. */
+static void drop_repeated(clv_token_texts *all)
+{
+    int64_t kept = 0;
+    for (int64_t i = 0; i < all->n; i++) {
+        clv_text_buffer text = all->item[i], *last = kept > 0 ? &all->item[kept - 1] : NULL;
+        all->item[i] = (clv_text_buffer){0};
+        if (last && last->size == text.size && (text.size == 0 || memcmp(last->text, text.text, text.size) == 0))
+            clv_text_free(&text);
+        else
+            all->item[kept++] = text;
+    }
+    all->n = kept;
+}
+
+static clv_status decode_ctc(clv_token_texts *all, const void *options, clv_error *err)
+{
+    const ctc_options *o = options;
+    drop_repeated(all);
+    for (int64_t i = 0; i < all->n; i++) {
+        clv_text_buffer *item = &all->item[i];
+        CLV_TRY(replace(item, o->pad, "", err));
+        if (o->cleanup)
+            CLV_TRY(clean_up(item, err));
+        if (o->cleanup)
+            CLV_TRY(replace(item, o->delimiter, " ", err));
+    }
+    return CLV_OK;
+}
+
+const clv_component clv_decode_ctc = {.type = "CTC", .read = read_ctc, .decode = decode_ctc};

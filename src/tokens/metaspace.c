@@ -4,7 +4,6 @@
 
 #include "base/error.h"
 #include "tokens/tokenizer_parts.h"
-#include "base/utf8.h"
 
 typedef struct metaspace {
     clv_text_span replacement;
@@ -39,10 +38,7 @@ static clv_status read_metaspace(void **out, const clv_token_reader *r, const js
     o->split = true;
     CLV_TRY(read_scheme(o, r, json));
     CLV_TRY(clv_json_bool(&o->split, json, "split", CLV_JSON_OPTIONAL, r->where, r->err));
-    CLV_TRY(clv_reader_text(&o->replacement, r, json, "replacement"));
-    if (o->replacement.size == 0 || clv_utf8_character(o->replacement.text, o->replacement.size) != o->replacement.size)
-        return clv_fail(r->err, CLV_EFORMAT, "%s: \"replacement\" must be one character", r->where);
-    return CLV_OK;
+    return clv_reader_character(&o->replacement, r, json, "replacement");
 }
 
 /* Which pieces are first depends on where their characters stood in the text as it was, which normalizers may change.

@@ -1,5 +1,5 @@
-/* normalize_text.c - normalizers that need no tables of Unicode's forms: Prepend, Replace, Strip, Lowercase,
- * StripAccents. */
+/* normalize_text.c - normalizers that need no tables of Unicode's forms: Prepend, Strip, Lowercase, StripAccents,
+ * Nmt. */
 #include "base/error.h"
 #include "tokens/character.h"
 #include "tokens/tokenizer_parts.h"
@@ -21,46 +21,6 @@ static clv_status run_prepend(clv_text_buffer *out, const void *options, clv_tex
 }
 
 const clv_component clv_normalize_prepend = {.type = "Prepend", .read = read_prepend, .normalize = run_prepend};
-
-/* ---- Replace, of a string; a decoder too ---- */
-
-typedef struct replacement {
-    clv_text_span from, to;
-} replacement;
-
-static clv_status read_replace(void **out, const clv_token_reader *r, const json_t *json)
-{
-    const json_t *pattern = json_object_get(json, "pattern");
-    CLV_TRY(clv_reader_options(out, r, sizeof(replacement)));
-    replacement *o = *out;
-    if (json_object_get(pattern, "Regex"))
-        return clv_reader_unsupported(r, "the pattern", "Regex", "String");
-    CLV_TRY(clv_reader_text(&o->from, r, pattern, "String"));
-    if (o->from.size == 0)
-        return clv_fail(r->err, CLV_EFORMAT, "%s: the pattern is an empty string", r->where);
-    return clv_reader_text(&o->to, r, json, "content");
-}
-
-static clv_status run_replace(clv_text_buffer *out, const void *options, clv_text_span text, clv_error *err)
-{
-    const replacement *o = options;
-    return clv_text_append_replaced(out, text, o->from, o->to, err);
-}
-
-static clv_status decode_replace(clv_token_texts *all, const void *options, clv_error *err)
-{
-    for (int64_t i = 0; i < all->n; i++) {
-        clv_text_buffer next = {0};
-        clv_status status = run_replace(&next, options, clv_text_all(&all->item[i]), err);
-        clv_text_free(&all->item[i]);
-        all->item[i] = next;
-        CLV_TRY(status);
-    }
-    return CLV_OK;
-}
-
-const clv_component clv_normalize_replace = {.type = "Replace", .read = read_replace, .normalize = run_replace};
-const clv_component clv_decode_replace = {.type = "Replace", .read = read_replace, .decode = decode_replace};
 
 /* ---- Strip ---- */
 
@@ -125,3 +85,32 @@ static clv_status run_strip_accents(clv_text_buffer *out, const void *options, c
 }
 
 const clv_component clv_normalize_strip_accents = {.type = "StripAccents", .normalize = run_strip_accents};
+
+/* ---- Nmt: control characters go, and what is white space to SentencePiece becomes a space ---- */
+
+static bool is_in(uint32_t c, const uint32_t (*ranges)[2], size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (ranges[i][0] <= c && c <= ranges[i][1])
+            return true;
+    return false;
+}
+
+static clv_status run_nmt(clv_text_buffer *out, const void *options, clv_text_span text, clv_error *err)
+{
+    static const uint32_t dropped[][2] = {{0x01, 0x08}, {0x0b, 0x0b}, {0x0e, 0x1f},
+                                          {0x7f, 0x7f}, {0x8f, 0x8f}, {0x9f, 0x9f}},
+                          spaces[][2] = {{0x09, 0x0a},     {0x0c, 0x0d},     {0x1680, 0x1680}, {0x200b, 0x200f},
+                                         {0x2028, 0x2029}, {0x2581, 0x2581}, {0xfeff, 0xfeff}, {0xfffd, 0xfffd}};
+    (void)options;
+    for (size_t at = 0, n; at < text.size; at += n) {
+        uint32_t c = clv_utf8_decode(&n, text.text + at, text.size - at);
+        if (is_in(c, dropped, sizeof dropped / sizeof dropped[0]))
+            continue;
+        bool space = is_in(c, spaces, sizeof spaces / sizeof spaces[0]);
+        CLV_TRY(clv_text_append(out, space ? " " : text.text + at, space ? 1 : n, err));
+    }
+    return CLV_OK;
+}
+
+const clv_component clv_normalize_nmt = {.type = "Nmt", .normalize = run_nmt};

@@ -153,18 +153,17 @@ static size_t qwen2_end(clv_text_span text, size_t at)
 #define BEFORE_NUMBERS "(?i:" CONTRACTIONS ")|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|"
 #define AFTER_NUMBERS  "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
 
-const clv_split_pattern clv_gpt2_pattern = {
-    "GPT-2", CONTRACTIONS "| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+", gpt2_end};
+const clv_split_pattern clv_gpt2_pattern = {CONTRACTIONS "| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+",
+                                            gpt2_end};
 
-const char clv_split_pattern_names[] = "those of GPT-2, Llama 3, Qwen2";
-
-const clv_split_pattern *clv_split_pattern_find(const char *expression)
+const clv_split_pattern *clv_split_pattern_find(clv_text_span expression)
 {
-    static const clv_split_pattern llama3 = {"Llama 3", BEFORE_NUMBERS "\\p{N}{1,3}" AFTER_NUMBERS, llama3_end};
-    static const clv_split_pattern qwen2 = {"Qwen2", BEFORE_NUMBERS "\\p{N}" AFTER_NUMBERS, qwen2_end};
+    static const clv_split_pattern llama3 = {BEFORE_NUMBERS "\\p{N}{1,3}" AFTER_NUMBERS, llama3_end};
+    static const clv_split_pattern qwen2 = {BEFORE_NUMBERS "\\p{N}" AFTER_NUMBERS, qwen2_end};
     static const clv_split_pattern *const known[] = {&clv_gpt2_pattern, &llama3, &qwen2};
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
-        if (strcmp(known[i]->expression, expression) == 0)
+        if (strlen(known[i]->expression) == expression.size &&
+            memcmp(known[i]->expression, expression.text, expression.size) == 0)
             return known[i];
     return NULL;
 }

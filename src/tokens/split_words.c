@@ -1,68 +1,40 @@
 /* split_words.c - pre-tokenizers that look at one character at a time: BertPreTokenizer, Whitespace, WhitespaceSplit,
  * Punctuation, Digits. */
-#include <string.h>
-
 #include "base/error.h"
 #include "tokens/character.h"
+#include "tokens/split_behavior.h"
 #include "tokens/tokenizer_parts.h"
 #include "base/utf8.h"
 
-/* What a cut does with the characters it is made at. */
-typedef enum behavior { ISOLATED, REMOVED, CONTIGUOUS, MERGED_WITH_PREVIOUS, MERGED_WITH_NEXT } behavior;
-
-static bool cuts(behavior how, bool here, bool before)
-{
-    switch (how) {
-    case CONTIGUOUS:
-        return here != before;
-    case MERGED_WITH_PREVIOUS:
-        return before;
-    case MERGED_WITH_NEXT:
-        return here;
-    default:
-        return here || before;
-    }
-}
-
 /* Cuts at characters of the classes. */
-static clv_status split_at(clv_pieces *out, unsigned classes, behavior how, const clv_piece *piece, clv_error *err)
+static clv_status split_at(clv_pieces *out, unsigned classes, clv_split_behavior how, const clv_piece *piece,
+                           clv_error *err)
 {
+    clv_cutter cutter = {.out = out, .piece = piece, .behavior = how};
     clv_text_span text = piece->text;
-    size_t begin = 0;
-    bool before = false;
     for (size_t at = 0, n; at < text.size; at += n) {
-        bool here = (clv_character_classes(clv_utf8_decode(&n, text.text + at, text.size - at)) & classes) != 0;
-        if (at > 0 && cuts(how, here, before)) {
-            if (!(how == REMOVED && before))
-                CLV_TRY(clv_pieces_add(out, piece, begin, at, err));
-            begin = at;
-        }
-        before = here;
+        if (!(clv_character_classes(clv_utf8_decode(&n, text.text + at, text.size - at)) & classes))
+            continue;
+        if (at > cutter.end)
+            CLV_TRY(clv_cut(&cutter, at, false, err));
+        CLV_TRY(clv_cut(&cutter, at + n, true, err));
     }
-    return how == REMOVED && before ? CLV_OK : clv_pieces_add(out, piece, begin, text.size, err);
+    if (text.size > cutter.end)
+        CLV_TRY(clv_cut(&cutter, text.size, false, err));
+    return clv_cut_end(&cutter, err);
 }
 
 /* ---- Punctuation ---- */
 
 static clv_status read_punctuation(void **out, const clv_token_reader *r, const json_t *json)
 {
-    static const char *const names[] = {"Isolated", "Removed", "Contiguous", "MergedWithPrevious", "MergedWithNext"};
-    const char *name = names[0];
-    CLV_TRY(clv_reader_options(out, r, sizeof(behavior)));
-    if (json_object_get(json, "behavior"))
-        CLV_TRY(clv_json_string(&name, json, "behavior", CLV_JSON_REQUIRED, r->where, r->err));
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
-        if (strcmp(names[i], name) == 0) {
-            *(behavior *)*out = (behavior)i;
-            return CLV_OK;
-        }
-    return clv_reader_unsupported(r, "the behavior", name,
-                                  "Isolated, Removed, Contiguous, MergedWithPrevious, MergedWithNext");
+    CLV_TRY(clv_reader_options(out, r, sizeof(clv_split_behavior))); /* zero: isolated */
+    return clv_reader_behavior(*out, CLV_JSON_OPTIONAL, r, json);
 }
 
 static clv_status run_punctuation(clv_pieces *out, const void *options, const clv_piece *piece, clv_error *err)
 {
-    return split_at(out, CLV_IS_PUNCTUATION, *(const behavior *)options, piece, err);
+    return split_at(out, CLV_IS_PUNCTUATION, *(const clv_split_behavior *)options, piece, err);
 }
 
 const clv_component clv_split_punctuation = {.type = "Punctuation", .read = read_punctuation, .split = run_punctuation};
@@ -72,15 +44,15 @@ const clv_component clv_split_punctuation = {.type = "Punctuation", .read = read
 static clv_status read_digits(void **out, const clv_token_reader *r, const json_t *json)
 {
     bool individual = false;
-    CLV_TRY(clv_reader_options(out, r, sizeof(behavior)));
+    CLV_TRY(clv_reader_options(out, r, sizeof(clv_split_behavior)));
     CLV_TRY(clv_json_bool(&individual, json, "individual_digits", CLV_JSON_REQUIRED, r->where, r->err));
-    *(behavior *)*out = individual ? ISOLATED : CONTIGUOUS;
+    *(clv_split_behavior *)*out = individual ? CLV_SPLIT_ISOLATED : CLV_SPLIT_CONTIGUOUS;
     return CLV_OK;
 }
 
 static clv_status run_digits(clv_pieces *out, const void *options, const clv_piece *piece, clv_error *err)
 {
-    return split_at(out, CLV_IS_DIGIT, *(const behavior *)options, piece, err);
+    return split_at(out, CLV_IS_DIGIT, *(const clv_split_behavior *)options, piece, err);
 }
 
 const clv_component clv_split_digits = {.type = "Digits", .read = read_digits, .split = run_digits};
@@ -90,7 +62,7 @@ const clv_component clv_split_digits = {.type = "Digits", .read = read_digits, .
 static clv_status run_whitespace_alone(clv_pieces *out, const void *options, const clv_piece *piece, clv_error *err)
 {
     (void)options;
-    return split_at(out, CLV_IS_SPACE, REMOVED, piece, err);
+    return split_at(out, CLV_IS_SPACE, CLV_SPLIT_REMOVED, piece, err);
 }
 
 const clv_component clv_split_whitespace_alone = {.type = "WhitespaceSplit", .split = run_whitespace_alone};

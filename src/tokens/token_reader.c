@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/utf8.h"
 #include "tokens/tokenizer_parts.h"
 
 clv_status clv_reader_text(clv_text_span *out, const clv_token_reader *r, const json_t *object, const char *key)
@@ -12,6 +13,23 @@ clv_status clv_reader_text(clv_text_span *out, const clv_token_reader *r, const 
     *out = clv_span(clv_arena_copy(r->t->arena, json_string_value(value), json_string_length(value) + 1),
                     json_string_length(value));
     return out->text ? CLV_OK : clv_fail_memory(r->err, r->where, out->size);
+}
+
+clv_status clv_reader_character(clv_text_span *out, const clv_token_reader *r, const json_t *json, const char *key)
+{
+    CLV_TRY(clv_reader_text(out, r, json, key));
+    if (out->size == 0 || clv_utf8_character(out->text, out->size) != out->size)
+        return clv_fail(r->err, CLV_EFORMAT, "%s: \"%s\" must be one character", r->where, key);
+    return CLV_OK;
+}
+
+clv_status clv_reader_pattern(clv_text_span *text, bool *literal, const clv_token_reader *r, const json_t *json)
+{
+    const json_t *pattern = json_object_get(json, "pattern");
+    *literal = json_object_get(pattern, "String") != NULL;
+    if (json_object_size(pattern) != 1 || !(*literal || json_object_get(pattern, "Regex")))
+        return clv_fail(r->err, CLV_EFORMAT, "%s: \"pattern\" must be {\"Regex\": ...} or {\"String\": ...}", r->where);
+    return clv_reader_text(text, r, pattern, *literal ? "String" : "Regex");
 }
 
 clv_status clv_reader_flag(bool *out, const clv_token_reader *r, const json_t *json, const char *key)

@@ -11,6 +11,7 @@ void clv_tokenizer_free(clv_tokenizer *t)
 {
     if (!t)
         return;
+    clv_regex_free(t->regexes);
     clv_arena_free(t->arena);
     free(t);
 }

@@ -10,28 +10,33 @@
 /* ---- tables ---- */
 
 static const clv_component *const normalizers[] = {
-    &clv_normalize_prepend,
-    &clv_normalize_replace,
-    &clv_normalize_strip,
-    &clv_normalize_lowercase,
-    &clv_normalize_nfc,
-    &clv_normalize_nfd,
-    &clv_normalize_nfkc,
-    &clv_normalize_nfkd,
-    &clv_normalize_bert,
-    &clv_normalize_strip_accents,
-    NULL,
+    &clv_normalize_prepend,    &clv_normalize_replace,
+    &clv_normalize_strip,      &clv_normalize_lowercase,
+    &clv_normalize_nfc,        &clv_normalize_nfd,
+    &clv_normalize_nfkc,       &clv_normalize_nfkd,
+    &clv_normalize_bert,       &clv_normalize_strip_accents,
+    &clv_normalize_nmt,        &clv_normalize_precompiled,
+    &clv_normalize_byte_level, NULL,
 };
 static const clv_component *const pre_tokenizers[] = {
-    &clv_split_metaspace,   &clv_split_byte_level, &clv_split_by_pattern,
-    &clv_split_bert,        &clv_split_whitespace, &clv_split_whitespace_alone,
-    &clv_split_punctuation, &clv_split_digits,     NULL,
+    &clv_split_metaspace,
+    &clv_split_byte_level,
+    &clv_split_by_pattern,
+    &clv_split_bert,
+    &clv_split_whitespace,
+    &clv_split_whitespace_alone,
+    &clv_split_punctuation,
+    &clv_split_digits,
+    &clv_split_delimiter,
+    &clv_split_length,
+    NULL,
 };
 static const clv_component *const decoders[] = {
-    &clv_decode_replace,   &clv_decode_byte_fallback, &clv_decode_fuse,       &clv_decode_strip,
-    &clv_decode_metaspace, &clv_decode_byte_level,    &clv_decode_word_piece, NULL,
+    &clv_decode_replace,    &clv_decode_byte_fallback, &clv_decode_fuse, &clv_decode_strip, &clv_decode_metaspace,
+    &clv_decode_byte_level, &clv_decode_word_piece,    &clv_decode_bpe,  &clv_decode_ctc,   NULL,
 };
-static const clv_token_model *const models[] = {&clv_model_bpe, &clv_model_word_piece, &clv_model_word_level};
+static const clv_token_model *const models[] = {&clv_model_bpe, &clv_model_word_piece, &clv_model_word_level,
+                                                &clv_model_unigram};
 static const clv_post_processor *const post_processors[] = {&clv_process_template, &clv_process_bert,
                                                             &clv_process_roberta, &clv_process_byte_level};
 
@@ -123,10 +128,24 @@ static clv_status read_post_processor(const clv_token_reader *r, const json_t *j
 
 enum { LARGEST_ID = 1 << 24 };
 
+/* The i-th text of a list of [text, score], whose id is i. */
+static clv_status listed_text(clv_text_span *out, const clv_token_reader *r, const json_t *vocab, size_t i)
+{
+    const json_t *pair = json_array_get(vocab, i), *text = json_array_get(pair, 0);
+    if (json_array_size(pair) != 2 || !json_is_string(text) || !json_is_number(json_array_get(pair, 1)))
+        return clv_fail(r->err, CLV_EFORMAT, "%s: item %zu of \"vocab\" is not [\"token\", score]", r->where, i + 1);
+    *out = clv_span(clv_arena_copy(r->t->arena, json_string_value(text), json_string_length(text) + 1),
+                    json_string_length(text));
+    return out->text ? CLV_OK : clv_fail_memory(r->err, "a vocabulary", out->size);
+}
+
 static clv_status largest_id(int64_t *out, const clv_token_reader *r, const json_t *vocab, const json_t *added)
 {
     const char *key;
     json_t *value;
+    *out = (int64_t)json_array_size(vocab) - 1; /* of an object: -1 */
+    if (*out > LARGEST_ID)
+        return clv_fail(r->err, CLV_EFORMAT, "%s: more tokens than %d", r->where, LARGEST_ID);
     json_object_foreach((json_t *)vocab, key, value)
     {
         if (!json_is_integer(value) || json_integer_value(value) < 0 || json_integer_value(value) > LARGEST_ID)
@@ -139,10 +158,10 @@ static clv_status largest_id(int64_t *out, const clv_token_reader *r, const json
         *out = id > *out ? id : *out;
     }
     /* Ids are dense in practice: nothing is allocated by the size of one that is not. */
-    int64_t most = 2 * (int64_t)(json_object_size(vocab) + json_array_size(added)) + 1024;
-    if (*out > most)
+    int64_t n = (int64_t)(json_object_size(vocab) + json_array_size(vocab) + json_array_size(added));
+    if (*out > 2 * n + 1024)
         return clv_fail(r->err, CLV_EFORMAT, "%s: an id of %lld among so few tokens; valid: up to %lld", r->where,
-                        (long long)*out, (long long)most);
+                        (long long)*out, (long long)(2 * n + 1024));
     return CLV_OK;
 }
 
@@ -157,20 +176,31 @@ static clv_status name_id(const clv_token_reader *r, int64_t id, clv_text_span t
     return CLV_OK;
 }
 
+static clv_status add_text(const clv_token_reader *r, clv_text_span text, int64_t id)
+{
+    *clv_vocab_slot(&r->t->vocab, text) = (struct clv_vocab_entry){text, id};
+    r->t->vocab.n++;
+    return name_id(r, id, text);
+}
+
 static clv_status read_vocab(const clv_token_reader *r, const json_t *vocab)
 {
     clv_tokenizer *t = r->t;
     const char *key;
     json_t *value;
-    CLV_TRY(clv_vocab_reserve(&t->vocab, t->arena, (int64_t)json_object_size(vocab), r->err));
+    CLV_TRY(
+        clv_vocab_reserve(&t->vocab, t->arena, (int64_t)(json_object_size(vocab) + json_array_size(vocab)), r->err));
     json_object_foreach((json_t *)vocab, key, value)
     {
         clv_text_span text = clv_span(clv_arena_string(t->arena, key), strlen(key));
         if (!text.text)
             return clv_fail_memory(r->err, "a vocabulary", text.size);
-        *clv_vocab_slot(&t->vocab, text) = (struct clv_vocab_entry){text, json_integer_value(value)};
-        t->vocab.n++;
-        CLV_TRY(name_id(r, json_integer_value(value), text));
+        CLV_TRY(add_text(r, text, json_integer_value(value)));
+    }
+    for (size_t i = 0; i < json_array_size(vocab); i++) {
+        clv_text_span text;
+        CLV_TRY(listed_text(&text, r, vocab, i));
+        CLV_TRY(add_text(r, text, (int64_t)i));
     }
     return CLV_OK;
 }
@@ -180,8 +210,9 @@ static clv_status reserve_ids(const clv_token_reader *r, const json_t *vocab, co
 {
     clv_tokenizer *t = r->t;
     int64_t largest = -1;
-    if (!json_is_object(vocab))
-        return clv_fail(r->err, CLV_EFORMAT, "%s: the model's \"vocab\" must be an object", r->where);
+    if (r->t->model->vocab_is_list ? !json_is_array(vocab) : !json_is_object(vocab))
+        return clv_fail(r->err, CLV_EFORMAT, "%s: the model's \"vocab\" must be %s", r->where,
+                        r->t->model->vocab_is_list ? "a list" : "an object");
     if (added && !json_is_array(added))
         return clv_fail(r->err, CLV_EFORMAT, "%s: \"added_tokens\" must be a list", r->where);
     CLV_TRY(largest_id(&largest, r, vocab, added));
@@ -193,18 +224,25 @@ static clv_status reserve_ids(const clv_token_reader *r, const json_t *vocab, co
     return t->token && t->special ? CLV_OK : clv_fail_memory(r->err, r->where, (size_t)t->size * sizeof *t->token);
 }
 
-static clv_status read_model(const clv_token_reader *r, const json_t *json)
+static clv_status find_model(const clv_token_reader *r, const json_t *json)
 {
     const char *type = clv_component_type(json);
-    clv_token_reader mine;
     for (size_t i = 0; i < sizeof models / sizeof models[0]; i++)
         if (strcmp(models[i]->type, type) == 0) {
             r->t->model = models[i];
-            CLV_TRY(reader_of(&mine, r, "model", type));
-            CLV_TRY(read_vocab(&mine, json_object_get(json, "vocab")));
-            return models[i]->read(&r->t->model_data, &mine, json);
+            return CLV_OK;
         }
-    return clv_reader_unsupported(r, "the model", type, "BPE, WordPiece, WordLevel");
+    return clv_reader_unsupported(r, "the model", type, "BPE, WordPiece, WordLevel, Unigram");
+}
+
+static clv_status read_model(const clv_token_reader *r, const json_t *json, const json_t *added)
+{
+    clv_token_reader mine;
+    CLV_TRY(find_model(r, json));
+    CLV_TRY(reserve_ids(r, json_object_get(json, "vocab"), added));
+    CLV_TRY(reader_of(&mine, r, "model", r->t->model->type));
+    CLV_TRY(read_vocab(&mine, json_object_get(json, "vocab")));
+    return r->t->model->read(&r->t->model_data, &mine, json);
 }
 
 /* ---- added tokens ---- */
@@ -321,8 +359,7 @@ clv_status clv_tokenizer_from_json(clv_tokenizer *t, const json_t *document, con
     clv_token_reader r = {.t = t, .where = where, .err = err};
     CLV_TRY(check_head(&r, document));
     const json_t *model = json_object_get(document, "model"), *added = json_object_get(document, "added_tokens");
-    CLV_TRY(reserve_ids(&r, json_object_get(model, "vocab"), added));
-    CLV_TRY(read_model(&r, model));
+    CLV_TRY(read_model(&r, model, added));
     CLV_TRY(read_steps(&t->normalizer, &r, &normalizer, json_object_get(document, "normalizer")));
     CLV_TRY(read_added(&r, added));
     CLV_TRY(read_steps(&t->pre_tokenizer, &r, &pre_tokenizer, json_object_get(document, "pre_tokenizer")));

@@ -5,6 +5,7 @@
 #define CLEAVE_TOKENS_TOKENIZER_PARTS_H
 
 #include "io/json.h"
+#include "tokens/regex.h"
 #include "tokens/text_buffer.h"
 #include "cleave/tokenizer.h"
 #include "tokens/vocabulary.h"
@@ -60,20 +61,22 @@ typedef struct clv_component {
 
 extern const clv_component clv_normalize_prepend, clv_normalize_replace, clv_normalize_strip, clv_normalize_lowercase,
     clv_normalize_nfc, clv_normalize_nfd, clv_normalize_nfkc, clv_normalize_nfkd, clv_normalize_strip_accents,
-    clv_normalize_bert;
+    clv_normalize_bert, clv_normalize_nmt, clv_normalize_precompiled, clv_normalize_byte_level;
 extern const clv_component clv_split_metaspace, clv_split_byte_level, clv_split_by_pattern, clv_split_bert,
-    clv_split_whitespace, clv_split_whitespace_alone, clv_split_punctuation, clv_split_digits;
+    clv_split_whitespace, clv_split_whitespace_alone, clv_split_punctuation, clv_split_digits, clv_split_delimiter,
+    clv_split_length;
 extern const clv_component clv_decode_replace, clv_decode_byte_fallback, clv_decode_fuse, clv_decode_strip,
-    clv_decode_metaspace, clv_decode_byte_level, clv_decode_word_piece;
+    clv_decode_metaspace, clv_decode_byte_level, clv_decode_word_piece, clv_decode_bpe, clv_decode_ctc;
 
 /* A model: ids of a piece, which is not empty and valid UTF-8, in time linear in its length (a logarithm apart). */
 typedef struct clv_token_model {
     const char *type;
+    bool vocab_is_list; /* of [text, score], by id */
     clv_status (*read)(void **model, const clv_token_reader *r, const json_t *json);
     clv_status (*encode)(const void *model, clv_text_span piece, clv_ids *out, clv_error *err);
 } clv_token_model;
 
-extern const clv_token_model clv_model_bpe, clv_model_word_piece, clv_model_word_level;
+extern const clv_token_model clv_model_bpe, clv_model_word_piece, clv_model_word_level, clv_model_unigram;
 
 /* What puts special tokens around a text. */
 typedef struct clv_post_processor {
@@ -119,7 +122,8 @@ struct clv_tokenizer {
     clv_vocab vocab;               /* the model's */
     const clv_token_model *model;
     void *model_data;
-    bool bytes; /* tokens are the 256 bytes; nothing above is set but size */
+    clv_regex *regexes; /* of the components */
+    bool bytes;         /* tokens are the 256 bytes; nothing above is set but size */
 };
 
 /* ---- for readers ---- */
@@ -128,6 +132,10 @@ struct clv_tokenizer {
 clv_status clv_reader_text(clv_text_span *out, const clv_token_reader *r, const json_t *object, const char *key);
 /* A boolean that may be absent. */
 clv_status clv_reader_flag(bool *out, const clv_token_reader *r, const json_t *json, const char *key);
+/* A string of one character, kept in the arena. */
+clv_status clv_reader_character(clv_text_span *out, const clv_token_reader *r, const json_t *json, const char *key);
+/* json's "pattern", {"Regex": text} or {"String": text} (*literal), kept in the arena. */
+clv_status clv_reader_pattern(clv_text_span *text, bool *literal, const clv_token_reader *r, const json_t *json);
 /* Zeroed options from the arena. */
 clv_status clv_reader_options(void **out, const clv_token_reader *r, size_t size);
 /* CLV_EUNSUPPORTED: "where: what 'name' is not supported; valid: ..." */

@@ -1,5 +1,6 @@
 #include "tokens/vocabulary.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -77,24 +78,36 @@ int64_t *clv_trie_add(clv_trie *trie, clv_text_span text)
     return &trie->value[node];
 }
 
+clv_status clv_trie_of_vocab(clv_trie *trie, clv_arena *arena, const clv_vocab *vocab, clv_error *err)
+{
+    size_t bytes = 0;
+    for (int64_t i = 0; i < vocab->n_slots; i++)
+        bytes += vocab->slot[i].text.size;
+    CLV_TRY(clv_trie_reserve(trie, arena, bytes, err));
+    for (int64_t i = 0; i < vocab->n_slots; i++)
+        if (vocab->slot[i].text.text)
+            *clv_trie_add(trie, vocab->slot[i].text) = vocab->slot[i].id;
+    return CLV_OK;
+}
+
+int64_t clv_trie_next(const clv_trie *trie, int64_t node, char byte)
+{
+    const struct clv_trie_edge *edge = edge_of(trie, node, byte);
+    return edge->key != 0 ? edge->node : -1;
+}
+
 int64_t clv_trie_node(const clv_trie *trie, clv_text_span text)
 {
     int64_t node = 0;
-    for (size_t i = 0; node >= 0 && i < text.size; i++) {
-        const struct clv_trie_edge *edge = edge_of(trie, node, text.text[i]);
-        node = edge->key != 0 ? edge->node : -1;
-    }
+    for (size_t i = 0; node >= 0 && i < text.size; i++)
+        node = clv_trie_next(trie, node, text.text[i]);
     return node;
 }
 
 size_t clv_trie_longest(int64_t *value, const clv_trie *trie, int64_t node, clv_text_span text)
 {
     size_t longest = 0;
-    for (size_t i = 0; i < text.size; i++) {
-        const struct clv_trie_edge *edge = edge_of(trie, node, text.text[i]);
-        if (edge->key == 0)
-            break;
-        node = edge->node;
+    for (size_t i = 0; i < text.size && (node = clv_trie_next(trie, node, text.text[i])) >= 0; i++) {
         if (trie->value[node] >= 0) {
             longest = i + 1;
             *value = trie->value[node];
@@ -104,6 +117,23 @@ size_t clv_trie_longest(int64_t *value, const clv_trie *trie, int64_t node, clv_
 }
 
 /* ---- ids ---- */
+
+void clv_byte_ids_find(clv_byte_ids *out, const clv_vocab *vocab)
+{
+    for (unsigned b = 0; b < 256; b++) {
+        char name[8];
+        snprintf(name, sizeof name, "<0x%02X>", b);
+        out->id[b] = clv_vocab_find(vocab, clv_span(name, strlen(name)));
+    }
+}
+
+bool clv_byte_ids_have(const clv_byte_ids *bytes, clv_text_span text)
+{
+    bool all = true;
+    for (size_t i = 0; i < text.size; i++)
+        all = all && bytes->id[(unsigned char)text.text[i]] >= 0;
+    return all;
+}
 
 clv_status clv_ids_add(clv_ids *ids, int64_t id, clv_error *err)
 {

@@ -42,11 +42,23 @@ typedef struct clv_trie {
 clv_status clv_trie_reserve(clv_trie *trie, clv_arena *arena, size_t bytes, clv_error *err);
 /* The value (-1: free) at a text's end. */
 int64_t *clv_trie_add(clv_trie *trie, clv_text_span text);
+/* Of all texts of a vocabulary, their ids as values. */
+clv_status clv_trie_of_vocab(clv_trie *trie, clv_arena *arena, const clv_vocab *vocab, clv_error *err);
+/* The node behind another by one byte; -1: no text goes on so. */
+int64_t clv_trie_next(const clv_trie *trie, int64_t node, char byte);
 /* The node reached by a text; -1: no text begins so. */
 int64_t clv_trie_node(const clv_trie *trie, clv_text_span text);
 /* The longest way from a node along the text to the end of a known one, of at least a byte: returns its bytes, 0 when
  * there is none. */
 size_t clv_trie_longest(int64_t *value, const clv_trie *trie, int64_t node, clv_text_span text);
+
+/* The ids of the tokens "<0x00>" to "<0xFF>", by the byte; -1: there is none. */
+typedef struct clv_byte_ids {
+    int64_t id[256];
+} clv_byte_ids;
+void clv_byte_ids_find(clv_byte_ids *out, const clv_vocab *vocab);
+/* Whether each byte of a text has one. */
+bool clv_byte_ids_have(const clv_byte_ids *bytes, clv_text_span text);
 
 /* A growing list of ids, malloc'd. */
 typedef struct clv_ids {

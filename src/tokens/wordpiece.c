@@ -11,19 +11,6 @@ typedef struct word_piece {
     int64_t most;    /* characters of a word */
 } word_piece;
 
-static clv_status fill_trie(clv_trie *trie, const clv_token_reader *r)
-{
-    const clv_tokenizer *t = r->t;
-    size_t bytes = 0;
-    for (int64_t i = 0; i < t->vocab.n_slots; i++)
-        bytes += t->vocab.slot[i].text.size;
-    CLV_TRY(clv_trie_reserve(trie, t->arena, bytes, r->err));
-    for (int64_t i = 0; i < t->vocab.n_slots; i++)
-        if (t->vocab.slot[i].text.text)
-            *clv_trie_add(trie, t->vocab.slot[i].text) = t->vocab.slot[i].id;
-    return CLV_OK;
-}
-
 static clv_status read(void **out, const clv_token_reader *r, const json_t *json)
 {
     clv_text_span prefix;
@@ -34,7 +21,7 @@ static clv_status read(void **out, const clv_token_reader *r, const json_t *json
     CLV_TRY(clv_reader_text(&prefix, r, json, "continuing_subword_prefix"));
     CLV_TRY(clv_json_int(&model->most, json, "max_input_chars_per_word", CLV_JSON_REQUIRED, 0, INT64_MAX, r->where,
                          r->err));
-    CLV_TRY(fill_trie(&model->trie, r));
+    CLV_TRY(clv_trie_of_vocab(&model->trie, r->t->arena, &r->t->vocab, r->err));
     model->inner = clv_trie_node(&model->trie, prefix);
     return CLV_OK;
 }

@@ -1,13 +1,21 @@
 #!/usr/bin/env python3
 """tests/golden/tokenizer: small tokenizers trained on data/corpus.txt - BPE in the manner of Llama 2 (byte fallback), GPT-2, RoBERTa,
-Llama 3 and Qwen2 (byte-level), BERT's WordPiece, words - and the vocab.txt of BERT and ESM-2; and what the `tokenizers` library
-(transformers for vocab.txt) makes of some hundred texts. usage: make_tokenizer.py (versions: requirements.txt)"""
+Llama 3, Qwen2 and others (byte-level, tokenizer_patterns.py), the first BPE, BERT's WordPiece, Unigram as T5 has it, words - and
+the vocab.txt of BERT and ESM-2; and what the `tokenizers` library (transformers for vocab.txt) makes of some hundred texts.
+usage: make_tokenizer.py (versions: requirements.txt)"""
+import io
 import json
 import pathlib
 import random
+import tempfile
 
+import sentencepiece
+from sentencepiece import sentencepiece_model_pb2
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import BertTokenizer, EsmTokenizer
+
+import tokenizer_patterns
+from tokenizer_patterns import LLAMA3, QWEN2
 
 here = pathlib.Path(__file__).parent
 corpus = (here.parent.parent / "data/corpus.txt").read_text()[:60000]
@@ -35,9 +43,6 @@ def train(pre_tokenizer, normalizer, decoder, template):
     return tokenizer
 
 
-LLAMA3 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
-
-
 def train_byte_level(pre_tokenizer, post_processor):
     """In the manner of GPT-2 and Llama 3."""
     tokenizer = Tokenizer(models.BPE(ignore_merges=post_processor is not None))
@@ -48,9 +53,6 @@ def train_byte_level(pre_tokenizer, post_processor):
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.post_processor = post_processor or processors.ByteLevel(trim_offsets=True)
     return tokenizer
-
-
-QWEN2 = LLAMA3.replace("{1,3}", "")
 
 
 def special(*names, **options):
@@ -103,6 +105,62 @@ def train_words(normalizer, pre_tokenizer, decoder=None):
     tokenizer.train_from_iterator([corpus, "é ｅ́ 日本語 ' ! ? 1 2 3 4 5 12345 fi ﬁ"], trainer)
     tokenizer.decoder = decoder
     tokenizer.add_tokens(["Tensor", AddedToken("LAYOUT", normalized=True), AddedToken("ÉTÉ", special=True, normalized=True)])
+    return tokenizer
+
+
+RULES = {"ﬁ": "fi", "①": "1", "\u3000": " ", "\t": " ", "\r": " ", "\n": " ", "e\u0301": "é", "\u200d": "", "ｅ": "e", "ｅ́": "é",
+         "Ａ": "a", "İ": "i̇", "½": "1/2", "\u0301\u0301": "\u0301", "ſ": "s", "日本": "Japan"}
+
+
+def train_unigram(byte_fallback):
+    """SentencePiece's training, with a table of RULES."""
+    model = io.BytesIO()
+    with tempfile.NamedTemporaryFile("w", suffix=".tsv") as rules:
+        for old, new in RULES.items():
+            rules.write("\t".join(" ".join(f"{ord(c):X}" for c in text) for text in (old, new)) + "\n")
+        rules.flush()
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(line for line in corpus.split("\n") if line), model_writer=model, vocab_size=600 if byte_fallback else 400,
+            model_type="unigram", normalization_rule_tsv=rules.name, byte_fallback=byte_fallback, minloglevel=2)
+    proto = sentencepiece_model_pb2.ModelProto()
+    proto.ParseFromString(model.getvalue())
+    tokenizer = Tokenizer(models.Unigram([(p.piece, p.score) for p in proto.pieces], unk_id=0, byte_fallback=byte_fallback))
+    table = normalizers.Precompiled(proto.normalizer_spec.precompiled_charsmap)
+    tokenizer.add_special_tokens(special("<unk>", "<s>", "</s>"))
+    if byte_fallback:
+        tokenizer.normalizer = normalizers.Sequence([normalizers.Nmt(), table])
+        tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="never", split=False)
+        tokenizer.decoder = decoders.Sequence([decoders.ByteFallback(), decoders.Fuse(), decoders.Replace(Regex("[▁_]"), " ")])
+    else:
+        tokenizer.normalizer = normalizers.Sequence([table, normalizers.Strip(left=False, right=True), normalizers.Replace(Regex(" {2,}"), "▁")])
+        tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace(prepend_scheme="always")])
+        tokenizer.decoder = decoders.Metaspace(prepend_scheme="always")
+        tokenizer.post_processor = processors.TemplateProcessing(single="$A </s>", special_tokens=[("</s>", 2)])
+    return tokenizer
+
+
+def train_first_bpe():
+    """The first BPE: a mark at the end of words; here also at the beginning of what goes on."""
+    tokenizer = Tokenizer(models.BPE(unk_token="<unk>", continuing_subword_prefix="##", end_of_word_suffix="</w>", fuse_unk=True))
+    tokenizer.normalizer = normalizers.Lowercase()
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([
+        pre_tokenizers.CharDelimiterSplit("e"), pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Split("::", "merged_with_next"),
+        pre_tokenizers.FixedLength(7)])
+    trainer = trainers.BpeTrainer(vocab_size=420, special_tokens=special("<unk>"), show_progress=False, continuing_subword_prefix="##",
+                                  end_of_word_suffix="</w>")
+    tokenizer.train_from_iterator([corpus], trainer)
+    tokenizer.decoder = decoders.BPEDecoder(suffix="</w>")
+    return tokenizer
+
+
+def train_letters():
+    """Sound to letters; and Split as few use it."""
+    tokenizer = Tokenizer(models.WordLevel(unk_token="<unk>", vocab={c: i for i, c in enumerate(["<unk>", "<pad>", "|"] + list(
+        "abcdefghijklmnopqrstuvwxyz.'"))}))
+    tokenizer.normalizer = normalizers.Replace(Regex(r"\s+"), "|")
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([
+        pre_tokenizers.Split(Regex(r"[^\W\d_]{2}+|<pad>"), "contiguous"), pre_tokenizers.Split(Regex(r"(?i)S|\b"), "removed"), pre_tokenizers.Split("", "isolated")])
+    tokenizer.decoder = decoders.CTC()
     return tokenizer
 
 
@@ -177,12 +235,15 @@ def main():
                                                             pre_tokenizers.Digits(individual_digits=False)]),
                                    decoders.Sequence([decoders.Replace("e", "E"), decoders.Strip("t", 1, 1)])),
     }
+    for name in ("tekken", "cl100k", "deepseek3", "deepseek_coder", "falcon"):
+        newer[name] = train_byte_level(tokenizer_patterns.MODELS[name], None)
+    newer |= {"t5": train_unigram(False), "unigram_bytes": train_unigram(True), "first_bpe": train_first_bpe(), "letters": train_letters()}
     out, trained = here / "tokenizer", {}
     out.mkdir(exist_ok=True)
     for name, tokenizer in (cases | newer).items():
         (out / name).mkdir(exist_ok=True)
         file = out / name / "tokenizer.json"
-        if isinstance(tokenizer.model, models.WordPiece) and file.exists():  # each training of these gives another: keep the first
+        if isinstance(tokenizer.model, (models.WordPiece, models.Unigram)) and file.exists():  # each training of these gives another: keep the first
             tokenizer = Tokenizer.from_file(str(file))
         file.write_text(json.dumps(json.loads(tokenizer.to_str()), ensure_ascii=False, indent=0))
         trained[name] = tokenizer
