@@ -97,19 +97,22 @@ static clv_status encode_turn(clv_corpus_ids *out, const clv_corpus_form *f, con
                               clv_error *err)
 {
     const char *role, *content, *behind = f->content + strlen(content_mark);
-    char *text = NULL;
+    size_t size;
     CLV_TRY(clv_json_check_object(turn, "a turn", err));
     CLV_TRY(clv_json_string(&role, turn, "role", CLV_JSON_REQUIRED, "a turn", err));
-    CLV_TRY(clv_json_string(&content, turn, "content", CLV_JSON_REQUIRED, "a turn", err));
+    CLV_TRY(clv_json_text(&content, &size, turn, "content", "a turn", err));
     *answer = strcmp(role, "assistant") == 0;
-    char *head = head_of_turn(f, role);
-    if (!head || asprintf(&text, "%s%s", content, behind) < 0) {
+    char *head = head_of_turn(f, role), *text = malloc(size + strlen(behind) + 1);
+    if (!head || !text) {
         free(head);
-        return clv_fail_memory(err, "a turn", strlen(content));
+        free(text);
+        return clv_fail_memory(err, "a turn", size);
     }
+    memcpy(text, content, size);
+    memcpy(text + size, behind, strlen(behind));
     clv_status status = append_text(out, f, head, strlen(head), false, err);
     if (status == CLV_OK)
-        status = append_text(out, f, text, strlen(text), *answer, err);
+        status = append_text(out, f, text, size + strlen(behind), *answer, err);
     free(head);
     free(text);
     return status;
@@ -130,12 +133,13 @@ static clv_status encode_chat(clv_corpus_ids *out, const clv_corpus_form *f, con
 static clv_status encode_object(clv_corpus_ids *out, const clv_corpus_form *f, const json_t *line, clv_error *err)
 {
     const char *text;
+    size_t size;
     CLV_TRY(clv_json_check_object(line, "the line", err));
     if (f->options.chat)
         return encode_chat(out, f, line, err);
-    CLV_TRY(clv_json_string(&text, line, f->options.field, CLV_JSON_REQUIRED, "the line", err));
+    CLV_TRY(clv_json_text(&text, &size, line, f->options.field, "the line", err));
     CLV_TRY(begin_document(out, f, true, err));
-    CLV_TRY(append_text(out, f, text, strlen(text), true, err));
+    CLV_TRY(append_text(out, f, text, size, true, err));
     return end_document(out, f, true, err);
 }
 
@@ -146,7 +150,7 @@ static clv_status encode_line(clv_corpus_ids *out, const clv_corpus_form *f, con
     json_t *line = NULL;
     if (strspn(p->text + begin, " \t\r\n") >= end - begin)
         return CLV_OK;
-    clv_status status = clv_json_parse(&line, p->text + begin, end - begin, "the line", &why);
+    clv_status status = clv_json_parse(&line, p->text + begin, end - begin, CLV_JSON_LAST, "the line", &why);
     if (status == CLV_OK)
         status = encode_object(out, f, line, &why);
     json_decref(line);
