@@ -396,7 +396,9 @@ static void test_vocab(void **state)
     vocab(bert_lines, strlen(bert_lines), bert, "{\"unk_token\":{\"content\":\"<u>\"}}", CLV_EFORMAT,
           "lacks the token '<u>' (\"unk_token\")");
     vocab(esm_lines, strlen(esm_lines) - 7, esm, "{}", CLV_EFORMAT, "lacks the token '<mask>'");
-    vocab("", 0, esm, "{}", CLV_EFORMAT, "the vocabulary is empty");
+    vocab("", 0, esm, "{}", CLV_EFORMAT, "vocab.txt: is an empty file, not a vocabulary");
+    static const char pointer[] = "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 93\n";
+    vocab(pointer, strlen(pointer), esm, "{}", CLV_EFORMAT, "vocab.txt: is a Git LFS pointer, not a vocabulary");
     vocab("a\n\nb\n", 5, bert, "{}", CLV_EFORMAT, "vocab.txt: line 2 is empty");
     vocab("a\nb\na\n", 6, bert, "{}", CLV_EFORMAT, "line 3 is a token of an earlier line: 'a'");
     vocab("a\n\xff\n", 4, bert, "{}", CLV_EFORMAT, "line 2 is not UTF-8 text");

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/utf8.h"
+#include "io/file_kind.h"
 #include "io/json.h"
 
 typedef struct reader {
@@ -257,6 +258,7 @@ static clv_status tell(const reader *r, const char *where, clv_error *err)
 {
     int line = 1;
     const char *begin = r->text;
+    CLV_TRY(clv_file_kind_refuse(r->text, (size_t)(r->end - r->text), "JSON", where, err));
     for (const char *at = r->text; at < r->at; at++)
         if (*at == '\n') {
             line++;

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "io/box.h"
 #include "io/file.h"
+#include "io/file_kind.h"
 #include "io/json.h"
 
 /* The format's own limit of a header (safetensors, MAX_HEADER_SIZE), and ours of tensors. */
@@ -209,6 +210,18 @@ static clv_status parse_tensors(clv_safetensors *f, clv_error *err)
     return CLV_OK;
 }
 
+/* Refuses a file that is known to be of another kind. */
+static clv_status check_kind(const clv_safetensors *f, clv_error *err)
+{
+    char bytes[CLV_FILE_KIND_BYTES];
+    size_t n = f->size < sizeof bytes ? (size_t)f->size : sizeof bytes;
+
+    CLV_TRY(clv_file_read_at(f->fd, bytes, n, 0, f->path, err));
+    if (clv_file_kind_of(bytes, n) == CLV_FILE_SAFETENSORS)
+        return CLV_OK;
+    return clv_file_kind_refuse(bytes, n, "safetensors", f->path, err);
+}
+
 /* The header's length, checked against the file's. */
 static clv_status read_length(uint64_t *out, const clv_safetensors *f, clv_error *err)
 {
@@ -254,6 +267,7 @@ static clv_status read_header(clv_safetensors *f, clv_error *err)
     char *text;
 
     CLV_TRY(clv_file_open(&f->fd, &f->size, f->path, err));
+    CLV_TRY(check_kind(f, err));
     CLV_TRY(read_length(&length, f, err));
     f->data = 8 + length;
     text = malloc((size_t)length + 1);

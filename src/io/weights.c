@@ -1,7 +1,9 @@
 /* weights.c - see weights.h. */
 #include "io/weights.h"
 
+#include <dirent.h>
 #include <errno.h>
+#include <fnmatch.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -9,6 +11,7 @@
 
 #include "base/error.h"
 #include "io/file.h"
+#include "io/file_kind.h"
 #include "io/json.h"
 
 const char clv_weights_single_name[] = "model.safetensors";
@@ -124,6 +127,50 @@ static clv_status open_shards(clv_weights *w, clv_error *err)
     return check_index(w, clv_manifest_name, err);
 }
 
+/* Names of weights in forms that cannot be read. */
+static const struct other_form {
+    const char *pattern;
+    clv_file_kind kind;
+} other_forms[] = {
+    {"pytorch_model*.bin", CLV_FILE_PICKLE},
+    {"*.pt", CLV_FILE_PICKLE},
+    {"*.pth", CLV_FILE_PICKLE},
+    {"*.ckpt", CLV_FILE_PICKLE},
+    {"*.gguf", CLV_FILE_GGUF},
+    {"*.h5", CLV_FILE_HDF5},
+    {"*.safetensors", CLV_FILE_SAFETENSORS},
+};
+
+/* CLV_EFORMAT for a folder with weights in another form, or under another name; else CLV_OK. */
+static clv_status refuse_other_form(const char *folder, const char *name, clv_error *err)
+{
+    for (size_t i = 0; i < sizeof other_forms / sizeof other_forms[0]; i++) {
+        clv_file_kind kind = other_forms[i].kind;
+        if (fnmatch(other_forms[i].pattern, name, 0) != 0)
+            continue;
+        if (kind == CLV_FILE_SAFETENSORS)
+            return clv_fail(err, CLV_EFORMAT, "%s: has %.128s, but no %s, nor its .index.json; rename it, or %s",
+                            folder, name, clv_weights_single_name, "get the index of files that belong together");
+        return clv_fail(err, CLV_EFORMAT, "%s: has no %s; %.128s is %s; %s", folder, clv_weights_single_name, name,
+                        clv_file_kind_name(kind), clv_file_kind_advice(kind));
+    }
+    return CLV_OK;
+}
+
+static clv_status no_weights(const char *folder, clv_error *err)
+{
+    DIR *dir = opendir(folder);
+    clv_status status = CLV_OK;
+
+    for (struct dirent *entry; status == CLV_OK && dir != NULL && (entry = readdir(dir)) != NULL;)
+        status = refuse_other_form(folder, entry->d_name, err);
+    if (dir != NULL)
+        closedir(dir);
+    CLV_TRY(status);
+    return clv_fail(err, CLV_ENOTFOUND, "%s: a folder with %s (or its .index.json, or %s) is needed", folder,
+                    clv_weights_single_name, clv_manifest_name);
+}
+
 /* The form that the folder has; two of them are one too many. */
 static clv_status open_form(clv_weights *w, const char *single, const char *index, const char *manifest, clv_error *err)
 {
@@ -138,8 +185,7 @@ static clv_status open_form(clv_weights *w, const char *single, const char *inde
         return open_file(w, clv_weights_single_name, false, err);
     if (is_indexed)
         return open_indexed(w, index, err);
-    return clv_fail(err, CLV_ENOTFOUND, "%s: a folder with %s (or its .index.json, or %s) is needed", w->folder,
-                    clv_weights_single_name, clv_manifest_name);
+    return no_weights(w->folder, err);
 }
 
 static clv_status open_folder(clv_weights *w, clv_error *err)

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "io/file.h"
+#include "io/file_kind.h"
 #include "tokens/tokenizer_parts.h"
 #include "base/utf8.h"
 
@@ -51,7 +52,7 @@ static clv_status read_lines(const vocab_reader *r, bool strip)
     size_t size;
     int64_t number = 0;
     CLV_TRY(clv_file_read(&text, &size, r->where, VOCAB_LIMIT, r->err));
-    clv_status status = CLV_OK;
+    clv_status status = clv_file_kind_refuse(text, size, "a vocabulary", r->where, r->err);
     for (size_t at = 0, next; status == CLV_OK && at < size; at = next) {
         const char *newline = memchr(text + at, '\n', size - at);
         size_t end = newline ? (size_t)(newline - text) : size;
@@ -65,8 +66,6 @@ static clv_status read_lines(const vocab_reader *r, bool strip)
         status = add_line(r, text + at, end - at, number++);
     }
     free(text);
-    if (status == CLV_OK && number == 0)
-        return clv_fail(r->err, CLV_EFORMAT, "%s: the vocabulary is empty", r->where);
     return status;
 }
 
