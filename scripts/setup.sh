@@ -10,7 +10,7 @@ need_header() { # header, Debian package: asks the compiler, so that a library f
 }
 # cmocka.h includes nothing itself
 all_headers='#include <stdarg.h>\n#include <stddef.h>\n#include <setjmp.h>\n#include <stdint.h>\n#include <cmocka.h>\n'
-all_headers+='#include <dnnl.h>\n#include <hwloc.h>\n#include <jansson.h>\n#include <utf8proc.h>\n#include <xxhash.h>\n'
+all_headers+='#include <dnnl.h>\n#include <hwloc.h>\n#include <jansson.h>\n#include <utf8proc.h>\n#include <xxhash.h>\n#include <zlib.h>\n'
 
 need_command "${CC:-cc}" gcc
 need_command c++ g++
@@ -24,6 +24,7 @@ if ! printf "$all_headers" | "${CC:-cc}" -E -o /dev/null - 2>/dev/null; then
     need_header jansson.h libjansson-dev
     need_header utf8proc.h libutf8proc-dev
     need_header xxhash.h libxxhash-dev
+    need_header zlib.h zlib1g-dev
 fi
 # for the Python package and its tests
 need_command python3 python3

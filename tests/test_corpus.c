@@ -247,7 +247,7 @@ static void test_fasta_pieces(void **state)
         fprintf(f, ">%d > of many\n%.*s\nMKV%s\n", i, 40 + i % 50,
                 "MKTAYIAKQRQISFVKSHFSRQLEERLGLIEVQAPILSRVGDGTQDNLSGAEKAVQVKVKALPDAQFEVVHSLAKWKR"
                 "QTLGQHDFSA",
-                i == WRONG ? "*" : "");
+                i == WRONG ? "*L" : "");
     assert_int_equal(fclose(f), 0);
     for (int threads = 1; threads < 6; threads += 2) {
         clv_corpus_options o = {.threads = threads};

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cleave/status.h"
+#include "cleave/sequences.h"
 #include "cleave/tokenizer.h"
 #include "cli/command.h"
 #include "cli/model_option.h"
@@ -43,30 +43,11 @@ static int parse(tokenize_args *a, int argc, char **argv)
 /* -p, or all of standard input; the caller frees. */
 static clv_status read_text(char **out, size_t *size, const char *given, clv_error *err)
 {
-    size_t room = given ? strlen(given) + 1 : 1 << 16, n = 0;
-    char *text = malloc(room);
-    if (text && given)
-        memcpy(text, given, n = room - 1);
-    while (text && !given) {
-        n += fread(text + n, 1, room - 1 - n, stdin);
-        if (n < room - 1)
-            break;
-        char *grown = realloc(text, room *= 2);
-        if (!grown)
-            free(text);
-        text = grown;
-    }
-    if (!text)
-        return clv_fail_memory(err, "the text", room);
-    if (!given && ferror(stdin)) { /* a folder, or closed: not an empty text */
-        int code = errno;
-        free(text);
-        return clv_fail(err, CLV_EIO, "standard input: cannot read: %s", strerror(code));
-    }
-    text[n] = '\0';
-    *out = text;
-    *size = n;
-    return CLV_OK;
+    if (!given)
+        return clv_text_read(out, size, "-", 1, err);
+    *size = strlen(given);
+    *out = strdup(given);
+    return *out ? CLV_OK : clv_fail_memory(err, "the text", *size);
 }
 
 static clv_status encode(const tokenize_args *a, const clv_tokenizer *t, const char *text, size_t size, clv_error *err)

@@ -32,8 +32,6 @@ void clv_file_lost_page(void);
 /* Reads a whole file of at most `limit` bytes into memory that the caller frees; a zero byte follows the content.
  * CLV_ELIMIT when it is larger. */
 clv_status clv_file_read(char **out, size_t *size, const char *path, size_t limit, clv_error *err);
-/* The same for what is used as strings: CLV_EINVAL when a byte of it is 0, where a string would end. */
-clv_status clv_file_read_text(char **out, size_t *size, const char *path, size_t limit, clv_error *err);
 
 /* A file in the making. */
 typedef struct clv_new_file {
