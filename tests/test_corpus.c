@@ -216,6 +216,30 @@ static void test_chats(void **state)
     assert_memory_equal(mask, learned, sizeof want - 1);
 }
 
+/* What a line added before it failed is taken back, and the others are as if it were not there. */
+static void test_bad_lines(void **state)
+{
+    static const char good[] = "{\"messages\": [{\"role\": \"assistant\", \"content\": \"yes\"}]}\n",
+                      half[] =
+                          "{\"messages\": [{\"role\": \"assistant\", \"content\": \"no\"}, {\"role\": \"user\"}]}\n";
+    clv_corpus_options o = {.size = sizeof o, .chat = 1, .skip_bad_lines = 1};
+    char lines[512], *one, *two;
+    size_t n, m;
+    (void)state;
+    snprintf(lines, sizeof lines, "%s%s{\n[]\n%s", good, half, good);
+    write_text("bad.jsonl", lines);
+    snprintf(lines, sizeof lines, "%s%s", good, good);
+    write_text("fine.jsonl", lines);
+    clv_corpus_info info = tokenize("one", "bad.jsonl", NULL, &o), fine = tokenize("two", "fine.jsonl", NULL, &o);
+    assert_true(info.skipped == 3 && fine.skipped == 0 && info.documents == 2 && info.learned == fine.learned);
+    assert_int_equal(clv_file_read(&one, &n, in_folder("one"), 10000, NULL), CLV_OK);
+    assert_int_equal(clv_file_read(&two, &m, in_folder("two"), 10000, NULL), CLV_OK);
+    assert_int_equal(n, m);
+    assert_memory_equal(one, two, n);
+    free(one);
+    free(two);
+}
+
 /* Records are documents: residues of several lines in upper case, nothing for a record without any. */
 static void test_fasta(void **state)
 {
@@ -361,7 +385,7 @@ int main(void)
         cmocka_unit_test(test_bytes),        cmocka_unit_test(test_templates),          cmocka_unit_test(test_ends),
         cmocka_unit_test(test_chats),        cmocka_unit_test(test_pieces_and_threads), cmocka_unit_test(test_refused),
         cmocka_unit_test(test_progress),     cmocka_unit_test(test_first_failure),      cmocka_unit_test(test_fasta),
-        cmocka_unit_test(test_fasta_pieces),
+        cmocka_unit_test(test_fasta_pieces), cmocka_unit_test(test_bad_lines),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/utf8.h"
+#include "base/plain_format.h"
 #include "io/file_kind.h"
 #include "io/json.h"
 
@@ -117,7 +118,7 @@ static json_t *number(const char *text, bool whole)
     long long integer = whole ? strtoll(text, NULL, 10) : 0;
     if (whole && errno == 0)
         return json_integer(integer);
-    double real = strtod(text, NULL);
+    double real = clv_read_real(text);
     return isfinite(real) ? json_real(real) : clv_json_not_finite();
 }
 
