@@ -10,7 +10,8 @@ need_header() { # header, Debian package: asks the compiler, so that a library f
 }
 # cmocka.h includes nothing itself
 all_headers='#include <stdarg.h>\n#include <stddef.h>\n#include <setjmp.h>\n#include <stdint.h>\n#include <cmocka.h>\n'
-all_headers+='#include <dnnl.h>\n#include <hwloc.h>\n#include <jansson.h>\n#include <utf8proc.h>\n#include <xxhash.h>\n#include <zlib.h>\n'
+all_headers+='#include <dnnl.h>\n#include <hwloc.h>\n#include <jansson.h>\n#include <utf8proc.h>\n'
+all_headers+='#include <xxhash.h>\n#include <zlib.h>\n'
 
 need_command "${CC:-cc}" gcc
 need_command c++ g++

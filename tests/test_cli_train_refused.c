@@ -143,7 +143,8 @@ static void test_data(void **state)
             "train -m {g}/llama --data {d}/in/ids --seq 8 --out {d}/in/out");
     refused("in/over.safetensors: ids is 37 at [1,2]; the vocabulary is 0 to 36",
             "train -m {g}/llama --data {d}/in/over.safetensors --batch 2 --out {d}/in/out");
-    refused("its vocabulary of 37 is not that of bytes (256)", "train -m {g}/llama --text {d}/in/text --seq 8 --out {d}/in/out");
+    refused("its vocabulary of 37 is not that of bytes (256)",
+            "train -m {g}/llama --text {d}/in/text --seq 8 --out {d}/in/out");
 }
 
 static void test_other_models(void **state)

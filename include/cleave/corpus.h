@@ -4,12 +4,15 @@
  *   clv_corpus_tokenize(&result, "corpus.bin", paths, n, &options, &err);
  *
  * **Files** may be pipes, "-" (standard input), and compressed by gzip. What they are, their first bytes say, and their
- * names where those do not. **Documents.** A file is one document; of lines of JSON each is one, an object with its text
- * (or, where chat is set, its turns), and of an array of objects each element; of FASTA each record is one, its residues
- * in upper case without what is blank and a stop ("*") at their end, and one without residues is none. A document's ids are what the tokenizer's
- * template puts before a text, those of the text, what the template puts behind it, and the id that ends a document. A
- * file of text of more than 4 MiB is encoded in pieces that end with a line that has text, before one that does: for
- * nearly every tokenizer the ids are those of the whole; one that puts a space before a text puts it before each piece.
+ * names where those do not.
+ *
+ * **Documents.** A file is one document; of lines of JSON each is one, an object with its text (or, where chat is set,
+ * its turns), and of an array of objects each element; of FASTA each record is one, its residues in upper case without
+ * what is blank and without a stop ("*") at their end, and one without residues is none. A document's ids are what the
+ * tokenizer's template puts before a text, those of the text, what the template puts behind it, and the id that ends a
+ * document. A file of text of more than 4 MiB is encoded in pieces that end with a line that has text, before one that
+ * does: for nearly every tokenizer the ids are those of the whole; one that puts a space before a text puts it before
+ * each piece.
  *
  * The ids do not depend on the number of threads. Bytes that are not UTF-8 are read as tokenizer.h says.
  */

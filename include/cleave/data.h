@@ -69,13 +69,14 @@ typedef struct clv_data_options {
     int64_t pad;                /**< the id that stands where a row is padding */
 } clv_data_options;
 
-/** Whether a file is text (or lines of JSON, or FASTA), which is tokenized: neither a token file nor safetensors, by its
- *  first bytes or the names .bin and .safetensors. A pipe, and "-", are text. */
+/** Whether a file is text (or lines of JSON, or FASTA), which is tokenized: neither a token file nor safetensors, by
+ *  its first bytes or the names .bin and .safetensors. A pipe, and "-", are text. */
 CLV_API int clv_data_is_text(const char *path);
 
-/** Opens token files, and files of texts, which are read and tokenized as corpus.h says and stay in memory; or one safetensors file of rows: integers `ids` [N,S], and, where they are given, `labels` [N,S],
- *  what the model is to say at each position (-100: nothing); without them each id's label is the next one, and the
- *  last has none, or what is masked; and `mask` [N,S], 1 = a token, 0 = padding, which has no label but those given.
+/** Opens token files, and files of texts, which are read and tokenized as corpus.h says and stay in memory; or one
+ *  safetensors file of rows: integers `ids` [N,S], and, where they are given, `labels` [N,S], what the model is to say
+ *  at each position (-100: nothing); without them each id's label is the next one, and the last has none, or what is
+ *  masked; and `mask` [N,S], 1 = a token, 0 = padding, which has no label but those given.
  *  All is read once: ids are compared with the vocabulary, a token file with its checksum. Free with clv_data_close.
  *  @return CLV_EINVAL for no file, a file without an id, fewer ids than one sequence needs, a seq that is not that of
  *          the rows, or an id that is not in the vocabulary, naming file and position; CLV_EFORMAT for what is none of

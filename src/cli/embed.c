@@ -39,7 +39,8 @@ static int parse(embed_args *a, int argc, char **argv)
          .value = "FILE",
          .required = true,
          .use = CLV_OPTION_READS,
-         .help = "sequences: FASTA (.fasta), lines of JSON (their \"text\"), or a text, one a line; also gzipped, or from a pipe (- is "
+         .help = "sequences: FASTA (.fasta), lines of JSON (their \"text\"), or a text, one a line; also gzipped, or "
+                 "from a pipe (- is "
                  "standard input)"},
         CLV_OUT_OPTION(
             &a->out, "FILE", CLV_OPTION_WRITES, true,

@@ -33,8 +33,9 @@ static int parse(score_args *a, int argc, char **argv)
          .value = "FILE",
          .use = CLV_OPTION_READS,
          .required = true,
-         .help = "of decoders: a text, of any bytes; of encoders: sequences as FASTA, lines of JSON (their \"text\"), or a "
-                 "text, one a line; also gzipped, or from a pipe (- is standard input)"},
+         .help =
+             "of decoders: a text, of any bytes; of encoders: sequences as FASTA, lines of JSON (their \"text\"), or a "
+             "text, one a line; also gzipped, or from a pipe (- is standard input)"},
         {.names = "--mutations",
          .kind = CLV_OPTION_STRING,
          .out = &a->mutations,

@@ -188,12 +188,13 @@ static clv_status check_zeros(const char *text, size_t size, const char *path, c
 }
 
 /* The rest of a file of text, which is closed. strings: it holds no zero byte. */
-static clv_status read_rest(char **out, size_t *size, clv_text_file *file, bool strings, clv_error *err)
+static clv_status read_rest(char **out, size_t *size, clv_text_file *file, const char *path, bool strings,
+                            clv_error *err)
 {
     char *text = NULL;
     clv_status status = clv_text_file_read_all(file, &text, size, FILE_LIMIT, err);
     if (status == CLV_OK && strings)
-        status = check_zeros(text, *size, clv_text_file_name(file), err);
+        status = check_zeros(text, *size, clv_text_file_name(path), err);
     if (status == CLV_OK)
         *out = text;
     else
@@ -214,7 +215,7 @@ static clv_status read_sequences(char **out, size_t *size, clv_text_form *form, 
     }
     if (*form == CLV_TEXT_PLAIN)
         clv_text_file_as_is(file, true);
-    return read_rest(out, size, file, true, err);
+    return read_rest(out, size, file, path, true, err);
 }
 
 clv_status clv_sequences_load(clv_sequences *out, const char *path, const clv_tokenizer *tokenizer, int64_t most,
@@ -227,6 +228,7 @@ clv_status clv_sequences_load(clv_sequences *out, const char *path, const clv_to
     CLV_TRY(check_options(options, err));
     CLV_TRY(read_sequences(&text, &size, &form, path, err));
     out->fasta = form == CLV_TEXT_FASTA;
+    path = clv_text_file_name(path);
     bool json = form == CLV_TEXT_JSON_LINES || form == CLV_TEXT_JSON_ARRAY;
     clv_status status =
         out->fasta ? read_fasta(out, text, size, path, err) : read_lines(out, text, size, json, path, err);
@@ -361,5 +363,5 @@ clv_status clv_text_read(char **out, size_t *size, const char *path, int zeros, 
     clv_text_file *file;
     CLV_TRY(clv_text_file_open(&file, path, err));
     clv_text_file_as_is(file, !zeros);
-    return read_rest(out, size, file, !zeros, err);
+    return read_rest(out, size, file, path, !zeros, err);
 }

@@ -168,7 +168,7 @@ clv_status clv_text_file_open(clv_text_file **out, const char *path, clv_error *
     clv_text_file *f = calloc(1, sizeof *f);
     if (!f)
         return clv_fail_memory(err, path, sizeof *f);
-    f->name = strdup(strcmp(path, "-") == 0 ? "standard input" : path);
+    f->name = strdup(clv_text_file_name(path));
     clv_status status = f->name ? look(f, path, err) : clv_fail_memory(err, path, strlen(path));
     if (status == CLV_OK)
         *out = f;
@@ -194,9 +194,9 @@ clv_text_form clv_text_file_form(const clv_text_file *f)
     return f->form;
 }
 
-const char *clv_text_file_name(const clv_text_file *f)
+const char *clv_text_file_name(const char *path)
 {
-    return f->name;
+    return strcmp(path, "-") == 0 ? "standard input" : path;
 }
 
 clv_status clv_text_file_check(const clv_text_file *f, clv_error *err)

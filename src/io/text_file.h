@@ -2,8 +2,8 @@
  *
  * What is compressed by gzip is decompressed, a byte order mark before the text is passed over. What a file is, its
  * first bytes say; its name counts where they do not: .jsonl and .json are JSON, .fasta and the like FASTA, whatever
- * stands there, so that what is wrong in them is told. Of lines all three ends ("\n", "\r\n", "\r") become "\n". Refused
- * by what they are: tables (Parquet, Arrow), weights, archives, other compressions, UTF-16, pointers of Git LFS.
+ * stands there, so that what is wrong in them is told. Of lines all three ends ("\n", "\r\n", "\r") become "\n".
+ * Refused by what they are: tables (Parquet, Arrow), weights, archives, other compressions, UTF-16, Git LFS pointers.
  */
 #ifndef CLEAVE_IO_TEXT_FILE_H
 #define CLEAVE_IO_TEXT_FILE_H
@@ -32,7 +32,7 @@ clv_status clv_text_file_open(clv_text_file **out, const char *path, clv_error *
 void clv_text_file_close(clv_text_file *file);
 clv_text_form clv_text_file_form(const clv_text_file *file);
 /* For messages: the path, or "standard input". */
-const char *clv_text_file_name(const clv_text_file *file);
+const char *clv_text_file_name(const char *path);
 /* CLV_EINVAL for forms that documents and sequences are not read of. */
 clv_status clv_text_file_check(const clv_text_file *file, clv_error *err);
 /* That the text is read as it is, whatever its form; lines: but for the ends of its lines. */

@@ -18,7 +18,7 @@ static clv_status open_next(clv_corpus_cursor *c, clv_error *err)
     CLV_TRY(clv_text_file_check(c->file, err));
     if (c->chat && c->form != CLV_TEXT_JSON_LINES && c->form != CLV_TEXT_JSON_ARRAY)
         return clv_fail(err, CLV_EINVAL, "%s: chats are lines of JSON; valid: a .jsonl file",
-                        clv_text_file_name(c->file));
+                        clv_text_file_name(c->paths[c->i - 1]));
     return CLV_OK;
 }
 
@@ -111,7 +111,8 @@ clv_status clv_corpus_next(clv_corpus_piece *out, clv_corpus_cursor *c, clv_erro
         return CLV_OK;
     if (!c->file)
         CLV_TRY(open_next(c, err));
-    clv_corpus_piece p = {.path = c->paths[c->i - 1], .form = c->form, .first = c->first, .line = c->line};
+    clv_corpus_piece p = {
+        .path = clv_text_file_name(c->paths[c->i - 1]), .form = c->form, .first = c->first, .line = c->line};
     clv_status status = next_piece(&p, c, err);
     if (status == CLV_OK)
         *out = p;
