@@ -64,7 +64,8 @@ endforeach()
 file(CONFIGURE OUTPUT generated/program/shipped_machines.h
     CONTENT "/* made by cmake/library.cmake of data/profiles */\n#define CLV_SHIPPED_MACHINES${rows}\n" @ONLY)
 target_link_libraries(clv_objects PRIVATE
-    clv_options clv::dnnl clv::hwloc clv::jansson clv::pcre2-8 clv::utf8proc clv::xxhash Threads::Threads)
+    clv_options clv::dnnl clv::hwloc clv::jansson clv::pcre2-8 clv::utf8proc clv::xxhash clv::z
+    Threads::Threads)
 list(PREPEND clv_object_targets clv_objects)
 
 foreach(target IN LISTS clv_object_targets)
@@ -86,13 +87,14 @@ foreach(target cleave_static cleave_shared)
         $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
     target_link_libraries(${target} PRIVATE
         $<BUILD_INTERFACE:clv::dnnl> $<BUILD_INTERFACE:clv::hwloc> $<BUILD_INTERFACE:clv::jansson>
-        $<BUILD_INTERFACE:clv::pcre2-8> $<BUILD_INTERFACE:clv::utf8proc> $<BUILD_INTERFACE:clv::xxhash>
+        $<BUILD_INTERFACE:clv::pcre2-8> $<BUILD_INTERFACE:clv::utf8proc> $<BUILD_INTERFACE:clv::xxhash> $<BUILD_INTERFACE:clv::z>
         $<BUILD_INTERFACE:clv_options> $<BUILD_INTERFACE:m> Threads::Threads)
 endforeach()
 # Whoever links the installed static library needs what it calls.
 target_link_libraries(cleave_static INTERFACE
     $<INSTALL_INTERFACE:dnnl> $<INSTALL_INTERFACE:hwloc> $<INSTALL_INTERFACE:jansson>
-    $<INSTALL_INTERFACE:pcre2-8> $<INSTALL_INTERFACE:utf8proc> $<INSTALL_INTERFACE:xxhash> $<INSTALL_INTERFACE:m>)
+    $<INSTALL_INTERFACE:pcre2-8> $<INSTALL_INTERFACE:utf8proc> $<INSTALL_INTERFACE:xxhash> $<INSTALL_INTERFACE:z>
+    $<INSTALL_INTERFACE:m>)
 foreach(name IN LISTS OpenMP_C_LIB_NAMES) # by name: a user may have no C compiler, nor the same one
     target_link_libraries(cleave_static INTERFACE $<INSTALL_INTERFACE:${name}>)
 endforeach()

@@ -42,7 +42,7 @@ foreach(source IN LISTS example_sources)
     set_target_properties(example_${name} PROPERTIES
         OUTPUT_NAME ${name} RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/examples)
     target_link_libraries(example_${name} PRIVATE cleave_static clv_options
-        clv::jansson clv::pcre2-8 clv::utf8proc clv::xxhash m)
+        clv::jansson clv::pcre2-8 clv::utf8proc clv::xxhash clv::z m)
 endforeach()
 
 # One of them in C++, where there is a compiler for it; sanitizers would have to be its own, too.

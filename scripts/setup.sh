@@ -13,7 +13,7 @@ need_header() { # header, Debian package: asks the compiler, so that a library f
 # cmocka.h includes nothing itself
 all_headers='#include <stdarg.h>\n#include <stddef.h>\n#include <setjmp.h>\n#include <stdint.h>\n#include <cmocka.h>\n'
 all_headers+='#include <dnnl.h>\n#include <hwloc.h>\n#include <jansson.h>\n#include <pcre2.h>\n'
-all_headers+='#include <utf8proc.h>\n#include <xxhash.h>\n'
+all_headers+='#include <utf8proc.h>\n#include <xxhash.h>\n#include <zlib.h>\n'
 
 need_command "${CC:-cc}" gcc
 need_command cmake cmake
@@ -27,6 +27,7 @@ if ! printf "$all_headers" | preprocess 2>/dev/null; then
     need_header pcre2.h libpcre2-dev
     need_header utf8proc.h libutf8proc-dev
     need_header xxhash.h libxxhash-dev
+    need_header zlib.h zlib1g-dev
 fi
 if [ "${1:-}" != build ]; then
     need_command c++ g++

@@ -23,6 +23,7 @@
 #include "cli/processes.c"
 #include "cli/same_file.c"
 #include "cli/say.c"
+#include "cli/terminal.c"
 
 enum { OUTPUT_SIZE = 32768 };
 
@@ -390,10 +391,10 @@ static void test_required(void **state)
                                    .value = "DIR",
                                    .help = "model",
                                    .required = true}};
-    char *none[] = {"cleave test"}, *given[] = {"cleave test", "-m", "x"};
+    char *nothing[] = {"cleave test"}, *given[] = {"cleave test", "-m", "x"};
 
     (void)state;
-    assert_int_equal(clv_options_parse(options, 1, 1, none), 2);
+    assert_int_equal(clv_options_parse(options, 1, 1, nothing), 2);
     assert_int_equal(clv_options_parse(options, 1, 3, given), CLV_OPTIONS_RUN);
 }
 

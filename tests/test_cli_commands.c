@@ -302,9 +302,9 @@ static void test_tokenize(void **state)
     expect(arguments, 2, "-1 is no token id; valid: 0 to 4294967295");
     expect("tokenize -m {d}/nothing -p x", 2, "nothing");
     /* what cannot be read is not an empty text */
-    cli_expect(1, "standard input: cannot read: Is a directory", "tokenize -m {g}/tokenizer/llama3 < {d}");
-    cli_expect(1, "standard input: cannot read: Bad file", "tokenize -m {g}/tokenizer/llama3 <&-");
-    cli_expect(2, "-p TEXT and -f FILE are both given", "generate -m {g}/llama -p a -f {g}/llama/config.json");
+    cli_expect(1, "standard input: a folder; valid: a file, a pipe", "tokenize -m {g}/tokenizer/llama3 < {d}");
+    cli_expect(1, "standard input: cannot open: Bad file", "tokenize -m {g}/tokenizer/llama3 <&-");
+    cli_expect(2, "-p TEXT and -f FILE are both given", "generate -m {g}/llama -p a -f b");
 }
 
 /* Rounding alone tells meshes apart; asked for less than rounding, it names a tensor. */

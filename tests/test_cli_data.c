@@ -96,8 +96,6 @@ static void test_meshes_and_resume(void **state)
     cli_shell("cmp {d}/whole.losses {d}/broken.losses");
     cli_expect(2, "--data is",
                SMALL " --data {d}/ids.bin {d}/ids.bin --seq 16 --batch 3 --steps 40 --resume --out {d}/broken");
-    cli_expect(2, "vocab 300, this one has 256",
-               SMALL " --text {d}/ids.bin --seq 16 --batch 3 --steps 40 --resume --out {d}/broken");
     cli_expect(2, "--no-shuffle is given; the run in",
                SMALL " --data {d}/ids.bin --no-shuffle --seq 16 --batch 3 --steps 40 --resume --out {d}/broken");
 }
@@ -175,8 +173,45 @@ static void test_made_of_texts(void **state)
     cli_shell("sed 7d {d}/l.jsonl | sed '9s/.$//' >{d}/b.jsonl; cp {d}/l.bin {d}/before");
     cli_expect(2, "b.jsonl:9: ", "data --input {d}/b.jsonl --out {d}/l.bin");
     cli_shell("cmp {d}/l.bin {d}/before");
+    cli_expect(0, "\"skipped\": 1", "data --input {d}/b.jsonl --skip-bad-lines --out {d}/skipped.bin --json");
+    cli_shell("sed 9d {d}/b.jsonl >{d}/without.jsonl");
+    cli_expect(0, "\"skipped\": 0", "data --input {d}/without.jsonl --skip-bad-lines --out {d}/without.bin --json");
+    cli_shell("cmp {d}/skipped.bin {d}/without.bin");
+    cli_expect(0, "note: 1 line of JSON was not as they ought to be",
+               SMALL " --data {d}/b.jsonl --skip-bad-lines --seq 16 --steps 1 --out {d}/skipping");
     cli_expect(2, "--turn says nothing without --chat", "data --input {d}/l.jsonl --turn x --out {d}/l.bin");
     cli_expect(2, "b.jsonl", "data --input {d}/b.jsonl --out {d}/b.jsonl");
+}
+
+/* The same text is the same ids, whatever it is called, compressed or not, from a file, a pipe, or standard input. */
+static void test_ways_to_read(void **state)
+{
+    static const char *const ways[] = {"{d}/w.txt",      "{d}/w.JSONL", "{d}/w.dat.gz",         "{d}/w.json",
+                                       "- <{d}/w.JSONL", "- <{d}/w.gz", "/dev/stdin <{d}/w.gz", "{d}/w.pipe"};
+    (void)state;
+    cli_shell("cd {d} && mkfifo w.pipe && for i in $(seq 3000); do echo \"{\\\"text\\\": \\\"line $i\\\"}\"; done "
+              ">w.JSONL && "
+              "cp w.JSONL w.txt && gzip -c w.txt >w.gz && cp w.gz w.dat.gz && "
+              "{ printf '\\357\\273\\277[\\r\\n'; sed 's/$/,/' w.txt | sed '$s/,$/]/'; } >w.json");
+    for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++) {
+        cli_shell("test %zu != 7 || { cat {d}/w.gz >{d}/w.pipe & }", i);
+        cli_expect(0, "\"documents\": 3000", "data --out {d}/w%zu.bin --json --input %s", i, ways[i]);
+        cli_shell("cmp {d}/w0.bin {d}/w%zu.bin", i);
+    }
+    cli_expect(0, "", SMALL " --data {d}/w0.bin --seq 16 --batch 3 --steps 2 --out {d}/way0");
+    cli_expect(0, "", SMALL " --text - --seq 16 --batch 3 --steps 2 --out {d}/way1 <{d}/w.gz");
+    cli_expect(0, "", SMALL " --data {d}/w.txt --seq 16 --batch 3 --steps 2 --out {d}/way2");
+    for (int i = 0; i < 3; i++) {
+        char name[8];
+        snprintf(name, sizeof name, "way%d", i);
+        losses_of(name);
+        cli_shell("cmp {d}/way0.losses {d}/way%d.losses", i);
+    }
+    cli_shell("cmp {d}/way1/tokenizer.json {d}/way2/tokenizer.json");
+    cli_shell("echo '[{\"body\": \"\"}, {}]' >{d}/two.json");
+    cli_expect(2, "two.json: element 2: the line: \"body\" is missing",
+               "data --input {d}/two.json --field body --out {d}/never");
+    cli_expect(1, "standard input: is a token file", "data --input - --out {d}/never <{d}/ids.bin");
 }
 
 /* A batch of questions alone teaches nothing, and ends nothing; a run that goes on behind it ends up the same. */
@@ -211,18 +246,20 @@ static void test_refused(void **state)
         int code;
         const char *says, *options;
     } wrong[] = {
-        {2, "--text or --data", ""},
-        {2, "--text says nothing beside --data", "--text {d}/ids.bin --data {d}/ids.bin"},
+        {2, "--data (or --text, the same) is missing", ""},
         {2, "short.bin: 16 tokens, one sequence needs 17", "--data {d}/short.bin --seq 16"},
         {2, "empty", "--data {d}/empty"},
-        {2, "no token file", "--data {d}/rows.bin"},
+        {2, "no token file", "--data {d}/text.bin"},
+        {2, "text.csv: is a table by its name", "--data {d}/text.csv"},
+        {2, "text.gz: is compressed by zstd, not text", "--text {d}/text.gz"},
+        {2, "raw: a byte of it is 0: neither text nor a token file", "--data {d}/raw"},
         {2, "nowhere", "--data {d}/nowhere"},
         {2, "damaged", "--data {d}/damaged.bin"},
-        {2, "--no-shuffle says nothing beside --text", "--text {d}/ids.bin --no-shuffle"},
         {2, "id 210 at", "--data {d}/beyond.bin"},
     };
     (void)state;
-    cli_shell(": >{d}/empty; cp {d}/rows.safetensors {d}/rows.bin; cp {d}/ids.bin {d}/damaged.bin; "
+    cli_shell(": >{d}/empty; seq 9 >{d}/text.bin; seq 9 >{d}/text.csv; printf '\\050\\265\\057\\375 ' >{d}/text.gz; "
+              "printf 'a\\000b\\000' >{d}/raw; cp {d}/ids.bin {d}/damaged.bin; "
               "printf x | dd of={d}/damaged.bin bs=1 seek=500 conv=notrunc 2>/dev/null");
     cli_shell("cp {d}/ids.bin {d}/beyond.bin; printf '\\322\\000\\000\\000' | dd of={d}/beyond.bin bs=1 seek=24 "
               "conv=notrunc 2>/dev/null; head -c 24 /dev/zero | dd of={d}/beyond.bin bs=1 seek=40 conv=notrunc "
@@ -242,6 +279,7 @@ int main(void)
         cmocka_unit_test(test_rows),
         cmocka_unit_test(test_val),
         cmocka_unit_test(test_made_of_texts),
+        cmocka_unit_test(test_ways_to_read),
         cmocka_unit_test(test_no_label_counts),
         cmocka_unit_test(test_refused),
     };

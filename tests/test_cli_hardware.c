@@ -36,7 +36,7 @@ static void test_every_command(void **state)
         "score -m {g}/esm --input {g}/scores/wild.fasta",
         "forward -m {g}/llama --ids {d}/slow.json --out {d}/f",
         "verify -m {g}/llama --tp 2 --seq 4",
-        "train --text {d}/slow.json --layers 1 --hidden 32 --seq 8 --batch 1 --steps 1 --out {d}/run",
+        "train --text {g}/scores/text.txt --layers 1 --hidden 32 --seq 8 --batch 1 --steps 1 --out {d}/run",
         "bench generate -m {g}/llama -p 4 -n 2 -r 1",
         "bench block --layers 1 --hidden 32 --ffn 32 --heads 4 --seq 8 --program",
         "plan --block ffn",
@@ -65,7 +65,7 @@ static double bytes_of(const char *arguments)
 static void test_priced(void **state)
 {
     static const char train[] =
-        "train --text {d}/slow.json --layers 1 --hidden 64 --heads 4 --ffn 256 --seq 4 --batch 2 "
+        "train --text {g}/scores/text.txt --layers 1 --hidden 64 --heads 4 --ffn 256 --seq 4 --batch 2 "
         "--steps 1 --mesh X=4,Y=1 --rules gspmd-2d --json --out {d}/";
     char arguments[512];
     (void)state;

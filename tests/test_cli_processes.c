@@ -237,7 +237,7 @@ static void fail_apart(int l)
     cli_shell("echo 'a text of other words, and of some more words than those' >{d}/elsewhere/other && "
               "cp {d}/text {d}/other");
     if (has_turn(l, 0))
-        cli_expect(2, "do not agree on --text", "train --text other --out run --steps 1 --seq 16 -tp 3");
+        cli_expect(2, "do not agree on --data", "train --text other --out run --steps 1 --seq 16 -tp 3");
     cli_shell("! ls {d}/run 2>/dev/null");
     if (has_turn(l, 1))
         cli_expect(2, "do not agree on --input: ", "score -m {d}/one --input other -tp 3");

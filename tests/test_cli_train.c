@@ -226,7 +226,7 @@ static void test_resume(void **state)
     /* what makes it another run */
     cli_expect(2, "--seed is 7; the run in ", "%s --steps 9 --seed 7 --resume --out {d}/on", small);
     cli_shell("tr a b <{d}/text >{d}/other_text");
-    cli_expect(2, "--text is 4",
+    cli_expect(2, "--data is 4",
                "train --text {d}/other_text --layers 1 --hidden 16 --heads 2 --ffn 32 --seq 16 --batch 1 "
                "--steps 9 --resume --out {d}/on");
     cli_expect(2, "hidden 16, this one has 32",
@@ -358,8 +358,8 @@ static void test_starts(void **state)
         cli_expect(0, "", "train --config {g}/gpt2/config.json %s -tp %d --out {d}/new%d", how, tp, tp);
     cli_shell("for tp in 2 3; do [ \"$(grep -o '\"loss\":[0-9].[0-9]\\{4\\}' {d}/new1/metrics.jsonl)\" = "
               "\"$(grep -o '\"loss\":[0-9].[0-9]\\{4\\}' {d}/new$tp/metrics.jsonl)\" ] || exit 1; done");
-    cli_expect(2, "--text: the next byte is learned", "train -m {g}/esm --text {d}/text --out {d}/none");
-    cli_expect(2, "the model has a vocabulary of 37; valid: --data",
+    cli_expect(2, "esm has no tokenizer.json or vocab.txt", "train -m {g}/esm --text {d}/text --out {d}/none");
+    cli_expect(2, "its vocabulary of 37 is not that of bytes (256)",
                "train -m {g}/llama --text {d}/text --out {d}/none");
     cli_expect(2, "--layers", "train -m {g}/llama --layers 2 %s --out {d}/none", how);
     cli_expect(2, "--config", "train -m {g}/llama --config {g}/gpt2/config.json %s --out {d}/none", how);

@@ -136,14 +136,15 @@ static void test_places(void **state)
 static void test_data(void **state)
 {
     (void)state;
-    refused("in/short: 3 bytes", "train --text {d}/in/short" SMALL "--out {d}/in/out");
-    refused("in/text: 1000", "train --text {d}/in/text --val {d}/in/text --seq 1000 --out {d}/in/out");
+    refused("in/short: 4 tokens", "train --text {d}/in/short" SMALL "--out {d}/in/out");
+    refused("in/text: 1001 tokens", "train --text {d}/in/text --val {d}/in/text --seq 2000 --out {d}/in/out");
     refused("in/ids: 1001 tokens", "train --data {d}/in/ids --seq 4000 --out {d}/in/out");
     refused("in/ids: id 48 at 0; the vocabulary is 0 to 36",
             "train -m {g}/llama --data {d}/in/ids --seq 8 --out {d}/in/out");
     refused("in/over.safetensors: ids is 37 at [1,2]; the vocabulary is 0 to 36",
             "train -m {g}/llama --data {d}/in/over.safetensors --batch 2 --out {d}/in/out");
-    refused("a vocabulary of 37", "train -m {g}/llama --text {d}/in/text --seq 8 --out {d}/in/out");
+    refused("its vocabulary of 37 is not that of bytes (256)",
+            "train -m {g}/llama --text {d}/in/text --seq 8 --out {d}/in/out");
 }
 
 static void test_other_models(void **state)

@@ -183,7 +183,8 @@ static void test_prompts_of_windows(void **state)
     cli_expect(2, "no prompt; one a line is needed", "generate -m {d}/bytes -f {d}/blank -n 4");
     cli_expect(2, "-p: the prompt is empty", "generate -m {d}/bytes -p '' -n 4");
     cli_shell("printf 'a\\rb\\n' > {d}/inner");
-    cli_expect(0, "\"prompt\": \"a\\rb\"", "generate -m {d}/bytes -f {d}/inner -n 4 --json");
+    cli_expect(0, "{\"prompt\": \"b\"",
+               "generate -m {d}/bytes -f {d}/inner -n 4 --json"); /* as Macs once ended lines */
 }
 
 static void test_names_of_records(void **state)

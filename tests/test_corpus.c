@@ -68,6 +68,10 @@ static void test_bytes(void **state)
     info = tokenize("out", "l.jsonl", NULL, NULL);
     assert_true(info.documents == 3 && info.tokens == 6);
     expect_ids("out", of_lines, 6);
+    static const int64_t odd[] = {'a', 0, 'b', 0xef, 0xbf, 0xbd, 0};
+    write_text("l.jsonl", "{\"text\": 1, \"n\": [NaN, 1e400, 18446744073709551615], \"text\": \"a\\u0000b\\ud83d\"}\n");
+    tokenize("out", "l.jsonl", NULL, NULL);
+    expect_ids("out", odd, 7);
     write_text("l.ndjson", "{\"body\": \"x\", \"text\": 1}");
     tokenize("out", "l.ndjson", NULL, &(clv_corpus_options){.field = "body", .end = ""});
     expect_ids("out", of_lines, 1);
@@ -180,13 +184,13 @@ static void test_pieces_and_threads(void **state)
 /* Only what comes of an answer is learned, and the end behind it. */
 static void test_chats(void **state)
 {
-    static const char want[] = "[user]hi![assistant]yo!\0[assistant]b![system]s!",
-                      learned[] = "....................####...........##...........";
+    static const char want[] = "[user]hi![assistant]yo!\0[assistant]b\0![system]s!",
+                      learned[] = "....................####...........###...........";
     (void)state;
     write_text(
         "c.jsonl",
         "{\"messages\": [{\"role\": \"user\", \"content\": \"hi\"}, {\"role\": \"assistant\", \"content\": \"yo\"}]}\n"
-        "{\"messages\": [{\"content\": \"b\", \"role\": \"assistant\"}, {\"role\": \"system\", \"content\": "
+        "{\"messages\": [{\"content\": \"b\\u0000\", \"role\": \"assistant\"}, {\"role\": \"system\", \"content\": "
         "\"s\"}]}\n");
     clv_corpus_info info =
         tokenize("out", "c.jsonl", NULL, &(clv_corpus_options){.chat = 1, .turn = "[{role}]{content}!"});
@@ -210,6 +214,30 @@ static void test_chats(void **state)
     assert_int_equal(count, sizeof want); /* with the zero at its end */
     assert_memory_equal(got, want, sizeof want);
     assert_memory_equal(mask, learned, sizeof want - 1);
+}
+
+/* What a line added before it failed is taken back, and the others are as if it were not there. */
+static void test_bad_lines(void **state)
+{
+    static const char good[] = "{\"messages\": [{\"role\": \"assistant\", \"content\": \"yes\"}]}\n",
+                      half[] =
+                          "{\"messages\": [{\"role\": \"assistant\", \"content\": \"no\"}, {\"role\": \"user\"}]}\n";
+    clv_corpus_options o = {.size = sizeof o, .chat = 1, .skip_bad_lines = 1};
+    char lines[512], *one, *two;
+    size_t n, m;
+    (void)state;
+    snprintf(lines, sizeof lines, "%s%s{\n[]\n%s", good, half, good);
+    write_text("bad.jsonl", lines);
+    snprintf(lines, sizeof lines, "%s%s", good, good);
+    write_text("fine.jsonl", lines);
+    clv_corpus_info info = tokenize("one", "bad.jsonl", NULL, &o), fine = tokenize("two", "fine.jsonl", NULL, &o);
+    assert_true(info.skipped == 3 && fine.skipped == 0 && info.documents == 2 && info.learned == fine.learned);
+    assert_int_equal(clv_file_read(&one, &n, in_folder("one"), 10000, NULL), CLV_OK);
+    assert_int_equal(clv_file_read(&two, &m, in_folder("two"), 10000, NULL), CLV_OK);
+    assert_int_equal(n, m);
+    assert_memory_equal(one, two, n);
+    free(one);
+    free(two);
 }
 
 /* Records are documents: residues of several lines in upper case, nothing for a record without any. */
@@ -243,7 +271,7 @@ static void test_fasta_pieces(void **state)
         fprintf(f, ">%d > of many\n%.*s\nMKV%s\n", i, 40 + i % 50,
                 "MKTAYIAKQRQISFVKSHFSRQLEERLGLIEVQAPILSRVGDGTQDNLSGAEKAVQVKVKALPDAQFEVVHSLAKWKR"
                 "QTLGQHDFSA",
-                i == WRONG ? "*" : "");
+                i == WRONG ? "*L" : "");
     assert_int_equal(fclose(f), 0);
     for (int threads = 1; threads < 6; threads += 2) {
         clv_corpus_options o = {.threads = threads};
@@ -290,7 +318,6 @@ static void test_refused(void **state)
     expect_refused("bad.jsonl", "[1]", &none, CLV_EINVAL, "bad.jsonl:1: the line: not a JSON object");
     expect_refused("bad.jsonl", "\n{\"text\": 1}", &none, CLV_EINVAL,
                    "bad.jsonl:2: the line: \"text\" must be a string");
-    expect_refused("bad.jsonl", "{\"text\": \"\\u0000\"}", &none, CLV_EINVAL, "bad.jsonl:1: ");
     expect_refused("bad.jsonl", "{\"text\": \"\xff\"}", &none, CLV_EINVAL, "bad.jsonl:1: ");
     expect_refused("bad.jsonl", "{\"text\": \"a\"}", &field, CLV_EINVAL, "bad.jsonl:1: the line: \"body\" is missing");
     expect_refused("bad.jsonl", "{\"messages\": []}", &chat, CLV_EINVAL, "bad.jsonl:1: \"messages\" must be a list");
@@ -358,7 +385,7 @@ int main(void)
         cmocka_unit_test(test_bytes),        cmocka_unit_test(test_templates),          cmocka_unit_test(test_ends),
         cmocka_unit_test(test_chats),        cmocka_unit_test(test_pieces_and_threads), cmocka_unit_test(test_refused),
         cmocka_unit_test(test_progress),     cmocka_unit_test(test_first_failure),      cmocka_unit_test(test_fasta),
-        cmocka_unit_test(test_fasta_pieces),
+        cmocka_unit_test(test_fasta_pieces), cmocka_unit_test(test_bad_lines),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

@@ -223,7 +223,7 @@ static const uint8_t plain[] = {'C', 'L', 'V', 'T', 'O', 'K', 'E',  'N', 1, 0, 0
 static clv_status open_bytes(const uint8_t *bytes, size_t size, int64_t vocab, clv_error *err)
 {
     clv_data *data;
-    const char *path = in_folder("bytes");
+    const char *path = in_folder("bytes.bin");
     assert_int_equal(clv_file_write(path, bytes, size, NULL), CLV_OK);
     clv_status status = clv_data_open(&data, &path, 1, &(clv_data_options){.seq = 2, .vocab = vocab}, err);
     if (status == CLV_OK)
@@ -268,7 +268,7 @@ static void expect_refused(clv_status status, const uint8_t *bytes, size_t size,
 {
     clv_error err = {0};
     assert_int_equal(open_bytes(bytes, size, vocab, &err), status);
-    if (!strstr(err.message, says) || !strstr(err.message, "bytes:"))
+    if (!strstr(err.message, says) || !strstr(err.message, "bytes.bin:"))
         fail_msg("'%s' lacks '%s'", err.message, says);
 }
 
@@ -477,10 +477,12 @@ static void test_texts(void **state)
     data = open_ids("a.txt", NULL, &(clv_data_options){.seq = 4});
     assert_true(info_of(data).tokens == 6 && info_of(data).vocab == 300 && info_of(data).checksum != checksum);
     clv_data_close(data);
-    data = open_ids("a.txt", NULL, &(clv_data_options){.seq = 4, .texts = 1});
-    assert_int_equal(info_of(data).tokens, 64 + 12 + 1);
-    clv_data_close(data);
-    const char *path = in_folder("t.jsonl");
+    const char *path = in_folder("a.txt");
+    assert_int_equal(clv_data_open(&none, &path, 1, &(clv_data_options){.seq = 1, .texts = 1}, &err), CLV_EFORMAT);
+    assert_non_null(strstr(err.message, "a.txt: is a token file, not text"));
+    assert_true(clv_data_is_text(in_folder("t.txt")) && clv_data_is_text("-") && !clv_data_is_text(path));
+    err = (clv_error){0};
+    path = in_folder("t.jsonl");
     clv_corpus_options field = {.field = "body"};
     assert_int_equal(clv_data_open(&none, &path, 1, &(clv_data_options){.seq = 1, .corpus = &field}, &err), CLV_EINVAL);
     assert_non_null(strstr(err.message, "t.jsonl:1: the line: \"body\" is missing"));

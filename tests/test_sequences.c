@@ -127,6 +127,62 @@ static void test_proteins(void **state)
     assert_int_equal(clv_sequences_read(&s, encoder, "/nowhere.fasta", NULL, NULL), CLV_ENOTFOUND);
 }
 
+/* Lines end in all three ways; of lines of JSON "text" is the sequence; the file may be compressed. */
+static void test_files(void **state)
+{
+    static const struct {
+        const char *name, *bytes, *texts[3];
+    } files[] = {
+        {"a", "ab\r\ncd\ref", {"ab", "cd", "ef"}},
+        {"a.txt", ">ab\ncd\r>ef\n", {"CD", "", NULL}},
+        {"a.pep", ";\n>ab\rm*\n", {"M", NULL, NULL}},
+        {"a.txt", "{\"text\": \"ab\", \"n\": NaN}\n\n{\"text\": \"\"}\n", {"ab", "", NULL}},
+        {"a.json", "[{\"text\": \"ab\"},\r\n {\"text\":\r\"cd\"}]", {"ab", "cd", NULL}},
+    };
+    static const char *const wrong[][3] = {
+        {"a.csv", "text\nab\n", "a.csv: is a table by its name"},
+        {"a.jsonl", "{\"text\": \"ab\"}\n{\"text\": 1}\n", "a.jsonl:2: the line: \"text\" must be a string"},
+        {"a.jsonl", "{\"text\": \"a\\u0000\"}\n", "a.jsonl:1: the line: \"text\" holds the character U+0000"},
+        {"a", "PAR1", "a: is a Parquet table"},
+        {"a", ">a\nMK\nJ\n", "a:3: a: 'J' is no residue"},
+    };
+    char path[64], command[256];
+    clv_error err = {0};
+    clv_sequence_info info = {.size = sizeof info};
+    clv_sequences *s;
+    (void)state;
+    for (size_t i = 0; i < 2 * sizeof files / sizeof files[0]; i++) {
+        snprintf(path, sizeof path, "%s/%s", folder, files[i / 2].name);
+        FILE *f = fopen(path, "w");
+        assert_non_null(f);
+        fputs(files[i / 2].bytes, f);
+        assert_int_equal(fclose(f), 0);
+        snprintf(command, sizeof command, "gzip -c '%s' >'%s/z' && mv '%s/z' '%s'", path, folder, folder, path);
+        assert_true(i % 2 == 0 || system(command) == 0);
+        must(clv_sequences_read(&s, decoder, path, &(clv_sequences_options){.too_long = CLV_TOO_LONG_LEFT_OUT}, &err),
+             &err);
+        int64_t fit = 0;
+        for (int k = 0; k < 3 && files[i / 2].texts[k]; k++)
+            if (files[i / 2].texts[k][0] != '\0') {
+                must(clv_sequences_at(s, fit++, &info, &err), &err);
+                assert_string_equal(info.text, files[i / 2].texts[k]);
+            }
+        assert_int_equal(clv_sequences_count(s), fit);
+        clv_sequences_free(s);
+    }
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        snprintf(path, sizeof path, "%s/%s", folder, wrong[i][0]);
+        FILE *f = fopen(path, "w");
+        assert_non_null(f);
+        fputs(wrong[i][1], f);
+        assert_int_equal(fclose(f), 0);
+        err = (clv_error){0};
+        assert_true(clv_sequences_read(&s, decoder, path, NULL, &err) != CLV_OK);
+        if (!strstr(err.message, wrong[i][2]))
+            fail_msg("%s", err.message);
+    }
+}
+
 static void test_text_read(void **state)
 {
     char path[64], *text;
@@ -345,9 +401,9 @@ static void test_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_what_fits),       cmocka_unit_test(test_proteins),   cmocka_unit_test(test_text_read),
-        cmocka_unit_test(test_embed),           cmocka_unit_test(test_score_text), cmocka_unit_test(test_score_masked),
-        cmocka_unit_test(test_score_mutations), cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_what_fits),    cmocka_unit_test(test_proteins),        cmocka_unit_test(test_files),
+        cmocka_unit_test(test_text_read),    cmocka_unit_test(test_embed),           cmocka_unit_test(test_score_text),
+        cmocka_unit_test(test_score_masked), cmocka_unit_test(test_score_mutations), cmocka_unit_test(test_refused),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -109,7 +109,7 @@ static void test_file(void **state)
         open_text(whole, size, CLV_EFORMAT, "not JSON");
     memset(deep, '[', 10000);
     memset(deep + 10000, ']', 10000);
-    open_text(deep, 20000, CLV_EFORMAT, "nested deeper than 64");
+    open_text(deep, 20000, CLV_EFORMAT, "nested too deep");
     free(deep);
     open_text("[]", 2, CLV_EFORMAT, "not a JSON object");
     open_text("{}", 2, CLV_EFORMAT, "\"model\" must be an object");
@@ -119,7 +119,6 @@ static void test_file(void **state)
     refused("\"type\":\"BPE\",", "", CLV_EUNSUPPORTED,
             "the model '' is not supported; valid: BPE, WordPiece, WordLevel, Unigram");
     refused("\"BPE\"", "\"Other\"", CLV_EUNSUPPORTED, "the model 'Other' is not supported; valid: BPE, ");
-    refused("\"type\":\"BPE\"", "\"type\":\"BPE\",\"type\":\"BPE\"", CLV_EFORMAT, "not JSON");
 }
 
 static void test_ids(void **state)
@@ -130,7 +129,7 @@ static void test_ids(void **state)
     refused("\"b\":2", "\"b\":1.5", CLV_EFORMAT, "the id of 'b' must be 0 to");
     refused("\"b\":2", "\"b\":2000", CLV_EFORMAT, "an id of 2000 among so few tokens; valid: up to");
     refused("\"b\":2", "\"b\":1", CLV_EFORMAT, "have one id (1)");
-    refused("\"b\":2", "\"b\":2,\"b\":4", CLV_EFORMAT, "not JSON");
+    refused("\"b\":2", "\"b\":4,\"b\":1", CLV_EFORMAT, "have one id (1)"); /* the last of equal keys */
     refused("{\"<u>\":0,\"a\":1,\"b\":2,\"ab\":3}", "{}", CLV_EFORMAT, "merge 1");
     refused("{\"<u>\":0,\"a\":1,\"b\":2,\"ab\":3}", "[]", CLV_EFORMAT, "\"vocab\" must be an object");
     open_text("{\"model\":{\"type\":\"BPE\",\"vocab\":{},\"merges\":[]}}", 47, CLV_EFORMAT, "the vocabulary is empty");
@@ -186,7 +185,7 @@ static void test_added(void **state)
 {
     (void)state;
     refused("\"id\":0", "\"id\":-1", CLV_EFORMAT, "\"id\" is -1");
-    refused("\"id\":0", "\"id\":1.5", CLV_EFORMAT, "\"id\" must be an integer");
+    refused("\"id\":0", "\"id\":1.5", CLV_EFORMAT, "\"id\" is 1.5, valid are integers from 0 to");
     refused("\"id\":0", "\"id\":4294967296", CLV_EFORMAT, "\"id\" is 4294967296");
     refused("\"id\":0,", "", CLV_EFORMAT, "\"id\" is missing");
     refused("\"id\":0", "\"id\":1", CLV_EFORMAT, "the added token 1: '<u>' has the id 1, but 0 in the vocabulary");

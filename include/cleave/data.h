@@ -64,14 +64,19 @@ typedef struct clv_data_options {
     int texts;                        /**< nonzero: all files are texts, whatever their names */
     int in_order; /**< nonzero: row i of all epochs is sequence i mod their number, without a permutation */
     const clv_masking *masking; /**< copied; NULL: each id's label is the next one */
-    int64_t padded;             /**< nonzero: each document of token files and texts is a row of its own */
+    int64_t padded;             /**< nonzero: each document of token files and texts is a row of its own; below 0:
+                                     only where all files are FASTA */
     int64_t pad;                /**< the id that stands where a row is padding */
 } clv_data_options;
 
-/** Opens token files, and files of texts (named .txt, .jsonl or .ndjson), which are tokenized as corpus.h says and stay
- *  in memory; or one safetensors file of rows: integers `ids` [N,S], and, where they are given, `labels` [N,S],
- *  what the model is to say at each position (-100: nothing); without them each id's label is the next one, and the
- *  last has none, or what is masked; and `mask` [N,S], 1 = a token, 0 = padding, which has no label but those given.
+/** Whether a file is text (or lines of JSON, or FASTA), which is tokenized: neither a token file nor safetensors, by
+ *  its first bytes or the names .bin and .safetensors. A pipe, and "-", are text. */
+CLV_API int clv_data_is_text(const char *path);
+
+/** Opens token files, and files of texts, which are read and tokenized as corpus.h says and stay in memory; or one
+ *  safetensors file of rows: integers `ids` [N,S], and, where they are given, `labels` [N,S], what the model is to say
+ *  at each position (-100: nothing); without them each id's label is the next one, and the last has none, or what is
+ *  masked; and `mask` [N,S], 1 = a token, 0 = padding, which has no label but those given.
  *  All is read once: ids are compared with the vocabulary, a token file with its checksum. Free with clv_data_close.
  *  @return CLV_EINVAL for no file, a file without an id, fewer ids than one sequence needs, a seq that is not that of
  *          the rows, or an id that is not in the vocabulary, naming file and position; CLV_EFORMAT for what is none of
@@ -92,6 +97,7 @@ typedef struct clv_data_info {
     uint64_t checksum; /**< a number that other ids would hardly have, the same everywhere: by which a run that goes on
                             is known to be of the same data */
     int64_t padded;    /**< nonzero: rows may have padding, which clv_data_batch_padded tells */
+    int64_t skipped;   /**< lines of JSON that were passed over (clv_corpus_options.skip_bad_lines) */
 } clv_data_info;
 
 /** Fills *out, whose `size` the caller has set. @return CLV_EINVAL for NULL */

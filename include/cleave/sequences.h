@@ -29,9 +29,10 @@ typedef struct clv_sequences_options {
 /** Sequences as tokens of a model. */
 typedef struct clv_sequences clv_sequences;
 
-/** Reads .fasta, .fa or .faa as FASTA, anything else as lines, and encodes them by the model's tokenizer, with what it
- *  adds (`<cls>`, `<eos>`). Residues become upper case. An empty record or line is one like others. options may be
- *  NULL. Free with clv_sequences_free.
+/** Reads FASTA, lines of JSON (their "text"), or lines of text, and encodes them by the model's tokenizer, with what it
+ *  adds (`<cls>`, `<eos>`). The file is read as by clv_text_read; what it is, its first bytes say, and its name where
+ *  those do not. Residues become upper case. An empty record or line of text is one like others. options may be NULL.
+ *  Free with clv_sequences_free.
  *  @return CLV_EINVAL naming the record or line: a letter that no protein has, or refused; or when the file has none
  *          (that all are left out is no error); clv_model_tokenizer's; those of clv_text_read */
 CLV_API clv_status clv_sequences_read(clv_sequences **out, const clv_model *model, const char *path,
@@ -68,9 +69,10 @@ CLV_API int clv_sequences_are_fasta(const clv_sequences *sequences);
 /** The most tokens that fit. */
 CLV_API int64_t clv_sequences_most(const clv_sequences *sequences);
 
-/** All of a file of at most 1 GiB, with a zero byte behind, the caller's to free(). zeros 0: a zero byte in it is
- *  CLV_EINVAL, for text that is used as strings.
- *  @return CLV_ENOTFOUND, CLV_EFORMAT (no regular file), CLV_EIO, CLV_ELIMIT, CLV_ENOMEM */
+/** All of a file of text of at most 1 GiB, with a zero byte behind, the caller's to free(). The file may be a pipe, "-"
+ *  (standard input), and compressed by gzip; a byte order mark before the text is left out. zeros 0: for lines that are
+ *  used as strings: all three ends of lines become "\n", and a zero byte is CLV_EINVAL.
+ *  @return CLV_ENOTFOUND, CLV_EFORMAT (a folder, or what is no text, by what it is), CLV_EIO, CLV_ELIMIT, CLV_ENOMEM */
 CLV_API clv_status clv_text_read(char **out, size_t *size, const char *path, int zeros, clv_error *err);
 
 #ifdef __cplusplus

@@ -37,7 +37,7 @@ def test_losses_are_those_of_the_command(tmp_path, how, dropout, options):
         new(max_positions=2048, **how), batch=4, seq=32, steps=n, lr=0.003, weight_decay=0.1, seed=1, dropout=dropout,
         attention_dropout=dropout,
     )
-    steps = list(trainer.fit(cleave.TextData(TEXT, 32), n))
+    steps = list(trainer.fit(cleave.Data(TEXT, 32), n))
     losses = [s.loss for s in steps]
     assert losses[-1] < losses[0] - 0.3 and [s.step for s in steps] == list(range(n)) and steps[0].seconds > 0
     command = [CLEAVE, "train", "--text", TEXT, "--out", tmp_path / "run", "--hidden", "32", "--layers", "2",

@@ -4,6 +4,7 @@
  * the size of the last one (up to BLOCK_MAX), or its own size where that is more. With CLV_ARENA_DEBUG each object
  * has a block of its own. */
 #include "base/arena.h"
+#include "base/plain_format.h"
 
 #include <stdarg.h>
 #include <stdint.h>
@@ -124,11 +125,11 @@ char *clv_arena_vformat(clv_arena *arena, const char *format, va_list args)
     va_list again;
 
     va_copy(again, args);
-    int length = vsnprintf(NULL, 0, format, again);
+    int length = clv_format_list(NULL, 0, format, again);
     va_end(again);
     char *text = length < 0 ? NULL : clv_arena_alloc(arena, (size_t)length + 1, 1);
     if (text != NULL)
-        vsnprintf(text, (size_t)length + 1, format, args);
+        clv_format_list(text, (size_t)length + 1, format, args);
     return text;
 }
 

@@ -1,6 +1,7 @@
 /* error.c - filling a clv_error: the first failure is kept, whatever follows it on the way up. Every message holds text
  * from outside somewhere, a name or a path: all of them are made printable here. */
 #include "base/error.h"
+#include "base/plain_format.h"
 
 #include <errno.h>
 #include <stdbool.h>
@@ -32,7 +33,7 @@ static void record(clv_error *err, clv_status code, int rank, const char *op, co
     err->code = code;
     err->rank = rank;
     clv_printable(err->op, sizeof err->op, op, strlen(op));
-    if (!format || vsnprintf(message, sizeof message, format, args) < 0)
+    if (!format || clv_format_list(message, sizeof message, format, args) < 0)
         snprintf(message, sizeof message, "%s", clv_status_text(code));
     elide(message, strlen(message), sizeof err->message);
     clv_printable(err->message, sizeof err->message, message, strlen(message));

@@ -3,6 +3,8 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "base/plain_format.h"
+
 typedef struct unit {
     const char *name;
     double size;
@@ -23,7 +25,7 @@ int clv_print_bytes(char *out, size_t size, double bytes)
                                  {"TiB", 0x1p40}, {"PiB", 0x1p50}, {"EiB", 0x1p60}};
     /* 1023.95 KiB and more would print as 1024.0 KiB. */
     const unit *u = choose(units, sizeof units / sizeof *units, bytes, bytes < 1024 ? 1 : 1 - 0.05 / 1024);
-    return snprintf(out, size, u->size == 1 ? "%.0f %s" : "%.1f %s", bytes / u->size, u->name);
+    return clv_format(out, size, u->size == 1 ? "%.0f %s" : "%.1f %s", bytes / u->size, u->name);
 }
 
 int clv_print_bytes_exactly(char *out, size_t size, double bytes)
@@ -31,8 +33,8 @@ int clv_print_bytes_exactly(char *out, size_t size, double bytes)
     char text[CLV_QUANTITY_TEXT];
     clv_print_bytes(text, sizeof text, bytes);
     if (fabs(bytes) < 1024)
-        return snprintf(out, size, "%s", text);
-    return snprintf(out, size, "%s (%.0f)", text, bytes);
+        return clv_format(out, size, "%s", text);
+    return clv_format(out, size, "%s (%.0f)", text, bytes);
 }
 
 static int print_three_digits(char *out, size_t size, double value, const unit *units, int n)
@@ -40,7 +42,7 @@ static int print_three_digits(char *out, size_t size, double value, const unit *
     const unit *u = choose(units, n, value, 0.9995);
     double scaled = value / u->size;
     int decimals = fabs(scaled) < 9.995 ? 2 : fabs(scaled) < 99.95 ? 1 : 0;
-    return snprintf(out, size, "%.*f%s%s", value == 0 ? 0 : decimals, scaled, *u->name ? " " : "", u->name);
+    return clv_format(out, size, "%.*f%s%s", value == 0 ? 0 : decimals, scaled, *u->name ? " " : "", u->name);
 }
 
 int clv_print_seconds(char *out, size_t size, double seconds)

@@ -14,7 +14,7 @@ typedef struct data_args {
     clv_strings input;
     const char *model, *out, *field, *turn, *end;
     int64_t threads;
-    bool chat, plain;
+    bool chat, skip_bad_lines, plain;
     clv_table_form form;
 } data_args;
 
@@ -29,7 +29,9 @@ static int parse(data_args *a, int argc, char **argv)
          .use = CLV_OPTION_READS,
          .bare = CLV_BARE_TAKEN,
          .required = true,
-         .help = "texts, a document each; of .jsonl (or .ndjson) a document a line, of .fasta (.fa, .faa) a record"},
+         .help =
+             "texts, a document each; of lines of JSON (or an array) a document each, of FASTA a record; also gzipped, "
+             "or from a pipe (- is standard input); told by what they hold"},
         CLV_OUT_OPTION(&a->out, "FILE", CLV_OPTION_WRITES, true, "the token file"),
         CLV_MODEL_ROW(&a->model, "PATH", false, CLV_BARE_NO,
                       "tokenizer.json, or the folder that holds it; else a byte is a token"),
@@ -42,6 +44,10 @@ static int parse(data_args *a, int argc, char **argv)
          .kind = CLV_OPTION_FLAG,
          .out = &a->chat,
          .help = "lines have turns, objects with role and content; only what an assistant says is learned"},
+        {.names = "--skip-bad-lines",
+         .kind = CLV_OPTION_FLAG,
+         .out = &a->skip_bad_lines,
+         .help = "lines of JSON that are not as they ought to be are passed over and counted; else the first ends it"},
         {.names = "--turn",
          .kind = CLV_OPTION_STRING,
          .out = &a->turn,
@@ -86,6 +92,7 @@ static clv_status tokenize(clv_corpus_info *info, const data_args *a, clv_error 
                                   .turn = a->turn,
                                   .end = a->end,
                                   .plain = a->plain,
+                                  .skip_bad_lines = a->skip_bad_lines,
                                   .threads = (int)a->threads,
                                   .progress = clv_counted_progress_show,
                                   .progress_arg = &bar};
@@ -105,6 +112,7 @@ static int report(const data_args *a, const clv_corpus_info *info, double second
     clv_table_int(t, "documents", info->documents);
     clv_table_int(t, "tokens", info->tokens);
     clv_table_int(t, "learned", info->learned);
+    clv_table_int(t, "skipped", info->skipped);
     clv_table_int(t, "vocab", info->vocab);
     if (info->end >= 0)
         clv_table_int(t, "end", info->end);

@@ -40,7 +40,9 @@ static int parse(embed_args *a, int argc, char **argv)
          .required = true,
          .use = CLV_OPTION_READS,
          .bare = CLV_BARE_TAKEN,
-         .help = "sequences: .fasta, .fa or .faa, or a text, one a line without zero bytes"},
+         .help = "sequences: FASTA (.fasta), lines of JSON (their \"text\"), or a text, one a line; also gzipped, or "
+                 "from a pipe (- is "
+                 "standard input)"},
         CLV_OUT_OPTION(
             &a->out, "FILE", CLV_OPTION_WRITES, true,
             "safetensors for embeddings [N,M] f32 in the order of the input, or with --pool none hidden.<row> "

@@ -35,8 +35,9 @@ static int parse(score_args *a, int argc, char **argv)
          .use = CLV_OPTION_READS,
          .bare = CLV_BARE_TAKEN,
          .required = true,
-         .help = "of decoders: a text, of any bytes; of encoders: .fasta, .fa or .faa, or a text, one sequence a line "
-                 "without zero bytes"},
+         .help =
+             "of decoders: a text, of any bytes; of encoders: sequences as FASTA, lines of JSON (their \"text\"), or a "
+             "text, one a line; also gzipped, or from a pipe (- is standard input)"},
         {.names = "--mutations",
          .kind = CLV_OPTION_STRING,
          .out = &a->mutations,

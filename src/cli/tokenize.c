@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cleave/status.h"
+#include "cleave/sequences.h"
 #include "cleave/tokenizer.h"
 #include "cli/command.h"
 #include "cli/model_option.h"

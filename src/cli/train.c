@@ -1,5 +1,4 @@
-/* train.c - cleave train: a model of a folder, of a config.json or of sizes, on text, a byte a token, or files of ids.
- */
+/* train.c - cleave train: a model of a folder, of a config.json or of sizes, on texts or files of ids. */
 #include <stdio.h>
 
 #include "cli/command.h"
@@ -7,6 +6,7 @@
 #include "cli/model_option.h"
 #include "cli/output_option.h"
 #include "cli/processes.h"
+#include "cli/say.h"
 #include "cli/size_option.h"
 #include "cli/train_run.h"
 
@@ -211,6 +211,9 @@ static clv_status train_on(clv_train_args *a, const clv_model_options *options, 
     if (status == CLV_OK)
         status = as_named(
             clv_train_data_open(&data, &a->data, model, a->start.model != NULL, a->seq, (uint64_t)a->seed, err), err);
+    if (status == CLV_OK && data.skipped > 0)
+        clv_say("%s: note: %lld line%s of JSON %s not as they ought to be, and passed over", command,
+                (long long)data.skipped, data.skipped == 1 ? "" : "s", data.skipped == 1 ? "was" : "were");
     if (status == CLV_OK)
         a->seq = data.seq;
     if (status == CLV_OK && !model)

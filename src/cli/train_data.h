@@ -1,17 +1,16 @@
-/* train_data.h - what train learns from: text, a byte a token, or files of ids. */
+/* train_data.h - what train learns from: texts, which are tokenized, or files of ids. */
 #ifndef CLEAVE_CLI_TRAIN_DATA_H
 #define CLEAVE_CLI_TRAIN_DATA_H
 
 #include "cleave/data.h"
 #include "cleave/model.h"
-#include "cleave/text_data.h"
 #include "cli/model_option.h"
 #include "cli/options.h"
 
 /* What of it options say. */
 typedef struct clv_data_option {
-    clv_strings text, files; /* one of them */
-    bool no_shuffle, chat;
+    clv_strings files;
+    bool no_shuffle, chat, skip_bad_lines;
     const char *tokenizer, *field; /* of texts among the files; NULL: the model's, else a byte a token; the usual key */
     const char *rows;              /* "packed", "padded"; NULL: padded where all files are proteins */
     double mask_rate;              /* of models that learn what is masked; 0: the usual one */
@@ -20,29 +19,20 @@ typedef struct clv_data_option {
 } clv_data_option;
 
 #define CLV_DATA_OPTIONS(o)                                                                                            \
-    {.names = "--text",                                                                                                \
+    {.names = "--data, --text",                                                                                        \
      .kind = CLV_OPTION_FILES,                                                                                         \
      .bare = CLV_BARE_MEANT,                                                                                           \
-     .out = &(o)->text,                                                                                                \
+     .out = &(o)->files,                                                                                               \
      .value = "FILE...",                                                                                               \
      .use = CLV_OPTION_READS,                                                                                          \
      .of_host = true,                                                                                                  \
-     .not_beside = "--data",                                                                                           \
-     .help = "text to learn, a byte a token; several files are joined"},                                               \
-        {.names = "--data",                                                                                            \
-         .kind = CLV_OPTION_FILES,                                                                                     \
-         .bare = CLV_BARE_MEANT,                                                                                       \
-         .out = &(o)->files,                                                                                           \
-         .value = "FILE...",                                                                                           \
-         .use = CLV_OPTION_READS,                                                                                      \
-         .of_host = true,                                                                                              \
-         .help = "what to learn instead: token files, texts (.txt, .jsonl), proteins (.fasta), or one .safetensors "   \
-                 "with ids [N,S] (docs/data.md)"},                                                                     \
+     .help =                                                                                                           \
+         "what to learn: texts, lines of JSON, proteins (FASTA), also gzipped or from a pipe (-), token files, or "    \
+         "one safetensors file with ids [N,S]; told by what they hold (docs/data.md)"},                                \
         {.names = "--rows",                                                                                            \
          .kind = CLV_OPTION_CHOICE,                                                                                    \
          .out = &(o)->rows,                                                                                            \
          .value = "packed|padded",                                                                                     \
-         .not_beside = "--text",                                                                                       \
          .rare = true,                                                                                                 \
          .help = "packed: documents one behind the other, cut into sequences; padded: each is a row of its own, "      \
                  "padded, or a window of it (padded where all files are FASTA, else packed)"},                         \
@@ -52,14 +42,12 @@ typedef struct clv_data_option {
          .real_min = 1e-6,                                                                                             \
          .real_max = 1,                                                                                                \
          .value = "R",                                                                                                 \
-         .not_beside = "--text",                                                                                       \
          .rare = true,                                                                                                 \
          .help = "the share of tokens that an encoder (BERT, ESM-2) is to find: of those 80 % are masked, 10 % "       \
                  "another token, 10 % as they are (0.15)"},                                                            \
         {.names = "--no-shuffle",                                                                                      \
          .kind = CLV_OPTION_FLAG,                                                                                      \
          .out = &(o)->no_shuffle,                                                                                      \
-         .not_beside = "--text",                                                                                       \
          .rare = true,                                                                                                 \
          .help = "sequences of --data in their order: row i of all batches is sequence i mod their number"},           \
         {.names = "--tokenizer",                                                                                       \
@@ -68,22 +56,24 @@ typedef struct clv_data_option {
          .out = &(o)->tokenizer,                                                                                       \
          .value = "PATH",                                                                                              \
          .use = CLV_OPTION_READS,                                                                                      \
-         .not_beside = "--text",                                                                                       \
-         .help = "by which texts of --data and --val (.txt, .jsonl, .fasta) become tokens: tokenizer.json, or its "    \
+         .help = "by which texts of --data and --val become tokens: tokenizer.json, or its "                           \
                  "folder; else "                                                                                       \
                  "that of -m, else a byte is a token"},                                                                \
         {.names = "--field",                                                                                           \
          .kind = CLV_OPTION_STRING,                                                                                    \
          .out = &(o)->field,                                                                                           \
          .value = "KEY",                                                                                               \
-         .not_beside = "--text",                                                                                       \
          .rare = true,                                                                                                 \
-         .help = "of a line of .jsonl: its text (text), with --chat its turns (messages)"},                            \
+         .help = "of a line of JSON: its text (text), with --chat its turns (messages)"},                              \
         {.names = "--chat",                                                                                            \
          .kind = CLV_OPTION_FLAG,                                                                                      \
          .out = &(o)->chat,                                                                                            \
-         .not_beside = "--text",                                                                                       \
-         .help = "lines of .jsonl have turns, of which answers alone are learned, as by data --chat"},                 \
+         .help = "lines of JSON have turns, of which answers alone are learned, as by data --chat"},                   \
+        {.names = "--skip-bad-lines",                                                                                  \
+         .kind = CLV_OPTION_FLAG,                                                                                      \
+         .out = &(o)->skip_bad_lines,                                                                                  \
+         .help =                                                                                                       \
+             "lines of JSON that are not as they ought to be are passed over and counted; else the first ends it"},    \
         {.names = "--val",                                                                                             \
          .kind = CLV_OPTION_FILES,                                                                                     \
          .out = &(o)->val,                                                                                             \
@@ -98,13 +88,14 @@ typedef struct clv_data_option {
     }
 
 typedef struct clv_train_data {
-    clv_text_data *text; /* or ... */
     clv_data *ids;
     clv_data *val; /* NULL: none */
     int64_t val_sequences, val_tokens;
     uint64_t val_checksum;
     int64_t seq, tokens, vocab, end; /* end: the id behind each document; -1: none */
     uint64_t seed, checksum;
+    int64_t skipped;  /* lines of JSON that were passed over */
+    bool bytes;       /* texts without a tokenizer: a byte is a token */
     bool padded;      /* rows, or those of val, may have padding */
     const char *rows; /* how documents become rows: "packed", "padded" */
     double mask_rate; /* 0: the next token is learned */
@@ -127,8 +118,5 @@ clv_status clv_train_batch_make(clv_train_batch *out, const clv_train_data *data
 void clv_train_batch_free(clv_train_batch *batch);
 clv_status clv_train_data_batch(const clv_train_data *data, int64_t step, int64_t batch, const clv_train_batch *out,
                                 clv_error *err);
-/* "--data", and what its tokens are: "tokens". */
-const char *clv_train_data_option(const clv_train_data *data);
-const char *clv_train_data_unit(const clv_train_data *data);
 
 #endif

@@ -18,8 +18,7 @@ typedef struct noted_option {
 static void say_data(char out[TEXT], const void *data)
 {
     const clv_train_data *d = data;
-    snprintf(out, TEXT, "%lld %s, checksum %016llx", (long long)d->tokens, clv_train_data_unit(d),
-             (unsigned long long)d->checksum);
+    snprintf(out, TEXT, "%lld tokens, checksum %016llx", (long long)d->tokens, (unsigned long long)d->checksum);
 }
 
 static void say_val(char out[TEXT], const void *data)
@@ -58,7 +57,7 @@ static int list_options(noted_option out[OPTIONS], const clv_train_args *a, cons
         void (*say)(char out[TEXT], const void *value);
         const void *value;
     } all[] = {
-        {{clv_train_data_option(data), "text", false, ""}, say_data, data},
+        {{"--data", "text", false, ""}, say_data, data},
         {{"--no-shuffle", "no_shuffle", false, ""}, say_flag, &a->data.no_shuffle},
         {{"--rows", "rows", false, ""}, say_word, &data->rows},
         {{"--mask-rate", "mask_rate", false, ""}, say_real, &data->mask_rate},

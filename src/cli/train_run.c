@@ -371,8 +371,8 @@ static void print_start(const run *r, const clv_model_info *info)
     if (info->adapter_rank > 0)
         snprintf(beside, sizeof beside, " beside %.2f M", 1e-6 * (double)info->parameters);
     int64_t trained = info->adapter_rank > 0 ? info->adapter_parameters : info->parameters;
-    fprintf(stderr, "training %.2f M parameters%s on %lld %s over %lld rank%s\n", 1e-6 * (double)trained, beside,
-            (long long)r->data->tokens, clv_train_data_unit(r->data), ranks, ranks == 1 ? "" : "s");
+    fprintf(stderr, "training %.2f M parameters%s on %lld tokens over %lld rank%s\n", 1e-6 * (double)trained, beside,
+            (long long)r->data->tokens, ranks, ranks == 1 ? "" : "s");
 }
 
 static bool saves_adapters(const clv_train_args *a)
@@ -391,7 +391,7 @@ static clv_status save(const run *r, clv_error *err)
         return CLV_OK;
     if (a->start.model)
         return clv_tokenizer_copy(clv_model_folder(r->model), a->out, err);
-    return r->data->text ? clv_tokenizer_write_bytes(a->out, err) : CLV_OK;
+    return r->data->bytes ? clv_tokenizer_write_bytes(a->out, err) : CLV_OK;
 }
 
 /* The first process's, which the others then see. */

@@ -11,6 +11,7 @@
 #include "base/hash.h"
 #include "base/error.h"
 #include "base/options.h"
+#include "base/plain_format.h"
 #include "cleave/text.h"
 #include "tensor/text.h"
 
@@ -76,7 +77,7 @@ clv_value clv_graph_fail(clv_graph *graph, clv_status code, const char *format, 
     char text[sizeof graph->error.message];
     va_list args;
     va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
+    clv_format_list(text, sizeof text, format, args);
     va_end(args);
     clv_fail(&graph->error, code, "%s", text);
     return CLV_NONE;

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/options.h"
+#include "base/plain_format.h"
 #include "infer/evaluation.h"
 
 /* A result of either side. */
@@ -79,9 +80,9 @@ static void print_element(char *out, size_t size, const result *got, const resul
     double x = (double)got->data[at], y = (double)want->data[at];
     clv_index_print(index, sizeof index, want->rank, want->shape, at);
     if (x == y || (isnan(x) && isnan(y)))
-        snprintf(out, size, "%s is not finite: %g%s", index, x, got->data == want->data ? "" : " on both sides");
+        clv_format(out, size, "%s is not finite: %g%s", index, x, got->data == want->data ? "" : " on both sides");
     else
-        snprintf(out, size, "%s is %.9g, not %.9g", index, x, y);
+        clv_format(out, size, "%s is %.9g, not %.9g", index, x, y);
 }
 
 /* "[2,4,37]" */

@@ -7,7 +7,8 @@
 
 #include "base/error.h"
 #include "base/options.h"
-#include "io/file.h"
+#include "io/json.h"
+#include "io/text_file.h"
 #include "models/opened.h"
 #include "tokens/fasta.h"
 
@@ -45,17 +46,44 @@ static clv_status add(clv_sequences *s, const char *name, size_t name_size, size
     return s->item[s->n - 1].name && s->item[s->n - 1].text ? CLV_OK : clv_fail_memory(err, "a sequence", text_size);
 }
 
-static clv_status read_lines(clv_sequences *s, char *text, size_t size, clv_error *err)
+/* One whose name is its number, from 1. */
+static clv_status add_numbered(clv_sequences *s, const char *text, size_t size, clv_error *err)
+{
+    char number[32];
+    snprintf(number, sizeof number, "%lld", (long long)s->n + 1);
+    CLV_TRY(add(s, number, strlen(number), size, err));
+    memcpy(s->item[s->n - 1].text, text, size);
+    return CLV_OK;
+}
+
+/* Of a line of JSON its "text". */
+static clv_status add_json(clv_sequences *s, const char *line, size_t size, clv_error *err)
+{
+    json_t *object = NULL;
+    const char *text;
+    if (strspn(line, " \t\r\n") >= size)
+        return CLV_OK;
+    CLV_TRY(clv_json_parse(&object, line, size, CLV_JSON_LAST, "the line", err));
+    clv_status status = clv_json_string(&text, object, "text", CLV_JSON_REQUIRED, "the line", err);
+    if (status == CLV_OK)
+        status = add_numbered(s, text, strlen(text), err);
+    json_decref(object);
+    return status;
+}
+
+static clv_status read_lines(clv_sequences *s, char *text, size_t size, bool json, const char *path, clv_error *err)
 {
     char *end = text + size;
-    for (char *line = text; line < end;) {
-        char *stop = memchr(line, '\n', (size_t)(end - line)), number[32];
+    int64_t number = 1;
+    for (char *line = text; line < end; number++) {
+        char *stop = memchr(line, '\n', (size_t)(end - line));
+        clv_error why = {0};
         stop = stop ? stop : end;
         size_t length = (size_t)(stop - line);
-        length -= length > 0 && line[length - 1] == '\r';
-        snprintf(number, sizeof number, "%lld", (long long)s->n + 1);
-        CLV_TRY(add(s, number, strlen(number), length, err));
-        memcpy(s->item[s->n - 1].text, line, length);
+        clv_status status = json ? add_json(s, line, length, &why) : add_numbered(s, line, length, &why);
+        if (status != CLV_OK)
+            return clv_fail(err, status == CLV_EFORMAT ? CLV_EINVAL : status, "%s:%lld: %s", path, (long long)number,
+                            why.message);
         line = stop + 1;
     }
     return CLV_OK;
@@ -63,7 +91,7 @@ static clv_status read_lines(clv_sequences *s, char *text, size_t size, clv_erro
 
 static clv_status read_fasta(clv_sequences *s, char *text, size_t size, const char *path, clv_error *err)
 {
-    clv_fasta f = clv_fasta_of(text, size, true);
+    clv_fasta f = clv_fasta_of(text, size);
     clv_fasta_record r;
     for (;;) {
         clv_error why = {0};
@@ -151,15 +179,59 @@ static clv_status check_options(const clv_sequences_options *o, clv_error *err)
     return clv_fail(err, CLV_EINVAL, "too_long %d of sequences; valid: those of clv_too_long", (int)o->too_long);
 }
 
+/* A text that is used as strings holds no zero byte. */
+static clv_status check_zeros(const char *text, size_t size, const char *path, clv_error *err)
+{
+    const char *zero = memchr(text, '\0', size);
+    return zero ? clv_fail(err, CLV_EINVAL, "%s: byte %lld is 0; a text holds none", path, (long long)(zero - text))
+                : CLV_OK;
+}
+
+/* The rest of a file of text, which is closed. strings: it holds no zero byte. */
+static clv_status read_rest(char **out, size_t *size, clv_text_file *file, const char *path, bool strings,
+                            clv_error *err)
+{
+    char *text = NULL;
+    clv_status status = clv_text_file_read_all(file, &text, size, FILE_LIMIT, err);
+    if (status == CLV_OK && strings)
+        status = check_zeros(text, *size, clv_text_file_name(path), err);
+    if (status == CLV_OK)
+        *out = text;
+    else
+        free(text);
+    clv_text_file_close(file);
+    return status;
+}
+
+/* What sequences are read of: plain text is lines of it. */
+static clv_status read_sequences(char **out, size_t *size, clv_text_form *form, const char *path, clv_error *err)
+{
+    clv_text_file *file;
+    CLV_TRY(clv_text_file_open(&file, path, err));
+    *form = clv_text_file_form(file);
+    if (*form == CLV_TEXT_TABLE && clv_text_file_check(file, err) != CLV_OK) {
+        clv_text_file_close(file);
+        return CLV_EINVAL;
+    }
+    if (*form == CLV_TEXT_PLAIN)
+        clv_text_file_as_is(file, true);
+    return read_rest(out, size, file, path, true, err);
+}
+
 clv_status clv_sequences_load(clv_sequences *out, const char *path, const clv_tokenizer *tokenizer, int64_t most,
                               const clv_sequences_options *options, clv_error *err)
 {
     char *text;
     size_t size;
-    *out = (clv_sequences){.fasta = clv_fasta_is(path), .most = most, .least_own = options->least_own};
+    clv_text_form form;
+    *out = (clv_sequences){.most = most, .least_own = options->least_own};
     CLV_TRY(check_options(options, err));
-    CLV_TRY(clv_file_read_text(&text, &size, path, FILE_LIMIT, err));
-    clv_status status = out->fasta ? read_fasta(out, text, size, path, err) : read_lines(out, text, size, err);
+    CLV_TRY(read_sequences(&text, &size, &form, path, err));
+    out->fasta = form == CLV_TEXT_FASTA;
+    path = clv_text_file_name(path);
+    bool json = form == CLV_TEXT_JSON_LINES || form == CLV_TEXT_JSON_ARRAY;
+    clv_status status =
+        out->fasta ? read_fasta(out, text, size, path, err) : read_lines(out, text, size, json, path, err);
     free(text);
     if (status == CLV_OK && out->n == 0)
         status = clv_fail(err, CLV_EINVAL, "%s: no sequence in it", path);
@@ -304,6 +376,8 @@ clv_status clv_sequences_left_out_at(const clv_sequences *s, int64_t i, clv_sequ
 clv_status clv_text_read(char **out, size_t *size, const char *path, int zeros, clv_error *err)
 {
     CLV_TRY(clv_require(out && size && path, "clv_text_read", "out, where its size goes, and a path", err));
-    return zeros ? clv_file_read(out, size, path, FILE_LIMIT, err)
-                 : clv_file_read_text(out, size, path, FILE_LIMIT, err);
+    clv_text_file *file;
+    CLV_TRY(clv_text_file_open(&file, path, err));
+    clv_text_file_as_is(file, !zeros);
+    return read_rest(out, size, file, path, !zeros, err);
 }

@@ -133,20 +133,6 @@ clv_status clv_file_read(char **out, size_t *size, const char *path, size_t limi
     return status;
 }
 
-clv_status clv_file_read_text(char **out, size_t *size, const char *path, size_t limit, clv_error *err)
-{
-    char *text;
-    CLV_TRY(clv_file_read(&text, size, path, limit, err));
-    const char *zero = memchr(text, '\0', *size);
-    if (zero) {
-        clv_fail(err, CLV_EINVAL, "%s: byte %lld is 0; a text holds none", path, (long long)(zero - text));
-        free(text);
-        return CLV_EINVAL;
-    }
-    *out = text;
-    return CLV_OK;
-}
-
 /* ---- writing ---- */
 
 enum { POURED_BYTES = 1 << 20 };

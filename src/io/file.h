@@ -36,8 +36,6 @@ clv_status clv_file_check_kind(const char *path, const char *wanted, clv_error *
 /* Reads a whole file of at most `limit` bytes into memory that the caller frees; a zero byte follows the content.
  * CLV_ELIMIT when it is larger, CLV_EFORMAT when it is larger and of a known kind. */
 clv_status clv_file_read(char **out, size_t *size, const char *path, size_t limit, clv_error *err);
-/* The same for what is used as strings: CLV_EINVAL when a byte of it is 0, where a string would end. */
-clv_status clv_file_read_text(char **out, size_t *size, const char *path, size_t limit, clv_error *err);
 
 /* A file in the making. */
 typedef struct clv_new_file {

@@ -22,6 +22,9 @@ typedef enum clv_file_kind {
     CLV_FILE_HDF5,
     CLV_FILE_NUMPY,
     CLV_FILE_PARQUET,
+    CLV_FILE_ARROW,
+    CLV_FILE_UTF16,  /* or UTF-32 */
+    CLV_FILE_TOKENS, /* of our own (docs/data.md) */
     CLV_FILE_PDF,
     CLV_FILE_GZIP,
     CLV_FILE_ZSTD,

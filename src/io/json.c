@@ -6,13 +6,10 @@
 
 #include "base/error.h"
 #include "io/file.h"
-#include "io/file_kind.h"
 
-/* jansson's own limit is 2048 levels of recursion; ours is checked before it starts. */
-clv_json_extent clv_json_scan(const char *text, size_t size)
+int64_t clv_json_members(const char *text, size_t size)
 {
-    clv_json_extent extent = {0, 0};
-    int64_t depth = 0;
+    int64_t members = 0, depth = 0;
     bool quoted = false;
 
     for (size_t i = 0; i < size; i++) {
@@ -25,17 +22,15 @@ clv_json_extent clv_json_scan(const char *text, size_t size)
         } else if (c == '"') {
             quoted = true;
         } else if (c == '{' || c == '[') {
-            if (++depth > extent.depth)
-                extent.depth = depth;
-            if (depth == 1)
-                extent.members++;
+            if (++depth == 1)
+                members++;
         } else if (c == '}' || c == ']') {
             depth--;
         } else if (c == ',' && depth == 1) {
-            extent.members++;
+            members++;
         }
     }
-    return extent;
+    return members;
 }
 
 /* The end of the comment that begins at i, or i when none does. */
@@ -68,23 +63,15 @@ void clv_json_blank_comments(char *text, size_t size)
     }
 }
 
-clv_status clv_json_parse(json_t **out, const char *text, size_t size, const char *where, clv_error *err)
+json_t *clv_json_not_finite(void)
 {
-    json_error_t fault;
-    json_t *document;
+    json_t *stand_in = json_object();
 
-    if (clv_json_scan(text, size).depth > CLV_JSON_DEPTH)
-        return clv_fail(err, CLV_EFORMAT, "%s: nested deeper than %d", where, CLV_JSON_DEPTH);
-    document = json_loadb(text, size, JSON_REJECT_DUPLICATES, &fault);
-    if (document == NULL && json_error_code(&fault) == json_error_out_of_memory)
-        return clv_fail_memory(err, where, size);
-    if (document == NULL)
-        CLV_TRY(clv_file_kind_refuse(text, size, "JSON", where, err));
-    if (document == NULL)
-        return clv_fail(err, CLV_EFORMAT, "%s: not JSON: %s (line %d, column %d)", where, fault.text, fault.line,
-                        fault.column);
-    *out = document;
-    return CLV_OK;
+    if (stand_in != NULL && json_object_set_new(stand_in, "a number that is not finite", json_null()) != 0) {
+        json_decref(stand_in);
+        return NULL;
+    }
+    return stand_in;
 }
 
 clv_status clv_json_load(json_t **out, const char *path, size_t limit, clv_error *err)
@@ -94,7 +81,7 @@ clv_status clv_json_load(json_t **out, const char *path, size_t limit, clv_error
     clv_status status;
 
     CLV_TRY(clv_file_read(&text, &size, path, limit, err));
-    status = clv_json_parse(out, text, size, path, err);
+    status = clv_json_parse(out, text, size, CLV_JSON_LAST, path, err);
     free(text);
     return status;
 }
@@ -123,6 +110,9 @@ static clv_status find(const json_t **out, const json_t *object, const char *key
 static clv_status check_int(const json_t *value, const char *key, int64_t lo, int64_t hi, const char *where,
                             clv_error *err)
 {
+    if (json_is_real(value))
+        return clv_fail(err, CLV_EFORMAT, "%s: \"%s\" is %g, valid are integers from %lld to %lld", where, key,
+                        json_real_value(value), (long long)lo, (long long)hi);
     if (!json_is_integer(value))
         return clv_fail(err, CLV_EFORMAT, "%s: \"%s\" must be an integer", where, key);
     if (json_integer_value(value) < lo || json_integer_value(value) > hi)
@@ -153,11 +143,24 @@ clv_status clv_json_real(double *out, const json_t *object, const char *key, clv
     if (value == NULL)
         return CLV_OK;
     if (!json_is_number(value))
-        return clv_fail(err, CLV_EFORMAT, "%s: \"%s\" must be a number", where, key);
+        return clv_fail(err, CLV_EFORMAT, "%s: \"%s\" must be a finite number", where, key);
     if (!(json_number_value(value) >= lo && json_number_value(value) <= hi))
         return clv_fail(err, CLV_EFORMAT, "%s: \"%s\" is %g, valid are %g to %g", where, key, json_number_value(value),
                         lo, hi);
     *out = json_number_value(value);
+    return CLV_OK;
+}
+
+clv_status clv_json_text(const char **out, size_t *size, const json_t *object, const char *key, const char *where,
+                         clv_error *err)
+{
+    const json_t *value = NULL;
+
+    CLV_TRY(find(&value, object, key, CLV_JSON_REQUIRED, where, err));
+    if (!json_is_string(value))
+        return clv_fail(err, CLV_EFORMAT, "%s: \"%s\" must be a string", where, key);
+    *out = json_string_value(value);
+    *size = json_string_length(value);
     return CLV_OK;
 }
 
@@ -171,6 +174,8 @@ clv_status clv_json_string(const char **out, const json_t *object, const char *k
         return CLV_OK;
     if (!json_is_string(value))
         return clv_fail(err, CLV_EFORMAT, "%s: \"%s\" must be a string", where, key);
+    if (strlen(json_string_value(value)) < json_string_length(value))
+        return clv_fail(err, CLV_EFORMAT, "%s: \"%s\" holds the character U+0000", where, key);
     *out = json_string_value(value);
     return CLV_OK;
 }

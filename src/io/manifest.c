@@ -348,7 +348,7 @@ static clv_status parse(clv_manifest *m, const char *text, size_t size, const ch
     clv_error fault = {0};
 
     CLV_TRY(clv_sealed_check(text, size, path, err));
-    CLV_TRY(clv_json_parse(&m->document, text, size, path, err));
+    CLV_TRY(clv_json_parse(&m->document, text, size, CLV_JSON_UNIQUE, path, err));
     CLV_TRY(clv_sealed_check_version(m->document, format_name, CLV_MANIFEST_VERSION, path, err));
     CLV_TRY(clv_json_string(&mesh, m->document, "mesh", CLV_JSON_REQUIRED, path, err));
     CLV_TRY(clv_json_string(&m->rules, m->document, "rules", CLV_JSON_REQUIRED, path, err));

@@ -245,9 +245,11 @@ static clv_status read_length(uint64_t *out, const clv_safetensors *f, clv_error
 static clv_status parse_header(clv_safetensors *f, const char *text, size_t size, clv_error *err)
 {
     /* One member more than MAX_TENSORS, for the metadata. */
-    if (clv_json_scan(text, size).members > MAX_TENSORS + 1)
+    if (clv_json_members(text, size) > MAX_TENSORS + 1)
         return clv_fail(err, CLV_ELIMIT, "%s: more than %d tensors", f->path, MAX_TENSORS);
-    CLV_TRY(clv_json_parse(&f->header, text, size, f->path, err));
+    if (size > 0 && text[0] == '\xef') /* of a byte order mark, which files of text may have */
+        return bad(f->path, err, "its header does not begin with '{'");
+    CLV_TRY(clv_json_parse(&f->header, text, size, CLV_JSON_UNIQUE, f->path, err));
     CLV_TRY(clv_json_check_object(f->header, f->path, err));
 
     size_t n = json_object_size(f->header) + 1;

@@ -61,7 +61,7 @@ clv_status clv_sealed_read(json_t **out, const char *path, size_t limit, clv_err
     CLV_TRY(clv_file_read(&text, &size, path, limit, err));
     clv_status status = clv_sealed_check(text, size, path, err);
     if (status == CLV_OK)
-        status = clv_json_parse(out, text, size, path, err);
+        status = clv_json_parse(out, text, size, CLV_JSON_UNIQUE, path, err);
     free(text);
     return status;
 }

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/plain_format.h"
 #include "io/file.h"
 #include "io/trace_file.h"
 
@@ -49,7 +50,7 @@ static clv_status say(writer *w, const char *format, ...)
     if (BUFFER - w->used < LINE)
         CLV_TRY(flush(w));
     va_start(list, format);
-    int n = vsnprintf(w->buffer + w->used, LINE, format, list);
+    int n = clv_format_list(w->buffer + w->used, LINE, format, list);
     va_end(list);
     if (n < 0 || n >= LINE)
         return clv_fail(w->err, CLV_ELIMIT, "a trace: a name of more than %d bytes", LINE / 4);

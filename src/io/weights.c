@@ -130,7 +130,7 @@ static clv_status open_shards(clv_weights *w, clv_error *err)
                         m->n_files);
     if (m->index == NULL)
         return CLV_OK;
-    CLV_TRY(clv_json_parse(&w->index, m->index, strlen(m->index), clv_manifest_name, err));
+    CLV_TRY(clv_json_parse(&w->index, m->index, strlen(m->index), CLV_JSON_LAST, clv_manifest_name, err));
     return open_listed(w, clv_manifest_name, err);
 }
 

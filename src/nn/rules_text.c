@@ -104,7 +104,7 @@ clv_status clv_axis_rules_parse(clv_axis_rules *out, const char *json, size_t si
         return clv_fail_memory(err, where, size);
     memcpy(text, json, size);
     clv_json_blank_comments(text, size);
-    clv_status status = clv_json_parse(&document, text, size, where, err);
+    clv_status status = clv_json_parse(&document, text, size, CLV_JSON_UNIQUE, where, err);
     free(text);
     CLV_TRY(status);
     const char *folder = strrchr(where, '/');

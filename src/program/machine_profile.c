@@ -151,7 +151,7 @@ clv_status clv_machine_parse(clv_machine **out, const char *json, size_t size, c
     clv_machine *m = calloc(1, sizeof *m);
     if (!m)
         return clv_fail_memory(err, where, sizeof *m);
-    clv_status status = clv_json_parse(&document, json, size, where, err);
+    clv_status status = clv_json_parse(&document, json, size, CLV_JSON_UNIQUE, where, err);
     if (status == CLV_OK) {
         status = from_json(m, document, where, err);
         json_decref(document);

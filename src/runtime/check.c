@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/pages.h"
+#include "base/plain_format.h"
 #include "runtime/apart.h"
 #include "runtime/guard.h"
 #include "runtime/kernel.h"
@@ -158,7 +159,7 @@ static clv_status fail(const look *l, clv_error *err, const char *format, ...)
     char text[400];
     va_list args;
     va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
+    clv_format_list(text, sizeof text, format, args);
     va_end(args);
     return clv_fail_at(err, CLV_ECHECK, l->rank, where, "rank %d, %s: %s", l->rank, where, text);
 }

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/plain_format.h"
 #include "runtime/flight_report.h"
 
 enum { MEMBERS_IN_LACKS = 64, TEXT = 800, STATE = 300, RANK = 120 };
@@ -57,7 +58,7 @@ __attribute__((format(printf, 1, 2))) static char *text_of(const char *format, .
     char text[TEXT];
     va_list values;
     va_start(values, format);
-    vsnprintf(text, sizeof text, format, values);
+    clv_format_list(text, sizeof text, format, values);
     va_end(values);
     return strdup(text);
 }

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/plain_format.h"
 #include "cleave/text.h"
 
 void clv_scan_skip_spaces(clv_scan *scan)
@@ -45,7 +46,7 @@ clv_status clv_scan_fail(const clv_scan *scan, int at, clv_status code, clv_erro
     unsigned char c = (unsigned char)scan->text[at];
     va_list args;
     va_start(args, format);
-    vsnprintf(message, sizeof message, format, args);
+    clv_format_list(message, sizeof message, format, args);
     va_end(args);
     if (c != '\0')
         snprintf(where, sizeof where, isprint(c) ? "'%c'" : "byte 0x%02x", c);
@@ -57,7 +58,7 @@ void clv_text_add(clv_text *text, const char *format, ...)
     bool fits = text->out && text->length < text->size;
     va_list args;
     va_start(args, format);
-    int n = vsnprintf(fits ? text->out + text->length : NULL, fits ? text->size - text->length : 0, format, args);
+    int n = clv_format_list(fits ? text->out + text->length : NULL, fits ? text->size - text->length : 0, format, args);
     va_end(args);
     text->length += n > 0 ? (size_t)n : 0;
 }

@@ -5,7 +5,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
+#include <sys/stat.h>
 
 #include "base/cores.h"
 #include "base/error.h"
@@ -13,7 +13,6 @@
 #include "base/thread.h"
 #include "base/wait.h"
 #include "cleave/data.h"
-#include "io/file.h"
 #include "tokens/tokenizer_parts.h"
 
 enum { MOST_THREADS = 256 };
@@ -23,7 +22,7 @@ typedef struct corpus_run {
     clv_corpus_sink *sink;
     void *arg;
     clv_corpus_info info;
-    int64_t total; /* bytes of all files */
+    int64_t read, total; /* bytes of all files, as they lie on the disk, as far as they are known */
     pthread_mutex_t lock;
     pthread_cond_t moved;
     clv_corpus_cursor cursor;
@@ -61,7 +60,10 @@ static void give(corpus_run *r, const clv_corpus_piece *piece, int64_t number, c
         r->err = *err;
         r->at_end = true;
     }
+    r->read += piece->read;
     r->info.bytes += (int64_t)piece->size;
+    r->info.skipped += ids->skipped;
+    r->info.records += ids->records;
     r->info.documents += ids->documents;
     r->info.tokens += ids->n;
     r->info.learned += ids->learned_ids;
@@ -80,7 +82,7 @@ static void *work(void *arg)
     pthread_mutex_lock(&r->lock);
     while (piece = (clv_corpus_piece){0}, err = (clv_error){0}, take(r, &piece, &number, &status, &err)) {
         pthread_mutex_unlock(&r->lock);
-        ids.n = ids.documents = ids.learned_ids = 0;
+        ids.n = ids.documents = ids.learned_ids = ids.skipped = ids.records = 0;
         if (status == CLV_OK)
             status = clv_corpus_encode(&ids, r->form, &piece, &err);
         pthread_mutex_lock(&r->lock);
@@ -96,8 +98,8 @@ static void *work(void *arg)
 
 static void tell(const clv_corpus_options *o, int64_t done, int64_t total)
 {
-    if (o->progress)
-        o->progress(o->progress_arg, done, total);
+    if (o->progress && total > 0)
+        o->progress(o->progress_arg, done < total ? done : total, total);
 }
 
 /* Tells the caller how far it is until all threads have ended. */
@@ -106,13 +108,13 @@ static void watch(corpus_run *r)
     pthread_mutex_lock(&r->lock);
     while (r->working > 0) {
         pthread_cond_wait(&r->moved, &r->lock);
-        int64_t done = r->info.bytes;
+        int64_t done = r->read;
         pthread_mutex_unlock(&r->lock);
         tell(&r->form->options, done, r->total);
         pthread_mutex_lock(&r->lock);
     }
     pthread_mutex_unlock(&r->lock);
-    tell(&r->form->options, r->info.bytes, r->total);
+    tell(&r->form->options, r->total, r->total);
 }
 
 static clv_status run_threads(corpus_run *r, clv_error *err)
@@ -137,21 +139,18 @@ static clv_status run_threads(corpus_run *r, clv_error *err)
     return r->status;
 }
 
-/* What there is to read; a file that is not there, or empty, is found before anything is done. */
+/* What there is to read; a file that is not there is found before anything is done. */
 static clv_status add_sizes(corpus_run *r, const char *const *paths, int n, clv_error *err)
 {
     for (int i = 0; i < n; i++) {
-        uint64_t size = 0;
-        int fd;
+        struct stat info;
         if (!paths || !paths[i])
             return clv_require(0, "clv_corpus_tokenize", "n paths", err);
-        if (r->form->options.chat && clv_corpus_kind_of(paths[i]) != CLV_CORPUS_LINES)
-            return clv_fail(err, CLV_EINVAL, "%s: chats are lines of JSON; valid: a .jsonl file", paths[i]);
-        CLV_TRY(clv_file_open(&fd, &size, paths[i], err));
-        close(fd);
-        if (size == 0)
-            return clv_fail(err, CLV_EINVAL, "%s: empty, there is nothing to learn", paths[i]);
-        r->total += (int64_t)size;
+        if (strcmp(paths[i], "-") == 0)
+            continue;
+        if (stat(paths[i], &info) != 0)
+            return clv_fail_errno(err, "open", paths[i]);
+        r->total += S_ISREG(info.st_mode) ? (int64_t)info.st_size : 0;
     }
     return n > 0 ? CLV_OK : clv_fail(err, CLV_EINVAL, "no file of texts: at least one is needed");
 }
@@ -162,7 +161,7 @@ clv_status clv_corpus_run(clv_corpus_info *result, const clv_corpus_form *form, 
     corpus_run r = {.form = form,
                     .sink = sink,
                     .arg = arg,
-                    .cursor = {.paths = paths, .n = n, .fd = -1},
+                    .cursor = {.paths = paths, .n = n, .chat = form->options.chat},
                     .info = {.vocab = form->vocab, .end = form->end}};
     CLV_TRY(add_sizes(&r, paths, n, err));
     pthread_mutex_init(&r.lock, NULL);
@@ -220,18 +219,17 @@ static clv_status write_model_ids(void *arg, const clv_corpus_ids *ids, clv_erro
     return write_ids(to->writer, ids, err);
 }
 
-clv_status clv_corpus_load(clv_token_file *out, const clv_corpus_form *form, const char *path, int64_t vocab,
-                           clv_error *err)
+clv_status clv_corpus_load(clv_token_file *out, clv_corpus_info *info, const clv_corpus_form *form, const char *path,
+                           int64_t vocab, clv_error *err)
 {
     clv_token_writer *writer;
-    clv_corpus_info info;
     clv_token_writer_options options = {
         .size = sizeof options, .vocab = form->vocab, .end = form->end, .masked = form->options.chat};
     uint8_t *image;
     uint64_t size;
     CLV_TRY(clv_token_writer_create_memory(&writer, path, &options, err));
     model_ids to = {writer, form, vocab, path};
-    clv_status status = clv_corpus_run(&info, form, &path, 1, write_model_ids, &to, err);
+    clv_status status = clv_corpus_run(info, form, &path, 1, write_model_ids, &to, err);
     if (status != CLV_OK) {
         clv_token_writer_abandon(writer);
         return status;
@@ -251,5 +249,5 @@ clv_status clv_corpus_tokenize(clv_corpus_info *result, const char *out, const c
     clv_status status = tokenize(&info, out, paths, n, &form, err);
     clv_corpus_form_close(&form);
     CLV_TRY(status);
-    return result ? clv_give_struct(result, sizeof info, sizeof info, &info, call, err) : CLV_OK;
+    return result ? clv_give_struct(result, sizeof info, offsetof(clv_corpus_info, skipped), &info, call, err) : CLV_OK;
 }

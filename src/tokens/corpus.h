@@ -6,39 +6,39 @@
 #include <stdint.h>
 
 #include "cleave/corpus.h"
+#include "io/text_file.h"
 #include "tokens/token_file.h"
 
 /* ---- corpus_read.c: pieces ---- */
 
 enum { CLV_CORPUS_PIECE = 4 << 20 /* bytes of text, at least, but for the last of a file */ };
 
-/* What a file is, by its name: documents are the file itself, its lines, or its records. */
-typedef enum clv_corpus_kind { CLV_CORPUS_TEXT, CLV_CORPUS_LINES, CLV_CORPUS_FASTA } clv_corpus_kind;
-
 /* Where the reading of files stands. */
 typedef struct clv_corpus_cursor {
     const char *const *paths;
-    int n, i; /* files, the next one's number */
-    int fd;   /* of the file that is read; -1: none */
-    clv_corpus_kind kind;
-    uint64_t offset, size;
+    int n, i;            /* files, the next one's number */
+    bool chat;           /* all must be lines of JSON */
+    clv_text_file *file; /* that is read; NULL: none */
+    clv_text_form form;
+    bool first;       /* nothing of it was handed on */
+    int64_t line, at; /* the next piece's first line; bytes of the file that were told */
+    char *ahead;      /* what was read of the next piece */
+    size_t ahead_size;
 } clv_corpus_cursor;
 
 typedef struct clv_corpus_piece {
     const char *path;
-    clv_corpus_kind kind;
-    bool first, last; /* of its file */
-    uint64_t offset;  /* in the file */
+    clv_text_form form; /* documents are the file itself, its lines, or its records */
+    bool first, last;   /* of its file */
+    int64_t line;       /* the number, from 1, of its first line; of a JSON array, its first element */
+    int64_t read;       /* bytes of the file, as it lies on the disk, that were read for it */
     size_t size;
     char *text; /* its own; a zero byte follows */
 } clv_corpus_piece;
 
-clv_corpus_kind clv_corpus_kind_of(const char *path);
 /* Reads the next piece, which the caller frees. text NULL: there is none. */
 clv_status clv_corpus_next(clv_corpus_piece *out, clv_corpus_cursor *cursor, clv_error *err);
 void clv_corpus_close(clv_corpus_cursor *cursor);
-/* The number, from 1, of the line of a file at an offset; 0 where it cannot be read. */
-int64_t clv_corpus_line(const char *path, uint64_t offset);
 
 /* ---- corpus_encode.c: ids ---- */
 
@@ -56,7 +56,7 @@ clv_status clv_corpus_form_open(clv_corpus_form *out, const clv_corpus_options *
 void clv_corpus_form_close(clv_corpus_form *form);
 
 typedef struct clv_corpus_ids {
-    int64_t n, room, documents, learned_ids;
+    int64_t n, room, documents, learned_ids, skipped, records;
     int32_t *id;      /* [n] */
     uint8_t *learned; /* [n]; of a chat alone, else all are */
 } clv_corpus_ids;
@@ -69,8 +69,8 @@ void clv_corpus_ids_free(clv_corpus_ids *ids);
 /* ---- corpus.c: all of it, on several threads ---- */
 
 /* Tokenizes a file into a token file in memory. vocab: as clv_token_file_open has it. */
-clv_status clv_corpus_load(clv_token_file *out, const clv_corpus_form *form, const char *path, int64_t vocab,
-                           clv_error *err);
+clv_status clv_corpus_load(clv_token_file *out, clv_corpus_info *info, const clv_corpus_form *form, const char *path,
+                           int64_t vocab, clv_error *err);
 /* Takes ids, in the order of documents, one call at a time. */
 typedef clv_status clv_corpus_sink(void *arg, const clv_corpus_ids *ids, clv_error *err);
 clv_status clv_corpus_run(clv_corpus_info *result, const clv_corpus_form *form, const char *const *paths, int n,

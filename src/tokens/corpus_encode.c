@@ -97,19 +97,22 @@ static clv_status encode_turn(clv_corpus_ids *out, const clv_corpus_form *f, con
                               clv_error *err)
 {
     const char *role, *content, *behind = f->content + strlen(content_mark);
-    char *text = NULL;
+    size_t size;
     CLV_TRY(clv_json_check_object(turn, "a turn", err));
     CLV_TRY(clv_json_string(&role, turn, "role", CLV_JSON_REQUIRED, "a turn", err));
-    CLV_TRY(clv_json_string(&content, turn, "content", CLV_JSON_REQUIRED, "a turn", err));
+    CLV_TRY(clv_json_text(&content, &size, turn, "content", "a turn", err));
     *answer = strcmp(role, "assistant") == 0;
-    char *head = head_of_turn(f, role);
-    if (!head || asprintf(&text, "%s%s", content, behind) < 0) {
+    char *head = head_of_turn(f, role), *text = malloc(size + strlen(behind) + 1);
+    if (!head || !text) {
         free(head);
-        return clv_fail_memory(err, "a turn", strlen(content));
+        free(text);
+        return clv_fail_memory(err, "a turn", size);
     }
+    memcpy(text, content, size);
+    memcpy(text + size, behind, strlen(behind));
     clv_status status = append_text(out, f, head, strlen(head), false, err);
     if (status == CLV_OK)
-        status = append_text(out, f, text, strlen(text), *answer, err);
+        status = append_text(out, f, text, size + strlen(behind), *answer, err);
     free(head);
     free(text);
     return status;
@@ -130,41 +133,63 @@ static clv_status encode_chat(clv_corpus_ids *out, const clv_corpus_form *f, con
 static clv_status encode_object(clv_corpus_ids *out, const clv_corpus_form *f, const json_t *line, clv_error *err)
 {
     const char *text;
+    size_t size;
     CLV_TRY(clv_json_check_object(line, "the line", err));
     if (f->options.chat)
         return encode_chat(out, f, line, err);
-    CLV_TRY(clv_json_string(&text, line, f->options.field, CLV_JSON_REQUIRED, "the line", err));
+    CLV_TRY(clv_json_text(&text, &size, line, f->options.field, "the line", err));
     CLV_TRY(begin_document(out, f, true, err));
-    CLV_TRY(append_text(out, f, text, strlen(text), true, err));
+    CLV_TRY(append_text(out, f, text, size, true, err));
     return end_document(out, f, true, err);
 }
 
-static clv_status encode_line(clv_corpus_ids *out, const clv_corpus_form *f, const clv_corpus_piece *p, size_t begin,
-                              size_t end, clv_error *err)
+/* "FILE:LINE", or "FILE: element NUMBER" of an array. */
+static clv_status fail_at(const clv_corpus_piece *p, int64_t line, const char *why, clv_error *err)
+{
+    const char *mark = p->form == CLV_TEXT_JSON_ARRAY ? " element " : "";
+    return clv_fail(err, CLV_EINVAL, "%s:%s%lld: %s", p->path, mark, (long long)line, why);
+}
+
+/* Takes back what a line added before it failed. */
+static void forget_line(clv_corpus_ids *out, const clv_corpus_ids *before)
+{
+    out->n = before->n;
+    out->documents = before->documents;
+    out->learned_ids = before->learned_ids;
+    out->skipped++;
+}
+
+static clv_status encode_line(clv_corpus_ids *out, const clv_corpus_form *f, const clv_corpus_piece *p,
+                              const char *text, size_t size, int64_t number, clv_error *err)
 {
     clv_error why = {0};
     json_t *line = NULL;
-    if (strspn(p->text + begin, " \t\r\n") >= end - begin)
+    const clv_corpus_ids before = *out;
+    if (strspn(text, " \t\r\n") >= size)
         return CLV_OK;
-    clv_status status = clv_json_parse(&line, p->text + begin, end - begin, "the line", &why);
+    clv_status status = clv_json_parse(&line, text, size, CLV_JSON_LAST, "the line", &why);
     if (status == CLV_OK)
         status = encode_object(out, f, line, &why);
     json_decref(line);
+    if (status == CLV_OK)
+        return CLV_OK;
     if (status == CLV_ENOMEM) {
         *err = why;
         return status;
     }
-    return status == CLV_OK ? CLV_OK
-                            : clv_fail(err, CLV_EINVAL, "%s:%lld: %s", p->path,
-                                       (long long)clv_corpus_line(p->path, p->offset + begin), why.message);
+    if (!f->options.skip_bad_lines)
+        return fail_at(p, number, why.message, err);
+    forget_line(out, &before);
+    return CLV_OK;
 }
 
 static clv_status encode_lines(clv_corpus_ids *out, const clv_corpus_form *f, const clv_corpus_piece *p, clv_error *err)
 {
-    for (size_t begin = 0; begin < p->size;) {
+    int64_t number = p->line;
+    for (size_t begin = 0; begin < p->size; number++) {
         const char *stop = memchr(p->text + begin, '\n', p->size - begin);
         size_t end = stop ? (size_t)(stop - p->text) : p->size;
-        CLV_TRY(encode_line(out, f, p, begin, end, err));
+        CLV_TRY(encode_line(out, f, p, p->text + begin, end - begin, number, err));
         begin = end + 1;
     }
     return CLV_OK;
@@ -174,18 +199,18 @@ static clv_status encode_lines(clv_corpus_ids *out, const clv_corpus_form *f, co
 static clv_status encode_records(clv_corpus_ids *out, const clv_corpus_form *f, const clv_corpus_piece *p,
                                  clv_error *err)
 {
-    clv_fasta records = clv_fasta_of(p->text, p->size, p->first);
+    clv_fasta records = clv_fasta_of(p->text, p->size);
     clv_fasta_record r;
     for (;;) {
         clv_error why = {0};
         clv_status status = clv_fasta_next(&r, &records, &why);
         if (status != CLV_OK)
-            return clv_fail(err, status, "%s:%lld: %s", p->path,
-                            (long long)(clv_corpus_line(p->path, p->offset) + records.line - 1), why.message);
+            return fail_at(p, p->line + records.line - 1, why.message, err);
         if (!r.name)
             return CLV_OK;
         if (r.size == 0)
             continue;
+        out->records++;
         CLV_TRY(begin_document(out, f, true, err));
         CLV_TRY(append_text(out, f, r.residues, r.size, true, err));
         CLV_TRY(end_document(out, f, true, err));
@@ -194,9 +219,9 @@ static clv_status encode_records(clv_corpus_ids *out, const clv_corpus_form *f, 
 
 clv_status clv_corpus_encode(clv_corpus_ids *out, const clv_corpus_form *f, const clv_corpus_piece *p, clv_error *err)
 {
-    if (p->kind == CLV_CORPUS_LINES)
+    if (p->form == CLV_TEXT_JSON_LINES || p->form == CLV_TEXT_JSON_ARRAY)
         return encode_lines(out, f, p, err);
-    if (p->kind == CLV_CORPUS_FASTA)
+    if (p->form == CLV_TEXT_FASTA)
         return encode_records(out, f, p, err);
     if (p->first)
         CLV_TRY(begin_document(out, f, true, err));
@@ -252,7 +277,8 @@ static clv_status fill_form(clv_corpus_form *f, clv_error *err)
 clv_status clv_corpus_form_open(clv_corpus_form *out, const clv_corpus_options *options, clv_error *err)
 {
     clv_corpus_form f = {0};
-    CLV_TRY(clv_take_options(&f.options, sizeof f.options, sizeof f.options, options, "clv_corpus_tokenize", err));
+    CLV_TRY(clv_take_options(&f.options, sizeof f.options, offsetof(clv_corpus_options, skip_bad_lines), options,
+                             "clv_corpus_tokenize", err));
     clv_status status = fill_form(&f, err);
     if (status == CLV_OK)
         *out = f;

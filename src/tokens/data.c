@@ -3,9 +3,12 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/error.h"
 #include "base/options.h"
+#include "io/file.h"
+#include "io/file_kind.h"
 #include "tokens/corpus.h"
 #include "tokens/documents.h"
 #include "tokens/masking.h"
@@ -18,6 +21,7 @@ struct clv_data {
     uint64_t seed;
     bool in_order;
     int n;                 /* token files; 0: rows */
+    int proteins;          /* of these, FASTA */
     clv_token_file *files; /* [n] */
     int64_t *first;        /* [n + 1] the number of each file's first id among all; then of all */
     clv_row_file rows;
@@ -31,21 +35,51 @@ enum { FOR_WINDOWS = 0x63726f70 };
 
 /* ---- opening ---- */
 
+/* A pipe, or standard input, is not looked at before it is read: it is text. */
+static clv_file_kind kind_of(const char *path)
+{
+    char beginning[CLV_FILE_KIND_BYTES];
+    uint64_t size;
+    int fd;
+    if (clv_file_open(&fd, &size, path, NULL) != CLV_OK)
+        return CLV_FILE_OTHER;
+    size = size < sizeof beginning ? size : sizeof beginning;
+    clv_status status = clv_file_read_at(fd, beginning, (size_t)size, 0, path, NULL);
+    close(fd);
+    return status == CLV_OK ? clv_file_kind_of(beginning, (size_t)size) : CLV_FILE_OTHER;
+}
+
+/* One whose first bytes are damaged is no text. */
 static bool ends_with(const char *path, const char *end)
 {
     const char *dot = strrchr(path, '.');
     return dot && strcmp(dot, end) == 0;
 }
 
+static bool is_tokens(const char *path)
+{
+    return kind_of(path) == CLV_FILE_TOKENS || ends_with(path, ".bin");
+}
+
+static bool is_rows(const char *path)
+{
+    return kind_of(path) == CLV_FILE_SAFETENSORS || ends_with(path, ".safetensors");
+}
+
+int clv_data_is_text(const char *path)
+{
+    return path && !is_tokens(path) && !is_rows(path);
+}
+
 /* A token file; or a text, tokenized. */
-static clv_status open_file(clv_token_file *out, const char *path, const clv_data_options *o, clv_error *err)
+static clv_status open_file(clv_token_file *out, clv_corpus_info *info, const char *path, const clv_data_options *o,
+                            clv_error *err)
 {
     clv_corpus_form form;
-    bool is_text = o->texts || clv_corpus_kind_of(path) != CLV_CORPUS_TEXT || ends_with(path, ".txt");
-    if (!is_text || (!o->texts && clv_token_file_is(path)))
+    if (!o->texts && is_tokens(path))
         return clv_token_file_open(out, path, o->vocab, err);
     CLV_TRY(clv_corpus_form_open(&form, o->corpus, err));
-    clv_status status = clv_corpus_load(out, &form, path, o->vocab, err);
+    clv_status status = clv_corpus_load(out, info, &form, path, o->vocab, err);
     clv_corpus_form_close(&form);
     return status;
 }
@@ -58,7 +92,10 @@ static clv_status open_files(clv_data *d, const char *const *paths, int n, const
         return clv_fail_memory(err, "token files", (size_t)n * sizeof *d->files);
     for (d->n = 0; d->n < n; d->n++) {
         clv_token_file *f = &d->files[d->n];
-        CLV_TRY(open_file(f, paths[d->n], o, err));
+        clv_corpus_info text = {0};
+        CLV_TRY(open_file(f, &text, paths[d->n], o, err));
+        d->info.skipped += text.skipped;
+        d->proteins += text.records > 0 && text.records == text.documents;
         d->first[d->n + 1] = d->first[d->n] + f->header.count;
         d->info.vocab = f->header.vocab > d->info.vocab ? f->header.vocab : d->info.vocab;
         d->info.end = d->n == 0 || d->info.end == f->header.end ? f->header.end : -1;
@@ -75,7 +112,7 @@ static clv_status cut_files(clv_data *d, const char *path, const clv_data_option
     if (seq < 1)
         return clv_fail(err, CLV_EINVAL, "sequences of %lld tokens; valid: 1 and above", (long long)seq);
     d->info.seq = seq;
-    if (o->padded) {
+    if (o->padded > 0 || (o->padded < 0 && d->proteins == d->n)) {
         CLV_TRY(clv_documents_find(&d->documents, d->files, d->n, err));
         d->info.padded = 1;
         d->info.sequences = d->documents.n;
@@ -132,7 +169,7 @@ static clv_status open_all(clv_data *d, const char *const *paths, int n, const c
 {
     int rows = 0;
     for (int i = 0; i < n; i++)
-        rows += !o->texts && ends_with(paths[i], ".safetensors");
+        rows += !o->texts && is_rows(paths[i]);
     if (n < 1)
         return clv_fail(err, CLV_EINVAL, "no file of data: at least one is needed");
     if (rows > 0 && n > 1)

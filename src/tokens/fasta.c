@@ -7,19 +7,9 @@
 
 const char clv_residues[] = "ACDEFGHIKLMNPQRSTVWYXBZUO.-";
 
-bool clv_fasta_is(const char *path)
+clv_fasta clv_fasta_of(char *text, size_t size)
 {
-    const char *dot = strrchr(path, '.');
-    return dot && (strcmp(dot, ".fasta") == 0 || strcmp(dot, ".fa") == 0 || strcmp(dot, ".faa") == 0);
-}
-
-clv_fasta clv_fasta_of(char *text, size_t size, bool first)
-{
-    static const char mark[] = "\xef\xbb\xbf"; /* a byte order mark, which editors put before UTF-8 */
-    clv_fasta f = {.at = text, .end = text + size};
-    if (first && size >= sizeof mark - 1 && memcmp(text, mark, sizeof mark - 1) == 0)
-        f.at += sizeof mark - 1;
-    return f;
+    return (clv_fasta){.at = text, .end = text + size};
 }
 
 /* Where the line at f->at ends; the next one is the next to be read. */
@@ -30,17 +20,44 @@ static char *end_line(clv_fasta *f)
     return stop ? stop : f->end;
 }
 
-static clv_status add_residues(char **to, const clv_fasta_record *r, const char *line, const char *stop, clv_error *err)
+static bool is_blank(const char *at, const char *stop)
+{
+    while (at < stop && isspace((unsigned char)*at))
+        at++;
+    return at == stop;
+}
+
+/* Passes over lines that are comments or, before the first record, blank. */
+static void skip_comments(clv_fasta *f, bool blank)
+{
+    while (f->at < f->end) {
+        clv_fasta next = *f;
+        char *stop = end_line(&next);
+        if (*f->at != ';' && !(blank && is_blank(f->at, stop)))
+            return;
+        next.at = stop < f->end ? stop + 1 : stop;
+        *f = next;
+    }
+}
+
+/* A stop that is not at the end of its record is none of its residues. */
+static clv_status add_residues(char **to, bool *stopped, const clv_fasta_record *r, const char *line, const char *stop,
+                               clv_error *err)
 {
     for (; line < stop; line++) {
         char c = (char)toupper((unsigned char)*line);
         if (isspace((unsigned char)c))
             continue;
-        if (c == '\0' || !strchr(clv_residues, c))
+        if (c != '*' && (*stopped || c == '\0' || !strchr(clv_residues, c)))
             return clv_fail(err, CLV_EINVAL, "%.*s: '%c' is no residue; valid: %s",
-                            r->name_size < 64 ? (int)r->name_size : 64, r->name, isprint((unsigned char)c) ? c : '?',
+                            r->name_size < 64 ? (int)r->name_size : 64, r->name,
+                            *stopped                    ? '*'
+                            : isprint((unsigned char)c) ? c
+                                                        : '?',
                             clv_residues);
-        *(*to)++ = c;
+        *stopped = c == '*';
+        if (!*stopped)
+            *(*to)++ = c;
     }
     return CLV_OK;
 }
@@ -48,6 +65,8 @@ static clv_status add_residues(char **to, const clv_fasta_record *r, const char 
 clv_status clv_fasta_next(clv_fasta_record *out, clv_fasta *f, clv_error *err)
 {
     clv_fasta_record r = {0};
+    bool stopped = false;
+    skip_comments(f, true);
     if (f->at < f->end) {
         char *stop = end_line(f), *to = stop < f->end ? stop + 1 : stop;
         if (*f->at != '>')
@@ -56,9 +75,9 @@ clv_status clv_fasta_next(clv_fasta_record *out, clv_fasta *f, clv_error *err)
         while (r.name + r.name_size < stop && !isspace((unsigned char)r.name[r.name_size]))
             r.name_size++;
         r.residues = f->at = to;
-        while (f->at < f->end && *f->at != '>') {
+        while (skip_comments(f, false), f->at < f->end && *f->at != '>') {
             stop = end_line(f);
-            CLV_TRY(add_residues(&to, &r, f->at, stop, err));
+            CLV_TRY(add_residues(&to, &stopped, &r, f->at, stop, err));
             f->at = stop < f->end ? stop + 1 : stop;
         }
         r.size = (size_t)(to - r.residues);

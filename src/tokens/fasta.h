@@ -1,4 +1,5 @@
-/* fasta.h - proteins as FASTA has them: records of a line with '>' and a name, and lines of residues. */
+/* fasta.h - proteins as FASTA has them: records of a line with '>' and a name, and lines of residues. Lines that begin
+ * with ';' are comments. */
 #ifndef CLEAVE_TOKENS_FASTA_H
 #define CLEAVE_TOKENS_FASTA_H
 
@@ -11,22 +12,20 @@
 /* Residue letters, as ESM-2 has them. */
 extern const char clv_residues[];
 
-/* Whether a file is called so: .fasta, .fa, .faa. */
-bool clv_fasta_is(const char *path);
-
 /* Where the reading of a text stands, which is changed: residues move up to where theirs begin. */
 typedef struct clv_fasta {
     char *at, *end;
     int64_t line; /* that was read last, from 1; 0: none yet */
 } clv_fasta;
 
-/* Of a text, or the part of one that begins with a record; the first part may begin with a byte order mark. */
-clv_fasta clv_fasta_of(char *text, size_t size, bool first);
+/* Of a text whose lines end with "\n", or the part of one that begins with a record. */
+clv_fasta clv_fasta_of(char *text, size_t size);
 
 typedef struct clv_fasta_record {
     const char *name; /* its first word; NULL: there is no record any more */
     size_t name_size;
-    const char *residues; /* in upper case (lower case marks repeats), without what is blank */
+    const char *residues; /* in upper case (lower case marks repeats, or of an alignment insertions), without what is
+                             blank, and without a stop ("*") at their end; gaps ("-", ".") are letters of ESM-2 */
     size_t size;
 } clv_fasta_record;
 

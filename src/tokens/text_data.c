@@ -7,7 +7,7 @@
 #include "base/error.h"
 #include "cleave/rng.h"
 #include "io/checksum.h"
-#include "io/file.h"
+#include "io/text_file.h"
 
 struct clv_text_data {
     uint8_t *bytes;
@@ -16,6 +16,17 @@ struct clv_text_data {
 
 static const int64_t max_bytes = INT64_C(16) << 30;
 
+static clv_status read_text(char **out, size_t *size, const char *path, size_t limit, clv_error *err)
+{
+    clv_text_file *file;
+
+    CLV_TRY(clv_text_file_open(&file, path, err));
+    clv_text_file_as_is(file, false);
+    clv_status status = clv_text_file_read_all(file, out, size, limit, err);
+    clv_text_file_close(file);
+    return status;
+}
+
 /* Appends a file, after a boundary where there is text before it. */
 static clv_status append(clv_text_data *data, const char *path, clv_error *err)
 {
@@ -23,7 +34,7 @@ static clv_status append(clv_text_data *data, const char *path, clv_error *err)
     size_t size = 0, boundary = data->size > 0;
     uint8_t *bytes;
 
-    CLV_TRY(clv_file_read(&text, &size, path, (size_t)(max_bytes - data->size), err));
+    CLV_TRY(read_text(&text, &size, path, (size_t)(max_bytes - data->size), err));
     if (size == 0) {
         free(text);
         return clv_fail(err, CLV_EINVAL, "%s: empty, there is nothing to train on", path);

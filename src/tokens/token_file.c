@@ -207,19 +207,6 @@ static clv_status verify(clv_token_file *f, int64_t vocab, clv_error *err)
     return status;
 }
 
-bool clv_token_file_is(const char *path)
-{
-    uint64_t size = 0;
-    uint8_t begin[sizeof magic];
-    int fd;
-    if (clv_file_open(&fd, &size, path, NULL) != CLV_OK)
-        return false;
-    bool is = size >= sizeof begin && clv_file_read_at(fd, begin, sizeof begin, 0, path, NULL) == CLV_OK &&
-              memcmp(begin, magic, sizeof begin) == 0;
-    close(fd);
-    return is;
-}
-
 clv_status clv_token_file_open(clv_token_file *out, const char *path, int64_t vocab, clv_error *err)
 {
     *out = (clv_token_file){.path = strdup(path)};

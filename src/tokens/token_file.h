@@ -44,8 +44,6 @@ typedef struct clv_token_file {
     uint64_t size;
 } clv_token_file;
 
-/* Whether a file begins as a token file does; one that cannot be read does not. */
-bool clv_token_file_is(const char *path);
 /* Maps a file and reads all of it once: the digest is known then. vocab 0: the file's own.
  * @return as clv_data_open */
 clv_status clv_token_file_open(clv_token_file *out, const char *path, int64_t vocab, clv_error *err);

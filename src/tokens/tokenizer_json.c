@@ -187,12 +187,13 @@ static clv_status read_vocab(const clv_token_reader *r, const json_t *vocab)
 {
     clv_tokenizer *t = r->t;
     const char *key;
+    size_t size;
     json_t *value;
     CLV_TRY(
         clv_vocab_reserve(&t->vocab, t->arena, (int64_t)(json_object_size(vocab) + json_array_size(vocab)), r->err));
-    json_object_foreach((json_t *)vocab, key, value)
+    json_object_keylen_foreach((json_t *)vocab, key, size, value)
     {
-        clv_text_span text = clv_span(clv_arena_string(t->arena, key), strlen(key));
+        clv_text_span text = clv_span(clv_arena_copy(t->arena, key, size + 1), size);
         if (!text.text)
             return clv_fail_memory(r->err, "a vocabulary", text.size);
         CLV_TRY(add_text(r, text, json_integer_value(value)));

@@ -1,4 +1,4 @@
-/* fuzz_corpus.c - the input as lines of JSON, with a text or with turns, as a text and as FASTA, a byte a token. What
+/* fuzz_corpus.c - the input as JSON, with a text or with turns, as a text and as FASTA, a byte a token. What
  * is read has as many ids as were counted, and each of them is a byte. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -42,10 +42,11 @@ static void try(const char *name, const uint8_t *data, size_t size, int chat)
     FILE *file = fopen(path, "wb");
     if (!file || fwrite(data, 1, size, file) != size || fclose(file) != 0)
         abort();
-    if (clv_corpus_form_open(&form, &(clv_corpus_options){.chat = chat, .threads = 1}, NULL) != CLV_OK)
+    const clv_corpus_options options = {.size = sizeof options, .chat = chat, .threads = 1, .skip_bad_lines = size % 2};
+    if (clv_corpus_form_open(&form, &options, NULL) != CLV_OK)
         abort();
     if (clv_corpus_run(&info, &form, paths, 1, look, &s, NULL) == CLV_OK &&
-        (info.tokens != s.n || info.learned != s.learned || info.bytes != (int64_t)size || info.documents < 1))
+        (info.tokens != s.n || info.learned != s.learned || info.documents < 1))
         abort();
     clv_corpus_form_close(&form);
     remove(path);
@@ -60,6 +61,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     try("input.jsonl", data, size, 0);
     try("input.jsonl", data, size, 1);
     try("input.txt", data, size, 0);
+    try("input.json", data, size, 0);
     try("input.fasta", data, size, 0);
     return 0;
 }
