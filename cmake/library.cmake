@@ -87,7 +87,8 @@ foreach(target cleave_static cleave_shared)
         $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
     target_link_libraries(${target} PRIVATE
         $<BUILD_INTERFACE:clv::dnnl> $<BUILD_INTERFACE:clv::hwloc> $<BUILD_INTERFACE:clv::jansson>
-        $<BUILD_INTERFACE:clv::pcre2-8> $<BUILD_INTERFACE:clv::utf8proc> $<BUILD_INTERFACE:clv::xxhash> $<BUILD_INTERFACE:clv::z>
+        $<BUILD_INTERFACE:clv::pcre2-8> $<BUILD_INTERFACE:clv::utf8proc> $<BUILD_INTERFACE:clv::xxhash>
+        $<BUILD_INTERFACE:clv::z>
         $<BUILD_INTERFACE:clv_options> $<BUILD_INTERFACE:m> Threads::Threads)
 endforeach()
 # Whoever links the installed static library needs what it calls.

@@ -1,5 +1,5 @@
-/* test_tokenizer_patterns.c - regular expressions, Unigram and Precompiled: what no tokenizer is made of, and texts that
- * one has no ids for. Each message names the file, the component, the pattern and the reason. */
+/* test_tokenizer_patterns.c - regular expressions, Unigram and Precompiled: what no tokenizer is made of, and texts
+ * that one has no ids for. Each message names the file, the component, the pattern and the reason. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

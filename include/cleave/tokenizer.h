@@ -4,8 +4,8 @@
  * normalizers, pre-tokenizers, post-processors and decoders (docs/models.md has the list); Split and Replace by any
  * regular expression, read as Oniguruma reads it and run by PCRE2. Any other component is refused by name, and an
  * expression by what is wrong with it. A folder without tokenizer.json may hold BERT's or ESM-2's vocab.txt. Results
- * equal those of the `tokenizers` library (of transformers for vocab.txt), bytes that are not UTF-8 being read as U+FFFD
- * as Python does.
+ * equal those of the `tokenizers` library (of transformers for vocab.txt); bytes that are not UTF-8 read as U+FFFD, as
+ * Python reads them.
  *
  * A tokenizer is immutable: threads may share it. What calls hand out is the caller's, who frees it with free().
  */

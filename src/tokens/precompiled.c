@@ -3,8 +3,8 @@
  *
  *   charsmap (base64) = u32 n, a double-array trie of n / 4 units (u32, darts-clone), texts that end with a zero byte
  *
- * A trie's value is where a text begins. The shortest known beginning of what is looked up counts, and stands for all of
- * it. Looked up is a grapheme of fewer than six bytes, or else each of its characters. */
+ * A trie's value is where a text begins. The shortest known beginning of what is looked up counts, and stands for all
+ * of it. Looked up is a grapheme of fewer than six bytes, or else each of its characters. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,5 +1,5 @@
-/* regex_property.c - see regex_property.h. The POSIX names are what Oniguruma's doc/RE says of them for Unicode; scripts
- * are the script alone, without PCRE2's script extensions. */
+/* regex_property.c - see regex_property.h. The POSIX names are what Oniguruma's doc/RE says of them for Unicode;
+ * scripts are the script alone, without PCRE2's script extensions. */
 #include "tokens/regex_property.h"
 
 #define PCRE2_CODE_UNIT_WIDTH 8

@@ -18,8 +18,8 @@ typedef struct clv_regex_set {
     bool negated;
 } clv_regex_set;
 
-/* The set that \p{name} or, if `posix`, [:name:] is: a general category, a script or a yes-or-no property. room holds the content
- * where no table does. False: there is none of this name. */
+/* The set that \p{name} or, if `posix`, [:name:] is: a general category, a script or a yes-or-no property. room holds
+ * the content where no table does. False: there is none of this name. */
 bool clv_regex_set_find(clv_regex_set *out, char room[CLV_REGEX_SET_ROOM], clv_text_span name, bool posix);
 
 #endif

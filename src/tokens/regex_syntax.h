@@ -6,7 +6,8 @@
 #include "tokens/text_buffer.h"
 
 /* Appends what PCRE2 (UTF, multi-line, LF as the only newline) must be given to match as Oniguruma does. What it has no
- * words for is CLV_EUNSUPPORTED, and the message names it; what is no expression at all may be left to PCRE2's message. */
+ * words for is CLV_EUNSUPPORTED, and the message names it; what is no expression at all may be left to PCRE2's
+ * message. */
 clv_status clv_regex_translate(clv_text_buffer *out, clv_text_span expression, clv_error *err);
 
 #endif
