@@ -64,7 +64,7 @@ static void test_refused_by_model(void **state)
 static void test_help(void **state)
 {
     (void)state;
-    assert_int_equal(cli_run(out, "explain --help"), 0);
+    assert_int_equal(cli_run(out, "explain --help all"), 0);
     assert_non_null(strstr(out, "print JSON; not beside --dot\n"));
 }
 

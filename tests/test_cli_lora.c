@@ -65,8 +65,8 @@ static void test_as_peft(void **state)
     } cases[] = {{"llama_lora_head", "none"},
                  {"llama_lora_wide", "none"},
                  {"bert_lora", "none"},
-                 {"bert_bare_lora", "pooler.dense"},
-                 {"esm_lora", "note: 5 tensors"}};
+                 {"bert_bare_lora", "pooler.dense.lora_A"},
+                 {"esm_lora", "contact_head.regression.lora_A"}};
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
         cli_expect(0, cases[i].says, "verify -m {g}/%s --tp 1,2 --against {g}/%s/want.safetensors", cases[i].folder,

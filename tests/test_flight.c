@@ -324,7 +324,7 @@ static void test_command(void **state)
     cli_expect(0, "\"finding\": \"behind\", \"rank\": 1", "flight --json {d}/run.flight.1 {d}/run.flight.0");
     cli_expect(2, "are both of process 0", "flight {d}/run.flight.0 {d}/run.flight.0");
     cli_expect(2, "FILE", "flight");
-    cli_expect(1, "nothing", "flight {d}/nothing");
+    cli_expect(2, "nothing", "flight {d}/nothing");
     cli_expect(0, "", "bench allreduce -tp 2 --bytes 64 --flight-recorder {d}/reduced");
     cli_expect(0, "constraint", "flight {d}/reduced");
     cli_expect(2, "none", "bench allreduce -tp 2 --bytes 64 --flight-recorder {d}/none/f");

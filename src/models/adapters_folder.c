@@ -174,7 +174,15 @@ static clv_status open_weights(clv_model *m, const char *path, clv_error *err)
     if (status != CLV_OK)
         return clv_fail(err, status == CLV_EFORMAT || status == CLV_ENOTFOUND ? CLV_EINVAL : status,
                         "the adapters are not this model's: %.400s", why.message);
-    return clv_adapters_check_extra(m, path, err);
+    CLV_TRY(clv_adapters_check_extra(m, path, err));
+    const char *first;
+    int64_t unused = clv_adapters_unused(m, &first);
+    if (unused > 0)
+        snprintf(m->adapters_note, sizeof m->adapters_note,
+                 "%lld tensors of the adapters are not used, the first is %.128s: the language model does not use its "
+                 "module",
+                 (long long)unused, first);
+    return CLV_OK;
 }
 
 static clv_status make_adapters(clv_model *m, peft_files *files, clv_lora_options *lora, clv_error *err)

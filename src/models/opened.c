@@ -401,7 +401,10 @@ clv_status clv_model_unknown_keys(char *out, size_t size, const clv_model *m, cl
 
 const char *clv_model_note(const clv_model *m, int i)
 {
-    return m && m->weights ? clv_model_weights_note(m->weights, i) : NULL;
+    const clv_model_weights *w = m ? m->weights : NULL;
+    const char *note = w ? clv_model_weights_note(w, i) : NULL;
+    bool is_next = i == 0 || (w && clv_model_weights_note(w, i - 1));
+    return note || !is_next || !m || m->adapters_note[0] == '\0' ? note : m->adapters_note;
 }
 
 clv_quant clv_model_quant(const clv_model *m)
