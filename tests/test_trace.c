@@ -693,7 +693,7 @@ static void test_bad_files(void **state)
     cli_expect(0, "attention", "trace {d}/bad.json");
     write_file("bad.json", "{\"otherData\":");
     cli_expect(1, "not JSON", "trace {d}/bad.json");
-    cli_expect(1, "nothing.json", "trace {d}/nothing.json");
+    cli_expect(2, "nothing.json", "trace {d}/nothing.json");
     cli_expect(2, "FILE", "trace");
     clv_trace_report *report;
     clv_error err = {0};
