@@ -39,7 +39,7 @@ test: setup
 # Every test, its sweeps whole, under every preset: release, debug, address + undefined sanitizers, thread sanitizer.
 test-all: setup
 	@for preset in debug asan-ubsan tsan release; do \
-	    cmake --preset $$preset && cmake --build --preset $$preset -j $(JOBS) && \
+	    cmake --preset $$preset -DCLV_ALL_TESTS=ON && cmake --build --preset $$preset -j $(JOBS) && \
 	        CLV_SWEEP=all ctest --preset $$preset || exit 1; \
 	done
 

@@ -44,7 +44,10 @@ sys.exit(not os.path.exists(sysconfig.get_paths()["include"] + "/Python.h"))' 2>
     need_command mpirun.mpich mpich
 fi
 case "${1:-}" in
-lint) need_command clang-format clang-format; need_command clang clang ;;
+lint)
+    need_command clang-format clang-format
+    need_command clang clang
+    need_command ccache ccache ;;
 fuzz)
     need_command clang clang
     ls /usr/lib/llvm-*/lib/clang/*/lib/linux/libclang_rt.fuzzer* >/dev/null 2>&1 || missing+=(libclang-rt-14-dev) ;;

@@ -13,7 +13,7 @@ python3 -c 'import ensurepip, venv' 2>/dev/null ||
 rm -rf "$venv" && python3 -m venv "$venv"
 "$venv/bin/pip" install -q --disable-pip-version-check --retries 1 --timeout 15 'numpy' 'cffi>=1.15' 2>"$1/pip.log" ||
     skip "the package index gives no numpy and cffi ($(tail -n 1 "$1/pip.log"))"
-"$venv/bin/pip" install -q --disable-pip-version-check "$source"
+"$venv/bin/pip" install -q --disable-pip-version-check --config-settings=cmake.define.CLV_WERROR=ON "$source"
 cd "$1" # where no folder is called cleave
 "$venv/bin/python" -c 'import cleave, doctest; exit(doctest.testmod(cleave).failed)'
 "$venv/bin/python" - <<'P'
