@@ -16,6 +16,7 @@
 #include "cli/progress.c"
 #include "cli/stops.c"
 #include "cli/table.c"
+#include "cli/table_print.c"
 #include "cli/table_text.c"
 #include "cli/terminal.c"
 

@@ -19,7 +19,7 @@ typedef struct profile_args {
 static int parse(profile_args *a, int argc, char **argv)
 {
     const clv_option options[] = {
-        CLV_OUT_OPTION(&a->out, "FILE", CLV_OPTION_WRITES, false, "where the profile goes (profile.json)"),
+        CLV_OUT_OPTION(&a->out, "FILE", NULL, CLV_OPTION_WRITES, false, "where the profile goes (profile.json)"),
         {.names = "--blocks",
          .kind = CLV_OPTION_INT,
          .out = &a->blocks,

@@ -32,7 +32,7 @@ static int parse(data_args *a, int argc, char **argv)
          .help =
              "texts, a document each; of lines of JSON (or an array) a document each, of FASTA a record; also gzipped, "
              "or from a pipe (- is standard input); told by what they hold"},
-        CLV_OUT_OPTION(&a->out, "FILE", CLV_OPTION_WRITES, true, "the token file"),
+        CLV_OUT_OPTION(&a->out, "FILE", NULL, CLV_OPTION_WRITES, true, "the token file"),
         CLV_MODEL_ROW(&a->model, "PATH", false, CLV_BARE_NO,
                       "tokenizer.json, or the folder that holds it; else a byte is a token"),
         {.names = "--field",

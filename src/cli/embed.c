@@ -44,7 +44,7 @@ static int parse(embed_args *a, int argc, char **argv)
                  "from a pipe (- is "
                  "standard input)"},
         CLV_OUT_OPTION(
-            &a->out, "FILE", CLV_OPTION_WRITES, true,
+            &a->out, "FILE", NULL, CLV_OPTION_WRITES, true,
             "safetensors for embeddings [N,M] f32 in the order of the input, or with --pool none hidden.<row> "
             "[tokens,M], and ids u8 [N,W]: names of records or numbers of lines, zeros behind"),
         {.names = "--pool",

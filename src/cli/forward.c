@@ -31,7 +31,7 @@ static int parse(forward_args *a, int argc, char **argv)
          .help = "safetensors with ids [B,S] and, optionally, mask (1, and 0 = padding) and token_types, integers; "
                  "nothing else"},
         CLV_OUT_OPTION(
-            &a->job.out, "FILE", CLV_OPTION_WRITES, true,
+            &a->job.out, "FILE", NULL, CLV_OPTION_WRITES, true,
             "safetensors for hidden.last [B,S,M], logits [B,S,V] and, of decoders given two tokens, loss [1], all "
             "f32; "
             "and ids, mask, token_types as they were given"),

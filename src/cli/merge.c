@@ -24,7 +24,7 @@ static int parse(merge_args *a, int argc, char **argv)
          .absent = clv_model_option_absent,
          .required = true,
          .help = "a folder that cleave shard made, or one of adapters"},
-        CLV_OUT_OPTION(&a->out, "DIR", CLV_OPTION_MAKES, true, "the folder to make"),
+        CLV_OUT_OPTION(&a->out, "DIR", NULL, CLV_OPTION_MAKES, true, "the folder to make"),
         CLV_FORM_OPTIONS(&a->form, "", "print JSON"),
     };
     return clv_options_parse(options, sizeof options / sizeof options[0], argc, argv);

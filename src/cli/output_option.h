@@ -17,11 +17,11 @@
 #define CLV_FORM_OPTIONS(form_, others_, help_)                                                                        \
     CLV_JSON_OPTION(&(form_)->json, others_, help_), CLV_WIDE_OPTION(&(form_)->wide, "--json " others_)
 
-/* use_: CLV_OPTION_WRITES a file, or CLV_OPTION_MAKES a folder. */
-#define CLV_OUT_OPTION(out_, value_, use_, required_, help_)                                                           \
+/* suffix_: of the file's name, or NULL for any. use_: CLV_OPTION_WRITES a file, or CLV_OPTION_MAKES a folder. */
+#define CLV_OUT_OPTION(out_, value_, suffix_, use_, required_, help_)                                                  \
     {                                                                                                                  \
-        .names = "--out", .kind = CLV_OPTION_STRING, .out = (out_), .value = (value_), .use = (use_),                  \
-        .required = (required_), .help = (help_)                                                                       \
+        .names = "--out", .kind = CLV_OPTION_STRING, .out = (out_), .value = (value_), .suffix = (suffix_),            \
+        .use = (use_), .required = (required_), .help = (help_)                                                        \
     }
 
 #endif

@@ -2,6 +2,7 @@
 #include "cli/command.h"
 #include "cli/file_kind.h"
 #include "cli/options.h"
+#include "cli/output_option.h"
 #include "cli/plot.h"
 #include "cli/say.h"
 
@@ -20,14 +21,7 @@ static int parse(plot_args *a, int argc, char **argv)
          .use = CLV_OPTION_READS,
          .required = true,
          .help = "metrics.jsonl of a run, or of several, at most 8"},
-        {.names = "--out",
-         .kind = CLV_OPTION_STRING,
-         .out = &a->out,
-         .value = "FILE",
-         .use = CLV_OPTION_WRITES,
-         .suffix = ".svg",
-         .required = true,
-         .help = "the picture, an SVG"},
+        CLV_OUT_OPTION(&a->out, "FILE", ".svg", CLV_OPTION_WRITES, true, "the picture, an SVG"),
     };
     return clv_options_parse(options, sizeof options / sizeof options[0], argc, argv);
 }

@@ -26,7 +26,7 @@ static int parse(shard_args *a, int argc, char **argv)
 {
     const clv_option options[] = {
         CLV_MODEL_OPTION(&a->model, "DIR", "checkpoint: a folder with config.json and safetensors, sharded or not"),
-        CLV_OUT_OPTION(&a->out, "DIR", CLV_OPTION_MAKES, true, "the folder to make"),
+        CLV_OUT_OPTION(&a->out, "DIR", NULL, CLV_OPTION_MAKES, true, "the folder to make"),
         CLV_MESH_OPTIONS(&a->mesh),
         CLV_RULES_OPTIONS(&a->mesh),
         CLV_QUANT_ROW(&a->quant, "write weights of linear layers in blocks of 32 integers of 8 or 4 bits, with a scale "

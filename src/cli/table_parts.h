@@ -1,4 +1,4 @@
-/* table_parts.h - what a table is made of, for the files that fill and print it: table.c, table_text.c. */
+/* table_parts.h - what a table is made of, for table.c, which fills it, and table_text.c and table_print.c, which print. */
 #ifndef CLEAVE_CLI_TABLE_PARTS_H
 #define CLEAVE_CLI_TABLE_PARTS_H
 

@@ -29,7 +29,7 @@ static int parse(clv_train_args *a, int argc, char **argv)
          .value = "merged|adapter",
          .rare = true,
          .help = "save a model whose weights have the adapters in them, or the adapters alone, as PEFT does (merged)"},
-        CLV_OUT_OPTION(&a->out, "DIR", CLV_OPTION_MAKES, true,
+        CLV_OUT_OPTION(&a->out, "DIR", NULL, CLV_OPTION_MAKES, true,
                        "folder for what is trained (Hugging Face form), metrics.jsonl and checkpoints: a new one, or "
                        "that of a run that "
                        "was stopped"),

@@ -63,17 +63,6 @@ void clv_json_blank_comments(char *text, size_t size)
     }
 }
 
-json_t *clv_json_not_finite(void)
-{
-    json_t *stand_in = json_object();
-
-    if (stand_in != NULL && json_object_set_new(stand_in, "a number that is not finite", json_null()) != 0) {
-        json_decref(stand_in);
-        return NULL;
-    }
-    return stand_in;
-}
-
 clv_status clv_json_load(json_t **out, const char *path, size_t limit, clv_error *err)
 {
     char *text;

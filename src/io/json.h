@@ -48,9 +48,6 @@ clv_status clv_json_parse(json_t **out, const char *text, size_t size, clv_json_
 /* Reads and parses a file of at most `limit` bytes that others may have written. */
 clv_status clv_json_load(json_t **out, const char *path, size_t limit, clv_error *err);
 
-/* What stands for NaN, an infinity, and a number that no double holds; NULL: out of memory. */
-json_t *clv_json_not_finite(void);
-
 /* Optional: a key that is absent, or null, leaves *out as it is. */
 typedef enum clv_json_need { CLV_JSON_OPTIONAL, CLV_JSON_REQUIRED } clv_json_need;
 

@@ -111,6 +111,18 @@ static const char *digits(const char *at)
     return at;
 }
 
+/* What stands for NaN, an infinity, and a number that no double holds; NULL: out of memory. */
+static json_t *not_finite(void)
+{
+    json_t *stand_in = json_object();
+
+    if (stand_in != NULL && json_object_set_new(stand_in, "a number that is not finite", json_null()) != 0) {
+        json_decref(stand_in);
+        return NULL;
+    }
+    return stand_in;
+}
+
 /* An integer that 64 bits hold, else a real. What no double holds, NaN and infinity, jansson does not hold either. */
 static json_t *number(const char *text, bool whole)
 {
@@ -119,7 +131,7 @@ static json_t *number(const char *text, bool whole)
     if (whole && errno == 0)
         return json_integer(integer);
     double real = clv_read_real(text);
-    return isfinite(real) ? json_real(real) : clv_json_not_finite();
+    return isfinite(real) ? json_real(real) : not_finite();
 }
 
 static json_t *read_number(reader *r)
@@ -234,7 +246,7 @@ static json_t *read_value(reader *r)
     if (take(r, "false"))
         return json_false();
     if (take(r, "NaN") || take(r, "Infinity") || take(r, "-Infinity"))
-        return clv_json_not_finite();
+        return not_finite();
     return read_number(r);
 }
 

@@ -34,7 +34,8 @@ struct clv_model_family {
     /* Tensors [D/2] that rotary positions turn by where checkpoints have them, with % for the layer, and one for all
      * layers; NULL: positions are by config.json. */
     const char *frequencies, *shared_frequencies;
-    bool stated; /* by a program (own_family.c) */
+    bool pads_beyond; /* pad_token_id may be an id that the embedding has no row for */
+    bool stated;      /* by a program (own_family.c) */
 };
 
 /* ---- what the families' graphs have in common (build.c) ---- */

@@ -137,4 +137,5 @@ const clv_model_family clv_family_gpt2 = {
     .hidden = hidden,
     .head = clv_model_logits,
     .parameters = parameters,
+    .pads_beyond = true,
 };
