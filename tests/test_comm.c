@@ -20,6 +20,7 @@
 #include "comm/mpi_wire.h"
 #include "hand_step.h"
 #include "launched.h"
+#include "sweep.h"
 
 enum { MAX_RANKS = 64, MAX_SETS = 8, MOST_ELEMS = 50001, HALF_BYTES = 8 * MOST_ELEMS + 64 };
 
@@ -365,7 +366,7 @@ static void test_any_number_of_ranks(void **state)
     for (int t = 0; t < n_transports; t++) {
         for (int ranks = 1; ranks <= 8; ranks++)
             if (fits(ranks))
-                run_random(transports[t], ranks, ranks > 4 ? 3 : 2, -1, is_threads(t) ? 120 : 40,
+                run_random(transports[t], ranks, ranks > 4 ? 3 : 2, -1, is_threads(t) && !sweep_is_thin() ? 120 : 40,
                            seed + (uint64_t)ranks);
         run_random(transports[t], 13, 4, -1, is_threads(t) ? 60 : 20, seed);
     }
@@ -386,7 +387,7 @@ static void test_ten_thousand(void **state)
 {
     (void)state;
     for (int t = 0; t < n_transports && fits(2); t++)
-        run_random(transports[t], 2, 2, -1, is_threads(t) ? 10000 : 500, print_seed());
+        run_random(transports[t], 2, 2, -1, is_threads(t) ? sweep_is_thin() ? 1000 : 10000 : 500, print_seed());
 }
 
 /* ---- order and rounding ---- */

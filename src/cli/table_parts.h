@@ -1,4 +1,4 @@
-/* table_parts.h - what a table is made of, for table.c, which fills it, and table_text.c and table_print.c, which print. */
+/* table_parts.h - what a table is made of: table.c fills it, table_text.c and table_print.c print it. */
 #ifndef CLEAVE_CLI_TABLE_PARTS_H
 #define CLEAVE_CLI_TABLE_PARTS_H
 
