@@ -122,6 +122,40 @@ static void test_arrays(void **state)
         }
 }
 
+/* What stands behind a member is zeros, or another member whose text is read; what is neither is damage. */
+static void test_behind_gzip(void **state)
+{
+    enum { ZEROS = 300000 };
+    static const struct {
+        const char *bytes;
+        size_t size;
+    } wrong[] = {{"\x1f", 1}, {"x", 1}, {"\0\x1f", 2}, {"\x1f\x8b", 2}, {"\x1f\x8b\x09\0\0\0\0\0\0\x03", 10}};
+    char *bytes, *got, *longer;
+    size_t size, n;
+    clv_error err = {0};
+    (void)state;
+    assert_int_equal(clv_file_read(&bytes, &size, put_gzip("a", "text", 4, "wb"), ZEROS, NULL), CLV_OK);
+    longer = calloc(2 * size + ZEROS, 1);
+    memcpy(longer, bytes, size);
+    must(read_by(&got, &n, put("zeros", longer, size + ZEROS), 3, &err), &err);
+    assert_string_equal(got, "text");
+    free(got);
+    memcpy(longer + size + ZEROS, bytes, size);
+    must(read_by(&got, &n, put("again", longer, 2 * size + ZEROS), 3, &err), &err);
+    assert_string_equal(got, "texttext");
+    free(got);
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        memcpy(longer + size, wrong[i].bytes, wrong[i].size);
+        err = (clv_error){0};
+        if (read_by(&got, &n, put("more", longer, size + wrong[i].size), 3, &err) != CLV_EFORMAT ||
+            !strstr(err.message, "more: cannot be decompressed: "))
+            fail_msg("%zu: '%s' %s", i, got, err.message);
+        free(got);
+    }
+    free(longer);
+    free(bytes);
+}
+
 /* Members that follow each other, as bgzip writes them, are one text; one that is cut or damaged is none. */
 static void test_gzip(void **state)
 {
@@ -250,8 +284,9 @@ static void test_fasta(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_forms),   cmocka_unit_test(test_arrays),      cmocka_unit_test(test_gzip),
-        cmocka_unit_test(test_refused), cmocka_unit_test(test_not_refused), cmocka_unit_test(test_fasta),
+        cmocka_unit_test(test_forms),       cmocka_unit_test(test_arrays),  cmocka_unit_test(test_gzip),
+        cmocka_unit_test(test_behind_gzip), cmocka_unit_test(test_refused), cmocka_unit_test(test_not_refused),
+        cmocka_unit_test(test_fasta),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }
