@@ -65,7 +65,7 @@ static void test_goldens(void **state)
                                         "deepseek3",     "deepseek_coder",
                                         "falcon",        "t5",
                                         "unigram_bytes", "first_bpe",
-                                        "letters"};
+                                        "letters",       "ties"};
     (void)state;
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         char folder[2048], file[4096], name[64];
