@@ -98,6 +98,15 @@ static void test_forms(void **state)
     EXPECT("a.txt", "> He said:\nI do not think so.\n", CLV_TEXT_PLAIN, NULL);
     EXPECT("a.Fas.gz", "> He said:\nI do not think so.\n", CLV_TEXT_FASTA, NULL);
     EXPECT("a.pep", "MKV\n", CLV_TEXT_FASTA, NULL);
+    EXPECT("a", ">>> import os\nposix\n", CLV_TEXT_PLAIN, NULL);
+    EXPECT("a", ">\xd0\xbf\n\xd0\xbf\n", CLV_TEXT_PLAIN, NULL);
+    EXPECT("a", ">x\nMK\xd0\xbf\n", CLV_TEXT_FASTA, NULL); /* which refuses it */
+    EXPECT("a", "{text: 1}\n{\"text\": 2}\n\n { \"text\": 3}", CLV_TEXT_JSON_LINES, NULL);
+    EXPECT("a", "xt\": 1}\r{\"text\": 2}\r{\"text\": 3}\r", CLV_TEXT_JSON_LINES, NULL);
+    EXPECT("a", "// two\n{\"text\": 2}\n{\"te", CLV_TEXT_JSON_LINES, NULL); /* only the beginning is looked at */
+    EXPECT("a", "Such as\n{\"text\": 2}\n", CLV_TEXT_PLAIN, NULL);
+    EXPECT("a", "One\nTwo\n{\"text\": 1}\n{\"text\": 2}\n", CLV_TEXT_PLAIN, NULL);
+    EXPECT("a", "One\n{\"text\": 1} or\n{\"text\": 2}\n", CLV_TEXT_PLAIN, NULL);
     EXPECT("a.jsonl", "{\"text\": 1}\r{\"text\": 2}\r\n", CLV_TEXT_JSON_LINES, "{\"text\": 1}\n{\"text\": 2}\n");
 }
 
@@ -211,6 +220,8 @@ static void test_refused(void **state)
         SAYS("PK\3\4x", "is a zip archive"),
         SAYS("\x28\xb5\x2f\xfd x", "is compressed by zstd, not text"),
         SAYS("BZh91AY&SYx", "is compressed by bzip2"),
+        SAYS("\x1f\x9d\x90x", "is packed by compress, LZ4"),
+        SAYS("\x04\x22\x4d\x18x", "is packed by compress, LZ4"),
         SAYS("\xfd\x37zXZ\0x", "is compressed by xz"),
         SAYS("\x80\x04\x95xxxx", "is a Python pickle"),
         SAYS("GGUF\3", "is a GGUF file"),
