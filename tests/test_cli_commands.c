@@ -304,7 +304,7 @@ static void test_tokenize(void **state)
     /* what cannot be read is not an empty text */
     cli_expect(1, "standard input: a folder; valid: a file, a pipe", "tokenize -m {g}/tokenizer/llama3 < {d}");
     cli_expect(1, "standard input: cannot open: Bad file", "tokenize -m {g}/tokenizer/llama3 <&-");
-    cli_expect(2, "-p TEXT and -f FILE are both given", "generate -m {g}/llama -p a -f b");
+    cli_expect(2, "-p TEXT and -f FILE are both given", "generate -m {g}/llama -p a -f {g}/llama/config.json");
 }
 
 /* Rounding alone tells meshes apart; asked for less than rounding, it names a tensor. */
