@@ -294,10 +294,12 @@ static void test_lists(void **state)
     values v = {0};
 
     (void)state;
-    assert_int_equal(PARSE(&v, "--in", "_,X", "--text", "a", "b", "c", "--in", "X,_", "--text=d"), CLV_OPTIONS_RUN);
+    assert_int_equal(PARSE(&v, "--in", "_,X", "--text", "a", "b", "c", "--in", "X,_", "--text=d", "-"),
+                     CLV_OPTIONS_RUN);
     assert_int_equal(v.in.n, 2);
     assert_string_equal(v.in.item[1], "X,_");
-    assert_int_equal(v.text.n, 4);
+    assert_int_equal(v.text.n, 5);
+    assert_string_equal(v.text.item[4], "-"); /* standard input */
     assert_string_equal(v.text.item[3], "d");
     assert_null(v.equation);
     assert_int_equal(PARSE(&v, "--bytes", "7,16K,2MiB,1G"), CLV_OPTIONS_RUN);

@@ -202,6 +202,8 @@ static void test_standard_input(void **state)
     expect_piped("\\357\\273\\277a\\n\\nb c\\r\\n", "{\"texts\": [{\"prompt\": \"a\", ", lines);
     expect_piped("\\357\\273\\277a\\n\\nb c\\r\\n", "{\"prompt\": \"\", \"text\": \"\"", lines);
     expect_piped("\\357\\273\\277a\\n\\nb c\\r\\n", "{\"prompt\": \"b c\", ", lines);
+    expect_piped("a\\rb\\r", "{\"texts\": [{\"prompt\": \"a\", ", lines);
+    expect_piped("a\\rb\\r", "{\"prompt\": \"b\", ", file);
     expect_piped("\\357\\273\\277a\\n", "{\"texts\": [{\"prompt\": \"a\", ", file);
     expect_piped("a\\n\\357\\273\\277b\\n",
                  "{\"prompt\": \"\xef\xbb\xbf"
@@ -212,8 +214,8 @@ static void test_standard_input(void **state)
     cli_expect(1, "standard input: a folder; valid: a file, a pipe", RUN "-p - <.");
     cli_shell("printf 'a\\0b' > {d}/piped");
     cli_expect(2, "standard input: byte 1 is 0; a prompt has no zero bytes", RUN "-p - <{d}/piped");
-    cli_expect(2, "unexpected argument 'once'; did you mean -p 'once'", RUN "once upon");
-    cli_expect(2, "words of one text stand in quotes: -p 'once upon'", RUN "-p once upon");
+    cli_expect(2, "unexpected argument 'once'; did you mean -p 'once' (", RUN "once upon");
+    cli_expect(2, "unexpected argument 'upon'; words of one text stand in quotes: -p 'once upon'", RUN "-p once upon");
 }
 
 /* Who sees nothing happen is told what is waited for. */

@@ -98,6 +98,15 @@ static void test_forms(void **state)
     EXPECT("a.txt", "> He said:\nI do not think so.\n", CLV_TEXT_PLAIN, NULL);
     EXPECT("a.Fas.gz", "> He said:\nI do not think so.\n", CLV_TEXT_FASTA, NULL);
     EXPECT("a.pep", "MKV\n", CLV_TEXT_FASTA, NULL);
+    EXPECT("a", ">>> import os\nposix\n", CLV_TEXT_PLAIN, NULL);
+    EXPECT("a", ">\xd0\xbf\n\xd0\xbf\n", CLV_TEXT_PLAIN, NULL);
+    EXPECT("a", ">x\nMK\xd0\xbf\n", CLV_TEXT_FASTA, NULL); /* which refuses it */
+    EXPECT("a", "{text: 1}\n{\"text\": 2}\n\n { \"text\": 3}", CLV_TEXT_JSON_LINES, NULL);
+    EXPECT("a", "xt\": 1}\r{\"text\": 2}\r{\"text\": 3}\r", CLV_TEXT_JSON_LINES, NULL);
+    EXPECT("a", "// two\n{\"text\": 2}\n{\"te", CLV_TEXT_JSON_LINES, NULL); /* only the beginning is looked at */
+    EXPECT("a", "Such as\n{\"text\": 2}\n", CLV_TEXT_PLAIN, NULL);
+    EXPECT("a", "One\nTwo\n{\"text\": 1}\n{\"text\": 2}\n", CLV_TEXT_PLAIN, NULL);
+    EXPECT("a", "One\n{\"text\": 1} or\n{\"text\": 2}\n", CLV_TEXT_PLAIN, NULL);
     EXPECT("a.jsonl", "{\"text\": 1}\r{\"text\": 2}\r\n", CLV_TEXT_JSON_LINES, "{\"text\": 1}\n{\"text\": 2}\n");
 }
 
@@ -120,6 +129,40 @@ static void test_arrays(void **state)
                 fail_msg("%s: %s", wrong[i], err.message);
             free(text);
         }
+}
+
+/* What stands behind a member is zeros, or another member whose text is read; what is neither is damage. */
+static void test_behind_gzip(void **state)
+{
+    enum { ZEROS = 300000 };
+    static const struct {
+        const char *bytes;
+        size_t size;
+    } wrong[] = {{"\x1f", 1}, {"x", 1}, {"\0\x1f", 2}, {"\x1f\x8b", 2}, {"\x1f\x8b\x09\0\0\0\0\0\0\x03", 10}};
+    char *bytes, *got, *longer;
+    size_t size, n;
+    clv_error err = {0};
+    (void)state;
+    assert_int_equal(clv_file_read(&bytes, &size, put_gzip("a", "text", 4, "wb"), ZEROS, NULL), CLV_OK);
+    longer = calloc(2 * size + ZEROS, 1);
+    memcpy(longer, bytes, size);
+    must(read_by(&got, &n, put("zeros", longer, size + ZEROS), 3, &err), &err);
+    assert_string_equal(got, "text");
+    free(got);
+    memcpy(longer + size + ZEROS, bytes, size);
+    must(read_by(&got, &n, put("again", longer, 2 * size + ZEROS), 3, &err), &err);
+    assert_string_equal(got, "texttext");
+    free(got);
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        memcpy(longer + size, wrong[i].bytes, wrong[i].size);
+        err = (clv_error){0};
+        if (read_by(&got, &n, put("more", longer, size + wrong[i].size), 3, &err) != CLV_EFORMAT ||
+            !strstr(err.message, "more: cannot be decompressed: "))
+            fail_msg("%zu: '%s' %s", i, got, err.message);
+        free(got);
+    }
+    free(longer);
+    free(bytes);
 }
 
 /* Members that follow each other, as bgzip writes them, are one text; one that is cut or damaged is none. */
@@ -177,6 +220,8 @@ static void test_refused(void **state)
         SAYS("PK\3\4x", "is a zip archive"),
         SAYS("\x28\xb5\x2f\xfd x", "is compressed by zstd, not text"),
         SAYS("BZh91AY&SYx", "is compressed by bzip2"),
+        SAYS("\x1f\x9d\x90x", "is packed by compress, LZ4"),
+        SAYS("\x04\x22\x4d\x18x", "is packed by compress, LZ4"),
         SAYS("\xfd\x37zXZ\0x", "is compressed by xz"),
         SAYS("\x80\x04\x95xxxx", "is a Python pickle"),
         SAYS("GGUF\3", "is a GGUF file"),
@@ -250,8 +295,9 @@ static void test_fasta(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_forms),   cmocka_unit_test(test_arrays),      cmocka_unit_test(test_gzip),
-        cmocka_unit_test(test_refused), cmocka_unit_test(test_not_refused), cmocka_unit_test(test_fasta),
+        cmocka_unit_test(test_forms),       cmocka_unit_test(test_arrays),  cmocka_unit_test(test_gzip),
+        cmocka_unit_test(test_behind_gzip), cmocka_unit_test(test_refused), cmocka_unit_test(test_not_refused),
+        cmocka_unit_test(test_fasta),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

@@ -65,7 +65,7 @@ static void test_goldens(void **state)
                                         "deepseek3",     "deepseek_coder",
                                         "falcon",        "t5",
                                         "unigram_bytes", "first_bpe",
-                                        "letters"};
+                                        "letters",       "ties"};
     (void)state;
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         char folder[2048], file[4096], name[64];
@@ -211,6 +211,30 @@ static void test_known_patterns(void **state)
 
 /* ---- streaming ---- */
 
+/* A byte that was given out as a character, and is none together with the next: what follows is whole characters. */
+static void test_streaming_of_bytes(void **state)
+{
+    const int64_t bytes[] = {97, 151, 23, 531}; /* "^", 0x94, 0x14, " ok" */
+    char folder[4096], joined[64] = "";
+    clv_error err = {0};
+    clv_tokenizer *t;
+    clv_text_stream stream = {0};
+    (void)state;
+    path_of(folder, sizeof folder, "CLV_SOURCE_DIR", "tests/golden/tokenizer/unigram_bytes");
+    assert_int_equal(clv_tokenizer_open(&t, folder, &err), CLV_OK);
+    for (int64_t i = 0; i < 4; i++) {
+        char *piece;
+        size_t size;
+        assert_int_equal(clv_text_stream_add(&stream, t, &bytes[i], 1, i == 3, &piece, &size, &err), CLV_OK);
+        assert_true(clv_utf8_valid(piece, size));
+        strncat(joined, piece, size);
+        free(piece);
+    }
+    assert_string_equal(joined, "^\xef\xbf\xbd\xef\xbf\xbd ok");
+    clv_text_stream_free(&stream);
+    clv_tokenizer_free(t);
+}
+
 /* A character that comes as bytes is given out whole, and all pieces make up the text. */
 static void test_streaming(void **state)
 {
@@ -269,8 +293,11 @@ static void test_stories(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_goldens), cmocka_unit_test(test_utf8),
-                                       cmocka_unit_test(test_known_patterns), cmocka_unit_test(test_streaming),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_goldens),
+                                       cmocka_unit_test(test_utf8),
+                                       cmocka_unit_test(test_known_patterns),
+                                       cmocka_unit_test(test_streaming),
+                                       cmocka_unit_test(test_streaming_of_bytes),
                                        cmocka_unit_test(test_stories)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -410,7 +410,8 @@ static int read_named(parser *p, const clv_option *o, const char *name, const ch
     if (value == NULL && !value_follows(p))
         return complain(p, "%s wants a value: %s %s", name, name, o->value);
     code = set_value[o->kind](p, o, name, value != NULL ? value : p->argv[p->next++]);
-    while (o->kind == CLV_OPTION_FILES && code == CLV_OPTIONS_RUN && p->next < p->argc && p->argv[p->next][0] != '-')
+    while (o->kind == CLV_OPTION_FILES && code == CLV_OPTIONS_RUN && p->next < p->argc &&
+           (p->argv[p->next][0] != '-' || p->argv[p->next][1] == '\0'))
         code = set_value[o->kind](p, o, name, p->argv[p->next++]);
     return code;
 }

@@ -36,7 +36,7 @@ typedef enum clv_option_kind {
     CLV_OPTION_STRING,  /* const char *, into argv */
     CLV_OPTION_CHOICE,  /* const char *, one of the words of `value`, "f32|bf16" */
     CLV_OPTION_STRINGS, /* clv_strings: one value each time the option is given */
-    CLV_OPTION_FILES,   /* clv_strings: one or more values, up to the next argument that starts with a dash */
+    CLV_OPTION_FILES,   /* clv_strings: one or more values, up to the next option; "-" alone is one */
     CLV_OPTION_SIZE,    /* int64_t, positive: "1.5GiB"; K or KiB, M, G, T = 2^10, 2^20, ..., KB, MB, ... = 10^3, ... */
     CLV_OPTION_SIZES,   /* clv_sizes: some of them, "4K,16MiB,1G" */
     CLV_OPTION_INTS     /* clv_sizes: some integers within [min, max], "1,2,4" */

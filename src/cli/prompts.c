@@ -33,63 +33,49 @@ static bool is_standard_input(const char *name)
     return strcmp(name, "-") == 0;
 }
 
-/* *begin: of the text behind a byte order mark; a prompt has no zero bytes. */
-static clv_status read_content(clv_prompts *p, char **begin, size_t *size, const char *file, const char *command,
-                               clv_error *err)
-{
-    static const char mark[] = "\xef\xbb\xbf";
-    if (!is_standard_input(file))
-        CLV_TRY(clv_text_read(&p->content, size, file, 0, err));
-    else
-        CLV_TRY(clv_standard_input_read(&p->content, size, command, err));
-    const char *zero = memchr(p->content, '\0', *size);
-    if (zero)
-        return clv_fail(err, CLV_EINVAL, "standard input: byte %lld is 0; a prompt has no zero bytes",
-                        (long long)(zero - p->content));
-    size_t marked = strncmp(p->content, mark, 3) == 0 ? 3 : 0;
-    *begin = p->content + marked;
-    *size -= marked;
-    return CLV_OK;
-}
-
-/* Cuts the end of a line, of which Windows' has two bytes; behind the text, too, there is a byte. */
-static void cut_line(char *line, char *end)
-{
-    if (end > line && end[-1] == '\r')
-        end[-1] = '\0';
-    *end = '\0';
-}
-
-/* Lines of the file; the last may lack its end. */
+/* Lines of the file, which all end with "\n"; the last may lack its end. */
 static clv_status read_lines(clv_prompts *p, const char *file, const char *command, clv_error *err)
 {
-    char *text;
     size_t size;
     int64_t lines = 1;
-    CLV_TRY(read_content(p, &text, &size, file, command, err));
+    CLV_TRY(is_standard_input(file) ? clv_standard_input_read(&p->content, &size, 0, command, err)
+                                    : clv_text_read(&p->content, &size, file, 0, err));
+    char *end = p->content + size;
     for (size_t i = 0; i < size; i++)
-        lines += text[i] == '\n';
+        lines += p->content[i] == '\n';
     CLV_TRY(make_room(p, lines, err));
-    for (char *line = text, *end = text + size; line < end;) {
-        char *stop = memchr(line, '\n', (size_t)(end - line)), *last = stop ? stop : end;
-        cut_line(line, last);
+    for (char *line = p->content; line < end;) {
+        char *stop = memchr(line, '\n', (size_t)(end - line));
+        stop = stop ? stop : end; /* behind the text, too, there is a byte */
+        *stop = '\0';
         add(p, line);
-        line = last + 1;
+        line = stop + 1;
     }
     return p->n_asked > 0 ? CLV_OK
                           : clv_fail(err, CLV_EINVAL, "%s: no prompt; one a line is needed",
                                      is_standard_input(file) ? "standard input" : file);
 }
 
+/* Standard input as it is, but for the end of its last line, of which Windows' has two bytes. */
+static clv_status read_whole(clv_prompts *p, const char *command, clv_error *err)
+{
+    size_t size;
+    CLV_TRY(clv_standard_input_read(&p->content, &size, 1, command, err));
+    const char *zero = memchr(p->content, '\0', size);
+    if (zero)
+        return clv_fail(err, CLV_EINVAL, "standard input: byte %lld is 0; a prompt has no zero bytes",
+                        (long long)(zero - p->content));
+    size_t ends = size > 0 && p->content[size - 1] == '\n';
+    ends += ends && size > 1 && p->content[size - 2] == '\r';
+    p->content[size - ends] = '\0';
+    return CLV_OK;
+}
+
 static clv_status read_one(clv_prompts *p, const char *text, const char *command, clv_error *err)
 {
-    char *read = NULL;
-    size_t size;
-    if (is_standard_input(text))
-        CLV_TRY(read_content(p, &read, &size, text, command, err));
-    if (read && size > 0 && read[size - 1] == '\n')
-        cut_line(read, read + size - 1);
-    text = read ? read : text;
+    bool read = is_standard_input(text);
+    CLV_TRY(read ? read_whole(p, command, err) : CLV_OK);
+    text = read ? p->content : text;
     if (text[0] == '\0')
         return clv_fail(err, CLV_EINVAL, "%s: the prompt is empty; give at least one byte",
                         read ? "standard input" : "-p");

@@ -6,7 +6,7 @@
 #include "cli/processes.h"
 #include "cli/say.h"
 
-clv_status clv_standard_input_read(char **out, size_t *size, const char *command, clv_error *err)
+clv_status clv_standard_input_read(char **out, size_t *size, int zeros, const char *command, clv_error *err)
 {
     if (clv_processes_are_joined())
         return clv_fail(err, CLV_EINVAL,
@@ -14,5 +14,5 @@ clv_status clv_standard_input_read(char **out, size_t *size, const char *command
                         "a file that each can read");
     if (isatty(STDIN_FILENO) == 1)
         clv_say("%s: waiting for text on standard input; Ctrl-D at the begin of a line ends it", command);
-    return clv_text_read(out, size, "-", 1, err);
+    return clv_text_read(out, size, "-", zeros, err);
 }

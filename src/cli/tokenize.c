@@ -46,7 +46,7 @@ static int parse(tokenize_args *a, int argc, char **argv)
 static clv_status read_text(char **out, size_t *size, const char *given, const char *command, clv_error *err)
 {
     if (!given)
-        return clv_standard_input_read(out, size, command, err);
+        return clv_standard_input_read(out, size, 1, command, err);
     *out = strdup(given);
     *size = strlen(given);
     return *out ? CLV_OK : clv_fail_memory(err, "the text", *size);

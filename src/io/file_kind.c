@@ -64,6 +64,10 @@ static const beginning beginnings[] = {
     BYTES(CLV_FILE_XZ, "\xfd\x37zXZ\0", 0),
     BYTES(CLV_FILE_BZIP2, "1AY&SY", 4),
     BYTES(CLV_FILE_TAR, "ustar", 257),
+    BYTES(CLV_FILE_PACKED, "\x1f\x9d", 0),
+    BYTES(CLV_FILE_PACKED, "\x04\x22\x4d\x18", 0),
+    BYTES(CLV_FILE_PACKED, "7z\xbc\xaf\x27\x1c", 0),
+    BYTES(CLV_FILE_PACKED, "Rar!\x1a\x07", 0),
 };
 
 static const char download[] = "download the file itself again (on huggingface.co from /resolve/ in place of /blob/)";
@@ -97,6 +101,7 @@ static const struct words {
     [CLV_FILE_XZ] = {"compressed by xz", "decompress it by unxz"},
     [CLV_FILE_BZIP2] = {"compressed by bzip2", "decompress it by bunzip2"},
     [CLV_FILE_TAR] = {"a tar archive", "unpack it by tar -xf"},
+    [CLV_FILE_PACKED] = {"packed by compress, LZ4, 7-Zip or RAR", "unpack it"},
 };
 
 /* A header's length in 8 bytes, then the brace of the header. Asked first: a length may be any file's beginning. */

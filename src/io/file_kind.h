@@ -31,6 +31,7 @@ typedef enum clv_file_kind {
     CLV_FILE_XZ,
     CLV_FILE_BZIP2,
     CLV_FILE_TAR,
+    CLV_FILE_PACKED,
 } clv_file_kind;
 
 /* As many bytes of a file as any kind is told by. */

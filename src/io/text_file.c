@@ -1,23 +1,22 @@
 /* text_file.c - see text_file.h. */
 #include "io/text_file.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <zlib.h>
 
 #include "base/error.h"
 #include "io/file_kind.h"
+#include "io/gzip_in.h"
 #include "io/text_form.h"
 
-enum { BEGINNING = 1 << 16, BUFFER = 1 << 18, MOST_AT_ONCE = 1 << 28 };
+enum { BEGINNING = 1 << 16 };
 
 struct clv_text_file {
     char *name;
-    gzFile in; /* zlib passes on what is not compressed */
+    clv_gzip_in *in;
     bool lines;
     clv_text_form form;
     bool behind_return;    /* the last byte was "\r", which is read as "\n" */
@@ -44,34 +43,12 @@ static clv_status open_fd(int *out, const char *path, const char *name, clv_erro
 }
 
 /* Bytes as they are, after decompression; fewer than `size` at the end alone. */
-static clv_status read_bytes(clv_text_file *f, char *out, size_t size, size_t *n, clv_error *err)
-{
-    int code = Z_OK;
-    for (*n = 0; *n < size;) {
-        size_t most = size - *n < MOST_AT_ONCE ? size - *n : MOST_AT_ONCE;
-        int got = gzread(f->in, out + *n, (unsigned)most);
-        const char *why = gzerror(f->in, &code);
-        if (got < 0 && code == Z_ERRNO)
-            return clv_fail_errno(err, "read", f->name);
-        if (got < 0 && code == Z_MEM_ERROR)
-            return clv_fail_memory(err, f->name, BUFFER);
-        if (got < 0 || (got == 0 && code == Z_BUF_ERROR))
-            return clv_fail(err, CLV_EFORMAT, "%s: cannot be decompressed%s", f->name,
-                            strstr(why, ": ") ? strstr(why, ": ") : ""); /* zlib names the file otherwise */
-        if (got == 0)
-            return CLV_OK;
-        *n += (size_t)got;
-    }
-    return CLV_OK;
-}
-
-/* The same, from what was read ahead first. */
 static clv_status read_on(clv_text_file *f, char *out, size_t size, size_t *n, clv_error *err)
 {
     size_t ahead = f->end - f->begin < size ? f->end - f->begin : size;
     memcpy(out, f->ahead + f->begin, ahead);
     f->begin += ahead;
-    CLV_TRY(read_bytes(f, out + ahead, size - ahead, n, err));
+    CLV_TRY(clv_gzip_in_read(f->in, out + ahead, size - ahead, n, err));
     *n += ahead;
     return CLV_OK;
 }
@@ -149,13 +126,8 @@ static clv_status look(clv_text_file *f, const char *path, clv_error *err)
     static const char mark[] = "\xef\xbb\xbf";
     int fd;
     CLV_TRY(open_fd(&fd, path, f->name, err));
-    f->in = gzdopen(fd, "rb");
-    if (!f->in) {
-        close(fd);
-        return clv_fail_memory(err, path, BUFFER);
-    }
-    (void)gzbuffer(f->in, BUFFER);
-    CLV_TRY(read_bytes(f, f->ahead, sizeof f->ahead, &f->end, err));
+    CLV_TRY(clv_gzip_in_open(&f->in, fd, f->name, err));
+    CLV_TRY(clv_gzip_in_read(f->in, f->ahead, sizeof f->ahead, &f->end, err));
     CLV_TRY(refuse_others(f, err));
     f->begin = f->end >= 3 && memcmp(f->ahead, mark, 3) == 0 ? 3 : 0;
     f->form = clv_text_form_of(f->ahead + f->begin, f->end - f->begin, path);
@@ -181,8 +153,7 @@ void clv_text_file_close(clv_text_file *f)
 {
     if (!f)
         return;
-    if (f->in)
-        gzclose(f->in);
+    clv_gzip_in_close(f->in);
     free(f->name);
     free(f);
 }
@@ -219,6 +190,5 @@ void clv_text_file_as_is(clv_text_file *f, bool lines)
 
 int64_t clv_text_file_at(const clv_text_file *f)
 {
-    z_off_t at = gzoffset(f->in);
-    return at > 0 ? at : 0;
+    return clv_gzip_in_at(f->in);
 }

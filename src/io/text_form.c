@@ -46,10 +46,26 @@ static bool is_json(char *first, const char *text, const char *end)
     return next < end && ((*first == '{' && (*next == '"' || *next == '}')) || (*first == '[' && *next == '{'));
 }
 
-/* Words behind a line with '>', as in a quotation: no blanks stand between residues, but in groups of capitals. */
+/* Whether most lines are objects, two at least: the first one may be broken, or a comment. */
+static bool is_json_lines(const char *text, const char *end)
+{
+    int64_t lines = 0, objects = 0;
+    for (const char *at = past_blank(text, end), *stop; at < end; at = past_blank(stop, end)) {
+        const char *next = past_blank(at + 1, end);
+        stop = line_end(at, end);
+        lines++;
+        objects += *at == '{' && next < stop && *next == '"' && (stop == end || stop[-1] == '}');
+    }
+    return objects >= 2 && 2 * objects > lines;
+}
+
+/* Words behind a line with '>', as in a quotation: no blanks stand between residues, but in groups of capitals, and
+ * none begins with a letter that is not of ASCII. */
 static bool is_prose(const char *at, const char *end)
 {
     bool blank = false, other = false;
+    if (at < end && (unsigned char)*at >= 0x80)
+        return true;
     while (end > at && end[-1] == ' ')
         end--;
     for (; at < end; at++) {
@@ -65,7 +81,7 @@ static bool is_fasta(const char *text, const char *end)
     const char *at = past_blank(text, end);
     while (at < end && *at == ';')
         at = past_blank(line_end(at, end), end);
-    if (at == end || *at != '>')
+    if (at == end || *at != '>' || (end - at > 1 && at[1] == '>')) /* ">>" is of quotations and of Python's examples */
         return false;
     while (at < end && (*at == '>' || *at == ';'))
         at = past_blank(line_end(at, end), end);
@@ -85,7 +101,7 @@ clv_text_form clv_text_form_of(const char *text, size_t size, const char *path)
         return CLV_TEXT_BINARY;
     if (ends_with(path, tables))
         return CLV_TEXT_TABLE;
-    if (is || ends_with(path, json))
+    if (is || ends_with(path, json) || is_json_lines(text, end))
         return is && first == '[' ? CLV_TEXT_JSON_ARRAY : CLV_TEXT_JSON_LINES;
     return is_fasta(text, end) || ends_with(path, fasta) ? CLV_TEXT_FASTA : CLV_TEXT_PLAIN;
 }

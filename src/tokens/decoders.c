@@ -261,6 +261,20 @@ static void drop_repeated(clv_token_texts *all)
     all->n = kept;
 }
 
+static void drop_empty(clv_token_texts *all)
+{
+    int64_t kept = 0;
+    for (int64_t i = 0; i < all->n; i++) {
+        clv_text_buffer text = all->item[i];
+        all->item[i] = (clv_text_buffer){0};
+        if (text.size > 0)
+            all->item[kept++] = text;
+        else
+            clv_text_free(&text);
+    }
+    all->n = kept;
+}
+
 static clv_status decode_ctc(clv_token_texts *all, const void *options, clv_error *err)
 {
     const ctc_options *o = options;
@@ -273,6 +287,7 @@ static clv_status decode_ctc(clv_token_texts *all, const void *options, clv_erro
         if (o->cleanup)
             CLV_TRY(replace(item, o->delimiter, " ", err));
     }
+    drop_empty(all);
     return CLV_OK;
 }
 

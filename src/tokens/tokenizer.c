@@ -139,7 +139,7 @@ static unsigned classes_behind(clv_text_span text, size_t at, size_t *n)
 }
 
 /* Widens [*begin, *end) by the white space that the token takes, to the left as far as `from`; false: it must be a word
- * and is not. */
+ * and is not, or is white space itself that the token before it has taken. */
 static bool fit_added(const clv_added_token *added, clv_text_span text, size_t from, size_t *begin, size_t *end)
 {
     size_t n;
@@ -149,9 +149,11 @@ static bool fit_added(const clv_added_token *added, clv_text_span text, size_t f
         do
             --*begin;
         while (((unsigned char)text.text[*begin] & 0xc0) == 0x80);
+    if (added->lstrip && *begin < from)
+        *begin = from;
     while (added->rstrip && (classes_behind(text, *end, &n) & CLV_IS_SPACE))
         *end += n;
-    return true;
+    return *begin < *end;
 }
 
 typedef clv_status (*encoder)(const clv_tokenizer *t, const clv_piece *piece, clv_ids *ids, clv_error *err);

@@ -1,6 +1,9 @@
 /* unigram.c - pieces as the tokens whose scores have the largest sum (Kudo 2018, arXiv:1804.10959, as the `tokenizers`
  * library has it: SentencePiece's Viterbi, forwards over the bytes). */
+#include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/error.h"
 #include "base/utf8.h"
@@ -99,6 +102,36 @@ static clv_status encode(const void *data, clv_text_span piece, clv_ids *out, cl
 
 /* ---- reading ---- */
 
+/* A score, at most 0 as a rule, as the library reads it: serde_json takes the digits as an integer and multiplies or
+ * divides that by a power of ten, each of which rounds, so that one in seven is not the nearest number. Where sums are
+ * equal ("+ ++" and "++ +"), this says which is taken. The digits are the fewest that tell the number, as files have
+ * them; of 15 or fewer nothing is rounded twice. */
+static double read_score(double score)
+{
+    enum { MOST_DIGITS = 17, LARGEST_POWER = 308 };
+    char text[40], integer[MOST_DIGITS + 1];
+    int digits = 15, n = 0;
+    double size = fabs(score);
+    do
+        snprintf(text, sizeof text, "%.*e", digits - 1, size);
+    while (strtod(text, NULL) != size && ++digits <= MOST_DIGITS);
+    for (const char *at = text; *at != 'e'; at++) /* the point is that of the program's locale */
+        if (*at >= '0' && *at <= '9' && n < MOST_DIGITS)
+            integer[n++] = *at;
+    while (n > 1 && integer[n - 1] == '0')
+        n--;
+    integer[n] = '\0';
+    int power = atoi(strchr(text, 'e') + 1) - (n - 1);
+    size = (double)strtoull(integer, NULL, 10);
+    if (power < -LARGEST_POWER) {
+        size /= 1e308;
+        power += LARGEST_POWER;
+    }
+    snprintf(text, sizeof text, "1e%d", abs(power));
+    size = power < 0 ? size / strtod(text, NULL) : size * strtod(text, NULL);
+    return score < 0 ? -size : size;
+}
+
 static clv_status read_scores(unigram *model, const clv_token_reader *r, const json_t *vocab)
 {
     enum { PENALTY = 10 }; /* of what is unknown, below the lowest score */
@@ -108,7 +141,7 @@ static clv_status read_scores(unigram *model, const clv_token_reader *r, const j
         return clv_fail_memory(r->err, "scores", n * sizeof *model->score);
     double lowest = 0;
     for (size_t i = 0; i < n; i++) {
-        model->score[i] = json_number_value(json_array_get(json_array_get(vocab, i), 1));
+        model->score[i] = read_score(json_number_value(json_array_get(json_array_get(vocab, i), 1)));
         lowest = i == 0 || model->score[i] < lowest ? model->score[i] : lowest;
     }
     model->unknown_score = lowest - PENALTY;

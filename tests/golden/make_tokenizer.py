@@ -154,14 +154,23 @@ def train_first_bpe():
 
 
 def train_letters():
-    """Sound to letters; and Split as few use it."""
+    """Sound to letters; Split as few use it; and added tokens that are white space, which others before them take."""
     tokenizer = Tokenizer(models.WordLevel(unk_token="<unk>", vocab={c: i for i, c in enumerate(["<unk>", "<pad>", "|"] + list(
         "abcdefghijklmnopqrstuvwxyz.'"))}))
     tokenizer.normalizer = normalizers.Replace(Regex(r"\s+"), "|")
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence([
         pre_tokenizers.Split(Regex(r"[^\W\d_]{2}+|<pad>"), "contiguous"), pre_tokenizers.Split(Regex(r"(?i)S|\b"), "removed"), pre_tokenizers.Split("", "isolated")])
-    tokenizer.decoder = decoders.CTC()
+    tokenizer.decoder = decoders.Sequence([decoders.Replace("a", ""), decoders.CTC(), decoders.WordPiece(cleanup=False)])  # empty tokens show
+    tokenizer.add_tokens([AddedToken("\n", lstrip=True, rstrip=True, normalized=False), AddedToken("\t ", rstrip=True, normalized=False),
+                          AddedToken("axis", rstrip=True, normalized=False)])
     return tokenizer
+
+
+def make_ties():
+    """Ways of equal sums ("a aa", "aa a"): how the library rounds the scores that it reads from a file says which it takes."""
+    random.seed(55)
+    vocab = [("<unk>", 0.0)] + [(text, -random.uniform(2, 3) * scale) for letter in "abcdefghijklmnop" for text, scale in ((letter, 4), (2 * letter, 4.1))]
+    return Tokenizer(models.Unigram(vocab, unk_id=0))
 
 
 ESM_TOKENS = (["<cls>", "<pad>", "<eos>", "<unk>"] + list("LAGVSERTIDPKQNFYMHWCXBUZO") + [".", "-", "<null_1>", "<mask>"])
@@ -193,6 +202,9 @@ def sequences():
         "".join(random.choice(alphabet) for _ in range(random.randrange(1, 30))) for _ in range(90)]
 
 
+random.seed(9)
+RUNS = ["".join(3 * random.choice("abcdefghijklmnop") for _ in range(random.randrange(1, 60))) for _ in range(100)]
+SPACES = ["\n\n", " \n \n ", "axis \n\t \t  ", "\t \t \n", "\n \t "]
 MORE_WORDS = ["<mask>", " <mask>", "axis  ", "a mesh b", "[MASK]", "[SEP]", "Ünï", "ﬁne", "İ", "don't", "do not", "日本", "x,y.z!", "LAYOUT",
               "été", "a\u0323\u0302", "\ufffd", "ſ", "'S", "a\u0898\u0334", "\ua7cb", "\U00011935\U00011930", "\u212b\u0323"]
 
@@ -237,18 +249,18 @@ def main():
     }
     for name in ("tekken", "cl100k", "deepseek3", "deepseek_coder", "falcon"):
         newer[name] = train_byte_level(tokenizer_patterns.MODELS[name], None)
-    newer |= {"t5": train_unigram(False), "unigram_bytes": train_unigram(True), "first_bpe": train_first_bpe(), "letters": train_letters()}
+    newer |= {"t5": train_unigram(False), "unigram_bytes": train_unigram(True), "first_bpe": train_first_bpe(), "letters": train_letters(), "ties": make_ties()}
     out, trained = here / "tokenizer", {}
     out.mkdir(exist_ok=True)
     for name, tokenizer in (cases | newer).items():
         (out / name).mkdir(exist_ok=True)
         file = out / name / "tokenizer.json"
-        if isinstance(tokenizer.model, (models.WordPiece, models.Unigram)) and file.exists():  # each training of these gives another: keep the first
-            tokenizer = Tokenizer.from_file(str(file))
-        file.write_text(json.dumps(json.loads(tokenizer.to_str()), ensure_ascii=False, indent=0))
+        if not (isinstance(tokenizer.model, (models.WordPiece, models.Unigram)) and file.exists()):  # each training gives another: keep the first
+            file.write_text(json.dumps(json.loads(tokenizer.to_str()), ensure_ascii=False, indent=0))
+        tokenizer = Tokenizer.from_file(str(file))  # scores are not what was written
         trained[name] = tokenizer
         rows = []
-        for text in texts(MORE_WORDS if name in newer else ()):
+        for text in RUNS if name == "ties" else texts(MORE_WORDS if name in newer else ()) + (SPACES if name == "letters" else []):
             ids = tokenizer.encode(text).ids
             rows.append({"text": text, "ids": ids, "decoded": tokenizer.decode(ids)})
         write_cases(out / name, rows)
