@@ -167,7 +167,7 @@ static clv_status check_base(const clv_model *m, const char *folder, clv_error *
 
 static clv_status open_weights(clv_model *m, const char *path, clv_error *err)
 {
-    const clv_model_weights_options options = {.is_file = true};
+    const clv_model_weights_options options = {.is_file = true, .is_adapters = true};
     clv_error why = {0};
     clv_status status =
         clv_model_weights_open(&m->adapter_weights, clv_adapters_config(m->adapters), path, &options, &why);

@@ -401,7 +401,13 @@ clv_status clv_model_unknown_keys(char *out, size_t size, const clv_model *m, cl
 
 const char *clv_model_note(const clv_model *m, int i)
 {
-    return m && m->weights ? clv_model_weights_note(m->weights, i) : NULL;
+    int n = 0;
+    if (!m || !m->weights || i < 0)
+        return NULL;
+    while (n < i && clv_model_weights_note(m->weights, n))
+        n++;
+    const char *note = clv_model_weights_note(m->weights, n);
+    return note || !m->adapter_weights ? note : clv_model_weights_note(m->adapter_weights, i - n);
 }
 
 clv_quant clv_model_quant(const clv_model *m)
