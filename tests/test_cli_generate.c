@@ -209,11 +209,11 @@ static void test_standard_input(void **state)
                  file); /* no mark there */
     cli_expect(2, "standard input: the prompt is empty", RUN "-p - </dev/null");
     cli_expect(2, "standard input: no prompt; one a line is needed", RUN "-f - </dev/null");
-    cli_expect(1, "standard input: cannot read:", RUN "-p - <.");
+    cli_expect(1, "standard input: a folder; valid: a file, a pipe", RUN "-p - <.");
     cli_shell("printf 'a\\0b' > {d}/piped");
     cli_expect(2, "standard input: byte 1 is 0; a prompt has no zero bytes", RUN "-p - <{d}/piped");
-    cli_expect(2, "unexpected argument 'once'; did you mean -p 'once'?", RUN "once upon");
-    cli_expect(2, "unexpected argument 'upon' (", RUN "-p once upon");
+    cli_expect(2, "unexpected argument 'once'; did you mean -p 'once' (", RUN "once upon");
+    cli_expect(2, "unexpected argument 'upon'; words of one text stand in quotes: -p 'once upon' (", RUN "-p once upon");
 }
 
 /* Who sees nothing happen is told what is waited for. */

@@ -313,7 +313,7 @@ static void test_refused(void **state)
     static const struct {
         const char *generation, *says;
     } cases[] = {
-        {"", "generation_config.json: not JSON"},
+        {"", "generation_config.json: is an empty file, not JSON"},
         {"{", "generation_config.json: not JSON"},
         {"[]", "generation_config.json: not a JSON object"},
         {"{\"eos_token_id\": \"3\"}", "\"eos_token_id\" must be a token's id, or a list of ids"},
@@ -324,7 +324,7 @@ static void test_refused(void **state)
         {"{\"do_sample\": true, \"temperature\": -0.1}", "\"temperature\" is -0.1; valid: 0 (greedy) and above"},
         {"{\"do_sample\": true, \"temperature\": \"1\"}", "\"temperature\" must be a number"},
         {"{\"do_sample\": true, \"top_k\": -1}", "\"top_k\" is -1, valid are 0 to"},
-        {"{\"do_sample\": true, \"top_k\": 2.5}", "\"top_k\" must be an integer"},
+        {"{\"do_sample\": true, \"top_k\": 2.5}", "\"top_k\" is 2.5, valid are integers from 0"},
         {"{\"do_sample\": true, \"top_p\": 1.1}", "\"top_p\" is 1.1; valid: 0 (the likeliest alone) to 1 (all)"},
         {"{\"do_sample\": true, \"min_p\": -1}", "\"min_p\" is -1; valid: 0 (all) to 1"},
         {"{\"repetition_penalty\": 0}", "\"repetition_penalty\" is 0; valid: above 0; 1 is none"},
