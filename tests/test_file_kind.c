@@ -146,6 +146,11 @@ static void test_other_forms(void **state)
             fail_msg("%s", err.message);
         assert_int_equal(unlink(path), 0);
     }
+    clv_weights *w;
+    clv_error err = {0};
+    assert_int_equal(symlink("../blobs/b1", in_folder("other/model.safetensors")), 0);
+    assert_int_equal(clv_weights_open(&w, in_folder("other"), &err), CLV_ENOTFOUND);
+    assert_non_null(strstr(err.message, "model.safetensors: a link to a file that is not there; copy files as what"));
 }
 
 /* Such folders have no config.json. */

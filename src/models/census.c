@@ -145,6 +145,9 @@ static clv_status check_extra(const clv_safetensor *t, const clv_weights *w, con
     const clv_safetensor *read = clv_model_find_spelled(w, m, name);
     if (read != NULL && read != t && read->readable)
         CLV_TRY(t->readable ? clv_tensors_equal(&equal, read, t, err) : CLV_OK);
+    if (!equal && strcmp(read->name, t->name) == 0)
+        return clv_fail(err, CLV_EFORMAT, "%s: two of the files have it, and differ; valid: one file for a tensor",
+                        t->name);
     if (!equal)
         return clv_fail(err, CLV_EFORMAT,
                         "%s and %s are two names of one tensor of the model, and differ; valid: one of them, or both "
