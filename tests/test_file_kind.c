@@ -128,6 +128,7 @@ static void test_other_forms(void **state)
         {"pytorch_model-00001-of-00002.bin", "00002.bin is a Python pickle"},
         {"consolidated.00.pth", "consolidated.00.pth is a Python pickle"},
         {"tiny-q4_0.gguf", "has no model.safetensors; tiny-q4_0.gguf is a GGUF file; get the model's safetensors"},
+        {"adapter_model.safetensors", "has adapters (adapter_model.safetensors), but no model; valid: the folder of"},
         {"tf_model.h5", "tf_model.h5 is an HDF5 file"},
         {"model-00001-of-00002.safetensors", "has model-00001-of-00002.safetensors, but no model.safetensors, nor"},
     };

@@ -728,6 +728,7 @@ static void test_files(void **state)
     } wrong[] = {
         {"llama", "llama_lora", "s/layers.1.self_attn.q_proj/layers.1.self_attn.x_proj/",
          "lacks base_model.model.model.layers.1.self_attn.q_proj.lora_A.weight, and has such a one for 1 of 2"},
+        {"llama", "llama_lora", "s/\\.lora_A\\./.xora_A./g", "its first tensor is base_model.model.model.layers.0."},
         {"llama", "llama_lora_head", "s/model.lm_head.lora/model.xm_head.lora/", "model.xm_head.lora_A.weight"},
         {"llama", "llama_lora_head", "s/lm_head.base_layer/xm_head.base_layer/", "xm_head.base_layer.weight"},
         {"esm", "esm_lora", "s/contact_head.regression/contact_hexx.regression/", "contact_hexx.regression.lora_A"},

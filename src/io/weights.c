@@ -166,6 +166,11 @@ static const struct other_form {
 /* CLV_ENOTFOUND for a folder with weights in another form, or under another name; else CLV_OK. */
 static clv_status refuse_other_form(const char *folder, const char *name, clv_error *err)
 {
+    if (strcmp(name, "adapter_model.safetensors") == 0)
+        return clv_fail(err, CLV_ENOTFOUND,
+                        "%s: has adapters (%s), but no model; valid: the folder of a model, which 'cleave merge' "
+                        "makes of adapters and their base",
+                        folder, name);
     for (size_t i = 0; i < sizeof other_forms / sizeof other_forms[0]; i++) {
         clv_file_kind kind = other_forms[i].kind;
         if (fnmatch(other_forms[i].pattern, name, 0) != 0)
