@@ -213,7 +213,8 @@ static void test_standard_input(void **state)
     cli_shell("printf 'a\\0b' > {d}/piped");
     cli_expect(2, "standard input: byte 1 is 0; a prompt has no zero bytes", RUN "-p - <{d}/piped");
     cli_expect(2, "unexpected argument 'once'; did you mean -p 'once' (", RUN "once upon");
-    cli_expect(2, "unexpected argument 'upon'; words of one text stand in quotes: -p 'once upon' (", RUN "-p once upon");
+    cli_expect(2, "unexpected argument 'upon'; words of one text stand in quotes: -p 'once upon' (",
+               RUN "-p once upon");
 }
 
 /* Who sees nothing happen is told what is waited for. */
