@@ -128,6 +128,7 @@ static void test_other_forms(void **state)
         {"pytorch_model-00001-of-00002.bin", "00002.bin is a Python pickle"},
         {"consolidated.00.pth", "consolidated.00.pth is a Python pickle"},
         {"tiny-q4_0.gguf", "has no model.safetensors; tiny-q4_0.gguf is a GGUF file; get the model's safetensors"},
+        {"adapter_model.safetensors", "has adapters (adapter_model.safetensors), but no model; valid: the folder of"},
         {"tf_model.h5", "tf_model.h5 is an HDF5 file"},
         {"model-00001-of-00002.safetensors", "has model-00001-of-00002.safetensors, but no model.safetensors, nor"},
     };
@@ -146,6 +147,11 @@ static void test_other_forms(void **state)
             fail_msg("%s", err.message);
         assert_int_equal(unlink(path), 0);
     }
+    clv_weights *w;
+    clv_error err = {0};
+    assert_int_equal(symlink("../blobs/b1", in_folder("other/model.safetensors")), 0);
+    assert_int_equal(clv_weights_open(&w, in_folder("other"), &err), CLV_ENOTFOUND);
+    assert_non_null(strstr(err.message, "model.safetensors: a link to a file that is not there; copy files as what"));
 }
 
 /* Such folders have no config.json. */

@@ -728,6 +728,7 @@ static void test_files(void **state)
     } wrong[] = {
         {"llama", "llama_lora", "s/layers.1.self_attn.q_proj/layers.1.self_attn.x_proj/",
          "lacks base_model.model.model.layers.1.self_attn.q_proj.lora_A.weight, and has such a one for 1 of 2"},
+        {"llama", "llama_lora", "s/\\.lora_A\\./.xora_A./g", "its first tensor is base_model.model.model.layers.0."},
         {"llama", "llama_lora_head", "s/model.lm_head.lora/model.xm_head.lora/", "model.xm_head.lora_A.weight"},
         {"llama", "llama_lora_head", "s/lm_head.base_layer/xm_head.base_layer/", "xm_head.base_layer.weight"},
         {"esm", "esm_lora", "s/contact_head.regression/contact_hexx.regression/", "contact_hexx.regression.lora_A"},
@@ -758,6 +759,15 @@ static void test_files(void **state)
     flip_last_byte(path, "base_model.model.lm_head.base_layer.weight");
     assert_int_equal(open_path(&none, golden_path("llama"), 0, false, &there, &err), CLV_EINVAL);
     assert_non_null(strstr(err.message, "lm_head.base_layer.weight\" is not the base's own lm_head.weight"));
+    err = (clv_error){0};
+    snprintf(command, sizeof command, "cp %s/adapter_* %s", golden_path("esm_lora"), folder);
+    assert_int_equal(system(command), 0);
+    must(open_path(&none, golden_path("esm"), 0, false, &there, &err), &err);
+    int n = 0;
+    while (clv_model_note(none, n))
+        n++;
+    assert_true(n > 0 && strstr(clv_model_note(none, n - 1), "contact_head.regression.lora_B.weight are not used"));
+    clv_model_close(none);
     remove_folder(folder);
 }
 

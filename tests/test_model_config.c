@@ -142,6 +142,8 @@ static void test_llama_refused(void **state)
         {"partial_rotary_factor", "{" GOOD ",\"partial_rotary_factor\":0.5}"},
         {"full_attention", "{" GOOD ",\"rope_parameters\":{\"full_attention\":{\"rope_theta\":1e6}}}"},
         {"rope_scaling", "{" GOOD ",\"rope_scaling\":\"linear\"}"},
+        {"\"type\" of \"rope_scaling\" is null", "{" GOOD ",\"rope_scaling\":{\"type\":null,\"factor\":2}}"},
+        {"\"rope_theta\" of \"rope_parameters\" is null", "{" GOOD ",\"rope_parameters\":{\"rope_theta\":null}}"},
         {"must be equal",
          "{" GOOD ",\"original_max_position_embeddings\":4096,\"rope_scaling\":{\"rope_type\":\"llama3\","
          "\"factor\":8,\"low_freq_factor\":1,\"high_freq_factor\":4,"

@@ -373,13 +373,19 @@ static void test_refused(void **state)
         {"base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight", "it belongs to adapters that were saved"},
         {"model.layers.0.mlp.up_proj.weight_orig", "its weight is stored in parts"},
         {"model.layers.2.input_layernorm.weight", "exists, but config.json calls for 2 layers"},
+        {"model.layers.30.mlp.up_proj.weight", "exists, but config.json calls for 2 layers"},
+        {"layers.3.self_attn.k_proj.weight", "exists, but config.json calls for 2 layers"},
+        {"layers.1.self_attn.k_proj.weight", "are two names of one tensor of the model, and differ"},
     };
     (void)state;
     for (size_t i = 0; i < sizeof refusals / sizeof *refusals; i++) {
         put_model("llama", as_it_is, (const added[]){{refusals[i].name, 4, 1}, {0}});
-        refused(strstr(refusals[i].words, "exists") ? CLV_EFORMAT : CLV_EUNSUPPORTED, refusals[i].words);
-        refused(strstr(refusals[i].words, "exists") ? CLV_EFORMAT : CLV_EUNSUPPORTED, refusals[i].name);
+        bool of_names = strstr(refusals[i].words, "exists") || strstr(refusals[i].words, "two names");
+        refused(of_names ? CLV_EFORMAT : CLV_EUNSUPPORTED, refusals[i].words);
+        refused(of_names ? CLV_EFORMAT : CLV_EUNSUPPORTED, refusals[i].name);
     }
+    put_model("bert", as_it_is, (const added[]){{"bert.embeddings.LayerNorm.gamma", 24, 0.5F}, {0}});
+    refused(CLV_EFORMAT, "bert.embeddings.LayerNorm.weight and bert.embeddings.LayerNorm.gamma are two names of one");
 }
 
 int main(void)

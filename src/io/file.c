@@ -14,12 +14,26 @@
 #include "io/file_kind.h"
 #include "io/temporary.h"
 
+bool clv_is_dead_link(const char *path)
+{
+    struct stat info;
+    return lstat(path, &info) == 0 && S_ISLNK(info.st_mode) && stat(path, &info) != 0 && errno == ENOENT;
+}
+
+clv_status clv_fail_dead_link(const char *path, clv_error *err)
+{
+    return clv_fail(err, CLV_ENOTFOUND,
+                    "%s: a link to a file that is not there; copy files as what they link to (cp -L)", path);
+}
+
 clv_status clv_file_open(int *out, uint64_t *size, const char *path, clv_error *err)
 {
     struct stat info;
     /* O_NONBLOCK: opening a pipe must not wait for its writer. Regular files ignore it. */
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 
+    if (fd < 0 && clv_is_dead_link(path))
+        return clv_fail_dead_link(path, err);
     if (fd < 0)
         return clv_fail_errno(err, "open", path);
     if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {

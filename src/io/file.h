@@ -15,6 +15,11 @@
 
 #include "cleave/status.h"
 
+/* Whether path is a link to what is not there, as the links of a hub's cache are once they were copied alone. */
+bool clv_is_dead_link(const char *path);
+/* CLV_ENOTFOUND with what to do, for such a link. */
+clv_status clv_fail_dead_link(const char *path, clv_error *err);
+
 /* Opens a regular file for reading and tells its size; anything else (a folder, a pipe) is CLV_EFORMAT. */
 clv_status clv_file_open(int *fd, uint64_t *size, const char *path, clv_error *err);
 

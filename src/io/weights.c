@@ -32,16 +32,18 @@ struct clv_weights {
     const char *first_absent;
 };
 
-/* A plain file name, whose links, followed, stay within the folder. */
-static clv_status check_inside(const clv_weights *w, const char *name, const char *path, clv_error *err)
+/* A plain file name of the folder. Links are followed, as a hub's cache has them: snapshots/REV/... to blobs/... */
+static clv_status check_listed(const clv_weights *w, const char *name, const char *path, clv_error *err)
 {
     if (!clv_is_file_name(name))
         return clv_fail(err, CLV_EFORMAT, "%s/%s: \"%.128s\" is not the name of a file in the folder", w->folder,
                         clv_weights_index_name, name);
+    if (clv_is_dead_link(path))
+        return clv_fail_dead_link(path, err);
     if (access(path, F_OK) != 0 && errno == ENOENT)
         return clv_fail(err, CLV_ENOTFOUND, "%s/%s: lists %.128s, which is not in the folder; get that file, too",
                         w->folder, clv_weights_index_name, name);
-    return clv_file_check_inside(w->folder, path, err);
+    return CLV_OK;
 }
 
 static clv_status open_file(clv_weights *w, const char *name, bool untrusted, clv_error *err)
@@ -58,7 +60,7 @@ static clv_status open_file(clv_weights *w, const char *name, bool untrusted, cl
     if (files == NULL || names == NULL || path == NULL || copy == NULL)
         status = clv_fail_memory(err, name, strlen(name));
     if (status == CLV_OK && untrusted)
-        status = check_inside(w, name, path, err);
+        status = check_listed(w, name, path, err);
     if (status == CLV_OK)
         status = clv_safetensors_open(&w->files[w->n_files], path, err);
     if (status == CLV_OK)
@@ -164,6 +166,11 @@ static const struct other_form {
 /* CLV_ENOTFOUND for a folder with weights in another form, or under another name; else CLV_OK. */
 static clv_status refuse_other_form(const char *folder, const char *name, clv_error *err)
 {
+    if (strcmp(name, "adapter_model.safetensors") == 0)
+        return clv_fail(err, CLV_ENOTFOUND,
+                        "%s: has adapters (%s), but no model; valid: the folder of a model, which 'cleave merge' "
+                        "makes of adapters and their base",
+                        folder, name);
     for (size_t i = 0; i < sizeof other_forms / sizeof other_forms[0]; i++) {
         clv_file_kind kind = other_forms[i].kind;
         if (fnmatch(other_forms[i].pattern, name, 0) != 0)
@@ -205,6 +212,8 @@ static clv_status open_form(clv_weights *w, const char *single, const char *inde
         return open_file(w, clv_weights_single_name, false, err);
     if (is_indexed)
         return open_indexed(w, index, err);
+    if (clv_is_dead_link(single) || clv_is_dead_link(index))
+        return clv_fail_dead_link(clv_is_dead_link(single) ? single : index, err);
     CLV_TRY(clv_weights_check_form(w->folder, err));
     return clv_fail(err, CLV_ENOTFOUND, "%s: a folder with %s (or its .index.json, or %s) is needed", w->folder,
                     clv_weights_single_name, clv_manifest_name);

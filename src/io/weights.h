@@ -4,7 +4,7 @@
  *
  * The index says which files there are, and these say which tensors: it may list others.
  *
- * The index may name only files directly within the folder; a path, or a link that leaves the folder, is refused.
+ * The index may name only files directly within the folder, and no path; links are followed, as those of a hub's cache.
  */
 #ifndef CLEAVE_IO_WEIGHTS_H
 #define CLEAVE_IO_WEIGHTS_H
@@ -25,7 +25,7 @@ bool clv_weights_exist(const char *folder);
 clv_status clv_weights_check_form(const char *folder, clv_error *err);
 
 /* @return CLV_ENOTFOUND when the folder has none of them; clv_safetensors_open's, clv_shards_open's; CLV_EFORMAT for an
- * index that is malformed or leaves the folder */
+ * index that is malformed or lists a path */
 clv_status clv_weights_open(clv_weights **out, const char *folder, clv_error *err);
 /* A folder, or a safetensors file by itself. */
 clv_status clv_weights_open_path(clv_weights **out, const char *path, clv_error *err);

@@ -9,12 +9,10 @@
 
 #include "base/error.h"
 #include "models/adapters.h"
+#include "models/file_notes.h"
 #include "io/box.h"
 
 enum { ROOM = 1 << 16 /* elements that are compared at a time */ };
-
-/* Modules of transformers' classes that take no part in logits or hidden states. */
-static const char *const unused_modules[] = {"contact_head.regression", "pooler.dense", "cls.seq_relationship"};
 
 /* The name without what PEFT puts before it; NULL: it has nothing of PEFT's. */
 static const char *without_base(const char *name)
@@ -34,11 +32,8 @@ static bool is_unused(const char *name)
     static const char *const factors[] = {".lora_A.weight", ".lora_B.weight"};
     size_t length = strlen(name);
     for (size_t i = 0; i < sizeof factors / sizeof factors[0]; i++) {
-        if (!ends_in(name, length, factors[i]))
-            continue;
-        for (size_t k = 0; k < sizeof unused_modules / sizeof unused_modules[0]; k++)
-            if (ends_in(name, length - strlen(factors[i]), unused_modules[k]))
-                return true;
+        if (ends_in(name, length, factors[i]))
+            return clv_is_unused_part(name);
     }
     return false;
 }

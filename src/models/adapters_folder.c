@@ -167,22 +167,14 @@ static clv_status check_base(const clv_model *m, const char *folder, clv_error *
 
 static clv_status open_weights(clv_model *m, const char *path, clv_error *err)
 {
-    const clv_model_weights_options options = {.is_file = true};
+    const clv_model_weights_options options = {.is_file = true, .is_adapters = true};
     clv_error why = {0};
     clv_status status =
         clv_model_weights_open(&m->adapter_weights, clv_adapters_config(m->adapters), path, &options, &why);
     if (status != CLV_OK)
         return clv_fail(err, status == CLV_EFORMAT || status == CLV_ENOTFOUND ? CLV_EINVAL : status,
                         "the adapters are not this model's: %.400s", why.message);
-    CLV_TRY(clv_adapters_check_extra(m, path, err));
-    const char *first;
-    int64_t unused = clv_adapters_unused(m, &first);
-    if (unused > 0)
-        snprintf(m->adapters_note, sizeof m->adapters_note,
-                 "%lld tensors of the adapters are not used, the first is %.128s: the language model does not use its "
-                 "module",
-                 (long long)unused, first);
-    return CLV_OK;
+    return clv_adapters_check_extra(m, path, err);
 }
 
 static clv_status make_adapters(clv_model *m, peft_files *files, clv_lora_options *lora, clv_error *err)
@@ -194,8 +186,12 @@ static clv_status make_adapters(clv_model *m, peft_files *files, clv_lora_option
         status = find_targets(&targets, files, &m->config, err);
     }
     if (status == CLV_OK && !targets)
-        status = clv_fail(err, CLV_EINVAL, "%s: has adapters of none of the linear layers of this model, a %s",
-                          files->weights_path, clv_model_config_type(&m->config));
+        status = clv_fail(err, CLV_EINVAL,
+                          "%s: has adapters of none of the linear layers of this model, a %s; its first tensor is "
+                          "%.128s, of linear layers they would be %s<module>.lora_A.weight",
+                          files->weights_path, clv_model_config_type(&m->config),
+                          clv_weights_count(files->weights) > 0 ? clv_weights_at(files->weights, 0)->name : "none",
+                          clv_adapters_peft_base);
     lora->targets = targets;
     if (status == CLV_OK)
         status = clv_adapters_new(&m->adapters, &m->config, lora, files->is_bare, err);
@@ -203,11 +199,15 @@ static clv_status make_adapters(clv_model *m, peft_files *files, clv_lora_option
     return status;
 }
 
-static clv_status open_adapters(clv_model *m, peft_files *files, clv_error *err)
+static clv_status open_adapters(clv_model *m, peft_files *files, const char *folder, clv_error *err)
 {
     clv_lora_options lora = {.size = sizeof lora, .folder = files->weights_path};
     clv_weights *weights;
     CLV_TRY(clv_adapters_config_read(&lora, files->config, files->config_path, err));
+    if (!clv_folder_has(folder, clv_adapters_weights_name) && clv_folder_has(folder, "adapter_model.bin"))
+        return clv_fail(err, CLV_ENOTFOUND,
+                        "%s: has no %s; adapter_model.bin is a Python pickle; convert it by PEFT's %s", folder,
+                        clv_adapters_weights_name, "from_pretrained and save_pretrained");
     CLV_TRY(clv_weights_open_path(&weights, files->weights_path, err));
     files->weights = weights;
     clv_status status = make_adapters(m, files, &lora, err);
@@ -223,7 +223,8 @@ clv_status clv_adapters_open(clv_model *m, const char *folder, clv_error *err)
     if (status == CLV_OK)
         status = load_config(&config, &where, folder, err);
     if (status == CLV_OK)
-        status = open_adapters(m, &(peft_files){.config = config, .config_path = where, .weights_path = path}, err);
+        status =
+            open_adapters(m, &(peft_files){.config = config, .config_path = where, .weights_path = path}, folder, err);
     if (status == CLV_OK)
         status = check_base(m, folder, err);
     json_decref(config);

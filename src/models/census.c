@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "models/settle.h"
 #include "models/stored_blocks.h"
 
 enum { SHAPE_TEXT = 192 };
@@ -110,7 +111,8 @@ static clv_status check_shape(const clv_safetensor *t, const char *name, int ran
 static clv_status check_tensor(const clv_safetensor *t, const clv_model_tensor *expected, clv_error *err)
 {
     if (!t->readable || !clv_dtype_is_float(t->dtype))
-        return clv_fail(err, CLV_EUNSUPPORTED, "%s: dtype %s is not supported", expected->name, t->dtype_name);
+        return clv_fail(err, CLV_EUNSUPPORTED, "%s: dtype %s is not supported; valid: F64, F32, F16, BF16",
+                        expected->name, t->dtype_name);
     return check_shape(t, expected->name, expected->rank, expected->shape, err);
 }
 
@@ -127,22 +129,30 @@ static clv_status check_blocks(const clv_weights *w, const clv_parameter *p, clv
     return check_shape(t, name, spec.rank, spec.shape, err);
 }
 
-/* Every tensor of the layer after the last one must be absent. */
-static clv_status check_last_layer(const clv_weights *w, const clv_model_config *m, clv_error *err)
+/* A tensor that the model leaves unread must not be one of a layer beyond the last, nor another value of one that is
+ * read by another spelling of its name. */
+static clv_status check_extra(const clv_safetensor *t, const clv_weights *w, const clv_model_config *m, clv_error *err)
 {
-    clv_model_config longer = *m;
-    longer.layers++;
+    char name[CLV_TENSOR_NAME_SIZE];
+    bool equal = true;
+    int64_t layer;
 
-    for (int64_t i = 0; i < clv_model_parameter_count(&longer); i++) {
-        clv_parameter p = clv_model_parameter_at(&longer, i);
-        for (int k = 0; p.layer == m->layers && k < clv_parameter_tensors(&p); k++) {
-            const clv_safetensor *t = NULL;
-            clv_model_tensor tensor = clv_parameter_tensor(&longer, &p, k);
-            if (clv_model_find_tensor(&t, w, m, tensor.name, NULL) == CLV_OK)
-                return clv_fail(err, CLV_EFORMAT, "%s exists, but config.json calls for %lld layers", t->name,
-                                (long long)m->layers);
-        }
-    }
+    if (!clv_model_tensor_of(name, &layer, m, clv_weights_bare_name(w, t)))
+        return CLV_OK;
+    if (layer >= m->layers)
+        return clv_fail(err, CLV_EFORMAT, "%s exists, but config.json calls for %lld layers", t->name,
+                        (long long)m->layers);
+    const clv_safetensor *read = clv_model_find_spelled(w, m, name);
+    if (read != NULL && read != t && read->readable)
+        CLV_TRY(t->readable ? clv_tensors_equal(&equal, read, t, err) : CLV_OK);
+    if (!equal && strcmp(read->name, t->name) == 0)
+        return clv_fail(err, CLV_EFORMAT, "%s: two of the files have it, and differ; valid: one file for a tensor",
+                        t->name);
+    if (!equal)
+        return clv_fail(err, CLV_EFORMAT,
+                        "%s and %s are two names of one tensor of the model, and differ; valid: one of them, or both "
+                        "with the same values",
+                        read->name, t->name);
     return CLV_OK;
 }
 
@@ -172,7 +182,11 @@ clv_status clv_census_check(const clv_census *c, const clv_weights *w, const clv
                 CLV_TRY(check_tensor(t, &tensor, err));
         }
     }
-    return c->n_missing > 0 ? say_missing(c, w, err) : check_last_layer(w, m, err);
+    if (c->n_missing > 0)
+        return say_missing(c, w, err);
+    for (int64_t i = 0; i < c->n_extra; i++)
+        CLV_TRY(check_extra(c->extra[i], w, m, err));
+    return CLV_OK;
 }
 
 clv_status clv_model_check_weights(const clv_weights *w, const clv_model_config *m, clv_error *err)

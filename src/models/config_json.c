@@ -153,6 +153,7 @@ static clv_status check_share(const json_t *o, const char *where, clv_error *err
 static clv_status read_rope(clv_rope_options *rope, const json_t *model, const char *key, bool scaled,
                             const char *where, clv_error *err)
 {
+    static const char *const needed[] = {"type", "rope_type", "rope_theta"};
     json_t *o = json_object_get(model, key), *value;
     const char *name;
 
@@ -165,6 +166,10 @@ static clv_status read_rope(clv_rope_options *rope, const json_t *model, const c
         if (json_is_object(value))
             return clv_config_unsupported(where, key, name, "one for layers of all kinds", err);
     }
+    for (size_t i = 0; i < sizeof needed / sizeof needed[0]; i++)
+        if (json_is_null(json_object_get(o, needed[i]))) /* no other key, and no default, stands in for it */
+            return clv_fail(err, CLV_EFORMAT, "%s: \"%s\" of \"%s\" is null; valid: a value, or no such key", where,
+                            needed[i], key);
     CLV_TRY(read_scaling(rope, model, o, scaled, where, err));
     CLV_TRY(check_share(o, where, err));
     return clv_json_real(&rope->theta, o, "rope_theta", CLV_JSON_OPTIONAL, 1e-3, 1e12, where, err);

@@ -37,11 +37,17 @@ static bool lacks_mlp_bias(const clv_model_config *m)
     return !m->mlp_bias;
 }
 
+typedef enum fate {
+    UNUSED,
+    PART,   /* unused, of a module of transformers' classes that takes no part in logits or hidden states */
+    REFUSED /* it stands for weights that would be wrong without it */
+} fate;
+
 /* The first row whose pattern fits a name, without a wrapper's prefix, says what the tensor is. */
 typedef struct kind {
     const char *pattern;
     const char *why; /* nothing is lost, or what is */
-    bool refused;    /* it stands for weights that would be wrong without it */
+    fate fate;
     bool (*when)(const clv_model_config *model);
 } kind;
 
@@ -59,55 +65,56 @@ static const char task_head[] = "it is the head of another task";
 static const char counts_less[] = "the tensor that it is tied to counts";
 
 static const kind kinds[] = {
-    {"*.qweight", quantised, true, NULL},
-    {"*.qzeros", quantised, true, NULL},
-    {"*.scales", quantised, true, NULL},
-    {"*.g_idx", quantised, true, NULL},
-    {"*.weight_scale*", quantised, true, NULL},
-    {"*.weight_packed", quantised, true, NULL},
-    {"*.weight_zero_point", quantised, true, NULL},
-    {"*.weight.absmax", quantised, true, NULL},
-    {"*.weight.quant_*", quantised, true, NULL},
-    {"*.weight.nested_*", quantised, true, NULL},
-    {"*.SCB", quantised, true, NULL},
-    {"*.lora_*", adapters, true, NULL},
-    {"*.base_layer.*", adapters, true, NULL},
-    {"*.modules_to_save.*", adapters, true, NULL},
-    {"*.q_norm.*", head_norms, true, NULL},
-    {"*.k_norm.*", head_norms, true, NULL},
-    {"*.weight_orig", other_form, true, NULL},
-    {"*.weight_g", other_form, true, NULL},
-    {"*.weight_v", other_form, true, NULL},
-    {"*.parametrizations.*", other_form, true, NULL},
-    {"*rotary_emb.inv_freq", "rotary frequencies are those of config.json", false, NULL},
-    {"*rotary_emb.*_cached", "rotary frequencies are those of config.json", false, NULL},
-    {"*position_ids", "positions are counted", false, NULL},
-    {"*embeddings.position_embeddings.weight", "positions are rotary", false, is_rotary},
-    {"*attn.bias", "the causal mask is built in", false, NULL},
-    {"*crossattention.bias", "the causal mask is built in", false, NULL},
-    {"*attn.masked_bias", "the causal mask is built in", false, NULL},
-    {"*pooler.*", "the pooler is no part of the language model", false, NULL},
-    {"*cls.seq_relationship.*", "the next-sentence head is no part of the language model", false, NULL},
-    {"*contact_head.*", "the contact head is no part of the language model", false, NULL},
-    {"lm_head.*", "the model has no head, as the architectures of config.json say", false, is_headless},
-    {"cls.predictions.*", "the model has no head, as the architectures of config.json say", false, is_headless},
-    {"cls.predictions.bias", "cls.predictions.decoder.bias counts", false, NULL},
-    {"*decoder.bias", counts_less, false, NULL},
-    {"*decoder.weight", counts_less, false, NULL},
-    {"lm_head.weight", counts_less, false, NULL},
-    {"classifier.*", task_head, false, NULL},
-    {"score.*", task_head, false, NULL},
-    {"qa_outputs.*", task_head, false, NULL},
-    {"v_head.*", task_head, false, NULL},
-    {"*.k_scale", "keys and values are not quantised", false, NULL},
-    {"*.v_scale", "keys and values are not quantised", false, NULL},
+    {"*.qweight", quantised, REFUSED, NULL},
+    {"*.qzeros", quantised, REFUSED, NULL},
+    {"*.scales", quantised, REFUSED, NULL},
+    {"*.g_idx", quantised, REFUSED, NULL},
+    {"*.weight_scale*", quantised, REFUSED, NULL},
+    {"*.weight_packed", quantised, REFUSED, NULL},
+    {"*.weight_zero_point", quantised, REFUSED, NULL},
+    {"*.weight.absmax", quantised, REFUSED, NULL},
+    {"*.weight.quant_*", quantised, REFUSED, NULL},
+    {"*.weight.nested_*", quantised, REFUSED, NULL},
+    {"*.SCB", quantised, REFUSED, NULL},
+    {"*.lora_*", adapters, REFUSED, NULL},
+    {"*.base_layer.*", adapters, REFUSED, NULL},
+    {"*.modules_to_save.*", adapters, REFUSED, NULL},
+    {"*.q_norm.*", head_norms, REFUSED, NULL},
+    {"*.k_norm.*", head_norms, REFUSED, NULL},
+    {"*.weight_orig", other_form, REFUSED, NULL},
+    {"*.weight_g", other_form, REFUSED, NULL},
+    {"*.weight_v", other_form, REFUSED, NULL},
+    {"*.parametrizations.*", other_form, REFUSED, NULL},
+    {"*rotary_emb.inv_freq", "rotary frequencies are those of config.json", UNUSED, NULL},
+    {"*rotary_emb.*_cached", "rotary frequencies are those of config.json", UNUSED, NULL},
+    {"*position_ids", "positions are counted", UNUSED, NULL},
+    {"*embeddings.position_embeddings.weight", "positions are rotary", UNUSED, is_rotary},
+    {"*.attn.bias", "the causal mask is built in", UNUSED, NULL},
+    {"*.crossattention.bias", "the causal mask is built in", UNUSED, NULL},
+    {"*.attn.masked_bias", "the causal mask is built in", UNUSED, NULL},
+    {"*pooler.*", "the pooler is no part of the language model", PART, NULL},
+    {"*cls.seq_relationship.*", "the next-sentence head is no part of the language model", PART, NULL},
+    {"*contact_head.*", "the contact head is no part of the language model", PART, NULL},
+    {"lm_head.*", "the model has no head, as the architectures of config.json say", UNUSED, is_headless},
+    {"cls.predictions.*", "the model has no head, as the architectures of config.json say", UNUSED, is_headless},
+    {"cls.predictions.bias", "cls.predictions.decoder.bias counts", UNUSED, NULL},
+    {"*decoder.bias", counts_less, UNUSED, NULL},
+    {"*decoder.weight", counts_less, UNUSED, NULL},
+    {"lm_head.weight", counts_less, UNUSED, NULL},
+    {"classifier.*", task_head, UNUSED, NULL},
+    {"score.*", task_head, UNUSED, NULL},
+    {"qa_outputs.*", task_head, UNUSED, NULL},
+    {"v_head.*", task_head, UNUSED, NULL},
+    {"*.k_scale", "keys and values are not quantised", UNUSED, NULL},
+    {"*.v_scale", "keys and values are not quantised", UNUSED, NULL},
     {"*.self_attn.[qkvo]_proj.bias",
-     "config.json calls for no biases of attention; if these were trained, results are not the model's", false,
+     "config.json calls for no biases of attention; if these were trained, results are not the model's", UNUSED,
      lacks_qkv_bias},
     {"*.mlp.*_proj.bias",
-     "config.json calls for no biases of the MLP; if these were trained, results are not the model's", false,
+     "config.json calls for no biases of the MLP; if these were trained, results are not the model's", UNUSED,
      lacks_mlp_bias},
-    {"*", "models of this model_type do not have them; if they were trained, results are not the model's", false, NULL},
+    {"*", "models of this model_type do not have them; if they were trained, results are not the model's", UNUSED,
+     NULL},
 };
 enum { KINDS = sizeof kinds / sizeof kinds[0] };
 
@@ -118,6 +125,27 @@ static int kind_of(const char *name, const clv_model_config *m)
     while (fnmatch(kinds[k].pattern, name, 0) != 0 || (kinds[k].when != NULL && !kinds[k].when(m)))
         k++;
     return k;
+}
+
+bool clv_is_unused_part(const char *name)
+{
+    bool is_part = false;
+
+    for (int k = 0; k < KINDS; k++)
+        is_part |= kinds[k].fate == PART && fnmatch(kinds[k].pattern, name, 0) == 0;
+    return is_part;
+}
+
+/* Of files of adapters those alone that belong to unused parts are of a kind; -1: none. */
+static int kind_in_files(const char *name, const clv_model_config *m, bool of_adapters)
+{
+    int k = 0;
+
+    if (!of_adapters)
+        return kind_of(name, m);
+    while (k < KINDS && (kinds[k].fate != PART || fnmatch(kinds[k].pattern, name, 0) != 0))
+        k++;
+    return k < KINDS ? k : -1;
 }
 
 /* ---- notes ---- */
@@ -240,14 +268,14 @@ static clv_status note_kind(clv_file_notes *notes, int k, const clv_census *cens
 }
 
 static clv_status note_unused(clv_file_notes *notes, const clv_census *census, const clv_weights *w,
-                              const clv_model_config *m, clv_error *err)
+                              const clv_model_config *m, bool of_adapters, clv_error *err)
 {
     int *kind_at = calloc((size_t)census->n_extra + 1, sizeof *kind_at);
     clv_status status = kind_at != NULL ? CLV_OK : clv_fail_memory(err, "kinds of tensors", (size_t)census->n_extra);
 
     for (int64_t i = 0; status == CLV_OK && i < census->n_extra; i++) {
-        kind_at[i] = kind_of(clv_weights_bare_name(w, census->extra[i]), m);
-        if (kinds[kind_at[i]].refused)
+        kind_at[i] = kind_in_files(clv_weights_bare_name(w, census->extra[i]), m, of_adapters);
+        if (kind_at[i] >= 0 && kinds[kind_at[i]].fate == REFUSED)
             status = clv_fail(err, CLV_EUNSUPPORTED, "%s: %s", census->extra[i]->name, kinds[kind_at[i]].why);
     }
     for (int k = 0; status == CLV_OK && k < KINDS; k++)
@@ -286,7 +314,7 @@ static clv_status note_files(clv_file_notes *notes, const clv_weights *w, clv_er
 }
 
 clv_status clv_file_notes_take(clv_file_notes *out, const clv_census *census, const clv_settled *settled,
-                               const clv_weights *w, const clv_model_config *m, clv_error *err)
+                               const clv_weights *w, const clv_model_config *m, bool of_adapters, clv_error *err)
 {
     clv_file_notes notes = {0};
     clv_status status = note_files(&notes, w, err);
@@ -294,7 +322,7 @@ clv_status clv_file_notes_take(clv_file_notes *out, const clv_census *census, co
     if (status == CLV_OK)
         status = note_settled(&notes, settled, w, err);
     if (status == CLV_OK)
-        status = note_unused(&notes, census, w, m, err);
+        status = note_unused(&notes, census, w, m, of_adapters, err);
     if (status == CLV_OK)
         *out = notes;
     else

@@ -249,8 +249,9 @@ clv_status clv_model_weights_open(clv_model_weights **out, const clv_model_confi
         status = clv_settle(&c->settled, &c->model, c->weights, err);
     if (status == CLV_OK)
         status = clv_census_take(&c->census, c->weights, &c->model, err);
-    if (status == CLV_OK && !(options && options->is_file)) /* what else a file of adapters has, its reader judges */
-        status = clv_file_notes_take(&c->notes, &c->census, &c->settled, c->weights, &c->model, err);
+    if (status == CLV_OK)
+        status = clv_file_notes_take(&c->notes, &c->census, &c->settled, c->weights, &c->model,
+                                     options && options->is_adapters, err);
     if (status == CLV_OK)
         status = clv_census_check(&c->census, c->weights, &c->model, err);
     if (status == CLV_OK && options && options->map)

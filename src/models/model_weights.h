@@ -9,8 +9,9 @@
 typedef struct clv_model_weights clv_model_weights;
 
 typedef struct clv_model_weights_options {
-    bool is_file; /* the path is of a file, not of a folder */
-    bool map;     /* read through mappings of the files; the program then handles SIGBUS: clv_file_lost_page */
+    bool is_file;     /* the path is of a file, not of a folder */
+    bool is_adapters; /* of adapters, of whose further tensors adapters_extra.h judges */
+    bool map;         /* read through mappings of the files; the program then handles SIGBUS: clv_file_lost_page */
 } clv_model_weights_options;
 
 /* Opens a folder's weights and verifies that every tensor of the model is there in its shape and a dtype that can be

@@ -401,10 +401,13 @@ clv_status clv_model_unknown_keys(char *out, size_t size, const clv_model *m, cl
 
 const char *clv_model_note(const clv_model *m, int i)
 {
-    const clv_model_weights *w = m ? m->weights : NULL;
-    const char *note = w ? clv_model_weights_note(w, i) : NULL;
-    bool is_next = i == 0 || (w && clv_model_weights_note(w, i - 1));
-    return note || !is_next || !m || m->adapters_note[0] == '\0' ? note : m->adapters_note;
+    int n = 0;
+    if (!m || !m->weights || i < 0)
+        return NULL;
+    while (n < i && clv_model_weights_note(m->weights, n))
+        n++;
+    const char *note = clv_model_weights_note(m->weights, n);
+    return note || !m->adapter_weights ? note : clv_model_weights_note(m->adapter_weights, i - n);
 }
 
 clv_quant clv_model_quant(const clv_model *m)

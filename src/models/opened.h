@@ -24,7 +24,6 @@ struct clv_model {
     clv_flight *flight;                 /* NULL: none */
     struct clv_adapters *adapters;      /* NULL: none */
     clv_model_weights *adapter_weights; /* NULL: they begin anew */
-    char adapters_note[256];            /* what of their file is not used, and why; "": all is */
     clv_model_weights *weights;         /* NULL: of config.json alone */
     clv_quant quant;
     clv_quant_reader *quant_reader; /* NULL: weights are floats */

@@ -241,8 +241,7 @@ static bool respell(char out[CLV_TENSOR_NAME_SIZE], const char *name, const char
     return true;
 }
 
-/* A checkpoint of the bare model lacks the base of names that the model with a head has. */
-static const clv_safetensor *find_spelled(const clv_weights *w, const clv_model_config *c, const char *name)
+const clv_safetensor *clv_model_find_spelled(const clv_weights *w, const clv_model_config *c, const char *name)
 {
     size_t base = strlen(c->family->base);
     bool has_base = strncmp(name, c->family->base, base) == 0;
@@ -283,16 +282,55 @@ clv_status clv_model_find_tensor(const clv_safetensor **out, const clv_weights *
 {
     bool counts = false;
     const char *other = other_name(&counts, c, name);
-    const clv_safetensor *found = other != NULL && counts ? find_spelled(w, c, other) : NULL;
+    const clv_safetensor *found = other != NULL && counts ? clv_model_find_spelled(w, c, other) : NULL;
 
     if (found == NULL)
-        found = find_spelled(w, c, name);
+        found = clv_model_find_spelled(w, c, name);
     if (found == NULL && other != NULL)
-        found = find_spelled(w, c, other);
+        found = clv_model_find_spelled(w, c, other);
     if (found == NULL)
         return clv_weights_find(out, w, name, err);
     *out = found;
     return CLV_OK;
+}
+
+/* Whether the name is the pattern's, with any number for "%". */
+static bool fits(int64_t *layer, const char *pattern, const char *name)
+{
+    const char *mark = strchr(pattern, '%'), *digits;
+    char *end;
+
+    *layer = -1;
+    if (mark == NULL)
+        return strcmp(pattern, name) == 0;
+    digits = name + (mark - pattern);
+    if (strncmp(pattern, name, (size_t)(mark - pattern)) != 0 || *digits < '0' || *digits > '9')
+        return false;
+    *layer = strtoll(digits, &end, 10);
+    return strcmp(end, mark + 1) == 0;
+}
+
+static bool is_tensor(int64_t *layer, const clv_model_config *c, const char *name)
+{
+    for (const clv_parameter_row *row = c->family->parameters; row->name != NULL; row++)
+        for (int k = 0; clv_parameter_row_is_present(row, c) && k < 2 && row->theirs[k] != NULL; k++)
+            if (fits(layer, row->theirs[k], name))
+                return true;
+    return false;
+}
+
+bool clv_model_tensor_of(char name[CLV_TENSOR_NAME_SIZE], int64_t *layer, const clv_model_config *c,
+                         const char *spelled)
+{
+    char now[CLV_TENSOR_NAME_SIZE];
+
+    for (int i = 0; i < N_ENDINGS; i++)
+        for (int bare = 0; bare < 2 && respell(now, spelled, endings[i].old, endings[i].now); bare++) {
+            int length = snprintf(name, CLV_TENSOR_NAME_SIZE, "%s%s", bare ? c->family->base : "", now);
+            if (length < CLV_TENSOR_NAME_SIZE && is_tensor(layer, c, name))
+                return true;
+        }
+    return false;
 }
 
 void clv_model_find_tied(const clv_safetensor *out[2], const clv_weights *w, const clv_model_config *c)
@@ -300,8 +338,8 @@ void clv_model_find_tied(const clv_safetensor *out[2], const clv_weights *w, con
     bool counts;
     const char *table = c->family->parameters->theirs[0], *head = other_name(&counts, c, table);
 
-    out[0] = find_spelled(w, c, table);
-    out[1] = head != NULL ? find_spelled(w, c, head) : NULL;
+    out[0] = clv_model_find_spelled(w, c, table);
+    out[1] = head != NULL ? clv_model_find_spelled(w, c, head) : NULL;
 }
 
 /* ---- rotary frequencies ---- */
@@ -326,7 +364,7 @@ const clv_safetensor *clv_model_find_frequencies(const clv_weights *w, const clv
 {
     char name[CLV_TENSOR_NAME_SIZE];
 
-    return clv_model_frequencies_name(name, c, i) ? find_spelled(w, c, name) : NULL;
+    return clv_model_frequencies_name(name, c, i) ? clv_model_find_spelled(w, c, name) : NULL;
 }
 
 /* One dimension for all of `out`, one for all of `in`, in the form's order. */

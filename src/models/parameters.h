@@ -84,6 +84,14 @@ int clv_model_tensor_view(int64_t *view, int *ours, const clv_model_config *mode
  * beta; of tensors that are tied either serves. */
 clv_status clv_model_find_tensor(const clv_safetensor **out, const clv_weights *weights, const clv_model_config *model,
                                  const char *name, clv_error *err);
+/* As clv_model_find_tensor, but by spellings of this name alone; NULL: there is none. A checkpoint of the bare model
+ * lacks the base of names that the model with a head has. */
+const clv_safetensor *clv_model_find_spelled(const clv_weights *weights, const clv_model_config *model,
+                                             const char *name);
+/* The family's name for a tensor of a checkpoint, however that spells it, and the layer (-1: of none), which may be
+ * beyond the model's; false: it is no tensor of the family's. */
+bool clv_model_tensor_of(char name[CLV_TENSOR_NAME_SIZE], int64_t *layer, const clv_model_config *model,
+                         const char *spelled);
 /* The embedding's table, and where the output projection is tied to it that one; NULL where a checkpoint lacks it. */
 void clv_model_find_tied(const clv_safetensor *out[2], const clv_weights *weights, const clv_model_config *model);
 
