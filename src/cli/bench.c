@@ -41,7 +41,7 @@ const struct clv_command clv_bench_commands[] = {
      "What 'cleave bench DIR' does, without a command: tokens/s of reading a prompt (pp512), and of writing tokens "
      "one by one (tg128), each alone; mean and standard deviation. threads: ranks times threads of each.\n\n"
      "Examples:\n"
-     "  cleave bench DIR -p 512 -n 128 -tp 2\n"
+     "  cleave bench llama/ -p 512 -n 128 -tp 2\n"
      "  cleave bench model -m DIR -n 16 -b 16 -p 0 -tp 2 -o json\n",
      bench_model, NULL, true},
     {"profile", "measure what this host can do, for plan --hardware",

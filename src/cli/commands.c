@@ -9,7 +9,7 @@ static const struct clv_command commands[] = {
      "options alone it is bench model: llama-bench's table of a model.\n\n"
      "Examples:\n"
      "  cleave bench gemm --m 512 --n 512 --k 512\n"
-     "  cleave bench DIR -p 16 -n 16 -tp 2\n",
+     "  cleave bench llama/ -p 16 -n 16 -tp 2\n",
      bench_model, clv_bench_commands, true},
     {"data", "texts as a token file, which train --data learns",
      "Tokenizes texts once, on all cores, by any tokenizer that generate takes, or a byte a token. A file is a "
