@@ -17,8 +17,8 @@
 #include <immintrin.h>
 #endif
 
-/* CLV_UNROLL unrolls short loops, CLV_UNROLL_LANES loops over as many vectors as a vector has lanes. A sanitizer's build
- * does neither, nor inlines by force: it compiles in a twentieth of the time. */
+/* CLV_UNROLL unrolls short loops, CLV_UNROLL_LANES loops over as many vectors as a vector has lanes. A sanitizer's
+ * build does neither, nor inlines by force: it compiles in a twentieth of the time. */
 #if defined(CLV_SANITIZED)
 #define CLV_UNROLL
 #define CLV_UNROLL_LANES
