@@ -278,7 +278,7 @@ static void test_inventory(void **state)
     assert_int_equal(same.expected, clv_checkpoint_count(own));
     must(clv_model_describe(model, &info, &err), &err);
     must(clv_model_count_parts(model, &parts, &err), &err);
-    must(clv_model_fullest_rank(&most, model, &err), &err);
+    must(clv_model_fullest_rank(&most, model, NULL, &err), &err);
     assert_int_equal(same.elems, info.parameters);
     assert_int_equal(parts.embedding + parts.layers + parts.head, info.parameters);
     assert_true(most >= info.parameters / 2 && most < info.parameters);
@@ -293,8 +293,8 @@ static void test_inventory(void **state)
     assert_int_equal(clv_model_each_tensor(model, NULL, &same, NULL), CLV_EINVAL);
     assert_int_equal(clv_model_count_parts(NULL, &parts, NULL), CLV_EINVAL);
     assert_int_equal(clv_model_count_parts(model, NULL, NULL), CLV_EINVAL);
-    assert_int_equal(clv_model_fullest_rank(NULL, model, NULL), CLV_EINVAL);
-    assert_int_equal(clv_model_fullest_rank(&most, NULL, NULL), CLV_EINVAL);
+    assert_int_equal(clv_model_fullest_rank(NULL, model, NULL, NULL), CLV_EINVAL);
+    assert_int_equal(clv_model_fullest_rank(&most, NULL, NULL, NULL), CLV_EINVAL);
     assert_int_equal(clv_tokenizer_kind(NULL, 0, "x", NULL), CLV_EINVAL);
     assert_int_equal(clv_tokenizer_kind(kind, sizeof kind, NULL, NULL), CLV_EINVAL);
     clv_checkpoint_close(own);

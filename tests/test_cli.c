@@ -21,8 +21,10 @@
 #include "cli/options_compare.c"
 #include "cli/out_place.c"
 #include "cli/processes.c"
+#include "cli/progress.c"
 #include "cli/same_file.c"
 #include "cli/say.c"
+#include "cli/stops.c"
 #include "cli/terminal.c"
 
 enum { OUTPUT_SIZE = 32768 };

@@ -38,6 +38,7 @@ static void test_names_left_out(void **state)
         {"tokenize {g}/tokenizer/llama3 -p a", "\n"},
         {"data {d}/text {d}/more --out {d}/a.bin --json", "\"documents\": 2"},
         {"data --json --out {d}/a.bin -- {d}/text", "\"documents\": 1"},
+        {"bench {d}/bytes -p 4 -n 2 -r 1", "pp4"},
         {"info --help", "(required; its name may be left out)"},
     };
     static const request asked[] = {
@@ -47,8 +48,10 @@ static void test_names_left_out(void **state)
         {"generate -m {d}/bytes -p Once upon a time", "; words of one text stand in quotes: -p 'Once upon'"},
         {"generate -m {d}/bytes --prompt=Once upon", "; words of one text stand in quotes: --prompt 'Once upon'"},
         {"tokenize {d}/bytes words", "did you mean -p 'words'"},
-        {"train corpus.bin", "did you mean --text 'corpus.bin' or --data 'corpus.bin'"},
+        {"train corpus.bin", "did you mean --data 'corpus.bin'"},
         {"verify {d}/bytes golden.safetensors", "did you mean --against 'golden.safetensors'"},
+        {"bench runs/nowhere -p 4", "cleave bench: -m runs/nowhere: no such file or folder; a model of the Hub is "},
+        {"bench nowhere", "unknown command 'nowhere'. Valid: "},
         {"bench gemm 512", "unexpected argument '512' ('cleave bench gemm --help' lists"},
         {"generate {d}/nowhere -p a", "-m "},
     };

@@ -85,6 +85,21 @@ static void test_mismatch(void **state)
     cli_expect(0, "\"missing\": [\"lm_head.weight\"], \"extra\": []", "info -m {d}/mixed --json");
 }
 
+/* What the files settle: embeddings that config.json ties and the files do not, in every figure; and what is noted. */
+static void test_settled(void **state)
+{
+    (void)state;
+    cli_shell("mkdir {d}/untied && cp {g}/llama/model.safetensors {d}/untied && "
+              "sed 's/\"tie_word_embeddings\": false/\"tie_word_embeddings\": true/' {g}/llama/config.json "
+              ">{d}/untied/config.json && grep -q 'embeddings\": true' {d}/untied/config.json");
+    cli_shell("$CLV_BUILD_DIR/cleave info {g}/llama --json >{d}/as && $CLV_BUILD_DIR/cleave info {d}/untied --json "
+              "2>{d}/notes >{d}/is && cmp {d}/as {d}/is && grep -q 'note: .*they are not tied' {d}/notes");
+    cli_expect(0, "\"tied_embeddings\": true", "info {d}/untied/config.json --json");
+    cli_expect(0, "cleave info: note: 2 tensors esm.contact_head.regression.bias, ", "info -m {g}/esm");
+    cli_shell("cp {g}/llama_tied/model.safetensors {d}/mixed"); /* of a folder that does not open, as far as it goes */
+    cli_expect(0, "note: commands that read its weights will refuse it: ", "info -m {d}/mixed --json");
+}
+
 static void test_refused(void **state)
 {
     (void)state;
@@ -100,7 +115,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_model),        cmocka_unit_test(test_degrees),   cmocka_unit_test(test_tensors),
         cmocka_unit_test(test_unknown_keys), cmocka_unit_test(test_tokenizer), cmocka_unit_test(test_mismatch),
-        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_settled),      cmocka_unit_test(test_refused),
     };
     return cmocka_run_group_tests(tests, NULL, cli_remove_folder);
 }

@@ -60,7 +60,7 @@ static void test_programs(void **state)
     cli_expect(0,
                "axis_of_thirty_one_characters_0,axis_of_thirty_one_characters_1,axis_of_thirty_one_characters_2,"
                "axis_of_thirty_one_characters_3,axis_of_thirty_one_characters_4 ",
-               "plan --block ffn --mesh %s --rules %s", long_mesh(5), rules);
+               "plan --block ffn --wide --mesh %s --rules %s", long_mesh(5), rules);
 }
 
 /* The advice of a plan that does not fit names meshes, too. */
@@ -77,7 +77,7 @@ static void test_checkpoints(void **state)
 {
     (void)state;
     cli_expect(0, "", "shard -m {g}/llama --out {d}/sharded --mesh %s --rules %s", long_mesh(2), rules);
-    cli_expect(0, long_mesh(2), "info -m {d}/sharded");
+    cli_expect(0, long_mesh(2), "info -m {d}/sharded --wide");
     cli_expect(0, "", "merge {d}/sharded --out {d}/merged");
     cli_shell("cmp {g}/llama/model.safetensors {d}/merged/model.safetensors");
 }
@@ -85,8 +85,8 @@ static void test_checkpoints(void **state)
 static void test_verify(void **state)
 {
     (void)state;
-    cli_expect(0, long_mesh(1), "verify -m {g}/llama --seq 4 --mesh %s --rules %s", long_mesh(2), rules);
-    cli_expect(0, long_mesh(2), "verify -m {g}/llama --seq 4 --mesh %s --rules %s", long_mesh(2), rules);
+    cli_expect(0, long_mesh(1), "verify -m {g}/llama --seq 4 --wide --mesh %s --rules %s", long_mesh(2), rules);
+    cli_expect(0, long_mesh(2), "verify -m {g}/llama --seq 4 --wide --mesh %s --rules %s", long_mesh(2), rules);
 }
 
 /* A file of rules is called by its name in causes, however long that is. */

@@ -14,6 +14,7 @@
 
 #include "cli/fill.c"
 #include "cli/progress.c"
+#include "cli/say.c"
 #include "cli/stops.c"
 #include "cli/table.c"
 #include "cli/table_print.c"
@@ -365,13 +366,48 @@ static void test_progress_fits(void **state)
     unsetenv("COLUMNS");
 }
 
+/* What is said meanwhile has a line of its own, before the bar; a bar that is gone has no line to end. */
+static void test_progress_gives_way(void **state)
+{
+    static char out[4096];
+    clv_progress p;
+    (void)state;
+    for (int last = 1; last >= 0; last--) {
+        capture c = capture_begin(STDERR_FILENO);
+        clv_say("before");
+        clv_progress_begin(&p, "train", 2);
+        p.terminal = true;
+        for (int i = 1; i <= 1 + last; i++) {
+            p.start_ns -= 3 * second_ns;
+            p.last_ns -= 3 * second_ns;
+            clv_progress_update(&p, i, "loss 1.5");
+            if (i == 1)
+                clv_say("note: %s", "one");
+        }
+        clv_progress_end(&p);
+        clv_say("after");
+        capture_end(&c, out, sizeof out);
+        assert_memory_equal(out, "before\n\rtrain [", 15);
+        assert_non_null(
+            strstr(out, last ? "\033[K\r\033[Knote: one\n\rtrain [####" : "\033[K\r\033[Knote: one\nafter\n"));
+        assert_true(!last || strstr(out, " 2/2  loss 1.5  0 s left\033[K\nafter\n"));
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_json),          cmocka_unit_test(test_text),         cmocka_unit_test(test_wide),
-        cmocka_unit_test(test_narrow),        cmocka_unit_test(test_any_width),    cmocka_unit_test(test_long_field),
-        cmocka_unit_test(test_shares),        cmocka_unit_test(test_foreign_text), cmocka_unit_test(test_progress),
+        cmocka_unit_test(test_json),
+        cmocka_unit_test(test_text),
+        cmocka_unit_test(test_wide),
+        cmocka_unit_test(test_narrow),
+        cmocka_unit_test(test_any_width),
+        cmocka_unit_test(test_long_field),
+        cmocka_unit_test(test_shares),
+        cmocka_unit_test(test_foreign_text),
+        cmocka_unit_test(test_progress),
         cmocka_unit_test(test_progress_fits),
+        cmocka_unit_test(test_progress_gives_way),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -135,9 +135,10 @@ typedef struct clv_model_parts {
 /** Fills *out, whose `size` the caller has set. @return CLV_EINVAL for a size that no version had */
 CLV_API clv_status clv_model_count_parts(const clv_model *model, clv_model_parts *out, clv_error *err);
 
-/** Elements of all parameters on the rank of its mesh that holds the most, under its rules.
+/** Elements of all parameters on the rank that holds the most: of another mesh than the model's, under the rules that
+ *  such a mesh has where none are given; or (NULL) of its own, under its own.
  *  @return what its graph, built for a token of one sequence, fails by; CLV_ENOMEM */
-CLV_API clv_status clv_model_fullest_rank(int64_t *out, const clv_model *model, clv_error *err);
+CLV_API clv_status clv_model_fullest_rank(int64_t *out, const clv_model *model, const clv_mesh *mesh, clv_error *err);
 
 /** The mesh and rules that the model was opened for, and the dtype. Borrowed; NULL (CLV_F32) for no model. */
 CLV_API const clv_mesh *clv_model_mesh(const clv_model *model);

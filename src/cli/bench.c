@@ -38,10 +38,10 @@ const struct clv_command clv_bench_commands[] = {
      "  cleave bench gemm --m 768 --n 3072 --k 1024 --trans-a --dtype bf16 --c-dtype f32 --accumulate\n",
      bench_gemm, NULL, false},
     {"model", "time a model, in llama-bench's table",
-     "What 'cleave bench -m DIR' does, without a command: tokens/s of reading a prompt (pp512), and of writing tokens "
+     "What 'cleave bench DIR' does, without a command: tokens/s of reading a prompt (pp512), and of writing tokens "
      "one by one (tg128), each alone; mean and standard deviation. threads: ranks times threads of each.\n\n"
      "Examples:\n"
-     "  cleave bench -m DIR -p 512 -n 128 -tp 2\n"
+     "  cleave bench llama/ -p 512 -n 128 -tp 2\n"
      "  cleave bench model -m DIR -n 16 -b 16 -p 0 -tp 2 -o json\n",
      bench_model, NULL, true},
     {"profile", "measure what this host can do, for plan --hardware",

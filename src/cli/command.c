@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cli/fill.h"
 #include "cli/nearest.h"
@@ -47,10 +48,25 @@ static bool asks_for_help(const char *name)
     return strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0 || strcmp(name, "help") == 0;
 }
 
-/* Whether sub-commands are asked for: what has a run of its own, too, does that when options alone follow its name. */
+static const struct clv_command *find_command(const struct clv_command *of, const char *name)
+{
+    for (const struct clv_command *c = of->commands; c->name != NULL; c++)
+        if (strcmp(c->name, name) == 0)
+            return c;
+    return NULL;
+}
+
+/* An option, or a path: "-m", "runs/first", a folder that is there. */
+static bool begins_a_run(const char *word)
+{
+    return !asks_for_help(word) && (word[0] == '-' || strchr(word, '/') != NULL || access(word, F_OK) == 0);
+}
+
+/* Whether sub-commands are asked for; what has a run of its own, too, does that unless the name of one follows. */
 static bool wants_commands(const struct clv_command *c, int argc, char **argv)
 {
-    return c->commands != NULL && (c->run == NULL || argc < 3 || argv[2][0] != '-' || asks_for_help(argv[2]));
+    return c->commands != NULL &&
+           (c->run == NULL || argc < 3 || find_command(c, argv[2]) != NULL || !begins_a_run(argv[2]));
 }
 
 static int run_command(const struct clv_command *c, int argc, char **argv)
@@ -79,14 +95,6 @@ static int run_command(const struct clv_command *c, int argc, char **argv)
 static const char *alias_of(const char *name)
 {
     return strcmp(name, "--version") == 0 || strcmp(name, "-V") == 0 ? "version" : name;
-}
-
-static const struct clv_command *find_command(const struct clv_command *of, const char *name)
-{
-    for (const struct clv_command *c = of->commands; c->name != NULL; c++)
-        if (strcmp(c->name, name) == 0)
-            return c;
-    return NULL;
 }
 
 /* help NAME...: what the --help of the last one prints; argv[1] is "help". */

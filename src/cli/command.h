@@ -15,7 +15,7 @@ struct clv_command {
     /* Runs it: argv[0] is the full name ("cleave bench gemm"), for messages. Returns the exit code. `--help` reaches
      * it too, after the frame has printed `help`: clv_options_parse then lists the options. */
     int (*run)(int argc, char **argv);
-    /* Sub-commands, instead of run; with it run is what they are when options alone are given ("cleave bench -m"). */
+    /* Sub-commands, instead of run; with it run is what options or a path alone mean ("cleave bench -m DIR"). */
     const struct clv_command *commands;
     bool has_ranks; /* that several processes may have (processes.h); of another command the first does all */
 };

@@ -5,18 +5,17 @@
 
 static const struct clv_command commands[] = {
     {"bench", "time the parts and the whole",
-     "Figures of this host, and of models and blocks on it. Keep it quiet meanwhile. With options alone it is bench "
-     "model: llama-bench's table of a model.\n\n"
+     "Figures of this host, and of models and blocks on it. Keep it quiet meanwhile. With a model's folder or "
+     "options alone it is bench model: llama-bench's table of a model.\n\n"
      "Examples:\n"
      "  cleave bench gemm --m 512 --n 512 --k 512\n"
-     "  cleave bench -m DIR -p 16 -n 16 -tp 2\n",
+     "  cleave bench llama/ -p 16 -n 16 -tp 2\n",
      bench_model, clv_bench_commands, true},
     {"data", "texts as a token file, which train --data learns",
      "Tokenizes texts once, on all cores, by any tokenizer that generate takes, or a byte a token. A file is a "
      "document, of .jsonl each line is one; behind each the token that ends a text is put. With --chat the turns of a "
      "conversation are joined, and only answers are learned. The file appears when it is whole; its format, which "
-     "NumPy "
-     "reads, too, is in docs/data.md.\n\n"
+     "NumPy reads, too, is in docs/data.md.\n\n"
      "Examples:\n"
      "  cleave data --input book.txt --out corpus.bin\n"
      "  cleave data --input chats.jsonl --chat -m llama/ --out chats.bin --json\n",

@@ -2,7 +2,7 @@
 #include "cleave/flight.h"
 
 #include "cli/command.h"
-#include "cli/file_kind.h"
+#include "cli/command_of_file.h"
 #include "cli/options.h"
 #include "cli/output_option.h"
 #include "cli/table.h"
@@ -108,7 +108,7 @@ int command_flight(int argc, char **argv)
     clv_table *t = clv_table_new("ranks");
     clv_status status = CLV_OK;
     for (int i = 0; status == CLV_OK && i < a.files.n; i++)
-        status = clv_file_kind_check(a.files.item[i], argv[0], &err);
+        status = clv_command_of_file_check(a.files.item[i], argv[0], &err);
     if (status != CLV_OK || fill(t, &a, &err) != CLV_OK) {
         clv_table_free(t);
         return clv_command_report(argv[0], &err);

@@ -75,27 +75,22 @@ static clv_status add_parameters(clv_table *t, const clv_model *model, clv_error
 /* ---- degrees ---- */
 
 /* The parameters of the fullest of n ranks. */
-static clv_status fullest_rank(int64_t *out, const char *path, int64_t n, clv_error *err)
+static clv_status fullest_rank(int64_t *out, const clv_model *model, int64_t n, clv_error *err)
 {
     char text[32];
     clv_mesh mesh;
-    clv_model *model;
-    clv_model_options options = {.size = sizeof options, .mesh = &mesh, .config_only = 1};
 
     snprintf(text, sizeof text, "model=%lld", (long long)n);
     CLV_TRY(clv_mesh_parse(&mesh, text, err));
-    CLV_TRY(clv_model_open(&model, path, &options, err));
-    clv_status status = clv_model_fullest_rank(out, model, err);
-    clv_model_close(model);
-    return status;
+    return clv_model_fullest_rank(out, model, &mesh, err);
 }
 
 /* A row for -tp n: what n divides, and the parameters of the fullest rank, beside an n-th of them all. */
-static clv_status add_degree(clv_table *t, const char *path, const clv_model_info *m, int64_t n, clv_error *err)
+static clv_status add_degree(clv_table *t, const clv_model *model, const clv_model_info *m, int64_t n, clv_error *err)
 {
     int64_t most;
 
-    CLV_TRY(fullest_rank(&most, path, n, err));
+    CLV_TRY(fullest_rank(&most, model, n, err));
     clv_table_row(t);
     clv_table_int(t, "tp", n);
     clv_table_bool(t, "heads", m->heads % n == 0);
@@ -294,31 +289,47 @@ static clv_status describe_model(clv_table *t, const info_args *a, const clv_mod
     add_sizes(t, &info);
     CLV_TRY(add_parameters(t, model, err));
     for (int64_t n = 1; !a->tensors && n <= a->degrees; n++)
-        CLV_TRY(add_degree(t, a->model, &info, n, err));
+        CLV_TRY(add_degree(t, model, &info, n, err));
     CLV_TRY(clv_tokenizer_kind(kind, sizeof kind, a->model, err));
     clv_table_top(t);
     clv_table_text(t, "tokenizer", kind);
     return add_weights(t, a, model, err);
 }
 
-static clv_status note_unknown_keys(const clv_model *model, const char *command, clv_error *err)
+/* `why` a folder that has weights did not open with them. */
+static clv_status add_notes(const clv_model *model, const char *command, const clv_error *why, clv_error *err)
 {
     char keys[TEXT];
     CLV_TRY(clv_model_unknown_keys(keys, sizeof keys, model, err));
     if (keys[0])
         clv_say("%s: note: its config.json has keys that are not known here, and are ignored: %s", command, keys);
+    for (int i = 0; clv_model_note(model, i); i++)
+        clv_say("%s: note: %s", command, clv_model_note(model, i));
+    if (why->code != CLV_OK)
+        clv_say("%s: note: commands that read its weights will refuse it: %s", command, why->message);
     return CLV_OK;
+}
+
+/* With its weights, where they are there and whole: they settle what config.json leaves open. */
+static clv_status open_model(clv_model **out, clv_error *why, const char *path, clv_error *err)
+{
+    clv_model_options options = {.size = sizeof options};
+
+    if (clv_checkpoint_exists(path) && clv_model_open(out, path, &options, why) == CLV_OK)
+        return CLV_OK;
+    options.config_only = 1;
+    return clv_model_open(out, path, &options, err);
 }
 
 static clv_status describe(clv_table *t, const info_args *a, const char *command, clv_error *err)
 {
     clv_model *model;
-    clv_model_options options = {.size = sizeof options, .config_only = 1};
+    clv_error why = {0};
 
-    CLV_TRY(clv_model_open(&model, a->model, &options, err));
+    CLV_TRY(open_model(&model, &why, a->model, err));
     clv_status status = describe_model(t, a, model, err);
     if (status == CLV_OK)
-        status = note_unknown_keys(model, command, err);
+        status = add_notes(model, command, &why, err);
     clv_model_close(model);
     return status;
 }

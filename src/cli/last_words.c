@@ -7,6 +7,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "cli/progress.h"
 #include "cli/say.h"
 
 enum { NOTHING, SPEAKING, SAID };
@@ -46,6 +47,7 @@ void clv_last_words_say(void *arg, const clv_error *err)
     clv_failure_line(words, "cleave", err);
     size_t n = strlen(words);
     words[n] = '\n';
+    clv_progress_give_way();
     (void)!write(kept >= 0 ? kept : STDERR_FILENO, words, n + 1);
     atomic_store(&said, SAID);
 }

@@ -1,6 +1,6 @@
 /* plot_runs.c - cleave plot: the metrics of runs as a picture. */
 #include "cli/command.h"
-#include "cli/file_kind.h"
+#include "cli/command_of_file.h"
 #include "cli/options.h"
 #include "cli/output_option.h"
 #include "cli/plot.h"
@@ -35,7 +35,7 @@ int command_plot(int argc, char **argv)
         return code;
     clv_status status = CLV_OK;
     for (int i = 0; status == CLV_OK && i < a.files.n; i++) {
-        status = clv_file_kind_check(a.files.item[i], argv[0], &err);
+        status = clv_command_of_file_check(a.files.item[i], argv[0], &err);
         if (status == CLV_OK)
             status = clv_plot_check(a.files.item[i], &err);
     }

@@ -4,13 +4,17 @@
 #include "cli/stops.h"
 #include "cli/terminal.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
-enum { BAR = 24, LEAST_BAR = 8, BRACKETS = 3, LINE = 512 };
+enum { BAR = 24, LEAST_BAR = 8, BRACKETS = 3, BAR_LINE = 512 };
 
 static const int64_t second_ns = 1000000000;
+
+/* Whether a bar stands on the terminal's last line. */
+static atomic_bool is_drawn;
 
 void clv_progress_begin(clv_progress *p, const char *what, int64_t total)
 {
@@ -23,7 +27,7 @@ void clv_progress_begin(clv_progress *p, const char *what, int64_t total)
 /* The length of the beginning of a note that takes at most `width` columns: whole clauses, which ", " parts. */
 static int note_that_fits(const char *note, int width)
 {
-    char text[LINE];
+    char text[BAR_LINE];
     int fits = 0;
 
     for (const char *end = note; *end != '\0'; end += *end != '\0') {
@@ -52,7 +56,7 @@ static bool take(int *room, int columns)
  * out; then the bar, what is done, the time that is left; never a part of a number. */
 static void draw_bar(const clv_progress *p, int64_t done, const char *note, double left_s)
 {
-    char count[64], left[64], text[LINE] = "";
+    char count[64], left[64], text[BAR_LINE] = "";
     int room = clv_terminal_width(stderr) - 1;
 
     int n_count = snprintf(count, sizeof count, "%lld/%lld", (long long)done, (long long)p->total);
@@ -70,6 +74,13 @@ static void draw_bar(const clv_progress *p, int64_t done, const char *note, doub
         fputc(i < bar * done / p->total ? '#' : '.', stderr);
     fprintf(stderr, "%s%s%s%s\033[K", has_bar ? "] " : "", has_count ? count : "", text, has_left ? left : "");
     fflush(stderr);
+    is_drawn = true;
+}
+
+void clv_progress_give_way(void)
+{
+    if (atomic_exchange(&is_drawn, false))
+        fputs("\r\033[K", stderr);
 }
 
 void clv_progress_update(clv_progress *p, int64_t done, const char *note)
@@ -103,7 +114,7 @@ void clv_progress_update(clv_progress *p, int64_t done, const char *note)
 
 void clv_progress_end(clv_progress *p)
 {
-    if (p->shown && p->terminal)
+    if (p->shown && p->terminal && atomic_exchange(&is_drawn, false))
         fputc('\n', stderr);
 }
 

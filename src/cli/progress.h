@@ -24,6 +24,8 @@ void clv_progress_begin(clv_progress *p, const char *what, int64_t total);
 /* `note` ("loss 1.93, 52000 tokens/s") follows the count; "" for none; a narrow terminal shows its first clauses. Cheap
  * enough to be called every step. */
 void clv_progress_update(clv_progress *p, int64_t done, const char *note);
+/* Takes a bar that stands on the last line away, for another line on stderr; the next update draws it again. */
+void clv_progress_give_way(void);
 /* Leaves the line complete. */
 void clv_progress_end(clv_progress *p);
 

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "cleave/text.h"
+#include "cli/progress.h"
 
 void clv_say(const char *format, ...)
 {
@@ -19,6 +20,7 @@ void clv_say(const char *format, ...)
     vsnprintf(raw, sizeof raw, format, args);
     va_end(args);
     clv_printable(line, sizeof line, raw, strlen(raw));
+    clv_progress_give_way();
     fprintf(stderr, "%s\n", line);
 }
 

@@ -2,7 +2,7 @@
 #include "cleave/trace.h"
 
 #include "cli/command.h"
-#include "cli/file_kind.h"
+#include "cli/command_of_file.h"
 #include "cli/op_times.h"
 #include "cli/options.h"
 #include "cli/output_option.h"
@@ -103,7 +103,7 @@ int command_trace(int argc, char **argv)
     int code = parse(&a, argc, argv);
     if (code != CLV_OPTIONS_RUN)
         return code;
-    if (clv_file_kind_check(a.file, argv[0], &err) != CLV_OK || clv_trace_read(&report, a.file, &err) != CLV_OK)
+    if (clv_command_of_file_check(a.file, argv[0], &err) != CLV_OK || clv_trace_read(&report, a.file, &err) != CLV_OK)
         return clv_command_report(argv[0], &err);
     clv_table *t = clv_table_new("parts");
     clv_status status = fill(t, report, &err);

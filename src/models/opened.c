@@ -353,11 +353,15 @@ clv_status clv_model_count_parts(const clv_model *m, clv_model_parts *out, clv_e
     return clv_give_struct(out, sizeof parts, sizeof parts, &parts, call, err);
 }
 
-clv_status clv_model_fullest_rank(int64_t *out, const clv_model *m, clv_error *err)
+clv_status clv_model_fullest_rank(int64_t *out, const clv_model *m, const clv_mesh *mesh, clv_error *err)
 {
     clv_placement *placement;
+    clv_axis_rules preset;
     CLV_TRY(clv_require(out && m, "clv_model_fullest_rank", "out and a model", err));
-    CLV_TRY(clv_placement_new(&placement, &m->config, &m->mesh, &m->rules, CLV_QUANT_NONE, err));
+    if (mesh)
+        CLV_TRY(clv_axis_rules_preset(&preset, NULL, mesh, err));
+    CLV_TRY(clv_placement_new(&placement, &m->config, mesh ? mesh : &m->mesh, mesh ? &preset : &m->rules,
+                              CLV_QUANT_NONE, err));
     clv_status status = clv_placement_most_elems(out, placement, err);
     clv_placement_free(placement);
     return status;

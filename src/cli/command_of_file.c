@@ -1,4 +1,4 @@
-#include "cli/file_kind.h"
+#include "cli/command_of_file.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -11,7 +11,7 @@ static const struct {
              {"\"traceEvents\":", "a trace", "cleave trace"},
              {"{\"step\":", "the metrics of a run", "cleave plot"}};
 
-clv_status clv_file_kind_check(const char *path, const char *command, clv_error *err)
+clv_status clv_command_of_file_check(const char *path, const char *command, clv_error *err)
 {
     char begin[1024] = "";
     FILE *file = fopen(path, "re");
