@@ -209,6 +209,29 @@ static void test_known_patterns(void **state)
     free(all);
 }
 
+/* Expressions that Oniguruma, which the library uses, and PCRE2 read differently: the first match is Oniguruma's. */
+static void test_oniguruma_syntax(void **state)
+{
+    static const struct {
+        const char *expression, *text;
+        size_t begin, end;
+    } cases[] = {
+        {"a{1,2}+", "aaab", 0, 3}, /* an interval that is repeated, not a possessive one */
+        {"a{,2}", "aaab", 0, 2},   {"a++", "aaab", 0, 3}, {"(?m).+", "a\nb", 0, 3}, {"^b", "a\nb", 2, 3},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        clv_regex *regex = compiled(cases[i].expression);
+        clv_regex_walk walk = {.regex = regex, .text = span_of(cases[i].text)};
+        bool found;
+        assert_int_equal(clv_regex_next(&found, &walk, NULL), CLV_OK);
+        if (!found || walk.begin != cases[i].begin || walk.end != cases[i].end)
+            fail_msg("%s: %zu to %zu", cases[i].expression, walk.begin, walk.end);
+        clv_regex_end(&walk);
+        clv_regex_free(regex);
+    }
+}
+
 /* ---- streaming ---- */
 
 /* A byte that was given out as a character, and is none together with the next: what follows is whole characters. */
@@ -293,11 +316,9 @@ static void test_stories(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_goldens),
-                                       cmocka_unit_test(test_utf8),
-                                       cmocka_unit_test(test_known_patterns),
-                                       cmocka_unit_test(test_streaming),
-                                       cmocka_unit_test(test_streaming_of_bytes),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_goldens),        cmocka_unit_test(test_utf8),
+                                       cmocka_unit_test(test_known_patterns), cmocka_unit_test(test_oniguruma_syntax),
+                                       cmocka_unit_test(test_streaming),      cmocka_unit_test(test_streaming_of_bytes),
                                        cmocka_unit_test(test_stories)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

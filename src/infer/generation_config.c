@@ -165,15 +165,16 @@ static clv_status read_ends(const reader *r, int64_t vocab, bool has_end)
 {
     const json_t *value = find(r, "eos_token_id");
     size_t n = json_is_array(value) ? json_array_size(value) : value != NULL;
-    int64_t *ids = clv_arena_alloc(r->to->arena, n + 1, sizeof *ids), id;
+    int64_t *ids = clv_arena_alloc(r->to->arena, n + 1, sizeof *ids), id, kept = 0;
     if (!ids)
         return fail_memory(r);
     for (size_t i = 0; i < n; i++) {
         CLV_TRY(read_token(&id, r, json_is_array(value) ? json_array_get(value, i) : value));
         if (id >= 0 && id < vocab)
-            ids[r->to->config.n_eos++] = id;
+            ids[kept++] = id;
     }
     r->to->config.eos = ids;
+    r->to->config.n_eos = kept;
     return value ? add_value(r, "eos_token_id") : has_end ? add_text(r, "eos_token_id none") : CLV_OK;
 }
 
@@ -345,8 +346,6 @@ clv_status clv_generation_config_read(clv_generation_config **out, const char *f
     char *path;
     CLV_TRY(make(&m, model, err));
     clv_status status = find_file(&path, &m->config, folder, err);
-    if (status == CLV_OK && path && m->config.file == own_file)
-        m->config.n_eos = 0;
     if (status == CLV_OK && path)
         status = read_path(m, path, model, err);
     free(path);
