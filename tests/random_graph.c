@@ -254,7 +254,7 @@ clv_value random_operand(random_maker *m, clv_dtype dtype, int rank, const int64
         return random_new(m, dtype, rank, shape, RANDOM_REAL, 0);
     for (int i = 0; how < 4 && i < m->slot; i++) {
         clv_value value = m->value[(i + from) % m->slot];
-        clv_type other = value.id > 0 ? random_type(m, value) : (clv_type){.rank = -1};
+        clv_type other = clv_valid(value) ? random_type(m, value) : (clv_type){.rank = -1};
         if (clv_type_equal(&type, &other))
             return value;
     }
@@ -263,7 +263,7 @@ clv_value random_operand(random_maker *m, clv_dtype dtype, int rank, const int64
 
 clv_value random_trim(random_maker *m, clv_value value)
 {
-    for (clv_type type = random_type(m, value); value.id > 0 && clv_type_elems(&type) > RANDOM_ELEMS;
+    for (clv_type type = random_type(m, value); clv_valid(value) && clv_type_elems(&type) > RANDOM_ELEMS;
          type = random_type(m, value)) {
         int largest = 0;
         for (int d = 1; d < type.rank; d++)
@@ -387,7 +387,7 @@ static void update_all(random_maker *m, const clv_value *gradient, int n)
         if (assigned[i])
             continue;
         clv_type type = random_type(m, leaf);
-        if (gradient[i].id > 0)
+        if (clv_valid(gradient[i]))
             update(m, leaf, gradient[i]);
         else
             clv_assign(m->graph, leaf, random_fit(m, random_any(m), &type));
@@ -521,7 +521,7 @@ void random_graph_build(random_graph *out, const random_spec *spec, uint64_t lay
     hide_inner(&m, n);
     begin(&m, RANDOM_SLOTS);
     for (int i = 2; i < n; i++) /* in the order of ops: the first that differs is nearest to a fault */
-        if (m.value[i].id > 0)
+        if (clv_valid(m.value[i]))
             add_output(&m, m.value[i]);
     for (int i = 0; i < RANDOM_LEAVES; i++)
         gradient[i] = CLV_NONE;

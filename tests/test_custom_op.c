@@ -31,7 +31,7 @@ static clv_status mix_shape(const clv_op *op, const clv_type *in, clv_type *out,
 {
     if (!clv_dtype_is_float(in[0].dtype))
         return clv_fail(err, CLV_EDTYPE, "x is %s; a float is needed", clv_dtype_name(in[0].dtype));
-    if (clv_op_in(op, 1).id > 0 && !clv_type_equal(&in[0], &in[1]))
+    if (clv_valid(clv_op_in(op, 1)) && !clv_type_equal(&in[0], &in[1]))
         return clv_fail(err, CLV_ESHAPE, "x and w differ");
     out[0] = in[0];
     return CLV_OK;
@@ -60,7 +60,7 @@ static clv_status mix_run(const clv_call *call, clv_error *err)
     for (int64_t i = 0; i < n; i++)
         scaled[i] = a->s * clv_dtype_load(x->dtype, x->data, i);
     for (int64_t i = 0; i < n; i++) {
-        double w = clv_op_in(call->op, 1).id > 0 ? clv_dtype_load(x->dtype, call->in[1].data, i) : 1;
+        double w = clv_valid(clv_op_in(call->op, 1)) ? clv_dtype_load(x->dtype, call->in[1].data, i) : 1;
         clv_dtype_store(y->dtype, y->data, i, scaled[i] * w);
     }
     return CLV_OK;
@@ -108,7 +108,7 @@ static void mix_gradient(clv_graph *graph, const clv_op *op, const clv_value *d_
 {
     double s = ((const mix_attrs *)clv_op_attrs(op))->s;
     d_in[0] = mixed(graph, d_out[0], clv_op_in(op, 1), s);
-    if (clv_op_in(op, 1).id > 0)
+    if (clv_valid(clv_op_in(op, 1)))
         d_in[1] = mixed(graph, d_out[0], clv_op_in(op, 0), s);
 }
 
@@ -1092,9 +1092,9 @@ static void see(clv_graph *graph, const clv_op *op, const clv_value *d_out, clv_
     (void)graph, (void)d_out, (void)d_in;
     assert_string_equal(clv_op_name(op), "here.test.seen");
     assert_int_equal(clv_op_n_in(op), 2);
-    assert_true(clv_op_in(op, 0).id > 0 && clv_op_in(op, 1).id == 0 && clv_op_in(op, 2).id == 0 &&
+    assert_true(clv_valid(clv_op_in(op, 0)) && clv_op_in(op, 1).id == 0 && clv_op_in(op, 2).id == 0 &&
                 clv_op_in(op, -1).id == 0);
-    assert_true(clv_op_out(op, 0).id > 0 && clv_op_out(op, 1).id == 0 && clv_op_out(op, -1).id == 0);
+    assert_true(clv_valid(clv_op_out(op, 0)) && clv_op_out(op, 1).id == 0 && clv_op_out(op, -1).id == 0);
     assert_null(clv_op_attrs(op));
 }
 

@@ -22,10 +22,14 @@ static void test_first_failure_is_kept(void **state)
     clv_program *program = NULL;
     (void)state;
     clv_graph *graph = new_graph();
-    clv_value bad = clv_add(graph, vector(graph, "a", 2), vector(graph, "b", 3));
-    assert_true(bad.id == 0);
+    clv_value a = vector(graph, "a", 2);
+    assert_true(clv_valid(a));
+    clv_value bad = clv_add(graph, a, vector(graph, "b", 3));
+    assert_int_equal(bad.id, 0);
+    assert_false(clv_valid(bad));
     clv_value later = clv_map(graph, CLV_TANH, bad);
-    assert_true(later.id == 0);
+    assert_false(clv_valid(later));
+    assert_false(clv_valid(CLV_NONE));
     assert_true(clv_reduce(graph, CLV_SUM, vector(graph, "c", 2), (int[]){9}, 1, false).id == 0);
     clv_output(graph, "y", later, NULL);
     assert_int_equal(clv_compile(&program, graph, NULL, &err), CLV_ESHAPE);

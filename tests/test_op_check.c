@@ -78,7 +78,7 @@ static void rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_
     clv_rule_name(r, f, "columns");
     clv_rule_in(r, 0, 0, n), clv_rule_in(r, 0, 1, f);
     clv_rule_out(r, 0, 0, n), clv_rule_out(r, 1, 0, n), clv_rule_out(r, 1, 1, f);
-    if (clv_op_in(op, 1).id > 0)
+    if (clv_valid(clv_op_in(op, 1)))
         clv_rule_in(r, 1, 0, f);
     if (lie_of(op) == ADDENDS)
         clv_rule_additive(r, 3);
@@ -170,9 +170,9 @@ static void gradient(clv_graph *g, const clv_op *op, const clv_value *d_out, clv
     clv_value x = clv_op_in(op, 0), w = clv_op_in(op, 1);
     clv_type type = clv_graph_type(g, x);
     clv_value ones = clv_fill(g, type.dtype, 1, &type.shape[1], 1);
-    clv_value rows = d_out[0].id > 0 ? clv_einsum(g, "n,f->nf", d_out[0], ones) : CLV_NONE;
-    bool both = lie_of(op) == BLIND || (rows.id > 0 && d_out[1].id > 0);
-    clv_value d = both ? clv_add(g, rows, d_out[1]) : rows.id > 0 ? rows : d_out[1];
+    clv_value rows = clv_valid(d_out[0]) ? clv_einsum(g, "n,f->nf", d_out[0], ones) : CLV_NONE;
+    bool both = lie_of(op) == BLIND || (clv_valid(rows) && clv_valid(d_out[1]));
+    clv_value d = both ? clv_add(g, rows, d_out[1]) : clv_valid(rows) ? rows : d_out[1];
     if (lie_of(op) == SMALL || (lie_of(op) == ALONE && rows.id == 0))
         d = clv_scale(g, d, lie_of(op) == SMALL ? 2e-4 : 2);
     clv_value v = x, d_v = d;
@@ -184,8 +184,8 @@ static void gradient(clv_graph *g, const clv_op *op, const clv_value *d_out, clv
         v = clv_sub(g, clv_scale(g, clv_map(g, CLV_RELU, x), 2), x);
         d_v = clv_mul(g, d, clv_div(g, x, v));
     }
-    d_in[0] = clv_einsum(g, "nf,f->nf", d_v, w.id > 0 ? w : ones);
-    if (w.id > 0 && lie_of(op) != NO_GRADIENT)
+    d_in[0] = clv_einsum(g, "nf,f->nf", d_v, clv_valid(w) ? w : ones);
+    if (clv_valid(w) && lie_of(op) != NO_GRADIENT)
         d_in[1] = clv_scale(g, clv_einsum(g, "nf,nf->f", d, v), lie_of(op) == GRADIENT ? 2 : 1);
     if (lie_of(op) == OF_OTHER_TYPE)
         d_in[1] = clv_cast(g, d_in[1], CLV_F32);

@@ -4,8 +4,9 @@
  * take gradients, and compile the graph into a program (program.h), which holds every collective.
  *
  * Errors while building: a builder that fails records the first failure in the graph, with the op's name, and returns
- * an invalid value (id < 0); builders given an invalid value return one. So a model is written without a check a
- * line; clv_graph_status tells, and clv_compile refuses such a graph with the recorded error.
+ * CLV_NONE, whose id is 0; a builder that is given CLV_NONE as an operand it needs returns CLV_NONE, too. So a model
+ * needs no check after each line: clv_graph_status returns the first failure, and clv_compile refuses the graph with
+ * it. clv_valid tells one value from CLV_NONE.
  *
  * Letters in comments: B batch, S sequence, M model width, H query heads, K key/value heads, D head_dim,
  * F feed-forward width, V vocabulary. Not thread-safe: one thread builds a graph.
@@ -28,7 +29,7 @@ extern "C" {
 /** A model in the making. */
 typedef struct clv_graph clv_graph;
 
-/** A tensor of a graph; id 0 is no value, so a zeroed struct of options names none. */
+/** A tensor of a graph. Ids are 1 and more; id 0 is no value (CLV_NONE), so a zeroed struct of options names none. */
 typedef struct clv_value {
     int id;
 } clv_value;
@@ -37,6 +38,8 @@ typedef struct clv_value {
 #else
 #define CLV_NONE ((clv_value){0})
 #endif
+/** Whether a builder made this value: false for CLV_NONE, which builders return when they fail. */
+CLV_API bool clv_valid(clv_value value);
 
 /** Dtype and whole shape of a tensor. */
 typedef struct clv_type {

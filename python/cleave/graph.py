@@ -47,7 +47,7 @@ class Graph(_c.Fixed, OfProcess):
 
     def _value(self, function: Any, *arguments: Any) -> "Value":
         made = self._call(function, *arguments)
-        if made.id <= 0:
+        if not lib.clv_valid(made):
             raise CleaveError("nothing was made")
         return Value(self, made)
 

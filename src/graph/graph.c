@@ -65,6 +65,11 @@ const clv_mesh *clv_graph_mesh(const clv_graph *graph)
     return graph ? &graph->mesh : NULL;
 }
 
+bool clv_valid(clv_value value)
+{
+    return value.id > 0;
+}
+
 clv_type clv_graph_type(const clv_graph *graph, clv_value value)
 {
     return graph && clv_valid(value) && value.id < graph->n_values ? graph->values[value.id].type : (clv_type){0};

@@ -139,9 +139,4 @@ typedef struct clv_kind {
 /* Whether the kind that a caller gives to `what` is of the list; else that fails the graph, which names both. */
 bool clv_graph_need_kind(clv_graph *graph, const char *what, int kind, const clv_kind *kinds);
 
-static inline bool clv_valid(clv_value value)
-{
-    return value.id > 0;
-}
-
 #endif
