@@ -2,12 +2,12 @@
 """cleave and its peers on the same work, in alternation, on pinned cores, beside the machine's limits; `make bench`.
 usage: python3 bench/compare.py [--rows NAME...] [--rounds 5] [--seconds 60] [--build build] [--peers build-peers]
            [--samples docs/performance.json] [--out docs/performance.md]
-       python3 bench/compare.py --list | --report
+       python3 bench/compare.py --list | --report | --chart FILE.svg
 
 --rows: those whose names begin so; others keep what --samples has of them. --seconds: of a row at most, whose rounds
-are then fewer (half an hour for all at 60). --report: the page alone, of samples that are there. Peers that are not
-installed (bench/install_peers.sh) are named so. The page gets an SVG beside it. Needs a built cleave and a C compiler;
-models of 2.5 GB are made in --models.
+are then fewer (half an hour for all at 60). --report: the page alone, of samples that are there; --chart: README's
+picture of them. Peers that are not installed (bench/install_peers.sh) are named so. The page gets an SVG beside it.
+Needs a built cleave and a C compiler; models of 2.5 GB are made in --models.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ def arguments() -> argparse.Namespace:
     p.add_argument("--out", type=pathlib.Path, default=ROOT / "docs/performance.md")
     p.add_argument("--list", action="store_true")
     p.add_argument("--report", action="store_true")
+    p.add_argument("--chart", type=pathlib.Path)
     return p.parse_args()
 
 
@@ -102,20 +103,23 @@ def main() -> None:
         sys.exit(f"compare.py: no row's name begins with {unknown[0]!r}; --list names them")
     if a.rounds < 1 or a.seconds <= 0:
         sys.exit("compare.py: --rounds and --seconds are above 0")
-    if not (a.list or a.report or (a.build / "cleave").exists()):
+    if not (a.list or a.report or a.chart or (a.build / "cleave").exists()):
         sys.exit(f"compare.py: there is no cleave in {a.build}; run make, or give --build")
     if a.list:
         print("\n".join(f"{row.name:20} {row.title}" for row in wanted))
         return
     setup = rows.Setup(a.build.resolve(), a.peers.resolve(), a.models.resolve())
     stored = json.loads(a.samples.read_text()) if a.samples.exists() else {"rows": {}}
-    if not a.report:
+    if not (a.report or a.chart):
         stored["machine"] = machine(setup)
         for row in wanted:
             print(row.title, file=sys.stderr, flush=True)
             stored["rows"][row.name] = measure(row, setup, a)
             print(report.line(row, stored["rows"][row.name]), file=sys.stderr, flush=True)
             a.samples.write_text(json.dumps(stored, indent=1) + "\n")
+    if a.chart:
+        a.chart.write_text(report.chart(stored, rows.ROWS))
+        return
     report.write(a.out, stored, rows.ROWS)
 
 

@@ -87,15 +87,18 @@ def machine_text(m: dict) -> str:
 
 # ---- the picture ----
 
+SUMMARY = ("train-1024-f32", "train-1024-bf16", "forward-1024-f32", "gpt2-256-f32", "gpt2-256-bf16", "esm2-f32",
+           "decode-f32", "decode-bf16", "decode-q8", "decode-q4", "prefill-f32")  # fmt: skip
 
-def picture(stored: dict, of: list[rows.Row]) -> str:
+
+def picture(stored: dict, of: list[rows.Row], roles: tuple[str, ...] = ("again", "peer", "limit")) -> str:
     """A bar for each ratio of speeds: to the right of 1 cleave is faster."""
     bars, y = [], 40.0
     scale = (WIDE - LEFT - 60) / MOST
     for row in of:
         found = stored["rows"].get(row.name)
         known = [(name, part, speed_over(row, name, found["samples"])) for name, part in row.parts.items()
-                 if found and part.role != "ours"]  # fmt: skip
+                 if found and part.role in roles]  # fmt: skip
         known = [k for k in known if k[2]]
         if not known:
             continue
@@ -109,12 +112,18 @@ def picture(stored: dict, of: list[rows.Row]) -> str:
             y += BAR + 3
         y += max(0, ROW - len(known) * (BAR + 3))
     one = LEFT + scale
+    legend = " (blue: peers; grey: itself with -tp 1 -t 2; red: part of the machine's limit)"
+    legend = "" if roles == ("peer",) else legend
     head = (f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDE}" height="{y + 10:.0f}" font-family="sans-serif" '
             'font-size="11"><style>.small{font-size:8px}</style><rect width="100%" height="100%" fill="white"/>'
-            '<text x="8" y="16" font-size="13">how many times as fast cleave is (blue: peers; grey: itself with '
-            "-tp 1 -t 2; red: part of the machine's limit)</text>")  # fmt: skip
+            f'<text x="8" y="16" font-size="13">how many times as fast cleave is{legend}</text>')  # fmt: skip
     rule = f'<line x1="{one:.1f}" y1="30" x2="{one:.1f}" y2="{y:.0f}" stroke="black" stroke-dasharray="3 3"/>'
     return head + "\n".join(bars) + rule + "</svg>\n"
+
+
+def chart(stored: dict, of: list[rows.Row]) -> str:
+    """The picture of README.md: SUMMARY's rows beside peers alone."""
+    return picture(stored, [row for row in of if row.name in SUMMARY], ("peer",))
 
 
 def write(page: pathlib.Path, stored: dict, of: list[rows.Row]) -> None:

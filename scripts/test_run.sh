@@ -38,7 +38,7 @@ refused "a link" "$work/link"
 if grep -n 'runs/first' "$here/run.sh"; then echo "run.sh uses the name that --help gives to users"; exit 1; fi
 
 cd "$here/.."
-shown=$(sed -n '/^## A minute/,/^## What/{/^```/,/^```/{/^```/!p}}' README.md)
+shown=$(sed -n "/^## A minute/,/^\*\*What/{/^\`\`\`/,/^\`\`\`/{/^\`\`\`/!p}}" README.md)
 [ -n "$shown" ] || { echo "README.md shows nothing of make run"; exit 1; }
 CLV_BUILD_DIR=$build CLV_RUN_STEPS=1 CLV_RUN_OUT=$work/real "$here/run.sh" >"$work/log" 2>&1 || {
     cat "$work/log"
