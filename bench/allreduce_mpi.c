@@ -1,9 +1,10 @@
 /* allreduce_mpi.c - cleave's sum over ranks against MPI_Allreduce, in the same processes, one after the other. Run by
  * compare_allreduce.py. usage: mpirun -np N allreduce_mpi RANKS BYTES PAIRS
  *
- * A pair is a run of a program that sums a buffer ROUNDS times, each time times the last sum (cli/sum_program.h), and
- * the same by MPI_Allreduce among the processes; right before each all have met. Process 0 prints a line a pair:
- * microseconds of a sum by the one, and by the other; of each the median of its rounds, mean over processes. */
+ * A pair is a run of a program that sums a buffer ROUNDS times, each time times the last sum
+ * (cli/bench/allreduce_program.h), and the same by MPI_Allreduce among the processes; right before each all have met.
+ * Process 0 prints a line a pair: microseconds of a sum by the one, and by the other; of each the median of its rounds,
+ * mean over processes. */
 #include <mpi.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -11,9 +12,9 @@
 
 #include <cleave/cleave.h>
 
-#include "cli/sum_program.h"
+#include "cli/bench/allreduce_program.h"
 
-enum { ROUNDS = CLV_SUM_ROUNDS, WARM_UPS = 3 };
+enum { ROUNDS = CLV_ALLREDUCE_ROUNDS, WARM_UPS = 3 };
 
 static int by_size(const void *a, const void *b)
 {
@@ -38,7 +39,7 @@ static clv_status run_ours(double *us, clv_session *session, const clv_program *
     double took[ROUNDS];
     MPI_Barrier(MPI_COMM_WORLD);
     CLV_TRY(clv_session_run(session, program, NULL, 0, NULL, 0, err));
-    if (!clv_sum_seconds(took, session, program)) {
+    if (!clv_allreduce_seconds(took, session, program)) {
         fprintf(stderr, "the sums are not carried out by all_reduce\n");
         MPI_Abort(MPI_COMM_WORLD, 1);
     }
@@ -67,7 +68,7 @@ static clv_status compare(clv_job *job, int ranks, int64_t bytes, int pairs, clv
     clv_session *session;
     clv_session_options options = {.size = sizeof options, .trace = 1, .job = job};
     float *table = malloc((size_t)bytes), *sum = malloc((size_t)bytes);
-    CLV_TRY(clv_sum_program(&program, ranks, bytes / 4, err));
+    CLV_TRY(clv_allreduce_program(&program, ranks, bytes / 4, err));
     CLV_TRY(clv_session_new(&session, clv_program_mesh(program), &options, err));
     for (int k = -WARM_UPS; k < pairs; k++) {
         double ours = 0, theirs = 0;
@@ -77,7 +78,7 @@ static clv_status compare(clv_job *job, int ranks, int64_t bytes, int pairs, clv
         CLV_TRY(run_ours(&ours, session, program, err));
         if (first)
             theirs = run_theirs(table, sum, bytes / 4);
-        if (k >= 0 && clv_job_process(job) == 0)
+        if (k >= 0 && clv_job_process_index(job) == 0)
             printf("%.3f %.3f\n", ours, theirs);
     }
     clv_session_free(session);

@@ -18,7 +18,7 @@ def compile_for(mpi: str, build: str) -> str:
     out = f"{build}/allreduce_{mpi}"
     here = os.path.dirname(os.path.abspath(__file__))
     root = os.path.dirname(here)
-    sources = [f"{here}/allreduce_mpi.c", f"{root}/src/cli/sum_program.c"]
+    sources = [f"{here}/allreduce_mpi.c", f"{root}/src/cli/bench/allreduce_program.c"]
     where = os.path.abspath(build)
     link = [f"-L{where}", "-lcleave", f"-Wl,-rpath,{where}"]
     subprocess.run(

@@ -91,8 +91,8 @@ class Setup:
         return self.made(shape, self.python, here("peers/torch_model.py"), "make", shape, "{}")
 
     def limits(self) -> pathlib.Path:
-        """bench/limits.c, compiled for this machine."""
-        out, source = self.build / "limits", here("limits.c")
+        """bench/machine_limits.c, compiled for this machine."""
+        out, source = self.build / "limits", here("machine_limits.c")
         if not out.exists() or out.stat().st_mtime < source.stat().st_mtime:
             subprocess.run(["cc", "-O3", "-march=native", "-pthread", source, "-o", out], check=True)
         return out
@@ -184,7 +184,7 @@ def products(hidden: int, layers: int, dtype: str) -> Row:
         once = step.parts[OURS].make(s)
         once.read = said(lambda d: found.update(d) or {})
         once.turn()
-        return Server([python, here("peers/torch_products.py"), dtype, json.dumps(found["products"])], s.cores)
+        return Server([python, here("peers/torch_matmuls.py"), dtype, json.dumps(found["products"])], s.cores)
 
     def make_ours(s: Setup) -> Side:
         side = step.parts[OURS].make(s)

@@ -1,6 +1,6 @@
 # build/cleave, and one program a file of examples/.
-file(GLOB cli_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/cli/*.c)
-list(FILTER cli_sources EXCLUDE REGEX "/main.c$")
+file(GLOB_RECURSE cli_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/cli/*.c)
+list(FILTER cli_sources EXCLUDE REGEX "/main.c$|/cli/manual/")
 if(cli_sources)
     # Commands apart from main, for the tests that call them.
     add_library(clv_cli STATIC ${cli_sources})

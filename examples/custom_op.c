@@ -14,10 +14,11 @@ static clv_status shape(const clv_op *op, const clv_type *in, clv_type *out, clv
 
 static void rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *r)
 {
-    (void)op, (void)out;
-    int n = clv_rule_add(r, in[0].shape[0], CLV_REDUCE_NONE), f = clv_rule_add(r, in[0].shape[1], CLV_REDUCE_SUM);
-    clv_rule_in(r, 0, 0, n), clv_rule_in(r, 0, 1, f), clv_rule_in(r, 1, 0, f), clv_rule_out(r, 0, 0, n);
-    clv_rule_multilinear(r, 1u << 1); /* addends of w give addends of y; those of x do not */
+    int n = clv_rule_add_factor(r, in[0].shape[0], CLV_REDUCTION_NONE);
+    int f = clv_rule_add_factor(r, in[0].shape[1], CLV_REDUCTION_SUM);
+    clv_rule_operand_dim(r, 0, 0, n), clv_rule_operand_dim(r, 0, 1, f);
+    clv_rule_operand_dim(r, 1, 0, f), clv_rule_result_dim(r, 0, 0, n);
+    (void)op, (void)out, clv_rule_multilinear(r, 1u << 1); /* addends of w give addends of y; those of x do not */
 }
 
 static clv_status run(const clv_call *call, clv_error *err)
@@ -34,23 +35,25 @@ static clv_status run(const clv_call *call, clv_error *err)
 
 static void gradient(clv_graph *g, const clv_op *op, const clv_value *d, clv_value *d_in)
 {
-    clv_value r = clv_map(g, CLV_RELU, clv_op_in(op, 0));
-    d_in[0] = clv_mul(g, clv_einsum(g, "n,f->nf", d[0], clv_op_in(op, 1)), clv_scale(g, r, 2));
+    clv_value r = clv_unary(g, CLV_RELU, clv_op_operand(op, 0));
+    d_in[0] = clv_mul(g, clv_einsum(g, "n,f->nf", d[0], clv_op_operand(op, 1)), clv_scale(g, r, 2));
     d_in[1] = clv_einsum(g, "n,nf->f", d[0], clv_mul(g, r, r));
 }
 
 static const clv_op_def relu2_dot = {sizeof relu2_dot, "example.relu2_dot",  2,         2, 1, .shape = shape,
                                      .rule = rule,     .gradient = gradient, .run = run};
+static const clv_type types[] = {{CLV_F32, 2, {5, 10}}, {CLV_F32, 1, {10}}};
 
 static void build(clv_graph *g)
 {
-    clv_layout wide = clv_graph_layout(g, 2, "_,model"), cut = clv_graph_layout(g, 1, "model");
-    clv_value in[] = {clv_state(g, "x", CLV_F32, 2, (int64_t[]){5, 10}, &wide, (clv_init){CLV_INIT_NORMAL, 1}),
-                      clv_state(g, "w", CLV_F32, 1, (int64_t[]){10}, &cut, (clv_init){CLV_INIT_NORMAL, 1})};
-    clv_value r = clv_map(g, CLV_RELU, in[0]), same = clv_einsum(g, "nf,f->n", clv_mul(g, r, r), in[1]), y, d[2], e[2];
+    const clv_layout wide = clv_graph_layout(g, 2, "_,model"), cut = clv_graph_layout(g, 1, "model");
+    clv_value in[] = {clv_state(g, "x", CLV_F32, 2, types[0].shape, &wide, (clv_init){CLV_INIT_NORMAL, 1}),
+                      clv_state(g, "w", CLV_F32, 1, types[1].shape, &cut, (clv_init){CLV_INIT_NORMAL, 1})};
+    clv_value r = clv_unary(g, CLV_RELU, in[0]), ref = clv_einsum(g, "nf,f->n", clv_mul(g, r, r), in[1]);
+    clv_value y, d[2], e[2];
     clv_emit(g, &relu2_dot, NULL, in, 2, &y);
     clv_gradients(g, y, y, in, 2, d);
-    clv_gradients(g, same, same, in, 2, e);
+    clv_gradients(g, ref, ref, in, 2, e);
     clv_value off = clv_add(g, clv_sub(g, d[0], e[0]), clv_sub(g, d[1], e[1]));
     clv_output(g, "distance", clv_reduce(g, CLV_SUM, clv_mul(g, off, off), (int[]){0, 1}, 2, false), NULL);
 }
@@ -64,13 +67,12 @@ int main(int argc, char **argv) /* a mesh with the axis "model", and the transpo
     clv_session *session = NULL;
     clv_session_options options = {.transport = argc > 2 ? argv[2] : NULL, .check = 1};
     float d = 1;
-    const clv_type in[] = {{CLV_F32, 2, {5, 10}}, {CLV_F32, 1, {10}}};
-    bool ran = clv_op_check(&relu2_dot, NULL, in, 2, NULL, NULL, &err) == CLV_OK &&
+    bool ran = clv_op_check(&relu2_dot, NULL, types, 2, NULL, NULL, &err) == CLV_OK &&
                clv_mesh_parse(&mesh, argc > 1 ? argv[1] : "model=2", &err) == CLV_OK &&
                clv_graph_new(&graph, &mesh, &err) == CLV_OK && (build(graph), true) &&
                clv_compile(&program, graph, NULL, &err) == CLV_OK &&
                clv_session_new(&session, &mesh, &options, &err) == CLV_OK &&
-               clv_session_run(session, program, NULL, 0, &(clv_binding){"distance", &d}, 1, &err) == CLV_OK;
+               clv_session_run(session, program, NULL, 0, &(clv_output_binding){"distance", &d}, 1, &err) == CLV_OK;
     printf("%s\n", !ran ? err.message : d < 1e-6f ? "the same" : "not the same");
     clv_session_free(session);
     clv_program_free(program);

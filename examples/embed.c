@@ -45,7 +45,7 @@ static clv_status run(vectors *v, const char *folder, const char *const *texts, 
     clv_sequences *sequences = NULL;
     clv_forwarder *forwarder = NULL;
     CLV_TRY(clv_model_open(&model, folder, NULL, err));
-    clv_status status = clv_sequences_of(&sequences, model, texts, NULL, v->n, NULL, err);
+    clv_status status = clv_sequences_from_texts(&sequences, model, texts, NULL, v->n, NULL, err);
     if (status == CLV_OK)
         status = clv_forwarder_new(&forwarder, model, NULL, err);
     if (status == CLV_OK)

@@ -49,9 +49,9 @@ static void build(clv_graph *graph, const request *r)
 {
     clv_value x = input(graph, "x", &r->x, "_,_"), target = input(graph, "target", &r->target, "_,_");
     clv_value weights[] = {input(graph, "a", &r->a, "_,model"), input(graph, "b", &r->b, "model,_")}, gradients[2];
-    clv_keep_in_place(graph, weights[0], "model");
-    clv_keep_in_place(graph, weights[1], "model");
-    clv_value y = clv_map(graph, CLV_TANH, clv_einsum(graph, "ni,ih->nh", x, weights[0]));
+    clv_keep_stationary(graph, weights[0], "model");
+    clv_keep_stationary(graph, weights[1], "model");
+    clv_value y = clv_unary(graph, CLV_TANH, clv_einsum(graph, "ni,ih->nh", x, weights[0]));
     clv_layout whole = clv_graph_layout(graph, 2, "_,_");
     clv_value z = clv_constrain(graph, clv_einsum(graph, "nh,ho->no", y, weights[1]), &whole);
     clv_value error = clv_sub(graph, z, target);
@@ -81,7 +81,7 @@ static clv_status run(const request *r, matrix *z, double *loss, matrix *da, mat
     if (status == CLV_OK)
         status = clv_session_new(&session, &mesh, NULL, err);
     clv_input_binding inputs[] = {{"x", r->x.data}, {"a", r->a.data}, {"b", r->b.data}, {"target", r->target.data}};
-    clv_binding outputs[] = {{"z", z->data}, {"loss", loss}, {"da", da->data}, {"db", db->data}};
+    clv_output_binding outputs[] = {{"z", z->data}, {"loss", loss}, {"da", da->data}, {"db", db->data}};
     if (status == CLV_OK)
         status = clv_session_run(session, program, inputs, 4, outputs, 4, err);
     clv_session_free(session);

@@ -32,7 +32,7 @@ static clv_status compile(clv_program **out, const request *r, const clv_mesh *m
     clv_status status = clv_graph_new(&graph, mesh, err);
     if (status != CLV_OK)
         return status;
-    clv_axis_rules rules = clv_graph_rules(graph, "megatron");
+    clv_axis_rules rules = clv_graph_axis_rules(graph, "megatron");
     clv_linear_options linear = {
         .bias = true, .gather_output = true, .init = {CLV_INIT_LECUN_NORMAL, (double)r->width}};
     clv_value x = clv_input(graph, "x", CLV_F32, 2, (int64_t[]){r->rows, r->width}, NULL);
@@ -78,7 +78,7 @@ static clv_status tensor_parallel_linear(float *y, const request *r, clv_error *
     if (status == CLV_OK)
         status = write_kernel(session, r, err);
     clv_input_binding in = {"x", x};
-    clv_binding out = {"y", y};
+    clv_output_binding out = {"y", y};
     if (status == CLV_OK)
         status = clv_session_run(session, program, &in, 1, &out, 1, err);
     clv_session_free(session);

@@ -16,19 +16,19 @@ static const product products[] = {
     {"all axes", "x,y", "x,y", "x,y", "x,y", "y", "x", "", 64, 16, 64}};
 
 /* What each rank does. */
-static clv_status multiply(void *arg, clv_spmd *spmd, const clv_local *in, clv_local *out, clv_error *err)
+static clv_status multiply(void *arg, clv_spmd *spmd, const clv_local_tensor *in, clv_local_tensor *out, clv_error *err)
 {
     const product *p = arg;
-    clv_local a, b, c;
+    clv_local_tensor a, b, c;
     CLV_TRY(clv_spmd_all_gather(&a, spmd, &in[0], p->gather_a, err)); /* over "": as it is */
     CLV_TRY(clv_spmd_all_gather(&b, spmd, &in[1], p->gather_b, err));
-    CLV_TRY(clv_spmd_local(&c, spmd, CLV_F32, 2, out[0].type.shape, p->made, err));
+    CLV_TRY(clv_spmd_zeros(&c, spmd, CLV_F32, 2, out[0].type.shape, p->made, err));
     const float *x = a.data, *y = b.data;
     int64_t inner = a.shard.hi[1] - a.shard.lo[1], columns = b.shard.hi[1] - b.shard.lo[1];
     for (int64_t i = 0; i < clv_shard_elems(&c.shard); i++)
         for (int64_t k = 0; k < inner; k++)
             ((float *)c.data)[i] += x[i / columns * inner + k] * y[k * columns + i % columns];
-    return clv_spmd_all_reduce(&out[0], spmd, &c, CLV_REDUCE_SUM, p->sum, err);
+    return clv_spmd_all_reduce(&out[0], spmd, &c, CLV_REDUCTION_SUM, p->sum, err);
 }
 
 static clv_status run(const product *p, const clv_mesh *mesh, clv_session *session, clv_error *err)
@@ -49,10 +49,10 @@ static clv_status run(const product *p, const clv_mesh *mesh, clv_session *sessi
     clv_output(graph, "c", clv_einsum(graph, "ik,kj->ij", va, vb), &lc);
     CLV_TRY(clv_compile(&program, graph, NULL, err));
     clv_input_binding inputs[] = {{"a", a}, {"b", b}};
-    CLV_TRY(clv_session_run(session, program, inputs, 2, &(clv_binding){"c", by_program}, 1, err));
-    bool same = clv_spmd_n_collectives(session) == clv_program_n_collectives(program) &&
+    CLV_TRY(clv_session_run(session, program, inputs, 2, &(clv_output_binding){"c", by_program}, 1, err));
+    bool same = clv_spmd_collective_count(session) == clv_program_collective_count(program) &&
                 memcmp(by_hand, by_program, (size_t)(p->i * p->j) * sizeof *by_hand) == 0;
-    for (int i = 0; same && i < clv_spmd_n_collectives(session); i++) {
+    for (int i = 0; same && i < clv_spmd_collective_count(session); i++) {
         clv_collective hand = {.size = sizeof hand}, made = hand;
         CLV_TRY(clv_spmd_collective(session, i, &hand, err));
         CLV_TRY(clv_program_collective(program, i, &made, err));

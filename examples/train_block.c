@@ -10,7 +10,7 @@ enum { B = 2, S = 16, M = 32, HEADS = 4, FFN = 64, STEPS = 50, MAX_PARAMETERS = 
 /* One training step as a graph: block, mean squared error, gradients, AdamW. */
 static void build(clv_graph *graph)
 {
-    clv_axis_rules rules = clv_graph_rules(graph, "megatron-sp");
+    clv_axis_rules rules = clv_graph_axis_rules(graph, "megatron-sp");
     clv_block_options options = clv_block_defaults(CLV_BLOCK_LLAMA, HEADS, HEADS, FFN);
     clv_value parameters[MAX_PARAMETERS], gradients[MAX_PARAMETERS];
     int64_t shape[] = {B, S, M};
@@ -25,7 +25,7 @@ static void build(clv_graph *graph)
     clv_value error = clv_sub(graph, y, target);
     clv_value loss = clv_reduce(graph, CLV_MEAN, clv_mul(graph, error, error), all, 3, false);
 
-    int n = clv_parameters(graph, parameters, MAX_PARAMETERS);
+    int n = clv_graph_parameters(graph, parameters, MAX_PARAMETERS);
     clv_gradients(graph, loss, CLV_NONE, parameters, n, gradients);
     for (int i = 0; i < n; i++)
         clv_adamw(graph, parameters[i], gradients[i], lr, step, NULL);
@@ -56,7 +56,7 @@ static clv_status train(clv_error *err)
     for (int32_t step = 1; status == CLV_OK && step <= STEPS; step++) {
         float lr = 0.01f, loss;
         clv_input_binding inputs[] = {{"x", x}, {"target", target}, {"lr", &lr}, {"step", &step}};
-        clv_binding outputs[] = {{"loss", &loss}};
+        clv_output_binding outputs[] = {{"loss", &loss}};
         status = clv_session_run(session, program, inputs, 4, outputs, 1, err);
         if (status == CLV_OK && (step == 1 || step % 10 == 0))
             printf("step %2d  loss %.4f\n", (int)step, loss);

@@ -21,7 +21,7 @@ static void build(clv_graph *graph)
     clv_value lr = clv_input(graph, "lr", CLV_F32, 0, NULL, NULL),
               step = clv_input(graph, "step", CLV_I32, 0, NULL, NULL);
     clv_value w[2] = {weight(graph, "w1", IN, HIDDEN, "_,model"), weight(graph, "w2", HIDDEN, 1, "model,_")}, d[2];
-    clv_value hidden = clv_map(graph, CLV_TANH, clv_einsum(graph, "ni,ih->nh", x, w[0]));
+    clv_value hidden = clv_unary(graph, CLV_TANH, clv_einsum(graph, "ni,ih->nh", x, w[0]));
     clv_value error = clv_sub(graph, clv_einsum(graph, "nh,ho->no", hidden, w[1]), y);
     clv_value loss = clv_reduce(graph, CLV_MEAN, clv_mul(graph, error, error), (int[]){0, 1}, 2, false);
     clv_gradients(graph, loss, CLV_NONE, w, 2, d);
@@ -38,7 +38,7 @@ static clv_status train(clv_session *session, const clv_program *program, clv_er
         y[i] = sinf(2 * x[IN * i] - x[IN * i + 1]);
     for (int32_t step = 1; step <= STEPS; step++) {
         clv_input_binding inputs[] = {{"x", x}, {"y", y}, {"lr", &lr}, {"step", &step}};
-        CLV_TRY(clv_session_run(session, program, inputs, 4, &(clv_binding){"loss", &loss}, 1, err));
+        CLV_TRY(clv_session_run(session, program, inputs, 4, &(clv_output_binding){"loss", &loss}, 1, err));
         if (step == 1 || step % 100 == 0)
             printf("step %3d  loss %.4f\n", (int)step, (double)loss);
     }
@@ -59,7 +59,7 @@ static clv_status run(const char *mesh_text, clv_error *err)
         status = clv_session_new(&session, &mesh, NULL, err);
     if (status == CLV_OK)
         status = train(session, program, err);
-    for (int i = 0; status == CLV_OK && i < clv_program_n_collectives(program); i++) {
+    for (int i = 0; status == CLV_OK && i < clv_program_collective_count(program); i++) {
         clv_collective c = {.size = sizeof c};
         status = clv_program_collective(program, i, &c, err);
         printf("%s of %s\n", c.kind, c.tensor);

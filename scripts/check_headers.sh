@@ -6,7 +6,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 bad=0
-scripts/check_comments.py || bad=1
+scripts/check_header_comments.py || bad=1
 for header in include/cleave/*.h; do
     [ "$header" = include/cleave/cleave.h ] || grep -qF "#include \"${header#include/}\"" include/cleave/cleave.h ||
         { echo "cleave.h does not include $header"; bad=1; }

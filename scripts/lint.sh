@@ -11,13 +11,14 @@ if [ "${1:-}" = --fix ]; then
 fi
 bad=0
 scripts/check_layers.sh || bad=1
-scripts/check_copies.py || bad=1
-scripts/check_citations.py || bad=1
+scripts/check_duplicates.py || bad=1
+scripts/check_references.py || bad=1
 scripts/check_headers.sh || bad=1
 for example in generate.c embed.c two_layers.c plan_70b.c custom_op.c spmd.c cpp17.cpp; do
-    [ "$(wc -l <"examples/$example")" -lt 80 ] || { echo "lint: examples/$example has 80 lines or more"; bad=1; }
+    [ "$(wc -l <"examples/$example")" -le 82 ] || { echo "lint: examples/$example has more than 82 lines"; bad=1; }
 done
-columns=$(printf '%s\n' $files examples/cpp17.cpp | grep -v '^src/tokens/character_table.c$') # that one is generated
+generated='^src/tokens/unicode/character_class_table.c$'
+columns=$(printf '%s\n' $files examples/cpp17.cpp | grep -v "$generated")
 awk 'length($0) > 120 { printf "lint: %s:%d: %d columns\n", FILENAME, FNR, length($0); bad = 1 } END { exit bad }' \
     $columns $(git ls-files --cached --others --exclude-standard '*.py' '*.sh' '*CMakeLists.txt' '*.cmake' Makefile \
         .ci/run scripts/mutate scripts/cleave-run ':!tests/golden') || bad=1

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""src/tokens/character_table.c: what the `tokenizers` library holds each character to be, asked of the library itself:
+"""src/tokens/unicode/character_class_table.c: the class of each character in the `tokenizers` library, asked of it:
 its parts carry Unicode tables of different years.
-usage: make_character_table.py > src/tokens/character_table.c (versions: tests/golden/requirements.txt)"""
+usage: make_character_table.py > src/tokens/unicode/character_class_table.c (versions: tests/golden/requirements.txt)"""
 import unicodedata
 
 from tokenizers import Regex, normalizers, pre_tokenizers
@@ -82,13 +82,13 @@ def main():
         if bits != last:
             runs.append(c | bits << 21)
             last = bits
-    print("/* character_table.c - made by scripts/make_character_table.py; see character.h. */")
-    print('#include "tokens/character_table.h"\n\n/* clang-format off */')
+    print("/* character_class_table.c - made by scripts/make_character_table.py; see character_classes.h. */")
+    print('#include "tokens/unicode/character_class_table.h"\n\n/* clang-format off */')
     print("const uint16_t clv_ascii_classes[128] = {")
     for i in range(0, 128, 16):
         print("    " + " ".join(f"0x{bits_of(c):x}," for c in range(i, i + 16)))
     print("};\n")
-    print(f"const size_t clv_n_character_runs = {len(runs)};\nconst uint32_t clv_character_runs[] = {{")
+    print(f"const size_t clv_n_character_class_runs = {len(runs)};\nconst uint32_t clv_character_class_runs[] = {{")
     for i in range(0, len(runs), 10):
         print("    " + " ".join(f"0x{run:x}," for run in runs[i:i + 10]))
     lower = lower_runs()

@@ -13,7 +13,7 @@ static inline void write_adapters(const char *out, const char *path, int32_t voc
 {
     enum { BATCH = 2, SEQ = 8, STEPS = 4 };
     const clv_lora_options lora = {.size = sizeof lora, .rank = 3, .alpha = 6, .targets = "all-linear"};
-    const clv_schedule schedule = {.peak = 0.03, .warmup = 1, .steps = STEPS};
+    const clv_lr_schedule schedule = {.peak = 0.03, .warmup = 1, .steps = STEPS};
     const clv_model_options options = {.size = sizeof options, .lora = &lora};
     const clv_trainer_options of = {.size = sizeof of, .batch = BATCH, .seq = SEQ, .schedule = &schedule};
     int32_t ids[BATCH * SEQ], labels[BATCH * SEQ];

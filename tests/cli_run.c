@@ -12,7 +12,7 @@
 
 #include <cmocka.h>
 
-#include "io/safetensors.h"
+#include "io/checkpoint/safetensors.h"
 
 enum { LINE = 16384 };
 

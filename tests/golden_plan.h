@@ -32,7 +32,7 @@ static inline int collectives_of(const clv_program *program, const char *kind)
 {
     clv_error err = {0};
     int n = 0;
-    for (int i = 0; i < clv_program_n_collectives(program); i++) {
+    for (int i = 0; i < clv_program_collective_count(program); i++) {
         clv_collective c = {.size = sizeof c};
         must(clv_program_collective(program, i, &c, &err), &err);
         n += strcmp(c.kind, kind) == 0;

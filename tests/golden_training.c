@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "golden_path.h"
-#include "io/safetensors.h"
+#include "io/checkpoint/safetensors.h"
 #include "must.h"
 
 static void read_tensor(void *out, clv_dtype dtype, const clv_safetensors *file, const char *name)
@@ -74,7 +74,7 @@ clv_trainer *golden_trainer(const clv_model *model, const golden_batch *b, clv_o
     const clv_lion_options lion = {.size = sizeof lion, .weight_decay = 0.1};
     const clv_adamw_options adamw = {
         .size = sizeof adamw, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1};
-    const clv_schedule schedule = {.peak = golden_rate(optimizer), .steps = GOLDEN_STEPS};
+    const clv_lr_schedule schedule = {.peak = golden_rate(optimizer), .steps = GOLDEN_STEPS};
     const clv_update_options update = {.size = sizeof update,
                                        .adamw = &adamw,
                                        .clip = 1,
@@ -87,7 +87,7 @@ clv_trainer *golden_trainer(const clv_model *model, const golden_batch *b, clv_o
                                          .batch = b->rows,
                                          .seq = b->seq,
                                          .schedule = &schedule,
-                                         .schedule_shape = CLV_SCHEDULE_CONSTANT,
+                                         .schedule_shape = CLV_LR_SCHEDULE_CONSTANT,
                                          .update = &update,
                                          .padded = b->padded};
     must(clv_trainer_new(&trainer, model, &options, &err), &err);

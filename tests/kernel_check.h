@@ -16,8 +16,8 @@
 #include <cmocka.h>
 
 #include "cleave/dtype.h"
-#include "kernels/cpu/isa.h"
-#include "kernels/cpu/tuning.h"
+#include "kernels/cpu/cpu_tuning.h"
+#include "kernels/cpu/isa_dispatch.h"
 
 static uint64_t check_seed = 20240607;
 
@@ -106,7 +106,7 @@ static inline void check_close(const char *what, clv_dtype dtype, const void *go
     }
     if (!(worst <= 1))
         fail_msg("%s, %s, %s: element %lld of %lld is %.9g, not %.9g (%.3g of the tolerance)", what,
-                 clv_isa_text(clv_cpu_isa()), clv_dtype_name(dtype), (long long)at, (long long)n,
+                 clv_isa_name(clv_cpu_isa()), clv_dtype_name(dtype), (long long)at, (long long)n,
                  clv_dtype_load(dtype, got, at), want[at], worst);
 }
 

@@ -16,7 +16,7 @@
 #include "base/error.h"
 #include "device/device.h"
 #include "graph/op.h"
-#include "tensor/view.h"
+#include "tensor/box_copy.h"
 
 /* ---- memory ---- */
 
@@ -216,14 +216,14 @@ static clv_status do_job(job *j, clv_error *err)
     if (j->kind == COPY)
         clv_box_copy(j->to, &j->out_shard, j->from[0], &j->in_shard, &j->box, j->elem_size);
     else if (j->kind == FILL)
-        clv_fill_identity(j->to, j->count, j->dtype, j->reduction);
+        clv_fill_reduction_identity(j->to, j->count, j->dtype, j->reduction);
     else
         clv_box_reduce(j->to, &j->out_shard, j->from, j->n, &j->in_shard, &j->box, j->dtype, j->reduction);
     open_tensors(j, -1);
     return CLV_OK;
 }
 
-static clv_status finish(const clv_device *device, clv_error *err)
+static clv_status synchronize(const clv_device *device, clv_error *err)
 {
     mock *m = mock_of(device);
     clv_status status = CLV_OK;
@@ -264,7 +264,7 @@ static clv_status copy(const clv_device *device, clv_copy_kind kind, void *out, 
         j->box = *box;
         j->elem_size = elem_size;
     }
-    return kind == CLV_COPY_ON_DEVICE ? CLV_OK : finish(device, err);
+    return kind == CLV_COPY_ON_DEVICE ? CLV_OK : synchronize(device, err);
 }
 
 static clv_status fill(const clv_device *device, void *out, int64_t count, clv_dtype dtype, clv_reduction reduction,
@@ -347,7 +347,7 @@ static const clv_device_backend backend = {
     .copy = copy,
     .fill = fill,
     .reduce = reduce,
-    .finish = finish,
+    .synchronize = synchronize,
     .kernels = kernels,
 };
 
@@ -355,7 +355,7 @@ void mock_device_add(void)
 {
     clv_error err = {0};
     const clv_device_backend *known;
-    if (clv_device_find(&known, "mock", NULL) != CLV_OK && clv_device_add(&backend, &err) != CLV_OK)
+    if (clv_device_find(&known, "mock", NULL) != CLV_OK && clv_device_register(&backend, &err) != CLV_OK)
         fail(err.message);
 }
 

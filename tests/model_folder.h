@@ -7,7 +7,7 @@
 
 #include "must.h"
 
-#include "models/parameters.h"
+#include "models/weights/parameter_map.h"
 
 /* [clv_parameter_elems(p)], which the caller frees. */
 typedef float *model_values(void *arg, const clv_model_config *c, const clv_parameter *p);

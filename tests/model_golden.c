@@ -12,8 +12,8 @@
 
 #include "graph/graph.h"
 #include "cleave/generate.h"
-#include "models/model_weights.h"
-#include "models/parameters.h"
+#include "models/weights/model_weights.h"
+#include "models/weights/parameter_map.h"
 #include "golden_path.h"
 #include "must.h"
 #include "sweep.h"
@@ -199,15 +199,15 @@ typedef struct built {
     const char *names[MAX_PARAMETERS];
     char outputs_named[MAX_PARAMETERS][16];
     float *gradients[MAX_PARAMETERS], *logits, *hidden, loss;
-    clv_binding outputs[MAX_PARAMETERS + 3];
+    clv_output_binding outputs[MAX_PARAMETERS + 3];
 } built;
 
-static float *output(clv_graph *graph, const char *name, clv_value value, clv_binding *binding)
+static float *output(clv_graph *graph, const char *name, clv_value value, clv_output_binding *binding)
 {
     clv_type type = clv_graph_type(graph, value);
     float *room = malloc((size_t)clv_type_elems(&type) * sizeof *room);
     clv_output(graph, name, value, NULL);
-    *binding = (clv_binding){name, room};
+    *binding = (clv_output_binding){name, room};
     return room;
 }
 
@@ -238,14 +238,14 @@ static void build(built *b, const golden *g, const clv_mesh *mesh, const char *r
     clv_error err = {0};
     clv_value hidden, parameters[MAX_PARAMETERS], gradients[MAX_PARAMETERS];
     must(clv_graph_new(&b->graph, mesh, &err), &err);
-    clv_model_build how = {.batch = g->batch,
-                           .seq = g->seq,
-                           .rules = clv_graph_rules(b->graph, rules),
-                           .padding_mask = g->mask,
-                           .token_types = g->token_types};
+    clv_model_build_options how = {.batch = g->batch,
+                                   .seq = g->seq,
+                                   .rules = clv_graph_axis_rules(b->graph, rules),
+                                   .padding_mask = g->mask,
+                                   .token_types = g->token_types};
     clv_value logits = clv_build_forward(b->graph, &g->model, &how, &hidden);
     clv_value loss = loss_of(b->graph, g, logits, hidden);
-    b->n = clv_parameters(b->graph, parameters, MAX_PARAMETERS);
+    b->n = clv_graph_parameters(b->graph, parameters, MAX_PARAMETERS);
     clv_gradients(b->graph, loss, CLV_NONE, parameters, b->n, gradients);
     must(clv_graph_status(b->graph, &err), &err);
     for (int i = 0; i < b->n; i++) {
@@ -255,7 +255,7 @@ static void build(built *b, const golden *g, const clv_mesh *mesh, const char *r
     }
     b->hidden = output(b->graph, "hidden", hidden, &b->outputs[b->n]);
     clv_output(b->graph, "loss", loss, NULL);
-    b->outputs[b->n + 1] = (clv_binding){"loss", &b->loss};
+    b->outputs[b->n + 1] = (clv_output_binding){"loss", &b->loss};
     b->n_outputs = b->n + 2;
     if (g->logits)
         b->logits = output(b->graph, "logits", logits, &b->outputs[b->n_outputs++]);
@@ -276,7 +276,8 @@ static void run(built *b, const golden *g, const clv_mesh *mesh)
     clv_program *program;
     clv_session *session;
     static int turn; /* both ways of placing buffers */
-    must(clv_compile(&program, b->graph, &(clv_compile_options){.most_by_size = turn++ % 2 ? -1 : 0}, &err), &err);
+    must(clv_compile(&program, b->graph, &(clv_compile_options){.greedy_by_size_limit = turn++ % 2 ? -1 : 0}, &err),
+         &err);
     session = new_session(g, mesh);
     clv_input_binding inputs[MAX_INPUTS];
     int n_inputs = bind_inputs(inputs, g);
@@ -329,12 +330,12 @@ static clv_program *bf16_program(const golden *g, const clv_mesh *mesh)
     clv_graph *graph;
     clv_program *program;
     must(clv_graph_new(&graph, mesh, &err), &err);
-    clv_model_build how = {.batch = g->batch,
-                           .seq = g->seq,
-                           .rules = clv_graph_rules(graph, "megatron-sp"),
-                           .dtype = CLV_BF16,
-                           .padding_mask = g->mask,
-                           .token_types = g->token_types};
+    clv_model_build_options how = {.batch = g->batch,
+                                   .seq = g->seq,
+                                   .rules = clv_graph_axis_rules(graph, "megatron-sp"),
+                                   .dtype = CLV_BF16,
+                                   .padding_mask = g->mask,
+                                   .token_types = g->token_types};
     clv_value logits = clv_build_forward(graph, &g->model, &how, NULL);
     clv_output(graph, "logits", clv_cast(graph, logits, CLV_F32), NULL);
     must(clv_compile(&program, graph, NULL, &err), &err);
@@ -368,7 +369,7 @@ void golden_bf16(const char *name)
         clv_program *program = bf16_program(g, &mesh);
         clv_session *session = new_session(g, &mesh);
         clv_input_binding inputs[MAX_INPUTS] = {{"ids", g->ids}};
-        clv_binding outputs[] = {{"logits", logits}};
+        clv_output_binding outputs[] = {{"logits", logits}};
         int n = 1;
         if (g->mask)
             inputs[n++] = (clv_input_binding){"mask", g->mask};
@@ -414,7 +415,7 @@ static void greedy_on(const golden *g, const char *mesh_text)
         if (i + 1 < GREEDY)
             must(clv_generator_feed(generator, 0, &token, 1, &err), &err);
     }
-    assert_int_equal(clv_generator_room(generator, 0), 1);
+    assert_int_equal(clv_generator_remaining_context(generator, 0), 1);
     assert_int_equal(clv_generator_feed(generator, 0, prompt, 2, &err), CLV_ELIMIT);
     must(clv_generator_feed(generator, 0, prompt, 1, &err), &err);
     clv_generator_free(generator);
@@ -442,11 +443,11 @@ static clv_program *decoder(const golden *g, const clv_mesh *mesh, int64_t seq)
     clv_graph *graph;
     clv_program *program;
     must(clv_graph_new(&graph, mesh, &err), &err);
-    clv_model_build how = {.batch = g->batch,
-                           .seq = seq,
-                           .rules = clv_graph_rules(graph, "megatron"),
-                           .context = g->seq,
-                           .last_logits = true};
+    clv_model_build_options how = {.batch = g->batch,
+                                   .seq = seq,
+                                   .rules = clv_graph_axis_rules(graph, "megatron"),
+                                   .context = g->seq,
+                                   .last_logits = true};
     clv_build_inference(graph, &g->model, &how);
     must(clv_compile(&program, graph, NULL, &err), &err);
     clv_graph_free(graph);
@@ -466,7 +467,7 @@ static void feed(const golden *g, clv_session *session, clv_program *program, in
     for (int64_t i = 0; i < g->batch * n; i++)
         ids[i] = g->ids[i / n * g->seq + at + i % n];
     clv_input_binding inputs[] = {{"ids", ids}, {"offset", offset}};
-    clv_binding outputs[] = {{"logits", got}};
+    clv_output_binding outputs[] = {{"logits", got}};
     must(clv_session_run(session, program, inputs, 2, outputs, 1, &err), &err);
     for (int64_t b = 0; b < g->batch; b++)
         compare(where, "a decoded row", got + b * vocab, g->logits + (b * g->seq + at + n - 1) * vocab, vocab, 0);
@@ -530,7 +531,7 @@ static void step(const golden *g, clv_session *session, clv_program *program)
         clv_parameter p = clv_model_parameter_at(&g->model, i);
         before[i] = state_of(session, &p);
     }
-    clv_binding outputs[] = {{"loss", &loss}};
+    clv_output_binding outputs[] = {{"loss", &loss}};
     clv_input_binding inputs[] = {
         {"ids", g->ids}, {"labels", g->labels}, {"lr", &lr}, {"step", &number}, {"mask", g->mask}};
     must(clv_session_run(session, program, inputs, g->mask ? 5 : 4, outputs, 1, &err), &err);
@@ -553,8 +554,8 @@ static void train_on(const golden *g, const char *mesh_text, const char *rules)
     clv_session *session;
     must(clv_mesh_parse(&mesh, mesh_text, &err), &err);
     must(clv_graph_new(&graph, &mesh, &err), &err);
-    clv_model_build how = {
-        .batch = g->batch, .seq = g->seq, .rules = clv_graph_rules(graph, rules), .padding_mask = g->mask};
+    clv_model_build_options how = {
+        .batch = g->batch, .seq = g->seq, .rules = clv_graph_axis_rules(graph, rules), .padding_mask = g->mask};
     clv_build_train_step(graph, &g->model, &how, &(clv_adamw_options){.weight_decay = 2});
     must(clv_compile(&program, graph, NULL, &err), &err);
     session = new_session(g, &mesh);

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "random_maker.h"
+#include "random_source.h"
 
 /* ---- specs ---- */
 
@@ -130,7 +130,7 @@ static int pieces_of(random_maker *m, int axis, clv_subaxis *out)
 static void cut_in_granules(random_maker *m, clv_layout *layout, const clv_type *type)
 {
     for (int d = 0; d < type->rank; d++) {
-        if (clv_layout_blocks(layout, d) == 1 || type->shape[d] == 0 || draw(&m->layouts, 4) != 0)
+        if (clv_layout_block_count(layout, d) == 1 || type->shape[d] == 0 || draw(&m->layouts, 4) != 0)
             continue;
         int64_t granule = 1 + draw(&m->layouts, type->shape[d]);
         while (type->shape[d] % granule != 0)
@@ -149,7 +149,7 @@ clv_layout random_layout(random_maker *m, const clv_type *type)
         for (int p = 0; p < n; p++) {
             int d = (int)draw(&m->layouts, type->rank + 1);
             if (d < type->rank && !(m->spec->plain >> m->slot & 1))
-                clv_layout_cut(&layout, &m->out->mesh, d, piece[p], NULL);
+                clv_layout_shard_dim(&layout, &m->out->mesh, d, piece[p], NULL);
         }
     }
     cut_in_granules(m, &layout, type);
@@ -161,7 +161,7 @@ clv_layout random_cut(random_maker *m, const clv_type *type, int d)
     clv_layout layout = clv_layout_replicated(type->rank);
     for (int a = 0; a < m->out->mesh.n_axes; a++)
         if (draw(&m->layouts, 2) == 0 && !(m->spec->plain >> m->slot & 1))
-            clv_layout_cut(&layout, &m->out->mesh, d, clv_mesh_whole(&m->out->mesh, a), NULL);
+            clv_layout_shard_dim(&layout, &m->out->mesh, d, clv_mesh_whole_axis(&m->out->mesh, a), NULL);
     return layout;
 }
 
@@ -194,7 +194,7 @@ clv_value random_new(random_maker *m, clv_dtype dtype, int rank, const int64_t *
     clv_value made = is_state ? clv_state(m->graph, name, dtype, rank, shape, &layout, (clv_init){CLV_INIT_NORMAL, 1})
                               : clv_input(m->graph, name, dtype, rank, shape, stated ? &layout : NULL);
     if (random_chance(m, 6) && m->out->mesh.n_axes > 0)
-        clv_keep_in_place(m->graph, made, m->out->mesh.axis[random_pick(m, m->out->mesh.n_axes)].name);
+        clv_keep_stationary(m->graph, made, m->out->mesh.axis[random_pick(m, m->out->mesh.n_axes)].name);
     m->out->leaf[m->out->n_leaves++] = (random_leaf){made, fill, bound};
     return made;
 }
@@ -290,7 +290,7 @@ static clv_value loss_of(random_maker *m)
     for (int i = 0; i < RANDOM_SLOTS; i++) {
         if (m->value[i].id == 0)
             continue;
-        clv_value part = sum_all(m, clv_map(m->graph, CLV_TANH, clv_cast(m->graph, m->value[i], CLV_F64)));
+        clv_value part = sum_all(m, clv_unary(m->graph, CLV_TANH, clv_cast(m->graph, m->value[i], CLV_F64)));
         loss = loss.id == 0 ? part : clv_add(m->graph, loss, part);
     }
     return loss;
@@ -461,7 +461,7 @@ static void draw_case(random_maker *m)
     g->special = random_chance(m, 6) ? RANDOM_WITH_NAN : random_chance(m, 8) ? RANDOM_WITH_INF : RANDOM_ALL_FINITE;
     g->options = (clv_compile_options){
         .by_bytes = random_chance(m, 2), .use_idle_axes = random_chance(m, 2), .regather = random_chance(m, 3)};
-    g->options.most_by_size = m->spec->seed % 2 ? -1 : 0;
+    g->options.greedy_by_size_limit = m->spec->seed % 2 ? -1 : 0;
     g->options.size = sizeof g->options;
     g->options.overlap = m->spec->seed / 2 % 2;
     g->options.recompute =

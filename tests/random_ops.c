@@ -2,8 +2,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "ops/ops.h"
-#include "random_maker.h"
+#include "ops/builtin_ops.h"
+#include "random_source.h"
 
 /* ---- products ---- */
 
@@ -135,13 +135,13 @@ static clv_value product_of_two(random_maker *m, clv_value a)
 /* Where a function would leave the range of ordinary numbers its argument is brought back. */
 static clv_value map(random_maker *m, clv_value a)
 {
-    clv_unary kind = (clv_unary)(CLV_EXP + random_pick(m, CLV_NEG - CLV_EXP + 1));
+    clv_unary_kind kind = (clv_unary_kind)(CLV_EXP + random_pick(m, CLV_NEG - CLV_EXP + 1));
     clv_type type = random_type(m, a);
     if (kind == CLV_EXP)
-        a = clv_map(m->graph, CLV_TANH, a);
+        a = clv_unary(m->graph, CLV_TANH, a);
     if (kind == CLV_LOG || kind == CLV_RSQRT)
         a = clv_add(m->graph, clv_mul(m->graph, a, a), clv_fill(m->graph, type.dtype, 0, NULL, 0.5));
-    return clv_map(m->graph, kind, a);
+    return clv_unary(m->graph, kind, a);
 }
 
 /* A type that broadcasts with `type`: fewer dimensions, ones among them. */
@@ -165,13 +165,12 @@ static clv_value broadcast_operand(random_maker *m, clv_type type)
 
 static clv_value combine(random_maker *m, clv_value a)
 {
-    clv_binary kind = (clv_binary)(CLV_ADD + random_pick(m, CLV_MIN - CLV_ADD + 1));
+    clv_binary_kind kind = (clv_binary_kind)(CLV_ADD + random_pick(m, CLV_MINIMUM - CLV_ADD + 1));
     clv_type type = random_type(m, a);
     clv_value b = broadcast_operand(m, type);
     if (kind == CLV_DIV)
         b = clv_add(m->graph, clv_mul(m->graph, b, b), clv_fill(m->graph, type.dtype, 0, NULL, 0.5));
-    return kind != CLV_DIV && random_chance(m, 2) ? clv_combine(m->graph, kind, b, a)
-                                                  : clv_combine(m->graph, kind, a, b);
+    return kind != CLV_DIV && random_chance(m, 2) ? clv_binary(m->graph, kind, b, a) : clv_binary(m->graph, kind, a, b);
 }
 
 static clv_value where(random_maker *m, clv_value a)
@@ -187,7 +186,7 @@ static clv_value cast(random_maker *m, clv_value a)
 {
     clv_dtype dtype = random_float(m);
     bool narrow = dtype == CLV_F16; /* overflows soon */
-    return clv_cast(m->graph, narrow ? clv_map(m->graph, CLV_TANH, a) : a, dtype);
+    return clv_cast(m->graph, narrow ? clv_unary(m->graph, CLV_TANH, a) : a, dtype);
 }
 
 static clv_value scale(random_maker *m, clv_value a)
@@ -201,7 +200,7 @@ static clv_value largest(random_maker *m, clv_value a)
     int last = random_type(m, a).rank - 1;
     if (last < 0 || random_type(m, a).shape[last] == 0)
         return CLV_NONE;
-    return clv_equal(m->graph, a, clv_reduce(m->graph, CLV_REDUCE_MAXIMUM, a, &last, 1, true));
+    return clv_equal(m->graph, a, clv_reduce(m->graph, CLV_MAX, a, &last, 1, true));
 }
 
 static clv_value bias_gelu(random_maker *m, clv_value a)
@@ -215,7 +214,7 @@ static clv_value bias_gelu(random_maker *m, clv_value a)
 
 static clv_value gated(random_maker *m, clv_value a)
 {
-    static const clv_unary kinds[] = {CLV_SILU, CLV_GELU, CLV_GELU_TANH, CLV_RELU};
+    static const clv_unary_kind kinds[] = {CLV_SILU, CLV_GELU, CLV_GELU_TANH, CLV_RELU};
     clv_type type = random_type(m, a);
     if (type.rank == 0 || type.rank == CLV_MAX_RANK)
         return CLV_NONE;
@@ -475,7 +474,7 @@ static clv_value quant_dot(random_maker *m, clv_value a)
     clv_value x = random_operand(m, CLV_F64, 1 + n_in, x_shape);
     clv_value ints = random_new(m, CLV_U8, 2 + n_in, w_shape, RANDOM_INDEX, 256);
     clv_value scales = random_new(m, CLV_F16, 1 + n_in, w_shape, RANDOM_REAL, 0);
-    clv_value y = clv_quant_dot(m->graph, quant, clv_cast(m->graph, x, CLV_F64), ints, scales, n_in);
+    clv_value y = clv_quantized_dot(m->graph, quant, clv_cast(m->graph, x, CLV_F64), ints, scales, n_in);
     return clv_cast(m->graph, clv_scale(m->graph, y, quant == CLV_QUANT_Q8 ? 0.004 : 0.1), random_type(m, a).dtype);
 }
 
@@ -491,7 +490,8 @@ static clv_value packed_dot(random_maker *m, clv_value a)
         w_shape[3] = PANEL;
     clv_value x = random_operand(m, CLV_F32, 1 + n_in, x_shape);
     clv_value weights = random_operand(m, CLV_F32, 3 + n_in, w_shape);
-    clv_value y = clv_packed_dot(m->graph, clv_cast(m->graph, x, CLV_F32), clv_cast(m->graph, weights, CLV_F32), n_in);
+    clv_value y =
+        clv_prepacked_dot(m->graph, clv_cast(m->graph, x, CLV_F32), clv_cast(m->graph, weights, CLV_F32), n_in);
     return clv_cast(m->graph, clv_scale(m->graph, y, 0.25), random_type(m, a).dtype);
 }
 
@@ -549,14 +549,14 @@ clv_value random_op_of_maxima(random_maker *m, bool differentiable)
     clv_layout layout = random_cut(m, &type, d);
     bool keep = random_chance(m, 2);
     a = clv_constrain(m->graph, a, &layout);
-    clv_value most = clv_reduce(m->graph, CLV_REDUCE_MAXIMUM, a, &d, 1, keep);
+    clv_value most = clv_reduce(m->graph, CLV_MAX, a, &d, 1, keep);
     if (random_chance(m, 2)) {
         const generator *chosen = choose(m, differentiable);
         return chosen ? chosen->make(m, most) : CLV_NONE;
     }
-    clv_binary kind = (clv_binary)(CLV_ADD + random_pick(m, CLV_MIN - CLV_ADD + 1));
-    clv_value other = clv_reduce(m->graph, CLV_REDUCE_MAXIMUM, clv_scale(m->graph, a, -0.5), &d, 1, keep);
+    clv_binary_kind kind = (clv_binary_kind)(CLV_ADD + random_pick(m, CLV_MINIMUM - CLV_ADD + 1));
+    clv_value other = clv_reduce(m->graph, CLV_MAX, clv_scale(m->graph, a, -0.5), &d, 1, keep);
     if (kind == CLV_DIV)
-        other = clv_map(m->graph, CLV_SIGMOID, other);
-    return clv_combine(m->graph, kind, most, other);
+        other = clv_unary(m->graph, CLV_SIGMOID, other);
+    return clv_binary(m->graph, kind, most, other);
 }

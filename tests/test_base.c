@@ -9,11 +9,11 @@
 
 #include <cmocka.h>
 
-#include "base/arena.h"
-#include "base/dissent.h"
+#include "base/memory/arena.h"
+#include "base/majority_check.h"
 #include "base/error.h"
 #include "cleave/text.h"
-#include "base/wait.h"
+#include "base/threads/wait.h"
 #include "cleave/status.h"
 
 static void status_has_a_name_and_text(void **state)
@@ -258,18 +258,18 @@ static void dissent_is_from_most_or_from_the_lowest(void **state)
 {
     static int64_t many[200];
     (void)state;
-    clv_dissent same = clv_dissent_find((int64_t[]){5, 5, 5}, 3);
-    assert_true(same.n == 0 && same.common == 0 && same.first == -1);
+    clv_mismatch same = clv_mismatch_find((int64_t[]){5, 5, 5}, 3);
+    assert_true(same.n == 0 && same.majority == 0 && same.first == -1);
     assert_string_equal(same.who, "");
-    clv_dissent few = clv_dissent_find((int64_t[]){1, 2, 2, 3}, 4);
-    assert_true(few.n == 2 && few.common == 1 && few.first == 0);
+    clv_mismatch few = clv_mismatch_find((int64_t[]){1, 2, 2, 3}, 4);
+    assert_true(few.n == 2 && few.majority == 1 && few.first == 0);
     assert_string_equal(few.who, "0, 3");
-    clv_dissent even = clv_dissent_find((int64_t[]){7, 8, 8, 7}, 4);
-    assert_true(even.n == 2 && even.common == 0 && even.first == 1);
+    clv_mismatch even = clv_mismatch_find((int64_t[]){7, 8, 8, 7}, 4);
+    assert_true(even.n == 2 && even.majority == 0 && even.first == 1);
     assert_string_equal(even.who, "1, 2");
     for (int i = 0; i < 200; i++)
         many[i] = i;
-    clv_dissent all = clv_dissent_find(many, 200); /* cut */
+    clv_mismatch all = clv_mismatch_find(many, 200); /* cut */
     assert_true(all.n == 199 && all.first == 1 && strlen(all.who) == sizeof all.who - 1);
 }
 

@@ -10,7 +10,7 @@
 
 #include "golden_path.h"
 #include "model_golden.h"
-#include "models/model_weights.h"
+#include "models/weights/model_weights.h"
 
 static void test_bert(void **state)
 {

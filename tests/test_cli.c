@@ -13,19 +13,19 @@
 #include <cmocka.h>
 
 #include "cli/command.c"
-#include "cli/failure.c"
-#include "cli/fill.c"
-#include "cli/last_words.c"
-#include "cli/nearest.c"
-#include "cli/options.c"
-#include "cli/options_compare.c"
-#include "cli/out_place.c"
-#include "cli/processes.c"
-#include "cli/progress.c"
-#include "cli/same_file.c"
-#include "cli/say.c"
-#include "cli/stops.c"
-#include "cli/terminal.c"
+#include "cli/job/crash_report.c"
+#include "cli/job/job_processes.c"
+#include "cli/job/option_consistency.c"
+#include "cli/output/exit_code.c"
+#include "cli/output/messages.c"
+#include "cli/output/progress.c"
+#include "cli/output/terminal.c"
+#include "cli/output/word_wrap.c"
+#include "cli/parser/did_you_mean.c"
+#include "cli/parser/option_parser.c"
+#include "cli/parser/output_path.c"
+#include "cli/parser/same_file.c"
+#include "cli/timing/suspensions.c"
 
 enum { OUTPUT_SIZE = 32768 };
 
@@ -407,10 +407,10 @@ static void test_nearest(void **state)
     static const char *const names[] = {"--model", "--mesh", "--top-k", "--top-p"};
 
     (void)state;
-    assert_string_equal(clv_nearest("--modle", names, 4), "--model");
-    assert_string_equal(clv_nearest("--messh", names, 4), "--mesh");
-    assert_string_equal(clv_nearest("--topk", names, 4), "--top-k");
-    assert_null(clv_nearest("--something-else", names, 4));
+    assert_string_equal(clv_did_you_mean("--modle", names, 4), "--model");
+    assert_string_equal(clv_did_you_mean("--messh", names, 4), "--mesh");
+    assert_string_equal(clv_did_you_mean("--topk", names, 4), "--top-k");
+    assert_null(clv_did_you_mean("--something-else", names, 4));
 }
 
 int main(void)

@@ -46,7 +46,7 @@ static void write_rows(void)
     for (int i = 0; i < 24; i++)
         rows[i / 6][i % 6] = i * 3;
     must(clv_checkpoint_create(&w, in("rows.safetensors"), &err), &err);
-    must(clv_checkpoint_add(w, "ids", CLV_I64, 2, (const int64_t[]){4, 6}, &err), &err);
+    must(clv_checkpoint_add_tensor(w, "ids", CLV_I64, 2, (const int64_t[]){4, 6}, &err), &err);
     must(clv_checkpoint_write(w, 0, NULL, rows, &err), &err);
     must(clv_checkpoint_commit(w, &err), &err);
 }

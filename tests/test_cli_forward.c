@@ -11,7 +11,7 @@
 #include <cmocka.h>
 
 #include "cli_run.h"
-#include "io/safetensors.h"
+#include "io/checkpoint/safetensors.h"
 
 static char said[CLI_OUTPUT];
 
@@ -315,7 +315,7 @@ static void make_broken_models(void)
 }
 
 /* A result that is not finite is an error that says which and whence, and leaves no file; unless it is allowed. */
-static void test_nonfinite(void **state)
+static void test_nonfinite_propagation(void **state)
 {
     static const char *const how[] = {"", "-tp 2 --sp", "--grad", "--dtype bf16"};
     (void)state;
@@ -394,7 +394,7 @@ int main(void)
         cmocka_unit_test(test_refused),
         cmocka_unit_test(test_ids_refused),
         cmocka_unit_test(test_ids_that_differ),
-        cmocka_unit_test(test_nonfinite),
+        cmocka_unit_test(test_nonfinite_propagation),
         cmocka_unit_test(test_verify_nonfinite),
         cmocka_unit_test(test_verify_names_the_rank),
     };

@@ -17,7 +17,7 @@
 
 #include <cmocka.h>
 
-#include "cli/plot.h"
+#include "cli/output/metrics_plot.h"
 #include "cli_run.h"
 #include "must.h"
 

@@ -15,7 +15,7 @@
 
 #include <cmocka.h>
 
-#include "cli/terminal.c"
+#include "cli/output/terminal.c"
 #include "cli_run.h"
 
 static char out[CLI_OUTPUT];
@@ -217,7 +217,7 @@ static void expect_cut(const char *text, int width, bool middle, const char *wan
 {
     char cut[64];
     snprintf(cut, sizeof cut, "%s", text);
-    (middle ? clv_text_cut_middle : clv_text_cut)(cut, sizeof cut, width);
+    (middle ? clv_text_truncate_middle : clv_text_truncate)(cut, sizeof cut, width);
     assert_string_equal(cut, want);
     assert_true(clv_text_width(cut) <= width);
 }

@@ -306,7 +306,7 @@ static void test_full_on_the_way(void **state)
 }
 
 /* What is wrong with how parameters are to be updated is found before anything is written. */
-static void test_updates(void **state)
+static void test_clip_grad_norm(void **state)
 {
     static const char *const bad[][2] = {
         {"--betas 0.9", "--betas: '0.9'; valid: two numbers of at least 0 and below 1, as 0.9,0.95"},
@@ -367,7 +367,7 @@ static void test_starts(void **state)
 }
 
 /* What the backward pass makes again changes no digit of a run, and may be another in one that goes on. */
-static void test_recompute(void **state)
+static void test_recompute_activations(void **state)
 {
     static const char *const how[] = {"", "--recompute full", "--recompute-activations", "--regather"};
     (void)state;
@@ -381,7 +381,7 @@ static void test_recompute(void **state)
 }
 
 /* A step in parts is a step: the same data, a line of metrics, as many checkpoints; one may go on in other parts. */
-static void test_accumulate(void **state)
+static void test_gradient_accumulation(void **state)
 {
     static const char four[] = "train --text {d}/text --layers 1 --hidden 16 --heads 2 --ffn 32 --seq 16 --batch";
     (void)state;
@@ -448,15 +448,24 @@ static void test_dtype(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_stopped),        cmocka_unit_test(test_failed),
-        cmocka_unit_test(test_others_folders), cmocka_unit_test(test_full_disk),
-        cmocka_unit_test(test_recompute),      cmocka_unit_test(test_accumulate),
-        cmocka_unit_test(test_losses),         cmocka_unit_test(test_stopped_for_a_while),
-        cmocka_unit_test(test_resume),         cmocka_unit_test(test_tokenizer_is_kept),
-        cmocka_unit_test(test_resume_damaged), cmocka_unit_test(test_resume_waits),
-        cmocka_unit_test(test_save_wait),      cmocka_unit_test(test_full_on_the_way),
-        cmocka_unit_test(test_updates),        cmocka_unit_test(test_dtype),
-        cmocka_unit_test(test_not_finite),     cmocka_unit_test(test_starts),
+        cmocka_unit_test(test_stopped),
+        cmocka_unit_test(test_failed),
+        cmocka_unit_test(test_others_folders),
+        cmocka_unit_test(test_full_disk),
+        cmocka_unit_test(test_recompute_activations),
+        cmocka_unit_test(test_gradient_accumulation),
+        cmocka_unit_test(test_losses),
+        cmocka_unit_test(test_stopped_for_a_while),
+        cmocka_unit_test(test_resume),
+        cmocka_unit_test(test_tokenizer_is_kept),
+        cmocka_unit_test(test_resume_damaged),
+        cmocka_unit_test(test_resume_waits),
+        cmocka_unit_test(test_save_wait),
+        cmocka_unit_test(test_full_on_the_way),
+        cmocka_unit_test(test_clip_grad_norm),
+        cmocka_unit_test(test_dtype),
+        cmocka_unit_test(test_not_finite),
+        cmocka_unit_test(test_starts),
     };
     return cmocka_run_group_tests(tests, set_up, cli_remove_folder);
 }

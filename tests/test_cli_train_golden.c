@@ -51,7 +51,7 @@ static void write_rows(const golden_batch *b, bool causal)
         mask[i] = b->mask[i];
     must(clv_checkpoint_create(&to, path, &err), &err);
     for (int64_t i = 0; i < n; i++)
-        must(clv_checkpoint_add(to, names[i], CLV_I32, 2, (const int64_t[]){b->rows, b->seq}, &err), &err);
+        must(clv_checkpoint_add_tensor(to, names[i], CLV_I32, 2, (const int64_t[]){b->rows, b->seq}, &err), &err);
     for (int64_t i = 0; i < n; i++)
         must(clv_checkpoint_write(to, i, NULL, values[i], &err), &err);
     must(clv_checkpoint_commit(to, &err), &err);

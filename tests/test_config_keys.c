@@ -12,13 +12,13 @@
 #include <cmocka.h>
 
 #include "golden_path.h"
-#include "io/file.h"
-#include "io/json.h"
-#include "models/adapters_config.h"
-#include "models/config.h"
-#include "models/config_keys.h"
-#include "models/families.h"
-#include "own_folder.h"
+#include "io/files/file.h"
+#include "io/json/json.h"
+#include "models/adapters/peft_config.h"
+#include "models/config/config_keys.h"
+#include "models/config/model_config.h"
+#include "models/families/family_registry.h"
+#include "temp_folder.h"
 
 static json_t *list;
 
@@ -49,7 +49,7 @@ static void knows_all(const char *family, const char *list_name)
     assert_true(json_array_size(keys) > 20);
     json_array_foreach(keys, i, key)
     {
-        if (!clv_config_knows(clv_families_find(family), json_string_value(key)))
+        if (!clv_config_knows_key(clv_families_find(family), json_string_value(key)))
             fail_msg("%s: \"%s\" is not known", family, json_string_value(key));
     }
 }
@@ -60,10 +60,10 @@ static void test_config_keys(void **state)
     for (int f = 0; f < N_FAMILIES; f++) {
         knows_all(families[f], "every family");
         knows_all(families[f], families[f]);
-        assert_false(clv_config_knows(clv_families_find(families[f]), "logit_scale"));
+        assert_false(clv_config_knows_key(clv_families_find(families[f]), "logit_scale"));
     }
-    assert_true(clv_config_knows(clv_families_find("qwen2"), "max_window_layers"));
-    assert_false(clv_config_knows(clv_families_find("llama"), "max_window_layers"));
+    assert_true(clv_config_knows_key(clv_families_find("qwen2"), "max_window_layers"));
+    assert_false(clv_config_knows_key(clv_families_find("llama"), "max_window_layers"));
 }
 
 static void test_adapter_keys(void **state)
@@ -74,10 +74,10 @@ static void test_adapter_keys(void **state)
     assert_true(json_array_size(keys) > 30);
     json_array_foreach(keys, i, key)
     {
-        if (!clv_adapters_config_knows(json_string_value(key)))
+        if (!clv_peft_config_knows_key(json_string_value(key)))
             fail_msg("\"%s\" is not known", json_string_value(key));
     }
-    assert_false(clv_adapters_config_knows("enable_lora"));
+    assert_false(clv_peft_config_knows_key("enable_lora"));
 }
 
 /* ---- values ---- */

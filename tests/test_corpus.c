@@ -12,13 +12,13 @@
 #include <cmocka.h>
 
 #include "cleave/corpus.h"
-#include "io/file.h"
+#include "io/files/file.h"
 #include "golden_tokenizer.h"
 #include "must.h"
-#include "own_folder.h"
+#include "temp_folder.h"
 #include "sweep.h"
-#include "tokens/corpus.h"
-#include "tokens/token_file.h"
+#include "tokens/data/corpus_pipeline.h"
+#include "tokens/data/token_file.h"
 
 static void write_text(const char *name, const char *text)
 {
@@ -90,7 +90,7 @@ static void test_templates(void **state)
             int64_t want[200], n = 0;
             clv_corpus_info info =
                 tokenize(names[k], "t.jsonl", NULL, &(clv_corpus_options){.tokenizer = t, .plain = plain});
-            assert_int_equal(info.vocab, clv_tokenizer_size(t));
+            assert_int_equal(info.vocab, clv_tokenizer_vocab_size(t));
             for (int d = 0; d < 2; d++) {
                 int64_t *ids, one;
                 assert_int_equal(clv_tokenizer_encode(t, texts[d], strlen(texts[d]), !plain, &ids, &one, NULL), CLV_OK);
@@ -135,7 +135,7 @@ static char *long_text(size_t *size)
 {
     static const char *const words[] = {"the ", "Layout", "\n",       "\n\n", " of", " 12345",
                                         "\t",   " \n",    "\xc3\xa9", ".",    "\n  "};
-    size_t room = (size_t)CLV_CORPUS_PIECE * 5 / (sweep_is_thin() ? 4 : 2), n = 0;
+    size_t room = (size_t)CLV_CORPUS_CHUNK_BYTES * 5 / (sweep_is_thin() ? 4 : 2), n = 0;
     char *text = malloc(room + 1);
     uint32_t random = 1;
     assert_non_null(text);
@@ -157,7 +157,7 @@ static void test_pieces_and_threads(void **state)
     char *text = long_text(&size), *files[3];
     int64_t *want, n;
     (void)state;
-    assert_int_equal(clv_file_write_quick(in_folder("long"), text, size, NULL), CLV_OK);
+    assert_int_equal(clv_file_write_without_fsync(in_folder("long"), text, size, NULL), CLV_OK);
     FILE *lines = fopen(in_folder("long.jsonl"), "w");
     assert_non_null(lines);
     for (int i = 0; i < documents; i++)
@@ -202,11 +202,11 @@ static void test_chats(void **state)
     int n = 0, count = (int)f.header.count;
     must(clv_token_file_read(&f, 0, count, ids, &err), &err);
     memcpy(labels, ids, sizeof labels);
-    must(clv_token_file_mask(&f, 0, count, labels, &err), &err);
+    must(clv_token_file_read_labels(&f, 0, count, labels, &err), &err);
     for (int i = 0; i < count; i++) {
         got[i] = (char)ids[i];
-        mask[i] = labels[i] == CLV_IGNORED ? '.' : '#';
-        n += labels[i] != CLV_IGNORED;
+        mask[i] = labels[i] == CLV_IGNORE_INDEX ? '.' : '#';
+        n += labels[i] != CLV_IGNORE_INDEX;
     }
     clv_token_file_close(&f);
     assert_int_equal(info.learned, n);
@@ -283,7 +283,7 @@ static void test_fasta_pieces(void **state)
     size_t size;
     assert_int_equal(clv_file_read(&text, &size, path, 1 << 30, NULL), CLV_OK);
     *(char *)memchr(text, '*', size) = ' ';
-    assert_int_equal(clv_file_write_quick(path, text, size, NULL), CLV_OK);
+    assert_int_equal(clv_file_write_without_fsync(path, text, size, NULL), CLV_OK);
     free(text);
     clv_corpus_info one = tokenize("one", "many.fa", NULL, &(clv_corpus_options){.threads = 1});
     clv_corpus_info three = tokenize("three", "many.fa", NULL, &(clv_corpus_options){.threads = 3});

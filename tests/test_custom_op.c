@@ -13,8 +13,8 @@
 #include <cmocka.h>
 
 #include "cleave/cleave.h"
-#include "by_elements.h"
-#include "graph_eval.h"
+#include "elementwise_op.h"
+#include "graph_interpreter.h"
 #include "must.h"
 
 /* ---- mix: y = s * x * w, or s * x without w; elementwise, in place, with a workspace that it goes through ---- */
@@ -31,7 +31,7 @@ static clv_status mix_shape(const clv_op *op, const clv_type *in, clv_type *out,
 {
     if (!clv_dtype_is_float(in[0].dtype))
         return clv_fail(err, CLV_EDTYPE, "x is %s; a float is needed", clv_dtype_name(in[0].dtype));
-    if (clv_valid(clv_op_in(op, 1)) && !clv_type_equal(&in[0], &in[1]))
+    if (clv_valid(clv_op_operand(op, 1)) && !clv_type_equal(&in[0], &in[1]))
         return clv_fail(err, CLV_ESHAPE, "x and w differ");
     out[0] = in[0];
     return CLV_OK;
@@ -60,7 +60,7 @@ static clv_status mix_run(const clv_call *call, clv_error *err)
     for (int64_t i = 0; i < n; i++)
         scaled[i] = a->s * clv_dtype_load(x->dtype, x->data, i);
     for (int64_t i = 0; i < n; i++) {
-        double w = clv_valid(clv_op_in(call->op, 1)) ? clv_dtype_load(x->dtype, call->in[1].data, i) : 1;
+        double w = clv_valid(clv_op_operand(call->op, 1)) ? clv_dtype_load(x->dtype, call->in[1].data, i) : 1;
         clv_dtype_store(y->dtype, y->data, i, scaled[i] * w);
     }
     return CLV_OK;
@@ -74,7 +74,7 @@ static void mix_rule(const clv_op *op, const clv_type *in, const clv_type *out, 
     clv_rule_elementwise(rule, op, in, out);
     clv_rule_multilinear(rule, 1);
     for (int d = 0; d < out[0].rank; d++)
-        clv_rule_name(rule, d, d == 0 ? "rows of mix" : NULL);
+        clv_rule_name_factor(rule, d, d == 0 ? "rows of mix" : NULL);
 }
 
 static const clv_op_def mix = {.size = sizeof(clv_op_def),
@@ -107,9 +107,9 @@ static clv_value mixed(clv_graph *graph, clv_value x, clv_value w, double s)
 static void mix_gradient(clv_graph *graph, const clv_op *op, const clv_value *d_out, clv_value *d_in)
 {
     double s = ((const mix_attrs *)clv_op_attrs(op))->s;
-    d_in[0] = mixed(graph, d_out[0], clv_op_in(op, 1), s);
-    if (clv_valid(clv_op_in(op, 1)))
-        d_in[1] = mixed(graph, d_out[0], clv_op_in(op, 0), s);
+    d_in[0] = mixed(graph, d_out[0], clv_op_operand(op, 1), s);
+    if (clv_valid(clv_op_operand(op, 1)))
+        d_in[1] = mixed(graph, d_out[0], clv_op_operand(op, 0), s);
 }
 
 /* ---- dot: y[n] = sum over f of x[n,f]: its split gives partial sums; two results, the other their maximum ---- */
@@ -126,10 +126,11 @@ static clv_status rows_shape(const clv_op *op, const clv_type *in, clv_type *out
 static void rows_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
 {
     (void)op, (void)out;
-    int n = clv_rule_add(rule, in[0].shape[0], CLV_REDUCE_NONE), f = clv_rule_add(rule, in[0].shape[1], CLV_REDUCE_SUM);
-    clv_rule_in(rule, 0, 0, n);
-    clv_rule_in(rule, 0, 1, f);
-    clv_rule_out(rule, 0, 0, n);
+    int n = clv_rule_add_factor(rule, in[0].shape[0], CLV_REDUCTION_NONE),
+        f = clv_rule_add_factor(rule, in[0].shape[1], CLV_REDUCTION_SUM);
+    clv_rule_operand_dim(rule, 0, 0, n);
+    clv_rule_operand_dim(rule, 0, 1, f);
+    clv_rule_result_dim(rule, 0, 0, n);
     clv_rule_multilinear(rule, 1);
 }
 
@@ -148,7 +149,7 @@ static clv_status rows_run(const clv_call *call, clv_error *err)
 
 static void rows_gradient(clv_graph *graph, const clv_op *op, const clv_value *d_out, clv_value *d_in)
 {
-    clv_type x = clv_graph_type(graph, clv_op_in(op, 0));
+    clv_type x = clv_graph_type(graph, clv_op_operand(op, 0));
     clv_value ones = clv_fill(graph, x.dtype, 1, &x.shape[1], 1);
     d_in[0] = clv_einsum(graph, "n,f->nf", d_out[0], ones);
 }
@@ -219,12 +220,12 @@ static double differ_on(const char *mesh_text, const char *x_layout, const char 
         clv_gradients(graph, y[k], y[1], in, 2, d[k]);
     for (int i = 0; i < 2; i++) {
         clv_value off = clv_sub(graph, d[0][i], d[1][i]);
-        off = clv_reduce(graph, CLV_REDUCE_MAXIMUM, clv_mul(graph, off, off), (int[]){0, 1}, 2, false);
-        worst = worst.id ? clv_combine(graph, CLV_MAX, worst, off) : off;
+        off = clv_reduce(graph, CLV_MAX, clv_mul(graph, off, off), (int[]){0, 1}, 2, false);
+        worst = worst.id ? clv_binary(graph, CLV_MAXIMUM, worst, off) : off;
     }
     clv_value off = clv_sub(graph, y[0], y[1]);
-    off = clv_reduce(graph, CLV_REDUCE_MAXIMUM, clv_mul(graph, off, off), (int[]){0}, 1, false);
-    clv_output(graph, "worst", clv_cast(graph, clv_combine(graph, CLV_MAX, worst, off), CLV_F64), NULL);
+    off = clv_reduce(graph, CLV_MAX, clv_mul(graph, off, off), (int[]){0}, 1, false);
+    clv_output(graph, "worst", clv_cast(graph, clv_binary(graph, CLV_MAXIMUM, worst, off), CLV_F64), NULL);
 
     clv_program *program = NULL;
     clv_session *session = NULL;
@@ -232,10 +233,10 @@ static double differ_on(const char *mesh_text, const char *x_layout, const char 
     clv_session_options options = {.check = 1};
     if (clv_compile(&program, graph, NULL, &err) != CLV_OK ||
         clv_session_new(&session, clv_graph_mesh(graph), &options, &err) != CLV_OK ||
-        clv_session_run(session, program, NULL, 0, &(clv_binding){"worst", &result}, 1, &err) != CLV_OK)
+        clv_session_run(session, program, NULL, 0, &(clv_output_binding){"worst", &result}, 1, &err) != CLV_OK)
         fail_msg("%s, x %s, w %s: %s", mesh_text, x_layout, w_layout, err.message);
     clv_graph_free(graph); /* a program needs none */
-    if (clv_session_run(session, program, NULL, 0, &(clv_binding){"worst", &result}, 1, &err) != CLV_OK)
+    if (clv_session_run(session, program, NULL, 0, &(clv_output_binding){"worst", &result}, 1, &err) != CLV_OK)
         fail_msg("%s", err.message);
     clv_session_free(session);
     clv_program_free(program);
@@ -294,16 +295,16 @@ static void test_named_by_reports(void **state)
     (void)state;
     clv_layout cut = clv_graph_layout(graph, 2, "_,m");
     clv_value x = clv_input(graph, "x", CLV_F32, 2, wide, &cut);
-    clv_graph_push(graph, "layers.3");
+    clv_graph_push_scope(graph, "layers.3");
     clv_value y = summed(graph, mixed(graph, x, CLV_NONE, 2));
-    clv_graph_pop(graph);
+    clv_graph_pop_scope(graph);
     clv_output(graph, "y", y, NULL);
     assert_int_equal(clv_compile(&program, graph, &(clv_compile_options){.explain = "test.mix"}, &err), CLV_OK);
     static char text[1 << 14];
     assert_true(clv_program_print(text, sizeof text, program) < sizeof text);
     assert_non_null(strstr(text, " = layers.3.test.mix(%0, _) "));
     assert_non_null(strstr(text, " = layers.3.test.rows(%1) "));
-    assert_int_equal(clv_program_n_collectives(program), 1);
+    assert_int_equal(clv_program_collective_count(program), 1);
     clv_collective collective = {.size = sizeof collective};
     must(clv_program_collective(program, 0, &collective, &err), &err);
     assert_string_equal(collective.kind, "all_reduce");
@@ -328,7 +329,7 @@ static void test_attributes_differ(void **state)
     clv_output(graph, "y1", mixed(graph, in, CLV_NONE, 3), NULL);
     assert_int_equal(clv_compile(&program, graph, NULL, &err), CLV_OK);
     assert_int_equal(clv_session_new(&session, clv_graph_mesh(graph), NULL, &err), CLV_OK);
-    clv_binding out[] = {{"y0", y[0]}, {"y1", y[1]}};
+    clv_output_binding out[] = {{"y0", y[0]}, {"y1", y[1]}};
     assert_int_equal(clv_session_run(session, program, &(clv_input_binding){"x", x}, 1, out, 2, &err), CLV_OK);
     for (int i = 0; i < N * F; i++)
         assert_true(y[0][i] == 2 * i && y[1][i] == 3 * i);
@@ -410,7 +411,7 @@ static void test_bad_definitions(void **state)
     } cases[] = {
         {ALMOST(.name = NULL), CLV_EINVAL, "NULL is no name"},
         {ALMOST(.name = ""), CLV_EINVAL, "is no name"},
-        {ALMOST(.name = "two words"), CLV_EINVAL, "'two words' is no name"},
+        {ALMOST(.name = "two display_name"), CLV_EINVAL, "'two display_name' is no name"},
         {ALMOST(.name = "a234567890123456789012345678901234567890123456789012345678901234"), CLV_EINVAL, "1 to 63"},
         {ALMOST(.name = "softmax"), CLV_EEXIST, "one of the library"},
         {ALMOST(.shape = NULL), CLV_EINVAL, "'test.hostile' has no shape"},
@@ -434,7 +435,7 @@ static void test_bad_definitions(void **state)
         {ALMOST(.attrs_size = 8, .attrs = unnamed), CLV_EINVAL, "attribute 1 has no name that is valid"},
         {ALMOST(.attrs_size = 8, .attrs = escapes), CLV_EINVAL, "attribute 0 has no name that is valid"},
         {ALMOST(.attrs_size = 8, .attrs = twice), CLV_EINVAL, "two attributes are called 'a'"},
-        {ALMOST(.own = (const struct clv_op_own *)&kindless), CLV_EINVAL, "`own` is for ops of the library"},
+        {ALMOST(.own = (const struct clv_op_traits *)&kindless), CLV_EINVAL, "`own` is for ops of the library"},
         {ALMOST(.size = 8), CLV_EINVAL, "a struct whose size is 8"},
     };
 #pragma GCC diagnostic pop
@@ -457,13 +458,14 @@ static void test_words(void **state)
     clv_op_def named = {GOOD};
     (void)state;
     named.name = "test.named";
-    named.words = "the square";
+    named.display_name = "the square";
     assert_int_equal(clv_op_register(&named, NULL), CLV_OK);
-    assert_string_equal(clv_op_words(clv_op_find("test.named")), "the square");
-    assert_string_equal(clv_op_words(NULL), "");
+    assert_string_equal(clv_op_display_name(clv_op_find("test.named")), "the square");
+    assert_string_equal(clv_op_display_name(NULL), "");
     for (const clv_op_def *op = clv_op_next(NULL); op; op = clv_op_next(op))
-        if (strncmp(op->name, "test.", 5) != 0 && strstr(op->name, "_gradient") && !strchr(clv_op_words(op), ' '))
-            fail_msg("%s has no words", op->name);
+        if (strncmp(op->name, "test.", 5) != 0 && strstr(op->name, "_gradient") &&
+            !strchr(clv_op_display_name(op), ' '))
+            fail_msg("%s has no display_name", op->name);
 }
 
 /* A program of a later version: what this one does not know may be zero, and only then. */
@@ -483,11 +485,11 @@ static void test_versions(void **state)
     newer.later = NULL;
     assert_int_equal(clv_op_register(&newer.def, NULL), CLV_OK);
     assert_int_equal(clv_op_find("test.newer")->size, sizeof(clv_op_def));
-    /* by a program of the first version that states none, and whose struct ends before `words` */
+    /* by a program of the first version that states none, and whose struct ends before `display_name` */
     newer.def.size = 0;
-    newer.def.words = "behind its end";
+    newer.def.display_name = "behind its end";
     assert_int_equal(clv_op_register(&newer.def, NULL), CLV_OK);
-    assert_string_equal(clv_op_words(clv_op_find("test.newer")), "test.newer");
+    assert_string_equal(clv_op_display_name(clv_op_find("test.newer")), "test.newer");
 }
 
 static void emit_hostile(clv_graph *graph, const clv_op_def *def, const void *attrs, int n_in, bool list)
@@ -563,7 +565,7 @@ static void test_bad_calls(void **state)
     }
     clv_graph *graph = must_graph("m=2");
     emit_hostile(graph, &costly, NULL, 1, true);
-    assert_int_equal(clv_graph_forgive(graph), CLV_OK);
+    assert_int_equal(clv_graph_clear_error(graph), CLV_OK);
     clv_value x = clv_input(graph, "next", CLV_F32, 2, wide, NULL);
     assert_int_equal(x.id, 2); /* behind "x": what failed has made no value */
     clv_emit(graph, &rows, NULL, &x, 1, NULL);
@@ -577,59 +579,62 @@ static void test_bad_calls(void **state)
 static void bad_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *r)
 {
     const char *wrong = clv_op_attrs(op);
-    int n = clv_rule_add(r, N, CLV_REDUCE_NONE), f = clv_rule_add(r, F, CLV_REDUCE_NONE);
-    int huge = clv_rule_add(r, INT64_MAX, CLV_REDUCE_NONE), one = clv_rule_add(r, 1, CLV_REDUCE_NONE);
+    int n = clv_rule_add_factor(r, N, CLV_REDUCTION_NONE), f = clv_rule_add_factor(r, F, CLV_REDUCTION_NONE);
+    int huge = clv_rule_add_factor(r, INT64_MAX, CLV_REDUCTION_NONE),
+        one = clv_rule_add_factor(r, 1, CLV_REDUCTION_NONE);
     (void)in, (void)out;
     for (const char *c = wrong; *c; c++) {
         int last = 0;
         if (*c == 'a') /* a factor of another size */
-            clv_rule_in(r, 0, 0, f);
+            clv_rule_operand_dim(r, 0, 0, f);
         else if (*c == 'b') /* no such factor */
-            clv_rule_in(r, 0, 0, 4);
+            clv_rule_operand_dim(r, 0, 0, 4);
         else if (*c == 'c')
-            clv_rule_in(r, 0, 0, -1);
+            clv_rule_operand_dim(r, 0, 0, -1);
         else if (*c == 'd') /* no such operand, dimension or result */
-            clv_rule_in(r, 8, 0, n);
+            clv_rule_operand_dim(r, 8, 0, n);
         else if (*c == 'e')
-            clv_rule_in(r, -1, 0, n);
+            clv_rule_operand_dim(r, -1, 0, n);
         else if (*c == 'f')
-            clv_rule_out(r, 0, 8, n);
+            clv_rule_result_dim(r, 0, 8, n);
         else if (*c == 'g')
-            clv_rule_out(r, 4, 0, n);
+            clv_rule_result_dim(r, 4, 0, n);
         else if (*c == 'h')
-            clv_rule_in(r, 0, 2, n);
+            clv_rule_operand_dim(r, 0, 2, n);
         else if (*c == 'i')
-            clv_rule_out(r, 1, 0, n);
+            clv_rule_result_dim(r, 1, 0, n);
         else if (*c == 'j')
-            clv_rule_in(r, 1, 0, n);
+            clv_rule_operand_dim(r, 1, 0, n);
         else if (*c == 'k')
-            clv_rule_add(r, -1, CLV_REDUCE_NONE);
+            clv_rule_add_factor(r, -1, CLV_REDUCTION_NONE);
         else if (*c == 'l')
-            clv_rule_add(r, 1, (clv_reduction)9);
+            clv_rule_add_factor(r, 1, (clv_reduction)9);
         else if (*c == 'm')
             for (int i = 0; i < 100; i++)
-                last = clv_rule_add(r, 1, CLV_REDUCE_NONE);
+                last = clv_rule_add_factor(r, 1, CLV_REDUCTION_NONE);
         else if (*c == 'n') /* twice in a tensor */
-            clv_rule_in(r, 0, 0, n), clv_rule_in(r, 0, 0, one), clv_rule_in(r, 0, 1, f), clv_rule_in(r, 0, 1, one);
+            clv_rule_operand_dim(r, 0, 0, n), clv_rule_operand_dim(r, 0, 0, one), clv_rule_operand_dim(r, 0, 1, f),
+                clv_rule_operand_dim(r, 0, 1, one);
         else if (*c == 'o')
             for (int i = 0; i < 100; i++)
-                clv_rule_in(r, 0, 0, one);
+                clv_rule_operand_dim(r, 0, 0, one);
         else if (*c == 'p') /* more than fits 64 bits */
-            clv_rule_in(r, 0, 0, huge), clv_rule_in(r, 0, 0, f);
+            clv_rule_operand_dim(r, 0, 0, huge), clv_rule_operand_dim(r, 0, 0, f);
         else if (*c == 'q')
-            clv_rule_spill(r, n, n);
+            clv_rule_replicate_remainder(r, n, n);
         else if (*c == 'r')
-            clv_rule_spill(r, n, f), clv_rule_spill(r, f, one);
+            clv_rule_replicate_remainder(r, n, f), clv_rule_replicate_remainder(r, f, one);
         else if (*c == 's')
-            clv_rule_spill(r, n, one), clv_rule_in(r, 0, 0, one), clv_rule_in(r, 0, 0, n);
+            clv_rule_replicate_remainder(r, n, one), clv_rule_operand_dim(r, 0, 0, one),
+                clv_rule_operand_dim(r, 0, 0, n);
         else if (*c == 't')
             clv_rule_additive(r, 3);
         else if (*c == 'u')
-            clv_rule_name(r, 99, "none");
+            clv_rule_name_factor(r, 99, "none");
         else if (*c == 'v')
-            clv_rule_whole(r, -99);
+            clv_rule_forbid_split(r, -99);
         else if (*c == 'w')
-            clv_rule_spill(r, n, 99);
+            clv_rule_replicate_remainder(r, n, 99);
         assert_true(*c != 'm' || last == -1);
     }
 }
@@ -790,7 +795,7 @@ static void test_kernel_without_a_message(void **state)
         float out[N * F];
         left_with = unknown ? (clv_status)77 : CLV_EIO;
         assert_int_equal(clv_session_new(&session, clv_graph_mesh(graph), NULL, &err), CLV_OK);
-        assert_int_equal(clv_session_run(session, program, NULL, 0, &(clv_binding){"y", out}, 1, &err),
+        assert_int_equal(clv_session_run(session, program, NULL, 0, &(clv_output_binding){"y", out}, 1, &err),
                          unknown ? CLV_EINVAL : CLV_EIO);
         assert_non_null(strstr(err.message, unknown ? "test.hostile: the kernel returned 77, which is no status"
                                                     : "test.hostile: a file could not be read or written"));
@@ -848,7 +853,7 @@ static void test_falling_workspace(void **state)
             const clv_session_options options = {.size = sizeof options, .check = check};
             must(clv_session_new(&session, clv_graph_mesh(graph), &options, &err), &err);
             clv_status status = clv_session_run(session, program, &(clv_input_binding){"x", sixes}, 1,
-                                                &(clv_binding){"y", out}, 1, &err);
+                                                &(clv_output_binding){"y", out}, 1, &err);
             assert_int_equal(status, cases[c].rank < 0 ? CLV_OK : CLV_ECHECK);
             assert_true(cases[c].rank < 0 || err.rank == cases[c].rank);
             if (!strstr(err.message, cases[c].text))
@@ -889,7 +894,7 @@ static void test_workspace_of_a_later_rank(void **state)
     must(clv_compile(&program, graph, NULL, &err), &err);
     must(clv_session_new(&session, clv_graph_mesh(graph), NULL, &err), &err);
     assert_int_equal(
-        clv_session_run(session, program, &(clv_input_binding){"x", x}, 1, &(clv_binding){"y", out}, 1, &err),
+        clv_session_run(session, program, &(clv_input_binding){"x", x}, 1, &(clv_output_binding){"y", out}, 1, &err),
         CLV_ECHECK);
     assert_int_equal(err.rank, 2);
     assert_non_null(strstr(err.message, "test.ridge: it wants a workspace of 4096 bytes on this rank, 64 are planned"));
@@ -984,7 +989,7 @@ static void test_another_of_the_name(void **state)
     other[11].workspace = falling_workspace;
     other[12].run = use_workspace;
     other[13].counts_flops = true;
-    other[14].words = "the other one";
+    other[14].display_name = "the other one";
     assert_int_equal(clv_op_register(&first, NULL), CLV_OK);
     assert_int_equal(clv_op_register(&first, NULL), CLV_OK);
     for (int i = 0; i < FIELDS; i++) {
@@ -1003,21 +1008,21 @@ static void test_nothing_given(void **state)
     assert_null(clv_op_find(NULL));
     assert_null(clv_op_name(NULL));
     assert_null(clv_op_attrs(NULL));
-    assert_int_equal(clv_op_n_in(NULL), 0);
-    assert_int_equal(clv_op_in(NULL, 0).id, 0);
-    assert_int_equal(clv_op_out(NULL, 0).id, 0);
+    assert_int_equal(clv_op_operand_count(NULL), 0);
+    assert_int_equal(clv_op_operand(NULL, 0).id, 0);
+    assert_int_equal(clv_op_result(NULL, 0).id, 0);
     assert_int_equal(clv_view_elems(NULL), 0);
     assert_int_equal(clv_type_elems(NULL), 0);
     assert_false(clv_type_equal(NULL, &type));
-    assert_int_equal(clv_rule_add(NULL, 1, CLV_REDUCE_NONE), -1);
-    clv_rule_in(NULL, 0, 0, 0);
-    clv_rule_out(NULL, 0, 0, 0);
-    clv_rule_name(NULL, 0, "x");
-    clv_rule_whole(NULL, 0);
-    clv_rule_spill(NULL, 0, 0);
+    assert_int_equal(clv_rule_add_factor(NULL, 1, CLV_REDUCTION_NONE), -1);
+    clv_rule_operand_dim(NULL, 0, 0, 0);
+    clv_rule_result_dim(NULL, 0, 0, 0);
+    clv_rule_name_factor(NULL, 0, "x");
+    clv_rule_forbid_split(NULL, 0);
+    clv_rule_replicate_remainder(NULL, 0, 0);
     clv_rule_multilinear(NULL, 1);
     clv_rule_additive(NULL, 1);
-    clv_rule_passes_max(NULL);
+    clv_rule_keeps_partial_max(NULL);
     clv_rule_elementwise(NULL, NULL, NULL, NULL);
 }
 
@@ -1091,10 +1096,10 @@ static void see(clv_graph *graph, const clv_op *op, const clv_value *d_out, clv_
 {
     (void)graph, (void)d_out, (void)d_in;
     assert_string_equal(clv_op_name(op), "here.test.seen");
-    assert_int_equal(clv_op_n_in(op), 2);
-    assert_true(clv_valid(clv_op_in(op, 0)) && clv_op_in(op, 1).id == 0 && clv_op_in(op, 2).id == 0 &&
-                clv_op_in(op, -1).id == 0);
-    assert_true(clv_valid(clv_op_out(op, 0)) && clv_op_out(op, 1).id == 0 && clv_op_out(op, -1).id == 0);
+    assert_int_equal(clv_op_operand_count(op), 2);
+    assert_true(clv_valid(clv_op_operand(op, 0)) && clv_op_operand(op, 1).id == 0 && clv_op_operand(op, 2).id == 0 &&
+                clv_op_operand(op, -1).id == 0);
+    assert_true(clv_valid(clv_op_result(op, 0)) && clv_op_result(op, 1).id == 0 && clv_op_result(op, -1).id == 0);
     assert_null(clv_op_attrs(op));
 }
 
@@ -1111,9 +1116,9 @@ static void test_accessors(void **state)
     clv_graph *graph = must_graph("m=2");
     (void)state;
     clv_value in[2] = {clv_input(graph, "x", CLV_F32, 2, wide, NULL), CLV_NONE}, y, d;
-    clv_graph_push(graph, "here");
+    clv_graph_push_scope(graph, "here");
     clv_emit(graph, &def, NULL, in, 2, &y);
-    clv_graph_pop(graph);
+    clv_graph_pop_scope(graph);
     clv_gradients(graph, y, y, in, 1, &d);
     must_be_ok(graph);
     clv_graph_free(graph);

@@ -13,7 +13,7 @@
 
 #include "cleave/cleave.h"
 #include "device/device.h"
-#include "by_elements.h"
+#include "elementwise_op.h"
 #include "mock_device.h"
 #include "must.h"
 
@@ -133,7 +133,7 @@ static clv_status run(clv_session *session, const clv_program *program, float *y
     for (int i = 0; i < N; i++)
         x[i] = (float)i;
     err = (clv_error){0};
-    return clv_session_run(session, program, &(clv_input_binding){"x", x}, 1, &(clv_binding){"y", y}, 1, &err);
+    return clv_session_run(session, program, &(clv_input_binding){"x", x}, 1, &(clv_output_binding){"y", y}, 1, &err);
 }
 
 /* ---- names ---- */
@@ -154,20 +154,20 @@ static void test_names(void **state)
     assert_ptr_equal(found, &clv_device_cpu);
     must(clv_device_find(&found, "cpu", &err), &err);
     assert_ptr_equal(found, &clv_device_cpu);
-    assert_says(clv_device_add(&(clv_device_backend){.name = "cpu"}, &err), CLV_EEXIST, "device 'cpu'");
-    must(clv_device_add(&other, &err), &err);
+    assert_says(clv_device_register(&(clv_device_backend){.name = "cpu"}, &err), CLV_EEXIST, "device 'cpu'");
+    must(clv_device_register(&other, &err), &err);
     must(clv_device_find(&found, "other", &err), &err);
     assert_ptr_equal(found, &other);
-    assert_says(clv_device_add(&other, &err), CLV_EEXIST, "device 'other'");
+    assert_says(clv_device_register(&other, &err), CLV_EEXIST, "device 'other'");
     static clv_device_backend more[8];
     static char names[8][8];
     for (int i = 0; i < 8; i++) {
         snprintf(names[i], sizeof names[i], "more%d", i);
         more[i].name = names[i];
         if (i < 6)
-            must(clv_device_add(&more[i], &err), &err);
+            must(clv_device_register(&more[i], &err), &err);
         else
-            assert_says(clv_device_add(&more[i], &err), CLV_ELIMIT, "at most 8");
+            assert_says(clv_device_register(&more[i], &err), CLV_ELIMIT, "at most 8");
     }
 }
 
@@ -246,7 +246,8 @@ static void test_not_taken(void **state)
     int64_t before = mock_device_kernels();
     for (int i = 0; i < N; i++)
         x[i] = i;
-    must(clv_session_run(session, program, &(clv_input_binding){"x", x}, 1, &(clv_binding){"y", y}, 1, &err), &err);
+    must(clv_session_run(session, program, &(clv_input_binding){"x", x}, 1, &(clv_output_binding){"y", y}, 1, &err),
+         &err);
     must(clv_session_take_stats(session, &stats, &err), &err);
     assert_int_equal(stats.fallbacks, RANKS);
     assert_int_equal(mock_device_kernels(), before);
@@ -267,9 +268,9 @@ static void test_late_failure(void **state)
     for (int asks = 0; asks < 2; asks++) { /* for the output, or for nothing */
         clv_session *session = open_session("mock", NULL);
         atomic_store(&inside, 0);
-        assert_says(
-            clv_session_run(session, program, &(clv_input_binding){"x", x}, 1, &(clv_binding){"y", y}, asks, &err),
-            CLV_EINVAL, "it was told to");
+        assert_says(clv_session_run(session, program, &(clv_input_binding){"x", x}, 1, &(clv_output_binding){"y", y},
+                                    asks, &err),
+                    CLV_EINVAL, "it was told to");
         clv_session_free(session);
     }
     clv_program_free(program);
@@ -318,8 +319,9 @@ static void test_no_op_behind_a_failure(void **state)
     what = FAIL_ONE_ALONE;
     atomic_store(&inside, 0);
     clv_session *session = open_session("cpu", NULL);
-    assert_says(clv_session_run(session, program, &(clv_input_binding){"x", x}, 1, &(clv_binding){"y", y}, 1, &err),
-                CLV_EINVAL, "rank 1, test.on_host: it was told to");
+    assert_says(
+        clv_session_run(session, program, &(clv_input_binding){"x", x}, 1, &(clv_output_binding){"y", y}, 1, &err),
+        CLV_EINVAL, "rank 1, test.on_host: it was told to");
     clv_session_free(session);
     clv_program_free(program);
     assert_int_equal(atomic_exchange(&stopped, 0), RANKS - 1);
@@ -341,16 +343,16 @@ static void test_no_context(void **state)
 
 /* ---- functions by hand ---- */
 
-static clv_status add_up(void *arg, clv_spmd *spmd, const clv_local *in, clv_local *out, clv_error *e)
+static clv_status add_up(void *arg, clv_spmd *spmd, const clv_local_tensor *in, clv_local_tensor *out, clv_error *e)
 {
     (void)arg;
-    return clv_spmd_all_reduce(&out[0], spmd, &in[0], CLV_REDUCE_SUM, "x", e);
+    return clv_spmd_all_reduce(&out[0], spmd, &in[0], CLV_REDUCTION_SUM, "x", e);
 }
 
-static clv_status read_state(void *arg, clv_spmd *spmd, const clv_local *in, clv_local *out, clv_error *e)
+static clv_status read_state(void *arg, clv_spmd *spmd, const clv_local_tensor *in, clv_local_tensor *out, clv_error *e)
 {
     (void)arg, (void)in, (void)out;
-    clv_local w;
+    clv_local_tensor w;
     return clv_spmd_state(&w, spmd, "w", e);
 }
 

@@ -8,7 +8,7 @@
 #include <cmocka.h>
 
 #include "cleave/dtype.h"
-#include "tensor/half.h"
+#include "tensor/float16.h"
 
 static void names_and_sizes(void **state)
 {

@@ -6,7 +6,7 @@
 #include <cmocka.h>
 
 #include "model_golden.h"
-#include "models/config.h"
+#include "models/config/model_config.h"
 
 /* As published: token dropout; with padding and mask tokens. */
 static void test_esm(void **state)
@@ -41,7 +41,7 @@ static void test_esm_half(void **state)
 static void test_no_cache(void **state)
 {
     static const clv_model_config model = {.family = &clv_family_esm, .bidirectional = true};
-    clv_model_build build = {.batch = 1, .seq = 1, .context = 8};
+    clv_model_build_options build = {.batch = 1, .seq = 1, .context = 8};
     clv_mesh mesh;
     clv_graph *graph;
     clv_error err = {0};

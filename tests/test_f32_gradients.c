@@ -53,7 +53,7 @@ static void step_once(run *r, const way *w, clv_optimizer optimizer)
     clv_mesh mesh;
     clv_axis_rules rules;
     int32_t ids[BATCH * SEQ], labels[BATCH * SEQ];
-    const clv_schedule schedule = {.peak = 0.01, .steps = 8};
+    const clv_lr_schedule schedule = {.peak = 0.01, .steps = 8};
     const clv_update_options update = {
         .size = sizeof update, .optimizer = optimizer, .accumulate = w->parts, .clip = optimizer ? 0 : 1};
     const clv_trainer_options options = {
@@ -237,7 +237,7 @@ static void test_plans(void **state)
 static void sum_bytes(double *f32, double *bf16, const clv_program *program)
 {
     *f32 = *bf16 = 0;
-    for (int i = 0; i < clv_program_n_collectives(program); i++) {
+    for (int i = 0; i < clv_program_collective_count(program); i++) {
         clv_collective c = {.size = sizeof c};
         must(clv_program_collective(program, i, &c, &err), &err);
         bool sums = strcmp(c.kind, "all_reduce") == 0 || strcmp(c.kind, "reduce_scatter") == 0;
@@ -284,7 +284,7 @@ static void test_of_a_block(void **state)
         int seen = 0;
         must(clv_plan_compile(&program, &how, &err), &err);
         for (int i = 0;; i++) {
-            must(clv_program_named(program, i, &t, &err), &err);
+            must(clv_program_tensor_at(program, i, &t, &err), &err);
             if (!t.name)
                 break;
             bool of_parameter = strncmp(t.name, "d.", 2) == 0 && strcmp(t.name, "d.x") != 0;

@@ -12,12 +12,12 @@
 #include <cmocka.h>
 
 #include "cleave/model.h"
-#include "io/file.h"
-#include "io/file_kind.h"
-#include "io/json.h"
-#include "io/safetensors.h"
-#include "io/weights.h"
-#include "own_folder.h"
+#include "io/checkpoint/safetensors.h"
+#include "io/checkpoint/weights.h"
+#include "io/files/file.h"
+#include "io/files/file_kind.h"
+#include "io/json/json.h"
+#include "temp_folder.h"
 
 #define FILE_OF(kind, bytes)                                                                                           \
     {                                                                                                                  \

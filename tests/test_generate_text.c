@@ -13,7 +13,7 @@
 #include <cmocka.h>
 
 #include "cleave/generate.h"
-#include "infer/chunk.h"
+#include "infer/generation/prefill_chunk.h"
 #include "must.h"
 #include "sweep.h"
 
@@ -90,8 +90,8 @@ static void test_side_by_side(void **state)
         assert_memory_equal(clv_generation_text(grown, i, &longer), text, size);
         assert_true(longer >= size);
         assert_int_equal(clv_generation_prompt_tokens(one, i), strlen(three[i]));
-        assert_int_equal(clv_generation_tokens(all, i), 6);
-        assert_int_equal(clv_generation_finish(all, i), CLV_FINISH_LENGTH);
+        assert_int_equal(clv_generation_sampled_tokens(all, i), 6);
+        assert_int_equal(clv_generation_finish_reason(all, i), CLV_FINISH_LENGTH);
     }
     assert_true(clv_generation_seconds(one).prompt > 0);
     clv_generation_free(one);
@@ -144,10 +144,10 @@ static void test_chunk_power(void **state)
     };
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-        if (clv_chunk_power(cases[i].rest, cases[i].shortest, cases[i].room) != cases[i].power)
+        if (clv_prefill_chunk_log2(cases[i].rest, cases[i].shortest, cases[i].room) != cases[i].power)
             fail_msg("%lld tokens of %lld, room %lld: a chunk of 2^%d", (long long)cases[i].rest,
                      (long long)cases[i].shortest, (long long)cases[i].room,
-                     clv_chunk_power(cases[i].rest, cases[i].shortest, cases[i].room));
+                     clv_prefill_chunk_log2(cases[i].rest, cases[i].shortest, cases[i].room));
 }
 
 /* Logits after `first` tokens, `n` in all, and two more, into got [3,V]; in chunks, or one by one. */
@@ -267,13 +267,13 @@ static void test_cancel(void **state)
         g, three, 3, &(clv_generate_options){.max_tokens = 20, .batch = 2, .on_text = on_text, .on_text_arg = &s});
     assert_int_equal(s.calls, 2);
     for (int i = 0; i < 3; i++) {
-        assert_int_equal(clv_generation_finish(texts, i), CLV_FINISH_CANCELLED);
+        assert_int_equal(clv_generation_finish_reason(texts, i), CLV_FINISH_CANCELLED);
         assert_string_equal(clv_generation_text(texts, i, NULL), s.text[i]);
     }
-    assert_int_equal(clv_generation_tokens(texts, 0), 0); /* the shortest would have come in a second batch */
+    assert_int_equal(clv_generation_sampled_tokens(texts, 0), 0); /* the shortest would have come in a second batch */
     clv_generation_free(texts);
     texts = generate(g, three, 1, &(clv_generate_options){.max_tokens = 2}); /* and the generator goes on */
-    assert_int_equal(clv_generation_tokens(texts, 0), 2);
+    assert_int_equal(clv_generation_sampled_tokens(texts, 0), 2);
     clv_generation_free(texts);
     clv_generator_free(g);
 }
@@ -294,7 +294,7 @@ static int call_back(void *arg, int64_t prompt, const char *text, size_t size, i
     expect(clv_generator_find_nonfinite(g, &err), CLV_EINVAL, &err, "another generator");
     expect(clv_generator_sample(g, 0, NULL, &token, &err), CLV_EINVAL, &err, "another generator");
     expect(clv_generator_take_stats(g, &stats, &err), CLV_EINVAL, &err, "another generator");
-    clv_generator_rewind(g);
+    clv_generator_reset(g);
     return 0;
 }
 
@@ -331,19 +331,19 @@ static void test_ends(void **state)
     const char *const stops[] = {"never\x01", stop};
     texts = generate(g, three, 1,
                      &(clv_generate_options){.sampling = &sampling, .max_tokens = 12, .stops = stops, .n_stops = 2});
-    assert_int_equal(clv_generation_finish(texts, 0), CLV_FINISH_STOP);
+    assert_int_equal(clv_generation_finish_reason(texts, 0), CLV_FINISH_STOP);
     assert_int_equal(strlen(clv_generation_text(texts, 0, NULL)), strstr(whole, stop) - whole);
     clv_generation_free(texts);
     must(clv_generator_new(&small, model, &(clv_generator_options){.context = 8}, &err), &err);
     texts = generate(small, three, 1, &(clv_generate_options){.sampling = &sampling});
-    assert_int_equal(clv_generation_finish(texts, 0), CLV_FINISH_CONTEXT);
-    assert_int_equal(clv_generation_tokens(texts, 0), 8);
+    assert_int_equal(clv_generation_finish_reason(texts, 0), CLV_FINISH_CONTEXT);
+    assert_int_equal(clv_generation_sampled_tokens(texts, 0), 8);
     clv_generation_free(texts);
     assert_int_equal(clv_generate(&texts, small, &three[1], 1, NULL, &err), CLV_ELIMIT);
     clv_generator_free(small);
     texts = generate(g, three, 1, &(clv_generate_options){.sampling = &sampling, .context = 8}); /* it had more */
-    assert_int_equal(clv_generation_finish(texts, 0), CLV_FINISH_CONTEXT);
-    assert_int_equal(clv_generation_tokens(texts, 0), 8);
+    assert_int_equal(clv_generation_finish_reason(texts, 0), CLV_FINISH_CONTEXT);
+    assert_int_equal(clv_generation_sampled_tokens(texts, 0), 8);
     clv_generation_free(texts);
     clv_generator_free(g);
 }
@@ -376,9 +376,9 @@ static void test_refused(void **state)
     texts = generate(g, three, 3, &(clv_generate_options){.max_tokens = 1});
     assert_null(clv_generation_text(texts, 3, NULL));
     assert_null(clv_generation_text(NULL, 0, NULL));
-    assert_int_equal(clv_generation_finish(texts, -1), CLV_FINISH_CANCELLED);
+    assert_int_equal(clv_generation_finish_reason(texts, -1), CLV_FINISH_CANCELLED);
     assert_int_equal(clv_generation_prompt_tokens(NULL, 0), 0);
-    assert_int_equal(clv_generation_tokens(texts, 3), 0);
+    assert_int_equal(clv_generation_sampled_tokens(texts, 3), 0);
     assert_true(clv_generation_seconds(NULL).prompt == 0);
     clv_generation_free(texts);
     clv_generation_free(NULL);

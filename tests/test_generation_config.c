@@ -60,7 +60,7 @@ static int tear_down(void **state)
 typedef struct text {
     char bytes[80];
     int64_t tokens;
-    clv_finish finish;
+    clv_finish_reason finish;
 } text;
 
 /* What follows "abc", by options which may be NULL. */
@@ -76,8 +76,8 @@ static text text_of(const char *keys, const char *generation, const clv_generate
     const char *found = clv_generation_text(made, 1, &size);
     assert_true(size < sizeof t.bytes);
     memcpy(t.bytes, found, size);
-    t.tokens = clv_generation_tokens(made, 1);
-    t.finish = clv_generation_finish(made, 1);
+    t.tokens = clv_generation_sampled_tokens(made, 1);
+    t.finish = clv_generation_finish_reason(made, 1);
     clv_generation_free(made);
     clv_generator_free(g);
     clv_model_close(model);
@@ -125,7 +125,7 @@ static void test_ends(void **state)
         if (cases[i].generation)
             snprintf(generation, sizeof generation, cases[i].generation, id);
         const text t = text_of(config, cases[i].generation ? generation : NULL, &some);
-        if (t.finish != (cases[i].ends ? CLV_FINISH_END : CLV_FINISH_LENGTH) ||
+        if (t.finish != (cases[i].ends ? CLV_FINISH_EOS : CLV_FINISH_LENGTH) ||
             t.tokens != (cases[i].ends ? at + 1 : TOKENS) || strncmp(t.bytes, whole.bytes, (size_t)at) != 0)
             fail_msg("case %zu, config.json '%s': %lld tokens", i, config, (long long)t.tokens);
     }

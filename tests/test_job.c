@@ -13,14 +13,14 @@
 
 #include <cmocka.h>
 
-#include "base/wait.h"
+#include "base/threads/wait.h"
 #include "cleave/evaluate.h"
 #include "cleave/forward.h"
 #include "cleave/generate.h"
 #include "cleave/train.h"
-#include "comm/job.h"
+#include "comm/job/mpi_job.h"
 #include "cli_run.h"
-#include "launched.h"
+#include "mpi_test_job.h"
 #include "must.h"
 
 /* ---- without a launcher ---- */
@@ -74,7 +74,7 @@ static void test_cores_are_shared(void **state)
         }
         for (int p = 0; p < N; p++) {
             clv_job job = {.members = members, .place = {.process = p, .processes = N}};
-            assert_float_equal(clv_job_share(&job), cases[k].share[p], 1e-5);
+            assert_float_equal(clv_job_core_share(&job), cases[k].share[p], 1e-5);
         }
     }
 }
@@ -111,9 +111,9 @@ static void test_refusals(void **state)
     options.timeout_ms = -1;
     expect_refused(CLV_EINVAL, "timeout_ms is -1", &options);
     options.timeout_ms = 0;
-    options.silence_ms = -5;
-    expect_refused(CLV_EINVAL, "silence_ms is -5", &options);
-    options.silence_ms = 0;
+    options.heartbeat_timeout_ms = -5;
+    expect_refused(CLV_EINVAL, "heartbeat_timeout_ms is -5", &options);
+    options.heartbeat_timeout_ms = 0;
     static const char *const controls[] = {"eth0:", ":x",  ":0",    ":70000",
                                            ":7-5",  ":7-", ":7-9x", "averyveryverylongname"};
     for (size_t i = 0; i < sizeof controls / sizeof *controls; i++) {
@@ -132,8 +132,8 @@ static void test_refusals(void **state)
     assert_int_equal(clv_job_leave(NULL, NULL), CLV_OK);
     assert_int_equal(clv_job_agree(NULL, CLV_OK, NULL), CLV_OK);
     assert_int_equal(clv_job_agree(NULL, CLV_EIO, NULL), CLV_EIO);
-    assert_int_equal(clv_job_process(NULL), -1);
-    assert_int_equal(clv_job_processes(NULL), 0);
+    assert_int_equal(clv_job_process_index(NULL), -1);
+    assert_int_equal(clv_job_process_count(NULL), 0);
 
     must(clv_mesh_parse(&mesh, "x=2", &err), &err);
     const clv_session_options alone = {.size = sizeof alone, .transport = "mpi"};
@@ -216,7 +216,8 @@ static void run_adder(int ranks)
     assert_non_null(strstr(err.message, "free them"));
     err = (clv_error){0};
     for (int run = 1; run <= 3; run++) {
-        must(clv_session_run(session, program, &(clv_input_binding){"x", x}, 1, &(clv_binding){"y", y}, 1, &err), &err);
+        must(clv_session_run(session, program, &(clv_input_binding){"x", x}, 1, &(clv_output_binding){"y", y}, 1, &err),
+             &err);
         for (int r = 0; r < N; r++) {
             float want = N;
             for (int c = 0; c < N; c++)
@@ -233,9 +234,9 @@ static void run_adder(int ranks)
 
 static void test_sessions(void **state)
 {
-    int n = clv_job_processes(launched_job());
+    int n = clv_job_process_count(launched_job());
     (void)state;
-    assert_true(clv_job_process(launched_job()) >= 0 && clv_job_process(launched_job()) < n);
+    assert_true(clv_job_process_index(launched_job()) >= 0 && clv_job_process_index(launched_job()) < n);
     for (int ranks = n; ranks <= n + 2; ranks++)
         run_adder(ranks);
     run_adder(2 * n);
@@ -244,7 +245,7 @@ static void test_sessions(void **state)
 /* Two sessions at a time keep their messages apart. */
 static void test_two_sessions(void **state)
 {
-    int n = clv_job_processes(launched_job());
+    int n = clv_job_process_count(launched_job());
     clv_error err = {0};
     clv_session *other;
     (void)state;
@@ -255,7 +256,7 @@ static void test_two_sessions(void **state)
 
 static void test_refused_in_a_job(void **state)
 {
-    int n = clv_job_processes(launched_job());
+    int n = clv_job_process_count(launched_job());
     clv_error err = {0};
     clv_job *again = NULL;
     clv_session *session = NULL;
@@ -279,7 +280,7 @@ static void test_refused_in_a_job(void **state)
 /* Process 0 makes another session than the others, or one that they come too late for; then all go on. */
 static void test_out_of_step(void **state)
 {
-    int n = clv_job_processes(launched_job()), me = clv_job_process(launched_job());
+    int n = clv_job_process_count(launched_job()), me = clv_job_process_index(launched_job());
     clv_error err = {0};
     clv_session *session = NULL;
     (void)state;
@@ -299,7 +300,7 @@ static void test_out_of_step(void **state)
 /* What fails in one process alone fails in all at once, in its words. */
 static void expect_failure(clv_status status, const clv_error *err, const char *message)
 {
-    int n = clv_job_processes(launched_job()), me = clv_job_process(launched_job());
+    int n = clv_job_process_count(launched_job()), me = clv_job_process_index(launched_job());
     char theirs[64];
     snprintf(theirs, sizeof theirs, "process 1 of %d: ", n);
     assert_int_equal(status, err->code);
@@ -310,7 +311,7 @@ static void expect_failure(clv_status status, const clv_error *err, const char *
 
 static void test_failed_alone(void **state)
 {
-    int n = clv_job_processes(launched_job()), me = clv_job_process(launched_job());
+    int n = clv_job_process_count(launched_job()), me = clv_job_process_index(launched_job());
     clv_job *job = launched_job();
     clv_error err = {0};
     clv_session *session = NULL;
@@ -351,14 +352,14 @@ static void test_failed_alone(void **state)
 /* What differs is named, with who has what, in the same words by all. */
 static void test_compared(void **state)
 {
-    int n = clv_job_processes(launched_job()), me = clv_job_process(launched_job());
+    int n = clv_job_process_count(launched_job()), me = clv_job_process_index(launched_job());
     clv_job *job = launched_job();
     clv_error err = {0};
     char seed[80], other[80];
     (void)state;
     snprintf(seed, sizeof seed, "%d", me == 1 ? 4 : 3);
     snprintf(other, sizeof other, "%070d", me == 0 ? 7 : me); /* alike in what messages have of it */
-    const clv_job_alike alike[] = {{"--text", "9 bytes"}, {"--steps", "12"}},
+    const clv_job_value alike[] = {{"--text", "9 bytes"}, {"--steps", "12"}},
                         odd[] = {{"--text", "9 bytes"}, {"--seed", seed}, {"--name", other}}, late[] = {{"it", other}};
     must(clv_job_compare(job, alike, 2, &err), &err);
     if (n != 4)
@@ -378,7 +379,7 @@ static void test_compared(void **state)
 
 static void test_not_compared(void **state)
 {
-    const clv_job_alike one = {"--seed", "3"}, none = {"--seed", NULL};
+    const clv_job_value one = {"--seed", "3"}, none = {"--seed", NULL};
     (void)state;
     assert_int_equal(clv_job_compare(NULL, &one, 1, NULL), CLV_OK);
     assert_int_equal(clv_job_compare(NULL, &one, 0, NULL), CLV_EINVAL);
@@ -437,7 +438,7 @@ static void test_models_are_compared(void **state)
                  {"sed -i 's/\"rms_norm_eps\": [^,]*,/\"rms_norm_eps\": 0.25,/' %s/config.json", "the model's config"},
                  {"echo >>%s/tokenizer.json", "the tokenizer's file"},
                  {NULL, "the weights"}};
-    int n = clv_job_processes(launched_job()), me = clv_job_process(launched_job());
+    int n = clv_job_process_count(launched_job()), me = clv_job_process_index(launched_job());
     (void)state;
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
         char folder[] = "/tmp/clv_job_XXXXXX", command[512], change[256];
@@ -453,7 +454,7 @@ static void test_models_are_compared(void **state)
         if (me == n - 1 && !cases[k].change)
             damage(folder);
         must(clv_model_open(&model, folder, &options, &err), &err);
-        clv_status status = clv_model_compare(model, &err);
+        clv_status status = clv_model_verify_across_processes(model, &err);
         assert_int_equal(status, cases[k].named && n > 1 ? CLV_EINVAL : CLV_OK);
         if (status != CLV_OK && !strstr(err.message, cases[k].named))
             fail_msg("'%s' is not in: %s", cases[k].named, err.message);
@@ -534,13 +535,13 @@ static void save(results *out, const clv_trainer *t, bool all)
     must(clv_session_state(session, 0, &info, &err), &err);
     must(clv_session_read(session, info.name, NULL, out->logits, &err), &err); /* all have read the file */
     snprintf(command, sizeof command, "rm -r %s", folder);
-    if (!all || clv_job_process(launched_job()) == 0)
+    if (!all || clv_job_process_index(launched_job()) == 0)
         assert_int_equal(system(command), 0);
 }
 
 static void train(results *out, const clv_model *model, const clv_job *job)
 {
-    const clv_schedule schedule = {.peak = 0.01, .floor = 0.001, .steps = STEPS};
+    const clv_lr_schedule schedule = {.peak = 0.01, .floor = 0.001, .steps = STEPS};
     const clv_trainer_options options = {.size = sizeof options, .batch = BATCH, .seq = SEQ, .schedule = &schedule};
     int32_t ids[BATCH * SEQ], labels[BATCH * SEQ];
     clv_error err = {0};
@@ -555,8 +556,8 @@ static void train(results *out, const clv_model *model, const clv_job *job)
         must(clv_trainer_step(t, ids, labels, &step, &err), &err);
         out->losses[i] = step.loss;
     }
-    int64_t mine = job ? 10 - clv_job_process(job) : 4, most = -1; /* the first process has the most */
-    must(clv_trainer_most(t, mine, &most, &err), &err);
+    int64_t mine = job ? 10 - clv_job_process_index(job) : 4, most = -1; /* the first process has the most */
+    must(clv_trainer_max_over_processes(t, mine, &most, &err), &err);
     assert_int_equal(most, job ? 10 : 4);
     save(out, t, job != NULL);
     clv_trainer_free(t);
@@ -567,7 +568,7 @@ static void run_model(results *out, const clv_mesh *mesh, clv_job *job)
     clv_model *model = open_model(mesh, job);
     clv_model_info info = {.size = sizeof info};
     clv_error err = {0};
-    must(clv_model_describe(model, &info, &err), &err);
+    must(clv_model_get_info(model, &info, &err), &err);
     assert_true(info.vocab <= VOCAB);
     train(out, model, job);
     forward(out, model);
@@ -578,7 +579,7 @@ static void run_model(results *out, const clv_mesh *mesh, clv_job *job)
 static void test_models(void **state)
 {
     static results here, job;
-    int n = clv_job_processes(launched_job());
+    int n = clv_job_process_count(launched_job());
     (void)state;
     for (int more = 0; more < 2; more++) {
         clv_error err = {0};
@@ -604,7 +605,7 @@ static void test_models(void **state)
 /* The last test: processes that all leave end MPI, even if one says that it failed by a deadline. */
 static void test_leaving(void **state)
 {
-    int n = clv_job_processes(launched_job()), me = clv_job_process(launched_job()), ended = 0;
+    int n = clv_job_process_count(launched_job()), me = clv_job_process_index(launched_job()), ended = 0;
     clv_error err = {0};
     int (*finalized)(int *) = NULL;
     (void)state;

@@ -10,7 +10,7 @@
 #include <cmocka.h>
 
 #include "golden_path.h"
-#include "io/json.h"
+#include "io/json/json.h"
 
 enum { LINE = 1 << 16 };
 
@@ -82,7 +82,7 @@ static char *shown(const char *text, size_t size)
     json_t *value = NULL;
     FILE *stream = open_memstream(&out, &length);
     assert_non_null(stream);
-    if (clv_json_parse(&value, text, size, CLV_JSON_LAST, "text", &err) == CLV_OK) {
+    if (clv_json_parse(&value, text, size, CLV_JSON_KEYS_LAST_WINS, "text", &err) == CLV_OK) {
         show(stream, value);
     } else {
         assert_int_equal(err.code, CLV_EFORMAT);
@@ -154,7 +154,7 @@ static void test_deep(void **state)
 static json_t *read(const char *text)
 {
     json_t *value = NULL;
-    assert_int_equal(clv_json_parse(&value, text, strlen(text), CLV_JSON_LAST, "x.json", NULL), CLV_OK);
+    assert_int_equal(clv_json_parse(&value, text, strlen(text), CLV_JSON_KEYS_LAST_WINS, "x.json", NULL), CLV_OK);
     return value;
 }
 
@@ -169,22 +169,22 @@ static void test_not_held(void **state)
     clv_error err;
     (void)state;
     err = (clv_error){0};
-    assert_int_equal(clv_json_int(&i, o, "i", CLV_JSON_OPTIONAL, 0, 9, "x.json", &err), CLV_EFORMAT);
+    assert_int_equal(clv_json_get_int(&i, o, "i", CLV_JSON_OPTIONAL, 0, 9, "x.json", &err), CLV_EFORMAT);
     assert_string_equal(err.message, "x.json: \"i\" is 1e+30, valid are integers from 0 to 9");
     err = (clv_error){0};
-    assert_int_equal(clv_json_int(&i, o, "big", CLV_JSON_OPTIONAL, 0, 9, "x.json", &err), CLV_EFORMAT);
+    assert_int_equal(clv_json_get_int(&i, o, "big", CLV_JSON_OPTIONAL, 0, 9, "x.json", &err), CLV_EFORMAT);
     assert_string_equal(err.message, "x.json: \"big\" is 1e+30, valid are integers from 0 to 9");
     err = (clv_error){0};
-    assert_int_equal(clv_json_real(&r, o, "n", CLV_JSON_OPTIONAL, 0, 9, "x.json", &err), CLV_EFORMAT);
+    assert_int_equal(clv_json_get_real(&r, o, "n", CLV_JSON_OPTIONAL, 0, 9, "x.json", &err), CLV_EFORMAT);
     assert_string_equal(err.message, "x.json: \"n\" must be a finite number");
-    assert_int_equal(clv_json_int(&i, o, "n", CLV_JSON_OPTIONAL, 0, 9, "x.json", NULL), CLV_EFORMAT);
-    assert_int_equal(clv_json_real(&r, o, "over", CLV_JSON_OPTIONAL, 0, 9, "x.json", NULL), CLV_EFORMAT);
-    assert_int_equal(clv_json_real(&r, o, "big", CLV_JSON_OPTIONAL, 0, 1e31, "x.json", NULL), CLV_OK);
+    assert_int_equal(clv_json_get_int(&i, o, "n", CLV_JSON_OPTIONAL, 0, 9, "x.json", NULL), CLV_EFORMAT);
+    assert_int_equal(clv_json_get_real(&r, o, "over", CLV_JSON_OPTIONAL, 0, 9, "x.json", NULL), CLV_EFORMAT);
+    assert_int_equal(clv_json_get_real(&r, o, "big", CLV_JSON_OPTIONAL, 0, 1e31, "x.json", NULL), CLV_OK);
     assert_true(r == 1e30 && i == 7);
     err = (clv_error){0};
-    assert_int_equal(clv_json_string(&s, o, "s", CLV_JSON_OPTIONAL, "x.json", &err), CLV_EFORMAT);
+    assert_int_equal(clv_json_get_string(&s, o, "s", CLV_JSON_OPTIONAL, "x.json", &err), CLV_EFORMAT);
     assert_string_equal(err.message, "x.json: \"s\" holds the character U+0000");
-    assert_int_equal(clv_json_text(&s, &size, o, "s", "x.json", NULL), CLV_OK);
+    assert_int_equal(clv_json_get_bytes(&s, &size, o, "s", "x.json", NULL), CLV_OK);
     assert_int_equal(size, 3);
     assert_memory_equal(s, "a\0b", 3);
     json_decref(o);
@@ -201,12 +201,13 @@ static void refused(const char *text, clv_json_keys keys, const char *message)
 static void test_messages(void **state)
 {
     (void)state;
-    refused("{\"a\":1,\n\"a\":2}", CLV_JSON_UNIQUE, "x.json: not JSON: a duplicate key (line 2, column 4)");
-    refused("{\"a\\u0000\":1}", CLV_JSON_UNIQUE, "x.json: not JSON: the character U+0000 in a key (line 1, column 11)");
-    refused("{\"a\":1", CLV_JSON_LAST, "x.json: not JSON: it ends too early (line 1, column 7)");
-    refused("{\"a\":1}\n]", CLV_JSON_LAST, "x.json: not JSON: more behind the value (line 2, column 1)");
-    refused("\xff", CLV_JSON_LAST, "x.json: not JSON: not UTF-8 (line 1, column 1)");
-    refused("[1,\nhello]", CLV_JSON_LAST, "x.json: not JSON: no value (line 2, column 1)");
+    refused("{\"a\":1,\n\"a\":2}", CLV_JSON_KEYS_UNIQUE, "x.json: not JSON: a duplicate key (line 2, column 4)");
+    refused("{\"a\\u0000\":1}", CLV_JSON_KEYS_UNIQUE,
+            "x.json: not JSON: the character U+0000 in a key (line 1, column 11)");
+    refused("{\"a\":1", CLV_JSON_KEYS_LAST_WINS, "x.json: not JSON: it ends too early (line 1, column 7)");
+    refused("{\"a\":1}\n]", CLV_JSON_KEYS_LAST_WINS, "x.json: not JSON: more behind the value (line 2, column 1)");
+    refused("\xff", CLV_JSON_KEYS_LAST_WINS, "x.json: not JSON: not UTF-8 (line 1, column 1)");
+    refused("[1,\nhello]", CLV_JSON_KEYS_LAST_WINS, "x.json: not JSON: no value (line 2, column 1)");
 }
 
 int main(void)

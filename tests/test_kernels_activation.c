@@ -1,6 +1,6 @@
 /* test_kernels_activation.c - fused bias + activation and gated units, forward, backward, packed and in place. */
 #include "kernel_check.h"
-#include "kernels/cpu/activation.h"
+#include "kernels/cpu/activation_kernel.h"
 #include "sweep.h"
 
 static const clv_unary_op acts[] = {CLV_UNARY_SILU, CLV_UNARY_GELU_TANH, CLV_UNARY_GELU_ERF, CLV_UNARY_RELU};

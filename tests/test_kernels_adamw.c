@@ -1,6 +1,6 @@
 /* test_kernels_adamw.c - AdamW over several steps against f64, 16-bit parameters with and without a master copy. */
 #include "kernel_check.h"
-#include "kernels/cpu/adamw.h"
+#include "kernels/cpu/adamw_kernel.h"
 
 static const int64_t lengths[] = {0, 1, 31, 1025, 40001};
 enum { LENGTHS = 5, STEPS = 5 };

@@ -1,6 +1,6 @@
 /* test_kernels_dropout.c - masks equal to the generator's, the same for every part of a tensor. */
 #include "kernel_check.h"
-#include "kernels/cpu/dropout.h"
+#include "kernels/cpu/dropout_kernel.h"
 
 static const clv_key key = {{0x12345678u, 0x9abcdef0u}};
 

@@ -1,7 +1,7 @@
 /* test_kernels_elementwise.c - elementwise kernels against libm and f64, their derivatives against finite differences,
  * broadcasting against index arithmetic. */
 #include "kernel_check.h"
-#include "kernels/cpu/elementwise.h"
+#include "kernels/cpu/elementwise_kernel.h"
 #include "sweep.h"
 
 static const int64_t lengths[] = {0, 1, 7, 16, 1023, 1025, 70001};
@@ -128,7 +128,7 @@ static void f32_functions_are_accurate(clv_dtype dtype)
             double want = accuracies[a].exact((double)x[i]), error = fabs((double)y[i] - want) / ulp_of((float)want);
             if (!(error <= accuracies[a].ulps))
                 fail_msg("%s(%.9g) on %s is %.9g: off by %.2f ulp", clv_unary_name(accuracies[a].op), (double)x[i],
-                         clv_isa_text(clv_cpu_isa()), (double)y[i], error);
+                         clv_isa_name(clv_cpu_isa()), (double)y[i], error);
         }
     }
     free(x), free(y);

@@ -1,7 +1,7 @@
 /* test_kernels_embedding.c - gather and scatter-add of table rows, the vocabulary whole and cut, tables of 16 bits too.
  */
 #include "kernel_check.h"
-#include "kernels/cpu/embedding.h"
+#include "kernels/cpu/embedding_kernel.h"
 
 typedef struct size_case {
     int64_t count, vocab, lo, hi, width;

@@ -1,7 +1,7 @@
 /* test_kernels_norm.c - normalisation against f64, split rows against whole ones, gradients against finite differences.
  */
 #include "kernel_check.h"
-#include "kernels/cpu/norm.h"
+#include "kernels/cpu/norm_kernel.h"
 
 typedef struct problem {
     clv_norm norm, exact; /* exact: the same in f64 */

@@ -1,6 +1,6 @@
 /* test_kernels_reduce.c - reductions over every set of dimensions against a plain loop, and the error of long sums. */
 #include "kernel_check.h"
-#include "kernels/cpu/reduce.h"
+#include "kernels/cpu/reduce_kernel.h"
 
 typedef struct shape_case {
     int rank;
@@ -41,19 +41,20 @@ static void reduce_case(clv_dtype dtype, const shape_case *s, const bool *reduce
     int64_t n = count_of(s), count;
     result_index(s, reduced, 0, &count);
     operand x = operand_random(dtype, n, -1, 1), out = operand_blank(dtype, count);
-    double *magnitude = check_alloc(count, sizeof *magnitude), scale = kind == CLV_REDUCE_SUM ? 0.25 : 1, largest = 1;
+    double *magnitude = check_alloc(count, sizeof *magnitude), scale = kind == CLV_REDUCTION_SUM ? 0.25 : 1,
+           largest = 1;
     for (int64_t i = 0; i < count; i++)
-        out.exact[i] = kind == CLV_REDUCE_SUM ? 0 : -INFINITY, magnitude[i] = 0;
+        out.exact[i] = kind == CLV_REDUCTION_SUM ? 0 : -INFINITY, magnitude[i] = 0;
     for (int64_t i = 0; i < n; i++) {
         int64_t to = result_index(s, reduced, i, &count);
-        out.exact[to] = kind == CLV_REDUCE_SUM ? out.exact[to] + x.exact[i] : fmax(out.exact[to], x.exact[i]);
+        out.exact[to] = kind == CLV_REDUCTION_SUM ? out.exact[to] + x.exact[i] : fmax(out.exact[to], x.exact[i]);
         magnitude[to] += fabs(x.exact[i]);
         largest = fmax(largest, magnitude[to]);
     }
     for (int64_t i = 0; i < count; i++)
         out.exact[i] *= scale;
     clv_reduce_forward(kind, scale, dtype, out.data, dtype, x.data, s->rank, s->shape, reduced);
-    check_close("reduce", dtype, out.data, out.exact, count, 0.01, kind == CLV_REDUCE_SUM ? largest : 0);
+    check_close("reduce", dtype, out.data, out.exact, count, 0.01, kind == CLV_REDUCTION_SUM ? largest : 0);
     free(magnitude);
     operand_free(x), operand_free(out);
 }
@@ -65,8 +66,8 @@ static void every_set_of_dims(clv_dtype dtype)
             bool reduced[4];
             for (int d = 0; d < 4; d++)
                 reduced[d] = set >> d & 1;
-            reduce_case(dtype, &shapes[s], reduced, CLV_REDUCE_SUM);
-            reduce_case(dtype, &shapes[s], reduced, CLV_REDUCE_MAX);
+            reduce_case(dtype, &shapes[s], reduced, CLV_REDUCTION_SUM);
+            reduce_case(dtype, &shapes[s], reduced, CLV_REDUCTION_MAX);
         }
 }
 
@@ -86,8 +87,8 @@ static void long_sums_round_once(void **state)
     const bool reduced[] = {true, false};
     for (int i = 0; i < N; i++)
         x[i] = 0.1f;
-    clv_reduce_forward(CLV_REDUCE_SUM, 1, CLV_F32, &row, CLV_F32, x, 1, as_row, reduced);
-    clv_reduce_forward(CLV_REDUCE_SUM, 1, CLV_F32, &column, CLV_F32, x, 2, as_column, reduced);
+    clv_reduce_forward(CLV_REDUCTION_SUM, 1, CLV_F32, &row, CLV_F32, x, 1, as_row, reduced);
+    clv_reduce_forward(CLV_REDUCTION_SUM, 1, CLV_F32, &column, CLV_F32, x, 2, as_column, reduced);
     assert_true(row == (float)((double)0.1f * N));
     assert_true(column == row);
     free(x);
@@ -106,11 +107,11 @@ static void nan_and_infinity(clv_dtype dtype)
             double want = b == 3 ? -2 : bad[b]; /* -inf: the maximum is another element */
             for (int64_t i = 0; b == 3 && i < N; i++)
                 want = i != place ? fmax(want, x.exact[i]) : want;
-            clv_reduce_forward(CLV_REDUCE_MAX, 1, dtype, out.data, dtype, x.data, 2, row, last);
+            clv_reduce_forward(CLV_REDUCTION_MAX, 1, dtype, out.data, dtype, x.data, 2, row, last);
             check_close("max of a row", dtype, out.data, &want, 1, 0, 0);
-            clv_reduce_forward(CLV_REDUCE_MAX, 1, dtype, out.data, dtype, x.data, 2, column, first);
+            clv_reduce_forward(CLV_REDUCTION_MAX, 1, dtype, out.data, dtype, x.data, 2, column, first);
             check_close("max of a column", dtype, out.data, &want, 1, 0, 0);
-            clv_reduce_forward(CLV_REDUCE_SUM, 1, dtype, out.data, dtype, x.data, 2, wide, first);
+            clv_reduce_forward(CLV_REDUCTION_SUM, 1, dtype, out.data, dtype, x.data, 2, wide, first);
             check_close("sum of columns", dtype, (char *)out.data + (size_t)(place % (N / 2)) * clv_dtype_size(dtype),
                         &bad[b], 1, 0, 0);
             operand_free(x), operand_free(out);
@@ -152,10 +153,10 @@ static void integers(void **state)
     const int64_t shape[] = {2, 3};
     const bool last[] = {false, true};
     int32_t out[2];
-    clv_reduce_forward(CLV_REDUCE_SUM, 1, CLV_I32, out, CLV_I32, x, 2, shape, last);
+    clv_reduce_forward(CLV_REDUCTION_SUM, 1, CLV_I32, out, CLV_I32, x, 2, shape, last);
     assert_int_equal(out[0], 6);
     assert_int_equal(out[1], -15);
-    clv_reduce_forward(CLV_REDUCE_MAX, 1, CLV_I32, out, CLV_I32, x, 2, shape, last);
+    clv_reduce_forward(CLV_REDUCTION_MAX, 1, CLV_I32, out, CLV_I32, x, 2, shape, last);
     assert_int_equal(out[1], -4);
 }
 

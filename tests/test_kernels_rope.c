@@ -1,7 +1,7 @@
 /* test_kernels_rope.c - rotary embedding against the formula, its inverse, packed rows and rows with offsets of their
  * own. */
 #include "kernel_check.h"
-#include "kernels/cpu/rope.h"
+#include "kernels/cpu/rope_kernel.h"
 
 /* x[row, h, :] rotated, element by element in f64. */
 static void formula(const clv_rope_args *r, double *out, const double *x, int64_t x_stride, int64_t out_stride,

@@ -1,8 +1,8 @@
 /* test_kernels_softmax.c - softmax, and cross-entropy over a vocabulary cut in parts. */
 #include "cleave/graph.h"
 #include "kernel_check.h"
-#include "kernels/cpu/cross_entropy.h"
-#include "kernels/cpu/softmax.h"
+#include "kernels/cpu/cross_entropy_kernel.h"
+#include "kernels/cpu/softmax_kernel.h"
 
 static const int64_t shapes[][2] = {{0, 3}, {1, 1}, {3, 5}, {7, 64}, {2, 1023}, {3, 2100}, {40, 1000}};
 enum { SHAPES = sizeof shapes / sizeof *shapes };

@@ -1,6 +1,6 @@
 /* test_kernels_transpose.c - every permutation of some shapes, and boxes, against index arithmetic. */
 #include "kernel_check.h"
-#include "kernels/cpu/transpose.h"
+#include "kernels/cpu/transpose_kernel.h"
 
 static void fill_bytes(unsigned char *x, size_t bytes)
 {

@@ -83,7 +83,7 @@ static void text_of_any_layout_fits(void **state)
         mesh.axis[i].name[0] = (char)('a' + i);
         mesh.axis[i].size = 2147483647;
     }
-    layout.reduction = CLV_REDUCE_SUM;
+    layout.reduction = CLV_REDUCTION_SUM;
     layout.begin[9] = CLV_MAX_SUBAXES;
     for (int d = 0; d < 8; d++) {
         layout.granule[d] = INT64_MAX;
@@ -161,7 +161,7 @@ static void holds_as_many_sub_axes_as_ranks_allow(void **state)
     clv_error err = {0};
     for (int i = 29; i >= 0; i--) { /* 30 sub-axes of size 2, none of them neighbours */
         snprintf(text + strlen(text), sizeof text - strlen(text), "%sx:(%d)2", i < 29 ? "," : "", 1 << i);
-        assert_int_equal(clv_layout_cut(&cut, &mesh, 0, (clv_subaxis){0, 1 << i, 2}, &err), CLV_OK);
+        assert_int_equal(clv_layout_shard_dim(&cut, &mesh, 0, (clv_subaxis){0, 1 << i, 2}, &err), CLV_OK);
     }
     strcat(text, ")");
     assert_int_equal(clv_layout_parse(&layout, text, &mesh, 1, &err), CLV_OK);
@@ -180,22 +180,24 @@ static void builds_normal_forms(void **state)
     clv_mesh mesh = mesh_of("x=4,y=6");
     clv_layout layout = clv_layout_replicated(2), expected;
     clv_error err = {0};
-    assert_int_equal(clv_layout_cut(&layout, &mesh, 0, (clv_subaxis){0, 1, 2}, NULL), CLV_OK);
-    assert_int_equal(clv_layout_cut(&layout, &mesh, 1, (clv_subaxis){1, 1, 2}, NULL), CLV_OK);
-    assert_int_equal(clv_layout_cut(&layout, &mesh, 0, (clv_subaxis){0, 2, 2}, NULL), CLV_OK);
-    assert_int_equal(clv_layout_add_partial(&layout, &mesh, CLV_REDUCE_SUM, (clv_subaxis){1, 2, 3}, NULL), CLV_OK);
+    assert_int_equal(clv_layout_shard_dim(&layout, &mesh, 0, (clv_subaxis){0, 1, 2}, NULL), CLV_OK);
+    assert_int_equal(clv_layout_shard_dim(&layout, &mesh, 1, (clv_subaxis){1, 1, 2}, NULL), CLV_OK);
+    assert_int_equal(clv_layout_shard_dim(&layout, &mesh, 0, (clv_subaxis){0, 2, 2}, NULL), CLV_OK);
+    assert_int_equal(clv_layout_add_partial(&layout, &mesh, CLV_REDUCTION_SUM, (clv_subaxis){1, 2, 3}, NULL), CLV_OK);
     expected = layout_of("x,y:(1)2 + sum{y:(2)3}", &mesh, 2);
     assert_true(clv_layout_equal(&layout, &expected));
     assert_true(clv_layout_is_partial(&layout));
 
     clv_layout before = layout;
-    assert_int_equal(clv_layout_cut(&layout, &mesh, 0, (clv_subaxis){1, 1, 3}, &err), CLV_EAXIS);
-    assert_int_equal(clv_layout_cut(&layout, &mesh, 0, (clv_subaxis){1, 4, 3}, NULL), CLV_EAXIS);
-    assert_int_equal(clv_layout_cut(&layout, &mesh, 0, (clv_subaxis){2, 1, 2}, NULL), CLV_EAXIS);
-    assert_int_equal(clv_layout_cut(&layout, &mesh, 2, (clv_subaxis){0, 1, 2}, NULL), CLV_EINVAL);
+    assert_int_equal(clv_layout_shard_dim(&layout, &mesh, 0, (clv_subaxis){1, 1, 3}, &err), CLV_EAXIS);
+    assert_int_equal(clv_layout_shard_dim(&layout, &mesh, 0, (clv_subaxis){1, 4, 3}, NULL), CLV_EAXIS);
+    assert_int_equal(clv_layout_shard_dim(&layout, &mesh, 0, (clv_subaxis){2, 1, 2}, NULL), CLV_EAXIS);
+    assert_int_equal(clv_layout_shard_dim(&layout, &mesh, 2, (clv_subaxis){0, 1, 2}, NULL), CLV_EINVAL);
     assert_int_equal(clv_layout_set_dim(&layout, &mesh, 1, NULL, 0, 0, NULL), CLV_EINVAL);
-    assert_int_equal(clv_layout_add_partial(&layout, &mesh, CLV_REDUCE_MAX, (clv_subaxis){1, 2, 3}, NULL), CLV_EINVAL);
-    assert_int_equal(clv_layout_add_partial(&layout, &mesh, CLV_REDUCE_NONE, (clv_subaxis){1, 2, 3}, NULL), CLV_EINVAL);
+    assert_int_equal(clv_layout_add_partial(&layout, &mesh, CLV_REDUCTION_MAX, (clv_subaxis){1, 2, 3}, NULL),
+                     CLV_EINVAL);
+    assert_int_equal(clv_layout_add_partial(&layout, &mesh, CLV_REDUCTION_NONE, (clv_subaxis){1, 2, 3}, NULL),
+                     CLV_EINVAL);
     assert_true(clv_layout_equal(&layout, &before));
 
     assert_int_equal(clv_layout_set_dim(&layout, &mesh, 0, NULL, 0, 16, NULL), CLV_OK);
@@ -203,8 +205,8 @@ static void builds_normal_forms(void **state)
     layout = clv_layout_without_partial(&layout);
     expected = layout_of("_,y:(1)2", &mesh, 2);
     assert_true(clv_layout_equal(&layout, &expected));
-    assert_true(clv_layout_uses(&layout, (clv_subaxis){1, 1, 6}));
-    assert_false(clv_layout_uses(&layout, (clv_subaxis){1, 2, 3}));
+    assert_true(clv_layout_uses_subaxis(&layout, (clv_subaxis){1, 1, 6}));
+    assert_false(clv_layout_uses_subaxis(&layout, (clv_subaxis){1, 2, 3}));
 }
 
 static void checks_each_invariant(void **state)
@@ -222,7 +224,7 @@ static void checks_each_invariant(void **state)
     BREAKS(bad.begin[0] = 1, CLV_EINVAL);
     BREAKS(bad.begin[1] = 3, CLV_EINVAL);
     BREAKS(bad.begin[3] = CLV_MAX_SUBAXES + 1, CLV_EINVAL);
-    BREAKS(bad.reduction = CLV_REDUCE_NONE, CLV_EINVAL);
+    BREAKS(bad.reduction = CLV_REDUCTION_NONE, CLV_EINVAL);
     BREAKS(bad.reduction = (clv_reduction)7, CLV_EINVAL);
     BREAKS(bad.granule[0] = 0, CLV_EINVAL);
     BREAKS((bad.begin[1] = 0, bad.granule[0] = 2), CLV_EINVAL);
@@ -245,8 +247,8 @@ static void cuts_nest(void **state)
                 int64_t end = 0;
                 for (int64_t i = 0; i < x * y; i++) {
                     int64_t lo, hi, outer_lo, outer_hi;
-                    clv_cut_block(n * 3, 3, x * y, i, &lo, &hi);
-                    clv_cut_block(n * 3, 3, x, i / y, &outer_lo, &outer_hi);
+                    clv_block_range(n * 3, 3, x * y, i, &lo, &hi);
+                    clv_block_range(n * 3, 3, x, i / y, &outer_lo, &outer_hi);
                     assert_int_equal(lo, i * n / (x * y) * 3);
                     assert_int_equal(lo, end);
                     assert_true(hi - lo == n / (x * y) * 3 || hi - lo == (n / (x * y) + 1) * 3);
@@ -256,7 +258,7 @@ static void cuts_nest(void **state)
                 assert_int_equal(end, n * 3);
             }
     int64_t lo, hi;
-    clv_cut_block((int64_t)1 << 60, 1, 2147483647, 2147483646, &lo, &hi); /* i*n would overflow */
+    clv_block_range((int64_t)1 << 60, 1, 2147483647, 2147483646, &lo, &hi); /* i*n would overflow */
     assert_true(hi == (int64_t)1 << 60 && hi - lo == 536870912 + 1);
 }
 
@@ -269,7 +271,7 @@ static void finds_shards(void **state)
     for (int64_t rank = 0; rank < 8; rank++) {
         int64_t block = rank % 4 * 2 + rank / 4;
         clv_shard shard = clv_layout_shard(&layout, &mesh, shape, rank);
-        assert_int_equal(clv_layout_block(&layout, &mesh, 0, rank), block);
+        assert_int_equal(clv_layout_block_index(&layout, &mesh, 0, rank), block);
         assert_int_equal(shard.lo[0], block * 8);
         assert_int_equal(shard.hi[0], block * 8 + 8);
         assert_int_equal(clv_shard_elems(&shard), 40);
@@ -297,7 +299,7 @@ static void place_atoms(const clv_mesh *mesh, const clv_subaxis *atoms, int n, u
             clv_layout next = layout;
             if ((left >> i & 1u) == 0 || (d == 0 && layout.begin[2] > layout.begin[1]))
                 continue; /* fill dimension 0 first, so that each layout is made once */
-            assert_int_equal(clv_layout_cut(&next, mesh, d, atoms[i], NULL), CLV_OK);
+            assert_int_equal(clv_layout_shard_dim(&next, mesh, d, atoms[i], NULL), CLV_OK);
             place_atoms(mesh, atoms, n, left & ~(1u << i), next);
         }
 }
@@ -306,7 +308,7 @@ static int64_t missing_by_force(const clv_layout *to, const clv_layout *from, co
                                 const int64_t *shape)
 {
     int64_t most = 0;
-    for (int64_t rank = 0; rank < clv_mesh_ranks(mesh); rank++) {
+    for (int64_t rank = 0; rank < clv_mesh_rank_count(mesh); rank++) {
         clv_shard a = clv_layout_shard(to, mesh, shape, rank), b = clv_layout_shard(from, mesh, shape, rank);
         clv_shard both = clv_shard_intersect(&a, &b);
         int64_t lacks = clv_shard_elems(&a) - clv_shard_elems(&both);
@@ -328,15 +330,15 @@ static void compare_all_pairs(const char *mesh_text, const clv_subaxis *atoms, i
     for (int i = 0; i < n_pool; i++) {
         int64_t largest = 0;
         assert_int_equal(clv_layout_check(&pool[i], &mesh, shape, NULL), CLV_OK);
-        for (int64_t rank = 0; rank < clv_mesh_ranks(&mesh); rank++) {
+        for (int64_t rank = 0; rank < clv_mesh_rank_count(&mesh); rank++) {
             clv_shard shard = clv_layout_shard(&pool[i], &mesh, shape, rank);
             largest = clv_shard_elems(&shard) > largest ? clv_shard_elems(&shard) : largest;
         }
         assert_int_equal(clv_layout_max_elems(&pool[i], shape), largest);
         for (int j = 0; j < n_pool; j++) {
             int64_t expected = missing_by_force(&pool[i], &pool[j], &mesh, shape);
-            assert_int_equal(clv_layout_missing_elems(&pool[i], &pool[j], &mesh, shape), expected);
-            assert_int_equal(clv_layout_same_cuts(&pool[i], &pool[j], &mesh, shape),
+            assert_int_equal(clv_layout_max_received_elems(&pool[i], &pool[j], &mesh, shape), expected);
+            assert_int_equal(clv_layout_same_shards(&pool[i], &pool[j], &mesh, shape),
                              expected == 0 && missing_by_force(&pool[j], &pool[i], &mesh, shape) == 0);
         }
     }
@@ -371,7 +373,7 @@ static void missing_elems_of_crossing_cuts(void **state)
             for (int j = 0; j < n; j++) {
                 const int64_t shape[2] = {rows, 7};
                 clv_layout to = layout_of(texts[i], &mesh, 2), from = layout_of(texts[j], &mesh, 2);
-                assert_int_equal(clv_layout_missing_elems(&to, &from, &mesh, shape),
+                assert_int_equal(clv_layout_max_received_elems(&to, &from, &mesh, shape),
                                  missing_by_force(&to, &from, &mesh, shape));
             }
 }

@@ -8,10 +8,10 @@
 
 #include <cmocka.h>
 
-#include "base/arena.h"
+#include "base/memory/arena.h"
 #include "cleave/graph.h"
 #include "cleave/program.h"
-#include "partition/reshard.h"
+#include "partition/reshard/reshard_planner.h"
 #include "must.h"
 #include "program/program.h"
 

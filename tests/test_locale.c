@@ -14,9 +14,9 @@
 #include "cleave/machine.h"
 #include "cleave/text.h"
 #include "cli_run.h"
-#include "io/file.h"
-#include "io/json.h"
-#include "io/trace_file.h"
+#include "io/diagnostics/trace_file.h"
+#include "io/files/file.h"
+#include "io/json/json.h"
 #include "must.h"
 
 static bool has_comma;
@@ -71,7 +71,7 @@ static void test_texts(void **state)
     clv_fail(&err, CLV_EINVAL, "%g is above %.2f", 0.5, 0.25);
     assert_string_equal(err.message, "0.5 is above 0.25");
     static const char reals[] = "[1.5, -2.5e-1, 1e400, 18446744073709551616]";
-    must(clv_json_parse(&json, reals, sizeof reals - 1, CLV_JSON_LAST, "text", &err), &err);
+    must(clv_json_parse(&json, reals, sizeof reals - 1, CLV_JSON_KEYS_LAST_WINS, "text", &err), &err);
     assert_true(json_real_value(json_array_get(json, 0)) == 1.5 && json_real_value(json_array_get(json, 1)) == -0.25);
     assert_true(json_real_value(json_array_get(json, 3)) == 18446744073709551616.0);
     json_decref(json);
@@ -79,7 +79,7 @@ static void test_texts(void **state)
 }
 
 /* A profile that is written is the one that was read. */
-static void test_profile(void **state)
+static void test_machine_profile(void **state)
 {
     clv_machine *machine, *again;
     clv_machine_info one = {.size = sizeof one}, two = {.size = sizeof two};
@@ -89,8 +89,8 @@ static void test_profile(void **state)
     must(clv_machine_open(&machine, "h100-nvlink-ib", &err), &err);
     must(clv_machine_write(machine, in("profile.json"), &err), &err);
     must(clv_machine_open(&again, in("profile.json"), &err), &err);
-    must(clv_machine_describe(machine, &one, &err), &err);
-    must(clv_machine_describe(again, &two, &err), &err);
+    must(clv_machine_get_info(machine, &one, &err), &err);
+    must(clv_machine_get_info(again, &two, &err), &err);
     assert_true(one.efficiency == two.efficiency && one.efficiency > 0 && one.efficiency < 1);
     assert_true(one.host.alpha_s == two.host.alpha_s && one.host.alpha_s > 0);
     clv_machine_free(machine);
@@ -144,7 +144,7 @@ static void test_commands(void **state)
 int main(void)
 {
     setenv("LC_ALL", "de_DE.UTF-8", 1);
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_texts), cmocka_unit_test(test_profile),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_texts), cmocka_unit_test(test_machine_profile),
                                        cmocka_unit_test(test_trace), cmocka_unit_test(test_commands)};
     return cmocka_run_group_tests(tests, set_up, cli_remove_folder);
 }

@@ -14,15 +14,15 @@
 #include "cleave/plan.h"
 #include "cleave/train.h"
 #include "golden_path.h"
-#include "io/safetensors.h"
+#include "io/checkpoint/safetensors.h"
 #include "must.h"
-#include "runtime/shares.h"
-#include "train/state.h"
+#include "runtime/multi_process/multi_process.h"
+#include "train/trainer_state.h"
 #include "sweep.h"
 
 enum { BATCH = 4, SEQ = 8, RANK = 3, STEPS = 4, MOST_STATE = 1 << 16, MOST_COLLECTIVES = 256, TEXT = 128 };
 
-static const clv_schedule schedule = {.peak = 0.01, .floor = 0.001, .warmup = 1, .steps = 8};
+static const clv_lr_schedule schedule = {.peak = 0.01, .floor = 0.001, .warmup = 1, .steps = 8};
 
 static const struct {
     const char *mesh, *rules;
@@ -246,7 +246,7 @@ typedef struct traffic {
 static traffic traffic_of(const clv_program *program)
 {
     traffic t = {0};
-    for (int i = 0; i < clv_program_n_collectives(program); i++) {
+    for (int i = 0; i < clv_program_collective_count(program); i++) {
         clv_collective c = {.size = sizeof c};
         clv_program_collective(program, i, &c, NULL);
         if (c.bytes == 0 || c.type.rank == 0)
@@ -264,9 +264,9 @@ static traffic traffic_of_inference(const clv_model *model)
     clv_graph *graph;
     clv_program *program;
     must(clv_graph_new(&graph, clv_model_mesh(model), &err), &err);
-    clv_model_inference(
-        graph, model,
-        &(clv_model_graph){.batch = BATCH, .seq = SEQ, .split_logits = 1, .size = sizeof(clv_model_graph)});
+    clv_model_inference(graph, model,
+                        &(clv_model_graph_options){
+                            .batch = BATCH, .seq = SEQ, .split_logits = 1, .size = sizeof(clv_model_graph_options)});
     must(clv_compile(&program, graph, NULL, &err), &err);
     traffic t = traffic_of(program);
     clv_program_free(program);
@@ -463,9 +463,10 @@ static void test_planned(void **state)
         assert_int_equal(planned.total, is.total);
         assert_int_equal(planned.optimizer, is.optimizer);
         clv_session *copy;
-        must(clv_session_capture(&copy, clv_trainer_session(trainer), clv_state_is_saved, trainer, &err), &err);
+        must(clv_session_snapshot(&copy, clv_trainer_session(trainer), clv_trainer_state_is_saved, trainer, &err),
+             &err);
         assert_int_equal(clv_session_rank_bytes(copy), planned.checkpoint_copy);
-        clv_session_free_capture(copy);
+        clv_session_snapshot_free(copy);
         assert_true(traffic_of(program).bytes == traffic_of(clv_trainer_program(trainer)).bytes);
         clv_program_free(program);
         clv_trainer_free(trainer);
@@ -537,7 +538,7 @@ static int train_dropping(double *losses, int i, int split, double dropout)
     clv_trainer *trainer = trainer_of(model);
     for (int k = 0; k < STEPS; k++)
         losses[k] = step(trainer).loss;
-    int n = clv_program_n_collectives(clv_trainer_program(trainer));
+    int n = clv_program_collective_count(clv_trainer_program(trainer));
     clv_trainer_free(trainer);
     clv_model_close(model);
     return n;
@@ -764,9 +765,9 @@ static void test_files(void **state)
     assert_int_equal(system(command), 0);
     must(open_path(&none, golden_path("esm"), 0, false, &there, &err), &err);
     int n = 0;
-    while (clv_model_note(none, n))
+    while (clv_model_warning(none, n))
         n++;
-    assert_true(n > 0 && strstr(clv_model_note(none, n - 1), "contact_head.regression.lora_B.weight are not used"));
+    assert_true(n > 0 && strstr(clv_model_warning(none, n - 1), "contact_head.regression.lora_B.weight are not used"));
     clv_model_close(none);
     remove_folder(folder);
 }

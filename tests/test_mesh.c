@@ -22,7 +22,7 @@ static void prints_what_it_parses(void **state)
         assert_string_equal(out, texts[i]);
     }
     assert_int_equal(clv_mesh_parse(&mesh, "  data = 2 , model=4 ", NULL), CLV_OK);
-    assert_int_equal(clv_mesh_ranks(&mesh), 8);
+    assert_int_equal(clv_mesh_rank_count(&mesh), 8);
     assert_int_equal(clv_mesh_print(out, 5, &mesh), 14); /* as snprintf: cut, ended, whole length */
     assert_string_equal(out, "data");
 }
@@ -102,7 +102,7 @@ static void ranks_are_row_major(void **state)
     clv_mesh mesh;
     int64_t group[16];
     assert_int_equal(clv_mesh_parse(&mesh, "data=4,model=4", NULL), CLV_OK);
-    clv_subaxis data = clv_mesh_whole(&mesh, 0), model = clv_mesh_whole(&mesh, 1);
+    clv_subaxis data = clv_mesh_whole_axis(&mesh, 0), model = clv_mesh_whole_axis(&mesh, 1);
     for (int64_t rank = 0; rank < 16; rank++) {
         assert_int_equal(clv_mesh_coordinate(&mesh, data, rank), rank / 4);
         assert_int_equal(clv_mesh_coordinate(&mesh, model, rank), rank % 4);

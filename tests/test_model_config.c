@@ -12,10 +12,10 @@
 
 #include <cmocka.h>
 
-#include "io/file.h"
-#include "io/json.h"
-#include "models/config.h"
-#include "own_folder.h"
+#include "io/files/file.h"
+#include "io/json/json.h"
+#include "models/config/model_config.h"
+#include "temp_folder.h"
 
 /* ---- all families ---- */
 
@@ -336,7 +336,7 @@ static void test_activations(void **state)
 {
     static const struct {
         const char *name;
-        clv_unary kind;
+        clv_unary_kind kind;
     } cases[] = {{"gelu", CLV_GELU},           {"gelu_new", CLV_GELU_TANH}, {"gelu_pytorch_tanh", CLV_GELU_TANH},
                  {"gelu_fast", CLV_GELU_TANH}, {"relu", CLV_RELU},          {"silu", CLV_SILU},
                  {"swish", CLV_SILU},          {"tanh", CLV_TANH}};
@@ -357,7 +357,7 @@ static void test_gpt2_spellings(void **state)
 
     (void)state;
     must_read(&c, "{" GPT2 "}");
-    assert_string_equal(clv_model_config_type(&c), "gpt2");
+    assert_string_equal(clv_model_config_model_type(&c), "gpt2");
     assert_int_equal(c.ffn, 240);
     assert_int_equal(c.head_dim, 12);
     assert_int_equal(c.kv_heads, 5);
@@ -425,7 +425,7 @@ static void test_esm_spellings(void **state)
 
     (void)state;
     must_read(&c, "{" ESM "}");
-    assert_string_equal(clv_model_config_type(&c), "esm");
+    assert_string_equal(clv_model_config_model_type(&c), "esm");
     assert_true(c.norm_eps == 1e-12 && c.rope.theta == 10000);
     assert_true(c.bidirectional && c.tie_word_embeddings && !c.token_dropout && !c.embedding_norm);
     assert_int_equal(c.activation, CLV_GELU);

@@ -10,8 +10,8 @@
 #include <cmocka.h>
 
 #include "cleave/op.h"
-#include "by_elements.h"
-#include "graph_eval.h"
+#include "elementwise_op.h"
+#include "graph_interpreter.h"
 #include "must.h"
 #include "random_graph.h"
 
@@ -73,19 +73,19 @@ static clv_status shape(const clv_op *op, const clv_type *in, clv_type *out, clv
 static void rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *r)
 {
     (void)out;
-    int n = clv_rule_add(r, in[0].shape[0], CLV_REDUCE_NONE);
-    int f = clv_rule_add(r, in[0].shape[1], lie_of(op) == REDUCTION ? CLV_REDUCE_MAX : CLV_REDUCE_SUM);
-    clv_rule_name(r, f, "columns");
-    clv_rule_in(r, 0, 0, n), clv_rule_in(r, 0, 1, f);
-    clv_rule_out(r, 0, 0, n), clv_rule_out(r, 1, 0, n), clv_rule_out(r, 1, 1, f);
-    if (clv_valid(clv_op_in(op, 1)))
-        clv_rule_in(r, 1, 0, f);
+    int n = clv_rule_add_factor(r, in[0].shape[0], CLV_REDUCTION_NONE);
+    int f = clv_rule_add_factor(r, in[0].shape[1], lie_of(op) == REDUCTION ? CLV_REDUCTION_MAX : CLV_REDUCTION_SUM);
+    clv_rule_name_factor(r, f, "columns");
+    clv_rule_operand_dim(r, 0, 0, n), clv_rule_operand_dim(r, 0, 1, f);
+    clv_rule_result_dim(r, 0, 0, n), clv_rule_result_dim(r, 1, 0, n), clv_rule_result_dim(r, 1, 1, f);
+    if (clv_valid(clv_op_operand(op, 1)))
+        clv_rule_operand_dim(r, 1, 0, f);
     if (lie_of(op) == ADDENDS)
         clv_rule_additive(r, 3);
     else if (lie_of(op) != KINK && lie_of(op) != ROOT)
         clv_rule_multilinear(r, 1);
     if (lie_of(op) == MAXIMA)
-        clv_rule_passes_max(r);
+        clv_rule_keeps_partial_max(r);
 }
 
 static size_t workspace(const clv_op *op, const clv_view *in, const clv_view *out)
@@ -167,7 +167,7 @@ static clv_op_cost cost(const clv_op *op, const clv_type *in, const clv_type *ou
 /* d_x = (d_y + d_z) w; d_w = sum over n of (d_y + d_z) x. */
 static void gradient(clv_graph *g, const clv_op *op, const clv_value *d_out, clv_value *d_in)
 {
-    clv_value x = clv_op_in(op, 0), w = clv_op_in(op, 1);
+    clv_value x = clv_op_operand(op, 0), w = clv_op_operand(op, 1);
     clv_type type = clv_graph_type(g, x);
     clv_value ones = clv_fill(g, type.dtype, 1, &type.shape[1], 1);
     clv_value rows = clv_valid(d_out[0]) ? clv_einsum(g, "n,f->nf", d_out[0], ones) : CLV_NONE;
@@ -177,11 +177,11 @@ static void gradient(clv_graph *g, const clv_op *op, const clv_value *d_out, clv
         d = clv_scale(g, d, lie_of(op) == SMALL ? 2e-4 : 2);
     clv_value v = x, d_v = d;
     if (lie_of(op) == ROOT) { /* whose slope is -v^3 / 2 */
-        v = clv_map(g, CLV_RSQRT, x);
+        v = clv_unary(g, CLV_RSQRT, x);
         d_v = clv_scale(g, clv_mul(g, d, clv_mul(g, v, clv_mul(g, v, v))), -0.5);
     }
     if (lie_of(op) == KINK) { /* v = |x|, whose slope is x / |x| */
-        v = clv_sub(g, clv_scale(g, clv_map(g, CLV_RELU, x), 2), x);
+        v = clv_sub(g, clv_scale(g, clv_unary(g, CLV_RELU, x), 2), x);
         d_v = clv_mul(g, d, clv_div(g, x, v));
     }
     d_in[0] = clv_einsum(g, "nf,f->nf", d_v, clv_valid(w) ? w : ones);
@@ -208,7 +208,7 @@ static const clv_op_def product = {.size = sizeof(clv_op_def),
                                    .run = run};
 
 static clv_status check(lie which, clv_dtype dtype, int64_t n, int64_t f, const clv_op_check_options *options,
-                        clv_op_checks *done, clv_error *err)
+                        clv_op_check_report *done, clv_error *err)
 {
     const clv_type in[] = {{.dtype = dtype, .rank = 2, .shape = {n, f}}, {.dtype = dtype, .rank = 1, .shape = {f}}};
     return clv_op_check(&product, &(product_attrs){(int)which}, in, 2, options, done, err);
@@ -227,7 +227,7 @@ static void test_truth(void **state)
         clv_dtype dtype = dtypes[c / EXTENTS / EXTENTS];
         bool differentiable = dtype == CLV_F64 || dtype == CLV_F32;
         for (int without = 0; without < 2; without++) {
-            clv_op_checks done = {.size = sizeof done};
+            clv_op_check_report done = {.size = sizeof done};
             clv_error err = {0};
             const clv_op_check_options options = {.seed = (uint64_t)c, .absent = without ? 1u << 1 : 0};
             if (check(NONE, dtype, n, f, &options, &done, &err) != CLV_OK)
@@ -250,7 +250,7 @@ static void test_kink(void **state)
 {
     double x[] = {1e-9, 1e-7, -1e-7, 0.5, -0.5, 1e-3}, w[] = {0.5, -0.25, 1};
     float single[] = {1e-3f, 1e-7f, -1e-7f, 0.5f, -0.5f, 1e-2f}, single_w[] = {0.5f, -0.25f, 1};
-    clv_op_checks done = {0};
+    clv_op_check_report done = {0};
     clv_error err = {0};
     (void)state;
     const clv_op_check_options wide = {.data = (const void *[]){x, w}},
@@ -265,7 +265,7 @@ static void test_not_finite(void **state)
 {
     float x[] = {-INFINITY, -INFINITY, -INFINITY, 1, -INFINITY, -INFINITY}, w[] = {0.5f, 0.25f, 1},
           near[] = {1, 1e-3f, 2, 0.5f, 1, 2};
-    clv_op_checks done = {0};
+    clv_op_check_report done = {0};
     clv_error err = {0};
     (void)state;
     const clv_op_check_options hidden = {.data = (const void *[]){x, w}, .no_gradient_out = 3},
@@ -338,7 +338,7 @@ static void test_lies(void **state)
     (void)state;
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
         clv_error err = {0};
-        clv_op_checks done = {.cuts = -7};
+        clv_op_check_report done = {.cuts = -7};
         clv_status status = check(cases[c].which, CLV_F32, 5, 6, &(clv_op_check_options){.seed = c}, &done, &err);
         assert_int_equal(done.cuts, -7);
         for (int t = 0; t < 3 && cases[c].text[t]; t++)
@@ -352,7 +352,7 @@ static void test_lies(void **state)
 /* A gradient that is not asked for is not judged, nor what flows from a result that is left out. */
 static void test_left_out(void **state)
 {
-    clv_op_checks done = {0};
+    clv_op_check_report done = {0};
     clv_error err = {0};
     (void)state;
     must(check(GRADIENT, CLV_F32, 5, 6, &(clv_op_check_options){.no_gradient_in = 1u << 1}, &done, &err), &err);
@@ -368,12 +368,12 @@ static void test_left_out(void **state)
 static void groups_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *r)
 {
     (void)op, (void)out;
-    int k = clv_rule_add(r, in[1].shape[0], CLV_REDUCE_NONE);
-    int g = clv_rule_add(r, in[0].shape[0] / in[1].shape[0], CLV_REDUCE_NONE);
-    clv_rule_whole(r, g);
-    clv_rule_spill(r, k, g);
-    clv_rule_in(r, 0, 0, k), clv_rule_in(r, 0, 0, g), clv_rule_in(r, 1, 0, k);
-    clv_rule_out(r, 0, 0, k), clv_rule_out(r, 0, 0, g);
+    int k = clv_rule_add_factor(r, in[1].shape[0], CLV_REDUCTION_NONE);
+    int g = clv_rule_add_factor(r, in[0].shape[0] / in[1].shape[0], CLV_REDUCTION_NONE);
+    clv_rule_forbid_split(r, g);
+    clv_rule_replicate_remainder(r, k, g);
+    clv_rule_operand_dim(r, 0, 0, k), clv_rule_operand_dim(r, 0, 0, g), clv_rule_operand_dim(r, 1, 0, k);
+    clv_rule_result_dim(r, 0, 0, k), clv_rule_result_dim(r, 0, 0, g);
 }
 
 static clv_status groups_run(const clv_call *call, clv_error *err)
@@ -400,7 +400,7 @@ static void test_spills(void **state)
                                       .rule = groups_rule,
                                       .run = groups_run};
     const clv_type in[] = {{.dtype = CLV_F32, .rank = 1, .shape = {6}}, {.dtype = CLV_F32, .rank = 1, .shape = {2}}};
-    clv_op_checks done = {0};
+    clv_op_check_report done = {0};
     clv_error err = {0};
     (void)state;
     must(clv_op_check(&groups, &(product_attrs){0}, in, 2, NULL, &done, &err), &err);
@@ -422,8 +422,9 @@ static clv_status highest_shape(const clv_op *op, const clv_type *in, clv_type *
 static void highest_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *r)
 {
     (void)op, (void)out;
-    int n = clv_rule_add(r, in[0].shape[0], CLV_REDUCE_NONE), f = clv_rule_add(r, in[0].shape[1], CLV_REDUCE_MAX);
-    clv_rule_in(r, 0, 0, n), clv_rule_in(r, 0, 1, f), clv_rule_out(r, 0, 0, n);
+    int n = clv_rule_add_factor(r, in[0].shape[0], CLV_REDUCTION_NONE),
+        f = clv_rule_add_factor(r, in[0].shape[1], CLV_REDUCTION_MAX);
+    clv_rule_operand_dim(r, 0, 0, n), clv_rule_operand_dim(r, 0, 1, f), clv_rule_result_dim(r, 0, 0, n);
 }
 
 static clv_status highest_run(const clv_call *call, clv_error *err)
@@ -452,7 +453,7 @@ static void test_maximum_of_nothing(void **state)
                                        .rule = highest_rule,
                                        .run = highest_run};
     const clv_type in = {.dtype = CLV_F32, .rank = 2, .shape = {2, 20}};
-    clv_op_checks done = {0};
+    clv_op_check_report done = {0};
     clv_error err = {0};
     (void)state;
     must(clv_op_check(&highest, &(product_attrs){0}, &in, 1, NULL, &done, &err), &err);
@@ -467,8 +468,9 @@ static void test_maximum_of_nothing(void **state)
 static void long_sum_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *r)
 {
     (void)op, (void)out;
-    int n = clv_rule_add(r, in[0].shape[0], CLV_REDUCE_NONE), f = clv_rule_add(r, in[0].shape[1], CLV_REDUCE_SUM);
-    clv_rule_in(r, 0, 0, n), clv_rule_in(r, 0, 1, f), clv_rule_out(r, 0, 0, n);
+    int n = clv_rule_add_factor(r, in[0].shape[0], CLV_REDUCTION_NONE),
+        f = clv_rule_add_factor(r, in[0].shape[1], CLV_REDUCTION_SUM);
+    clv_rule_operand_dim(r, 0, 0, n), clv_rule_operand_dim(r, 0, 1, f), clv_rule_result_dim(r, 0, 0, n);
     clv_rule_multilinear(r, 1);
 }
 
@@ -577,7 +579,7 @@ static void test_bad_calls(void **state)
         if (status != cases[c].code || !strstr(err.message, cases[c].text))
             fail_msg("%s: '%s'; expected '%s'", clv_status_name(status), err.message, cases[c].text);
     }
-    clv_op_checks done = {.size = 5};
+    clv_op_check_report done = {.size = 5};
     assert_int_equal(clv_op_check(&product, &none, in, 2, NULL, &done, NULL), CLV_EINVAL);
     assert_int_equal(clv_op_check(&product, &none, in, 2, NULL, NULL, NULL), CLV_OK);
     assert_string_equal(clv_op_find("test.product")->name, "test.product");

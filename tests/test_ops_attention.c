@@ -1,6 +1,6 @@
 /* Attention, rope and the KV cache: values against plain formulas in f64, gradients against central differences,
  * sharding rules by running them on cut views, what is refused, and costs. */
-#include "ops_check.h"
+#include "op_cases.h"
 
 /* ---- attention ---- */
 
@@ -202,7 +202,7 @@ static void attention_spills(void **state)
     assert_int_equal(heads->n, 2);
     assert_int_equal(rule.factor[heads->factor[0]].size, 2);
     assert_int_equal(rule.factor[heads->factor[1]].size, 3);
-    assert_int_equal(rule.factor[heads->factor[0]].spill, heads->factor[1]);
+    assert_int_equal(rule.factor[heads->factor[0]].overflow, heads->factor[1]);
     clv_graph_free(a.graph);
 }
 
@@ -492,9 +492,9 @@ static clv_op_cost cost_of(const clv_graph *graph, const char *name)
         const clv_op *op = &graph->ops[o];
         clv_type in[CLV_MAX_IN] = {0}, out[CLV_MAX_OUT] = {0};
         for (int i = 0; i < op->n_in; i++)
-            in[i] = clv_graph_type(graph, clv_op_in(op, i));
+            in[i] = clv_graph_type(graph, clv_op_operand(op, i));
         for (int r = 0; r < op->n_out; r++)
-            out[r] = clv_graph_type(graph, clv_op_out(op, r));
+            out[r] = clv_graph_type(graph, clv_op_result(op, r));
         if (strcmp(op->def->name, name) == 0)
             return op->def->cost(op, in, out);
     }

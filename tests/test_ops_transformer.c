@@ -1,8 +1,8 @@
 /* Norms, embedding, softmax, cross-entropy, dropout and AdamW: values against plain formulas in f64, gradients against
  * central differences and in every dtype, sharding rules by running them on cut views, and what is refused. */
 #include "must.h"
-#include "ops/ops.h"
-#include "ops_check.h"
+#include "op_cases.h"
+#include "ops/builtin_ops.h"
 
 /* ---- norms ---- */
 
@@ -153,7 +153,7 @@ static void embedding_gradient_adds(void **state)
         const clv_type in[] = {
             {floats[k], 3, {2, 4, WIDTH}}, {CLV_I32, 2, {2, 4}}, {floats[k], 2, {VOCABULARY, WIDTH}}};
         clv_op_check_options options = {.size = sizeof options, .data = data};
-        clv_op_checks done = {.size = sizeof done};
+        clv_op_check_report done = {.size = sizeof done};
         clv_error err = {0};
         must(clv_op_check(&clv_op_embedding_gradient, &attrs, in, 3, &options, &done, &err), &err);
         assert_true(done.cuts > 0 && done.partials > 0 && done.in_place > 0);
@@ -330,10 +330,10 @@ static void adamw_values(void **state)
         clv_dtype dtype = k == 0 ? CLV_F64 : CLV_F32;
         clv_graph *graph = new_graph();
         clv_layout layout = clv_graph_layout(graph, 2, "x,_");
-        clv_graph_push(graph, "layer");
+        clv_graph_push_scope(graph, "layer");
         clv_value p = clv_state(graph, "w", dtype, DIMS(3, 5), &layout, (clv_init){.kind = CLV_INIT_NORMAL});
-        clv_graph_pop(graph);
-        clv_graph_push(graph, "update");
+        clv_graph_pop_scope(graph);
+        clv_graph_push_scope(graph, "update");
         clv_value g = input(graph, "g", dtype, DIMS(3, 5)), rate = scalar(graph, "lr", CLV_F32);
         clv_value step = scalar(graph, "step", CLV_I32);
         clv_adamw(graph, p, g, rate, step, &(clv_adamw_options){.weight_decay = decay});
@@ -395,7 +395,7 @@ static void adamw_rounds(void **state)
     const int32_t step = 2;
     const void *data[] = {NULL, NULL, v, NULL, &lr, &step};
     clv_op_check_options options = {.size = sizeof options, .data = data};
-    clv_op_checks done = {.size = sizeof done};
+    clv_op_check_report done = {.size = sizeof done};
     clv_error err = {0};
     (void)state;
     for (int i = 0; i < N; i++)

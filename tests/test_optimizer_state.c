@@ -120,7 +120,7 @@ static void test_collectives(void **state)
         clv_mesh mesh;
         clv_program *program = compile("data=2", "zero1", k ? CLV_BF16 : CLV_F32, &mesh);
         int scatters = 0, gathers = 0;
-        for (int i = 0; i < clv_program_n_collectives(program); i++) {
+        for (int i = 0; i < clv_program_collective_count(program); i++) {
             clv_collective c = {.size = sizeof c};
             clv_program_collective(program, i, &c, NULL);
             if (c.bytes == 0)

@@ -21,13 +21,13 @@
 #include "cleave/session.h"
 #include "cleave/generate.h"
 #include "golden_path.h"
-#include "io/folder.h"
+#include "io/files/atomic_folder.h"
 #include "cleave/tokenizer.h"
-#include "io/weights.h"
-#include "models/model_weights.h"
-#include "models/config.h"
+#include "io/checkpoint/weights.h"
+#include "models/weights/model_weights.h"
+#include "models/config/model_config.h"
 #include "train/trainer.h"
-#include "by_elements.h"
+#include "elementwise_op.h"
 
 /* ---- the allocator ---- */
 
@@ -136,11 +136,11 @@ static clv_status build(clv_program **out, clv_error *err)
         status = clv_graph_new(&graph, &mesh, err);
     if (status != CLV_OK)
         return status;
-    clv_axis_rules rules = clv_graph_rules(graph, "megatron-sp");
+    clv_axis_rules rules = clv_graph_axis_rules(graph, "megatron-sp");
     clv_value x = clv_state(graph, "x", CLV_F32, 3, (int64_t[]){2, 4, 8}, NULL, (clv_init){CLV_INIT_NORMAL, 1});
     clv_block_options o = clv_block_defaults(CLV_BLOCK_LLAMA, 2, 2, 12);
     clv_value y = clv_transformer_block(graph, x, &rules, &o), wrt[32], d[32];
-    int n = clv_parameters(graph, wrt, 32);
+    int n = clv_graph_parameters(graph, wrt, 32);
     clv_value lr = clv_fill(graph, CLV_F32, 0, NULL, 0.1),
               step = clv_cast(graph, clv_fill(graph, CLV_F32, 0, NULL, 1), CLV_I32);
     clv_gradients(graph, y, y, wrt, n, d);
@@ -167,7 +167,7 @@ static clv_status run_with(const clv_session_options *options, clv_error *err)
 {
     static float y[2 * 4 * 8];
     clv_session *session;
-    clv_binding output = {"y", y};
+    clv_output_binding output = {"y", y};
     clv_status status = clv_session_new(&session, clv_program_mesh(ready), options, err);
     if (status != CLV_OK)
         return status;
@@ -249,7 +249,7 @@ static clv_status open_proteins(clv_error *err)
     uint8_t mask[16];
     clv_data *data;
     const clv_corpus_options corpus = {.size = sizeof corpus, .tokenizer = of_proteins, .threads = 1};
-    const clv_masking masking = {.size = sizeof masking, .mask = 32, .tokenizer = of_proteins};
+    const clv_mlm_masking masking = {.size = sizeof masking, .mask = 32, .tokenizer = of_proteins};
     const clv_data_options options = {
         .size = sizeof options, .seq = 16, .corpus = &corpus, .masking = &masking, .padded = 1, .pad = 1};
     snprintf(path, sizeof path, "%s/tests/golden/scores/proteins.fasta", getenv("CLV_SOURCE_DIR"));
@@ -266,12 +266,12 @@ static char folder[] = "/tmp/cleave_memory_XXXXXX";
 /* Cuts every tensor's first dimension. */
 static clv_status shard_into(const char *to, const clv_weights *weights, clv_error *err)
 {
-    clv_shards_options options = {.rules = "none"};
+    clv_sharded_write_options options = {.rules = "none"};
     clv_tensor_placement placements[64];
     CLV_TRY(clv_mesh_parse(&options.mesh, "model=2", err));
     for (int64_t i = 0; i < clv_weights_count(weights); i++) {
-        clv_subaxis axis = clv_mesh_whole(&options.mesh, 0);
-        placements[i] = clv_placement_whole(clv_weights_at(weights, i));
+        clv_subaxis axis = clv_mesh_whole_axis(&options.mesh, 0);
+        placements[i] = clv_placement_on_first_rank(clv_weights_at(weights, i));
         CLV_TRY(clv_layout_set_dim(&placements[i].layout, &options.mesh, 0, &axis, 1, 1, err));
     }
     options.placements = placements;
@@ -281,14 +281,14 @@ static clv_status shard_into(const char *to, const clv_weights *weights, clv_err
 static clv_status shard(clv_error *err)
 {
     clv_weights *weights;
-    clv_new_folder made;
+    clv_atomic_folder made;
     char to[64];
     snprintf(to, sizeof to, "%s/sharded", folder);
     CLV_TRY(clv_weights_open(&weights, golden_path("gpt2_untied"), err));
-    clv_status status = clv_new_folder_open(&made, to, err);
+    clv_status status = clv_atomic_folder_open(&made, to, err);
     if (status == CLV_OK) {
         status = shard_into(made.temporary, weights, err);
-        clv_new_folder_abandon(&made, err);
+        clv_atomic_folder_abort(&made, err);
     }
     clv_weights_close(weights);
     return status;
@@ -298,15 +298,15 @@ static clv_status shard(clv_error *err)
 static clv_status merge(clv_error *err)
 {
     clv_weights *weights;
-    clv_new_folder made;
+    clv_atomic_folder made;
     char from[64], to[64];
     snprintf(from, sizeof from, "%s/sharded", folder);
     snprintf(to, sizeof to, "%s/merged", folder);
     CLV_TRY(clv_weights_open(&weights, from, err));
-    clv_status status = clv_new_folder_open(&made, to, err);
+    clv_status status = clv_atomic_folder_open(&made, to, err);
     if (status == CLV_OK) {
         status = clv_weights_merge(weights, made.temporary, NULL, NULL, err);
-        clv_new_folder_abandon(&made, err);
+        clv_atomic_folder_abort(&made, err);
     }
     clv_weights_close(weights);
     return status;
@@ -353,7 +353,7 @@ static void same_rule(const clv_op *op, const clv_type *in, const clv_type *out,
 {
     clv_rule_elementwise(rule, op, in, out);
     clv_rule_multilinear(rule, 1);
-    clv_rule_passes_max(rule);
+    clv_rule_keeps_partial_max(rule);
 }
 
 static void same_gradient(clv_graph *graph, const clv_op *op, const clv_value *d_out, clv_value *d_in)
@@ -430,7 +430,7 @@ static void test_tokenizers(void **state)
     }
 }
 
-static void test_data(void **state)
+static void test_dataset(void **state)
 {
     char path[4096];
     clv_error err = {0};
@@ -468,13 +468,13 @@ static clv_status save_and_resume(clv_error *err)
     const int32_t ids[2] = {1, 2};
     clv_status status = clv_trainer_step(saved_trainer, ids, ids, NULL, err);
     if (status == CLV_OK)
-        status = clv_trainer_note(saved_trainer, "key", "text", err);
+        status = clv_trainer_set_metadata(saved_trainer, "key", "text", err);
     if (status == CLV_OK)
         status = clv_trainer_checkpoint(saved_trainer, saved_folder, NULL, err);
     if (status == CLV_OK)
         status = clv_trainer_resume(resumed_trainer, saved_folder, NULL, err);
-    clv_trainer_clear_notes(saved_trainer);
-    clv_trainer_clear_notes(resumed_trainer);
+    clv_trainer_clear_metadata(saved_trainer);
+    clv_trainer_clear_metadata(resumed_trainer);
     return status;
 }
 
@@ -492,7 +492,7 @@ static clv_status save_beside(clv_error *err)
 
 static void test_trainer(void **state)
 {
-    static const clv_schedule schedule = {.peak = 1e-5, .floor = 1e-5, .steps = 1000};
+    static const clv_lr_schedule schedule = {.peak = 1e-5, .floor = 1e-5, .steps = 1000};
     clv_error err = {0};
     clv_model *model;
     clv_mesh mesh;
@@ -532,7 +532,7 @@ static void test_refused(void **state)
     clv_generator *generator;
     (void)state;
     assert_int_equal(clv_model_open(&model, golden_path("gpt2_untied"), NULL, &err), CLV_OK);
-    assert_int_equal(clv_model_describe(model, &info, &err), CLV_OK);
+    assert_int_equal(clv_model_get_info(model, &info, &err), CLV_OK);
     int64_t before = live;
     clv_trainer_options training = {.batch = 1, .seq = info.max_positions + 1};
     assert_int_equal(clv_trainer_new(&trainer, model, &training, &err), CLV_EINVAL);
@@ -549,6 +549,6 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_compile), cmocka_unit_test(test_op),         cmocka_unit_test(test_session),
         cmocka_unit_test(test_files),   cmocka_unit_test(test_tokenizers), cmocka_unit_test(test_checkpoints),
-        cmocka_unit_test(test_trainer), cmocka_unit_test(test_refused),    cmocka_unit_test(test_data)};
+        cmocka_unit_test(test_trainer), cmocka_unit_test(test_refused),    cmocka_unit_test(test_dataset)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -25,14 +25,14 @@ static clv_program *compile(const shape *z, const char *mesh_text, const char *p
     clv_error err = {0};
     clv_graph *graph = must_graph(mesh_text);
     clv_program *program;
-    clv_axis_rules rules = clv_graph_rules(graph, preset);
+    clv_axis_rules rules = clv_graph_axis_rules(graph, preset);
     clv_layout layout = clv_residual_layout(graph, &rules, 3);
     int64_t dims[] = {z->b, z->s, z->h};
     clv_value x = clv_input(graph, "x", dtype, 3, dims, &layout), dy = clv_input(graph, "dy", dtype, 3, dims, &layout);
     clv_block_options o = clv_block_defaults(CLV_BLOCK_GPT, z->a, z->a, z->ffn);
     o.attention.bias = o.attention.output_bias = o.mlp.bias = o.norm_bias = false;
     clv_value y = clv_transformer_block(graph, x, &rules, &o), wrt[MOST + 1], d[MOST + 1];
-    int n = clv_parameters(graph, wrt, MOST);
+    int n = clv_graph_parameters(graph, wrt, MOST);
     wrt[n] = x;
     clv_gradients(graph, y, dy, wrt, n + 1, d);
     clv_value lr = clv_input(graph, "lr", CLV_F32, 0, NULL, NULL),
@@ -90,7 +90,7 @@ static clv_program *make_up(made_up *m, const use *uses, int n, int instructions
 static void offsets_are(const clv_program *program, const int *units)
 {
     clv_error err = {0};
-    must(clv_program_check(program, &err), &err);
+    must(clv_program_verify(program, &err), &err);
     for (int b = 0; b < program->n_buffers; b++)
         assert_int_equal(program->buffers[b].offset, (int64_t)units[b] * UNIT);
 }
@@ -107,15 +107,15 @@ static void test_placing(void **state)
     must(clv_program_plan_memory(program, &err), &err);
     offsets_are(program, (int[]){0, 8, 11, 13, 4, 4, 0});
     program = make_up(&m, uses, 7, 7);
-    program->most_by_size = -1;
+    program->greedy_by_size_limit = -1;
     must(clv_program_plan_memory(program, &err), &err);
     offsets_are(program, (int[]){0, 4, 7, 9, 10, 7, 0});
     program = make_up(&m, uses, 7, 7);
-    program->most_by_size = 7;
+    program->greedy_by_size_limit = 7;
     must(clv_program_plan_memory(program, &err), &err);
     assert_int_equal(program->buffers[1].offset, 8 * UNIT);
     program = make_up(&m, uses, 7, 7);
-    program->most_by_size = 6;
+    program->greedy_by_size_limit = 6;
     must(clv_program_plan_memory(program, &err), &err);
     assert_int_equal(program->buffers[1].offset, 4 * UNIT);
     static const use fits[] = {{4, 0, 5}, {2, 0, 1}, {2, 0, 5}, {2, 3, 5}};
@@ -150,9 +150,9 @@ static void test_placing_anything(void **state)
         made_up m;
         clv_error err = {0};
         clv_program *program = make_up(&m, uses, n, MOST_USES);
-        program->most_by_size = round % 2 ? -1 : 0;
+        program->greedy_by_size_limit = round % 2 ? -1 : 0;
         must(clv_program_plan_memory(program, &err), &err);
-        must(clv_program_check(program, &err), &err);
+        must(clv_program_verify(program, &err), &err);
     }
 }
 
@@ -173,7 +173,7 @@ static void test_most_bytes(void **state)
 static void refused(const clv_program *program, const char *part)
 {
     clv_error err = {0};
-    assert_int_equal(clv_program_check(program, &err), CLV_EINVAL);
+    assert_int_equal(clv_program_verify(program, &err), CLV_EINVAL);
     if (!strstr(err.message, part))
         fail_msg("'%s' lacks '%s'", err.message, part);
 }
@@ -187,14 +187,14 @@ static void test_corrupt_plans(void **state)
     (void)state;
     m.instruction[1].workspace_bytes = UNIT;
     must(clv_program_plan_memory(program, &err), &err);
-    must(clv_program_check(program, &err), &err);
+    must(clv_program_verify(program, &err), &err);
     const clv_buffer second = m.buffer[1], third = m.buffer[2];
     m.buffer[1].offset = m.buffer[0].offset + UNIT; /* half of it */
     refused(program, "buffers 0 and 1 live at once and overlap");
     m.buffer[1].offset = m.buffer[0].offset;
     m.buffer[1].first = 3; /* one ends where the other begins, then: */
     m.buffer[0].last = 2;
-    must(clv_program_check(program, &err), &err);
+    must(clv_program_verify(program, &err), &err);
     m.buffer[0].last = 3;
     refused(program, "buffers 0 and 1 live at once and overlap");
     m.buffer[0].last = 2;
@@ -205,7 +205,7 @@ static void test_corrupt_plans(void **state)
     m.instruction[1].workspace_bytes = m.instruction[1].workspace_offset = 0;
     refused(program, "buffer 2 lies outside the region");
     m.buffer[2] = third;
-    must(clv_program_check(program, &err), &err);
+    must(clv_program_verify(program, &err), &err);
 }
 
 /* A result takes the memory of an operand that dies; not of one that the op reads twice. */
@@ -219,7 +219,7 @@ static void test_operands_read_twice(void **state)
         clv_program *program;
         must(clv_mesh_parse(&mesh, "", &err), &err);
         must(clv_graph_new(&graph, &mesh, &err), &err);
-        clv_value x = clv_input(graph, "x", CLV_F32, 1, (int64_t[]){64}, NULL), t = clv_map(graph, CLV_EXP, x);
+        clv_value x = clv_input(graph, "x", CLV_F32, 1, (int64_t[]){64}, NULL), t = clv_unary(graph, CLV_EXP, x);
         clv_output(graph, "y", clv_mul(graph, t, twice ? t : x), NULL);
         must(clv_compile(&program, graph, NULL, &err), &err);
         assert_int_equal(program->buffers[program->outputs[0].buffer].shares >= 0, !twice);
@@ -277,7 +277,7 @@ static void test_session_takes_what_is_planned(void **state)
                              m.region);
             assert_true(m.fragments >= 0);
             assert_int_equal(m.region - m.fragments, most_live(program));
-            must(clv_program_check(program, &err), &err);
+            must(clv_program_verify(program, &err), &err);
             clv_session_free(session);
             clv_program_free(program);
         }
@@ -310,8 +310,8 @@ static void test_roles(void **state)
     for (int i = 0; i < 4; i++) { /* 64, 128, ... floats */
         char name[8];
         snprintf(name, sizeof name, "%d", i);
-        clv_value made = clv_state_as(graph, roles[i], name, CLV_F32, 1, (int64_t[]){INT64_C(64) << i}, NULL,
-                                      (clv_init){CLV_INIT_ONES, 0});
+        clv_value made = clv_state_with_role(graph, roles[i], name, CLV_F32, 1, (int64_t[]){INT64_C(64) << i}, NULL,
+                                             (clv_init){CLV_INIT_ONES, 0});
         clv_assign(graph, made, clv_scale(graph, made, 2));
     }
     must(clv_compile(&program, graph, NULL, &err), &err);
@@ -332,7 +332,7 @@ static void test_cache_of_a_block(void **state)
     clv_graph *graph = must_graph("model=2");
     clv_error err = {0};
     clv_program *program;
-    clv_axis_rules rules = clv_graph_rules(graph, "megatron");
+    clv_axis_rules rules = clv_graph_axis_rules(graph, "megatron");
     clv_block_options o = clv_block_defaults(CLV_BLOCK_LLAMA, HEADS, KV_HEADS, 2 * WIDTH);
     (void)state;
     o.attention.context = CONTEXT;

@@ -24,10 +24,10 @@ static clv_program *compile(void)
     clv_value w = clv_state(graph, "w", CLV_F32, 2, shape, &columns, (clv_init){CLV_INIT_ONES, 0});
     clv_value v = clv_state(graph, "v", CLV_F32, 2, shape, &rows, (clv_init){CLV_INIT_ONES, 0});
     clv_value x = clv_input(graph, "x", CLV_F32, 2, shape, &whole);
-    clv_graph_push(graph, "mlp");
-    clv_value h = clv_map(graph, CLV_TANH, clv_einsum(graph, "ik,kj->ij", x, w));
+    clv_graph_push_scope(graph, "mlp");
+    clv_value h = clv_unary(graph, CLV_TANH, clv_einsum(graph, "ik,kj->ij", x, w));
     clv_value y = clv_einsum(graph, "ik,kj->ij", h, v);
-    clv_graph_pop(graph);
+    clv_graph_pop_scope(graph);
     clv_assign(graph, w, clv_add(graph, w, h));
     clv_assign(graph, v, clv_mul(graph, v, v));
     clv_output(graph, "y", y, &whole);
@@ -81,9 +81,9 @@ static void test_dead_ops_change_nothing(void **state)
         assert_int_equal(clv_graph_new(&graph, &mesh, &err), CLV_OK);
         clv_layout cut = clv_graph_layout(graph, 2, "x,_"), whole = clv_graph_layout(graph, 2, "_,_");
         clv_value x = clv_input(graph, "x", CLV_F32, 2, (int64_t[]){32, 32}, &whole);
-        clv_value y = clv_map(graph, CLV_EXP, x);
+        clv_value y = clv_unary(graph, CLV_EXP, x);
         if (dead)
-            clv_map(graph, CLV_TANH, clv_constrain(graph, y, &cut));
+            clv_unary(graph, CLV_TANH, clv_constrain(graph, y, &cut));
         clv_output(graph, "y", y, NULL);
         assert_int_equal(clv_compile(&program, graph, NULL, &err), CLV_OK);
         clv_program_print(text[dead], sizeof text[dead], program);

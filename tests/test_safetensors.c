@@ -15,11 +15,11 @@
 
 #include <cmocka.h>
 
-#include "io/file.h"
-#include "io/json.h"
-#include "io/safetensors.h"
-#include "io/weights.h"
-#include "own_folder.h"
+#include "io/checkpoint/safetensors.h"
+#include "io/checkpoint/weights.h"
+#include "io/files/file.h"
+#include "io/json/json.h"
+#include "temp_folder.h"
 
 /* A file made of a length field, a header and `data` bytes that count up. */
 static void put_file(const char *name, uint64_t length, const char *header, size_t header_size, size_t data)
@@ -435,7 +435,7 @@ static void test_incomplete(void **state)
     assert_int_equal(clv_safetensors_commit(w, &err), CLV_EINVAL);
     check_old_file_whole();
     assert_int_equal(clv_safetensors_create(&w, in_folder("old"), specs, N_SPECS, NULL), CLV_OK);
-    clv_safetensors_abandon(w);
+    clv_safetensors_abort(w);
     check_old_file_whole();
 }
 
@@ -620,7 +620,7 @@ static void test_stale_indexes(void **state)
     put_header("model/two", "{" U8("b", "[2]", "[0,2]") "," U8("c", "[1]", "[2,3]") "," U8("a", "[1]", "[3,4]") "}", 4);
     put_text(index_file, "{\"weight_map\":{\"head\":\"one\",\"a\":\"one\",\"c\":\"one\",\"z\":\"two\"}}");
     assert_int_equal(clv_weights_open(&w, in_folder("model"), NULL), CLV_OK);
-    assert_int_equal(clv_weights_absent(w, &absent), 2);
+    assert_int_equal(clv_weights_missing(w, &absent), 2);
     assert_string_equal(absent, "head");
     assert_int_equal(clv_weights_find(&t, w, "c", NULL), CLV_OK);
     assert_int_equal(clv_weights_find(&t, w, "b", NULL), CLV_OK);
@@ -658,7 +658,7 @@ static void test_wrapped_names(void **state)
                  names[i].b);
         put_header("wrapped", header, 2);
         assert_int_equal(clv_weights_open_path(&w, in_folder("wrapped"), NULL), CLV_OK);
-        assert_int_equal(clv_weights_prefix(w), names[i].prefix);
+        assert_int_equal(clv_weights_prefix_length(w), names[i].prefix);
         assert_true(clv_weights_has(w, names[i].a) && clv_weights_has(w, names[i].b));
         assert_int_equal(clv_weights_has(w, "a"), names[i].prefix > 0);
         assert_false(clv_weights_has(w, "c"));
@@ -694,34 +694,34 @@ static void test_json(void **state)
     clv_error err = {0};
 
     (void)state;
-    assert_int_equal(clv_json_parse(&o, text, strlen(text), CLV_JSON_LAST, "x.json", NULL), CLV_OK);
-    assert_int_equal(clv_json_int(&i, o, "i", CLV_JSON_REQUIRED, 0, 5, "x.json", NULL), CLV_OK);
+    assert_int_equal(clv_json_parse(&o, text, strlen(text), CLV_JSON_KEYS_LAST_WINS, "x.json", NULL), CLV_OK);
+    assert_int_equal(clv_json_get_int(&i, o, "i", CLV_JSON_REQUIRED, 0, 5, "x.json", NULL), CLV_OK);
     assert_int_equal(i, 5);
-    assert_int_equal(clv_json_int(&i, o, "i", CLV_JSON_REQUIRED, 0, 4, "x.json", &err), CLV_EFORMAT);
+    assert_int_equal(clv_json_get_int(&i, o, "i", CLV_JSON_REQUIRED, 0, 4, "x.json", &err), CLV_EFORMAT);
     assert_string_equal(err.message, "x.json: \"i\" is 5, valid are 0 to 4");
-    assert_int_equal(clv_json_int(&i, o, "r", CLV_JSON_REQUIRED, 0, 4, "x.json", NULL), CLV_EFORMAT);
-    assert_int_equal(clv_json_int(&i, o, "n", CLV_JSON_OPTIONAL, 0, 4, "x.json", NULL), CLV_OK);
-    assert_int_equal(clv_json_int(&i, o, "absent", CLV_JSON_OPTIONAL, 0, 4, "x.json", NULL), CLV_OK);
+    assert_int_equal(clv_json_get_int(&i, o, "r", CLV_JSON_REQUIRED, 0, 4, "x.json", NULL), CLV_EFORMAT);
+    assert_int_equal(clv_json_get_int(&i, o, "n", CLV_JSON_OPTIONAL, 0, 4, "x.json", NULL), CLV_OK);
+    assert_int_equal(clv_json_get_int(&i, o, "absent", CLV_JSON_OPTIONAL, 0, 4, "x.json", NULL), CLV_OK);
     assert_int_equal(i, 5);
-    assert_int_equal(clv_json_int(&i, o, "n", CLV_JSON_REQUIRED, 0, 4, "x.json", NULL), CLV_EFORMAT);
-    assert_int_equal(clv_json_int(&i, o, "absent", CLV_JSON_REQUIRED, 0, 4, "x.json", NULL), CLV_EFORMAT);
-    assert_int_equal(clv_json_real(&r, o, "r", CLV_JSON_REQUIRED, 0, 2, "x.json", NULL), CLV_OK);
+    assert_int_equal(clv_json_get_int(&i, o, "n", CLV_JSON_REQUIRED, 0, 4, "x.json", NULL), CLV_EFORMAT);
+    assert_int_equal(clv_json_get_int(&i, o, "absent", CLV_JSON_REQUIRED, 0, 4, "x.json", NULL), CLV_EFORMAT);
+    assert_int_equal(clv_json_get_real(&r, o, "r", CLV_JSON_REQUIRED, 0, 2, "x.json", NULL), CLV_OK);
     assert_true(r == 1.5);
-    assert_int_equal(clv_json_real(&r, o, "i", CLV_JSON_REQUIRED, 0, 9, "x.json", NULL), CLV_OK);
-    assert_int_equal(clv_json_real(&r, o, "r", CLV_JSON_REQUIRED, 2, 3, "x.json", NULL), CLV_EFORMAT);
-    assert_int_equal(clv_json_real(&r, o, "s", CLV_JSON_REQUIRED, 0, 2, "x.json", NULL), CLV_EFORMAT);
-    assert_int_equal(clv_json_string(&s, o, "s", CLV_JSON_REQUIRED, "x.json", NULL), CLV_OK);
+    assert_int_equal(clv_json_get_real(&r, o, "i", CLV_JSON_REQUIRED, 0, 9, "x.json", NULL), CLV_OK);
+    assert_int_equal(clv_json_get_real(&r, o, "r", CLV_JSON_REQUIRED, 2, 3, "x.json", NULL), CLV_EFORMAT);
+    assert_int_equal(clv_json_get_real(&r, o, "s", CLV_JSON_REQUIRED, 0, 2, "x.json", NULL), CLV_EFORMAT);
+    assert_int_equal(clv_json_get_string(&s, o, "s", CLV_JSON_REQUIRED, "x.json", NULL), CLV_OK);
     assert_string_equal(s, "x");
-    assert_int_equal(clv_json_string(&s, o, "i", CLV_JSON_REQUIRED, "x.json", NULL), CLV_EFORMAT);
-    assert_int_equal(clv_json_bool(&b, o, "b", CLV_JSON_REQUIRED, "x.json", NULL), CLV_OK);
+    assert_int_equal(clv_json_get_string(&s, o, "i", CLV_JSON_REQUIRED, "x.json", NULL), CLV_EFORMAT);
+    assert_int_equal(clv_json_get_bool(&b, o, "b", CLV_JSON_REQUIRED, "x.json", NULL), CLV_OK);
     assert_true(b);
-    assert_int_equal(clv_json_bool(&b, o, "i", CLV_JSON_REQUIRED, "x.json", NULL), CLV_EFORMAT);
-    assert_int_equal(clv_json_ints(list, &n, 2, o, "l", CLV_JSON_REQUIRED, 0, 9, "x.json", NULL), CLV_OK);
+    assert_int_equal(clv_json_get_bool(&b, o, "i", CLV_JSON_REQUIRED, "x.json", NULL), CLV_EFORMAT);
+    assert_int_equal(clv_json_get_ints(list, &n, 2, o, "l", CLV_JSON_REQUIRED, 0, 9, "x.json", NULL), CLV_OK);
     assert_int_equal(n, 2);
     assert_int_equal(list[1], 2);
-    assert_int_equal(clv_json_ints(list, &n, 1, o, "l", CLV_JSON_REQUIRED, 0, 9, "x.json", NULL), CLV_EFORMAT);
-    assert_int_equal(clv_json_ints(list, &n, 2, o, "l", CLV_JSON_REQUIRED, 0, 1, "x.json", NULL), CLV_EFORMAT);
-    assert_int_equal(clv_json_ints(list, &n, 2, o, "o", CLV_JSON_REQUIRED, 0, 1, "x.json", NULL), CLV_EFORMAT);
+    assert_int_equal(clv_json_get_ints(list, &n, 1, o, "l", CLV_JSON_REQUIRED, 0, 9, "x.json", NULL), CLV_EFORMAT);
+    assert_int_equal(clv_json_get_ints(list, &n, 2, o, "l", CLV_JSON_REQUIRED, 0, 1, "x.json", NULL), CLV_EFORMAT);
+    assert_int_equal(clv_json_get_ints(list, &n, 2, o, "o", CLV_JSON_REQUIRED, 0, 1, "x.json", NULL), CLV_EFORMAT);
     json_decref(o);
 }
 

@@ -12,8 +12,8 @@
 #include <cmocka.h>
 
 #include "cleave/rng.h"
-#include "infer/sampling.h"
-#include "infer/stop.h"
+#include "infer/generation/sampling.h"
+#include "infer/generation/stop_strings.h"
 #include "cleave/train.h"
 
 enum { VOCAB = 50 };
@@ -180,8 +180,8 @@ static void test_golden(void **state)
                                 .min_p = g->min_p};
         double got[V] = {0}, sum = 0;
         for (int v = 0; v < V; v++)
-            work[v] = (clv_candidate){clv_penalised(golden_logits[g->logits][v], golden_seen[v], g->penalty), v};
-        const int64_t kept = clv_sampling_keep(work, V, &s);
+            work[v] = (clv_candidate){clv_penalized_logit(golden_logits[g->logits][v], golden_seen[v], g->penalty), v};
+        const int64_t kept = clv_sampling_filter(work, V, &s);
         for (int64_t k = V - kept; k < V; k++)
             sum += got[work[k].id] = exp(((double)work[k].logit - (double)work[V - 1].logit) / s.temperature);
         for (int v = 0; v < V; v++)
@@ -219,10 +219,10 @@ static void test_penalty(void **state)
 
     (void)state;
     memcpy(logits, before, sizeof logits);
-    clv_penalise(logits, 4, seen, 1);
-    clv_penalise(logits, 4, seen, 0);
+    clv_apply_repetition_penalty(logits, 4, seen, 1);
+    clv_apply_repetition_penalty(logits, 4, seen, 0);
     assert_memory_equal(logits, before, sizeof logits);
-    clv_penalise(logits, 4, seen, 2);
+    clv_apply_repetition_penalty(logits, 4, seen, 2);
     assert_memory_equal(logits, after, sizeof logits);
 }
 
@@ -232,13 +232,13 @@ static bool check_parts(const clv_sampling *s, const float *logits, int parts, i
 {
     static clv_candidate part[VOCAB], told[VOCAB * VOCAB];
     float left_out = -INFINITY;
-    int64_t k = clv_sampling_needs(s, VOCAB), n = 0, token = -1, size = (VOCAB + parts - 1) / parts;
+    int64_t k = clv_sampling_candidates_needed(s, VOCAB), n = 0, token = -1, size = (VOCAB + parts - 1) / parts;
     for (int64_t first = 0; first < VOCAB; first += size) {
         clv_candidate best[VOCAB];
         int64_t here = 0;
         for (int64_t i = first; i < VOCAB && i < first + size; i++)
             part[here++] = (clv_candidate){logits[i], (int32_t)i};
-        clv_best_candidates(best, k, part, here);
+        clv_top_candidates(best, k, part, here);
         for (int64_t i = k - 1; i >= 0; i--) /* in any order */
             if (best[i].id >= 0)
                 told[n++] = best[i];
@@ -248,7 +248,7 @@ static bool check_parts(const clv_sampling *s, const float *logits, int parts, i
     clv_error of_parts = {0}, of_all = {0};
     int64_t wanted = -1;
     clv_status status = clv_sample(&wanted, s, logits, VOCAB, position, work, &of_all);
-    assert_int_equal(clv_sample_best(&token, s, told, n, left_out, position, &of_parts), status);
+    assert_int_equal(clv_sample_from_candidates(&token, s, told, n, left_out, position, &of_parts), status);
     assert_string_equal(of_parts.message, of_all.message);
     if (status == CLV_OK && token < 0)
         return true;
@@ -283,9 +283,9 @@ static void test_parts(void **state)
             }
     }
     assert_true(needed_all > 0);
-    assert_int_equal(clv_sampling_needs(&(clv_sampling){.temperature = 1}, VOCAB), 0);
-    assert_int_equal(clv_sampling_needs(&(clv_sampling){.temperature = 1, .top_k = VOCAB}, VOCAB), 0);
-    assert_int_equal(clv_sampling_needs(&(clv_sampling){.top_k = 9}, VOCAB), 1);
+    assert_int_equal(clv_sampling_candidates_needed(&(clv_sampling){.temperature = 1}, VOCAB), 0);
+    assert_int_equal(clv_sampling_candidates_needed(&(clv_sampling){.temperature = 1, .top_k = VOCAB}, VOCAB), 0);
+    assert_int_equal(clv_sampling_candidates_needed(&(clv_sampling){.top_k = 9}, VOCAB), 1);
 }
 
 /* ---- stopping ---- */
@@ -294,19 +294,19 @@ static void test_parts(void **state)
 static void stop_at(const char *text, const char *const *stops, int n, const char *want)
 {
     for (size_t step = 1; step <= strlen(text) + 1; step++) {
-        clv_stop stop = {.texts = stops, .n = n};
+        clv_stop_strings stop = {.texts = stops, .n = n};
         char got[256] = "";
         bool stopped = false;
         for (size_t at = 0; at < strlen(text) && !stopped; at += step) {
             size_t size = strlen(text) - at < step ? strlen(text) - at : step, n_shown;
             const char *shown;
-            assert_int_equal(
-                clv_stop_add(&stop, text + at, size, at + step >= strlen(text), &shown, &n_shown, &stopped, NULL),
-                CLV_OK);
+            assert_int_equal(clv_stop_strings_add(&stop, text + at, size, at + step >= strlen(text), &shown, &n_shown,
+                                                  &stopped, NULL),
+                             CLV_OK);
             strncat(got, shown, n_shown);
         }
         assert_string_equal(got, want);
-        clv_stop_free(&stop);
+        clv_stop_strings_free(&stop);
     }
 }
 
@@ -357,17 +357,18 @@ static void test_refused(void **state)
     assert_int_equal(token, 77);
 }
 
-static void check_rate(const clv_schedule *s, int64_t step, double expected)
+static void check_rate(const clv_lr_schedule *s, int64_t step, double expected)
 {
-    double rate = clv_schedule_rate(s, step);
+    double rate = clv_lr_schedule_rate(s, step);
 
     if (!(fabs(rate - expected) <= 1e-15))
         fail_msg("step %lld: %.17g, %.17g expected", (long long)step, rate, expected);
 }
 
-static void test_schedule(void **state)
+static void test_lr_schedule(void **state)
 {
-    const clv_schedule s = {.peak = 1e-3, .floor = 1e-4, .warmup = 10, .steps = 110}, plain = {.peak = 1, .steps = 4};
+    const clv_lr_schedule s = {.peak = 1e-3, .floor = 1e-4, .warmup = 10, .steps = 110},
+                          plain = {.peak = 1, .steps = 4};
 
     (void)state;
     check_rate(&s, 0, 1e-4);
@@ -379,19 +380,19 @@ static void test_schedule(void **state)
     check_rate(&plain, 0, 1);
     check_rate(&plain, 2, 0.5);
     for (int64_t step = 10; step < 110; step++)
-        assert_true(clv_schedule_rate(&s, step) > clv_schedule_rate(&s, step + 1));
+        assert_true(clv_lr_schedule_rate(&s, step) > clv_lr_schedule_rate(&s, step + 1));
 }
 
 static void test_schedule_refused(void **state)
 {
-    static const clv_schedule bad[] = {{1, 2, 0, 1}, {1, -1, 0, 1}, {NAN, 0, 0, 1}, {INFINITY, 0, 0, 1},
-                                       {1, 0, 0, 0}, {1, 0, -1, 1}, {1, 0, 2, 1}};
-    const clv_schedule good = {1, 0, 1, 1};
+    static const clv_lr_schedule bad[] = {{1, 2, 0, 1}, {1, -1, 0, 1}, {NAN, 0, 0, 1}, {INFINITY, 0, 0, 1},
+                                          {1, 0, 0, 0}, {1, 0, -1, 1}, {1, 0, 2, 1}};
+    const clv_lr_schedule good = {1, 0, 1, 1};
 
     (void)state;
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
-        assert_int_equal(clv_schedule_check(&bad[i], NULL), CLV_EINVAL);
-    assert_int_equal(clv_schedule_check(&good, NULL), CLV_OK);
+        assert_int_equal(clv_lr_schedule_check(&bad[i], NULL), CLV_EINVAL);
+    assert_int_equal(clv_lr_schedule_check(&good, NULL), CLV_OK);
 }
 
 int main(void)
@@ -406,7 +407,7 @@ int main(void)
         cmocka_unit_test(test_penalty),
         cmocka_unit_test(test_parts),
         cmocka_unit_test(test_stop),
-        cmocka_unit_test(test_schedule),
+        cmocka_unit_test(test_lr_schedule),
         cmocka_unit_test(test_schedule_refused),
     };
 

@@ -15,7 +15,7 @@
 #include "cleave/session.h"
 #include "cleave/spmd.h"
 #include "graph/graph.h"
-#include "by_elements.h"
+#include "elementwise_op.h"
 #include "must.h"
 #include "program/program.h"
 
@@ -69,7 +69,7 @@ static void test_state_between_layouts(void **state)
     for (int i = 0; i < N; i++)
         x[i] = (float)i;
     clv_input_binding in = {"x", x};
-    clv_binding out = {"sum", &sum};
+    clv_output_binding out = {"sum", &sum};
     const clv_program *order[] = {whole, cut, cut, whole, cut};
     for (int run = 0; run < 5; run++) {
         must(clv_session_run(session, order[run], &in, 1, &out, 1, &err), &err);
@@ -103,7 +103,7 @@ static void test_scalar_state(void **state)
     clv_output(graph, "twice", clv_add(graph, w, w), NULL);
     clv_program *program = compile(graph);
     clv_session *session = new_session("x=3", 0);
-    clv_binding out = {"twice", &value};
+    clv_output_binding out = {"twice", &value};
     must(clv_session_run(session, program, NULL, 0, &out, 1, &err), &err);
     assert_true(value == 2);
     clv_session_free(session);
@@ -125,7 +125,7 @@ static void test_refusals(void **state)
     clv_session *session = new_session("x=2", 0);
     float x[N] = {0};
     clv_input_binding in[] = {{"x", x}, {"y", x}};
-    clv_binding out = {"nothing", x};
+    clv_output_binding out = {"nothing", x};
     clv_shard outside = {.rank = 1, .lo = {3}, .hi = {N + 1}};
     (void)state;
     expect(clv_session_run(session, program, NULL, 0, NULL, 0, &err), CLV_ENOTFOUND, &err, "'x' is not bound");
@@ -202,28 +202,28 @@ static void test_parts(void **state)
             static float in[12][ROWS * COLUMNS], out[12][ROWS * COLUMNS];
             clv_error err = {0};
             clv_session *session;
-            clv_input_part in_parts[12];
-            clv_output_part out_parts[12];
+            clv_input_box in_parts[12];
+            clv_output_box out_parts[12];
             clv_program *program = doubler(cases[c][0], cases[c][1], cases[c][2]);
             const clv_mesh *mesh = clv_program_mesh(program);
             const int64_t shape[] = {ROWS, COLUMNS};
             clv_layout from = layout_of(program, cases[c][1]), to = layout_of(program, cases[c][2]);
-            int n = own ? (int)clv_mesh_ranks(mesh) : 4;
+            int n = own ? (int)clv_mesh_rank_count(mesh) : 4;
             memset(out, 0xff, sizeof out);
             for (int p = 0; p < n; p++) {
-                in_parts[p] = (clv_input_part){"x", own ? clv_layout_shard(&from, mesh, shape, p) : any[p], in[p]};
-                out_parts[p] = (clv_output_part){"y", own ? clv_layout_shard(&to, mesh, shape, p) : any[3 - p], out[p]};
+                in_parts[p] = (clv_input_box){"x", own ? clv_layout_shard(&from, mesh, shape, p) : any[p], in[p]};
+                out_parts[p] = (clv_output_box){"y", own ? clv_layout_shard(&to, mesh, shape, p) : any[3 - p], out[p]};
                 fill_box(in[p], &in_parts[p].box);
                 in_parts[p].data = clv_shard_elems(&in_parts[p].box) ? in[p] : NULL; /* nothing needs no memory */
                 out_parts[p].data = clv_shard_elems(&out_parts[p].box) ? out[p] : NULL;
             }
             clv_run run = {.size = sizeof run,
-                           .n_input_parts = n,
-                           .input_parts = in_parts,
-                           .n_output_parts = n,
-                           .output_parts = out_parts};
+                           .n_input_boxes = n,
+                           .input_boxes = in_parts,
+                           .n_output_boxes = n,
+                           .output_boxes = out_parts};
             must(clv_session_new(&session, mesh, NULL, &err), &err);
-            must(clv_session_run_parts(session, program, &run, &err), &err);
+            must(clv_session_run_boxes(session, program, &run, &err), &err);
             for (int p = 0; p < n; p++) {
                 expect_box(out[p], &out_parts[p].box);
                 int64_t elems = clv_shard_elems(&out_parts[p].box);
@@ -235,7 +235,8 @@ static void test_parts(void **state)
         }
 }
 
-static clv_status return_late(void *arg, clv_spmd *spmd, const clv_local *in, clv_local *out, clv_error *err)
+static clv_status return_late(void *arg, clv_spmd *spmd, const clv_local_tensor *in, clv_local_tensor *out,
+                              clv_error *err)
 {
     (void)arg, (void)in, (void)out, (void)err;
     if (clv_spmd_rank(spmd) == 1)
@@ -252,28 +253,28 @@ static void test_many_parts(void **state)
     clv_error err = {0};
     clv_session *session;
     clv_program *program;
-    clv_input_part *parts = calloc(MANY, sizeof *parts);
+    clv_input_box *parts = calloc(MANY, sizeof *parts);
     clv_graph *graph = must_graph("x=2");
     clv_layout cut = clv_graph_layout(graph, 1, "x");
     (void)state;
     assert_non_null(parts);
     for (int i = 0; i < MANY; i++) {
         in[i] = (float)i;
-        parts[i] = (clv_input_part){"x", {1, {MANY - 1 - i}, {MANY - i}}, &in[MANY - 1 - i]};
+        parts[i] = (clv_input_box){"x", {1, {MANY - 1 - i}, {MANY - i}}, &in[MANY - 1 - i]};
     }
     clv_output(graph, "y", clv_scale(graph, clv_input(graph, "x", CLV_F32, 1, shape, &cut), 2), &cut);
     must(clv_compile(&program, graph, NULL, &err), &err);
     clv_run run = {.size = sizeof run,
-                   .n_input_parts = MANY,
-                   .input_parts = parts,
+                   .n_input_boxes = MANY,
+                   .input_boxes = parts,
                    .n_outputs = 1,
-                   .outputs = &(clv_binding){"y", out}};
+                   .outputs = &(clv_output_binding){"y", out}};
     must(clv_session_new(&session, clv_program_mesh(program), NULL, &err), &err);
-    must(clv_session_run_parts(session, program, &run, &err), &err);
+    must(clv_session_run_boxes(session, program, &run, &err), &err);
     for (int i = 0; i < MANY; i++)
         assert_true(out[i] == 2 * in[i]);
     parts[MANY - 1 - 7] = parts[0];
-    expect(clv_session_run_parts(session, program, &run, &err), CLV_ESHAPE, &err, "no part holds [7:8]");
+    expect(clv_session_run_boxes(session, program, &run, &err), CLV_ESHAPE, &err, "no part holds [7:8]");
     clv_session_free(session);
     clv_program_free(program);
     clv_graph_free(graph);
@@ -293,7 +294,8 @@ static void test_endless_timeout(void **state)
         must(clv_session_new(&session, clv_program_mesh(program), &(clv_session_options){.timeout_ms = long_ms[i]},
                              &err),
              &err);
-        must(clv_session_run(session, program, &(clv_input_binding){"x", x}, 1, &(clv_binding){"y", y}, 1, &err), &err);
+        must(clv_session_run(session, program, &(clv_input_binding){"x", x}, 1, &(clv_output_binding){"y", y}, 1, &err),
+             &err);
         must(clv_spmd_run(session, return_late, NULL, NULL, 0, NULL, 0, NULL, &err), &err);
         clv_session_free(session);
         clv_program_free(program);
@@ -325,7 +327,8 @@ static void test_order_of_sums(void **state)
     clv_program *program = compile(graph);
     clv_session *session = new_session("x=3", 0);
     const float data[] = {1e8f, -1e8f, 1};
-    must(clv_session_run(session, program, &(clv_input_binding){"x", data}, 1, &(clv_binding){"sum", &sum}, 1, &err),
+    must(clv_session_run(session, program, &(clv_input_binding){"x", data}, 1, &(clv_output_binding){"sum", &sum}, 1,
+                         &err),
          &err);
     assert_true(sum == 1);
     clv_session_free(session);
@@ -347,7 +350,7 @@ static void test_state_that_a_collective_makes(void **state)
     float *data = malloc(2 * SIDE * INNER * sizeof *data), *made = malloc(SIDE * SIDE * sizeof *made), most = 0;
     (void)state;
     clv_assign(graph, w, clv_constrain(graph, clv_einsum(graph, "ij,jk->ik", a, b), &whole));
-    clv_output(graph, "most", clv_reduce(graph, CLV_REDUCE_MAXIMUM, b, (int[]){0, 1}, 2, false), NULL);
+    clv_output(graph, "most", clv_reduce(graph, CLV_MAX, b, (int[]){0, 1}, 2, false), NULL);
     clv_program *program = compile(graph);
     clv_session *session = new_session("x=3", 0);
     for (int i = 0; i < SIDE * INNER; i++) { /* ones; and columns of their own numbers */
@@ -355,7 +358,7 @@ static void test_state_that_a_collective_makes(void **state)
         data[SIDE * INNER + i] = (float)(i % SIDE);
     }
     clv_input_binding in[] = {{"a", data}, {"b", data + SIDE * INNER}};
-    must(clv_session_run(session, program, in, 2, &(clv_binding){"most", &most}, 1, &err), &err);
+    must(clv_session_run(session, program, in, 2, &(clv_output_binding){"most", &most}, 1, &err), &err);
     must(clv_session_read(session, "w", NULL, made, &err), &err);
     assert_true(most == SIDE - 1);
     for (int i = 0; i < SIDE * SIDE; i++)
@@ -373,55 +376,55 @@ static void test_parts_refused(void **state)
     float x[ROWS * COLUMNS] = {0};
     clv_program *program = doubler("x=3", "x,_", "x,_");
     const clv_input_binding whole = {"x", x};
-    clv_input_part part = {"x", {2, {0, 0}, {4, 5}}, x}, unknown = {"z", part.box, x};
-    clv_output_part outside = {"y", {2, {0, 0}, {8, 5}}, x}, flat = {"y", {1, {0}, {4}}, x},
-                    nowhere = {"y", part.box, NULL}, backward = {"y", {2, {5, 0}, {3, 5}}, x};
-    clv_run run = {.size = sizeof run, .n_input_parts = 1, .input_parts = &part};
+    clv_input_box part = {"x", {2, {0, 0}, {4, 5}}, x}, unknown = {"z", part.box, x};
+    clv_output_box outside = {"y", {2, {0, 0}, {8, 5}}, x}, flat = {"y", {1, {0}, {4}}, x},
+                   nowhere = {"y", part.box, NULL}, backward = {"y", {2, {5, 0}, {3, 5}}, x};
+    clv_run run = {.size = sizeof run, .n_input_boxes = 1, .input_boxes = &part};
     (void)state;
     must(clv_session_new(&session, clv_program_mesh(program), NULL, &err), &err);
-    expect(clv_session_run_parts(session, program, &run, &err), CLV_ESHAPE, &err,
+    expect(clv_session_run_boxes(session, program, &run, &err), CLV_ESHAPE, &err,
            "input 'x': rank 2 needs [4:7, 0:5], and no part holds [4:7, 0:5]");
-    clv_input_part above = {"x", {2, {1, 0}, {7, 5}}, x}, narrow = {"x", {2, {0, 0}, {7, 4}}, x};
-    run.input_parts = &above;
-    expect(clv_session_run_parts(session, program, &run, &err), CLV_ESHAPE, &err, "no part holds [0:1, 0:5]");
-    run.input_parts = &narrow;
-    expect(clv_session_run_parts(session, program, &run, &err), CLV_ESHAPE, &err, "no part holds [0:2, 4:5]");
-    run.input_parts = &part;
+    clv_input_box above = {"x", {2, {1, 0}, {7, 5}}, x}, narrow = {"x", {2, {0, 0}, {7, 4}}, x};
+    run.input_boxes = &above;
+    expect(clv_session_run_boxes(session, program, &run, &err), CLV_ESHAPE, &err, "no part holds [0:1, 0:5]");
+    run.input_boxes = &narrow;
+    expect(clv_session_run_boxes(session, program, &run, &err), CLV_ESHAPE, &err, "no part holds [0:2, 4:5]");
+    run.input_boxes = &part;
     run.inputs = &whole;
     run.n_inputs = 1;
-    expect(clv_session_run_parts(session, program, &run, &err), CLV_EINVAL, &err, "bound whole and in parts");
-    run.input_parts = &unknown;
-    expect(clv_session_run_parts(session, program, &run, &err), CLV_ENOTFOUND, &err, "no input 'z'");
+    expect(clv_session_run_boxes(session, program, &run, &err), CLV_EINVAL, &err, "bound whole and in parts");
+    run.input_boxes = &unknown;
+    expect(clv_session_run_boxes(session, program, &run, &err), CLV_ENOTFOUND, &err, "no input 'z'");
     run.n_inputs = 0; /* x is not bound at all, but for a part whose name is misspelt */
-    expect(clv_session_run_parts(session, program, &run, &err), CLV_ENOTFOUND, &err, "no input 'z'");
+    expect(clv_session_run_boxes(session, program, &run, &err), CLV_ENOTFOUND, &err, "no input 'z'");
     run.inputs = (clv_input_binding[]){whole, whole};
     run.n_inputs = 2;
-    run.n_input_parts = 0;
-    expect(clv_session_run_parts(session, program, &run, &err), CLV_EINVAL, &err, "input 'x' is bound twice");
+    run.n_input_boxes = 0;
+    expect(clv_session_run_boxes(session, program, &run, &err), CLV_EINVAL, &err, "input 'x' is bound twice");
     expect(clv_session_run(session, program, run.inputs, 2, NULL, 0, &err), CLV_EINVAL, &err, "'x' is bound twice");
     run.inputs = &whole;
     run.n_inputs = 1;
-    run.n_input_parts = 0;
-    run.n_output_parts = 1;
-    expect(clv_session_run_parts(session, program, &run, &err), CLV_EINVAL, &err, "the bindings");
-    run.output_parts = &outside;
-    expect(clv_session_run_parts(session, program, &run, &err), CLV_ESHAPE, &err, "[0:8, 0:5] is not inside f32[7,5]");
-    run.output_parts = &flat;
-    expect(clv_session_run_parts(session, program, &run, &err), CLV_ESHAPE, &err, "is not inside");
-    run.output_parts = &backward;
-    expect(clv_session_run_parts(session, program, &run, &err), CLV_ESHAPE, &err, "[5:3, 0:5] is not inside f32[7,5]");
-    run.output_parts = &nowhere;
-    expect(clv_session_run_parts(session, program, &run, &err), CLV_EINVAL, &err,
+    run.n_input_boxes = 0;
+    run.n_output_boxes = 1;
+    expect(clv_session_run_boxes(session, program, &run, &err), CLV_EINVAL, &err, "the bindings");
+    run.output_boxes = &outside;
+    expect(clv_session_run_boxes(session, program, &run, &err), CLV_ESHAPE, &err, "[0:8, 0:5] is not inside f32[7,5]");
+    run.output_boxes = &flat;
+    expect(clv_session_run_boxes(session, program, &run, &err), CLV_ESHAPE, &err, "is not inside");
+    run.output_boxes = &backward;
+    expect(clv_session_run_boxes(session, program, &run, &err), CLV_ESHAPE, &err, "[5:3, 0:5] is not inside f32[7,5]");
+    run.output_boxes = &nowhere;
+    expect(clv_session_run_boxes(session, program, &run, &err), CLV_EINVAL, &err,
            "output 'y': NULL was given for the data of [0:4, 0:5]");
-    expect(clv_session_run_parts(session, program, NULL, &err), CLV_EINVAL, &err, "a run");
-    run.n_output_parts = 0;
-    must(clv_session_run_parts(session, program, &run, &err), &err);
+    expect(clv_session_run_boxes(session, program, NULL, &err), CLV_EINVAL, &err, "a run");
+    run.n_output_boxes = 0;
+    must(clv_session_run_boxes(session, program, &run, &err), &err);
     float first[ROWS * COLUMNS], second[ROWS * COLUMNS]; /* an output may be wanted twice */
     for (int i = 0; i < ROWS * COLUMNS; i++)
         x[i] = (float)i;
-    run.outputs = (clv_binding[]){{"y", first}, {"y", second}};
+    run.outputs = (clv_output_binding[]){{"y", first}, {"y", second}};
     run.n_outputs = 2;
-    must(clv_session_run_parts(session, program, &run, &err), &err);
+    must(clv_session_run_boxes(session, program, &run, &err), &err);
     assert_true(first[34] == 68);
     assert_memory_equal(first, second, sizeof first);
     clv_session_free(session);
@@ -479,9 +482,9 @@ static clv_program *with_op(const clv_op_def *def)
     clv_graph *graph = must_graph("x=4");
     clv_layout layout = clv_graph_layout(graph, 1, "x");
     clv_value x = clv_state(graph, "x", CLV_F32, 1, (int64_t[]){N}, &layout, (clv_init){CLV_INIT_ONES, 0});
-    clv_graph_push(graph, "layers.%d", 3);
-    clv_value y = clv_graph_emit1(graph, def, NULL, &x, 1);
-    clv_graph_pop(graph);
+    clv_graph_push_scope(graph, "layers.%d", 3);
+    clv_value y = clv_graph_emit_one(graph, def, NULL, &x, 1);
+    clv_graph_pop_scope(graph);
     clv_output(graph, "sum", clv_reduce(graph, CLV_SUM, y, (int[]){0}, 1, false), NULL);
     return compile(graph);
 }
@@ -776,7 +779,7 @@ static clv_program *split_product(void)
 static void check_times(clv_session *session, const clv_program *program, bool alone)
 {
     int products = 0;
-    for (int i = 0; i < clv_program_n_instructions(program); i++) {
+    for (int i = 0; i < clv_program_instruction_count(program); i++) {
         clv_error err = {0};
         clv_instruction_info info = {.size = sizeof info};
         must(clv_program_instruction(program, i, &info, &err), &err);
@@ -797,8 +800,8 @@ static void test_products_alone(void **state)
     float a[4 * 6], b[6 * 5], c[4 * 5];
     clv_program *program = split_product();
     const clv_input_binding inputs[] = {{"a", a}, {"b", b}};
-    const clv_binding output = {"c", c};
-    const clv_run alone = {.size = sizeof alone, .n_inputs = 2, .inputs = inputs, .products_alone = 1};
+    const clv_output_binding output = {"c", c};
+    const clv_run alone = {.size = sizeof alone, .n_inputs = 2, .inputs = inputs, .matmuls_only = 1};
     (void)state;
     for (int i = 0; i < 30; i++)
         a[i % 24] = b[i] = 1;
@@ -808,12 +811,12 @@ static void test_products_alone(void **state)
         for (int i = 0; i < 20; i++)
             assert_true(c[i] == 12);
         check_times(session, program, false);
-        must(clv_session_run_parts(session, program, &alone, &err), &err);
+        must(clv_session_run_boxes(session, program, &alone, &err), &err);
         check_times(session, program, true);
     }
     clv_session_free(session);
     session = new_session("x=2", 0); /* which checks */
-    expect(clv_session_run_parts(session, program, &alone, &err), CLV_EUNSUPPORTED, &err, "products alone");
+    expect(clv_session_run_boxes(session, program, &alone, &err), CLV_EUNSUPPORTED, &err, "products alone");
     clv_session_free(session);
     clv_program_free(program);
 }

@@ -12,12 +12,12 @@
 
 #include <cmocka.h>
 
-#include "any_layout.h"
 #include "cleave/program.h"
 #include "cleave/reshard.h"
 #include "cleave/rng.h"
 #include "cleave/spmd.h"
 #include "must.h"
+#include "random_layout.h"
 
 enum { CASES = 120, STEPS = 6, RANKS = 12, MOST = 4096 };
 
@@ -97,9 +97,9 @@ static void place_text(char *out, const walk *w, const place *p)
     for (int a = 0; a < w->mesh.n_axes; a++)
         if (p->partial[a])
             used += sprintf(out + used, "%s%s",
-                            n++ > 0                          ? ","
-                            : w->reduction == CLV_REDUCE_SUM ? " + sum{"
-                                                             : " + max{",
+                            n++ > 0                             ? ","
+                            : w->reduction == CLV_REDUCTION_SUM ? " + sum{"
+                                                                : " + max{",
                             w->mesh.axis[a].name);
     if (n > 0)
         sprintf(out + used, "}");
@@ -135,7 +135,7 @@ static void make_walk(walk *w, uint64_t seed)
     any_seed(seed);
     *w = (walk){.mesh = any_mesh(RANKS), .seed = seed};
     w->type = (clv_type){.dtype = (clv_dtype)any_pick(CLV_DTYPE_COUNT), .rank = 1 + (int)any_pick(3)};
-    w->reduction = w->type.dtype == CLV_BOOL || any_pick(2) ? CLV_REDUCE_MAX : CLV_REDUCE_SUM;
+    w->reduction = w->type.dtype == CLV_BOOL || any_pick(2) ? CLV_REDUCTION_MAX : CLV_REDUCTION_SUM;
     for (int d = 0; d < w->type.rank; d++)
         w->type.shape[d] = any_pick(8) == 0 ? 0 : 1 + any_pick(13);
     for (int a = 0; a < w->mesh.n_axes; a++) {
@@ -169,7 +169,7 @@ static void make_walk(walk *w, uint64_t seed)
     }
 }
 
-static clv_status walk_step_on(clv_local *x, clv_spmd *spmd, const walk *w, const walk_step *s, clv_error *err)
+static clv_status walk_step_on(clv_local_tensor *x, clv_spmd *spmd, const walk *w, const walk_step *s, clv_error *err)
 {
     char text[512];
     clv_layout want;
@@ -194,16 +194,17 @@ static clv_status walk_step_on(clv_local *x, clv_spmd *spmd, const walk *w, cons
     }
     place_text(text, w, &s->after);
     CLV_TRY(clv_layout_parse(&want, text, &w->mesh, w->type.rank, err));
-    if (!clv_layout_same_cuts(&want, &x->layout, &w->mesh, w->type.shape))
+    if (!clv_layout_same_shards(&want, &x->layout, &w->mesh, w->type.shape))
         return clv_fail(err, CLV_ECHECK, "step %d over %s ends in another layout than '%s'", (int)s->kind, s->axes,
                         text);
     return CLV_OK;
 }
 
-static clv_status walk_on_rank(void *arg, clv_spmd *spmd, const clv_local *in, clv_local *out, clv_error *err)
+static clv_status walk_on_rank(void *arg, clv_spmd *spmd, const clv_local_tensor *in, clv_local_tensor *out,
+                               clv_error *err)
 {
     const walk *w = arg;
-    clv_local x = in[0];
+    clv_local_tensor x = in[0];
     for (int i = 0; i < w->n; i++)
         CLV_TRY(walk_step_on(&x, spmd, w, &w->steps[i], err));
     clv_spmd_free(spmd, NULL);
@@ -216,19 +217,19 @@ static clv_status walk_on_rank(void *arg, clv_spmd *spmd, const clv_local *in, c
 static void check_bytes(const clv_session *session, const walk *w)
 {
     clv_error err = {0};
-    for (int i = 0; i < clv_spmd_n_collectives(session); i++) {
+    for (int i = 0; i < clv_spmd_collective_count(session); i++) {
         clv_collective made = by_hand_at(session, i);
         clv_reshard_step_info step = {.size = sizeof step};
         clv_reshard *plan;
         if (strcmp(made.kind, "permute") == 0)
             continue;
         must(clv_reshard_new(&plan, &w->mesh, &made.from, &made.to, w->type.shape, w->type.dtype, &err), &err);
-        int64_t least = clv_reshard_least_bytes(plan);
+        int64_t least = clv_reshard_lower_bound_bytes(plan);
         if (least >= 0 && (int64_t)made.bytes != least)
             fail_msg("case %llu: %s moves %g bytes, not %lld", (unsigned long long)w->seed, made.kind, made.bytes,
                      (long long)least);
-        if (clv_reshard_steps(plan) == 1) {
-            must(clv_reshard_step_at(plan, 0, &step, &err), &err);
+        if (clv_reshard_step_count(plan) == 1) {
+            must(clv_reshard_get_step(plan, 0, &step, &err), &err);
             if (strcmp(step.kind, made.kind) == 0 && step.bytes != made.bytes)
                 fail_msg("case %llu: %s moves %g bytes, a plan's %g", (unsigned long long)w->seed, made.kind,
                          made.bytes, step.bytes);
@@ -287,11 +288,11 @@ static double value_of(int rank, int64_t i, clv_dtype dtype)
 static double combine(double a, double b, const reduction_case *c)
 {
     switch (c->reduction) {
-    case CLV_REDUCE_SUM:
+    case CLV_REDUCTION_SUM:
         return c->dtype == CLV_BOOL ? (a + b > 0) : a + b;
-    case CLV_REDUCE_MAX:
+    case CLV_REDUCTION_MAX:
         return a > b ? a : b;
-    case CLV_REDUCE_MIN:
+    case CLV_REDUCTION_MIN:
         return a < b ? a : b;
     default:
         return a * b;
@@ -299,22 +300,24 @@ static double combine(double a, double b, const reduction_case *c)
 }
 
 /* Each rank has values of its own in a tensor that no axis cuts. */
-static clv_status reduce_own(void *arg, clv_spmd *spmd, const clv_local *in, clv_local *out, clv_error *err)
+static clv_status reduce_own(void *arg, clv_spmd *spmd, const clv_local_tensor *in, clv_local_tensor *out,
+                             clv_error *err)
 {
     static const char *const over[] = {"a", "b", "a,b", ""};
     const reduction_case *c = arg;
     int64_t members[6];
     (void)in, (void)out;
     for (int o = 0; o < 4; o++) {
-        clv_local x, all, part;
+        clv_local_tensor x, all, part;
         int n, me;
-        CLV_TRY(clv_spmd_local(&x, spmd, c->dtype, 1, (int64_t[]){7}, "_", err));
+        CLV_TRY(clv_spmd_zeros(&x, spmd, c->dtype, 1, (int64_t[]){7}, "_", err));
         for (int64_t i = 0; i < 7; i++)
             clv_dtype_store(c->dtype, x.data, i, value_of(clv_spmd_rank(spmd), i, c->dtype));
         CLV_TRY(clv_spmd_all_reduce(&all, spmd, &x, c->reduction, over[o], err));
         CLV_TRY(clv_spmd_reduce_scatter(&part, spmd, &x, c->reduction, 0, over[o], err));
         CLV_TRY(clv_spmd_group(&n, &me, spmd, over[o], err));
-        clv_subaxis axes[2] = {clv_mesh_whole(clv_spmd_mesh(spmd), o == 1), clv_mesh_whole(clv_spmd_mesh(spmd), 1)};
+        clv_subaxis axes[2] = {clv_mesh_whole_axis(clv_spmd_mesh(spmd), o == 1),
+                               clv_mesh_whole_axis(clv_spmd_mesh(spmd), 1)};
         if (clv_mesh_group(members, clv_spmd_mesh(spmd), axes, o == 3 ? 0 : 1 + (o == 2), clv_spmd_rank(spmd)) != n ||
             members[me] != clv_spmd_rank(spmd))
             return clv_fail(err, CLV_ECHECK, "the group over '%s' is another", over[o]);
@@ -339,7 +342,7 @@ static void test_reductions(void **state)
 {
     clv_session *session = session_on("a=2,b=3", 0);
     (void)state;
-    for (int r = CLV_REDUCE_SUM; r <= CLV_REDUCE_PRODUCT; r++)
+    for (int r = CLV_REDUCTION_SUM; r <= CLV_REDUCTION_PRODUCT; r++)
         for (int t = 0; t < CLV_DTYPE_COUNT; t++) {
             clv_error err = {0};
             reduction_case c = {(clv_reduction)r, (clv_dtype)t};
@@ -349,14 +352,15 @@ static void test_reductions(void **state)
 }
 
 /* Row i of a rank's addend is row i of its block of b. */
-static clv_status add_blocks(void *arg, clv_spmd *spmd, const clv_local *in, clv_local *out, clv_error *err)
+static clv_status add_blocks(void *arg, clv_spmd *spmd, const clv_local_tensor *in, clv_local_tensor *out,
+                             clv_error *err)
 {
-    clv_local addend;
+    clv_local_tensor addend;
     const int64_t *n = &out[0].type.shape[0];
     (void)arg;
-    CLV_TRY(clv_spmd_local(&addend, spmd, in[0].type.dtype, 2, n, "_,_ + sum{x}", err));
+    CLV_TRY(clv_spmd_zeros(&addend, spmd, in[0].type.dtype, 2, n, "_,_ + sum{x}", err));
     memcpy(addend.data, in[0].data, (size_t)(n[0] * n[1]) * clv_dtype_size(in[0].type.dtype));
-    CLV_TRY(clv_spmd_all_reduce(&out[0], spmd, &addend, CLV_REDUCE_SUM, "x", err));
+    CLV_TRY(clv_spmd_all_reduce(&out[0], spmd, &addend, CLV_REDUCTION_SUM, "x", err));
     out[1] = addend; /* reduced behind the function */
     return CLV_OK;
 }
@@ -391,7 +395,7 @@ static void test_bits_of_programs(void **state)
             clv_dtype_convert(dtype, b, CLV_F32, random, k * n);
             clv_session *session = new_session(clv_program_mesh(program), 0, 1);
             clv_input_binding in[] = {{"a", a}, {"b", b}};
-            clv_binding out = {"c", by_program};
+            clv_output_binding out = {"c", by_program};
             must(clv_session_run(session, program, in, 2, &out, 1, &err), &err);
             const clv_type type = {dtype, 2, {n, n}};
             clv_spmd_input input = {{dtype, 2, {k, n}}, "x,_", b};
@@ -399,9 +403,9 @@ static void test_bits_of_programs(void **state)
             must(clv_spmd_run(session, add_blocks, NULL, &input, 1, outputs, 2, NULL, &err), &err);
             assert_memory_equal(by_hand[0], by_program, (size_t)(n * n) * clv_dtype_size(dtype));
             assert_memory_equal(by_hand[1], by_program, (size_t)(n * n) * clv_dtype_size(dtype));
-            assert_int_equal(clv_spmd_n_collectives(session), 2);
+            assert_int_equal(clv_spmd_collective_count(session), 2);
             must(clv_spmd_run(session, add_blocks, NULL, &input, 1, outputs, 2, NULL, &err), &err);
-            assert_int_equal(clv_spmd_n_collectives(session), 2); /* of the last run */
+            assert_int_equal(clv_spmd_collective_count(session), 2); /* of the last run */
             clv_collective made = {.size = sizeof made}, hand = by_hand_at(session, 0);
             must(clv_program_collective(program, 0, &made, &err), &err);
             assert_string_equal(made.kind, "all_reduce");
@@ -416,12 +420,13 @@ static void test_bits_of_programs(void **state)
 /* ---- permutes, broadcasts, state ---- */
 
 /* Uneven blocks of 11 over 4 ranks: who holds which afterwards, zeros where nobody sends. */
-static clv_status move_blocks(void *arg, clv_spmd *spmd, const clv_local *in, clv_local *out, clv_error *err)
+static clv_status move_blocks(void *arg, clv_spmd *spmd, const clv_local_tensor *in, clv_local_tensor *out,
+                              clv_error *err)
 {
     static const clv_spmd_pair pairs[] = {{0, 3}, {3, 1}, {0, 0}};
     static const int from[4] = {0, 3, -1, 0};
     int me = clv_spmd_rank(spmd);
-    clv_local x, y, whole;
+    clv_local_tensor x, y, whole;
     (void)arg, (void)out;
     CLV_TRY(clv_spmd_permute(&x, spmd, &in[0], pairs, 3, "x", err));
     clv_shard want =
@@ -441,7 +446,7 @@ static clv_status move_blocks(void *arg, clv_spmd *spmd, const clv_local *in, cl
     /* a ring: after each turn the block of one rank further back */
     y = in[0];
     for (int turn = 1; turn <= 8; turn++) {
-        clv_local next;
+        clv_local_tensor next;
         CLV_TRY(clv_spmd_shift(&next, spmd, &y, 1, "x", err));
         if (turn > 1)
             clv_spmd_free(spmd, &y);
@@ -474,7 +479,8 @@ static void test_permutes(void **state)
 }
 
 /* Parts of an axis, when they are named before. */
-static clv_status gather_part(void *arg, clv_spmd *spmd, const clv_local *in, clv_local *out, clv_error *err)
+static clv_status gather_part(void *arg, clv_spmd *spmd, const clv_local_tensor *in, clv_local_tensor *out,
+                              clv_error *err)
 {
     (void)arg;
     return clv_spmd_all_gather(&out[0], spmd, &in[0], "x:(2)3", err);
@@ -501,9 +507,10 @@ static void test_parts_of_axes(void **state)
     clv_session_free(session);
 }
 
-static clv_status double_state(void *arg, clv_spmd *spmd, const clv_local *in, clv_local *out, clv_error *err)
+static clv_status double_state(void *arg, clv_spmd *spmd, const clv_local_tensor *in, clv_local_tensor *out,
+                               clv_error *err)
 {
-    clv_local w;
+    clv_local_tensor w;
     (void)arg, (void)in, (void)out;
     if (clv_spmd_state(&w, spmd, "v", NULL) != CLV_ENOTFOUND)
         return clv_fail(err, CLV_ECHECK, "there is no such state");
@@ -525,7 +532,7 @@ static void test_state(void **state)
     clv_output(graph, "sum", clv_reduce(graph, CLV_SUM, w, (int[]){0}, 1, false), NULL);
     must(clv_compile(&program, graph, NULL, &err), &err);
     clv_session *session = new_session(clv_program_mesh(program), 0, 1);
-    clv_binding out = {"sum", &sum};
+    clv_output_binding out = {"sum", &sum};
     must(clv_session_load(session, program, &err), &err);
     must(clv_spmd_run(session, double_state, NULL, NULL, 0, NULL, 0, NULL, &err), &err);
     must(clv_session_run(session, program, NULL, 0, &out, 1, &err), &err);
@@ -548,14 +555,15 @@ typedef enum fault {
     BARRIER
 } fault;
 
-static clv_status with_fault(void *arg, clv_spmd *spmd, const clv_local *in, clv_local *out, clv_error *err)
+static clv_status with_fault(void *arg, clv_spmd *spmd, const clv_local_tensor *in, clv_local_tensor *out,
+                             clv_error *err)
 {
     fault f = *(fault *)arg;
     bool other = clv_spmd_rank(spmd) == 1;
-    clv_local x, y;
+    clv_local_tensor x, y;
     (void)in, (void)out;
     int64_t n = other && f == OTHER_SHAPE ? 9 : 8;
-    CLV_TRY(clv_spmd_local(&x, spmd, CLV_F32, 1, &n, "_ + sum{x}", err));
+    CLV_TRY(clv_spmd_zeros(&x, spmd, CLV_F32, 1, &n, "_ + sum{x}", err));
     if (other && f == FAILS)
         return clv_fail(err, CLV_ELIMIT, "on purpose");
     if (other && f == STAYS_AWAY)
@@ -563,18 +571,19 @@ static clv_status with_fault(void *arg, clv_spmd *spmd, const clv_local *in, clv
     if (other && f == BARRIER)
         return clv_spmd_barrier(spmd, "x", err);
     if (other && f == OTHER_KIND)
-        return clv_spmd_reduce_scatter(&y, spmd, &x, CLV_REDUCE_SUM, 0, "x", err);
+        return clv_spmd_reduce_scatter(&y, spmd, &x, CLV_REDUCTION_SUM, 0, "x", err);
     if (f == OTHER_REDUCTION) {
-        CLV_TRY(clv_spmd_local(&x, spmd, CLV_F32, 1, &n, "_", err));
-        return clv_spmd_all_reduce(&y, spmd, &x, other ? CLV_REDUCE_MIN : CLV_REDUCE_MAX, "x", err);
+        CLV_TRY(clv_spmd_zeros(&x, spmd, CLV_F32, 1, &n, "_", err));
+        return clv_spmd_all_reduce(&y, spmd, &x, other ? CLV_REDUCTION_MIN : CLV_REDUCTION_MAX, "x", err);
     }
     if (f == OTHER_PAIRS)
         return clv_spmd_shift(&y, spmd, &x, other ? 1 : -1, "x", err);
-    return clv_spmd_all_reduce(&y, spmd, &x, CLV_REDUCE_SUM, other && f == OTHER_AXES ? "y" : "x", err);
+    return clv_spmd_all_reduce(&y, spmd, &x, CLV_REDUCTION_SUM, other && f == OTHER_AXES ? "y" : "x", err);
 }
 
 /* Rank 1 asks for the end; all end at their next collective. */
-static clv_status cancel_it(void *arg, clv_spmd *spmd, const clv_local *in, clv_local *out, clv_error *err)
+static clv_status cancel_it(void *arg, clv_spmd *spmd, const clv_local_tensor *in, clv_local_tensor *out,
+                            clv_error *err)
 {
     (void)in, (void)out;
     if (clv_spmd_rank(spmd) == 1)
@@ -645,12 +654,13 @@ static void test_faults(void **state)
 /* Where elements come from, as each rank says it: no two say the same, and there is a rank that takes nothing. */
 typedef enum source { OWN_ROOT, NEXT_ROOT, OWN_PAIR, PAIR_OR_NONE, SOURCES } source;
 
-static clv_status from_another(void *arg, clv_spmd *spmd, const clv_local *in, clv_local *out, clv_error *err)
+static clv_status from_another(void *arg, clv_spmd *spmd, const clv_local_tensor *in, clv_local_tensor *out,
+                               clv_error *err)
 {
     source s = *(source *)arg;
     int me = clv_spmd_rank(spmd);
     clv_spmd_pair pair = {.from = 0, .to = me};
-    clv_local y;
+    clv_local_tensor y;
     (void)out;
     if (s == OWN_ROOT || s == NEXT_ROOT)
         return clv_spmd_broadcast(&y, spmd, &in[0], (me + (s == NEXT_ROOT)) % 3, "x", err);
@@ -658,11 +668,12 @@ static clv_status from_another(void *arg, clv_spmd *spmd, const clv_local *in, c
 }
 
 /* Pairs of a permute that differ behind those that a message has room for. */
-static clv_status with_late_pairs(void *arg, clv_spmd *spmd, const clv_local *in, clv_local *out, clv_error *err)
+static clv_status with_late_pairs(void *arg, clv_spmd *spmd, const clv_local_tensor *in, clv_local_tensor *out,
+                                  clv_error *err)
 {
     enum { N = 24 };
     clv_spmd_pair pairs[N];
-    clv_local y;
+    clv_local_tensor y;
     (void)arg, (void)out;
     for (int i = 0; i < N; i++)
         pairs[i] = (clv_spmd_pair){i, (i + 1) % N};
@@ -740,7 +751,7 @@ static void sleep_ms(int ms)
     nanosleep(&(struct timespec){.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000L}, NULL);
 }
 
-static clv_status go_on(void *arg, clv_spmd *spmd, const clv_local *in, clv_local *out, clv_error *err)
+static clv_status go_on(void *arg, clv_spmd *spmd, const clv_local_tensor *in, clv_local_tensor *out, clv_error *err)
 {
     going_on *g = arg;
     bool first = clv_spmd_rank(spmd) == 0;
@@ -803,7 +814,7 @@ typedef struct busy {
     clv_error error;
 } busy;
 
-static clv_status nothing(void *arg, clv_spmd *spmd, const clv_local *in, clv_local *out, clv_error *err)
+static clv_status nothing(void *arg, clv_spmd *spmd, const clv_local_tensor *in, clv_local_tensor *out, clv_error *err)
 {
     (void)arg, (void)spmd, (void)in, (void)out, (void)err;
     return CLV_OK;
@@ -824,7 +835,8 @@ static void *call_all(void *arg)
 }
 
 /* By the function itself, and by a thread of its own. */
-static clv_status call_inside(void *arg, clv_spmd *spmd, const clv_local *in, clv_local *out, clv_error *err)
+static clv_status call_inside(void *arg, clv_spmd *spmd, const clv_local_tensor *in, clv_local_tensor *out,
+                              clv_error *err)
 {
     pthread_t thread;
     (void)in, (void)out;
@@ -867,7 +879,8 @@ static void test_in_use(void **state)
 }
 
 /* What a function returns that is no status; and a status that its message is not of. */
-static clv_status return_it(void *arg, clv_spmd *spmd, const clv_local *in, clv_local *out, clv_error *err)
+static clv_status return_it(void *arg, clv_spmd *spmd, const clv_local_tensor *in, clv_local_tensor *out,
+                            clv_error *err)
 {
     (void)in, (void)out;
     if (clv_spmd_rank(spmd) != 1)
@@ -907,14 +920,14 @@ static clv_status refused(clv_status got, clv_status want, clv_error *e, const c
 }
 
 /* A local is a struct that the function may have written into. */
-static clv_status refuse_spoilt(clv_spmd *spmd, const clv_local *in, clv_error *err)
+static clv_status refuse_spoilt(clv_spmd *spmd, const clv_local_tensor *in, clv_error *err)
 {
     enum { DAMAGES = 9 };
     static const clv_status want[DAMAGES] = {CLV_EDTYPE, CLV_ELIMIT, CLV_ESHAPE, CLV_EINVAL, CLV_EAXIS,
                                              CLV_EINVAL, CLV_ESHAPE, CLV_ESHAPE, CLV_EINVAL};
     for (int damage = 0; damage < DAMAGES; damage++) {
         clv_error e = {0};
-        clv_local spoilt[DAMAGES], y;
+        clv_local_tensor spoilt[DAMAGES], y;
         for (int i = 0; i < DAMAGES; i++)
             spoilt[i] = *in;
         spoilt[0].type.dtype = (clv_dtype)55;
@@ -926,34 +939,35 @@ static clv_status refuse_spoilt(clv_spmd *spmd, const clv_local *in, clv_error *
         spoilt[6].type.shape[0] = -1;
         spoilt[7].shard.rank = 99;
         spoilt[8].shard.lo[0] = -100;
-        const clv_local *x = &spoilt[damage];
+        const clv_local_tensor *x = &spoilt[damage];
         CLV_TRY(refused(clv_spmd_all_gather(&y, spmd, x, "x", &e), want[damage], &e, "local", err));
         CLV_TRY(refused(clv_spmd_shift(&y, spmd, x, 1, "x", &e), want[damage], &e, "local", err));
     }
     return CLV_OK;
 }
 
-static clv_status refuse(void *arg, clv_spmd *spmd, const clv_local *in, clv_local *out, clv_error *err)
+static clv_status refuse(void *arg, clv_spmd *spmd, const clv_local_tensor *in, clv_local_tensor *out, clv_error *err)
 {
     clv_error e = {0};
-    clv_local y, partial;
-    const clv_local *x = &in[0]; /* f32[6,4] 'x,_' */
+    clv_local_tensor y, partial;
+    const clv_local_tensor *x = &in[0]; /* f32[6,4] 'x,_' */
     (void)arg, (void)out;
-    CLV_TRY(clv_spmd_local(&partial, spmd, CLV_F32, 1, (int64_t[]){6}, "_ + max{x}", err));
-    CLV_TRY(
-        refused(clv_spmd_all_reduce(&y, spmd, x, CLV_REDUCE_SUM, "x", &e), CLV_EINVAL, &e, "different elements", err));
-    CLV_TRY(refused(clv_spmd_all_reduce(&y, spmd, x, CLV_REDUCE_SUM, "z", &e), CLV_EAXIS, &e,
+    CLV_TRY(clv_spmd_zeros(&partial, spmd, CLV_F32, 1, (int64_t[]){6}, "_ + max{x}", err));
+    CLV_TRY(refused(clv_spmd_all_reduce(&y, spmd, x, CLV_REDUCTION_SUM, "x", &e), CLV_EINVAL, &e, "different elements",
+                    err));
+    CLV_TRY(refused(clv_spmd_all_reduce(&y, spmd, x, CLV_REDUCTION_SUM, "z", &e), CLV_EAXIS, &e,
                     "axes 'z': no axis 'z'; the mesh's axes: x, y", err));
     CLV_TRY(refused(clv_spmd_barrier(spmd, "x} + max{y", &e), CLV_ESYNTAX, &e, "axes 'x} + max{y': ", err));
-    CLV_TRY(refused(clv_spmd_all_reduce(&y, spmd, x, CLV_REDUCE_NONE, "y", &e), CLV_EINVAL, &e, "CLV_REDUCE_SUM", err));
-    CLV_TRY(refused(clv_spmd_all_reduce(&y, spmd, &partial, CLV_REDUCE_SUM, "x", &e), CLV_EINVAL, &e,
+    CLV_TRY(refused(clv_spmd_all_reduce(&y, spmd, x, CLV_REDUCTION_NONE, "y", &e), CLV_EINVAL, &e, "CLV_REDUCTION_SUM",
+                    err));
+    CLV_TRY(refused(clv_spmd_all_reduce(&y, spmd, &partial, CLV_REDUCTION_SUM, "x", &e), CLV_EINVAL, &e,
                     "by the reduction of", err));
     CLV_TRY(refused(clv_spmd_all_gather(&y, spmd, x, "y", &e), CLV_EINVAL, &e, "not all of these axes cut it", err));
     CLV_TRY(refused(clv_spmd_all_gather(&y, spmd, x, NULL, &e), CLV_EINVAL, &e, "axes", err));
     CLV_TRY(refused(clv_spmd_all_gather(&y, spmd, NULL, "x", &e), CLV_EINVAL, &e, "a local", err));
     CLV_TRY(refused(clv_spmd_all_gather(NULL, spmd, x, "x", &e), CLV_EINVAL, &e, "out", err));
-    CLV_TRY(
-        refused(clv_spmd_reduce_scatter(&y, spmd, x, CLV_REDUCE_SUM, 2, "y", &e), CLV_EINVAL, &e, "dimension 2", err));
+    CLV_TRY(refused(clv_spmd_reduce_scatter(&y, spmd, x, CLV_REDUCTION_SUM, 2, "y", &e), CLV_EINVAL, &e, "dimension 2",
+                    err));
     CLV_TRY(refused(clv_spmd_all_to_all(&y, spmd, x, -1, "x", &e), CLV_EINVAL, &e, "dimension -1", err));
     CLV_TRY(refused(clv_spmd_permute(&y, spmd, x, NULL, 1, "x", &e), CLV_EINVAL, &e, "pairs", err));
     CLV_TRY(refused(clv_spmd_permute(&y, spmd, x, &(clv_spmd_pair){0, 3}, 1, "x", &e), CLV_EINVAL, &e, "0 to 2", err));
@@ -964,20 +978,22 @@ static clv_status refuse(void *arg, clv_spmd *spmd, const clv_local *in, clv_loc
     CLV_TRY(refused(clv_spmd_barrier(spmd, NULL, &e), CLV_EINVAL, &e, "axes", err));
     CLV_TRY(
         refused(clv_spmd_group(NULL, NULL, spmd, "x,x", &e), CLV_EAXIS, &e, "axes 'x,x': axis x is used twice", err));
-    CLV_TRY(refused(clv_spmd_local(&y, spmd, CLV_F32, 1, NULL, "_", &e), CLV_EINVAL, &e, "a shape", err));
-    CLV_TRY(refused(clv_spmd_local(&y, spmd, CLV_F32, 1, (int64_t[]){-1}, "_", &e), CLV_ESHAPE, &e, "-1", err));
+    CLV_TRY(refused(clv_spmd_zeros(&y, spmd, CLV_F32, 1, NULL, "_", &e), CLV_EINVAL, &e, "a shape", err));
+    CLV_TRY(refused(clv_spmd_zeros(&y, spmd, CLV_F32, 1, (int64_t[]){-1}, "_", &e), CLV_ESHAPE, &e, "-1", err));
     CLV_TRY(refused(clv_spmd_state(&y, spmd, NULL, &e), CLV_EINVAL, &e, "a name", err));
     return refuse_spoilt(spmd, x, err);
 }
 
-static clv_status leave_as_it_is(void *arg, clv_spmd *spmd, const clv_local *in, clv_local *out, clv_error *err)
+static clv_status leave_as_it_is(void *arg, clv_spmd *spmd, const clv_local_tensor *in, clv_local_tensor *out,
+                                 clv_error *err)
 {
     (void)arg, (void)spmd, (void)err;
     out[0] = in[0];
     return CLV_OK;
 }
 
-static clv_status leave_nothing(void *arg, clv_spmd *spmd, const clv_local *in, clv_local *out, clv_error *err)
+static clv_status leave_nothing(void *arg, clv_spmd *spmd, const clv_local_tensor *in, clv_local_tensor *out,
+                                clv_error *err)
 {
     (void)arg, (void)in, (void)err;
     clv_spmd_free(spmd, &out[0]);
@@ -1004,7 +1020,7 @@ static void test_refusals(void **state)
     expect(clv_spmd_run(session, refuse, NULL, &in, 1, &nowhere, 1, NULL, &err), CLV_EINVAL, &err, "output 0");
     expect(clv_spmd_run(session, refuse, NULL, &in, 1, NULL, 0, &groups, &err), CLV_EINVAL, &err, "groups");
     expect(clv_spmd_run(session, refuse, NULL, &in, 1, NULL, 0, &fewer, &err), CLV_EINVAL, &err, "-1 groups; valid: 0");
-    assert_int_equal(clv_spmd_n_collectives(NULL), 0);
+    assert_int_equal(clv_spmd_collective_count(NULL), 0);
     assert_null(clv_spmd_mesh(NULL));
     assert_int_equal(clv_spmd_rank(NULL), 0);
     clv_spmd_free(NULL, NULL);

@@ -12,9 +12,9 @@
 
 #include <cmocka.h>
 
-#include "block_with_gradients.h"
+#include "gpt_block.h"
 #include "partition/partitioner.h"
-#include "partition/split.h"
+#include "partition/sharding/sharding_projection.h"
 
 enum { CASES = 40, OPS_A_CASE = 6, MOST_ASSIGNMENTS = 500 };
 
@@ -61,7 +61,7 @@ static void build(maker *m)
             w = size(m), v = size(m);
     clv_value ids = clv_input(g, "ids", CLV_I64, 2, (int64_t[]){b, s}, NULL);
     clv_value x = clv_embedding(g, weight(m, "table", 2, (int64_t[]){v, w}), ids);
-    clv_value n = pick(m, 2) ? clv_rms_norm(g, x, weight(m, "gain", 1, &w), 1e-5) : clv_map(g, CLV_TANH, x);
+    clv_value n = pick(m, 2) ? clv_rms_norm(g, x, weight(m, "gain", 1, &w), 1e-5) : clv_unary(g, CLV_TANH, x);
     clv_value q = clv_einsum(g, "bsm,mhd->bshd", n, weight(m, "q", 3, (int64_t[]){w, h, d}));
     clv_value kv = clv_einsum(g, "bsm,mjkd->bsjkd", n, weight(m, "kv", 4, (int64_t[]){w, 2, k, d}));
     clv_value a = clv_attention(g, q, kv, NULL);
@@ -71,13 +71,13 @@ static void build(maker *m)
     flat = clv_concat(g, (clv_value[]){flat, clv_transpose(g, clv_transpose(g, flat, (int[]){1, 0}), (int[]){1, 0})}, 2,
                       1);
     flat = clv_slice(g, flat, (int64_t[]){0, w}, (int64_t[]){b * s, 2 * w});
-    clv_value most = clv_reduce(g, CLV_REDUCE_MAXIMUM, flat, (int[]){1}, 1, true);
+    clv_value most = clv_reduce(g, CLV_MAX, flat, (int[]){1}, 1, true);
     flat = clv_softmax(g, clv_sub(g, flat, most));
     clv_value logits = clv_einsum(g, "sm,vm->sv", flat, weight(m, "head", 2, (int64_t[]){v, w}));
     clv_value labels = clv_reshape(g, ids, 1, (int64_t[]){b * s});
     clv_value loss = clv_reduce(g, CLV_SUM, clv_cross_entropy(g, logits, labels, -100), (int[]){0}, 1, false);
     clv_value wrt[8], grads[8];
-    int n_wrt = clv_parameters(g, wrt, 8);
+    int n_wrt = clv_graph_parameters(g, wrt, 8);
     clv_gradients(g, loss, CLV_NONE, wrt, n_wrt, grads);
 }
 
@@ -127,21 +127,21 @@ static clv_machine random_machine(maker *m)
 static clv_layout random_layout(maker *m, const clv_type *type, bool partial)
 {
     clv_layout layout = clv_layout_replicated(type->rank);
-    clv_reduction how = pick(m, 4) ? CLV_REDUCE_SUM : CLV_REDUCE_MAX;
+    clv_reduction how = pick(m, 4) ? CLV_REDUCTION_SUM : CLV_REDUCTION_MAX;
     for (int a = 0; a < m->mesh.n_axes; a++) {
-        clv_subaxis sub = clv_mesh_whole(&m->mesh, a);
+        clv_subaxis sub = clv_mesh_whole_axis(&m->mesh, a);
         int d = pick(m, type->rank + 2);
         if (sub.size > 3 && pick(m, 2))
             sub.size = pick(m, 2) ? 2 : sub.size / 2;
         if (sub.size < m->mesh.axis[a].size && pick(m, 2))
             sub.pre = (int32_t)(m->mesh.axis[a].size / sub.size);
         if (d < type->rank)
-            clv_layout_cut(&layout, &m->mesh, d, sub, NULL);
+            clv_layout_shard_dim(&layout, &m->mesh, d, sub, NULL);
         else if (d == type->rank && partial)
             clv_layout_add_partial(&layout, &m->mesh, how, sub, NULL);
     }
     for (int d = 0; d < type->rank; d++)
-        if (clv_layout_blocks(&layout, d) > 1 && type->shape[d] % 2 == 0 && pick(m, 5) == 0)
+        if (clv_layout_block_count(&layout, d) > 1 && type->shape[d] % 2 == 0 && pick(m, 5) == 0)
             layout.granule[d] = 2;
     return layout;
 }
@@ -153,7 +153,7 @@ typedef struct layouts {
     const clv_layout *list[CLV_MAX_IN][MOST_AT_HAND];
 } layouts;
 
-static void random_problem(clv_problem *p, layouts *l, maker *m)
+static void random_problem(clv_strategy_problem *p, layouts *l, maker *m)
 {
     for (int i = 0; i < p->op->n_in; i++) {
         p->available[i] = l->list[i];
@@ -165,7 +165,7 @@ static void random_problem(clv_problem *p, layouts *l, maker *m)
         p->kept[i] = p->op->in[i] > 0 && pick(m, 4) == 0 ? (uint32_t)pick(m, 8) : 0;
     }
     for (int o = 0; o < p->op->n_out; o++) {
-        p->fan_in[o] = 1 + pick(m, 3);
+        p->accumulation_count[o] = 1 + pick(m, 3);
         p->wanted[o] = pick(m, 2);
         p->target[o] = random_layout(m, &p->out[o], pick(m, 8) == 0);
     }
@@ -176,52 +176,52 @@ static void random_problem(clv_problem *p, layouts *l, maker *m)
 /* ---- the plain search ---- */
 
 typedef struct plain {
-    const clv_problem *problem;
-    clv_split_context context;
+    const clv_strategy_problem *problem;
+    clv_projection_context context;
     clv_strategy best, trial;
     int n_choices;
     int8_t choices[CLV_MAX_FACTORS + 2];
     bool keep, found;
 } plain;
 
-static void try_each(plain *s, int atom)
+static void try_each(plain *s, int subaxis)
 {
     clv_error err = {0};
     bool legal;
-    for (int c = 0; atom < s->trial.n_atoms && c < s->n_choices; c++) {
-        s->trial.choice[atom] = s->choices[c];
-        try_each(s, atom + 1);
+    for (int c = 0; subaxis < s->trial.n_subaxes && c < s->n_choices; c++) {
+        s->trial.choice[subaxis] = s->choices[c];
+        try_each(s, subaxis + 1);
     }
-    if (atom < s->trial.n_atoms)
+    if (subaxis < s->trial.n_subaxes)
         return;
-    assert_int_equal(clv_strategy_price(&s->trial, &legal, s->problem, &s->context, s->keep, &err), CLV_OK);
-    clv_price price = clv_price_of(&s->trial), best = clv_price_of(&s->best);
-    if (!legal || (s->found && clv_price_order(&price, &best, s->problem->by_bytes) >= 0))
+    assert_int_equal(clv_strategy_fill_cost(&s->trial, &legal, s->problem, &s->context, s->keep, &err), CLV_OK);
+    clv_strategy_cost price = clv_strategy_cost_of(&s->trial), best = clv_strategy_cost_of(&s->best);
+    if (!legal || (s->found && clv_strategy_cost_compare(&price, &best, s->problem->by_bytes) >= 0))
         return;
     s->best = s->trial;
     s->found = true;
 }
 
 /* False when there are too many assignments to try. */
-static bool choose_plainly(plain *s, const clv_problem *problem)
+static bool choose_plainly(plain *s, const clv_strategy_problem *problem)
 {
     double all = 0;
     *s = (plain){.problem = problem};
-    s->n_choices = clv_strategy_choices(s->choices, problem);
-    for (int d = 0; (s->trial.n_atoms = clv_strategy_atoms(s->trial.atom, problem, d)) >= 0; d++)
-        all += pow(s->n_choices, s->trial.n_atoms);
+    s->n_choices = clv_strategy_list_choices(s->choices, problem);
+    for (int d = 0; (s->trial.n_subaxes = clv_strategy_list_subaxes(s->trial.subaxis, problem, d)) >= 0; d++)
+        all += pow(s->n_choices, s->trial.n_subaxes);
     if (all > MOST_ASSIGNMENTS)
         return false;
     for (int keep = 1; keep >= 0 && !s->found; keep--)
-        for (int d = 0; (s->trial.n_atoms = clv_strategy_atoms(s->trial.atom, problem, d)) >= 0; d++) {
-            clv_split_context_make(&s->context, problem, s->trial.atom, s->trial.n_atoms);
+        for (int d = 0; (s->trial.n_subaxes = clv_strategy_list_subaxes(s->trial.subaxis, problem, d)) >= 0; d++) {
+            clv_projection_context_make(&s->context, problem, s->trial.subaxis, s->trial.n_subaxes);
             s->keep = keep;
             try_each(s, 0);
         }
     return true;
 }
 
-static int compare(uint64_t seed, const clv_problem *problem)
+static int compare(uint64_t seed, const clv_strategy_problem *problem)
 {
     clv_error err = {0};
     clv_strategy got;
@@ -238,7 +238,7 @@ static int compare(uint64_t seed, const clv_problem *problem)
     char want_text[512], got_text[512];
     clv_strategy_print(want_text, sizeof want_text, &s.best, problem->mesh);
     clv_strategy_print(got_text, sizeof got_text, &got, problem->mesh);
-    if (memcmp(got.choice, s.best.choice, (size_t)got.n_atoms) != 0 || got.n_atoms != s.best.n_atoms ||
+    if (memcmp(got.choice, s.best.choice, (size_t)got.n_subaxes) != 0 || got.n_subaxes != s.best.n_subaxes ||
         got.bytes != s.best.bytes || got.moves != s.best.moves)
         fail_msg("seed %llu, %s: %s (%.17g s, %.17g bytes, %d moves); priced one by one: %s (%.17g s, %.17g bytes, %d "
                  "moves)",
@@ -272,13 +272,13 @@ static int run_case(uint64_t seed)
     clv_partitioner p = {.graph = m.graph, .options = &options, .cost = &cost};
     p.reshards = clv_reshard_cache_new(arena, &m.mesh, &cost, pick(&m, 3) == 0);
     for (int i = 0; i < OPS_A_CASE; i++) {
-        clv_problem problem;
+        clv_strategy_problem problem;
         layouts at_hand;
         clv_type types[CLV_MAX_IN + CLV_MAX_OUT];
         const clv_op *op = &m.graph->ops[pick(&m, m.graph->n_ops)];
         if (!op->def->rule)
             continue;
-        clv_partition_load_op(&problem, types, &p, op);
+        clv_partition_init_problem(&problem, types, &p, op);
         random_problem(&problem, &at_hand, &m);
         compared += compare(seed, &problem);
     }

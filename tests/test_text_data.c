@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "io/file.h"
+#include "io/files/file.h"
 #include "cleave/text_data.h"
 
 static char folder[] = "/tmp/cleave-test-XXXXXX";

@@ -12,15 +12,15 @@
 #include <cmocka.h>
 #include <zlib.h>
 
-#include "io/file.h"
-#include "io/text_file.h"
+#include "io/files/file.h"
+#include "io/files/text_file.h"
 #include "must.h"
-#include "own_folder.h"
-#include "tokens/fasta.h"
+#include "temp_folder.h"
+#include "tokens/data/fasta.h"
 
 static const char *put(const char *name, const void *bytes, size_t size)
 {
-    assert_int_equal(clv_file_write_quick(in_folder("%s", name), bytes, size, NULL), CLV_OK);
+    assert_int_equal(clv_file_write_without_fsync(in_folder("%s", name), bytes, size, NULL), CLV_OK);
     return in_folder("%s", name);
 }
 
@@ -56,14 +56,14 @@ static clv_status read_by(char **out, size_t *size, const char *path, size_t ste
     return status;
 }
 
-static void expect(const char *name, const char *bytes, size_t size, clv_text_form form, const char *want)
+static void expect(const char *name, const char *bytes, size_t size, clv_text_format form, const char *want)
 {
     const char *path = put(name, bytes, size);
     clv_text_file *f;
     clv_error err = {0};
     must(clv_text_file_open(&f, path, &err), &err);
-    if (clv_text_file_form(f) != form)
-        fail_msg("%s '%s': form %d, not %d", name, bytes, (int)clv_text_file_form(f), (int)form);
+    if (clv_text_file_format(f) != form)
+        fail_msg("%s '%s': form %d, not %d", name, bytes, (int)clv_text_file_format(f), (int)form);
     clv_text_file_close(f);
     for (size_t step = 1; step < 100 && want; step = 3 * step + 1) {
         char *text;
@@ -266,30 +266,30 @@ static void test_fasta(void **state)
 {
     char text[] = "\n;of a file\n \n>one first\nMk*\n;between\n*\n>two\n\n>\nA-.\n;\n b\tz\n";
     static const char *const names[] = {"one", "two", ""}, *const residues[] = {"MK", "", "A-.BZ"};
-    clv_fasta f = clv_fasta_of(text, sizeof text - 1);
+    clv_fasta_reader f = clv_fasta_reader_new(text, sizeof text - 1);
     clv_fasta_record r;
     clv_error err = {0};
     (void)state;
     for (int i = 0; i < 3; i++) {
-        must(clv_fasta_next(&r, &f, &err), &err);
+        must(clv_fasta_reader_next(&r, &f, &err), &err);
         assert_int_equal(r.name_size, strlen(names[i]));
         assert_memory_equal(r.name, names[i], r.name_size);
         assert_int_equal(r.size, strlen(residues[i]));
         assert_memory_equal(r.residues, residues[i], r.size);
     }
-    must(clv_fasta_next(&r, &f, &err), &err);
+    must(clv_fasta_reader_next(&r, &f, &err), &err);
     assert_null(r.name);
     char stop[] = ";\n>a\nM*\nK\n", odd[] = ">a\nMJ\n", none[] = ";\nMK\n";
-    f = clv_fasta_of(stop, sizeof stop - 1);
-    assert_int_equal(clv_fasta_next(&r, &f, &err), CLV_EINVAL);
+    f = clv_fasta_reader_new(stop, sizeof stop - 1);
+    assert_int_equal(clv_fasta_reader_next(&r, &f, &err), CLV_EINVAL);
     assert_non_null(strstr(err.message, "a: '*' is no residue"));
     assert_int_equal(f.line, 4);
     err = (clv_error){0};
-    f = clv_fasta_of(odd, sizeof odd - 1);
-    assert_int_equal(clv_fasta_next(&r, &f, &err), CLV_EINVAL);
+    f = clv_fasta_reader_new(odd, sizeof odd - 1);
+    assert_int_equal(clv_fasta_reader_next(&r, &f, &err), CLV_EINVAL);
     assert_non_null(strstr(err.message, "a: 'J' is no residue"));
-    f = clv_fasta_of(none, sizeof none - 1);
-    assert_int_equal(clv_fasta_next(&r, &f, NULL), CLV_EINVAL);
+    f = clv_fasta_reader_new(none, sizeof none - 1);
+    assert_int_equal(clv_fasta_reader_next(&r, &f, NULL), CLV_EINVAL);
 }
 
 int main(void)

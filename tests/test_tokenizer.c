@@ -11,11 +11,11 @@
 #include <cmocka.h>
 #include <jansson.h>
 
-#include "base/utf8.h"
+#include "base/text/utf8.h"
 #include "cleave/rng.h"
-#include "infer/text_stream.h"
-#include "tokens/regex.h"
-#include "tokens/split_pattern.h"
+#include "infer/generation/streaming_detokenizer.h"
+#include "tokens/pre_tokenizers/known_patterns.h"
+#include "tokens/regex/regex.h"
 
 static const char *path_of(char *out, size_t size, const char *variable, const char *name)
 {
@@ -126,7 +126,7 @@ enum { LAST_CHARACTER = 0x10ffff, TEXTS = 3000, LONGEST = 40 };
 
 static clv_text_span span_of(const char *text)
 {
-    return clv_span(text, strlen(text));
+    return clv_simd_loop(text, strlen(text));
 }
 
 static clv_regex *compiled(const char *expression)
@@ -148,9 +148,9 @@ static size_t assigned_characters(uint32_t *out)
         bool found;
         if (c >= 0xd800 && c < 0xe000)
             continue;
-        clv_regex_walk walk = {.regex = unassigned, .text = clv_span(bytes, clv_utf8_encode(bytes, c))};
-        assert_int_equal(clv_regex_next(&found, &walk, NULL), CLV_OK);
-        clv_regex_end(&walk);
+        clv_regex_iterator walk = {.regex = unassigned, .text = clv_simd_loop(bytes, clv_utf8_encode(bytes, c))};
+        assert_int_equal(clv_regex_iterator_next(&found, &walk, NULL), CLV_OK);
+        clv_regex_iterator_free(&walk);
         if (!found)
             out[n++] = c;
     }
@@ -172,19 +172,19 @@ static size_t random_text(char *out, const uint32_t *all, size_t n, uint64_t whi
     return size;
 }
 
-static void matches_as(const clv_split_pattern *known, const clv_regex *regex, clv_text_span text)
+static void matches_as(const clv_known_pattern *known, const clv_regex *regex, clv_text_span text)
 {
-    clv_regex_walk walk = {.regex = regex, .text = text};
+    clv_regex_iterator walk = {.regex = regex, .text = text};
     bool found;
     size_t at = 0;
     for (; at < text.size; at = walk.end) {
-        assert_int_equal(clv_regex_next(&found, &walk, NULL), CLV_OK);
+        assert_int_equal(clv_regex_iterator_next(&found, &walk, NULL), CLV_OK);
         if (!found || walk.begin != at || walk.end != known->end(text, at))
             fail_msg("'%.*s' at %zu", (int)text.size, text.text, at);
     }
-    assert_int_equal(clv_regex_next(&found, &walk, NULL), CLV_OK);
+    assert_int_equal(clv_regex_iterator_next(&found, &walk, NULL), CLV_OK);
     assert_false(found);
-    clv_regex_end(&walk);
+    clv_regex_iterator_free(&walk);
 }
 
 static void test_known_patterns(void **state)
@@ -199,11 +199,11 @@ static void test_known_patterns(void **state)
     size_t n = assigned_characters(all);
     assert_true(n > 280000);
     for (int i = 0; i < 3; i++) {
-        const clv_split_pattern *known = clv_split_pattern_find(span_of(expressions[i]));
+        const clv_known_pattern *known = clv_known_pattern_find(span_of(expressions[i]));
         clv_regex *regex = compiled(expressions[i]);
         assert_non_null(known);
         for (uint64_t t = 0; t < TEXTS; t++)
-            matches_as(known, regex, clv_span(text, random_text(text, all, n, t)));
+            matches_as(known, regex, clv_simd_loop(text, random_text(text, all, n, t)));
         clv_regex_free(regex);
     }
     free(all);
@@ -222,12 +222,12 @@ static void test_oniguruma_syntax(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         clv_regex *regex = compiled(cases[i].expression);
-        clv_regex_walk walk = {.regex = regex, .text = span_of(cases[i].text)};
+        clv_regex_iterator walk = {.regex = regex, .text = span_of(cases[i].text)};
         bool found;
-        assert_int_equal(clv_regex_next(&found, &walk, NULL), CLV_OK);
+        assert_int_equal(clv_regex_iterator_next(&found, &walk, NULL), CLV_OK);
         if (!found || walk.begin != cases[i].begin || walk.end != cases[i].end)
             fail_msg("%s: %zu to %zu", cases[i].expression, walk.begin, walk.end);
-        clv_regex_end(&walk);
+        clv_regex_iterator_free(&walk);
         clv_regex_free(regex);
     }
 }
@@ -241,20 +241,20 @@ static void test_streaming_of_bytes(void **state)
     char folder[4096], joined[64] = "";
     clv_error err = {0};
     clv_tokenizer *t;
-    clv_text_stream stream = {0};
+    clv_streaming_detokenizer stream = {0};
     (void)state;
     path_of(folder, sizeof folder, "CLV_SOURCE_DIR", "tests/golden/tokenizer/unigram_bytes");
     assert_int_equal(clv_tokenizer_open(&t, folder, &err), CLV_OK);
     for (int64_t i = 0; i < 4; i++) {
         char *piece;
         size_t size;
-        assert_int_equal(clv_text_stream_add(&stream, t, &bytes[i], 1, i == 3, &piece, &size, &err), CLV_OK);
+        assert_int_equal(clv_streaming_detokenizer_add(&stream, t, &bytes[i], 1, i == 3, &piece, &size, &err), CLV_OK);
         assert_true(clv_utf8_valid(piece, size));
         strncat(joined, piece, size);
         free(piece);
     }
     assert_string_equal(joined, "^\xef\xbf\xbd\xef\xbf\xbd ok");
-    clv_text_stream_free(&stream);
+    clv_streaming_detokenizer_free(&stream);
     clv_tokenizer_free(t);
 }
 
@@ -265,7 +265,7 @@ static void test_streaming(void **state)
     char folder[4096], joined[256] = "";
     clv_error err = {0};
     clv_tokenizer *t;
-    clv_text_stream stream = {0};
+    clv_streaming_detokenizer stream = {0};
     int64_t *ids, n;
     (void)state;
     path_of(folder, sizeof folder, "CLV_SOURCE_DIR", "tests/golden/tokenizer/normalizer");
@@ -274,13 +274,14 @@ static void test_streaming(void **state)
     for (int64_t i = 0; i < n; i++) {
         char *piece;
         size_t size;
-        assert_int_equal(clv_text_stream_add(&stream, t, &ids[i], 1, i == n - 1, &piece, &size, &err), CLV_OK);
+        assert_int_equal(clv_streaming_detokenizer_add(&stream, t, &ids[i], 1, i == n - 1, &piece, &size, &err),
+                         CLV_OK);
         assert_true(clv_utf8_valid(piece, size));
         strncat(joined, piece, size);
         free(piece);
     }
     assert_string_equal(joined, text);
-    clv_text_stream_free(&stream);
+    clv_streaming_detokenizer_free(&stream);
     free(ids);
     clv_tokenizer_free(t);
 }

@@ -17,11 +17,11 @@
 #include "cleave/trace.h"
 #include "cli_run.h"
 #include "graph/graph.h"
-#include "io/trace_file.h"
-#include "launched.h"
+#include "io/diagnostics/trace_file.h"
+#include "mpi_test_job.h"
 #include "must.h"
-#include "nap_op.h"
-#include "runtime/session.h"
+#include "runtime/session/session_internal.h"
+#include "sleeping_op.h"
 
 enum { B = 4, S = 12, M = 24, HEADS = 6, LAYERS = 2, RUNS = 4, MOST_ROWS = 512, DEPTH = 8, LATE_MS = 60 };
 
@@ -47,12 +47,12 @@ static clv_program *blocks(const char *mesh_text, const char *rules_name, bool o
     must(clv_axis_rules_preset(&rules, rules_name, clv_graph_mesh(graph), &err), &err);
     clv_value y = clv_input(graph, "x", CLV_F32, 3, (int64_t[]){B, S, M}, NULL);
     for (int layer = 0; layer < LAYERS; layer++) {
-        clv_graph_push(graph, "layers.%d", layer);
+        clv_graph_push_scope(graph, "layers.%d", layer);
         y = clv_transformer_block(graph, y, &rules, &o);
-        clv_graph_pop(graph);
+        clv_graph_pop_scope(graph);
     }
     clv_value sum = clv_reduce(graph, CLV_SUM, y, (int[]){0, 1, 2}, 3, false);
-    int n = clv_parameters(graph, wrt, MOST);
+    int n = clv_graph_parameters(graph, wrt, MOST);
     clv_gradients(graph, sum, CLV_NONE, wrt, n, d);
     for (int i = 0; i < n; i++) {
         char name[16];
@@ -224,7 +224,7 @@ static void check_sums(const slices *all, int ranks)
 /* The collective that a slice tells of. */
 static bool is_of(const slice *s, const clv_program *program)
 {
-    for (int i = 0; i < clv_program_n_instructions(program); i++) {
+    for (int i = 0; i < clv_program_instruction_count(program); i++) {
         clv_instruction_info info = {.size = sizeof info};
         clv_program_instruction(program, i, &info, NULL);
         if (info.moves && info.bytes == s->bytes && strcmp(info.name, s->op) == 0 && strcmp(info.kind, s->kind) == 0)
@@ -238,7 +238,7 @@ static void check_collectives(const slices *all, const clv_program *program, int
 {
     double bytes = 0, seen = 0;
     int n = 0, n_seen = 0;
-    for (int i = 0; i < clv_program_n_instructions(program); i++) {
+    for (int i = 0; i < clv_program_instruction_count(program); i++) {
         clv_instruction_info info = {.size = sizeof info};
         clv_program_instruction(program, i, &info, NULL);
         bytes += info.moves ? info.bytes : 0;
@@ -264,7 +264,7 @@ static void check_collectives(const slices *all, const clv_program *program, int
 static void check_names(const slices *all, const clv_program *program, int ranks, int steps)
 {
     int ops = 0, seen = 0;
-    for (int i = 0; i < clv_program_n_instructions(program); i++) {
+    for (int i = 0; i < clv_program_instruction_count(program); i++) {
         clv_instruction_info info = {.size = sizeof info};
         clv_program_instruction(program, i, &info, NULL);
         ops += !info.moves;
@@ -368,7 +368,7 @@ static void check_trace(const char *mesh, const char *rules, const char *transpo
     clv_error err = {0};
     clv_program *program = blocks(mesh, rules, overlap);
     clv_session *session = session_for(program, transport);
-    int ranks = (int)clv_mesh_ranks(clv_program_mesh(program));
+    int ranks = (int)clv_mesh_rank_count(clv_program_mesh(program));
     const char *path = in_folder("trace.json");
     run(session, program); /* of which nothing is kept */
     must(clv_trace_begin(session, &err), &err);
@@ -376,7 +376,7 @@ static void check_trace(const char *mesh, const char *rules, const char *transpo
         run(session, program);
     end(session, path);
     run(session, program);
-    if (clv_job_process(launched_job()) <= 0) {
+    if (clv_job_process_index(launched_job()) <= 0) {
         slices all = read_slices(path);
         assert_int_equal(count(&all, "step"), ranks * RUNS);
         check_rows(&all, ranks);
@@ -413,7 +413,7 @@ static void test_copying(void **state)
     check_meshes("copying");
 }
 
-static void test_processes(void **state)
+static void test_multi_process(void **state)
 {
     (void)state;
     check_meshes(NULL);
@@ -429,9 +429,9 @@ static clv_program *napping(void)
     clv_graph *graph = must_graph("x=3");
     clv_layout layout = clv_graph_layout(graph, 1, "x"), whole = clv_graph_layout(graph, 0, "");
     clv_value x = clv_input(graph, "x", CLV_F32, 1, (int64_t[]){B * S * M}, &layout);
-    clv_graph_push(graph, "layers.%d.a\"b\\c\xc3\xa9", 7);
-    clv_value y = clv_graph_emit1(graph, &nap, NULL, &x, 1);
-    clv_graph_pop(graph);
+    clv_graph_push_scope(graph, "layers.%d.a\"b\\c\xc3\xa9", 7);
+    clv_value y = clv_graph_emit_one(graph, &nap, NULL, &x, 1);
+    clv_graph_pop_scope(graph);
     clv_output(graph, "sum", clv_constrain(graph, clv_reduce(graph, CLV_SUM, y, (int[]){0}, 1, false), &whole), NULL);
     naps.ms = LATE_MS;
     naps.left = INT_MAX;
@@ -492,7 +492,7 @@ static void check_failed(bool alone)
     int last = session->first + session->here - 1;
     clv_session_free(session);
     clv_program_free(program);
-    if (clv_job_process(launched_job()) > 0)
+    if (clv_job_process_index(launched_job()) > 0)
         return;
     slices all = read_slices(in_folder("failed.json"));
     int failed = 0, waited = 0, ran = 0;
@@ -737,7 +737,7 @@ int main(void)
         cmocka_unit_test(test_failed),  cmocka_unit_test(test_steps),     cmocka_unit_test(test_table),
         cmocka_unit_test(test_order),   cmocka_unit_test(test_bad_files), cmocka_unit_test(test_command),
     };
-    const struct CMUnitTest launched[] = {cmocka_unit_test(test_processes), cmocka_unit_test(test_failed_apart)};
+    const struct CMUnitTest launched[] = {cmocka_unit_test(test_multi_process), cmocka_unit_test(test_failed_apart)};
     return launched_job() ? cmocka_run_group_tests(launched, NULL, cli_remove_folder)
                           : cmocka_run_group_tests(tests, NULL, cli_remove_folder);
 }

@@ -16,8 +16,8 @@
 #include "golden_path.h"
 #include "graph/graph.h"
 #include "must.h"
-#include "ops/ops.h"
-#include "own_folder.h"
+#include "ops/builtin_ops.h"
+#include "temp_folder.h"
 
 enum { BATCH = 4, SEQ = 8, STEPS = 5, VOCAB = 33 };
 
@@ -63,7 +63,7 @@ static clv_model *open_model(const split *on, const char *family)
 
 static clv_status make(clv_trainer **out, const clv_model *model, rates p, uint64_t seed, clv_error *err)
 {
-    const clv_schedule schedule = {.peak = 0.003, .floor = 0.003, .steps = STEPS};
+    const clv_lr_schedule schedule = {.peak = 0.003, .floor = 0.003, .steps = STEPS};
     const clv_trainer_options how = {.size = sizeof how,
                                      .batch = BATCH,
                                      .seq = SEQ,
@@ -155,7 +155,7 @@ static void check_masks(rates p)
     train_on(&one, "gpt2", p, 4, other);
     assert_true(fabs(losses[0] - other[0]) > 1e-4 * losses[0]);
     int32_t ids[BATCH * SEQ], labels[BATCH * SEQ];
-    const clv_schedule still = {.peak = 1e-12, .floor = 1e-12, .steps = STEPS};
+    const clv_lr_schedule still = {.peak = 1e-12, .floor = 1e-12, .steps = STEPS};
     const clv_trainer_options how = {.size = sizeof how,
                                      .batch = BATCH,
                                      .seq = SEQ,
@@ -204,7 +204,7 @@ static void test_ways(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
         clv_error err = {0};
-        const clv_schedule schedule = {.peak = 0.003, .floor = 0.003, .steps = STEPS};
+        const clv_lr_schedule schedule = {.peak = 0.003, .floor = 0.003, .steps = STEPS};
         const clv_adamw_options adamw = {.size = sizeof adamw};
         const clv_update_options update = {.size = sizeof update, .adamw = &adamw, .accumulate = ways[i].parts};
         const clv_trainer_options how = {.size = sizeof how,
@@ -232,7 +232,7 @@ static double moved(const split *on, rates p, int *collectives)
     trained t = begin(on, "gpt2", p, 3);
     const clv_program *program = clv_trainer_program(t.trainer);
     double bytes = 0;
-    *collectives = clv_program_n_collectives(program);
+    *collectives = clv_program_collective_count(program);
     for (int i = 0; i < *collectives; i++) {
         clv_collective c = {.size = sizeof c};
         must(clv_program_collective(program, i, &c, NULL), &(clv_error){0});
@@ -284,8 +284,8 @@ static void test_plan(void **state)
         must(clv_program_memory(program, &planned, &err), &err);
         must(clv_program_memory(clv_trainer_program(t.trainer), &taken, &err), &err);
         assert_int_equal(planned.total, taken.total);
-        assert_int_equal(clv_program_n_instructions(program),
-                         clv_program_n_instructions(clv_trainer_program(t.trainer)));
+        assert_int_equal(clv_program_instruction_count(program),
+                         clv_program_instruction_count(clv_trainer_program(t.trainer)));
         clv_program_free(program);
         end(&t);
     }
@@ -324,7 +324,7 @@ static void test_refused(void **state)
     }
     clv_error err = {0};
     must(clv_graph_new(&graph, clv_model_mesh(model), &err), &err);
-    const clv_model_graph how = {.size = sizeof how, .batch = 1, .seq = 4, .dropout = 0.1};
+    const clv_model_graph_options how = {.size = sizeof how, .batch = 1, .seq = 4, .dropout = 0.1};
     clv_model_forward(graph, model, &how, NULL);
     assert_int_equal(clv_graph_status(graph, &err), CLV_EINVAL);
     assert_non_null(strstr(err.message, "valid: 0, but in a training step"));
@@ -340,11 +340,13 @@ static void test_steps_differ(void **state)
     clv_error err = {0};
     int n = 0;
     (void)state;
-    clv_model_update_step(
-        graph, model,
-        &(clv_model_graph){
-            .size = sizeof(clv_model_graph), .batch = BATCH, .seq = SEQ, .dropout = 0.1, .attention_dropout = 0.1},
-        NULL);
+    clv_model_optimizer_step(graph, model,
+                             &(clv_model_graph_options){.size = sizeof(clv_model_graph_options),
+                                                        .batch = BATCH,
+                                                        .seq = SEQ,
+                                                        .dropout = 0.1,
+                                                        .attention_dropout = 0.1},
+                             NULL);
     must(clv_graph_status(graph, &err), &err);
     for (int i = 0; i < graph->n_ops; i++)
         if (graph->ops[i].def == &clv_op_dropout) {

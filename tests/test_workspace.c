@@ -12,8 +12,8 @@
 
 #include "cleave/session.h"
 #include "graph/graph.h"
-#include "ops/ops.h"
-#include "ops_check.h"
+#include "op_cases.h"
+#include "ops/builtin_ops.h"
 
 enum { PRODUCTS = 400, PAIRS = 40, LETTERS = 6 };
 
@@ -137,13 +137,13 @@ static void quant_dot(clv_graph *graph, clv_dtype dtype, clv_quant how, int64_t 
     const int64_t out = 70, heads = 3, blocks = rows % 2 ? 5 : 260;
     clv_value x = input(graph, "x", dtype, DIMS(rows, heads, 32 * blocks));
     clv_value ints = input(graph, "ints", CLV_U8, DIMS(out, heads, blocks, how == CLV_QUANT_Q8 ? 32 : 16));
-    clv_quant_dot(graph, how, x, ints, input(graph, "scales", CLV_F16, DIMS(out, heads, blocks)), 2);
+    clv_quantized_dot(graph, how, x, ints, input(graph, "scales", CLV_F16, DIMS(out, heads, blocks)), 2);
 }
 
 static void packed_dot(clv_graph *graph, clv_dtype dtype, int64_t rows)
 {
     const int64_t in = rows % 2 ? 5 : 700;
-    clv_packed_dot(graph, input(graph, "x", dtype, DIMS(rows, in)), input(graph, "w", dtype, DIMS(70, in, 16)), 1);
+    clv_prepacked_dot(graph, input(graph, "x", dtype, DIMS(rows, in)), input(graph, "w", dtype, DIMS(70, in, 16)), 1);
 }
 
 /* Runs the check on the graph's ops; marks those that were seen. */
@@ -205,13 +205,13 @@ static clv_layout random_layout(random_source *r, const clv_mesh *mesh, int rank
     for (int a = 0; a < mesh->n_axes; a++) {
         int d = pick(r, rank + 1);
         if (d < rank)
-            assert_int_equal(clv_layout_cut(&layout, mesh, d, clv_mesh_whole(mesh, a), NULL), CLV_OK);
+            assert_int_equal(clv_layout_shard_dim(&layout, mesh, d, clv_mesh_whole_axis(mesh, a), NULL), CLV_OK);
     }
     return layout;
 }
 
-static void run_checked(clv_graph *graph, int threads, const clv_input_binding *in, int n_in, const clv_binding *out,
-                        int n_out)
+static void run_checked(clv_graph *graph, int threads, const clv_input_binding *in, int n_in,
+                        const clv_output_binding *out, int n_out)
 {
     clv_error err = {0};
     clv_program *program;
@@ -284,7 +284,8 @@ static void check_product(const product *p, const char *mesh_text, random_source
     }
     want = calloc((size_t)n + 1, sizeof *want);
     multiply(p, (double *[]){data[0], data[1], want});
-    run_checked(graph, 1, (clv_input_binding[]){{"a", data[0]}, {"b", data[1]}}, 2, &(clv_binding){"c", data[2]}, 1);
+    run_checked(graph, 1, (clv_input_binding[]){{"a", data[0]}, {"b", data[1]}}, 2, &(clv_output_binding){"c", data[2]},
+                1);
     for (int64_t i = 0; i < n; i++)
         if (data[2][i] != want[i])
             fail_msg("%s on %s: element %lld is %g, expected %g", subscripts, mesh_text, (long long)i, data[2][i],

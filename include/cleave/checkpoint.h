@@ -54,7 +54,7 @@ typedef struct clv_tensor_info {
 } clv_tensor_info;
 
 /** Tensors of all files, file by file, in the order of their data. */
-CLV_API int64_t clv_checkpoint_count(const clv_checkpoint *checkpoint);
+CLV_API int64_t clv_checkpoint_tensor_count(const clv_checkpoint *checkpoint);
 /** Fills *out, whose `size` the caller has set. @return CLV_EINVAL for a tensor that there is not */
 CLV_API clv_status clv_checkpoint_tensor(const clv_checkpoint *checkpoint, int64_t i, clv_tensor_info *out,
                                          clv_error *err);
@@ -70,7 +70,7 @@ CLV_API clv_status clv_checkpoint_read(const clv_checkpoint *checkpoint, int64_t
 
 /** The files that the checkpoint is, or was made of: how many, the name of each within its folder, and its bytes (NULL
  *  and 0 for one that there is not). */
-CLV_API int clv_checkpoint_files(const clv_checkpoint *checkpoint);
+CLV_API int clv_checkpoint_file_count(const clv_checkpoint *checkpoint);
 /** The name of file i, which lives with the checkpoint, and its bytes unless NULL; NULL and 0 past the end. */
 CLV_API const char *clv_checkpoint_file(const clv_checkpoint *checkpoint, int i, int64_t *bytes);
 
@@ -84,16 +84,17 @@ CLV_API int clv_checkpoint_rank_file(char *out, size_t size, int64_t *bytes, con
 
 /** Takes the tensors that a checkpoint of the model has, in the order of its parameters; name and shape are borrowed
  *  for the call. */
-typedef void clv_expected_tensor(void *arg, const char *name, int rank, const int64_t *shape);
+typedef void clv_expected_tensor_callback(void *arg, const char *name, int rank, const int64_t *shape);
 /** Calls `take` for each, on the caller's thread. @return CLV_EINVAL, CLV_ENOMEM */
-CLV_API clv_status clv_model_each_tensor(const clv_model *model, clv_expected_tensor *take, void *arg, clv_error *err);
+CLV_API clv_status clv_model_for_each_tensor(const clv_model *model, clv_expected_tensor_callback *take, void *arg,
+                                             clv_error *err);
 
 /** Takes the names of what differs: tensors of the model that a checkpoint lacks (missing), then those of the
  *  checkpoint that the model has no use for. */
-typedef void clv_differing_tensor(void *arg, const char *name, int missing);
+typedef void clv_tensor_mismatch_callback(void *arg, const char *name, int missing);
 /** Compares by names, in any spelling of them (docs/models.md). @return CLV_ENOMEM */
 CLV_API clv_status clv_checkpoint_compare(const clv_checkpoint *checkpoint, const clv_model *model,
-                                          clv_differing_tensor *take, void *arg, clv_error *err);
+                                          clv_tensor_mismatch_callback *take, void *arg, clv_error *err);
 
 /* ---- writing a file ---- */
 
@@ -108,11 +109,11 @@ CLV_API clv_status clv_checkpoint_create(clv_checkpoint_writer **out, const char
 /** Adds a tensor, before any element is written; the name is copied. Tensors are numbered from 0 as they are added.
  *  @return CLV_EINVAL after elements were written, or for a rank that there is not; CLV_ESHAPE, CLV_ELIMIT, CLV_ENOMEM.
  *          A name used twice is CLV_EINVAL of the first write */
-CLV_API clv_status clv_checkpoint_add(clv_checkpoint_writer *writer, const char *name, clv_dtype dtype, int rank,
-                                      const int64_t *shape, clv_error *err);
+CLV_API clv_status clv_checkpoint_add_tensor(clv_checkpoint_writer *writer, const char *name, clv_dtype dtype, int rank,
+                                             const int64_t *shape, clv_error *err);
 /** Adds a text by key to the header's "__metadata__"; both UTF-8, copied. @return CLV_EINVAL; CLV_ENOMEM */
-CLV_API clv_status clv_checkpoint_note(clv_checkpoint_writer *writer, const char *key, const char *text,
-                                       clv_error *err);
+CLV_API clv_status clv_checkpoint_add_metadata(clv_checkpoint_writer *writer, const char *key, const char *text,
+                                               clv_error *err);
 /** Writes a box (NULL: all) of tensor i, of the tensor's dtype, row-major and without gaps. In any order; every element
  *  exactly once. A failure is final. The first call, from one thread, puts the header in its place: CLV_EIO,
  *  CLV_ELIMIT. */

@@ -41,18 +41,18 @@ extern "C" {
 /** Sequences of token ids. */
 typedef struct clv_data clv_data;
 
-enum { CLV_MAX_SPECIAL = 16 };
+enum { CLV_MAX_SPECIAL_IDS = 16 };
 
 /** What is masked, and by what: clv_model_masking fills it. A plain value. */
-typedef struct clv_masking {
+typedef struct clv_mlm_masking {
     size_t size;  /**< sizeof the struct; 0: as its first version had it */
     double rate;  /**< the share of tokens that are chosen, above 0, at most 1; 0: 0.15 */
     int64_t mask; /**< the mask token's id; -1: there is none, so that data must have labels of its own */
     const clv_tokenizer *tokenizer; /**< its special tokens, and ids that it does not have, are never chosen and never
                                          put in another's place; borrowed for the call; NULL: there is none */
     int64_t n_special;              /**< nor are these: how many */
-    int64_t special[CLV_MAX_SPECIAL];
-} clv_masking;
+    int64_t special[CLV_MAX_SPECIAL_IDS];
+} clv_mlm_masking;
 
 /** Zero-initialised = defaults. */
 typedef struct clv_data_options {
@@ -63,10 +63,10 @@ typedef struct clv_data_options {
     const clv_corpus_options *corpus; /**< how files of texts are tokenized; NULL: a byte a token */
     int texts;                        /**< nonzero: all files are texts, whatever their names */
     int in_order; /**< nonzero: row i of all epochs is sequence i mod their number, without a permutation */
-    const clv_masking *masking; /**< copied; NULL: each id's label is the next one */
-    int64_t padded;             /**< nonzero: each document of token files and texts is a row of its own; below 0:
+    const clv_mlm_masking *masking; /**< copied; NULL: each id's label is the next one */
+    int64_t padded;                 /**< nonzero: each document of token files and texts is a row of its own; below 0:
                                      only where all files are FASTA */
-    int64_t pad;                /**< the id that stands where a row is padding */
+    int64_t pad;                    /**< the id that stands where a row is padding */
 } clv_data_options;
 
 /** Whether a file is text (or lines of JSON, or FASTA), which is tokenized: neither a token file nor safetensors, by
@@ -101,7 +101,7 @@ typedef struct clv_data_info {
 } clv_data_info;
 
 /** Fills *out, whose `size` the caller has set. @return CLV_EINVAL for NULL */
-CLV_API clv_status clv_data_describe(const clv_data *data, clv_data_info *out, clv_error *err);
+CLV_API clv_status clv_data_get_info(const clv_data *data, clv_data_info *out, clv_error *err);
 
 /** Fills rows [first, first + rows) of the batch of `step`, which has `batch` rows: ids[r][0..S) and labels[r][0..S), a
  *  label of -100 counting for nothing.
@@ -149,7 +149,7 @@ typedef struct clv_token_writer_options {
     int masked;    /**< nonzero: it says of each id whether it is learned */
 } clv_token_writer_options;
 
-/** Begins a file, on a name of its own beside `path`. End with clv_token_writer_commit or clv_token_writer_abandon.
+/** Begins a file, on a name of its own beside `path`. End with clv_token_writer_commit or clv_token_writer_abort.
  *  @return CLV_EINVAL for options out of range, or where no file can be; CLV_ENOTFOUND, CLV_EIO, CLV_ENOMEM */
 CLV_API clv_status clv_token_writer_create(clv_token_writer **out, const char *path,
                                            const clv_token_writer_options *options, clv_error *err);
@@ -162,7 +162,7 @@ CLV_API clv_status clv_token_writer_add(clv_token_writer *writer, const int32_t 
  *  without an id; CLV_EIO */
 CLV_API clv_status clv_token_writer_commit(clv_token_writer *writer, clv_error *err);
 /** Gives up: removes what was written and frees the writer. NULL is a no-op. */
-CLV_API void clv_token_writer_abandon(clv_token_writer *writer);
+CLV_API void clv_token_writer_abort(clv_token_writer *writer);
 
 #ifdef __cplusplus
 }

@@ -23,7 +23,8 @@ typedef struct clv_evaluate_options {
     int gradients;       /**< nonzero: of the loss, for every parameter; of a model without a head: of the mean of
                                      the squares of its hidden states */
     int allow_nonfinite; /**< nonzero: results that are NaN or infinite are given, too; else they are CLV_ENONFINITE */
-    int find_nonfinite;  /**< with allow_nonfinite, nonzero: where they begin is looked for (clv_evaluation_begins) */
+    int find_nonfinite;  /**< with allow_nonfinite, nonzero: where they begin is looked for
+                           (clv_evaluation_nonfinite_origin) */
     int each_op; /**< nonzero: the first two results of every op, too, in order: "layers.3.mlp.down.dot_general #41" */
     const clv_trace_options *trace; /**< the run is recorded, and written as clv_trace_end does; NULL: it is not */
 } clv_evaluate_options;
@@ -62,7 +63,7 @@ CLV_API clv_status clv_evaluation_at(const clv_evaluation *evaluation, int i, cl
 CLV_API double clv_evaluation_seconds(const clv_evaluation *evaluation);
 /** Where what is not finite begins ("rank 1, layers.0...."): the message of clv_session_options.find_nonfinite; NULL:
  *  nowhere, or not looked for. */
-CLV_API const char *clv_evaluation_begins(const clv_evaluation *evaluation);
+CLV_API const char *clv_evaluation_nonfinite_origin(const clv_evaluation *evaluation);
 
 /** Writes a safetensors file: what was given (ids, token_types, mask), the results but those of ops, all f32, and with
  *  gradients "grad.NAME" for every tensor of the model's checkpoint, in its shape.

@@ -7,7 +7,7 @@
  *
  * From then on everything that takes a model takes those of the family: they are run, trained, scored, planned, sharded
  * and saved as any other, on every mesh. Letters in shapes: V vocabulary, M width, H heads, K KV heads, D head_dim, F
- * feed-forward width, P positions. tests/test_own_family.c states a whole family.
+ * feed-forward width, P positions. tests/test_custom_family.c states a whole family.
  */
 #ifndef CLEAVE_FAMILY_H
 #define CLEAVE_FAMILY_H
@@ -18,54 +18,54 @@
 extern "C" {
 #endif
 
-enum { CLV_FAMILY_OWN = 8 /**< numbers, and reals, that a family has of its own */ };
+enum { CLV_FAMILY_EXTRA_FIELDS = 8 /**< numbers, and reals, that a family has of its own */ };
 
 /** What config.json says of a model. A plain value, all zeros but for what keys say. */
 typedef struct clv_family_model {
-    int64_t hidden;                 /**< M */
-    int64_t layers;                 /**< L */
-    int64_t heads;                  /**< H; 0: 1 */
-    int64_t kv_heads;               /**< K, divides H; 0: H */
-    int64_t head_dim;               /**< D; 0: M / H, which must divide */
-    int64_t ffn;                    /**< F; 0: 4 M */
-    int64_t vocab;                  /**< V */
-    int64_t max_positions;          /**< P, the longest sequence; 0: 2048 */
-    double norm_eps;                /**< of norms */
-    double rope_theta;              /**< of rotary positions, which need an even D; 0: positions are learned, or none */
-    clv_unary activation;           /**< 0: CLV_SILU */
-    int bidirectional;              /**< nonzero: attention sees what follows, so that nothing is generated */
-    int headless;                   /**< nonzero, by the library alone: config.json names the class without a head */
-    int tied_embeddings;            /**< nonzero: the output projection is the embedding's table */
-    int64_t number[CLV_FAMILY_OWN]; /**< the family's own */
-    double real[CLV_FAMILY_OWN];    /**< the family's own */
-    int64_t reserved[8];            /**< zeros: the struct keeps its size */
+    int64_t hidden;            /**< M */
+    int64_t layers;            /**< L */
+    int64_t heads;             /**< H; 0: 1 */
+    int64_t kv_heads;          /**< K, divides H; 0: H */
+    int64_t head_dim;          /**< D; 0: M / H, which must divide */
+    int64_t ffn;               /**< F; 0: 4 M */
+    int64_t vocab;             /**< V */
+    int64_t max_positions;     /**< P, the longest sequence; 0: 2048 */
+    double norm_eps;           /**< of norms */
+    double rope_theta;         /**< of rotary positions, which need an even D; 0: positions are learned, or none */
+    clv_unary_kind activation; /**< 0: CLV_SILU */
+    int bidirectional;         /**< nonzero: attention sees what follows, so that nothing is generated */
+    int headless;              /**< nonzero, by the library alone: config.json names the class without a head */
+    int tied_embeddings;       /**< nonzero: the output projection is the embedding's table */
+    int64_t number[CLV_FAMILY_EXTRA_FIELDS]; /**< the family's own */
+    double real[CLV_FAMILY_EXTRA_FIELDS];    /**< the family's own */
+    int64_t reserved[8];                     /**< zeros: the struct keeps its size */
 } clv_family_model;
 
 /** What stands behind a key of config.json. */
-typedef enum clv_family_kind {
+typedef enum clv_family_key_type {
     CLV_KEY_INT,       /**< int64_t; sizes are 0 to 2^26, the family's own within 2^53 */
     CLV_KEY_REAL,      /**< double, finite */
     CLV_KEY_FLAG,      /**< int: true or false */
-    CLV_KEY_ACTIVATION /**< clv_unary, by Hugging Face's names: "silu", "gelu_new" */
-} clv_family_kind;
+    CLV_KEY_ACTIVATION /**< clv_unary_kind, by Hugging Face's names: "silu", "gelu_new" */
+} clv_family_key_type;
 
 /** A key of config.json, read and written. (vocab_size, tie_word_embeddings and tokens are written for every family.) A
  *  plain value. */
 typedef struct clv_family_key {
-    const char *key;      /**< "n_embd" */
-    clv_family_kind kind; /**< what it is */
-    size_t offset;        /**< where it goes: offsetof(clv_family_model, hidden) */
-    int required;         /**< nonzero: CLV_EFORMAT without it */
-    double standard;      /**< what it is when it is absent, or null */
+    const char *key;          /**< "n_embd" */
+    clv_family_key_type kind; /**< what it is */
+    size_t offset;            /**< where it goes: offsetof(clv_family_model, hidden) */
+    int required;             /**< nonzero: CLV_EFORMAT without it */
+    double default_value;     /**< what it is when it is absent, or null */
 } clv_family_key;
 
 /** How a parameter of ours is made of tensors of a checkpoint. */
 typedef enum clv_parameter_form {
-    CLV_AS_IS,  /**< the same dimensions */
-    CLV_LINEAR, /**< ours [in, out], theirs [out, in], one dimension each; a bias, without in: [out]. With two of theirs
-                     ours is [in, 2, out] */
-    CLV_CONV1D  /**< theirs [in, out], one dimension each, and ours columns of it where it is fused of `of` parts:
-                     [in, take, out], parts [first, first + take); take 1 is no dimension */
+    CLV_PARAMETER_AS_IS,  /**< the same dimensions */
+    CLV_PARAMETER_LINEAR, /**< ours [in, out], theirs [out, in], one dimension each; a bias, without in: [out]. With two
+                     of theirs ours is [in, 2, out] */
+    CLV_PARAMETER_CONV1D  /**< theirs [in, out], one dimension each, and ours columns of it where it is fused of `of`
+                     parts: [in, take, out], parts [first, first + take); take 1 is no dimension */
 } clv_parameter_form;
 
 /** A parameter. A plain value. */
@@ -74,12 +74,12 @@ typedef struct clv_family_parameter {
     const char *theirs[2];   /**< the tensor's in a checkpoint, % likewise; the second where two are packed, or NULL */
     clv_parameter_form form; /**< how they differ */
     const char *in, *out;    /**< letters of the dimensions, "" for none */
-    int first, of, take;     /**< CLV_CONV1D: parts of a fused tensor; zeros: it is not fused */
+    int first, of, take;     /**< CLV_PARAMETER_CONV1D: parts of a fused tensor; zeros: it is not fused */
     int (*when)(const clv_family_model *model); /**< 0: this model has no such parameter; NULL: all have */
 } clv_family_parameter;
 
 /** The graph that is wanted. Made by the library; a later one may know more than `size` says. */
-typedef struct clv_family_build {
+typedef struct clv_family_graph_options {
     size_t size;                 /**< sizeof the struct as the library has it */
     int64_t batch, seq;          /**< B and S */
     const clv_axis_rules *rules; /**< how layers are split */
@@ -88,7 +88,7 @@ typedef struct clv_family_build {
     clv_value ids;               /**< i32 [B,S] */
     clv_value mask;              /**< u8 [B,S], 1 = a token; CLV_NONE: all are */
     clv_value offset;            /**< with context: i32 [B], [] for one sequence; else CLV_NONE */
-} clv_family_build;
+} clv_family_graph_options;
 
 /** A family. */
 typedef struct clv_family {
@@ -107,12 +107,12 @@ typedef struct clv_family {
      *  the table becomes state of its shape by its name, here or in head; other state is of another role. Failures are
      *  recorded in the graph; so is another result (CLV_ESHAPE, CLV_EDTYPE), and a parameter that has become no state,
      *  or stands in no row (CLV_ENOTFOUND). */
-    clv_value (*hidden)(clv_graph *graph, const clv_family_model *model, const clv_family_build *build);
+    clv_value (*hidden)(clv_graph *graph, const clv_family_model *model, const clv_family_graph_options *build);
     /** From there to logits [B,S,V] of build->dtype, which are checked likewise; where only those of the last token
      *  are wanted hidden is [B,1,M], and they are [B,1,V]. table: the embedding's. NULL: a product with that or, where
      *  it is not tied, with "lm_head.weight" [M,V]. Not called for a model without a head. */
-    clv_value (*head)(clv_graph *graph, const clv_family_model *model, const clv_family_build *build, clv_value hidden,
-                      clv_value table);
+    clv_value (*head)(clv_graph *graph, const clv_family_model *model, const clv_family_graph_options *build,
+                      clv_value hidden, clv_value table);
 } clv_family;
 
 /** Makes a family known to this process, for good. The struct is copied, what it points to is borrowed for as long as

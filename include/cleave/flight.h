@@ -44,7 +44,7 @@ typedef struct clv_flight_options {
     size_t size;         /**< sizeof the struct; 0: as its first version had it */
     const char *path;    /**< the file, replaced if it is there; of a session in several processes the number of the
                               process follows: path.0, path.1 */
-    int only_when_stuck; /**< nonzero: it is written only when a call fails with CLV_ETIMEOUT or CLV_EPEER */
+    int only_on_timeout; /**< nonzero: it is written only when a call fails with CLV_ETIMEOUT or CLV_EPEER */
 } clv_flight_options;
 
 /** Writes nothing yet. Free with clv_flight_free. @return CLV_EINVAL without a path; CLV_ENOMEM */
@@ -53,7 +53,7 @@ CLV_API clv_status clv_flight_new(clv_flight **out, const clv_flight_options *op
 CLV_API void clv_flight_free(clv_flight *flight);
 /** The file that was written last, which lives with the object; NULL: none was yet.
  *  @return what the last writing failed by: CLV_EIO, CLV_ENOTFOUND, CLV_ENOMEM; CLV_OK else */
-CLV_API clv_status clv_flight_written(const char **path, const clv_flight *flight, clv_error *err);
+CLV_API clv_status clv_flight_last_path(const char **path, const clv_flight *flight, clv_error *err);
 
 /** Writes what the ranks of this process have kept, of a session that runs or has failed, to `path` itself. Not while
  *  the session is freed, or a program of it unloaded.
@@ -74,7 +74,7 @@ CLV_API clv_status clv_flight_read(clv_flight_report **out, const char *const *p
 /** NULL is a no-op. */
 CLV_API void clv_flight_report_free(clv_flight_report *report);
 /** Ranks of all processes, those that are missing, too; 0 for NULL. */
-CLV_API int clv_flight_report_ranks(const clv_flight_report *report);
+CLV_API int clv_flight_report_rank_count(const clv_flight_report *report);
 
 /** How far a rank had come. Texts live with the report. */
 typedef struct clv_flight_rank {
@@ -99,13 +99,13 @@ CLV_API clv_status clv_flight_report_rank(const clv_flight_report *report, int r
 
 /** What is wrong. The first finding, unless it is one of the last two kinds, names the culprit. */
 typedef enum clv_flight_kind {
-    CLV_FLIGHT_FAILED,  /**< the rank failed by itself */
-    CLV_FLIGHT_DIFFERS, /**< it is in another step than its peer: they do not run the same */
-    CLV_FLIGHT_MISSING, /**< it left no dump: killed, stopped, or not given here */
-    CLV_FLIGHT_BEHIND,  /**< others wait for it, and it waits for none */
-    CLV_FLIGHT_LOST,    /**< what it sent to its peer did not come, or not as it should */
-    CLV_FLIGHT_WAITS,   /**< it waits for its peer */
-    CLV_FLIGHT_SAID     /**< the words with which the process of this rank failed */
+    CLV_FLIGHT_FAILED,    /**< the rank failed by itself */
+    CLV_FLIGHT_DIFFERS,   /**< it is in another step than its peer: they do not run the same */
+    CLV_FLIGHT_MISSING,   /**< it left no dump: killed, stopped, or not given here */
+    CLV_FLIGHT_STRAGGLER, /**< others wait for it, and it waits for none */
+    CLV_FLIGHT_LOST,      /**< what it sent to its peer did not come, or not as it should */
+    CLV_FLIGHT_WAITS,     /**< it waits for its peer */
+    CLV_FLIGHT_REPORTED   /**< the words with which the process of this rank failed */
 } clv_flight_kind;
 
 /** One finding. The text lives with the report. */

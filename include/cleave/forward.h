@@ -54,15 +54,15 @@ CLV_API clv_status clv_forwarder_run(clv_forwarder *forwarder, const clv_forward
                                      clv_error *err);
 
 /** A place in a batch. A plain value, which stays as it is. */
-typedef struct clv_forward_place {
+typedef struct clv_forward_position {
     int64_t row, token; /**< row < 0: none */
     double value;
-} clv_forward_place;
+} clv_forward_position;
 
 /** The first result that is NaN or infinite where results count: at tokens, with CLV_FORWARD_NLL at those whose loss
  *  was asked for. */
-CLV_API clv_forward_place clv_forwarder_first_nonfinite(const clv_forwarder *forwarder, const clv_forward_batch *batch,
-                                                        const float *out);
+CLV_API clv_forward_position clv_forwarder_first_nonfinite(const clv_forwarder *forwarder,
+                                                           const clv_forward_batch *batch, const float *out);
 /** Runs a batch once more, to find the first instruction whose result is not finite: CLV_ENONFINITE names it, CLV_OK
  *  says that there is none. Reads the weights again; so do all runs after it look. */
 CLV_API clv_status clv_forwarder_find_nonfinite(clv_forwarder *forwarder, const clv_forward_batch *batch, float *out,

@@ -122,14 +122,14 @@ CLV_API const float *clv_generator_logits(const clv_generator *generator, int64_
 CLV_API clv_status clv_generator_sample(clv_generator *generator, int64_t sequence, const clv_sampling *sampling,
                                         int64_t *token, clv_error *err);
 /** Positions that a sequence has left; 0 for one that there is not. */
-CLV_API int64_t clv_generator_room(const clv_generator *generator, int64_t sequence);
+CLV_API int64_t clv_generator_remaining_context(const clv_generator *generator, int64_t sequence);
 /** Sequences that it has. */
 CLV_API int64_t clv_generator_batch(const clv_generator *generator);
 /** Empties all sequences. */
-CLV_API void clv_generator_rewind(clv_generator *generator);
+CLV_API void clv_generator_reset(clv_generator *generator);
 
-/** What runs its programs, for traces (trace.h). Its states are those of a clv_model_graph with `packed`. It lives
- *  until the generator gets another size, or is freed; NULL before it has a size, and for no generator. */
+/** What runs its programs, for traces (trace.h). Its states are those of a clv_model_graph_options with `packed`. It
+ *  lives until the generator gets another size, or is freed; NULL before it has a size, and for no generator. */
 CLV_API clv_session *clv_generator_session(const clv_generator *generator);
 /** Where the time of runs since the last call went. @return clv_session_take_stats'; CLV_EINVAL from on_text */
 CLV_API clv_status clv_generator_take_stats(clv_generator *generator, clv_session_stats *out, clv_error *err);
@@ -139,8 +139,8 @@ CLV_API clv_status clv_generator_take_stats(clv_generator *generator, clv_sessio
 /** A text as it comes, on the caller's thread: `size` more bytes of prompt number `prompt`, whole characters, with a
  *  zero byte behind; what may be the beginning of a stop text is held back. last: nothing follows (size may be 0). Not
  *  0 ends all texts as they are. Meanwhile the generator refuses whatever would change its sequences (CLV_EINVAL;
- *  clv_generator_rewind does nothing), and is not to be freed. */
-typedef int clv_text_callback(void *arg, int64_t prompt, const char *text, size_t size, int last);
+ *  clv_generator_reset does nothing), and is not to be freed. */
+typedef int clv_generate_text_callback(void *arg, int64_t prompt, const char *text, size_t size, int last);
 
 /** Zero-initialised = defaults. */
 typedef struct clv_generate_options {
@@ -152,10 +152,10 @@ typedef struct clv_generate_options {
     int64_t batch;      /**< prompts continued side by side, at most; 0: 8. A generator of fixed batch has its own */
     int64_t context;    /**< positions for prompt and text; 0: as many as the longest prompt and max_tokens need, as
                                        far as the model goes. A generator of fixed context has its own */
-    const char *const *stops;   /**< a text ends before any of these */
-    int n_stops;                /**< 0: the folder's */
-    int echo;                   /**< nonzero: on_text gets the prompt first, as its tokens spell it */
-    clv_text_callback *on_text; /**< NULL: texts are given at the end alone */
+    const char *const *stops;            /**< a text ends before any of these */
+    int n_stops;                         /**< 0: the folder's */
+    int echo;                            /**< nonzero: on_text gets the prompt first, as its tokens spell it */
+    clv_generate_text_callback *on_text; /**< NULL: texts are given at the end alone */
     void *on_text_arg;
     const clv_trace_options *trace; /**< runs are recorded, each as a step (a part of the prompts, then a token), and
                                          written as clv_trace_end does; NULL: they are not */
@@ -178,24 +178,24 @@ CLV_API clv_status clv_generate(clv_generation **out, clv_generator *generator, 
 CLV_API void clv_generation_free(clv_generation *generation);
 
 /** Why a text ended. */
-typedef enum clv_finish {
+typedef enum clv_finish_reason {
     CLV_FINISH_LENGTH,   /**< max_tokens */
-    CLV_FINISH_END,      /**< the model ended it */
+    CLV_FINISH_EOS,      /**< the model ended it */
     CLV_FINISH_STOP,     /**< a stop text */
     CLV_FINISH_CONTEXT,  /**< there was no room for more */
     CLV_FINISH_CANCELLED /**< on_text said so */
-} clv_finish;
+} clv_finish_reason;
 
 /** Of prompt i: the text that follows it, borrowed, with a zero byte behind (*size, unless NULL, receives its bytes),
  *  why it ended, and how many tokens were read and sampled, one that ended the text among them. NULL,
  *  CLV_FINISH_CANCELLED and 0 for a prompt that there is not. */
 CLV_API const char *clv_generation_text(const clv_generation *generation, int64_t i, size_t *size);
 /** Why text i ended. */
-CLV_API clv_finish clv_generation_finish(const clv_generation *generation, int64_t i);
+CLV_API clv_finish_reason clv_generation_finish_reason(const clv_generation *generation, int64_t i);
 /** Tokens of prompt i. */
 CLV_API int64_t clv_generation_prompt_tokens(const clv_generation *generation, int64_t i);
 /** Tokens that were sampled for it. */
-CLV_API int64_t clv_generation_tokens(const clv_generation *generation, int64_t i);
+CLV_API int64_t clv_generation_sampled_tokens(const clv_generation *generation, int64_t i);
 
 /** Seconds that prompts and decoding took; and of both together, waiting for other ranks and moving their data. A plain
  *  value, which stays as it is. */

@@ -69,7 +69,7 @@ CLV_API clv_status clv_graph_status(const clv_graph *graph, clv_error *err);
 /** Forgets the first failure, so that a program in which somebody types goes on: what failed made no value, and values
  *  that were made before are as they were; of a layer that failed, state and ops may stay. Not when memory ran out.
  *  @return the graph's status from here on: CLV_OK, or CLV_ENOMEM */
-CLV_API clv_status clv_graph_forgive(clv_graph *graph);
+CLV_API clv_status clv_graph_clear_error(clv_graph *graph);
 /** Borrowed; NULL for no graph. */
 CLV_API const clv_mesh *clv_graph_mesh(const clv_graph *graph);
 /** Dtype and shape of a value; all zeros for CLV_NONE. */
@@ -79,16 +79,16 @@ CLV_API clv_layout clv_graph_layout(clv_graph *graph, int rank, const char *text
 /** Names that follow are prefixed by "scope.": state, ops in messages and plans. Nested; formatted as printf does. A
  *  name of a scope, state, input, output or dimension is UTF-8 without control characters, or the graph fails with
  *  CLV_EINVAL. */
-CLV_API void clv_graph_push(clv_graph *graph, const char *format, ...) __attribute__((format(printf, 2, 3)));
+CLV_API void clv_graph_push_scope(clv_graph *graph, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /** Takes back the last prefix. */
-CLV_API void clv_graph_pop(clv_graph *graph);
+CLV_API void clv_graph_pop_scope(clv_graph *graph);
 
 /* ---- what comes in, what stays, what goes out ---- */
 
 /** A tensor bound at each run. layout NULL: the partitioner chooses. */
 CLV_API clv_value clv_input(clv_graph *graph, const char *name, clv_dtype dtype, int rank, const int64_t *shape,
                             const clv_layout *layout);
-/** What state is for: clv_parameters, gradients and plans of memory go by it. */
+/** What state is for: clv_graph_parameters, gradients and plans of memory go by it. */
 typedef enum clv_state_role {
     CLV_ROLE_PARAMETER, /**< what a model has learnt: floats, that gradients are taken for and checkpoints hold */
     CLV_ROLE_OPTIMIZER, /**< a moment or master copy of a parameter */
@@ -101,10 +101,10 @@ typedef enum clv_state_role {
 CLV_API clv_value clv_state(clv_graph *graph, const char *name, clv_dtype dtype, int rank, const int64_t *shape,
                             const clv_layout *layout, clv_init init);
 /** The same for state of any role; only parameters must be floats. */
-CLV_API clv_value clv_state_as(clv_graph *graph, clv_state_role role, const char *name, clv_dtype dtype, int rank,
-                               const int64_t *shape, const clv_layout *layout, clv_init init);
+CLV_API clv_value clv_state_with_role(clv_graph *graph, clv_state_role role, const char *name, clv_dtype dtype,
+                                      int rank, const int64_t *shape, const clv_layout *layout, clv_init init);
 /** The parameters made so far, in order. Fills at most `room` of out, and returns how many there are. */
-CLV_API int clv_parameters(const clv_graph *graph, clv_value *out, int room);
+CLV_API int clv_graph_parameters(const clv_graph *graph, clv_value *out, int room);
 /** The name of an input or state; NULL for other values. */
 CLV_API const char *clv_value_name(const clv_graph *graph, clv_value value);
 /** The stated layout of an input or state; replicated for others. */
@@ -122,7 +122,7 @@ CLV_API void clv_output(clv_graph *graph, const char *name, clv_value value, con
  *  assigned to it, nor its gradient: products come to it (Pope et al. 2022, arXiv:2211.05102, "weight-stationary").
  *  Without this a weight that is smaller than the activations may be gathered instead. Where no split of an op allows
  *  it, it is moved after all. */
-CLV_API void clv_keep_in_place(clv_graph *graph, clv_value value, const char *axis);
+CLV_API void clv_keep_stationary(clv_graph *graph, clv_value value, const char *axis);
 
 /** The identity, with a stated layout (with_sharding_constraint). Its gradient has the same layout. */
 CLV_API clv_value clv_constrain(clv_graph *graph, clv_value x, const clv_layout *layout);
@@ -146,8 +146,8 @@ CLV_API void clv_end_block(clv_graph *graph);
 CLV_API clv_value clv_einsum(clv_graph *graph, const char *subscripts, clv_value a, clv_value b);
 /** The same in `dtype`, which is the operands', or f32 of operands of 16 bits: what was summed is not rounded then; and
  *  added to `to`, of that dtype and the product's shape, in the same pass. CLV_NONE: to nothing. */
-CLV_API clv_value clv_einsum_to(clv_graph *graph, const char *subscripts, clv_value a, clv_value b, clv_value to,
-                                clv_dtype dtype);
+CLV_API clv_value clv_einsum_accumulate(clv_graph *graph, const char *subscripts, clv_value a, clv_value b,
+                                        clv_value to, clv_dtype dtype);
 
 /** Functions of one element and of two, and what clv_reduce makes of many: X(kind, value, its kernel). No two kinds,
  *  nor none, have one value: a kind of another enum is CLV_EINVAL. CLV_GELU is the exact one, by erf. */
@@ -168,35 +168,35 @@ CLV_API clv_value clv_einsum_to(clv_graph *graph, const char *subscripts, clv_va
     X(CLV_SUB, 201, SUB)                                                                                               \
     X(CLV_MUL, 202, MUL)                                                                                               \
     X(CLV_DIV, 203, DIV)                                                                                               \
-    X(CLV_MAX, 204, MAX)                                                                                               \
-    X(CLV_MIN, 205, MIN)
+    X(CLV_MAXIMUM, 204, MAX)                                                                                           \
+    X(CLV_MINIMUM, 205, MIN)
 #define CLV_REDUCE_KINDS(X)                                                                                            \
     X(CLV_SUM, 300, SUM)                                                                                               \
-    X(CLV_REDUCE_MAXIMUM, 301, MAX)                                                                                    \
+    X(CLV_MAX, 301, MAX)                                                                                               \
     X(CLV_MEAN, 302, SUM)
 
 #define CLV_KIND_ENUM(kind, value, kernel) kind = (value),
 /** Functions of one element. */
-typedef enum clv_unary { CLV_UNARY_KINDS(CLV_KIND_ENUM) } clv_unary;
+typedef enum clv_unary_kind { CLV_UNARY_KINDS(CLV_KIND_ENUM) } clv_unary_kind;
 /** Functions of two elements. */
-typedef enum clv_binary { CLV_BINARY_KINDS(CLV_KIND_ENUM) } clv_binary;
+typedef enum clv_binary_kind { CLV_BINARY_KINDS(CLV_KIND_ENUM) } clv_binary_kind;
 /** What clv_reduce makes of many. */
 typedef enum clv_reduce_kind { CLV_REDUCE_KINDS(CLV_KIND_ENUM) } clv_reduce_kind;
 #undef CLV_KIND_ENUM
 
 /** f(x), element by element; x is of a float dtype. Where a slope is infinite, so is the gradient: of CLV_SQRT,
  *  CLV_RSQRT and CLV_LOG at 0. */
-CLV_API clv_value clv_map(clv_graph *graph, clv_unary kind, clv_value x);
+CLV_API clv_value clv_unary(clv_graph *graph, clv_unary_kind kind, clv_value x);
 /** NumPy broadcasting; dtypes equal. Whole numbers are exact, and wrap around where the result does not fit; their
  *  quotients are cut, and those by 0 the dtype's end. */
-CLV_API clv_value clv_combine(clv_graph *graph, clv_binary kind, clv_value a, clv_value b);
-/** a + b, as clv_combine does. */
+CLV_API clv_value clv_binary(clv_graph *graph, clv_binary_kind kind, clv_value a, clv_value b);
+/** a + b, as clv_binary does. */
 CLV_API clv_value clv_add(clv_graph *graph, clv_value a, clv_value b);
-/** a - b, as clv_combine does. */
+/** a - b, as clv_binary does. */
 CLV_API clv_value clv_sub(clv_graph *graph, clv_value a, clv_value b);
-/** a * b, as clv_combine does. */
+/** a * b, as clv_binary does. */
 CLV_API clv_value clv_mul(clv_graph *graph, clv_value a, clv_value b);
-/** a / b, as clv_combine does. */
+/** a / b, as clv_binary does. */
 CLV_API clv_value clv_div(clv_graph *graph, clv_value a, clv_value b);
 /** condition (bool or u8) ? a : b, all broadcast together. */
 CLV_API clv_value clv_where(clv_graph *graph, clv_value condition, clv_value a, clv_value b);
@@ -213,9 +213,9 @@ CLV_API clv_value clv_iota(clv_graph *graph, int64_t n, clv_value offset);
  *  */
 CLV_API clv_value clv_equal(clv_graph *graph, clv_value x, clv_value y);
 /** gelu(x + bias), bias [last dimension]; kind CLV_GELU or CLV_GELU_TANH. */
-CLV_API clv_value clv_bias_gelu(clv_graph *graph, clv_value x, clv_value bias, clv_unary kind);
+CLV_API clv_value clv_bias_gelu(clv_graph *graph, clv_value x, clv_value bias, clv_unary_kind kind);
 /** act(gate) * up for x [..., 2, F] = (gate, up) -> [..., F]; kind CLV_SILU, CLV_GELU, CLV_GELU_TANH or CLV_RELU. */
-CLV_API clv_value clv_gated(clv_graph *graph, clv_value x, clv_unary kind);
+CLV_API clv_value clv_gated(clv_graph *graph, clv_value x, clv_unary_kind kind);
 
 /** Reduces the dimensions of dims[n], which leave the shape (keep = false) or become 1 (keep = true). */
 CLV_API clv_value clv_reduce(clv_graph *graph, clv_reduce_kind kind, clv_value x, const int *dims, int n, bool keep);

@@ -10,18 +10,19 @@
  * clv_session_options options = {.size = sizeof options, .job = job};
  * CLV_TRY(clv_session_new(&session, clv_program_mesh(program), &options, err));
  * CLV_TRY(clv_session_run(session, program, inputs, n_inputs, outputs, n_outputs, err));
- * if (clv_job_process(job) == 0)
+ * if (clv_job_process_index(job) == 0)
  *     print(outputs);                  // every process has them
  * clv_session_free(session);
  * CLV_TRY(clv_job_leave(job, err));
  * @endcode
  *
  * **What all processes call alike.** clv_session_new with a job, and of such a session clv_session_load,
- * clv_session_run and _run_parts, clv_session_read, clv_session_write, clv_spmd_run and clv_model_save: every process
- * makes the same calls in the same order, with the same programs, names, boxes and seeds. One that does not come is
- * CLV_ETIMEOUT on the others, naming it, and one that came for something else, another program too, CLV_EPEER.
+ * clv_session_run and clv_session_run_boxes, clv_session_read, clv_session_write, clv_spmd_run and clv_model_save:
+ * every process makes the same calls in the same order, with the same programs, names, boxes and seeds. One that does
+ * not come is CLV_ETIMEOUT on the others, naming it, and one that came for something else, another program too,
+ * CLV_EPEER.
  * - Inputs: each process binds whole tensors, equal in all, or the parts that its own ranks need.
- * - Outputs bound whole come to every process, which all ask for the same ones. Boxes of clv_session_run_parts are of
+ * - Outputs bound whole come to every process, which all ask for the same ones. Boxes of clv_session_run_boxes are of
  *   the ranks of the process that asks: CLV_EPEER for others, before anything runs.
  * - clv_session_read brings its box to every process; clv_session_write is given the same values by all, and compares
  *   them.
@@ -69,7 +70,7 @@ typedef struct clv_job clv_job;
  *  job at a death, and these are its last words. What waits in this process has heard of it by then. It returns soon:
  *  while it runs this process says nothing to others. error: what all that waits returns. Makes no calls that wait for
  *  ranks or processes. */
-typedef void clv_job_lost(void *arg, const clv_error *error);
+typedef void clv_job_lost_fn(void *arg, const clv_error *error);
 
 /** Zero-initialised = defaults. */
 typedef struct clv_job_options {
@@ -82,11 +83,11 @@ typedef struct clv_job_options {
                               INTERFACE:PORT-PORT, where they listen until all have come, either part may be left out
                               ("eth0", ":7000-7100"); "off": there are none, and deadlines find all; NULL: what the
                               environment says (CLEAVE_CONTROL), that of process 0 where a process has none; else any */
-    int64_t silence_ms;  /**< a process that is waited for in these or in clv_session_new, and of which nothing came for
-                              so long on these connections, is taken to be stopped or cut off, CLV_ETIMEOUT; those that
-                              do answer have timeout_ms; 0: 60000 */
-    clv_job_lost *lost;  /**< NULL: nobody is told */
-    void *lost_arg;      /**< borrowed until the job is left */
+    int64_t heartbeat_timeout_ms; /**< a process that is waited for in these or in clv_session_new, and of which nothing
+                              came for so long on these connections, is taken to be stopped or cut off, CLV_ETIMEOUT;
+                              those that do answer have timeout_ms; 0: 60000 */
+    clv_job_lost_fn *lost;        /**< NULL: nobody is told */
+    void *on_lost_arg;            /**< borrowed until the job is left */
 } clv_job_options;
 
 /** The MPI whose launcher started this process, as its environment says: "openmpi" (Open MPI's mpirun), "mpich"
@@ -118,10 +119,10 @@ CLV_API clv_status clv_job_leave(clv_job *job, clv_error *err);
 CLV_API clv_status clv_job_agree(clv_job *job, clv_status status, clv_error *err);
 
 /** A thing that all processes are to have alike, and what this one has, as text. */
-typedef struct clv_job_alike {
+typedef struct clv_job_value {
     const char *what;  /**< as messages name it: "--seed" */
     const char *value; /**< of a file its size and a checksum, say; messages have its first 63 bytes */
-} clv_job_alike;
+} clv_job_value;
 
 /** Whether all processes have the same; each calls it, with n >= 1 things in the same order. What their programs are
  *  given (files, options) is known to be alike then, before ranks go different ways. NULL for job: there is but one
@@ -129,12 +130,12 @@ typedef struct clv_job_alike {
  *  @return CLV_EINVAL in all when they do not, in the same words, which name the first thing that differs and two
  *          processes with what they have; what clv_job_agree returns elsewhere, another number of things being another
  *          call */
-CLV_API clv_status clv_job_compare(clv_job *job, const clv_job_alike *mine, int n, clv_error *err);
+CLV_API clv_status clv_job_compare(clv_job *job, const clv_job_value *mine, int n, clv_error *err);
 
 /** This process, from 0; -1 for NULL. */
-CLV_API int clv_job_process(const clv_job *job);
+CLV_API int clv_job_process_index(const clv_job *job);
 /** How many processes the job has; 0 for NULL. */
-CLV_API int clv_job_processes(const clv_job *job);
+CLV_API int clv_job_process_count(const clv_job *job);
 
 #ifdef __cplusplus
 }

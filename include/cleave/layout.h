@@ -40,15 +40,15 @@ enum {
 
 /** How values combine. No layout is partial by minima or products: those are for collectives by hand (spmd.h). */
 typedef enum clv_reduction {
-    CLV_REDUCE_NONE,
-    CLV_REDUCE_SUM,
-    CLV_REDUCE_MAX,
-    CLV_REDUCE_MIN,
-    CLV_REDUCE_PRODUCT
+    CLV_REDUCTION_NONE,
+    CLV_REDUCTION_SUM,
+    CLV_REDUCTION_MAX,
+    CLV_REDUCTION_MIN,
+    CLV_REDUCTION_PRODUCT
 } clv_reduction;
 
 /** A plain value. Invariants (clv_layout_check): sub-axes are disjoint parts of the mesh's axes; granules are >= 1, and
- *  1 where a dimension is not cut; `reduction` is CLV_REDUCE_NONE iff there are no partial axes; normal form: no
+ *  1 where a dimension is not cut; `reduction` is CLV_REDUCTION_NONE iff there are no partial axes; normal form: no
  *  sub-axis of size 1, neighbours in one dimension that make up a larger sub-axis are merged, partial axes are
  *  sorted by (axis, pre). All functions here return normal forms. */
 typedef struct clv_layout {
@@ -88,12 +88,14 @@ CLV_API clv_status clv_layout_check(const clv_layout *layout, const clv_mesh *me
 CLV_API bool clv_layout_equal(const clv_layout *a, const clv_layout *b);
 
 /** Whether every rank holds the same elements under both, for this shape, and both are partial alike. */
-CLV_API bool clv_layout_same_cuts(const clv_layout *a, const clv_layout *b, const clv_mesh *mesh, const int64_t *shape);
+CLV_API bool clv_layout_same_shards(const clv_layout *a, const clv_layout *b, const clv_mesh *mesh,
+                                    const int64_t *shape);
 
 /* Building: *layout is untouched where it fails. */
 
 /** Cuts dimension d further, as the most minor: by one sub-axis. @return clv_layout_set_dim's */
-CLV_API clv_status clv_layout_cut(clv_layout *layout, const clv_mesh *mesh, int d, clv_subaxis sub, clv_error *err);
+CLV_API clv_status clv_layout_shard_dim(clv_layout *layout, const clv_mesh *mesh, int d, clv_subaxis sub,
+                                        clv_error *err);
 /** Makes the tensor partial over one more sub-axis.
  *  @return CLV_EINVAL for a reduction that is neither sum nor max, or another one than the layout has; CLV_EAXIS and
  *          CLV_ELIMIT as clv_layout_set_dim */
@@ -107,17 +109,17 @@ CLV_API clv_status clv_layout_set_dim(clv_layout *layout, const clv_mesh *mesh, 
 /** The same layout without its partial axes. */
 CLV_API clv_layout clv_layout_without_partial(const clv_layout *layout);
 /** Brings `n` sub-axes to normal form in place (drops size 1, merges neighbours); returns the new count. */
-CLV_API int clv_subaxes_normalise(clv_subaxis *subs, int n);
+CLV_API int clv_subaxes_normalize(clv_subaxis *subs, int n);
 
 /* Reading. d = layout->rank addresses the partial axes. */
 /** The sub-axes that cut dimension d: how many, and *out the first, which lives with the layout. */
 CLV_API int clv_layout_axes(const clv_subaxis **out, const clv_layout *layout, int d);
 /** The number of blocks that dimension d is cut into (1 when whole). */
-CLV_API int64_t clv_layout_blocks(const clv_layout *layout, int d);
+CLV_API int64_t clv_layout_block_count(const clv_layout *layout, int d);
 /** The block of dimension d that a rank holds, in [0, blocks). */
-CLV_API int64_t clv_layout_block(const clv_layout *layout, const clv_mesh *mesh, int d, int64_t rank);
+CLV_API int64_t clv_layout_block_index(const clv_layout *layout, const clv_mesh *mesh, int d, int64_t rank);
 /** Whether a sub-axis overlaps any sub-axis that the layout uses (dimension cuts, or partial). */
-CLV_API bool clv_layout_uses(const clv_layout *layout, clv_subaxis sub);
+CLV_API bool clv_layout_uses_subaxis(const clv_layout *layout, clv_subaxis sub);
 /** Whether its values are addends, or candidates for a maximum. */
 CLV_API bool clv_layout_is_partial(const clv_layout *layout);
 /** Whether two sub-axes share ranks' coordinates, i.e. are not disjoint parts. */
@@ -127,7 +129,7 @@ CLV_API bool clv_subaxis_contains(clv_subaxis sub, clv_subaxis part);
 
 /** [floor(i*n/k) * granule, ...) of a dimension of `size` elements: block i of k; [0, 0) where there is no
  *  such block. */
-CLV_API void clv_cut_block(int64_t size, int64_t granule, int64_t blocks, int64_t block, int64_t *lo, int64_t *hi);
+CLV_API void clv_block_range(int64_t size, int64_t granule, int64_t blocks, int64_t block, int64_t *lo, int64_t *hi);
 
 /** What a rank holds of a tensor of this shape. */
 CLV_API clv_shard clv_layout_shard(const clv_layout *layout, const clv_mesh *mesh, const int64_t *shape, int64_t rank);
@@ -142,8 +144,8 @@ CLV_API clv_shard clv_shard_intersect(const clv_shard *a, const clv_shard *b);
 /** max over ranks of |to_r \ from_r|: the elements that the neediest rank lacks. Exact on true intervals, without
  *  visiting the ranks: what it takes depends on how the cuts of the two layouts fall. Only where cuts of an axis do not
  *  nest (x:(1)2 against x:(1)3) it may grow with their common multiple. Partial axes are ignored. */
-CLV_API int64_t clv_layout_missing_elems(const clv_layout *to, const clv_layout *from, const clv_mesh *mesh,
-                                         const int64_t *shape);
+CLV_API int64_t clv_layout_max_received_elems(const clv_layout *to, const clv_layout *from, const clv_mesh *mesh,
+                                              const int64_t *shape);
 
 #ifdef __cplusplus
 }

@@ -43,8 +43,9 @@ extern "C" {
 /** What plans are made for. */
 typedef struct clv_machine clv_machine;
 
-/** A profile by its path, or by the name of one that the library has: clv_machine_shipped. Free with clv_machine_free.
- *  @return CLV_ENOTFOUND when there is neither, with the names that there are; clv_machine_parse's; CLV_EIO */
+/** A profile by its path, or by the name of one that the library has: clv_machine_builtin_name. Free with
+ *  clv_machine_free. @return CLV_ENOTFOUND when there is neither, with the names that there are; clv_machine_parse's;
+ *  CLV_EIO */
 CLV_API clv_status clv_machine_open(clv_machine **out, const char *profile, clv_error *err);
 /** A profile from `size` bytes of JSON; `where` names them in messages. Free with clv_machine_free.
  *  @return CLV_EFORMAT naming the key; CLV_ELIMIT for too many measurements; CLV_ENOMEM */
@@ -56,7 +57,7 @@ CLV_API clv_status clv_machine_write(const clv_machine *machine, const char *pat
 CLV_API void clv_machine_free(clv_machine *machine);
 
 /** Names of the profiles that the library has, by number: "h100-nvlink-ib"; NULL past the end. */
-CLV_API const char *clv_machine_shipped(int i);
+CLV_API const char *clv_machine_builtin_name(int i);
 
 /** Collectives among ranks that are linked so: alpha_s + bytes / bytes_per_s, bytes: the most that a rank receives. */
 typedef struct clv_machine_link {
@@ -78,7 +79,7 @@ typedef struct clv_machine_info {
 } clv_machine_info;
 /** Fills *out, whose `size` the caller has set. Strings live with the machine.
  *  @return CLV_EINVAL for a size that no version had */
-CLV_API clv_status clv_machine_describe(const clv_machine *machine, clv_machine_info *out, clv_error *err);
+CLV_API clv_status clv_machine_get_info(const clv_machine *machine, clv_machine_info *out, clv_error *err);
 
 /** Peak flops per second of a rank; 0 for what is no dtype. */
 CLV_API double clv_machine_flops(const clv_machine *machine, clv_dtype dtype);
@@ -116,7 +117,7 @@ typedef struct clv_cpu_info {
     int64_t cores;       /**< that this process may run on: so many ranks, a thread each, run at full speed */
 } clv_cpu_info;
 /** Fills *out, whose `size` the caller has set. @return CLV_EINVAL for a size that no version had */
-CLV_API clv_status clv_cpu_describe(clv_cpu_info *out, clv_error *err);
+CLV_API clv_status clv_cpu_get_info(clv_cpu_info *out, clv_error *err);
 
 #ifdef __cplusplus
 }

@@ -61,7 +61,7 @@ CLV_API int clv_mesh_print(char *out, size_t size, const clv_mesh *mesh);
 CLV_API clv_status clv_mesh_check(const clv_mesh *mesh, clv_error *err);
 
 /** The product of the sizes; 1 without axes; 0 where that is no number of ranks. */
-CLV_API int64_t clv_mesh_ranks(const clv_mesh *mesh);
+CLV_API int64_t clv_mesh_rank_count(const clv_mesh *mesh);
 
 /** Whether both have the same axes, by name and size, in the same order; 0 when one is NULL. */
 CLV_API int clv_mesh_equal(const clv_mesh *a, const clv_mesh *b);
@@ -70,7 +70,7 @@ CLV_API int clv_mesh_equal(const clv_mesh *a, const clv_mesh *b);
 CLV_API clv_status clv_mesh_find(int *out, const clv_mesh *mesh, const char *name, clv_error *err);
 
 /** The sub-axis that is the whole of an axis. */
-CLV_API clv_subaxis clv_mesh_whole(const clv_mesh *mesh, int axis);
+CLV_API clv_subaxis clv_mesh_whole_axis(const clv_mesh *mesh, int axis);
 
 /** Writes "model", or "model:(2)2" for a part of the axis, as snprintf does. */
 CLV_API int clv_subaxis_print(char *out, size_t size, clv_subaxis sub, const clv_mesh *mesh);

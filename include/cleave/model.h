@@ -39,7 +39,7 @@ typedef struct clv_lora_options {
     const char *folder;  /**< they are read from here, in PEFT's form (adapter_config.json, adapter_model.safetensors),
                               which says the rest: rank, alpha and dropout 0, targets NULL; or NULL: they begin anew */
     double dropout;      /**< 0 <= p < 1: in training steps A takes clv_dropout of x, each A by masks of its own, which
-                              are those of clv_model_graph's dropout_seed and the input "step" */
+                              are those of clv_model_graph_options's dropout_seed and the input "step" */
 } clv_lora_options;
 
 /** Zero-initialised = defaults; `size` lets the struct grow. */
@@ -53,7 +53,7 @@ typedef struct clv_model_options {
                           as the family initializes it */
     int check;       /**< nonzero: whatever runs it is checked, as clv_session_options says it; slow */
     int map;         /**< nonzero: files are read through mappings (mmap), which is faster. Then the program should
-                                      handle SIGBUS: clv_lost_page */
+                                      handle SIGBUS: clv_handle_sigbus */
     const clv_cancel
         *cancel; /**< ends whatever runs it when it is requested; borrowed until the model is closed; NULL: none */
     const clv_machine *machine; /**< what layouts are priced by in whatever is compiled of it, as clv_compile_options
@@ -124,21 +124,21 @@ CLV_API clv_status clv_model_new(clv_model **out, const clv_model_info *sizes, c
                                  clv_error *err);
 
 /** Fills *out, whose `size` the caller has set. @return CLV_EINVAL for a size that no version had */
-CLV_API clv_status clv_model_describe(const clv_model *model, clv_model_info *out, clv_error *err);
+CLV_API clv_status clv_model_get_info(const clv_model *model, clv_model_info *out, clv_error *err);
 
 /** Elements of its parameters by part: the embeddings of tokens and positions, the layers, the head and what stands
  *  before it. */
-typedef struct clv_model_parts {
+typedef struct clv_model_part_sizes {
     size_t size; /**< the caller's: sizeof the struct, or 0 */
     int64_t embedding, layers, head;
-} clv_model_parts;
+} clv_model_part_sizes;
 /** Fills *out, whose `size` the caller has set. @return CLV_EINVAL for a size that no version had */
-CLV_API clv_status clv_model_count_parts(const clv_model *model, clv_model_parts *out, clv_error *err);
+CLV_API clv_status clv_model_get_part_sizes(const clv_model *model, clv_model_part_sizes *out, clv_error *err);
 
 /** Elements of all parameters on the rank that holds the most: of another mesh than the model's, under the rules that
  *  such a mesh has where none are given; or (NULL) of its own, under its own.
  *  @return what its graph, built for a token of one sequence, fails by; CLV_ENOMEM */
-CLV_API clv_status clv_model_fullest_rank(int64_t *out, const clv_model *model, const clv_mesh *mesh, clv_error *err);
+CLV_API clv_status clv_model_max_rank_elems(int64_t *out, const clv_model *model, const clv_mesh *mesh, clv_error *err);
 
 /** The mesh and rules that the model was opened for, and the dtype. Borrowed; NULL (CLV_F32) for no model. */
 CLV_API const clv_mesh *clv_model_mesh(const clv_model *model);
@@ -161,42 +161,42 @@ CLV_API clv_status clv_model_tokenizer(const clv_tokenizer **out, const clv_mode
  *  calls so, and config.json's bos, eos and pad. tokenizer, borrowed as long as *out is used: by which texts became
  *  ids; NULL: the folder's, if it has one. Fills *out, whose `size` the caller has set.
  *  @return what opening the folder's tokenizer returns, where there is one */
-CLV_API clv_status clv_model_masking(clv_masking *out, const clv_model *model, const clv_tokenizer *tokenizer,
+CLV_API clv_status clv_model_masking(clv_mlm_masking *out, const clv_model *model, const clv_tokenizer *tokenizer,
                                      clv_error *err);
 
 /** Whether all processes of options.job have opened the same model, each by its path: config, the tokenizer's file, and
  *  of the weights all names, dtypes, shapes and some bytes of each tensor. Ranks that mixed two models would compute
  *  nonsense in silence. Each process calls it. A model without a job: CLV_OK.
  *  @return clv_job_compare's, naming what differs and in which processes; what reading the files returns, in all */
-CLV_API clv_status clv_model_compare(const clv_model *model, clv_error *err);
+CLV_API clv_status clv_model_verify_across_processes(const clv_model *model, clv_error *err);
 
 /** Tensors of the folder that the model has no use for, and leaves unread: how many, and the name of the first (NULL:
  *  none; borrowed). `first` may be NULL. */
-CLV_API int64_t clv_model_unused_tensors(const clv_model *model, const char **first);
+CLV_API int64_t clv_model_unused_tensor_count(const clv_model *model, const char **first);
 /** What is to be said of the folder's files: tensors that are left unread, by kind and with the reason ("2 tensors
  *  bert.pooler.dense.* are not used: ..."), and what is not as config.json or the index has it. From i = 0 on; NULL
  *  beyond the last. Borrowed. */
-CLV_API const char *clv_model_note(const clv_model *model, int i);
+CLV_API const char *clv_model_warning(const clv_model *model, int i);
 
 /** Keys of its config.json that this library does not know, and ignores: "logit_scale, mup_base", cut where `out` is
  *  too small; "" where it knows them all, and for a family that a program stated. The file is read again.
  *  @return what reading it returns */
 CLV_API clv_status clv_model_unknown_keys(char *out, size_t size, const clv_model *model, clv_error *err);
 
-enum { CLV_MODEL_NAME = 64 };
+enum { CLV_MODEL_NAME_SIZE = 64 };
 /** How its weights are held: by options.quant, or by the folder; CLV_QUANT_NONE for no model. */
 CLV_API clv_quant clv_model_quant(const clv_model *model);
 /** How the files in its folder hold weights, also of a model with options.config_only, for which they are opened now;
  *  CLV_QUANT_NONE where they are floats, or there are none.
  *  @return CLV_EFORMAT, CLV_EIO, CLV_ENOMEM of files that cannot be opened */
-CLV_API clv_status clv_model_stored_quant(clv_quant *out, const clv_model *model, clv_error *err);
+CLV_API clv_status clv_model_checkpoint_quant(clv_quant *out, const clv_model *model, clv_error *err);
 /** Weights of linear layers that stay floats though options.quant is given, as their rows are no multiple of 32: how
  *  many, and the name of the first ("": there is none). `first` may be NULL. */
-CLV_API int64_t clv_model_unquantised(const clv_model *model, char first[CLV_MODEL_NAME]);
+CLV_API int64_t clv_model_unquantized_count(const clv_model *model, char first[CLV_MODEL_NAME_SIZE]);
 
 /** Bytes of its weights as they are held, each once: floats of its dtype, or blocks; of quantised models with tied
  *  embeddings the table and its blocks. Without adapters; 0 for no model. */
-CLV_API int64_t clv_model_weight_bytes(const clv_model *model);
+CLV_API int64_t clv_model_weights_memory_bytes(const clv_model *model);
 
 /** Bytes of weights that ranks have asked for so far, all ranks together. */
 CLV_API uint64_t clv_model_bytes_read(const clv_model *model);
@@ -204,12 +204,12 @@ CLV_API uint64_t clv_model_bytes_read(const clv_model *model);
 /** For a program's handler of SIGBUS, set with SA_NODEFER, where models are opened with options.map: a page of a mapped
  *  file that is gone (the file was cut meanwhile, its disk fails) becomes CLV_EIO of the read that this thread is in,
  *  and this does not return then. Elsewhere it returns, and nothing can go on. */
-CLV_API void clv_lost_page(void);
+CLV_API void clv_handle_sigbus(void);
 
 /* ---- graphs of it ---- */
 
 /** The shape of a graph of a model, and its inputs. */
-typedef struct clv_model_graph {
+typedef struct clv_model_graph_options {
     size_t size;        /**< sizeof the struct; 0: as its first version had it */
     int64_t batch, seq; /**< B and S of the ids; each at least 1, S at most max_positions */
     int padding_mask;   /**< nonzero: the graph gets an input "mask" u8 [B,S], 1 = a token, 0 = padding, which no row
@@ -235,23 +235,23 @@ typedef struct clv_model_graph {
                    as its kernels read them: states "<name>.packed" [(parts,) out..., out / 16, in..., 16], which no
                    graph without this has. Of models of the library's families that were opened from a folder, without
                    quant or comm_dtype, and of no job whose CPUs are not all alike; each weight of 64 Ki
-                   elements or more whose last dimension is a multiple of 16 times the mesh's ranks. clv_model_source
-                   reads them. Bits of up to 16 rows are the same */
-} clv_model_graph;
+                   elements or more whose last dimension is a multiple of 16 times the mesh's ranks.
+                   clv_model_state_source reads them. Bits of up to 16 rows are the same */
+} clv_model_graph_options;
 
 /** Adds the model to a graph on its mesh, which has no parameters yet: input "ids" i32 [B,S] -> logits [B,S,V], split
  *  over the vocabulary as the rules say; CLV_NONE for a model without a head. *hidden, unless NULL, receives what the
  *  head is given: [B,S,M] after the final norm. Failures are recorded in the graph. */
-CLV_API clv_value clv_model_forward(clv_graph *graph, const clv_model *model, const clv_model_graph *how,
+CLV_API clv_value clv_model_forward(clv_graph *graph, const clv_model *model, const clv_model_graph_options *how,
                                     clv_value *hidden);
 
 /** Adds inference: output "logits" [B,S,V] (or [B,1,V]), whole on every rank unless how->split_logits; of a model
  *  without a head "hidden.last" [B,S,M]. */
-CLV_API void clv_model_inference(clv_graph *graph, const clv_model *model, const clv_model_graph *how);
+CLV_API void clv_model_inference(clv_graph *graph, const clv_model *model, const clv_model_graph_options *how);
 
 /** Adds a whole training step: inputs "ids", "labels" i32 [B,S] (-100: ignored), "lr" f32, "step" i32 (1 at first);
  *  output "loss" f32 scalar, the mean over labels. Gains and biases are not decayed. adamw NULL: its defaults. */
-CLV_API void clv_model_train_step(clv_graph *graph, const clv_model *model, const clv_model_graph *how,
+CLV_API void clv_model_train_step(clv_graph *graph, const clv_model *model, const clv_model_graph_options *how,
                                   const clv_adamw_options *adamw);
 
 /** What updates parameters: clv_adamw, clv_sgd, clv_lion. */
@@ -279,12 +279,12 @@ typedef struct clv_update_options {
 /** The same, updated as said (NULL: by the defaults), with one more output: "grad_norm" f32 scalar, the norm of the
  *  gradients together before they are clipped (clv_global_norm). Where it, or the loss, is not finite, the update
  *  leaves all state as it was. */
-CLV_API void clv_model_update_step(clv_graph *graph, const clv_model *model, const clv_model_graph *how,
-                                   const clv_update_options *update);
+CLV_API void clv_model_optimizer_step(clv_graph *graph, const clv_model *model, const clv_model_graph_options *how,
+                                      const clv_update_options *update);
 
 /** For clv_session_options.source, with the model as source_arg: state begins as the folder's weights, of which each
  *  rank reads its own boxes; what is no parameter (a KV cache) keeps its initializer. */
-CLV_API clv_state_source clv_model_source;
+CLV_API clv_state_source clv_model_state_source;
 
 #ifdef __cplusplus
 }

@@ -4,7 +4,7 @@
  * Every layer takes the rules (rules.h) that say how it is split; NULL: not at all. Any number of ranks, any size:
  * uneven parts are legal. Activations are [B,S,M] (or [N,M], or [M]: any leading dimensions; the batch is the first,
  * the sequence the last of them). Weights take the dtype of the activations. Parameters are state named by the graph's
- * scope: push a scope a layer (clv_graph_push).
+ * scope: push a scope a layer (clv_graph_push_scope).
  *
  * A failure is recorded in the graph, as by every builder (graph.h); one thread builds a graph.
  */
@@ -19,7 +19,7 @@ extern "C" {
 #endif
 
 /** A preset's rules for the graph's mesh (clv_axis_rules_preset); a failure is recorded in the graph. */
-CLV_API clv_axis_rules clv_graph_rules(clv_graph *graph, const char *preset);
+CLV_API clv_axis_rules clv_graph_axis_rules(clv_graph *graph, const char *preset);
 /** The layout of a tensor of this graph whose dimensions have these names; rules NULL: replicated. */
 CLV_API clv_layout clv_named_layout(clv_graph *graph, const clv_axis_rules *rules, int rank,
                                     const clv_logical_axis *names);
@@ -81,10 +81,10 @@ CLV_API clv_value clv_parallel_layer_norm(clv_graph *graph, clv_value x, const c
 
 /** ffn is needed; the rest may be zeros. */
 typedef struct clv_mlp_options {
-    int64_t ffn;          /**< F */
-    clv_unary activation; /**< CLV_GELU, CLV_GELU_TANH, CLV_SILU, CLV_RELU, CLV_TANH */
-    bool gated;           /**< down(act(gate(x)) * up(x)), state "gate_up" [M,2,F]; not with CLV_TANH */
-    bool bias;            /**< on both products: state "up.bias" [F] ("gate_up.bias" [2,F]), "down.bias" [M] */
+    int64_t ffn;               /**< F */
+    clv_unary_kind activation; /**< CLV_GELU, CLV_GELU_TANH, CLV_SILU, CLV_RELU, CLV_TANH */
+    bool gated;                /**< down(act(gate(x)) * up(x)), state "gate_up" [M,2,F]; not with CLV_TANH */
+    bool bias;                 /**< on both products: state "up.bias" [F] ("gate_up.bias" [2,F]), "down.bias" [M] */
     clv_init init, output_init;
     int64_t reserved[4]; /**< zeros: the struct keeps its size */
 } clv_mlp_options;

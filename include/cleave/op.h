@@ -20,9 +20,9 @@
  *     static void rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *r)
  *     {
  *         for (int d = 0; d < in[0].rank; d++) {
- *             int factor = clv_rule_add(r, in[0].shape[d], CLV_REDUCE_NONE); // an index that x and y share,
- *             clv_rule_in(r, 0, d, factor);                                  // so both are split alike
- *             clv_rule_out(r, 0, d, factor);
+ *             int factor = clv_rule_add_factor(r, in[0].shape[d], CLV_REDUCTION_NONE); // an index that x and y share,
+ *             clv_rule_operand_dim(r, 0, d, factor);                                  // so both are split alike
+ *             clv_rule_result_dim(r, 0, d, factor);
  *         } // nothing is said of addends: max(x, 0)^2 of a sum is another, so x is summed first
  *     }
  *     static clv_status run(const clv_call *call, clv_error *err)
@@ -37,7 +37,7 @@
  *     static void gradient(clv_graph *g, const clv_op *op, const clv_value *d_out, clv_value *d_in)
  *     {
  *         const scale_attrs *a = clv_op_attrs(op);
- *         clv_value slope = clv_scale(g, clv_map(g, CLV_RELU, clv_op_in(op, 0)), 2 * a->s);
+ *         clv_value slope = clv_scale(g, clv_unary(g, CLV_RELU, clv_op_operand(op, 0)), 2 * a->s);
  *         d_in[0] = clv_mul(g, d_out[0], slope); // of the library's ops, or of another op of one's own
  *     }
  *     static const clv_op_def squared_relu = {
@@ -84,11 +84,11 @@ CLV_API const void *clv_op_attrs(const clv_op *op);
  *  printed of a TEXT as escapes. mesh: for layouts; NULL: these are left out. */
 CLV_API int clv_op_print_attrs(char *out, size_t size, const clv_op *op, const clv_mesh *mesh);
 /** How many operands it was given, absent ones (CLV_NONE) among them, also behind the last that is there. */
-CLV_API int clv_op_n_in(const clv_op *op);
+CLV_API int clv_op_operand_count(const clv_op *op);
 /** Operand i, for gradients. CLV_NONE: an optional one that is absent; or there is no i. */
-CLV_API clv_value clv_op_in(const clv_op *op, int i);
+CLV_API clv_value clv_op_operand(const clv_op *op, int i);
 /** Result i, for gradients; CLV_NONE: there is no i. */
-CLV_API clv_value clv_op_out(const clv_op *op, int i);
+CLV_API clv_value clv_op_result(const clv_op *op, int i);
 
 /* ---- sharding rule ---- */
 
@@ -102,28 +102,28 @@ CLV_API clv_value clv_op_out(const clv_op *op, int i);
  *  types alone. What does not fit (an index, a size, a limit) is refused by clv_emit, with a message. */
 typedef struct clv_rule clv_rule;
 
-/** Adds a factor of `size` elements. reduction: how parts of results that do not hold it combine; CLV_REDUCE_NONE: all
- *  results hold it, or it cannot be split. @return its number; -1 when there are CLV_MAX_FACTORS already */
-CLV_API int clv_rule_add(clv_rule *rule, int64_t size, clv_reduction reduction);
+/** Adds a factor of `size` elements. reduction: how parts of results that do not hold it combine; CLV_REDUCTION_NONE:
+ *  all results hold it, or it cannot be split. @return its number; -1 when there are CLV_MAX_FACTORS already */
+CLV_API int clv_rule_add_factor(clv_rule *rule, int64_t size, clv_reduction reduction);
 /** Says that dimension d of operand i is (also, more minor than what it has) the factor. */
-CLV_API void clv_rule_in(clv_rule *rule, int i, int d, int factor);
+CLV_API void clv_rule_operand_dim(clv_rule *rule, int i, int d, int factor);
 /** The same of dimension d of result i. */
-CLV_API void clv_rule_out(clv_rule *rule, int i, int d, int factor);
+CLV_API void clv_rule_result_dim(clv_rule *rule, int i, int d, int factor);
 /** What explanations call the factor ("heads"); without: as its dimensions are called. Borrowed: a constant. */
-CLV_API void clv_rule_name(clv_rule *rule, int factor, const char *name);
+CLV_API void clv_rule_name_factor(clv_rule *rule, int factor, const char *name);
 /** The factor must not be split. */
-CLV_API void clv_rule_whole(clv_rule *rule, int factor);
+CLV_API void clv_rule_forbid_split(clv_rule *rule, int factor);
 /** Where `factor` is split into more blocks T than it has elements, gcd(T, size) cut it and the rest cuts the factor
  *  `into`, which comes next after it in each dimension that holds both (query groups behind KV heads). `into` is not
  *  split by itself. */
-CLV_API void clv_rule_spill(clv_rule *rule, int factor, int into);
+CLV_API void clv_rule_replicate_remainder(clv_rule *rule, int factor, int into);
 /** Operands that are partial sums pass without being summed first, each by itself (a*b of a's addends): one of them is
  *  partial, the others are whole, and so the results are partial sums. `operands`: bit i is operand i. */
 CLV_API void clv_rule_multilinear(clv_rule *rule, uint32_t operands);
 /** They pass all at once (a+b of both's addends); those that are whole count on one rank alone. */
 CLV_API void clv_rule_additive(clv_rule *rule, uint32_t operands);
 /** Partial maxima of all operands give partial maxima (a move of elements, a maximum, what grows with its operands). */
-CLV_API void clv_rule_passes_max(clv_rule *rule);
+CLV_API void clv_rule_keeps_partial_max(clv_rule *rule);
 /** The rule of an elementwise op with NumPy broadcasting: one factor a dimension of the result; operands align to the
  *  right, their dimensions of size 1 against larger ones hold no factor. Serves every result of result 0's shape. */
 CLV_API void clv_rule_elementwise(clv_rule *rule, const clv_op *op, const clv_type *in, const clv_type *out);
@@ -150,7 +150,7 @@ typedef struct clv_context clv_context;
 /** What a kernel is given. */
 typedef struct clv_call {
     const clv_op *op;
-    const clv_view *in;  /**< [clv_op_n_in] */
+    const clv_view *in;  /**< [clv_op_operand_count] */
     const clv_view *out; /**< [n_out]; may share memory with an operand as in_place says */
     void *workspace;     /**< the bytes that the def's workspace asks for, 64-byte aligned; NULL or of no use without */
     const clv_context *context; /**< for the functions below; NULL: outside of a session */
@@ -218,9 +218,9 @@ typedef struct clv_op_def {
     clv_status (*shape)(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err);
     /** How it may be split. Required. The rule arrives empty, which is: not at all. */
     void (*rule)(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule);
-    /** Cotangents of the operands, of their types, from those of the results (CLV_NONE: none flows). d_in[clv_op_n_in]
-     *  arrives as CLV_NONE; left so where the op does not depend differentiably on an operand. NULL: not
-     *  differentiable: a cotangent that reaches such an op is an error. */
+    /** Cotangents of the operands, of their types, from those of the results (CLV_NONE: none flows).
+     *  d_in[clv_op_operand_count] arrives as CLV_NONE; left so where the op does not depend differentiably on an
+     *  operand. NULL: not differentiable: a cotangent that reaches such an op is an error. */
     void (*gradient)(clv_graph *graph, const clv_op *op, const clv_value *d_out, clv_value *d_in);
     /** What it costs for these local types; finite, not negative, and no more on a part than on the whole. NULL: no
      *  flops, every operand and result moved once. */
@@ -235,9 +235,9 @@ typedef struct clv_op_def {
     /** Whether its work is counted in flops, which cost() then says, as that of products: hardware profiles (`cleave
      *  bench profile`) rate it in flops a second, other ops in bytes of memory traffic a second. */
     bool counts_flops;
-    const struct clv_op_own *own; /**< NULL: what only ops of the library have */
+    const struct clv_op_traits *own; /**< NULL: what only ops of the library have */
     /** What people call it, "the gradient of softmax", where they are told why it is split so; NULL: its name. */
-    const char *words;
+    const char *display_name;
     /** Bit i: result i is a statistic, of which others are measured: a maximum, a sum, a softmax's denominator. Whoever
      *  carries tensors rounded (clv_compile_options.comm_dtype) leaves it as it is. */
     uint32_t statistics;
@@ -276,13 +276,13 @@ typedef struct clv_op_check_options {
 } clv_op_check_options;
 
 /** What clv_op_check compared, so that one sees that it was something. */
-typedef struct clv_op_checks {
+typedef struct clv_op_check_report {
     size_t size;   /**< the caller's: sizeof the struct, or 0 */
     int cuts;      /**< factors times ways that each was split in, and pairs of factors */
     int partials;  /**< splits of operands into addends, or of all into maxima */
     int in_place;  /**< runs with results in operands' memory */
     int gradients; /**< elements compared with differences */
-} clv_op_checks;
+} clv_op_check_report;
 
 /** Tries whether an op keeps what its def says, on host memory, outside of any session. Its kernel runs on whole
  *  tensors; then
@@ -314,7 +314,7 @@ typedef struct clv_op_checks {
  *          clv_emit return; what the kernel returns; CLV_ENONFINITE where a result is NaN, which says nothing;
  *          CLV_EINVAL for options out of range; CLV_ENOMEM */
 CLV_API clv_status clv_op_check(const clv_op_def *def, const void *attrs, const clv_type *in, int n_in,
-                                const clv_op_check_options *options, clv_op_checks *out, clv_error *err);
+                                const clv_op_check_options *options, clv_op_check_report *out, clv_error *err);
 
 /* ---- the registry: all ops, the library's and others', by name ---- */
 
@@ -327,8 +327,8 @@ CLV_API clv_status clv_op_register(const clv_op_def *def, clv_error *err);
 CLV_API const clv_op_def *clv_op_find(const char *name);
 /** The op after another; NULL: the first one, and after the last one. Those of the library come first. */
 CLV_API const clv_op_def *clv_op_next(const clv_op_def *after);
-/** What people call an op of the registry: its words, or its name. */
-CLV_API const char *clv_op_words(const clv_op_def *def);
+/** What people call an op of the registry: its display_name, or its name. */
+CLV_API const char *clv_op_display_name(const clv_op_def *def);
 
 #ifdef __cplusplus
 }

@@ -1,7 +1,7 @@
 /** @file plan.h - the program of a model, or of one block, on a mesh: what there is to look at before anything runs.
  *
  * The program is the very one that would run: its memory (clv_program_memory), collectives and their causes
- * (clv_program_collective), decisions (clv_program_assigned) and time on a machine (clv_program_predict) are read off
+ * (clv_program_collective), decisions (clv_program_decision) and time on a machine (clv_program_predict) are read off
  * it. No weights are read, no memory of a rank is taken, and none of the mesh's ranks need be at hand.
  *
  *   clv_plan_options how = {.size = sizeof how, .model = "folder", .mesh = &mesh, .mode = CLV_PLAN_MODE_DECODE};
@@ -67,7 +67,7 @@ typedef struct clv_plan_options {
     const clv_axis_rules *rules;  /**< NULL: clv_axis_rules_preset's default for the mesh */
     const clv_machine *machine;   /**< what layouts are priced by; NULL: the default (machine.h) */
     bool regather;                /**< as in clv_compile_options; of what has a backward pass */
-    bool keep_assignment;         /**< as in clv_compile_options */
+    bool keep_decisions;          /**< as in clv_compile_options */
     int64_t max_implicit_bytes;   /**< as in clv_compile_options; 0: any */
     const char *explain;          /**< as in clv_compile_options; NULL: nothing */
     int64_t head_dim;             /**< of a block but ffn: width of a head; 0: hidden / heads, which must divide */
@@ -77,7 +77,7 @@ typedef struct clv_plan_options {
     const clv_lora_options *lora; /**< adapters that a model gets, which then are all that is trained; NULL: none */
     int64_t accumulate;           /**< as in clv_update_options, of a model's training step: a divisor of batch; 0: 1 */
     int64_t grad_reduce_dtype;    /**< a clv_comm_dtype, as in clv_compile_options */
-    double dropout;               /**< as in clv_model_graph, of a model's training step */
+    double dropout;               /**< as in clv_model_graph_options, of a model's training step */
     double attention_dropout;     /**< likewise */
     int64_t f32_gradients;        /**< as in clv_model_options; of a block, too */
     int64_t quant;                /**< a clv_quant, as in clv_model_options, of prefill and decode */
@@ -97,26 +97,28 @@ CLV_API clv_status clv_plan_compile(clv_program **out, const clv_plan_options *o
 
 /** The changes with which a rank needs less memory, the one that needs least first. A plain value: it outlives what the
  *  options point to, and any number of threads may read it. */
-typedef struct clv_plan_remedies clv_plan_remedies;
+typedef struct clv_plan_suggestions clv_plan_suggestions;
 
-/** A change. What it points to lives with the clv_plan_remedies. */
-typedef struct clv_plan_remedy {
+/** A change. What it points to lives with the clv_plan_suggestions. */
+typedef struct clv_plan_suggestion {
     size_t size;              /**< the caller's: sizeof the struct, or 0 */
     const char *option;       /**< the field of clv_plan_options: "mesh", "rules", "batch", "dtype", "regather" or
                                    "recompute" */
     const char *value;        /**< "data=4,model=4", "fsdp", "4", "bf16", "full"; "" of regather */
     const clv_memory *memory; /**< of the plan with it; peak is NULL */
-} clv_plan_remedy;
+} clv_plan_suggestion;
 
-/** Finds them. Free with clv_plan_remedies_free.
+/** Finds them. Free with clv_plan_suggestions_free.
  *  @return clv_plan_compile's, of the options as they are; a change that cannot be planned is left out */
-CLV_API clv_status clv_plan_find_remedies(clv_plan_remedies **out, const clv_plan_options *options, clv_error *err);
+CLV_API clv_status clv_plan_find_suggestions(clv_plan_suggestions **out, const clv_plan_options *options,
+                                             clv_error *err);
 /** NULL is a no-op. */
-CLV_API void clv_plan_remedies_free(clv_plan_remedies *remedies);
+CLV_API void clv_plan_suggestions_free(clv_plan_suggestions *remedies);
 /** How many there are; 0 for NULL. */
-CLV_API int clv_plan_n_remedies(const clv_plan_remedies *remedies);
+CLV_API int clv_plan_suggestions_count(const clv_plan_suggestions *remedies);
 /** Fills *out, whose `size` the caller has set. CLV_EINVAL for an index that there is not. */
-CLV_API clv_status clv_plan_remedy_at(const clv_plan_remedies *remedies, int i, clv_plan_remedy *out, clv_error *err);
+CLV_API clv_status clv_plan_suggestion_at(const clv_plan_suggestions *remedies, int i, clv_plan_suggestion *out,
+                                          clv_error *err);
 /** @} */
 
 /** The order of the mesh's axes in which the plan takes the least time on its machine. Ranks are row-major over the
@@ -126,8 +128,8 @@ CLV_API clv_status clv_plan_remedy_at(const clv_plan_remedies *remedies, int i, 
  *  Which rank has which part of a tensor changes with the order, not what any layout costs but for where its groups
  *  are.
  *  @return clv_plan_compile's, of the options as they are; an order that cannot be planned is left out */
-CLV_API clv_status clv_plan_find_order(clv_mesh *mesh, double *seconds, const clv_plan_options *options,
-                                       clv_error *err);
+CLV_API clv_status clv_plan_find_axis_order(clv_mesh *mesh, double *seconds, const clv_plan_options *options,
+                                            clv_error *err);
 
 #ifdef __cplusplus
 }

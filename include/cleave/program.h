@@ -40,14 +40,15 @@ typedef struct clv_compile_options {
                                      operand otherwise) is an error that names the op and the statements; gathers of
                                      weights over axes that they are not kept over are asked for */
     const char *explain;        /**< keep what can be done with the ops that read state, or are themselves, named so or
-                              begin so and a dot, and with the ops of their gradients: clv_program_considered */
-    int most_by_size; /**< up to so many buffers are placed in memory in order of size, which packs best and whose time
-                           grows with the square of their number; more in order of time. 0: 4096; < 0: always by time */
-    bool regather;    /**< the backward pass gathers again what the forward pass gathered, instead of keeping it */
+                              begin so and a dot, and with the ops of their gradients: clv_program_candidate */
+    int greedy_by_size_limit;   /**< up to so many buffers are placed in memory in order of size, which packs best and
+                           whose time grows with the square of their number; more in order of time. 0: 4096; < 0: always
+                           by time */
+    bool regather; /**< the backward pass gathers again what the forward pass gathered, instead of keeping it */
     const clv_machine *machine; /**< what layouts and changes of layout are priced by: steps whose groups leave a host
                                      pay its network; NULL: the default (machine.h), where only ratios mean something.
                                      Borrowed meanwhile */
-    bool keep_assignment;       /**< keep what was decided, row by row: clv_program_assigned */
+    bool keep_decisions;        /**< keep what was decided, row by row: clv_program_decision */
     int64_t overlap;            /**< nonzero: collectives run beside ops that do not need them: each starts as soon as
                                      its operand is there, and is waited for where its result is read; ops may change
                                      places for it. The same values, bit for bit, but where it cuts products
@@ -98,51 +99,52 @@ typedef struct clv_collective {
 } clv_collective;
 
 /** How many there are; 0 for no program. */
-CLV_API int clv_program_n_collectives(const clv_program *program);
+CLV_API int clv_program_collective_count(const clv_program *program);
 /** Fills *out, whose `size` the caller has set. @return CLV_EINVAL for one that there is not */
 CLV_API clv_status clv_program_collective(const clv_program *program, int i, clv_collective *out, clv_error *err);
 
 /** What became of a way of splitting an op. */
-typedef enum clv_verdict {
+typedef enum clv_candidate_verdict {
     CLV_VERDICT_CHOSEN,
-    CLV_VERDICT_PRICE,         /**< legal, but it costs more */
-    CLV_VERDICT_KEPT_IN_PLACE, /**< it would move a weight that is to stay (clv_keep_in_place) */
-    CLV_VERDICT_ILLEGAL        /**< the op's rule, or layouts as such, do not allow it */
-} clv_verdict;
+    CLV_VERDICT_COSTLIER,         /**< legal, but it costs more */
+    CLV_VERDICT_MOVES_STATIONARY, /**< it would move a weight that is to stay (clv_keep_stationary) */
+    CLV_VERDICT_ILLEGAL           /**< the op's rule, or layouts as such, do not allow it */
+} clv_candidate_verdict;
 
 /** "chosen", "price", "kept_in_place", "illegal". */
-CLV_API const char *clv_verdict_name(clv_verdict verdict);
+CLV_API const char *clv_candidate_verdict_name(clv_candidate_verdict verdict);
 
 /** A way of splitting an op, with its price as the partitioner saw it: the changes of layout of operands and results,
  *  and the busiest rank's work (zeros for illegal ones). An op's candidates follow one another, by verdict, then price.
  *  All of them are listed where there are few; else those that differ from the chosen one in few axes. Strings live
  *  with the program. */
-typedef struct clv_considered {
+typedef struct clv_strategy_candidate {
     size_t size; /**< the caller's: sizeof the struct, or 0 */
     const char *op;
     const char *makes;   /**< "result", or "gradient of mlp.down.weight" */
     const char *split;   /**< "heads over model": which dimensions the ranks of which axes split */
     const char *layouts; /**< "{…}, {…} -> {…}": operands and results; empty for illegal ones */
     const char *why;     /**< a sentence: "kept in place: mlp.down.weight stays as it is over model" */
-    clv_verdict verdict;
+    clv_candidate_verdict verdict;
     double bytes, seconds, work_seconds;
     int changes; /**< axes whose use differs from the chosen candidate's */
-} clv_considered;
+} clv_strategy_candidate;
 
 /** How many there are; 0 for no program, and without clv_compile_options.explain. */
-CLV_API int clv_program_n_considered(const clv_program *program);
+CLV_API int clv_program_candidate_count(const clv_program *program);
 /** Fills *out, whose `size` the caller has set. @return CLV_EINVAL for one that there is not */
-CLV_API clv_status clv_program_considered(const clv_program *program, int i, clv_considered *out, clv_error *err);
+CLV_API clv_status clv_program_candidate(const clv_program *program, int i, clv_strategy_candidate *out,
+                                         clv_error *err);
 
 /** What was decided of an op, or a change of layout of a tensor: a row of the table that a program is made of, in order
  *  of execution. Strings live with the program. */
-typedef struct clv_assigned {
+typedef struct clv_partition_decision {
     size_t size;     /**< the caller's: sizeof the struct, or 0 */
     int instruction; /**< that the row became, for clv_program_instruction */
     const char *op;  /**< "layers.0.mlp.down.dot_general"; of a change of layout: the op that needs it, or the output or
                               state that the tensor becomes */
     const char *kind;  /**< "dot_general"; of a change of layout as in clv_collective */
-    const char *makes; /**< as in clv_considered; of a change of layout: the tensor, as in clv_collective */
+    const char *makes; /**< as in clv_strategy_candidate; of a change of layout: the tensor, as in clv_collective */
     const char
         *split; /**< "heads over model"; of a change of layout: the axes whose ranks talk, "over model", or empty */
     const char *layouts; /**< "{…}, {…} -> {…}": operands and results */
@@ -154,12 +156,12 @@ typedef struct clv_assigned {
         price_seconds; /**< of an op: what its way of being split was chosen by: the work, and the changes
                                             of layout of operands and results that it asks for, which rows of their own
                                             make; else 0 */
-} clv_assigned;
+} clv_partition_decision;
 
-/** How many there are; 0 for no program, and without clv_compile_options.keep_assignment. */
-CLV_API int clv_program_n_assigned(const clv_program *program);
+/** How many there are; 0 for no program, and without clv_compile_options.keep_decisions. */
+CLV_API int clv_program_decision_count(const clv_program *program);
 /** Fills *out, whose `size` the caller has set. @return CLV_EINVAL for one that there is not */
-CLV_API clv_status clv_program_assigned(const clv_program *program, int i, clv_assigned *out, clv_error *err);
+CLV_API clv_status clv_program_decision(const clv_program *program, int i, clv_partition_decision *out, clv_error *err);
 
 /** Bytes of a rank's region of temporary buffers (the fullest rank; all ranks have the same). */
 CLV_API int64_t clv_program_region_bytes(const clv_program *program);
@@ -188,7 +190,7 @@ typedef struct clv_memory {
 CLV_API clv_status clv_program_memory(const clv_program *program, clv_memory *out, clv_error *err);
 
 /** What a named tensor is to a program. */
-typedef enum clv_named_kind { CLV_NAMED_INPUT, CLV_NAMED_STATE, CLV_NAMED_OUTPUT } clv_named_kind;
+typedef enum clv_program_tensor_kind { CLV_NAMED_INPUT, CLV_NAMED_STATE, CLV_NAMED_OUTPUT } clv_program_tensor_kind;
 
 /** What a program names, as it lays it out; names live with the program. */
 typedef struct clv_program_tensor {
@@ -196,17 +198,17 @@ typedef struct clv_program_tensor {
     const char *name;
     clv_type type;
     clv_layout layout;
-    clv_named_kind kind;
+    clv_program_tensor_kind kind;
 } clv_program_tensor;
 /** By number: inputs and states in the order of the graph, then outputs in theirs. Fills *out, whose `size` the caller
  *  has set; name == NULL past the end. @return CLV_EINVAL for a number below 0, or a size that no version had */
-CLV_API clv_status clv_program_named(const clv_program *program, int i, clv_program_tensor *out, clv_error *err);
+CLV_API clv_status clv_program_tensor_at(const clv_program *program, int i, clv_program_tensor *out, clv_error *err);
 
 /** Borrowed; NULL for no program. */
 CLV_API const clv_mesh *clv_program_mesh(const clv_program *program);
 
 /** Instructions, ops and collectives together. */
-CLV_API int clv_program_n_instructions(const clv_program *program);
+CLV_API int clv_program_instruction_count(const clv_program *program);
 
 /** An instruction, in order of execution: an op, or a collective (slice, mask). Strings live with the program. Work is
  *  that of the rank that has most. */

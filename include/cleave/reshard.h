@@ -37,16 +37,16 @@ typedef struct clv_reshard_step_info {
 } clv_reshard_step_info;
 
 /** Steps, in order; 0: every rank holds what it needs under both layouts. */
-CLV_API int clv_reshard_steps(const clv_reshard *reshard);
+CLV_API int clv_reshard_step_count(const clv_reshard *reshard);
 /** Fills *out, whose `size` the caller has set. @return CLV_EINVAL for a step that there is not */
-CLV_API clv_status clv_reshard_step_at(const clv_reshard *reshard, int i, clv_reshard_step_info *out, clv_error *err);
+CLV_API clv_status clv_reshard_get_step(const clv_reshard *reshard, int i, clv_reshard_step_info *out, clv_error *err);
 
 /** The sum of the steps' bytes, and the most bytes that a rank holds at once. */
 CLV_API double clv_reshard_bytes(const clv_reshard *reshard);
 /** See clv_reshard_bytes. */
 CLV_API int64_t clv_reshard_peak_bytes(const clv_reshard *reshard);
 /** The most bytes that a rank lacks: no plan can do with less. -1 when `from` is partial: none is known. */
-CLV_API int64_t clv_reshard_least_bytes(const clv_reshard *reshard);
+CLV_API int64_t clv_reshard_lower_bound_bytes(const clv_reshard *reshard);
 
 /** Runs the plan on rank threads, on numbers that tell every element and addend apart, and checks every rank's elements
  *  (partial ones add up). @return CLV_ECHECK naming rank and element; CLV_ENOMEM; what a session returns */

@@ -25,7 +25,7 @@
  * over heads: Megatron's sequence parallelism.
  *
  * **Rules that weights stay by.** The axes of heads, kv_heads, hidden, vocab and of names of one's own are those that
- * products are split by: a weight is never moved over them (clv_keep_in_place). Over the axes of embed_kernel it is
+ * products are split by: a weight is never moved over them (clv_keep_stationary). Over the axes of embed_kernel it is
  * gathered before use (FSDP, and the X axis of GSPMD's 2-D layouts).
  *
  * Rules that say more of themselves than they hold, or axes that the mesh lacks, are CLV_EINVAL and CLV_EAXIS.

@@ -14,16 +14,18 @@ extern "C" {
 
 /** What becomes of a sequence that does not fit. */
 typedef enum clv_too_long {
-    CLV_TOO_LONG_REFUSED, /**< an error that names it */
-    CLV_TOO_LONG_LEFT_OUT,
-    CLV_TOO_LONG_CUT /**< its last own tokens go, what the tokenizer adds stays; left out where that is too much, too */
+    CLV_TOO_LONG_ERROR, /**< an error that names it */
+    CLV_TOO_LONG_SKIP,
+    CLV_TOO_LONG_TRUNCATE /**< its last own tokens go, what the tokenizer adds stays; left out where that is too much,
+                             too */
 } clv_too_long;
 
 /** Zero-initialised = defaults. */
 typedef struct clv_sequences_options {
     size_t size;           /**< sizeof the struct; 0: as its first version had it */
     clv_too_long too_long; /**< as it says */
-    int64_t least_own;     /**< own tokens that a sequence must have to fit, beside those that the tokenizer adds */
+    int64_t
+        min_content_tokens; /**< own tokens that a sequence must have to fit, beside those that the tokenizer adds */
 } clv_sequences_options;
 
 /** Sequences as tokens of a model. */
@@ -39,9 +41,9 @@ CLV_API clv_status clv_sequences_read(clv_sequences **out, const clv_model *mode
                                       const clv_sequences_options *options, clv_error *err);
 /** The same of n >= 1 texts. names may be NULL: "1", "2", ... Free with clv_sequences_free.
  *  @return CLV_EINVAL for fewer; those of clv_sequences_read but what reading a file returns */
-CLV_API clv_status clv_sequences_of(clv_sequences **out, const clv_model *model, const char *const *texts,
-                                    const char *const *names, int64_t n, const clv_sequences_options *options,
-                                    clv_error *err);
+CLV_API clv_status clv_sequences_from_texts(clv_sequences **out, const clv_model *model, const char *const *texts,
+                                            const char *const *names, int64_t n, const clv_sequences_options *options,
+                                            clv_error *err);
 /** NULL is a no-op. */
 CLV_API void clv_sequences_free(clv_sequences *sequences);
 
@@ -58,16 +60,16 @@ typedef struct clv_sequence_info {
 /** Those that fit, numbered from 0 in the order given, and those that were left out, in theirs. */
 CLV_API int64_t clv_sequences_count(const clv_sequences *sequences);
 /** See clv_sequences_count. */
-CLV_API int64_t clv_sequences_left_out(const clv_sequences *sequences);
+CLV_API int64_t clv_sequences_skipped_count(const clv_sequences *sequences);
 /** Fills *out, whose `size` the caller has set. @return CLV_EINVAL for one that there is not */
 CLV_API clv_status clv_sequences_at(const clv_sequences *sequences, int64_t i, clv_sequence_info *out, clv_error *err);
 /** The same of one that was left out. @return CLV_EINVAL for one that there is not */
-CLV_API clv_status clv_sequences_left_out_at(const clv_sequences *sequences, int64_t i, clv_sequence_info *out,
-                                             clv_error *err);
+CLV_API clv_status clv_sequences_skipped_at(const clv_sequences *sequences, int64_t i, clv_sequence_info *out,
+                                            clv_error *err);
 /** Whether they were read as FASTA. */
-CLV_API int clv_sequences_are_fasta(const clv_sequences *sequences);
+CLV_API int clv_sequences_is_fasta(const clv_sequences *sequences);
 /** The most tokens that fit. */
-CLV_API int64_t clv_sequences_most(const clv_sequences *sequences);
+CLV_API int64_t clv_sequences_max_tokens(const clv_sequences *sequences);
 
 /** All of a file of text of at most 1 GiB, with a zero byte behind, the caller's to free(). The file may be a pipe, "-"
  *  (standard input), and compressed by gzip; a byte order mark before the text is left out. zeros 0: for lines that are

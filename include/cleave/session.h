@@ -91,40 +91,40 @@ typedef struct clv_input_binding {
     const void *data;
 } clv_input_binding;
 /** An output: memory for a whole tensor. */
-typedef struct clv_binding {
+typedef struct clv_output_binding {
     const char *name;
     void *data;
-} clv_binding;
+} clv_output_binding;
 
 /** Runs a program. Every input must be bound (CLV_ENOTFOUND names a missing or unknown one) once (CLV_EINVAL); outputs
  *  not asked for are not copied. The failing rank and op are in err. */
 CLV_API clv_status clv_session_run(clv_session *session, const clv_program *program, const clv_input_binding *inputs,
-                                   int n_inputs, const clv_binding *outputs, int n_outputs, clv_error *err);
+                                   int n_inputs, const clv_output_binding *outputs, int n_outputs, clv_error *err);
 
 /** A box of an input: its elements, row-major, without gaps. One of no elements needs no data. */
-typedef struct clv_input_part {
+typedef struct clv_input_box {
     const char *name;
     clv_shard box;
     const void *data;
-} clv_input_part;
+} clv_input_box;
 /** Memory for a box of an output. */
-typedef struct clv_output_part {
+typedef struct clv_output_box {
     const char *name;
     clv_shard box;
     void *data;
-} clv_output_part;
+} clv_output_box;
 
 /** What a run reads and writes: whole tensors, or boxes of them, so that nobody needs the whole. Zeros: nothing.
  *  The input parts of a tensor hold together what the ranks here need of it, each element at least once; where they
  *  overlap they hold the same. Output parts are any boxes. */
 typedef struct clv_run {
     size_t size; /**< sizeof the struct; 0: as its first version had it */
-    int n_inputs, n_outputs, n_input_parts, n_output_parts;
+    int n_inputs, n_outputs, n_input_boxes, n_output_boxes;
     const clv_input_binding *inputs;
-    const clv_binding *outputs;
-    const clv_input_part *input_parts;
-    const clv_output_part *output_parts;
-    int products_alone; /**< nonzero: of the program its products of two tensors alone run, on all ranks at once, with
+    const clv_output_binding *outputs;
+    const clv_input_box *input_boxes;
+    const clv_output_box *output_boxes;
+    int matmuls_only; /**< nonzero: of the program its products of two tensors alone run, on all ranks at once, with
                              whatever their operands hold by then; no rank meets another. Outputs, and states that the
                              program assigns, mean nothing afterwards. For measuring: the least time that a run can take
                              is that of its products. CLV_EUNSUPPORTED in a session that checks its runs */
@@ -134,13 +134,13 @@ typedef struct clv_run {
  *  program's layout:
  *  @code
  *  clv_program_tensor x = {.size = sizeof x};
- *  CLV_TRY(clv_program_named(program, 0, &x, err));
+ *  CLV_TRY(clv_program_tensor_at(program, 0, &x, err));
  *  for (int r = 0; r < ranks; r++)
- *      parts[r] = (clv_input_part){x.name, clv_layout_shard(&x.layout, mesh, x.type.shape, r), shard[r]};
+ *      parts[r] = (clv_input_box){x.name, clv_layout_shard(&x.layout, mesh, x.type.shape, r), shard[r]};
  *  @endcode
  *  @return CLV_ESHAPE for a box that is not inside the tensor, or elements that a rank needs and no box holds, naming
  *          both; CLV_EINVAL for a tensor bound whole and in parts; those of clv_session_run */
-CLV_API clv_status clv_session_run_parts(clv_session *session, const clv_program *program, const clv_run *run,
+CLV_API clv_status clv_session_run_boxes(clv_session *session, const clv_program *program, const clv_run *run,
                                          clv_error *err);
 
 /** A state, in the session's layout; the name lives with the session. */
@@ -166,8 +166,8 @@ CLV_API clv_status clv_session_write(clv_session *session, const char *name, con
 /** Seconds that the ranks spent in an instruction of a program loaded before, mean over ranks and over the runs since
  *  clv_session_take_stats, waiting for others included; 0 without options.trace. */
 CLV_API double clv_session_instruction_seconds(const clv_session *session, const clv_program *program, int instruction);
-/** The same of what a step took beside ops, which is not in the former: see clv_session_stats.hidden_seconds. */
-CLV_API double clv_session_hidden_seconds(const clv_session *session, const clv_program *program, int instruction);
+/** The same of what a step took beside ops, which is not in the former: see clv_session_stats.overlapped_seconds. */
+CLV_API double clv_session_overlapped_seconds(const clv_session *session, const clv_program *program, int instruction);
 
 /** Bytes that the session has allocated for one rank: state, and regions of the programs loaded. For one program this
  *  is clv_program_memory's total. */
@@ -182,7 +182,8 @@ typedef struct clv_session_stats {
     double wait_seconds;    /**< of that: waiting for other ranks */
     int64_t fallbacks;      /**< ops of all ranks that ran on the host, for the device has no kernel for them */
     int64_t fallback_bytes; /**< that were copied for them, to the host and back */
-    double hidden_seconds;  /**< in which steps moved beside ops (clv_compile_options.overlap; else 0), and which are in
+    double
+        overlapped_seconds; /**< in which steps moved beside ops (clv_compile_options.overlap; else 0), and which are in
                                  none of the above: of each step from its start until what others sent was here, or the
                                  rank waited for it, at most as long as it ran ops meanwhile. Ranks of one host read
                                  each other's memory when they wait, so what hides there is that another is late;

@@ -7,12 +7,12 @@
  *
  * c = a b, the inner dimension cut over y: each rank multiplies what it has, then the addends are summed.
  * @code
- * static clv_status body(void *arg, clv_spmd *spmd, const clv_local *in, clv_local *out, clv_error *err)
+ * static clv_status body(void *arg, clv_spmd *spmd, const clv_local_tensor *in, clv_local_tensor *out, clv_error *err)
  * {
- *     clv_local c;
- *     CLV_TRY(clv_spmd_local(&c, spmd, CLV_F32, 2, (int64_t[]){4, 4}, "_,_ + sum{y}", err));
+ *     clv_local_tensor c;
+ *     CLV_TRY(clv_spmd_zeros(&c, spmd, CLV_F32, 2, (int64_t[]){4, 4}, "_,_ + sum{y}", err));
  *     multiply(c.data, &in[0], &in[1]);   // the caller's: local shapes are shard.hi[d] - shard.lo[d]
- *     return clv_spmd_all_reduce(&out[0], spmd, &c, CLV_REDUCE_SUM, "y", err);
+ *     return clv_spmd_all_reduce(&out[0], spmd, &c, CLV_REDUCTION_SUM, "y", err);
  * }
  * ...
  * clv_spmd_input in[] = {{{CLV_F32, 2, {4, 16}}, "_,y", a}, {{CLV_F32, 2, {16, 4}}, "y,_", b}};
@@ -61,7 +61,7 @@ extern "C" {
 typedef struct clv_spmd clv_spmd;
 
 /** A rank's part of a tensor. Memory that the library made lives until the function returns, or clv_spmd_free. */
-typedef struct clv_local {
+typedef struct clv_local_tensor {
     clv_type type;     /**< of the whole tensor */
     clv_layout layout; /**< where its parts are; over partial axes, ranks hold addends */
     clv_shard
@@ -69,11 +69,12 @@ typedef struct clv_local {
     void *data;          /**< the shard's elements, row-major, without gaps */
     const int *from;     /**< the library's own: whose shard each rank holds; NULL: its own */
     int64_t reserved[4]; /**< zeros */
-} clv_local;
+} clv_local_tensor;
 
 /** What each rank runs. in[i]: its shard of input i, a copy of its own. out[i]: zeros of its shard of output i, to be
  *  filled, or to be replaced by a local of the same type and shard. */
-typedef clv_status clv_spmd_function(void *arg, clv_spmd *spmd, const clv_local *in, clv_local *out, clv_error *err);
+typedef clv_status clv_spmd_function(void *arg, clv_spmd *spmd, const clv_local_tensor *in, clv_local_tensor *out,
+                                     clv_error *err);
 
 /** A whole tensor that ranks get shards of (an in_spec). */
 typedef struct clv_spmd_input {
@@ -109,7 +110,7 @@ CLV_API clv_status clv_spmd_run(clv_session *session, clv_spmd_function *functio
 /** The collectives among more than one rank that rank 0 made in the session's last clv_spmd_run, in order: kind, axes,
  *  bytes, layouts and type as clv_program_collective has them; texts that say why are NULL. A
  *  broadcast is a "permute". */
-CLV_API int clv_spmd_n_collectives(const clv_session *session);
+CLV_API int clv_spmd_collective_count(const clv_session *session);
 /** Fills *out, whose `size` the caller has set. @return CLV_EINVAL for one that there is not */
 CLV_API clv_status clv_spmd_collective(const clv_session *session, int i, clv_collective *out, clv_error *err);
 
@@ -125,13 +126,13 @@ CLV_API clv_status clv_spmd_group(int *size, int *index, clv_spmd *spmd, const c
 
 /** A local of zeros, in a layout (text form). Its memory is the library's.
  *  @return clv_layout_parse's, clv_shape_check's and clv_layout_check's; CLV_ENOMEM */
-CLV_API clv_status clv_spmd_local(clv_local *out, clv_spmd *spmd, clv_dtype dtype, int rank, const int64_t *shape,
-                                  const char *layout, clv_error *err);
+CLV_API clv_status clv_spmd_zeros(clv_local_tensor *out, clv_spmd *spmd, clv_dtype dtype, int rank,
+                                  const int64_t *shape, const char *layout, clv_error *err);
 /** This rank's shard of a state of the session, where it lies: what is written there stays.
  *  @return CLV_ENOTFOUND; CLV_EUNSUPPORTED where the session's device has memory of its own */
-CLV_API clv_status clv_spmd_state(clv_local *out, clv_spmd *spmd, const char *name, clv_error *err);
+CLV_API clv_status clv_spmd_state(clv_local_tensor *out, clv_spmd *spmd, const char *name, clv_error *err);
 /** Gives the memory of a local back before the function returns; local may be NULL, data becomes NULL. */
-CLV_API void clv_spmd_free(clv_spmd *spmd, clv_local *local);
+CLV_API void clv_spmd_free(clv_spmd *spmd, clv_local_tensor *local);
 
 /* Each collective makes *out, in memory of its own; out may be in, whose memory stays until the function returns. What
  * all of them return is said of clv_spmd_all_reduce. */
@@ -140,34 +141,34 @@ CLV_API void clv_spmd_free(clv_spmd *spmd, clv_local *local);
  *  partial over them it is by this reduction, else each member's value counts.
  *  @return CLV_EINVAL for a tensor, dimension or reduction that does not fit the axes; clv_layout_parse's of them;
  *          CLV_EPEER and CLV_ETIMEOUT as said above; CLV_ECANCELLED; CLV_ENOMEM */
-CLV_API clv_status clv_spmd_all_reduce(clv_local *out, clv_spmd *spmd, const clv_local *in, clv_reduction reduction,
-                                       const char *axes, clv_error *err);
+CLV_API clv_status clv_spmd_all_reduce(clv_local_tensor *out, clv_spmd *spmd, const clv_local_tensor *in,
+                                       clv_reduction reduction, const char *axes, clv_error *err);
 /** The same, of which each member gets a block of dimension `dim`, which the axes cut then.
  *  @return clv_spmd_all_reduce's */
-CLV_API clv_status clv_spmd_reduce_scatter(clv_local *out, clv_spmd *spmd, const clv_local *in, clv_reduction reduction,
-                                           int dim, const char *axes, clv_error *err);
+CLV_API clv_status clv_spmd_reduce_scatter(clv_local_tensor *out, clv_spmd *spmd, const clv_local_tensor *in,
+                                           clv_reduction reduction, int dim, const char *axes, clv_error *err);
 /** All members' blocks, on each: the dimensions that the axes cut are cut by them no more.
  *  @return clv_spmd_all_reduce's */
-CLV_API clv_status clv_spmd_all_gather(clv_local *out, clv_spmd *spmd, const clv_local *in, const char *axes,
-                                       clv_error *err);
+CLV_API clv_status clv_spmd_all_gather(clv_local_tensor *out, clv_spmd *spmd, const clv_local_tensor *in,
+                                       const char *axes, clv_error *err);
 /** Blocks of other dimensions for blocks of `dim`, which the axes cut then. @return clv_spmd_all_reduce's */
-CLV_API clv_status clv_spmd_all_to_all(clv_local *out, clv_spmd *spmd, const clv_local *in, int dim, const char *axes,
-                                       clv_error *err);
+CLV_API clv_status clv_spmd_all_to_all(clv_local_tensor *out, clv_spmd *spmd, const clv_local_tensor *in, int dim,
+                                       const char *axes, clv_error *err);
 /** Member `to` gets the shard that member `from` holds. */
 typedef struct clv_spmd_pair {
     int from, to;
 } clv_spmd_pair;
 /** Nobody gets two; who gets none has zeros of its own shard.
  *  @return CLV_EINVAL for pairs that are not of the group, or give a member two; clv_spmd_all_reduce's */
-CLV_API clv_status clv_spmd_permute(clv_local *out, clv_spmd *spmd, const clv_local *in, const clv_spmd_pair *pairs,
-                                    int n_pairs, const char *axes, clv_error *err);
+CLV_API clv_status clv_spmd_permute(clv_local_tensor *out, clv_spmd *spmd, const clv_local_tensor *in,
+                                    const clv_spmd_pair *pairs, int n_pairs, const char *axes, clv_error *err);
 /** A ring: member i gets what member i - by holds, around. @return clv_spmd_all_reduce's */
-CLV_API clv_status clv_spmd_shift(clv_local *out, clv_spmd *spmd, const clv_local *in, int64_t by, const char *axes,
-                                  clv_error *err);
+CLV_API clv_status clv_spmd_shift(clv_local_tensor *out, clv_spmd *spmd, const clv_local_tensor *in, int64_t by,
+                                  const char *axes, clv_error *err);
 /** Every member gets what member `root` holds.
  *  @return CLV_EINVAL for a root that is not of the group; clv_spmd_all_reduce's */
-CLV_API clv_status clv_spmd_broadcast(clv_local *out, clv_spmd *spmd, const clv_local *in, int root, const char *axes,
-                                      clv_error *err);
+CLV_API clv_status clv_spmd_broadcast(clv_local_tensor *out, clv_spmd *spmd, const clv_local_tensor *in, int root,
+                                      const char *axes, clv_error *err);
 /** Comes back when all members have called it. @return clv_spmd_all_reduce's */
 CLV_API clv_status clv_spmd_barrier(clv_spmd *spmd, const char *axes, clv_error *err);
 

@@ -30,15 +30,15 @@ typedef struct clv_tokenizer clv_tokenizer;
 CLV_API clv_status clv_tokenizer_open(clv_tokenizer **out, const char *path, clv_error *err);
 /** The tokenizer of models whose tokens are the 256 bytes: any text, and ids 0 to 255. Free with clv_tokenizer_free.
  *  @return CLV_ENOMEM */
-CLV_API clv_status clv_tokenizer_of_bytes(clv_tokenizer **out, clv_error *err);
+CLV_API clv_status clv_tokenizer_new_bytes(clv_tokenizer **out, clv_error *err);
 /** NULL is a no-op. */
 CLV_API void clv_tokenizer_free(clv_tokenizer *tokenizer);
 
 /** One more than the largest id. */
-CLV_API int64_t clv_tokenizer_size(const clv_tokenizer *tokenizer);
+CLV_API int64_t clv_tokenizer_vocab_size(const clv_tokenizer *tokenizer);
 
 /** Whether an id has a token: there may be gaps below the largest. */
-CLV_API bool clv_tokenizer_has(const clv_tokenizer *tokenizer, int64_t id);
+CLV_API bool clv_tokenizer_has_id(const clv_tokenizer *tokenizer, int64_t id);
 
 /** Ids of a text of `size` bytes (text may be NULL where size is 0); `special` adds what the template does (a
  *  beginning-of-text token). *ids has *n elements, the caller's to free().

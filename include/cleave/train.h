@@ -27,33 +27,33 @@ extern "C" {
  *              decay: Hu et al. 2024, arXiv:2404.06395, going down as Haegele et al. 2024, arXiv:2405.18392
  *
  *  From `steps` on it is floor, of constant peak. */
-#define CLV_SCHEDULE_SHAPES(X)                                                                                         \
-    X(CLV_SCHEDULE_COSINE, 0, "cosine")                                                                                \
-    X(CLV_SCHEDULE_LINEAR, 1, "linear")                                                                                \
-    X(CLV_SCHEDULE_CONSTANT, 2, "constant")                                                                            \
-    X(CLV_SCHEDULE_WSD, 3, "wsd")
-#define CLV_SCHEDULE_ENUM(shape, value, name) shape = (value),
+#define CLV_LR_SCHEDULE_SHAPES(X)                                                                                      \
+    X(CLV_LR_SCHEDULE_COSINE, 0, "cosine")                                                                             \
+    X(CLV_LR_SCHEDULE_LINEAR, 1, "linear")                                                                             \
+    X(CLV_LR_SCHEDULE_CONSTANT, 2, "constant")                                                                         \
+    X(CLV_LR_SCHEDULE_WSD, 3, "wsd")
+#define CLV_LR_SCHEDULE_ENUM(shape, value, name) shape = (value),
 /** How it goes on. */
-typedef enum clv_schedule_shape { CLV_SCHEDULE_SHAPES(CLV_SCHEDULE_ENUM) } clv_schedule_shape;
-#undef CLV_SCHEDULE_ENUM
+typedef enum clv_lr_schedule_shape { CLV_LR_SCHEDULE_SHAPES(CLV_LR_SCHEDULE_ENUM) } clv_lr_schedule_shape;
+#undef CLV_LR_SCHEDULE_ENUM
 
 /** A shape by its name. @return CLV_EINVAL with those that there are */
-CLV_API clv_status clv_schedule_shape_parse(clv_schedule_shape *out, const char *name, clv_error *err);
+CLV_API clv_status clv_lr_schedule_shape_parse(clv_lr_schedule_shape *out, const char *name, clv_error *err);
 
 /** The learning rate of a step; without more said, of the shape cosine. A plain value. */
-typedef struct clv_schedule {
+typedef struct clv_lr_schedule {
     double peak, floor; /**< learning rates, 0 <= floor <= peak */
     int64_t warmup;     /**< steps, 0 <= warmup <= steps */
     int64_t steps;      /**< in all, >= 1 */
-} clv_schedule;
+} clv_lr_schedule;
 
 /** CLV_EINVAL with what is valid. */
-CLV_API clv_status clv_schedule_check(const clv_schedule *schedule, clv_error *err);
+CLV_API clv_status clv_lr_schedule_check(const clv_lr_schedule *schedule, clv_error *err);
 /** Of step 0, 1, ...; 0 for no schedule. */
-CLV_API double clv_schedule_rate(const clv_schedule *schedule, int64_t step);
-/** The same of another shape; decay: the steps in which CLV_SCHEDULE_WSD goes down, 0: a tenth of all. */
-CLV_API double clv_schedule_rate_as(const clv_schedule *schedule, clv_schedule_shape shape, int64_t decay,
-                                    int64_t step);
+CLV_API double clv_lr_schedule_rate(const clv_lr_schedule *schedule, int64_t step);
+/** The same of another shape; decay: the steps in which CLV_LR_SCHEDULE_WSD goes down, 0: a tenth of all. */
+CLV_API double clv_lr_schedule_rate_of_shape(const clv_lr_schedule *schedule, clv_lr_schedule_shape shape,
+                                             int64_t decay, int64_t step);
 
 /** What a trainer does at a step whose loss or gradients are infinite or NaN. Either way the step leaves all state as
  *  it was, and the first op that made such a value is named. */
@@ -68,15 +68,15 @@ CLV_API clv_status clv_on_nan_parse(clv_on_nan *out, const char *name, clv_error
 typedef struct clv_trainer_options {
     size_t size;                      /**< sizeof the struct; 0: as its first version had it */
     int64_t batch, seq;               /**< B and S of a step, each at least 1; S at most the model's max_positions */
-    const clv_schedule *schedule;     /**< copied */
+    const clv_lr_schedule *schedule;  /**< copied */
     const clv_adamw_options *adamw;   /**< copied; NULL: its defaults. Gains and biases are not decayed */
     uint64_t seed;                    /**< of weights that the model does not have */
     const clv_update_options *update; /**< copied; NULL: by `adamw`, as its adamw where that is NULL */
-    int64_t schedule_shape;           /**< a clv_schedule_shape */
-    int64_t decay_steps;              /**< of CLV_SCHEDULE_WSD: 0, or 1 to steps - warmup; else 0 */
+    int64_t schedule_shape;           /**< a clv_lr_schedule_shape */
+    int64_t decay_steps;              /**< of CLV_LR_SCHEDULE_WSD: 0, or 1 to steps - warmup; else 0 */
     int64_t padded; /**< nonzero: rows may have padding, which clv_trainer_step_padded says and no token attends to */
     int64_t on_nan; /**< a clv_on_nan */
-    double dropout; /**< as in clv_model_graph, by `seed`; none where clv_trainer_loss looks */
+    double dropout; /**< as in clv_model_graph_options, by `seed`; none where clv_trainer_loss looks */
     double attention_dropout; /**< likewise */
 } clv_trainer_options;
 
@@ -99,7 +99,7 @@ typedef struct clv_train_step {
     double loss;                  /**< mean nats a label, before the update */
     double lr;                    /**< by the schedule */
     double seconds, comm_seconds; /**< of this step; communication includes waiting, mean over ranks */
-    double hidden_seconds;        /**< and is without what moved beside ops, clv_session_stats.hidden_seconds */
+    double overlapped_seconds;    /**< and is without what moved beside ops, clv_session_stats.overlapped_seconds */
     double grad_norm;             /**< of all gradients together, before they are clipped */
     int64_t labels;               /**< that counted; 0: none did, the loss is 0 and nothing was learned */
     int64_t skipped; /**< nonzero: loss or grad_norm is not finite, and nothing was learned: CLV_ON_NAN_SKIP */
@@ -150,14 +150,15 @@ CLV_API const char *clv_trainer_nonfinite(const clv_trainer *trainer);
 /** The largest of the numbers that the processes of the model's job give; all make the call, as between steps. So they
  *  find that one of them was told to stop, after the same step. Of a model of one process: its own.
  *  @return what the session's runs return where a process does not come; CLV_ENOMEM */
-CLV_API clv_status clv_trainer_most(const clv_trainer *trainer, int64_t mine, int64_t *most, clv_error *err);
+CLV_API clv_status clv_trainer_max_over_processes(const clv_trainer *trainer, int64_t mine, int64_t *most,
+                                                  clv_error *err);
 
 /** A text that checkpoints hold by key for whoever goes on: which data it was, how far it was read. It replaces that of
  *  the same key; both are copied, UTF-8. @return CLV_EINVAL for a text that is not; CLV_ENOMEM */
-CLV_API clv_status clv_trainer_note(clv_trainer *trainer, const char *key, const char *text, clv_error *err);
-/** The text by this key, of clv_trainer_note or of the checkpoint that was resumed; good until the next call of either.
- *  NULL: there is none. */
-CLV_API const char *clv_trainer_noted(const clv_trainer *trainer, const char *key);
+CLV_API clv_status clv_trainer_set_metadata(clv_trainer *trainer, const char *key, const char *text, clv_error *err);
+/** The text by this key, of clv_trainer_set_metadata or of the checkpoint that was resumed; good until the next call of
+ *  either. NULL: there is none. */
+CLV_API const char *clv_trainer_get_metadata(const clv_trainer *trainer, const char *key);
 
 /** Zero-initialised = defaults. */
 typedef struct clv_trainer_checkpoint_options {
@@ -194,7 +195,7 @@ CLV_API clv_status clv_trainer_checkpoint_poll(clv_trainer *trainer, clv_error *
 /** See clv_trainer_checkpoint_poll. @return the same */
 CLV_API clv_status clv_trainer_checkpoint_finish(clv_trainer *trainer, clv_error *err);
 /** How many steps were done before the checkpoint that is under way; -1: there is none. */
-CLV_API int64_t clv_trainer_steps_saving(const clv_trainer *trainer);
+CLV_API int64_t clv_trainer_checkpoint_in_progress(const clv_trainer *trainer);
 
 /** Where a trainer goes on. */
 typedef struct clv_resumed {

@@ -23,12 +23,12 @@ def _after_fork() -> None:
 os.register_at_fork(after_in_child=_after_fork)
 
 
-def thread_identity() -> int:
+def requesting_thread() -> int:
     """The thread that asked for what this one does."""
     return getattr(_acting, "ident", None) or threading.get_ident()
 
 
-class OfProcess:
+class ProcessLocal:
     """What lives in this process alone: it is neither pickled nor copied, be it by ``copy``, which would share what one
     of the two may close."""
 
@@ -38,7 +38,7 @@ class OfProcess:
         raise TypeError(f"a {type(self).__name__} lives in this process: it is neither pickled nor copied")
 
 
-class Handle(OfProcess):
+class Handle(ProcessLocal):
     """A pointer with the function that frees it, and the handles that it leans on.
 
     What leans on a handle, or is in a call with it, is a user; a handle that was closed is freed when the last user is
@@ -85,7 +85,7 @@ class Handle(OfProcess):
         """Frees what is behind it, now or when its last user is gone. Closing again is no error."""
         if getattr(self, "_closed", True):
             return
-        if self._holder == thread_identity():
+        if self._holder == requesting_thread():
             raise RuntimeError(f"this {self._what} cannot be closed by the call that runs it")
         with _lock:
             self._closed = True
@@ -118,7 +118,7 @@ class Handle(OfProcess):
                     f"this {self._what} was made before a fork, whose child has none of its threads; make a new one"
                 )
             self._turn, self._holder, self._pid = threading.Lock(), 0, os.getpid()
-        me = thread_identity()
+        me = requesting_thread()
         if self._holder == me:
             raise RuntimeError(f"this {self._what} is in use by the call that this one is made from")
         job = getattr(_acting, "job", None)

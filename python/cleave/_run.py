@@ -54,7 +54,7 @@ class Job:
         self.guard = threading.Lock()  # over abandoned and begun
         self.done = threading.Lock()
         self.done.acquire()
-        self.ident = _handle.thread_identity()
+        self.ident = _handle.requesting_thread()
 
     def run(self) -> None:
         """The call, in the helper's thread."""

@@ -64,7 +64,7 @@ def _type_in(capsule: Any) -> _Type:
     return dtype
 
 
-class _Lent:
+class _BorrowedCapsule:
     """A capsule, for numpy.from_dlpack."""
 
     def __init__(self, capsule: Any) -> None:
@@ -90,7 +90,7 @@ def from_dlpack(tensor: Any, what: str) -> Any:
         if dtype.code != _BFLOAT or dtype.bits != 16 or dtype.lanes != 1:
             raise
         dtype.code = _UINT
-        return np.from_dlpack(_Lent(capsule)).view(bfloat16)
+        return np.from_dlpack(_BorrowedCapsule(capsule)).view(bfloat16)
 
 
 def _writable(array: Any, tensor: Any) -> Any:

@@ -10,13 +10,13 @@ import numpy as np
 from . import _c
 from ._c import dtype_out, shape_out, text_in
 from ._cleave import ffi, lib
-from ._handle import Handle, OfProcess
+from ._handle import Handle, ProcessLocal
 from .arrays import address, numpy_dtype
 from .errors import NotFoundError, UnsupportedError, check, text_out
-from .mesh import box_in
+from .mesh import as_box
 
 
-class Checkpoint(OfProcess, Mapping[str, Any]):
+class Checkpoint(ProcessLocal, Mapping[str, Any]):
     """A file or folder of tensors by name: ``Checkpoint("folder")["model.norm.weight"]`` reads one, :meth:`read` a part
     of it."""
 
@@ -25,7 +25,7 @@ class Checkpoint(OfProcess, Mapping[str, Any]):
         check(lib.clv_checkpoint_open, out, text_in(path, "a path"), ffi.NULL)
         self._handle = Handle(out[0], lib.clv_checkpoint_close, "checkpoint")
         with self._handle.use() as checkpoint:
-            n = lib.clv_checkpoint_count(checkpoint)
+            n = lib.clv_checkpoint_tensor_count(checkpoint)
             infos = [_c.filled("clv_tensor_info", lib.clv_checkpoint_tensor, checkpoint, i) for i in range(n)]
         self._tensors = {text_out(t.name): (i, t) for i, t in enumerate(infos)}
 
@@ -58,7 +58,7 @@ class Checkpoint(OfProcess, Mapping[str, Any]):
         i, t = self._find(name)
         if not t.readable:
             raise UnsupportedError(f"'{name}' is {self.dtype(name)}, which the library lacks")
-        shard, shape = box_in(box, self.shape(name), name)
+        shard, shape = as_box(box, self.shape(name), name)
         code = int(t.dtype) if dtype is None else _c.dtype_in(dtype)
         out = np.empty(shape, numpy_dtype(code))
         with self._handle.use() as checkpoint:

@@ -12,7 +12,7 @@ import numpy as np
 from . import _c
 from ._c import text_in
 from ._cleave import ffi, lib
-from ._handle import Handle, OfProcess
+from ._handle import Handle, ProcessLocal
 from ._run import Cancel, run
 from .arrays import address, ids_in
 from .errors import check
@@ -20,7 +20,7 @@ from .model import Path
 from .tokenizer import Tokenizer
 
 
-def made_ahead(make: Callable[[int], Any], start: int) -> Iterator[Any]:
+def prefetch_batches(make: Callable[[int], Any], start: int) -> Iterator[Any]:
     """make(start), make(start + 1), ...: each is made by a thread while the one before it is used."""
     with ThreadPoolExecutor(1) as thread:
         ahead = thread.submit(make, start)
@@ -30,7 +30,7 @@ def made_ahead(make: Callable[[int], Any], start: int) -> Iterator[Any]:
             yield now
 
 
-class Data(_c.Fixed, OfProcess):
+class Data(_c.Fixed, ProcessLocal):
     """Token files, or one safetensors file of rows (`ids` [N,S], `labels` [N,S] or none), as batches that depend on
     (seed, step, rows) alone.
 
@@ -49,7 +49,7 @@ class Data(_c.Fixed, OfProcess):
         sizes = {"seq": seq or 0, "vocab": vocab or 0, "seed": seed, "in_order": not shuffle}
         check(lib.clv_data_open, out, given, len(kept), _c.options("clv_data_options", sizes, "data").struct)
         self._handle = Handle(out[0], lib.clv_data_close, "data")
-        info = _c.filled("clv_data_info", lib.clv_data_describe, out[0])
+        info = _c.filled("clv_data_info", lib.clv_data_get_info, out[0])
         self.seq, self.vocab, self.sequences = int(info.seq), int(info.vocab), int(info.sequences)
         self.checksum, self.end = int(info.checksum), None if info.end < 0 else int(info.end)
         self._tokens = int(info.tokens)
@@ -76,7 +76,7 @@ class Data(_c.Fixed, OfProcess):
     def batches(self, rows: int, start: int = 0) -> Iterator[tuple[Any, Any]]:
         """ids and labels of step `start` and of those after it, without end: a thread makes the next step's while one
         step's are used."""
-        return made_ahead(lambda step: self.batch(step, rows), start)
+        return prefetch_batches(lambda step: self.batch(step, rows), start)
 
 
 def write_tokens(path: Path, ids: Any, vocab: int, *, end: int | None = None, learned: Any = None) -> None:
@@ -95,7 +95,7 @@ def write_tokens(path: Path, ids: Any, vocab: int, *, end: int | None = None, le
         check(lib.clv_token_writer_add, writer, ffi.cast("int32_t *", address(flat)),
               ffi.NULL if marks is None else ffi.cast("uint8_t *", address(marks)), flat.size)  # fmt: skip
     except BaseException:
-        lib.clv_token_writer_abandon(writer)
+        lib.clv_token_writer_abort(writer)
         raise
     check(lib.clv_token_writer_commit, writer)
 

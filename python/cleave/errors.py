@@ -10,7 +10,7 @@ from typing import Any
 from ._cleave import ffi, lib
 
 __all__ = [
-    "CleaveError", "InvalidError", "ShapeError", "DtypeError", "NotationError", "AxisError", "LimitError",
+    "CleaveError", "InvalidError", "ShapeError", "DtypeError", "LayoutSyntaxError", "AxisError", "LimitError",
     "OutOfMemoryError", "FileError", "FormatError", "NotFoundError", "ExistsError", "UnsupportedError",
     "PeerError", "DeadlineError", "NotFiniteError", "CheckError", "CancelledError",
 ]  # fmt: skip
@@ -56,7 +56,7 @@ class DtypeError(CleaveError, TypeError):
     status = "dtype"
 
 
-class NotationError(CleaveError, ValueError):
+class LayoutSyntaxError(CleaveError, ValueError):
     """A text form could not be parsed."""
 
     status = "syntax"
@@ -148,7 +148,7 @@ def text_out(pointer: Any) -> str:
 _CLASSES = {kind.status: kind for kind in CleaveError.__subclasses__()}
 
 
-def error_of(err: Any) -> CleaveError:
+def exception_of(err: Any) -> CleaveError:
     """The exception of a filled clv_error."""
     kind = _CLASSES.get(text_out(lib.clv_status_name(err.code)), CleaveError)
     return kind(text_out(err.message), err.rank, text_out(err.op))
@@ -158,4 +158,4 @@ def check(function: Any, *arguments: Any) -> None:
     """Calls what returns a clv_status and takes a clv_error last."""
     err = ffi.new("clv_error *")
     if function(*arguments, err):
-        raise error_of(err)
+        raise exception_of(err)

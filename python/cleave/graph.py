@@ -11,15 +11,15 @@ from typing import Any, Union
 from . import _c
 from ._c import NULL, dtype_in, dtype_out, shape_in, shape_out, text_in
 from ._cleave import ffi, lib
-from ._handle import Handle, OfProcess
-from .errors import CleaveError, DtypeError, check, error_of, text_out
-from .mesh import Layout, LayoutLike, Mesh, MeshLike, layout_in, mesh_in
+from ._handle import Handle, ProcessLocal
+from .errors import CleaveError, DtypeError, check, exception_of, text_out
+from .mesh import Layout, LayoutLike, Mesh, MeshLike, as_layout, as_mesh
 
 Number = Union[int, float]
 Axes = Union[int, Sequence[int], None]
 
 
-class Graph(_c.Fixed, OfProcess):
+class Graph(_c.Fixed, ProcessLocal):
     """A computation on a mesh, built op by op, for :func:`cleave.compile`.
 
     A mistake raises where it is made. Values that were made before stay; ops of the layers in :mod:`cleave.nn` that a
@@ -27,7 +27,7 @@ class Graph(_c.Fixed, OfProcess):
     """
 
     def __init__(self, mesh: MeshLike = None) -> None:
-        self.mesh = mesh_in(mesh)
+        self.mesh = as_mesh(mesh)
         out = ffi.new("clv_graph **")
         check(lib.clv_graph_new, out, self.mesh._mesh)
         self._handle = Handle(out[0], lib.clv_graph_free, "graph")
@@ -41,8 +41,8 @@ class Graph(_c.Fixed, OfProcess):
         with self._handle.hold() as graph:
             result = function(graph, *arguments)
             if lib.clv_graph_status(graph, err):
-                lib.clv_graph_forgive(graph)
-                raise error_of(err)
+                lib.clv_graph_clear_error(graph)
+                raise exception_of(err)
         return result
 
     def _value(self, function: Any, *arguments: Any) -> "Value":
@@ -67,7 +67,7 @@ class Graph(_c.Fixed, OfProcess):
     def input(self, name: str, shape: Any, dtype: Any = "f32", layout: LayoutLike = None) -> "Value":
         """A tensor given at each run; layout None: the partitioner chooses."""
         shape = shape_in(shape)
-        where = layout_in(layout, self.mesh, len(shape))
+        where = as_layout(layout, self.mesh, len(shape))
         return self._value(lib.clv_input, _name(name), dtype_in(dtype), len(shape), list(shape), where)
 
     def parameter(
@@ -76,7 +76,7 @@ class Graph(_c.Fixed, OfProcess):
         """A parameter, of floats: state that outlives a run, kept in its layout (None: whole on every rank). init:
         "zeros", "ones", ("normal", 0.02), ("uniform", 0.1), ("lecun_normal", fan_in)."""
         shape = shape_in(shape)
-        where = layout_in(layout, self.mesh, len(shape))
+        where = as_layout(layout, self.mesh, len(shape))
         code = dtype_in(dtype)
         return self._value(lib.clv_state, _name(name), code, len(shape), list(shape), where, _c.init_in(init))
 
@@ -95,18 +95,18 @@ class Graph(_c.Fixed, OfProcess):
         if role not in roles:
             raise ValueError(f"there is no role {role!r}; valid: {', '.join(roles)}")
         shape = shape_in(shape)
-        where = layout_in(layout, self.mesh, len(shape))
+        where = as_layout(layout, self.mesh, len(shape))
         code, called = dtype_in(dtype), _name(name)
         return self._value(
-            lib.clv_state_as, roles[role], called, code, len(shape), list(shape), where, _c.init_in(init)
+            lib.clv_state_with_role, roles[role], called, code, len(shape), list(shape), where, _c.init_in(init)
         )
 
     def parameters(self) -> list["Value"]:
         """The parameters, in the order they were made."""
         with self._handle.hold() as graph:
-            n = lib.clv_parameters(graph, NULL, 0)
+            n = lib.clv_graph_parameters(graph, NULL, 0)
             found = ffi.new("clv_value[]", n or 1)
-            lib.clv_parameters(graph, found, n)
+            lib.clv_graph_parameters(graph, found, n)
         return [Value(self, found[i]) for i in range(n)]
 
     def assign(self, state: "Value", value: "Value") -> None:
@@ -115,27 +115,27 @@ class Graph(_c.Fixed, OfProcess):
 
     def output(self, name: str, value: "Value", layout: LayoutLike = None) -> None:
         """Returns the value by name from each run."""
-        where = layout_in(layout, self.mesh, value.ndim if isinstance(value, Value) else 0)
+        where = as_layout(layout, self.mesh, value.ndim if isinstance(value, Value) else 0)
         self._call(lib.clv_output, _name(name), self._id(value), where)
 
     def constrain(self, x: "Value", layout: LayoutLike) -> "Value":
         """The value, with a stated layout (JAX's with_sharding_constraint)."""
         x_id = self._id(x)
-        return self._value(lib.clv_constrain, x_id, layout_in(layout if layout is not None else "", self.mesh, x.ndim))
+        return self._value(lib.clv_constrain, x_id, as_layout(layout if layout is not None else "", self.mesh, x.ndim))
 
     def keep_in_place(self, value: "Value", axis: str) -> None:
         """The partitioner is never to move the value over this axis: products come to it."""
-        self._call(lib.clv_keep_in_place, self._id(value), text_in(axis, "an axis"))
+        self._call(lib.clv_keep_stationary, self._id(value), text_in(axis, "an axis"))
 
     @contextlib.contextmanager
     def scope(self, name: str) -> Iterator[None]:
         """Names of state and ops made in the block begin with "name."."""
-        self._call(lib.clv_graph_push, b"%s", ffi.new("char[]", text_in(name, "a scope")))
+        self._call(lib.clv_graph_push_scope, b"%s", ffi.new("char[]", text_in(name, "a scope")))
         try:
             yield
         finally:
             with self._handle.hold() as graph:
-                lib.clv_graph_pop(graph)
+                lib.clv_graph_pop_scope(graph)
 
     @contextlib.contextmanager
     def block(self) -> Iterator[None]:
@@ -176,7 +176,7 @@ class Graph(_c.Fixed, OfProcess):
 
     def _update_options(self, kind: str, parameter: "Value", options: dict[str, Any]) -> Any:
         if "state_layout" in options:
-            options["state_layout"] = layout_in(options["state_layout"], self.mesh, parameter.ndim)
+            options["state_layout"] = as_layout(options["state_layout"], self.mesh, parameter.ndim)
         scale = self._optional(options.pop("grad_scale", None))
         kept = _c.options(f"clv_{kind}_options", options, kind)
         kept.struct.grad_scale = scale
@@ -245,7 +245,7 @@ def _number_for(dtype: str, number: Any) -> float:
     return float(n)
 
 
-class Value(_c.Fixed, OfProcess):
+class Value(_c.Fixed, ProcessLocal):
     """A tensor of a graph: its shape and dtype are known, its elements are when a program runs.
 
     Operators take a number on one side where the value's dtype holds it: integers take whole numbers within their
@@ -347,7 +347,7 @@ class Value(_c.Fixed, OfProcess):
                 raise
             return NotImplemented  # type: ignore[no-any-return]
         first, second = (b, self) if swapped else (self, b)
-        return self.graph._value(lib.clv_combine, kind, self.graph._id(first), self.graph._id(second))
+        return self.graph._value(lib.clv_binary, kind, self.graph._id(first), self.graph._id(second))
 
     def __add__(self, other: Any) -> "Value":
         return self._combine(lib.CLV_ADD, other)
@@ -376,7 +376,7 @@ class Value(_c.Fixed, OfProcess):
     def __neg__(self) -> "Value":
         if self.dtype in _WHOLE:
             return 0 - self
-        return self.graph._value(lib.clv_map, lib.CLV_NEG, self._value)
+        return self.graph._value(lib.clv_unary, lib.CLV_NEG, self._value)
 
     def __pos__(self) -> "Value":
         if self.dtype == "bool":
@@ -474,7 +474,7 @@ def _axes(axis: Axes, ndim: int) -> list[int]:
 
 def _map(kind: int, name: str, x: Value) -> Value:
     _need_floats(name, x)
-    return x.graph._value(lib.clv_map, kind, x._value)
+    return x.graph._value(lib.clv_unary, kind, x._value)
 
 
 def exp(x: Value) -> Value:
@@ -604,12 +604,12 @@ def divide(a: Any, b: Any) -> Value:
 
 def maximum(a: Any, b: Any) -> Value:
     """The larger, element by element."""
-    return _binary(lib.CLV_MAX, a, b)
+    return _binary(lib.CLV_MAXIMUM, a, b)
 
 
 def minimum(a: Any, b: Any) -> Value:
     """The smaller, element by element."""
-    return _binary(lib.CLV_MIN, a, b)
+    return _binary(lib.CLV_MINIMUM, a, b)
 
 
 def equal(x: Value, y: Any) -> Value:
@@ -657,7 +657,7 @@ def mean(x: Value, axis: Axes = None, keepdims: bool = False) -> Value:
 
 def max(x: Value, axis: Axes = None, keepdims: bool = False) -> Value:  # noqa: A001
     """Over an axis, axes, or all (None)."""
-    return _reduce(lib.CLV_REDUCE_MAXIMUM, "max", x, axis, keepdims)
+    return _reduce(lib.CLV_MAX, "max", x, axis, keepdims)
 
 
 def min(x: Value, axis: Axes = None, keepdims: bool = False) -> Value:  # noqa: A001
@@ -901,7 +901,7 @@ def einsum_to(subscripts: str, a: Value, b: Value, to: Value | None = None, dtyp
     added to `to`, of that dtype, in the same pass."""
     g = _graph_of(a, b)
     kind = dtype_in(dtype if dtype is not None else (a if to is None else to).dtype)
-    return g._value(lib.clv_einsum_to, text_in(subscripts), g._id(a), g._id(b), g._optional(to), kind)
+    return g._value(lib.clv_einsum_accumulate, text_in(subscripts), g._id(a), g._id(b), g._optional(to), kind)
 
 
 def matmul(a: Value, b: Value) -> Value:
@@ -974,7 +974,7 @@ def bias_gelu(x: Value, bias: Value, approximate: bool = False) -> Value:
 def gated(x: Value, activation: str = "silu") -> Value:
     """act(gate) * up for x [...,2,F] = (gate, up); activation: silu, gelu, gelu_tanh or relu."""
     g = _graph_of(x)
-    return g._value(lib.clv_gated, g._id(x), _c.enum_in(ffi.typeof("clv_unary"), activation, "an activation"))
+    return g._value(lib.clv_gated, g._id(x), _c.enum_in(ffi.typeof("clv_unary_kind"), activation, "an activation"))
 
 
 def _with_values(g: Graph, values: dict[str, Any]) -> dict[str, Any]:

@@ -7,11 +7,11 @@ from typing import Any
 from . import _c
 from ._c import NULL
 from ._cleave import ffi, lib
-from ._handle import Handle, OfProcess
+from ._handle import Handle, ProcessLocal
 from .errors import check
 
 
-class Job(_c.Fixed, OfProcess):
+class Job(_c.Fixed, ProcessLocal):
     """The processes that ``mpirun -np 2 python ...`` started, all of which run the same script.
 
     >>> with cleave.Job() as job:  # doctest: +SKIP
@@ -46,7 +46,8 @@ class Job(_c.Fixed, OfProcess):
         wait = None if timeout is None else _c.milliseconds(timeout)
         quiet = None if silence is None else _c.milliseconds(silence)
         kept = _c.options(
-            "clv_job_options", given, "a job", beside=("timeout", "silence"), timeout_ms=wait, silence_ms=quiet
+            "clv_job_options", given, "a job", beside=("timeout", "silence"), timeout_ms=wait,
+            heartbeat_timeout_ms=quiet,
         )
         out = ffi.new("clv_job **")
         check(lib.clv_job_join, out, kept.struct)
@@ -56,13 +57,13 @@ class Job(_c.Fixed, OfProcess):
     def process(self) -> int:
         """Which of the job's this one is, from 0."""
         with self._handle.use() as job:
-            return int(lib.clv_job_process(job))
+            return int(lib.clv_job_process_index(job))
 
     @property
     def processes(self) -> int:
         """How many there are."""
         with self._handle.use() as job:
-            return int(lib.clv_job_processes(job))
+            return int(lib.clv_job_process_count(job))
 
     def agree(self, failure: BaseException | str | None = None) -> None:
         """Waits for all processes to say how they stand: None, or what failed in this one. In the others that is
@@ -96,7 +97,7 @@ class Job(_c.Fixed, OfProcess):
         return f"<cleave.Job, process {self.process} of {self.processes}>"
 
 
-def job_in(job: Job | None) -> tuple[Any, tuple[Handle, ...]]:
+def as_job(job: Job | None) -> tuple[Any, tuple[Handle, ...]]:
     """The pointer of an optional job, and the handles that what is made with it leans on."""
     if job is None:
         return NULL, ()

@@ -7,11 +7,11 @@ from typing import Any, Union
 from . import _c
 from ._c import NULL, dtype_in, text_in
 from ._cleave import ffi, lib
-from ._handle import Handle, OfProcess
+from ._handle import Handle, ProcessLocal
 from .errors import check, text_out
 
 
-class Machine(OfProcess):
+class Machine(ProcessLocal):
     """A profile: the path of one that ``cleave bench profile`` wrote, or the name of one that the library has
     (:func:`machines`).
 
@@ -35,7 +35,7 @@ class Machine(OfProcess):
     @property
     def info(self) -> dict[str, Any]:
         """Its name, ranks_per_host, hosts (0: any number), memory_bytes of a rank, rates."""
-        found = self._call(lambda m: _c.filled("clv_machine_info", lib.clv_machine_describe, m))
+        found = self._call(lambda m: _c.filled("clv_machine_info", lib.clv_machine_get_info, m))
         return _c.fields(found)
 
     @property
@@ -55,7 +55,7 @@ class Machine(OfProcess):
 MachineLike = Union[Machine, str, None]
 
 
-def machine_in(machine: MachineLike) -> Machine:
+def as_machine(machine: MachineLike) -> Machine:
     """The machine that is meant."""
     return machine if isinstance(machine, Machine) else Machine(machine)
 
@@ -63,6 +63,6 @@ def machine_in(machine: MachineLike) -> Machine:
 def machines() -> list[str]:
     """The names of the profiles that the library has."""
     names: list[str] = []
-    while (name := lib.clv_machine_shipped(len(names))) != NULL:
+    while (name := lib.clv_machine_builtin_name(len(names))) != NULL:
         names.append(text_out(name))
     return names

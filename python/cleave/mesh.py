@@ -47,14 +47,14 @@ class Mesh:
     @property
     def ranks(self) -> int:
         """How many there are."""
-        return int(lib.clv_mesh_ranks(self._mesh))
+        return int(lib.clv_mesh_rank_count(self._mesh))
 
     def coordinates(self, rank: int) -> dict[str, int]:
         """Where a rank stands on each axis."""
         if not 0 <= rank < self.ranks:
             raise IndexError(f"rank {rank} of {self.ranks}")
         names = enumerate(self.axes)
-        return {n: lib.clv_mesh_coordinate(self._mesh, lib.clv_mesh_whole(self._mesh, i), rank) for i, n in names}
+        return {n: lib.clv_mesh_coordinate(self._mesh, lib.clv_mesh_whole_axis(self._mesh, i), rank) for i, n in names}
 
     def __str__(self) -> str:
         return printed(lib.clv_mesh_print, self._mesh)
@@ -72,7 +72,7 @@ class Mesh:
         return Mesh, (str(self),)
 
 
-def mesh_in(mesh: MeshLike) -> Mesh:
+def as_mesh(mesh: MeshLike) -> Mesh:
     """The mesh that is meant."""
     return mesh if isinstance(mesh, Mesh) else Mesh(mesh)
 
@@ -114,7 +114,7 @@ class Layout(Fixed):
     def __init__(
         self, mesh: MeshLike, spec: LayoutLike = None, *, ndim: int | None = None, sum: Any = None, max: Any = None
     ) -> None:
-        self.mesh = mesh_in(mesh)
+        self.mesh = as_mesh(mesh)
         self._layout = ffi.new("clv_layout *")
         if isinstance(spec, Layout):
             spec = str(spec)
@@ -142,7 +142,7 @@ class Layout(Fixed):
     @property
     def blocks(self) -> tuple[int, ...]:
         """Into how many blocks each dimension is cut."""
-        return tuple(lib.clv_layout_blocks(self._layout, d) for d in range(self.ndim))
+        return tuple(lib.clv_layout_block_count(self._layout, d) for d in range(self.ndim))
 
     @property
     def is_partial(self) -> bool:
@@ -153,7 +153,7 @@ class Layout(Fixed):
         """Which block of each dimension a rank holds."""
         if not 0 <= rank < self.mesh.ranks:
             raise IndexError(f"rank {rank} of {self.mesh.ranks}")
-        return tuple(lib.clv_layout_block(self._layout, self.mesh._mesh, d, rank) for d in range(self.ndim))
+        return tuple(lib.clv_layout_block_index(self._layout, self.mesh._mesh, d, rank) for d in range(self.ndim))
 
     def shard(self, shape: Sequence[int], rank: int) -> tuple[slice, ...]:
         """The elements that a rank holds of a tensor of this shape: ``array[layout.shard(array.shape, rank)]``."""
@@ -202,7 +202,7 @@ class Layout(Fixed):
         if shape is None:
             return f"block {block}"
         lo, hi = ffi.new("int64_t *"), ffi.new("int64_t *")
-        lib.clv_cut_block(shape[d], self._layout.granule[d], self.blocks[d], block, lo, hi)
+        lib.clv_block_range(shape[d], self._layout.granule[d], self.blocks[d], block, lo, hi)
         return f"{lo[0]}:{hi[0]}"
 
     def html(self, shape: Sequence[int] | None = None) -> str:
@@ -247,7 +247,7 @@ class Layout(Fixed):
         return self.html()
 
 
-def layout_in(spec: LayoutLike, mesh: Mesh, ndim: int) -> Any:
+def as_layout(spec: LayoutLike, mesh: Mesh, ndim: int) -> Any:
     """A const clv_layout * for a tensor of this graph; NULL for None."""
     if spec is None:
         return NULL
@@ -260,7 +260,7 @@ def layout_in(spec: LayoutLike, mesh: Mesh, ndim: int) -> Any:
     return Layout(mesh, spec, ndim=ndim)._layout
 
 
-def box_in(box: Any, shape: tuple[int, ...], what: str) -> tuple[Any, tuple[int, ...]]:
+def as_box(box: Any, shape: tuple[int, ...], what: str) -> tuple[Any, tuple[int, ...]]:
     """A const clv_shard * for slices of a tensor (NULL: all), and its shape."""
     if box is None:
         return NULL, shape

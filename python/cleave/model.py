@@ -15,12 +15,12 @@ import numpy as np
 from . import _c
 from ._c import NULL, dtype_out, printed, shape_out, text_in
 from ._cleave import ffi, lib
-from ._handle import Handle, OfProcess, _acting
+from ._handle import Handle, ProcessLocal, _acting
 from ._run import GRACE_SECONDS, Cancel, interruptible, run
 from .arrays import address, array_out, ids_in, ndim
 from .errors import CleaveError, check, text_out
-from .job import Job, job_in
-from .machine import MachineLike, machine_in
+from .job import Job, as_job
+from .machine import MachineLike, as_machine
 from .mesh import Mesh, MeshLike
 from .rules import RulesLike, parallel
 from .tokenizer import Tokenizer
@@ -76,7 +76,7 @@ class _Asked:
 
 
 @ffi.def_extern(error=1)  # type: ignore[untyped-decorator]
-def python_clv_text_callback(arg: Any, prompt: int, text: Any, size: int, last: int) -> int:
+def python_clv_generate_text_callback(arg: Any, prompt: int, text: Any, size: int, last: int) -> int:
     """A piece of a text, for generate()."""
     piece = bytes(ffi.unpack(text, size)).decode("utf-8", "replace") if size else ""
     return 0 if ffi.from_handle(arg)(prompt, piece, bool(last)) else 1
@@ -102,7 +102,7 @@ def python_clv_embed_callback(arg: Any, i: int, rows: Any, n_rows: int, width: i
     return int(lib.clv_fail(err, lib.CLV_ECANCELLED, b"ended by the caller"))
 
 
-class Model(_c.Fixed, OfProcess):
+class Model(_c.Fixed, ProcessLocal):
     """A transformer, opened by :func:`load` for a mesh. Threads may share it; each of its engines runs for one at a
     time."""
 
@@ -122,7 +122,7 @@ class Model(_c.Fixed, OfProcess):
         """What config.json says: family, hidden, layers, heads, kv_heads, head_dim, ffn, vocab, max_positions,
         parameters, ..."""
         with self._handle.use() as model:
-            found = _c.filled("clv_model_info", lib.clv_model_describe, model)
+            found = _c.filled("clv_model_info", lib.clv_model_get_info, model)
             return {**_c.fields(found), "eos": [found.eos[i] for i in range(found.n_eos)]}
 
     @property
@@ -137,7 +137,7 @@ class Model(_c.Fixed, OfProcess):
         config.json or the index has it."""
         found: list[str] = []
         with self._handle.use() as model:
-            while (note := lib.clv_model_note(model, len(found))) != NULL:
+            while (note := lib.clv_model_warning(model, len(found))) != NULL:
                 found.append(text_out(note))
         return found
 
@@ -320,7 +320,7 @@ class Model(_c.Fixed, OfProcess):
     @interruptible
     def _generate(self, prompts: Any, n: int, options: Any, take: Any) -> list[Text]:
         asked = _Asked(take or (lambda *_: None))
-        options.struct.on_text, options.struct.on_text_arg = lib.python_clv_text_callback, asked.handle
+        options.struct.on_text, options.struct.on_text_arg = lib.python_clv_generate_text_callback, asked.handle
         out = ffi.new("clv_generation **")
         with self._running(self._generator()) as generator:
             try:
@@ -400,31 +400,32 @@ class Model(_c.Fixed, OfProcess):
         """Hidden states after the final norm, as :meth:`logits`: [S,M] or [B,S,M]."""
         return self._forward("hidden", ids, mask, self.info["hidden"], out)
 
-    def _sequences(self, texts: Any, too_long: str, least_own: int = 0) -> Handle:
+    def _sequences(self, texts: Any, too_long: str, min_content_tokens: int = 0) -> Handle:
         given, kept = _c.words(texts, "a text")
         if not kept:
             raise ValueError("no texts are given")
-        options = _c.options("clv_sequences_options", {"too_long": too_long, "least_own": least_own}, "sequences")
+        limits = {"too_long": too_long, "min_content_tokens": min_content_tokens}
+        options = _c.options("clv_sequences_options", limits, "sequences")
         out = ffi.new("clv_sequences **")
         with self._handle.use() as model:
-            check(lib.clv_sequences_of, out, model, given, NULL, len(kept), options.struct)
+            check(lib.clv_sequences_from_texts, out, model, given, NULL, len(kept), options.struct)
         return Handle(out[0], lib.clv_sequences_free, "list of sequences", self._handle)
 
     @interruptible
-    def embed(self, texts: Any, pooling: str = "mean", too_long: str = "refused", **options: Any) -> Any:
+    def embed(self, texts: Any, pooling: str = "mean", too_long: str = "error", **options: Any) -> Any:
         """Vectors of texts or proteins: f32 [n,M], or [M] of one text; pooling mean, cls or last. With "none" all of a
-        text's tokens: an array [tokens,M] a text. too_long: "refused", or "cut" to what fits. Options: batch_tokens,
+        text's tokens: an array [tokens,M] a text. too_long: "error", or "truncate" to what fits. Options: batch_tokens,
         allow_nonfinite.
         """
         alone = isinstance(texts, str)
-        if too_long not in ("refused", "cut"):
-            raise ValueError(f"too_long '{too_long}'; valid: refused, cut")
+        if too_long not in ("error", "truncate"):
+            raise ValueError(f"too_long '{too_long}'; valid: error, truncate")
         sequences = self._sequences([texts] if alone else texts, too_long)
         how = _c.options("clv_embed_options", options, "embed", pooling=pooling)
         rows: dict[int, Any] = {}
         asked = _Asked(rows.__setitem__)
         with self._running(self._forwarder("hidden")) as forwarder, sequences.use() as given:
-            if lib.clv_sequences_left_out(given):
+            if lib.clv_sequences_skipped_count(given):
                 raise ValueError("a text does not fit the model even when it is cut")
             take = lib.python_clv_embed_callback
             self._call(lib.clv_embed, forwarder, given, how.struct, take, asked.handle, asked=asked)
@@ -467,14 +468,14 @@ class Model(_c.Fixed, OfProcess):
         return Score(out.tokens, out.nll)
 
     def _score_masked(self, text: Any, how: Any) -> Score:
-        sequences = self._sequences([text], "refused")
+        sequences = self._sequences([text], "error")
         out = ffi.new("clv_score *", {"size": ffi.sizeof("clv_score")})
         with self._running(self._forwarder("nll")) as forwarder, sequences.use() as given:
             check(lib.clv_score_masked, out, forwarder, given, 0, how.struct)
         return Score(out.tokens, out.nll)
 
     def _mutations(self, protein: str, mutations: str, how: Any) -> dict[str, float]:
-        sequences = self._sequences([protein], "refused")
+        sequences = self._sequences([protein], "error")
         out = ffi.new("clv_mutation_scores **")
         with self._running(self._forwarder("logits")) as forwarder, sequences.use() as given:
             try:
@@ -544,10 +545,10 @@ def _text_of(generation: Any, i: int) -> Text:
     size = ffi.new("size_t *")
     text = lib.clv_generation_text(generation, i, size)
     made = Text(bytes(ffi.unpack(text, size[0])).decode("utf-8", "replace") if size[0] else "")
-    finish = ffi.typeof("clv_finish").elements[lib.clv_generation_finish(generation, i)]
+    finish = ffi.typeof("clv_finish_reason").elements[lib.clv_generation_finish_reason(generation, i)]
     made.finish = finish.removeprefix("CLV_FINISH_").lower()
     made.prompt_tokens = lib.clv_generation_prompt_tokens(generation, i)
-    made.tokens = lib.clv_generation_tokens(generation, i)
+    made.tokens = lib.clv_generation_sampled_tokens(generation, i)
     return made
 
 
@@ -564,8 +565,8 @@ def _opened(
 ) -> Model:
     """What function(out, given, options) opens."""
     found, split = parallel(tp, mesh, rules, sp)
-    cancel, priced_by = Cancel(), machine_in(machine)
-    of_job, parents = job_in(job)
+    cancel, priced_by = Cancel(), as_machine(machine)
+    of_job, parents = as_job(job)
     timeout = options.pop("timeout", None)
     lora = _c.lora(options.pop("lora", None))
     options = {**options, **_c.summed_in(options.get("grad_reduce_dtype"))}
@@ -588,7 +589,7 @@ def _opened(
     kept = priced_by._call(with_machine)
     model = Model(out[0], found, cancel, kept, *parents)
     if job is not None:
-        check(lib.clv_model_compare, out[0])
+        check(lib.clv_model_verify_across_processes, out[0])
     return model
 
 

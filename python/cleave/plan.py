@@ -11,7 +11,7 @@ from . import _c
 from ._c import NULL, printed, text_in, whole
 from ._cleave import ffi, lib
 from .errors import check, text_out
-from .machine import Machine, MachineLike, machine_in
+from .machine import Machine, MachineLike, as_machine
 from .mesh import Mesh, MeshLike
 from .program import Program
 from .rules import RulesLike, parallel
@@ -32,7 +32,7 @@ class Plan:
     ) -> None:
         self.program = program
         self._call = _call  # a function of the library, with the options that the plan was made by
-        self.machine = machine_in(hardware)
+        self.machine = as_machine(hardware)
         self.hardware = self.machine.name
         self.mesh = program.mesh
 
@@ -89,24 +89,24 @@ class Plan:
         """
         if self._call is None:
             raise ValueError("remedies: this plan does not know its options; valid: one that cleave.plan has returned")
-        out = ffi.new("clv_plan_remedies **")
-        self._call(lib.clv_plan_find_remedies, out)
-        found = ffi.gc(out[0], lib.clv_plan_remedies_free)
+        out = ffi.new("clv_plan_suggestions **")
+        self._call(lib.clv_plan_find_suggestions, out)
+        found = ffi.gc(out[0], lib.clv_plan_suggestions_free)
         rows = []
-        for i in range(lib.clv_plan_n_remedies(found)):
-            row = _c.filled("clv_plan_remedy", lib.clv_plan_remedy_at, found, i)
+        for i in range(lib.clv_plan_suggestions_count(found)):
+            row = _c.filled("clv_plan_suggestion", lib.clv_plan_suggestion_at, found, i)
             option, value = (text_out(field) for field in (row.option, row.value))
             typed: Any = int(value) if option == "batch" else option == "regather" or value
             rows.append({"option": option, "value": typed, "memory": _c.fields(row.memory)})
         return rows
 
-    def faster_order(self) -> tuple[Mesh, float]:
+    def faster_mesh_order(self) -> tuple[Mesh, float]:
         """The order of the mesh's axes in which it would take the least time on its machine, and the seconds: ranks are
         row-major, so the last axes stay inside hosts. The mesh as it is where no other order is faster."""
         if self._call is None:
-            raise ValueError("faster_order: this plan does not know its options; valid: one of cleave.plan")
+            raise ValueError("faster_mesh_order: this plan does not know its options; valid: one of cleave.plan")
         mesh, seconds = ffi.new("clv_mesh *"), ffi.new("double *")
-        self._call(lambda out, how, err: lib.clv_plan_find_order(out, seconds, how, err), mesh)
+        self._call(lambda out, how, err: lib.clv_plan_find_axis_order(out, seconds, how, err), mesh)
         return Mesh(printed(lib.clv_mesh_print, mesh)), float(seconds[0])
 
     @property
@@ -154,7 +154,7 @@ def plan(
     mesh: MeshLike = None, rules: RulesLike = None, sp: bool = False, batch: int | None = None, seq: int | None = None,
     dtype: Any = "f32", hardware: MachineLike = None, comm_dtype: Any = "f32",
     regather: bool = False, overlap: bool = False, max_implicit_bytes: int = 0, explain: str | None = None,
-    keep_assignment: bool = False, recompute: str = "none", lora: Any = None, accumulate: int = 0,
+    keep_decisions: bool = False, recompute: str = "none", lora: Any = None, accumulate: int = 0,
     dropout: float = 0.0, attention_dropout: float = 0.0, grad_reduce_dtype: Any = None,
     quant: str = "none", **sizes: Any,
 ) -> Plan:  # fmt: skip
@@ -164,7 +164,7 @@ def plan(
     "decode" of `batch` (8) texts of `seq` (128) tokens. Or block="ffn", "attention", "gpt" or "llama" alone, of hidden
     (256), heads (8), kv_heads, ffn and bias; mode "forward" (unless told) or "grad". hardware: what layouts are priced
     by, and the time is predicted for: a :class:`Machine`, or its profile. comm_dtype, regather, overlap,
-    max_implicit_bytes, explain, keep_assignment and recompute are those of :func:`cleave.compile`, lora, quant
+    max_implicit_bytes, explain, keep_decisions and recompute are those of :func:`cleave.compile`, lora, quant
     and grad_reduce_dtype those of :func:`cleave.load`, accumulate, dropout and attention_dropout those of
     :class:`Trainer`.
     What is refused is what the library's clv_plan_compile, and ``cleave plan``, refuse.
@@ -174,13 +174,13 @@ def plan(
         "model": None if model is None else text_in(model, "a model"), "block": block, "mode": mode, "batch": batch,
         "seq": seq, "sp": sp, "dtype": dtype, "comm_dtype": comm_dtype, "regather": regather, "overlap": overlap,
         "max_implicit_bytes": max_implicit_bytes, "explain": explain,
-        "keep_assignment": keep_assignment, "recompute": recompute, "accumulate": accumulate, "dropout": dropout,
+        "keep_decisions": keep_decisions, "recompute": recompute, "accumulate": accumulate, "dropout": dropout,
         "attention_dropout": attention_dropout, "quant": quant, **_c.summed_in(grad_reduce_dtype), **sizes,
     }  # fmt: skip
     for name in ("batch", "seq", "hidden", "heads"):
         if given.get(name) is not None and whole(given[name], name) == 0:  # to C it is: not given
             raise ValueError(f"{name} is 0; valid: at least 1")
-    machine, adapters = machine_in(hardware), _c.lora(lora)
+    machine, adapters = as_machine(hardware), _c.lora(lora)
     out = ffi.new("clv_program **")
 
     def call(function: Any, result: Any) -> None:

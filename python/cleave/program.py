@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from . import _c
 from ._c import NULL, dtype_out, shape_out
 from ._cleave import ffi, lib
-from ._handle import Handle, OfProcess
+from ._handle import Handle, ProcessLocal
 from .errors import check, text_out
 from .graph import Graph
-from .machine import MachineLike, machine_in
+from .machine import MachineLike, as_machine
 from .mesh import Layout, Mesh
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def _row(mesh: Mesh, c: Any, seconds: float) -> dict[str, Any]:
     }  # fmt: skip
 
 
-class Program(_c.Fixed, OfProcess):
+class Program(_c.Fixed, ProcessLocal):
     """A graph compiled for a mesh (:func:`compile`). Immutable: sessions and threads may share it."""
 
     def __init__(self, pointer: Any, owner: Handle | None = None) -> None:
@@ -71,7 +71,7 @@ class Program(_c.Fixed, OfProcess):
         with self._handle.use() as program:
             mesh = ffi.new("clv_mesh *", lib.clv_program_mesh(program)[0])
             self.mesh = Mesh(_c.printed(lib.clv_mesh_print, mesh))
-            all_named = named(self.mesh, "clv_program_tensor", lib.clv_program_named, program)
+            all_named = named(self.mesh, "clv_program_tensor", lib.clv_program_tensor_at, program)
         self._named = {kind: {n.name: n for n, t in all_named if t.kind == kind} for kind in range(3)}
 
     @property
@@ -92,7 +92,7 @@ class Program(_c.Fixed, OfProcess):
     def _collectives(self, machine: Any) -> list[dict[str, Any]]:
         rows = []
         with self._handle.use() as program:
-            for i in range(lib.clv_program_n_collectives(program)):
+            for i in range(lib.clv_program_collective_count(program)):
                 c = _c.filled("clv_collective", lib.clv_program_collective, program, i)
                 if text_out(c.kind) not in ("slice", "mask"):  # which move nothing
                     rows.append(
@@ -116,17 +116,18 @@ class Program(_c.Fixed, OfProcess):
     def considered(self) -> list[dict[str, Any]]:
         """The ways to split that were considered for the ops named by compile(explain=...)."""
         with self._handle.use() as program:
-            n = lib.clv_program_n_considered(program)
-            found = [_c.filled("clv_considered", lib.clv_program_considered, program, i) for i in range(n)]
-            return [{**_c.fields(c), "verdict": text_out(lib.clv_verdict_name(c.verdict))} for c in found]
+            n = lib.clv_program_candidate_count(program)
+            found = [_c.filled("clv_strategy_candidate", lib.clv_program_candidate, program, i) for i in range(n)]
+            return [{**_c.fields(c), "verdict": text_out(lib.clv_candidate_verdict_name(c.verdict))} for c in found]
 
     @property
     def assignment(self) -> list[dict[str, Any]]:
         """What was decided of each op and change of layout, in order, with its cost and why: of
-        compile(keep_assignment=True)."""
+        compile(keep_decisions=True)."""
         with self._handle.use() as program:
-            n = lib.clv_program_n_assigned(program)
-            return [_c.fields(_c.filled("clv_assigned", lib.clv_program_assigned, program, i)) for i in range(n)]
+            n = lib.clv_program_decision_count(program)
+            rows = (_c.filled("clv_partition_decision", lib.clv_program_decision, program, i) for i in range(n))
+            return [_c.fields(row) for row in rows]
 
     def plan(self, hardware: MachineLike = None) -> "Plan":
         """A :class:`cleave.Plan` of it on a machine."""
@@ -153,7 +154,8 @@ def compile(graph: Graph, machine: MachineLike = None, **options: Any) -> Progra
     """Chooses a layout for every tensor, and plans every change of layout and the memory of a rank.
 
     machine: what layouts are priced by: a :class:`Machine`, or its profile. Options are the library's
-    clv_compile_options: by_bytes, use_idle_axes, max_implicit_bytes, explain, most_by_size, regather, keep_assignment,
+    clv_compile_options: by_bytes, use_idle_axes, max_implicit_bytes, explain, greedy_by_size_limit, regather,
+    keep_decisions,
     overlap, comm_dtype ("bf16": what ranks carry f32 to each other as), recompute ("none", "selective" or "full": what
     of blocks the backward pass makes again instead of keeping it), grad_reduce_dtype (comm_dtype of sums of
     gradients).
@@ -167,5 +169,5 @@ def compile(graph: Graph, machine: MachineLike = None, **options: Any) -> Progra
         with graph._handle.hold() as pointer:
             check(lib.clv_compile, out, pointer, kept.struct)
 
-    machine_in(machine)._call(with_machine)
+    as_machine(machine)._call(with_machine)
     return Program(out[0])

@@ -9,16 +9,16 @@ from typing import Any, Union
 
 from ._c import NULL, Fixed, text_in, whole
 from ._cleave import ffi, lib
-from ._handle import OfProcess
+from ._handle import ProcessLocal
 from .errors import check, text_out
-from .mesh import Layout, Mesh, MeshLike, mesh_in
+from .mesh import Layout, Mesh, MeshLike, as_mesh
 
 #: A preset ("megatron-sp"), a file of rules, pairs such as [("batch", "data"), ("heads", ("model",))], or None: the
 #: default.
 RulesLike = Union["Rules", str, "os.PathLike[str]", Sequence[Any], None]
 
 
-class Rules(Fixed, OfProcess):
+class Rules(Fixed, ProcessLocal):
     """``Rules(mesh, "megatron-sp")``, ``Rules(mesh, "rules.json")``, or ``Rules(mesh, [("batch", "data"), ("seq",
     None)])``.
 
@@ -27,7 +27,7 @@ class Rules(Fixed, OfProcess):
     """
 
     def __init__(self, mesh: MeshLike, rules: RulesLike = None, optimizer: Sequence[str] = ()) -> None:
-        self.mesh = mesh_in(mesh)
+        self.mesh = as_mesh(mesh)
         self._rules = ffi.new("clv_axis_rules *")
         if isinstance(rules, Rules):
             if rules.mesh != self.mesh:
@@ -69,7 +69,7 @@ def parallel(tp: Any, mesh: MeshLike, rules: RulesLike, sp: bool = False) -> tup
         raise ValueError("give tp or mesh, not both")
     if sp and rules is not None:
         raise ValueError("sp is of the default rules; give rules='megatron-sp'")
-    found = mesh_in(mesh) if mesh is not None else Mesh({"model": 1 if tp is None else whole(tp, "tp: a size")})
+    found = as_mesh(mesh) if mesh is not None else Mesh({"model": 1 if tp is None else whole(tp, "tp: a size")})
     return found, Rules(found, "megatron-sp" if sp else rules)
 
 

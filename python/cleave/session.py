@@ -12,17 +12,17 @@ import numpy as np
 from . import _c
 from ._c import DTYPES, text_in
 from ._cleave import ffi, lib
-from ._handle import Handle, OfProcess
+from ._handle import Handle, ProcessLocal
 from ._run import Cancel, interruptible
 from .arrays import address, array_in, array_out
 from .errors import NotFoundError, check
-from .job import Job, job_in
-from .machine import MachineLike, machine_in
-from .mesh import Mesh, MeshLike, box_in, mesh_in
+from .job import Job, as_job
+from .machine import MachineLike, as_machine
+from .mesh import Mesh, MeshLike, as_box, as_mesh
 from .program import Named, Program, named
 
 
-class State(_c.Fixed, OfProcess):
+class State(_c.Fixed, ProcessLocal):
     """State by name, read and written as arrays: ``x["w"]``, ``x["w"] = array``."""
 
     mesh: Mesh
@@ -42,7 +42,7 @@ class State(_c.Fixed, OfProcess):
         state = self.states.get(name)
         if state is None:
             raise NotFoundError(f"there is no state '{name}'; there are {', '.join(self.states) or 'none'}")
-        return (state, *box_in(box, state.shape, name))
+        return (state, *as_box(box, state.shape, name))
 
     def read(self, name: str, box: Any = None, out: Any = None) -> Any:
         """A state, or a box of it (slices), as an array; out: an array to write it into."""
@@ -68,7 +68,7 @@ class State(_c.Fixed, OfProcess):
         machine: what the prediction in it is for. Where an exception ends it, what there was until then is written, of
         several processes what the first one saw."""
         path_text = text_in(path, "a path")
-        priced_by = machine_in(machine)
+        priced_by = as_machine(machine)
         with self._state() as session:
             check(lib.clv_trace_begin, session)
         written = ffi.new("char[]", path_text)
@@ -120,10 +120,10 @@ class Session(State):
     def __init__(
         self, mesh: MeshLike = None, *, job: Job | None = None, timeout: float | None = None, **options: Any
     ) -> None:
-        self.mesh = mesh_in(mesh)
+        self.mesh = as_mesh(mesh)
         self._cancel = Cancel()
         out = ffi.new("clv_session **")
-        pointer, parents = job_in(job)
+        pointer, parents = as_job(job)
         kept = _c.options(
             "clv_session_options", options, "a session", ("flight",), ("job", "timeout"), cancel=self._cancel.flag,
             job=pointer, timeout_ms=None if timeout is None else _c.milliseconds(timeout),
@@ -210,7 +210,7 @@ class Session(State):
                 if n in out and any(np.may_share_memory(written[n], a) for a in others):
                     written[n] = np.empty_like(written[n], order="C")
             bound_in, kept_in = _bindings("clv_input_binding[]", arrays)
-            bound_out, kept_out = _bindings("clv_binding[]", written)
+            bound_out, kept_out = _bindings("clv_output_binding[]", written)
             check(lib.clv_session_run, session, pointer, bound_in, len(arrays), bound_out, len(written))
             for n, array in written.items():
                 if array is not results[n]:
@@ -225,7 +225,7 @@ class Session(State):
         with self._handle.hold() as session:
             return int(lib.clv_session_rank_bytes(session))
 
-    def take_stats(self) -> dict[str, float]:
+    def pop_stats(self) -> dict[str, float]:
         """Where the time of runs since the last call went."""
         with self._handle.hold() as session:
             return _c.fields(_c.filled("clv_session_stats", lib.clv_session_take_stats, session))

@@ -7,11 +7,11 @@ from typing import Any
 
 from ._c import text_in, whole
 from ._cleave import ffi, lib
-from ._handle import Handle, OfProcess
+from ._handle import Handle, ProcessLocal
 from .errors import check
 
 
-class Tokenizer(OfProcess):
+class Tokenizer(ProcessLocal):
     """Of a folder's tokenizer.json or vocab.txt: ``Tokenizer("folder")``; ``model.tokenizer`` is that of a model."""
 
     def __init__(self, path: Any) -> None:
@@ -29,7 +29,7 @@ class Tokenizer(OfProcess):
     def of_bytes(cls) -> "Tokenizer":
         """Of models whose tokens are the 256 bytes."""
         out = ffi.new("clv_tokenizer **")
-        check(lib.clv_tokenizer_of_bytes, out)
+        check(lib.clv_tokenizer_new_bytes, out)
         made = cls.__new__(cls)
         made._handle = Handle(out[0], lib.clv_tokenizer_free, "tokenizer")
         return made
@@ -37,7 +37,7 @@ class Tokenizer(OfProcess):
     def __len__(self) -> int:
         """One more than the largest id."""
         with self._handle.use() as tokenizer:
-            return int(lib.clv_tokenizer_size(tokenizer))
+            return int(lib.clv_tokenizer_vocab_size(tokenizer))
 
     def encode(self, text: str, special: bool = True) -> list[int]:
         """Ids of a text; special: with what the template adds (a beginning-of-text token)."""

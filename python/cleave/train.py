@@ -12,10 +12,10 @@ import numpy as np
 from . import _c
 from ._c import text_in
 from ._cleave import ffi, lib
-from ._handle import Handle, OfProcess
+from ._handle import Handle, ProcessLocal
 from ._run import interruptible, run
 from .arrays import address, ids_in
-from .data import Data, made_ahead
+from .data import Data, prefetch_batches
 from .errors import check
 from .model import Model, Path
 from .program import Program
@@ -47,7 +47,7 @@ class Resumed(NamedTuple):
     why: str
 
 
-class TextData(_c.Fixed, OfProcess):
+class TextData(_c.Fixed, ProcessLocal):
     """Text files as training data, a byte a token (a vocabulary of 256). Batches depend on (seed, step) alone."""
 
     _fixed = ("seq",)
@@ -112,15 +112,15 @@ class Trainer(State):
             "floor": lr / 10 if floor is None else floor,
             "warmup": steps // 20 if warmup is None else warmup,
         }
-        rate = _c.options("clv_schedule", rates, "a trainer", steps=steps)
+        rate = _c.options("clv_lr_schedule", rates, "a trainer", steps=steps)
         which = ffi.new("clv_optimizer *")
         check(lib.clv_optimizer_parse, which, text_in(optimizer, "an optimizer"))
         given = {"weight_decay": 0.1, **({"beta2": 0.95} if optimizer == "adamw" else {}), **options}
         its = _c.options(f"clv_{optimizer}_options", given, "a trainer")
         then = ffi.new("clv_on_nan *")
         check(lib.clv_on_nan_parse, then, text_in(on_nan, "on_nan"))
-        shape = ffi.new("clv_schedule_shape *")
-        check(lib.clv_schedule_shape_parse, shape, text_in(schedule, "a schedule"))
+        shape = ffi.new("clv_lr_schedule_shape *")
+        check(lib.clv_lr_schedule_shape_parse, shape, text_in(schedule, "a schedule"))
         sizes = {"batch": batch, "seq": seq, "seed": seed, "decay_steps": decay_steps, "schedule_shape": int(shape[0]),
                  "padded": int(padded), "on_nan": int(then[0]), "dropout": dropout,
                  "attention_dropout": attention_dropout}  # fmt: skip
@@ -186,7 +186,7 @@ class Trainer(State):
         seed: of text (Data has its own); first: the number of the first batch, ``trainer.steps_done`` of one that goes
         on."""
         own = {"seed": seed} if isinstance(data, TextData) else {}
-        batches = made_ahead(lambda i: data.batch(i, self.batch, **own), first)
+        batches = prefetch_batches(lambda i: data.batch(i, self.batch, **own), first)
         for ids, labels in islice(batches, steps):
             yield self.step(ids, labels)
 
@@ -212,12 +212,12 @@ class Trainer(State):
     def note(self, key: str, text: str) -> None:
         """A text that checkpoints hold by key, for whoever goes on: which data it was, how far it was read."""
         with self._handle.hold() as trainer:
-            check(lib.clv_trainer_note, trainer, text_in(key, "a key"), text_in(text, "a note"))
+            check(lib.clv_trainer_set_metadata, trainer, text_in(key, "a key"), text_in(text, "a note"))
 
-    def noted(self, key: str) -> str | None:
+    def get_metadata(self, key: str) -> str | None:
         """The text by this key, of `note` or of the checkpoint that was resumed; None: there is none."""
         with self._handle.hold() as trainer:
-            found = lib.clv_trainer_noted(trainer, text_in(key, "a key"))
+            found = lib.clv_trainer_get_metadata(trainer, text_in(key, "a key"))
             return None if found == ffi.NULL else ffi.string(found).decode()
 
     def checkpoint(self, folder: Path, keep: int = 2, keep_every: int = 0, background: bool = False) -> None:
@@ -230,10 +230,10 @@ class Trainer(State):
             check(lib.clv_trainer_checkpoint, trainer, text_in(folder, "a folder"), options.struct)
 
     @property
-    def steps_saving(self) -> int | None:
+    def checkpoint_in_progress(self) -> int | None:
         """The steps done of the checkpoint that is written in the background; None: there is none."""
         with self._handle.use() as trainer:
-            steps = int(lib.clv_trainer_steps_saving(trainer))
+            steps = int(lib.clv_trainer_checkpoint_in_progress(trainer))
             return None if steps < 0 else steps
 
     def poll_checkpoint(self) -> None:

@@ -160,8 +160,8 @@ def test_compile_options():
         cleave.compile(g, fast=True)
     with pytest.raises(TypeError):
         cleave.compile(g, explain=3)
-    with pytest.raises(TypeError, match="most_by_size"):
-        cleave.compile(g, most_by_size="many")
+    with pytest.raises(TypeError, match="greedy_by_size_limit"):
+        cleave.compile(g, greedy_by_size_limit="many")
     program = cleave.compile(g, by_bytes=True)
     (row,) = program.collectives
     assert (

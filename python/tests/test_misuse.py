@@ -9,7 +9,7 @@ import pytest
 from conftest import GOLDEN
 
 import cleave
-from cleave._handle import OfProcess
+from cleave._handle import ProcessLocal
 
 SIZES = dict(hidden=8, layers=1, heads=2, ffn=8, vocab=256)
 
@@ -251,7 +251,7 @@ def test_what_lives_in_the_process(small, tmp_path):
     ]  # fmt: skip
     kinds = {type(thing) for thing in things}
     for kind in vars(cleave).values():
-        if isinstance(kind, type) and issubclass(kind, OfProcess):
+        if isinstance(kind, type) and issubclass(kind, ProcessLocal):
             assert kind in kinds, f"{kind} is not tried"
     for thing in things:
         for take in (pickle.dumps, lambda t: pickle.dumps(t, 0), copy.copy, copy.deepcopy):

@@ -122,9 +122,9 @@ def test_embeddings(encoder):
     for wrong in ([], [3], 3, ["A" * 5000], "A" * 5000, [None], ["a\0b"]):
         with pytest.raises((ValueError, TypeError)):
             encoder.embed(wrong)
-    with pytest.raises(ValueError, match="valid: refused, cut"):
-        encoder.embed("AAA", too_long="left_out")
-    assert encoder.embed("A" * 5000, too_long="cut").shape == (20,)
+    with pytest.raises(ValueError, match="valid: error, truncate"):
+        encoder.embed("AAA", too_long="skip")
+    assert encoder.embed("A" * 5000, too_long="truncate").shape == (20,)
 
 
 def test_generate(stories):

@@ -275,7 +275,7 @@ def test_of_transformers(mesh, rng):
         close(g, w, terms=8)
 
 
-def test_attention(mesh, rng):
+def test_kernels_attention(mesh, rng):
     B, S, H, K, D = 2, 5, 4, 2, 4
     q, kv = rng.standard_normal((B, S, H, D)), rng.standard_normal((B, S, 2, K, D))
     mask = np.ones((B, S), np.uint8)
@@ -354,5 +354,5 @@ def test_every_op_of_the_header_is_there():
     builders = set(re.findall(r"^CLV_API clv_value clv_(\w+)\(", header, re.M))
     source = (SOURCE / "python" / "cleave" / "graph.py").read_text()
     used = set(re.findall(r"lib\.clv_(\w+)", source))
-    operators = {"add", "sub", "mul", "div", "scale"}  # as clv_combine
+    operators = {"add", "sub", "mul", "div", "scale"}  # as clv_binary
     assert builders - used - operators == set()

@@ -74,12 +74,12 @@ def test_remedies():
 def test_faster_order():
     how = {"hidden": 512, "heads": 8, "mode": "grad", "seq": 512, "hardware": "h100-nvlink-ib"}
     far = cleave.plan(block="gpt", mesh="model=8,data=2", **how)
-    mesh, seconds = far.faster_order()
+    mesh, seconds = far.faster_mesh_order()
     near = cleave.plan(block="gpt", mesh=mesh, **how)
     assert str(mesh) == "data=2,model=8" and seconds == near.seconds < far.seconds
-    assert near.faster_order() == (near.mesh, near.seconds)
+    assert near.faster_mesh_order() == (near.mesh, near.seconds)
     with pytest.raises(ValueError, match="does not know its options"):
-        far.program.plan().faster_order()
+        far.program.plan().faster_mesh_order()
 
 
 def test_tables_and_pictures():
@@ -182,7 +182,7 @@ def test_assignment():
     g = cleave.Graph("model=4")
     x = g.input("x", (8, 16, 32))
     g.output("y", nn.parallel_mlp(x, "megatron", ffn=64))
-    rows = cleave.compile(g, keep_assignment=True).assignment
+    rows = cleave.compile(g, keep_decisions=True).assignment
     assert [r["kind"] for r in rows] == ["dot_general", "map", "dot_general", "all_reduce"]
     assert rows[2]["why"].endswith("stated as split by ffn over model, by the rules megatron") and rows[3]["bytes"] > 0
     assert cleave.compile(g).assignment == []
@@ -197,7 +197,7 @@ def test_blocks_are_made_again():
         y = h @ w
         g.output("dw", g.gradients(y, [w], dy)[0])
         g.output("y", y)
-        program = cleave.compile(g, recompute=recompute, keep_assignment=True)
+        program = cleave.compile(g, recompute=recompute, keep_decisions=True)
         return sum(row["kind"] == "map" for row in program.assignment)
 
     assert made("full") == made("none") + 1 == made("selective") + 1

@@ -42,7 +42,7 @@ def test_run_and_state():
         session.write("w", np.full((1, 2), 5, np.float32), (slice(3, 4), slice(2, 4)))
         assert session["w"].sum() == 10 and "w" in session and "v" not in session
         assert list(session.run(program, x=x, outputs=["twice"])) == ["twice"]
-        assert session.take_stats()["runs"] == 3 and session.rank_bytes > 0
+        assert session.pop_stats()["runs"] == 3 and session.rank_bytes > 0
         session.unload(program)
         session.unload(program)
         assert session["w"][0, 0] == 0

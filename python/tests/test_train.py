@@ -249,15 +249,15 @@ def test_resumes(tmp_path):
     names = sorted(p.name for p in (tmp_path / "kept").iterdir())
     assert names == ["latest", "step-00000003", "step-00000005", "step-00000006"]
     broken.checkpoint(tmp_path / "beside", background=True)
-    assert broken.steps_saving == 6
+    assert broken.checkpoint_in_progress == 6
     broken.poll_checkpoint()
     broken.finish_checkpoint()
-    assert broken.steps_saving is None
+    assert broken.checkpoint_in_progress is None
     saved = [(tmp_path / name / "step-00000006" / "trainer.json").read_bytes() for name in ("kept", "beside")]
     assert saved[0] == saved[1]
     again = trainer(tp=2)
     assert again.resume(tmp_path / "kept") == cleave.Resumed(6, 0, "") and again.steps_done == 6
-    assert again.noted("data") == "bytes.md" and again.noted("other") is None
+    assert again.get_metadata("data") == "bytes.md" and again.get_metadata("other") is None
     losses += [s.loss for s in again.fit(text, 2, first=again.steps_done)]
     assert losses == whole
     (tmp_path / "kept" / "step-00000006" / "trainer.json").write_bytes(b"{}")

@@ -1,7 +1,8 @@
-/* error.c - filling a clv_error: the first failure is kept, whatever follows it on the way up. Every message holds text
- * from outside somewhere, a name or a path: all of them are made printable here. */
+/* error.c - error reporting: fills the caller's clv_error, keeps the first failure, checks arguments. Every message
+ * holds text from outside somewhere, a name or a path: all of them are made printable here.
+ */
 #include "base/error.h"
-#include "base/plain_format.h"
+#include "base/text/c_locale.h"
 
 #include <errno.h>
 #include <stdbool.h>
@@ -33,7 +34,7 @@ static void record(clv_error *err, clv_status code, int rank, const char *op, co
     err->code = code;
     err->rank = rank;
     clv_printable(err->op, sizeof err->op, op, strlen(op));
-    if (!format || clv_format_list(message, sizeof message, format, args) < 0)
+    if (!format || clv_vsnprintf(message, sizeof message, format, args) < 0)
         snprintf(message, sizeof message, "%s", clv_status_text(code));
     elide(message, strlen(message), sizeof err->message);
     clv_printable(err->message, sizeof err->message, message, strlen(message));
@@ -79,7 +80,7 @@ clv_status clv_require_count(int64_t n, int64_t least, const char *call, const c
                                  (long long)least);
 }
 
-clv_status clv_reported(clv_error *why, clv_status status, const char *function)
+clv_status clv_check_callback_status(clv_error *why, clv_status status, const char *function)
 {
 #define ONE(code, name, text) +1
     enum { STATUSES = 0 CLV_STATUS_TABLE(ONE) };

@@ -1,4 +1,4 @@
-/* error.h - setting a caller-owned clv_error where the fault is found. */
+/* error.h - error reporting: fills the caller's clv_error, keeps the first failure, checks arguments. */
 #ifndef CLEAVE_BASE_ERROR_H
 #define CLEAVE_BASE_ERROR_H
 
@@ -25,7 +25,7 @@ clv_status clv_require_count(int64_t n, int64_t least, const char *call, const c
 
 /* What a function of the caller's reported by its status and *why: the status, or CLV_EINVAL for one that there is not.
  * A message that came with another failure, which the function went on from, is taken out. */
-clv_status clv_reported(clv_error *why, clv_status status, const char *function);
+clv_status clv_check_callback_status(clv_error *why, clv_status status, const char *function);
 
 #ifdef __clang_analyzer__
 /* What the analyzer cannot see from another file: a failure is never CLV_OK. */

@@ -1,3 +1,4 @@
+/* hash.c - FNV-1a hashes: a stable one of text (random keys) and a fast one of bytes (in-memory tables). */
 #include "base/hash.h"
 
 #include <string.h>

@@ -1,4 +1,4 @@
-/* hash.h - FNV-1a (http://www.isthe.com/chongo/tech/comp/fnv), for tables and for keys of random values. */
+/* hash.h - FNV-1a hashes: a stable one of text (random keys) and a fast one of bytes (in-memory tables). */
 #ifndef CLEAVE_BASE_HASH_H
 #define CLEAVE_BASE_HASH_H
 

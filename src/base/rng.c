@@ -1,10 +1,11 @@
-/* rng.c - threefry-2x32 and what jax.random makes of it.
+/* rng.c - random numbers: threefry-2x32, uniform and normal, bit-compatible with jax.random; parameter initializers.
  *
  * jax 0.10, jax/_src/random/threefry2x32.py, jax_threefry_partitionable: element i of a tensor is made from the block
  * threefry(key, [i >> 32, i]), whose two words are XORed to 32 bits; key i of a split is the block itself.
  *
  * Elements are made a chunk at a time by plain loops, which the compiler turns into vector code. Every operation in
- * them is exactly rounded (fmaf where XLA contracts), so body, tail and both compiled copies give the same bits. */
+ * them is exactly rounded (fmaf where XLA contracts), so body, tail and both compiled copies give the same bits.
+ */
 #include "cleave/rng.h"
 
 #include <math.h>

@@ -1,4 +1,4 @@
-/* status.c - names and meanings of statuses, from the one table in status.h. */
+/* status.c - status names: the short name and the one-line meaning of each clv_status. */
 #include "cleave/status.h"
 
 typedef struct status_row {

@@ -1,22 +1,22 @@
-/* command.c - finding a command by name, printing help. */
+/* command.c - sub-command dispatch: the row type of a command table, lookup by name, and printing --help. */
 #include "cli/command.h"
 
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "cli/fill.h"
-#include "cli/nearest.h"
-#include "cli/options.h"
-#include "cli/processes.h"
-#include "cli/say.h"
-#include "cli/terminal.h"
+#include "cli/job/job_processes.h"
+#include "cli/output/messages.h"
+#include "cli/output/terminal.h"
+#include "cli/output/word_wrap.h"
+#include "cli/parser/did_you_mean.h"
+#include "cli/parser/option_parser.h"
 
 static void print_commands(FILE *to, const char *path, const struct clv_command *of)
 {
     fprintf(to, "Usage: %s COMMAND [OPTION...]\n\nCommands:\n", path);
     for (const struct clv_command *c = of->commands; c->name != NULL; c++)
-        clv_print_filled(to, c->summary, strlen(c->summary), fprintf(to, "  %-12s", c->name), 15, CLV_TERMINAL_WIDTH);
+        clv_print_wrapped(to, c->summary, strlen(c->summary), fprintf(to, "  %-12s", c->name), 15, CLV_TERMINAL_WIDTH);
     fprintf(to, "\n");
     clv_print_help(to, of->help);
     fprintf(to, "\n'%s COMMAND --help', or help COMMAND, tells more about a command.\n", path);
@@ -30,16 +30,16 @@ static int unknown_command(const struct clv_command *commands, const char *path,
     for (const struct clv_command *c = commands; c->name != NULL && n < 64; c++)
         names[n++] = c->name;
 
-    const char *nearest = clv_nearest(name, names, n);
+    const char *nearest = clv_did_you_mean(name, names, n);
     char valid[512] = "";
     for (int i = 0; i < n; i++) {
         size_t used = strlen(valid);
         snprintf(valid + used, sizeof valid - used, " %s", names[i]);
     }
     if (nearest != NULL)
-        clv_say("%s: unknown command '%s'; did you mean '%s'? Valid:%s", path, name, nearest, valid);
+        clv_log("%s: unknown command '%s'; did you mean '%s'? Valid:%s", path, name, nearest, valid);
     else
-        clv_say("%s: unknown command '%s'. Valid:%s", path, name, valid);
+        clv_log("%s: unknown command '%s'. Valid:%s", path, name, valid);
     return CLV_EXIT_USAGE;
 }
 
@@ -80,14 +80,14 @@ static int run_command(const struct clv_command *c, int argc, char **argv)
     if (clv_options_wants_help(argc - 1, argv + 1)) {
         char line[512];
         snprintf(line, sizeof line, "%s: %s.", path, c->summary);
-        clv_print_filled(stdout, line, strlen(line), 0, 0, CLV_TERMINAL_WIDTH);
+        clv_print_wrapped(stdout, line, strlen(line), 0, 0, CLV_TERMINAL_WIDTH);
         printf("\n");
         clv_print_help(stdout, c->help);
         printf("\n");
     }
-    if (!c->has_ranks && !clv_processes_is_first())
+    if (!c->runs_in_job && !clv_processes_is_first())
         return CLV_EXIT_OK;
-    clv_processes_expect(c->has_ranks);
+    clv_processes_allow(c->runs_in_job);
     return c->run(argc - 1, argv + 1);
 }
 
@@ -111,7 +111,7 @@ static int help_on(const struct clv_command *of, int argc, char **argv)
         return unknown_command(of->commands, argv[0], argv[2]);
     bool all = argc == 4 && strcmp(argv[3], "all") == 0;
     if (c->commands == NULL && argc > 3 && !all) {
-        clv_say("%s help %s: unexpected argument '%s'; valid: a command alone, or all behind it", argv[0], argv[2],
+        clv_log("%s help %s: unexpected argument '%s'; valid: a command alone, or all behind it", argv[0], argv[2],
                 argv[3]);
         return CLV_EXIT_USAGE;
     }

@@ -1,11 +1,12 @@
-/* command.h - the frame of the command line: a table of commands, one line each; one file a command.
- * Data goes to stdout, talk to stderr. */
+/* command.h - sub-command dispatch: the row type of a command table, lookup by name, and printing --help. Data goes
+ * to stdout, talk to stderr.
+ */
 #ifndef CLEAVE_CLI_COMMAND_H
 #define CLEAVE_CLI_COMMAND_H
 
 #include <stdbool.h>
 
-#include "cli/failure.h"
+#include "cli/output/exit_code.h"
 
 /* A row of a command table; the last row has name NULL. */
 struct clv_command {
@@ -17,19 +18,19 @@ struct clv_command {
     int (*run)(int argc, char **argv);
     /* Sub-commands, instead of run; with it run is what options or a path alone mean ("cleave bench -m DIR"). */
     const struct clv_command *commands;
-    bool has_ranks; /* that several processes may have (processes.h); of another command the first does all */
+    bool runs_in_job; /* that several processes may have (job_processes.h); of another command the first does all */
 };
 
 /* Runs what argv names of a row with sub-commands: argv[0] is the path so far, argv[1] one's name. Handles --help. */
 int clv_command_dispatch(const struct clv_command *of, int argc, char **argv);
 
-extern const struct clv_command clv_cleave;           /* commands.c: all */
-extern const struct clv_command clv_bench_commands[]; /* bench.c */
+extern const struct clv_command clv_root_command;     /* command_table.c: all */
+extern const struct clv_command clv_bench_commands[]; /* bench_table.c */
 int bench_allreduce(int argc, char **argv);
 int bench_block(int argc, char **argv);
 int bench_forward(int argc, char **argv);
 int bench_generate(int argc, char **argv);
-int bench_model(int argc, char **argv);
+int bench_llama_table(int argc, char **argv);
 int bench_profile(int argc, char **argv);
 int bench_gemm(int argc, char **argv);
 int command_data(int argc, char **argv);

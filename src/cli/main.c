@@ -1,4 +1,6 @@
-/* main.c - cleave: what a process needs before a command runs, and after. */
+/* main.c - program entry: runs one `cleave` command between process start-up (MPI launcher, stack size, OpenMP wait
+ * policy) and exit.
+ */
 #include <pthread.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -6,10 +8,10 @@
 #include <sys/resource.h>
 
 #include "cli/command.h"
-#include "cli/flight_option.h"
-#include "cli/openmp_spin.h"
-#include "cli/processes.h"
-#include "cli/stops.h"
+#include "cli/job/job_processes.h"
+#include "cli/job/openmp_spin.h"
+#include "cli/options/flight_recorder_option.h"
+#include "cli/timing/suspensions.h"
 
 enum { LEAST_STACK = 256 << 10, THREAD_STACK = 1 << 20 };
 
@@ -40,19 +42,19 @@ int main(int argc, char **argv)
     static char name[] = "cleave";
     int code;
 
-    clv_openmp_spin_less(argv);
+    clv_openmp_limit_spin(argv);
     if (argc > 0)
         argv[0] = name;
     if (!has_stack())
         return CLV_EXIT_FAILED;
-    clv_processes_begin();
-    clv_stops_count();
+    clv_processes_init();
+    clv_suspensions_install();
     signal(SIGXFSZ, SIG_IGN); /* a file at the limit of its size is the failure of a write, as a full disk is */
-    code = clv_command_dispatch(&clv_cleave, argc, argv);
+    code = clv_command_dispatch(&clv_root_command, argc, argv);
     /* A full disk or a closed pipe shows only here. */
     if (fflush(stdout) != 0 || ferror(stdout)) {
         fprintf(stderr, "cleave: standard output could not be written\n");
         code = code == CLV_EXIT_OK ? CLV_EXIT_FAILED : code;
     }
-    return clv_processes_end(clv_flight_option_end(code));
+    return clv_processes_finalize(clv_flight_option_end(code));
 }

@@ -1,4 +1,4 @@
-/* comm.c - what an endpoint is, whatever carries it. */
+/* comm.c - one rank's endpoint, for any transport: rank, size, groups, wait times, activity label, abort. */
 #include <stddef.h>
 
 #include "comm/endpoint.h"
@@ -18,29 +18,29 @@ const clv_group *clv_comm_group(const clv_comm *comm, int set)
     return set >= 0 && set < comm->n_groups ? comm->groups[set] : NULL;
 }
 
-void clv_comm_note(clv_comm *comm, const char *op)
+void clv_comm_set_activity(clv_comm *comm, const char *op)
 {
     /* Release: the string's bytes may be younger than the last meeting. */
     atomic_store_explicit(&comm->note, op, memory_order_release);
 }
 
-void clv_comm_begin(clv_comm *comm, const char *name, const char *kind, int instruction)
+void clv_comm_begin_instruction(clv_comm *comm, const char *name, const char *kind, int instruction)
 {
-    clv_comm_note(comm, name);
+    clv_comm_set_activity(comm, name);
     clv_recorder_begin(comm->recorder, name, kind, instruction);
 }
 
-void clv_comm_rest(clv_comm *comm)
+void clv_comm_end_instruction(clv_comm *comm)
 {
-    clv_recorder_rest(comm->recorder);
+    clv_recorder_idle(comm->recorder);
 }
 
-void clv_comm_set_working(clv_comm *comm, bool working)
+void clv_comm_set_busy(clv_comm *comm, bool working)
 {
     atomic_store_explicit(&comm->working, working, memory_order_relaxed);
 }
 
-int64_t clv_comm_take_waited_ns(clv_comm *comm)
+int64_t clv_comm_fetch_wait_ns(clv_comm *comm)
 {
     int64_t waited = comm->waited_ns;
 
@@ -48,12 +48,12 @@ int64_t clv_comm_take_waited_ns(clv_comm *comm)
     return waited;
 }
 
-void clv_comm_keep_waits(clv_comm *comm, clv_waits *waits)
+void clv_comm_record_waits(clv_comm *comm, clv_wait_log *waits)
 {
     comm->waits = waits;
 }
 
-clv_status clv_comm_look(clv_comm *comm, clv_error *err)
+clv_status clv_comm_check(clv_comm *comm, clv_error *err)
 {
     return atomic_load_explicit(comm->failed, memory_order_acquire) ? comm->give_up(comm, err) : CLV_OK;
 }

@@ -1,4 +1,5 @@
-/* comm.h - a world of ranks, their groups, and how they fail. What they say to each other is transport.h.
+/* comm.h - communicator API: worlds of ranks, group sets (process groups), one endpoint per rank, failure
+ * propagation. What they say to each other is transport.h.
  *
  * One clv_comm is one rank's endpoint of a world; only that rank's thread uses it. A group is named by a group set: a
  * partition of the world's ranks into disjoint groups (what "over mesh axes X" means), registered before the ranks
@@ -31,31 +32,31 @@ int clv_comm_size(const clv_comm *comm);
 const clv_group *clv_comm_group(const clv_comm *comm, int set);
 
 /* What this rank is doing now, named in others' messages; the string must outlive the world (it is not copied). */
-void clv_comm_note(clv_comm *comm, const char *op);
+void clv_comm_set_activity(clv_comm *comm, const char *op);
 
-/* An instruction of a program begins, and the one before has ended: clv_comm_note, and a record of the flight recorder.
- * kind: of an op or a step, and outlives the world; `name` until clv_world_keep_names. */
-void clv_comm_begin(clv_comm *comm, const char *name, const char *kind, int instruction);
+/* An instruction of a program begins, and the one before has ended: clv_comm_set_activity, and a record of the flight
+ * recorder. kind: of an op or a step, and outlives the world; `name` until clv_world_copy_names. */
+void clv_comm_begin_instruction(clv_comm *comm, const char *name, const char *kind, int instruction);
 /* The last has ended, and none follows for now. */
-void clv_comm_rest(clv_comm *comm);
+void clv_comm_end_instruction(clv_comm *comm);
 /* This rank is given something to do, and has done it. One that failed at it stays there: others ask where it was. */
-void clv_comm_set_working(clv_comm *comm, bool working);
+void clv_comm_set_busy(clv_comm *comm, bool working);
 
 /* Nanoseconds that this rank spent waiting for others since the last call. */
-int64_t clv_comm_take_waited_ns(clv_comm *comm);
+int64_t clv_comm_fetch_wait_ns(clv_comm *comm);
 
 /* When a rank waited for others, oldest first; of more than there is room for the rest is left out. */
-enum { CLV_WAITS = 16 };
-typedef struct clv_waits {
+enum { CLV_WAIT_LOG_SIZE = 16 };
+typedef struct clv_wait_log {
     int n;
     struct {
         int64_t begun_ns, ended_ns; /* clv_now_ns */
-        int64_t helped_ns;          /* of that time: at pieces of others' work (workpool.h) */
-    } of[CLV_WAITS];
-} clv_waits;
+        int64_t stealing_ns;        /* of that time: at pieces of others' work (work_stealing.h) */
+    } of[CLV_WAIT_LOG_SIZE];
+} clv_wait_log;
 
 /* Keeps this rank's waits from here on; NULL: no more. Who reads them sets n back to 0. */
-void clv_comm_keep_waits(clv_comm *comm, clv_waits *waits);
+void clv_comm_record_waits(clv_comm *comm, clv_wait_log *waits);
 
 /* Poisons the world with this rank's failure; the first one wins. Ends this rank's part of steps in progress. Waits,
  * but not beyond 80 ms, until no peer is in a step: memory that a peer may still read after that is to be freed only
@@ -63,9 +64,9 @@ void clv_comm_keep_waits(clv_comm *comm, clv_waits *waits);
 void clv_comm_abort(clv_comm *comm, const clv_error *error);
 
 /* Between ops: CLV_OK, or the world's first failure, as a wait returns it. */
-clv_status clv_comm_look(clv_comm *comm, clv_error *err);
+clv_status clv_comm_check(clv_comm *comm, clv_error *err);
 
-/* ---- a world of ranks that are threads, of this process or of several (threads.c) ---- */
+/* ---- a world of ranks that are threads, of this process or of several (world.c) ---- */
 
 typedef struct clv_world clv_world;
 
@@ -74,8 +75,9 @@ typedef struct clv_world_options {
     int spin;              /* spin before sleeping: 1 yes, 0 no (more ranks than cores), -1: decide by the cores here */
     const char *transport; /* by name; NULL: the first */
     uint64_t seed;         /* of the order in which messages are delivered, where it is left to chance */
-    const struct clv_links *links; /* links.h: other processes have ranks, too; NULL: all are here */
-    struct clv_workpool *pool; /* workpool.h: of whose work ranks take pieces while they wait; its members are the ranks
+    const struct clv_process_links *links; /* socket_mesh.h: other processes have ranks, too; NULL: all are here */
+    struct clv_task_pool
+        *pool; /* work_stealing.h: of whose work ranks take pieces while they wait; its members are the ranks
                                 * of this process, and it outlives the world; NULL: they only wait */
 } clv_world_options;
 
@@ -87,36 +89,36 @@ void clv_world_free(clv_world *world);
  * (may be NULL) gives each rank's index inside its group. Not while ranks run. Equal partitions share an id. */
 clv_status clv_world_add_groups(int *set, clv_world *world, const int *group_of, const int *order, clv_error *err);
 /* The ranks of this process are [first, first + here). */
-int clv_world_first(const clv_world *world);
-int clv_world_here(const clv_world *world);
+int clv_world_first_local_rank(const clv_world *world);
+int clv_world_local_rank_count(const clv_world *world);
 /* Whether a rank is the first of its process. */
-bool clv_world_leads(const clv_world *world, int rank);
+bool clv_world_is_process_root(const clv_world *world, int rank);
 /* Processes that have ranks, and the number of this one. */
-int clv_world_processes(const clv_world *world);
-int clv_world_process(const clv_world *world);
+int clv_world_process_count(const clv_world *world);
+int clv_world_process_index(const clv_world *world);
 /* A rank's endpoint, owned by the world; NULL for a rank out of range, or of another process. */
 clv_comm *clv_world_comm(clv_world *world, int rank);
 /* Poisons the world from a thread that is no rank's. */
 void clv_world_fail(clv_world *world, const clv_error *error);
 /* Tells other processes of the first failure, once, wherever it was: those that hear of it late would else find that
  * this process has ended, and take that for the failure. Not from a rank. */
-void clv_world_pass_on(clv_world *world);
+void clv_world_broadcast_failure(clv_world *world);
 /* Whether a rank of this process has something to do, or failed at it. */
-bool clv_world_works(const clv_world *world, int rank);
+bool clv_world_is_busy(const clv_world *world, int rank);
 /* What a rank of this process did last. */
 const struct clv_recorder *clv_world_recorder(const clv_world *world, int rank);
 /* Group sets so far, the group of any rank in one, and the steps of it that a rank of this process has begun and ended.
  */
-int clv_world_sets(const clv_world *world);
+int clv_world_group_set_count(const clv_world *world);
 const clv_group *clv_world_group(const clv_world *world, int set, int rank);
-void clv_world_count_steps(uint64_t *begun, uint64_t *ended, const clv_world *world, int set, int rank);
+void clv_world_group_set_progress(uint64_t *begun, uint64_t *ended, const clv_world *world, int set, int rank);
 /* Copies the names that were noted and recorded: what they were in may go. Not while ranks run. */
-void clv_world_keep_names(clv_world *world);
+void clv_world_copy_names(clv_world *world);
 /* Steps that a rank of this process has begun so far. */
-uint64_t clv_world_steps(const clv_world *world, int rank);
+uint64_t clv_world_collectives_begun(const clv_world *world, int rank);
 /* Whether the world is poisoned; fills error (may be NULL) with the first failure. */
 int clv_world_failed(const clv_world *world, clv_error *error);
 /* Turns 1 when it is; lives as long as the world. */
-const _Atomic int *clv_world_failed_flag(const clv_world *world);
+const _Atomic int *clv_world_failure_flag(const clv_world *world);
 
 #endif

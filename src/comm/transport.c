@@ -1,4 +1,4 @@
-/* transport.c - the transports that there are. */
+/* transport.c - registry of transports (threads, mailbox, MPI): lookup by name. */
 #include "comm/transport.h"
 
 #include <stdio.h>
@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 
-static const clv_transport *const transports[] = {&clv_threads_transport, &clv_copying_transport, &clv_mpi_transport};
+static const clv_transport *const transports[] = {&clv_threads_transport, &clv_mailbox_transport, &clv_mpi_transport};
 
 clv_status clv_transport_find(const clv_transport **out, const char *name, clv_error *err)
 {

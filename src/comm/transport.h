@@ -1,4 +1,4 @@
-/* transport.h - how the steps of programs reach other ranks.
+/* transport.h - transport interface (vtable) and collective descriptors: prepare once, then start and wait per run.
  *
  * A step says what is moved, and what is summed in which order; a transport only moves bytes. Sums run over members
  * 0..n-1 in this order, bf16 and f16 in f32, rounded once: so every transport gives the same bits.
@@ -16,13 +16,13 @@
 
 #include "cleave/dtype.h"
 #include "comm/comm.h"
-#include "comm/moves.h"
+#include "comm/transfer_boxes.h"
 #include "device/device.h"
 
 /* Memory that all ranks made alike, so that a place in one's own tells the place in a peer's. */
 typedef struct clv_window clv_window;
 
-struct clv_standing;
+struct clv_rank_progress;
 
 /* A step as one rank sees it; pointers are borrowed by prepare alone, but for `what`, the group and memory. */
 typedef struct clv_transfer {
@@ -30,8 +30,8 @@ typedef struct clv_transfer {
     uint64_t tag;     /* the same on all members, and no other step's */
     const clv_group *group;
     clv_dtype dtype;
-    clv_reduction reduction; /* CLV_REDUCE_NONE: elements are copied */
-    clv_parts parts;         /* of the group's members. Where values are reduced all members hold the same shard */
+    clv_reduction reduction; /* CLV_REDUCTION_NONE: elements are copied */
+    clv_group_shards parts;  /* of the group's members. Where values are reduced all members hold the same shard */
     const void *in;          /* mine; does not overlap out */
     void *out;
     const clv_device *in_device, *out_device; /* in whose memory they are; NULL: the host's */
@@ -40,8 +40,8 @@ typedef struct clv_transfer {
 } clv_transfer;
 
 typedef enum clv_wait {
-    CLV_WAIT_OUT, /* my out is there */
-    CLV_WAIT_IN   /* no peer reads my in, or writes my out, any more */
+    CLV_WAIT_OUTPUT_READY,  /* my out is there */
+    CLV_WAIT_INPUT_REUSABLE /* no peer reads my in, or writes my out, any more */
 } clv_wait;
 
 /* What every transport's plan begins with: its transfer as this rank carries it out. Where that named no windows, in
@@ -55,32 +55,32 @@ typedef struct clv_plan {
     clv_dtype dtype;
     clv_reduction reduction;
     clv_shard in_shard, out_shard; /* mine */
-    int64_t take_bytes;            /* of others, in all; for the flight recorder */
+    int64_t receive_bytes;         /* of others, in all; for the flight recorder */
     /* How much of it hides behind ops; clv_now_ns. */
-    bool flies;           /* said before start: the rank runs ops until it waits. Only then what follows counts */
-    int64_t begun_ns;     /* kept by who started it */
-    int64_t begun_ops_ns; /* likewise: what of the rank's time was not in steps until then */
-    int64_t there_ns;     /* after wait for OUT: since when all that is of others has been here, or, where it is read in
+    bool flies;       /* said before start: the rank runs ops until it waits. Only then what follows counts */
+    int64_t begun_ns; /* kept by who started it */
+    int64_t compute_ns_at_start; /* likewise: what of the rank's time was not in steps until then */
+    int64_t arrived_ns; /* after wait for OUT: since when all that is of others has been here, or, where it is read in
                              place, to be read; 0: not before that wait */
 } clv_plan;
 
-clv_plan clv_plan_of(clv_comm *comm, const clv_transfer *transfer);
+clv_plan clv_plan_init(clv_comm *comm, const clv_transfer *transfer);
 
 typedef struct clv_transport {
     const char *name;
     /* What the transport keeps for a world; NULL: nothing. close after any open, in vain or not. links: to ranks of
      * other processes; NULL: there are none. */
-    clv_status (*open)(clv_world *world, const struct clv_links *links, clv_error *err);
+    clv_status (*open)(clv_world *world, const struct clv_process_links *links, clv_error *err);
     void (*close)(clv_world *world);
     /* The world is leaked: nothing but its late rank looks at it any more. NULL: nothing else does. */
-    void (*forget)(clv_world *world);
+    void (*leak)(clv_world *world);
     /* Tells other processes of the world's first failure. NULL: the transport does not reach any. */
     void (*tell)(clv_world *world, const clv_error *error);
     /* Looks whether other processes have told of a failure; while ranks wait for each other. NULL likewise. */
     void (*hear)(clv_world *world);
     /* Asks other processes where their ranks stand, and where in a group set, for some milliseconds at most: all
      * [ranks]. NULL: they cannot be asked. */
-    void (*stand)(clv_world *world, int set, struct clv_standing *all);
+    void (*stand)(clv_world *world, int set, struct clv_rank_progress *all);
     /* The process of a rank elsewhere, for messages; NULL: its number says enough. */
     void (*whose)(char *out, size_t size, const clv_world *world, int rank);
     /* memory[r]: where rank r's lies, borrowed until the window is freed. NULL: ranks do not reach each other's memory.
@@ -101,7 +101,7 @@ typedef struct clv_transport {
 } clv_transport;
 
 /* Those that there are (transport.c lists them). */
-extern const clv_transport clv_threads_transport, clv_copying_transport, clv_mpi_transport;
+extern const clv_transport clv_threads_transport, clv_mailbox_transport, clv_mpi_transport;
 
 /* By name, NULL: the first. CLV_EINVAL with the names that there are. */
 clv_status clv_transport_find(const clv_transport **out, const char *name, clv_error *err);

@@ -1,4 +1,4 @@
-/* device.c - the devices that there are, by name. */
+/* device.c - device registry: finds backends by name, and a device's kernel for an op. */
 #include "device/device.h"
 
 #include <stdio.h>
@@ -37,7 +37,7 @@ clv_status clv_device_find(const clv_device_backend **out, const char *name, clv
     return clv_fail(err, CLV_EINVAL, "there is no device '%.40s'; valid: %s", name, names);
 }
 
-clv_status clv_device_add(const clv_device_backend *backend, clv_error *err)
+clv_status clv_device_register(const clv_device_backend *backend, clv_error *err)
 {
     const clv_device_backend *known;
     int i = 0;

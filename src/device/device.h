@@ -1,24 +1,26 @@
-/* device.h - where ranks keep their tensors and compute: memory, copies, fills, ordered sums, and kernels by op.
+/* device.h - device backend interface: memory, copies, fills, ordered reductions and kernels by op; the registry of
+ * backends.
  *
  * A backend is a table of functions, found by its name; the host ("cpu") is one. Each rank opens a device of its
  * session's backend. The runtime and the transports touch the memory of tensors by these functions alone; only where
- * is_host says that the device's memory is the host's do some of them look into it (check.c, finite.c).
+ * is_host says that the device's memory is the host's do some of them look into it (memory_check.c, nonfinite_check.c).
  *
  * **Order.** What is asked of one device happens in the order in which it was asked. A call may return before it is
- * done, unless it reads or writes host memory; `finish` waits. Whoever lets another rank reach a device's memory
+ * done, unless it reads or writes host memory; `synchronize` waits. Whoever lets another rank reach a device's memory
  * finishes it first. All arguments but tensors' memory are read before a call returns.
  *
  * **Reach.** The input of a copy or sum on the device may be memory of another rank's device of the same backend, and
  * the output of a copy too: ranks are threads of this process.
  *
- * **Threads.** A rank's device is used by its thread, and by the caller's while no rank runs. */
+ * **Threads.** A rank's device is used by its thread, and by the caller's while no rank runs.
+ */
 #ifndef CLEAVE_DEVICE_DEVICE_H
 #define CLEAVE_DEVICE_DEVICE_H
 
 #include <stdatomic.h>
 #include <stdbool.h>
 
-#include "base/workpool.h"
+#include "base/threads/work_stealing.h"
 #include "cleave/cancel.h"
 #include "cleave/dtype.h"
 #include "cleave/layout.h"
@@ -36,7 +38,7 @@ typedef struct clv_device {
 struct clv_context {
     const clv_device *device;
     int rank, threads;
-    clv_workplace work;        /* where ranks that wait may take part */
+    clv_task_pool_member work; /* where ranks that wait may take part */
     const clv_cancel *cancel;  /* NULL: none */
     const _Atomic int *failed; /* whether a rank has; NULL: nobody says */
 };
@@ -61,7 +63,7 @@ struct clv_device_backend {
     /* bytes > 0, a multiple of align, a power of two up to a page's size; NULL when out of memory. */
     void *(*alloc)(const clv_device *device, size_t align, size_t bytes);
     void (*free)(const clv_device *device, void *memory); /* NULL is a no-op */
-    /* As clv_box_copy, clv_fill_identity and clv_box_reduce (tensor/view.h), with the same bits. */
+    /* As clv_box_copy, clv_fill_reduction_identity and clv_box_reduce (tensor/box_copy.h), with the same bits. */
     clv_status (*copy)(const clv_device *device, clv_copy_kind kind, void *out, const clv_shard *out_shard,
                        const void *in, const clv_shard *in_shard, const clv_shard *box, size_t elem_size,
                        clv_error *err);
@@ -71,7 +73,7 @@ struct clv_device_backend {
                          const clv_shard *in_shard, const clv_shard *box, clv_dtype dtype, clv_reduction reduction,
                          clv_error *err);
     /* Waits for what was asked; its first failure. NULL: each call is done when it returns. */
-    clv_status (*finish)(const clv_device *device, clv_error *err);
+    clv_status (*synchronize)(const clv_device *device, clv_error *err);
     const clv_device_kernel *kernels; /* ended by a NULL op; ops that are not here run on the host. Unused if is_host */
 };
 
@@ -83,7 +85,7 @@ clv_status clv_device_find(const clv_device_backend **out, const char *name, clv
 
 /* Makes one more backend known, for as long as the process lives; at most 8, each name once. From one thread at a time.
  */
-clv_status clv_device_add(const clv_device_backend *backend, clv_error *err);
+clv_status clv_device_register(const clv_device_backend *backend, clv_error *err);
 
 /* The kernel for a call; NULL: the device lists none that takes it. */
 const clv_device_kernel *clv_device_kernel_for(const clv_device *device, const char *op, const struct clv_call *call);
@@ -92,9 +94,9 @@ const clv_device_kernel *clv_device_kernel_for(const clv_device *device, const c
 clv_status clv_device_copy_bytes(const clv_device *device, clv_copy_kind kind, void *out, const void *in, int64_t bytes,
                                  clv_error *err);
 
-static inline clv_status clv_device_finish(const clv_device *device, clv_error *err)
+static inline clv_status clv_device_synchronize(const clv_device *device, clv_error *err)
 {
-    return device->backend->finish ? device->backend->finish(device, err) : CLV_OK;
+    return device->backend->synchronize ? device->backend->synchronize(device, err) : CLV_OK;
 }
 
 #endif

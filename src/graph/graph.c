@@ -1,4 +1,6 @@
-/* graph.c - building a graph: values, ops, state, scopes. A failing builder records the first failure in the graph. */
+/* graph.c - graph builder: values, ops, state, scopes, outputs; records the first error. A failing builder records
+ * the first failure in the graph.
+ */
 #include "graph/graph.h"
 
 #include <limits.h>
@@ -10,10 +12,10 @@
 
 #include "base/hash.h"
 #include "base/error.h"
-#include "base/options.h"
-#include "base/plain_format.h"
+#include "base/versioned_structs.h"
+#include "base/text/c_locale.h"
 #include "cleave/text.h"
-#include "tensor/text.h"
+#include "tensor/parse_print.h"
 
 clv_status clv_graph_new(clv_graph **out, const clv_mesh *mesh, clv_error *err)
 {
@@ -52,9 +54,9 @@ clv_status clv_graph_status(const clv_graph *graph, clv_error *err)
 }
 
 /* Where memory runs out a builder may stop between two values of one op. */
-clv_status clv_graph_forgive(clv_graph *graph)
+clv_status clv_graph_clear_error(clv_graph *graph)
 {
-    CLV_TRY(clv_require(graph != NULL, "clv_graph_forgive", "a graph", NULL));
+    CLV_TRY(clv_require(graph != NULL, "clv_graph_clear_error", "a graph", NULL));
     if (graph->error.code != CLV_ENOMEM)
         graph->error = (clv_error){0};
     return graph->error.code;
@@ -82,13 +84,13 @@ clv_value clv_graph_fail(clv_graph *graph, clv_status code, const char *format, 
     char text[sizeof graph->error.message];
     va_list args;
     va_start(args, format);
-    clv_format_list(text, sizeof text, format, args);
+    clv_vsnprintf(text, sizeof text, format, args);
     va_end(args);
     clv_fail(&graph->error, code, "%s", text);
     return CLV_NONE;
 }
 
-bool clv_graph_need(clv_graph *graph, bool given, const char *call, const char *what)
+bool clv_graph_require(clv_graph *graph, bool given, const char *call, const char *what)
 {
     if (clv_graph_ok(graph) && !given)
         clv_require(false, call, what, &graph->error);
@@ -107,11 +109,11 @@ static bool need_name(clv_graph *graph, const char *what, const char *name)
 bool clv_graph_take_options(clv_graph *graph, void *out, size_t size, size_t first, const void *given, const char *call)
 {
     if (clv_graph_ok(graph))
-        clv_take_options(out, size, first, given, call, &graph->error);
+        clv_options_copy_in(out, size, first, given, call, &graph->error);
     return clv_graph_ok(graph);
 }
 
-bool clv_graph_need_zeros(clv_graph *graph, const int64_t *reserved, int n, const char *call)
+bool clv_graph_require_zeros(clv_graph *graph, const int64_t *reserved, int n, const char *call)
 {
     for (int i = 0; clv_graph_ok(graph) && i < n; i++)
         if (reserved[i] != 0)
@@ -121,7 +123,7 @@ bool clv_graph_need_zeros(clv_graph *graph, const int64_t *reserved, int n, cons
     return clv_graph_ok(graph);
 }
 
-bool clv_graph_need_kind(clv_graph *graph, const char *what, int kind, const clv_kind *kinds)
+bool clv_graph_require_enum(clv_graph *graph, const char *what, int kind, const clv_enum_name *kinds)
 {
     char names[256];
     clv_text list = {.out = names, .size = sizeof names};
@@ -138,15 +140,15 @@ bool clv_graph_need_kind(clv_graph *graph, const char *what, int kind, const clv
 clv_layout clv_graph_layout(clv_graph *graph, int rank, const char *text)
 {
     clv_layout layout = clv_layout_replicated(rank);
-    if (clv_graph_need(graph, text != NULL, "clv_graph_layout", "a text"))
+    if (clv_graph_require(graph, text != NULL, "clv_graph_layout", "a text"))
         clv_layout_parse(&layout, text, &graph->mesh, rank, &graph->error);
     return layout;
 }
 
-void clv_graph_push(clv_graph *graph, const char *format, ...)
+void clv_graph_push_scope(clv_graph *graph, const char *format, ...)
 {
     if (!graph || !format) {
-        clv_graph_fail(graph, CLV_EINVAL, "clv_graph_push needs a format");
+        clv_graph_fail(graph, CLV_EINVAL, "clv_graph_push_scope needs a format");
         return;
     }
     va_list args;
@@ -165,14 +167,14 @@ void clv_graph_push(clv_graph *graph, const char *format, ...)
     graph->scope = scope;
 }
 
-void clv_graph_pop(clv_graph *graph)
+void clv_graph_pop_scope(clv_graph *graph)
 {
     if (!graph)
         return;
     if (graph->depth > 0)
         graph->scope = graph->outer[--graph->depth];
     else
-        clv_graph_fail(graph, CLV_EINVAL, "clv_graph_pop without a push before it");
+        clv_graph_fail(graph, CLV_EINVAL, "clv_graph_pop_scope without a push before it");
 }
 
 void clv_begin_block(clv_graph *graph)
@@ -225,7 +227,7 @@ int64_t clv_view_elems(const clv_view *view)
     return elems;
 }
 
-size_t clv_view_bytes(const clv_view *view)
+size_t clv_view_byte_size(const clv_view *view)
 {
     return view ? (size_t)clv_view_elems(view) * clv_dtype_size(view->dtype) : 0;
 }
@@ -294,7 +296,7 @@ clv_value clv_graph_find(const clv_graph *graph, const char *name)
     return (clv_value){graph->n_slots > 0 ? *slot_of(graph, name) : 0};
 }
 
-clv_value clv_graph_find_here(clv_graph *graph, const char *name)
+clv_value clv_graph_find_in_scope(clv_graph *graph, const char *name)
 {
     const char *full = clv_arena_format(graph->arena, "%s%s", graph->scope, name);
     return full ? clv_graph_find(graph, full)
@@ -302,7 +304,7 @@ clv_value clv_graph_find_here(clv_graph *graph, const char *name)
 }
 
 /* An input or state: a named value that no op makes. */
-static clv_value add_named(clv_graph *graph, clv_source source, const char *name, clv_value_info *info,
+static clv_value add_named(clv_graph *graph, clv_value_source source, const char *name, clv_value_info *info,
                            const int64_t *shape, const clv_layout *layout)
 {
     if (!clv_graph_ok(graph))
@@ -350,29 +352,30 @@ clv_value clv_input(clv_graph *graph, const char *name, clv_dtype dtype, int ran
     return add_named(graph, CLV_FROM_INPUT, name, &info, shape, layout);
 }
 
-clv_value clv_state_as(clv_graph *graph, clv_state_role role, const char *name, clv_dtype dtype, int rank,
-                       const int64_t *shape, const clv_layout *layout, clv_init init)
+clv_value clv_state_with_role(clv_graph *graph, clv_state_role role, const char *name, clv_dtype dtype, int rank,
+                              const int64_t *shape, const clv_layout *layout, clv_init init)
 {
-    static const clv_kind kinds[] = {CLV_KIND(CLV_INIT_ZEROS),   CLV_KIND(CLV_INIT_ONES),
-                                     CLV_KIND(CLV_INIT_NORMAL),  CLV_KIND(CLV_INIT_LECUN_NORMAL),
-                                     CLV_KIND(CLV_INIT_UNIFORM), {0}};
-    static const clv_kind roles[] = {CLV_KIND(CLV_ROLE_PARAMETER),
-                                     CLV_KIND(CLV_ROLE_OPTIMIZER),
-                                     CLV_KIND(CLV_ROLE_CACHE),
-                                     CLV_KIND(CLV_ROLE_BUFFER),
-                                     {0}};
-    if (!clv_graph_need_kind(graph, name ? name : "state", (int)init.kind, kinds) ||
-        !clv_graph_need_kind(graph, name ? name : "state", (int)role, roles))
+    static const clv_enum_name kinds[] = {CLV_ENUM_NAME(CLV_INIT_ZEROS),   CLV_ENUM_NAME(CLV_INIT_ONES),
+                                          CLV_ENUM_NAME(CLV_INIT_NORMAL),  CLV_ENUM_NAME(CLV_INIT_LECUN_NORMAL),
+                                          CLV_ENUM_NAME(CLV_INIT_UNIFORM), {0}};
+    static const clv_enum_name roles[] = {CLV_ENUM_NAME(CLV_ROLE_PARAMETER),
+                                          CLV_ENUM_NAME(CLV_ROLE_OPTIMIZER),
+                                          CLV_ENUM_NAME(CLV_ROLE_CACHE),
+                                          CLV_ENUM_NAME(CLV_ROLE_BUFFER),
+                                          {0}};
+    if (!clv_graph_require_enum(graph, name ? name : "state", (int)init.kind, kinds) ||
+        !clv_graph_require_enum(graph, name ? name : "state", (int)role, roles))
         return CLV_NONE;
     if (clv_graph_ok(graph) && !isfinite(init.scale))
         return clv_graph_fail(graph, CLV_EINVAL, "%s%s: an init of scale %g; valid: finite", graph->scope,
                               name ? name : "state", init.scale);
     if (clv_graph_ok(graph) && role == CLV_ROLE_PARAMETER && !clv_dtype_is_float(dtype))
-        return clv_graph_fail(graph, CLV_EDTYPE,
-                              "%s%s: a parameter of %s; valid: f32, bf16, f64, f16, or another role (clv_state_as)",
-                              graph->scope, name ? name : "state", clv_dtype_name(dtype));
-    if (clv_graph_ok(graph) && graph->repeats && clv_valid(clv_graph_find_here(graph, name)))
-        return clv_graph_find_here(graph, name);
+        return clv_graph_fail(
+            graph, CLV_EDTYPE,
+            "%s%s: a parameter of %s; valid: f32, bf16, f64, f16, or another role (clv_state_with_role)", graph->scope,
+            name ? name : "state", clv_dtype_name(dtype));
+    if (clv_graph_ok(graph) && graph->repeats && clv_valid(clv_graph_find_in_scope(graph, name)))
+        return clv_graph_find_in_scope(graph, name);
     clv_value_info info = {.type = {.dtype = dtype, .rank = rank}, .init = init, .role = role};
     clv_value value = add_named(graph, CLV_FROM_STATE, name, &info, shape, layout);
     if (clv_valid(value))
@@ -383,16 +386,16 @@ clv_value clv_state_as(clv_graph *graph, clv_state_role role, const char *name, 
 clv_value clv_state(clv_graph *graph, const char *name, clv_dtype dtype, int rank, const int64_t *shape,
                     const clv_layout *layout, clv_init init)
 {
-    return clv_state_as(graph, CLV_ROLE_PARAMETER, name, dtype, rank, shape, layout, init);
+    return clv_state_with_role(graph, CLV_ROLE_PARAMETER, name, dtype, rank, shape, layout, init);
 }
 
-void clv_keep_in_place(clv_graph *graph, clv_value value, const char *axis)
+void clv_keep_stationary(clv_graph *graph, clv_value value, const char *axis)
 {
-    if (!clv_graph_need(graph, axis != NULL, "clv_keep_in_place", "an axis"))
+    if (!clv_graph_require(graph, axis != NULL, "clv_keep_stationary", "an axis"))
         return;
     int index;
     if (clv_graph_ok(graph) && value.id >= graph->n_values)
-        clv_graph_fail(graph, CLV_EINVAL, "clv_keep_in_place: the value is none of this graph");
+        clv_graph_fail(graph, CLV_EINVAL, "clv_keep_stationary: the value is none of this graph");
     if (clv_graph_ok(graph) && clv_valid(value) && clv_mesh_find(&index, &graph->mesh, axis, &graph->error) == CLV_OK)
         graph->values[value.id].kept |= 1u << index;
 }
@@ -402,7 +405,7 @@ static bool same_text(const char *a, const char *b)
     return a == b || (a && b && strcmp(a, b) == 0);
 }
 
-static bool same_origin(const clv_origin *a, const clv_origin *b)
+static bool same_origin(const clv_value_annotation *a, const clv_value_annotation *b)
 {
     bool same = a && same_text(a->what, b->what) && same_text(a->rules, b->rules);
     for (int d = 0; same && d < CLV_MAX_RANK; d++)
@@ -418,11 +421,11 @@ static bool keep_text(clv_graph *graph, const char **text)
 }
 
 /* Equal ones in a row are kept once: a layer says the same of many values. */
-static const clv_origin *keep_origin(clv_graph *graph, const clv_origin *origin)
+static const clv_value_annotation *keep_origin(clv_graph *graph, const clv_value_annotation *origin)
 {
     if (same_origin(graph->last_origin, origin))
         return graph->last_origin;
-    clv_origin *kept = clv_arena_copy(graph->arena, origin, sizeof *origin);
+    clv_value_annotation *kept = clv_arena_copy(graph->arena, origin, sizeof *origin);
     bool ok =
         kept && (!kept->what || keep_text(graph, &kept->what)) && (!kept->rules || keep_text(graph, &kept->rules));
     for (int d = 0; ok && d < CLV_MAX_RANK; d++)
@@ -434,7 +437,7 @@ static const clv_origin *keep_origin(clv_graph *graph, const clv_origin *origin)
     return ok ? kept : NULL;
 }
 
-void clv_graph_set_origin(clv_graph *graph, clv_value value, const clv_origin *origin)
+void clv_graph_annotate(clv_graph *graph, clv_value value, const clv_value_annotation *origin)
 {
     if (clv_graph_ok(graph) && clv_valid(value))
         graph->values[value.id].origin = keep_origin(graph, origin);
@@ -442,8 +445,8 @@ void clv_graph_set_origin(clv_graph *graph, clv_value value, const clv_origin *o
 
 void clv_name_dims(clv_graph *graph, clv_value value, const char *const *names)
 {
-    clv_origin origin = {0};
-    if (!clv_graph_need(graph, names != NULL, "clv_name_dims", "names") || !clv_valid(value))
+    clv_value_annotation origin = {0};
+    if (!clv_graph_require(graph, names != NULL, "clv_name_dims", "names") || !clv_valid(value))
         return;
     if (value.id >= graph->n_values) {
         clv_graph_fail(graph, CLV_EINVAL, "clv_name_dims: the value is none of this graph");
@@ -456,7 +459,7 @@ void clv_name_dims(clv_graph *graph, clv_value value, const char *const *names)
             return;
         origin.dim[d] = names[d];
     }
-    clv_graph_set_origin(graph, value, &origin);
+    clv_graph_annotate(graph, value, &origin);
 }
 
 const char *clv_graph_name_of(const clv_graph *graph, int value)
@@ -473,7 +476,7 @@ clv_value clv_graph_unconstrained(const clv_graph *graph, clv_value value)
     return value;
 }
 
-int clv_parameters(const clv_graph *graph, clv_value *out, int room)
+int clv_graph_parameters(const clv_graph *graph, clv_value *out, int room)
 {
     if (!graph)
         return 0;
@@ -532,7 +535,7 @@ void clv_output(clv_graph *graph, const char *name, clv_value value, const clv_l
     }
     if (!need_name(graph, "an output", name))
         return;
-    clv_named_output output = {.value = value.id, .stated = layout != NULL};
+    clv_graph_output output = {.value = value.id, .stated = layout != NULL};
     output.name = clv_arena_string(graph->arena, name);
     if (layout)
         output.layout = *layout;
@@ -575,17 +578,17 @@ const void *clv_op_attrs(const clv_op *op)
     return op ? op->attrs : NULL;
 }
 
-int clv_op_n_in(const clv_op *op)
+int clv_op_operand_count(const clv_op *op)
 {
     return op ? op->n_in : 0;
 }
 
-clv_value clv_op_in(const clv_op *op, int i)
+clv_value clv_op_operand(const clv_op *op, int i)
 {
     return (clv_value){op && i >= 0 && i < op->n_in ? op->in[i] : 0};
 }
 
-clv_value clv_op_out(const clv_op *op, int i)
+clv_value clv_op_result(const clv_op *op, int i)
 {
     return (clv_value){op && i >= 0 && i < op->n_out ? op->out[i] : 0};
 }
@@ -645,7 +648,7 @@ void clv_graph_emit(clv_graph *graph, const clv_op_def *def, const void *attrs, 
     clv_error why = {0};
     for (int o = 0; o < def->n_out; o++)
         results[o].dtype = unstated;
-    clv_status status = clv_reported(&why, def->shape(&op, types, results, &why), "its shape()");
+    clv_status status = clv_check_callback_status(&why, def->shape(&op, types, results, &why), "its shape()");
     for (int o = 0; status == CLV_OK && o < def->n_out; o++)
         status = results[o].dtype == unstated ? clv_fail(&why, CLV_EINVAL, "its shape() states no type of result %d", o)
                                               : check_type(&results[o], &why);
@@ -662,7 +665,7 @@ void clv_graph_emit(clv_graph *graph, const clv_op_def *def, const void *attrs, 
         graph->ops[graph->n_ops++] = op;
 }
 
-clv_value clv_graph_emit1(clv_graph *graph, const clv_op_def *def, const void *attrs, const clv_value *in, int n_in)
+clv_value clv_graph_emit_one(clv_graph *graph, const clv_op_def *def, const void *attrs, const clv_value *in, int n_in)
 {
     clv_value out[CLV_MAX_OUT];
     clv_graph_emit(graph, def, attrs, in, n_in, out);

@@ -1,12 +1,13 @@
-/* op.h - what the library alone sees of ops (cleave/op.h says what an op is).
+/* op.h - internals of ops: struct clv_op, sharding rules (factors) and traits of the library's own ops.
  *
- * An op file (src/ops) defines one or more clv_op_def, declared in src/ops/ops.h and listed in src/ops/registry.c. An
- * op is described whole: result types, sharding rule by factors, gradient on the graph, cost, and its kernel.
+ * An op file (src/ops) defines one or more clv_op_def, declared in src/ops/builtin_ops.h and listed in
+ * src/ops/op_registry.c. An op is described whole: result types, sharding rule by factors, gradient on the graph, cost,
+ * and its kernel.
  */
 #ifndef CLEAVE_GRAPH_OP_H
 #define CLEAVE_GRAPH_OP_H
 
-#include "base/workpool.h"
+#include "base/threads/work_stealing.h"
 #include "cleave/op.h"
 
 /* in[i] == 0: an optional operand that is absent. */
@@ -31,9 +32,9 @@ typedef struct clv_factor {
     int64_t size;
     clv_reduction reduction; /* how results without the factor combine; NONE: every result holds it */
     bool whole;              /* must not be split */
-    int spill; /* -1, or the factor that takes the blocks beyond `size` (query groups behind KV heads): with
-                                T blocks > size and spill's size > 1, gcd(T, size) blocks cut this factor and the rest
-                                cuts the spill factor, as the remainder of the dimensions that hold both */
+    int overflow; /* -1, or the factor that takes the blocks beyond `size` (query groups behind KV heads): with
+                                T blocks > size and overflow's size > 1, gcd(T, size) blocks cut this factor and the
+                                rest cuts the overflow factor, as the remainder of the dimensions that hold both */
 } clv_factor;
 
 /* The factors of one dimension, major to minor; n = 0: never split (size 1, or must be whole). */
@@ -74,11 +75,11 @@ size_t clv_attr_size(clv_attr_kind kind);
 
 /* ---- running ---- */
 
-size_t clv_view_bytes(const clv_view *view);
+size_t clv_view_byte_size(const clv_view *view);
 
 /* ---- what only ops of the library are ---- */
 
-typedef struct clv_op_own {
+typedef struct clv_op_traits {
     /* The layout a constraint states, from its attrs. Such an op is emitted as a reshard and never run; NULL: none. */
     const clv_layout *(*constraint)(const clv_op *op);
     /* Whether the op is the sum of its two operands; NULL: never. */
@@ -92,13 +93,13 @@ typedef struct clv_op_own {
      * may be made in parts. */
     bool by_rows;
     /* Of its flops, the share that makes again what another op made and did not keep. */
-    double flops_again;
+    double recomputed_flops;
     /* The product of its first two operands, [m, k] by [k, n], once or batch times over. */
     bool is_product;
     /* The op by whose measured rates it is priced; NULL: its own. */
     const char *rates_of;
     /* Its results may be f32 where operands are of 16 bits: the kernel goes by the dtypes of the views. */
-    bool may_widen;
+    bool accepts_f32_results;
     /* What the kernel derives from attributes and shapes alone: plan_bytes that `plan` fills for a rank's shards, once,
      * and with which run_plan runs calls of such shards, in place of run. plan_bytes is 0: nothing. */
     size_t plan_bytes;
@@ -109,22 +110,22 @@ typedef struct clv_op_own {
     bool passes_cotangent;
     /* 1 + the optional operand to which its only result is added, where that is given: so a sum needs no pass of its
      * own. 0: none. */
-    int adds_to;
-} clv_op_own;
+    int accumulate_operand;
+} clv_op_traits;
 
 static inline const clv_layout *clv_op_constraint_of(const clv_op *op)
 {
     return op->def->own && op->def->own->constraint ? op->def->own->constraint(op) : NULL;
 }
-static inline double clv_op_flops_again(const clv_op *op)
+static inline double clv_op_recomputed_flops(const clv_op *op)
 {
-    return op->def->own ? op->def->own->flops_again : 0;
+    return op->def->own ? op->def->own->recomputed_flops : 0;
 }
 static inline bool clv_op_is_sum(const clv_op *op)
 {
     return op->def->own && op->def->own->is_sum && op->def->own->is_sum(op);
 }
-static inline bool clv_op_is_by_rows(const clv_op *op)
+static inline bool clv_op_is_rowwise(const clv_op *op)
 {
     return op->def->own && op->def->own->by_rows;
 }
@@ -136,9 +137,9 @@ static inline const char *clv_op_rates_of(const clv_op_def *def)
 {
     return def->own && def->own->rates_of ? def->own->rates_of : def->name;
 }
-static inline bool clv_op_may_widen(const clv_op *op)
+static inline bool clv_op_accepts_f32_results(const clv_op *op)
 {
-    return op->def->own && op->def->own->may_widen;
+    return op->def->own && op->def->own->accepts_f32_results;
 }
 static inline bool clv_op_passes_cotangent(const clv_op *op)
 {
@@ -149,9 +150,9 @@ static inline size_t clv_op_plan_bytes(const clv_op *op)
     return op->def->own ? op->def->own->plan_bytes : 0;
 }
 /* The operand to which the result would be added, and which is not given; -1: there is none. */
-static inline int clv_op_adds_to(const clv_op *op)
+static inline int clv_op_accumulate_operand(const clv_op *op)
 {
-    int to = op->def->own ? op->def->own->adds_to - 1 : -1;
+    int to = op->def->own ? op->def->own->accumulate_operand - 1 : -1;
     return to >= 0 && op->n_in <= to ? to : -1;
 }
 static inline bool clv_op_follows_primal(const clv_op *op)
@@ -160,6 +161,9 @@ static inline bool clv_op_follows_primal(const clv_op *op)
 }
 
 /* Where the rank that runs the call shares work; no pool where nobody takes part. */
-clv_workplace clv_call_work(const clv_call *call);
+clv_task_pool_member clv_call_thread_pool(const clv_call *call);
+
+/* A clv_op_def.rule of ops that make one number of a tensor: every dimension is summed. */
+void clv_rule_reduce_all(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule);
 
 #endif

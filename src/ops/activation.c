@@ -1,26 +1,27 @@
-/* activation.c: activations fused with what stands beside them in a feed-forward layer.
+/* activation.c - fused activations: bias + GELU, and gated units (SwiGLU, GeGLU), with gradients.
  *
  *   bias_gelu:  out = gelu(x + bias), bias along the last dimension        factors: pass
  *   gated:      out[...,f] = act(x[...,0,f]) * x[...,1,f]                  factors: rows and f pass; the 2 is whole
  *
- * gradients: ops of their own that recompute the activation from x; d_bias is d_x summed over rows. */
+ * gradients: ops of their own that recompute the activation from x; d_bias is d_x summed over rows.
+ */
 #include <string.h>
 
 #include "base/error.h"
 #include "graph/graph.h"
-#include "kernels/cpu/activation.h"
-#include "ops/check.h"
-#include "ops/ops.h"
+#include "kernels/cpu/activation_kernel.h"
+#include "ops/builtin_ops.h"
+#include "ops/operand_checks.h"
 #include "ops/unary.h"
 #include "ops/unbroadcast.h"
 
 typedef struct activation_attrs {
-    int kind; /* clv_unary */
+    int kind; /* clv_unary_kind */
 } activation_attrs;
 
 static const clv_attr fields[] = {{"kind", CLV_ATTR_INT, offsetof(activation_attrs, kind), 1}, {0}};
 
-static activation_attrs attrs_of(clv_unary kind)
+static activation_attrs attrs_of(clv_unary_kind kind)
 {
     activation_attrs a;
     memset(&a, 0, sizeof a);
@@ -30,7 +31,7 @@ static activation_attrs attrs_of(clv_unary kind)
 
 static clv_unary_op kernel_of(const clv_call *call)
 {
-    return clv_unary_kernel((clv_unary)((const activation_attrs *)call->op->attrs)->kind);
+    return clv_unary_kernel((clv_unary_kind)((const activation_attrs *)call->op->attrs)->kind);
 }
 
 /* ---- bias_gelu ---- */
@@ -64,8 +65,8 @@ static clv_status bias_gelu_run(const clv_call *call, clv_error *err)
 static void bias_gelu_gradient(clv_graph *graph, const clv_op *op, const clv_value *d_out, clv_value *d_in)
 {
     activation_attrs a = *(const activation_attrs *)op->attrs;
-    clv_value in[] = {d_out[0], clv_op_in(op, 0), clv_op_in(op, 1)};
-    d_in[0] = clv_graph_emit1(graph, &clv_op_bias_gelu_gradient, &a, in, 3);
+    clv_value in[] = {d_out[0], clv_op_operand(op, 0), clv_op_operand(op, 1)};
+    d_in[0] = clv_graph_emit_one(graph, &clv_op_bias_gelu_gradient, &a, in, 3);
     d_in[1] = clv_graph_unbroadcast(graph, d_in[0], clv_graph_type(graph, in[2]));
 }
 
@@ -78,14 +79,14 @@ static clv_status bias_gelu_gradient_run(const clv_call *call, clv_error *err)
     return CLV_OK;
 }
 
-clv_value clv_bias_gelu(clv_graph *graph, clv_value x, clv_value bias, clv_unary kind)
+clv_value clv_bias_gelu(clv_graph *graph, clv_value x, clv_value bias, clv_unary_kind kind)
 {
-    static const clv_kind kinds[] = {CLV_KIND(CLV_GELU), CLV_KIND(CLV_GELU_TANH), {0}};
-    if (!clv_graph_need_kind(graph, "bias_gelu", (int)kind, kinds))
+    static const clv_enum_name kinds[] = {CLV_ENUM_NAME(CLV_GELU), CLV_ENUM_NAME(CLV_GELU_TANH), {0}};
+    if (!clv_graph_require_enum(graph, "bias_gelu", (int)kind, kinds))
         return CLV_NONE;
     activation_attrs a = attrs_of(kind);
     clv_value in[] = {x, bias};
-    return clv_graph_emit1(graph, &clv_op_bias_gelu, &a, in, 2);
+    return clv_graph_emit_one(graph, &clv_op_bias_gelu, &a, in, 2);
 }
 
 const clv_op_def clv_op_bias_gelu = {
@@ -104,7 +105,7 @@ const clv_op_def clv_op_bias_gelu = {
 
 const clv_op_def clv_op_bias_gelu_gradient = {
     .name = "bias_gelu_gradient",
-    .words = "the gradient of gelu with a bias",
+    .display_name = "the gradient of gelu with a bias",
     .min_in = 3,
     .max_in = 3,
     .n_out = 1,
@@ -135,8 +136,8 @@ static clv_status gated_shape(const clv_op *op, const clv_type *in, clv_type *ou
 /* A factor a row dimension, and f; x [rows, 2, f] and its like have one dimension more than [rows, f]. */
 static void gated_factors(clv_rule *rule, const clv_type *x)
 {
-    clv_rule_dims(rule, x, x->rank - 2);
-    clv_rule_add(rule, x->shape[x->rank - 1], CLV_REDUCE_NONE);
+    clv_rule_add_dims(rule, x, x->rank - 2);
+    clv_rule_add_factor(rule, x->shape[x->rank - 1], CLV_REDUCTION_NONE);
 }
 
 static void gated_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
@@ -145,9 +146,9 @@ static void gated_rule(const clv_op *op, const clv_type *in, const clv_type *out
     (void)out;
     int rows = in[0].rank - 2;
     gated_factors(rule, &in[0]);
-    clv_rule_in_dims(rule, 0, rows);
-    clv_rule_in(rule, 0, rows + 1, rows);
-    clv_rule_out_dims(rule, 0, rows + 1);
+    clv_rule_map_in_dims(rule, 0, rows);
+    clv_rule_operand_dim(rule, 0, rows + 1, rows);
+    clv_rule_map_out_dims(rule, 0, rows + 1);
 }
 
 static clv_status gated_run(const clv_call *call, clv_error *err)
@@ -164,8 +165,8 @@ static clv_status gated_run(const clv_call *call, clv_error *err)
 static void gated_gradient(clv_graph *graph, const clv_op *op, const clv_value *d_out, clv_value *d_in)
 {
     activation_attrs a = *(const activation_attrs *)op->attrs;
-    clv_value in[] = {d_out[0], clv_op_in(op, 0)};
-    d_in[0] = clv_graph_emit1(graph, &clv_op_gated_gradient, &a, in, 2);
+    clv_value in[] = {d_out[0], clv_op_operand(op, 0)};
+    d_in[0] = clv_graph_emit_one(graph, &clv_op_gated_gradient, &a, in, 2);
 }
 
 static clv_status gated_gradient_shape(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
@@ -182,11 +183,11 @@ static void gated_gradient_rule(const clv_op *op, const clv_type *in, const clv_
     (void)out;
     int rows = in[1].rank - 2;
     gated_factors(rule, &in[1]);
-    clv_rule_in_dims(rule, 0, rows + 1);
-    clv_rule_in_dims(rule, 1, rows);
-    clv_rule_in(rule, 1, rows + 1, rows);
-    clv_rule_out_dims(rule, 0, rows);
-    clv_rule_out(rule, 0, rows + 1, rows);
+    clv_rule_map_in_dims(rule, 0, rows + 1);
+    clv_rule_map_in_dims(rule, 1, rows);
+    clv_rule_operand_dim(rule, 1, rows + 1, rows);
+    clv_rule_map_out_dims(rule, 0, rows);
+    clv_rule_result_dim(rule, 0, rows + 1, rows);
     rule->linearity = CLV_MULTILINEAR;
     rule->linear = 1;
 }
@@ -204,15 +205,15 @@ static clv_status gated_gradient_run(const clv_call *call, clv_error *err)
     return CLV_OK;
 }
 
-clv_value clv_gated(clv_graph *graph, clv_value x, clv_unary kind)
+clv_value clv_gated(clv_graph *graph, clv_value x, clv_unary_kind kind)
 {
     /* Those whose derivative takes the input, as the fused kernels need. */
-    static const clv_kind kinds[] = {
-        CLV_KIND(CLV_SILU), CLV_KIND(CLV_GELU), CLV_KIND(CLV_GELU_TANH), CLV_KIND(CLV_RELU), {0}};
-    if (!clv_graph_need_kind(graph, "gated", (int)kind, kinds))
+    static const clv_enum_name kinds[] = {
+        CLV_ENUM_NAME(CLV_SILU), CLV_ENUM_NAME(CLV_GELU), CLV_ENUM_NAME(CLV_GELU_TANH), CLV_ENUM_NAME(CLV_RELU), {0}};
+    if (!clv_graph_require_enum(graph, "gated", (int)kind, kinds))
         return CLV_NONE;
     activation_attrs a = attrs_of(kind);
-    return clv_graph_emit1(graph, &clv_op_gated, &a, &x, 1);
+    return clv_graph_emit_one(graph, &clv_op_gated, &a, &x, 1);
 }
 
 const clv_op_def clv_op_gated = {
@@ -230,7 +231,7 @@ const clv_op_def clv_op_gated = {
 
 const clv_op_def clv_op_gated_gradient = {
     .name = "gated_gradient",
-    .words = "the gradient of the gated activation",
+    .display_name = "the gradient of the gated activation",
     .min_in = 2,
     .max_in = 2,
     .n_out = 1,

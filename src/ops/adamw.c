@@ -1,4 +1,4 @@
-/* adamw.c: one step of AdamW on one parameter.
+/* adamw.c - AdamW update op: one step on one parameter, with an f32 master copy for 16-bit parameters.
  *
  *   m' = beta1 m + (1 - beta1) g;   v' = beta2 v + (1 - beta2) g^2
  *   p' = p (1 - lr weight_decay) - lr * (m' / (1 - beta1^step)) / (sqrt(v' / (1 - beta2^step)) + eps)
@@ -9,16 +9,17 @@
  * Source: Loshchilov & Hutter 2019, arXiv:1711.05101, as torch.optim.AdamW. m and v are f32 (f64 for f64). A parameter
  * of 16 bits is the rounding of an f32 copy, which is what is updated: 12 bytes of state a parameter.
  *
- *   adamw_rounded: the same, and p' rounded, in one pass */
+ *   adamw_rounded: the same, and p' rounded, in one pass
+ */
 #include <math.h>
 #include <string.h>
 
 #include "base/error.h"
-#include "kernels/cpu/adamw.h"
-#include "kernels/cpu/elementwise.h"
-#include "ops/check.h"
-#include "ops/ops.h"
-#include "ops/optimizer.h"
+#include "kernels/cpu/adamw_kernel.h"
+#include "kernels/cpu/elementwise_kernel.h"
+#include "ops/builtin_ops.h"
+#include "ops/operand_checks.h"
+#include "ops/optimizer_common.h"
 
 typedef struct adamw_attrs {
     double beta1, beta2, eps, weight_decay;
@@ -70,7 +71,7 @@ static clv_status run(const clv_call *call, const clv_view *rounded, clv_error *
     int32_t step = *(const int32_t *)call->in[STEP].data;
     if (step < 1)
         return clv_fail(err, CLV_EINVAL, "step is %d; the first update is step 1", step);
-    float scale = clv_update_take(call);
+    float scale = clv_update_prepare(call);
     clv_adamw_args args = {.lr = *(const float *)call->in[LR].data,
                            .beta1 = attrs->beta1,
                            .beta2 = attrs->beta2,
@@ -114,7 +115,7 @@ const clv_op_def clv_op_adamw = {
 
 const clv_op_def clv_op_adamw_rounded = {
     .name = "adamw_rounded",
-    .words = "AdamW's update, and what it rounds to",
+    .display_name = "AdamW's update, and what it rounds to",
     .min_in = SCALE,
     .max_in = OPERANDS,
     .n_out = STATES + 1,
@@ -153,14 +154,15 @@ void clv_adamw(clv_graph *graph, clv_value parameter, clv_value gradient, clv_va
     static const char call[] = "clv_adamw";
     adamw_attrs attrs;
     clv_adamw_options given;
-    clv_update u;
+    clv_state_update u;
     if (!clv_graph_ok(graph) || !clv_graph_take_options(graph, &given, sizeof given, CLV_ADAMW_FIRST, options, call) ||
         !fill_attrs(graph, &attrs, &given) ||
         !clv_update_begin(&u, graph, parameter, gradient, given.state_layout, call))
         return;
     clv_value m = clv_update_moment(graph, &u, ".m"), v = clv_update_moment(graph, &u, ".v");
     clv_value in[] = {u.updated, m, v, u.gradient, lr, step, given.grad_scale};
-    if (clv_update_rounds(&u))
+    if (clv_update_has_master_copy(&u))
         attrs.rounded = clv_graph_type(graph, parameter).dtype;
-    clv_update_emit(graph, &u, clv_update_rounds(&u) ? &clv_op_adamw_rounded : &clv_op_adamw, &attrs, in, OPERANDS);
+    clv_update_emit(graph, &u, clv_update_has_master_copy(&u) ? &clv_op_adamw_rounded : &clv_op_adamw, &attrs, in,
+                    OPERANDS);
 }

@@ -1,4 +1,4 @@
-/* attention.c: scaled dot-product attention without the S x S matrix ("flash"), for any number of KV heads.
+/* attention.c - scaled dot-product attention op (flash, MHA/GQA/MQA): sharding rule and gradient.
  *
  *   s[i,j] = scale * q[b,i,h,:] . kv[b,j,0,c,:],   c = h / (H / K);   -inf where query i does not see key j
  *   out[b,i,h,:] = sum_j softmax_j(s)[i,j] * kv[b,j,1,c,:],   lse[b,h,i] = log sum_j exp s[i,j]
@@ -16,17 +16,18 @@
  *   dkv is zero for heads that no local query reads. Linear in d_out. out and lse stand for the softmax, which is made
  *   again block by block; nothing flows into lse.
  *
- * Source: Dao 2023, arXiv:2307.08691; kernels/cpu/attention.h. */
+ * Source: Dao 2023, arXiv:2307.08691; kernels/cpu/attention_kernel.h.
+ */
 #include <math.h>
 #include <string.h>
 
 #include "base/error.h"
-#include "base/options.h"
+#include "base/versioned_structs.h"
 #include "graph/graph.h"
-#include "kernels/cpu/attention.h"
-#include "kernels/cpu/threads.h"
-#include "ops/check.h"
-#include "ops/ops.h"
+#include "kernels/cpu/attention_kernel.h"
+#include "kernels/cpu/openmp.h"
+#include "ops/builtin_ops.h"
+#include "ops/operand_checks.h"
 
 typedef struct attention_attrs {
     bool causal;
@@ -77,7 +78,7 @@ static clv_status check_q_kv(const clv_type *q, const clv_type *kv, clv_error *e
 static clv_status check_options(const clv_op *op, const clv_type *in, int mask, const clv_type *kv, clv_error *err)
 {
     char text[256];
-    if (clv_valid(clv_op_in(op, mask))) {
+    if (clv_valid(clv_op_operand(op, mask))) {
         const clv_type *m = &in[mask];
         clv_type_print(text, sizeof text, m);
         if (m->rank != 2 || m->shape[0] != kv->shape[0] || m->shape[1] != kv->shape[1])
@@ -86,9 +87,9 @@ static clv_status check_options(const clv_op *op, const clv_type *in, int mask, 
         if (m->dtype != CLV_U8 && m->dtype != CLV_BOOL)
             return clv_fail(err, CLV_EDTYPE, "mask is %s; u8 or bool is needed", text);
     }
-    if (clv_valid(clv_op_in(op, mask + 1)))
+    if (clv_valid(clv_op_operand(op, mask + 1)))
         CLV_TRY(clv_check_offset(&in[mask + 1], kv->shape[0], err));
-    if (clv_valid(clv_op_in(op, mask + 2)))
+    if (clv_valid(clv_op_operand(op, mask + 2)))
         return clv_check_scalar("step", &in[mask + 2], CLV_I32, err);
     return CLV_OK;
 }
@@ -107,15 +108,15 @@ typedef struct head_factors {
 static head_factors add_factors(clv_rule *rule, const clv_type *q, const clv_type *kv, clv_reduction beyond_kv)
 {
     head_factors f;
-    f.b = clv_rule_add(rule, q->shape[0], CLV_REDUCE_NONE);
-    f.s = clv_rule_add(rule, q->shape[1], beyond_kv);
-    f.k = clv_rule_add(rule, kv->shape[3], CLV_REDUCE_NONE);
-    f.g = clv_rule_add(rule, q->shape[2] / kv->shape[3], beyond_kv);
+    f.b = clv_rule_add_factor(rule, q->shape[0], CLV_REDUCTION_NONE);
+    f.s = clv_rule_add_factor(rule, q->shape[1], beyond_kv);
+    f.k = clv_rule_add_factor(rule, kv->shape[3], CLV_REDUCTION_NONE);
+    f.g = clv_rule_add_factor(rule, q->shape[2] / kv->shape[3], beyond_kv);
     rule->factor[f.b].name = "batch";
     rule->factor[f.s].name = "sequence";
     rule->factor[f.k].name = q->shape[2] == kv->shape[3] ? "heads" : "KV heads";
     rule->factor[f.g].name = "query groups";
-    rule->factor[f.k].spill = f.g;
+    rule->factor[f.k].overflow = f.g;
     return f;
 }
 
@@ -138,8 +139,8 @@ static void like_kv(clv_rule_side *side, clv_rule *rule, int i, head_factors f)
 /* An offset for each batch row. */
 static void like_offset(clv_rule *rule, const clv_op *op, const clv_type *in, int i, head_factors f)
 {
-    if (clv_valid(clv_op_in(op, i)) && in[i].rank == 1)
-        clv_rule_in(rule, i, 0, f.b);
+    if (clv_valid(clv_op_operand(op, i)) && in[i].rank == 1)
+        clv_rule_operand_dim(rule, i, 0, f.b);
 }
 
 static void like_lse(clv_rule_side *side, clv_rule *rule, int i, head_factors f)
@@ -163,7 +164,7 @@ static clv_attention_args sizes_of(const clv_op *op, const int64_t *q, const int
                                 .kv_heads = kv[3],
                                 .head_dim = q[3],
                                 .dtype = dtype,
-                                .sharers = SHARERS};
+                                .workspace_slots = SHARERS};
 }
 
 static clv_attention_view view_of_q(const clv_view *q)
@@ -182,7 +183,7 @@ static clv_attention_view view_of_kv(const clv_view *kv, int which)
 
 static const void *optional(const clv_call *call, int i)
 {
-    return clv_valid(clv_op_in(call->op, i)) ? call->in[i].data : NULL;
+    return clv_valid(clv_op_operand(call->op, i)) ? call->in[i].data : NULL;
 }
 
 /* What is dropped of the part that begins at lo of the whole. */
@@ -192,8 +193,8 @@ static void set_dropout(clv_attention_args *args, const clv_call *call, const cl
     args->dropout_key = step ? clv_key_fold_in(attrs->dropout_key, (uint32_t)*step) : attrs->dropout_key;
     args->batch_offset = q->lo[0];
     args->row_offset = q->lo[1];
-    args->all_rows = q->global[1];
-    args->all_heads = q->global[2];
+    args->global_rows = q->global[1];
+    args->global_heads = q->global[2];
 }
 
 /* All that forward and gradient share; mask: the index of the mask's operand, the offset's and the step's follow. */
@@ -204,7 +205,7 @@ static clv_attention_args args_of(const clv_call *call, const clv_view *q, const
     int threads = clv_threads_max();
     clv_attention_args args = sizes_of(call->op, q->shape, kv->shape, q->dtype);
     args.threads = threads < SHARERS ? threads : SHARERS;
-    args.work = clv_call_work(call);
+    args.work = clv_call_thread_pool(call);
     args.q = view_of_q(q);
     args.k = view_of_kv(kv, 0);
     args.v = view_of_kv(kv, 1);
@@ -265,17 +266,17 @@ static clv_status gradient_shape(const clv_op *op, const clv_type *in, clv_type 
 static void gradient_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
 {
     (void)out;
-    head_factors f = add_factors(rule, &in[GQ], &in[GKV], CLV_REDUCE_SUM);
-    like_q(clv_rule_in, rule, D_OUT, f);
-    like_q(clv_rule_in, rule, GQ, f);
-    like_kv(clv_rule_in, rule, GKV, f);
-    like_q(clv_rule_in, rule, GOUT, f);
-    like_lse(clv_rule_in, rule, GLSE, f);
-    if (clv_valid(clv_op_in(op, GMASK)))
-        clv_rule_in(rule, GMASK, 0, f.b);
+    head_factors f = add_factors(rule, &in[GQ], &in[GKV], CLV_REDUCTION_SUM);
+    like_q(clv_rule_operand_dim, rule, D_OUT, f);
+    like_q(clv_rule_operand_dim, rule, GQ, f);
+    like_kv(clv_rule_operand_dim, rule, GKV, f);
+    like_q(clv_rule_operand_dim, rule, GOUT, f);
+    like_lse(clv_rule_operand_dim, rule, GLSE, f);
+    if (clv_valid(clv_op_operand(op, GMASK)))
+        clv_rule_operand_dim(rule, GMASK, 0, f.b);
     like_offset(rule, op, in, GOFFSET, f);
-    like_q(clv_rule_out, rule, 0, f);
-    like_kv(clv_rule_out, rule, 1, f);
+    like_q(clv_rule_result_dim, rule, 0, f);
+    like_kv(clv_rule_result_dim, rule, 1, f);
     rule->linearity = CLV_MULTILINEAR;
     rule->linear = 1u << D_OUT;
 }
@@ -310,7 +311,7 @@ static clv_status gradient_run(const clv_call *call, clv_error *err)
 
 const clv_op_def clv_op_attention_gradient = {
     .name = "attention_gradient",
-    .words = "the gradient of attention",
+    .display_name = "the gradient of attention",
     .min_in = GMASK,
     .max_in = BACKWARD_IN,
     .n_out = 2,
@@ -322,7 +323,7 @@ const clv_op_def clv_op_attention_gradient = {
     .workspace = gradient_workspace,
     .run = gradient_run,
     .counts_flops = true,
-    .own = &(const clv_op_own){.flops_again = 1.0 / GRADIENT_PRODUCTS},
+    .own = &(const clv_op_traits){.recomputed_flops = 1.0 / GRADIENT_PRODUCTS},
 };
 
 /* ---- attention: q, kv, mask?, offset?, step? -> out, lse ---- */
@@ -339,14 +340,14 @@ static clv_status attention_shape(const clv_op *op, const clv_type *in, clv_type
 static void attention_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
 {
     (void)out;
-    head_factors f = add_factors(rule, &in[Q], &in[KV], CLV_REDUCE_NONE);
-    like_q(clv_rule_in, rule, Q, f);
-    like_kv(clv_rule_in, rule, KV, f);
-    if (clv_valid(clv_op_in(op, MASK)))
-        clv_rule_in(rule, MASK, 0, f.b);
+    head_factors f = add_factors(rule, &in[Q], &in[KV], CLV_REDUCTION_NONE);
+    like_q(clv_rule_operand_dim, rule, Q, f);
+    like_kv(clv_rule_operand_dim, rule, KV, f);
+    if (clv_valid(clv_op_operand(op, MASK)))
+        clv_rule_operand_dim(rule, MASK, 0, f.b);
     like_offset(rule, op, in, OFFSET, f);
-    like_q(clv_rule_out, rule, 0, f);
-    like_lse(clv_rule_out, rule, 1, f);
+    like_q(clv_rule_result_dim, rule, 0, f);
+    like_lse(clv_rule_result_dim, rule, 1, f);
 }
 
 static clv_op_cost attention_cost(const clv_op *op, const clv_type *in, const clv_type *out)
@@ -371,8 +372,14 @@ static clv_status attention_run(const clv_call *call, clv_error *err)
 
 static void attention_gradient(clv_graph *graph, const clv_op *op, const clv_value *d_out, clv_value *d_in)
 {
-    clv_value in[BACKWARD_IN] = {d_out[0],          clv_op_in(op, Q),    clv_op_in(op, KV),     clv_op_out(op, 0),
-                                 clv_op_out(op, 1), clv_op_in(op, MASK), clv_op_in(op, OFFSET), clv_op_in(op, STEP)};
+    clv_value in[BACKWARD_IN] = {d_out[0],
+                                 clv_op_operand(op, Q),
+                                 clv_op_operand(op, KV),
+                                 clv_op_result(op, 0),
+                                 clv_op_result(op, 1),
+                                 clv_op_operand(op, MASK),
+                                 clv_op_operand(op, OFFSET),
+                                 clv_op_operand(op, STEP)};
     clv_value out[CLV_MAX_OUT];
     clv_graph_emit(graph, &clv_op_attention_gradient, op->attrs, in, GMASK + op->n_in - MASK, out);
     d_in[Q] = out[0];

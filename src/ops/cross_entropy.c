@@ -1,5 +1,4 @@
-/* cross_entropy.c: softmax cross-entropy of rows of logits whose vocabulary may be split; full logits are never
- * gathered.
+/* cross_entropy.c - vocabulary-parallel softmax cross-entropy: max, sum and loss ops; full logits are never gathered.
  *
  *   xent_max:   max[r]  = max_v logits[r,v]                                  rows pass; v reduce(max)
  *   xent_sums:  sums[r] = (sum_v exp(logits[r,v] - max[r]), logits[r,label] - max[r])   rows pass; v reduce(sum)
@@ -16,14 +15,15 @@
  * an op over rows to the split of the vocabulary.)
  *
  *   count_labels: the number of labels that count                            rows reduce(sum)
- * so that a mean loss is a sum over a sum, never a mean of means. */
+ * so that a mean loss is a sum over a sum, never a mean of means.
+ */
 #include <string.h>
 
 #include "base/error.h"
 #include "graph/graph.h"
-#include "kernels/cpu/cross_entropy.h"
-#include "ops/check.h"
-#include "ops/ops.h"
+#include "kernels/cpu/cross_entropy_kernel.h"
+#include "ops/builtin_ops.h"
+#include "ops/operand_checks.h"
 
 typedef struct xent_attrs {
     int64_t ignored;
@@ -67,7 +67,7 @@ static clv_status check_labels(const clv_type *labels, const clv_type *logits, c
 static clv_type row_of(const clv_type *logits)
 {
     clv_type row = *logits;
-    row.dtype = clv_stats_dtype(logits->dtype);
+    row.dtype = clv_statistics_dtype(logits->dtype);
     row.shape[--row.rank] = 0;
     return row;
 }
@@ -75,7 +75,7 @@ static clv_type row_of(const clv_type *logits)
 static clv_type pair_of(const clv_type *logits)
 {
     clv_type pair = *logits;
-    pair.dtype = clv_stats_dtype(logits->dtype);
+    pair.dtype = clv_statistics_dtype(logits->dtype);
     pair.shape[pair.rank - 1] = 2;
     return pair;
 }
@@ -92,10 +92,10 @@ static clv_status check_stats(const char *what, const clv_type *stats, const clv
 /* Every operand and result holds the first `rows` dimensions (factors 0..rows-1). */
 static void rows_rule(clv_rule *rule, const clv_op *op, const clv_type *type, int rows)
 {
-    clv_rule_dims(rule, type, rows);
+    clv_rule_add_dims(rule, type, rows);
     for (int i = 0; i < op->n_in; i++)
-        clv_rule_in_dims(rule, i, rows);
-    clv_rule_out_dims(rule, 0, rows);
+        clv_rule_map_in_dims(rule, i, rows);
+    clv_rule_map_out_dims(rule, 0, rows);
 }
 
 /* The same, and v, which operand 0 holds. */
@@ -103,9 +103,9 @@ static void logits_rule(clv_rule *rule, const clv_op *op, const clv_type *logits
 {
     int rows = logits->rank - 1;
     rows_rule(rule, op, logits, rows);
-    int v = clv_rule_add(rule, logits->shape[rows], how);
+    int v = clv_rule_add_factor(rule, logits->shape[rows], how);
     rule->factor[v].name = "vocabulary";
-    clv_rule_in(rule, 0, rows, v);
+    clv_rule_operand_dim(rule, 0, rows, v);
 }
 
 /* ---- xent_max: logits -> [rows] ---- */
@@ -121,7 +121,7 @@ static clv_status max_shape(const clv_op *op, const clv_type *in, clv_type *out,
 static void max_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
 {
     (void)out;
-    logits_rule(rule, op, &in[0], CLV_REDUCE_MAX);
+    logits_rule(rule, op, &in[0], CLV_REDUCTION_MAX);
 }
 
 static clv_status max_run(const clv_call *call, clv_error *err)
@@ -134,7 +134,7 @@ static clv_status max_run(const clv_call *call, clv_error *err)
 
 const clv_op_def clv_op_xent_max = {
     .name = "xent_max",
-    .words = "the maximum in the cross-entropy",
+    .display_name = "the maximum in the cross-entropy",
     .min_in = 1,
     .max_in = 1,
     .n_out = 1,
@@ -162,8 +162,8 @@ static void gradient_rule(const clv_op *op, const clv_type *in, const clv_type *
 {
     (void)out;
     int rows = in[0].rank - 1;
-    logits_rule(rule, op, &in[0], CLV_REDUCE_NONE);
-    clv_rule_out(rule, 0, rows, rows); /* v, the last factor */
+    logits_rule(rule, op, &in[0], CLV_REDUCTION_NONE);
+    clv_rule_result_dim(rule, 0, rows, rows); /* v, the last factor */
     rule->linearity = CLV_MULTILINEAR;
     rule->linear = 1u << 3;
 }
@@ -187,7 +187,7 @@ static clv_status gradient_run(const clv_call *call, clv_error *err)
 
 const clv_op_def clv_op_xent_gradient = {
     .name = "xent_gradient",
-    .words = "the gradient of the cross-entropy",
+    .display_name = "the gradient of the cross-entropy",
     .min_in = 4,
     .max_in = 4,
     .n_out = 1,
@@ -216,7 +216,7 @@ static clv_status sums_shape(const clv_op *op, const clv_type *in, clv_type *out
 static void sums_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
 {
     (void)out;
-    logits_rule(rule, op, &in[0], CLV_REDUCE_SUM);
+    logits_rule(rule, op, &in[0], CLV_REDUCTION_SUM);
 }
 
 static clv_status sums_run(const clv_call *call, clv_error *err)
@@ -229,13 +229,13 @@ static clv_status sums_run(const clv_call *call, clv_error *err)
 
 static void sums_gradient(clv_graph *graph, const clv_op *op, const clv_value *d_out, clv_value *d_in)
 {
-    clv_value in[] = {clv_op_in(op, 0), clv_op_in(op, 1), clv_op_in(op, 2), d_out[0]};
-    d_in[0] = clv_graph_emit1(graph, &clv_op_xent_gradient, op->attrs, in, 4);
+    clv_value in[] = {clv_op_operand(op, 0), clv_op_operand(op, 1), clv_op_operand(op, 2), d_out[0]};
+    d_in[0] = clv_graph_emit_one(graph, &clv_op_xent_gradient, op->attrs, in, 4);
 }
 
 const clv_op_def clv_op_xent_sums = {
     .name = "xent_sums",
-    .words = "the sums in the cross-entropy",
+    .display_name = "the sums in the cross-entropy",
     .min_in = 3,
     .max_in = 3,
     .n_out = 1,
@@ -286,7 +286,7 @@ static clv_status loss_gradient_run(const clv_call *call, clv_error *err)
 
 const clv_op_def clv_op_xent_loss_gradient = {
     .name = "xent_loss_gradient",
-    .words = "the gradient of the cross-entropy's loss",
+    .display_name = "the gradient of the cross-entropy's loss",
     .min_in = 3,
     .max_in = 3,
     .n_out = 1,
@@ -324,13 +324,13 @@ static clv_status loss_run(const clv_call *call, clv_error *err)
 
 static void loss_gradient(clv_graph *graph, const clv_op *op, const clv_value *d_out, clv_value *d_in)
 {
-    clv_value in[] = {clv_op_in(op, 0), clv_op_in(op, 1), d_out[0]};
-    d_in[0] = clv_graph_emit1(graph, &clv_op_xent_loss_gradient, op->attrs, in, 3);
+    clv_value in[] = {clv_op_operand(op, 0), clv_op_operand(op, 1), d_out[0]};
+    d_in[0] = clv_graph_emit_one(graph, &clv_op_xent_loss_gradient, op->attrs, in, 3);
 }
 
 const clv_op_def clv_op_xent_loss = {
     .name = "xent_loss",
-    .words = "the cross-entropy",
+    .display_name = "the cross-entropy",
     .min_in = 2,
     .max_in = 2,
     .n_out = 1,
@@ -346,9 +346,9 @@ const clv_op_def clv_op_xent_loss = {
 clv_value clv_cross_entropy(clv_graph *graph, clv_value logits, clv_value labels, int64_t ignored)
 {
     xent_attrs attrs = {.ignored = ignored};
-    clv_value for_sums[] = {logits, clv_graph_emit1(graph, &clv_op_xent_max, NULL, &logits, 1), labels};
-    clv_value for_loss[] = {clv_graph_emit1(graph, &clv_op_xent_sums, &attrs, for_sums, 3), labels};
-    return clv_graph_emit1(graph, &clv_op_xent_loss, &attrs, for_loss, 2);
+    clv_value for_sums[] = {logits, clv_graph_emit_one(graph, &clv_op_xent_max, NULL, &logits, 1), labels};
+    clv_value for_loss[] = {clv_graph_emit_one(graph, &clv_op_xent_sums, &attrs, for_sums, 3), labels};
+    return clv_graph_emit_one(graph, &clv_op_xent_loss, &attrs, for_loss, 2);
 }
 
 /* ---- count_labels: labels -> scalar ---- */
@@ -391,7 +391,7 @@ const clv_op_def clv_op_count_labels = {
     .attrs_size = sizeof(count_attrs),
     .attrs = count_fields,
     .shape = count_shape,
-    .rule = clv_total_rule,
+    .rule = clv_rule_reduce_all,
     .run = count_run,
 };
 
@@ -400,6 +400,6 @@ clv_value clv_count_labels(clv_graph *graph, clv_value labels, int64_t ignored, 
     count_attrs attrs;
     memset(&attrs, 0, sizeof attrs);
     attrs.ignored = ignored;
-    attrs.dtype = clv_dtype_is_float(dtype) ? clv_stats_dtype(dtype) : dtype;
-    return clv_graph_emit1(graph, &clv_op_count_labels, &attrs, &labels, 1);
+    attrs.dtype = clv_dtype_is_float(dtype) ? clv_statistics_dtype(dtype) : dtype;
+    return clv_graph_emit_one(graph, &clv_op_count_labels, &attrs, &labels, 1);
 }

@@ -1,4 +1,4 @@
-/* dropout.c: dropout whose mask depends on the key and on an element's place in the whole tensor alone.
+/* dropout.c - dropout op with a counter-based mask: the same mask on every mesh, recomputed in the backward pass.
  *
  *   out[i] = keep(i) ? x[i] / (1 - p) : 0,   keep(i) = uniform(fold_in(key, step), flat global index of i) < 1 - p
  *
@@ -10,9 +10,9 @@
 
 #include "base/error.h"
 #include "graph/graph.h"
-#include "kernels/cpu/dropout.h"
-#include "ops/check.h"
-#include "ops/ops.h"
+#include "kernels/cpu/dropout_kernel.h"
+#include "ops/builtin_ops.h"
+#include "ops/operand_checks.h"
 
 typedef struct dropout_attrs {
     double p;
@@ -28,7 +28,7 @@ static const clv_attr dropout_attr_table[] = {
 static clv_status dropout_shape(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
 {
     CLV_TRY(clv_check_float("x", &in[0], err));
-    if (clv_valid(clv_op_in(op, 1)))
+    if (clv_valid(clv_op_operand(op, 1)))
         CLV_TRY(clv_check_scalar("step", &in[1], CLV_I32, err));
     out[0] = in[0];
     return CLV_OK;
@@ -37,9 +37,9 @@ static clv_status dropout_shape(const clv_op *op, const clv_type *in, clv_type *
 static void dropout_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
 {
     (void)op, (void)out;
-    clv_rule_dims(rule, &in[0], in[0].rank);
-    clv_rule_in_dims(rule, 0, in[0].rank);
-    clv_rule_out_dims(rule, 0, in[0].rank);
+    clv_rule_add_dims(rule, &in[0], in[0].rank);
+    clv_rule_map_in_dims(rule, 0, in[0].rank);
+    clv_rule_map_out_dims(rule, 0, in[0].rank);
     rule->linearity = CLV_MULTILINEAR;
     rule->linear = 1u << 0;
 }
@@ -58,8 +58,8 @@ static clv_status dropout_run(const clv_call *call, clv_error *err)
 
 static void dropout_gradient(clv_graph *graph, const clv_op *op, const clv_value *d_out, clv_value *d_in)
 {
-    clv_value in[] = {d_out[0], clv_op_in(op, 1)};
-    d_in[0] = clv_graph_emit1(graph, op->def, op->attrs, in, op->n_in);
+    clv_value in[] = {d_out[0], clv_op_operand(op, 1)};
+    d_in[0] = clv_graph_emit_one(graph, op->def, op->attrs, in, op->n_in);
 }
 
 const clv_op_def clv_op_dropout = {
@@ -78,7 +78,7 @@ const clv_op_def clv_op_dropout = {
 
 clv_value clv_dropout(clv_graph *graph, clv_value x, double p, clv_key key, clv_value step)
 {
-    if (!clv_graph_need(graph, true, "clv_dropout", ""))
+    if (!clv_graph_require(graph, true, "clv_dropout", ""))
         return CLV_NONE;
     if (!(p >= 0 && p < 1))
         return clv_graph_fail(graph, CLV_EINVAL, "clv_dropout: p is %g; 0 <= p < 1 is needed", p);
@@ -89,5 +89,5 @@ clv_value clv_dropout(clv_graph *graph, clv_value x, double p, clv_key key, clv_
     attrs.p = p;
     attrs.key = key;
     clv_value in[] = {x, step};
-    return clv_graph_emit1(graph, &clv_op_dropout, &attrs, in, clv_valid(step) ? 2 : 1);
+    return clv_graph_emit_one(graph, &clv_op_dropout, &attrs, in, clv_valid(step) ? 2 : 1);
 }

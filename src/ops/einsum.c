@@ -1,4 +1,4 @@
-/* einsum.c: products by subscripts, "bsm,mhd->bshd".
+/* einsum.c - einsum of two operands (dot_general): sharding rule by letters, lowered to one strided batched GEMM.
  *
  *   out[...] = sum over the contracted letters of a[...] * b[...]
  *
@@ -8,16 +8,17 @@
  *
  * On a rank it is one (strided batch) matrix product where letters fall into groups: operands whose letters do not are
  * transposed into the workspace first, a result whose letters do not is transposed out of it. Which these are follows
- * from the whole shapes, so that all ranks, whatever their shards, use the workspace alike. */
+ * from the whole shapes, so that all ranks, whatever their shards, use the workspace alike.
+ */
 #include <stdio.h>
 #include <string.h>
 
 #include "base/error.h"
 #include "graph/graph.h"
-#include "kernels/cpu/gemm.h"
-#include "kernels/cpu/transpose.h"
-#include "ops/check.h"
-#include "ops/ops.h"
+#include "kernels/cpu/gemm/gemm.h"
+#include "kernels/cpu/transpose_kernel.h"
+#include "ops/builtin_ops.h"
+#include "ops/operand_checks.h"
 
 enum { LETTERS = CLV_MAX_RANK + 1, ALIGN = 64 };
 
@@ -60,7 +61,7 @@ enum { TO = 2, OPERANDS };
 
 static bool adds(const clv_op *op)
 {
-    return clv_op_n_in(op) > TO;
+    return clv_op_operand_count(op) > TO;
 }
 
 /* The result is of the dtype of what it is added to, which may be f32 where operands are of 16 bits. */
@@ -111,25 +112,25 @@ static void einsum_rule(const clv_op *op, const clv_type *in, const clv_type *ou
 {
     const einsum_attrs *e = op->attrs;
     for (int d = 0; d < out->rank; d++) {
-        int factor = clv_rule_add(rule, out->shape[d], CLV_REDUCE_NONE);
+        int factor = clv_rule_add_factor(rule, out->shape[d], CLV_REDUCTION_NONE);
         rule->factor[factor].name = letter_name(e->c[d]);
-        clv_rule_out(rule, 0, d, factor);
+        clv_rule_result_dim(rule, 0, d, factor);
         if (adds(op))
-            clv_rule_in(rule, TO, d, factor);
+            clv_rule_operand_dim(rule, TO, d, factor);
         if (has(e->a, e->c[d]))
-            clv_rule_in(rule, 0, (int)(strchr(e->a, e->c[d]) - e->a), factor);
+            clv_rule_operand_dim(rule, 0, (int)(strchr(e->a, e->c[d]) - e->a), factor);
         if (has(e->b, e->c[d]))
-            clv_rule_in(rule, 1, (int)(strchr(e->b, e->c[d]) - e->b), factor);
+            clv_rule_operand_dim(rule, 1, (int)(strchr(e->b, e->c[d]) - e->b), factor);
     }
     for (int d = 0; d < in[0].rank; d++) {
         if (has(e->c, e->a[d]))
             continue;
-        int factor = clv_rule_add(rule, in[0].shape[d], CLV_REDUCE_SUM);
+        int factor = clv_rule_add_factor(rule, in[0].shape[d], CLV_REDUCTION_SUM);
         rule->factor[factor].name = letter_name(e->a[d]);
         if (adds(op)) /* what it is added to is there once */
-            clv_rule_whole(rule, factor);
-        clv_rule_in(rule, 0, d, factor);
-        clv_rule_in(rule, 1, (int)(strchr(e->b, e->a[d]) - e->b), factor);
+            clv_rule_forbid_split(rule, factor);
+        clv_rule_operand_dim(rule, 0, d, factor);
+        clv_rule_operand_dim(rule, 1, (int)(strchr(e->b, e->a[d]) - e->b), factor);
     }
     if (adds(op))
         clv_rule_additive(rule, 1u << 0 | 1u << TO);
@@ -141,15 +142,15 @@ static void einsum_rule(const clv_op *op, const clv_type *in, const clv_type *ou
 
 /* An operand or result: its letters with local extents. Letters of extent 1 in the whole tensor are dropped, so they
  * say nothing about order; where such a letter is empty on a rank, there is nothing to multiply (einsum_run). */
-typedef struct lettered {
+typedef struct labelled_operand {
     char letter[LETTERS];
     int64_t extent[CLV_MAX_RANK];
-} lettered;
+} labelled_operand;
 
 /* C [batch, rows, cols] = X [batch, rows, k] Y [batch, k, cols]; X is a or b, whichever holds the result's rows. */
 typedef struct product {
     bool swapped; /* X is b */
-    lettered x, y, out;
+    labelled_operand x, y, out;
     char batch[LETTERS], rows[LETTERS], cols[LETTERS], k[LETTERS];
     bool pack_x, pack_y, pack_out; /* through the workspace, in the order above */
     bool trans_x, trans_y;
@@ -158,9 +159,9 @@ typedef struct product {
     clv_gemm_args gemm; /* but for memory */
 } product;
 
-static lettered letter_view(const char *letters, const clv_view *view)
+static labelled_operand letter_view(const char *letters, const clv_view *view)
 {
-    lettered l = {0};
+    labelled_operand l = {0};
     int n = 0;
     for (int d = 0; letters[d]; d++)
         if (view->global[d] != 1) {
@@ -170,7 +171,7 @@ static lettered letter_view(const char *letters, const clv_view *view)
     return l;
 }
 
-static int64_t extent_of(const lettered *l, const char *letters)
+static int64_t extent_of(const labelled_operand *l, const char *letters)
 {
     int64_t elems = 1;
     for (; *letters; letters++)
@@ -212,7 +213,7 @@ static product plan_product(const einsum_attrs *e, const clv_view *a, const clv_
     select_letters(p.rows, p.out.letter, p.x.letter, true, p.y.letter, false);
     select_letters(p.cols, p.out.letter, p.x.letter, false, p.y.letter, true);
     if (!is_order(p.out.letter, p.batch, p.rows, p.cols) && is_order(p.out.letter, p.batch, p.cols, p.rows)) {
-        lettered x = p.x;
+        labelled_operand x = p.x;
         char rows[LETTERS];
         p.swapped = true;
         p.x = p.y;
@@ -277,7 +278,7 @@ static size_t einsum_workspace(const clv_op *op, const clv_view *in, const clv_v
 }
 
 /* Rearranges `in`, whose letters are from, to the order to (the same letters). */
-static void rearrange(void *out, const char *to, const void *in, const lettered *from, clv_dtype dtype)
+static void rearrange(void *out, const char *to, const void *in, const labelled_operand *from, clv_dtype dtype)
 {
     int perm[CLV_MAX_RANK], rank = (int)strlen(to);
     for (int d = 0; d < rank; d++)
@@ -292,9 +293,9 @@ static void join(char *out, const char *a, const char *b, const char *c)
 }
 
 /* The result as it lies in the workspace. */
-static lettered packed_result(const product *p, const char *letters)
+static labelled_operand packed_result(const product *p, const char *letters)
 {
-    lettered l = {0};
+    labelled_operand l = {0};
     strcpy(l.letter, letters);
     for (int d = 0; letters[d]; d++)
         l.extent[d] = p->out.extent[strchr(p->out.letter, letters[d]) - p->out.letter];
@@ -325,7 +326,7 @@ static clv_status run_packed(const product *p, clv_gemm_args *g, void *c, clv_er
     if (g->accumulate)
         rearrange(next, order, c, &p->out, g->c_dtype);
     CLV_TRY(clv_gemm(g, err));
-    lettered packed = packed_result(p, order);
+    labelled_operand packed = packed_result(p, order);
     rearrange(c, p->out.letter, next, &packed, g->c_dtype);
     return CLV_OK;
 }
@@ -337,14 +338,14 @@ static clv_status einsum_run_plan(const void *plan, const clv_call *call, clv_er
     if (p->made == 0)
         return CLV_OK;
     if (p->gemm.accumulate)
-        clv_view_take(c, &call->in[TO]);
+        clv_view_copy_unless_aliased(c, &call->in[TO]);
     else if (p->of_nothing)
         memset(c->data, 0, (size_t)p->made * clv_dtype_size(c->dtype));
     if (p->of_nothing)
         return CLV_OK;
     clv_gemm_args g = p->gemm;
     g.workspace = call->workspace;
-    g.work = clv_call_work(call);
+    g.work = clv_call_thread_pool(call);
     g.a = x->data;
     g.b = y->data;
     g.c = c->data;
@@ -383,9 +384,9 @@ static clv_value product_of(clv_graph *graph, const char *a, const char *b, cons
 static void einsum_gradient(clv_graph *graph, const clv_op *op, const clv_value *d_out, clv_value *d_in)
 {
     const einsum_attrs *e = op->attrs;
-    clv_value d = clv_cast(graph, d_out[0], clv_graph_type(graph, clv_op_in(op, 0)).dtype);
-    d_in[0] = product_of(graph, e->c, e->b, e->a, d, clv_op_in(op, 1));
-    d_in[1] = product_of(graph, e->a, e->c, e->b, clv_op_in(op, 0), d);
+    clv_value d = clv_cast(graph, d_out[0], clv_graph_type(graph, clv_op_operand(op, 0)).dtype);
+    d_in[0] = product_of(graph, e->c, e->b, e->a, d, clv_op_operand(op, 1));
+    d_in[1] = product_of(graph, e->a, e->c, e->b, clv_op_operand(op, 0), d);
     if (adds(op))
         d_in[TO] = d_out[0];
 }
@@ -407,7 +408,7 @@ static const char *read_letters(char *out, const char *text, char stop)
 static clv_value einsum_of(clv_graph *graph, const char *subscripts, clv_value a, clv_value b, clv_value to,
                            const char *call)
 {
-    if (!clv_graph_need(graph, subscripts != NULL, call, "subscripts"))
+    if (!clv_graph_require(graph, subscripts != NULL, call, "subscripts"))
         return CLV_NONE;
     einsum_attrs e;
     memset(&e, 0, sizeof e);
@@ -420,7 +421,7 @@ static clv_value einsum_of(clv_graph *graph, const char *subscripts, clv_value a
                               "e.g. 'ik,kj->ij'",
                               graph->scope, subscripts, CLV_MAX_RANK);
     clv_value in[] = {a, b, to};
-    return clv_graph_emit1(graph, &clv_op_dot_general, &e, in, clv_valid(to) ? OPERANDS : TO);
+    return clv_graph_emit_one(graph, &clv_op_dot_general, &e, in, clv_valid(to) ? OPERANDS : TO);
 }
 
 clv_value clv_einsum(clv_graph *graph, const char *subscripts, clv_value a, clv_value b)
@@ -428,16 +429,16 @@ clv_value clv_einsum(clv_graph *graph, const char *subscripts, clv_value a, clv_
     return einsum_of(graph, subscripts, a, b, CLV_NONE, "clv_einsum");
 }
 
-clv_value clv_einsum_to(clv_graph *graph, const char *subscripts, clv_value a, clv_value b, clv_value to,
-                        clv_dtype dtype)
+clv_value clv_einsum_accumulate(clv_graph *graph, const char *subscripts, clv_value a, clv_value b, clv_value to,
+                                clv_dtype dtype)
 {
-    static const char call[] = "clv_einsum_to";
+    static const char call[] = "clv_einsum_accumulate";
     clv_value made = einsum_of(graph, subscripts, a, b, to, call);
     if (!clv_valid(made))
         return made;
     clv_type *type = &graph->values[made.id].type;
     if (dtype == CLV_F32 && !clv_valid(to) && clv_dtype_size(type->dtype) == 2)
-        type->dtype = CLV_F32; /* which the kernel goes by (clv_op_own.may_widen) */
+        type->dtype = CLV_F32; /* which the kernel goes by (clv_op_traits.accepts_f32_results) */
     if (type->dtype != dtype)
         return clv_graph_fail(graph, CLV_EDTYPE, "%s: %s is asked for, the product is %s; its own, or f32 of 16 bits",
                               call, clv_dtype_name(dtype), clv_dtype_name(type->dtype));
@@ -446,7 +447,7 @@ clv_value clv_einsum_to(clv_graph *graph, const char *subscripts, clv_value a, c
 
 const clv_op_def clv_op_dot_general = {
     .name = "dot_general",
-    .words = "the product",
+    .display_name = "the product",
     .min_in = TO,
     .max_in = OPERANDS,
     .n_out = 1,
@@ -460,10 +461,10 @@ const clv_op_def clv_op_dot_general = {
     .workspace = einsum_workspace,
     .run = einsum_run,
     .counts_flops = true,
-    .own = &(const clv_op_own){.by_rows = true,
-                               .is_product = true,
-                               .may_widen = true,
-                               .plan_bytes = sizeof(product),
-                               .plan = einsum_plan,
-                               .run_plan = einsum_run_plan},
+    .own = &(const clv_op_traits){.by_rows = true,
+                                  .is_product = true,
+                                  .accepts_f32_results = true,
+                                  .plan_bytes = sizeof(product),
+                                  .plan = einsum_plan,
+                                  .run_plan = einsum_run_plan},
 };

@@ -1,7 +1,8 @@
-/* elementwise.c: ops on each element by itself.
+/* elementwise.c - elementwise ops: unary map, binary with NumPy broadcasting, where, cast, fill, and their gradients.
  *
- *   map:       out = f(x), f one of clv_unary, or x times a constant        factors: pass; scale and neg are linear
- *   combine:   out = a (op) b, NumPy broadcasting                           factors: pass; add and sub are additive,
+ *   map:       out = f(x), f one of clv_unary_kind, or x times a constant        factors: pass; scale and neg are
+ *   linear combine:   out = a (op) b, NumPy broadcasting                           factors: pass; add and sub are
+ *   additive,
  *              mul is linear in each operand, div in a; max passes max-partials
  *   where:     out = condition ? a : b                                      factors: pass; additive in a and b
  *   cast:      out = x in another dtype                                     factors: pass; widening is linear: a
@@ -9,14 +10,15 @@
  *   fill:      out = a constant
  *
  * gradients: map_gradient (d_out and x or out, as the function wants), products and quotients on the graph,
- * choice_gradient for max and min (ties are shared evenly); broadcast operands are summed back. */
+ * choice_gradient for max and min (ties are shared evenly); broadcast operands are summed back.
+ */
 #include <string.h>
 
 #include "base/error.h"
 #include "graph/graph.h"
-#include "kernels/cpu/elementwise.h"
-#include "ops/check.h"
-#include "ops/ops.h"
+#include "kernels/cpu/elementwise_kernel.h"
+#include "ops/builtin_ops.h"
+#include "ops/operand_checks.h"
 #include "ops/unary.h"
 #include "ops/unbroadcast.h"
 
@@ -99,12 +101,12 @@ static void map_gradient(clv_graph *graph, const clv_op *op, const clv_value *d_
 {
     map_attrs a = *(const map_attrs *)op->attrs;
     if (is_linear(&a)) {
-        d_in[0] = clv_graph_emit1(graph, &clv_op_map, &a, d_out, 1);
+        d_in[0] = clv_graph_emit_one(graph, &clv_op_map, &a, d_out, 1);
         return;
     }
     bool saves_out = clv_unary_saves((clv_unary_op)a.op) == CLV_SAVED_OUTPUT;
-    clv_value in[] = {d_out[0], saves_out ? clv_op_out(op, 0) : clv_op_in(op, 0)};
-    d_in[0] = clv_graph_emit1(graph, &clv_op_map_gradient, &a, in, 2);
+    clv_value in[] = {d_out[0], saves_out ? clv_op_result(op, 0) : clv_op_operand(op, 0)};
+    d_in[0] = clv_graph_emit_one(graph, &clv_op_map_gradient, &a, in, 2);
 }
 
 const clv_op_def clv_op_map = {
@@ -119,7 +121,7 @@ const clv_op_def clv_op_map = {
     .gradient = map_gradient,
     .in_place = {1},
     .run = map_run,
-    .own = &(const clv_op_own){.passes_cotangent = true},
+    .own = &(const clv_op_traits){.passes_cotangent = true},
 };
 
 static void map_gradient_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
@@ -140,7 +142,7 @@ static clv_status map_gradient_run(const clv_call *call, clv_error *err)
 
 const clv_op_def clv_op_map_gradient = {
     .name = "map_gradient",
-    .words = "the gradient of the activation",
+    .display_name = "the gradient of the activation",
     .min_in = 2,
     .max_in = 2,
     .n_out = 1,
@@ -158,10 +160,10 @@ static clv_value map(clv_graph *graph, clv_unary_op op, double factor, clv_value
     memset(&a, 0, sizeof a);
     a.op = (int)op;
     a.factor = factor;
-    return clv_graph_emit1(graph, &clv_op_map, &a, &x, 1);
+    return clv_graph_emit_one(graph, &clv_op_map, &a, &x, 1);
 }
 
-clv_unary_op clv_unary_kernel(clv_unary kind)
+clv_unary_op clv_unary_kernel(clv_unary_kind kind)
 {
     switch (kind) {
 #define KERNEL(kind, value, kernel)                                                                                    \
@@ -173,10 +175,10 @@ clv_unary_op clv_unary_kernel(clv_unary kind)
     return CLV_UNARY_COUNT;
 }
 
-clv_value clv_map(clv_graph *graph, clv_unary kind, clv_value x)
+clv_value clv_unary(clv_graph *graph, clv_unary_kind kind, clv_value x)
 {
-    static const clv_kind kinds[] = {CLV_UNARY_KINDS(CLV_KIND_ROW){0}};
-    return clv_graph_need_kind(graph, "map", (int)kind, kinds) ? map(graph, clv_unary_kernel(kind), 0, x) : CLV_NONE;
+    static const clv_enum_name kinds[] = {CLV_UNARY_KINDS(CLV_ENUM_NAME_ROW){0}};
+    return clv_graph_require_enum(graph, "map", (int)kind, kinds) ? map(graph, clv_unary_kernel(kind), 0, x) : CLV_NONE;
 }
 
 clv_value clv_scale(clv_graph *graph, clv_value x, double factor)
@@ -244,22 +246,22 @@ static clv_value choice_of(clv_graph *graph, clv_binary_op op, clv_value d_out, 
 {
     combine_attrs attrs = combine_attrs_of(op);
     clv_value in[] = {d_out, a, b};
-    return clv_graph_emit1(graph, &clv_op_choice_gradient, &attrs, in, 3);
+    return clv_graph_emit_one(graph, &clv_op_choice_gradient, &attrs, in, 3);
 }
 
 static void combine_gradient(clv_graph *graph, const clv_op *op, const clv_value *d_out, clv_value *d_in)
 {
     clv_binary_op which = (clv_binary_op)((const combine_attrs *)op->attrs)->op;
-    clv_value a = clv_op_in(op, 0), b = clv_op_in(op, 1), d = d_out[0], d_a = d, d_b = d;
+    clv_value a = clv_op_operand(op, 0), b = clv_op_operand(op, 1), d = d_out[0], d_a = d, d_b = d;
     if (which == CLV_BINARY_SUB)
-        d_b = clv_map(graph, CLV_NEG, d);
+        d_b = clv_unary(graph, CLV_NEG, d);
     if (which == CLV_BINARY_MUL) {
         d_a = clv_mul(graph, d, b);
         d_b = clv_mul(graph, d, a);
     }
     if (which == CLV_BINARY_DIV) {
         d_a = clv_div(graph, d, b);
-        d_b = clv_map(graph, CLV_NEG, clv_div(graph, clv_mul(graph, d, clv_op_out(op, 0)), b));
+        d_b = clv_unary(graph, CLV_NEG, clv_div(graph, clv_mul(graph, d, clv_op_result(op, 0)), b));
     }
     if (which == CLV_BINARY_MAX || which == CLV_BINARY_MIN) {
         d_a = choice_of(graph, which, d, a, b);
@@ -286,7 +288,7 @@ const clv_op_def clv_op_combine = {
     .gradient = combine_gradient,
     .in_place = {1},
     .run = combine_run,
-    .own = &(const clv_op_own){.is_sum = is_sum, .by_rows = true},
+    .own = &(const clv_op_traits){.is_sum = is_sum, .by_rows = true},
 };
 
 /* d_out where a was chosen, half of it at a tie, else 0: in the result's shape. */
@@ -312,7 +314,7 @@ static clv_status choice_run(const clv_call *call, clv_error *err)
 
 const clv_op_def clv_op_choice_gradient = {
     .name = "choice_gradient",
-    .words = "the gradient of the maximum or minimum",
+    .display_name = "the gradient of the maximum or minimum",
     .min_in = 3,
     .max_in = 3,
     .n_out = 1,
@@ -324,7 +326,7 @@ const clv_op_def clv_op_choice_gradient = {
     .run = choice_run,
 };
 
-static clv_binary_op binary_kernel(clv_binary kind)
+static clv_binary_op binary_kernel(clv_binary_kind kind)
 {
     switch (kind) {
 #define KERNEL(kind, value, kernel)                                                                                    \
@@ -336,34 +338,34 @@ static clv_binary_op binary_kernel(clv_binary kind)
     return CLV_BINARY_COUNT;
 }
 
-clv_value clv_combine(clv_graph *graph, clv_binary kind, clv_value a, clv_value b)
+clv_value clv_binary(clv_graph *graph, clv_binary_kind kind, clv_value a, clv_value b)
 {
-    static const clv_kind kinds[] = {CLV_BINARY_KINDS(CLV_KIND_ROW){0}};
-    if (!clv_graph_need_kind(graph, "combine", (int)kind, kinds))
+    static const clv_enum_name kinds[] = {CLV_BINARY_KINDS(CLV_ENUM_NAME_ROW){0}};
+    if (!clv_graph_require_enum(graph, "combine", (int)kind, kinds))
         return CLV_NONE;
     combine_attrs attrs = combine_attrs_of(binary_kernel(kind));
     clv_value in[] = {a, b};
-    return clv_graph_emit1(graph, &clv_op_combine, &attrs, in, 2);
+    return clv_graph_emit_one(graph, &clv_op_combine, &attrs, in, 2);
 }
 
 clv_value clv_add(clv_graph *graph, clv_value a, clv_value b)
 {
-    return clv_combine(graph, CLV_ADD, a, b);
+    return clv_binary(graph, CLV_ADD, a, b);
 }
 
 clv_value clv_sub(clv_graph *graph, clv_value a, clv_value b)
 {
-    return clv_combine(graph, CLV_SUB, a, b);
+    return clv_binary(graph, CLV_SUB, a, b);
 }
 
 clv_value clv_mul(clv_graph *graph, clv_value a, clv_value b)
 {
-    return clv_combine(graph, CLV_MUL, a, b);
+    return clv_binary(graph, CLV_MUL, a, b);
 }
 
 clv_value clv_div(clv_graph *graph, clv_value a, clv_value b)
 {
-    return clv_combine(graph, CLV_DIV, a, b);
+    return clv_binary(graph, CLV_DIV, a, b);
 }
 
 /* ---- where ---- */
@@ -403,17 +405,17 @@ static void where_gradient(clv_graph *graph, const clv_op *op, const clv_value *
 {
     clv_type type = clv_graph_type(graph, d_out[0]);
     clv_value zeros = clv_fill(graph, type.dtype, type.rank, type.shape, 0);
-    clv_value condition = clv_op_in(op, 0);
+    clv_value condition = clv_op_operand(op, 0);
     d_in[1] = clv_graph_unbroadcast(graph, clv_where(graph, condition, d_out[0], zeros),
-                                    clv_graph_type(graph, clv_op_in(op, 1)));
+                                    clv_graph_type(graph, clv_op_operand(op, 1)));
     d_in[2] = clv_graph_unbroadcast(graph, clv_where(graph, condition, zeros, d_out[0]),
-                                    clv_graph_type(graph, clv_op_in(op, 2)));
+                                    clv_graph_type(graph, clv_op_operand(op, 2)));
 }
 
 clv_value clv_where(clv_graph *graph, clv_value condition, clv_value a, clv_value b)
 {
     clv_value in[] = {condition, a, b};
-    return clv_graph_emit1(graph, &clv_op_where, NULL, in, 3);
+    return clv_graph_emit_one(graph, &clv_op_where, NULL, in, 3);
 }
 
 const clv_op_def clv_op_where = {
@@ -462,20 +464,20 @@ static clv_status cast_run(const clv_call *call, clv_error *err)
 
 static void cast_gradient(clv_graph *graph, const clv_op *op, const clv_value *d_out, clv_value *d_in)
 {
-    clv_dtype from = clv_graph_type(graph, clv_op_in(op, 0)).dtype;
+    clv_dtype from = clv_graph_type(graph, clv_op_operand(op, 0)).dtype;
     if (clv_dtype_is_float(from))
         d_in[0] = clv_cast(graph, d_out[0], from);
 }
 
 clv_value clv_cast(clv_graph *graph, clv_value x, clv_dtype dtype)
 {
-    if (!clv_graph_need(graph, true, "clv_cast", ""))
+    if (!clv_graph_require(graph, true, "clv_cast", ""))
         return CLV_NONE;
     clv_cast_attrs a;
     memset(&a, 0, sizeof a);
     a.dtype = dtype;
     return clv_valid(x) && clv_graph_type(graph, x).dtype == dtype ? x
-                                                                   : clv_graph_emit1(graph, &clv_op_cast, &a, &x, 1);
+                                                                   : clv_graph_emit_one(graph, &clv_op_cast, &a, &x, 1);
 }
 
 const clv_op_def clv_op_cast = {
@@ -489,7 +491,7 @@ const clv_op_def clv_op_cast = {
     .rule = cast_rule,
     .gradient = cast_gradient,
     .run = cast_run,
-    .own = &(const clv_op_own){.by_rows = true},
+    .own = &(const clv_op_traits){.by_rows = true},
 };
 
 /* ---- fill ---- */
@@ -539,7 +541,7 @@ static bool holds(clv_dtype dtype, double value)
 
 clv_value clv_fill(clv_graph *graph, clv_dtype dtype, int rank, const int64_t *shape, double value)
 {
-    if (!clv_graph_need(graph, shape || rank <= 0, "clv_fill", "a shape"))
+    if (!clv_graph_require(graph, shape || rank <= 0, "clv_fill", "a shape"))
         return CLV_NONE;
     if (rank < 0 || rank > CLV_MAX_RANK)
         return clv_graph_fail(graph, CLV_ELIMIT, "%sfill of %d dimensions; valid: 0 to %d", graph->scope, rank,
@@ -554,7 +556,7 @@ clv_value clv_fill(clv_graph *graph, clv_dtype dtype, int rank, const int64_t *s
     a.rank = rank;
     for (int d = 0; d < rank; d++)
         a.shape[d] = shape[d];
-    return clv_graph_emit1(graph, &clv_op_fill, &a, NULL, 0);
+    return clv_graph_emit_one(graph, &clv_op_fill, &a, NULL, 0);
 }
 
 static void fill_gradient(clv_graph *graph, const clv_op *op, const clv_value *d_out, clv_value *d_in)

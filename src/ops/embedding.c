@@ -1,4 +1,4 @@
-/* embedding.c: rows of a table picked by token ids; the table may be split over vocabulary or width.
+/* embedding.c - embedding lookup op over a table sharded by vocabulary or width, and its scatter-add gradient.
  *
  *   out[..., m] = table[ids[...], m]                 factors: rows, m pass; v reduce(sum); linear in table
  *
@@ -7,13 +7,15 @@
  *
  *   d_table[v, m] = sum over rows with ids == v of d_out[row, m]     v, m pass; rows reduce(sum); linear in d_out
  *
- * With another addend of the table's gradient, that of a tied output, it is added to that in place (lower_sums.c). */
+ * With another addend of the table's gradient, that of a tied output, it is added to that in place
+ * (fuse_accumulation.c).
+ */
 #include "base/error.h"
 #include "graph/graph.h"
-#include "kernels/cpu/elementwise.h"
-#include "kernels/cpu/embedding.h"
-#include "ops/check.h"
-#include "ops/ops.h"
+#include "kernels/cpu/elementwise_kernel.h"
+#include "kernels/cpu/embedding_kernel.h"
+#include "ops/builtin_ops.h"
+#include "ops/operand_checks.h"
 
 /* ---- embedding_gradient: d_out [..., M], ids [...], maybe to [V, M] -> d_table [V, M] ---- */
 
@@ -30,7 +32,7 @@ static const clv_attr gradient_attr_table[] = {
 
 static bool adds(const clv_op *op)
 {
-    return clv_op_n_in(op) > TO;
+    return clv_op_operand_count(op) > TO;
 }
 
 static clv_status gradient_shape(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
@@ -55,25 +57,25 @@ static void gradient_rule(const clv_op *op, const clv_type *in, const clv_type *
 {
     int rows = in[IDS].rank;
     for (int d = 0; d < rows; d++) {
-        int row = clv_rule_add(rule, in[IDS].shape[d], CLV_REDUCE_SUM);
+        int row = clv_rule_add_factor(rule, in[IDS].shape[d], CLV_REDUCTION_SUM);
         if (adds(op))
-            clv_rule_whole(rule, row);
+            clv_rule_forbid_split(rule, row);
     }
-    int v = clv_rule_add(rule, out[0].shape[0], CLV_REDUCE_NONE);
-    int m = clv_rule_add(rule, out[0].shape[1], CLV_REDUCE_NONE);
-    clv_rule_name(rule, v, "vocabulary");
-    clv_rule_name(rule, m, "width");
-    clv_rule_in_dims(rule, D_OUT, rows);
-    clv_rule_in(rule, D_OUT, rows, m);
-    clv_rule_in_dims(rule, IDS, rows);
-    clv_rule_out(rule, 0, 0, v);
-    clv_rule_out(rule, 0, 1, m);
+    int v = clv_rule_add_factor(rule, out[0].shape[0], CLV_REDUCTION_NONE);
+    int m = clv_rule_add_factor(rule, out[0].shape[1], CLV_REDUCTION_NONE);
+    clv_rule_name_factor(rule, v, "vocabulary");
+    clv_rule_name_factor(rule, m, "width");
+    clv_rule_map_in_dims(rule, D_OUT, rows);
+    clv_rule_operand_dim(rule, D_OUT, rows, m);
+    clv_rule_map_in_dims(rule, IDS, rows);
+    clv_rule_result_dim(rule, 0, 0, v);
+    clv_rule_result_dim(rule, 0, 1, m);
     if (!adds(op)) {
         clv_rule_multilinear(rule, 1u << D_OUT);
         return;
     }
-    clv_rule_in(rule, TO, 0, v);
-    clv_rule_in(rule, TO, 1, m);
+    clv_rule_operand_dim(rule, TO, 0, v);
+    clv_rule_operand_dim(rule, TO, 1, m);
     clv_rule_additive(rule, 1u << D_OUT | 1u << TO);
 }
 
@@ -95,7 +97,7 @@ static clv_status gradient_run(const clv_call *call, clv_error *err)
                                .hi = d_table->lo[0] + d_table->shape[0],
                                .width = d_table->shape[1]};
     if (adds(call->op))
-        clv_view_take(d_table, &call->in[TO]);
+        clv_view_copy_unless_aliased(d_table, &call->in[TO]);
     else
         clv_fill_run(d_table->dtype, d_table->data, 0, clv_view_elems(d_table));
     clv_embedding_scatter(&args, d_table->dtype, d_table->data, d_out->dtype, d_out->data, ids->data);
@@ -104,7 +106,7 @@ static clv_status gradient_run(const clv_call *call, clv_error *err)
 
 const clv_op_def clv_op_embedding_gradient = {
     .name = "embedding_gradient",
-    .words = "the gradient of the embedding",
+    .display_name = "the gradient of the embedding",
     .min_in = TO,
     .max_in = TO + 1,
     .n_out = 1,
@@ -115,7 +117,7 @@ const clv_op_def clv_op_embedding_gradient = {
     .rule = gradient_rule,
     .cost = gradient_cost,
     .run = gradient_run,
-    .own = &(const clv_op_own){.may_widen = true, .adds_to = 1 + TO},
+    .own = &(const clv_op_traits){.accepts_f32_results = true, .accumulate_operand = 1 + TO},
 };
 
 /* ---- embedding: table [V, M], ids [...] -> [..., M] ---- */
@@ -143,14 +145,14 @@ static void embedding_rule(const clv_op *op, const clv_type *in, const clv_type 
 {
     (void)op;
     int rows = in[1].rank;
-    clv_rule_dims(rule, &out[0], rows + 1); /* m is factor `rows` */
-    int v = clv_rule_add(rule, in[0].shape[0], CLV_REDUCE_SUM);
+    clv_rule_add_dims(rule, &out[0], rows + 1); /* m is factor `rows` */
+    int v = clv_rule_add_factor(rule, in[0].shape[0], CLV_REDUCTION_SUM);
     rule->factor[v].name = "vocabulary";
     rule->factor[rows].name = "width";
-    clv_rule_in(rule, 0, 0, v);
-    clv_rule_in(rule, 0, 1, rows);
-    clv_rule_in_dims(rule, 1, rows);
-    clv_rule_out_dims(rule, 0, rows + 1);
+    clv_rule_operand_dim(rule, 0, 0, v);
+    clv_rule_operand_dim(rule, 0, 1, rows);
+    clv_rule_map_in_dims(rule, 1, rows);
+    clv_rule_map_out_dims(rule, 0, rows + 1);
     rule->linearity = CLV_MULTILINEAR;
     rule->linear = 1u << 0;
 }
@@ -177,9 +179,9 @@ static clv_status embedding_run(const clv_call *call, clv_error *err)
 
 static void embedding_gradient(clv_graph *graph, const clv_op *op, const clv_value *d_out, clv_value *d_in)
 {
-    gradient_attrs attrs = {.vocabulary = clv_graph_type(graph, clv_op_in(op, 0)).shape[0]};
-    clv_value in[] = {d_out[0], clv_op_in(op, 1)};
-    d_in[0] = clv_graph_emit1(graph, &clv_op_embedding_gradient, &attrs, in, 2);
+    gradient_attrs attrs = {.vocabulary = clv_graph_type(graph, clv_op_operand(op, 0)).shape[0]};
+    clv_value in[] = {d_out[0], clv_op_operand(op, 1)};
+    d_in[0] = clv_graph_emit_one(graph, &clv_op_embedding_gradient, &attrs, in, 2);
 }
 
 const clv_op_def clv_op_embedding = {
@@ -192,11 +194,11 @@ const clv_op_def clv_op_embedding = {
     .gradient = embedding_gradient,
     .cost = embedding_cost,
     .run = embedding_run,
-    .own = &(const clv_op_own){.passes_cotangent = true},
+    .own = &(const clv_op_traits){.passes_cotangent = true},
 };
 
 clv_value clv_embedding(clv_graph *graph, clv_value table, clv_value ids)
 {
     clv_value in[] = {table, ids};
-    return clv_graph_emit1(graph, &clv_op_embedding, NULL, in, 2);
+    return clv_graph_emit_one(graph, &clv_op_embedding, NULL, in, 2);
 }

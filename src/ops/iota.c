@@ -1,14 +1,15 @@
-/* iota.c: the positions of a sequence's rows.
+/* iota.c - iota op: position ids offset + 0..n-1, for one sequence or for each row of a batch.
  *
  *   out[i] = offset + i, i < n                      offset i32 [] (absent: 0); out i32 [n]; factor: n passes
  *   out[b,i] = offset[b] + i                        offset i32 [B]; out i32 [B,n]; factors: b and n pass
  *
- * No gradient. */
+ * No gradient.
+ */
 #include <string.h>
 
 #include "graph/graph.h"
-#include "ops/check.h"
-#include "ops/ops.h"
+#include "ops/builtin_ops.h"
+#include "ops/operand_checks.h"
 
 typedef struct iota_attrs {
     int64_t n;
@@ -20,7 +21,7 @@ static clv_status iota_shape(const clv_op *op, const clv_type *in, clv_type *out
 {
     const iota_attrs *a = op->attrs;
     out[0] = (clv_type){.dtype = CLV_I32, .rank = 1, .shape = {a->n}};
-    if (!clv_valid(clv_op_in(op, 0)))
+    if (!clv_valid(clv_op_operand(op, 0)))
         return CLV_OK;
     if (in[0].rank == 1)
         out[0] = (clv_type){.dtype = CLV_I32, .rank = 2, .shape = {in[0].shape[0], a->n}};
@@ -30,10 +31,10 @@ static clv_status iota_shape(const clv_op *op, const clv_type *in, clv_type *out
 static void iota_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
 {
     (void)op, (void)in;
-    clv_rule_dims(rule, &out[0], out[0].rank);
-    clv_rule_out_dims(rule, 0, out[0].rank);
+    clv_rule_add_dims(rule, &out[0], out[0].rank);
+    clv_rule_map_out_dims(rule, 0, out[0].rank);
     if (out[0].rank == 2)
-        clv_rule_in(rule, 0, 0, 0);
+        clv_rule_operand_dim(rule, 0, 0, 0);
 }
 
 static clv_status iota_run(const clv_call *call, clv_error *err)
@@ -70,7 +71,7 @@ const clv_op_def clv_op_iota = {
 
 clv_value clv_iota(clv_graph *graph, int64_t n, clv_value offset)
 {
-    if (!clv_graph_need(graph, true, "clv_iota", ""))
+    if (!clv_graph_require(graph, true, "clv_iota", ""))
         return CLV_NONE;
     if (n < 0 || n > INT32_MAX)
         return clv_graph_fail(graph, CLV_EINVAL, "%siota of %lld; valid: 0 to %d", graph->scope, (long long)n,
@@ -78,5 +79,5 @@ clv_value clv_iota(clv_graph *graph, int64_t n, clv_value offset)
     iota_attrs a;
     memset(&a, 0, sizeof a);
     a.n = n;
-    return clv_graph_emit1(graph, &clv_op_iota, &a, &offset, clv_valid(offset) ? 1 : 0);
+    return clv_graph_emit_one(graph, &clv_op_iota, &a, &offset, clv_valid(offset) ? 1 : 0);
 }

@@ -1,18 +1,19 @@
-/* lion.c: one step of Lion on one parameter: every element moves by lr, whichever way a mean of gradients points.
+/* lion.c - Lion update op: one step on one parameter.
  *
  *   p' = p (1 - lr weight_decay) - lr * sign(beta1 m + (1 - beta1) g);   m' = beta2 m + (1 - beta2) g
  *
  *   factors: every dimension passes, in place on p and m; as adamw
  *
  * Source: Chen et al. 2023, arXiv:2302.06675, algorithm 2; sign(0) is 0. m is f32 (f64 for f64); of a parameter of 16
- * bits an f32 copy is updated. */
+ * bits an f32 copy is updated.
+ */
 #include <math.h>
 #include <string.h>
 
 #include "base/error.h"
-#include "kernels/cpu/momentum.h"
-#include "ops/ops.h"
-#include "ops/optimizer.h"
+#include "kernels/cpu/sgd_lion_kernel.h"
+#include "ops/builtin_ops.h"
+#include "ops/optimizer_common.h"
 
 typedef struct lion_attrs {
     double beta1, beta2, weight_decay;
@@ -33,7 +34,7 @@ static clv_op_cost lion_cost(const clv_op *op, const clv_type *in, const clv_typ
 static clv_status lion_run(const clv_call *call, clv_error *err)
 {
     const lion_attrs *attrs = call->op->attrs;
-    float scale = clv_update_take(call);
+    float scale = clv_update_prepare(call);
     const clv_lion_args args = {.lr = *(const float *)call->in[LR].data,
                                 .beta1 = attrs->beta1,
                                 .beta2 = attrs->beta2,
@@ -80,7 +81,7 @@ void clv_lion(clv_graph *graph, clv_value parameter, clv_value gradient, clv_val
     static const char call[] = "clv_lion";
     lion_attrs attrs;
     clv_lion_options given;
-    clv_update u;
+    clv_state_update u;
     if (!clv_graph_ok(graph) || !clv_graph_take_options(graph, &given, sizeof given, sizeof given, options, call) ||
         !fill_attrs(graph, &attrs, &given) ||
         !clv_update_begin(&u, graph, parameter, gradient, given.state_layout, call))

@@ -1,4 +1,4 @@
-/* norm.c: LayerNorm and RMSNorm over the last dimension, which may be split.
+/* norm.c - LayerNorm and RMSNorm ops over a dimension that may be sharded: moments, normalize, gradients.
  *
  *   moments[r]  = (sum_m x[r,m], sum_m x[r,m]^2)                       factors: rows pass; m reduce(sum)
  *   normalize:   mean = moments[0] / M (rms: 0), rstd = 1 / sqrt(moments[1] / M - mean^2 + eps)
@@ -14,15 +14,16 @@
  *   normalize_dgain   = sum_r d_y * xhat, and d_bias = sum_r d_y       m pass; rows reduce(sum); linear in d_y
  * So sequence parallelism's all-reduce of the gradients of gain and bias is this rule.
  *
- * Source: Ba, Kiros & Hinton 2016, arXiv:1607.06450; Zhang & Sennrich 2019, arXiv:1910.07467. */
+ * Source: Ba, Kiros & Hinton 2016, arXiv:1607.06450; Zhang & Sennrich 2019, arXiv:1910.07467.
+ */
 #include <math.h>
 #include <string.h>
 
 #include "base/error.h"
 #include "graph/graph.h"
-#include "kernels/cpu/norm.h"
-#include "ops/check.h"
-#include "ops/ops.h"
+#include "kernels/cpu/norm_kernel.h"
+#include "ops/builtin_ops.h"
+#include "ops/operand_checks.h"
 
 /* One attrs struct for the family. */
 typedef struct norm_attrs {
@@ -100,16 +101,16 @@ static clv_status moments_shape(const clv_op *op, const clv_type *in, clv_type *
 static int add_factors(clv_rule *rule, const clv_type *x, clv_reduction rows, clv_reduction m)
 {
     for (int d = 0; d < x->rank - 1; d++)
-        clv_rule_add(rule, x->shape[d], rows);
-    return clv_rule_add(rule, x->shape[x->rank - 1], m);
+        clv_rule_add_factor(rule, x->shape[d], rows);
+    return clv_rule_add_factor(rule, x->shape[x->rank - 1], m);
 }
 
 static void moments_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
 {
     (void)op, (void)out;
-    add_factors(rule, &in[0], CLV_REDUCE_NONE, CLV_REDUCE_SUM);
-    clv_rule_in_dims(rule, 0, in[0].rank);
-    clv_rule_out_dims(rule, 0, in[0].rank - 1);
+    add_factors(rule, &in[0], CLV_REDUCTION_NONE, CLV_REDUCTION_SUM);
+    clv_rule_map_in_dims(rule, 0, in[0].rank);
+    clv_rule_map_out_dims(rule, 0, in[0].rank - 1);
 }
 
 static clv_status moments_run(const clv_call *call, clv_error *err)
@@ -150,12 +151,12 @@ static void sums_rule(const clv_op *op, const clv_type *in, const clv_type *out,
 {
     (void)op, (void)out;
     int rows = in[1].rank - 1;
-    int m = add_factors(rule, &in[1], CLV_REDUCE_NONE, CLV_REDUCE_SUM);
-    clv_rule_in_dims(rule, 0, rows + 1);
-    clv_rule_in_dims(rule, 1, rows + 1);
-    clv_rule_in_dims(rule, 2, rows);
-    clv_rule_in(rule, 3, 0, m);
-    clv_rule_out_dims(rule, 0, rows);
+    int m = add_factors(rule, &in[1], CLV_REDUCTION_NONE, CLV_REDUCTION_SUM);
+    clv_rule_map_in_dims(rule, 0, rows + 1);
+    clv_rule_map_in_dims(rule, 1, rows + 1);
+    clv_rule_map_in_dims(rule, 2, rows);
+    clv_rule_operand_dim(rule, 3, 0, m);
+    clv_rule_map_out_dims(rule, 0, rows);
     rule->linearity = CLV_MULTILINEAR;
     rule->linear = 1u << 0;
 }
@@ -171,7 +172,7 @@ static clv_status sums_run(const clv_call *call, clv_error *err)
 
 const clv_op_def clv_op_normalize_sums = {
     .name = "normalize_sums",
-    .words = "the sums in the gradient of the norm",
+    .display_name = "the sums in the gradient of the norm",
     .min_in = 4,
     .max_in = 4,
     .n_out = 1,
@@ -201,13 +202,13 @@ static void dx_rule(const clv_op *op, const clv_type *in, const clv_type *out, c
 {
     (void)op, (void)out;
     int rows = in[1].rank - 1;
-    int m = add_factors(rule, &in[1], CLV_REDUCE_NONE, CLV_REDUCE_NONE);
-    clv_rule_in_dims(rule, 0, rows + 1);
-    clv_rule_in_dims(rule, 1, rows + 1);
-    clv_rule_in_dims(rule, 2, rows);
-    clv_rule_in_dims(rule, 3, rows);
-    clv_rule_in(rule, 4, 0, m);
-    clv_rule_out_dims(rule, 0, rows + 1);
+    int m = add_factors(rule, &in[1], CLV_REDUCTION_NONE, CLV_REDUCTION_NONE);
+    clv_rule_map_in_dims(rule, 0, rows + 1);
+    clv_rule_map_in_dims(rule, 1, rows + 1);
+    clv_rule_map_in_dims(rule, 2, rows);
+    clv_rule_map_in_dims(rule, 3, rows);
+    clv_rule_operand_dim(rule, 4, 0, m);
+    clv_rule_map_out_dims(rule, 0, rows + 1);
     rule->linearity = CLV_ADDITIVE; /* d_x is a sum of a term in d_y and one in sums */
     rule->linear = 1u << 0 | 1u << 3;
 }
@@ -223,7 +224,7 @@ static clv_status dx_run(const clv_call *call, clv_error *err)
 
 const clv_op_def clv_op_normalize_dx = {
     .name = "normalize_dx",
-    .words = "the gradient of the norm",
+    .display_name = "the gradient of the norm",
     .min_in = 5,
     .max_in = 5,
     .n_out = 1,
@@ -252,12 +253,12 @@ static void dgain_rule(const clv_op *op, const clv_type *in, const clv_type *out
 {
     (void)out;
     int rows = in[1].rank - 1;
-    int m = add_factors(rule, &in[1], CLV_REDUCE_SUM, CLV_REDUCE_NONE);
-    clv_rule_in_dims(rule, 0, rows + 1);
-    clv_rule_in_dims(rule, 1, rows + 1);
-    clv_rule_in_dims(rule, 2, rows);
+    int m = add_factors(rule, &in[1], CLV_REDUCTION_SUM, CLV_REDUCTION_NONE);
+    clv_rule_map_in_dims(rule, 0, rows + 1);
+    clv_rule_map_in_dims(rule, 1, rows + 1);
+    clv_rule_map_in_dims(rule, 2, rows);
     for (int o = 0; o < op->n_out; o++)
-        clv_rule_out(rule, o, 0, m);
+        clv_rule_result_dim(rule, o, 0, m);
     rule->linearity = CLV_MULTILINEAR;
     rule->linear = 1u << 0;
 }
@@ -273,7 +274,7 @@ static clv_status dgain_run(const clv_call *call, clv_error *err)
 
 const clv_op_def clv_op_normalize_dgain = {
     .name = "normalize_dgain",
-    .words = "the gradient of the norm's gain",
+    .display_name = "the gradient of the norm's gain",
     .min_in = 3,
     .max_in = 3,
     .n_out = 1,
@@ -282,12 +283,12 @@ const clv_op_def clv_op_normalize_dgain = {
     .shape = dgain_shape,
     .rule = dgain_rule,
     .run = dgain_run,
-    .own = &(const clv_op_own){.may_widen = true},
+    .own = &(const clv_op_traits){.accepts_f32_results = true},
 };
 
 const clv_op_def clv_op_normalize_dweights = {
     .name = "normalize_dweights",
-    .words = "the gradient of the norm's gain and bias",
+    .display_name = "the gradient of the norm's gain and bias",
     .min_in = 3,
     .max_in = 3,
     .n_out = 2,
@@ -296,7 +297,7 @@ const clv_op_def clv_op_normalize_dweights = {
     .shape = dgain_shape,
     .rule = dgain_rule,
     .run = dgain_run,
-    .own = &(const clv_op_own){.may_widen = true},
+    .own = &(const clv_op_traits){.accepts_f32_results = true},
 };
 
 /* ---- normalize: x, moments, gain, bias? -> y ---- */
@@ -306,7 +307,7 @@ static clv_status normalize_shape(const clv_op *op, const clv_type *in, clv_type
     CLV_TRY(check_x(&in[0], err));
     CLV_TRY(check_pair("moments", &in[1], &in[0], err));
     CLV_TRY(check_weight("gain", &in[2], &in[0], err));
-    if (clv_valid(clv_op_in(op, 3))) {
+    if (clv_valid(clv_op_operand(op, 3))) {
         CLV_TRY(check_weight("bias", &in[3], &in[0], err));
         if (in[3].dtype != in[2].dtype)
             return clv_fail(err, CLV_EDTYPE, "gain is %s and bias is %s; their dtypes must be equal",
@@ -320,13 +321,13 @@ static void normalize_rule(const clv_op *op, const clv_type *in, const clv_type 
 {
     (void)out;
     int rows = in[0].rank - 1;
-    int m = add_factors(rule, &in[0], CLV_REDUCE_NONE, CLV_REDUCE_NONE);
-    clv_rule_in_dims(rule, 0, rows + 1);
-    clv_rule_in_dims(rule, 1, rows);
-    clv_rule_in(rule, 2, 0, m);
-    if (clv_valid(clv_op_in(op, 3)))
-        clv_rule_in(rule, 3, 0, m);
-    clv_rule_out_dims(rule, 0, rows + 1);
+    int m = add_factors(rule, &in[0], CLV_REDUCTION_NONE, CLV_REDUCTION_NONE);
+    clv_rule_map_in_dims(rule, 0, rows + 1);
+    clv_rule_map_in_dims(rule, 1, rows);
+    clv_rule_operand_dim(rule, 2, 0, m);
+    if (clv_valid(clv_op_operand(op, 3)))
+        clv_rule_operand_dim(rule, 3, 0, m);
+    clv_rule_map_out_dims(rule, 0, rows + 1);
 }
 
 static clv_status normalize_run(const clv_call *call, clv_error *err)
@@ -342,11 +343,12 @@ static clv_status normalize_run(const clv_call *call, clv_error *err)
 static void normalize_gradient(clv_graph *graph, const clv_op *op, const clv_value *d_out, clv_value *d_in)
 {
     norm_attrs attrs = *(const norm_attrs *)op->attrs;
-    clv_value x = clv_op_in(op, 0), moments = clv_op_in(op, 1), gain = clv_op_in(op, 2), bias = clv_op_in(op, 3);
+    clv_value x = clv_op_operand(op, 0), moments = clv_op_operand(op, 1), gain = clv_op_operand(op, 2),
+              bias = clv_op_operand(op, 3);
     clv_value for_sums[] = {d_out[0], x, moments, gain};
-    clv_value sums = clv_graph_emit1(graph, &clv_op_normalize_sums, &attrs, for_sums, 4);
+    clv_value sums = clv_graph_emit_one(graph, &clv_op_normalize_sums, &attrs, for_sums, 4);
     clv_value for_dx[] = {d_out[0], x, moments, sums, gain};
-    d_in[0] = clv_graph_emit1(graph, &clv_op_normalize_dx, &attrs, for_dx, 5);
+    d_in[0] = clv_graph_emit_one(graph, &clv_op_normalize_dx, &attrs, for_dx, 5);
 
     clv_value weights[CLV_MAX_OUT] = {CLV_NONE};
     attrs.weight_dtype = clv_graph_type(graph, gain).dtype;
@@ -382,8 +384,8 @@ static clv_value build(clv_graph *graph, bool layer, clv_value x, clv_value gain
     memset(&attrs, 0, sizeof attrs);
     attrs.layer = layer;
     attrs.eps = eps;
-    clv_value in[] = {x, clv_graph_emit1(graph, &clv_op_moments, &attrs, &x, 1), gain, bias};
-    return clv_graph_emit1(graph, &clv_op_normalize, &attrs, in, clv_valid(bias) ? 4 : 3);
+    clv_value in[] = {x, clv_graph_emit_one(graph, &clv_op_moments, &attrs, &x, 1), gain, bias};
+    return clv_graph_emit_one(graph, &clv_op_normalize, &attrs, in, clv_valid(bias) ? 4 : 3);
 }
 
 clv_value clv_rms_norm(clv_graph *graph, clv_value x, clv_value gain, double eps)

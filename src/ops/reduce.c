@@ -1,4 +1,4 @@
-/* reduce.c: sums, means and maxima over dimensions, and what their gradients need.
+/* reduce.c - reduction ops (sum, mean, max over dimensions), and broadcast and equality for their gradients.
  *
  *   reduce:     out[kept] = sum, mean or max over the other dimensions of x
  *               factors: kept dimensions pass; reduced ones reduce(sum) or reduce(max). A mean divides by the whole
@@ -6,13 +6,14 @@
  *   broadcast:  out = x repeated along dimensions of size 1 (the gradient of a sum). factors: pass
  *   equal:      out = x == y ? 1 : 0, y broadcast; not differentiable
  *
- * gradient of max: shared evenly by the elements that attain it, as JAX does. */
+ * gradient of max: shared evenly by the elements that attain it, as JAX does.
+ */
 #include <string.h>
 
 #include "base/error.h"
 #include "graph/graph.h"
-#include "kernels/cpu/reduce.h"
-#include "ops/ops.h"
+#include "kernels/cpu/reduce_kernel.h"
+#include "ops/builtin_ops.h"
 #include "ops/unbroadcast.h"
 
 /* ---- reduce ---- */
@@ -45,11 +46,11 @@ static clv_reduction reduction_of(const reduce_attrs *a)
     switch ((clv_reduce_kind)a->kind) {
 #define REDUCTION(kind, value, kernel)                                                                                 \
     case kind:                                                                                                         \
-        return CLV_REDUCE_##kernel;
+        return CLV_REDUCTION_##kernel;
         CLV_REDUCE_KINDS(REDUCTION)
 #undef REDUCTION
     }
-    return CLV_REDUCE_NONE;
+    return CLV_REDUCTION_NONE;
 }
 
 static void reduce_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
@@ -58,15 +59,15 @@ static void reduce_rule(const clv_op *op, const clv_type *in, const clv_type *ou
     clv_reduction how = reduction_of(a);
     (void)out;
     for (int d = 0, o = 0; d < in[0].rank; d++) {
-        int factor = clv_rule_add(rule, in[0].shape[d], a->reduced[d] ? how : CLV_REDUCE_NONE);
-        clv_rule_in(rule, 0, d, factor);
+        int factor = clv_rule_add_factor(rule, in[0].shape[d], a->reduced[d] ? how : CLV_REDUCTION_NONE);
+        clv_rule_operand_dim(rule, 0, d, factor);
         if (!a->reduced[d])
-            clv_rule_out(rule, 0, o, factor);
+            clv_rule_result_dim(rule, 0, o, factor);
         o += !a->reduced[d] || a->keep;
     }
-    rule->linearity = how == CLV_REDUCE_SUM ? CLV_MULTILINEAR : CLV_NOT_LINEAR;
+    rule->linearity = how == CLV_REDUCTION_SUM ? CLV_MULTILINEAR : CLV_NOT_LINEAR;
     rule->linear = 1;
-    rule->passes_max = how == CLV_REDUCE_MAX;
+    rule->passes_max = how == CLV_REDUCTION_MAX;
 }
 
 /* Elements of the whole tensor that make one result. */
@@ -102,11 +103,11 @@ static clv_value broadcast(clv_graph *graph, clv_value x, const clv_type *to);
 static void reduce_gradient(clv_graph *graph, const clv_op *op, const clv_value *d_out, clv_value *d_in)
 {
     const reduce_attrs a = *(const reduce_attrs *)op->attrs;
-    clv_type type = clv_graph_type(graph, clv_op_in(op, 0));
+    clv_type type = clv_graph_type(graph, clv_op_operand(op, 0));
     clv_value d = with_kept_dims(graph, &a, d_out[0], &type);
     if (a.kind == CLV_MEAN)
         d = clv_scale(graph, d, 1.0 / whole_count(&a, type.shape, type.rank));
-    if (a.kind != CLV_REDUCE_MAXIMUM) {
+    if (a.kind != CLV_MAX) {
         d_in[0] = broadcast(graph, d, &type);
         return;
     }
@@ -114,19 +115,19 @@ static void reduce_gradient(clv_graph *graph, const clv_op *op, const clv_value 
     for (int i = 0; i < type.rank; i++)
         if (a.reduced[i])
             dims[n++] = i;
-    clv_value pair[] = {clv_op_in(op, 0), with_kept_dims(graph, &a, clv_op_out(op, 0), &type)};
-    clv_value attains = clv_graph_emit1(graph, &clv_op_equal, NULL, pair, 2);
+    clv_value pair[] = {clv_op_operand(op, 0), with_kept_dims(graph, &a, clv_op_result(op, 0), &type)};
+    clv_value attains = clv_graph_emit_one(graph, &clv_op_equal, NULL, pair, 2);
     clv_value share = clv_div(graph, d, clv_reduce(graph, CLV_SUM, attains, dims, n, true));
     d_in[0] = clv_mul(graph, attains, share);
 }
 
 clv_value clv_reduce(clv_graph *graph, clv_reduce_kind kind, clv_value x, const int *dims, int n, bool keep)
 {
-    static const clv_kind kinds[] = {CLV_REDUCE_KINDS(CLV_KIND_ROW){0}};
+    static const clv_enum_name kinds[] = {CLV_REDUCE_KINDS(CLV_ENUM_NAME_ROW){0}};
     if (clv_graph_ok(graph) && n < 0)
         return clv_graph_fail(graph, CLV_EINVAL, "%sreduce: %d dimensions; valid: 0 and above", graph->scope, n);
-    if (!clv_graph_need(graph, dims || n == 0, "clv_reduce", "dimensions") ||
-        !clv_graph_need_kind(graph, "reduce", (int)kind, kinds))
+    if (!clv_graph_require(graph, dims || n == 0, "clv_reduce", "dimensions") ||
+        !clv_graph_require_enum(graph, "reduce", (int)kind, kinds))
         return CLV_NONE;
     reduce_attrs a;
     memset(&a, 0, sizeof a);
@@ -139,7 +140,7 @@ clv_value clv_reduce(clv_graph *graph, clv_reduce_kind kind, clv_value x, const 
                                   graph->scope, dims[i], rank - 1);
         a.reduced[dims[i]] = true;
     }
-    return clv_graph_emit1(graph, &clv_op_reduce, &a, &x, 1);
+    return clv_graph_emit_one(graph, &clv_op_reduce, &a, &x, 1);
 }
 
 const clv_op_def clv_op_reduce = {
@@ -154,7 +155,7 @@ const clv_op_def clv_op_reduce = {
     .gradient = reduce_gradient,
     .run = reduce_run,
     .statistics = 1,
-    .own = &(const clv_op_own){.may_widen = true},
+    .own = &(const clv_op_traits){.accepts_f32_results = true},
 };
 
 /* ---- broadcast ---- */
@@ -222,7 +223,7 @@ static clv_status broadcast_run(const clv_call *call, clv_error *err)
 
 static void broadcast_gradient(clv_graph *graph, const clv_op *op, const clv_value *d_out, clv_value *d_in)
 {
-    d_in[0] = clv_graph_unbroadcast(graph, d_out[0], clv_graph_type(graph, clv_op_in(op, 0)));
+    d_in[0] = clv_graph_unbroadcast(graph, d_out[0], clv_graph_type(graph, clv_op_operand(op, 0)));
 }
 
 static clv_value broadcast(clv_graph *graph, clv_value x, const clv_type *to)
@@ -233,7 +234,7 @@ static clv_value broadcast(clv_graph *graph, clv_value x, const clv_type *to)
     broadcast_attrs a;
     memset(&a, 0, sizeof a);
     memcpy(a.shape, to->shape, sizeof a.shape);
-    return clv_graph_emit1(graph, &clv_op_broadcast, &a, &x, 1);
+    return clv_graph_emit_one(graph, &clv_op_broadcast, &a, &x, 1);
 }
 
 const clv_op_def clv_op_broadcast = {
@@ -310,5 +311,5 @@ const clv_op_def clv_op_equal = {
 clv_value clv_equal(clv_graph *graph, clv_value x, clv_value y)
 {
     clv_value in[] = {x, y};
-    return clv_graph_emit1(graph, &clv_op_equal, NULL, in, 2);
+    return clv_graph_emit_one(graph, &clv_op_equal, NULL, in, 2);
 }

@@ -1,14 +1,15 @@
-/* reshape.c: the same elements in row-major order under another shape.
+/* reshape.c - reshape op: sharding rule that maps dimension products, as [B,S,H*D] to [B,S,H,D].
  *
  * factors: both shapes are walked major to minor; where a dimension of one is a product of dimensions of the other
  * ([B,S,H*D] <-> [B,S,H,D]) the pieces are factors that pass, so a cut by heads goes through (its granule is D).
- * Pieces that do not line up are whole. Linear; passes maxima.      gradient: the reshape back */
+ * Pieces that do not line up are whole. Linear; passes maxima.      gradient: the reshape back
+ */
 #include <string.h>
 
 #include "base/error.h"
 #include "graph/graph.h"
-#include "ops/check.h"
-#include "ops/ops.h"
+#include "ops/builtin_ops.h"
+#include "ops/operand_checks.h"
 
 typedef struct reshape_attrs {
     int rank;
@@ -51,7 +52,7 @@ static void step(walk *w)
 
 static int add_whole(clv_rule *rule, int64_t size)
 {
-    int factor = clv_rule_add(rule, size, CLV_REDUCE_NONE);
+    int factor = clv_rule_add_factor(rule, size, CLV_REDUCTION_NONE);
     rule->factor[factor].whole = true;
     return factor;
 }
@@ -60,16 +61,16 @@ static int add_whole(clv_rule *rule, int64_t size)
 static void pass_unaligned(clv_rule *rule, walk *in, walk *out)
 {
     int64_t a = in->left, b = out->left;
-    clv_rule_in(rule, 0, in->dim, add_whole(rule, a));
-    clv_rule_out(rule, 0, out->dim, add_whole(rule, b));
+    clv_rule_operand_dim(rule, 0, in->dim, add_whole(rule, a));
+    clv_rule_result_dim(rule, 0, out->dim, add_whole(rule, b));
     while (a != b) {
         walk *behind = a < b ? in : out;
         step(behind);
         if (a < b) {
-            clv_rule_in(rule, 0, in->dim, add_whole(rule, in->left));
+            clv_rule_operand_dim(rule, 0, in->dim, add_whole(rule, in->left));
             a *= in->left;
         } else {
-            clv_rule_out(rule, 0, out->dim, add_whole(rule, out->left));
+            clv_rule_result_dim(rule, 0, out->dim, add_whole(rule, out->left));
             b *= out->left;
         }
     }
@@ -94,9 +95,9 @@ static void reshape_rule(const clv_op *op, const clv_type *in, const clv_type *o
             pass_unaligned(rule, &a, &b);
             continue;
         }
-        int factor = clv_rule_add(rule, piece, CLV_REDUCE_NONE);
-        clv_rule_in(rule, 0, a.dim, factor);
-        clv_rule_out(rule, 0, b.dim, factor);
+        int factor = clv_rule_add_factor(rule, piece, CLV_REDUCTION_NONE);
+        clv_rule_operand_dim(rule, 0, a.dim, factor);
+        clv_rule_result_dim(rule, 0, b.dim, factor);
         if ((a.left /= piece) == 1)
             step(&a);
         if ((b.left /= piece) == 1)
@@ -107,19 +108,19 @@ static void reshape_rule(const clv_op *op, const clv_type *in, const clv_type *o
 static clv_status reshape_run(const clv_call *call, clv_error *err)
 {
     (void)err;
-    clv_view_take(&call->out[0], &call->in[0]);
+    clv_view_copy_unless_aliased(&call->out[0], &call->in[0]);
     return CLV_OK;
 }
 
 static void reshape_gradient(clv_graph *graph, const clv_op *op, const clv_value *d_out, clv_value *d_in)
 {
-    clv_type type = clv_graph_type(graph, clv_op_in(op, 0));
+    clv_type type = clv_graph_type(graph, clv_op_operand(op, 0));
     d_in[0] = clv_reshape(graph, d_out[0], type.rank, type.shape);
 }
 
 clv_value clv_reshape(clv_graph *graph, clv_value x, int rank, const int64_t *shape)
 {
-    if (!clv_graph_need(graph, shape || rank <= 0, "clv_reshape", "a shape"))
+    if (!clv_graph_require(graph, shape || rank <= 0, "clv_reshape", "a shape"))
         return CLV_NONE;
     if (rank < 0 || rank > CLV_MAX_RANK)
         return clv_graph_fail(graph, CLV_ELIMIT, "%sreshape to %d dimensions; valid: 0 to %d", graph->scope, rank,
@@ -129,7 +130,7 @@ clv_value clv_reshape(clv_graph *graph, clv_value x, int rank, const int64_t *sh
     a.rank = rank;
     for (int d = 0; d < rank; d++)
         a.shape[d] = shape[d];
-    return clv_graph_emit1(graph, &clv_op_reshape, &a, &x, 1);
+    return clv_graph_emit_one(graph, &clv_op_reshape, &a, &x, 1);
 }
 
 const clv_op_def clv_op_reshape = {
@@ -144,5 +145,5 @@ const clv_op_def clv_op_reshape = {
     .gradient = reshape_gradient,
     .in_place = {1},
     .run = reshape_run,
-    .own = &(const clv_op_own){.passes_cotangent = true},
+    .own = &(const clv_op_traits){.passes_cotangent = true},
 };

@@ -1,4 +1,4 @@
-/* rope.c: rotary position embedding.
+/* rope.c - rotary position embedding op, with linear and llama3 frequency scaling.
  *
  *   angle(s, i) = (offset + s) * f(i), f(i) = theta^(-2i / dims), i < dims / 2, scaled where options say so, or given
  *   (a, b) -> (a cos - b sin, b cos + a sin) for the pairs (x[i], x[i + dims/2]), or (x[2i], x[2i+1]) if interleaved
@@ -8,15 +8,16 @@
  *   factors: b, s, heads pass (s from the shard's first global row on); the 2 and D whole; linear in x
  *
  * The gradient is the inverse rotation of d_out: the same op with the angles negated.
- * Sources: Su et al. 2021, arXiv:2104.09864; scaling as transformers' modeling_rope_utils, "linear" and "llama3". */
+ * Sources: Su et al. 2021, arXiv:2104.09864; scaling as transformers' modeling_rope_utils, "linear" and "llama3".
+ */
 #include <math.h>
 #include <string.h>
 
 #include "base/error.h"
 #include "graph/graph.h"
-#include "kernels/cpu/rope.h"
-#include "ops/check.h"
-#include "ops/ops.h"
+#include "kernels/cpu/rope_kernel.h"
+#include "ops/builtin_ops.h"
+#include "ops/operand_checks.h"
 
 typedef struct rope_attrs {
     clv_rope_options how; /* theta 0: frequencies are given, */
@@ -52,7 +53,7 @@ static clv_status rope_shape(const clv_op *op, const clv_type *in, clv_type *out
         return clv_fail(err, CLV_EINVAL,
                         "%lld rotated dims of a head_dim of %lld; an even number up to it and %d is needed",
                         (long long)how->dims, (long long)head_dim, CLV_ROPE_MAX_ROTARY);
-    if (clv_valid(clv_op_in(op, 1)))
+    if (clv_valid(clv_op_operand(op, 1)))
         CLV_TRY(clv_check_offset(&in[1], in[0].shape[0], err));
     out[0] = in[0];
     return CLV_OK;
@@ -63,12 +64,12 @@ static void rope_rule(const clv_op *op, const clv_type *in, const clv_type *out,
     (void)out;
     int heads_dim = in[0].rank - 2, dims[3] = {0, 1, heads_dim};
     for (int i = 0; i < 3; i++) {
-        int factor = clv_rule_add(rule, in[0].shape[dims[i]], CLV_REDUCE_NONE);
-        clv_rule_in(rule, 0, dims[i], factor);
-        clv_rule_out(rule, 0, dims[i], factor);
+        int factor = clv_rule_add_factor(rule, in[0].shape[dims[i]], CLV_REDUCTION_NONE);
+        clv_rule_operand_dim(rule, 0, dims[i], factor);
+        clv_rule_result_dim(rule, 0, dims[i], factor);
     }
-    if (clv_valid(clv_op_in(op, 1)) && in[1].rank == 1)
-        clv_rule_in(rule, 1, 0, 0);
+    if (clv_valid(clv_op_operand(op, 1)) && in[1].rank == 1)
+        clv_rule_operand_dim(rule, 1, 0, 0);
     rule->linearity = CLV_MULTILINEAR;
     rule->linear = 1u << 0;
 }
@@ -152,8 +153,8 @@ static void rope_gradient(clv_graph *graph, const clv_op *op, const clv_value *d
 {
     rope_attrs attrs = *(const rope_attrs *)op->attrs;
     attrs.inverse = !attrs.inverse;
-    clv_value in[] = {d_out[0], clv_op_in(op, 1)};
-    d_in[0] = clv_graph_emit1(graph, op->def, &attrs, in, op->n_in);
+    clv_value in[] = {d_out[0], clv_op_operand(op, 1)};
+    d_in[0] = clv_graph_emit_one(graph, op->def, &attrs, in, op->n_in);
 }
 
 static clv_op_cost rope_cost(const clv_op *op, const clv_type *in, const clv_type *out)
@@ -176,7 +177,7 @@ const clv_op_def clv_op_rope = {
     .cost = rope_cost,
     .in_place = {1 + 0},
     .run = rope_run,
-    .own = &(const clv_op_own){.plan_bytes = sizeof(rope_plan), .plan = plan_rope, .run_plan = rope_run_plan},
+    .own = &(const clv_op_traits){.plan_bytes = sizeof(rope_plan), .plan = plan_rope, .run_plan = rope_run_plan},
 };
 
 static const char *fault_of(const clv_rope_options *how)
@@ -198,9 +199,9 @@ static const char *fault_of(const clv_rope_options *how)
 
 clv_value clv_rope(clv_graph *graph, clv_value x, clv_value offset, const clv_rope_options *options)
 {
-    if (!clv_graph_need(graph, options != NULL, "clv_rope", "options") ||
-        !clv_graph_need_zeros(graph, options->reserved, sizeof options->reserved / sizeof *options->reserved,
-                              "clv_rope"))
+    if (!clv_graph_require(graph, options != NULL, "clv_rope", "options") ||
+        !clv_graph_require_zeros(graph, options->reserved, sizeof options->reserved / sizeof *options->reserved,
+                                 "clv_rope"))
         return CLV_NONE;
     const char *fault = fault_of(options);
     if (fault)
@@ -221,5 +222,5 @@ clv_value clv_rope(clv_graph *graph, clv_value x, clv_value offset, const clv_ro
     if (options->inv_freq && attrs.how.dims > 0 && attrs.how.dims <= CLV_ROPE_MAX_ROTARY)
         memcpy(attrs.given, options->inv_freq, (size_t)attrs.how.dims / 2 * sizeof *attrs.given);
     clv_value in[] = {x, offset};
-    return clv_graph_emit1(graph, &clv_op_rope, &attrs, in, clv_valid(offset) ? 2 : 1);
+    return clv_graph_emit_one(graph, &clv_op_rope, &attrs, in, clv_valid(offset) ? 2 : 1);
 }

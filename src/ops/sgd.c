@@ -1,18 +1,19 @@
-/* sgd.c: one step of gradient descent with momentum on one parameter.
+/* sgd.c - SGD with momentum update op: one step on one parameter.
  *
  *   d = g + weight_decay p;   b' = momentum b + d;   p' = p - lr b'
  *
  *   factors: every dimension passes, in place on p and b; as adamw
  *
  * Source: Sutskever et al. 2013, as torch.optim.SGD (dampening 0), where decay is a part of the gradient and lr is not
- * one of the buffer. b is f32 (f64 for f64); of a parameter of 16 bits an f32 copy is updated. */
+ * one of the buffer. b is f32 (f64 for f64); of a parameter of 16 bits an f32 copy is updated.
+ */
 #include <math.h>
 #include <string.h>
 
 #include "base/error.h"
-#include "kernels/cpu/momentum.h"
-#include "ops/ops.h"
-#include "ops/optimizer.h"
+#include "kernels/cpu/sgd_lion_kernel.h"
+#include "ops/builtin_ops.h"
+#include "ops/optimizer_common.h"
 
 typedef struct sgd_attrs {
     double momentum, weight_decay;
@@ -32,7 +33,7 @@ static clv_op_cost sgd_cost(const clv_op *op, const clv_type *in, const clv_type
 static clv_status sgd_run(const clv_call *call, clv_error *err)
 {
     const sgd_attrs *attrs = call->op->attrs;
-    float scale = clv_update_take(call);
+    float scale = clv_update_prepare(call);
     const clv_sgd_args args = {.lr = *(const float *)call->in[LR].data,
                                .momentum = attrs->momentum,
                                .weight_decay = attrs->weight_decay,
@@ -63,7 +64,7 @@ void clv_sgd(clv_graph *graph, clv_value parameter, clv_value gradient, clv_valu
     static const char call[] = "clv_sgd";
     sgd_attrs attrs;
     clv_sgd_options given;
-    clv_update u;
+    clv_state_update u;
     if (!clv_graph_ok(graph) || !clv_graph_take_options(graph, &given, sizeof given, sizeof given, options, call))
         return;
     memset(&attrs, 0, sizeof attrs);

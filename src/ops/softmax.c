@@ -1,14 +1,15 @@
-/* softmax.c: softmax over the last dimension, which is whole.
+/* softmax.c - softmax op over the last, unsharded dimension, and its gradient.
  *
  *   y[r,c] = exp(x[r,c] - max_c x[r,c]) / sum_c exp(x[r,c] - max)      factors: rows pass; c whole
  *   d_x[r,c] = y[r,c] * (d_y[r,c] - sum_c d_y[r,c] * y[r,c])           the same; linear in d_y
  *
- * A row of -inf gives zeros. (Attention and cross-entropy have softmaxes of their own, which never store y.) */
+ * A row of -inf gives zeros. (Attention and cross-entropy have softmaxes of their own, which never store y.)
+ */
 #include "base/error.h"
 #include "graph/graph.h"
-#include "kernels/cpu/softmax.h"
-#include "ops/check.h"
-#include "ops/ops.h"
+#include "kernels/cpu/softmax_kernel.h"
+#include "ops/builtin_ops.h"
+#include "ops/operand_checks.h"
 
 static clv_status check(const clv_type *x, clv_type *out, clv_error *err)
 {
@@ -22,10 +23,10 @@ static void row_rule(const clv_op *op, const clv_type *in, const clv_type *out, 
 {
     (void)out;
     int rows = in[0].rank - 1;
-    clv_rule_dims(rule, &in[0], rows);
+    clv_rule_add_dims(rule, &in[0], rows);
     for (int i = 0; i < op->n_in; i++)
-        clv_rule_in_dims(rule, i, rows);
-    clv_rule_out_dims(rule, 0, rows);
+        clv_rule_map_in_dims(rule, i, rows);
+    clv_rule_map_out_dims(rule, 0, rows);
 }
 
 /* ---- softmax_gradient: d_y, y -> d_x ---- */
@@ -55,7 +56,7 @@ static clv_status gradient_run(const clv_call *call, clv_error *err)
 
 const clv_op_def clv_op_softmax_gradient = {
     .name = "softmax_gradient",
-    .words = "the gradient of softmax",
+    .display_name = "the gradient of softmax",
     .min_in = 2,
     .max_in = 2,
     .n_out = 1,
@@ -83,8 +84,8 @@ static clv_status softmax_run(const clv_call *call, clv_error *err)
 
 static void softmax_gradient(clv_graph *graph, const clv_op *op, const clv_value *d_out, clv_value *d_in)
 {
-    clv_value in[] = {d_out[0], clv_op_out(op, 0)};
-    d_in[0] = clv_graph_emit1(graph, &clv_op_softmax_gradient, NULL, in, 2);
+    clv_value in[] = {d_out[0], clv_op_result(op, 0)};
+    d_in[0] = clv_graph_emit_one(graph, &clv_op_softmax_gradient, NULL, in, 2);
 }
 
 const clv_op_def clv_op_softmax = {
@@ -101,5 +102,5 @@ const clv_op_def clv_op_softmax = {
 
 clv_value clv_softmax(clv_graph *graph, clv_value x)
 {
-    return clv_graph_emit1(graph, &clv_op_softmax, NULL, &x, 1);
+    return clv_graph_emit_one(graph, &clv_op_softmax, NULL, &x, 1);
 }

@@ -1,12 +1,13 @@
-/* transpose.c: dimensions in another order, out dimension d = x's dimension order[d].
+/* transpose.c - transpose op: permutes dimensions.
  *
- * factors: every dimension passes. Linear; passes maxima.      gradient: the inverse order */
+ * factors: every dimension passes. Linear; passes maxima.      gradient: the inverse order
+ */
 #include <string.h>
 
 #include "base/error.h"
 #include "graph/graph.h"
-#include "kernels/cpu/transpose.h"
-#include "ops/ops.h"
+#include "kernels/cpu/transpose_kernel.h"
+#include "ops/builtin_ops.h"
 
 typedef struct transpose_attrs {
     int order[CLV_MAX_RANK];
@@ -35,9 +36,9 @@ static void transpose_rule(const clv_op *op, const clv_type *in, const clv_type 
     const transpose_attrs *a = op->attrs;
     (void)in;
     for (int d = 0; d < out->rank; d++) {
-        int factor = clv_rule_add(rule, out->shape[d], CLV_REDUCE_NONE);
-        clv_rule_out(rule, 0, d, factor);
-        clv_rule_in(rule, 0, a->order[d], factor);
+        int factor = clv_rule_add_factor(rule, out->shape[d], CLV_REDUCTION_NONE);
+        clv_rule_result_dim(rule, 0, d, factor);
+        clv_rule_operand_dim(rule, 0, a->order[d], factor);
     }
     rule->linearity = CLV_MULTILINEAR;
     rule->linear = 1;
@@ -64,13 +65,13 @@ static void transpose_gradient(clv_graph *graph, const clv_op *op, const clv_val
 
 clv_value clv_transpose(clv_graph *graph, clv_value x, const int *order)
 {
-    if (!clv_graph_need(graph, order != NULL, "clv_transpose", "an order"))
+    if (!clv_graph_require(graph, order != NULL, "clv_transpose", "an order"))
         return CLV_NONE;
     transpose_attrs a;
     memset(&a, 0, sizeof a);
     for (int d = 0; d < clv_graph_type(graph, x).rank; d++)
         a.order[d] = order[d];
-    return clv_graph_emit1(graph, &clv_op_transpose, &a, &x, 1);
+    return clv_graph_emit_one(graph, &clv_op_transpose, &a, &x, 1);
 }
 
 const clv_op_def clv_op_transpose = {
@@ -84,5 +85,5 @@ const clv_op_def clv_op_transpose = {
     .rule = transpose_rule,
     .gradient = transpose_gradient,
     .run = transpose_run,
-    .own = &(const clv_op_own){.passes_cotangent = true},
+    .own = &(const clv_op_traits){.passes_cotangent = true},
 };

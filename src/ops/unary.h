@@ -1,10 +1,10 @@
-/* unary.h - the kernel of a public activation. */
+/* unary.h - maps a public activation (clv_unary) to its kernel code. */
 #ifndef CLEAVE_OPS_UNARY_H
 #define CLEAVE_OPS_UNARY_H
 
 #include "cleave/graph.h"
-#include "kernels/cpu/elementwise.h"
+#include "kernels/cpu/elementwise_kernel.h"
 
-clv_unary_op clv_unary_kernel(clv_unary kind);
+clv_unary_op clv_unary_kernel(clv_unary_kind kind);
 
 #endif

@@ -1,3 +1,4 @@
+/* unbroadcast.c - gradient of broadcasting: sums a cotangent back to its operand's shape. */
 #include "ops/unbroadcast.h"
 
 clv_value clv_graph_unbroadcast(clv_graph *graph, clv_value x, clv_type like)

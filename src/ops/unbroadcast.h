@@ -1,4 +1,4 @@
-/* unbroadcast.h - the gradient of broadcasting. */
+/* unbroadcast.h - gradient of broadcasting: sums a cotangent back to its operand's shape. */
 #ifndef CLEAVE_OPS_UNBROADCAST_H
 #define CLEAVE_OPS_UNBROADCAST_H
 

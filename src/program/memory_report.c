@@ -1,9 +1,9 @@
-/* memory_report.c - what a rank's memory is for, at the moment when the most of it is live. */
+/* memory_report.c - memory of a rank at its peak, by kind: parameters, activations, gradients, workspace. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
-#include "base/options.h"
+#include "base/versioned_structs.h"
 #include "program/program.h"
 
 /* Buffers of the region that are not views of others. */
@@ -102,5 +102,5 @@ clv_status clv_program_memory(const clv_program *program, clv_memory *out, clv_e
     }
     m.fragments = m.region - live - m.workspace;
     m.total = m.parameters + m.optimizer + m.cache + m.other_state + m.region;
-    return clv_give_struct(out, sizeof m, offsetof(clv_memory, checkpoint_copy), &m, call, err);
+    return clv_struct_copy_out(out, sizeof m, offsetof(clv_memory, checkpoint_copy), &m, call, err);
 }

@@ -1,4 +1,4 @@
-/* program.c - reading and verifying a program. */
+/* program.c - accessors of a compiled program (buffers, shards, collectives) and its verifier. */
 #include "program/program.h"
 
 #include <stddef.h>
@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "base/options.h"
-#include "tensor/text.h"
+#include "base/versioned_structs.h"
+#include "tensor/parse_print.h"
 
 void clv_program_free(clv_program *program)
 {
@@ -51,54 +51,54 @@ int64_t clv_program_region_bytes(const clv_program *program)
     return program->region_bytes;
 }
 
-int clv_program_n_instructions(const clv_program *program)
+int clv_program_instruction_count(const clv_program *program)
 {
     if (!program)
         return 0;
     return program->n_instructions;
 }
 
-const char *clv_verdict_name(clv_verdict verdict)
+const char *clv_candidate_verdict_name(clv_candidate_verdict verdict)
 {
     static const char *const names[] = {"chosen", "price", "kept_in_place", "illegal"};
     return (unsigned)verdict < sizeof names / sizeof *names ? names[verdict] : "unknown";
 }
 
-int clv_program_n_considered(const clv_program *program)
+int clv_program_candidate_count(const clv_program *program)
 {
     if (!program)
         return 0;
     return program->n_candidates;
 }
 
-clv_status clv_program_considered(const clv_program *program, int i, clv_considered *out, clv_error *err)
+clv_status clv_program_candidate(const clv_program *program, int i, clv_strategy_candidate *out, clv_error *err)
 {
-    static const char call[] = "clv_program_considered";
+    static const char call[] = "clv_program_candidate";
     CLV_TRY(clv_require(program && out, call, "a program and out", err));
     if (i < 0 || i >= program->n_candidates)
         return clv_fail(err, CLV_EINVAL, "%s: there is no candidate %d; there are %d", call, i, program->n_candidates);
-    const clv_considered *considered = &program->candidates[i];
-    return clv_give_struct(out, sizeof *considered, sizeof *considered, considered, call, err);
+    const clv_strategy_candidate *considered = &program->candidates[i];
+    return clv_struct_copy_out(out, sizeof *considered, sizeof *considered, considered, call, err);
 }
 
-int clv_program_n_assigned(const clv_program *program)
+int clv_program_decision_count(const clv_program *program)
 {
     if (!program)
         return 0;
     return program->n_assigned;
 }
 
-clv_status clv_program_assigned(const clv_program *program, int i, clv_assigned *out, clv_error *err)
+clv_status clv_program_decision(const clv_program *program, int i, clv_partition_decision *out, clv_error *err)
 {
-    static const char call[] = "clv_program_assigned";
+    static const char call[] = "clv_program_decision";
     CLV_TRY(clv_require(program && out, call, "a program and out", err));
     if (i < 0 || i >= program->n_assigned)
         return clv_fail(err, CLV_EINVAL, "%s: there is no row %d; there are %d", call, i, program->n_assigned);
-    const clv_assigned *assigned = &program->assigned[i];
-    return clv_give_struct(out, sizeof *assigned, sizeof *assigned, assigned, call, err);
+    const clv_partition_decision *assigned = &program->assigned[i];
+    return clv_struct_copy_out(out, sizeof *assigned, sizeof *assigned, assigned, call, err);
 }
 
-int clv_program_n_collectives(const clv_program *program)
+int clv_program_collective_count(const clv_program *program)
 {
     if (!program)
         return 0;
@@ -128,21 +128,21 @@ clv_status clv_program_collective(const clv_program *program, int i, clv_collect
                                  .to = step->to,
                                  .type = program->buffers[instruction->in[0]].type,
                                  .instruction = program->steps[i],
-                                 .until = clv_program_ends(program, program->steps[i]),
+                                 .until = clv_program_completes_at(program, program->steps[i]),
                                  .part = instruction->part,
                                  .n_parts = instruction->n_parts,
                                  .pass = instruction->backward ? "backward"
                                          : instruction->update ? "update"
                                                                : "forward"};
     memcpy(collective.axes, step->axes, sizeof collective.axes);
-    return clv_give_struct(out, sizeof collective, offsetof(clv_collective, until), &collective, call, err);
+    return clv_struct_copy_out(out, sizeof collective, offsetof(clv_collective, until), &collective, call, err);
 }
 
 clv_type clv_local_type(const clv_type *type, const clv_layout *layout)
 {
     clv_type local = *type;
     for (int d = 0; d < type->rank; d++) {
-        int64_t blocks = clv_layout_blocks(layout, d), granules = type->shape[d] / layout->granule[d];
+        int64_t blocks = clv_layout_block_count(layout, d), granules = type->shape[d] / layout->granule[d];
         local.shape[d] = (granules + blocks - 1) / blocks * layout->granule[d];
     }
     return local;
@@ -161,29 +161,29 @@ static int number_of(const clv_program *program, int b)
     return b - program->buffers[program->buffers[b].shares].first_part;
 }
 
-bool clv_program_is_in_strips(const clv_program *program, int b)
+bool clv_program_is_strided_chunk(const clv_program *program, int b)
 {
     const clv_buffer *buffer = &program->buffers[b];
     return buffer->part && number_of(program, b) >= program->buffers[buffer->shares].n_parts;
 }
 
-clv_cells clv_program_strips(const clv_program *program, int b)
+clv_buffer_range clv_program_chunk_strips(const clv_program *program, int b)
 {
-    if (!clv_program_is_in_strips(program, b))
-        return (clv_cells){b, 1, 1};
+    if (!clv_program_is_strided_chunk(program, b))
+        return (clv_buffer_range){b, 1, 1};
     const clv_buffer *whole = &program->buffers[program->buffers[b].shares];
-    return (clv_cells){b - whole->n_parts, whole->blocks, whole->n_parts / whole->blocks};
+    return (clv_buffer_range){b - whole->n_parts, whole->blocks, whole->n_parts / whole->blocks};
 }
 
-clv_cells clv_program_cells(const clv_program *program, int b)
+clv_buffer_range clv_program_buffer_range(const clv_program *program, int b)
 {
     int root = clv_program_root(program, b);
     const clv_buffer *holds = &program->buffers[root];
     if (holds->n_parts == 0)
-        return (clv_cells){root, 1, 1};
+        return (clv_buffer_range){root, 1, 1};
     if (!program->buffers[b].part)
-        return (clv_cells){holds->first_part, holds->n_parts, 1};
-    clv_cells cells = clv_program_strips(program, b); /* those of the root lie alike */
+        return (clv_buffer_range){holds->first_part, holds->n_parts, 1};
+    clv_buffer_range cells = clv_program_chunk_strips(program, b); /* those of the root lie alike */
     cells.first += holds->first_part - program->buffers[program->buffers[b].shares].first_part;
     return cells;
 }
@@ -195,9 +195,9 @@ static clv_shard shard_of(const clv_program *program, const clv_buffer *buffer, 
 
 clv_shard clv_program_shard(const clv_program *program, int b, int64_t rank)
 {
-    const clv_buffer *buffer = &program->buffers[b], *whole = &program->buffers[clv_program_whole(program, b)];
+    const clv_buffer *buffer = &program->buffers[b], *whole = &program->buffers[clv_program_unchunked(program, b)];
     clv_shard shard = shard_of(program, whole, rank);
-    if (buffer->part && !clv_program_is_in_strips(program, b)) {
+    if (buffer->part && !clv_program_is_strided_chunk(program, b)) {
         clv_shard rows = shard_of(program, buffer, rank);
         int d = whole->rows_of;
         shard.lo[d] += buffer->first_row;
@@ -206,7 +206,7 @@ clv_shard clv_program_shard(const clv_program *program, int b, int64_t rank)
     return shard;
 }
 
-int64_t clv_program_part_offset(const clv_program *program, int b, int64_t rank)
+int64_t clv_program_chunk_offset(const clv_program *program, int b, int64_t rank)
 {
     const clv_buffer *buffer = &program->buffers[b];
     if (!buffer->part)
@@ -217,7 +217,7 @@ int64_t clv_program_part_offset(const clv_program *program, int b, int64_t rank)
     return clv_shard_elems(&before) * (int64_t)clv_dtype_size(buffer->type.dtype);
 }
 
-bool clv_program_sole_reader(const clv_program *program, const clv_instruction *instruction, int k)
+bool clv_program_is_sole_operand(const clv_program *program, const clv_instruction *instruction, int k)
 {
     int root = clv_program_root(program, instruction->in[k]);
     for (int other = 0; other < instruction->n_in; other++)
@@ -246,14 +246,14 @@ void clv_buffer_describe(char *out, size_t size, const clv_program *program, int
     for (int i = 0; buffer->kind == CLV_BUFFER_TEMP && i < program->n_instructions; i++)
         for (int o = 0; o < program->instructions[i].n_out; o++)
             if (program->instructions[i].part == 0 &&
-                clv_program_whole(program, program->instructions[i].out[o]) == clv_program_whole(program, b))
+                clv_program_unchunked(program, program->instructions[i].out[o]) == clv_program_unchunked(program, b))
                 describe_result(&t, &program->instructions[i], o);
     if (root != buffer && root->kind == CLV_BUFFER_STATE)
         clv_text_add(&t, " (kept as state '%s')", root->name);
     for (int o = 0; o < program->n_outputs; o++)
         if (program->outputs[o].buffer == b)
             clv_text_add(&t, " (output '%s')", program->outputs[o].name);
-    clv_text_end(&t);
+    clv_text_finish(&t);
 }
 
 clv_view clv_buffer_view(const clv_buffer *buffer, const clv_mesh *mesh, int64_t rank, void *base)
@@ -268,8 +268,8 @@ clv_view clv_buffer_view(const clv_buffer *buffer, const clv_mesh *mesh, int64_t
     return view;
 }
 
-/* Whose value each cell (clv_program_cells) holds as instructions run: a buffer; -1: nobody's yet. And the steps that
- * run beside instructions. */
+/* Whose value each cell (clv_program_buffer_range) holds as instructions run: a buffer; -1: nobody's yet. And the steps
+ * that run beside instructions. */
 typedef struct contents {
     int *holds;                      /* [n_buffers] by cell */
     bool *made;                      /* [n_buffers] by an instruction, not another buffer seen under another layout */
@@ -280,25 +280,25 @@ typedef struct contents {
 /* The latest of what is noted of the cells of b. */
 static int latest(const clv_program *program, const int *until, int b)
 {
-    clv_cells cells = clv_program_cells(program, b);
+    clv_buffer_range cells = clv_program_buffer_range(program, b);
     int last = 0;
     for (int k = 0; k < cells.n; k++)
-        last = until[clv_cell(&cells, k)] > last ? until[clv_cell(&cells, k)] : last;
+        last = until[clv_buffer_range_at(&cells, k)] > last ? until[clv_buffer_range_at(&cells, k)] : last;
     return last;
 }
 
 static void note_cells(const clv_program *program, int *notes, int b, int note)
 {
-    clv_cells cells = clv_program_cells(program, b);
+    clv_buffer_range cells = clv_program_buffer_range(program, b);
     for (int k = 0; k < cells.n; k++)
-        notes[clv_cell(&cells, k)] = note;
+        notes[clv_buffer_range_at(&cells, k)] = note;
 }
 
 /* No step that is under way writes what instruction i reads, or touches what it writes. */
 static clv_status check_flights(const clv_program *program, int i, const contents *c, clv_error *err)
 {
     const clv_instruction *instruction = &program->instructions[i];
-    int ends = clv_program_ends(program, i);
+    int ends = clv_program_completes_at(program, i);
     if (instruction->beside < 0 || ends >= program->n_instructions ||
         (instruction->beside > 0 && instruction->group < 0))
         return clv_fail(err, CLV_EINVAL, "instruction %d (%s) runs beside %d others", i, instruction->name,
@@ -329,15 +329,15 @@ static clv_status check_flights(const clv_program *program, int i, const content
 static bool finds(const clv_program *program, int b, int holds, const contents *c)
 {
     const clv_buffer *buffer = &program->buffers[b];
-    return clv_program_whole(program, b) == clv_program_whole(program, holds) ||
+    return clv_program_unchunked(program, b) == clv_program_unchunked(program, holds) ||
            (!buffer->part && buffer->shares >= 0 && !c->made[b]);
 }
 
 static clv_status check_operand(const clv_program *program, int i, int b, const contents *c, clv_error *err)
 {
-    clv_cells cells = clv_program_cells(program, b);
+    clv_buffer_range cells = clv_program_buffer_range(program, b);
     for (int k = 0; k < cells.n; k++) {
-        int holds = c->holds[clv_cell(&cells, k)];
+        int holds = c->holds[clv_buffer_range_at(&cells, k)];
         if (holds < 0)
             return clv_fail(err, CLV_EINVAL, "instruction %d (%s) reads buffer %d before it is written", i,
                             program->instructions[i].name, b);
@@ -415,7 +415,7 @@ static clv_status check_places(const clv_program *program, clv_error *err)
     return CLV_OK;
 }
 
-clv_status clv_program_check(const clv_program *program, clv_error *err)
+clv_status clv_program_verify(const clv_program *program, clv_error *err)
 {
     size_t n = (size_t)program->n_buffers + 1;
     contents c = {.holds = calloc(n, sizeof *c.holds),
@@ -434,14 +434,14 @@ clv_status clv_program_check(const clv_program *program, clv_error *err)
     return status == CLV_OK ? check_places(program, err) : status;
 }
 
-static clv_program_tensor describe_named(const clv_buffer *buffer, const char *name, clv_named_kind kind)
+static clv_program_tensor describe_named(const clv_buffer *buffer, const char *name, clv_program_tensor_kind kind)
 {
     return (clv_program_tensor){.name = name, .type = buffer->type, .layout = buffer->layout, .kind = kind};
 }
 
-clv_status clv_program_named(const clv_program *p, int i, clv_program_tensor *out, clv_error *err)
+clv_status clv_program_tensor_at(const clv_program *p, int i, clv_program_tensor *out, clv_error *err)
 {
-    static const char call[] = "clv_program_named";
+    static const char call[] = "clv_program_tensor_at";
     CLV_TRY(clv_require(p && out, call, "a program and out", err));
     CLV_TRY(clv_require_count(i, 0, call, "as the number of a tensor", err));
     clv_program_tensor named = {0};
@@ -451,5 +451,5 @@ clv_status clv_program_named(const clv_program *p, int i, clv_program_tensor *ou
                                    p->buffers[b].kind == CLV_BUFFER_INPUT ? CLV_NAMED_INPUT : CLV_NAMED_STATE);
     if (i >= 0 && i < p->n_outputs)
         named = describe_named(&p->buffers[p->outputs[i].buffer], p->outputs[i].name, CLV_NAMED_OUTPUT);
-    return clv_give_struct(out, sizeof named, sizeof named, &named, call, err);
+    return clv_struct_copy_out(out, sizeof named, sizeof named, &named, call, err);
 }

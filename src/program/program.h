@@ -1,4 +1,4 @@
-/* program.h - the program's own data: instructions over buffers, in order of execution.
+/* program.h - the compiled program: buffers and instructions (ops and collectives) in order of execution.
  *
  * One program serves all ranks: a buffer is sized by its largest shard and lies at the same offset on every rank, so a
  * peer's part is found without exchanging addresses; true extents come from a rank's coordinates.
@@ -6,15 +6,15 @@
 #ifndef CLEAVE_PROGRAM_PROGRAM_H
 #define CLEAVE_PROGRAM_PROGRAM_H
 
-#include "base/arena.h"
+#include "base/memory/arena.h"
 #include "cleave/program.h"
 #include "graph/op.h"
-#include "program/step.h"
+#include "program/reshard_step.h"
 
 enum { CLV_BUFFER_ALIGN = 64, CLV_REGION_ALIGN = 4096 };
 
 /* What a buffer of so many bytes takes up. */
-static inline int64_t clv_buffer_room(int64_t bytes)
+static inline int64_t clv_buffer_aligned_bytes(int64_t bytes)
 {
     return (bytes + CLV_BUFFER_ALIGN - 1) / CLV_BUFFER_ALIGN * CLV_BUFFER_ALIGN;
 }
@@ -29,23 +29,25 @@ typedef struct clv_buffer {
     clv_buffer_kind kind;
     clv_type type;
     clv_layout layout;
-    const char *name;        /* inputs and state */
-    bool is_gradient;        /* of a parameter */
-    clv_init init;           /* state */
-    const char *init_name;   /* state: what its random values are keyed by; NULL: its name */
-    clv_state_role role;     /* state */
-    bool updated;            /* state: a run leaves another value in it */
-    int shares;              /* the buffer whose memory this one takes over (in place) or is a view of, -1: its own */
-    int n_parts, first_part; /* cut (cut.h): its parts, buffers one behind the other, as their rows lie; 0: it is not */
-    int blocks;              /* likewise: of rows, each cut alike: where there are several, behind the parts (which are
+    const char *name;      /* inputs and state */
+    bool is_gradient;      /* of a parameter */
+    clv_init init;         /* state */
+    const char *init_name; /* state: what its random values are keyed by; NULL: its name */
+    clv_state_role role;   /* state */
+    bool updated;          /* state: a run leaves another value in it */
+    int shares;            /* the buffer whose memory this one takes over (in place) or is a view of, -1: its own */
+    int n_parts,
+        first_part; /* cut (chunk_collectives.h): its parts, buffers one behind the other, as their rows lie; 0: it is
+                       not */
+    int blocks;     /* likewise: of rows, each cut alike: where there are several, behind the parts (which are
                                 strips of blocks) come buffers of the k-th strips of all blocks, in order of k */
-    int rows_of;             /* likewise: the dimension that is cut */
-    bool part;               /* of `shares`, or its k-th strips */
-    int64_t first_row;       /* of a part: rows that each rank holds before it */
-    int64_t bytes;           /* largest shard, rounded up to CLV_BUFFER_ALIGN */
-    int64_t offset;          /* in the region; of the root for buffers that share */
-    int first, last;         /* instructions that write it first and read it last */
-    int flown;               /* the first instruction beside which no step reads or writes it any more; 0: none ever */
+    int rows_of;    /* likewise: the dimension that is cut */
+    bool part;      /* of `shares`, or its k-th strips */
+    int64_t first_row;   /* of a part: rows that each rank holds before it */
+    int64_t bytes;       /* largest shard, rounded up to CLV_BUFFER_ALIGN */
+    int64_t offset;      /* in the region; of the root for buffers that share */
+    int first, last;     /* instructions that write it first and read it last */
+    int in_flight_until; /* the first instruction beside which no step reads or writes it any more; 0: none ever */
 } clv_buffer;
 
 typedef struct clv_instruction {
@@ -96,11 +98,11 @@ struct clv_program {
     int n_outputs;
     clv_program_output *outputs;
     int n_candidates, candidate_capacity;
-    clv_considered *candidates; /* of the ops explained, each op's in order of price */
+    clv_strategy_candidate *candidates; /* of the ops explained, each op's in order of price */
     int n_assigned;
-    clv_assigned *assigned; /* with clv_compile_options.keep_assignment */
+    clv_partition_decision *assigned; /* with clv_compile_options.keep_decisions */
     int64_t region_bytes;
-    int most_by_size; /* clv_compile_options */
+    int greedy_by_size_limit; /* clv_compile_options */
 };
 
 /* The type of the largest shard. */
@@ -113,13 +115,13 @@ int64_t clv_shard_bytes(const clv_type *type, const clv_layout *layout);
 void clv_buffer_describe(char *out, size_t size, const clv_program *program, int b);
 
 /* The instruction behind which i is done: itself, unless it is a step that runs beside others. */
-static inline int clv_program_ends(const clv_program *program, int i)
+static inline int clv_program_completes_at(const clv_program *program, int i)
 {
     return i + program->instructions[i].beside;
 }
 
 /* What b is a part of; else b. */
-static inline int clv_program_whole(const clv_program *program, int b)
+static inline int clv_program_unchunked(const clv_program *program, int b)
 {
     return program->buffers[b].part ? program->buffers[b].shares : b;
 }
@@ -128,27 +130,27 @@ static inline int clv_program_whole(const clv_program *program, int b)
 int clv_program_root(const clv_program *program, int b);
 
 /* Cells of memory, `apart` from one to the next. */
-typedef struct clv_cells {
+typedef struct clv_buffer_range {
     int first, n, apart;
-} clv_cells;
+} clv_buffer_range;
 
 /* Those that b lies in: of a root that is cut its parts, of which b may be some; else the root. */
-clv_cells clv_program_cells(const clv_program *program, int b);
+clv_buffer_range clv_program_buffer_range(const clv_program *program, int b);
 
-static inline int clv_cell(const clv_cells *cells, int k)
+static inline int clv_buffer_range_at(const clv_buffer_range *cells, int k)
 {
     return cells->first + k * cells->apart;
 }
 
 /* Whether b is a part that lies in several places (clv_buffer.blocks): what it holds is not one run of memory, and is
  * seen by its strips, or in what it is a part of. */
-bool clv_program_is_in_strips(const clv_program *program, int b);
+bool clv_program_is_strided_chunk(const clv_program *program, int b);
 /* The parts of the same whole that these are; b, where it lies in one place. */
-clv_cells clv_program_strips(const clv_program *program, int b);
+clv_buffer_range clv_program_chunk_strips(const clv_program *program, int b);
 /* The group of a step that moves, added if it is a new one; -1 for a step that does not. */
 clv_status clv_program_find_group(int *out, clv_program *program, const clv_reshard_step *step, clv_error *err);
 /* Whether no other operand of the instruction lies in the memory of operand k: only then may a result take it over. */
-bool clv_program_sole_reader(const clv_program *program, const clv_instruction *instruction, int k);
+bool clv_program_is_sole_operand(const clv_program *program, const clv_instruction *instruction, int k);
 
 /* Lays out the region: lifetimes, sharing in place where the op allows it, offsets. Called once, by clv_compile. */
 clv_status clv_program_plan_memory(clv_program *program, clv_error *err);
@@ -162,12 +164,12 @@ typedef struct clv_region_plan {
 
 /* Lays the region out anew with `behind` free bytes, a multiple of CLV_BUFFER_ALIGN, behind every buffer and workspace.
  * Free with clv_region_plan_free. */
-clv_status clv_program_lay_out(clv_region_plan *out, const clv_program *program, int64_t behind, clv_error *err);
+clv_status clv_program_plan_region(clv_region_plan *out, const clv_program *program, int64_t behind, clv_error *err);
 void clv_region_plan_free(clv_region_plan *plan);
 
 /* Verifies the program: buffers written before they are read and read before their memory is taken over, layouts of
  * steps, no two live buffers or workspaces overlap, groups. */
-clv_status clv_program_check(const clv_program *program, clv_error *err);
+clv_status clv_program_verify(const clv_program *program, clv_error *err);
 
 /* What the program does: mesh, tensors, layouts, steps, ops with their attributes. Programs of one compiled graph have
  * the same, in every process; others almost surely another. */
@@ -179,6 +181,6 @@ clv_view clv_buffer_view(const clv_buffer *buffer, const clv_mesh *mesh, int64_t
  * memory they lie. */
 clv_shard clv_program_shard(const clv_program *program, int b, int64_t rank);
 /* Bytes from the beginning of its root's memory to where the memory of that shard begins on a rank: 0 but for parts. */
-int64_t clv_program_part_offset(const clv_program *program, int b, int64_t rank);
+int64_t clv_program_chunk_offset(const clv_program *program, int b, int64_t rank);
 
 #endif

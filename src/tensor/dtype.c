@@ -1,10 +1,10 @@
-/* dtype.c - the table of element types, and conversion between them. */
+/* dtype.c - element types: names, sizes, conversion; parses of wire dtypes and quantizations; shape limits. */
 #include "cleave/dtype.h"
 
 #include <string.h>
 
 #include "base/error.h"
-#include "tensor/half.h"
+#include "tensor/float16.h"
 
 #define NAME(code, name, bytes, safetensors) " " name
 #define VALID                                CLV_DTYPE_TABLE(NAME)
@@ -141,9 +141,9 @@ LOAD(i32, int32_t, double, x)
 LOAD(i64, int64_t, double, x)
 LOAD(u8, uint8_t, double, x)
 STORE(f32, float, double, v)
-STORE(bf16, uint16_t, double, clv_bf16_of_f32(clv_f32_odd_of_f64(v)))
+STORE(bf16, uint16_t, double, clv_bf16_of_f32(clv_f32_round_to_odd(v)))
 STORE(f64, double, double, v)
-STORE(f16, uint16_t, double, clv_f16_of_f32(clv_f32_odd_of_f64(v)))
+STORE(f16, uint16_t, double, clv_f16_of_f32(clv_f32_round_to_odd(v)))
 STORE(i32, int32_t, double, truncate(v, INT32_MIN, INT32_MAX, INT32_MIN, INT32_MAX))
 STORE(i64, int64_t, double, truncate(v, -0x1p63, 0x1p63, INT64_MIN, INT64_MAX))
 STORE(u8, uint8_t, double, truncate(v, 0, UINT8_MAX, 0, UINT8_MAX))

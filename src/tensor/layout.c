@@ -1,4 +1,6 @@
-/* layout.c - building and reading layouts. Every function leaves a layout in normal form. */
+/* layout.c - layouts (sharding of a tensor over mesh axes): build, query, check and normalize. Every function leaves
+ * a layout in normal form.
+ */
 #include "cleave/layout.h"
 
 #include <stdio.h>
@@ -17,7 +19,7 @@ clv_layout clv_layout_replicated(int rank)
 
 /* -- sub-axes -- */
 
-static bool is_part(clv_subaxis sub)
+static bool is_valid_subaxis(clv_subaxis sub)
 {
     return sub.pre >= 1 && sub.size >= 1;
 }
@@ -26,18 +28,18 @@ static bool is_part(clv_subaxis sub)
  * with 6 = 2*3 = 3*2, x:(1)2 and x:(3)2 do not overlap as numbers, yet share coordinates. */
 bool clv_subaxis_overlap(clv_subaxis a, clv_subaxis b)
 {
-    if (a.axis != b.axis || a.size == 1 || b.size == 1 || !is_part(a) || !is_part(b))
+    if (a.axis != b.axis || a.size == 1 || b.size == 1 || !is_valid_subaxis(a) || !is_valid_subaxis(b))
         return false;
     return b.pre % ((int64_t)a.pre * a.size) != 0 && a.pre % ((int64_t)b.pre * b.size) != 0;
 }
 
 bool clv_subaxis_contains(clv_subaxis sub, clv_subaxis part)
 {
-    return sub.axis == part.axis && is_part(sub) && is_part(part) && part.pre % sub.pre == 0 &&
+    return sub.axis == part.axis && is_valid_subaxis(sub) && is_valid_subaxis(part) && part.pre % sub.pre == 0 &&
            ((int64_t)sub.pre * sub.size) % ((int64_t)part.pre * part.size) == 0;
 }
 
-int clv_subaxes_normalise(clv_subaxis *subs, int n)
+int clv_subaxes_normalize(clv_subaxis *subs, int n)
 {
     if (!subs)
         return 0;
@@ -84,7 +86,7 @@ static clv_status check_subaxis(clv_subaxis sub, const clv_mesh *mesh, clv_error
 /* -- reading -- */
 
 /* Whether it has a slot d (a dimension, or rank for the partial axes) whose axes are where axes are. */
-static bool has_slot(const clv_layout *layout, int d)
+static bool is_dim_or_partial(const clv_layout *layout, int d)
 {
     return layout && d >= 0 && d <= layout->rank && d <= CLV_MAX_RANK && layout->begin[d] <= layout->begin[d + 1] &&
            layout->begin[d + 1] <= CLV_MAX_SUBAXES;
@@ -92,15 +94,15 @@ static bool has_slot(const clv_layout *layout, int d)
 
 int clv_layout_axes(const clv_subaxis **out, const clv_layout *layout, int d)
 {
-    if (!out || !has_slot(layout, d))
+    if (!out || !is_dim_or_partial(layout, d))
         return 0;
     *out = layout->axes + layout->begin[d];
     return layout->begin[d + 1] - layout->begin[d];
 }
 
-int64_t clv_layout_blocks(const clv_layout *layout, int d)
+int64_t clv_layout_block_count(const clv_layout *layout, int d)
 {
-    if (!has_slot(layout, d))
+    if (!is_dim_or_partial(layout, d))
         return 0;
     int64_t blocks = 1;
     for (int i = layout->begin[d]; i < layout->begin[d + 1] && blocks > 0; i++) {
@@ -110,9 +112,9 @@ int64_t clv_layout_blocks(const clv_layout *layout, int d)
     return blocks > 0 ? blocks : 0;
 }
 
-int64_t clv_layout_block(const clv_layout *layout, const clv_mesh *mesh, int d, int64_t rank)
+int64_t clv_layout_block_index(const clv_layout *layout, const clv_mesh *mesh, int d, int64_t rank)
 {
-    if (!mesh || clv_layout_blocks(layout, d) == 0)
+    if (!mesh || clv_layout_block_count(layout, d) == 0)
         return 0;
     int64_t block = 0;
     for (int i = layout->begin[d]; i < layout->begin[d + 1]; i++)
@@ -120,9 +122,9 @@ int64_t clv_layout_block(const clv_layout *layout, const clv_mesh *mesh, int d, 
     return block;
 }
 
-bool clv_layout_uses(const clv_layout *layout, clv_subaxis sub)
+bool clv_layout_uses_subaxis(const clv_layout *layout, clv_subaxis sub)
 {
-    if (!layout || !has_slot(layout, layout->rank))
+    if (!layout || !is_dim_or_partial(layout, layout->rank))
         return false;
     for (int i = 0; i < layout->begin[layout->rank + 1]; i++)
         if (clv_subaxis_overlap(layout->axes[i], sub))
@@ -132,12 +134,12 @@ bool clv_layout_uses(const clv_layout *layout, clv_subaxis sub)
 
 bool clv_layout_is_partial(const clv_layout *layout)
 {
-    return layout && layout->reduction != CLV_REDUCE_NONE;
+    return layout && layout->reduction != CLV_REDUCTION_NONE;
 }
 
 bool clv_layout_equal(const clv_layout *a, const clv_layout *b)
 {
-    if (!a || !b || !has_slot(a, a->rank))
+    if (!a || !b || !is_dim_or_partial(a, a->rank))
         return false;
     if (a->rank != b->rank || a->reduction != b->reduction)
         return false;
@@ -153,14 +155,14 @@ bool clv_layout_equal(const clv_layout *a, const clv_layout *b)
 /* -- building -- */
 
 /* Whether the axes of each dimension, and the partial ones, lie where axes are. */
-static clv_status check_slots(const clv_layout *layout, clv_error *err)
+static clv_status check_ranges(const clv_layout *layout, clv_error *err)
 {
     if (layout->rank < 0 || layout->rank > CLV_MAX_RANK)
         return clv_fail(err, CLV_ELIMIT, "layout: %d dimensions; a tensor has 0 to %d", layout->rank, CLV_MAX_RANK);
     if (layout->begin[0] != 0)
         return clv_fail(err, CLV_EINVAL, "layout: the axes of dimension 0 begin at %d", layout->begin[0]);
     for (int d = 0; d <= layout->rank; d++)
-        if (!has_slot(layout, d))
+        if (!is_dim_or_partial(layout, d))
             return clv_fail(err, CLV_EINVAL, "layout: the axes of dimension %d end at %d", d, layout->begin[d + 1]);
     return CLV_OK;
 }
@@ -189,7 +191,7 @@ static clv_status replace_axes(clv_layout *layout, const clv_mesh *mesh, int d, 
     }
     if (d == layout->rank)
         sort_subaxes(fresh, n);
-    n = clv_subaxes_normalise(fresh, n);
+    n = clv_subaxes_normalize(fresh, n);
     if (layout->begin[d] + n + tail > CLV_MAX_SUBAXES)
         return clv_fail(err, CLV_ELIMIT, "layout: more than %d sub-axes", CLV_MAX_SUBAXES);
     memcpy(next.axes + next.begin[d], fresh, (size_t)n * sizeof *fresh);
@@ -206,7 +208,7 @@ clv_status clv_layout_set_dim(clv_layout *layout, const clv_mesh *mesh, int d, c
     static const char call[] = "clv_layout_set_dim";
     CLV_TRY(clv_require_count(n, 0, call, "sub-axes", err));
     CLV_TRY(clv_require(layout && mesh && (subs || n == 0), call, "a layout, a mesh and sub-axes", err));
-    CLV_TRY(check_slots(layout, err));
+    CLV_TRY(check_ranges(layout, err));
     if (d < 0 || d >= layout->rank)
         return clv_fail(err, CLV_EINVAL, "layout: dimension %d of a tensor with %d", d, layout->rank);
     if (granule < 1)
@@ -216,12 +218,12 @@ clv_status clv_layout_set_dim(clv_layout *layout, const clv_mesh *mesh, int d, c
     return CLV_OK;
 }
 
-clv_status clv_layout_cut(clv_layout *layout, const clv_mesh *mesh, int d, clv_subaxis sub, clv_error *err)
+clv_status clv_layout_shard_dim(clv_layout *layout, const clv_mesh *mesh, int d, clv_subaxis sub, clv_error *err)
 {
-    CLV_TRY(clv_require(layout && mesh, "clv_layout_cut", "a layout and a mesh", err));
+    CLV_TRY(clv_require(layout && mesh, "clv_layout_shard_dim", "a layout and a mesh", err));
     clv_subaxis subs[CLV_MAX_SUBAXES + 1];
     const clv_subaxis *old;
-    CLV_TRY(check_slots(layout, err));
+    CLV_TRY(check_ranges(layout, err));
     if (d < 0 || d >= layout->rank)
         return clv_fail(err, CLV_EINVAL, "layout: dimension %d of a tensor with %d", d, layout->rank);
     int n = clv_layout_axes(&old, layout, d);
@@ -236,26 +238,26 @@ clv_status clv_layout_add_partial(clv_layout *layout, const clv_mesh *mesh, clv_
     CLV_TRY(clv_require(layout && mesh, "clv_layout_add_partial", "a layout and a mesh", err));
     clv_subaxis subs[CLV_MAX_SUBAXES + 1];
     const clv_subaxis *old;
-    CLV_TRY(check_slots(layout, err));
+    CLV_TRY(check_ranges(layout, err));
     int n = clv_layout_axes(&old, layout, layout->rank);
-    if (reduction != CLV_REDUCE_SUM && reduction != CLV_REDUCE_MAX)
+    if (reduction != CLV_REDUCTION_SUM && reduction != CLV_REDUCTION_MAX)
         return clv_fail(err, CLV_EINVAL, "layout: a partial tensor combines by sum or max");
     if (n > 0 && layout->reduction != reduction)
         return clv_fail(err, CLV_EINVAL, "layout: partial sums and maxima do not mix in one tensor");
     memcpy(subs, old, (size_t)n * sizeof *old);
     subs[n] = sub;
     CLV_TRY(replace_axes(layout, mesh, layout->rank, subs, n + 1, err));
-    layout->reduction = layout->begin[layout->rank + 1] > layout->begin[layout->rank] ? reduction : CLV_REDUCE_NONE;
+    layout->reduction = layout->begin[layout->rank + 1] > layout->begin[layout->rank] ? reduction : CLV_REDUCTION_NONE;
     return CLV_OK;
 }
 
 clv_layout clv_layout_without_partial(const clv_layout *layout)
 {
-    if (!layout || check_slots(layout, NULL) != CLV_OK)
+    if (!layout || check_ranges(layout, NULL) != CLV_OK)
         return clv_layout_replicated(0);
     clv_layout whole = *layout;
     whole.begin[whole.rank + 1] = whole.begin[whole.rank];
-    whole.reduction = CLV_REDUCE_NONE;
+    whole.reduction = CLV_REDUCTION_NONE;
     return whole;
 }
 
@@ -295,7 +297,7 @@ static clv_status check_axes(const clv_layout *layout, const clv_mesh *mesh, clv
             clv_subaxis pair[2] = {layout->axes[i - 1], layout->axes[i]};
             if (d == layout->rank && comes_before(pair[1], pair[0]))
                 return clv_fail(err, CLV_EINVAL, "layout: not in normal form: partial axes are not sorted");
-            if (clv_subaxes_normalise(pair, 2) != 2)
+            if (clv_subaxes_normalize(pair, 2) != 2)
                 return clv_fail(err, CLV_EINVAL, "layout: not in normal form: neighbours of axis %s are not merged",
                                 mesh->axis[pair[0].axis].name);
         }
@@ -306,10 +308,10 @@ clv_status clv_layout_check(const clv_layout *layout, const clv_mesh *mesh, cons
 {
     CLV_TRY(clv_require(layout && mesh, "clv_layout_check", "a layout and a mesh", err));
     CLV_TRY(clv_mesh_check(mesh, err));
-    CLV_TRY(check_slots(layout, err));
-    if ((layout->reduction != CLV_REDUCE_NONE) != (layout->begin[layout->rank + 1] > layout->begin[layout->rank]))
+    CLV_TRY(check_ranges(layout, err));
+    if ((layout->reduction != CLV_REDUCTION_NONE) != (layout->begin[layout->rank + 1] > layout->begin[layout->rank]))
         return clv_fail(err, CLV_EINVAL, "layout: a reduction and partial axes go together");
-    if ((unsigned)layout->reduction > CLV_REDUCE_MAX)
+    if ((unsigned)layout->reduction > CLV_REDUCTION_MAX)
         return clv_fail(err, CLV_EINVAL, "layout: unknown reduction %d", (int)layout->reduction);
     CLV_TRY(check_dims(layout, shape, err));
     return check_axes(layout, mesh, err);

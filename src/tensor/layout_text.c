@@ -1,4 +1,4 @@
-/* layout_text.c - the text form of a layout: `data,_,model`, `(X,Y),_`, `x*64,_ + sum{y:(2)2}`.
+/* layout_text.c - layout text form: parses and prints `data,_,model`, `(X,Y),_`, `x*64,_ + sum{y:(2)2}`.
  *
  *   layout    := [ entry { "," entry } ] [ "+" ("sum" | "max") "{" subaxis { "," subaxis } "}" ]
  *   entry     := "_" | cut [ "*" granule ]
@@ -10,11 +10,11 @@
 
 #include "base/error.h"
 #include "cleave/layout.h"
-#include "tensor/text.h"
+#include "tensor/parse_print.h"
 
 /* A layout being read: sub-axes as written, with the column of each. */
 typedef struct reader {
-    clv_scan scan;
+    clv_scanner scan;
     const clv_mesh *mesh;
     clv_layout layout;
     int n_subs; /* all read so far, for "used twice" */
@@ -22,12 +22,12 @@ typedef struct reader {
     int at[CLV_MAX_SUBAXES];
 } reader;
 
-static bool starts_name(const clv_scan *scan)
+static bool starts_name(const clv_scanner *scan)
 {
     return isalpha((unsigned char)scan->text[scan->at]) != 0;
 }
 
-static int name_end(const clv_scan *scan)
+static int name_end(const clv_scanner *scan)
 {
     int end = scan->at;
     while (isalnum((unsigned char)scan->text[end]) || scan->text[end] == '_')
@@ -38,7 +38,7 @@ static int name_end(const clv_scan *scan)
 /* Reads ":(pre)size" after the name of an axis. */
 static clv_status read_part(reader *r, clv_subaxis *sub, clv_error *err)
 {
-    clv_scan *scan = &r->scan;
+    clv_scanner *scan = &r->scan;
     const clv_axis *axis = &r->mesh->axis[sub->axis];
     int64_t pre, size;
     if (!clv_scan_accept(scan, '('))
@@ -61,14 +61,14 @@ static clv_status read_part(reader *r, clv_subaxis *sub, clv_error *err)
 }
 
 /* Two sub-axes of size 1 overlap in nothing, but naming an axis of size 1 twice is still an error. */
-static bool clashes(clv_subaxis a, clv_subaxis b)
+static bool overlaps(clv_subaxis a, clv_subaxis b)
 {
     return clv_subaxis_overlap(a, b) || (a.size == 1 && memcmp(&a, &b, sizeof a) == 0);
 }
 
 static clv_status read_subaxis(reader *r, clv_error *err)
 {
-    clv_scan *scan = &r->scan;
+    clv_scanner *scan = &r->scan;
     clv_scan_skip_spaces(scan);
     int start = scan->at, end = name_end(scan);
     const char *name = scan->text + start;
@@ -81,12 +81,12 @@ static clv_status read_subaxis(reader *r, clv_error *err)
         return clv_scan_fail(scan, start, CLV_EAXIS, err, "no axis '%.*s'; the mesh's axes: %s",
                              end - start < 40 ? end - start : 40, name, names);
     }
-    clv_subaxis sub = clv_mesh_whole(r->mesh, axis);
+    clv_subaxis sub = clv_mesh_whole_axis(r->mesh, axis);
     scan->at = end;
     if (clv_scan_accept(scan, ':'))
         CLV_TRY(read_part(r, &sub, err));
     for (int i = 0; i < r->n_subs; i++)
-        if (clashes(r->subs[i], sub))
+        if (overlaps(r->subs[i], sub))
             return clv_scan_fail(scan, start, CLV_EAXIS, err, "axis %s is used twice (first in column %d)",
                                  r->mesh->axis[axis].name, r->at[i] + 1);
     if (r->n_subs == CLV_MAX_SUBAXES)
@@ -108,7 +108,7 @@ static clv_status read_list(reader *r, char close, clv_error *err)
 }
 
 /* `_` says whole; a name may not begin with it, so `_x` is not an entry. */
-static bool accept_whole(clv_scan *scan)
+static bool accept_whole(clv_scanner *scan)
 {
     if (!clv_scan_accept(scan, '_'))
         return false;
@@ -120,7 +120,7 @@ static bool accept_whole(clv_scan *scan)
 
 static clv_status read_entry(reader *r, int d, clv_error *err)
 {
-    clv_scan *scan = &r->scan;
+    clv_scanner *scan = &r->scan;
     int first = r->n_subs;
     int64_t granule = 1;
     if (accept_whole(scan)) {
@@ -149,14 +149,14 @@ static clv_status read_partial(reader *r, clv_error *err)
     static const struct {
         const char *word;
         clv_reduction reduction;
-    } words[] = {{"sum", CLV_REDUCE_SUM}, {"max", CLV_REDUCE_MAX}};
-    clv_scan *scan = &r->scan;
-    clv_reduction reduction = CLV_REDUCE_NONE;
+    } words[] = {{"sum", CLV_REDUCTION_SUM}, {"max", CLV_REDUCTION_MAX}};
+    clv_scanner *scan = &r->scan;
+    clv_reduction reduction = CLV_REDUCTION_NONE;
     clv_scan_skip_spaces(scan);
     for (int i = 0; i < 2; i++)
         if (name_end(scan) - scan->at == 3 && strncmp(scan->text + scan->at, words[i].word, 3) == 0)
             reduction = words[i].reduction;
-    if (reduction == CLV_REDUCE_NONE)
+    if (reduction == CLV_REDUCTION_NONE)
         return clv_scan_fail(scan, scan->at, CLV_ESYNTAX, err, "expected 'sum{' or 'max{'");
     scan->at += 3;
     if (!clv_scan_accept(scan, '{'))
@@ -175,7 +175,7 @@ clv_status clv_layout_parse(clv_layout *out, const char *text, const clv_mesh *m
         return clv_fail(err, CLV_ELIMIT, "layout: %d dimensions; a tensor has 0 to %d", rank, CLV_MAX_RANK);
     CLV_TRY(clv_mesh_check(mesh, err));
     reader r = {.scan = {.what = "layout", .text = text}, .mesh = mesh, .layout = clv_layout_replicated(rank)};
-    clv_scan *scan = &r.scan;
+    clv_scanner *scan = &r.scan;
     for (int d = 0; d < rank; d++) {
         if (d > 0 && !clv_scan_accept(scan, ','))
             return clv_scan_fail(scan, scan->at, CLV_ESYNTAX, err,
@@ -203,7 +203,7 @@ static void print_subaxes(clv_text *text, const clv_subaxis *subs, int n, const 
 int clv_layout_print(char *out, size_t size, const clv_layout *layout, const clv_mesh *mesh)
 {
     if (clv_layout_check(layout, mesh, NULL, NULL) != CLV_OK)
-        return clv_text_end(&(clv_text){.out = out, .size = size});
+        return clv_text_finish(&(clv_text){.out = out, .size = size});
     clv_text text = {.out = out, .size = size};
     const clv_subaxis *subs;
     for (int d = 0; d < layout->rank; d++) {
@@ -217,9 +217,9 @@ int clv_layout_print(char *out, size_t size, const clv_layout *layout, const clv
     int n = clv_layout_axes(&subs, layout, layout->rank);
     if (n > 0) {
         clv_text_add(&text, "%s+ %s{", layout->rank > 0 ? " " : "",
-                     layout->reduction == CLV_REDUCE_SUM ? "sum" : "max");
+                     layout->reduction == CLV_REDUCTION_SUM ? "sum" : "max");
         print_subaxes(&text, subs, n, mesh);
         clv_text_add(&text, "}");
     }
-    return clv_text_end(&text);
+    return clv_text_finish(&text);
 }

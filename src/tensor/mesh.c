@@ -1,4 +1,4 @@
-/* mesh.c - ranks arranged along named axes; the text form of a mesh. */
+/* mesh.c - device mesh: named axes, rank coordinates and groups; parses and prints `data=2,model=4`. */
 #include "cleave/mesh.h"
 
 #include <ctype.h>
@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "tensor/text.h"
+#include "tensor/parse_print.h"
 
 static int name_length(const char *text)
 {
@@ -33,7 +33,7 @@ static int find_name(const clv_mesh *mesh, const char *name, int length)
 }
 
 /* Reads one "name=size" into the next axis of mesh. */
-static clv_status parse_axis(clv_mesh *mesh, clv_scan *scan, clv_error *err)
+static clv_status parse_axis(clv_mesh *mesh, clv_scanner *scan, clv_error *err)
 {
     clv_scan_skip_spaces(scan);
     const char *name = scan->text + scan->at;
@@ -58,7 +58,7 @@ static clv_status parse_axis(clv_mesh *mesh, clv_scan *scan, clv_error *err)
         return clv_scan_fail(scan, size_at, CLV_ESYNTAX, err, "expected the size of axis '%.*s'", length, name);
     if (size < 1)
         return clv_scan_fail(scan, size_at, CLV_EINVAL, err, "axis '%.*s' needs a size of at least 1", length, name);
-    if (size > INT32_MAX / clv_mesh_ranks(mesh))
+    if (size > INT32_MAX / clv_mesh_rank_count(mesh))
         return clv_scan_fail(scan, size_at, CLV_EINVAL, err, "a mesh has at most 2^31 - 1 ranks");
     clv_axis *axis = &mesh->axis[mesh->n_axes++];
     memcpy(axis->name, name, (size_t)length);
@@ -70,7 +70,7 @@ clv_status clv_mesh_parse(clv_mesh *out, const char *text, clv_error *err)
 {
     CLV_TRY(clv_require(out && text, "clv_mesh_parse", "out and text", err));
     clv_mesh mesh = {0};
-    clv_scan scan = {.what = "mesh", .text = text};
+    clv_scanner scan = {.what = "mesh", .text = text};
     clv_scan_skip_spaces(&scan);
     if (text[scan.at] != '\0') {
         do
@@ -87,11 +87,11 @@ clv_status clv_mesh_parse(clv_mesh *out, const char *text, clv_error *err)
 int clv_mesh_print(char *out, size_t size, const clv_mesh *mesh)
 {
     if (clv_mesh_check(mesh, NULL) != CLV_OK)
-        return clv_text_end(&(clv_text){.out = out, .size = size});
+        return clv_text_finish(&(clv_text){.out = out, .size = size});
     clv_text text = {.out = out, .size = size};
     for (int i = 0; i < mesh->n_axes; i++)
         clv_text_add(&text, "%s%s=%lld", i > 0 ? "," : "", mesh->axis[i].name, (long long)mesh->axis[i].size);
-    return clv_text_end(&text);
+    return clv_text_finish(&text);
 }
 
 clv_status clv_mesh_check(const clv_mesh *mesh, clv_error *err)
@@ -128,7 +128,7 @@ int clv_mesh_equal(const clv_mesh *a, const clv_mesh *b)
     return same;
 }
 
-int64_t clv_mesh_ranks(const clv_mesh *mesh)
+int64_t clv_mesh_rank_count(const clv_mesh *mesh)
 {
     if (!mesh || !has_axes(mesh))
         return 0;
@@ -148,7 +148,7 @@ void clv_mesh_names(char *out, size_t size, const clv_mesh *mesh)
         clv_text_add(&text, "%s%s", i > 0 ? ", " : "", mesh->axis[i].name);
     if (mesh->n_axes == 0)
         clv_text_add(&text, "none");
-    (void)clv_text_end(&text);
+    (void)clv_text_finish(&text);
 }
 
 int clv_mesh_find_name(const clv_mesh *mesh, const char *name, int length)
@@ -171,7 +171,7 @@ clv_status clv_mesh_find(int *out, const clv_mesh *mesh, const char *name, clv_e
     return CLV_OK;
 }
 
-clv_subaxis clv_mesh_whole(const clv_mesh *mesh, int axis)
+clv_subaxis clv_mesh_whole_axis(const clv_mesh *mesh, int axis)
 {
     if (!mesh || !has_axes(mesh) || axis < 0 || axis >= mesh->n_axes || mesh->axis[axis].size > INT32_MAX)
         return (clv_subaxis){0};

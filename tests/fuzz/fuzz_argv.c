@@ -1,10 +1,10 @@
-/* fuzz_argv.c - arguments of every command, a line each. Linked with --wrap=clv_options_parse and clv_out_place_check:
- * a command stops when its options are read, so that nothing is opened, tried or run. */
+/* fuzz_argv.c - arguments of every command, a line each. Linked with --wrap=clv_options_parse and
+ * clv_output_path_check: a command stops when its options are read, so that nothing is opened, tried or run. */
 #include <stdlib.h>
 
 #include "cli/command.h"
-#include "cli/options.h"
-#include "cli/out_place.h"
+#include "cli/parser/option_parser.h"
+#include "cli/parser/output_path.h"
 #include "fuzz.h"
 #include "fuzz_command.h"
 #include "fuzz_lines.h"
@@ -20,9 +20,9 @@ int __wrap_clv_options_parse(const clv_option *options, int n_options, int argc,
     return code == CLV_OPTIONS_RUN ? CLV_EXIT_OK : code;
 }
 
-clv_status __wrap_clv_out_place_check(const char *path, bool is_folder, clv_error *err);
+clv_status __wrap_clv_output_path_check(const char *path, bool is_folder, clv_error *err);
 
-clv_status __wrap_clv_out_place_check(const char *path, bool is_folder, clv_error *err)
+clv_status __wrap_clv_output_path_check(const char *path, bool is_folder, clv_error *err)
 {
     (void)path;
     (void)is_folder;

@@ -3,7 +3,7 @@
 
 #include "fuzz.h"
 #include "fuzz_file.h"
-#include "models/config.h"
+#include "models/config/model_config.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {

@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "fuzz.h"
-#include "tokens/corpus.h"
+#include "tokens/data/corpus_pipeline.h"
 
 static char folder[] = "/dev/shm/fuzz_corpus.XXXXXX";
 
@@ -33,7 +33,7 @@ static clv_status look(void *arg, const clv_corpus_ids *ids, clv_error *err)
 
 static void try(const char *name, const uint8_t *data, size_t size, int chat)
 {
-    clv_corpus_form form;
+    clv_corpus_encoder form;
     clv_corpus_info info;
     seen s = {0};
     char path[64];
@@ -43,12 +43,12 @@ static void try(const char *name, const uint8_t *data, size_t size, int chat)
     if (!file || fwrite(data, 1, size, file) != size || fclose(file) != 0)
         abort();
     const clv_corpus_options options = {.size = sizeof options, .chat = chat, .threads = 1, .skip_bad_lines = size % 2};
-    if (clv_corpus_form_open(&form, &options, NULL) != CLV_OK)
+    if (clv_corpus_encoder_open(&form, &options, NULL) != CLV_OK)
         abort();
-    if (clv_corpus_run(&info, &form, paths, 1, look, &s, NULL) == CLV_OK &&
+    if (clv_corpus_tokenize_parallel(&info, &form, paths, 1, look, &s, NULL) == CLV_OK &&
         (info.tokens != s.n || info.learned != s.learned || info.documents < 1))
         abort();
-    clv_corpus_form_close(&form);
+    clv_corpus_encoder_close(&form);
     remove(path);
 }
 

@@ -5,8 +5,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "infer/batches.h"
-#include "tokens/fasta.h"
+#include "infer/forward/length_batches.h"
+#include "tokens/data/fasta.h"
 #include "fuzz.h"
 
 enum { MOST = 256, TOKENS = 64, PAD = 0 };
@@ -31,11 +31,11 @@ static void check_sequences(const clv_sequences *all)
 
 static void check_batches(const clv_sequences *all)
 {
-    clv_batches b;
+    clv_length_batches b;
     int64_t seen = 0, tokens = 0, whole = 0;
-    if (clv_batches_begin(&b, all, TOKENS, MOST, NULL) != CLV_OK)
+    if (clv_length_batches_begin(&b, all, TOKENS, MOST, NULL) != CLV_OK)
         return;
-    while (clv_batches_next(&b, PAD))
+    while (clv_length_batches_next(&b, PAD))
         for (int64_t r = 0; r < b.batch.rows; r++) {
             seen += b.batch.index[r] >= 0;
             for (int64_t i = 0; b.batch.index[r] >= 0 && i < b.batch.seq; i++)
@@ -43,7 +43,7 @@ static void check_batches(const clv_sequences *all)
         }
     for (int64_t i = 0; i < all->n; i++)
         whole += all->item[i].n;
-    clv_batches_end(&b);
+    clv_length_batches_end(&b);
     if (seen != all->n || tokens != whole)
         abort();
 }
@@ -53,21 +53,21 @@ static void try(const char *name, const uint8_t *data, size_t size)
     static clv_tokenizer *bytes;
     clv_sequences all;
     char path[64];
-    if (!bytes && clv_tokenizer_of_bytes(&bytes, NULL) != CLV_OK)
+    if (!bytes && clv_tokenizer_new_bytes(&bytes, NULL) != CLV_OK)
         abort();
     snprintf(path, sizeof path, "%s/%s", folder, name);
     FILE *file = fopen(path, "wb");
     if (!file || fwrite(data, 1, size, file) != size || fclose(file) != 0)
         abort();
-    for (int how = CLV_TOO_LONG_REFUSED; how <= CLV_TOO_LONG_CUT; how++)
+    for (int how = CLV_TOO_LONG_ERROR; how <= CLV_TOO_LONG_TRUNCATE; how++)
         if (clv_sequences_load(&all, path, bytes, MOST, &(clv_sequences_options){.too_long = (clv_too_long)how},
                                NULL) == CLV_OK) {
-            for (int64_t i = 0; i < all.n_left_out; i++) /* a token is a byte, so that all but nothing can be cut */
-                if (how != CLV_TOO_LONG_LEFT_OUT && (how == CLV_TOO_LONG_REFUSED || all.left_out[i].n > 0))
+            for (int64_t i = 0; i < all.n_skipped; i++) /* a token is a byte, so that all but nothing can be cut */
+                if (how != CLV_TOO_LONG_SKIP && (how == CLV_TOO_LONG_ERROR || all.left_out[i].n > 0))
                     abort();
             check_sequences(&all);
             check_batches(&all);
-            clv_sequences_clear(&all);
+            clv_sequences_reset(&all);
         }
     remove(path);
 }

@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "fuzz.h"
-#include "io/weights.h"
+#include "io/checkpoint/weights.h"
 
 static char folder[] = "/tmp/cleave_fuzz_XXXXXX";
 

@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "fuzz.h"
-#include "io/box.h"
-#include "io/manifest.h"
+#include "io/checkpoint/manifest.h"
+#include "tensor/box_runs.h"
 
 static void check_parts(const clv_manifest *m, const clv_manifest_tensor *t)
 {

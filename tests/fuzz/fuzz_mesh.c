@@ -19,7 +19,7 @@ static void check_rank(const clv_mesh *mesh, int64_t rank)
 {
     int64_t made = 0;
     for (int a = 0; a < mesh->n_axes; a++) {
-        clv_subaxis whole = clv_mesh_whole(mesh, a);
+        clv_subaxis whole = clv_mesh_whole_axis(mesh, a);
         made = clv_mesh_with_coordinate(mesh, whole, made, clv_mesh_coordinate(mesh, whole, rank));
     }
     if (made != rank)
@@ -35,7 +35,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             clv_mesh_check(&mesh, NULL) != CLV_OK || clv_mesh_parse(&again, printed, NULL) != CLV_OK ||
             !same(&mesh, &again))
             abort();
-        int64_t ranks = clv_mesh_ranks(&mesh);
+        int64_t ranks = clv_mesh_rank_count(&mesh);
         check_rank(&mesh, 0);
         check_rank(&mesh, ranks / 2);
         check_rank(&mesh, ranks - 1);

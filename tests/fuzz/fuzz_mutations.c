@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "infer/mutations.h"
+#include "infer/scoring/mutation_list.h"
 #include "fuzz.h"
 #include "fuzz_lines.h"
 

@@ -3,7 +3,7 @@
 
 #include "fuzz.h"
 #include "fuzz_file.h"
-#include "io/safetensors.h"
+#include "io/checkpoint/safetensors.h"
 
 static void read_all(const clv_safetensor *tensor)
 {

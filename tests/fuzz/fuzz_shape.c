@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/shape_option.h"
+#include "cli/options/shape_option.h"
 #include "fuzz.h"
 #include "fuzz_lines.h"
 

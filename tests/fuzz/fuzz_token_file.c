@@ -11,7 +11,7 @@ static void read_all(const clv_data *data)
 {
     clv_data_info info = {.size = sizeof info};
     int32_t ids[SEQ], labels[SEQ];
-    if (clv_data_describe(data, &info, NULL) != CLV_OK)
+    if (clv_data_get_info(data, &info, NULL) != CLV_OK)
         abort();
     for (int64_t i = 0; i < info.sequences && i < MOST; i++) {
         if (clv_data_batch(data, i, 1, 0, 1, ids, labels, NULL) != CLV_OK)

@@ -22,7 +22,7 @@ static void round_trip(const clv_tokenizer *t, const char *text, size_t size)
     if (clv_tokenizer_encode(t, text, size, true, &ids, &n, NULL) != CLV_OK)
         return;
     for (int64_t i = 0; i < n; i++)
-        if (ids[i] < 0 || ids[i] >= clv_tokenizer_size(t))
+        if (ids[i] < 0 || ids[i] >= clv_tokenizer_vocab_size(t))
             abort();
     decode(t, ids, n);
     free(ids);
@@ -39,7 +39,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     round_trip(t, kinds, sizeof kinds - 1);
     round_trip(t, (const char *)data, size < SOME ? size : SOME);
-    for (int64_t id = 0; id < clv_tokenizer_size(t) && id < SOME; id++)
+    for (int64_t id = 0; id < clv_tokenizer_vocab_size(t) && id < SOME; id++)
         decode(t, &id, 1);
     clv_tokenizer_free(t);
     return 0;

@@ -1,4 +1,4 @@
-"""Writes quant.h: blocks of weights as GGUF's own package quantises them, for tests/test_kernels_quant.c.
+"""Writes quant.h: blocks of weights as GGUF's own package quantises them, for tests/test_kernels_gemm_quantized.c.
 
     pip install -r requirements.txt && python make_quant.py > quant.h
 

@@ -1,4 +1,4 @@
-"""Makes scores/ for tests/test_cli_scores.c: what transformers gives for the same files with esm/, bert_bare/ and llama/:
+"""Makes scores/ for tests/test_cli_embed_score.c: what transformers gives for the same files with esm/, bert_bare/ and llama/:
 embeddings, perplexity, pseudo-perplexity, masked marginals.
 
     pip install -r tests/golden/requirements.txt && python tests/golden/make_scores.py

@@ -19,8 +19,8 @@
 
 #include "cleave/session.h"
 #include "cleave/spmd.h"
-#include "launched.h"
 #include "mock_device.h"
+#include "mpi_test_job.h"
 #include "program/program.h"
 
 clv_status __real_clv_session_new(clv_session **out, const clv_mesh *mesh, const clv_session_options *options,
@@ -29,15 +29,15 @@ void __real_clv_session_free(clv_session *session);
 clv_status __real_clv_session_load(clv_session *session, const clv_program *program, clv_error *err);
 void __real_clv_session_unload(clv_session *session, const clv_program *program);
 clv_status __real_clv_session_run(clv_session *session, const clv_program *program, const clv_input_binding *inputs,
-                                  int n_inputs, const clv_binding *outputs, int n_outputs, clv_error *err);
+                                  int n_inputs, const clv_output_binding *outputs, int n_outputs, clv_error *err);
 clv_status __real_clv_session_write(clv_session *session, const char *name, const clv_shard *box, const void *in,
                                     clv_error *err);
-clv_status __real_clv_session_run_parts(clv_session *session, const clv_program *program, const clv_run *run,
+clv_status __real_clv_session_run_boxes(clv_session *session, const clv_program *program, const clv_run *run,
                                         clv_error *err);
 clv_status __real_clv_spmd_run(clv_session *session, clv_spmd_function *function, void *arg,
                                const clv_spmd_input *inputs, int n_inputs, const clv_spmd_output *outputs,
                                int n_outputs, const clv_spmd_options *options, clv_error *err);
-clv_status __wrap_clv_session_run_parts(clv_session *session, const clv_program *program, const clv_run *run,
+clv_status __wrap_clv_session_run_boxes(clv_session *session, const clv_program *program, const clv_run *run,
                                         clv_error *err);
 clv_status __wrap_clv_spmd_run(clv_session *session, clv_spmd_function *function, void *arg,
                                const clv_spmd_input *inputs, int n_inputs, const clv_spmd_output *outputs,
@@ -48,7 +48,7 @@ void __wrap_clv_session_free(clv_session *session);
 clv_status __wrap_clv_session_load(clv_session *session, const clv_program *program, clv_error *err);
 void __wrap_clv_session_unload(clv_session *session, const clv_program *program);
 clv_status __wrap_clv_session_run(clv_session *session, const clv_program *program, const clv_input_binding *inputs,
-                                  int n_inputs, const clv_binding *outputs, int n_outputs, clv_error *err);
+                                  int n_inputs, const clv_output_binding *outputs, int n_outputs, clv_error *err);
 clv_status __wrap_clv_session_write(clv_session *session, const char *name, const clv_shard *box, const void *in,
                                     clv_error *err);
 
@@ -157,7 +157,7 @@ clv_status __wrap_clv_session_new(clv_session **out, const clv_mesh *mesh, const
         o.find_nonfinite = 0;
         o.device = device;
     }
-    if (launched_job() && clv_mesh_ranks(mesh) < clv_job_processes(launched_job()))
+    if (launched_job() && clv_mesh_rank_count(mesh) < clv_job_process_count(launched_job()))
         return __real_clv_session_new(out, mesh, options, err);
     o.transport = transport ? transport : o.transport;
     o.job = launched_job();
@@ -227,7 +227,7 @@ static clv_status compare(clv_status status, const char *name, const void *a, vo
     return at >= 0 ? differ("output", name, at, err) : status;
 }
 
-static int64_t part_bytes(const clv_program *program, const clv_output_part *part)
+static int64_t part_bytes(const clv_program *program, const clv_output_box *part)
 {
     return clv_shard_elems(&part->box) * (int64_t)clv_dtype_size(type_of(program, part->name)->dtype);
 }
@@ -235,24 +235,24 @@ static int64_t part_bytes(const clv_program *program, const clv_output_part *par
 /* Runs the shadow on the same inputs, and compares its outputs. */
 static clv_status follow(clv_session *shadow, const clv_program *program, const clv_run *run, clv_error *err)
 {
-    clv_binding *own = calloc((size_t)run->n_outputs + 1, sizeof *own);
-    clv_output_part *parts = calloc((size_t)run->n_output_parts + 1, sizeof *parts);
+    clv_output_binding *own = calloc((size_t)run->n_outputs + 1, sizeof *own);
+    clv_output_box *parts = calloc((size_t)run->n_output_boxes + 1, sizeof *parts);
     clv_run ours = *run;
     for (int o = 0; o < run->n_outputs; o++)
-        own[o] =
-            (clv_binding){run->outputs[o].name, malloc((size_t)bytes_of(type_of(program, run->outputs[o].name)) + 1)};
-    for (int o = 0; o < run->n_output_parts; o++) {
-        parts[o] = run->output_parts[o];
+        own[o] = (clv_output_binding){run->outputs[o].name,
+                                      malloc((size_t)bytes_of(type_of(program, run->outputs[o].name)) + 1)};
+    for (int o = 0; o < run->n_output_boxes; o++) {
+        parts[o] = run->output_boxes[o];
         parts[o].data = malloc((size_t)part_bytes(program, &parts[o]) + 1);
     }
     ours.outputs = own;
-    ours.output_parts = parts;
-    clv_status status = __real_clv_session_run_parts(shadow, program, &ours, err);
+    ours.output_boxes = parts;
+    clv_status status = __real_clv_session_run_boxes(shadow, program, &ours, err);
     for (int o = 0; o < run->n_outputs; o++)
         status = compare(status, own[o].name, run->outputs[o].data, own[o].data,
                          bytes_of(type_of(program, own[o].name)), err);
-    for (int o = 0; o < run->n_output_parts; o++)
-        status = compare(status, parts[o].name, run->output_parts[o].data, parts[o].data,
+    for (int o = 0; o < run->n_output_boxes; o++)
+        status = compare(status, parts[o].name, run->output_boxes[o].data, parts[o].data,
                          part_bytes(program, &parts[o]), err);
     free(own);
     free(parts);
@@ -273,7 +273,7 @@ static clv_status end_run(clv_session *session, clv_status status, const clv_pro
 }
 
 clv_status __wrap_clv_session_run(clv_session *session, const clv_program *program, const clv_input_binding *inputs,
-                                  int n_inputs, const clv_binding *outputs, int n_outputs, clv_error *err)
+                                  int n_inputs, const clv_output_binding *outputs, int n_outputs, clv_error *err)
 {
     clv_run run = {
         .size = sizeof run, .n_inputs = n_inputs, .n_outputs = n_outputs, .inputs = inputs, .outputs = outputs};
@@ -281,12 +281,12 @@ clv_status __wrap_clv_session_run(clv_session *session, const clv_program *progr
     return end_run(session, status, program, &run, err);
 }
 
-clv_status __wrap_clv_session_run_parts(clv_session *session, const clv_program *program, const clv_run *run,
+clv_status __wrap_clv_session_run_boxes(clv_session *session, const clv_program *program, const clv_run *run,
                                         clv_error *err)
 {
     if (launched_job())
         drop_shadow(session);
-    return end_run(session, __real_clv_session_run_parts(session, program, run, err), program, run, err);
+    return end_run(session, __real_clv_session_run_boxes(session, program, run, err), program, run, err);
 }
 
 /* The function runs once more: what it does to `arg` it does again. */

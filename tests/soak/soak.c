@@ -7,7 +7,7 @@
 #include <sys/random.h>
 #include <time.h>
 
-#include "random_run.h"
+#include "random_graph_run.h"
 
 enum { SECONDS = 3600, SECONDS_A_CASE = 120, SECONDS_A_LINE = 300 };
 

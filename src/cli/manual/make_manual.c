@@ -1,9 +1,9 @@
-/* make_manual.c - writes cleave's manual pages, and its completions for bash, zsh and fish, from the tables of its
- * commands.
+/* make_manual.c - generator of man pages and shell completions from the tables of commands and options.
  *
  * usage: make_manual FOLDER        which is laid out as share/ is
  *
- * Linked with --wrap=clv_options_parse: a command hands over its table there, and ends. */
+ * Linked with --wrap=clv_options_parse: a command hands over its table there, and ends.
+ */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -19,7 +19,7 @@ int __wrap_clv_options_parse(const clv_option *options, int n_options, int argc,
 
 int __wrap_clv_options_parse(const clv_option *options, int n_options, int argc, char **argv)
 {
-    clv_page *page = &manual.page[manual.n - 1];
+    clv_manual_page *page = &manual.page[manual.n - 1];
     (void)argc;
     (void)argv;
     if (n_options > CLV_MAX_OPTIONS)
@@ -34,8 +34,8 @@ static void read_commands(const struct clv_command *commands, const char *above)
     for (const struct clv_command *c = commands; c->name; c++) {
         if (manual.n == CLV_PAGES)
             abort();
-        clv_page *page = &manual.page[manual.n++];
-        *page = (clv_page){.summary = c->summary, .help = c->help, .has_commands = c->commands != NULL};
+        clv_manual_page *page = &manual.page[manual.n++];
+        *page = (clv_manual_page){.summary = c->summary, .help = c->help, .has_commands = c->commands != NULL};
         snprintf(page->path, sizeof page->path, "%s%s%s", above, above[0] ? " " : "", c->name);
         if (c->commands)
             read_commands(c->commands, page->path);
@@ -44,13 +44,13 @@ static void read_commands(const struct clv_command *commands, const char *above)
     }
 }
 
-const char *clv_page_name(const clv_page *page)
+const char *clv_manual_page_name(const clv_manual_page *page)
 {
     const char *blank = strrchr(page->path, ' ');
     return blank ? blank + 1 : page->path;
 }
 
-int clv_manual_next(const clv_manual *of, const clv_page *above, int from)
+int clv_manual_next_subcommand(const clv_manual *of, const clv_manual_page *above, int from)
 {
     size_t n = strlen(above->path);
     for (int i = from; i < of->n; i++) {
@@ -79,7 +79,7 @@ clv_value_hint clv_option_hint(const clv_option *option)
         }
     for (int i = 0; strcmp(value, "RULES") == 0 && (name = clv_axis_rules_preset_name(i)) != NULL; i++)
         add_word(&hint, name, strlen(name));
-    for (int i = 0; strcmp(value, "PROFILE") == 0 && (name = clv_machine_shipped(i)) != NULL; i++)
+    for (int i = 0; strcmp(value, "PROFILE") == 0 && (name = clv_machine_builtin_name(i)) != NULL; i++)
         add_word(&hint, name, strlen(name));
     if (strcmp(value, "DIR") == 0)
         hint.files = CLV_VALUE_FOLDER;
@@ -112,7 +112,7 @@ static int finish(FILE *to)
     return fclose(to) == 0 && !lost ? 0 : 1;
 }
 
-static int write_page(const char *folder, const clv_page *page)
+static int write_page(const char *folder, const clv_manual_page *page)
 {
     char name[128];
     snprintf(name, sizeof name, "man/man1/cleave%s%s.1", page->path[0] ? "-" : "", page->path);
@@ -138,8 +138,9 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: make_manual FOLDER\n");
         return CLV_EXIT_USAGE;
     }
-    manual.page[manual.n++] = (clv_page){.summary = clv_cleave.summary, .help = clv_cleave.help, .has_commands = true};
-    read_commands(clv_cleave.commands, "");
+    manual.page[manual.n++] =
+        (clv_manual_page){.summary = clv_root_command.summary, .help = clv_root_command.help, .has_commands = true};
+    read_commands(clv_root_command.commands, "");
     for (int i = 0; i < manual.n; i++)
         lost |= write_page(argv[1], &manual.page[i]);
     for (size_t i = 0; i < sizeof shells / sizeof shells[0]; i++) {

@@ -1,18 +1,19 @@
-/* isa/attention_decode.c: attention of one decoded token.
+/* attention_decode.c - decode attention (one query row): split over the keys, as flash-decoding.
  *
- * Keys are cut into chunks, and chunks into parts that threads can share (clv_attention_part). Of a chunk all scores
- * are found first: dot products of as many keys as a vector has lanes, whose sums a transposing sum turns into a vector
- * of scores. Then one maximum, the exponentials, and the sum of p * v. Keys and values are read where they lie in the
- * cache, which is in memory: heads of bf16 and f16 with gaps too wide for CPUs to fetch ahead, so while one is read the
- * next is prefetched. Heads of f32 are long enough; prefetched, they were slower.
+ * Keys are cut into chunks, and chunks into parts that threads can share (clv_attention_decode_split). Of a chunk all
+ * scores are found first: dot products of as many keys as a vector has lanes, whose sums a transposing sum turns into a
+ * vector of scores. Then one maximum, the exponentials, and the sum of p * v. Keys and values are read where they lie
+ * in the cache, which is in memory: heads of bf16 and f16 with gaps too wide for CPUs to fetch ahead, so while one is
+ * read the next is prefetched. Heads of f32 are long enough; prefetched, they were slower.
  *
  * The sums of chunks are brought to a common maximum in ascending order, and so are those of parts: the same sums,
  * whoever makes them.
  *
- * Letters: D, padded to Dp; g a query head of those that are computed together. */
+ * Letters: D, padded to Dp; g a query head of those that are computed together.
+ */
 #include <float.h>
 
-#include "kernels/cpu/isa/attention_blocks.h"
+#include "kernels/cpu/isa/attention_masking.h"
 
 enum {
     HEADS = CLV_ATTENTION_HEADS,
@@ -34,8 +35,8 @@ typedef struct part_sums {
 
 static part_sums part_layout(float *at, int64_t part, int64_t head_dim)
 {
-    at += part * clv_attention_part_floats(head_dim);
-    part_sums sums = {.o = at, .max = at + HEADS * clv_attention_padded(head_dim)};
+    at += part * clv_attention_decode_split_floats(head_dim);
+    part_sums sums = {.o = at, .max = at + HEADS * clv_attention_pad_to_vector(head_dim)};
     sums.sum = sums.max + HEADS;
     return sums;
 }
@@ -48,7 +49,7 @@ typedef struct decode_space {
 
 static decode_space decode_layout(float *at, int64_t head_dim)
 {
-    decode_space w = {.q = at, .p = at + HEADS * clv_attention_padded(head_dim)};
+    decode_space w = {.q = at, .p = at + HEADS * clv_attention_pad_to_vector(head_dim)};
     w.rows = w.p + HEADS * CHUNK;
     return w;
 }
@@ -96,7 +97,7 @@ static block rows_of(const decode_space *w, const pairs *x, const clv_attention_
 {
     const clv_attention_args *a = x->a;
     const void *at = element(a, view, x->b, x->key, c);
-    int64_t width = clv_attention_padded(a->head_dim);
+    int64_t width = clv_attention_pad_to_vector(a->head_dim);
     if (!x->hidden)
         return (block){a->dtype, at, view->row_stride, (size_t)ahead_of(x, view, of, c) * vf_element_size(a->dtype)};
     rows_load(a->dtype, w->rows, width, at, view->row_stride, x->n, a->head_dim, 1.0f);
@@ -184,7 +185,7 @@ static void find_scores(const decode_space *w, const clv_attention_args *a, int6
                         int64_t key, int64_t end)
 {
     const read_heads of = heads_of(a, h, n, end);
-    int64_t width = clv_attention_padded(a->head_dim);
+    int64_t width = clv_attention_pad_to_vector(a->head_dim);
     pairs x;
     block k;
     for (int64_t at = 0; key + at < end; at += KEYS) {
@@ -308,7 +309,7 @@ static void sum_values(const decode_space *w, float *o, const clv_attention_args
                        int64_t key, int64_t end)
 {
     const read_heads of = heads_of(a, h, n, end);
-    int64_t width = clv_attention_padded(a->head_dim);
+    int64_t width = clv_attention_pad_to_vector(a->head_dim);
     pairs x;
     for (int64_t at = 0; key + at < end; at += KEYS) {
         pairs_find(&x, a, b, 0, 1, key + at, end);
@@ -331,8 +332,8 @@ void CLV_ISA_NAME(clv_attention_decode_part)(const clv_attention_args *a, float 
 {
     decode_space w = decode_layout(workspace, a->head_dim);
     part_sums sums = part_layout(parts, part, a->head_dim);
-    int64_t width = clv_attention_padded(a->head_dim), end;
-    int64_t key = clv_attention_part(a, b, part, &end);
+    int64_t width = clv_attention_pad_to_vector(a->head_dim), end;
+    int64_t key = clv_attention_decode_split(a, b, part, &end);
 
     if (key >= end)
         return;
@@ -368,11 +369,12 @@ static void add_part(part_sums to, part_sums part, int64_t g, int64_t width)
     }
 }
 
-void CLV_ISA_NAME(clv_attention_decode_end)(const clv_attention_args *a, float *parts, int64_t b, int64_t h, int64_t n)
+void CLV_ISA_NAME(clv_attention_decode_combine)(const clv_attention_args *a, float *parts, int64_t b, int64_t h,
+                                                int64_t n)
 {
-    int64_t width = clv_attention_padded(a->head_dim), end, last = PARTS - 1;
+    int64_t width = clv_attention_pad_to_vector(a->head_dim), end, last = PARTS - 1;
     part_sums all = part_layout(parts, last, a->head_dim); /* the one that has keys where any has */
-    bool any = clv_attention_part(a, b, last, &end) < end;
+    bool any = clv_attention_decode_split(a, b, last, &end) < end;
 
     for (int64_t g = 0; g < n; g++) {
         if (!any) {
@@ -381,7 +383,7 @@ void CLV_ISA_NAME(clv_attention_decode_end)(const clv_attention_args *a, float *
             all.sum[g] = 0.0f;
         }
         for (int64_t part = last - 1; part >= 0; part--)
-            if (clv_attention_part(a, b, part, &end) < end)
+            if (clv_attention_decode_split(a, b, part, &end) < end)
                 add_part(all, part_layout(parts, part, a->head_dim), g, width);
         float sum = sum_of(all.sum[g], a, b, 0);
         if (a->lse)

@@ -1,9 +1,10 @@
-/* simd.h - vectors of f32 for sources in isa/: the widest that the instruction set being compiled has.
+/* simd.h - SIMD abstraction: vectors of f32 for AVX-512, AVX2 and portable code.
  *
  * `vf` holds VF_LANES floats. vf_fma(a, b, c) = a*b + c, rounded once where the CPU has FMA. vf_max and vf_min give
  * their second operand when either is NaN. Loads and stores need no alignment; vf_stream, past the caches, needs
  * that of a vector, and vf_stream_end before another thread reads. bf16 and f16 stores round to nearest
- * even. */
+ * even.
+ */
 #ifndef CLEAVE_KERNELS_CPU_ISA_SIMD_H
 #define CLEAVE_KERNELS_CPU_ISA_SIMD_H
 
@@ -37,7 +38,7 @@
 /* Of a function that inlines such for one case, a dtype say: where several cases are inlined into one function,
  * compilers keep sums and pointers of its innermost loops in memory, which with 16 registers takes up to twice as
  * long. */
-#define CLV_APART static __attribute__((noinline))
+#define CLV_NOINLINE static __attribute__((noinline))
 
 #if defined(__AVX512F__)
 

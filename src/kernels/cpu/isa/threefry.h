@@ -1,4 +1,4 @@
-/* threefry.h - the random bits of an element, in a form whose loops vectorise; base/rng.c is what it equals. */
+/* threefry.h - vectorizable threefry-2x32 random bits, equal to base/rng.c's. */
 #ifndef CLEAVE_KERNELS_CPU_ISA_THREEFRY_H
 #define CLEAVE_KERNELS_CPU_ISA_THREEFRY_H
 

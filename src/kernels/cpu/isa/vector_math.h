@@ -1,5 +1,4 @@
-/* vector_math.h - exp, log, tanh, sigmoid, erf and the activations of them in f32, free of branches, so that loops over
- * them vectorise on any instruction set.
+/* vector_math.h - branch-free f32 exp, log, tanh, sigmoid, erf, sin, cos and activations that vectorize.
  *
  * Error, against libm in f64, over the range where the result is a normal number (tests/test_kernels_elementwise.c):
  * exp, log <= 2 ulp; tanh, sigmoid <= 3 ulp; erf (Juffa's figure) 1 ulp. Infinities, zeros and NaN as in libm; exp

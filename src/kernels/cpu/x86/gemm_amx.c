@@ -1,10 +1,12 @@
-/* gemm_amx.c: a block of C in four tile registers. Two tiles of A and two of B a step make four multiplications. */
-#include "kernels/cpu/isa/amx.h"
-#include "kernels/cpu/x86/gemm_panels.h"
+/* gemm_amx.c - bf16 GEMM micro-kernel by AMX tiles: 32 x 32 of C in four tile registers. Two tiles of A and two of B
+ * a step make four multiplications.
+ */
+#include "kernels/cpu/isa/amx_tiles.h"
+#include "kernels/cpu/x86/gemm_bf16_panels.h"
 
 /* B is read past the caches' order (TILELOADDT1): A's panel, which the next block reads again, stays in L1. */
-static void block(float *c, bool fresh, int steps, clv_panel a, const char *b, clv_finished *pending,
-                  const clv_finished *whole)
+static void block(float *c, bool fresh, int steps, clv_gemm_a_panel a, const char *b, clv_gemm_tile_output *pending,
+                  const clv_gemm_tile_output *whole)
 {
     const int row = SIDE * (int)sizeof *c, rows = clv_rows_a_step(pending, steps);
 
@@ -41,7 +43,7 @@ static void block(float *c, bool fresh, int steps, clv_panel a, const char *b, c
 
 void clv_gemm_amx(const clv_gemm_args *args)
 {
-    static const clv_panel_kernel kernel = {
+    static const clv_gemm_panel_kernel kernel = {
         .block = block,
         .begin = amx_begin,
         .end = amx_end,
@@ -49,5 +51,5 @@ void clv_gemm_amx(const clv_gemm_args *args)
         .b_bytes = 1 << 20,
         .whole_transposed = 512,
     };
-    clv_gemm_panels(args, &kernel);
+    clv_gemm_bf16_panels(args, &kernel);
 }

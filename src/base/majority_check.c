@@ -1,0 +1,34 @@
+/* majority_check.c - majority check: which of n reported values differ from the most common one. */
+#include "base/majority_check.h"
+
+#include <stddef.h>
+#include <stdio.h>
+
+static int find_majority(const int64_t *says, int n)
+{
+    int most = 0, best = 0;
+    for (int i = 0; i < n; i++) {
+        int same = 0;
+        for (int k = 0; k < n; k++)
+            same += says[k] == says[i];
+        if (same > most) {
+            most = same;
+            best = i;
+        }
+    }
+    return best;
+}
+
+clv_mismatch clv_mismatch_find(const int64_t *says, int n)
+{
+    clv_mismatch out = {.first = -1, .majority = find_majority(says, n)};
+    size_t used = 0;
+    for (int i = 0; i < n; i++) {
+        if (says[i] == says[out.majority])
+            continue;
+        if (used < sizeof out.who - 1)
+            used += (size_t)snprintf(out.who + used, sizeof out.who - used, "%s%d", out.n ? ", " : "", i);
+        out.first = out.n++ ? out.first : i;
+    }
+    return out;
+}

@@ -1,0 +1,16 @@
+/* c_locale.h - locale-independent printf and strtod: numbers always have a decimal point. Of this library's formatted
+ * text all is made here.
+ */
+#ifndef CLEAVE_BASE_TEXT_C_LOCALE_H
+#define CLEAVE_BASE_TEXT_C_LOCALE_H
+
+#include <stdarg.h>
+#include <stddef.h>
+
+/* snprintf, vsnprintf. */
+int clv_snprintf(char *out, size_t size, const char *format, ...) __attribute__((format(printf, 3, 4)));
+int clv_vsnprintf(char *out, size_t size, const char *format, va_list list) __attribute__((format(printf, 3, 0)));
+/* strtod's value. */
+double clv_strtod(const char *text);
+
+#endif

@@ -1,0 +1,130 @@
+/* bench_allreduce.c - the `cleave bench allreduce` benchmark: latency of an all-reduce of one buffer. */
+#include <math.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cleave/session.h"
+#include "cli/timing/clock.h"
+#include "cli/command.h"
+#include "cli/options/flight_recorder_option.h"
+#include "cli/options/mesh_options.h"
+#include "cli/parser/option_parser.h"
+#include "cli/job/job_processes.h"
+#include "cli/options/output_options.h"
+#include "cli/bench/allreduce_program.h"
+#include "cli/output/table.h"
+
+enum { RUNS = 20, FEW_RUNS = 2, WARM_UPS = 2, MOST = CLV_ALLREDUCE_ROUNDS * RUNS };
+
+typedef struct result {
+    int64_t bytes;
+    double median_s, min_s;
+} result;
+
+/* Each sum is `ranks` times the last. Checked, because a fast wrong sum is no result. */
+static clv_status check_sum(const float *sum, int64_t count, int ranks, clv_error *err)
+{
+    double want = pow(ranks, CLV_ALLREDUCE_ROUNDS);
+
+    for (int64_t i = 0; i < count; i++)
+        if (!(fabs(sum[i] - want) <= 1e-5 * want))
+            return clv_fail(err, CLV_EPEER, "element %lld of the sum is %g, not %g", (long long)i, (double)sum[i],
+                            want);
+    return CLV_OK;
+}
+
+static clv_status time_runs(result *out, clv_session *session, const clv_program *program, clv_error *err)
+{
+    static double took[MOST];
+    int64_t count = out->bytes / 4;
+    int runs = out->bytes <= 1 << 20 ? RUNS : FEW_RUNS, n = 0;
+    float *sum = malloc((size_t)out->bytes);
+    clv_output_binding output = {"sum", sum};
+    clv_status status = sum ? CLV_OK : clv_fail_memory(err, "a sum", (size_t)out->bytes);
+
+    for (int k = -WARM_UPS; status == CLV_OK && k < runs; k++) {
+        status = clv_session_run(session, program, NULL, 0, &output, k == runs - 1, err);
+        if (status == CLV_OK && !clv_allreduce_seconds(took + n, session, program))
+            status = clv_fail(err, CLV_EUNSUPPORTED, "the sums are not carried out by all_reduce");
+        n += k >= 0 ? CLV_ALLREDUCE_ROUNDS : 0;
+    }
+    if (status == CLV_OK)
+        status = check_sum(sum, count, (int)clv_mesh_rank_count(clv_program_mesh(program)), err);
+    free(sum);
+    if (status != CLV_OK)
+        return status;
+    clv_times_sort(took, n);
+    out->min_s = took[0];
+    out->median_s = 0.5 * (took[n / 2] + took[(n - 1) / 2]);
+    return CLV_OK;
+}
+
+static clv_status measure(result *out, int ranks, const clv_comm_option *comm, int64_t bytes, clv_error *err)
+{
+    clv_program *program = NULL;
+    clv_session *session = NULL;
+    clv_session_options options = {.size = sizeof options, .trace = 1, .timeout_ms = clv_comm_option_timeout_ms(comm)};
+
+    *out = (result){.bytes = bytes / 4 * 4};
+    clv_status status = clv_allreduce_program(&program, ranks, bytes / 4, err);
+    if (status == CLV_OK)
+        status = clv_processes_job_of_mesh(&options.job, comm, clv_program_mesh(program), err);
+    if (status == CLV_OK)
+        status = clv_flight_option_open(&options.flight, comm->flight, err);
+    if (status == CLV_OK)
+        status = clv_session_new(&session, clv_program_mesh(program), &options, err);
+    if (status == CLV_OK)
+        status = time_runs(out, session, program, err);
+    clv_session_free(session);
+    clv_program_free(program);
+    return status;
+}
+
+static int print(const result *results, int n, const clv_table_format *form)
+{
+    clv_table *table = clv_table_new("allreduce");
+
+    for (int i = 0; i < n; i++) {
+        clv_table_row(table);
+        clv_table_bytes(table, "bytes", (double)results[i].bytes);
+        clv_table_real(table, "median_us", 1e6 * results[i].median_s);
+        clv_table_real(table, "min_us", 1e6 * results[i].min_s);
+        clv_table_real(table, "gb_per_s", 1e-9 * (double)results[i].bytes / results[i].median_s);
+    }
+    return clv_table_finish(table, form);
+}
+
+int bench_allreduce(int argc, char **argv)
+{
+    int64_t ranks = 2;
+    clv_sizes sizes = {.n = 4, .item = {16 << 10, 256 << 10, 4 << 20, 64 << 20}};
+    clv_table_format form = {0};
+    clv_comm_option comm = {.how = NULL};
+    const clv_option options[] = {
+        CLV_TP_ROW(&ranks, 2, 4096, NULL, "ranks (2)"),
+        {.names = "--bytes",
+         .kind = CLV_OPTION_SIZES,
+         .out = &sizes,
+         .value = "LIST",
+         .help = "sizes of the buffer, f32 (16K,256K,4M,64M)"},
+        CLV_COMM_OPTIONS(&comm),
+        CLV_FORMAT_OPTIONS(&form, "", "print JSON"),
+    };
+    int code = clv_options_parse(options, sizeof options / sizeof options[0], argc, argv);
+    result results[CLV_SIZES_MAX];
+    clv_error err = {0};
+
+    if (code != CLV_OPTIONS_RUN)
+        return code;
+    for (int i = 0; i < sizes.n; i++)
+        if (sizes.item[i] < 4) {
+            clv_fail(&err, CLV_EINVAL, "--bytes %lld: a size is at least 4, one f32", (long long)sizes.item[i]);
+            return clv_command_print_error(argv[0], &err);
+        }
+    for (int i = 0; i < sizes.n; i++)
+        if (measure(&results[i], (int)ranks, &comm, sizes.item[i], &err) != CLV_OK)
+            return clv_command_print_error(argv[0], &err);
+    return print(results, sizes.n, &form);
+}

@@ -1,0 +1,375 @@
+/* command_generate.c - the `cleave generate` command: text generation from a checkpoint. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cleave/generate.h"
+#include "cleave/text.h"
+#include "cli/command.h"
+#include "cli/input/prompts.h"
+#include "cli/options/mesh_options.h"
+#include "cli/options/model_options.h"
+#include "cli/options/output_options.h"
+#include "cli/options/run_options.h"
+#include "cli/options/trace_option.h"
+#include "cli/output/messages.h"
+#include "cli/output/progress.h"
+#include "cli/output/table.h"
+#include "cli/parser/option_parser.h"
+#include "cli/reports/generation_config_note.h"
+#include "cli/timing/suspensions.h"
+
+typedef struct generate_args {
+    clv_model_option model;
+    const char *prompt, *file, *trace_out;
+    clv_strings stops;
+    int64_t n, context, seed, top_k, batch;
+    double temperature, top_p, min_p, penalty;
+    bool json;
+} generate_args;
+
+static int parse(generate_args *a, int argc, char **argv)
+{
+    const clv_option options[] = {
+        CLV_MODEL_OPTION(&a->model.path, "DIR", "checkpoint: a folder with config.json and safetensors"),
+        {
+            .names = "-p, --prompt",
+            .kind = CLV_OPTION_STRING,
+            .out = &a->prompt,
+            .value = "TEXT",
+            .bare = CLV_POSITIONAL_SUGGESTED,
+            .help =
+                "text to continue, at least one byte; -: standard input, without the end of its last line; what is not "
+                "UTF-8 reads as U+FFFD (where the model has no tokenizer it is taken as it is)",
+        },
+        {.names = "-f, --file",
+         .kind = CLV_OPTION_STRING,
+         .out = &a->file,
+         .value = "FILE",
+         .use = CLV_OPTION_INPUT,
+         .help = "prompts, one a line without zero bytes, instead of -p; -: standard input; texts come in their order, "
+                 "none for an empty line"},
+        {.names = "-b, --batch-size",
+         .kind = CLV_OPTION_INT,
+         .out = &a->batch,
+         .min = 1,
+         .max = 1 << 16,
+         .value = "N",
+         .conflicts_with = "--prompt",
+         .help = "prompts of a file that are continued side by side (8)"},
+        {.names = "-n, --n-predict",
+         .kind = CLV_OPTION_INT,
+         .out = &a->n,
+         .min = 0,
+         .max = 1 << 30,
+         .value = "N",
+         .help = "tokens to generate (the folder's max_new_tokens, or max_length less the prompt; else 128)"},
+        CLV_MESH_OPTIONS(&a->model.mesh),
+        CLV_RULES_OPTION(&a->model.mesh),
+        {.names = "-c, --ctx-size",
+         .kind = CLV_OPTION_INT,
+         .out = &a->context,
+         .min = 0,
+         .max = 1 << 30,
+         .value = "N",
+         .help = "positions kept; 0: prompt and N, as far as the model goes"},
+        {.names = "--temp",
+         .kind = CLV_OPTION_REAL,
+         .out = &a->temperature,
+         .real_min = 0,
+         .real_max = 100,
+         .value = "T",
+         .help = "temperature; 0 is greedy, whatever the next three are (the folder's, else 0.8)"},
+        {.names = "--top-k",
+         .kind = CLV_OPTION_INT,
+         .out = &a->top_k,
+         .min = 0,
+         .max = 1 << 30,
+         .value = "K",
+         .help =
+             "sample among the K likeliest, and what ties with the last of them; 0, and the vocabulary's size or more: "
+             "all (the folder's, else 40)"},
+        {.names = "--top-p",
+         .kind = CLV_OPTION_REAL,
+         .out = &a->top_p,
+         .real_min = 0,
+         .real_max = 1,
+         .value = "P",
+         .help =
+             "sample among the fewest of the likeliest that make up P; 1: all, 0: the likeliest alone (the folder's, "
+             "else 0.95)"},
+        {.names = "--min-p",
+         .kind = CLV_OPTION_REAL,
+         .out = &a->min_p,
+         .real_min = 0,
+         .real_max = 1,
+         .value = "P",
+         .help =
+             "sample among those at least P times as likely as the likeliest; 0: all, 1: the likeliest and what ties "
+             "with it (the folder's, else 0)"},
+        {.names = "--repeat-penalty, --repetition-penalty",
+         .kind = CLV_OPTION_REAL,
+         .out = &a->penalty,
+         .real_min = 0.01,
+         .real_max = 100,
+         .value = "X",
+         .help = "makes tokens of prompt and text less likely, below 1 more; 1 is none (the folder's, else 1)"},
+        {.names = "--stop",
+         .kind = CLV_OPTION_STRINGS,
+         .out = &a->stops,
+         .value = "TEXT",
+         .help = "end before this text, as it stands (bash: $'\\n' is a newline); may be given again (the folder's "
+                 "stop_strings)"},
+        CLV_SEED_OPTION(&a->seed, NULL, "of sampling (1)"),
+        CLV_RUN_OPTIONS(&a->model.run),
+        CLV_DTYPE_OPTION(&a->model.dtype),
+        CLV_QUANT_OPTION(&a->model.quant),
+        CLV_COMM_DTYPE_OPTION(&a->model.comm_dtype, NULL),
+        CLV_COST_MODEL_OPTION(&a->model.hardware),
+        CLV_TRACE_OUT_OPTION(&a->trace_out, NULL,
+                             "write a trace there, for cleave trace: a step is a part of the prompts, then a token"),
+        CLV_JSON_OPTION(&a->json, NULL, "print JSON, at the end"),
+    };
+    return clv_options_parse(options, sizeof options / sizeof options[0], argc, argv);
+}
+
+/* ---- how tokens are chosen ---- */
+
+/* What is not given is the folder's, or else as it has always been. */
+enum { NOT_GIVEN = -1, USUAL_TOKENS = 128 };
+
+static double given_or(double given, double other)
+{
+    return given == NOT_GIVEN ? other : given;
+}
+
+static clv_sampling sampling_of(const generate_args *a, const clv_generation_config *says)
+{
+    static const clv_sampling usual = {.temperature = 0.8, .top_k = 40, .top_p = 0.95};
+    clv_sampling s = says->sampling ? *says->sampling : usual;
+    s.size = sizeof s;
+    s.temperature = given_or(a->temperature, s.temperature);
+    s.top_k = a->top_k == NOT_GIVEN ? s.top_k : a->top_k;
+    s.top_p = given_or(a->top_p, s.top_p);
+    s.min_p = given_or(a->min_p, s.min_p);
+    s.repetition_penalty = given_or(a->penalty, s.repetition_penalty);
+    s.seed = (uint64_t)a->seed;
+    if (a->top_p == 0)
+        s.top_p = 1e-300; /* the likeliest; a clv_sampling's 0 is all */
+    return s;
+}
+
+static int64_t tokens_of(const generate_args *a, const clv_generation_config *says)
+{
+    if (a->n != NOT_GIVEN)
+        return a->n > 0 ? a->n : -1;
+    return says->max_tokens || says->max_length ? 0 : USUAL_TOKENS;
+}
+
+static void note_generation(const generate_args *a, const clv_generation_config *says, const char *command)
+{
+    const bool temperature = a->temperature != NOT_GIVEN, greedy = a->temperature == 0, n = a->n != NOT_GIVEN;
+    const clv_overridden_key overridden[] = {{"do_sample", temperature},
+                                             {"temperature", temperature},
+                                             {"top_k", greedy || a->top_k != NOT_GIVEN},
+                                             {"top_p", greedy || a->top_p != NOT_GIVEN},
+                                             {"min_p", greedy || a->min_p != NOT_GIVEN},
+                                             {"repetition_penalty", a->penalty != NOT_GIVEN},
+                                             {"max_new_tokens", n},
+                                             {"max_length", n},
+                                             {"stop_strings", a->stops.n > 0},
+                                             {NULL, false}};
+    clv_generation_config_note(says, overridden, command);
+}
+
+/* ---- while it runs ---- */
+
+/* A single prompt and its text as they come, or how many texts are done. */
+typedef struct display {
+    bool stream;
+    clv_untrusted_text shown;
+    clv_progress progress;
+    int64_t done;
+    const clv_model *model; /* that runs; NULL: what there is to note of it was said */
+    const clv_generation_config *says;
+    const generate_args *args;
+    const char *command;
+} display;
+
+static int show(void *arg, int64_t prompt, const char *text, size_t size, int last)
+{
+    display *d = arg;
+    (void)prompt;
+    if (d->model) { /* prompts come first, when nothing asked for is at fault */
+        clv_model_option_warnings(d->model, &d->args->model, d->command);
+        note_generation(d->args, d->says, d->command);
+    }
+    d->model = NULL;
+    if (d->stream) {
+        clv_print_untrusted(&d->shown, text, size);
+        fflush(stdout);
+    } else if (last) {
+        clv_progress_update(&d->progress, ++d->done, "");
+    }
+    return 0;
+}
+
+static void begin_display(display *d, const generate_args *a, const clv_model *model, const clv_generation_config *says,
+                          const char *command, const clv_prompts *p)
+{
+    *d = (display){.stream = !a->file && !a->json, .model = model, .says = says, .args = a, .command = command};
+    if (!d->stream)
+        clv_progress_begin(&d->progress, "generate", p->n_nonempty);
+}
+
+static void end_display(display *d)
+{
+    if (d->stream)
+        clv_print_untrusted_end(&d->shown);
+    else
+        clv_progress_end(&d->progress);
+}
+
+/* ---- what came of it ---- */
+
+/* JSON has no bytes that are not UTF-8: they become U+FFFD. */
+static void add_text(clv_table *t, const char *key, const char *text)
+{
+    size_t size;
+    char *repaired = clv_utf8_repair(&size, text ? text : "", text ? strlen(text) : 0);
+    if (!repaired)
+        return;
+    clv_table_text(t, key, repaired);
+    free(repaired);
+}
+
+static int print_json(const clv_prompts *p, const clv_generation *g)
+{
+    clv_table *t = clv_table_new("texts");
+    for (int64_t i = 0, asked = 0; i < p->n; i++) {
+        bool empty = p->text[i][0] == '\0';
+        clv_table_row(t);
+        add_text(t, "prompt", p->text[i]);
+        add_text(t, "text", empty ? "" : clv_generation_text(g, asked, NULL));
+        clv_table_int(t, "prompt_tokens", empty ? 0 : clv_generation_prompt_tokens(g, asked));
+        clv_table_int(t, "tokens", empty ? 0 : clv_generation_sampled_tokens(g, asked));
+        asked += !empty;
+    }
+    return clv_table_finish(t, &(clv_table_format){.json = true});
+}
+
+static void print_texts(const char *prompt, const char *text)
+{
+    clv_untrusted_text shown = {0};
+    clv_print_untrusted(&shown, prompt, strlen(prompt));
+    clv_print_untrusted(&shown, text, strlen(text));
+    clv_print_untrusted_end(&shown);
+}
+
+/* On stderr: how fast it was, and texts that the context ended. */
+static void report_speed(const clv_prompts *p, const clv_generation *g)
+{
+    int64_t read = 0, made = 0, full = 0;
+    clv_generate_seconds s = clv_generation_seconds(g);
+    for (int64_t i = 0; i < p->n_nonempty; i++) {
+        read += clv_generation_prompt_tokens(g, i);
+        made += clv_generation_sampled_tokens(g, i);
+        full += clv_generation_finish_reason(g, i) == CLV_FINISH_CONTEXT;
+    }
+    if (full > 0)
+        fprintf(stderr, "note: %lld text%s because the context is full (-c)\n", (long long)full,
+                full == 1 ? " ends" : "s end");
+    fprintf(stderr, "prompt %.0f tokens/s, generated %.0f tokens/s, %.0f %% of the time in sync%s\n",
+            (double)read / s.prompt, s.decode > 0 ? (double)made / s.decode : 0, 100 * s.sync / (s.prompt + s.decode),
+            clv_suspensions_note());
+}
+
+/* What was not streamed. */
+static int report(const clv_prompts *p, const generate_args *a, const clv_generation *g)
+{
+    int code = CLV_EXIT_OK;
+    for (int64_t i = 0, asked = 0; i < p->n && !a->json; i++) {
+        if (a->file && p->text[i][0] != '\0')
+            print_texts(p->text[i], clv_generation_text(g, asked++, NULL));
+        putchar('\n');
+    }
+    if (a->json)
+        code = print_json(p, g);
+    fflush(stdout);
+    report_speed(p, g);
+    return code;
+}
+
+static clv_status write_texts(clv_generation **out, const generate_args *a, const clv_model *model,
+                              const clv_prompts *p, const char *command, clv_error *err)
+{
+    display d;
+    clv_generator *g;
+    const clv_tokenizer *tokenizer;
+    clv_generation_config says = {.size = sizeof says};
+    CLV_TRY(clv_model_generation_config(model, &says, err));
+    const clv_sampling sampling = sampling_of(a, &says);
+    clv_generate_options options = {.size = sizeof options,
+                                    .sampling = &sampling,
+                                    .max_tokens = tokens_of(a, &says),
+                                    .batch = a->batch,
+                                    .context = a->context,
+                                    .stops = a->stops.item,
+                                    .n_stops = a->stops.n,
+                                    .echo = 1,
+                                    .on_text = show,
+                                    .on_text_arg = &d};
+    CLV_TRY(clv_model_tokenizer(&tokenizer, model, err));
+    clv_machine *machine;
+    CLV_TRY(clv_generator_new(&g, model, NULL, err));
+    clv_status status = clv_hardware_option_open(&machine, a->model.hardware, err);
+    const clv_trace_options trace = {.size = sizeof trace, .path = a->trace_out, .machine = machine};
+    options.trace = a->trace_out ? &trace : NULL;
+    begin_display(&d, a, model, &says, command, p);
+    if (status == CLV_OK)
+        status = clv_generate(out, g, p->asked, p->n_nonempty, &options, err);
+    end_display(&d);
+    clv_generator_free(g);
+    clv_machine_free(machine);
+    return status;
+}
+
+static clv_status run(const generate_args *a, const clv_model *model, const char *command, int *code, clv_error *err)
+{
+    clv_prompts p = {0};
+    clv_generation *g = NULL;
+    for (int i = 0; i < a->stops.n; i++)
+        if (a->stops.item[i][0] == '\0')
+            return clv_fail(err, CLV_EINVAL, "--stop: the text is empty; give at least one byte");
+    clv_status status = clv_prompts_read(&p, a->prompt, a->file, command, err);
+    if (status == CLV_OK)
+        status = write_texts(&g, a, model, &p, command, err);
+    if (status == CLV_OK)
+        *code = report(&p, a, g);
+    clv_generation_free(g);
+    clv_prompts_free(&p);
+    return status;
+}
+
+int command_generate(int argc, char **argv)
+{
+    generate_args a = {.model = CLV_MODEL_GENERATION_DEFAULTS,
+                       .n = NOT_GIVEN,
+                       .seed = 1,
+                       .batch = 8,
+                       .temperature = NOT_GIVEN,
+                       .top_k = NOT_GIVEN,
+                       .top_p = NOT_GIVEN,
+                       .min_p = NOT_GIVEN,
+                       .penalty = NOT_GIVEN};
+    clv_error err = {0};
+    clv_model *model = NULL;
+    int code = parse(&a, argc, argv);
+    if (code != CLV_OPTIONS_RUN)
+        return code;
+    clv_status status = clv_model_option_open(&model, &a.model, &err);
+    if (status == CLV_OK)
+        status = run(&a, model, argv[0], &code, &err);
+    clv_model_close(model);
+    return status == CLV_OK ? code : clv_command_print_error(argv[0], &err);
+}

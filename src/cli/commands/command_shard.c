@@ -1,0 +1,116 @@
+/* command_shard.c - the `cleave shard` command: writes a checkpoint as one file per rank. */
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cleave/checkpoint.h"
+#include "cleave/sequences.h"
+#include "cli/command.h"
+#include "cli/options/mesh_options.h"
+#include "cli/options/model_options.h"
+#include "cli/options/output_options.h"
+#include "cli/output/progress.h"
+#include "cli/output/table.h"
+#include "cli/parser/option_parser.h"
+
+typedef struct shard_args {
+    const char *model, *out;
+    const char *quant; /* NULL: as they are */
+    clv_mesh_option mesh;
+    clv_table_format form;
+} shard_args;
+
+enum { FILE_NAME = 64 };
+
+static int parse(shard_args *a, int argc, char **argv)
+{
+    const clv_option options[] = {
+        CLV_MODEL_OPTION(&a->model, "DIR", "checkpoint: a folder with config.json and safetensors, sharded or not"),
+        CLV_OUT_OPTION(&a->out, "DIR", NULL, CLV_OPTION_OUTPUT_FOLDER, true, "the folder to make"),
+        CLV_MESH_OPTIONS(&a->mesh),
+        CLV_RULES_OPTIONS(&a->mesh),
+        CLV_QUANT_ROW(&a->quant, "write weights of linear layers in blocks of 32 integers of 8 or 4 bits, with a scale "
+                                 "each, as GGUF's Q8_0 and Q4_0 are (as they are)"),
+        CLV_FORMAT_OPTIONS(&a->form, "", "print JSON"),
+    };
+    return clv_options_parse(options, sizeof options / sizeof options[0], argc, argv);
+}
+
+/* What the manifest says of the rules: a preset's name, or the text of the file; the caller frees it. */
+static clv_status rules_text(char **out, const clv_mesh_option *option, clv_error *err)
+{
+    const char *name = option->sp ? "megatron-sp" : option->rules ? option->rules : "megatron";
+    size_t size;
+
+    if (option->rules && access(option->rules, F_OK) == 0)
+        return clv_text_read(out, &size, option->rules, 1, err);
+    *out = strdup(name);
+    return *out ? CLV_OK : clv_fail_memory(err, "the rules", strlen(name));
+}
+
+/* The files that were made, and the bytes of each. */
+static clv_status report(clv_table *t, const char *folder, clv_error *err)
+{
+    clv_checkpoint *made;
+    char name[FILE_NAME];
+    int64_t bytes, total = 0;
+
+    CLV_TRY(clv_checkpoint_open(&made, folder, NULL, err));
+    for (int64_t rank = 0; clv_checkpoint_rank_file(name, sizeof name, &bytes, made, rank) > 0; rank++) {
+        clv_table_row(t);
+        clv_table_text(t, "file", name);
+        clv_table_bytes(t, "bytes", (double)bytes);
+        total += bytes;
+    }
+    clv_table_root(t);
+    clv_table_int(t, "tensors", clv_checkpoint_tensor_count(made));
+    clv_table_bytes(t, "bytes", (double)total);
+    clv_checkpoint_close(made);
+    return CLV_OK;
+}
+
+static clv_status write_shards(const shard_args *a, const clv_model *model, clv_error *err)
+{
+    clv_counted_progress bar = {.what = "shard", .note = "MiB", .shift = 20};
+    clv_convert_options options = {.size = sizeof options, .progress = clv_counted_progress_show, .progress_arg = &bar};
+    char *rules;
+
+    CLV_TRY(rules_text(&rules, &a->mesh, err));
+    options.rules_text = rules;
+    clv_status status = clv_checkpoint_shard(model, a->out, &options, err);
+    clv_counted_progress_end(&bar);
+    free(rules);
+    return status;
+}
+
+static clv_status shard(const shard_args *a, clv_error *err)
+{
+    clv_mesh mesh;
+    clv_axis_rules rules;
+    clv_model *model;
+    clv_model_options options = {.size = sizeof options, .mesh = &mesh, .rules = &rules};
+
+    CLV_TRY(clv_mesh_option_read(&mesh, &a->mesh, err));
+    CLV_TRY(clv_mesh_option_rules(&rules, &a->mesh, &mesh, err));
+    CLV_TRY(clv_quant_option_read(&options.quant, a->quant, err));
+    CLV_TRY(clv_model_open(&model, a->model, &options, err));
+    clv_status status = write_shards(a, model, err);
+    clv_model_close(model);
+    return status;
+}
+
+int command_shard(int argc, char **argv)
+{
+    shard_args a = {.mesh = {.tp = 1}};
+    clv_error err = {0};
+    int code = parse(&a, argc, argv);
+    if (code != CLV_OPTIONS_RUN)
+        return code;
+    if (shard(&a, &err) != CLV_OK)
+        return clv_command_print_error(argv[0], &err);
+    clv_table *t = clv_table_new("files");
+    if (report(t, a.out, &err) == CLV_OK)
+        return clv_table_finish(t, &a.form);
+    clv_table_free(t);
+    return clv_command_print_error(argv[0], &err);
+}

@@ -1,0 +1,117 @@
+/* command_trace.c - the `cleave trace` command: time per part of the model, compute and communication, from a trace
+ * file.
+ */
+#include "cleave/trace.h"
+
+#include "cli/command.h"
+#include "cli/input/artifact_kind.h"
+#include "cli/options/output_options.h"
+#include "cli/output/table.h"
+#include "cli/parser/option_parser.h"
+#include "cli/timing/op_times.h"
+
+typedef struct trace_args {
+    const char *file;
+    clv_table_format form;
+} trace_args;
+
+static int parse(trace_args *a, int argc, char **argv)
+{
+    const clv_option options[] = {
+        {.names = "FILE",
+         .kind = CLV_OPTION_STRING,
+         .out = &a->file,
+         .value = "FILE",
+         .use = CLV_OPTION_INPUT,
+         .required = true,
+         .help = "what --trace-out wrote"},
+        CLV_FORMAT_OPTIONS(&a->form, "", "print JSON"),
+    };
+    return clv_options_parse(options, sizeof options / sizeof options[0], argc, argv);
+}
+
+/* Null where there is no time that it is a share of. */
+static void add_share(clv_table *t, const char *key, double of, double all)
+{
+    if (all > 0)
+        clv_table_fraction(t, key, of / all);
+    else
+        clv_table_null(t, key);
+}
+
+static void add_up(clv_trace_part *all, const clv_trace_part *part)
+{
+    all->compute += part->compute;
+    all->moving += part->moving;
+    all->waiting += part->waiting;
+    all->helping += part->helping;
+    all->beside += part->beside;
+    all->bytes += part->bytes;
+    all->collectives += part->collectives;
+    all->predicted_seconds += part->predicted_seconds;
+    all->predicted_communication += part->predicted_communication;
+}
+
+static void add_part(clv_table *t, const clv_trace_part *part)
+{
+    double communication = part->moving + part->waiting, seconds = part->compute + communication;
+    clv_table_row(t);
+    clv_table_text(t, "part", part->name);
+    clv_table_seconds(t, "seconds", seconds);
+    clv_table_seconds(t, "compute", part->compute);
+    clv_table_seconds(t, "moving", part->moving);
+    clv_table_seconds(t, "waiting", part->waiting);
+    clv_table_seconds(t, "helping", part->helping);
+    clv_table_seconds(t, "beside", part->beside);
+    add_share(t, "comm_share", communication, seconds);
+    add_share(t, "predicted_comm_share", part->predicted_communication, part->predicted_seconds);
+    clv_table_seconds(t, "predicted", part->predicted_seconds);
+    clv_table_int(t, "collectives", part->collectives);
+    clv_table_bytes(t, "bytes", part->bytes);
+}
+
+static clv_status fill(clv_table *t, const clv_trace_report *report, clv_error *err)
+{
+    clv_trace_info info = {.size = sizeof info};
+    clv_trace_part all = {.name = "all"};
+    CLV_TRY(clv_trace_describe(report, &info, err));
+    for (int i = 0;; i++) {
+        clv_trace_part part = {.size = sizeof part};
+        CLV_TRY(clv_trace_report_part(report, i, &part, err));
+        if (!part.name)
+            break;
+        add_part(t, &part);
+        add_up(&all, &part);
+    }
+    add_part(t, &all);
+    CLV_TRY(clv_op_times_add(t, report, err));
+    clv_table_root(t);
+    clv_table_text(t, "mesh", info.mesh);
+    clv_table_int(t, "ranks", info.ranks);
+    clv_table_int(t, "processes", info.processes);
+    clv_table_int(t, "steps", info.steps);
+    clv_table_seconds(t, "step_seconds", info.seconds);
+    clv_table_text(t, "predicted_for", info.machine);
+    if (info.lost > 0)
+        clv_table_int(t, "lost", info.lost);
+    return CLV_OK;
+}
+
+int command_trace(int argc, char **argv)
+{
+    trace_args a = {0};
+    clv_error err = {0};
+    clv_trace_report *report;
+    int code = parse(&a, argc, argv);
+    if (code != CLV_OPTIONS_RUN)
+        return code;
+    if (clv_artifact_kind_check(a.file, argv[0], &err) != CLV_OK || clv_trace_read(&report, a.file, &err) != CLV_OK)
+        return clv_command_print_error(argv[0], &err);
+    clv_table *t = clv_table_new("parts");
+    clv_status status = fill(t, report, &err);
+    clv_trace_report_free(report);
+    if (status == CLV_OK)
+        return clv_table_finish(t, &a.form);
+    clv_table_free(t);
+    return clv_command_print_error(argv[0], &err);
+}

@@ -1,0 +1,23 @@
+/* prompts.h - prompts of `cleave generate`: one text, or the lines of a file, also from standard input. */
+#ifndef CLEAVE_CLI_INPUT_PROMPTS_H
+#define CLEAVE_CLI_INPUT_PROMPTS_H
+
+#include <stdint.h>
+
+#include "cleave/status.h"
+
+/* Nothing follows an empty line of a file: its text is empty, too. */
+typedef struct clv_prompts {
+    int64_t n, n_nonempty;
+    const char **text;  /* [n], in the order given */
+    const char **asked; /* [n_nonempty] those that are not empty */
+    char *content;      /* of the file */
+} clv_prompts;
+
+/* Of -p TEXT or -f FILE, the other being NULL; "-" is standard input: of -p all of it is the prompt, without the end
+ * of its last line. A byte order mark at the begin is none of the text. Free with clv_prompts_free, whatever it
+ * returns. */
+clv_status clv_prompts_read(clv_prompts *p, const char *text, const char *file, const char *command, clv_error *err);
+void clv_prompts_free(clv_prompts *p);
+
+#endif

@@ -1,0 +1,12 @@
+/* candidate_table.h - table of the sharding strategies considered for each op, for explain and einsum --explain. */
+#ifndef CLEAVE_CLI_REPORTS_CANDIDATE_TABLE_H
+#define CLEAVE_CLI_REPORTS_CANDIDATE_TABLE_H
+
+#include "cleave/program.h"
+#include "cli/output/table.h"
+
+/* Rows {"op","makes","chosen","split","bytes","seconds","layouts","why"}, and with `full` "verdict" and "work_seconds";
+ * then the fields "considered" and "listed". Each op's chosen candidate, and at most `most` of each verdict. */
+void clv_candidate_table_add(clv_table *t, const clv_program *program, int64_t most, bool full);
+
+#endif

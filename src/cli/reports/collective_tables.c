@@ -1,0 +1,236 @@
+/* collective_tables.c - tables of a program's collectives: by kind, by layer, or one by one with their explanations. */
+#include "cli/reports/collective_tables.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/reports/layer_pattern.h"
+
+enum { AXIS_TEXT = CLV_AXIS_NAME_SIZE + 32 }; /* a sub-axis */
+
+static bool moves(const clv_collective *c)
+{
+    return strcmp(c->kind, "slice") != 0 && strcmp(c->kind, "mask") != 0;
+}
+
+static void print_axes(char *out, const clv_collective *c, const clv_mesh *mesh)
+{
+    size_t used = 0;
+    out[0] = '\0';
+    for (int i = 0; i < c->n_axes && used + 1 < CLV_LAYOUT_TEXT; i++) {
+        if (i > 0)
+            out[used++] = ',';
+        used += (size_t)clv_subaxis_print(out + used, CLV_LAYOUT_TEXT - used, c->axes[i], mesh);
+    }
+}
+
+/* ---- totals of what is alike ---- */
+
+typedef struct kind_total {
+    char axes[CLV_LAYOUT_TEXT];
+    char *op, *cause;    /* NULL where collectives of different ops are counted together */
+    clv_collective like; /* the first of them */
+    int64_t count;
+    double bytes, seconds;
+} kind_total;
+
+typedef struct totals {
+    int n, capacity;
+    kind_total *item;
+} totals;
+
+static bool grow(totals *t)
+{
+    if (t->n < t->capacity)
+        return true;
+    int capacity = t->capacity ? 2 * t->capacity : 64;
+    kind_total *grown = realloc(t->item, (size_t)capacity * sizeof *grown);
+    if (!grown)
+        return false;
+    t->item = grown;
+    t->capacity = capacity;
+    return true;
+}
+
+static bool alike(const kind_total *a, const kind_total *b)
+{
+    return strcmp(a->like.kind, b->like.kind) == 0 && strcmp(a->axes, b->axes) == 0 &&
+           (!a->op || (strcmp(a->op, b->op) == 0 && strcmp(a->cause, b->cause) == 0));
+}
+
+static void free_total(kind_total *total)
+{
+    free(total->op);
+    free(total->cause);
+}
+
+static bool add_total(totals *t, const clv_collective *c, double seconds, const clv_mesh *mesh, bool by_op)
+{
+    kind_total made = {.like = *c, .count = 1, .bytes = c->bytes, .seconds = seconds};
+    int i = 0;
+    print_axes(made.axes, c, mesh);
+    if (by_op) {
+        made.op = clv_layer_pattern(c->op);
+        made.cause = clv_layer_pattern(c->cause);
+    }
+    bool ok = !by_op || (made.op && made.cause);
+    while (ok && i < t->n && !alike(&t->item[i], &made))
+        i++;
+    if (ok && i < t->n) {
+        t->item[i].count++;
+        t->item[i].bytes += c->bytes;
+        t->item[i].seconds += seconds;
+    } else if (ok && grow(t)) {
+        t->item[t->n++] = made;
+        return true;
+    } else {
+        ok = false;
+    }
+    free_total(&made);
+    return ok;
+}
+
+static void free_totals(totals *t)
+{
+    for (int i = 0; i < t->n; i++)
+        free_total(&t->item[i]);
+    free(t->item);
+}
+
+/* False: no memory. */
+static bool collect(totals *t, const clv_program *program, const clv_machine *machine, bool by_op)
+{
+    bool ok = true;
+    *t = (totals){0};
+    for (int i = 0; ok && i < clv_program_collective_count(program); i++) {
+        clv_collective c = {.size = sizeof c};
+        clv_program_collective(program, i, &c, NULL);
+        if (moves(&c))
+            ok = add_total(t, &c, clv_program_predict_instruction(program, machine, c.instruction),
+                           clv_program_mesh(program), by_op);
+    }
+    return ok;
+}
+
+clv_table *clv_collectives_by_kind(const clv_program *program)
+{
+    totals all;
+    clv_table *t = collect(&all, program, NULL, false) ? clv_table_new("collectives_per_step") : NULL;
+    for (int i = 0; t && i < all.n; i++) {
+        clv_table_row(t);
+        clv_table_text(t, "op", all.item[i].like.kind);
+        clv_table_text(t, "axes", all.item[i].axes);
+        clv_table_int(t, "count", all.item[i].count);
+        clv_table_bytes(t, "bytes", all.item[i].bytes);
+    }
+    free_totals(&all);
+    return t;
+}
+
+clv_table *clv_collectives_by_layer(const clv_program *program, const clv_machine *machine)
+{
+    totals all;
+    clv_table *t = collect(&all, program, machine, true) ? clv_table_new("collectives") : NULL;
+    for (int i = 0; t && i < all.n; i++) {
+        clv_table_row(t);
+        clv_table_text(t, "op", all.item[i].op);
+        clv_table_text(t, "kind", all.item[i].like.kind);
+        clv_table_text(t, "axes", all.item[i].axes);
+        clv_table_text(t, "pass", all.item[i].like.pass);
+        clv_table_int(t, "count", all.item[i].count);
+        clv_table_bytes(t, "bytes", all.item[i].bytes);
+        clv_table_seconds(t, "seconds", all.item[i].seconds);
+        clv_table_text(t, "cause", all.item[i].cause);
+    }
+    free_totals(&all);
+    return t;
+}
+
+/* ---- one by one ---- */
+
+/* "layers.17" of "layers.17.mlp.einsum"; "" outside of layers. */
+static void layer_of(char *out, size_t size, const char *op)
+{
+    const char *end = strncmp(op, "layers.", 7) == 0 ? strchr(op + 7, '.') : NULL;
+    snprintf(out, size, "%.*s", end ? (int)(end - op) : 0, op);
+}
+
+static void add_axes(clv_table *t, const clv_collective *c, const clv_mesh *mesh)
+{
+    char names[CLV_MAX_SUBAXES][AXIS_TEXT];
+    const char *list[CLV_MAX_SUBAXES];
+    for (int i = 0; i < c->n_axes; i++) {
+        clv_subaxis_print(names[i], AXIS_TEXT, c->axes[i], mesh);
+        list[i] = names[i];
+    }
+    clv_table_text_list(t, "axes", list, c->n_axes);
+}
+
+static void add_optional_text(clv_table *t, const char *key, const char *text)
+{
+    text ? clv_table_text(t, key, text) : clv_table_null(t, key);
+}
+
+static void add_layout(clv_table *t, const char *key, const clv_layout *layout, const clv_mesh *mesh)
+{
+    char text[CLV_LAYOUT_TEXT];
+    clv_layout_print(text, sizeof text, layout, mesh);
+    clv_table_text(t, key, text);
+}
+
+/* "2/4"; nothing of a whole one. */
+static void add_part(clv_table *t, const clv_collective *c)
+{
+    char text[48];
+    snprintf(text, sizeof text, "%lld/%lld", (long long)c->part + 1, (long long)c->n_parts);
+    add_optional_text(t, "part", c->n_parts > 0 ? text : NULL);
+}
+
+clv_table *clv_collectives_one_by_one(const clv_program *program, const clv_machine *machine)
+{
+    clv_table *t = clv_table_new("collectives");
+    for (int i = 0; i < clv_program_collective_count(program); i++) {
+        clv_collective c = {.size = sizeof c};
+        clv_program_collective(program, i, &c, NULL);
+        char layer[64];
+        if (!moves(&c))
+            continue;
+        layer_of(layer, sizeof layer, c.op);
+        clv_table_row(t);
+        clv_table_text(t, "op", c.op);
+        clv_table_text(t, "layer", layer);
+        clv_table_text(t, "tensor", c.tensor);
+        clv_table_text(t, "kind", c.kind);
+        add_axes(t, &c, clv_program_mesh(program));
+        clv_table_bytes(t, "bytes", c.bytes);
+        clv_table_seconds(t, "seconds", clv_program_predict_instruction(program, machine, c.instruction));
+        clv_table_bool(t, "hidden", c.until > c.instruction);
+        add_part(t, &c);
+        clv_table_text(t, "pass", c.pass);
+        clv_table_bool(t, "implicit", c.implicit);
+        clv_table_text(t, "reason", c.reason);
+        add_optional_text(t, "statement", c.statement);
+        add_optional_text(t, "rules", c.rules);
+        add_layout(t, "from", &c.from, clv_program_mesh(program));
+        add_layout(t, "to", &c.to, clv_program_mesh(program));
+        clv_table_text(t, "cause", c.cause);
+    }
+    return t;
+}
+
+double clv_collectives_total_bytes(const clv_program *program)
+{
+    double bytes = 0;
+    for (int i = 0; i < clv_program_collective_count(program); i++) {
+        clv_collective c = {.size = sizeof c};
+        clv_program_collective(program, i, &c, NULL);
+        bytes += c.bytes;
+    }
+    return bytes;
+}
+
+double clv_overlapped_fraction(double hidden, double seen)
+{
+    return hidden > 0 ? hidden / (hidden + seen) : 0;
+}

@@ -1,0 +1,26 @@
+/* plan_memory_report.h - memory section of `cleave plan`: bytes by kind, whether it fits, and suggestions that make
+ * it smaller.
+ */
+#ifndef CLEAVE_CLI_REPORTS_PLAN_MEMORY_REPORT_H
+#define CLEAVE_CLI_REPORTS_PLAN_MEMORY_REPORT_H
+
+#include "cli/options/plan_target_options.h"
+#include "cli/output/table.h"
+
+/* What a rank may take. */
+typedef struct clv_memory_limit {
+    double bytes;
+    const char *source; /* "--memory-limit", or the profile's name; NULL: no limit is known, and nothing is said */
+} clv_memory_limit;
+
+/* {"memory": {"parameters", ..., "total", "peak_at"}} */
+void clv_plan_memory_add(clv_table *t, const clv_program *program);
+
+/* {"fit": {"fits", "limit", "limit_from", "spare" or "lacking"}}; and where it does not fit
+ * {"largest": {kind: bytes}, "smaller_by": {kind: [options]}, "would_need": {option: bytes}}: the kinds that fill most
+ * of it, the options that make each smaller, and the total with each option alone, smallest first. These come from
+ * planning again. */
+void clv_plan_memory_fit_add(clv_table *t, const clv_program *program, const clv_plan_option *given,
+                             clv_memory_limit limit);
+
+#endif

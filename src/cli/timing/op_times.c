@@ -1,0 +1,66 @@
+/* op_times.c - time per kind of op and collective of a step, from a trace, as table rows. */
+#include "cli/timing/op_times.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "cleave/status.h"
+#include "cli/job/job_processes.h"
+#include "cli/options/trace_option.h"
+#include "cli/output/exit_code.h"
+
+clv_status clv_op_times_add(clv_table *t, const clv_trace_report *report, clv_error *err)
+{
+    double all = 0;
+    clv_trace_op_kind kind = {.size = sizeof kind};
+    for (int i = 0; clv_trace_report_op_kind(report, i, &kind, NULL) == CLV_OK && kind.name; i++)
+        all += kind.seconds;
+    clv_table_list(t, "ops");
+    for (int i = 0;; i++) {
+        CLV_TRY(clv_trace_report_op_kind(report, i, &kind, err));
+        if (!kind.name)
+            return CLV_OK;
+        clv_table_row(t);
+        clv_table_text(t, "op", kind.name);
+        clv_table_real(t, "calls", kind.calls);
+        clv_table_real(t, "ms", 1e3 * kind.seconds);
+        clv_table_fraction(t, "share", kind.seconds / all);
+        clv_table_real(t, "waiting_ms", 1e3 * kind.waiting);
+        clv_table_real(t, "helping_ms", 1e3 * kind.helping);
+    }
+}
+
+clv_status clv_op_times_temp_file(char path[], size_t size, clv_error *err)
+{
+    const char *folder = getenv("TMPDIR");
+    snprintf(path, size, "%s/cleave-trace-XXXXXX", folder && *folder ? folder : "/tmp");
+    int file = mkstemp(path);
+    if (file < 0)
+        return clv_fail(err, CLV_EIO, "%s: no file for a trace can be made there", path);
+    close(file);
+    return CLV_OK;
+}
+
+clv_status clv_op_times_add_file(clv_table *t, const char *path, clv_error *err)
+{
+    clv_trace_report *report;
+    CLV_TRY(clv_trace_read(&report, path, err));
+    clv_status status = clv_op_times_add(t, report, err);
+    clv_trace_report_free(report);
+    return status;
+}
+
+clv_status clv_op_times_end_trace(clv_table *t, clv_session *session, const char *path, const clv_machine *machine,
+                                  clv_error *err)
+{
+    char own[4096] = "";
+    if (!path)
+        CLV_TRY(clv_op_times_temp_file(own, sizeof own, err));
+    clv_status status = clv_trace_option_write(session, path ? path : own, machine, false, err);
+    if (status == CLV_OK && clv_processes_is_first()) /* which has written it */
+        status = clv_op_times_add_file(t, path ? path : own, err);
+    if (!path)
+        unlink(own);
+    return status;
+}

@@ -1,8 +1,0 @@
-#include "cli/trace_option.h"
-
-clv_status clv_trace_option_write(clv_session *session, const char *path, const clv_machine *machine, bool alone,
-                                  clv_error *err)
-{
-    const clv_trace_options options = {.size = sizeof options, .path = path, .machine = machine, .alone = alone};
-    return clv_trace_end(session, &options, err);
-}

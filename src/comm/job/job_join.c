@@ -1,0 +1,304 @@
+/* job_join.c - joins the MPI launcher's job: detects and loads the MPI, exchanges host, cores and version between
+ * processes.
+ */
+#include "comm/job/mpi_job.h"
+
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/hardware/cpu_count.h"
+#include "base/hardware/cpu_features.h"
+#include "base/hash.h"
+#include "base/threads/wait.h"
+#include "base/unique_id.h"
+#include "base/versioned_structs.h"
+#include "comm/control/control_internal.h"
+#include "comm/mpi/shm_segment.h"
+
+/* The MPIs that there are modules for. */
+static const struct known {
+    const char *name;
+    const char *library;      /* as loaded by a program that is linked with it */
+    const char *variables[2]; /* of the environment, set by its launcher; NULL: no second */
+} known[] = {
+    {"openmpi", "libmpi.so.40", {"OMPI_COMM_WORLD_RANK", "PMIX_RANK"}},
+    {"mpich", "libmpich.so.12", {"PMI_RANK", "PMI_FD"}},
+};
+
+enum { KNOWN = sizeof known / sizeof *known };
+
+#define SHARED_MEMORY "CLEAVE_SHARED_MEMORY" /* of the environment */
+
+const char *clv_job_launcher(void)
+{
+    for (int i = 0; i < KNOWN; i++)
+        for (int v = 0; v < 2; v++)
+            if (getenv(known[i].variables[v]))
+                return known[i].name;
+    return NULL;
+}
+
+/* The MPI that is in this process already; NULL: none is. */
+static const char *find_loaded(void)
+{
+    for (int i = 0; i < KNOWN; i++) {
+        void *library = dlopen(known[i].library, RTLD_LAZY | RTLD_NOLOAD);
+        if (library) {
+            dlclose(library);
+            return known[i].name;
+        }
+    }
+    return NULL;
+}
+
+static clv_status choose(const char **out, const char *given, clv_error *err)
+{
+    const char *name = given ? given : find_loaded();
+    name = name ? name : clv_job_launcher();
+    if (!name)
+        return clv_fail(
+            err, CLV_ENOTFOUND,
+            "no MPI launcher started this process; start it by mpirun -np N PROGRAM, Open MPI's or MPICH's");
+    for (int i = 0; i < KNOWN; i++)
+        if (strcmp(name, known[i].name) == 0) {
+            *out = known[i].name;
+            return CLV_OK;
+        }
+    return clv_fail(err, CLV_EINVAL, "there is no MPI '%.40s'; valid: openmpi, mpich", name);
+}
+
+/* MPICH's launcher hands a connection to each process that it starts. A program that one of these starts in turn has
+ * the variable that names it, and often not the connection, at which MPI ends the process without a word. */
+static clv_status check_connection(const char *name, clv_error *err)
+{
+    const char *fd = getenv("PMI_FD");
+    if (strcmp(name, "mpich") != 0 || !fd || fcntl((int)strtol(fd, NULL, 10), F_GETFD) != -1)
+        return CLV_OK;
+    return clv_fail(err, CLV_EUNSUPPORTED,
+                    "PMI_FD names file %.16s, which is not open: a process of a job of MPICH has started this one, and "
+                    "not its launcher; valid: an environment without PMI_FD and PMI_RANK, or mpirun",
+                    fd);
+}
+
+/* The folder of the library that this code is in, or of the program. */
+static void find_own_folder(char *out, size_t size)
+{
+    Dl_info info;
+    snprintf(out, size, "%s", dladdr((void *)(uintptr_t)clv_job_join, &info) && info.dli_fname ? info.dli_fname : "");
+    char *slash = strrchr(out, '/');
+    if (slash)
+        *slash = '\0';
+    else
+        snprintf(out, size, ".");
+}
+
+/* Loaded for good: MPI does not bear to be unloaded. Its own plugins look for its symbols: global. */
+static clv_mpi_module_fn *load(const char *folder, const char *below, const char *name, char *tried, size_t size)
+{
+    char path[PATH_MAX];
+    snprintf(path, sizeof path, "%s%s/cleave_mpi_%s.so", folder, below, name);
+    void *module = dlopen(path, RTLD_NOW | RTLD_GLOBAL | RTLD_NODELETE);
+    if (!module) {
+        const char *why = dlerror();
+        size_t used = strlen(tried);
+        snprintf(tried + used, size - used, "%s%s", used ? "; " : "", why ? why : path);
+        return NULL;
+    }
+    void *symbol = dlsym(module, "clv_mpi_module");
+    clv_mpi_module_fn *fn;
+    memcpy(&fn, &symbol, sizeof fn);
+    return fn;
+}
+
+static clv_status find_module(const clv_mpi **out, const char *name, const char *folder, clv_error *err)
+{
+    char own[PATH_MAX], tried[360] = "";
+    clv_mpi_module_fn *fn;
+    find_own_folder(own, sizeof own);
+    fn = load(folder ? folder : own, "", name, tried, sizeof tried);
+    if (!fn && !folder)
+        fn = load(own, "/cleave", name, tried, sizeof tried);
+    if (!fn)
+        return clv_fail(err, CLV_ENOTFOUND,
+                        "cleave has no module for the MPI '%s' here, or it cannot be loaded; valid: its folder as "
+                        "clv_job_options.modules; tried: %s",
+                        name, tried);
+    const clv_mpi *mpi = fn();
+    if (mpi->version != CLV_MPI_VERSION)
+        return clv_fail(err, CLV_EUNSUPPORTED, "the module for '%s' is of another version of cleave", name);
+    *out = mpi;
+    return CLV_OK;
+}
+
+/* The kernel as it was started. */
+static uint64_t find_machine(void)
+{
+    char boot[64] = "";
+    FILE *file = fopen("/proc/sys/kernel/random/boot_id", "re");
+    size_t bytes = file ? fread(boot, 1, sizeof boot, file) : 0;
+    if (file)
+        (void)fclose(file);
+    return clv_hash_bytes(boot, bytes);
+}
+
+/* Where loopback reaches. */
+static uint64_t find_place(uint64_t machine)
+{
+    struct stat net = {0};
+    (void)stat("/proc/self/ns/net", &net);
+    uint64_t parts[3] = {machine, (uint64_t)net.st_dev, (uint64_t)net.st_ino};
+    return clv_hash_bytes(parts, sizeof parts);
+}
+
+/* More cores than a set holds are counted as the first so many. */
+static void find_cores(cpu_set_t *set)
+{
+    int n = clv_usable_cpus();
+    if (sched_getaffinity(0, sizeof *set, set) == 0)
+        return;
+    CPU_ZERO(set);
+    for (int c = 0; c < n && c < CPU_SETSIZE; c++)
+        CPU_SET(c, set);
+}
+
+/* What messages between processes are made by. Its size is the same in all versions, so that others can be told. */
+typedef struct making {
+    char text[64];
+} making;
+
+static clv_status check_versions(clv_job *job, clv_error *err)
+{
+    size_t n = (size_t)job->place.processes;
+    making mine = {0}, *all = calloc(n, sizeof *all);
+    if (!all)
+        return clv_fail_memory(err, "a job's processes", n * sizeof *all);
+    snprintf(mine.text, sizeof mine.text, "cleave's messages %d.%d.%zu.%zu", CLV_MPI_VERSION, CLV_CONTROL_VERSION,
+             sizeof(clv_job_member), sizeof(clv_job_rendezvous_info));
+    clv_status status = clv_job_all_gather(job, &mine, all, sizeof mine, err);
+    for (size_t p = 0; status == CLV_OK && p < n; p++) {
+        all[p].text[sizeof all[p].text - 1] = '\0';
+        if (strcmp(all[p].text, all[0].text) != 0)
+            status = clv_fail(err, CLV_EUNSUPPORTED,
+                              "process 0 speaks %s, and process %zu %s; valid: the same version of the library in each",
+                              all[0].text, p, all[p].text);
+    }
+    free(all);
+    return status;
+}
+
+/* All tell their names. control: as it was given, or NULL. */
+static clv_status exchange_members(clv_job *job, const char *control, clv_error *err)
+{
+    size_t n = (size_t)job->place.processes;
+    const char *shared = getenv(SHARED_MEMORY);
+    clv_job_member mine = {.pid = getpid(),
+                           .machine = find_machine(),
+                           .cpu = clv_cpu_feature_bits(),
+                           .shares_memory = !shared || strcmp(shared, "off") != 0};
+    CLV_TRY(check_versions(job, err));
+    mine.place = find_place(mine.machine);
+    find_cores(&mine.cores);
+    gethostname(mine.host, sizeof mine.host - 1);
+    snprintf(mine.control, sizeof mine.control, "%s", control ? control : "");
+    job->members = calloc(n, sizeof *job->members);
+    if (!job->members)
+        return clv_fail_memory(err, "a job's processes", n * sizeof *job->members);
+    CLV_TRY(clv_job_all_gather(job, &mine, job->members, sizeof mine, err));
+    job->shares_memory = true;
+    for (size_t p = 0; p < n; p++) {
+        clv_job_member *m = &job->members[p];
+        m->host[sizeof m->host - 1] = m->control[sizeof m->control - 1] = '\0';
+        job->shares_memory = job->shares_memory && m->shares_memory;
+        job->several_hosts = job->several_hosts || strcmp(m->host, job->members[0].host) != 0;
+    }
+    return CLV_OK;
+}
+
+/* What this process was told, else what process 0 was: launchers do not bring the environment to every host. */
+static clv_status open_control(clv_job *job, clv_error *err)
+{
+    const clv_job_member *members = job->members;
+    for (int p = 1; p < job->place.processes; p++)
+        if (members[p].control[0] &&
+            (strcmp(members[p].control, "off") == 0) != (strcmp(members[0].control, "off") == 0))
+            return clv_fail(err, CLV_EINVAL,
+                            CLV_CONTROL_OPTION
+                            " is '%s' in process %d, and '%s' in process 0; valid: off in all, or in none",
+                            members[p].control, p, members[0].control);
+    const char *mine = members[job->place.process].control;
+    return clv_control_open(&job->control, job, mine[0] ? mine : members[0].control, err);
+}
+
+static clv_status check_options(const clv_job_options *o, const char *control, clv_error *err)
+{
+    if (o->timeout_ms < 0 || o->heartbeat_timeout_ms < 0)
+        return clv_fail(err, CLV_EINVAL, "%s is %lld; valid: 0 (which is %d) and above",
+                        o->timeout_ms < 0 ? "timeout_ms" : "heartbeat_timeout_ms",
+                        (long long)(o->timeout_ms < 0 ? o->timeout_ms : o->heartbeat_timeout_ms),
+                        CLV_DEFAULT_TIMEOUT_MS);
+    const char *shared = getenv(SHARED_MEMORY);
+    if (shared && strcmp(shared, "on") != 0 && strcmp(shared, "off") != 0)
+        return clv_fail(err, CLV_EINVAL, SHARED_MEMORY " is '%.40s'; valid: on, off", shared);
+    return control ? clv_control_check_spec(control, err) : CLV_OK;
+}
+
+clv_status clv_job_join(clv_job **out, const clv_job_options *options, clv_error *err)
+{
+    static const char call[] = "clv_job_join";
+    clv_job_options o;
+    const char *name;
+    const clv_mpi *mpi;
+    char why[256] = "";
+    CLV_TRY(clv_require(out != NULL, call, "out", err));
+    CLV_TRY(clv_options_copy_in(&o, sizeof o, offsetof(clv_job_options, control), options, call, err));
+    const char *control = o.control ? o.control : getenv("CLEAVE_CONTROL");
+    CLV_TRY(check_options(&o, control, err));
+    CLV_TRY(choose(&name, o.mpi, err));
+    CLV_TRY(check_connection(name, err));
+    CLV_TRY(find_module(&mpi, name, o.modules, err));
+    clv_job *job = calloc(1, sizeof *job);
+    if (!job)
+        return clv_fail_memory(err, "a job", sizeof *job);
+    job->mpi = mpi;
+    job->timeout_ms = clv_timeout_ns(o.timeout_ms) / 1000000;
+    job->silence_ns = clv_timeout_ns(o.heartbeat_timeout_ms);
+    job->lost = o.lost;
+    job->on_lost_arg = o.on_lost_arg;
+    job->piece = CLV_MPI_MAX_MESSAGE_BYTES;
+    job->room = CLV_SHM_SLOT_BYTES;
+    job->run = clv_unique_id();
+    if (mpi->join(&job->place, &job->comm, why, sizeof why)) {
+        free(job);
+        return clv_fail(err, CLV_EUNSUPPORTED, "the job cannot be joined by '%s': %s", name, why);
+    }
+    pthread_mutex_init(&job->lock, NULL);
+    clv_status status = exchange_members(job, control, err);
+    if (status == CLV_OK)
+        status = open_control(job, err);
+    if (status != CLV_OK) {
+        if (!job->broken) /* all fail alike */
+            (void)mpi->leave(job->comm);
+        clv_job_free(job);
+        return status;
+    }
+    *out = job;
+    return CLV_OK;
+}
+
+int clv_job_process_index(const clv_job *job)
+{
+    return job ? job->place.process : -1;
+}
+
+int clv_job_process_count(const clv_job *job)
+{
+    return job ? job->place.processes : 0;
+}

@@ -1,0 +1,393 @@
+/* mailbox_transport.c - collectives by message passing through mailboxes, delivered in shuffled order; a transport
+ * for tests. It stands in for transports between processes, and fails a program that needs more than they give.
+ *
+ * A rank packs what it sends into its staging; each box is copied into a message, put into the mailbox of its receiver
+ * at a random place, and passed over there a few times before it is delivered into that rank's staging. All of staging
+ * is NaN before a step, and again after it.
+ *
+ * In every step each member of a group sends to every other, an empty message where it has nothing for it, and ends the
+ * step when all theirs have come: who only sends would else end a step that the others are not in.
+ *
+ * To ranks of other processes messages go over links (socket_mesh.h); what comes from there is put into the same
+ * mailboxes.
+ */
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/error.h"
+#include "comm/mailbox/mailbox.h"
+#include "tensor/box_copy.h"
+
+enum { SLICE_NS = 2000000 /* a sleeper looks at the world's state this often */ };
+
+typedef struct part {
+    clv_transfer_box move;
+    int64_t at; /* in staging */
+    bool came;
+} part;
+
+typedef struct copying_plan {
+    clv_plan base; /* first: a clv_plan * is one of these */
+    clv_collective_desc post;
+    int n_sends, n_takes; /* parts that hold elements; behind them are the empty ones */
+    int all_sends, all_takes;
+    part *sends, *takes; /* [members] each */
+    const void **ins;    /* [members] what is combined */
+    int64_t staging_bytes;
+    unsigned char *staging; /* while it runs */
+    uint64_t step;
+} copying_plan;
+
+/* Takes a message of a step out of the mailbox; NULL: none is to be delivered yet. *waits: one is there that was passed
+ * over. */
+static clv_message *get(clv_mailbox *box, int set, uint64_t step, bool *waits)
+{
+    *waits = false;
+    for (clv_message **at = &box->first; *at; at = &(*at)->next) {
+        clv_message *m = *at;
+
+        if (m->set != set || m->step != step)
+            continue;
+        if (m->looks-- > 0) {
+            *waits = true;
+            continue;
+        }
+        *at = m->next;
+        return m;
+    }
+    return NULL;
+}
+
+/* ---- preparing ---- */
+
+static void release(clv_plan *base)
+{
+    copying_plan *plan = (copying_plan *)base;
+
+    if (!plan)
+        return;
+    free(plan->sends);
+    free(plan->takes);
+    free(plan->ins);
+    free(plan);
+}
+
+static int64_t bytes_of(const copying_plan *plan, const part *p)
+{
+    return clv_shard_elems(&p->move.box) * (int64_t)clv_dtype_size(plan->base.dtype);
+}
+
+static int place_in_staging(part *out, copying_plan *plan, const clv_transfer_box *moves, int n)
+{
+    for (int i = 0; i < n; i++) {
+        out[i] = (part){.move = moves[i], .at = plan->staging_bytes};
+        plan->staging_bytes += (bytes_of(plan, &out[i]) + CLV_CACHE_LINE - 1) / CLV_CACHE_LINE * CLV_CACHE_LINE;
+    }
+    return n;
+}
+
+/* Adds an empty part for every other member that has none; returns how many there are then. */
+static int add_empty(part *parts, int n, const clv_group *group)
+{
+    int all = n;
+
+    for (int k = 1; k < group->n; k++) {
+        int peer = (group->me + k) % group->n, i = 0;
+
+        while (i < n && parts[i].move.peer != peer)
+            i++;
+        if (i == n)
+            parts[all++] = (part){.move = {.peer = peer, .box = {.rank = 1}}};
+    }
+    return all;
+}
+
+static clv_status prepare(clv_plan **out, clv_comm *comm, const clv_transfer *t, int64_t *staging, clv_error *err)
+{
+    size_t n = (size_t)t->group->n;
+    copying_plan *plan = calloc(1, sizeof *plan);
+    clv_transfer_box *moves = malloc(n * sizeof *moves);
+
+    if (plan)
+        *plan = (copying_plan){.base = clv_plan_init(comm, t),
+                               .post = {.what = t->what, .tag = t->tag},
+                               .sends = malloc(n * sizeof *plan->sends),
+                               .takes = malloc(n * sizeof *plan->takes),
+                               .ins = t->parts.reduces ? malloc(n * sizeof *plan->ins) : NULL};
+    if (!plan || !moves || !plan->sends || !plan->takes || (t->parts.reduces && !plan->ins)) {
+        free(moves);
+        release(plan ? &plan->base : NULL);
+        return clv_fail_memory(err, "a step's plan", n * 2 * sizeof *plan->sends);
+    }
+    plan->n_sends = place_in_staging(plan->sends, plan, moves, clv_list_send_boxes(moves, &t->parts, t->group->me));
+    plan->n_takes = place_in_staging(plan->takes, plan, moves, clv_list_receive_boxes(moves, &t->parts, t->group->me));
+    free(moves);
+    plan->all_sends = add_empty(plan->sends, plan->n_sends, t->group);
+    plan->all_takes = add_empty(plan->takes, plan->n_takes, t->group);
+    *staging = plan->staging_bytes;
+    *out = &plan->base;
+    return CLV_OK;
+}
+
+/* ---- sending ---- */
+
+static clv_status fail_process_ended(const copying_plan *plan, clv_thread_comm *comm, int rank, clv_error *err)
+{
+    clv_error error = {.code = CLV_EPEER, .rank = rank};
+
+    const char *note = atomic_load_explicit(&comm->base.note, memory_order_relaxed);
+
+    snprintf(error.op, sizeof error.op, "%s", note ? note : plan->post.what);
+    snprintf(error.message, sizeof error.message, "rank %d is in %s ('%s') with rank %d, whose process %d has ended",
+             comm->base.rank, plan->post.what, error.op, rank, clv_world_process_of(comm->world, rank));
+    clv_world_set_failure(comm->world, &error);
+    return clv_collective_give_up(comm, err);
+}
+
+/* What a process said before it ended may not be read yet, and tells why. */
+static void wait_for_end(const clv_thread_comm *comm, int process)
+{
+    const clv_world *world = comm->world;
+    clv_deadline deadline = clv_deadline_after(world->timeout_ns);
+
+    while (!atomic_load_explicit(&world->wire->closed[process], memory_order_acquire) &&
+           !clv_world_failed(world, NULL) && clv_deadline_remaining(&deadline) > 0)
+        nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
+}
+
+static clv_status send_to_process(const copying_plan *plan, clv_thread_comm *comm, int rank, const void *data,
+                                  int64_t bytes, clv_error *err)
+{
+    clv_socket_frame frame = {.kind = CLV_MAILBOX_MESSAGE,
+                              .to = rank,
+                              .set = plan->base.group->set,
+                              .from = plan->base.group->me,
+                              .what_bytes = (int64_t)strlen(plan->post.what),
+                              .step = plan->step,
+                              .tag = plan->post.tag,
+                              .bytes = bytes};
+    if (bytes > CLV_SOCKET_FRAME_MAX_BYTES)
+        return clv_fail(err, CLV_ELIMIT, "a message of %lld bytes to rank %d; at most %d go to another process",
+                        (long long)bytes, rank, (int)CLV_SOCKET_FRAME_MAX_BYTES);
+    int process = clv_world_process_of(comm->world, rank);
+    if (clv_socket_mesh_send(comm->world->wire->mesh, process, &frame, plan->post.what, data))
+        return CLV_OK;
+    wait_for_end(comm, process);
+    return fail_process_ended(plan, comm, rank, err);
+}
+
+static clv_status send_part(const copying_plan *plan, clv_thread_comm *comm, const part *p, clv_error *err)
+{
+    const clv_device *device = plan->base.in_device;
+    int64_t bytes = bytes_of(plan, p);
+    unsigned char *packed = bytes > 0 ? plan->staging + p->at : (unsigned char[1]){0};
+    int rank = plan->base.group->ranks[p->move.peer];
+
+    if (bytes > 0)
+        CLV_TRY(device->backend->copy(device, CLV_COPY_TO_HOST, packed, &p->move.box, plan->base.in,
+                                      &plan->base.in_shard, &p->move.box, clv_dtype_size(plan->base.dtype), err));
+    if (rank < comm->world->first || rank >= comm->world->first + comm->world->here)
+        return send_to_process(plan, comm, rank, packed, bytes, err);
+    clv_message *m = malloc(sizeof *m + (size_t)bytes);
+    if (!m)
+        return clv_fail_memory(err, "a message", sizeof *m + (size_t)bytes);
+    *m = (clv_message){.set = plan->base.group->set,
+                       .from = plan->base.group->me,
+                       .step = plan->step,
+                       .desc = plan->post,
+                       .bytes = bytes};
+    memcpy(m->data, packed, (size_t)bytes);
+    clv_mailbox_put(&comm->world->wire->boxes[rank], m);
+    return CLV_OK;
+}
+
+/* The number of the step that this rank starts in a group set. */
+static clv_status count_step(uint64_t *out, clv_mailbox *mine, int set, clv_error *err)
+{
+    if (set >= mine->n_sets) {
+        uint64_t *steps = realloc(mine->steps, (size_t)(set + 1) * sizeof *steps);
+
+        if (!steps)
+            return clv_fail_memory(err, "counts of steps", (size_t)(set + 1) * sizeof *steps);
+        memset(steps + mine->n_sets, 0, (size_t)(set + 1 - mine->n_sets) * sizeof *steps);
+        mine->steps = steps;
+        mine->n_sets = set + 1;
+    }
+    *out = ++mine->steps[set];
+    return CLV_OK;
+}
+
+static void fill_with_nan(const copying_plan *plan)
+{
+    if (plan->staging_bytes > 0)
+        memset(plan->staging, 0xff, (size_t)plan->staging_bytes);
+}
+
+static clv_status start(clv_plan *base, void *staging, clv_error *err)
+{
+    copying_plan *plan = (copying_plan *)base;
+    clv_thread_comm *comm = (clv_thread_comm *)base->comm;
+
+    CLV_TRY(clv_collective_begin(comm, plan->base.group, &plan->post, err));
+    CLV_TRY(count_step(&plan->step, &comm->world->wire->boxes[base->comm->rank], plan->base.group->set, err));
+    plan->staging = staging;
+    fill_with_nan(plan);
+    for (int i = 0; i < plan->all_takes; i++)
+        plan->takes[i].came = false;
+    for (int i = 0; i < plan->all_sends; i++)
+        CLV_TRY(send_part(plan, comm, &plan->sends[i], err));
+    return CLV_OK;
+}
+
+/* ---- receiving ---- */
+
+static clv_status deliver(copying_plan *plan, clv_thread_comm *comm, const clv_message *m, clv_error *err)
+{
+    part *p = plan->takes;
+
+    while (p < plan->takes + plan->all_takes && p->move.peer != m->from)
+        p++;
+    if (!clv_collective_desc_equal(&plan->post, &m->desc) || p == plan->takes + plan->all_takes)
+        return clv_world_fail_mismatch(comm, plan->base.group, comm->base.rank, &plan->post,
+                                       plan->base.group->ranks[m->from], &m->desc, err);
+    if (bytes_of(plan, p) != m->bytes)
+        return clv_world_fail_wrong_size(comm, plan->base.group, &plan->post, m->from, bytes_of(plan, p), m->bytes,
+                                         err);
+    if (m->bytes > 0)
+        memcpy(plan->staging + p->at, m->data, (size_t)m->bytes);
+    p->came = true;
+    if (m->put_ns > plan->base.arrived_ns) /* which is of a step before, else */
+        plan->base.arrived_ns = m->put_ns;
+    clv_recorder_receive(comm->base.recorder, m->from, m->from == plan->base.group->me ? 0 : m->bytes);
+    return CLV_OK;
+}
+
+static clv_status fail_late(const copying_plan *plan, clv_thread_comm *comm, clv_error *err)
+{
+    memset(comm->missing, 0, (size_t)plan->base.group->n * sizeof *comm->missing);
+    for (int i = 0; i < plan->all_takes; i++) {
+        const part *p = &plan->takes[i];
+        comm->missing[p->move.peer] = !p->came;
+        comm->bytes[p->move.peer] = (clv_byte_progress){.expected = p->came ? 0 : bytes_of(plan, p)};
+    }
+    return clv_world_fail_timeout(comm, plan->base.group, &plan->post, err);
+}
+
+static void sleep_on(clv_mailbox *box)
+{
+    struct timespec until = clv_wall_time_after(SLICE_NS);
+    pthread_cond_timedwait(&box->filled, &box->lock, &until);
+}
+
+/* The next message of the step, waiting for it; NULL: there was none yet, or (*waits) it was passed over. */
+static clv_message *receive(const copying_plan *plan, clv_mailbox *mine, bool *waits)
+{
+    pthread_mutex_lock(&mine->lock);
+    clv_message *m = get(mine, plan->base.group->set, plan->step, waits);
+    if (!m && !*waits)
+        sleep_on(mine);
+    pthread_mutex_unlock(&mine->lock);
+    if (!m)
+        sched_yield();
+    return m;
+}
+
+/* A rank that has not sent, and whose process has ended; -1: none. */
+static int find_ended_process(const copying_plan *plan, const clv_world *world)
+{
+    for (int i = 0; world->processes > 1 && i < plan->all_takes; i++) {
+        int rank = plan->base.group->ranks[plan->takes[i].move.peer];
+        if (!plan->takes[i].came &&
+            atomic_load_explicit(&world->wire->closed[clv_world_process_of(world, rank)], memory_order_acquire))
+            return rank;
+    }
+    return -1;
+}
+
+static clv_status receive_all(copying_plan *plan, clv_thread_comm *comm, clv_error *err)
+{
+    clv_mailbox *mine = &comm->world->wire->boxes[comm->base.rank];
+    clv_deadline deadline = clv_deadline_after(comm->world->timeout_ns);
+
+    for (int lacking = plan->all_takes; lacking > 0;) {
+        if (clv_world_failed(comm->world, NULL))
+            return clv_collective_give_up(comm, err);
+        bool waits;
+        int closed = find_ended_process(plan, comm->world); /* before the look: what came is in the mailbox then */
+        clv_message *m = receive(plan, mine, &waits);
+        if (!m && !waits && closed >= 0)
+            return fail_process_ended(plan, comm, closed, err);
+        if (!m && clv_deadline_remaining(&deadline) == 0)
+            return fail_late(plan, comm, err);
+        if (!m)
+            continue;
+        clv_status status = deliver(plan, comm, m, err);
+        free(m);
+        CLV_TRY(status);
+        lacking--;
+    }
+    return CLV_OK;
+}
+
+/* Sums what every member sent of one shard, in their order, into the staging of the first take. */
+static void combine(const copying_plan *plan)
+{
+    for (int i = 0; i < plan->n_takes; i++)
+        plan->ins[plan->takes[i].move.peer] = plan->staging + plan->takes[i].at;
+    if (plan->n_takes > 0)
+        clv_values_reduce(plan->staging + plan->takes[0].at, plan->ins, plan->n_takes, 0,
+                          clv_shard_elems(&plan->base.out_shard), plan->base.dtype, plan->base.reduction);
+}
+
+static clv_status unpack(const copying_plan *plan, clv_error *err)
+{
+    const clv_device *device = plan->base.out_device;
+    int n = plan->ins && plan->n_takes > 0 ? 1 : plan->n_takes;
+
+    for (int i = 0; i < n; i++) {
+        const clv_shard *box = &plan->takes[i].move.box;
+
+        CLV_TRY(device->backend->copy(device, CLV_COPY_FROM_HOST, plan->base.out, &plan->base.out_shard,
+                                      plan->staging + plan->takes[i].at, box, box, clv_dtype_size(plan->base.dtype),
+                                      err));
+    }
+    return CLV_OK;
+}
+
+static clv_status wait_for(clv_plan *base, clv_wait what, clv_error *err)
+{
+    copying_plan *plan = (copying_plan *)base;
+    clv_thread_comm *comm = (clv_thread_comm *)base->comm;
+
+    if (what == CLV_WAIT_INPUT_REUSABLE) { /* it was packed by start */
+        clv_collective_end(comm, plan->base.group);
+        return CLV_OK;
+    }
+    int64_t began = clv_now_ns();
+    clv_collective_record_wait(comm, plan->base.group, &plan->post, plan->base.receive_bytes,
+                               clv_recorder_peer_mask(plan->base.group->n, plan->base.group->me), began);
+    CLV_TRY(receive_all(plan, comm, err));
+    clv_recorder_set_phase(comm->base.recorder, CLV_RECORD_TRANSFERRING);
+    clv_comm_add_wait(&comm->base, began);
+    if (plan->ins)
+        combine(plan);
+    CLV_TRY(unpack(plan, err));
+    fill_with_nan(plan);
+    return CLV_OK;
+}
+
+const clv_transport clv_mailbox_transport = {
+    .name = "copying",
+    .open = clv_mailbox_open,
+    .close = clv_mailbox_close,
+    .tell = clv_mailbox_notify_failure,
+    .stand = clv_mailbox_query_progress,
+    .prepare = prepare,
+    .start = start,
+    .beside = clv_collective_mark_overlapped,
+    .wait = wait_for,
+    .release = release,
+};

@@ -1,0 +1,138 @@
+/* socket_mesh.c - sends frames over sockets to other processes; one reader thread per socket. */
+#include "comm/mailbox/socket_mesh.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "base/error.h"
+#include "base/threads/thread.h"
+
+typedef struct line {
+    clv_socket_mesh *mesh;
+    int process;
+    bool reading; /* the thread was started */
+    pthread_t reader;
+    pthread_mutex_t writing;
+} line;
+
+struct clv_socket_mesh {
+    int processes, me;
+    int *socket; /* [processes] */
+    clv_socket_frame_fn *take;
+    clv_socket_closed_fn *end;
+    void *arg;
+    line line[];
+};
+
+static bool read_all(int socket, void *out, size_t bytes)
+{
+    for (size_t done = 0; done < bytes;) {
+        ssize_t n = recv(socket, (char *)out + done, bytes - done, 0);
+        if (n == 0 || (n < 0 && errno != EINTR))
+            return false;
+        done += n > 0 ? (size_t)n : 0;
+    }
+    return true;
+}
+
+static bool write_all(int socket, const void *data, size_t bytes)
+{
+    for (size_t done = 0; done < bytes;) {
+        ssize_t n = send(socket, (const char *)data + done, bytes - done, MSG_NOSIGNAL);
+        if (n < 0 && errno != EINTR)
+            return false;
+        done += n > 0 ? (size_t)n : 0;
+    }
+    return true;
+}
+
+static bool read_frame(line *l)
+{
+    clv_socket_mesh *mesh = l->mesh;
+    clv_socket_frame frame;
+    if (!read_all(mesh->socket[l->process], &frame, sizeof frame) || frame.what_bytes < 0 || frame.bytes < 0 ||
+        frame.what_bytes > CLV_SOCKET_FRAME_MAX_BYTES || frame.bytes > CLV_SOCKET_FRAME_MAX_BYTES)
+        return false;
+    size_t bytes = (size_t)frame.what_bytes + (size_t)frame.bytes;
+    unsigned char *data = malloc(bytes + 1);
+    if (!data || !read_all(mesh->socket[l->process], data, bytes)) {
+        free(data);
+        return false;
+    }
+    return mesh->take(mesh->arg, l->process, &frame, data);
+}
+
+static void *reader_main(void *p)
+{
+    line *l = p;
+    while (read_frame(l))
+        continue;
+    l->mesh->end(l->mesh->arg, l->process);
+    return NULL;
+}
+
+void clv_socket_mesh_close(clv_socket_mesh *mesh)
+{
+    if (!mesh)
+        return;
+    for (int p = 0; p < mesh->processes; p++)
+        if (p != mesh->me && mesh->line[p].reading) {
+            shutdown(mesh->socket[p], SHUT_RDWR);
+            pthread_join(mesh->line[p].reader, NULL);
+        }
+    for (int p = 0; p < mesh->processes; p++)
+        pthread_mutex_destroy(&mesh->line[p].writing);
+    free(mesh->socket);
+    free(mesh);
+}
+
+clv_status clv_socket_mesh_open(clv_socket_mesh **out, const clv_process_links *links, clv_socket_frame_fn *take,
+                                clv_socket_closed_fn *end, void *arg, clv_error *err)
+{
+    size_t n = (size_t)links->processes;
+    clv_socket_mesh *mesh = calloc(1, sizeof *mesh + n * sizeof *mesh->line);
+    if (mesh)
+        mesh->socket = malloc(n * sizeof *mesh->socket);
+    if (!mesh || !mesh->socket) {
+        free(mesh);
+        return clv_fail_memory(err, "links", n * sizeof *mesh->line);
+    }
+    memcpy(mesh->socket, links->socket, n * sizeof *mesh->socket);
+    mesh->processes = links->processes;
+    mesh->me = links->me;
+    mesh->take = take;
+    mesh->end = end;
+    mesh->arg = arg;
+    for (int p = 0; p < links->processes; p++) {
+        mesh->line[p].mesh = mesh;
+        mesh->line[p].process = p;
+        pthread_mutex_init(&mesh->line[p].writing, NULL);
+    }
+    *out = mesh; /* what a reader takes may be answered at once */
+    for (int p = 0; p < links->processes; p++) {
+        line *l = &mesh->line[p];
+        int code = p == links->me ? 0 : clv_thread_start(&l->reader, NULL, reader_main, l);
+        if (code != 0) {
+            clv_socket_mesh_close(mesh);
+            *out = NULL;
+            return clv_fail(err, CLV_ENOMEM, "the thread of a link could not be started: %s", strerror(code));
+        }
+        l->reading = p != links->me;
+    }
+    return CLV_OK;
+}
+
+bool clv_socket_mesh_send(clv_socket_mesh *mesh, int process, const clv_socket_frame *frame, const char *what,
+                          const void *data)
+{
+    line *l = &mesh->line[process];
+    int socket = mesh->socket[process];
+    pthread_mutex_lock(&l->writing);
+    bool ok = write_all(socket, frame, sizeof *frame) && write_all(socket, what, (size_t)frame->what_bytes) &&
+              write_all(socket, data, (size_t)frame->bytes);
+    pthread_mutex_unlock(&l->writing);
+    return ok;
+}

@@ -1,0 +1,206 @@
+/* mpi_module.c - loadable module cleave_mpi_NAME.so: implements the table of MPI calls; built once for each MPI. It
+ * uses nothing of the library.
+ */
+#include "comm/mpi/mpi_module.h"
+
+#include <mpi.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+_Static_assert(sizeof(MPI_Comm) <= sizeof(clv_mpi_comm), "a communicator fits");
+_Static_assert(sizeof(MPI_Request) <= sizeof(clv_mpi_request), "a request fits");
+
+/* MPI is there once a process, and cannot be initialised again. */
+static bool joined, initialised, across_hosts;
+
+/* Over TCP, MPICH's MPI_Finalize (4.0 on UCX) now and then waits for good: for an answer of a process that is further
+ * in MPI_Finalize, and there looks no more at what comes. Its launchers take processes that end without. */
+#ifdef MPICH_VERSION
+enum { STAYS_ACROSS_HOSTS = 1 };
+#else
+enum { STAYS_ACROSS_HOSTS = 0 };
+#endif
+
+static MPI_Comm to_comm(clv_mpi_comm comm)
+{
+    MPI_Comm c;
+    memcpy(&c, &comm, sizeof c);
+    return c;
+}
+
+static MPI_Request to_request(const clv_mpi_request *request)
+{
+    MPI_Request r;
+    memcpy(&r, request, sizeof r);
+    return r;
+}
+
+static int give(clv_mpi_request *out, MPI_Request r, int code)
+{
+    memcpy(out, &r, sizeof r);
+    return code;
+}
+
+static void text(int code, char *out, size_t size)
+{
+    char message[MPI_MAX_ERROR_STRING + 1] = "";
+    int length;
+    if (MPI_Error_string(code, message, &length) != MPI_SUCCESS)
+        snprintf(message, sizeof message, "error %d", code);
+    snprintf(out, size, "%s", message);
+}
+
+/* MPI_THREAD_SERIALIZED is enough: the library calls from several threads, one at a time. */
+static int initialise(char *why, size_t size)
+{
+    int before = 0, after = 0, level = MPI_THREAD_SINGLE;
+    MPI_Initialized(&before);
+    MPI_Finalized(&after);
+    if (after)
+        return snprintf(why, size, "MPI was finalized in this process, and cannot be initialized again");
+    int code = before ? MPI_Query_thread(&level) : MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &level);
+    if (code != MPI_SUCCESS)
+        return snprintf(why, size, "MPI_Init_thread failed with %d", code);
+    initialised = !before;
+    if (level >= MPI_THREAD_SERIALIZED)
+        return 0;
+    return snprintf(why, size, "MPI was initialized without threads; wanted: MPI_THREAD_SERIALIZED or MULTIPLE%s",
+                    before ? " (the program called MPI_Init)" : "");
+}
+
+static int find_place(clv_mpi_process_info *out, MPI_Comm all)
+{
+    MPI_Comm beside;
+    int *most, found;
+    int code = MPI_Comm_rank(all, &out->process);
+    if (code == MPI_SUCCESS)
+        code = MPI_Comm_size(all, &out->processes);
+    if (code == MPI_SUCCESS)
+        code = MPI_Comm_get_attr(all, MPI_TAG_UB, &most, &found);
+    if (code == MPI_SUCCESS)
+        out->most_tag = found ? *most : 32767; /* the least that MPI allows */
+    if (code == MPI_SUCCESS)
+        code = MPI_Comm_split_type(all, MPI_COMM_TYPE_SHARED, out->process, MPI_INFO_NULL, &beside);
+    if (code == MPI_SUCCESS) {
+        int n = 0;
+        code = MPI_Comm_size(beside, &n);
+        MPI_Comm_free(&beside);
+        across_hosts = n < out->processes;
+    }
+    return code;
+}
+
+static int join(clv_mpi_process_info *out, clv_mpi_comm *comm, char *why, size_t size)
+{
+    MPI_Comm all;
+    if (joined)
+        return snprintf(why, size, "this process has joined already");
+    if (initialise(why, size))
+        return 1;
+    int code = MPI_Comm_dup(MPI_COMM_WORLD, &all);
+    if (code == MPI_SUCCESS)
+        code = MPI_Comm_set_errhandler(all, MPI_ERRORS_RETURN); /* what is made of it has it, too */
+    if (code == MPI_SUCCESS)
+        code = find_place(out, all);
+    if (code != MPI_SUCCESS) {
+        text(code, why, size);
+        return 1;
+    }
+    memcpy(comm, &all, sizeof all);
+    joined = true;
+    return 0;
+}
+
+static int free_comm(clv_mpi_comm comm)
+{
+    MPI_Comm c = to_comm(comm);
+    return MPI_Comm_free(&c);
+}
+
+static int leave(clv_mpi_comm comm)
+{
+    int code = free_comm(comm);
+    joined = false;
+    bool ends = initialised && !(STAYS_ACROSS_HOSTS && across_hosts);
+    return code == MPI_SUCCESS && ends ? MPI_Finalize() : code;
+}
+
+static int send(clv_mpi_request *out, clv_mpi_comm comm, const void *data, int64_t bytes, int to, int tag)
+{
+    MPI_Request r = MPI_REQUEST_NULL;
+    int code = MPI_Isend(data, (int)bytes, MPI_BYTE, to, tag, to_comm(comm), &r);
+    return give(out, r, code);
+}
+
+static int receive(clv_mpi_request *out, clv_mpi_comm comm, void *data, int64_t bytes, int from, int tag)
+{
+    MPI_Request r = MPI_REQUEST_NULL;
+    int code = MPI_Irecv(data, (int)bytes, MPI_BYTE, from == CLV_MPI_ANY_SOURCE ? MPI_ANY_SOURCE : from, tag,
+                         to_comm(comm), &r);
+    return give(out, r, code);
+}
+
+static int probe(clv_mpi_comm comm, int *found, int *from, int *tag, int64_t *bytes)
+{
+    MPI_Status status;
+    int count = 0;
+    int code = MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, to_comm(comm), found, &status);
+    if (code != MPI_SUCCESS || !*found)
+        return code;
+    *from = status.MPI_SOURCE;
+    *tag = status.MPI_TAG;
+    code = MPI_Get_count(&status, MPI_BYTE, &count);
+    *bytes = count;
+    return code;
+}
+
+/* MPI writes the handle before the request is done, at the latest. */
+static int copy(clv_mpi_request *out, clv_mpi_comm *to, clv_mpi_comm comm)
+{
+    MPI_Request r = MPI_REQUEST_NULL;
+    int code = MPI_Comm_idup(to_comm(comm), (MPI_Comm *)(void *)to, &r);
+    return give(out, r, code);
+}
+
+static int test(clv_mpi_request *request, int *done)
+{
+    MPI_Request r = to_request(request);
+    int code = MPI_Test(&r, done, MPI_STATUS_IGNORE);
+    return give(request, r, code);
+}
+
+static int peek(const clv_mpi_request *request, int *done)
+{
+    return MPI_Request_get_status(to_request(request), done, MPI_STATUS_IGNORE);
+}
+
+static int cancel(clv_mpi_request *request)
+{
+    MPI_Request r = to_request(request);
+    int code = r == MPI_REQUEST_NULL ? MPI_SUCCESS : MPI_Cancel(&r);
+    return give(request, r, code);
+}
+
+static const clv_mpi module = {
+    .version = CLV_MPI_VERSION,
+    .name = CLV_MPI_NAME,
+    .join = join,
+    .leave = leave,
+    .send = send,
+    .receive = receive,
+    .probe = probe,
+    .copy = copy,
+    .test = test,
+    .peek = peek,
+    .cancel = cancel,
+    .free = free_comm,
+    .text = text,
+};
+
+extern __attribute__((visibility("default"))) clv_mpi_module_fn clv_mpi_module;
+
+const clv_mpi *clv_mpi_module(void)
+{
+    return &module;
+}

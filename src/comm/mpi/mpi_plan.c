@@ -1,0 +1,260 @@
+/* mpi_plan.c - plans a collective over MPI: messages per peer, tags, staging offsets, all-reduce as reduce-scatter +
+ * all-gather.
+ */
+#include <stdlib.h>
+
+#include "base/error.h"
+#include "comm/mpi/mpi_world.h"
+
+enum { SMALL_REDUCE_BYTES = 64 << 10 }; /* that a member sends in all, below which an all_reduce has one phase */
+
+void clv_mpi_release(clv_plan *base)
+{
+    clv_mpi_plan *plan = (clv_mpi_plan *)base;
+    if (!plan)
+        return;
+    clv_mpi_plan_abandon(plan);
+    clv_threads_transport.release(plan->inside);
+    clv_shm_plan_free(&plan->cards);
+    for (int i = 0; i < CLV_MPI_PHASES; i++) {
+        free(plan->phases[i].sends);
+        free(plan->phases[i].takes);
+        free(plan->phases[i].local);
+        free(plan->phases[i].ins);
+        free(plan->phases[i].requests);
+    }
+    free(plan);
+}
+
+static int64_t take_staging(clv_mpi_plan *plan, int64_t bytes)
+{
+    int64_t at = plan->staging_bytes;
+    plan->staging_bytes += (bytes + CLV_CACHE_LINE - 1) / CLV_CACHE_LINE * CLV_CACHE_LINE;
+    return at;
+}
+
+/* Whether the elements of a box follow each other in a shard that holds it. */
+static bool is_run(const clv_shard *box, const clv_shard *shard)
+{
+    int d = 0;
+    while (d < box->rank && box->hi[d] - box->lo[d] == 1)
+        d++;
+    for (d++; d < box->rank; d++)
+        if (box->lo[d] != shard->lo[d] || box->hi[d] != shard->hi[d])
+            return false;
+    return true;
+}
+
+int64_t clv_box_offset(const clv_shard *box, const clv_shard *shard)
+{
+    int64_t at = 0;
+    for (int d = 0; d < box->rank; d++)
+        at = at * (shard->hi[d] - shard->lo[d]) + (box->lo[d] - shard->lo[d]);
+    return at;
+}
+
+static int64_t bytes_of(const clv_mpi_plan *plan, const clv_shard *box)
+{
+    return clv_shard_elems(box) * (int64_t)clv_dtype_size(plan->base.dtype);
+}
+
+/* A tag for what `from` sends to `to`, world ranks. */
+static int tag_of(const clv_world *world, int set, int from, int to)
+{
+    const struct clv_mpi_world *wire = world->mpi;
+    int a = from - world->firsts[clv_world_process_of(world, from)],
+        b = to - world->firsts[clv_world_process_of(world, to)];
+    return 1 + (set % wire->sets * wire->widest + a) * wire->widest + b;
+}
+
+/* Which process has each member; NULL without memory. */
+static int *find_processes(const clv_group *group, const clv_world *world)
+{
+    int *process = malloc((size_t)group->n * sizeof *process);
+    for (int m = 0; process && m < group->n; m++)
+        process[m] = clv_world_process_of(world, group->ranks[m]);
+    return process;
+}
+
+/* Of each pair of processes two members exchange a message in any case, so that all hear of all which step they are
+ * in: the first of each. */
+static bool is_first(const int *process, int member)
+{
+    for (int m = 0; m < member; m++)
+        if (process[m] == process[member])
+            return false;
+    return true;
+}
+
+/* Lists the messages that one sends, or takes, and, of takes, what one reads. */
+static void list_parts(clv_mpi_phase *ph, const clv_group_shards *parts, const int *process, int me, bool sends)
+{
+    clv_mpi_message *list = sends ? ph->sends : ph->takes;
+    int n = 0;
+    for (int k = 1; k < parts->n; k++) {
+        int peer = (me + k) % parts->n;
+        clv_receive_route way;
+        bool moves = clv_find_receive_route(&way, parts, process, sends ? peer : me, sends ? me : peer);
+        bool by_message = moves && way.by == (sends ? peer : me);
+        if (moves && !sends && !by_message)
+            ph->local[ph->n_near++] = (clv_mpi_local_read){.way = way};
+        if (by_message)
+            list[n++].move = (clv_transfer_box){.peer = peer, .box = way.box};
+        else if (process[peer] != process[me] && is_first(process, me) && is_first(process, peer))
+            list[n++].move = (clv_transfer_box){.peer = peer, .box = {.rank = 1}};
+    }
+    *(sends ? &ph->n_sends : &ph->n_takes) = n;
+}
+
+/* What a part's messages are, and where; in_place: its box is one run of host memory. */
+static void lay_out(clv_mpi_plan *plan, clv_mpi_message *p, const clv_world *world, bool sends, bool in_place)
+{
+    int me = plan->base.comm->rank, peer = plan->base.group->ranks[p->move.peer];
+    int64_t piece = world->mpi->job->piece;
+    p->bytes = bytes_of(plan, &p->move.box);
+    p->first = take_staging(plan, CLV_MPI_FIRST_MESSAGE_BYTES);
+    p->at = p->bytes <= CLV_MPI_EAGER_BYTES || in_place ? -1 : take_staging(plan, p->bytes);
+    p->process = clv_world_process_of(world, peer);
+    p->tag = sends ? tag_of(world, plan->base.group->set, me, peer) : tag_of(world, plan->base.group->set, peer, me);
+    p->n_requests = 1 + (p->bytes <= CLV_MPI_EAGER_BYTES ? 0 : (int)((p->bytes + piece - 1) / piece));
+}
+
+static void place_requests(clv_mpi_message *parts, int n, clv_mpi_request **next)
+{
+    for (int i = 0; i < n; i++) {
+        parts[i].requests = *next;
+        *next += parts[i].n_requests;
+    }
+}
+
+/* Makes room for what may be listed. */
+static clv_status make_lists(clv_mpi_phase *ph, int members, clv_error *err)
+{
+    size_t n = (size_t)members;
+    ph->sends = calloc(n, sizeof *ph->sends);
+    ph->takes = calloc(n, sizeof *ph->takes);
+    ph->local = calloc(n, sizeof *ph->local);
+    if (ph->reduces)
+        ph->ins = calloc(n, sizeof *ph->ins);
+    if (ph->sends && ph->takes && ph->local && (!ph->reduces || ph->ins))
+        return CLV_OK;
+    return clv_fail_memory(err, "a step's plan", n * 2 * sizeof *ph->sends);
+}
+
+/* Where what is taken of oneself, and read, is brought to. */
+static void lay_out_near(clv_mpi_plan *plan, clv_mpi_phase *ph, bool in_host, bool out_host)
+{
+    bool run = ph->has_own ? is_run(&ph->own, &ph->in_shard) : true;
+    bool direct = in_host && out_host && (!ph->reduces || run);
+    ph->own_at = !ph->has_own || direct ? -1 : take_staging(plan, bytes_of(plan, &ph->own));
+    for (int i = 0; i < ph->n_near; i++) {
+        clv_mpi_local_read *local = &ph->local[i];
+        local->at = local->way.by >= 0 || direct ? -1 : take_staging(plan, bytes_of(plan, &local->way.box));
+    }
+}
+
+static clv_status lay_out_all(clv_mpi_plan *plan, clv_mpi_phase *ph, clv_error *err)
+{
+    const clv_world *world = ((const clv_thread_comm *)plan->base.comm)->world;
+    bool in_host = ph->slices ? plan->base.out_device->backend->is_host : plan->base.in_device->backend->is_host;
+    bool out_host = plan->base.out_device->backend->is_host;
+    int64_t requests = 0;
+    for (int i = 0; i < ph->n_sends; i++) {
+        clv_mpi_message *p = &ph->sends[i];
+        lay_out(plan, p, world, true, in_host && is_run(&p->move.box, &ph->in_shard));
+        requests += p->n_requests;
+    }
+    for (int i = 0; i < ph->n_takes; i++) {
+        clv_mpi_message *p = &ph->takes[i];
+        lay_out(plan, p, world, false, !ph->reduces && out_host && is_run(&p->move.box, &ph->out_shard));
+        requests += p->n_requests;
+    }
+    lay_out_near(plan, ph, in_host, out_host);
+    ph->requests = calloc((size_t)requests + 1, sizeof *ph->requests);
+    if (!ph->requests)
+        return clv_fail_memory(err, "a step's plan", (size_t)requests * sizeof *ph->requests);
+    clv_mpi_request *next = ph->requests;
+    place_requests(ph->sends, ph->n_sends, &next);
+    place_requests(ph->takes, ph->n_takes, &next);
+    return CLV_OK;
+}
+
+static clv_status prepare_phase(clv_mpi_plan *plan, clv_mpi_phase *ph, const clv_group_shards *parts, clv_error *err)
+{
+    const clv_group *group = plan->base.group;
+    clv_receive_route own;
+    ph->reduces = parts->reduces;
+    ph->in_shard = parts->in[group->me];
+    ph->out_shard = parts->out[group->me];
+    CLV_TRY(make_lists(ph, group->n, err));
+    int *process = find_processes(group, ((const clv_thread_comm *)plan->base.comm)->world);
+    if (!process)
+        return clv_fail_memory(err, "a step's plan", (size_t)group->n * sizeof *process);
+    list_parts(ph, parts, process, group->me, true);
+    list_parts(ph, parts, process, group->me, false);
+    ph->has_own =
+        !ph->slices && clv_find_receive_route(&own, parts, process, group->me, group->me); /* a slice is there */
+    if (ph->has_own)
+        ph->own = own.box;
+    free(process);
+    return lay_out_all(plan, ph, err);
+}
+
+/* An all_reduce by slices of what all hold: see at the top. */
+static clv_status prepare_slices(clv_mpi_plan *plan, int64_t elems, clv_error *err)
+{
+    int n = plan->base.group->n, me = plan->base.group->me;
+    int64_t size = (int64_t)clv_dtype_size(plan->base.dtype);
+    clv_shard *whole = calloc(2 * (size_t)n, sizeof *whole), *slice = whole + n;
+    if (!whole)
+        return clv_fail_memory(err, "a step's slices", 2 * (size_t)n * sizeof *whole);
+    for (int m = 0; m < n; m++) {
+        whole[m] = (clv_shard){.rank = 1, .hi = {elems}};
+        slice[m].rank = 1;
+        clv_block_range(elems, 1, n, m, &slice[m].lo[0], &slice[m].hi[0]);
+    }
+    plan->n_phases = 2;
+    plan->phases[0].out_at = plan->phases[1].in_at = slice[me].lo[0] * size;
+    plan->phases[1].slices = true;
+    clv_status status = prepare_phase(plan, &plan->phases[0],
+                                      &(clv_group_shards){.n = n, .reduces = true, .in = whole, .out = slice}, err);
+    if (status == CLV_OK)
+        status = prepare_phase(plan, &plan->phases[1], &(clv_group_shards){.n = n, .in = slice, .out = whole}, err);
+    free(whole);
+    return status;
+}
+
+static clv_status prepare_messages(clv_mpi_plan *plan, const clv_group_shards *parts, clv_error *err)
+{
+    int64_t elems = clv_shard_elems(&plan->base.in_shard), size = (int64_t)clv_dtype_size(plan->base.dtype);
+    plan->n_phases = 1;
+    if (parts->reduces && clv_group_shards_is_all_reduce(parts) && elems * size * (parts->n - 1) > SMALL_REDUCE_BYTES)
+        return prepare_slices(plan, elems, err);
+    return prepare_phase(plan, &plan->phases[0], parts, err);
+}
+
+clv_status clv_mpi_prepare(clv_plan **out, clv_comm *comm, const clv_transfer *t, int64_t *staging, clv_error *err)
+{
+    clv_mpi_plan *plan = calloc(1, sizeof *plan);
+    if (!plan)
+        return clv_fail_memory(err, "a step's plan", sizeof *plan);
+    *plan = (clv_mpi_plan){.base = clv_plan_init(comm, t), .post = {.what = t->what, .tag = t->tag}};
+    plan->local = clv_group_in_process(comm, t->group);
+    bool inside = plan->local->n == t->group->n;
+    clv_status status = inside ? clv_threads_transport.prepare(&plan->inside, comm, t, &plan->staging_bytes, err)
+                               : clv_shm_prepare(plan, t, &plan->staging_bytes, err);
+    if (status == CLV_OK && !inside && !plan->cards.hold)
+        status = prepare_messages(plan, &t->parts, err);
+    if (status != CLV_OK) {
+        clv_mpi_release(&plan->base);
+        return status;
+    }
+    if (plan->n_phases > 0)
+        plan->base.receive_bytes = 0;
+    for (int k = 0; k < plan->n_phases; k++)
+        for (int i = 0; i < plan->phases[k].n_takes; i++)
+            plan->base.receive_bytes += plan->phases[k].takes[i].bytes;
+    *staging = plan->staging_bytes;
+    *out = &plan->base;
+    return CLV_OK;
+}

@@ -1,0 +1,112 @@
+/* mpi_progress_thread.c - progress thread: calls MPI while ranks compute, so that overlapped collectives advance. MPI
+ * moves what is large only while it is called, and a rank that runs ops beside a step does not call it: a thread of
+ * the world's does, as long as there is such a step. Where none runs beside ops there is no thread.
+ */
+#include <time.h>
+
+#include "base/threads/thread.h"
+#include "comm/mpi/mpi_world.h"
+
+enum { NAP_NS = 100000 /* of it: a look costs a rank's core some microseconds */ };
+
+static bool is_wanted(struct clv_mpi_progress *p)
+{
+    pthread_mutex_lock(&p->lock);
+    while (!p->beside && !p->ends)
+        pthread_cond_wait(&p->changed, &p->lock);
+    bool wanted = !p->ends;
+    pthread_mutex_unlock(&p->lock);
+    return wanted;
+}
+
+/* Whether all that is sent to a plan's rank, in its first phase, is here. */
+static bool has_come(clv_mpi_plan *plan, const clv_mpi *mpi)
+{
+    const clv_mpi_phase *ph = &plan->phases[0];
+    int n = 0, done = 1;
+    for (int i = 0; i < ph->n_takes; i++)
+        n += ph->takes[i].n_asked;
+    for (; done && plan->came < n; plan->came += done)
+        if (mpi->peek(&ph->takes[0].requests[plan->came], &done) != 0)
+            done = 0; /* its rank will find what is wrong */
+    return plan->came == n;
+}
+
+static void test_receives(clv_world *world)
+{
+    struct clv_mpi_progress *p = &world->mpi->progress;
+    clv_job *job = world->mpi->job;
+    pthread_mutex_lock(&job->lock);
+    pthread_mutex_lock(&p->lock);
+    for (clv_mpi_plan *plan = p->beside; plan && !job->broken; plan = plan->next)
+        if (plan->base.arrived_ns == 0 && has_come(plan, job->mpi))
+            plan->base.arrived_ns = clv_now_ns();
+    pthread_mutex_unlock(&p->lock);
+    pthread_mutex_unlock(&job->lock);
+}
+
+static void *progress_main(void *arg)
+{
+    clv_world *world = arg;
+    while (is_wanted(&world->mpi->progress) && !clv_world_failed(world, NULL)) { /* then nothing is to move any more */
+        (void)clv_mpi_poll_failure(world); /* any call moves all that is under way */
+        test_receives(world);
+        nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
+    }
+    return NULL;
+}
+
+/* Without the thread everything happens all the same, later. */
+static void begin(clv_world *world)
+{
+    struct clv_mpi_progress *p = &world->mpi->progress;
+    p->runs = clv_thread_start(&p->thread, NULL, progress_main, world) == 0;
+    p->tried = true;
+}
+
+void clv_mpi_overlap(clv_plan *base)
+{
+    clv_mpi_plan *plan = (clv_mpi_plan *)base;
+    clv_world *world = ((clv_thread_comm *)base->comm)->world;
+    struct clv_mpi_progress *p = &world->mpi->progress;
+    clv_collective_mark_overlapped(base);
+    if (plan->inside || plan->cards.hold)
+        return;
+    pthread_mutex_lock(&p->lock);
+    if (!p->tried)
+        begin(world);
+    plan->beside = true;
+    plan->came = 0;
+    plan->next = p->beside;
+    p->beside = plan;
+    if (!plan->next)
+        pthread_cond_signal(&p->changed);
+    pthread_mutex_unlock(&p->lock);
+}
+
+void clv_mpi_end_overlap(clv_mpi_plan *plan)
+{
+    struct clv_mpi_progress *p = &clv_mpi_world_of(plan->base.comm)->progress;
+    if (!plan->beside)
+        return;
+    pthread_mutex_lock(&p->lock);
+    clv_mpi_plan **at = &p->beside;
+    while (*at != plan)
+        at = &(*at)->next;
+    *at = plan->next;
+    pthread_mutex_unlock(&p->lock);
+    plan->beside = false;
+}
+
+void clv_mpi_stop_progress_thread(struct clv_mpi_world *wire)
+{
+    struct clv_mpi_progress *p = &wire->progress;
+    pthread_mutex_lock(&p->lock);
+    p->ends = true;
+    pthread_cond_signal(&p->changed);
+    pthread_mutex_unlock(&p->lock);
+    if (p->runs)
+        pthread_join(p->thread, NULL);
+    pthread_cond_destroy(&p->changed);
+    pthread_mutex_destroy(&p->lock);
+}

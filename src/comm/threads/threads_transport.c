@@ -1,0 +1,277 @@
+/* threads_transport.c - zero-copy collectives between rank threads, which read each other's memory; two barriers
+ * each.
+ *
+ * All meet; then a step that does not reduce is "copy what I lack from whoever has it", and one that reduces is "sum my
+ * part straight out of every peer"; then all meet again, so that no memory changes while it is read.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "comm/threads/world.h"
+
+/* Up to this many bytes every rank sums all of an all_reduce itself; above, each sums a slice and writes it to all, so
+ * that each line is fetched from one peer or written to it, not both ways. */
+enum { SMALL_REDUCE_BYTES = 4096 };
+
+/* A sum is carried on to peers by so many bytes, while the core's second-level cache has them. */
+enum { CACHED_BYTES = 128 << 10 };
+
+struct clv_window {
+    int ranks;
+    void *memory[];
+};
+
+/* What is copied from a peer. */
+typedef struct take {
+    int peer;
+    const void *from;
+    clv_shard shard, box; /* the peer's, and what I lack of it */
+} take;
+
+typedef struct threads_plan {
+    clv_plan base; /* first: a clv_plan * is one of these */
+    clv_collective_desc post;
+    bool everywhere; /* a reduction of which all members get all */
+    bool by_posts;   /* no windows: where peers' memory is, each says when it starts */
+    int n_takes;
+    take *takes;      /* of a step that does not reduce */
+    const void **ins; /* [members] of one that reduces */
+    void **outs;      /* [members] everywhere */
+} threads_plan;
+
+static clv_status add_window(clv_window **out, clv_world *world, void *const *memory, clv_error *err)
+{
+    size_t bytes = sizeof **out + (size_t)world->ranks * sizeof *memory;
+    clv_window *window = malloc(bytes);
+
+    if (!window)
+        return clv_fail_memory(err, "a window", bytes);
+    window->ranks = world->ranks;
+    memcpy(window->memory, memory, (size_t)world->ranks * sizeof *memory);
+    *out = window;
+    return CLV_OK;
+}
+
+static void free_window(clv_window *window)
+{
+    free(window);
+}
+
+/* Where a place in this rank's part of a window lies in a peer's. */
+static void *at_peer(const clv_window *window, int me, const void *mine, int peer)
+{
+    return (char *)window->memory[peer] + ((const char *)mine - (const char *)window->memory[me]);
+}
+
+/* ---- preparing ---- */
+
+static void release(clv_plan *base)
+{
+    threads_plan *plan = (threads_plan *)base;
+
+    if (!plan)
+        return;
+    free(plan->takes);
+    free(plan->ins);
+    free(plan->outs);
+    free(plan);
+}
+
+static clv_status find_takes(threads_plan *plan, const clv_transfer *t, int rank, clv_error *err)
+{
+    size_t n = (size_t)t->group->n;
+    clv_transfer_box *moves = malloc(n * sizeof *moves);
+
+    plan->n_takes = moves ? clv_list_receive_boxes(moves, &t->parts, t->group->me) : 0;
+    plan->takes = malloc((size_t)(plan->n_takes + 1) * sizeof *plan->takes);
+    for (int i = 0; plan->takes && i < plan->n_takes; i++) {
+        int peer = moves[i].peer;
+
+        plan->takes[i] = (take){.peer = peer, .shard = t->parts.in[peer], .box = moves[i].box};
+        if (!plan->by_posts)
+            plan->takes[i].from = at_peer(t->in_window, rank, t->in, t->group->ranks[peer]);
+    }
+    bool ok = moves && plan->takes;
+    free(moves);
+    return ok ? CLV_OK : clv_fail_memory(err, "what a step takes", n * sizeof *moves);
+}
+
+static clv_status find_addends(threads_plan *plan, const clv_transfer *t, int rank, clv_error *err)
+{
+    size_t n = (size_t)t->group->n;
+
+    plan->everywhere = clv_group_shards_is_all_reduce(&t->parts);
+    plan->ins = malloc(n * sizeof *plan->ins);
+    if (plan->everywhere)
+        plan->outs = malloc(n * sizeof *plan->outs);
+    if (!plan->ins || (plan->everywhere && !plan->outs))
+        return clv_fail_memory(err, "the members of a step", n * sizeof *plan->ins);
+    for (int m = 0; m < t->group->n && !plan->by_posts; m++) {
+        plan->ins[m] = at_peer(t->in_window, rank, t->in, t->group->ranks[m]);
+        if (plan->everywhere)
+            plan->outs[m] = at_peer(t->out_window, rank, t->out, t->group->ranks[m]);
+    }
+    return CLV_OK;
+}
+
+static clv_status prepare(clv_plan **out, clv_comm *comm, const clv_transfer *t, int64_t *staging, clv_error *err)
+{
+    threads_plan *plan = calloc(1, sizeof *plan);
+
+    if (!plan)
+        return clv_fail_memory(err, "a step's plan", sizeof *plan);
+    *plan = (threads_plan){.base = clv_plan_init(comm, t),
+                           .post = {.what = t->what, .tag = t->tag},
+                           .by_posts = !t->in_window && !t->out_window};
+    clv_status status =
+        t->parts.reduces ? find_addends(plan, t, comm->rank, err) : find_takes(plan, t, comm->rank, err);
+    if (status != CLV_OK) {
+        release(&plan->base);
+        return status;
+    }
+    *staging = 0;
+    *out = &plan->base;
+    return CLV_OK;
+}
+
+/* ---- running ---- */
+
+static clv_status start(clv_plan *base, void *staging, clv_error *err)
+{
+    threads_plan *plan = (threads_plan *)base;
+    clv_thread_comm *comm = (clv_thread_comm *)base->comm;
+
+    (void)staging;
+    CLV_TRY(clv_device_synchronize(plan->base.in_device,
+                                   err)); /* peers read what was made there, and write where it was read */
+    CLV_TRY(clv_collective_begin(comm, plan->base.group, &plan->post, err));
+    if (plan->by_posts) {
+        plan->post.in = base->in;
+        plan->post.out = base->out;
+    }
+    if (base->flies)
+        plan->post.at_ns = clv_now_ns();
+    return clv_barrier_arrive(comm, plan->base.group, &plan->post, err);
+}
+
+/* Finds the peers' memory in their posts. */
+static void read_posts(const threads_plan *plan, const clv_thread_comm *comm)
+{
+    for (int i = 0; i < plan->n_takes; i++)
+        plan->takes[i].from = clv_barrier_peer_desc(comm, plan->base.group, plan->takes[i].peer)->in;
+    for (int m = 0; plan->ins && m < plan->base.group->n; m++) {
+        plan->ins[m] = clv_barrier_peer_desc(comm, plan->base.group, m)->in;
+        if (plan->everywhere)
+            plan->outs[m] = clv_barrier_peer_desc(comm, plan->base.group, m)->out;
+    }
+}
+
+/* When the last member had started: from then on its memory could be read. */
+static int64_t last_start_ns(const threads_plan *plan, const clv_thread_comm *comm)
+{
+    int64_t last = 0;
+    for (int m = 0; m < plan->base.group->n; m++) {
+        int64_t at = clv_barrier_peer_desc(comm, plan->base.group, m)->at_ns;
+        last = at > last ? at : last;
+    }
+    return last;
+}
+
+static clv_status copy_missing(const threads_plan *plan, clv_error *err)
+{
+    const clv_device *device = plan->base.out_device;
+
+    for (int i = 0; i < plan->n_takes; i++) {
+        const take *t = &plan->takes[i];
+
+        CLV_TRY(device->backend->copy(device, CLV_COPY_ON_DEVICE, plan->base.out, &plan->base.out_shard, t->from,
+                                      &t->shard, &t->box, clv_dtype_size(plan->base.dtype), err));
+    }
+    return CLV_OK;
+}
+
+/* Each member sums one slice straight out of all inputs and writes it to every member's output. */
+static clv_status all_reduce(const threads_plan *plan, clv_error *err)
+{
+    const clv_device *device = plan->base.out_device;
+    int n = plan->base.group->n, me = plan->base.group->me;
+    int64_t elems = clv_shard_elems(&plan->base.out_shard), size = (int64_t)clv_dtype_size(plan->base.dtype), lo = 0,
+            hi = elems;
+    bool alone = elems * size <= SMALL_REDUCE_BYTES;
+
+    if (!alone)
+        clv_block_range(elems, 1, n, me, &lo, &hi);
+    const int64_t at_once = device->backend->is_host ? CACHED_BYTES / size : elems;
+    const clv_shard all = {.rank = 1, .hi = {elems}};
+    for (int64_t at = lo; at < hi; at += at_once) {
+        const clv_shard slice = {.rank = 1, .lo = {at}, .hi = {hi - at > at_once ? at + at_once : hi}};
+        CLV_TRY(device->backend->reduce(device, plan->base.out, &all, plan->ins, n, &all, &slice, plan->base.dtype,
+                                        plan->base.reduction, err));
+        for (int i = 1; !alone && i < n; i++)
+            CLV_TRY(device->backend->copy(device, CLV_COPY_ON_DEVICE, plan->outs[(me + i) % n], &all, plan->base.out,
+                                          &all, &slice, (size_t)size, err));
+    }
+    return CLV_OK;
+}
+
+static clv_status move(const threads_plan *plan, clv_error *err)
+{
+    const clv_device *device = plan->base.out_device;
+
+    if (plan->everywhere)
+        return all_reduce(plan, err);
+    if (plan->ins)
+        return device->backend->reduce(device, plan->base.out, &plan->base.out_shard, plan->ins, plan->base.group->n,
+                                       &plan->base.in_shard, &plan->base.out_shard, plan->base.dtype,
+                                       plan->base.reduction, err);
+    return copy_missing(plan, err);
+}
+
+static clv_status wait_out(threads_plan *plan, clv_thread_comm *comm, clv_error *err)
+{
+    int64_t began = clv_now_ns();
+
+    clv_collective_record_wait(comm, plan->base.group, &plan->post, plan->base.receive_bytes, 0, began);
+    CLV_TRY(clv_barrier_wait(comm, plan->base.group, err));
+    clv_comm_add_wait(&comm->base, began);
+    clv_recorder_receive_all(comm->base.recorder);
+    if (plan->base.flies)
+        plan->base.arrived_ns = last_start_ns(plan, comm);
+    if (plan->by_posts)
+        read_posts(plan, comm);
+    CLV_TRY(move(plan, err));
+    return clv_device_synchronize(plan->base.out_device, err);
+}
+
+static clv_status wait_in(threads_plan *plan, clv_thread_comm *comm, clv_error *err)
+{
+    int64_t began = clv_now_ns();
+    clv_collective_desc end = {.what = plan->post.what, .tag = plan->post.tag, .ends = true};
+
+    clv_collective_record_end_wait(comm, plan->base.group, &plan->post, began);
+    CLV_TRY(clv_barrier_arrive_and_wait(comm, plan->base.group, &end, err));
+    clv_barrier_release(comm, plan->base.group);
+    clv_collective_end(comm, plan->base.group);
+    clv_comm_add_wait(&comm->base, began);
+    return CLV_OK;
+}
+
+static clv_status wait_for(clv_plan *base, clv_wait what, clv_error *err)
+{
+    threads_plan *plan = (threads_plan *)base;
+    clv_thread_comm *comm = (clv_thread_comm *)base->comm;
+
+    return what == CLV_WAIT_OUTPUT_READY ? wait_out(plan, comm, err) : wait_in(plan, comm, err);
+}
+
+const clv_transport clv_threads_transport = {
+    .name = "threads",
+    .add_window = add_window,
+    .free_window = free_window,
+    .prepare = prepare,
+    .start = start,
+    .beside = clv_collective_mark_overlapped,
+    .wait = wait_for,
+    .release = release,
+};

@@ -1,0 +1,394 @@
+/* world.c - creates and frees a world of ranks; registers group sets (process groups). */
+#include "comm/threads/world.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/error.h"
+#include "base/hardware/cpu_count.h"
+#include "comm/mailbox/socket_mesh.h"
+
+enum { SPINS = 4000 }; /* pauses, in all some 100 us: longer than a wake-up costs */
+
+/* links: NULL: the ranks have all cores. */
+static int should_spin(int option, int ranks, const clv_process_links *links)
+{
+    int cores = links && links->cores > 0 ? links->cores : clv_usable_cpus();
+
+    return option >= 0 ? option : ranks <= cores;
+}
+
+static void free_set(clv_group_set *set)
+{
+    if (!set)
+        return;
+    free(set->view);
+    free(set->members);
+    free(set->local);
+    free(set->local_members);
+    free(set->counter_of);
+    free(set->slots);
+    free(set->hubs);
+    free(set);
+}
+
+static void free_world(clv_world *world)
+{
+    if (world->opened && world->transport->close)
+        world->transport->close(world);
+    for (int s = 0; s < world->n_sets; s++)
+        free_set(world->sets[s]);
+    for (int r = 0; world->comms && r < world->ranks; r++) {
+        free(world->comms[r].base.groups);
+        free(world->comms[r].missing);
+        free(world->comms[r].bytes);
+        free(world->comms[r].base.recorder);
+    }
+    free(world->sets);
+    free(world->comms);
+    free(world->firsts);
+    clv_copied_names_free(world->kept);
+    pthread_mutex_destroy(&world->lock);
+    free(world);
+}
+
+/* Which ranks are whose; all are here without links. */
+static clv_status place_ranks(clv_world *world, const clv_process_links *links, clv_error *err)
+{
+    world->processes = links ? links->processes : 1;
+    world->me = links ? links->me : 0;
+    if (links && (links->processes < 1 || links->me < 0 || links->me >= links->processes || links->first[0] != 0 ||
+                  links->first[links->processes] != world->ranks))
+        return clv_fail(err, CLV_EINVAL, "the links of process %d of %d are not those of %d ranks", links->me,
+                        links->processes, world->ranks);
+    world->firsts = calloc((size_t)world->processes + 1, sizeof *world->firsts);
+    if (!world->firsts)
+        return clv_fail_memory(err, "a world's processes", (size_t)world->processes * sizeof *world->firsts);
+    for (int p = 0; p <= world->processes; p++)
+        world->firsts[p] = links ? links->first[p] : p * world->ranks;
+    for (int p = 0; p < world->processes; p++)
+        if (world->firsts[p + 1] <= world->firsts[p])
+            return clv_fail(err, CLV_EINVAL, "process %d has no rank", p);
+    world->first = world->firsts[world->me];
+    world->here = world->firsts[world->me + 1] - world->first;
+    return CLV_OK;
+}
+
+static clv_status give_up(clv_comm *comm, clv_error *err)
+{
+    return clv_collective_give_up((clv_thread_comm *)comm, err);
+}
+
+/* What each rank of this process did last. */
+static clv_status make_recorders(clv_world *world, clv_error *err)
+{
+    for (int r = world->first; r < world->first + world->here; r++) {
+        clv_recorder *recorder = clv_cache_line_alloc(1, sizeof *recorder);
+        if (!recorder)
+            return clv_fail_memory(err, "a rank's flight recorder", sizeof *recorder);
+        recorder->first_ticks = clv_ticks();
+        recorder->first_ns = clv_now_ns();
+        world->comms[r].base.recorder = recorder;
+    }
+    return CLV_OK;
+}
+
+void clv_world_copy_names(clv_world *world)
+{
+    pthread_mutex_lock(&world->lock); /* a job's thread may read a note */
+    for (int r = world->first; r < world->first + world->here; r++) {
+        clv_recorder_copy_names(world->comms[r].base.recorder, &world->kept);
+        atomic_store_explicit(&world->comms[r].base.note, NULL, memory_order_relaxed);
+    }
+    pthread_mutex_unlock(&world->lock);
+}
+
+clv_status clv_world_new(clv_world **out, int ranks, const clv_world_options *options, clv_error *err)
+{
+    static const clv_world_options defaults = {.spin = -1};
+
+    if (!options)
+        options = &defaults;
+    if (ranks < 1 || options->timeout_ms < 0)
+        return clv_fail(err, CLV_EINVAL, "a world needs ranks >= 1 and a timeout >= 0 ms, not %d and %lld", ranks,
+                        (long long)options->timeout_ms);
+    const clv_transport *transport;
+    CLV_TRY(clv_transport_find(&transport, options->transport, err));
+    clv_world *world = clv_cache_line_alloc(1, sizeof *world);
+    if (!world)
+        return clv_fail_memory(err, "a world", sizeof *world);
+    world->transport = transport;
+    world->seed = options->seed;
+    world->pool = options->pool;
+    world->ranks = ranks;
+    world->timeout_ns = clv_timeout_ns(options->timeout_ms);
+    pthread_mutex_init(&world->lock, NULL);
+    world->comms = clv_cache_line_alloc((size_t)ranks, sizeof *world->comms);
+    int ok = world->comms != NULL;
+    for (int r = 0; ok && r < ranks; r++) {
+        clv_thread_comm *comm = &world->comms[r];
+
+        comm->base.abort = clv_threads_comm_abort;
+        comm->base.give_up = give_up;
+        comm->base.failed = &world->failed;
+        comm->base.rank = r;
+        comm->base.size = ranks;
+        comm->world = world;
+        comm->missing = calloc(2 * (size_t)ranks, sizeof *comm->missing);
+        comm->bytes = calloc((size_t)ranks, sizeof *comm->bytes);
+        ok = comm->missing && comm->bytes;
+    }
+    clv_status status = ok ? CLV_OK : clv_fail_memory(err, "a world's ranks", (size_t)ranks * sizeof(clv_thread_comm));
+    if (status == CLV_OK && options->links && !transport->tell)
+        status = clv_fail(err, CLV_EUNSUPPORTED, "the transport '%s' does not reach other processes", transport->name);
+    if (status == CLV_OK)
+        status = place_ranks(world, options->links, err);
+    if (status == CLV_OK)
+        status = make_recorders(world, err);
+    world->spins = should_spin(options->spin, world->here, options->links) ? SPINS : 0;
+    world->opened = status == CLV_OK;
+    if (world->opened && transport->open)
+        status = transport->open(world, options->links, err);
+    if (status != CLV_OK) {
+        free_world(world);
+        return status;
+    }
+    *out = world;
+    return CLV_OK;
+}
+
+static int busy(const clv_world *world)
+{
+    for (int s = 0; s < world->n_sets; s++)
+        for (int r = 0; r < world->ranks; r++)
+            if (clv_slot_in_collective(&world->sets[s]->slots[r]))
+                return 1;
+    return 0;
+}
+
+void clv_world_free(clv_world *world)
+{
+    if (!world)
+        return;
+    clv_deadline deadline = clv_deadline_after(world->timeout_ns);
+
+    while (busy(world)) {
+        if (clv_deadline_remaining(&deadline) == 0) { /* leaked: a late rank still has it in its hands */
+            if (world->transport->leak)
+                world->transport->leak(world);
+            return;
+        }
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    }
+    free_world(world);
+}
+
+const clv_transport *clv_world_transport(const clv_world *world)
+{
+    return world->transport;
+}
+
+clv_comm *clv_world_comm(clv_world *world, int rank)
+{
+    return rank >= world->first && rank < world->first + world->here ? &world->comms[rank].base : NULL;
+}
+
+int clv_world_first_local_rank(const clv_world *world)
+{
+    return world->first;
+}
+
+int clv_world_local_rank_count(const clv_world *world)
+{
+    return world->here;
+}
+
+uint64_t clv_world_collectives_begun(const clv_world *world, int rank)
+{
+    return atomic_load_explicit(&world->comms[rank].begun, memory_order_relaxed);
+}
+
+bool clv_world_is_process_root(const clv_world *world, int rank)
+{
+    return world->firsts[clv_world_process_of(world, rank)] == rank;
+}
+
+int clv_world_process_count(const clv_world *world)
+{
+    return world->processes;
+}
+
+int clv_world_process_index(const clv_world *world)
+{
+    return world->me;
+}
+
+const clv_recorder *clv_world_recorder(const clv_world *world, int rank)
+{
+    return world->comms[rank].base.recorder;
+}
+
+bool clv_world_is_busy(const clv_world *world, int rank)
+{
+    return atomic_load_explicit(&world->comms[rank].base.working, memory_order_relaxed);
+}
+
+int clv_world_group_set_count(const clv_world *world)
+{
+    return world->n_sets;
+}
+
+const clv_group *clv_world_group(const clv_world *world, int set, int rank)
+{
+    return &world->sets[set]->view[rank];
+}
+
+void clv_world_group_set_progress(uint64_t *begun, uint64_t *ended, const clv_world *world, int set, int rank)
+{
+    const clv_slot *slot = &world->sets[set]->slots[rank];
+
+    *ended = atomic_load_explicit(&slot->ended, memory_order_relaxed);
+    *begun = atomic_load_explicit(&slot->steps, memory_order_relaxed);
+}
+
+/* ---- groups ---- */
+
+static clv_group_set *new_set(int ranks, int id)
+{
+    clv_group_set *set = calloc(1, sizeof *set);
+    size_t n = (size_t)ranks;
+
+    if (!set)
+        return NULL;
+    set->view = calloc(n, sizeof *set->view);
+    set->members = calloc(n, sizeof *set->members);
+    set->local = calloc(n, sizeof *set->local);
+    set->local_members = calloc(n, sizeof *set->local_members);
+    set->counter_of = calloc(n, sizeof *set->counter_of);
+    set->slots = clv_cache_line_alloc(n, sizeof *set->slots);
+    set->hubs = clv_cache_line_alloc(n, sizeof *set->hubs);
+    if (!set->view || !set->members || !set->local || !set->local_members || !set->counter_of || !set->slots ||
+        !set->hubs) {
+        free_set(set);
+        return NULL;
+    }
+    for (int r = 0; r < ranks; r++) {
+        set->view[r].set = id;
+        atomic_init(&set->slots[r].line[1].word, (uint32_t)-2); /* the meeting before the first */
+    }
+    return set;
+}
+
+/* Fills members, views and hubs; 0 when `order` is not 0..n-1 within each group. */
+static int fill_set(clv_group_set *set, int ranks, const int *group_of, const int *order)
+{
+    int first = 0;
+
+    memset(set->members, 0xff, (size_t)ranks * sizeof *set->members);
+    for (int g = 0; g < ranks; g++) {
+        int n = 0;
+
+        for (int r = 0; r < ranks; r++)
+            n += group_of[r] == g;
+        for (int r = 0, next = 0; r < ranks; r++) {
+            if (group_of[r] != g)
+                continue;
+            int me = order ? order[r] : next++;
+
+            if (me < 0 || me >= n || set->members[first + me] != -1)
+                return 0;
+            set->members[first + me] = r;
+            set->view[r].n = n;
+            set->view[r].me = me;
+            set->view[r].ranks = set->members + first;
+            set->counter_of[r] = g;
+        }
+        first += n;
+    }
+    return 1;
+}
+
+/* Finds each group's members in this process. */
+static void find_local_members(clv_group_set *set, const clv_world *world)
+{
+    int found = 0;
+    for (int r = world->first; r < world->first + world->here; r++) {
+        const clv_group *whole = &set->view[r];
+        int *local = set->local_members + found, n = 0;
+        if (set->local[r].n > 0) /* found with another member */
+            continue;
+        for (int m = 0; m < whole->n; m++)
+            if (whole->ranks[m] >= world->first && whole->ranks[m] < world->first + world->here)
+                local[n++] = whole->ranks[m];
+        for (int m = 0; m < n; m++)
+            set->local[local[m]] = (clv_group){.set = whole->set, .n = n, .me = m, .ranks = local};
+        found += n;
+    }
+}
+
+static int equal_sets(const clv_group_set *a, const clv_group_set *b, int ranks)
+{
+    for (int r = 0; r < ranks; r++) {
+        const clv_group *x = &a->view[r], *y = &b->view[r];
+
+        if (x->n != y->n || x->me != y->me || memcmp(x->ranks, y->ranks, (size_t)x->n * sizeof *x->ranks) != 0)
+            return 0;
+    }
+    return 1;
+}
+
+static int grow_groups(clv_world *world)
+{
+    size_t n = (size_t)world->n_sets + 1;
+    clv_group_set **sets = realloc(world->sets, n * sizeof *sets);
+
+    if (!sets)
+        return 0;
+    world->sets = sets;
+    for (int r = 0; r < world->ranks; r++) {
+        const clv_group **groups = realloc(world->comms[r].base.groups, n * sizeof *groups);
+
+        if (!groups)
+            return 0;
+        world->comms[r].base.groups = groups;
+    }
+    return 1;
+}
+
+clv_status clv_world_add_groups(int *out, clv_world *world, const int *group_of, const int *order, clv_error *err)
+{
+    for (int r = 0; r < world->ranks; r++)
+        if (group_of[r] < 0 || group_of[r] >= world->ranks)
+            return clv_fail(err, CLV_EINVAL, "rank %d is in group %d; groups are 0 to %d", r, group_of[r],
+                            world->ranks - 1);
+    clv_group_set *set = new_set(world->ranks, world->n_sets);
+    if (!set)
+        return clv_fail_memory(err, "a group set", (size_t)world->ranks * sizeof(clv_slot));
+    if (!fill_set(set, world->ranks, group_of, order)) {
+        free_set(set);
+        return clv_fail(err, CLV_EINVAL, "the order of a group's members must be 0..n-1, each once");
+    }
+    find_local_members(set, world);
+    for (int s = 0; s < world->n_sets; s++)
+        if (equal_sets(world->sets[s], set, world->ranks)) {
+            free_set(set);
+            *out = s;
+            return CLV_OK;
+        }
+    pthread_mutex_lock(&world->lock); /* another process may fail meanwhile */
+    bool grown = grow_groups(world);
+    if (grown)
+        world->sets[world->n_sets++] = set;
+    pthread_mutex_unlock(&world->lock);
+    if (!grown) {
+        free_set(set);
+        return clv_fail_memory(err, "a group set", (size_t)world->ranks * sizeof(void *));
+    }
+    *out = world->n_sets - 1;
+    for (int r = 0; r < world->ranks; r++) {
+        world->comms[r].base.groups[*out] = &set->view[r];
+        world->comms[r].base.n_groups = world->n_sets;
+    }
+    return CLV_OK;
+}

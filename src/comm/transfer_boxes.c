@@ -1,0 +1,90 @@
+/* transfer_boxes.c - computes send and receive boxes of a collective as intersections of the members' shards. */
+#include "comm/transfer_boxes.h"
+
+#include "tensor/box_copy.h"
+
+bool clv_find_transfer_box(clv_shard *box, const clv_group_shards *parts, int to, int from)
+{
+    for (int m = to; !parts->reduces && m != from; m = (m + 1) % parts->n)
+        if (clv_shard_equal(&parts->in[m], &parts->in[from]))
+            return false;
+    *box = clv_shard_intersect(&parts->out[to], &parts->in[from]);
+    return clv_shard_elems(box) > 0;
+}
+
+int clv_list_receive_boxes(clv_transfer_box *out, const clv_group_shards *parts, int me)
+{
+    int n = 0;
+
+    for (int i = 0; i < parts->n; i++) {
+        out[n].peer = (me + i) % parts->n;
+        n += clv_find_transfer_box(&out[n].box, parts, me, out[n].peer);
+    }
+    return n;
+}
+
+int clv_list_send_boxes(clv_transfer_box *out, const clv_group_shards *parts, int me)
+{
+    int n = 0;
+
+    for (int i = 0; i < parts->n; i++) {
+        out[n].peer = (me + i) % parts->n;
+        n += clv_find_transfer_box(&out[n].box, parts, out[n].peer, me);
+    }
+    return n;
+}
+
+/* Of whom `to` takes the shard that `from` holds. */
+static int source_of(const clv_group_shards *parts, const int *process, int to, int from)
+{
+    int first = 0;
+    for (int k = 0; k < parts->n; k++) {
+        int m = (to + k) % parts->n;
+        if (process[m] == process[to] && clv_shard_equal(&parts->in[m], &parts->in[from]))
+            return m;
+    }
+    while (process[first] != process[to])
+        first++;
+    while (!clv_shard_equal(&parts->in[first], &parts->in[from]))
+        first = (first + 1) % parts->n;
+    return first;
+}
+
+/* Members of a process that take the same box of `from` receive the boxes of its process's members in turn. */
+static int receiver_of(const clv_group_shards *parts, const int *process, const clv_shard *box, int to, int from)
+{
+    int alike = 0, turn = 0, m = 0;
+    for (int i = 0; i < from; i++)
+        turn += process[i] == process[from];
+    for (int round = 0; round < 2; round++) {
+        for (m = 0; m < parts->n; m++) {
+            clv_shard its = clv_shard_intersect(&parts->out[m], &parts->in[from]);
+            bool is = process[m] == process[to] && clv_shard_equal(&its, box);
+            alike += round == 0 && is;
+            if (round == 1 && is && turn-- == 0)
+                return m;
+        }
+        turn %= alike;
+    }
+    return to;
+}
+
+bool clv_find_receive_route(clv_receive_route *out, const clv_group_shards *parts, const int *process, int to, int from)
+{
+    clv_shard box = clv_shard_intersect(&parts->out[to], &parts->in[from]);
+    if (clv_shard_elems(&box) == 0 || (!parts->reduces && source_of(parts, process, to, from) != from))
+        return false;
+    *out = (clv_receive_route){.from = from, .by = -1, .box = box};
+    if (process[to] != process[from])
+        out->by = receiver_of(parts, process, &box, to, from);
+    return true;
+}
+
+bool clv_group_shards_is_all_reduce(const clv_group_shards *parts)
+{
+    bool all = true;
+
+    for (int m = 0; m < parts->n; m++)
+        all = all && clv_shard_equal(&parts->out[m], &parts->in[0]);
+    return all;
+}

@@ -1,0 +1,191 @@
+/* forwarder.c - clv_forwarder: forward passes on batches of any shape, giving hidden states, logits or per-token
+ * loss.
+ */
+#include "cleave/forward.h"
+
+#include <stdlib.h>
+
+#include "base/error.h"
+#include "base/versioned_structs.h"
+#include "infer/forward/forwarder.h"
+#include "models/model.h"
+
+struct clv_forwarder {
+    const clv_model *model;
+    clv_forward_result result;
+    clv_session *session;
+    clv_program *program; /* of batch x seq; NULL: none yet */
+    int64_t batch, seq;
+};
+
+static clv_status open_session(clv_forwarder *f, bool find_nonfinite, clv_error *err)
+{
+    clv_session_options options = clv_model_session_options(f->model);
+    options.find_nonfinite = find_nonfinite;
+    return clv_session_new(&f->session, &f->model->mesh, &options, err);
+}
+
+static clv_status check(const clv_model *model, clv_forward_result result, clv_error *err)
+{
+    if (result != CLV_FORWARD_HIDDEN && result != CLV_FORWARD_LOGITS && result != CLV_FORWARD_NLL)
+        return clv_fail(err, CLV_EINVAL, "result %d of a forwarder; valid: those of clv_forward_result", (int)result);
+    if (model->config.headless && result != CLV_FORWARD_HIDDEN)
+        return clv_fail(err, CLV_EUNSUPPORTED, "this %s has no head, and so no probabilities",
+                        clv_model_config_model_type(&model->config));
+    return CLV_OK;
+}
+
+clv_status clv_forwarder_new(clv_forwarder **out, const clv_model *model, const clv_forwarder_options *options,
+                             clv_error *err)
+{
+    static const char call[] = "clv_forwarder_new";
+    clv_forwarder_options taken;
+    CLV_TRY(clv_require(out && model, call, "out and a model", err));
+    CLV_TRY(clv_options_copy_in(&taken, sizeof taken, sizeof taken, options, call, err));
+    CLV_TRY(check(model, taken.result, err));
+    clv_forwarder *f = calloc(1, sizeof *f);
+    if (!f)
+        return clv_fail_memory(err, "a model's run", sizeof *f);
+    f->model = model;
+    f->result = taken.result;
+    clv_status status = open_session(f, false, err);
+    if (status != CLV_OK) {
+        free(f);
+        return status;
+    }
+    *out = f;
+    return CLV_OK;
+}
+
+void clv_forwarder_free(clv_forwarder *f)
+{
+    if (!f)
+        return;
+    clv_session_free(f->session);
+    clv_program_free(f->program);
+    free(f);
+}
+
+static clv_value result_of(clv_graph *graph, const clv_forwarder *f, const clv_model_graph_options *how)
+{
+    clv_value hidden = CLV_NONE, logits = clv_model_forward(graph, f->model, how, &hidden);
+    if (f->result == CLV_FORWARD_HIDDEN)
+        return hidden;
+    if (f->result == CLV_FORWARD_LOGITS)
+        return logits;
+    static const clv_logical_axis names[] = {CLV_BATCH, CLV_UNNAMED};
+    clv_layout layout = clv_named_layout(graph, &f->model->rules, 2, names);
+    clv_value labels = clv_input(graph, "labels", CLV_I32, 2, (int64_t[]){how->batch, how->seq}, &layout);
+    return clv_cross_entropy(graph, logits, labels, CLV_IGNORED_LABEL);
+}
+
+static clv_status compile(clv_forwarder *f, int64_t batch, int64_t seq, clv_error *err)
+{
+    clv_graph *graph;
+    if (f->program && f->batch == batch && f->seq == seq)
+        return CLV_OK;
+    if (f->program)
+        clv_session_unload(f->session, f->program);
+    clv_program_free(f->program);
+    f->program = NULL;
+    CLV_TRY(clv_graph_new(&graph, &f->model->mesh, err));
+    clv_model_graph_options how = {.batch = batch, .seq = seq, .padding_mask = 1};
+    clv_output(graph, "result", clv_cast(graph, result_of(graph, f, &how), CLV_F32), NULL);
+    clv_status status = clv_model_compile(&f->program, f->model, graph, err);
+    clv_graph_free(graph);
+    f->batch = batch;
+    f->seq = seq;
+    return status;
+}
+
+/* Fills *out with a batch that can be run. */
+static clv_status take(clv_forward_batch *out, const clv_forwarder *f, const clv_forward_batch *given, const char *call,
+                       clv_error *err)
+{
+    CLV_TRY(clv_require(f && given, call, "a forwarder and a batch", err));
+    CLV_TRY(clv_options_copy_in(out, sizeof *out, sizeof *out, given, call, err));
+    CLV_TRY(clv_require(out->ids && out->mask && (out->labels || f->result != CLV_FORWARD_NLL), call,
+                        "ids, a mask, and labels where their loss is asked for", err));
+    if (out->batch >= 1 && out->seq >= 1)
+        return CLV_OK;
+    return clv_fail(err, CLV_EINVAL, "%s: %lld sequences of %lld tokens; valid: 1 and above", call,
+                    (long long)out->batch, (long long)out->seq);
+}
+
+clv_status clv_forwarder_run(clv_forwarder *f, const clv_forward_batch *given, float *out, clv_error *err)
+{
+    clv_forward_batch b;
+    int64_t counted;
+    CLV_TRY(take(&b, f, given, "clv_forwarder_run", err));
+    CLV_TRY(clv_require(out != NULL, "clv_forwarder_run", "where the results go", err));
+    CLV_TRY(clv_model_config_check_ids(&f->model->config, b.ids, b.batch, b.seq, err));
+    if (f->result == CLV_FORWARD_NLL)
+        CLV_TRY(clv_model_config_check_labels(&f->model->config, b.labels, b.batch, b.seq, &counted, err));
+    CLV_TRY(compile(f, b.batch, b.seq, err));
+    clv_input_binding inputs[] = {{"ids", b.ids}, {"mask", b.mask}, {"labels", b.labels}};
+    clv_output_binding outputs[] = {{"result", out}};
+    return clv_session_run(f->session, f->program, inputs, f->result == CLV_FORWARD_NLL ? 3 : 2, outputs, 1, err);
+}
+
+clv_forward_position clv_forwarder_first_nonfinite(const clv_forwarder *f, const clv_forward_batch *given,
+                                                   const float *out)
+{
+    static const clv_forward_position nowhere = {.row = -1};
+    clv_forward_batch b;
+    if (!out || take(&b, f, given, "clv_forwarder_first_nonfinite", NULL) != CLV_OK)
+        return nowhere;
+    int64_t width = f->result == CLV_FORWARD_HIDDEN   ? f->model->config.hidden
+                    : f->result == CLV_FORWARD_LOGITS ? f->model->config.vocab
+                                                      : 1;
+    for (int64_t i = 0; i < b.batch * b.seq; i++) {
+        bool counts = f->result == CLV_FORWARD_NLL ? b.labels[i] != CLV_IGNORED_LABEL : b.mask[i] != 0;
+        int64_t at = counts ? clv_dtype_first_nonfinite(CLV_F32, out + i * width, width) : -1;
+        if (at >= 0)
+            return (clv_forward_position){i / b.seq, i % b.seq, (double)out[i * width + at]};
+    }
+    return nowhere;
+}
+
+clv_status clv_forwarder_find_nonfinite(clv_forwarder *f, const clv_forward_batch *b, float *out, clv_error *err)
+{
+    CLV_TRY(clv_require(f && b && out, "clv_forwarder_find_nonfinite", "a forwarder, a batch and out", err));
+    clv_session_free(f->session);
+    f->session = NULL;
+    CLV_TRY(open_session(f, true, err));
+    return clv_forwarder_run(f, b, out, err);
+}
+
+/* ---- for what is made of results ---- */
+
+clv_status clv_forwarder_run_checked(clv_forwarder *f, const clv_forward_batch *batch, float *out, bool allow_nonfinite,
+                                     clv_forward_describe_callback *describe, const void *arg, clv_error *err)
+{
+    char place[256];
+    clv_error why = {0};
+    CLV_TRY(clv_forwarder_run(f, batch, out, err));
+    if (allow_nonfinite)
+        return CLV_OK;
+    clv_forward_position bad = clv_forwarder_first_nonfinite(f, batch, out);
+    if (bad.row < 0)
+        return CLV_OK;
+    describe(place, sizeof place, arg, bad.row, bad.token);
+    if (clv_forwarder_find_nonfinite(f, batch, out, &why) != CLV_ENONFINITE)
+        return clv_fail(err, CLV_ENONFINITE, "%s is %g", place, bad.value);
+    return clv_fail(err, CLV_ENONFINITE, "%s is %g; it begins at %.320s", place, bad.value, why.message);
+}
+
+clv_status clv_forwarder_require_result(const clv_forwarder *f, clv_forward_result result, const char *call,
+                                        clv_error *err)
+{
+    static const char *const names[] = {"CLV_FORWARD_HIDDEN", "CLV_FORWARD_LOGITS", "CLV_FORWARD_NLL"};
+    CLV_TRY(clv_require(f != NULL, call, "a forwarder", err));
+    if (f->result == result)
+        return CLV_OK;
+    return clv_fail(err, CLV_EINVAL, "%s: the forwarder was made for %s; %s is needed", call, names[f->result],
+                    names[result]);
+}
+
+const clv_model *clv_forwarder_model(const clv_forwarder *f)
+{
+    return f->model;
+}

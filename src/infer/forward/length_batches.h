@@ -1,0 +1,30 @@
+/* length_batches.h - groups sequences of similar length into padded batches of few shapes. */
+#ifndef CLEAVE_INFER_FORWARD_LENGTH_BATCHES_H
+#define CLEAVE_INFER_FORWARD_LENGTH_BATCHES_H
+
+#include "infer/forward/tokenized_sequences.h"
+
+/* A batch: sequences of nearly the same length, padded to seq. */
+typedef struct clv_batch {
+    int64_t rows, seq;
+    int64_t *index; /* [rows] which sequences; -1: none, a copy of row 0 */
+    int32_t *ids;   /* [rows, seq] */
+    uint8_t *mask;  /* [rows, seq] */
+} clv_batch;
+
+/* Walks through all sequences, the longest first, in batches of about `tokens` tokens and few different shapes. */
+typedef struct clv_length_batches {
+    const clv_sequences *all;
+    int64_t *order; /* [n] */
+    int64_t next, tokens, most;
+    clv_batch batch;
+} clv_length_batches;
+
+/* pad: the token that fills rows; most: the model's positions. Free with clv_length_batches_end. */
+clv_status clv_length_batches_begin(clv_length_batches *out, const clv_sequences *all, int64_t tokens, int64_t most,
+                                    clv_error *err);
+/* The next batch is in b->batch; false: there is none. */
+bool clv_length_batches_next(clv_length_batches *batches, int64_t pad);
+void clv_length_batches_end(clv_length_batches *batches);
+
+#endif

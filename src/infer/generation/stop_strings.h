@@ -1,0 +1,24 @@
+/* stop_strings.h - ends a streamed text at a stop string, and holds back text that may begin one. */
+#ifndef CLEAVE_INFER_GENERATION_STOP_STRINGS_H
+#define CLEAVE_INFER_GENERATION_STOP_STRINGS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "cleave/status.h"
+
+/* Zero-initialised but for texts and n. */
+typedef struct clv_stop_strings {
+    const char *const *texts; /* [n], none empty; borrowed */
+    int n;
+    char *held;
+    size_t size, capacity;
+} clv_stop_strings;
+
+/* Takes more of the text (last: there is no more) and gives what may be shown, borrowed until the next call. *stopped:
+ * one of the strings was found, and the text ends before it. */
+clv_status clv_stop_strings_add(clv_stop_strings *stop, const char *text, size_t size, bool last, const char **shown,
+                                size_t *n_shown, bool *stopped, clv_error *err);
+void clv_stop_strings_free(clv_stop_strings *stop);
+
+#endif

@@ -1,0 +1,104 @@
+/* trace_file.h - trace file: writes session events as a Chrome/Perfetto trace, reads it back as a summary table. */
+#ifndef CLEAVE_IO_DIAGNOSTICS_TRACE_FILE_H
+#define CLEAVE_IO_DIAGNOSTICS_TRACE_FILE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "cleave/status.h"
+
+typedef enum clv_trace_kind {
+    CLV_TRACE_RUN,         /* of a program: all of it */
+    CLV_TRACE_INSTRUCTION, /* an op, or a step; of a step that flies its start */
+    CLV_TRACE_WAIT,        /* for others, in what ran */
+    CLV_TRACE_COMPLETION,  /* a step that flew is waited for */
+    CLV_TRACE_TRANSFER     /* it moves beside ops */
+} clv_trace_kind;
+
+/* Five words of 64 bits, as processes hand it to each other. */
+typedef struct clv_trace_event {
+    int64_t begun_ns, ended_ns;
+    int64_t stealing_ns; /* of a wait: at pieces of others' work */
+    int32_t rank, step;
+    int32_t instruction; /* of a run: -1 */
+    int16_t program, kind;
+} clv_trace_event;
+
+/* Where in a model an instruction is. */
+typedef enum clv_trace_place {
+    CLV_TRACE_ATTENTION,
+    CLV_TRACE_FEED_FORWARD,
+    CLV_TRACE_REST,
+    CLV_TRACE_PLACE_COUNT
+} clv_trace_place;
+
+/* "attention", "feed-forward", "rest". */
+const char *clv_trace_place_name(clv_trace_place place);
+
+/* What a trace says of an instruction. */
+typedef struct clv_trace_op {
+    const char *name, *kind;
+    char axes[96]; /* whose ranks talk; "": none do */
+    int64_t layer; /* -1: of none */
+    clv_trace_place place;
+    bool moves, flies, backward;
+    double flops, bytes;
+} clv_trace_op;
+
+typedef struct clv_trace_program {
+    int n;
+    clv_trace_op *ops; /* [n] */
+} clv_trace_program;
+
+/* Seconds of a step. */
+typedef struct clv_trace_seconds {
+    double seconds, communication;
+} clv_trace_seconds;
+
+typedef struct clv_trace_content {
+    const char *mesh;
+    int ranks, processes;
+    int seen;              /* ranks that events are of */
+    const int *process_of; /* [ranks] */
+    int64_t steps, lost;
+    bool aligned;                                       /* clocks of other hosts were set by the ends of collectives */
+    const char *machine;                                /* that predictions are for */
+    clv_trace_seconds predicted[CLV_TRACE_PLACE_COUNT]; /* of a step, mean */
+    int n_programs;
+    clv_trace_program *programs;
+    int64_t n;
+    clv_trace_event *events; /* [n]; is sorted */
+} clv_trace_content;
+
+clv_status clv_trace_file_write(clv_trace_content *content, const char *path, clv_error *err);
+
+/* Means over ranks and steps, in seconds. */
+typedef struct clv_trace_sums {
+    double compute, moving, waiting, beside; /* waiting: of communication what is not moving */
+    double helping;                          /* of waiting: at pieces of others' work */
+    double bytes;                            /* of the rank that gets most, a step */
+    int64_t collectives;                     /* a step of a rank */
+    clv_trace_seconds predicted;
+} clv_trace_sums;
+
+/* Of one kind of op or collective. */
+typedef struct clv_trace_op_sums {
+    char name[64];
+    double calls, seconds, waiting, helping; /* a step of a rank; each includes the next, from seconds on */
+} clv_trace_op_sums;
+
+enum { CLV_TRACE_OP_KINDS = 128 };
+
+typedef struct clv_trace_table {
+    int64_t ranks, seen, processes, steps, lost;
+    double seconds; /* of a step */
+    char mesh[256], machine[128];
+    clv_trace_sums of[CLV_TRACE_PLACE_COUNT];
+    int n_kinds;
+    clv_trace_op_sums kinds[CLV_TRACE_OP_KINDS]; /* the longest first */
+} clv_trace_table;
+
+/* @return CLV_EFORMAT, CLV_EUNSUPPORTED (another version), clv_json_load's */
+clv_status clv_trace_file_read(clv_trace_table *out, const char *path, clv_error *err);
+
+#endif

@@ -1,0 +1,198 @@
+/* atomic_folder.c - atomic folder: filled under a temporary name, fsynced, then renamed into place; copies of a
+ * folder's files.
+ */
+#include "io/files/atomic_folder.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "cleave/text.h"
+#include "io/files/file.h"
+#include "io/files/temporary.h"
+
+enum { CHUNK_BYTES = 1 << 20 };
+
+static void free_names(clv_atomic_folder *folder)
+{
+    if (folder->lock >= 0)
+        close(folder->lock);
+    free(folder->path);
+    free(folder->temporary);
+    *folder = (clv_atomic_folder){.lock = -1};
+}
+
+static clv_status open_temporary(clv_atomic_folder *out, const char *path, bool replaces, clv_error *err)
+{
+    size_t length = strlen(path);
+    clv_atomic_folder folder = {.path = strdup(path), .lock = -1, .replaces = replaces};
+    struct stat info;
+    clv_status status;
+
+    if (folder.path == NULL)
+        return clv_fail_memory(err, "the name of a folder", length);
+    while (length > 1 && folder.path[length - 1] == '/')
+        folder.path[--length] = '\0';
+    if (!replaces && lstat(folder.path, &info) == 0)
+        status = clv_fail(err, CLV_EINVAL, "%s: exists already; valid: a folder that is still to be made", path);
+    else
+        status = clv_temporary_open(&folder.temporary, &folder.lock, folder.path, true, err);
+    if (status == CLV_OK)
+        *out = folder;
+    else
+        free_names(&folder);
+    return status;
+}
+
+clv_status clv_atomic_folder_open(clv_atomic_folder *out, const char *path, clv_error *err)
+{
+    return open_temporary(out, path, false, err);
+}
+
+clv_status clv_atomic_folder_replace(clv_atomic_folder *out, const char *path, clv_error *err)
+{
+    return open_temporary(out, path, true, err);
+}
+
+/* In one go, where the file system can: then what was there before has the temporary name. */
+static clv_status move_to_place(const clv_atomic_folder *folder, clv_error *err)
+{
+    struct stat info;
+
+    if (folder->replaces && lstat(folder->path, &info) == 0) {
+        if (renameat2(AT_FDCWD, folder->temporary, AT_FDCWD, folder->path, RENAME_EXCHANGE) == 0) {
+            clv_temporary_remove(folder->temporary, S_ISDIR(info.st_mode));
+            return CLV_OK;
+        }
+        CLV_TRY(clv_temporary_discard_folder(folder->path, err));
+    }
+    if (rename(folder->temporary, folder->path) != 0)
+        return clv_fail_errno(err, "rename a temporary folder to", folder->path);
+    return CLV_OK;
+}
+
+static clv_status rename_into_place(const clv_atomic_folder *folder, clv_error *err)
+{
+    char *parent = clv_path_dirname(folder->path);
+    clv_status status = parent != NULL ? clv_folder_fsync(folder->temporary, err)
+                                       : clv_fail_memory(err, "the name of a folder", strlen(folder->path));
+
+    if (status == CLV_OK)
+        status = move_to_place(folder, err);
+    if (status == CLV_OK)
+        status = clv_folder_fsync(parent, err);
+    free(parent);
+    return status;
+}
+
+clv_status clv_atomic_folder_commit(clv_atomic_folder *folder, clv_error *err)
+{
+    clv_status status = rename_into_place(folder, err);
+
+    if (status == CLV_OK)
+        free_names(folder);
+    else
+        clv_atomic_folder_abort(folder, err);
+    return status;
+}
+
+/* The temporary name is the other one, and more. */
+static void rewrite_paths_in_error(const clv_atomic_folder *folder, clv_error *err)
+{
+    char *temporary = clv_printable_copy(folder->temporary), *path = clv_printable_copy(folder->path);
+    char *at = err != NULL && temporary != NULL && path != NULL ? strstr(err->message, temporary) : NULL;
+
+    if (at != NULL)
+        memmove(at + strlen(path), at + strlen(temporary), strlen(at + strlen(temporary)) + 1);
+    free(temporary);
+    free(path);
+}
+
+void clv_atomic_folder_abort(clv_atomic_folder *folder, clv_error *err)
+{
+    if (folder->temporary != NULL) {
+        rewrite_paths_in_error(folder, err);
+        clv_temporary_remove(folder->temporary, true);
+    }
+    free_names(folder);
+}
+
+/* ---- copying ---- */
+
+static clv_status copy_bytes(const clv_atomic_file *to, int from, uint64_t size, const char *path, clv_error *err)
+{
+    char *buffer = malloc(CHUNK_BYTES);
+    clv_status status = buffer != NULL ? CLV_OK : clv_fail_memory(err, "a copy", CHUNK_BYTES);
+
+    for (uint64_t at = 0; status == CLV_OK && at < size; at += CHUNK_BYTES) {
+        size_t n = size - at < CHUNK_BYTES ? (size_t)(size - at) : CHUNK_BYTES;
+        status = clv_file_read_at(from, buffer, n, at, path, err);
+        if (status == CLV_OK)
+            status = clv_atomic_file_write(to, buffer, n, at, err);
+    }
+    free(buffer);
+    return status;
+}
+
+static clv_status copy_file(const char *from, const char *to, clv_error *err)
+{
+    clv_atomic_file file = {.fd = -1};
+    uint64_t size = 0;
+    int fd = -1;
+
+    CLV_TRY(clv_file_open(&fd, &size, from, err));
+    clv_status status = clv_atomic_file_open(&file, to, err);
+    if (status == CLV_OK) {
+        status = copy_bytes(&file, fd, size, from, err);
+        if (status == CLV_OK)
+            status = clv_atomic_file_commit(&file, err);
+        else
+            clv_atomic_file_abort(&file);
+    }
+    close(fd);
+    return status;
+}
+
+static clv_status copy_named(const char *from, const char *to, const char *name, clv_error *err)
+{
+    char *source = clv_path_join(from, name), *target = clv_path_join(to, name);
+    clv_status status = CLV_OK;
+    struct stat info;
+
+    if (source == NULL || target == NULL)
+        status = clv_fail_memory(err, "a file name", strlen(name));
+    else if (stat(source, &info) == 0 && S_ISREG(info.st_mode))
+        status = copy_file(source, target, err);
+    free(source);
+    free(target);
+    return status;
+}
+
+clv_status clv_folder_copy(const char *from, const char *to, bool (*skip)(const void *arg, const char *name),
+                           const void *arg, clv_error *err)
+{
+    clv_status status = CLV_OK;
+    DIR *dir = opendir(from);
+
+    if (dir == NULL)
+        return clv_fail_errno(err, "list", from);
+    for (struct dirent *entry; status == CLV_OK && (entry = readdir(dir)) != NULL;)
+        if (!skip(arg, entry->d_name))
+            status = copy_named(from, to, entry->d_name, err);
+    closedir(dir);
+    return status;
+}
+
+bool clv_folder_has(const char *folder, const char *name)
+{
+    char *path = clv_path_join(folder, name);
+    bool has = path && access(path, F_OK) == 0;
+    free(path);
+    return has;
+}

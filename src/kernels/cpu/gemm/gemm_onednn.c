@@ -1,0 +1,85 @@
+/* gemm_onednn.c - f32 GEMM by oneDNN's sgemm (2.6 to 3.x). */
+#include "kernels/cpu/gemm/gemm_onednn.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+
+#include <oneapi/dnnl/dnnl.h>
+
+#include "base/error.h"
+#include "kernels/cpu/openmp.h"
+
+static clv_status failed(clv_error *err, dnnl_status_t status, const char *what)
+{
+    if (status == dnnl_out_of_memory)
+        return clv_fail(err, CLV_ENOMEM, "out of memory in oneDNN: %s", what);
+    return clv_fail(err, CLV_EUNSUPPORTED, "oneDNN: %s failed (status %d)", what, (int)status);
+}
+
+int clv_gemm_onednn_version(char *text, size_t size)
+{
+    const dnnl_version_t *v = dnnl_version();
+    return snprintf(text, size, "%d.%d.%d", v->major, v->minor, v->patch);
+}
+
+/* ---- what it makes once */
+
+enum {
+    KERNELS_BYTES = 32 << 20 /* address space; sgemm's kernels take 18 MiB */
+};
+
+/* Code and tables are made without a look at whether there is memory (2.6): so look before. */
+static clv_status find_room(size_t bytes, clv_error *err)
+{
+    void *room = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    if (room == MAP_FAILED)
+        return clv_fail_memory(err, "the code of matrix products", bytes);
+    munmap(room, bytes);
+    return CLV_OK;
+}
+
+/* Shapes that meet each of its families of kernels: blocks, one row or column (gemv), few columns. */
+static clv_status make_kernels(clv_error *err)
+{
+    static const dnnl_dim_t shapes[][3] = {{32, 32, 32}, {1, 32, 32}, {32, 1, 32}, {4, 64, 64}, {64, 4, 64}};
+    static float zeros[64 * 64], out[64 * 64];
+    dnnl_status_t status = dnnl_success;
+
+    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
+        for (int way = 0; way < 8 && status == dnnl_success; way++) {
+            const dnnl_dim_t m = shapes[i][0], n = shapes[i][1], k = shapes[i][2];
+            status = dnnl_sgemm(way & 1 ? 'T' : 'N', way & 2 ? 'T' : 'N', m, n, k, 1.0f, zeros, way & 1 ? m : k, zeros,
+                                way & 2 ? k : n, way & 4 ? 1.0f : 0.0f, out, n);
+        }
+    return status == dnnl_success ? CLV_OK : failed(err, status, "making sgemm");
+}
+
+clv_status clv_onednn_prepare(clv_error *err)
+{
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    static bool made;
+    int threads = clv_threads_max();
+    clv_status status = CLV_OK;
+
+    pthread_mutex_lock(&lock);
+    if (!made) {
+        status = find_room(KERNELS_BYTES, err);
+        clv_threads_set(1);
+        if (status == CLV_OK)
+            status = make_kernels(err);
+        clv_threads_set(threads);
+        made = status == CLV_OK;
+    }
+    pthread_mutex_unlock(&lock);
+    return status;
+}
+
+clv_status clv_onednn_sgemm(const clv_gemm_args *g, clv_error *err)
+{
+    dnnl_status_t status = dnnl_sgemm(g->trans_a ? 'T' : 'N', g->trans_b ? 'T' : 'N', g->m, g->n, g->k, 1.0f, g->a,
+                                      g->lda, g->b, g->ldb, g->accumulate ? 1.0f : 0.0f, g->c, g->ldc);
+    return status == dnnl_success ? CLV_OK : failed(err, status, "sgemm");
+}

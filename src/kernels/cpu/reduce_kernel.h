@@ -1,0 +1,26 @@
+/* reduce_kernel.h - sum and max over any set of dimensions, in a fixed order.
+ *
+ * A mean is a sum with scale = 1 / (elements of the *whole* tensor reduced), so that means of shards add up.
+ * Numerics: f32, bf16, f16 are summed in f64 and rounded once, at any length; each result in one fixed order (rows in
+ *           16 lanes, columns from first to last). The sum of nothing is 0, the maximum of nothing -inf (the lowest
+ *           value for integers). NaN wins a maximum.
+ */
+#ifndef CLEAVE_KERNELS_CPU_REDUCE_KERNEL_H
+#define CLEAVE_KERNELS_CPU_REDUCE_KERNEL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "cleave/dtype.h"
+#include "cleave/layout.h"
+
+/* out[kept dims] = scale * (sum or max over the dims d with reduced[d]) of x[shape]. out is contiguous over the kept
+ * dims in order (whether the reduced ones stay as size 1 is a matter of names), of dtype out_dtype; disjoint from x.
+ * kind: CLV_REDUCTION_SUM or CLV_REDUCTION_MAX. rank 0..CLV_MAX_RANK. */
+void clv_reduce_forward(clv_reduction kind, double scale, clv_dtype out_dtype, void *out, clv_dtype dtype,
+                        const void *x, int rank, const int64_t *shape, const bool *reduced);
+
+/* out[c] = sum over r of x[r, c]: the gradient of a bias. */
+void clv_sum_rows(clv_dtype out_dtype, void *out, clv_dtype dtype, const void *x, int64_t rows, int64_t cols);
+
+#endif

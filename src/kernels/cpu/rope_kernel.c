@@ -1,0 +1,75 @@
+/* rope_kernel.c - rotary position embedding kernel. */
+#include "kernels/cpu/rope_kernel.h"
+
+#include <assert.h>
+#include <math.h>
+#include <string.h>
+
+#include "kernels/cpu/f32_blocks.h"
+
+static double position_of(const clv_rope_args *rope, int64_t row)
+{
+    return (double)(rope->position_offset + (rope->offsets ? rope->offsets[row / rope->seq] : 0) + row % rope->seq);
+}
+
+/* The reference: one head, in f64. from, to: index of its first element. */
+static void rotate_head_reference(const clv_rope_args *rope, void *out, int64_t to, const void *x, int64_t from,
+                                  double position)
+{
+    int64_t half = rope->rotary / 2;
+    for (int64_t i = 0; i < half; i++) {
+        int64_t first = rope->interleaved ? 2 * i : i, second = rope->interleaved ? 2 * i + 1 : i + half;
+        double angle = (rope->inverse ? -position : position) * rope->inv_freq[i];
+        double a = clv_dtype_load(rope->dtype, x, from + first), b = clv_dtype_load(rope->dtype, x, from + second);
+        clv_dtype_store(rope->dtype, out, to + first, a * cos(angle) - b * sin(angle));
+        clv_dtype_store(rope->dtype, out, to + second, b * cos(angle) + a * sin(angle));
+    }
+}
+
+static void rotate_head(const clv_rope_args *rope, void *out, int64_t to, const void *x, int64_t from, const float *cos,
+                        const float *sin)
+{
+    float block[CLV_ROPE_MAX_ROTARY];
+    const clv_elementwise_loops *math = clv_simd_elementwise();
+    const clv_update_loops *updates = clv_simd_updates();
+    const float *x32 = clv_block_load(math, rope->dtype, x, from, rope->rotary, block);
+    float *out32 = clv_block_out(rope->dtype, out, to, block);
+    (rope->interleaved ? updates->rotate_pairs : updates->rotate_halves)(out32, x32, cos, sin, rope->rotary / 2);
+    clv_block_store(math, rope->dtype, out, to, rope->rotary, out32);
+}
+
+static void copy_rest(const clv_rope_args *rope, void *out, int64_t to, const void *x, int64_t from)
+{
+    size_t size = clv_dtype_size(rope->dtype);
+    memmove((char *)out + (size_t)(to + rope->rotary) * size, (const char *)x + (size_t)(from + rope->rotary) * size,
+            (size_t)(rope->head_dim - rope->rotary) * size);
+}
+
+/* All heads of one row. */
+static void rotate_row(const clv_rope_args *rope, void *out, int64_t to, const void *x, int64_t from, double position)
+{
+    float cos[CLV_ROPE_MAX_ROTARY / 2], sin[CLV_ROPE_MAX_ROTARY / 2];
+    bool fast = clv_computes_in_f32(rope->dtype);
+
+    if (fast)
+        clv_simd_updates()->angles(cos, sin, rope->inv_freq, rope->inverse ? -position : position, rope->rotary / 2);
+    for (int64_t h = 0; h < rope->heads; h++, to += rope->head_dim, from += rope->head_dim) {
+        if (fast)
+            rotate_head(rope, out, to, x, from, cos, sin);
+        else
+            rotate_head_reference(rope, out, to, x, from, position);
+        if (rope->head_dim > rope->rotary)
+            copy_rest(rope, out, to, x, from);
+    }
+}
+
+void clv_rope_rotate(const clv_rope_args *rope, void *out, const void *x)
+{
+    int64_t dense = rope->heads * rope->head_dim, rows = rope->batch * rope->seq;
+    int64_t x_stride = rope->x_stride != 0 ? rope->x_stride : dense;
+    int64_t out_stride = rope->out_stride != 0 ? rope->out_stride : dense;
+
+    assert(rope->rotary % 2 == 0 && rope->rotary <= rope->head_dim && rope->rotary <= CLV_ROPE_MAX_ROTARY);
+    CLV_PARALLEL_FOR_EACH(row, rows, rows * dense,
+                          rotate_row(rope, out, row * out_stride, x, row * x_stride, position_of(rope, row)));
+}

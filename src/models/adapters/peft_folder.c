@@ -1,0 +1,302 @@
+/* peft_folder.c - loads and saves a PEFT adapter folder, finds its base model and verifies that the base is the same.
+ */
+#include "models/adapters/peft_folder.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "io/files/atomic_folder.h"
+#include "io/files/file.h"
+#include "io/json/checksummed_json.h"
+#include "io/json/json.h"
+#include "models/adapters/lora_parameters.h"
+#include "models/adapters/peft_config.h"
+#include "models/adapters/peft_extra_tensors.h"
+#include "models/weights/parameter_map.h"
+
+const char clv_peft_weights_file[] = "adapter_model.safetensors", clv_peft_config_file[] = "adapter_config.json";
+static const char base_name[] = "cleave_base.json", base_format[] = "cleave adapter base";
+enum { VERSION = 1, LIMIT = 1 << 24 };
+
+/* ---- the folder of the base ---- */
+
+bool clv_peft_is_adapter_folder(const char *folder)
+{
+    return clv_folder_has(folder, clv_peft_config_file) && !clv_folder_has(folder, "config.json");
+}
+
+static clv_status load_config(json_t **out, char **path, const char *folder, clv_error *err)
+{
+    *path = clv_path_join(folder, clv_peft_config_file);
+    if (!*path)
+        return clv_fail_memory(err, folder, strlen(folder));
+    CLV_TRY(clv_json_load(out, *path, LIMIT, err));
+    return clv_json_check_object(*out, *path, err);
+}
+
+static bool is_folder(const char *path)
+{
+    struct stat info;
+    return path && stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+static clv_status find_base(char **out, const json_t *config, const char *path, const char *folder, clv_error *err)
+{
+    const char *base = "";
+    CLV_TRY(clv_json_get_string(&base, config, "base_model_name_or_path", CLV_JSON_OPTIONAL, path, err));
+    char *beside = base[0] == '/' ? NULL : clv_path_join(folder, base), *here = strdup(base);
+    bool is_here = base[0] && is_folder(here);
+    char *found = is_here ? here : base[0] && is_folder(beside) ? beside : NULL;
+    if (found != here)
+        free(here);
+    if (found != beside)
+        free(beside);
+    if (!found)
+        return clv_fail(err, CLV_ENOTFOUND,
+                        "%s: its base model \"%.200s\" is no folder here; valid: the base's folder as the model, and "
+                        "%s as its adapters",
+                        path, base, folder);
+    *out = found;
+    return CLV_OK;
+}
+
+clv_status clv_peft_find_base_folder(char **out, const char *folder, clv_error *err)
+{
+    json_t *config = NULL;
+    char *path = NULL;
+    clv_status status = load_config(&config, &path, folder, err);
+    if (status == CLV_OK)
+        status = find_base(out, config, path, folder, err);
+    json_decref(config);
+    free(path);
+    return status;
+}
+
+/* ---- reading ---- */
+
+typedef struct peft_files {
+    const json_t *config;
+    const char *config_path, *weights_path;
+    const clv_weights *weights;
+    bool is_bare; /* names lack the family's base */
+} peft_files;
+
+/* In how many layers a module has an A in the file, which is the layer's or of none; PEFT gives each one. */
+static clv_status count_layers(int64_t *out, const peft_files *files, const clv_model_config *base,
+                               const clv_parameter_row *row, int k, clv_error *err)
+{
+    static const char ending[] = ".lora_A.weight";
+    size_t before = strlen(clv_adapters_peft_base);
+    char name[CLV_TENSOR_NAME_SIZE + 32];
+    bool of_layers = strchr(row->theirs[k], '%') != NULL;
+    int64_t lacks = -1, n = of_layers ? base->layers : 1;
+    *out = 0;
+    for (int64_t i = 0; i < n && clv_adapters_file_name_a(name, sizeof name, base, row, k, i, files->is_bare); i++) {
+        if (!clv_weights_has(files->weights, name)) {
+            lacks = i;
+            continue;
+        }
+        ++*out;
+        name[strlen(name) - strlen(ending)] = '\0';
+        CLV_TRY(
+            clv_peft_config_check_module(files->config, name + before, of_layers ? i : -1, files->config_path, err));
+    }
+    if (*out == 0 || *out == n)
+        return CLV_OK;
+    clv_adapters_file_name_a(name, sizeof name, base, row, k, lacks, files->is_bare);
+    return clv_fail(
+        err, CLV_EINVAL,
+        "%s: lacks %.128s, and has such a one for %lld of %lld layers; supported: a module in all layers or "
+        "in none (\"layers_to_transform\", \"target_modules\" and \"exclude_modules\" of %s choose them)",
+        files->weights_path, name, (long long)*out, (long long)n, clv_peft_config_file);
+}
+
+/* "first,second" of the text so far, which grows. */
+static bool append(char **text, const char *more, int length)
+{
+    char *grown;
+    int n = asprintf(&grown, "%s%s%.*s", *text ? *text : "", *text ? "," : "", length, more);
+    if (n < 0)
+        return false;
+    free(*text);
+    *text = grown;
+    return true;
+}
+
+/* The modules that have an A in the file, in full; the caller frees *out. NULL: none has. */
+static clv_status find_targets(char **out, const peft_files *files, const clv_model_config *base, clv_error *err)
+{
+    for (const clv_parameter_row *row = base->family->parameters; row->name; row++)
+        for (int k = 0; k < 2 && row->theirs[k]; k++) {
+            int64_t layers;
+            CLV_TRY(count_layers(&layers, files, base, row, k, err));
+            if (layers > 0 && !append(out, row->theirs[k], (int)(strlen(row->theirs[k]) - strlen(".weight"))))
+                return clv_fail_memory(err, files->weights_path, CLV_TENSOR_NAME_SIZE);
+        }
+    return CLV_OK;
+}
+
+/* Only where the folder says whose they are. */
+static clv_status check_base(const clv_model *m, const char *folder, clv_error *err)
+{
+    char is[CLV_MODEL_FINGERPRINT_SIZE], *path = clv_path_join(folder, base_name);
+    const char *was = NULL;
+    json_t *document = NULL;
+    clv_status status = path ? CLV_OK : clv_fail_memory(err, folder, strlen(folder));
+    if (status == CLV_OK && m->weights && access(path, F_OK) == 0) {
+        status = clv_checksummed_json_read(&document, path, LIMIT, err);
+        if (status == CLV_OK)
+            status = clv_checksummed_json_check_version(document, base_format, VERSION, path, err);
+        if (status == CLV_OK)
+            status = clv_json_get_string(&was, document, "base", CLV_JSON_REQUIRED, path, err);
+        if (status == CLV_OK)
+            status = clv_model_fingerprint(is, m, err);
+        if (status == CLV_OK && strcmp(is, was) != 0)
+            status = clv_fail(err, CLV_EINVAL, "%s: the adapters are of another model (%.190s), this one is %s", folder,
+                              was, is);
+    }
+    json_decref(document);
+    free(path);
+    return status;
+}
+
+static clv_status open_weights(clv_model *m, const char *path, clv_error *err)
+{
+    const clv_model_weights_options options = {.is_file = true, .is_adapters = true};
+    clv_error why = {0};
+    clv_status status =
+        clv_model_weights_open(&m->adapter_weights, clv_adapters_config(m->adapters), path, &options, &why);
+    if (status != CLV_OK)
+        return clv_fail(err, status == CLV_EFORMAT || status == CLV_ENOTFOUND ? CLV_EINVAL : status,
+                        "the adapters are not this model's: %.400s", why.message);
+    return clv_peft_check_extra_tensors(m, path, err);
+}
+
+static clv_status make_adapters(clv_model *m, peft_files *files, clv_lora_options *lora, clv_error *err)
+{
+    char *targets = NULL;
+    clv_status status = find_targets(&targets, files, &m->config, err);
+    if (status == CLV_OK && !targets) {
+        files->is_bare = true;
+        status = find_targets(&targets, files, &m->config, err);
+    }
+    if (status == CLV_OK && !targets)
+        status = clv_fail(err, CLV_EINVAL,
+                          "%s: has adapters of none of the linear layers of this model, a %s; its first tensor is "
+                          "%.128s, of linear layers they would be %s<module>.lora_A.weight",
+                          files->weights_path, clv_model_config_model_type(&m->config),
+                          clv_weights_count(files->weights) > 0 ? clv_weights_at(files->weights, 0)->name : "none",
+                          clv_adapters_peft_base);
+    lora->targets = targets;
+    if (status == CLV_OK)
+        status = clv_adapters_new(&m->adapters, &m->config, lora, files->is_bare, err);
+    free(targets);
+    return status;
+}
+
+static clv_status open_adapters(clv_model *m, peft_files *files, const char *folder, clv_error *err)
+{
+    clv_lora_options lora = {.size = sizeof lora, .folder = files->weights_path};
+    clv_weights *weights;
+    CLV_TRY(clv_peft_config_read(&lora, files->config, files->config_path, err));
+    if (!clv_folder_has(folder, clv_peft_weights_file) && clv_folder_has(folder, "adapter_model.bin"))
+        return clv_fail(err, CLV_ENOTFOUND,
+                        "%s: has no %s; adapter_model.bin is a Python pickle; convert it by PEFT's %s", folder,
+                        clv_peft_weights_file, "from_pretrained and save_pretrained");
+    CLV_TRY(clv_weights_open_path(&weights, files->weights_path, err));
+    files->weights = weights;
+    clv_status status = make_adapters(m, files, &lora, err);
+    clv_weights_close(weights);
+    return status == CLV_OK ? open_weights(m, files->weights_path, err) : status;
+}
+
+clv_status clv_peft_open_adapters(clv_model *m, const char *folder, clv_error *err)
+{
+    json_t *config = NULL;
+    char *where = NULL, *path = clv_path_join(folder, clv_peft_weights_file);
+    clv_status status = path ? CLV_OK : clv_fail_memory(err, folder, strlen(folder));
+    if (status == CLV_OK)
+        status = load_config(&config, &where, folder, err);
+    if (status == CLV_OK)
+        status =
+            open_adapters(m, &(peft_files){.config = config, .config_path = where, .weights_path = path}, folder, err);
+    if (status == CLV_OK)
+        status = check_base(m, folder, err);
+    json_decref(config);
+    free(where);
+    free(path);
+    return status;
+}
+
+/* ---- writing ---- */
+
+static json_t *config_of(const clv_model *m)
+{
+    const clv_adapters *s = m->adapters;
+    char *base = realpath(m->path, NULL);
+    bool is_conv = strcmp(clv_model_config_model_type(&m->config), "gpt2") == 0;
+    json_t *targets = json_array();
+    for (int i = 0; clv_adapters_target(s, i); i++)
+        json_array_append_new(targets, json_string(clv_adapters_target(s, i)));
+    double alpha = clv_adapters_alpha(s);
+    json_t *config =
+        json_pack("{s:s, s:s?, s:s?, s:I, s:o, s:f, s:o, s:b, s:b, s:s, s:b, s:b, s:n}", "peft_type", "LORA",
+                  "base_model_name_or_path", base, "task_type", m->config.bidirectional ? NULL : "CAUSAL_LM", "r",
+                  (json_int_t)clv_adapters_rank(s), "lora_alpha",
+                  alpha == floor(alpha) ? json_integer((json_int_t)alpha) : json_real(alpha), "lora_dropout",
+                  clv_adapters_dropout(s), "target_modules", targets, "fan_in_fan_out", is_conv, "inference_mode", 1,
+                  "bias", "none", "use_rslora", 0, "use_dora", 0, "modules_to_save");
+    free(base);
+    return config;
+}
+
+static clv_status write_config(const clv_model *m, const char *folder, clv_error *err)
+{
+    char *path = clv_path_join(folder, clv_peft_config_file);
+    json_t *config = config_of(m);
+    char *text = config ? json_dumps(config, JSON_INDENT(2)) : NULL;
+    clv_status status =
+        path && text ? clv_file_write(path, text, strlen(text), err) : clv_fail_memory(err, folder, strlen(folder));
+    json_decref(config);
+    free(text);
+    free(path);
+    return status;
+}
+
+static clv_status write_base(const clv_model *m, const char *folder, clv_error *err)
+{
+    char base[CLV_MODEL_FINGERPRINT_SIZE], *path = clv_path_join(folder, base_name);
+    clv_status status = path ? clv_model_fingerprint(base, m, err) : clv_fail_memory(err, folder, strlen(folder));
+    if (status == CLV_OK) {
+        json_t *document = json_pack("{s:s, s:i, s:s}", "format", base_format, "version", VERSION, "base", base);
+        status = clv_checksummed_json_write(path, document, LIMIT, err);
+        json_decref(document);
+    }
+    free(path);
+    return status;
+}
+
+/* A clv_model_save_spec.write_sidecars. */
+static clv_status write_sidecars(const clv_model_save_spec *files, const char *folder, clv_error *err)
+{
+    CLV_TRY(write_config(files->arg, folder, err));
+    return write_base(files->arg, folder, err);
+}
+
+clv_status clv_model_save_spec_peft(clv_model_save_spec *out, const clv_model *m, clv_error *err)
+{
+    if (!m->adapters || !m->weights)
+        return clv_fail(err, CLV_EINVAL, "the model has no %s",
+                        m->adapters ? "folder that the adapters could be of" : "adapters");
+    *out = (clv_model_save_spec){.config = clv_adapters_config(m->adapters),
+                                 .dtype = m->dtype,
+                                 .weights_name = clv_peft_weights_file,
+                                 .write_sidecars = write_sidecars,
+                                 .arg = m};
+    return CLV_OK;
+}

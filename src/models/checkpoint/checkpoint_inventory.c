@@ -1,0 +1,205 @@
+/* checkpoint_inventory.c - tensors of a checkpoint against the model's parameters: missing, unexpected, wrong shape
+ * or dtype.
+ */
+#include "models/checkpoint/checkpoint_inventory.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "models/config/finalize_config.h"
+#include "models/weights/quantized_tensors.h"
+
+enum { SHAPE_TEXT = 192 };
+
+static int by_address(const void *a, const void *b)
+{
+    const clv_safetensor *x = *(const clv_safetensor *const *)a, *y = *(const clv_safetensor *const *)b;
+
+    return (x > y) - (x < y);
+}
+
+/* How many tensors of floats the parameter brings to files that hold weights so. */
+static int float_tensors(const clv_model_config *m, const clv_parameter *p, clv_quant how)
+{
+    return how == CLV_QUANT_NONE || clv_parameter_stored_as_floats(m, p) ? clv_parameter_tensor_count(p) : 0;
+}
+
+/* found receives the model's tensors that are there. */
+static int64_t look(clv_checkpoint_inventory *c, const clv_safetensor **found, const clv_weights *w,
+                    const clv_model_config *m)
+{
+    const clv_quant how = c->how = clv_quantized_tensors_detect(w, m);
+    int64_t n = 0;
+
+    for (int64_t i = 0; i < clv_model_parameter_count(m); i++) {
+        clv_parameter p = clv_model_parameter_at(m, i);
+        if (how != CLV_QUANT_NONE && clv_parameter_stored_as_blocks(m, &p)) {
+            if (clv_quantized_tensor_find(&found[n], w, &p, how, NULL) == CLV_OK)
+                n++;
+            else
+                clv_quantized_tensor_spec(c->missing[c->n_missing++], &p, how);
+        }
+        for (int k = 0; k < float_tensors(m, &p, how); k++) {
+            clv_model_tensor tensor = clv_parameter_tensor(m, &p, k);
+            if (clv_model_find_tensor(&found[n], w, m, tensor.name, NULL) == CLV_OK)
+                n++;
+            else
+                memcpy(c->missing[c->n_missing++], tensor.name, sizeof tensor.name);
+        }
+    }
+    for (int64_t i = 0; i <= m->layers + 1; i++) {
+        const clv_safetensor *t = clv_model_find_rope_frequencies(w, m, i);
+        if (t != NULL)
+            found[n++] = t;
+    }
+    return n;
+}
+
+clv_status clv_checkpoint_inventory_collect(clv_checkpoint_inventory *out, const clv_weights *w,
+                                            const clv_model_config *m, clv_error *err)
+{
+    size_t expected = (size_t)(clv_model_tensor_count(m) + clv_model_parameter_count(m) + m->layers) + 3;
+    size_t there = (size_t)clv_weights_count(w) + 1;
+    const clv_safetensor **found = calloc(expected, sizeof(const clv_safetensor *));
+    clv_checkpoint_inventory c = {.missing = calloc(expected, sizeof *c.missing),
+                                  .extra = calloc(there, sizeof(const clv_safetensor *))};
+
+    if (found == NULL || c.missing == NULL || c.extra == NULL) {
+        free(found);
+        clv_checkpoint_inventory_free(&c);
+        return clv_fail_memory(err, "names of tensors", expected * sizeof *c.missing);
+    }
+    int64_t n = look(&c, found, w, m);
+    qsort(found, (size_t)n, sizeof(const clv_safetensor *), by_address);
+    for (int64_t i = 0; i < clv_weights_count(w); i++) {
+        const clv_safetensor *t = clv_weights_at(w, i);
+        if (bsearch(&t, found, (size_t)n, sizeof(const clv_safetensor *), by_address) == NULL)
+            c.extra[c.n_extra++] = t;
+    }
+    free(found);
+    *out = c;
+    return CLV_OK;
+}
+
+void clv_checkpoint_inventory_free(clv_checkpoint_inventory *c)
+{
+    free(c->missing);
+    free(c->extra);
+    *c = (clv_checkpoint_inventory){0};
+}
+
+/* ---- checking ---- */
+
+static void shape_text(char text[SHAPE_TEXT], int rank, const int64_t *shape)
+{
+    size_t used = 0;
+
+    text[0] = '\0';
+    for (int d = 0; d < rank; d++)
+        used += (size_t)snprintf(text + used, SHAPE_TEXT - used, "%s%lld", d > 0 ? "," : "", (long long)shape[d]);
+}
+
+static clv_status check_shape(const clv_safetensor *t, const char *name, int rank, const int64_t *shape, clv_error *err)
+{
+    char has[SHAPE_TEXT], wants[SHAPE_TEXT];
+
+    if (t->rank == rank && memcmp(t->shape, shape, (size_t)rank * sizeof *shape) == 0)
+        return CLV_OK;
+    shape_text(has, t->rank, t->shape);
+    shape_text(wants, rank, shape);
+    return clv_fail(err, CLV_EFORMAT, "%s: has the shape [%s], config.json calls for [%s]", name, has, wants);
+}
+
+static clv_status check_tensor(const clv_safetensor *t, const clv_model_tensor *expected, clv_error *err)
+{
+    if (!t->readable || !clv_dtype_is_float(t->dtype))
+        return clv_fail(err, CLV_EUNSUPPORTED, "%s: dtype %s is not supported; valid: F64, F32, F16, BF16",
+                        expected->name, t->dtype_name);
+    return check_shape(t, expected->name, expected->rank, expected->shape, err);
+}
+
+static clv_status check_blocks(const clv_weights *w, const clv_parameter *p, clv_quant how, clv_error *err)
+{
+    char name[CLV_TENSOR_NAME_SIZE];
+    const clv_tensor_spec spec = clv_quantized_tensor_spec(name, p, how);
+    const clv_safetensor *t;
+
+    if (clv_quantized_tensor_find(&t, w, p, how, NULL) != CLV_OK)
+        return CLV_OK; /* it is missing, which is told of all at once */
+    if (!t->readable || t->dtype != spec.dtype)
+        return clv_fail(err, CLV_EUNSUPPORTED, "%s: dtype %s is not supported; valid: U8", name, t->dtype_name);
+    return check_shape(t, name, spec.rank, spec.shape, err);
+}
+
+/* A tensor that the model leaves unread must not be one of a layer beyond the last, nor another value of one that is
+ * read by another spelling of its name. */
+static clv_status check_extra(const clv_safetensor *t, const clv_weights *w, const clv_model_config *m, clv_error *err)
+{
+    char name[CLV_TENSOR_NAME_SIZE];
+    bool equal = true;
+    int64_t layer;
+
+    if (!clv_model_canonical_tensor_name(name, &layer, m, clv_weights_bare_name(w, t)))
+        return CLV_OK;
+    if (layer >= m->layers)
+        return clv_fail(err, CLV_EFORMAT, "%s exists, but config.json calls for %lld layers", t->name,
+                        (long long)m->layers);
+    const clv_safetensor *read = clv_model_find_by_alias(w, m, name);
+    if (read != NULL && read != t && read->readable)
+        CLV_TRY(t->readable ? clv_tensors_equal(&equal, read, t, err) : CLV_OK);
+    if (!equal && strcmp(read->name, t->name) == 0)
+        return clv_fail(err, CLV_EFORMAT, "%s: two of the files have it, and differ; valid: one file for a tensor",
+                        t->name);
+    if (!equal)
+        return clv_fail(err, CLV_EFORMAT,
+                        "%s and %s are two names of one tensor of the model, and differ; valid: one of them, or both "
+                        "with the same values",
+                        read->name, t->name);
+    return CLV_OK;
+}
+
+/* With the first of the names that nobody uses, so that one sees how the files spell theirs. */
+static clv_status fail_missing(const clv_checkpoint_inventory *c, const clv_weights *w, clv_error *err)
+{
+    char more[48] = "", there[192] = "";
+
+    if (c->n_missing > 1)
+        snprintf(more, sizeof more, ", and %lld more are missing", (long long)c->n_missing - 1);
+    if (c->n_extra > 0)
+        snprintf(there, sizeof there, "; of the %lld in the files %lld are no tensors of the model, the first is %.96s",
+                 (long long)clv_weights_count(w), (long long)c->n_extra, c->extra[0]->name);
+    return clv_fail(err, CLV_ENOTFOUND, "no tensor named \"%.128s\"%s%s", c->missing[0], more, there);
+}
+
+clv_status clv_checkpoint_inventory_check(const clv_checkpoint_inventory *c, const clv_weights *w,
+                                          const clv_model_config *m, clv_error *err)
+{
+    for (int64_t i = 0; i < clv_model_parameter_count(m); i++) {
+        clv_parameter p = clv_model_parameter_at(m, i);
+        if (c->how != CLV_QUANT_NONE && clv_parameter_stored_as_blocks(m, &p))
+            CLV_TRY(check_blocks(w, &p, c->how, err));
+        for (int k = 0; k < float_tensors(m, &p, c->how); k++) {
+            const clv_safetensor *t = NULL;
+            clv_model_tensor tensor = clv_parameter_tensor(m, &p, k);
+            if (clv_model_find_tensor(&t, w, m, tensor.name, NULL) == CLV_OK)
+                CLV_TRY(check_tensor(t, &tensor, err));
+        }
+    }
+    if (c->n_missing > 0)
+        return fail_missing(c, w, err);
+    for (int64_t i = 0; i < c->n_extra; i++)
+        CLV_TRY(check_extra(c->extra[i], w, m, err));
+    return CLV_OK;
+}
+
+clv_status clv_model_check_weights(const clv_weights *w, const clv_model_config *m, clv_error *err)
+{
+    clv_checkpoint_inventory inventory;
+
+    CLV_TRY(clv_checkpoint_inventory_collect(&inventory, w, m, err));
+    clv_status status = clv_checkpoint_inventory_check(&inventory, w, m, err);
+    clv_checkpoint_inventory_free(&inventory);
+    return status;
+}

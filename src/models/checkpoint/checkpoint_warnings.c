@@ -1,0 +1,343 @@
+/* checkpoint_warnings.c - warnings about unused tensors and mismatches with config.json; rejects unreadable weight
+ * formats.
+ */
+#include "models/checkpoint/checkpoint_warnings.h"
+
+#include <ctype.h>
+#include <fnmatch.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "models/families/model_family.h"
+#include "ops/builtin_ops.h"
+
+enum { NOTE_SIZE = 480, NAMED = 4 /* kinds of names a note has */ };
+
+/* ---- kinds of tensors that no model of ours has ---- */
+
+static bool is_headless(const clv_model_config *m)
+{
+    return m->headless;
+}
+
+static bool is_rotary(const clv_model_config *m)
+{
+    return m->rope.theta > 0;
+}
+
+static bool lacks_qkv_bias(const clv_model_config *m)
+{
+    return !m->qkv_bias;
+}
+
+static bool lacks_mlp_bias(const clv_model_config *m)
+{
+    return !m->mlp_bias;
+}
+
+typedef enum fate {
+    UNUSED,
+    PART,   /* unused, of a module of transformers' classes that takes no part in logits or hidden states */
+    REFUSED /* it stands for weights that would be wrong without it */
+} fate;
+
+/* The first row whose pattern fits a name, without a wrapper's prefix, says what the tensor is. */
+typedef struct kind {
+    const char *pattern;
+    const char *why; /* nothing is lost, or what is */
+    fate fate;
+    bool (*when)(const clv_model_config *model);
+} kind;
+
+static const char quantised[] =
+    "it belongs to quantised weights of a format that is not supported; valid: a checkpoint "
+    "in floats, which cleave quantises by --quant";
+static const char adapters[] = "it belongs to adapters that were saved among the weights; valid: adapters in a folder "
+                               "of their own, or merged (peft's merge_and_unload)";
+static const char head_norms[] =
+    "it is a norm of queries or keys, which models of this model_type do not have; valid: a "
+    "config.json with the model_type that the weights are of";
+static const char other_form[] = "its weight is stored in parts (pruning, or a parametrization of PyTorch); valid: "
+                                 "weights that were made whole before they were saved";
+static const char task_head[] = "it is the head of another task";
+static const char counts_less[] = "the tensor that it is tied to counts";
+
+static const kind kinds[] = {
+    {"*.qweight", quantised, REFUSED, NULL},
+    {"*.qzeros", quantised, REFUSED, NULL},
+    {"*.scales", quantised, REFUSED, NULL},
+    {"*.g_idx", quantised, REFUSED, NULL},
+    {"*.weight_scale*", quantised, REFUSED, NULL},
+    {"*.weight_packed", quantised, REFUSED, NULL},
+    {"*.weight_zero_point", quantised, REFUSED, NULL},
+    {"*.weight.absmax", quantised, REFUSED, NULL},
+    {"*.weight.quant_*", quantised, REFUSED, NULL},
+    {"*.weight.nested_*", quantised, REFUSED, NULL},
+    {"*.SCB", quantised, REFUSED, NULL},
+    {"*.lora_*", adapters, REFUSED, NULL},
+    {"*.base_layer.*", adapters, REFUSED, NULL},
+    {"*.modules_to_save.*", adapters, REFUSED, NULL},
+    {"*.q_norm.*", head_norms, REFUSED, NULL},
+    {"*.k_norm.*", head_norms, REFUSED, NULL},
+    {"*.weight_orig", other_form, REFUSED, NULL},
+    {"*.weight_g", other_form, REFUSED, NULL},
+    {"*.weight_v", other_form, REFUSED, NULL},
+    {"*.parametrizations.*", other_form, REFUSED, NULL},
+    {"*rotary_emb.inv_freq", "rotary frequencies are those of config.json", UNUSED, NULL},
+    {"*rotary_emb.*_cached", "rotary frequencies are those of config.json", UNUSED, NULL},
+    {"*position_ids", "positions are counted", UNUSED, NULL},
+    {"*embeddings.position_embeddings.weight", "positions are rotary", UNUSED, is_rotary},
+    {"*.attn.bias", "the causal mask is built in", UNUSED, NULL},
+    {"*.crossattention.bias", "the causal mask is built in", UNUSED, NULL},
+    {"*.attn.masked_bias", "the causal mask is built in", UNUSED, NULL},
+    {"*pooler.*", "the pooler is no part of the language model", PART, NULL},
+    {"*cls.seq_relationship.*", "the next-sentence head is no part of the language model", PART, NULL},
+    {"*contact_head.*", "the contact head is no part of the language model", PART, NULL},
+    {"lm_head.*", "the model has no head, as the architectures of config.json say", UNUSED, is_headless},
+    {"cls.predictions.*", "the model has no head, as the architectures of config.json say", UNUSED, is_headless},
+    {"cls.predictions.bias", "cls.predictions.decoder.bias counts", UNUSED, NULL},
+    {"*decoder.bias", counts_less, UNUSED, NULL},
+    {"*decoder.weight", counts_less, UNUSED, NULL},
+    {"lm_head.weight", counts_less, UNUSED, NULL},
+    {"classifier.*", task_head, UNUSED, NULL},
+    {"score.*", task_head, UNUSED, NULL},
+    {"qa_outputs.*", task_head, UNUSED, NULL},
+    {"v_head.*", task_head, UNUSED, NULL},
+    {"*.k_scale", "keys and values are not quantised", UNUSED, NULL},
+    {"*.v_scale", "keys and values are not quantised", UNUSED, NULL},
+    {"*.self_attn.[qkvo]_proj.bias",
+     "config.json calls for no biases of attention; if these were trained, results are not the model's", UNUSED,
+     lacks_qkv_bias},
+    {"*.mlp.*_proj.bias",
+     "config.json calls for no biases of the MLP; if these were trained, results are not the model's", UNUSED,
+     lacks_mlp_bias},
+    {"*", "models of this model_type do not have them; if they were trained, results are not the model's", UNUSED,
+     NULL},
+};
+enum { KINDS = sizeof kinds / sizeof kinds[0] };
+
+static int kind_of(const char *name, const clv_model_config *m)
+{
+    int k = 0;
+
+    while (fnmatch(kinds[k].pattern, name, 0) != 0 || (kinds[k].when != NULL && !kinds[k].when(m)))
+        k++;
+    return k;
+}
+
+bool clv_is_unused_module(const char *name)
+{
+    bool is_part = false;
+
+    for (int k = 0; k < KINDS; k++)
+        is_part |= kinds[k].fate == PART && fnmatch(kinds[k].pattern, name, 0) == 0;
+    return is_part;
+}
+
+/* Of files of adapters those alone that belong to unused parts are of a kind; -1: none. */
+static int kind_in_files(const char *name, const clv_model_config *m, bool of_adapters)
+{
+    int k = 0;
+
+    if (!of_adapters)
+        return kind_of(name, m);
+    while (k < KINDS && (kinds[k].fate != PART || fnmatch(kinds[k].pattern, name, 0) != 0))
+        k++;
+    return k < KINDS ? k : -1;
+}
+
+/* ---- notes ---- */
+
+static clv_status add(clv_checkpoint_warnings *notes, clv_error *err, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+static clv_status add(clv_checkpoint_warnings *notes, clv_error *err, const char *format, ...)
+{
+    char **grown = realloc(notes->text, (size_t)(notes->n + 1) * sizeof *grown), *text = malloc(NOTE_SIZE);
+    va_list args;
+
+    if (grown != NULL)
+        notes->text = grown;
+    if (grown == NULL || text == NULL) {
+        free(text);
+        return clv_fail_memory(err, "a note", NOTE_SIZE);
+    }
+    va_start(args, format);
+    vsnprintf(text, NOTE_SIZE, format, args);
+    va_end(args);
+    notes->text[notes->n++] = text;
+    return CLV_OK;
+}
+
+/* The name with a star for each number that stands alone between dots. */
+static void fold(char out[CLV_TENSOR_NAME_SIZE], const char *name)
+{
+    size_t n = 0;
+
+    for (const char *at = name; *at != '\0' && n + 1 < CLV_TENSOR_NAME_SIZE;) {
+        size_t digits = at == name || at[-1] == '.' ? strspn(at, "0123456789") : 0;
+        bool alone = digits > 0 && (at[digits] == '.' || at[digits] == '\0');
+        out[n++] = alone ? '*' : *at;
+        at += alone ? digits : 1;
+    }
+    out[n] = '\0';
+}
+
+/* Names of one kind, folded. */
+typedef struct names {
+    int64_t n; /* tensors */
+    int folded;
+    bool more; /* than there is room for */
+    int64_t of[NAMED];
+    char name[NAMED][CLV_TENSOR_NAME_SIZE];
+} names;
+
+static void add_name(names *all, const char *name)
+{
+    char folded[CLV_TENSOR_NAME_SIZE];
+    int i = 0;
+
+    fold(folded, name);
+    all->n++;
+    while (i < all->folded && strcmp(all->name[i], folded) != 0)
+        i++;
+    if (i == NAMED) {
+        all->more = true;
+        return;
+    }
+    if (i == all->folded)
+        memcpy(all->name[all->folded++], folded, sizeof folded);
+    all->of[i]++;
+}
+
+static void list_names(char *out, size_t size, const names *all)
+{
+    size_t used = 0;
+
+    out[0] = '\0';
+    for (int i = 0; i < all->folded && used < size; i++) {
+        used += (size_t)snprintf(out + used, size - used, "%s%s", i > 0 ? ", " : "", all->name[i]);
+        if (all->of[i] > 1 && all->folded > 1 && used < size)
+            used += (size_t)snprintf(out + used, size - used, " (%lld)", (long long)all->of[i]);
+    }
+    if (all->more && used < size)
+        snprintf(out + used, size - used, " and others");
+}
+
+/* How far frequencies of the files are from those of config.json, relatively. */
+static clv_status frequency_error(double *most, const clv_safetensor *t, const clv_model_config *m, clv_error *err)
+{
+    clv_rope_options how = m->rope;
+
+    how.dims = m->head_dim;
+    if (!t->readable || t->rank != 1 || t->shape[0] != m->head_dim / 2 || !(how.theta > 0))
+        return CLV_OK;
+    float *stored = malloc((size_t)(t->shape[0] + 1) * sizeof *stored);
+    clv_status status = stored != NULL ? clv_safetensors_read(t, NULL, CLV_F32, stored, err)
+                                       : clv_fail_memory(err, t->name, (size_t)t->shape[0] * sizeof *stored);
+    for (int64_t i = 0; status == CLV_OK && i < t->shape[0]; i++) {
+        double plain = clv_rope_frequency(&how, i), error = fabs((double)stored[i] - plain) / plain;
+        *most = error > *most || isnan(error) ? error : *most;
+    }
+    free(stored);
+    return status;
+}
+
+static clv_status note_kind(clv_checkpoint_warnings *notes, int k, const clv_checkpoint_inventory *inventory,
+                            const int *kind_at, const clv_weights *w, const clv_model_config *m, clv_error *err)
+{
+    names all = {0};
+    char listed[NOTE_SIZE / 2], differ[96] = "";
+    double error = 0;
+
+    for (int64_t i = 0; i < inventory->n_extra; i++) {
+        if (kind_at[i] != k)
+            continue;
+        add_name(&all, clv_weights_bare_name(w, inventory->extra[i]));
+        if (strcmp(kinds[k].pattern, "*rotary_emb.inv_freq") == 0)
+            CLV_TRY(frequency_error(&error, inventory->extra[i], m, err));
+    }
+    if (all.n == 0)
+        return CLV_OK;
+    if (!(error < 1e-5))
+        snprintf(differ, sizeof differ, ", from which these differ by up to %.2g %%", 100 * error);
+    list_names(listed, sizeof listed, &all);
+    return add(notes, err, "%lld tensor%s %s %s not used: %s%s", (long long)all.n, all.n == 1 ? "" : "s", listed,
+               all.n == 1 ? "is" : "are", kinds[k].why, differ);
+}
+
+static clv_status note_unused(clv_checkpoint_warnings *notes, const clv_checkpoint_inventory *inventory,
+                              const clv_weights *w, const clv_model_config *m, bool of_adapters, clv_error *err)
+{
+    int *kind_at = calloc((size_t)inventory->n_extra + 1, sizeof *kind_at);
+    clv_status status = kind_at != NULL ? CLV_OK : clv_fail_memory(err, "kinds of tensors", (size_t)inventory->n_extra);
+
+    for (int64_t i = 0; status == CLV_OK && i < inventory->n_extra; i++) {
+        kind_at[i] = kind_in_files(clv_weights_bare_name(w, inventory->extra[i]), m, of_adapters);
+        if (kind_at[i] >= 0 && kinds[kind_at[i]].fate == REFUSED)
+            status = clv_fail(err, CLV_EUNSUPPORTED, "%s: %s", inventory->extra[i]->name, kinds[kind_at[i]].why);
+    }
+    for (int k = 0; status == CLV_OK && k < KINDS; k++)
+        status = note_kind(notes, k, inventory, kind_at, w, m, err);
+    free(kind_at);
+    return status;
+}
+
+static clv_status note_settled(clv_checkpoint_warnings *notes, const clv_config_overrides *s, const clv_weights *w,
+                               clv_error *err)
+{
+    if (s->untied)
+        CLV_TRY(
+            add(notes, err,
+                "config.json ties the output projection to the embedding, but the files have both, and they differ: "
+                "they are not tied"));
+    if (s->others > 0)
+        CLV_TRY(add(notes, err,
+                    "rotary frequencies of all layers are those of %s; %lld other tensor%s of them differ%s",
+                    clv_weights_bare_name(w, s->frequencies), (long long)s->others, s->others == 1 ? "" : "s",
+                    s->others == 1 ? "s" : ""));
+    return CLV_OK;
+}
+
+static clv_status note_files(clv_checkpoint_warnings *notes, const clv_weights *w, clv_error *err)
+{
+    const char *first;
+    int64_t absent = clv_weights_missing(w, &first);
+
+    if (clv_weights_prefix_length(w) > 0)
+        CLV_TRY(add(notes, err, "all names in the files begin with %.*s, which is left out",
+                    (int)clv_weights_prefix_length(w), clv_weights_at(w, 0)->name));
+    if (absent > 0)
+        CLV_TRY(add(notes, err, "the index lists %lld tensor%s that no file has, %s%.96s", (long long)absent,
+                    absent == 1 ? "" : "s", absent == 1 ? "" : "the first is ", first));
+    return CLV_OK;
+}
+
+clv_status clv_checkpoint_warnings_collect(clv_checkpoint_warnings *out, const clv_checkpoint_inventory *inventory,
+                                           const clv_config_overrides *overrides, const clv_weights *w,
+                                           const clv_model_config *m, bool of_adapters, clv_error *err)
+{
+    clv_checkpoint_warnings notes = {0};
+    clv_status status = note_files(&notes, w, err);
+
+    if (status == CLV_OK)
+        status = note_settled(&notes, overrides, w, err);
+    if (status == CLV_OK)
+        status = note_unused(&notes, inventory, w, m, of_adapters, err);
+    if (status == CLV_OK)
+        *out = notes;
+    else
+        clv_checkpoint_warnings_free(&notes);
+    return status;
+}
+
+void clv_checkpoint_warnings_free(clv_checkpoint_warnings *notes)
+{
+    for (int i = 0; i < notes->n; i++)
+        free(notes->text[i]);
+    free(notes->text);
+    *notes = (clv_checkpoint_warnings){0};
+}

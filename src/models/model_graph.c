@@ -1,0 +1,423 @@
+/* model_graph.c - builds a model's graph: embedding, blocks, head, loss, gradient accumulation, inference outputs. */
+#include <math.h>
+#include <string.h>
+
+#include "graph/graph.h"
+#include "models/adapters/lora_parameters.h"
+#include "models/families/model_family.h"
+#include "models/weights/quantization_policy.h"
+#include "nn/layer_layouts.h"
+#include "ops/builtin_ops.h"
+
+static const clv_init weight_init = {CLV_INIT_NORMAL, 0.02};
+static const uint32_t attention_key = 2;         /* of a layer's: the block folds in 0 and 1 */
+static const uint32_t dropout_keys = 0x64726f70; /* "drop": apart from the keys of weights, which have the seed, too */
+
+static const uint32_t adapter_keys = 0x6c6f7261; /* "lora" */
+
+/* Parts of a step drop what is theirs. */
+static clv_key key_of_dropout(const clv_model_build_options *build, uint32_t kind)
+{
+    return clv_key_fold_in(clv_key_fold_in(clv_key_seed(build->dropout_seed), kind), (uint32_t)build->micro);
+}
+
+/* ---- parts ---- */
+
+clv_value clv_model_embedding(clv_graph *graph, const clv_model_config *model, const clv_model_build_options *build,
+                              clv_value ids)
+{
+    return clv_vocab_parallel_embedding(graph, ids, model->vocab, model->hidden, build->dtype, &build->rules, "embed",
+                                        weight_init);
+}
+
+/* Weights that add to the residual stream start smaller, by the root of their number (Radford et al. 2019). */
+static clv_block_options block_of(const clv_model_config *model, const clv_model_build_options *build,
+                                  const clv_model_inputs *in, clv_block_form form)
+{
+    clv_block_options o = clv_block_defaults(form, model->heads, model->kv_heads, model->ffn);
+    clv_init into_residual = {CLV_INIT_NORMAL, 0.02 / sqrt(2.0 * (double)model->layers)};
+    o.eps = model->norm_eps;
+    o.attention.head_dim = model->head_dim;
+    o.attention.bias = model->qkv_bias;
+    o.attention.output_bias = model->output_bias;
+    o.attention.rope = model->rope;
+    o.attention.bidirectional = model->bidirectional;
+    o.attention.mask = in->mask;
+    o.attention.context = build->context;
+    o.attention.offset = in->offset;
+    o.mlp.activation = model->activation;
+    o.mlp.bias = model->mlp_bias;
+    o.attention.output_init = o.mlp.output_init = into_residual;
+    o.dropout = build->dropout;
+    o.attention.dropout = build->attention_dropout;
+    o.dropout_step = o.attention.dropout_step = build->step;
+    return o;
+}
+
+clv_value clv_model_blocks(clv_graph *graph, const clv_model_config *model, const clv_model_build_options *build,
+                           const clv_model_inputs *in, clv_value x, clv_block_form form)
+{
+    clv_block_options block = block_of(model, build, in, form);
+    clv_key key = key_of_dropout(build, dropout_keys);
+    x = clv_dropout(graph, x, build->dropout, key, build->step);
+    for (int64_t layer = 0; layer < model->layers; layer++) {
+        block.attention.window = clv_model_config_window(model, layer);
+        block.dropout_key = clv_key_fold_in(key, (uint32_t)layer);
+        block.attention.dropout_key = clv_key_fold_in(block.dropout_key, attention_key);
+        clv_graph_push_scope(graph, "layers.%lld", (long long)layer);
+        x = clv_transformer_block(graph, x, &build->rules, &block);
+        clv_graph_pop_scope(graph);
+    }
+    return x;
+}
+
+/* By the embedding's table as it is held for products, beside the one that rows are picked of. */
+static clv_value quantized_logits(clv_graph *graph, const clv_model_config *model, const clv_model_build_options *build,
+                                  clv_value x, clv_value table)
+{
+    static const clv_logical_axis names[] = {CLV_EMBED_KERNEL, CLV_VOCAB};
+    const int64_t shape[] = {model->hidden, model->vocab};
+    const clv_weight_spec spec = {clv_value_name(graph, table), build->dtype, 2, 1, shape, names, NULL, weight_init};
+    const char *outer = graph->scope; /* the name is full */
+    graph->scope = "";
+    clv_stored_weight held = clv_nn_stored_weight(graph, &build->rules, &spec);
+    graph->scope = outer;
+    return clv_nn_stored_weight_product(graph, clv_nn_enter_parallel_region(graph, x, &build->rules, CLV_VOCAB),
+                                        &build->rules, &held, NULL, "m", "mv", "v");
+}
+
+clv_value clv_model_logits(clv_graph *graph, const clv_model_config *model, const clv_model_build_options *build,
+                           clv_value x, clv_value table)
+{
+    clv_linear_options linear = {.name = "lm_head", .init = weight_init, .features = CLV_VOCAB};
+    if (model->tie_word_embeddings && clv_nn_is_quantized(graph, model->hidden))
+        return quantized_logits(graph, model, build, x, table);
+    return model->tie_word_embeddings ? clv_vocab_parallel_logits(graph, x, table, &build->rules)
+                                      : clv_column_parallel_linear(graph, x, model->vocab, &build->rules, &linear);
+}
+
+/* The dense product has no split of its own: activations keep the layout that they have between layers. */
+clv_value clv_model_masked_lm_head(clv_graph *graph, const clv_model_config *model,
+                                   const clv_model_build_options *build, clv_value x, clv_value table)
+{
+    clv_linear_options dense = {.name = "dense", .bias = true, .init = weight_init, .features = CLV_EMBED};
+    clv_graph_push_scope(graph, "lm_head");
+    x = clv_column_parallel_linear(graph, x, model->hidden, &build->rules, &dense);
+    x = clv_unary(graph, model->activation, x);
+    x = clv_parallel_layer_norm(graph, x, &build->rules, "norm", model->norm_eps, true);
+    clv_value bias = clv_nn_parameter(graph, &build->rules, "bias", build->dtype, 1, &model->vocab,
+                                      (clv_logical_axis[]){CLV_VOCAB}, NULL, (clv_init){CLV_INIT_ZEROS, 0});
+    clv_graph_pop_scope(graph);
+    return clv_add(graph, clv_model_logits(graph, model, build, x, table), bias);
+}
+
+/* ---- whole models ---- */
+
+/* ids, labels, mask: rows are not split over the sequence, as they are small. */
+static clv_value whole_input(clv_graph *graph, const char *name, clv_dtype dtype, const clv_model_build_options *build)
+{
+    static const clv_logical_axis names[] = {CLV_UNNAMED, CLV_BATCH, CLV_UNNAMED};
+    clv_value known = clv_graph_ok(graph) ? clv_graph_find_in_scope(graph, name) : CLV_NONE;
+    if (clv_valid(known))
+        return known;
+    clv_layout layout = clv_named_layout(graph, &build->rules, 3, names);
+    return clv_input(graph, name, dtype, 3, (int64_t[]){build->n_microbatches, build->batch, build->seq}, &layout);
+}
+
+/* The rows of one part of the step, of an input [N,B,S] that has those of all. */
+static clv_value part_input(clv_graph *graph, const char *name, clv_dtype dtype, const clv_model_build_options *build)
+{
+    const int64_t begin[] = {build->micro, 0, 0}, end[] = {build->micro + 1, build->batch, build->seq};
+    clv_value whole = whole_input(graph, name, dtype, build);
+    return clv_reshape(graph, clv_slice(graph, whole, begin, end), 2, (int64_t[]){build->batch, build->seq});
+}
+
+static clv_value token_input(clv_graph *graph, const char *name, clv_dtype dtype, const clv_model_build_options *build)
+{
+    if (build->n_microbatches > 0)
+        return part_input(graph, name, dtype, build);
+    static const clv_logical_axis names[] = {CLV_BATCH, CLV_UNNAMED};
+    clv_layout layout = clv_named_layout(graph, &build->rules, 2, names);
+    clv_value input = clv_input(graph, name, dtype, 2, (int64_t[]){build->batch, build->seq}, &layout);
+    clv_nn_annotate_activation(graph, input, &build->rules, NULL, 0, NULL);
+    return input;
+}
+
+/* One position for the whole batch, or one for each of its rows. */
+static clv_value offset_input(clv_graph *graph, const clv_model_build_options *build)
+{
+    clv_layout layout = clv_named_layout(graph, &build->rules, 1, (clv_logical_axis[]){CLV_BATCH});
+    return build->batch == 1 ? clv_input(graph, "offset", CLV_I32, 0, NULL, NULL)
+                             : clv_input(graph, "offset", CLV_I32, 1, &build->batch, &layout);
+}
+
+/* The last row of each sequence, or that of one which the input says. */
+static clv_value last_row(clv_graph *graph, const clv_model_build_options *build, clv_value x)
+{
+    clv_type type = clv_graph_type(graph, x);
+    if (build->last_input) {
+        clv_value last = clv_input(graph, "last", CLV_I32, 1, (int64_t[]){1}, NULL);
+        clv_value rows = clv_reshape(graph, x, 2, type.shape + 1);
+        return clv_reshape(graph, clv_embedding(graph, rows, last), 3, (int64_t[]){1, 1, type.shape[2]});
+    }
+    int64_t begin[3] = {0, type.shape[1] - 1, 0};
+    return type.shape[1] > 1 ? clv_slice(graph, x, begin, type.shape) : x;
+}
+
+/* What follows has room for [B,rows,width]: a family that a program stated may have made another. */
+static clv_value checked(clv_graph *graph, const clv_model_config *model, const clv_model_build_options *build,
+                         clv_value x, const char *what, int64_t rows, int64_t width)
+{
+    const clv_type wanted = {.dtype = build->dtype, .rank = 3, .shape = {build->batch, rows, width}};
+    const clv_type got = clv_graph_type(graph, x);
+    char has[CLV_TYPE_TEXT] = "nothing", wants[CLV_TYPE_TEXT];
+    if (!clv_graph_ok(graph))
+        return CLV_NONE;
+    if (clv_valid(x) && clv_type_equal(&got, &wanted))
+        return x;
+    if (clv_valid(x))
+        clv_type_print(has, sizeof has, &got);
+    clv_type_print(wants, sizeof wants, &wanted);
+    return clv_graph_fail(graph, got.dtype == wanted.dtype ? CLV_ESHAPE : CLV_EDTYPE,
+                          "family %s: its graph makes %s of %s; %s is needed", model->family->model_type, what, has,
+                          wants);
+}
+
+/* The state of a parameter under a scope, or that with an ending behind its name. */
+static clv_value parameter_in(clv_graph *graph, const char *scope, const clv_parameter *parameter, const char *ending)
+{
+    const char *name = clv_arena_format(graph->arena, "%s%s%s", scope, parameter->name, ending);
+    return name ? clv_graph_find(graph, name)
+                : clv_graph_fail(graph, CLV_ENOMEM, "out of memory for the name '%s'", parameter->name);
+}
+
+/* Every parameter of the family's table is state of its shape: it is read and saved as that. (Quantised and packed ones
+ * are the library's families' alone, and named by what reads them.) */
+static void check_parameters(clv_graph *graph, const clv_model_config *model, const char *scope, bool quantised,
+                             bool packs)
+{
+    for (int64_t i = 0; clv_graph_ok(graph) && i < clv_model_parameter_count(model); i++) {
+        const clv_parameter parameter = clv_model_parameter_at(model, i);
+        if ((quantised && clv_parameter_is_quantized(model, &parameter)) ||
+            (packs && clv_valid(parameter_in(graph, scope, &parameter, CLV_PACKED))))
+            continue;
+        const clv_value state = parameter_in(graph, scope, &parameter, "");
+        const clv_type got = clv_graph_type(graph, state);
+        clv_type wanted = {.dtype = got.dtype, .rank = parameter.rank};
+        char has[CLV_TYPE_TEXT], wants[CLV_TYPE_TEXT];
+        memcpy(wanted.shape, parameter.shape, sizeof wanted.shape);
+        clv_type_print(has, sizeof has, &got);
+        clv_type_print(wants, sizeof wants, &wanted);
+        if (!clv_valid(state))
+            clv_graph_fail(graph, CLV_ENOTFOUND,
+                           "family %s: its table has the parameter '%s', and its graph makes no state of that name",
+                           model->family->model_type, parameter.name);
+        else if (!clv_type_equal(&got, &wanted))
+            clv_graph_fail(graph, CLV_ESHAPE, "family %s: the state '%s' is %s; its table says %s",
+                           model->family->model_type, parameter.name, has, wants);
+    }
+}
+
+static bool is_parameter(const clv_graph *graph, int value)
+{
+    const clv_value_info *info = &graph->values[value];
+    return info->source == CLV_FROM_STATE && info->role == CLV_ROLE_PARAMETER;
+}
+
+/* Beside those and the adapters there are no others, from value `from` on: they would be trained, and no checkpoint had
+ * them. All of the tables' are there. */
+static void check_no_more(clv_graph *graph, const clv_model_config *model, const clv_adapters *adapters,
+                          const char *scope, int from, bool quantised)
+{
+    int64_t n = 0, known = clv_model_parameter_count(model);
+    for (int64_t i = 0; quantised && i < clv_model_parameter_count(model); i++) {
+        const clv_parameter parameter = clv_model_parameter_at(model, i);
+        known += clv_parameter_is_quantized(model, &parameter); /* two states */
+    }
+    known += quantised && clv_model_quantizes_tied_table(model) ? 2 : 0;
+    known += adapters ? clv_model_parameter_count(clv_adapters_config(adapters)) : 0;
+    for (int v = from; v < graph->n_values; v++)
+        n += is_parameter(graph, v);
+    for (int v = from; clv_graph_ok(graph) && v < graph->n_values && n > known; v++) {
+        clv_parameter found;
+        const char *name = graph->values[v].name;
+        if (is_parameter(graph, v) && (strncmp(name, scope, strlen(scope)) != 0 ||
+                                       (clv_model_parameter_find(&found, model, name + strlen(scope), NULL) != CLV_OK &&
+                                        !clv_adapters_has_parameter(adapters, name + strlen(scope)))))
+            clv_graph_fail(graph, CLV_ENOTFOUND,
+                           "family %s: its graph makes the parameter '%s', and its table has none of that name",
+                           model->family->model_type, name);
+    }
+}
+
+static clv_value head_of(clv_graph *graph, const clv_model_config *model, const clv_model_build_options *build,
+                         clv_value x, const char *scope)
+{
+    const clv_parameter embedding = clv_model_parameter_at(model, 0);
+    clv_value table = clv_graph_ok(graph) ? parameter_in(graph, scope, &embedding, "") : CLV_NONE;
+    if (!clv_valid(table)) /* check_parameters names it */
+        return CLV_NONE;
+    clv_value logits = model->family->head(graph, model, build, x, table);
+    return checked(graph, model, build, logits, "logits", clv_graph_type(graph, x).shape[1], model->vocab);
+}
+
+/* Of weights under a scope. */
+typedef struct scoped_adapters {
+    const clv_adapters *adapters;
+    const char *scope;
+} scoped_adapters;
+
+/* clv_graph_lora.find, of scoped_adapters. */
+static bool find_adapter(clv_lora_adapter *out, clv_graph *graph, const char *weight, const void *arg)
+{
+    const scoped_adapters *s = arg;
+    clv_parameter a, b;
+    size_t length = strlen(s->scope);
+    if (strncmp(weight, s->scope, length) != 0 || !clv_adapters_find(out, &a, &b, s->adapters, weight + length))
+        return false;
+    out->a = clv_arena_format(graph->arena, "%s%s", s->scope, a.name);
+    out->b = clv_arena_format(graph->arena, "%s%s", s->scope, b.name);
+    if (!out->a || !out->b)
+        clv_graph_fail(graph, CLV_ENOMEM, "out of memory for the name '%s'", a.name);
+    return clv_graph_ok(graph);
+}
+
+/* The layers, and what they begin with: to hidden states and logits. */
+static clv_value build_layers(clv_graph *graph, const clv_model_config *model, const clv_model_build_options *build,
+                              const clv_model_inputs *in, clv_value *x)
+{
+    const char *scope = graph->scope;
+    const scoped_adapters scoped = {build->adapters, scope};
+    clv_graph_lora adapters = {.find = find_adapter, .arg = &scoped};
+    if (build->adapters && clv_valid(build->step)) {
+        adapters.dropout = clv_adapters_dropout(build->adapters);
+        adapters.dropout_key = key_of_dropout(build, adapter_keys);
+        adapters.dropout_step = build->step;
+    }
+    const clv_graph_quantization quant = clv_model_graph_quant(model, build->quant);
+    graph->adapters = build->adapters ? &adapters : NULL;
+    graph->quant = build->quant != CLV_QUANT_NONE ? &quant : NULL;
+    graph->packs = build->packs;
+    *x = checked(graph, model, build, model->family->hidden(graph, model, build, in), "hidden states", build->seq,
+                 model->hidden);
+    if (build->last_logits && clv_valid(*x))
+        *x = last_row(graph, build, *x);
+    clv_value logits = model->headless ? CLV_NONE : head_of(graph, model, build, *x, scope);
+    graph->adapters = NULL;
+    graph->quant = NULL;
+    graph->packs = false;
+    return logits;
+}
+
+clv_value clv_build_forward(clv_graph *graph, const clv_model_config *model, const clv_model_build_options *build,
+                            clv_value *hidden)
+{
+    if (hidden)
+        *hidden = CLV_NONE;
+    if (build->context && model->bidirectional)
+        return clv_graph_fail(graph, CLV_EUNSUPPORTED,
+                              "a KV cache for a model of the family %s, whose attention is not causal",
+                              model->family->model_type);
+    clv_model_inputs in = {.ids = token_input(graph, "ids", CLV_I32, build)};
+    if (build->token_types)
+        in.token_types = token_input(graph, "token_types", CLV_I32, build);
+    if (build->padding_mask)
+        in.mask = token_input(graph, "mask", CLV_U8, build);
+    if (build->context)
+        in.offset = offset_input(graph, build);
+    const char *scope = graph->scope;
+    int from = graph->n_values;
+    clv_value x, logits = build_layers(graph, model, build, &in, &x);
+    check_parameters(graph, model, scope, build->quant != CLV_QUANT_NONE, build->packs);
+    if (build->adapters)
+        check_parameters(graph, clv_adapters_config(build->adapters), scope, false, false);
+    check_no_more(graph, model, build->adapters, scope, from, build->quant != CLV_QUANT_NONE);
+    if (hidden && clv_graph_ok(graph))
+        *hidden = x;
+    return clv_graph_ok(graph) ? logits : CLV_NONE;
+}
+
+/* What every training step begins with. False: there can be none. */
+static bool begin_step(clv_model_build_options *build, clv_graph *graph, const clv_model_config *model)
+{
+    if (model->headless)
+        clv_graph_fail(graph, CLV_EUNSUPPORTED, "%s has no head, which a training step needs; valid: %s",
+                       model->family->bare, model->family->architecture);
+    build->step = clv_input(graph, "step", CLV_I32, 0, NULL, NULL);
+    return clv_graph_ok(graph);
+}
+
+/* Forward and backward pass of one part of a step after the other. Gradients, of the sums of losses over the number of
+ * all labels that count, are added up as they come, in addends over the data axes: what reduces them is one step a
+ * parameter, behind the last part. */
+static void gradient_accumulation_step(clv_graph *graph, const clv_model_config *model,
+                                       const clv_model_build_options *whole, const clv_update_options *how)
+{
+    clv_model_build_options build = *whole;
+    clv_value sum = CLV_NONE, share = CLV_NONE, count = CLV_NONE;
+    clv_trainable trained = {0};
+    build.n_microbatches = how->accumulate;
+    build.batch = whole->batch / how->accumulate;
+    for (build.micro = 0; build.micro < build.n_microbatches && clv_graph_ok(graph); build.micro++) {
+        clv_value logits = clv_build_forward(graph, model, &build, NULL);
+        clv_value labels = token_input(graph, "labels", CLV_I32, &build);
+        clv_value rows = clv_cross_entropy(graph, logits, labels, CLV_IGNORED_LABEL);
+        clv_value loss = clv_reduce(graph, CLV_SUM, rows, (int[]){0, 1}, 2, false);
+        if (build.micro == 0) {
+            const clv_dtype dtype = clv_graph_type(graph, loss).dtype;
+            trained = clv_build_trainable(graph, &build);
+            count = clv_count_labels(graph, whole_input(graph, "labels", CLV_I32, &build), CLV_IGNORED_LABEL, dtype);
+            share = clv_div(graph, clv_fill(graph, dtype, 0, NULL, 1), count);
+        }
+        clv_gradients_accumulate(graph, loss, share, trained.parameters, trained.n, trained.gradients);
+        sum = build.micro == 0 ? loss : clv_add(graph, sum, loss);
+        graph->repeats = true;
+    }
+    graph->repeats = false;
+    trained.given = true;
+    clv_value mean = clv_div(graph, sum, count);
+    clv_build_updates(graph, whole, &trained, mean, how, true);
+    clv_layout scalar = clv_layout_replicated(0);
+    clv_output(graph, "loss", clv_cast(graph, mean, CLV_F32), &scalar);
+}
+
+static void train_step(clv_graph *graph, const clv_model_config *model, const clv_model_build_options *build,
+                       const clv_update_options *how, bool with_norm)
+{
+    clv_value logits = clv_build_forward(graph, model, build, NULL);
+    clv_value labels = token_input(graph, "labels", CLV_I32, build);
+    clv_value loss = clv_vocab_parallel_cross_entropy(graph, logits, labels, CLV_IGNORED_LABEL);
+    clv_trainable trained = clv_build_trainable(graph, build);
+    clv_build_updates(graph, build, &trained, loss, how, with_norm);
+    clv_layout scalar = clv_layout_replicated(0);
+    clv_output(graph, "loss", clv_cast(graph, loss, CLV_F32), &scalar); /* of a model in f64, too */
+}
+
+void clv_build_train_step(clv_graph *graph, const clv_model_config *model, const clv_model_build_options *given,
+                          const clv_adamw_options *adamw)
+{
+    clv_model_build_options build = *given;
+    if (begin_step(&build, graph, model))
+        train_step(graph, model, &build, &(clv_update_options){.adamw = adamw}, false);
+}
+
+void clv_build_update_step(clv_graph *graph, const clv_model_config *model, const clv_model_build_options *given,
+                           const clv_update_options *how)
+{
+    clv_model_build_options build = *given;
+    if (!begin_step(&build, graph, model))
+        return;
+    if (how->accumulate > 1)
+        gradient_accumulation_step(graph, model, &build, how);
+    else
+        train_step(graph, model, &build, how, true);
+}
+
+void clv_build_inference(clv_graph *graph, const clv_model_config *model, const clv_model_build_options *build)
+{
+    clv_value hidden = CLV_NONE, logits = clv_build_forward(graph, model, build, &hidden);
+    clv_layout layout = clv_layout_replicated(3);
+    if (build->split_logits && !model->headless)
+        layout = clv_named_layout(graph, &build->rules, 3, (clv_logical_axis[]){CLV_BATCH, CLV_UNNAMED, CLV_VOCAB});
+    clv_output(graph, model->headless ? "hidden.last" : "logits", model->headless ? hidden : logits, &layout);
+}

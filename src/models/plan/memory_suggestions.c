@@ -1,0 +1,150 @@
+/* memory_suggestions.c - clv_plan_find_suggestions: option changes that reduce a plan's memory per rank. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/error.h"
+#include "base/versioned_structs.h"
+#include "models/plan/plan_internal.h"
+
+enum { VALUE_TEXT = CLV_MESH_TEXT, MOST_CHANGES = CLV_MAX_AXES + 10 };
+
+typedef struct remedy {
+    const char *option;
+    char value[VALUE_TEXT];
+    clv_memory memory;
+    int tried; /* which one it was, for those that need as much */
+} remedy;
+
+struct clv_plan_suggestions {
+    int n;
+    remedy item[MOST_CHANGES];
+};
+
+/* While they are found. */
+typedef struct search {
+    clv_plan_options given;
+    int64_t total; /* as given */
+    clv_plan_suggestions *found;
+} search;
+
+static clv_status measure(clv_memory *out, const clv_plan_options *options, clv_error *err)
+{
+    clv_program *program;
+    CLV_TRY(clv_plan_compile(&program, options, err));
+    *out = (clv_memory){.size = sizeof *out};
+    clv_status status = clv_program_memory(program, out, err);
+    out->peak = NULL; /* the program's */
+    clv_program_free(program);
+    return status;
+}
+
+/* Keeps the change when it can be planned and a rank needs less. */
+static void try_change(search *s, const clv_plan_options *changed, const char *option, const char *value)
+{
+    clv_plan_suggestions *r = s->found;
+    remedy *item = &r->item[r->n];
+    if (r->n == MOST_CHANGES || measure(&item->memory, changed, NULL) != CLV_OK)
+        return;
+    item->option = option;
+    item->tried = r->n;
+    snprintf(item->value, sizeof item->value, "%s", value);
+    r->n += item->memory.total < s->total;
+}
+
+/* Each axis of the mesh twice as long. */
+static void try_axes(search *s)
+{
+    for (int a = 0; s->given.mesh && a < s->given.mesh->n_axes; a++) {
+        clv_plan_options changed = s->given;
+        clv_mesh more = *s->given.mesh;
+        char text[CLV_MESH_TEXT];
+        more.axis[a].size *= 2;
+        changed.mesh = &more;
+        clv_mesh_print(text, sizeof text, &more);
+        try_change(s, &changed, "mesh", text);
+    }
+}
+
+static void try_rules(search *s)
+{
+    static const char *const presets[] = {"zero1", "fsdp", "megatron-sp", "fsdp+megatron-sp", "gspmd-2d"};
+    for (size_t i = 0; s->given.mesh && i < sizeof presets / sizeof *presets; i++) {
+        clv_plan_options changed = s->given;
+        clv_axis_rules rules;
+        if (clv_axis_rules_preset(&rules, presets[i], s->given.mesh, NULL) != CLV_OK)
+            continue;
+        changed.rules = &rules;
+        changed.sp = false;
+        try_change(s, &changed, "rules", presets[i]);
+    }
+}
+
+static void try_sizes(search *s)
+{
+    clv_plan_options half = s->given, narrow = s->given, regather = s->given, again = s->given;
+    char batch[32];
+    half.batch = (half.batch ? half.batch : CLV_PLAN_BATCH) / 2;
+    snprintf(batch, sizeof batch, "%lld", (long long)half.batch);
+    if (half.batch > 0)
+        try_change(s, &half, "batch", batch);
+    narrow.dtype = CLV_BF16;
+    try_change(s, &narrow, "dtype", clv_dtype_name(narrow.dtype));
+    regather.regather = true;
+    try_change(s, &regather, "regather", "");
+    for (again.recompute = CLV_RECOMPUTE_SELECTIVE; again.recompute <= CLV_RECOMPUTE_FULL; again.recompute++)
+        if (again.recompute > s->given.recompute)
+            try_change(s, &again, "recompute", clv_recompute_name((clv_recompute)again.recompute));
+}
+
+static int by_total(const void *a, const void *b)
+{
+    int64_t x = ((const remedy *)a)->memory.total, y = ((const remedy *)b)->memory.total;
+    return x != y ? (x < y ? -1 : 1) : ((const remedy *)a)->tried - ((const remedy *)b)->tried;
+}
+
+clv_status clv_plan_find_suggestions(clv_plan_suggestions **out, const clv_plan_options *options, clv_error *err)
+{
+    static const char call[] = "clv_plan_find_suggestions";
+    CLV_TRY(clv_require(out && options, call, "out and options", err));
+    clv_plan_suggestions *r = calloc(1, sizeof *r);
+    if (!r)
+        return clv_fail_memory(err, "remedies", sizeof *r);
+    search s = {.found = r};
+    clv_memory memory;
+    clv_status status = clv_plan_parse_options(&s.given, options, call, err);
+    s.given.explain = NULL;
+    if (status == CLV_OK)
+        status = measure(&memory, &s.given, err);
+    if (status != CLV_OK) {
+        free(r);
+        return status;
+    }
+    s.total = memory.total;
+    try_axes(&s);
+    try_rules(&s);
+    try_sizes(&s);
+    qsort(r->item, (size_t)r->n, sizeof *r->item, by_total);
+    *out = r;
+    return CLV_OK;
+}
+
+void clv_plan_suggestions_free(clv_plan_suggestions *remedies)
+{
+    free(remedies);
+}
+
+int clv_plan_suggestions_count(const clv_plan_suggestions *remedies)
+{
+    return remedies ? remedies->n : 0;
+}
+
+clv_status clv_plan_suggestion_at(const clv_plan_suggestions *remedies, int i, clv_plan_suggestion *out, clv_error *err)
+{
+    static const char call[] = "clv_plan_suggestion_at";
+    CLV_TRY(clv_require(remedies && out, call, "remedies and out", err));
+    if (i < 0 || i >= remedies->n)
+        return clv_fail(err, CLV_EINVAL, "%s: there is no remedy %d; there are %d", call, i, remedies->n);
+    const remedy *item = &remedies->item[i];
+    const clv_plan_suggestion info = {.option = item->option, .value = item->value, .memory = &item->memory};
+    return clv_struct_copy_out(out, sizeof info, sizeof info, &info, call, err);
+}

@@ -1,0 +1,891 @@
+/* parameter_map.c - maps parameters to Hugging Face tensors (names, transposes, fused QKV); reads and writes shards
+ * of them.
+ *
+ * A linear layer's tensor in the file is [out, in]; seen with its dimensions apart, q_proj is [H,D,M]. A box of ours
+ * [in..., (part), out...] is the box [out..., in...] of that view, read in strips and transposed. Tensors of the other
+ * forms hold ours as a box of a view, in order.
+ */
+#include "models/weights/parameter_map.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "kernels/cpu/transpose_kernel.h"
+#include "models/families/custom_family_view.h"
+#include "models/families/model_family.h"
+#include "tensor/box_runs.h"
+
+enum { STRIP_BYTES = 1 << 20, TURNED = 16 /* rows at a time */, PREFIXED_NAME_SIZE = CLV_TENSOR_NAME_SIZE + 32 };
+
+static const char head_name[] = "lm_head.weight"; /* ours, of an output projection that is not tied */
+
+bool clv_model_is_untied(const clv_model_config *model)
+{
+    return !model->tie_word_embeddings && !model->headless;
+}
+
+bool clv_model_is_tied(const clv_model_config *model)
+{
+    return model->tie_word_embeddings && !model->headless;
+}
+
+bool clv_model_has_head(const clv_model_config *model)
+{
+    return !model->headless;
+}
+
+bool clv_model_has_qkv_bias(const clv_model_config *model)
+{
+    return model->qkv_bias;
+}
+
+bool clv_model_has_output_bias(const clv_model_config *model)
+{
+    return model->output_bias;
+}
+
+bool clv_model_has_mlp_bias(const clv_model_config *model)
+{
+    return model->mlp_bias;
+}
+
+/* Our parts: more than one are a dimension, between in and out. */
+static int parts_of(const clv_parameter_row *row)
+{
+    return row->theirs[1] ? 2 : row->take > 1 ? row->take : 1;
+}
+
+/* Their tensors, each for one of our parts, or one for all. */
+static int tensors_of(const clv_parameter_row *row)
+{
+    return row->theirs[1] ? 2 : 1;
+}
+
+/* Whether an earlier row has the same tensor. */
+static bool shares_tensor(const clv_parameter_row *row)
+{
+    return row->first > 0;
+}
+
+bool clv_parameter_row_is_present(const clv_parameter_row *row, const clv_model_config *c)
+{
+    if (row->stated != NULL) {
+        clv_family_model model = clv_family_model_from_config(c);
+        return row->stated(&model) != 0;
+    }
+    return row->when == NULL || row->when(c);
+}
+
+static bool is_of_layer(const clv_parameter_row *row)
+{
+    return strchr(row->name, '%') != NULL;
+}
+
+static int64_t extent(const clv_model_config *c, char letter)
+{
+    const struct {
+        char letter;
+        int64_t size;
+    } sizes[] = {{'V', c->vocab},         {'M', c->hidden},      {'H', c->heads},
+                 {'K', c->kv_heads},      {'D', c->head_dim},    {'F', c->ffn},
+                 {'P', c->max_positions}, {'T', c->token_types}, {'R', c->adapter_rank}};
+    int i = 0;
+
+    while (sizes[i].letter != letter)
+        i++;
+    return sizes[i].size;
+}
+
+/* Appends the sizes of letters to a shape; returns the new rank. */
+static int append(int64_t *shape, int rank, const clv_model_config *c, const char *letters)
+{
+    for (; *letters != '\0'; letters++)
+        shape[rank++] = extent(c, *letters);
+    return rank;
+}
+
+int64_t clv_model_dims_elems(const clv_model_config *c, const char *letters)
+{
+    int64_t sizes[CLV_MAX_RANK];
+
+    return clv_box_elems(append(sizes, 0, c, letters), sizes);
+}
+
+/* ---- names ---- */
+
+/* The pattern with the layer in the place of %. */
+static void fill_name(char *name, size_t size, const char *pattern, int64_t layer)
+{
+    const char *mark = strchr(pattern, '%');
+
+    if (mark == NULL)
+        snprintf(name, size, "%s", pattern);
+    else
+        snprintf(name, size, "%.*s%lld%s", (int)(mark - pattern), pattern, (long long)layer, mark + 1);
+}
+
+clv_parameter clv_parameter_of_row(const clv_model_config *c, const clv_parameter_row *row, int64_t layer)
+{
+    clv_parameter p = {.row = row, .layer = layer};
+
+    fill_name(p.name, sizeof p.name, row->name, layer);
+    p.rank = append(p.shape, 0, c, row->in);
+    if (parts_of(row) > 1)
+        p.shape[p.rank++] = parts_of(row);
+    p.rank = append(p.shape, p.rank, c, row->out);
+    return p;
+}
+
+int64_t clv_model_parameter_count(const clv_model_config *c)
+{
+    int64_t n = 0;
+
+    for (const clv_parameter_row *row = c->family->parameters; row->name != NULL; row++)
+        if (clv_parameter_row_is_present(row, c))
+            n += is_of_layer(row) ? c->layers : 1;
+    return n;
+}
+
+/* The rows of a layer from `row` on: the one after them, and how many of them the model has. */
+static const clv_parameter_row *layer_rows(int64_t *n, const clv_model_config *c, const clv_parameter_row *row)
+{
+    for (*n = 0; row->name != NULL && is_of_layer(row); row++)
+        *n += clv_parameter_row_is_present(row, c);
+    return row;
+}
+
+static const clv_parameter_row *nth_present(const clv_model_config *c, const clv_parameter_row *row, int64_t n)
+{
+    while (!clv_parameter_row_is_present(row, c) || n-- > 0)
+        row++;
+    return row;
+}
+
+clv_parameter clv_model_parameter_at(const clv_model_config *c, int64_t i)
+{
+    const clv_parameter_row *row = c->family->parameters;
+
+    for (;; row++) {
+        int64_t n;
+        const clv_parameter_row *end = layer_rows(&n, c, row);
+        if (n > 0 && i < n * c->layers)
+            return clv_parameter_of_row(c, nth_present(c, row, i % n), i / n);
+        i -= n * c->layers;
+        row = end;
+        if (clv_parameter_row_is_present(row, c) && i-- == 0)
+            return clv_parameter_of_row(c, row, -1);
+    }
+}
+
+int64_t clv_parameter_elems(const clv_parameter *parameter)
+{
+    return clv_box_elems(parameter->rank, parameter->shape);
+}
+
+/* The layer that the name has where the row's pattern has %; 0 where it has none. */
+static int64_t layer_in(const clv_parameter_row *row, const char *name)
+{
+    const char *mark = strchr(row->name, '%');
+    size_t before = mark != NULL ? (size_t)(mark - row->name) : 0;
+
+    return mark != NULL && strlen(name) > before ? strtoll(name + before, NULL, 10) : 0;
+}
+
+clv_status clv_model_parameter_find(clv_parameter *out, const clv_model_config *c, const char *name, clv_error *err)
+{
+    for (const clv_parameter_row *row = c->family->parameters; row->name != NULL; row++) {
+        int64_t layer = is_of_layer(row) ? layer_in(row, name) : -1;
+        clv_parameter p = clv_parameter_of_row(c, row, layer);
+        bool exists = clv_parameter_row_is_present(row, c) && (!is_of_layer(row) || (layer >= 0 && layer < c->layers));
+        if (exists && strcmp(p.name, name) == 0) {
+            *out = p;
+            return CLV_OK;
+        }
+    }
+    return clv_fail(err, CLV_ENOTFOUND, "the model has no parameter \"%.64s\" (%lld layers, %s embeddings)", name,
+                    (long long)c->layers, c->tie_word_embeddings ? "tied" : "untied");
+}
+
+bool clv_model_parameter_with_suffix(clv_parameter *out, const clv_model_config *c, const char *name,
+                                     const char *ending)
+{
+    char own[CLV_PARAMETER_NAME_SIZE];
+    size_t n = strlen(name), m = strlen(ending);
+
+    if (n < m || n - m >= sizeof own || strcmp(name + n - m, ending) != 0)
+        return false;
+    memcpy(own, name, n - m);
+    own[n - m] = '\0';
+    return clv_model_parameter_find(out, c, own, NULL) == CLV_OK;
+}
+
+static void their_name(char name[CLV_TENSOR_NAME_SIZE], const clv_parameter *p, int tensor)
+{
+    fill_name(name, CLV_TENSOR_NAME_SIZE, p->row->theirs[tensor], p->layer);
+}
+
+/* Norms of old checkpoints, and of transformers 5 where it writes as those did, have TensorFlow's names. */
+static const struct {
+    const char *now, *old;
+} endings[] = {{"", ""}, {"Norm.weight", "Norm.gamma"}, {"Norm.bias", "Norm.beta"}};
+enum { N_ENDINGS = sizeof endings / sizeof endings[0] };
+
+/* The name with its ending replaced; false when it ends otherwise. */
+static bool respell(char out[CLV_TENSOR_NAME_SIZE], const char *name, const char *from, const char *to)
+{
+    size_t length = strlen(name), ending = strlen(from);
+
+    if (length < ending || strcmp(name + length - ending, from) != 0)
+        return false;
+    snprintf(out, CLV_TENSOR_NAME_SIZE, "%.*s%s", (int)(length - ending), name, to);
+    return true;
+}
+
+const clv_safetensor *clv_model_find_by_alias(const clv_weights *w, const clv_model_config *c, const char *name)
+{
+    size_t base = strlen(c->family->base);
+    bool has_base = strncmp(name, c->family->base, base) == 0;
+    const clv_safetensor *found;
+
+    for (int i = 0; i < N_ENDINGS; i++)
+        for (int bare = 0; bare <= has_base; bare++) {
+            char spelled[CLV_TENSOR_NAME_SIZE];
+            if (respell(spelled, name + (bare ? base : 0), endings[i].now, endings[i].old) &&
+                clv_weights_find(&found, w, spelled, NULL) == CLV_OK)
+                return found;
+        }
+    return NULL;
+}
+
+/* The other name of a tensor that is tied, and whether that one counts where both are there: of the embedding's table
+ * the output projection's, which has a row of its own where it is not tied; of one of two rows of one name of ours the
+ * other's, of which the later counts. NULL: it has none. */
+static const char *other_name(bool *counts, const clv_model_config *c, const char *name)
+{
+    const clv_parameter_row *rows = c->family->parameters, *row = rows;
+
+    while (row->name != NULL && (is_of_layer(row) || strcmp(row->theirs[0], name) != 0))
+        row++;
+    if (row->name == NULL)
+        return NULL;
+    const char *ours = row == rows && clv_model_is_tied(c) ? head_name : row->name;
+    for (const clv_parameter_row *other = rows; other->name != NULL; other++)
+        if (other != row && strcmp(other->name, ours) == 0) {
+            *counts = row != rows && other > row;
+            return other->theirs[0];
+        }
+    return NULL;
+}
+
+clv_status clv_model_find_tensor(const clv_safetensor **out, const clv_weights *w, const clv_model_config *c,
+                                 const char *name, clv_error *err)
+{
+    bool counts = false;
+    const char *other = other_name(&counts, c, name);
+    const clv_safetensor *found = other != NULL && counts ? clv_model_find_by_alias(w, c, other) : NULL;
+
+    if (found == NULL)
+        found = clv_model_find_by_alias(w, c, name);
+    if (found == NULL && other != NULL)
+        found = clv_model_find_by_alias(w, c, other);
+    if (found == NULL)
+        return clv_weights_find(out, w, name, err);
+    *out = found;
+    return CLV_OK;
+}
+
+/* Whether the name is the pattern's, with any number for "%". */
+static bool fits(int64_t *layer, const char *pattern, const char *name)
+{
+    const char *mark = strchr(pattern, '%'), *digits;
+    char *end;
+
+    *layer = -1;
+    if (mark == NULL)
+        return strcmp(pattern, name) == 0;
+    digits = name + (mark - pattern);
+    if (strncmp(pattern, name, (size_t)(mark - pattern)) != 0 || *digits < '0' || *digits > '9')
+        return false;
+    *layer = strtoll(digits, &end, 10);
+    return strcmp(end, mark + 1) == 0;
+}
+
+static bool is_tensor(int64_t *layer, const clv_model_config *c, const char *name)
+{
+    for (const clv_parameter_row *row = c->family->parameters; row->name != NULL; row++)
+        for (int k = 0; clv_parameter_row_is_present(row, c) && k < 2 && row->theirs[k] != NULL; k++)
+            if (fits(layer, row->theirs[k], name))
+                return true;
+    return false;
+}
+
+bool clv_model_canonical_tensor_name(char name[CLV_TENSOR_NAME_SIZE], int64_t *layer, const clv_model_config *c,
+                                     const char *spelled)
+{
+    char now[CLV_TENSOR_NAME_SIZE];
+
+    for (int i = 0; i < N_ENDINGS; i++)
+        for (int bare = 0; bare < 2 && respell(now, spelled, endings[i].old, endings[i].now); bare++) {
+            int length = snprintf(name, CLV_TENSOR_NAME_SIZE, "%s%s", bare ? c->family->base : "", now);
+            if (length < CLV_TENSOR_NAME_SIZE && is_tensor(layer, c, name))
+                return true;
+        }
+    return false;
+}
+
+void clv_model_find_tied_tensors(const clv_safetensor *out[2], const clv_weights *w, const clv_model_config *c)
+{
+    bool counts;
+    const char *table = c->family->parameters->theirs[0], *head = other_name(&counts, c, table);
+
+    out[0] = clv_model_find_by_alias(w, c, table);
+    out[1] = head != NULL ? clv_model_find_by_alias(w, c, head) : NULL;
+}
+
+/* ---- rotary frequencies ---- */
+
+bool clv_model_rope_frequencies_name(char name[CLV_TENSOR_NAME_SIZE], const clv_model_config *c, int64_t i)
+{
+    const char *pattern = c->family->frequencies;
+    const char *mark = pattern != NULL ? strchr(pattern, '%') : NULL;
+
+    if (pattern == NULL || i > c->layers + 1)
+        return false;
+    if (i < c->layers)
+        fill_name(name, CLV_TENSOR_NAME_SIZE, pattern, i);
+    else if (i == c->layers)
+        snprintf(name, CLV_TENSOR_NAME_SIZE, "%.*s*%s", (int)(mark - pattern), pattern, mark + 1);
+    else
+        snprintf(name, CLV_TENSOR_NAME_SIZE, "%s", c->family->shared_frequencies);
+    return true;
+}
+
+const clv_safetensor *clv_model_find_rope_frequencies(const clv_weights *w, const clv_model_config *c, int64_t i)
+{
+    char name[CLV_TENSOR_NAME_SIZE];
+
+    return clv_model_rope_frequencies_name(name, c, i) ? clv_model_find_by_alias(w, c, name) : NULL;
+}
+
+/* One dimension for all of `out`, one for all of `in`, in the form's order. */
+static int their_shape(int64_t *shape, const clv_model_config *c, const clv_parameter_row *row)
+{
+    int64_t out = clv_model_dims_elems(c, row->out) * (row->of > 0 ? row->of : 1);
+    bool linear = row->form == CLV_PARAMETER_LINEAR;
+
+    if (row->form == CLV_PARAMETER_AS_IS)
+        return append(shape, 0, c, row->out);
+    if (row->in[0] == '\0') {
+        shape[0] = out;
+        return 1;
+    }
+    shape[0] = linear ? out : clv_model_dims_elems(c, row->in);
+    shape[1] = linear ? clv_model_dims_elems(c, row->in) : out;
+    return 2;
+}
+
+/* ---- their tensors ---- */
+
+int clv_parameter_tensor_count(const clv_parameter *p)
+{
+    return shares_tensor(p->row) ? 0 : tensors_of(p->row);
+}
+
+clv_model_tensor clv_parameter_tensor(const clv_model_config *c, const clv_parameter *p, int i)
+{
+    clv_model_tensor tensor = {.parameter = *p};
+
+    their_name(tensor.name, p, i);
+    tensor.rank = their_shape(tensor.shape, c, p->row);
+    return tensor;
+}
+
+/* Our dimension behind dimension d of a view [out..., in...]. */
+static int ours_of_linear(const clv_parameter_row *row, int d)
+{
+    int n_in = (int)strlen(row->in), n_out = (int)strlen(row->out), parts = parts_of(row) > 1;
+
+    return d < n_out ? n_in + parts + d : d - n_out;
+}
+
+/* And of a view [in..., (of), out...]. */
+static int ours_in_order(const clv_parameter_row *row, int d)
+{
+    int n_in = (int)strlen(row->in), parts = parts_of(row) > 1, fused = row->of > 0;
+
+    if (fused && d == n_in)
+        return -1;
+    return d < n_in ? d : d - fused + parts;
+}
+
+int clv_model_tensor_view(int64_t *view, int *ours, const clv_model_config *c, const clv_model_tensor *tensor)
+{
+    const clv_parameter_row *row = tensor->parameter.row;
+    bool linear = row->form == CLV_PARAMETER_LINEAR;
+    int rank = append(view, 0, c, linear ? row->out : row->in);
+
+    if (row->of > 0)
+        view[rank++] = row->of;
+    rank = append(view, rank, c, linear ? row->in : row->out);
+    for (int d = 0; d < rank; d++)
+        ours[d] = linear ? ours_of_linear(row, d) : ours_in_order(row, d);
+    return rank;
+}
+
+/* ---- moving boxes ---- */
+
+/* Ours as a box of a view of theirs that needs no transposing: the fused part, if there is one, apart. */
+typedef struct window {
+    int rank;
+    int64_t view[CLV_MAX_RANK];
+    clv_shard box;
+} window;
+
+static window window_of(const clv_model_config *c, const clv_parameter_row *row, const clv_shard *box)
+{
+    int n_in = (int)strlen(row->in), has_part = parts_of(row) > 1, fused = row->of > 0;
+    window win = {.rank = append(win.view, 0, c, row->in)};
+
+    if (fused)
+        win.view[win.rank++] = row->of;
+    win.rank = append(win.view, win.rank, c, row->out);
+    win.box.rank = win.rank;
+    for (int d = 0; d < win.rank; d++) {
+        int ours = fused && d > n_in ? d - 1 + has_part : d;
+        bool part = fused && d == n_in;
+        win.box.lo[d] = part ? row->first + (has_part ? box->lo[d] : 0) : box->lo[ours];
+        win.box.hi[d] = part ? row->first + (has_part ? box->hi[d] : 1) : box->hi[ours];
+    }
+    return win;
+}
+
+/* One part of a box on its way: the view [out..., in...] of their tensor ([of, out..., in...] of a fused one), and
+ * where its elements lie in ours. */
+typedef struct transfer {
+    int rank;
+    int64_t view[CLV_MAX_RANK];
+    clv_shard box;
+    int64_t in_elems, out_elems; /* of the box */
+    int64_t stride;              /* in ours, from one `in` index to the next */
+    int64_t first;               /* in ours, of this part's first element */
+    int64_t strip;               /* indices of the view's first dimension moved at a time */
+} transfer;
+
+static bool has_part(const clv_shard *box, const clv_parameter_row *row, int part)
+{
+    int at = (int)strlen(row->in);
+
+    return parts_of(row) == 1 || (part >= box->lo[at] && part < box->hi[at]);
+}
+
+static transfer plan(const clv_model_config *c, const clv_parameter_row *row, const clv_shard *box, int part)
+{
+    int n_in = (int)strlen(row->in), n_out = (int)strlen(row->out), skip = parts_of(row) > 1, n_parts = 1;
+    int fused = row->of > 0;
+    transfer t = {.in_elems = 1, .out_elems = 1};
+
+    if (fused) {
+        t.view[0] = row->of;
+        t.box.lo[0] = row->first + part;
+        t.box.hi[0] = t.box.lo[0] + 1;
+    }
+    t.rank = append(t.view, append(t.view, fused, c, row->out), c, row->in);
+    t.box.rank = t.rank;
+    for (int d = fused; d < t.rank; d++) {
+        bool is_out = d - fused < n_out;
+        int ours = is_out ? n_in + skip + d - fused : d - fused - n_out;
+        t.box.lo[d] = box->lo[ours];
+        t.box.hi[d] = box->hi[ours];
+        *(is_out ? &t.out_elems : &t.in_elems) *= box->hi[ours] - box->lo[ours];
+    }
+    if (skip) {
+        n_parts = (int)(box->hi[n_in] - box->lo[n_in]);
+        t.first = (part - box->lo[n_in]) * t.out_elems;
+    }
+    t.stride = n_parts * t.out_elems;
+    int64_t rows = t.box.hi[0] - t.box.lo[0];
+    int64_t row_bytes = rows > 0 ? t.in_elems * t.out_elems / rows * (int64_t)sizeof(float) : 1;
+    t.strip = row_bytes > 0 && STRIP_BYTES / row_bytes > 0 ? STRIP_BYTES / row_bytes : 1;
+    return t;
+}
+
+/* The next strip of the transfer's box, and how many `out` elements come before it; false at the end. */
+static bool next_strip(clv_shard *strip, int64_t *before, const transfer *t, int64_t *at)
+{
+    int64_t rows = t->box.hi[0] - t->box.lo[0];
+
+    if (*at >= rows || t->in_elems == 0 || t->out_elems == 0)
+        return false;
+    *strip = t->box;
+    strip->lo[0] = t->box.lo[0] + *at;
+    if (*at + t->strip < rows)
+        strip->hi[0] = strip->lo[0] + t->strip;
+    *before = *at * (t->out_elems / rows);
+    *at += t->strip;
+    return true;
+}
+
+static clv_status read_part(const clv_safetensor *tensor, const transfer *t, clv_dtype dtype, char *out, void *buffer,
+                            clv_error *err)
+{
+    size_t elem = clv_dtype_size(dtype);
+    clv_shard strip;
+    int64_t at = 0, before = 0;
+
+    while (next_strip(&strip, &before, t, &at)) {
+        CLV_TRY(clv_safetensors_read_as(tensor, t->rank, t->view, &strip, dtype, buffer, err));
+        clv_transpose_matrix(elem, out + (size_t)(t->first + before) * elem, t->stride, buffer, t->in_elems,
+                             t->in_elems, clv_shard_elems(&strip) / t->in_elems);
+    }
+    return CLV_OK;
+}
+
+static clv_status write_part(clv_safetensors_writer *w, int64_t index, const transfer *t, clv_dtype dtype,
+                             const char *data, void *buffer, clv_error *err)
+{
+    size_t elem = clv_dtype_size(dtype);
+    clv_shard strip;
+    int64_t at = 0, before = 0;
+
+    while (next_strip(&strip, &before, t, &at)) {
+        int64_t n_out = clv_shard_elems(&strip) / t->in_elems;
+        clv_transpose_matrix(elem, buffer, t->in_elems, data + (size_t)(t->first + before) * elem, t->stride, n_out,
+                             t->in_elems);
+        CLV_TRY(clv_safetensors_write_as(w, index, t->rank, t->view, &strip, buffer, err));
+    }
+    return CLV_OK;
+}
+
+/* A buffer for the largest strip of a box of this row, of any dtype. */
+static void *strip_buffer(const clv_model_config *c, const clv_parameter_row *row, const clv_shard *box)
+{
+    transfer t = plan(c, row, box, 0);
+    int64_t rows = t.box.hi[0] - t.box.lo[0];
+    int64_t row_elems = rows > 0 ? t.in_elems * t.out_elems / rows : 0;
+
+    return malloc((size_t)((t.strip < rows ? t.strip : rows) * row_elems + 1) * sizeof(double));
+}
+
+static clv_status check_box(const clv_parameter *p, const clv_shard *box, clv_error *err)
+{
+    if (!clv_box_within(box, p->rank, p->shape))
+        return clv_fail(err, CLV_ESHAPE, "%s: the box is not within the parameter", p->name);
+    return CLV_OK;
+}
+
+static clv_status read_transposed(const clv_weights *w, const clv_model_config *c, const clv_parameter *p,
+                                  const clv_shard *box, clv_dtype dtype, void *out, clv_error *err)
+{
+    clv_status status = CLV_OK;
+    void *buffer = strip_buffer(c, p->row, box);
+
+    if (buffer == NULL)
+        return clv_fail_memory(err, p->name, STRIP_BYTES);
+    for (int part = 0; status == CLV_OK && part < parts_of(p->row); part++) {
+        char name[CLV_TENSOR_NAME_SIZE];
+        const clv_safetensor *tensor = NULL;
+        if (!has_part(box, p->row, part))
+            continue;
+        transfer t = plan(c, p->row, box, part);
+        their_name(name, p, p->row->of > 0 ? 0 : part);
+        status = clv_model_find_tensor(&tensor, w, c, name, err);
+        if (status == CLV_OK)
+            status = read_part(tensor, &t, dtype, out, buffer, err);
+    }
+    free(buffer);
+    return status;
+}
+
+static clv_status read_in_order(const clv_weights *w, const clv_model_config *c, const clv_parameter *p,
+                                const clv_shard *box, clv_dtype dtype, void *out, clv_error *err)
+{
+    window win = window_of(c, p->row, box);
+    char name[CLV_TENSOR_NAME_SIZE];
+    const clv_safetensor *tensor = NULL;
+
+    their_name(name, p, 0);
+    CLV_TRY(clv_model_find_tensor(&tensor, w, c, name, err));
+    return clv_safetensors_read_as(tensor, win.rank, win.view, &win.box, dtype, out, err);
+}
+
+clv_status clv_model_read_parameter(const clv_weights *w, const clv_model_config *c, const char *name,
+                                    const clv_shard *box, clv_dtype dtype, void *out, clv_error *err)
+{
+    clv_parameter p = {0};
+
+    CLV_TRY(clv_model_parameter_find(&p, c, name, err));
+    clv_shard whole = clv_box_whole(p.rank, p.shape);
+    if (box == NULL)
+        box = &whole;
+    CLV_TRY(check_box(&p, box, err));
+    return p.row->form == CLV_PARAMETER_LINEAR ? read_transposed(w, c, &p, box, dtype, out, err)
+                                               : read_in_order(w, c, &p, box, dtype, out, err);
+}
+
+/* ---- rows of what is contracted ---- */
+
+/* Ours, [in..., (part,) out...], of a box [(part,) out..., in...]. */
+static clv_shard box_of_ours(const clv_parameter *p, const clv_shard *rows)
+{
+    int n_in = (int)strlen(p->row->in);
+    clv_shard box = {.rank = p->rank};
+
+    for (int d = 0; d < p->rank; d++) {
+        int from = d < n_in ? p->rank - n_in + d : d - n_in;
+        box.lo[d] = rows->lo[from];
+        box.hi[d] = rows->hi[from];
+    }
+    return box;
+}
+
+/* Rows of a tensor [out, in], strip by strip; those of a part come behind those of the parts before it. */
+static clv_status read_rows_linear(const clv_weights *w, const clv_model_config *c, const clv_parameter *p,
+                                   const clv_shard *ours, clv_rows_callback *take, void *arg, float *buffer,
+                                   clv_error *err)
+{
+    int64_t row = 0;
+
+    for (int part = 0; part < parts_of(p->row); part++) {
+        char name[CLV_TENSOR_NAME_SIZE];
+        const clv_safetensor *tensor = NULL;
+        clv_shard strip;
+        int64_t at = 0, before = 0;
+        if (!has_part(ours, p->row, part))
+            continue;
+        transfer t = plan(c, p->row, ours, part);
+        their_name(name, p, p->row->of > 0 ? 0 : part);
+        CLV_TRY(clv_model_find_tensor(&tensor, w, c, name, err));
+        while (next_strip(&strip, &before, &t, &at)) {
+            CLV_TRY(clv_safetensors_read_as(tensor, t.rank, t.view, &strip, CLV_F32, buffer, err));
+            take(arg, row + before, clv_shard_elems(&strip) / t.in_elems, buffer);
+        }
+        row += t.out_elems;
+    }
+    return CLV_OK;
+}
+
+/* Of a tensor [in, out]: the box whole, then turned. */
+static clv_status read_rows_transposed(const clv_weights *w, const clv_model_config *c, const clv_parameter *p,
+                                       const clv_shard *ours, clv_rows_callback *take, void *arg, float *buffer,
+                                       clv_error *err)
+{
+    int n_in = (int)strlen(p->row->in);
+    int64_t in = 1, elems = clv_shard_elems(ours);
+    float *read = malloc((size_t)(elems + 1) * sizeof *read);
+
+    for (int d = 0; d < n_in; d++)
+        in *= ours->hi[d] - ours->lo[d];
+    clv_status status = read != NULL ? read_in_order(w, c, p, ours, CLV_F32, read, err)
+                                     : clv_fail_memory(err, p->name, (size_t)elems * sizeof *read);
+    for (int64_t row = 0, rows = elems > 0 ? elems / in : 0; status == CLV_OK && row < rows; row += TURNED) {
+        int64_t n = rows - row < TURNED ? rows - row : TURNED;
+        clv_transpose_matrix(sizeof *read, buffer, in, read + row, rows, n, in);
+        take(arg, row, n, buffer);
+    }
+    free(read);
+    return status;
+}
+
+/* Rows of a tensor as it is. */
+static clv_status read_rows_as_is(const clv_weights *w, const clv_model_config *c, const clv_parameter *p,
+                                  const clv_shard *box, clv_rows_callback *take, void *arg, float *buffer,
+                                  clv_error *err)
+{
+    int64_t rows = box->hi[0] - box->lo[0], row_elems = rows > 0 ? clv_shard_elems(box) / rows : 0;
+    int64_t strip = row_elems > 0 ? STRIP_BYTES / (row_elems * (int64_t)sizeof(float)) + 1 : 1;
+    clv_shard part = *box;
+
+    for (int64_t row = 0; row_elems > 0 && row < rows; row += strip) {
+        part.lo[0] = box->lo[0] + row;
+        part.hi[0] = row + strip < rows ? part.lo[0] + strip : box->hi[0];
+        CLV_TRY(read_in_order(w, c, p, &part, CLV_F32, buffer, err));
+        take(arg, row, part.hi[0] - part.lo[0], buffer);
+    }
+    return CLV_OK;
+}
+
+/* Room for what is taken at a time. */
+static float *rows_buffer(const clv_model_config *c, const clv_parameter *p, const clv_shard *ours)
+{
+    int64_t row = 1, last = ours->rank - 1;
+
+    if (p->row->form == CLV_PARAMETER_LINEAR)
+        return strip_buffer(c, p->row, ours);
+    for (int d = 0; d < (int)strlen(p->row->in); d++)
+        row *= ours->hi[d] - ours->lo[d];
+    row = p->row->in[0] == '\0' ? ours->hi[last] - ours->lo[last] : row;
+    return malloc((size_t)(TURNED * row) * sizeof(float) + STRIP_BYTES + sizeof(float));
+}
+
+clv_status clv_model_read_rows(const clv_weights *w, const clv_model_config *c, const char *name, const clv_shard *box,
+                               clv_rows_callback *take, void *arg, clv_error *err)
+{
+    clv_parameter p = {0};
+
+    CLV_TRY(clv_model_parameter_find(&p, c, name, err));
+    clv_shard ours = box_of_ours(&p, box);
+    CLV_TRY(check_box(&p, &ours, err));
+    float *buffer = rows_buffer(c, &p, &ours);
+    if (buffer == NULL)
+        return clv_fail_memory(err, p.name, STRIP_BYTES);
+    clv_status status = p.row->form == CLV_PARAMETER_LINEAR ? read_rows_linear(w, c, &p, &ours, take, arg, buffer, err)
+                        : p.row->in[0] != '\0' ? read_rows_transposed(w, c, &p, &ours, take, arg, buffer, err)
+                                               : read_rows_as_is(w, c, &p, box, take, arg, buffer, err);
+    free(buffer);
+    return status;
+}
+
+/* ---- writing ---- */
+
+/* The tensors that the row adds to a file. */
+static int64_t new_tensors(const clv_parameter_row *row, const clv_model_config *c)
+{
+    return clv_parameter_row_is_present(row, c) ? clv_parameter_tensor_count(&(clv_parameter){.row = row}) : 0;
+}
+
+/* The row that adds the tensor of a row that shares one. */
+static const clv_parameter_row *owner_of(const clv_parameter_row *row)
+{
+    const char *theirs = row->theirs[0];
+
+    while (shares_tensor(row) || strcmp(row->theirs[0], theirs) != 0)
+        row--;
+    return row;
+}
+
+/* The place of a parameter's first tensor in the file: tensors stand in the order of parameters. */
+static int64_t tensor_index(const clv_model_config *c, const clv_parameter *p)
+{
+    const clv_parameter_row *own = owner_of(p->row);
+    int64_t index = 0, of_layer = 0;
+
+    for (const clv_parameter_row *row = c->family->parameters; row->name != NULL; row++) {
+        bool before = row < own;
+        of_layer += is_of_layer(row) ? new_tensors(row, c) : 0;
+        if (before)
+            index += new_tensors(row, c) * (is_of_layer(row) && p->layer < 0 ? c->layers : 1);
+    }
+    return p->layer >= 0 ? index + p->layer * of_layer : index;
+}
+
+static clv_status write_transposed(clv_safetensors_writer *w, const clv_model_config *c, const clv_parameter *p,
+                                   const clv_shard *box, clv_dtype dtype, const void *data, clv_error *err)
+{
+    clv_status status = CLV_OK;
+    void *buffer = strip_buffer(c, p->row, box);
+
+    if (buffer == NULL)
+        return clv_fail_memory(err, p->name, STRIP_BYTES);
+    for (int part = 0; status == CLV_OK && part < parts_of(p->row); part++) {
+        if (!has_part(box, p->row, part))
+            continue;
+        transfer t = plan(c, p->row, box, part);
+        status = write_part(w, tensor_index(c, p) + (p->row->of > 0 ? 0 : part), &t, dtype, data, buffer, err);
+    }
+    free(buffer);
+    return status;
+}
+
+clv_status clv_model_write_parameter(clv_safetensors_writer *w, const clv_model_config *c, const char *name,
+                                     const clv_shard *box, clv_dtype dtype, const void *data, clv_error *err)
+{
+    clv_parameter p = {0};
+
+    CLV_TRY(clv_model_parameter_find(&p, c, name, err));
+    clv_shard whole = clv_box_whole(p.rank, p.shape);
+    if (box == NULL)
+        box = &whole;
+    CLV_TRY(check_box(&p, box, err));
+    if (p.row->form == CLV_PARAMETER_LINEAR)
+        return write_transposed(w, c, &p, box, dtype, data, err);
+    window win = window_of(c, p.row, box);
+    return clv_safetensors_write_as(w, tensor_index(c, &p), win.rank, win.view, &win.box, data, err);
+}
+
+/* Those that the model turns by, of every layer, so that what reads the file again turns by them, too. */
+static int64_t frequencies_in_file(const clv_model_config *c)
+{
+    return c->rope.inv_freq != NULL && c->family->frequencies != NULL ? c->layers : 0;
+}
+
+static clv_status write_frequencies(clv_safetensors_writer *w, const clv_model_config *c, clv_error *err)
+{
+    int64_t first = clv_model_tensor_count(c);
+
+    for (int64_t i = 0; i < frequencies_in_file(c); i++)
+        CLV_TRY(clv_safetensors_write(w, first + i, NULL, c->rope.inv_freq, err));
+    return CLV_OK;
+}
+
+/* number: of the file that another process has begun; -1: a new one. */
+static clv_status begin_tensors(clv_safetensors_writer **out, const clv_model_config *c, clv_dtype dtype,
+                                const char *path, int number, const char *prefix, const clv_tensor_spec *more,
+                                int64_t n_more, clv_error *err)
+{
+    int64_t n_parameters = clv_model_parameter_count(c), n = 0;
+    size_t room = (size_t)(2 * n_parameters + c->layers + n_more) + 1;
+    clv_tensor_spec *specs = calloc(room, sizeof *specs);
+    char(*names)[PREFIXED_NAME_SIZE] = calloc(room, sizeof *names);
+    clv_status status;
+
+    if (specs == NULL || names == NULL) {
+        free(specs);
+        free(names);
+        return clv_fail_memory(err, path, room * sizeof *specs);
+    }
+    for (int64_t i = 0; i < n_parameters; i++) {
+        clv_parameter p = clv_model_parameter_at(c, i);
+        for (int i_tensor = 0; i_tensor < clv_parameter_tensor_count(&p); i_tensor++, n++) {
+            clv_model_tensor t = clv_parameter_tensor(c, &p, i_tensor);
+            snprintf(names[n], sizeof names[n], "%s%s", prefix, t.name);
+            specs[n] = (clv_tensor_spec){.name = names[n], .dtype = dtype, .rank = t.rank};
+            memcpy(specs[n].shape, t.shape, sizeof t.shape);
+        }
+    }
+    for (int64_t i = 0; prefix[0] == '\0' && i < frequencies_in_file(c); i++, n++) {
+        clv_model_rope_frequencies_name(names[n], c, i);
+        specs[n] = (clv_tensor_spec){.name = names[n], .dtype = CLV_F32, .rank = 1, .shape = {c->head_dim / 2}};
+    }
+    for (int64_t i = 0; i < n_more; i++)
+        specs[n++] = more[i];
+    status = number >= 0 ? clv_safetensors_join(out, path, specs, n, number, err)
+                         : clv_safetensors_create(out, path, specs, n, err);
+    free(specs);
+    free(names);
+    return status;
+}
+
+clv_status clv_model_create_tensors(clv_safetensors_writer **out, const clv_model_config *c, const char *path,
+                                    const char *prefix, const clv_tensor_spec *more, int64_t n_more, clv_error *err)
+{
+    return begin_tensors(out, c, CLV_F32, path, -1, prefix, more, n_more, err);
+}
+
+clv_status clv_model_join_weights(clv_safetensors_writer **out, const clv_model_config *c, clv_dtype dtype,
+                                  const char *path, int number, clv_error *err)
+{
+    if (number < 0)
+        return clv_fail(err, CLV_EUNSUPPORTED, "%s: several processes write a file, not a pipe or device", path);
+    return begin_tensors(out, c, dtype, path, number, "", NULL, 0, err);
+}
+
+int64_t clv_model_tensor_count(const clv_model_config *c)
+{
+    int64_t n = 0;
+
+    for (int64_t i = 0; i < clv_model_parameter_count(c); i++)
+        n += new_tensors(clv_model_parameter_at(c, i).row, c);
+    return n;
+}
+
+clv_status clv_model_create_weights(clv_safetensors_writer **out, const clv_model_config *c, clv_dtype dtype,
+                                    const char *path, clv_error *err)
+{
+    CLV_TRY(begin_tensors(out, c, dtype, path, -1, "", NULL, 0, err));
+    clv_status status = write_frequencies(*out, c, err);
+    if (status != CLV_OK)
+        clv_safetensors_abort(*out);
+    return status;
+}

@@ -1,0 +1,191 @@
+/* weight_layouts.c - layout of each parameter and checkpoint tensor on a mesh under its rules, before anything is
+ * compiled.
+ */
+#include "models/weights/weight_layouts.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "graph/graph.h"
+#include "models/checkpoint/checkpoint_inventory.h"
+#include "models/weights/quantized_tensors.h"
+#include "nn/stored_weight.h"
+
+typedef struct entry {
+    const char *name; /* the graph's */
+    clv_layout layout;
+} entry;
+
+struct clv_weight_layouts {
+    clv_model_config model;
+    clv_quant how;
+    clv_mesh mesh;
+    clv_graph *graph; /* owns the names */
+    int n;
+    entry *entries; /* by name */
+};
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(((const entry *)a)->name, ((const entry *)b)->name);
+}
+
+static clv_status collect(clv_weight_layouts *p, const clv_axis_rules *rules, clv_error *err)
+{
+    clv_model_build_options build = {.batch = 1, .seq = 1, .rules = *rules, .dtype = CLV_F32, .quant = p->how};
+    clv_build_forward(p->graph, &p->model, &build, NULL);
+    CLV_TRY(clv_graph_status(p->graph, err));
+    CLV_TRY(clv_graph_check_rules(p->graph, err));
+    p->n = clv_graph_parameters(p->graph, NULL, 0);
+    p->entries = calloc((size_t)p->n + 1, sizeof *p->entries);
+    clv_value *values = calloc((size_t)p->n + 1, sizeof *values);
+    if (!p->entries || !values) {
+        free(values);
+        return clv_fail_memory(err, "the model's layouts", (size_t)p->n * sizeof *p->entries);
+    }
+    clv_graph_parameters(p->graph, values, p->n);
+    for (int i = 0; i < p->n; i++)
+        p->entries[i] = (entry){clv_value_name(p->graph, values[i]), clv_value_layout(p->graph, values[i])};
+    free(values);
+    qsort(p->entries, (size_t)p->n, sizeof *p->entries, by_name);
+    return CLV_OK;
+}
+
+clv_status clv_weight_layouts_new(clv_weight_layouts **out, const clv_model_config *model, const clv_mesh *mesh,
+                                  const clv_axis_rules *rules, clv_quant how, clv_error *err)
+{
+    clv_weight_layouts *p = calloc(1, sizeof *p);
+    if (!p)
+        return clv_fail_memory(err, "the model's layouts", sizeof *p);
+    p->model = *model;
+    p->how = how;
+    p->mesh = *mesh;
+    clv_status status = clv_graph_new(&p->graph, mesh, err);
+    if (status == CLV_OK)
+        status = collect(p, rules, err);
+    if (status == CLV_OK)
+        *out = p;
+    else
+        clv_weight_layouts_free(p);
+    return status;
+}
+
+void clv_weight_layouts_free(clv_weight_layouts *p)
+{
+    if (!p)
+        return;
+    clv_graph_free(p->graph);
+    free(p->entries);
+    free(p);
+}
+
+/* The layout of our parameter `name`; CLV_ENOTFOUND. */
+static clv_status lay_out_parameter(clv_layout *out, const clv_weight_layouts *p, const char *name, clv_error *err)
+{
+    entry wanted = {.name = name};
+    const entry *found = bsearch(&wanted, p->entries, (size_t)p->n, sizeof *p->entries, by_name);
+    if (!found)
+        return clv_fail(err, CLV_ENOTFOUND, "the model's graph has no parameter \"%.64s\"", name);
+    *out = found->layout;
+    return CLV_OK;
+}
+
+/* A tensor of the checkpoint seen with the dimensions of ours apart, and the layout of that view: the boxes that ranks
+ * hold. */
+static clv_status place_tensor(clv_tensor_placement *out, const clv_weight_layouts *p, const clv_model_tensor *tensor,
+                               clv_error *err)
+{
+    clv_tensor_placement t = {0};
+    clv_layout layout;
+    int ours[CLV_MAX_RANK];
+    CLV_TRY(lay_out_parameter(&layout, p, tensor->parameter.name, err));
+    t.rank = clv_model_tensor_view(t.view, ours, &p->model, tensor);
+    t.layout = clv_layout_replicated(t.rank);
+    for (int d = 0; d < t.rank; d++) {
+        const clv_subaxis *axes;
+        int n = ours[d] < 0 ? 0 : clv_layout_axes(&axes, &layout, ours[d]);
+        if (n > 0)
+            CLV_TRY(clv_layout_set_dim(&t.layout, &p->mesh, d, axes, n, layout.granule[ours[d]], err));
+    }
+    *out = t;
+    return CLV_OK;
+}
+
+/* Blocks lie as their integers do. */
+static clv_status place_blocks(clv_tensor_placement *out, const clv_weight_layouts *p, const clv_parameter *parameter,
+                               clv_error *err)
+{
+    char stored[CLV_TENSOR_NAME_SIZE], ints[CLV_PARAMETER_NAME_SIZE + sizeof CLV_QUANT_INTS];
+    const clv_tensor_spec spec = clv_quantized_tensor_spec(stored, parameter, p->how);
+    clv_tensor_placement t = {.rank = spec.rank};
+    memcpy(t.view, spec.shape, sizeof t.view);
+    snprintf(ints, sizeof ints, "%s%s", parameter->name, CLV_QUANT_INTS);
+    CLV_TRY(lay_out_parameter(&t.layout, p, ints, err));
+    *out = t;
+    return CLV_OK;
+}
+
+/* ---- a checkpoint ---- */
+
+static clv_status place_parameter(clv_tensor_placement *all, const clv_weight_layouts *p, const clv_weights *w,
+                                  const clv_parameter *parameter, clv_error *err)
+{
+    if (p->how != CLV_QUANT_NONE && clv_parameter_stored_as_blocks(&p->model, parameter)) {
+        const clv_safetensor *found;
+        CLV_TRY(clv_quantized_tensor_find(&found, w, parameter, p->how, err));
+        CLV_TRY(place_blocks(&all[clv_weights_index_of(w, found)], p, parameter, err));
+        if (!clv_parameter_stored_as_floats(&p->model, parameter))
+            return CLV_OK;
+    }
+    for (int k = 0; k < clv_parameter_tensor_count(parameter); k++) {
+        clv_model_tensor tensor = clv_parameter_tensor(&p->model, parameter, k);
+        const clv_safetensor *found;
+        CLV_TRY(clv_model_find_tensor(&found, w, &p->model, tensor.name, err));
+        CLV_TRY(place_tensor(&all[clv_weights_index_of(w, found)], p, &tensor, err));
+    }
+    return CLV_OK;
+}
+
+clv_status clv_weight_layouts_of_checkpoint(clv_tensor_placement **out, const clv_weight_layouts *p,
+                                            const clv_weights *w, clv_error *err)
+{
+    int64_t n = clv_weights_count(w), parameters = clv_model_parameter_count(&p->model);
+    CLV_TRY(clv_model_check_weights(w, &p->model, err));
+    clv_tensor_placement *all = calloc((size_t)n + 1, sizeof *all);
+    if (!all)
+        return clv_fail_memory(err, "the tensors' layouts", (size_t)n * sizeof *all);
+    for (int64_t i = 0; i < n; i++)
+        all[i] = clv_placement_on_first_rank(clv_weights_at(w, i));
+    clv_status status = CLV_OK;
+    for (int64_t i = 0; status == CLV_OK && i < parameters; i++) {
+        clv_parameter parameter = clv_model_parameter_at(&p->model, i);
+        status = place_parameter(all, p, w, &parameter, err);
+    }
+    if (status == CLV_OK)
+        *out = all;
+    else
+        free(all);
+    return status;
+}
+
+clv_status clv_weight_layouts_max_rank_elems(int64_t *out, const clv_weight_layouts *p, clv_error *err)
+{
+    int64_t ranks = clv_mesh_rank_count(&p->mesh), n = clv_model_parameter_count(&p->model);
+    int64_t *held = calloc((size_t)ranks, sizeof *held);
+    clv_status status = held ? CLV_OK : clv_fail_memory(err, "the ranks' sizes", (size_t)ranks * sizeof *held);
+    for (int64_t i = 0; status == CLV_OK && i < n; i++) {
+        clv_parameter parameter = clv_model_parameter_at(&p->model, i);
+        clv_layout layout;
+        status = lay_out_parameter(&layout, p, parameter.name, err);
+        for (int64_t rank = 0; status == CLV_OK && rank < ranks; rank++) {
+            clv_shard shard = clv_layout_shard(&layout, &p->mesh, parameter.shape, rank);
+            held[rank] += clv_shard_elems(&shard);
+        }
+    }
+    for (int64_t rank = 0; status == CLV_OK && rank < ranks; rank++)
+        *out = rank == 0 || held[rank] > *out ? held[rank] : *out;
+    free(held);
+    return status;
+}

@@ -1,0 +1,25 @@
+/* weight_layouts.h - layout of each parameter and checkpoint tensor on a mesh under its rules, before anything is
+ * compiled.
+ */
+#ifndef CLEAVE_MODELS_WEIGHTS_WEIGHT_LAYOUTS_H
+#define CLEAVE_MODELS_WEIGHTS_WEIGHT_LAYOUTS_H
+
+#include "models/weights/parameter_map.h"
+
+typedef struct clv_weight_layouts clv_weight_layouts;
+
+/* how: what weights of linear layers are held as. @return what building the graph returns: CLV_EAXIS, CLV_ELIMIT,
+ * CLV_ENOMEM */
+clv_status clv_weight_layouts_new(clv_weight_layouts **out, const clv_model_config *model, const clv_mesh *mesh,
+                                  const clv_axis_rules *rules, clv_quant how, clv_error *err);
+void clv_weight_layouts_free(clv_weight_layouts *placement);
+
+/* The same for all tensors of a checkpoint that holds weights so, file by file, each in the order of its data; those
+ * that the model does not know are whole. The caller frees *out. */
+clv_status clv_weight_layouts_of_checkpoint(clv_tensor_placement **out, const clv_weight_layouts *placement,
+                                            const clv_weights *weights, clv_error *err);
+
+/* Elements of all parameters, which are floats, on the fullest rank. */
+clv_status clv_weight_layouts_max_rank_elems(int64_t *out, const clv_weight_layouts *placement, clv_error *err);
+
+#endif

@@ -1,0 +1,144 @@
+/* parallel_attention.c - tensor-parallel self-attention: heads sharded, KV heads replicated, KV cache. */
+#include "graph/graph.h"
+#include "nn/layer_layouts.h"
+#include "nn/stored_weight.h"
+
+/* Fills in what options leave to be derived; false (recorded) when they do not fit. */
+static bool fill_in_defaults(clv_graph *graph, clv_self_attention_options *o, const clv_type *x)
+{
+    if (x->rank != 3) {
+        clv_graph_fail(graph, CLV_ESHAPE, "%sattention takes [B,S,M], not %d dimensions", graph->scope, x->rank);
+        return false;
+    }
+    o->kv_heads = o->kv_heads ? o->kv_heads : o->heads;
+    if (o->heads < 1 || o->kv_heads < 1 || o->heads % o->kv_heads != 0) {
+        clv_graph_fail(graph, CLV_EINVAL, "%sattention: %lld heads and %lld KV heads; KV heads must divide heads",
+                       graph->scope, (long long)o->heads, (long long)o->kv_heads);
+        return false;
+    }
+    if (o->head_dim == 0 && x->shape[2] % o->heads != 0) {
+        clv_graph_fail(graph, CLV_ESHAPE, "%sattention: width %lld is not a multiple of %lld heads; state head_dim",
+                       graph->scope, (long long)x->shape[2], (long long)o->heads);
+        return false;
+    }
+    o->head_dim = o->head_dim ? o->head_dim : x->shape[2] / o->heads;
+    return true;
+}
+
+static clv_value add_bias(clv_graph *graph, clv_value y, const clv_axis_rules *rules, const char *name, int rank,
+                          const int64_t *shape, const clv_logical_axis *names, const clv_layout *layout)
+{
+    clv_dtype dtype = clv_graph_type(graph, y).dtype;
+    clv_init zeros = {CLV_INIT_ZEROS, 0};
+    return clv_add(graph, y, clv_nn_parameter(graph, rules, name, dtype, rank, shape, names, layout, zeros));
+}
+
+/* Attention comes to the heads: between the products before and behind it they stay, and so do their gradients. */
+static clv_value pin_heads(clv_graph *graph, clv_value x, const clv_axis_rules *rules, int d, clv_logical_axis name)
+{
+    clv_logical_axis names[CLV_MAX_RANK] = {CLV_UNNAMED};
+    names[d] = name;
+    clv_layout layout = clv_named_layout(graph, rules, clv_graph_type(graph, x).rank, names);
+    clv_nn_pin(graph, x, &layout, names);
+    return x;
+}
+
+static clv_value queries(clv_graph *graph, clv_value x, const clv_axis_rules *rules,
+                         const clv_self_attention_options *o)
+{
+    static const clv_logical_axis names[] = {CLV_EMBED_KERNEL, CLV_HEADS, CLV_HEAD_DIM};
+    clv_type type = clv_graph_type(graph, x);
+    int64_t shape[] = {type.shape[2], o->heads, o->head_dim};
+    clv_layout kernel = clv_named_layout(graph, rules, 3, names), part = clv_named_layout(graph, rules, 2, names + 1);
+    clv_layout split = clv_nn_activation(graph, rules, 2, 2, names + 1);
+    clv_nn_shard_query_heads(graph, &kernel, 1, o->heads, o->kv_heads);
+    clv_nn_shard_query_heads(graph, &part, 0, o->heads, o->kv_heads);
+    clv_nn_shard_query_heads(graph, &split, 2, o->heads, o->kv_heads);
+    const clv_weight_spec spec = {"q.weight", type.dtype, 3, 1, shape, names, &kernel, o->init};
+    clv_stored_weight weight = clv_nn_stored_weight(graph, rules, &spec);
+    clv_value q = clv_nn_stored_weight_product(graph, x, rules, &weight, "bs", "m", "mhd", "hd");
+    q = pin_heads(graph, q, rules, 2, CLV_HEADS);
+    q = clv_nn_constrain(graph, q, &split, rules, "the tensor of queries", 2, names + 1);
+    pin_heads(graph, q, rules, 2, CLV_HEADS);
+    if (o->bias)
+        q = add_bias(graph, q, rules, "q.bias", 2, shape + 1, names + 1, &part);
+    q = o->rope.theta > 0 ? clv_rope(graph, q, o->offset, &o->rope) : q;
+    return pin_heads(graph, q, rules, 2, CLV_HEADS);
+}
+
+/* The cache is never split over positions: a decode step has one. It stays where it is: queries come to it. */
+static clv_value update_kv_cache(clv_graph *graph, clv_value kv, const clv_axis_rules *rules,
+                                 const clv_self_attention_options *o)
+{
+    static const clv_logical_axis names[] = {CLV_BATCH, CLV_UNNAMED, CLV_UNNAMED, CLV_KV_HEADS, CLV_UNNAMED};
+    clv_type type = clv_graph_type(graph, kv);
+    int64_t shape[] = {type.shape[0], o->context, 2, o->kv_heads, o->head_dim};
+    clv_layout layout = clv_named_layout(graph, rules, 5, names);
+    clv_nn_shard_kv_heads(graph, &layout, 3, o->heads, o->kv_heads);
+    clv_value cache = clv_state_with_role(graph, CLV_ROLE_CACHE, "cache", type.dtype, 5, shape, &layout,
+                                          (clv_init){CLV_INIT_ZEROS, 0});
+    clv_nn_annotate(graph, cache, rules, NULL, names);
+    pin_heads(graph, cache, rules, 3, CLV_KV_HEADS);
+    clv_value updated = clv_cache_update(graph, cache, kv, o->offset);
+    clv_assign(graph, cache, updated);
+    return updated;
+}
+
+static clv_value keys_values(clv_graph *graph, clv_value x, const clv_axis_rules *rules,
+                             const clv_self_attention_options *o)
+{
+    static const clv_logical_axis names[] = {CLV_EMBED_KERNEL, CLV_UNNAMED, CLV_KV_HEADS, CLV_HEAD_DIM};
+    clv_type type = clv_graph_type(graph, x);
+    int64_t shape[] = {type.shape[2], 2, o->kv_heads, o->head_dim};
+    clv_layout kernel = clv_named_layout(graph, rules, 4, names), part = clv_named_layout(graph, rules, 3, names + 1);
+    clv_layout split = clv_nn_activation(graph, rules, 2, 3, names + 1);
+    clv_nn_shard_kv_heads(graph, &kernel, 2, o->heads, o->kv_heads);
+    clv_nn_shard_kv_heads(graph, &part, 1, o->heads, o->kv_heads);
+    clv_nn_shard_kv_heads(graph, &split, 3, o->heads, o->kv_heads);
+    const clv_weight_spec spec = {"kv.weight", type.dtype, 4, 1, shape, names, &kernel, o->init};
+    clv_stored_weight weight = clv_nn_stored_weight(graph, rules, &spec);
+    clv_value kv = clv_nn_stored_weight_product(graph, x, rules, &weight, "bs", "m", "mjkd", "jkd");
+    kv = pin_heads(graph, kv, rules, 3, CLV_KV_HEADS);
+    kv = clv_nn_constrain(graph, kv, &split, rules, "the tensor of keys and values", 3, names + 1);
+    pin_heads(graph, kv, rules, 3, CLV_KV_HEADS);
+    if (o->bias)
+        kv = add_bias(graph, kv, rules, "kv.bias", 3, shape + 1, names + 1, &part);
+    if (o->rope.theta > 0)
+        kv = clv_rope(graph, kv, o->offset, &o->rope);
+    return o->context ? update_kv_cache(graph, kv, rules, o) : pin_heads(graph, kv, rules, 3, CLV_KV_HEADS);
+}
+
+clv_value clv_parallel_attention(clv_graph *graph, clv_value x, const clv_axis_rules *rules,
+                                 const clv_self_attention_options *options)
+{
+    if (!clv_graph_require(graph, options != NULL, "clv_parallel_attention", "options") ||
+        !clv_graph_require_zeros(graph, options->reserved, sizeof options->reserved / sizeof *options->reserved,
+                                 "clv_parallel_attention"))
+        return CLV_NONE;
+    clv_type type = clv_graph_type(graph, x);
+    clv_self_attention_options o = *options;
+    if (!clv_valid(x) || !fill_in_defaults(graph, &o, &type))
+        return CLV_NONE;
+    clv_value inside = clv_nn_enter_parallel_region(graph, x, rules, CLV_HEADS);
+    clv_value q = queries(graph, inside, rules, &o), kv = keys_values(graph, inside, rules, &o);
+    clv_attention_options how = {.size = sizeof how,
+                                 .causal = !o.bidirectional,
+                                 .mask = o.mask,
+                                 .offset = o.context ? o.offset : CLV_NONE,
+                                 .window = o.window,
+                                 .dropout = o.dropout,
+                                 .dropout_key = o.dropout_key,
+                                 .dropout_step = o.dropout_step};
+    clv_value y = pin_heads(graph, clv_attention(graph, q, kv, &how), rules, 2, CLV_HEADS);
+    static const clv_logical_axis names[] = {CLV_HEADS, CLV_HEAD_DIM, CLV_EMBED_KERNEL};
+    int64_t shape[] = {o.heads, o.head_dim, type.shape[2]};
+    clv_layout kernel = clv_named_layout(graph, rules, 3, names);
+    clv_nn_shard_query_heads(graph, &kernel, 0, o.heads, o.kv_heads);
+    const clv_weight_spec spec = {"o.weight", type.dtype, 3, 2, shape, names, &kernel, o.output_init};
+    clv_stored_weight weight = clv_nn_stored_weight(graph, rules, &spec);
+    clv_value out = clv_nn_stored_weight_product(graph, y, rules, &weight, "bs", "hd", "hdm", "m");
+    out = clv_nn_leave_parallel_region(graph, out, rules);
+    if (!o.output_bias)
+        return out;
+    return add_bias(graph, out, rules, "o.bias", 1, shape + 2, (clv_logical_axis[]){CLV_EMBED}, NULL);
+}

@@ -1,0 +1,330 @@
+/* autodiff.c - reverse-mode automatic differentiation of a graph, before partitioning. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "graph/graph.h"
+#include "ops/builtin_ops.h"
+#include "ops/optimizer_common.h"
+
+/* depends[v]: value v depends on one of wrt. */
+static void mark_dependents(const clv_graph *graph, const clv_value *wrt, int n, int n_ops, bool *depends)
+{
+    for (int i = 0; i < n; i++)
+        depends[wrt[i].id] = true;
+    for (int o = 0; o < n_ops; o++) {
+        const clv_op *op = &graph->ops[o];
+        bool any = false;
+        for (int i = 0; i < op->n_in; i++)
+            any = any || (op->in[i] > 0 && depends[op->in[i]]);
+        for (int r = 0; any && r < op->n_out; r++)
+            depends[op->out[r]] = true;
+    }
+}
+
+/* Whether a chain of primals leads from `value` to `to`: what is given as a seed may be what it is the cotangent of. */
+static bool leads_to(const clv_graph *graph, int value, int to)
+{
+    while (value > 0 && value != to)
+        value = graph->values[value].primal;
+    return value == to;
+}
+
+static void note_primal(clv_graph *graph, clv_value d, int primal)
+{
+    if (clv_valid(d) && graph->values[d.id].primal == 0 && !leads_to(graph, primal, d.id))
+        graph->values[d.id].primal = primal;
+}
+
+/* What gradients are taken of, and how far they are. */
+typedef struct backward {
+    clv_graph *graph;
+    bool *depends;         /* [values]: on one of those that gradients are taken of */
+    clv_value *cotangents; /* [values] */
+    bool *widened;         /* [values]: the cotangent is f32, of 16 bits too */
+} backward;
+
+static bool is_of_16_bits(const clv_graph *graph, clv_value value)
+{
+    return clv_dtype_size(clv_graph_type(graph, value).dtype) < 4;
+}
+
+/* Whether an op other than `by` reads a value. */
+static bool is_read(const clv_graph *graph, int value, int by)
+{
+    for (int o = graph->values[value].op + 1; o < graph->n_ops; o++)
+        for (int i = 0; i < graph->ops[o].n_in; i++)
+            if (graph->ops[o].in[i] == value && o != by)
+                return true;
+    return false;
+}
+
+/* Has the op that made a value, from op `first` on and for `by` alone (-1: nobody yet), make it in f32, so that sums of
+ * many addends are rounded nowhere. What that op gives beside it is f32 then, too. False: it can only be cast. */
+static bool widen(clv_graph *graph, int value, int by, int first)
+{
+    const clv_value_info *info = &graph->values[value];
+    if (info->source != CLV_FROM_OP || info->op < first || info->primal != 0)
+        return false;
+    const clv_op *op = &graph->ops[info->op];
+    for (int o = 0; o < op->n_out; o++)
+        if (is_read(graph, op->out[o], by))
+            return false;
+    if (op->def == &clv_op_reshape ? !widen(graph, op->in[0], op->id, first) : !clv_op_accepts_f32_results(op))
+        return false;
+    for (int o = 0; o < op->n_out; o++)
+        graph->values[op->out[o]].type.dtype = CLV_F32;
+    return true;
+}
+
+/* d, made by ops from `first` on, in the dtype that cotangents of the primal are added up in. */
+static clv_value cast_to_accumulation_dtype(const backward *b, int primal, clv_value d, int first)
+{
+    clv_graph *graph = b->graph;
+    const clv_dtype own = graph->values[primal].type.dtype;
+    if (!b->widened[primal]) /* unless it was widened for another's sake, it is so */
+        return clv_cast(graph, d, own);
+    if (!is_of_16_bits(graph, d) || widen(graph, d.id, -1, first))
+        return d;
+    note_primal(graph, d, primal);
+    return clv_cast(graph, d, CLV_F32);
+}
+
+static void add_cotangent(const backward *b, int primal, clv_value d)
+{
+    clv_graph *graph = b->graph;
+    clv_value *sum = &b->cotangents[primal];
+    *sum = clv_valid(*sum) ? clv_add(graph, *sum, d) : d;
+    note_primal(graph, *sum, primal);
+}
+
+/* A program's gradient may give anything. */
+static bool is_cotangent(const backward *b, const clv_op *op, int i, clv_value d)
+{
+    clv_graph *graph = b->graph;
+    char has[CLV_TYPE_TEXT] = "no value of this graph", wants[CLV_TYPE_TEXT];
+    const clv_type have = clv_graph_type(graph, d);
+    clv_type want = graph->values[op->in[i]].type;
+    if (b->widened[op->in[i]] && have.dtype == CLV_F32)
+        want.dtype = CLV_F32;
+    if (d.id < graph->n_values && clv_type_equal(&have, &want))
+        return true;
+    if (d.id < graph->n_values)
+        clv_type_print(has, sizeof has, &have);
+    clv_type_print(wants, sizeof wants, &want);
+    clv_graph_fail(graph, CLV_ESHAPE, "the gradient of %s: the cotangent of operand %d is %s; %s is needed", op->name,
+                   i, has, wants);
+    return false;
+}
+
+/* Cotangents of one op's operands, added to what they have. */
+static void backward_op(const backward *b, int o)
+{
+    clv_graph *graph = b->graph;
+    const bool *depends = b->depends;
+    clv_op op = graph->ops[o]; /* a copy: building moves graph->ops */
+    clv_value d_out[CLV_MAX_OUT], d_in[CLV_MAX_IN];
+    bool reached = false, wanted = false;
+    for (int r = 0; r < op.n_out; r++) {
+        d_out[r] = b->cotangents[op.out[r]];
+        reached = reached || clv_valid(d_out[r]);
+    }
+    for (int i = 0; i < op.n_in; i++) {
+        d_in[i] = CLV_NONE;
+        wanted = wanted || (op.in[i] > 0 && depends[op.in[i]]);
+    }
+    if (!reached || !wanted)
+        return;
+    if (!op.def->gradient) {
+        clv_graph_fail(graph, CLV_EUNSUPPORTED, "%s has no gradient, and the loss depends on it", op.name);
+        return;
+    }
+    const char *scope = graph->scope;
+    const int first = graph->n_ops;
+    graph->scope = ""; /* op.name holds the scope that the op was made in */
+    clv_graph_push_scope(graph, "%s.grad", op.name);
+    graph->gradient_of = o;
+    op.def->gradient(graph, &op, d_out, d_in);
+    for (int i = 0; i < op.n_in; i++)
+        if (op.in[i] <= 0 || !depends[op.in[i]] || !clv_graph_ok(graph) ||
+            (clv_valid(d_in[i]) && !is_cotangent(b, &op, i, d_in[i])))
+            d_in[i] = CLV_NONE;
+    for (int i = 0; i < op.n_in; i++)
+        if (clv_valid(d_in[i]))
+            add_cotangent(b, op.in[i], cast_to_accumulation_dtype(b, op.in[i], d_in[i], first));
+    graph->gradient_of = -1;
+    clv_graph_pop_scope(graph);
+    graph->scope = scope;
+}
+
+/* The gradient d of `wrt` in this layout: "mlp.down.weight.grad.constraint". */
+static clv_value apply_layout(clv_graph *graph, clv_value wrt, clv_value d, const clv_layout *layout)
+{
+    const clv_value_info info = graph->values[wrt.id];
+    clv_graph_push_scope(graph, "%s.grad", info.name ? info.name : graph->ops[info.op].name);
+    d = clv_constrain(graph, d, layout);
+    clv_graph_pop_scope(graph);
+    note_primal(graph, d, wrt.id);
+    return d;
+}
+
+clv_value clv_constrain_gradient(clv_graph *graph, clv_value parameter, clv_value gradient, const clv_layout *layout)
+{
+    if (!clv_graph_ok(graph) || !clv_valid(gradient))
+        return CLV_NONE;
+    const char *scope = graph->scope;
+    graph->scope = ""; /* the parameter's name has the one that it was made in */
+    graph->differentiating = true;
+    clv_value d = apply_layout(graph, parameter, clv_graph_unconstrained(graph, gradient), layout);
+    graph->differentiating = false;
+    graph->scope = scope;
+    if (clv_valid(d) && graph->values[parameter.id].origin)
+        clv_graph_annotate(graph, d, &(clv_value_annotation){.rules = graph->values[parameter.id].origin->rules});
+    return d;
+}
+
+/* The gradient as the caller gets it: in the stated layout of what it is the gradient of; zeros where there is none. */
+static clv_value finish(clv_graph *graph, clv_value wrt, clv_value d)
+{
+    clv_value_info info = graph->values[wrt.id];
+    if (!clv_valid(d))
+        d = clv_fill(graph, info.type.dtype, info.type.rank, info.type.shape, 0.0);
+    if (info.stated)
+        return apply_layout(graph, wrt, d, &info.layout);
+    note_primal(graph, d, wrt.id);
+    return d;
+}
+
+static clv_value start(clv_graph *graph, clv_value loss, clv_value seed)
+{
+    clv_type type = clv_graph_type(graph, loss), given = clv_graph_type(graph, seed);
+    if (clv_valid(seed)) {
+        if (!clv_type_equal(&type, &given))
+            return clv_graph_fail(graph, CLV_ESHAPE, "clv_gradients: the seed must have the loss' shape and dtype");
+        return seed;
+    }
+    if (clv_type_elems(&type) != 1)
+        return clv_graph_fail(graph, CLV_ESHAPE,
+                              "clv_gradients: the loss has %lld elements; give a seed, or reduce it to one",
+                              (long long)clv_type_elems(&type));
+    return clv_fill(graph, type.dtype, type.rank, type.shape, 1.0);
+}
+
+static bool check(clv_graph *graph, clv_value loss, const clv_value *wrt, int n)
+{
+    bool valid = clv_valid(loss);
+    if (clv_graph_ok(graph) && loss.id >= graph->n_values)
+        clv_graph_fail(graph, CLV_EINVAL, "clv_gradients: the loss is no value of this graph");
+    for (int i = 0; i < n; i++) {
+        valid = valid && clv_valid(wrt[i]);
+        if (clv_graph_ok(graph) && wrt[i].id >= graph->n_values)
+            clv_graph_fail(graph, CLV_EINVAL, "clv_gradients: wrt[%d] is no value of this graph", i);
+    }
+    return clv_graph_ok(graph) && valid;
+}
+
+/* Positions, zeros: not of any input. */
+static bool is_constant(const clv_graph *graph, int value)
+{
+    return graph->values[value].source == CLV_FROM_OP && graph->ops[graph->values[value].op].n_in == 0;
+}
+
+/* Whether the op is its first operand seen otherwise (positions' rows of their table, which all sequences share), and
+ * its gradient takes a cotangent of any dtype, and gives one of that. */
+static bool passes_width(const clv_graph *graph, const clv_op *op)
+{
+    clv_rule rule = {0};
+    clv_type in[CLV_MAX_IN] = {0};
+    if (!clv_op_passes_cotangent(op) || clv_op_constraint_of(op))
+        return clv_op_passes_cotangent(op);
+    for (int i = 0; i < op->n_in; i++) {
+        in[i] = graph->values[op->in[i]].type;
+        if (i > 0 && !is_constant(graph, op->in[i]))
+            return false;
+    }
+    op->def->rule(op, in, &graph->values[op->out[0]].type, &rule);
+    return rule.linearity == CLV_MULTILINEAR;
+}
+
+/* Cotangents of parameters, and of what is one seen otherwise, are f32, those of 16 bits too. */
+static void mark_f32_cotangents(const backward *b, const clv_value *wrt, int n, int n_ops)
+{
+    const clv_graph *graph = b->graph;
+    for (int i = 0; i < n; i++) {
+        const clv_value_info *info = &graph->values[wrt[i].id];
+        b->widened[wrt[i].id] =
+            info->source == CLV_FROM_STATE && info->role == CLV_ROLE_PARAMETER && is_of_16_bits(graph, wrt[i]);
+    }
+    for (int o = 0; o < n_ops; o++) {
+        const clv_op *op = &graph->ops[o];
+        if (op->n_in > 0 && b->widened[op->in[0]] && passes_width(graph, op))
+            b->widened[op->out[0]] = true;
+    }
+}
+
+/* From the loss to cotangents of wrt, beside those of sums[n], unless that is NULL. */
+static void go_back(const backward *b, clv_value loss, clv_value seed, const clv_value *wrt, int n,
+                    const clv_value *sums, bool wide)
+{
+    clv_graph *graph = b->graph;
+    int n_ops = graph->n_ops;
+    mark_dependents(graph, wrt, n, n_ops, b->depends);
+    if (wide)
+        mark_f32_cotangents(b, wrt, n, n_ops);
+    for (int i = 0; sums && i < n; i++)
+        b->cotangents[wrt[i].id] = sums[i];
+    clv_value first = start(graph, loss, seed);
+    if (clv_valid(first))
+        add_cotangent(b, loss.id, first);
+    for (int o = n_ops - 1; o >= 0 && clv_graph_ok(graph); o--)
+        backward_op(b, o);
+}
+
+/* sums: where the cotangents of wrt go; NULL: finished ones go to out. wide: those of parameters are f32. */
+static void differentiate(clv_graph *graph, clv_value loss, clv_value seed, const clv_value *wrt, int n, clv_value *out,
+                          clv_value *sums, bool wide)
+{
+    size_t values = (size_t)graph->n_values;
+    backward b = {.graph = graph,
+                  .depends = calloc(values, sizeof *b.depends),
+                  .cotangents = calloc(values, sizeof *b.cotangents),
+                  .widened = calloc(values, sizeof *b.widened)};
+    graph->differentiating = true;
+    if (b.depends && b.cotangents && b.widened) {
+        go_back(&b, loss, seed, wrt, n, sums, wide);
+        for (int i = 0; i < n && clv_graph_ok(graph); i++)
+            if (sums)
+                graph->values[(sums[i] = b.cotangents[wrt[i].id]).id].accumulates = true;
+            else
+                out[i] = finish(graph, wrt[i], b.cotangents[wrt[i].id]);
+    } else {
+        clv_graph_fail(graph, CLV_ENOMEM, "out of memory for the cotangents of %zu values", values);
+    }
+    graph->differentiating = false;
+    free(b.depends);
+    free(b.cotangents);
+    free(b.widened);
+}
+
+void clv_gradients_widened(clv_graph *graph, clv_value loss, clv_value seed, const clv_value *wrt, int n, bool wide,
+                           clv_value *out)
+{
+    if (!clv_graph_require(graph, wrt && out, "clv_gradients", "values, and room for their gradients"))
+        n = out && wrt ? n : 0;
+    for (int i = 0; i < n; i++)
+        out[i] = CLV_NONE;
+    if (check(graph, loss, wrt, n))
+        differentiate(graph, loss, seed, wrt, n, out, NULL, wide);
+}
+
+void clv_gradients(clv_graph *graph, clv_value loss, clv_value seed, const clv_value *wrt, int n, clv_value *out)
+{
+    clv_gradients_widened(graph, loss, seed, wrt, n, false, out);
+}
+
+void clv_gradients_accumulate(clv_graph *graph, clv_value loss, clv_value seed, const clv_value *wrt, int n,
+                              clv_value *sums)
+{
+    if (check(graph, loss, wrt, n))
+        differentiate(graph, loss, seed, wrt, n, NULL, sums, true);
+}

@@ -1,0 +1,92 @@
+/* kv_cache_update.c - KV cache update op: writes new key/value rows in place at an offset.
+ *
+ *   out[b, offset + s, ...] = rows[b, s, ...]; elsewhere out = cache
+ *
+ *   cache [B,Smax,...], rows [B,S,...], offset i32 [] or [B]      factors: b and what follows the rows pass; rows whole
+ *
+ * Runs in place on the cache: what is touched is the new rows. No gradient: caches serve inference.
+ */
+#include <string.h>
+
+#include "base/error.h"
+#include "graph/graph.h"
+#include "ops/builtin_ops.h"
+#include "ops/operand_checks.h"
+
+static clv_status update_shape(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
+{
+    char cache[256], rows[256];
+    (void)op;
+    bool fits = in[0].rank >= 2 && in[1].rank == in[0].rank && in[1].shape[1] <= in[0].shape[1];
+    for (int d = 0; fits && d < in[0].rank; d++)
+        fits = d == 1 || in[0].shape[d] == in[1].shape[d];
+    clv_type_print(cache, sizeof cache, &in[0]);
+    clv_type_print(rows, sizeof rows, &in[1]);
+    if (!fits)
+        return clv_fail(err, CLV_ESHAPE,
+                        "rows %s do not fit cache %s; [B,S,...] into [B,Smax,...], S <= Smax, is needed", rows, cache);
+    if (in[0].dtype != in[1].dtype)
+        return clv_fail(err, CLV_EDTYPE, "rows are %s, cache is %s; their dtypes must be equal", rows, cache);
+    CLV_TRY(clv_check_offset(&in[2], in[0].shape[0], err));
+    out[0] = in[0];
+    return CLV_OK;
+}
+
+static void update_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
+{
+    (void)op, (void)out;
+    for (int d = 0; d < in[0].rank; d++) {
+        if (d == 1)
+            continue;
+        int factor = clv_rule_add_factor(rule, in[0].shape[d], CLV_REDUCTION_NONE);
+        clv_rule_operand_dim(rule, 0, d, factor);
+        clv_rule_operand_dim(rule, 1, d, factor);
+        if (d == 0 && in[2].rank == 1)
+            clv_rule_operand_dim(rule, 2, 0, factor);
+        clv_rule_result_dim(rule, 0, d, factor);
+    }
+}
+
+static clv_op_cost update_cost(const clv_op *op, const clv_type *in, const clv_type *out)
+{
+    (void)op, (void)out;
+    return (clv_op_cost){.bytes = 2 * clv_type_bytes(&in[1])};
+}
+
+static clv_status update_run(const clv_call *call, clv_error *err)
+{
+    const clv_view *rows = &call->in[1], *out = &call->out[0];
+    const int32_t *offset = call->in[2].data;
+    int64_t step = call->in[2].rank, count = rows->shape[1], room = out->shape[1];
+    for (int64_t b = 0; b < out->shape[0]; b++)
+        if (offset[b * step] < 0 || offset[b * step] + count > room)
+            return clv_fail(err, CLV_ELIMIT, "context full: %lld rows from %d on do not fit a cache of %lld rows",
+                            (long long)count, offset[b * step], (long long)room);
+    clv_view_copy_unless_aliased(out, &call->in[0]);
+    size_t row_bytes = clv_dtype_size(out->dtype);
+    for (int d = 2; d < out->rank; d++)
+        row_bytes *= (size_t)out->shape[d];
+    size_t run = (size_t)count * row_bytes;
+    for (int64_t b = 0; run > 0 && b < out->shape[0]; b++)
+        memcpy((char *)out->data + (size_t)(b * room + offset[b * step]) * row_bytes,
+               (const char *)rows->data + (size_t)b * run, run);
+    return CLV_OK;
+}
+
+const clv_op_def clv_op_cache_update = {
+    .name = "cache_update",
+    .min_in = 3,
+    .max_in = 3,
+    .n_out = 1,
+    .shape = update_shape,
+    .rule = update_rule,
+    .cost = update_cost,
+    .in_place = {1 + 0},
+    .run = update_run,
+};
+
+clv_value clv_cache_update(clv_graph *graph, clv_value cache, clv_value rows, clv_value offset)
+{
+    clv_value in[] = {cache, rows, offset};
+    return clv_graph_emit_one(graph, &clv_op_cache_update, NULL, in, 3);
+}

@@ -1,0 +1,363 @@
+/* op_registry.c - op registry: built-in and user-registered op definitions by name; clv_emit.
+ *
+ * Added ones are kept for the life of the process, for programs may outlive all else that names them. The list only
+ * grows, at its head, and what is in it never changes, so it is read without a lock.
+ */
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/versioned_structs.h"
+#include "graph/graph.h"
+#include "ops/builtin_ops.h"
+
+static const clv_op_def *const builtins[] = {
+    &clv_op_constraint,
+    &clv_op_cotangent_constraint,
+    &clv_op_dot_general,
+    &clv_op_map,
+    &clv_op_map_gradient,
+    &clv_op_combine,
+    &clv_op_choice_gradient,
+    &clv_op_where,
+    &clv_op_cast,
+    &clv_op_fill,
+    &clv_op_iota,
+    &clv_op_bias_gelu,
+    &clv_op_bias_gelu_gradient,
+    &clv_op_gated,
+    &clv_op_gated_gradient,
+    &clv_op_reduce,
+    &clv_op_broadcast,
+    &clv_op_equal,
+    &clv_op_reshape,
+    &clv_op_transpose,
+    &clv_op_slice,
+    &clv_op_pad,
+    &clv_op_concat,
+    &clv_op_moments,
+    &clv_op_normalize,
+    &clv_op_normalize_sums,
+    &clv_op_normalize_dx,
+    &clv_op_normalize_dgain,
+    &clv_op_normalize_dweights,
+    &clv_op_embedding,
+    &clv_op_embedding_gradient,
+    &clv_op_attention,
+    &clv_op_attention_gradient,
+    &clv_op_rope,
+    &clv_op_cache_update,
+    &clv_op_softmax,
+    &clv_op_softmax_gradient,
+    &clv_op_xent_max,
+    &clv_op_xent_sums,
+    &clv_op_xent_loss,
+    &clv_op_xent_loss_gradient,
+    &clv_op_xent_gradient,
+    &clv_op_count_labels,
+    &clv_op_dropout,
+    &clv_op_sum_squares,
+    &clv_op_clip_scale,
+    &clv_op_adamw,
+    &clv_op_adamw_rounded,
+    &clv_op_sgd,
+    &clv_op_lion,
+    &clv_op_quantized_dot,
+    &clv_op_prepacked_dot,
+};
+
+enum { N_BUILTINS = sizeof builtins / sizeof *builtins, MAX_ATTR_BYTES = 1 << 20 };
+
+/* The first version of clv_op_def. */
+#define FIRST_SIZE offsetof(clv_op_def, display_name)
+
+typedef struct added {
+    struct added *next;
+    clv_op_def def;
+} added;
+
+static _Atomic(added *) first_custom;
+
+/* ---- looking up ---- */
+
+const clv_op_def *clv_op_next(const clv_op_def *after)
+{
+    const added *first = atomic_load_explicit(&first_custom, memory_order_acquire);
+    if (!after)
+        return builtins[0];
+    for (int i = 0; i < N_BUILTINS; i++)
+        if (builtins[i] == after)
+            return i + 1 < N_BUILTINS ? builtins[i + 1] : first ? &first->def : NULL;
+    for (const added *a = first; a; a = a->next)
+        if (&a->def == after)
+            return a->next ? &a->next->def : NULL;
+    return NULL;
+}
+
+static const clv_op_def *find_builtin(const char *name)
+{
+    for (int i = 0; i < N_BUILTINS; i++)
+        if (strcmp(builtins[i]->name, name) == 0)
+            return builtins[i];
+    return NULL;
+}
+
+static const clv_op_def *find_custom(const added *from, const char *name)
+{
+    for (; from; from = from->next)
+        if (strcmp(from->def.name, name) == 0)
+            return &from->def;
+    return NULL;
+}
+
+const clv_op_def *clv_op_find(const char *name)
+{
+    const clv_op_def *found = name ? find_builtin(name) : NULL;
+    return found || !name ? found : find_custom(atomic_load_explicit(&first_custom, memory_order_acquire), name);
+}
+
+const char *clv_op_display_name(const clv_op_def *def)
+{
+    if (!def)
+        return "";
+    return def->display_name ? def->display_name : def->name;
+}
+
+/* ---- adding ---- */
+
+static bool is_name(const char *name)
+{
+    size_t n = strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-");
+    return n > 0 && name[n] == '\0' && n < CLV_OP_NAME;
+}
+
+/* Whether a table of attributes lies within the struct that it describes; each kind takes what it holds. */
+static clv_status check_attrs(const clv_op_def *def, clv_error *err)
+{
+    for (const clv_attr *a = def->attrs; a && a->name; a++) {
+        if (!is_name(a->name))
+            return clv_fail(err, CLV_EINVAL,
+                            "op '%s': attribute %d has no name that is valid: 1 to %d letters, digits and \"_.-\"",
+                            def->name, (int)(a - def->attrs), CLV_OP_NAME - 1);
+        for (const clv_attr *before = def->attrs; before < a; before++)
+            if (strcmp(before->name, a->name) == 0)
+                return clv_fail(err, CLV_EINVAL, "op '%s': two attributes are called '%s'", def->name, a->name);
+        if (a->count < 0)
+            return clv_fail(err, CLV_EINVAL, "op '%s': attribute '%s' counts %d; valid: 0 and above", def->name,
+                            a->name, a->count);
+        size_t size = clv_attr_size(a->kind);
+        if (size == 0)
+            return clv_fail(err, CLV_EINVAL, "op '%s': attribute '%s' is of no kind (%d)", def->name, a->name,
+                            (int)a->kind);
+        size_t count = a->count > 0 ? (size_t)a->count : 1;
+        if (a->offset > def->attrs_size || count > (def->attrs_size - a->offset) / size)
+            return clv_fail(err, CLV_EINVAL, "op '%s': attribute '%s' lies outside attrs_size, %zu bytes", def->name,
+                            a->name, def->attrs_size);
+    }
+    return CLV_OK;
+}
+
+static clv_status check_counts(const clv_op_def *def, clv_error *err)
+{
+    if (def->min_in < 0 || def->max_in < def->min_in || def->max_in > CLV_MAX_IN)
+        return clv_fail(err, CLV_EINVAL, "op '%s' takes %d to %d operands; valid: 0 <= min_in <= max_in <= %d",
+                        def->name, def->min_in, def->max_in, CLV_MAX_IN);
+    if (def->n_out < 1 || def->n_out > CLV_MAX_OUT)
+        return clv_fail(err, CLV_EINVAL, "op '%s' has %d results; valid: n_out from 1 to %d", def->name, def->n_out,
+                        CLV_MAX_OUT);
+    uint32_t taken = 0;
+    for (int o = 0; o < CLV_MAX_OUT; o++) {
+        if (def->in_place[o] < 0 || def->in_place[o] > (o < def->n_out ? def->max_in : 0))
+            return clv_fail(err, CLV_EINVAL, "op '%s': in_place[%d] is %d; valid: 0, or 1 + an operand, of a result",
+                            def->name, o, def->in_place[o]);
+        if (def->in_place[o] > 0 && (taken >> def->in_place[o] & 1))
+            return clv_fail(err, CLV_EINVAL, "op '%s': in_place gives operand %d to two results; valid: one", def->name,
+                            def->in_place[o] - 1);
+        taken |= 1u << def->in_place[o];
+    }
+    if (def->attrs_size > MAX_ATTR_BYTES)
+        return clv_fail(err, CLV_ELIMIT, "op '%s': attributes of %zu bytes; valid: at most %d", def->name,
+                        def->attrs_size, MAX_ATTR_BYTES);
+    return CLV_OK;
+}
+
+static clv_status check_def(const clv_op_def *def, clv_error *err)
+{
+    if (!def->name || !is_name(def->name))
+        return clv_fail(err, CLV_EINVAL, "%s%.80s%s is no name of an op; valid: 1 to %d letters, digits and \"_.-\"",
+                        def->name ? "'" : "", def->name ? def->name : "NULL", def->name ? "'" : "", CLV_OP_NAME - 1);
+    const char *lacks = !def->shape  ? "shape, the types of its results"
+                        : !def->rule ? "rule, how it may be split (one that does nothing: not at all)"
+                        : !def->run  ? "run, its kernel"
+                                     : NULL;
+    if (lacks)
+        return clv_fail(err, CLV_EINVAL, "op '%s' has no %s", def->name, lacks);
+    if (def->own)
+        return clv_fail(err, CLV_EINVAL, "op '%s': `own` is for ops of the library; valid: NULL", def->name);
+    if (def->counts_flops && !def->cost)
+        return clv_fail(err, CLV_EINVAL, "op '%s' counts_flops, and has no cost that says how many", def->name);
+    CLV_TRY(check_counts(def, err));
+    return check_attrs(def, err);
+}
+
+static bool same_attrs(const clv_attr *a, const clv_attr *b)
+{
+    while (a != b && a && b && a->name && b->name && strcmp(a->name, b->name) == 0 && a->kind == b->kind &&
+           a->offset == b->offset && a->count == b->count)
+        a++, b++;
+    return a == b || (a && b && !a->name && !b->name);
+}
+
+/* Field by field: what lies between them is anything. */
+static bool equal_definitions(const clv_op_def *a, const clv_op_def *b)
+{
+    return a->min_in == b->min_in && a->max_in == b->max_in && a->n_out == b->n_out &&
+           memcmp(a->in_place, b->in_place, sizeof a->in_place) == 0 && a->may_be_lowest == b->may_be_lowest &&
+           a->attrs_size == b->attrs_size && same_attrs(a->attrs, b->attrs) && a->shape == b->shape &&
+           a->rule == b->rule && a->gradient == b->gradient && a->cost == b->cost && a->workspace == b->workspace &&
+           a->run == b->run && a->counts_flops == b->counts_flops && a->statistics == b->statistics &&
+           strcmp(clv_op_display_name(a), clv_op_display_name(b)) == 0;
+}
+
+static bool is_builtin(const clv_op_def *def)
+{
+    bool is = false;
+    for (int i = 0; i < N_BUILTINS; i++)
+        is = is || builtins[i] == def;
+    return is;
+}
+
+static clv_status reuse_registered(const clv_op_def **out, const clv_op_def *have, const clv_op_def *def,
+                                   clv_error *err)
+{
+    if (!equal_definitions(have, def))
+        return clv_fail(err, CLV_EEXIST, "another op is called '%s'%s; give yours a prefix of its own", def->name,
+                        find_builtin(def->name) ? ", one of the library" : "");
+    *out = have;
+    return CLV_OK;
+}
+
+/* The registered def that equals what a caller has; added where there is none. */
+static clv_status registered(const clv_op_def **out, const clv_op_def *given, clv_error *err)
+{
+    clv_op_def def;
+    if (is_builtin(given)) {
+        *out = given;
+        return CLV_OK;
+    }
+    CLV_TRY(clv_options_copy_in(&def, sizeof def, FIRST_SIZE, given, "an op's definition", err));
+    CLV_TRY(check_def(&def, err));
+    added *head = atomic_load_explicit(&first_custom, memory_order_acquire), *made = NULL;
+    clv_status status = CLV_OK;
+    for (;;) {
+        const clv_op_def *have = clv_op_find(def.name);
+        if (have) {
+            status = reuse_registered(out, have, &def, err);
+            break;
+        }
+        if (!made && !(made = malloc(sizeof *made)))
+            return clv_fail_memory(err, "an op's definition", sizeof *made);
+        *made = (added){.next = head, .def = def};
+        if (atomic_compare_exchange_weak_explicit(&first_custom, &head, made, memory_order_acq_rel,
+                                                  memory_order_acquire)) {
+            *out = &made->def;
+            return CLV_OK;
+        }
+    }
+    free(made);
+    return status;
+}
+
+clv_status clv_op_register(const clv_op_def *def, clv_error *err)
+{
+    const clv_op_def *found;
+    CLV_TRY(clv_require(def != NULL, "clv_op_register", "a definition", err));
+    return registered(&found, def, err);
+}
+
+/* ---- into a graph ---- */
+
+static bool is_cost(double x)
+{
+    return x >= 0 && x <= 1e300;
+}
+
+clv_status clv_op_cost_check(clv_op_cost *cost, const clv_op *op, const clv_type *in, const clv_type *out,
+                             clv_error *err)
+{
+    clv_op_cost reported = op->def->cost ? op->def->cost(op, in, out) : (clv_op_cost){0};
+    if (!is_cost(reported.flops) || !is_cost(reported.bytes))
+        return clv_fail(err, CLV_EINVAL, "it costs %g flops and %g bytes; valid: finite, not negative", reported.flops,
+                        reported.bytes);
+    if (cost)
+        *cost = reported;
+    return CLV_OK;
+}
+
+/* What only the op's own functions can tell, tried on the whole tensors. */
+static clv_status try_op(const clv_graph *graph, const clv_op *op, clv_error *err)
+{
+    clv_type in[CLV_MAX_IN] = {0}, out[CLV_MAX_OUT] = {0};
+    for (int i = 0; i < op->n_in; i++)
+        in[i] = clv_graph_type(graph, clv_op_operand(op, i));
+    for (int o = 0; o < op->n_out; o++)
+        out[o] = clv_graph_type(graph, clv_op_result(op, o));
+    CLV_TRY(clv_rule_check(op, in, out, err));
+    return clv_op_cost_check(NULL, op, in, out, err);
+}
+
+static clv_status take(const clv_op_def **out, const clv_op_def *given, const void *attrs, const clv_value *in,
+                       int n_in, bool builtins_allowed, clv_error *err)
+{
+    CLV_TRY(registered(out, given, err));
+    const clv_op_def *def = *out;
+    if (!builtins_allowed && is_builtin(def))
+        return clv_fail(err, CLV_EINVAL, "op '%s' is of the library: call its builder (graph.h)", def->name);
+    if ((def->attrs_size > 0) != (attrs != NULL))
+        return clv_fail(err, CLV_EINVAL, "op '%s' has %zu bytes of attributes; %s", def->name, def->attrs_size,
+                        attrs ? "some are given: NULL is needed" : "none are given");
+    if (n_in < 0 || (n_in > 0 && !in))
+        return clv_fail(err, CLV_EINVAL, "op '%s': %d operands, %s", def->name, n_in, in ? "a list" : "and no list");
+    return CLV_OK;
+}
+
+static void emit(clv_graph *graph, const clv_op_def *def, const void *attrs, const clv_value *in, int n_in,
+                 clv_value *out, bool builtins_allowed)
+{
+    clv_value made[CLV_MAX_OUT];
+    clv_error why = {0};
+    if (!clv_graph_require(graph, def && out, "clv_emit", "an op's definition, and room for its results"))
+        return;
+    const clv_op_def *full = NULL;
+    out[0] = CLV_NONE;
+    if (take(&full, def, attrs, in, n_in, builtins_allowed, &why) != CLV_OK) {
+        clv_graph_fail(graph, why.code, "%s%s", graph->scope, why.message);
+        for (int o = 0; full && o < full->n_out; o++)
+            out[o] = CLV_NONE;
+        return;
+    }
+    clv_graph_emit(graph, full, attrs, in, n_in, made);
+    if (clv_graph_ok(graph)) {
+        const clv_op *op = &graph->ops[graph->n_ops - 1];
+        if (try_op(graph, op, &why) != CLV_OK) { /* it is the last one made: what failed makes no value */
+            clv_graph_fail(graph, why.code, "%s: %s", op->name, why.message);
+            graph->n_values -= full->n_out;
+            graph->n_ops--;
+        }
+    }
+    for (int o = 0; o < full->n_out; o++)
+        out[o] = clv_graph_ok(graph) ? made[o] : CLV_NONE;
+}
+
+void clv_emit(clv_graph *graph, const clv_op_def *def, const void *attrs, const clv_value *in, int n_in, clv_value *out)
+{
+    emit(graph, def, attrs, in, n_in, out, false);
+}
+
+void clv_emit_builtin(clv_graph *graph, const clv_op_def *def, const void *attrs, const clv_value *in, int n_in,
+                      clv_value *out)
+{
+    emit(graph, def, attrs, in, n_in, out, true);
+}

@@ -1,0 +1,115 @@
+/* sharding_constraint.c - with_sharding_constraint: identity with a stated layout, and its gradient (f, g).
+ *
+ *   out = x        factors: every dimension passes; never run: the partitioner brings x to the layout
+ *
+ * The gradient brings the cotangent to the layout that x itself has, where replicated is the dual of partial. So the
+ * conjugate of an all_gather is a reduce_scatter and of an all_reduce nothing at all: Megatron's f, f*, g and g*.
+ */
+#include <string.h>
+
+#include "graph/graph.h"
+#include "ops/builtin_ops.h"
+#include "ops/operand_checks.h"
+
+typedef struct constraint_attrs {
+    clv_layout layout;
+} constraint_attrs;
+
+static const clv_attr attrs[] = {{"layout", CLV_ATTR_LAYOUT, offsetof(constraint_attrs, layout), 1}, {0}};
+
+static clv_status identity_shape(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
+{
+    (void)op;
+    (void)err;
+    out[0] = in[0];
+    return CLV_OK;
+}
+
+static void identity_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
+{
+    clv_rule_elementwise(rule, op, in, out);
+}
+
+/* One rank alone (a graph run without a partitioner) copies. */
+static clv_status identity_run(const clv_call *call, clv_error *err)
+{
+    (void)err;
+    clv_view_copy_unless_aliased(&call->out[0], &call->in[0]);
+    return CLV_OK;
+}
+
+static const clv_layout *stated_layout(const clv_op *op)
+{
+    return &((const constraint_attrs *)op->attrs)->layout;
+}
+
+static void constraint_gradient(clv_graph *graph, const clv_op *op, const clv_value *d_out, clv_value *d_in)
+{
+    d_in[0] = clv_graph_emit_one(graph, &clv_op_cotangent_constraint, NULL, d_out, 1);
+    if (clv_valid(d_in[0]))
+        graph->values[d_in[0].id].primal = op->in[0];
+}
+
+/* A cotangent of a cotangent: nothing is stated about it. */
+static void pass_gradient(clv_graph *graph, const clv_op *op, const clv_value *d_out, clv_value *d_in)
+{
+    (void)graph;
+    (void)op;
+    d_in[0] = d_out[0];
+}
+
+/* Outside of any scope it is named after what it is of: "embedding.constraint". */
+clv_value clv_constrain(clv_graph *graph, clv_value x, const clv_layout *layout)
+{
+    if (!clv_graph_require(graph, layout != NULL, "clv_constrain", "a layout"))
+        return CLV_NONE;
+    if (!clv_graph_ok(graph) || !clv_valid(x))
+        return CLV_NONE;
+    clv_type type = clv_graph_type(graph, x);
+    clv_error why = {0};
+    if (layout->rank != type.rank)
+        return clv_graph_fail(graph, CLV_ESHAPE, "%sconstraint: the layout is for %d dimensions, the tensor has %d",
+                              graph->scope, layout->rank, type.rank);
+    if (clv_layout_check(layout, &graph->mesh, type.shape, &why) != CLV_OK)
+        return clv_graph_fail(graph, why.code, "%sconstraint: %s", graph->scope, why.message);
+    if (clv_layout_is_partial(layout))
+        return clv_graph_fail(graph, CLV_EINVAL, "%sconstraint: a partial layout cannot be asked for", graph->scope);
+    constraint_attrs a;
+    memset(&a, 0, sizeof a);
+    a.layout = *layout;
+    bool outside = graph->scope[0] == '\0';
+    if (outside)
+        clv_graph_push_scope(graph, "%s", clv_graph_name_of(graph, clv_graph_unconstrained(graph, x).id));
+    clv_value out = clv_graph_emit_one(graph, &clv_op_constraint, &a, &x, 1);
+    if (outside)
+        clv_graph_pop_scope(graph);
+    return out;
+}
+
+const clv_op_def clv_op_constraint = {
+    .name = "constraint",
+    .min_in = 1,
+    .max_in = 1,
+    .n_out = 1,
+    .attrs_size = sizeof(constraint_attrs),
+    .attrs = attrs,
+    .shape = identity_shape,
+    .rule = identity_rule,
+    .gradient = constraint_gradient,
+    .in_place = {1},
+    .run = identity_run,
+    .own = &(const clv_op_traits){.constraint = stated_layout, .passes_cotangent = true},
+};
+
+const clv_op_def clv_op_cotangent_constraint = {
+    .name = "cotangent_constraint",
+    .min_in = 1,
+    .max_in = 1,
+    .n_out = 1,
+    .shape = identity_shape,
+    .rule = identity_rule,
+    .gradient = pass_gradient,
+    .in_place = {1},
+    .run = identity_run,
+    .own = &(const clv_op_traits){.follows_primal = true},
+};

@@ -1,0 +1,371 @@
+/* lower_to_program.c - lowers the sharding table to buffers and instructions.
+ *
+ * Every place becomes the buffer of its number, every row an instruction. Here the program gets what outlives the graph
+ * (ops, names, causes), the groups of its collectives, workspaces, and state that is written in place where nobody
+ * reads the old value later.
+ */
+#include "partition/lowering/lower_to_program.h"
+
+#include <string.h>
+
+#include "base/error.h"
+#include "partition/lowering/program_builder.h"
+#include "program/cost/predict_time.h"
+
+/* ---- what a row is about ---- */
+
+static clv_status keep_name(const char **out, clv_program_builder *l, const char *name, clv_error *err)
+{
+    if (name != l->name)
+        l->kept = clv_arena_string(l->program->arena, name);
+    l->name = name;
+    *out = l->kept;
+    return l->kept ? CLV_OK : clv_fail_memory(err, "a name of the program", strlen(name));
+}
+
+/* A copy of a text that may be absent. */
+static clv_status keep_text(const char **out, const clv_program_builder *l, const char *text, clv_error *err)
+{
+    *out = text ? clv_arena_string(l->program->arena, text) : NULL;
+    return *out || !text ? CLV_OK : clv_fail_memory(err, "a text of the program", strlen(text));
+}
+
+/* The program outlives the graph: it keeps its own copy of the op. */
+static clv_status keep_op(clv_op **out, clv_program_builder *l, const clv_op *op, clv_error *err)
+{
+    clv_op *copy = clv_arena_copy(l->program->arena, op, sizeof *op);
+    if (!copy)
+        return clv_fail_memory(err, "an op of the program", sizeof *op);
+    CLV_TRY(keep_name(&copy->name, l, op->name, err));
+    copy->attrs = op->attrs ? clv_arena_copy(l->program->arena, op->attrs, op->def->attrs_size) : NULL;
+    *out = copy;
+    return copy->attrs || !op->attrs ? CLV_OK : clv_fail_memory(err, "an op of the program", op->def->attrs_size);
+}
+
+/* ---- rows ---- */
+
+/* Of the largest shard, without data. */
+static clv_view largest_view(const clv_type *type, const clv_layout *layout)
+{
+    clv_view view = {.dtype = type->dtype, .rank = type->rank};
+    clv_type local = clv_local_type(type, layout);
+    memcpy(view.shape, local.shape, sizeof view.shape);
+    memcpy(view.global, type->shape, sizeof view.global);
+    return view;
+}
+
+static size_t largest_workspace(const clv_graph *graph, const clv_op *op, const clv_strategy *strategy)
+{
+    if (!op->def->workspace)
+        return 0;
+    clv_view in[CLV_MAX_IN] = {0}, out[CLV_MAX_OUT] = {0};
+    for (int i = 0; i < op->n_in; i++)
+        if (op->in[i] > 0)
+            in[i] = largest_view(&graph->values[op->in[i]].type, &strategy->in[i]);
+    for (int o = 0; o < op->n_out; o++)
+        out[o] = largest_view(&graph->values[op->out[o]].type, &strategy->out[o]);
+    return op->def->workspace(op, in, out);
+}
+
+static clv_status lower_op(clv_program_builder *l, const clv_sharding_row *row, clv_error *err)
+{
+    const clv_op *op = row->op;
+    clv_op *copy;
+    CLV_TRY(keep_op(&copy, l, op, err));
+    clv_instruction instruction = {.op = copy,
+                                   .group = -1,
+                                   .n_in = op->n_in,
+                                   .n_out = op->n_out,
+                                   .name = copy->name,
+                                   .backward = row->backward,
+                                   .update = row->update,
+                                   .again = row->again};
+    memcpy(instruction.in, row->in, sizeof instruction.in);
+    memcpy(instruction.out, row->out, sizeof instruction.out);
+    size_t workspace = largest_workspace(l->table->graph, op, row->strategy);
+    if (workspace > CLV_MAX_RANK_BYTES)
+        return clv_fail(err, CLV_ELIMIT, "%s: a workspace of more than 2^62 bytes a rank", op->name);
+    instruction.workspace_bytes = (int64_t)workspace;
+    return clv_program_builder_add_instruction(l->program, &instruction, err);
+}
+
+static clv_status lower_step(clv_program_builder *l, const clv_sharding_row *row, clv_error *err)
+{
+    clv_program *program = l->program;
+    clv_instruction instruction = {.step = clv_arena_copy(program->arena, row->step, sizeof *row->step),
+                                   .n_in = 1,
+                                   .n_out = 1,
+                                   .in = {row->from},
+                                   .out = {row->to},
+                                   .reason = clv_reshard_need_name(row->why.need),
+                                   .implicit = row->why.implicit,
+                                   .backward = row->backward,
+                                   .update = row->update};
+    if (!instruction.step)
+        return clv_fail_memory(err, "a step", sizeof *instruction.step);
+    CLV_TRY(keep_name(&instruction.name, l, row->why.by, err));
+    CLV_TRY(keep_text(&instruction.tensor, l, clv_graph_name_of(l->table->graph, row->value), err));
+    CLV_TRY(keep_text(&instruction.cause, l, row->why.text, err));
+    CLV_TRY(keep_text(&instruction.statement, l, row->why.statement, err));
+    CLV_TRY(keep_text(&instruction.rules, l, row->why.rules, err));
+    CLV_TRY(clv_program_find_group(&instruction.group, program, row->step, err));
+    return row->carried == CLV_COMM_F32 ? clv_program_builder_add_instruction(program, &instruction, err)
+                                        : clv_lower_compressed_collective(l, row, &instruction, err);
+}
+
+/* ---- places, outputs, state ---- */
+
+static clv_status lower_place(clv_program_builder *l, const clv_sharded_value *place, clv_error *err)
+{
+    const clv_value_info *info = &l->table->graph->values[place->value];
+    clv_arena *arena = l->program->arena;
+    clv_buffer buffer = {.kind = CLV_BUFFER_TEMP,
+                         .type = info->type,
+                         .layout = *place->layout,
+                         .is_gradient = place->gradient,
+                         .shares = place->alias_of};
+    if (place->is_graph_input) {
+        buffer.kind = info->source == CLV_FROM_STATE ? CLV_BUFFER_STATE : CLV_BUFFER_INPUT;
+        buffer.init = info->init;
+        buffer.role = info->role;
+        buffer.name = clv_arena_string(arena, info->name);
+        buffer.init_name = info->init_name ? clv_arena_string(arena, info->init_name) : NULL;
+        if (!buffer.name || (info->init_name && !buffer.init_name))
+            return clv_fail_memory(err, "a name of the program", strlen(info->name));
+    }
+    return clv_program_builder_add_buffer(NULL, l->program, &buffer, err);
+}
+
+static clv_status lower_outputs(clv_program_builder *l, clv_error *err)
+{
+    const clv_graph *graph = l->table->graph;
+    clv_program *program = l->program;
+    program->outputs = clv_arena_alloc(program->arena, (size_t)graph->n_outputs + 1, sizeof *program->outputs);
+    if (!program->outputs)
+        return clv_fail_memory(err, "the outputs", (size_t)graph->n_outputs * sizeof *program->outputs);
+    for (int o = 0; o < graph->n_outputs; o++) {
+        clv_program_output *output = &program->outputs[program->n_outputs++];
+        output->buffer = l->table->output[o];
+        CLV_TRY(keep_name(&output->name, l, graph->outputs[o].name, err));
+    }
+    return CLV_OK;
+}
+
+/* Which instruction makes each buffer, and which reads its memory last; -1: none. */
+typedef struct uses {
+    int *writer;    /* [buffers] */
+    int *last_read; /* [buffers]: of roots */
+} uses;
+
+static clv_status find_uses(uses *out, const clv_program_builder *l, clv_error *err)
+{
+    const clv_program *program = l->program;
+    size_t n = (size_t)program->n_buffers + 1;
+    out->writer = clv_arena_alloc(l->table->arena, n, sizeof *out->writer);
+    out->last_read = clv_arena_alloc(l->table->arena, n, sizeof *out->last_read);
+    if (!out->writer || !out->last_read)
+        return clv_fail_memory(err, "the uses of buffers", n * sizeof *out->writer);
+    for (size_t b = 0; b < n; b++)
+        out->writer[b] = out->last_read[b] = -1;
+    for (int i = 0; i < program->n_instructions; i++) {
+        const clv_instruction *instruction = &program->instructions[i];
+        for (int k = 0; k < instruction->n_in; k++)
+            if (instruction->in[k] >= 0)
+                out->last_read[clv_program_root(program, instruction->in[k])] = i;
+        for (int r = 0; r < instruction->n_out; r++)
+            out->writer[instruction->out[r]] = i;
+    }
+    return CLV_OK;
+}
+
+/* Whether what makes `value` may write it straight into the state: nobody reads the old one later, and the maker
+ * itself does not, or may take it over. Else a copy is needed. */
+static bool may_update_in_place(const clv_program *program, const uses *u, int state, int value)
+{
+    int writer = u->writer[value];
+    if (writer < 0 || !clv_layout_equal(&program->buffers[state].layout, &program->buffers[value].layout))
+        return false;
+    const clv_instruction *made = &program->instructions[writer];
+    bool takes_over = false;
+    for (int r = 0; made->op && r < made->n_out; r++) {
+        int k = made->op->def->in_place[r] - 1;
+        takes_over = takes_over || (made->out[r] == value && k >= 0 && k < made->n_in && made->in[k] == state &&
+                                    clv_program_is_sole_operand(program, made, k));
+    }
+    return u->last_read[state] < writer + takes_over;
+}
+
+static clv_status lower_updates(clv_program_builder *l, clv_error *err)
+{
+    const clv_graph *graph = l->table->graph;
+    clv_program *program = l->program;
+    uses u;
+    CLV_TRY(find_uses(&u, l, err));
+    for (int v = 1; v < graph->n_values; v++) {
+        const clv_state_update *update = &l->table->update[v];
+        int state = update->state, source = update->place;
+        if (state < 0)
+            continue;
+        program->buffers[state].updated = true;
+        if (program->buffers[source].shares < 0 && may_update_in_place(program, &u, state, source)) {
+            program->buffers[source].shares = state;
+            continue;
+        }
+        clv_reshard_step copy = {
+            .kind = CLV_STEP_SLICE, .from = program->buffers[source].layout, .to = program->buffers[state].layout};
+        clv_sharding_row row = {
+            .step = &copy, .value = graph->values[v].assigned, .from = source, .to = state, .why = update->why};
+        CLV_TRY(lower_step(l, &row, err));
+    }
+    return CLV_OK;
+}
+
+/* ---- what was decided, for people ---- */
+
+static clv_status lower_considered(clv_program_builder *l, clv_error *err)
+{
+    const clv_sharding_table *table = l->table;
+    clv_program *program = l->program;
+    program->candidates =
+        clv_arena_copy(program->arena, table->considered, (size_t)table->n_considered * sizeof *program->candidates);
+    if (!program->candidates && table->n_considered > 0)
+        return clv_fail_memory(err, "candidates", (size_t)table->n_considered * sizeof *program->candidates);
+    for (int i = 0; i < table->n_considered; i++) {
+        const clv_strategy_candidate *from = &table->considered[i];
+        clv_strategy_candidate *made = &program->candidates[program->n_candidates++];
+        CLV_TRY(keep_name(&made->op, l, from->op, err));
+        CLV_TRY(keep_text(&made->makes, l, from->makes, err));
+        CLV_TRY(keep_text(&made->split, l, from->split, err));
+        CLV_TRY(keep_text(&made->layouts, l, from->layouts, err));
+        CLV_TRY(keep_text(&made->why, l, from->why, err));
+    }
+    return CLV_OK;
+}
+
+/* What is written of a row. */
+typedef struct told {
+    const clv_sharding_row *row;
+    const clv_mesh *mesh;
+} told;
+
+static void write_layouts(clv_text *t, const void *arg)
+{
+    const told *it = arg;
+    if (it->row->op) {
+        clv_strategy_put_layouts(t, it->row->op, it->row->strategy, it->mesh);
+        return;
+    }
+    char from[CLV_LAYOUT_TEXT], to[CLV_LAYOUT_TEXT];
+    clv_layout_print(from, sizeof from, &it->row->step->from, it->mesh);
+    clv_layout_print(to, sizeof to, &it->row->step->to, it->mesh);
+    clv_text_add(t, "{%s} -> {%s}", from, to);
+}
+
+static void write_axes(clv_text *t, const void *arg)
+{
+    const told *it = arg;
+    const clv_reshard_step *step = it->row->step;
+    for (int a = 0; clv_step_moves(step->kind) && a < step->n_axes; a++) {
+        clv_text_add(t, "%s", a > 0 ? ", " : "over ");
+        clv_text_add_subaxis(t, step->axes[a], it->mesh);
+    }
+}
+
+/* Of an op, or of a step, which instruction i is. */
+static clv_status describe_row(clv_partition_decision *made, clv_program_builder *l, const clv_sharding_row *row, int i,
+                               clv_error *err)
+{
+    const clv_instruction *instruction = &l->program->instructions[i];
+    clv_arena *arena = l->program->arena;
+    told it = {row, &l->program->mesh};
+    *made = (clv_partition_decision){.instruction = i,
+                                     .op = instruction->name,
+                                     .layouts = clv_text_to_arena(arena, write_layouts, &it),
+                                     .seconds = row->told.seconds};
+    if (row->op) {
+        made->kind = instruction->op->def->name;
+        made->price_bytes = row->strategy->bytes;
+        made->price_seconds = row->strategy->seconds;
+        CLV_TRY(keep_text(&made->makes, l, row->told.makes, err));
+        CLV_TRY(keep_text(&made->split, l, row->told.split, err));
+        CLV_TRY(keep_text(&made->why, l, row->told.why, err));
+    } else {
+        made->kind = clv_step_name(row->step->kind);
+        made->makes = instruction->tensor;
+        made->split = clv_text_to_arena(arena, write_axes, &it);
+        made->why = instruction->cause;
+        made->bytes = instruction->step->bytes;
+    }
+    return made->layouts && made->split ? CLV_OK : clv_fail_memory(err, "a row's text", sizeof *made);
+}
+
+static clv_status lower_decision(clv_program_builder *l, const clv_cost_model *cost, int r, int i, clv_error *err)
+{
+    const clv_sharding_row *row = &l->table->rows[r];
+    clv_partition_decision *made = &l->program->assigned[l->program->n_assigned++];
+    CLV_TRY(row->carried != CLV_COMM_F32 ? clv_lower_describe_compressed(made, l, row, i, err)
+                                         : describe_row(made, l, row, i, err));
+    if (row->carried != CLV_COMM_F32)
+        made->seconds = clv_instruction_seconds(l->program, cost, i);
+    return CLV_OK;
+}
+
+static clv_status lower_decisions(clv_program_builder *l, clv_error *err)
+{
+    int rows = l->table->n_rows;
+    size_t n = (size_t)l->first[rows];
+    clv_cost_model cost;
+    clv_cost_model_make(&cost, &l->program->mesh, NULL);
+    l->program->assigned = clv_arena_alloc(l->program->arena, n, sizeof *l->program->assigned);
+    if (!l->program->assigned)
+        return clv_fail_memory(err, "an assignment", n * sizeof *l->program->assigned);
+    for (int r = 0; r < rows; r++)
+        for (int i = l->first[r]; i < l->first[r + 1]; i++)
+            CLV_TRY(lower_decision(l, l->table->cost ? l->table->cost : &cost, r, i, err));
+    return CLV_OK;
+}
+
+static clv_status lower_row(clv_program_builder *l, int r, clv_error *err)
+{
+    const clv_sharding_row *row = &l->table->rows[r];
+    clv_sharding_row joined;
+    if (!row->op)
+        return lower_step(l, row, err);
+    if (l->joins[r] > r) { /* it is there with the sum, and nowhere else */
+        l->program->buffers[row->out[0]].shares = l->table->rows[l->joins[r]].out[0];
+        return CLV_OK;
+    }
+    if (l->joins[r] >= 0)
+        CLV_TRY(clv_fuse_accumulation_join(&joined, l, r, err));
+    return lower_op(l, l->joins[r] >= 0 ? &joined : row, err);
+}
+
+static clv_status lower_rows(clv_program_builder *l, clv_error *err)
+{
+    const clv_sharding_table *table = l->table;
+    l->first = clv_arena_alloc(table->arena, (size_t)table->n_rows + 1, sizeof *l->first);
+    if (!l->first)
+        return clv_fail_memory(err, "rows", (size_t)table->n_rows * sizeof *l->first);
+    CLV_TRY(clv_fuse_accumulation_find(l, err));
+    for (int r = 0; r < table->n_rows; r++) {
+        l->first[r] = l->program->n_instructions;
+        CLV_TRY(lower_row(l, r, err));
+    }
+    l->first[table->n_rows] = l->program->n_instructions;
+    return CLV_OK;
+}
+
+clv_status clv_lower_to_program(clv_program *out, const clv_sharding_table *table, clv_error *err)
+{
+    clv_program_builder l = {.program = out, .table = table};
+    CLV_TRY(clv_sharding_table_verify(table, err));
+    out->mesh = table->graph->mesh;
+    for (int i = 0; i < table->n_places; i++)
+        CLV_TRY(lower_place(&l, &table->places[i], err));
+    CLV_TRY(lower_rows(&l, err));
+    CLV_TRY(lower_outputs(&l, err));
+    CLV_TRY(lower_updates(&l, err));
+    if (table->tells)
+        CLV_TRY(lower_decisions(&l, err));
+    return lower_considered(&l, err);
+}

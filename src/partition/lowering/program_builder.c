@@ -1,0 +1,86 @@
+/* program_builder.c - appends buffers and instructions to a program during lowering. */
+#include "partition/lowering/program_builder.h"
+
+#include "base/error.h"
+
+clv_status clv_program_builder_add_buffer(int *out, clv_program *program, const clv_buffer *buffer, clv_error *err)
+{
+    if (clv_arena_grow(program->arena, &program->buffers, &program->buffer_capacity, program->n_buffers,
+                       sizeof *buffer) != 0)
+        return clv_fail_memory(err, "a buffer", sizeof *buffer);
+    if (out)
+        *out = program->n_buffers;
+    program->buffers[program->n_buffers++] = *buffer;
+    return CLV_OK;
+}
+
+clv_status clv_program_builder_add_instruction(clv_program *program, const clv_instruction *instruction, clv_error *err)
+{
+    if (clv_arena_grow(program->arena, &program->instructions, &program->instruction_capacity, program->n_instructions,
+                       sizeof *instruction) != 0)
+        return clv_fail_memory(err, "an instruction", sizeof *instruction);
+    if (!instruction->op) {
+        if (clv_arena_grow(program->arena, &program->steps, &program->step_capacity, program->n_steps,
+                           sizeof *program->steps) != 0)
+            return clv_fail_memory(err, "a step", sizeof *program->steps);
+        program->steps[program->n_steps++] = program->n_instructions;
+    }
+    program->instructions[program->n_instructions++] = *instruction;
+    return CLV_OK;
+}
+
+clv_status clv_program_builder_add_buffer_like(int *out, clv_program *program, int like, const clv_type *type,
+                                               const clv_layout *layout, clv_error *err)
+{
+    const clv_buffer buffer = {.kind = CLV_BUFFER_TEMP,
+                               .type = *type,
+                               .layout = *layout,
+                               .is_gradient = program->buffers[like].is_gradient,
+                               .shares = -1};
+    return clv_program_builder_add_buffer(out, program, &buffer, err);
+}
+
+/* What a carrier is called: by whom its row is needed, and what it does. */
+typedef struct carrier_name {
+    const char *by, *does;
+} carrier_name;
+
+static void write_name(clv_text *t, const void *arg)
+{
+    const carrier_name *name = arg;
+    clv_text_add(t, "%s.%s", name->by, name->does);
+}
+
+clv_status clv_program_builder_add_conversion(clv_program_builder *l, const clv_sharding_row *row,
+                                              const clv_op_def *def, const void *attrs, int from, int to,
+                                              clv_error *err)
+{
+    clv_arena *arena = l->program->arena;
+    const char *name = clv_text_to_arena(arena, write_name, &(carrier_name){row->why.by, def->name});
+    void *kept = clv_arena_copy(arena, attrs, def->attrs_size);
+    clv_op *op = clv_arena_alloc(arena, 1, sizeof *op);
+    if (!name || !kept || !op)
+        return clv_fail_memory(err, "what a step carries", def->attrs_size + sizeof *op);
+    *op = (clv_op){.id = -1,
+                   .def = def,
+                   .attrs = kept,
+                   .name = name,
+                   .backward = row->backward,
+                   .update = row->update,
+                   .gradient_of = -1,
+                   .n_in = 1,
+                   .n_out = 1,
+                   .in = {row->value},
+                   .out = {row->value}};
+    clv_instruction made = {.op = op,
+                            .group = -1,
+                            .n_in = 1,
+                            .n_out = 1,
+                            .in = {from},
+                            .out = {to},
+                            .name = name,
+                            .backward = row->backward,
+                            .update = row->update,
+                            .carries = true};
+    return clv_program_builder_add_instruction(l->program, &made, err);
+}

@@ -1,0 +1,359 @@
+/* reshard_state.c - the reshard search's state: a layout as sub-axes per dimension, with byte counts and bounds. */
+#include "partition/reshard/reshard_state.h"
+
+#include <string.h>
+
+#include "tensor/reshard_volume.h"
+
+/* -- subaxes -- */
+
+/* Where the axes are divided: factors of each axis at which some piece begins or ends. */
+typedef struct division {
+    int n;
+    int64_t at[RESHARD_SUBAXES + 2]; /* ascending, from 1 to the axis' size */
+} division;
+
+static bool divide(division *d, int64_t at)
+{
+    int i = 0;
+    while (i < d->n && d->at[i] < at)
+        i++;
+    if (i < d->n && d->at[i] == at)
+        return true;
+    if (d->n == RESHARD_SUBAXES + 2)
+        return false;
+    memmove(d->at + i + 1, d->at + i, (size_t)(d->n - i) * sizeof d->at[0]);
+    d->at[i] = at;
+    d->n++;
+    return true;
+}
+
+static bool nests(const division *d)
+{
+    for (int i = 1; i < d->n; i++)
+        if (d->at[i] % d->at[i - 1] != 0)
+            return false;
+    return true;
+}
+
+static bool divide_by_layout(division *divisions, const clv_layout *layout)
+{
+    for (int i = 0; i < layout->begin[layout->rank + 1]; i++) {
+        clv_subaxis sub = layout->axes[i];
+        if (!divide(&divisions[sub.axis], sub.pre) || !divide(&divisions[sub.axis], (int64_t)sub.pre * sub.size))
+            return false;
+    }
+    return true;
+}
+
+/* Divides the sub-axes of `a` where a block count of `b` in the same dimension falls inside one: a permutation can then
+ * bring part of the cut into place. */
+static void divide_by_sizes(division *divisions, const clv_layout *a, const clv_layout *b)
+{
+    for (int d = 0; d < a->rank; d++) {
+        int64_t blocks = 1;
+        for (int i = a->begin[d]; i < a->begin[d + 1]; i++) {
+            clv_subaxis sub = a->axes[i];
+            int64_t other = 1;
+            for (int j = b->begin[d]; j < b->begin[d + 1]; j++) {
+                other *= b->axes[j].size;
+                int64_t part = other / blocks;
+                division next = divisions[sub.axis];
+                if (other % blocks != 0 || part <= 1 || part >= sub.size || sub.size % part != 0)
+                    continue;
+                if (divide(&next, sub.pre * part) && nests(&next))
+                    divisions[sub.axis] = next;
+            }
+            blocks *= sub.size;
+        }
+    }
+}
+
+/* Whether every block of a layout has the same size. */
+static bool is_even(const clv_layout *layout, const int64_t *shape)
+{
+    for (int d = 0; d < layout->rank; d++)
+        if (shape[d] / layout->granule[d] % clv_layout_block_count(layout, d) != 0)
+            return false;
+    return true;
+}
+
+/* On few ranks, uneven shards are worth more choices: a part of an axis may cut a dimension of 3 better than the whole.
+ * Divides every axis into primes, unless that makes too many. */
+static void divide_into_primes(division *divisions, const clv_mesh *mesh)
+{
+    enum { FEW = 5 };
+    division fine[CLV_MAX_AXES];
+    int subaxes = 0;
+    for (int a = 0; a < mesh->n_axes; a++) {
+        fine[a] = divisions[a];
+        for (int i = 0; i + 1 < fine[a].n; i++) {
+            int64_t size = fine[a].at[i + 1] / fine[a].at[i], prime = 2;
+            while (prime * prime <= size && size % prime != 0)
+                prime++;
+            if (subaxes++ > FEW)
+                return;
+            if (size % prime == 0 && prime < size)
+                divide(&fine[a], fine[a].at[i] * prime);
+        }
+    }
+    if (subaxes <= FEW)
+        memcpy(divisions, fine, (size_t)mesh->n_axes * sizeof *divisions);
+}
+
+/* Where an axis goes beyond a host, what stays inside is an subaxis of its own: ranks of a host may do their part
+ * first, over the better link. */
+static void divide_by_hosts(division *divisions, const clv_cost_model *cost)
+{
+    const clv_mesh *mesh = &cost->mesh;
+    int64_t left = cost->machine->ranks_per_host; /* ranks of a host, over the ranks of more minor axes */
+    for (int a = mesh->n_axes - 1; a >= 0 && left > 1; a--) {
+        int64_t size = mesh->axis[a].size;
+        division next = divisions[a];
+        if (size > left && size % left == 0 && divide(&next, size / left) && nests(&next))
+            divisions[a] = next;
+        left = left % size == 0 ? left / size : 1;
+    }
+}
+
+static void find_far(clv_reshard_problem *problem)
+{
+    problem->far = 0;
+    problem->near = 1;
+    for (int a = 0; problem->cost && a < problem->n_subaxes; a++)
+        if (clv_cost_crosses_hosts(problem->cost, &problem->subaxis[a], 1))
+            problem->far |= (clv_subaxis_set)1 << a;
+        else
+            problem->near *= problem->subaxis[a].size;
+}
+
+bool clv_reshard_find_subaxes(clv_reshard_problem *problem, const clv_layout *from, const clv_layout *to)
+{
+    division divisions[CLV_MAX_AXES];
+    const clv_mesh *mesh = problem->mesh;
+    for (int a = 0; a < mesh->n_axes; a++) {
+        divisions[a].n = 0;
+        divide(&divisions[a], 1);
+        divide(&divisions[a], mesh->axis[a].size);
+    }
+    if (!divide_by_layout(divisions, from) || !divide_by_layout(divisions, to))
+        return false;
+    for (int a = 0; a < mesh->n_axes; a++)
+        if (!nests(&divisions[a]))
+            return false;
+    divide_by_sizes(divisions, from, to);
+    divide_by_sizes(divisions, to, from);
+    if (from->reduction != CLV_REDUCTION_NONE && !(is_even(from, problem->shape) && is_even(to, problem->shape)))
+        divide_into_primes(divisions, mesh);
+    if (problem->cost && !problem->cost->uniform_links)
+        divide_by_hosts(divisions, problem->cost);
+    problem->n_subaxes = 0;
+    for (int a = 0; a < mesh->n_axes; a++)
+        for (int i = 0; i + 1 < divisions[a].n; i++) {
+            int64_t begin = divisions[a].at[i];
+            if (problem->n_subaxes == RESHARD_SUBAXES)
+                return false;
+            problem->subaxis[problem->n_subaxes++] =
+                (clv_subaxis){a, (int32_t)begin, (int32_t)(divisions[a].at[i + 1] / begin)};
+        }
+    find_far(problem);
+    return true;
+}
+
+/* -- states -- */
+
+/* The subaxes of a sub-axis are neighbours in the table, major first. */
+static int first_atom(const clv_reshard_problem *problem, clv_subaxis sub)
+{
+    int i = 0;
+    while (problem->subaxis[i].axis != sub.axis || problem->subaxis[i].pre != sub.pre)
+        i++;
+    return i;
+}
+
+void clv_reshard_state_from_layout(clv_reshard_state *out, const clv_reshard_problem *problem, const clv_layout *layout)
+{
+    memset(out, 0, sizeof *out);
+    for (int d = 0; d <= layout->rank; d++) {
+        for (int i = layout->begin[d]; i < layout->begin[d + 1]; i++) {
+            int64_t left = layout->axes[i].size;
+            for (int a = first_atom(problem, layout->axes[i]); left > 1; left /= problem->subaxis[a++].size) {
+                if (d < layout->rank) {
+                    out->subaxis[d][out->n[d]++] = (uint8_t)a;
+                    out->cut |= (clv_subaxis_set)1 << a;
+                } else
+                    out->partial |= (clv_subaxis_set)1 << a;
+            }
+        }
+        if (d < layout->rank)
+            out->granule[d] = layout->granule[d];
+    }
+}
+
+clv_layout clv_reshard_state_to_layout(const clv_reshard_problem *problem, const clv_reshard_state *state)
+{
+    clv_layout layout = clv_layout_replicated(problem->rank);
+    clv_subaxis subs[RESHARD_SUBAXES];
+    for (int d = 0; d <= problem->rank; d++) {
+        int n = 0, begin = layout.begin[d];
+        if (d < problem->rank) {
+            for (; n < state->n[d]; n++)
+                subs[n] = problem->subaxis[state->subaxis[d][n]];
+            layout.granule[d] = state->granule[d];
+        } else
+            for (int a = 0; a < problem->n_subaxes; a++)
+                if ((state->partial >> a & 1u) != 0)
+                    subs[n++] = problem->subaxis[a];
+        n = clv_subaxes_normalize(subs, n);
+        memcpy(layout.axes + begin, subs, (size_t)n * sizeof subs[0]);
+        layout.begin[d + 1] = (uint8_t)(begin + n);
+    }
+    layout.reduction = state->partial != 0 ? problem->reduction : CLV_REDUCTION_NONE;
+    return layout;
+}
+
+void clv_reshard_append(clv_reshard_state *state, const clv_reshard_problem *problem, int d, int subaxis)
+{
+    if (state->n[d] == 0)
+        state->granule[d] = problem->granule[d];
+    state->subaxis[d][state->n[d]++] = (uint8_t)subaxis;
+    state->cut |= (clv_subaxis_set)1 << subaxis;
+}
+
+void clv_reshard_truncate(clv_reshard_state *state, int d, int count)
+{
+    for (; count > 0; count--)
+        state->cut &= ~((clv_subaxis_set)1 << state->subaxis[d][--state->n[d]]);
+    if (state->n[d] == 0)
+        state->granule[d] = 1;
+}
+
+bool clv_reshard_is_prefix(const clv_reshard_state *a, const clv_reshard_state *b, int d)
+{
+    if (a->n[d] == 0)
+        return true;
+    return a->n[d] <= b->n[d] && a->granule[d] == b->granule[d] && memcmp(a->subaxis[d], b->subaxis[d], a->n[d]) == 0;
+}
+
+bool clv_reshard_equal(const clv_reshard_problem *problem, const clv_reshard_state *a, const clv_reshard_state *b)
+{
+    for (int d = 0; d < problem->rank; d++)
+        if (a->n[d] != b->n[d] || !clv_reshard_is_prefix(a, b, d))
+            return false;
+    return a->partial == b->partial;
+}
+
+/* -- sizes -- */
+
+int64_t clv_reshard_group_size(const clv_reshard_problem *problem, clv_subaxis_set subaxes)
+{
+    int64_t size = 1;
+    for (; subaxes != 0; subaxes &= subaxes - 1)
+        size *= problem->subaxis[__builtin_ctz(subaxes)].size;
+    return size;
+}
+
+int64_t clv_reshard_blocks(const clv_reshard_problem *problem, const clv_reshard_state *state, int d)
+{
+    int64_t blocks = 1;
+    for (int i = 0; i < state->n[d]; i++)
+        blocks *= problem->subaxis[state->subaxis[d][i]].size;
+    return blocks;
+}
+
+int64_t clv_reshard_local_bytes(const clv_reshard_problem *problem, const clv_reshard_state *state)
+{
+    int64_t bytes = problem->elem_size;
+    for (int d = 0; d < problem->rank; d++) {
+        int64_t granules = problem->shape[d] / state->granule[d], blocks = clv_reshard_blocks(problem, state, d);
+        bytes *= (granules + blocks - 1) / blocks * state->granule[d];
+    }
+    return bytes;
+}
+
+int64_t clv_reshard_missing_bytes(const clv_reshard_problem *problem, const clv_reshard_state *to,
+                                  const clv_reshard_state *from)
+{
+    clv_layout a = clv_reshard_state_to_layout(problem, to), b = clv_reshard_state_to_layout(problem, from);
+    return clv_max_received_elems(&a, &b, problem->mesh, problem->shape) * problem->elem_size;
+}
+
+double clv_reshard_step_bytes(const clv_reshard_problem *p, clv_step_kind kind, const clv_reshard_state *from,
+                              const clv_reshard_state *to)
+{
+    double n = (double)clv_reshard_group_size(p, from->partial & ~to->partial);
+    if (kind == CLV_STEP_REDUCE_SCATTER)
+        return (n - 1) * (double)clv_reshard_local_bytes(p, to);
+    if (kind == CLV_STEP_ALL_REDUCE)
+        return 2 * (double)clv_reshard_local_bytes(p, from) * (n - 1) / n;
+    return clv_step_moves(kind) ? (double)clv_reshard_missing_bytes(p, to, from) : 0;
+}
+
+/* -- prices -- */
+
+int clv_reshard_common_prefix(const clv_reshard_state *a, const clv_reshard_state *b, int d)
+{
+    int i = 0;
+    if (a->n[d] > 0 && b->n[d] > 0 && a->granule[d] != b->granule[d])
+        return 0;
+    while (i < a->n[d] && i < b->n[d] && a->subaxis[d][i] == b->subaxis[d][i])
+        i++;
+    return i;
+}
+
+/* The subaxes whose groups talk in a step: those that it reduces, else those by which dimensions are cut otherwise than
+ * before. */
+static clv_subaxis_set talking_axes(const clv_reshard_problem *problem, const clv_reshard_state *from,
+                                    const clv_reshard_state *to)
+{
+    clv_subaxis_set reduced = from->partial & ~to->partial, subaxes = 0;
+    for (int d = 0; d < problem->rank; d++) {
+        int same = clv_reshard_common_prefix(from, to, d);
+        for (int i = same; i < from->n[d]; i++)
+            subaxes |= (clv_subaxis_set)1 << from->subaxis[d][i];
+        for (int i = same; i < to->n[d]; i++)
+            subaxes |= (clv_subaxis_set)1 << to->subaxis[d][i];
+    }
+    return reduced != 0 ? reduced : subaxes;
+}
+
+double clv_reshard_score(const clv_reshard_problem *problem, clv_step_kind kind, double bytes,
+                         const clv_reshard_state *from, const clv_reshard_state *to)
+{
+    if (problem->cost == NULL || !clv_step_moves(kind))
+        return problem->cost == NULL ? bytes : 0;
+    bool far = problem->far != 0 && (talking_axes(problem, from, to) & problem->far) != 0;
+    return clv_cost_step(problem->cost, kind, problem->dtype, bytes, far).seconds;
+}
+
+double clv_reshard_score_bound(const clv_reshard_problem *problem, double bytes, int moves, bool far)
+{
+    return problem->cost != NULL ? clv_cost_step_bound(problem->cost, problem->dtype, bytes, moves, far) : bytes;
+}
+
+double clv_reshard_score_bound_mixed_links(const clv_reshard_problem *problem, double bytes, int moves,
+                                           double far_bytes)
+{
+    return problem->cost != NULL
+               ? clv_cost_step_bound_mixed_links(problem->cost, problem->dtype, bytes, moves, far_bytes)
+               : bytes;
+}
+
+double clv_reshard_inter_host_bytes_bound(const clv_reshard_problem *problem, clv_subaxis_set from_cut,
+                                          clv_subaxis_set to_cut)
+{
+    clv_subaxis_set lost = from_cut & ~to_cut & problem->far;
+    if (lost == 0)
+        return 0;
+    double bytes = (double)problem->elem_size / (double)clv_reshard_group_size(problem, to_cut & problem->far);
+    for (int d = 0; d < problem->rank; d++)
+        bytes *= (double)problem->shape[d];
+    return bytes * (1 - 1 / (double)clv_reshard_group_size(problem, lost)) / problem->near;
+}
+
+bool clv_reshard_mixes_links(const clv_reshard_problem *problem, const clv_reshard_state *from,
+                             const clv_reshard_state *to)
+{
+    clv_subaxis_set talking = problem->far != 0 ? talking_axes(problem, from, to) : 0;
+    return (talking & problem->far) != 0 && (talking & ~problem->far) != 0;
+}

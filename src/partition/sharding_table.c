@@ -1,0 +1,112 @@
+/* sharding_table.c - the sharded graph as rows of ops and collectives: constructors and printing. */
+#include "partition/sharding_table.h"
+
+#include "base/error.h"
+
+const char *clv_reshard_need_name(clv_reshard_need need)
+{
+    static const char *const names[] = {
+        [CLV_NEEDED_BY_OP] = "operand",        [CLV_NEEDED_BY_CONSTRAINT] = "constraint",
+        [CLV_NEEDED_BY_GRADIENT] = "gradient", [CLV_NEEDED_BY_OUTPUT] = "output",
+        [CLV_NEEDED_BY_STATE] = "state",       [CLV_NEEDED_AS_COPY] = "copy"};
+    return names[need];
+}
+
+clv_status clv_sharding_table_init(clv_sharding_table *out, clv_arena *arena, const clv_graph *graph, clv_error *err)
+{
+    *out = (clv_sharding_table){.arena = arena,
+                                .graph = graph,
+                                .output = clv_arena_alloc(arena, (size_t)graph->n_outputs + 1, sizeof *out->output),
+                                .update = clv_arena_alloc(arena, (size_t)graph->n_values + 1, sizeof *out->update)};
+    if (!out->output || !out->update)
+        return clv_fail_memory(err, "an assignment", (size_t)graph->n_values * sizeof *out->update);
+    for (int v = 0; v < graph->n_values; v++)
+        out->update[v].state = -1;
+    return CLV_OK;
+}
+
+clv_status clv_sharding_table_add_value(int *out, clv_sharding_table *table, const clv_sharded_value *place,
+                                        clv_error *err)
+{
+    if (clv_arena_grow(table->arena, &table->places, &table->place_capacity, table->n_places, sizeof *place) != 0)
+        return clv_fail_memory(err, "a place", sizeof *place);
+    table->places[table->n_places] = *place;
+    *out = table->n_places++;
+    return CLV_OK;
+}
+
+clv_status clv_sharding_table_add_row(clv_sharding_table *table, const clv_sharding_row *row, clv_error *err)
+{
+    if (clv_arena_grow(table->arena, &table->rows, &table->row_capacity, table->n_rows, sizeof *row) != 0)
+        return clv_fail_memory(err, "a row of an assignment", sizeof *row);
+    table->rows[table->n_rows++] = *row;
+    return CLV_OK;
+}
+
+bool clv_sharding_table_is_state(const clv_sharding_table *table, int place)
+{
+    const clv_sharded_value *at = &table->places[place];
+    at = at->alias_of >= 0 ? &table->places[at->alias_of] : at;
+    return at->is_graph_input && table->graph->values[at->value].source == CLV_FROM_STATE;
+}
+
+/* ---- as text ---- */
+
+static void put_layout(clv_text *t, const clv_sharding_table *table, int place)
+{
+    char layout[CLV_LAYOUT_TEXT];
+    clv_layout_print(layout, sizeof layout, table->places[place].layout, &table->graph->mesh);
+    clv_text_add(t, "p%d {%s}", place, layout);
+}
+
+static void put_op(clv_text *t, const clv_sharding_table *table, const clv_sharding_row *row)
+{
+    char split[1024];
+    for (int o = 0; o < row->op->n_out; o++) {
+        clv_text_add(t, "%s", o > 0 ? ", " : "");
+        put_layout(t, table, row->out[o]);
+    }
+    clv_text_add(t, " = %s(", row->op->name);
+    for (int i = 0; i < row->op->n_in; i++) {
+        clv_text_add(t, "%s", i > 0 ? ", " : "");
+        if (row->in[i] >= 0)
+            clv_text_add(t, "p%d", row->in[i]);
+        else
+            clv_text_add(t, "_");
+    }
+    clv_strategy_print(split, sizeof split, row->strategy, &table->graph->mesh);
+    clv_text_add(t, "): %s\n", split);
+}
+
+static void put_step(clv_text *t, const clv_sharding_table *table, const clv_sharding_row *row)
+{
+    put_layout(t, table, row->to);
+    clv_text_add(t, " = %s(p%d", clv_step_name(row->step->kind), row->from);
+    for (int a = 0; a < row->step->n_axes; a++) {
+        clv_text_add(t, "%s", a > 0 ? ", " : " over ");
+        clv_text_add_subaxis(t, row->step->axes[a], &table->graph->mesh);
+    }
+    clv_text_add(t, ") for %s\n", row->why.by);
+}
+
+size_t clv_sharding_table_print(char *out, size_t size, const clv_sharding_table *table)
+{
+    clv_text t = {.out = out, .size = size};
+    for (int p = 0; p < table->n_places; p++) {
+        if (!table->places[p].is_graph_input)
+            continue;
+        put_layout(&t, table, p);
+        clv_text_add(&t, ": %s\n", table->graph->values[table->places[p].value].name);
+    }
+    for (int r = 0; r < table->n_rows; r++)
+        if (table->rows[r].op)
+            put_op(&t, table, &table->rows[r]);
+        else
+            put_step(&t, table, &table->rows[r]);
+    for (int o = 0; o < table->graph->n_outputs; o++)
+        clv_text_add(&t, "output %s: p%d\n", table->graph->outputs[o].name, table->output[o]);
+    for (int v = 1; v < table->graph->n_values; v++)
+        if (table->update[v].state >= 0)
+            clv_text_add(&t, "state %s: p%d\n", table->graph->values[v].name, table->update[v].place);
+    return (size_t)clv_text_finish(&t);
+}

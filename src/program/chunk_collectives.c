@@ -1,0 +1,573 @@
+/* chunk_collectives.c - splits collectives and adjacent matmuls into row chunks that overlap (decomposed matmul). See
+ * chunk_collectives.h.
+ *
+ * Each step that moves is looked at with the products right before it (sums and casts may lie between) and right behind
+ * it. Cut into n parts, the link and the ranks work at once but for the first and the last part; what each part costs
+ * to start grows n-fold. The best n by the machine's prices is taken, if it is better than one. Whether all of it
+ * together brings anything is for a schedule to say.
+ */
+#include "program/chunk_collectives.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "program/cost/predict_time.h"
+
+enum {
+    MOST_PARTS = 8,
+    MOST_STRIPS = 64, /* of a tensor, in all: a program has as many instructions for each op */
+    LEAST_ROWS = 17,  /* of the matrix that a product takes: fewer are slow, and kernels for few rows round otherwise */
+    MOST_TOGETHER = 24, /* instructions that are cut together */
+    MOST_BEHIND = 4,    /* steps and casts, and a product */
+    MOST_BETWEEN = 6    /* sums and casts between a product and its step */
+};
+
+/* Rows [lo[k], lo[k + 1]) of what a rank holds are part k; where that is several blocks, these rows of each. */
+typedef struct rows {
+    int n;
+    int64_t lo[MOST_PARTS + 1];
+} rows;
+
+/* Instructions that are cut alike, and what of theirs is. */
+typedef struct together {
+    int n_instructions, n_buffers;
+    int instruction[MOST_TOGETHER];
+    uint32_t operands[MOST_TOGETHER]; /* of each: bit k: operand k has the rows; another may be cut for others' sake */
+    int buffer[MOST_TOGETHER * (CLV_MAX_IN + CLV_MAX_OUT)];
+    int64_t n_rows;    /* of a block: what each rank holds where ranks hold the fewest */
+    int most_blocks;   /* of a buffer */
+    const rows *known; /* some of it is cut already; NULL: nothing is */
+} together;
+
+typedef struct cutter {
+    const clv_program *program;
+    clv_arena *arena;
+    const double *exposed;
+    clv_cost_model model;
+    int *writer;              /* [n_buffers] -1: none */
+    int *first_reader, *next; /* [n_buffers], [n_instructions * CLV_MAX_IN] readers, in order; -1: no more */
+    const rows **of_buffer;   /* [n_buffers] NULL: whole */
+    const rows **of_instruction;
+    uint32_t *operands; /* [n_instructions] of those that are cut, as in together */
+} cutter;
+
+/* ---- what can be cut ---- */
+
+/* The dimension whose rows are cut: the first that ranks hold more than one index of; -1: there is none. */
+static int outermost(const clv_buffer *buffer)
+{
+    clv_type local = clv_local_type(&buffer->type, &buffer->layout);
+    for (int d = 0; d < local.rank; d++)
+        if (local.shape[d] != 1)
+            return d;
+    return -1;
+}
+
+/* Rows that every rank holds of dimension d; 0: not the same on all. */
+static int64_t rows_of(const clv_buffer *buffer, int d)
+{
+    int64_t blocks = clv_layout_block_count(&buffer->layout, d);
+    bool even = buffer->layout.granule[d] == 1 && buffer->type.shape[d] % blocks == 0;
+    return even ? buffer->type.shape[d] / blocks : 0;
+}
+
+/* Of so many rows; 0: not the same on all, or too many. */
+static int blocks_of(const clv_buffer *buffer, int64_t n_rows)
+{
+    int d = outermost(buffer);
+    int64_t n = d < 0 ? 0 : rows_of(buffer, d);
+    return n % n_rows == 0 && n / n_rows <= MOST_STRIPS ? (int)(n / n_rows) : 0;
+}
+
+static bool is_cut_with(const together *t, int b)
+{
+    for (int k = 0; k < t->n_buffers; k++)
+        if (t->buffer[k] == b)
+            return true;
+    return false;
+}
+
+/* Notes that buffer b is to be cut along d, if it can, and has so many blocks. */
+static bool add_buffer(together *t, const cutter *c, int b, int d, int blocks)
+{
+    const clv_buffer *buffer = &c->program->buffers[b];
+    const rows *cut = c->of_buffer[b];
+    if (d != outermost(buffer) || blocks < 1 || blocks_of(buffer, t->n_rows) != blocks || d == buffer->type.rank - 1 ||
+        buffer->kind != CLV_BUFFER_TEMP || buffer->shares >= 0 || (cut && cut->lo[cut->n] != t->n_rows) ||
+        (t->known && cut && cut != t->known))
+        return false;
+    t->known = cut ? cut : t->known;
+    t->most_blocks = blocks > t->most_blocks ? blocks : t->most_blocks;
+    if (!is_cut_with(t, b))
+        t->buffer[t->n_buffers++] = b;
+    return true;
+}
+
+/* The dimension of a tensor that is the factor and nothing else; -1: none is. */
+static int dim_of(const clv_dim_factors *dims, int rank, int factor)
+{
+    for (int d = 0; d < rank; d++)
+        if (dims[d].n == 1 && dims[d].factor[0] == factor)
+            return d;
+    return -1;
+}
+
+/* The factor that is dimension d of buffer b, an operand or a result; -1: none. */
+static int factor_of(const clv_rule *rule, const clv_instruction *instruction, int b, int d)
+{
+    for (int k = 0; k < instruction->n_in; k++)
+        if (instruction->in[k] == b)
+            return rule->in[k][d].n == 1 ? rule->in[k][d].factor[0] : -1;
+    for (int o = 0; o < instruction->n_out; o++)
+        if (instruction->out[o] == b)
+            return rule->out[o][d].n == 1 ? rule->out[o][d].factor[0] : -1;
+    return -1;
+}
+
+static void find_rule(clv_rule *rule, const clv_program *program, const clv_instruction *instruction)
+{
+    clv_type in[CLV_MAX_IN] = {0}, out[CLV_MAX_OUT] = {0};
+    for (int k = 0; k < instruction->n_in; k++)
+        if (instruction->in[k] >= 0)
+            in[k] = program->buffers[instruction->in[k]].type;
+    for (int o = 0; o < instruction->n_out; o++)
+        out[o] = program->buffers[instruction->out[o]].type;
+    *rule = (clv_rule){0};
+    instruction->op->def->rule(instruction->op, in, out, rule);
+}
+
+/* Notes what of an op's operands and results is cut when buffer b is; *operands: which have the rows. */
+static bool add_op(together *t, uint32_t *operands, const cutter *c, int i, int b)
+{
+    const clv_instruction *instruction = &c->program->instructions[i];
+    const clv_buffer *buffers = c->program->buffers;
+    int d = outermost(&buffers[b]);
+    clv_rule rule;
+    if (!clv_op_is_rowwise(instruction->op) || d < 0)
+        return false;
+    find_rule(&rule, c->program, instruction);
+    int factor = factor_of(&rule, instruction, b, d), blocks = blocks_of(&buffers[b], t->n_rows);
+    bool can = factor >= 0 && !rule.factor[factor].whole && rule.factor[factor].overflow < 0;
+    for (int k = 0; can && k < instruction->n_in; k++) {
+        int in = instruction->in[k], at = in < 0 ? -1 : dim_of(rule.in[k], buffers[in].type.rank, factor);
+        can = at < 0 || add_buffer(t, c, in, at, blocks);
+        *operands |= (uint32_t)(at >= 0) << k;
+    }
+    for (int o = 0; can && o < instruction->n_out; o++) {
+        int out = instruction->out[o], at = dim_of(rule.out[o], buffers[out].type.rank, factor);
+        can = at >= 0 && add_buffer(t, c, out, at, blocks);
+    }
+    return can;
+}
+
+/* Before it or behind it there is one block: what moves between two members is one box then. */
+static bool add_step(together *t, const cutter *c, int i)
+{
+    int in = c->program->instructions[i].in[0], out = c->program->instructions[i].out[0];
+    const clv_buffer *buffers = c->program->buffers;
+    int d = outermost(&buffers[in]), before = blocks_of(&buffers[in], t->n_rows),
+        behind = blocks_of(&buffers[out], t->n_rows);
+    return (before == 1 || behind == 1) && add_buffer(t, c, in, d, before) && add_buffer(t, c, out, d, behind);
+}
+
+/* The rows of a block where step i is cut; less than 2: it cannot be. */
+static int64_t rows_of_step(const cutter *c, int i)
+{
+    const clv_instruction *instruction = &c->program->instructions[i];
+    int64_t least = INT64_MAX;
+    for (int k = 0; k < 2; k++) {
+        int b = k ? instruction->out[0] : instruction->in[0], d = outermost(&c->program->buffers[b]);
+        int64_t n = d < 0 ? 0 : rows_of(&c->program->buffers[b], d);
+        least = n < least ? n : least;
+    }
+    return least;
+}
+
+/* Adds instruction i, which reads or writes buffer b; t is as it was if that cannot be. */
+static bool add(together *t, const cutter *c, int i, int b)
+{
+    together before = *t;
+    for (int k = 0; k < t->n_instructions; k++)
+        if (t->instruction[k] == i)
+            return true;
+    bool is_op = c->program->instructions[i].op != NULL;
+    uint32_t operands = is_op ? 0 : 1;
+    bool fits = t->n_instructions < MOST_TOGETHER && (!c->of_instruction[i] || c->of_instruction[i] == c->of_buffer[b]);
+    if (fits && (is_op ? add_op(t, &operands, c, i, b) : add_step(t, c, i))) {
+        t->operands[t->n_instructions] = operands;
+        t->instruction[t->n_instructions++] = i;
+        return true;
+    }
+    *t = before;
+    return false;
+}
+
+static bool is_product(const cutter *c, int i)
+{
+    const clv_op *op = c->program->instructions[i].op;
+    return op && op->def->counts_flops;
+}
+
+/* The operand of those that are cut that was made last; -1: none is cut. */
+static int made_last(const together *t, const cutter *c, int i)
+{
+    const clv_instruction *instruction = &c->program->instructions[i];
+    int last = -1;
+    for (int k = 0; k < instruction->n_in; k++)
+        if (is_cut_with(t, instruction->in[k]) && (last < 0 || c->writer[instruction->in[k]] > c->writer[last]))
+            last = instruction->in[k];
+    return last;
+}
+
+/* Adds the product that makes buffer b, and what lies between. */
+static void add_producers(together *t, const cutter *c, int b)
+{
+    together before = *t;
+    for (int between = 0; between <= MOST_BETWEEN && b >= 0 && c->writer[b] >= 0; between++) {
+        int i = c->writer[b];
+        if (!c->program->instructions[i].op || !add(t, c, i, b))
+            break;
+        if (is_product(c, i))
+            return;
+        b = made_last(t, c, i);
+    }
+    *t = before;
+}
+
+/* Adds what reads buffer b: products, of casts of it, too, and further steps (a gather over hosts is two). */
+static bool add_consumers(together *t, const cutter *c, int b, int between)
+{
+    bool any = false;
+    for (int r = c->first_reader[b]; r >= 0; r = c->next[r]) {
+        int i = r / CLV_MAX_IN;
+        const clv_instruction *instruction = &c->program->instructions[i];
+        together before = *t;
+        if ((!instruction->op && instruction->group < 0) || !add(t, c, i, b))
+            continue;
+        bool goes_on = between > 0 && instruction->n_in == 1;
+        bool is = goes_on && add_consumers(t, c, instruction->out[0], between - 1);
+        is = is || is_product(c, i) || !instruction->op;
+        any = any || is;
+        if (!is)
+            *t = before;
+    }
+    return any;
+}
+
+/* ---- into how many parts ---- */
+
+/* What the last rank has of dimension d that has any. */
+static int64_t least_extent(const clv_buffer *buffer, const clv_type *local, int d)
+{
+    int64_t n = buffer->type.shape[d], most = local->shape[d];
+    return most > 0 ? n - (n - 1) / most * most : 0;
+}
+
+/* Rows of a matrix that lie in one row of a buffer, on a rank that has the fewest. */
+static int64_t rows_in_one(const clv_buffer *buffer)
+{
+    clv_type local = clv_local_type(&buffer->type, &buffer->layout);
+    int64_t in_one = 1;
+    for (int d = outermost(buffer) + 1; d < local.rank - 1; d++)
+        in_one *= least_extent(buffer, &local, d);
+    return in_one;
+}
+
+/* Of the matrices that are multiplied the fewest. */
+static int64_t least_rows(const together *t, const cutter *c)
+{
+    int64_t least = INT64_MAX;
+    for (int k = 0; k < t->n_instructions; k++) {
+        const clv_instruction *instruction = &c->program->instructions[t->instruction[k]];
+        for (int o = 0; is_product(c, t->instruction[k]) && o < instruction->n_in + 1; o++) {
+            int b = o < instruction->n_in ? instruction->in[o] : instruction->out[0];
+            int64_t in_one = is_cut_with(t, b) ? rows_in_one(&c->program->buffers[b]) : least;
+            least = in_one < least ? in_one : least;
+        }
+    }
+    return least;
+}
+
+static rows equal_parts(int64_t n_rows, int n)
+{
+    rows out = {.n = n};
+    for (int k = 0; k <= n; k++)
+        out.lo[k] = n_rows * k / n;
+    return out;
+}
+
+static bool has_min_rows(const rows *cut, int64_t in_one)
+{
+    for (int k = 0; k < cut->n; k++)
+        if ((cut->lo[k + 1] - cut->lo[k]) * in_one < LEAST_ROWS)
+            return false;
+    return true;
+}
+
+static int64_t bytes_cut(const together *t, const clv_program *program, const int *buffers, int n)
+{
+    int64_t bytes = 0;
+    for (int k = 0; k < n; k++)
+        if (is_cut_with(t, buffers[k]))
+            bytes += clv_shard_bytes(&program->buffers[buffers[k]].type, &program->buffers[buffers[k]].layout);
+    return bytes;
+}
+
+/* What one of n parts of an instruction takes: what is not cut is read by each, and by each strip of it. */
+static double part_seconds(const together *t, const cutter *c, int i, int n)
+{
+    const clv_program *program = c->program;
+    const clv_instruction *instruction = &program->instructions[i];
+    if (!instruction->op) {
+        const clv_reshard_step *step = instruction->step;
+        bool far = clv_cost_crosses_hosts(&c->model, step->axes, step->n_axes);
+        clv_dtype dtype = program->buffers[instruction->out[0]].type.dtype;
+        return clv_cost_step(&c->model, step->kind, dtype, step->bytes / n, far).seconds;
+    }
+    clv_work_rates rates;
+    clv_cost_work_rates(&rates, &c->model, instruction->op->def, clv_instruction_dtype(program, i));
+    clv_op_cost cost = clv_instruction_cost(program, i);
+    int64_t cut = bytes_cut(t, program, instruction->in, instruction->n_in) +
+                  bytes_cut(t, program, instruction->out, instruction->n_out);
+    int strips = n > 1 ? blocks_of(&program->buffers[instruction->out[0]], t->n_rows) : 1, all = n * strips;
+    cost.flops /= all;
+    cost.bytes -= fmin(cost.bytes, (double)cut) * (all - 1) / all;
+    return strips * clv_cost_work(&rates, cost);
+}
+
+/* The link and the ranks work at once, but for one part of the other. */
+static double seconds_of(const together *t, const cutter *c, int n)
+{
+    double moves = 0, works = 0;
+    for (int k = 0; k < t->n_instructions; k++) {
+        double seconds = part_seconds(t, c, t->instruction[k], n);
+        *(c->program->instructions[t->instruction[k]].op ? &works : &moves) += seconds;
+    }
+    return fmax(n * moves + works, n * works + moves);
+}
+
+/* The best way to cut it; false: none is better than the whole. */
+static bool choose(rows *best, const together *t, const cutter *c)
+{
+    int64_t in_one = least_rows(t, c);
+    int fewest = t->known ? t->known->n : 2, most = t->known ? t->known->n : MOST_PARTS;
+    double least = seconds_of(t, c, 1);
+    bool found = false;
+    for (int n = fewest; n <= most && n * t->most_blocks <= MOST_STRIPS; n++) {
+        rows cut = t->known ? *t->known : equal_parts(t->n_rows, n);
+        double seconds = seconds_of(t, c, n);
+        if (seconds < least && has_min_rows(&cut, in_one)) {
+            *best = cut;
+            least = seconds;
+            found = true;
+        }
+    }
+    return found;
+}
+
+/* ---- the program in parts ---- */
+
+static clv_status apply_chunks(const together *t, const cutter *c, bool *any, clv_error *err)
+{
+    rows best;
+    if (t->n_instructions < 2 || !choose(&best, t, c))
+        return CLV_OK;
+    const rows *kept = t->known ? t->known : clv_arena_copy(c->arena, &best, sizeof best);
+    if (!kept)
+        return clv_fail_memory(err, "the parts of a program", sizeof best);
+    for (int k = 0; k < t->n_instructions; k++) {
+        c->of_instruction[t->instruction[k]] = kept;
+        c->operands[t->instruction[k]] = t->operands[k];
+    }
+    for (int k = 0; k < t->n_buffers; k++)
+        c->of_buffer[t->buffer[k]] = kept;
+    *any = true;
+    return CLV_OK;
+}
+
+static clv_status choose_all_chunks(const cutter *c, bool *any, clv_error *err)
+{
+    for (int s = 0; s < c->program->n_steps; s++) {
+        int i = c->program->steps[s];
+        const clv_instruction *instruction = &c->program->instructions[i];
+        together t = {.n_rows = rows_of_step(c, i)};
+        if (c->exposed[i] <= 0 || t.n_rows < 2 || !add(&t, c, i, instruction->in[0]))
+            continue;
+        add_producers(&t, c, instruction->in[0]);
+        add_consumers(&t, c, instruction->out[0], MOST_BEHIND);
+        CLV_TRY(apply_chunks(&t, c, any, err));
+    }
+    return CLV_OK;
+}
+
+static void make_buffer(clv_program *out, int whole, int d, int64_t n_rows, int64_t first_row)
+{
+    clv_buffer *part = &out->buffers[out->n_buffers++];
+    *part = out->buffers[whole];
+    part->type.shape[d] = n_rows * clv_layout_block_count(&part->layout, d);
+    part->shares = whole;
+    part->n_parts = part->first_part = part->blocks = part->rows_of = 0;
+    part->part = true;
+    part->first_row = first_row;
+}
+
+/* As their rows lie; then those in strips, if there are. */
+static void make_parts_of(clv_program *out, int b, const rows *cut)
+{
+    clv_buffer *whole = &out->buffers[b];
+    int64_t n_rows = cut->lo[cut->n];
+    whole->first_part = out->n_buffers;
+    whole->rows_of = outermost(whole);
+    whole->blocks = blocks_of(whole, n_rows);
+    whole->n_parts = whole->blocks * cut->n;
+    for (int k = 0; k < whole->n_parts; k++) {
+        int strip = k % cut->n;
+        make_buffer(out, b, whole->rows_of, cut->lo[strip + 1] - cut->lo[strip], k / cut->n * n_rows + cut->lo[strip]);
+    }
+    for (int k = 0; whole->blocks > 1 && k < cut->n; k++)
+        make_buffer(out, b, whole->rows_of, (cut->lo[k + 1] - cut->lo[k]) * whole->blocks, 0);
+}
+
+static clv_status make_parts(clv_program *out, const cutter *c, clv_error *err)
+{
+    int n = c->program->n_buffers;
+    for (int b = 0; b < c->program->n_buffers; b++) {
+        const rows *cut = c->of_buffer[b];
+        n += cut ? cut->n * (1 + blocks_of(&c->program->buffers[b], cut->lo[cut->n])) : 0;
+    }
+    out->buffers = clv_arena_alloc(out->arena, (size_t)n, sizeof *out->buffers);
+    out->buffer_capacity = n;
+    if (!out->buffers)
+        return clv_fail_memory(err, "the parts of buffers", (size_t)n * sizeof *out->buffers);
+    memcpy(out->buffers, c->program->buffers, (size_t)out->n_buffers * sizeof *out->buffers);
+    for (int b = 0; b < c->program->n_buffers; b++)
+        if (c->of_buffer[b])
+            make_parts_of(out, b, c->of_buffer[b]);
+    return CLV_OK;
+}
+
+/* How many instructions one becomes: an op takes a strip at a time, a step all strips of a part. */
+static int chunks_of(const clv_program *out, const clv_instruction *instruction, const rows *cut)
+{
+    return instruction->op ? out->buffers[instruction->out[0]].n_parts : cut->n;
+}
+
+/* Of buffer b what piece k has: pieces of ops go through the blocks, and then on to the next part. */
+static int part_of(const clv_program *program, int b, int k, bool is_op)
+{
+    if (b < 0 || program->buffers[b].n_parts == 0)
+        return b;
+    const clv_buffer *buffer = &program->buffers[b];
+    int n = buffer->n_parts / buffer->blocks;
+    if (is_op)
+        return buffer->first_part + k % buffer->blocks * n + k / buffer->blocks;
+    return buffer->first_part + k + (buffer->blocks > 1 ? buffer->n_parts : 0);
+}
+
+/* Piece k of an instruction. A step moves its share of the bytes; the largest workspace is enough for each. */
+static clv_status make_part(clv_instruction *part, clv_program *out, const rows *cut, uint32_t operands, int k,
+                            clv_error *err)
+{
+    part->part = k;
+    part->n_parts = chunks_of(out, part, cut);
+    for (int o = 0; o < part->n_in; o++)
+        if (operands >> o & 1)
+            part->in[o] = part_of(out, part->in[o], k, part->op);
+    for (int o = 0; o < part->n_out; o++)
+        part->out[o] = part_of(out, part->out[o], k, part->op);
+    if (part->op)
+        return CLV_OK;
+    clv_reshard_step *step = clv_arena_copy(out->arena, part->step, sizeof *step);
+    if (!step)
+        return clv_fail_memory(err, "a part of a step", sizeof *step);
+    step->bytes *= (double)(cut->lo[k + 1] - cut->lo[k]) / (double)cut->lo[cut->n];
+    part->step = step;
+    return CLV_OK;
+}
+
+static clv_status make_instructions(clv_program *out, const cutter *c, clv_error *err)
+{
+    const clv_program *program = c->program;
+    size_t n = 0;
+    for (int i = 0; i < program->n_instructions; i++)
+        n += c->of_instruction[i] ? (size_t)chunks_of(out, &program->instructions[i], c->of_instruction[i]) : 1;
+    int *place = clv_arena_alloc(c->arena, n, sizeof *place);
+    out->instructions = clv_arena_alloc(out->arena, n, sizeof *out->instructions);
+    out->steps = clv_arena_alloc(out->arena, (size_t)program->n_steps * MOST_PARTS + 1, sizeof *out->steps);
+    out->assigned = clv_arena_alloc(out->arena, (size_t)program->n_assigned + 1, sizeof *out->assigned);
+    if (!place || !out->instructions || !out->steps || !out->assigned)
+        return clv_fail_memory(err, "the parts of a program", n * sizeof *out->instructions);
+    out->n_instructions = out->n_steps = 0;
+    for (int i = 0; i < program->n_instructions; i++) {
+        const rows *cut = c->of_instruction[i];
+        place[i] = out->n_instructions;
+        int n_pieces = cut ? chunks_of(out, &program->instructions[i], cut) : 1;
+        for (int k = 0; k < n_pieces; k++) {
+            clv_instruction *made = &out->instructions[out->n_instructions];
+            *made = program->instructions[i];
+            if (cut)
+                CLV_TRY(make_part(made, out, cut, c->operands[i], k, err));
+            if (!made->op)
+                out->steps[out->n_steps++] = out->n_instructions;
+            out->n_instructions++;
+        }
+    }
+    for (int r = 0; r < program->n_assigned; r++) {
+        out->assigned[r] = program->assigned[r];
+        out->assigned[r].instruction = place[program->assigned[r].instruction];
+    }
+    return CLV_OK;
+}
+
+/* ---- who writes and reads what ---- */
+
+static void find_users(cutter *c)
+{
+    for (int b = 0; b < c->program->n_buffers; b++)
+        c->writer[b] = c->first_reader[b] = -1;
+    for (int i = c->program->n_instructions - 1; i >= 0; i--) {
+        const clv_instruction *instruction = &c->program->instructions[i];
+        for (int k = 0; k < instruction->n_in; k++)
+            if (instruction->in[k] >= 0) {
+                c->next[i * CLV_MAX_IN + k] = c->first_reader[instruction->in[k]];
+                c->first_reader[instruction->in[k]] = i * CLV_MAX_IN + k;
+            }
+        for (int o = 0; o < instruction->n_out; o++)
+            c->writer[instruction->out[o]] = i;
+    }
+}
+
+static clv_status chunk_program(clv_program *out, bool *any, cutter *c, clv_error *err)
+{
+    size_t n_buffers = (size_t)c->program->n_buffers + 1, n = (size_t)c->program->n_instructions + 1;
+    c->writer = clv_arena_alloc(c->arena, n_buffers, sizeof *c->writer);
+    c->first_reader = clv_arena_alloc(c->arena, n_buffers, sizeof *c->first_reader);
+    c->next = clv_arena_alloc(c->arena, n * CLV_MAX_IN, sizeof *c->next);
+    c->of_buffer = clv_arena_alloc(c->arena, n_buffers, sizeof *c->of_buffer);
+    c->of_instruction = clv_arena_alloc(c->arena, n, sizeof *c->of_instruction);
+    c->operands = clv_arena_alloc(c->arena, n, sizeof *c->operands);
+    if (!c->writer || !c->first_reader || !c->next || !c->of_buffer || !c->of_instruction || !c->operands)
+        return clv_fail_memory(err, "the parts of a program", n * sizeof *c->next);
+    find_users(c);
+    CLV_TRY(choose_all_chunks(c, any, err));
+    if (!*any)
+        return CLV_OK;
+    CLV_TRY(make_parts(out, c, err));
+    return make_instructions(out, c, err);
+}
+
+clv_status clv_program_chunk_collectives(clv_program *out, bool *cut, const clv_program *program, const double *exposed,
+                                         const clv_machine *machine, clv_error *err)
+{
+    cutter c = {.program = program, .exposed = exposed, .arena = clv_arena_new()};
+    if (!c.arena)
+        return clv_fail_memory(err, "the parts of a program", sizeof c);
+    clv_cost_model_make(&c.model, &program->mesh, machine);
+    *out = *program;
+    *cut = false;
+    clv_status status = chunk_program(out, cut, &c, err);
+    clv_arena_free(c.arena);
+    return status;
+}

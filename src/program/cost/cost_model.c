@@ -1,0 +1,207 @@
+/* cost_model.c - seconds of a collective (alpha-beta) and of an op (roofline or measured) on a machine. */
+#include "program/cost/cost_model.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "ops/operand_checks.h"
+#include "tensor/modular_arithmetic.h"
+
+/* ---- a machine and a mesh ---- */
+
+/* Ranks in a row that hold whole groups over the axis: from one group's first rank to the next is less than from its
+ * first to its last. */
+static int64_t reach_of(const clv_mesh *mesh, clv_subaxis axis)
+{
+    int64_t reach = mesh->axis[axis.axis].size / axis.pre;
+    for (int after = axis.axis + 1; after < mesh->n_axes; after++)
+        reach *= mesh->axis[after].size;
+    return reach;
+}
+
+static bool has_network(const clv_cost_model *model)
+{
+    return model->machine->hosts != 1 && clv_mesh_rank_count(&model->mesh) > model->machine->ranks_per_host;
+}
+
+/* Ranks are row-major, so aligned runs of ranks that reach so far hold whole groups, and together these cross every
+ * place within a run. The axes of a step nest: its farthest one decides, and crosses hosts if any does. */
+bool clv_cost_crosses_hosts(const clv_cost_model *model, const clv_subaxis *axes, int n)
+{
+    for (int a = 0; has_network(model) && a < n; a++)
+        if (model->machine->ranks_per_host % reach_of(&model->mesh, axes[a]) != 0)
+            return true;
+    return false;
+}
+
+int64_t clv_cost_ranks_sharing_host(const clv_cost_model *model, clv_subaxis axis)
+{
+    int64_t apart = reach_of(&model->mesh, axis) / axis.size; /* from one of its ranks to the next */
+    if (!has_network(model))
+        return axis.size;
+    return model->machine->ranks_per_host % apart == 0 ? clv_gcd(axis.size, model->machine->ranks_per_host / apart) : 1;
+}
+
+/* Whether some part of an axis stays inside hosts: if any does, its most minor part. */
+static bool has_near_groups(const clv_cost_model *model)
+{
+    for (int a = model->mesh.n_axes - 1; a >= 0; a--)
+        if (model->mesh.axis[a].size > 1)
+            return !has_network(model) || clv_gcd(model->machine->ranks_per_host, model->mesh.axis[a].size) > 1;
+    return false;
+}
+
+/* The better of both links in either. */
+static clv_machine_link better(clv_machine_link a, clv_machine_link b)
+{
+    return (clv_machine_link){fmin(a.alpha_s, b.alpha_s), fmax(a.bytes_per_s, b.bytes_per_s)};
+}
+
+/* A step with a measured rate takes nothing before its first byte. */
+static clv_machine_link best_measured(clv_machine_link link, const clv_rate *rate)
+{
+    for (int i = 0; i < rate->n; i++)
+        link = better(link, (clv_machine_link){0, rate->rate[i]});
+    return link;
+}
+
+static void find_rates(const clv_rate *out[CLV_STEP_COUNT][CLV_DTYPE_COUNT], const clv_rates *rates)
+{
+    for (int i = 0; i < rates->n; i++)
+        for (int k = 0; k < CLV_STEP_COUNT; k++) {
+            const clv_rate **known = &out[k][rates->item[i].dtype];
+            if (clv_step_moves((clv_step_kind)k) && !*known &&
+                strcmp(rates->item[i].op, clv_step_name((clv_step_kind)k)) == 0)
+                *known = &rates->item[i];
+        }
+}
+
+/* The best of a link and what was measured over it. */
+static clv_machine_link best_of(clv_machine_link link, const clv_rate *rate[CLV_STEP_COUNT][CLV_DTYPE_COUNT], int dtype)
+{
+    for (int k = 0; k < CLV_STEP_COUNT; k++)
+        if (rate[k][dtype])
+            link = best_measured(link, rate[k][dtype]);
+    return link;
+}
+
+void clv_cost_model_make(clv_cost_model *out, const clv_mesh *mesh, const clv_machine *machine)
+{
+    *out = (clv_cost_model){.machine = clv_machine_or_default(machine),
+                            .mesh = *mesh,
+                            .oversubscription = 1,
+                            .slices_are_free = machine == NULL};
+    machine = out->machine;
+    double places = (double)machine->hosts * (double)machine->ranks_per_host, ranks = (double)clv_mesh_rank_count(mesh);
+    if (machine->hosts > 0 && ranks > places)
+        out->oversubscription = ranks / places;
+    bool near = has_near_groups(out), far = has_network(out);
+    out->uniform_links = !(near && far);
+    find_rates(out->rate, &machine->busy);
+    find_rates(out->far_rate, &machine->far);
+    for (int d = 0; d < CLV_DTYPE_COUNT; d++) {
+        clv_machine_link *least = &out->least[d];
+        out->least_far[d] = best_of(machine->network, out->far_rate, d);
+        *least = near || !far ? machine->host : out->least_far[d];
+        if (near)
+            *least = best_of(*least, out->rate, d);
+        if (far)
+            *least = better(*least, out->least_far[d]);
+    }
+}
+
+/* ---- steps that move ---- */
+
+clv_step_cost clv_cost_step(const clv_cost_model *model, clv_step_kind kind, clv_dtype dtype, double bytes, bool far)
+{
+    if (!clv_step_moves(kind))
+        return (clv_step_cost){0};
+    const clv_rate *measured = far ? model->far_rate[kind][dtype] : model->rate[kind][dtype];
+    if (measured)
+        return (clv_step_cost){.seconds = bytes / clv_rate_at(measured, bytes) * model->oversubscription};
+    const clv_machine_link *link = far ? &model->machine->network : &model->machine->host;
+    return (clv_step_cost){.start_s = link->alpha_s * model->oversubscription,
+                           .seconds = (link->alpha_s + bytes / link->bytes_per_s) * model->oversubscription};
+}
+
+double clv_cost_step_bound(const clv_cost_model *model, clv_dtype dtype, double bytes, int moves, bool far)
+{
+    const clv_machine_link *link = far ? &model->least_far[dtype] : &model->least[dtype];
+    return (link->alpha_s * moves + bytes / link->bytes_per_s) * model->oversubscription;
+}
+
+double clv_cost_step_bound_mixed_links(const clv_cost_model *model, clv_dtype dtype, double bytes, int moves,
+                                       double far_bytes)
+{
+    if (far_bytes <= 0)
+        return clv_cost_step_bound(model, dtype, bytes, moves, false);
+    double rest = bytes > far_bytes ? bytes - far_bytes : 0;
+    return clv_cost_step_bound(model, dtype, far_bytes, 1, true) +
+           clv_cost_step_bound(model, dtype, rest, moves > 1 ? moves - 1 : 0, false);
+}
+
+double clv_cost_copy(const clv_cost_model *model, double bytes)
+{
+    return (model->machine->instruction_s + 2 * bytes / model->machine->memory_bytes_per_s) * model->oversubscription;
+}
+
+/* ---- ops ---- */
+
+clv_op_cost clv_cost_of_op(const clv_op *op, const clv_type *in, const clv_type *out)
+{
+    clv_op_cost cost = {0};
+    if (op->def->cost)
+        return op->def->cost(op, in, out);
+    for (int i = 0; i < op->n_in; i++)
+        cost.bytes += op->in[i] > 0 ? clv_type_bytes(&in[i]) : 0;
+    for (int o = 0; o < op->n_out; o++)
+        cost.bytes += clv_type_bytes(&out[o]);
+    return cost;
+}
+
+void clv_cost_work_rates(clv_work_rates *out, const clv_cost_model *model, const clv_op_def *def, clv_dtype dtype)
+{
+    const clv_machine *machine = model->machine;
+    const char *name = clv_op_rates_of(def);
+    const clv_rate *measured = NULL;
+    if (clv_mesh_rank_count(&model->mesh) == 1)
+        measured = clv_rates_find(&machine->alone, name, dtype);
+    if (!measured)
+        measured = clv_rates_find(&machine->busy, name, dtype);
+    *out = (clv_work_rates){.measured = measured,
+                            .by_flops = def->counts_flops,
+                            .flops_per_s = machine->flops_per_s[dtype] * machine->efficiency,
+                            .bytes_per_s = machine->memory_bytes_per_s,
+                            .start_s = machine->instruction_s,
+                            .oversubscription = model->oversubscription};
+}
+
+static double by_roofline(const clv_work_rates *rates, clv_op_cost cost)
+{
+    double compute = cost.flops / rates->flops_per_s, traffic = cost.bytes / rates->bytes_per_s;
+    return compute > traffic ? compute : traffic;
+}
+
+double clv_cost_work(const clv_work_rates *rates, clv_op_cost cost)
+{
+    double work = rates->by_flops ? cost.flops : cost.bytes;
+    double seconds = rates->measured ? work / clv_rate_at(rates->measured, work) : by_roofline(rates, cost);
+    return (rates->start_s + seconds) * rates->oversubscription;
+}
+
+/* No part of the work goes faster than the best rate of all amounts from the least one on. */
+static double best_rate(const clv_rate *rate, double least)
+{
+    double best = clv_rate_at(rate, least);
+    for (int i = 0; i < rate->n; i++)
+        if (rate->work[i] >= least && rate->rate[i] > best)
+            best = rate->rate[i];
+    return best;
+}
+
+double clv_cost_work_bound(const clv_work_rates *rates, clv_op_cost cost, double parts)
+{
+    double work = (rates->by_flops ? cost.flops : cost.bytes) / parts;
+    double seconds = rates->measured ? work / best_rate(rates->measured, work) : by_roofline(rates, cost) / parts;
+    return (rates->start_s + seconds) * rates->oversubscription;
+}

@@ -1,0 +1,140 @@
+/* machine.c - hardware description: default machine, its links and measured rates, lookup by op and size. */
+#include "program/cost/machine.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/hardware/cpu_count.h"
+#include "base/versioned_structs.h"
+#include "kernels/cpu/gemm/gemm.h"
+#include "kernels/cpu/isa_dispatch.h"
+
+#define DEFAULT_FLOPS(code, name, bytes, safetensors) 100e9,
+
+/* Ranks as cores of one machine. Only the ratios matter to choices; a byte received counts as five of local traffic, as
+ * it is read, combined and written. */
+static const clv_machine default_machine = {.name = "default",
+                                            .ranks_per_host = 1 << 20,
+                                            .memory_bytes = INFINITY,
+                                            .memory_bytes_per_s = 20e9,
+                                            .efficiency = 1,
+                                            .flops_per_s = {CLV_DTYPE_TABLE(DEFAULT_FLOPS)},
+                                            .host = {.alpha_s = 5e-6, .bytes_per_s = 4e9},
+                                            .network = {.alpha_s = 5e-6, .bytes_per_s = 4e9}};
+
+const clv_machine *clv_machine_or_default(const clv_machine *machine)
+{
+    return machine ? machine : &default_machine;
+}
+
+void clv_machine_free(clv_machine *machine)
+{
+    if (!machine)
+        return;
+    free(machine->busy.item);
+    free(machine->alone.item);
+    free(machine->far.item);
+    free(machine);
+}
+
+static clv_status copy_rates(clv_rates *out, const clv_rates *from, clv_error *err)
+{
+    for (int i = 0; i < from->n; i++) {
+        clv_rate *rate = clv_rates_add(out);
+        if (!rate)
+            return clv_fail_memory(err, "a machine's rates", CLV_MAX_RATES * sizeof *rate);
+        *rate = from->item[i];
+    }
+    return CLV_OK;
+}
+
+clv_status clv_machine_copy(clv_machine **out, const clv_machine *machine, clv_error *err)
+{
+    *out = NULL;
+    if (!machine)
+        return CLV_OK;
+    clv_machine *m = malloc(sizeof *m);
+    if (!m)
+        return clv_fail_memory(err, "a machine", sizeof *m);
+    *m = *machine;
+    m->busy = m->alone = m->far = (clv_rates){0};
+    clv_status status = copy_rates(&m->busy, &machine->busy, err);
+    if (status == CLV_OK)
+        status = copy_rates(&m->alone, &machine->alone, err);
+    if (status == CLV_OK)
+        status = copy_rates(&m->far, &machine->far, err);
+    if (status == CLV_OK)
+        *out = m;
+    else
+        clv_machine_free(m);
+    return status;
+}
+
+clv_status clv_machine_get_info(const clv_machine *machine, clv_machine_info *out, clv_error *err)
+{
+    CLV_TRY(clv_require(out != NULL, "clv_machine_get_info", "out", err));
+    const clv_machine *m = clv_machine_or_default(machine);
+    const clv_machine_info info = {.name = m->name,
+                                   .ranks_per_host = m->ranks_per_host,
+                                   .hosts = m->hosts,
+                                   .memory_bytes = m->memory_bytes,
+                                   .memory_bytes_per_s = m->memory_bytes_per_s,
+                                   .efficiency = m->efficiency,
+                                   .instruction_s = m->instruction_s,
+                                   .host = m->host,
+                                   .network = m->network};
+    return clv_struct_copy_out(out, sizeof info, sizeof info, &info, "clv_machine_get_info", err);
+}
+
+double clv_machine_flops(const clv_machine *machine, clv_dtype dtype)
+{
+    return (unsigned)dtype < CLV_DTYPE_COUNT ? clv_machine_or_default(machine)->flops_per_s[dtype] : 0;
+}
+
+double clv_machine_rate(const clv_machine *machine, const char *op, clv_dtype dtype, double work, int alone)
+{
+    const clv_machine *m = clv_machine_or_default(machine);
+    const clv_rate *rate = op && work > 0 ? clv_rates_find(alone ? &m->alone : &m->busy, op, dtype) : NULL;
+    return rate ? clv_rate_at(rate, work) : 0;
+}
+
+clv_rate *clv_rates_add(clv_rates *rates)
+{
+    if (!rates->item)
+        rates->item = calloc(CLV_MAX_RATES, sizeof *rates->item);
+    return rates->item && rates->n < CLV_MAX_RATES ? &rates->item[rates->n++] : NULL;
+}
+
+const clv_rate *clv_rates_find(const clv_rates *rates, const char *op, clv_dtype dtype)
+{
+    for (int i = 0; i < rates->n; i++)
+        if (rates->item[i].dtype == dtype && strcmp(rates->item[i].op, op) == 0)
+            return &rates->item[i];
+    return NULL;
+}
+
+double clv_rate_at(const clv_rate *r, double work)
+{
+    int at = 0;
+    while (at < r->n && r->work[at] < work)
+        at++;
+    if (at == 0 || at == r->n)
+        return r->rate[at == 0 ? 0 : r->n - 1];
+    double part = log(work / r->work[at - 1]) / log(r->work[at] / r->work[at - 1]);
+    return r->rate[at - 1] * pow(r->rate[at] / r->rate[at - 1], part);
+}
+
+/* ---- this one ---- */
+
+clv_status clv_cpu_get_info(clv_cpu_info *out, clv_error *err)
+{
+    CLV_TRY(clv_require(out != NULL, "clv_cpu_get_info", "out", err));
+    clv_cpu_info info = {.kernels = clv_isa_name(clv_cpu_isa()), .cores = clv_usable_cores()};
+    char version[48];
+    clv_gemm_onednn_version(version, sizeof version);
+    snprintf(info.products, sizeof info.products, "oneDNN %s", version);
+    return clv_struct_copy_out(out, sizeof info, sizeof info, &info, "clv_cpu_get_info", err);
+}

@@ -1,0 +1,47 @@
+/* machine.h - hardware description (struct clv_machine): links, peaks and measured rates. The public functions, and
+ * the form of its file, are in include/cleave/machine.h.
+ */
+#ifndef CLEAVE_PROGRAM_COST_MACHINE_H
+#define CLEAVE_PROGRAM_COST_MACHINE_H
+
+#include "cleave/layout.h"
+#include "cleave/machine.h"
+
+enum { CLV_MACHINE_NAME = 64, CLV_MAX_RATES = 256, CLV_MAX_RATE_POINTS = 16 };
+
+typedef struct clv_rate {
+    char op[CLV_MACHINE_NAME];
+    clv_dtype dtype;
+    int n;
+    double work[CLV_MAX_RATE_POINTS], rate[CLV_MAX_RATE_POINTS];
+} clv_rate;
+
+typedef struct clv_rates {
+    int n;
+    clv_rate *item; /* room for CLV_MAX_RATES; NULL while there is none */
+} clv_rates;
+
+struct clv_machine {
+    char name[CLV_MACHINE_NAME];
+    int64_t ranks_per_host, hosts;
+    double memory_bytes, memory_bytes_per_s, efficiency, instruction_s;
+    double flops_per_s[CLV_DTYPE_COUNT];
+    clv_machine_link host, network;
+    clv_rates busy, alone;
+    clv_rates far; /* of collectives that cross hosts */
+};
+
+/* The machine that NULL is: the one that was given, or the default. */
+const clv_machine *clv_machine_or_default(const clv_machine *machine);
+
+/* A machine of its own with the same data; NULL for NULL. Free with clv_machine_free. */
+clv_status clv_machine_copy(clv_machine **out, const clv_machine *machine, clv_error *err);
+
+/* One more rate; NULL beyond CLV_MAX_RATES, or out of memory (then none is there yet). */
+clv_rate *clv_rates_add(clv_rates *rates);
+/* What was measured of an op or collective; NULL: nothing. */
+const clv_rate *clv_rates_find(const clv_rates *rates, const char *op, clv_dtype dtype);
+/* The measured rate at this much work. */
+double clv_rate_at(const clv_rate *rate, double work);
+
+#endif

@@ -1,0 +1,259 @@
+/* machine_profile.c - reads and writes hardware profiles as JSON, and finds the built-in ones. */
+#include "program/cost/machine.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "io/files/file.h"
+#include "io/json/json.h"
+#include "program/shipped_machines.h"
+
+enum { FILE_LIMIT = 4 << 20 };
+
+/* ---- reading ---- */
+
+static clv_status check_keys(const json_t *document, const char *where, clv_error *err)
+{
+    static const char *const valid[] = {"name", "source",        "ranks_per_host", "hosts",      "memory_bytes",
+                                        "host", "flops_per_s",   "network",        "efficiency", "memory_bytes_per_s",
+                                        "ops",  "instruction_s", "ops_alone",      "ops_network"};
+    const char *key;
+    json_t *value;
+    CLV_TRY(clv_json_check_object(document, where, err));
+    json_object_foreach((json_t *)document, key, value)
+    {
+        bool known = false;
+        for (size_t i = 0; i < sizeof valid / sizeof valid[0]; i++)
+            known = known || strcmp(key, valid[i]) == 0;
+        if (!known)
+            return clv_fail(
+                err, CLV_EFORMAT,
+                "%s: unknown key \"%s\"; valid: name, source, ranks_per_host, hosts, memory_bytes, "
+                "flops_per_s, memory_bytes_per_s, efficiency, instruction_s, host, network, ops, ops_alone, "
+                "ops_network",
+                where, key);
+    }
+    return CLV_OK;
+}
+
+static clv_status positive(double *out, const json_t *object, const char *key, clv_json_need need, const char *where,
+                           clv_error *err)
+{
+    return clv_json_get_real(out, object, key, need, 1e-12, 1e30, where, err);
+}
+
+static clv_status read_link(clv_machine_link *out, const json_t *document, const char *key, const char *where,
+                            clv_error *err)
+{
+    char inside[320];
+    const json_t *link = json_object_get(document, key);
+    snprintf(inside, sizeof inside, "%.255s: \"%s\"", where, key);
+    if (!link)
+        return clv_fail(err, CLV_EFORMAT, "%s: \"%s\" is missing", where, key);
+    CLV_TRY(positive(&out->alpha_s, link, "alpha_s", CLV_JSON_REQUIRED, inside, err));
+    return positive(&out->bytes_per_s, link, "bytes_per_s", CLV_JSON_REQUIRED, inside, err);
+}
+
+static clv_status read_flops(clv_machine *p, const json_t *document, const char *where, clv_error *err)
+{
+    char inside[320];
+    const json_t *flops = json_object_get(document, "flops_per_s");
+    snprintf(inside, sizeof inside, "%.255s: \"flops_per_s\"", where);
+    if (!flops)
+        return clv_fail(err, CLV_EFORMAT, "%s: \"flops_per_s\" is missing", where);
+    CLV_TRY(positive(&p->flops_per_s[CLV_F32], flops, "f32", CLV_JSON_REQUIRED, inside, err));
+    for (int d = 0; d < CLV_DTYPE_COUNT; d++) {
+        p->flops_per_s[d] = p->flops_per_s[CLV_F32];
+        CLV_TRY(positive(&p->flops_per_s[d], flops, clv_dtype_name((clv_dtype)d), CLV_JSON_OPTIONAL, inside, err));
+    }
+    return CLV_OK;
+}
+
+static clv_status read_points(clv_rate *rate, const json_t *list, const char *where, clv_error *err)
+{
+    size_t n = json_array_size(list);
+    if (n < 1 || n > CLV_MAX_RATE_POINTS)
+        return clv_fail(err, CLV_EFORMAT, "%s: \"%s\" must be a list of 1 to %d pairs [work, rate]", where, rate->op,
+                        CLV_MAX_RATE_POINTS);
+    for (size_t i = 0; i < n; i++) {
+        const json_t *pair = json_array_get(list, i);
+        double work = json_number_value(json_array_get(pair, 0)), value = json_number_value(json_array_get(pair, 1));
+        if (json_array_size(pair) != 2 || !(work > 0) || !(value > 0) || (i > 0 && !(work > rate->work[i - 1])))
+            return clv_fail(err, CLV_EFORMAT, "%s: \"%s\": pair %zu must be [work, rate], both above 0, work growing",
+                            where, rate->op, i + 1);
+        rate->work[i] = work;
+        rate->rate[i] = value;
+    }
+    rate->n = (int)n;
+    return CLV_OK;
+}
+
+static clv_status read_rates(clv_rates *out, const json_t *ops, const char *where, clv_error *err)
+{
+    const char *op, *dtype;
+    json_t *by_dtype, *list;
+    if (ops)
+        CLV_TRY(clv_json_check_object(ops, where, err));
+    json_object_foreach((json_t *)ops, op, by_dtype)
+    {
+        json_object_foreach(by_dtype, dtype, list)
+        {
+            if (strlen(op) >= CLV_MACHINE_NAME)
+                return clv_fail(err, CLV_EFORMAT, "%s: \"%.40s...\" is no op; names have at most %d bytes", where, op,
+                                CLV_MACHINE_NAME - 1);
+            clv_rate *rate = clv_rates_add(out);
+            if (!rate && out->n == CLV_MAX_RATES)
+                return clv_fail(err, CLV_ELIMIT, "%s: more than %d measurements", where, CLV_MAX_RATES);
+            if (!rate)
+                return clv_fail_memory(err, where, CLV_MAX_RATES * sizeof *rate);
+            snprintf(rate->op, sizeof rate->op, "%s", op);
+            CLV_TRY(clv_dtype_parse(&rate->dtype, dtype, err));
+            CLV_TRY(read_points(rate, list, where, err));
+        }
+    }
+    return CLV_OK;
+}
+
+static clv_status from_json(clv_machine *p, const json_t *document, const char *where, clv_error *err)
+{
+    const char *name = NULL;
+    CLV_TRY(check_keys(document, where, err));
+    CLV_TRY(clv_json_get_string(&name, document, "name", CLV_JSON_REQUIRED, where, err));
+    if (strlen(name) >= sizeof p->name)
+        return clv_fail(err, CLV_EFORMAT, "%s: \"name\" has %zu bytes; valid: at most %zu", where, strlen(name),
+                        sizeof p->name - 1);
+    memcpy(p->name, name, strlen(name) + 1);
+    CLV_TRY(
+        clv_json_get_int(&p->ranks_per_host, document, "ranks_per_host", CLV_JSON_REQUIRED, 1, 1 << 20, where, err));
+    CLV_TRY(clv_json_get_int(&p->hosts, document, "hosts", CLV_JSON_OPTIONAL, 0, 1 << 20, where, err));
+    p->efficiency = 1;
+    CLV_TRY(clv_json_get_real(&p->efficiency, document, "efficiency", CLV_JSON_OPTIONAL, 1e-3, 1, where, err));
+    CLV_TRY(clv_json_get_real(&p->instruction_s, document, "instruction_s", CLV_JSON_OPTIONAL, 0, 1, where, err));
+    CLV_TRY(positive(&p->memory_bytes, document, "memory_bytes", CLV_JSON_REQUIRED, where, err));
+    CLV_TRY(positive(&p->memory_bytes_per_s, document, "memory_bytes_per_s", CLV_JSON_REQUIRED, where, err));
+    CLV_TRY(read_flops(p, document, where, err));
+    CLV_TRY(read_link(&p->host, document, "host", where, err));
+    p->network = p->host;
+    if (p->hosts != 1)
+        CLV_TRY(read_link(&p->network, document, "network", where, err));
+    CLV_TRY(read_rates(&p->busy, json_object_get(document, "ops"), where, err));
+    CLV_TRY(read_rates(&p->alone, json_object_get(document, "ops_alone"), where, err));
+    return read_rates(&p->far, json_object_get(document, "ops_network"), where, err);
+}
+
+clv_status clv_machine_parse(clv_machine **out, const char *json, size_t size, const char *where, clv_error *err)
+{
+    json_t *document;
+    CLV_TRY(clv_require(out && json && where, "clv_machine_parse", "out, the text and its name", err));
+    clv_machine *m = calloc(1, sizeof *m);
+    if (!m)
+        return clv_fail_memory(err, where, sizeof *m);
+    clv_status status = clv_json_parse(&document, json, size, CLV_JSON_KEYS_UNIQUE, where, err);
+    if (status == CLV_OK) {
+        status = from_json(m, document, where, err);
+        json_decref(document);
+    }
+    if (status == CLV_OK)
+        *out = m;
+    else
+        clv_machine_free(m);
+    return status;
+}
+
+static clv_status read_profile(clv_machine **out, const char *path, clv_error *err)
+{
+    char *text;
+    size_t size;
+    CLV_TRY(clv_file_read(&text, &size, path, FILE_LIMIT, err));
+    clv_status status = clv_machine_parse(out, text, size, path, err);
+    free(text);
+    return status;
+}
+
+/* ---- those that the library has ---- */
+
+static const struct shipped {
+    const char *name, *profile;
+} shipped[] = {CLV_SHIPPED_MACHINES};
+
+enum { SHIPPED = sizeof shipped / sizeof shipped[0] };
+
+const char *clv_machine_builtin_name(int i)
+{
+    return i >= 0 && i < SHIPPED ? shipped[i].name : NULL;
+}
+
+static clv_status refuse_name(const char *profile, clv_error *err)
+{
+    char names[256] = "";
+    for (int i = 0; i < SHIPPED; i++) {
+        size_t used = strlen(names);
+        snprintf(names + used, sizeof names - used, ", %s", shipped[i].name);
+    }
+    return clv_fail(err, CLV_ENOTFOUND, "%s: no such file; valid: a profile that `cleave bench profile` wrote%s",
+                    profile, names);
+}
+
+clv_status clv_machine_open(clv_machine **out, const char *profile, clv_error *err)
+{
+    CLV_TRY(clv_require(out && profile, "clv_machine_open", "out and the profile", err));
+    if (access(profile, F_OK) == 0)
+        return read_profile(out, profile, err);
+    for (int i = 0; i < SHIPPED; i++)
+        if (strcmp(shipped[i].name, profile) == 0)
+            return clv_machine_parse(out, shipped[i].profile, strlen(shipped[i].profile), profile, err);
+    return refuse_name(profile, err);
+}
+
+/* ---- writing ---- */
+
+static json_t *link_json(const clv_machine_link *link)
+{
+    return json_pack("{s:f, s:f}", "alpha_s", link->alpha_s, "bytes_per_s", link->bytes_per_s);
+}
+
+static json_t *rates_json(const clv_rates *rates)
+{
+    json_t *ops = json_object();
+    for (int i = 0; i < rates->n; i++) {
+        const clv_rate *r = &rates->item[i];
+        json_t *by_dtype = json_object_get(ops, r->op), *list = json_array();
+        if (!by_dtype) {
+            by_dtype = json_object();
+            json_object_set_new(ops, r->op, by_dtype);
+        }
+        for (int k = 0; k < r->n; k++)
+            json_array_append_new(list, json_pack("[f, f]", r->work[k], r->rate[k]));
+        json_object_set_new(by_dtype, clv_dtype_name(r->dtype), list);
+    }
+    return ops;
+}
+
+clv_status clv_machine_write(const clv_machine *p, const char *path, clv_error *err)
+{
+    CLV_TRY(clv_require(p && path, "clv_machine_write", "the machine and the path", err));
+    json_t *flops = json_object();
+    for (int d = 0; d < CLV_DTYPE_COUNT; d++)
+        if (p->flops_per_s[d] != p->flops_per_s[CLV_F32] || d == CLV_F32)
+            json_object_set_new(flops, clv_dtype_name((clv_dtype)d), json_real(p->flops_per_s[d]));
+    json_t *document = json_pack(
+        "{s:s, s:I, s:I, s:f, s:o, s:f, s:f, s:f, s:o, s:o, s:o}", "name", p->name, "ranks_per_host",
+        (json_int_t)p->ranks_per_host, "hosts", (json_int_t)p->hosts, "memory_bytes", p->memory_bytes, "flops_per_s",
+        flops, "memory_bytes_per_s", p->memory_bytes_per_s, "efficiency", p->efficiency, "instruction_s",
+        p->instruction_s, "host", link_json(&p->host), "ops", rates_json(&p->busy), "ops_alone", rates_json(&p->alone));
+    if (document && p->hosts != 1) {
+        json_object_set_new(document, "network", link_json(&p->network));
+        json_object_set_new(document, "ops_network", rates_json(&p->far));
+    }
+    char *text = document ? json_dumps(document, JSON_INDENT(1) | JSON_REAL_PRECISION(5)) : NULL;
+    json_decref(document);
+    if (!text)
+        return clv_fail_memory(err, path, sizeof *p);
+    clv_status status = clv_file_write(path, text, strlen(text), err);
+    free(text);
+    return status;
+}

@@ -1,0 +1,97 @@
+/* instruction_info.c - clv_program_instruction: public description of one instruction (kind, flops, bytes, axes). */
+#include <math.h>
+#include <stddef.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/versioned_structs.h"
+#include "program/cost/predict_time.h"
+
+/* The sub-axes that cut a tensor, to those that are known. */
+static void add_axes(clv_instruction_info *info, const clv_layout *layout)
+{
+    for (int k = 0; k < layout->begin[layout->rank]; k++) {
+        bool known = false;
+        for (int j = 0; j < info->n_axes; j++)
+            known = known || clv_subaxis_overlap(info->axes[j], layout->axes[k]);
+        if (!known && info->n_axes < CLV_MAX_SUBAXES)
+            info->axes[info->n_axes++] = layout->axes[k];
+    }
+}
+
+/* The elements of an operand or a result, on the rank that has most. */
+static double elements(const clv_program *program, int buffer)
+{
+    const clv_buffer *b = &program->buffers[buffer];
+    clv_type local = clv_local_type(&b->type, &b->layout);
+    return (double)clv_type_elems(&local);
+}
+
+/* [m, k] times [k, n], batch times over, from how many elements each has: 2 batch m n k is what is counted of flops. */
+static void describe_product(clv_instruction_info *info, const clv_program *program, const clv_instruction *product)
+{
+    double left = elements(program, product->in[0]), right = elements(program, product->in[1]);
+    double result = elements(program, product->out[0]), all = info->flops / 2;
+    if (!(left > 0 && right > 0 && result > 0))
+        return;
+    info->m = llround(all / right);
+    info->n = llround(all / left);
+    info->k = llround(all / result);
+    info->batch = llround(left * right * result / all / all);
+}
+
+static void describe_op(clv_instruction_info *info, const clv_program *program, int i)
+{
+    const clv_instruction *instruction = &program->instructions[i];
+    clv_op_cost cost = clv_instruction_cost(program, i);
+    info->kind = instruction->op->def->name;
+    info->collective = -1;
+    info->flops = cost.flops;
+    info->bytes = cost.bytes;
+    info->work = instruction->op->def->counts_flops ? cost.flops : cost.bytes;
+    for (int k = 0; k < instruction->n_in; k++)
+        if (instruction->in[k] >= 0)
+            add_axes(info, &program->buffers[instruction->in[k]].layout);
+    for (int k = 0; k < instruction->n_out; k++)
+        add_axes(info, &program->buffers[instruction->out[k]].layout);
+    if (clv_op_is_product(instruction->op))
+        describe_product(info, program, instruction);
+}
+
+/* Steps are numbered in the order of instructions. */
+static int step_number(const clv_program *program, int i)
+{
+    int low = 0, high = program->n_steps;
+    while (low < high) {
+        int middle = low + (high - low) / 2;
+        if (program->steps[middle] < i)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+static void describe_step(clv_instruction_info *info, const clv_program *program, int i)
+{
+    const clv_reshard_step *step = program->instructions[i].step;
+    info->kind = clv_step_name(step->kind);
+    info->collective = step_number(program, i);
+    info->moves = clv_step_moves(step->kind);
+    info->bytes = info->work = step->bytes;
+    info->n_axes = step->n_axes;
+    memcpy(info->axes, step->axes, sizeof info->axes);
+}
+
+clv_status clv_program_instruction(const clv_program *program, int i, clv_instruction_info *out, clv_error *err)
+{
+    CLV_TRY(clv_require(program && out, "clv_program_instruction", "the program and out", err));
+    if (i < 0 || i >= program->n_instructions)
+        return clv_fail(err, CLV_EINVAL, "instruction %d; the program has %d, from 0 on", i, program->n_instructions);
+    const clv_instruction *instruction = &program->instructions[i];
+    clv_instruction_info info = {
+        .name = instruction->name, .backward = instruction->backward, .dtype = clv_instruction_dtype(program, i)};
+    instruction->op ? describe_op(&info, program, i) : describe_step(&info, program, i);
+    return clv_struct_copy_out(out, sizeof info, offsetof(clv_instruction_info, batch), &info,
+                               "clv_program_instruction", err);
+}

@@ -1,0 +1,394 @@
+/* memory_planner.c - assigns offsets to buffers: lifetimes, in-place reuse, greedy-by-size packing.
+ *
+ * The plan is the same for every rank and is what the allocator uses, so what `plan` reports is exact. Offsets are
+ * found first-fit over buffers in order of falling size (Pisarchyk & Lee 2020, arXiv:2001.03288, "greedy by size"),
+ * whose time grows with the square of their number; programs of very many buffers are laid out in order of time,
+ * best-fit.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "program/program.h"
+
+static int64_t exact_bytes(const clv_type *type, const clv_layout *layout)
+{
+    return clv_layout_max_elems(layout, type->shape) * (int64_t)clv_dtype_size(type->dtype);
+}
+
+int64_t clv_shard_bytes(const clv_type *type, const clv_layout *layout)
+{
+    return clv_buffer_aligned_bytes(exact_bytes(type, layout));
+}
+
+/* Instruction i reads or writes the buffer. */
+static void use(clv_buffer *buffer, const clv_program *program, int i)
+{
+    int ends = clv_program_completes_at(program, i);
+    buffer->last = buffer->last > ends ? buffer->last : ends;
+    if (ends > i)
+        buffer->in_flight_until = buffer->in_flight_until > ends + 1 ? buffer->in_flight_until : ends + 1;
+}
+
+static void find_lifetimes(clv_program *program)
+{
+    for (int b = 0; b < program->n_buffers; b++) {
+        clv_buffer *buffer = &program->buffers[b];
+        bool lasting = buffer->kind != CLV_BUFFER_TEMP;
+        buffer->first = lasting ? -1 : program->n_instructions;
+        buffer->last = buffer->kind == CLV_BUFFER_STATE ? program->n_instructions : -1;
+        buffer->bytes = clv_shard_bytes(&buffer->type, &buffer->layout);
+        buffer->in_flight_until = 0;
+    }
+    for (int i = 0; i < program->n_instructions; i++) {
+        const clv_instruction *instruction = &program->instructions[i];
+        for (int k = 0; k < instruction->n_in; k++)
+            if (instruction->in[k] >= 0)
+                use(&program->buffers[instruction->in[k]], program, i);
+        for (int k = 0; k < instruction->n_out; k++) {
+            clv_buffer *out = &program->buffers[instruction->out[k]];
+            out->first = out->first < i ? out->first : i;
+            use(out, program, i);
+        }
+    }
+    for (int o = 0; o < program->n_outputs; o++)
+        program->buffers[program->outputs[o].buffer].last = program->n_instructions;
+    for (int b = 0; b < program->n_buffers; b++) { /* memory lives as long as any view of it */
+        clv_buffer *root = &program->buffers[clv_program_root(program, b)];
+        root->first = program->buffers[b].first < root->first ? program->buffers[b].first : root->first;
+        root->last = program->buffers[b].last > root->last ? program->buffers[b].last : root->last;
+        root->in_flight_until = program->buffers[b].in_flight_until > root->in_flight_until
+                                    ? program->buffers[b].in_flight_until
+                                    : root->in_flight_until;
+    }
+}
+
+/* Whether the parts of what takes memory over, if it has any, are those of what had it. */
+static bool may_share_parts(const clv_program *program, const clv_buffer *had, const clv_buffer *takes)
+{
+    bool alike = had->n_parts == takes->n_parts;
+    for (int k = 0; alike && k < takes->n_parts; k++) {
+        const clv_buffer *a = &program->buffers[had->first_part + k], *b = &program->buffers[takes->first_part + k];
+        alike = clv_type_equal(&a->type, &b->type) && clv_layout_equal(&a->layout, &b->layout);
+    }
+    return alike || had->n_parts == 0 || takes->n_parts == 0;
+}
+
+/* Whether operand k of instruction i dies there and its memory fits result r. State is taken over only where the
+ * result is what the state is assigned (marked beforehand by sharing). */
+static bool may_reuse_in_place(const clv_program *program, int i, int k, int r)
+{
+    const clv_instruction *instruction = &program->instructions[i];
+    int from = instruction->in[k], to = instruction->out[r];
+    if (from < 0 || program->buffers[to].shares >= 0 || program->buffers[to].kind != CLV_BUFFER_TEMP)
+        return false;
+    const clv_buffer *root = &program->buffers[clv_program_root(program, from)];
+    int64_t to_bytes = exact_bytes(&program->buffers[to].type, &program->buffers[to].layout);
+    if (root->kind != CLV_BUFFER_TEMP || to_bytes > root->bytes || root->last > i || root->in_flight_until > i ||
+        exact_bytes(&program->buffers[from].type, &program->buffers[from].layout) != to_bytes ||
+        !may_share_parts(program, root, &program->buffers[to]))
+        return false;
+    return clv_program_is_sole_operand(program, instruction, k);
+}
+
+static void reuse_in_place(clv_program *program)
+{
+    for (int i = 0; i < program->n_instructions; i++) {
+        const clv_instruction *instruction = &program->instructions[i];
+        for (int r = 0; instruction->op && r < instruction->n_out; r++) {
+            int k = instruction->op->def->in_place[r] - 1;
+            if (k < 0 || k >= instruction->n_in || !may_reuse_in_place(program, i, k, r))
+                continue;
+            clv_buffer *out = &program->buffers[instruction->out[r]];
+            clv_buffer *root = &program->buffers[clv_program_root(program, instruction->in[k])];
+            out->shares = (int)(root - program->buffers);
+            root->last = out->last > root->last ? out->last : root->last;
+            root->in_flight_until =
+                out->in_flight_until > root->in_flight_until ? out->in_flight_until : root->in_flight_until;
+        }
+    }
+}
+
+/* A piece of the region: a buffer, or an instruction's workspace. */
+typedef struct piece {
+    int64_t bytes, offset;
+    int first, last;
+    int order; /* among equals */
+    int64_t *result;
+} piece;
+
+static int by_falling_size(const void *a, const void *b)
+{
+    const piece *x = a, *y = b;
+    if (x->bytes != y->bytes)
+        return x->bytes < y->bytes ? 1 : -1;
+    if (x->first != y->first)
+        return x->first < y->first ? -1 : 1;
+    return x->order < y->order ? -1 : x->order > y->order;
+}
+
+/* Where a piece was placed, and when it lives. */
+typedef struct placed {
+    int64_t offset, end;
+    int first, last;
+} placed;
+
+/* The lowest gap that no piece living at the same time touches. others: [n] in order of offset. */
+static int64_t lowest_gap(const placed *others, int n, const piece *want)
+{
+    int64_t offset = 0;
+    for (int i = 0; i < n; i++) {
+        if (others[i].first > want->last || want->first > others[i].last)
+            continue;
+        if (others[i].offset - offset >= want->bytes)
+            break;
+        offset = others[i].end > offset ? others[i].end : offset;
+    }
+    return offset;
+}
+
+/* Keeps the n others in order of offset. */
+static void insert_placed(placed *others, int n, const piece *p)
+{
+    int low = 0, high = n;
+    while (low < high) {
+        int middle = (low + high) / 2;
+        if (others[middle].offset < p->offset)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    memmove(others + low + 1, others + low, (size_t)(n - low) * sizeof *others);
+    others[low] = (placed){p->offset, p->offset + p->bytes, p->first, p->last};
+}
+
+/* In order of falling size, each into the lowest gap. */
+static clv_status place_by_size(piece *pieces, int n, clv_error *err)
+{
+    placed *others = calloc((size_t)n + 1, sizeof *others);
+    if (!others)
+        return clv_fail_memory(err, "the memory plan", (size_t)n * sizeof *others);
+    qsort(pieces, (size_t)n, sizeof *pieces, by_falling_size);
+    for (int i = 0; i < n; i++) {
+        pieces[i].offset = lowest_gap(others, i, &pieces[i]);
+        insert_placed(others, i, &pieces[i]);
+    }
+    free(others);
+    return CLV_OK;
+}
+
+/* ---- by time ---- */
+
+typedef struct gap {
+    int64_t offset, bytes;
+} gap;
+
+/* Free space below `end`, in order of offset; no two gaps touch. */
+typedef struct free_list {
+    int n;
+    gap *gap; /* [pieces + 1] */
+    int64_t end;
+} free_list;
+
+static void insert_gap(free_list *list, int at, gap g)
+{
+    memmove(list->gap + at + 1, list->gap + at, (size_t)(list->n - at) * sizeof g);
+    list->gap[at] = g;
+    list->n++;
+}
+
+static void remove_gap(free_list *list, int at)
+{
+    list->n--;
+    memmove(list->gap + at, list->gap + at + 1, (size_t)(list->n - at) * sizeof *list->gap);
+}
+
+/* From the smallest gap that is large enough, else from the end (and a gap that touches it). */
+static int64_t take(free_list *list, int64_t bytes)
+{
+    int best = -1;
+    for (int i = 0; i < list->n; i++)
+        if (list->gap[i].bytes >= bytes && (best < 0 || list->gap[i].bytes < list->gap[best].bytes))
+            best = i;
+    if (best < 0) {
+        int last = list->n - 1;
+        bool touches = last >= 0 && list->gap[last].offset + list->gap[last].bytes == list->end;
+        int64_t offset = touches ? list->gap[last].offset : list->end;
+        if (touches)
+            remove_gap(list, last);
+        list->end = offset + bytes;
+        return offset;
+    }
+    int64_t offset = list->gap[best].offset;
+    list->gap[best] = (gap){offset + bytes, list->gap[best].bytes - bytes};
+    if (list->gap[best].bytes == 0)
+        remove_gap(list, best);
+    return offset;
+}
+
+static void give(free_list *list, int64_t offset, int64_t bytes)
+{
+    int low = 0, high = list->n;
+    while (low < high) {
+        int middle = (low + high) / 2;
+        if (list->gap[middle].offset < offset)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    insert_gap(list, low, (gap){offset, bytes});
+    if (low + 1 < list->n && offset + bytes == list->gap[low + 1].offset) {
+        list->gap[low].bytes += list->gap[low + 1].bytes;
+        remove_gap(list, low + 1);
+    }
+    if (low > 0 && list->gap[low - 1].offset + list->gap[low - 1].bytes == offset) {
+        list->gap[low - 1].bytes += list->gap[low].bytes;
+        remove_gap(list, low);
+    }
+}
+
+static int by_first(const void *a, const void *b)
+{
+    const piece *x = a, *y = b;
+    if (x->first != y->first)
+        return x->first < y->first ? -1 : 1;
+    return by_falling_size(a, b);
+}
+
+static int by_last(const void *a, const void *b)
+{
+    const piece *x = *(const piece *const *)a, *y = *(const piece *const *)b;
+    if (x->last != y->last)
+        return x->last < y->last ? -1 : 1;
+    return by_first(x, y);
+}
+
+static clv_status place_by_time(piece *pieces, int n, clv_error *err)
+{
+    free_list list = {.gap = calloc((size_t)n + 2, sizeof *list.gap)};
+    const piece **ending = calloc((size_t)n + 1, sizeof *ending);
+    if (!list.gap || !ending) {
+        free(list.gap);
+        free(ending);
+        return clv_fail_memory(err, "the memory plan", (size_t)n * sizeof *list.gap);
+    }
+    qsort(pieces, (size_t)n, sizeof *pieces, by_first);
+    for (int i = 0; i < n; i++)
+        ending[i] = &pieces[i];
+    qsort(ending, (size_t)n, sizeof *ending, by_last);
+    for (int i = 0, ended = 0; i < n; i++) {
+        for (; ended < n && ending[ended]->last < pieces[i].first; ended++)
+            give(&list, ending[ended]->offset, ending[ended]->bytes);
+        pieces[i].offset = take(&list, pieces[i].bytes);
+    }
+    free(list.gap);
+    free(ending);
+    return CLV_OK;
+}
+
+static bool grow(int64_t *total, int64_t bytes)
+{
+    bool fits = bytes <= CLV_MAX_RANK_BYTES - CLV_REGION_ALIGN - *total;
+    *total += fits ? bytes : 0;
+    return fits;
+}
+
+/* All that a rank ever holds, as if it held it at once: then no sum of some of it overflows. */
+static clv_status check_total(const clv_program *program, clv_error *err)
+{
+    int64_t total = 0;
+    bool fits = true;
+    for (int b = 0; b < program->n_buffers; b++)
+        fits = fits && (program->buffers[b].shares >= 0 || grow(&total, program->buffers[b].bytes));
+    for (int i = 0; i < program->n_instructions; i++)
+        fits = fits && grow(&total, program->instructions[i].workspace_bytes);
+    return fits ? CLV_OK : clv_fail(err, CLV_ELIMIT, "the tensors of a program come to more than 2^62 bytes a rank");
+}
+
+static void add_piece(piece *pieces, int *n, int64_t bytes, int first, int last, int64_t *result)
+{
+    pieces[*n] = (piece){.bytes = bytes, .first = first, .last = last, .order = *n, .result = result};
+    ++*n;
+}
+
+static int collect_pieces(const clv_region_plan *plan, const clv_program *program, int64_t behind, piece *pieces)
+{
+    int n = 0;
+    for (int b = 0; b < program->n_buffers; b++) {
+        const clv_buffer *buffer = &program->buffers[b];
+        if (buffer->kind != CLV_BUFFER_STATE && buffer->shares < 0 && buffer->bytes + behind > 0)
+            add_piece(pieces, &n, buffer->bytes + behind, buffer->first, buffer->last, &plan->buffer[b]);
+    }
+    for (int i = 0; i < program->n_instructions; i++) {
+        int64_t bytes = program->instructions[i].workspace_bytes;
+        if (bytes > 0)
+            add_piece(pieces, &n, bytes + behind, i, i, &plan->workspace[i]);
+    }
+    return n;
+}
+
+static clv_status place(clv_region_plan *plan, const clv_program *program, int64_t behind, clv_error *err)
+{
+    enum { MANY = 4096 };
+    int most = program->greedy_by_size_limit == 0 ? MANY : program->greedy_by_size_limit;
+    size_t room = (size_t)program->n_buffers + (size_t)program->n_instructions + 1;
+    piece *pieces = calloc(room, sizeof *pieces);
+    if (!pieces)
+        return clv_fail_memory(err, "the memory plan", room * sizeof *pieces);
+    int n = collect_pieces(plan, program, behind, pieces);
+    clv_status status = n > most ? place_by_time(pieces, n, err) : place_by_size(pieces, n, err);
+    plan->bytes = 0;
+    for (int i = 0; i < n; i++) {
+        *pieces[i].result = pieces[i].offset;
+        int64_t end = pieces[i].offset + pieces[i].bytes;
+        plan->bytes = end > plan->bytes ? end : plan->bytes;
+    }
+    free(pieces);
+    plan->bytes = (plan->bytes + CLV_REGION_ALIGN - 1) / CLV_REGION_ALIGN * CLV_REGION_ALIGN;
+    return status;
+}
+
+void clv_region_plan_free(clv_region_plan *plan)
+{
+    free(plan->buffer);
+    free(plan->workspace);
+    *plan = (clv_region_plan){0};
+}
+
+clv_status clv_program_plan_region(clv_region_plan *out, const clv_program *program, int64_t behind, clv_error *err)
+{
+    clv_region_plan plan = {.buffer = calloc((size_t)program->n_buffers + 1, sizeof *plan.buffer),
+                            .workspace = calloc((size_t)program->n_instructions + 1, sizeof *plan.workspace)};
+    clv_status status = plan.buffer && plan.workspace
+                            ? place(&plan, program, behind, err)
+                            : clv_fail_memory(err, "the memory plan", (size_t)program->n_buffers * sizeof *plan.buffer);
+    for (int b = 0; status == CLV_OK && b < program->n_buffers; b++)
+        plan.buffer[b] = plan.buffer[clv_program_root(program, b)];
+    if (status != CLV_OK) {
+        clv_region_plan_free(&plan);
+        return status;
+    }
+    *out = plan;
+    return CLV_OK;
+}
+
+clv_status clv_program_plan_memory(clv_program *program, clv_error *err)
+{
+    clv_region_plan plan;
+    find_lifetimes(program);
+    reuse_in_place(program);
+    for (int b = 0; b < program->n_buffers; b++) /* its memory is its own as long as the whole lives */
+        if (program->buffers[b].part)
+            program->buffers[b].last = program->buffers[clv_program_root(program, b)].last;
+    for (int i = 0; i < program->n_instructions; i++)
+        program->instructions[i].workspace_bytes = clv_buffer_aligned_bytes(program->instructions[i].workspace_bytes);
+    CLV_TRY(check_total(program, err));
+    CLV_TRY(clv_program_plan_region(&plan, program, 0, err));
+    program->region_bytes = plan.bytes;
+    for (int b = 0; b < program->n_buffers; b++)
+        program->buffers[b].offset = plan.buffer[b];
+    for (int i = 0; i < program->n_instructions; i++)
+        program->instructions[i].workspace_offset = plan.workspace[i];
+    clv_region_plan_free(&plan);
+    return CLV_OK;
+}

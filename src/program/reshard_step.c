@@ -1,0 +1,26 @@
+/* reshard_step.c - names and properties of the kinds of collectives. */
+#include "program/reshard_step.h"
+
+static const struct {
+    const char *name;
+    bool reduces, moves;
+} steps[] = {
+#define CLV_STEP_ROW(code, name, reduces, moves) [code] = {name, reduces, moves},
+    CLV_STEP_TABLE(CLV_STEP_ROW)
+#undef CLV_STEP_ROW
+};
+
+const char *clv_step_name(clv_step_kind kind)
+{
+    return steps[kind].name;
+}
+
+bool clv_step_reduces(clv_step_kind kind)
+{
+    return steps[kind].reduces;
+}
+
+bool clv_step_moves(clv_step_kind kind)
+{
+    return steps[kind].moves;
+}

@@ -1,0 +1,256 @@
+/* gradient_check.c - numerical gradient check (gradcheck): compares an op's gradient with central finite differences.
+ */
+#include "runtime/checks/gradient_check.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+
+/* ---- differences ---- */
+
+typedef struct step {
+    double h; /* a power of two: x + h loses little */
+    double tolerance;
+    double bend; /* relative: slopes from left and right that differ by more are of a kink */
+    double unit; /* of rounding */
+} step;
+
+/* f32: the steps are large, for results are rounded to 2^-24. */
+static step step_of(const clv_numeric_gradient *slopes)
+{
+    step s = slopes->coarsest == CLV_F64 ? (step){0x1p-17, 2e-8, 1e-3, 0x1p-52} : (step){0x1p-6, 2e-3, 5e-2, 0x1p-23};
+    if (slopes->tolerance > 0)
+        s.tolerance = slopes->tolerance;
+    return s;
+}
+
+static clv_status at(const clv_numeric_gradient *slopes, int64_t i, double x, double *f, double *size, clv_error *err)
+{
+    const clv_view *view = slopes->x;
+    double before = clv_dtype_load(view->dtype, view->data, i);
+    clv_dtype_store(view->dtype, view->data, i, x);
+    clv_status status = slopes->objective(slopes->context, f, size, err);
+    clv_dtype_store(view->dtype, view->data, i, before);
+    return status;
+}
+
+static double largest_of(const clv_view *view)
+{
+    double largest = 0;
+    for (int64_t i = 0; i < clv_view_elems(view); i++) {
+        double x = fabs(clv_dtype_load(view->dtype, view->data, i));
+        largest = isfinite(x) && x > largest ? x : largest;
+    }
+    return largest;
+}
+
+/* *compared: whether there was something to compare with. */
+static clv_status check_element(const clv_numeric_gradient *slopes, int64_t i, double largest, bool *compared,
+                                clv_error *err)
+{
+    const step s = step_of(slopes);
+    double x = clv_dtype_load(slopes->x->dtype, slopes->x->data, i);
+    double got = clv_dtype_load(slopes->d->dtype, slopes->d->data, i);
+    double up, down, here, size;
+    *compared = isfinite(x);
+    if (!*compared)
+        return CLV_OK;
+    CLV_TRY(at(slopes, i, x + s.h, &up, &size, err));
+    CLV_TRY(at(slopes, i, x - s.h, &down, &size, err));
+    double want = (up - down) / (2 * s.h), room = s.tolerance * fmax(largest, fmin(1, size)) + s.unit * size / s.h;
+    if (fabs(got - want) <= room)
+        return CLV_OK;
+    CLV_TRY(at(slopes, i, x, &here, &size, err));
+    *compared = isfinite(want) || !isfinite(here);
+    if (!*compared)
+        return CLV_OK;
+    double right = (up - here) / s.h, left = (here - down) / s.h;
+    if (fabs(right - left) > s.bend * (fabs(right) + fabs(left)) && got >= fmin(left, right) - room &&
+        got <= fmax(left, right) + room)
+        return CLV_OK;
+    char index[CLV_OP_HARNESS_INDEX_TEXT];
+    return clv_fail(err, CLV_ECHECK, "%s: element %s is %.9g; differences give %.9g", slopes->what,
+                    clv_op_harness_print_index(index, slopes->x, i), got, want);
+}
+
+clv_status clv_numeric_gradient_check(const clv_numeric_gradient *slopes, int *compared, clv_error *err)
+{
+    int64_t elems = clv_view_elems(slopes->x), n = elems < slopes->most ? elems : slopes->most;
+    double largest = largest_of(slopes->d);
+    for (int64_t k = 0; k < n; k++) {
+        bool counts;
+        uint32_t drawn;
+        clv_random_bits(&drawn, slopes->key, (uint64_t)k, 1);
+        CLV_TRY(check_element(slopes, n < elems ? (int64_t)drawn % elems : k, largest, &counts, err));
+        if (compared)
+            *compared += counts;
+    }
+    return CLV_OK;
+}
+
+/* ---- an op's gradient ---- */
+
+/* The values of a graph, whole. */
+typedef struct values {
+    clv_graph *graph;
+    clv_view *view;
+    int n;
+    clv_op op; /* a copy: building moves graph->ops */
+    clv_value seed[CLV_MAX_OUT];
+} values;
+
+static clv_status run_op(const values *v, const clv_op *op, clv_error *err)
+{
+    clv_op_harness trial = {.op = op};
+    char how[CLV_OP_NAME + 64];
+    for (int i = 0; i < op->n_in; i++)
+        if (op->in[i] > 0)
+            trial.in[i] = v->view[op->in[i]];
+    for (int o = 0; o < op->n_out; o++) {
+        trial.out[o] = v->view[op->out[o]];
+        trial.over[o] = 1 + CLV_MAX_IN; /* it holds what an earlier run left */
+    }
+    snprintf(how, sizeof how, "%s", op->id == v->op.id ? "whole, as differences want it" : "in the gradient");
+    return clv_op_harness_run(&trial, how, err);
+}
+
+/* <seed, results> */
+static clv_status objective(void *context, double *out, double *size, clv_error *err)
+{
+    const values *v = context;
+    CLV_TRY(run_op(v, &v->op, err));
+    *out = *size = 0;
+    for (int o = 0; o < v->op.n_out; o++) {
+        const clv_view *y = &v->view[v->op.out[o]], *s = &v->view[v->seed[o].id];
+        int64_t elems = clv_valid(v->seed[o]) ? clv_view_elems(y) : 0;
+        for (int64_t i = 0; i < elems; i++) {
+            double term = clv_dtype_load(y->dtype, y->data, i) * clv_dtype_load(s->dtype, s->data, i);
+            *out += term;
+            *size += fabs(term);
+        }
+    }
+    return CLV_OK;
+}
+
+/* The loss that is the objective, of ops; CLV_NONE: nothing of the results may be differentiated. */
+static clv_value loss_of(values *v, uint32_t left)
+{
+    clv_value loss = CLV_NONE;
+    for (int o = 0; o < v->op.n_out; o++) {
+        clv_value y = {v->op.out[o]};
+        clv_type type = clv_graph_type(v->graph, y);
+        int dims[CLV_MAX_RANK];
+        char name[32];
+        if (!clv_dtype_is_float(type.dtype) || (left >> o & 1))
+            continue;
+        for (int d = 0; d < type.rank; d++)
+            dims[d] = d;
+        snprintf(name, sizeof name, "cotangent %d", o);
+        v->seed[o] = clv_input(v->graph, name, type.dtype, type.rank, type.shape, NULL);
+        clv_value term = clv_mul(v->graph, y, v->seed[o]);
+        if (type.rank > 0)
+            term = clv_reduce(v->graph, CLV_SUM, term, dims, type.rank, false);
+        term = clv_cast(v->graph, term, CLV_F64);
+        loss = clv_valid(loss) ? clv_add(v->graph, loss, term) : term;
+    }
+    return loss;
+}
+
+static clv_status take_values(values *v, const clv_view *operands, clv_key key, clv_error *err)
+{
+    v->n = v->graph->n_values;
+    v->view = calloc((size_t)v->n, sizeof *v->view);
+    if (!v->view)
+        return clv_fail_memory(err, "the values of a gradient", (size_t)v->n * sizeof *v->view);
+    for (int i = 1; i < v->n; i++) {
+        const void *data = NULL;
+        for (int k = 0; k < v->op.n_in; k++)
+            data = v->op.in[k] == i ? operands[k].data : data;
+        v->view[i] = clv_op_harness_view(&v->graph->values[i].type);
+        CLV_TRY(clv_op_harness_alloc(&v->view[i], data, err));
+    }
+    for (int o = 0; o < v->op.n_out; o++) {
+        const clv_view *seed = &v->view[v->seed[o].id];
+        int64_t elems = clv_valid(v->seed[o]) ? clv_view_elems(seed) : 0;
+        for (int64_t i = 0; i < elems; i++) {
+            float x;
+            clv_random_uniform(&x, clv_key_fold_in(key, (uint32_t)o), (uint64_t)i, 1, -1, 1);
+            clv_dtype_store(seed->dtype, seed->data, i, (double)x);
+        }
+    }
+    return CLV_OK;
+}
+
+static clv_status compare(values *v, int i, clv_value d, clv_dtype coarsest, const clv_gradient_check_options *trial,
+                          int *compared, clv_error *err)
+{
+    enum { MOST = 64 /* elements of an operand, each two runs of the kernel */ };
+    char what[64];
+    snprintf(what, sizeof what, "the gradient%s by operand %d", trial->of, i);
+    clv_error why = {0};
+    clv_status status =
+        clv_numeric_gradient_check(&(clv_numeric_gradient){.objective = objective,
+                                                           .context = v,
+                                                           .x = &v->view[v->op.in[i]],
+                                                           .d = &v->view[d.id],
+                                                           .coarsest = coarsest,
+                                                           .tolerance = trial->tolerance,
+                                                           .key = clv_key_fold_in(trial->key, (uint32_t)i),
+                                                           .most = MOST,
+                                                           .what = what},
+                                   compared, &why);
+    return status == CLV_OK ? CLV_OK : clv_fail_at(err, status, -1, v->op.name, "%s", why.message);
+}
+
+/* f64, f32, or another where no differences are taken. */
+static clv_dtype coarsest_of(const clv_graph *graph, const clv_op *op)
+{
+    clv_dtype coarsest = CLV_F64;
+    for (int k = 0; k < op->n_in + op->n_out; k++) {
+        int value = k < op->n_in ? op->in[k] : op->out[k - op->n_in];
+        clv_dtype dtype = value > 0 ? graph->values[value].type.dtype : CLV_F64;
+        if (dtype != CLV_F64 && clv_dtype_is_float(dtype) && (coarsest == CLV_F64 || dtype != CLV_F32))
+            coarsest = dtype;
+    }
+    return coarsest;
+}
+
+static clv_status try_gradient(values *v, const clv_gradient_check_options *trial, clv_dtype coarsest, int *compared,
+                               clv_error *err)
+{
+    clv_value wrt[CLV_MAX_IN], d[CLV_MAX_IN];
+    int operand[CLV_MAX_IN], n = 0;
+    for (int i = 0; i < v->op.n_in; i++)
+        if (v->op.in[i] > 0 && !(trial->no_in >> i & 1) && clv_dtype_is_float(trial->operands[i].dtype)) {
+            operand[n] = i;
+            wrt[n++] = (clv_value){v->op.in[i]};
+        }
+    clv_value loss = loss_of(v, trial->no_out);
+    if (n == 0 || !clv_valid(loss))
+        return clv_graph_status(v->graph, err);
+    clv_gradients(v->graph, loss, CLV_NONE, wrt, n, d);
+    CLV_TRY(clv_graph_status(v->graph, err));
+    CLV_TRY(take_values(v, trial->operands, trial->key, err));
+    for (int o = 0; o < v->graph->n_ops; o++)
+        CLV_TRY(run_op(v, &v->graph->ops[o], err));
+    for (int k = 0; k < n && (coarsest == CLV_F64 || coarsest == CLV_F32); k++)
+        CLV_TRY(compare(v, operand[k], d[k], coarsest, trial, compared, err));
+    return CLV_OK;
+}
+
+clv_status clv_gradient_check(clv_graph *graph, int op, const clv_gradient_check_options *trial, int *compared,
+                              clv_error *err)
+{
+    values v = {.graph = graph, .op = graph->ops[op]};
+    clv_dtype coarsest = coarsest_of(graph, &v.op);
+    if (!v.op.def->gradient)
+        return CLV_OK;
+    clv_status status = try_gradient(&v, trial, coarsest, compared, err);
+    for (int i = 1; v.view && i < v.n; i++)
+        clv_op_harness_free(&v.view[i]);
+    free(v.view);
+    return status;
+}

@@ -1,0 +1,320 @@
+/* op_harness.c - runs one op kernel by itself, with guard bytes and poisoned results, and verifies its writes. */
+#include "runtime/checks/op_harness.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "device/device.h"
+#include "runtime/checks/guard_bytes.h"
+
+enum { ALIGN = 64 };
+
+clv_view clv_op_harness_view(const clv_type *type)
+{
+    clv_view view = {.dtype = type->dtype, .rank = type->rank};
+    memcpy(view.shape, type->shape, sizeof view.shape);
+    memcpy(view.global, type->shape, sizeof view.global);
+    return view;
+}
+
+/* ---- elements by their place in the whole tensor ---- */
+
+int64_t clv_op_harness_global_index(const clv_view *view, int64_t i)
+{
+    int64_t index = 0, stride = 1;
+    for (int d = view->rank - 1; d >= 0; d--) {
+        index += (view->lo[d] + i % view->shape[d]) * stride;
+        i /= view->shape[d];
+        stride *= view->global[d];
+    }
+    return index;
+}
+
+const char *clv_op_harness_print_index(char out[CLV_OP_HARNESS_INDEX_TEXT], const clv_view *view, int64_t i)
+{
+    int64_t at[CLV_MAX_RANK];
+    int n = snprintf(out, CLV_OP_HARNESS_INDEX_TEXT, "[");
+    for (int d = view->rank - 1; d >= 0; d--) {
+        at[d] = i % view->global[d];
+        i /= view->global[d];
+    }
+    for (int d = 0; d < view->rank; d++)
+        n += snprintf(out + n, (size_t)(CLV_OP_HARNESS_INDEX_TEXT - n), "%s%lld", d ? "," : "", (long long)at[d]);
+    snprintf(out + n, (size_t)(CLV_OP_HARNESS_INDEX_TEXT - n), "]");
+    return out;
+}
+
+/* ---- memory ---- */
+
+static int64_t room_behind(const clv_view *view)
+{
+    clv_view whole = *view;
+    memcpy(whole.shape, view->global, sizeof whole.shape);
+    return (int64_t)clv_view_byte_size(&whole) + CLV_GUARD_BYTES;
+}
+
+static void *take(int64_t bytes, int64_t behind)
+{
+    char *base = NULL;
+    int64_t all = CLV_GUARD_BYTES + bytes + behind;
+    if (posix_memalign((void **)&base, ALIGN, (size_t)all) != 0)
+        return NULL;
+    clv_guard_bytes_fill(base, all);
+    return base + CLV_GUARD_BYTES;
+}
+
+static void release(void *data)
+{
+    if (data)
+        free((char *)data - CLV_GUARD_BYTES);
+}
+
+clv_status clv_op_harness_alloc(clv_view *view, const void *copied, clv_error *err)
+{
+    int64_t bytes = (int64_t)clv_view_byte_size(view), behind = room_behind(view), elems = clv_view_elems(view);
+    size_t size = clv_dtype_size(view->dtype);
+    view->data = take(bytes, behind);
+    if (!view->data)
+        return clv_fail_memory(err, "a tensor of an op that is tried", (size_t)(bytes + behind));
+    for (int64_t i = 0; copied && i < elems; i++)
+        memcpy((char *)view->data + (size_t)i * size,
+               (const char *)copied + (size_t)clv_op_harness_global_index(view, i) * size, size);
+    return CLV_OK;
+}
+
+void clv_op_harness_free(clv_view *view)
+{
+    release(view->data);
+    view->data = NULL;
+}
+
+clv_status clv_op_harness_alloc_all(clv_op_harness *part, const clv_op_harness *whole, clv_error *err)
+{
+    for (int i = 0; i < CLV_MAX_IN; i++)
+        part->in[i].data = NULL;
+    for (int o = 0; o < CLV_MAX_OUT; o++)
+        part->out[o].data = NULL;
+    for (int i = 0; i < part->op->n_in; i++)
+        if (whole->in[i].data)
+            CLV_TRY(clv_op_harness_alloc(&part->in[i], whole->in[i].data, err));
+    for (int o = 0; o < part->op->n_out; o++)
+        CLV_TRY(clv_op_harness_alloc(&part->out[o], NULL, err));
+    return CLV_OK;
+}
+
+void clv_op_harness_free_all(clv_op_harness *trial)
+{
+    for (int o = 0; o < trial->op->n_out; o++)
+        if (trial->over[o])
+            trial->out[o].data = NULL;
+        else
+            clv_op_harness_free(&trial->out[o]);
+    for (int i = 0; i < trial->op->n_in; i++)
+        clv_op_harness_free(&trial->in[i]);
+}
+
+/* Other bytes than the guards' pattern, before so many bytes, behind them and, unless they are kept, in them: a large
+ * number in every float dtype. */
+static void poison(void *data, int64_t bytes, int64_t behind, bool kept)
+{
+    enum { OTHER = 0x4b };
+    char *p = data;
+    memset(p - CLV_GUARD_BYTES, OTHER, CLV_GUARD_BYTES);
+    memset(p + bytes, OTHER, (size_t)behind);
+    if (!kept)
+        memset(p, OTHER, (size_t)bytes);
+}
+
+/* ---- running ---- */
+
+size_t clv_op_harness_workspace_bytes(const clv_op_harness *trial)
+{
+    clv_op_harness planned = *trial;
+    for (int i = 0; i < CLV_MAX_IN; i++)
+        planned.in[i].data = NULL;
+    for (int o = 0; o < CLV_MAX_OUT; o++)
+        planned.out[o].data = NULL;
+    const clv_op_def *def = trial->op->def;
+    return def->workspace ? def->workspace(trial->op, planned.in, planned.out) : 0;
+}
+
+/* Where guards around so many bytes were written to, in words; NULL: nowhere. *at: the first such byte, from the start
+ * of the bytes. */
+static const char *broken(int64_t *at, const void *data, int64_t bytes, int64_t behind)
+{
+    const char *p = data;
+    if ((*at = clv_guard_bytes_first_overwritten(p + bytes, behind)) >= 0) {
+        *at += bytes;
+        return "behind the end of";
+    }
+    *at = clv_guard_bytes_first_overwritten(p - CLV_GUARD_BYTES, CLV_GUARD_BYTES) - CLV_GUARD_BYTES;
+    return *at >= -CLV_GUARD_BYTES ? "before" : NULL;
+}
+
+/* "f32[2,10] of [6,10]" */
+static const char *view_text(char *out, size_t size, const clv_view *view)
+{
+    clv_type part = {.dtype = view->dtype, .rank = view->rank}, whole = part;
+    char a[CLV_TYPE_TEXT], b[CLV_TYPE_TEXT];
+    memcpy(part.shape, view->shape, sizeof part.shape);
+    memcpy(whole.shape, view->global, sizeof whole.shape);
+    clv_type_print(a, sizeof a, &part);
+    clv_type_print(b, sizeof b, &whole);
+    bool is_whole = clv_type_equal(&part, &whole);
+    snprintf(out, size, "%s%s%s", a, is_whole ? "" : " of ", is_whole ? "" : strchr(b, '['));
+    return out;
+}
+
+static clv_status check_guards(const clv_op_harness *trial, const clv_view *view, const char *what, int i,
+                               const char *how, clv_error *err)
+{
+    char text[2 * CLV_TYPE_TEXT + 8];
+    int64_t at;
+    const char *where = broken(&at, view->data, (int64_t)clv_view_byte_size(view), room_behind(view));
+    if (!where)
+        return CLV_OK;
+    return clv_fail_at(err, CLV_ECHECK, -1, trial->op->name,
+                       "%s: the kernel wrote %s %s %d, which is %s, at byte %lld; valid: this part's elements alone, "
+                       "as many as view.shape says",
+                       how, where, what, i, view_text(text, sizeof text, view), (long long)at);
+}
+
+static clv_status check_bools(const clv_op_harness *trial, int o, const char *how, clv_error *err)
+{
+    const clv_view *view = &trial->out[o];
+    const unsigned char *at = view->data;
+    char index[CLV_OP_HARNESS_INDEX_TEXT];
+    for (int64_t i = 0; view->dtype == CLV_BOOL && i < clv_view_elems(view); i++)
+        if (at[i] > 1)
+            return clv_fail_at(err, CLV_ECHECK, -1, trial->op->name,
+                               "%s: element %s of result %d, which is bool, is %d; valid: 0 and 1", how,
+                               clv_op_harness_print_index(index, view, clv_op_harness_global_index(view, i)), o, at[i]);
+    return CLV_OK;
+}
+
+static clv_status check_result(const clv_op_harness *trial, int o, const char *how, clv_error *err)
+{
+    const clv_view *view = &trial->out[o];
+    char index[CLV_OP_HARNESS_INDEX_TEXT], text[2 * CLV_TYPE_TEXT + 8];
+    CLV_TRY(check_guards(trial, view, "result", o, how, err));
+    int64_t i = trial->over[o] ? -1 : clv_guard_bytes_first_unwritten(view->dtype, view->data, clv_view_elems(view));
+    if (i < 0)
+        return check_bools(trial, o, how, err);
+    return clv_fail_at(err, CLV_ECHECK, -1, trial->op->name,
+                       "%s: the kernel left element %s of result %d, which is %s, unwritten; valid: every element is "
+                       "written",
+                       how, clv_op_harness_print_index(index, view, clv_op_harness_global_index(view, i)), o,
+                       view_text(text, sizeof text, view));
+}
+
+static bool is_overwritten_in_place(const clv_op_harness *trial, int i)
+{
+    bool any = false;
+    for (int o = 0; o < trial->op->n_out; o++)
+        any = any || trial->over[o] == 1 + i;
+    return any;
+}
+
+static uint64_t operand_sum(const clv_view *view)
+{
+    return view->data ? clv_guard_bytes_checksum(view->data, (int64_t)clv_view_byte_size(view)) : 0;
+}
+
+static clv_status check_operand(const clv_op_harness *trial, int i, uint64_t before, const char *how, clv_error *err)
+{
+    if (!trial->in[i].data || is_overwritten_in_place(trial, i))
+        return CLV_OK;
+    CLV_TRY(check_guards(trial, &trial->in[i], "operand", i, how, err));
+    if (operand_sum(&trial->in[i]) == before)
+        return CLV_OK;
+    return clv_fail_at(err, CLV_ECHECK, -1, trial->op->name,
+                       "%s: the kernel wrote into operand %d; valid: results alone, unless in_place gives it one's "
+                       "memory",
+                       how, i);
+}
+
+static clv_status check_workspace(const clv_op_harness *trial, const void *workspace, size_t bytes, const char *how,
+                                  clv_error *err)
+{
+    int64_t at;
+    const char *where = broken(&at, workspace, (int64_t)bytes, (int64_t)bytes + CLV_GUARD_BYTES);
+    if (!where)
+        return CLV_OK;
+    return clv_fail_at(err, CLV_ECHECK, -1, trial->op->name,
+                       "%s: the kernel wrote %s its workspace of %zu bytes, at byte %lld", how, where, bytes,
+                       (long long)at);
+}
+
+/* threads: 0, outside of a session. */
+static clv_status run_kernel(const clv_op_harness *trial, void *workspace, int threads, const char *how, clv_error *err)
+{
+    const struct clv_context context = {.device = &clv_device_host, .threads = threads};
+    const clv_call call = {.op = trial->op,
+                           .in = trial->in,
+                           .out = trial->out,
+                           .workspace = workspace,
+                           .context = threads > 0 ? &context : NULL};
+    clv_error why = {0};
+    clv_status status = clv_check_callback_status(&why, trial->op->def->run(&call, &why), "the kernel");
+    if (status != CLV_OK)
+        return clv_fail_at(err, status, -1, trial->op->name, "%s: %s", how,
+                           why.message[0] ? why.message : clv_status_text(status));
+    return CLV_OK;
+}
+
+static clv_status run_between_guards(const clv_op_harness *trial, void *workspace, size_t bytes, const char *how,
+                                     clv_error *err)
+{
+    const clv_op *op = trial->op;
+    uint64_t before[CLV_MAX_IN];
+    for (int i = 0; i < op->n_in; i++)
+        before[i] = operand_sum(&trial->in[i]);
+    CLV_TRY(run_kernel(trial, workspace, 0, how, err));
+    for (int o = 0; o < op->n_out; o++)
+        CLV_TRY(check_result(trial, o, how, err));
+    for (int i = 0; i < op->n_in; i++)
+        CLV_TRY(check_operand(trial, i, before[i], how, err));
+    return check_workspace(trial, workspace, bytes, how, err);
+}
+
+static clv_status take_workspace(void **out, size_t *bytes, const clv_op_harness *trial, const char *how,
+                                 clv_error *err)
+{
+    *bytes = clv_op_harness_workspace_bytes(trial);
+    if (*bytes > CLV_MAX_RANK_BYTES / 4)
+        return clv_fail_at(err, CLV_ECHECK, -1, trial->op->name, "%s: it wants a workspace of %zu bytes", how, *bytes);
+    *out = take((int64_t)*bytes, (int64_t)*bytes + CLV_GUARD_BYTES);
+    return *out ? CLV_OK : clv_fail_memory(err, "the workspace of an op that is tried", *bytes);
+}
+
+clv_status clv_op_harness_run(const clv_op_harness *trial, const char *how, clv_error *err)
+{
+    if (clv_op_constraint_of(trial->op)) {
+        memcpy(trial->out[0].data, trial->in[0].data, clv_view_byte_size(&trial->in[0]));
+        return CLV_OK;
+    }
+    size_t bytes;
+    void *workspace;
+    CLV_TRY(take_workspace(&workspace, &bytes, trial, how, err));
+    clv_status status = run_between_guards(trial, workspace, bytes, how, err);
+    release(workspace);
+    return status;
+}
+
+clv_status clv_op_harness_run_poisoned(const clv_op_harness *trial, int threads, const char *how, clv_error *err)
+{
+    size_t bytes;
+    void *workspace;
+    CLV_TRY(take_workspace(&workspace, &bytes, trial, how, err));
+    poison(workspace, (int64_t)bytes, (int64_t)bytes + CLV_GUARD_BYTES, false);
+    for (int i = 0; i < trial->op->n_in; i++)
+        if (trial->in[i].data)
+            poison(trial->in[i].data, (int64_t)clv_view_byte_size(&trial->in[i]), room_behind(&trial->in[i]), true);
+    for (int o = 0; o < trial->op->n_out; o++)
+        poison(trial->out[o].data, (int64_t)clv_view_byte_size(&trial->out[o]), room_behind(&trial->out[o]), false);
+    clv_status status = run_kernel(trial, workspace, threads, how, err);
+    release(workspace);
+    return status;
+}

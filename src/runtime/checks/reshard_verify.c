@@ -1,0 +1,270 @@
+/* reshard_verify.c - public reshard plans (cleave/reshard.h): steps, bytes, and verification on rank threads. */
+#include "cleave/reshard.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/versioned_structs.h"
+#include "partition/reshard/reshard_planner.h"
+#include "program/program.h"
+#include "runtime/spmd/spmd_internal.h"
+
+struct clv_reshard {
+    clv_arena *arena; /* of the steps */
+    clv_mesh mesh;
+    int rank;
+    int64_t shape[CLV_MAX_RANK];
+    clv_dtype dtype;
+    clv_layout from, to;
+    clv_reshard_plan plan;
+};
+
+/* ---- plans ---- */
+
+static clv_status check_request(const clv_reshard *r, clv_error *err)
+{
+    if (r->to.rank != r->rank)
+        return clv_fail(err, CLV_ESHAPE, "a layout of %d dimensions to one of %d; they are of one tensor", r->rank,
+                        r->to.rank);
+    CLV_TRY(clv_mesh_check(&r->mesh, err));
+    CLV_TRY(clv_shape_check(r->shape, r->rank, r->dtype, err));
+    CLV_TRY(clv_layout_check(&r->from, &r->mesh, r->shape, err));
+    return clv_layout_check(&r->to, &r->mesh, r->shape, err);
+}
+
+clv_status clv_reshard_new(clv_reshard **out, const clv_mesh *mesh, const clv_layout *from, const clv_layout *to,
+                           const int64_t *shape, clv_dtype dtype, clv_error *err)
+{
+    static const char call[] = "clv_reshard_new";
+    CLV_TRY(clv_require(out && mesh && from && to && (shape || from->rank == 0), call,
+                        "out, a mesh, two layouts and a shape", err));
+    if (from->rank < 0 || from->rank > CLV_MAX_RANK)
+        return clv_fail(err, CLV_EINVAL, "%s: a layout of %d dimensions; valid: 0 to %d", call, from->rank,
+                        CLV_MAX_RANK);
+    if (clv_dtype_size(dtype) == 0)
+        return clv_fail(err, CLV_EDTYPE, "%s: dtype %d; valid: those of clv_dtype", call, (int)dtype);
+    clv_reshard *r = calloc(1, sizeof *r);
+    if (!r)
+        return clv_fail_memory(err, "a plan", sizeof *r);
+    *r = (clv_reshard){
+        .arena = clv_arena_new(), .mesh = *mesh, .rank = from->rank, .dtype = dtype, .from = *from, .to = *to};
+    for (int d = 0; d < r->rank; d++)
+        r->shape[d] = shape[d];
+    clv_status status = r->arena ? check_request(r, err) : clv_fail_memory(err, "a plan", sizeof *r);
+    if (status == CLV_OK)
+        status =
+            clv_reshard_plan_make(&r->plan, r->arena, &r->mesh, &r->from, &r->to, r->shape, r->dtype, NULL, true, err);
+    if (status != CLV_OK) {
+        clv_reshard_free(r);
+        return status;
+    }
+    *out = r;
+    return CLV_OK;
+}
+
+void clv_reshard_free(clv_reshard *r)
+{
+    if (!r)
+        return;
+    clv_arena_free(r->arena);
+    free(r);
+}
+
+int clv_reshard_step_count(const clv_reshard *r)
+{
+    return r ? r->plan.n_steps : 0;
+}
+
+clv_status clv_reshard_get_step(const clv_reshard *r, int i, clv_reshard_step_info *out, clv_error *err)
+{
+    static const char call[] = "clv_reshard_get_step";
+    CLV_TRY(clv_require(r && out, call, "a plan and out", err));
+    if (i < 0 || i >= r->plan.n_steps)
+        return clv_fail(err, CLV_EINVAL, "%s: step %d of %d", call, i, r->plan.n_steps);
+    const clv_reshard_step *step = &r->plan.steps[i];
+    clv_reshard_step_info info = {
+        .kind = clv_step_name(step->kind), .n_axes = step->n_axes, .bytes = step->bytes, .to = step->to};
+    memcpy(info.axes, step->axes, (size_t)step->n_axes * sizeof *info.axes);
+    return clv_struct_copy_out(out, sizeof info, sizeof info, &info, call, err);
+}
+
+double clv_reshard_bytes(const clv_reshard *r)
+{
+    return r ? r->plan.bytes : 0;
+}
+
+int64_t clv_reshard_peak_bytes(const clv_reshard *r)
+{
+    return r ? r->plan.peak_bytes : 0;
+}
+
+int64_t clv_reshard_lower_bound_bytes(const clv_reshard *r)
+{
+    return r ? clv_reshard_lower_bound(&r->mesh, &r->from, &r->to, r->shape, r->dtype) : -1;
+}
+
+/* ---- running one ---- */
+
+enum { PERIOD = 61 };
+
+/* Small whole numbers, exact in every dtype: what element i of the whole tensor is. */
+static double true_value(const clv_reshard *r, int64_t i)
+{
+    bool is_signed = r->dtype != CLV_U8 && r->dtype != CLV_BOOL;
+    return r->dtype == CLV_BOOL ? (double)(i % 2) : (double)(i % PERIOD) - (is_signed ? PERIOD / 2 : 0);
+}
+
+/* A rank's index among those that hold addends of the same elements, and their number. */
+static int64_t addend_of(const clv_layout *layout, const clv_mesh *mesh, int64_t rank, int64_t *n)
+{
+    const clv_subaxis *axes;
+    int n_axes = clv_layout_axes(&axes, layout, layout->rank);
+    int64_t index = 0;
+    *n = 1;
+    for (int a = 0; a < n_axes; a++) {
+        index = index * axes[a].size + clv_mesh_coordinate(mesh, axes[a], rank);
+        *n *= axes[a].size;
+    }
+    return index;
+}
+
+/* What addend k of n holds: addends vary in sign, so that one dropped or counted twice shows. */
+static double addend(const clv_reshard *r, clv_reduction reduction, int64_t i, int64_t k, int64_t n)
+{
+    double whole = true_value(r, i);
+    if (reduction == CLV_REDUCTION_MAX)
+        return k == i % n ? whole : whole - (r->dtype == CLV_U8 || r->dtype == CLV_BOOL ? whole : 1 + (double)(k % 3));
+    if (n == 1 || r->dtype == CLV_BOOL || r->dtype == CLV_U8)
+        return k == 0 ? whole : 0;
+    double others = 0;
+    for (int64_t j = 1; j < n; j++)
+        others += (double)((i * 7 + j * 13) % 5 - 2);
+    return k == 0 ? whole - others : (double)((i * 7 + k * 13) % 5 - 2);
+}
+
+/* Flat index in the whole tensor of element i of a shard. */
+static int64_t whole_index(const clv_reshard *r, const clv_shard *shard, int64_t i)
+{
+    int64_t index[CLV_MAX_RANK], flat = 0;
+    for (int d = r->rank - 1; d >= 0; d--) {
+        int64_t size = shard->hi[d] - shard->lo[d];
+        index[d] = shard->lo[d] + i % size;
+        i /= size;
+    }
+    for (int d = 0; d < r->rank; d++)
+        flat = flat * r->shape[d] + index[d];
+    return flat;
+}
+
+static clv_status new_program(clv_program **out, const clv_mesh *mesh, int n_steps, clv_error *err)
+{
+    clv_program *p = calloc(1, sizeof *p);
+    size_t n = (size_t)n_steps + 1;
+    if (p)
+        p->arena = clv_arena_new();
+    if (!p || !p->arena) {
+        free(p);
+        return clv_fail_memory(err, "a program", sizeof *p);
+    }
+    *out = p;
+    p->mesh = *mesh;
+    p->buffers = clv_arena_alloc(p->arena, n, sizeof *p->buffers);
+    p->instructions = clv_arena_alloc(p->arena, n, sizeof *p->instructions);
+    p->outputs = clv_arena_alloc(p->arena, 1, sizeof *p->outputs);
+    return p->buffers && p->instructions && p->outputs ? CLV_OK
+                                                       : clv_fail_memory(err, "a program", n * sizeof *p->instructions);
+}
+
+/* A program of the plan's steps alone: state "in" -> buffers -> output "out". *out is the caller's, also on failure. */
+static clv_status build(clv_program **out, const clv_reshard *r, clv_error *err)
+{
+    CLV_TRY(new_program(out, &r->mesh, r->plan.n_steps, err));
+    clv_program *p = *out;
+    clv_type type = {.dtype = r->dtype, .rank = r->rank};
+    memcpy(type.shape, r->shape, (size_t)r->rank * sizeof *r->shape);
+    p->buffers[p->n_buffers++] =
+        (clv_buffer){.kind = CLV_BUFFER_STATE, .type = type, .layout = r->from, .name = "in", .shares = -1};
+    for (int i = 0; i < r->plan.n_steps; i++) {
+        const clv_reshard_step *step = &r->plan.steps[i];
+        clv_instruction *made = &p->instructions[p->n_instructions++];
+        *made = (clv_instruction){
+            .step = step, .n_in = 1, .in = {i}, .n_out = 1, .out = {i + 1}, .name = clv_step_name(step->kind)};
+        CLV_TRY(clv_program_find_group(&made->group, p, step, err));
+        p->buffers[p->n_buffers++] =
+            (clv_buffer){.kind = CLV_BUFFER_TEMP, .type = type, .layout = step->to, .shares = -1};
+    }
+    p->outputs[p->n_outputs++] = (clv_program_output){.name = "out", .buffer = p->n_buffers - 1};
+    return clv_program_plan_memory(p, err);
+}
+
+/* What the ranks do to check a plan: each with its own memory alone. */
+typedef struct verification {
+    const clv_reshard *r;
+    const clv_session *session;
+} verification;
+
+static clv_status fill_rank(void *arg, clv_spmd *spmd, const clv_local_tensor *in, clv_local_tensor *out,
+                            clv_error *err)
+{
+    const clv_reshard *r = ((const verification *)arg)->r;
+    clv_local_tensor state;
+    int64_t n, k = addend_of(&r->from, &r->mesh, clv_spmd_rank(spmd), &n);
+    (void)in, (void)out;
+    CLV_TRY(clv_spmd_state(&state, spmd, "in", err));
+    for (int64_t i = 0; i < clv_shard_elems(&state.shard); i++)
+        clv_dtype_store(r->dtype, state.data, i, addend(r, r->from.reduction, whole_index(r, &state.shard, i), k, n));
+    return CLV_OK;
+}
+
+/* Addends are combined first. */
+static clv_status check_rank(void *arg, clv_spmd *spmd, const clv_local_tensor *in, clv_local_tensor *out,
+                             clv_error *err)
+{
+    const verification *v = arg;
+    const clv_reshard *r = v->r;
+    const clv_loaded_program *loaded = v->session->loaded[0];
+    const clv_program *program = loaded->program;
+    const clv_view *view = clv_loaded_program_view(loaded, clv_spmd_rank(spmd), program->n_buffers - 1);
+    clv_local_tensor made = clv_spmd_local_tensor(spmd, &program->buffers[program->n_buffers - 1].type, &r->to);
+    char axes[CLV_LAYOUT_TEXT];
+    (void)in, (void)out;
+    made.data = view->data;
+    clv_spmd_partial_axes(axes, sizeof axes, &r->to, &r->mesh);
+    if (axes[0] != '\0')
+        CLV_TRY(clv_spmd_all_reduce(&made, spmd, &made, r->to.reduction, axes, err));
+    for (int64_t i = 0; i < clv_shard_elems(&made.shard); i++) {
+        double want = true_value(r, whole_index(r, &made.shard, i)), got = clv_dtype_load(r->dtype, made.data, i);
+        if (!(got == want))
+            return clv_fail(err, CLV_ECHECK, "element %lld: %g, expected %g", (long long)i, got, want);
+    }
+    return CLV_OK;
+}
+
+static clv_status verify(const clv_reshard *r, clv_session *session, const clv_program *program, clv_error *err)
+{
+    char axes[CLV_LAYOUT_TEXT];
+    const char *const group = axes;
+    verification v = {r, session};
+    clv_spmd_partial_axes(axes, sizeof axes, &r->to, &r->mesh);
+    const clv_spmd_options options = {.size = sizeof options, .n_groups = axes[0] != '\0', .groups = &group};
+    CLV_TRY(clv_session_load(session, program, err));
+    CLV_TRY(clv_spmd_run(session, fill_rank, &v, NULL, 0, NULL, 0, NULL, err));
+    CLV_TRY(clv_session_run(session, program, NULL, 0, NULL, 0, err));
+    return clv_spmd_run(session, check_rank, &v, NULL, 0, NULL, 0, &options, err);
+}
+
+clv_status clv_reshard_verify(const clv_reshard *r, clv_error *err)
+{
+    CLV_TRY(clv_require(r != NULL, "clv_reshard_verify", "a plan", err));
+    clv_program *program = NULL;
+    clv_session *session = NULL;
+    clv_status status = build(&program, r, err);
+    if (status == CLV_OK)
+        status = clv_session_new(&session, &r->mesh, &(clv_session_options){.check = 1}, err);
+    if (status == CLV_OK)
+        status = verify(r, session, program, err);
+    clv_session_free(session);
+    clv_program_free(program);
+    return status;
+}

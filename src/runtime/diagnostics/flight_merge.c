@@ -1,0 +1,138 @@
+/* flight_merge.c - reads the flight recorder dumps of all processes of a run and merges them into one report. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/versioned_structs.h"
+#include "runtime/diagnostics/flight_report.h"
+
+void clv_flight_report_free(clv_flight_report *report)
+{
+    if (!report)
+        return;
+    for (int i = 0; report->dumps && i < report->n_dumps; i++)
+        clv_flight_dump_free(&report->dumps[i]);
+    for (int i = 0; i < report->n; i++)
+        free((char *)report->said[i].finding.text);
+    free(report->dumps);
+    free(report->dump_of);
+    free(report->ranked);
+    free(report->said);
+    free(report);
+}
+
+/* What dumps of one run have alike. */
+static clv_status check_alike(const clv_flight_dump *a, const char *path_a, const clv_flight_dump *b,
+                              const char *path_b, clv_error *err)
+{
+    if (a->run != b->run || a->ranks != b->ranks || a->processes != b->processes)
+        return clv_fail(err, CLV_EINVAL, "%s and %s are of different runs; valid: one from each process of one run",
+                        path_a, path_b);
+    if (a->process == b->process)
+        return clv_fail(err, CLV_EINVAL, "%s and %s are both of process %lld; valid: one from each", path_a, path_b,
+                        (long long)a->process);
+    return CLV_OK;
+}
+
+static clv_status take_ranks(clv_flight_report *report, int i, const char *const *paths, clv_error *err)
+{
+    const clv_flight_dump *d = &report->dumps[i];
+    for (int k = 0; k < d->n_local_ranks; k++) {
+        int64_t rank = d->of[k].rank;
+        if (report->dump_of[rank])
+            return clv_fail(err, CLV_EINVAL, "%s and %s both have rank %lld; valid: one from each process of one run",
+                            paths[report->dump_of[rank] - report->dumps], paths[i], (long long)rank);
+        report->dump_of[rank] = d;
+        report->ranked[rank] = &d->of[k];
+    }
+    return CLV_OK;
+}
+
+static clv_status read_all(clv_flight_report *report, const char *const *paths, int n, clv_error *err)
+{
+    for (int i = 0; i < n; i++) {
+        report->n_dumps = i + 1;
+        CLV_TRY(clv_flight_dump_read(&report->dumps[i], paths[i], err));
+        for (int k = 0; k < i; k++)
+            CLV_TRY(check_alike(&report->dumps[k], paths[k], &report->dumps[i], paths[i], err));
+    }
+    report->ranks = (int)report->dumps[0].ranks;
+    report->dump_of = calloc((size_t)report->ranks, sizeof *report->dump_of);
+    report->ranked = calloc((size_t)report->ranks, sizeof *report->ranked);
+    if (!report->dump_of || !report->ranked)
+        return clv_fail_memory(err, "the ranks of flight recorders", (size_t)report->ranks * sizeof *report->ranked);
+    for (int i = 0; i < n; i++)
+        CLV_TRY(take_ranks(report, i, paths, err));
+    return clv_flight_diagnose(report, err);
+}
+
+clv_status clv_flight_read(clv_flight_report **out, const char *const *paths, int n, clv_error *err)
+{
+    static const char call[] = "clv_flight_read";
+    CLV_TRY(clv_require(out && paths, call, "out and paths", err));
+    CLV_TRY(clv_require_count(n, 1, call, "paths", err));
+    clv_flight_report *report = calloc(1, sizeof *report);
+    if (report)
+        report->dumps = calloc((size_t)n, sizeof *report->dumps);
+    clv_status status = report && report->dumps ? read_all(report, paths, n, err)
+                                                : clv_fail_memory(err, "dumps", (size_t)n * sizeof *report->dumps);
+    if (status == CLV_OK)
+        *out = report;
+    else
+        clv_flight_report_free(report);
+    return status;
+}
+
+int clv_flight_report_rank_count(const clv_flight_report *report)
+{
+    return report ? report->ranks : 0;
+}
+
+/* A step is there, and has others to wait for. */
+static void fill_step(clv_flight_rank *out, const clv_flight_record *at, const clv_flight_dump *dump)
+{
+    out->set = (int)at->set;
+    out->seq = (int64_t)at->seq;
+    out->expected = at->expected;
+    out->seen = at->seen;
+    if ((at->phase == CLV_FLIGHT_PHASE_WAITING || at->phase == CLV_FLIGHT_PHASE_WAITING_END) && at->waiting_ns > 0)
+        out->waits = 1e-9 * (double)(dump->written_ns - at->waiting_ns);
+}
+
+clv_status clv_flight_report_rank(const clv_flight_report *report, int rank, clv_flight_rank *out, clv_error *err)
+{
+    static const char call[] = "clv_flight_report_rank";
+    CLV_TRY(clv_require(report && out, call, "a report and out", err));
+    if (rank < 0 || rank >= report->ranks)
+        return clv_fail(err, CLV_EINVAL, "%s: rank %d; valid: 0 to %d", call, rank, report->ranks - 1);
+    const clv_flight_dump *dump = report->dump_of[rank];
+    const clv_flight_rank_dump *of = report->ranked[rank];
+    clv_flight_rank r = {.process = -1, .instruction = -1, .set = -1};
+    if (of) {
+        const clv_flight_record *at = clv_flight_current(report, rank);
+        int done = at ? of->n - 2 : of->n - 1;
+        r.process = (int)dump->process;
+        r.host = dump->host;
+        r.begun = (int64_t)of->begun;
+        r.done = done >= 0 ? of->records[done].name : NULL;
+        r.current = at ? at->name : NULL;
+        r.kind = at ? at->kind : NULL;
+        r.instruction = at ? at->instruction : -1;
+        if (at && at->phase != CLV_FLIGHT_PHASE_NONE)
+            fill_step(&r, at, dump);
+    }
+    return clv_struct_copy_out(out, sizeof r, sizeof r, &r, call, err);
+}
+
+clv_status clv_flight_report_finding(const clv_flight_report *report, int i, clv_flight_finding *out, clv_error *err)
+{
+    static const char call[] = "clv_flight_report_finding";
+    CLV_TRY(clv_require(report && out, call, "a report and out", err));
+    if (i < 0)
+        return clv_fail(err, CLV_EINVAL, "%s: finding %d; valid: 0 and above", call, i);
+    clv_flight_finding f = {.rank = -1, .peer = -1};
+    if (i < report->n)
+        f = report->said[i].finding;
+    return clv_struct_copy_out(out, sizeof f, sizeof f, &f, call, err);
+}

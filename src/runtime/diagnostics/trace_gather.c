@@ -1,0 +1,505 @@
+/* trace_gather.c - gathers trace events of all processes, aligns clocks, writes and summarizes trace files. */
+#include "cleave/trace.h"
+
+#include <ctype.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/hash.h"
+#include "base/threads/wait.h"
+#include "base/versioned_structs.h"
+#include "program/cost/predict_time.h"
+#include "runtime/diagnostics/trace_recorder.h"
+#include "runtime/multi_process/local_ranks.h"
+#include "runtime/multi_process/multi_process.h"
+#include "runtime/session/session_internal.h"
+
+static const char gathering[] = "a trace";
+
+/* ---- beginning ---- */
+
+/* A rank that has not returned may write to it: then it is left to the process. */
+static void drop_tracer(clv_session *session)
+{
+    bool returned = true;
+    for (int r = 0; r < session->here; r++)
+        returned = returned && clv_rank_threads_has_returned(session->team, r);
+    if (returned)
+        clv_trace_recorder_free(session->tracer);
+    session->tracer = NULL;
+}
+
+clv_status clv_trace_begin(clv_session *session, clv_error *err)
+{
+    static const char call[] = "clv_trace_begin";
+    clv_trace_recorder *tracer;
+    CLV_TRY(clv_require(session != NULL, call, "a session", err));
+    CLV_TRY(clv_session_acquire(session, call, err));
+    clv_status status = clv_trace_recorder_new(&tracer, session->first, session->here, err);
+    if (status == CLV_OK) {
+        drop_tracer(session);
+        session->tracer = tracer;
+    }
+    clv_session_release(session);
+    return status;
+}
+
+clv_status clv_trace_step(clv_session *session, int64_t step, clv_error *err)
+{
+    static const char call[] = "clv_trace_step";
+    CLV_TRY(clv_require(session != NULL, call, "a session", err));
+    if (step > INT32_MAX)
+        return clv_fail(err, CLV_EINVAL, "%s: step %lld; valid: up to %d", call, (long long)step, INT32_MAX);
+    CLV_TRY(clv_session_acquire(session, call, err));
+    if (session->tracer) {
+        session->tracer->steps_are_numbered = true;
+        session->tracer->step = step < 0 ? -1 : step;
+    }
+    clv_session_release(session);
+    return CLV_OK;
+}
+
+/* ---- what instructions are ---- */
+
+/* Whether a name has this segment between dots; *after: what is behind it. */
+static bool has_segment(const char *name, const char *segment, const char **after)
+{
+    size_t length = strlen(segment);
+    for (const char *at = name; at; at = strchr(at, '.')) {
+        at += *at == '.';
+        if (strncmp(at, segment, length) == 0 && (at[length] == '.' || at[length] == '\0')) {
+            *after = at + length;
+            return true;
+        }
+    }
+    return false;
+}
+
+static clv_trace_place place_of(const char *name)
+{
+    const char *after;
+    if (has_segment(name, "attention", &after))
+        return CLV_TRACE_ATTENTION;
+    return has_segment(name, "mlp", &after) ? CLV_TRACE_FEED_FORWARD : CLV_TRACE_REST;
+}
+
+static int64_t layer_of(const char *name)
+{
+    const char *after;
+    if (!has_segment(name, "layers", &after) || after[0] != '.' || !isdigit((unsigned char)after[1]))
+        return -1;
+    return strtol(after + 1, NULL, 10);
+}
+
+static void describe(clv_trace_op *out, const clv_program *program, int i)
+{
+    clv_instruction_info info = {.size = sizeof info};
+    (void)clv_program_instruction(program, i, &info, NULL);
+    bool moves = info.moves != 0;
+    *out = (clv_trace_op){.name = info.name,
+                          .kind = info.kind,
+                          .layer = layer_of(info.name),
+                          .place = place_of(info.name),
+                          .moves = moves,
+                          .flies = program->instructions[i].beside > 0,
+                          .backward = info.backward != 0,
+                          .flops = info.flops,
+                          .bytes = info.bytes};
+    size_t used = 0;
+    for (int a = 0; moves && a < info.n_axes && used + 1 < sizeof out->axes; a++) {
+        if (a > 0)
+            out->axes[used++] = ',';
+        used += (size_t)clv_subaxis_print(out->axes + used, sizeof out->axes - used, info.axes[a], &program->mesh);
+    }
+    if (used >= sizeof out->axes)
+        out->axes[0] = '\0';
+}
+
+static clv_status describe_program(clv_trace_program *out, const clv_program *program, clv_error *err)
+{
+    out->ops = calloc((size_t)program->n_instructions + 1, sizeof *out->ops);
+    if (!out->ops)
+        return clv_fail_memory(err, gathering, (size_t)program->n_instructions * sizeof *out->ops);
+    out->n = program->n_instructions;
+    for (int i = 0; i < out->n; i++)
+        describe(&out->ops[i], program, i);
+    return CLV_OK;
+}
+
+/* Of one run. A collective is predicted by itself, and what hides behind ops of all of them together: each is as well
+ * hidden as all. */
+static clv_status predict(clv_trace_seconds out[CLV_TRACE_PLACE_COUNT], const clv_program *program,
+                          const clv_trace_program *ops, const clv_machine *machine, clv_error *err)
+{
+    clv_prediction all = {.size = sizeof all};
+    double alone = 0;
+    CLV_TRY(clv_program_predict(program, machine, &all, err));
+    memset(out, 0, CLV_TRACE_PLACE_COUNT * sizeof *out);
+    for (int i = 0; i < ops->n; i++) {
+        double seconds = clv_program_predict_instruction(program, machine, i);
+        clv_trace_seconds *of = &out[ops->ops[i].place];
+        *(ops->ops[i].moves ? &of->communication : &of->seconds) += seconds;
+        alone += ops->ops[i].moves ? seconds : 0;
+    }
+    for (int p = 0; p < CLV_TRACE_PLACE_COUNT; p++) {
+        out[p].communication *= alone > 0 ? all.communication / alone : 0;
+        out[p].seconds += out[p].communication;
+    }
+    return CLV_OK;
+}
+
+/* ---- clocks ---- */
+
+static int64_t hash_of_host_name(void)
+{
+    char name[256] = "";
+    gethostname(name, sizeof name - 1);
+    return (int64_t)clv_hash_bytes(name, strlen(name));
+}
+
+static int compare_words(const void *a, const void *b)
+{
+    const int64_t *x = a, *y = b;
+    return *x < *y ? -1 : *x > *y;
+}
+
+enum { MEETINGS = 9, CLOCK_WORDS = MEETINGS + 1 };
+
+/* What is to be added to this process' clock to have that of rank 0's: the median over meetings, which end for all at
+ * nearly the same time. */
+static clv_status align(int64_t *add, bool *aligned, const clv_session *session, clv_error *err)
+{
+    int64_t mine[CLOCK_WORDS] = {0}, behind[MEETINGS];
+    int64_t *all = calloc((size_t)session->n_ranks * CLOCK_WORDS, sizeof *all);
+    *add = 0;
+    *aligned = false;
+    if (!all)
+        return clv_fail_memory(err, gathering, (size_t)session->n_ranks * sizeof mine);
+    mine[MEETINGS] = hash_of_host_name();
+    clv_status status = CLV_OK;
+    for (int k = 0; status == CLV_OK && k < MEETINGS; k++) {
+        status = clv_session_allgather(session, gathering, mine, 1, all, err);
+        mine[k] = clv_now_ns();
+    }
+    if (status == CLV_OK)
+        status = clv_session_allgather(session, gathering, mine, CLOCK_WORDS, all, err);
+    for (int r = 0; status == CLV_OK && r < session->n_ranks; r++)
+        *aligned |= all[r * CLOCK_WORDS + MEETINGS] != all[MEETINGS];
+    for (int k = 0; k < MEETINGS; k++)
+        behind[k] = all[k] - mine[k];
+    qsort(behind, MEETINGS, sizeof *behind, compare_words);
+    if (status == CLV_OK && mine[MEETINGS] != all[MEETINGS])
+        *add = behind[MEETINGS / 2];
+    free(all);
+    return status;
+}
+
+/* ---- gathering ---- */
+
+enum { EVENT_WORDS = sizeof(clv_trace_event) / sizeof(int64_t), PIECE = 2048 /* events that all say at once */ };
+_Static_assert(sizeof(clv_trace_event) == 40, "whole words");
+
+/* Of one process. */
+typedef struct recorded {
+    clv_trace_event *events; /* [n] */
+    int64_t n, room;
+} recorded;
+
+static clv_status append(recorded *out, const clv_trace_event *events, int64_t n, clv_error *err)
+{
+    if (n == 0)
+        return CLV_OK;
+    if (out->n + n > out->room) {
+        int64_t room = out->n + n + out->room;
+        clv_trace_event *grown = realloc(out->events, (size_t)room * sizeof *grown);
+        if (!grown)
+            return clv_fail_memory(err, gathering, (size_t)room * sizeof *grown);
+        out->events = grown;
+        out->room = room;
+    }
+    memcpy(out->events + out->n, events, (size_t)n * sizeof *events);
+    out->n += n;
+    return CLV_OK;
+}
+
+/* What ranks here recorded of programs that are still there, by the clock of rank 0. */
+static clv_status collect(recorded *out, const clv_session *session, int64_t add_ns, clv_error *err)
+{
+    const clv_trace_recorder *tracer = session->tracer;
+    for (int r = 0; r < tracer->here; r++) {
+        const clv_rank_trace *t = &tracer->ranks[r];
+        for (int64_t i = 0; clv_rank_threads_has_returned(session->team, r) && i < t->n; i++) {
+            clv_trace_event event = t->events[i];
+            event.begun_ns += add_ns;
+            event.ended_ns += add_ns;
+            if (tracer->programs[event.program])
+                CLV_TRY(append(out, &event, 1, err));
+        }
+    }
+    return CLV_OK;
+}
+
+/* A piece of every process' events; the process of rank 0 keeps them. */
+static clv_status allgather_chunk(recorded *out, const clv_session *session, const recorded *mine, int64_t at,
+                                  const int64_t *counts, int64_t *room, clv_error *err)
+{
+    enum { WORDS = PIECE * EVENT_WORDS };
+    int64_t n = mine->n - at < 0 ? 0 : mine->n - at < PIECE ? mine->n - at : PIECE;
+    int64_t *said = room, *all = room + WORDS;
+    memset(said, 0, WORDS * sizeof *said);
+    if (n > 0)
+        memcpy(said, mine->events + at, (size_t)n * sizeof *mine->events);
+    CLV_TRY(clv_session_allgather(session, gathering, said, WORDS, all, err));
+    for (int r = 0; clv_session_is_root(session) && r < session->n_ranks; r++) {
+        int64_t its = counts[r] - at < PIECE ? counts[r] - at : PIECE;
+        if (clv_session_rank_is_process_leader(session, r) && its > 0)
+            CLV_TRY(append(out, (const clv_trace_event *)(const void *)(all + (int64_t)r * WORDS), its, err));
+    }
+    return CLV_OK;
+}
+
+/* counts: [n_ranks], of each rank's process. */
+static clv_status allgather_events(recorded *out, const clv_session *session, const recorded *mine, int64_t *counts,
+                                   clv_error *err)
+{
+    int64_t most = 0;
+    size_t words = ((size_t)session->n_ranks + 1) * PIECE * EVENT_WORDS;
+    int64_t *room = malloc(words * sizeof *room);
+    if (!room)
+        return clv_fail_memory(err, gathering, words * sizeof *room);
+    clv_status status = clv_session_allgather(session, gathering, &mine->n, 1, counts, err);
+    for (int r = 0; r < session->n_ranks; r++)
+        most = counts[r] > most ? counts[r] : most;
+    for (int64_t at = 0; status == CLV_OK && at < most; at += PIECE)
+        status = allgather_chunk(out, session, mine, at, counts, room, err);
+    free(room);
+    return status;
+}
+
+/* Events of all ranks, in the process of rank 0. */
+static clv_status gather(recorded *out, const clv_session *session, bool together, const recorded *mine, clv_error *err)
+{
+    if (!together)
+        return append(out, mine->events, mine->n, err);
+    int64_t *counts = calloc((size_t)session->n_ranks, sizeof *counts);
+    if (!counts)
+        return clv_fail_memory(err, gathering, (size_t)session->n_ranks * sizeof *counts);
+    clv_status status = allgather_events(out, session, mine, counts, err);
+    free(counts);
+    return status;
+}
+
+/* ---- the file ---- */
+
+static void find_processes(int *process_of, const clv_session *session)
+{
+    int process = -1;
+    for (int r = 0; r < session->n_ranks; r++) {
+        process += clv_session_rank_is_process_leader(session, r);
+        process_of[r] = process;
+    }
+}
+
+/* How many steps there are of, and how often each program ran on a rank. Steps grow. */
+static int64_t count_steps(int64_t *runs, const clv_trace_content *c, int rank)
+{
+    int64_t steps = 0, last = -1;
+    for (int64_t i = 0; i < c->n; i++) {
+        const clv_trace_event *e = &c->events[i];
+        if (e->kind != CLV_TRACE_RUN || e->rank != rank)
+            continue;
+        runs[e->program]++;
+        steps += e->step != last;
+        last = e->step;
+    }
+    return steps;
+}
+
+static clv_status fill(clv_trace_content *c, const clv_trace_recorder *tracer, int64_t *runs,
+                       const clv_machine *machine, clv_error *err)
+{
+    c->steps = count_steps(runs, c, 0);
+    for (int p = 0; p < c->n_programs; p++) {
+        clv_trace_seconds of[CLV_TRACE_PLACE_COUNT];
+        if (!tracer->programs[p])
+            continue;
+        CLV_TRY(describe_program(&c->programs[p], tracer->programs[p], err));
+        CLV_TRY(predict(of, tracer->programs[p], &c->programs[p], machine, err));
+        for (int k = 0; c->steps > 0 && k < CLV_TRACE_PLACE_COUNT; k++) {
+            c->predicted[k].seconds += of[k].seconds * (double)runs[p] / (double)c->steps;
+            c->predicted[k].communication += of[k].communication * (double)runs[p] / (double)c->steps;
+        }
+    }
+    return CLV_OK;
+}
+
+static clv_status write_events(const clv_session *session, const clv_trace_options *o, const recorded *all,
+                               int64_t lost, bool aligned, clv_error *err)
+{
+    const clv_trace_recorder *tracer = session->tracer;
+    char mesh[CLV_MESH_TEXT];
+    clv_machine_info machine = {.size = sizeof machine};
+    clv_trace_content c = {.mesh = mesh,
+                           .ranks = session->n_ranks,
+                           .seen = o->alone ? session->here : session->n_ranks,
+                           .aligned = aligned,
+                           .lost = lost,
+                           .n_programs = tracer->n_programs,
+                           .n = all->n,
+                           .events = all->events};
+    clv_mesh_print(mesh, sizeof mesh, &session->mesh);
+    CLV_TRY(clv_machine_get_info(o->machine, &machine, err));
+    c.machine = machine.name;
+    int *process_of = calloc((size_t)session->n_ranks, sizeof *process_of);
+    int64_t *runs = calloc((size_t)c.n_programs + 1, sizeof *runs);
+    c.programs = calloc((size_t)c.n_programs + 1, sizeof *c.programs);
+    clv_status status = process_of && runs && c.programs
+                            ? CLV_OK
+                            : clv_fail_memory(err, gathering, (size_t)session->n_ranks * sizeof *process_of);
+    if (status == CLV_OK) {
+        find_processes(process_of, session);
+        c.process_of = process_of;
+        c.processes = process_of[session->n_ranks - 1] + 1;
+        status = fill(&c, tracer, runs, o->machine, err);
+    }
+    if (status == CLV_OK)
+        status = clv_trace_file_write(&c, o->path, err);
+    for (int p = 0; c.programs && p < c.n_programs; p++)
+        free(c.programs[p].ops);
+    free(c.programs);
+    free(runs);
+    free(process_of);
+    return status;
+}
+
+static clv_status write_all(const clv_session *session, const clv_trace_options *o, clv_error *err)
+{
+    recorded mine = {0}, all = {0};
+    int64_t add_ns = 0, lost = 0;
+    bool aligned = false, together = clv_session_is_multi_process(session) && !o->alone;
+    if (together)
+        CLV_TRY(align(&add_ns, &aligned, session, err));
+    for (int r = 0; r < session->here; r++)
+        lost += session->tracer->ranks[r].lost;
+    clv_status status = collect(&mine, session, add_ns, err);
+    if (together)
+        status = clv_session_agree(session, gathering, status, lost, &lost, err);
+    if (status == CLV_OK)
+        status = gather(&all, session, together, &mine, err);
+    if (status == CLV_OK && clv_session_is_root(session))
+        status = write_events(session, o, &all, lost, aligned, err);
+    free(mine.events);
+    free(all.events);
+    return status;
+}
+
+clv_status clv_trace_end(clv_session *session, const clv_trace_options *options, clv_error *err)
+{
+    static const char call[] = "clv_trace_end";
+    clv_trace_options o;
+    CLV_TRY(clv_require(session != NULL, call, "a session", err));
+    CLV_TRY(clv_options_copy_in(&o, sizeof o, offsetof(clv_trace_options, alone), options, call, err));
+    CLV_TRY(clv_require(session->tracer != NULL, call, "clv_trace_begin before it", err));
+    CLV_TRY(clv_session_acquire(session, call, err));
+    clv_session_release(session);
+    clv_status status = o.path ? write_all(session, &o, err) : CLV_OK;
+    drop_tracer(session);
+    return status;
+}
+
+clv_status clv_trace_end_after(clv_session *session, const clv_trace_options *options, clv_status status,
+                               clv_error *err)
+{
+    clv_trace_options alone;
+    if (status == CLV_OK)
+        return clv_trace_end(session, options, err);
+    if (clv_options_copy_in(&alone, sizeof alone, offsetof(clv_trace_options, alone), options, "a trace", NULL) ==
+        CLV_OK) {
+        alone.size = sizeof alone;
+        alone.alone = 1;
+        (void)clv_trace_end(session, &alone, NULL);
+    }
+    return status;
+}
+
+/* ---- reading ---- */
+
+struct clv_trace_report {
+    clv_trace_table table;
+};
+
+clv_status clv_trace_read(clv_trace_report **out, const char *path, clv_error *err)
+{
+    CLV_TRY(clv_require(out && path, "clv_trace_read", "out and a path", err));
+    clv_trace_report *report = malloc(sizeof *report);
+    if (!report)
+        return clv_fail_memory(err, "a trace's table", sizeof *report);
+    clv_status status = clv_trace_file_read(&report->table, path, err);
+    if (status == CLV_OK)
+        *out = report;
+    else
+        free(report);
+    return status;
+}
+
+void clv_trace_report_free(clv_trace_report *report)
+{
+    free(report);
+}
+
+clv_status clv_trace_describe(const clv_trace_report *report, clv_trace_info *out, clv_error *err)
+{
+    static const char call[] = "clv_trace_describe";
+    CLV_TRY(clv_require(report && out, call, "a report and out", err));
+    const clv_trace_table *t = &report->table;
+    const clv_trace_info info = {.mesh = t->mesh,
+                                 .machine = t->machine,
+                                 .ranks = t->ranks,
+                                 .processes = t->processes,
+                                 .steps = t->steps,
+                                 .lost = t->lost,
+                                 .seconds = t->seconds};
+    return clv_struct_copy_out(out, sizeof info, sizeof info, &info, call, err);
+}
+
+clv_status clv_trace_report_part(const clv_trace_report *report, int i, clv_trace_part *out, clv_error *err)
+{
+    static const char call[] = "clv_trace_report_part";
+    CLV_TRY(clv_require(report && out, call, "a report and out", err));
+    if (i < 0)
+        return clv_fail(err, CLV_EINVAL, "%s: part %d; valid: 0 and above", call, i);
+    clv_trace_part part = {0};
+    if (i < CLV_TRACE_PLACE_COUNT) {
+        const clv_trace_sums *s = &report->table.of[i];
+        part = (clv_trace_part){.name = clv_trace_place_name((clv_trace_place)i),
+                                .compute = s->compute,
+                                .moving = s->moving,
+                                .waiting = s->waiting,
+                                .helping = s->helping,
+                                .beside = s->beside,
+                                .bytes = s->bytes,
+                                .collectives = s->collectives,
+                                .predicted_seconds = s->predicted.seconds,
+                                .predicted_communication = s->predicted.communication};
+    }
+    return clv_struct_copy_out(out, sizeof part, offsetof(clv_trace_part, helping), &part, call, err);
+}
+
+clv_status clv_trace_report_op_kind(const clv_trace_report *report, int i, clv_trace_op_kind *out, clv_error *err)
+{
+    static const char call[] = "clv_trace_report_op_kind";
+    CLV_TRY(clv_require(report && out, call, "a report and out", err));
+    if (i < 0)
+        return clv_fail(err, CLV_EINVAL, "%s: kind %d; valid: 0 and above", call, i);
+    clv_trace_op_kind kind = {0};
+    if (i < report->table.n_kinds) {
+        const clv_trace_op_sums *s = &report->table.kinds[i];
+        kind = (clv_trace_op_kind){
+            .name = s->name, .calls = s->calls, .seconds = s->seconds, .waiting = s->waiting, .helping = s->helping};
+    }
+    return clv_struct_copy_out(out, sizeof kind, offsetof(clv_trace_op_kind, helping), &kind, call, err);
+}

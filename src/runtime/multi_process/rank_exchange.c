@@ -1,0 +1,198 @@
+/* rank_exchange.c - moves data between ranks outside programs: reshards state, fetches a box. */
+#include <stdlib.h>
+
+#include "base/error.h"
+#include "base/hash.h"
+#include "runtime/session/run_bindings.h"
+#include "runtime/session/session_internal.h"
+#include "runtime/multi_process/local_ranks.h"
+#include "tensor/box_copy.h"
+
+typedef struct exchange_job {
+    const clv_transport *transport;
+    int first;        /* rank of this process */
+    clv_plan **plans; /* [here] */
+    void **staging;   /* [here] */
+    const char *what;
+} exchange_job;
+
+static clv_status exchange_rank(void *arg, int rank, clv_comm *comm, clv_error *err)
+{
+    const exchange_job *job = arg;
+    clv_plan *plan = job->plans[rank - job->first];
+    clv_comm_set_activity(comm, job->what);
+    CLV_TRY(job->transport->start(plan, job->staging[rank - job->first], err));
+    CLV_TRY(job->transport->wait(plan, CLV_WAIT_OUTPUT_READY, err));
+    return job->transport->wait(plan, CLV_WAIT_INPUT_REUSABLE, err);
+}
+
+static void release(clv_abandoned_exchange *left, const clv_session *session)
+{
+    for (int r = 0; r < session->here; r++) {
+        if (left->plans)
+            session->transport->release(left->plans[r]);
+        if (left->staging)
+            free(left->staging[r]);
+    }
+    free(left->plans);
+    free(left->staging);
+    free(left->scratch);
+}
+
+void clv_session_free_abandoned(clv_session *session)
+{
+    if (!session->abandoned)
+        return;
+    release(session->abandoned, session);
+    clv_session_free_state(session, &session->abandoned->state);
+    free(session->abandoned);
+}
+
+bool clv_session_failed(const clv_session *session)
+{
+    return session->team && clv_world_failed(clv_rank_threads_world(session->team), NULL); /* a capture has none */
+}
+
+static clv_status prepare_rank(clv_abandoned_exchange *job, const clv_session *session, const clv_rank_exchange *x,
+                               int i, clv_error *err)
+{
+    clv_comm *comm = clv_world_comm(clv_rank_threads_world(session->team), session->first + i);
+    clv_transfer transfer = {.what = x->what,
+                             .tag = x->tag,
+                             .group = clv_comm_group(comm, session->all_ranks_set),
+                             .dtype = x->dtype,
+                             .parts = {.n = session->n_ranks, .in = x->in, .out = x->out},
+                             .in = x->in_data[i],
+                             .out = x->out_data[i],
+                             .in_device = x->in_devices ? x->in_devices[i] : NULL,
+                             .out_device = x->out_devices ? x->out_devices[i] : NULL,
+                             .in_window = x->in_window,
+                             .out_window = x->out_window};
+    int64_t staging = 0;
+    CLV_TRY(session->transport->prepare(&job->plans[i], comm, &transfer, &staging, err));
+    if (staging > 0)
+        job->staging[i] = clv_staging_alloc(staging);
+    if (staging > 0 && !job->staging[i])
+        return clv_fail_memory(err, "a rank's staging", (size_t)staging);
+    return CLV_OK;
+}
+
+clv_status clv_session_exchange(const clv_session *session, const clv_rank_exchange *x, clv_error *err)
+{
+    size_t n = (size_t)session->here;
+    clv_abandoned_exchange mine = {
+        .plans = calloc(n, sizeof *mine.plans), .staging = calloc(n, sizeof *mine.staging), .scratch = x->scratch};
+    clv_status status = mine.plans && mine.staging ? CLV_OK : clv_fail_memory(err, x->what, n * sizeof *mine.plans);
+    for (int r = 0; status == CLV_OK && r < session->here; r++)
+        status = prepare_rank(&mine, session, x, r, err);
+    exchange_job job = {session->transport, session->first, mine.plans, mine.staging, x->what};
+    if (status == CLV_OK)
+        status = clv_rank_threads_run(session->team, exchange_rank, &job, err);
+    if (clv_session_failed(session))
+        *session->abandoned = mine;
+    else
+        release(&mine, session);
+    return status;
+}
+
+bool clv_session_shares_memory(const clv_session *session)
+{
+    return session->transport->add_window != NULL;
+}
+
+/* The shards of this process's ranks. */
+typedef struct shards_here {
+    const clv_session *session;
+    const clv_type *type;
+    const clv_layout *layout;
+} shards_here;
+
+static bool next_shard(clv_shard *out, int *i, const void *arg)
+{
+    const shards_here *here = arg;
+    if (*i >= here->session->here)
+        return false;
+    *out = clv_layout_shard(here->layout, &here->session->mesh, here->type->shape, here->session->first + *i);
+    ++*i;
+    return true;
+}
+
+clv_status clv_session_check_local(const clv_session *session, const char *name, const clv_type *type,
+                                   const clv_layout *layout, const clv_shard *box, clv_error *err)
+{
+    const shards_here here = {session, type, layout};
+    clv_shard lacking;
+    bool lacks;
+    CLV_TRY(clv_box_find_uncovered(&lacks, &lacking, next_shard, &here, box, err));
+    if (!lacks)
+        return CLV_OK;
+    char text[CLV_BOX_TEXT];
+    clv_box_print(text, sizeof text, &lacking);
+    return clv_fail(err, CLV_EPEER, "'%s': other processes hold %s, and this one's ranks do not", name, text);
+}
+
+clv_status clv_session_copy_local(const clv_session *session, const char *name, const clv_type *type,
+                                  const clv_layout *layout, const clv_device *const *devices, void *const *data,
+                                  const clv_shard *box, void *out, clv_error *err)
+{
+    const shards_here here = {session, type, layout};
+    clv_shard has;
+    CLV_TRY(clv_session_check_local(session, name, type, layout, box, err));
+    for (int i = 0; next_shard(&has, &i, &here);) {
+        clv_shard both = clv_shard_intersect(box, &has);
+        const clv_device *device = devices ? devices[i - 1] : &clv_device_host;
+        if (!data[i - 1]) /* of a capture, in which another rank's stands for it */
+            continue;
+        CLV_TRY(device->backend->copy(device, CLV_COPY_TO_HOST, out, box, data[i - 1], &has, &both,
+                                      clv_dtype_size(type->dtype), err));
+    }
+    return CLV_OK;
+}
+
+/* What is asked for must be the same box of the same tensor: bytes alone do not tell. */
+static uint64_t tag_of(uint64_t tag, const clv_type *type, const clv_shard *box)
+{
+    uint64_t words[3 + 2 * CLV_MAX_RANK] = {tag, (uint64_t)type->dtype, (uint64_t)box->rank};
+    for (int d = 0; d < box->rank; d++) {
+        words[3 + 2 * d] = (uint64_t)box->lo[d];
+        words[4 + 2 * d] = (uint64_t)box->hi[d];
+    }
+    return clv_hash_bytes(words, sizeof words);
+}
+
+clv_status clv_session_fetch(const clv_session *session, uint64_t tag, const clv_type *type, const clv_layout *layout,
+                             const clv_device *const *devices, void *const *data, const clv_shard *box, void *out,
+                             clv_error *err)
+{
+    int n = session->n_ranks;
+    clv_shard *shards = calloc(2 * (size_t)n, sizeof *shards);
+    void **to = calloc((size_t)session->here, sizeof *to);
+    int64_t *scratch = calloc((size_t)session->here, sizeof *scratch); /* a scalar is taken by all */
+    if (!shards || !to || !scratch) {
+        free(shards);
+        free(to);
+        free(scratch);
+        return clv_fail_memory(err, "what the caller asked for", 2 * (size_t)n * sizeof *shards);
+    }
+    for (int r = 0; r < n; r++) {
+        shards[r] = clv_layout_shard(layout, &session->mesh, type->shape, r);
+        shards[n + r] = *box;
+        for (int d = 0; !clv_session_rank_is_process_leader(session, r) && d < box->rank; d++)
+            shards[n + r].hi[d] = box->lo[d];
+    }
+    for (int i = 0; i < session->here; i++)
+        to[i] = i > 0 ? &scratch[i] : out;
+    clv_rank_exchange x = {.what = "what the caller asked for",
+                           .tag = tag_of(tag, type, box),
+                           .dtype = type->dtype,
+                           .in = shards,
+                           .out = shards + n,
+                           .in_data = data,
+                           .out_data = to,
+                           .in_devices = devices,
+                           .scratch = scratch};
+    clv_status status = clv_session_exchange(session, &x, err);
+    free(shards);
+    free(to);
+    return status;
+}

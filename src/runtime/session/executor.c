@@ -1,0 +1,317 @@
+/* executor.c - interpreter of one rank: runs instructions, starts and completes collectives. It sees this rank's
+ * memory alone; steps that move go through the transport.
+ */
+#include "runtime/session/executor.h"
+
+#include "base/threads/wait.h"
+#include "runtime/checks/memory_check.h"
+#include "runtime/checks/nonfinite_check.h"
+#include "runtime/diagnostics/trace_recorder.h"
+#include "runtime/session/kernel_dispatch.h"
+
+typedef struct rank_state {
+    const clv_loaded_program *loaded;
+    const clv_loaded_rank *mine;
+    int rank;
+    clv_comm *comm;
+    clv_rank_times *times;
+    clv_rank_trace *trace; /* NULL: nothing is recorded */
+    int n_in_flight;
+} rank_state;
+
+static clv_shard shard_of(const clv_view *view)
+{
+    clv_shard shard = {.rank = view->rank};
+    for (int d = 0; d < view->rank; d++) {
+        shard.lo[d] = view->lo[d];
+        shard.hi[d] = view->lo[d] + view->shape[d];
+    }
+    return shard;
+}
+
+/* Copies to `out` what this rank has of it. */
+static clv_status copy_own(const rank_state *r, const clv_instruction *instruction, clv_error *err)
+{
+    const clv_device *device = r->mine->context.device;
+    const clv_view *out = &r->mine->views[instruction->out[0]], *in = &r->mine->views[instruction->in[0]];
+    clv_shard to = shard_of(out), from = shard_of(in), box = clv_shard_intersect(&to, &from);
+    return device->backend->copy(device, CLV_COPY_ON_DEVICE, out->data, &to, in->data, &from, &box,
+                                 clv_dtype_size(out->dtype), err);
+}
+
+/* Says what this rank does from here on. */
+static void begin(const rank_state *r, int i)
+{
+    const clv_instruction *instruction = &r->loaded->program->instructions[i];
+    clv_comm_begin_instruction(r->comm, instruction->name,
+                               instruction->op ? instruction->op->def->name : clv_step_name(instruction->step->kind),
+                               i);
+}
+
+static clv_status wait_for(const rank_state *r, int i, clv_error *err)
+{
+    const clv_transport *transport = r->loaded->transport;
+    CLV_TRY(transport->wait(r->mine->plans[i], CLV_WAIT_OUTPUT_READY, err));
+    return transport->wait(r->mine->plans[i], CLV_WAIT_INPUT_REUSABLE, err);
+}
+
+/* What of the rank's time until now was not in steps, from a time that stays. */
+static int64_t ops_ns(const rank_state *r, int64_t now)
+{
+    return now - r->times->comm_ns;
+}
+
+/* Since when all of a step that the rank waits for from `now` on has been here, or until when it moved beside ops. */
+static int64_t arrived_ns(const clv_plan *plan, int64_t now)
+{
+    return plan->arrived_ns > 0 && plan->arrived_ns < now ? plan->arrived_ns : now;
+}
+
+/* How long it has moved beside them. */
+static int64_t overlapped_ns(const rank_state *r, const clv_plan *plan, int64_t now)
+{
+    int64_t moved = arrived_ns(plan, now) - plan->begun_ns, ops = ops_ns(r, now) - plan->compute_ns_at_start;
+    int64_t hidden = moved < ops ? moved : ops;
+    return hidden > 0 ? hidden : 0;
+}
+
+/* What a step that flew took beside ops, and waiting for it. */
+static void record_completion(const rank_state *r, int i, int64_t begun_ns, int64_t ended_ns)
+{
+    const clv_plan *plan = r->mine->plans[i];
+    int64_t there = arrived_ns(plan, begun_ns);
+    clv_rank_trace_add_waits(r->trace, CLV_TRACE_COMPLETION, i, begun_ns, ended_ns);
+    clv_rank_trace_add(r->trace, CLV_TRACE_TRANSFER, i, plan->begun_ns,
+                       there > plan->begun_ns ? there : plan->begun_ns);
+}
+
+/* What the rank finds first is kept, where it is to be; else it fails the run. */
+static clv_status keep_finding(const rank_state *r, int i, clv_status status, clv_error *why, clv_error *err)
+{
+    clv_nonfinite_finding *finding = r->mine->finding;
+    if (status == CLV_OK)
+        return CLV_OK;
+    if (finding)
+        *finding = (clv_nonfinite_finding){i, *why};
+    else if (err && err->code == CLV_OK)
+        *err = *why;
+    return finding ? CLV_OK : status;
+}
+
+/* Whether it looks_for_nonfinite for what is not finite, and has found nothing yet. */
+static bool looks_for_nonfinite(const rank_state *r)
+{
+    return r->loaded->minus_infinity_allowed && (!r->mine->finding || r->mine->finding->instruction < 0);
+}
+
+static clv_status check_nonfinite_before(const rank_state *r, clv_nonfinite_element *out, int i, clv_error *err)
+{
+    if (!looks_for_nonfinite(r))
+        return CLV_OK;
+    clv_error why = {.rank = -1};
+    return keep_finding(r, i, clv_nonfinite_check_before(out, r->loaded, r->rank, i, &why), &why, err);
+}
+
+static clv_status check_nonfinite_after(const rank_state *r, const clv_nonfinite_element *before, int i, clv_error *err)
+{
+    if (!looks_for_nonfinite(r))
+        return CLV_OK;
+    clv_error why = {.rank = -1};
+    return keep_finding(r, i, clv_nonfinite_check_after(before, r->loaded, r->rank, i, &why), &why, err);
+}
+
+/* Waits for the step that flies in place k of the list; behind: the instruction that ran last. */
+static clv_status complete_step(rank_state *r, int k, int behind, clv_error *err)
+{
+    int i = r->mine->in_flight[k];
+    int64_t start = clv_now_ns();
+    begin(r, i);
+    CLV_TRY(wait_for(r, i, err));
+    int64_t took = clv_now_ns() - start;
+    int64_t hidden = overlapped_ns(r, r->mine->plans[i], start);
+    r->times->overlapped_ns += hidden;
+    r->times->comm_ns += took;
+    if (r->mine->times_of_instructions) {
+        r->mine->times_of_instructions[i].ns += took;
+        r->mine->times_of_instructions[i].overlapped_ns += hidden;
+    }
+    if (r->trace)
+        record_completion(r, i, start, start + took);
+    r->n_in_flight--;
+    for (; k < r->n_in_flight; k++)
+        r->mine->in_flight[k] = r->mine->in_flight[k + 1];
+    CLV_TRY(check_nonfinite_after(r, &(clv_nonfinite_element){.buffer = -1}, i, err));
+    return r->loaded->check ? clv_memory_check_completed(r->loaded, r->rank, i, behind, err) : CLV_OK;
+}
+
+/* Groups that are the same set have one step in progress at most. */
+static clv_status clear_set(rank_state *r, const clv_instruction *instruction, clv_error *err)
+{
+    const clv_instruction *instructions = r->loaded->program->instructions;
+    const int *set = r->loaded->group_set;
+    for (int k = r->n_in_flight - 1; k >= 0; k--)
+        if (set[instructions[r->mine->in_flight[k]].group] == set[instruction->group])
+            CLV_TRY(complete_step(r, k, (int)(instruction - instructions) - 1, err));
+    return CLV_OK;
+}
+
+static clv_status run_moving(rank_state *r, const clv_instruction *instruction, clv_error *err)
+{
+    const clv_program *program = r->loaded->program;
+    int i = (int)(instruction - program->instructions);
+    void *staging = r->mine->staging[clv_staging_slot(instruction)];
+    clv_plan *plan = r->mine->plans[i];
+    plan->flies = instruction->beside > 0;
+    CLV_TRY(r->loaded->transport->start(plan, staging, err));
+    if (instruction->beside == 0)
+        return wait_for(r, i, err);
+    r->mine->in_flight[r->n_in_flight++] = i;
+    r->loaded->transport->beside(plan);
+    plan->begun_ns = clv_now_ns();
+    return CLV_OK;
+}
+
+/* mask: coordinate 0 of the new partial axes keeps the values. */
+static clv_status run_mask(const rank_state *r, const clv_instruction *instruction, clv_error *err)
+{
+    const clv_device *device = r->mine->context.device;
+    const clv_view *out = &r->mine->views[instruction->out[0]];
+    const clv_reshard_step *step = instruction->step;
+    bool keeps = true;
+    for (int i = 0; i < step->n_axes; i++)
+        keeps = keeps && clv_mesh_coordinate(&r->loaded->program->mesh, step->axes[i], r->rank) == 0;
+    if (keeps)
+        return copy_own(r, instruction, err);
+    return device->backend->fill(device, out->data, clv_view_elems(out), out->dtype, step->to.reduction, err);
+}
+
+static clv_status run_step(rank_state *r, const clv_instruction *instruction, clv_error *err)
+{
+    int64_t start = clv_now_ns();
+    clv_status status = CLV_OK;
+    if (instruction->group >= 0)
+        status = run_moving(r, instruction, err);
+    else if (instruction->step->kind == CLV_STEP_MASK)
+        status = run_mask(r, instruction, err);
+    else
+        status = copy_own(r, instruction, err);
+    int64_t now = clv_now_ns();
+    r->times->comm_ns += now - start;
+    if (instruction->beside > 0)
+        r->mine->plans[instruction - r->loaded->program->instructions]->compute_ns_at_start = ops_ns(r, now);
+    return status;
+}
+
+static clv_status run_op(const rank_state *r, int i, clv_error *err)
+{
+    const clv_call *call = &r->mine->prepared_calls[i].call;
+    if (r->loaded->kernels[i].on_host)
+        return clv_kernel_run_on_host(r->loaded, r->rank, i, call, r->times, err);
+    return clv_kernel_run(r->loaded, r->rank, i, call, err);
+}
+
+void clv_loaded_program_unmap(clv_loaded_program *loaded)
+{
+    for (int r = 0; loaded->ranks && r < loaded->here; r++) {
+        clv_loaded_rank *mine = &loaded->ranks[r];
+        for (int i = 0; mine->plans && i < loaded->program->n_instructions; i++) {
+            loaded->transport->release(mine->plans[i]);
+            mine->plans[i] = NULL;
+        }
+    }
+    loaded->mapped = false;
+}
+
+/* What is looked at once an instruction, and the steps that end behind it, are done. */
+static clv_status check_after_op(const rank_state *r, const clv_nonfinite_element *before, int i, clv_error *err)
+{
+    if (r->loaded->program->instructions[i].beside == 0)
+        CLV_TRY(check_nonfinite_after(r, before, i, err));
+    return r->loaded->check ? clv_memory_check_after(r->loaded, r->rank, i, err) : CLV_OK;
+}
+
+static void note_time(const rank_state *r, int i, int64_t begun_ns)
+{
+    int64_t now = clv_now_ns();
+    if (r->mine->times_of_instructions)
+        r->mine->times_of_instructions[i].ns += now - begun_ns;
+    if (r->trace)
+        clv_rank_trace_add_waits(r->trace, CLV_TRACE_INSTRUCTION, i, begun_ns, now);
+}
+
+/* A wait that failed was none to who waits: of a step that failed the rank has waited all the time. */
+static void note_failed_wait(const rank_state *r, const clv_instruction *instruction, int64_t begun_ns)
+{
+    if (!r->trace || instruction->group < 0 || r->trace->waits.n > 0)
+        return;
+    r->trace->waits.of[0].begun_ns = begun_ns;
+    r->trace->waits.of[0].ended_ns = clv_now_ns();
+    r->trace->waits.of[0].stealing_ns = 0;
+    r->trace->waits.n = 1;
+}
+
+static clv_status run_instruction(rank_state *r, int i, clv_error *err)
+{
+    const clv_loaded_program *loaded = r->loaded;
+    const clv_instruction *instruction = &loaded->program->instructions[i];
+    clv_nonfinite_element before = {.buffer = -1};
+    if (instruction->group >= 0)
+        CLV_TRY(clear_set(r, instruction, err)); /* whose time is not this one's */
+    begin(r, i);
+    if (clv_cancel_requested(loaded->cancel))
+        return clv_fail_at(err, CLV_ECANCELLED, r->rank, instruction->name, "the run was cancelled before %s",
+                           instruction->name);
+    CLV_TRY(clv_comm_check(r->comm, err)); /* not only where it waits for others: there may be long ops before */
+    if (loaded->check)
+        CLV_TRY(clv_memory_check_before(loaded, r->rank, i, err));
+    CLV_TRY(check_nonfinite_before(r, &before, i, err));
+    int64_t start = r->mine->times_of_instructions || r->trace ? clv_now_ns() : 0;
+    clv_status status = instruction->op ? run_op(r, i, err) : run_step(r, instruction, err);
+    if (status != CLV_OK)
+        note_failed_wait(r, instruction, start);
+    if (r->mine->times_of_instructions || r->trace)
+        note_time(r, i, start);
+    CLV_TRY(status);
+    CLV_TRY(check_after_op(r, &before, i, err));
+    for (int k = r->n_in_flight - 1; k >= 0; k--)
+        if (clv_program_completes_at(loaded->program, r->mine->in_flight[k]) == i)
+            CLV_TRY(complete_step(r, k, i, err));
+    return CLV_OK;
+}
+
+/* Whether an instruction is run where products alone are. */
+static bool is_product(const clv_instruction *instruction)
+{
+    return instruction->op && clv_op_is_product(instruction->op);
+}
+
+static clv_status run_all(rank_state *r, clv_error *err)
+{
+    const clv_program *program = r->loaded->program;
+    for (int i = 0; i < program->n_instructions; i++)
+        if (!r->loaded->matmuls_only || is_product(&program->instructions[i]))
+            CLV_TRY(run_instruction(r, i, err));
+    return CLV_OK;
+}
+
+static clv_status run_recorded(rank_state *r, clv_error *err)
+{
+    int64_t begun_ns = clv_now_ns();
+    clv_comm_record_waits(r->comm, &r->trace->waits);
+    clv_status status = run_all(r, err);
+    clv_comm_record_waits(r->comm, NULL);
+    clv_rank_trace_add(r->trace, CLV_TRACE_RUN, -1, begun_ns, clv_now_ns());
+    return status;
+}
+
+clv_status clv_execute_program(const clv_loaded_program *loaded, int rank, clv_comm *comm, clv_rank_times *times,
+                               clv_rank_trace *trace, clv_error *err)
+{
+    const clv_loaded_rank *mine = clv_loaded_program_on_rank(loaded, rank);
+    rank_state r = {.loaded = loaded, .mine = mine, .rank = rank, .comm = comm, .times = times, .trace = trace};
+    (void)clv_comm_fetch_wait_ns(comm); /* state that was moved is no part of a run */
+    CLV_TRY(trace ? run_recorded(&r, err) : run_all(&r, err));
+    clv_comm_end_instruction(comm);
+    times->wait_ns += clv_comm_fetch_wait_ns(comm);
+    return clv_device_synchronize(mine->context.device, err);
+}

@@ -1,0 +1,121 @@
+/* kernel_dispatch.c - selects the device's kernel of an op, or falls back to the host's on copies. */
+#include "runtime/session/kernel_dispatch.h"
+
+#include <stdlib.h>
+
+/* ---- choosing ---- */
+
+/* What the op of an instruction wants of the host, on the rank that has the most of it. */
+static int64_t host_bytes(const clv_loaded_program *loaded, const clv_instruction *instruction)
+{
+    int64_t most = 0;
+    for (int r = loaded->first; r < loaded->first + loaded->here; r++) {
+        int64_t bytes = instruction->workspace_bytes;
+        for (int i = 0; i < instruction->n_in; i++)
+            if (instruction->in[i] >= 0)
+                bytes += clv_buffer_aligned_bytes(
+                    (int64_t)clv_view_byte_size(clv_loaded_program_view(loaded, r, instruction->in[i])));
+        for (int o = 0; o < instruction->n_out; o++)
+            bytes += clv_buffer_aligned_bytes(
+                (int64_t)clv_view_byte_size(clv_loaded_program_view(loaded, r, instruction->out[o])));
+        most = bytes > most ? bytes : most;
+    }
+    return most;
+}
+
+static clv_kernel_choice choose(const clv_loaded_program *loaded, const clv_instruction *instruction)
+{
+    const clv_device *device = loaded->ranks[0].context.device;
+    const clv_op_def *def = instruction->op->def;
+    clv_view in[CLV_MAX_IN], out[CLV_MAX_OUT];
+    if (device->backend->is_host)
+        return (clv_kernel_choice){.run = def->run};
+    clv_loaded_program_operands(in, out, loaded, loaded->first, instruction);
+    const clv_call call = {.op = instruction->op, .in = in, .out = out, .context = &loaded->ranks[0].context};
+    const clv_device_kernel *kernel = clv_device_kernel_for(device, def->name, &call);
+    return (clv_kernel_choice){.run = kernel ? kernel->run : def->run, .on_host = !kernel};
+}
+
+clv_status clv_kernels_select(clv_loaded_program *loaded, clv_error *err)
+{
+    const clv_program *program = loaded->program;
+    loaded->kernels = calloc((size_t)program->n_instructions + 1, sizeof *loaded->kernels);
+    if (!loaded->kernels)
+        return clv_fail_memory(err, "the kernels of a program",
+                               ((size_t)program->n_instructions + 1) * sizeof *loaded->kernels);
+    for (int i = 0; i < program->n_instructions; i++) {
+        const clv_instruction *instruction = &program->instructions[i];
+        if (!instruction->op)
+            continue;
+        loaded->kernels[i] = choose(loaded, instruction);
+        if (loaded->kernels[i].on_host) {
+            int64_t bytes = host_bytes(loaded, instruction);
+            loaded->host_bytes = bytes > loaded->host_bytes ? bytes : loaded->host_bytes;
+        }
+    }
+    return CLV_OK;
+}
+
+void clv_kernels_free(clv_loaded_program *loaded)
+{
+    free(loaded->kernels);
+}
+
+/* ---- running ---- */
+
+clv_status clv_kernel_run(const clv_loaded_program *loaded, int rank, int instruction, const clv_call *call,
+                          clv_error *err)
+{
+    const void *plan = clv_loaded_program_on_rank(loaded, rank)->prepared_calls[instruction].plan;
+    const char *name = loaded->program->instructions[instruction].name;
+    clv_error why = {0};
+    clv_status status =
+        plan ? call->op->def->own->run_plan(plan, call, &why)
+             : clv_check_callback_status(&why, loaded->kernels[instruction].run(call, &why), "the kernel");
+    if (status != CLV_OK)
+        return clv_fail_at(err, status, rank, name, "rank %d, %s: %s", rank, name,
+                           why.message[0] ? why.message : clv_status_text(status));
+    return CLV_OK;
+}
+
+/* Points a view to its place in host memory. */
+static void place(clv_view *view, char **at)
+{
+    view->data = *at;
+    *at += clv_buffer_aligned_bytes((int64_t)clv_view_byte_size(view));
+}
+
+clv_status clv_kernel_run_on_host(const clv_loaded_program *loaded, int rank, int instruction, const clv_call *call,
+                                  clv_rank_times *times, clv_error *err)
+{
+    const clv_loaded_rank *mine = clv_loaded_program_on_rank(loaded, rank);
+    const clv_device *device = mine->context.device;
+    int n_in = loaded->program->instructions[instruction].n_in,
+        n_out = loaded->program->instructions[instruction].n_out;
+    clv_view in[CLV_MAX_IN], out[CLV_MAX_OUT];
+    char *at = mine->host;
+    int64_t moved = 0;
+    for (int i = 0; i < n_in; i++) {
+        int64_t bytes = call->in[i].data ? (int64_t)clv_view_byte_size(&call->in[i]) : 0;
+        in[i] = call->in[i];
+        if (!in[i].data)
+            continue;
+        place(&in[i], &at);
+        CLV_TRY(clv_device_copy_bytes(device, CLV_COPY_TO_HOST, in[i].data, call->in[i].data, bytes, err));
+        moved += bytes;
+    }
+    for (int o = 0; o < n_out; o++) {
+        out[o] = call->out[o];
+        place(&out[o], &at);
+    }
+    const clv_call there = {.op = call->op, .in = in, .out = out, .workspace = at, .context = call->context};
+    CLV_TRY(clv_kernel_run(loaded, rank, instruction, &there, err));
+    for (int o = 0; o < n_out; o++) {
+        int64_t bytes = (int64_t)clv_view_byte_size(&out[o]);
+        CLV_TRY(clv_device_copy_bytes(device, CLV_COPY_FROM_HOST, call->out[o].data, out[o].data, bytes, err));
+        moved += bytes;
+    }
+    times->fallbacks++;
+    times->fallback_bytes += moved;
+    return CLV_OK;
+}

@@ -1,0 +1,357 @@
+/* load_program.c - loads a program: allocates memory, registers groups, makes each rank's transfer plans. */
+#include <stdlib.h>
+
+#include "base/error.h"
+#include "runtime/checks/guard_bytes.h"
+#include "runtime/checks/memory_check.h"
+#include "runtime/checks/nonfinite_check.h"
+#include "runtime/session/kernel_dispatch.h"
+#include "runtime/session/prepared_calls.h"
+#include "runtime/session/session_internal.h"
+
+/* ---- groups ---- */
+
+clv_status clv_session_add_groups(int *set, const clv_session *session, const clv_subaxis *axes, int n_axes,
+                                  clv_error *err)
+{
+    int n = session->n_ranks, n_groups = 0;
+    int *group_of = malloc((size_t)n * sizeof *group_of);
+    int *order = calloc((size_t)n, sizeof *order);
+    int64_t *members = calloc((size_t)n, sizeof *members);
+    clv_status status = CLV_OK;
+    if (!group_of || !order || !members)
+        status = clv_fail_memory(err, "a group", (size_t)n * sizeof *group_of);
+    for (int r = 0; status == CLV_OK && r < n; r++)
+        group_of[r] = -1;
+    for (int r = 0; status == CLV_OK && r < n; r++) {
+        if (group_of[r] >= 0)
+            continue;
+        int64_t size = clv_mesh_group(members, &session->mesh, axes, n_axes, r);
+        for (int64_t m = 0; m < size; m++) {
+            group_of[members[m]] = n_groups;
+            order[members[m]] = (int)m;
+        }
+        n_groups++;
+    }
+    if (status == CLV_OK)
+        status = clv_world_add_groups(set, clv_rank_threads_world(session->team), group_of, order, err);
+    free(group_of);
+    free(order);
+    free(members);
+    return status;
+}
+
+/* ---- memory ---- */
+
+void clv_loaded_program_free(clv_loaded_program *loaded)
+{
+    clv_loaded_program_unmap(loaded);
+    clv_prepared_calls_free(loaded);
+    clv_kernels_free(loaded);
+    for (int r = 0; loaded->ranks && r < loaded->here; r++) {
+        clv_loaded_rank *mine = &loaded->ranks[r];
+        if (mine->region)
+            mine->context.device->backend->free(mine->context.device, mine->region);
+        free(mine->views);
+        free(mine->plans);
+        for (int s = 0; mine->staging && s <= loaded->program->n_groups; s++)
+            free(mine->staging[s]);
+        free(mine->staging);
+        free(mine->in_flight);
+        free(mine->host);
+        free(mine->times_of_instructions);
+    }
+    if (loaded->window)
+        loaded->transport->free_window(loaded->window);
+    free(loaded->ranks);
+    free(loaded->group_set);
+    free(loaded->staging_bytes);
+    free(loaded->minus_infinity_allowed);
+    clv_memory_check_free(loaded->check);
+    free(loaded);
+}
+
+/* What kernels on rank first + i may know. */
+static clv_context context_of(const clv_session *session, int i)
+{
+    return (clv_context){.device = session->devices[i],
+                         .rank = session->first + i,
+                         .threads = session->threads_per_rank,
+                         .work = clv_rank_threads_workplace(session->team, session->first + i),
+                         .cancel = session->cancel,
+                         .failed = clv_world_failure_flag(clv_rank_threads_world(session->team))};
+}
+
+static clv_status allocate_rank(clv_loaded_program *loaded, clv_loaded_rank *mine, bool trace, clv_error *err)
+{
+    const clv_program *program = loaded->program;
+    size_t n_buffers = (size_t)program->n_buffers + 1, n_instructions = (size_t)program->n_instructions + 1,
+           n_groups = (size_t)program->n_groups + 1;
+    mine->staging = calloc(n_groups, sizeof *mine->staging);
+    mine->in_flight = calloc(n_groups, sizeof *mine->in_flight);
+    mine->views = calloc(n_buffers, sizeof *mine->views);
+    mine->plans = calloc(n_instructions, sizeof *mine->plans);
+    if (trace)
+        mine->times_of_instructions = calloc(n_instructions, sizeof *mine->times_of_instructions);
+    if (!mine->staging || !mine->in_flight || !mine->views || !mine->plans || (trace && !mine->times_of_instructions))
+        return clv_fail_memory(err, "a loaded program", n_buffers * sizeof *mine->views);
+    int64_t planned = loaded->check ? clv_memory_check_region_bytes(loaded->check) : program->region_bytes;
+    size_t bytes = planned > 0 ? (size_t)planned : CLV_REGION_ALIGN;
+    /* not touched here: pages go where the rank that writes them first runs */
+    mine->region = mine->context.device->backend->alloc(mine->context.device, CLV_REGION_ALIGN, bytes);
+    if (!mine->region)
+        return clv_fail_memory(err, "a rank's region of buffers", bytes);
+    if (loaded->check)
+        clv_guard_bytes_fill(mine->region, planned);
+    return CLV_OK;
+}
+
+static clv_status allocate(clv_loaded_program *loaded, const clv_session *session, const clv_program *program,
+                           clv_error *err)
+{
+    int here = session->here;
+    loaded->program = program;
+    loaded->transport = session->transport;
+    loaded->first = session->first;
+    loaded->here = here;
+    loaded->cancel = session->cancel;
+    loaded->ranks = calloc((size_t)here, sizeof *loaded->ranks);
+    loaded->group_set = calloc((size_t)program->n_groups + 1, sizeof *loaded->group_set);
+    loaded->staging_bytes = calloc((size_t)program->n_groups + 1, sizeof *loaded->staging_bytes);
+    if (session->find_nonfinite)
+        loaded->minus_infinity_allowed = clv_nonfinite_allowed(program);
+    if (!loaded->ranks || !loaded->group_set || !loaded->staging_bytes ||
+        (session->find_nonfinite && !loaded->minus_infinity_allowed))
+        return clv_fail_memory(err, "a loaded program", (size_t)here * sizeof *loaded->ranks);
+    if (session->check)
+        CLV_TRY(clv_memory_check_new(&loaded->check, program, here, err));
+    for (int r = 0; r < here; r++) {
+        loaded->ranks[r].context = context_of(session, r);
+        CLV_TRY(allocate_rank(loaded, &loaded->ranks[r], session->trace, err));
+    }
+    void **regions = malloc((size_t)here * sizeof *regions);
+    if (!regions)
+        return clv_fail_memory(err, "a loaded program", (size_t)here * sizeof *regions);
+    for (int r = 0; r < here; r++)
+        regions[r] = loaded->ranks[r].region;
+    clv_status status = clv_session_register_memory(&loaded->window, session, regions, err);
+    free(regions);
+    return status;
+}
+
+/* ---- views and plans ---- */
+
+/* The state in which a buffer lies; NULL: it lies in the region. */
+static clv_status find_state(clv_named_state **out, const clv_session *session, const clv_program *program, int b,
+                             clv_error *err)
+{
+    const clv_buffer *root = &program->buffers[clv_program_root(program, b)];
+    *out = NULL;
+    return root->kind == CLV_BUFFER_STATE ? clv_session_find_state(out, session, root->name, err) : CLV_OK;
+}
+
+/* Points every rank's views at its memory. */
+static clv_status make_views(const clv_session *session, clv_loaded_program *loaded, clv_error *err)
+{
+    const clv_program *program = loaded->program;
+    for (int b = 0; b < program->n_buffers; b++) {
+        int root = clv_program_root(program, b);
+        clv_named_state *state;
+        CLV_TRY(find_state(&state, session, program, b, err));
+        int64_t offset =
+            loaded->check ? clv_memory_check_buffer_offset(loaded->check, root) : program->buffers[root].offset;
+        for (int r = 0; r < session->here; r++) {
+            int rank = session->first + r;
+            char *base = state ? state->data[r] : (char *)loaded->ranks[r].region + offset;
+            base += clv_program_chunk_offset(program, b, rank);
+            loaded->ranks[r].views[b] = clv_buffer_view(&program->buffers[b], &session->mesh, rank, base);
+        }
+    }
+    return CLV_OK;
+}
+
+static void find_shards(clv_shard *out, const clv_program *program, int b, const clv_group *group)
+{
+    for (int m = 0; m < group->n; m++)
+        out[m] = clv_program_shard(program, b, group->ranks[m]);
+}
+
+/* Whether a buffer begins at the same place in the memory of all ranks: parts do not where rows differ. */
+static bool has_same_offset_everywhere(const clv_program *program, int b)
+{
+    const clv_buffer *buffer = &program->buffers[b];
+    bool even = true;
+    for (int d = 0; d < buffer->type.rank; d++) {
+        int64_t granules = buffer->type.shape[d] / buffer->layout.granule[d];
+        even = even && granules % clv_layout_block_count(&buffer->layout, d) == 0;
+    }
+    return even || buffer->first_row == 0;
+}
+
+/* Makes the plan of a rank's step; shards: room for two of each rank. */
+static clv_status make_plan(const clv_session *session, clv_loaded_program *loaded, int rank, int i, clv_shard *shards,
+                            clv_error *err)
+{
+    const clv_program *program = loaded->program;
+    const clv_instruction *instruction = &program->instructions[i];
+    clv_loaded_rank *mine = clv_loaded_program_on_rank(loaded, rank);
+    clv_comm *comm = clv_world_comm(clv_rank_threads_world(session->team), rank);
+    const clv_group *group = clv_comm_group(comm, loaded->group_set[instruction->group]);
+    clv_step_kind kind = instruction->step->kind;
+    clv_named_state *in_state, *out_state;
+    int64_t staging = 0;
+    CLV_TRY(find_state(&in_state, session, program, instruction->in[0], err));
+    CLV_TRY(find_state(&out_state, session, program, instruction->out[0], err));
+    find_shards(shards, program, instruction->in[0], group);
+    find_shards(shards + group->n, program, instruction->out[0], group);
+    clv_transfer transfer = {
+        .what = clv_step_name(kind),
+        .tag = loaded->digest << 32 | (uint64_t)i << 8 | (uint64_t)kind,
+        .group = group,
+        .dtype = mine->views[instruction->in[0]].dtype,
+        .reduction = clv_step_reduces(kind) ? instruction->step->from.reduction : CLV_REDUCTION_NONE,
+        .parts = {.n = group->n, .reduces = clv_step_reduces(kind), .in = shards, .out = shards + group->n},
+        .in = mine->views[instruction->in[0]].data,
+        .out = mine->views[instruction->out[0]].data,
+        .in_device = mine->context.device,
+        .out_device = mine->context.device,
+        .in_window = in_state ? in_state->window : loaded->window,
+        .out_window = out_state ? out_state->window : loaded->window};
+    if (!has_same_offset_everywhere(program, instruction->in[0]) ||
+        !has_same_offset_everywhere(program, instruction->out[0]))
+        transfer.in_window = transfer.out_window = NULL; /* each rank says where its own lies */
+    CLV_TRY(loaded->transport->prepare(&mine->plans[i], comm, &transfer, &staging, err));
+    int64_t *most = &loaded->staging_bytes[clv_staging_slot(instruction)];
+    *most = staging > *most ? staging : *most;
+    return CLV_OK;
+}
+
+static clv_status make_plans(const clv_session *session, clv_loaded_program *loaded, clv_error *err)
+{
+    clv_shard *shards = malloc(2 * (size_t)session->n_ranks * sizeof *shards);
+    clv_status status =
+        shards ? CLV_OK : clv_fail_memory(err, "the shards of a step", 2 * (size_t)session->n_ranks * sizeof *shards);
+    for (int r = session->first; status == CLV_OK && r < session->first + session->here; r++)
+        for (int i = 0; status == CLV_OK && i < loaded->program->n_instructions; i++)
+            if (loaded->program->instructions[i].group >= 0)
+                status = make_plan(session, loaded, r, i, shards, err);
+    free(shards);
+    return status;
+}
+
+/* Host memory, unless it is there already or none is wanted. */
+static clv_status allocate_staging(void **memory, int64_t bytes, const char *what, clv_error *err)
+{
+    if (*memory || bytes == 0)
+        return CLV_OK;
+    *memory = clv_staging_alloc(bytes);
+    return *memory ? CLV_OK : clv_fail_memory(err, what, (size_t)bytes);
+}
+
+static clv_status map(clv_session *session, clv_loaded_program *loaded, clv_error *err)
+{
+    CLV_TRY(make_views(session, loaded, err));
+    if (!loaded->kernels)
+        CLV_TRY(clv_kernels_select(loaded, err));
+    CLV_TRY(clv_prepared_calls_make(loaded, err));
+    clv_status status = make_plans(session, loaded, err);
+    for (int r = 0; status == CLV_OK && r < loaded->here; r++) {
+        for (int s = 0; status == CLV_OK && s <= loaded->program->n_groups; s++)
+            status = allocate_staging(&loaded->ranks[r].staging[s], loaded->staging_bytes[s], "a rank's staging", err);
+        if (status == CLV_OK)
+            status = allocate_staging(&loaded->ranks[r].host, loaded->host_bytes, "a rank's ops on the host", err);
+    }
+    if (status != CLV_OK)
+        clv_loaded_program_unmap(loaded);
+    loaded->mapped = status == CLV_OK;
+    return status;
+}
+
+/* ---- workspaces ---- */
+
+/* Nothing writes past a workspace that was planned for the largest shard, unless the def's workspace() falls as extents
+ * grow. Every rank is looked at, so that all processes say the same. */
+static clv_status check_workspace(const clv_program *program, const clv_instruction *instruction, int64_t rank,
+                                  clv_error *err)
+{
+    clv_view in[CLV_MAX_IN] = {0}, out[CLV_MAX_OUT] = {0};
+    for (int i = 0; i < instruction->n_in; i++)
+        if (instruction->in[i] >= 0)
+            in[i] = clv_buffer_view(&program->buffers[instruction->in[i]], &program->mesh, rank, NULL);
+    for (int o = 0; o < instruction->n_out; o++)
+        out[o] = clv_buffer_view(&program->buffers[instruction->out[o]], &program->mesh, rank, NULL);
+    size_t wanted = instruction->op->def->workspace(instruction->op, in, out);
+    if (wanted <= (size_t)instruction->workspace_bytes)
+        return CLV_OK;
+    return clv_fail_at(err, CLV_ECHECK, (int)rank, instruction->name,
+                       "rank %lld, %s: it wants a workspace of %zu bytes on this rank, %lld are planned; its "
+                       "workspace() must not fall when a local extent grows (op.h)",
+                       (long long)rank, instruction->name, wanted, (long long)instruction->workspace_bytes);
+}
+
+static clv_status check_workspaces(const clv_program *program, clv_error *err)
+{
+    int64_t ranks = clv_mesh_rank_count(&program->mesh);
+    for (int i = 0; i < program->n_instructions; i++)
+        if (program->instructions[i].op && program->instructions[i].op->def->workspace)
+            for (int64_t r = 0; r < ranks; r++)
+                CLV_TRY(check_workspace(program, &program->instructions[i], r, err));
+    return CLV_OK;
+}
+
+/* ---- loading ---- */
+
+static clv_status load_new(clv_loaded_program **out, clv_session *session, const clv_program *program, clv_error *err)
+{
+    if (!clv_mesh_equal(&session->mesh, &program->mesh)) {
+        char ours[CLV_MESH_TEXT], theirs[CLV_MESH_TEXT];
+        clv_mesh_print(ours, sizeof ours, &session->mesh);
+        clv_mesh_print(theirs, sizeof theirs, &program->mesh);
+        return clv_fail(err, CLV_EINVAL, "the program was compiled for the mesh '%s', the session has '%s'", theirs,
+                        ours);
+    }
+    CLV_TRY(check_workspaces(program, err));
+    uint64_t digest = clv_program_digest(program);
+    CLV_TRY(clv_session_check_same_program(session, digest, err)); /* before groups, which are numbered as they come */
+    clv_loaded_program **grown = realloc(session->loaded, ((size_t)session->n_loaded + 1) * sizeof *grown);
+    clv_loaded_program *loaded = calloc(1, sizeof *loaded);
+    if (grown)
+        session->loaded = grown;
+    if (!grown || !loaded) {
+        free(loaded);
+        return clv_fail_memory(err, "a loaded program", sizeof *loaded);
+    }
+    loaded->digest = digest;
+    clv_status status = allocate(loaded, session, program, err);
+    for (int g = 0; status == CLV_OK && g < program->n_groups; g++)
+        status =
+            clv_session_add_groups(&loaded->group_set[g], session, program->groups[g].axes, program->groups[g].n, err);
+    if (status == CLV_OK)
+        status = clv_session_prepare_states(session, program, err);
+    if (status == CLV_OK)
+        status = map(session, loaded, err);
+    if (status != CLV_OK) {
+        clv_loaded_program_free(loaded);
+        return status;
+    }
+    session->loaded[session->n_loaded++] = loaded;
+    session->rank_bytes += program->region_bytes;
+    *out = loaded;
+    return CLV_OK;
+}
+
+clv_status clv_session_find_or_load(clv_loaded_program **out, clv_session *session, const clv_program *program,
+                                    clv_error *err)
+{
+    if (clv_session_failed(session))
+        return clv_rank_threads_run(session->team, NULL, NULL, err);
+    for (int i = 0; i < session->n_loaded; i++)
+        if (session->loaded[i]->program == program) {
+            *out = session->loaded[i];
+            if ((*out)->mapped) /* state that moves unmaps */
+                return CLV_OK;
+            CLV_TRY(clv_session_prepare_states(session, program, err));
+            return map(session, *out, err);
+        }
+    return load_new(out, session, program, err);
+}

@@ -1,0 +1,455 @@
+/* spmd_collective_plan.c - plans a manual SPMD collective: result layout, group, transfers; cached. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/hash.h"
+#include "runtime/spmd/spmd_internal.h"
+#include "tensor/box_copy.h"
+
+enum { WHAT_BYTES = 120 };
+
+/* ---- axes and layouts ---- */
+
+clv_status clv_spmd_parse_axes(clv_spmd_group_set *out, const clv_mesh *mesh, const char *axes, clv_error *err)
+{
+    char text[CLV_LAYOUT_TEXT];
+    clv_layout layout = clv_layout_replicated(0);
+    const clv_subaxis *subs;
+    if (!axes)
+        return clv_fail(err, CLV_EINVAL, "a collective needs the axes that it goes over; \"\" is none");
+    if (snprintf(text, sizeof text, "+ sum{%s}", axes) >= (int)sizeof text)
+        return clv_fail(err, CLV_ELIMIT, "the axes '%.40s...' are too many", axes);
+    if (strpbrk(axes, "{}"))
+        return clv_fail(err, CLV_ESYNTAX, "axes '%.100s': expected names of axes, with commas between them", axes);
+    clv_error why = {0};
+    if (axes[strspn(axes, " \t")] != '\0' && clv_layout_parse(&layout, text, mesh, 0, &why) != CLV_OK) {
+        const char *said = strstr(why.message, "): "); /* without places in a text that the caller did not write */
+        said = said ? said + 3 : why.message;
+        const char *end = strstr(said, " (first in column");
+        return clv_fail(err, why.code, "axes '%.100s': %.*s", axes, end ? (int)(end - said) : (int)strlen(said), said);
+    }
+    *out = (clv_spmd_group_set){.n = clv_layout_axes(&subs, &layout, 0)};
+    memcpy(out->axes, subs, (size_t)out->n * sizeof *subs);
+    return CLV_OK;
+}
+
+void clv_spmd_partial_axes(char *out, size_t size, const clv_layout *layout, const clv_mesh *mesh)
+{
+    const clv_subaxis *subs;
+    int n = clv_layout_axes(&subs, layout, layout->rank);
+    out[0] = '\0';
+    for (int a = 0, used = 0; a < n; a++) {
+        out[used] = ',';
+        used += a > 0;
+        used += clv_subaxis_print(out + used, size - (size_t)used, subs[a], mesh);
+    }
+}
+
+clv_spmd_group_set *clv_spmd_find_group_set(const clv_spmd_context *world, const clv_subaxis *axes, int n)
+{
+    for (int g = 0; g < world->n_groups; g++)
+        if (world->groups[g].n == n && memcmp(world->groups[g].axes, axes, (size_t)n * sizeof *axes) == 0)
+            return &world->groups[g];
+    return NULL;
+}
+
+clv_status clv_spmd_parse_group_set(const clv_spmd_group_set **out, const clv_spmd *spmd, const char *axes,
+                                    clv_error *err)
+{
+    const clv_spmd_context *world = spmd->world;
+    clv_spmd_group_set asked;
+    CLV_TRY(clv_spmd_parse_axes(&asked, &world->session->mesh, axes, err));
+    *out = clv_spmd_find_group_set(world, asked.axes, asked.n);
+    if (*out)
+        return CLV_OK;
+    return clv_fail(err, CLV_EINVAL,
+                    "no group over '%.60s' is ready: a part of an axis, or axes beyond the first 6, are to be named in "
+                    "clv_spmd_options.groups",
+                    axes);
+}
+
+/* Takes the axes out of a list of sub-axes; what is left of one that holds more than them stays. *taken is multiplied
+ * by the sizes; by 0 where one is in part inside. */
+static int take_out(clv_subaxis *subs, int n, const clv_spmd_group_set *group, int64_t *taken)
+{
+    clv_subaxis left[3 * CLV_MAX_SUBAXES];
+    memcpy(left, subs, (size_t)n * sizeof *subs);
+    for (int g = 0; g < group->n; g++) {
+        clv_subaxis cut = group->axes[g], next[3 * CLV_MAX_SUBAXES];
+        int kept = 0;
+        for (int i = 0; i < n; i++) {
+            clv_subaxis s = left[i];
+            if (clv_subaxis_contains(cut, s))
+                *taken *= s.size;
+            else if (!clv_subaxis_contains(s, cut)) {
+                *taken *= !clv_subaxis_overlap(s, cut);
+                next[kept++] = s;
+            } else {
+                *taken *= cut.size;
+                next[kept++] = (clv_subaxis){.axis = s.axis, .pre = s.pre, .size = cut.pre / s.pre};
+                next[kept++] = (clv_subaxis){
+                    .axis = s.axis, .pre = cut.pre * cut.size, .size = s.pre * s.size / (cut.pre * cut.size)};
+            }
+        }
+        n = kept < CLV_MAX_SUBAXES ? kept : CLV_MAX_SUBAXES; /* no layout has more */
+        memcpy(left, next, (size_t)n * sizeof *next);
+    }
+    memcpy(subs, left, (size_t)n * sizeof *subs);
+    return n;
+}
+
+static int64_t size_of(const clv_spmd_group_set *group)
+{
+    int64_t size = 1;
+    for (int g = 0; g < group->n; g++)
+        size *= group->axes[g].size;
+    return size;
+}
+
+static clv_status fail_axes(const clv_spmd_request *q, const clv_mesh *mesh, const char *how, clv_error *err)
+{
+    char layout[CLV_LAYOUT_TEXT];
+    clv_layout_print(layout, sizeof layout, &q->in->layout, mesh);
+    return clv_fail(err, CLV_EINVAL, "%s over '%.60s' of a tensor laid out '%.120s': %s", q->name, q->axes, layout,
+                    how);
+}
+
+/* The layout without the axes among those over which it is partial. */
+static clv_status without_partial(clv_layout *out, const clv_spmd_request *q, const clv_mesh *mesh,
+                                  const clv_spmd_group_set *group, clv_error *err)
+{
+    const clv_subaxis *subs;
+    clv_subaxis left[3 * CLV_MAX_SUBAXES];
+    int64_t taken = 1;
+    int n = clv_layout_axes(&subs, &q->in->layout, q->in->layout.rank);
+    memcpy(left, subs, (size_t)n * sizeof *subs);
+    *out = clv_layout_without_partial(&q->in->layout);
+    n = take_out(left, n, group, &taken);
+    if (q->in->layout.reduction != CLV_REDUCTION_NONE && q->in->layout.reduction != q->reduction)
+        return fail_axes(q, mesh, "what is partial is reduced first, by the reduction of the layout", err);
+    if (taken == 0)
+        return fail_axes(q, mesh, "it is partial over parts of axes that cross these", err);
+    for (int i = 0; i < n; i++)
+        if (left[i].size > 1)
+            CLV_TRY(clv_layout_add_partial(out, mesh, q->in->layout.reduction, left[i], err));
+    return CLV_OK;
+}
+
+/* The layout without the axes among those that cut dimensions: all of them cut some. */
+static clv_status without_cuts(clv_layout *out, const clv_spmd_request *q, const clv_mesh *mesh,
+                               const clv_spmd_group_set *group, clv_error *err)
+{
+    int64_t taken = 1;
+    *out = q->in->layout;
+    for (int d = 0; d < out->rank; d++) {
+        const clv_subaxis *subs;
+        clv_subaxis left[3 * CLV_MAX_SUBAXES];
+        int n = clv_layout_axes(&subs, &q->in->layout, d), before = n;
+        memcpy(left, subs, (size_t)n * sizeof *subs);
+        int64_t size = taken;
+        n = take_out(left, n, group, &taken);
+        if (taken != size || n != before)
+            CLV_TRY(clv_layout_set_dim(out, mesh, d, left, n, q->in->layout.granule[d], err));
+    }
+    return taken == size_of(group) ? CLV_OK : fail_axes(q, mesh, "not all of these axes cut it", err);
+}
+
+static clv_status find_layout(clv_layout *out, const clv_spmd_request *q, const clv_mesh *mesh,
+                              const clv_spmd_group_set *group, clv_error *err)
+{
+    *out = q->in->layout;
+    if (clv_step_reduces(q->kind))
+        CLV_TRY(without_partial(out, q, mesh, group, err));
+    else if (q->kind != CLV_STEP_PERMUTE)
+        CLV_TRY(without_cuts(out, q, mesh, group, err));
+    for (int g = 0; q->dim >= 0 && g < group->n; g++)
+        CLV_TRY(clv_layout_shard_dim(out, mesh, q->dim, group->axes[g], err));
+    return CLV_OK;
+}
+
+/* ---- what members hold ---- */
+
+static clv_shard shard_at(const clv_mesh *mesh, const clv_type *type, const clv_layout *layout, const int *from,
+                          int rank)
+{
+    return clv_layout_shard(layout, mesh, type->shape, from ? from[rank] : rank);
+}
+
+/* The member that sends to `me`; -1: none. */
+static int source_of(const clv_spmd_request *q, int me)
+{
+    for (int i = 0; i < q->n_pairs; i++)
+        if (q->pairs[i].to == me)
+            return q->pairs[i].from;
+    return -1;
+}
+
+static clv_status check_pairs(const clv_spmd_request *q, int n, clv_error *err)
+{
+    for (int i = 0; i < q->n_pairs; i++) {
+        if (q->pairs[i].from < 0 || q->pairs[i].from >= n || q->pairs[i].to < 0 || q->pairs[i].to >= n)
+            return clv_fail(err, CLV_EINVAL, "%s over '%.60s': pair %d is {%d, %d}; the group's members are 0 to %d",
+                            q->name, q->axes, i, q->pairs[i].from, q->pairs[i].to, n - 1);
+        for (int j = 0; j < i; j++)
+            if (q->pairs[j].to == q->pairs[i].to)
+                return clv_fail(err, CLV_EINVAL, "%s over '%.60s': member %d is sent to twice", q->name, q->axes,
+                                q->pairs[i].to);
+    }
+    return CLV_OK;
+}
+
+/* Whose shard each rank holds behind a permute, as every rank works it out for all; NULL in *out: its own. */
+static clv_status find_from(clv_spmd_cached_collective *call, const clv_spmd_request *q, const clv_spmd *spmd,
+                            const clv_spmd_group_set *group, clv_error *err)
+{
+    const clv_session *session = spmd->world->session;
+    size_t n = (size_t)session->n_ranks;
+    bool moved = false;
+    call->owned_from = malloc(n * sizeof *call->owned_from);
+    int64_t *members = malloc(n * sizeof *members);
+    if (!call->owned_from || !members) {
+        free(members);
+        return clv_fail_memory(err, "a permutation of ranks", n * sizeof *members);
+    }
+    for (int r = 0; r < session->n_ranks; r++) {
+        int size = (int)clv_mesh_group(members, &session->mesh, group->axes, group->n, r), me = 0;
+        while (members[me] != r)
+            me++;
+        int source = source_of(q, me);
+        int64_t rank = source >= 0 && source < size ? members[source] : r;
+        call->owned_from[r] = q->in->from ? q->in->from[rank] : (int)rank;
+        moved = moved || call->owned_from[r] != r;
+    }
+    free(members);
+    call->from = moved ? call->owned_from : NULL;
+    return CLV_OK;
+}
+
+/* A permute moves whole shards: as runs of elements, one behind the other, so that equal shards are told apart. */
+static void find_runs(clv_group_shards *parts, clv_shard *in, clv_shard *out, const clv_spmd_request *q,
+                      const clv_group *group)
+{
+    int64_t at = 0;
+    for (int m = 0; m < group->n; m++) {
+        int64_t count = clv_shard_elems(&in[m]);
+        in[m] = (clv_shard){.rank = 1, .lo = {at}, .hi = {at + count}};
+        at += count;
+    }
+    for (int m = 0; m < group->n; m++) {
+        int source = source_of(q, m);
+        out[m] = source >= 0 ? in[source] : (clv_shard){.rank = 1};
+    }
+    *parts = (clv_group_shards){.n = group->n, .in = in, .out = out};
+}
+
+/* Whether a rank gets all of its result: exactly once where nothing is reduced. */
+static clv_status check_cover(const clv_spmd_request *q, const clv_group_shards *parts, const clv_mesh *mesh, int me,
+                              clv_error *err)
+{
+    int64_t wanted = clv_shard_elems(&parts->out[me]), taken = 0;
+    for (int m = 0; m < parts->n; m++) {
+        clv_shard box;
+        if (parts->reduces && !clv_shard_equal(&parts->in[m], &parts->in[me]))
+            return fail_axes(q, mesh, "the members hold different elements; only addends of the same are reduced", err);
+        if (clv_find_transfer_box(&box, parts, me, m))
+            taken += clv_shard_elems(&box);
+    }
+    if (taken != (parts->reduces ? wanted * parts->n : wanted))
+        return fail_axes(
+            q, mesh, "the group does not hold all of the result: axes that cut a dimension in a minor place go first",
+            err);
+    return CLV_OK;
+}
+
+/* ---- what it costs, as plans of layouts say it ---- */
+
+/* The most that a rank receives of a collective that does not reduce. */
+static int64_t most_received(const clv_spmd_cached_collective *call, const clv_spmd_request *q, const clv_spmd *spmd)
+{
+    const clv_session *session = spmd->world->session;
+    int64_t most = 0;
+    for (int r = 0; r < session->n_ranks; r++) {
+        clv_shard has = shard_at(&session->mesh, &q->in->type, &q->in->layout, q->in->from, r);
+        clv_shard gets = shard_at(&session->mesh, &q->in->type, &call->layout, call->from, r);
+        clv_shard both = clv_shard_intersect(&gets, &has);
+        int64_t lacks = clv_shard_elems(&gets) - clv_shard_elems(&both);
+        most = lacks > most ? lacks : most;
+    }
+    return most;
+}
+
+static double bytes_of(const clv_spmd_cached_collective *call, const clv_spmd_request *q, const clv_spmd *spmd, int n)
+{
+    double size = (double)clv_dtype_size(q->in->type.dtype);
+    if (q->kind == CLV_STEP_REDUCE_SCATTER)
+        return size * (n - 1) * (double)clv_layout_max_elems(&call->layout, q->in->type.shape);
+    if (q->kind == CLV_STEP_ALL_REDUCE)
+        return 2 * size * (double)clv_layout_max_elems(&q->in->layout, q->in->type.shape) * (n - 1) / n;
+    return size * (double)most_received(call, q, spmd);
+}
+
+/* ---- calls made before ---- */
+
+/* Who sends to whom, of many pairs the first: " from member 2", " 0>1,1>2". */
+static void print_pairs(char *out, size_t size, const clv_spmd_request *q)
+{
+    size_t used = 0;
+    out[0] = '\0';
+    if (q->is_broadcast)
+        snprintf(out, size, " from member %d", q->pairs[0].from);
+    for (int i = 0; !q->is_broadcast && i < q->n_pairs && used < size - 4; i++) {
+        size_t room = size - 4 - used;
+        int n = snprintf(out + used, room, "%s%d>%d", i > 0 ? "," : " ", q->pairs[i].from, q->pairs[i].to);
+        if ((size_t)n >= room) {
+            snprintf(out + used, size - used, "...");
+            return;
+        }
+        used += (size_t)n;
+    }
+    if (q->n_pairs == 0 && q->kind == CLV_STEP_PERMUTE)
+        snprintf(out, size, " of no pairs");
+}
+
+/* Everything that the plan follows from. */
+static char *text_of(const clv_spmd_request *q, const clv_mesh *mesh)
+{
+    enum { PAIRS_TEXT = 60 };
+    char type[CLV_TYPE_TEXT], layout[CLV_LAYOUT_TEXT], reduction[32] = "", dim[32] = "", who[PAIRS_TEXT];
+    static const char *const reductions[] = {"", " by sum", " by max", " by min", " by product"};
+    clv_type_print(type, sizeof type, &q->in->type);
+    clv_layout_print(layout, sizeof layout, &q->in->layout, mesh);
+    uint64_t from =
+        q->in->from ? clv_hash_bytes(q->in->from, (size_t)clv_mesh_rank_count(mesh) * sizeof *q->in->from) : 0;
+    uint64_t pairs = clv_hash_bytes(q->pairs, (size_t)q->n_pairs * sizeof *q->pairs);
+    snprintf(reduction, sizeof reduction, "%s", reductions[q->reduction]);
+    if (q->dim >= 0)
+        snprintf(dim, sizeof dim, " to dimension %d", q->dim);
+    print_pairs(who, sizeof who, q);
+    size_t size = strlen(q->axes) + strlen(layout) + strlen(type) + 200 + PAIRS_TEXT;
+    char *text = malloc(size);
+    if (text && q->is_barrier)
+        snprintf(text, size, "%s over '%s'", q->name, q->axes);
+    else if (text)
+        snprintf(text, size, "%s%s of %s '%s'%s%s over '%s' %llx %llx", q->name, who, type, layout, reduction, dim,
+                 q->axes, (unsigned long long)from, (unsigned long long)pairs);
+    return text;
+}
+
+static void free_call(const clv_spmd *spmd, clv_spmd_cached_collective *call)
+{
+    spmd->world->session->transport->release(call->plan);
+    free(call->owned_from);
+    free(call->text);
+    free(call->what);
+    free(call);
+}
+
+void clv_spmd_free_cached_collectives(clv_spmd *spmd)
+{
+    for (clv_spmd_cached_collective *call = spmd->calls, *next; call; call = next) {
+        next = call->next;
+        free_call(spmd, call);
+    }
+    free(spmd->staging);
+    free(spmd->made);
+}
+
+static clv_status make_plan(clv_spmd_cached_collective *call, clv_spmd *spmd, const clv_spmd_request *q,
+                            const clv_spmd_group_set *set, clv_shard *shards, clv_error *err)
+{
+    const clv_session *session = spmd->world->session;
+    const clv_mesh *mesh = &session->mesh;
+    const clv_group *group = clv_comm_group(spmd->comm, set->set);
+    clv_shard *out = shards + group->n;
+    int64_t staging = 0;
+    for (int m = 0; m < group->n; m++) {
+        shards[m] = shard_at(mesh, &q->in->type, &q->in->layout, q->in->from, group->ranks[m]);
+        out[m] = shard_at(mesh, &q->in->type, &call->layout, call->from, group->ranks[m]);
+    }
+    if (!clv_shard_equal(&q->in->shard, &shards[group->me]))
+        return clv_fail(err, CLV_EINVAL, "%s: the local's shard is not that of its layout on this rank", q->name);
+    clv_group_shards parts = {.n = group->n, .reduces = clv_step_reduces(q->kind), .in = shards, .out = out};
+    call->shard = out[group->me];
+    if (q->kind == CLV_STEP_PERMUTE)
+        find_runs(&parts, shards, out, q, group);
+    CLV_TRY(check_cover(q, &parts, mesh, group->me, err));
+    call->made = (clv_collective){.kind = clv_step_name(q->kind),
+                                  .n_axes = set->n,
+                                  .bytes = bytes_of(call, q, spmd, group->n),
+                                  .from = q->in->layout,
+                                  .to = call->layout,
+                                  .type = q->in->type};
+    memcpy(call->made.axes, set->axes, (size_t)set->n * sizeof *set->axes);
+    clv_transfer transfer = {.what = call->what,
+                             .tag = call->hash,
+                             .group = group,
+                             .dtype = q->in->type.dtype,
+                             .reduction = parts.reduces ? q->reduction : CLV_REDUCTION_NONE,
+                             .parts = parts};
+    CLV_TRY(session->transport->prepare(&call->plan, spmd->comm, &transfer, &staging, err));
+    if (staging > spmd->staging_bytes) {
+        void *more = clv_staging_alloc(staging);
+        if (!more)
+            return clv_fail_memory(err, "a rank's staging", (size_t)staging);
+        free(spmd->staging);
+        spmd->staging = more;
+        spmd->staging_bytes = staging;
+    }
+    return CLV_OK;
+}
+
+static clv_status make_call(clv_spmd_cached_collective **out, clv_spmd *spmd, const clv_spmd_request *q, char *text,
+                            clv_error *err)
+{
+    const clv_spmd_group_set *set;
+    clv_spmd_cached_collective *call = calloc(1, sizeof *call);
+    clv_shard *shards = malloc(2 * (size_t)spmd->world->session->n_ranks * sizeof *shards);
+    char *what = malloc(WHAT_BYTES);
+    clv_status status = call && shards && what ? CLV_OK : clv_fail_memory(err, "a collective", sizeof *call);
+    if (status != CLV_OK) {
+        free(call);
+        free(shards);
+        free(what);
+        free(text);
+        return status;
+    }
+    snprintf(what, WHAT_BYTES, "%.*s", (int)(strrchr(text, '\'') + 1 - text), text);
+    *call = (clv_spmd_cached_collective){
+        .hash = clv_hash_bytes(text, strlen(text)), .text = text, .what = what, .from = q->in->from};
+    status = clv_spmd_parse_group_set(&set, spmd, q->axes, err);
+    if (status == CLV_OK && q->kind == CLV_STEP_PERMUTE)
+        status = check_pairs(q, (int)size_of(set), err);
+    if (status == CLV_OK)
+        status = find_layout(&call->layout, q, &spmd->world->session->mesh, set, err);
+    if (status == CLV_OK && q->kind == CLV_STEP_PERMUTE)
+        status = find_from(call, q, spmd, set, err);
+    if (status == CLV_OK)
+        status = make_plan(call, spmd, q, set, shards, err);
+    free(shards);
+    if (status != CLV_OK) {
+        free_call(spmd, call);
+        return status;
+    }
+    call->zeros = q->kind == CLV_STEP_PERMUTE && source_of(q, clv_comm_group(spmd->comm, set->set)->me) < 0;
+    call->next = spmd->calls;
+    *out = spmd->calls = call;
+    return CLV_OK;
+}
+
+clv_status clv_spmd_plan_collective(clv_spmd_cached_collective **out, clv_spmd *spmd, const clv_spmd_request *q,
+                                    clv_error *err)
+{
+    char *text = text_of(q, &spmd->world->session->mesh);
+    if (!text)
+        return clv_fail_memory(err, "a collective", 256);
+    uint64_t hash = clv_hash_bytes(text, strlen(text));
+    for (clv_spmd_cached_collective *call = spmd->calls; call; call = call->next)
+        if (call->hash == hash && strcmp(call->text, text) == 0) {
+            free(text);
+            *out = call;
+            return CLV_OK;
+        }
+    return make_call(out, spmd, q, text, err);
+}

@@ -1,0 +1,111 @@
+/* box_runs.c - box runs: iterates the contiguous runs of a sub-box of a row-major tensor, or splits a box into
+ * chunks.
+ */
+#include "tensor/box_runs.h"
+
+clv_box_runs clv_box_runs_begin(const int64_t *shape, const clv_shard *box)
+{
+    clv_box_runs runs = {.outer = box->rank, .run_elems = 1};
+    int64_t stride = 1;
+
+    /* Dimensions taken whole join the run; so does the first cut one, from the innermost out. */
+    bool joined = true;
+    for (int d = box->rank - 1; d >= 0; d--) {
+        runs.lo[d] = runs.at[d] = box->lo[d];
+        runs.hi[d] = box->hi[d];
+        runs.stride[d] = stride;
+        runs.first += box->lo[d] * stride;
+        runs.done |= box->lo[d] == box->hi[d];
+        if (joined) {
+            runs.run_elems *= box->hi[d] - box->lo[d];
+            runs.outer = d;
+            joined = box->lo[d] == 0 && box->hi[d] == shape[d];
+        }
+        stride *= shape[d];
+    }
+    return runs;
+}
+
+void clv_box_runs_next(clv_box_runs *runs)
+{
+    for (int d = runs->outer - 1; d >= 0; d--) {
+        runs->first += runs->stride[d];
+        if (++runs->at[d] < runs->hi[d])
+            return;
+        runs->first -= (runs->hi[d] - runs->lo[d]) * runs->stride[d];
+        runs->at[d] = runs->lo[d];
+    }
+    runs->done = true;
+}
+
+/* The largest box that begins at element `first` of a tensor, ends by `last`, and is consecutive in it. */
+bool clv_box_next_in_range(clv_shard *box, int64_t *first, int64_t last, int rank, const int64_t *shape)
+{
+    int64_t at[CLV_MAX_RANK] = {0}, left = *first, room = last - *first, elems = 1;
+    int d = rank;
+
+    if (room <= 0)
+        return false;
+    for (int i = rank - 1; i >= 0; i--) { /* there is room, so no dimension is 0 */
+        at[i] = left % shape[i];          /* NOLINT(clang-analyzer-core.DivideZero) */
+        left /= shape[i];
+    }
+    /* Dimensions are whole from the innermost out while the range begins at their start and holds all of them. */
+    while (d > 0 && at[d - 1] == 0 && elems * shape[d - 1] <= room)
+        elems *= shape[--d];
+    box->rank = rank;
+    for (int i = 0; i < rank; i++) {
+        box->lo[i] = i < d ? at[i] : 0;
+        box->hi[i] = i < d ? at[i] + 1 : shape[i];
+    }
+    if (d > 0) { /* then as many as fit of the dimension before */
+        int64_t n = room / elems, most = shape[d - 1] - at[d - 1];
+        n = n < most ? n : most;
+        box->hi[d - 1] = at[d - 1] + n;
+        elems *= n;
+    }
+    *first += elems;
+    return true;
+}
+
+bool clv_box_next_chunk(clv_shard *piece, int64_t *done, const clv_shard *box, int64_t most)
+{
+    int64_t extent[CLV_MAX_RANK] = {0}, total = clv_shard_elems(box);
+
+    for (int d = 0; d < box->rank; d++)
+        extent[d] = box->hi[d] - box->lo[d];
+    if (!clv_box_next_in_range(piece, done, total - *done < most ? total : *done + most, box->rank, extent))
+        return false;
+    for (int d = 0; d < box->rank; d++) {
+        piece->lo[d] += box->lo[d];
+        piece->hi[d] += box->lo[d];
+    }
+    return true;
+}
+
+bool clv_box_within(const clv_shard *box, int rank, const int64_t *shape)
+{
+    bool within = box->rank == rank;
+
+    for (int d = 0; within && d < rank; d++)
+        within = box->lo[d] >= 0 && box->lo[d] <= box->hi[d] && box->hi[d] <= shape[d];
+    return within;
+}
+
+clv_shard clv_box_whole(int rank, const int64_t *shape)
+{
+    clv_shard box = {.rank = rank};
+
+    for (int d = 0; d < rank; d++)
+        box.hi[d] = shape[d];
+    return box;
+}
+
+int64_t clv_box_elems(int rank, const int64_t *shape)
+{
+    int64_t elems = 1;
+
+    for (int d = 0; d < rank; d++)
+        elems *= shape[d];
+    return elems;
+}

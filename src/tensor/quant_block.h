@@ -1,0 +1,20 @@
+/* quant_block.h - quantization block and panel sizes: 32 elements per scale, 16 columns per prepacked panel. */
+#ifndef CLEAVE_TENSOR_QUANT_BLOCK_H
+#define CLEAVE_TENSOR_QUANT_BLOCK_H
+
+#include <stdint.h>
+
+#include "cleave/dtype.h"
+
+enum {
+    CLV_QUANT_BLOCK = 32,
+    CLV_PANEL_COLUMNS = 16 /* columns: whole vectors of every instruction set */
+};
+
+/* Bytes of a block's integers. */
+static inline int64_t clv_quant_block_bytes(clv_quant how)
+{
+    return how == CLV_QUANT_Q4 ? CLV_QUANT_BLOCK / 2 : CLV_QUANT_BLOCK;
+}
+
+#endif

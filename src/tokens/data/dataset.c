@@ -1,0 +1,354 @@
+/* dataset.c - training dataset over token files, text or rows: sequences, shuffled epochs, batches by (seed, step,
+ * row).
+ */
+#include "cleave/data.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/versioned_structs.h"
+#include "io/files/file.h"
+#include "io/files/file_kind.h"
+#include "tokens/data/corpus_pipeline.h"
+#include "tokens/data/document_index.h"
+#include "tokens/data/epoch_shuffle.h"
+#include "tokens/data/mlm_masking.h"
+#include "tokens/data/row_file.h"
+#include "tokens/data/token_file.h"
+
+struct clv_data {
+    clv_data_info info;
+    uint64_t seed;
+    bool in_order;
+    int n;                 /* token files; 0: rows */
+    int proteins;          /* of these, FASTA */
+    clv_token_file *files; /* [n] */
+    int64_t *first;        /* [n + 1] the number of each file's first id among all; then of all */
+    clv_row_file rows;
+    clv_mlm_masker masker;
+    int64_t ahead;                /* how much further than an id its label stands: 1; of masks 0 */
+    clv_document_index documents; /* of padded rows */
+    int32_t pad;
+};
+
+enum { WINDOW_STREAM = 0x63726f70 };
+
+/* ---- opening ---- */
+
+/* A pipe, or standard input, is not looked at before it is read: it is text. */
+static clv_file_kind detect_kind(const char *path)
+{
+    char beginning[CLV_FILE_KIND_BYTES];
+    uint64_t size;
+    int fd;
+    if (clv_file_open(&fd, &size, path, NULL) != CLV_OK)
+        return CLV_FILE_OTHER;
+    size = size < sizeof beginning ? size : sizeof beginning;
+    clv_status status = clv_file_read_at(fd, beginning, (size_t)size, 0, path, NULL);
+    close(fd);
+    return status == CLV_OK ? clv_file_kind_of(beginning, (size_t)size) : CLV_FILE_OTHER;
+}
+
+/* One whose first bytes are damaged is no text. */
+static bool ends_with(const char *path, const char *end)
+{
+    const char *dot = strrchr(path, '.');
+    return dot && strcmp(dot, end) == 0;
+}
+
+static bool is_tokens(const char *path)
+{
+    return detect_kind(path) == CLV_FILE_TOKENS || ends_with(path, ".bin");
+}
+
+static bool is_rows(const char *path)
+{
+    return detect_kind(path) == CLV_FILE_SAFETENSORS || ends_with(path, ".safetensors");
+}
+
+int clv_data_is_text(const char *path)
+{
+    return path && !is_tokens(path) && !is_rows(path);
+}
+
+/* A token file; or a text, tokenized. */
+static clv_status open_file(clv_token_file *out, clv_corpus_info *info, const char *path, const clv_data_options *o,
+                            clv_error *err)
+{
+    clv_corpus_encoder form;
+    if (!o->texts && is_tokens(path))
+        return clv_token_file_open(out, path, o->vocab, err);
+    CLV_TRY(clv_corpus_encoder_open(&form, o->corpus, err));
+    clv_status status = clv_corpus_tokenize_to_memory(out, info, &form, path, o->vocab, err);
+    clv_corpus_encoder_close(&form);
+    return status;
+}
+
+static clv_status open_files(clv_data *d, const char *const *paths, int n, const clv_data_options *o, clv_error *err)
+{
+    d->files = calloc((size_t)n, sizeof *d->files);
+    d->first = calloc((size_t)n + 1, sizeof *d->first);
+    if (!d->files || !d->first)
+        return clv_fail_memory(err, "token files", (size_t)n * sizeof *d->files);
+    for (d->n = 0; d->n < n; d->n++) {
+        clv_token_file *f = &d->files[d->n];
+        clv_corpus_info text = {0};
+        CLV_TRY(open_file(f, &text, paths[d->n], o, err));
+        d->info.skipped += text.skipped;
+        d->proteins += text.records > 0 && text.records == text.documents;
+        d->first[d->n + 1] = d->first[d->n] + f->header.count;
+        d->info.vocab = f->header.vocab > d->info.vocab ? f->header.vocab : d->info.vocab;
+        d->info.end = d->n == 0 || d->info.end == f->header.end ? f->header.end : -1;
+    }
+    d->info.tokens = d->first[n];
+    return CLV_OK;
+}
+
+/* Sequences, which overlap by an id where their labels are one further; or documents. */
+static clv_status count_sequences(clv_data *d, const char *path, const clv_data_options *o, clv_error *err)
+{
+    enum { USUAL = 256 };
+    int64_t seq = o->seq ? o->seq : USUAL;
+    if (seq < 1)
+        return clv_fail(err, CLV_EINVAL, "sequences of %lld tokens; valid: 1 and above", (long long)seq);
+    d->info.seq = seq;
+    if (o->padded > 0 || (o->padded < 0 && d->proteins == d->n)) {
+        CLV_TRY(clv_document_index_build(&d->documents, d->files, d->n, err));
+        d->info.padded = 1;
+        d->info.sequences = d->documents.n;
+        return CLV_OK;
+    }
+    if (d->info.tokens - d->ahead < seq)
+        return clv_fail(err, CLV_EINVAL, "%s%s: %lld tokens, one sequence needs %llu: give more, or shorter sequences",
+                        path, d->n > 1 ? " and others" : "", (long long)d->info.tokens,
+                        (unsigned long long)seq + (unsigned long long)d->ahead);
+    d->info.sequences = (d->info.tokens - d->ahead) / seq;
+    return CLV_OK;
+}
+
+static clv_status open_rows(clv_data *d, const char *path, const clv_data_options *o, clv_error *err)
+{
+    CLV_TRY(clv_row_file_open(&d->rows, path, o->vocab, d->ahead, err));
+    if (o->seq != 0 && o->seq != d->rows.seq)
+        return clv_fail(err, CLV_EINVAL, "%s: rows of %lld ids, and sequences are of %lld; valid: %lld", path,
+                        (long long)d->rows.seq, (long long)o->seq, (long long)d->rows.seq);
+    d->info.vocab = d->rows.vocab;
+    d->info.end = -1;
+    d->info.tokens = d->rows.rows * d->rows.seq;
+    d->info.seq = d->rows.seq;
+    d->info.sequences = d->rows.rows;
+    d->info.padded = d->rows.mask != NULL;
+    return CLV_OK;
+}
+
+/* Of what is the same wherever it is read. */
+static clv_status sum(clv_data *d, clv_error *err)
+{
+    char digits[CLV_CHECKSUM_SIZE];
+    clv_checksum *all = clv_checksum_new();
+    size_t bytes = d->rows.ids ? (size_t)d->info.tokens * sizeof *d->rows.ids : 0;
+    if (!all)
+        return clv_fail_memory(err, "a checksum", 0);
+    for (int i = 0; i < d->n; i++)
+        clv_checksum_add(all, d->files[i].header.digest, CLV_TOKEN_FILE_DIGEST_SIZE);
+    if (bytes > 0) {
+        clv_checksum_add(all, &d->rows.seq, sizeof d->rows.seq);
+        clv_checksum_add(all, d->rows.ids, bytes);
+        clv_checksum_add(all, d->rows.labels, bytes);
+        if (d->rows.mask)
+            clv_checksum_add(all, d->rows.mask, bytes);
+    }
+    clv_checksum_text(digits, all);
+    clv_checksum_free(all);
+    digits[16] = '\0';
+    d->info.checksum = strtoull(digits, NULL, 16);
+    return CLV_OK;
+}
+
+static clv_status open_all(clv_data *d, const char *const *paths, int n, const clv_data_options *o, clv_error *err)
+{
+    int rows = 0;
+    for (int i = 0; i < n; i++)
+        rows += !o->texts && is_rows(paths[i]);
+    if (n < 1)
+        return clv_fail(err, CLV_EINVAL, "no file of data: at least one is needed");
+    if (rows > 0 && n > 1)
+        return clv_fail(err, CLV_EINVAL,
+                        "%d files, some of them safetensors; valid: one of these, or files of tokens and texts", n);
+    if (o->vocab < 0 || o->vocab > INT32_MAX)
+        return clv_fail(err, CLV_EINVAL, "a vocabulary of %lld; valid: 1 to %d, 0: the file's", (long long)o->vocab,
+                        INT32_MAX);
+    d->seed = o->seed;
+    d->in_order = o->in_order;
+    d->ahead = o->masking ? 0 : 1;
+    if (rows > 0) {
+        CLV_TRY(open_rows(d, paths[0], o, err));
+    } else {
+        CLV_TRY(open_files(d, paths, n, o, err));
+        CLV_TRY(count_sequences(d, paths[0], o, err));
+    }
+    d->info.vocab = o->vocab ? o->vocab : d->info.vocab;
+    if (o->pad < 0 || o->pad >= d->info.vocab)
+        return clv_fail(err, CLV_EINVAL, "padding is token %lld; the vocabulary is 0 to %lld", (long long)o->pad,
+                        (long long)d->info.vocab - 1);
+    d->pad = (int32_t)o->pad;
+    if (o->masking && !d->rows.labelled)
+        CLV_TRY(clv_mlm_masker_open(&d->masker, o->masking, d->info.vocab, d->seed, err));
+    return sum(d, err);
+}
+
+clv_status clv_data_open(clv_data **out, const char *const *paths, int n, const clv_data_options *options,
+                         clv_error *err)
+{
+    static const char call[] = "clv_data_open";
+    clv_data_options o;
+    CLV_TRY(clv_require(out && options, call, "out and options", err));
+    CLV_TRY(clv_options_copy_in(&o, sizeof o, offsetof(clv_data_options, masking), options, call, err));
+    for (int i = 0; i < n; i++)
+        if (!paths || !paths[i])
+            return clv_require(0, call, "n paths", err);
+    clv_data *d = calloc(1, sizeof *d);
+    if (!d)
+        return clv_fail_memory(err, "data", sizeof *d);
+    clv_status status = open_all(d, paths, n, &o, err);
+    if (status == CLV_OK)
+        *out = d;
+    else
+        clv_data_close(d);
+    return status;
+}
+
+void clv_data_close(clv_data *d)
+{
+    if (!d)
+        return;
+    for (int i = 0; i < d->n; i++)
+        clv_token_file_close(&d->files[i]);
+    clv_row_file_close(&d->rows);
+    clv_mlm_masker_close(&d->masker);
+    clv_document_index_free(&d->documents);
+    free(d->files);
+    free(d->first);
+    free(d);
+}
+
+clv_status clv_data_get_info(const clv_data *d, clv_data_info *out, clv_error *err)
+{
+    static const char call[] = "clv_data_get_info";
+    CLV_TRY(clv_require(d && out, call, "data, and where it goes", err));
+    return clv_struct_copy_out(out, sizeof d->info, offsetof(clv_data_info, padded), &d->info, call, err);
+}
+
+/* ---- batches ---- */
+
+/* Calls `read` for the parts of ids [at, at + n) of all files, each with its place in `out`. */
+typedef clv_status part_reader(const clv_token_file *file, int64_t first, int64_t n, int32_t *out, clv_error *err);
+
+static clv_status read_parts(const clv_data *d, int64_t at, int64_t n, int32_t *out, part_reader *read, clv_error *err)
+{
+    int i = 0;
+    while (d->first[i + 1] <= at)
+        i++;
+    for (; n > 0; i++) {
+        int64_t here = d->first[i + 1] - at < n ? d->first[i + 1] - at : n;
+        CLV_TRY(read(&d->files[i], at - d->first[i], here, out, err));
+        at += here;
+        out += here;
+        n -= here;
+    }
+    return CLV_OK;
+}
+
+/* A row of the ids [at, at + there): as many as it has room for, the rest is padding. Labels one further are the ids
+ * themselves but for the last, which has to be read if it is there. */
+static clv_status read_row(const clv_data *d, int64_t at, int64_t there, int32_t *ids, int32_t *labels, clv_error *err)
+{
+    int64_t seq = d->info.seq, n = there < seq ? there : seq,
+            labelled = there - d->ahead < seq ? there - d->ahead : seq;
+    CLV_TRY(read_parts(d, at, n, ids, clv_token_file_read, err));
+    memcpy(labels, ids + d->ahead, (size_t)(n - d->ahead) * sizeof *labels);
+    if (labelled > n - d->ahead)
+        CLV_TRY(read_parts(d, at + n, 1, labels + n - 1, clv_token_file_read, err));
+    for (int64_t s = n; s < seq; s++)
+        ids[s] = d->pad;
+    for (int64_t s = labelled; s < seq; s++)
+        labels[s] = CLV_IGNORE_INDEX;
+    return labelled > 0 ? read_parts(d, at + d->ahead, labelled, labels, clv_token_file_read_labels, err) : CLV_OK;
+}
+
+/* Where the window of a document begins that is longer than a row. */
+static int64_t window(const clv_data *d, int64_t row, int64_t more)
+{
+    uint32_t bits[2];
+    clv_key key = clv_key_fold_in(clv_key_seed(d->seed), (uint32_t)(d->seed >> 32));
+    clv_threefry(clv_key_fold_in(key, WINDOW_STREAM), (uint32_t)((uint64_t)row >> 32), (uint32_t)row, bits);
+    return (int64_t)(((uint64_t)bits[0] << 32 | bits[1]) % ((uint64_t)more + 1));
+}
+
+static clv_status read_document(const clv_data *d, int64_t row, int64_t i, int32_t *ids, int32_t *labels, uint8_t *mask,
+                                clv_error *err)
+{
+    int64_t at = d->documents.first[i], n = d->documents.first[i + 1] - at, most = d->info.seq + d->ahead;
+    if (n > most) {
+        at += d->in_order ? 0 : window(d, row, n - most);
+        n = most;
+    }
+    for (int64_t s = 0; mask && s < d->info.seq; s++)
+        mask[s] = s < n;
+    return read_row(d, at, n, ids, labels, err);
+}
+
+static void copy_row(const clv_data *d, int64_t i, int32_t *ids, int32_t *labels, uint8_t *mask)
+{
+    int64_t seq = d->info.seq;
+    memcpy(ids, d->rows.ids + i * seq, (size_t)seq * sizeof *ids);
+    memcpy(labels, d->rows.labels + i * seq, (size_t)seq * sizeof *labels);
+    for (int64_t s = 0; mask && s < seq; s++)
+        mask[s] = !d->rows.mask || d->rows.mask[i * seq + s] != 0;
+}
+
+/* mask may be NULL. */
+static clv_status fill_row(const clv_data *d, int64_t row, int32_t *ids, int32_t *labels, uint8_t *mask, clv_error *err)
+{
+    int64_t n = d->info.sequences, seq = d->info.seq, i = row % n;
+    if (!d->in_order)
+        i = clv_epoch_shuffle_index(d->seed, row / n, n, i);
+    if (d->n == 0) {
+        copy_row(d, i, ids, labels, mask);
+    } else if (d->documents.first) {
+        CLV_TRY(read_document(d, row, i, ids, labels, mask, err));
+    } else {
+        if (mask)
+            memset(mask, 1, (size_t)seq);
+        CLV_TRY(read_row(d, i * seq, seq + d->ahead, ids, labels, err));
+    }
+    if (d->masker.special)
+        clv_mlm_mask_row(&d->masker, row, seq, ids, labels);
+    return CLV_OK;
+}
+
+clv_status clv_data_batch(const clv_data *d, int64_t step, int64_t batch, int64_t first, int64_t rows, int32_t *ids,
+                          int32_t *labels, clv_error *err)
+{
+    return clv_data_batch_padded(d, step, batch, first, rows, ids, labels, NULL, err);
+}
+
+clv_status clv_data_batch_padded(const clv_data *d, int64_t step, int64_t batch, int64_t first, int64_t rows,
+                                 int32_t *ids, int32_t *labels, uint8_t *mask, clv_error *err)
+{
+    int64_t begin, end;
+    if (!d || !ids || !labels)
+        return clv_require(0, "clv_data_batch", "data, and where ids and labels go", err);
+    bool known = step >= 0 && batch >= 1 && first >= 0 && rows >= 1 && rows <= batch && first <= batch - rows;
+    if (!known || __builtin_mul_overflow(step, batch, &begin) || __builtin_add_overflow(begin, batch, &end))
+        return clv_fail(err, CLV_EINVAL,
+                        "rows %lld and %lld on of a batch of %lld in step %lld; valid: rows that "
+                        "there are, of steps from 0",
+                        (long long)first, (long long)rows, (long long)batch, (long long)step);
+    for (int64_t r = 0; r < rows; r++)
+        CLV_TRY(fill_row(d, begin + first + r, ids + r * d->info.seq, labels + r * d->info.seq,
+                         mask ? mask + r * d->info.seq : NULL, err));
+    return CLV_OK;
+}

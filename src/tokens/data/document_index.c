@@ -1,0 +1,60 @@
+/* document_index.c - builds the index of document starts in token files by scanning for the end-of-document id. */
+#include "tokens/data/document_index.h"
+
+#include <stdlib.h>
+
+#include "base/error.h"
+
+enum { BLOCK = 1 << 14 /* ids */ };
+
+/* That a document ends before id `end`. Room is a power of two. */
+static clv_status add(clv_document_index *d, int64_t end, clv_error *err)
+{
+    if ((d->n & (d->n + 1)) == 0) {
+        size_t room = 2 * ((size_t)d->n + 1);
+        int64_t *grown = realloc(d->first, room * sizeof *grown);
+        if (!grown)
+            return clv_fail_memory(err, "documents", room * sizeof *grown);
+        d->first = grown;
+        d->first[0] = 0;
+    }
+    d->first[++d->n] = end;
+    return CLV_OK;
+}
+
+static clv_status find_in(clv_document_index *d, const clv_token_file *f, int64_t before, clv_error *err)
+{
+    int32_t ids[BLOCK];
+    if (f->header.end < 0)
+        return clv_fail(err, CLV_EINVAL, "%s: does not say which id ends a document, and cannot be padded", f->path);
+    for (int64_t at = 0; at < f->header.count; at += BLOCK) {
+        int64_t n = f->header.count - at < BLOCK ? f->header.count - at : BLOCK;
+        CLV_TRY(clv_token_file_read(f, at, n, ids, err));
+        for (int64_t i = 0; i < n; i++)
+            if (ids[i] == f->header.end || at + i + 1 == f->header.count)
+                CLV_TRY(add(d, before + at + i + 1, err));
+    }
+    return CLV_OK;
+}
+
+clv_status clv_document_index_build(clv_document_index *out, const clv_token_file *files, int n, clv_error *err)
+{
+    clv_document_index d = {0};
+    clv_status status = CLV_OK;
+    int64_t before = 0;
+    for (int i = 0; status == CLV_OK && i < n; i++) {
+        status = find_in(&d, &files[i], before, err);
+        before += files[i].header.count;
+    }
+    if (status == CLV_OK)
+        *out = d;
+    else
+        clv_document_index_free(&d);
+    return status;
+}
+
+void clv_document_index_free(clv_document_index *d)
+{
+    free(d->first);
+    *d = (clv_document_index){0};
+}

@@ -1,0 +1,183 @@
+/* precompiled_charsmap.c - Precompiled normalizer: SentencePiece's charsmap, a double-array trie, as the crate
+ * spm_precompiled reads it.
+ *
+ *   charsmap (base64) = u32 n, a double-array trie of n / 4 units (u32, darts-clone), texts that end with a zero byte
+ *
+ * A trie's value is where a text begins. The shortest known beginning of what is looked up counts, and stands for all
+ * of it. Looked up is a grapheme of fewer than six bytes, or else each of its characters.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include <utf8proc.h>
+
+#include "base/error.h"
+#include "base/text/utf8.h"
+#include "tokens/tokenizer/tokenizer_components.h"
+
+enum { LONGEST_GRAPHEME = 5 };
+
+typedef struct precompiled {
+    const char *where;
+    const unsigned char *units; /* [4 * n_units], little-endian */
+    size_t n_units;
+    clv_text_span texts; /* valid UTF-8 */
+} precompiled;
+
+/* ---- looking up ---- */
+
+static bool unit_at(uint32_t *out, const precompiled *p, uint64_t at)
+{
+    if (at >= p->n_units)
+        return false;
+    const unsigned char *b = p->units + 4 * at;
+    *out = (uint32_t)b[0] | (uint32_t)b[1] << 8 | (uint32_t)b[2] << 16 | (uint32_t)b[3] << 24;
+    return true;
+}
+
+static uint64_t offset_of(uint32_t unit)
+{
+    return (uint64_t)(unit >> 10) << ((unit & 1U << 9) >> 6);
+}
+
+/* The value of the shortest known beginning of a text; -1: none is known. False: the trie leads out of itself. */
+static bool find_value(int64_t *out, const precompiled *p, clv_text_span text)
+{
+    enum { LABEL = 0xff, HAS_LEAF = 1 << 8 };
+    uint32_t unit, leaf;
+    *out = -1;
+    if (!unit_at(&unit, p, 0))
+        return false;
+    uint64_t node = offset_of(unit);
+    for (size_t i = 0; i < text.size && text.text[i] != '\0'; i++) {
+        unsigned char byte = (unsigned char)text.text[i];
+        node ^= byte;
+        if (!unit_at(&unit, p, node))
+            return false;
+        if ((unit & (1U << 31 | LABEL)) != byte)
+            return true;
+        node ^= offset_of(unit);
+        if (unit & HAS_LEAF) {
+            bool inside = unit_at(&leaf, p, node);
+            *out = inside ? (int64_t)(leaf & ~(1U << 31)) : -1;
+            return inside;
+        }
+    }
+    return true;
+}
+
+/* *known: whether something was appended for the text (it may be nothing). */
+static clv_status append_known(bool *known, clv_text_buffer *out, const precompiled *p, clv_text_span text,
+                               clv_error *err)
+{
+    int64_t value;
+    bool inside = find_value(&value, p, text);
+    size_t begin = value >= 0 ? (size_t)value : 0;
+    *known = value >= 0;
+    if (!inside || begin > p->texts.size ||
+        (begin < p->texts.size && ((unsigned char)p->texts.text[begin] & 0xc0) == 0x80))
+        return clv_fail(err, CLV_EFORMAT, "%s: \"precompiled_charsmap\" is broken: it points outside of itself",
+                        p->where);
+    if (!*known)
+        return CLV_OK;
+    const char *end = memchr(p->texts.text + begin, '\0', p->texts.size - begin);
+    size_t n = end ? (size_t)(end - (p->texts.text + begin)) : p->texts.size - begin;
+    return clv_text_buffer_append(out, p->texts.text + begin, n, err);
+}
+
+static clv_status append_grapheme(clv_text_buffer *out, const precompiled *p, clv_text_span grapheme, clv_error *err)
+{
+    bool known = false;
+    if (grapheme.size <= LONGEST_GRAPHEME)
+        CLV_TRY(append_known(&known, out, p, grapheme, err));
+    for (size_t at = 0, n; !known && at < grapheme.size; at += n) {
+        bool replaced;
+        n = clv_utf8_length(grapheme.text + at, grapheme.size - at);
+        CLV_TRY(append_known(&replaced, out, p, clv_simd_loop(grapheme.text + at, n), err));
+        if (!replaced)
+            CLV_TRY(clv_text_buffer_append(out, grapheme.text + at, n, err));
+    }
+    return CLV_OK;
+}
+
+static clv_status run_precompiled(clv_text_buffer *out, const void *options, clv_text_span text, clv_error *err)
+{
+    utf8proc_int32_t state = 0;
+    size_t begin = 0, n;
+    uint32_t before = 0;
+    for (size_t at = 0; at < text.size; at += n) {
+        uint32_t c = clv_utf8_decode(&n, text.text + at, text.size - at);
+        bool apart = at > 0 && utf8proc_grapheme_break_stateful((utf8proc_int32_t)before, (utf8proc_int32_t)c, &state);
+        if (apart) {
+            CLV_TRY(append_grapheme(out, options, clv_simd_loop(text.text + begin, at - begin), err));
+            begin = at;
+        }
+        before = c;
+    }
+    return append_grapheme(out, options, clv_simd_loop(text.text + begin, text.size - begin), err);
+}
+
+/* ---- reading ---- */
+
+static int digit_of(char c)
+{
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    const char *at = c != '\0' ? strchr(digits, c) : NULL;
+    return at ? (int)(at - digits) : -1;
+}
+
+/* Base64 with its padding; room for three bytes for every four characters. False: it is none. */
+static bool decode_base64(unsigned char *out, size_t *size, clv_text_span text)
+{
+    size_t n = text.size;
+    bool valid = n % 4 == 0;
+    for (int padding = 0; padding < 2 && n > 0 && text.text[n - 1] == '='; padding++)
+        n--;
+    uint32_t bits = 0;
+    *size = 0;
+    for (size_t i = 0; valid && i < n; i++) {
+        int digit = digit_of(text.text[i]);
+        valid = digit >= 0;
+        bits = bits << 6 | (uint32_t)(digit & 63);
+        if (i % 4 > 0)
+            out[(*size)++] = (unsigned char)(bits >> (6 - 2 * (i % 4)));
+    }
+    size_t left = n % 4; /* characters of the last group, whose unused bits are zero */
+    return valid && left != 1 && (bits & ((1U << (left == 2 ? 4 : left == 3 ? 2 : 0)) - 1)) == 0;
+}
+
+static clv_status read_precompiled(void **out, const clv_component_reader *r, const json_t *json)
+{
+    static const char key[] = "precompiled_charsmap";
+    enum { COUNT = 4, UNIT = 4 };
+    const json_t *charsmap = json_object_get(json, key);
+    size_t size;
+    CLV_TRY(clv_component_alloc_options(out, r, sizeof(precompiled)));
+    precompiled *p = *out;
+    p->where = r->where;
+    if (!json_is_string(charsmap))
+        return clv_fail(r->err, CLV_EFORMAT, "%s: \"%s\" must be a string", r->where, key);
+    clv_text_span text = clv_simd_loop(json_string_value(charsmap), json_string_length(charsmap));
+    unsigned char *bytes = clv_arena_alloc(r->t->arena, text.size / 4 * 3 + 4, 1);
+    if (!bytes)
+        return clv_fail_memory(r->err, r->where, text.size);
+    if (!decode_base64(bytes, &size, text))
+        return clv_fail(r->err, CLV_EFORMAT, "%s: \"%s\" is not base64", r->where, key);
+    *p = (precompiled){.where = r->where, .units = bytes, .n_units = 1};
+    uint32_t trie = 0;
+    if (size >= COUNT)
+        unit_at(&trie, p, 0);
+    size_t n = trie / UNIT; /* what is left of the count over its units is no unit, as to spm_precompiled */
+    if (size < COUNT || n == 0 || n > (size - COUNT) / UNIT)
+        return clv_fail(r->err, CLV_EFORMAT, "%s: \"%s\" is broken: a trie of %u bytes in %zu", r->where, key,
+                        (unsigned)trie, size);
+    p->units = bytes + COUNT;
+    p->n_units = n;
+    p->texts = clv_simd_loop((const char *)bytes + COUNT + n * UNIT, size - COUNT - n * UNIT);
+    return clv_utf8_valid(p->texts.text, p->texts.size)
+               ? CLV_OK
+               : clv_fail(r->err, CLV_EFORMAT, "%s: \"%s\" is broken: its texts are not UTF-8", r->where, key);
+}
+
+const clv_tokenizer_component clv_normalizer_precompiled = {
+    .type = "Precompiled", .read = read_precompiled, .normalize = run_precompiled};

@@ -1,0 +1,140 @@
+/* byte_level.c - ByteLevel normalizer, pre-tokenizer and decoder; GPT-2's bytes_to_unicode mapping. */
+#include "tokens/pre_tokenizers/byte_level.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "tokens/pre_tokenizers/known_patterns.h"
+#include "tokens/tokenizer/tokenizer_components.h"
+#include "base/text/utf8.h"
+
+/* The bytes that do not stand for themselves, and where their characters begin. */
+static const struct {
+    unsigned low, high, character;
+} spelled[] = {{0x00, 0x20, 0x100}, {0x7f, 0xa0, 0x121}, {0xad, 0xad, 0x143}};
+
+uint32_t clv_byte_to_unicode(unsigned char byte)
+{
+    for (size_t i = 0; i < 3; i++)
+        if (spelled[i].low <= byte && byte <= spelled[i].high)
+            return spelled[i].character + (byte - spelled[i].low);
+    return byte;
+}
+
+/* The byte that a character stands for; -1: none. */
+static int byte_of(uint32_t c)
+{
+    for (size_t i = 0; i < 3; i++) {
+        if (spelled[i].character <= c && c <= spelled[i].character + (spelled[i].high - spelled[i].low))
+            return (int)(c - spelled[i].character + spelled[i].low);
+        if (spelled[i].low <= c && c <= spelled[i].high)
+            return -1;
+    }
+    return c < 0x100 ? (int)c : -1;
+}
+
+/* ---- ByteLevel ---- */
+
+clv_status clv_component_read_byte_level(bool *prefix_space, bool *own_pattern, const clv_component_reader *r,
+                                         const json_t *json)
+{
+    bool trim_offsets;
+    *own_pattern = true;
+    CLV_TRY(clv_json_get_bool(prefix_space, json, "add_prefix_space", CLV_JSON_REQUIRED, r->where, r->err));
+    CLV_TRY(clv_json_get_bool(&trim_offsets, json, "trim_offsets", CLV_JSON_REQUIRED, r->where, r->err));
+    return clv_component_read_bool(own_pattern, r, json, "use_regex");
+}
+
+typedef struct byte_level_options {
+    bool prefix_space, own_pattern;
+} byte_level_options;
+
+static clv_status read_byte_level(void **out, const clv_component_reader *r, const json_t *json)
+{
+    CLV_TRY(clv_component_alloc_options(out, r, sizeof(byte_level_options)));
+    byte_level_options *o = *out;
+    return clv_component_read_byte_level(&o->prefix_space, &o->own_pattern, r, json);
+}
+
+/* Bytes spelled as characters: the normalizer ByteLevel. */
+static clv_status map_bytes_to_unicode(clv_text_buffer *out, const void *options, clv_text_span text, clv_error *err)
+{
+    (void)options;
+    for (size_t i = 0; i < text.size; i++)
+        CLV_TRY(clv_text_buffer_append_character(out, clv_byte_to_unicode((unsigned char)text.text[i]), err));
+    return CLV_OK;
+}
+
+const clv_tokenizer_component clv_normalizer_byte_level = {.type = "ByteLevel", .normalize = map_bytes_to_unicode};
+
+static clv_status run_byte_level(clv_ceil_div *out, const void *options, const clv_pre_token *piece, clv_error *err)
+{
+    const byte_level_options *o = options;
+    clv_text_buffer whole = {0};
+    clv_status status =
+        o->prefix_space && piece->text.text[0] != ' ' ? clv_text_buffer_append(&whole, " ", 1, err) : CLV_OK;
+    if (status == CLV_OK)
+        status = clv_text_buffer_append(&whole, piece->text.text, piece->text.size, err);
+    clv_text_span text = clv_text_buffer_span(&whole);
+    for (size_t at = 0, end; status == CLV_OK && at < text.size; at = end) {
+        end = o->own_pattern ? clv_gpt2_pattern.end(text, at) : text.size;
+        status = map_bytes_to_unicode(&out->text, NULL, clv_simd_loop(text.text + at, end - at), err);
+        if (status == CLV_OK)
+            status = clv_pre_tokens_end(out, piece->first && at == 0, err);
+    }
+    clv_text_buffer_free(&whole);
+    return status;
+}
+
+const clv_tokenizer_component clv_pre_tokenizer_byte_level = {
+    .type = "ByteLevel", .read = read_byte_level, .split = run_byte_level};
+
+/* ---- decoding ---- */
+
+/* As its fields say nothing here, they are checked alone. */
+static clv_status read_decoder(void **out, const clv_component_reader *r, const json_t *json)
+{
+    bool prefix_space, own_pattern;
+    (void)out;
+    return clv_component_read_byte_level(&prefix_space, &own_pattern, r, json);
+}
+
+/* All texts as one: the bytes that their characters stand for (a text with a character that stands for none: as it is),
+ * what is not UTF-8 among them as U+FFFD. */
+static clv_status decode_byte_level(clv_token_texts *all, const void *options, clv_error *err)
+{
+    clv_text_buffer bytes = {0};
+    char *valid;
+    size_t size;
+    (void)options;
+    clv_status status = clv_text_buffer_append(&bytes, "", 0, err);
+    for (int64_t i = 0; status == CLV_OK && i < all->n; i++) {
+        clv_text_span text = clv_text_buffer_span(&all->item[i]);
+        size_t begin = bytes.size;
+        bool spelled_out = true;
+        for (size_t at = 0, n; status == CLV_OK && spelled_out && at < text.size; at += n) {
+            int byte = byte_of(clv_utf8_decode(&n, text.text + at, text.size - at));
+            char c = (char)byte;
+            spelled_out = byte >= 0;
+            status = spelled_out ? clv_text_buffer_append(&bytes, &c, 1, err) : CLV_OK;
+        }
+        if (status == CLV_OK && !spelled_out) {
+            bytes.size = begin;
+            status = clv_text_buffer_append(&bytes, text.text, text.size, err);
+        }
+    }
+    if (status == CLV_OK) {
+        valid = clv_utf8_repair(&size, bytes.text, bytes.size);
+        status = valid ? CLV_OK : clv_fail_memory(err, "a text", bytes.size);
+    }
+    clv_text_buffer_free(&bytes);
+    CLV_TRY(status);
+    clv_token_texts_clear(all);
+    all->item[0] = (clv_text_buffer){.text = valid, .size = size, .capacity = size + 1};
+    all->n = 1;
+    return CLV_OK;
+}
+
+const clv_tokenizer_component clv_decoder_byte_level = {
+    .type = "ByteLevel", .read = read_decoder, .decode = decode_byte_level};

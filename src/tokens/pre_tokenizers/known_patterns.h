@@ -1,0 +1,17 @@
+/* known_patterns.h - hand-written matchers for well-known pre-tokenizer patterns (GPT-2, Llama 3, Qwen2). */
+#ifndef CLEAVE_TOKENS_PRE_TOKENIZERS_KNOWN_PATTERNS_H
+#define CLEAVE_TOKENS_PRE_TOKENIZERS_KNOWN_PATTERNS_H
+
+#include "tokens/tokenizer/text_buffer.h"
+
+typedef struct clv_known_pattern {
+    const char *expression;
+    /* The end of the piece that begins at `at` < text.size. */
+    size_t (*end)(clv_text_span text, size_t at);
+} clv_known_pattern;
+
+extern const clv_known_pattern clv_gpt2_pattern;
+/* NULL: not known. */
+const clv_known_pattern *clv_known_pattern_find(clv_text_span expression);
+
+#endif

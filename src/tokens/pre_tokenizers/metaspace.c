@@ -1,0 +1,101 @@
+/* metaspace.c - Metaspace pre-tokenizer and decoder: spaces become a visible character (U+2581 in SentencePiece). */
+#include <string.h>
+
+#include "base/error.h"
+#include "tokens/tokenizer/tokenizer_components.h"
+
+typedef struct metaspace {
+    clv_text_span replacement;
+    enum { PREPEND_ALWAYS, PREPEND_FIRST, PREPEND_NEVER } prepend;
+    bool split;
+} metaspace;
+
+static clv_status read_scheme(metaspace *o, const clv_component_reader *r, const json_t *json)
+{
+    static const char *const names[] = {"always", "first", "never"};
+    const char *name = NULL;
+    bool add = true;
+    CLV_TRY(clv_json_get_string(&name, json, "prepend_scheme", CLV_JSON_OPTIONAL, r->where, r->err));
+    CLV_TRY(clv_json_get_bool(&add, json, "add_prefix_space", CLV_JSON_OPTIONAL, r->where, r->err));
+    if (!name)
+        name = names[add ? PREPEND_ALWAYS : PREPEND_NEVER];
+    for (int i = 0; i < 3; i++)
+        if (strcmp(names[i], name) == 0) {
+            o->prepend = i == 0 ? PREPEND_ALWAYS : i == 1 ? PREPEND_FIRST : PREPEND_NEVER;
+            if (!add && o->prepend != PREPEND_NEVER)
+                return clv_fail(r->err, CLV_EFORMAT, "%s: \"add_prefix_space\" is false and \"prepend_scheme\" '%s'",
+                                r->where, name);
+            return CLV_OK;
+        }
+    return clv_component_fail_unsupported(r, "the prepend_scheme", name, "always, first, never");
+}
+
+static clv_status read_metaspace(void **out, const clv_component_reader *r, const json_t *json)
+{
+    CLV_TRY(clv_component_alloc_options(out, r, sizeof(metaspace)));
+    metaspace *o = *out;
+    o->split = true;
+    CLV_TRY(read_scheme(o, r, json));
+    CLV_TRY(clv_json_get_bool(&o->split, json, "split", CLV_JSON_OPTIONAL, r->where, r->err));
+    return clv_component_read_character(&o->replacement, r, json, "replacement");
+}
+
+/* Which pieces are first depends on where their characters stood in the text as it was, which normalizers may change.
+ */
+static clv_status read_pre_tokenizer(void **out, const clv_component_reader *r, const json_t *json)
+{
+    CLV_TRY(read_metaspace(out, r, json));
+    const metaspace *o = *out;
+    if (o->prepend == PREPEND_FIRST && r->t->normalizer.n > 0)
+        return clv_component_fail_unsupported(r, "behind a normalizer, the prepend_scheme", "first", "always, never");
+    return CLV_OK;
+}
+
+/* Spaces become the replacement, and one is put before the text where the scheme says so. */
+static clv_status mark_spaces(clv_text_buffer *out, const metaspace *o, const clv_pre_token *piece, clv_error *err)
+{
+    bool prepend = o->prepend == PREPEND_ALWAYS || (o->prepend == PREPEND_FIRST && piece->first);
+    bool has = piece->text.text[0] == ' ' || clv_text_span_starts_with(piece->text, o->replacement);
+    if (prepend && !has)
+        CLV_TRY(clv_text_buffer_append(out, o->replacement.text, o->replacement.size, err));
+    return clv_text_buffer_append_replaced(out, piece->text, clv_simd_loop(" ", 1), o->replacement, err);
+}
+
+static clv_status run_metaspace(clv_ceil_div *out, const void *options, const clv_pre_token *piece, clv_error *err)
+{
+    const metaspace *o = options;
+    clv_text_buffer marked = {0};
+    clv_status status = mark_spaces(&marked, o, piece, err);
+    clv_pre_token whole = {clv_text_buffer_span(&marked), piece->first};
+    size_t begin = 0;
+    for (size_t at = 1; o->split && status == CLV_OK && at < marked.size; at++)
+        if (clv_text_span_starts_with(clv_simd_loop(marked.text + at, marked.size - at), o->replacement)) {
+            status = clv_pre_tokens_add(out, &whole, begin, at, err);
+            begin = at;
+        }
+    if (status == CLV_OK)
+        status = clv_pre_tokens_add(out, &whole, begin, marked.size, err);
+    clv_text_buffer_free(&marked);
+    return status;
+}
+
+/* The first text loses its replacements, unless none was put before it. */
+static clv_status decode_metaspace(clv_token_texts *all, const void *options, clv_error *err)
+{
+    const metaspace *o = options;
+    for (int64_t i = 0; i < all->n; i++) {
+        clv_text_buffer next = {0};
+        clv_text_span to = clv_simd_loop(" ", i == 0 && o->prepend != PREPEND_NEVER ? 0 : 1);
+        clv_status status =
+            clv_text_buffer_append_replaced(&next, clv_text_buffer_span(&all->item[i]), o->replacement, to, err);
+        clv_text_buffer_free(&all->item[i]);
+        all->item[i] = next;
+        CLV_TRY(status);
+    }
+    return CLV_OK;
+}
+
+const clv_tokenizer_component clv_pre_tokenizer_metaspace = {
+    .type = "Metaspace", .read = read_pre_tokenizer, .split = run_metaspace};
+const clv_tokenizer_component clv_decoder_metaspace = {
+    .type = "Metaspace", .read = read_metaspace, .decode = decode_metaspace};

@@ -1,0 +1,130 @@
+/* pattern_split.c - Split, CharDelimiterSplit and FixedLength pre-tokenizers. */
+#include <string.h>
+
+#include "base/error.h"
+#include "base/text/utf8.h"
+#include "tokens/pre_tokenizers/delimiter_behavior.h"
+#include "tokens/pre_tokenizers/known_patterns.h"
+#include "tokens/regex/regex.h"
+#include "tokens/tokenizer/tokenizer_components.h"
+
+/* ---- Split ---- */
+
+/* One of the two is set. */
+typedef struct split_options {
+    const clv_known_pattern *known;
+    const clv_regex *regex;
+    clv_delimiter_behavior behavior;
+    bool invert;
+} split_options;
+
+/* The known patterns match all of a text: where matches are pieces as they stand, their own code finds them. */
+static const clv_known_pattern *find_known(const split_options *o, clv_text_span text)
+{
+    bool matches = o->behavior == CLV_SPLIT_ISOLATED || (o->behavior == CLV_SPLIT_REMOVED && o->invert);
+    return matches ? clv_known_pattern_find(text) : NULL;
+}
+
+static clv_status read_split(void **out, const clv_component_reader *r, const json_t *json)
+{
+    clv_text_span text;
+    bool literal;
+    CLV_TRY(clv_component_alloc_options(out, r, sizeof(split_options)));
+    split_options *o = *out;
+    CLV_TRY(clv_component_read_pattern(&text, &literal, r, json));
+    CLV_TRY(clv_component_read_behavior(&o->behavior, CLV_JSON_REQUIRED, r, json));
+    CLV_TRY(clv_json_get_bool(&o->invert, json, "invert", CLV_JSON_REQUIRED, r->where, r->err));
+    o->known = literal ? NULL : find_known(o, text);
+    if (o->known)
+        return CLV_OK;
+    CLV_TRY(clv_regex_compile(&r->t->regexes, text, literal, r->where, r->err));
+    o->regex = r->t->regexes;
+    return CLV_OK;
+}
+
+static clv_status cut_at_matches(clv_splitter *c, clv_regex_iterator *walk, bool invert, clv_error *err)
+{
+    for (bool found = true; found;) {
+        CLV_TRY(clv_regex_iterator_next(&found, walk, err));
+        size_t end = found ? walk->begin : walk->text.size;
+        if (end > c->end)
+            CLV_TRY(clv_splitter_add(c, end, invert, err));
+        if (found)
+            CLV_TRY(clv_splitter_add(c, walk->end, !invert, err));
+    }
+    return clv_splitter_finish(c, err);
+}
+
+static clv_status run_split(clv_ceil_div *out, const void *options, const clv_pre_token *piece, clv_error *err)
+{
+    const split_options *o = options;
+    if (!o->known) {
+        clv_splitter cutter = {.out = out, .piece = piece, .behavior = o->behavior};
+        clv_regex_iterator walk = {.regex = o->regex, .text = piece->text};
+        clv_status status = cut_at_matches(&cutter, &walk, o->invert, err);
+        clv_regex_iterator_free(&walk);
+        return status;
+    }
+    for (size_t at = 0, end; at < piece->text.size; at = end) {
+        end = o->known->end(piece->text, at);
+        CLV_TRY(clv_pre_tokens_add(out, piece, at, end, err));
+    }
+    return CLV_OK;
+}
+
+const clv_tokenizer_component clv_pre_tokenizer_by_pattern = {.type = "Split", .read = read_split, .split = run_split};
+
+/* ---- CharDelimiterSplit ---- */
+
+static clv_status read_delimiter(void **out, const clv_component_reader *r, const json_t *json)
+{
+    CLV_TRY(clv_component_alloc_options(out, r, sizeof(clv_text_span)));
+    return clv_component_read_character(*out, r, json, "delimiter");
+}
+
+static clv_status run_delimiter(clv_ceil_div *out, const void *options, const clv_pre_token *piece, clv_error *err)
+{
+    const clv_text_span *delimiter = options;
+    size_t begin = 0;
+    for (size_t at = 0; at < piece->text.size;) {
+        clv_text_span rest = clv_simd_loop(piece->text.text + at, piece->text.size - at);
+        if (!clv_text_span_starts_with(rest, *delimiter)) {
+            at++;
+            continue;
+        }
+        CLV_TRY(clv_pre_tokens_add(out, piece, begin, at, err));
+        begin = at += delimiter->size;
+    }
+    return clv_pre_tokens_add(out, piece, begin, piece->text.size, err);
+}
+
+const clv_tokenizer_component clv_pre_tokenizer_delimiter = {
+    .type = "CharDelimiterSplit", .read = read_delimiter, .split = run_delimiter};
+
+/* ---- FixedLength ---- */
+
+static clv_status read_length(void **out, const clv_component_reader *r, const json_t *json)
+{
+    enum { USUAL = 5 };
+    CLV_TRY(clv_component_alloc_options(out, r, sizeof(int64_t)));
+    *(int64_t *)*out = USUAL;
+    return clv_json_get_int(*out, json, "length", CLV_JSON_OPTIONAL, 1, INT64_MAX, r->where, r->err);
+}
+
+static clv_status run_length(clv_ceil_div *out, const void *options, const clv_pre_token *piece, clv_error *err)
+{
+    int64_t length = *(const int64_t *)options, n = 0;
+    clv_text_span text = piece->text;
+    size_t begin = 0;
+    for (size_t at = 0; at < text.size;) {
+        at += clv_utf8_length(text.text + at, text.size - at);
+        if (++n % length == 0 || at == text.size) {
+            CLV_TRY(clv_pre_tokens_add(out, piece, begin, at, err));
+            begin = at;
+        }
+    }
+    return CLV_OK;
+}
+
+const clv_tokenizer_component clv_pre_tokenizer_length = {
+    .type = "FixedLength", .read = read_length, .split = run_length};

@@ -1,0 +1,26 @@
+/* regex_properties.h - lookup of named character sets: \p{name} and [:name:] of Oniguruma in PCRE2 syntax. */
+#ifndef CLEAVE_TOKENS_REGEX_REGEX_PROPERTIES_H
+#define CLEAVE_TOKENS_REGEX_REGEX_PROPERTIES_H
+
+#include "tokens/tokenizer/text_buffer.h"
+
+/* What stands in brackets for the sets of \s, \w and \h. */
+#define CLV_REGEX_SPACES                                                                                               \
+    "\\x09-\\x0d\\x20\\x85\\xa0\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}"
+#define CLV_REGEX_WORDS "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}"
+#define CLV_REGEX_HEX   "0-9A-Fa-f"
+
+enum { CLV_REGEX_CHAR_SET_SIZE = 64 };
+
+/* What stands in brackets for a set, or for all that is not in it. */
+typedef struct clv_regex_char_set {
+    const char *content;
+    bool negated;
+} clv_regex_char_set;
+
+/* The set that \p{name} or, if `posix`, [:name:] is: a general category, a script or a yes-or-no property. room holds
+ * the content where no table does. False: there is none of this name. */
+bool clv_regex_char_set_find(clv_regex_char_set *out, char room[CLV_REGEX_CHAR_SET_SIZE], clv_text_span name,
+                             bool posix);
+
+#endif

@@ -1,0 +1,72 @@
+/* component_reader.c - parses option fields of tokenizer.json components, with their error messages. */
+#include <string.h>
+
+#include "base/error.h"
+#include "base/text/utf8.h"
+#include "tokens/tokenizer/tokenizer_components.h"
+
+clv_status clv_component_read_string(clv_text_span *out, const clv_component_reader *r, const json_t *object,
+                                     const char *key)
+{
+    const json_t *value = json_object_get(object, key);
+    if (!json_is_string(value))
+        return clv_fail(r->err, CLV_EFORMAT, "%s: \"%s\" must be a string", r->where, key);
+    *out = clv_simd_loop(clv_arena_copy(r->t->arena, json_string_value(value), json_string_length(value) + 1),
+                         json_string_length(value));
+    return out->text ? CLV_OK : clv_fail_memory(r->err, r->where, out->size);
+}
+
+clv_status clv_component_read_character(clv_text_span *out, const clv_component_reader *r, const json_t *json,
+                                        const char *key)
+{
+    CLV_TRY(clv_component_read_string(out, r, json, key));
+    if (out->size == 0 || clv_utf8_character(out->text, out->size) != out->size)
+        return clv_fail(r->err, CLV_EFORMAT, "%s: \"%s\" must be one character", r->where, key);
+    return CLV_OK;
+}
+
+clv_status clv_component_read_pattern(clv_text_span *text, bool *literal, const clv_component_reader *r,
+                                      const json_t *json)
+{
+    const json_t *pattern = json_object_get(json, "pattern");
+    *literal = json_object_get(pattern, "String") != NULL;
+    if (json_object_size(pattern) != 1 || !(*literal || json_object_get(pattern, "Regex")))
+        return clv_fail(r->err, CLV_EFORMAT, "%s: \"pattern\" must be {\"Regex\": ...} or {\"String\": ...}", r->where);
+    return clv_component_read_string(text, r, pattern, *literal ? "String" : "Regex");
+}
+
+clv_status clv_component_read_bool(bool *out, const clv_component_reader *r, const json_t *json, const char *key)
+{
+    /* null is what an optional value may be, and a flag may not */
+    clv_json_need need = json_object_get(json, key) ? CLV_JSON_REQUIRED : CLV_JSON_OPTIONAL;
+    return clv_json_get_bool(out, json, key, need, r->where, r->err);
+}
+
+clv_status clv_component_alloc_options(void **out, const clv_component_reader *r, size_t size)
+{
+    *out = clv_arena_alloc(r->t->arena, 1, size);
+    return *out ? CLV_OK : clv_fail_memory(r->err, r->where, size);
+}
+
+clv_status clv_component_fail_unsupported(const clv_component_reader *r, const char *what, const char *name,
+                                          const char *valid)
+{
+    return clv_fail(r->err, CLV_EUNSUPPORTED, "%s: %s '%.100s' is not supported; valid: %s", r->where, what, name,
+                    valid);
+}
+
+const char *clv_tokenizer_component_type(const json_t *json)
+{
+    const char *type = json_string_value(json_object_get(json, "type"));
+    return type ? type : "";
+}
+
+clv_status clv_component_read_token_id(int64_t *id, const clv_component_reader *r, const json_t *json, const char *key)
+{
+    const char *name = NULL;
+    CLV_TRY(clv_json_get_string(&name, json, key, CLV_JSON_REQUIRED, r->where, r->err));
+    *id = clv_vocab_find(&r->t->vocab, clv_simd_loop(name, strlen(name)));
+    if (*id < 0)
+        return clv_fail(r->err, CLV_EFORMAT, "%s: \"%s\" is '%.60s', which the vocabulary lacks", r->where, key, name);
+    return CLV_OK;
+}

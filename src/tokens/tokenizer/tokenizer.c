@@ -1,0 +1,336 @@
+/* tokenizer.c - encodes text and decodes ids: added tokens, normalizer, pre-tokenizer, model, post-processor,
+ * decoder.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/text/utf8.h"
+#include "tokens/tokenizer/tokenizer_components.h"
+#include "tokens/unicode/character_classes.h"
+
+void clv_tokenizer_free(clv_tokenizer *t)
+{
+    if (!t)
+        return;
+    clv_regex_free(t->regexes);
+    clv_arena_free(t->arena);
+    free(t);
+}
+
+int64_t clv_tokenizer_vocab_size(const clv_tokenizer *t)
+{
+    return t ? t->size : 0;
+}
+
+bool clv_tokenizer_has_id(const clv_tokenizer *t, int64_t id)
+{
+    return t && id >= 0 && id < t->size && (t->bytes || t->token[id].text != NULL);
+}
+
+clv_status clv_tokenizer_fail_id_out_of_range(const clv_tokenizer *t, int64_t id, int64_t vocab, const char *where,
+                                              clv_error *err)
+{
+    const clv_text_span none = {"", 0}, *token = clv_tokenizer_has_id(t, id) && !t->bytes ? &t->token[id] : &none;
+    bool named = token->size > 0;
+    return clv_fail(
+        err, CLV_EINVAL,
+        "%s: the token %s%.*s%s%lld%s is beyond the model's vocab_size of %lld: it has no row for it; valid: "
+        "a text without it",
+        where, named ? "'" : "", token->size < 64 ? (int)token->size : 64, token->text, named ? "' (id " : "",
+        (long long)id, named ? ")" : "", (long long)vocab);
+}
+
+/* ---- pieces ---- */
+
+clv_status clv_pre_tokens_end(clv_ceil_div *pieces, bool first, clv_error *err)
+{
+    size_t begin = pieces->n > 0 ? pieces->piece[pieces->n - 1].end : 0;
+    if (pieces->text.size == begin)
+        return CLV_OK;
+    if (pieces->n == pieces->capacity) {
+        int64_t capacity = 2 * pieces->capacity + 16;
+        struct clv_pre_token_end *grown = realloc(pieces->piece, (size_t)capacity * sizeof *grown);
+        if (!grown)
+            return clv_fail_memory(err, "pieces of a text", (size_t)capacity * sizeof *grown);
+        pieces->piece = grown;
+        pieces->capacity = capacity;
+    }
+    pieces->piece[pieces->n++] = (struct clv_pre_token_end){pieces->text.size, first};
+    return CLV_OK;
+}
+
+clv_status clv_pre_tokens_add(clv_ceil_div *pieces, const clv_pre_token *of, size_t begin, size_t end, clv_error *err)
+{
+    CLV_TRY(clv_text_buffer_append(&pieces->text, of->text.text + begin, end - begin, err));
+    return clv_pre_tokens_end(pieces, of->first && begin == 0, err);
+}
+
+static clv_pre_token piece_at(const clv_ceil_div *pieces, int64_t i)
+{
+    size_t begin = i > 0 ? pieces->piece[i - 1].end : 0;
+    return (clv_pre_token){clv_simd_loop(pieces->text.text + begin, pieces->piece[i].end - begin),
+                           pieces->piece[i].first};
+}
+
+static void free_pieces(clv_ceil_div *pieces)
+{
+    clv_text_buffer_free(&pieces->text);
+    free(pieces->piece);
+    *pieces = (clv_ceil_div){0};
+}
+
+/* ---- encoding ---- */
+
+clv_status clv_tokenizer_normalize(clv_text_buffer *out, const clv_tokenizer *t, clv_text_span text, clv_error *err)
+{
+    CLV_TRY(clv_text_buffer_append(out, text.text, text.size, err));
+    for (int i = 0; i < t->normalizer.n && out->size > 0; i++) {
+        const struct clv_sequence_step *step = &t->normalizer.step[i];
+        clv_text_buffer next = {0};
+        clv_status status = step->component->normalize(&next, step->options, clv_text_buffer_span(out), err);
+        clv_text_buffer_free(out);
+        *out = next;
+        CLV_TRY(status);
+    }
+    return CLV_OK;
+}
+
+static clv_status apply_pre_tokenizer(clv_ceil_div *pieces, const struct clv_sequence_step *step, clv_error *err)
+{
+    clv_ceil_div next = {0};
+    clv_status status = CLV_OK;
+    for (int64_t i = 0; status == CLV_OK && i < pieces->n; i++) {
+        clv_pre_token piece = piece_at(pieces, i);
+        status = step->component->split(&next, step->options, &piece, err);
+    }
+    free_pieces(pieces);
+    *pieces = next;
+    return status;
+}
+
+/* Normalized text between added tokens. */
+static clv_status encode_plain(const clv_tokenizer *t, const clv_pre_token *piece, clv_token_ids *ids, clv_error *err)
+{
+    clv_ceil_div pieces = {0};
+    clv_status status = clv_pre_tokens_add(&pieces, piece, 0, piece->text.size, err);
+    for (int i = 0; status == CLV_OK && i < t->pre_tokenizer.n; i++)
+        status = apply_pre_tokenizer(&pieces, &t->pre_tokenizer.step[i], err);
+    for (int64_t i = 0; status == CLV_OK && i < pieces.n; i++)
+        status = t->model->encode(t->model_data, piece_at(&pieces, i).text, ids, err);
+    free_pieces(&pieces);
+    return status;
+}
+
+/* ---- added tokens ---- */
+
+static unsigned classes_before(clv_text_span text, size_t at)
+{
+    size_t n, begin = at;
+    if (at == 0)
+        return 0;
+    do
+        begin--;
+    while (begin > 0 && ((unsigned char)text.text[begin] & 0xc0) == 0x80);
+    return clv_character_classes(clv_utf8_decode(&n, text.text + begin, text.size - begin));
+}
+
+static unsigned classes_behind(clv_text_span text, size_t at, size_t *n)
+{
+    *n = 0;
+    return at < text.size ? clv_character_classes(clv_utf8_decode(n, text.text + at, text.size - at)) : 0;
+}
+
+/* Widens [*begin, *end) by the white space that the token takes, to the left as far as `from`; false: it must be a word
+ * and is not, or is white space itself that the token before it has taken. */
+static bool match_added_token(const clv_added_token *added, clv_text_span text, size_t from, size_t *begin, size_t *end)
+{
+    size_t n;
+    if (added->single_word && ((classes_before(text, *begin) | classes_behind(text, *end, &n)) & CLV_IS_WORD) != 0)
+        return false;
+    while (added->lstrip && *begin > from && (classes_before(text, *begin) & CLV_IS_SPACE))
+        do
+            --*begin;
+        while (((unsigned char)text.text[*begin] & 0xc0) == 0x80);
+    if (added->lstrip && *begin < from)
+        *begin = from;
+    while (added->rstrip && (classes_behind(text, *end, &n) & CLV_IS_SPACE))
+        *end += n;
+    return *begin < *end;
+}
+
+typedef clv_status (*encoder)(const clv_tokenizer *t, const clv_pre_token *piece, clv_token_ids *ids, clv_error *err);
+
+/* Cuts the tokens of a trie out of a piece, from left to right and the longest first; what is between them goes on to
+ * `between`. */
+static clv_status split_at_added_tokens(const clv_tokenizer *t, const clv_trie *trie, const clv_pre_token *piece,
+                                        encoder between, clv_token_ids *ids, clv_error *err)
+{
+    clv_text_span text = piece->text;
+    size_t from = 0;
+    for (size_t at = 0; at < text.size;) {
+        int64_t which = -1;
+        size_t n = clv_trie_longest_match(&which, trie, 0, clv_simd_loop(text.text + at, text.size - at));
+        size_t begin = at, end = at + n;
+        at = n > 0 ? end : at + 1;
+        if (n == 0 || !match_added_token(&t->added[which], text, from, &begin, &end))
+            continue;
+        clv_pre_token rest = {clv_simd_loop(text.text + from, begin - from), piece->first && from == 0};
+        if (begin > from)
+            CLV_TRY(between(t, &rest, ids, err));
+        CLV_TRY(clv_token_ids_add(ids, t->added[which].id, err));
+        from = end;
+    }
+    clv_pre_token rest = {clv_simd_loop(text.text + from, text.size - from), piece->first && from == 0};
+    return from < text.size ? between(t, &rest, ids, err) : CLV_OK;
+}
+
+static clv_status encode_raw(const clv_tokenizer *t, const clv_pre_token *piece, clv_token_ids *ids, clv_error *err)
+{
+    clv_text_buffer normal = {0};
+    clv_status status = clv_tokenizer_normalize(&normal, t, piece->text, err);
+    clv_pre_token normalized = {clv_text_buffer_span(&normal), piece->first};
+    if (status == CLV_OK && normal.size > 0)
+        status = split_at_added_tokens(t, &t->normalized, &normalized, encode_plain, ids, err);
+    clv_text_buffer_free(&normal);
+    return status;
+}
+
+static clv_status add_special(clv_token_ids *ids, const clv_special_ids *special, clv_error *err)
+{
+    for (int i = 0; i < special->n; i++)
+        CLV_TRY(clv_token_ids_add(ids, special->id[i], err));
+    return CLV_OK;
+}
+
+static clv_status encode_bytes(const char *text, size_t size, int64_t **ids, int64_t *n, clv_error *err)
+{
+    int64_t *bytes = size < PTRDIFF_MAX / sizeof *bytes ? malloc((size + 1) * sizeof *bytes) : NULL;
+    if (!bytes)
+        return clv_fail_memory(err, "token ids", size);
+    for (size_t i = 0; i < size; i++)
+        bytes[i] = (unsigned char)text[i];
+    *ids = bytes;
+    *n = (int64_t)size;
+    return CLV_OK;
+}
+
+static clv_status encode_text(clv_token_ids *all, const clv_tokenizer *t, const char *text, size_t size, bool special,
+                              clv_error *err)
+{
+    clv_pre_token whole = {.first = true};
+    char *valid = clv_utf8_repair(&whole.text.size, text, size);
+    clv_status status = valid ? CLV_OK : clv_fail_memory(err, "a text", size);
+    whole.text.text = valid;
+    if (status == CLV_OK && special)
+        status = add_special(all, &t->before, err);
+    if (status == CLV_OK)
+        status = split_at_added_tokens(t, &t->raw, &whole, encode_raw, all, err);
+    if (status == CLV_OK && special)
+        status = add_special(all, &t->after, err);
+    free(valid);
+    return status;
+}
+
+clv_status clv_tokenizer_encode(const clv_tokenizer *t, const char *text, size_t size, bool special, int64_t **ids,
+                                int64_t *n, clv_error *err)
+{
+    clv_token_ids all = {0};
+    CLV_TRY(clv_require(t && (text || size == 0) && ids && n, "clv_tokenizer_encode",
+                        "a tokenizer, a text, and where ids and their number go", err));
+    text = text ? text : "";
+    if (t->bytes)
+        return encode_bytes(text, size, ids, n, err);
+    clv_status status = encode_text(&all, t, text, size, special, err);
+    if (status != CLV_OK) {
+        free(all.id);
+        return status;
+    }
+    *ids = all.id;
+    *n = all.n;
+    return CLV_OK;
+}
+
+/* ---- decoding ---- */
+
+/* As wide as the ids of `tokenizers`. */
+static clv_status check_id(int64_t id, clv_error *err)
+{
+    return id >= 0 && id <= UINT32_MAX ? CLV_OK
+                                       : clv_fail(err, CLV_EINVAL, "%lld is no token id; valid: 0 to %lld",
+                                                  (long long)id, (long long)UINT32_MAX);
+}
+
+static clv_status collect_token_texts(clv_token_texts *all, const clv_tokenizer *t, const int64_t *ids, int64_t n,
+                                      clv_error *err)
+{
+    for (int64_t i = 0; i < n; i++) {
+        CLV_TRY(check_id(ids[i], err));
+        if (clv_tokenizer_has_id(t, ids[i]) && !t->special[ids[i]])
+            CLV_TRY(clv_text_buffer_append(&all->item[all->n++], t->token[ids[i]].text, t->token[ids[i]].size, err));
+    }
+    return CLV_OK;
+}
+
+/* Without a decoder, tokens are words. */
+static clv_status join(clv_text_buffer *out, const clv_token_texts *all, bool words, clv_error *err)
+{
+    CLV_TRY(clv_text_buffer_append(out, "", 0, err));
+    for (int64_t i = 0; i < all->n; i++) {
+        if (i > 0 && words)
+            CLV_TRY(clv_text_buffer_append(out, " ", 1, err));
+        CLV_TRY(clv_text_buffer_append(out, all->item[i].text, all->item[i].size, err));
+    }
+    return CLV_OK;
+}
+
+static clv_status decode_bytes(const int64_t *ids, int64_t n, char **text, size_t *size, clv_error *err)
+{
+    char *bytes = malloc((size_t)n + 1);
+    if (!bytes)
+        return clv_fail_memory(err, "a text", (size_t)n);
+    clv_status status = CLV_OK;
+    size_t length = 0;
+    for (int64_t i = 0; status == CLV_OK && i < n; i++) {
+        status = check_id(ids[i], err);
+        if (ids[i] <= UINT8_MAX)
+            bytes[length++] = (char)ids[i];
+    }
+    if (status != CLV_OK) {
+        free(bytes);
+        return status;
+    }
+    bytes[length] = '\0';
+    *text = bytes;
+    *size = length;
+    return CLV_OK;
+}
+
+clv_status clv_tokenizer_decode(const clv_tokenizer *t, const int64_t *ids, int64_t n, char **text, size_t *size,
+                                clv_error *err)
+{
+    clv_text_buffer out = {0};
+    static const char call[] = "clv_tokenizer_decode";
+    CLV_TRY(clv_require_count(n, 0, call, "ids", err));
+    CLV_TRY(clv_require(t && (ids || n == 0) && text && size, call,
+                        "a tokenizer, n ids, and where the text and its size go", err));
+    if (t->bytes)
+        return decode_bytes(ids, n, text, size, err);
+    clv_token_texts all = {.item = calloc((size_t)n + 1, sizeof *all.item)};
+    clv_status status = all.item ? collect_token_texts(&all, t, ids, n, err)
+                                 : clv_fail_memory(err, "a text", (size_t)n * sizeof *all.item);
+    for (int i = 0; status == CLV_OK && i < t->decoder.n; i++)
+        status = t->decoder.step[i].component->decode(&all, t->decoder.step[i].options, err);
+    if (status == CLV_OK)
+        status = join(&out, &all, t->decoder.n == 0, err);
+    for (int64_t i = 0; all.item && i <= n; i++)
+        clv_text_buffer_free(&all.item[i]);
+    free(all.item);
+    if (status != CLV_OK) {
+        clv_text_buffer_free(&out);
+        return status;
+    }
+    *text = out.text;
+    *size = out.size;
+    return CLV_OK;
+}

@@ -1,0 +1,177 @@
+/* tokenizer_components.h - components of a tokenizer and the interfaces they implement: normalizer, pre-tokenizer,
+ * model, decoder.
+ *
+ * A component is a row of one of the tables of tokenizer_json.c: its "type", how its options are read, what it does.
+ */
+#ifndef CLEAVE_TOKENS_TOKENIZER_TOKENIZER_COMPONENTS_H
+#define CLEAVE_TOKENS_TOKENIZER_TOKENIZER_COMPONENTS_H
+
+#include "io/json/json.h"
+#include "tokens/regex/regex.h"
+#include "tokens/tokenizer/text_buffer.h"
+#include "cleave/tokenizer.h"
+#include "tokens/tokenizer/vocab.h"
+
+enum { CLV_MAX_TOKENIZER_STEPS = 16, CLV_MAX_TEMPLATE = 16 };
+
+/* What is being read, and where: the file and the component, for messages. */
+typedef struct clv_component_reader {
+    clv_tokenizer *t;
+    const char *where;
+    clv_error *err;
+} clv_component_reader;
+
+/* Text in pieces, in the making. */
+typedef struct clv_ceil_div {
+    clv_text_buffer text;
+    int64_t n, capacity;
+    struct clv_pre_token_end {
+        size_t end;
+        bool first; /* the piece begins where the whole text does */
+    } * piece;
+} clv_ceil_div;
+
+typedef struct clv_pre_token {
+    clv_text_span text;
+    bool first;
+} clv_pre_token;
+
+/* Ends a piece that begins where the one before ended, after what was appended to pieces->text since; nothing when that
+ * is nothing. */
+clv_status clv_pre_tokens_end(clv_ceil_div *pieces, bool first, clv_error *err);
+/* Adds [begin, end) of a piece as one of its own. */
+clv_status clv_pre_tokens_add(clv_ceil_div *pieces, const clv_pre_token *of, size_t begin, size_t end, clv_error *err);
+
+/* The texts of tokens, in the making. */
+typedef struct clv_token_texts {
+    int64_t n;
+    clv_text_buffer *item; /* [n], room for one at least */
+} clv_token_texts;
+
+/* Frees all texts: none is left. */
+void clv_token_texts_clear(clv_token_texts *all);
+
+/* A normalizer, pre-tokenizer or decoder: one of the three functions is set. Options are the arena's; NULL: there are
+ * none. */
+typedef struct clv_tokenizer_component {
+    const char *type;
+    clv_status (*read)(void **options, const clv_component_reader *r, const json_t *json);
+    clv_status (*normalize)(clv_text_buffer *out, const void *options, clv_text_span text, clv_error *err);
+    clv_status (*split)(clv_ceil_div *out, const void *options, const clv_pre_token *piece, clv_error *err);
+    clv_status (*decode)(clv_token_texts *all, const void *options, clv_error *err);
+} clv_tokenizer_component;
+
+extern const clv_tokenizer_component clv_normalizer_prepend, clv_normalizer_replace, clv_normalizer_strip,
+    clv_normalizer_lowercase, clv_normalizer_nfc, clv_normalizer_nfd, clv_normalizer_nfkc, clv_normalizer_nfkd,
+    clv_normalizer_strip_accents, clv_normalizer_bert, clv_normalizer_nmt, clv_normalizer_precompiled,
+    clv_normalizer_byte_level;
+extern const clv_tokenizer_component clv_pre_tokenizer_metaspace, clv_pre_tokenizer_byte_level,
+    clv_pre_tokenizer_by_pattern, clv_pre_tokenizer_bert, clv_pre_tokenizer_whitespace,
+    clv_pre_tokenizer_whitespace_alone, clv_pre_tokenizer_punctuation, clv_pre_tokenizer_digits,
+    clv_pre_tokenizer_delimiter, clv_pre_tokenizer_length;
+extern const clv_tokenizer_component clv_decoder_replace, clv_decoder_byte_fallback, clv_decoder_fuse,
+    clv_decoder_strip, clv_decoder_metaspace, clv_decoder_byte_level, clv_decoder_word_piece, clv_decoder_bpe,
+    clv_decoder_ctc;
+
+/* A model: ids of a piece, which is not empty and valid UTF-8, in time linear in its length (a logarithm apart). */
+typedef struct clv_token_model {
+    const char *type;
+    bool vocab_is_list; /* of [text, score], by id */
+    clv_status (*read)(void **model, const clv_component_reader *r, const json_t *json);
+    clv_status (*encode)(const void *model, clv_text_span piece, clv_token_ids *out, clv_error *err);
+} clv_token_model;
+
+extern const clv_token_model clv_token_model_bpe, clv_token_model_word_piece, clv_token_model_word_level,
+    clv_token_model_unigram;
+
+/* What puts special tokens around a text. */
+typedef struct clv_post_processor {
+    const char *type;
+    clv_status (*read)(const clv_component_reader *r, const json_t *json);
+} clv_post_processor;
+
+extern const clv_post_processor clv_post_processor_template, clv_post_processor_bert, clv_post_processor_roberta,
+    clv_post_processor_byte_level;
+
+typedef struct clv_component_sequence {
+    int n;
+    struct clv_sequence_step {
+        const clv_tokenizer_component *component;
+        void *options;
+    } step[CLV_MAX_TOKENIZER_STEPS];
+} clv_component_sequence;
+
+/* A token that is cut out of the text before all else. */
+typedef struct clv_added_token {
+    clv_text_span text;
+    int64_t id;
+    bool special;
+    bool single_word;    /* only where no word goes on to its left or right */
+    bool lstrip, rstrip; /* takes the white space beside it */
+    bool normalized;     /* looked for in normalized text, itself normalized */
+} clv_added_token;
+
+typedef struct clv_special_ids {
+    int n;
+    int64_t id[CLV_MAX_TEMPLATE];
+} clv_special_ids;
+
+struct clv_tokenizer {
+    clv_arena *arena;
+    int64_t size;         /* one more than the largest id */
+    clv_text_span *token; /* [size]; text NULL: no such id */
+    bool *special;        /* [size] */
+    int64_t n_added;
+    clv_added_token *added;
+    clv_trie raw, normalized; /* of added tokens, by their index */
+    clv_component_sequence normalizer, pre_tokenizer, decoder;
+    clv_special_ids before, after; /* around a text */
+    clv_vocab vocab;               /* the model's */
+    const clv_token_model *model;
+    void *model_data;
+    clv_regex *regexes; /* of the components */
+    bool bytes;         /* tokens are the 256 bytes; nothing above is set but size */
+};
+
+/* ---- for readers ---- */
+
+/* A string kept in the arena. */
+clv_status clv_component_read_string(clv_text_span *out, const clv_component_reader *r, const json_t *object,
+                                     const char *key);
+/* A boolean that may be absent. */
+clv_status clv_component_read_bool(bool *out, const clv_component_reader *r, const json_t *json, const char *key);
+/* A string of one character, kept in the arena. */
+clv_status clv_component_read_character(clv_text_span *out, const clv_component_reader *r, const json_t *json,
+                                        const char *key);
+/* json's "pattern", {"Regex": text} or {"String": text} (*literal), kept in the arena. */
+clv_status clv_component_read_pattern(clv_text_span *text, bool *literal, const clv_component_reader *r,
+                                      const json_t *json);
+/* Zeroed options from the arena. */
+clv_status clv_component_alloc_options(void **out, const clv_component_reader *r, size_t size);
+/* CLV_EUNSUPPORTED: "where: what 'name' is not supported; valid: ..." */
+clv_status clv_component_fail_unsupported(const clv_component_reader *r, const char *what, const char *name,
+                                          const char *valid);
+/* json's "type", or "". */
+const char *clv_tokenizer_component_type(const json_t *json);
+/* The fields of a ByteLevel component. */
+clv_status clv_component_read_byte_level(bool *prefix_space, bool *own_pattern, const clv_component_reader *r,
+                                         const json_t *json);
+/* The id of a token that json names by `key`, which the vocabulary must have. */
+clv_status clv_component_read_token_id(int64_t *id, const clv_component_reader *r, const json_t *json, const char *key);
+
+/* Text through all normalizers; *out, empty at first, is the caller's to free. */
+clv_status clv_tokenizer_normalize(clv_text_buffer *out, const clv_tokenizer *t, clv_text_span text, clv_error *err);
+
+/* The file that describes a folder's tokenizer, tokenizer.json or else vocab.txt, the caller's to free; NULL: there is
+ * none. */
+clv_status clv_tokenizer_find_file(char **out, const char *folder, clv_error *err);
+/* CLV_EINVAL for a token of a text, `where`, that a model with `vocab` rows has none for; tokenizer NULL: its text is
+ * not known. */
+clv_status clv_tokenizer_fail_id_out_of_range(const clv_tokenizer *tokenizer, int64_t id, int64_t vocab,
+                                              const char *where, clv_error *err);
+/* Fills an empty tokenizer, which has its arena, from a parsed tokenizer.json. */
+clv_status clv_tokenizer_from_json(clv_tokenizer *t, const json_t *document, const char *where, clv_error *err);
+/* The tokenizer.json that says the same as a folder's vocab.txt; the caller releases it by json_decref. */
+clv_status clv_tokenizer_json_from_vocab_txt(json_t **document, const char *folder, const char *where, clv_error *err);
+
+#endif

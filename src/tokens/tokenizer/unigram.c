@@ -1,0 +1,168 @@
+/* unigram.c - Unigram model: Viterbi segmentation with the best sum of scores (Kudo 2018, arXiv:1804.10959). */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/text/utf8.h"
+#include "tokens/tokenizer/tokenizer_components.h"
+
+typedef struct unigram {
+    const clv_vocab *vocab;
+    clv_trie trie;
+    double *score; /* by id */
+    double unknown_score;
+    int64_t unknown;            /* the id; -1: none */
+    clv_byte_fallback_ids byte; /* where byte_fallback is set */
+    bool byte_fallback;
+} unigram;
+
+/* The best way to a place in the text: its last token; and, once the best way to the end is known, the token there. */
+typedef struct way {
+    double score;
+    int64_t id;
+    size_t begin, end; /* of the last token; of the one that begins here */
+    bool reached;
+} way;
+
+static void relax(way *to, double score, int64_t id, size_t begin)
+{
+    if (!to->reached || score > to->score)
+        *to = (way){.score = score, .id = id, .begin = begin, .reached = true};
+}
+
+/* Offers all tokens that begin at a place, and the unknown one where none is its character alone. */
+static clv_status relax_tokens(way *ways, const unigram *model, clv_text_span piece, size_t at, clv_error *err)
+{
+    size_t character = clv_utf8_length(piece.text + at, piece.size - at);
+    double before = ways[at].score;
+    bool alone = false;
+    int64_t node = 0;
+    for (size_t end = at; end < piece.size && (node = clv_trie_next(&model->trie, node, piece.text[end])) >= 0;) {
+        int64_t id = model->trie.value[node];
+        end++;
+        if (id < 0)
+            continue;
+        relax(&ways[end], before + model->score[id], id, at);
+        alone = alone || end - at == character;
+    }
+    way *next = &ways[at + character];
+    double score = before + model->unknown_score;
+    if (alone || (next->reached && !(score > next->score)))
+        return CLV_OK;
+    if (model->unknown < 0)
+        return clv_fail(err, CLV_EINVAL, "'%.*s' is in no token, and the tokenizer's \"unk_id\" is null",
+                        (int)character, piece.text + at);
+    relax(next, score, model->unknown, at);
+    return CLV_OK;
+}
+
+/* A token by its text; what is not one is spelled in bytes where all of them are tokens, or unknown. */
+static clv_status add_token(clv_token_ids *out, const unigram *model, clv_text_span text, clv_error *err)
+{
+    int64_t id = clv_vocab_find(model->vocab, text);
+    if (id < 0 && model->byte_fallback && clv_byte_fallback_ids_cover(&model->byte, text)) {
+        for (size_t i = 0; i < text.size; i++)
+            CLV_TRY(clv_token_ids_add(out, model->byte.id[(unsigned char)text.text[i]], err));
+        return CLV_OK;
+    }
+    return clv_token_ids_add(out, id >= 0 ? id : model->unknown, err);
+}
+
+/* The tokens of the best way to the end; a run of unknown ones is one. */
+static clv_status backtrack(clv_token_ids *out, way *ways, const unigram *model, clv_text_span piece, clv_error *err)
+{
+    for (size_t end = piece.size; end > 0; end = ways[end].begin) {
+        bool fused = end < piece.size && ways[end].id == model->unknown && ways[ways[end].end].id == model->unknown;
+        ways[ways[end].begin].end = fused ? ways[end].end : end;
+    }
+    for (size_t at = 0; at < piece.size; at = ways[at].end)
+        CLV_TRY(add_token(out, model, clv_simd_loop(piece.text + at, ways[at].end - at), err));
+    return CLV_OK;
+}
+
+static clv_status encode(const void *data, clv_text_span piece, clv_token_ids *out, clv_error *err)
+{
+    const unigram *model = data;
+    way *ways = calloc(piece.size + 1, sizeof *ways);
+    if (!ways)
+        return clv_fail_memory(err, "a piece of text", (piece.size + 1) * sizeof *ways);
+    clv_status status = CLV_OK;
+    for (size_t at = 0; status == CLV_OK && at < piece.size;) {
+        status = relax_tokens(ways, model, piece, at, err);
+        at += clv_utf8_length(piece.text + at, piece.size - at);
+    }
+    if (status == CLV_OK)
+        status = backtrack(out, ways, model, piece, err);
+    free(ways);
+    return status;
+}
+
+/* ---- reading ---- */
+
+/* A score, at most 0 as a rule, as the library reads it: serde_json takes the digits as an integer and multiplies or
+ * divides that by a power of ten, each of which rounds, so that one in seven is not the nearest number. Where sums are
+ * equal ("+ ++" and "++ +"), this says which is taken. The digits are the fewest that tell the number, as files have
+ * them; of 15 or fewer nothing is rounded twice. */
+static double read_score(double score)
+{
+    enum { MOST_DIGITS = 17, LARGEST_POWER = 308 };
+    char text[40], integer[MOST_DIGITS + 1];
+    int digits = 15, n = 0;
+    double size = fabs(score);
+    do
+        snprintf(text, sizeof text, "%.*e", digits - 1, size);
+    while (strtod(text, NULL) != size && ++digits <= MOST_DIGITS);
+    for (const char *at = text; *at != 'e'; at++) /* the point is that of the program's locale */
+        if (*at >= '0' && *at <= '9' && n < MOST_DIGITS)
+            integer[n++] = *at;
+    while (n > 1 && integer[n - 1] == '0')
+        n--;
+    integer[n] = '\0';
+    int power = atoi(strchr(text, 'e') + 1) - (n - 1);
+    size = (double)strtoull(integer, NULL, 10);
+    if (power < -LARGEST_POWER) {
+        size /= 1e308;
+        power += LARGEST_POWER;
+    }
+    snprintf(text, sizeof text, "1e%d", abs(power));
+    size = power < 0 ? size / strtod(text, NULL) : size * strtod(text, NULL);
+    return score < 0 ? -size : size;
+}
+
+static clv_status read_scores(unigram *model, const clv_component_reader *r, const json_t *vocab)
+{
+    enum { PENALTY = 10 }; /* of what is unknown, below the lowest score */
+    size_t n = json_array_size(vocab);
+    model->score = clv_arena_alloc(r->t->arena, n + 1, sizeof *model->score);
+    if (!model->score)
+        return clv_fail_memory(r->err, "scores", n * sizeof *model->score);
+    double lowest = 0;
+    for (size_t i = 0; i < n; i++) {
+        model->score[i] = read_score(json_number_value(json_array_get(json_array_get(vocab, i), 1)));
+        lowest = i == 0 || model->score[i] < lowest ? model->score[i] : lowest;
+    }
+    model->unknown_score = lowest - PENALTY;
+    return CLV_OK;
+}
+
+static clv_status read(void **out, const clv_component_reader *r, const json_t *json)
+{
+    const json_t *unknown = json_object_get(json, "unk_id"), *vocab = json_object_get(json, "vocab");
+    unigram *model;
+    CLV_TRY(clv_component_alloc_options(out, r, sizeof *model));
+    model = *out;
+    model->vocab = &r->t->vocab;
+    model->unknown = -1;
+    if (unknown && !json_is_null(unknown))
+        CLV_TRY(clv_json_get_int(&model->unknown, json, "unk_id", CLV_JSON_REQUIRED, 0,
+                                 (int64_t)json_array_size(vocab) - 1, r->where, r->err));
+    CLV_TRY(clv_component_read_bool(&model->byte_fallback, r, json, "byte_fallback"));
+    clv_byte_fallback_ids_find(&model->byte, model->vocab);
+    CLV_TRY(read_scores(model, r, vocab));
+    return clv_trie_of_vocab(&model->trie, r->t->arena, model->vocab, r->err);
+}
+
+const clv_token_model clv_token_model_unigram = {
+    .type = "Unigram", .vocab_is_list = true, .read = read, .encode = encode};

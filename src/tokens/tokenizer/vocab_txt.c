@@ -1,0 +1,302 @@
+/* vocab_txt.c - vocab.txt of BERT and ESM-2 folders: builds the equivalent tokenizer.json. */
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "io/files/file.h"
+#include "io/files/file_kind.h"
+#include "tokens/tokenizer/tokenizer_components.h"
+#include "base/text/utf8.h"
+
+enum { VOCAB_LIMIT = 64 << 20, CONFIG_LIMIT = 1 << 20 };
+
+typedef struct vocab_reader {
+    const char *where;    /* vocab.txt */
+    const char *settings; /* tokenizer_config.json, for messages */
+    const json_t *config; /* its content, or an empty object */
+    json_t *vocab;
+    clv_error *err;
+} vocab_reader;
+
+/* ---- vocab.txt ---- */
+
+static bool is_blank(char c)
+{
+    return c == ' ' || c == '\t' || c == '\r';
+}
+
+static clv_status add_line(const vocab_reader *r, const char *line, size_t size, int64_t number)
+{
+    if (size == 0)
+        return clv_fail(r->err, CLV_EFORMAT, "%s: line %lld is empty", r->where, (long long)number + 1);
+    if (memchr(line, '\0', size) || !clv_utf8_valid(line, size))
+        return clv_fail(r->err, CLV_EFORMAT, "%s: line %lld is not UTF-8 text", r->where, (long long)number + 1);
+    char *token = strndup(line, size);
+    if (!token)
+        return clv_fail_memory(r->err, r->where, size);
+    bool twice = json_object_get(r->vocab, token) != NULL;
+    int failed = twice ? 0 : json_object_set_new(r->vocab, token, json_integer(number));
+    free(token);
+    if (twice)
+        return clv_fail(r->err, CLV_EFORMAT, "%s: line %lld is a token of an earlier line: '%.*s'", r->where,
+                        (long long)number + 1, (int)(size < 60 ? size : 60), line);
+    return failed ? clv_fail_memory(r->err, r->where, size) : CLV_OK;
+}
+
+/* Lines without their end, and without blanks around them where those are asked away. */
+static clv_status read_lines(const vocab_reader *r, bool strip)
+{
+    char *text;
+    size_t size;
+    int64_t number = 0;
+    CLV_TRY(clv_file_read(&text, &size, r->where, VOCAB_LIMIT, r->err));
+    clv_status status = clv_file_kind_refuse(text, size, "a vocabulary", r->where, r->err);
+    for (size_t at = 0, next; status == CLV_OK && at < size; at = next) {
+        const char *newline = memchr(text + at, '\n', size - at);
+        size_t end = newline ? (size_t)(newline - text) : size;
+        next = newline ? end + 1 : size;
+        if (end > at && text[end - 1] == '\r')
+            end--;
+        while (strip && end > at && is_blank(text[end - 1]))
+            end--;
+        while (strip && at < end && is_blank(text[at]))
+            at++;
+        status = add_line(r, text + at, end - at, number++);
+    }
+    free(text);
+    return status;
+}
+
+/* ---- special tokens ---- */
+
+/* The text of a special token: tokenizer_config.json's (a string, or an object with its content), or the usual one. */
+static clv_status special_text(const char **out, const vocab_reader *r, const char *key, const char *usual)
+{
+    const json_t *value = json_object_get(r->config, key);
+    if (json_is_object(value))
+        value = json_object_get(value, "content");
+    *out = value && !json_is_null(value) ? json_string_value(value) : usual;
+    if (!*out)
+        return clv_fail(r->err, CLV_EFORMAT, "%s: \"%s\" must be a string", r->settings, key);
+    if (!json_object_get(r->vocab, *out))
+        return clv_fail(r->err, CLV_EFORMAT, "%s: lacks the token '%.60s' (\"%s\")", r->where, *out, key);
+    return CLV_OK;
+}
+
+/* Adds a token to be cut out of text. */
+static clv_status add_token(json_t *list, const vocab_reader *r, const char *text, bool special)
+{
+    for (size_t i = 0; i < json_array_size(list); i++)
+        if (strcmp(json_string_value(json_object_get(json_array_get(list, i), "content")), text) == 0)
+            return CLV_OK;
+    json_t *token =
+        json_pack("{s:s, s:O, s:b, s:b, s:b, s:b, s:b}", "content", text, "id", json_object_get(r->vocab, text),
+                  "special", special ? 1 : 0, "single_word", 0, "lstrip", 0, "rstrip", 0, "normalized", 0);
+    return token && json_array_append_new(list, token) == 0 ? CLV_OK : clv_fail_memory(r->err, r->where, strlen(text));
+}
+
+enum { SPECIALS = 5 };
+
+/* The list of added tokens, with the special ones: a key of tokenizer_config.json each, and what it usually is. */
+static clv_status read_specials(json_t **added, const char *text[SPECIALS], const vocab_reader *r,
+                                const char *const specials[SPECIALS][2])
+{
+    *added = json_array();
+    clv_status status = *added ? CLV_OK : clv_fail_memory(r->err, r->where, sizeof *added);
+    for (int i = 0; status == CLV_OK && i < SPECIALS; i++) {
+        status = special_text(&text[i], r, specials[i][0], specials[i][1]);
+        if (status == CLV_OK)
+            status = add_token(*added, r, text[i], true);
+    }
+    if (status != CLV_OK)
+        json_decref(*added);
+    return status;
+}
+
+/* ---- decoders ---- */
+
+/* What transformers' clean_up_tokenization_spaces does to decoded text, as steps. NULL: out of memory. */
+static json_t *clean_up_decoder(json_t *decoder)
+{
+    static const char *const rules[][2] = {{" .", "."},     {" ?", "?"},     {" !", "!"},   {" ,", ","},
+                                           {" ' ", "'"},    {" n't", "n't"}, {" 'm", "'m"}, {" 's", "'s"},
+                                           {" 've", "'ve"}, {" 're", "'re"}};
+    json_t *steps = json_pack("[o, {s:s}]", decoder, "type", "Fuse");
+    for (size_t i = 0; steps && i < sizeof rules / sizeof rules[0]; i++) {
+        json_t *step = json_pack("{s:s, s:{s:s}, s:s}", "type", "Replace", "pattern", "String", rules[i][0], "content",
+                                 rules[i][1]);
+        if (json_array_append_new(steps, step) != 0) {
+            json_decref(steps);
+            steps = NULL;
+        }
+    }
+    return steps ? json_pack("{s:s, s:o}", "type", "Sequence", "decoders", steps) : NULL;
+}
+
+/* Tokens with spaces between, but for those with the prefix. */
+static clv_status word_decoder(json_t **out, const vocab_reader *r, const char *prefix, bool cleanup)
+{
+    bool clean = false;
+    CLV_TRY(
+        clv_json_get_bool(&clean, r->config, "clean_up_tokenization_spaces", CLV_JSON_OPTIONAL, r->settings, r->err));
+    *out = json_pack("{s:s, s:s, s:b}", "type", "WordPiece", "prefix", prefix, "cleanup", (int)cleanup);
+    if (*out && clean)
+        *out = clean_up_decoder(*out);
+    return *out ? CLV_OK : clv_fail_memory(r->err, r->where, sizeof *out);
+}
+
+/* ---- families ---- */
+
+/* A token before the text and one behind it. */
+static json_t *around(const vocab_reader *r, const char *before, const char *after)
+{
+    return json_pack("{s:s, s:[s, O], s:[s, O]}", "type", "BertProcessing", "cls", before,
+                     json_object_get(r->vocab, before), "sep", after, json_object_get(r->vocab, after));
+}
+
+static clv_status bert_normalizer(json_t **out, const vocab_reader *r)
+{
+    bool lower = true, chinese = true;
+    CLV_TRY(clv_json_get_bool(&lower, r->config, "do_lower_case", CLV_JSON_OPTIONAL, r->settings, r->err));
+    CLV_TRY(clv_json_get_bool(&chinese, r->config, "tokenize_chinese_chars", CLV_JSON_OPTIONAL, r->settings, r->err));
+    bool accents = lower;
+    CLV_TRY(clv_json_get_bool(&accents, r->config, "strip_accents", CLV_JSON_OPTIONAL, r->settings, r->err));
+    *out = json_pack("{s:s, s:b, s:b, s:b, s:b}", "type", "BertNormalizer", "clean_text", 1, "handle_chinese_chars",
+                     (int)chinese, "strip_accents", (int)accents, "lowercase", (int)lower);
+    return *out ? CLV_OK : clv_fail_memory(r->err, r->where, sizeof *out);
+}
+
+/* transformers' BertTokenizer. */
+static clv_status bert(json_t **out, const vocab_reader *r)
+{
+    static const char *const specials[SPECIALS][2] = {{"unk_token", "[UNK]"},
+                                                      {"cls_token", "[CLS]"},
+                                                      {"sep_token", "[SEP]"},
+                                                      {"pad_token", "[PAD]"},
+                                                      {"mask_token", "[MASK]"}};
+    const char *text[SPECIALS];
+    json_t *added = NULL, *normalizer = NULL, *decoder = NULL;
+    CLV_TRY(read_lines(r, false));
+    CLV_TRY(read_specials(&added, text, r, specials));
+    clv_status status = bert_normalizer(&normalizer, r);
+    if (status == CLV_OK)
+        status = word_decoder(&decoder, r, "##", true);
+    if (status == CLV_OK) {
+        *out = json_pack("{s:{s:s, s:s, s:s, s:i, s:O}, s:O, s:{s:s}, s:O, s:o, s:O}", "model", "type", "WordPiece",
+                         "unk_token", text[0], "continuing_subword_prefix", "##", "max_input_chars_per_word", 100,
+                         "vocab", r->vocab, "normalizer", normalizer, "pre_tokenizer", "type", "BertPreTokenizer",
+                         "decoder", decoder, "post_processor", around(r, text[1], text[2]), "added_tokens", added);
+        status = *out ? CLV_OK : clv_fail_memory(r->err, r->where, json_object_size(r->vocab));
+    }
+    json_decref(added);
+    json_decref(normalizer);
+    json_decref(decoder);
+    return status;
+}
+
+/* The separators of Python's str.split that are no white space to Unicode, as spaces. */
+static json_t *python_spaces(void)
+{
+    return json_pack("{s:s, s:[{s:s, s:{s:s}, s:s}, {s:s, s:{s:s}, s:s}, {s:s, s:{s:s}, s:s}, {s:s, s:{s:s}, s:s}]}",
+                     "type", "Sequence", "normalizers",                              //
+                     "type", "Replace", "pattern", "String", "\x1c", "content", " ", //
+                     "type", "Replace", "pattern", "String", "\x1d", "content", " ", //
+                     "type", "Replace", "pattern", "String", "\x1e", "content", " ", //
+                     "type", "Replace", "pattern", "String", "\x1f", "content", " ");
+}
+
+/* transformers' EsmTokenizer: each token of the vocabulary is cut out wherever it stands; what is left is unknown, word
+ * by word. */
+static clv_status esm(json_t **out, const vocab_reader *r)
+{
+    static const char *const specials[SPECIALS][2] = {{"unk_token", "<unk>"},
+                                                      {"cls_token", "<cls>"},
+                                                      {"eos_token", "<eos>"},
+                                                      {"pad_token", "<pad>"},
+                                                      {"mask_token", "<mask>"}};
+    const char *text[SPECIALS], *token;
+    json_t *added = NULL, *decoder = NULL, *id;
+    CLV_TRY(read_lines(r, true));
+    CLV_TRY(read_specials(&added, text, r, specials));
+    clv_status status = word_decoder(&decoder, r, "\n", false); /* no token has a line's end in it */
+    json_object_foreach(r->vocab, token, id)
+    {
+        if (status == CLV_OK)
+            status = add_token(added, r, token, false);
+    }
+    if (status == CLV_OK) {
+        *out = json_pack("{s:{s:s, s:s, s:O}, s:o, s:{s:s}, s:O, s:o, s:O}", "model", "type", "WordLevel", "unk_token",
+                         text[0], "vocab", r->vocab, "normalizer", python_spaces(), "pre_tokenizer", "type",
+                         "WhitespaceSplit", "decoder", decoder, "post_processor", around(r, text[1], text[2]),
+                         "added_tokens", added);
+        status = *out ? CLV_OK : clv_fail_memory(r->err, r->where, json_object_size(r->vocab));
+    }
+    json_decref(added);
+    json_decref(decoder);
+    return status;
+}
+
+/* ---- which ---- */
+
+static const struct family {
+    const char *model_type, *classes[2];
+    clv_status (*make)(json_t **out, const vocab_reader *r);
+} families[] = {{"bert", {"BertTokenizer", "BertTokenizerFast"}, bert}, {"esm", {"EsmTokenizer", "EsmTokenizer"}, esm}};
+
+/* tokenizer_config.json names the class; where it does not, config.json's model_type tells. */
+static clv_status find_family(const struct family **out, const vocab_reader *r, const json_t *model)
+{
+    const char *class = NULL, *type = NULL;
+    CLV_TRY(clv_json_get_string(&class, r->config, "tokenizer_class", CLV_JSON_OPTIONAL, r->settings, r->err));
+    CLV_TRY(clv_json_get_string(&type, model, "model_type", CLV_JSON_OPTIONAL, "config.json", r->err));
+    for (size_t i = 0; i < sizeof families / sizeof families[0]; i++) {
+        *out = &families[i];
+        if (class ? strcmp(class, families[i].classes[0]) == 0 || strcmp(class, families[i].classes[1]) == 0
+                  : type && strcmp(type, families[i].model_type) == 0)
+            return CLV_OK;
+    }
+    return clv_fail(r->err, CLV_EUNSUPPORTED,
+                    "%s: whose vocabulary it is, tokenizer_config.json's tokenizer_class ('%.60s') and config.json's "
+                    "model_type ('%.60s') do not tell; valid: BertTokenizer, EsmTokenizer; bert, esm",
+                    r->where, class ? class : "", type ? type : "");
+}
+
+/* A JSON file of the folder; an empty object when there is none. */
+static clv_status load_optional(json_t **out, char **path, const char *folder, const char *name, clv_error *err)
+{
+    *path = clv_path_join(folder, name);
+    if (!*path)
+        return clv_fail_memory(err, "a path", strlen(folder));
+    if (access(*path, F_OK) == 0) {
+        CLV_TRY(clv_json_load(out, *path, CONFIG_LIMIT, err));
+        return clv_json_check_object(*out, *path, err);
+    }
+    *out = json_object();
+    return *out ? CLV_OK : clv_fail_memory(err, *path, sizeof *out);
+}
+
+clv_status clv_tokenizer_json_from_vocab_txt(json_t **document, const char *folder, const char *where, clv_error *err)
+{
+    json_t *config = NULL, *model = NULL;
+    char *settings = NULL, *model_path = NULL;
+    const struct family *family;
+    vocab_reader r = {.where = where, .vocab = json_object(), .err = err};
+    clv_status status = r.vocab ? CLV_OK : clv_fail_memory(err, where, sizeof r);
+    if (status == CLV_OK)
+        status = load_optional(&config, &settings, folder, "tokenizer_config.json", err);
+    if (status == CLV_OK)
+        status = load_optional(&model, &model_path, folder, "config.json", err);
+    r.config = config;
+    r.settings = settings;
+    if (status == CLV_OK)
+        status = find_family(&family, &r, model);
+    if (status == CLV_OK)
+        status = family->make(document, &r);
+    json_decref(r.vocab);
+    json_decref(config);
+    json_decref(model);
+    free(settings);
+    free(model_path);
+    return status;
+}

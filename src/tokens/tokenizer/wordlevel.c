@@ -1,0 +1,26 @@
+/* wordlevel.c - WordLevel model: one token per word, else unknown. */
+#include "base/error.h"
+#include "tokens/tokenizer/tokenizer_components.h"
+
+typedef struct word_level {
+    const clv_vocab *vocab;
+    int64_t unknown;
+} word_level;
+
+static clv_status read(void **out, const clv_component_reader *r, const json_t *json)
+{
+    word_level *model;
+    CLV_TRY(clv_component_alloc_options(out, r, sizeof *model));
+    model = *out;
+    model->vocab = &r->t->vocab;
+    return clv_component_read_token_id(&model->unknown, r, json, "unk_token");
+}
+
+static clv_status encode(const void *data, clv_text_span piece, clv_token_ids *out, clv_error *err)
+{
+    const word_level *model = data;
+    int64_t id = clv_vocab_find(model->vocab, piece);
+    return clv_token_ids_add(out, id >= 0 ? id : model->unknown, err);
+}
+
+const clv_token_model clv_token_model_word_level = {.type = "WordLevel", .read = read, .encode = encode};

@@ -1,0 +1,145 @@
+/* checkpoint_folder.c - checkpoint folder: lists step-N folders, prunes old ones, updates "latest". */
+#include "train/checkpoint_folder.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/error.h"
+#include "io/files/file.h"
+#include "io/files/temporary.h"
+
+static const char latest_name[] = "latest";
+enum { NAME_SIZE = 40 };
+
+static void step_folder_name(char out[NAME_SIZE], int64_t step)
+{
+    snprintf(out, NAME_SIZE, "step-%08lld", (long long)step);
+}
+
+char *clv_checkpoint_folder_path(const char *folder, int64_t step)
+{
+    char name[NAME_SIZE];
+    step_folder_name(name, step);
+    return clv_path_join(folder, name);
+}
+
+/* Of "step-00000120", and of nothing else; -1. */
+static int64_t parse_step(const char *name)
+{
+    char again[NAME_SIZE];
+    long long step = -1;
+    if (sscanf(name, "step-%lld", &step) != 1 || step < 0)
+        return -1;
+    step_folder_name(again, step);
+    return strcmp(again, name) == 0 ? step : -1;
+}
+
+static int newest_first(const void *a, const void *b)
+{
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x < y) - (x > y);
+}
+
+static clv_status add_step(clv_checkpoint_list *list, int64_t step, clv_error *err)
+{
+    int64_t *grown = realloc(list->steps, ((size_t)list->n + 1) * sizeof *grown);
+    if (!grown)
+        return clv_fail_memory(err, "the checkpoints of a folder", sizeof *grown);
+    list->steps = grown;
+    list->steps[list->n++] = step;
+    return CLV_OK;
+}
+
+clv_status clv_checkpoint_folder_list(clv_checkpoint_list *list, const char *folder, clv_error *err)
+{
+    DIR *dir = opendir(folder);
+    clv_status status = CLV_OK;
+    if (!dir)
+        return errno == ENOENT ? CLV_OK : clv_fail_errno(err, "list", folder);
+    for (struct dirent *entry; status == CLV_OK && (entry = readdir(dir)) != NULL;) {
+        int64_t step = parse_step(entry->d_name);
+        if (step >= 0)
+            status = add_step(list, step, err);
+    }
+    closedir(dir);
+    if (list->n > 0)
+        qsort(list->steps, (size_t)list->n, sizeof *list->steps, newest_first);
+    return status;
+}
+
+void clv_checkpoint_folder_remove_stale(const char *folder)
+{
+    DIR *dir = opendir(folder);
+    for (struct dirent *entry; dir && (entry = readdir(dir)) != NULL;) {
+        if (strncmp(entry->d_name, "step-", 5) != 0 || !strstr(entry->d_name, ".tmp-"))
+            continue;
+        char *path = clv_path_join(folder, entry->d_name);
+        if (path)
+            clv_temporary_remove_stale(path, true);
+        free(path);
+    }
+    if (dir)
+        closedir(dir);
+}
+
+bool clv_checkpoint_identity_matches(const clv_checkpoint_identity *place, const char *path)
+{
+    struct stat info;
+    return place->is_set && stat(path, &info) == 0 && info.st_dev == place->device && info.st_ino == place->number;
+}
+
+clv_checkpoint_identity clv_checkpoint_identity_of(const char *path, int64_t step)
+{
+    struct stat info;
+    if (stat(path, &info) != 0)
+        return (clv_checkpoint_identity){0};
+    return (clv_checkpoint_identity){true, step, info.st_dev, info.st_ino};
+}
+
+clv_status clv_checkpoint_folder_set_latest(const char *folder, int64_t step, clv_error *err)
+{
+    char name[NAME_SIZE + 1], *path = clv_path_join(folder, latest_name);
+    if (!path)
+        return clv_fail_memory(err, folder, strlen(folder));
+    step_folder_name(name, step);
+    strcat(name, "\n");
+    clv_status status = clv_file_write(path, name, strlen(name), err);
+    free(path);
+    return status;
+}
+
+void clv_checkpoint_folder_prune(const char *folder, int64_t saved, const clv_checkpoint_retention *keep)
+{
+    clv_checkpoint_list list = {0};
+    clv_status status = clv_checkpoint_folder_list(&list, folder, NULL);
+    for (int i = keep->newest; status == CLV_OK && i < list.n; i++) {
+        if (list.steps[i] == saved || (keep->every > 0 && list.steps[i] % keep->every == 0))
+            continue;
+        char *path = clv_checkpoint_folder_path(folder, list.steps[i]);
+        status = path ? clv_temporary_discard_folder(path, NULL) : CLV_ENOMEM;
+        free(path);
+    }
+    free(list.steps);
+}
+
+clv_status clv_checkpoint_folder_check_newest(const clv_trainer *t, const char *folder, clv_error *err)
+{
+    clv_checkpoint_list list = {0};
+    clv_status status = clv_checkpoint_folder_list(&list, folder, err);
+    char *path = status == CLV_OK && list.n > 0 ? clv_checkpoint_folder_path(folder, list.steps[0]) : NULL;
+    if (path && list.steps[0] > t->step && !clv_checkpoint_identity_matches(&t->passed, path))
+        status =
+            clv_fail(err, CLV_EEXIST,
+                     "%s: is there, newer than the %lld steps done here: of another run; valid: to resume from it, "
+                     "or another folder",
+                     path, (long long)t->step);
+    else if (status == CLV_OK && list.n > 0 && !path)
+        status = clv_fail_memory(err, folder, strlen(folder));
+    free(path);
+    free(list.steps);
+    return status;
+}

@@ -1,0 +1,55 @@
+/* eval_loss.c - evaluation loss of a batch: a forward-only program beside the training step. */
+#include <math.h>
+
+#include "base/error.h"
+#include "train/trainer.h"
+
+static void build(clv_graph *graph, const clv_trainer *t)
+{
+    static const clv_logical_axis names[] = {CLV_BATCH, CLV_UNNAMED};
+    const int64_t shape[] = {t->batch, t->seq};
+    clv_layout layout = clv_named_layout(graph, &t->model->rules, 2, names), scalar = clv_layout_replicated(0);
+    const clv_model_graph_options how = clv_trainer_graph_options(t);
+    clv_value logits = clv_model_forward(graph, t->model, &how, NULL);
+    clv_value labels = clv_input(graph, "labels", CLV_I32, 2, shape, &layout);
+    clv_value loss = clv_vocab_parallel_cross_entropy(graph, logits, labels, CLV_IGNORED_LABEL);
+    clv_output(graph, "loss", clv_cast(graph, loss, CLV_F32), &scalar);
+}
+
+/* Once; its memory stays beside that of a step. */
+static clv_status load(clv_trainer *t, clv_error *err)
+{
+    clv_graph *graph;
+    clv_program *program;
+    if (t->loss)
+        return CLV_OK;
+    CLV_TRY(clv_graph_new(&graph, &t->model->mesh, err));
+    build(graph, t);
+    clv_status status = clv_model_compile(&program, t->model, graph, err);
+    clv_graph_free(graph);
+    CLV_TRY(status);
+    t->loss = program;
+    return clv_session_load(t->session, program, err);
+}
+
+clv_status clv_trainer_loss(clv_trainer *t, const int32_t *ids, const int32_t *labels, double *loss, clv_error *err)
+{
+    return clv_trainer_loss_padded(t, ids, labels, NULL, loss, err);
+}
+
+clv_status clv_trainer_loss_padded(clv_trainer *t, const int32_t *ids, const int32_t *labels, const uint8_t *mask,
+                                   double *loss, clv_error *err)
+{
+    clv_input_binding inputs[CLV_TRAINER_INPUTS];
+    int n;
+    if (!t || !ids || !labels || !loss)
+        return clv_require(0, "clv_trainer_loss", "a trainer, ids, labels, and where the loss goes", err);
+    CLV_TRY(clv_trainer_bind_inputs(inputs, &n, NULL, t, ids, labels, mask, err));
+    CLV_TRY(load(t, err));
+    float mean = NAN;
+    clv_session_stats none = {.size = sizeof none}; /* its time is no step's */
+    CLV_TRY(clv_session_run(t->session, t->loss, inputs, n, (clv_output_binding[]){{"loss", &mean}}, 1, err));
+    CLV_TRY(clv_session_take_stats(t->session, &none, err));
+    *loss = mean;
+    return CLV_OK;
+}

@@ -1,0 +1,208 @@
+/* trainer.c - clv_trainer: builds and compiles the training step, runs steps, saves the model. */
+#include "cleave/train.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/versioned_structs.h"
+#include "cleave/checkpoint.h"
+#include "train/trainer.h"
+
+static clv_status compile(clv_trainer *t, const clv_trainer_options *o, clv_error *err)
+{
+    clv_graph *graph;
+    clv_update_options update;
+    CLV_TRY(clv_options_copy_in(&update, sizeof update, CLV_UPDATE_OPTIONS_V1_SIZE, o->update, "clv_trainer_new", err));
+    if (!update.adamw)
+        update.adamw = o->adamw;
+    t->optimizer = (clv_optimizer)update.optimizer;
+    CLV_TRY(clv_graph_new(&graph, &t->model->mesh, err));
+    clv_model_graph_options shape = clv_trainer_graph_options(t);
+    shape.dropout = t->dropout;
+    shape.attention_dropout = t->attention_dropout;
+    shape.dropout_seed = t->seed;
+    clv_model_optimizer_step(graph, t->model, &shape, &update);
+    clv_status status = clv_model_compile(&t->program, t->model, graph, err);
+    clv_graph_free(graph);
+    return status;
+}
+
+clv_model_graph_options clv_trainer_graph_options(const clv_trainer *t)
+{
+    return (clv_model_graph_options){.size = sizeof(clv_model_graph_options),
+                                     .batch = t->batch,
+                                     .seq = t->seq,
+                                     .padding_mask = t->all_tokens != NULL};
+}
+
+static clv_status make_mask(clv_trainer *t, clv_error *err)
+{
+    size_t n = (size_t)t->batch * (size_t)t->seq;
+    t->all_tokens = malloc(n);
+    if (!t->all_tokens)
+        return clv_fail_memory(err, "a mask", n);
+    memset(t->all_tokens, 1, n);
+    return CLV_OK;
+}
+
+static clv_status init_trainer(clv_trainer *t, const clv_trainer_options *o, clv_error *err)
+{
+    int64_t most = t->model->config.max_positions;
+    if (o->batch < 1 || o->seq < 1 || o->seq > most)
+        return clv_fail(err, CLV_EINVAL, "batch %lld, sequence %lld; valid: batch >= 1, sequence 1 to %lld",
+                        (long long)o->batch, (long long)o->seq, (long long)most);
+    CLV_TRY(clv_lr_schedule_check_shape(o->schedule, o->schedule_shape, o->decay_steps, err));
+    t->batch = o->batch;
+    t->seq = o->seq;
+    t->schedule = *o->schedule;
+    t->shape = (clv_lr_schedule_shape)o->schedule_shape;
+    t->decay_steps = o->decay_steps;
+    t->seed = o->seed;
+    t->dropout = o->dropout;
+    t->attention_dropout = o->attention_dropout;
+    CLV_TRY(clv_trainer_check_on_nan(o->on_nan, err));
+    t->on_nan = (clv_on_nan)o->on_nan;
+    if (o->padded)
+        CLV_TRY(make_mask(t, err));
+    CLV_TRY(compile(t, o, err));
+    clv_session_options session = clv_model_session_options(t->model);
+    session.seed = o->seed;
+    CLV_TRY(clv_session_new(&t->session, &t->model->mesh, &session, err));
+    return clv_session_load(t->session, t->program, err);
+}
+
+clv_status clv_trainer_new(clv_trainer **out, const clv_model *model, const clv_trainer_options *options,
+                           clv_error *err)
+{
+    static const char call[] = "clv_trainer_new";
+    clv_trainer_options o;
+    CLV_TRY(clv_require(out && model && options, call, "out, a model and options", err));
+    CLV_TRY(clv_options_copy_in(&o, sizeof o, offsetof(clv_trainer_options, update), options, call, err));
+    clv_trainer *t = calloc(1, sizeof *t);
+    if (!t)
+        return clv_fail_memory(err, "a trainer", sizeof *t);
+    t->model = model;
+    clv_status status = init_trainer(t, &o, err);
+    if (status != CLV_OK) {
+        clv_trainer_free(t);
+        return status;
+    }
+    *out = t;
+    return CLV_OK;
+}
+
+void clv_trainer_free(clv_trainer *t)
+{
+    if (!t)
+        return;
+    clv_trainer_abandon_checkpoint(t);
+    clv_session_free(t->session);
+    clv_program_free(t->program);
+    clv_program_free(t->loss);
+    clv_trainer_clear_metadata(t);
+    free(t->all_tokens);
+    free(t);
+}
+
+static clv_status check_mask(const clv_trainer *t, const uint8_t *mask, clv_error *err)
+{
+    if (!mask)
+        return CLV_OK;
+    if (!t->all_tokens)
+        return clv_fail(err, CLV_EINVAL, "a mask, and the trainer's options do not have \"padded\"");
+    for (int64_t r = 0; r < t->batch; r++)
+        if (!memchr(mask + r * t->seq, 1, (size_t)t->seq))
+            return clv_fail(err, CLV_EINVAL, "sequence %lld is all padding; valid: at least one token", (long long)r);
+    return CLV_OK;
+}
+
+clv_status clv_trainer_bind_inputs(clv_input_binding out[CLV_TRAINER_INPUTS], int *n, int64_t *counted,
+                                   const clv_trainer *t, const int32_t *ids, const int32_t *labels, const uint8_t *mask,
+                                   clv_error *err)
+{
+    CLV_TRY(clv_model_config_check_ids(&t->model->config, ids, t->batch, t->seq, err));
+    CLV_TRY(clv_model_config_check_labels(&t->model->config, labels, t->batch, t->seq, counted, err));
+    CLV_TRY(check_mask(t, mask, err));
+    out[0] = (clv_input_binding){"ids", ids};
+    out[1] = (clv_input_binding){"labels", labels};
+    out[2] = (clv_input_binding){"mask", mask ? mask : t->all_tokens};
+    *n = t->all_tokens ? CLV_TRAINER_INPUTS : CLV_TRAINER_INPUTS - 1;
+    return CLV_OK;
+}
+
+static clv_status copy_step_result(clv_train_step *result, const clv_train_step *did, clv_error *err)
+{
+    return result ? clv_struct_copy_out(result, sizeof *did, offsetof(clv_train_step, overlapped_seconds), did,
+                                        "clv_trainer_step", err)
+                  : CLV_OK;
+}
+
+clv_status clv_trainer_step(clv_trainer *t, const int32_t *ids, const int32_t *labels, clv_train_step *result,
+                            clv_error *err)
+{
+    return clv_trainer_step_padded(t, ids, labels, NULL, result, err);
+}
+
+clv_status clv_trainer_step_padded(clv_trainer *t, const int32_t *ids, const int32_t *labels, const uint8_t *mask,
+                                   clv_train_step *result, clv_error *err)
+{
+    CLV_TRY(clv_require(t && ids && labels, "clv_trainer_step", "a trainer, ids and labels", err));
+    clv_input_binding inputs[CLV_TRAINER_INPUTS + 2];
+    int n;
+    int64_t counted;
+    CLV_TRY(clv_trainer_bind_inputs(inputs, &n, &counted, t, ids, labels, mask, err));
+    float lr = (float)clv_lr_schedule_rate_of_shape(&t->schedule, t->shape, t->decay_steps, t->step), loss = NAN,
+          norm = NAN;
+    int32_t step = (int32_t)(t->step - t->skipped + 1);
+    t->nonfinite[0] = '\0';
+    if (counted == 0)
+        return copy_step_result(result, &(clv_train_step){.step = t->step++, .lr = lr}, err);
+    inputs[n++] = (clv_input_binding){"lr", &lr};
+    inputs[n++] = (clv_input_binding){"step", &step};
+    clv_output_binding outputs[] = {{"loss", &loss}, {"grad_norm", &norm}};
+    CLV_TRY(clv_session_run(t->session, t->program, inputs, n, outputs, 2, err));
+    clv_session_stats stats = {.size = sizeof stats};
+    CLV_TRY(clv_session_take_stats(t->session, &stats, err));
+    clv_train_step did = {.step = t->step,
+                          .loss = loss,
+                          .lr = lr,
+                          .seconds = stats.seconds,
+                          .comm_seconds = stats.comm_seconds,
+                          .overlapped_seconds = stats.overlapped_seconds,
+                          .grad_norm = norm,
+                          .labels = counted};
+    if (!isfinite(loss) || !isfinite(norm))
+        CLV_TRY(clv_trainer_handle_nonfinite(t, &did, inputs, n, err));
+    else
+        t->step++;
+    return copy_step_result(result, &did, err);
+}
+
+const clv_program *clv_trainer_program(const clv_trainer *t)
+{
+    return t ? t->program : NULL;
+}
+
+clv_session *clv_trainer_session(const clv_trainer *t)
+{
+    return t ? t->session : NULL;
+}
+
+clv_status clv_trainer_save(const clv_trainer *t, const char *folder, clv_error *err)
+{
+    CLV_TRY(clv_require(t && folder, "clv_trainer_save", "a trainer and a folder", err));
+    return clv_model_save(t->model, t->session, folder, err);
+}
+
+clv_status clv_trainer_save_adapters(const clv_trainer *t, const char *folder, clv_error *err)
+{
+    CLV_TRY(clv_require(t && folder, "clv_trainer_save_adapters", "a trainer and a folder", err));
+    return clv_model_save_adapters(t->model, t->session, folder, err);
+}
+
+int64_t clv_trainer_steps_done(const clv_trainer *t)
+{
+    return t ? t->step : -1;
+}

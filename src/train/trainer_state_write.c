@@ -1,0 +1,356 @@
+/* trainer_state_write.c - writes a trainer state: each process its shards, the first one trainer.json and the
+ * tokenizer.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/error.h"
+#include "cleave/checkpoint.h"
+#include "cleave/tokenizer.h"
+#include "io/checkpoint/sharded_checkpoint.h"
+#include "io/files/file.h"
+#include "models/adapters/peft_folder.h"
+#include "models/weights/parameter_map.h"
+#include "runtime/multi_process/local_ranks.h"
+#include "runtime/multi_process/multi_process.h"
+#include "train/trainer_state.h"
+
+static const char optimizer_file[] = "optimizer.safetensors", write_label[] = "saving a checkpoint";
+
+bool clv_trainer_state_is_saved(const void *trainer, const char *name)
+{
+    return !clv_trainer_is_frozen(trainer, name);
+}
+
+/* ---- the optimizer's state as files ---- */
+
+/* States that are no parameters, as tensors of one file whose elements are in a session. */
+typedef struct optimizer_states {
+    const clv_trainer *trainer;
+    const clv_session *from; /* whose elements are read */
+    int64_t n;
+    clv_tensor_spec *specs;
+    clv_tensor_placement *placements;
+    clv_safetensors *file;
+} optimizer_states;
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(((const clv_tensor_spec *)a)->name, ((const clv_tensor_spec *)b)->name);
+}
+
+static clv_status list_states(optimizer_states *o, clv_error *err)
+{
+    clv_state_info info = {.size = sizeof info};
+    int all = 0;
+    while (clv_session_state(o->trainer->session, all, &info, err) == CLV_OK && info.name)
+        all++;
+    o->specs = calloc((size_t)all + 1, sizeof *o->specs);
+    o->placements = calloc((size_t)all + 1, sizeof *o->placements);
+    if (!o->specs || !o->placements)
+        return clv_fail_memory(err, "a checkpoint's tensors", (size_t)all * sizeof *o->placements);
+    for (int i = 0; i < all; i++) {
+        CLV_TRY(clv_session_state(o->trainer->session, i, &info, err));
+        if (clv_trainer_is_trained(o->trainer, info.name) || !clv_trainer_state_is_saved(o->trainer, info.name))
+            continue;
+        clv_tensor_spec *spec = &o->specs[o->n++];
+        *spec = (clv_tensor_spec){.name = info.name, .dtype = info.type.dtype, .rank = info.type.rank};
+        memcpy(spec->shape, info.type.shape, sizeof spec->shape);
+    }
+    qsort(o->specs, (size_t)o->n, sizeof *o->specs, by_name);
+    return CLV_OK;
+}
+
+/* A clv_tensor_reader: the box of a rank of this process. */
+static clv_status read_state(const void *arg, const clv_safetensor *tensor, int rank, const int64_t *shape,
+                             const clv_shard *box, clv_dtype dtype, void *out, clv_error *err)
+{
+    const optimizer_states *o = arg;
+    (void)rank, (void)shape, (void)dtype; /* those of the state */
+    return clv_session_read_local(o->from, tensor->name, box, out, err);
+}
+
+static clv_status place_states(optimizer_states *o, clv_error *err)
+{
+    clv_state_info info = {.size = sizeof info};
+    for (int i = 0; clv_session_state(o->trainer->session, i, &info, err) == CLV_OK && info.name; i++)
+        for (int64_t k = 0; k < clv_safetensors_count(o->file); k++) {
+            clv_tensor_placement *p = &o->placements[k];
+            if (strcmp(clv_safetensors_at(o->file, k)->name, info.name) != 0)
+                continue;
+            *p = (clv_tensor_placement){.rank = info.type.rank, .layout = info.layout};
+            memcpy(p->view, info.type.shape, sizeof p->view);
+            break;
+        }
+    return CLV_OK;
+}
+
+static clv_status open_states(optimizer_states *o, clv_error *err)
+{
+    char *text = NULL;
+    uint64_t bytes = 0;
+    CLV_TRY(list_states(o, err));
+    CLV_TRY(clv_safetensors_make_header(&text, &bytes, o->specs, o->n, err));
+    clv_status status =
+        clv_safetensors_open_header(&o->file, optimizer_file, text, strlen(text), bytes, read_state, o, err);
+    free(text);
+    return status == CLV_OK ? place_states(o, err) : status;
+}
+
+static void close_states(optimizer_states *o)
+{
+    clv_safetensors_close(o->file);
+    free(o->specs);
+    free(o->placements);
+}
+
+/* ---- what the processes tell each other of their rank files ---- */
+
+enum { CHECKSUM_WORDS = 2, SUM_DIGITS = 16 };
+
+static void pack_checksum(int64_t *words, const char *sum)
+{
+    for (int i = 0; i < CHECKSUM_WORDS; i++) {
+        char digits[SUM_DIGITS + 1] = "";
+        memcpy(digits, sum + (size_t)i * SUM_DIGITS, SUM_DIGITS);
+        words[i] = (int64_t)strtoull(digits, NULL, 16);
+    }
+}
+
+static void unpack_checksum(char *sum, const int64_t *words)
+{
+    snprintf(sum, CLV_CHECKSUM_SIZE, "%016llx%016llx", (unsigned long long)words[0], (unsigned long long)words[1]);
+}
+
+/* Words of a rank: its file's bytes, its header's checksum, and of each tensor the checksum of the rank's part. */
+static void pack_rank_entry(int64_t *words, const clv_manifest *m, int64_t rank)
+{
+    words[0] = (int64_t)m->ranks[rank].bytes;
+    pack_checksum(&words[1], m->ranks[rank].header);
+    for (int64_t i = 0; i < m->n_tensors; i++) {
+        const clv_manifest_part *part = clv_manifest_part_of(&m->tensors[i], rank);
+        if (part)
+            pack_checksum(&words[1 + CHECKSUM_WORDS * (1 + i)], part->checksum);
+    }
+}
+
+static void unpack_rank_entry(clv_manifest *m, int64_t rank, const int64_t *words)
+{
+    m->ranks[rank].bytes = (uint64_t)words[0];
+    unpack_checksum(m->ranks[rank].header, &words[1]);
+    for (int64_t i = 0; i < m->n_tensors; i++) {
+        clv_manifest_part *part = clv_manifest_part_of(&m->tensors[i], rank);
+        if (part)
+            unpack_checksum(part->checksum, &words[1 + CHECKSUM_WORDS * (1 + i)]);
+    }
+}
+
+/* Round k is of the k-th rank of each process. `firsts`: of the process that has rank r, by all ranks. */
+static clv_status exchange_one_rank(const clv_session *session, clv_manifest *m, int k, int64_t *mine, int n,
+                                    int64_t *all, clv_error *err)
+{
+    int first, last;
+    clv_session_local_ranks(session, &first, &last);
+    memset(mine, 0, (size_t)n * sizeof *mine);
+    mine[0] = -1; /* no such rank here */
+    if (first + k < last) {
+        mine[0] = first + k;
+        pack_rank_entry(mine + 1, m, first + k);
+    }
+    CLV_TRY(clv_session_allgather(session, write_label, mine, n, all, err));
+    for (int64_t r = 0; r < m->n_ranks; r++) {
+        const int64_t *row = all + r * n;
+        if (row[0] >= 0)
+            unpack_rank_entry(m, row[0], row + 1);
+    }
+    return CLV_OK;
+}
+
+static clv_status exchange_checksums(const clv_trainer *t, clv_manifest *m, clv_error *err)
+{
+    const clv_session *session = t->session;
+    int first, last, n = (int)(2 + CHECKSUM_WORDS * (1 + m->n_tensors));
+    size_t bytes = (size_t)n * (size_t)m->n_ranks * sizeof(int64_t);
+    int64_t *mine = calloc((size_t)n, sizeof *mine), *all = malloc(bytes), most = 0;
+    clv_status status = mine && all ? CLV_OK : clv_fail_memory(err, "checksums", bytes);
+    clv_session_local_ranks(session, &first, &last);
+    status = clv_trainer_agree_on_status(t, status, err);
+    if (status == CLV_OK)
+        status = clv_trainer_max_over_processes_for(t, write_label, last - first, &most, err);
+    for (int k = 0; status == CLV_OK && k < most; k++)
+        status = exchange_one_rank(session, m, k, mine, n, all, err);
+    free(mine);
+    free(all);
+    return status;
+}
+
+/* ---- trainer.json ---- */
+
+static json_t *model_object(const clv_trainer *t)
+{
+    json_t *model = json_pack("{s:s, s:s}", "family", clv_model_config_model_type(&t->model->config), "dtype",
+                              clv_dtype_name(t->model->dtype));
+    for (int i = 0; i < CLV_TRAINER_CONFIG_FIELDS; i++)
+        json_object_set_new(
+            model, clv_trainer_config_fields[i].name,
+            json_integer(clv_trainer_config_field_value(&t->model->config, &clv_trainer_config_fields[i])));
+    return model;
+}
+
+static json_t *metadata_object(const clv_trainer *t)
+{
+    json_t *notes = json_object();
+    for (int i = 0; i < t->n_metadata; i++)
+        json_object_set_new(notes, t->notes[i].key, json_string(t->notes[i].text));
+    return notes;
+}
+
+static clv_status make_document(json_t **out, const clv_trainer *t, clv_error *err)
+{
+    char what[CLV_TRAINER_DESCRIPTION_SIZE], mesh[CLV_MESH_TEXT];
+    CLV_TRY(clv_trainer_describe_trained(what, t, err));
+    clv_mesh_print(mesh, sizeof mesh, &t->model->mesh);
+    *out = json_pack("{s:s, s:i, s:I, s:o, s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:o}", "format",
+                     clv_trainer_format_name, "version", CLV_TRAINER_VERSION, "steps", (json_int_t)t->step, "model",
+                     model_object(t), "trained", what, "optimizer", clv_optimizer_name(t->optimizer), "mesh", mesh,
+                     "rules", t->model->rules.name, "skipped", (json_int_t)t->skipped, "batch", (json_int_t)t->batch,
+                     "seq", (json_int_t)t->seq, "seed", (json_int_t)t->seed, "notes", metadata_object(t));
+    return *out ? CLV_OK : clv_fail_memory(err, clv_trainer_manifest_name, sizeof what);
+}
+
+/* ---- all of it ---- */
+
+struct clv_trainer_state_writer {
+    const clv_trainer *trainer;
+    char *folder;
+    json_t *document; /* trainer.json without checksums; of the first process */
+    optimizer_states others;
+    const clv_safetensors *others_file;
+    clv_sharded_writer *ranks;
+    clv_model_saver *weights;
+    int64_t bytes; /* of the weights' file: that this process wrote, beside the first; once told, that all these did */
+};
+
+void clv_trainer_state_writer_free(clv_trainer_state_writer *w)
+{
+    if (!w)
+        return;
+    clv_model_saver_free(w->weights);
+    clv_sharded_writer_free(w->ranks);
+    close_states(&w->others);
+    json_decref(w->document);
+    free(w->folder);
+    free(w);
+}
+
+static clv_status make_optimizer_folder(const char *path, clv_error *err)
+{
+    return mkdir(path, 0777) == 0 ? CLV_OK : clv_fail_errno(err, "make the folder", path);
+}
+
+/* What this process does by itself. */
+static clv_status begin_local(clv_trainer_state_writer *w, const char *folder, clv_error *err)
+{
+    const clv_trainer *t = w->trainer;
+    const char *name = optimizer_file;
+    bool leads = clv_session_is_root(t->session);
+    char *path = clv_path_join(folder, clv_trainer_optimizer_name);
+    w->folder = strdup(folder);
+    clv_status status = w->folder && path ? CLV_OK : clv_fail_memory(err, folder, strlen(folder));
+    if (status == CLV_OK && leads)
+        status = make_optimizer_folder(path, err);
+    if (status == CLV_OK && leads)
+        status = make_document(&w->document, t, err);
+    if (status == CLV_OK)
+        status = open_states(&w->others, err);
+    const clv_sharded_write_options options = {
+        .mesh = t->model->mesh, .rules = t->model->rules.name, .placements = w->others.placements};
+    w->others_file = w->others.file;
+    if (status == CLV_OK)
+        status = clv_sharded_writer_new(&w->ranks, path, &w->others_file, &name, 1, &options, err);
+    free(path);
+    return status;
+}
+
+clv_status clv_trainer_state_writer_begin(clv_trainer_state_writer **out, const clv_trainer *t, const char *folder,
+                                          clv_error *err)
+{
+    const clv_model *m = t->model;
+    clv_model_save_spec files = clv_model_save_spec_hf(&m->config, NULL, m->dtype);
+    int64_t none;
+    if (m->adapters)
+        CLV_TRY(clv_model_save_spec_peft(&files, m, err)); /* or refused in all */
+    clv_trainer_state_writer *w = calloc(1, sizeof *w);
+    clv_status status = w ? CLV_OK : clv_fail_memory(err, folder, sizeof *w);
+    if (w) {
+        *w = (clv_trainer_state_writer){.trainer = t, .others.trainer = t};
+        status = begin_local(w, folder, err);
+    }
+    status = clv_session_agree(t->session, write_label, status, 0, &none, err);
+    if (status == CLV_OK)
+        status = clv_model_saver_begin(&w->weights, t->session, &files, folder, err);
+    if (status == CLV_OK)
+        *out = w;
+    else
+        clv_trainer_state_writer_free(w);
+    return status;
+}
+
+clv_status clv_trainer_state_writer_write(clv_trainer_state_writer *w, const clv_session *from, clv_error *err)
+{
+    int first, last;
+    clv_session_local_ranks(from, &first, &last);
+    w->others.from = from;
+    CLV_TRY(clv_model_saver_write_shares(w->weights, from, &w->bytes, err));
+    return clv_sharded_writer_write_ranks(w->ranks, first, last, err);
+}
+
+clv_status clv_trainer_state_writer_exchange(clv_trainer_state_writer *w, clv_error *err)
+{
+    CLV_TRY(clv_session_agree(w->trainer->session, write_label, CLV_OK, w->bytes, &w->bytes, err));
+    return exchange_checksums(w->trainer, clv_sharded_writer_manifest(w->ranks), err);
+}
+
+/* With checksums of what is there. */
+static clv_status write_document(const clv_trainer_state_writer *w, clv_error *err)
+{
+    char *path = clv_path_join(w->folder, clv_trainer_manifest_name), config[CLV_CHECKSUM_SIZE];
+    json_t *weights = NULL;
+    clv_status status = path ? CLV_OK : clv_fail_memory(err, w->folder, strlen(w->folder));
+    if (status == CLV_OK)
+        status = clv_trainer_checksum_file(config, w->folder, clv_trainer_config_name(w->trainer), err);
+    if (status == CLV_OK)
+        status = clv_trainer_checksum_weights(&weights, w->trainer, w->folder, err);
+    if (status == CLV_OK && (json_object_set_new(w->document, "config_checksum", json_string(config)) != 0 ||
+                             json_object_set(w->document, "weights_checksums", weights) != 0))
+        status = clv_fail_memory(err, path, sizeof config);
+    if (status == CLV_OK)
+        status = clv_checksummed_json_write(path, w->document, CLV_TRAINER_JSON_LIMIT, err);
+    json_decref(weights);
+    free(path);
+    return status;
+}
+
+/* That of the folder that the model is of, where it is still there. */
+static clv_status copy_tokenizer(const clv_trainer_state_writer *w, clv_error *err)
+{
+    const clv_model *m = w->trainer->model;
+    clv_error why = {.rank = -1};
+    if (m->adapters || !m->weights)
+        return CLV_OK;
+    clv_status status = clv_tokenizer_copy(m->path, w->folder, &why);
+    if (status == CLV_OK || status == CLV_ENOTFOUND)
+        return CLV_OK;
+    if (err)
+        *err = why;
+    return status;
+}
+
+clv_status clv_trainer_state_writer_finish(clv_trainer_state_writer *w, clv_error *err)
+{
+    CLV_TRY(clv_model_saver_finish(w->weights, w->bytes, err));
+    CLV_TRY(clv_sharded_writer_write_manifest(w->ranks, err));
+    CLV_TRY(copy_tokenizer(w, err));
+    return write_document(w, err);
+}

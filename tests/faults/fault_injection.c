@@ -1,0 +1,249 @@
+/* fault_injection.c - see fault_injection.h. */
+#include "fault_injection.h"
+
+#include <signal.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/types.h>
+#include <time.h>
+#include <unistd.h>
+
+/* With its plans, which are its own affair; this one is linked instead of the library's. */
+#include "comm/mailbox/mailbox_transport.c"
+#include "comm/mpi/mpi_world.h"
+
+enum { MOST_RANKS = 64, STOP_MS = 20000 };
+
+clv_status __real_clv_transport_find(const clv_transport **out, const char *called, clv_error *err);
+clv_status __wrap_clv_transport_find(const clv_transport **out, const char *called, clv_error *err);
+
+static struct {
+    fault told;
+    _Atomic bool armed;
+    _Atomic bool struck;
+    _Atomic int members;
+    _Atomic int steps[MOST_RANKS];
+} now;
+
+static clv_transport faulty[3];
+static const clv_transport *usual[3];
+
+void fault_arm(const fault *f)
+{
+    atomic_store(&now.armed, false);
+    now.told = *f;
+    atomic_store(&now.struck, false);
+    atomic_store(&now.members, 0);
+    for (int r = 0; r < MOST_RANKS; r++)
+        atomic_store(&now.steps[r], 0);
+    atomic_store(&now.armed, true);
+}
+
+fault fault_disarm(int *steps, int rank)
+{
+    fault f = now.told;
+    atomic_store(&now.armed, false);
+    f.struck = atomic_load(&now.struck);
+    f.members = atomic_load(&now.members);
+    if (steps)
+        *steps = atomic_load(&now.steps[rank]);
+    return f;
+}
+
+const char *fault_name(fault_kind kind)
+{
+    static const char *const names[FAULTS] = {"none", "delay", "stop", "header", "drop", "length", "kill", "freeze"};
+    return names[kind];
+}
+
+static void sleep_for(int ms)
+{
+    nanosleep(&(struct timespec){.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000L}, NULL);
+}
+
+static void stop(const clv_plan *plan)
+{
+    const clv_world *world = ((const clv_thread_comm *)plan->comm)->world;
+    for (int ms = 0; ms < STOP_MS && !clv_world_failed(world, NULL); ms += 2)
+        sleep_for(2);
+}
+
+/* Another process wakes this one. */
+static void freeze(int ms)
+{
+    pid_t me = getpid(), waker = fork();
+    if (waker == 0) {
+        sleep_for(ms);
+        kill(me, SIGCONT);
+        _exit(0);
+    }
+    raise(SIGSTOP);
+}
+
+/* What plans of every transport begin with. */
+typedef struct any_plan {
+    clv_plan base;
+    clv_collective_desc post;
+} any_plan;
+
+static clv_status with_header(const clv_transport *transport, clv_plan *plan, void *staging, clv_error *err)
+{
+    any_plan *any = (any_plan *)plan;
+    bool is_mpi = strcmp(transport->name, "mpi") == 0;
+    clv_plan *inside = is_mpi ? ((clv_mpi_plan *)plan)->inside : NULL;
+    if (inside)
+        any = (any_plan *)inside;
+    any->post.tag ^= 0x10000; /* stays so: the world fails by it */
+    return transport->start(plan, staging, err);
+}
+
+/* The message to be hit, from `which` on: to another rank, and one of elements where it is to be shorter. -1: none. */
+static int copying_target(const copying_plan *plan, bool shorter)
+{
+    for (int k = 0; k < plan->all_sends; k++) {
+        int at = (now.told.which + k) % plan->all_sends;
+        const part *p = &plan->sends[at];
+        if (plan->base.group->ranks[p->move.peer] != plan->base.comm->rank &&
+            (!shorter || (at < plan->n_sends && p->move.box.rank > 0)))
+            return at;
+    }
+    return -1;
+}
+
+/* Of a message that is not sent, or is shorter. CLV_OK and *done where the step has one. */
+static clv_status copying_message(bool *done, clv_plan *base, void *staging, clv_error *err)
+{
+    copying_plan *plan = (copying_plan *)base;
+    bool shorter = now.told.kind == FAULT_LENGTH;
+    int at = copying_target(plan, shorter);
+    if (at < 0)
+        return CLV_OK;
+    part kept = plan->sends[at];
+    if (shorter)
+        plan->sends[at].move.box.hi[0]--;
+    else
+        plan->sends[at] = plan->sends[--plan->all_sends];
+    *done = true;
+    clv_status status = clv_mailbox_transport.start(base, staging, err);
+    if (!shorter)
+        plan->sends[plan->all_sends++] = plan->sends[at];
+    plan->sends[at] = kept;
+    return status;
+}
+
+/* Of a card only its length can be damaged. */
+static clv_status mpi_card(bool *done, clv_mpi_plan *plan, void *staging, clv_error *err)
+{
+    clv_shm_member *mine = &plan->cards.members[plan->base.group->me];
+    if (now.told.kind != FAULT_LENGTH)
+        return CLV_OK;
+    mine->bytes -= 4;
+    clv_status status = clv_mpi_transport.start(&plan->base, staging, err);
+    mine->bytes += 4;
+    *done = true;
+    return status;
+}
+
+static clv_status mpi_message(bool *done, clv_plan *base, void *staging, clv_error *err)
+{
+    clv_mpi_plan *plan = (clv_mpi_plan *)base;
+    clv_mpi_phase *ph = &plan->phases[0];
+    if (plan->cards.hold)
+        return mpi_card(done, plan, staging, err);
+    if (plan->inside || ph->n_sends == 0)
+        return CLV_OK;
+    clv_mpi_message *last = &ph->sends[ph->n_sends - 1];
+    bool shorter = now.told.kind == FAULT_LENGTH;
+    if (shorter && (last->bytes < 8 || last->n_requests != 1))
+        return CLV_OK;
+    last->bytes -= shorter ? 4 : 0;
+    ph->n_sends -= !shorter;
+    *done = true;
+    clv_status status = clv_mpi_transport.start(base, staging, err);
+    last->bytes += shorter ? 4 : 0;
+    ph->n_sends += !shorter;
+    return status;
+}
+
+/* Returns whether the step was started here. */
+static bool strike(clv_status *status, const clv_transport *transport, clv_plan *plan, void *staging, clv_error *err)
+{
+    const fault *f = &now.told;
+    bool done = false;
+    atomic_store(&now.members, plan->group->n);
+    switch (f->kind) {
+    case FAULT_DELAY:
+        sleep_for(f->ms);
+        break;
+    case FAULT_STOP:
+        stop(plan);
+        break;
+    case FAULT_HEADER:
+        *status = with_header(transport, plan, staging, err);
+        done = true;
+        break;
+    case FAULT_DROP:
+    case FAULT_LENGTH:
+        if (strcmp(transport->name, "copying") == 0)
+            *status = copying_message(&done, plan, staging, err);
+        else if (strcmp(transport->name, "mpi") == 0)
+            *status = mpi_message(&done, plan, staging, err);
+        if (!done)
+            return false;
+        break;
+    case FAULT_KILL:
+        raise(SIGKILL);
+        break;
+    case FAULT_FREEZE:
+        freeze(f->ms);
+        break;
+    default:
+        break;
+    }
+    atomic_store(&now.struck, true);
+    return done;
+}
+
+/* One that finds nothing to do in its step is left to a later one. */
+static clv_status faulty_start(const clv_transport *transport, clv_plan *plan, void *staging, clv_error *err)
+{
+    int rank = plan->comm->rank;
+    clv_status status = CLV_OK;
+    if (!atomic_load(&now.armed))
+        return transport->start(plan, staging, err);
+    int step = atomic_fetch_add(&now.steps[rank], 1);
+    bool due = now.told.kind != FAULT_NONE && rank == now.told.rank && step >= now.told.step &&
+               !atomic_load(&now.struck) && plan->group->n > 1;
+    if (due && strike(&status, transport, plan, staging, err))
+        return status;
+    return transport->start(plan, staging, err);
+}
+
+static clv_status start_0(clv_plan *plan, void *staging, clv_error *err)
+{
+    return faulty_start(usual[0], plan, staging, err);
+}
+
+static clv_status start_1(clv_plan *plan, void *staging, clv_error *err)
+{
+    return faulty_start(usual[1], plan, staging, err);
+}
+
+static clv_status start_2(clv_plan *plan, void *staging, clv_error *err)
+{
+    return faulty_start(usual[2], plan, staging, err);
+}
+
+clv_status __wrap_clv_transport_find(const clv_transport **out, const char *called, clv_error *err)
+{
+    static clv_status (*const starts[])(clv_plan *, void *, clv_error *) = {start_0, start_1, start_2};
+    CLV_TRY(__real_clv_transport_find(out, called, err));
+    int i = 0;
+    while (i < 2 && usual[i] && usual[i] != *out)
+        i++;
+    usual[i] = *out;
+    faulty[i] = **out;
+    faulty[i].start = starts[i];
+    *out = &faulty[i];
+    return CLV_OK;
+}

@@ -1,0 +1,37 @@
+/* slow_link_machine.h - machines on which it pays to cut every step that can be cut. */
+#ifndef CLEAVE_TESTS_SLOW_LINKS_H
+#define CLEAVE_TESTS_SLOW_LINKS_H
+
+#include <string.h>
+
+#include "cleave/machine.h"
+#include "must.h"
+
+#define SLOW_RANKS                                                                                                     \
+    "\"memory_bytes\": 1e9, \"flops_per_s\": {\"f32\": 1e7}, \"memory_bytes_per_s\": 1e9, \"efficiency\": 1,"          \
+    "\"instruction_s\": 1e-9"
+
+/* Free with clv_machine_free. */
+static inline clv_machine *must_machine(const char *profile)
+{
+    clv_error err = {0};
+    clv_machine *machine;
+    must(clv_machine_parse(&machine, profile, strlen(profile), "a test's machine", &err), &err);
+    return machine;
+}
+
+static inline clv_machine *must_slow_links(void)
+{
+    return must_machine("{\"name\": \"slow links\", \"ranks_per_host\": 8, \"hosts\": 1," SLOW_RANKS
+                        ", \"host\": {\"alpha_s\": 1e-9, \"bytes_per_s\": 2e6}}");
+}
+
+/* Two ranks a host. */
+static inline clv_machine *must_slow_network(void)
+{
+    return must_machine("{\"name\": \"slow network\", \"ranks_per_host\": 2, \"hosts\": 2," SLOW_RANKS
+                        ", \"host\": {\"alpha_s\": 1e-9, \"bytes_per_s\": 2e7},"
+                        " \"network\": {\"alpha_s\": 1e-9, \"bytes_per_s\": 2e6}}");
+}
+
+#endif

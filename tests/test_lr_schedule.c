@@ -1,0 +1,115 @@
+/* test_lr_schedule.c - learning rates of every shape, at the steps where they turn. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "cleave/train.h"
+#include "must.h"
+
+static const clv_lr_schedule rates = {.peak = 1, .floor = 0.2, .warmup = 4, .steps = 24};
+
+static void assert_rate(clv_lr_schedule_shape shape, int64_t decay, int64_t step, double want)
+{
+    double got = clv_lr_schedule_rate_of_shape(&rates, shape, decay, step);
+    if (!(fabs(got - want) <= 1e-12))
+        fail_msg("shape %d, step %lld: %.15g, expected %.15g", (int)shape, (long long)step, got, want);
+}
+
+/* The warm-up, the turns, the last step, and behind it. */
+static void test_shapes(void **state)
+{
+    (void)state;
+    for (int shape = CLV_LR_SCHEDULE_COSINE; shape <= CLV_LR_SCHEDULE_WSD; shape++)
+        for (int step = 0; step <= 4; step++)
+            assert_rate((clv_lr_schedule_shape)shape, 0, step, step < 4 ? 0.25 * (step + 1) : 1);
+    assert_rate(CLV_LR_SCHEDULE_COSINE, 0, 14, 0.6);
+    assert_rate(CLV_LR_SCHEDULE_COSINE, 0, 9, 0.2 + 0.4 * (1 + sqrt(0.5)));
+    assert_rate(CLV_LR_SCHEDULE_LINEAR, 0, 9, 0.8);
+    assert_rate(CLV_LR_SCHEDULE_LINEAR, 0, 23, 0.24);
+    assert_rate(CLV_LR_SCHEDULE_CONSTANT, 0, 23, 1);
+    assert_rate(CLV_LR_SCHEDULE_WSD, 8, 16, 1);
+    assert_rate(CLV_LR_SCHEDULE_WSD, 8, 20, 0.6);
+    assert_rate(CLV_LR_SCHEDULE_WSD, 8, 23, 0.3);
+    assert_rate(CLV_LR_SCHEDULE_WSD, 0, 21, 1); /* a tenth of 24, rounded up, is 3 */
+    assert_rate(CLV_LR_SCHEDULE_WSD, 0, 22, 0.2 + 0.8 * 2 / 3);
+    for (int step = 24; step < 30; step += 5) {
+        assert_rate(CLV_LR_SCHEDULE_COSINE, 0, step, 0.2);
+        assert_rate(CLV_LR_SCHEDULE_LINEAR, 0, step, 0.2);
+        assert_rate(CLV_LR_SCHEDULE_CONSTANT, 0, step, 1);
+        assert_rate(CLV_LR_SCHEDULE_WSD, 8, step, 0.2);
+    }
+    for (int step = 0; step < 30; step++)
+        assert_rate(CLV_LR_SCHEDULE_COSINE, 0, step, clv_lr_schedule_rate(&rates, step));
+}
+
+static void test_names(void **state)
+{
+    static const char *const names[] = {"cosine", "linear", "constant", "wsd"};
+    clv_error err = {0};
+    clv_lr_schedule_shape shape;
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        must(clv_lr_schedule_shape_parse(&shape, names[i], &err), &err);
+        assert_int_equal(shape, i);
+    }
+    assert_int_equal(clv_lr_schedule_shape_parse(&shape, "cosines", &err), CLV_EINVAL);
+    assert_non_null(strstr(err.message, "valid: cosine, linear, constant, wsd"));
+    assert_int_equal(clv_lr_schedule_shape_parse(NULL, "wsd", NULL), CLV_EINVAL);
+    assert_int_equal(clv_lr_schedule_shape_parse(&shape, NULL, NULL), CLV_EINVAL);
+    assert_true(clv_lr_schedule_rate_of_shape(NULL, CLV_LR_SCHEDULE_WSD, 0, 0) == 0);
+    assert_true(clv_lr_schedule_rate_of_shape(&rates, (clv_lr_schedule_shape)4, 0, 0) == 0);
+}
+
+/* What a trainer is given with a schedule that it cannot be. */
+static void test_refused(void **state)
+{
+    static const struct {
+        int64_t shape, decay;
+        clv_status status;
+    } cases[] = {{CLV_LR_SCHEDULE_WSD, 20, CLV_OK},
+                 {CLV_LR_SCHEDULE_WSD, 21, CLV_EINVAL},
+                 {CLV_LR_SCHEDULE_WSD, -1, CLV_EINVAL},
+                 {CLV_LR_SCHEDULE_COSINE, 1, CLV_EINVAL},
+                 {4, 0, CLV_EINVAL},
+                 {-1, 0, CLV_EINVAL}};
+    clv_model *model;
+    clv_error err = {0};
+    const clv_model_info sizes = {.hidden = 8,
+                                  .layers = 1,
+                                  .heads = 2,
+                                  .ffn = 8,
+                                  .vocab = 9,
+                                  .max_positions = 8,
+                                  .bos = -1,
+                                  .pad = -1,
+                                  .mask = -1};
+    (void)state;
+    must(clv_model_new(&model, &sizes, NULL, &err), &err);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        clv_trainer *trainer = NULL;
+        const clv_trainer_options options = {.size = sizeof options,
+                                             .batch = 1,
+                                             .seq = 4,
+                                             .schedule = &rates,
+                                             .schedule_shape = cases[i].shape,
+                                             .decay_steps = cases[i].decay};
+        assert_int_equal(clv_trainer_new(&trainer, model, &options, NULL), cases[i].status);
+        clv_trainer_free(trainer);
+    }
+    clv_model_close(model);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_shapes),
+        cmocka_unit_test(test_names),
+        cmocka_unit_test(test_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

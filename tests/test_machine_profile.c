@@ -1,0 +1,421 @@
+/* test_machine_profile.c - hardware profiles: what is refused, rates between measurements, and times against textbook
+ * formulas.
+ */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "cleave/program.h"
+#include "measure/measure_network.h"
+#include "program/cost/predict_time.h"
+
+static const char *const valid =
+    "{\"name\":\"n\",\"ranks_per_host\":4,\"memory_bytes\":1e9,\"flops_per_s\":{\"f32\":1e9,\"bf16\":4e9},"
+    "\"memory_bytes_per_s\":1e8,\"efficiency\":0.5,\"host\":{\"alpha_s\":1e-6,\"bytes_per_s\":1e7},"
+    "\"network\":{\"alpha_s\":1e-3,\"bytes_per_s\":1e6},"
+    "\"ops\":{\"map\":{\"f32\":[[100,1e6],[10000,1e8]]}}}";
+
+static clv_machine *parse(const char *text)
+{
+    clv_machine *p;
+    clv_error err = {0};
+    if (clv_machine_parse(&p, text, strlen(text), "p.json", &err) != CLV_OK)
+        fail_msg("%s", err.message);
+    return p;
+}
+
+/* `valid` with one piece replaced. */
+static void refused(const char *piece, const char *by, const char *message)
+{
+    char text[2048];
+    clv_error err = {0};
+    clv_machine *p = NULL;
+    const char *at = strstr(valid, piece);
+    assert_non_null(at);
+    snprintf(text, sizeof text, "%.*s%s%s", (int)(at - valid), valid, by, at + strlen(piece));
+    assert_int_equal(clv_machine_parse(&p, text, strlen(text), "p.json", &err), CLV_EFORMAT);
+    assert_null(p);
+    if (!strstr(err.message, message))
+        fail_msg("'%s', expected '%s'", err.message, message);
+}
+
+static void test_refused(void **state)
+{
+    (void)state;
+    refused("\"name\":\"n\",", "", "\"name\" is missing");
+    refused("\"ranks_per_host\":4,", "", "\"ranks_per_host\" is missing");
+    refused("\"ranks_per_host\":4", "\"ranks_per_host\":0", "\"ranks_per_host\" is 0, valid are 1 to");
+    refused("\"memory_bytes\":1e9,", "", "\"memory_bytes\" is missing");
+    refused("\"memory_bytes\":1e9", "\"memory_bytes\":-1", "\"memory_bytes\" is -1");
+    refused("\"f32\":1e9,", "", "\"f32\" is missing");
+    refused("\"efficiency\":0.5", "\"efficiency\":2", "\"efficiency\" is 2");
+    refused("\"host\":{\"alpha_s\":1e-6,", "\"host\":{", "\"host\": \"alpha_s\" is missing");
+    refused("\"network\":{\"alpha_s\":1e-3,\"bytes_per_s\":1e6},", "", "\"network\" is missing");
+    refused("\"name\":\"n\"", "\"name\":\"n\",\"speed\":1", "unknown key \"speed\"; valid: name, source");
+    refused("[10000,1e8]", "[100,1e8]", "pair 2 must be [work, rate]");
+    refused("[[100,1e6],[10000,1e8]]", "[]", "must be a list of 1 to 16 pairs");
+    refused("[10000,1e8]", "[10000,0]", "pair 2 must be");
+}
+
+static void close_to(double got, double want)
+{
+    if (!(fabs(got - want) <= 1e-9 * fabs(want)))
+        fail_msg("%.12g, expected %.12g", got, want);
+}
+
+static void test_rates(void **state)
+{
+    (void)state;
+    clv_machine *p = parse(valid);
+    close_to(clv_machine_rate(p, "map", CLV_F32, 100, 0), 1e6);
+    close_to(clv_machine_rate(p, "map", CLV_F32, 1, 0), 1e6);
+    close_to(clv_machine_rate(p, "map", CLV_F32, 1e9, 0), 1e8);
+    close_to(clv_machine_rate(p, "map", CLV_F32, 1000, 0), 1e7); /* halfway over the logarithm */
+    assert_true(clv_machine_rate(p, "map", CLV_F32, 1000, 1) == 0);
+    assert_true(clv_machine_rate(p, "map", CLV_BF16, 1000, 0) == 0);
+    assert_true(clv_machine_rate(p, "reduce", CLV_F32, 1000, 0) == 0);
+    close_to(clv_machine_flops(p, CLV_BF16), 4e9);
+    close_to(clv_machine_flops(p, CLV_F16), 1e9);
+    clv_machine_free(p);
+}
+
+static void test_written_as_read(void **state)
+{
+    clv_machine *q;
+    char path[4096];
+    clv_error err = {0};
+    clv_machine_info wrote = {.size = sizeof wrote}, read = {.size = sizeof read};
+    (void)state;
+    clv_machine *p = parse(valid);
+    snprintf(path, sizeof path, "%s/test_machine_profile.json", getenv("CLV_BUILD_DIR"));
+    assert_int_equal(clv_machine_write(p, path, &err), CLV_OK);
+    assert_int_equal(clv_machine_open(&q, path, &err), CLV_OK);
+    assert_int_equal(clv_machine_get_info(p, &wrote, &err), CLV_OK);
+    assert_int_equal(clv_machine_get_info(q, &read, &err), CLV_OK);
+    assert_string_equal(read.name, "n");
+    assert_int_equal(read.ranks_per_host, 4);
+    assert_int_equal(read.hosts, 0);
+    close_to(read.memory_bytes, 1e9);
+    close_to(read.memory_bytes_per_s, 1e8);
+    close_to(read.efficiency, 0.5);
+    close_to(read.host.bytes_per_s, 1e7);
+    close_to(read.network.alpha_s, wrote.network.alpha_s);
+    close_to(clv_machine_rate(q, "map", CLV_F32, 10000, 0), 1e8);
+    remove(path);
+    clv_machine_free(p);
+    clv_machine_free(q);
+}
+
+/* Those that the library has are by name what the files are. */
+static void test_shipped(void **state)
+{
+    int n = 0;
+    (void)state;
+    for (const char *name; (name = clv_machine_builtin_name(n)) != NULL; n++) {
+        clv_machine *p[2];
+        clv_machine_info info[2] = {{.size = sizeof info[0]}, {.size = sizeof info[0]}};
+        char path[4096];
+        clv_error err = {0};
+        snprintf(path, sizeof path, "%s/data/profiles/%s.json", getenv("CLV_SOURCE_DIR"), name);
+        for (int k = 0; k < 2; k++) {
+            if (clv_machine_open(&p[k], k ? path : name, &err) != CLV_OK)
+                fail_msg("%s", err.message);
+            assert_int_equal(clv_machine_get_info(p[k], &info[k], &err), CLV_OK);
+        }
+        assert_string_equal(info[0].name, info[1].name);
+        assert_int_equal(info[0].ranks_per_host, 8);
+        assert_true(info[0].network.bytes_per_s < info[0].host.bytes_per_s);
+        close_to(info[0].memory_bytes, info[1].memory_bytes);
+        for (int k = 0; k < 2; k++)
+            clv_machine_free(p[k]);
+    }
+    assert_true(n >= 2);
+}
+
+/* NULL is a machine; what is neither a file nor known is refused with the names that are. */
+static void test_default(void **state)
+{
+    clv_machine_info info = {.size = sizeof info};
+    clv_machine *p = NULL;
+    clv_error err = {0};
+    (void)state;
+    assert_int_equal(clv_machine_get_info(NULL, &info, &err), CLV_OK);
+    assert_string_equal(info.name, "default");
+    assert_true(isinf(info.memory_bytes));
+    close_to(clv_machine_flops(NULL, CLV_I64), 100e9);
+    assert_true(clv_machine_rate(NULL, "map", CLV_F32, 10, 0) == 0);
+    assert_int_equal(clv_machine_open(&p, "no/such", &err), CLV_ENOTFOUND);
+    assert_non_null(strstr(err.message, ", h100-nvlink-ib, tpu-v2-8"));
+    assert_null(p);
+}
+
+static void count_calls(void *calls, int64_t done, int64_t of)
+{
+    assert_true(*(int *)calls == done && of == 1);
+    ++*(int *)calls;
+}
+
+/* The smallest block, on two ranks: every figure is there, and a program can be predicted by it. */
+static void test_measured(void **state)
+{
+    clv_machine *p;
+    int calls = 0;
+    clv_error err = {0};
+    clv_machine_info info = {.size = sizeof info};
+    (void)state;
+    const clv_measure_options options = {.ranks = 2, .blocks = 1, .progress = count_calls, .progress_arg = &calls};
+    if (clv_machine_measure(&p, &options, &err) != CLV_OK)
+        fail_msg("%s", err.message);
+    assert_int_equal(calls, 2);
+    assert_int_equal(clv_machine_get_info(p, &info, &err), CLV_OK);
+    assert_string_equal(info.name, "this host");
+    assert_true(info.ranks_per_host == 2 && info.hosts == 1 && info.memory_bytes > 0 && info.memory_bytes_per_s > 0);
+    assert_true(info.host.alpha_s > 0 && info.host.bytes_per_s > 0 && clv_machine_flops(p, CLV_F32) > 0);
+    for (int alone = 0; alone < 2; alone++)
+        assert_true(clv_machine_rate(p, "dot_general", CLV_F32, 1e6, alone) > 0);
+    assert_true(clv_machine_rate(p, "all_reduce", CLV_F32, 1e4, 0) > 0);
+    assert_true(clv_machine_rate(p, "all_reduce", CLV_F32, 1e4, 1) == 0);
+    clv_machine_free(p);
+}
+
+static void test_cpu(void **state)
+{
+    clv_cpu_info info = {.size = sizeof info};
+    (void)state;
+    assert_int_equal(clv_cpu_get_info(&info, NULL), CLV_OK);
+    assert_true(strcmp(info.kernels, "portable") == 0 || strncmp(info.kernels, "avx", 3) == 0 ||
+                strcmp(info.kernels, "amx") == 0);
+    assert_int_equal(strncmp(info.products, "oneDNN ", 7), 0);
+    assert_true(info.cores >= 1);
+}
+
+/* ---- times ---- */
+
+/* What the step is, as those who read programs see it. */
+static void check_step(const clv_program *program, int i, bool gather)
+{
+    clv_instruction_info info = {.size = sizeof info};
+    assert_int_equal(clv_program_instruction(program, i, &info, NULL), CLV_OK);
+    assert_string_equal(info.kind, gather ? "all_gather" : "all_reduce");
+    assert_true(info.moves && !info.backward && info.flops == 0 && info.n_axes == 1);
+    assert_int_equal(info.dtype, CLV_F32);
+    clv_collective c = {.size = sizeof c};
+    assert_int_equal(clv_program_collective(program, info.collective, &c, NULL), CLV_OK);
+    assert_true(c.instruction == i && c.bytes == info.bytes && info.work == info.bytes);
+    assert_string_equal(c.op, info.name);
+}
+
+/* The only step of a product whose contracted dimension is split over `a` (an all_reduce of [8,1024] f32), or of
+ * bringing [24,1024] f32 split over `a` together (an all_gather). */
+static double step_seconds(const char *mesh_text, bool gather, const clv_machine *p)
+{
+    clv_error err = {0};
+    clv_mesh mesh;
+    clv_graph *graph;
+    clv_program *program;
+    assert_int_equal(clv_mesh_parse(&mesh, mesh_text, &err), CLV_OK);
+    assert_int_equal(clv_graph_new(&graph, &mesh, &err), CLV_OK);
+    clv_layout whole = clv_layout_replicated(2);
+    clv_layout a = clv_graph_layout(graph, 2, gather ? "a,_" : "_,a"), b = clv_graph_layout(graph, 2, "a,_");
+    clv_value x = clv_input(graph, "x", CLV_F32, 2, (int64_t[]){gather ? 24 : 8, gather ? 1024 : 2400}, &a);
+    if (!gather)
+        x = clv_einsum(graph, "ik,kj->ij", x, clv_input(graph, "w", CLV_F32, 2, (int64_t[]){2400, 1024}, &b));
+    clv_output(graph, "y", x, &whole);
+    if (clv_compile(&program, graph, NULL, &err) != CLV_OK)
+        fail_msg("%s", err.message);
+    double seconds = 0;
+    int steps = 0;
+    for (int i = 0; i < program->n_instructions; i++)
+        if (!program->instructions[i].op && clv_step_moves(program->instructions[i].step->kind)) {
+            seconds = clv_program_predict_instruction(program, p, i);
+            check_step(program, i, gather);
+            steps++;
+        }
+    assert_int_equal(steps, 1);
+    clv_prediction all = {.size = sizeof all};
+    assert_int_equal(clv_program_predict(program, p, &all, &err), CLV_OK);
+    assert_true(all.communication == seconds && (gather || all.seconds > seconds));
+    clv_program_free(program);
+    clv_graph_free(graph);
+    return seconds;
+}
+
+/* A ring's 2 (n-1)/n L / bandwidth and one latency; over the network where a group leaves a host of four ranks. */
+static void test_rings(void **state)
+{
+    const double reduced = 8 * 1024 * 4, gathered = 24 * 1024 * 4;
+    (void)state;
+    clv_machine *p = parse(valid);
+    close_to(step_seconds("a=2", false, p), 1e-6 + 2 * reduced / 2 / 1e7);
+    close_to(step_seconds("a=4", false, p), 1e-6 + 2 * reduced * 3 / 4 / 1e7);
+    close_to(step_seconds("a=8", false, p), 1e-3 + 2 * reduced * 7 / 8 / 1e6);
+    close_to(step_seconds("a=4", true, p), 1e-6 + gathered * 3 / 4 / 1e7);
+    close_to(step_seconds("b=2,a=4", true, p), 1e-6 + gathered * 3 / 4 / 1e7); /* hosts are groups */
+    close_to(step_seconds("a=2,b=4", true, p), 1e-3 + gathered / 2 / 1e6);     /* 0 and 4, ... */
+    close_to(step_seconds("b=4,a=2", true, p), 1e-6 + gathered / 2 / 1e7);
+    close_to(step_seconds("b=2,a=3", true, p), 1e-3 + gathered * 2 / 3 / 1e6); /* 3, 4 and 5: two hosts */
+    clv_machine_free(p);
+}
+
+/* Collectives that cross hosts go by what was measured of them, where anything was; others do not. */
+static void test_across_hosts(void **state)
+{
+    const double reduced = 8 * 1024 * 4, gathered = 24 * 1024 * 4;
+    (void)state;
+    clv_machine *p = parse(valid), *copy, *again;
+    clv_error err = {0};
+    clv_rate *far = clv_rates_add(&p->far);
+    *far = (clv_rate){.op = "all_reduce", .n = 2, .work = {100, 1e6}, .rate = {2e5, 2e5}};
+    char path[64] = "profile_across_hosts.json";
+    assert_int_equal(clv_machine_write(p, path, &err), CLV_OK);
+    assert_int_equal(clv_machine_open(&again, path, &err), CLV_OK);
+    remove(path);
+    assert_int_equal(clv_machine_copy(&copy, p, &err), CLV_OK);
+    clv_machine *const all[] = {p, again, copy};
+    for (int i = 0; i < 3; i++) {
+        close_to(step_seconds("a=8", false, all[i]), 2 * reduced * 7 / 8 / 2e5);
+        close_to(step_seconds("a=4", false, all[i]), 1e-6 + 2 * reduced * 3 / 4 / 1e7);
+        close_to(step_seconds("a=2,b=4", true, all[i]), 1e-3 + gathered / 2 / 1e6);
+        clv_machine_free(all[i]);
+    }
+}
+
+/* The link that measurements lie on, and one near them. */
+static void test_link_fit(void **state)
+{
+    const double bytes[] = {64, 1024, 65536, 1 << 20};
+    double seconds[4];
+    (void)state;
+    for (int i = 0; i < 4; i++)
+        seconds[i] = 1e-4 + bytes[i] / 1e8;
+    clv_machine_link link = clv_fit_link(bytes, seconds, 4);
+    assert_true(fabs(link.alpha_s - 1e-4) < 1e-9 && fabs(link.bytes_per_s - 1e8) < 1);
+    for (int i = 0; i < 4; i++)
+        seconds[i] *= i % 2 ? 1.1 : 0.9;
+    link = clv_fit_link(bytes, seconds, 4);
+    assert_true(fabs(link.alpha_s - 1e-4) < 2e-5 && fabs(link.bytes_per_s - 1e8) < 2e7);
+    for (int i = 0; i < 4; i++)
+        seconds[i] = 1e-4; /* whatever the size */
+    link = clv_fit_link(bytes, seconds, 4);
+    assert_true(link.alpha_s > 0 && link.bytes_per_s > 0 && isfinite(link.alpha_s) && isfinite(link.bytes_per_s));
+}
+
+/* A product without measured rates: its flops at the share of the peak that the profile states. */
+static void test_efficiency(void **state)
+{
+    clv_error err = {0};
+    clv_mesh mesh;
+    clv_graph *graph;
+    clv_program *program;
+    const int64_t n = 512;
+    (void)state;
+    clv_machine *p = parse(valid);
+    p->busy.n = p->alone.n = 0;
+    assert_int_equal(clv_mesh_parse(&mesh, "", &err), CLV_OK);
+    assert_int_equal(clv_graph_new(&graph, &mesh, &err), CLV_OK);
+    clv_value x = clv_input(graph, "x", CLV_F32, 2, (int64_t[]){n, n}, NULL);
+    clv_output(graph, "y", clv_einsum(graph, "ik,kj->ij", x, x), NULL);
+    assert_int_equal(clv_compile(&program, graph, NULL, &err), CLV_OK);
+    double flops = 2.0 * (double)(n * n * n);
+    for (int half = 0; half < 2; half++) {
+        p->efficiency = half ? 0.5 : 1;
+        clv_prediction all = {.size = sizeof all};
+        assert_int_equal(clv_program_predict(program, p, &all, &err), CLV_OK);
+        close_to(all.seconds - p->instruction_s, flops / (1e9 * p->efficiency));
+        close_to(all.flops, flops);
+        clv_instruction_info info = {.size = sizeof info};
+        assert_int_equal(clv_program_instruction(program, 0, &info, &err), CLV_OK);
+        assert_string_equal(info.kind, "dot_general");
+        assert_true(info.collective == -1 && !info.moves && info.n_axes == 0);
+        close_to(info.flops, flops);
+        close_to(info.work, flops);
+        close_to(info.bytes, 3 * 4.0 * (double)(n * n));
+        close_to(all.memory_bytes, 1e9);
+    }
+    clv_program_free(program);
+    clv_graph_free(graph);
+    clv_machine_free(p);
+}
+
+/* One rank goes by what was measured alone, if anything was; several by what was measured side by side. */
+static void test_whose_rates(void **state)
+{
+    (void)state;
+    clv_machine *p = parse(valid);
+    clv_rate *quiet = clv_rates_add(&p->alone);
+    *quiet = p->busy.item[0];
+    quiet->rate[0] *= 2;
+    quiet->rate[1] *= 2;
+    for (int ranks = 1; ranks <= 2; ranks++) {
+        clv_error err = {0};
+        clv_mesh mesh;
+        clv_graph *graph;
+        clv_program *program;
+        assert_int_equal(clv_mesh_parse(&mesh, ranks == 1 ? "x=1" : "x=2", &err), CLV_OK);
+        assert_int_equal(clv_graph_new(&graph, &mesh, &err), CLV_OK);
+        clv_layout layout = clv_graph_layout(graph, 1, "x");
+        clv_value x = clv_input(graph, "x", CLV_F32, 1, (int64_t[]){64 * ranks}, &layout);
+        clv_output(graph, "y", clv_unary(graph, CLV_TANH, x), &layout);
+        assert_int_equal(clv_compile(&program, graph, NULL, &err), CLV_OK);
+        double work = clv_instruction_cost(program, 0).bytes;
+        double alone = work / clv_machine_rate(p, "map", CLV_F32, work, 1),
+               busy = work / clv_machine_rate(p, "map", CLV_F32, work, 0);
+        close_to(clv_program_predict_instruction(program, p, 0), p->instruction_s + (ranks == 1 ? alone : busy));
+        p->alone.n = 0;
+        close_to(clv_program_predict_instruction(program, p, 0), p->instruction_s + busy);
+        p->alone.n = 1;
+        clv_program_free(program);
+        clv_graph_free(graph);
+    }
+    clv_machine_free(p);
+}
+
+/* What a rank takes out of its own memory is read and written there. */
+static void test_slices(void **state)
+{
+    clv_error err = {0};
+    clv_mesh mesh;
+    clv_graph *graph;
+    clv_program *program;
+    (void)state;
+    clv_machine *p = parse(valid);
+    assert_int_equal(clv_mesh_parse(&mesh, "x=2", &err), CLV_OK);
+    assert_int_equal(clv_graph_new(&graph, &mesh, &err), CLV_OK);
+    clv_layout whole = clv_graph_layout(graph, 1, "_"), cut = clv_graph_layout(graph, 1, "x");
+    clv_output(graph, "y", clv_input(graph, "x", CLV_F32, 1, (int64_t[]){4096}, &whole), &cut);
+    assert_int_equal(clv_compile(&program, graph, NULL, &err), CLV_OK);
+    assert_int_equal(program->n_instructions, 1);
+    close_to(clv_program_predict_instruction(program, p, 0),
+             p->instruction_s + 2 * (2048.0 * 4) / p->memory_bytes_per_s);
+    clv_program_free(program);
+    clv_graph_free(graph);
+    clv_machine_free(p);
+}
+
+static void test_crowded(void **state)
+{
+    (void)state;
+    clv_machine *p = parse(valid);
+    double alone = step_seconds("a=4", false, p);
+    p->hosts = 1;
+    p->ranks_per_host = 2;
+    close_to(step_seconds("a=4", false, p), 2 * alone);
+    clv_machine_free(p);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_refused),  cmocka_unit_test(test_rates),      cmocka_unit_test(test_default),
+        cmocka_unit_test(test_cpu),      cmocka_unit_test(test_measured),   cmocka_unit_test(test_written_as_read),
+        cmocka_unit_test(test_shipped),  cmocka_unit_test(test_rings),      cmocka_unit_test(test_across_hosts),
+        cmocka_unit_test(test_link_fit), cmocka_unit_test(test_efficiency), cmocka_unit_test(test_whose_rates),
+        cmocka_unit_test(test_slices),   cmocka_unit_test(test_crowded)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
