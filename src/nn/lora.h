@@ -1,12 +1,13 @@
-/* lora.h - LoRA adapters of a graph: which weights have one, and the product that layers add. 2021,
- * arXiv:2106.09685): to x W is added
+/* lora.h - LoRA adapters of a graph: which weights have one, and the product that layers add (Hu et al. 2021,
+ * arXiv:2106.09685). To x W is added
  *
  *   scale * (x A) B,   A [in, R], B [R, out],   in and out being the dimensions of W
  *
  * A graph is told which weights have one, and every layer that makes a product by such a weight adds it, so families
  * of models know nothing of them. A is laid out as W is over its dimensions `in`, B over `out`: where W is split by
  * columns A is replicated and B split; where by rows A is split, and what comes of B is partial sums as W's product
- * is, so that one collective sums both. With dropout A takes dropout(x), which PEFT's lora_dropout is: by x's places in
+ * is, so that one collective sums both. With dropout A takes dropout(x), which PEFT's lora_dropout is: by x's places
+ * in
  * the whole, so that nothing moves for it.
  */
 #ifndef CLEAVE_NN_LORA_H

@@ -1,6 +1,4 @@
-/* parallel_linear.c - ColumnParallelLinear and RowParallelLinear (Shoeybi et al. 2019, arXiv:1909.08053). 2019,
- * arXiv:1909.08053).
- */
+/* parallel_linear.c - ColumnParallelLinear and RowParallelLinear (Shoeybi et al. 2019, arXiv:1909.08053). */
 #include "graph/graph.h"
 #include "nn/layer_layouts.h"
 #include "nn/stored_weight.h"

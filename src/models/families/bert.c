@@ -1,5 +1,5 @@
-/* bert.c - BERT family (BertForMaskedLM, BertModel): post-norm encoder with token types and masked-LM head. 2018,
- * arXiv:1810.04805; Hugging Face BertForMaskedLM, BertModel): a post-norm encoder.
+/* bert.c - BERT family (BertForMaskedLM, BertModel): post-norm encoder with token types and masked-LM head (Devlin et
+ * al. 2018, arXiv:1810.04805).
  *
  * Refused in config.json: positions other than absolute, decoders. The pooler and the next-sentence head of a
  * checkpoint are not used.

@@ -1,8 +1,8 @@
-/* esm.c - ESM-2 family (EsmForMaskedLM): bidirectional protein encoder with RoPE, token dropout, masked-LM head.
- * 2023, doi:10.1126/science.ade2574; Hugging Face EsmForMaskedLM): attention in both directions, rotary positions, a
- * head of its own before the tied projection.
+/* esm.c - ESM-2 family (EsmForMaskedLM): bidirectional protein encoder with RoPE, token dropout, masked-LM head (Lin
+ * et al. 2023, doi:10.1126/science.ade2574).
  *
- * Token dropout (Rives et al. 2021): mask tokens are embedded as zeros, as if dropped out, and a sequence is scaled by
+ * Token dropout (Rives et al. 2021): mask tokens are embedded as zeros, as if dropped out, and a sequence is scaled
+ * by
  * (1 - 0.15 * 0.8) / (1 - share of its tokens that are masks), the first being the share seen in training.
  *
  * Published checkpoints hold rotary frequencies that were rounded to f16 in training: these are used, as transformers

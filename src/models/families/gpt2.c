@@ -1,5 +1,5 @@
-/* gpt2.c - GPT-2 family (GPT2LMHeadModel): learned positions, LayerNorm, biases, fused Conv1D projections. 2019;
- * Hugging Face GPT2LMHeadModel): learned positions, LayerNorm, biases everywhere.
+/* gpt2.c - GPT-2 family (GPT2LMHeadModel): learned positions, LayerNorm, biases, fused Conv1D projections (Radford et
+ * al. 2019).
  *
  * Its products are stored as [in, out] (Conv1D), with q, k and v side by side in one tensor.
  * Refused in config.json: attention that is not scaled by 1/sqrt(D) alone, or computed in another dtype.

@@ -1,5 +1,5 @@
-/* llama.c - Llama family (LlamaForCausalLM): its config keys; graph and parameters are llama_common's. 2023,
- * arXiv:2302.13971; Hugging Face LlamaForCausalLM).
+/* llama.c - Llama family (LlamaForCausalLM): its config keys; graph and parameters are llama_common's (Touvron et al.
+ * 2023, arXiv:2302.13971).
  *
  * Refused in config.json: kinds of rope scaling other than linear and llama3, activations other than silu, windows.
  */

@@ -1,6 +1,5 @@
-/* mistral.c - Mistral family (MistralForCausalLM): Llama's graph with sliding-window attention. 2023,
- * arXiv:2310.06825; Hugging Face MistralForCausalLM): Llama's form without biases; a query sees the last
- * `sliding_window` keys. The KV cache keeps all of them.
+/* mistral.c - Mistral family (MistralForCausalLM): Llama's graph with sliding-window attention (Jiang et al. 2023,
+ * arXiv:2310.06825). A query sees the last `sliding_window` keys. The KV cache keeps all of them.
  */
 #include "base/error.h"
 #include "models/families/llama_common.h"

@@ -1,6 +1,6 @@
-/* qwen2.c - Qwen2 family (Qwen2ForCausalLM): Llama's graph with biases on q, k, v and optional sliding windows. 2024,
- * arXiv:2407.10671; Hugging Face Qwen2ForCausalLM): Llama's form with biases on queries, keys and values; with
- * use_sliding_window, the layers that layer_types says, or those from max_window_layers on, see a window.
+/* qwen2.c - Qwen2 family (Qwen2ForCausalLM): Llama's graph with biases on q, k, v and optional sliding windows (Yang
+ * et al. 2024, arXiv:2407.10671). With use_sliding_window, the layers that layer_types says, or those from
+ * max_window_layers on, see a window.
  */
 #include "base/error.h"
 #include "models/config/config_fields.h"

@@ -1,9 +1,11 @@
-/* recompute_activations.c - pass: activation checkpointing, full or selective, block by block. 2016,
+/* recompute_activations.c - pass: activation checkpointing, full or selective, block by block (Chen et al. 2016,
  * arXiv:1604.06174; selective: Korthikanti et al. 2022, arXiv:2205.05198).
  *
- * A row of the forward pass is repeated as it was decided: its strategy, its steps and their order, on other places. So
+ * A row of the forward pass is repeated as it was decided: its strategy, its steps and their order, on other places.
+ * So
  * results are equal bit for bit, and each rank repeats the same steps in the same order. A row is repeated when the
- * backward pass first reads what it makes, with those before it that it needs, and once. What of the block nobody reads
+ * backward pass first reads what it makes, with those before it that it needs, and once. What of the block nobody
+ * reads
  * again is not repeated: of a block's last product, and of the collective behind it, there is nothing to make.
  *
  *   full        all that a block makes for itself. What is read outside of it (its result, which is the input of the

@@ -1,7 +1,6 @@
 /* mlm_masking.h - masked-language-model masking of rows (BERT: Devlin et al. 2018, arXiv:1810.04805), a function of
- * (seed, row, position). 2018, arXiv:1810.04805): of those chosen 80 % become the mask token, 10 % any other that is
- * not special, 10 % stay. Element row * seq + position of three random tensors decides, so it is the same whoever
- * makes the row.
+ * (seed, row, position). Of the chosen tokens chosen 80 % become the mask token, 10 % any other that is not special,
+ * 10 % stay. Element row * seq + position of three random tensors decides, so it is the same whoever makes the row.
  */
 #ifndef CLEAVE_TOKENS_DATA_MLM_MASKING_H
 #define CLEAVE_TOKENS_DATA_MLM_MASKING_H

@@ -1,5 +1,5 @@
 /* bpe.c - byte-pair encoding model: merges a word's symbols in rank order with a heap (Sennrich et al. 2016,
- * arXiv:1508.07909). 2016, arXiv:1508.07909, as the `tokenizers` library has it).
+ * arXiv:1508.07909).
  */
 #include <stdlib.h>
 #include <string.h>
