@@ -1,4 +1,4 @@
-/* command_count.c - the `cleave count` command: number of tensors and bytes of a checkpoint; a template for commands. */
+/* command_count.c - the `cleave count` command: tensors and bytes of a checkpoint; a template for commands. */
 #include "cleave/checkpoint.h"
 #include "cli/command.h"
 #include "cli/options/model_options.h"
