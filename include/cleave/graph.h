@@ -74,6 +74,20 @@ CLV_API clv_status clv_graph_clear_error(clv_graph *graph);
 CLV_API const clv_mesh *clv_graph_mesh(const clv_graph *graph);
 /** Dtype and shape of a value; all zeros for CLV_NONE. */
 CLV_API clv_type clv_graph_type(const clv_graph *graph, clv_value value);
+/** Prints the graph as text, one value a line, as snprintf does: what clv_graph_parse reads.
+ *
+ *     graph on model=4
+ *     %1 f32[64,256] {_,_} = input "x"
+ *     %2 f32[256,1024] {_,model} = state "up" parameter normal 0.02
+ *     %3 f32[64,1024] = dot_general "mlp.dot_general" (%1, %2) : a=bm b=mh c=bh
+ *     output "y" = %3 {_,_}
+ *
+ *  @return the length of the whole text; 0 for NULL */
+CLV_API size_t clv_graph_print(char *out, size_t size, const clv_graph *graph);
+/** Makes the graph that such a text describes; lines that begin with '#' are comments. Free with clv_graph_free.
+ *  @return CLV_ESYNTAX, with the line and column; CLV_ENOTFOUND for an op that is not registered; CLV_EUNSUPPORTED for
+ *          an op with attributes but no table of them; what the builders return; CLV_ENOMEM */
+CLV_API clv_status clv_graph_parse(clv_graph **out, const char *text, clv_error *err);
 /** Parses a layout's text form for a tensor of `rank` dimensions; a failure is recorded in the graph. */
 CLV_API clv_layout clv_graph_layout(clv_graph *graph, int rank, const char *text);
 /** Names that follow are prefixed by "scope.": state, ops in messages and plans. Nested; formatted as printf does. A

@@ -33,6 +33,11 @@ class Graph(_c.Fixed, ProcessLocal):
         self._handle = Handle(out[0], lib.clv_graph_free, "graph")
         self._inputs: dict[str, Value] = {}
 
+    def __str__(self) -> str:
+        """The graph as text, one value a line."""
+        with self._handle.use() as graph:
+            return _c.printed(lib.clv_graph_print, graph)
+
     # ---- calls ----
 
     def _call(self, function: Any, *arguments: Any) -> Any:

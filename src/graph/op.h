@@ -9,6 +9,7 @@
 
 #include "base/threads/work_stealing.h"
 #include "cleave/op.h"
+#include "tensor/parse_print.h"
 
 /* in[i] == 0: an optional operand that is absent. */
 struct clv_op {
@@ -72,6 +73,13 @@ clv_status clv_op_cost_check(clv_op_cost *cost, const clv_op *op, const clv_type
 
 /* Bytes of one value of a kind; 0: there is no such kind. */
 size_t clv_attr_size(clv_attr_kind kind);
+
+/* Parses what clv_op_print_attrs prints into def->attrs_size zeroed bytes; layouts are those of tensors of `rank`. */
+clv_status clv_op_parse_attrs(void *attrs, const clv_op_def *def, clv_scanner *scan, const clv_mesh *mesh, int rank,
+                              clv_error *err);
+
+/* A layout in braces, as graphs and programs are printed. */
+clv_status clv_scan_layout(clv_layout *out, clv_scanner *scan, const clv_mesh *mesh, int rank, clv_error *err);
 
 /* ---- running ---- */
 

@@ -75,7 +75,7 @@ static void put_op(clv_text *t, const clv_sharding_table *table, const clv_shard
             clv_text_add(t, "_");
     }
     clv_strategy_print(split, sizeof split, row->strategy, &table->graph->mesh);
-    clv_text_add(t, "): %s\n", split);
+    clv_text_add(t, "): %s%s\n", split, row->again ? ", recomputed" : "");
 }
 
 static void put_step(clv_text *t, const clv_sharding_table *table, const clv_sharding_row *row)
@@ -86,7 +86,10 @@ static void put_step(clv_text *t, const clv_sharding_table *table, const clv_sha
         clv_text_add(t, "%s", a > 0 ? ", " : " over ");
         clv_text_add_subaxis(t, row->step->axes[a], &table->graph->mesh);
     }
-    clv_text_add(t, ") for %s\n", row->why.by);
+    clv_text_add(t, ")");
+    if (row->carried != CLV_COMM_F32)
+        clv_text_add(t, " as %s", clv_comm_dtype_name(row->carried));
+    clv_text_add(t, " for %s%s\n", row->why.by, row->again ? ", recomputed" : "");
 }
 
 size_t clv_sharding_table_print(char *out, size_t size, const clv_sharding_table *table)

@@ -63,6 +63,17 @@ void clv_text_add(clv_text *text, const char *format, ...)
     text->length += n > 0 ? (size_t)n : 0;
 }
 
+void clv_text_add_double(clv_text *text, double value)
+{
+    char digits[32];
+    for (int n = 6; n <= 17; n++) { /* as few as read back as the same */
+        clv_snprintf(digits, sizeof digits, "%.*g", n, value);
+        if (!(clv_strtod(digits) != value))
+            break;
+    }
+    clv_text_add(text, "%s", digits);
+}
+
 void clv_text_add_name(clv_text *text, const char *name)
 {
     bool fits = text->out && text->length < text->size;

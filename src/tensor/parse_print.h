@@ -34,6 +34,8 @@ typedef struct clv_text {
 } clv_text;
 
 void clv_text_add(clv_text *text, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* The shortest decimal of 6 to 17 digits that reads back as the same number. */
+void clv_text_add_double(clv_text *text, double value);
 /* A name that is the caller's or a file's, printable. */
 void clv_text_add_name(clv_text *text, const char *name);
 /* "model", or "model:(2)2" for a part of the axis. */
