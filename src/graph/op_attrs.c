@@ -141,8 +141,8 @@ static clv_status parse_item(void *at, int i, clv_attr_kind kind, clv_scanner *s
 static clv_status parse_text(char *out, int size, clv_scanner *scan, clv_error *err)
 {
     size_t length = strcspn(scan->text + scan->at, " ");
-    if ((int)length > size)
-        return clv_scan_fail(scan, scan->at, CLV_ESYNTAX, err, "a text of at most %d bytes is expected", size);
+    if ((int)length >= size)
+        return clv_scan_fail(scan, scan->at, CLV_ESYNTAX, err, "a text of at most %d bytes is expected", size - 1);
     memcpy(out, scan->text + scan->at, length);
     scan->at += (int)length;
     return CLV_OK;
