@@ -25,7 +25,7 @@
 enum { MAX_RANKS = 64, MAX_SETS = 8, MOST_ELEMS = 50001, HALF_BYTES = 8 * MOST_ELEMS + 64 };
 
 /* Those of one process, or the one of a job. */
-static const char *transports[] = {"threads", "copying"};
+static const char *transports[] = {"threads", "mailbox"};
 static int n_transports = 2;
 
 typedef struct job job;
@@ -892,7 +892,7 @@ static void test_other_size(void **state)
 {
     static job j;
     (void)state;
-    start(&j, "copying", 3, 2, 5000, -1, of_other_size);
+    start(&j, "mailbox", 3, 2, 5000, -1, of_other_size);
     run_threads(&j);
     for (int r = 0; r < 3; r++) {
         assert_int_equal(j.status[r], CLV_EPEER);
@@ -971,7 +971,7 @@ static void test_staging_is_cleared(void **state)
     clv_shard shards[2 * MAX_RANKS];
 
     (void)state;
-    start(&j, "copying", 1, 1, 0, -1, NULL);
+    start(&j, "mailbox", 1, 1, 0, -1, NULL);
     clv_comm *comm = clv_world_comm(j.world, 0);
     clv_transfer all = gather(&j, 0, comm, 10, shards);
     memset(j.memory[0], 1, HALF_BYTES);

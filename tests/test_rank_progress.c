@@ -185,7 +185,7 @@ static clv_status in_a_chain(void *arg, clv_spmd *spmd, const clv_local_tensor *
 
 static void test_chain(void **state)
 {
-    static const char *const transports[] = {"threads", "copying"};
+    static const char *const transports[] = {"threads", "mailbox"};
     (void)state;
     for (int t = 0; t < 2; t++) {
         clv_error err = {0};

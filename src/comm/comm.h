@@ -70,12 +70,22 @@ clv_status clv_comm_check(clv_comm *comm, clv_error *err);
 
 typedef struct clv_world clv_world;
 
+/* Which process has which ranks: process p has [first[p], first[p + 1]). Borrowed until the world is freed. */
+typedef struct clv_process_links {
+    int processes, me;
+    const int *first;    /* [processes + 1] */
+    struct clv_job *job; /* the processes are those of this job */
+    const int *sockets;  /* [processes] for transports that tests register: a stream socket to each other process; NULL
+                            with a job */
+    int cores;           /* cores that this process may use; 0: all that it may run on */
+} clv_process_links;
+
 typedef struct clv_world_options {
     int64_t timeout_ms;    /* deadline of one wait; 0: CLV_DEFAULT_TIMEOUT_MS */
     int spin;              /* spin before sleeping: 1 yes, 0 no (more ranks than cores), -1: decide by the cores here */
     const char *transport; /* by name; NULL: the first */
     uint64_t seed;         /* of the order in which messages are delivered, where it is left to chance */
-    const struct clv_process_links *links; /* socket_mesh.h: other processes have ranks, too; NULL: all are here */
+    const clv_process_links *links; /* NULL: all ranks are in this process */
     struct clv_task_pool
         *pool; /* work_stealing.h: of whose work ranks take pieces while they wait; its members are the ranks
                                 * of this process, and it outlives the world; NULL: they only wait */

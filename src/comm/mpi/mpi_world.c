@@ -5,7 +5,6 @@
 
 #include "base/error.h"
 #include "base/hash.h"
-#include "comm/mailbox/socket_mesh.h"
 #include "comm/mpi/mpi_world.h"
 
 #define COPY_NS INT64_C(30000000000)

@@ -7,7 +7,6 @@
 
 #include "base/error.h"
 #include "base/hardware/cpu_count.h"
-#include "comm/mailbox/socket_mesh.h"
 
 enum { SPINS = 4000 }; /* pauses, in all some 100 us: longer than a wake-up costs */
 

@@ -96,8 +96,8 @@ typedef struct clv_thread_comm {
 
 struct clv_world {
     const clv_transport *transport;
-    struct clv_mailbox_world *wire; /* mailbox_transport.c; NULL: another transport */
-    struct clv_mpi_world *mpi;      /* mpi_transport.c; likewise */
+    struct clv_mpi_world *mpi; /* state of the MPI transport; NULL with another */
+    void *transport_state;     /* that of a registered transport (clv_transport_register); NULL with another */
     uint64_t seed;
     int ranks;
     int first, here; /* the ranks of this process */

@@ -13,7 +13,7 @@
 #include "base/unique_id.h"
 #include "base/versioned_structs.h"
 #include "comm/job/mpi_job.h"
-#include "comm/mailbox/socket_mesh.h"
+#include "comm/comm.h"
 #include "kernels/cpu/gemm/gemm.h"
 #include "runtime/checks/memory_check.h"
 #include "runtime/diagnostics/flight_dump.h"
