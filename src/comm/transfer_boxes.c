@@ -24,17 +24,6 @@ int clv_list_receive_boxes(clv_transfer_box *out, const clv_group_shards *parts,
     return n;
 }
 
-int clv_list_send_boxes(clv_transfer_box *out, const clv_group_shards *parts, int me)
-{
-    int n = 0;
-
-    for (int i = 0; i < parts->n; i++) {
-        out[n].peer = (me + i) % parts->n;
-        n += clv_find_transfer_box(&out[n].box, parts, out[n].peer, me);
-    }
-    return n;
-}
-
 /* Of whom `to` takes the shard that `from` holds. */
 static int source_of(const clv_group_shards *parts, const int *process, int to, int from)
 {

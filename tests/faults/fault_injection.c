@@ -82,17 +82,17 @@ static void freeze(int ms)
 /* What plans of every transport begin with. */
 typedef struct any_plan {
     clv_plan base;
-    clv_collective_desc post;
+    clv_collective_desc desc;
 } any_plan;
 
 static clv_status with_header(const clv_transport *transport, clv_plan *plan, void *staging, clv_error *err)
 {
     any_plan *any = (any_plan *)plan;
     bool is_mpi = strcmp(transport->name, "mpi") == 0;
-    clv_plan *inside = is_mpi ? ((clv_mpi_plan *)plan)->inside : NULL;
+    clv_plan *inside = is_mpi ? ((clv_mpi_plan *)plan)->threads : NULL;
     if (inside)
         any = (any_plan *)inside;
-    any->post.tag ^= 0x10000; /* stays so: the world fails by it */
+    any->desc.tag ^= 0x10000; /* stays so: the world fails by it */
     return transport->start(plan, staging, err);
 }
 
@@ -133,7 +133,7 @@ static clv_status mailbox_message(bool *done, clv_plan *base, void *staging, clv
 /* Of a card only its length can be damaged. */
 static clv_status mpi_card(bool *done, clv_mpi_plan *plan, void *staging, clv_error *err)
 {
-    clv_shm_member *mine = &plan->cards.members[plan->base.group->me];
+    clv_shm_member *mine = &plan->shm.members[plan->base.group->me];
     if (now.told.kind != FAULT_LENGTH)
         return CLV_OK;
     mine->bytes -= 4;
@@ -147,9 +147,9 @@ static clv_status mpi_message(bool *done, clv_plan *base, void *staging, clv_err
 {
     clv_mpi_plan *plan = (clv_mpi_plan *)base;
     clv_mpi_phase *ph = &plan->phases[0];
-    if (plan->cards.hold)
+    if (plan->shm.in_slots)
         return mpi_card(done, plan, staging, err);
-    if (plan->inside || ph->n_sends == 0)
+    if (plan->threads || ph->n_sends == 0)
         return CLV_OK;
     clv_mpi_message *last = &ph->sends[ph->n_sends - 1];
     bool shorter = now.told.kind == FAULT_LENGTH;

@@ -113,13 +113,13 @@ static bool receive_message(clv_world *world, const socket_frame *frame, const u
 static void answer(clv_world *world, int process, const socket_frame *asked)
 {
     socket_frame frame = {
-        .kind = MAILBOX_PROGRESS, .step = asked->step, .bytes = world->here * (int64_t)sizeof(clv_rank_progress)};
-    clv_rank_progress *here = calloc((size_t)world->here, sizeof *here);
+        .kind = MAILBOX_PROGRESS, .step = asked->step, .bytes = world->n_local * (int64_t)sizeof(clv_rank_progress)};
+    clv_rank_progress *here = calloc((size_t)world->n_local, sizeof *here);
     if (!here)
         return;
     pthread_mutex_lock(&world->lock); /* keeps the notes' memory */
-    for (int i = 0; i < world->here; i++)
-        here[i] = clv_rank_progress_read(world, world->first + i, asked->set);
+    for (int i = 0; i < world->n_local; i++)
+        here[i] = clv_rank_progress_read(world, world->first_local + i, asked->set);
     pthread_mutex_unlock(&world->lock);
     if (!clv_world_failed(world, NULL))
         (void)socket_mesh_send(mailbox_of(world)->mesh, process, &frame, "", here);
@@ -129,14 +129,14 @@ static void answer(clv_world *world, int process, const socket_frame *asked)
 static void receive_answer(const clv_world *world, int process, const socket_frame *frame, const unsigned char *data)
 {
     mailbox_state *state = mailbox_of(world);
-    int first = world->firsts[process], n = world->firsts[process + 1] - first;
+    int first = world->first_ranks[process], n = world->first_ranks[process + 1] - first;
     pthread_mutex_lock(&state->lock);
     if (state->answers && frame->step == state->question && frame->bytes == n * (int64_t)sizeof(clv_rank_progress)) {
         memcpy(&state->answers[first], data, (size_t)frame->bytes);
         for (int r = first; r < first + n; r++) {
             clv_rank_progress *s = &state->answers[r];
             s->rank = r;
-            s->what[sizeof s->what - 1] = s->note[sizeof s->note - 1] = '\0';
+            s->what[sizeof s->what - 1] = s->activity[sizeof s->activity - 1] = '\0';
         }
         state->answered[process] = true;
         pthread_cond_signal(&state->came);
@@ -158,7 +158,7 @@ static bool receive_frame(void *arg, int process, const socket_frame *frame, uns
         answer(world, process, frame);
     } else if (frame->kind == MAILBOX_PROGRESS) {
         receive_answer(world, process, frame, behind);
-    } else if (frame->to >= world->first && frame->to < world->first + world->here) {
+    } else if (frame->to >= world->first_local && frame->to < world->first_local + world->n_local) {
         ok = receive_message(world, frame, data);
     }
     free(data);

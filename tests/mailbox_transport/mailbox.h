@@ -57,7 +57,7 @@ typedef struct part {
 
 typedef struct mailbox_plan {
     clv_plan base; /* first: a clv_plan * is one of these */
-    clv_collective_desc post;
+    clv_collective_desc desc;
     int n_sends, n_takes;     /* parts that hold elements; the empty ones come after them */
     int all_sends, all_takes; /* all parts */
     part *sends, *takes;      /* [members] each */

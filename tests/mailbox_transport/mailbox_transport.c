@@ -88,6 +88,18 @@ static int add_empty(part *parts, int n, const clv_group *group)
     return all;
 }
 
+/* Fills out[n] with the boxes that are not empty, peers in cyclic order, and returns their number. */
+static int list_send_boxes(clv_transfer_box *out, const clv_group_shards *parts, int me)
+{
+    int n = 0;
+
+    for (int i = 0; i < parts->n; i++) {
+        out[n].peer = (me + i) % parts->n;
+        n += clv_find_transfer_box(&out[n].box, parts, out[n].peer, me);
+    }
+    return n;
+}
+
 static clv_status prepare(clv_plan **out, clv_comm *comm, const clv_transfer *t, int64_t *staging, clv_error *err)
 {
     size_t n = (size_t)t->group->n;
@@ -96,7 +108,7 @@ static clv_status prepare(clv_plan **out, clv_comm *comm, const clv_transfer *t,
 
     if (plan)
         *plan = (mailbox_plan){.base = clv_plan_init(comm, t),
-                               .post = {.what = t->what, .tag = t->tag},
+                               .desc = {.what = t->what, .tag = t->tag},
                                .sends = malloc(n * sizeof *plan->sends),
                                .takes = malloc(n * sizeof *plan->takes),
                                .ins = t->parts.reduces ? malloc(n * sizeof *plan->ins) : NULL};
@@ -105,7 +117,7 @@ static clv_status prepare(clv_plan **out, clv_comm *comm, const clv_transfer *t,
         release(plan ? &plan->base : NULL);
         return clv_fail_memory(err, "a step's plan", n * 2 * sizeof *plan->sends);
     }
-    plan->n_sends = place_in_staging(plan->sends, plan, moves, clv_list_send_boxes(moves, &t->parts, t->group->me));
+    plan->n_sends = place_in_staging(plan->sends, plan, moves, list_send_boxes(moves, &t->parts, t->group->me));
     plan->n_takes = place_in_staging(plan->takes, plan, moves, clv_list_receive_boxes(moves, &t->parts, t->group->me));
     free(moves);
     plan->all_sends = add_empty(plan->sends, plan->n_sends, t->group);
@@ -121,11 +133,11 @@ static clv_status fail_process_ended(const mailbox_plan *plan, clv_thread_comm *
 {
     clv_error error = {.code = CLV_EPEER, .rank = rank};
 
-    const char *note = atomic_load_explicit(&comm->base.note, memory_order_relaxed);
+    const char *note = atomic_load_explicit(&comm->base.activity, memory_order_relaxed);
 
-    snprintf(error.op, sizeof error.op, "%s", note ? note : plan->post.what);
+    snprintf(error.op, sizeof error.op, "%s", note ? note : plan->desc.what);
     snprintf(error.message, sizeof error.message, "rank %d is in %s ('%s') with rank %d, whose process %d has ended",
-             comm->base.rank, plan->post.what, error.op, rank, clv_world_process_of(comm->world, rank));
+             comm->base.rank, plan->desc.what, error.op, rank, clv_world_process_of(comm->world, rank));
     clv_world_set_failure(comm->world, &error);
     return clv_collective_give_up(comm, err);
 }
@@ -148,15 +160,15 @@ static clv_status send_to_process(const mailbox_plan *plan, clv_thread_comm *com
                           .to = rank,
                           .set = plan->base.group->set,
                           .from = plan->base.group->me,
-                          .what_bytes = (int64_t)strlen(plan->post.what),
+                          .what_bytes = (int64_t)strlen(plan->desc.what),
                           .step = plan->step,
-                          .tag = plan->post.tag,
+                          .tag = plan->desc.tag,
                           .bytes = bytes};
     if (bytes > SOCKET_FRAME_MAX_BYTES)
         return clv_fail(err, CLV_ELIMIT, "a message of %lld bytes to rank %d; at most %d go to another process",
                         (long long)bytes, rank, (int)SOCKET_FRAME_MAX_BYTES);
     int process = clv_world_process_of(comm->world, rank);
-    if (socket_mesh_send(mailbox_of(comm->world)->mesh, process, &frame, plan->post.what, data))
+    if (socket_mesh_send(mailbox_of(comm->world)->mesh, process, &frame, plan->desc.what, data))
         return CLV_OK;
     wait_for_end(comm, process);
     return fail_process_ended(plan, comm, rank, err);
@@ -172,7 +184,7 @@ static clv_status send_part(const mailbox_plan *plan, clv_thread_comm *comm, con
     if (bytes > 0)
         CLV_TRY(device->backend->copy(device, CLV_COPY_TO_HOST, packed, &p->move.box, plan->base.in,
                                       &plan->base.in_shard, &p->move.box, clv_dtype_size(plan->base.dtype), err));
-    if (rank < comm->world->first || rank >= comm->world->first + comm->world->here)
+    if (!clv_world_is_local(comm->world, rank))
         return send_to_process(plan, comm, rank, packed, bytes, err);
     message *m = malloc(sizeof *m + (size_t)bytes);
     if (!m)
@@ -180,7 +192,7 @@ static clv_status send_part(const mailbox_plan *plan, clv_thread_comm *comm, con
     *m = (message){.set = plan->base.group->set,
                    .from = plan->base.group->me,
                    .step = plan->step,
-                   .desc = plan->post,
+                   .desc = plan->desc,
                    .bytes = bytes};
     memcpy(m->data, packed, (size_t)bytes);
     mailbox_put(&mailbox_of(comm->world)->boxes[rank], m);
@@ -214,7 +226,7 @@ static clv_status start(clv_plan *base, void *staging, clv_error *err)
     mailbox_plan *plan = (mailbox_plan *)base;
     clv_thread_comm *comm = (clv_thread_comm *)base->comm;
 
-    CLV_TRY(clv_collective_begin(comm, plan->base.group, &plan->post, err));
+    CLV_TRY(clv_collective_begin(comm, plan->base.group, &plan->desc, err));
     CLV_TRY(count_step(&plan->step, &mailbox_of(comm->world)->boxes[base->comm->rank], plan->base.group->set, err));
     plan->staging = staging;
     fill_with_nan(plan);
@@ -233,11 +245,11 @@ static clv_status deliver(mailbox_plan *plan, clv_thread_comm *comm, const messa
 
     while (p < plan->takes + plan->all_takes && p->move.peer != m->from)
         p++;
-    if (!clv_collective_desc_equal(&plan->post, &m->desc) || p == plan->takes + plan->all_takes)
-        return clv_world_fail_mismatch(comm, plan->base.group, comm->base.rank, &plan->post,
+    if (!clv_collective_desc_equal(&plan->desc, &m->desc) || p == plan->takes + plan->all_takes)
+        return clv_world_fail_mismatch(comm, plan->base.group, comm->base.rank, &plan->desc,
                                        plan->base.group->ranks[m->from], &m->desc, err);
     if (bytes_of(plan, p) != m->bytes)
-        return clv_world_fail_wrong_size(comm, plan->base.group, &plan->post, m->from, bytes_of(plan, p), m->bytes,
+        return clv_world_fail_wrong_size(comm, plan->base.group, &plan->desc, m->from, bytes_of(plan, p), m->bytes,
                                          err);
     if (m->bytes > 0)
         memcpy(plan->staging + p->at, m->data, (size_t)m->bytes);
@@ -256,7 +268,7 @@ static clv_status fail_late(const mailbox_plan *plan, clv_thread_comm *comm, clv
         comm->missing[p->move.peer] = !p->came;
         comm->bytes[p->move.peer] = (clv_byte_progress){.expected = p->came ? 0 : bytes_of(plan, p)};
     }
-    return clv_world_fail_timeout(comm, plan->base.group, &plan->post, err);
+    return clv_world_fail_timeout(comm, plan->base.group, &plan->desc, err);
 }
 
 static void sleep_on(mailbox *box)
@@ -350,7 +362,7 @@ static clv_status wait_for(clv_plan *base, clv_wait what, clv_error *err)
         return CLV_OK;
     }
     int64_t began = clv_now_ns();
-    clv_collective_record_wait(comm, plan->base.group, &plan->post, plan->base.receive_bytes,
+    clv_collective_record_wait(comm, plan->base.group, &plan->desc, plan->base.receive_bytes,
                                clv_recorder_peer_mask(plan->base.group->n, plan->base.group->me), began);
     CLV_TRY(receive_all(plan, comm, err));
     clv_recorder_set_phase(comm->base.recorder, CLV_RECORD_TRANSFERRING);
@@ -366,11 +378,11 @@ const clv_transport mailbox_transport = {
     .name = "mailbox",
     .open = mailbox_open,
     .close = mailbox_close,
-    .tell = mailbox_notify_failure,
-    .stand = mailbox_query_progress,
+    .notify_failure = mailbox_notify_failure,
+    .query_progress = mailbox_query_progress,
     .prepare = prepare,
     .start = start,
-    .beside = clv_collective_mark_overlapped,
+    .overlap = clv_collective_mark_overlapped,
     .wait = wait_for,
     .release = release,
 };
