@@ -41,7 +41,7 @@ test: setup
 # Five minutes before a commit: lint, and the tests of one process. .ci/run is the whole gate.
 check: setup lint
 	@$(MAKE) all
-	@ctest --test-dir build -j $(TEST_JOBS) --output-on-failure -LE 'mpi|copying|device|slow'
+	@ctest --test-dir build -j $(TEST_JOBS) --output-on-failure -LE 'mpi|mailbox|device|slow'
 
 # Every test, its sweeps whole, under every preset: release, debug, address + undefined sanitizers, thread sanitizer.
 test-all: setup

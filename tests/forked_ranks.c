@@ -76,7 +76,7 @@ void in_processes(const int *first, int processes, child_fn *fn, void *arg, int 
             for (int r = 0; r < processes; r++)
                 if (q != p && q != r)
                     close(sockets[q][r]);
-        fn(&(clv_process_links){.processes = processes, .me = p, .first = first, .socket = sockets[p]}, arg);
+        fn(&(clv_process_links){.processes = processes, .me = p, .first = first, .sockets = sockets[p]}, arg);
         check_leaks(p);
         _exit(0);
     }
@@ -102,7 +102,7 @@ bool is_here(const clv_process_links *links, int rank)
 
 const char *transport_of(const clv_process_links *links)
 {
-    return links->job ? "mpi" : "copying";
+    return links->job ? "mpi" : "mailbox";
 }
 
 clv_session *new_session(const clv_mesh *mesh, const clv_process_links *links, int64_t timeout_ms, int checked)

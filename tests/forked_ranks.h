@@ -3,7 +3,7 @@
 #ifndef CLEAVE_TESTS_PROCESSES_H
 #define CLEAVE_TESTS_PROCESSES_H
 
-#include "comm/mailbox/socket_mesh.h"
+#include "comm/comm.h"
 #include "runtime/session/session_internal.h"
 
 enum { MOST_PROCESSES = 6, PATIENCE = 60 /* seconds of a process */ };

@@ -40,9 +40,9 @@ clv_job *launched_job(void)
         _exit(1);
     }
     if (piece) /* so that messages are cut which would not be otherwise */
-        job->piece = strtoll(piece, NULL, 10);
+        job->max_message_bytes = strtoll(piece, NULL, 10);
     if (room) /* so that some steps go by messages which would not otherwise */
-        job->room = strtoll(room, NULL, 10);
+        job->max_shm_bytes = strtoll(room, NULL, 10);
     atexit(leave);
     return job;
 }

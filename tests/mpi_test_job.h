@@ -4,7 +4,7 @@
 #define CLEAVE_TESTS_LAUNCHED_H
 
 #include "cleave/job.h"
-#include "comm/mailbox/socket_mesh.h"
+#include "comm/comm.h"
 
 /* Joined at the first call, left when the program ends; NULL: no launcher is asked for. */
 clv_job *launched_job(void);

@@ -3,7 +3,7 @@
  * what a case is chosen by (i % 3), so each value of each loop, and each pair of values, has its turn.
  *
  * CLV_SWEEP_THIN: fewer, one in SWEEP_THIN_SHARE, and of other sweeps one in what the test says. tests/CMakeLists.txt
- * sets it where tests run once more, by the copying transport, on another device or with a sanitizer: a few turns of a
+ * sets it where tests run once more, by the mailbox transport, on another device or with a sanitizer: a few turns of a
  * loop tell what is asked there. */
 #ifndef CLEAVE_TESTS_SWEEP_H
 #define CLEAVE_TESTS_SWEEP_H

@@ -1,7 +1,7 @@
-/* test_barrier_memory_order.c - the meeting protocol of rank threads (src/comm/threads/world.h) under every schedule
- * and every value that its memory orders allow loads to return: two and three ranks, flat and by hub, and ranks that
+/* test_barrier_memory_order.c - the barrier protocol of rank threads (src/comm/threads/world.h) under every schedule and
+ * every value that its memory orders allow loads to return: two and three ranks, flat and with a counter, and ranks that
  * fail on the way. x86 hides most faults of memory order, and the thread sanitizer sees only the schedules that happen.
- * */
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -34,7 +34,7 @@ static void set_up(void)
 {
     static const int one_group[RANKS];
     static const char *const words[RANKS][3] = {
-        {"0.even", "0.odd", "0.left"}, {"1.even", "1.odd", "1.left"}, {"2.even", "2.odd", "2.left"}};
+        {"0.even", "0.odd", "0.released"}, {"1.even", "1.odd", "1.released"}, {"2.even", "2.odd", "2.released"}};
     clv_world_options options = {.timeout_ms = 60000, .spin = 0};
     if (clv_world_new(&run.world, run.ranks, &options, NULL) != CLV_OK ||
         clv_world_add_groups(&run.set, run.world, one_group, NULL, NULL) != CLV_OK)
@@ -48,21 +48,21 @@ static void set_up(void)
         clv_slot *slot = &set->slots[r];
         slot->stamp = 2;
         slot->line[1].word = 2;
-        slot->left = 2;
-        set->hubs[0].word = 2;
-        set->hubs[0].arrived = (uint32_t)run.ranks;
+        slot->released = 2;
+        set->counters[0].word = 2;
+        set->counters[0].arrived = (uint32_t)run.ranks;
     }
     schedule_watch(&run.world->failed, "failed");
     for (int r = 0; r < run.ranks; r++) {
         schedule_watch(&set->slots[r].line[0].word, words[r][0]);
         schedule_watch(&set->slots[r].line[1].word, words[r][1]);
-        schedule_watch(&set->slots[r].left, words[r][2]);
+        schedule_watch(&set->slots[r].released, words[r][2]);
         schedule_watch_data(&run.post[r][0], "an even post");
         schedule_watch_data(&run.post[r][1], "an odd post");
         schedule_watch_data(&run.buffer[r], "a buffer");
     }
-    schedule_watch(&set->hubs[0].arrived, "arrived");
-    schedule_watch(&set->hubs[0].word, "hub");
+    schedule_watch(&set->counters[0].arrived, "arrived");
+    schedule_watch(&set->counters[0].word, "counter");
     schedule_watch_data(&run.world->error, "the error");
 }
 
@@ -70,10 +70,10 @@ static void tear_down(void)
 {
     clv_group_set *set = run.world->sets[run.set];
     for (int r = 0; r < run.ranks; r++) /* whoever was cut short is no longer inside */
-        set->slots[r].left = set->slots[r].stamp;
+        set->slots[r].released = set->slots[r].stamp;
     for (int r = 0; r < run.ranks; r++)
         for (int k = 0; k < 2; k++)
-            set->slots[r].line[k].word = set->slots[r].left - 2;
+            set->slots[r].line[k].word = set->slots[r].released - 2;
     clv_world_free(run.world);
 }
 
@@ -130,7 +130,7 @@ static void explore(int ranks, int meetings, int spins, int aborts, int hastes)
     run.hastes = hastes;
     schedule_explore(&result, &(schedule_case){ranks, fails, set_up, rank_thread, tear_down, hurried_clock});
     print_message("%d ranks, %d meetings, %s, %s: %lld executions, %lld states\n", ranks, meetings,
-                  spins ? "flat" : "by hub",
+                  spins ? "flat" : "by counter",
                   aborts >= 0   ? "one fails"
                   : hastes >= 0 ? "one will not wait"
                                 : "all well",

@@ -25,7 +25,7 @@
 enum { MAX_RANKS = 64, MAX_SETS = 8, MOST_ELEMS = 50001, HALF_BYTES = 8 * MOST_ELEMS + 64 };
 
 /* Those of one process, or the one of a job. */
-static const char *transports[] = {"threads", "copying"};
+static const char *transports[] = {"threads", "mailbox"};
 static int n_transports = 2;
 
 typedef struct job job;
@@ -845,26 +845,26 @@ static void test_no_messages(void **state)
     (void)state;
     if (!launched_job()->shares_memory)
         skip();
-    int64_t room = launched_job()->room;
-    launched_job()->room = CLV_SHM_SLOT_BYTES;
+    int64_t room = launched_job()->max_shm_bytes;
+    launched_job()->max_shm_bytes = CLV_SHM_SLOT_BYTES;
     assert_int_equal(count_step(gather_counted, ranks, 500, &messages), 0);
     assert_int_equal(messages, 0);
     assert_int_equal(count_step(sum_counted, ranks, 45000, &messages), 0);
     assert_int_equal(messages, 0);
-    launched_job()->room = 499 * 4;
+    launched_job()->max_shm_bytes = 499 * 4;
     assert_true(count_step(gather_counted, ranks, 500, &messages) > 500 * 4);
-    launched_job()->room = 500 * 4;
+    launched_job()->max_shm_bytes = 500 * 4;
     assert_int_equal(count_step(gather_counted, ranks, 500, &messages), 0);
-    launched_job()->room = room;
+    launched_job()->max_shm_bytes = room;
 }
 
 /* Ranks of one process read each other's memory, and what several of a process need is sent to it once. */
 static void test_one_copy_a_process(void **state)
 {
     int processes = clv_job_process_count(launched_job());
-    int64_t here = 3, others = processes - 1, messages, room = launched_job()->room;
+    int64_t here = 3, others = processes - 1, messages, room = launched_job()->max_shm_bytes;
     (void)state;
-    launched_job()->room = 0;
+    launched_job()->max_shm_bytes = 0;
     int64_t sent = count_step(gather_counted, 3 * processes, 500, &messages); /* first messages hold it all */
     assert_int_equal(messages, here * others);
     assert_int_equal(sent, here * others * (500 * 4 + CLV_MPI_HEADER));
@@ -874,7 +874,7 @@ static void test_one_copy_a_process(void **state)
     sent = count_step(sum_counted, 3 * processes, 45000, &messages); /* addends of slices, and slices */
     int64_t slice = 45000 / (3 * processes) * 4, sums = here * others * (3 * slice), slices = here * others * slice;
     assert_true(sent >= sums + slices && sent <= sums + slices + messages * CLV_MPI_HEADER);
-    launched_job()->room = room;
+    launched_job()->max_shm_bytes = room;
 }
 
 /* ---- arguments ---- */
@@ -892,7 +892,7 @@ static void test_other_size(void **state)
 {
     static job j;
     (void)state;
-    start(&j, "copying", 3, 2, 5000, -1, of_other_size);
+    start(&j, "mailbox", 3, 2, 5000, -1, of_other_size);
     run_threads(&j);
     for (int r = 0; r < 3; r++) {
         assert_int_equal(j.status[r], CLV_EPEER);
@@ -971,7 +971,7 @@ static void test_staging_is_cleared(void **state)
     clv_shard shards[2 * MAX_RANKS];
 
     (void)state;
-    start(&j, "copying", 1, 1, 0, -1, NULL);
+    start(&j, "mailbox", 1, 1, 0, -1, NULL);
     clv_comm *comm = clv_world_comm(j.world, 0);
     clv_transfer all = gather(&j, 0, comm, 10, shards);
     memset(j.memory[0], 1, HALF_BYTES);

@@ -138,7 +138,7 @@ static int connect_to(int listener)
 static void test_no_descriptors(void **state)
 {
     static clv_pending_connection room[1];
-    static clv_control c = {.pending = room, .pending_count = 1};
+    static clv_control c = {.pending = room, .n_pending = 1};
     struct rlimit limit;
     (void)state;
     room[0].fd = -1;
@@ -152,7 +152,7 @@ static void test_no_descriptors(void **state)
     setrlimit(RLIMIT_NOFILE, &limit);
     assert_true(c.accept_paused);
     assert_int_equal(room[0].fd, -1);
-    c.accept_paused = false; /* as at the next beat */
+    c.accept_paused = false; /* as at the next send_heartbeats */
     clv_control_accept(&c);
     assert_false(c.accept_paused);
     assert_true(room[0].fd >= 0);

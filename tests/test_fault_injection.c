@@ -177,12 +177,12 @@ static void make_case(a_case *c, int seed, const fault_kind *kinds, int n_kinds,
     while ((c->ranks = strchr(c->mesh, 'y') ? 2 * (c->mesh[2] - '0') : c->mesh[2] - '0') < processes);
     for (int p = 0; p <= processes; p++)
         c->first[p] = p * c->ranks / processes;
-    c->transport = draw(2) ? "threads" : "copying";
+    c->transport = draw(2) ? "threads" : "mailbox";
     c->has_state = draw(2) == 1;
     c->how = (clv_compile_options){.size = sizeof c->how, .overlap = draw(2), .comm_dtype = dtypes[draw(4)]};
     for (int i = 0; i < MOST * MOST; i++)
         c->x[i] = (float)draw(1000) / 8;
-    bool by_messages = processes > 1 || strcmp(c->transport, "copying") == 0;
+    bool by_messages = processes > 1 || strcmp(c->transport, "mailbox") == 0;
     c->fault =
         (fault){.kind = kinds[draw(by_messages ? n_kinds : n_threads)], .rank = draw(c->ranks), .which = draw(8)};
     c->fault.ms = c->fault.kind == FAULT_FREEZE ? FREEZE_MS : DELAY_MS;
@@ -409,7 +409,7 @@ static void in_child(const clv_process_links *links, void *arg)
 {
     const a_case *c = arg;
     outcome o;
-    run_case(c, "copying", links, dump_path(), &o);
+    run_case(c, "mailbox", links, dump_path(), &o);
     seen[links->me] = o;
     clv_program_free(c->program);
 }

@@ -165,7 +165,7 @@ static void test_late(void **state)
 {
     (void)state;
     is_late("threads");
-    is_late("copying");
+    is_late("mailbox");
 }
 
 /* At the end, but not over what a session that failed left. */

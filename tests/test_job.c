@@ -73,7 +73,7 @@ static void test_cores_are_shared(void **state)
                     CPU_SET(c, &members[p].cores);
         }
         for (int p = 0; p < N; p++) {
-            clv_job job = {.members = members, .place = {.process = p, .processes = N}};
+            clv_job job = {.members = members, .info = {.process = p, .processes = N}};
             assert_float_equal(clv_job_core_share(&job), cases[k].share[p], 1e-5);
         }
     }

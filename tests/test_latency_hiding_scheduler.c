@@ -227,7 +227,7 @@ static const bool are_cut[CASES] = {true, true, false, true, true, false};
 
 static void test_the_same_bits(void **state)
 {
-    static const char *const transports[] = {"threads", "copying"};
+    static const char *const transports[] = {"threads", "mailbox"};
     const int64_t shape[3] = {B, S, M};
     clv_machine *slow = must_slow_links();
     (void)state;
@@ -265,7 +265,7 @@ static void test_the_same_bits_of_odd_rows(void **state)
                {{"model=3", "megatron"}, {1, 67, 24}, true},
                {{"model=5", "megatron-sp"}, {7, 33, 42}, true},
                {{"data=3,model=2", "megatron"}, {3, 40, 24}, true}};
-    static const char *const transports[] = {"threads", "copying"};
+    static const char *const transports[] = {"threads", "mailbox"};
     clv_machine *slow = must_slow_links();
     (void)state;
     for (size_t k = 0; k < 2 * sizeof odd / sizeof *odd; k++) {
@@ -463,7 +463,7 @@ static clv_program *compile_chain(uint64_t seed, bool one, const clv_machine *ma
 /* One chain in `one_in` has its steps cut, at least. */
 static void expect_chains(uint64_t chains, bool one, bool (*is)(const clv_program *), int one_in)
 {
-    static const char *const transports[] = {"threads", "copying"};
+    static const char *const transports[] = {"threads", "mailbox"};
     clv_machine *slow = must_slow_links();
     int n = 0;
     chains /= sweep_is_thin() ? 5 : 1;
@@ -717,7 +717,7 @@ static clv_status late_start(clv_plan *plan, void *staging, clv_error *err)
 /* Of four ranks with steps of two groups under way the one that is late is named, whoever waits for whom. */
 static void test_who_is_late(void **state)
 {
-    static const char *const transports[] = {"threads", "copying"};
+    static const char *const transports[] = {"threads", "mailbox"};
     static results ignored;
     (void)state;
     for (int k = 0; k < 12; k++) {
@@ -846,7 +846,7 @@ static void test_what_hid(void **state)
         return;
     }
     expect_hidden("threads", true);
-    expect_hidden("copying", true);
+    expect_hidden("mailbox", true);
 }
 
 /* ---- what is noticed ---- */

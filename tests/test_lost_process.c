@@ -187,7 +187,7 @@ static int take_part(act a, const char *path)
                                  .modules = getenv("CLV_BUILD_DIR"),
                                  .timeout_ms = a == MEETING ? 1000 * ENOUGH_MS : TIMEOUT_MS,
                                  .heartbeat_timeout_ms = TIMEOUT_MS,
-                                 .lost = hear_of_loss,
+                                 .on_lost = hear_of_loss,
                                  .on_lost_arg = &a};
     expect(clv_job_join(&job, &how, &err), &err, "joining");
     const clv_session_options options = {.size = sizeof options, .job = job, .timeout_ms = TIMEOUT_MS};

@@ -353,12 +353,12 @@ static void test_refusals(void **state)
     clv_session_options options = {.size = sizeof options};
     (void)state;
     must(clv_mesh_parse(&mesh, "x=2", &err), &err);
-    clv_process_links links = {.processes = 2, .me = 0, .first = first, .socket = sockets};
+    clv_process_links links = {.processes = 2, .me = 0, .first = first, .sockets = sockets};
     assert_int_equal(clv_session_new_with_links(&session, &mesh, &options, &links, &err), CLV_EUNSUPPORTED);
     assert_non_null(strstr(err.message, "threads"));
     options.transport = "mpi"; /* by sockets it does not go */
     assert_int_equal(clv_session_new_with_links(&session, &mesh, &options, &links, NULL), CLV_EINVAL);
-    options.transport = "copying";
+    options.transport = "mailbox";
     links.first = other;
     assert_int_equal(clv_session_new_with_links(&session, &mesh, &options, &links, NULL), CLV_EINVAL);
     links.first = none;

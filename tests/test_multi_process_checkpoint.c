@@ -93,7 +93,7 @@ static clv_status open_session(clv_session **out, clv_model *model, const clv_pr
                                    .source = clv_model_state_source,
                                    .source_arg = model,
                                    .no_pinning = 1,
-                                   .transport = links ? "copying" : NULL};
+                                   .transport = links ? "mailbox" : NULL};
     CLV_TRY(clv_session_new_with_links(out, clv_model_mesh(model), &options, links, err));
     return clv_session_load(*out, program, err);
 }

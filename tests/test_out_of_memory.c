@@ -192,7 +192,7 @@ static clv_status run_watched(clv_error *err)
 
 static clv_status run_by_messages(clv_error *err)
 {
-    return run_with(&(clv_session_options){.transport = "copying"}, err);
+    return run_with(&(clv_session_options){.transport = "mailbox"}, err);
 }
 
 static clv_status parse_rules(clv_error *err)

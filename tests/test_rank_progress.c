@@ -48,14 +48,15 @@ static void test_blame(void **state)
 {
     int rows, columns;
     clv_world *world = square(&rows, &columns);
-    clv_rank_progress all[RANKS] = {{.rank = 0, .known = 1, .inside = 1, .set = rows, .begun = 7, .step = 7},
-                                    {.rank = 1, .known = 1, .inside = 0, .set = columns, .begun = 6},
-                                    {.rank = 2, .known = 1, .inside = 1, .set = columns, .begun = 8, .step = 8},
-                                    {.rank = 3, .known = 1, .inside = 1, .set = columns, .begun = 8, .step = 8}};
+    clv_rank_progress all[RANKS] = {
+        {.rank = 0, .known = 1, .in_collective = 1, .set = rows, .begun = 7, .collective = 7},
+        {.rank = 1, .known = 1, .in_collective = 0, .set = columns, .begun = 6},
+        {.rank = 2, .known = 1, .in_collective = 1, .set = columns, .begun = 8, .collective = 8},
+        {.rank = 3, .known = 1, .in_collective = 1, .set = columns, .begun = 8, .collective = 8}};
     (void)state;
     assert_int_equal(blame(world, all, rows, 0, 1), 1);    /* it computes */
     assert_int_equal(blame(world, all, columns, 2, 0), 1); /* 0 waits for it, too */
-    all[1].inside = 1; /* it has come to where 0 waits: no message of it does, or it waits in an earlier step */
+    all[1].in_collective = 1; /* it has come to where 0 waits: no message of it does, or it waits in an earlier step */
     assert_int_equal(blame(world, all, rows, 0, 1), 1);
     all[1] = (clv_rank_progress){.rank = 1, .unresponsive = 1};
     assert_int_equal(blame(world, all, columns, 2, 0), 1);
@@ -64,8 +65,8 @@ static void test_blame(void **state)
     assert_int_equal(blame(world, all, rows, 0, 1), 1);
     assert_int_equal(blame(world, all, rows, 0, -1), -1); /* nobody is missing any more */
     all[1] = (clv_rank_progress){.rank = 1, .known = 1, .set = -1, .begun = 0};
-    all[0] =
-        (clv_rank_progress){.rank = 0, .known = 1, .inside = 1, .set = 99, .begun = 3}; /* sets that there are not */
+    all[0] = (clv_rank_progress){
+        .rank = 0, .known = 1, .in_collective = 1, .set = 99, .begun = 3}; /* sets that there are not */
     assert_int_equal(blame(world, all, columns, 2, 0), 0);
     all[3] = (clv_rank_progress){.rank = 3, .known = 1, .set = rows, .begun = 0}; /* idle, and nobody waits for it */
     assert_int_equal(blame(world, all, rows, 0, 1), 1);
@@ -77,22 +78,22 @@ static void test_blame_lost(void **state)
 {
     int rows, columns;
     clv_world *world = square(&rows, &columns);
-    clv_rank_progress all[RANKS] = {{.rank = 0, .set = rows, .begun = 9, .step = 7, .lacks = 1 << 1},
-                                    {.rank = 1, .set = rows, .begun = 9, .step = 8, .lacks = 1 << 0},
-                                    {.rank = 2, .set = columns, .begun = 9, .step = 9, .lacks = 1 << 0},
-                                    {.rank = 3, .set = rows, .begun = 9, .step = 9, .lacks = 1 << 0}};
+    clv_rank_progress all[RANKS] = {{.rank = 0, .set = rows, .begun = 9, .collective = 7, .awaited = 1 << 1},
+                                    {.rank = 1, .set = rows, .begun = 9, .collective = 8, .awaited = 1 << 0},
+                                    {.rank = 2, .set = columns, .begun = 9, .collective = 9, .awaited = 1 << 0},
+                                    {.rank = 3, .set = rows, .begun = 9, .collective = 9, .awaited = 1 << 0}};
     (void)state;
     for (int r = 0; r < RANKS; r++)
-        all[r].known = all[r].inside = 1;
+        all[r].known = all[r].in_collective = 1;
     for (int r = 0; r < RANKS; r++) {
         int set = r == 2 ? columns : rows;
         const clv_culprit found = blame_of(world, all, set, r, r == 1 || r == 2 ? 0 : r == 0 ? 1 : 2);
         assert_int_equal(found.rank, 1);
         assert_int_equal(found.undelivered_to, 0);
     }
-    all[1].step = 7; /* it is in the same step: what is sent there goes out when it begins */
+    all[1].collective = 7; /* it is in the same step: what is sent there goes out when it begins */
     assert_int_equal(blame_of(world, all, rows, 0, 1).undelivered_to, 0);
-    all[0].part = 1; /* but not in a later part of it */
+    all[0].phase = 1; /* but not in a later part of it */
     assert_int_equal(blame_of(world, all, rows, 0, 1).undelivered_to, 1);
     assert_int_equal(blame_of(world, all, rows, 0, 1).rank, 0); /* it is rank 1 that lacks something of the first */
     all[1].transferring = 1;
@@ -105,20 +106,33 @@ static void test_blame_end(void **state)
 {
     int rows, columns;
     clv_world *world = square(&rows, &columns);
-    clv_rank_progress all[RANKS] = {
-        {.rank = 0, .known = 1, .inside = 1, .set = rows, .begun = 9, .step = 7, .waits_begun = 20, .ends = 1},
-        {.rank = 1, .known = 1, .begun = 9, .waits_begun = 19},
-        {.rank = 2, .known = 1, .inside = 1, .set = columns, .begun = 10, .step = 8, .waits_begun = 22, .ends = 1},
-        {.rank = 3, .known = 1, .begun = 9, .waits_begun = 21}};
+    clv_rank_progress all[RANKS] = {{.rank = 0,
+                                     .known = 1,
+                                     .in_collective = 1,
+                                     .set = rows,
+                                     .begun = 9,
+                                     .collective = 7,
+                                     .waits_begun = 20,
+                                     .at_end_barrier = 1},
+                                    {.rank = 1, .known = 1, .begun = 9, .waits_begun = 19},
+                                    {.rank = 2,
+                                     .known = 1,
+                                     .in_collective = 1,
+                                     .set = columns,
+                                     .begun = 10,
+                                     .collective = 8,
+                                     .waits_begun = 22,
+                                     .at_end_barrier = 1},
+                                    {.rank = 3, .known = 1, .begun = 9, .waits_begun = 21}};
     (void)state;
     assert_int_equal(blame(world, all, columns, 2, 0), 1);
     all[1].waits_begun = 20;
     assert_int_equal(blame(world, all, columns, 2, 0), 0);
-    all[0].ends = 0; /* the same where it waits for those of its process to have got their messages */
-    all[0].meets = 1;
+    all[0].at_end_barrier = 0; /* the same where it waits for those of its process to have got their messages */
+    all[0].at_local_barrier = 1;
     all[1].waits_begun = 19;
     assert_int_equal(blame(world, all, columns, 2, 0), 1);
-    all[0].meets = 0;
+    all[0].at_local_barrier = 0;
     assert_int_equal(blame(world, all, columns, 2, 0), 0);
     clv_world_free(world);
 }
@@ -128,10 +142,11 @@ static void test_blame_idle(void **state)
 {
     int rows, columns;
     clv_world *world = square(&rows, &columns);
-    clv_rank_progress all[RANKS] = {{.rank = 0, .known = 1, .inside = 1, .set = rows, .begun = 7, .step = 7},
-                                    {.rank = 1, .known = 1, .idle = 1, .begun = 6},
-                                    {.rank = 2, .known = 1, .begun = 5},
-                                    {.rank = 3, .known = 1, .idle = 1, .begun = 6}};
+    clv_rank_progress all[RANKS] = {
+        {.rank = 0, .known = 1, .in_collective = 1, .set = rows, .begun = 7, .collective = 7},
+        {.rank = 1, .known = 1, .idle = 1, .begun = 6},
+        {.rank = 2, .known = 1, .begun = 5},
+        {.rank = 3, .known = 1, .idle = 1, .begun = 6}};
     (void)state;
     assert_int_equal(blame(world, all, rows, 0, 1), 2);
     all[2].idle = 1; /* nobody there runs anything */
@@ -150,12 +165,12 @@ static void test_describe(void **state)
     clv_rank_progress_describe(text, sizeof text, &s, "process 2 of 3 (host a, pid 7)");
     assert_string_equal(text,
                         "rank 5 (its process does not answer: stopped, or cut off; process 2 of 3 (host a, pid 7))");
-    s = (clv_rank_progress){.rank = 5, .known = 1, .note = "layer 1"};
+    s = (clv_rank_progress){.rank = 5, .known = 1, .activity = "layer 1"};
     clv_rank_progress_describe(text, sizeof text, &s, "");
-    assert_string_equal(text, "rank 5 (no step yet, noted 'layer 1')");
+    assert_string_equal(text, "rank 5 (no collective yet, at 'layer 1')");
     s = (clv_rank_progress){.rank = 5, .known = 1, .set = 3, .what = "all_reduce"};
     clv_rank_progress_describe(text, sizeof text, &s, "process 2");
-    assert_string_equal(text, "rank 5 (last in all_reduce of group set 3, noted 'nothing'; process 2)");
+    assert_string_equal(text, "rank 5 (last in all_reduce of group set 3, at 'nothing'; process 2)");
 }
 
 /* ---- in a run ---- */
@@ -185,7 +200,7 @@ static clv_status in_a_chain(void *arg, clv_spmd *spmd, const clv_local_tensor *
 
 static void test_chain(void **state)
 {
-    static const char *const transports[] = {"threads", "copying"};
+    static const char *const transports[] = {"threads", "mailbox"};
     (void)state;
     for (int t = 0; t < 2; t++) {
         clv_error err = {0};
@@ -196,8 +211,8 @@ static void test_chain(void **state)
             .size = sizeof options, .timeout_ms = PATIENCE_MS, .transport = transports[t], .no_pinning = 1};
         must(clv_session_new(&session, &mesh, &options, &err), &err);
         assert_int_equal(clv_spmd_run(session, in_a_chain, NULL, NULL, 0, NULL, 0, NULL, &err), CLV_ETIMEOUT);
-        if (err.rank != 1 || !strstr(err.message, "rank 1 (no step yet") ||
-            !strstr(err.message, " is behind, for which others wait; missing 1 of 2: rank 0"))
+        if (err.rank != 1 || !strstr(err.message, "culprit: rank 1 (no collective yet") ||
+            !strstr(err.message, ", which others wait for; missing 1 of 2: rank 0"))
             fail_msg("%s: rank %d: %s", transports[t], err.rank, err.message);
         clv_session_free(session);
     }

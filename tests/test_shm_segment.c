@@ -28,15 +28,15 @@ enum {
     SEATS = 3,
     SETS = 2,
     STEPS = 4000,
-    MOST = 700,      /* bytes on a card */
+    MOST = 700,      /* bytes on a slot */
     BEFORE_WRAP = 77 /* steps until the numbers of steps begin anew */
 };
 
 /* ---- steps, by threads ---- */
 
 typedef struct member {
-    clv_shm_segment *board;
-    int seat;
+    clv_shm_segment *segment;
+    int rank;
     uint64_t drawn;
     int64_t until_ns; /* steps have ended */
     char failure[160];
@@ -48,30 +48,30 @@ static uint32_t draw(member *s, uint32_t n)
     return (uint32_t)(s->drawn >> 33) % n;
 }
 
-static unsigned char byte_of(int seat, int set, uint32_t number)
+static unsigned char byte_of(int rank, int set, uint32_t number)
 {
-    return (unsigned char)(number * 31 + (uint32_t)(seat * 7 + set));
+    return (unsigned char)(number * 31 + (uint32_t)(rank * 7 + set));
 }
 
 /* Every byte of it is of this step. */
-static bool is_right(const clv_shm_segment *board, const clv_shm_slot *card, int seat, int set, uint32_t number)
+static bool is_right(const clv_shm_segment *segment, const clv_shm_slot *slot, int rank, int set, uint32_t number)
 {
-    const unsigned char *elements = clv_shm_slot_elements(board, card);
-    bool right = card->tag == number && strcmp(card->what, "step") == 0;
-    for (int64_t i = 0; i < card->bytes; i++)
-        right = right && elements[i] == byte_of(seat, set, number);
+    const unsigned char *elements = clv_shm_slot_elements(segment, slot);
+    bool right = slot->tag == number && strcmp(slot->what, "step") == 0;
+    for (int64_t i = 0; i < slot->bytes; i++)
+        right = right && elements[i] == byte_of(rank, set, number);
     return right;
 }
 
 static uint32_t show(member *s, int set, int64_t bytes)
 {
-    clv_shm_slot *card = clv_shm_next_slot(s->board, set, s->seat);
-    uint32_t number = s->board->shown[set * s->board->seats + s->seat] + 1;
-    card->tag = number;
-    card->bytes = bytes;
-    memcpy(card->what, "step", 5);
-    memset(clv_shm_slot_elements(s->board, card), byte_of(s->seat, set, number), (size_t)bytes);
-    assert_int_equal(clv_shm_publish_slot(s->board, set, s->seat), number);
+    clv_shm_slot *slot = clv_shm_next_slot(s->segment, set, s->rank);
+    uint32_t number = s->segment->published[set * s->segment->ranks + s->rank] + 1;
+    slot->tag = number;
+    slot->bytes = bytes;
+    memcpy(slot->what, "step", 5);
+    memset(clv_shm_slot_elements(s->segment, slot), byte_of(s->rank, set, number), (size_t)bytes);
+    assert_int_equal(clv_shm_publish_slot(s->segment, set, s->rank), number);
     return number;
 }
 
@@ -82,15 +82,15 @@ static void *take_steps(void *arg)
         int set = (int)((step * 7 / 3) % SETS); /* the same for all */
         uint32_t number = show(s, set, draw(s, MOST));
         for (int k = 1; k < SEATS; k++) {
-            int other = (s->seat + k) % SEATS;
-            const clv_shm_slot *card;
-            while (!(card = clv_shm_read_slot(s->board, set, other, number)) && clv_now_ns() < s->until_ns)
+            int other = (s->rank + k) % SEATS;
+            const clv_shm_slot *slot;
+            while (!(slot = clv_shm_read_slot(s->segment, set, other, number)) && clv_now_ns() < s->until_ns)
                 sched_yield();
             if (draw(s, 50) == 0)
                 sched_yield(); /* late: the other is further then */
-            if (!card || !is_right(s->board, card, other, set, number))
-                snprintf(s->failure, sizeof s->failure, "seat %d, step %d of set %d: %s card of seat %d", s->seat, step,
-                         set, card ? "another" : "no", other);
+            if (!slot || !is_right(s->segment, slot, other, set, number))
+                snprintf(s->failure, sizeof s->failure, "rank %d, step %d of set %d: %s slot of rank %d", s->rank, step,
+                         set, slot ? "another" : "no", other);
         }
     }
     return NULL;
@@ -99,16 +99,16 @@ static void *take_steps(void *arg)
 static void test_steps(void **state)
 {
     clv_error err = {0};
-    clv_shm_segment *board;
+    clv_shm_segment *segment;
     pthread_t threads[SEATS];
     member members[SEATS];
     (void)state;
-    must(clv_shm_segment_create(&board, SEATS, &err), &err);
+    must(clv_shm_segment_create(&segment, SEATS, &err), &err);
     for (int i = 0; i < SETS * SEATS; i++)
-        board->shown[i] = UINT32_MAX - BEFORE_WRAP;
+        segment->published[i] = UINT32_MAX - BEFORE_WRAP;
     for (int i = 0; i < SEATS; i++) {
         members[i] =
-            (member){.board = board, .seat = i, .drawn = (uint64_t)i + 1, .until_ns = clv_now_ns() + PATIENCE_NS};
+            (member){.segment = segment, .rank = i, .drawn = (uint64_t)i + 1, .until_ns = clv_now_ns() + PATIENCE_NS};
         assert_int_equal(pthread_create(&threads[i], NULL, take_steps, &members[i]), 0);
     }
     for (int i = 0; i < SEATS; i++)
@@ -116,29 +116,29 @@ static void test_steps(void **state)
     for (int i = 0; i < SEATS; i++)
         if (members[i].failure[0])
             fail_msg("%s", members[i].failure);
-    clv_shm_segment_free(board);
+    clv_shm_segment_free(segment);
 }
 
 /* One that has as many bytes as there is room for lies beside all others. */
 static void test_room(void **state)
 {
     clv_error err = {0};
-    clv_shm_segment *board;
+    clv_shm_segment *segment;
     (void)state;
-    must(clv_shm_segment_create(&board, SEATS, &err), &err);
+    must(clv_shm_segment_create(&segment, SEATS, &err), &err);
     for (int step = 1; step <= 2; step++)
         for (int i = 0; i < SEATS; i++)
             for (int set = 0; set < SETS; set++)
-                (void)show(&(member){.board = board, .seat = i}, set, CLV_SHM_SLOT_BYTES);
+                (void)show(&(member){.segment = segment, .rank = i}, set, CLV_SHM_SLOT_BYTES);
     for (uint32_t number = 1; number <= 2; number++)
         for (int i = 0; i < SEATS; i++)
             for (int set = 0; set < SETS; set++)
-                assert_true(is_right(board, clv_shm_read_slot(board, set, i, number), i, set, number));
-    assert_null(clv_shm_read_slot(board, 0, 0, 3));
-    assert_null(clv_shm_read_slot(board, CLV_SHM_GROUP_SETS - 1, SEATS - 1, 1));
-    (void)show(&(member){.board = board, .seat = SEATS - 1}, CLV_SHM_GROUP_SETS - 1,
+                assert_true(is_right(segment, clv_shm_read_slot(segment, set, i, number), i, set, number));
+    assert_null(clv_shm_read_slot(segment, 0, 0, 3));
+    assert_null(clv_shm_read_slot(segment, CLV_SHM_GROUP_SETS - 1, SEATS - 1, 1));
+    (void)show(&(member){.segment = segment, .rank = SEATS - 1}, CLV_SHM_GROUP_SETS - 1,
                CLV_SHM_SLOT_BYTES); /* the last one */
-    clv_shm_segment_free(board);
+    clv_shm_segment_free(segment);
     clv_shm_segment_free(NULL);
 }
 
@@ -147,26 +147,26 @@ static void test_room(void **state)
 /* Shows three cards, and is killed while it fills the next. */
 static void be_killed(clv_shm_segment *of)
 {
-    clv_shm_segment *board;
-    if (clv_shm_segment_open(&board, 2, getppid(), of->file, of->name, NULL) != CLV_OK)
+    clv_shm_segment *segment;
+    if (clv_shm_segment_open(&segment, 2, getppid(), of->file, of->name, NULL) != CLV_OK)
         _exit(1);
-    clv_shm_segment_close_file(board);
+    clv_shm_segment_close_file(segment);
     for (int i = 0; i < 3; i++)
-        (void)show(&(member){.board = board, .seat = 1}, 0, CLV_SHM_SLOT_BYTES);
-    clv_shm_slot *card = clv_shm_next_slot(board, 0, 1);
-    card->tag = 4;
-    memset(clv_shm_slot_elements(board, card), 0xee, CLV_SHM_SLOT_BYTES / 2);
+        (void)show(&(member){.segment = segment, .rank = 1}, 0, CLV_SHM_SLOT_BYTES);
+    clv_shm_slot *slot = clv_shm_next_slot(segment, 0, 1);
+    slot->tag = 4;
+    memset(clv_shm_slot_elements(segment, slot), 0xee, CLV_SHM_SLOT_BYTES / 2);
     raise(SIGKILL);
 }
 
-/* What a child by fork ends as, which has the board and does this. */
-static int end_of_child(clv_shm_segment *board, void (*act)(clv_shm_segment *board))
+/* What a child by fork ends as, which has the segment and does this. */
+static int end_of_child(clv_shm_segment *segment, void (*act)(clv_shm_segment *segment))
 {
     int how;
     pid_t child = fork();
     assert_true(child >= 0);
     if (child == 0)
-        act(board);
+        act(segment);
     assert_int_equal(waitpid(child, &how, 0), child);
     return how;
 }
@@ -174,40 +174,40 @@ static int end_of_child(clv_shm_segment *board, void (*act)(clv_shm_segment *boa
 static void test_killed(void **state)
 {
     clv_error err = {0};
-    clv_shm_segment *board;
+    clv_shm_segment *segment;
     (void)state;
-    must(clv_shm_segment_create(&board, 2, &err), &err);
-    int how = end_of_child(board, be_killed);
+    must(clv_shm_segment_create(&segment, 2, &err), &err);
+    int how = end_of_child(segment, be_killed);
     assert_true(WIFSIGNALED(how) && WTERMSIG(how) == SIGKILL);
-    assert_true(is_right(board, clv_shm_read_slot(board, 0, 1, 3), 1, 0, 3));
-    assert_null(clv_shm_read_slot(board, 0, 1, 4));
-    clv_shm_segment_free(board);
+    assert_true(is_right(segment, clv_shm_read_slot(segment, 0, 1, 3), 1, 0, 3));
+    assert_null(clv_shm_read_slot(segment, 0, 1, 4));
+    clv_shm_segment_free(segment);
 }
 
-static void look_for_memory(clv_shm_segment *board)
+static void look_for_memory(clv_shm_segment *segment)
 {
-    _exit(msync(board->memory, board->bytes, MS_ASYNC) == -1 && errno == ENOMEM ? 0 : 1);
+    _exit(msync(segment->memory, segment->bytes, MS_ASYNC) == -1 && errno == ENOMEM ? 0 : 1);
 }
 
 /* A child that lives on would keep the memory when all processes of the job are gone. */
 static void test_child(void **state)
 {
     clv_error err = {0};
-    clv_shm_segment *board;
+    clv_shm_segment *segment;
     (void)state;
-    must(clv_shm_segment_create(&board, 2, &err), &err);
-    int how = end_of_child(board, look_for_memory);
+    must(clv_shm_segment_create(&segment, 2, &err), &err);
+    int how = end_of_child(segment, look_for_memory);
     assert_true(WIFEXITED(how) && WEXITSTATUS(how) == 0);
-    assert_int_equal(msync(board->memory, board->bytes, MS_ASYNC), 0);
-    clv_shm_segment_free(board);
+    assert_int_equal(msync(segment->memory, segment->bytes, MS_ASYNC), 0);
+    clv_shm_segment_free(segment);
 }
 
-static void expect_refused(clv_status status, int64_t pid, int file, uint64_t name, int seats, const char *says)
+static void expect_refused(clv_status status, int64_t pid, int file, uint64_t name, int ranks, const char *says)
 {
     clv_error err = {0};
-    clv_shm_segment *board = NULL;
-    assert_int_equal(clv_shm_segment_open(&board, seats, pid, file, name, &err), status);
-    assert_null(board);
+    clv_shm_segment *segment = NULL;
+    assert_int_equal(clv_shm_segment_open(&segment, ranks, pid, file, name, &err), status);
+    assert_null(segment);
     if (!strstr(err.message, says))
         fail_msg("'%s' is not in: %s", says, err.message);
 }
@@ -215,77 +215,36 @@ static void expect_refused(clv_status status, int64_t pid, int file, uint64_t na
 static void test_something_else(void **state)
 {
     clv_error err = {0};
-    clv_shm_segment *board, *again;
+    clv_shm_segment *segment, *again;
     struct rlimit limit;
     int pipes[2];
     (void)state;
-    must(clv_shm_segment_create(&board, 2, &err), &err);
+    must(clv_shm_segment_create(&segment, 2, &err), &err);
     assert_int_equal(pipe(pipes), 0);
-    expect_refused(CLV_ENOTFOUND, getpid(), board->file, board->name + 1, 2, "something else");
-    expect_refused(CLV_ENOTFOUND, getpid(), pipes[0], board->name, 2, "something else");
-    expect_refused(CLV_EIO, getpid(), 1 << 20, board->name, 2, strerror(ENOENT));
-    expect_refused(CLV_EINVAL, getpid(), board->file, board->name, 3, "another size");
-    must(clv_shm_segment_open(&again, 2, getpid(), board->file, board->name, &err), &err);
-    (void)show(&(member){.board = board, .seat = 1}, 0, 5);
+    expect_refused(CLV_ENOTFOUND, getpid(), segment->file, segment->name + 1, 2, "something else");
+    expect_refused(CLV_ENOTFOUND, getpid(), pipes[0], segment->name, 2, "something else");
+    expect_refused(CLV_EIO, getpid(), 1 << 20, segment->name, 2, strerror(ENOENT));
+    expect_refused(CLV_EINVAL, getpid(), segment->file, segment->name, 3, "another size");
+    must(clv_shm_segment_open(&again, 2, getpid(), segment->file, segment->name, &err), &err);
+    (void)show(&(member){.segment = segment, .rank = 1}, 0, 5);
     assert_true(is_right(again, clv_shm_read_slot(again, 0, 1, 1), 1, 0, 1));
     clv_shm_segment_free(again);
-    clv_shm_segment_free(board);
+    clv_shm_segment_free(segment);
     close(pipes[0]);
     close(pipes[1]);
 
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &limit), 0);
     const struct rlimit small = {.rlim_cur = 1 << 20, .rlim_max = limit.rlim_max};
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
-    assert_int_equal(clv_shm_segment_create(&board, 2, &err), CLV_EIO); /* and no signal */
+    assert_int_equal(clv_shm_segment_create(&segment, 2, &err), CLV_EIO); /* and no signal */
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
-}
-
-/* ---- failures ---- */
-
-static void *tell(void *arg)
-{
-    member *s = arg;
-    clv_error error = {.code = CLV_EPEER, .rank = s->seat};
-    memset(error.op, 'a' + s->seat, sizeof error.op);
-    memset(error.message, 'a' + s->seat, sizeof error.message);
-    clv_shm_publish_failure(s->board, &error);
-    return NULL;
-}
-
-static void test_failure(void **state)
-{
-    clv_error err = {0}, heard;
-    clv_shm_segment *board;
-    pthread_t threads[SEATS];
-    member members[SEATS];
-    (void)state;
-    must(clv_shm_segment_create(&board, SEATS, &err), &err);
-    assert_false(clv_shm_read_failure(board, &heard));
-    for (int i = 0; i < SEATS; i++) {
-        members[i] = (member){.board = board, .seat = i};
-        assert_int_equal(pthread_create(&threads[i], NULL, tell, &members[i]), 0);
-    }
-    while (!clv_shm_read_failure(board, &heard))
-        sched_yield();
-    for (int i = 0; i < SEATS; i++)
-        pthread_join(threads[i], NULL);
-    for (int k = 0; k < 2; k++) {
-        assert_true(heard.rank >= 0 && heard.rank < SEATS);
-        assert_int_equal(strlen(heard.op), sizeof heard.op - 1);
-        assert_int_equal(heard.message[0], 'a' + heard.rank);
-        assert_int_equal(strspn(heard.message, (char[]){heard.message[0], 0}), sizeof heard.message - 1);
-        clv_error first = heard;
-        assert_true(clv_shm_read_failure(board, &heard));
-        assert_memory_equal(&first, &heard, sizeof first); /* the others came too late */
-    }
-    clv_shm_segment_free(board);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_steps), cmocka_unit_test(test_room),           cmocka_unit_test(test_killed),
-        cmocka_unit_test(test_child), cmocka_unit_test(test_something_else), cmocka_unit_test(test_failure),
+        cmocka_unit_test(test_child), cmocka_unit_test(test_something_else),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

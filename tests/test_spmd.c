@@ -686,7 +686,7 @@ static clv_status with_late_pairs(void *arg, clv_spmd *spmd, const clv_local_ten
 
 static void test_late_pairs(void **state)
 {
-    static const char *const transports[] = {"threads", "copying"};
+    static const char *const transports[] = {"threads", "mailbox"};
     float x[24] = {0};
     clv_spmd_input in = {{CLV_F32, 1, {24}}, "x", x};
     (void)state;
@@ -706,7 +706,7 @@ static void test_late_pairs(void **state)
 
 static void test_other_sources(void **state)
 {
-    static const char *const transports[] = {"threads", "copying"};
+    static const char *const transports[] = {"threads", "mailbox"};
     float x[] = {1, 2, 3};
     clv_spmd_input in = {{CLV_F32, 1, {3}}, "x", x};
     (void)state;
@@ -776,7 +776,7 @@ static clv_status go_on(void *arg, clv_spmd *spmd, const clv_local_tensor *in, c
 
 static void test_going_on(void **state)
 {
-    static const char *const transports[] = {"threads", "copying"};
+    static const char *const transports[] = {"threads", "mailbox"};
     (void)state;
     for (int t = 0; t < 2; t++)
         for (way w = ONE_GOES_ON; w <= OTHERS_TALK; w++) {

@@ -407,10 +407,10 @@ static void test_threads(void **state)
     check_meshes("threads");
 }
 
-static void test_copying(void **state)
+static void test_mailbox(void **state)
 {
     (void)state;
-    check_meshes("copying");
+    check_meshes("mailbox");
 }
 
 static void test_multi_process(void **state)
@@ -733,7 +733,7 @@ static void test_command(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_threads), cmocka_unit_test(test_copying),   cmocka_unit_test(test_who_waits),
+        cmocka_unit_test(test_threads), cmocka_unit_test(test_mailbox),   cmocka_unit_test(test_who_waits),
         cmocka_unit_test(test_failed),  cmocka_unit_test(test_steps),     cmocka_unit_test(test_table),
         cmocka_unit_test(test_order),   cmocka_unit_test(test_bad_files), cmocka_unit_test(test_command),
     };

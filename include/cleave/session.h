@@ -52,11 +52,8 @@ typedef struct clv_session_options {
                                    held such a value before. Minus infinity is no finding where it stands for "none":
                                    partial maxima, attention's log-sum of rows that see no key. Reads each result once
                                    more. */
-    const char *transport;    /**< how ranks reach each other; NULL: "threads", which read each other's memory in place.
-                                   "copying": by messages alone, delivered in an order that `seed` shuffles, so that a
-                                   program that leans on shared memory fails. For tests: results are the same, bit for
-                                   bit; time is not, and staging is not counted by clv_session_rank_bytes. "mpi": what
-                                   sessions of a job have, and no others */
+    const char *transport;    /**< how ranks exchange data: "threads" (they read each other's memory in place) or "mpi"
+                                   (sessions of a job have it, and no others); NULL: whichever of the two fits */
     const clv_cancel
         *cancel;        /**< ends runs and loading when it is requested; borrowed until the session ends; NULL: none */
     const char *device; /**< where ranks keep tensors and compute; NULL: "cpu", the host */

@@ -177,7 +177,7 @@ def test_options_of_sessions():
         cleave.Session("model=2", seed=1.5)
     with pytest.raises((errors.CleaveError, ValueError)):
         cleave.Session("model=2", transport="carrier pigeon")
-    first = [cleave.Session("model=2", seed=s, transport=t) for s, t in ((1, None), (1, "copying"), (2, None))]
+    first = [cleave.Session("model=2", seed=s, transport=t) for s, t in ((1, None), (1, "threads"), (2, None))]
     g = cleave.Graph("model=2")
     w = g.state("w", (8,), layout="model", init=("normal", 1.0))
     g.output("w", w * 1.0)

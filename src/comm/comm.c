@@ -1,7 +1,7 @@
 /* comm.c - one rank's endpoint, for any transport: rank, size, groups, wait times, activity label, abort. */
 #include <stddef.h>
 
-#include "comm/endpoint.h"
+#include "comm/threads/world.h"
 
 int clv_comm_rank(const clv_comm *comm)
 {
@@ -21,7 +21,7 @@ const clv_group *clv_comm_group(const clv_comm *comm, int set)
 void clv_comm_set_activity(clv_comm *comm, const char *op)
 {
     /* Release: the string's bytes may be younger than the last meeting. */
-    atomic_store_explicit(&comm->note, op, memory_order_release);
+    atomic_store_explicit(&comm->activity, op, memory_order_release);
 }
 
 void clv_comm_begin_instruction(clv_comm *comm, const char *name, const char *kind, int instruction)
@@ -35,9 +35,9 @@ void clv_comm_end_instruction(clv_comm *comm)
     clv_recorder_idle(comm->recorder);
 }
 
-void clv_comm_set_busy(clv_comm *comm, bool working)
+void clv_comm_set_busy(clv_comm *comm, bool busy)
 {
-    atomic_store_explicit(&comm->working, working, memory_order_relaxed);
+    atomic_store_explicit(&comm->busy, busy, memory_order_relaxed);
 }
 
 int64_t clv_comm_fetch_wait_ns(clv_comm *comm)

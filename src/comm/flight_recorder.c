@@ -20,14 +20,14 @@ uint64_t clv_recorder_begin_collective(clv_recorder *r, const char *name, const 
         clv_recorder_begin(r, name ? name : what, what, -1);
         at = begun++ % CLV_RECORDER_CAPACITY;
     }
-    clv_collective_record *s = &r->steps[at];
+    clv_collective_record *s = &r->collectives[at];
     atomic_store_explicit(&s->what, what, memory_order_release);
     CLV_RECORD_STORE(s->seq, seq);
     CLV_RECORD_STORE(s->tag, tag);
     CLV_RECORD_STORE(s->waiting_ns, 0);
     CLV_RECORD_STORE(s->expected, 0);
-    CLV_RECORD_STORE(s->seen, 0);
-    CLV_RECORD_STORE(s->lacks, 0);
+    CLV_RECORD_STORE(s->received, 0);
+    CLV_RECORD_STORE(s->awaited, 0);
     CLV_RECORD_STORE(s->set, set);
     CLV_RECORD_STORE(r->records[at].phase, CLV_RECORD_BEGUN);
     return begun - 1;
@@ -36,7 +36,7 @@ uint64_t clv_recorder_begin_collective(clv_recorder *r, const char *name, const 
 void clv_recorder_begin_wait(clv_recorder *r, clv_record_phase phase, int64_t now)
 {
     uint64_t at = clv_recorder_last_slot(r);
-    CLV_RECORD_STORE(r->steps[at].waiting_ns, now);
+    CLV_RECORD_STORE(r->collectives[at].waiting_ns, now);
     CLV_RECORD_STORE(r->records[at].phase, phase);
 }
 
@@ -45,34 +45,34 @@ struct clv_copied_name {
     char text[];
 };
 
-static const char *keep(clv_copied_name **kept, const char *text)
+static const char *keep(clv_copied_name **copies, const char *text)
 {
     size_t size = strlen(text) + 1;
-    for (clv_copied_name *k = *kept; k; k = k->next)
+    for (clv_copied_name *k = *copies; k; k = k->next)
         if (k->text == text || strcmp(k->text, text) == 0)
             return k->text;
     clv_copied_name *k = malloc(sizeof *k + size);
     if (!k)
         return "";
     memcpy(k->text, text, size);
-    k->next = *kept;
-    *kept = k;
+    k->next = *copies;
+    *copies = k;
     return k->text;
 }
 
-void clv_recorder_copy_names(clv_recorder *r, clv_copied_name **kept)
+void clv_recorder_copy_names(clv_recorder *r, clv_copied_name **copies)
 {
     uint64_t begun = atomic_load_explicit(&r->begun, memory_order_relaxed);
     for (uint64_t i = 0; i < CLV_RECORDER_CAPACITY && i < begun; i++) {
         const char *name = atomic_load_explicit(&r->records[i].name, memory_order_relaxed);
-        atomic_store_explicit(&r->records[i].name, keep(kept, name), memory_order_release);
+        atomic_store_explicit(&r->records[i].name, keep(copies, name), memory_order_release);
     }
 }
 
-void clv_copied_names_free(clv_copied_name *kept)
+void clv_copied_names_free(clv_copied_name *copies)
 {
-    for (clv_copied_name *next; kept; kept = next) {
-        next = kept->next;
-        free(kept);
+    for (clv_copied_name *next; copies; copies = next) {
+        next = copies->next;
+        free(copies);
     }
 }

@@ -1,6 +1,7 @@
 /* transfer_boxes.c - computes send and receive boxes of a collective as intersections of the members' shards. */
 #include "comm/transfer_boxes.h"
 
+#include "comm/transport.h"
 #include "tensor/box_copy.h"
 
 bool clv_find_transfer_box(clv_shard *box, const clv_group_shards *parts, int to, int from)
@@ -19,17 +20,6 @@ int clv_list_receive_boxes(clv_transfer_box *out, const clv_group_shards *parts,
     for (int i = 0; i < parts->n; i++) {
         out[n].peer = (me + i) % parts->n;
         n += clv_find_transfer_box(&out[n].box, parts, me, out[n].peer);
-    }
-    return n;
-}
-
-int clv_list_send_boxes(clv_transfer_box *out, const clv_group_shards *parts, int me)
-{
-    int n = 0;
-
-    for (int i = 0; i < parts->n; i++) {
-        out[n].peer = (me + i) % parts->n;
-        n += clv_find_transfer_box(&out[n].box, parts, out[n].peer, me);
     }
     return n;
 }
@@ -87,4 +77,32 @@ bool clv_group_shards_is_all_reduce(const clv_group_shards *parts)
     for (int m = 0; m < parts->n; m++)
         all = all && clv_shard_equal(&parts->out[m], &parts->in[0]);
     return all;
+}
+
+/* ---- plans ---- */
+
+/* Bytes that this rank receives, all members' together. */
+static int64_t receive_bytes(const clv_transfer *t)
+{
+    int64_t elems = 0;
+    clv_shard box;
+    for (int m = 0; m < t->group->n; m++)
+        if (m != t->group->me && clv_find_transfer_box(&box, &t->parts, t->group->me, m))
+            elems += clv_shard_elems(&box);
+    return elems * (int64_t)clv_dtype_size(t->dtype);
+}
+
+clv_plan clv_plan_init(clv_comm *comm, const clv_transfer *t)
+{
+    return (clv_plan){.comm = comm,
+                      .in = t->in,
+                      .out = t->out,
+                      .group = t->group,
+                      .in_device = t->in_device ? t->in_device : &clv_device_host,
+                      .out_device = t->out_device ? t->out_device : &clv_device_host,
+                      .dtype = t->dtype,
+                      .reduction = t->reduction,
+                      .in_shard = t->parts.in[t->group->me],
+                      .out_shard = t->parts.out[t->group->me],
+                      .receive_bytes = receive_bytes(t)};
 }

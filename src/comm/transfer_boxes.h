@@ -1,5 +1,5 @@
-/* transfer_boxes.h - which boxes each member of a group sends and receives in a collective, computed from shards
- * alone. One rule says both, so that either end knows them without asking the other.
+/* transfer_boxes.h - which boxes each member of a group sends and receives in a collective, computed from shards alone.
+ * Sender and receiver follow the same rule, so neither has to ask the other.
  */
 #ifndef CLEAVE_COMM_TRANSFER_BOXES_H
 #define CLEAVE_COMM_TRANSFER_BOXES_H
@@ -8,42 +8,43 @@
 
 #include "cleave/layout.h"
 
-/* Each member's shard of the operand and of the result. The operand's are those of one layout, so any two are the same
- * or have no element in common. */
+/* Each member's shard of the operand and of the result. The operand's shards follow one layout, so any two of them are
+ * equal or disjoint. */
 typedef struct clv_group_shards {
-    int n;                     /* members */
-    bool reduces;              /* results are combined of all members' values; else each element comes from one */
+    int n;                     /* number of members */
+    bool reduces;              /* results combine all members' values; else each element comes from one member */
     const clv_shard *in, *out; /* [n] */
 } clv_group_shards;
 
-/* A box sent to, or taken from, a member of the group. */
+/* A box that is sent to, or received from, a member of the group. */
 typedef struct clv_transfer_box {
     int peer;
     clv_shard box;
 } clv_transfer_box;
 
-/* Whether member `to` takes anything from member `from`, and which box. Of members that hold the same shard it takes
- * from the first in turn after itself; itself first. */
+/* Finds the box that member `to` receives from member `from`; false: none. Of members with the same shard it receives
+ * from the first at or after itself, cyclically. */
 bool clv_find_transfer_box(clv_shard *box, const clv_group_shards *parts, int to, int from);
 
-/* Fills out[n] with the moves that are not empty and returns their number. Takes are in turn, own box first. */
+/* Fills out[n] with the boxes that are not empty and returns their number; peers in cyclic order, beginning with this
+ * member itself. */
 int clv_list_receive_boxes(clv_transfer_box *out, const clv_group_shards *parts, int me);
-int clv_list_send_boxes(clv_transfer_box *out, const clv_group_shards *parts, int me);
 
-/* How a member gets what it takes of another, where members of one process read each other's memory. */
+/* How a member gets a box of another member, where members of one process read each other's memory. */
 typedef struct clv_receive_route {
-    int from; /* whose operand it is of */
-    int by;   /* the member that it is sent to: the taker, or another of its process; -1: none, the operand is read */
+    int from; /* the member whose operand holds the box */
+    int by;   /* the member that it is sent to: the receiver itself or another of its process; -1: it is not sent, the
+                 receiver reads the operand */
     clv_shard box;
 } clv_receive_route;
 
-/* Whether member `to` takes anything of `from`, and how; process[m] has member m. Of members that hold the same shard
- * it takes from the first in turn after itself in its process; itself first. A shard that nobody there has comes from
- * one member for all of them, and what several take alike comes once. */
+/* Finds the route by which member `to` gets its box of `from`; false: it gets none. process[m] is member m's process. Of
+ * members with the same shard, `to` reads from the first at or after itself (cyclically) in its own process. A shard
+ * that no member there has is sent by one member for all of them, and a box that several of them need is sent once. */
 bool clv_find_receive_route(clv_receive_route *out, const clv_group_shards *parts, const int *process, int to,
                             int from);
 
-/* Of a step that reduces: whether all members get all of it. */
+/* Whether a reduction gives all members the whole result. */
 bool clv_group_shards_is_all_reduce(const clv_group_shards *parts);
 
 #endif

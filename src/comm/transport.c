@@ -1,4 +1,4 @@
-/* transport.c - registry of transports (threads, mailbox, MPI): lookup by name. */
+/* transport.c - registry of transports (threads, MPI): lookup by name. */
 #include "comm/transport.h"
 
 #include <stdio.h>
@@ -6,14 +6,20 @@
 
 #include "base/error.h"
 
-static const clv_transport *const transports[] = {&clv_threads_transport, &clv_mailbox_transport, &clv_mpi_transport};
+enum { BUILT_IN = 2 };
+
+static const clv_transport *transports[BUILT_IN + 1] = {&clv_threads_transport, &clv_mpi_transport};
+
+void clv_transport_register(const clv_transport *transport)
+{
+    transports[BUILT_IN] = transport;
+}
 
 clv_status clv_transport_find(const clv_transport **out, const char *name, clv_error *err)
 {
-    enum { N = sizeof transports / sizeof *transports };
     char names[128] = "";
 
-    for (size_t i = 0, used = 0; i < N; i++) {
+    for (size_t i = 0, used = 0; i <= BUILT_IN && transports[i]; i++) {
         if (!name || strcmp(name, transports[i]->name) == 0) {
             *out = transports[i];
             return CLV_OK;

@@ -8,9 +8,8 @@
 #include <time.h>
 #include <unistd.h>
 
-/* With its plans, which are its own affair; this one is linked instead of the library's. */
-#include "comm/mailbox/mailbox_transport.c"
 #include "comm/mpi/mpi_world.h"
+#include "mailbox.h"
 
 enum { MOST_RANKS = 64, STOP_MS = 20000 };
 
@@ -83,22 +82,22 @@ static void freeze(int ms)
 /* What plans of every transport begin with. */
 typedef struct any_plan {
     clv_plan base;
-    clv_collective_desc post;
+    clv_collective_desc desc;
 } any_plan;
 
 static clv_status with_header(const clv_transport *transport, clv_plan *plan, void *staging, clv_error *err)
 {
     any_plan *any = (any_plan *)plan;
     bool is_mpi = strcmp(transport->name, "mpi") == 0;
-    clv_plan *inside = is_mpi ? ((clv_mpi_plan *)plan)->inside : NULL;
+    clv_plan *inside = is_mpi ? ((clv_mpi_plan *)plan)->threads : NULL;
     if (inside)
         any = (any_plan *)inside;
-    any->post.tag ^= 0x10000; /* stays so: the world fails by it */
+    any->desc.tag ^= 0x10000; /* stays so: the world fails by it */
     return transport->start(plan, staging, err);
 }
 
 /* The message to be hit, from `which` on: to another rank, and one of elements where it is to be shorter. -1: none. */
-static int copying_target(const copying_plan *plan, bool shorter)
+static int mailbox_target(const mailbox_plan *plan, bool shorter)
 {
     for (int k = 0; k < plan->all_sends; k++) {
         int at = (now.told.which + k) % plan->all_sends;
@@ -111,11 +110,11 @@ static int copying_target(const copying_plan *plan, bool shorter)
 }
 
 /* Of a message that is not sent, or is shorter. CLV_OK and *done where the step has one. */
-static clv_status copying_message(bool *done, clv_plan *base, void *staging, clv_error *err)
+static clv_status mailbox_message(bool *done, clv_plan *base, void *staging, clv_error *err)
 {
-    copying_plan *plan = (copying_plan *)base;
+    mailbox_plan *plan = (mailbox_plan *)base;
     bool shorter = now.told.kind == FAULT_LENGTH;
-    int at = copying_target(plan, shorter);
+    int at = mailbox_target(plan, shorter);
     if (at < 0)
         return CLV_OK;
     part kept = plan->sends[at];
@@ -124,7 +123,7 @@ static clv_status copying_message(bool *done, clv_plan *base, void *staging, clv
     else
         plan->sends[at] = plan->sends[--plan->all_sends];
     *done = true;
-    clv_status status = clv_mailbox_transport.start(base, staging, err);
+    clv_status status = mailbox_transport.start(base, staging, err);
     if (!shorter)
         plan->sends[plan->all_sends++] = plan->sends[at];
     plan->sends[at] = kept;
@@ -134,7 +133,7 @@ static clv_status copying_message(bool *done, clv_plan *base, void *staging, clv
 /* Of a card only its length can be damaged. */
 static clv_status mpi_card(bool *done, clv_mpi_plan *plan, void *staging, clv_error *err)
 {
-    clv_shm_member *mine = &plan->cards.members[plan->base.group->me];
+    clv_shm_member *mine = &plan->shm.members[plan->base.group->me];
     if (now.told.kind != FAULT_LENGTH)
         return CLV_OK;
     mine->bytes -= 4;
@@ -148,9 +147,9 @@ static clv_status mpi_message(bool *done, clv_plan *base, void *staging, clv_err
 {
     clv_mpi_plan *plan = (clv_mpi_plan *)base;
     clv_mpi_phase *ph = &plan->phases[0];
-    if (plan->cards.hold)
+    if (plan->shm.in_slots)
         return mpi_card(done, plan, staging, err);
-    if (plan->inside || ph->n_sends == 0)
+    if (plan->threads || ph->n_sends == 0)
         return CLV_OK;
     clv_mpi_message *last = &ph->sends[ph->n_sends - 1];
     bool shorter = now.told.kind == FAULT_LENGTH;
@@ -184,8 +183,8 @@ static bool strike(clv_status *status, const clv_transport *transport, clv_plan 
         break;
     case FAULT_DROP:
     case FAULT_LENGTH:
-        if (strcmp(transport->name, "copying") == 0)
-            *status = copying_message(&done, plan, staging, err);
+        if (strcmp(transport->name, "mailbox") == 0)
+            *status = mailbox_message(&done, plan, staging, err);
         else if (strcmp(transport->name, "mpi") == 0)
             *status = mpi_message(&done, plan, staging, err);
         if (!done)

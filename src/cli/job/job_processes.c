@@ -145,7 +145,7 @@ clv_status clv_processes_join_job(const clv_comm_option *comm, clv_error *err)
     const clv_job_options patient = {.size = sizeof patient,
                                      .timeout_ms = INT64_C(7) * 24 * 3600 * 1000,
                                      .heartbeat_timeout_ms = clv_comm_option_timeout_ms(comm),
-                                     .lost = clv_crash_report_print};
+                                     .on_lost = clv_crash_report_print};
     bool spread = comm->how ? strcmp(comm->how, "mpi") == 0 : clv_processes_count() > 1;
     if (!spread || !expected) {
         arrived = true;

@@ -24,7 +24,7 @@ enum {
     CONNECT_MS = 1000, /* at one address */
     COME_S = 15,       /* until all have come */
     MIN_HEARTBEAT_MS = 100,
-    HEARTBEAT_MS_PER_PROCESS = 5, /* longer where there are many */
+    HEARTBEAT_MS_PER_PROCESS = 5, /* longer listen_spec there are many */
 };
 
 typedef struct address {
@@ -41,17 +41,17 @@ typedef struct endpoint {
 } endpoint;
 
 /* What clv_job_options.control says: INTERFACE[:PORT[-PORT]]. */
-typedef struct where {
+typedef struct listen_spec {
     char interface[IF_NAMESIZE]; /* "": any */
     int first_port, last_port;   /* 0: any */
-} where;
+} listen_spec;
 
-static clv_status parse(where *out, const char *how, clv_error *err)
+static clv_status parse(listen_spec *out, const char *how, clv_error *err)
 {
     size_t name = strcspn(how, ":");
     const char *ports = how + name;
     int end = 0;
-    *out = (where){.first_port = 0};
+    *out = (listen_spec){.first_port = 0};
     bool ok = name < sizeof out->interface;
     if (ok)
         memcpy(out->interface, how, name);
@@ -76,7 +76,7 @@ static clv_status parse(where *out, const char *how, clv_error *err)
 
 clv_status clv_control_check_spec(const char *how, clv_error *err)
 {
-    where w;
+    listen_spec w;
     if (strlen(how) >= CLV_CONTROL_SPEC_BYTES)
         return clv_fail(err, CLV_EINVAL, CLV_CONTROL_OPTION " is longer than %d characters",
                         CLV_CONTROL_SPEC_BYTES - 1);
@@ -98,7 +98,7 @@ static int bits_of(const struct sockaddr *mask)
 }
 
 /* False: not one to be reached at from another host. */
-static bool take_address(address *out, const struct ifaddrs *i, const where *w)
+static bool take_address(address *out, const struct ifaddrs *i, const listen_spec *w)
 {
     int family = i->ifa_addr ? i->ifa_addr->sa_family : AF_UNSPEC;
     if (!(i->ifa_flags & IFF_UP) || (i->ifa_flags & IFF_LOOPBACK) || (family != AF_INET && family != AF_INET6) ||
@@ -114,7 +114,7 @@ static bool take_address(address *out, const struct ifaddrs *i, const where *w)
     return !IN6_IS_ADDR_LINKLOCAL(a);
 }
 
-static int find_addresses(address *out, const where *w)
+static int find_addresses(address *out, const listen_spec *w)
 {
     struct ifaddrs *all = NULL;
     int n = 0;
@@ -163,8 +163,8 @@ static const address loopback = {.family = AF_INET, .bytes = {127, 0, 0, 1}};
 /* Whether all processes are in one network namespace: then nobody else need reach this one. */
 static bool all_on_one_host(const clv_job *job)
 {
-    for (int p = 0; p < job->place.processes; p++)
-        if (job->members[p].place != job->members[job->place.process].place)
+    for (int p = 0; p < job->info.processes; p++)
+        if (job->members[p].network != job->members[job->info.process].network)
             return false;
     return true;
 }
@@ -191,7 +191,7 @@ static int listen_at_port(const address *a, int port, int backlog)
     return -1;
 }
 
-static int listen_at(const address *a, const where *w, int backlog)
+static int listen_at(const address *a, const listen_spec *w, int backlog)
 {
     for (int port = w->first_port;; port++) {
         int fd = listen_at_port(a, port, backlog);
@@ -202,7 +202,7 @@ static int listen_at(const address *a, const where *w, int backlog)
 
 int clv_control_listen_loopback(int first_port, int last_port, int backlog)
 {
-    return listen_at(&loopback, &(where){.first_port = first_port, .last_port = last_port}, backlog);
+    return listen_at(&loopback, &(listen_spec){.first_port = first_port, .last_port = last_port}, backlog);
 }
 
 static int port_of(int fd)
@@ -215,7 +215,7 @@ static int port_of(int fd)
                                           : ((struct sockaddr_in *)&at)->sin_port);
 }
 
-static clv_status listen_for_others(clv_control *c, endpoint *mine, const where *w, clv_error *err)
+static clv_status listen_for_others(clv_control *c, endpoint *mine, const listen_spec *w, clv_error *err)
 {
     static const address any6 = {.family = AF_INET6}, any = {.family = AF_INET};
     if (w->interface[0] && if_nametoindex(w->interface) == 0)
@@ -274,7 +274,7 @@ static int connect_at(const clv_control *c, int process, const address *a, int p
     if (fd < 0)
         return -1;
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-    memcpy(mine.token, c->theirs[process], sizeof mine.token);
+    memcpy(mine.token, c->peer_tokens[process], sizeof mine.token);
     bool ok = connect(fd, (const struct sockaddr *)&to, size) == 0 || errno == EINPROGRESS;
     ok = ok && poll_socket(fd, POLLOUT, CONNECT_MS) && getsockopt(fd, SOL_SOCKET, SO_ERROR, &code, &code_size) == 0 &&
          code == 0 && send(fd, &mine, sizeof mine, MSG_NOSIGNAL) == (ssize_t)sizeof mine &&
@@ -307,12 +307,12 @@ static int connect_to(const clv_control *c, int process, const endpoint *mine, c
 {
     const clv_job_member *members = c->job->members;
     int fd = -1;
-    if (members[process].place == members[c->me].place && all_on_one_host(c->job))
+    if (members[process].network == members[c->me].network && all_on_one_host(c->job))
         return connect_at(c, process, &loopback, theirs->port);
     for (int near = 1; near >= 0; near--)
         for (int i = 0; fd < 0 && i < theirs->n_addresses; i++) {
             const address *a = &theirs->addresses[i];
-            bool beside = members[process].place == members[c->me].place;
+            bool beside = members[process].network == members[c->me].network;
             if (is_near(a, mine) == (near == 1) && (beside || !is_own(a, mine)))
                 fd = connect_at(c, process, a, theirs->port);
         }
@@ -351,9 +351,9 @@ static clv_status connect_all(clv_control *c, const endpoint *endpoints, clv_err
     const struct timespec until = clv_wall_time_after(COME_S * INT64_C(1000000000));
     int code = 0, missing = -1;
     pthread_mutex_lock(&c->lock);
-    while (c->left > 0 && code == 0)
-        code = pthread_cond_timedwait(&c->came, &c->lock, &until);
-    for (int p = 0; c->left > 0 && p < c->n && missing < 0; p++)
+    while (c->n_awaited > 0 && code == 0)
+        code = pthread_cond_timedwait(&c->changed, &c->lock, &until);
+    for (int p = 0; c->n_awaited > 0 && p < c->n && missing < 0; p++)
         missing = p != c->me && atomic_load(&c->peers[p].state) == CLV_PEER_AWAITED ? p : -1;
     pthread_mutex_unlock(&c->lock);
     return missing < 0 ? CLV_OK : fail_missing(c, missing, &endpoints[c->me], err);
@@ -363,40 +363,41 @@ static clv_status connect_all(clv_control *c, const endpoint *endpoints, clv_err
 
 static clv_control *new_control(clv_job *job)
 {
-    int pulse_ms = HEARTBEAT_MS_PER_PROCESS * job->place.processes;
-    size_t n = (size_t)job->place.processes;
+    int pulse_ms = HEARTBEAT_MS_PER_PROCESS * job->info.processes;
+    size_t n = (size_t)job->info.processes;
     clv_control *c = calloc(1, sizeof *c);
     if (!c)
         return NULL;
     c->job = job;
-    c->n = job->place.processes;
-    c->me = job->place.process;
-    c->left = c->n - 1;
+    c->n = job->info.processes;
+    c->me = job->info.process;
+    c->n_awaited = c->n - 1;
     c->lost_process = -1;
     c->listener = -1;
     c->heartbeat_ns = (pulse_ms > MIN_HEARTBEAT_MS ? pulse_ms : MIN_HEARTBEAT_MS) * INT64_C(1000000);
-    c->pending_count = c->n + CLV_CONTROL_MAX_PENDING;
-    c->theirs = calloc(n, sizeof *c->theirs);
+    c->n_pending = c->n + CLV_CONTROL_MAX_PENDING;
+    c->peer_tokens = calloc(n, sizeof *c->peer_tokens);
     c->peers = calloc(n, sizeof *c->peers);
     c->answered = calloc(n, sizeof *c->answered);
-    c->pending = calloc((size_t)c->pending_count, sizeof *c->pending);
-    c->polled = calloc(2 + n + (size_t)c->pending_count, sizeof *c->polled);
-    c->who = calloc(2 + n + (size_t)c->pending_count, sizeof *c->who);
-    c->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    c->pending = calloc((size_t)c->n_pending, sizeof *c->pending);
+    c->polled = calloc(2 + n + (size_t)c->n_pending, sizeof *c->polled);
+    c->polled_process = calloc(2 + n + (size_t)c->n_pending, sizeof *c->polled_process);
+    c->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     for (int p = 0; c->peers && p < c->n; p++)
         c->peers[p].fd = -1;
-    for (int s = 0; c->pending && s < c->pending_count; s++)
+    for (int s = 0; c->pending && s < c->n_pending; s++)
         c->pending[s].fd = -1;
     pthread_mutex_init(&c->lock, NULL);
     pthread_mutex_init(&c->query_lock, NULL);
-    pthread_cond_init(&c->came, NULL);
+    pthread_cond_init(&c->changed, NULL);
     return c;
 }
 
 static clv_status fill_endpoint(clv_control *c, endpoint *mine, const char *how, clv_error *err)
 {
-    where w;
-    if (!c || !c->theirs || !c->peers || !c->answered || !c->pending || !c->polled || !c->who || c->wake < 0)
+    listen_spec w;
+    if (!c || !c->peer_tokens || !c->peers || !c->answered || !c->pending || !c->polled || !c->polled_process ||
+        c->wake_fd < 0)
         return clv_fail_memory(err, "the connections of a job", sizeof *c);
     CLV_TRY(parse(&w, how, err));
     if (getrandom(c->token, sizeof c->token, 0) != (ssize_t)sizeof c->token)
@@ -415,7 +416,7 @@ static clv_status start_thread(clv_control *c, bool *started, clv_error *err)
 static clv_status make(clv_control *c, const endpoint *endpoints, bool *started, clv_error *err)
 {
     for (int p = 0; p < c->n; p++)
-        memcpy(c->theirs[p], endpoints[p].token, sizeof endpoints[p].token);
+        memcpy(c->peer_tokens[p], endpoints[p].token, sizeof endpoints[p].token);
     CLV_TRY(start_thread(c, started, err));
     for (int p = 0; p < c->n; p++)
         if (endpoints[p].port == 0) /* it says itself why */
@@ -425,7 +426,7 @@ static clv_status make(clv_control *c, const endpoint *endpoints, bool *started,
 
 clv_status clv_control_open(clv_control **out, clv_job *job, const char *how, clv_error *err)
 {
-    size_t n = (size_t)job->place.processes;
+    size_t n = (size_t)job->info.processes;
     clv_error why = {0};
     bool started = false;
     if (n == 1 || strcmp(how, "off") == 0)
@@ -439,7 +440,7 @@ clv_status clv_control_open(clv_control **out, clv_job *job, const char *how, cl
         status = make(c, endpoints, &started, &why);
     if (told == CLV_OK)
         status = clv_job_agree(job, status, &why);
-    if (!job->broken)
+    if (!job->poisoned)
         free(endpoints);
     if (status == CLV_OK && told == CLV_OK) {
         clv_control_register_atfork(c);

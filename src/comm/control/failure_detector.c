@@ -26,10 +26,10 @@ enum {
 /* How far the step came that a rank waits in: "", where nothing was to come. */
 static void print_bytes(char out[64], const clv_recorder *r)
 {
-    const clv_collective_record *step = &r->steps[clv_recorder_last_slot(r)];
+    const clv_collective_record *step = &r->collectives[clv_recorder_last_slot(r)];
     int32_t phase = atomic_load_explicit(&r->records[clv_recorder_last_slot(r)].phase, memory_order_relaxed);
     long long expected = atomic_load_explicit(&step->expected, memory_order_relaxed);
-    long long seen = atomic_load_explicit(&step->seen, memory_order_relaxed);
+    long long seen = atomic_load_explicit(&step->received, memory_order_relaxed);
     out[0] = '\0';
     if (phase != CLV_RECORD_NO_COLLECTIVE && phase != CLV_RECORD_ENDED && expected > 0)
         snprintf(out, 64, ", of which %lld of %lld bytes came", seen, expected);
@@ -39,23 +39,24 @@ static void print_bytes(char out[64], const clv_recorder *r)
 static clv_error describe_loss(const clv_control *c, clv_world *world)
 {
     pthread_mutex_lock(&world->lock); /* what the note is in may not go */
-    int first = world->firsts[c->lost_process], last = world->firsts[c->lost_process + 1] - 1;
-    const clv_thread_comm *mine = &world->comms[world->first];
-    const char *note = atomic_load_explicit(&mine->base.note, memory_order_acquire);
-    const char *doing = atomic_load_explicit(&mine->doing, memory_order_acquire);
-    uint64_t steps = atomic_load_explicit(&mine->begun, memory_order_relaxed);
+    int first = world->first_ranks[c->lost_process], last = world->first_ranks[c->lost_process + 1] - 1;
+    const clv_thread_comm *mine = &world->comms[world->first_local];
+    const char *note = atomic_load_explicit(&mine->base.activity, memory_order_acquire);
+    const char *doing = atomic_load_explicit(&mine->collective, memory_order_acquire);
+    uint64_t steps = atomic_load_explicit(&mine->collectives_begun, memory_order_relaxed);
     clv_error error = {.code = c->loss.code, .rank = first};
     char ranks[48], bytes[64], where[280] = "before any collective";
     snprintf(ranks, sizeof ranks, first == last ? "rank %d is" : "ranks %d to %d are", first, last);
     print_bytes(bytes, mine->base.recorder);
     if (doing)
         snprintf(where, sizeof where, "in collective %llu, %s of group set %d ('%.120s')%s", (unsigned long long)steps,
-                 doing, atomic_load_explicit(&mine->doing_in, memory_order_relaxed), note ? note : "no note", bytes);
+                 doing, atomic_load_explicit(&mine->collective_set, memory_order_relaxed), note ? note : "no note",
+                 bytes);
     else if (note)
         snprintf(where, sizeof where, "before any collective, at '%.120s'", note);
     snprintf(error.op, sizeof error.op, "%s", note ? note : doing ? doing : "");
-    snprintf(error.message, sizeof error.message, "%s lost: %s; rank %d was %s", ranks, c->loss.message, world->first,
-             where);
+    snprintf(error.message, sizeof error.message, "%s lost: %s; rank %d was %s", ranks, c->loss.message,
+             world->first_local, where);
     pthread_mutex_unlock(&world->lock);
     return error;
 }
@@ -70,7 +71,7 @@ static void fail_world(const clv_control *c, clv_world *world)
 /* Under the lock: whether the program is to be told by this process: the lowest that is left. */
 static bool should_report_loss(const clv_control *c)
 {
-    bool tells = atomic_load(&c->lost) && !c->told && c->job->lost;
+    bool tells = atomic_load(&c->lost) && !c->loss_reported && c->job->on_lost;
     for (int p = 0; p < c->me; p++)
         tells = tells && atomic_load(&c->peers[p].state) == CLV_PEER_LOST;
     return tells;
@@ -85,11 +86,11 @@ static void report_loss(clv_control *c)
     clv_error words = {0};
     if (tells)
         words = c->lost_process >= 0 && c->n_worlds > 0 ? describe_loss(c, c->worlds[0]) : c->loss;
-    c->told = c->told || tells;
+    c->loss_reported = c->loss_reported || tells;
     pthread_mutex_unlock(&c->lock);
     if (!tells)
         return;
-    c->job->lost(c->job->on_lost_arg, &words);
+    c->job->on_lost(c->job->on_lost_arg, &words);
     pthread_mutex_lock(&c->lock);
     clv_control_broadcast(c, CLV_FRAME_LOSS_REPORTED, 0, NULL, 0); /* should this process be the next to go */
     pthread_mutex_unlock(&c->lock);
@@ -103,7 +104,7 @@ static void mark_lost(clv_control *c, int process, const char *how, const clv_er
     char name[160];
     clv_control_disconnect(peer);
     atomic_store(&peer->state, CLV_PEER_LOST);
-    if (c->ends || atomic_load(&c->lost))
+    if (c->closing || atomic_load(&c->lost))
         return;
     clv_job_describe_process(name, sizeof name, c->job, process);
     c->lost_process = why ? -1 : process;
@@ -112,7 +113,7 @@ static void mark_lost(clv_control *c, int process, const char *how, const clv_er
         c->loss = *why;
     else
         snprintf(c->loss.message, sizeof c->loss.message, "%s %s", name, how);
-    c->job->broken = 1;
+    c->job->poisoned = 1;
     atomic_store_explicit(&c->lost, 1, memory_order_release);
     for (int w = 0; w < c->n_worlds; w++)
         fail_world(c, c->worlds[w]);
@@ -202,7 +203,7 @@ static void handle_goodbye(clv_control *c, int process, const clv_error *why)
 static bool handle_frame(clv_control *c, int process, const clv_control_frame *f, const unsigned char *data)
 {
     clv_error error;
-    c->told = c->told || f->kind == CLV_FRAME_LOSS_REPORTED;
+    c->loss_reported = c->loss_reported || f->kind == CLV_FRAME_LOSS_REPORTED;
     if (f->kind == CLV_FRAME_HEARTBEAT || f->kind == CLV_FRAME_LOSS_REPORTED)
         return true;
     if (f->kind == CLV_FRAME_PROGRESS_QUERY)
@@ -249,7 +250,7 @@ static bool handle_frames(clv_control *c, int process)
 static void handle_disconnect(clv_control *c, int process, int code)
 {
     char how[128];
-    if (c->ends || atomic_load(&c->peers[process].state) == CLV_PEER_LEFT) {
+    if (c->closing || atomic_load(&c->peers[process].state) == CLV_PEER_LEFT) {
         clv_control_disconnect(&c->peers[process]);
         return;
     }
@@ -262,7 +263,7 @@ static void receive_from(clv_control *c, int process)
 {
     clv_control_peer *peer = &c->peers[process];
     while (peer->fd >= 0) {
-        if (!clv_control_reserve(&peer->in, &peer->in_room, peer->in_bytes + READ_BYTES)) {
+        if (!clv_control_reserve(&peer->in, &peer->in_capacity, peer->in_bytes + READ_BYTES)) {
             mark_lost(c, process, "sent what there is no memory for", NULL);
             return;
         }
@@ -288,9 +289,9 @@ static void receive_from(clv_control *c, int process)
 static nfds_t fill_pollfds(const clv_control *c)
 {
     struct pollfd *fds = c->polled;
-    int *who = c->who;
+    int *who = c->polled_process;
     nfds_t n = 0;
-    fds[n++] = (struct pollfd){.fd = c->wake, .events = POLLIN};
+    fds[n++] = (struct pollfd){.fd = c->wake_fd, .events = POLLIN};
     fds[n++] = (struct pollfd){.fd = c->accept_paused ? -1 : c->listener, .events = POLLIN};
     for (int p = 0; p < c->n; p++)
         if (c->peers[p].fd >= 0) {
@@ -299,7 +300,7 @@ static nfds_t fill_pollfds(const clv_control *c)
                 (struct pollfd){.fd = c->peers[p].fd,
                                 .events = (short)(POLLIN | POLLRDHUP | (c->peers[p].out_bytes > 0 ? POLLOUT : 0))};
         }
-    for (int s = 0; s < c->pending_count; s++)
+    for (int s = 0; s < c->n_pending; s++)
         if (c->pending[s].fd >= 0) {
             who[n] = c->n + s;
             fds[n++] = (struct pollfd){.fd = c->pending[s].fd, .events = POLLIN};
@@ -311,10 +312,10 @@ static nfds_t fill_pollfds(const clv_control *c)
 static void handle_events(clv_control *c, nfds_t n)
 {
     const struct pollfd *fds = c->polled;
-    const int *who = c->who;
+    const int *who = c->polled_process;
     uint64_t woken;
     if (fds[0].revents)
-        (void)!read(c->wake, &woken, sizeof woken);
+        (void)!read(c->wake_fd, &woken, sizeof woken);
     for (int ended = 1; ended >= 0; ended--)
         for (nfds_t i = 2; i < n; i++) {
             bool has_ended = (fds[i].revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0;
@@ -330,8 +331,8 @@ static void handle_events(clv_control *c, nfds_t n)
         clv_control_accept(c);
 }
 
-/* Under the lock: one beat; ns: since the last one, as far as this process ran. */
-static void beat(clv_control *c, int64_t ns)
+/* Under the lock: one send_heartbeats; ns: since the last one, as far as this process ran. */
+static void send_heartbeats(clv_control *c, int64_t ns)
 {
     c->accept_paused = false;
     for (int p = 0; p < c->n; p++)
@@ -339,7 +340,7 @@ static void beat(clv_control *c, int64_t ns)
             atomic_fetch_add_explicit(&c->peers[p].idle_ns, ns, memory_order_relaxed);
             clv_control_send(&c->peers[p], CLV_FRAME_HEARTBEAT, 0, NULL, 0);
         }
-    for (int s = 0; s < c->pending_count; s++)
+    for (int s = 0; s < c->n_pending; s++)
         if (c->pending[s].fd >= 0 && (c->pending[s].idle_ns += ns) > HANDSHAKE_TIMEOUT_NS)
             clv_pending_connection_close(&c->pending[s]);
 }
@@ -356,26 +357,26 @@ static bool is_closed(const clv_control *c)
 static void run_event_loop(clv_control *c)
 {
     clv_deadline end = {0};
-    int64_t beaten = clv_now_ns();
+    int64_t last_ns = clv_now_ns();
     for (bool ends = false;;) {
         pthread_mutex_lock(&c->lock);
-        if (c->ends && !ends)
+        if (c->closing && !ends)
             end = clv_deadline_after(GOODBYE_MS * INT64_C(1000000));
-        ends = c->ends;
+        ends = c->closing;
         nfds_t n = fill_pollfds(c);
         bool over = ends && (is_closed(c) || clv_deadline_remaining(&end) == 0);
         pthread_mutex_unlock(&c->lock);
         if (over)
             return;
-        int64_t since = clv_now_ns() - beaten, rest = c->heartbeat_ns - since;
+        int64_t since = clv_now_ns() - last_ns, rest = c->heartbeat_ns - since;
         int ready = poll(c->polled, n, ends ? 1 : rest > 0 ? (int)(rest / 1000000) + 1 : 0);
         pthread_mutex_lock(&c->lock);
         if (ready > 0)
             handle_events(c, n);
-        since = clv_now_ns() - beaten;
+        since = clv_now_ns() - last_ns;
         if (since >= c->heartbeat_ns) {
-            beat(c, since < 2 * c->heartbeat_ns ? since : 2 * c->heartbeat_ns);
-            beaten += since;
+            send_heartbeats(c, since < 2 * c->heartbeat_ns ? since : 2 * c->heartbeat_ns);
+            last_ns += since;
         }
         pthread_mutex_unlock(&c->lock);
         report_loss(c); /* of the first loss; of a later one where only then this process is the one that does */
@@ -398,25 +399,75 @@ void clv_control_free(clv_control *c)
         free(c->peers[p].in);
         free(c->peers[p].out);
     }
-    for (int s = 0; c->pending && s < c->pending_count; s++)
+    for (int s = 0; c->pending && s < c->n_pending; s++)
         if (c->pending[s].fd >= 0)
             close(c->pending[s].fd);
     if (c->listener >= 0)
         close(c->listener);
-    if (c->wake >= 0)
-        close(c->wake);
+    if (c->wake_fd >= 0)
+        close(c->wake_fd);
     pthread_mutex_destroy(&c->lock);
     pthread_mutex_destroy(&c->query_lock);
-    pthread_cond_destroy(&c->came);
+    pthread_cond_destroy(&c->changed);
     free(c->pending);
     free(c->peers);
     free(c->worlds);
-    free(c->theirs);
+    free(c->peer_tokens);
     free(c->answered);
     free(c->polled);
-    free(c->who);
+    free(c->polled_process);
     free(c);
 }
+
+/* ---- fork ---- */
+
+/* The control of this process (one at most), for fork handlers, which have no argument. */
+static _Atomic(clv_control *) ours;
+
+static void before_fork(void)
+{
+    clv_control *c = atomic_load(&ours);
+    if (c)
+        pthread_mutex_lock(&c->lock);
+}
+
+static void after_fork(void)
+{
+    clv_control *c = atomic_load(&ours);
+    if (c)
+        pthread_mutex_unlock(&c->lock);
+}
+
+/* The child is not a process of the job: if it kept the connections the others would not see the parent end. */
+static void in_child(void)
+{
+    clv_control *c = atomic_load(&ours);
+    if (!c)
+        return;
+    for (int p = 0; p < c->n; p++)
+        clv_control_disconnect(&c->peers[p]);
+    after_fork();
+}
+
+static void add_handlers(void)
+{
+    (void)pthread_atfork(before_fork, after_fork, in_child);
+}
+
+void clv_control_register_atfork(clv_control *c)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    atomic_store(&ours, c);
+    pthread_once(&once, add_handlers);
+}
+
+static void unregister_atfork(const clv_control *c)
+{
+    clv_control *mine = (clv_control *)c;
+    (void)atomic_compare_exchange_strong(&ours, &mine, NULL);
+}
+
+/* ---- closing ---- */
 
 void clv_control_close(clv_control *c, const clv_error *why)
 {
@@ -428,10 +479,10 @@ void clv_control_close(clv_control *c, const clv_error *why)
     for (int p = 0; p < c->n; p++)
         if (c->peers[p].fd >= 0 && c->peers[p].out_bytes == 0)
             shutdown(c->peers[p].fd, SHUT_WR);
-    c->ends = true;
+    c->closing = true;
     pthread_mutex_unlock(&c->lock);
     clv_control_wake(c);
     pthread_join(c->thread, NULL);
-    clv_control_unregister_atfork(c);
+    unregister_atfork(c);
     clv_control_free(c);
 }

@@ -25,7 +25,7 @@ typedef struct question {
 static void answer(const clv_control *c, int process, uint64_t number, const question *q)
 {
     clv_world *world = clv_control_find_world(c, number);
-    int n = world ? world->here : 0;
+    int n = world ? world->n_local : 0;
     size_t bytes = sizeof q->number + (size_t)n * sizeof(clv_rank_progress);
     if (world && clv_world_failed(world, NULL))
         return;
@@ -35,7 +35,7 @@ static void answer(const clv_control *c, int process, uint64_t number, const que
     memcpy(data, &q->number, sizeof q->number);
     for (int i = 0; i < n; i++) {
         pthread_mutex_lock(&world->lock); /* what the note is in may not go */
-        const clv_rank_progress s = clv_rank_progress_read(world, world->first + i, q->set);
+        const clv_rank_progress s = clv_rank_progress_read(world, world->first_local + i, q->set);
         pthread_mutex_unlock(&world->lock);
         memcpy(data + sizeof q->number + (size_t)i * sizeof s, &s, sizeof s);
     }
@@ -59,17 +59,17 @@ bool clv_control_receive_answer(clv_control *c, int process, const unsigned char
     if (bytes < sizeof number)
         return false;
     memcpy(&number, data, sizeof number);
-    if (!c->answers || number != c->question)
+    if (!c->answers || number != c->query)
         return true;
     for (size_t at = sizeof number; at + sizeof(clv_rank_progress) <= bytes; at += sizeof(clv_rank_progress)) {
         clv_rank_progress s;
         memcpy(&s, data + at, sizeof s);
-        s.what[sizeof s.what - 1] = s.note[sizeof s.note - 1] = '\0';
+        s.what[sizeof s.what - 1] = s.activity[sizeof s.activity - 1] = '\0';
         if (s.rank >= 0 && s.rank < c->n_answers)
             c->answers[s.rank] = s;
     }
     c->answered[process] = true;
-    pthread_cond_broadcast(&c->came);
+    pthread_cond_broadcast(&c->changed);
     return true;
 }
 
@@ -89,15 +89,15 @@ void clv_control_query_progress(clv_control *c, clv_world *world, int set, clv_r
     pthread_mutex_lock(&c->query_lock);
     pthread_mutex_lock(&c->lock);
     int64_t began = clv_now_ns(), ms = 0;
-    c->question++;
+    c->query++;
     c->answers = all;
     c->n_answers = world->ranks;
     memset(c->answered, 0, (size_t)c->n * sizeof *c->answered);
-    const question q = {.number = c->question, .set = set};
+    const question q = {.number = c->query, .set = set};
     clv_control_broadcast(c, CLV_FRAME_PROGRESS_QUERY, world->mpi->number, &q, sizeof q);
     while (!all_answered(c, ms) && ms < ANSWER_MS && !clv_world_failed(world, NULL)) {
         struct timespec until = clv_wall_time_after(5000000);
-        pthread_cond_timedwait(&c->came, &c->lock, &until);
+        pthread_cond_timedwait(&c->changed, &c->lock, &until);
         ms = (clv_now_ns() - began) / 1000000;
     }
     c->answers = NULL;

@@ -150,7 +150,7 @@ static uint64_t find_machine(void)
 }
 
 /* Where loopback reaches. */
-static uint64_t find_place(uint64_t machine)
+static uint64_t find_network(uint64_t machine)
 {
     struct stat net = {0};
     (void)stat("/proc/self/ns/net", &net);
@@ -176,7 +176,7 @@ typedef struct making {
 
 static clv_status check_versions(clv_job *job, clv_error *err)
 {
-    size_t n = (size_t)job->place.processes;
+    size_t n = (size_t)job->info.processes;
     making mine = {0}, *all = calloc(n, sizeof *all);
     if (!all)
         return clv_fail_memory(err, "a job's processes", n * sizeof *all);
@@ -197,14 +197,14 @@ static clv_status check_versions(clv_job *job, clv_error *err)
 /* All tell their names. control: as it was given, or NULL. */
 static clv_status exchange_members(clv_job *job, const char *control, clv_error *err)
 {
-    size_t n = (size_t)job->place.processes;
+    size_t n = (size_t)job->info.processes;
     const char *shared = getenv(SHARED_MEMORY);
     clv_job_member mine = {.pid = getpid(),
                            .machine = find_machine(),
                            .cpu = clv_cpu_feature_bits(),
                            .shares_memory = !shared || strcmp(shared, "off") != 0};
     CLV_TRY(check_versions(job, err));
-    mine.place = find_place(mine.machine);
+    mine.network = find_network(mine.machine);
     find_cores(&mine.cores);
     gethostname(mine.host, sizeof mine.host - 1);
     snprintf(mine.control, sizeof mine.control, "%s", control ? control : "");
@@ -226,14 +226,14 @@ static clv_status exchange_members(clv_job *job, const char *control, clv_error 
 static clv_status open_control(clv_job *job, clv_error *err)
 {
     const clv_job_member *members = job->members;
-    for (int p = 1; p < job->place.processes; p++)
+    for (int p = 1; p < job->info.processes; p++)
         if (members[p].control[0] &&
             (strcmp(members[p].control, "off") == 0) != (strcmp(members[0].control, "off") == 0))
             return clv_fail(err, CLV_EINVAL,
                             CLV_CONTROL_OPTION
                             " is '%s' in process %d, and '%s' in process 0; valid: off in all, or in none",
                             members[p].control, p, members[0].control);
-    const char *mine = members[job->place.process].control;
+    const char *mine = members[job->info.process].control;
     return clv_control_open(&job->control, job, mine[0] ? mine : members[0].control, err);
 }
 
@@ -269,13 +269,13 @@ clv_status clv_job_join(clv_job **out, const clv_job_options *options, clv_error
         return clv_fail_memory(err, "a job", sizeof *job);
     job->mpi = mpi;
     job->timeout_ms = clv_timeout_ns(o.timeout_ms) / 1000000;
-    job->silence_ns = clv_timeout_ns(o.heartbeat_timeout_ms);
-    job->lost = o.lost;
+    job->heartbeat_timeout_ns = clv_timeout_ns(o.heartbeat_timeout_ms);
+    job->on_lost = o.on_lost;
     job->on_lost_arg = o.on_lost_arg;
-    job->piece = CLV_MPI_MAX_MESSAGE_BYTES;
-    job->room = CLV_SHM_SLOT_BYTES;
-    job->run = clv_unique_id();
-    if (mpi->join(&job->place, &job->comm, why, sizeof why)) {
+    job->max_message_bytes = CLV_MPI_MAX_MESSAGE_BYTES;
+    job->max_shm_bytes = CLV_SHM_SLOT_BYTES;
+    job->id = clv_unique_id();
+    if (mpi->join(&job->info, &job->comm, why, sizeof why)) {
         free(job);
         return clv_fail(err, CLV_EUNSUPPORTED, "the job cannot be joined by '%s': %s", name, why);
     }
@@ -284,7 +284,7 @@ clv_status clv_job_join(clv_job **out, const clv_job_options *options, clv_error
     if (status == CLV_OK)
         status = open_control(job, err);
     if (status != CLV_OK) {
-        if (!job->broken) /* all fail alike */
+        if (!job->poisoned) /* all fail alike */
             (void)mpi->leave(job->comm);
         clv_job_free(job);
         return status;
@@ -295,10 +295,10 @@ clv_status clv_job_join(clv_job **out, const clv_job_options *options, clv_error
 
 int clv_job_process_index(const clv_job *job)
 {
-    return job ? job->place.process : -1;
+    return job ? job->info.process : -1;
 }
 
 int clv_job_process_count(const clv_job *job)
 {
-    return job ? job->place.processes : 0;
+    return job ? job->info.processes : 0;
 }

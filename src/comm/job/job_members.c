@@ -12,7 +12,7 @@
 
 void clv_job_describe_process(char *out, size_t size, const clv_job *job, int process)
 {
-    snprintf(out, size, "process %d of %d (host %s, pid %lld)", process, job->place.processes,
+    snprintf(out, size, "process %d of %d (host %s, pid %lld)", process, job->info.processes,
              job->members[process].host, (long long)job->members[process].pid);
 }
 
@@ -20,17 +20,17 @@ clv_status clv_job_fail_mpi(const clv_job *job, int code, const char *what, clv_
 {
     char text[256];
     job->mpi->text(code, text, sizeof text);
-    return clv_fail(err, CLV_EPEER, "%s, process %d of %d: MPI (%s) says: %s", what, job->place.process,
-                    job->place.processes, job->mpi->name, text);
+    return clv_fail(err, CLV_EPEER, "%s, process %d of %d: MPI (%s) says: %s", what, job->info.process,
+                    job->info.processes, job->mpi->name, text);
 }
 
 double clv_job_core_share(const clv_job *job)
 {
-    const clv_job_member *me = &job->members[job->place.process];
+    const clv_job_member *me = &job->members[job->info.process];
     double cores = 0;
     for (int c = 0; c < CPU_SETSIZE; c++) {
         int sharers = 0;
-        for (int p = 0; CPU_ISSET(c, &me->cores) && p < job->place.processes; p++)
+        for (int p = 0; CPU_ISSET(c, &me->cores) && p < job->info.processes; p++)
             sharers += job->members[p].machine == me->machine && CPU_ISSET(c, &job->members[p].cores);
         cores += sharers ? 1.0 / sharers : 0;
     }
@@ -63,12 +63,12 @@ bool clv_job_end_requests(clv_job *job, clv_mpi_request *requests, int n, bool r
 bool clv_job_same_host(const clv_job *job, int a, int b)
 {
     const clv_job_member *x = &job->members[a], *y = &job->members[b];
-    return x->place == y->place && strcmp(x->host, y->host) == 0;
+    return x->network == y->network && strcmp(x->host, y->host) == 0;
 }
 
 bool clv_job_cpus_are_alike(const clv_job *job)
 {
-    for (int p = 1; p < job->place.processes; p++)
+    for (int p = 1; p < job->info.processes; p++)
         if (job->members[p].cpu != job->members[0].cpu)
             return false;
     return true;

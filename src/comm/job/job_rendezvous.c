@@ -27,7 +27,7 @@ typedef struct rendezvous {
     clv_job_rendezvous_info mine, *theirs; /* [n] */
 } rendezvous;
 
-clv_status clv_job_fail_broken(const clv_job *job, clv_error *err)
+clv_status clv_job_fail_poisoned(const clv_job *job, clv_error *err)
 {
     clv_error loss;
     if (!clv_control_lost(job->control, &loss))
@@ -42,7 +42,8 @@ clv_status clv_job_fail_broken(const clv_job *job, clv_error *err)
 static bool is_silent(const clv_job *job, const int *ended, int n)
 {
     for (int i = 0; i < n; i++)
-        if (!ended[i] && clv_control_since_heartbeat_ns(job->control, i % job->place.processes) > job->silence_ns)
+        if (!ended[i] &&
+            clv_control_since_heartbeat_ns(job->control, i % job->info.processes) > job->heartbeat_timeout_ns)
             return true;
     return false;
 }
@@ -55,7 +56,7 @@ clv_status clv_job_wait_requests(clv_job *job, clv_mpi_request *requests, int *e
         int code = 0;
         left = 0;
         if (clv_control_lost(job->control, NULL))
-            return clv_job_fail_broken(job, err);
+            return clv_job_fail_poisoned(job, err);
         pthread_mutex_lock(&job->lock);
         for (int i = 0; code == 0 && i < n; i++) {
             if (!ended[i])
@@ -76,12 +77,12 @@ clv_status clv_job_wait_requests(clv_job *job, clv_mpi_request *requests, int *e
 static void describe(char *out, size_t size, const clv_job_rendezvous_info *h)
 {
     unsigned long long meeting = h->number + 1;
-    if (h->ranks > 0)
-        snprintf(out, size, "makes a session of %d ranks (meeting %llu)", h->ranks, meeting);
-    else if (h->ranks == CLV_JOB_COMPARE)
-        snprintf(out, size, "compares %llu things (meeting %llu)", (unsigned long long)h->spread, meeting);
+    if (h->action > 0)
+        snprintf(out, size, "makes a session of %d ranks (meeting %llu)", h->action, meeting);
+    else if (h->action == CLV_JOB_COMPARE)
+        snprintf(out, size, "compares %llu things (meeting %llu)", (unsigned long long)h->detail, meeting);
     else
-        snprintf(out, size, "%s (meeting %llu)", h->ranks == CLV_JOB_LEAVE ? "leaves the job" : "is in clv_job_agree",
+        snprintf(out, size, "%s (meeting %llu)", h->action == CLV_JOB_LEAVE ? "leaves the job" : "is in clv_job_agree",
                  meeting);
 }
 
@@ -108,7 +109,7 @@ static clv_status fail_missing(const rendezvous *g, const clv_job *job, int64_t 
         }
     describe(does, sizeof does, &g->mine);
     return clv_fail(err, CLV_ETIMEOUT, "process %d %s, and waited %lld ms for all %d of the job; missing: %s",
-                    job->place.process, does, (long long)(waited_ns / 1000000), g->n, used ? who : "none now");
+                    job->info.process, does, (long long)(waited_ns / 1000000), g->n, used ? who : "none now");
 }
 
 static clv_status exchange_infos(rendezvous *g, clv_job *job, int round, clv_deadline *deadline, clv_error *err)
@@ -137,10 +138,10 @@ static clv_status exchange_infos(rendezvous *g, clv_job *job, int round, clv_dea
     }
     pthread_mutex_lock(&job->lock);
     bool over = true; /* what was sent is a few bytes, which MPI has copied */
-    for (int p = 0; p < asked && !job->broken; p++)
+    for (int p = 0; p < asked && !job->poisoned; p++)
         if (!g->ended[n + p])
             over = clv_job_end_requests(job, &g->requests[n + p], 1, true, CLV_MPI_CANCEL_NS) && over;
-    job->broken |= !over;
+    job->poisoned |= !over;
     pthread_mutex_unlock(&job->lock);
     return status;
 }
@@ -148,15 +149,15 @@ static clv_status exchange_infos(rendezvous *g, clv_job *job, int round, clv_dea
 /* All hear what all say. */
 static clv_status run_rendezvous(rendezvous *g, clv_job *job, int64_t timeout_ns, clv_error *err)
 {
-    size_t n = (size_t)job->place.processes;
+    size_t n = (size_t)job->info.processes;
     clv_deadline deadline = clv_deadline_after(timeout_ns);
-    g->n = job->place.processes;
+    g->n = job->info.processes;
     g->requests = calloc(2 * n, sizeof *g->requests);
     g->ended = calloc(2 * n, sizeof *g->ended);
     g->theirs = calloc(n, sizeof *g->theirs);
     pthread_mutex_lock(&job->lock);
-    g->mine.number = job->meetings++;
-    g->mine.run = job->run;
+    g->mine.number = job->rendezvous_count++;
+    g->mine.job_id = job->id;
     pthread_mutex_unlock(&job->lock);
     clv_status status =
         g->requests && g->ended && g->theirs ? CLV_OK : clv_fail_memory(err, "a job's processes", n * sizeof *g);
@@ -164,14 +165,14 @@ static clv_status run_rendezvous(rendezvous *g, clv_job *job, int64_t timeout_ns
         status = exchange_infos(g, job, round, &deadline, err);
     pthread_mutex_lock(&job->lock);
     if (status == CLV_OK)
-        job->run = g->theirs[0].run;
+        job->id = g->theirs[0].job_id;
     pthread_mutex_unlock(&job->lock);
     return status;
 }
 
 static void free_rendezvous(rendezvous *g, const clv_job *job)
 {
-    if (job->broken) /* MPI may still write there */
+    if (job->poisoned) /* MPI may still write there */
         return;
     free(g->requests);
     free(g->ended);
@@ -180,7 +181,7 @@ static void free_rendezvous(rendezvous *g, const clv_job *job)
 
 clv_status clv_job_all_gather(clv_job *job, const void *mine, void *all, size_t bytes, clv_error *err)
 {
-    int n = job->place.processes, code = 0, tag = EXCHANGE_TAG;
+    int n = job->info.processes, code = 0, tag = EXCHANGE_TAG;
     clv_mpi_request *requests = calloc(2 * (size_t)n, sizeof *requests);
     int *ended = calloc(2 * (size_t)n, sizeof *ended);
     char *said = malloc(((size_t)n + 1) * bytes), *sent = said ? said + (size_t)n * bytes : NULL;
@@ -201,7 +202,7 @@ clv_status clv_job_all_gather(clv_job *job, const void *mine, void *all, size_t 
     clv_status status = code == 0 ? clv_job_wait_requests(job, requests, ended, 2 * n, false, &deadline, err)
                                   : clv_job_fail_mpi(job, code, "joining the job", err);
     if (status != CLV_OK) { /* MPI may read and write there yet: it is left */
-        job->broken = 1;
+        job->poisoned = 1;
         return status != CLV_ETIMEOUT
                    ? status
                    : clv_fail(err, status, "not all %d processes of the job came by the deadline", n);
@@ -222,7 +223,7 @@ static clv_status fail_with_their_error(const rendezvous *g, const clv_job *job,
             *err = g->mine.failure;
         return g->mine.failure.code;
     }
-    return clv_fail_at(err, failure->code, failure->rank, failure->op, "process %d of %d: %s", p, job->place.processes,
+    return clv_fail_at(err, failure->code, failure->rank, failure->op, "process %d of %d: %s", p, job->info.processes,
                        failure->message);
 }
 
@@ -234,13 +235,13 @@ static clv_status check_infos(const rendezvous *g, const clv_job *job, clv_error
     for (int p = 0; p < g->n; p++) {
         const clv_job_rendezvous_info *h = &g->theirs[p];
         char mine[96], other[96];
-        if (h->number == g->mine.number && h->ranks == g->mine.ranks && h->spread == g->mine.spread)
+        if (h->number == g->mine.number && h->action == g->mine.action && h->detail == g->mine.detail)
             continue;
         describe(mine, sizeof mine, &g->mine);
         describe(other, sizeof other, h);
         return clv_fail(err, CLV_EPEER,
                         "process %d %s; process %d %s: all processes make the same sessions in the same order",
-                        job->place.process, mine, p, other);
+                        job->info.process, mine, p, other);
     }
     return CLV_OK;
 }
@@ -261,7 +262,7 @@ clv_status clv_job_rendezvous(uint64_t *number, clv_job *job, const clv_job_rend
 /* What a process says of itself; err: its failure, if it has one. */
 static clv_job_rendezvous_info make_info(int32_t does, clv_status status, const clv_error *err)
 {
-    clv_job_rendezvous_info mine = {.ranks = does, .failure = {.rank = -1}};
+    clv_job_rendezvous_info mine = {.action = does, .failure = {.rank = -1}};
     if (status != CLV_OK && err && err->code != CLV_OK)
         mine.failure = *err;
     else if (status != CLV_OK)
@@ -274,8 +275,8 @@ clv_status clv_job_agree(clv_job *job, clv_status status, clv_error *err)
     clv_error why = {0};
     if (!job)
         return status;
-    if (job->broken)
-        return status != CLV_OK || !clv_control_lost(job->control, NULL) ? status : clv_job_fail_broken(job, err);
+    if (job->poisoned)
+        return status != CLV_OK || !clv_control_lost(job->control, NULL) ? status : clv_job_fail_poisoned(job, err);
     const clv_job_rendezvous_info mine = make_info(CLV_JOB_AGREE, status, err);
     clv_status agreed = clv_job_rendezvous(NULL, job, &mine, job->timeout_ms * 1000000, &why);
     if (status != CLV_OK) /* one's own failure stays what it is */
@@ -296,8 +297,9 @@ typedef struct difference {
 /* n things are left to compare; mine: what this process has of them, or of the first. */
 static clv_status compare(difference *out, clv_job *job, int n, int64_t mine, const char *text, clv_error *err)
 {
-    int processes = job->place.processes;
-    rendezvous g = {.mine = {.ranks = CLV_JOB_COMPARE, .spread = (uint64_t)n, .said = mine, .failure = {.rank = -1}}};
+    int processes = job->info.processes;
+    rendezvous g = {
+        .mine = {.action = CLV_JOB_COMPARE, .detail = (uint64_t)n, .digest = mine, .failure = {.rank = -1}}};
     int64_t *says = calloc((size_t)processes, sizeof *says);
     if (!says)
         return clv_fail_memory(err, "what processes have", (size_t)processes * sizeof *says);
@@ -307,7 +309,7 @@ static clv_status compare(difference *out, clv_job *job, int n, int64_t mine, co
         status = check_infos(&g, job, err);
     if (status == CLV_OK) {
         for (int p = 0; p < processes; p++)
-            says[p] = g.theirs[p].said;
+            says[p] = g.theirs[p].digest;
         out->who = clv_mismatch_find(says, processes);
         memcpy(out->majority, g.theirs[out->who.majority].text, sizeof out->majority);
         if (out->who.n > 0)
@@ -349,8 +351,8 @@ clv_status clv_job_compare(clv_job *job, const clv_job_value *mine, int n, clv_e
     }
     if (!job)
         return CLV_OK;
-    if (job->broken)
-        return clv_job_fail_broken(job, err);
+    if (job->poisoned)
+        return clv_job_fail_poisoned(job, err);
     CLV_TRY(compare(&any, job, n, (int64_t)all, "", err));
     if (any.who.n == 0)
         return CLV_OK;
@@ -363,7 +365,7 @@ clv_status clv_job_compare(clv_job *job, const clv_job_value *mine, int n, clv_e
 static bool all_leave(const rendezvous *g)
 {
     for (int p = 0; p < g->n; p++)
-        if (g->theirs[p].ranks != CLV_JOB_LEAVE)
+        if (g->theirs[p].action != CLV_JOB_LEAVE)
             return false;
     return true;
 }
@@ -388,18 +390,18 @@ clv_status clv_job_leave(clv_job *job, clv_error *err)
 {
     clv_error why = {0};
     bool came = false;
-    if (!job || job->members[job->place.process].pid != getpid()) /* a child of the process is none of the job's */
+    if (!job || job->members[job->info.process].pid != getpid()) /* a child of the process is none of the job's */
         return CLV_OK;
     pthread_mutex_lock(&job->lock);
-    int worlds = job->worlds;
+    int worlds = job->n_worlds;
     pthread_mutex_unlock(&job->lock);
     if (worlds > 0)
         return clv_fail(err, CLV_EINVAL, "%d sessions of the job are there yet; free them before clv_job_leave",
                         worlds);
     const clv_job_rendezvous_info mine = make_info(CLV_JOB_LEAVE, err ? err->code : CLV_OK, err);
-    clv_status status = job->broken ? clv_job_fail_broken(job, &why) : leave_rendezvous(&came, job, &mine, &why);
+    clv_status status = job->poisoned ? clv_job_fail_poisoned(job, &why) : leave_rendezvous(&came, job, &mine, &why);
     clv_control_close(job->control, came || status == CLV_OK ? NULL : mine.failure.code ? &mine.failure : &why);
-    if (!job->broken && came) {
+    if (!job->poisoned && came) {
         int code = job->mpi->leave(job->comm);
         if (code != 0 && status == CLV_OK)
             status = clv_job_fail_mpi(job, code, "leaving the job", &why);

@@ -14,11 +14,11 @@ void clv_mpi_release(clv_plan *base)
     if (!plan)
         return;
     clv_mpi_plan_abandon(plan);
-    clv_threads_transport.release(plan->inside);
-    clv_shm_plan_free(&plan->cards);
+    clv_threads_transport.release(plan->threads);
+    clv_shm_plan_free(&plan->shm);
     for (int i = 0; i < CLV_MPI_PHASES; i++) {
         free(plan->phases[i].sends);
-        free(plan->phases[i].takes);
+        free(plan->phases[i].receives);
         free(plan->phases[i].local);
         free(plan->phases[i].ins);
         free(plan->phases[i].requests);
@@ -61,10 +61,10 @@ static int64_t bytes_of(const clv_mpi_plan *plan, const clv_shard *box)
 /* A tag for what `from` sends to `to`, world ranks. */
 static int tag_of(const clv_world *world, int set, int from, int to)
 {
-    const struct clv_mpi_world *wire = world->mpi;
-    int a = from - world->firsts[clv_world_process_of(world, from)],
-        b = to - world->firsts[clv_world_process_of(world, to)];
-    return 1 + (set % wire->sets * wire->widest + a) * wire->widest + b;
+    const struct clv_mpi_world *state = world->mpi;
+    int a = from - world->first_ranks[clv_world_process_of(world, from)],
+        b = to - world->first_ranks[clv_world_process_of(world, to)];
+    return 1 + (set % state->n_tagged_sets * state->max_local_ranks + a) * state->max_local_ranks + b;
 }
 
 /* Which process has each member; NULL without memory. */
@@ -89,7 +89,7 @@ static bool is_first(const int *process, int member)
 /* Lists the messages that one sends, or takes, and, of takes, what one reads. */
 static void list_parts(clv_mpi_phase *ph, const clv_group_shards *parts, const int *process, int me, bool sends)
 {
-    clv_mpi_message *list = sends ? ph->sends : ph->takes;
+    clv_mpi_message *list = sends ? ph->sends : ph->receives;
     int n = 0;
     for (int k = 1; k < parts->n; k++) {
         int peer = (me + k) % parts->n;
@@ -97,20 +97,20 @@ static void list_parts(clv_mpi_phase *ph, const clv_group_shards *parts, const i
         bool moves = clv_find_receive_route(&way, parts, process, sends ? peer : me, sends ? me : peer);
         bool by_message = moves && way.by == (sends ? peer : me);
         if (moves && !sends && !by_message)
-            ph->local[ph->n_near++] = (clv_mpi_local_read){.way = way};
+            ph->local[ph->n_local++] = (clv_mpi_local_read){.route = way};
         if (by_message)
             list[n++].move = (clv_transfer_box){.peer = peer, .box = way.box};
         else if (process[peer] != process[me] && is_first(process, me) && is_first(process, peer))
             list[n++].move = (clv_transfer_box){.peer = peer, .box = {.rank = 1}};
     }
-    *(sends ? &ph->n_sends : &ph->n_takes) = n;
+    *(sends ? &ph->n_sends : &ph->n_receives) = n;
 }
 
 /* What a part's messages are, and where; in_place: its box is one run of host memory. */
 static void lay_out(clv_mpi_plan *plan, clv_mpi_message *p, const clv_world *world, bool sends, bool in_place)
 {
     int me = plan->base.comm->rank, peer = plan->base.group->ranks[p->move.peer];
-    int64_t piece = world->mpi->job->piece;
+    int64_t piece = world->mpi->job->max_message_bytes;
     p->bytes = bytes_of(plan, &p->move.box);
     p->first = take_staging(plan, CLV_MPI_FIRST_MESSAGE_BYTES);
     p->at = p->bytes <= CLV_MPI_EAGER_BYTES || in_place ? -1 : take_staging(plan, p->bytes);
@@ -132,11 +132,11 @@ static clv_status make_lists(clv_mpi_phase *ph, int members, clv_error *err)
 {
     size_t n = (size_t)members;
     ph->sends = calloc(n, sizeof *ph->sends);
-    ph->takes = calloc(n, sizeof *ph->takes);
+    ph->receives = calloc(n, sizeof *ph->receives);
     ph->local = calloc(n, sizeof *ph->local);
     if (ph->reduces)
         ph->ins = calloc(n, sizeof *ph->ins);
-    if (ph->sends && ph->takes && ph->local && (!ph->reduces || ph->ins))
+    if (ph->sends && ph->receives && ph->local && (!ph->reduces || ph->ins))
         return CLV_OK;
     return clv_fail_memory(err, "a step's plan", n * 2 * sizeof *ph->sends);
 }
@@ -147,9 +147,9 @@ static void lay_out_near(clv_mpi_plan *plan, clv_mpi_phase *ph, bool in_host, bo
     bool run = ph->has_own ? is_run(&ph->own, &ph->in_shard) : true;
     bool direct = in_host && out_host && (!ph->reduces || run);
     ph->own_at = !ph->has_own || direct ? -1 : take_staging(plan, bytes_of(plan, &ph->own));
-    for (int i = 0; i < ph->n_near; i++) {
+    for (int i = 0; i < ph->n_local; i++) {
         clv_mpi_local_read *local = &ph->local[i];
-        local->at = local->way.by >= 0 || direct ? -1 : take_staging(plan, bytes_of(plan, &local->way.box));
+        local->at = local->route.by >= 0 || direct ? -1 : take_staging(plan, bytes_of(plan, &local->route.box));
     }
 }
 
@@ -164,8 +164,8 @@ static clv_status lay_out_all(clv_mpi_plan *plan, clv_mpi_phase *ph, clv_error *
         lay_out(plan, p, world, true, in_host && is_run(&p->move.box, &ph->in_shard));
         requests += p->n_requests;
     }
-    for (int i = 0; i < ph->n_takes; i++) {
-        clv_mpi_message *p = &ph->takes[i];
+    for (int i = 0; i < ph->n_receives; i++) {
+        clv_mpi_message *p = &ph->receives[i];
         lay_out(plan, p, world, false, !ph->reduces && out_host && is_run(&p->move.box, &ph->out_shard));
         requests += p->n_requests;
     }
@@ -175,7 +175,7 @@ static clv_status lay_out_all(clv_mpi_plan *plan, clv_mpi_phase *ph, clv_error *
         return clv_fail_memory(err, "a step's plan", (size_t)requests * sizeof *ph->requests);
     clv_mpi_request *next = ph->requests;
     place_requests(ph->sends, ph->n_sends, &next);
-    place_requests(ph->takes, ph->n_takes, &next);
+    place_requests(ph->receives, ph->n_receives, &next);
     return CLV_OK;
 }
 
@@ -238,12 +238,12 @@ clv_status clv_mpi_prepare(clv_plan **out, clv_comm *comm, const clv_transfer *t
     clv_mpi_plan *plan = calloc(1, sizeof *plan);
     if (!plan)
         return clv_fail_memory(err, "a step's plan", sizeof *plan);
-    *plan = (clv_mpi_plan){.base = clv_plan_init(comm, t), .post = {.what = t->what, .tag = t->tag}};
+    *plan = (clv_mpi_plan){.base = clv_plan_init(comm, t), .desc = {.what = t->what, .tag = t->tag}};
     plan->local = clv_group_in_process(comm, t->group);
     bool inside = plan->local->n == t->group->n;
-    clv_status status = inside ? clv_threads_transport.prepare(&plan->inside, comm, t, &plan->staging_bytes, err)
+    clv_status status = inside ? clv_threads_transport.prepare(&plan->threads, comm, t, &plan->staging_bytes, err)
                                : clv_shm_prepare(plan, t, &plan->staging_bytes, err);
-    if (status == CLV_OK && !inside && !plan->cards.hold)
+    if (status == CLV_OK && !inside && !plan->shm.in_slots)
         status = prepare_messages(plan, &t->parts, err);
     if (status != CLV_OK) {
         clv_mpi_release(&plan->base);
@@ -252,8 +252,8 @@ clv_status clv_mpi_prepare(clv_plan **out, clv_comm *comm, const clv_transfer *t
     if (plan->n_phases > 0)
         plan->base.receive_bytes = 0;
     for (int k = 0; k < plan->n_phases; k++)
-        for (int i = 0; i < plan->phases[k].n_takes; i++)
-            plan->base.receive_bytes += plan->phases[k].takes[i].bytes;
+        for (int i = 0; i < plan->phases[k].n_receives; i++)
+            plan->base.receive_bytes += plan->phases[k].receives[i].bytes;
     *staging = plan->staging_bytes;
     *out = &plan->base;
     return CLV_OK;

@@ -2,6 +2,7 @@
  * moves what is large only while it is called, and a rank that runs ops beside a step does not call it: a thread of
  * the world's does, as long as there is such a step. Where none runs beside ops there is no thread.
  */
+#include <sched.h>
 #include <time.h>
 
 #include "base/threads/thread.h"
@@ -12,9 +13,9 @@ enum { NAP_NS = 100000 /* of it: a look costs a rank's core some microseconds */
 static bool is_wanted(struct clv_mpi_progress *p)
 {
     pthread_mutex_lock(&p->lock);
-    while (!p->beside && !p->ends)
+    while (!p->overlapped && !p->stop)
         pthread_cond_wait(&p->changed, &p->lock);
-    bool wanted = !p->ends;
+    bool wanted = !p->stop;
     pthread_mutex_unlock(&p->lock);
     return wanted;
 }
@@ -24,12 +25,12 @@ static bool has_come(clv_mpi_plan *plan, const clv_mpi *mpi)
 {
     const clv_mpi_phase *ph = &plan->phases[0];
     int n = 0, done = 1;
-    for (int i = 0; i < ph->n_takes; i++)
-        n += ph->takes[i].n_asked;
-    for (; done && plan->came < n; plan->came += done)
-        if (mpi->peek(&ph->takes[0].requests[plan->came], &done) != 0)
+    for (int i = 0; i < ph->n_receives; i++)
+        n += ph->receives[i].n_posted;
+    for (; done && plan->n_arrived < n; plan->n_arrived += done)
+        if (mpi->peek(&ph->receives[0].requests[plan->n_arrived], &done) != 0)
             done = 0; /* its rank will find what is wrong */
-    return plan->came == n;
+    return plan->n_arrived == n;
 }
 
 static void test_receives(clv_world *world)
@@ -38,7 +39,7 @@ static void test_receives(clv_world *world)
     clv_job *job = world->mpi->job;
     pthread_mutex_lock(&job->lock);
     pthread_mutex_lock(&p->lock);
-    for (clv_mpi_plan *plan = p->beside; plan && !job->broken; plan = plan->next)
+    for (clv_mpi_plan *plan = p->overlapped; plan && !job->poisoned; plan = plan->next_overlapped)
         if (plan->base.arrived_ns == 0 && has_come(plan, job->mpi))
             plan->base.arrived_ns = clv_now_ns();
     pthread_mutex_unlock(&p->lock);
@@ -60,7 +61,7 @@ static void *progress_main(void *arg)
 static void begin(clv_world *world)
 {
     struct clv_mpi_progress *p = &world->mpi->progress;
-    p->runs = clv_thread_start(&p->thread, NULL, progress_main, world) == 0;
+    p->started = clv_thread_start(&p->thread, NULL, progress_main, world) == 0;
     p->tried = true;
 }
 
@@ -70,16 +71,16 @@ void clv_mpi_overlap(clv_plan *base)
     clv_world *world = ((clv_thread_comm *)base->comm)->world;
     struct clv_mpi_progress *p = &world->mpi->progress;
     clv_collective_mark_overlapped(base);
-    if (plan->inside || plan->cards.hold)
+    if (plan->threads || plan->shm.in_slots)
         return;
     pthread_mutex_lock(&p->lock);
     if (!p->tried)
         begin(world);
-    plan->beside = true;
-    plan->came = 0;
-    plan->next = p->beside;
-    p->beside = plan;
-    if (!plan->next)
+    plan->overlapped = true;
+    plan->n_arrived = 0;
+    plan->next_overlapped = p->overlapped;
+    p->overlapped = plan;
+    if (!plan->next_overlapped)
         pthread_cond_signal(&p->changed);
     pthread_mutex_unlock(&p->lock);
 }
@@ -87,26 +88,44 @@ void clv_mpi_overlap(clv_plan *base)
 void clv_mpi_end_overlap(clv_mpi_plan *plan)
 {
     struct clv_mpi_progress *p = &clv_mpi_world_of(plan->base.comm)->progress;
-    if (!plan->beside)
+    if (!plan->overlapped)
         return;
     pthread_mutex_lock(&p->lock);
-    clv_mpi_plan **at = &p->beside;
+    clv_mpi_plan **at = &p->overlapped;
     while (*at != plan)
-        at = &(*at)->next;
-    *at = plan->next;
+        at = &(*at)->next_overlapped;
+    *at = plan->next_overlapped;
     pthread_mutex_unlock(&p->lock);
-    plan->beside = false;
+    plan->overlapped = false;
 }
 
-void clv_mpi_stop_progress_thread(struct clv_mpi_world *wire)
+void clv_mpi_stop_progress_thread(struct clv_mpi_world *state)
 {
-    struct clv_mpi_progress *p = &wire->progress;
+    struct clv_mpi_progress *p = &state->progress;
     pthread_mutex_lock(&p->lock);
-    p->ends = true;
+    p->stop = true;
     pthread_cond_signal(&p->changed);
     pthread_mutex_unlock(&p->lock);
-    if (p->runs)
+    if (p->started)
         pthread_join(p->thread, NULL);
     pthread_cond_destroy(&p->changed);
     pthread_mutex_destroy(&p->lock);
+}
+
+/* ---- polling of ranks ---- */
+
+enum { YIELDS = 500 /* looks, once spinning has not helped, before a waiter sleeps */ };
+
+bool clv_mpi_backoff_pause(clv_mpi_backoff *w)
+{
+    int looks = w->polls++ - w->spins;
+    if (looks < 0) {
+        clv_cpu_pause();
+        return true;
+    }
+    if (looks < YIELDS)
+        sched_yield();
+    else
+        nanosleep(&(struct timespec){.tv_nsec = CLV_MPI_POLL_NS}, NULL);
+    return clv_deadline_remaining(&w->deadline) > 0;
 }

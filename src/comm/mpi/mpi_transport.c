@@ -7,7 +7,7 @@
  * Groups that are inside a process take the steps of threads.
  *
  * **Messages.** A box is sent as a first message: a header that says which step it is, and the elements if there is
- * room for them (16 KiB). More elements follow in pieces of at most job->piece bytes. So members that are in another
+ * room for them (16 KiB). More elements follow in pieces of at most job->max_message_bytes bytes. So members that are in another
  * step are found before anything of theirs counts; and a step ends only when each process has heard from all others, as
  * the first members of any two exchange a message in any case. Where a box is one run of host memory its
  * pieces are sent from where it is, and received where it belongs; else they go through staging.
@@ -74,13 +74,13 @@ static clv_status fail_mpi(const clv_mpi_plan *plan, const clv_mpi_message *p, i
 {
     clv_thread_comm *comm = (clv_thread_comm *)plan->base.comm;
     clv_error error = {.rank = plan->base.group->ranks[p->move.peer]};
-    const char *note = atomic_load_explicit(&comm->base.note, memory_order_relaxed);
+    const char *note = atomic_load_explicit(&comm->base.activity, memory_order_relaxed);
     char what[160];
-    snprintf(what, sizeof what, "rank %d, %s ('%s') with rank %d", comm->base.rank, plan->post.what, note ? note : "",
+    snprintf(what, sizeof what, "rank %d, %s ('%s') with rank %d", comm->base.rank, plan->desc.what, note ? note : "",
              error.rank);
     clv_job_fail_mpi(comm->world->mpi->job, code, what, &error);
     error.rank = plan->base.group->ranks[p->move.peer];
-    snprintf(error.op, sizeof error.op, "%s", note ? note : plan->post.what);
+    snprintf(error.op, sizeof error.op, "%s", note ? note : plan->desc.what);
     clv_world_set_failure(comm->world, &error);
     return clv_collective_give_up(comm, err);
 }
@@ -88,24 +88,24 @@ static clv_status fail_mpi(const clv_mpi_plan *plan, const clv_mpi_message *p, i
 /* Asks MPI for a part's messages, under the lock. */
 static int ask(const clv_mpi_plan *plan, const clv_mpi_phase *ph, clv_mpi_message *p, bool sends)
 {
-    const struct clv_mpi_world *wire = clv_mpi_world_of(plan->base.comm);
-    const clv_mpi *mpi = wire->job->mpi;
+    const struct clv_mpi_world *state = clv_mpi_world_of(plan->base.comm);
+    const clv_mpi *mpi = state->job->mpi;
     unsigned char *first = plan->staging + p->first, *rest = elements_of(plan, ph, p, sends);
     int64_t first_bytes = !sends ? CLV_MPI_FIRST_MESSAGE_BYTES
                                  : CLV_MPI_HEADER + (p->bytes <= CLV_MPI_EAGER_BYTES ? p->bytes : 0),
-            piece = wire->job->piece;
+            piece = state->job->max_message_bytes;
     for (int i = 0; i < p->n_requests; i++) {
         int64_t at = (i - 1) * piece, left = p->bytes - at;
         void *data = i == 0 ? first : rest + at;
         int64_t bytes = i == 0 ? first_bytes : left < piece ? left : piece;
-        int code = sends ? mpi->send(&p->requests[i], wire->comm, data, bytes, p->process, p->tag)
-                         : mpi->receive(&p->requests[i], wire->comm, data, bytes, p->process, p->tag);
+        int code = sends ? mpi->send(&p->requests[i], state->comm, data, bytes, p->process, p->tag)
+                         : mpi->receive(&p->requests[i], state->comm, data, bytes, p->process, p->tag);
         if (code != 0) {
-            p->n_asked = i;
+            p->n_posted = i;
             return code;
         }
     }
-    p->n_asked = p->n_requests;
+    p->n_posted = p->n_requests;
     return 0;
 }
 
@@ -113,12 +113,12 @@ static int ask(const clv_mpi_plan *plan, const clv_mpi_phase *ph, clv_mpi_messag
 static clv_status pack(const clv_mpi_plan *plan, const clv_mpi_phase *ph, const clv_mpi_message *p, clv_error *err)
 {
     const clv_device *device = ph->slices ? plan->base.out_device : plan->base.in_device;
-    header h = {.tag = plan->post.tag,
+    header h = {.tag = plan->desc.tag,
                 .bytes = p->bytes,
                 .set = plan->base.group->set,
                 .from = plan->base.group->me,
                 .phase = (int32_t)(ph - plan->phases)};
-    snprintf(h.what, sizeof h.what, "%s", plan->post.what);
+    snprintf(h.what, sizeof h.what, "%s", plan->desc.what);
     memcpy(plan->staging + p->first, &h, sizeof h);
     if (p->bytes == 0 || (p->bytes > CLV_MPI_EAGER_BYTES && p->at < 0))
         return CLV_OK;
@@ -148,8 +148,8 @@ static clv_status copy_own(const clv_mpi_plan *plan, const clv_mpi_phase *ph, cl
 static void reset(clv_mpi_message *parts, int n)
 {
     for (int i = 0; i < n; i++) {
-        parts[i].ended = parts[i].n_asked = 0;
-        parts[i].heard = false;
+        parts[i].n_ended = parts[i].n_posted = 0;
+        parts[i].header_checked = false;
     }
 }
 
@@ -159,13 +159,13 @@ static clv_status start_phase(const clv_mpi_plan *plan, clv_mpi_phase *ph, clv_e
     clv_job *job = clv_mpi_world_of(plan->base.comm)->job;
     clv_mpi_message *failed = NULL;
     int code = 0;
-    reset(ph->takes, ph->n_takes);
+    reset(ph->receives, ph->n_receives);
     reset(ph->sends, ph->n_sends);
     for (int i = 0; i < ph->n_sends; i++)
         CLV_TRY(pack(plan, ph, &ph->sends[i], err));
     pthread_mutex_lock(&job->lock);
-    for (int i = 0; code == 0 && i < ph->n_takes; i++)
-        code = ask(plan, ph, failed = &ph->takes[i], false);
+    for (int i = 0; code == 0 && i < ph->n_receives; i++)
+        code = ask(plan, ph, failed = &ph->receives[i], false);
     for (int i = 0; code == 0 && i < ph->n_sends; i++)
         code = ask(plan, ph, failed = &ph->sends[i], true);
     pthread_mutex_unlock(&job->lock);
@@ -176,10 +176,10 @@ static clv_status start_phase(const clv_mpi_plan *plan, clv_mpi_phase *ph, clv_e
 
 static clv_status start_inside(const clv_mpi_plan *plan, clv_error *err)
 {
-    plan->inside->in = plan->base.in;
-    plan->inside->out = plan->base.out;
-    plan->inside->flies = plan->base.flies;
-    return clv_threads_transport.start(plan->inside, NULL, err);
+    plan->threads->in = plan->base.in;
+    plan->threads->out = plan->base.out;
+    plan->threads->overlapped = plan->base.overlapped;
+    return clv_threads_transport.start(plan->threads, NULL, err);
 }
 
 static clv_status start(clv_plan *base, void *staging, clv_error *err)
@@ -187,26 +187,25 @@ static clv_status start(clv_plan *base, void *staging, clv_error *err)
     clv_mpi_plan *plan = (clv_mpi_plan *)base;
     clv_thread_comm *comm = (clv_thread_comm *)base->comm;
     clv_mpi_plan **running = &comm->world->mpi->running[base->comm->rank];
-    /* What others sent of the step would do for this rank, though they failed. */
-    if (!clv_shm_poll_failure(comm->world) && !plan->cards.hold)
+    if (!plan->shm.in_slots) /* what a peer sent before it failed might be enough for this rank */
         (void)clv_mpi_poll_failure(comm->world);
     base->arrived_ns = 0;
-    if (plan->inside)
+    if (plan->threads)
         return start_inside(plan, err);
     CLV_TRY(clv_device_synchronize(base->in_device, err)); /* as others of this process read it */
-    CLV_TRY(clv_collective_begin(comm, plan->base.group, &plan->post, err));
-    if (plan->cards.shown)
+    CLV_TRY(clv_collective_begin(comm, plan->base.group, &plan->desc, err));
+    if (plan->shm.publishes)
         CLV_TRY(clv_shm_start(plan, staging, err));
-    if (plan->cards.hold)
+    if (plan->shm.in_slots)
         return CLV_OK;
     plan->staging = staging;
-    plan->post.in = plan;
+    plan->desc.in = plan;
     for (int k = 0; k < plan->n_phases; k++) {
-        reset(plan->phases[k].takes, plan->phases[k].n_takes);
+        reset(plan->phases[k].receives, plan->phases[k].n_receives);
         reset(plan->phases[k].sends, plan->phases[k].n_sends);
     }
-    plan->runs = true;
-    plan->running = *running;
+    plan->running = true;
+    plan->next_running = *running;
     *running = plan;
     clv_status status = start_phase(plan, &plan->phases[0], err);
     if (status != CLV_OK)
@@ -220,21 +219,21 @@ static clv_status start(clv_plan *base, void *staging, clv_error *err)
 static clv_status check_header(const clv_mpi_plan *plan, const clv_mpi_phase *ph, clv_mpi_message *p, clv_error *err)
 {
     clv_thread_comm *comm = (clv_thread_comm *)plan->base.comm;
-    char *said = comm->world->mpi->said[comm->base.rank];
+    char *said = comm->world->mpi->peer_what[comm->base.rank];
     header h;
     memcpy(&h, plan->staging + p->first, sizeof h);
     memcpy(said, h.what, sizeof h.what);
     said[sizeof h.what - 1] = '\0';
-    p->heard = true;
-    bool same_step = h.tag == plan->post.tag && h.set == plan->base.group->set && h.from == p->move.peer &&
-                     h.phase == ph - plan->phases && strncmp(said, plan->post.what, sizeof h.what - 1) == 0;
+    p->header_checked = true;
+    bool same_step = h.tag == plan->desc.tag && h.set == plan->base.group->set && h.from == p->move.peer &&
+                     h.phase == ph - plan->phases && strncmp(said, plan->desc.what, sizeof h.what - 1) == 0;
     if (same_step && h.bytes == p->bytes) {
         clv_recorder_receive(comm->base.recorder, p->move.peer, p->n_requests == 1 ? p->bytes : 0);
         return CLV_OK;
     }
     if (same_step) /* and they do not cut it alike */
-        return clv_world_fail_wrong_size(comm, plan->base.group, &plan->post, p->move.peer, p->bytes, h.bytes, err);
-    return clv_world_fail_mismatch(comm, plan->base.group, comm->base.rank, &plan->post,
+        return clv_world_fail_wrong_size(comm, plan->base.group, &plan->desc, p->move.peer, p->bytes, h.bytes, err);
+    return clv_world_fail_mismatch(comm, plan->base.group, comm->base.rank, &plan->desc,
                                    plan->base.group->ranks[p->move.peer],
                                    &(clv_collective_desc){.what = said, .tag = h.tag}, err);
 }
@@ -248,7 +247,7 @@ static int look_at_parts(const clv_job *job, clv_mpi_message *parts, int n, bool
     *ended = 0;
     for (int i = 0; code == 0 && i < n && (all || *ended == i); i++) {
         code = clv_mpi_test_message(job, &parts[i]);
-        *ended += parts[i].ended == parts[i].n_asked;
+        *ended += parts[i].n_ended == parts[i].n_posted;
         *failed = &parts[i];
     }
     return code;
@@ -258,7 +257,7 @@ static int look_at_parts(const clv_job *job, clv_mpi_message *parts, int n, bool
 static void record_received(const clv_mpi_plan *plan, const clv_mpi_message *parts, int n)
 {
     for (int i = 0; i < n; i++)
-        if (parts[i].n_requests > 1 && parts[i].ended == parts[i].n_asked)
+        if (parts[i].n_requests > 1 && parts[i].n_ended == parts[i].n_posted)
             clv_recorder_receive(plan->base.comm->recorder, parts[i].move.peer, parts[i].bytes);
 }
 
@@ -271,14 +270,15 @@ static clv_status fail_late(const clv_mpi_plan *plan, const clv_mpi_message *par
     memset(comm->missing, 0, (size_t)plan->base.group->n * sizeof *comm->missing);
     for (int i = 0; i < n; i++) {
         const clv_mpi_message *p = &parts[i];
-        int64_t pieces = p->ended > 0 ? (p->ended - 1) * clv_mpi_world_of(plan->base.comm)->job->piece : 0;
-        if (p->ended == p->n_asked)
+        int64_t pieces =
+            p->n_ended > 0 ? (p->n_ended - 1) * clv_mpi_world_of(plan->base.comm)->job->max_message_bytes : 0;
+        if (p->n_ended == p->n_posted)
             continue;
         comm->missing[p->move.peer] = true;
         if (takes)
-            comm->bytes[p->move.peer] = (clv_byte_progress){.expected = p->bytes, .came = pieces};
+            comm->bytes[p->move.peer] = (clv_byte_progress){.expected = p->bytes, .received = pieces};
     }
-    return clv_world_fail_timeout(comm, plan->base.group, &plan->post, err);
+    return clv_world_fail_timeout(comm, plan->base.group, &plan->desc, err);
 }
 
 /* Waits until the parts, all takes or all sends of a phase, have come to their end. */
@@ -287,20 +287,20 @@ static clv_status await_parts(const clv_mpi_plan *plan, const clv_mpi_phase *ph,
 {
     clv_thread_comm *comm = (clv_thread_comm *)plan->base.comm;
     clv_world *world = comm->world;
-    struct clv_mpi_world *wire = world->mpi;
+    struct clv_mpi_world *state = world->mpi;
     clv_mpi_backoff w = {.spins = world->spins > 0 ? SPINS : 0, .deadline = clv_deadline_after(world->timeout_ns)};
     bool late = false;
     for (int ended = 0; ended < n;) {
         clv_mpi_message *failed = NULL;
         if (clv_world_failed(world, NULL))
             return clv_collective_give_up(comm, err);
-        pthread_mutex_lock(&wire->job->lock);
-        bool all = late || w.looks % LISTEN == LISTEN - 1;
-        int code = look_at_parts(wire->job, parts, n, all, &ended, &failed);
-        pthread_mutex_unlock(&wire->job->lock);
+        pthread_mutex_lock(&state->job->lock);
+        bool all = late || w.polls % LISTEN == LISTEN - 1;
+        int code = look_at_parts(state->job, parts, n, all, &ended, &failed);
+        pthread_mutex_unlock(&state->job->lock);
         bool told = ended < n && all && clv_mpi_poll_failure(world);
         for (int i = 0; takes && i < n; i++)
-            if (parts[i].ended > 0 && !parts[i].heard)
+            if (parts[i].n_ended > 0 && !parts[i].header_checked)
                 CLV_TRY(check_header(plan, ph, &parts[i], err));
         if (code != 0)
             return fail_mpi(plan, failed, code, err);
@@ -327,28 +327,28 @@ static const clv_mpi_plan *plan_of(const clv_mpi_plan *plan, int member)
 static const void *received_data_of(const clv_mpi_plan *its, const clv_mpi_phase *ph, int from)
 {
     int i = 0;
-    while (ph->takes[i].move.peer != from)
+    while (ph->receives[i].move.peer != from)
         i++;
-    return elements_of(its, ph, &ph->takes[i], false);
+    return elements_of(its, ph, &ph->receives[i], false);
 }
 
 /* Where what is read for a reduction is, one element behind another. */
 static clv_status find_addend(const void **out, const clv_mpi_plan *plan, const clv_mpi_phase *ph,
                               const clv_mpi_local_read *local, clv_error *err)
 {
-    const clv_mpi_plan *its = plan_of(plan, local->way.by >= 0 ? local->way.by : local->way.from);
+    const clv_mpi_plan *its = plan_of(plan, local->route.by >= 0 ? local->route.by : local->route.from);
     const clv_mpi_phase *its_ph = &its->phases[ph - plan->phases];
     const clv_device *device = plan->base.in_device;
     size_t size = clv_dtype_size(plan->base.dtype);
     *out = local->at >= 0 ? plan->staging + local->at : NULL;
-    if (local->way.by >= 0)
-        *out = received_data_of(its, its_ph, local->way.from);
+    if (local->route.by >= 0)
+        *out = received_data_of(its, its_ph, local->route.from);
     else if (local->at < 0)
-        *out = in_of(its, its_ph) + clv_box_offset(&local->way.box, &its_ph->in_shard) * (int64_t)size;
+        *out = in_of(its, its_ph) + clv_box_offset(&local->route.box, &its_ph->in_shard) * (int64_t)size;
     if (local->at < 0)
         return CLV_OK;
-    return device->backend->copy(device, CLV_COPY_TO_HOST, plan->staging + local->at, &local->way.box,
-                                 in_of(its, its_ph), &its_ph->in_shard, &local->way.box, size, err);
+    return device->backend->copy(device, CLV_COPY_TO_HOST, plan->staging + local->at, &local->route.box,
+                                 in_of(its, its_ph), &its_ph->in_shard, &local->route.box, size, err);
 }
 
 /* Copies what is read to the result: what was sent to members of this process, or what these have themselves. */
@@ -356,14 +356,14 @@ static clv_status copy_local(const clv_mpi_plan *plan, const clv_mpi_phase *ph, 
 {
     const clv_device *in = plan->base.in_device, *out = plan->base.out_device;
     size_t size = clv_dtype_size(plan->base.dtype);
-    for (int i = 0; i < ph->n_near; i++) {
+    for (int i = 0; i < ph->n_local; i++) {
         const clv_mpi_local_read *local = &ph->local[i];
-        if ((local->way.by >= 0) != sent)
+        if ((local->route.by >= 0) != sent)
             continue;
-        const clv_shard *box = &local->way.box;
-        const clv_mpi_plan *its = plan_of(plan, local->way.by >= 0 ? local->way.by : local->way.from);
+        const clv_shard *box = &local->route.box;
+        const clv_mpi_plan *its = plan_of(plan, local->route.by >= 0 ? local->route.by : local->route.from);
         const clv_mpi_phase *its_ph = &its->phases[ph - plan->phases];
-        bool passed = local->way.by >= 0;
+        bool passed = local->route.by >= 0;
         const void *from = passed ? out_of(its, its_ph) : in_of(its, its_ph);
         const clv_shard *shard = passed ? &its_ph->out_shard : &its_ph->in_shard;
         if (local->at >= 0) {
@@ -387,9 +387,9 @@ static clv_status local_barrier(const clv_mpi_plan *plan, clv_error *err)
     if (plan->local->n == 1)
         return CLV_OK;
     CLV_TRY(clv_device_synchronize(plan->base.out_device, err));
-    atomic_store_explicit(&comm->meets, 1, memory_order_relaxed);
-    CLV_TRY(clv_barrier_arrive_and_wait(comm, plan->local, &plan->post, err));
-    atomic_store_explicit(&comm->meets, 0, memory_order_relaxed);
+    atomic_store_explicit(&comm->at_local_barrier, 1, memory_order_relaxed);
+    CLV_TRY(clv_barrier_arrive_and_wait(comm, plan->local, &plan->desc, err));
+    atomic_store_explicit(&comm->at_local_barrier, 0, memory_order_relaxed);
     clv_comm_add_wait(&comm->base, began);
     return CLV_OK;
 }
@@ -403,10 +403,10 @@ static clv_status reduce(const clv_mpi_plan *plan, const clv_mpi_phase *ph, clv_
         return CLV_OK;
     ph->ins[plan->base.group->me] = ph->own_at >= 0 ? (const char *)plan->staging + ph->own_at
                                                     : in_of(plan, ph) + clv_box_offset(&ph->own, &ph->in_shard) * size;
-    for (int i = 0; i < ph->n_takes; i++)
-        ph->ins[ph->takes[i].move.peer] = elements_of(plan, ph, &ph->takes[i], false);
-    for (int i = 0; i < ph->n_near; i++)
-        CLV_TRY(find_addend(&ph->ins[ph->local[i].way.from], plan, ph, &ph->local[i], err));
+    for (int i = 0; i < ph->n_receives; i++)
+        ph->ins[ph->receives[i].move.peer] = elements_of(plan, ph, &ph->receives[i], false);
+    for (int i = 0; i < ph->n_local; i++)
+        CLV_TRY(find_addend(&ph->ins[ph->local[i].route.from], plan, ph, &ph->local[i], err));
     bool is_host = device->backend->is_host;
     void *to = is_host ? out_of(plan, ph) : (char *)plan->staging + ph->own_at;
     clv_values_reduce(to, ph->ins, plan->base.group->n, 0, clv_shard_elems(&ph->own), plan->base.dtype,
@@ -420,8 +420,8 @@ static clv_status reduce(const clv_mpi_plan *plan, const clv_mpi_phase *ph, clv_
 static clv_status unpack(const clv_mpi_plan *plan, const clv_mpi_phase *ph, clv_error *err)
 {
     const clv_device *device = plan->base.out_device;
-    for (int i = 0; i < ph->n_takes; i++) {
-        const clv_mpi_message *p = &ph->takes[i];
+    for (int i = 0; i < ph->n_receives; i++) {
+        const clv_mpi_message *p = &ph->receives[i];
         if (p->bytes > 0 && (p->bytes <= CLV_MPI_EAGER_BYTES || p->at >= 0))
             CLV_TRY(device->backend->copy(device, CLV_COPY_FROM_HOST, out_of(plan, ph), &ph->out_shard,
                                           elements_of(plan, ph, p, false), &p->move.box, &p->move.box,
@@ -434,9 +434,9 @@ static clv_status unpack(const clv_mpi_plan *plan, const clv_mpi_phase *ph, clv_
 static uint64_t senders_of(const clv_mpi_phase *ph)
 {
     uint64_t bits = 0;
-    for (int i = 0; i < ph->n_takes; i++)
-        if (ph->takes[i].move.peer < CLV_RECORDER_MAX_MEMBERS)
-            bits |= UINT64_C(1) << ph->takes[i].move.peer;
+    for (int i = 0; i < ph->n_receives; i++)
+        if (ph->receives[i].move.peer < CLV_RECORDER_MAX_MEMBERS)
+            bits |= UINT64_C(1) << ph->receives[i].move.peer;
     return bits;
 }
 
@@ -446,17 +446,17 @@ static clv_status wait_out(clv_mpi_plan *plan, clv_error *err)
         clv_mpi_phase *ph = &plan->phases[k];
         if (k > 0)
             CLV_TRY(start_phase(plan, ph, err));
-        atomic_store_explicit(&((clv_thread_comm *)plan->base.comm)->part, k, memory_order_relaxed);
+        atomic_store_explicit(&((clv_thread_comm *)plan->base.comm)->phase, k, memory_order_relaxed);
         if (ph->slices) { /* the sums of this process are copied while the others' come */
             CLV_TRY(local_barrier(plan, err));
             CLV_TRY(copy_local(plan, ph, false, err));
         }
         int64_t began = clv_now_ns();
-        clv_collective_record_wait((clv_thread_comm *)plan->base.comm, plan->base.group, &plan->post,
+        clv_collective_record_wait((clv_thread_comm *)plan->base.comm, plan->base.group, &plan->desc,
                                    plan->base.receive_bytes, senders_of(ph), began);
-        CLV_TRY(await_parts(plan, ph, ph->takes, ph->n_takes, true, err));
+        CLV_TRY(await_parts(plan, ph, ph->receives, ph->n_receives, true, err));
         clv_comm_add_wait(plan->base.comm, began);
-        record_received(plan, ph->takes, ph->n_takes);
+        record_received(plan, ph->receives, ph->n_receives);
         if (!ph->reduces)
             CLV_TRY(unpack(plan, ph, err));
         CLV_TRY(local_barrier(plan, err));
@@ -465,7 +465,7 @@ static clv_status wait_out(clv_mpi_plan *plan, clv_error *err)
             CLV_TRY(copy_local(plan, ph, false, err));
         CLV_TRY(ph->reduces ? reduce(plan, ph, err) : copy_local(plan, ph, true, err));
     }
-    if (plan->cards.shown) /* as who begins the step after the next would be ahead */
+    if (plan->shm.publishes) /* as who begins the step after the next would be ahead */
         CLV_TRY(clv_shm_await_members(plan, err));
     return clv_device_synchronize(plan->base.out_device, err);
 }
@@ -474,7 +474,7 @@ static clv_status wait_out(clv_mpi_plan *plan, clv_error *err)
 static clv_status end_local(const clv_mpi_plan *plan, clv_error *err)
 {
     clv_thread_comm *comm = (clv_thread_comm *)plan->base.comm;
-    clv_collective_desc end = {.what = plan->post.what, .tag = plan->post.tag, .ends = true};
+    clv_collective_desc end = {.what = plan->desc.what, .tag = plan->desc.tag, .at_end_barrier = true};
     if (plan->local->n == 1)
         return CLV_OK;
     CLV_TRY(clv_barrier_arrive_and_wait(comm, plan->local, &end, err));
@@ -486,7 +486,7 @@ static clv_status wait_in(clv_mpi_plan *plan, clv_error *err)
 {
     clv_thread_comm *comm = (clv_thread_comm *)plan->base.comm;
     int64_t began = clv_now_ns();
-    clv_collective_record_end_wait(comm, plan->base.group, &plan->post, began);
+    clv_collective_record_end_wait(comm, plan->base.group, &plan->desc, began);
     for (int k = 0; k < plan->n_phases; k++)
         CLV_TRY(await_parts(plan, &plan->phases[k], plan->phases[k].sends, plan->phases[k].n_sends, false, err));
     CLV_TRY(end_local(plan, err));
@@ -499,12 +499,12 @@ static clv_status wait_in(clv_mpi_plan *plan, clv_error *err)
 static clv_status wait_for(clv_plan *base, clv_wait what, clv_error *err)
 {
     clv_mpi_plan *plan = (clv_mpi_plan *)base;
-    if (plan->inside) {
-        clv_status status = clv_threads_transport.wait(plan->inside, what, err);
-        base->arrived_ns = plan->inside->arrived_ns;
+    if (plan->threads) {
+        clv_status status = clv_threads_transport.wait(plan->threads, what, err);
+        base->arrived_ns = plan->threads->arrived_ns;
         return status;
     }
-    if (plan->cards.hold)
+    if (plan->shm.in_slots)
         return clv_shm_wait(plan, what, err);
     clv_mpi_end_overlap(plan);
     clv_status status = what == CLV_WAIT_OUTPUT_READY ? wait_out(plan, err) : wait_in(plan, err);
@@ -523,13 +523,13 @@ const clv_transport clv_mpi_transport = {
     .open = clv_mpi_open,
     .close = clv_mpi_close,
     .leak = clv_mpi_leak,
-    .tell = clv_mpi_notify_failure,
-    .stand = clv_mpi_query_progress,
-    .whose = clv_mpi_describe_process,
-    .hear = hear,
+    .notify_failure = clv_mpi_notify_failure,
+    .query_progress = clv_mpi_query_progress,
+    .describe_process = clv_mpi_describe_process,
+    .poll_failure = hear,
     .prepare = clv_mpi_prepare,
     .start = start,
-    .beside = clv_mpi_overlap,
+    .overlap = clv_mpi_overlap,
     .wait = wait_for,
     .release = clv_mpi_release,
 };

@@ -1,5 +1,4 @@
-/* mpi_world.h - state of a world over MPI and the plans of its collectives. Private to src/comm. Private to src/comm.
- */
+/* mpi_world.h - state of a world over MPI and the plans of its collectives. Private to src/comm/mpi and control. */
 #ifndef CLEAVE_COMM_MPI_MPI_WORLD_H
 #define CLEAVE_COMM_MPI_MPI_WORLD_H
 
@@ -8,127 +7,130 @@
 #include "comm/threads/rank_progress.h"
 
 enum {
-    CLV_MPI_HEADER = 128,
-    CLV_MPI_EAGER_BYTES = 16 << 10, /* bytes of elements in a first message at most */
-    CLV_MPI_FIRST_MESSAGE_BYTES = CLV_MPI_HEADER + CLV_MPI_EAGER_BYTES, /* of it */
-    CLV_MPI_NAME_BYTES = 92,                                            /* bytes of a step's name */
+    CLV_MPI_HEADER = 128,           /* bytes reserved for a first message's header */
+    CLV_MPI_EAGER_BYTES = 16 << 10, /* bytes of elements in a first message, at most */
+    CLV_MPI_FIRST_MESSAGE_BYTES = CLV_MPI_HEADER + CLV_MPI_EAGER_BYTES,
+    CLV_MPI_NAME_BYTES = 92, /* bytes of a collective's name in a header */
     CLV_MPI_PHASES = 2,
 };
 
+/* A box that is sent to, or received from, a rank of another process. */
 typedef struct clv_mpi_message {
     clv_transfer_box move;
     int64_t bytes;
-    int64_t first; /* in staging: the first message */
-    int64_t at;    /* in staging: elements beyond it; -1: they are, or go, where the box is */
+    int64_t first; /* offset in staging of the first message */
+    int64_t at; /* offset in staging of the elements that do not fit into it; -1: they stay in the operand or result */
     int tag;
     int process;
-    int n_requests; /* 1, and one a piece */
-    int n_asked;    /* requests that MPI has, or had: the first ones */
-    int ended;      /* of these: the first ones */
-    bool heard;     /* the header was looked at */
+    int n_requests; /* 1 for the first message, and 1 for each further piece */
+    int n_posted;   /* number of requests given to MPI, from the first */
+    int n_ended;    /* number of requests that have ended, from the first */
+    bool header_checked;
     clv_mpi_request *requests;
 } clv_mpi_message;
 
-/* What is read in memory of this process. */
+/* A box that is read in memory of this process. */
 typedef struct clv_mpi_local_read {
-    clv_receive_route way; /* by: -1: the operand of `from`; else what was sent to that member */
-    int64_t at;            /* in staging, for what is not read where it is; -1: it is */
+    clv_receive_route route; /* route.by -1: read in the operand of route.from; else what was sent to member route.by */
+    int64_t at;              /* offset in staging of a copy; -1: none, it is read in place */
 } clv_mpi_local_read;
 
-/* What a member sends and takes of others at a time. */
+/* Messages and reads of a member that may proceed at the same time. */
 typedef struct clv_mpi_phase {
     bool reduces;
-    bool slices;           /* its operand is a slice of what becomes the step's result */
-    int64_t in_at, out_at; /* bytes behind the plan's in (out, of slices) and out */
+    bool slices;           /* the operand is a slice of the result (second phase of an all-reduce) */
+    int64_t in_at, out_at; /* offsets in bytes from the plan's in (out, if slices) and out */
     clv_shard in_shard, out_shard;
     bool has_own;
-    clv_shard own;  /* what one takes of oneself */
-    int64_t own_at; /* in staging; -1: not needed there */
-    int n_sends, n_takes, n_near;
-    clv_mpi_message *sends, *takes; /* messages */
+    clv_shard own;  /* box that the member gets from itself */
+    int64_t own_at; /* its offset in staging; -1: it is not staged */
+    int n_sends, n_receives, n_local;
+    clv_mpi_message *sends, *receives;
     clv_mpi_local_read *local;
-    const void **ins; /* [members] what is reduced */
+    const void **ins; /* [members] addends of a reduction */
     clv_mpi_request *requests;
 } clv_mpi_phase;
 
-/* A member of a group that shows cards. */
+/* A member of a group whose ranks are all on this host. */
 typedef struct clv_shm_member {
-    clv_shard operand, box;   /* its own, and what one takes of that */
-    bool gives;               /* one takes anything */
-    clv_shard taken;          /* what it takes of one's own */
-    bool takes;               /* it takes anything */
-    int64_t bytes;            /* of its operand */
-    const clv_shm_slot *card; /* of the step that runs; NULL: not seen yet */
+    clv_shard operand;        /* the member's */
+    clv_shard receive, send;  /* box that this rank receives from it, and sends to it */
+    bool receives, sends;     /* whether there is such a box */
+    int64_t bytes;            /* of the member's operand */
+    const clv_shm_slot *slot; /* its slot in the running collective; NULL: not published yet */
 } clv_shm_member;
 
-/* What is shown on the host's board in a step. */
+/* The part of a plan that uses the host's shared-memory segment. */
 typedef struct clv_shm_plan {
-    bool shown; /* the members have a board */
-    bool hold;  /* their operands are on the cards: no messages are sent */
+    bool publishes; /* all members are on this host: each publishes a slot */
+    bool in_slots;  /* the slots hold the operands, and no messages are sent */
     bool reduces;
     size_t size;             /* of an element */
-    uint32_t number;         /* of the step that runs */
-    clv_shm_member *members; /* of the group; NULL: not shown */
-    const void **ins;        /* likewise: what is reduced */
+    uint32_t number;         /* slot number of the running collective */
+    clv_shm_member *members; /* [members]; NULL unless publishes */
+    const void **ins;        /* [members] addends of a reduction; NULL unless publishes */
 } clv_shm_plan;
 
 typedef struct clv_mpi_plan {
     clv_plan base; /* first: a clv_plan * is one of these */
-    clv_collective_desc post;
+    clv_collective_desc desc;
     const clv_group *local; /* the group's members in this process */
-    clv_plan *inside;       /* all are: what is done instead, by threads */
+    clv_plan *threads;      /* plan of the threads transport, if all members are in this process; else NULL */
     int n_phases;
     clv_mpi_phase phases[CLV_MPI_PHASES];
-    clv_shm_plan cards;
+    clv_shm_plan shm;
     int64_t staging_bytes;
-    bool runs;                    /* it was started and has not ended */
-    bool beside;                  /* then: its rank computes meanwhile */
-    struct clv_mpi_plan *next;    /* then, under the progress' lock: of those that do */
-    int came;                     /* likewise: requests of the first phase's takes that had ended, the first ones */
-    unsigned char *staging;       /* then */
-    struct clv_mpi_plan *running; /* then: the rank's next one that does */
+    /* While it runs: */
+    bool running;
+    struct clv_mpi_plan *next_running; /* in the list of the rank's running plans */
+    unsigned char *staging;
+    bool overlapped;                      /* its rank runs ops meanwhile */
+    struct clv_mpi_plan *next_overlapped; /* in the progress thread's list; under its lock */
+    int n_arrived; /* number of receive requests of the first phase that have ended, from the first; under its lock */
 } clv_mpi_plan;
 
-/* What processes tell each other beside steps. */
+/* What a process sends to all others outside of collectives: its world has failed, or (goodbye) has nothing under way
+ * any more. */
 typedef struct clv_mpi_notice {
-    uint64_t world; /* its number among the job's */
+    uint64_t world; /* its number in the job */
     int32_t is_goodbye;
-    clv_error failure; /* else */
+    clv_error failure; /* unless is_goodbye */
 } clv_mpi_notice;
 
-/* What moves bytes while ranks compute, and sees them come. */
+/* The progress thread (mpi_progress_thread.c). */
 struct clv_mpi_progress {
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    struct clv_mpi_plan *beside; /* plans that run while their ranks compute */
-    bool tried, runs;            /* the thread: whether it was to be made, and is */
-    bool ends;
+    struct clv_mpi_plan *overlapped; /* plans that run while their ranks compute */
+    bool tried, started;             /* whether starting the thread was tried, and succeeded */
+    bool stop;
     pthread_t thread;
 };
 
-/* What a world keeps. */
+/* State of a world. */
 struct clv_mpi_world {
     clv_job *job;
     clv_mpi_comm comm;
-    int widest;             /* ranks of a process, at most */
-    int sets;               /* group sets that have tags of their own */
-    uint64_t number;        /* of the world */
-    bool has_comm, listens; /* what was made */
-    clv_shm_segment *board; /* NULL: the processes of this host share no memory */
-    int *seat;              /* [ranks] at it; -1: on another host */
+    int max_local_ranks; /* ranks of a process, at most */
+    int n_tagged_sets;   /* group sets that have tags of their own */
+    uint64_t number;     /* of the world in the job */
+    bool has_comm;
+    clv_shm_segment *segment; /* NULL: the processes of this host share no memory */
+    int *shm_index;           /* [ranks] index in the segment; -1: on another host */
+    bool listening;           /* notice_request is posted */
     clv_mpi_request notice_request;
-    clv_mpi_notice heard;         /* there */
-    clv_error failure;            /* that was heard */
-    int goodbyes;                 /* likewise */
-    clv_mpi_notice told, goodbye; /* each once */
+    clv_mpi_notice notice;                         /* received into */
+    clv_error failure;                             /* received in a notice */
+    int goodbyes;                                  /* received in notices */
+    clv_mpi_notice failure_notice, goodbye_notice; /* sent, each once */
     bool has_notified;
     int n_notice_sends;
-    clv_mpi_request *notice_sends; /* [2 processes] of these; NULL: nothing was told */
-    void *unwanted;                /* what is taken because the world failed; NULL: nothing is */
-    clv_mpi_request taking;
+    clv_mpi_request *notice_sends; /* [2 processes] requests of the notices that were sent; NULL: none was */
+    void *discarded;               /* a message of a failed collective that is being received; NULL: none */
+    clv_mpi_request discard_request;
     struct clv_mpi_progress progress;
-    clv_mpi_plan **running;           /* [ranks] of this process's: plans that run */
-    char (*said)[CLV_MPI_NAME_BYTES]; /* [ranks] of this process's: what another's header says, for messages */
+    clv_mpi_plan **running;                /* [ranks] running plans of this process's ranks */
+    char (*peer_what)[CLV_MPI_NAME_BYTES]; /* [ranks] per rank of this process: a peer's collective, for messages */
 };
 
 static inline struct clv_mpi_world *clv_mpi_world_of(const clv_comm *comm)
@@ -136,71 +138,66 @@ static inline struct clv_mpi_world *clv_mpi_world_of(const clv_comm *comm)
     return ((const clv_thread_comm *)comm)->world->mpi;
 }
 
-/* Functions that are said to be under the lock are called with the job's held. */
+/* "Under the lock" means with the job's lock held. */
 
-/* ---- mpi_backoff.c ---- */
+/* ---- mpi_progress_thread.c ---- */
 
-/* How long a rank waits, and how. */
+/* A rank's polling backoff: spin, yield, sleep. */
 typedef struct clv_mpi_backoff {
     clv_deadline deadline;
-    int spins; /* looks before it lets others run */
-    int looks; /* so far */
+    int spins; /* polls before it yields */
+    int polls; /* so far */
 } clv_mpi_backoff;
 
-/* Between two looks; false: the deadline has passed. */
-bool clv_mpi_backoff_pause(clv_mpi_backoff *patience);
+/* Pauses between two polls; false: the deadline has passed. */
+bool clv_mpi_backoff_pause(clv_mpi_backoff *backoff);
+/* The transport's overlap. */
+void clv_mpi_overlap(clv_plan *plan);
+/* Ends the overlap: the plan's rank waits for it, or it has ended. */
+void clv_mpi_end_overlap(clv_mpi_plan *plan);
+void clv_mpi_stop_progress_thread(struct clv_mpi_world *state);
 
 /* ---- mpi_world.c ---- */
 
-clv_status clv_mpi_open(clv_world *world, const struct clv_process_links *links, clv_error *err);
-/* Under the lock: takes in what other processes tell; whether a failure was among it, which wire->failure is then. */
-bool clv_mpi_receive_notices(struct clv_mpi_world *wire);
-/* The same without the lock; the failure is recorded as the world's. */
+clv_status clv_mpi_open(clv_world *world, const clv_process_links *links, clv_error *err);
+/* Under the lock: receives notices; returns whether a failure was among them, which is in state->failure then. */
+bool clv_mpi_receive_notices(struct clv_mpi_world *state);
+/* The same without the lock; records the failure as the world's. */
 bool clv_mpi_poll_failure(clv_world *world);
-/* Under the lock: sends what was said, which stays, to all other processes. */
-void clv_mpi_broadcast_notice(clv_world *world, const clv_mpi_notice *said);
-/* The transport's tell, stand and whose. */
+/* Under the lock: sends a notice to all other processes; it must not be changed after. */
+void clv_mpi_broadcast_notice(clv_world *world, const clv_mpi_notice *notice);
+/* Functions of the transport's table. */
 void clv_mpi_notify_failure(clv_world *world, const clv_error *error);
 void clv_mpi_query_progress(clv_world *world, int set, clv_rank_progress *all);
 void clv_mpi_describe_process(char *out, size_t size, const clv_world *world, int rank);
 
 /* ---- mpi_world_close.c ---- */
 
-/* Under the lock: looks at a part's requests. Returns MPI's code. */
-int clv_mpi_test_message(const clv_job *job, clv_mpi_message *p);
-/* Takes a plan that runs out of the list of its rank's. */
+/* Under the lock: tests a message's requests. Returns MPI's code. */
+int clv_mpi_test_message(const clv_job *job, clv_mpi_message *message);
+/* Removes a running plan from its rank's list. */
 void clv_mpi_plan_finish(clv_mpi_plan *plan);
-/* Calls back the receives of a step that failed. What it sent is with MPI yet. */
+/* Cancels the receives of a collective that failed. Its sends stay with MPI. */
 void clv_mpi_cancel_receives(clv_mpi_plan *plan);
-/* Waits until what a plan has sent is taken, and ends it, if it runs. */
+/* Waits until the sends of a plan, if it runs, have been received, and ends it. */
 void clv_mpi_plan_abandon(clv_mpi_plan *plan);
 void clv_mpi_close(clv_world *world);
 void clv_mpi_leak(clv_world *world);
 
-/* ---- mpi_progress_thread.c ---- */
-
-/* The transport's beside. */
-void clv_mpi_overlap(clv_plan *plan);
-/* Its rank waits for it, or it is over. */
-void clv_mpi_end_overlap(clv_mpi_plan *plan);
-void clv_mpi_stop_progress_thread(struct clv_mpi_world *wire);
-
 /* ---- shm_setup.c ---- */
 
-/* All processes of the world do it: those of a host make a board, if they can share memory, and the others none. */
+/* Called by all processes of the world alike: those of a host map a segment if they can share memory, else none. */
 clv_status clv_mpi_open_shm(clv_world *world, clv_error *err);
-/* Whether a failure was told there; it is recorded as the world's. */
-bool clv_shm_poll_failure(clv_world *world);
 
 /* ---- shm_transport.c ---- */
 
-/* Sets plan->cards; *staging: bytes that the plan wants for them. */
+/* Sets plan->shm; *staging: bytes that it needs. */
 clv_status clv_shm_prepare(clv_mpi_plan *plan, const clv_transfer *transfer, int64_t *staging, clv_error *err);
-void clv_shm_plan_free(clv_shm_plan *cards);
+void clv_shm_plan_free(clv_shm_plan *shm);
 clv_status clv_shm_start(clv_mpi_plan *plan, void *staging, clv_error *err);
-/* Waits until all members have shown theirs of this step. */
+/* Waits until all members have published their slots of this collective. */
 clv_status clv_shm_await_members(clv_mpi_plan *plan, clv_error *err);
-/* The transport's wait, where cards hold what is to move. */
+/* The transport's wait for plans with shm.in_slots. */
 clv_status clv_shm_wait(clv_mpi_plan *plan, clv_wait what, clv_error *err);
 
 /* ---- mpi_plan.c ---- */
@@ -208,7 +205,7 @@ clv_status clv_shm_wait(clv_mpi_plan *plan, clv_wait what, clv_error *err);
 clv_status clv_mpi_prepare(clv_plan **out, clv_comm *comm, const clv_transfer *transfer, int64_t *staging,
                            clv_error *err);
 void clv_mpi_release(clv_plan *plan);
-/* Where the first element of a box is in a shard, in elements. */
+/* Offset in elements of a box's first element in a shard. */
 int64_t clv_box_offset(const clv_shard *box, const clv_shard *shard);
 
 #endif

@@ -14,8 +14,8 @@ enum {
 int clv_mpi_test_message(const clv_job *job, clv_mpi_message *p)
 {
     int code = 0;
-    for (int done = 1; code == 0 && done && p->ended < p->n_asked; p->ended += done)
-        code = job->mpi->test(&p->requests[p->ended], &done);
+    for (int done = 1; code == 0 && done && p->n_ended < p->n_posted; p->n_ended += done)
+        code = job->mpi->test(&p->requests[p->n_ended], &done);
     return code;
 }
 
@@ -24,9 +24,9 @@ void clv_mpi_plan_finish(clv_mpi_plan *plan)
 {
     clv_mpi_plan **at = &clv_mpi_world_of(plan->base.comm)->running[plan->base.comm->rank];
     while (*at != plan)
-        at = &(*at)->running;
-    *at = plan->running;
-    plan->runs = false;
+        at = &(*at)->next_running;
+    *at = plan->next_running;
+    plan->running = false;
     clv_mpi_end_overlap(plan);
 }
 
@@ -36,11 +36,11 @@ void clv_mpi_cancel_receives(clv_mpi_plan *plan)
     clv_job *job = clv_mpi_world_of(plan->base.comm)->job;
     pthread_mutex_lock(&job->lock);
     for (int k = 0; k < plan->n_phases; k++)
-        for (int i = 0; i < plan->phases[k].n_takes && !job->broken; i++) {
-            clv_mpi_message *p = &plan->phases[k].takes[i];
-            if (!clv_job_end_requests(job, p->requests + p->ended, p->n_asked - p->ended, true, CLV_MPI_CANCEL_NS))
-                job->broken = 1;
-            p->ended = p->n_asked;
+        for (int i = 0; i < plan->phases[k].n_receives && !job->poisoned; i++) {
+            clv_mpi_message *p = &plan->phases[k].receives[i];
+            if (!clv_job_end_requests(job, p->requests + p->n_ended, p->n_posted - p->n_ended, true, CLV_MPI_CANCEL_NS))
+                job->poisoned = 1;
+            p->n_ended = p->n_posted;
         }
     pthread_mutex_unlock(&job->lock);
 }
@@ -54,32 +54,33 @@ static bool is_sent(const clv_mpi_plan *plan)
         for (int i = 0; i < plan->phases[k].n_sends; i++) {
             clv_mpi_message *p = &plan->phases[k].sends[i];
             if (clv_mpi_test_message(job, p) != 0)
-                p->ended = p->n_asked; /* it failed, which is an end, too */
-            all = all && p->ended == p->n_asked;
+                p->n_ended = p->n_posted; /* it failed, which is an end, too */
+            all = all && p->n_ended == p->n_posted;
         }
     return all;
 }
 
 /* Under the lock: takes what others sent of steps that failed, so that they are rid of it. Returns whether there was,
  * or is, anything. */
-static bool drain_unwanted(struct clv_mpi_world *wire)
+static bool drain_unwanted(struct clv_mpi_world *state)
 {
-    const clv_mpi *mpi = wire->job->mpi;
+    const clv_mpi *mpi = state->job->mpi;
     int found = 0, from, tag, done = 0;
     int64_t bytes;
-    (void)clv_mpi_receive_notices(wire);
-    if (wire->unwanted && mpi->test(&wire->taking, &done) == 0 && !done)
+    (void)clv_mpi_receive_notices(state);
+    if (state->discarded && mpi->test(&state->discard_request, &done) == 0 && !done)
         return true;
-    free(wire->unwanted);
-    wire->unwanted = NULL;
-    if (mpi->probe(wire->comm, &found, &from, &tag, &bytes) != 0 || !found)
+    free(state->discarded);
+    state->discarded = NULL;
+    if (mpi->probe(state->comm, &found, &from, &tag, &bytes) != 0 || !found)
         return false;
     if (tag == 0) /* it is heard next */
         return true;
-    wire->unwanted = malloc((size_t)bytes + 1);
-    if (wire->unwanted && mpi->receive(&wire->taking, wire->comm, wire->unwanted, bytes, from, tag) != 0) {
-        free(wire->unwanted);
-        wire->unwanted = NULL;
+    state->discarded = malloc((size_t)bytes + 1);
+    if (state->discarded &&
+        mpi->receive(&state->discard_request, state->comm, state->discarded, bytes, from, tag) != 0) {
+        free(state->discarded);
+        state->discarded = NULL;
     }
     return true;
 }
@@ -87,19 +88,19 @@ static bool drain_unwanted(struct clv_mpi_world *wire)
 /* Waits until what a plan that runs has sent is taken, and ends it. */
 void clv_mpi_plan_abandon(clv_mpi_plan *plan)
 {
-    if (!plan->runs)
+    if (!plan->running)
         return;
-    struct clv_mpi_world *wire = clv_mpi_world_of(plan->base.comm);
-    clv_job *job = wire->job;
+    struct clv_mpi_world *state = clv_mpi_world_of(plan->base.comm);
+    clv_job *job = state->job;
     clv_deadline deadline = clv_deadline_after(CLV_MPI_CANCEL_NS);
     clv_mpi_cancel_receives(plan);
     for (bool over = false; !over;) {
         pthread_mutex_lock(&job->lock);
-        over = job->broken || is_sent(plan);
+        over = job->poisoned || is_sent(plan);
         if (!over)
-            (void)drain_unwanted(wire);
+            (void)drain_unwanted(state);
         if (!over && clv_deadline_remaining(&deadline) == 0)
-            job->broken = 1;
+            job->poisoned = 1;
         pthread_mutex_unlock(&job->lock);
         sched_yield();
     }
@@ -110,8 +111,8 @@ void clv_mpi_plan_abandon(clv_mpi_plan *plan)
 static bool has_sent_all(const clv_world *world)
 {
     bool all = true;
-    for (int r = world->first; r < world->first + world->here; r++)
-        for (const clv_mpi_plan *plan = world->mpi->running[r]; plan; plan = plan->running)
+    for (int r = world->first_local; r < world->first_local + world->n_local; r++)
+        for (const clv_mpi_plan *plan = world->mpi->running[r]; plan; plan = plan->next_running)
             all = is_sent(plan) && all;
     return all;
 }
@@ -119,22 +120,22 @@ static bool has_sent_all(const clv_world *world)
 /* Ends what a world that failed has under way, as all processes do. */
 static void send_goodbye(clv_world *world)
 {
-    struct clv_mpi_world *wire = world->mpi;
-    clv_job *job = wire->job;
+    struct clv_mpi_world *state = world->mpi;
+    clv_job *job = state->job;
     clv_deadline deadline = clv_deadline_after(CLOSE_NS);
-    wire->goodbye = (clv_mpi_notice){.world = wire->number, .is_goodbye = 1};
+    state->goodbye_notice = (clv_mpi_notice){.world = state->number, .is_goodbye = 1};
     for (bool over = false, said = false; !over;) {
         pthread_mutex_lock(&job->lock);
-        if (!said && !job->broken && has_sent_all(world)) {
-            clv_mpi_broadcast_notice(world, &wire->goodbye);
+        if (!said && !job->poisoned && has_sent_all(world)) {
+            clv_mpi_broadcast_notice(world, &state->goodbye_notice);
             said = true;
         }
-        bool all_said = said && wire->goodbyes == world->processes - 1; /* then all is here that was sent before */
-        over = job->broken || (!drain_unwanted(wire) && all_said);
+        bool all_said = said && state->goodbyes == world->processes - 1; /* then all is here that was sent before */
+        over = job->poisoned || (!drain_unwanted(state) && all_said);
         if (!over && clv_deadline_remaining(&deadline) == 0)
-            job->broken = 1;
+            job->poisoned = 1;
         pthread_mutex_unlock(&job->lock);
-        if (!over && !wire->unwanted)
+        if (!over && !state->discarded)
             nanosleep(&(struct timespec){.tv_nsec = CLV_MPI_POLL_NS}, NULL);
     }
 }
@@ -147,37 +148,37 @@ void clv_mpi_leak(clv_world *world)
 
 void clv_mpi_close(clv_world *world)
 {
-    struct clv_mpi_world *wire = world->mpi;
-    if (!wire)
+    struct clv_mpi_world *state = world->mpi;
+    if (!state)
         return;
-    clv_job *job = wire->job;
+    clv_job *job = state->job;
     clv_mpi_leak(world);
-    for (int i = 0; wire->listens && i < LOOKS && !clv_world_failed(world, NULL); i++)
+    for (int i = 0; state->listening && i < LOOKS && !clv_world_failed(world, NULL); i++)
         (void)clv_mpi_poll_failure(world);
-    if (wire->listens && clv_world_failed(world, NULL))
+    if (state->listening && clv_world_failed(world, NULL))
         send_goodbye(world);
-    for (int r = 0; wire->running && r < world->ranks; r++)
-        while (wire->running[r])
-            clv_mpi_plan_abandon(wire->running[r]);
-    clv_mpi_stop_progress_thread(wire);
+    for (int r = 0; state->running && r < world->ranks; r++)
+        while (state->running[r])
+            clv_mpi_plan_abandon(state->running[r]);
+    clv_mpi_stop_progress_thread(state);
     pthread_mutex_lock(&job->lock);
-    bool over = !job->broken;
-    if (over && wire->notice_sends)
-        over = clv_job_end_requests(job, wire->notice_sends, wire->n_notice_sends, false, CLV_MPI_CANCEL_NS);
-    if (over && wire->listens)
-        over = clv_job_end_requests(job, &wire->notice_request, 1, true, CLV_MPI_CANCEL_NS);
-    if (over && wire->has_comm)
-        (void)job->mpi->free(wire->comm);
+    bool over = !job->poisoned;
+    if (over && state->notice_sends)
+        over = clv_job_end_requests(job, state->notice_sends, state->n_notice_sends, false, CLV_MPI_CANCEL_NS);
+    if (over && state->listening)
+        over = clv_job_end_requests(job, &state->notice_request, 1, true, CLV_MPI_CANCEL_NS);
+    if (over && state->has_comm)
+        (void)job->mpi->free(state->comm);
     if (!over)
-        job->broken = 1;
-    job->worlds--;
+        job->poisoned = 1;
+    job->n_worlds--;
     pthread_mutex_unlock(&job->lock);
-    clv_shm_segment_free(wire->board);
-    free(wire->seat);
-    free(wire->running);
-    free(wire->said);
+    clv_shm_segment_free(state->segment);
+    free(state->shm_index);
+    free(state->running);
+    free(state->peer_what);
     if (!over)
         return; /* MPI may still read or write what is there */
-    free(wire->notice_sends);
-    free(wire);
+    free(state->notice_sends);
+    free(state);
 }

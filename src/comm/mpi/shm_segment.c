@@ -14,12 +14,7 @@
 #include "base/error.h"
 #include "base/unique_id.h"
 
-enum { PAGE = 4096, NAME = 64, NOT_TOLD = 0, PUBLISHING, PUBLISHED };
-
-struct clv_shm_header {
-    alignas(CLV_CACHE_LINE) _Atomic int state; /* of the failure */
-    clv_error failure;
-};
+enum { PAGE = 4096, NAME = 64 };
 
 _Static_assert(sizeof(clv_shm_slot) % CLV_CACHE_LINE == 0, "cards lie lines apart");
 _Static_assert(CLV_SHM_SLOT_BYTES % PAGE == 0, "elements begin a page");
@@ -29,15 +24,14 @@ static size_t pages_of(size_t bytes)
     return (bytes + PAGE - 1) / PAGE * PAGE;
 }
 
-static size_t cards_of(int seats)
+static size_t slot_count(int ranks)
 {
-    return (size_t)CLV_SHM_GROUP_SETS * (size_t)seats * 2;
+    return (size_t)CLV_SHM_GROUP_SETS * (size_t)ranks * 2;
 }
 
-static size_t bytes_of(int seats)
+static size_t bytes_of(int ranks)
 {
-    return pages_of(sizeof(clv_shm_header)) + pages_of(cards_of(seats) * sizeof(clv_shm_slot)) +
-           cards_of(seats) * CLV_SHM_SLOT_BYTES;
+    return pages_of(slot_count(ranks) * sizeof(clv_shm_slot)) + slot_count(ranks) * CLV_SHM_SLOT_BYTES;
 }
 
 static void print_name(char *out, uint64_t name)
@@ -45,25 +39,26 @@ static void print_name(char *out, uint64_t name)
     snprintf(out, NAME, "cleave-%016llx", (unsigned long long)name);
 }
 
-static clv_status map(clv_shm_segment **out, int seats, int file, uint64_t name, clv_error *err)
+static clv_status map(clv_shm_segment **out, int ranks, int file, uint64_t name, clv_error *err)
 {
-    clv_shm_segment *board = malloc(sizeof *board);
-    if (!board)
-        return clv_fail_memory(err, "a board", sizeof *board);
-    *board = (clv_shm_segment){.seats = seats, .file = file, .name = name, .bytes = bytes_of(seats)};
-    board->shown = calloc(cards_of(seats) / 2, sizeof *board->shown);
-    board->memory = board->shown ? mmap(NULL, board->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0) : MAP_FAILED;
-    if (board->memory == MAP_FAILED) {
-        free(board->shown);
-        free(board);
-        return clv_fail_memory(err, "a board", bytes_of(seats));
+    clv_shm_segment *segment = malloc(sizeof *segment);
+    if (!segment)
+        return clv_fail_memory(err, "a segment", sizeof *segment);
+    *segment = (clv_shm_segment){.ranks = ranks, .file = file, .name = name, .bytes = bytes_of(ranks)};
+    segment->published = calloc(slot_count(ranks) / 2, sizeof *segment->published);
+    segment->memory =
+        segment->published ? mmap(NULL, segment->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0) : MAP_FAILED;
+    if (segment->memory == MAP_FAILED) {
+        free(segment->published);
+        free(segment);
+        return clv_fail_memory(err, "a segment", bytes_of(ranks));
     }
-    (void)madvise(board->memory, board->bytes, MADV_DONTDUMP); /* it is large, and mostly not there */
-    (void)madvise(board->memory, board->bytes, MADV_DONTFORK); /* a child would keep it when all processes are gone */
-    board->head = (clv_shm_header *)(void *)board->memory;
-    board->cards = (clv_shm_slot *)(void *)(board->memory + pages_of(sizeof *board->head));
-    board->elements = (unsigned char *)board->cards + pages_of(cards_of(seats) * sizeof *board->cards);
-    *out = board;
+    (void)madvise(segment->memory, segment->bytes, MADV_DONTDUMP); /* it is large, and mostly not there */
+    (void)madvise(segment->memory, segment->bytes,
+                  MADV_DONTFORK); /* a child would keep it when all processes are gone */
+    segment->slots = (clv_shm_slot *)(void *)segment->memory;
+    segment->elements = (unsigned char *)segment->slots + pages_of(slot_count(ranks) * sizeof *segment->slots);
+    *out = segment;
     return CLV_OK;
 }
 
@@ -79,11 +74,11 @@ static bool may_grow(size_t bytes)
     return getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY || limit.rlim_cur >= bytes;
 }
 
-clv_status clv_shm_segment_create(clv_shm_segment **out, int seats, clv_error *err)
+clv_status clv_shm_segment_create(clv_shm_segment **out, int ranks, clv_error *err)
 {
     char text[NAME];
     uint64_t name = clv_unique_id();
-    if (!may_grow(bytes_of(seats))) {
+    if (!may_grow(bytes_of(ranks))) {
         errno = EFBIG;
         return fail_system("ulimit -f", err);
     }
@@ -92,14 +87,14 @@ clv_status clv_shm_segment_create(clv_shm_segment **out, int seats, clv_error *e
     if (file < 0)
         return fail_system("memfd_create", err);
     clv_status status =
-        ftruncate(file, (off_t)bytes_of(seats)) == 0 ? map(out, seats, file, name, err) : fail_system("ftruncate", err);
+        ftruncate(file, (off_t)bytes_of(ranks)) == 0 ? map(out, ranks, file, name, err) : fail_system("ftruncate", err);
     if (status != CLV_OK)
         close(file);
     return status;
 }
 
 /* What is under that number is looked at before it is opened: it may be another process's, and anything. */
-clv_status clv_shm_segment_open(clv_shm_segment **out, int seats, int64_t pid, int file, uint64_t name, clv_error *err)
+clv_status clv_shm_segment_open(clv_shm_segment **out, int ranks, int64_t pid, int file, uint64_t name, clv_error *err)
 {
     char path[NAME], text[NAME], wanted[2 * NAME], found[2 * NAME] = "";
     struct stat is;
@@ -113,83 +108,62 @@ clv_status clv_shm_segment_open(clv_shm_segment **out, int seats, int64_t pid, i
     int mine = open(path, O_RDWR | O_CLOEXEC);
     if (mine < 0)
         return fail_system(path, err);
-    clv_status status = fstat(mine, &is) == 0 && (size_t)is.st_size == bytes_of(seats)
-                            ? map(out, seats, mine, name, err)
+    clv_status status = fstat(mine, &is) == 0 && (size_t)is.st_size == bytes_of(ranks)
+                            ? map(out, ranks, mine, name, err)
                             : clv_fail(err, CLV_EINVAL, "memory shared by processes: %s has another size", path);
     if (status != CLV_OK)
         close(mine);
     return status;
 }
 
-void clv_shm_segment_close_file(clv_shm_segment *board)
+void clv_shm_segment_close_file(clv_shm_segment *segment)
 {
-    if (board->file >= 0)
-        close(board->file);
-    board->file = -1;
+    if (segment->file >= 0)
+        close(segment->file);
+    segment->file = -1;
 }
 
-void clv_shm_segment_free(clv_shm_segment *board)
+void clv_shm_segment_free(clv_shm_segment *segment)
 {
-    if (!board)
+    if (!segment)
         return;
-    clv_shm_segment_close_file(board);
-    munmap(board->memory, board->bytes);
-    free(board->shown);
-    free(board);
+    clv_shm_segment_close_file(segment);
+    munmap(segment->memory, segment->bytes);
+    free(segment->published);
+    free(segment);
 }
 
 /* ---- cards ---- */
 
-static size_t place_of(const clv_shm_segment *board, int set, int seat)
+static size_t index_of(const clv_shm_segment *segment, int set, int rank)
 {
-    return (size_t)set * (size_t)board->seats + (size_t)seat;
+    return (size_t)set * (size_t)segment->ranks + (size_t)rank;
 }
 
-static clv_shm_slot *card_of(const clv_shm_segment *board, int set, int seat, uint32_t number)
+static clv_shm_slot *slot_of(const clv_shm_segment *segment, int set, int rank, uint32_t number)
 {
-    return &board->cards[2 * place_of(board, set, seat) + (number & 1)];
+    return &segment->slots[2 * index_of(segment, set, rank) + (number & 1)];
 }
 
-clv_shm_slot *clv_shm_next_slot(const clv_shm_segment *board, int set, int seat)
+clv_shm_slot *clv_shm_next_slot(const clv_shm_segment *segment, int set, int rank)
 {
-    return card_of(board, set, seat, board->shown[place_of(board, set, seat)] + 1);
+    return slot_of(segment, set, rank, segment->published[index_of(segment, set, rank)] + 1);
 }
 
-uint32_t clv_shm_publish_slot(clv_shm_segment *board, int set, int seat)
+uint32_t clv_shm_publish_slot(clv_shm_segment *segment, int set, int rank)
 {
-    uint32_t number = ++board->shown[place_of(board, set, seat)];
-    atomic_store_explicit(&card_of(board, set, seat, number)->number, number, memory_order_release);
+    uint32_t number = ++segment->published[index_of(segment, set, rank)];
+    atomic_store_explicit(&slot_of(segment, set, rank, number)->number, number, memory_order_release);
     return number;
 }
 
-const clv_shm_slot *clv_shm_read_slot(const clv_shm_segment *board, int set, int seat, uint32_t number)
+const clv_shm_slot *clv_shm_read_slot(const clv_shm_segment *segment, int set, int rank, uint32_t number)
 {
-    const clv_shm_slot *card = card_of(board, set, seat, number);
-    return atomic_load_explicit(&card->number, memory_order_acquire) == number ? card : NULL;
+    const clv_shm_slot *slot = slot_of(segment, set, rank, number);
+    return atomic_load_explicit(&slot->number, memory_order_acquire) == number ? slot : NULL;
 }
 
-unsigned char *clv_shm_slot_elements(const clv_shm_segment *board, const clv_shm_slot *card)
+unsigned char *clv_shm_slot_elements(const clv_shm_segment *segment, const clv_shm_slot *slot)
 {
-    return board->elements + (size_t)(card - board->cards) * CLV_SHM_SLOT_BYTES;
-}
-
-/* ---- the first failure ---- */
-
-void clv_shm_publish_failure(const clv_shm_segment *board, const clv_error *error)
-{
-    int before = NOT_TOLD;
-    if (!atomic_compare_exchange_strong_explicit(&board->head->state, &before, PUBLISHING, memory_order_relaxed,
-                                                 memory_order_relaxed))
-        return;
-    board->head->failure = *error;
-    atomic_store_explicit(&board->head->state, PUBLISHED, memory_order_release);
-}
-
-bool clv_shm_read_failure(const clv_shm_segment *board, clv_error *out)
-{
-    if (atomic_load_explicit(&board->head->state, memory_order_acquire) != PUBLISHED)
-        return false;
-    *out = board->head->failure;
-    out->op[sizeof out->op - 1] = out->message[sizeof out->message - 1] = '\0';
-    return true;
+    return segment->elements + (size_t)(slot - segment->slots) * CLV_SHM_SLOT_BYTES;
 }

@@ -18,48 +18,48 @@ enum {
 
 /* ---- preparing ---- */
 
-static bool all_on_host(const struct clv_mpi_world *wire, const clv_group *group)
+static bool all_on_host(const struct clv_mpi_world *state, const clv_group *group)
 {
-    bool all = wire->board && group->set < CLV_SHM_GROUP_SETS;
+    bool all = state->segment && group->set < CLV_SHM_GROUP_SETS;
     for (int m = 0; all && m < group->n; m++)
-        all = wire->seat[group->ranks[m]] >= 0;
+        all = state->shm_index[group->ranks[m]] >= 0;
     return all;
 }
 
 clv_status clv_shm_prepare(clv_mpi_plan *plan, const clv_transfer *t, int64_t *staging, clv_error *err)
 {
-    clv_shm_plan *cards = &plan->cards;
+    clv_shm_plan *shm = &plan->shm;
     size_t n = (size_t)t->group->n;
     const clv_job *job = clv_mpi_world_of(plan->base.comm)->job;
     int64_t size = (int64_t)clv_dtype_size(t->dtype);
     if (!all_on_host(clv_mpi_world_of(plan->base.comm), t->group))
         return CLV_OK;
-    cards->members = calloc(n, sizeof *cards->members);
-    cards->ins = calloc(n, sizeof *cards->ins);
-    if (!cards->members || !cards->ins)
-        return clv_fail_memory(err, "a step's cards", n * sizeof *cards->members);
-    cards->hold = cards->shown = true;
+    shm->members = calloc(n, sizeof *shm->members);
+    shm->ins = calloc(n, sizeof *shm->ins);
+    if (!shm->members || !shm->ins)
+        return clv_fail_memory(err, "a step's cards", n * sizeof *shm->members);
+    shm->in_slots = shm->publishes = true;
     for (int m = 0; m < t->group->n; m++) {
-        clv_shm_member *its = &cards->members[m];
+        clv_shm_member *its = &shm->members[m];
         its->operand = t->parts.in[m];
         its->bytes = clv_shard_elems(&its->operand) * size;
-        its->gives = clv_find_transfer_box(&its->box, &t->parts, t->group->me, m);
-        its->takes = clv_find_transfer_box(&its->taken, &t->parts, m, t->group->me);
-        cards->hold = cards->hold && its->bytes <= job->room;
+        its->receives = clv_find_transfer_box(&its->receive, &t->parts, t->group->me, m);
+        its->sends = clv_find_transfer_box(&its->send, &t->parts, m, t->group->me);
+        shm->in_slots = shm->in_slots && its->bytes <= job->max_shm_bytes;
     }
-    cards->reduces = t->parts.reduces;
-    if (cards->reduces && clv_group_shards_is_all_reduce(&t->parts))
-        cards->hold = cards->hold && cards->members[0].bytes * t->group->n <= SUMMED_BYTES;
-    cards->size = (size_t)size;
-    if (cards->hold && cards->reduces && !plan->base.out_device->backend->is_host)
+    shm->reduces = t->parts.reduces;
+    if (shm->reduces && clv_group_shards_is_all_reduce(&t->parts))
+        shm->in_slots = shm->in_slots && shm->members[0].bytes * t->group->n <= SUMMED_BYTES;
+    shm->size = (size_t)size;
+    if (shm->in_slots && shm->reduces && !plan->base.out_device->backend->is_host)
         *staging = clv_shard_elems(&plan->base.out_shard) * size;
     return CLV_OK;
 }
 
-void clv_shm_plan_free(clv_shm_plan *cards)
+void clv_shm_plan_free(clv_shm_plan *shm)
 {
-    free(cards->members);
-    free(cards->ins);
+    free(shm->members);
+    free(shm->ins);
 }
 
 /* ---- running ---- */
@@ -69,36 +69,36 @@ static clv_status fill_slot(const clv_mpi_plan *plan, const clv_shm_slot *card, 
 {
     const clv_device *device = plan->base.in_device;
     const clv_shard *operand = &plan->base.in_shard;
-    void *elements = clv_shm_slot_elements(clv_mpi_world_of(plan->base.comm)->board, card);
+    void *elements = clv_shm_slot_elements(clv_mpi_world_of(plan->base.comm)->segment, card);
     bool all = false;
     for (int m = 0; m < plan->base.group->n && !all; m++) {
-        const clv_shm_member *its = &plan->cards.members[m];
-        if (its->takes)
+        const clv_shm_member *its = &plan->shm.members[m];
+        if (its->sends)
             CLV_TRY(device->backend->copy(device, CLV_COPY_TO_HOST, elements, operand, plan->base.in, operand,
-                                          &its->taken, plan->cards.size, err));
-        all = its->takes && clv_shard_equal(&its->taken, operand);
+                                          &its->send, plan->shm.size, err));
+        all = its->sends && clv_shard_equal(&its->send, operand);
     }
     return CLV_OK;
 }
 
 clv_status clv_shm_start(clv_mpi_plan *plan, void *staging, clv_error *err)
 {
-    const struct clv_mpi_world *wire = clv_mpi_world_of(plan->base.comm);
-    int set = plan->base.group->set, seat = wire->seat[plan->base.comm->rank];
-    clv_shm_slot *card = clv_shm_next_slot(wire->board, set, seat);
-    size_t length = strnlen(plan->post.what, sizeof card->what - 1);
-    card->tag = plan->post.tag;
-    card->bytes = plan->cards.members[plan->base.group->me].bytes;
-    memcpy(card->what, plan->post.what, length);
+    const struct clv_mpi_world *state = clv_mpi_world_of(plan->base.comm);
+    int set = plan->base.group->set, index = state->shm_index[plan->base.comm->rank];
+    clv_shm_slot *card = clv_shm_next_slot(state->segment, set, index);
+    size_t length = strnlen(plan->desc.what, sizeof card->what - 1);
+    card->tag = plan->desc.tag;
+    card->bytes = plan->shm.members[plan->base.group->me].bytes;
+    memcpy(card->what, plan->desc.what, length);
     card->what[length] = '\0';
-    if (plan->cards.hold)
+    if (plan->shm.in_slots)
         CLV_TRY(fill_slot(plan, card, err));
-    if (plan->base.flies)
-        card->shown_ns = clv_now_ns();
+    if (plan->base.overlapped)
+        card->published_ns = clv_now_ns();
     plan->staging = staging;
-    plan->cards.number = clv_shm_publish_slot(wire->board, set, seat);
+    plan->shm.number = clv_shm_publish_slot(state->segment, set, index);
     for (int m = 0; m < plan->base.group->n; m++)
-        plan->cards.members[m].card = NULL;
+        plan->shm.members[m].slot = NULL;
     return CLV_OK;
 }
 
@@ -106,41 +106,42 @@ clv_status clv_shm_start(clv_mpi_plan *plan, void *staging, clv_error *err)
 static clv_status check_slot(const clv_mpi_plan *plan, int member, clv_error *err)
 {
     clv_thread_comm *comm = (clv_thread_comm *)plan->base.comm;
-    const clv_shm_member *its = &plan->cards.members[member];
-    char *said = comm->world->mpi->said[comm->base.rank];
-    if (its->card->tag == plan->post.tag && strncmp(its->card->what, plan->post.what, CLV_SHM_NAME_BYTES - 1) == 0)
-        return its->card->bytes == its->bytes ? CLV_OK
-                                              : clv_world_fail_wrong_size(comm, plan->base.group, &plan->post, member,
-                                                                          its->bytes, its->card->bytes, err);
-    memcpy(said, its->card->what, CLV_MPI_NAME_BYTES);
+    const clv_shm_member *its = &plan->shm.members[member];
+    char *said = comm->world->mpi->peer_what[comm->base.rank];
+    if (its->slot->tag == plan->desc.tag && strncmp(its->slot->what, plan->desc.what, CLV_SHM_NAME_BYTES - 1) == 0)
+        return its->slot->bytes == its->bytes ? CLV_OK
+                                              : clv_world_fail_wrong_size(comm, plan->base.group, &plan->desc, member,
+                                                                          its->bytes, its->slot->bytes, err);
+    memcpy(said, its->slot->what, CLV_MPI_NAME_BYTES);
     said[CLV_MPI_NAME_BYTES - 1] = '\0';
-    return clv_world_fail_mismatch(comm, plan->base.group, comm->base.rank, &plan->post,
+    return clv_world_fail_mismatch(comm, plan->base.group, comm->base.rank, &plan->desc,
                                    plan->base.group->ranks[member],
-                                   &(clv_collective_desc){.what = said, .tag = its->card->tag}, err);
+                                   &(clv_collective_desc){.what = said, .tag = its->slot->tag}, err);
 }
 
 /* Looks once at the cards that were not seen yet; *missing: how many are not there. */
 static clv_status read_slots(clv_mpi_plan *plan, int *missing, clv_error *err)
 {
-    const struct clv_mpi_world *wire = clv_mpi_world_of(plan->base.comm);
+    const struct clv_mpi_world *state = clv_mpi_world_of(plan->base.comm);
     const clv_group *group = plan->base.group;
     *missing = 0;
     for (int m = 0; m < group->n; m++) {
-        clv_shm_member *its = &plan->cards.members[m];
-        if (its->card)
+        clv_shm_member *its = &plan->shm.members[m];
+        if (its->slot)
             continue;
-        its->card = clv_shm_read_slot(wire->board, group->set, wire->seat[group->ranks[m]], plan->cards.number);
-        if (!its->card) {
+        its->slot = clv_shm_read_slot(state->segment, group->set, state->shm_index[group->ranks[m]], plan->shm.number);
+        if (!its->slot) {
             (*missing)++;
             continue;
         }
         if (m == group->me)
             continue;
-        if (plan->cards.hold && plan->base.flies && its->card->shown_ns > plan->base.arrived_ns)
-            plan->base.arrived_ns = its->card->shown_ns;
+        if (plan->shm.in_slots && plan->base.overlapped && its->slot->published_ns > plan->base.arrived_ns)
+            plan->base.arrived_ns = its->slot->published_ns;
         CLV_TRY(check_slot(plan, m, err));
-        if (plan->cards.hold)
-            clv_recorder_receive(plan->base.comm->recorder, m, clv_shard_elems(&its->box) * (int64_t)plan->cards.size);
+        if (plan->shm.in_slots)
+            clv_recorder_receive(plan->base.comm->recorder, m,
+                                 clv_shard_elems(&its->receive) * (int64_t)plan->shm.size);
     }
     return CLV_OK;
 }
@@ -149,12 +150,12 @@ static clv_status fail_late(const clv_mpi_plan *plan, clv_error *err)
 {
     clv_thread_comm *comm = (clv_thread_comm *)plan->base.comm;
     for (int m = 0; m < plan->base.group->n; m++) {
-        const clv_shm_member *its = &plan->cards.members[m];
-        comm->missing[m] = !its->card;
-        if (!its->card && its->gives)
-            comm->bytes[m] = (clv_byte_progress){.expected = clv_shard_elems(&its->box) * (int64_t)plan->cards.size};
+        const clv_shm_member *its = &plan->shm.members[m];
+        comm->missing[m] = !its->slot;
+        if (!its->slot && its->receives)
+            comm->bytes[m] = (clv_byte_progress){.expected = clv_shard_elems(&its->receive) * (int64_t)plan->shm.size};
     }
-    return clv_world_fail_timeout(comm, plan->base.group, &plan->post, err);
+    return clv_world_fail_timeout(comm, plan->base.group, &plan->desc, err);
 }
 
 clv_status clv_shm_await_members(clv_mpi_plan *plan, clv_error *err)
@@ -164,12 +165,12 @@ clv_status clv_shm_await_members(clv_mpi_plan *plan, clv_error *err)
     clv_mpi_backoff w = {.spins = world->spins > 0 ? SPINS : 0, .deadline = clv_deadline_after(world->timeout_ns)};
     for (bool late = false;; late = !clv_mpi_backoff_pause(&w)) { /* one more look at all, then */
         int missing;
-        if (clv_world_failed(world, NULL) || clv_shm_poll_failure(world))
+        if (clv_world_failed(world, NULL))
             return clv_collective_give_up(comm, err);
         CLV_TRY(read_slots(plan, &missing, err));
         if (missing == 0)
             return CLV_OK;
-        bool told = (late || w.looks % LISTEN == LISTEN - 1) && clv_mpi_poll_failure(world);
+        bool told = (late || w.polls % LISTEN == LISTEN - 1) && clv_mpi_poll_failure(world);
         if (late && !told)
             return fail_late(plan, err);
     }
@@ -177,34 +178,34 @@ clv_status clv_shm_await_members(clv_mpi_plan *plan, clv_error *err)
 
 static clv_status reduce(const clv_mpi_plan *plan, clv_error *err)
 {
-    const struct clv_mpi_world *wire = clv_mpi_world_of(plan->base.comm);
+    const struct clv_mpi_world *state = clv_mpi_world_of(plan->base.comm);
     const clv_device *device = plan->base.out_device;
     const clv_shard *out = &plan->base.out_shard;
     bool is_host = device->backend->is_host;
     void *to = is_host ? plan->base.out : plan->staging;
     for (int m = 0; m < plan->base.group->n; m++)
-        plan->cards.ins[m] = m == plan->base.group->me && plan->base.in_device->backend->is_host
-                                 ? plan->base.in
-                                 : clv_shm_slot_elements(wire->board, plan->cards.members[m].card);
-    CLV_TRY(clv_device_host.backend->reduce(&clv_device_host, to, out, plan->cards.ins, plan->base.group->n,
+        plan->shm.ins[m] = m == plan->base.group->me && plan->base.in_device->backend->is_host
+                               ? plan->base.in
+                               : clv_shm_slot_elements(state->segment, plan->shm.members[m].slot);
+    CLV_TRY(clv_device_host.backend->reduce(&clv_device_host, to, out, plan->shm.ins, plan->base.group->n,
                                             &plan->base.in_shard, out, plan->base.dtype, plan->base.reduction, err));
     if (is_host)
         return CLV_OK;
-    return device->backend->copy(device, CLV_COPY_FROM_HOST, plan->base.out, out, to, out, out, plan->cards.size, err);
+    return device->backend->copy(device, CLV_COPY_FROM_HOST, plan->base.out, out, to, out, out, plan->shm.size, err);
 }
 
 static clv_status copy_from_slots(const clv_mpi_plan *plan, clv_error *err)
 {
-    const struct clv_mpi_world *wire = clv_mpi_world_of(plan->base.comm);
+    const struct clv_mpi_world *state = clv_mpi_world_of(plan->base.comm);
     const clv_device *device = plan->base.out_device;
-    if (plan->cards.reduces)
+    if (plan->shm.reduces)
         return reduce(plan, err);
     for (int m = 0; m < plan->base.group->n; m++) {
-        const clv_shm_member *its = &plan->cards.members[m];
-        if (its->gives)
+        const clv_shm_member *its = &plan->shm.members[m];
+        if (its->receives)
             CLV_TRY(device->backend->copy(device, CLV_COPY_FROM_HOST, plan->base.out, &plan->base.out_shard,
-                                          clv_shm_slot_elements(wire->board, its->card), &its->operand, &its->box,
-                                          plan->cards.size, err));
+                                          clv_shm_slot_elements(state->segment, its->slot), &its->operand,
+                                          &its->receive, plan->shm.size, err));
     }
     return CLV_OK;
 }
@@ -218,7 +219,7 @@ clv_status clv_shm_wait(clv_mpi_plan *plan, clv_wait what, clv_error *err)
         clv_collective_end(comm, group);
         return CLV_OK;
     }
-    clv_collective_record_wait(comm, group, &plan->post, plan->base.receive_bytes,
+    clv_collective_record_wait(comm, group, &plan->desc, plan->base.receive_bytes,
                                clv_recorder_peer_mask(group->n, group->me), began);
     CLV_TRY(clv_shm_await_members(plan, err));
     clv_comm_add_wait(&comm->base, began);

@@ -31,9 +31,9 @@ typedef struct take {
 
 typedef struct threads_plan {
     clv_plan base; /* first: a clv_plan * is one of these */
-    clv_collective_desc post;
+    clv_collective_desc desc;
     bool everywhere; /* a reduction of which all members get all */
-    bool by_posts;   /* no windows: where peers' memory is, each says when it starts */
+    bool by_descs;   /* no windows: where peers' memory is, each says when it starts */
     int n_takes;
     take *takes;      /* of a step that does not reduce */
     const void **ins; /* [members] of one that reduces */
@@ -89,7 +89,7 @@ static clv_status find_takes(threads_plan *plan, const clv_transfer *t, int rank
         int peer = moves[i].peer;
 
         plan->takes[i] = (take){.peer = peer, .shard = t->parts.in[peer], .box = moves[i].box};
-        if (!plan->by_posts)
+        if (!plan->by_descs)
             plan->takes[i].from = at_peer(t->in_window, rank, t->in, t->group->ranks[peer]);
     }
     bool ok = moves && plan->takes;
@@ -107,7 +107,7 @@ static clv_status find_addends(threads_plan *plan, const clv_transfer *t, int ra
         plan->outs = malloc(n * sizeof *plan->outs);
     if (!plan->ins || (plan->everywhere && !plan->outs))
         return clv_fail_memory(err, "the members of a step", n * sizeof *plan->ins);
-    for (int m = 0; m < t->group->n && !plan->by_posts; m++) {
+    for (int m = 0; m < t->group->n && !plan->by_descs; m++) {
         plan->ins[m] = at_peer(t->in_window, rank, t->in, t->group->ranks[m]);
         if (plan->everywhere)
             plan->outs[m] = at_peer(t->out_window, rank, t->out, t->group->ranks[m]);
@@ -122,8 +122,8 @@ static clv_status prepare(clv_plan **out, clv_comm *comm, const clv_transfer *t,
     if (!plan)
         return clv_fail_memory(err, "a step's plan", sizeof *plan);
     *plan = (threads_plan){.base = clv_plan_init(comm, t),
-                           .post = {.what = t->what, .tag = t->tag},
-                           .by_posts = !t->in_window && !t->out_window};
+                           .desc = {.what = t->what, .tag = t->tag},
+                           .by_descs = !t->in_window && !t->out_window};
     clv_status status =
         t->parts.reduces ? find_addends(plan, t, comm->rank, err) : find_takes(plan, t, comm->rank, err);
     if (status != CLV_OK) {
@@ -145,18 +145,18 @@ static clv_status start(clv_plan *base, void *staging, clv_error *err)
     (void)staging;
     CLV_TRY(clv_device_synchronize(plan->base.in_device,
                                    err)); /* peers read what was made there, and write where it was read */
-    CLV_TRY(clv_collective_begin(comm, plan->base.group, &plan->post, err));
-    if (plan->by_posts) {
-        plan->post.in = base->in;
-        plan->post.out = base->out;
+    CLV_TRY(clv_collective_begin(comm, plan->base.group, &plan->desc, err));
+    if (plan->by_descs) {
+        plan->desc.in = base->in;
+        plan->desc.out = base->out;
     }
-    if (base->flies)
-        plan->post.at_ns = clv_now_ns();
-    return clv_barrier_arrive(comm, plan->base.group, &plan->post, err);
+    if (base->overlapped)
+        plan->desc.at_ns = clv_now_ns();
+    return clv_barrier_arrive(comm, plan->base.group, &plan->desc, err);
 }
 
 /* Finds the peers' memory in their posts. */
-static void read_posts(const threads_plan *plan, const clv_thread_comm *comm)
+static void read_peer_descs(const threads_plan *plan, const clv_thread_comm *comm)
 {
     for (int i = 0; i < plan->n_takes; i++)
         plan->takes[i].from = clv_barrier_peer_desc(comm, plan->base.group, plan->takes[i].peer)->in;
@@ -232,14 +232,14 @@ static clv_status wait_out(threads_plan *plan, clv_thread_comm *comm, clv_error 
 {
     int64_t began = clv_now_ns();
 
-    clv_collective_record_wait(comm, plan->base.group, &plan->post, plan->base.receive_bytes, 0, began);
+    clv_collective_record_wait(comm, plan->base.group, &plan->desc, plan->base.receive_bytes, 0, began);
     CLV_TRY(clv_barrier_wait(comm, plan->base.group, err));
     clv_comm_add_wait(&comm->base, began);
     clv_recorder_receive_all(comm->base.recorder);
-    if (plan->base.flies)
+    if (plan->base.overlapped)
         plan->base.arrived_ns = last_start_ns(plan, comm);
-    if (plan->by_posts)
-        read_posts(plan, comm);
+    if (plan->by_descs)
+        read_peer_descs(plan, comm);
     CLV_TRY(move(plan, err));
     return clv_device_synchronize(plan->base.out_device, err);
 }
@@ -247,9 +247,9 @@ static clv_status wait_out(threads_plan *plan, clv_thread_comm *comm, clv_error 
 static clv_status wait_in(threads_plan *plan, clv_thread_comm *comm, clv_error *err)
 {
     int64_t began = clv_now_ns();
-    clv_collective_desc end = {.what = plan->post.what, .tag = plan->post.tag, .ends = true};
+    clv_collective_desc end = {.what = plan->desc.what, .tag = plan->desc.tag, .at_end_barrier = true};
 
-    clv_collective_record_end_wait(comm, plan->base.group, &plan->post, began);
+    clv_collective_record_end_wait(comm, plan->base.group, &plan->desc, began);
     CLV_TRY(clv_barrier_arrive_and_wait(comm, plan->base.group, &end, err));
     clv_barrier_release(comm, plan->base.group);
     clv_collective_end(comm, plan->base.group);
@@ -271,7 +271,7 @@ const clv_transport clv_threads_transport = {
     .free_window = free_window,
     .prepare = prepare,
     .start = start,
-    .beside = clv_collective_mark_overlapped,
+    .overlap = clv_collective_mark_overlapped,
     .wait = wait_for,
     .release = release,
 };

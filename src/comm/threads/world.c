@@ -7,7 +7,6 @@
 
 #include "base/error.h"
 #include "base/hardware/cpu_count.h"
-#include "comm/mailbox/socket_mesh.h"
 
 enum { SPINS = 4000 }; /* pauses, in all some 100 us: longer than a wake-up costs */
 
@@ -29,7 +28,7 @@ static void free_set(clv_group_set *set)
     free(set->local_members);
     free(set->counter_of);
     free(set->slots);
-    free(set->hubs);
+    free(set->counters);
     free(set);
 }
 
@@ -47,8 +46,8 @@ static void free_world(clv_world *world)
     }
     free(world->sets);
     free(world->comms);
-    free(world->firsts);
-    clv_copied_names_free(world->kept);
+    free(world->first_ranks);
+    clv_copied_names_free(world->copied_names);
     pthread_mutex_destroy(&world->lock);
     free(world);
 }
@@ -62,16 +61,16 @@ static clv_status place_ranks(clv_world *world, const clv_process_links *links, 
                   links->first[links->processes] != world->ranks))
         return clv_fail(err, CLV_EINVAL, "the links of process %d of %d are not those of %d ranks", links->me,
                         links->processes, world->ranks);
-    world->firsts = calloc((size_t)world->processes + 1, sizeof *world->firsts);
-    if (!world->firsts)
-        return clv_fail_memory(err, "a world's processes", (size_t)world->processes * sizeof *world->firsts);
+    world->first_ranks = calloc((size_t)world->processes + 1, sizeof *world->first_ranks);
+    if (!world->first_ranks)
+        return clv_fail_memory(err, "a world's processes", (size_t)world->processes * sizeof *world->first_ranks);
     for (int p = 0; p <= world->processes; p++)
-        world->firsts[p] = links ? links->first[p] : p * world->ranks;
+        world->first_ranks[p] = links ? links->first[p] : p * world->ranks;
     for (int p = 0; p < world->processes; p++)
-        if (world->firsts[p + 1] <= world->firsts[p])
+        if (world->first_ranks[p + 1] <= world->first_ranks[p])
             return clv_fail(err, CLV_EINVAL, "process %d has no rank", p);
-    world->first = world->firsts[world->me];
-    world->here = world->firsts[world->me + 1] - world->first;
+    world->first_local = world->first_ranks[world->me];
+    world->n_local = world->first_ranks[world->me + 1] - world->first_local;
     return CLV_OK;
 }
 
@@ -83,7 +82,7 @@ static clv_status give_up(clv_comm *comm, clv_error *err)
 /* What each rank of this process did last. */
 static clv_status make_recorders(clv_world *world, clv_error *err)
 {
-    for (int r = world->first; r < world->first + world->here; r++) {
+    for (int r = world->first_local; r < world->first_local + world->n_local; r++) {
         clv_recorder *recorder = clv_cache_line_alloc(1, sizeof *recorder);
         if (!recorder)
             return clv_fail_memory(err, "a rank's flight recorder", sizeof *recorder);
@@ -97,9 +96,9 @@ static clv_status make_recorders(clv_world *world, clv_error *err)
 void clv_world_copy_names(clv_world *world)
 {
     pthread_mutex_lock(&world->lock); /* a job's thread may read a note */
-    for (int r = world->first; r < world->first + world->here; r++) {
-        clv_recorder_copy_names(world->comms[r].base.recorder, &world->kept);
-        atomic_store_explicit(&world->comms[r].base.note, NULL, memory_order_relaxed);
+    for (int r = world->first_local; r < world->first_local + world->n_local; r++) {
+        clv_recorder_copy_names(world->comms[r].base.recorder, &world->copied_names);
+        atomic_store_explicit(&world->comms[r].base.activity, NULL, memory_order_relaxed);
     }
     pthread_mutex_unlock(&world->lock);
 }
@@ -140,13 +139,13 @@ clv_status clv_world_new(clv_world **out, int ranks, const clv_world_options *op
         ok = comm->missing && comm->bytes;
     }
     clv_status status = ok ? CLV_OK : clv_fail_memory(err, "a world's ranks", (size_t)ranks * sizeof(clv_thread_comm));
-    if (status == CLV_OK && options->links && !transport->tell)
+    if (status == CLV_OK && options->links && !transport->notify_failure)
         status = clv_fail(err, CLV_EUNSUPPORTED, "the transport '%s' does not reach other processes", transport->name);
     if (status == CLV_OK)
         status = place_ranks(world, options->links, err);
     if (status == CLV_OK)
         status = make_recorders(world, err);
-    world->spins = should_spin(options->spin, world->here, options->links) ? SPINS : 0;
+    world->spins = should_spin(options->spin, world->n_local, options->links) ? SPINS : 0;
     world->opened = status == CLV_OK;
     if (world->opened && transport->open)
         status = transport->open(world, options->links, err);
@@ -158,13 +157,13 @@ clv_status clv_world_new(clv_world **out, int ranks, const clv_world_options *op
     return CLV_OK;
 }
 
-static int busy(const clv_world *world)
+static bool is_busy(const clv_world *world)
 {
     for (int s = 0; s < world->n_sets; s++)
         for (int r = 0; r < world->ranks; r++)
             if (clv_slot_in_collective(&world->sets[s]->slots[r]))
-                return 1;
-    return 0;
+                return true;
+    return false;
 }
 
 void clv_world_free(clv_world *world)
@@ -173,7 +172,7 @@ void clv_world_free(clv_world *world)
         return;
     clv_deadline deadline = clv_deadline_after(world->timeout_ns);
 
-    while (busy(world)) {
+    while (is_busy(world)) {
         if (clv_deadline_remaining(&deadline) == 0) { /* leaked: a late rank still has it in its hands */
             if (world->transport->leak)
                 world->transport->leak(world);
@@ -191,27 +190,27 @@ const clv_transport *clv_world_transport(const clv_world *world)
 
 clv_comm *clv_world_comm(clv_world *world, int rank)
 {
-    return rank >= world->first && rank < world->first + world->here ? &world->comms[rank].base : NULL;
+    return clv_world_is_local(world, rank) ? &world->comms[rank].base : NULL;
 }
 
 int clv_world_first_local_rank(const clv_world *world)
 {
-    return world->first;
+    return world->first_local;
 }
 
 int clv_world_local_rank_count(const clv_world *world)
 {
-    return world->here;
+    return world->n_local;
 }
 
 uint64_t clv_world_collectives_begun(const clv_world *world, int rank)
 {
-    return atomic_load_explicit(&world->comms[rank].begun, memory_order_relaxed);
+    return atomic_load_explicit(&world->comms[rank].collectives_begun, memory_order_relaxed);
 }
 
 bool clv_world_is_process_root(const clv_world *world, int rank)
 {
-    return world->firsts[clv_world_process_of(world, rank)] == rank;
+    return world->first_ranks[clv_world_process_of(world, rank)] == rank;
 }
 
 int clv_world_process_count(const clv_world *world)
@@ -231,7 +230,7 @@ const clv_recorder *clv_world_recorder(const clv_world *world, int rank)
 
 bool clv_world_is_busy(const clv_world *world, int rank)
 {
-    return atomic_load_explicit(&world->comms[rank].base.working, memory_order_relaxed);
+    return atomic_load_explicit(&world->comms[rank].base.busy, memory_order_relaxed);
 }
 
 int clv_world_group_set_count(const clv_world *world)
@@ -249,7 +248,7 @@ void clv_world_group_set_progress(uint64_t *begun, uint64_t *ended, const clv_wo
     const clv_slot *slot = &world->sets[set]->slots[rank];
 
     *ended = atomic_load_explicit(&slot->ended, memory_order_relaxed);
-    *begun = atomic_load_explicit(&slot->steps, memory_order_relaxed);
+    *begun = atomic_load_explicit(&slot->begun, memory_order_relaxed);
 }
 
 /* ---- groups ---- */
@@ -267,9 +266,9 @@ static clv_group_set *new_set(int ranks, int id)
     set->local_members = calloc(n, sizeof *set->local_members);
     set->counter_of = calloc(n, sizeof *set->counter_of);
     set->slots = clv_cache_line_alloc(n, sizeof *set->slots);
-    set->hubs = clv_cache_line_alloc(n, sizeof *set->hubs);
+    set->counters = clv_cache_line_alloc(n, sizeof *set->counters);
     if (!set->view || !set->members || !set->local || !set->local_members || !set->counter_of || !set->slots ||
-        !set->hubs) {
+        !set->counters) {
         free_set(set);
         return NULL;
     }
@@ -280,7 +279,7 @@ static clv_group_set *new_set(int ranks, int id)
     return set;
 }
 
-/* Fills members, views and hubs; 0 when `order` is not 0..n-1 within each group. */
+/* Fills members, views and counters; 0 when `order` is not 0..n-1 within each group. */
 static int fill_set(clv_group_set *set, int ranks, const int *group_of, const int *order)
 {
     int first = 0;
@@ -313,13 +312,13 @@ static int fill_set(clv_group_set *set, int ranks, const int *group_of, const in
 static void find_local_members(clv_group_set *set, const clv_world *world)
 {
     int found = 0;
-    for (int r = world->first; r < world->first + world->here; r++) {
+    for (int r = world->first_local; r < world->first_local + world->n_local; r++) {
         const clv_group *whole = &set->view[r];
         int *local = set->local_members + found, n = 0;
         if (set->local[r].n > 0) /* found with another member */
             continue;
         for (int m = 0; m < whole->n; m++)
-            if (whole->ranks[m] >= world->first && whole->ranks[m] < world->first + world->here)
+            if (clv_world_is_local(world, whole->ranks[m]))
                 local[n++] = whole->ranks[m];
         for (int m = 0; m < n; m++)
             set->local[local[m]] = (clv_group){.set = whole->set, .n = n, .me = m, .ranks = local};

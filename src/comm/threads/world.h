@@ -1,15 +1,16 @@
-/* world.h - struct clv_world and the barrier protocol of rank threads: slots, group sets, failure. Private to
- * src/comm. Private to src/comm.
+/* world.h - struct clv_world, struct clv_comm and the barrier protocol of rank threads: slots, group sets, failure.
+ * Private to src/comm.
  *
- * **Meeting.** Each rank owns a slot in every group set. To meet, it writes what it is about to do (a post) into its
- * slot and then publishes the meeting's stamp, a number that only rises. When every member has published that stamp,
- * each may read every post. Slots hold two posts, used in turn: a rank that is already in the next meeting leaves this
- * one's posts alone, and none can be two ahead, because the next meeting needs us. So one meeting is a whole barrier.
+ * **Barrier.** Each rank owns a slot in every group set. To arrive, it writes a descriptor of its collective into its
+ * slot and then publishes the barrier's stamp, a number that only rises. When every member has published that stamp,
+ * each may read all descriptors. Slots hold two descriptors, used in turn: a rank that is already at the next barrier
+ * leaves this one's descriptors alone, and no rank can be two ahead, because the next barrier needs all members. So one
+ * round of stamps is a full barrier.
  *
- * **Who owns what.** Slots and notes' pointers are the world's, until clv_world_free. Members touch each other's memory
- * only between the meeting that begins a step and the one that ends it. A rank that gives up (time-out, failure, abort)
- * waits until no member is inside a step any more, but not beyond QUIESCE_NS: a step may take long. So after a failure,
- * memory that members share is to be freed only when their threads have returned.
+ * **Ownership.** Slots and activity pointers belong to the world until clv_world_free. Members touch each other's memory
+ * only between the barrier that begins a collective and the one that ends it. A rank that gives up (timeout, failure,
+ * abort) waits until no member is inside a collective, but not beyond QUIESCE_NS: a collective may take long. So after
+ * a failure, memory that members share must not be freed before their threads have returned.
  *
  * All ordering is by release stores and acquire loads of atomics, and sequentially consistent ones where a rank that
  * leaves and a rank that enters must see each other; no fences, which ThreadSanitizer does not model.
@@ -20,111 +21,148 @@
 #include <pthread.h>
 #include <stdalign.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/memory/cache_line.h"
 #include "base/threads/wait.h"
-#include "comm/endpoint.h"
+#include "comm/flight_recorder.h"
 #include "comm/transport.h"
 
-/* What a rank says when it meets its group: all members must say the same. */
+/* What a rank publishes when it arrives at a barrier: all members' must be equal. */
 typedef struct clv_collective_desc {
-    const char *what; /* outlives the world: "all_gather" */
+    const char *what; /* kind: "all_gather"; must outlive the world */
     uint64_t tag;
-    const void
-        *in; /* where what peers read lies, and what they write, unless windows say it; no part of what is the same */
+    const void *in; /* addresses that peers read and write, where no windows give them; not compared */
     void *out;
-    int64_t at_ns; /* of a step that flies: when, clv_now_ns */
-    bool ends;     /* the meeting that ends a step */
+    int64_t at_ns;       /* overlapped collectives: start time, clv_now_ns; not compared */
+    bool at_end_barrier; /* of the barrier that ends the collective */
 } clv_collective_desc;
 
-/* Stamp and post together: the miss that shows the stamp brings the post. */
+/* Stamp and descriptor share cache lines: the miss that shows the stamp brings the descriptor. */
 typedef struct clv_slot_line {
-    alignas(CLV_CACHE_LINE) _Atomic uint32_t word; /* stamp | 1 while someone sleeps on it */
-    clv_collective_desc post;
+    alignas(CLV_CACHE_LINE) _Atomic uint32_t word; /* futex word: stamp | 1 while someone sleeps on it */
+    clv_collective_desc desc;
 } clv_slot_line;
 
-/* One rank in one group set. Stamps are even and rise by 2 a meeting, wrapping; compared by signed difference. */
+/* One rank in one group set. Stamps are even and rise by 2 at each barrier, wrapping; compared by signed difference. */
 typedef struct clv_slot {
-    clv_slot_line line[2]; /* by (stamp / 2) & 1 */
-    alignas(
-        CLV_CACHE_LINE) _Atomic uint32_t left; /* the last stamp whose peers' memory this rank will not touch again */
-    uint32_t stamp;                            /* the owner's own copy */
-    bool open;                                 /* a step has begun and not ended */
-    _Atomic uint64_t steps;                    /* that it has begun */
-    _Atomic uint64_t tag;                      /* of the last */
-    uint64_t number;                           /* of the last: among the rank's of all sets */
-    _Atomic uint64_t ended;                    /* of these */
-    uint64_t record;                           /* of the recorder's: that of the open step */
+    clv_slot_line line[2];                             /* by (stamp / 2) & 1 */
+    alignas(CLV_CACHE_LINE) _Atomic uint32_t released; /* last stamp whose peers' memory this rank no longer touches */
+    uint32_t stamp;                                    /* last published stamp; the owner's own copy */
+    bool open;                                         /* a collective has begun and not ended */
+    _Atomic uint64_t begun;                            /* number of collectives begun in this set */
+    _Atomic uint64_t ended;                            /* number of collectives ended in this set */
+    _Atomic uint64_t tag;                              /* of the collective begun last */
+    uint64_t index;                                    /* its index among the rank's collectives of all sets */
+    uint64_t record;                                   /* its index in the flight recorder */
 } clv_slot;
 
-/* One group. Worlds that do not spin, and large groups, meet here, so that a rank sleeps at most once a meeting. */
+/* Counts arrivals at the barriers of one group. Worlds that do not spin, and large groups, wait here, so that a rank
+ * sleeps at most once per barrier. */
 typedef struct clv_barrier_counter {
-    alignas(CLV_CACHE_LINE) _Atomic uint32_t arrived; /* members, over all meetings, wrapping */
-    alignas(CLV_CACHE_LINE) _Atomic uint32_t word;    /* stamp of the last complete meeting | 1 while someone sleeps */
+    alignas(CLV_CACHE_LINE) _Atomic uint32_t arrived; /* arrivals at all barriers so far, wrapping */
+    alignas(CLV_CACHE_LINE) _Atomic uint32_t word;    /* stamp of the last complete barrier | 1 while someone sleeps */
 } clv_barrier_counter;
 
 typedef struct clv_group_set {
-    clv_group *view;  /* [ranks] the group as each rank sees it */
-    int *members;     /* [ranks] all groups' ranks, group after group */
-    clv_group *local; /* [ranks] its members in this process, as each of them sees them: they meet at the same slots */
-    int *local_members;
-    int *counter_of;           /* [ranks] */
-    clv_slot *slots;           /* [ranks] */
-    clv_barrier_counter *hubs; /* [groups] */
+    clv_group *view;               /* [ranks] each rank's group, as the rank sees it */
+    int *members;                  /* [ranks] the groups' ranks, group after group */
+    clv_group *local;              /* [ranks] the members of its group in this process; they use the group's slots */
+    int *local_members;            /* [ranks] what `local` points to */
+    int *counter_of;               /* [ranks] index of the group's counter */
+    clv_slot *slots;               /* [ranks] */
+    clv_barrier_counter *counters; /* [groups] */
 } clv_group_set;
 
-/* What was to come of a member, and what came until its deadline; expected 0: not known. */
+/* Bytes expected from a member, and bytes received by the deadline; expected 0: unknown. */
 typedef struct clv_byte_progress {
-    int64_t expected, came;
+    int64_t expected, received;
 } clv_byte_progress;
 
+/* One rank's endpoint. */
+struct clv_comm {
+    void (*abort)(clv_comm *comm, const clv_error *error);
+    clv_status (*give_up)(clv_comm *comm, clv_error *err); /* called once the world has failed */
+    const _Atomic int *failed;                             /* the world's flag */
+    int rank;
+    int size;
+    int n_groups;
+    _Atomic bool busy;              /* clv_comm_set_busy */
+    int64_t waited_ns;              /* time spent waiting for others since the last clv_comm_fetch_wait_ns */
+    int64_t stealing_ns;            /* part of the current wait that was spent on stolen tasks */
+    clv_wait_log *waits;            /* clv_comm_record_waits; NULL: waits are not logged */
+    const clv_group **groups;       /* [n_groups], by group set; owned by the world */
+    clv_recorder *recorder;         /* NULL: the rank is in another process */
+    _Atomic(const char *) activity; /* clv_comm_set_activity; NULL at first; read by any rank that reports a failure */
+};
+
+/* The endpoint of a rank with its thread's state. */
 typedef struct clv_thread_comm {
     alignas(CLV_CACHE_LINE) clv_comm base; /* first: a clv_comm * is one of these */
     clv_world *world;
-    _Atomic(const char *) doing;  /* the step in which it was last seen, NULL at first; for messages */
-    _Atomic int doing_in;         /* its group set */
-    _Atomic uint64_t doing_step;  /* which of those begun */
-    _Atomic int meets;            /* 1: it has got its messages there, and waits for ranks of this process */
-    _Atomic int part;             /* of what it waits for there, where it comes in parts, the second after the first */
-    _Atomic uint64_t begun;       /* steps */
-    _Atomic uint64_t waits_begun; /* these, and waits of theirs */
-    _Atomic int inside;       /* 1 in a step: from its start until its last wait has returned, but for ops beside it */
-    bool *missing;            /* [2 ranks] scratch: the members that did not come, and more */
-    clv_byte_progress *bytes; /* [ranks] scratch: what is known of each of these */
+    _Atomic(const char *) collective;   /* kind of the collective that it is in, or was in last; NULL at first */
+    _Atomic int collective_set;         /* its group set */
+    _Atomic uint64_t collective_index;  /* its index among the rank's collectives of all sets, from 1 */
+    _Atomic int phase;                  /* its phase, for collectives that receive in several */
+    _Atomic int at_local_barrier;       /* 1: it has its messages and waits for ranks of this process */
+    _Atomic int in_collective;          /* 1 from start until the last wait has returned, except while ops overlap */
+    _Atomic uint64_t collectives_begun; /* over all sets */
+    _Atomic uint64_t waits_begun;       /* starts and waits of collectives so far */
+    bool *missing;            /* [2 ranks] scratch of the timeout report: members that did not come, and more */
+    clv_byte_progress *bytes; /* [ranks] scratch: what is known of the members' bytes */
 } clv_thread_comm;
 
 struct clv_world {
     const clv_transport *transport;
-    struct clv_mailbox_world *wire; /* mailbox_transport.c; NULL: another transport */
-    struct clv_mpi_world *mpi;      /* mpi_transport.c; likewise */
+    struct clv_mpi_world *mpi; /* state of the MPI transport; NULL with another */
+    void *transport_state;     /* state of a registered transport (clv_transport_register); NULL with another */
     uint64_t seed;
     int ranks;
-    int first, here; /* the ranks of this process */
+    int first_local, n_local; /* the ranks of this process */
     int processes, me;
-    int *firsts;                /* [processes + 1] the first rank of each */
-    int spins;                  /* pauses before a waiter sleeps; 0: more ranks than cores */
-    struct clv_task_pool *pool; /* as clv_world_options has it */
-    bool opened;                /* by the transport, be it in vain */
+    int *first_ranks;           /* [processes + 1] the first rank of each process */
+    int spins;                  /* pauses before a waiter sleeps; 0: there are more ranks than cores */
+    struct clv_task_pool *pool; /* clv_world_options.pool */
+    bool opened;                /* the transport's open was called */
     int64_t timeout_ns;
     int n_sets;
     clv_group_set **sets;
     clv_thread_comm *comms; /* [ranks] */
-    pthread_mutex_t lock;   /* over the first failure, which wakes who sleeps, the list of sets, and notes that go */
+    pthread_mutex_t lock;   /* guards the first failure, the list of sets and the memory of activities */
     alignas(CLV_CACHE_LINE) _Atomic int failed; /* 1 once `error` is written; both never change again */
     clv_error error;
-    atomic_bool broadcast_failure; /* `error`, to other processes */
-    clv_copied_name *kept;         /* recorded */
+    atomic_bool broadcast_failure; /* `error` was sent to other processes */
+    clv_copied_name *copied_names; /* copies of recorded names */
 };
+
+/* Logs that this rank has waited for others since `began`, clv_now_ns. */
+static inline void clv_comm_add_wait(clv_comm *comm, int64_t began)
+{
+    const int64_t now = clv_now_ns(), stealing = comm->stealing_ns;
+    clv_wait_log *waits = comm->waits;
+    comm->stealing_ns = 0;
+    comm->waited_ns += now - began;
+    if (waits && waits->n < CLV_WAIT_LOG_SIZE) {
+        waits->of[waits->n].begun_ns = began;
+        waits->of[waits->n].stealing_ns = stealing < now - began ? stealing : now - began;
+        waits->of[waits->n++].ended_ns = now;
+    }
+}
 
 /* The process that has a rank. */
 static inline int clv_world_process_of(const clv_world *world, int rank)
 {
     int process = 0;
 
-    while (world->firsts[process + 1] <= rank)
+    while (world->first_ranks[process + 1] <= rank)
         process++;
     return process;
+}
+
+static inline bool clv_world_is_local(const clv_world *world, int rank)
+{
+    return rank >= world->first_local && rank < world->first_local + world->n_local;
 }
 
 /* The group's members in this process, as the caller's rank sees them. */
@@ -135,59 +173,59 @@ static inline const clv_group *clv_group_in_process(const clv_comm *comm, const 
 
 /* ---- barrier.c ---- */
 
-/* Publishes the post; never waits. Until clv_barrier_release, peers may be in this rank's memory. On failure (the world
- * has failed) they are not: err holds the world's first failure. */
-clv_status clv_barrier_arrive(clv_thread_comm *comm, const clv_group *group, const clv_collective_desc *post,
+/* Publishes the descriptor; never waits. Until clv_barrier_release, peers may access this rank's memory. On failure (the
+ * world has failed) they do not: err holds the world's first failure. */
+clv_status clv_barrier_arrive(clv_thread_comm *comm, const clv_group *group, const clv_collective_desc *desc,
                               clv_error *err);
-/* Waits until all members of the group have published the post that this rank has. On failure (time-out, abort, posts
- * that do not match) nobody is in this rank's memory: err holds the world's first failure. */
+/* Waits until all members of the group have arrived with the same descriptor. On failure (timeout, abort, mismatch) no
+ * peer accesses this rank's memory: err holds the world's first failure. */
 clv_status clv_barrier_wait(clv_thread_comm *comm, const clv_group *group, clv_error *err);
-/* Both. */
-clv_status clv_barrier_arrive_and_wait(clv_thread_comm *comm, const clv_group *group, const clv_collective_desc *post,
+/* clv_barrier_arrive, then clv_barrier_wait. */
+clv_status clv_barrier_arrive_and_wait(clv_thread_comm *comm, const clv_group *group, const clv_collective_desc *desc,
                                        clv_error *err);
-/* Member i's post of the meeting in progress. */
+/* Member i's descriptor at the current barrier. */
 const clv_collective_desc *clv_barrier_peer_desc(const clv_thread_comm *comm, const clv_group *group, int i);
-/* Says that this rank will touch no peer's memory any more. */
+/* Declares that this rank no longer touches any peer's memory. */
 void clv_barrier_release(clv_thread_comm *comm, const clv_group *group);
 
-/* A step of a group begins, unless another has not ended or the world has failed; and ends. */
-clv_status clv_collective_begin(clv_thread_comm *comm, const clv_group *group, const clv_collective_desc *post,
+/* Begins a collective of a group; fails if another of the same set has not ended, or the world has failed. */
+clv_status clv_collective_begin(clv_thread_comm *comm, const clv_group *group, const clv_collective_desc *desc,
                                 clv_error *err);
 void clv_collective_end(clv_thread_comm *comm, const clv_group *group);
-/* A transport's beside, where bytes need nobody to move. */
+/* A transport's overlap function where bytes move without help. */
 void clv_collective_mark_overlapped(clv_plan *plan);
-/* For the flight recorder: the rank waits in the step since `now`, for bytes of others; lacks: as
- * clv_recorder_expect_bytes has it. Where it has begun other instructions since it began the step, that is recorded
- * again. */
-void clv_collective_record_wait(clv_thread_comm *comm, const clv_group *group, const clv_collective_desc *post,
-                                int64_t bytes, uint64_t lacks, int64_t now);
-void clv_collective_record_end_wait(clv_thread_comm *comm, const clv_group *group, const clv_collective_desc *post,
+/* Records in the flight recorder that the rank waits since `now`, for `bytes` of others; awaited: members whose data it
+ * awaits, as bits. Makes a new record if the rank has begun other instructions since the collective began. */
+void clv_collective_record_wait(clv_thread_comm *comm, const clv_group *group, const clv_collective_desc *desc,
+                                int64_t bytes, uint64_t awaited, int64_t now);
+/* The same for the wait at a collective's end. */
+void clv_collective_record_end_wait(clv_thread_comm *comm, const clv_group *group, const clv_collective_desc *desc,
                                     int64_t now);
 
 /* ---- world_failure.c ---- */
 
-/* Records the world's first failure (later ones are dropped) and wakes all who sleep; tells other processes. */
+/* Records the world's first failure (later ones are dropped), wakes all sleeping ranks and notifies other processes. */
 void clv_world_set_failure(clv_world *world, const clv_error *error);
-/* The same for a failure that another process told of. Returns whether it is the first. */
+/* The same for a failure that another process sent; notifies nobody. Returns whether it is the first. */
 bool clv_world_record_failure(clv_world *world, const clv_error *error);
-/* Fails the world because the members in comm->missing did not come to what this rank's post says in time. */
-clv_status clv_world_fail_timeout(clv_thread_comm *comm, const clv_group *group, const clv_collective_desc *post,
+/* Fails the world with a timeout of this rank's collective: the members in comm->missing did not come. */
+clv_status clv_world_fail_timeout(clv_thread_comm *comm, const clv_group *group, const clv_collective_desc *desc,
                                   clv_error *err);
-/* Fails the world because two members, world ranks a and b, do not say the same; blames the one with which fewer of the
- * others agree, b where they are as many. */
+/* Fails the world because the descriptors of two members, world ranks a and b, differ. The culprit is the one with which
+ * fewer of the other members agree; b in a tie. */
 clv_status clv_world_fail_mismatch(clv_thread_comm *comm, const clv_group *group, int a,
                                    const clv_collective_desc *desc_a, int b, const clv_collective_desc *desc_b,
                                    clv_error *err);
-/* Fails the world because of member `peer`, which is in the same step, other bytes came than this rank expects: blames
- * it, as what a step moves follows from layouts, which this rank has checked. */
-clv_status clv_world_fail_wrong_size(clv_thread_comm *comm, const clv_group *group, const clv_collective_desc *post,
-                                     int peer, int64_t expected, int64_t came, clv_error *err);
+/* Fails the world because member `peer` sent another number of bytes than this rank expects in the same collective. The
+ * culprit is the peer: sizes follow from layouts, which this rank has checked. */
+clv_status clv_world_fail_wrong_size(clv_thread_comm *comm, const clv_group *group, const clv_collective_desc *desc,
+                                     int peer, int64_t expected, int64_t received, clv_error *err);
 bool clv_collective_desc_equal(const clv_collective_desc *a, const clv_collective_desc *b);
-/* Leaves every meeting, waits for peers that may be in this rank's memory, and returns the first failure. */
+/* Leaves all barriers, waits for peers that may be in this rank's memory, and returns the world's first failure. */
 clv_status clv_collective_give_up(clv_thread_comm *comm, clv_error *err);
 /* The comm's abort. */
 void clv_threads_comm_abort(clv_comm *comm, const clv_error *error);
-/* Whether a rank is between a meeting and its leave in this set. */
-int clv_slot_in_collective(const clv_slot *slot);
+/* Whether a rank has arrived at a barrier of this set and not released it. */
+bool clv_slot_in_collective(const clv_slot *slot);
 
 #endif

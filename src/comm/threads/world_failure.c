@@ -11,15 +11,15 @@
 #include "base/error.h"
 #include "comm/threads/rank_progress.h"
 
-enum { QUIESCE_NS = 80000000, VOTE_NS = 60000000 /* until all members have come to a step that does not match */ };
+enum { QUIESCE_NS = 80000000, VOTE_NS = 60000000 /* timeout until all members have come to a mismatched collective */ };
 
-/* What a rank is known to be doing; one of another process, what who speaks of it is: all go through the same steps. */
-static const char *op_of(const clv_thread_comm *speaker, int rank)
+/* The activity of a rank; for one of another process the caller's own, as all ranks run the same instructions. */
+static const char *op_of(const clv_thread_comm *self, int rank)
 {
-    const char *note = atomic_load_explicit(&speaker->world->comms[rank].base.note, memory_order_acquire);
+    const char *activity = atomic_load_explicit(&self->world->comms[rank].base.activity, memory_order_acquire);
 
-    note = note ? note : atomic_load_explicit(&speaker->base.note, memory_order_relaxed);
-    return note ? note : "";
+    activity = activity ? activity : atomic_load_explicit(&self->base.activity, memory_order_relaxed);
+    return activity ? activity : "";
 }
 
 bool clv_world_record_failure(clv_world *world, const clv_error *error)
@@ -37,7 +37,7 @@ bool clv_world_record_failure(clv_world *world, const clv_error *error)
 
             clv_futex_wake_all(&set->slots[r].line[0].word);
             clv_futex_wake_all(&set->slots[r].line[1].word);
-            clv_futex_wake_all(&set->hubs[set->counter_of[r]].word);
+            clv_futex_wake_all(&set->counters[set->counter_of[r]].word);
         }
     pthread_mutex_unlock(&world->lock);
     return first;
@@ -46,35 +46,30 @@ bool clv_world_record_failure(clv_world *world, const clv_error *error)
 void clv_world_set_failure(clv_world *world, const clv_error *error)
 {
     if (clv_world_record_failure(world, error) && world->processes > 1)
-        world->transport->tell(world, &world->error);
+        world->transport->notify_failure(world, &world->error);
 }
 
-static bool is_here(const clv_world *world, int rank)
-{
-    return rank >= world->first && rank < world->first + world->here;
-}
-
-/* Where all ranks stand, as far as it can be known; in a group set, too. */
+/* The progress of all ranks, as far as it can be known. */
 static void collect_progress(clv_rank_progress *out, clv_world *world, int set)
 {
     for (int r = 0; r < world->ranks; r++)
-        out[r] = is_here(world, r) ? clv_rank_progress_read(world, r, set) : (clv_rank_progress){.rank = r};
-    if (world->processes > 1 && world->transport->stand)
-        world->transport->stand(world, set, out);
+        out[r] = clv_world_is_local(world, r) ? clv_rank_progress_read(world, r, set) : (clv_rank_progress){.rank = r};
+    if (world->processes > 1 && world->transport->query_progress)
+        world->transport->query_progress(world, set, out);
 }
 
 static void describe(char *out, size_t size, const clv_world *world, const clv_rank_progress *s)
 {
     char where[160] = "";
 
-    if (!is_here(world, s->rank) && world->transport->whose)
-        world->transport->whose(where, sizeof where, world, s->rank);
-    else if (!is_here(world, s->rank))
+    if (!clv_world_is_local(world, s->rank) && world->transport->describe_process)
+        world->transport->describe_process(where, sizeof where, world, s->rank);
+    else if (!clv_world_is_local(world, s->rank))
         snprintf(where, sizeof where, "of process %d", clv_world_process_of(world, s->rank));
     clv_rank_progress_describe(out, size, s, where);
 }
 
-/* Appends "rank 3 (...), of which 0 of 64 bytes came" for a member that is missing. */
+/* Appends "rank 3 (...), of which 0 of 64 bytes came" for a missing member. */
 static void add_missing(char *out, size_t size, const clv_thread_comm *comm, const clv_rank_progress *s,
                         const clv_byte_progress *bytes)
 {
@@ -83,57 +78,64 @@ static void add_missing(char *out, size_t size, const clv_thread_comm *comm, con
 
     describe(one, sizeof one, comm->world, s);
     if (bytes->expected > 0)
-        snprintf(came, sizeof came, ", of which %lld of %lld bytes came", (long long)bytes->came,
+        snprintf(came, sizeof came, ", of which %lld of %lld bytes came", (long long)bytes->received,
                  (long long)bytes->expected);
     snprintf(out + used, size - used, "%s%s%s", used ? ", " : "", one, came);
 }
 
+/* Writes "culprit: rank 1 (...), which others wait for; " unless the list of missing members begins with it. */
+static void print_culprit(char *out, size_t size, const clv_world *world, const clv_rank_progress *all,
+                          clv_culprit culprit)
+{
+    char who[320], why[80] = "which others wait for";
+
+    describe(who, sizeof who, world, &all[culprit.rank]);
+    if (culprit.undelivered_to >= 0)
+        snprintf(why, sizeof why, "whose message to rank %d was not delivered", culprit.undelivered_to);
+    snprintf(out, size, "culprit: %s, %s; ", who, why);
+}
+
 static void print_timeout(clv_error *error, const clv_thread_comm *comm, const clv_group *group,
-                          const clv_collective_desc *post, const clv_rank_progress *all, clv_culprit culprit)
+                          const clv_collective_desc *desc, const clv_rank_progress *all, clv_culprit culprit)
 {
     const clv_world *world = comm->world;
-    char who[400] = "", behind[320] = "", how[64] = " is behind, for which others wait; ";
-    int missing = 0, blamed = culprit.rank;
+    char members[400] = "", first[420] = "";
+    int missing = 0;
     bool is_member = false;
 
-    for (int pass = 0; pass < 2; pass++) /* the blamed one first */
+    for (int pass = 0; pass < 2; pass++) /* the culprit first */
         for (int i = 0; i < group->n; i++) {
-            if (!comm->missing[i] || (group->ranks[i] == blamed) != (pass == 0))
+            if (!comm->missing[i] || (group->ranks[i] == culprit.rank) != (pass == 0))
                 continue;
             missing++;
             is_member = is_member || pass == 0;
-            add_missing(who, sizeof who, comm, &all[group->ranks[i]], &comm->bytes[i]);
+            add_missing(members, sizeof members, comm, &all[group->ranks[i]], &comm->bytes[i]);
         }
-    if (missing == 0) /* came while we were looking: late all the same, but say so */
-        snprintf(who, sizeof who, "none now");
-    bool lost = culprit.undelivered_to >= 0;
-    if (missing > 0 && (!is_member || lost))
-        describe(behind, sizeof behind, world, &all[blamed]);
-    if (lost)
-        snprintf(how, sizeof how, " went on, and what it sent to rank %d did not come; ", culprit.undelivered_to);
+    if (missing > 0 && (!is_member || culprit.undelivered_to >= 0))
+        print_culprit(first, sizeof first, world, all, culprit);
     snprintf(error->message, sizeof error->message,
-             "rank %d waited %lld ms in %s%s of group set %d, collective %llu; %s%smissing %d of %d: %s",
-             comm->base.rank, (long long)(world->timeout_ns / 1000000), post->ends ? "the end of " : "", post->what,
-             group->set, (unsigned long long)all[comm->base.rank].begun, behind, behind[0] ? how : "", missing,
-             group->n, who);
+             "rank %d waited %lld ms in %s%s of group set %d, collective %llu; %smissing %d of %d: %s", comm->base.rank,
+             (long long)(world->timeout_ns / 1000000), desc->at_end_barrier ? "the end of " : "", desc->what,
+             group->set, (unsigned long long)all[comm->base.rank].begun, first, missing, group->n,
+             missing > 0 ? members : "none now"); /* they came during the query: late all the same */
 }
 
-clv_status clv_world_fail_timeout(clv_thread_comm *comm, const clv_group *group, const clv_collective_desc *post,
+clv_status clv_world_fail_timeout(clv_thread_comm *comm, const clv_group *group, const clv_collective_desc *desc,
                                   clv_error *err)
 {
     clv_world *world = comm->world;
     clv_error error = {.code = CLV_ETIMEOUT, .rank = -1};
     clv_rank_progress *all = malloc((size_t)world->ranks * sizeof *all);
     if (!all) {
-        clv_fail_memory(&error, "where ranks stand", (size_t)world->ranks * sizeof *all);
+        clv_fail_memory(&error, "the ranks' progress", (size_t)world->ranks * sizeof *all);
     } else {
         collect_progress(all, world, group->set);
         const clv_culprit culprit = clv_find_culprit(world, all, group, comm->missing, comm->missing + world->ranks);
         error.rank = culprit.rank;
         if (error.rank >= 0)
             snprintf(error.op, sizeof error.op, "%s",
-                     all[error.rank].note[0] ? all[error.rank].note : op_of(comm, error.rank));
-        print_timeout(&error, comm, group, post, all, culprit);
+                     all[error.rank].activity[0] ? all[error.rank].activity : op_of(comm, error.rank));
+        print_timeout(&error, comm, group, desc, all, culprit);
     }
     free(all);
     memset(comm->bytes, 0, (size_t)world->ranks * sizeof *comm->bytes);
@@ -143,23 +145,24 @@ clv_status clv_world_fail_timeout(clv_thread_comm *comm, const clv_group *group,
 
 bool clv_collective_desc_equal(const clv_collective_desc *a, const clv_collective_desc *b)
 {
-    return a->tag == b->tag && a->ends == b->ends && (a->what == b->what || strcmp(a->what, b->what) == 0);
+    return a->tag == b->tag && a->at_end_barrier == b->at_end_barrier &&
+           (a->what == b->what || strcmp(a->what, b->what) == 0);
 }
 
-static void describe_desc(const clv_world *world, int rank, const clv_collective_desc *post, char *out, size_t size)
+static void describe_desc(const clv_world *world, int rank, const clv_collective_desc *desc, char *out, size_t size)
 {
-    const char *note = atomic_load_explicit(&world->comms[rank].base.note, memory_order_acquire);
+    const char *activity = atomic_load_explicit(&world->comms[rank].base.activity, memory_order_acquire);
 
-    snprintf(out, size, "rank %d is in %s%s, tag %llx ('%s')", rank, post->ends ? "the end of " : "", post->what,
-             (unsigned long long)post->tag, note ? note : "no note");
+    snprintf(out, size, "rank %d is in %s%s, tag %llx (at '%s')", rank, desc->at_end_barrier ? "the end of " : "",
+             desc->what, (unsigned long long)desc->tag, activity ? activity : "nothing");
 }
 
-/* How many members of a group are in this rank's step of it, and how many of these with the tag of a, and of b. */
+/* Numbers of members that are in this rank's collective of the group; of these, with the tag of a, and with that of b. */
 typedef struct votes {
     int here, for_a, for_b;
 } votes;
 
-/* Members may come to the step only now; by then all that agree are known, and the odd one is, where there is one. */
+/* Waits until all members have come to the collective, as the majority is known only then. */
 static votes count_votes(clv_thread_comm *comm, const clv_group *group, const clv_collective_desc *a,
                          const clv_collective_desc *b)
 {
@@ -167,16 +170,16 @@ static votes count_votes(clv_thread_comm *comm, const clv_group *group, const cl
     clv_deadline deadline = clv_deadline_after(VOTE_NS);
     clv_rank_progress *all = malloc((size_t)world->ranks * sizeof *all);
     votes v = {0};
-    uint64_t seq = clv_rank_progress_read(world, comm->base.rank, group->set).seq;
+    uint64_t seq = clv_rank_progress_read(world, comm->base.rank, group->set).set_begun;
     for (bool more = all != NULL; more;) {
         v = (votes){0};
         collect_progress(all, world, group->set);
         for (int i = 0; i < group->n; i++) {
             const clv_rank_progress *s = &all[group->ranks[i]];
-            bool here = s->known && s->seq == seq;
+            bool here = s->known && s->set_begun == seq;
             v.here += here;
-            v.for_a += here && s->tag == a->tag;
-            v.for_b += here && s->tag == b->tag;
+            v.for_a += here && s->set_tag == a->tag;
+            v.for_b += here && s->set_tag == b->tag;
         }
         more = v.here < group->n && !clv_world_failed(world, NULL) && clv_deadline_remaining(&deadline) > 0;
         if (more)
@@ -198,41 +201,41 @@ clv_status clv_world_fail_mismatch(clv_thread_comm *comm, const clv_group *group
     describe_desc(comm->world, a, desc_a, one, sizeof one);
     describe_desc(comm->world, b, desc_b, other, sizeof other);
     if (v.for_a != v.for_b)
-        snprintf(by, sizeof by, "; rank %d is the odd one: %d of %d members do as rank %d", odd, most, group->n,
-                 odd == a ? b : a);
+        snprintf(by, sizeof by, "; rank %d differs from the majority: %d of %d members do as rank %d", odd, most,
+                 group->n, odd == a ? b : a);
     snprintf(error.op, sizeof error.op, "%s", op_of(comm, odd));
-    snprintf(error.message, sizeof error.message, "steps of group set %d do not match: %s, %s%s%s", group->set, one,
-             other, by,
+    snprintf(error.message, sizeof error.message, "collectives of group set %d do not match: %s, %s%s%s", group->set,
+             one, other, by,
              comm->world->processes > 1 ? "; valid: the same calls, of the same programs, in every process" : "");
     clv_world_set_failure(comm->world, &error);
     return clv_collective_give_up(comm, err);
 }
 
-clv_status clv_world_fail_wrong_size(clv_thread_comm *comm, const clv_group *group, const clv_collective_desc *post,
+clv_status clv_world_fail_wrong_size(clv_thread_comm *comm, const clv_group *group, const clv_collective_desc *desc,
                                      int peer, int64_t expected, int64_t came, clv_error *err)
 {
     clv_error error = {.code = CLV_EPEER, .rank = group->ranks[peer]};
     char mine[200];
 
-    describe_desc(comm->world, comm->base.rank, post, mine, sizeof mine);
+    describe_desc(comm->world, comm->base.rank, desc, mine, sizeof mine);
     snprintf(error.op, sizeof error.op, "%s", op_of(comm, error.rank));
     snprintf(error.message, sizeof error.message,
-             "%s of group set %d, and expects %lld bytes of rank %d, which sends %lld", mine, group->set,
+             "%s of group set %d, and expects %lld bytes from rank %d, which sends %lld", mine, group->set,
              (long long)expected, error.rank, (long long)came);
     clv_world_set_failure(comm->world, &error);
     return clv_collective_give_up(comm, err);
 }
 
-int clv_slot_in_collective(const clv_slot *slot)
+bool clv_slot_in_collective(const clv_slot *slot)
 {
     uint32_t a = atomic_load_explicit(&slot->line[0].word, memory_order_seq_cst) & ~1u;
     uint32_t b = atomic_load_explicit(&slot->line[1].word, memory_order_seq_cst) & ~1u;
     uint32_t newest = (int32_t)(a - b) > 0 ? a : b;
 
-    return (int32_t)(newest - atomic_load_explicit(&slot->left, memory_order_acquire)) > 0;
+    return (int32_t)(newest - atomic_load_explicit(&slot->released, memory_order_acquire)) > 0;
 }
 
-static int peers_inside(const clv_thread_comm *comm)
+static bool has_peer_in_collective(const clv_thread_comm *comm)
 {
     for (int s = 0; s < comm->world->n_sets; s++) {
         const clv_group_set *set = comm->world->sets[s];
@@ -240,9 +243,9 @@ static int peers_inside(const clv_thread_comm *comm)
 
         for (int i = 0; i < group->n; i++)
             if (clv_slot_in_collective(&set->slots[group->ranks[i]]))
-                return 1;
+                return true;
     }
-    return 0;
+    return false;
 }
 
 clv_status clv_collective_give_up(clv_thread_comm *comm, clv_error *err)
@@ -254,9 +257,9 @@ clv_status clv_collective_give_up(clv_thread_comm *comm, clv_error *err)
         clv_slot *slot = &world->sets[s]->slots[comm->base.rank];
 
         slot->open = false;
-        atomic_store_explicit(&slot->left, slot->stamp, memory_order_release);
+        atomic_store_explicit(&slot->released, slot->stamp, memory_order_release);
     }
-    while (peers_inside(comm) && clv_deadline_remaining(&deadline) > 0)
+    while (has_peer_in_collective(comm) && clv_deadline_remaining(&deadline) > 0)
         nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
     if (err && err->code == CLV_OK)
         *err = world->error;
@@ -266,10 +269,10 @@ clv_status clv_collective_give_up(clv_thread_comm *comm, clv_error *err)
 void clv_threads_comm_abort(clv_comm *base, const clv_error *error)
 {
     clv_thread_comm *comm = (clv_thread_comm *)base;
-    const char *note = atomic_load_explicit(&base->note, memory_order_relaxed);
+    const char *activity = atomic_load_explicit(&base->activity, memory_order_relaxed);
     clv_error failure = {.code = CLV_EPEER, .rank = base->rank};
 
-    snprintf(failure.op, sizeof failure.op, "%s", error->op[0] || !note ? error->op : note);
+    snprintf(failure.op, sizeof failure.op, "%s", error->op[0] || !activity ? error->op : activity);
     snprintf(failure.message, sizeof failure.message, "rank %d failed: %.480s", base->rank, error->message);
     clv_world_set_failure(comm->world, &failure);
     clv_collective_give_up(comm, NULL);
@@ -283,7 +286,7 @@ void clv_world_fail(clv_world *world, const clv_error *error)
 void clv_world_broadcast_failure(clv_world *world)
 {
     if (world->processes > 1 && clv_world_failed(world, NULL) && !atomic_exchange(&world->broadcast_failure, true))
-        world->transport->tell(world, &world->error);
+        world->transport->notify_failure(world, &world->error);
 }
 
 const _Atomic int *clv_world_failure_flag(const clv_world *world)

@@ -62,9 +62,9 @@ static void read_step(clv_flight_record *out, const clv_collective_record *s, co
     out->set = READ(s->set);
     out->seq = READ(s->seq);
     out->tag = READ(s->tag);
-    out->lacks = READ(s->lacks);
+    out->lacks = READ(s->awaited);
     out->expected = READ(s->expected);
-    out->seen = READ(s->seen);
+    out->seen = READ(s->received);
     out->waiting_ns = waiting ? waiting + c->to_unix : 0;
 }
 
@@ -78,7 +78,7 @@ static void read_record(clv_flight_record *out, const clv_recorder *r, uint64_t 
                                .begun_ns = time_of_ticks(c, READ(at->begun_ticks)),
                                .phase = (clv_flight_phase)READ(at->phase)};
     if (out->phase != CLV_FLIGHT_PHASE_NONE)
-        read_step(out, &r->steps[n % CLV_RECORDER_CAPACITY], c);
+        read_step(out, &r->collectives[n % CLV_RECORDER_CAPACITY], c);
 }
 
 /* The rank may go on meanwhile: what it overwrites is left out. */

@@ -161,12 +161,12 @@ static clv_status run_moving(rank_state *r, const clv_instruction *instruction, 
     int i = (int)(instruction - program->instructions);
     void *staging = r->mine->staging[clv_staging_slot(instruction)];
     clv_plan *plan = r->mine->plans[i];
-    plan->flies = instruction->beside > 0;
+    plan->overlapped = instruction->beside > 0;
     CLV_TRY(r->loaded->transport->start(plan, staging, err));
     if (instruction->beside == 0)
         return wait_for(r, i, err);
     r->mine->in_flight[r->n_in_flight++] = i;
-    r->loaded->transport->beside(plan);
+    r->loaded->transport->overlap(plan);
     plan->begun_ns = clv_now_ns();
     return CLV_OK;
 }

@@ -22,7 +22,7 @@
 #include "base/threads/thread.h"
 #include "base/threads/wait.h"
 #include "base/threads/work_stealing.h"
-#include "comm/mailbox/socket_mesh.h"
+#include "comm/comm.h"
 #include "kernels/cpu/gemm/gemm.h"
 #include "runtime/session/cpu_pinning.h"
 

@@ -13,7 +13,7 @@
 #include "base/unique_id.h"
 #include "base/versioned_structs.h"
 #include "comm/job/mpi_job.h"
-#include "comm/mailbox/socket_mesh.h"
+#include "comm/comm.h"
 #include "kernels/cpu/gemm/gemm.h"
 #include "runtime/checks/memory_check.h"
 #include "runtime/diagnostics/flight_dump.h"
@@ -88,10 +88,10 @@ static clv_status new_session_in_job(clv_session **out, const clv_mesh *mesh, co
 static clv_status new_session_of_job(clv_session **out, const clv_mesh *mesh, const clv_session_options *o,
                                      clv_error *err)
 {
-    uint64_t meetings = o->job->meetings;
+    uint64_t meetings = o->job->rendezvous_count;
     clv_error why = {0};
     clv_status status = new_session_in_job(out, mesh, o, &why);
-    if (status != CLV_OK && o->job->meetings == meetings)
+    if (status != CLV_OK && o->job->rendezvous_count == meetings)
         (void)clv_job_agree(o->job, status, &why);
     if (status != CLV_OK && err && err->code == CLV_OK)
         *err = why;
@@ -158,7 +158,7 @@ clv_status clv_session_new_with_links(clv_session **out, const clv_mesh *mesh, c
         clv_session_free(session);
         return status; /* NOLINT(clang-analyzer-unix.Malloc): memory that a late rank may touch is left */
     }
-    session->run = o.job ? o.job->run : links ? 0 : clv_unique_id();
+    session->run = o.job ? o.job->id : links ? 0 : clv_unique_id();
     *out = session;
     return CLV_OK;
 }

@@ -1,5 +1,5 @@
 /* socket_mesh.c - sends frames over sockets to other processes; one reader thread per socket. */
-#include "comm/mailbox/socket_mesh.h"
+#include "socket_mesh.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -11,18 +11,18 @@
 #include "base/threads/thread.h"
 
 typedef struct line {
-    clv_socket_mesh *mesh;
+    socket_mesh *mesh;
     int process;
     bool reading; /* the thread was started */
     pthread_t reader;
     pthread_mutex_t writing;
 } line;
 
-struct clv_socket_mesh {
+struct socket_mesh {
     int processes, me;
     int *socket; /* [processes] */
-    clv_socket_frame_fn *take;
-    clv_socket_closed_fn *end;
+    socket_frame_fn *take;
+    socket_closed_fn *end;
     void *arg;
     line line[];
 };
@@ -51,10 +51,10 @@ static bool write_all(int socket, const void *data, size_t bytes)
 
 static bool read_frame(line *l)
 {
-    clv_socket_mesh *mesh = l->mesh;
-    clv_socket_frame frame;
+    socket_mesh *mesh = l->mesh;
+    socket_frame frame;
     if (!read_all(mesh->socket[l->process], &frame, sizeof frame) || frame.what_bytes < 0 || frame.bytes < 0 ||
-        frame.what_bytes > CLV_SOCKET_FRAME_MAX_BYTES || frame.bytes > CLV_SOCKET_FRAME_MAX_BYTES)
+        frame.what_bytes > SOCKET_FRAME_MAX_BYTES || frame.bytes > SOCKET_FRAME_MAX_BYTES)
         return false;
     size_t bytes = (size_t)frame.what_bytes + (size_t)frame.bytes;
     unsigned char *data = malloc(bytes + 1);
@@ -74,7 +74,7 @@ static void *reader_main(void *p)
     return NULL;
 }
 
-void clv_socket_mesh_close(clv_socket_mesh *mesh)
+void socket_mesh_close(socket_mesh *mesh)
 {
     if (!mesh)
         return;
@@ -89,18 +89,18 @@ void clv_socket_mesh_close(clv_socket_mesh *mesh)
     free(mesh);
 }
 
-clv_status clv_socket_mesh_open(clv_socket_mesh **out, const clv_process_links *links, clv_socket_frame_fn *take,
-                                clv_socket_closed_fn *end, void *arg, clv_error *err)
+clv_status socket_mesh_open(socket_mesh **out, const clv_process_links *links, socket_frame_fn *take,
+                            socket_closed_fn *end, void *arg, clv_error *err)
 {
     size_t n = (size_t)links->processes;
-    clv_socket_mesh *mesh = calloc(1, sizeof *mesh + n * sizeof *mesh->line);
+    socket_mesh *mesh = calloc(1, sizeof *mesh + n * sizeof *mesh->line);
     if (mesh)
         mesh->socket = malloc(n * sizeof *mesh->socket);
     if (!mesh || !mesh->socket) {
         free(mesh);
         return clv_fail_memory(err, "links", n * sizeof *mesh->line);
     }
-    memcpy(mesh->socket, links->socket, n * sizeof *mesh->socket);
+    memcpy(mesh->socket, links->sockets, n * sizeof *mesh->socket);
     mesh->processes = links->processes;
     mesh->me = links->me;
     mesh->take = take;
@@ -116,7 +116,7 @@ clv_status clv_socket_mesh_open(clv_socket_mesh **out, const clv_process_links *
         line *l = &mesh->line[p];
         int code = p == links->me ? 0 : clv_thread_start(&l->reader, NULL, reader_main, l);
         if (code != 0) {
-            clv_socket_mesh_close(mesh);
+            socket_mesh_close(mesh);
             *out = NULL;
             return clv_fail(err, CLV_ENOMEM, "the thread of a link could not be started: %s", strerror(code));
         }
@@ -125,8 +125,7 @@ clv_status clv_socket_mesh_open(clv_socket_mesh **out, const clv_process_links *
     return CLV_OK;
 }
 
-bool clv_socket_mesh_send(clv_socket_mesh *mesh, int process, const clv_socket_frame *frame, const char *what,
-                          const void *data)
+bool socket_mesh_send(socket_mesh *mesh, int process, const socket_frame *frame, const char *what, const void *data)
 {
     line *l = &mesh->line[process];
     int socket = mesh->socket[process];

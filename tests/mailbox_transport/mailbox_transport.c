@@ -1,5 +1,6 @@
-/* mailbox_transport.c - collectives by message passing through mailboxes, delivered in shuffled order; a transport
- * for tests. It stands in for transports between processes, and fails a program that needs more than they give.
+/* mailbox_transport.c - transport "mailbox", for tests: collectives by message passing, delivered in shuffled order. It
+ * stands in for transports between processes, and fails a program that needs more than they give. Every test program
+ * that is linked with it has it (clv_transport_register).
  *
  * A rank packs what it sends into its staging; each box is copied into a message, put into the mailbox of its receiver
  * at a random place, and passed over there a few times before it is delivered into that rank's staging. All of staging
@@ -8,7 +9,7 @@
  * In every step each member of a group sends to every other, an empty message where it has nothing for it, and ends the
  * step when all theirs have come: who only sends would else end a step that the others are not in.
  *
- * To ranks of other processes messages go over links (socket_mesh.h); what comes from there is put into the same
+ * To ranks of other processes messages go over sockets (socket_mesh.h); what comes from there is put into the same
  * mailboxes.
  */
 #include <sched.h>
@@ -18,40 +19,22 @@
 #include <time.h>
 
 #include "base/error.h"
-#include "comm/mailbox/mailbox.h"
+#include "mailbox.h"
 #include "tensor/box_copy.h"
 
 enum { SLICE_NS = 2000000 /* a sleeper looks at the world's state this often */ };
 
-typedef struct part {
-    clv_transfer_box move;
-    int64_t at; /* in staging */
-    bool came;
-} part;
-
-typedef struct copying_plan {
-    clv_plan base; /* first: a clv_plan * is one of these */
-    clv_collective_desc post;
-    int n_sends, n_takes; /* parts that hold elements; behind them are the empty ones */
-    int all_sends, all_takes;
-    part *sends, *takes; /* [members] each */
-    const void **ins;    /* [members] what is combined */
-    int64_t staging_bytes;
-    unsigned char *staging; /* while it runs */
-    uint64_t step;
-} copying_plan;
-
 /* Takes a message of a step out of the mailbox; NULL: none is to be delivered yet. *waits: one is there that was passed
  * over. */
-static clv_message *get(clv_mailbox *box, int set, uint64_t step, bool *waits)
+static message *get(mailbox *box, int set, uint64_t step, bool *waits)
 {
     *waits = false;
-    for (clv_message **at = &box->first; *at; at = &(*at)->next) {
-        clv_message *m = *at;
+    for (message **at = &box->first; *at; at = &(*at)->next) {
+        message *m = *at;
 
         if (m->set != set || m->step != step)
             continue;
-        if (m->looks-- > 0) {
+        if (m->deliver_after-- > 0) {
             *waits = true;
             continue;
         }
@@ -65,7 +48,7 @@ static clv_message *get(clv_mailbox *box, int set, uint64_t step, bool *waits)
 
 static void release(clv_plan *base)
 {
-    copying_plan *plan = (copying_plan *)base;
+    mailbox_plan *plan = (mailbox_plan *)base;
 
     if (!plan)
         return;
@@ -75,12 +58,12 @@ static void release(clv_plan *base)
     free(plan);
 }
 
-static int64_t bytes_of(const copying_plan *plan, const part *p)
+static int64_t bytes_of(const mailbox_plan *plan, const part *p)
 {
     return clv_shard_elems(&p->move.box) * (int64_t)clv_dtype_size(plan->base.dtype);
 }
 
-static int place_in_staging(part *out, copying_plan *plan, const clv_transfer_box *moves, int n)
+static int place_in_staging(part *out, mailbox_plan *plan, const clv_transfer_box *moves, int n)
 {
     for (int i = 0; i < n; i++) {
         out[i] = (part){.move = moves[i], .at = plan->staging_bytes};
@@ -105,15 +88,27 @@ static int add_empty(part *parts, int n, const clv_group *group)
     return all;
 }
 
+/* Fills out[n] with the boxes that are not empty, peers in cyclic order, and returns their number. */
+static int list_send_boxes(clv_transfer_box *out, const clv_group_shards *parts, int me)
+{
+    int n = 0;
+
+    for (int i = 0; i < parts->n; i++) {
+        out[n].peer = (me + i) % parts->n;
+        n += clv_find_transfer_box(&out[n].box, parts, out[n].peer, me);
+    }
+    return n;
+}
+
 static clv_status prepare(clv_plan **out, clv_comm *comm, const clv_transfer *t, int64_t *staging, clv_error *err)
 {
     size_t n = (size_t)t->group->n;
-    copying_plan *plan = calloc(1, sizeof *plan);
+    mailbox_plan *plan = calloc(1, sizeof *plan);
     clv_transfer_box *moves = malloc(n * sizeof *moves);
 
     if (plan)
-        *plan = (copying_plan){.base = clv_plan_init(comm, t),
-                               .post = {.what = t->what, .tag = t->tag},
+        *plan = (mailbox_plan){.base = clv_plan_init(comm, t),
+                               .desc = {.what = t->what, .tag = t->tag},
                                .sends = malloc(n * sizeof *plan->sends),
                                .takes = malloc(n * sizeof *plan->takes),
                                .ins = t->parts.reduces ? malloc(n * sizeof *plan->ins) : NULL};
@@ -122,7 +117,7 @@ static clv_status prepare(clv_plan **out, clv_comm *comm, const clv_transfer *t,
         release(plan ? &plan->base : NULL);
         return clv_fail_memory(err, "a step's plan", n * 2 * sizeof *plan->sends);
     }
-    plan->n_sends = place_in_staging(plan->sends, plan, moves, clv_list_send_boxes(moves, &t->parts, t->group->me));
+    plan->n_sends = place_in_staging(plan->sends, plan, moves, list_send_boxes(moves, &t->parts, t->group->me));
     plan->n_takes = place_in_staging(plan->takes, plan, moves, clv_list_receive_boxes(moves, &t->parts, t->group->me));
     free(moves);
     plan->all_sends = add_empty(plan->sends, plan->n_sends, t->group);
@@ -134,15 +129,15 @@ static clv_status prepare(clv_plan **out, clv_comm *comm, const clv_transfer *t,
 
 /* ---- sending ---- */
 
-static clv_status fail_process_ended(const copying_plan *plan, clv_thread_comm *comm, int rank, clv_error *err)
+static clv_status fail_process_ended(const mailbox_plan *plan, clv_thread_comm *comm, int rank, clv_error *err)
 {
     clv_error error = {.code = CLV_EPEER, .rank = rank};
 
-    const char *note = atomic_load_explicit(&comm->base.note, memory_order_relaxed);
+    const char *note = atomic_load_explicit(&comm->base.activity, memory_order_relaxed);
 
-    snprintf(error.op, sizeof error.op, "%s", note ? note : plan->post.what);
+    snprintf(error.op, sizeof error.op, "%s", note ? note : plan->desc.what);
     snprintf(error.message, sizeof error.message, "rank %d is in %s ('%s') with rank %d, whose process %d has ended",
-             comm->base.rank, plan->post.what, error.op, rank, clv_world_process_of(comm->world, rank));
+             comm->base.rank, plan->desc.what, error.op, rank, clv_world_process_of(comm->world, rank));
     clv_world_set_failure(comm->world, &error);
     return clv_collective_give_up(comm, err);
 }
@@ -153,33 +148,33 @@ static void wait_for_end(const clv_thread_comm *comm, int process)
     const clv_world *world = comm->world;
     clv_deadline deadline = clv_deadline_after(world->timeout_ns);
 
-    while (!atomic_load_explicit(&world->wire->closed[process], memory_order_acquire) &&
+    while (!atomic_load_explicit(&mailbox_of(world)->closed[process], memory_order_acquire) &&
            !clv_world_failed(world, NULL) && clv_deadline_remaining(&deadline) > 0)
         nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
 }
 
-static clv_status send_to_process(const copying_plan *plan, clv_thread_comm *comm, int rank, const void *data,
+static clv_status send_to_process(const mailbox_plan *plan, clv_thread_comm *comm, int rank, const void *data,
                                   int64_t bytes, clv_error *err)
 {
-    clv_socket_frame frame = {.kind = CLV_MAILBOX_MESSAGE,
-                              .to = rank,
-                              .set = plan->base.group->set,
-                              .from = plan->base.group->me,
-                              .what_bytes = (int64_t)strlen(plan->post.what),
-                              .step = plan->step,
-                              .tag = plan->post.tag,
-                              .bytes = bytes};
-    if (bytes > CLV_SOCKET_FRAME_MAX_BYTES)
+    socket_frame frame = {.kind = MAILBOX_MESSAGE,
+                          .to = rank,
+                          .set = plan->base.group->set,
+                          .from = plan->base.group->me,
+                          .what_bytes = (int64_t)strlen(plan->desc.what),
+                          .step = plan->step,
+                          .tag = plan->desc.tag,
+                          .bytes = bytes};
+    if (bytes > SOCKET_FRAME_MAX_BYTES)
         return clv_fail(err, CLV_ELIMIT, "a message of %lld bytes to rank %d; at most %d go to another process",
-                        (long long)bytes, rank, (int)CLV_SOCKET_FRAME_MAX_BYTES);
+                        (long long)bytes, rank, (int)SOCKET_FRAME_MAX_BYTES);
     int process = clv_world_process_of(comm->world, rank);
-    if (clv_socket_mesh_send(comm->world->wire->mesh, process, &frame, plan->post.what, data))
+    if (socket_mesh_send(mailbox_of(comm->world)->mesh, process, &frame, plan->desc.what, data))
         return CLV_OK;
     wait_for_end(comm, process);
     return fail_process_ended(plan, comm, rank, err);
 }
 
-static clv_status send_part(const copying_plan *plan, clv_thread_comm *comm, const part *p, clv_error *err)
+static clv_status send_part(const mailbox_plan *plan, clv_thread_comm *comm, const part *p, clv_error *err)
 {
     const clv_device *device = plan->base.in_device;
     int64_t bytes = bytes_of(plan, p);
@@ -189,23 +184,23 @@ static clv_status send_part(const copying_plan *plan, clv_thread_comm *comm, con
     if (bytes > 0)
         CLV_TRY(device->backend->copy(device, CLV_COPY_TO_HOST, packed, &p->move.box, plan->base.in,
                                       &plan->base.in_shard, &p->move.box, clv_dtype_size(plan->base.dtype), err));
-    if (rank < comm->world->first || rank >= comm->world->first + comm->world->here)
+    if (!clv_world_is_local(comm->world, rank))
         return send_to_process(plan, comm, rank, packed, bytes, err);
-    clv_message *m = malloc(sizeof *m + (size_t)bytes);
+    message *m = malloc(sizeof *m + (size_t)bytes);
     if (!m)
         return clv_fail_memory(err, "a message", sizeof *m + (size_t)bytes);
-    *m = (clv_message){.set = plan->base.group->set,
-                       .from = plan->base.group->me,
-                       .step = plan->step,
-                       .desc = plan->post,
-                       .bytes = bytes};
+    *m = (message){.set = plan->base.group->set,
+                   .from = plan->base.group->me,
+                   .step = plan->step,
+                   .desc = plan->desc,
+                   .bytes = bytes};
     memcpy(m->data, packed, (size_t)bytes);
-    clv_mailbox_put(&comm->world->wire->boxes[rank], m);
+    mailbox_put(&mailbox_of(comm->world)->boxes[rank], m);
     return CLV_OK;
 }
 
 /* The number of the step that this rank starts in a group set. */
-static clv_status count_step(uint64_t *out, clv_mailbox *mine, int set, clv_error *err)
+static clv_status count_step(uint64_t *out, mailbox *mine, int set, clv_error *err)
 {
     if (set >= mine->n_sets) {
         uint64_t *steps = realloc(mine->steps, (size_t)(set + 1) * sizeof *steps);
@@ -220,7 +215,7 @@ static clv_status count_step(uint64_t *out, clv_mailbox *mine, int set, clv_erro
     return CLV_OK;
 }
 
-static void fill_with_nan(const copying_plan *plan)
+static void fill_with_nan(const mailbox_plan *plan)
 {
     if (plan->staging_bytes > 0)
         memset(plan->staging, 0xff, (size_t)plan->staging_bytes);
@@ -228,11 +223,11 @@ static void fill_with_nan(const copying_plan *plan)
 
 static clv_status start(clv_plan *base, void *staging, clv_error *err)
 {
-    copying_plan *plan = (copying_plan *)base;
+    mailbox_plan *plan = (mailbox_plan *)base;
     clv_thread_comm *comm = (clv_thread_comm *)base->comm;
 
-    CLV_TRY(clv_collective_begin(comm, plan->base.group, &plan->post, err));
-    CLV_TRY(count_step(&plan->step, &comm->world->wire->boxes[base->comm->rank], plan->base.group->set, err));
+    CLV_TRY(clv_collective_begin(comm, plan->base.group, &plan->desc, err));
+    CLV_TRY(count_step(&plan->step, &mailbox_of(comm->world)->boxes[base->comm->rank], plan->base.group->set, err));
     plan->staging = staging;
     fill_with_nan(plan);
     for (int i = 0; i < plan->all_takes; i++)
@@ -244,17 +239,17 @@ static clv_status start(clv_plan *base, void *staging, clv_error *err)
 
 /* ---- receiving ---- */
 
-static clv_status deliver(copying_plan *plan, clv_thread_comm *comm, const clv_message *m, clv_error *err)
+static clv_status deliver(mailbox_plan *plan, clv_thread_comm *comm, const message *m, clv_error *err)
 {
     part *p = plan->takes;
 
     while (p < plan->takes + plan->all_takes && p->move.peer != m->from)
         p++;
-    if (!clv_collective_desc_equal(&plan->post, &m->desc) || p == plan->takes + plan->all_takes)
-        return clv_world_fail_mismatch(comm, plan->base.group, comm->base.rank, &plan->post,
+    if (!clv_collective_desc_equal(&plan->desc, &m->desc) || p == plan->takes + plan->all_takes)
+        return clv_world_fail_mismatch(comm, plan->base.group, comm->base.rank, &plan->desc,
                                        plan->base.group->ranks[m->from], &m->desc, err);
     if (bytes_of(plan, p) != m->bytes)
-        return clv_world_fail_wrong_size(comm, plan->base.group, &plan->post, m->from, bytes_of(plan, p), m->bytes,
+        return clv_world_fail_wrong_size(comm, plan->base.group, &plan->desc, m->from, bytes_of(plan, p), m->bytes,
                                          err);
     if (m->bytes > 0)
         memcpy(plan->staging + p->at, m->data, (size_t)m->bytes);
@@ -265,7 +260,7 @@ static clv_status deliver(copying_plan *plan, clv_thread_comm *comm, const clv_m
     return CLV_OK;
 }
 
-static clv_status fail_late(const copying_plan *plan, clv_thread_comm *comm, clv_error *err)
+static clv_status fail_late(const mailbox_plan *plan, clv_thread_comm *comm, clv_error *err)
 {
     memset(comm->missing, 0, (size_t)plan->base.group->n * sizeof *comm->missing);
     for (int i = 0; i < plan->all_takes; i++) {
@@ -273,20 +268,20 @@ static clv_status fail_late(const copying_plan *plan, clv_thread_comm *comm, clv
         comm->missing[p->move.peer] = !p->came;
         comm->bytes[p->move.peer] = (clv_byte_progress){.expected = p->came ? 0 : bytes_of(plan, p)};
     }
-    return clv_world_fail_timeout(comm, plan->base.group, &plan->post, err);
+    return clv_world_fail_timeout(comm, plan->base.group, &plan->desc, err);
 }
 
-static void sleep_on(clv_mailbox *box)
+static void sleep_on(mailbox *box)
 {
     struct timespec until = clv_wall_time_after(SLICE_NS);
     pthread_cond_timedwait(&box->filled, &box->lock, &until);
 }
 
 /* The next message of the step, waiting for it; NULL: there was none yet, or (*waits) it was passed over. */
-static clv_message *receive(const copying_plan *plan, clv_mailbox *mine, bool *waits)
+static message *receive(const mailbox_plan *plan, mailbox *mine, bool *waits)
 {
     pthread_mutex_lock(&mine->lock);
-    clv_message *m = get(mine, plan->base.group->set, plan->step, waits);
+    message *m = get(mine, plan->base.group->set, plan->step, waits);
     if (!m && !*waits)
         sleep_on(mine);
     pthread_mutex_unlock(&mine->lock);
@@ -296,20 +291,20 @@ static clv_message *receive(const copying_plan *plan, clv_mailbox *mine, bool *w
 }
 
 /* A rank that has not sent, and whose process has ended; -1: none. */
-static int find_ended_process(const copying_plan *plan, const clv_world *world)
+static int find_ended_process(const mailbox_plan *plan, const clv_world *world)
 {
     for (int i = 0; world->processes > 1 && i < plan->all_takes; i++) {
         int rank = plan->base.group->ranks[plan->takes[i].move.peer];
         if (!plan->takes[i].came &&
-            atomic_load_explicit(&world->wire->closed[clv_world_process_of(world, rank)], memory_order_acquire))
+            atomic_load_explicit(&mailbox_of(world)->closed[clv_world_process_of(world, rank)], memory_order_acquire))
             return rank;
     }
     return -1;
 }
 
-static clv_status receive_all(copying_plan *plan, clv_thread_comm *comm, clv_error *err)
+static clv_status receive_all(mailbox_plan *plan, clv_thread_comm *comm, clv_error *err)
 {
-    clv_mailbox *mine = &comm->world->wire->boxes[comm->base.rank];
+    mailbox *mine = &mailbox_of(comm->world)->boxes[comm->base.rank];
     clv_deadline deadline = clv_deadline_after(comm->world->timeout_ns);
 
     for (int lacking = plan->all_takes; lacking > 0;) {
@@ -317,7 +312,7 @@ static clv_status receive_all(copying_plan *plan, clv_thread_comm *comm, clv_err
             return clv_collective_give_up(comm, err);
         bool waits;
         int closed = find_ended_process(plan, comm->world); /* before the look: what came is in the mailbox then */
-        clv_message *m = receive(plan, mine, &waits);
+        message *m = receive(plan, mine, &waits);
         if (!m && !waits && closed >= 0)
             return fail_process_ended(plan, comm, closed, err);
         if (!m && clv_deadline_remaining(&deadline) == 0)
@@ -333,7 +328,7 @@ static clv_status receive_all(copying_plan *plan, clv_thread_comm *comm, clv_err
 }
 
 /* Sums what every member sent of one shard, in their order, into the staging of the first take. */
-static void combine(const copying_plan *plan)
+static void combine(const mailbox_plan *plan)
 {
     for (int i = 0; i < plan->n_takes; i++)
         plan->ins[plan->takes[i].move.peer] = plan->staging + plan->takes[i].at;
@@ -342,7 +337,7 @@ static void combine(const copying_plan *plan)
                           clv_shard_elems(&plan->base.out_shard), plan->base.dtype, plan->base.reduction);
 }
 
-static clv_status unpack(const copying_plan *plan, clv_error *err)
+static clv_status unpack(const mailbox_plan *plan, clv_error *err)
 {
     const clv_device *device = plan->base.out_device;
     int n = plan->ins && plan->n_takes > 0 ? 1 : plan->n_takes;
@@ -359,7 +354,7 @@ static clv_status unpack(const copying_plan *plan, clv_error *err)
 
 static clv_status wait_for(clv_plan *base, clv_wait what, clv_error *err)
 {
-    copying_plan *plan = (copying_plan *)base;
+    mailbox_plan *plan = (mailbox_plan *)base;
     clv_thread_comm *comm = (clv_thread_comm *)base->comm;
 
     if (what == CLV_WAIT_INPUT_REUSABLE) { /* it was packed by start */
@@ -367,7 +362,7 @@ static clv_status wait_for(clv_plan *base, clv_wait what, clv_error *err)
         return CLV_OK;
     }
     int64_t began = clv_now_ns();
-    clv_collective_record_wait(comm, plan->base.group, &plan->post, plan->base.receive_bytes,
+    clv_collective_record_wait(comm, plan->base.group, &plan->desc, plan->base.receive_bytes,
                                clv_recorder_peer_mask(plan->base.group->n, plan->base.group->me), began);
     CLV_TRY(receive_all(plan, comm, err));
     clv_recorder_set_phase(comm->base.recorder, CLV_RECORD_TRANSFERRING);
@@ -379,15 +374,20 @@ static clv_status wait_for(clv_plan *base, clv_wait what, clv_error *err)
     return CLV_OK;
 }
 
-const clv_transport clv_mailbox_transport = {
-    .name = "copying",
-    .open = clv_mailbox_open,
-    .close = clv_mailbox_close,
-    .tell = clv_mailbox_notify_failure,
-    .stand = clv_mailbox_query_progress,
+const clv_transport mailbox_transport = {
+    .name = "mailbox",
+    .open = mailbox_open,
+    .close = mailbox_close,
+    .notify_failure = mailbox_notify_failure,
+    .query_progress = mailbox_query_progress,
     .prepare = prepare,
     .start = start,
-    .beside = clv_collective_mark_overlapped,
+    .overlap = clv_collective_mark_overlapped,
     .wait = wait_for,
     .release = release,
 };
+
+__attribute__((constructor)) static void register_transport(void)
+{
+    clv_transport_register(&mailbox_transport);
+}
