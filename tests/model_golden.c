@@ -100,7 +100,7 @@ golden *golden_open(const char *name)
     read_values(g, golden_path("%s_golden/values.safetensors", name));
     must(clv_weights_open(&g->gradients, golden_path("%s_golden", name), &err), &err);
     must(clv_model_weights_open(&g->weights, &g->model, golden_path("%s", name), NULL, &err), &err);
-    g->model = *clv_model_weights_config(g->weights);
+    g->model = g->weights->config;
     return g;
 }
 
@@ -556,7 +556,8 @@ static void train_on(const golden *g, const char *mesh_text, const char *rules)
     must(clv_graph_new(&graph, &mesh, &err), &err);
     clv_model_build_options how = {
         .batch = g->batch, .seq = g->seq, .rules = clv_graph_axis_rules(graph, rules), .padding_mask = g->mask};
-    clv_build_train_step(graph, &g->model, &how, &(clv_adamw_options){.weight_decay = 2});
+    clv_build_train_step(graph, &g->model, &how,
+                         &(clv_update_options){.adamw = &(clv_adamw_options){.weight_decay = 2}}, false);
     must(clv_compile(&program, graph, NULL, &err), &err);
     session = new_session(g, &mesh);
     must(clv_session_load(session, program, &err), &err);

@@ -88,13 +88,17 @@ static void put_model(const char *golden, renamer *rename, const added *more)
     clv_checkpoint_close(c);
 }
 
+static clv_warnings warnings; /* of the last open_weights */
+
 static clv_model_weights *open_weights(void)
 {
     clv_model_weights *w;
     clv_model_config config;
     clv_error err = {0};
     must(clv_model_config_read(&config, in_folder("m"), &err), &err);
-    must(clv_model_weights_open(&w, &config, in_folder("m"), NULL, &err), &err);
+    clv_warnings_free(&warnings);
+    must(clv_model_weights_open(&w, &config, in_folder("m"), &(clv_model_weights_options){.warnings = &warnings}, &err),
+         &err);
     return w;
 }
 
@@ -154,8 +158,8 @@ static bool has_values_of(const clv_model_weights *w, const char *golden, const 
     must(clv_model_parameter_find(&p, &config, parameter, &err), &err);
     size_t bytes = (size_t)clv_parameter_elems(&p) * sizeof(float);
     float *a = malloc(bytes), *b = malloc(bytes);
-    must(clv_model_read_parameter(clv_model_weights_files(w), &config, parameter, NULL, CLV_F32, a, &err), &err);
-    must(clv_model_read_parameter(clv_model_weights_files(plain), &config, parameter, NULL, CLV_F32, b, &err), &err);
+    must(clv_model_read_parameter(w->files, &config, parameter, NULL, CLV_F32, a, &err), &err);
+    must(clv_model_read_parameter(plain->files, &config, parameter, NULL, CLV_F32, b, &err), &err);
     bool same = memcmp(a, b, bytes) == 0;
     free(a);
     free(b);
@@ -173,7 +177,7 @@ static void test_either_name(void **state)
         assert_true(has_values_of(w, tied[i], "embed.weight"));
         if (strcmp(tied[i], "bert") == 0)
             assert_true(has_values_of(w, tied[i], "lm_head.bias"));
-        assert_true(clv_model_weights_config(w)->tie_word_embeddings);
+        assert_true(w->config.tie_word_embeddings);
         clv_model_weights_close(w);
     }
 }
@@ -188,11 +192,10 @@ static void test_bias_of_decoder(void **state)
     put_model("bert", as_it_is, (const added[]){{"cls.predictions.decoder.bias", 35, 0.5F}, {0}});
     clv_model_weights *w = open_weights();
     must(clv_model_config_read(&config, in_folder("m"), &err), &err);
-    must(clv_model_read_parameter(clv_model_weights_files(w), &config, "lm_head.bias", NULL, CLV_F32, bias, &err),
-         &err);
+    must(clv_model_read_parameter(w->files, &config, "lm_head.bias", NULL, CLV_F32, bias, &err), &err);
     for (int i = 0; i < 35; i++)
         assert_true(bias[i] == 0.5F);
-    assert_string_equal(clv_model_weights_warning(w, 0),
+    assert_string_equal(warnings.text[0],
                         "1 tensor cls.predictions.bias is not used: cls.predictions.decoder.bias counts");
     clv_model_weights_close(w);
 }
@@ -219,10 +222,10 @@ static void turns_by(const added *stored, float value)
 {
     put_model("esm_half", without_frequencies, stored);
     clv_model_weights *w = open_weights();
-    const float *got = clv_model_weights_config(w)->rope.inv_freq;
+    const float *got = w->config.rope.inv_freq;
     if (!got || got[0] != value || got[9] != value)
         fail_msg("%s: turns by %g", stored[0].name, got ? (double)got[0] : 0.0);
-    assert_null(strstr(clv_model_weights_warning(w, 0), "inv_freq are not used"));
+    assert_null(strstr(warnings.text[0], "inv_freq are not used"));
     clv_model_weights_close(w);
 }
 
@@ -239,11 +242,11 @@ static void test_names_of_frequencies(void **state)
     turns_by((const added[]){{&FREQUENCIES("0")[4], 10, 0.75F}, {0}}, 0.75F);
     put_model("esm_half", without_frequencies, NULL);
     clv_model_weights *w = open_weights();
-    assert_null(clv_model_weights_config(w)->rope.inv_freq);
+    assert_null(w->config.rope.inv_freq);
     clv_model_weights_close(w);
     put_model("esm_half", without_base, NULL);
     w = open_weights();
-    assert_non_null(clv_model_weights_config(w)->rope.inv_freq);
+    assert_non_null(w->config.rope.inv_freq);
     clv_model_weights_close(w);
 }
 
@@ -268,7 +271,7 @@ static void test_frequencies_are_saved(void **state)
     (void)state;
     put_model("esm_half", as_it_is, NULL);
     clv_model_weights *w = open_weights();
-    const clv_model_config *config = clv_model_weights_config(w);
+    const clv_model_config *config = &w->config;
     float want[10], got[10];
     memcpy(want, config->rope.inv_freq, sizeof want);
     assert_true(want[1] != (float)pow(10000, -0.1)); /* it is rounded */

@@ -109,16 +109,19 @@ static void test_not_tied(void **state)
 {
     clv_model_weights *weights;
     clv_model_config model;
-    const char *first;
+    clv_warnings warnings = {0};
     (void)state;
     copy_model("llama");
     assert_int_equal(clv_model_config_read(&model, folder, NULL), CLV_OK);
     model.tie_word_embeddings = true;
-    assert_int_equal(clv_model_weights_open(&weights, &model, folder, NULL, NULL), CLV_OK);
-    assert_int_equal(clv_model_weights_extra(weights, &first), 0);
-    assert_false(clv_model_weights_config(weights)->tie_word_embeddings);
-    assert_non_null(strstr(clv_model_weights_warning(weights, 0), "they are not tied"));
-    assert_null(clv_model_weights_warning(weights, 1));
+    assert_int_equal(
+        clv_model_weights_open(&weights, &model, folder, &(clv_model_weights_options){.warnings = &warnings}, NULL),
+        CLV_OK);
+    assert_int_equal(weights->inventory.n_extra, 0);
+    assert_false(weights->config.tie_word_embeddings);
+    assert_int_equal(warnings.n, 1);
+    assert_non_null(strstr(warnings.text[0], "they are not tied"));
+    clv_warnings_free(&warnings);
     clv_model_weights_close(weights);
 }
 

@@ -11,6 +11,7 @@
 #include <cmocka.h>
 
 #include "cleave/train.h"
+#include "models/model.h"
 #include "must.h"
 #include "sweep.h"
 
@@ -162,7 +163,9 @@ static void test_communication(void **state)
         clv_model *model = model_on(&splits[s]);
         clv_trainer *trainer = trainer_of(model, &update);
         must(clv_graph_new(&graph, clv_model_mesh(model), &err), &err);
-        clv_model_train_step(graph, model, &(clv_model_graph_options){.batch = BATCH, .seq = SEQ}, NULL);
+        clv_build_train_step(graph, &model->config,
+                             &(clv_model_build_options){.batch = BATCH, .seq = SEQ, .rules = model->rules},
+                             &(clv_update_options){.adamw = &(clv_adamw_options){.weight_decay = 0.01}}, false);
         must(clv_compile(&plain, graph, NULL, &err), &err);
         traffic without = traffic_of(plain), with = traffic_of(clv_trainer_program(trainer));
         if (with.others != without.others || with.bytes > without.bytes ||
@@ -312,7 +315,7 @@ static void test_refused(void **state)
     update.optimizer = CLV_OPTIMIZER_LION;
     update.lion = &(clv_lion_options){.size = sizeof(clv_lion_options), .beta2 = -0.5};
     assert_int_equal(clv_trainer_new(&none, model, &options, NULL), CLV_EINVAL);
-    clv_model_optimizer_step(NULL, model, NULL, NULL);
+    clv_model_train_step(NULL, model, NULL, NULL);
     clv_model_close(model);
 }
 

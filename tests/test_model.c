@@ -29,7 +29,6 @@ static void test_describe(void **state)
     clv_error err = {0};
     clv_model_info info = {.size = sizeof info}, first = {0};
     clv_model *model = open_model("llama", NULL);
-    const char *unused = "?";
     (void)state;
     must(clv_model_get_info(model, &info, &err), &err);
     assert_string_equal(info.family, "llama");
@@ -41,8 +40,6 @@ static void test_describe(void **state)
     assert_int_equal(first.size, 0);
     assert_int_equal(clv_mesh_rank_count(clv_model_mesh(model)), 1);
     assert_int_equal(clv_model_dtype(model), CLV_F32);
-    assert_int_equal(clv_model_unused_tensor_count(model, &unused), 0);
-    assert_null(unused);
     assert_int_equal(clv_model_bytes_read(model), 0);
     clv_model_close(model);
     model = open_model("bert", NULL);
@@ -50,8 +47,6 @@ static void test_describe(void **state)
     assert_true(info.bidirectional && info.token_types > 0);
     clv_model_close(model);
     model = open_model("bert_published", NULL);
-    assert_int_equal(clv_model_unused_tensor_count(model, &unused), 6);
-    assert_non_null(unused);
     assert_string_equal(clv_model_warning(model, 0),
                         "1 tensor bert.embeddings.position_ids is not used: positions are counted");
     assert_non_null(
@@ -76,7 +71,6 @@ static void test_config_only(void **state)
     (void)state;
     snprintf(path, sizeof path, "%s/config.json", golden_path("llama"));
     must(clv_model_open(&model, path, &(clv_model_options){.config_only = 1}, &err), &err);
-    assert_int_equal(clv_model_unused_tensor_count(model, NULL), 0);
     clv_model_close(model);
     assert_int_not_equal(clv_model_open(&model, path, NULL, NULL), CLV_OK);
 }
@@ -125,7 +119,6 @@ static void test_open_refused(void **state)
     assert_null(clv_model_mesh(NULL));
     assert_null(clv_model_rules(NULL));
     assert_int_equal(clv_model_dtype(NULL), CLV_F32);
-    assert_int_equal(clv_model_unused_tensor_count(NULL, NULL), 0);
     assert_int_equal(clv_model_bytes_read(NULL), 0);
     assert_int_equal(clv_model_get_info(NULL, &(clv_model_info){0}, NULL), CLV_EINVAL);
     assert_int_equal(clv_model_unknown_keys(keys, sizeof keys, NULL, NULL), CLV_EINVAL);
@@ -348,8 +341,6 @@ static void test_forwarder_refused(void **state)
     ids[1] = 1 << 20;
     assert_int_equal(clv_forwarder_run(f, &batch, out, &err), CLV_EINVAL);
     assert_non_null(strstr(err.message, "1048576"));
-    assert_int_equal(clv_forwarder_first_nonfinite(NULL, &batch, out).row, -1);
-    assert_int_equal(clv_forwarder_first_nonfinite(f, NULL, out).row, -1);
     assert_int_equal(clv_forwarder_find_nonfinite(NULL, &batch, out, NULL), CLV_EINVAL);
     clv_forwarder_free(f);
     clv_forwarder_free(NULL);

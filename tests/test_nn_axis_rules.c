@@ -398,7 +398,8 @@ static void train(double losses[STEPS], const char *mesh_text, const char *rules
     if (rules_text)
         assert_int_equal(clv_axis_rules_parse(&how.rules, rules_text, strlen(rules_text), &mesh, "rules", &err),
                          CLV_OK);
-    clv_build_train_step(graph, &model, &how, &(clv_adamw_options){.weight_decay = 0.1});
+    clv_build_train_step(graph, &model, &how, &(clv_update_options){.adamw = &(clv_adamw_options){.weight_decay = 0.1}},
+                         false);
     if (clv_compile(&program, graph, NULL, &err) != CLV_OK ||
         clv_session_new(&session, &mesh, &(clv_session_options){.seed = 2, .check = 1}, &err) != CLV_OK)
         fail_msg("%s by %s: %s", mesh_text, rules_text ? rules_text : "no rules", err.message);

@@ -241,7 +241,7 @@ static clv_program *compile(const clv_model_config *model, const plan *p)
         fail_msg("%s: %s", p->mesh, err.message);
     build.rules = rules_of(graph, p->rules);
     if (trains) {
-        clv_build_train_step(graph, model, &build, &(clv_adamw_options){0});
+        clv_build_train_step(graph, model, &build, &(clv_update_options){.adamw = &(clv_adamw_options){0}}, false);
     } else {
         build.rules = clv_axis_rules_without(&build.rules, CLV_SEQ);
         build.context = model->bidirectional ? 0 : p->seq;

@@ -245,20 +245,19 @@ static void tied_logits(void **state)
 static void some_stay(void **state)
 {
     clv_model_config c = llama;
-    char first[CLV_MODEL_NAME_SIZE];
     (void)state;
     c.head_dim = 16;
     c.kv_heads = 6;
     same_logits(&c, &c, false);
     clv_model *model = open_on(in_folder("floats"), "model=1", "megatron", CLV_QUANT_Q8, CLV_F32);
-    assert_int_equal(clv_model_unquantized_count(model, first), c.layers);
-    assert_string_equal(first, "layers.0.attention.o.weight");
-    assert_int_equal(clv_model_unquantized_count(model, NULL), c.layers);
+    assert_string_equal(clv_model_warning(model, 0),
+                        "2 weights stay as they are, whose rows are no multiple of 32 elements: the first is "
+                        "layers.0.attention.o.weight");
+    assert_null(clv_model_warning(model, 1));
     assert_int_equal(clv_model_quant(model), CLV_QUANT_Q8);
     clv_model_close(model);
     assert_int_equal(clv_model_weights_memory_bytes(NULL), 0);
     assert_int_equal(clv_model_quant(NULL), CLV_QUANT_NONE);
-    assert_int_equal(clv_model_unquantized_count(NULL, NULL), 0);
 }
 
 /* ---- bytes ---- */
@@ -432,8 +431,6 @@ static void stored_bytes(void **state)
     must_shard(path, "model=3", "megatron", CLV_QUANT_Q4, sharded);
     clv_model *model = open_on(sharded, "model=2", "megatron", CLV_QUANT_NONE, CLV_F32);
     assert_int_equal(clv_model_quant(model), CLV_QUANT_Q4);
-    const char *first;
-    assert_int_equal(clv_model_unused_tensor_count(model, &first), 0);
     clv_graph *graph = must_graph("model=2");
     clv_program *program;
     clv_session *session;

@@ -93,13 +93,13 @@ static void test_what_fits(void **state)
     must(clv_sequences_at(s, 1, &info, &err), &err);
     assert_string_equal(info.name, "4");
     assert_string_equal(info.text, "abc");
-    assert_true(info.tokens == 3 && info.own == 3 && info.whole == 3);
+    assert_true(info.tokens == 3 && info.content_tokens == 3 && info.untruncated_tokens == 3);
     must(clv_sequences_skipped_at(s, 0, &info, &err), &err);
     assert_string_equal(info.name, "2");
     clv_sequences_free(s);
     s = sequences_of(decoder, texts, 2, CLV_TOO_LONG_TRUNCATE);
     must(clv_sequences_at(s, 1, &info, &err), &err);
-    assert_true(info.tokens == 16 && info.own == 16 && info.whole == (int64_t)strlen(texts[1]));
+    assert_true(info.tokens == 16 && info.content_tokens == 16 && info.untruncated_tokens == (int64_t)strlen(texts[1]));
     clv_sequences_free(s);
     assert_int_equal(clv_sequences_from_texts(&s, decoder, texts, NULL, 2, NULL, &err), CLV_EINVAL);
     assert_non_null(strstr(err.message, "2: 39 tokens; the model takes 1 to 16"));
@@ -123,7 +123,7 @@ static void test_proteins(void **state)
     must(clv_sequences_at(s, 0, &info, &err), &err);
     assert_string_equal(info.name, "one");
     assert_string_equal(info.text, "MKTAYA");
-    assert_true(info.tokens == 8 && info.own == 6);
+    assert_true(info.tokens == 8 && info.content_tokens == 6);
     clv_sequences_free(s);
     assert_int_equal(clv_sequences_read(&s, encoder, "/nowhere.fasta", NULL, NULL), CLV_ENOTFOUND);
 }

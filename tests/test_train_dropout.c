@@ -340,13 +340,13 @@ static void test_steps_differ(void **state)
     clv_error err = {0};
     int n = 0;
     (void)state;
-    clv_model_optimizer_step(graph, model,
-                             &(clv_model_graph_options){.size = sizeof(clv_model_graph_options),
-                                                        .batch = BATCH,
-                                                        .seq = SEQ,
-                                                        .dropout = 0.1,
-                                                        .attention_dropout = 0.1},
-                             NULL);
+    clv_model_train_step(graph, model,
+                         &(clv_model_graph_options){.size = sizeof(clv_model_graph_options),
+                                                    .batch = BATCH,
+                                                    .seq = SEQ,
+                                                    .dropout = 0.1,
+                                                    .attention_dropout = 0.1},
+                         NULL);
     must(clv_graph_status(graph, &err), &err);
     for (int i = 0; i < graph->n_ops; i++)
         if (graph->ops[i].def == &clv_op_dropout) {

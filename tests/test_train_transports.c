@@ -50,13 +50,13 @@ static clv_program *step_of(const clv_model *model, clv_optimizer optimizer)
     const clv_update_options update = {.size = sizeof update, .clip = 1, .optimizer = optimizer};
     must(clv_graph_new(&graph, clv_model_mesh(model), &err), &err);
     const double dropout = optimizer == CLV_OPTIMIZER_ADAMW ? 0.1 : 0;
-    clv_model_optimizer_step(graph, model,
-                             &(clv_model_graph_options){.size = sizeof(clv_model_graph_options),
-                                                        .batch = BATCH,
-                                                        .seq = SEQ,
-                                                        .dropout = dropout,
-                                                        .attention_dropout = dropout},
-                             &update);
+    clv_model_train_step(graph, model,
+                         &(clv_model_graph_options){.size = sizeof(clv_model_graph_options),
+                                                    .batch = BATCH,
+                                                    .seq = SEQ,
+                                                    .dropout = dropout,
+                                                    .attention_dropout = dropout},
+                         &update);
     must(clv_compile(&program, graph, NULL, &err), &err);
     clv_graph_free(graph);
     return program;

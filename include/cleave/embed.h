@@ -1,4 +1,4 @@
-/** @file embed.h - vectors of texts and proteins: a model's last hidden states, pooled or not. */
+/** @file embed.h - embeddings of texts and proteins: a model's last hidden states, pooled or per token. */
 #ifndef CLEAVE_EMBED_H
 #define CLEAVE_EMBED_H
 
@@ -9,31 +9,31 @@
 extern "C" {
 #endif
 
-/** Of the hidden states of a sequence's tokens, those that the tokenizer adds among them. */
+/** How the hidden states of a sequence's tokens, special tokens included, are pooled. */
 typedef enum clv_pooling {
-    CLV_POOL_MEAN, /**< over all tokens, in f64 */
-    CLV_POOL_CLS,  /**< the first */
-    CLV_POOL_LAST, /**< the last */
-    CLV_POOL_NONE  /**< all of them */
+    CLV_POOL_MEAN, /**< mean over all tokens, in f64 */
+    CLV_POOL_CLS,  /**< first token */
+    CLV_POOL_LAST, /**< last token */
+    CLV_POOL_NONE  /**< no pooling: a row per token */
 } clv_pooling;
 
 /** Zero-initialised = defaults. */
 typedef struct clv_embed_options {
-    size_t size; /**< sizeof the struct; 0: as its first version had it */
+    size_t size; /**< sizeof the struct, or 0 for the same */
     clv_pooling pooling;
-    int64_t batch_tokens; /**< tokens that run side by side, about; 0: 4096 */
-    int allow_nonfinite;  /**< nonzero: states that are NaN or infinite are given, too; else they are CLV_ENONFINITE */
+    int64_t batch_tokens; /**< tokens per batch, about; 0: 4096 */
+    int allow_nonfinite;  /**< nonzero: returns NaN and infinite states; else they are CLV_ENONFINITE */
 } clv_embed_options;
 
-/** Takes the vectors of sequence i: rows [n_rows, width], borrowed; n_rows is 1 where pooled, else its tokens. A
- *  failure ends all. */
+/** Receives the embedding of sequence i: rows [n_rows, width], borrowed; n_rows is 1 when pooled, else the number of
+ *  tokens. A failure stops clv_embed. */
 typedef clv_status clv_embed_callback(void *arg, int64_t i, const float *rows, int64_t n_rows, int64_t width,
                                       clv_error *err);
 
-/** Runs all sequences, sorted by length in batches of few shapes, and gives each one's vectors to `take`, in any order,
- *  on the caller's thread. forwarder: made for CLV_FORWARD_HIDDEN, of the model that the sequences are of. options may
- *  be NULL.
- *  @return CLV_ENONFINITE naming sequence and token, and where it begins; what `take` returns; clv_forwarder_run's */
+/** Embeds all sequences, sorted by length into batches of few shapes, and calls `take` for each one, in any order, on
+ *  the caller's thread. The forwarder must give CLV_FORWARD_HIDDEN, and have the model of the sequences. options may be
+ *  NULL.
+ *  @return CLV_ENONFINITE naming sequence, token and origin; errors of `take` and clv_forwarder_run */
 CLV_API clv_status clv_embed(clv_forwarder *forwarder, const clv_sequences *sequences, const clv_embed_options *options,
                              clv_embed_callback *take, void *arg, clv_error *err);
 

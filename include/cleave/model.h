@@ -1,14 +1,12 @@
-/** @file model.h - a transformer as a folder of Hugging Face's hub holds it: config.json, weights in safetensors,
- *  tokenizer.
+/** @file model.h - opens a transformer from a Hugging Face folder: config.json, safetensors weights, tokenizer.
  *
- * A model is opened once, for a mesh and the rules by which it is split, and is what the rest is made from: generators
- * (generate.h), vectors (embed.h), likelihoods (score.h), and graphs of your own. Families: llama, mistral, qwen2,
- * gpt2, esm (ESM-2), bert; docs/models.md has what of each is supported.
+ * Open a model once, for a mesh and its sharding rules. Then make generators (generate.h), embeddings (embed.h) and
+ * likelihood scores (score.h) from it, or add it to graphs of your own. Families: llama, mistral, qwen2, gpt2, esm
+ * (ESM-2), bert; docs/models.md lists what is supported of each.
  *
- * Opening reads config.json and the headers of the weights, and verifies that every tensor is there in its shape;
- * elements are read when something runs, by each rank those of its own shards alone, straight into place. A model is
- * immutable: threads may share it, and it must outlive what was made from it. (clv_model_new makes one without a
- * folder.)
+ * clv_model_open reads config.json and the headers of the weights, and checks that every tensor exists in its shape.
+ * Weights are read when something runs: each rank reads only its own shards, directly into place. A model is immutable
+ * and thread-safe. Close it after everything that was made from it. (clv_model_new makes a model without a folder.)
  */
 #ifndef CLEAVE_MODEL_H
 #define CLEAVE_MODEL_H
@@ -22,27 +20,27 @@
 extern "C" {
 #endif
 
-/** A model that is open. */
+/** An open model. */
 typedef struct clv_model clv_model;
 
-/** Low-rank adapters (LoRA: Hu et al. 2021, arXiv:2106.09685) beside a model's weights: to each product x W of their
- *  targets (alpha / rank) (x A) B is added, with A [in,R] and B [R,out]. A begins uniform within 1 / sqrt(in), as
- *  PEFT's does, B with zeros. Of such a model training changes the adapters alone: its weights have no gradients and
- *  no optimizer's state. */
+/** Low-rank adapters (LoRA: Hu et al. 2021, arXiv:2106.09685). Each product x W of a target becomes
+ *  x W + (alpha / rank) (x A) B, with A [in,R] and B [R,out]. A is initialized uniformly within 1 / sqrt(in), as in
+ *  PEFT, and B with zeros. Training a model with adapters changes only the adapters: its weights have neither gradients
+ *  nor optimizer state. */
 typedef struct clv_lora_options {
-    size_t size;         /**< sizeof the struct; 0: as its first version had it */
-    int64_t rank;        /**< R, at least 1 and at most the narrowest side of a target */
+    size_t size;         /**< sizeof the struct, or 0 for the same */
+    int64_t rank;        /**< R: at least 1, at most the smaller side of every target */
     double alpha;        /**< 0: the rank */
-    const char *targets; /**< modules as the checkpoint's names have them, parted by commas, "q_proj,v_proj": each whose
-                              name is that or ends so behind a dot, as in PEFT's target_modules. NULL or "all-linear":
-                              all linear layers but the output's */
-    const char *folder;  /**< they are read from here, in PEFT's form (adapter_config.json, adapter_model.safetensors),
-                              which says the rest: rank, alpha and dropout 0, targets NULL; or NULL: they begin anew */
-    double dropout;      /**< 0 <= p < 1: in training steps A takes clv_dropout of x, each A by masks of its own, which
-                              are those of clv_model_graph_options's dropout_seed and the input "step" */
+    const char *targets; /**< comma-separated module names of the checkpoint, "q_proj,v_proj". A name matches modules
+                              that equal it or end in it after a dot, as in PEFT's target_modules. NULL or
+                              "all-linear": all linear layers except the output projection */
+    const char *folder;  /**< reads adapters from this PEFT folder (adapter_config.json, adapter_model.safetensors). The
+                              folder sets rank, alpha, dropout and targets; leave them 0 and NULL. NULL: new adapters */
+    double dropout;      /**< 0 <= p < 1: dropout of x before A, in training steps. Every A has its own mask, derived
+                              from clv_model_graph_options.dropout_seed and the input "step" */
 } clv_lora_options;
 
-/** Zero-initialised = defaults; `size` lets the struct grow. */
+/** Zero-initialised = defaults. */
 typedef struct clv_model_options {
     size_t size;                 /**< sizeof the struct; 0: as its first version had it */
     const clv_mesh *mesh;        /**< copied; NULL: one rank */
@@ -78,212 +76,200 @@ typedef struct clv_model_options {
                         families that a program states */
 } clv_model_options;
 
-/** Opens a model's folder; options may be NULL. Free with clv_model_close. The folder of adapters in PEFT's form is
- *  that of their base, with them: adapter_config.json names it.
+/** Opens a model's folder. A PEFT adapter folder opens its base model, which adapter_config.json names, with the
+ *  adapters. options may be NULL. Free with clv_model_close.
  *  @return CLV_EFORMAT, CLV_EUNSUPPORTED (naming the key or tensor); CLV_EAXIS when the rules do not fit the mesh;
  *          CLV_EDTYPE; CLV_ENOTFOUND, CLV_EIO, CLV_ELIMIT, CLV_ENOMEM */
 CLV_API clv_status clv_model_open(clv_model **out, const char *path, const clv_model_options *options, clv_error *err);
-/** NULL is a no-op. What was made from the model is freed before. */
+/** Frees a model. First free everything that was made from it. NULL is a no-op. */
 CLV_API void clv_model_close(clv_model *model);
 
 enum { CLV_MAX_EOS = 8 };
 
-/** What config.json says. Letters as in the shapes of this library's documentation. */
+/** The configuration of a model, from config.json. The letters are those of shapes in this documentation. */
 typedef struct clv_model_info {
-    size_t size;            /**< the caller's: sizeof the struct, or 0 */
-    const char *family;     /**< config.json's model_type: "llama"; lives with the library */
-    int64_t hidden;         /**< M */
-    int64_t layers;         /**< L */
-    int64_t heads;          /**< H, of queries */
-    int64_t kv_heads;       /**< K */
-    int64_t head_dim;       /**< D */
-    int64_t ffn;            /**< F */
-    int64_t vocab;          /**< V */
-    int64_t max_positions;  /**< the longest sequence, in tokens */
-    int64_t parameters;     /**< elements of all of them */
-    int64_t token_types;    /**< BERT: kinds of tokens; 0: none */
-    int rotary;             /**< positions are rotary; else learned */
-    int bidirectional;      /**< attention sees what follows, too: an encoder, which generates nothing */
-    int headless;           /**< hidden states only, no logits */
-    int tied_embeddings;    /**< the output projection is the embedding's table */
-    int64_t bos, pad, mask; /**< token ids; -1: none */
-    int n_eos;              /**< any of these ends a text; of a longer list the first. What ends those that are made is
-                                 clv_generation_config's (generate.h) */
-    int64_t eos[CLV_MAX_EOS];
-    int64_t adapter_rank;       /**< of its adapters; 0: it has none */
-    int64_t adapter_parameters; /**< elements of these, beside `parameters` */
+    size_t size;                /**< set by the caller: sizeof the struct, or 0 */
+    const char *family;         /**< model_type of config.json: "llama"; lives with the library */
+    int64_t hidden;             /**< M, hidden size */
+    int64_t layers;             /**< L */
+    int64_t heads;              /**< H, query heads */
+    int64_t kv_heads;           /**< K, key and value heads */
+    int64_t head_dim;           /**< D, head size */
+    int64_t ffn;                /**< F, feed-forward size */
+    int64_t vocab;              /**< V, vocabulary size */
+    int64_t max_positions;      /**< maximum sequence length, in tokens */
+    int64_t parameters;         /**< number of elements of all parameters */
+    int64_t token_types;        /**< number of token types (BERT); 0: none */
+    int rotary;                 /**< nonzero: rotary position embeddings; 0: learned ones */
+    int bidirectional;          /**< nonzero: an encoder; attention is not causal, and the model generates no text */
+    int headless;               /**< nonzero: the model has hidden states but no logits */
+    int tied_embeddings;        /**< nonzero: the output projection is the embedding table */
+    int64_t bos, pad, mask;     /**< token ids; -1: none */
+    int n_eos;                  /**< number of ids in eos; ids after the first CLV_MAX_EOS are dropped */
+    int64_t eos[CLV_MAX_EOS];   /**< ids that end a text. (Generation uses clv_generation_config, generate.h.) */
+    int64_t adapter_rank;       /**< rank of its adapters; 0: no adapters */
+    int64_t adapter_parameters; /**< number of elements of its adapters, not counted in `parameters` */
 } clv_model_info;
 
-/** A model that no folder holds, of a Llama's form (family "llama", or NULL), as train.h makes one: hidden, layers,
- *  heads, ffn and vocab are needed; kv_heads 0 is heads, head_dim 0 is hidden / heads (heads must divide it then),
- *  max_positions 0 is 2048; positions are rotary. Of token ids that it has none of, say -1. Its weights are the
- *  initializers'; options.config_only and map say nothing here. Free with clv_model_close.
- *  @return CLV_EINVAL naming the size, or the token id, that does not fit; CLV_EUNSUPPORTED for another family;
- *          clv_model_open's */
+/** Makes a model without a folder, of family "llama" (or NULL), with newly initialized weights. hidden, layers, heads,
+ *  ffn and vocab are required. Zeros have defaults: kv_heads is heads; head_dim is hidden / heads, which must divide;
+ *  max_positions is 2048. Positions are rotary. Set unused token ids to -1. Ignores options.config_only and map. Free
+ *  with clv_model_close.
+ *  @return CLV_EINVAL naming the invalid size or token id; CLV_EUNSUPPORTED for another family; errors of
+ *          clv_model_open */
 CLV_API clv_status clv_model_new(clv_model **out, const clv_model_info *sizes, const clv_model_options *options,
                                  clv_error *err);
 
-/** Fills *out, whose `size` the caller has set. @return CLV_EINVAL for a size that no version had */
+/** Fills *out; the caller has set `size`. @return CLV_EINVAL for a size that no version had */
 CLV_API clv_status clv_model_get_info(const clv_model *model, clv_model_info *out, clv_error *err);
 
-/** Elements of its parameters by part: the embeddings of tokens and positions, the layers, the head and what stands
- *  before it. */
+/** Numbers of parameter elements: embeddings of tokens and positions; layers; head, with the final norm. */
 typedef struct clv_model_part_sizes {
-    size_t size; /**< the caller's: sizeof the struct, or 0 */
+    size_t size; /**< set by the caller: sizeof the struct, or 0 */
     int64_t embedding, layers, head;
 } clv_model_part_sizes;
-/** Fills *out, whose `size` the caller has set. @return CLV_EINVAL for a size that no version had */
+/** Fills *out; the caller has set `size`. @return CLV_EINVAL for a size that no version had */
 CLV_API clv_status clv_model_get_part_sizes(const clv_model *model, clv_model_part_sizes *out, clv_error *err);
 
-/** Elements of all parameters on the rank that holds the most: of another mesh than the model's, under the rules that
- *  such a mesh has where none are given; or (NULL) of its own, under its own.
- *  @return what its graph, built for a token of one sequence, fails by; CLV_ENOMEM */
+/** Number of parameter elements on the rank that holds the most, on `mesh` under its default rules; mesh NULL: on the
+ *  model's own mesh, under its own rules.
+ *  @return errors of building the model's graph; CLV_ENOMEM */
 CLV_API clv_status clv_model_max_rank_elems(int64_t *out, const clv_model *model, const clv_mesh *mesh, clv_error *err);
 
-/** The mesh and rules that the model was opened for, and the dtype. Borrowed; NULL (CLV_F32) for no model. */
+/** The mesh that the model was opened for. Borrowed; NULL for NULL. */
 CLV_API const clv_mesh *clv_model_mesh(const clv_model *model);
-/** The folder that it was opened from: of adapters, that of their base; "" for a model that no folder holds. Borrowed;
- *  NULL for no model. */
-CLV_API const char *clv_model_folder(const clv_model *model);
-/** See clv_model_mesh. */
+/** The sharding rules that the model was opened with. Borrowed; NULL for NULL. */
 CLV_API const clv_axis_rules *clv_model_rules(const clv_model *model);
-/** See clv_model_mesh. */
+/** The dtype that the model was opened with; CLV_F32 for NULL. */
 CLV_API clv_dtype clv_model_dtype(const clv_model *model);
+/** The model's folder; with adapters, the folder of their base; "" for a model without a folder. Borrowed; NULL for
+ *  NULL. */
+CLV_API const char *clv_model_folder(const clv_model *model);
 
-/** The folder's tokenizer; or that of bytes where there is none and the vocabulary is the 256 of them. Read by the
- *  first call that needs it; borrowed, lives with the model. It may have ids that the model has no row for, vocab and
- *  above: a text with one of them is refused where it is used. Safe from several threads.
- *  @return CLV_ENOTFOUND when there is none; clv_tokenizer_open's */
+/** The folder's tokenizer; without one, a byte tokenizer if the vocabulary has 256 tokens. The first call opens it.
+ *  Borrowed: it lives with the model. It may produce ids outside the model's vocabulary; a text with such an id is an
+ *  error where it is used. Thread-safe.
+ *  @return CLV_ENOTFOUND when there is none; errors of clv_tokenizer_open */
 CLV_API clv_status clv_model_tokenizer(const clv_tokenizer **out, const clv_model *model, clv_error *err);
 
-/** What training of a masked language model masks, and by what (data.h): the mask token is config.json's
- *  (mask_token_id), else the tokenizer's [MASK], -1 where neither has one; special are the tokens that the tokenizer
- *  calls so, and config.json's bos, eos and pad. tokenizer, borrowed as long as *out is used: by which texts became
- *  ids; NULL: the folder's, if it has one. Fills *out, whose `size` the caller has set.
- *  @return what opening the folder's tokenizer returns, where there is one */
+/** Fills *out with the mask token and special tokens for training a masked language model (data.h); the caller has set
+ *  `size`. The mask token is mask_token_id of config.json, else the tokenizer's [MASK], else -1. Special tokens are the
+ *  tokenizer's, and bos, eos and pad of config.json. tokenizer: the one that encoded the texts, borrowed while *out is
+ *  used; NULL: the folder's, if it has one.
+ *  @return errors of opening the folder's tokenizer */
 CLV_API clv_status clv_model_masking(clv_mlm_masking *out, const clv_model *model, const clv_tokenizer *tokenizer,
                                      clv_error *err);
 
-/** Whether all processes of options.job have opened the same model, each by its path: config, the tokenizer's file, and
- *  of the weights all names, dtypes, shapes and some bytes of each tensor. Ranks that mixed two models would compute
- *  nonsense in silence. Each process calls it. A model without a job: CLV_OK.
- *  @return clv_job_compare's, naming what differs and in which processes; what reading the files returns, in all */
+/** Checks that all processes of options.job have opened the same model: compares config, tokenizer file, and of the
+ *  weights all names, dtypes, shapes and a sample of each tensor's bytes. Every process must call it. CLV_OK for a
+ *  model without a job.
+ *  @return errors of clv_job_compare, naming what differs in which processes; errors of reading files, in all */
 CLV_API clv_status clv_model_verify_across_processes(const clv_model *model, clv_error *err);
 
-/** Tensors of the folder that the model has no use for, and leaves unread: how many, and the name of the first (NULL:
- *  none; borrowed). `first` may be NULL. */
-CLV_API int64_t clv_model_unused_tensor_count(const clv_model *model, const char **first);
-/** What is to be said of the folder's files: tensors that are left unread, by kind and with the reason ("2 tensors
- *  bert.pooler.dense.* are not used: ..."), and what is not as config.json or the index has it. From i = 0 on; NULL
- *  beyond the last. Borrowed. */
+/** Warning i about the model's files and options: unused tensors, by kind and with the reason ("2 tensors
+ *  bert.pooler.dense.* are not used: ..."); differences between files and config.json or the index; weights that
+ *  options.quant does not quantize. NULL past the last. Borrowed. */
 CLV_API const char *clv_model_warning(const clv_model *model, int i);
 
-/** Keys of its config.json that this library does not know, and ignores: "logit_scale, mup_base", cut where `out` is
- *  too small; "" where it knows them all, and for a family that a program stated. The file is read again.
- *  @return what reading it returns */
+/** Writes the unknown keys of the model's config.json, which are ignored: "logit_scale, mup_base"; truncated if `out`
+ *  is too small; "" if there are none, and for a registered family. Reads the file again.
+ *  @return errors of reading the file */
 CLV_API clv_status clv_model_unknown_keys(char *out, size_t size, const clv_model *model, clv_error *err);
 
-enum { CLV_MODEL_NAME_SIZE = 64 };
-/** How its weights are held: by options.quant, or by the folder; CLV_QUANT_NONE for no model. */
+/** How the model's weights are stored in memory: options.quant, else as the folder stores them. CLV_QUANT_NONE for
+ *  NULL. */
 CLV_API clv_quant clv_model_quant(const clv_model *model);
-/** How the files in its folder hold weights, also of a model with options.config_only, for which they are opened now;
- *  CLV_QUANT_NONE where they are floats, or there are none.
+/** How the folder's files store weights. If the model was opened with options.config_only, opens them now.
+ *  CLV_QUANT_NONE for floats, and without files.
  *  @return CLV_EFORMAT, CLV_EIO, CLV_ENOMEM of files that cannot be opened */
 CLV_API clv_status clv_model_checkpoint_quant(clv_quant *out, const clv_model *model, clv_error *err);
-/** Weights of linear layers that stay floats though options.quant is given, as their rows are no multiple of 32: how
- *  many, and the name of the first ("": there is none). `first` may be NULL. */
-CLV_API int64_t clv_model_unquantized_count(const clv_model *model, char first[CLV_MODEL_NAME_SIZE]);
 
-/** Bytes of its weights as they are held, each once: floats of its dtype, or blocks; of quantised models with tied
- *  embeddings the table and its blocks. Without adapters; 0 for no model. */
+/** Bytes of all weights as stored in memory, each counted once, without adapters. A quantized model with tied
+ *  embeddings stores its table twice: as floats and quantized. 0 for NULL. */
 CLV_API int64_t clv_model_weights_memory_bytes(const clv_model *model);
 
-/** Bytes of weights that ranks have asked for so far, all ranks together. */
+/** Bytes of weights that all ranks together have read so far. */
 CLV_API uint64_t clv_model_bytes_read(const clv_model *model);
 
-/** For a program's handler of SIGBUS, set with SA_NODEFER, where models are opened with options.map: a page of a mapped
- *  file that is gone (the file was cut meanwhile, its disk fails) becomes CLV_EIO of the read that this thread is in,
- *  and this does not return then. Elsewhere it returns, and nothing can go on. */
+/** Call this in a SIGBUS handler, installed with SA_NODEFER, if models are opened with options.map. When a page of a
+ *  mapped file is gone (the file was truncated, or its disk failed), the read of this thread fails with CLV_EIO and the
+ *  call does not return. It returns if the fault was elsewhere; the program must then end. */
 CLV_API void clv_handle_sigbus(void);
 
-/* ---- graphs of it ---- */
+/* ---- graphs ---- */
 
-/** The shape of a graph of a model, and its inputs. */
+/** Shape and inputs of a model's graph. */
 typedef struct clv_model_graph_options {
-    size_t size;        /**< sizeof the struct; 0: as its first version had it */
-    int64_t batch, seq; /**< B and S of the ids; each at least 1, S at most max_positions */
-    int padding_mask;   /**< nonzero: the graph gets an input "mask" u8 [B,S], 1 = a token, 0 = padding, which no row
-                           attends to */
-    int token_types;    /**< nonzero: an input "token_types" i32 [B,S]; else all are 0. For families that have them */
-    int64_t
-        context; /**< > 0: with a KV cache of this many positions; the graph gets an input "offset", i32 [B] ([] for one
-                             sequence): where the first of its rows stands. Rules for the sequence are left out then */
-    int last_logits;      /**< nonzero: logits only of each sequence's last row, [B,1,V] */
-    int64_t split_logits; /**< nonzero: the output of clv_model_inference stays split over batch and vocabulary as the
-                             rules say, so that ranks need not send it to each other */
-    double dropout; /**< 0 <= p < 1, of training steps: the share of elements that are 0 of the embedding, and of what
-                       attention and MLP of each layer add to it (clv_dropout). By the
-                       input "step" and an element's place in the whole tensor, so that every mesh has the same; of a
-                       step in parts (clv_update_options.accumulate) each part has masks of its own */
-    uint64_t dropout_seed;    /**< of these */
-    double attention_dropout; /**< 0 <= p < 1, of training steps: the share of attention's weights that are 0
-                                 (clv_attention_options.dropout), by the same seed and input */
-    int last_input; /**< nonzero, with last_logits and a batch of 1: the graph gets an input "last", i32 [1]: which row
-                       is taken for the last, 0 to S - 1; for another, zeros are. Those behind it are computed, too:
-                       where attention is causal they change nothing before */
-    int packed; /**< nonzero, not in training steps: where this CPU is faster so, weights are held in panels of columns,
-                   as its kernels read them: states "<name>.packed" [(parts,) out..., out / 16, in..., 16], which no
-                   graph without this has. Of models of the library's families that were opened from a folder, without
-                   quant or comm_dtype, and of no job whose CPUs are not all alike; each weight of 64 Ki
-                   elements or more whose last dimension is a multiple of 16 times the mesh's ranks.
-                   clv_model_state_source reads them. Bits of up to 16 rows are the same */
+    size_t size;              /**< sizeof the struct, or 0 for the same */
+    int64_t batch, seq;       /**< B and S of the ids; each at least 1, S at most max_positions */
+    int padding_mask;         /**< nonzero: adds an input "mask" u8 [B,S], 1 = token, 0 = padding; no token attends to
+                                   padding */
+    int token_types;          /**< nonzero: adds an input "token_types" i32 [B,S]; else all are 0. For families with
+                                   token types */
+    int64_t context;          /**< > 0: adds a KV cache of this many positions, and an input "offset" i32 [B] ([] if B
+                                   is 1), the position of each sequence's first row. Rules for the sequence dimension
+                                   are dropped */
+    int last_logits;          /**< nonzero: computes logits only for the last row of each sequence, [B,1,V] */
+    int64_t split_logits;     /**< nonzero: the output of clv_model_inference stays sharded over batch and vocabulary as
+                                   the rules say, and is not gathered */
+    double dropout;           /**< 0 <= p < 1: dropout of the embedding and of every residual branch, in training steps
+                                   (clv_dropout). Masks depend on the input "step" and an element's position in the
+                                   whole tensor, so they are the same on every mesh. With clv_update_options.accumulate
+                                   every part has its own masks */
+    uint64_t dropout_seed;    /**< seed of all dropout masks */
+    double attention_dropout; /**< 0 <= p < 1: dropout of attention weights, in training steps
+                                   (clv_attention_options.dropout) */
+    int last_input;           /**< nonzero, with last_logits and a batch of 1: adds an input "last" i32 [1], the row, 0
+                                   to S - 1, whose logits are returned; zeros for another row. Rows after it are
+                                   computed too; with causal attention they change no earlier row */
+    int packed;               /**< nonzero, not in training steps: prepacks weights into column panels for the CPU's
+                                   kernels, where that is faster. They become states "<name>.packed" [(parts,) out...,
+                                   out / 16, in..., 16], which clv_model_state_source reads. Only for built-in families
+                                   opened from a folder, without quant and comm_dtype, and in jobs of equal CPUs; and
+                                   only weights of at least 64 Ki elements whose last dimension is a multiple of 16
+                                   times the number of ranks. Results of up to 16 rows have the same bits */
 } clv_model_graph_options;
 
-/** Adds the model to a graph on its mesh, which has no parameters yet: input "ids" i32 [B,S] -> logits [B,S,V], split
- *  over the vocabulary as the rules say; CLV_NONE for a model without a head. *hidden, unless NULL, receives what the
- *  head is given: [B,S,M] after the final norm. Failures are recorded in the graph. */
+/** Adds the model to a graph on its mesh. The graph must not have parameters yet. Input: "ids" i32 [B,S]. Returns
+ *  logits [B,S,V], sharded over the vocabulary as the rules say; CLV_NONE for a model without a head. *hidden, unless
+ *  NULL, receives the hidden states [B,S,M] after the final norm. The graph records failures. */
 CLV_API clv_value clv_model_forward(clv_graph *graph, const clv_model *model, const clv_model_graph_options *how,
                                     clv_value *hidden);
 
-/** Adds inference: output "logits" [B,S,V] (or [B,1,V]), whole on every rank unless how->split_logits; of a model
- *  without a head "hidden.last" [B,S,M]. */
+/** Adds inference. Output: "logits" [B,S,V] (or [B,1,V]), replicated on all ranks unless how->split_logits; for a model
+ *  without a head, "hidden.last" [B,S,M]. */
 CLV_API void clv_model_inference(clv_graph *graph, const clv_model *model, const clv_model_graph_options *how);
 
-/** Adds a whole training step: inputs "ids", "labels" i32 [B,S] (-100: ignored), "lr" f32, "step" i32 (1 at first);
- *  output "loss" f32 scalar, the mean over labels. Gains and biases are not decayed. adamw NULL: its defaults. */
-CLV_API void clv_model_train_step(clv_graph *graph, const clv_model *model, const clv_model_graph_options *how,
-                                  const clv_adamw_options *adamw);
-
-/** What updates parameters: clv_adamw, clv_sgd, clv_lion. */
+/** An optimizer: clv_adamw, clv_sgd, clv_lion. */
 typedef enum clv_optimizer { CLV_OPTIMIZER_ADAMW, CLV_OPTIMIZER_SGD, CLV_OPTIMIZER_LION } clv_optimizer;
-/** "adamw", "sgd", "lion"; "?" for another. */
+/** "adamw", "sgd", "lion"; "?" for another value. */
 CLV_API const char *clv_optimizer_name(clv_optimizer optimizer);
-/** One by its name. @return CLV_EINVAL with those that there are */
+/** Finds an optimizer by name. @return CLV_EINVAL with the valid names */
 CLV_API clv_status clv_optimizer_parse(clv_optimizer *out, const char *name, clv_error *err);
 
-/** How a training step updates parameters. Zero-initialised = AdamW's defaults, nothing clipped. */
+/** How a training step updates parameters. Zero-initialised = AdamW with its defaults, without clipping. */
 typedef struct clv_update_options {
-    size_t size;                    /**< sizeof the struct; 0: as its first version had it */
+    size_t size;                    /**< sizeof the struct, or 0 for the same */
     const clv_adamw_options *adamw; /**< NULL: its defaults */
-    double clip;       /**< > 0: the gradients together are scaled to a norm of at most this; 0: they are not */
-    int64_t decay_all; /**< nonzero: gains and biases are decayed, too */
-    int64_t optimizer; /**< a clv_optimizer; of the options that follow, as of adamw, its own alone count */
-    const clv_sgd_options *sgd;   /**< NULL: its defaults */
-    const clv_lion_options *lion; /**< NULL: its defaults */
-    int64_t accumulate; /**< > 1: the batch goes through the model in so many parts, one after the other, of which each
-                             has as many rows: those of the first come first. Gradients are added up, in f32 those of 16
-                             bits, and reduced once, as those of the mean over all labels that count. Inputs of [B,S]
-                             are then of [accumulate,B/accumulate,S]: the same elements */
+    double clip;                    /**< > 0: largest global norm of all gradients; 0: no clipping */
+    int64_t decay_all;              /**< nonzero: weight decay also for gains and biases */
+    clv_optimizer optimizer;        /**< only the options of this optimizer are used */
+    const clv_sgd_options *sgd;     /**< NULL: its defaults */
+    const clv_lion_options *lion;   /**< NULL: its defaults */
+    int64_t accumulate;             /**< > 1: gradient accumulation over this many microbatches of equal size, the first
+                                         rows first. Gradients are summed (16-bit ones in f32), reduced once, and equal
+                                         those of the mean over all labels. Inputs [B,S] become
+                                         [accumulate,B/accumulate,S] */
 } clv_update_options;
 
-/** The same, updated as said (NULL: by the defaults), with one more output: "grad_norm" f32 scalar, the norm of the
- *  gradients together before they are clipped (clv_global_norm). Where it, or the loss, is not finite, the update
- *  leaves all state as it was. */
-CLV_API void clv_model_optimizer_step(clv_graph *graph, const clv_model *model, const clv_model_graph_options *how,
-                                      const clv_update_options *update);
+/** Adds a training step: forward, backward and update (update NULL: its defaults). Inputs: "ids", "labels" i32 [B,S]
+ *  (-100: ignored), "lr" f32, "step" i32 (from 1). Outputs: "loss" f32, the mean over labels; "grad_norm" f32, the
+ *  global norm of the gradients before clipping (clv_global_norm). If either is not finite, no state changes. */
+CLV_API void clv_model_train_step(clv_graph *graph, const clv_model *model, const clv_model_graph_options *how,
+                                  const clv_update_options *update);
 
-/** For clv_session_options.source, with the model as source_arg: state begins as the folder's weights, of which each
- *  rank reads its own boxes; what is no parameter (a KV cache) keeps its initializer. */
+/** A clv_session_options.source that reads the model's weights; source_arg is the model. Each rank reads its own
+ *  shards. State that is not a parameter (a KV cache) keeps its initializer. */
 CLV_API clv_state_source clv_model_state_source;
 
 #ifdef __cplusplus

@@ -17,7 +17,6 @@
 #include "io/files/atomic_folder.h"
 #include "tokens/tokenizer/tokenizer_components.h"
 #include "models/adapters/lora_parameters.h"
-#include "models/adapters/peft_extra_tensors.h"
 #include "models/adapters/peft_folder.h"
 #include "models/weights/prepacked_weights.h"
 #include "models/weights/parameter_map.h"
@@ -135,11 +134,20 @@ clv_status clv_quant_resolve(clv_quant *how, const char *path, clv_quant stored,
                     path, clv_quant_name(stored), clv_quant_name(*how), clv_quant_name(stored));
 }
 
-/* What weights are quantised of, and what is not done with them. */
+static clv_status warn_unquantized(clv_model *m, clv_error *err)
+{
+    clv_parameter first;
+    const int64_t n = clv_model_find_unquantized(&m->config, &first);
+    return n == 0 ? CLV_OK
+                  : clv_warnings_add(&m->warnings, err,
+                                     "%lld weight%s %s, whose rows are no multiple of 32 elements: %s%s", (long long)n,
+                                     n == 1 ? "" : "s", n == 1 ? "stays as it is" : "stay as they are",
+                                     n == 1 ? "" : "the first is ", first.name);
+}
+
 static clv_status set_quant(clv_model *m, int64_t quant, clv_error *err)
 {
-    const clv_quant stored =
-        m->weights ? clv_quantized_tensors_detect(clv_model_weights_files(m->weights), &m->config) : CLV_QUANT_NONE;
+    const clv_quant stored = m->weights ? clv_quantized_tensors_detect(m->weights->files, &m->config) : CLV_QUANT_NONE;
     if (quant < 0 || quant >= CLV_QUANT_COUNT)
         return clv_fail(err, CLV_EINVAL, "quant is %lld, which is none of clv_quant", (long long)quant);
     m->quant = (clv_quant)quant;
@@ -147,6 +155,7 @@ static clv_status set_quant(clv_model *m, int64_t quant, clv_error *err)
     if (m->quant == CLV_QUANT_NONE)
         return CLV_OK;
     CLV_TRY(clv_quant_check_model(&m->config, m->quant, err));
+    CLV_TRY(warn_unquantized(m, err));
     return clv_quant_reader_new(&m->quant_reader, m->quant, stored != CLV_QUANT_NONE, err);
 }
 
@@ -160,8 +169,9 @@ static clv_status open_parts(clv_model *m, const clv_model_options *o, clv_error
     CLV_TRY(take(m, o, err));
     if (!o->config_only) {
         CLV_TRY(clv_model_weights_open(&m->weights, &m->config, m->path,
-                                       &(clv_model_weights_options){.map = o->map != 0}, err));
-        m->config = *clv_model_weights_config(m->weights);
+                                       &(clv_model_weights_options){.map = o->map != 0, .warnings = &m->warnings},
+                                       err));
+        m->config = m->weights->config;
     }
     CLV_TRY(set_lora(m, o->lora, err));
     return set_quant(m, o->quant, err);
@@ -286,6 +296,7 @@ void clv_model_close(clv_model *m)
     if (m->text->generation)
         m->text->free_generation(m->text->generation);
     pthread_mutex_destroy(&m->text->lock);
+    clv_warnings_free(&m->warnings);
     clv_model_weights_close(m->weights);
     clv_model_weights_close(m->adapter_weights);
     clv_adapters_free(m->adapters);
@@ -391,16 +402,6 @@ clv_dtype clv_model_dtype(const clv_model *m)
     return m ? m->dtype : CLV_F32;
 }
 
-int64_t clv_model_unused_tensor_count(const clv_model *m, const char **first)
-{
-    const char *name = NULL, *of_adapters = NULL;
-    int64_t n = m && m->weights ? clv_model_weights_extra(m->weights, &name) : 0;
-    int64_t more = m ? clv_peft_unused_tensors(m, &of_adapters) : 0;
-    if (first)
-        *first = name ? name : of_adapters;
-    return n + more;
-}
-
 clv_status clv_model_unknown_keys(char *out, size_t size, const clv_model *m, clv_error *err)
 {
     CLV_TRY(clv_require(m && out, "clv_model_unknown_keys", "a model and out", err));
@@ -409,13 +410,7 @@ clv_status clv_model_unknown_keys(char *out, size_t size, const clv_model *m, cl
 
 const char *clv_model_warning(const clv_model *m, int i)
 {
-    int n = 0;
-    if (!m || !m->weights || i < 0)
-        return NULL;
-    while (n < i && clv_model_weights_warning(m->weights, n))
-        n++;
-    const char *note = clv_model_weights_warning(m->weights, n);
-    return note || !m->adapter_weights ? note : clv_model_weights_warning(m->adapter_weights, i - n);
+    return m && i >= 0 && i < m->warnings.n ? m->warnings.text[i] : NULL;
 }
 
 clv_quant clv_model_quant(const clv_model *m)
@@ -436,15 +431,6 @@ clv_status clv_model_checkpoint_quant(clv_quant *out, const clv_model *m, clv_er
     return CLV_OK;
 }
 
-int64_t clv_model_unquantized_count(const clv_model *m, char first[CLV_MODEL_NAME_SIZE])
-{
-    clv_parameter p = {0};
-    int64_t n = m && m->quant != CLV_QUANT_NONE ? clv_model_find_unquantized(&m->config, &p) : 0;
-    if (first)
-        snprintf(first, CLV_MODEL_NAME_SIZE, "%s", n > 0 ? p.name : "");
-    return n;
-}
-
 int64_t clv_model_weights_memory_bytes(const clv_model *m)
 {
     return m ? clv_model_storage_bytes(&m->config, m->dtype, m->quant) : 0;
@@ -452,8 +438,8 @@ int64_t clv_model_weights_memory_bytes(const clv_model *m)
 
 uint64_t clv_model_bytes_read(const clv_model *m)
 {
-    uint64_t bytes = m && m->weights ? clv_model_weights_bytes_read(m->weights) : 0;
-    return m && m->adapter_weights ? bytes + clv_model_weights_bytes_read(m->adapter_weights) : bytes;
+    uint64_t bytes = m && m->weights ? clv_weights_bytes_read(m->weights->files) : 0;
+    return m && m->adapter_weights ? bytes + clv_weights_bytes_read(m->adapter_weights->files) : bytes;
 }
 
 void clv_handle_sigbus(void)
@@ -590,20 +576,9 @@ void clv_model_inference(clv_graph *graph, const clv_model *m, const clv_model_g
 }
 
 void clv_model_train_step(clv_graph *graph, const clv_model *m, const clv_model_graph_options *how,
-                          const clv_adamw_options *adamw)
+                          const clv_update_options *update)
 {
     static const char call[] = "clv_model_train_step";
-    clv_model_build_options build;
-    clv_adamw_options taken;
-    if (begin(&build, graph, m, how, true, call) &&
-        clv_graph_take_options(graph, &taken, sizeof taken, CLV_ADAMW_FIRST, adamw, call))
-        clv_build_train_step(graph, &m->config, &build, &taken);
-}
-
-void clv_model_optimizer_step(clv_graph *graph, const clv_model *m, const clv_model_graph_options *how,
-                              const clv_update_options *update)
-{
-    static const char call[] = "clv_model_optimizer_step";
     clv_model_build_options build;
     clv_update_options taken;
     clv_adamw_options adamw;
@@ -623,7 +598,7 @@ void clv_model_optimizer_step(clv_graph *graph, const clv_model *m, const clv_mo
     taken.adamw = &adamw;
     taken.sgd = &sgd;
     taken.lion = &lion;
-    clv_build_update_step(graph, &m->config, &build, &taken);
+    clv_build_train_step(graph, &m->config, &build, &taken, true);
 }
 
 clv_status clv_model_state_source(void *arg, const char *name, const clv_type *type, const clv_shard *box, void *out,
@@ -665,4 +640,18 @@ clv_session_options clv_model_session_options(const clv_model *m)
                                  .cancel = m->cancel,
                                  .job = m->job,
                                  .flight = m->flight};
+}
+
+clv_status clv_model_open_session(clv_session **out, const clv_model *m, bool find_nonfinite, clv_error *err)
+{
+    clv_session_options options = clv_model_session_options(m);
+    options.find_nonfinite = find_nonfinite;
+    return clv_session_new(out, &m->mesh, &options, err);
+}
+
+clv_status clv_model_fail_nonfinite(const char *name, double value, const clv_error *origin, clv_error *err)
+{
+    const bool found = origin->code == CLV_ENONFINITE;
+    return clv_fail(err, CLV_ENONFINITE, "%s is %g%s%.320s", name, value, found ? "; it begins at " : "",
+                    found ? origin->message : "");
 }

@@ -25,6 +25,7 @@ struct clv_model {
     struct clv_adapters *adapters;      /* NULL: none */
     clv_model_weights *adapter_weights; /* NULL: they begin anew */
     clv_model_weights *weights;         /* NULL: of config.json alone */
+    clv_warnings warnings;
     clv_quant quant;
     clv_quant_reader *quant_reader; /* NULL: weights are floats */
     struct clv_model_text {         /* what becomes known later; guarded by its lock */
@@ -58,5 +59,8 @@ clv_status clv_model_compile(clv_program **out, const clv_model *model, const cl
 
 /* Options of a session that runs it: its threads, and where its state begins. */
 clv_session_options clv_model_session_options(const clv_model *model);
+clv_status clv_model_open_session(clv_session **out, const clv_model *model, bool find_nonfinite, clv_error *err);
+/* Fails with CLV_ENONFINITE: "<name> is nan; it begins at <origin>". origin: the error of a run with find_nonfinite. */
+clv_status clv_model_fail_nonfinite(const char *name, double value, const clv_error *origin, clv_error *err);
 
 #endif

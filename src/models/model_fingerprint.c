@@ -86,7 +86,7 @@ static clv_status fingerprint_weights(char out[TEXT], const clv_model_weights *o
 {
     char text[CLV_CHECKSUM_SIZE];
     uint64_t bytes = 0;
-    const clv_weights *weights = of ? clv_model_weights_files(of) : NULL;
+    const clv_weights *weights = of ? of->files : NULL;
     clv_checksum *sum = clv_checksum_new();
     if (!sum)
         return clv_fail_memory(err, "a checksum", 1);

@@ -337,16 +337,6 @@ clv_value clv_build_forward(clv_graph *graph, const clv_model_config *model, con
     return clv_graph_ok(graph) ? logits : CLV_NONE;
 }
 
-/* What every training step begins with. False: there can be none. */
-static bool begin_step(clv_model_build_options *build, clv_graph *graph, const clv_model_config *model)
-{
-    if (model->headless)
-        clv_graph_fail(graph, CLV_EUNSUPPORTED, "%s has no head, which a training step needs; valid: %s",
-                       model->family->bare, model->family->architecture);
-    build->step = clv_input(graph, "step", CLV_I32, 0, NULL, NULL);
-    return clv_graph_ok(graph);
-}
-
 /* Forward and backward pass of one part of a step after the other. Gradients, of the sums of losses over the number of
  * all labels that count, are added up as they come, in addends over the data axes: what reduces them is one step a
  * parameter, behind the last part. */
@@ -381,8 +371,8 @@ static void gradient_accumulation_step(clv_graph *graph, const clv_model_config 
     clv_output(graph, "loss", clv_cast(graph, mean, CLV_F32), &scalar);
 }
 
-static void train_step(clv_graph *graph, const clv_model_config *model, const clv_model_build_options *build,
-                       const clv_update_options *how, bool with_norm)
+static void whole_batch_step(clv_graph *graph, const clv_model_config *model, const clv_model_build_options *build,
+                             const clv_update_options *how, bool with_norm)
 {
     clv_value logits = clv_build_forward(graph, model, build, NULL);
     clv_value labels = token_input(graph, "labels", CLV_I32, build);
@@ -394,23 +384,19 @@ static void train_step(clv_graph *graph, const clv_model_config *model, const cl
 }
 
 void clv_build_train_step(clv_graph *graph, const clv_model_config *model, const clv_model_build_options *given,
-                          const clv_adamw_options *adamw)
+                          const clv_update_options *how, bool with_norm)
 {
     clv_model_build_options build = *given;
-    if (begin_step(&build, graph, model))
-        train_step(graph, model, &build, &(clv_update_options){.adamw = adamw}, false);
-}
-
-void clv_build_update_step(clv_graph *graph, const clv_model_config *model, const clv_model_build_options *given,
-                           const clv_update_options *how)
-{
-    clv_model_build_options build = *given;
-    if (!begin_step(&build, graph, model))
+    if (model->headless)
+        clv_graph_fail(graph, CLV_EUNSUPPORTED, "%s has no head, which a training step needs; valid: %s",
+                       model->family->bare, model->family->architecture);
+    build.step = clv_input(graph, "step", CLV_I32, 0, NULL, NULL);
+    if (!clv_graph_ok(graph))
         return;
     if (how->accumulate > 1)
         gradient_accumulation_step(graph, model, &build, how);
     else
-        train_step(graph, model, &build, how, true);
+        whole_batch_step(graph, model, &build, how, with_norm);
 }
 
 void clv_build_inference(clv_graph *graph, const clv_model_config *model, const clv_model_build_options *build)

@@ -169,8 +169,8 @@ clv_trainable clv_build_trainable(clv_graph *graph, const clv_model_build_option
 void clv_build_updates(clv_graph *graph, const clv_model_build_options *build, const clv_trainable *trained,
                        clv_value loss, const clv_update_options *how, bool with_norm)
 {
-    if (how->optimizer < 0 || how->optimizer >= OPTIMIZERS) {
-        clv_graph_fail(graph, CLV_EINVAL, "optimizer %lld; valid: 0 to %d", (long long)how->optimizer, OPTIMIZERS - 1);
+    if ((unsigned)how->optimizer >= OPTIMIZERS) {
+        clv_graph_fail(graph, CLV_EINVAL, "optimizer %d; valid: 0 to %d", (int)how->optimizer, OPTIMIZERS - 1);
         return;
     }
     updates u = {.build = build, .how = how, .lr = clv_input(graph, "lr", CLV_F32, 0, NULL, NULL), .step = build->step};

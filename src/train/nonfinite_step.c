@@ -1,5 +1,5 @@
 /* nonfinite_step.c - NaN and infinity in a step: finds the first op that produced it, then stops or skips the step.
- * The step has left all state as it was (clv_model_optimizer_step), so it can be run again, to be looked at.
+ * The step has left all state as it was (clv_model_train_step), so it can be run again, to be looked at.
  */
 #include <math.h>
 #include <stdio.h>

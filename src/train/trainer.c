@@ -17,13 +17,13 @@ static clv_status compile(clv_trainer *t, const clv_trainer_options *o, clv_erro
     CLV_TRY(clv_options_copy_in(&update, sizeof update, CLV_UPDATE_OPTIONS_V1_SIZE, o->update, "clv_trainer_new", err));
     if (!update.adamw)
         update.adamw = o->adamw;
-    t->optimizer = (clv_optimizer)update.optimizer;
+    t->optimizer = update.optimizer;
     CLV_TRY(clv_graph_new(&graph, &t->model->mesh, err));
     clv_model_graph_options shape = clv_trainer_graph_options(t);
     shape.dropout = t->dropout;
     shape.attention_dropout = t->attention_dropout;
     shape.dropout_seed = t->seed;
-    clv_model_optimizer_step(graph, t->model, &shape, &update);
+    clv_model_train_step(graph, t->model, &shape, &update);
     clv_status status = clv_model_compile(&t->program, t->model, graph, err);
     clv_graph_free(graph);
     return status;

@@ -302,7 +302,7 @@ clv_status clv_trainer_state_writer_write(clv_trainer_state_writer *w, const clv
     int first, last;
     clv_session_local_ranks(from, &first, &last);
     w->others.from = from;
-    CLV_TRY(clv_model_saver_write_shares(w->weights, from, &w->bytes, err));
+    CLV_TRY(clv_model_saver_write_shards(w->weights, from, &w->bytes, err));
     return clv_sharded_writer_write_ranks(w->ranks, first, last, err);
 }
 

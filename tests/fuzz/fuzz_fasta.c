@@ -22,9 +22,9 @@ static void check_sequences(const clv_sequences *all)
 {
     for (int64_t i = 0; i < all->n; i++) {
         const clv_sequence *s = &all->item[i];
-        if (!s->name || s->whole != (int64_t)strlen(s->text) || s->n != (s->whole < MOST ? s->whole : MOST) ||
-            s->n < 1 || s->first != 0 || s->own != s->n ||
-            (all->fasta && s->text[strspn(s->text, clv_residues)] != '\0'))
+        if (!s->name || s->n_untruncated != (int64_t)strlen(s->text) ||
+            s->n != (s->n_untruncated < MOST ? s->n_untruncated : MOST) || s->n < 1 || s->content_begin != 0 ||
+            s->n_content != s->n || (all->fasta && s->text[strspn(s->text, clv_residues)] != '\0'))
             abort();
     }
 }
@@ -63,7 +63,7 @@ static void try(const char *name, const uint8_t *data, size_t size)
         if (clv_sequences_load(&all, path, bytes, MOST, &(clv_sequences_options){.too_long = (clv_too_long)how},
                                NULL) == CLV_OK) {
             for (int64_t i = 0; i < all.n_skipped; i++) /* a token is a byte, so that all but nothing can be cut */
-                if (how != CLV_TOO_LONG_SKIP && (how == CLV_TOO_LONG_ERROR || all.left_out[i].n > 0))
+                if (how != CLV_TOO_LONG_SKIP && (how == CLV_TOO_LONG_ERROR || all.skipped[i].n > 0))
                     abort();
             check_sequences(&all);
             check_batches(&all);

@@ -13,9 +13,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     clv_mutations m;
     fuzz_lines(&text, line, 2, data, size);
     if (text && clv_mutations_parse(&m, line[1], line[0], NULL) == CLV_OK) {
-        for (int64_t i = 0; i < m.n_places; i++)
-            if (m.place[i].at < 0 || m.place[i].at >= (int64_t)strlen(line[0]) ||
-                line[0][m.place[i].at] != m.place[i].from || m.place[i].mutation < 0 || m.place[i].mutation >= m.n)
+        for (int64_t i = 0; i < m.n_substitutions; i++)
+            if (m.substitution[i].at < 0 || m.substitution[i].at >= (int64_t)strlen(line[0]) ||
+                line[0][m.substitution[i].at] != m.substitution[i].from || m.substitution[i].mutation < 0 ||
+                m.substitution[i].mutation >= m.n)
                 abort();
         clv_mutations_free(&m);
     }

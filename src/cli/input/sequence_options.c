@@ -14,13 +14,13 @@ static void report_cut(const clv_sequences *s, const char *command, long long al
     clv_sequence_info one = {.size = sizeof one};
     long long cuts = 0;
     for (int64_t i = 0; clv_sequences_at(s, i, &one, NULL) == CLV_OK; i++)
-        cuts += one.whole > one.tokens;
+        cuts += one.untruncated_tokens > one.tokens;
     if (cuts > 0)
         clv_log("%s: note: %lld of %lld were cut to %lld tokens:", command, cuts, all,
                 (long long)clv_sequences_max_tokens(s));
     for (int64_t i = 0; clv_sequences_at(s, i, &one, NULL) == CLV_OK; i++)
-        if (one.whole > one.tokens)
-            clv_log("  %s: %lld tokens", one.name, (long long)one.whole);
+        if (one.untruncated_tokens > one.tokens)
+            clv_log("  %s: %lld tokens", one.name, (long long)one.untruncated_tokens);
 }
 
 /* ---- names ---- */
@@ -77,6 +77,6 @@ bool clv_sequences_print_warnings(const clv_sequences *s, const char *command)
                 command, left, all, (long long)clv_sequences_max_tokens(s));
     for (int64_t i = 0; clv_sequences_skipped_at(s, i, &one, NULL) == CLV_OK; i++)
         clv_log("  %s: %lld tokens%s", one.name, (long long)one.tokens,
-                one.tokens > 0 && one.own == 0 ? ", none of them its own" : "");
+                one.tokens > 0 && one.content_tokens == 0 ? ", none of them its own" : "");
     return left == 0;
 }

@@ -135,10 +135,4 @@ void clv_model_option_warnings(const clv_model *model, const clv_model_option *o
     clv_mesh_option_warn_oversubscribed(clv_model_mesh(model), command);
     for (int i = 0; clv_model_warning(model, i); i++)
         clv_log("%s: note: %s: %s", command, o->path, clv_model_warning(model, i));
-    char stays[CLV_MODEL_NAME_SIZE];
-    int64_t floats = clv_model_unquantized_count(model, stays);
-    if (floats > 0)
-        clv_log("%s: note: %lld weight%s %s, whose rows are no multiple of 32 elements: %s%s", command,
-                (long long)floats, floats == 1 ? "" : "s", floats == 1 ? "stays as it is" : "stay as they are",
-                floats == 1 ? "" : "the first is ", stays);
 }

@@ -13,22 +13,22 @@
 
 /* A result of either side. */
 typedef struct result {
-    const char *kind, *name; /* "gradient of " or "", which stands before the name */
+    const char *kind, *name; /* kind: "gradient of " or "", a prefix of the name in messages */
     bool is_gradient;
     int rank;
     const int64_t *shape;
     const float *data;
-    float *own; /* data that is the result's to free, or NULL */
+    float *owned; /* the data, if it must be freed; else NULL */
 } result;
 
-/* What results are measured by. */
-typedef struct measure {
+/* Properties of the reference. */
+typedef struct reference {
     double tolerance, largest_gradient;
-    float *mask; /* [rows] 0: padding; NULL: none */
+    const uint8_t *mask; /* [rows] 0: padding; NULL: no padding */
     int64_t rows;
-} measure;
+} reference;
 
-/* Where two tensors differ most; at -1: nowhere. */
+/* The largest difference of two tensors, and its element; -1: none. */
 typedef struct difference {
     double error;
     int64_t at;
@@ -42,7 +42,7 @@ static int64_t elems_of(const result *r)
     return n;
 }
 
-/* Among the finite ones; 0 when there is none. */
+/* The largest magnitude of its finite elements; 0 if there are none. */
 static double largest_of(const result *r)
 {
     double most = 0;
@@ -52,17 +52,17 @@ static double largest_of(const result *r)
     return most;
 }
 
-static bool has_row_a_token(const result *r)
+static bool is_per_token(const result *r)
 {
     return strcmp(r->name, "hidden.last") == 0 || strcmp(r->name, "logits") == 0;
 }
 
-static difference worst_of(const result *got, const result *want, const measure *m)
+static difference worst_of(const result *got, const result *want, const reference *m)
 {
     difference worst = {.at = -1};
     double scale = fmax(largest_of(want), want->is_gradient ? 1e-3 * m->largest_gradient : 0);
     int64_t n = elems_of(want);
-    bool masked = m->mask && has_row_a_token(want);
+    bool masked = m->mask && is_per_token(want);
     for (int64_t i = 0; i < n; i++) {
         if (masked && m->mask[i / want->shape[want->rank - 1]] == 0)
             continue;
@@ -75,7 +75,7 @@ static difference worst_of(const result *got, const result *want, const measure 
     return worst;
 }
 
-/* Of one that is alike in both, and so is found for not being finite: "[1,0,7] is not finite: -inf on both sides". */
+/* "[1,0,7] is nan, not 0.25"; for equal elements "[1,0,7] is not finite: -inf on both sides". */
 static void print_element(char *out, size_t size, const result *got, const result *want, int64_t at)
 {
     char index[256];
@@ -99,26 +99,26 @@ static const char *print_shape(char out[CLV_TYPE_TEXT], const result *r)
 static clv_status fail_shape(const result *got, const result *want, clv_error *err)
 {
     char is[CLV_TYPE_TEXT], ought[CLV_TYPE_TEXT];
-    return clv_fail(err, CLV_ESHAPE, "%s%.300s is %s in the results, and ought to be %s", want->kind, want->name,
+    return clv_fail(err, CLV_ESHAPE, "%s%.300s is %s in the results, and %s is expected", want->kind, want->name,
                     print_shape(is, got), print_shape(ought, want));
 }
 
-/* A row for each token that the mask tells of. */
-static clv_status check_mask(const result *want, const measure *m, clv_error *err)
+/* A per-token result has a row for each element of the mask. */
+static clv_status check_mask(const result *want, const reference *m, clv_error *err)
 {
     char type[CLV_TYPE_TEXT];
     int64_t rows = 1;
-    if (!m->mask || !has_row_a_token(want))
+    if (!m->mask || !is_per_token(want))
         return CLV_OK;
     for (int d = 0; d < want->rank - 1; d++)
         rows *= want->shape[d];
     if (want->rank > 0 && rows == m->rows)
         return CLV_OK;
-    return clv_fail(err, CLV_ESHAPE, "the mask is of %lld tokens, and %s is %s; valid: a row for each token",
+    return clv_fail(err, CLV_ESHAPE, "the mask has %lld tokens, and %s is %s; valid: a row for each token",
                     (long long)m->rows, want->name, print_shape(type, want));
 }
 
-static clv_status compare(clv_comparison *c, const result *got, const result *want, const measure *m, clv_error *err)
+static clv_status compare(clv_comparison *c, const result *got, const result *want, const reference *m, clv_error *err)
 {
     if (got->rank != want->rank || memcmp(got->shape, want->shape, (size_t)got->rank * sizeof *got->shape) != 0)
         return fail_shape(got, want, err);
@@ -143,47 +143,29 @@ static clv_status check_tolerance(double tolerance, const char *call, clv_error 
 
 /* ---- two evaluations ---- */
 
-/* `at` is what the result's name and shape are kept in. */
-static result take_result(clv_evaluation_tensor *at, const clv_evaluation *of, int i)
+static result result_at(const clv_evaluation *e, int i)
 {
-    *at = (clv_evaluation_tensor){.size = sizeof *at};
-    clv_evaluation_at(of, i, at, NULL);
-    return (result){.kind = at->is_gradient ? "gradient of " : "",
-                    .name = at->name + (at->is_gradient ? strlen("d.") : 0),
-                    .is_gradient = at->is_gradient,
-                    .rank = at->rank,
-                    .shape = at->shape,
-                    .data = at->data};
+    const clv_evaluation_result *r = &e->result[i];
+    const bool is_gradient = i >= e->n_forward;
+    return (result){.kind = is_gradient ? "gradient of " : "",
+                    .name = r->name + (is_gradient ? strlen("d.") : 0),
+                    .is_gradient = is_gradient,
+                    .rank = r->rank,
+                    .shape = r->shape,
+                    .data = r->data};
 }
 
-static clv_status copy_mask(measure *m, const clv_evaluation *of, clv_error *err)
-{
-    const clv_evaluate_options *given = clv_evaluation_get_options(of);
-    if (!given->mask)
-        return CLV_OK;
-    m->rows = given->batch * given->seq;
-    m->mask = malloc((size_t)m->rows * sizeof *m->mask);
-    if (!m->mask)
-        return clv_fail_memory(err, "a mask", (size_t)m->rows * sizeof *m->mask);
-    for (int64_t i = 0; i < m->rows; i++)
-        m->mask[i] = given->mask[i];
-    return CLV_OK;
-}
-
-static clv_status compare_all(clv_comparison *c, const clv_evaluation *got, const clv_evaluation *want, measure *m,
+static clv_status compare_all(clv_comparison *c, const clv_evaluation *got, const clv_evaluation *want, reference *m,
                               clv_error *err)
 {
-    clv_evaluation_tensor of_got, of_want;
-    int n = clv_evaluation_count(want);
-    for (int i = 0; i < n; i++) {
-        result r = take_result(&of_want, want, i);
-        m->largest_gradient = r.is_gradient ? fmax(m->largest_gradient, largest_of(&r)) : m->largest_gradient;
+    for (int i = want->n_forward; i < want->n; i++) {
+        result r = result_at(want, i);
+        m->largest_gradient = fmax(m->largest_gradient, largest_of(&r));
     }
-    for (int i = 0; i < n; i++) {
-        result ours = take_result(&of_got, got, i), theirs = take_result(&of_want, want, i);
+    for (int i = 0; i < want->n; i++) {
+        result ours = result_at(got, i), theirs = result_at(want, i);
         if (strcmp(ours.name, theirs.name) != 0)
-            return clv_fail(err, CLV_EINVAL, "result %d is %s, and %s is what it ought to be", i, ours.name,
-                            theirs.name);
+            return clv_fail(err, CLV_EINVAL, "result %d is %s, and %s is expected", i, ours.name, theirs.name);
         CLV_TRY(compare(c, &ours, &theirs, m, err));
     }
     return CLV_OK;
@@ -194,16 +176,14 @@ clv_status clv_evaluation_compare(clv_comparison *out, const clv_evaluation *got
 {
     static const char call[] = "clv_evaluation_compare";
     clv_comparison c = {0};
-    measure m = {.tolerance = tolerance};
+    reference m = {.tolerance = tolerance};
     CLV_TRY(clv_require(out && got && want, call, "out and two evaluations", err));
     CLV_TRY(check_tolerance(tolerance, call, err));
-    if (clv_evaluation_count(got) != clv_evaluation_count(want))
-        return clv_fail(err, CLV_EINVAL, "%s: %d results, and %d that they ought to be", call,
-                        clv_evaluation_count(got), clv_evaluation_count(want));
-    CLV_TRY(copy_mask(&m, want, err));
-    clv_status status = compare_all(&c, got, want, &m, err);
-    free(m.mask);
-    CLV_TRY(status);
+    if (got->n != want->n)
+        return clv_fail(err, CLV_EINVAL, "%s: %d results, and %d expected", call, got->n, want->n);
+    m.mask = want->options.mask;
+    m.rows = want->options.batch * want->options.seq;
+    CLV_TRY(compare_all(&c, got, want, &m, err));
     size_t used = strlen(c.element);
     if (isinf(c.error) && clv_evaluation_nonfinite_origin(got))
         snprintf(c.element + used, sizeof c.element - used, "; it begins at %s", clv_evaluation_nonfinite_origin(got));
@@ -217,13 +197,12 @@ static bool is_gradient(const char *name)
     return strncmp(name, "grad.", 5) == 0;
 }
 
-/* What forward was given, which it writes beside its results. */
-static bool is_given(const char *name)
+static bool is_input(const char *name)
 {
     return strcmp(name, "ids") == 0 || strcmp(name, "mask") == 0 || strcmp(name, "token_types") == 0;
 }
 
-/* Reads all of tensor i; `at` is what its name and shape are kept in. */
+/* Reads tensor i. *at holds its name and shape. */
 static clv_status read_result(result *out, clv_tensor_info *at, const clv_checkpoint *file, int64_t i, clv_error *err)
 {
     *at = (clv_tensor_info){.size = sizeof *at};
@@ -231,56 +210,60 @@ static clv_status read_result(result *out, clv_tensor_info *at, const clv_checkp
     result r = {
         .kind = "", .name = at->name, .is_gradient = is_gradient(at->name), .rank = at->rank, .shape = at->shape};
     size_t bytes = (size_t)elems_of(&r) * sizeof(float);
-    r.data = r.own = malloc(bytes + 1);
-    if (!r.own)
+    r.data = r.owned = malloc(bytes + 1);
+    if (!r.owned)
         return clv_fail_memory(err, at->name, bytes);
-    clv_status status = clv_checkpoint_read(file, i, NULL, CLV_F32, r.own, err);
+    clv_status status = clv_checkpoint_read(file, i, NULL, CLV_F32, r.owned, err);
     if (status != CLV_OK) {
-        free(r.own);
+        free(r.owned);
         return status;
     }
     *out = r;
     return CLV_OK;
 }
 
-static clv_status read_measure(measure *m, const clv_checkpoint *want, clv_error *err)
+static clv_status read_reference(reference *m, const clv_checkpoint *want, clv_error *err)
 {
     clv_tensor_info at = {.size = sizeof at};
     result r;
-    int64_t mask;
+    int64_t index;
     for (int64_t i = 0; i < clv_checkpoint_tensor_count(want); i++) {
         CLV_TRY(clv_checkpoint_tensor(want, i, &at, err));
         if (!is_gradient(at.name))
             continue;
         CLV_TRY(read_result(&r, &at, want, i, err));
         m->largest_gradient = fmax(m->largest_gradient, largest_of(&r));
-        free(r.own);
+        free(r.owned);
     }
-    if (clv_checkpoint_find(&mask, want, "mask", NULL) != CLV_OK)
+    if (clv_checkpoint_find(&index, want, "mask", NULL) != CLV_OK)
         return CLV_OK;
-    CLV_TRY(read_result(&r, &at, want, mask, err));
-    m->mask = r.own;
+    CLV_TRY(read_result(&r, &at, want, index, err));
     m->rows = elems_of(&r);
-    return CLV_OK;
+    uint8_t *mask = malloc((size_t)m->rows + 1);
+    for (int64_t k = 0; mask && k < m->rows; k++)
+        mask[k] = r.owned[k] != 0;
+    free(r.owned);
+    m->mask = mask;
+    return mask ? CLV_OK : clv_fail_memory(err, "a mask", (size_t)m->rows);
 }
 
-/* Compares tensor i, if both have it and it is a result. */
+/* Compares tensor i if it is a result, and both files have it. */
 static clv_status compare_in_files(clv_comparison *c, const clv_checkpoint *got, int64_t i, const clv_checkpoint *want,
-                                   const measure *m, clv_error *err)
+                                   const reference *m, clv_error *err)
 {
     clv_tensor_info of_got = {.size = sizeof of_got}, of_want;
     result ours, theirs;
     int64_t there;
     CLV_TRY(clv_checkpoint_tensor(got, i, &of_got, err));
-    if (is_given(of_got.name) || clv_checkpoint_find(&there, want, of_got.name, NULL) != CLV_OK)
+    if (is_input(of_got.name) || clv_checkpoint_find(&there, want, of_got.name, NULL) != CLV_OK)
         return CLV_OK;
     CLV_TRY(read_result(&ours, &of_got, got, i, err));
     clv_status status = read_result(&theirs, &of_want, want, there, err);
     if (status == CLV_OK) {
         status = compare(c, &ours, &theirs, m, err);
-        free(theirs.own);
+        free(theirs.owned);
     }
-    free(ours.own);
+    free(ours.owned);
     return status;
 }
 
@@ -289,14 +272,14 @@ clv_status clv_evaluation_compare_files(clv_comparison *out, const clv_checkpoin
 {
     static const char call[] = "clv_evaluation_compare_files";
     clv_comparison c = {0};
-    measure m = {.tolerance = tolerance};
+    reference m = {.tolerance = tolerance};
     CLV_TRY(clv_require(out && got && want, call, "out and two files", err));
     CLV_TRY(check_tolerance(tolerance, call, err));
-    CLV_TRY(read_measure(&m, want, err));
+    CLV_TRY(read_reference(&m, want, err));
     clv_status status = CLV_OK;
     for (int64_t i = 0; status == CLV_OK && i < clv_checkpoint_tensor_count(got); i++)
         status = compare_in_files(&c, got, i, want, &m, err);
-    free(m.mask);
+    free((void *)m.mask);
     CLV_TRY(status);
     if (c.tensors == 0)
         return clv_fail(err, CLV_EINVAL, "no result to compare; valid: logits, hidden.last, loss, grad.<name>");

@@ -3,7 +3,6 @@
  */
 #include "cleave/evaluate.h"
 
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,67 +12,29 @@
 #include "base/versioned_structs.h"
 #include "graph/graph.h"
 #include "infer/forward/evaluate.h"
-#include "io/checkpoint/safetensors.h"
 #include "models/model.h"
 #include "models/weights/parameter_map.h"
 #include "runtime/diagnostics/trace_recorder.h"
-
-enum { NAME = 300 };
-
-struct clv_evaluation {
-    const clv_model *model;
-    clv_evaluate_options given;
-    clv_program *program;
-    /* results, bound by name: those of ops; hidden.last, logits, loss; the gradients in the order of parameters */
-    int n, n_ops, n_forward, room;
-    clv_output_binding *output;
-    clv_tensor_spec *spec;
-    char (*name)[NAME];
-    double seconds;
-    clv_error why; /* where what is not finite begins */
-};
-
-static int64_t elems_of(const clv_tensor_spec *spec)
-{
-    int64_t n = 1;
-    for (int d = 0; d < spec->rank; d++)
-        n *= spec->shape[d];
-    return n;
-}
+#include "tensor/box_runs.h"
 
 /* ---- the program and its results ---- */
 
-static clv_status make_room(clv_evaluation *e, int n, clv_error *err)
-{
-    if (n <= e->room)
-        return CLV_OK;
-    int room = 2 * n;
-    clv_output_binding *output = realloc(e->output, (size_t)room * sizeof *output);
-    e->output = output ? output : e->output;
-    clv_tensor_spec *spec = realloc(e->spec, (size_t)room * sizeof *spec);
-    e->spec = spec ? spec : e->spec;
-    char(*name)[NAME] = realloc(e->name, (size_t)room * sizeof *name);
-    e->name = name ? name : e->name;
-    if (!output || !spec || !name)
-        return clv_fail_memory(err, "results", (size_t)room * sizeof *name);
-    e->room = room;
-    return CLV_OK;
-}
-
-/* Names move as there come more of them: what points to them is set once all are there. */
 static clv_status add_result(clv_evaluation *e, clv_graph *graph, const char *name, clv_value value, clv_error *err)
 {
     CLV_TRY(clv_graph_status(graph, err));
-    clv_type type = clv_graph_type(graph, value);
-    CLV_TRY(make_room(e, e->n + 1, err));
-    int i = e->n;
-    snprintf(e->name[i], sizeof e->name[0], "%s", name);
-    e->spec[i] = (clv_tensor_spec){.dtype = CLV_F32, .rank = type.rank ? type.rank : 1, .shape = {1}};
-    memcpy(e->spec[i].shape, type.shape, (size_t)type.rank * sizeof *type.shape);
-    size_t bytes = (size_t)elems_of(&e->spec[i]) * sizeof(float);
-    e->output[i] = (clv_output_binding){NULL, malloc(bytes + 1)};
-    if (!e->output[i].data)
-        return clv_fail_memory(err, name, bytes);
+    const clv_type type = clv_graph_type(graph, value);
+    clv_evaluation_result *grown = realloc(e->result, (size_t)(e->n + 1) * sizeof *grown);
+    if (!grown)
+        return clv_fail_memory(err, "results", (size_t)(e->n + 1) * sizeof *grown);
+    e->result = grown;
+    clv_evaluation_result *r = &grown[e->n];
+    *r = (clv_evaluation_result){.rank = type.rank ? type.rank : 1, .shape = {1}};
+    memcpy(r->shape, type.shape, (size_t)type.rank * sizeof *type.shape);
+    r->elems = clv_box_elems(r->rank, r->shape);
+    r->data = malloc((size_t)r->elems * sizeof *r->data + 1);
+    if (!r->data)
+        return clv_fail_memory(err, name, (size_t)r->elems * sizeof *r->data);
+    snprintf(r->name, sizeof r->name, "%s", name);
     e->n++;
     clv_output(graph, name, clv_cast(graph, value, CLV_F32), NULL);
     return clv_graph_status(graph, err);
@@ -84,7 +45,7 @@ static clv_status add_ops(clv_evaluation *e, clv_graph *graph, int n_ops, clv_er
     for (int i = 0; i < n_ops; i++) {
         const clv_op op = graph->ops[i];
         for (int r = 0; r < op.n_out && r < 2; r++) {
-            char name[NAME];
+            char name[CLV_RESULT_NAME_SIZE];
             snprintf(name, sizeof name, "%.250s #%d%s", op.name, i, r ? " (second)" : "");
             if (clv_dtype_is_float(graph->values[op.out[r]].type.dtype))
                 CLV_TRY(add_result(e, graph, name, (clv_value){op.out[r]}, err));
@@ -98,7 +59,7 @@ static clv_status add_each_gradient(clv_evaluation *e, clv_graph *graph, const c
                                     int n, clv_error *err)
 {
     for (int i = 0; i < n; i++) {
-        char name[NAME];
+        char name[CLV_RESULT_NAME_SIZE];
         snprintf(name, sizeof name, "d.%.290s", clv_value_name(graph, wrt[i]));
         CLV_TRY(add_result(e, graph, name, d[i], err));
     }
@@ -123,32 +84,32 @@ static clv_status add_gradients(clv_evaluation *e, clv_graph *graph, clv_value l
 static clv_value loss_of(clv_graph *graph, const clv_evaluation *e, clv_value logits, clv_value hidden)
 {
     static const clv_logical_axis names[] = {CLV_BATCH, CLV_UNNAMED};
-    if (!e->given.labels)
+    if (!e->options.labels)
         return clv_reduce(graph, CLV_MEAN, clv_mul(graph, hidden, hidden), (int[]){0, 1, 2}, 3, false);
     clv_layout layout = clv_named_layout(graph, &e->model->rules, 2, names);
-    clv_value labels = clv_input(graph, "labels", CLV_I32, 2, (int64_t[]){e->given.batch, e->given.seq}, &layout);
+    clv_value labels = clv_input(graph, "labels", CLV_I32, 2, (int64_t[]){e->options.batch, e->options.seq}, &layout);
     return clv_vocab_parallel_cross_entropy(graph, logits, labels, CLV_IGNORED_LABEL);
 }
 
 static clv_status build(clv_evaluation *e, clv_graph *graph, clv_error *err)
 {
     clv_value hidden = CLV_NONE, loss = CLV_NONE;
-    clv_model_graph_options how = {.batch = e->given.batch,
-                                   .seq = e->given.seq,
-                                   .padding_mask = e->given.mask != NULL,
-                                   .token_types = e->given.token_types != NULL};
+    clv_model_graph_options how = {.batch = e->options.batch,
+                                   .seq = e->options.seq,
+                                   .padding_mask = e->options.mask != NULL,
+                                   .token_types = e->options.token_types != NULL};
     clv_value logits = clv_model_forward(graph, e->model, &how, &hidden);
-    if (e->given.labels || e->given.gradients)
+    if (e->options.labels || e->options.gradients)
         loss = loss_of(graph, e, logits, hidden);
-    if (e->given.each_op)
+    if (e->options.each_op)
         CLV_TRY(add_ops(e, graph, graph->n_ops, err));
     CLV_TRY(add_result(e, graph, "hidden.last", hidden, err));
     if (!e->model->config.headless)
         CLV_TRY(add_result(e, graph, "logits", logits, err));
-    if (e->given.labels)
+    if (e->options.labels)
         CLV_TRY(add_result(e, graph, "loss", loss, err));
     e->n_forward = e->n;
-    return e->given.gradients ? add_gradients(e, graph, loss, err) : CLV_OK;
+    return e->options.gradients ? add_gradients(e, graph, loss, err) : CLV_OK;
 }
 
 static clv_status compile(clv_evaluation *e, clv_error *err)
@@ -156,8 +117,6 @@ static clv_status compile(clv_evaluation *e, clv_error *err)
     clv_graph *graph;
     CLV_TRY(clv_graph_new(&graph, &e->model->mesh, err));
     clv_status status = build(e, graph, err);
-    for (int i = 0; i < e->n; i++)
-        e->output[i].name = e->spec[i].name = e->name[i];
     if (status == CLV_OK)
         status = clv_model_compile(&e->program, e->model, graph, err);
     clv_graph_free(graph);
@@ -166,15 +125,15 @@ static clv_status compile(clv_evaluation *e, clv_error *err)
 
 /* ---- results ---- */
 
-/* The first element of result i that is NaN or infinite; what stands at padding is nobody's business. -1: none. */
+/* Index of the first element of result i that is NaN or infinite, padding excluded; -1: none. */
 static int64_t first_nonfinite(const clv_evaluation *e, int i)
 {
-    const float *x = e->output[i].data;
-    int64_t n = elems_of(&e->spec[i]), rows = e->given.batch * e->given.seq;
-    if (!e->given.mask || i < e->n_ops || i >= e->n_forward || e->spec[i].rank != 3)
-        return clv_dtype_first_nonfinite(CLV_F32, x, n);
-    for (int64_t row = 0, width = n / rows; row < rows; row++) {
-        int64_t at = e->given.mask[row] ? clv_dtype_first_nonfinite(CLV_F32, x + row * width, width) : -1;
+    const clv_evaluation_result *r = &e->result[i];
+    const int64_t rows = e->options.batch * e->options.seq;
+    if (!e->options.mask || i < e->n_ops || i >= e->n_forward || r->rank != 3)
+        return clv_dtype_first_nonfinite(CLV_F32, r->data, r->elems);
+    for (int64_t row = 0, width = r->elems / rows; row < rows; row++) {
+        int64_t at = e->options.mask[row] ? clv_dtype_first_nonfinite(CLV_F32, r->data + row * width, width) : -1;
         if (at >= 0)
             return row * width + at;
     }
@@ -186,9 +145,7 @@ static int64_t first_nonfinite(const clv_evaluation *e, int i)
 static clv_status run_once(clv_evaluation *e, bool find_nonfinite, clv_error *err)
 {
     clv_session *session;
-    clv_session_options options = clv_model_session_options(e->model);
-    const clv_evaluate_options *g = &e->given;
-    options.find_nonfinite = find_nonfinite;
+    const clv_evaluate_options *g = &e->options;
     clv_input_binding inputs[4] = {{"ids", g->ids}};
     int n = 1;
     if (g->labels)
@@ -197,43 +154,53 @@ static clv_status run_once(clv_evaluation *e, bool find_nonfinite, clv_error *er
         inputs[n++] = (clv_input_binding){"token_types", g->token_types};
     if (g->mask)
         inputs[n++] = (clv_input_binding){"mask", g->mask};
-    CLV_TRY(clv_session_new(&session, &e->model->mesh, &options, err));
-    clv_status status = clv_session_load(session, e->program, err);
+    clv_output_binding *outputs = calloc((size_t)e->n + 1, sizeof *outputs);
+    if (!outputs)
+        return clv_fail_memory(err, "results", (size_t)e->n * sizeof *outputs);
+    for (int i = 0; i < e->n; i++)
+        outputs[i] = (clv_output_binding){e->result[i].name, e->result[i].data};
+    clv_status status = clv_model_open_session(&session, e->model, find_nonfinite, err);
+    if (status != CLV_OK) {
+        free(outputs);
+        return status;
+    }
+    status = clv_session_load(session, e->program, err);
     bool traced = status == CLV_OK && g->trace && !find_nonfinite;
     if (traced)
         status = clv_trace_begin(session, err);
     double start = clv_now_seconds();
     if (status == CLV_OK)
-        status = clv_session_run(session, e->program, inputs, n, e->output, e->n, err);
+        status = clv_session_run(session, e->program, inputs, n, outputs, e->n, err);
     e->seconds = clv_now_seconds() - start;
     if (traced)
         status = clv_trace_end_after(session, g->trace, status, err);
     clv_session_free(session);
+    free(outputs);
     return status;
 }
 
-static clv_status refuse(clv_evaluation *e, int i, int64_t at, clv_error *err)
+static clv_status fail_nonfinite(clv_evaluation *e, int i, int64_t at, clv_error *err)
 {
+    const clv_evaluation_result *r = &e->result[i];
     char index[128], element[512];
-    double value = (double)((float *)e->output[i].data)[at];
-    clv_index_print(index, sizeof index, e->spec[i].rank, e->spec[i].shape, at);
-    snprintf(element, sizeof element, "%s%s%s", i < e->n_forward ? "" : "gradient ", e->name[i], index);
-    if (run_once(e, true, &e->why) != CLV_ENONFINITE)
-        return clv_fail(err, CLV_ENONFINITE, "%s is %g", element, value);
-    return clv_fail(err, CLV_ENONFINITE, "%s is %g; it begins at %.320s", element, value, e->why.message);
+    double value = (double)r->data[at];
+    clv_index_print(index, sizeof index, r->rank, r->shape, at);
+    snprintf(element, sizeof element, "%s%s%s", i < e->n_forward ? "" : "gradient ", r->name, index);
+    run_once(e, true, &e->origin);
+    return clv_model_fail_nonfinite(element, value, &e->origin, err);
 }
 
-/* Results that are not finite are an error, unless they are allowed; a second run finds out where they begin. */
+/* Fails for non-finite results unless they are allowed; a second run finds their origin. */
 static clv_status check_finite(clv_evaluation *e, clv_error *err)
 {
     double seconds = e->seconds;
-    for (int i = 0; (!e->given.allow_nonfinite || e->given.find_nonfinite) && i < e->n; i++) {
+    for (int i = 0; (!e->options.allow_nonfinite || e->options.find_nonfinite) && i < e->n; i++) {
         int64_t at = first_nonfinite(e, i);
         if (at < 0)
             continue;
-        if (!e->given.allow_nonfinite)
-            return refuse(e, i, at, err);
-        run_once(e, true, &e->why);
+        if (!e->options.allow_nonfinite)
+            return fail_nonfinite(e, i, at, err);
+        run_once(e, true, &e->origin);
         e->seconds = seconds;
         return CLV_OK;
     }
@@ -242,7 +209,7 @@ static clv_status check_finite(clv_evaluation *e, clv_error *err)
 
 static clv_status check(const clv_evaluation *e, clv_error *err)
 {
-    const clv_evaluate_options *g = &e->given;
+    const clv_evaluate_options *g = &e->options;
     const clv_model_config *model = &e->model->config;
     CLV_TRY(clv_require(g->ids != NULL, "clv_evaluate", "ids", err));
     if (g->batch < 1 || g->seq < 1 || g->seq > model->max_positions)
@@ -260,17 +227,18 @@ static clv_status check(const clv_evaluation *e, clv_error *err)
     return g->labels ? clv_model_config_check_labels(model, g->labels, g->batch, g->seq, NULL, err) : CLV_OK;
 }
 
-clv_status clv_evaluate(clv_evaluation **out, const clv_model *model, const clv_evaluate_options *what, clv_error *err)
+clv_status clv_evaluate(clv_evaluation **out, const clv_model *model, const clv_evaluate_options *options,
+                        clv_error *err)
 {
     static const char call[] = "clv_evaluate";
-    clv_evaluate_options given;
-    CLV_TRY(clv_require(out && model && what, call, "out, a model, and what to run", err));
-    CLV_TRY(clv_options_copy_in(&given, sizeof given, offsetof(clv_evaluate_options, trace), what, call, err));
+    clv_evaluate_options taken;
+    CLV_TRY(clv_require(out && model && options, call, "out, a model and options", err));
+    CLV_TRY(clv_options_copy_in(&taken, sizeof taken, sizeof taken, options, call, err));
     clv_evaluation *e = calloc(1, sizeof *e);
     if (!e)
         return clv_fail_memory(err, "results", sizeof *e);
     e->model = model;
-    e->given = given;
+    e->options = taken;
     clv_status status = check(e, err);
     if (status == CLV_OK)
         status = compile(e, err);
@@ -290,20 +258,11 @@ void clv_evaluation_free(clv_evaluation *e)
 {
     if (!e)
         return;
-    for (int i = 0; e->output && i < e->n; i++)
-        free(e->output[i].data);
-    free(e->output);
-    free(e->spec);
-    free(e->name);
+    for (int i = 0; i < e->n; i++)
+        free(e->result[i].data);
+    free(e->result);
     clv_program_free(e->program);
     free(e);
-}
-
-/* ---- what came of it ---- */
-
-const clv_evaluate_options *clv_evaluation_get_options(const clv_evaluation *e)
-{
-    return &e->given;
 }
 
 int clv_evaluation_count(const clv_evaluation *e)
@@ -317,9 +276,9 @@ clv_status clv_evaluation_at(const clv_evaluation *e, int i, clv_evaluation_tens
     CLV_TRY(clv_require(e && out, call, "an evaluation and out", err));
     if (i < 0 || i >= e->n)
         return clv_fail(err, CLV_EINVAL, "%s: result %d of %d", call, i, e->n);
-    clv_evaluation_tensor t = {
-        .name = e->name[i], .rank = e->spec[i].rank, .data = e->output[i].data, .is_gradient = i >= e->n_forward};
-    memcpy(t.shape, e->spec[i].shape, sizeof t.shape);
+    const clv_evaluation_result *r = &e->result[i];
+    clv_evaluation_tensor t = {.name = r->name, .rank = r->rank, .data = r->data, .is_gradient = i >= e->n_forward};
+    memcpy(t.shape, r->shape, sizeof t.shape);
     return clv_struct_copy_out(out, sizeof t, sizeof t, &t, call, err);
 }
 
@@ -330,60 +289,54 @@ double clv_evaluation_seconds(const clv_evaluation *e)
 
 const char *clv_evaluation_nonfinite_origin(const clv_evaluation *e)
 {
-    return e && e->why.code == CLV_ENONFINITE ? e->why.message : NULL;
+    return e && e->origin.code == CLV_ENONFINITE ? e->origin.message : NULL;
 }
 
 /* ---- the file ---- */
 
-/* What the results are of: with it the file is a measure for others (verify --against). */
-typedef struct given {
+/* The tensors of the file that are no gradients: inputs, and results except those of ops. */
+typedef struct file_tensors {
     int n;
-    clv_tensor_spec spec[3];
-    const void *data[3];
-} given;
+    clv_tensor_spec spec[6];
+    const void *data[6];
+} file_tensors;
 
-static void add_given(given *g, const char *name, clv_dtype dtype, const void *data, const clv_evaluate_options *of)
+static void add_tensor(file_tensors *f, const char *name, clv_dtype dtype, int rank, const int64_t *shape,
+                       const void *data)
 {
     if (!data)
         return;
-    g->spec[g->n] = (clv_tensor_spec){.name = name, .dtype = dtype, .rank = 2, .shape = {of->batch, of->seq}};
-    g->data[g->n++] = data;
-}
-
-static given given_of(const clv_evaluate_options *of)
-{
-    given g = {0};
-    add_given(&g, "ids", CLV_I32, of->ids, of);
-    add_given(&g, "token_types", CLV_I32, of->token_types, of);
-    add_given(&g, "mask", CLV_U8, of->mask, of);
-    return g;
+    f->spec[f->n] = (clv_tensor_spec){.name = name, .dtype = dtype, .rank = rank};
+    memcpy(f->spec[f->n].shape, shape, (size_t)rank * sizeof *shape);
+    f->data[f->n++] = data;
 }
 
 clv_status clv_evaluation_write(const clv_evaluation *e, const char *path, clv_error *err)
 {
-    enum { MOST = 6 };
     CLV_TRY(clv_require(e && path, "clv_evaluation_write", "an evaluation and a path", err));
-    if (e->given.gradients && e->model->adapters)
+    const clv_evaluate_options *o = &e->options;
+    if (o->gradients && e->model->adapters)
         return clv_fail(err, CLV_EUNSUPPORTED,
                         "%s: gradients of adapters are those of no tensor of the checkpoint; valid: results alone, or "
                         "gradients of the model without adapters",
                         path);
-    const clv_model_config *model = &e->model->config;
+    const clv_model_config *config = &e->model->config;
+    const int64_t shape[] = {o->batch, o->seq}, first = o->gradients ? clv_model_tensor_count(config) : 0;
     clv_safetensors_writer *writer;
-    clv_tensor_spec spec[MOST];
-    given g = given_of(&e->given);
-    int64_t first = e->given.gradients ? clv_model_tensor_count(model) : 0;
-    int own = e->n_forward - e->n_ops, n = own + g.n;
-    memcpy(spec, e->spec + e->n_ops, (size_t)own * sizeof *spec);
-    memcpy(spec + own, g.spec, (size_t)g.n * sizeof *spec);
-    CLV_TRY(e->given.gradients ? clv_model_create_tensors(&writer, model, path, "grad.", spec, n, err)
-                               : clv_safetensors_create(&writer, path, spec, n, err));
+    file_tensors f = {0};
+    for (int i = e->n_ops; i < e->n_forward; i++)
+        add_tensor(&f, e->result[i].name, CLV_F32, e->result[i].rank, e->result[i].shape, e->result[i].data);
+    add_tensor(&f, "ids", CLV_I32, 2, shape, o->ids);
+    add_tensor(&f, "token_types", CLV_I32, 2, shape, o->token_types);
+    add_tensor(&f, "mask", CLV_U8, 2, shape, o->mask);
+    CLV_TRY(o->gradients ? clv_model_create_tensors(&writer, config, path, "grad.", f.spec, f.n, err)
+                         : clv_safetensors_create(&writer, path, f.spec, f.n, err));
     clv_status status = CLV_OK;
-    for (int i = 0; status == CLV_OK && i < n; i++)
-        status = clv_safetensors_write(writer, first + i, NULL,
-                                       i < own ? e->output[e->n_ops + i].data : g.data[i - own], err);
+    for (int i = 0; status == CLV_OK && i < f.n; i++)
+        status = clv_safetensors_write(writer, first + i, NULL, f.data[i], err);
     for (int i = e->n_forward; status == CLV_OK && i < e->n; i++)
-        status = clv_model_write_parameter(writer, model, e->name[i] + 2, NULL, CLV_F32, e->output[i].data, err);
+        status = clv_model_write_parameter(writer, config, e->result[i].name + strlen("d."), NULL, CLV_F32,
+                                           e->result[i].data, err);
     if (status == CLV_OK)
         return clv_safetensors_commit(writer, err);
     clv_safetensors_abort(writer);

@@ -1,9 +1,28 @@
-/* evaluate.h - the options of a clv_evaluation, for compare_evaluations.c. */
+/* evaluate.h - struct clv_evaluation: the options and results of one evaluation. */
 #ifndef CLEAVE_INFER_FORWARD_EVALUATE_H
 #define CLEAVE_INFER_FORWARD_EVALUATE_H
 
 #include "cleave/evaluate.h"
+#include "io/checkpoint/safetensors.h"
 
-const clv_evaluate_options *clv_evaluation_get_options(const clv_evaluation *evaluation);
+enum { CLV_RESULT_NAME_SIZE = 300 };
+
+typedef struct clv_evaluation_result {
+    char name[CLV_RESULT_NAME_SIZE];
+    int rank;
+    int64_t shape[CLV_MAX_RANK];
+    int64_t elems;
+    float *data;
+} clv_evaluation_result;
+
+struct clv_evaluation {
+    const clv_model *model;
+    clv_evaluate_options options;
+    clv_program *program;
+    int n, n_ops, n_forward; /* results: n_ops of ops; hidden.last, logits, loss; gradients from n_forward on */
+    clv_evaluation_result *result;
+    double seconds;
+    clv_error origin; /* of non-finite values: CLV_ENONFINITE, or CLV_OK */
+};
 
 #endif

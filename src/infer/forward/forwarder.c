@@ -10,21 +10,6 @@
 #include "infer/forward/forwarder.h"
 #include "models/model.h"
 
-struct clv_forwarder {
-    const clv_model *model;
-    clv_forward_result result;
-    clv_session *session;
-    clv_program *program; /* of batch x seq; NULL: none yet */
-    int64_t batch, seq;
-};
-
-static clv_status open_session(clv_forwarder *f, bool find_nonfinite, clv_error *err)
-{
-    clv_session_options options = clv_model_session_options(f->model);
-    options.find_nonfinite = find_nonfinite;
-    return clv_session_new(&f->session, &f->model->mesh, &options, err);
-}
-
 static clv_status check(const clv_model *model, clv_forward_result result, clv_error *err)
 {
     if (result != CLV_FORWARD_HIDDEN && result != CLV_FORWARD_LOGITS && result != CLV_FORWARD_NLL)
@@ -48,13 +33,12 @@ clv_status clv_forwarder_new(clv_forwarder **out, const clv_model *model, const 
         return clv_fail_memory(err, "a model's run", sizeof *f);
     f->model = model;
     f->result = taken.result;
-    clv_status status = open_session(f, false, err);
-    if (status != CLV_OK) {
+    clv_status status = clv_model_open_session(&f->session, model, false, err);
+    if (status == CLV_OK)
+        *out = f;
+    else
         free(f);
-        return status;
-    }
-    *out = f;
-    return CLV_OK;
+    return status;
 }
 
 void clv_forwarder_free(clv_forwarder *f)
@@ -98,7 +82,7 @@ static clv_status compile(clv_forwarder *f, int64_t batch, int64_t seq, clv_erro
     return status;
 }
 
-/* Fills *out with a batch that can be run. */
+/* Copies the batch, and checks it. */
 static clv_status take(clv_forward_batch *out, const clv_forwarder *f, const clv_forward_batch *given, const char *call,
                        clv_error *err)
 {
@@ -127,51 +111,43 @@ clv_status clv_forwarder_run(clv_forwarder *f, const clv_forward_batch *given, f
     return clv_session_run(f->session, f->program, inputs, f->result == CLV_FORWARD_NLL ? 3 : 2, outputs, 1, err);
 }
 
-clv_forward_position clv_forwarder_first_nonfinite(const clv_forwarder *f, const clv_forward_batch *given,
-                                                   const float *out)
-{
-    static const clv_forward_position nowhere = {.row = -1};
-    clv_forward_batch b;
-    if (!out || take(&b, f, given, "clv_forwarder_first_nonfinite", NULL) != CLV_OK)
-        return nowhere;
-    int64_t width = f->result == CLV_FORWARD_HIDDEN   ? f->model->config.hidden
-                    : f->result == CLV_FORWARD_LOGITS ? f->model->config.vocab
-                                                      : 1;
-    for (int64_t i = 0; i < b.batch * b.seq; i++) {
-        bool counts = f->result == CLV_FORWARD_NLL ? b.labels[i] != CLV_IGNORED_LABEL : b.mask[i] != 0;
-        int64_t at = counts ? clv_dtype_first_nonfinite(CLV_F32, out + i * width, width) : -1;
-        if (at >= 0)
-            return (clv_forward_position){i / b.seq, i % b.seq, (double)out[i * width + at]};
-    }
-    return nowhere;
-}
-
 clv_status clv_forwarder_find_nonfinite(clv_forwarder *f, const clv_forward_batch *b, float *out, clv_error *err)
 {
     CLV_TRY(clv_require(f && b && out, "clv_forwarder_find_nonfinite", "a forwarder, a batch and out", err));
     clv_session_free(f->session);
     f->session = NULL;
-    CLV_TRY(open_session(f, true, err));
+    CLV_TRY(clv_model_open_session(&f->session, f->model, true, err));
     return clv_forwarder_run(f, b, out, err);
 }
 
-/* ---- for what is made of results ---- */
+/* Index of the first result that counts and is NaN or infinite; -1: none. */
+static int64_t first_nonfinite(const clv_forwarder *f, const clv_forward_batch *b, const float *out, int64_t width)
+{
+    for (int64_t i = 0; i < b->batch * b->seq; i++) {
+        bool counts = f->result == CLV_FORWARD_NLL ? b->labels[i] != CLV_IGNORED_LABEL : b->mask[i] != 0;
+        int64_t at = counts ? clv_dtype_first_nonfinite(CLV_F32, out + i * width, width) : -1;
+        if (at >= 0)
+            return i * width + at;
+    }
+    return -1;
+}
 
 clv_status clv_forwarder_run_checked(clv_forwarder *f, const clv_forward_batch *batch, float *out, bool allow_nonfinite,
                                      clv_forward_describe_callback *describe, const void *arg, clv_error *err)
 {
-    char place[256];
-    clv_error why = {0};
+    char name[256];
     CLV_TRY(clv_forwarder_run(f, batch, out, err));
-    if (allow_nonfinite)
+    const int64_t width = f->result == CLV_FORWARD_HIDDEN   ? f->model->config.hidden
+                          : f->result == CLV_FORWARD_LOGITS ? f->model->config.vocab
+                                                            : 1;
+    const int64_t at = allow_nonfinite ? -1 : first_nonfinite(f, batch, out, width);
+    if (at < 0)
         return CLV_OK;
-    clv_forward_position bad = clv_forwarder_first_nonfinite(f, batch, out);
-    if (bad.row < 0)
-        return CLV_OK;
-    describe(place, sizeof place, arg, bad.row, bad.token);
-    if (clv_forwarder_find_nonfinite(f, batch, out, &why) != CLV_ENONFINITE)
-        return clv_fail(err, CLV_ENONFINITE, "%s is %g", place, bad.value);
-    return clv_fail(err, CLV_ENONFINITE, "%s is %g; it begins at %.320s", place, bad.value, why.message);
+    const float value = out[at];
+    clv_error why = {0};
+    describe(name, sizeof name, arg, at / width / batch->seq, at / width % batch->seq);
+    clv_forwarder_find_nonfinite(f, batch, out, &why);
+    return clv_model_fail_nonfinite(name, (double)value, &why, err);
 }
 
 clv_status clv_forwarder_require_result(const clv_forwarder *f, clv_forward_result result, const char *call,
@@ -183,9 +159,4 @@ clv_status clv_forwarder_require_result(const clv_forwarder *f, clv_forward_resu
         return CLV_OK;
     return clv_fail(err, CLV_EINVAL, "%s: the forwarder was made for %s; %s is needed", call, names[f->result],
                     names[result]);
-}
-
-const clv_model *clv_forwarder_model(const clv_forwarder *f)
-{
-    return f->model;
 }

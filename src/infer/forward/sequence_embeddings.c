@@ -10,15 +10,15 @@
 #include "infer/forward/length_batches.h"
 #include "models/model.h"
 
-enum { USUAL_TOKENS = 4096 };
+enum { DEFAULT_TOKENS = 4096 };
 
 typedef struct embedding {
     clv_forwarder *forwarder;
     const clv_sequences *all;
     clv_embed_options options;
-    int64_t width, most;
-    float *hidden; /* of a batch */
-    float *vector; /* [width] */
+    int64_t width, max_tokens; /* hidden size; the model's maximum */
+    float *hidden;             /* [tokens of a batch, width] */
+    float *vector;             /* [width] */
     clv_embed_callback *take;
     void *arg;
 } embedding;
@@ -66,8 +66,8 @@ static clv_status run_batch(const embedding *e, const clv_length_batches *b, clv
 static clv_status run(embedding *e, int64_t pad, clv_error *err)
 {
     clv_length_batches b;
-    int64_t tokens = e->options.batch_tokens, room = tokens > e->most ? tokens : e->most;
-    CLV_TRY(clv_length_batches_begin(&b, e->all, tokens, e->most, err));
+    int64_t tokens = e->options.batch_tokens, room = tokens > e->max_tokens ? tokens : e->max_tokens;
+    CLV_TRY(clv_length_batches_begin(&b, e->all, tokens, e->max_tokens, err));
     e->hidden = malloc((size_t)(room * e->width) * sizeof *e->hidden);
     e->vector = malloc((size_t)e->width * sizeof *e->vector);
     clv_status status = e->hidden && e->vector
@@ -92,9 +92,9 @@ clv_status clv_embed(clv_forwarder *forwarder, const clv_sequences *sequences, c
     if (e.options.batch_tokens < 0 || e.options.pooling < CLV_POOL_MEAN || e.options.pooling > CLV_POOL_NONE)
         return clv_fail(err, CLV_EINVAL, "%s: batch_tokens %lld, pooling %d; valid: 0 and above, those of clv_pooling",
                         call, (long long)e.options.batch_tokens, (int)e.options.pooling);
-    e.options.batch_tokens = e.options.batch_tokens ? e.options.batch_tokens : USUAL_TOKENS;
-    const clv_model_config *config = &clv_forwarder_model(forwarder)->config;
+    e.options.batch_tokens = e.options.batch_tokens ? e.options.batch_tokens : DEFAULT_TOKENS;
+    const clv_model_config *config = &forwarder->model->config;
     e.width = config->hidden;
-    e.most = config->max_positions;
+    e.max_tokens = config->max_positions;
     return run(&e, config->pad >= 0 ? config->pad : 0, err);
 }

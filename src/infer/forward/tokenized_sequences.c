@@ -29,36 +29,34 @@ static void free_list(clv_sequence *list, int64_t n)
 void clv_sequences_reset(clv_sequences *s)
 {
     free_list(s->item, s->n);
-    free_list(s->left_out, s->n_skipped);
+    free_list(s->skipped, s->n_skipped);
     *s = (clv_sequences){0};
 }
 
 /* ---- reading ---- */
 
-static clv_status add(clv_sequences *s, const char *name, size_t name_size, size_t text_size, clv_error *err)
+/* name NULL: the number of the sequence, from 1. */
+static clv_status add(clv_sequences *s, const char *name, size_t name_size, const char *text, size_t text_size,
+                      clv_error *err)
 {
-    if ((s->n & (s->n - 1)) == 0) { /* full: room is a power of two */
+    char number[32];
+    if ((s->n & (s->n - 1)) == 0) { /* full: the capacity is a power of two */
         clv_sequence *grown = realloc(s->item, (size_t)(s->n ? 2 * s->n : 1) * sizeof *grown);
         if (!grown)
             return clv_fail_memory(err, "sequences", (size_t)s->n * sizeof *grown);
         s->item = grown;
     }
-    s->item[s->n] = (clv_sequence){.name = strndup(name, name_size), .text = calloc(text_size + 1, 1)};
-    s->n++;
-    return s->item[s->n - 1].name && s->item[s->n - 1].text ? CLV_OK : clv_fail_memory(err, "a sequence", text_size);
-}
-
-/* One whose name is its number, from 1. */
-static clv_status add_numbered(clv_sequences *s, const char *text, size_t size, clv_error *err)
-{
-    char number[32];
-    snprintf(number, sizeof number, "%lld", (long long)s->n + 1);
-    CLV_TRY(add(s, number, strlen(number), size, err));
-    memcpy(s->item[s->n - 1].text, text, size);
+    if (!name)
+        name_size = (size_t)snprintf(number, sizeof number, "%lld", (long long)s->n + 1);
+    clv_sequence *added = &s->item[s->n++];
+    *added = (clv_sequence){.name = strndup(name ? name : number, name_size), .text = calloc(text_size + 1, 1)};
+    if (!added->name || !added->text)
+        return clv_fail_memory(err, "a sequence", text_size);
+    memcpy(added->text, text, text_size);
     return CLV_OK;
 }
 
-/* Of a line of JSON its "text". */
+/* Adds the "text" of a line of JSON. */
 static clv_status add_json(clv_sequences *s, const char *line, size_t size, clv_error *err)
 {
     json_t *object = NULL;
@@ -68,7 +66,7 @@ static clv_status add_json(clv_sequences *s, const char *line, size_t size, clv_
     CLV_TRY(clv_json_parse(&object, line, size, CLV_JSON_KEYS_LAST_WINS, "the line", err));
     clv_status status = clv_json_get_string(&text, object, "text", CLV_JSON_REQUIRED, "the line", err);
     if (status == CLV_OK)
-        status = add_numbered(s, text, strlen(text), err);
+        status = add(s, NULL, 0, text, strlen(text), err);
     json_decref(object);
     return status;
 }
@@ -82,7 +80,7 @@ static clv_status read_lines(clv_sequences *s, char *text, size_t size, bool jso
         clv_error why = {0};
         stop = stop ? stop : end;
         size_t length = (size_t)(stop - line);
-        clv_status status = json ? add_json(s, line, length, &why) : add_numbered(s, line, length, &why);
+        clv_status status = json ? add_json(s, line, length, &why) : add(s, NULL, 0, line, length, &why);
         if (status != CLV_OK)
             return clv_fail(err, status == CLV_EFORMAT ? CLV_EINVAL : status, "%s:%lld: %s", path, (long long)number,
                             why.message);
@@ -102,58 +100,58 @@ static clv_status read_fasta(clv_sequences *s, char *text, size_t size, const ch
             return clv_fail(err, status, "%s:%lld: %s", path, (long long)f.line, why.message);
         if (!r.name)
             return CLV_OK;
-        CLV_TRY(add(s, r.name, r.name_size, r.size, err));
-        memcpy(s->item[s->n - 1].text, r.residues, r.size);
+        CLV_TRY(add(s, r.name, r.name_size, r.residues, r.size, err));
     }
 }
 
-/* ---- what fits ---- */
+/* ---- tokenizing ---- */
 
-/* Its tokens, and which of them are its own: those that stand there without the tokenizer's additions. */
+/* Finds the content tokens: encoded without special tokens, they are a part of those with special tokens. */
 static clv_status encode_one(clv_sequence *s, const clv_tokenizer *tokenizer, clv_error *err)
 {
     int64_t *ids;
     CLV_TRY(clv_tokenizer_encode(tokenizer, s->text, strlen(s->text), true, &s->ids, &s->n, err));
-    s->whole = s->n;
-    CLV_TRY(clv_tokenizer_encode(tokenizer, s->text, strlen(s->text), false, &ids, &s->own, err));
-    while (s->own > 0 && s->first + s->own < s->n && memcmp(s->ids + s->first, ids, (size_t)s->own * sizeof *ids) != 0)
-        s->first++;
+    s->n_untruncated = s->n;
+    CLV_TRY(clv_tokenizer_encode(tokenizer, s->text, strlen(s->text), false, &ids, &s->n_content, err));
+    while (s->n_content > 0 && s->content_begin + s->n_content < s->n &&
+           memcmp(s->ids + s->content_begin, ids, (size_t)s->n_content * sizeof *ids) != 0)
+        s->content_begin++;
     free(ids);
     return CLV_OK;
 }
 
-/* Takes own tokens off the end until `most` are left, if there are as many. */
-static void cut(clv_sequence *s, int64_t most)
+/* Drops the last content tokens of a sequence longer than `most`, if at least one remains. */
+static void truncate_content(clv_sequence *s, int64_t most)
 {
-    int64_t added = s->n - s->own, behind = added - s->first, kept = most - added;
+    int64_t added = s->n - s->n_content, behind = added - s->content_begin, kept = most - added;
     if (kept < 1)
         return;
-    memmove(s->ids + s->first + kept, s->ids + s->first + s->own, (size_t)behind * sizeof *s->ids);
+    memmove(s->ids + s->content_begin + kept, s->ids + s->content_begin + s->n_content,
+            (size_t)behind * sizeof *s->ids);
     s->n = most;
-    s->own = kept;
+    s->n_content = kept;
 }
 
 static bool fits(const clv_sequences *all, const clv_sequence *s)
 {
-    return s->n >= 1 && s->n <= all->most && s->own >= all->min_content_tokens;
+    return s->n >= 1 && s->n <= all->max_tokens && s->n_content >= all->min_content_tokens;
 }
 
-/* What is said of a sequence behind its number of tokens. */
-static const char *of_its_own(const clv_sequence *s)
+static const char *content_note(const clv_sequence *s)
 {
-    return s->n > 0 && s->own == 0 ? ", none of them its own" : "";
+    return s->n > 0 && s->n_content == 0 ? ", none of them its own" : "";
 }
 
-/* Keeps what fits in item, moves the others to left_out. */
-static clv_status leave_out(clv_sequences *s, clv_error *err)
+/* Moves the sequences that do not fit to `skipped`. */
+static clv_status skip_unfit(clv_sequences *s, clv_error *err)
 {
     int64_t n = 0;
     size_t all = (size_t)s->n;
-    s->left_out = all <= PTRDIFF_MAX / sizeof *s->left_out ? calloc(all, sizeof *s->left_out) : NULL;
-    if (!s->left_out)
-        return clv_fail_memory(err, "sequences", all * sizeof *s->left_out);
+    s->skipped = all <= PTRDIFF_MAX / sizeof *s->skipped ? calloc(all, sizeof *s->skipped) : NULL;
+    if (!s->skipped)
+        return clv_fail_memory(err, "sequences", all * sizeof *s->skipped);
     for (int64_t i = 0; i < s->n; i++) {
-        *(fits(s, &s->item[i]) ? &s->item[n++] : &s->left_out[s->n_skipped++]) = s->item[i];
+        *(fits(s, &s->item[i]) ? &s->item[n++] : &s->skipped[s->n_skipped++]) = s->item[i];
     }
     s->n = n;
     return CLV_OK;
@@ -167,11 +165,11 @@ static clv_status encode(clv_sequences *all, const char *path, const clv_tokeniz
         CLV_TRY(encode_one(s, tokenizer, err));
         if (how == CLV_TOO_LONG_ERROR && !fits(all, s))
             return clv_fail(err, CLV_EINVAL, "%s: %.64s: %lld tokens; the model takes 1 to %lld%s", path, s->name,
-                            (long long)s->n, (long long)all->most, of_its_own(s));
-        if (how == CLV_TOO_LONG_TRUNCATE && s->n > all->most)
-            cut(s, all->most);
+                            (long long)s->n, (long long)all->max_tokens, content_note(s));
+        if (how == CLV_TOO_LONG_TRUNCATE && s->n > all->max_tokens)
+            truncate_content(s, all->max_tokens);
     }
-    return leave_out(all, err);
+    return skip_unfit(all, err);
 }
 
 static clv_status check_options(const clv_sequences_options *o, clv_error *err)
@@ -181,7 +179,6 @@ static clv_status check_options(const clv_sequences_options *o, clv_error *err)
     return clv_fail(err, CLV_EINVAL, "too_long %d of sequences; valid: those of clv_too_long", (int)o->too_long);
 }
 
-/* A text that is used as strings holds no zero byte. */
 static clv_status check_zeros(const char *text, size_t size, const char *path, clv_error *err)
 {
     const char *zero = memchr(text, '\0', size);
@@ -189,7 +186,7 @@ static clv_status check_zeros(const char *text, size_t size, const char *path, c
                 : CLV_OK;
 }
 
-/* The rest of a file of text, which is closed. strings: it holds no zero byte. */
+/* Reads the rest of a file and closes it. strings: zero bytes are an error. */
 static clv_status read_rest(char **out, size_t *size, clv_text_file *file, const char *path, bool strings,
                             clv_error *err)
 {
@@ -205,17 +202,17 @@ static clv_status read_rest(char **out, size_t *size, clv_text_file *file, const
     return status;
 }
 
-/* What sequences are read of: plain text is lines of it. */
-static clv_status read_sequences(char **out, size_t *size, clv_text_format *form, const char *path, clv_error *err)
+/* Reads a file of sequences, and detects its format. */
+static clv_status read_sequences(char **out, size_t *size, clv_text_format *format, const char *path, clv_error *err)
 {
     clv_text_file *file;
     CLV_TRY(clv_text_file_open(&file, path, err));
-    *form = clv_text_file_format(file);
-    if (*form == CLV_TEXT_TABLE && clv_text_file_check(file, err) != CLV_OK) {
+    *format = clv_text_file_format(file);
+    if (*format == CLV_TEXT_TABLE && clv_text_file_check(file, err) != CLV_OK) {
         clv_text_file_close(file);
         return CLV_EINVAL;
     }
-    if (*form == CLV_TEXT_PLAIN)
+    if (*format == CLV_TEXT_PLAIN)
         clv_text_file_set_raw(file, true);
     return read_rest(out, size, file, path, true, err);
 }
@@ -225,13 +222,13 @@ clv_status clv_sequences_load(clv_sequences *out, const char *path, const clv_to
 {
     char *text;
     size_t size;
-    clv_text_format form;
-    *out = (clv_sequences){.most = most, .min_content_tokens = options->min_content_tokens};
+    clv_text_format format;
+    *out = (clv_sequences){.max_tokens = most, .min_content_tokens = options->min_content_tokens};
     CLV_TRY(check_options(options, err));
-    CLV_TRY(read_sequences(&text, &size, &form, path, err));
-    out->fasta = form == CLV_TEXT_FASTA;
+    CLV_TRY(read_sequences(&text, &size, &format, path, err));
+    out->fasta = format == CLV_TEXT_FASTA;
     path = clv_text_file_name(path);
-    bool json = form == CLV_TEXT_JSON_LINES || form == CLV_TEXT_JSON_ARRAY;
+    bool json = format == CLV_TEXT_JSON_LINES || format == CLV_TEXT_JSON_ARRAY;
     clv_status status =
         out->fasta ? read_fasta(out, text, size, path, err) : read_lines(out, text, size, json, path, err);
     free(text);
@@ -244,21 +241,17 @@ clv_status clv_sequences_load(clv_sequences *out, const char *path, const clv_to
     return status;
 }
 
-static clv_status take_texts(clv_sequences *out, const char *const *texts, const char *const *names, int64_t n,
-                             clv_error *err)
+static clv_status add_texts(clv_sequences *out, const char *const *texts, const char *const *names, int64_t n,
+                            clv_error *err)
 {
     for (int64_t i = 0; i < n; i++) {
-        char number[32];
-        snprintf(number, sizeof number, "%lld", (long long)i + 1);
-        const char *name = names ? names[i] : number;
-        CLV_TRY(clv_require(texts[i] && name, "clv_sequences_from_texts", "n texts, and n names or none", err));
-        CLV_TRY(add(out, name, strlen(name), strlen(texts[i]), err));
-        memcpy(out->item[out->n - 1].text, texts[i], strlen(texts[i]));
+        CLV_TRY(clv_require(texts[i] && (!names || names[i]), "clv_sequences_from_texts",
+                            "n texts, and n names or none", err));
+        CLV_TRY(add(out, names ? names[i] : NULL, names ? strlen(names[i]) : 0, texts[i], strlen(texts[i]), err));
     }
     return CLV_OK;
 }
 
-/* What both ways of making them begin with. */
 static clv_status begin(clv_sequences **out, const clv_tokenizer **tokenizer, clv_sequences_options *taken,
                         const clv_model *model, const clv_sequences_options *options, const char *call, clv_error *err)
 {
@@ -269,7 +262,7 @@ static clv_status begin(clv_sequences **out, const clv_tokenizer **tokenizer, cl
     return *out ? CLV_OK : clv_fail_memory(err, "sequences", sizeof **out);
 }
 
-/* That the model has a row for each token of those that are kept. */
+/* Every token of the sequences that fit must be in the vocabulary. */
 static clv_status check_tokens(const clv_sequences *s, const clv_model *model, const clv_tokenizer *tokenizer,
                                const char *path, clv_error *err)
 {
@@ -311,9 +304,9 @@ clv_status clv_sequences_from_texts(clv_sequences **out, const clv_model *model,
     CLV_TRY(clv_require(out && model && texts, call, "out, a model, and texts", err));
     CLV_TRY(clv_require_count(n, 1, call, "texts", err));
     CLV_TRY(begin(&s, &tokenizer, &o, model, options, call, err));
-    s->most = model->config.max_positions;
+    s->max_tokens = model->config.max_positions;
     s->min_content_tokens = o.min_content_tokens;
-    clv_status status = take_texts(s, texts, names, n, err);
+    clv_status status = add_texts(s, texts, names, n, err);
     if (status == CLV_OK)
         status = encode(s, "texts", tokenizer, o.too_long, err);
     if (status == CLV_OK)
@@ -333,7 +326,7 @@ void clv_sequences_free(clv_sequences *s)
     free(s);
 }
 
-/* ---- what they are ---- */
+/* ---- access ---- */
 
 int64_t clv_sequences_count(const clv_sequences *s)
 {
@@ -347,7 +340,7 @@ int64_t clv_sequences_skipped_count(const clv_sequences *s)
 
 int64_t clv_sequences_max_tokens(const clv_sequences *s)
 {
-    return s ? s->most : 0;
+    return s ? s->max_tokens : 0;
 }
 
 int clv_sequences_is_fasta(const clv_sequences *s)
@@ -362,7 +355,11 @@ static clv_status describe(clv_sequence_info *out, const clv_sequence *list, int
     if (i < 0 || i >= n)
         return clv_fail(err, CLV_EINVAL, "%s: sequence %lld of %lld", call, (long long)i, (long long)n);
     const clv_sequence *s = &list[i];
-    clv_sequence_info info = {.name = s->name, .text = s->text, .tokens = s->n, .own = s->own, .whole = s->whole};
+    clv_sequence_info info = {.name = s->name,
+                              .text = s->text,
+                              .tokens = s->n,
+                              .content_tokens = s->n_content,
+                              .untruncated_tokens = s->n_untruncated};
     return clv_struct_copy_out(out, sizeof info, sizeof info, &info, call, err);
 }
 
@@ -373,7 +370,7 @@ clv_status clv_sequences_at(const clv_sequences *s, int64_t i, clv_sequence_info
 
 clv_status clv_sequences_skipped_at(const clv_sequences *s, int64_t i, clv_sequence_info *out, clv_error *err)
 {
-    return describe(out, s ? s->left_out : NULL, clv_sequences_skipped_count(s), i, "clv_sequences_skipped_at", err);
+    return describe(out, s ? s->skipped : NULL, clv_sequences_skipped_count(s), i, "clv_sequences_skipped_at", err);
 }
 
 clv_status clv_text_read(char **out, size_t *size, const char *path, int zeros, clv_error *err)

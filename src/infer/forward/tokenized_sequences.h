@@ -7,25 +7,22 @@
 #include "cleave/sequences.h"
 
 typedef struct clv_sequence {
-    char *name; /* of a FASTA record, its first word; of a line, its number from 1 */
+    char *name; /* first word of a FASTA record; number of a line, from 1 */
     char *text; /* the line, or the residues in upper case */
     int64_t *ids, n;
-    int64_t whole; /* tokens before it was cut; n where it was not */
-    int64_t first,
-        own; /* its own tokens: where they begin, behind those that the tokenizer adds, and how many are kept */
+    int64_t content_begin, n_content; /* the tokens between the tokenizer's special tokens */
+    int64_t n_untruncated;            /* n before truncation */
 } clv_sequence;
 
 struct clv_sequences {
-    int64_t n;
-    clv_sequence *item;
-    int64_t n_skipped;
-    clv_sequence *left_out;     /* what does not fit, in its order */
-    int64_t most;               /* tokens that fit */
-    int64_t min_content_tokens; /* that are needed */
+    int64_t n, n_skipped;
+    clv_sequence *item, *skipped; /* [n] those that fit, [n_skipped] those that do not; both in their order */
+    int64_t max_tokens;           /* a sequence fits with at most so many tokens, */
+    int64_t min_content_tokens;   /* and at least so many content tokens */
     bool fasta;
 };
 
-/* Fills *out, which clv_sequences_reset empties: clv_sequences_read, with a tokenizer and the most tokens that fit. */
+/* clv_sequences_read with a tokenizer and max_tokens instead of a model. Empty *out with clv_sequences_reset. */
 clv_status clv_sequences_load(clv_sequences *out, const char *path, const clv_tokenizer *tokenizer, int64_t most,
                               const clv_sequences_options *options, clv_error *err);
 void clv_sequences_reset(clv_sequences *sequences);

@@ -1,6 +1,4 @@
-/* generate_text.c - clv_generate: continues prompts in batches, with stop strings, streaming and limits. See
- * generate.h.
- */
+/* generate_text.c - clv_generate: continues prompts in batches, with stop strings, streaming and limits. */
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,40 +13,40 @@
 #include "models/model.h"
 #include "runtime/diagnostics/trace_recorder.h"
 
-enum { USUAL_BATCH = 8 };
+enum { DEFAULT_BATCH = 8 };
 
-/* A prompt, and what becomes of it. */
+/* A prompt and its text. */
 typedef struct continuation {
-    int64_t number;
+    int64_t number;            /* index of the prompt */
     int64_t *prompt, n_prompt; /* tokens */
-    int64_t most;              /* tokens that may be sampled; -1: no bound */
-    int64_t n_made;            /* tokens sampled, the one that ended the text among them */
+    int64_t most;              /* limit of sampled tokens; -1: none */
+    int64_t n_sampled;         /* tokens sampled, an end-of-text token included */
     clv_finish_reason finish;
-    char *text; /* what they spell */
+    char *text; /* [size + 1] */
     size_t size;
 } continuation;
 
 struct clv_generation {
     int64_t n;
     continuation *item;       /* [n], in the order of the prompts */
-    continuation **by_length; /* [n], the longest first: what does not fit fails at once */
+    continuation **by_length; /* [n], the longest prompt first, so that one that does not fit fails first */
     clv_generate_seconds seconds;
 };
 
-/* What is the same for all of them. */
+/* State shared by all prompts. */
 typedef struct writer {
     clv_generator *generator;
     const clv_model *model;
     const clv_tokenizer *tokenizer;
-    clv_generation_config says; /* the model's folder */
+    clv_generation_config folder_config; /* the folder's defaults */
     clv_generate_options options;
     clv_sampling sampling;
-    int64_t context; /* positions, of which a generator that grew with an earlier use has more */
+    int64_t context; /* positions per sequence; the generator may have more */
     bool cancelled;
     clv_generate_seconds *seconds;
 } writer;
 
-/* A sequence on its way. */
+/* A sequence of the batch. */
 typedef struct track {
     continuation *to;
     clv_streaming_detokenizer stream;
@@ -74,13 +72,13 @@ static void give(writer *w, const continuation *c, const char *text, size_t size
 {
     if (!w->options.on_text || (size == 0 && !last))
         return;
-    clv_generator_set_busy(w->generator, true);
+    w->generator->is_busy = true;
     if (w->options.on_text(w->options.on_text_arg, c->number, text, size, last) != 0)
         w->cancelled = true;
-    clv_generator_set_busy(w->generator, false);
+    w->generator->is_busy = false;
 }
 
-/* Tokens of the sequence became known: their text, as far as it may be shown. */
+/* Decodes new tokens, and passes on the text that cannot become a stop string. */
 static clv_status show(writer *w, track *t, const int64_t *ids, int64_t n, bool last, clv_error *err)
 {
     char *text;
@@ -100,7 +98,7 @@ static clv_status show(writer *w, track *t, const int64_t *ids, int64_t n, bool 
     return status;
 }
 
-/* The prompt itself is shown as the tokens spell it, and is no place to stop at. */
+/* The echoed prompt is decoded from its tokens. Stop strings do not apply to it. */
 static clv_status show_prompt(writer *w, track *t, clv_error *err)
 {
     char *text;
@@ -114,15 +112,15 @@ static clv_status show_prompt(writer *w, track *t, clv_error *err)
     return CLV_OK;
 }
 
-static bool ends_text(const clv_generation_config *says, int64_t token)
+static bool ends_text(const clv_generation_config *config, int64_t token)
 {
     bool ends = false;
-    for (int64_t i = 0; i < says->n_eos; i++)
-        ends = ends || says->eos[i] == token;
+    for (int64_t i = 0; i < config->n_eos; i++)
+        ends = ends || config->eos[i] == token;
     return ends;
 }
 
-/* Logits that no token can be drawn from: where they begin is said, too. */
+/* For non-finite logits the error names their origin. */
 static clv_status sample(clv_generator *g, int64_t index, const clv_sampling *sampling, int64_t *token, clv_error *err)
 {
     clv_error bad = {0}, why = {0};
@@ -136,16 +134,16 @@ static clv_status sample(clv_generator *g, int64_t index, const clv_sampling *sa
     return status == CLV_OK ? CLV_OK : clv_fail(err, status, "%s", bad.message);
 }
 
-/* The next token of a sequence; it is fed where more are to come. */
+/* Samples the next token of a sequence, and feeds it unless the text ends. */
 static clv_status advance(writer *w, track *t, int64_t index, clv_error *err)
 {
     int64_t token;
     clv_sampling sampling = w->sampling;
     sampling.sequence = (uint64_t)t->to->number;
     CLV_TRY(sample(w->generator, index, &sampling, &token, err));
-    t->to->n_made++;
-    bool ends = ends_text(&w->says, token), full = t->to->n_prompt + t->to->n_made > w->context;
-    bool enough = t->to->n_made == t->to->most;
+    t->to->n_sampled++;
+    bool ends = ends_text(&w->folder_config, token), full = t->to->n_prompt + t->to->n_sampled > w->context;
+    bool enough = t->to->n_sampled == t->to->most;
     t->to->finish = ends ? CLV_FINISH_EOS : enough || !full ? CLV_FINISH_LENGTH : CLV_FINISH_CONTEXT;
     CLV_TRY(show(w, t, &token, ends ? 0 : 1, ends || full || enough, err));
     return t->done ? CLV_OK : clv_generator_feed(w->generator, index, &token, 1, err);
@@ -153,7 +151,6 @@ static clv_status advance(writer *w, track *t, int64_t index, clv_error *err)
 
 /* ---- a batch ---- */
 
-/* Those that are not done end where they are. */
 static void cancel(track *tracks, int64_t n)
 {
     for (int64_t i = 0; i < n; i++)
@@ -196,15 +193,14 @@ static clv_status run(writer *w, track *tracks, int64_t n, clv_error *err)
     return CLV_OK;
 }
 
-/* Continues n prompts, at most as many as the generator has sequences. */
+/* Continues n prompts, at most the batch size. */
 static clv_status run_batch(writer *w, continuation *const *list, int64_t n, clv_error *err)
 {
     clv_generator *g = w->generator;
     track *tracks = calloc((size_t)n, sizeof *tracks);
     clv_status status = tracks ? CLV_OK : clv_fail_memory(err, "sequences", (size_t)n * sizeof *tracks);
     clv_generator_reset(g);
-    for (int64_t i = n; status == CLV_OK && i < clv_generator_batch(g);
-         i++) /* places without a prompt follow the first */
+    for (int64_t i = n; status == CLV_OK && i < clv_generator_batch(g); i++) /* unused rows repeat the first prompt */
         status = clv_generator_feed(g, i, list[0]->prompt, list[0]->n_prompt, err);
     for (int64_t i = 0; status == CLV_OK && i < n; i++) {
         tracks[i] = (track){.to = list[i], .stop = {.texts = w->options.stops, .n = w->options.n_stops}};
@@ -229,21 +225,21 @@ static int by_length(const void *a, const void *b)
     return longer ? longer : (x->number > y->number) - (x->number < y->number);
 }
 
-/* How many tokens may follow a prompt: the folder's max_length counts both. */
-static clv_status bound(continuation *c, const writer *w, clv_error *err)
+/* Sets the limit of sampled tokens. The folder's max_length counts prompt and text. */
+static clv_status set_limit(continuation *c, const writer *w, clv_error *err)
 {
-    const clv_generation_config *says = &w->says;
-    int64_t given = w->options.max_tokens ? w->options.max_tokens : says->max_tokens;
+    const clv_generation_config *config = &w->folder_config;
+    int64_t given = w->options.max_tokens ? w->options.max_tokens : config->max_tokens;
     c->most = given > 0 ? given : given < 0 ? 0 : -1;
-    if (given != 0 || says->max_length == 0)
+    if (given != 0 || config->max_length == 0)
         return CLV_OK;
-    c->most = says->max_length - c->n_prompt;
-    return c->most > 0
-               ? CLV_OK
-               : clv_fail(err, CLV_ELIMIT,
-                          "prompt %lld has %lld tokens, and %s says max_length %lld of prompt and text; valid: "
-                          "a shorter one, or a number of tokens to generate",
-                          (long long)c->number + 1, (long long)c->n_prompt, says->file, (long long)says->max_length);
+    c->most = config->max_length - c->n_prompt;
+    return c->most > 0 ? CLV_OK
+                       : clv_fail(err, CLV_ELIMIT,
+                                  "prompt %lld has %lld tokens, and %s says max_length %lld of prompt and text; valid: "
+                                  "a shorter one, or a number of tokens to generate",
+                                  (long long)c->number + 1, (long long)c->n_prompt, config->file,
+                                  (long long)config->max_length);
 }
 
 static clv_status encode_prompt(continuation *c, const writer *w, const char *prompt, clv_error *err)
@@ -255,7 +251,7 @@ static clv_status encode_prompt(continuation *c, const writer *w, const char *pr
         return clv_fail(err, CLV_EINVAL, "prompt %lld is empty; give at least one byte", (long long)c->number + 1);
     snprintf(name, sizeof name, "prompt %lld", (long long)c->number + 1);
     CLV_TRY(clv_model_check_tokens(w->model, w->tokenizer, c->prompt, c->n_prompt, name, err));
-    return bound(c, w, err);
+    return set_limit(c, w, err);
 }
 
 static clv_status encode(clv_generation *g, const writer *w, const char *const *prompts, clv_error *err)
@@ -271,7 +267,7 @@ static clv_status encode(clv_generation *g, const writer *w, const char *const *
     return CLV_OK;
 }
 
-/* Positions that all prompts need with their texts, as far as the model goes. */
+/* Positions that every prompt needs with its text, up to the model's maximum. */
 static int64_t positions(const clv_generation *g, int64_t most)
 {
     int64_t needed = 0;
@@ -283,11 +279,11 @@ static int64_t positions(const clv_generation *g, int64_t most)
     return needed;
 }
 
-/* Makes the generator fit the prompts, and sees that they fit it. */
+/* Enlarges the generator for the prompts, and checks that they fit. */
 static clv_status fit(clv_generation *g, writer *w, clv_error *err)
 {
     int64_t most = w->model->config.max_positions, longest = g->by_length[0]->n_prompt,
-            fixed = clv_generator_context(w->generator);
+            fixed = w->generator->is_resizable ? 0 : w->generator->options.context;
     int64_t context = fixed ? fixed : w->options.context;
     if (context == 0)
         context = positions(g, most);
@@ -295,7 +291,7 @@ static clv_status fit(clv_generation *g, writer *w, clv_error *err)
         return clv_fail(err, CLV_ELIMIT, "a prompt of %lld tokens; the context holds %lld (the model takes up to %lld)",
                         (long long)longest, (long long)context, (long long)most);
     w->context = context;
-    int64_t batch = w->options.batch > 0 ? w->options.batch : USUAL_BATCH;
+    int64_t batch = w->options.batch > 0 ? w->options.batch : DEFAULT_BATCH;
     return clv_generator_reserve(w->generator, batch < g->n ? batch : g->n, context, err);
 }
 
@@ -330,22 +326,21 @@ static clv_status make(clv_generation **out, int64_t n, clv_error *err)
 static clv_status begin(writer *w, clv_generator *generator, const clv_generate_options *options, clv_error *err)
 {
     static const char call[] = "clv_generate";
-    const clv_model *model = clv_generator_model(generator);
-    *w = (writer){.generator = generator, .model = model, .says = {.size = sizeof w->says}};
-    CLV_TRY(
-        clv_options_copy_in(&w->options, sizeof w->options, offsetof(clv_generate_options, trace), options, call, err));
+    const clv_model *model = generator->model;
+    *w = (writer){.generator = generator, .model = model, .folder_config = {.size = sizeof w->folder_config}};
+    CLV_TRY(clv_options_copy_in(&w->options, sizeof w->options, sizeof w->options, options, call, err));
     CLV_TRY(clv_require_count(w->options.n_stops, 0, call, "stop texts", err));
     CLV_TRY(clv_require(w->options.n_stops == 0 || w->options.stops, call, "n_stops texts", err));
     for (int i = 0; i < w->options.n_stops; i++)
         if (!w->options.stops[i] || w->options.stops[i][0] == '\0')
             return clv_fail(err, CLV_EINVAL, "stop text %d is empty; give at least one byte", i + 1);
-    CLV_TRY(clv_model_generation_config(model, &w->says, err));
-    const clv_sampling *sampling = w->options.sampling ? w->options.sampling : w->says.sampling;
+    CLV_TRY(clv_model_generation_config(model, &w->folder_config, err));
+    const clv_sampling *sampling = w->options.sampling ? w->options.sampling : w->folder_config.sampling;
     CLV_TRY(clv_options_copy_in(&w->sampling, sizeof w->sampling, sizeof w->sampling, sampling, call, err));
     CLV_TRY(clv_sampling_check(&w->sampling, err));
     if (w->options.n_stops == 0) {
-        w->options.stops = w->says.stops;
-        w->options.n_stops = (int)w->says.n_stops;
+        w->options.stops = w->folder_config.stops;
+        w->options.n_stops = (int)w->folder_config.n_stops;
     }
     return clv_model_tokenizer(&w->tokenizer, model, err);
 }
@@ -371,12 +366,13 @@ clv_status clv_generate(clv_generation **out, clv_generator *generator, const ch
     CLV_TRY(make(&g, n, err));
     w.seconds = &g->seconds;
     clv_status status = encode(g, &w, prompts, err);
-    bool splits = clv_generator_set_split_logits(generator, true);
+    const bool split_logits = generator->split_logits;
+    generator->split_logits = true;
     if (status == CLV_OK)
         status = fit(g, &w, err);
     if (status == CLV_OK)
         status = write_traced(g, &w, err);
-    (void)clv_generator_set_split_logits(generator, splits);
+    generator->split_logits = split_logits;
     if (status != CLV_OK) {
         clv_generation_free(g);
         return status;
@@ -387,18 +383,18 @@ clv_status clv_generate(clv_generation **out, clv_generator *generator, const ch
 
 void clv_generation_free(clv_generation *g)
 {
-    for (int64_t i = 0; g && i < g->n; i++) {
+    if (!g)
+        return;
+    for (int64_t i = 0; i < g->n; i++) {
         free(g->item[i].prompt);
         free(g->item[i].text);
     }
-    if (g) {
-        free(g->item);
-        free(g->by_length);
-    }
+    free(g->item);
+    free(g->by_length);
     free(g);
 }
 
-/* ---- what came of it ---- */
+/* ---- results ---- */
 
 static const continuation *at(const clv_generation *g, int64_t i)
 {
@@ -425,7 +421,7 @@ int64_t clv_generation_prompt_tokens(const clv_generation *g, int64_t i)
 
 int64_t clv_generation_sampled_tokens(const clv_generation *g, int64_t i)
 {
-    return at(g, i) ? at(g, i)->n_made : 0;
+    return at(g, i) ? at(g, i)->n_sampled : 0;
 }
 
 clv_generate_seconds clv_generation_seconds(const clv_generation *g)

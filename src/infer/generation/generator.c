@@ -1,8 +1,10 @@
 /* generator.c - clv_generator: KV-cached decoding; chunked prefill programs and a decode program that share one
- * session. A chunk has as many tokens for each sequence; one that has fewer to feed feeds its last ones again, which
- * writes the same keys and values to the same places. A sequence that is alone and shorter than the chunk has its
- * last token behind it, as often as is needed: rows that nobody reads, and whose keys and values those of the tokens
- * that follow replace before they are seen.
+ * session.
+ *
+ * A chunk has the same number of tokens for every sequence. A sequence with fewer new tokens feeds its last tokens
+ * again, which writes the same keys and values to the same positions. If the batch has one sequence and it is shorter
+ * than the chunk, the chunk is padded with its last token: nobody reads these rows, and later tokens overwrite their
+ * keys and values before these are read.
  */
 #include "cleave/generate.h"
 
@@ -19,39 +21,10 @@
 #include "runtime/multi_process/local_ranks.h"
 #include "runtime/multi_process/multi_process.h"
 
-/* Tokens of a sequence: those computed, and those that wait. */
-typedef struct sequence {
-    int32_t *ids; /* [context] */
-    bool *seen;   /* [V], of the generator's */
-    int64_t done, length;
-} sequence;
-
-struct clv_generator {
-    const clv_model *model;
-    clv_generator_options options; /* batch 0: it is not set up yet */
-    bool grows;                    /* batch and context are as large as its use needs */
-    bool fills;                    /* chunks may be filled up */
-    bool held;                     /* by a clv_generate that shows its caller a text */
-    bool splits;                   /* logits stay where they are, and processes choose together */
-    bool finds;                    /* where something is not finite, which one process may know alone */
-    bool apart;                    /* the last run's did: of others' logits nothing is here */
-    int ran;                       /* the program of the last run */
-    clv_session *session;
-    clv_program *program[CLV_PREFILL_CHUNK_SIZES]; /* of 2^i tokens a sequence; made when first needed */
-    sequence *sequences;                           /* [B] */
-    bool *seen;                                    /* [B,V] */
-    float *logits, *penalized;                     /* [B,V], and [V] for one of them */
-    void *raw;                                     /* logits as they come, in the weights' dtype */
-    clv_vocab_parallel split;                      /* of several processes */
-    clv_candidate *work;                           /* [V] */
-    int32_t *ids, *offsets;                        /* [B,CLV_PREFILL_CHUNK_MAX], [B]: what a run is given, */
-    int32_t last;                                  /* and of one sequence, where its last token stands in the chunk */
-};
-
-/* Whether programs of 2^power tokens are told where the sequence ends. */
+/* Whether the program of 2^power tokens has the input "last". */
 static bool takes_last(const clv_generator *g, int power)
 {
-    return g->fills && power > 0;
+    return g->can_pad && power > 0;
 }
 
 static clv_status compile(clv_generator *g, int power, clv_error *err)
@@ -81,24 +54,18 @@ static clv_status make_room(clv_generator *g, clv_error *err)
     g->seen = calloc(batch * vocab, sizeof *g->seen);
     g->logits = malloc(batch * vocab * sizeof *g->logits);
     g->penalized = malloc(vocab * sizeof *g->penalized);
-    g->raw = malloc(batch * vocab * clv_dtype_size(g->model->dtype));
-    g->work = malloc(vocab * sizeof *g->work);
+    g->output = malloc(batch * vocab * clv_dtype_size(g->model->dtype));
+    g->candidates = malloc(vocab * sizeof *g->candidates);
     g->ids = malloc(batch * CLV_PREFILL_CHUNK_MAX * sizeof *g->ids);
     g->offsets = malloc(batch * sizeof *g->offsets);
     g->sequences = calloc(batch, sizeof *g->sequences);
-    bool made = g->seen && g->logits && g->penalized && g->raw && g->work && g->ids && g->offsets && g->sequences;
+    bool made =
+        g->seen && g->logits && g->penalized && g->output && g->candidates && g->ids && g->offsets && g->sequences;
     for (size_t b = 0; made && b < batch; b++) {
         g->sequences[b].seen = g->seen + b * vocab;
         made = (g->sequences[b].ids = malloc(context * sizeof *g->ids)) != NULL;
     }
     return made ? CLV_OK : clv_fail_memory(err, "logits and tokens", batch * (vocab * sizeof *g->logits + context));
-}
-
-static clv_status open_session(clv_generator *g, bool find_nonfinite, clv_error *err)
-{
-    clv_session_options options = clv_model_session_options(g->model);
-    options.find_nonfinite = find_nonfinite;
-    return clv_session_new(&g->session, &g->model->mesh, &options, err);
 }
 
 static clv_status check_model(const clv_model_config *config, clv_error *err)
@@ -112,9 +79,9 @@ static clv_status check_model(const clv_model_config *config, clv_error *err)
     return CLV_OK;
 }
 
-/* A sequence that is alone, and whose last row no rank is to be sent; and not where that would be slower, as rows by
- * weights in blocks are from the seventeenth on. */
-static bool can_fill(const clv_model *model, int64_t batch, const clv_layout *of_batch)
+/* Padding needs a batch of one sequence that is not sharded, whose last row is then on every rank. Quantized products
+ * are slower for more than 16 rows, so padding would not pay. */
+static bool can_pad(const clv_model *model, int64_t batch, const clv_layout *of_batch)
 {
     return batch == 1 && clv_layout_block_count(of_batch, 0) == 1 && model->quant == CLV_QUANT_NONE;
 }
@@ -131,16 +98,16 @@ static clv_status set_up(clv_generator *g, int64_t batch, int64_t context, clv_e
     CLV_TRY(clv_axis_rules_layout(&layout, &g->model->rules, &g->model->mesh, 1, (clv_logical_axis[]){CLV_BATCH}, err));
     g->options.batch = batch;
     g->options.context = context;
-    g->fills = can_fill(g->model, batch, &layout);
+    g->can_pad = can_pad(g->model, batch, &layout);
     CLV_TRY(make_room(g, err));
-    CLV_TRY(open_session(g, false, err));
+    CLV_TRY(clv_model_open_session(&g->session, g->model, false, err));
     CLV_TRY(compile(g, 0, err));
     return clv_session_is_multi_process(g->session)
-               ? clv_vocab_parallel_init(&g->split, g->session, g->program[0], g->raw, err)
+               ? clv_vocab_parallel_init(&g->sharded, g->session, g->program[0], g->output, err)
                : CLV_OK;
 }
 
-/* As before it was set up. */
+/* Back to the state before set_up. */
 static void tear_down(clv_generator *g)
 {
     clv_session_free(g->session);
@@ -155,12 +122,12 @@ static void tear_down(clv_generator *g)
     free(g->seen);
     free(g->logits);
     free(g->penalized);
-    free(g->raw);
-    clv_vocab_parallel_free(&g->split);
-    free(g->work);
+    free(g->output);
+    clv_vocab_parallel_free(&g->sharded);
+    free(g->candidates);
     free(g->ids);
     free(g->offsets);
-    *g = (clv_generator){.model = g->model, .grows = g->grows, .splits = g->splits};
+    *g = (clv_generator){.model = g->model, .is_resizable = g->is_resizable, .split_logits = g->split_logits};
 }
 
 clv_status clv_generator_new(clv_generator **out, const clv_model *model, const clv_generator_options *options,
@@ -169,17 +136,16 @@ clv_status clv_generator_new(clv_generator **out, const clv_model *model, const 
     static const char call[] = "clv_generator_new";
     clv_generator_options taken;
     CLV_TRY(clv_require(out && model, call, "out and a model", err));
-    CLV_TRY(
-        clv_options_copy_in(&taken, sizeof taken, offsetof(clv_generator_options, split_logits), options, call, err));
+    CLV_TRY(clv_options_copy_in(&taken, sizeof taken, sizeof taken, options, call, err));
     CLV_TRY(check_model(&model->config, err));
     clv_generator *g = calloc(1, sizeof *g);
     if (!g)
         return clv_fail_memory(err, "a generator", sizeof *g);
     g->model = model;
-    g->grows = taken.batch == 0 && taken.context == 0;
-    g->splits = taken.split_logits != 0;
+    g->is_resizable = taken.batch == 0 && taken.context == 0;
+    g->split_logits = taken.split_logits != 0;
     clv_status status = CLV_OK;
-    if (!g->grows)
+    if (!g->is_resizable)
         status =
             set_up(g, taken.batch ? taken.batch : 1, taken.context ? taken.context : model->config.max_positions, err);
     if (status != CLV_OK) {
@@ -198,23 +164,11 @@ void clv_generator_free(clv_generator *g)
     free(g);
 }
 
-/* ---- while a text is written ---- */
-
-bool clv_generator_set_split_logits(clv_generator *g, bool splits)
-{
-    bool before = g->splits;
-    g->splits = splits;
-    return before;
-}
-
-void clv_generator_set_busy(clv_generator *g, bool held)
-{
-    g->held = held;
-}
+/* ---- size ---- */
 
 static clv_status check_free(const clv_generator *g, const char *call, clv_error *err)
 {
-    return g->held
+    return g->is_busy
                ? clv_fail(err, CLV_EINVAL,
                           "%s: the generator is in use by the clv_generate whose on_text this is called from; valid: "
                           "another generator, or this one when the call has returned",
@@ -222,29 +176,15 @@ static clv_status check_free(const clv_generator *g, const char *call, clv_error
                : CLV_OK;
 }
 
-/* ---- how large it is ---- */
-
-const clv_model *clv_generator_model(const clv_generator *g)
-{
-    return g->model;
-}
-
 clv_session *clv_generator_session(const clv_generator *g)
 {
-    if (!g)
-        return NULL;
-    return g->session;
-}
-
-int64_t clv_generator_context(const clv_generator *g)
-{
-    return g->grows ? 0 : g->options.context;
+    return g ? g->session : NULL;
 }
 
 clv_status clv_generator_reserve(clv_generator *g, int64_t batch, int64_t context, clv_error *err)
 {
     CLV_TRY(check_free(g, "clv_generate", err));
-    if (!g->grows || (g->session && batch <= g->options.batch && context <= g->options.context))
+    if (!g->is_resizable || (g->session && batch <= g->options.batch && context <= g->options.context))
         return CLV_OK;
     batch = batch > g->options.batch ? batch : g->options.batch;
     context = context > g->options.context ? context : g->options.context;
@@ -278,7 +218,7 @@ clv_status clv_generator_feed(clv_generator *g, int64_t index, const int64_t *id
     if (!g->session)
         CLV_TRY(clv_generator_reserve(g, 1, g->model->config.max_positions, err));
     CLV_TRY(check_index(g, index, call, err));
-    sequence *s = &g->sequences[index];
+    clv_generator_sequence *s = &g->sequences[index];
     if (n > g->options.context - s->length)
         return clv_fail(err, CLV_ELIMIT, "%lld tokens after %lld are more than the context of %lld holds", (long long)n,
                         (long long)s->length, (long long)g->options.context);
@@ -291,20 +231,21 @@ clv_status clv_generator_feed(clv_generator *g, int64_t index, const int64_t *id
         s->seen[ids[i]] = true;
     }
     if (n > 0)
-        clv_vocab_parallel_invalidate_sequence(&g->split, index);
+        clv_vocab_parallel_invalidate_sequence(&g->sharded, index);
     return CLV_OK;
 }
 
-/* Where what is not finite is looked for nothing is filled up: what is so there is nobody's. */
+/* log2 of the next chunk; -1: all is computed. No padding while looking for non-finite values: those of padding do not
+ * count. */
 static int next_power(const clv_generator *g)
 {
     int64_t rest = 0, shortest = INT64_MAX;
     for (int64_t b = 0; b < g->options.batch; b++) {
-        const sequence *s = &g->sequences[b];
+        const clv_generator_sequence *s = &g->sequences[b];
         rest = s->length - s->done > rest ? s->length - s->done : rest;
         shortest = s->length < shortest ? s->length : shortest;
     }
-    return clv_prefill_chunk_log2(rest, shortest, g->fills && !g->finds ? g->options.context : 0);
+    return clv_prefill_chunk_log2(rest, shortest, g->can_pad && !g->finds_nonfinite ? g->options.context : 0);
 }
 
 /* Whether a chunk of n tokens ends all sequences. */
@@ -316,41 +257,42 @@ static bool is_last(const clv_generator *g, int64_t n)
     return true;
 }
 
-/* Or logits whole, for which processes wait for each other. */
+/* Whether a run leaves each process its shards of the logits, instead of gathering them on all processes. */
 static bool outputs_shards(const clv_generator *g)
 {
-    return clv_session_is_multi_process(g->session) && !g->finds && (g->split.everywhere || g->splits);
+    return clv_session_is_multi_process(g->session) && !g->finds_nonfinite &&
+           (g->sharded.is_replicated || g->split_logits);
 }
 
 static clv_status run_chunk(clv_generator *g, int power, clv_error *err)
 {
     int64_t n = INT64_C(1) << power;
-    bool last = is_last(g, n), parts = outputs_shards(g);
+    const bool last = is_last(g, n), shards = outputs_shards(g);
     CLV_TRY(compile(g, power, err));
     for (int64_t b = 0; b < g->options.batch; b++) {
-        const sequence *s = &g->sequences[b];
+        const clv_generator_sequence *s = &g->sequences[b];
         int64_t first = s->done + n <= s->length ? s->done : s->length >= n ? s->length - n : 0;
         int64_t there = s->length - first < n ? s->length - first : n;
         g->offsets[b] = (int32_t)first;
-        g->last = (int32_t)there - 1;
+        g->last_row = (int32_t)there - 1;
         memcpy(g->ids + b * n, s->ids + first, (size_t)there * sizeof *g->ids);
         for (int64_t i = there; i < n; i++)
             g->ids[b * n + i] = s->ids[s->length - 1];
     }
-    const clv_input_binding inputs[] = {{"ids", g->ids}, {"offset", g->offsets}, {"last", &g->last}};
-    const clv_output_binding whole = {"logits", g->raw};
+    const clv_input_binding inputs[] = {{"ids", g->ids}, {"offset", g->offsets}, {"last", &g->last_row}};
+    const clv_output_binding whole = {"logits", g->output};
     const clv_run run = {.size = sizeof run,
                          .inputs = inputs,
                          .n_inputs = takes_last(g, power) ? 3 : 2,
                          .outputs = &whole,
-                         .n_outputs = last && !parts,
-                         .output_boxes = g->split.parts,
-                         .n_output_boxes = last && parts ? g->split.n_parts : 0};
+                         .n_outputs = last && !shards,
+                         .output_boxes = g->sharded.shards,
+                         .n_output_boxes = last && shards ? g->sharded.n_shards : 0};
     CLV_TRY(clv_session_run_boxes(g->session, g->program[power], &run, err));
-    g->ran = power;
-    g->apart = parts && !g->split.everywhere;
+    g->last_power = power;
+    g->is_sharded = shards && !g->sharded.is_replicated;
     for (int64_t b = 0; b < g->options.batch; b++) {
-        sequence *s = &g->sequences[b];
+        clv_generator_sequence *s = &g->sequences[b];
         s->done = g->offsets[b] + n < s->length ? g->offsets[b] + n : s->length;
     }
     return CLV_OK;
@@ -358,10 +300,10 @@ static clv_status run_chunk(clv_generator *g, int power, clv_error *err)
 
 static void convert(clv_generator *g)
 {
-    if (g->apart)
-        clv_vocab_parallel_scatter(g->logits, &g->split, g->model->dtype);
+    if (g->is_sharded)
+        clv_vocab_parallel_scatter(g->logits, &g->sharded, g->model->dtype);
     else
-        clv_dtype_convert(CLV_F32, g->logits, g->model->dtype, g->raw, g->options.batch * g->model->config.vocab);
+        clv_dtype_convert(CLV_F32, g->logits, g->model->dtype, g->output, g->options.batch * g->model->config.vocab);
 }
 
 static clv_status check_fed(const clv_generator *g, const char *call, clv_error *err)
@@ -379,7 +321,7 @@ clv_status clv_generator_run(clv_generator *g, clv_error *err)
     for (int64_t b = 0; b < g->options.batch; b++)
         if (g->sequences[b].length == 0)
             return clv_fail(err, CLV_EINVAL, "sequence %lld has no token; at least one is needed", (long long)b);
-    clv_vocab_parallel_invalidate(&g->split);
+    clv_vocab_parallel_invalidate(&g->sharded);
     for (int power = next_power(g); power >= 0; power = next_power(g))
         CLV_TRY(run_chunk(g, power, err));
     convert(g);
@@ -392,25 +334,25 @@ clv_status clv_generator_find_nonfinite(clv_generator *g, clv_error *err)
     CLV_TRY(check_fed(g, call, err));
     clv_session_free(g->session);
     g->session = NULL;
-    CLV_TRY(open_session(g, true, err));
+    CLV_TRY(clv_model_open_session(&g->session, g->model, true, err));
     for (int64_t b = 0; b < g->options.batch; b++)
         g->sequences[b].done = 0;
-    g->finds = true;
+    g->finds_nonfinite = true;
     clv_status status = clv_generator_run(g, err);
-    g->finds = false;
+    g->finds_nonfinite = false;
     return status;
 }
 
 const float *clv_generator_logits(const clv_generator *g, int64_t index)
 {
-    return has(g, index) && !g->apart ? g->logits + index * g->model->config.vocab : NULL;
+    return has(g, index) && !g->is_sharded ? g->logits + index * g->model->config.vocab : NULL;
 }
 
-/* What a choice needs that candidates do not say. */
+/* All logits, when the candidates are not enough to sample. */
 static clv_status gather_logits(clv_generator *g, clv_error *err)
 {
-    CLV_TRY(clv_session_fetch_output(g->session, g->program[g->ran], "logits", g->raw, err));
-    g->apart = false;
+    CLV_TRY(clv_session_fetch_output(g->session, g->program[g->last_power], "logits", g->output, err));
+    g->is_sharded = false;
     convert(g);
     return CLV_OK;
 }
@@ -425,13 +367,13 @@ clv_status clv_generator_sample(clv_generator *g, int64_t index, const clv_sampl
     CLV_TRY(check_index(g, index, call, err));
     CLV_TRY(clv_options_copy_in(&taken, sizeof taken, sizeof taken, sampling, call, err));
     CLV_TRY(clv_sampling_check(&taken, err));
-    const sequence *s = &g->sequences[index];
+    const clv_generator_sequence *s = &g->sequences[index];
     int64_t vocab = g->model->config.vocab;
-    if (g->apart && !clv_vocab_parallel_is_enough(&g->split, &taken))
+    if (g->is_sharded && !clv_vocab_parallel_is_enough(&g->sharded, &taken))
         CLV_TRY(gather_logits(g, err));
-    if (g->apart) {
+    if (g->is_sharded) {
         int64_t found;
-        CLV_TRY(clv_vocab_parallel_sample(&found, &g->split, g->session, &taken, index, s->length, g->logits, g->seen,
+        CLV_TRY(clv_vocab_parallel_sample(&found, &g->sharded, g->session, &taken, index, s->length, g->logits, g->seen,
                                           err));
         if (found >= 0) {
             *token = found;
@@ -445,7 +387,7 @@ clv_status clv_generator_sample(clv_generator *g, int64_t index, const clv_sampl
         clv_apply_repetition_penalty(g->penalized, vocab, s->seen, taken.repetition_penalty);
         logits = g->penalized;
     }
-    return clv_sample(token, &taken, logits, vocab, s->length, g->work, err);
+    return clv_sample(token, &taken, logits, vocab, s->length, g->candidates, err);
 }
 
 int64_t clv_generator_remaining_context(const clv_generator *g, int64_t index)
@@ -460,7 +402,7 @@ int64_t clv_generator_batch(const clv_generator *g)
 
 void clv_generator_reset(clv_generator *g)
 {
-    for (int64_t b = 0; g && !g->held && b < g->options.batch; b++) {
+    for (int64_t b = 0; g && !g->is_busy && b < g->options.batch; b++) {
         g->sequences[b].done = g->sequences[b].length = 0;
         memset(g->sequences[b].seen, 0, (size_t)g->model->config.vocab * sizeof(bool));
     }

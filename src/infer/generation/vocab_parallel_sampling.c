@@ -11,9 +11,9 @@
 #include "runtime/multi_process/local_ranks.h"
 #include "runtime/multi_process/multi_process.h"
 
-_Static_assert(sizeof(clv_candidate) == sizeof(int64_t), "a candidate is told in a word");
+_Static_assert(sizeof(clv_candidate) == sizeof(int64_t), "a candidate is gathered as one int64_t");
 
-/* ---- what is where ---- */
+/* ---- shards of the logits ---- */
 
 static clv_status find_logits(clv_program_tensor *out, const clv_program *program, clv_error *err)
 {
@@ -25,39 +25,39 @@ static clv_status find_logits(clv_program_tensor *out, const clv_program *progra
     }
 }
 
-typedef struct parts_to_list {
+typedef struct shard_list {
     clv_vocab_parallel *to;
     char *raw;
     size_t elem_size;
-} parts_to_list;
+} shard_list;
 
-/* A clv_owned_box_fn: parts lie one behind the other. */
-static clv_status list_part(void *arg, const clv_shard *box, clv_error *err)
+/* A clv_owned_box_fn. Shards lie one behind the other in `raw`. */
+static clv_status add_shard(void *arg, const clv_shard *box, clv_error *err)
 {
-    parts_to_list *list = arg;
+    shard_list *list = arg;
     clv_vocab_parallel *s = list->to;
-    clv_output_box *grown = realloc(s->parts, ((size_t)s->n_parts + 1) * sizeof *grown);
+    clv_output_box *grown = realloc(s->shards, ((size_t)s->n_shards + 1) * sizeof *grown);
     if (!grown)
-        return clv_fail_memory(err, "parts of logits", ((size_t)s->n_parts + 1) * sizeof *grown);
-    s->parts = grown;
-    s->parts[s->n_parts++] = (clv_output_box){.name = "logits", .box = *box, .data = list->raw};
+        return clv_fail_memory(err, "shards of logits", ((size_t)s->n_shards + 1) * sizeof *grown);
+    s->shards = grown;
+    s->shards[s->n_shards++] = (clv_output_box){.name = "logits", .box = *box, .data = list->raw};
     list->raw += (size_t)clv_shard_elems(box) * list->elem_size;
     return CLV_OK;
 }
 
-/* Candidates are told while they take no more bytes than logits would. */
+/* Candidates must take no more bytes than the logits. */
 static clv_status make_room(clv_vocab_parallel *s, size_t elem_size, clv_error *err)
 {
-    s->most = s->vocab * (int64_t)elem_size / ((int64_t)sizeof(clv_candidate) * s->ranks);
-    s->most = s->most > 1 ? s->most : 1;
-    size_t words = (size_t)(1 + s->batch * s->most);
-    s->mine = calloc(words, sizeof *s->mine);
-    s->all = calloc(words * (size_t)s->ranks, sizeof *s->all);
+    s->max_candidates = s->vocab * (int64_t)elem_size / ((int64_t)sizeof(clv_candidate) * s->ranks);
+    s->max_candidates = s->max_candidates > 1 ? s->max_candidates : 1;
+    size_t words = (size_t)(1 + s->batch * s->max_candidates);
+    s->local = calloc(words, sizeof *s->local);
+    s->gathered = calloc(words * (size_t)s->ranks, sizeof *s->gathered);
     s->stale = calloc((size_t)s->batch, sizeof *s->stale);
-    s->work = calloc((size_t)s->vocab, sizeof *s->work);
-    return s->mine && s->all && s->stale && s->work
+    s->scratch = calloc((size_t)s->vocab, sizeof *s->scratch);
+    return s->local && s->gathered && s->stale && s->scratch
                ? CLV_OK
-               : clv_fail_memory(err, "candidates", words * (size_t)s->ranks * sizeof *s->all);
+               : clv_fail_memory(err, "candidates", words * (size_t)s->ranks * sizeof *s->gathered);
 }
 
 clv_status clv_vocab_parallel_init(clv_vocab_parallel *s, const clv_session *session, const clv_program *program,
@@ -66,14 +66,14 @@ clv_status clv_vocab_parallel_init(clv_vocab_parallel *s, const clv_session *ses
     clv_program_tensor logits;
     int last;
     CLV_TRY(find_logits(&logits, program, err));
-    parts_to_list list = {s, raw, clv_dtype_size(logits.type.dtype)};
-    CLV_TRY(clv_session_each_process_has_all(&s->everywhere, session, &logits.type, &logits.layout, err));
-    if (s->everywhere) {
+    shard_list list = {s, raw, clv_dtype_size(logits.type.dtype)};
+    CLV_TRY(clv_session_each_process_has_all(&s->is_replicated, session, &logits.type, &logits.layout, err));
+    if (s->is_replicated) {
         const clv_shard whole = {.rank = 3, .hi = {logits.type.shape[0], 1, logits.type.shape[2]}};
-        return list_part(&list, &whole, err);
+        return add_shard(&list, &whole, err);
     }
-    CLV_TRY(clv_session_each_owned_box(session, &logits.type, &logits.layout, list_part, &list, err));
-    clv_session_local_ranks(session, &s->first, &last);
+    CLV_TRY(clv_session_each_owned_box(session, &logits.type, &logits.layout, add_shard, &list, err));
+    clv_session_local_ranks(session, &s->first_rank, &last);
     s->ranks = (int)clv_mesh_rank_count(clv_program_mesh(program));
     s->batch = logits.type.shape[0];
     s->vocab = logits.type.shape[2];
@@ -82,19 +82,19 @@ clv_status clv_vocab_parallel_init(clv_vocab_parallel *s, const clv_session *ses
 
 void clv_vocab_parallel_free(clv_vocab_parallel *s)
 {
-    free(s->parts);
-    free(s->mine);
-    free(s->all);
+    free(s->shards);
+    free(s->local);
+    free(s->gathered);
     free(s->stale);
-    free(s->work);
+    free(s->scratch);
     *s = (clv_vocab_parallel){0};
 }
 
 void clv_vocab_parallel_scatter(float *logits, const clv_vocab_parallel *s, clv_dtype dtype)
 {
-    for (int p = 0; p < s->n_parts; p++) {
-        const clv_shard *box = &s->parts[p].box;
-        const char *from = s->parts[p].data;
+    for (int p = 0; p < s->n_shards; p++) {
+        const clv_shard *box = &s->shards[p].box;
+        const char *from = s->shards[p].data;
         int64_t n = box->hi[2] - box->lo[2];
         for (int64_t b = box->lo[0]; b < box->hi[0]; b++) {
             clv_dtype_convert(CLV_F32, logits + b * s->vocab + box->lo[2], dtype, from, n);
@@ -103,11 +103,11 @@ void clv_vocab_parallel_scatter(float *logits, const clv_vocab_parallel *s, clv_
     }
 }
 
-/* ---- what is told ---- */
+/* ---- candidates ---- */
 
 void clv_vocab_parallel_invalidate(clv_vocab_parallel *s)
 {
-    s->told = 0;
+    s->n_gathered = 0;
 }
 
 void clv_vocab_parallel_invalidate_sequence(clv_vocab_parallel *s, int64_t sequence)
@@ -119,51 +119,51 @@ void clv_vocab_parallel_invalidate_sequence(clv_vocab_parallel *s, int64_t seque
 bool clv_vocab_parallel_is_enough(const clv_vocab_parallel *s, const clv_sampling *sampling)
 {
     int64_t needed = clv_sampling_candidates_needed(sampling, s->vocab);
-    return needed > 0 && needed <= s->most;
+    return needed > 0 && needed <= s->max_candidates;
 }
 
-/* The best k of a sequence that this process hands on. */
+/* The best k candidates of a sequence among this process's shards. */
 static void find_best(clv_candidate *out, int64_t k, clv_vocab_parallel *s, int64_t sequence, const float *logits,
                       const bool *seen, double penalty)
 {
     int64_t n = 0, row = sequence * s->vocab;
-    for (int p = 0; p < s->n_parts; p++) {
-        const clv_shard *box = &s->parts[p].box;
+    for (int p = 0; p < s->n_shards; p++) {
+        const clv_shard *box = &s->shards[p].box;
         bool has = box->lo[0] <= sequence && sequence < box->hi[0];
         for (int64_t i = box->lo[2]; has && i < box->hi[2]; i++)
-            s->work[n++] = (clv_candidate){clv_penalized_logit(logits[row + i], seen[row + i], penalty), (int32_t)i};
+            s->scratch[n++] = (clv_candidate){clv_penalized_logit(logits[row + i], seen[row + i], penalty), (int32_t)i};
     }
-    clv_top_candidates(out, k, s->work, n);
+    clv_top_candidates(out, k, s->scratch, n);
 }
 
 static clv_status allgather_candidates(clv_vocab_parallel *s, const clv_session *session, int64_t k, double penalty,
                                        const float *logits, const bool *seen, clv_error *err)
 {
-    s->told = 0;
-    s->mine[0] = s->first;
+    s->n_gathered = 0;
+    s->local[0] = s->first_rank;
     for (int64_t b = 0; b < s->batch; b++)
-        find_best((clv_candidate *)(s->mine + 1 + b * k), k, s, b, logits, seen, penalty);
-    CLV_TRY(clv_session_allgather(session, "the best tokens", s->mine, (int)(1 + s->batch * k), s->all, err));
-    s->told = k;
+        find_best((clv_candidate *)(s->local + 1 + b * k), k, s, b, logits, seen, penalty);
+    CLV_TRY(clv_session_allgather(session, "the best tokens", s->local, (int)(1 + s->batch * k), s->gathered, err));
+    s->n_gathered = k;
     s->penalty = penalty;
     memset(s->stale, 0, (size_t)s->batch * sizeof *s->stale);
     return CLV_OK;
 }
 
-/* Of all processes, in s->work; each has one row that begins with its rank. *left_out: the largest logit that a process
- * may have kept to itself, as it told as many as it could. */
-static int64_t collect_candidates(clv_vocab_parallel *s, int64_t sequence, float *left_out)
+/* The candidates of all processes, into s->scratch. Each process has one row, which begins with its first rank. *bound:
+ * the largest logit that a process may hold beyond its candidates, if its row is full. */
+static int64_t collect_candidates(clv_vocab_parallel *s, int64_t sequence, float *bound)
 {
     int64_t n = 0;
-    *left_out = -INFINITY;
+    *bound = -INFINITY;
     for (int64_t r = 0; r < s->ranks; r++) {
-        const int64_t *row = s->all + r * (1 + s->batch * s->told);
-        const clv_candidate *best = (const clv_candidate *)(row + 1 + sequence * s->told);
-        int64_t told = 0;
-        while (row[0] == r && told < s->told && best[told].id >= 0)
-            s->work[n++] = best[told++];
-        if (told == s->told && best[told - 1].logit > *left_out)
-            *left_out = best[told - 1].logit;
+        const int64_t *row = s->gathered + r * (1 + s->batch * s->n_gathered);
+        const clv_candidate *best = (const clv_candidate *)(row + 1 + sequence * s->n_gathered);
+        int64_t n_told = 0;
+        while (row[0] == r && n_told < s->n_gathered && best[n_told].id >= 0)
+            s->scratch[n++] = best[n_told++];
+        if (n_told == s->n_gathered && best[n_told - 1].logit > *bound)
+            *bound = best[n_told - 1].logit;
     }
     return n;
 }
@@ -174,9 +174,9 @@ clv_status clv_vocab_parallel_sample(int64_t *token, clv_vocab_parallel *s, cons
 {
     int64_t k = clv_sampling_candidates_needed(sampling, s->vocab);
     double penalty = sampling->repetition_penalty;
-    float left_out;
-    if (s->told != k || s->penalty != penalty || s->stale[sequence])
+    float bound;
+    if (s->n_gathered != k || s->penalty != penalty || s->stale[sequence])
         CLV_TRY(allgather_candidates(s, session, k, penalty, logits, seen, err));
-    int64_t n = collect_candidates(s, sequence, &left_out);
-    return clv_sample_from_candidates(token, sampling, s->work, n, left_out, position, err);
+    int64_t n = collect_candidates(s, sequence, &bound);
+    return clv_sample_from_candidates(token, sampling, s->scratch, n, bound, position, err);
 }

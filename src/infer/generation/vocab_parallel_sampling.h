@@ -8,40 +8,40 @@
 #include "infer/generation/sampling.h"
 
 typedef struct clv_vocab_parallel {
-    bool everywhere; /* each process has all: there is nothing to learn */
-    int n_parts;     /* what a run brings: the boxes that this process hands on, or one of all */
-    clv_output_box *parts;
-    /* What follows is of those that are not everywhere. */
-    int first, ranks; /* the first rank here, and all ranks */
+    bool is_replicated; /* every process has all logits: nothing to gather */
+    int n_shards;       /* outputs of a run: this process's shards, or one box of all logits */
+    clv_output_box *shards;
+    /* The rest is for logits that are not replicated. */
+    int first_rank, ranks; /* first rank of this process; number of ranks */
     int64_t batch, vocab;
-    int64_t most;        /* candidates of a sequence, at most */
-    int64_t *mine;       /* [1 + batch * most]: the first rank of this process, then candidates */
-    int64_t *all;        /* [ranks][1 + batch * most] */
-    int64_t told;        /* candidates of a sequence that `all` has; 0: none */
-    double penalty;      /* for which they were found */
-    bool *stale;         /* [B] of them, those whose sequence has grown since */
-    clv_candidate *work; /* [V] */
+    int64_t max_candidates; /* per sequence */
+    int64_t *local;         /* [1 + batch * max_candidates]: first_rank, then this process's candidates */
+    int64_t *gathered;      /* [ranks][1 + batch * max_candidates] */
+    int64_t n_gathered;     /* candidates per sequence in `gathered`; 0: none */
+    double penalty;         /* repetition penalty that they have */
+    bool *stale;            /* [batch] sequences that have grown since */
+    clv_candidate *scratch; /* [vocab] */
 } clv_vocab_parallel;
 
-/* Of a session of several processes, and a program with the output "logits"; raw: room for all of them. *s is zeros
- * before. Free with clv_vocab_parallel_free, whatever it returns. */
+/* For a session of several processes, and a program with the output "logits"; raw: room for all of them. *s must be
+ * zeros. Free with clv_vocab_parallel_free, also after a failure. */
 clv_status clv_vocab_parallel_init(clv_vocab_parallel *s, const clv_session *session, const clv_program *program,
                                    void *raw, clv_error *err);
 void clv_vocab_parallel_free(clv_vocab_parallel *s);
 
-/* Brings what a run left in the parts to its place in logits [B,V]. */
+/* Copies the shards that a run left into logits [B,V]. */
 void clv_vocab_parallel_scatter(float *logits, const clv_vocab_parallel *s, clv_dtype dtype);
 
-/* What was told is of an earlier run; or of one sequence that has grown. */
+/* Drops the gathered candidates: of an earlier run; of one sequence that has grown. */
 void clv_vocab_parallel_invalidate(clv_vocab_parallel *s);
 void clv_vocab_parallel_invalidate_sequence(clv_vocab_parallel *s, int64_t sequence);
 
-/* Whether candidates are enough for a choice, and fewer than logits. */
+/* Whether candidates suffice to sample, and take fewer bytes than logits. */
 bool clv_vocab_parallel_is_enough(const clv_vocab_parallel *s, const clv_sampling *sampling);
 
-/* clv_sample of a sequence whose logits [B,V] are spread, with the penalty for the tokens that were seen [B,V]; all
- * processes make the same call. What one call learns of all sequences serves those that follow. *token is -1 where what
- * is told is not enough after all (clv_sample_from_candidates). */
+/* clv_sample of a sequence of logits [B,V], with the penalty for the tokens seen [B,V]. All processes must make the
+ * same call. The first call gathers the candidates of all sequences, later calls reuse them. *token is -1 if the
+ * candidates do not suffice after all (clv_sample_from_candidates). */
 clv_status clv_vocab_parallel_sample(int64_t *token, clv_vocab_parallel *s, const clv_session *session,
                                      const clv_sampling *sampling, int64_t sequence, int64_t position,
                                      const float *logits, const bool *seen, clv_error *err);

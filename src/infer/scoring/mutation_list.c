@@ -10,7 +10,7 @@
 
 void clv_mutations_free(clv_mutations *m)
 {
-    free(m->place);
+    free(m->substitution);
     free(m->name);
     free(m->list);
     *m = (clv_mutations){0};
@@ -22,7 +22,7 @@ static bool is_residue(char c)
 }
 
 /* "A24G". */
-static clv_status read_place(clv_substitution *out, const char *text, const char *protein, clv_error *err)
+static clv_status parse_substitution(clv_substitution *out, const char *text, const char *protein, clv_error *err)
 {
     long long n = (long long)strlen(protein), number = 0;
     char *end = NULL;
@@ -41,11 +41,11 @@ static clv_status read_place(clv_substitution *out, const char *text, const char
     return CLV_OK;
 }
 
-/* The last place is not one that its mutation has already: one residue cannot become two. */
+/* A mutation must not substitute one residue twice. Checks the last substitution. */
 static clv_status check_once(const clv_mutations *m, clv_error *err)
 {
-    const clv_substitution *last = &m->place[m->n_places - 1];
-    for (const clv_substitution *p = m->place; p < last; p++)
+    const clv_substitution *last = &m->substitution[m->n_substitutions - 1];
+    for (const clv_substitution *p = m->substitution; p < last; p++)
         if (p->mutation == last->mutation && p->at == last->at)
             return clv_fail(err, CLV_EINVAL,
                             "mutations: %c%lld%c and %c%lld%c exchange one residue in one mutation; ':' joins "
@@ -58,16 +58,18 @@ clv_status clv_mutations_parse(clv_mutations *out, const char *text, const char 
 {
     size_t room = strlen(text) + 1;
     char *cuts = strdup(text), *rest = cuts, *names, *mutation;
-    *out = (clv_mutations){
-        .list = strdup(text), .place = calloc(room, sizeof *out->place), .name = calloc(room, sizeof *out->name)};
-    clv_status status = cuts && out->list && out->place && out->name ? CLV_OK : clv_fail_memory(err, "mutations", room);
+    *out = (clv_mutations){.list = strdup(text),
+                           .substitution = calloc(room, sizeof *out->substitution),
+                           .name = calloc(room, sizeof *out->name)};
+    clv_status status =
+        cuts && out->list && out->substitution && out->name ? CLV_OK : clv_fail_memory(err, "mutations", room);
     names = out->list;
     while (status == CLV_OK && (mutation = strsep(&rest, ",")) != NULL) {
         out->name[out->n] = strsep(&names, ",");
         for (char *part = NULL, *parts = mutation; status == CLV_OK && (part = strsep(&parts, ":")) != NULL;) {
-            clv_substitution *to = &out->place[out->n_places++];
+            clv_substitution *to = &out->substitution[out->n_substitutions++];
             to->mutation = out->n;
-            status = read_place(to, part, protein, err);
+            status = parse_substitution(to, part, protein, err);
             if (status == CLV_OK)
                 status = check_once(out, err);
         }

@@ -56,12 +56,12 @@ static const char *last_part(const char *module, const char *end)
 /* What PEFT has adapters for: linear layers. */
 static bool is_linear(const clv_parameter_row *row)
 {
-    return row->form != CLV_PARAMETER_AS_IS && row->in[0] && end_of_module(row->name) && end_of_module(row->theirs[0]);
+    return row->form != CLV_PARAMETER_AS_IS && row->in[0] && end_of_module(row->name) && end_of_module(row->tensors[0]);
 }
 
 static int tensors_of(const clv_parameter_row *row)
 {
-    return row->theirs[1] ? 2 : 1;
+    return row->tensors[1] ? 2 : 1;
 }
 
 /* Whether a list "q_proj,v_proj" has the module: by its name, or by how that ends behind a dot. */
@@ -84,7 +84,7 @@ static bool is_wanted(const clv_parameter_row *row, int tensor, const char *targ
 {
     if (!targets || strcmp(targets, everything) == 0)
         return strcmp(row->out, "V") != 0;
-    return lists(targets, row->theirs[tensor]);
+    return lists(targets, row->tensors[tensor]);
 }
 
 /* ---- rows ---- */
@@ -122,12 +122,13 @@ static clv_status add_row(clv_adapters *s, const clv_parameter_row *base, int fi
         row->take = base->take;
     }
     for (int i = first; i <= last; i++) {
-        const char *name = s->is_bare ? bare_name(s->base, base->theirs[i]) : base->theirs[i];
-        row->theirs[i - first] = respelled(s, clv_adapters_peft_base, name, is_b ? ".lora_B.weight" : ".lora_A.weight");
-        if (!row->theirs[i - first])
+        const char *name = s->is_bare ? bare_name(s->base, base->tensors[i]) : base->tensors[i];
+        row->tensors[i - first] =
+            respelled(s, clv_adapters_peft_base, name, is_b ? ".lora_B.weight" : ".lora_A.weight");
+        if (!row->tensors[i - first])
             row->name = NULL;
-        else if (strlen(row->theirs[i - first]) + 8 > CLV_TENSOR_NAME_SIZE)
-            return clv_fail(err, CLV_ELIMIT, "%s: too long a name for the tensor of an adapter", base->theirs[i]);
+        else if (strlen(row->tensors[i - first]) + 8 > CLV_TENSOR_NAME_SIZE)
+            return clv_fail(err, CLV_ELIMIT, "%s: too long a name for the tensor of an adapter", base->tensors[i]);
     }
     return row->name ? CLV_OK : clv_fail_memory(err, "a table of adapters", sizeof *row);
 }
@@ -140,7 +141,7 @@ static bool has_namesakes(const clv_adapters *s, const char *module, const char 
     snprintf(name, sizeof name, "%.*s", (int)(end - part), part);
     for (const clv_parameter_row *row = s->base->family->parameters; row->name; row++)
         for (int k = 0; is_linear(row) && clv_parameter_row_is_present(row, s->base) && k < tensors_of(row); k++)
-            if (lists(name, row->theirs[k]) && !is_wanted(row, k, targets))
+            if (lists(name, row->tensors[k]) && !is_wanted(row, k, targets))
                 return false;
     return true;
 }
@@ -166,12 +167,12 @@ static clv_status add_adapter(clv_adapters *s, int i, int first, int last, const
     const clv_parameter_row *base = &s->base->family->parameters[i];
     row_adapter *its = &s->of[i];
     bool shares = base->first > 0;
-    its->parts = base->theirs[1] ? 2 : base->take > 1 ? base->take : 0;
-    its->part = base->theirs[1] && first == last ? first : -1;
-    its->a_has_parts = base->theirs[1] && first < last;
+    its->parts = base->tensors[1] ? 2 : base->take > 1 ? base->take : 0;
+    its->part = base->tensors[1] && first == last ? first : -1;
+    its->a_has_parts = base->tensors[1] && first < last;
     if (shares) { /* the rows of a fused tensor stand behind its first */
         int k = i - 1;
-        while (strcmp(s->base->family->parameters[k].theirs[0], base->theirs[0]) != 0)
+        while (strcmp(s->base->family->parameters[k].tensors[0], base->tensors[0]) != 0)
             k--;
         its->a = s->of[k].a;
     } else {
@@ -181,7 +182,7 @@ static clv_status add_adapter(clv_adapters *s, int i, int first, int last, const
     CLV_TRY(add_row(s, base, first, last, true, err));
     its->b = &s->rows[s->n - 1];
     for (int k = first; k <= last; k++)
-        add_target(s, base->theirs[k], targets);
+        add_target(s, base->tensors[k], targets);
     return CLV_OK;
 }
 
@@ -212,7 +213,7 @@ static void print_valid(char *out, size_t size, const clv_model_config *base)
     clv_text_add(&text, "%s", everything);
     for (const clv_parameter_row *row = base->family->parameters; row->name; row++)
         for (int k = 0; is_linear(row) && clv_parameter_row_is_present(row, base) && k < tensors_of(row); k++) {
-            const char *end = end_of_module(row->theirs[k]), *part = last_part(row->theirs[k], end);
+            const char *end = end_of_module(row->tensors[k]), *part = last_part(row->tensors[k], end);
             char name[CLV_TENSOR_NAME_SIZE];
             snprintf(name, sizeof name, ", %.*s", (int)(end - part), part);
             if (!strstr(out, name))
@@ -227,7 +228,7 @@ static clv_status check_target(const char *target, size_t n, const clv_model_con
     snprintf(one, sizeof one, "%.*s", (int)n, target);
     for (const clv_parameter_row *row = base->family->parameters; row->name && n > 0; row++)
         for (int k = 0; is_linear(row) && clv_parameter_row_is_present(row, base) && k < tensors_of(row); k++)
-            if (lists(one, row->theirs[k]))
+            if (lists(one, row->tensors[k]))
                 return CLV_OK;
     print_valid(valid, sizeof valid, base);
     return clv_fail(err, CLV_EINVAL, "LoRA target '%.64s'; valid: %s", one, valid);
@@ -257,7 +258,7 @@ static clv_status check_rank(const clv_adapters *s, int64_t rank, clv_error *err
         int64_t side = out * (row->of > 0 ? row->of : 1) < in ? out * (row->of > 0 ? row->of : 1) : in;
         if (s->of[i].b && side < most) {
             most = side;
-            narrowest = row->theirs[s->of[i].part > 0];
+            narrowest = row->tensors[s->of[i].part > 0];
         }
     }
     const char *end = end_of_module(narrowest), *part = end ? last_part(narrowest, end) : narrowest;
@@ -362,7 +363,7 @@ bool clv_adapters_file_name_a(char *out, size_t size, const clv_model_config *ba
 {
     if (!is_linear(row) || !clv_parameter_row_is_present(row, base) || i >= tensors_of(row))
         return false;
-    const char *module = is_bare ? bare_name(base, row->theirs[i]) : row->theirs[i], *at = strchr(module, '%'),
+    const char *module = is_bare ? bare_name(base, row->tensors[i]) : row->tensors[i], *at = strchr(module, '%'),
                *end = end_of_module(module);
     if (at)
         snprintf(out, size, "%s%.*s%lld%.*s.lora_A.weight", clv_adapters_peft_base, (int)(at - module), module,

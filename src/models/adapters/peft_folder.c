@@ -16,7 +16,6 @@
 #include "io/json/json.h"
 #include "models/adapters/lora_parameters.h"
 #include "models/adapters/peft_config.h"
-#include "models/adapters/peft_extra_tensors.h"
 #include "models/weights/parameter_map.h"
 
 const char clv_peft_weights_file[] = "adapter_model.safetensors", clv_peft_config_file[] = "adapter_config.json";
@@ -93,7 +92,7 @@ static clv_status count_layers(int64_t *out, const peft_files *files, const clv_
     static const char ending[] = ".lora_A.weight";
     size_t before = strlen(clv_adapters_peft_base);
     char name[CLV_TENSOR_NAME_SIZE + 32];
-    bool of_layers = strchr(row->theirs[k], '%') != NULL;
+    bool of_layers = strchr(row->tensors[k], '%') != NULL;
     int64_t lacks = -1, n = of_layers ? base->layers : 1;
     *out = 0;
     for (int64_t i = 0; i < n && clv_adapters_file_name_a(name, sizeof name, base, row, k, i, files->is_bare); i++) {
@@ -132,10 +131,10 @@ static bool append(char **text, const char *more, int length)
 static clv_status find_targets(char **out, const peft_files *files, const clv_model_config *base, clv_error *err)
 {
     for (const clv_parameter_row *row = base->family->parameters; row->name; row++)
-        for (int k = 0; k < 2 && row->theirs[k]; k++) {
+        for (int k = 0; k < 2 && row->tensors[k]; k++) {
             int64_t layers;
             CLV_TRY(count_layers(&layers, files, base, row, k, err));
-            if (layers > 0 && !append(out, row->theirs[k], (int)(strlen(row->theirs[k]) - strlen(".weight"))))
+            if (layers > 0 && !append(out, row->tensors[k], (int)(strlen(row->tensors[k]) - strlen(".weight"))))
                 return clv_fail_memory(err, files->weights_path, CLV_TENSOR_NAME_SIZE);
         }
     return CLV_OK;
@@ -167,7 +166,7 @@ static clv_status check_base(const clv_model *m, const char *folder, clv_error *
 
 static clv_status open_weights(clv_model *m, const char *path, clv_error *err)
 {
-    const clv_model_weights_options options = {.is_file = true, .is_adapters = true};
+    const clv_model_weights_options options = {.is_file = true, .is_adapters = true, .warnings = &m->warnings};
     clv_error why = {0};
     clv_status status =
         clv_model_weights_open(&m->adapter_weights, clv_adapters_config(m->adapters), path, &options, &why);

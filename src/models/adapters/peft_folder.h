@@ -22,6 +22,10 @@ clv_status clv_peft_find_base_folder(char **out, const char *folder, clv_error *
 /* Gives the model, whose weights are open, the adapters of a folder. */
 clv_status clv_peft_open_adapters(clv_model *model, const char *folder, clv_error *err);
 
+/* Checks the tensors of the adapters' file that are not adapters of the model (peft_extra_tensors.c): nothing in them
+ * may change a result. @return CLV_EINVAL naming the tensor; errors of reading */
+clv_status clv_peft_check_extra_tensors(const clv_model *model, const char *path, clv_error *err);
+
 /* A folder of the model's adapters; the model is borrowed. @return CLV_EINVAL for a model without adapters, or without
  * a folder that they could be of */
 clv_status clv_model_save_spec_peft(clv_model_save_spec *out, const clv_model *model, clv_error *err);

@@ -375,7 +375,7 @@ static clv_status shard_weights(const clv_model *model, const clv_weights *weigh
                         .shards = {.mesh = model->mesh,
                                    .rules = options->rules_text ? options->rules_text : model->rules.name,
                                    .placements = placements}};
-    status = convert(model->path, clv_model_weights_files(model->weights), to, write_shards, &s, options, err);
+    status = convert(model->path, model->weights->files, to, write_shards, &s, options, err);
     free(placements);
     return status;
 }
@@ -393,7 +393,7 @@ clv_status clv_checkpoint_shard(const clv_model *model, const char *to, const cl
                         "%s: of a model with adapters its weights alone would be written; valid: adapters merged into "
                         "them first (cleave merge)",
                         model->path);
-    const clv_weights *weights = clv_model_weights_files(model->weights);
+    const clv_weights *weights = model->weights->files;
     if (model->quant == clv_quantized_tensors_detect(weights, &model->config))
         return shard_weights(model, weights, to, &o, err);
     CLV_TRY(clv_quantize_on_load_open(&blocks, weights, &model->config, model->quant, err));
@@ -420,7 +420,7 @@ static clv_status nothing_beside(const clv_model_save_spec *files, const char *f
 /* The weights in the dtype that the base's first tensor has, or f32, so that its config.json stays true. */
 static clv_status write_adapted(const clv_model *m, const char *folder, clv_error *err)
 {
-    const clv_safetensor *first = clv_weights_at(clv_model_weights_files(m->weights), 0);
+    const clv_safetensor *first = clv_weights_at(m->weights->files, 0);
     const clv_model_save_spec files = {.config = &m->config,
                                        .adapters = m->adapters,
                                        .dtype = clv_dtype_is_float(first->dtype) ? first->dtype : CLV_F32,
@@ -459,7 +459,7 @@ static clv_status merge_adapters(const char *from, const char *to, const clv_con
     CLV_TRY(clv_model_open(&m, from, NULL, err));
     clv_status status =
         m->quant == CLV_QUANT_NONE
-            ? convert(m->path, clv_model_weights_files(m->weights), to, write_with_adapters, m, options, err)
+            ? convert(m->path, m->weights->files, to, write_with_adapters, m, options, err)
             : clv_fail(err, CLV_EUNSUPPORTED,
                        "%s: adapters are not merged into weights in %s; valid: as their base the folder of floats that "
                        "these were made of",

@@ -1,5 +1,5 @@
-/* checkpoint_warnings.c - warnings about unused tensors and mismatches with config.json; rejects unreadable weight
- * formats.
+/* checkpoint_warnings.c - the list of warnings about a model; warns of unused tensors and of mismatches with
+ * config.json; rejects unreadable weight formats.
  */
 #include "models/checkpoint/checkpoint_warnings.h"
 
@@ -15,9 +15,9 @@
 #include "models/families/model_family.h"
 #include "ops/builtin_ops.h"
 
-enum { NOTE_SIZE = 480, NAMED = 4 /* kinds of names a note has */ };
+enum { WARNING_SIZE = 480, MAX_NAMES = 4 /* patterns listed in a warning */ };
 
-/* ---- kinds of tensors that no model of ours has ---- */
+/* ---- kinds of unused tensors ---- */
 
 static bool is_headless(const clv_model_config *m)
 {
@@ -41,16 +41,16 @@ static bool lacks_mlp_bias(const clv_model_config *m)
 
 typedef enum fate {
     UNUSED,
-    PART,   /* unused, of a module of transformers' classes that takes no part in logits or hidden states */
-    REFUSED /* it stands for weights that would be wrong without it */
+    UNUSED_MODULE, /* unused, of a module of transformers that affects neither logits nor hidden states */
+    REJECTED       /* other weights would be wrong without it */
 } fate;
 
-/* The first row whose pattern fits a name, without a wrapper's prefix, says what the tensor is. */
+/* The first matching row classifies a tensor. */
 typedef struct kind {
-    const char *pattern;
-    const char *why; /* nothing is lost, or what is */
+    const char *pattern; /* of the name without the prefix of a wrapper */
+    const char *why;     /* why it is not used, in the warning */
     fate fate;
-    bool (*when)(const clv_model_config *model);
+    bool (*when)(const clv_model_config *model); /* NULL: always */
 } kind;
 
 static const char quantised[] =
@@ -67,26 +67,26 @@ static const char task_head[] = "it is the head of another task";
 static const char counts_less[] = "the tensor that it is tied to counts";
 
 static const kind kinds[] = {
-    {"*.qweight", quantised, REFUSED, NULL},
-    {"*.qzeros", quantised, REFUSED, NULL},
-    {"*.scales", quantised, REFUSED, NULL},
-    {"*.g_idx", quantised, REFUSED, NULL},
-    {"*.weight_scale*", quantised, REFUSED, NULL},
-    {"*.weight_packed", quantised, REFUSED, NULL},
-    {"*.weight_zero_point", quantised, REFUSED, NULL},
-    {"*.weight.absmax", quantised, REFUSED, NULL},
-    {"*.weight.quant_*", quantised, REFUSED, NULL},
-    {"*.weight.nested_*", quantised, REFUSED, NULL},
-    {"*.SCB", quantised, REFUSED, NULL},
-    {"*.lora_*", adapters, REFUSED, NULL},
-    {"*.base_layer.*", adapters, REFUSED, NULL},
-    {"*.modules_to_save.*", adapters, REFUSED, NULL},
-    {"*.q_norm.*", head_norms, REFUSED, NULL},
-    {"*.k_norm.*", head_norms, REFUSED, NULL},
-    {"*.weight_orig", other_form, REFUSED, NULL},
-    {"*.weight_g", other_form, REFUSED, NULL},
-    {"*.weight_v", other_form, REFUSED, NULL},
-    {"*.parametrizations.*", other_form, REFUSED, NULL},
+    {"*.qweight", quantised, REJECTED, NULL},
+    {"*.qzeros", quantised, REJECTED, NULL},
+    {"*.scales", quantised, REJECTED, NULL},
+    {"*.g_idx", quantised, REJECTED, NULL},
+    {"*.weight_scale*", quantised, REJECTED, NULL},
+    {"*.weight_packed", quantised, REJECTED, NULL},
+    {"*.weight_zero_point", quantised, REJECTED, NULL},
+    {"*.weight.absmax", quantised, REJECTED, NULL},
+    {"*.weight.quant_*", quantised, REJECTED, NULL},
+    {"*.weight.nested_*", quantised, REJECTED, NULL},
+    {"*.SCB", quantised, REJECTED, NULL},
+    {"*.lora_*", adapters, REJECTED, NULL},
+    {"*.base_layer.*", adapters, REJECTED, NULL},
+    {"*.modules_to_save.*", adapters, REJECTED, NULL},
+    {"*.q_norm.*", head_norms, REJECTED, NULL},
+    {"*.k_norm.*", head_norms, REJECTED, NULL},
+    {"*.weight_orig", other_form, REJECTED, NULL},
+    {"*.weight_g", other_form, REJECTED, NULL},
+    {"*.weight_v", other_form, REJECTED, NULL},
+    {"*.parametrizations.*", other_form, REJECTED, NULL},
     {"*rotary_emb.inv_freq", "rotary frequencies are those of config.json", UNUSED, NULL},
     {"*rotary_emb.*_cached", "rotary frequencies are those of config.json", UNUSED, NULL},
     {"*position_ids", "positions are counted", UNUSED, NULL},
@@ -94,9 +94,9 @@ static const kind kinds[] = {
     {"*.attn.bias", "the causal mask is built in", UNUSED, NULL},
     {"*.crossattention.bias", "the causal mask is built in", UNUSED, NULL},
     {"*.attn.masked_bias", "the causal mask is built in", UNUSED, NULL},
-    {"*pooler.*", "the pooler is no part of the language model", PART, NULL},
-    {"*cls.seq_relationship.*", "the next-sentence head is no part of the language model", PART, NULL},
-    {"*contact_head.*", "the contact head is no part of the language model", PART, NULL},
+    {"*pooler.*", "the pooler is no part of the language model", UNUSED_MODULE, NULL},
+    {"*cls.seq_relationship.*", "the next-sentence head is no part of the language model", UNUSED_MODULE, NULL},
+    {"*contact_head.*", "the contact head is no part of the language model", UNUSED_MODULE, NULL},
     {"lm_head.*", "the model has no head, as the architectures of config.json say", UNUSED, is_headless},
     {"cls.predictions.*", "the model has no head, as the architectures of config.json say", UNUSED, is_headless},
     {"cls.predictions.bias", "cls.predictions.decoder.bias counts", UNUSED, NULL},
@@ -120,59 +120,49 @@ static const kind kinds[] = {
 };
 enum { KINDS = sizeof kinds / sizeof kinds[0] };
 
-static int kind_of(const char *name, const clv_model_config *m)
+/* Index of the first row that matches; -1: none, which happens in files of adapters only. */
+static int kind_of(const char *name, const clv_model_config *m, bool of_adapters)
 {
-    int k = 0;
-
-    while (fnmatch(kinds[k].pattern, name, 0) != 0 || (kinds[k].when != NULL && !kinds[k].when(m)))
-        k++;
-    return k;
+    for (int k = 0; k < KINDS; k++)
+        if (fnmatch(kinds[k].pattern, name, 0) == 0 &&
+            (of_adapters ? kinds[k].fate == UNUSED_MODULE : !kinds[k].when || kinds[k].when(m)))
+            return k;
+    return -1;
 }
 
 bool clv_is_unused_module(const char *name)
 {
-    bool is_part = false;
-
-    for (int k = 0; k < KINDS; k++)
-        is_part |= kinds[k].fate == PART && fnmatch(kinds[k].pattern, name, 0) == 0;
-    return is_part;
+    return kind_of(name, NULL, true) >= 0;
 }
 
-/* Of files of adapters those alone that belong to unused parts are of a kind; -1: none. */
-static int kind_in_files(const char *name, const clv_model_config *m, bool of_adapters)
+/* ---- warnings ---- */
+
+clv_status clv_warnings_add(clv_warnings *warnings, clv_error *err, const char *format, ...)
 {
-    int k = 0;
-
-    if (!of_adapters)
-        return kind_of(name, m);
-    while (k < KINDS && (kinds[k].fate != PART || fnmatch(kinds[k].pattern, name, 0) != 0))
-        k++;
-    return k < KINDS ? k : -1;
-}
-
-/* ---- notes ---- */
-
-static clv_status add(clv_checkpoint_warnings *notes, clv_error *err, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
-static clv_status add(clv_checkpoint_warnings *notes, clv_error *err, const char *format, ...)
-{
-    char **grown = realloc(notes->text, (size_t)(notes->n + 1) * sizeof *grown), *text = malloc(NOTE_SIZE);
+    char **grown = realloc(warnings->text, (size_t)(warnings->n + 1) * sizeof *grown), *text = malloc(WARNING_SIZE);
     va_list args;
-
-    if (grown != NULL)
-        notes->text = grown;
-    if (grown == NULL || text == NULL) {
+    if (grown)
+        warnings->text = grown;
+    if (!grown || !text) {
         free(text);
-        return clv_fail_memory(err, "a note", NOTE_SIZE);
+        return clv_fail_memory(err, "a warning", WARNING_SIZE);
     }
     va_start(args, format);
-    vsnprintf(text, NOTE_SIZE, format, args);
+    vsnprintf(text, WARNING_SIZE, format, args);
     va_end(args);
-    notes->text[notes->n++] = text;
+    warnings->text[warnings->n++] = text;
     return CLV_OK;
 }
 
-/* The name with a star for each number that stands alone between dots. */
+void clv_warnings_free(clv_warnings *warnings)
+{
+    for (int i = 0; i < warnings->n; i++)
+        free(warnings->text[i]);
+    free(warnings->text);
+    *warnings = (clv_warnings){0};
+}
+
+/* Replaces each number between dots by a star. */
 static void fold(char out[CLV_TENSOR_NAME_SIZE], const char *name)
 {
     size_t n = 0;
@@ -186,13 +176,13 @@ static void fold(char out[CLV_TENSOR_NAME_SIZE], const char *name)
     out[n] = '\0';
 }
 
-/* Names of one kind, folded. */
+/* The names of one kind of tensors. */
 typedef struct names {
     int64_t n; /* tensors */
     int folded;
-    bool more; /* than there is room for */
-    int64_t of[NAMED];
-    char name[NAMED][CLV_TENSOR_NAME_SIZE];
+    bool more; /* names than MAX_NAMES */
+    int64_t of[MAX_NAMES];
+    char name[MAX_NAMES][CLV_TENSOR_NAME_SIZE];
 } names;
 
 static void add_name(names *all, const char *name)
@@ -204,7 +194,7 @@ static void add_name(names *all, const char *name)
     all->n++;
     while (i < all->folded && strcmp(all->name[i], folded) != 0)
         i++;
-    if (i == NAMED) {
+    if (i == MAX_NAMES) {
         all->more = true;
         return;
     }
@@ -227,7 +217,7 @@ static void list_names(char *out, size_t size, const names *all)
         snprintf(out + used, size - used, " and others");
 }
 
-/* How far frequencies of the files are from those of config.json, relatively. */
+/* Largest relative difference of a file's rotary frequencies from those of config.json. */
 static clv_status frequency_error(double *most, const clv_safetensor *t, const clv_model_config *m, clv_error *err)
 {
     clv_rope_options how = m->rope;
@@ -246,11 +236,11 @@ static clv_status frequency_error(double *most, const clv_safetensor *t, const c
     return status;
 }
 
-static clv_status note_kind(clv_checkpoint_warnings *notes, int k, const clv_checkpoint_inventory *inventory,
+static clv_status warn_kind(clv_warnings *warnings, int k, const clv_checkpoint_inventory *inventory,
                             const int *kind_at, const clv_weights *w, const clv_model_config *m, clv_error *err)
 {
     names all = {0};
-    char listed[NOTE_SIZE / 2], differ[96] = "";
+    char listed[WARNING_SIZE / 2], differ[96] = "";
     double error = 0;
 
     for (int64_t i = 0; i < inventory->n_extra; i++) {
@@ -265,79 +255,62 @@ static clv_status note_kind(clv_checkpoint_warnings *notes, int k, const clv_che
     if (!(error < 1e-5))
         snprintf(differ, sizeof differ, ", from which these differ by up to %.2g %%", 100 * error);
     list_names(listed, sizeof listed, &all);
-    return add(notes, err, "%lld tensor%s %s %s not used: %s%s", (long long)all.n, all.n == 1 ? "" : "s", listed,
-               all.n == 1 ? "is" : "are", kinds[k].why, differ);
+    return clv_warnings_add(warnings, err, "%lld tensor%s %s %s not used: %s%s", (long long)all.n,
+                            all.n == 1 ? "" : "s", listed, all.n == 1 ? "is" : "are", kinds[k].why, differ);
 }
 
-static clv_status note_unused(clv_checkpoint_warnings *notes, const clv_checkpoint_inventory *inventory,
-                              const clv_weights *w, const clv_model_config *m, bool of_adapters, clv_error *err)
+static clv_status warn_unused(clv_warnings *warnings, const clv_checkpoint_inventory *inventory, const clv_weights *w,
+                              const clv_model_config *m, bool of_adapters, clv_error *err)
 {
     int *kind_at = calloc((size_t)inventory->n_extra + 1, sizeof *kind_at);
     clv_status status = kind_at != NULL ? CLV_OK : clv_fail_memory(err, "kinds of tensors", (size_t)inventory->n_extra);
 
     for (int64_t i = 0; status == CLV_OK && i < inventory->n_extra; i++) {
-        kind_at[i] = kind_in_files(clv_weights_bare_name(w, inventory->extra[i]), m, of_adapters);
-        if (kind_at[i] >= 0 && kinds[kind_at[i]].fate == REFUSED)
+        kind_at[i] = kind_of(clv_weights_bare_name(w, inventory->extra[i]), m, of_adapters);
+        if (kind_at[i] >= 0 && kinds[kind_at[i]].fate == REJECTED)
             status = clv_fail(err, CLV_EUNSUPPORTED, "%s: %s", inventory->extra[i]->name, kinds[kind_at[i]].why);
     }
     for (int k = 0; status == CLV_OK && k < KINDS; k++)
-        status = note_kind(notes, k, inventory, kind_at, w, m, err);
+        status = warn_kind(warnings, k, inventory, kind_at, w, m, err);
     free(kind_at);
     return status;
 }
 
-static clv_status note_settled(clv_checkpoint_warnings *notes, const clv_config_overrides *s, const clv_weights *w,
-                               clv_error *err)
+static clv_status warn_overrides(clv_warnings *warnings, const clv_config_overrides *s, const clv_weights *w,
+                                 clv_error *err)
 {
     if (s->untied)
-        CLV_TRY(
-            add(notes, err,
-                "config.json ties the output projection to the embedding, but the files have both, and they differ: "
-                "they are not tied"));
+        CLV_TRY(clv_warnings_add(
+            warnings, err,
+            "config.json ties the output projection to the embedding, but the files have both, and they differ: "
+            "they are not tied"));
     if (s->others > 0)
-        CLV_TRY(add(notes, err,
-                    "rotary frequencies of all layers are those of %s; %lld other tensor%s of them differ%s",
-                    clv_weights_bare_name(w, s->frequencies), (long long)s->others, s->others == 1 ? "" : "s",
-                    s->others == 1 ? "s" : ""));
+        CLV_TRY(clv_warnings_add(
+            warnings, err, "rotary frequencies of all layers are those of %s; %lld other tensor%s of them differ%s",
+            clv_weights_bare_name(w, s->frequencies), (long long)s->others, s->others == 1 ? "" : "s",
+            s->others == 1 ? "s" : ""));
     return CLV_OK;
 }
 
-static clv_status note_files(clv_checkpoint_warnings *notes, const clv_weights *w, clv_error *err)
+static clv_status warn_files(clv_warnings *warnings, const clv_weights *w, clv_error *err)
 {
     const char *first;
     int64_t absent = clv_weights_missing(w, &first);
 
     if (clv_weights_prefix_length(w) > 0)
-        CLV_TRY(add(notes, err, "all names in the files begin with %.*s, which is left out",
-                    (int)clv_weights_prefix_length(w), clv_weights_at(w, 0)->name));
+        CLV_TRY(clv_warnings_add(warnings, err, "all names in the files begin with %.*s, which is left out",
+                                 (int)clv_weights_prefix_length(w), clv_weights_at(w, 0)->name));
     if (absent > 0)
-        CLV_TRY(add(notes, err, "the index lists %lld tensor%s that no file has, %s%.96s", (long long)absent,
-                    absent == 1 ? "" : "s", absent == 1 ? "" : "the first is ", first));
+        CLV_TRY(clv_warnings_add(warnings, err, "the index lists %lld tensor%s that no file has, %s%.96s",
+                                 (long long)absent, absent == 1 ? "" : "s", absent == 1 ? "" : "the first is ", first));
     return CLV_OK;
 }
 
-clv_status clv_checkpoint_warnings_collect(clv_checkpoint_warnings *out, const clv_checkpoint_inventory *inventory,
+clv_status clv_checkpoint_warnings_collect(clv_warnings *warnings, const clv_checkpoint_inventory *inventory,
                                            const clv_config_overrides *overrides, const clv_weights *w,
                                            const clv_model_config *m, bool of_adapters, clv_error *err)
 {
-    clv_checkpoint_warnings notes = {0};
-    clv_status status = note_files(&notes, w, err);
-
-    if (status == CLV_OK)
-        status = note_settled(&notes, overrides, w, err);
-    if (status == CLV_OK)
-        status = note_unused(&notes, inventory, w, m, of_adapters, err);
-    if (status == CLV_OK)
-        *out = notes;
-    else
-        clv_checkpoint_warnings_free(&notes);
-    return status;
-}
-
-void clv_checkpoint_warnings_free(clv_checkpoint_warnings *notes)
-{
-    for (int i = 0; i < notes->n; i++)
-        free(notes->text[i]);
-    free(notes->text);
-    *notes = (clv_checkpoint_warnings){0};
+    CLV_TRY(warn_files(warnings, w, err));
+    CLV_TRY(warn_overrides(warnings, overrides, w, err));
+    return warn_unused(warnings, inventory, w, m, of_adapters, err);
 }

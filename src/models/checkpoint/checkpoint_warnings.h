@@ -1,5 +1,5 @@
-/* checkpoint_warnings.h - warnings about unused tensors and mismatches with config.json; rejects unreadable weight
- * formats. Tensors that stand for weights in a form which cannot be read are refused.
+/* checkpoint_warnings.h - the list of warnings about a model; warns of unused tensors and of mismatches with
+ * config.json; rejects unreadable weight formats.
  */
 #ifndef CLEAVE_MODELS_CHECKPOINT_CHECKPOINT_WARNINGS_H
 #define CLEAVE_MODELS_CHECKPOINT_CHECKPOINT_WARNINGS_H
@@ -7,19 +7,23 @@
 #include "models/checkpoint/checkpoint_inventory.h"
 #include "models/config/finalize_config.h"
 
-typedef struct clv_checkpoint_warnings {
+typedef struct clv_warnings {
     int n;
-    char **text; /* [n] sentences without a full stop, each of the folder */
-} clv_checkpoint_warnings;
+    char **text; /* [n] sentences without a full stop */
+} clv_warnings;
 
-/* of_adapters: the files hold adapters, and only those of unused parts are noted.
- * @return CLV_EUNSUPPORTED with the first tensor that is refused, and why; CLV_EIO, CLV_ENOMEM */
-clv_status clv_checkpoint_warnings_collect(clv_checkpoint_warnings *out, const clv_checkpoint_inventory *inventory,
+clv_status clv_warnings_add(clv_warnings *warnings, clv_error *err, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+void clv_warnings_free(clv_warnings *warnings);
+
+/* Adds the warnings about a checkpoint. of_adapters: the files hold adapters; of their unused tensors only those of
+ * modules that cleave leaves out (clv_is_unused_module) are named.
+ * @return CLV_EUNSUPPORTED with the first rejected tensor, and why; CLV_EIO, CLV_ENOMEM */
+clv_status clv_checkpoint_warnings_collect(clv_warnings *warnings, const clv_checkpoint_inventory *inventory,
                                            const clv_config_overrides *overrides, const clv_weights *weights,
                                            const clv_model_config *model, bool of_adapters, clv_error *err);
-void clv_checkpoint_warnings_free(clv_checkpoint_warnings *notes);
 
-/* Whether a tensor is of a part of transformers' classes that takes no part in logits or hidden states. */
+/* Whether a tensor belongs to a module that affects neither logits nor hidden states: a pooler, a contact head. */
 bool clv_is_unused_module(const char *name);
 
 #endif

@@ -118,10 +118,6 @@ typedef struct clv_model_build_options {
 clv_value clv_build_forward(clv_graph *graph, const clv_model_config *model, const clv_model_build_options *build,
                             clv_value *hidden);
 
-/* Adds a whole training step: inputs "ids", "labels" i32 [B,S] (-100: ignored), "lr" f32, "step" i32 (1 at first);
- * output "loss" f32 scalar, the mean over labels. Gains and biases are not decayed. */
-void clv_build_train_step(clv_graph *graph, const clv_model_config *model, const clv_model_build_options *build,
-                          const clv_adamw_options *adamw);
 /* What is trained of a model, and room for its gradients. */
 typedef struct clv_trainable {
     int n;
@@ -135,9 +131,9 @@ clv_trainable clv_build_trainable(clv_graph *graph, const clv_model_build_option
  */
 void clv_build_updates(clv_graph *graph, const clv_model_build_options *build, const clv_trainable *trained,
                        clv_value loss, const clv_update_options *how, bool with_norm);
-/* clv_model_optimizer_step's; how as clv_build_updates takes it. */
-void clv_build_update_step(clv_graph *graph, const clv_model_config *model, const clv_model_build_options *build,
-                           const clv_update_options *how);
+/* Adds a training step: clv_model_train_step. how: as for clv_build_updates; with_norm is ignored with accumulate. */
+void clv_build_train_step(clv_graph *graph, const clv_model_config *model, const clv_model_build_options *build,
+                          const clv_update_options *how, bool with_norm);
 
 /* Adds inference: output "logits" [B,S,V] (or [B,1,V]), whole unless split; of a model without a head "hidden.last"
  * [B,S,M] (or [B,1,M]). */

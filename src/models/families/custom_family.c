@@ -67,7 +67,7 @@ static clv_status read_key(clv_family_model *m, const clv_family_key *key, const
     double real = key->default_value;
     bool flag = key->default_value != 0;
     clv_unary_kind activation = (clv_unary_kind)number;
-    switch (key->kind) {
+    switch (key->type) {
     case CLV_KEY_INT:
         CLV_TRY(clv_json_get_int(&number, o, key->key, need, is_own(key) ? -most : 0, most, where, err));
         memcpy(at, &number, sizeof number);
@@ -100,7 +100,7 @@ static clv_status complete(clv_family_model *m, const clv_family *f, const char 
         return clv_fail(err, CLV_EFORMAT, "%s: family %s: norm_eps is %g, rope_theta %g; valid: finite", where,
                         f->model_type, m->norm_eps, m->rope_theta);
     for (int i = 0; i < f->n_keys && m->activation; i++)
-        if (f->keys[i].kind == CLV_KEY_ACTIVATION && !clv_config_activation_name(m->activation))
+        if (f->keys[i].type == CLV_KEY_ACTIVATION && !clv_config_activation_name(m->activation))
             return clv_fail(err, CLV_EFORMAT, "%s: family %s: \"%s\" has no name for the activation %d", where,
                             f->model_type, f->keys[i].key, (int)m->activation);
     return CLV_OK;
@@ -123,7 +123,7 @@ static json_t *value_of(const clv_family_model *m, const clv_family_key *key)
     double real;
     int flag;
     clv_unary_kind activation;
-    switch (key->kind) {
+    switch (key->type) {
     case CLV_KEY_INT:
         return json_integer(memcpy(&number, at, sizeof number) ? number : 0);
     case CLV_KEY_REAL:
@@ -212,10 +212,10 @@ static int marks(const char *name)
 
 static const char *fault_of_key(const clv_family_key *key)
 {
-    size_t size = key->kind == CLV_KEY_INT || key->kind == CLV_KEY_REAL ? 8 : sizeof(int);
+    size_t size = key->type == CLV_KEY_INT || key->type == CLV_KEY_REAL ? 8 : sizeof(int);
     if (!is_text(key->key, CLV_PARAMETER_NAME_SIZE))
         return "no text";
-    if ((unsigned)key->kind > CLV_KEY_ACTIVATION)
+    if ((unsigned)key->type > CLV_KEY_ACTIVATION)
         return "of no kind that there is";
     if (key->offset % size != 0 || key->offset + size > offsetof(clv_family_model, reserved))
         return "no field of clv_family_model";
@@ -225,10 +225,10 @@ static const char *fault_of_key(const clv_family_key *key)
 static const char *fault_of_row(const clv_family_parameter *row)
 {
     if (!is_text(row->name, CLV_PARAMETER_NAME_SIZE - LAYER_DIGITS) ||
-        !is_text(row->theirs[0], CLV_TENSOR_NAME_SIZE - LAYER_DIGITS))
+        !is_text(row->tensors[0], CLV_TENSOR_NAME_SIZE - LAYER_DIGITS))
         return "a name that is missing or too long";
-    if (marks(row->name) > 1 || marks(row->theirs[0]) != marks(row->name) ||
-        (row->theirs[1] && (row->form != CLV_PARAMETER_LINEAR || marks(row->theirs[1]) != marks(row->name))))
+    if (marks(row->name) > 1 || marks(row->tensors[0]) != marks(row->name) ||
+        (row->tensors[1] && (row->form != CLV_PARAMETER_LINEAR || marks(row->tensors[1]) != marks(row->name))))
         return "the layer's mark % in one name and not in another, or a second tensor in a form that has none";
     if ((unsigned)row->form > CLV_PARAMETER_CONV1D || !has_letters(row->in) || !has_letters(row->out) || !row->out[0] ||
         strlen(row->in) + strlen(row->out) >= CLV_MAX_RANK)
@@ -244,7 +244,7 @@ static const char *fault_of_order(const clv_family *f, int i)
 {
     bool found = f->parameters[i].first == 0, layered = marks(f->parameters[i].name) == 1;
     for (int k = 0; k < i; k++) {
-        found = found || strcmp(f->parameters[k].theirs[0], f->parameters[i].theirs[0]) == 0;
+        found = found || strcmp(f->parameters[k].tensors[0], f->parameters[i].tensors[0]) == 0;
         if (layered && marks(f->parameters[k].name) == 1 && marks(f->parameters[i - 1].name) == 0)
             return "a layer's, apart from the others of layers";
     }
@@ -284,7 +284,7 @@ clv_status clv_model_register_family(const clv_family *family, clv_error *err)
     for (int i = 0; i < f.n_parameters; i++) {
         const clv_family_parameter *p = &f.parameters[i];
         own->rows[i] = (clv_parameter_row){.name = p->name,
-                                           .theirs = {p->theirs[0], p->theirs[1]},
+                                           .tensors = {p->tensors[0], p->tensors[1]},
                                            .form = p->form,
                                            .in = p->in,
                                            .out = p->out,

@@ -229,7 +229,7 @@ static clv_status add_model(clv_graph *graph, const clv_plan_options *o, const c
     if (generates(o))
         clv_model_inference(graph, model, &how);
     else
-        clv_model_optimizer_step(
+        clv_model_train_step(
             graph, model, &how,
             &(clv_update_options){.size = sizeof(clv_update_options), .clip = 1, .accumulate = o->accumulate});
     return clv_graph_status(graph, err);

@@ -23,18 +23,18 @@ static clv_status make_folder(const char *folder, clv_error *err)
     return clv_fail(err, CLV_EIO, "%s: the folder cannot be made: %s", folder, strerror(errno));
 }
 
-/* A parameter's way from the ranks of this process to the file. */
+/* Copies a parameter from the ranks of this process to the file. */
 typedef struct saving {
     const clv_session *session;
     const clv_model_config *config;
-    const clv_adapters *adapters; /* which weights are saved with; NULL: none */
+    const clv_adapters *adapters; /* merged into the weights; NULL: none */
     clv_safetensors_writer *writer;
-    const char *name; /* of the parameter */
-    clv_dtype dtype;  /* of its state */
-    clv_dtype to;     /* of the file */
-    int64_t room;     /* elements that fit into both */
-    void *values;
-    void *scratch; /* where the dtypes differ */
+    const char *name; /* name of the parameter */
+    clv_dtype dtype;  /* dtype of its state */
+    clv_dtype to;     /* dtype of the file */
+    int64_t room;     /* capacity of both buffers, in elements */
+    void *values;     /* in the file's dtype */
+    void *scratch;    /* in the state's dtype, if it differs */
 } saving;
 
 static clv_status find_state(clv_state_info *out, const clv_session *session, const char *name, clv_error *err)
@@ -70,7 +70,7 @@ static clv_status make_room(saving *s, int64_t elems, clv_error *err)
     return CLV_OK;
 }
 
-/* A box of the parameter in the file's dtype, whatever the state's. */
+/* Saves a box of the parameter, converted to the file's dtype. */
 static clv_status save_box(void *arg, const clv_shard *box, clv_error *err)
 {
     saving *s = arg;
@@ -99,13 +99,13 @@ static clv_status save_parameters(saving *s, clv_error *err)
     return status;
 }
 
-static const char saving_what[] = "saving a model";
+static const char saving_call[] = "saving a model";
 
 struct clv_model_saver {
-    clv_model_save_spec files;
+    clv_model_save_spec spec;
     char *folder;
-    bool leads;
-    clv_safetensors_writer *writer; /* NULL: no more */
+    bool is_root;
+    clv_safetensors_writer *writer; /* NULL: closed */
 };
 
 void clv_model_saver_free(clv_model_saver *w)
@@ -113,7 +113,7 @@ void clv_model_saver_free(clv_model_saver *w)
     int64_t bytes;
     if (!w)
         return;
-    if (w->writer && w->leads)
+    if (w->writer && w->is_root)
         clv_safetensors_abort(w->writer);
     else if (w->writer)
         clv_safetensors_detach(w->writer, &bytes, NULL);
@@ -121,47 +121,47 @@ void clv_model_saver_free(clv_model_saver *w)
     free(w);
 }
 
-static clv_status new_writing(clv_model_saver **out, const clv_session *session, const clv_model_save_spec *files,
-                              const char *folder, clv_error *err)
+static clv_status new_saver(clv_model_saver **out, const clv_session *session, const clv_model_save_spec *spec,
+                            const char *folder, clv_error *err)
 {
     *out = calloc(1, sizeof **out);
     if (!*out)
         return clv_fail_memory(err, folder, sizeof **out);
-    **out = (clv_model_saver){.files = *files, .folder = strdup(folder), .leads = clv_session_is_root(session)};
+    **out = (clv_model_saver){.spec = *spec, .folder = strdup(folder), .is_root = clv_session_is_root(session)};
     return (*out)->folder ? CLV_OK : clv_fail_memory(err, folder, strlen(folder));
 }
 
-/* number: of the file that the first process has made; -1: this is it, and makes it. */
+/* number: id of the file that the root process has created; ignored by the root, which creates it. */
 static clv_status open_file(clv_model_saver *w, int number, clv_error *err)
 {
-    const clv_model_save_spec *files = &w->files;
-    char *path = clv_path_join(w->folder, files->weights_name);
+    const clv_model_save_spec *spec = &w->spec;
+    char *path = clv_path_join(w->folder, spec->weights_name);
     clv_status status = path ? CLV_OK : clv_fail_memory(err, w->folder, strlen(w->folder));
-    if (status == CLV_OK && w->leads)
+    if (status == CLV_OK && w->is_root)
         status = make_folder(w->folder, err);
     if (status == CLV_OK)
-        status = w->leads ? clv_model_create_weights(&w->writer, files->config, files->dtype, path, err)
-                          : clv_model_join_weights(&w->writer, files->config, files->dtype, path, number, err);
+        status = w->is_root ? clv_model_create_weights(&w->writer, spec->config, spec->dtype, path, err)
+                            : clv_model_join_weights(&w->writer, spec->config, spec->dtype, path, number, err);
     free(path);
     return status;
 }
 
-clv_status clv_model_saver_begin(clv_model_saver **out, const clv_session *session, const clv_model_save_spec *files,
+clv_status clv_model_saver_begin(clv_model_saver **out, const clv_session *session, const clv_model_save_spec *spec,
                                  const char *folder, clv_error *err)
 {
     clv_model_saver *w;
-    bool leads = clv_session_is_root(session);
+    bool is_root = clv_session_is_root(session);
     int64_t number, none;
-    clv_status status = new_writing(&w, session, files, folder, err);
-    if (status == CLV_OK && leads)
+    clv_status status = new_saver(&w, session, spec, folder, err);
+    if (status == CLV_OK && is_root)
         status = open_file(w, -1, err);
-    number = status == CLV_OK && leads ? clv_safetensors_writer_id(w->writer) : 0;
-    status = clv_session_agree(session, saving_what, status, number, &number, err);
-    bool met = status == CLV_OK;
-    if (met && !leads)
+    number = status == CLV_OK && is_root ? clv_safetensors_writer_id(w->writer) : 0;
+    status = clv_session_agree(session, saving_call, status, number, &number, err);
+    bool all_ready = status == CLV_OK;
+    if (all_ready && !is_root)
         status = open_file(w, (int)number, err);
-    if (met)
-        status = clv_session_agree(session, saving_what, status, 0, &none, err);
+    if (all_ready)
+        status = clv_session_agree(session, saving_call, status, 0, &none, err);
     if (status == CLV_OK)
         *out = w;
     else
@@ -169,17 +169,14 @@ clv_status clv_model_saver_begin(clv_model_saver **out, const clv_session *sessi
     return status;
 }
 
-clv_status clv_model_saver_write_shares(clv_model_saver *w, const clv_session *session, int64_t *bytes, clv_error *err)
+clv_status clv_model_saver_write_shards(clv_model_saver *w, const clv_session *session, int64_t *bytes, clv_error *err)
 {
-    const clv_model_save_spec *files = &w->files;
-    saving s = {.session = session,
-                .config = files->config,
-                .adapters = files->adapters,
-                .writer = w->writer,
-                .to = files->dtype};
+    const clv_model_save_spec *spec = &w->spec;
+    saving s = {
+        .session = session, .config = spec->config, .adapters = spec->adapters, .writer = w->writer, .to = spec->dtype};
     *bytes = 0;
     clv_status status = save_parameters(&s, err);
-    if (status != CLV_OK || w->leads)
+    if (status != CLV_OK || w->is_root)
         return status;
     status = clv_safetensors_detach(w->writer, bytes, err);
     w->writer = NULL;
@@ -191,28 +188,28 @@ clv_status clv_model_saver_finish(clv_model_saver *w, int64_t all_bytes, clv_err
     clv_safetensors_add_written_bytes(w->writer, all_bytes);
     clv_status status = clv_safetensors_commit(w->writer, err);
     w->writer = NULL;
-    return status == CLV_OK ? w->files.write_sidecars(&w->files, w->folder, err) : status;
+    return status == CLV_OK ? w->spec.write_sidecars(&w->spec, w->folder, err) : status;
 }
 
-clv_status clv_model_save_files(const clv_session *session, const clv_model_save_spec *files, const char *folder,
+clv_status clv_model_save_files(const clv_session *session, const clv_model_save_spec *spec, const char *folder,
                                 clv_error *err)
 {
     clv_model_saver *w;
     int64_t bytes, none;
-    CLV_TRY(clv_model_saver_begin(&w, session, files, folder, err));
-    clv_status status = clv_model_saver_write_shares(w, session, &bytes, err);
-    status = clv_session_agree(session, saving_what, status, bytes, &bytes, err);
-    if (status == CLV_OK && w->leads)
+    CLV_TRY(clv_model_saver_begin(&w, session, spec, folder, err));
+    clv_status status = clv_model_saver_write_shards(w, session, &bytes, err);
+    status = clv_session_agree(session, saving_call, status, bytes, &bytes, err);
+    if (status == CLV_OK && w->is_root)
         status = clv_model_saver_finish(w, bytes, err);
     clv_model_saver_free(w);
-    return clv_session_agree(session, saving_what, status, 0, &none, err); /* all is in its place */
+    return clv_session_agree(session, saving_call, status, 0, &none, err); /* all files are in place */
 }
 
-/* A model's config.json beside its weights: a clv_model_save_spec.write_sidecars. */
-static clv_status write_config(const clv_model_save_spec *files, const char *folder, clv_error *err)
+/* A clv_model_save_spec.write_sidecars. */
+static clv_status write_config(const clv_model_save_spec *spec, const char *folder, clv_error *err)
 {
     char *path = clv_path_join(folder, "config.json");
-    clv_status status = path ? clv_model_config_write(files->config, files->dtype, path, err)
+    clv_status status = path ? clv_model_config_write(spec->config, spec->dtype, path, err)
                              : clv_fail_memory(err, folder, strlen(folder));
     free(path);
     return status;
@@ -230,89 +227,51 @@ clv_model_save_spec clv_model_save_spec_hf(const clv_model_config *config, const
 
 /* ---- reading ---- */
 
-struct clv_model_weights {
-    clv_model_config model;
-    clv_weights *weights;
-    clv_config_overrides settled;
-    clv_checkpoint_inventory inventory;
-    clv_checkpoint_warnings notes;
-};
-
-clv_status clv_model_weights_open(clv_model_weights **out, const clv_model_config *model, const char *folder,
+clv_status clv_model_weights_open(clv_model_weights **out, const clv_model_config *config, const char *folder,
                                   const clv_model_weights_options *options, clv_error *err)
 {
-    clv_model_weights *c = calloc(1, sizeof *c);
-    if (!c)
-        return clv_fail_memory(err, folder, sizeof *c);
-    c->model = *model;
-    clv_status status = options && options->is_file ? clv_weights_open_path(&c->weights, folder, err)
-                                                    : clv_weights_open(&c->weights, folder, err);
+    const clv_model_weights_options o = options ? *options : (clv_model_weights_options){0};
+    clv_warnings dropped = {0};
+    clv_model_weights *w = calloc(1, sizeof *w);
+    if (!w)
+        return clv_fail_memory(err, folder, sizeof *w);
+    w->config = *config;
+    clv_status status =
+        o.is_file ? clv_weights_open_path(&w->files, folder, err) : clv_weights_open(&w->files, folder, err);
     if (status == CLV_OK)
-        status = clv_finalize_config(&c->settled, &c->model, c->weights, err);
+        status = clv_finalize_config(&w->overrides, &w->config, w->files, err);
     if (status == CLV_OK)
-        status = clv_checkpoint_inventory_collect(&c->inventory, c->weights, &c->model, err);
+        status = clv_checkpoint_inventory_collect(&w->inventory, w->files, &w->config, err);
     if (status == CLV_OK)
-        status = clv_checkpoint_warnings_collect(&c->notes, &c->inventory, &c->settled, c->weights, &c->model,
-                                                 options && options->is_adapters, err);
+        status = clv_checkpoint_warnings_collect(o.warnings ? o.warnings : &dropped, &w->inventory, &w->overrides,
+                                                 w->files, &w->config, o.is_adapters, err);
     if (status == CLV_OK)
-        status = clv_checkpoint_inventory_check(&c->inventory, c->weights, &c->model, err);
-    if (status == CLV_OK && options && options->map)
-        status = clv_weights_map(c->weights, err);
-    if (status != CLV_OK) {
-        clv_model_weights_close(c);
-        return status;
-    }
-    *out = c;
-    return CLV_OK;
+        status = clv_checkpoint_inventory_check(&w->inventory, w->files, &w->config, err);
+    if (status == CLV_OK && o.map)
+        status = clv_weights_map(w->files, err);
+    clv_warnings_free(&dropped);
+    if (status == CLV_OK)
+        *out = w;
+    else
+        clv_model_weights_close(w);
+    return status;
 }
 
-void clv_model_weights_close(clv_model_weights *c)
+void clv_model_weights_close(clv_model_weights *w)
 {
-    if (!c)
+    if (!w)
         return;
-    clv_checkpoint_warnings_free(&c->notes);
-    clv_checkpoint_inventory_free(&c->inventory);
-    clv_config_overrides_free(&c->settled);
-    clv_weights_close(c->weights);
-    free(c);
+    clv_checkpoint_inventory_free(&w->inventory);
+    clv_config_overrides_free(&w->overrides);
+    clv_weights_close(w->files);
+    free(w);
 }
 
 clv_status clv_model_weights_source(void *arg, const char *name, const clv_type *type, const clv_shard *box, void *out,
                                     int *known, clv_error *err)
 {
-    const clv_model_weights *c = arg;
+    const clv_model_weights *w = arg;
     clv_parameter parameter;
-    *known = clv_model_parameter_find(&parameter, &c->model, name, NULL) == CLV_OK;
-    return *known ? clv_model_read_parameter(c->weights, &c->model, name, box, type->dtype, out, err) : CLV_OK;
-}
-
-uint64_t clv_model_weights_bytes_read(const clv_model_weights *c)
-{
-    return clv_weights_bytes_read(c->weights);
-}
-
-int64_t clv_model_weights_extra(const clv_model_weights *c, const char **first)
-{
-    *first = c->inventory.n_extra > 0 ? c->inventory.extra[0]->name : NULL;
-    return c->inventory.n_extra;
-}
-
-const char *clv_model_weights_warning(const clv_model_weights *c, int i)
-{
-    return i >= 0 && i < c->notes.n ? c->notes.text[i] : NULL;
-}
-
-const clv_model_config *clv_model_weights_config(const clv_model_weights *c)
-{
-    return &c->model;
-}
-
-const clv_safetensor *clv_model_weights_extra_at(const clv_model_weights *c, int64_t i)
-{
-    return i < c->inventory.n_extra ? c->inventory.extra[i] : NULL;
-}
-
-const clv_weights *clv_model_weights_files(const clv_model_weights *w)
-{
-    return w->weights;
+    *known = clv_model_parameter_find(&parameter, &w->config, name, NULL) == CLV_OK;
+    return *known ? clv_model_read_parameter(w->files, &w->config, name, box, type->dtype, out, err) : CLV_OK;
 }

@@ -54,13 +54,13 @@ bool clv_model_has_mlp_bias(const clv_model_config *model)
 /* Our parts: more than one are a dimension, between in and out. */
 static int parts_of(const clv_parameter_row *row)
 {
-    return row->theirs[1] ? 2 : row->take > 1 ? row->take : 1;
+    return row->tensors[1] ? 2 : row->take > 1 ? row->take : 1;
 }
 
 /* Their tensors, each for one of our parts, or one for all. */
 static int tensors_of(const clv_parameter_row *row)
 {
-    return row->theirs[1] ? 2 : 1;
+    return row->tensors[1] ? 2 : 1;
 }
 
 /* Whether an earlier row has the same tensor. */
@@ -223,7 +223,7 @@ bool clv_model_parameter_with_suffix(clv_parameter *out, const clv_model_config 
 
 static void their_name(char name[CLV_TENSOR_NAME_SIZE], const clv_parameter *p, int tensor)
 {
-    fill_name(name, CLV_TENSOR_NAME_SIZE, p->row->theirs[tensor], p->layer);
+    fill_name(name, CLV_TENSOR_NAME_SIZE, p->row->tensors[tensor], p->layer);
 }
 
 /* Norms of old checkpoints, and of transformers 5 where it writes as those did, have TensorFlow's names. */
@@ -266,7 +266,7 @@ static const char *other_name(bool *counts, const clv_model_config *c, const cha
 {
     const clv_parameter_row *rows = c->family->parameters, *row = rows;
 
-    while (row->name != NULL && (is_of_layer(row) || strcmp(row->theirs[0], name) != 0))
+    while (row->name != NULL && (is_of_layer(row) || strcmp(row->tensors[0], name) != 0))
         row++;
     if (row->name == NULL)
         return NULL;
@@ -274,7 +274,7 @@ static const char *other_name(bool *counts, const clv_model_config *c, const cha
     for (const clv_parameter_row *other = rows; other->name != NULL; other++)
         if (other != row && strcmp(other->name, ours) == 0) {
             *counts = row != rows && other > row;
-            return other->theirs[0];
+            return other->tensors[0];
         }
     return NULL;
 }
@@ -315,8 +315,8 @@ static bool fits(int64_t *layer, const char *pattern, const char *name)
 static bool is_tensor(int64_t *layer, const clv_model_config *c, const char *name)
 {
     for (const clv_parameter_row *row = c->family->parameters; row->name != NULL; row++)
-        for (int k = 0; clv_parameter_row_is_present(row, c) && k < 2 && row->theirs[k] != NULL; k++)
-            if (fits(layer, row->theirs[k], name))
+        for (int k = 0; clv_parameter_row_is_present(row, c) && k < 2 && row->tensors[k] != NULL; k++)
+            if (fits(layer, row->tensors[k], name))
                 return true;
     return false;
 }
@@ -338,7 +338,7 @@ bool clv_model_canonical_tensor_name(char name[CLV_TENSOR_NAME_SIZE], int64_t *l
 void clv_model_find_tied_tensors(const clv_safetensor *out[2], const clv_weights *w, const clv_model_config *c)
 {
     bool counts;
-    const char *table = c->family->parameters->theirs[0], *head = other_name(&counts, c, table);
+    const char *table = c->family->parameters->tensors[0], *head = other_name(&counts, c, table);
 
     out[0] = clv_model_find_by_alias(w, c, table);
     out[1] = head != NULL ? clv_model_find_by_alias(w, c, head) : NULL;
@@ -748,9 +748,9 @@ static int64_t new_tensors(const clv_parameter_row *row, const clv_model_config 
 /* The row that adds the tensor of a row that shares one. */
 static const clv_parameter_row *owner_of(const clv_parameter_row *row)
 {
-    const char *theirs = row->theirs[0];
+    const char *theirs = row->tensors[0];
 
-    while (shares_tensor(row) || strcmp(row->theirs[0], theirs) != 0)
+    while (shares_tensor(row) || strcmp(row->tensors[0], theirs) != 0)
         row--;
     return row;
 }

@@ -25,8 +25,8 @@
 enum { CLV_PARAMETER_NAME_SIZE = 64, CLV_TENSOR_NAME_SIZE = 96 };
 
 typedef struct clv_parameter_row {
-    const char *name;      /* ours; % stands for the layer. Rows of layers stand together */
-    const char *theirs[2]; /* the second is NULL unless two tensors are packed */
+    const char *name;       /* ours; % stands for the layer. Rows of layers stand together */
+    const char *tensors[2]; /* the second is NULL unless two tensors are packed */
     clv_parameter_form form;
     const char *in, *out;
     int first, of, take;                          /* parts [first, first + take) of `of`; zeros: it is not fused */

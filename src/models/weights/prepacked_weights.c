@@ -146,7 +146,7 @@ clv_status clv_prepacked_read(const clv_model_weights *weights, const clv_model_
     *known = 1;
     if (!clv_box_within(box, type->rank, type->shape) || extent(box, p.rank, p.rank + 1) != CLV_PANEL_COLUMNS)
         return clv_fail(err, CLV_ESHAPE, "%.200s: the box is not within the state, or parts its panels", name);
-    packing to = {.files = clv_model_weights_files(weights),
+    packing to = {.files = weights->files,
                   .model = model,
                   .parameter = &p,
                   .dtype = type->dtype,

@@ -149,7 +149,7 @@ static clv_status read_blocks(clv_quant_reader *r, const clv_model_weights *weig
                               const clv_parameter *p, const clv_shard *box, uint8_t *ints, uint16_t *scales,
                               clv_error *err)
 {
-    const clv_weights *files = clv_model_weights_files(weights);
+    const clv_weights *files = weights->files;
     const clv_safetensor *stored;
     if (!r->stored)
         return clv_quantize_parameter(r->how, files, model, p, box, ints, scales, err);
