@@ -366,7 +366,7 @@ static void make_count(clv_graph *graph, int kind)
 {
     clv_count_labels(graph, input(graph, "labels", CLV_I32, DIMS(4)), 0, (clv_dtype)kind);
 }
-static const clv_axis_rules kind_rules = {.n = 2, .rule = {{CLV_HIDDEN, 1, {0}}, {CLV_HEADS, 1, {0}}}};
+static const clv_axis_rules kind_rules = {.n = 2, .rule = {{CLV_MLP, 1, {0}}, {CLV_HEADS, 1, {0}}}};
 
 static void make_block(clv_graph *graph, int kind)
 {
