@@ -32,7 +32,7 @@ static const char *const rules = "{d}/long_rules.json";
 static int make_rules(void **state)
 {
     (void)state;
-    cli_shell("echo '{\"rules\": [[\"hidden\", [\"axis_of_thirty_one_characters_0\", "
+    cli_shell("echo '{\"rules\": [[\"mlp\", [\"axis_of_thirty_one_characters_0\", "
               "\"axis_of_thirty_one_characters_1\", \"axis_of_thirty_one_characters_2\", "
               "\"axis_of_thirty_one_characters_3\", \"axis_of_thirty_one_characters_4\"]]]}' > %s",
               rules);

@@ -75,7 +75,7 @@ static void test_option_names(void **state)
         {"merge '' --out b", "DIR is empty;"},
         {"frobnicate", "unknown command 'frobnicate'. Valid: bench "},
         {"help frobnicate", "unknown command 'frobnicate'. Valid: bench "},
-        {"generate -m {g}/llama -p x --mesh foo=2", "or name axes as presets do: data, model, X, Y\n"},
+        {"generate -m {g}/llama -p x --mesh foo=2", "or use the axis names of presets: data, model, X, Y\n"},
     };
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
@@ -230,8 +230,8 @@ static void test_explained_words(void **state)
     } rows[] = {
         {"--op layers.0.mlp.norm", "\"makes\": \"for the gradients of layers.0.mlp.normalize\""},
         {"--op layers.0.attention.norm", "\"makes\": \"addend of the gradient of the residual stream\""},
-        {"--op layers.0.attention.attention", "layers.0.attention.rope (of the tensor of queries), "},
-        {"--op layers.0.attention.rope", "kept in place: the tensor of queries stays as it is over Y"},
+        {"--op layers.0.attention.attention", "layers.0.attention.rope (of the query tensor), "},
+        {"--op layers.0.attention.rope", "kept in place: the query tensor stays as it is over Y"},
         {"--op layers.0.attention.kv", "\"split\": \"keys and values over X, KV heads over Y\""},
         {"--op layers.0.mlp.gate_up", "\"split\": \"gate and up over X, ffn over Y\""},
         {"--op layers.0.mlp.norm", "partial sums over X"},

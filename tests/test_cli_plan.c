@@ -486,7 +486,7 @@ static void test_explain_verdicts(void **state)
     json_decref(d);
     d = explain("--block gpt --mesh model=2 --sp --op mlp.constraint"); /* nothing is chosen */
     assert_why(find_row(d, "result", "as stated", "chosen"),
-               "the input of the feed-forward part is stated as whole on every rank, by the rules megatron-sp");
+               "the input of the MLP is stated as whole on every rank, by the rules megatron-sp");
     json_decref(d);
     d = explain("--block gpt --mesh model=2 --sp --op attention.norm");
     assert_non_null(find_row(d, "result", "sequence over model", "chosen"));
@@ -584,7 +584,7 @@ static void test_causes(void **state)
         {"--block ffn --mesh X=2,Y=4 --rules gspmd-2d", "dot_general", "all_gather",
          "dot_general is split by batch over X, ffn over Y; up.weight is stated as split by width over X, ffn over Y, "
          "by "
-         "the rules gspmd-2d; the input of the feed-forward part is stated as split by batch over X, by the rules "
+         "the rules gspmd-2d; the input of the MLP is stated as split by batch over X, by the rules "
          "gspmd-2d",
          "operand", "gspmd-2d"},
         {"--block gpt --mesh X=2,Y=4 --rules gspmd-2d", "mlp.normalize", "all_reduce",
@@ -625,7 +625,7 @@ static void test_causes_read_well(void **state)
             assert_null(strstr(cause, "dimension "));
             assert_null(strstr(cause, "(null)"));
             /* rows of the loss are never split over what the logits' vocabulary is: they do not have it from them */
-            assert_false(strstr(cause, "xent_loss_gradient is split") && strstr(cause, ", as the tensor of logits"));
+            assert_false(strstr(cause, "xent_loss_gradient is split") && strstr(cause, ", as the logits tensor"));
             second = part ? strstr(part + 2, "; ") : NULL;
             if (second)
                 *second = '\0';
@@ -662,7 +662,7 @@ static void test_refused(void **state)
          2},
         {"plan --block gpt --memory-limit ''", "--memory-limit wants a size such as 4096, 16K, 24GiB, 16GB, not ''", 2},
         {"plan --block ffn --heads 8", "heads is for the blocks attention, gpt, llama; ffn has no use for it", 2},
-        {"plan --block gpt --heads 7", "width 256 is not a multiple of 7 heads; state head_dim", 2},
+        {"plan --block gpt --heads 7", "width 256 is not a multiple of 7 heads; set head_dim", 2},
         {"plan --block gpt --heads 7 --head-dim -1", "--head-dim", 2},
         {"plan --block ffn --head-dim 7", "head_dim is for the blocks attention, gpt, llama; ffn", 2},
         {"plan --block ffn --kv-heads 2", "kv_heads is for the blocks attention, gpt, llama; ffn", 2},
@@ -702,7 +702,8 @@ static void test_refused_files(void **state)
         const char *content, *option, *message;
     } cases[] = {
         {"{\"rules\": [[\"batch\", \"dta\"]]}", "rules", "rule 1: the mesh has no axis 'dta'; valid: model"},
-        {"{\"rules\": [[\"btch model\", \"model\"]]}", "rules", "rule 1: 'btch model' is no name of a logical axis"},
+        {"{\"rules\": [[\"btch model\", \"model\"]]}", "rules",
+         "rule 1: 'btch model' is not a valid logical axis name"},
         {"{\"rules\": [[\"batch\", [\"model\", \"model\"]]]}", "rules", "axis 'model' twice"},
         {"{\"rules\": [", "rules", "not JSON"},
         {"{\"name\": \"n\"}", "hardware", "\"ranks_per_host\" is missing"},

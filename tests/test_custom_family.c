@@ -122,7 +122,7 @@ static clv_value bag_hidden(clv_graph *graph, const clv_family_model *m, const c
     const clv_init normal = {CLV_INIT_NORMAL, 0.2};
     const int64_t shape[] = {m->hidden, m->ffn};
     clv_value x = clv_vocab_parallel_embedding(graph, b->ids, m->vocab, m->hidden, b->dtype, b->rules, "embed", normal);
-    clv_layout cut = clv_named_layout(graph, b->rules, 2, (clv_logical_axis[]){CLV_EMBED_KERNEL, CLV_HIDDEN});
+    clv_layout cut = clv_named_layout(graph, b->rules, 2, (clv_logical_axis[]){CLV_EMBED_KERNEL, CLV_MLP});
     for (int64_t i = 0; i < m->layers; i++) {
         clv_graph_push_scope(graph, "layers.%lld", (long long)i);
         clv_value w = clv_state(graph, "w", b->dtype, 2, shape, &cut, normal);

@@ -76,13 +76,13 @@ static void test_arguments(void **state)
     clv_state(graph, "w", CLV_F32, DIMS(2), NULL, (clv_init){CLV_INIT_NORMAL, INFINITY});
     graph = refused(graph, "w: an init of scale inf; valid: finite");
     clv_add(graph, vector(graph, "x", 2), junk);
-    graph = refused(graph, "operand 1 is no value of this graph");
+    graph = refused(graph, "operand 1 is not a value of this graph");
     clv_value x = vector(graph, "x", 1);
     clv_gradients(graph, junk, CLV_NONE, &x, 1, &d);
-    graph = refused(graph, "clv_gradients: the loss is no value of this graph");
+    graph = refused(graph, "clv_gradients: the loss is not a value of this graph");
     x = vector(graph, "x", 1);
     clv_gradients(graph, x, CLV_NONE, &junk, 1, &d);
-    graph = refused(graph, "clv_gradients: wrt[0] is no value of this graph");
+    graph = refused(graph, "clv_gradients: wrt[0] is not a value of this graph");
     clv_graph_free(graph);
     assert_true(clv_type_elems(&(clv_type){.rank = 2, .shape = {INT64_MAX, INT64_MAX}}) == INT64_MAX);
     assert_true(clv_type_elems(&(clv_type){.rank = 3, .shape = {INT64_MAX, INT64_MAX, 0}}) == 0);
@@ -366,7 +366,7 @@ static void make_count(clv_graph *graph, int kind)
 {
     clv_count_labels(graph, input(graph, "labels", CLV_I32, DIMS(4)), 0, (clv_dtype)kind);
 }
-static const clv_axis_rules kind_rules = {.n = 2, .rule = {{CLV_HIDDEN, 1, {0}}, {CLV_HEADS, 1, {0}}}};
+static const clv_axis_rules kind_rules = {.n = 2, .rule = {{CLV_MLP, 1, {0}}, {CLV_HEADS, 1, {0}}}};
 
 static void make_block(clv_graph *graph, int kind)
 {

@@ -84,9 +84,9 @@ static void test_refused(void **state)
         const char *rules, *message;
     } cases[] = {
         {"{\"rules\":[[\"batch\",\"c\"]]}", "rules: rule 1: the mesh has no axis 'c'; valid: a, b"},
-        {"{\"rules\":[[\"two words\",\"a\"]]}",
-         "rules: rule 1: 'two words' is no name of a logical axis; valid: 1 to 63 letters, digits, '_', '-' and '.', a "
-         "letter first"},
+        {"{\"rules\":[[\"two words\",\"a\"]]}", "rules: rule 1: 'two words' is not a valid logical axis name; valid: 1 "
+                                                "to 63 letters, digits, '_', '-' and '.', a "
+                                                "letter first"},
         {"{\"rules\":[[7,\"a\"]]}", "rules: rule 1: the name of a logical axis is a string, as \"heads\""},
         {"{\"rules\":[[\"batch\",[\"a\",\"a\"]]]}", "rules: rule 1: axis 'a' twice; each splits a tensor once"},
         {"{\"rules\":[[\"layers\",\"a\"]]}",
@@ -119,7 +119,7 @@ static clv_graph *experts(const clv_mesh *mesh, const clv_axis_rules *rules, con
 {
     clv_graph *graph;
     assert_int_equal(clv_graph_new(&graph, mesh, NULL), CLV_OK);
-    clv_layout layout = clv_named_layout(graph, rules, 3, (clv_logical_axis[]){first, CLV_EMBED_KERNEL, CLV_HIDDEN});
+    clv_layout layout = clv_named_layout(graph, rules, 3, (clv_logical_axis[]){first, CLV_EMBED_KERNEL, CLV_MLP});
     clv_value w = clv_state(graph, "w", CLV_F32, 3, of_experts, &layout, (clv_init){CLV_INIT_NORMAL, 1});
     clv_output(graph, "y", clv_reduce(graph, CLV_SUM, w, (int[]){1}, 1, false), NULL);
     return graph;
@@ -127,17 +127,17 @@ static clv_graph *experts(const clv_mesh *mesh, const clv_axis_rules *rules, con
 
 static void test_names_of_ones_own(void **state)
 {
-    static const char text[] = "{\"rules\":[[\"experts\",\"a\"],[\"hidden\",\"b\"]]}";
+    static const char text[] = "{\"rules\":[[\"experts\",\"a\"],[\"mlp\",\"b\"]]}";
     clv_error err = {0};
     clv_mesh mesh;
     clv_axis_rules rules = {0}, read;
     clv_program *program;
     (void)state;
-    layout_is("a=2,b=3", text, 3, (clv_logical_axis[]){"experts", CLV_EMBED_KERNEL, CLV_HIDDEN}, "a,_,b");
+    layout_is("a=2,b=3", text, 3, (clv_logical_axis[]){"experts", CLV_EMBED_KERNEL, CLV_MLP}, "a,_,b");
     layout_is("a=2,b=3", text, 3, (clv_logical_axis[]){"expert", CLV_UNNAMED, "experts"}, "_,_,a");
     assert_int_equal(clv_mesh_parse(&mesh, "a=2,b=3", &err), CLV_OK);
     assert_int_equal(clv_axis_rules_add(&rules, "experts", "a", &mesh, &err), CLV_OK);
-    assert_int_equal(clv_axis_rules_add(&rules, CLV_HIDDEN, "b", &mesh, &err), CLV_OK);
+    assert_int_equal(clv_axis_rules_add(&rules, CLV_MLP, "b", &mesh, &err), CLV_OK);
     assert_int_equal(clv_axis_rules_add(&rules, CLV_SEQ, "", &mesh, &err), CLV_OK);
     assert_int_equal(clv_axis_rules_add(&rules, CLV_BATCH, "b,a", &mesh, &err), CLV_OK);
     assert_true(rules.n == 4 && rules.rule[2].n_axes == 0 && rules.rule[3].axis[0] == 1 && rules.rule[3].axis[1] == 0);
@@ -152,7 +152,7 @@ static void test_names_of_ones_own(void **state)
     graph = experts(&mesh, &read, "expert");
     assert_int_equal(clv_compile(&program, graph, NULL, &err), CLV_EINVAL);
     assert_string_equal(err.message, "own.json: rule 1: no tensor has the logical axis 'experts'; there are: expert, "
-                                     "embed_kernel, hidden");
+                                     "embed_kernel, mlp");
     clv_graph_free(graph);
     assert_int_equal(clv_axis_rules_without(&read, "experts").n, 1);
     assert_int_equal(clv_axis_rules_without(&read, CLV_UNNAMED).n, 2);
@@ -190,10 +190,10 @@ static void test_bad_names(void **state)
     static const struct {
         const char *name, *axes, *message;
     } cases[] = {
-        {"", "a", "'' is no name"},
-        {"_", "a", "'_' is no name"},
-        {"7up", "a", "'7up' is no name"},
-        {"a b", "a", "'a b' is no name"},
+        {"", "a", "'' is not a valid logical axis name"},
+        {"_", "a", "'_' is not a valid logical axis name"},
+        {"7up", "a", "'7up' is not a valid logical axis name"},
+        {"a b", "a", "'a b' is not a valid logical axis name"},
         {long_name, "a", "1 to 63 letters"},
         {"mine", "c", "the mesh has no axis 'c'; valid: a, b"},
         {"mine", "a,,b", "the mesh has no axis ''"},
@@ -224,7 +224,7 @@ static void test_bad_names(void **state)
     assert_int_equal(clv_graph_new(&graph, &mesh, NULL), CLV_OK);
     clv_named_layout(graph, &rules, 1, (clv_logical_axis[]){"no name"});
     assert_int_equal(clv_graph_status(graph, &err), CLV_EINVAL);
-    assert_non_null(strstr(err.message, "'no name' is no name of a logical axis"));
+    assert_non_null(strstr(err.message, "'no name' is not a valid logical axis name"));
     clv_graph_free(graph);
 }
 
@@ -266,10 +266,10 @@ static void test_presets_that_do_not_fit(void **state)
         "the rules 'megatron' do not fit the mesh 'data=2' (axes data); presets that fit: dp, fsdp, zero1");
     preset_is_refused("dp", "data=2,pipe=2",
                       "the rules 'dp' do not fit the mesh 'data=2,pipe=2' (axes data, pipe); no preset fits: write a "
-                      "file of rules, or name axes as presets do: data, model, X, Y");
+                      "rules file, or use the axis names of presets: data, model, X, Y");
     preset_is_refused("megatorn", "model=2",
                       "no preset is called 'megatorn'; valid: dp, fsdp, megatron, megatron-sp, fsdp+megatron-sp, "
-                      "gspmd-2d, zero1, or a file of rules");
+                      "gspmd-2d, zero1, or a rules file");
 }
 
 /* ---- every layer by every preset ---- */
@@ -325,7 +325,7 @@ static void random_rules(char *out, size_t size, const char *const *axes, int n_
     size_t at = (size_t)snprintf(out, size, "{\"rules\":[");
     int n = 1 + below(9);
     for (int r = 0; r < n; r++) {
-        static const clv_logical_axis names[] = {CLV_BATCH, CLV_SEQ,      CLV_EMBED,    CLV_EMBED_KERNEL, CLV_HIDDEN,
+        static const clv_logical_axis names[] = {CLV_BATCH, CLV_SEQ,      CLV_EMBED,    CLV_EMBED_KERNEL, CLV_MLP,
                                                  CLV_HEADS, CLV_KV_HEADS, CLV_HEAD_DIM, CLV_VOCAB};
         const char *name = names[below(sizeof names / sizeof *names)];
         const char *axis = axes[below(n_axes)], *other = axes[below(n_axes)];

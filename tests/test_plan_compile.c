@@ -234,7 +234,7 @@ static void test_refused(void **state)
     INVALID("bias is for a block (", .model = llama, .bias = true);
     INVALID("head_dim is for the blocks attention, gpt, llama; ffn", .size = sizeof(clv_plan_options),
             .block = CLV_PLAN_BLOCK_FFN, .head_dim = 8);
-    REFUSED(CLV_ESHAPE, "attention: width 256 is not a multiple of 7 heads; state head_dim",
+    REFUSED(CLV_ESHAPE, "attention: width 256 is not a multiple of 7 heads; set head_dim",
             .block = CLV_PLAN_BLOCK_ATTENTION, .heads = 7);
     INVALID("hidden is -1; valid: 0 (its default) to 16777216", .block = CLV_PLAN_BLOCK_GPT, .hidden = -1);
     INVALID("ffn is 9223372036854775807; valid: 0 (its default) to ", .block = CLV_PLAN_BLOCK_FFN, .ffn = INT64_MAX);
@@ -424,9 +424,9 @@ static double check_order(const char *given, const char *rules, const clv_machin
 /* What moves most stays inside hosts of eight. */
 static void test_order(void **state)
 {
-    static const char two[] = "{\"rules\": [[\"batch\", \"data\"], [\"heads\", \"model\"], [\"hidden\", \"model\"]],"
+    static const char two[] = "{\"rules\": [[\"batch\", \"data\"], [\"heads\", \"model\"], [\"mlp\", \"model\"]],"
                               " \"optimizer\": [\"data\"]}",
-                      five[] = "{\"rules\": [[\"batch\", [\"b\", \"c\"]], [\"heads\", \"t\"], [\"hidden\", \"t\"]]}";
+                      five[] = "{\"rules\": [[\"batch\", [\"b\", \"c\"]], [\"heads\", \"t\"], [\"mlp\", \"t\"]]}";
     clv_machine *hosts;
     (void)state;
     must(clv_machine_open(&hosts, "h100-nvlink-ib", &err), &err);
@@ -443,8 +443,7 @@ static void test_order(void **state)
 /* State that is split over an axis of rules goes with it. */
 static void test_order_of_state(void **state)
 {
-    static const char text[] =
-        "{\"rules\": [[\"batch\", \"data\"], [\"hidden\", \"model\"]], \"optimizer\": [\"data\"]}";
+    static const char text[] = "{\"rules\": [[\"batch\", \"data\"], [\"mlp\", \"model\"]], \"optimizer\": [\"data\"]}";
     clv_machine *hosts;
     clv_mesh mesh, found;
     clv_axis_rules rules;

@@ -170,7 +170,7 @@ typedef struct subject {
 } subject;
 
 /* Weights are split over the axis that splits the width of activations: their products contract in place. */
-static const char width_on_one_axis[] = "{\"rules\": [[\"heads\", \"Y\"], [\"kv_heads\", \"Y\"], [\"hidden\", \"Y\"], "
+static const char width_on_one_axis[] = "{\"rules\": [[\"heads\", \"Y\"], [\"kv_heads\", \"Y\"], [\"mlp\", \"Y\"], "
                                         "[\"embed\", \"X\"], [\"embed_kernel\", \"X\"]]}";
 
 static const plan small_plans[] = {{"model=1", "megatron", TRAIN, 4, 32, CLV_F32},

@@ -326,7 +326,7 @@ static void compile_block(const char *axes, const char *rules_text, const int64_
 #define EIGHT "[\"a\", \"b\", \"c\", \"d\", \"e\", \"f\", \"g\", \"h\"]"
 #define ALL(axes)                                                                                                      \
     "{\"rules\": [[\"batch\", " axes "], [\"seq\", " axes "], [\"embed\", " axes "], [\"heads\", " axes                \
-    "], [\"kv_heads\", " axes "], [\"hidden\", " axes "], [\"embed_kernel\", " axes "]]}"
+    "], [\"kv_heads\", " axes "], [\"mlp\", " axes "], [\"embed_kernel\", " axes "]]}"
 
 static void test_many_axes(void **state)
 {
@@ -337,13 +337,13 @@ static void test_many_axes(void **state)
     } cases[] = {
         {"a=2,b=2,c=2,d=2,e=2,f=2,g=2,h=2",
          "{\"rules\": [[\"batch\", [\"a\", \"b\", \"c\", \"d\"]], [\"embed_kernel\", [\"a\", \"b\", \"c\", \"d\"]],"
-         " [\"heads\", " FOUR "], [\"kv_heads\", " FOUR "], [\"hidden\", " FOUR "], [\"seq\", " FOUR "]]}",
+         " [\"heads\", " FOUR "], [\"kv_heads\", " FOUR "], [\"mlp\", " FOUR "], [\"seq\", " FOUR "]]}",
          {256, 512, 1024},
          16,
          4096},
         {"a=2,b=2,c=2,d=2,e=2,f=2,g=2,h=2",
          "{\"rules\": [[\"batch\", [\"a\", \"b\"]], [\"seq\", [\"c\", \"d\"]], [\"heads\", " FOUR
-         "], [\"kv_heads\", " FOUR "], [\"hidden\", [\"c\", \"d\"]], [\"embed_kernel\", [\"a\", \"b\"]]]}",
+         "], [\"kv_heads\", " FOUR "], [\"mlp\", [\"c\", \"d\"]], [\"embed_kernel\", [\"a\", \"b\"]]]}",
          {256, 512, 1024},
          16,
          4096},

@@ -38,7 +38,7 @@ static clv_mesh mesh_of(const char *text)
     return mesh;
 }
 
-static const char whole_vocabulary[] = "{\"rules\": [[\"hidden\", \"model\"]]}";
+static const char whole_vocabulary[] = "{\"rules\": [[\"mlp\", \"model\"]]}";
 
 typedef struct sort {
     int vocab;

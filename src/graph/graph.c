@@ -608,7 +608,7 @@ static bool operand_types(clv_graph *graph, const clv_op_def *def, const clv_val
             return false;
         }
         if (in[i].id >= graph->n_values) {
-            clv_graph_fail(graph, CLV_EINVAL, "%s%s: operand %d is no value of this graph", graph->scope, def->name, i);
+            clv_graph_fail(graph, CLV_EINVAL, "%s%s: operand %d is not a value of this graph", graph->scope, def->name, i);
             return false;
         }
     }

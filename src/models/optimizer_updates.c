@@ -8,7 +8,6 @@
 #include "graph/graph.h"
 #include "models/adapters/lora_parameters.h"
 #include "ops/builtin_ops.h"
-#include "ops/optimizer_common.h"
 
 /* Gains and biases are not decayed; biases of heads have several dimensions. */
 static bool decays(const clv_graph *graph, clv_value parameter)

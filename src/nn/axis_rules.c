@@ -1,4 +1,4 @@
-/* axis_rules.c - logical axis rules: validation, preset selection, and layouts from dimension names. */
+/* axis_rules.c - logical axis rules: validation, presets, and layouts from dimension names. */
 #include "cleave/rules.h"
 
 #include <stdbool.h>
@@ -6,15 +6,14 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "nn/axis_rules_presets.h"
-#include "nn/logical_axis.h"
+#include "nn/axis_rules.h"
 #include "tensor/parse_print.h"
 
 /* ---- names ---- */
 
 bool clv_logical_axis_is_builtin(clv_logical_axis name)
 {
-    static const clv_logical_axis known[] = {CLV_BATCH, CLV_SEQ,      CLV_EMBED,    CLV_EMBED_KERNEL, CLV_HIDDEN,
+    static const clv_logical_axis known[] = {CLV_BATCH, CLV_SEQ,      CLV_EMBED,    CLV_EMBED_KERNEL, CLV_MLP,
                                              CLV_HEADS, CLV_KV_HEADS, CLV_HEAD_DIM, CLV_VOCAB,        CLV_LAYERS};
     bool is = false;
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
@@ -22,8 +21,8 @@ bool clv_logical_axis_is_builtin(clv_logical_axis name)
     return is;
 }
 
-/* CLV_EINVAL unless it is a name, or unnamed. */
-static clv_status check_axis(clv_logical_axis name, clv_error *err)
+/* CLV_EINVAL unless the name is valid or CLV_UNNAMED. */
+static clv_status check_name(clv_logical_axis name, clv_error *err)
 {
     static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ", more[] = "0123456789_-.";
     const char *at = name;
@@ -32,12 +31,12 @@ static clv_status check_axis(clv_logical_axis name, clv_error *err)
     if (!at || (at > name && *at == '\0' && at - name < CLV_LOGICAL_AXIS_SIZE))
         return CLV_OK;
     return clv_fail(err, CLV_EINVAL,
-                    "'%.80s' is no name of a logical axis; valid: 1 to %d letters, digits, '_', '-' and '.', a letter "
-                    "first",
+                    "'%.80s' is not a valid logical axis name; valid: 1 to %d letters, digits, '_', '-' and '.', a "
+                    "letter first",
                     name, CLV_LOGICAL_AXIS_SIZE - 1);
 }
 
-/* ---- rules one by one ---- */
+/* ---- validation ---- */
 
 static bool counts_in_range(const clv_axis_rules *rules)
 {
@@ -45,30 +44,30 @@ static bool counts_in_range(const clv_axis_rules *rules)
            rules->n_optimizer <= CLV_MAX_RULE_AXES;
 }
 
-static clv_status check_axes(const int *axis, int n, const char *of, const clv_mesh *mesh, clv_error *err)
+static clv_status check_axes(const int *axis, int n, const char *name, const clv_mesh *mesh, clv_error *err)
 {
     if (n < 0 || n > CLV_MAX_RULE_AXES)
-        return clv_fail(err, CLV_EINVAL, "rules: %d axes of '%s'; valid: 0 to %d", n, of, CLV_MAX_RULE_AXES);
+        return clv_fail(err, CLV_EINVAL, "rules: %d axes of '%s'; valid: 0 to %d", n, name, CLV_MAX_RULE_AXES);
     for (int i = 0; i < n; i++)
         if (axis[i] < 0 || axis[i] >= mesh->n_axes)
-            return clv_fail(err, CLV_EAXIS, "rules: axis index %d of '%s'; the mesh has %d axes", axis[i], of,
+            return clv_fail(err, CLV_EAXIS, "rules: axis index %d of '%s'; the mesh has %d axes", axis[i], name,
                             mesh->n_axes);
     return CLV_OK;
 }
 
-/* Rules are a struct that anyone may write into. NULL: none. */
+/* Checks a struct that callers may have written themselves; NULL is valid. */
 static clv_status check_rules(const clv_axis_rules *rules, const clv_mesh *mesh, clv_error *err)
 {
     CLV_TRY(clv_mesh_check(mesh, err));
     if (rules && !counts_in_range(rules))
-        return clv_fail(err, CLV_EINVAL, "rules: %d of them, and %d optimizer axes; valid: 0 to %d, and to %d",
-                        rules->n, rules->n_optimizer, CLV_MAX_RULES, CLV_MAX_RULE_AXES);
+        return clv_fail(err, CLV_EINVAL, "rules: %d rules and %d optimizer axes; valid: 0 to %d, and 0 to %d", rules->n,
+                        rules->n_optimizer, CLV_MAX_RULES, CLV_MAX_RULE_AXES);
     if (rules && !memchr(rules->name, '\0', sizeof rules->name))
-        return clv_fail(err, CLV_EINVAL, "rules: their name has no end");
+        return clv_fail(err, CLV_EINVAL, "rules: the name is not terminated");
     for (int r = 0; rules && r < rules->n; r++) {
         const clv_axis_rule *rule = &rules->rule[r];
         if (!memchr(rule->name, '\0', sizeof rule->name))
-            return clv_fail(err, CLV_EINVAL, "rules: the name of rule %d has no end", r);
+            return clv_fail(err, CLV_EINVAL, "rules: the name of rule %d is not terminated", r);
         CLV_TRY(check_axes(rule->axis, rule->n_axes, rule->name, mesh, err));
     }
     return rules ? check_axes(rules->optimizer, rules->n_optimizer, "optimizer", mesh, err) : CLV_OK;
@@ -76,7 +75,7 @@ static clv_status check_rules(const clv_axis_rules *rules, const clv_mesh *mesh,
 
 clv_status clv_axis_rules_append(clv_axis_rules *rules, clv_logical_axis name, const int *axis, int n, clv_error *err)
 {
-    CLV_TRY(check_axis(name, err));
+    CLV_TRY(check_name(name, err));
     if (clv_logical_axis_equal(name, CLV_LAYERS) && n > 0)
         return clv_fail(err, CLV_EUNSUPPORTED, "layers are not stacked, so 'layers' takes no axis; valid: null");
     if (rules->n >= CLV_MAX_RULES)
@@ -89,51 +88,100 @@ clv_status clv_axis_rules_append(clv_axis_rules *rules, clv_logical_axis name, c
     return CLV_OK;
 }
 
-/* The axes that a text names, [CLV_MAX_RULE_AXES]. */
-static clv_status parse_axes(int *out, int *n, const char *axes, const clv_mesh *mesh, clv_error *err)
+clv_status clv_axis_rules_append_axis(int *axes, int *n, const clv_mesh *mesh, const char *name, int length,
+                                      clv_error *err)
 {
     char names[CLV_MESH_TEXT];
-    *n = 0;
-    while (axes && *axes) {
-        int length = (int)strcspn(axes, ","), axis = clv_mesh_find_name(mesh, axes, length);
-        if (axis < 0) {
-            clv_mesh_names(names, sizeof names, mesh);
-            return clv_fail(err, CLV_EAXIS, "the mesh has no axis '%.*s'; valid: %s", length, axes, names);
-        }
-        for (int i = 0; i < *n; i++)
-            if (out[i] == axis)
-                return clv_fail(err, CLV_EAXIS, "axis '%s' twice; each splits a tensor once", mesh->axis[axis].name);
-        out[(*n)++] = axis;
-        axes += length + (axes[length] == ',');
+    int axis = clv_mesh_find_name(mesh, name, length);
+    if (axis < 0) {
+        clv_mesh_names(names, sizeof names, mesh);
+        return clv_fail(err, CLV_EAXIS, "the mesh has no axis '%.*s'; valid: %s", length, name, names);
     }
+    for (int i = 0; i < *n; i++)
+        if (axes[i] == axis)
+            return clv_fail(err, CLV_EAXIS, "axis '%s' twice; each splits a tensor once", mesh->axis[axis].name);
+    axes[(*n)++] = axis;
     return CLV_OK;
 }
 
 clv_status clv_axis_rules_add(clv_axis_rules *rules, clv_logical_axis name, const char *axes, const clv_mesh *mesh,
                               clv_error *err)
 {
-    int axis[CLV_MAX_RULE_AXES], n;
+    int axis[CLV_MAX_RULE_AXES], n = 0;
     CLV_TRY(clv_require(rules && name && mesh, "clv_axis_rules_add", "rules, a name and a mesh", err));
     CLV_TRY(check_rules(rules, mesh, err));
-    CLV_TRY(parse_axes(axis, &n, axes, mesh, err));
+    while (axes && *axes) {
+        int length = (int)strcspn(axes, ",");
+        CLV_TRY(clv_axis_rules_append_axis(axis, &n, mesh, axes, length, err));
+        axes += length + (axes[length] == ',');
+    }
     return clv_axis_rules_append(rules, name, axis, n, err);
 }
 
 /* ---- presets ---- */
 
-static void add_preset_rules(clv_axis_rules *rules, const clv_preset *preset, const clv_mesh *mesh)
-{
-    for (int i = 0; i < CLV_PRESET_RULES && preset->rule[i].axis; i++) {
-        int axis = clv_mesh_find_name(mesh, preset->rule[i].axis, (int)strlen(preset->rule[i].axis));
-        if (axis >= 0)
-            clv_axis_rules_append(rules, preset->rule[i].name, &axis, 1, NULL);
+enum { MAX_PRESET_RULES = 8, MAX_PRESET_NEEDS = 2 };
+
+typedef struct preset {
+    const char *name;
+    const char *needs[MAX_PRESET_NEEDS]; /* required mesh axes; the axes of its rules are otherwise optional */
+    struct {
+        clv_logical_axis name;
+        const char *axis;
+    } rule[MAX_PRESET_RULES];
+    bool splits_optimizer; /* optimizer state is split over "data" */
+} preset;
+
+/* Heads, MLP and vocabulary come before the sequence: where a tensor has one of them, it takes the model axis. */
+#define MEGATRON                                                                                                       \
+    {CLV_BATCH, "data"}, {CLV_HEADS, "model"}, {CLV_KV_HEADS, "model"}, {CLV_MLP, "model"},                            \
+    {                                                                                                                  \
+        CLV_VOCAB, "model"                                                                                             \
     }
-    int data = preset->splits_optimizer ? clv_mesh_find_name(mesh, "data", 4) : -1;
+
+static const preset default_preset = {.name = "megatron", .rule = {MEGATRON}};
+
+static const preset presets[] = {
+    {.name = "dp", .needs = {"data"}, .rule = {{CLV_BATCH, "data"}}},
+    {.name = "fsdp", .needs = {"data"}, .rule = {{CLV_BATCH, "data"}, {CLV_EMBED_KERNEL, "data"}}},
+    {.name = "megatron", .needs = {"model"}, .rule = {MEGATRON}},
+    {.name = "megatron-sp", .needs = {"model"}, .rule = {MEGATRON, {CLV_SEQ, "model"}}},
+    {.name = "fsdp+megatron-sp",
+     .needs = {"data", "model"},
+     .rule = {MEGATRON, {CLV_SEQ, "model"}, {CLV_EMBED_KERNEL, "data"}}},
+    {.name = "gspmd-2d",
+     .needs = {"X", "Y"},
+     .rule = {{CLV_BATCH, "X"},
+              {CLV_MLP, "Y"},
+              {CLV_HEADS, "Y"},
+              {CLV_KV_HEADS, "Y"},
+              {CLV_VOCAB, "Y"},
+              {CLV_EMBED_KERNEL, "X"},
+              {CLV_EMBED, "Y"}}},
+    {.name = "zero1", .needs = {"data"}, .rule = {MEGATRON}, .splits_optimizer = true},
+};
+enum { N_PRESETS = sizeof presets / sizeof *presets };
+
+/* The mesh axis with this name; -1: none. */
+static int find_axis(const clv_mesh *mesh, const char *name)
+{
+    return clv_mesh_find_name(mesh, name, (int)strlen(name));
+}
+
+static void add_preset_rules(clv_axis_rules *rules, const preset *p, const clv_mesh *mesh)
+{
+    for (int i = 0; i < MAX_PRESET_RULES && p->rule[i].axis; i++) {
+        int axis = find_axis(mesh, p->rule[i].axis);
+        if (axis >= 0)
+            clv_axis_rules_append(rules, p->rule[i].name, &axis, 1, NULL);
+    }
+    int data = p->splits_optimizer ? find_axis(mesh, "data") : -1;
     if (data >= 0)
         rules->optimizer[rules->n_optimizer++] = data;
 }
 
-static bool uses(const clv_axis_rules *rules, int axis)
+/* Whether a rule uses the mesh axis. */
+static bool uses_axis(const clv_axis_rules *rules, int axis)
 {
     for (int r = 0; r < rules->n; r++)
         for (int i = 0; i < rules->rule[r].n_axes; i++)
@@ -142,28 +190,28 @@ static bool uses(const clv_axis_rules *rules, int axis)
     return false;
 }
 
-/* Whether the mesh has what the preset needs, and the preset uses every axis of the mesh. */
-static bool fits(const clv_preset *preset, const clv_mesh *mesh)
+/* Whether the mesh has the axes that the preset needs, and the preset uses every axis of the mesh. */
+static bool fits(const preset *p, const clv_mesh *mesh)
 {
     clv_axis_rules rules = {0};
-    add_preset_rules(&rules, preset, mesh);
+    add_preset_rules(&rules, p, mesh);
     for (int a = 0; a < mesh->n_axes; a++)
-        if (!uses(&rules, a))
+        if (!uses_axis(&rules, a))
             return false;
-    for (int i = 0; i < CLV_PRESET_NEEDS && preset->needs[i]; i++)
-        if (clv_mesh_find_name(mesh, preset->needs[i], (int)strlen(preset->needs[i])) < 0)
+    for (int i = 0; i < MAX_PRESET_NEEDS && p->needs[i]; i++)
+        if (find_axis(mesh, p->needs[i]) < 0)
             return false;
     return true;
 }
 
-/* Axes that presets know, each once: "data, model, X, Y". */
+/* All axes that presets use, each once: "data, model, X, Y". */
 static void list_preset_axes(clv_text *list)
 {
     const char *seen[CLV_MAX_AXES];
     int n = 0;
-    for (int p = 0; p < clv_n_presets; p++)
-        for (int i = 0; i < CLV_PRESET_RULES && clv_presets[p].rule[i].axis; i++) {
-            const char *axis = clv_presets[p].rule[i].axis;
+    for (int p = 0; p < N_PRESETS; p++)
+        for (int i = 0; i < MAX_PRESET_RULES && presets[p].rule[i].axis; i++) {
+            const char *axis = presets[p].rule[i].axis;
             int k = 0;
             while (k < n && strcmp(seen[k], axis) != 0)
                 k++;
@@ -174,13 +222,13 @@ static void list_preset_axes(clv_text *list)
         }
 }
 
-static clv_status refuse(const char *name, const clv_mesh *mesh, clv_error *err)
+static clv_status fail_unfit(const char *name, const clv_mesh *mesh, clv_error *err)
 {
     char text[CLV_MESH_TEXT], axes[CLV_MESH_TEXT], fitting[256];
     clv_text list = {.out = fitting, .size = sizeof fitting};
-    for (int p = 0; p < clv_n_presets; p++)
-        if (fits(&clv_presets[p], mesh))
-            clv_text_add(&list, "%s%s", list.length ? ", " : "", clv_presets[p].name);
+    for (int p = 0; p < N_PRESETS; p++)
+        if (fits(&presets[p], mesh))
+            clv_text_add(&list, "%s%s", list.length ? ", " : "", presets[p].name);
     bool any = list.length > 0;
     if (!any)
         list_preset_axes(&list);
@@ -190,42 +238,42 @@ static clv_status refuse(const char *name, const clv_mesh *mesh, clv_error *err)
     return clv_fail(
         err, CLV_EAXIS, "%s%s%s not fit the mesh '%s' (axes %s); %s%s", name ? "the rules '" : "",
         name ? name : "the default rules", name ? "' do" : " do", text, axes,
-        any ? "presets that fit: " : "no preset fits: write a file of rules, or name axes as presets do: ", fitting);
+        any ? "presets that fit: " : "no preset fits: write a rules file, or use the axis names of presets: ", fitting);
 }
 
-static clv_status find_preset(const clv_preset **out, const char *name, clv_error *err)
+static clv_status find_preset(const preset **out, const char *name, clv_error *err)
 {
     char names[256];
     clv_text list = {.out = names, .size = sizeof names};
-    for (int p = 0; p < clv_n_presets; p++) {
-        if (strcmp(clv_presets[p].name, name) == 0) {
-            *out = &clv_presets[p];
+    for (int p = 0; p < N_PRESETS; p++) {
+        if (strcmp(presets[p].name, name) == 0) {
+            *out = &presets[p];
             return CLV_OK;
         }
-        clv_text_add(&list, "%s%s", p ? ", " : "", clv_presets[p].name);
+        clv_text_add(&list, "%s%s", p ? ", " : "", presets[p].name);
     }
     clv_text_finish(&list);
-    return clv_fail(err, CLV_EINVAL, "no preset is called '%s'; valid: %s, or a file of rules", name, names);
+    return clv_fail(err, CLV_EINVAL, "no preset is called '%s'; valid: %s, or a rules file", name, names);
 }
 
 clv_status clv_axis_rules_preset(clv_axis_rules *out, const char *name, const clv_mesh *mesh, clv_error *err)
 {
     CLV_TRY(clv_require(out && mesh, "clv_axis_rules_preset", "out and a mesh", err));
     CLV_TRY(clv_mesh_check(mesh, err));
-    const clv_preset *preset = &clv_default_preset;
+    const preset *p = &default_preset;
     if (name)
-        CLV_TRY(find_preset(&preset, name, err));
-    if (!fits(preset, mesh))
-        return refuse(name, mesh, err);
+        CLV_TRY(find_preset(&p, name, err));
+    if (!fits(p, mesh))
+        return fail_unfit(name, mesh, err);
     *out = (clv_axis_rules){0};
-    snprintf(out->name, sizeof out->name, "%s", preset->name);
-    add_preset_rules(out, preset, mesh);
+    snprintf(out->name, sizeof out->name, "%s", p->name);
+    add_preset_rules(out, p, mesh);
     return CLV_OK;
 }
 
 const char *clv_axis_rules_preset_name(int i)
 {
-    return i >= 0 && i < clv_n_presets ? clv_presets[i].name : NULL;
+    return i >= 0 && i < N_PRESETS ? presets[i].name : NULL;
 }
 
 clv_axis_rules clv_axis_rules_without(const clv_axis_rules *rules, clv_logical_axis name)
@@ -242,7 +290,8 @@ clv_axis_rules clv_axis_rules_without(const clv_axis_rules *rules, clv_logical_a
 
 /* ---- layouts ---- */
 
-static uint32_t axes_of(const clv_axis_rule *rule)
+/* Bit a: mesh axis a. */
+static uint32_t axes_mask(const clv_axis_rule *rule)
 {
     uint32_t mask = 0;
     for (int i = 0; i < rule->n_axes; i++)
@@ -264,20 +313,20 @@ clv_status clv_axis_rules_layout(clv_layout *out, const clv_axis_rules *rules, c
     CLV_TRY(clv_require(out && mesh && (names || rank <= 0 || !rules), "clv_axis_rules_layout", "out, a mesh and names",
                         err));
     CLV_TRY(check_rules(rules, mesh, err));
-    bool settled[CLV_MAX_RANK] = {false};
+    bool assigned[CLV_MAX_RANK] = {false};
     uint32_t used = 0;
     *out = clv_layout_replicated(rank);
     for (int d = 0; names && d < rank; d++)
-        CLV_TRY(check_axis(names[d], err));
+        CLV_TRY(check_name(names[d], err));
     for (int r = 0; rules && r < rules->n; r++) {
         const clv_axis_rule *rule = &rules->rule[r];
         int d = 0;
-        while (d < rank && (settled[d] || !clv_logical_axis_equal(names[d], rule->name)))
+        while (d < rank && (assigned[d] || !clv_logical_axis_equal(names[d], rule->name)))
             d++;
-        if (d == rank || (axes_of(rule) & used))
+        if (d == rank || (axes_mask(rule) & used))
             continue;
-        settled[d] = true;
-        used |= axes_of(rule);
+        assigned[d] = true;
+        used |= axes_mask(rule);
         CLV_TRY(split_dim(out, mesh, d, rule->axis, rule->n_axes, err));
     }
     return CLV_OK;

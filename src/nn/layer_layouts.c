@@ -25,25 +25,31 @@ const char *clv_nn_parameter_name(clv_graph *graph, const char *name, const char
     return full ? full : name;
 }
 
-/* Replaces the cut of dimension d. */
+/* Replaces the split of dimension d. */
 static void set_dim(clv_graph *graph, clv_layout *layout, int d, const clv_subaxis *axes, int n, int64_t granule)
 {
     if (clv_graph_ok(graph))
         clv_layout_set_dim(layout, &graph->mesh, d, axes, n, n > 0 ? granule : 1, &graph->error);
 }
 
-/* Where products with quantised weights sum over it, what is hidden is cut between blocks, everywhere alike. */
+/* Keeps the axes that split dimension d, and changes the granule that they keep together. */
+static void set_granule(clv_graph *graph, clv_layout *layout, int d, int64_t granule)
+{
+    const clv_subaxis *axes;
+    clv_subaxis copy[CLV_MAX_SUBAXES];
+    int n = clv_layout_axes(&axes, layout, d);
+    memcpy(copy, axes, (size_t)n * sizeof *copy);
+    set_dim(graph, layout, d, copy, n, granule);
+}
+
+/* Splits MLP dimensions at quantization blocks, in all tensors alike, where quantized products sum over them. */
 static void align_ffn_to_quant_blocks(clv_graph *graph, clv_layout *layout, const clv_logical_axis *names)
 {
     if (!graph->quant || !graph->quant->ffn_split_at_blocks)
         return;
     for (int d = 0; names && d < layout->rank; d++)
-        if (clv_logical_axis_equal(names[d], CLV_HIDDEN) && layout->granule[d] == 1) {
-            const clv_subaxis *axes;
-            int n = clv_layout_axes(&axes, layout, d);
-            clv_subaxis kept[CLV_MAX_SUBAXES];
-            memcpy(kept, axes, (size_t)n * sizeof *kept);
-            set_dim(graph, layout, d, kept, n, CLV_QUANT_BLOCK);
+        if (clv_logical_axis_equal(names[d], CLV_MLP) && layout->granule[d] == 1) {
+            set_granule(graph, layout, d, CLV_QUANT_BLOCK);
         }
 }
 
@@ -63,7 +69,7 @@ clv_layout clv_named_layout(clv_graph *graph, const clv_axis_rules *rules, int r
     return layout;
 }
 
-/* Copies the cut of a dimension. */
+/* Copies the split of a dimension. */
 static void copy_dim(clv_graph *graph, clv_layout *to, int d, const clv_layout *from, int from_d)
 {
     const clv_subaxis *axes;
@@ -71,18 +77,18 @@ static void copy_dim(clv_graph *graph, clv_layout *to, int d, const clv_layout *
     set_dim(graph, to, d, axes, n, from->granule[from_d]);
 }
 
-/* Rows that are batch and sequence at once are split by the axes of both. */
-static clv_layout flat_rows(clv_graph *graph, const clv_layout *apart)
+/* Merges dimensions 0 and 1, batch and sequence, into one that is split by the axes of both. */
+static clv_layout merge_rows(clv_graph *graph, const clv_layout *from)
 {
-    clv_layout layout = clv_layout_replicated(apart->rank - 1);
+    clv_layout layout = clv_layout_replicated(from->rank - 1);
     const clv_subaxis *batch, *seq;
     clv_subaxis both[CLV_MAX_SUBAXES];
-    int n = clv_layout_axes(&batch, apart, 0), n_seq = clv_layout_axes(&seq, apart, 1);
+    int n = clv_layout_axes(&batch, from, 0), n_seq = clv_layout_axes(&seq, from, 1);
     memcpy(both, batch, (size_t)n * sizeof *both);
     memcpy(both + n, seq, (size_t)n_seq * sizeof *both);
     set_dim(graph, &layout, 0, both, n + n_seq, 1);
     for (int d = 1; d < layout.rank; d++)
-        copy_dim(graph, &layout, d, apart, d + 1);
+        copy_dim(graph, &layout, d, from, d + 1);
     return layout;
 }
 
@@ -98,7 +104,7 @@ clv_layout clv_nn_activation(clv_graph *graph, const clv_axis_rules *rules, int 
     for (int i = 0; i < n; i++)
         all[leading + i] = names[i];
     clv_layout layout = clv_named_layout(graph, rules, leading + n, all);
-    return rows == 1 ? flat_rows(graph, &layout) : layout;
+    return rows == 1 ? merge_rows(graph, &layout) : layout;
 }
 
 clv_layout clv_residual_layout(clv_graph *graph, const clv_axis_rules *rules, int rank)
@@ -111,43 +117,51 @@ clv_layout clv_residual_layout(clv_graph *graph, const clv_axis_rules *rules, in
 
 void clv_nn_shard_query_heads(clv_graph *graph, clv_layout *layout, int d, int64_t heads, int64_t kv_heads)
 {
-    const clv_subaxis *axes;
-    int n = clv_layout_axes(&axes, layout, d);
-    clv_subaxis kept[CLV_MAX_SUBAXES];
-    memcpy(kept, axes, (size_t)n * sizeof *kept);
-    set_dim(graph, layout, d, kept, n, clv_layout_block_count(layout, d) <= kv_heads ? heads / kv_heads : 1);
+    set_granule(graph, layout, d, clv_layout_block_count(layout, d) <= kv_heads ? heads / kv_heads : 1);
 }
 
 void clv_nn_shard_kv_heads(clv_graph *graph, clv_layout *layout, int d, int64_t heads, int64_t kv_heads)
 {
     const clv_subaxis *axes;
-    int n = clv_layout_axes(&axes, layout, d), n_kept = 0;
-    clv_subaxis kept[CLV_MAX_SUBAXES];
+    int n = clv_layout_axes(&axes, layout, d), n_sub = 0;
+    clv_subaxis sub[CLV_MAX_SUBAXES];
     if (heads == kv_heads || clv_layout_block_count(layout, d) <= kv_heads)
         return;
-    for (int64_t left = kv_heads; n_kept < n; n_kept++) {
-        kept[n_kept] = axes[n_kept];
-        kept[n_kept].size = (int32_t)clv_gcd(axes[n_kept].size, left);
-        left /= kept[n_kept].size;
-        if (kept[n_kept].size < axes[n_kept].size) {
-            n_kept++;
+    for (int64_t left = kv_heads; n_sub < n; n_sub++) {
+        sub[n_sub] = axes[n_sub];
+        sub[n_sub].size = (int32_t)clv_gcd(axes[n_sub].size, left);
+        left /= sub[n_sub].size;
+        if (sub[n_sub].size < axes[n_sub].size) {
+            n_sub++;
             break;
         }
     }
-    set_dim(graph, layout, d, kept, n_kept, 1);
+    set_dim(graph, layout, d, sub, n_sub, 1);
 }
 
-/* ---- what causes say ---- */
+void clv_nn_append_dim(clv_graph *graph, clv_nn_shape *to, int64_t extent, clv_logical_axis name,
+                       const clv_layout *from, int d, int64_t divisor)
+{
+    const clv_subaxis *axes;
+    int n = from ? clv_layout_axes(&axes, from, d) : 0;
+    to->shape[to->rank] = extent;
+    to->names[to->rank] = name;
+    if (n > 0)
+        set_dim(graph, &to->layout, to->rank, axes, n,
+                from->granule[d] % divisor == 0 ? from->granule[d] / divisor : 1);
+    to->rank++;
+}
 
-/* "sequence", "KV heads": as people call the dimensions of that name; NULL: none. */
+/* ---- annotations ---- */
+
+/* The name that explanations print for a dimension: "sequence", "KV heads"; NULL: none. */
 static const char *dim_name(clv_logical_axis name)
 {
     static const struct {
         clv_logical_axis axis;
         const char *name;
-    } names[] = {{CLV_SEQ, "sequence"},    {CLV_EMBED, "width"},       {CLV_EMBED_KERNEL, "width"},
-                 {CLV_HIDDEN, "ffn"},      {CLV_KV_HEADS, "KV heads"}, {CLV_HEAD_DIM, "head size"},
-                 {CLV_VOCAB, "vocabulary"}};
+    } names[] = {{CLV_SEQ, "sequence"},      {CLV_EMBED, "width"},        {CLV_EMBED_KERNEL, "width"}, {CLV_MLP, "ffn"},
+                 {CLV_KV_HEADS, "KV heads"}, {CLV_HEAD_DIM, "head size"}, {CLV_VOCAB, "vocabulary"}};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (clv_logical_axis_equal(name, names[i].axis))
             return names[i].name;
@@ -159,9 +173,9 @@ void clv_nn_annotate(clv_graph *graph, clv_value value, const clv_axis_rules *ru
 {
     clv_value_annotation origin = {.what = what, .rules = rules && rules->name[0] ? rules->name : NULL};
     clv_type type = clv_graph_type(graph, value);
-    const char *pair = "keys and values"; /* these, and gate and up, are one tensor */
+    const char *pair = "keys and values"; /* an unnamed dimension of size 2 holds these, or gate and up */
     for (int d = 0; d < type.rank; d++)
-        pair = clv_logical_axis_equal(names[d], CLV_HIDDEN) ? "gate and up" : pair;
+        pair = clv_logical_axis_equal(names[d], CLV_MLP) ? "gate and up" : pair;
     for (int d = 0; d < type.rank; d++)
         origin.dim[d] = !names[d] && type.shape[d] == 2 ? pair : dim_name(names[d]);
     clv_graph_annotate(graph, value, &origin);
@@ -206,7 +220,7 @@ clv_value clv_nn_constrain(clv_graph *graph, clv_value x, const clv_layout *layo
 
 bool clv_nn_is_tensor_parallel_axis(clv_logical_axis name)
 {
-    return name && (!clv_logical_axis_is_builtin(name) || clv_logical_axis_equal(name, CLV_HIDDEN) ||
+    return name && (!clv_logical_axis_is_builtin(name) || clv_logical_axis_equal(name, CLV_MLP) ||
                     clv_logical_axis_equal(name, CLV_HEADS) || clv_logical_axis_equal(name, CLV_KV_HEADS) ||
                     clv_logical_axis_equal(name, CLV_VOCAB));
 }
@@ -239,10 +253,18 @@ clv_value clv_nn_weight(clv_graph *graph, const clv_axis_rules *rules, const cha
     return weight;
 }
 
+clv_value clv_nn_add_bias(clv_graph *graph, clv_value y, const clv_axis_rules *rules, const char *name, int rank,
+                          const int64_t *shape, const clv_logical_axis *names, const clv_layout *layout)
+{
+    const clv_init zeros = {CLV_INIT_ZEROS, 0};
+    clv_dtype dtype = clv_graph_type(graph, y).dtype;
+    return clv_add(graph, y, clv_nn_parameter(graph, rules, name, dtype, rank, shape, names, layout, zeros));
+}
+
 /* ---- activations ---- */
 
-/* Whether features and the weight's contracted dimension are split alike: then the product takes them as they are, and
- * its result is a sum. */
+/* Whether features and the weight's contracted dimension are split alike: the product then contracts in place, and its
+ * result is a partial sum. */
 static bool is_split_like_weight(clv_graph *graph, const clv_axis_rules *rules, clv_logical_axis out,
                                  const clv_layout *features, int d)
 {
@@ -268,10 +290,10 @@ clv_value clv_nn_enter_parallel_region(clv_graph *graph, clv_value x, const clv_
         if (free_axes == n)
             copy_dim(graph, &inside, last, &outside, last);
     }
-    const char *what = clv_logical_axis_equal(out, CLV_HEADS)    ? "the input of attention"
-                       : clv_logical_axis_equal(out, CLV_HIDDEN) ? "the input of the feed-forward part"
-                       : clv_logical_axis_equal(out, CLV_VOCAB)  ? "the input of the logits"
-                                                                 : "the input of the product";
+    const char *what = clv_logical_axis_equal(out, CLV_HEADS)   ? "the input of attention"
+                       : clv_logical_axis_equal(out, CLV_MLP)   ? "the input of the MLP"
+                       : clv_logical_axis_equal(out, CLV_VOCAB) ? "the input of the logits"
+                                                                : "the input of the product";
     return clv_nn_constrain(graph, x, &inside, rules, what, 1, (clv_logical_axis[]){CLV_EMBED});
 }
 

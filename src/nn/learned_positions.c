@@ -1,4 +1,4 @@
-/* learned_positions.c - learned position embedding: adds a row of a table for each position. */
+/* learned_positions.c - learned position embeddings: adds row `position` of a table to each activation. */
 #include "graph/graph.h"
 #include "nn/layer_layouts.h"
 

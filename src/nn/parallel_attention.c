@@ -3,7 +3,7 @@
 #include "nn/layer_layouts.h"
 #include "nn/stored_weight.h"
 
-/* Fills in what options leave to be derived; false (recorded) when they do not fit. */
+/* Fills in kv_heads and head_dim; false, with an error recorded, if the sizes do not fit. */
 static bool fill_in_defaults(clv_graph *graph, clv_self_attention_options *o, const clv_type *x)
 {
     if (x->rank != 3) {
@@ -17,7 +17,7 @@ static bool fill_in_defaults(clv_graph *graph, clv_self_attention_options *o, co
         return false;
     }
     if (o->head_dim == 0 && x->shape[2] % o->heads != 0) {
-        clv_graph_fail(graph, CLV_ESHAPE, "%sattention: width %lld is not a multiple of %lld heads; state head_dim",
+        clv_graph_fail(graph, CLV_ESHAPE, "%sattention: width %lld is not a multiple of %lld heads; set head_dim",
                        graph->scope, (long long)x->shape[2], (long long)o->heads);
         return false;
     }
@@ -25,15 +25,7 @@ static bool fill_in_defaults(clv_graph *graph, clv_self_attention_options *o, co
     return true;
 }
 
-static clv_value add_bias(clv_graph *graph, clv_value y, const clv_axis_rules *rules, const char *name, int rank,
-                          const int64_t *shape, const clv_logical_axis *names, const clv_layout *layout)
-{
-    clv_dtype dtype = clv_graph_type(graph, y).dtype;
-    clv_init zeros = {CLV_INIT_ZEROS, 0};
-    return clv_add(graph, y, clv_nn_parameter(graph, rules, name, dtype, rank, shape, names, layout, zeros));
-}
-
-/* Attention comes to the heads: between the products before and behind it they stay, and so do their gradients. */
+/* Pins dimension d, heads, of an activation: between its products, attention and its gradients stay split by heads. */
 static clv_value pin_heads(clv_graph *graph, clv_value x, const clv_axis_rules *rules, int d, clv_logical_axis name)
 {
     clv_logical_axis names[CLV_MAX_RANK] = {CLV_UNNAMED};
@@ -58,15 +50,15 @@ static clv_value queries(clv_graph *graph, clv_value x, const clv_axis_rules *ru
     clv_stored_weight weight = clv_nn_stored_weight(graph, rules, &spec);
     clv_value q = clv_nn_stored_weight_product(graph, x, rules, &weight, "bs", "m", "mhd", "hd");
     q = pin_heads(graph, q, rules, 2, CLV_HEADS);
-    q = clv_nn_constrain(graph, q, &split, rules, "the tensor of queries", 2, names + 1);
+    q = clv_nn_constrain(graph, q, &split, rules, "the query tensor", 2, names + 1);
     pin_heads(graph, q, rules, 2, CLV_HEADS);
     if (o->bias)
-        q = add_bias(graph, q, rules, "q.bias", 2, shape + 1, names + 1, &part);
+        q = clv_nn_add_bias(graph, q, rules, "q.bias", 2, shape + 1, names + 1, &part);
     q = o->rope.theta > 0 ? clv_rope(graph, q, o->offset, &o->rope) : q;
     return pin_heads(graph, q, rules, 2, CLV_HEADS);
 }
 
-/* The cache is never split over positions: a decode step has one. It stays where it is: queries come to it. */
+/* The cache is split over batch and KV heads, never over positions, as a decoding step has only one; it is pinned. */
 static clv_value update_kv_cache(clv_graph *graph, clv_value kv, const clv_axis_rules *rules,
                                  const clv_self_attention_options *o)
 {
@@ -99,10 +91,10 @@ static clv_value keys_values(clv_graph *graph, clv_value x, const clv_axis_rules
     clv_stored_weight weight = clv_nn_stored_weight(graph, rules, &spec);
     clv_value kv = clv_nn_stored_weight_product(graph, x, rules, &weight, "bs", "m", "mjkd", "jkd");
     kv = pin_heads(graph, kv, rules, 3, CLV_KV_HEADS);
-    kv = clv_nn_constrain(graph, kv, &split, rules, "the tensor of keys and values", 3, names + 1);
+    kv = clv_nn_constrain(graph, kv, &split, rules, "the key/value tensor", 3, names + 1);
     pin_heads(graph, kv, rules, 3, CLV_KV_HEADS);
     if (o->bias)
-        kv = add_bias(graph, kv, rules, "kv.bias", 3, shape + 1, names + 1, &part);
+        kv = clv_nn_add_bias(graph, kv, rules, "kv.bias", 3, shape + 1, names + 1, &part);
     if (o->rope.theta > 0)
         kv = clv_rope(graph, kv, o->offset, &o->rope);
     return o->context ? update_kv_cache(graph, kv, rules, o) : pin_heads(graph, kv, rules, 3, CLV_KV_HEADS);
@@ -140,5 +132,5 @@ clv_value clv_parallel_attention(clv_graph *graph, clv_value x, const clv_axis_r
     out = clv_nn_leave_parallel_region(graph, out, rules);
     if (!o.output_bias)
         return out;
-    return add_bias(graph, out, rules, "o.bias", 1, shape + 2, (clv_logical_axis[]){CLV_EMBED}, NULL);
+    return clv_nn_add_bias(graph, out, rules, "o.bias", 1, shape + 2, (clv_logical_axis[]){CLV_EMBED}, NULL);
 }

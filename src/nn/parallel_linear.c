@@ -21,26 +21,22 @@ static clv_stored_weight weight_of(clv_graph *graph, const clv_axis_rules *rules
     return clv_nn_stored_weight(graph, rules, &spec);
 }
 
-/* The dimension that ranks split. */
+/* The logical axis of the features that ranks split. */
 static clv_logical_axis features_of(const clv_linear_options *options)
 {
-    return options->features ? options->features : CLV_HIDDEN;
+    return options->features ? options->features : CLV_MLP;
 }
 
 static clv_value add_bias(clv_graph *graph, clv_value y, const clv_linear_options *options, int64_t features,
                           const clv_axis_rules *rules, clv_logical_axis axis)
 {
-    clv_init zeros = {CLV_INIT_ZEROS, 0};
     if (!options->bias)
         return y;
-    const char *name = part_name(graph, options, "bias");
-    return clv_add(
-        graph, y,
-        clv_nn_parameter(graph, rules, name, clv_graph_type(graph, y).dtype, 1, &features, &axis, NULL, zeros));
+    return clv_nn_add_bias(graph, y, rules, part_name(graph, options, "bias"), 1, &features, &axis, NULL);
 }
 
-/* What both layers need of a caller. */
-static bool take(clv_linear_options *out, clv_graph *graph, const clv_linear_options *options, const char *call)
+/* Copies the caller's options. */
+static bool copy_options(clv_linear_options *out, clv_graph *graph, const clv_linear_options *options, const char *call)
 {
     return clv_graph_require(graph, options != NULL, call, "options") &&
            clv_graph_take_options(graph, out, sizeof *out, sizeof *out, options, call);
@@ -48,8 +44,8 @@ static bool take(clv_linear_options *out, clv_graph *graph, const clv_linear_opt
 
 static const char *output_name(clv_logical_axis features)
 {
-    return clv_logical_axis_equal(features, CLV_HIDDEN)  ? "the tensor of hidden activations"
-           : clv_logical_axis_equal(features, CLV_VOCAB) ? "the tensor of logits"
+    return clv_logical_axis_equal(features, CLV_MLP)     ? "the MLP activation"
+           : clv_logical_axis_equal(features, CLV_VOCAB) ? "the logits tensor"
                                                          : "the output of the product";
 }
 
@@ -57,7 +53,7 @@ clv_value clv_column_parallel_linear(clv_graph *graph, clv_value x, int64_t feat
                                      const clv_linear_options *options)
 {
     clv_linear_options o;
-    if (!take(&o, graph, options, "clv_column_parallel_linear"))
+    if (!copy_options(&o, graph, options, "clv_column_parallel_linear"))
         return CLV_NONE;
     clv_type type = clv_graph_type(graph, x);
     if (!clv_valid(x) || type.rank < 1)
@@ -81,7 +77,7 @@ clv_value clv_row_parallel_linear(clv_graph *graph, clv_value x, int64_t feature
                                   const clv_linear_options *options)
 {
     clv_linear_options o;
-    if (!take(&o, graph, options, "clv_row_parallel_linear"))
+    if (!copy_options(&o, graph, options, "clv_row_parallel_linear"))
         return CLV_NONE;
     clv_type type = clv_graph_type(graph, x);
     if (!clv_valid(x) || type.rank < 1)

@@ -3,27 +3,23 @@
 #include "nn/layer_layouts.h"
 #include "nn/stored_weight.h"
 
-static const clv_init zeros = {CLV_INIT_ZEROS, 0};
-
 static clv_value gated(clv_graph *graph, clv_value x, const clv_axis_rules *rules, const clv_mlp_options *o)
 {
     clv_type type = clv_graph_type(graph, x);
     int64_t shape[] = {type.shape[type.rank - 1], 2, o->ffn};
-    static const clv_logical_axis names[] = {CLV_EMBED_KERNEL, CLV_UNNAMED, CLV_HIDDEN};
+    static const clv_logical_axis names[] = {CLV_EMBED_KERNEL, CLV_UNNAMED, CLV_MLP};
     clv_layout split = clv_nn_activation(graph, rules, type.rank - 1, 2, names + 1);
     const clv_weight_spec spec = {"gate_up.weight", type.dtype, 3, 1, shape, names, NULL, o->init};
     clv_stored_weight weight = clv_nn_stored_weight(graph, rules, &spec);
-    x = clv_nn_enter_parallel_region(graph, x, rules, CLV_HIDDEN);
+    x = clv_nn_enter_parallel_region(graph, x, rules, CLV_MLP);
     clv_value both = clv_nn_stored_weight_product(graph, x, rules, &weight, NULL, "m", "mjf", "jf");
-    both = clv_nn_constrain(graph, both, &split, rules, "the tensor of hidden activations", 2, names + 1);
+    both = clv_nn_constrain(graph, both, &split, rules, "the MLP activation", 2, names + 1);
     if (o->bias)
-        both =
-            clv_add(graph, both,
-                    clv_nn_parameter(graph, rules, "gate_up.bias", type.dtype, 2, shape + 1, names + 1, NULL, zeros));
+        both = clv_nn_add_bias(graph, both, rules, "gate_up.bias", 2, shape + 1, names + 1, NULL);
     return clv_gated(graph, both, o->activation);
 }
 
-/* The bias joins the gelu in one kernel. */
+/* Bias and GELU are one fused op. */
 static clv_value plain(clv_graph *graph, clv_value x, const clv_axis_rules *rules, const clv_mlp_options *o)
 {
     bool fuse = o->bias && (o->activation == CLV_GELU || o->activation == CLV_GELU_TANH);
@@ -32,7 +28,7 @@ static clv_value plain(clv_graph *graph, clv_value x, const clv_axis_rules *rule
     if (!fuse)
         return clv_unary(graph, o->activation, y);
     clv_value bias = clv_nn_parameter(graph, rules, "up.bias", clv_graph_type(graph, x).dtype, 1, &o->ffn,
-                                      (clv_logical_axis[]){CLV_HIDDEN}, NULL, zeros);
+                                      (clv_logical_axis[]){CLV_MLP}, NULL, (clv_init){CLV_INIT_ZEROS, 0});
     return clv_bias_gelu(graph, y, bias, o->activation);
 }
 

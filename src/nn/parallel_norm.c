@@ -1,6 +1,5 @@
-/* parallel_norm.c - LayerNorm and RMSNorm with their parameters; rows may be sharded (sequence parallelism). Rows may
- * be split (sequence parallelism): the gradients of gain and bias are then partial over that axis and summed by the
- * layout of the parameter.
+/* parallel_norm.c - LayerNorm and RMSNorm with their parameters. With sequence parallelism rows are split, and
+ * gradients of gain and bias are partial sums, which the layout of the parameter reduces.
  */
 #include "graph/graph.h"
 #include "nn/layer_layouts.h"

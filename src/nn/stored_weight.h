@@ -1,16 +1,16 @@
 /* stored_weight.h - a layer's weight storage: dense, prepacked (GEMM panels) or quantized (blocks).
  *
- *   floats      state "<name>" [in..., (parts,) out...]; the product is an einsum
- *   packed      state "<name>.packed" [(parts,) out..., out / 16, in..., 16] of the same floats, as kernels read them;
- *               the product is packed_dot (ops/prepacked_dot.c)
- *   quantised   states "<name>.ints" u8 [(parts,) out..., in.../32, 32 or 16] and "<name>.scales" f16 without the last
- *               dimension; the product is quant_dot (ops/quantized_dot.c)
+ *   dense      state "<name>" [in..., (parts,) out...]; the product is an einsum
+ *   prepacked  state "<name>.packed" [(parts,) out..., out / 16, in..., 16]: the same elements in the order that the
+ *              GEMM kernels read; the product is packed_dot (ops/stored_weight_dot.c)
+ *   quantized  states "<name>.ints" u8 [(parts,) out..., in.../32, 32 or 16] and "<name>.scales" f16 without the last
+ *              dimension; the product is quant_dot (ops/stored_weight_dot.c)
  *
- * An adapter's product is added (lora.h); models have none beside quantised weights. A graph is told so, and
- * families of models know nothing of it. Packed, a weight is split as it is else; one whose last dimension is no
- * multiple of 16 times all ranks, or which is small, stays floats in their own order. Quantised, a weight is split as
- * its floats would be, over its last dimension of `in` by whole blocks; one whose last dimension of `in` is no multiple
- * of 32 stays floats.
+ * The graph says which storage layers use (graph->quant, graph->packs), so that model families need not know. LoRA
+ * products are added to all three (lora.h). A weight is split as it would be if it were dense, with these conditions:
+ * prepacking needs a last dimension that is a multiple of 16 times the number of ranks, and a weight that is not small;
+ * quantization needs a last `in` dimension that is a multiple of 32, which is then split at blocks. Other weights stay
+ * dense.
  */
 #ifndef CLEAVE_NN_STORED_WEIGHT_H
 #define CLEAVE_NN_STORED_WEIGHT_H
@@ -20,41 +20,41 @@
 #include "cleave/nn.h"
 #include "nn/lora.h"
 
-/* Behind the weight's name. */
+/* Suffixes of the weight's name. */
 #define CLV_PACKED       ".packed"
 #define CLV_QUANT_INTS   ".ints"
 #define CLV_QUANT_SCALES ".scales"
 
 typedef struct clv_graph_quantization {
     clv_quant how;
-    bool ffn_split_at_blocks; /* CLV_HIDDEN is a multiple of 32, and cut at such */
+    bool ffn_split_at_blocks; /* the size of CLV_MLP is a multiple of 32, and it is split at blocks of 32 */
 } clv_graph_quantization;
 
-/* Whether weights with a last dimension of `in` of this size are quantised. */
+/* Whether the graph quantizes weights whose last `in` dimension has this size. */
 bool clv_nn_is_quantized(const clv_graph *graph, int64_t in);
 
-/* A weight as a layer asks for it. */
+/* A layer's description of a weight. */
 typedef struct clv_weight_spec {
     const char *name;
-    clv_dtype dtype; /* of floats */
-    int rank, n_in;  /* n_in >= 1 leading dimensions are contracted, with the last of x */
+    clv_dtype dtype; /* of the dense weight */
+    int rank, n_in;  /* the first n_in >= 1 dimensions are contracted, with the last dimensions of x */
     const int64_t *shape;
     const clv_logical_axis *names;
     const clv_layout *layout; /* NULL: by the names */
     clv_init init;
 } clv_weight_spec;
 
+/* The states of a weight: `weight` (dense), `packed` (prepacked), or `ints` and `scales` (quantized). */
 typedef struct clv_stored_weight {
-    clv_value weight; /* CLV_NONE: one of these is there */
-    clv_value packed;
-    clv_value ints, scales;
-    clv_lora_target floats; /* that it is of */
+    clv_value weight, packed, ints, scales; /* CLV_NONE: not stored this way */
+    clv_lora_target dense;                  /* the weight as it would be if it were dense */
 } clv_stored_weight;
 
-/* Its state, which never moves over the axes that products are split by. */
+/* Adds the weight's state, pinned over its tensor-parallel axes. */
 clv_stored_weight clv_nn_stored_weight(clv_graph *graph, const clv_axis_rules *rules, const clv_weight_spec *spec);
 
-/* x by it, its adapter's product added: letters as clv_nn_product takes them; rows NULL: A, B, ... */
+/* The product of x and the weight, plus its LoRA product. rows: letters of x's leading dimensions, NULL: A, B, ...; the
+ * other letters are as in clv_nn_product. */
 clv_value clv_nn_stored_weight_product(clv_graph *graph, clv_value x, const clv_axis_rules *rules,
                                        const clv_stored_weight *weight, const char *rows, const char *in,
                                        const char *kernel, const char *out);

@@ -37,7 +37,7 @@ static clv_value norm(clv_graph *graph, clv_value x, const clv_axis_rules *rules
                                       : clv_parallel_layer_norm(graph, x, rules, name, eps, o->norm_bias);
 }
 
-/* x + dropout(y); each dropout of a model draws from a key of its own. */
+/* x + dropout(y); each dropout of a block has its own random key. */
 static clv_value residual(clv_graph *graph, clv_value x, clv_value y, const clv_block_options *o, uint32_t which)
 {
     if (o->dropout > 0)
@@ -45,9 +45,9 @@ static clv_value residual(clv_graph *graph, clv_value x, clv_value y, const clv_
     return clv_add(graph, x, y);
 }
 
-/* What the part does to the residual stream; `which` of the block's two it is. */
-static clv_value add_part(clv_graph *graph, clv_value x, const clv_axis_rules *rules, const clv_block_options *o,
-                          uint32_t which)
+/* Adds attention (which = 0) or the MLP (which = 1) to the residual stream. */
+static clv_value add_sublayer(clv_graph *graph, clv_value x, const clv_axis_rules *rules, const clv_block_options *o,
+                              uint32_t which)
 {
     bool post = o->form == CLV_BLOCK_BERT;
     clv_graph_push_scope(graph, which == 0 ? "attention" : "mlp");
@@ -70,8 +70,8 @@ clv_value clv_transformer_block(clv_graph *graph, clv_value x, const clv_axis_ru
         return CLV_NONE;
     x = clv_nn_leave_parallel_region(graph, x, rules);
     clv_begin_block(graph);
-    x = add_part(graph, x, rules, o, 0);
-    x = add_part(graph, x, rules, o, 1);
+    x = add_sublayer(graph, x, rules, o, 0);
+    x = add_sublayer(graph, x, rules, o, 1);
     clv_end_block(graph);
     return x;
 }

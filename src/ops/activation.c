@@ -3,7 +3,7 @@
  *   bias_gelu:  out = gelu(x + bias), bias along the last dimension        factors: pass
  *   gated:      out[...,f] = act(x[...,0,f]) * x[...,1,f]                  factors: rows and f pass; the 2 is whole
  *
- * gradients: ops of their own that recompute the activation from x; d_bias is d_x summed over rows.
+ * gradients: separate ops, which recompute the activation from x; d_bias is d_x summed over rows.
  */
 #include <string.h>
 
@@ -12,14 +12,12 @@
 #include "kernels/cpu/activation_kernel.h"
 #include "ops/builtin_ops.h"
 #include "ops/operand_checks.h"
-#include "ops/unary.h"
-#include "ops/unbroadcast.h"
 
 typedef struct activation_attrs {
     int kind; /* clv_unary_kind */
 } activation_attrs;
 
-static const clv_attr fields[] = {{"kind", CLV_ATTR_INT, offsetof(activation_attrs, kind), 1}, {0}};
+static const clv_attr fields[] = {CLV_FIELD(INT, activation_attrs, kind), {0}};
 
 static activation_attrs attrs_of(clv_unary_kind kind)
 {
@@ -38,7 +36,7 @@ static clv_unary_op kernel_of(const clv_call *call)
 
 static clv_status bias_gelu_shape(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
 {
-    int x = op->n_in - 2; /* the gradient has d_out first */
+    int x = op->n_in - 2; /* operand 0 of the gradient is d_out */
     CLV_TRY(clv_check_float("x", &in[x], err));
     CLV_TRY(clv_check_rank_from("x", &in[x], 1, "[...,F]", err));
     if (in[x + 1].rank != 1 || in[x + 1].shape[0] != in[x].shape[in[x].rank - 1] || in[x + 1].dtype != in[x].dtype)
@@ -133,7 +131,7 @@ static clv_status gated_shape(const clv_op *op, const clv_type *in, clv_type *ou
     return CLV_OK;
 }
 
-/* A factor a row dimension, and f; x [rows, 2, f] and its like have one dimension more than [rows, f]. */
+/* One factor for each row dimension, and f. x is [rows, 2, f], out is [rows, f]. */
 static void gated_factors(clv_rule *rule, const clv_type *x)
 {
     clv_rule_add_dims(rule, x, x->rank - 2);
@@ -188,8 +186,7 @@ static void gated_gradient_rule(const clv_op *op, const clv_type *in, const clv_
     clv_rule_operand_dim(rule, 1, rows + 1, rows);
     clv_rule_map_out_dims(rule, 0, rows);
     clv_rule_result_dim(rule, 0, rows + 1, rows);
-    rule->linearity = CLV_MULTILINEAR;
-    rule->linear = 1;
+    clv_rule_multilinear(rule, 1);
 }
 
 static clv_status gated_gradient_run(const clv_call *call, clv_error *err)
@@ -207,7 +204,7 @@ static clv_status gated_gradient_run(const clv_call *call, clv_error *err)
 
 clv_value clv_gated(clv_graph *graph, clv_value x, clv_unary_kind kind)
 {
-    /* Those whose derivative takes the input, as the fused kernels need. */
+    /* Activations whose derivative takes the input, as the fused kernels need. */
     static const clv_enum_name kinds[] = {
         CLV_ENUM_NAME(CLV_SILU), CLV_ENUM_NAME(CLV_GELU), CLV_ENUM_NAME(CLV_GELU_TANH), CLV_ENUM_NAME(CLV_RELU), {0}};
     if (!clv_graph_require_enum(graph, "gated", (int)kind, kinds))

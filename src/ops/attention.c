@@ -4,17 +4,17 @@
  *   out[b,i,h,:] = sum_j softmax_j(s)[i,j] * kv[b,j,1,c,:],   lse[b,h,i] = log sum_j exp s[i,j]
  *
  *   q [B,Sq,H,D], kv [B,Sk,2,K,D], mask? [B,Sk], offset? [] or [B], step? [] -> out like q, lse f32 [B,H,Sq]
- *   With dropout, softmax_j(s) of an output is dropped as clv_dropout does a tensor [B,H,Sq,Sk] by the key and step:
- *   each rank makes its own part of the mask, and the gradient makes it again.
- *   Query i, at place p = offset + i, sees key j unless mask[b,j] == 0, or causal and j > p, or j <= p - window.
+ *   Query i, at position p = offset + i, sees key j unless mask[b,j] == 0, or causal and j > p, or j <= p - window.
+ *   With dropout, softmax_j(s) is dropped as clv_dropout drops a tensor [B,H,Sq,Sk] with the key and step: each rank
+ *   computes its own part of the mask, and the gradient recomputes it.
  *
- *   factors: b, query rows s, KV heads k and the query heads g of a group pass; H is (k, g). Key rows, the 2 and D
- *   whole. More blocks than KV heads: k spills over to g, so that Q is cut further and K and V are replicated over the
- *   rest; the kernel finds the KV heads that its query heads read by their global indices.
+ *   factors: b, query rows s, KV heads k and the query heads g of a group pass; H is (k, g). Key rows, the 2 and D are
+ *   whole. If there are more blocks than KV heads, the remainder splits g: Q is split further, K and V are replicated;
+ *   the kernel finds the KV head of each query head by global indices.
  *
- *   gradient: dq, dkv from d_out, q, kv, out, lse; the same factors; s and g reduce(sum) for dkv, which holds neither:
- *   dkv is zero for heads that no local query reads. Linear in d_out. out and lse stand for the softmax, which is made
- *   again block by block; nothing flows into lse.
+ *   gradient: dq, dkv from d_out, q, kv, out, lse; the same factors, with reduce(sum) for s and g, which dkv does not
+ *   hold: dkv is zero for heads that no local query reads. Linear in d_out. The softmax is recomputed block by block
+ *   from out and lse; lse gets no gradient.
  *
  * Source: Dao 2023, arXiv:2307.08691; kernels/cpu/attention_kernel.h.
  */
@@ -37,38 +37,33 @@ typedef struct attention_attrs {
     clv_key dropout_key;
 } attention_attrs;
 
-static const clv_attr attention_fields[] = {{"causal", CLV_ATTR_BOOL, offsetof(attention_attrs, causal), 1},
-                                            {"scale", CLV_ATTR_DOUBLE, offsetof(attention_attrs, scale), 1},
-                                            {"window", CLV_ATTR_INT64, offsetof(attention_attrs, window), 1},
-                                            {"dropout", CLV_ATTR_DOUBLE, offsetof(attention_attrs, dropout), 1},
-                                            {"dropout_key", CLV_ATTR_KEY, offsetof(attention_attrs, dropout_key), 1},
-                                            {0}};
+static const clv_attr attention_fields[] = {
+    CLV_FIELD(BOOL, attention_attrs, causal),     CLV_FIELD(DOUBLE, attention_attrs, scale),
+    CLV_FIELD(INT64, attention_attrs, window),    CLV_FIELD(DOUBLE, attention_attrs, dropout),
+    CLV_FIELD(KEY, attention_attrs, dropout_key), {0}};
 
-/* Operands of the forward op; the gradient's begin with d_out and have out and lse before the mask. */
+/* Operands of the forward op, and of the gradient. */
 enum { Q, KV, MASK, OFFSET, STEP, FORWARD_IN };
 enum { D_OUT, GQ, GKV, GOUT, GLSE, GMASK, GOFFSET, GSTEP, BACKWARD_IN };
-/* Threads of a rank, or ranks, that the workspace serves: it is planned before their number is known. */
+/* Threads of a rank, or ranks, that share a workspace: it is planned before their number is known. */
 enum { SHARERS = 4 };
 
 /* ---- types ---- */
 
 static clv_status check_q_kv(const clv_type *q, const clv_type *kv, clv_error *err)
 {
-    char q_text[256], kv_text[256];
-    clv_type_print(q_text, sizeof q_text, q);
-    clv_type_print(kv_text, sizeof kv_text, kv);
     CLV_TRY(clv_check_float("q", q, err));
-    bool fits = q->rank == 4 && kv->rank == 5 && kv->shape[2] == 2 && q->shape[0] == kv->shape[0] &&
-                q->shape[3] == kv->shape[4];
-    if (!fits)
-        return clv_fail(err, CLV_ESHAPE, "q is %s and kv is %s; [B,Sq,H,D] and [B,Sk,2,K,D] are needed", q_text,
-                        kv_text);
+    if (q->rank != 4 || kv->rank != 5 || kv->shape[2] != 2 || q->shape[0] != kv->shape[0] ||
+        q->shape[3] != kv->shape[4])
+        return clv_fail(err, CLV_ESHAPE, "q is %s and kv is %s; [B,Sq,H,D] and [B,Sk,2,K,D] are needed",
+                        clv_type_string(q).text, clv_type_string(kv).text);
     if (q->dtype != kv->dtype)
-        return clv_fail(err, CLV_EDTYPE, "q is %s and kv is %s; their dtypes must be equal", q_text, kv_text);
+        return clv_fail(err, CLV_EDTYPE, "q is %s and kv is %s; their dtypes must be equal", clv_type_string(q).text,
+                        clv_type_string(kv).text);
     int64_t heads = q->shape[2], kv_heads = kv->shape[3], head_dim = q->shape[3];
     if (kv_heads < 1 || heads % kv_heads != 0)
         return clv_fail(err, CLV_ESHAPE, "%lld query heads (q is %s) are not a multiple of %lld KV heads (kv is %s)",
-                        (long long)heads, q_text, (long long)kv_heads, kv_text);
+                        (long long)heads, clv_type_string(q).text, (long long)kv_heads, clv_type_string(kv).text);
     if (head_dim < 1 || head_dim > CLV_ATTENTION_MAX_DIM)
         return clv_fail(err, CLV_ELIMIT, "a head_dim of %lld; 1 to %d are possible", (long long)head_dim,
                         CLV_ATTENTION_MAX_DIM);
@@ -77,15 +72,13 @@ static clv_status check_q_kv(const clv_type *q, const clv_type *kv, clv_error *e
 
 static clv_status check_options(const clv_op *op, const clv_type *in, int mask, const clv_type *kv, clv_error *err)
 {
-    char text[256];
     if (clv_valid(clv_op_operand(op, mask))) {
         const clv_type *m = &in[mask];
-        clv_type_print(text, sizeof text, m);
         if (m->rank != 2 || m->shape[0] != kv->shape[0] || m->shape[1] != kv->shape[1])
-            return clv_fail(err, CLV_ESHAPE, "mask is %s; [B,Sk] = [%lld,%lld] is needed", text,
+            return clv_fail(err, CLV_ESHAPE, "mask is %s; [B,Sk] = [%lld,%lld] is needed", clv_type_string(m).text,
                             (long long)kv->shape[0], (long long)kv->shape[1]);
         if (m->dtype != CLV_U8 && m->dtype != CLV_BOOL)
-            return clv_fail(err, CLV_EDTYPE, "mask is %s; u8 or bool is needed", text);
+            return clv_fail(err, CLV_EDTYPE, "mask is %s; u8 or bool is needed", clv_type_string(m).text);
     }
     if (clv_valid(clv_op_operand(op, mask + 1)))
         CLV_TRY(clv_check_offset(&in[mask + 1], kv->shape[0], err));
@@ -112,43 +105,44 @@ static head_factors add_factors(clv_rule *rule, const clv_type *q, const clv_typ
     f.s = clv_rule_add_factor(rule, q->shape[1], beyond_kv);
     f.k = clv_rule_add_factor(rule, kv->shape[3], CLV_REDUCTION_NONE);
     f.g = clv_rule_add_factor(rule, q->shape[2] / kv->shape[3], beyond_kv);
-    rule->factor[f.b].name = "batch";
-    rule->factor[f.s].name = "sequence";
-    rule->factor[f.k].name = q->shape[2] == kv->shape[3] ? "heads" : "KV heads";
-    rule->factor[f.g].name = "query groups";
-    rule->factor[f.k].overflow = f.g;
+    clv_rule_name_factor(rule, f.b, "batch");
+    clv_rule_name_factor(rule, f.s, "sequence");
+    clv_rule_name_factor(rule, f.k, q->shape[2] == kv->shape[3] ? "heads" : "KV heads");
+    clv_rule_name_factor(rule, f.g, "query groups");
+    clv_rule_replicate_remainder(rule, f.k, f.g);
     return f;
 }
 
-typedef void clv_rule_side(clv_rule *rule, int i, int d, int factor);
+/* clv_rule_operand_dim or clv_rule_result_dim. */
+typedef void add_dim_fn(clv_rule *rule, int i, int d, int factor);
 
-static void like_q(clv_rule_side *side, clv_rule *rule, int i, head_factors f)
+static void like_q(add_dim_fn *add, clv_rule *rule, int i, head_factors f)
 {
-    side(rule, i, 0, f.b);
-    side(rule, i, 1, f.s);
-    side(rule, i, 2, f.k);
-    side(rule, i, 2, f.g);
+    add(rule, i, 0, f.b);
+    add(rule, i, 1, f.s);
+    add(rule, i, 2, f.k);
+    add(rule, i, 2, f.g);
 }
 
-static void like_kv(clv_rule_side *side, clv_rule *rule, int i, head_factors f)
+static void like_kv(add_dim_fn *add, clv_rule *rule, int i, head_factors f)
 {
-    side(rule, i, 0, f.b);
-    side(rule, i, 3, f.k);
+    add(rule, i, 0, f.b);
+    add(rule, i, 3, f.k);
 }
 
-/* An offset for each batch row. */
+/* An offset [B]; an offset [] has no dimension. */
 static void like_offset(clv_rule *rule, const clv_op *op, const clv_type *in, int i, head_factors f)
 {
     if (clv_valid(clv_op_operand(op, i)) && in[i].rank == 1)
         clv_rule_operand_dim(rule, i, 0, f.b);
 }
 
-static void like_lse(clv_rule_side *side, clv_rule *rule, int i, head_factors f)
+static void like_lse(add_dim_fn *add, clv_rule *rule, int i, head_factors f)
 {
-    side(rule, i, 0, f.b);
-    side(rule, i, 1, f.k);
-    side(rule, i, 1, f.g);
-    side(rule, i, 2, f.s);
+    add(rule, i, 0, f.b);
+    add(rule, i, 1, f.k);
+    add(rule, i, 1, f.g);
+    add(rule, i, 2, f.s);
 }
 
 /* ---- what the kernel takes ---- */
@@ -186,7 +180,7 @@ static const void *optional(const clv_call *call, int i)
     return clv_valid(clv_op_operand(call->op, i)) ? call->in[i].data : NULL;
 }
 
-/* What is dropped of the part that begins at lo of the whole. */
+/* The dropout mask of a rank: that of its part of the whole tensor, which begins at q->lo. */
 static void set_dropout(clv_attention_args *args, const clv_call *call, const clv_view *q, const int32_t *step)
 {
     const attention_attrs *attrs = call->op->attrs;
@@ -197,7 +191,7 @@ static void set_dropout(clv_attention_args *args, const clv_call *call, const cl
     args->global_heads = q->global[2];
 }
 
-/* All that forward and gradient share; mask: the index of the mask's operand, the offset's and the step's follow. */
+/* Arguments that forward and gradient share. mask: index of the operand mask, which offset and step follow. */
 static clv_attention_args args_of(const clv_call *call, const clv_view *q, const clv_view *kv, int mask)
 {
     const attention_attrs *attrs = call->op->attrs;
@@ -226,18 +220,8 @@ static clv_attention_args args_of(const clv_call *call, const clv_view *q, const
 
 /* ---- cost ---- */
 
-static double sum_bytes(const clv_op *op, const clv_type *in, const clv_type *out)
-{
-    double bytes = 0;
-    for (int i = 0; i < op->n_in; i++)
-        bytes += op->in[i] > 0 ? clv_type_bytes(&in[i]) : 0;
-    for (int o = 0; o < op->n_out; o++)
-        bytes += clv_type_bytes(&out[o]);
-    return bytes;
-}
-
-/* Two products forward, over the keys that a query sees, by the mean over places 0 to Sk: causal, half of them; a
- * window of W hides (p - W)+ from a query at p, (Sk - W)^2 / 2 Sk on average. */
+/* Two products over the keys that a query sees on average: causal, half of them; a window of W hides max(p - W, 0) keys
+ * from a query at position p, (Sk - W)^2 / 2 Sk on average. */
 static double forward_flops(const clv_op *op, const clv_type *q, const clv_type *kv)
 {
     const attention_attrs *attrs = op->attrs;
@@ -277,17 +261,16 @@ static void gradient_rule(const clv_op *op, const clv_type *in, const clv_type *
     like_offset(rule, op, in, GOFFSET, f);
     like_q(clv_rule_result_dim, rule, 0, f);
     like_kv(clv_rule_result_dim, rule, 1, f);
-    rule->linearity = CLV_MULTILINEAR;
-    rule->linear = 1u << D_OUT;
+    clv_rule_multilinear(rule, 1u << D_OUT);
 }
 
-/* Five products where forward has two: one of them makes the scores again. */
+/* Five products where forward has two: one of them recomputes the scores. */
 enum { GRADIENT_PRODUCTS = 5, FORWARD_PRODUCTS = 2 };
 
 static clv_op_cost gradient_cost(const clv_op *op, const clv_type *in, const clv_type *out)
 {
     return (clv_op_cost){(double)GRADIENT_PRODUCTS / FORWARD_PRODUCTS * forward_flops(op, &in[GQ], &in[GKV]),
-                         sum_bytes(op, in, out)};
+                         clv_op_traffic(op, in, out)};
 }
 
 static size_t gradient_workspace(const clv_op *op, const clv_view *in, const clv_view *out)
@@ -352,7 +335,7 @@ static void attention_rule(const clv_op *op, const clv_type *in, const clv_type 
 
 static clv_op_cost attention_cost(const clv_op *op, const clv_type *in, const clv_type *out)
 {
-    return (clv_op_cost){forward_flops(op, &in[Q], &in[KV]), sum_bytes(op, in, out)};
+    return (clv_op_cost){forward_flops(op, &in[Q], &in[KV]), clv_op_traffic(op, in, out)};
 }
 
 static size_t attention_workspace(const clv_op *op, const clv_view *in, const clv_view *out)

@@ -5,9 +5,9 @@
 #include "base/error.h"
 #include "graph/graph.h"
 #include "ops/builtin_ops.h"
-#include "ops/optimizer_common.h"
+#include "ops/operand_checks.h"
 
-/* depends[v]: value v depends on one of wrt. */
+/* Sets depends[v] for each value v that depends on one of wrt. */
 static void mark_dependents(const clv_graph *graph, const clv_value *wrt, int n, int n_ops, bool *depends)
 {
     for (int i = 0; i < n; i++)
@@ -22,29 +22,30 @@ static void mark_dependents(const clv_graph *graph, const clv_value *wrt, int n,
     }
 }
 
-/* Whether a chain of primals leads from `value` to `to`: what is given as a seed may be what it is the cotangent of. */
-static bool leads_to(const clv_graph *graph, int value, int to)
+/* Whether `to` is `value` or one of its primals, as the seed may be the loss itself. */
+static bool has_primal(const clv_graph *graph, int value, int to)
 {
     while (value > 0 && value != to)
         value = graph->values[value].primal;
     return value == to;
 }
 
-static void note_primal(clv_graph *graph, clv_value d, int primal)
+/* Records that d is a cotangent of `primal`. */
+static void set_primal(clv_graph *graph, clv_value d, int primal)
 {
-    if (clv_valid(d) && graph->values[d.id].primal == 0 && !leads_to(graph, primal, d.id))
+    if (clv_valid(d) && graph->values[d.id].primal == 0 && !has_primal(graph, primal, d.id))
         graph->values[d.id].primal = primal;
 }
 
-/* What gradients are taken of, and how far they are. */
+/* State of a backward pass. */
 typedef struct backward {
     clv_graph *graph;
-    bool *depends;         /* [values]: on one of those that gradients are taken of */
+    bool *depends;         /* [values]: depends on one of wrt */
     clv_value *cotangents; /* [values] */
-    bool *widened;         /* [values]: the cotangent is f32, of 16 bits too */
+    bool *widened;         /* [values]: a 16-bit value whose cotangent is f32 */
 } backward;
 
-static bool is_of_16_bits(const clv_graph *graph, clv_value value)
+static bool is_16_bit(const clv_graph *graph, clv_value value)
 {
     return clv_dtype_size(clv_graph_type(graph, value).dtype) < 4;
 }
@@ -59,8 +60,8 @@ static bool is_read(const clv_graph *graph, int value, int by)
     return false;
 }
 
-/* Has the op that made a value, from op `first` on and for `by` alone (-1: nobody yet), make it in f32, so that sums of
- * many addends are rounded nowhere. What that op gives beside it is f32 then, too. False: it can only be cast. */
+/* Makes the op that computes a value return f32 (all its results), so that no sum is rounded to 16 bits. Possible for
+ * an op from `first` on whose results only op `by` reads (-1: none). False: the value must be cast instead. */
 static bool widen(clv_graph *graph, int value, int by, int first)
 {
     const clv_value_info *info = &graph->values[value];
@@ -77,16 +78,16 @@ static bool widen(clv_graph *graph, int value, int by, int first)
     return true;
 }
 
-/* d, made by ops from `first` on, in the dtype that cotangents of the primal are added up in. */
+/* d, computed by ops from `first` on, in the dtype in which cotangents of the primal are accumulated. */
 static clv_value cast_to_accumulation_dtype(const backward *b, int primal, clv_value d, int first)
 {
     clv_graph *graph = b->graph;
     const clv_dtype own = graph->values[primal].type.dtype;
-    if (!b->widened[primal]) /* unless it was widened for another's sake, it is so */
+    if (!b->widened[primal]) /* no cast, unless d was widened for another primal */
         return clv_cast(graph, d, own);
-    if (!is_of_16_bits(graph, d) || widen(graph, d.id, -1, first))
+    if (!is_16_bit(graph, d) || widen(graph, d.id, -1, first))
         return d;
-    note_primal(graph, d, primal);
+    set_primal(graph, d, primal);
     return clv_cast(graph, d, CLV_F32);
 }
 
@@ -95,45 +96,42 @@ static void add_cotangent(const backward *b, int primal, clv_value d)
     clv_graph *graph = b->graph;
     clv_value *sum = &b->cotangents[primal];
     *sum = clv_valid(*sum) ? clv_add(graph, *sum, d) : d;
-    note_primal(graph, *sum, primal);
+    set_primal(graph, *sum, primal);
 }
 
-/* A program's gradient may give anything. */
+/* Checks the type of a cotangent, as a custom op's gradient may return anything. */
 static bool is_cotangent(const backward *b, const clv_op *op, int i, clv_value d)
 {
     clv_graph *graph = b->graph;
-    char has[CLV_TYPE_TEXT] = "no value of this graph", wants[CLV_TYPE_TEXT];
     const clv_type have = clv_graph_type(graph, d);
     clv_type want = graph->values[op->in[i]].type;
     if (b->widened[op->in[i]] && have.dtype == CLV_F32)
         want.dtype = CLV_F32;
     if (d.id < graph->n_values && clv_type_equal(&have, &want))
         return true;
-    if (d.id < graph->n_values)
-        clv_type_print(has, sizeof has, &have);
-    clv_type_print(wants, sizeof wants, &want);
     clv_graph_fail(graph, CLV_ESHAPE, "the gradient of %s: the cotangent of operand %d is %s; %s is needed", op->name,
-                   i, has, wants);
+                   i, d.id < graph->n_values ? clv_type_string(&have).text : "not a value of this graph",
+                   clv_type_string(&want).text);
     return false;
 }
 
-/* Cotangents of one op's operands, added to what they have. */
+/* Adds the cotangents of one op's operands. */
 static void backward_op(const backward *b, int o)
 {
     clv_graph *graph = b->graph;
     const bool *depends = b->depends;
     clv_op op = graph->ops[o]; /* a copy: building moves graph->ops */
     clv_value d_out[CLV_MAX_OUT], d_in[CLV_MAX_IN];
-    bool reached = false, wanted = false;
+    bool reached = false, needed = false;
     for (int r = 0; r < op.n_out; r++) {
         d_out[r] = b->cotangents[op.out[r]];
         reached = reached || clv_valid(d_out[r]);
     }
     for (int i = 0; i < op.n_in; i++) {
         d_in[i] = CLV_NONE;
-        wanted = wanted || (op.in[i] > 0 && depends[op.in[i]]);
+        needed = needed || (op.in[i] > 0 && depends[op.in[i]]);
     }
-    if (!reached || !wanted)
+    if (!reached || !needed)
         return;
     if (!op.def->gradient) {
         clv_graph_fail(graph, CLV_EUNSUPPORTED, "%s has no gradient, and the loss depends on it", op.name);
@@ -141,7 +139,7 @@ static void backward_op(const backward *b, int o)
     }
     const char *scope = graph->scope;
     const int first = graph->n_ops;
-    graph->scope = ""; /* op.name holds the scope that the op was made in */
+    graph->scope = ""; /* op.name is a full name */
     clv_graph_push_scope(graph, "%s.grad", op.name);
     graph->gradient_of = o;
     op.def->gradient(graph, &op, d_out, d_in);
@@ -164,7 +162,7 @@ static clv_value apply_layout(clv_graph *graph, clv_value wrt, clv_value d, cons
     clv_graph_push_scope(graph, "%s.grad", info.name ? info.name : graph->ops[info.op].name);
     d = clv_constrain(graph, d, layout);
     clv_graph_pop_scope(graph);
-    note_primal(graph, d, wrt.id);
+    set_primal(graph, d, wrt.id);
     return d;
 }
 
@@ -173,7 +171,7 @@ clv_value clv_constrain_gradient(clv_graph *graph, clv_value parameter, clv_valu
     if (!clv_graph_ok(graph) || !clv_valid(gradient))
         return CLV_NONE;
     const char *scope = graph->scope;
-    graph->scope = ""; /* the parameter's name has the one that it was made in */
+    graph->scope = ""; /* the parameter's name is a full name */
     graph->differentiating = true;
     clv_value d = apply_layout(graph, parameter, clv_graph_unconstrained(graph, gradient), layout);
     graph->differentiating = false;
@@ -183,7 +181,7 @@ clv_value clv_constrain_gradient(clv_graph *graph, clv_value parameter, clv_valu
     return d;
 }
 
-/* The gradient as the caller gets it: in the stated layout of what it is the gradient of; zeros where there is none. */
+/* The gradient that the caller gets: in the stated layout of wrt; zeros if the loss does not depend on it. */
 static clv_value finish(clv_graph *graph, clv_value wrt, clv_value d)
 {
     clv_value_info info = graph->values[wrt.id];
@@ -191,10 +189,11 @@ static clv_value finish(clv_graph *graph, clv_value wrt, clv_value d)
         d = clv_fill(graph, info.type.dtype, info.type.rank, info.type.shape, 0.0);
     if (info.stated)
         return apply_layout(graph, wrt, d, &info.layout);
-    note_primal(graph, d, wrt.id);
+    set_primal(graph, d, wrt.id);
     return d;
 }
 
+/* The cotangent of the loss. */
 static clv_value start(clv_graph *graph, clv_value loss, clv_value seed)
 {
     clv_type type = clv_graph_type(graph, loss), given = clv_graph_type(graph, seed);
@@ -214,23 +213,23 @@ static bool check(clv_graph *graph, clv_value loss, const clv_value *wrt, int n)
 {
     bool valid = clv_valid(loss);
     if (clv_graph_ok(graph) && loss.id >= graph->n_values)
-        clv_graph_fail(graph, CLV_EINVAL, "clv_gradients: the loss is no value of this graph");
+        clv_graph_fail(graph, CLV_EINVAL, "clv_gradients: the loss is not a value of this graph");
     for (int i = 0; i < n; i++) {
         valid = valid && clv_valid(wrt[i]);
         if (clv_graph_ok(graph) && wrt[i].id >= graph->n_values)
-            clv_graph_fail(graph, CLV_EINVAL, "clv_gradients: wrt[%d] is no value of this graph", i);
+            clv_graph_fail(graph, CLV_EINVAL, "clv_gradients: wrt[%d] is not a value of this graph", i);
     }
     return clv_graph_ok(graph) && valid;
 }
 
-/* Positions, zeros: not of any input. */
+/* Whether the value is computed from nothing, as positions or zeros are. */
 static bool is_constant(const clv_graph *graph, int value)
 {
     return graph->values[value].source == CLV_FROM_OP && graph->ops[graph->values[value].op].n_in == 0;
 }
 
-/* Whether the op is its first operand seen otherwise (positions' rows of their table, which all sequences share), and
- * its gradient takes a cotangent of any dtype, and gives one of that. */
+/* Whether the op is linear in its first operand and has no other but constants, so that its gradient takes a cotangent
+ * of any dtype and returns that dtype (rows of a table of positions, for example). */
 static bool passes_width(const clv_graph *graph, const clv_op *op)
 {
     clv_rule rule = {0};
@@ -246,14 +245,14 @@ static bool passes_width(const clv_graph *graph, const clv_op *op)
     return rule.linearity == CLV_MULTILINEAR;
 }
 
-/* Cotangents of parameters, and of what is one seen otherwise, are f32, those of 16 bits too. */
+/* Marks 16-bit parameters, and values that only rearrange them, to have f32 cotangents. */
 static void mark_f32_cotangents(const backward *b, const clv_value *wrt, int n, int n_ops)
 {
     const clv_graph *graph = b->graph;
     for (int i = 0; i < n; i++) {
         const clv_value_info *info = &graph->values[wrt[i].id];
         b->widened[wrt[i].id] =
-            info->source == CLV_FROM_STATE && info->role == CLV_ROLE_PARAMETER && is_of_16_bits(graph, wrt[i]);
+            info->source == CLV_FROM_STATE && info->role == CLV_ROLE_PARAMETER && is_16_bit(graph, wrt[i]);
     }
     for (int o = 0; o < n_ops; o++) {
         const clv_op *op = &graph->ops[o];
@@ -262,14 +261,14 @@ static void mark_f32_cotangents(const backward *b, const clv_value *wrt, int n, 
     }
 }
 
-/* From the loss to cotangents of wrt, beside those of sums[n], unless that is NULL. */
-static void go_back(const backward *b, clv_value loss, clv_value seed, const clv_value *wrt, int n,
-                    const clv_value *sums, bool wide)
+/* Runs the backward pass. sums, unless NULL: initial cotangents of wrt. */
+static void run_backward(const backward *b, clv_value loss, clv_value seed, const clv_value *wrt, int n,
+                         const clv_value *sums, bool f32)
 {
     clv_graph *graph = b->graph;
     int n_ops = graph->n_ops;
     mark_dependents(graph, wrt, n, n_ops, b->depends);
-    if (wide)
+    if (f32)
         mark_f32_cotangents(b, wrt, n, n_ops);
     for (int i = 0; sums && i < n; i++)
         b->cotangents[wrt[i].id] = sums[i];
@@ -280,9 +279,9 @@ static void go_back(const backward *b, clv_value loss, clv_value seed, const clv
         backward_op(b, o);
 }
 
-/* sums: where the cotangents of wrt go; NULL: finished ones go to out. wide: those of parameters are f32. */
+/* sums: receives cotangents of wrt; NULL: out receives finished gradients. f32: those of 16-bit parameters are f32. */
 static void differentiate(clv_graph *graph, clv_value loss, clv_value seed, const clv_value *wrt, int n, clv_value *out,
-                          clv_value *sums, bool wide)
+                          clv_value *sums, bool f32)
 {
     size_t values = (size_t)graph->n_values;
     backward b = {.graph = graph,
@@ -291,7 +290,7 @@ static void differentiate(clv_graph *graph, clv_value loss, clv_value seed, cons
                   .widened = calloc(values, sizeof *b.widened)};
     graph->differentiating = true;
     if (b.depends && b.cotangents && b.widened) {
-        go_back(&b, loss, seed, wrt, n, sums, wide);
+        run_backward(&b, loss, seed, wrt, n, sums, f32);
         for (int i = 0; i < n && clv_graph_ok(graph); i++)
             if (sums)
                 graph->values[(sums[i] = b.cotangents[wrt[i].id]).id].accumulates = true;
@@ -306,7 +305,7 @@ static void differentiate(clv_graph *graph, clv_value loss, clv_value seed, cons
     free(b.widened);
 }
 
-void clv_gradients_widened(clv_graph *graph, clv_value loss, clv_value seed, const clv_value *wrt, int n, bool wide,
+void clv_gradients_widened(clv_graph *graph, clv_value loss, clv_value seed, const clv_value *wrt, int n, bool f32,
                            clv_value *out)
 {
     if (!clv_graph_require(graph, wrt && out, "clv_gradients", "values, and room for their gradients"))
@@ -314,7 +313,7 @@ void clv_gradients_widened(clv_graph *graph, clv_value loss, clv_value seed, con
     for (int i = 0; i < n; i++)
         out[i] = CLV_NONE;
     if (check(graph, loss, wrt, n))
-        differentiate(graph, loss, seed, wrt, n, out, NULL, wide);
+        differentiate(graph, loss, seed, wrt, n, out, NULL, f32);
 }
 
 void clv_gradients(clv_graph *graph, clv_value loss, clv_value seed, const clv_value *wrt, int n, clv_value *out)

@@ -1,94 +1,66 @@
-/* builtin_ops.h - declarations of the built-in op definitions, and of builders that only the library calls. */
+/* builtin_ops.h - list of the built-in ops, their internal builders, and gradients with options. */
 #ifndef CLEAVE_OPS_BUILTIN_OPS_H
 #define CLEAVE_OPS_BUILTIN_OPS_H
 
-#include "graph/op.h"
+#include "graph/graph.h"
+#include "kernels/cpu/elementwise_kernel.h"
 
-extern const clv_op_def clv_op_constraint;
-extern const clv_op_def clv_op_cotangent_constraint;
-extern const clv_op_def clv_op_dot_general;
-extern const clv_op_def clv_op_map;
-extern const clv_op_def clv_op_map_gradient;
-extern const clv_op_def clv_op_combine;
-extern const clv_op_def clv_op_choice_gradient;
-extern const clv_op_def clv_op_where;
-extern const clv_op_def clv_op_cast;
-extern const clv_op_def clv_op_fill;
-extern const clv_op_def clv_op_iota;
-extern const clv_op_def clv_op_bias_gelu;
-extern const clv_op_def clv_op_bias_gelu_gradient;
-extern const clv_op_def clv_op_gated;
-extern const clv_op_def clv_op_gated_gradient;
-extern const clv_op_def clv_op_reduce;
-extern const clv_op_def clv_op_broadcast;
-extern const clv_op_def clv_op_equal;
-extern const clv_op_def clv_op_reshape;
-extern const clv_op_def clv_op_transpose;
-extern const clv_op_def clv_op_slice;
-extern const clv_op_def clv_op_pad;
-extern const clv_op_def clv_op_concat;
-extern const clv_op_def clv_op_moments;
-extern const clv_op_def clv_op_normalize;
-extern const clv_op_def clv_op_normalize_sums;
-extern const clv_op_def clv_op_normalize_dx;
-extern const clv_op_def clv_op_normalize_dgain;
-extern const clv_op_def clv_op_normalize_dweights;
-extern const clv_op_def clv_op_embedding;
-extern const clv_op_def clv_op_embedding_gradient;
-extern const clv_op_def clv_op_attention;
-extern const clv_op_def clv_op_attention_gradient;
-extern const clv_op_def clv_op_rope;
-extern const clv_op_def clv_op_cache_update;
-extern const clv_op_def clv_op_softmax;
-extern const clv_op_def clv_op_softmax_gradient;
-extern const clv_op_def clv_op_xent_max;
-extern const clv_op_def clv_op_xent_sums;
-extern const clv_op_def clv_op_xent_loss;
-extern const clv_op_def clv_op_xent_loss_gradient;
-extern const clv_op_def clv_op_xent_gradient;
-extern const clv_op_def clv_op_count_labels;
-extern const clv_op_def clv_op_dropout;
-extern const clv_op_def clv_op_sum_squares;
-extern const clv_op_def clv_op_clip_scale;
-extern const clv_op_def clv_op_adamw;
-extern const clv_op_def clv_op_adamw_rounded;
-extern const clv_op_def clv_op_sgd;
-extern const clv_op_def clv_op_lion;
-extern const clv_op_def clv_op_quantized_dot;
-extern const clv_op_def clv_op_prepacked_dot;
+/* X(name) of every op that graphs may have; clv_op_<name> is its definition. */
+// clang-format off
+#define CLV_BUILTIN_OPS(X) \
+    X(constraint) X(cotangent_constraint) X(dot_general) \
+    X(map) X(map_gradient) X(combine) X(choice_gradient) X(where) X(cast) X(fill) X(iota) \
+    X(bias_gelu) X(bias_gelu_gradient) X(gated) X(gated_gradient) X(reduce) X(broadcast) X(equal) \
+    X(reshape) X(transpose) X(slice) X(pad) X(concat) \
+    X(moments) X(normalize) X(normalize_sums) X(normalize_dx) X(normalize_dgain) X(normalize_dweights) \
+    X(embedding) X(embedding_gradient) X(attention) X(attention_gradient) X(rope) X(cache_update) \
+    X(softmax) X(softmax_gradient) X(xent_max) X(xent_sums) X(xent_loss) X(xent_loss_gradient) X(xent_gradient) \
+    X(count_labels) X(dropout) X(sum_squares) X(clip_scale) X(adamw) X(adamw_rounded) X(sgd) X(lion) \
+    X(quant_dot) X(packed_dot)
+// clang-format on
 
-/* Attributes of a cast, for passes that put casts into programs. Zeroed before they are filled. */
-typedef struct clv_cast_attrs {
-    clv_dtype dtype;
-} clv_cast_attrs;
+#define CLV_DECLARE_OP(name) extern const clv_op_def clv_op_##name;
+CLV_BUILTIN_OPS(CLV_DECLARE_OP)
+#undef CLV_DECLARE_OP
 
-/* Ops that programs get when they are lowered, and no graph has (wire_quantize.c). */
+/* 8-bit compression for collectives (wire_quantize.c): only lowering adds these, to programs. */
 extern const clv_op_def clv_op_wire_quantize;
 extern const clv_op_def clv_op_wire_dequantize;
 typedef struct clv_wire_quantize_attrs {
-    int64_t size, granule; /* of the last dimension, as f32 */
-    int64_t pieces;        /* that layouts cut it into, each a record */
+    int64_t size, granule; /* of the last dimension, in f32 elements */
+    int64_t pieces;        /* parts of the last dimension; each becomes one record */
 } clv_wire_quantize_attrs;
 /* Bytes of a record. */
 int64_t clv_wire_record_bytes(const clv_wire_quantize_attrs *attrs);
 
-/* The product of x [row..., in...] with weights in blocks (quantized_dot.c says their shapes), over n_in dimensions. */
-clv_value clv_quantized_dot(clv_graph *graph, clv_quant quant, clv_value x, clv_value ints, clv_value scales, int n_in);
+/* Attributes of a cast, for passes that add casts to programs. memset them to 0 first. */
+typedef struct clv_cast_attrs {
+    clv_dtype dtype;
+} clv_cast_attrs;
 
-/* The product of x [row..., in...] with packed weights (prepacked_dot.c says their shape), over n_in dimensions. */
+/* The kernel code of a unary function. */
+clv_unary_op clv_unary_kernel(clv_unary_kind kind);
+/* Gradient of broadcasting: sums x back to the shape `like` that an operand had before it was broadcast. */
+clv_value clv_graph_unbroadcast(clv_graph *graph, clv_value x, clv_type like);
+
+/* x [row..., in...] times quantized weights, contracting n_in dimensions (stored_weight_dot.c has the shapes). */
+clv_value clv_quantized_dot(clv_graph *graph, clv_quant quant, clv_value x, clv_value ints, clv_value scales, int n_in);
+/* x [row..., in...] times prepacked weights, contracting n_in dimensions (stored_weight_dot.c has the shape). */
 clv_value clv_prepacked_dot(clv_graph *graph, clv_value x, clv_value weights, int n_in);
 
-/* clv_gradients (autodiff.c), of which those of parameters are f32 if `wide`, those of 16 bits too: from the ops on
- * that make them, so that no sum of theirs is rounded. */
-void clv_gradients_widened(clv_graph *graph, clv_value loss, clv_value seed, const clv_value *wrt, int n, bool wide,
-                           clv_value *out);
-/* Radians a position of pair i of `dims`, which is not 0, by theta and scaling: what a rotary embedding turns by where
- * inv_freq is NULL. */
+/* The rotation of pair i, of how->dims / 2 > 0, in radians per position, from theta and scaling (not inv_freq). */
 double clv_rope_frequency(const clv_rope_options *how, int64_t i);
-/* Gradients of n states, added to what sums[n] hold, CLV_NONE where they hold nothing: in f32, those of
- * 16 bits too. The sums stay in addends where gradients come in addends: they are reduced where somebody constrains
- * them. */
+
+/* clv_gradients. f32: gradients of 16-bit parameters are f32, from the op on that computes them, so that no sum of
+ * theirs is rounded. */
+void clv_gradients_widened(clv_graph *graph, clv_value loss, clv_value seed, const clv_value *wrt, int n, bool f32,
+                           clv_value *out);
+/* Adds gradients of n states to sums[n] (CLV_NONE: no sum yet), in f32 for 16-bit states too. Partial gradients stay
+ * partial sums: they are reduced where the caller constrains them. */
 void clv_gradients_accumulate(clv_graph *graph, clv_value loss, clv_value seed, const clv_value *wrt, int n,
                               clv_value *sums);
+/* Constrains a parameter's gradient to the layout of its moments, directly from where it is computed, not by way of the
+ * parameter's layout. The constraint belongs to the backward pass and is named after the parameter. */
+clv_value clv_constrain_gradient(clv_graph *graph, clv_value parameter, clv_value gradient, const clv_layout *layout);
 
 #endif

@@ -3,8 +3,8 @@
  *   sum_squares:  out = sum of x^2                            factors: every dimension reduce(sum); not linear
  *   clip_scale:   out = min(1, most / (norm + 1e-6)), NaN where the norm is not finite
  *
- * The squares of shards that are cut over the same axes are added before ranks talk: one number is reduced a set of
- * axes, each element counting once on every mesh. Source: Pascanu et al. 2013, arXiv:1211.5063, as
+ * Squares of tensors that are split over the same axes are added before the reduction, so that one number is reduced
+ * for each set of axes, and each element counts once on every mesh. Source: Pascanu et al. 2013, arXiv:1211.5063, as
  * torch.nn.utils.clip_grad_norm_.
  */
 #include <math.h>
@@ -51,7 +51,7 @@ typedef struct clip_attrs {
     double most;
 } clip_attrs;
 
-static const clv_attr clip_fields[] = {{"most", CLV_ATTR_DOUBLE, offsetof(clip_attrs, most), 1}, {0}};
+static const clv_attr clip_fields[] = {CLV_FIELD(DOUBLE, clip_attrs, most), {0}};
 
 static clv_status clip_shape(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
 {
@@ -92,18 +92,18 @@ const clv_op_def clv_op_clip_scale = {
 
 /* Sums of squares that are partial over the same axes. */
 typedef struct square_group {
-    clv_layout partial; /* of a number */
+    clv_layout partial; /* layout of the sum, a scalar */
     clv_value sum;
 } square_group;
 
-/* The layout that is stated for a value; NULL: none is. */
+/* The stated layout of a value; NULL: none. */
 static const clv_layout *stated_layout(const clv_graph *graph, clv_value x)
 {
     const clv_value_info *info = &graph->values[x.id];
     return info->source == CLV_FROM_OP ? clv_op_constraint_of(&graph->ops[info->op]) : &info->layout;
 }
 
-/* What the sum over a tensor's shards is partial over: all that cuts it. */
+/* The layout of a sum over a tensor's local shard: partial over all axes that split the tensor. */
 static clv_layout partial_of(clv_graph *graph, const clv_layout *layout)
 {
     clv_layout partial = clv_layout_replicated(0);
@@ -115,7 +115,7 @@ static clv_layout partial_of(clv_graph *graph, const clv_layout *layout)
     return partial;
 }
 
-/* Under the tensor's name, so that a sum that is too large says of what. */
+/* The op is named after the tensor, so that reports of a sum that overflows name it. */
 static clv_value squares_of(clv_graph *graph, clv_value x)
 {
     const char *scope = graph->scope, *name = clv_value_name(graph, x);
@@ -171,7 +171,7 @@ clv_value clv_clip_scale(clv_graph *graph, clv_value norm, double most)
     memset(&attrs, 0, sizeof attrs);
     attrs.most = most;
     if (clv_graph_ok(graph) && !(most > 0 && isfinite(most)))
-        return clv_graph_fail(graph, CLV_EINVAL, "clv_clip_scale: a norm of at most %g; above 0 and finite is needed",
+        return clv_graph_fail(graph, CLV_EINVAL, "clv_clip_scale: a maximal norm of %g; above 0 and finite is needed",
                               most);
     return clv_graph_emit_one(graph, &clv_op_clip_scale, &attrs, &norm, 1);
 }

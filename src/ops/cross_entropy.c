@@ -4,18 +4,17 @@
  *   xent_sums:  sums[r] = (sum_v exp(logits[r,v] - max[r]), logits[r,label] - max[r])   rows pass; v reduce(sum)
  *   xent_loss:  loss[r] = log(sums[r,0]) - sums[r,1], 0 where ignored        rows pass
  *
- * The pair is packed, so that a step costs two small reductions (Megatron-LM, vocab_parallel_cross_entropy). All three
- * are f32, f64 for f64 logits.
+ * The two sums are one tensor, so that a step costs two small reductions (Megatron-LM, vocab_parallel_cross_entropy).
+ * All three are f32, f64 for f64 logits.
  *
- * The gradient follows the chain, so that each op's gradient is right by itself and only rows meet rows:
+ * Each op has its own gradient, so that ops over rows are not tied to the split of the vocabulary:
  *   xent_loss_gradient: d_sums[r] = (d_loss[r] / sums[r,0], -d_loss[r]), 0 where ignored              rows pass
  *   xent_gradient:      d_logits[r,v] = exp(logits[r,v] - max[r]) d_sums[r,0] + [label == v] d_sums[r,1]
  *                       rows, v pass: no communication; linear in d_sums
- * Nothing flows into max: the loss does not depend on it. (Handing logits to xent_loss for its gradient alone would tie
- * an op over rows to the split of the vocabulary.)
+ * max gets no gradient: the loss does not depend on it.
  *
- *   count_labels: the number of labels that count                            rows reduce(sum)
- * so that a mean loss is a sum over a sum, never a mean of means.
+ *   count_labels: the number of labels that are not ignored                  rows reduce(sum)
+ * so that a mean loss is a sum divided by a sum, never a mean of means.
  */
 #include <string.h>
 
@@ -29,7 +28,7 @@ typedef struct xent_attrs {
     int64_t ignored;
 } xent_attrs;
 
-static const clv_attr xent_fields[] = {{"ignored", CLV_ATTR_INT64, offsetof(xent_attrs, ignored), 1}, {0}};
+static const clv_attr xent_fields[] = {CLV_FIELD(INT64, xent_attrs, ignored), {0}};
 
 static clv_cross_entropy_args args_of(const clv_call *call, const clv_view *logits, const clv_view *labels)
 {
@@ -43,7 +42,7 @@ static clv_cross_entropy_args args_of(const clv_call *call, const clv_view *logi
                                     .ignore = a ? a->ignored : CLV_IGNORED_LABEL};
 }
 
-/* The kernels of rows alone: statistics [..., 2] in place of logits. */
+/* Arguments of kernels that take statistics [..., 2] in place of logits. */
 static clv_cross_entropy_args row_args(const clv_call *call, const clv_view *sums, const clv_view *labels)
 {
     clv_cross_entropy_args args = args_of(call, sums, labels);
@@ -63,7 +62,7 @@ static clv_status check_labels(const clv_type *labels, const clv_type *logits, c
     return clv_check_rows("labels", labels, "logits", logits, err);
 }
 
-/* [rows...] of the dtype of statistics of `logits`, and the same with 2 a row. */
+/* Types of one statistic a row, [rows...], and of two, [rows..., 2]. */
 static clv_type row_of(const clv_type *logits)
 {
     clv_type row = *logits;
@@ -89,23 +88,10 @@ static clv_status check_stats(const char *what, const clv_type *stats, const clv
     return CLV_OK;
 }
 
-/* Every operand and result holds the first `rows` dimensions (factors 0..rows-1). */
-static void rows_rule(clv_rule *rule, const clv_op *op, const clv_type *type, int rows)
+/* clv_rule_rows for logits, whose last dimension is the vocabulary. */
+static void logits_rule(clv_rule *rule, const clv_op *op, const clv_type *logits, clv_reduction how, const char *dims)
 {
-    clv_rule_add_dims(rule, type, rows);
-    for (int i = 0; i < op->n_in; i++)
-        clv_rule_map_in_dims(rule, i, rows);
-    clv_rule_map_out_dims(rule, 0, rows);
-}
-
-/* The same, and v, which operand 0 holds. */
-static void logits_rule(clv_rule *rule, const clv_op *op, const clv_type *logits, clv_reduction how)
-{
-    int rows = logits->rank - 1;
-    rows_rule(rule, op, logits, rows);
-    int v = clv_rule_add_factor(rule, logits->shape[rows], how);
-    rule->factor[v].name = "vocabulary";
-    clv_rule_operand_dim(rule, 0, rows, v);
+    clv_rule_name_factor(rule, clv_rule_rows(rule, op, logits, CLV_REDUCTION_NONE, how, dims), "vocabulary");
 }
 
 /* ---- xent_max: logits -> [rows] ---- */
@@ -121,7 +107,7 @@ static clv_status max_shape(const clv_op *op, const clv_type *in, clv_type *out,
 static void max_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
 {
     (void)out;
-    logits_rule(rule, op, &in[0], CLV_REDUCTION_MAX);
+    logits_rule(rule, op, &in[0], CLV_REDUCTION_MAX, "x>r");
 }
 
 static clv_status max_run(const clv_call *call, clv_error *err)
@@ -161,19 +147,13 @@ static clv_status gradient_shape(const clv_op *op, const clv_type *in, clv_type 
 static void gradient_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
 {
     (void)out;
-    int rows = in[0].rank - 1;
-    logits_rule(rule, op, &in[0], CLV_REDUCTION_NONE);
-    clv_rule_result_dim(rule, 0, rows, rows); /* v, the last factor */
-    rule->linearity = CLV_MULTILINEAR;
-    rule->linear = 1u << 3;
+    logits_rule(rule, op, &in[0], CLV_REDUCTION_NONE, "xrrr>x");
+    clv_rule_multilinear(rule, 1u << 3);
 }
 
 static clv_op_cost exp_cost(const clv_op *op, const clv_type *in, const clv_type *out)
 {
-    double bytes = clv_type_bytes(&out[0]);
-    for (int i = 0; i < op->n_in; i++)
-        bytes += clv_type_bytes(&in[i]);
-    return (clv_op_cost){.flops = 10 * (double)clv_type_elems(&in[0]), .bytes = bytes};
+    return (clv_op_cost){.flops = 10 * (double)clv_type_elems(&in[0]), .bytes = clv_op_traffic(op, in, out)};
 }
 
 static clv_status gradient_run(const clv_call *call, clv_error *err)
@@ -216,7 +196,7 @@ static clv_status sums_shape(const clv_op *op, const clv_type *in, clv_type *out
 static void sums_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
 {
     (void)out;
-    logits_rule(rule, op, &in[0], CLV_REDUCTION_SUM);
+    logits_rule(rule, op, &in[0], CLV_REDUCTION_SUM, "xrr>r");
 }
 
 static clv_status sums_run(const clv_call *call, clv_error *err)
@@ -271,9 +251,8 @@ static clv_status loss_gradient_shape(const clv_op *op, const clv_type *in, clv_
 static void loss_gradient_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
 {
     (void)out;
-    rows_rule(rule, op, &in[1], in[1].rank);
-    rule->linearity = CLV_MULTILINEAR;
-    rule->linear = 1u << 2;
+    clv_rule_rows(rule, op, &in[0], CLV_REDUCTION_NONE, CLV_REDUCTION_NONE, "rrr>r");
+    clv_rule_multilinear(rule, 1u << 2);
 }
 
 static clv_status loss_gradient_run(const clv_call *call, clv_error *err)
@@ -311,7 +290,7 @@ static clv_status loss_shape(const clv_op *op, const clv_type *in, clv_type *out
 static void loss_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
 {
     (void)out;
-    rows_rule(rule, op, &in[1], in[1].rank);
+    clv_rule_rows(rule, op, &in[0], CLV_REDUCTION_NONE, CLV_REDUCTION_NONE, "rr>r");
 }
 
 static clv_status loss_run(const clv_call *call, clv_error *err)
@@ -358,9 +337,8 @@ typedef struct count_attrs {
     clv_dtype dtype;
 } count_attrs;
 
-static const clv_attr count_fields[] = {{"ignored", CLV_ATTR_INT64, offsetof(count_attrs, ignored), 1},
-                                        {"dtype", CLV_ATTR_DTYPE, offsetof(count_attrs, dtype), 1},
-                                        {0}};
+static const clv_attr count_fields[] = {
+    CLV_FIELD(INT64, count_attrs, ignored), CLV_FIELD(DTYPE, count_attrs, dtype), {0}};
 
 static clv_status count_shape(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
 {

@@ -2,7 +2,7 @@
  *
  *   out[i] = keep(i) ? x[i] / (1 - p) : 0,   keep(i) = uniform(fold_in(key, step), flat global index of i) < 1 - p
  *
- *   factors: every dimension passes: each rank makes its own part of the mask, the same on every mesh; linear in x
+ *   factors: every dimension passes: each rank computes its part of the mask; linear in x
  *
  * The gradient is the same op, with the same key and step, on d_out: no mask is stored. Source: Srivastava et al. 2014.
  */
@@ -20,10 +20,7 @@ typedef struct dropout_attrs {
 } dropout_attrs;
 
 static const clv_attr dropout_attr_table[] = {
-    {"p", CLV_ATTR_DOUBLE, offsetof(dropout_attrs, p), 1},
-    {"key", CLV_ATTR_KEY, offsetof(dropout_attrs, key), 1},
-    {0},
-};
+    CLV_FIELD(DOUBLE, dropout_attrs, p), CLV_FIELD(KEY, dropout_attrs, key), {0}};
 
 static clv_status dropout_shape(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
 {
@@ -40,8 +37,7 @@ static void dropout_rule(const clv_op *op, const clv_type *in, const clv_type *o
     clv_rule_add_dims(rule, &in[0], in[0].rank);
     clv_rule_map_in_dims(rule, 0, in[0].rank);
     clv_rule_map_out_dims(rule, 0, in[0].rank);
-    rule->linearity = CLV_MULTILINEAR;
-    rule->linear = 1u << 0;
+    clv_rule_multilinear(rule, 1u << 0);
 }
 
 static clv_status dropout_run(const clv_call *call, clv_error *err)

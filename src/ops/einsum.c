@@ -6,9 +6,9 @@
  * only contracted.      factors: one a letter; contracted letters reduce(sum), the others pass; multilinear
  * gradient: d_a = einsum(d_out, b), d_b = einsum(a, d_out), by swapping subscripts.
  *
- * On a rank it is one (strided batch) matrix product where letters fall into groups: operands whose letters do not are
- * transposed into the workspace first, a result whose letters do not is transposed out of it. Which these are follows
- * from the whole shapes, so that all ranks, whatever their shards, use the workspace alike.
+ * A rank computes one (strided batch) matrix product. Operands whose letters are not grouped as batch, rows, columns
+ * and contracted are transposed into the workspace first, and such a result is transposed out of it. This is decided
+ * from the whole shapes, so that all ranks use the workspace alike, whatever their shards.
  */
 #include <stdio.h>
 #include <string.h>
@@ -26,10 +26,10 @@ typedef struct einsum_attrs {
     char a[LETTERS], b[LETTERS], c[LETTERS];
 } einsum_attrs;
 
-static const clv_attr attrs[] = {{"a", CLV_ATTR_TEXT, offsetof(einsum_attrs, a), LETTERS},
-                                 {"b", CLV_ATTR_TEXT, offsetof(einsum_attrs, b), LETTERS},
-                                 {"c", CLV_ATTR_TEXT, offsetof(einsum_attrs, c), LETTERS},
-                                 {0}};
+static const clv_attr attr_table[] = {{"a", CLV_ATTR_TEXT, offsetof(einsum_attrs, a), LETTERS},
+                                      {"b", CLV_ATTR_TEXT, offsetof(einsum_attrs, b), LETTERS},
+                                      {"c", CLV_ATTR_TEXT, offsetof(einsum_attrs, c), LETTERS},
+                                      {0}};
 
 static bool has(const char *letters, char letter)
 {
@@ -56,20 +56,21 @@ static clv_status check_letters(const einsum_attrs *e, clv_error *err)
     return CLV_OK;
 }
 
-/* Operands: two, and what their product is added to. */
+/* Operands: two, and optionally a tensor that the product is added to. */
 enum { TO = 2, OPERANDS };
 
-static bool adds(const clv_op *op)
+static bool accumulates(const clv_op *op)
 {
     return clv_op_operand_count(op) > TO;
 }
 
-/* The result is of the dtype of what it is added to, which may be f32 where operands are of 16 bits. */
-static clv_status check_to(clv_type *out, const clv_type *to, clv_error *err)
+/* The result has the dtype of `to`, which may be f32 if operands are 16-bit. */
+static clv_status check_accumulator(clv_type *out, const clv_type *to, clv_error *err)
 {
-    CLV_TRY(clv_check_same_shape("what is added to", to, "the product", out, err));
+    CLV_TRY(clv_check_same_shape("the accumulator", to, "the product", out, err));
     if (to->dtype != out->dtype && (to->dtype != CLV_F32 || clv_dtype_size(out->dtype) > 2))
-        return clv_fail(err, CLV_EDTYPE, "what is added to is %s, operands are %s; %s is needed, or f32 of 16 bits",
+        return clv_fail(err, CLV_EDTYPE,
+                        "the accumulator is %s, operands are %s; %s is needed, or f32 for 16-bit operands",
                         clv_dtype_name(to->dtype), clv_dtype_name(out->dtype), clv_dtype_name(out->dtype));
     out->dtype = to->dtype;
     return CLV_OK;
@@ -97,10 +98,10 @@ static clv_status einsum_shape(const clv_op *op, const clv_type *in, clv_type *o
     for (int d = 0; d < out->rank; d++)
         out->shape[d] =
             has(e->a, e->c[d]) ? in[0].shape[strchr(e->a, e->c[d]) - e->a] : in[1].shape[strchr(e->b, e->c[d]) - e->b];
-    return adds(op) ? check_to(out, &in[TO], err) : CLV_OK;
+    return accumulates(op) ? check_accumulator(out, &in[TO], err) : CLV_OK;
 }
 
-/* A letter as a name that lives as long as the program. */
+/* A letter as a static string. */
 static const char *letter_name(char letter)
 {
     static const char names[] = "a\0b\0c\0d\0e\0f\0g\0h\0i\0j\0k\0l\0m\0n\0o\0p\0q\0r\0s\0t\0u\0v\0w\0x\0y\0z\0"
@@ -113,9 +114,9 @@ static void einsum_rule(const clv_op *op, const clv_type *in, const clv_type *ou
     const einsum_attrs *e = op->attrs;
     for (int d = 0; d < out->rank; d++) {
         int factor = clv_rule_add_factor(rule, out->shape[d], CLV_REDUCTION_NONE);
-        rule->factor[factor].name = letter_name(e->c[d]);
+        clv_rule_name_factor(rule, factor, letter_name(e->c[d]));
         clv_rule_result_dim(rule, 0, d, factor);
-        if (adds(op))
+        if (accumulates(op))
             clv_rule_operand_dim(rule, TO, d, factor);
         if (has(e->a, e->c[d]))
             clv_rule_operand_dim(rule, 0, (int)(strchr(e->a, e->c[d]) - e->a), factor);
@@ -126,13 +127,13 @@ static void einsum_rule(const clv_op *op, const clv_type *in, const clv_type *ou
         if (has(e->c, e->a[d]))
             continue;
         int factor = clv_rule_add_factor(rule, in[0].shape[d], CLV_REDUCTION_SUM);
-        rule->factor[factor].name = letter_name(e->a[d]);
-        if (adds(op)) /* what it is added to is there once */
+        clv_rule_name_factor(rule, factor, letter_name(e->a[d]));
+        if (accumulates(op)) /* each rank would add `to` otherwise */
             clv_rule_forbid_split(rule, factor);
         clv_rule_operand_dim(rule, 0, d, factor);
         clv_rule_operand_dim(rule, 1, (int)(strchr(e->b, e->a[d]) - e->b), factor);
     }
-    if (adds(op))
+    if (accumulates(op))
         clv_rule_additive(rule, 1u << 0 | 1u << TO);
     else
         clv_rule_multilinear(rule, 1u << 0 | 1u << 1);
@@ -140,23 +141,23 @@ static void einsum_rule(const clv_op *op, const clv_type *in, const clv_type *ou
 
 /* ---- from letters to a matrix product ---- */
 
-/* An operand or result: its letters with local extents. Letters of extent 1 in the whole tensor are dropped, so they
- * say nothing about order; where such a letter is empty on a rank, there is nothing to multiply (einsum_run). */
+/* Letters of an operand or result, with local extents. Letters of global extent 1 are left out, as they do not affect
+ * the order of elements. */
 typedef struct labelled_operand {
     char letter[LETTERS];
     int64_t extent[CLV_MAX_RANK];
 } labelled_operand;
 
-/* C [batch, rows, cols] = X [batch, rows, k] Y [batch, k, cols]; X is a or b, whichever holds the result's rows. */
+/* C [batch, rows, cols] = X [batch, rows, k] Y [batch, k, cols]; X is the operand that has the rows of the result. */
 typedef struct product {
     bool swapped; /* X is b */
     labelled_operand x, y, out;
     char batch[LETTERS], rows[LETTERS], cols[LETTERS], k[LETTERS];
-    bool pack_x, pack_y, pack_out; /* through the workspace, in the order above */
+    bool pack_x, pack_y, pack_out; /* transposed through the workspace, in this order */
     bool trans_x, trans_y;
-    int64_t made;       /* elements of the result */
-    bool of_nothing;    /* an operand is empty: sums over nothing */
-    clv_gemm_args gemm; /* but for memory */
+    int64_t out_elems;  /* elements of the result */
+    bool empty;         /* an operand is empty: the product is 0 */
+    clv_gemm_args gemm; /* without pointers */
 } product;
 
 static labelled_operand letter_view(const char *letters, const clv_view *view)
@@ -179,7 +180,7 @@ static int64_t extent_of(const labelled_operand *l, const char *letters)
     return elems;
 }
 
-/* The letters of `from` that are in (or not in) the other two lists, in the order of `from`. */
+/* Selects the letters of `from` that are in (in_x) or not in x, and in (in_y) or not in y. */
 static void select_letters(char *out, const char *from, const char *x, bool in_x, const char *y, bool in_y)
 {
     int n = 0;
@@ -196,8 +197,8 @@ static bool is_order(const char *letters, const char *first, const char *second,
            strcmp(letters + a + b, third) == 0;
 }
 
-/* Which operands need packing when contracted letters come in the order k. */
-static void fit(product *p, const char *k)
+/* Decides which operands must be packed if the contracted letters have the order k. */
+static void set_order(product *p, const char *k)
 {
     strcpy(p->k, k);
     p->trans_x = !is_order(p->x.letter, p->batch, p->rows, k) && is_order(p->x.letter, p->batch, k, p->rows);
@@ -226,9 +227,9 @@ static product plan_product(const einsum_attrs *e, const clv_view *a, const clv_
     char by_x[LETTERS], by_y[LETTERS];
     select_letters(by_x, p.x.letter, p.y.letter, true, p.out.letter, false);
     select_letters(by_y, p.y.letter, p.x.letter, true, p.out.letter, false);
-    fit(&p, by_y);
+    set_order(&p, by_y);
     product other = p;
-    fit(&other, by_x);
+    set_order(&other, by_x);
     return p.pack_x + p.pack_y <= other.pack_x + other.pack_y ? p : other;
 }
 
@@ -260,10 +261,10 @@ static void einsum_plan(void *plan, const clv_op *op, const clv_view *in, const 
 {
     product *p = plan;
     *p = plan_product(op->attrs, &in[0], &in[1], &out[0]);
-    p->made = clv_view_elems(&out[0]);
-    p->of_nothing = clv_view_elems(&in[0]) == 0 || clv_view_elems(&in[1]) == 0;
+    p->out_elems = clv_view_elems(&out[0]);
+    p->empty = clv_view_elems(&in[0]) == 0 || clv_view_elems(&in[1]) == 0;
     fill_gemm(p, in[0].dtype, out[0].dtype);
-    p->gemm.accumulate = adds(op);
+    p->gemm.accumulate = accumulates(op);
 }
 
 static size_t einsum_workspace(const clv_op *op, const clv_view *in, const clv_view *out)
@@ -277,7 +278,7 @@ static size_t einsum_workspace(const clv_op *op, const clv_view *in, const clv_v
            (p.pack_out ? aligned(g->batch * g->m * g->n, out[0].dtype) : 0);
 }
 
-/* Rearranges `in`, whose letters are from, to the order to (the same letters). */
+/* Transposes `in`, with the letters of `from`, to the order of letters `to`. */
 static void rearrange(void *out, const char *to, const void *in, const labelled_operand *from, clv_dtype dtype)
 {
     int perm[CLV_MAX_RANK], rank = (int)strlen(to);
@@ -286,13 +287,13 @@ static void rearrange(void *out, const char *to, const void *in, const labelled_
     clv_transpose_box(clv_dtype_size(dtype), out, in, rank, from->extent, perm);
 }
 
-/* The letters of three groups in a row. */
+/* Concatenates three groups of letters. */
 static void join(char *out, const char *a, const char *b, const char *c)
 {
     snprintf(out, 3 * LETTERS, "%s%s%s", a, b, c);
 }
 
-/* The result as it lies in the workspace. */
+/* The result in the order of letters that it has in the workspace. */
 static labelled_operand packed_result(const product *p, const char *letters)
 {
     labelled_operand l = {0};
@@ -302,7 +303,7 @@ static labelled_operand packed_result(const product *p, const char *letters)
     return l;
 }
 
-/* The same through the workspace: operands are packed before, or the result behind the product. */
+/* Packs operands into the workspace, multiplies, and unpacks the result. */
 static clv_status run_packed(const product *p, clv_gemm_args *g, void *c, clv_error *err)
 {
     char *next = (char *)g->workspace + (clv_gemm_workspace(g) + ALIGN - 1) / ALIGN * ALIGN;
@@ -335,13 +336,13 @@ static clv_status einsum_run_plan(const void *plan, const clv_call *call, clv_er
 {
     const product *p = plan;
     const clv_view *x = &call->in[p->swapped], *y = &call->in[!p->swapped], *c = &call->out[0];
-    if (p->made == 0)
+    if (p->out_elems == 0)
         return CLV_OK;
     if (p->gemm.accumulate)
         clv_view_copy_unless_aliased(c, &call->in[TO]);
-    else if (p->of_nothing)
-        memset(c->data, 0, (size_t)p->made * clv_dtype_size(c->dtype));
-    if (p->of_nothing)
+    else if (p->empty)
+        memset(c->data, 0, (size_t)p->out_elems * clv_dtype_size(c->dtype));
+    if (p->empty)
         return CLV_OK;
     clv_gemm_args g = p->gemm;
     g.workspace = call->workspace;
@@ -369,7 +370,7 @@ static clv_op_cost einsum_cost(const clv_op *op, const clv_type *in, const clv_t
         flops *= has(e->c, e->a[d]) ? 1.0 : (double)in[0].shape[d];
     return (clv_op_cost){.flops = flops,
                          .bytes = clv_type_bytes(&in[0]) + clv_type_bytes(&in[1]) +
-                                  clv_type_bytes(out) * (adds(op) ? 2 : 1)};
+                                  clv_type_bytes(out) * (accumulates(op) ? 2 : 1)};
 }
 
 /* ---- gradient and builder ---- */
@@ -387,11 +388,11 @@ static void einsum_gradient(clv_graph *graph, const clv_op *op, const clv_value 
     clv_value d = clv_cast(graph, d_out[0], clv_graph_type(graph, clv_op_operand(op, 0)).dtype);
     d_in[0] = product_of(graph, e->c, e->b, e->a, d, clv_op_operand(op, 1));
     d_in[1] = product_of(graph, e->a, e->c, e->b, clv_op_operand(op, 0), d);
-    if (adds(op))
+    if (accumulates(op))
         d_in[TO] = d_out[0];
 }
 
-/* Copies letters up to a stop; NULL when there is another character or there are too many. */
+/* Copies letters up to `stop`; NULL if there is any other character, or if there are too many letters. */
 static const char *read_letters(char *out, const char *text, char stop)
 {
     int n = 0;
@@ -404,9 +405,9 @@ static const char *read_letters(char *out, const char *text, char stop)
     return *text == stop ? text : NULL;
 }
 
-/* to: CLV_NONE: to nothing. call: for messages. */
-static clv_value einsum_of(clv_graph *graph, const char *subscripts, clv_value a, clv_value b, clv_value to,
-                           const char *call)
+/* to: CLV_NONE: no accumulator. call: name for messages. */
+static clv_value build(clv_graph *graph, const char *subscripts, clv_value a, clv_value b, clv_value to,
+                       const char *call)
 {
     if (!clv_graph_require(graph, subscripts != NULL, call, "subscripts"))
         return CLV_NONE;
@@ -426,23 +427,24 @@ static clv_value einsum_of(clv_graph *graph, const char *subscripts, clv_value a
 
 clv_value clv_einsum(clv_graph *graph, const char *subscripts, clv_value a, clv_value b)
 {
-    return einsum_of(graph, subscripts, a, b, CLV_NONE, "clv_einsum");
+    return build(graph, subscripts, a, b, CLV_NONE, "clv_einsum");
 }
 
 clv_value clv_einsum_accumulate(clv_graph *graph, const char *subscripts, clv_value a, clv_value b, clv_value to,
                                 clv_dtype dtype)
 {
     static const char call[] = "clv_einsum_accumulate";
-    clv_value made = einsum_of(graph, subscripts, a, b, to, call);
-    if (!clv_valid(made))
-        return made;
-    clv_type *type = &graph->values[made.id].type;
+    clv_value result = build(graph, subscripts, a, b, to, call);
+    if (!clv_valid(result))
+        return result;
+    clv_type *type = &graph->values[result.id].type;
     if (dtype == CLV_F32 && !clv_valid(to) && clv_dtype_size(type->dtype) == 2)
         type->dtype = CLV_F32; /* which the kernel goes by (clv_op_traits.accepts_f32_results) */
     if (type->dtype != dtype)
-        return clv_graph_fail(graph, CLV_EDTYPE, "%s: %s is asked for, the product is %s; its own, or f32 of 16 bits",
-                              call, clv_dtype_name(dtype), clv_dtype_name(type->dtype));
-    return made;
+        return clv_graph_fail(graph, CLV_EDTYPE,
+                              "%s: dtype %s; the product is %s, valid: that, or f32 for 16-bit operands", call,
+                              clv_dtype_name(dtype), clv_dtype_name(type->dtype));
+    return result;
 }
 
 const clv_op_def clv_op_dot_general = {
@@ -453,7 +455,7 @@ const clv_op_def clv_op_dot_general = {
     .n_out = 1,
     .in_place = {1 + TO},
     .attrs_size = sizeof(einsum_attrs),
-    .attrs = attrs,
+    .attrs = attr_table,
     .shape = einsum_shape,
     .rule = einsum_rule,
     .gradient = einsum_gradient,

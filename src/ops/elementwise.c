@@ -1,16 +1,15 @@
 /* elementwise.c - elementwise ops: unary map, binary with NumPy broadcasting, where, cast, fill, and their gradients.
  *
- *   map:       out = f(x), f one of clv_unary_kind, or x times a constant        factors: pass; scale and neg are
- *   linear combine:   out = a (op) b, NumPy broadcasting                           factors: pass; add and sub are
- *   additive,
- *              mul is linear in each operand, div in a; max passes max-partials
- *   where:     out = condition ? a : b                                      factors: pass; additive in a and b
- *   cast:      out = x in another dtype                                     factors: pass; widening is linear: a
- *              narrowing cast rounds, so partial values are reduced before it
+ *   map:       out = f(x), f a clv_unary_kind, or x times a constant         factors: pass; scale and neg are linear
+ *   combine:   out = a (op) b, NumPy broadcasting                            factors: pass; add and sub are additive,
+ *              mul is linear in each operand, div in a; max passes partial maxima
+ *   where:     out = condition ? a : b                                       factors: pass; additive in a and b
+ *   cast:      out = x in another dtype                                      factors: pass; widening is linear;
+ *              narrowing rounds, so partial values are reduced before it
  *   fill:      out = a constant
  *
- * gradients: map_gradient (d_out and x or out, as the function wants), products and quotients on the graph,
- * choice_gradient for max and min (ties are shared evenly); broadcast operands are summed back.
+ * gradients: map_gradient (of d_out and x or out), products and quotients on the graph, choice_gradient for max and min
+ * (ties share evenly); gradients of broadcast operands are summed back to their shapes.
  */
 #include <string.h>
 
@@ -19,12 +18,10 @@
 #include "kernels/cpu/elementwise_kernel.h"
 #include "ops/builtin_ops.h"
 #include "ops/operand_checks.h"
-#include "ops/unary.h"
-#include "ops/unbroadcast.h"
 
 /* ---- broadcasting ---- */
 
-/* The shape of the result of operands broadcast together. */
+/* The shape of n operands broadcast together. */
 static clv_status broadcast_shapes(clv_type *out, const clv_type *const *operands, int n, clv_error *err)
 {
     for (int i = 0; i < n; i++)
@@ -36,20 +33,33 @@ static clv_status broadcast_shapes(clv_type *out, const clv_type *const *operand
             int64_t size = at < 0 ? 1 : operands[i]->shape[at];
             if (size == 1)
                 continue;
-            if (out->shape[d] != 1 && out->shape[d] != size) {
-                char first[CLV_TYPE_TEXT], other[CLV_TYPE_TEXT];
-                clv_type_print(first, sizeof first, operands[0]);
-                clv_type_print(other, sizeof other, operands[i]);
-                return clv_fail(err, CLV_ESHAPE, "%s and %s do not broadcast together: sizes %lld and %lld", first,
-                                other, (long long)out->shape[d], (long long)size);
-            }
+            if (out->shape[d] != 1 && out->shape[d] != size)
+                return clv_fail(err, CLV_ESHAPE, "%s and %s do not broadcast together: sizes %lld and %lld",
+                                clv_type_string(operands[0]).text, clv_type_string(operands[i]).text,
+                                (long long)out->shape[d], (long long)size);
             out->shape[d] = size;
         }
     }
     return CLV_OK;
 }
 
-/* The local shape of an operand with leading 1s up to `rank`. */
+clv_value clv_graph_unbroadcast(clv_graph *graph, clv_value x, clv_type like)
+{
+    clv_type type = clv_graph_type(graph, x);
+    if (!clv_valid(x) || clv_type_equal(&type, &like))
+        return x;
+    int dims[CLV_MAX_RANK], n = 0;
+    int extra = type.rank - like.rank;
+    for (int d = 0; d < type.rank; d++)
+        if (d < extra || (like.shape[d - extra] == 1 && type.shape[d] != 1))
+            dims[n++] = d;
+    if (n == 0)
+        return x;
+    clv_value sum = clv_reduce(graph, CLV_SUM, x, dims, n, true);
+    return extra == 0 ? sum : clv_reshape(graph, sum, like.rank, like.shape);
+}
+
+/* The local shape of an operand, padded with leading 1s to `rank`. */
 static void padded_shape(int64_t *shape, const clv_view *view, int rank)
 {
     for (int d = 0; d < rank; d++) {
@@ -65,8 +75,7 @@ typedef struct map_attrs {
     double factor;
 } map_attrs;
 
-static const clv_attr map_fields[] = {
-    {"op", CLV_ATTR_INT, offsetof(map_attrs, op), 1}, {"factor", CLV_ATTR_DOUBLE, offsetof(map_attrs, factor), 1}, {0}};
+static const clv_attr map_fields[] = {CLV_FIELD(INT, map_attrs, op), CLV_FIELD(DOUBLE, map_attrs, factor), {0}};
 
 static clv_status map_shape(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
 {
@@ -84,8 +93,8 @@ static bool is_linear(const map_attrs *a)
 static void map_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
 {
     clv_rule_elementwise(rule, op, in, out);
-    rule->linearity = is_linear(op->attrs) ? CLV_MULTILINEAR : CLV_NOT_LINEAR;
-    rule->linear = 1;
+    if (is_linear(op->attrs))
+        clv_rule_multilinear(rule, 1);
 }
 
 static clv_status map_run(const clv_call *call, clv_error *err)
@@ -127,8 +136,7 @@ const clv_op_def clv_op_map = {
 static void map_gradient_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
 {
     clv_rule_elementwise(rule, op, in, out);
-    rule->linearity = CLV_MULTILINEAR;
-    rule->linear = 1;
+    clv_rule_multilinear(rule, 1);
 }
 
 static clv_status map_gradient_run(const clv_call *call, clv_error *err)
@@ -192,7 +200,7 @@ typedef struct combine_attrs {
     int op; /* clv_binary_op; max and min in choice_gradient */
 } combine_attrs;
 
-static const clv_attr combine_fields[] = {{"op", CLV_ATTR_INT, offsetof(combine_attrs, op), 1}, {0}};
+static const clv_attr combine_fields[] = {CLV_FIELD(INT, combine_attrs, op), {0}};
 
 static clv_status combine_shape(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
 {
@@ -291,15 +299,7 @@ const clv_op_def clv_op_combine = {
     .own = &(const clv_op_traits){.is_sum = is_sum, .by_rows = true},
 };
 
-/* d_out where a was chosen, half of it at a tie, else 0: in the result's shape. */
-static clv_status choice_shape(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
-{
-    (void)op;
-    (void)err;
-    out[0] = in[0];
-    return CLV_OK;
-}
-
+/* choice_gradient, in the shape of the result: d_out where a was chosen, half of it at a tie, else 0. */
 static clv_status choice_run(const clv_call *call, clv_error *err)
 {
     (void)err;
@@ -320,7 +320,7 @@ const clv_op_def clv_op_choice_gradient = {
     .n_out = 1,
     .attrs_size = sizeof(combine_attrs),
     .attrs = combine_fields,
-    .shape = choice_shape,
+    .shape = clv_shape_like_first,
     .rule = map_gradient_rule,
     .in_place = {1},
     .run = choice_run,
@@ -385,8 +385,7 @@ static clv_status where_shape(const clv_op *op, const clv_type *in, clv_type *ou
 static void where_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
 {
     clv_rule_elementwise(rule, op, in, out);
-    rule->linearity = CLV_ADDITIVE;
-    rule->linear = 6;
+    clv_rule_additive(rule, 6);
 }
 
 static clv_status where_run(const clv_call *call, clv_error *err)
@@ -431,7 +430,7 @@ const clv_op_def clv_op_where = {
 
 /* ---- cast ---- */
 
-static const clv_attr cast_fields[] = {{"dtype", CLV_ATTR_DTYPE, offsetof(clv_cast_attrs, dtype), 1}, {0}};
+static const clv_attr cast_fields[] = {CLV_FIELD(DTYPE, clv_cast_attrs, dtype), {0}};
 
 static clv_status cast_shape(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
 {
@@ -449,9 +448,10 @@ static bool widens(clv_dtype from, clv_dtype to)
 static void cast_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
 {
     clv_rule_elementwise(rule, op, in, out);
-    rule->linearity = widens(in[0].dtype, out[0].dtype) ? CLV_MULTILINEAR : CLV_NOT_LINEAR;
-    rule->linear = 1;
-    rule->passes_max = widens(in[0].dtype, out[0].dtype);
+    if (widens(in[0].dtype, out[0].dtype)) {
+        clv_rule_multilinear(rule, 1);
+        clv_rule_keeps_partial_max(rule);
+    }
 }
 
 static clv_status cast_run(const clv_call *call, clv_error *err)
@@ -503,9 +503,9 @@ typedef struct fill_attrs {
     int64_t shape[CLV_MAX_RANK];
 } fill_attrs;
 
-static const clv_attr fill_fields[] = {{"value", CLV_ATTR_DOUBLE, offsetof(fill_attrs, value), 1},
-                                       {"dtype", CLV_ATTR_DTYPE, offsetof(fill_attrs, dtype), 1},
-                                       {"rank", CLV_ATTR_INT, offsetof(fill_attrs, rank), 1},
+static const clv_attr fill_fields[] = {CLV_FIELD(DOUBLE, fill_attrs, value),
+                                       CLV_FIELD(DTYPE, fill_attrs, dtype),
+                                       CLV_FIELD(INT, fill_attrs, rank),
                                        {"shape", CLV_ATTR_INT64, offsetof(fill_attrs, shape), CLV_MAX_RANK},
                                        {0}};
 
@@ -527,7 +527,8 @@ static clv_status fill_run(const clv_call *call, clv_error *err)
     return CLV_OK;
 }
 
-/* Integers hold what comes back from them: 2^63 would as an i64, which ends below it. */
+/* Whether the dtype can hold the value exactly. 2^63 needs its own check: it saturates to i64 and rounds back to 2^63.
+ * */
 static bool holds(clv_dtype dtype, double value)
 {
     int64_t element = 0;
@@ -559,14 +560,6 @@ clv_value clv_fill(clv_graph *graph, clv_dtype dtype, int rank, const int64_t *s
     return clv_graph_emit_one(graph, &clv_op_fill, &a, NULL, 0);
 }
 
-static void fill_gradient(clv_graph *graph, const clv_op *op, const clv_value *d_out, clv_value *d_in)
-{
-    (void)graph;
-    (void)op;
-    (void)d_out;
-    (void)d_in;
-}
-
 static void fill_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
 {
     clv_rule_elementwise(rule, op, in, out);
@@ -581,6 +574,6 @@ const clv_op_def clv_op_fill = {
     .attrs = fill_fields,
     .shape = fill_shape,
     .rule = fill_rule,
-    .gradient = fill_gradient,
+    .gradient = clv_gradient_none,
     .run = fill_run,
 };

@@ -7,7 +7,7 @@
  *
  *   d_table[v, m] = sum over rows with ids == v of d_out[row, m]     v, m pass; rows reduce(sum); linear in d_out
  *
- * With another addend of the table's gradient, that of a tied output, it is added to that in place
+ * The gradient can be accumulated in place into another gradient of the table, that of a tied output
  * (fuse_accumulation.c).
  */
 #include "base/error.h"
@@ -17,7 +17,7 @@
 #include "ops/builtin_ops.h"
 #include "ops/operand_checks.h"
 
-/* ---- embedding_gradient: d_out [..., M], ids [...], maybe to [V, M] -> d_table [V, M] ---- */
+/* ---- embedding_gradient: d_out [..., M], ids [...], to? [V, M] -> d_table [V, M] ---- */
 
 enum { D_OUT, IDS, TO };
 
@@ -25,12 +25,19 @@ typedef struct gradient_attrs {
     int64_t vocabulary;
 } gradient_attrs;
 
-static const clv_attr gradient_attr_table[] = {
-    {"vocabulary", CLV_ATTR_INT64, offsetof(gradient_attrs, vocabulary), 1},
-    {0},
-};
+static const clv_attr gradient_attr_table[] = {CLV_FIELD(INT64, gradient_attrs, vocabulary), {0}};
 
-static bool adds(const clv_op *op)
+/* table: the rank's part of the table, or of its gradient. */
+static clv_embedding_args args_of(const clv_view *table, const clv_view *ids)
+{
+    return (clv_embedding_args){.id_dtype = ids->dtype,
+                                .count = clv_view_elems(ids),
+                                .lo = table->lo[0],
+                                .hi = table->lo[0] + table->shape[0],
+                                .width = table->shape[1]};
+}
+
+static bool accumulates(const clv_op *op)
 {
     return clv_op_operand_count(op) > TO;
 }
@@ -44,21 +51,21 @@ static clv_status gradient_shape(const clv_op *op, const clv_type *in, clv_type 
     CLV_TRY(clv_check_rows("ids", &in[IDS], "d_out", d_out, err));
     int64_t vocabulary = ((const gradient_attrs *)op->attrs)->vocabulary;
     out[0] = (clv_type){.dtype = d_out->dtype, .rank = 2, .shape = {vocabulary, d_out->shape[d_out->rank - 1]}};
-    if (!adds(op))
+    if (!accumulates(op))
         return CLV_OK;
-    CLV_TRY(clv_check_float("what is added to", to, err));
-    CLV_TRY(clv_check_same_shape("what is added to", to, "the gradient", &out[0], err));
+    CLV_TRY(clv_check_float("the accumulated gradient", to, err));
+    CLV_TRY(clv_check_same_shape("the accumulated gradient", to, "the gradient", &out[0], err));
     out[0].dtype = to->dtype;
     return CLV_OK;
 }
 
-/* What is added to is there once, so rows are whole beside it. */
+/* With `to`, rows must be whole: each rank would add `to` otherwise. */
 static void gradient_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
 {
     int rows = in[IDS].rank;
     for (int d = 0; d < rows; d++) {
         int row = clv_rule_add_factor(rule, in[IDS].shape[d], CLV_REDUCTION_SUM);
-        if (adds(op))
+        if (accumulates(op))
             clv_rule_forbid_split(rule, row);
     }
     int v = clv_rule_add_factor(rule, out[0].shape[0], CLV_REDUCTION_NONE);
@@ -70,7 +77,7 @@ static void gradient_rule(const clv_op *op, const clv_type *in, const clv_type *
     clv_rule_map_in_dims(rule, IDS, rows);
     clv_rule_result_dim(rule, 0, 0, v);
     clv_rule_result_dim(rule, 0, 1, m);
-    if (!adds(op)) {
+    if (!accumulates(op)) {
         clv_rule_multilinear(rule, 1u << D_OUT);
         return;
     }
@@ -79,10 +86,10 @@ static void gradient_rule(const clv_op *op, const clv_type *in, const clv_type *
     clv_rule_additive(rule, 1u << D_OUT | 1u << TO);
 }
 
-/* Reads d_out and ids, clears the table, and reads and writes a row an id. */
+/* Reads d_out and ids, clears the table, and reads and writes one row for each id. */
 static clv_op_cost gradient_cost(const clv_op *op, const clv_type *in, const clv_type *out)
 {
-    double cleared = adds(op) ? 0 : clv_type_bytes(&out[0]);
+    double cleared = accumulates(op) ? 0 : clv_type_bytes(&out[0]);
     return (clv_op_cost){.flops = (double)clv_type_elems(&in[D_OUT]),
                          .bytes = 3 * clv_type_bytes(&in[D_OUT]) + clv_type_bytes(&in[IDS]) + cleared};
 }
@@ -91,12 +98,8 @@ static clv_status gradient_run(const clv_call *call, clv_error *err)
 {
     (void)err;
     const clv_view *d_out = &call->in[D_OUT], *ids = &call->in[IDS], *d_table = &call->out[0];
-    clv_embedding_args args = {.id_dtype = ids->dtype,
-                               .count = clv_view_elems(ids),
-                               .lo = d_table->lo[0],
-                               .hi = d_table->lo[0] + d_table->shape[0],
-                               .width = d_table->shape[1]};
-    if (adds(call->op))
+    clv_embedding_args args = args_of(d_table, ids);
+    if (accumulates(call->op))
         clv_view_copy_unless_aliased(d_table, &call->in[TO]);
     else
         clv_fill_run(d_table->dtype, d_table->data, 0, clv_view_elems(d_table));
@@ -124,13 +127,10 @@ const clv_op_def clv_op_embedding_gradient = {
 
 static clv_status embedding_shape(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
 {
-    char text[256];
     (void)op;
     CLV_TRY(clv_check_float("table", &in[0], err));
-    if (in[0].rank != 2) {
-        clv_type_print(text, sizeof text, &in[0]);
-        return clv_fail(err, CLV_ESHAPE, "table is %s; [V,M] is needed", text);
-    }
+    if (in[0].rank != 2)
+        return clv_fail(err, CLV_ESHAPE, "table is %s; [V,M] is needed", clv_type_string(&in[0]).text);
     CLV_TRY(clv_check_index("ids", &in[1], err));
     if (in[1].rank >= CLV_MAX_RANK)
         return clv_fail(err, CLV_ELIMIT, "ids has %d dimensions; at most %d are possible", in[1].rank,
@@ -147,17 +147,16 @@ static void embedding_rule(const clv_op *op, const clv_type *in, const clv_type 
     int rows = in[1].rank;
     clv_rule_add_dims(rule, &out[0], rows + 1); /* m is factor `rows` */
     int v = clv_rule_add_factor(rule, in[0].shape[0], CLV_REDUCTION_SUM);
-    rule->factor[v].name = "vocabulary";
-    rule->factor[rows].name = "width";
+    clv_rule_name_factor(rule, v, "vocabulary");
+    clv_rule_name_factor(rule, rows, "width");
     clv_rule_operand_dim(rule, 0, 0, v);
     clv_rule_operand_dim(rule, 0, 1, rows);
     clv_rule_map_in_dims(rule, 1, rows);
     clv_rule_map_out_dims(rule, 0, rows + 1);
-    rule->linearity = CLV_MULTILINEAR;
-    rule->linear = 1u << 0;
+    clv_rule_multilinear(rule, 1u << 0);
 }
 
-/* Only the rows that ids name are read. */
+/* Reads only the rows of the table that ids name. */
 static clv_op_cost embedding_cost(const clv_op *op, const clv_type *in, const clv_type *out)
 {
     (void)op;
@@ -168,11 +167,7 @@ static clv_status embedding_run(const clv_call *call, clv_error *err)
 {
     (void)err;
     const clv_view *table = &call->in[0], *ids = &call->in[1];
-    clv_embedding_args args = {.id_dtype = ids->dtype,
-                               .count = clv_view_elems(ids),
-                               .lo = table->lo[0],
-                               .hi = table->lo[0] + table->shape[0],
-                               .width = table->shape[1]};
+    clv_embedding_args args = args_of(table, ids);
     clv_embedding_gather(&args, call->out[0].dtype, call->out[0].data, table->dtype, table->data, ids->data);
     return CLV_OK;
 }

@@ -15,7 +15,7 @@ typedef struct iota_attrs {
     int64_t n;
 } iota_attrs;
 
-static const clv_attr iota_fields[] = {{"n", CLV_ATTR_INT64, offsetof(iota_attrs, n), 1}, {0}};
+static const clv_attr iota_fields[] = {CLV_FIELD(INT64, iota_attrs, n), {0}};
 
 static clv_status iota_shape(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
 {
@@ -51,11 +51,6 @@ static clv_status iota_run(const clv_call *call, clv_error *err)
     return CLV_OK;
 }
 
-static void iota_gradient(clv_graph *graph, const clv_op *op, const clv_value *d_out, clv_value *d_in)
-{
-    (void)graph, (void)op, (void)d_out, (void)d_in;
-}
-
 const clv_op_def clv_op_iota = {
     .name = "iota",
     .min_in = 0,
@@ -65,7 +60,7 @@ const clv_op_def clv_op_iota = {
     .attrs = iota_fields,
     .shape = iota_shape,
     .rule = iota_rule,
-    .gradient = iota_gradient,
+    .gradient = clv_gradient_none,
     .run = iota_run,
 };
 

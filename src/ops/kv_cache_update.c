@@ -4,7 +4,7 @@
  *
  *   cache [B,Smax,...], rows [B,S,...], offset i32 [] or [B]      factors: b and what follows the rows pass; rows whole
  *
- * Runs in place on the cache: what is touched is the new rows. No gradient: caches serve inference.
+ * Runs in place on the cache and writes only the new rows. No gradient: caches are for inference.
  */
 #include <string.h>
 
@@ -15,18 +15,17 @@
 
 static clv_status update_shape(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
 {
-    char cache[256], rows[256];
     (void)op;
     bool fits = in[0].rank >= 2 && in[1].rank == in[0].rank && in[1].shape[1] <= in[0].shape[1];
     for (int d = 0; fits && d < in[0].rank; d++)
         fits = d == 1 || in[0].shape[d] == in[1].shape[d];
-    clv_type_print(cache, sizeof cache, &in[0]);
-    clv_type_print(rows, sizeof rows, &in[1]);
     if (!fits)
         return clv_fail(err, CLV_ESHAPE,
-                        "rows %s do not fit cache %s; [B,S,...] into [B,Smax,...], S <= Smax, is needed", rows, cache);
+                        "rows %s do not fit cache %s; [B,S,...] into [B,Smax,...], S <= Smax, is needed",
+                        clv_type_string(&in[1]).text, clv_type_string(&in[0]).text);
     if (in[0].dtype != in[1].dtype)
-        return clv_fail(err, CLV_EDTYPE, "rows are %s, cache is %s; their dtypes must be equal", rows, cache);
+        return clv_fail(err, CLV_EDTYPE, "rows are %s, cache is %s; their dtypes must be equal",
+                        clv_type_string(&in[1]).text, clv_type_string(&in[0]).text);
     CLV_TRY(clv_check_offset(&in[2], in[0].shape[0], err));
     out[0] = in[0];
     return CLV_OK;
@@ -57,18 +56,18 @@ static clv_status update_run(const clv_call *call, clv_error *err)
 {
     const clv_view *rows = &call->in[1], *out = &call->out[0];
     const int32_t *offset = call->in[2].data;
-    int64_t step = call->in[2].rank, count = rows->shape[1], room = out->shape[1];
+    int64_t step = call->in[2].rank, count = rows->shape[1], capacity = out->shape[1];
     for (int64_t b = 0; b < out->shape[0]; b++)
-        if (offset[b * step] < 0 || offset[b * step] + count > room)
+        if (offset[b * step] < 0 || offset[b * step] + count > capacity)
             return clv_fail(err, CLV_ELIMIT, "context full: %lld rows from %d on do not fit a cache of %lld rows",
-                            (long long)count, offset[b * step], (long long)room);
+                            (long long)count, offset[b * step], (long long)capacity);
     clv_view_copy_unless_aliased(out, &call->in[0]);
     size_t row_bytes = clv_dtype_size(out->dtype);
     for (int d = 2; d < out->rank; d++)
         row_bytes *= (size_t)out->shape[d];
     size_t run = (size_t)count * row_bytes;
     for (int64_t b = 0; run > 0 && b < out->shape[0]; b++)
-        memcpy((char *)out->data + (size_t)(b * room + offset[b * step]) * row_bytes,
+        memcpy((char *)out->data + (size_t)(b * capacity + offset[b * step]) * row_bytes,
                (const char *)rows->data + (size_t)b * run, run);
     return CLV_OK;
 }

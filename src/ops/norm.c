@@ -4,15 +4,15 @@
  *   normalize:   mean = moments[0] / M (rms: 0), rstd = 1 / sqrt(moments[1] / M - mean^2 + eps)
  *                y[r,m] = (x[r,m] - mean) * rstd * gain[m] + bias[m]    factors: rows, m pass
  *
- * Two ops, so that a split row costs a sum of two numbers and never a gather; f64, because sum x^2 - mean^2 cancels.
- * With whole rows the partitioner runs them one after the other on one rank. M is the *global* width.
+ * Two ops, so that a row split over ranks costs a sum of two numbers and never a gather. The moments are f64, because
+ * sum x^2 - mean^2 cancels. M is the *global* width.
  *
- * The gradient is that of both together and stands on normalize, whose moments operand gets none of its own: with
- * g = d_y * gain and xhat = (x - mean) * rstd,
+ * normalize has the gradient of both ops; its moments operand gets none. With g = d_y * gain and
+ * xhat = (x - mean) * rstd,
  *   normalize_sums[r] = (sum_m g, sum_m g * xhat)                      rows pass; m reduce(sum); linear in d_y
  *   normalize_dx      = rstd * (g - sums[0] / M (rms: 0) - xhat * sums[1] / M)   all pass; additive in (d_y, sums)
  *   normalize_dgain   = sum_r d_y * xhat, and d_bias = sum_r d_y       m pass; rows reduce(sum); linear in d_y
- * So sequence parallelism's all-reduce of the gradients of gain and bias is this rule.
+ * This rule gives sequence parallelism's all-reduce of the gradients of gain and bias.
  *
  * Source: Ba, Kiros & Hinton 2016, arXiv:1607.06450; Zhang & Sennrich 2019, arXiv:1910.07467.
  */
@@ -25,19 +25,17 @@
 #include "ops/builtin_ops.h"
 #include "ops/operand_checks.h"
 
-/* One attrs struct for the family. */
+/* Attributes of all ops of this file. */
 typedef struct norm_attrs {
-    bool layer; /* mean and bias; else rms */
+    bool layer; /* LayerNorm (mean and bias); false: RMSNorm */
     double eps;
-    clv_dtype weight_dtype; /* of d_gain and d_bias; else unused */
+    clv_dtype weight_dtype; /* of d_gain and d_bias */
 } norm_attrs;
 
-static const clv_attr norm_attr_table[] = {
-    {"layer", CLV_ATTR_BOOL, offsetof(norm_attrs, layer), 1},
-    {"eps", CLV_ATTR_DOUBLE, offsetof(norm_attrs, eps), 1},
-    {"weight_dtype", CLV_ATTR_DTYPE, offsetof(norm_attrs, weight_dtype), 1},
-    {0},
-};
+static const clv_attr norm_attr_table[] = {CLV_FIELD(BOOL, norm_attrs, layer),
+                                           CLV_FIELD(DOUBLE, norm_attrs, eps),
+                                           CLV_FIELD(DTYPE, norm_attrs, weight_dtype),
+                                           {0}};
 
 static clv_norm norm_of(const clv_call *call, const clv_view *x, const clv_view *weight)
 {
@@ -53,7 +51,7 @@ static clv_norm norm_of(const clv_call *call, const clv_view *x, const clv_view 
     };
 }
 
-/* f64 [rows..., 2] */
+/* Type of two statistics a row: f64 [rows..., 2]. */
 static clv_type pair_of(const clv_type *x)
 {
     clv_type pair = *x;
@@ -72,19 +70,25 @@ static clv_status check_pair(const char *what, const clv_type *pair, const clv_t
 
 static clv_status check_weight(const char *what, const clv_type *weight, const clv_type *x, clv_error *err)
 {
-    char text[256];
     CLV_TRY(clv_check_float(what, weight, err));
     if (weight->rank == 1 && weight->shape[0] == x->shape[x->rank - 1])
         return CLV_OK;
-    clv_type_print(text, sizeof text, weight);
-    return clv_fail(err, CLV_ESHAPE, "%s is %s; [%lld], the last dimension of x, is needed", what, text,
-                    (long long)x->shape[x->rank - 1]);
+    return clv_fail(err, CLV_ESHAPE, "%s is %s; [%lld], the last dimension of x, is needed", what,
+                    clv_type_string(weight).text, (long long)x->shape[x->rank - 1]);
 }
 
 static clv_status check_x(const clv_type *x, clv_error *err)
 {
     CLV_TRY(clv_check_float("x", x, err));
     return clv_check_rank_from("x", x, 1, "[...,M]", err);
+}
+
+/* d_y, x, moments */
+static clv_status check_gradient_operands(const clv_type *in, clv_error *err)
+{
+    CLV_TRY(check_x(&in[1], err));
+    CLV_TRY(clv_check_same_shape("d_y", &in[0], "x", &in[1], err));
+    return check_pair("moments", &in[2], &in[1], err);
 }
 
 /* ---- moments: x -> f64 [rows..., 2] ---- */
@@ -97,20 +101,10 @@ static clv_status moments_shape(const clv_op *op, const clv_type *in, clv_type *
     return CLV_OK;
 }
 
-/* All of the family: operands and results hold the rows (factors 0..rows-1) and, where they have it, m. */
-static int add_factors(clv_rule *rule, const clv_type *x, clv_reduction rows, clv_reduction m)
-{
-    for (int d = 0; d < x->rank - 1; d++)
-        clv_rule_add_factor(rule, x->shape[d], rows);
-    return clv_rule_add_factor(rule, x->shape[x->rank - 1], m);
-}
-
 static void moments_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
 {
-    (void)op, (void)out;
-    add_factors(rule, &in[0], CLV_REDUCTION_NONE, CLV_REDUCTION_SUM);
-    clv_rule_map_in_dims(rule, 0, in[0].rank);
-    clv_rule_map_out_dims(rule, 0, in[0].rank - 1);
+    (void)out;
+    clv_rule_rows(rule, op, &in[0], CLV_REDUCTION_NONE, CLV_REDUCTION_SUM, "x>r");
 }
 
 static clv_status moments_run(const clv_call *call, clv_error *err)
@@ -139,9 +133,7 @@ const clv_op_def clv_op_moments = {
 static clv_status sums_shape(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
 {
     (void)op;
-    CLV_TRY(check_x(&in[1], err));
-    CLV_TRY(clv_check_same_shape("d_y", &in[0], "x", &in[1], err));
-    CLV_TRY(check_pair("moments", &in[2], &in[1], err));
+    CLV_TRY(check_gradient_operands(in, err));
     CLV_TRY(check_weight("gain", &in[3], &in[1], err));
     out[0] = pair_of(&in[1]);
     return CLV_OK;
@@ -149,16 +141,9 @@ static clv_status sums_shape(const clv_op *op, const clv_type *in, clv_type *out
 
 static void sums_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
 {
-    (void)op, (void)out;
-    int rows = in[1].rank - 1;
-    int m = add_factors(rule, &in[1], CLV_REDUCTION_NONE, CLV_REDUCTION_SUM);
-    clv_rule_map_in_dims(rule, 0, rows + 1);
-    clv_rule_map_in_dims(rule, 1, rows + 1);
-    clv_rule_map_in_dims(rule, 2, rows);
-    clv_rule_operand_dim(rule, 3, 0, m);
-    clv_rule_map_out_dims(rule, 0, rows);
-    rule->linearity = CLV_MULTILINEAR;
-    rule->linear = 1u << 0;
+    (void)out;
+    clv_rule_rows(rule, op, &in[1], CLV_REDUCTION_NONE, CLV_REDUCTION_SUM, "xxrc>r");
+    clv_rule_multilinear(rule, 1u << 0);
 }
 
 static clv_status sums_run(const clv_call *call, clv_error *err)
@@ -189,9 +174,7 @@ const clv_op_def clv_op_normalize_sums = {
 static clv_status dx_shape(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
 {
     (void)op;
-    CLV_TRY(check_x(&in[1], err));
-    CLV_TRY(clv_check_same_shape("d_y", &in[0], "x", &in[1], err));
-    CLV_TRY(check_pair("moments", &in[2], &in[1], err));
+    CLV_TRY(check_gradient_operands(in, err));
     CLV_TRY(check_pair("sums", &in[3], &in[1], err));
     CLV_TRY(check_weight("gain", &in[4], &in[1], err));
     out[0] = in[1];
@@ -200,17 +183,9 @@ static clv_status dx_shape(const clv_op *op, const clv_type *in, clv_type *out, 
 
 static void dx_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
 {
-    (void)op, (void)out;
-    int rows = in[1].rank - 1;
-    int m = add_factors(rule, &in[1], CLV_REDUCTION_NONE, CLV_REDUCTION_NONE);
-    clv_rule_map_in_dims(rule, 0, rows + 1);
-    clv_rule_map_in_dims(rule, 1, rows + 1);
-    clv_rule_map_in_dims(rule, 2, rows);
-    clv_rule_map_in_dims(rule, 3, rows);
-    clv_rule_operand_dim(rule, 4, 0, m);
-    clv_rule_map_out_dims(rule, 0, rows + 1);
-    rule->linearity = CLV_ADDITIVE; /* d_x is a sum of a term in d_y and one in sums */
-    rule->linear = 1u << 0 | 1u << 3;
+    (void)out;
+    clv_rule_rows(rule, op, &in[1], CLV_REDUCTION_NONE, CLV_REDUCTION_NONE, "xxrrc>x");
+    clv_rule_additive(rule, 1u << 0 | 1u << 3); /* d_x is a sum of a term in d_y and one in sums */
 }
 
 static clv_status dx_run(const clv_call *call, clv_error *err)
@@ -241,9 +216,7 @@ const clv_op_def clv_op_normalize_dx = {
 static clv_status dgain_shape(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
 {
     const norm_attrs *attrs = op->attrs;
-    CLV_TRY(check_x(&in[1], err));
-    CLV_TRY(clv_check_same_shape("d_y", &in[0], "x", &in[1], err));
-    CLV_TRY(check_pair("moments", &in[2], &in[1], err));
+    CLV_TRY(check_gradient_operands(in, err));
     for (int o = 0; o < op->n_out; o++)
         out[o] = (clv_type){.dtype = attrs->weight_dtype, .rank = 1, .shape = {in[1].shape[in[1].rank - 1]}};
     return CLV_OK;
@@ -252,15 +225,8 @@ static clv_status dgain_shape(const clv_op *op, const clv_type *in, clv_type *ou
 static void dgain_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
 {
     (void)out;
-    int rows = in[1].rank - 1;
-    int m = add_factors(rule, &in[1], CLV_REDUCTION_SUM, CLV_REDUCTION_NONE);
-    clv_rule_map_in_dims(rule, 0, rows + 1);
-    clv_rule_map_in_dims(rule, 1, rows + 1);
-    clv_rule_map_in_dims(rule, 2, rows);
-    for (int o = 0; o < op->n_out; o++)
-        clv_rule_result_dim(rule, o, 0, m);
-    rule->linearity = CLV_MULTILINEAR;
-    rule->linear = 1u << 0;
+    clv_rule_rows(rule, op, &in[1], CLV_REDUCTION_SUM, CLV_REDUCTION_NONE, "xxr>c");
+    clv_rule_multilinear(rule, 1u << 0);
 }
 
 static clv_status dgain_run(const clv_call *call, clv_error *err)
@@ -320,14 +286,7 @@ static clv_status normalize_shape(const clv_op *op, const clv_type *in, clv_type
 static void normalize_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
 {
     (void)out;
-    int rows = in[0].rank - 1;
-    int m = add_factors(rule, &in[0], CLV_REDUCTION_NONE, CLV_REDUCTION_NONE);
-    clv_rule_map_in_dims(rule, 0, rows + 1);
-    clv_rule_map_in_dims(rule, 1, rows);
-    clv_rule_operand_dim(rule, 2, 0, m);
-    if (clv_valid(clv_op_operand(op, 3)))
-        clv_rule_operand_dim(rule, 3, 0, m);
-    clv_rule_map_out_dims(rule, 0, rows + 1);
+    clv_rule_rows(rule, op, &in[0], CLV_REDUCTION_NONE, CLV_REDUCTION_NONE, "xrcc>x");
 }
 
 static clv_status normalize_run(const clv_call *call, clv_error *err)
@@ -339,7 +298,7 @@ static clv_status normalize_run(const clv_call *call, clv_error *err)
     return CLV_OK;
 }
 
-/* d_in[1], the moments', stays empty: d_in[0] is the whole derivative by x, through the moments too. */
+/* d_in[1], of the moments, stays CLV_NONE: d_in[0] is the whole derivative by x, including that through the moments. */
 static void normalize_gradient(clv_graph *graph, const clv_op *op, const clv_value *d_out, clv_value *d_in)
 {
     norm_attrs attrs = *(const norm_attrs *)op->attrs;

@@ -1,8 +1,9 @@
 /* op_registry.c - op registry: built-in and user-registered op definitions by name; clv_emit.
  *
- * Added ones are kept for the life of the process, for programs may outlive all else that names them. The list only
- * grows, at its head, and what is in it never changes, so it is read without a lock.
+ * Registered definitions are kept for the life of the process, because programs refer to them. The list only grows, at
+ * its head, and its entries never change, so it is read without a lock.
  */
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdlib.h>
@@ -13,86 +14,36 @@
 #include "graph/graph.h"
 #include "ops/builtin_ops.h"
 
-static const clv_op_def *const builtins[] = {
-    &clv_op_constraint,
-    &clv_op_cotangent_constraint,
-    &clv_op_dot_general,
-    &clv_op_map,
-    &clv_op_map_gradient,
-    &clv_op_combine,
-    &clv_op_choice_gradient,
-    &clv_op_where,
-    &clv_op_cast,
-    &clv_op_fill,
-    &clv_op_iota,
-    &clv_op_bias_gelu,
-    &clv_op_bias_gelu_gradient,
-    &clv_op_gated,
-    &clv_op_gated_gradient,
-    &clv_op_reduce,
-    &clv_op_broadcast,
-    &clv_op_equal,
-    &clv_op_reshape,
-    &clv_op_transpose,
-    &clv_op_slice,
-    &clv_op_pad,
-    &clv_op_concat,
-    &clv_op_moments,
-    &clv_op_normalize,
-    &clv_op_normalize_sums,
-    &clv_op_normalize_dx,
-    &clv_op_normalize_dgain,
-    &clv_op_normalize_dweights,
-    &clv_op_embedding,
-    &clv_op_embedding_gradient,
-    &clv_op_attention,
-    &clv_op_attention_gradient,
-    &clv_op_rope,
-    &clv_op_cache_update,
-    &clv_op_softmax,
-    &clv_op_softmax_gradient,
-    &clv_op_xent_max,
-    &clv_op_xent_sums,
-    &clv_op_xent_loss,
-    &clv_op_xent_loss_gradient,
-    &clv_op_xent_gradient,
-    &clv_op_count_labels,
-    &clv_op_dropout,
-    &clv_op_sum_squares,
-    &clv_op_clip_scale,
-    &clv_op_adamw,
-    &clv_op_adamw_rounded,
-    &clv_op_sgd,
-    &clv_op_lion,
-    &clv_op_quantized_dot,
-    &clv_op_prepacked_dot,
-};
+#define BUILTIN(name) &clv_op_##name,
+static const clv_op_def *const builtins[] = {CLV_BUILTIN_OPS(BUILTIN)};
+#undef BUILTIN
 
 enum { N_BUILTINS = sizeof builtins / sizeof *builtins, MAX_ATTR_BYTES = 1 << 20 };
 
-/* The first version of clv_op_def. */
+/* Size of the first version of clv_op_def. */
 #define FIRST_SIZE offsetof(clv_op_def, display_name)
 
-typedef struct added {
-    struct added *next;
+typedef struct custom_op {
+    struct custom_op *next;
     clv_op_def def;
-} added;
+} custom_op;
 
-static _Atomic(added *) first_custom;
+static _Atomic(custom_op *) first_custom;
+static pthread_mutex_t register_lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* ---- looking up ---- */
+/* ---- lookup ---- */
 
 const clv_op_def *clv_op_next(const clv_op_def *after)
 {
-    const added *first = atomic_load_explicit(&first_custom, memory_order_acquire);
+    const custom_op *first = atomic_load_explicit(&first_custom, memory_order_acquire);
     if (!after)
         return builtins[0];
     for (int i = 0; i < N_BUILTINS; i++)
         if (builtins[i] == after)
             return i + 1 < N_BUILTINS ? builtins[i + 1] : first ? &first->def : NULL;
-    for (const added *a = first; a; a = a->next)
-        if (&a->def == after)
-            return a->next ? &a->next->def : NULL;
+    for (const custom_op *c = first; c; c = c->next)
+        if (&c->def == after)
+            return c->next ? &c->next->def : NULL;
     return NULL;
 }
 
@@ -104,18 +55,13 @@ static const clv_op_def *find_builtin(const char *name)
     return NULL;
 }
 
-static const clv_op_def *find_custom(const added *from, const char *name)
-{
-    for (; from; from = from->next)
-        if (strcmp(from->def.name, name) == 0)
-            return &from->def;
-    return NULL;
-}
-
 const clv_op_def *clv_op_find(const char *name)
 {
     const clv_op_def *found = name ? find_builtin(name) : NULL;
-    return found || !name ? found : find_custom(atomic_load_explicit(&first_custom, memory_order_acquire), name);
+    const custom_op *c = name ? atomic_load_explicit(&first_custom, memory_order_acquire) : NULL;
+    for (; !found && c; c = c->next)
+        found = strcmp(c->def.name, name) == 0 ? &c->def : NULL;
+    return found;
 }
 
 const char *clv_op_display_name(const clv_op_def *def)
@@ -125,7 +71,7 @@ const char *clv_op_display_name(const clv_op_def *def)
     return def->display_name ? def->display_name : def->name;
 }
 
-/* ---- adding ---- */
+/* ---- registration ---- */
 
 static bool is_name(const char *name)
 {
@@ -133,14 +79,14 @@ static bool is_name(const char *name)
     return n > 0 && name[n] == '\0' && n < CLV_OP_NAME;
 }
 
-/* Whether a table of attributes lies within the struct that it describes; each kind takes what it holds. */
+/* Checks that the fields of the table of attributes have valid names and kinds and lie within attrs_size. */
 static clv_status check_attrs(const clv_op_def *def, clv_error *err)
 {
     for (const clv_attr *a = def->attrs; a && a->name; a++) {
         if (!is_name(a->name))
             return clv_fail(err, CLV_EINVAL,
-                            "op '%s': attribute %d has no name that is valid: 1 to %d letters, digits and \"_.-\"",
-                            def->name, (int)(a - def->attrs), CLV_OP_NAME - 1);
+                            "op '%s': attribute %d has no valid name: 1 to %d letters, digits and \"_.-\"", def->name,
+                            (int)(a - def->attrs), CLV_OP_NAME - 1);
         for (const clv_attr *before = def->attrs; before < a; before++)
             if (strcmp(before->name, a->name) == 0)
                 return clv_fail(err, CLV_EINVAL, "op '%s': two attributes are called '%s'", def->name, a->name);
@@ -149,7 +95,7 @@ static clv_status check_attrs(const clv_op_def *def, clv_error *err)
                             a->name, a->count);
         size_t size = clv_attr_size(a->kind);
         if (size == 0)
-            return clv_fail(err, CLV_EINVAL, "op '%s': attribute '%s' is of no kind (%d)", def->name, a->name,
+            return clv_fail(err, CLV_EINVAL, "op '%s': attribute '%s' has an unknown kind (%d)", def->name, a->name,
                             (int)a->kind);
         size_t count = a->count > 0 ? (size_t)a->count : 1;
         if (a->offset > def->attrs_size || count > (def->attrs_size - a->offset) / size)
@@ -186,18 +132,18 @@ static clv_status check_counts(const clv_op_def *def, clv_error *err)
 static clv_status check_def(const clv_op_def *def, clv_error *err)
 {
     if (!def->name || !is_name(def->name))
-        return clv_fail(err, CLV_EINVAL, "%s%.80s%s is no name of an op; valid: 1 to %d letters, digits and \"_.-\"",
+        return clv_fail(err, CLV_EINVAL, "%s%.80s%s is not a valid op name; valid: 1 to %d letters, digits and \"_.-\"",
                         def->name ? "'" : "", def->name ? def->name : "NULL", def->name ? "'" : "", CLV_OP_NAME - 1);
-    const char *lacks = !def->shape  ? "shape, the types of its results"
-                        : !def->rule ? "rule, how it may be split (one that does nothing: not at all)"
-                        : !def->run  ? "run, its kernel"
-                                     : NULL;
-    if (lacks)
-        return clv_fail(err, CLV_EINVAL, "op '%s' has no %s", def->name, lacks);
+    const char *missing = !def->shape  ? "shape, the types of its results"
+                          : !def->rule ? "rule, how it may be split (an empty function: not at all)"
+                          : !def->run  ? "run, its kernel"
+                                       : NULL;
+    if (missing)
+        return clv_fail(err, CLV_EINVAL, "op '%s' has no %s", def->name, missing);
     if (def->own)
-        return clv_fail(err, CLV_EINVAL, "op '%s': `own` is for ops of the library; valid: NULL", def->name);
+        return clv_fail(err, CLV_EINVAL, "op '%s': `own` is for built-in ops; valid: NULL", def->name);
     if (def->counts_flops && !def->cost)
-        return clv_fail(err, CLV_EINVAL, "op '%s' counts_flops, and has no cost that says how many", def->name);
+        return clv_fail(err, CLV_EINVAL, "op '%s' counts_flops, but has no cost function", def->name);
     CLV_TRY(check_counts(def, err));
     return check_attrs(def, err);
 }
@@ -210,7 +156,7 @@ static bool same_attrs(const clv_attr *a, const clv_attr *b)
     return a == b || (a && b && !a->name && !b->name);
 }
 
-/* Field by field: what lies between them is anything. */
+/* Compares field by field: padding may hold anything. */
 static bool equal_definitions(const clv_op_def *a, const clv_op_def *b)
 {
     return a->min_in == b->min_in && a->max_in == b->max_in && a->n_out == b->n_out &&
@@ -229,18 +175,8 @@ static bool is_builtin(const clv_op_def *def)
     return is;
 }
 
-static clv_status reuse_registered(const clv_op_def **out, const clv_op_def *have, const clv_op_def *def,
-                                   clv_error *err)
-{
-    if (!equal_definitions(have, def))
-        return clv_fail(err, CLV_EEXIST, "another op is called '%s'%s; give yours a prefix of its own", def->name,
-                        find_builtin(def->name) ? ", one of the library" : "");
-    *out = have;
-    return CLV_OK;
-}
-
-/* The registered def that equals what a caller has; added where there is none. */
-static clv_status registered(const clv_op_def **out, const clv_op_def *given, clv_error *err)
+/* Returns the registered definition that equals the caller's; registers it first if there is none of its name. */
+static clv_status find_or_register(const clv_op_def **out, const clv_op_def *given, clv_error *err)
 {
     clv_op_def def;
     if (is_builtin(given)) {
@@ -249,37 +185,35 @@ static clv_status registered(const clv_op_def **out, const clv_op_def *given, cl
     }
     CLV_TRY(clv_options_copy_in(&def, sizeof def, FIRST_SIZE, given, "an op's definition", err));
     CLV_TRY(check_def(&def, err));
-    added *head = atomic_load_explicit(&first_custom, memory_order_acquire), *made = NULL;
-    clv_status status = CLV_OK;
-    for (;;) {
-        const clv_op_def *have = clv_op_find(def.name);
-        if (have) {
-            status = reuse_registered(out, have, &def, err);
-            break;
-        }
-        if (!made && !(made = malloc(sizeof *made)))
-            return clv_fail_memory(err, "an op's definition", sizeof *made);
-        *made = (added){.next = head, .def = def};
-        if (atomic_compare_exchange_weak_explicit(&first_custom, &head, made, memory_order_acq_rel,
-                                                  memory_order_acquire)) {
-            *out = &made->def;
-            return CLV_OK;
-        }
+    pthread_mutex_lock(&register_lock);
+    *out = clv_op_find(def.name);
+    custom_op *custom = *out ? NULL : malloc(sizeof *custom);
+    if (custom) {
+        *custom = (custom_op){.next = atomic_load_explicit(&first_custom, memory_order_relaxed), .def = def};
+        atomic_store_explicit(&first_custom, custom, memory_order_release);
+        *out = &custom->def;
     }
-    free(made);
-    return status;
+    pthread_mutex_unlock(&register_lock);
+    if (!*out)
+        return clv_fail_memory(err, "an op's definition", sizeof *custom);
+    if (!equal_definitions(*out, &def)) {
+        *out = NULL;
+        return clv_fail(err, CLV_EEXIST, "another op is called '%s'%s; give yours a prefix of its own", def.name,
+                        find_builtin(def.name) ? ", a built-in op" : "");
+    }
+    return CLV_OK;
 }
 
 clv_status clv_op_register(const clv_op_def *def, clv_error *err)
 {
     const clv_op_def *found;
     CLV_TRY(clv_require(def != NULL, "clv_op_register", "a definition", err));
-    return registered(&found, def, err);
+    return find_or_register(&found, def, err);
 }
 
-/* ---- into a graph ---- */
+/* ---- clv_emit ---- */
 
-static bool is_cost(double x)
+static bool is_valid_cost(double x)
 {
     return x >= 0 && x <= 1e300;
 }
@@ -288,7 +222,7 @@ clv_status clv_op_cost_check(clv_op_cost *cost, const clv_op *op, const clv_type
                              clv_error *err)
 {
     clv_op_cost reported = op->def->cost ? op->def->cost(op, in, out) : (clv_op_cost){0};
-    if (!is_cost(reported.flops) || !is_cost(reported.bytes))
+    if (!is_valid_cost(reported.flops) || !is_valid_cost(reported.bytes))
         return clv_fail(err, CLV_EINVAL, "it costs %g flops and %g bytes; valid: finite, not negative", reported.flops,
                         reported.bytes);
     if (cost)
@@ -296,7 +230,7 @@ clv_status clv_op_cost_check(clv_op_cost *cost, const clv_op *op, const clv_type
     return CLV_OK;
 }
 
-/* What only the op's own functions can tell, tried on the whole tensors. */
+/* Calls the op's rule and cost with the whole tensors, and checks what they return. */
 static clv_status try_op(const clv_graph *graph, const clv_op *op, clv_error *err)
 {
     clv_type in[CLV_MAX_IN] = {0}, out[CLV_MAX_OUT] = {0};
@@ -308,13 +242,13 @@ static clv_status try_op(const clv_graph *graph, const clv_op *op, clv_error *er
     return clv_op_cost_check(NULL, op, in, out, err);
 }
 
-static clv_status take(const clv_op_def **out, const clv_op_def *given, const void *attrs, const clv_value *in,
-                       int n_in, bool builtins_allowed, clv_error *err)
+static clv_status check_emit(const clv_op_def **out, const clv_op_def *given, const void *attrs, const clv_value *in,
+                             int n_in, bool builtins_allowed, clv_error *err)
 {
-    CLV_TRY(registered(out, given, err));
+    CLV_TRY(find_or_register(out, given, err));
     const clv_op_def *def = *out;
     if (!builtins_allowed && is_builtin(def))
-        return clv_fail(err, CLV_EINVAL, "op '%s' is of the library: call its builder (graph.h)", def->name);
+        return clv_fail(err, CLV_EINVAL, "op '%s' is built in: call its builder (graph.h)", def->name);
     if ((def->attrs_size > 0) != (attrs != NULL))
         return clv_fail(err, CLV_EINVAL, "op '%s' has %zu bytes of attributes; %s", def->name, def->attrs_size,
                         attrs ? "some are given: NULL is needed" : "none are given");
@@ -332,7 +266,7 @@ static void emit(clv_graph *graph, const clv_op_def *def, const void *attrs, con
         return;
     const clv_op_def *full = NULL;
     out[0] = CLV_NONE;
-    if (take(&full, def, attrs, in, n_in, builtins_allowed, &why) != CLV_OK) {
+    if (check_emit(&full, def, attrs, in, n_in, builtins_allowed, &why) != CLV_OK) {
         clv_graph_fail(graph, why.code, "%s%s", graph->scope, why.message);
         for (int o = 0; full && o < full->n_out; o++)
             out[o] = CLV_NONE;
@@ -341,7 +275,7 @@ static void emit(clv_graph *graph, const clv_op_def *def, const void *attrs, con
     clv_graph_emit(graph, full, attrs, in, n_in, made);
     if (clv_graph_ok(graph)) {
         const clv_op *op = &graph->ops[graph->n_ops - 1];
-        if (try_op(graph, op, &why) != CLV_OK) { /* it is the last one made: what failed makes no value */
+        if (try_op(graph, op, &why) != CLV_OK) { /* remove the op, which is the last one */
             clv_graph_fail(graph, why.code, "%s: %s", op->name, why.message);
             graph->n_values -= full->n_out;
             graph->n_ops--;

@@ -6,7 +6,12 @@
 #include "base/error.h"
 #include "graph/graph.h"
 
-enum { TEXT = 256 };
+clv_type_chars clv_type_string(const clv_type *type)
+{
+    clv_type_chars chars;
+    clv_type_print(chars.text, sizeof chars.text, type);
+    return chars;
+}
 
 clv_status clv_check_float(const char *what, const clv_type *type, clv_error *err)
 {
@@ -24,63 +29,54 @@ clv_status clv_check_index(const char *what, const clv_type *type, clv_error *er
 
 clv_status clv_check_scalar(const char *what, const clv_type *type, clv_dtype dtype, clv_error *err)
 {
-    char text[TEXT];
-    clv_type_print(text, sizeof text, type);
     if (type->rank != 0)
-        return clv_fail(err, CLV_ESHAPE, "%s is %s; a scalar %s[] is needed", what, text, clv_dtype_name(dtype));
+        return clv_fail(err, CLV_ESHAPE, "%s is %s; a scalar %s[] is needed", what, clv_type_string(type).text,
+                        clv_dtype_name(dtype));
     if (type->dtype != dtype)
-        return clv_fail(err, CLV_EDTYPE, "%s is %s; %s[] is needed", what, text, clv_dtype_name(dtype));
+        return clv_fail(err, CLV_EDTYPE, "%s is %s; %s[] is needed", what, clv_type_string(type).text,
+                        clv_dtype_name(dtype));
     return CLV_OK;
 }
 
 clv_status clv_check_offset(const clv_type *type, int64_t batch, clv_error *err)
 {
-    char text[TEXT];
-    clv_type_print(text, sizeof text, type);
     if (type->rank > 1 || (type->rank == 1 && type->shape[0] != batch))
         return clv_fail(err, CLV_ESHAPE, "offset is %s; i32[] or i32[%lld], one for each row of the batch, is needed",
-                        text, (long long)batch);
+                        clv_type_string(type).text, (long long)batch);
     if (type->dtype != CLV_I32)
-        return clv_fail(err, CLV_EDTYPE, "offset is %s; i32 is needed", text);
+        return clv_fail(err, CLV_EDTYPE, "offset is %s; i32 is needed", clv_type_string(type).text);
     return CLV_OK;
 }
 
 clv_status clv_check_rank_from(const char *what, const clv_type *type, int rank, const char *letters, clv_error *err)
 {
-    char text[TEXT];
     if (type->rank >= rank)
         return CLV_OK;
-    clv_type_print(text, sizeof text, type);
-    return clv_fail(err, CLV_ESHAPE, "%s is %s; %s is needed", what, text, letters);
+    return clv_fail(err, CLV_ESHAPE, "%s is %s; %s is needed", what, clv_type_string(type).text, letters);
+}
+
+/* Whether both types have the same first dimensions. */
+static bool same_dims(const clv_type *a, const clv_type *b, int n)
+{
+    return memcmp(a->shape, b->shape, (size_t)n * sizeof *a->shape) == 0;
 }
 
 clv_status clv_check_same_shape(const char *what, const clv_type *type, const char *other, const clv_type *like,
                                 clv_error *err)
 {
-    char text[TEXT], wanted[TEXT];
-    bool same = type->rank == like->rank;
-    for (int d = 0; same && d < like->rank; d++)
-        same = type->shape[d] == like->shape[d];
-    if (same)
+    if (type->rank == like->rank && same_dims(type, like, type->rank))
         return CLV_OK;
-    clv_type_print(text, sizeof text, type);
-    clv_type_print(wanted, sizeof wanted, like);
-    return clv_fail(err, CLV_ESHAPE, "%s is %s and %s is %s; their shapes must be equal", what, text, other, wanted);
+    return clv_fail(err, CLV_ESHAPE, "%s is %s and %s is %s; their shapes must be equal", what,
+                    clv_type_string(type).text, other, clv_type_string(like).text);
 }
 
 clv_status clv_check_rows(const char *what, const clv_type *type, const char *other, const clv_type *like,
                           clv_error *err)
 {
-    char text[TEXT], wanted[TEXT];
-    bool same = type->rank == like->rank - 1;
-    for (int d = 0; same && d < type->rank; d++)
-        same = type->shape[d] == like->shape[d];
-    if (same)
+    if (type->rank == like->rank - 1 && same_dims(type, like, type->rank))
         return CLV_OK;
-    clv_type_print(text, sizeof text, type);
-    clv_type_print(wanted, sizeof wanted, like);
-    return clv_fail(err, CLV_ESHAPE, "%s is %s; the shape of %s %s without its last dimension is needed", what, text,
-                    other, wanted);
+    return clv_fail(err, CLV_ESHAPE, "%s is %s; the shape of %s %s without its last dimension is needed", what,
+                    clv_type_string(type).text, other, clv_type_string(like).text);
 }
 
 clv_dtype clv_statistics_dtype(clv_dtype dtype)
@@ -98,15 +94,22 @@ int64_t clv_shape_product(const int64_t *shape, int from, int to)
 
 int64_t clv_view_rows(const clv_view *view, int trailing)
 {
-    int64_t rows = 1;
-    for (int d = 0; d < view->rank - trailing; d++)
-        rows *= view->shape[d];
-    return rows;
+    return clv_shape_product(view->shape, 0, view->rank - trailing);
 }
 
 double clv_type_bytes(const clv_type *type)
 {
     return (double)clv_type_elems(type) * (double)clv_dtype_size(type->dtype);
+}
+
+double clv_op_traffic(const clv_op *op, const clv_type *in, const clv_type *out)
+{
+    double bytes = 0;
+    for (int i = 0; i < op->n_in; i++)
+        bytes += op->in[i] > 0 ? clv_type_bytes(&in[i]) : 0;
+    for (int o = 0; o < op->n_out; o++)
+        bytes += clv_type_bytes(&out[o]);
+    return bytes;
 }
 
 void clv_view_copy_unless_aliased(const clv_view *out, const clv_view *in)
@@ -132,4 +135,39 @@ void clv_rule_map_out_dims(clv_rule *rule, int i, int n)
 {
     for (int d = 0; d < n; d++)
         clv_rule_result_dim(rule, i, d, d);
+}
+
+int clv_rule_rows(clv_rule *rule, const clv_op *op, const clv_type *x, clv_reduction rows, clv_reduction last,
+                  const char *dims)
+{
+    const int n = x->rank - 1;
+    const char *result = strchr(dims, '>') + 1;
+    for (int d = 0; d < n; d++)
+        clv_rule_add_factor(rule, x->shape[d], rows);
+    if (strpbrk(dims, "xc"))
+        clv_rule_add_factor(rule, x->shape[n], last);
+    for (int i = 0; i < op->n_in + op->n_out; i++) {
+        const bool operand = i < op->n_in;
+        const char letter = operand ? dims[i] : *result;
+        if (operand && op->in[i] == 0)
+            continue;
+        void (*add)(clv_rule *, int, int, int) = operand ? clv_rule_operand_dim : clv_rule_result_dim;
+        for (int d = 0; d < n && letter != 'c'; d++)
+            add(rule, operand ? i : i - op->n_in, d, d);
+        if (letter != 'r')
+            add(rule, operand ? i : i - op->n_in, letter == 'c' ? 0 : n, n);
+    }
+    return n;
+}
+
+clv_status clv_shape_like_first(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
+{
+    (void)op, (void)err;
+    out[0] = in[0];
+    return CLV_OK;
+}
+
+void clv_gradient_none(clv_graph *graph, const clv_op *op, const clv_value *d_out, clv_value *d_in)
+{
+    (void)graph, (void)op, (void)d_out, (void)d_in;
 }

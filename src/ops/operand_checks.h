@@ -1,43 +1,73 @@
-/* operand_checks.h - operand validation for shape rules, and small helpers for rules and kernels of ops. `what` is
- * the operand's name as its builder in graph.h calls it.
+/* operand_checks.h - checks of operands for shape functions, and helpers for sharding rules, costs and attributes of
+ * ops. `what` is the operand's name in the builder (graph.h).
  */
 #ifndef CLEAVE_OPS_OPERAND_CHECKS_H
 #define CLEAVE_OPS_OPERAND_CHECKS_H
 
 #include "graph/op.h"
 
-/* CLV_EDTYPE unless of f32, bf16, f16, f64. */
+/* A row of a table of attributes: CLV_FIELD(DOUBLE, dropout_attrs, p). */
+// clang-format off
+#define CLV_FIELD(kind, type, field) {#field, CLV_ATTR_##kind, offsetof(type, field), 1}
+// clang-format on
+
+/* ---- checks ---- */
+
+/* CLV_EDTYPE unless the dtype is f32, bf16, f16 or f64. */
 clv_status clv_check_float(const char *what, const clv_type *type, clv_error *err);
-/* CLV_EDTYPE unless i32 or i64. */
+/* CLV_EDTYPE unless the dtype is i32 or i64. */
 clv_status clv_check_index(const char *what, const clv_type *type, clv_error *err);
-/* CLV_ESHAPE or CLV_EDTYPE unless `dtype`[]. */
+/* CLV_ESHAPE or CLV_EDTYPE unless it is a scalar of this dtype. */
 clv_status clv_check_scalar(const char *what, const clv_type *type, clv_dtype dtype, clv_error *err);
-/* CLV_ESHAPE or CLV_EDTYPE unless i32[] or i32[batch]: an "offset" of all rows of a batch, or of each. */
+/* CLV_ESHAPE or CLV_EDTYPE unless it is i32[] (one offset) or i32[batch] (one for each row of the batch). */
 clv_status clv_check_offset(const clv_type *type, int64_t batch, clv_error *err);
-/* CLV_ESHAPE unless it has `rank` dimensions or more; `letters` names them: "[...,V]". */
+/* CLV_ESHAPE unless it has at least `rank` dimensions; `letters` is the shape for the message: "[...,V]". */
 clv_status clv_check_rank_from(const char *what, const clv_type *type, int rank, const char *letters, clv_error *err);
 /* CLV_ESHAPE unless both have the same shape; dtypes may differ. */
 clv_status clv_check_same_shape(const char *what, const clv_type *type, const char *other, const clv_type *like,
                                 clv_error *err);
-/* CLV_ESHAPE unless it has the dimensions of `like` but for the last one. */
+/* CLV_ESHAPE unless it has the dimensions of `like` without the last one. */
 clv_status clv_check_rows(const char *what, const clv_type *type, const char *other, const clv_type *like,
                           clv_error *err);
 
-/* f64 for f64, else f32: the dtype of statistics of a tensor of `dtype`. */
+/* The dtype of statistics (sums, maxima, moments) of a tensor of `dtype`: f64 for f64, else f32. */
 clv_dtype clv_statistics_dtype(clv_dtype dtype);
 
-/* The product of extents, of dimensions [from, to). */
+/* ---- sizes ---- */
+
+/* The product of the extents of dimensions [from, to). */
 int64_t clv_shape_product(const int64_t *shape, int from, int to);
-/* Elements of all dimensions of a view but the last `trailing`. */
+/* The product of all extents of a view except the last `trailing`. */
 int64_t clv_view_rows(const clv_view *view, int trailing);
 double clv_type_bytes(const clv_type *type);
-/* Brings an operand into the buffer of the result that may share it; nothing where it does. */
+/* Bytes of all operands and results: the memory traffic of an op that moves each once. */
+double clv_op_traffic(const clv_op *op, const clv_type *in, const clv_type *out);
+
+/* A type as text, for messages: clv_type_string(&in[0]).text. */
+typedef struct clv_type_chars {
+    char text[CLV_TYPE_TEXT];
+} clv_type_chars;
+clv_type_chars clv_type_string(const clv_type *type);
+
+/* ---- kernels and rules ---- */
+
+/* Copies an operand to the result that may share its buffer; does nothing if it does. */
 void clv_view_copy_unless_aliased(const clv_view *out, const clv_view *in);
 
-/* Adds a factor (pass) for each dimension [0, n) of a tensor of this type: factor d is dimension d. */
+/* Adds factors 0..n-1, one for each of the first n dimensions of a tensor. */
 void clv_rule_add_dims(clv_rule *rule, const clv_type *type, int n);
-/* Says that dimensions [0, n) of operand, or result, i are factors 0..n-1. */
+/* Gives the first n dimensions of operand, or result, i factors 0..n-1. */
 void clv_rule_map_in_dims(clv_rule *rule, int i, int n);
 void clv_rule_map_out_dims(clv_rule *rule, int i, int n);
+/* The rule of an op over rows: one factor for each dimension of x but the last (reduction `rows`), and one for the last
+ * (reduction `last`), whose number is returned. dims has a letter for each operand, '>', and a letter for the results:
+ * x has all dimensions, r the rows, c the last alone. So "xrc>x" is y[r,c] of x[r,c], row statistics [r] and gain [c].
+ */
+int clv_rule_rows(clv_rule *rule, const clv_op *op, const clv_type *x, clv_reduction rows, clv_reduction last,
+                  const char *dims);
+/* A clv_op_def.shape: the result is like operand 0. */
+clv_status clv_shape_like_first(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err);
+/* A clv_op_def.gradient: 0 for every operand. (NULL: differentiating the op is an error.) */
+void clv_gradient_none(clv_graph *graph, const clv_op *op, const clv_value *d_out, clv_value *d_in);
 
 #endif

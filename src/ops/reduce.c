@@ -14,7 +14,7 @@
 #include "graph/graph.h"
 #include "kernels/cpu/reduce_kernel.h"
 #include "ops/builtin_ops.h"
-#include "ops/unbroadcast.h"
+#include "ops/operand_checks.h"
 
 /* ---- reduce ---- */
 
@@ -24,8 +24,8 @@ typedef struct reduce_attrs {
     bool reduced[CLV_MAX_RANK];
 } reduce_attrs;
 
-static const clv_attr reduce_fields[] = {{"kind", CLV_ATTR_INT, offsetof(reduce_attrs, kind), 1},
-                                         {"keep", CLV_ATTR_BOOL, offsetof(reduce_attrs, keep), 1},
+static const clv_attr reduce_fields[] = {CLV_FIELD(INT, reduce_attrs, kind),
+                                         CLV_FIELD(BOOL, reduce_attrs, keep),
                                          {"reduced", CLV_ATTR_BOOL, offsetof(reduce_attrs, reduced), CLV_MAX_RANK},
                                          {0}};
 
@@ -43,14 +43,7 @@ static clv_status reduce_shape(const clv_op *op, const clv_type *in, clv_type *o
 
 static clv_reduction reduction_of(const reduce_attrs *a)
 {
-    switch ((clv_reduce_kind)a->kind) {
-#define REDUCTION(kind, value, kernel)                                                                                 \
-    case kind:                                                                                                         \
-        return CLV_REDUCTION_##kernel;
-        CLV_REDUCE_KINDS(REDUCTION)
-#undef REDUCTION
-    }
-    return CLV_REDUCTION_NONE;
+    return a->kind == CLV_MAX ? CLV_REDUCTION_MAX : CLV_REDUCTION_SUM;
 }
 
 static void reduce_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
@@ -65,12 +58,13 @@ static void reduce_rule(const clv_op *op, const clv_type *in, const clv_type *ou
             clv_rule_result_dim(rule, 0, o, factor);
         o += !a->reduced[d] || a->keep;
     }
-    rule->linearity = how == CLV_REDUCTION_SUM ? CLV_MULTILINEAR : CLV_NOT_LINEAR;
-    rule->linear = 1;
-    rule->passes_max = how == CLV_REDUCTION_MAX;
+    if (how == CLV_REDUCTION_SUM)
+        clv_rule_multilinear(rule, 1);
+    else
+        clv_rule_keeps_partial_max(rule);
 }
 
-/* Elements of the whole tensor that make one result. */
+/* Elements of the whole tensor that are reduced to one result. */
 static double whole_count(const reduce_attrs *a, const int64_t *shape, int rank)
 {
     double count = 1;
@@ -89,7 +83,7 @@ static clv_status reduce_run(const clv_call *call, clv_error *err)
     return CLV_OK;
 }
 
-/* d_out or y in x's rank, reduced dimensions as size 1. */
+/* d_out or y with the rank of x: reduced dimensions have size 1. */
 static clv_value with_kept_dims(clv_graph *graph, const reduce_attrs *a, clv_value value, const clv_type *x)
 {
     int64_t shape[CLV_MAX_RANK];
@@ -183,12 +177,11 @@ static clv_status broadcast_shape(const clv_op *op, const clv_type *in, clv_type
 static void broadcast_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
 {
     clv_rule_elementwise(rule, op, in, out);
-    rule->linearity = CLV_MULTILINEAR;
-    rule->linear = 1;
-    rule->passes_max = true;
+    clv_rule_multilinear(rule, 1);
+    clv_rule_keeps_partial_max(rule);
 }
 
-/* to [n] = the element at `source`, n >= 1, by copies of all that is there already. */
+/* Fills to[n], n >= 1, with the element at `source`, doubling the filled part with each copy. */
 static void repeat(char *to, const char *source, size_t size, int64_t n)
 {
     memcpy(to, source, size);
@@ -196,7 +189,7 @@ static void repeat(char *to, const char *source, size_t size, int64_t n)
         memcpy(to + (size_t)done * size, to, (size_t)(n - done < done ? n - done : done) * size);
 }
 
-/* Runs of the last dimension: copied where it is whole in x, else one element repeated. */
+/* Copies or repeats runs of the last dimension. */
 static clv_status broadcast_run(const clv_call *call, clv_error *err)
 {
     (void)err;
@@ -261,11 +254,8 @@ static clv_status equal_shape(const clv_op *op, const clv_type *in, clv_type *ou
     *out = in[0];
     if (fits)
         return CLV_OK;
-    char x[256], y[256];
-    clv_type_print(x, sizeof x, &in[0]);
-    clv_type_print(y, sizeof y, &in[1]);
-    return clv_fail(err, CLV_ESHAPE, "x is %s, y is %s; y needs x's dtype and its dimensions, or 1 in their place", x,
-                    y);
+    return clv_fail(err, CLV_ESHAPE, "x is %s, y is %s; y needs x's dtype and its dimensions, or 1 in their place",
+                    clv_type_string(&in[0]).text, clv_type_string(&in[1]).text);
 }
 
 static void equal_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
@@ -273,7 +263,7 @@ static void equal_rule(const clv_op *op, const clv_type *in, const clv_type *out
     clv_rule_elementwise(rule, op, in, out);
 }
 
-/* Whole numbers bit by bit: an f64 has not room for all of i64's. */
+/* Integers are compared by bytes: f64 cannot hold every i64. */
 static bool same_element(const clv_view *x, int64_t i, const clv_view *y, int64_t j)
 {
     size_t bytes = clv_dtype_size(x->dtype);

@@ -1,8 +1,8 @@
 /* reshape.c - reshape op: sharding rule that maps dimension products, as [B,S,H*D] to [B,S,H,D].
  *
- * factors: both shapes are walked major to minor; where a dimension of one is a product of dimensions of the other
- * ([B,S,H*D] <-> [B,S,H,D]) the pieces are factors that pass, so a cut by heads goes through (its granule is D).
- * Pieces that do not line up are whole. Linear; passes maxima.      gradient: the reshape back
+ * factors: both shapes are walked major to minor. Where a dimension of one is a product of dimensions of the other
+ * ([B,S,H*D] <-> [B,S,H,D]), these are the factors, so that a split by heads passes (its granule is D). Dimensions that
+ * do not line up are whole. Linear; passes maxima.      gradient: the inverse reshape
  */
 #include <string.h>
 
@@ -16,26 +16,23 @@ typedef struct reshape_attrs {
     int64_t shape[CLV_MAX_RANK];
 } reshape_attrs;
 
-static const clv_attr attrs[] = {{"rank", CLV_ATTR_INT, offsetof(reshape_attrs, rank), 1},
-                                 {"shape", CLV_ATTR_INT64, offsetof(reshape_attrs, shape), CLV_MAX_RANK},
-                                 {0}};
+static const clv_attr attrs[] = {
+    CLV_FIELD(INT, reshape_attrs, rank), {"shape", CLV_ATTR_INT64, offsetof(reshape_attrs, shape), CLV_MAX_RANK}, {0}};
 
 static clv_status reshape_shape(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
 {
     const reshape_attrs *a = op->attrs;
-    char from[CLV_TYPE_TEXT], to[CLV_TYPE_TEXT];
     *out = (clv_type){.dtype = in[0].dtype, .rank = a->rank};
     memcpy(out->shape, a->shape, sizeof a->shape);
     CLV_TRY(clv_shape_check(out->shape, out->rank, out->dtype, err));
-    clv_type_print(from, sizeof from, &in[0]);
-    clv_type_print(to, sizeof to, out);
     if (clv_type_elems(&in[0]) != clv_type_elems(out))
-        return clv_fail(err, CLV_ESHAPE, "%s cannot become %s: they have %lld and %lld elements", from, to,
-                        (long long)clv_type_elems(&in[0]), (long long)clv_type_elems(out));
+        return clv_fail(err, CLV_ESHAPE, "%s cannot become %s: they have %lld and %lld elements",
+                        clv_type_string(&in[0]).text, clv_type_string(out).text, (long long)clv_type_elems(&in[0]),
+                        (long long)clv_type_elems(out));
     return CLV_OK;
 }
 
-/* What is left of the dimension that a walk is in. */
+/* A position in a shape: the current dimension, and the part of it that has no factor yet. */
 typedef struct walk {
     const clv_type *type;
     int dim;
@@ -50,14 +47,15 @@ static void step(walk *w)
     w->left = w->dim < w->type->rank ? w->type->shape[w->dim] : 1;
 }
 
+/* Adds a factor that must not be split. */
 static int add_whole(clv_rule *rule, int64_t size)
 {
     int factor = clv_rule_add_factor(rule, size, CLV_REDUCTION_NONE);
-    rule->factor[factor].whole = true;
+    clv_rule_forbid_split(rule, factor);
     return factor;
 }
 
-/* The rest of both dimensions does not line up: whole factors, until both walks have passed equally many elements. */
+/* Adds whole factors until both walks have passed equally many elements. */
 static void pass_unaligned(clv_rule *rule, walk *in, walk *out)
 {
     int64_t a = in->left, b = out->left;
@@ -81,9 +79,8 @@ static void pass_unaligned(clv_rule *rule, walk *in, walk *out)
 static void reshape_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
 {
     (void)op;
-    rule->linearity = CLV_MULTILINEAR;
-    rule->linear = 1;
-    rule->passes_max = true;
+    clv_rule_multilinear(rule, 1);
+    clv_rule_keeps_partial_max(rule);
     if (clv_type_elems(&in[0]) == 0)
         return;
     walk a = {.type = &in[0], .dim = -1}, b = {.type = &out[0], .dim = -1};

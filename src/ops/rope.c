@@ -1,6 +1,6 @@
 /* rope.c - rotary position embedding op, with linear and llama3 frequency scaling.
  *
- *   angle(s, i) = (offset + s) * f(i), f(i) = theta^(-2i / dims), i < dims / 2, scaled where options say so, or given
+ *   angle(s, i) = (offset + s) * f(i), f(i) = theta^(-2i / dims), i < dims / 2, scaled as options say, or inv_freq[i]
  *   (a, b) -> (a cos - b sin, b cos + a sin) for the pairs (x[i], x[i + dims/2]), or (x[2i], x[2i+1]) if interleaved
  *
  *   x [B,S,H,D]; or packed keys and values [B,S,2,K,D], of which only the keys, [:,:,0], are rotated
@@ -20,9 +20,9 @@
 #include "ops/operand_checks.h"
 
 typedef struct rope_attrs {
-    clv_rope_options how; /* theta 0: frequencies are given, */
+    clv_rope_options how; /* theta 0: by inv_freq */
     bool inverse;
-    float given[CLV_ROPE_MAX_ROTARY / 2]; /* these; too many for the table of attributes */
+    float inv_freq[CLV_ROPE_MAX_ROTARY / 2]; /* too large for the table of attributes */
 } rope_attrs;
 
 static const clv_attr rope_attr_table[] = {
@@ -42,12 +42,9 @@ enum { PACKED_RANK = 5 };
 static clv_status rope_shape(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
 {
     const clv_rope_options *how = &((const rope_attrs *)op->attrs)->how;
-    char text[256];
     CLV_TRY(clv_check_float("x", &in[0], err));
-    if (in[0].rank != 4 && !(in[0].rank == PACKED_RANK && in[0].shape[2] == 2)) {
-        clv_type_print(text, sizeof text, &in[0]);
-        return clv_fail(err, CLV_ESHAPE, "x is %s; [B,S,H,D] or [B,S,2,K,D] is needed", text);
-    }
+    if (in[0].rank != 4 && !(in[0].rank == PACKED_RANK && in[0].shape[2] == 2))
+        return clv_fail(err, CLV_ESHAPE, "x is %s; [B,S,H,D] or [B,S,2,K,D] is needed", clv_type_string(&in[0]).text);
     int64_t head_dim = in[0].shape[in[0].rank - 1];
     if (how->dims < 0 || how->dims % 2 != 0 || how->dims > head_dim || how->dims > CLV_ROPE_MAX_ROTARY)
         return clv_fail(err, CLV_EINVAL,
@@ -70,11 +67,10 @@ static void rope_rule(const clv_op *op, const clv_type *in, const clv_type *out,
     }
     if (clv_valid(clv_op_operand(op, 1)) && in[1].rank == 1)
         clv_rule_operand_dim(rule, 1, 0, 0);
-    rule->linearity = CLV_MULTILINEAR;
-    rule->linear = 1u << 0;
+    clv_rule_multilinear(rule, 1u << 0);
 }
 
-/* The values of packed keys and values, which are not rotated. */
+/* Copies the values of packed keys and values, which are not rotated. */
 static void copy_values(const clv_view *out, const clv_view *x)
 {
     int64_t rows = x->shape[0] * x->shape[1];
@@ -109,7 +105,7 @@ static void plan_rope(void *plan, const clv_op *op, const clv_view *in, const cl
     const rope_attrs *attrs = op->attrs;
     const clv_rope_options *how = &attrs->how;
     for (int64_t i = 0; i < how->dims / 2; i++)
-        p->inv_freq[i] = how->theta > 0 ? clv_rope_frequency(how, i) : (double)attrs->given[i];
+        p->inv_freq[i] = how->theta > 0 ? clv_rope_frequency(how, i) : (double)attrs->inv_freq[i];
 }
 
 static clv_status rope_run_plan(const void *plan, const clv_call *call, clv_error *err)
@@ -180,10 +176,12 @@ const clv_op_def clv_op_rope = {
     .own = &(const clv_op_traits){.plan_bytes = sizeof(rope_plan), .plan = plan_rope, .run_plan = rope_run_plan},
 };
 
+/* What is wrong with the options; NULL: nothing. */
 static const char *fault_of(const clv_rope_options *how)
 {
     if (how->inv_freq)
-        return how->factor > 0 || how->high_frequency > 0 ? "inv_freq is given, which is not scaled" : NULL;
+        return how->factor > 0 || how->high_frequency > 0 ? "inv_freq cannot be combined with factor or high_frequency"
+                                                          : NULL;
     if (!(how->theta > 0) || !isfinite(how->theta))
         return "theta must be above 0 and finite";
     if (!(how->factor >= 0) || !isfinite(how->factor))
@@ -209,10 +207,7 @@ clv_value clv_rope(clv_graph *graph, clv_value x, clv_value offset, const clv_ro
     clv_type type = clv_graph_type(graph, x);
     rope_attrs attrs;
     memset(&attrs, 0, sizeof attrs);
-    attrs.how.theta =
-        options->inv_freq
-            ? 0
-            : options->theta; /* field by field: bytes between them stay 0, attributes are compared whole */
+    attrs.how.theta = options->inv_freq ? 0 : options->theta; /* by field, so that padding stays 0 */
     attrs.how.dims = options->dims == 0 && type.rank > 0 ? type.shape[type.rank - 1] : options->dims;
     attrs.how.interleaved = options->interleaved;
     attrs.how.factor = options->factor;
@@ -220,7 +215,7 @@ clv_value clv_rope(clv_graph *graph, clv_value x, clv_value offset, const clv_ro
     attrs.how.high_frequency = options->high_frequency;
     attrs.how.original_positions = options->original_positions;
     if (options->inv_freq && attrs.how.dims > 0 && attrs.how.dims <= CLV_ROPE_MAX_ROTARY)
-        memcpy(attrs.given, options->inv_freq, (size_t)attrs.how.dims / 2 * sizeof *attrs.given);
+        memcpy(attrs.inv_freq, options->inv_freq, (size_t)attrs.how.dims / 2 * sizeof *attrs.inv_freq);
     clv_value in[] = {x, offset};
     return clv_graph_emit_one(graph, &clv_op_rope, &attrs, in, clv_valid(offset) ? 2 : 1);
 }

@@ -1,9 +1,9 @@
 /* sharding_constraint.c - with_sharding_constraint: identity with a stated layout, and its gradient (f, g).
  *
- *   out = x        factors: every dimension passes; never run: the partitioner brings x to the layout
+ *   out = x        factors: every dimension passes; never run: the partitioner replaces it by collectives
  *
- * The gradient brings the cotangent to the layout that x itself has, where replicated is the dual of partial. So the
- * conjugate of an all_gather is a reduce_scatter and of an all_reduce nothing at all: Megatron's f, f*, g and g*.
+ * The gradient brings the cotangent to the layout of x, where replicated is the dual of partial. So the conjugate of an
+ * all_gather is a reduce_scatter, and that of an all_reduce is the identity: Megatron's f, f*, g and g*.
  */
 #include <string.h>
 
@@ -15,22 +15,14 @@ typedef struct constraint_attrs {
     clv_layout layout;
 } constraint_attrs;
 
-static const clv_attr attrs[] = {{"layout", CLV_ATTR_LAYOUT, offsetof(constraint_attrs, layout), 1}, {0}};
-
-static clv_status identity_shape(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
-{
-    (void)op;
-    (void)err;
-    out[0] = in[0];
-    return CLV_OK;
-}
+static const clv_attr attrs[] = {CLV_FIELD(LAYOUT, constraint_attrs, layout), {0}};
 
 static void identity_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
 {
     clv_rule_elementwise(rule, op, in, out);
 }
 
-/* One rank alone (a graph run without a partitioner) copies. */
+/* Only for graphs that run without a partitioner. */
 static clv_status identity_run(const clv_call *call, clv_error *err)
 {
     (void)err;
@@ -50,7 +42,7 @@ static void constraint_gradient(clv_graph *graph, const clv_op *op, const clv_va
         graph->values[d_in[0].id].primal = op->in[0];
 }
 
-/* A cotangent of a cotangent: nothing is stated about it. */
+/* A cotangent of a cotangent is not constrained. */
 static void pass_gradient(clv_graph *graph, const clv_op *op, const clv_value *d_out, clv_value *d_in)
 {
     (void)graph;
@@ -58,7 +50,7 @@ static void pass_gradient(clv_graph *graph, const clv_op *op, const clv_value *d
     d_in[0] = d_out[0];
 }
 
-/* Outside of any scope it is named after what it is of: "embedding.constraint". */
+/* Outside of any scope the op is named after its operand: "embedding.constraint". */
 clv_value clv_constrain(clv_graph *graph, clv_value x, const clv_layout *layout)
 {
     if (!clv_graph_require(graph, layout != NULL, "clv_constrain", "a layout"))
@@ -93,7 +85,7 @@ const clv_op_def clv_op_constraint = {
     .n_out = 1,
     .attrs_size = sizeof(constraint_attrs),
     .attrs = attrs,
-    .shape = identity_shape,
+    .shape = clv_shape_like_first,
     .rule = identity_rule,
     .gradient = constraint_gradient,
     .in_place = {1},
@@ -106,7 +98,7 @@ const clv_op_def clv_op_cotangent_constraint = {
     .min_in = 1,
     .max_in = 1,
     .n_out = 1,
-    .shape = identity_shape,
+    .shape = clv_shape_like_first,
     .rule = identity_rule,
     .gradient = pass_gradient,
     .in_place = {1},

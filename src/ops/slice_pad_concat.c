@@ -4,8 +4,8 @@
  *   pad:     out = x with zeros before and after
  *   concat:  out = operands one after another along a dimension
  *
- * factors: dimensions that are cut, grown or joined are whole; the others pass. Linear (concat jointly in all its
- * operands); slice passes maxima.      gradients: pad, slice, slices
+ * factors: dimensions whose size changes are whole, the others pass. Linear (concat in all its operands together);
+ * slice passes maxima.      gradients: pad, slice, slices
  */
 #include <string.h>
 
@@ -13,6 +13,7 @@
 #include "graph/graph.h"
 #include "kernels/cpu/transpose_kernel.h"
 #include "ops/builtin_ops.h"
+#include "ops/operand_checks.h"
 
 /* slice: [low, high) of x; pad: zeros before and after. */
 typedef struct bounds_attrs {
@@ -20,11 +21,11 @@ typedef struct bounds_attrs {
     int64_t high[CLV_MAX_RANK];
 } bounds_attrs;
 
-static const clv_attr edge_fields[] = {{"low", CLV_ATTR_INT64, offsetof(bounds_attrs, low), CLV_MAX_RANK},
-                                       {"high", CLV_ATTR_INT64, offsetof(bounds_attrs, high), CLV_MAX_RANK},
-                                       {0}};
+static const clv_attr bounds_fields[] = {{"low", CLV_ATTR_INT64, offsetof(bounds_attrs, low), CLV_MAX_RANK},
+                                         {"high", CLV_ATTR_INT64, offsetof(bounds_attrs, high), CLV_MAX_RANK},
+                                         {0}};
 
-static bounds_attrs edges(clv_graph *graph, clv_value x, const int64_t *low, const int64_t *high)
+static bounds_attrs bounds_of(clv_graph *graph, clv_value x, const int64_t *low, const int64_t *high)
 {
     bounds_attrs a;
     memset(&a, 0, sizeof a);
@@ -36,7 +37,7 @@ static bounds_attrs edges(clv_graph *graph, clv_value x, const int64_t *low, con
 }
 
 /* Dimensions that keep their size pass. */
-static void kept_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
+static void same_size_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
 {
     (void)op;
     for (int d = 0; d < in[0].rank; d++) {
@@ -46,8 +47,7 @@ static void kept_rule(const clv_op *op, const clv_type *in, const clv_type *out,
         clv_rule_operand_dim(rule, 0, d, factor);
         clv_rule_result_dim(rule, 0, d, factor);
     }
-    rule->linearity = CLV_MULTILINEAR;
-    rule->linear = 1;
+    clv_rule_multilinear(rule, 1);
 }
 
 /* ---- slice ---- */
@@ -67,8 +67,8 @@ static clv_status slice_shape(const clv_op *op, const clv_type *in, clv_type *ou
 
 static void slice_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
 {
-    kept_rule(op, in, out, rule);
-    rule->passes_max = true;
+    same_size_rule(op, in, out, rule);
+    clv_rule_keeps_partial_max(rule);
 }
 
 static clv_status slice_run(const clv_call *call, clv_error *err)
@@ -94,7 +94,7 @@ clv_value clv_slice(clv_graph *graph, clv_value x, const int64_t *begin, const i
 {
     if (!clv_graph_require(graph, begin && end, "clv_slice", "begin and end"))
         return CLV_NONE;
-    bounds_attrs a = edges(graph, x, begin, end);
+    bounds_attrs a = bounds_of(graph, x, begin, end);
     return clv_graph_emit_one(graph, &clv_op_slice, &a, &x, 1);
 }
 
@@ -104,7 +104,7 @@ const clv_op_def clv_op_slice = {
     .max_in = 1,
     .n_out = 1,
     .attrs_size = sizeof(bounds_attrs),
-    .attrs = edge_fields,
+    .attrs = bounds_fields,
     .shape = slice_shape,
     .rule = slice_rule,
     .gradient = slice_gradient,
@@ -153,7 +153,7 @@ clv_value clv_pad(clv_graph *graph, clv_value x, const int64_t *before, const in
 {
     if (!clv_graph_require(graph, before && after, "clv_pad", "before and after"))
         return CLV_NONE;
-    bounds_attrs a = edges(graph, x, before, after);
+    bounds_attrs a = bounds_of(graph, x, before, after);
     return clv_graph_emit_one(graph, &clv_op_pad, &a, &x, 1);
 }
 
@@ -163,9 +163,9 @@ const clv_op_def clv_op_pad = {
     .max_in = 1,
     .n_out = 1,
     .attrs_size = sizeof(bounds_attrs),
-    .attrs = edge_fields,
+    .attrs = bounds_fields,
     .shape = pad_shape,
-    .rule = kept_rule,
+    .rule = same_size_rule,
     .gradient = pad_gradient,
     .run = pad_run,
     .own = &(const clv_op_traits){.passes_cotangent = true},
@@ -177,7 +177,7 @@ typedef struct concat_attrs {
     int dim;
 } concat_attrs;
 
-static const clv_attr concat_fields[] = {{"dim", CLV_ATTR_INT, offsetof(concat_attrs, dim), 1}, {0}};
+static const clv_attr concat_fields[] = {CLV_FIELD(INT, concat_attrs, dim), {0}};
 
 static clv_status concat_shape(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
 {
@@ -188,12 +188,9 @@ static clv_status concat_shape(const clv_op *op, const clv_type *in, clv_type *o
     for (int i = 1; i < op->n_in; i++) {
         clv_type expected = in[0];
         expected.shape[dim] = in[i].shape[dim];
-        if (!clv_type_equal(&expected, &in[i])) {
-            char first[CLV_TYPE_TEXT], other[CLV_TYPE_TEXT];
-            clv_type_print(first, sizeof first, &in[0]);
-            clv_type_print(other, sizeof other, &in[i]);
-            return clv_fail(err, CLV_ESHAPE, "operands %s and %s differ in more than dimension %d", first, other, dim);
-        }
+        if (!clv_type_equal(&expected, &in[i]))
+            return clv_fail(err, CLV_ESHAPE, "operands %s and %s differ in more than dimension %d",
+                            clv_type_string(&in[0]).text, clv_type_string(&in[i]).text, dim);
         if (__builtin_add_overflow(out->shape[dim], in[i].shape[dim], &out->shape[dim]))
             return clv_fail(err, CLV_ELIMIT, "dimension %d of more than 2^63 - 1 elements", dim);
     }
@@ -212,8 +209,7 @@ static void concat_rule(const clv_op *op, const clv_type *in, const clv_type *ou
         for (int i = 0; i < op->n_in; i++)
             clv_rule_operand_dim(rule, i, d, factor);
     }
-    rule->linearity = CLV_ADDITIVE;
-    rule->linear = (1u << op->n_in) - 1;
+    clv_rule_additive(rule, (1u << op->n_in) - 1);
 }
 
 static clv_status concat_run(const clv_call *call, clv_error *err)
@@ -243,7 +239,7 @@ static void concat_gradient(clv_graph *graph, const clv_op *op, const clv_value 
     }
 }
 
-/* Joins runs of as many as an op takes; returns how many are left. */
+/* Concatenates groups of at most CLV_MAX_IN tensors; returns how many groups there are. */
 static int concat_runs(clv_graph *graph, clv_value *out, const clv_value *x, int n, int dim)
 {
     int runs = 0;

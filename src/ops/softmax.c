@@ -3,7 +3,7 @@
  *   y[r,c] = exp(x[r,c] - max_c x[r,c]) / sum_c exp(x[r,c] - max)      factors: rows pass; c whole
  *   d_x[r,c] = y[r,c] * (d_y[r,c] - sum_c d_y[r,c] * y[r,c])           the same; linear in d_y
  *
- * A row of -inf gives zeros. (Attention and cross-entropy have softmaxes of their own, which never store y.)
+ * A row of -inf gives zeros. (Attention and cross-entropy have their own softmax kernels, which never store y.)
  */
 #include "base/error.h"
 #include "graph/graph.h"
@@ -22,11 +22,7 @@ static clv_status check(const clv_type *x, clv_type *out, clv_error *err)
 static void row_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
 {
     (void)out;
-    int rows = in[0].rank - 1;
-    clv_rule_add_dims(rule, &in[0], rows);
-    for (int i = 0; i < op->n_in; i++)
-        clv_rule_map_in_dims(rule, i, rows);
-    clv_rule_map_out_dims(rule, 0, rows);
+    clv_rule_rows(rule, op, &in[0], CLV_REDUCTION_NONE, CLV_REDUCTION_NONE, op->n_in == 1 ? "r>r" : "rr>r");
 }
 
 /* ---- softmax_gradient: d_y, y -> d_x ---- */
@@ -41,8 +37,7 @@ static clv_status gradient_shape(const clv_op *op, const clv_type *in, clv_type 
 static void gradient_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
 {
     row_rule(op, in, out, rule);
-    rule->linearity = CLV_MULTILINEAR;
-    rule->linear = 1u << 0;
+    clv_rule_multilinear(rule, 1u << 0);
 }
 
 static clv_status gradient_run(const clv_call *call, clv_error *err)

@@ -40,9 +40,8 @@ static void transpose_rule(const clv_op *op, const clv_type *in, const clv_type 
         clv_rule_result_dim(rule, 0, d, factor);
         clv_rule_operand_dim(rule, 0, a->order[d], factor);
     }
-    rule->linearity = CLV_MULTILINEAR;
-    rule->linear = 1;
-    rule->passes_max = true;
+    clv_rule_multilinear(rule, 1);
+    clv_rule_keeps_partial_max(rule);
 }
 
 static clv_status transpose_run(const clv_call *call, clv_error *err)

@@ -1,14 +1,16 @@
 /* wire_quantize.c - 8-bit block quantization of f32 tensors for compressed collectives: quantize, dequantize and sum.
  *
- *   pack:    out[..., j] = record j of x[...]: piece j of the last dimension in blocks of 32, each an f32 scale and
- *            8 bits an element: scale = largest |x| of the block / 126, code = x / scale to nearest, ties to even
- *   unpack:  out = the sum, in order, over the first dimension of x where it has one more, of what records say
+ *   pack:    out[..., j] = record j: block-quantized piece j of the last dimension of x. A record has, for each block
+ *   of
+ *            32 elements, an f32 scale = largest |x| / 126, and 8 bits for each element: x / scale, to nearest even.
+ *   unpack:  out = the values of the records; if x has one dimension more, their sum, in order, over the first
+ *   dimension
  *
- * Off by half a scale an element at most: a 252nd of the largest finite |x| of its block. NaN, infinity and minus
- * infinity have codes of their own, so each arrives as itself and leaves its neighbours alone.
+ * The error of an element is at most half a scale: 1/252 of the largest finite |x| of its block. NaN, infinity and
+ * minus infinity have their own codes, so they are preserved and do not affect their neighbours.
  *
- * Programs get these when they are lowered; no graph has them. Pieces are what layouts cut the last dimension into, so
- * that a record is never cut.
+ * Only lowering adds these ops, to programs. Pieces are the blocks of the layouts that split the last dimension, so
+ * that no record is split.
  */
 #include <float.h>
 #include <math.h>
@@ -19,9 +21,9 @@
 
 enum { BLOCK = 32, MOST_CODE = 126, INFINITE = 127, NOT_A_NUMBER = -128 };
 
-static const clv_attr pack_fields[] = {{"size", CLV_ATTR_INT64, offsetof(clv_wire_quantize_attrs, size), 1},
-                                       {"granule", CLV_ATTR_INT64, offsetof(clv_wire_quantize_attrs, granule), 1},
-                                       {"pieces", CLV_ATTR_INT64, offsetof(clv_wire_quantize_attrs, pieces), 1},
+static const clv_attr pack_fields[] = {CLV_FIELD(INT64, clv_wire_quantize_attrs, size),
+                                       CLV_FIELD(INT64, clv_wire_quantize_attrs, granule),
+                                       CLV_FIELD(INT64, clv_wire_quantize_attrs, pieces),
                                        {0}};
 
 static int64_t longest_piece(const clv_wire_quantize_attrs *a)
@@ -72,16 +74,16 @@ static float value_of(int8_t code, float scale)
 
 /* ---- a record ---- */
 
-/* The scales of all blocks, then the codes; what a shorter piece leaves is zero. */
+/* Writes the scales of all blocks, then the codes; a record of a shorter piece ends with zeros. */
 static void pack_record(uint8_t *record, const clv_wire_quantize_attrs *a, const float *x, int64_t n)
 {
     uint8_t *codes = record + 4 * blocks_of(longest_piece(a));
     memset(record, 0, (size_t)clv_wire_record_bytes(a));
     for (int64_t first = 0; first < n; first += BLOCK) {
-        int64_t here = n - first < BLOCK ? n - first : BLOCK;
-        float scale = scale_of(x + first, here);
+        int64_t count = n - first < BLOCK ? n - first : BLOCK;
+        float scale = scale_of(x + first, count);
         memcpy(record + 4 * (first / BLOCK), &scale, sizeof scale);
-        for (int64_t i = 0; i < here; i++)
+        for (int64_t i = 0; i < count; i++)
             codes[first + i] = (uint8_t)code_of(x[first + i], scale);
     }
 }
@@ -99,7 +101,7 @@ static void unpack_record(float *y, const clv_wire_quantize_attrs *a, const uint
 
 /* ---- tensors ---- */
 
-/* Row `row` of f32 and the same of records: the pieces that a rank has follow one another in both. */
+/* Packs or unpacks one row: the pieces that the rank holds, which are consecutive in x and in records. */
 static void each_piece(const clv_wire_quantize_attrs *a, float *x, uint8_t *records, const clv_view *packed, bool packs,
                        bool add)
 {

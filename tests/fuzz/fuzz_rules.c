@@ -6,7 +6,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static const clv_logical_axis names[] = {CLV_BATCH, CLV_SEQ, CLV_HEADS, CLV_EMBED, CLV_EMBED_KERNEL, CLV_HIDDEN};
+    static const clv_logical_axis names[] = {CLV_BATCH, CLV_SEQ, CLV_HEADS, CLV_EMBED, CLV_EMBED_KERNEL, CLV_MLP};
     clv_mesh mesh;
     clv_axis_rules rules;
     clv_layout layout;

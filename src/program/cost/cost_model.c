@@ -149,14 +149,9 @@ double clv_cost_copy(const clv_cost_model *model, double bytes)
 
 clv_op_cost clv_cost_of_op(const clv_op *op, const clv_type *in, const clv_type *out)
 {
-    clv_op_cost cost = {0};
     if (op->def->cost)
         return op->def->cost(op, in, out);
-    for (int i = 0; i < op->n_in; i++)
-        cost.bytes += op->in[i] > 0 ? clv_type_bytes(&in[i]) : 0;
-    for (int o = 0; o < op->n_out; o++)
-        cost.bytes += clv_type_bytes(&out[o]);
-    return cost;
+    return (clv_op_cost){.bytes = clv_op_traffic(op, in, out)};
 }
 
 void clv_cost_work_rates(clv_work_rates *out, const clv_cost_model *model, const clv_op_def *def, clv_dtype dtype)

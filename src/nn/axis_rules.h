@@ -1,0 +1,25 @@
+/* axis_rules.h - logical axis names (batch, heads, ...) and building rule lists. */
+#ifndef CLEAVE_NN_AXIS_RULES_H
+#define CLEAVE_NN_AXIS_RULES_H
+
+#include <stdbool.h>
+#include <string.h>
+
+#include "cleave/rules.h"
+
+/* Whether both are the same name; CLV_UNNAMED equals nothing. */
+static inline bool clv_logical_axis_equal(clv_logical_axis a, clv_logical_axis b)
+{
+    return a && b && strcmp(a, b) == 0;
+}
+
+/* Whether the name is in the table of cleave/rules.h. */
+bool clv_logical_axis_is_builtin(clv_logical_axis name);
+
+/* Appends the mesh axis of this name to axes[*n]. CLV_EAXIS: the mesh does not have it, or the list already does. */
+clv_status clv_axis_rules_append_axis(int *axes, int *n, const clv_mesh *mesh, const char *name, int length,
+                                      clv_error *err);
+/* Appends a rule over n mesh axes. CLV_EINVAL, CLV_ELIMIT, CLV_EUNSUPPORTED. */
+clv_status clv_axis_rules_append(clv_axis_rules *rules, clv_logical_axis name, const int *axis, int n, clv_error *err);
+
+#endif
