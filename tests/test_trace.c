@@ -489,7 +489,7 @@ static void check_failed(bool alone)
     naps.fails = false;
     err = (clv_error){0};
     must(clv_trace_end(session, &options, &err), &err);
-    int last = session->first + session->here - 1;
+    int last = session->first_local_rank + session->n_local_ranks - 1;
     clv_session_free(session);
     clv_program_free(program);
     if (clv_job_process_index(launched_job()) > 0)

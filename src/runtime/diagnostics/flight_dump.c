@@ -137,15 +137,16 @@ static clv_status read_session(clv_flight_dump *d, const clv_session *session, c
         d->failure = *why;
     else
         (void)clv_world_failed(world, &d->failure);
-    CLV_TRY(clv_flight_dump_alloc(d, clv_world_group_set_count(world), session->here, CLV_RECORDER_CAPACITY, err));
+    CLV_TRY(
+        clv_flight_dump_alloc(d, clv_world_group_set_count(world), session->n_local_ranks, CLV_RECORDER_CAPACITY, err));
     read_sets(d, world);
-    for (int i = 0; i < session->here; i++) {
+    for (int i = 0; i < session->n_local_ranks; i++) {
         clv_flight_rank_dump *of = &d->of[i];
-        of->rank = session->first + i;
+        of->rank = session->first_local_rank + i;
         for (int s = 0; s < d->n_sets; s++)
-            clv_world_group_set_progress(&of->steps[s], &of->ended[s], world, s, session->first + i);
+            clv_world_group_set_progress(&of->steps[s], &of->ended[s], world, s, session->first_local_rank + i);
         of->works = clv_world_is_busy(world, of->rank);
-        read_rank(of, clv_world_recorder(world, session->first + i));
+        read_rank(of, clv_world_recorder(world, session->first_local_rank + i));
     }
     return CLV_OK;
 }

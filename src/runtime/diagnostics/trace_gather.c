@@ -26,7 +26,7 @@ static const char gathering[] = "a trace";
 static void drop_tracer(clv_session *session)
 {
     bool returned = true;
-    for (int r = 0; r < session->here; r++)
+    for (int r = 0; r < session->n_local_ranks; r++)
         returned = returned && clv_rank_threads_has_returned(session->team, r);
     if (returned)
         clv_trace_recorder_free(session->tracer);
@@ -39,7 +39,7 @@ clv_status clv_trace_begin(clv_session *session, clv_error *err)
     clv_trace_recorder *tracer;
     CLV_TRY(clv_require(session != NULL, call, "a session", err));
     CLV_TRY(clv_session_acquire(session, call, err));
-    clv_status status = clv_trace_recorder_new(&tracer, session->first, session->here, err);
+    clv_status status = clv_trace_recorder_new(&tracer, session->first_local_rank, session->n_local_ranks, err);
     if (status == CLV_OK) {
         drop_tracer(session);
         session->tracer = tracer;
@@ -230,7 +230,7 @@ static clv_status append(recorded *out, const clv_trace_event *events, int64_t n
 static clv_status collect(recorded *out, const clv_session *session, int64_t add_ns, clv_error *err)
 {
     const clv_trace_recorder *tracer = session->tracer;
-    for (int r = 0; r < tracer->here; r++) {
+    for (int r = 0; r < tracer->n_local_ranks; r++) {
         const clv_rank_trace *t = &tracer->ranks[r];
         for (int64_t i = 0; clv_rank_threads_has_returned(session->team, r) && i < t->n; i++) {
             clv_trace_event event = t->events[i];
@@ -345,7 +345,7 @@ static clv_status write_events(const clv_session *session, const clv_trace_optio
     clv_machine_info machine = {.size = sizeof machine};
     clv_trace_content c = {.mesh = mesh,
                            .ranks = session->n_ranks,
-                           .seen = o->alone ? session->here : session->n_ranks,
+                           .seen = o->alone ? session->n_local_ranks : session->n_ranks,
                            .aligned = aligned,
                            .lost = lost,
                            .n_programs = tracer->n_programs,
@@ -383,7 +383,7 @@ static clv_status write_all(const clv_session *session, const clv_trace_options 
     bool aligned = false, together = clv_session_is_multi_process(session) && !o->alone;
     if (together)
         CLV_TRY(align(&add_ns, &aligned, session, err));
-    for (int r = 0; r < session->here; r++)
+    for (int r = 0; r < session->n_local_ranks; r++)
         lost += session->tracer->ranks[r].lost;
     clv_status status = collect(&mine, session, add_ns, err);
     if (together)

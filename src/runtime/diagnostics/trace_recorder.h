@@ -21,8 +21,8 @@ typedef struct clv_rank_trace {
 } clv_rank_trace;
 
 typedef struct clv_trace_recorder {
-    int first, here;
-    clv_rank_trace *ranks; /* [here] */
+    int first_local_rank, n_local_ranks;
+    clv_rank_trace *ranks; /* [n_local_ranks] */
     int n_programs;
     const clv_program **programs; /* [n_programs]; NULL: it was unloaded */
     bool steps_are_numbered;      /* steps are, by who runs them; else each run is one */

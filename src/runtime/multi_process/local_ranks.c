@@ -5,7 +5,7 @@
 
 bool clv_session_is_multi_process(const clv_session *session)
 {
-    return session->here < session->n_ranks;
+    return session->n_local_ranks < session->n_ranks;
 }
 
 bool clv_session_rank_is_process_leader(const clv_session *session, int rank)
@@ -15,6 +15,6 @@ bool clv_session_rank_is_process_leader(const clv_session *session, int rank)
 
 void clv_session_local_ranks(const clv_session *session, int *first, int *last)
 {
-    *first = session->first;
-    *last = session->first + session->here;
+    *first = session->first_local_rank;
+    *last = session->first_local_rank + session->n_local_ranks;
 }

@@ -12,7 +12,7 @@
 
 bool clv_session_is_root(const clv_session *session)
 {
-    return session->first == 0;
+    return session->first_local_rank == 0;
 }
 
 clv_status clv_session_each_owned_box(const clv_session *session, const clv_type *type, const clv_layout *layout,
@@ -21,7 +21,7 @@ clv_status clv_session_each_owned_box(const clv_session *session, const clv_type
     clv_shard box = clv_box_of_type(type);
     if (!clv_session_is_multi_process(session))
         return take(arg, &box, err);
-    for (int r = session->first; r < session->first + session->here; r++) {
+    for (int r = session->first_local_rank; r < session->first_local_rank + session->n_local_ranks; r++) {
         box = clv_layout_shard(layout, &session->mesh, type->shape, r);
         if (clv_shard_elems(&box) > 0 && clv_rank_is_first_replica(layout, &session->mesh, type->shape, r))
             CLV_TRY(take(arg, &box, err));

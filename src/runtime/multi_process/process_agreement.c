@@ -16,10 +16,10 @@ clv_status clv_session_finish_call(const clv_session *session, const char *call,
     if (status == CLV_OK)
         return CLV_OK;
     if (clv_session_is_multi_process(session) && !clv_session_failed(session)) {
-        clv_error told = {.code = CLV_EPEER, .rank = why->rank >= 0 ? why->rank : session->first};
+        clv_error told = {.code = CLV_EPEER, .rank = why->rank >= 0 ? why->rank : session->first_local_rank};
         snprintf(told.op, sizeof told.op, "%s", why->op[0] ? why->op : call);
         snprintf(told.message, sizeof told.message, "%s failed in the process of rank %d alone: %.400s", call,
-                 session->first, why->message);
+                 session->first_local_rank, why->message);
         clv_world_fail(clv_rank_threads_world(session->team), &told);
     }
     clv_world_broadcast_failure(clv_rank_threads_world(session->team));
@@ -55,7 +55,7 @@ static void fill_rows_of_all_ranks(int64_t *all, const clv_session *session, con
 clv_status clv_session_allgather_unlocked(const clv_session *session, const char *what, const int64_t *mine, int n,
                                           int64_t *all, clv_error *err)
 {
-    size_t ranks = (size_t)session->n_ranks, here = (size_t)session->here, words = (size_t)n;
+    size_t ranks = (size_t)session->n_ranks, here = (size_t)session->n_local_ranks, words = (size_t)n;
     if (clv_session_failed(session))
         return clv_rank_threads_run(session->team, NULL, NULL, err);
     clv_shard *shards = calloc(2 * ranks, sizeof *shards);

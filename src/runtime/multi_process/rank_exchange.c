@@ -11,8 +11,8 @@
 typedef struct exchange_job {
     const clv_transport *transport;
     int first;        /* rank of this process */
-    clv_plan **plans; /* [here] */
-    void **staging;   /* [here] */
+    clv_plan **plans; /* [n_local_ranks] */
+    void **staging;   /* [n_local_ranks] */
     const char *what;
 } exchange_job;
 
@@ -28,7 +28,7 @@ static clv_status exchange_rank(void *arg, int rank, clv_comm *comm, clv_error *
 
 static void release(clv_abandoned_exchange *left, const clv_session *session)
 {
-    for (int r = 0; r < session->here; r++) {
+    for (int r = 0; r < session->n_local_ranks; r++) {
         if (left->plans)
             session->transport->release(left->plans[r]);
         if (left->staging)
@@ -56,7 +56,7 @@ bool clv_session_failed(const clv_session *session)
 static clv_status prepare_rank(clv_abandoned_exchange *job, const clv_session *session, const clv_rank_exchange *x,
                                int i, clv_error *err)
 {
-    clv_comm *comm = clv_world_comm(clv_rank_threads_world(session->team), session->first + i);
+    clv_comm *comm = clv_world_comm(clv_rank_threads_world(session->team), session->first_local_rank + i);
     clv_transfer transfer = {.what = x->what,
                              .tag = x->tag,
                              .group = clv_comm_group(comm, session->all_ranks_set),
@@ -79,13 +79,13 @@ static clv_status prepare_rank(clv_abandoned_exchange *job, const clv_session *s
 
 clv_status clv_session_exchange(const clv_session *session, const clv_rank_exchange *x, clv_error *err)
 {
-    size_t n = (size_t)session->here;
+    size_t n = (size_t)session->n_local_ranks;
     clv_abandoned_exchange mine = {
         .plans = calloc(n, sizeof *mine.plans), .staging = calloc(n, sizeof *mine.staging), .scratch = x->scratch};
     clv_status status = mine.plans && mine.staging ? CLV_OK : clv_fail_memory(err, x->what, n * sizeof *mine.plans);
-    for (int r = 0; status == CLV_OK && r < session->here; r++)
+    for (int r = 0; status == CLV_OK && r < session->n_local_ranks; r++)
         status = prepare_rank(&mine, session, x, r, err);
-    exchange_job job = {session->transport, session->first, mine.plans, mine.staging, x->what};
+    exchange_job job = {session->transport, session->first_local_rank, mine.plans, mine.staging, x->what};
     if (status == CLV_OK)
         status = clv_rank_threads_run(session->team, exchange_rank, &job, err);
     if (clv_session_failed(session))
@@ -110,9 +110,10 @@ typedef struct shards_here {
 static bool next_shard(clv_shard *out, int *i, const void *arg)
 {
     const shards_here *here = arg;
-    if (*i >= here->session->here)
+    if (*i >= here->session->n_local_ranks)
         return false;
-    *out = clv_layout_shard(here->layout, &here->session->mesh, here->type->shape, here->session->first + *i);
+    *out =
+        clv_layout_shard(here->layout, &here->session->mesh, here->type->shape, here->session->first_local_rank + *i);
     ++*i;
     return true;
 }
@@ -166,8 +167,8 @@ clv_status clv_session_fetch(const clv_session *session, uint64_t tag, const clv
 {
     int n = session->n_ranks;
     clv_shard *shards = calloc(2 * (size_t)n, sizeof *shards);
-    void **to = calloc((size_t)session->here, sizeof *to);
-    int64_t *scratch = calloc((size_t)session->here, sizeof *scratch); /* a scalar is taken by all */
+    void **to = calloc((size_t)session->n_local_ranks, sizeof *to);
+    int64_t *scratch = calloc((size_t)session->n_local_ranks, sizeof *scratch); /* a scalar is taken by all */
     if (!shards || !to || !scratch) {
         free(shards);
         free(to);
@@ -180,7 +181,7 @@ clv_status clv_session_fetch(const clv_session *session, uint64_t tag, const clv
         for (int d = 0; !clv_session_rank_is_process_leader(session, r) && d < box->rank; d++)
             shards[n + r].hi[d] = box->lo[d];
     }
-    for (int i = 0; i < session->here; i++)
+    for (int i = 0; i < session->n_local_ranks; i++)
         to[i] = i > 0 ? &scratch[i] : out;
     clv_rank_exchange x = {.what = "what the caller asked for",
                            .tag = tag_of(tag, type, box),

@@ -132,12 +132,12 @@ clv_status clv_session_new_with_links(clv_session **out, const clv_mesh *mesh, c
     session->check = o.check != 0;
     session->cancel = o.cancel;
     session->flight = o.flight;
-    session->here = links ? links->first[links->me + 1] - links->first[links->me] : session->n_ranks;
-    session->first = links ? links->first[links->me] : 0;
+    session->n_local_ranks = links ? links->first[links->me + 1] - links->first[links->me] : session->n_ranks;
+    session->first_local_rank = links ? links->first[links->me] : 0;
     session->threads_per_rank = o.threads_per_rank > 0 ? o.threads_per_rank : 1;
     session->backend = backend;
-    session->devices = calloc((size_t)session->here, sizeof *session->devices);
-    session->times = calloc((size_t)session->here, sizeof *session->times);
+    session->devices = calloc((size_t)session->n_local_ranks, sizeof *session->devices);
+    session->times = calloc((size_t)session->n_local_ranks, sizeof *session->times);
     clv_rank_threads_options team = {.threads_per_rank = o.threads_per_rank,
                                      .pin = o.no_pinning ? 0 : -1,
                                      .timeout_ms = o.timeout_ms,
@@ -149,8 +149,8 @@ clv_status clv_session_new_with_links(clv_session **out, const clv_mesh *mesh, c
     clv_status status =
         session->times && session->abandoned && session->devices && session->in_use
             ? clv_rank_threads_new(&session->team, session->n_ranks, &team, err)
-            : clv_fail_memory(err, "the ranks of a session", (size_t)session->here * sizeof *session->times);
-    for (int i = 0; status == CLV_OK && i < session->here; i++)
+            : clv_fail_memory(err, "the ranks of a session", (size_t)session->n_local_ranks * sizeof *session->times);
+    for (int i = 0; status == CLV_OK && i < session->n_local_ranks; i++)
         status = backend->open(&session->devices[i], i, err);
     if (status == CLV_OK)
         status = add_group_of_all_ranks(session, err);
@@ -179,7 +179,7 @@ void clv_session_free(clv_session *session)
     clv_session_free_abandoned(session);
     clv_spmd_context_free(session->spmd);
     clv_trace_recorder_free(session->tracer);
-    for (int i = 0; session->devices && session->backend->close && i < session->here; i++)
+    for (int i = 0; session->devices && session->backend->close && i < session->n_local_ranks; i++)
         if (session->devices[i])
             session->backend->close(session->devices[i]);
     free(session->devices);
@@ -245,13 +245,13 @@ typedef struct run_job {
     clv_session *session;
     const clv_loaded_program *loaded;
     const clv_run *run;
-    clv_rank_trace *traces; /* [here]; NULL: the run is not recorded */
+    clv_rank_trace *traces; /* [n_local_ranks]; NULL: the run is not recorded */
 } run_job;
 
 static clv_status bind_inputs(const run_job *job, int rank, clv_error *err)
 {
     const clv_program *program = job->loaded->program;
-    const clv_device *device = job->session->devices[rank - job->session->first];
+    const clv_device *device = job->session->devices[rank - job->session->first_local_rank];
     for (int b = 0; b < program->n_buffers; b++) {
         const clv_buffer *buffer = &program->buffers[b];
         clv_bound_box bound;
@@ -272,7 +272,7 @@ static clv_status bind_inputs(const run_job *job, int rank, clv_error *err)
 static clv_status copy_outputs(const run_job *job, int rank, clv_error *err)
 {
     const clv_program *program = job->loaded->program;
-    const clv_device *device = job->session->devices[rank - job->session->first];
+    const clv_device *device = job->session->devices[rank - job->session->first_local_rank];
     for (int o = 0; o < program->n_outputs; o++) {
         const clv_program_output *output = &program->outputs[o];
         const clv_buffer *buffer = &program->buffers[output->buffer];
@@ -301,7 +301,7 @@ static clv_status run_rank(void *arg, int rank, clv_comm *comm, clv_error *err)
     CLV_TRY(bind_inputs(job, rank, err));
     if (check)
         CLV_TRY(clv_memory_check_begin_run(job->loaded, rank, err));
-    int i = rank - job->session->first;
+    int i = rank - job->session->first_local_rank;
     CLV_TRY(clv_execute_program(job->loaded, rank, comm, &job->session->times[i], job->traces ? &job->traces[i] : NULL,
                                 err));
     if (check)
@@ -313,7 +313,7 @@ static clv_status run_rank(void *arg, int rank, clv_comm *comm, clv_error *err)
 static clv_status fetch_outputs(const run_job *job, clv_error *err)
 {
     const clv_program *program = job->loaded->program;
-    int n = job->session->here;
+    int n = job->session->n_local_ranks;
     void **data = malloc((size_t)n * sizeof *data);
     clv_status status = data ? CLV_OK : clv_fail_memory(err, "a program's outputs", (size_t)n * sizeof *data);
     for (int o = 0; status == CLV_OK && o < program->n_outputs; o++) {
@@ -321,10 +321,10 @@ static clv_status fetch_outputs(const run_job *job, clv_error *err)
         const clv_buffer *buffer = &program->buffers[output->buffer];
         clv_bound_box bound;
         for (int r = 0; r < n; r++)
-            data[r] = clv_loaded_program_view(job->loaded, job->loaded->first + r, output->buffer)->data;
+            data[r] = clv_loaded_program_view(job->loaded, job->loaded->first_local_rank + r, output->buffer)->data;
         for (int i = 0; status == CLV_OK && clv_run_next_output(&bound, &i, job->run, output->name, &buffer->type);)
             status =
-                job->session->here < job->session->n_ranks && i > job->run->n_outputs
+                job->session->n_local_ranks < job->session->n_ranks && i > job->run->n_outputs
                     ? clv_session_copy_local(job->session, output->name, &buffer->type, &buffer->layout,
                                              job->session->devices, data, &bound.box, bound.data, err)
                     : clv_session_fetch(job->session, job->loaded->digest ^ clv_hash_text(output->name), &buffer->type,
@@ -385,7 +385,7 @@ static clv_status check_bindings(const clv_session *session, const clv_program *
         const clv_buffer *buffer = &program->buffers[b];
         if (buffer->kind == CLV_BUFFER_INPUT)
             CLV_TRY(clv_run_check_input(run, buffer->name, &buffer->type, &buffer->layout, &program->mesh,
-                                        session->first, session->here, err));
+                                        session->first_local_rank, session->n_local_ranks, err));
     }
     for (int o = 0; o < program->n_outputs; o++) {
         const clv_program_output *output = &program->outputs[o];
@@ -473,9 +473,9 @@ static double mean_seconds(const clv_session *session, const clv_program *progra
             instruction >= program->n_instructions)
             continue;
         int64_t ns = 0;
-        for (int r = 0; r < session->here; r++)
+        for (int r = 0; r < session->n_local_ranks; r++)
             ns += *(const int64_t *)((const char *)&loaded->ranks[r].times_of_instructions[instruction] + field);
-        return 1e-9 * (double)ns / (double)loaded->runs / session->here;
+        return 1e-9 * (double)ns / (double)loaded->runs / session->n_local_ranks;
     }
     return 0;
 }
@@ -498,20 +498,20 @@ clv_status clv_session_take_stats(clv_session *session, clv_session_stats *out, 
     for (int l = 0; l < session->n_loaded; l++) {
         clv_loaded_program *loaded = session->loaded[l];
         loaded->runs = 0;
-        for (int r = 0; session->trace && r < loaded->here; r++)
+        for (int r = 0; session->trace && r < loaded->n_local_ranks; r++)
             memset(loaded->ranks[r].times_of_instructions, 0,
                    (size_t)loaded->program->n_instructions * sizeof *loaded->ranks[r].times_of_instructions);
     }
     clv_session_stats stats = session->stats;
     session->stats = (clv_session_stats){0};
-    for (int r = 0; r < session->here; r++) {
-        stats.comm_seconds += 1e-9 * (double)session->times[r].comm_ns / session->here;
-        stats.wait_seconds += 1e-9 * (double)session->times[r].wait_ns / session->here;
-        stats.overlapped_seconds += 1e-9 * (double)session->times[r].overlapped_ns / session->here;
+    for (int r = 0; r < session->n_local_ranks; r++) {
+        stats.comm_seconds += 1e-9 * (double)session->times[r].comm_ns / session->n_local_ranks;
+        stats.wait_seconds += 1e-9 * (double)session->times[r].wait_ns / session->n_local_ranks;
+        stats.overlapped_seconds += 1e-9 * (double)session->times[r].overlapped_ns / session->n_local_ranks;
         stats.fallbacks += session->times[r].fallbacks;
         stats.fallback_bytes += session->times[r].fallback_bytes;
     }
-    memset(session->times, 0, (size_t)session->here * sizeof *session->times);
+    memset(session->times, 0, (size_t)session->n_local_ranks * sizeof *session->times);
     clv_session_release(session);
     return out ? clv_struct_copy_out(out, sizeof stats, offsetof(clv_session_stats, overlapped_seconds), &stats, call,
                                      err)

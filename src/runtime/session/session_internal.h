@@ -16,22 +16,22 @@ typedef struct clv_named_state {
     char *name;
     clv_type type;
     clv_layout layout;
-    void **data;        /* [here] */
+    void **data;        /* [n_local_ranks] */
     clv_window *window; /* over data; NULL: the transport takes none */
 } clv_named_state;
 
 /* What a rank may yet be in when another has failed; there is one such failure in a session's life. */
 typedef struct clv_abandoned_exchange {
-    clv_plan **plans; /* [here] */
-    void **staging;   /* [here] */
+    clv_plan **plans; /* [n_local_ranks] */
+    void **staging;   /* [n_local_ranks] */
     void *scratch;
     clv_named_state state;
 } clv_abandoned_exchange;
 
 struct clv_session {
     clv_mesh mesh;
-    int n_ranks;     /* of all processes */
-    int first, here; /* those of this one: [first, first + here) */
+    int n_ranks;                         /* of all processes */
+    int first_local_rank, n_local_ranks; /* those of this one: [first, first + here) */
     uint64_t seed;
     clv_state_source *source;
     void *source_arg;
@@ -40,7 +40,7 @@ struct clv_session {
     int threads_per_rank;
     clv_rank_threads *team;
     const clv_device_backend *backend;
-    const clv_device **devices; /* [here]; NULL: not open */
+    const clv_device **devices; /* [n_local_ranks]; NULL: not open */
     const clv_transport *transport;
     int all_ranks_set;  /* the group set of all ranks */
     int64_t rank_bytes; /* allocated for each rank */
@@ -48,7 +48,7 @@ struct clv_session {
     clv_named_state *states;
     int n_loaded;
     clv_loaded_program **loaded;
-    clv_rank_times *times;             /* [here] */
+    clv_rank_times *times;             /* [n_local_ranks] */
     clv_abandoned_exchange *abandoned; /* freed when the team has ended */
     struct clv_spmd_context *spmd;     /* spmd_internal.h; NULL: no function was run */
     clv_session_stats stats;
@@ -101,9 +101,10 @@ typedef struct clv_rank_exchange {
     const char *what; /* for messages: a constant */
     uint64_t tag;     /* of the tensor: processes that do not name the same one fail */
     clv_dtype dtype;
-    const clv_shard *in, *out;                                /* [n_ranks] */
-    void *const *in_data, *const *out_data;                   /* [here] */
-    const clv_device *const *in_devices, *const *out_devices; /* [here] in whose memory they are; NULL: the host's */
+    const clv_shard *in, *out;              /* [n_ranks] */
+    void *const *in_data, *const *out_data; /* [n_local_ranks] */
+    const clv_device *const *in_devices,
+        *const *out_devices; /* [n_local_ranks] in whose memory they are; NULL: the host's */
     const clv_window *in_window, *out_window;
     void *scratch; /* that ranks may need; freed here, or with the session */
 } clv_rank_exchange;

@@ -120,8 +120,8 @@ static clv_status init_rank(void *arg, int rank, clv_comm *comm, clv_error *err)
 {
     (void)comm;
     const init_job *job = arg;
-    const clv_device *device = job->session->devices[rank - job->session->first];
-    void *data = job->state->data[rank - job->session->first];
+    const clv_device *device = job->session->devices[rank - job->session->first_local_rank];
+    void *data = job->state->data[rank - job->session->first_local_rank];
     int64_t bytes = clv_shard_bytes(&job->state->type, &job->state->layout);
     if (device->backend->is_host)
         return make_first_values(job, rank, data, err);
@@ -330,8 +330,9 @@ static clv_status write_state(const clv_session *session, const char *name, cons
     CLV_TRY(clv_session_find_state(&state, session, name, err));
     CLV_TRY(check_box(&given, state, box, err));
     CLV_TRY(compare_writes(session, state, &given, in, err));
-    for (int i = 0; i < session->here; i++) {
-        clv_shard has = clv_layout_shard(&state->layout, &session->mesh, state->type.shape, session->first + i);
+    for (int i = 0; i < session->n_local_ranks; i++) {
+        clv_shard has =
+            clv_layout_shard(&state->layout, &session->mesh, state->type.shape, session->first_local_rank + i);
         clv_shard common = clv_shard_intersect(&given, &has);
         CLV_TRY(session->backend->copy(session->devices[i], CLV_COPY_FROM_HOST, state->data[i], &has, in, &given,
                                        &common, clv_dtype_size(state->type.dtype), err));

@@ -37,7 +37,7 @@ static int64_t guard_of(const clv_session *session)
 void clv_session_free_state(const clv_session *session, clv_named_state *state)
 {
     drop_window(session, state->window);
-    for (int r = 0; state->data && r < session->here; r++)
+    for (int r = 0; state->data && r < session->n_local_ranks; r++)
         if (state->data[r])
             session->backend->free(session->devices[r], (char *)state->data[r] - guard_of(session));
     free(state->data);
@@ -48,8 +48,8 @@ clv_status clv_session_allocate_state(clv_named_state *state, const clv_session 
     int64_t planned = clv_shard_bytes(&state->type, &state->layout), guard = guard_of(session);
     size_t bytes = planned > 0 || guard > 0 ? (size_t)(planned + 2 * guard) : CLV_BUFFER_ALIGN;
     clv_status status = CLV_OK;
-    state->data = calloc((size_t)session->here, sizeof *state->data);
-    for (int r = 0; state->data && status == CLV_OK && r < session->here; r++) {
+    state->data = calloc((size_t)session->n_local_ranks, sizeof *state->data);
+    for (int r = 0; state->data && status == CLV_OK && r < session->n_local_ranks; r++) {
         char *base = session->backend->alloc(session->devices[r], CLV_BUFFER_ALIGN, bytes);
         if (!base)
             status = clv_fail_memory(err, "state", bytes);
@@ -58,7 +58,7 @@ clv_status clv_session_allocate_state(clv_named_state *state, const clv_session 
         state->data[r] = base ? base + guard : NULL;
     }
     if (!state->data)
-        status = clv_fail_memory(err, "state", (size_t)session->here * sizeof *state->data);
+        status = clv_fail_memory(err, "state", (size_t)session->n_local_ranks * sizeof *state->data);
     if (status == CLV_OK)
         status = clv_session_register_memory(&state->window, session, state->data, err);
     if (status != CLV_OK)

@@ -9,7 +9,7 @@ typedef struct reload_job {
     const clv_session *session;
     clv_state_source *source;
     void *source_arg;
-    clv_error *failures; /* [here]; a rank that cannot read has not failed: the session goes on */
+    clv_error *failures; /* [n_local_ranks]; a rank that cannot read has not failed: the session goes on */
 } reload_job;
 
 static clv_status reload_into(const reload_job *job, const clv_named_state *state, int rank, void *data, clv_error *err)
@@ -25,7 +25,7 @@ static clv_status reload_into(const reload_job *job, const clv_named_state *stat
 
 static clv_status reload_state(const reload_job *job, const clv_named_state *state, int rank, clv_error *err)
 {
-    int i = rank - job->session->first;
+    int i = rank - job->session->first_local_rank;
     const clv_device *device = job->session->devices[i];
     if (device->backend->is_host)
         return reload_into(job, state, rank, state->data[i], err);
@@ -44,7 +44,7 @@ static clv_status reload_rank(void *arg, int rank, clv_comm *comm, clv_error *er
 {
     (void)comm, (void)err;
     const reload_job *job = arg;
-    clv_error *why = &job->failures[rank - job->session->first];
+    clv_error *why = &job->failures[rank - job->session->first_local_rank];
     for (int i = 0; i < job->session->n_states && why->code == CLV_OK; i++) {
         clv_status status = reload_state(job, &job->session->states[i], rank, why);
         if (status != CLV_OK && why->code == CLV_OK)
@@ -56,11 +56,11 @@ static clv_status reload_rank(void *arg, int rank, clv_comm *comm, clv_error *er
 static clv_status reload(const clv_session *session, clv_state_source *source, void *source_arg, clv_error *err)
 {
     reload_job job = {.session = session, .source = source, .source_arg = source_arg};
-    job.failures = calloc((size_t)session->here, sizeof *job.failures);
+    job.failures = calloc((size_t)session->n_local_ranks, sizeof *job.failures);
     if (!job.failures)
-        return clv_fail_memory(err, "the values of state", (size_t)session->here * sizeof *job.failures);
+        return clv_fail_memory(err, "the values of state", (size_t)session->n_local_ranks * sizeof *job.failures);
     clv_status status = clv_rank_threads_run(session->team, reload_rank, &job, err);
-    for (int i = 0; status == CLV_OK && i < session->here; i++) {
+    for (int i = 0; status == CLV_OK && i < session->n_local_ranks; i++) {
         status = job.failures[i].code;
         if (status != CLV_OK && err)
             *err = job.failures[i];

@@ -16,7 +16,7 @@ void clv_session_snapshot_free(clv_session *capture)
         return;
     for (int i = 0; i < capture->n_states; i++) {
         clv_named_state *state = &capture->states[i];
-        for (int r = 0; state->data && r < capture->here; r++)
+        for (int r = 0; state->data && r < capture->n_local_ranks; r++)
             free(state->data[r]);
         free(state->data);
         free(state->name);
@@ -28,7 +28,7 @@ void clv_session_snapshot_free(clv_session *capture)
 
 static bool copies(const clv_session *session, const clv_named_state *state, int i)
 {
-    return clv_rank_is_first_replica(&state->layout, &session->mesh, state->type.shape, session->first + i);
+    return clv_rank_is_first_replica(&state->layout, &session->mesh, state->type.shape, session->first_local_rank + i);
 }
 
 static clv_status make_state(clv_named_state *out, const clv_session *session, const clv_named_state *state,
@@ -36,10 +36,10 @@ static clv_status make_state(clv_named_state *out, const clv_session *session, c
 {
     size_t bytes = (size_t)clv_shard_bytes(&state->type, &state->layout);
     *out = (clv_named_state){.name = strdup(state->name), .type = state->type, .layout = state->layout};
-    out->data = calloc((size_t)session->here, sizeof *out->data);
+    out->data = calloc((size_t)session->n_local_ranks, sizeof *out->data);
     if (!out->name || !out->data)
-        return clv_fail_memory(err, "a copy of state", (size_t)session->here * sizeof *out->data);
-    for (int i = 0; i < session->here; i++) {
+        return clv_fail_memory(err, "a copy of state", (size_t)session->n_local_ranks * sizeof *out->data);
+    for (int i = 0; i < session->n_local_ranks; i++) {
         if (!copies(session, state, i))
             continue;
         out->data[i] = clv_huge_pages_alloc(CLV_BUFFER_ALIGN, bytes > 0 ? bytes : CLV_BUFFER_ALIGN);
@@ -55,7 +55,7 @@ static clv_status check_room(const clv_session *session, clv_state_filter *wants
     int64_t bytes = 0, available = clv_available_memory();
     for (int k = 0; k < session->n_states; k++) {
         const clv_named_state *state = &session->states[k];
-        for (int i = 0; wants(arg, state->name) && i < session->here; i++)
+        for (int i = 0; wants(arg, state->name) && i < session->n_local_ranks; i++)
             bytes += copies(session, state, i) ? clv_shard_bytes(&state->type, &state->layout) : 0;
     }
     return available < 0 || bytes <= available ? CLV_OK : clv_fail_memory(err, "a copy of state", (size_t)bytes);
@@ -83,8 +83,8 @@ static clv_status make_capture(clv_session **out, const clv_session *session, cl
     *out = capture;
     capture->mesh = session->mesh;
     capture->n_ranks = session->n_ranks;
-    capture->first = session->first;
-    capture->here = session->here;
+    capture->first_local_rank = session->first_local_rank;
+    capture->n_local_ranks = session->n_local_ranks;
     capture->in_use = calloc(1, sizeof *capture->in_use);
     capture->states = calloc((size_t)session->n_states + 1, sizeof *capture->states);
     if (!capture->in_use || !capture->states)
@@ -97,13 +97,14 @@ static clv_status make_capture(clv_session **out, const clv_session *session, cl
 typedef struct capture_job {
     const clv_session *session;
     const clv_session *capture;
-    clv_error *failures; /* [here]; a rank that cannot copy has not failed: the session goes on */
+    clv_error *failures; /* [n_local_ranks]; a rank that cannot copy has not failed: the session goes on */
 } capture_job;
 
 static clv_status copy_state(const capture_job *job, const clv_named_state *to, int i, clv_error *err)
 {
     clv_named_state *from;
-    clv_shard shard = clv_layout_shard(&to->layout, &job->session->mesh, to->type.shape, job->session->first + i);
+    clv_shard shard =
+        clv_layout_shard(&to->layout, &job->session->mesh, to->type.shape, job->session->first_local_rank + i);
     int64_t bytes = clv_shard_elems(&shard) * (int64_t)clv_dtype_size(to->type.dtype);
     CLV_TRY(clv_session_find_state(&from, job->session, to->name, err));
     return clv_device_copy_bytes(job->session->devices[i], CLV_COPY_TO_HOST, to->data[i], from->data[i], bytes, err);
@@ -114,7 +115,7 @@ static clv_status copy_rank(void *arg, int rank, clv_comm *comm, clv_error *err)
 {
     (void)comm, (void)err;
     const capture_job *job = arg;
-    int i = rank - job->session->first;
+    int i = rank - job->session->first_local_rank;
     clv_status status = CLV_OK;
     for (int k = 0; status == CLV_OK && k < job->capture->n_states; k++)
         if (job->capture->states[k].data[i])
@@ -126,11 +127,11 @@ static clv_status copy_rank(void *arg, int rank, clv_comm *comm, clv_error *err)
 static clv_status copy_states(const clv_session *capture, const clv_session *session, clv_error *err)
 {
     capture_job job = {.session = session, .capture = capture};
-    job.failures = calloc((size_t)session->here, sizeof *job.failures);
+    job.failures = calloc((size_t)session->n_local_ranks, sizeof *job.failures);
     if (!job.failures)
-        return clv_fail_memory(err, "a copy of state", (size_t)session->here * sizeof *job.failures);
+        return clv_fail_memory(err, "a copy of state", (size_t)session->n_local_ranks * sizeof *job.failures);
     clv_status status = clv_rank_threads_run(session->team, copy_rank, &job, err);
-    for (int i = 0; status == CLV_OK && i < session->here; i++) {
+    for (int i = 0; status == CLV_OK && i < session->n_local_ranks; i++) {
         status = job.failures[i].code;
         if (status != CLV_OK && err)
             *err = job.failures[i];
