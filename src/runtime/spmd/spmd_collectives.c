@@ -100,7 +100,8 @@ static clv_status run(clv_local_tensor *out, const clv_spmd_cached_collective **
     if (clv_cancel_requested(spmd->world->session->cancel))
         return clv_fail(err, CLV_ECANCELLED, "the run was cancelled before %s", q->name);
     CLV_TRY(clv_spmd_plan_collective(&call, spmd, q, err));
-    clv_local_tensor result = {.type = q->in->type, .layout = call->layout, .shard = call->shard, .from = call->from};
+    clv_local_tensor result = {
+        .type = q->in->type, .layout = call->layout, .shard = call->shard, .source_ranks = call->source_ranks};
     CLV_TRY(clv_spmd_allocate(&result, spmd, call->zeros, err));
     call->plan->in = q->in->data;
     call->plan->out = result.data;

@@ -21,9 +21,9 @@ typedef struct clv_spmd_cached_collective {
     clv_plan *plan;
     clv_layout layout; /* of the result, and from as clv_local_tensor has it */
     clv_shard shard;
-    const int *from;
-    int *owned_from; /* what from points to, if the call made it */
-    bool zeros;      /* nobody sends to this rank */
+    const int *source_ranks;
+    int *owned_source_ranks; /* what from points to, if the call made it */
+    bool zeros;              /* nobody sends to this rank */
     clv_collective made;
 } clv_spmd_cached_collective;
 
