@@ -16,7 +16,6 @@
 #include "infer/generation/sampling.h"
 #include "infer/generation/vocab_parallel_sampling.h"
 #include "models/model.h"
-#include "runtime/multi_process/local_ranks.h"
 #include "runtime/multi_process/multi_process.h"
 
 /* Tokens of a sequence: those computed, and those that wait. */

@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "runtime/multi_process/local_ranks.h"
 #include "runtime/multi_process/multi_process.h"
 
 _Static_assert(sizeof(clv_candidate) == sizeof(int64_t), "a candidate is told in a word");
@@ -67,7 +66,7 @@ clv_status clv_vocab_parallel_init(clv_vocab_parallel *s, const clv_session *ses
     int last;
     CLV_TRY(find_logits(&logits, program, err));
     parts_to_list list = {s, raw, clv_dtype_size(logits.type.dtype)};
-    CLV_TRY(clv_session_each_process_has_all(&s->everywhere, session, &logits.type, &logits.layout, err));
+    s->everywhere = clv_session_each_process_has_all(session, &logits.type, &logits.layout);
     if (s->everywhere) {
         const clv_shard whole = {.rank = 3, .hi = {logits.type.shape[0], 1, logits.type.shape[2]}};
         return list_part(&list, &whole, err);

@@ -1,6 +1,6 @@
 /* flight_dump.c - flight recorder dumps: writes what the local ranks did last to a file when a session fails or ends.
  */
-#include "runtime/diagnostics/flight_dump.h"
+#include "cleave/flight.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -14,6 +14,7 @@
 #include "base/versioned_structs.h"
 #include "comm/flight_recorder.h"
 #include "io/diagnostics/flight_file.h"
+#include "runtime/session/session_internal.h"
 
 struct clv_flight {
     pthread_mutex_t lock;

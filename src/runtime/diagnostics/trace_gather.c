@@ -14,7 +14,6 @@
 #include "base/versioned_structs.h"
 #include "program/cost/predict_time.h"
 #include "runtime/diagnostics/trace_recorder.h"
-#include "runtime/multi_process/local_ranks.h"
 #include "runtime/multi_process/multi_process.h"
 #include "runtime/session/session_internal.h"
 

@@ -222,8 +222,9 @@ static clv_status fetch_outputs(const clv_spmd_invocation *job, clv_error *err)
         clv_shard whole = clv_box_of_type(&output->type);
         for (int r = 0; r < n; r++)
             data[r] = job->locals[r * n_locals + job->n_inputs + i].data;
-        status = clv_session_fetch(session, (uint64_t)i, &output->type, &job->locals[job->n_inputs + i].layout, NULL,
-                                   data, &whole, output->data, err);
+        const clv_named_state tensor = {
+            .type = output->type, .layout = job->locals[job->n_inputs + i].layout, .data = data};
+        status = clv_session_fetch(session, (uint64_t)i, &tensor, NULL, &whole, output->data, err);
     }
     free(data);
     return status;
