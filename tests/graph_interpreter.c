@@ -12,7 +12,7 @@
 #include <cmocka.h>
 
 #include "op_call.h"
-#include "runtime/checks/gradient_check.h"
+#include "runtime/checks/op_harness.h"
 #include "runtime/checks/guard_bytes.h"
 
 #ifdef __SANITIZE_ADDRESS__
@@ -289,9 +289,9 @@ static void compare_with_differences(function *of, clv_value wrt, clv_value d)
     if (clv_numeric_gradient_check(&(clv_numeric_gradient){.objective = objective,
                                                            .context = of,
                                                            .x = &x,
-                                                           .d = &slopes,
+                                                           .gradient = &slopes,
                                                            .coarsest = CLV_F64,
-                                                           .most = INT64_MAX,
+                                                           .max_elems = INT64_MAX,
                                                            .what = what},
                                    NULL, &err) != CLV_OK)
         fail_msg("%s", err.message);

@@ -174,7 +174,7 @@ static void test_bytes(void **state)
              &err);
         assert_int_equal(clv_session_rank_bytes(copy), memory.checkpoint_copy);
         assert_int_equal(memory.checkpoint_copy, memory.parameters + memory.optimizer);
-        clv_session_snapshot_free(copy);
+        clv_session_free(copy);
         end(&t);
     }
 }

@@ -437,7 +437,7 @@ static void test_bench_block_parts(void **state)
                                        "\"op\": \"all_reduce\", \"calls\": 4.0, \"ms\": ",
                                        "\"op\": \"dot_general\", \"calls\": ",
                                        "\"waiting_ms\": ",
-                                       "\"helping_ms\": ",
+                                       "\"stealing_ms\": ",
                                        "\"step_over_products\": ",
                                        "{\"batch\": 1, \"m\": 32, \"n\": 32, \"k\": 32, \"calls\": "};
     (void)state;

@@ -150,9 +150,10 @@ static void is_late(const char *transport)
         fail_msg("%s: %s: %s", transport, clv_flight_kind_name(f.kind), f.text);
     clv_flight_rank r = {.size = sizeof r};
     must(clv_flight_report_rank(report, 0, &r, &err), &err);
-    assert_true(r.waits >= 0.25 && r.waits < 10 && r.expected > 0 && r.seen < r.expected && r.set >= 0 && r.seq > 0);
+    assert_true(r.waited_seconds >= 0.25 && r.waited_seconds < 10 && r.expected > 0 && r.received < r.expected &&
+                r.group_set >= 0 && r.seq > 0);
     must(clv_flight_report_rank(report, 2, &r, &err), &err);
-    assert_true(r.waits == 0 && r.set < 0);
+    assert_true(r.waited_seconds == 0 && r.group_set < 0);
     assert_string_equal(r.kind, "nap");
     clv_flight_report_free(report);
     nanosleep(&(struct timespec){.tv_nsec = LATE_MS * 1000000L}, NULL); /* so that nothing need be leaked */
@@ -323,7 +324,7 @@ static void test_command(void **state)
     cli_expect(0, "rank 1 left no dump", "flight {d}/run.flight.0");
     write_told(in_folder("run.flight.1"), 1, op, 5);
     cli_expect(0, "rank 1 (process 1 on h1) is behind", "flight {d}/run.flight.0 {d}/run.flight.1");
-    cli_expect(0, "\"finding\": \"behind\", \"rank\": 1", "flight --json {d}/run.flight.1 {d}/run.flight.0");
+    cli_expect(0, "\"finding\": \"straggler\", \"rank\": 1", "flight --json {d}/run.flight.1 {d}/run.flight.0");
     cli_expect(2, "are both of process 0", "flight {d}/run.flight.0 {d}/run.flight.0");
     cli_expect(2, "FILE", "flight");
     cli_expect(2, "nothing", "flight {d}/nothing");

@@ -466,7 +466,7 @@ static void test_planned(void **state)
         must(clv_session_snapshot(&copy, clv_trainer_session(trainer), clv_trainer_state_is_saved, trainer, &err),
              &err);
         assert_int_equal(clv_session_rank_bytes(copy), planned.checkpoint_copy);
-        clv_session_snapshot_free(copy);
+        clv_session_free(copy);
         assert_true(traffic_of(program).bytes == traffic_of(clv_trainer_program(trainer)).bytes);
         clv_program_free(program);
         clv_trainer_free(trainer);

@@ -249,7 +249,7 @@ static const struct {
     [READS_OTHER] = {CLV_EPEER, "do not match", ""},    [WRITES_OUTSIDE] = {CLV_ESHAPE, "is not inside the state", ""},
     [WRITES_OTHER] = {CLV_EPEER, "another box", ""},    [WRITES_VALUES] = {CLV_EPEER, "another value", ""},
     [NAMES_NONE] = {CLV_ENOTFOUND, "no input 'z'", ""}, [BINDS_LESS] = {CLV_ENOTFOUND, "'x' is not bound", ""},
-    [LACKS_PART] = {CLV_ESHAPE, "no part holds", ""},   [READS_NONE] = {CLV_ENOTFOUND, "no state named 'z'", ""},
+    [LACKS_PART] = {CLV_ESHAPE, "no box contains", ""}, [READS_NONE] = {CLV_ENOTFOUND, "no state named 'z'", ""},
     [CANCELS] = {CLV_ECANCELLED, "cancelled", ""},      [HAS_NO_VALUES] = {CLV_ELIMIT, "no values here", ""},
     [FAILS] = {CLV_ELIMIT, "on purpose", "fails"},      [CANCELS_MIDWAY] = {CLV_ECANCELLED, "cancelled", "cancels"},
     [IS_NOT_FINITE] = {CLV_ENONFINITE, "inf", "is inf"}};

@@ -138,8 +138,7 @@ static void test_refusals(void **state)
     clv_value w = clv_state(graph, "w", CLV_F32, 1, (int64_t[]){N + 1}, NULL, (clv_init){CLV_INIT_ONES, 0});
     clv_output(graph, "w", w, NULL);
     clv_program *larger = compile(graph);
-    expect(clv_session_load(session, larger, &err), CLV_ESHAPE, &err,
-           "'w' as f32[12], the program wants it as f32[13]");
+    expect(clv_session_load(session, larger, &err), CLV_ESHAPE, &err, "'w' as f32[12], the program has it as f32[13]");
     clv_session_free(session);
     clv_program_free(program);
     clv_program_free(other);
@@ -274,7 +273,7 @@ static void test_many_parts(void **state)
     for (int i = 0; i < MANY; i++)
         assert_true(out[i] == 2 * in[i]);
     parts[MANY - 1 - 7] = parts[0];
-    expect(clv_session_run_boxes(session, program, &run, &err), CLV_ESHAPE, &err, "no part holds [7:8]");
+    expect(clv_session_run_boxes(session, program, &run, &err), CLV_ESHAPE, &err, "no box contains [7:8]");
     clv_session_free(session);
     clv_program_free(program);
     clv_graph_free(graph);
@@ -383,16 +382,16 @@ static void test_parts_refused(void **state)
     (void)state;
     must(clv_session_new(&session, clv_program_mesh(program), NULL, &err), &err);
     expect(clv_session_run_boxes(session, program, &run, &err), CLV_ESHAPE, &err,
-           "input 'x': rank 2 needs [4:7, 0:5], and no part holds [4:7, 0:5]");
+           "input 'x': rank 2 needs [4:7, 0:5], and no box contains [4:7, 0:5]");
     clv_input_box above = {"x", {2, {1, 0}, {7, 5}}, x}, narrow = {"x", {2, {0, 0}, {7, 4}}, x};
     run.input_boxes = &above;
-    expect(clv_session_run_boxes(session, program, &run, &err), CLV_ESHAPE, &err, "no part holds [0:1, 0:5]");
+    expect(clv_session_run_boxes(session, program, &run, &err), CLV_ESHAPE, &err, "no box contains [0:1, 0:5]");
     run.input_boxes = &narrow;
-    expect(clv_session_run_boxes(session, program, &run, &err), CLV_ESHAPE, &err, "no part holds [0:2, 4:5]");
+    expect(clv_session_run_boxes(session, program, &run, &err), CLV_ESHAPE, &err, "no box contains [0:2, 4:5]");
     run.input_boxes = &part;
     run.inputs = &whole;
     run.n_inputs = 1;
-    expect(clv_session_run_boxes(session, program, &run, &err), CLV_EINVAL, &err, "bound whole and in parts");
+    expect(clv_session_run_boxes(session, program, &run, &err), CLV_EINVAL, &err, "bound both whole and in boxes");
     run.input_boxes = &unknown;
     expect(clv_session_run_boxes(session, program, &run, &err), CLV_ENOTFOUND, &err, "no input 'z'");
     run.n_inputs = 0; /* x is not bound at all, but for a part whose name is misspelt */
@@ -406,7 +405,7 @@ static void test_parts_refused(void **state)
     run.n_inputs = 1;
     run.n_input_boxes = 0;
     run.n_output_boxes = 1;
-    expect(clv_session_run_boxes(session, program, &run, &err), CLV_EINVAL, &err, "the bindings");
+    expect(clv_session_run_boxes(session, program, &run, &err), CLV_EINVAL, &err, "all of its bindings");
     run.output_boxes = &outside;
     expect(clv_session_run_boxes(session, program, &run, &err), CLV_ESHAPE, &err, "[0:8, 0:5] is not inside f32[7,5]");
     run.output_boxes = &flat;
@@ -816,7 +815,8 @@ static void test_products_alone(void **state)
     }
     clv_session_free(session);
     session = new_session("x=2", 0); /* which checks */
-    expect(clv_session_run_boxes(session, program, &alone, &err), CLV_EUNSUPPORTED, &err, "products alone");
+    expect(clv_session_run_boxes(session, program, &alone, &err), CLV_EUNSUPPORTED, &err,
+           "matmuls_only is not supported");
     clv_session_free(session);
     clv_program_free(program);
 }

@@ -312,7 +312,7 @@ static void check_kinds(const clv_trace_report *report, const slices *all, doubl
         must(clv_trace_report_op_kind(report, i, &kind, &err), &err);
         if (!kind.name)
             break;
-        assert_true(kind.seconds <= before && kind.waiting <= kind.seconds && kind.helping <= kind.waiting &&
+        assert_true(kind.seconds <= before && kind.waiting <= kind.seconds && kind.stealing <= kind.waiting &&
                     kind.calls >= 1);
         assert_true(kind.calls == floor(kind.calls));
         if (strcmp(kind.name, "dot_general") == 0)
@@ -357,7 +357,7 @@ static void check_table(const char *path, const slices *all, const clv_program *
     assert_true(fabs(seconds / predicted.seconds - 1) < 1e-6);
     assert_true(fabs(communication / predicted.communication - 1) < 1e-6);
     assert_int_equal(info.steps, RUNS);
-    assert_int_equal(info.lost, 0);
+    assert_int_equal(info.dropped_events, 0);
     assert_true(collectives > 0 && info.seconds > 0);
     check_kinds(report, all, n);
     clv_trace_report_free(report);
@@ -481,7 +481,8 @@ static void check_failed(bool alone)
     clv_input_binding input = {"x", x};
     clv_program *program = napping();
     clv_session *session = session_for(program, NULL);
-    const clv_trace_options options = {.size = sizeof options, .path = in_folder("failed.json"), .alone = alone};
+    const clv_trace_options options = {
+        .size = sizeof options, .path = in_folder("failed.json"), .this_process_only = alone};
     must(clv_trace_begin(session, &err), &err);
     run(session, program);
     naps.fails = true;
@@ -489,7 +490,7 @@ static void check_failed(bool alone)
     naps.fails = false;
     err = (clv_error){0};
     must(clv_trace_end(session, &options, &err), &err);
-    int last = session->first + session->here - 1;
+    int last = session->first_local_rank + session->n_local_ranks - 1;
     clv_session_free(session);
     clv_program_free(program);
     if (clv_job_process_index(launched_job()) > 0)
@@ -621,7 +622,7 @@ static void test_order(void **state)
     must(clv_trace_read(&report, in_folder("order.json"), &err), &err);
     must(clv_trace_report_op_kind(report, 0, &kind, &err), &err);
     assert_string_equal(kind.name, "all_reduce");
-    assert_true(fabs(kind.waiting - 50e-9) < 1e-15 && fabs(kind.helping - 30e-9) < 1e-15);
+    assert_true(fabs(kind.waiting - 50e-9) < 1e-15 && fabs(kind.stealing - 30e-9) < 1e-15);
     clv_trace_report_free(report);
 }
 
@@ -634,7 +635,8 @@ static void write_file(const char *name, const char *text)
 }
 
 #define HEAD                                                                                                           \
-    "{\"otherData\":{\"cleave_trace\":1,\"mesh\":\"model=2\",\"ranks\":2,\"processes\":1,\"steps\":1,\"lost\":0,"      \
+    "{\"otherData\":{\"cleave_trace\":1,\"mesh\":\"model=2\",\"ranks\":2,\"processes\":1,\"steps\":1,\"dropped_"       \
+    "events\":0,"                                                                                                      \
     "\"machine\":\"m\",\"predicted\":{\"attention\":{\"seconds\":2e-6,\"communication\":1e-6},"                        \
     "\"feed-forward\":{\"seconds\":0,\"communication\":0},\"rest\":{\"seconds\":0,\"communication\":0}}},"             \
     "\"traceEvents\":["
@@ -648,7 +650,7 @@ static void test_table(void **state)
     (void)state;
     write_file("made.json",
                HEAD SLICE("step", "40", "") "," SLICE("compute", "10", "") "," SLICE(
-                   "collective", "30", ",\"bytes\":64") "," SLICE("waiting", "20", ",\"helping\":12") "]}");
+                   "collective", "30", ",\"bytes\":64") "," SLICE("waiting", "20", ",\"stealing\":12") "]}");
     assert_int_equal(cli_run(out, "trace {d}/made.json --json"), 0);
     json_t *table = json_loads(out, 0, NULL);
     const json_t *row = json_array_get(json_object_get(table, "parts"), 0);
@@ -658,14 +660,14 @@ static void test_table(void **state)
     assert_true(fabs(json_number_value(json_object_get(row, "compute")) - 5e-6) < 1e-15);
     assert_true(fabs(json_number_value(json_object_get(row, "moving")) - 5e-6) < 1e-15);
     assert_true(fabs(json_number_value(json_object_get(row, "waiting")) - 10e-6) < 1e-15);
-    assert_true(fabs(json_number_value(json_object_get(row, "helping")) - 6e-6) < 1e-15);
+    assert_true(fabs(json_number_value(json_object_get(row, "stealing")) - 6e-6) < 1e-15);
     assert_true(json_number_value(json_object_get(row, "bytes")) == 32);
     assert_true(json_is_null(json_object_get(json_array_get(json_object_get(table, "parts"), 1), "comm_share")));
     assert_string_equal(text_of(json_array_get(json_object_get(table, "parts"), 3), "part"), "all");
     for (size_t i = 0; i < json_array_size(json_object_get(table, "ops")); i++) {
         const json_t *op = json_array_get(json_object_get(table, "ops"), i);
         const bool waits = strcmp(text_of(op, "op"), "waiting") == 0;
-        assert_true(fabs(json_number_value(json_object_get(op, "helping_ms")) - (waits ? 6e-3 : 0)) < 1e-12);
+        assert_true(fabs(json_number_value(json_object_get(op, "stealing_ms")) - (waits ? 6e-3 : 0)) < 1e-12);
     }
     json_decref(table);
 }

@@ -1,17 +1,17 @@
-/** @file spmd.h - one's own function on every rank, with collectives by hand (JAX's shard_map).
+/** @file spmd.h - manual SPMD (JAX's shard_map): runs the caller's function on every rank, with explicit collectives.
  *
- * Beside programs, whose collectives the compiler finds (program.h), a session runs functions of the caller's: each
- * rank gets its shards of the inputs and a communicator; what it leaves as outputs is joined to whole tensors. Ranks,
- * transport, deadlines and bits are those of programs: sums run over members in order, bf16 and f16 in f32, rounded
- * once.
+ * In a program the compiler inserts the collectives (program.h). Here the caller's function calls them itself: each
+ * rank gets its shards of the inputs and a communicator, and the shards it returns are joined to whole outputs. Both
+ * use the same rank threads, transports, deadlines and arithmetic: sums add the members in order; bf16 and f16 are
+ * summed in f32 and rounded once.
  *
- * c = a b, the inner dimension cut over y: each rank multiplies what it has, then the addends are summed.
+ * c = a b with the inner dimension sharded over y: each rank multiplies its shards, then the partial sums are reduced.
  * @code
  * static clv_status body(void *arg, clv_spmd *spmd, const clv_local_tensor *in, clv_local_tensor *out, clv_error *err)
  * {
  *     clv_local_tensor c;
  *     CLV_TRY(clv_spmd_zeros(&c, spmd, CLV_F32, 2, (int64_t[]){4, 4}, "_,_ + sum{y}", err));
- *     multiply(c.data, &in[0], &in[1]);   // the caller's: local shapes are shard.hi[d] - shard.lo[d]
+ *     multiply(c.data, &in[0], &in[1]);   // the caller's code; local shapes are shard.hi[d] - shard.lo[d]
  *     return clv_spmd_all_reduce(&out[0], spmd, &c, CLV_REDUCTION_SUM, "y", err);
  * }
  * ...
@@ -20,33 +20,33 @@
  * CLV_TRY(clv_spmd_run(session, body, NULL, in, 2, &out, 1, NULL, err));
  * @endcode
  *
- * **Collectives** go over axes of the mesh, by name: "y", "x,y" (in the order of the mesh, however they are written), a
- * part "y:(2)2", or "" for none. All ranks that differ only on them form a group, and all members make the same calls
- * in the same order: kind, tensor, layout and axes. Else each gets CLV_EPEER naming two ranks and what either called,
- * or CLV_ETIMEOUT naming those that did not come; never wrong data. Any layout, any dtype, blocks of any size, empty
- * ones too.
+ * **Collectives** name the mesh axes that they go over: "y"; "x,y" (any order, the mesh's counts); a sub-axis "y:(2)2";
+ * or "" for none. The ranks that differ only on these axes form a group. All members of a group must make the same
+ * collective calls in the same order, with the same kind, tensor type, layout and axes. If they do not, every member
+ * gets CLV_EPEER, naming two ranks and their calls, or CLV_ETIMEOUT, naming the ranks that did not call; never wrong
+ * data. Any layout, dtype and shard size is supported, empty shards included.
  *
- * **Failure.** A rank whose function fails ends the run: the others return from their collectives with CLV_EPEER, and
- * clv_spmd_run with the first failure, err->rank saying whose. The session is then poisoned, as after a failed program.
- * What ends runs (cancel.h) ends a function at its next collective.
+ * **Failure.** When the function fails on one rank, the collectives of the others return CLV_EPEER, and clv_spmd_run
+ * returns the first failure with err->rank naming its rank. The session is then poisoned, as after a failed run. A
+ * cancellation (cancel.h) ends a function at its next collective.
  *
- * **A function that does not return.** While all ranks compute, they may as long as they like. Once one has returned,
- * or the end was asked for by cancel.h, each of the others is to return or to call a collective within twice
- * clv_session_options.timeout_ms, again and again; else clv_spmd_run returns CLV_ETIMEOUT naming those that did not.
- * Such a rank's thread may still be in the function: then arg, inputs and outputs outlive the session, and
- * clv_session_free, which waits for it once more as long as timeout_ms, leaves thread and memory to the process.
+ * **Functions that do not return.** While all ranks compute, there is no limit. Once one rank has returned, or the run
+ * is cancelled, every other rank must return or call a collective at least every 2 * clv_session_options.timeout_ms;
+ * otherwise clv_spmd_run returns CLV_ETIMEOUT naming the ranks that did not. Such a rank's thread may still be in the
+ * function, so arg, inputs and outputs must stay valid until clv_session_free has returned; it waits for the thread for
+ * another timeout_ms, and then leaves the thread running and its memory allocated.
  *
- * A function does not use its session but by its communicator: clv_spmd_run, clv_session_read and the like are
- * CLV_EINVAL inside it, at once.
+ * **Calls inside a function.** A function uses its session only through its communicator: clv_spmd_run,
+ * clv_session_read and the like return CLV_EINVAL.
  *
- * **What a session keeps.** Each collective of another kind, type, layout or axes is planned once, and the plan kept
- * until the session is freed: some KiB. A function that meets ever new shapes makes it grow.
+ * **Memory.** Each distinct collective (kind, type, layout, axes) is planned once; its plan takes some KiB until the
+ * session is freed. A function that uses ever new shapes makes the session grow.
  *
- * **What cannot be seen.** A local is taken at its word: its type, layout and shard must fit each other and what the
- * other members say, but nothing tells what `data` points to. Where that is less memory than the shard has elements, or
- * other elements than the layout says, the collective reads and writes past its end, or its result is wrong.
+ * **Trust.** The library checks that a local tensor's type, layout and shard agree with each other and with the other
+ * members. It cannot check `data`: it must point to all elements of the shard, or collectives read and write past its
+ * end.
  *
- * A communicator, and locals, belong to one rank's thread, and to the call of the function that they were given to.
+ * A communicator and its local tensors belong to one rank's thread and to one call of the function.
  */
 #ifndef CLEAVE_SPMD_H
 #define CLEAVE_SPMD_H
@@ -60,35 +60,35 @@ extern "C" {
 /** A rank's communicator. */
 typedef struct clv_spmd clv_spmd;
 
-/** A rank's part of a tensor. Memory that the library made lives until the function returns, or clv_spmd_free. */
+/** A rank's shard of a tensor. Memory allocated by the library lives until the function returns, or clv_spmd_free. */
 typedef struct clv_local_tensor {
-    clv_type type;     /**< of the whole tensor */
-    clv_layout layout; /**< where its parts are; over partial axes, ranks hold addends */
-    clv_shard
-        shard; /**< what this rank holds of it: by the layout, or what clv_spmd_permute or clv_spmd_broadcast brought */
-    void *data;          /**< the shard's elements, row-major, without gaps */
-    const int *from;     /**< the library's own: whose shard each rank holds; NULL: its own */
-    int64_t reserved[4]; /**< zeros */
+    clv_type type;           /**< of the whole tensor */
+    clv_layout layout;       /**< layout of the whole tensor; over partial axes, ranks hold partial sums */
+    clv_shard shard;         /**< this rank's box: by the layout, or as clv_spmd_permute or clv_spmd_broadcast moved it
+                                */
+    void *data;              /**< the shard's elements, row-major and contiguous */
+    const int *source_ranks; /**< internal: the rank whose shard each rank holds; NULL: its own */
+    int64_t reserved[4];     /**< zeros */
 } clv_local_tensor;
 
-/** What each rank runs. in[i]: its shard of input i, a copy of its own. out[i]: zeros of its shard of output i, to be
- *  filled, or to be replaced by a local of the same type and shard. */
+/** The function that each rank runs. in[i] is a copy of its shard of input i. out[i] is a zeroed shard of output i:
+ *  fill it, or replace it by a local tensor of the same type and shard. */
 typedef clv_status clv_spmd_function(void *arg, clv_spmd *spmd, const clv_local_tensor *in, clv_local_tensor *out,
                                      clv_error *err);
 
-/** A whole tensor that ranks get shards of (an in_spec). */
+/** A whole input, of which each rank gets its shard (JAX's in_specs). */
 typedef struct clv_spmd_input {
     clv_type type;
-    const char *layout; /**< layout.h's text form; partial: coordinate 0 of those axes gets the values, others what
-                             changes nothing */
+    const char *layout; /**< text form of layout.h; over partial axes, coordinate 0 gets the values and the others the
+                             reduction's identity */
     const void *data;   /**< row-major */
 } clv_spmd_input;
 
-/** A whole tensor that ranks' shards make (an out_spec). */
+/** A whole output, joined from the ranks' shards (JAX's out_specs). */
 typedef struct clv_spmd_output {
     clv_type type;
-    const char *layout; /**< partial: reduced by an all_reduce behind the function. Of replicas that of the first rank
-                             is taken: see that they are equal */
+    const char *layout; /**< text form of layout.h; a partial output is all-reduced after the function. Of replicas the
+                             first rank's is taken: the function must make them equal */
     void *data;         /**< row-major */
 } clv_spmd_output;
 
@@ -96,80 +96,81 @@ typedef struct clv_spmd_output {
 typedef struct clv_spmd_options {
     size_t size; /**< sizeof the struct; 0: as its first version had it */
     int n_groups;
-    const char *const *groups; /**< axes that collectives go over, beside all subsets of the mesh's axes (of the first 6
-                                    that have more than one rank): needed for parts of axes, and for more axes */
+    const char *const *groups; /**< additional axes for collectives. All subsets of the first 6 mesh axes with more than
+                                    one rank are available anyway; needed for sub-axes and further axes */
 } clv_spmd_options;
 
 /** Runs a function on every rank of the session's mesh; options may be NULL.
- *  @return CLV_EINVAL, CLV_ESYNTAX, CLV_EAXIS, CLV_ESHAPE for what does not fit, naming input or output; what the
- *          function returned, or CLV_EINVAL when that was no status; CLV_EPEER, CLV_ETIMEOUT; CLV_ENOMEM */
+ *  @return CLV_EINVAL, CLV_ESYNTAX, CLV_EAXIS or CLV_ESHAPE naming an invalid input or output; the function's failure,
+ *          or CLV_EINVAL when it returned no clv_status; CLV_EPEER, CLV_ETIMEOUT; CLV_ENOMEM */
 CLV_API clv_status clv_spmd_run(clv_session *session, clv_spmd_function *function, void *arg,
                                 const clv_spmd_input *inputs, int n_inputs, const clv_spmd_output *outputs,
                                 int n_outputs, const clv_spmd_options *options, clv_error *err);
 
-/** The collectives among more than one rank that rank 0 made in the session's last clv_spmd_run, in order: kind, axes,
- *  bytes, layouts and type as clv_program_collective has them; texts that say why are NULL. A
- *  broadcast is a "permute". */
+/** Number of collectives over more than one rank in the session's last clv_spmd_run, as its first local rank called
+ *  them. */
 CLV_API int clv_spmd_collective_count(const clv_session *session);
-/** Fills *out, whose `size` the caller has set. @return CLV_EINVAL for one that there is not */
+/** Collective i, in call order, as clv_program_collective describes it, with NULL explanations. A broadcast is a
+ *  "permute". Fills *out, whose `size` the caller has set. @return CLV_EINVAL for an i out of range */
 CLV_API clv_status clv_spmd_collective(const clv_session *session, int i, clv_collective *out, clv_error *err);
 
 /* ---- inside the function ---- */
 
-/** The rank that this call runs on. */
+/** The calling rank. */
 CLV_API int clv_spmd_rank(const clv_spmd *spmd);
-/** Its session's mesh, borrowed. */
+/** The session's mesh, borrowed. */
 CLV_API const clv_mesh *clv_spmd_mesh(const clv_spmd *spmd);
-/** The size of the rank's group over axes, and its index there (first axis major); either may be NULL.
- *  @return clv_layout_parse's, of axes that there are not or that cannot be read; CLV_ENOMEM */
+/** Size of the rank's group over axes, and the rank's index in it (first axis major); either may be NULL.
+ *  @return clv_layout_parse's failures for invalid axes; CLV_ENOMEM */
 CLV_API clv_status clv_spmd_group(int *size, int *index, clv_spmd *spmd, const char *axes, clv_error *err);
 
-/** A local of zeros, in a layout (text form). Its memory is the library's.
+/** Makes a local tensor of zeros with the given layout (text form). The library owns its memory.
  *  @return clv_layout_parse's, clv_shape_check's and clv_layout_check's; CLV_ENOMEM */
 CLV_API clv_status clv_spmd_zeros(clv_local_tensor *out, clv_spmd *spmd, clv_dtype dtype, int rank,
                                   const int64_t *shape, const char *layout, clv_error *err);
-/** This rank's shard of a state of the session, where it lies: what is written there stays.
- *  @return CLV_ENOTFOUND; CLV_EUNSUPPORTED where the session's device has memory of its own */
+/** Gets this rank's shard of a session state in place: writes to it change the state.
+ *  @return CLV_ENOTFOUND; CLV_EUNSUPPORTED on a device with memory of its own */
 CLV_API clv_status clv_spmd_state(clv_local_tensor *out, clv_spmd *spmd, const char *name, clv_error *err);
-/** Gives the memory of a local back before the function returns; local may be NULL, data becomes NULL. */
+/** Frees a local tensor's memory before the function returns, and sets data to NULL; NULL is a no-op. */
 CLV_API void clv_spmd_free(clv_spmd *spmd, clv_local_tensor *local);
 
-/* Each collective makes *out, in memory of its own; out may be in, whose memory stays until the function returns. What
- * all of them return is said of clv_spmd_all_reduce. */
+/* Each collective allocates *out. out may be in, whose memory then lives until the function returns. All of them return
+ * the failures listed at clv_spmd_all_reduce. */
 
-/** The sum (maximum, minimum, product) of what the members hold, on all of them. The axes do not cut `in`; where it is
- *  partial over them it is by this reduction, else each member's value counts.
- *  @return CLV_EINVAL for a tensor, dimension or reduction that does not fit the axes; clv_layout_parse's of them;
- *          CLV_EPEER and CLV_ETIMEOUT as said above; CLV_ECANCELLED; CLV_ENOMEM */
+/** Reduces the members' shards element by element (sum, maximum, minimum or product); every member gets the result.
+ *  `in` must not be sharded over the axes. If it is partial over them, the reduction must be the layout's; if it is
+ *  not, each member contributes its replica.
+ *  @return CLV_EINVAL for a layout, dimension or reduction that does not match the axes; clv_layout_parse's failures
+ *          for invalid axes; CLV_EPEER and CLV_ETIMEOUT as above; CLV_ECANCELLED; CLV_ENOMEM */
 CLV_API clv_status clv_spmd_all_reduce(clv_local_tensor *out, clv_spmd *spmd, const clv_local_tensor *in,
                                        clv_reduction reduction, const char *axes, clv_error *err);
-/** The same, of which each member gets a block of dimension `dim`, which the axes cut then.
+/** clv_spmd_all_reduce of which each member gets one block: the result is sharded over the axes along dimension `dim`.
  *  @return clv_spmd_all_reduce's */
 CLV_API clv_status clv_spmd_reduce_scatter(clv_local_tensor *out, clv_spmd *spmd, const clv_local_tensor *in,
                                            clv_reduction reduction, int dim, const char *axes, clv_error *err);
-/** All members' blocks, on each: the dimensions that the axes cut are cut by them no more.
+/** Every member gets the blocks of all members: the result is no longer sharded over the axes.
  *  @return clv_spmd_all_reduce's */
 CLV_API clv_status clv_spmd_all_gather(clv_local_tensor *out, clv_spmd *spmd, const clv_local_tensor *in,
                                        const char *axes, clv_error *err);
-/** Blocks of other dimensions for blocks of `dim`, which the axes cut then. @return clv_spmd_all_reduce's */
+/** Moves the sharding over the axes from other dimensions to dimension `dim`. @return clv_spmd_all_reduce's */
 CLV_API clv_status clv_spmd_all_to_all(clv_local_tensor *out, clv_spmd *spmd, const clv_local_tensor *in, int dim,
                                        const char *axes, clv_error *err);
-/** Member `to` gets the shard that member `from` holds. */
+/** A transfer of a permute: member `to` gets the shard of member `from`. */
 typedef struct clv_spmd_pair {
     int from, to;
 } clv_spmd_pair;
-/** Nobody gets two; who gets none has zeros of its own shard.
- *  @return CLV_EINVAL for pairs that are not of the group, or give a member two; clv_spmd_all_reduce's */
+/** Sends shards between members. A member that is in no pair's `to` gets zeros.
+ *  @return CLV_EINVAL for members that are not in the group, or a member that receives twice; clv_spmd_all_reduce's */
 CLV_API clv_status clv_spmd_permute(clv_local_tensor *out, clv_spmd *spmd, const clv_local_tensor *in,
                                     const clv_spmd_pair *pairs, int n_pairs, const char *axes, clv_error *err);
-/** A ring: member i gets what member i - by holds, around. @return clv_spmd_all_reduce's */
+/** Ring shift: member i gets the shard of member i - by, modulo the group's size. @return clv_spmd_all_reduce's */
 CLV_API clv_status clv_spmd_shift(clv_local_tensor *out, clv_spmd *spmd, const clv_local_tensor *in, int64_t by,
                                   const char *axes, clv_error *err);
-/** Every member gets what member `root` holds.
- *  @return CLV_EINVAL for a root that is not of the group; clv_spmd_all_reduce's */
+/** Every member gets the shard of member `root`.
+ *  @return CLV_EINVAL for a root that is not in the group; clv_spmd_all_reduce's */
 CLV_API clv_status clv_spmd_broadcast(clv_local_tensor *out, clv_spmd *spmd, const clv_local_tensor *in, int root,
                                       const char *axes, clv_error *err);
-/** Comes back when all members have called it. @return clv_spmd_all_reduce's */
+/** Returns when all members have called it. @return clv_spmd_all_reduce's */
 CLV_API clv_status clv_spmd_barrier(clv_spmd *spmd, const char *axes, clv_error *err);
 
 #ifdef __cplusplus

@@ -74,7 +74,9 @@ class State(_c.Fixed, ProcessLocal):
         written = ffi.new("char[]", path_text)
 
         def end(pointer: Any, alone: int = 0) -> None:
-            options = _c.options("clv_trace_options", {}, "a trace", path=written, machine=pointer, alone=alone)
+            options = _c.options(
+                "clv_trace_options", {}, "a trace", path=written, machine=pointer, this_process_only=alone
+            )
             with self._state() as session:
                 check(lib.clv_trace_end, session, options.struct)
 

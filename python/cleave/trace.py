@@ -1,4 +1,4 @@
-"""Traces: when each rank did what, as a file that Perfetto shows, and where the time went."""
+"""Summaries of traces, which record what each rank did and when."""
 
 from __future__ import annotations
 
@@ -13,11 +13,10 @@ from .model import Path
 
 
 def read_trace(path: Path) -> dict[str, Any]:
-    """Where the time went of a trace that ``Session.trace``, ``Trainer.trace`` or ``--trace-out`` wrote: mesh, ranks,
-    steps, seconds of a step, and by part of the model ("attention", "feed-forward", "rest") what a step took of it in
-    ops (compute), in collectives (moving, and waiting for others; helping them is part of that), and what was
-    predicted; by kind of op and collective ("ops") how often a step has it, and what it took. A table of it:
-    ``pandas.DataFrame(cleave.read_trace(path)["parts"])``."""
+    """Sums up a trace written by ``Session.trace``, ``Trainer.trace`` or ``--trace-out``: mesh, ranks, steps, seconds
+    per step; by part of the model ("attention", "feed-forward", "rest") the time of a step in ops (compute) and in
+    collectives (moving; waiting, of which stealing), and the prediction; by kind of op and collective ("ops") how often
+    a step runs it, and its time. As a table: ``pandas.DataFrame(cleave.read_trace(path)["parts"])``."""
     out = ffi.new("clv_trace_report **")
     check(lib.clv_trace_read, out, text_in(path, "a path"))
     try:

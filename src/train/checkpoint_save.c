@@ -22,7 +22,6 @@
 #include "base/versioned_structs.h"
 #include "io/files/atomic_folder.h"
 #include "io/files/temporary.h"
-#include "runtime/multi_process/local_ranks.h"
 #include "runtime/multi_process/multi_process.h"
 #include "train/checkpoint_folder.h"
 #include "train/trainer_state.h"
@@ -54,7 +53,7 @@ static void free_save(clv_checkpoint_save *s)
     if (!s)
         return;
     clv_trainer_state_writer_free(s->state);
-    clv_session_snapshot_free(s->copy);
+    clv_session_free(s->copy);
     free(s->folder);
     free(s->path);
     free(s->temporary);
@@ -91,7 +90,7 @@ static void write_local_part(clv_checkpoint_save *s)
 {
     const clv_session *session = s->trainer->session;
     s->status = clv_trainer_state_writer_write(s->state, s->copy ? s->copy : session, &s->why);
-    clv_session_snapshot_free(s->copy);
+    clv_session_free(s->copy);
     s->copy = NULL;
     if (s->status == CLV_OK && !clv_session_is_multi_process(session))
         s->status = commit_checkpoint(s, &s->why);
@@ -170,7 +169,7 @@ static void capture_state(clv_checkpoint_save *s)
     s->background = clv_session_agree(t->session, save_label, status, 0, &none, NULL) == CLV_OK;
     if (s->background)
         return;
-    clv_session_snapshot_free(s->copy);
+    clv_session_free(s->copy);
     s->copy = NULL;
 }
 

@@ -2,7 +2,6 @@
 #include <stdlib.h>
 
 #include "base/error.h"
-#include "runtime/multi_process/local_ranks.h"
 #include "runtime/multi_process/multi_process.h"
 #include "train/trainer.h"
 

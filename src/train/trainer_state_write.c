@@ -12,7 +12,6 @@
 #include "io/files/file.h"
 #include "models/adapters/peft_folder.h"
 #include "models/weights/parameter_map.h"
-#include "runtime/multi_process/local_ranks.h"
 #include "runtime/multi_process/multi_process.h"
 #include "train/trainer_state.h"
 

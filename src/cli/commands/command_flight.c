@@ -31,18 +31,18 @@ static int parse(flight_args *a, int argc, char **argv)
 
 static void add_step(clv_table *t, const clv_flight_rank *r)
 {
-    if (r->set < 0) {
+    if (r->group_set < 0) {
         clv_table_null(t, "waits_s");
         clv_table_null(t, "set");
         clv_table_null(t, "seq");
-        clv_table_null(t, "seen");
+        clv_table_null(t, "received");
         clv_table_null(t, "expected");
         return;
     }
-    clv_table_real(t, "waits_s", r->waits);
-    clv_table_int(t, "set", r->set);
+    clv_table_real(t, "waits_s", r->waited_seconds);
+    clv_table_int(t, "set", r->group_set);
     clv_table_int(t, "seq", r->seq);
-    clv_table_int(t, "seen", r->seen);
+    clv_table_int(t, "received", r->received);
     clv_table_int(t, "expected", r->expected);
 }
 
@@ -67,8 +67,8 @@ static clv_status add_ranks(clv_table *t, const clv_flight_report *report, clv_e
         }
         clv_table_int(t, "process", r.process);
         clv_table_text(t, "host", r.host);
-        clv_table_int(t, "begun", r.begun);
-        add_text(t, "done", r.done);
+        clv_table_int(t, "begun", r.n_begun);
+        add_text(t, "done", r.last_completed);
         add_text(t, "in", r.current);
         add_text(t, "kind", r.kind);
         add_step(t, &r);

@@ -44,8 +44,8 @@ static void add_up(clv_trace_part *all, const clv_trace_part *part)
     all->compute += part->compute;
     all->moving += part->moving;
     all->waiting += part->waiting;
-    all->helping += part->helping;
-    all->beside += part->beside;
+    all->stealing += part->stealing;
+    all->overlapped += part->overlapped;
     all->bytes += part->bytes;
     all->collectives += part->collectives;
     all->predicted_seconds += part->predicted_seconds;
@@ -61,8 +61,8 @@ static void add_part(clv_table *t, const clv_trace_part *part)
     clv_table_seconds(t, "compute", part->compute);
     clv_table_seconds(t, "moving", part->moving);
     clv_table_seconds(t, "waiting", part->waiting);
-    clv_table_seconds(t, "helping", part->helping);
-    clv_table_seconds(t, "beside", part->beside);
+    clv_table_seconds(t, "stealing", part->stealing);
+    clv_table_seconds(t, "overlapped", part->overlapped);
     add_share(t, "comm_share", communication, seconds);
     add_share(t, "predicted_comm_share", part->predicted_communication, part->predicted_seconds);
     clv_table_seconds(t, "predicted", part->predicted_seconds);
@@ -92,8 +92,8 @@ static clv_status fill(clv_table *t, const clv_trace_report *report, clv_error *
     clv_table_int(t, "steps", info.steps);
     clv_table_seconds(t, "step_seconds", info.seconds);
     clv_table_text(t, "predicted_for", info.machine);
-    if (info.lost > 0)
-        clv_table_int(t, "lost", info.lost);
+    if (info.dropped_events > 0)
+        clv_table_int(t, "dropped_events", info.dropped_events);
     return CLV_OK;
 }
 

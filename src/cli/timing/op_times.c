@@ -27,7 +27,7 @@ clv_status clv_op_times_add(clv_table *t, const clv_trace_report *report, clv_er
         clv_table_real(t, "ms", 1e3 * kind.seconds);
         clv_table_fraction(t, "share", kind.seconds / all);
         clv_table_real(t, "waiting_ms", 1e3 * kind.waiting);
-        clv_table_real(t, "helping_ms", 1e3 * kind.helping);
+        clv_table_real(t, "stealing_ms", 1e3 * kind.stealing);
     }
 }
 

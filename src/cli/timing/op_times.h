@@ -5,7 +5,7 @@
 #include "cleave/trace.h"
 #include "cli/output/table.h"
 
-/* Adds to the table a list "ops": {"op", "calls", "ms", "share", "waiting_ms", "helping_ms"} of a step, the longest
+/* Adds to the table a list "ops": {"op", "calls", "ms", "share", "waiting_ms", "stealing_ms"} of a step, the longest
  * first; share: of all of them. */
 clv_status clv_op_times_add(clv_table *t, const clv_trace_report *report, clv_error *err);
 

@@ -18,7 +18,6 @@
 #include "infer/generation/sampling.h"
 #include "infer/generation/vocab_parallel_sampling.h"
 #include "models/model.h"
-#include "runtime/multi_process/local_ranks.h"
 #include "runtime/multi_process/multi_process.h"
 
 /* Whether the program of 2^power tokens has the input "last". */

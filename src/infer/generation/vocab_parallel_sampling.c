@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "runtime/multi_process/local_ranks.h"
 #include "runtime/multi_process/multi_process.h"
 
 _Static_assert(sizeof(clv_candidate) == sizeof(int64_t), "a candidate is gathered as one int64_t");
@@ -66,9 +65,15 @@ clv_status clv_vocab_parallel_init(clv_vocab_parallel *s, const clv_session *ses
     clv_program_tensor logits;
     int last;
     CLV_TRY(find_logits(&logits, program, err));
+<<<<<<< HEAD
     shard_list list = {s, raw, clv_dtype_size(logits.type.dtype)};
     CLV_TRY(clv_session_each_process_has_all(&s->is_replicated, session, &logits.type, &logits.layout, err));
     if (s->is_replicated) {
+=======
+    parts_to_list list = {s, raw, clv_dtype_size(logits.type.dtype)};
+    s->everywhere = clv_session_each_process_has_all(session, &logits.type, &logits.layout);
+    if (s->everywhere) {
+>>>>>>> runtime
         const clv_shard whole = {.rank = 3, .hi = {logits.type.shape[0], 1, logits.type.shape[2]}};
         return add_shard(&list, &whole, err);
     }

@@ -60,7 +60,7 @@ typedef struct clv_trace_content {
     int ranks, processes;
     int seen;              /* ranks that events are of */
     const int *process_of; /* [ranks] */
-    int64_t steps, lost;
+    int64_t steps, dropped_events;
     bool aligned;                                       /* clocks of other hosts were set by the ends of collectives */
     const char *machine;                                /* that predictions are for */
     clv_trace_seconds predicted[CLV_TRACE_PLACE_COUNT]; /* of a step, mean */
@@ -74,23 +74,23 @@ clv_status clv_trace_file_write(clv_trace_content *content, const char *path, cl
 
 /* Means over ranks and steps, in seconds. */
 typedef struct clv_trace_sums {
-    double compute, moving, waiting, beside; /* waiting: of communication what is not moving */
-    double helping;                          /* of waiting: at pieces of others' work */
-    double bytes;                            /* of the rank that gets most, a step */
-    int64_t collectives;                     /* a step of a rank */
+    double compute, moving, waiting, overlapped; /* waiting: of communication what is not moving */
+    double stealing;                             /* of waiting: at pieces of others' work */
+    double bytes;                                /* of the rank that gets most, a step */
+    int64_t collectives;                         /* a step of a rank */
     clv_trace_seconds predicted;
 } clv_trace_sums;
 
 /* Of one kind of op or collective. */
 typedef struct clv_trace_op_sums {
     char name[64];
-    double calls, seconds, waiting, helping; /* a step of a rank; each includes the next, from seconds on */
+    double calls, seconds, waiting, stealing; /* a step of a rank; each includes the next, from seconds on */
 } clv_trace_op_sums;
 
 enum { CLV_TRACE_OP_KINDS = 128 };
 
 typedef struct clv_trace_table {
-    int64_t ranks, seen, processes, steps, lost;
+    int64_t ranks, seen, processes, steps, dropped_events;
     double seconds; /* of a step */
     char mesh[256], machine[128];
     clv_trace_sums of[CLV_TRACE_PLACE_COUNT];

@@ -49,7 +49,7 @@ static clv_status read_head(clv_trace_table *t, const json_t *document, const ch
     CLV_TRY(clv_json_get_int(&t->seen, head, "seen", CLV_JSON_OPTIONAL, 1, t->ranks, path, err));
     CLV_TRY(clv_json_get_int(&t->processes, head, "processes", CLV_JSON_REQUIRED, 1, t->ranks, path, err));
     CLV_TRY(clv_json_get_int(&t->steps, head, "steps", CLV_JSON_REQUIRED, 0, INT32_MAX, path, err));
-    CLV_TRY(clv_json_get_int(&t->lost, head, "lost", CLV_JSON_REQUIRED, 0, INT64_MAX, path, err));
+    CLV_TRY(clv_json_get_int(&t->dropped_events, head, "dropped_events", CLV_JSON_REQUIRED, 0, INT64_MAX, path, err));
     CLV_TRY(clv_json_get_string(&mesh, head, "mesh", CLV_JSON_REQUIRED, path, err));
     CLV_TRY(clv_json_get_string(&machine, head, "machine", CLV_JSON_REQUIRED, path, err));
     snprintf(t->mesh, sizeof t->mesh, "%s", mesh);
@@ -84,9 +84,9 @@ static clv_status read_place(clv_trace_place *out, const json_t *args, const cha
 }
 
 /* Seconds of a wait, of `seconds` in all, that went into others' work. */
-static double helping_of(double seconds, const json_t *args)
+static double stealing_of(double seconds, const json_t *args)
 {
-    return fmin(seconds, fmax(0, 1e-6 * json_number_value(json_object_get(args, "helping"))));
+    return fmin(seconds, fmax(0, 1e-6 * json_number_value(json_object_get(args, "stealing"))));
 }
 
 static void add(clv_trace_sums *sums, category cat, double seconds, const json_t *args)
@@ -98,9 +98,9 @@ static void add(clv_trace_sums *sums, category cat, double seconds, const json_t
         sums->moving += seconds;
     } else if (cat == WAITING) {
         sums->waiting += seconds;
-        sums->helping += helping_of(seconds, args);
+        sums->stealing += stealing_of(seconds, args);
     } else {
-        sums->beside += seconds;
+        sums->overlapped += seconds;
     }
     if ((cat == COLLECTIVE || cat == TRANSFER) && bytes) {
         sums->bytes += fmax(0, json_number_value(bytes));
@@ -130,7 +130,7 @@ static void add_to_kind(clv_trace_table *t, category cat, double seconds, const 
         return;
     if (cat == WAITING) {
         sums->waiting += seconds;
-        sums->helping += helping_of(seconds, args);
+        sums->stealing += stealing_of(seconds, args);
         return;
     }
     sums->seconds += seconds;
@@ -178,8 +178,8 @@ static void average(clv_trace_table *t)
         s->compute /= n;
         s->moving = fmax(0, s->moving - s->waiting) / n;
         s->waiting /= n;
-        s->helping /= n;
-        s->beside /= n;
+        s->stealing /= n;
+        s->overlapped /= n;
         s->bytes /= n;
         s->collectives = (int64_t)llround((double)s->collectives / n);
     }
@@ -187,7 +187,7 @@ static void average(clv_trace_table *t)
         t->kinds[k].calls /= n;
         t->kinds[k].seconds /= n;
         t->kinds[k].waiting /= n;
-        t->kinds[k].helping /= n;
+        t->kinds[k].stealing /= n;
     }
     qsort(t->kinds, (size_t)t->n_kinds, sizeof *t->kinds, longest_first);
 }

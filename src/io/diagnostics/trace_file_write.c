@@ -111,11 +111,12 @@ static clv_status emit_header(writer *w)
     char *mesh = quote(c->mesh), *machine = quote(c->machine);
     clv_status status = mesh && machine ? CLV_OK : clv_fail_memory(w->err, "a trace", strlen(c->mesh));
     if (status == CLV_OK)
-        status = emit(
-            w,
-            "{\"displayTimeUnit\":\"ms\",\"otherData\":{\"cleave_trace\":1,\"mesh\":%s,\"ranks\":%d,"
-            "\"seen\":%d,\"processes\":%d,\"steps\":%" PRId64 ",\"lost\":%" PRId64 ",\"clocks\":\"%s\",\"machine\":%s,",
-            mesh, c->ranks, c->seen, c->processes, c->steps, c->lost, c->aligned ? "aligned" : "one", machine);
+        status = emit(w,
+                      "{\"displayTimeUnit\":\"ms\",\"otherData\":{\"cleave_trace\":1,\"mesh\":%s,\"ranks\":%d,"
+                      "\"seen\":%d,\"processes\":%d,\"steps\":%" PRId64 ",\"dropped_events\":%" PRId64
+                      ",\"clocks\":\"%s\",\"machine\":%s,",
+                      mesh, c->ranks, c->seen, c->processes, c->steps, c->dropped_events,
+                      c->aligned ? "aligned" : "one", machine);
     free(mesh);
     free(machine);
     if (status == CLV_OK)
@@ -198,7 +199,7 @@ static clv_status emit_op(writer *w, const clv_trace_event *e, int64_t waited_ns
     if (op->layer >= 0)
         CLV_TRY(emit(w, ",\"layer\":%" PRId64, op->layer));
     if (e->stealing_ns > 0)
-        CLV_TRY(emit(w, ",\"helping\":%.3f", 1e-3 * (double)e->stealing_ns));
+        CLV_TRY(emit(w, ",\"stealing\":%.3f", 1e-3 * (double)e->stealing_ns));
     if (e->kind == CLV_TRACE_TRANSFER || (e->kind == CLV_TRACE_INSTRUCTION && !starts))
         CLV_TRY(emit_amounts(w, op, e, waited_ns));
     return emit(w, "}}");

@@ -12,7 +12,7 @@ static clv_status begin(clv_loaded_program *loaded, clv_nonfinite_finding *findi
     loaded->minus_infinity_allowed = clv_nonfinite_allowed(loaded->program);
     if (!loaded->minus_infinity_allowed)
         return clv_fail_memory(err, "what of a program may be infinite", (size_t)loaded->program->n_buffers);
-    for (int r = 0; r < loaded->here; r++) {
+    for (int r = 0; r < loaded->n_local_ranks; r++) {
         findings[r] = (clv_nonfinite_finding){.instruction = -1, .what = {.rank = -1}};
         loaded->ranks[r].finding = &findings[r];
     }
@@ -21,7 +21,7 @@ static clv_status begin(clv_loaded_program *loaded, clv_nonfinite_finding *findi
 
 static void end(clv_loaded_program *loaded)
 {
-    for (int r = 0; r < loaded->here; r++)
+    for (int r = 0; r < loaded->n_local_ranks; r++)
         loaded->ranks[r].finding = NULL;
     free(loaded->minus_infinity_allowed);
     loaded->minus_infinity_allowed = NULL;
@@ -67,15 +67,15 @@ clv_status clv_session_find_first_nonfinite(clv_error *found, clv_session *sessi
     if (!session->backend->is_host)
         return CLV_OK;
     CLV_TRY(clv_session_find_or_load(&loaded, session, program, err));
-    clv_nonfinite_finding *findings = calloc((size_t)loaded->here, sizeof *findings);
+    clv_nonfinite_finding *findings = calloc((size_t)loaded->n_local_ranks, sizeof *findings);
     if (!findings)
-        return clv_fail_memory(err, "what ranks find", (size_t)loaded->here * sizeof *findings);
+        return clv_fail_memory(err, "what ranks find", (size_t)loaded->n_local_ranks * sizeof *findings);
     clv_status status = begin(loaded, findings, err);
     if (status == CLV_OK)
         status = clv_session_run(session, program, inputs, n_inputs, NULL, 0, err);
     end(loaded);
     if (status == CLV_OK)
-        status = agree(found, session, first_of(findings, loaded->here), err);
+        status = agree(found, session, first_of(findings, loaded->n_local_ranks), err);
     free(findings);
     return status;
 }

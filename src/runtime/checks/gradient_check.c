@@ -1,6 +1,6 @@
 /* gradient_check.c - numerical gradient check (gradcheck): compares an op's gradient with central finite differences.
  */
-#include "runtime/checks/gradient_check.h"
+#include "runtime/checks/op_harness.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -14,25 +14,25 @@
 typedef struct step {
     double h; /* a power of two: x + h loses little */
     double tolerance;
-    double bend; /* relative: slopes from left and right that differ by more are of a kink */
+    double bend; /* relative: one-sided differences that differ by more are at a kink */
     double unit; /* of rounding */
 } step;
 
 /* f32: the steps are large, for results are rounded to 2^-24. */
-static step step_of(const clv_numeric_gradient *slopes)
+static step step_of(const clv_numeric_gradient *g)
 {
-    step s = slopes->coarsest == CLV_F64 ? (step){0x1p-17, 2e-8, 1e-3, 0x1p-52} : (step){0x1p-6, 2e-3, 5e-2, 0x1p-23};
-    if (slopes->tolerance > 0)
-        s.tolerance = slopes->tolerance;
+    step s = g->coarsest == CLV_F64 ? (step){0x1p-17, 2e-8, 1e-3, 0x1p-52} : (step){0x1p-6, 2e-3, 5e-2, 0x1p-23};
+    if (g->tolerance > 0)
+        s.tolerance = g->tolerance;
     return s;
 }
 
-static clv_status at(const clv_numeric_gradient *slopes, int64_t i, double x, double *f, double *size, clv_error *err)
+static clv_status at(const clv_numeric_gradient *g, int64_t i, double x, double *f, double *size, clv_error *err)
 {
-    const clv_view *view = slopes->x;
+    const clv_view *view = g->x;
     double before = clv_dtype_load(view->dtype, view->data, i);
     clv_dtype_store(view->dtype, view->data, i, x);
-    clv_status status = slopes->objective(slopes->context, f, size, err);
+    clv_status status = g->objective(g->context, f, size, err);
     clv_dtype_store(view->dtype, view->data, i, before);
     return status;
 }
@@ -48,22 +48,22 @@ static double largest_of(const clv_view *view)
 }
 
 /* *compared: whether there was something to compare with. */
-static clv_status check_element(const clv_numeric_gradient *slopes, int64_t i, double largest, bool *compared,
+static clv_status check_element(const clv_numeric_gradient *g, int64_t i, double largest, bool *compared,
                                 clv_error *err)
 {
-    const step s = step_of(slopes);
-    double x = clv_dtype_load(slopes->x->dtype, slopes->x->data, i);
-    double got = clv_dtype_load(slopes->d->dtype, slopes->d->data, i);
+    const step s = step_of(g);
+    double x = clv_dtype_load(g->x->dtype, g->x->data, i);
+    double got = clv_dtype_load(g->gradient->dtype, g->gradient->data, i);
     double up, down, here, size;
     *compared = isfinite(x);
     if (!*compared)
         return CLV_OK;
-    CLV_TRY(at(slopes, i, x + s.h, &up, &size, err));
-    CLV_TRY(at(slopes, i, x - s.h, &down, &size, err));
+    CLV_TRY(at(g, i, x + s.h, &up, &size, err));
+    CLV_TRY(at(g, i, x - s.h, &down, &size, err));
     double want = (up - down) / (2 * s.h), room = s.tolerance * fmax(largest, fmin(1, size)) + s.unit * size / s.h;
     if (fabs(got - want) <= room)
         return CLV_OK;
-    CLV_TRY(at(slopes, i, x, &here, &size, err));
+    CLV_TRY(at(g, i, x, &here, &size, err));
     *compared = isfinite(want) || !isfinite(here);
     if (!*compared)
         return CLV_OK;
@@ -72,19 +72,19 @@ static clv_status check_element(const clv_numeric_gradient *slopes, int64_t i, d
         got <= fmax(left, right) + room)
         return CLV_OK;
     char index[CLV_OP_HARNESS_INDEX_TEXT];
-    return clv_fail(err, CLV_ECHECK, "%s: element %s is %.9g; differences give %.9g", slopes->what,
-                    clv_op_harness_print_index(index, slopes->x, i), got, want);
+    return clv_fail(err, CLV_ECHECK, "%s: element %s is %.9g; differences give %.9g", g->what,
+                    clv_op_harness_print_index(index, g->x, i), got, want);
 }
 
-clv_status clv_numeric_gradient_check(const clv_numeric_gradient *slopes, int *compared, clv_error *err)
+clv_status clv_numeric_gradient_check(const clv_numeric_gradient *g, int *compared, clv_error *err)
 {
-    int64_t elems = clv_view_elems(slopes->x), n = elems < slopes->most ? elems : slopes->most;
-    double largest = largest_of(slopes->d);
+    int64_t elems = clv_view_elems(g->x), n = elems < g->max_elems ? elems : g->max_elems;
+    double largest = largest_of(g->gradient);
     for (int64_t k = 0; k < n; k++) {
         bool counts;
         uint32_t drawn;
-        clv_random_bits(&drawn, slopes->key, (uint64_t)k, 1);
-        CLV_TRY(check_element(slopes, n < elems ? (int64_t)drawn % elems : k, largest, &counts, err));
+        clv_random_bits(&drawn, g->key, (uint64_t)k, 1);
+        CLV_TRY(check_element(g, n < elems ? (int64_t)drawn % elems : k, largest, &counts, err));
         if (compared)
             *compared += counts;
     }
@@ -104,17 +104,17 @@ typedef struct values {
 
 static clv_status run_op(const values *v, const clv_op *op, clv_error *err)
 {
-    clv_op_harness trial = {.op = op};
+    clv_op_harness harness = {.op = op};
     char how[CLV_OP_NAME + 64];
     for (int i = 0; i < op->n_in; i++)
         if (op->in[i] > 0)
-            trial.in[i] = v->view[op->in[i]];
+            harness.in[i] = v->view[op->in[i]];
     for (int o = 0; o < op->n_out; o++) {
-        trial.out[o] = v->view[op->out[o]];
-        trial.over[o] = 1 + CLV_MAX_IN; /* it holds what an earlier run left */
+        harness.out[o] = v->view[op->out[o]];
+        harness.aliases[o] = 1 + CLV_MAX_IN; /* it holds what an earlier run left */
     }
     snprintf(how, sizeof how, "%s", op->id == v->op.id ? "whole, as differences want it" : "in the gradient");
-    return clv_op_harness_run(&trial, how, err);
+    return clv_op_harness_run(&harness, how, err);
 }
 
 /* <seed, results> */
@@ -184,22 +184,22 @@ static clv_status take_values(values *v, const clv_view *operands, clv_key key, 
     return CLV_OK;
 }
 
-static clv_status compare(values *v, int i, clv_value d, clv_dtype coarsest, const clv_gradient_check_options *trial,
+static clv_status compare(values *v, int i, clv_value d, clv_dtype coarsest, const clv_gradient_check_options *options,
                           int *compared, clv_error *err)
 {
     enum { MOST = 64 /* elements of an operand, each two runs of the kernel */ };
     char what[64];
-    snprintf(what, sizeof what, "the gradient%s by operand %d", trial->of, i);
+    snprintf(what, sizeof what, "the gradient%s by operand %d", options->of, i);
     clv_error why = {0};
     clv_status status =
         clv_numeric_gradient_check(&(clv_numeric_gradient){.objective = objective,
                                                            .context = v,
                                                            .x = &v->view[v->op.in[i]],
-                                                           .d = &v->view[d.id],
+                                                           .gradient = &v->view[d.id],
                                                            .coarsest = coarsest,
-                                                           .tolerance = trial->tolerance,
-                                                           .key = clv_key_fold_in(trial->key, (uint32_t)i),
-                                                           .most = MOST,
+                                                           .tolerance = options->tolerance,
+                                                           .key = clv_key_fold_in(options->key, (uint32_t)i),
+                                                           .max_elems = MOST,
                                                            .what = what},
                                    compared, &why);
     return status == CLV_OK ? CLV_OK : clv_fail_at(err, status, -1, v->op.name, "%s", why.message);
@@ -218,37 +218,37 @@ static clv_dtype coarsest_of(const clv_graph *graph, const clv_op *op)
     return coarsest;
 }
 
-static clv_status try_gradient(values *v, const clv_gradient_check_options *trial, clv_dtype coarsest, int *compared,
+static clv_status try_gradient(values *v, const clv_gradient_check_options *options, clv_dtype coarsest, int *compared,
                                clv_error *err)
 {
     clv_value wrt[CLV_MAX_IN], d[CLV_MAX_IN];
     int operand[CLV_MAX_IN], n = 0;
     for (int i = 0; i < v->op.n_in; i++)
-        if (v->op.in[i] > 0 && !(trial->no_in >> i & 1) && clv_dtype_is_float(trial->operands[i].dtype)) {
+        if (v->op.in[i] > 0 && !(options->no_in >> i & 1) && clv_dtype_is_float(options->operands[i].dtype)) {
             operand[n] = i;
             wrt[n++] = (clv_value){v->op.in[i]};
         }
-    clv_value loss = loss_of(v, trial->no_out);
+    clv_value loss = loss_of(v, options->no_out);
     if (n == 0 || !clv_valid(loss))
         return clv_graph_status(v->graph, err);
     clv_gradients(v->graph, loss, CLV_NONE, wrt, n, d);
     CLV_TRY(clv_graph_status(v->graph, err));
-    CLV_TRY(take_values(v, trial->operands, trial->key, err));
+    CLV_TRY(take_values(v, options->operands, options->key, err));
     for (int o = 0; o < v->graph->n_ops; o++)
         CLV_TRY(run_op(v, &v->graph->ops[o], err));
     for (int k = 0; k < n && (coarsest == CLV_F64 || coarsest == CLV_F32); k++)
-        CLV_TRY(compare(v, operand[k], d[k], coarsest, trial, compared, err));
+        CLV_TRY(compare(v, operand[k], d[k], coarsest, options, compared, err));
     return CLV_OK;
 }
 
-clv_status clv_gradient_check(clv_graph *graph, int op, const clv_gradient_check_options *trial, int *compared,
+clv_status clv_gradient_check(clv_graph *graph, int op, const clv_gradient_check_options *options, int *compared,
                               clv_error *err)
 {
     values v = {.graph = graph, .op = graph->ops[op]};
     clv_dtype coarsest = coarsest_of(graph, &v.op);
     if (!v.op.def->gradient)
         return CLV_OK;
-    clv_status status = try_gradient(&v, trial, coarsest, compared, err);
+    clv_status status = try_gradient(&v, options, coarsest, compared, err);
     for (int i = 1; v.view && i < v.n; i++)
         clv_op_harness_free(&v.view[i]);
     free(v.view);

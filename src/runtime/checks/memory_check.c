@@ -43,12 +43,12 @@ typedef struct sweep {
 
 struct clv_memory_check {
     clv_region_plan plan;
-    int here, n_buffers;
-    record *records; /* [here * n_buffers] of cells */
-    int *live;       /* [here * n_buffers] the live cells of each rank, in no order */
-    int *n_live;     /* [here] */
-    char **apart;    /* [here] memory of results that are made apart (out_of_place_check.h) */
-    sweep *sweeps;   /* [here] */
+    int n_local_ranks, n_buffers;
+    record *records; /* [n_local_ranks * n_buffers] of cells */
+    int *live;       /* [n_local_ranks * n_buffers] the live cells of each rank, in no order */
+    int *n_live;     /* [n_local_ranks] */
+    char **apart;    /* [n_local_ranks] memory of results that are made apart (out_of_place_check.h) */
+    sweep *sweeps;   /* [n_local_ranks] */
 };
 
 /* One rank's look at one place of the program. */
@@ -65,7 +65,7 @@ typedef struct look {
 static look make_context(const clv_loaded_program *loaded, int rank, int instruction, const char *who)
 {
     const clv_memory_check *c = loaded->check;
-    int mine = rank - loaded->first;
+    int mine = rank - loaded->first_local_rank;
     return (look){.loaded = loaded,
                   .program = loaded->program,
                   .rank = rank,
@@ -86,7 +86,7 @@ void clv_memory_check_free(clv_memory_check *check)
     free(check->records);
     free(check->live);
     free(check->n_live);
-    for (int r = 0; check->apart && r < check->here; r++)
+    for (int r = 0; check->apart && r < check->n_local_ranks; r++)
         free(check->apart[r]);
     free(check->apart);
     free(check->sweeps);
@@ -96,7 +96,7 @@ void clv_memory_check_free(clv_memory_check *check)
 static clv_status allocate_out_of_place(clv_memory_check *c, const clv_program *program, clv_error *err)
 {
     int64_t bytes = clv_out_of_place_bytes(program);
-    for (int r = 0; bytes > 0 && r < c->here; r++) {
+    for (int r = 0; bytes > 0 && r < c->n_local_ranks; r++) {
         c->apart[r] = clv_huge_pages_alloc(CLV_BUFFER_ALIGN, (size_t)bytes);
         if (!c->apart[r])
             return clv_fail_memory(err, "results that are made apart", (size_t)bytes);
@@ -111,7 +111,7 @@ clv_status clv_memory_check_new(clv_memory_check **out, const clv_program *progr
     if (!c)
         return clv_fail_memory(err, "a check", sizeof *c);
     size_t n = (size_t)here * (size_t)program->n_buffers + 1;
-    *c = (clv_memory_check){.here = here,
+    *c = (clv_memory_check){.n_local_ranks = here,
                             .n_buffers = program->n_buffers,
                             .records = calloc(n, sizeof *c->records),
                             .live = calloc(n, sizeof *c->live),
@@ -362,7 +362,7 @@ static clv_status check_near(const look *l, char *memory, int64_t bytes, clv_err
  * those that may be at fault. */
 static clv_status sweep_all(const look *l, clv_error *err)
 {
-    sweep *s = &l->loaded->check->sweeps[l->rank - l->loaded->first];
+    sweep *s = &l->loaded->check->sweeps[l->rank - l->loaded->first_local_rank];
     look since = *l;
     char who[160];
     if (s->from < l->instruction - 1) {
@@ -389,7 +389,7 @@ static int64_t bytes_touched(const look *l, const clv_instruction *instruction)
 
 static clv_status sweep_when_due(const look *l, clv_error *err)
 {
-    sweep *s = &l->loaded->check->sweeps[l->rank - l->loaded->first];
+    sweep *s = &l->loaded->check->sweeps[l->rank - l->loaded->first_local_rank];
     const clv_instruction *instruction = &l->program->instructions[l->instruction];
     s->bytes += bytes_touched(l, instruction);
     if (s->bytes >= clv_memory_check_region_bytes(l->loaded->check))
@@ -418,7 +418,7 @@ clv_status clv_memory_check_between_runs(const clv_loaded_program *loaded, int r
 clv_status clv_memory_check_begin_run(const clv_loaded_program *loaded, int rank, clv_error *err)
 {
     look l = make_context(loaded, rank, -1, "binding the inputs");
-    loaded->check->sweeps[rank - loaded->first] = (sweep){.from = -1};
+    loaded->check->sweeps[rank - loaded->first_local_rank] = (sweep){.from = -1};
     for (int b = 0; b < l.program->n_buffers; b++)
         if (l.program->buffers[b].kind != CLV_BUFFER_TEMP) {
             hold(&l, b, b);
@@ -492,7 +492,7 @@ static clv_status run_out_of_place(const look *l, const clv_instruction *instruc
 {
     clv_view in[CLV_MAX_IN], out[CLV_MAX_OUT];
     clv_loaded_program_operands(in, out, l->loaded, l->rank, instruction);
-    clv_out_of_place_lay_out(out, instruction->n_out, l->loaded->check->apart[l->rank - l->loaded->first]);
+    clv_out_of_place_lay_out(out, instruction->n_out, l->loaded->check->apart[l->rank - l->loaded->first_local_rank]);
     clv_out_of_place_poison(out, instruction->n_out);
     clv_call call = {.op = instruction->op,
                      .in = in,
@@ -520,7 +520,7 @@ static clv_status check_out_of_place(const look *l, const clv_instruction *instr
     clv_view in[CLV_MAX_IN], out[CLV_MAX_OUT], apart[CLV_MAX_OUT];
     clv_loaded_program_operands(in, out, l->loaded, l->rank, instruction);
     memcpy(apart, out, sizeof apart);
-    clv_out_of_place_lay_out(apart, instruction->n_out, l->loaded->check->apart[l->rank - l->loaded->first]);
+    clv_out_of_place_lay_out(apart, instruction->n_out, l->loaded->check->apart[l->rank - l->loaded->first_local_rank]);
     for (int o = 0; o < instruction->n_out; o++) {
         int64_t other = clv_out_of_place_first_difference(&out[o], &apart[o]);
         if (other >= 0)
@@ -643,7 +643,7 @@ clv_status clv_memory_check_completed(const clv_loaded_program *loaded, int rank
 clv_status clv_memory_check_end_run(const clv_loaded_program *loaded, int rank, clv_error *err)
 {
     const int last = loaded->program->n_instructions - 1;
-    bool swept = loaded->check->sweeps[rank - loaded->first].from == last;
+    bool swept = loaded->check->sweeps[rank - loaded->first_local_rank].from == last;
     look l = make_context(loaded, rank, swept ? -1 : last, swept ? "something outside of the run" : "it");
     CLV_TRY(sweep_all(&l, err));
     for (int k = *l.n_live - 1; k >= 0; k--)

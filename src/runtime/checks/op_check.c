@@ -5,9 +5,7 @@
 
 #include "base/error.h"
 #include "base/versioned_structs.h"
-#include "runtime/checks/gradient_check.h"
-#include "runtime/checks/repeatability_check.h"
-#include "runtime/checks/sharding_rule_check.h"
+#include "runtime/checks/op_harness.h"
 
 static const char call[] = "clv_op_check";
 
@@ -127,6 +125,48 @@ static void rule_of(clv_rule *rule, const clv_graph *graph, const clv_op *op)
     op->def->rule(op, in, out, rule);
 }
 
+/* ---- repeatability ---- */
+
+static clv_status compare_bits(const clv_op_harness *whole, const clv_op_harness *again, const char *how,
+                               clv_error *err)
+{
+    for (int o = 0; o < whole->op->n_out; o++) {
+        const clv_view *before = &whole->out[o], *now = &again->out[o];
+        size_t size = clv_dtype_size(before->dtype);
+        char index[CLV_OP_HARNESS_INDEX_TEXT];
+        for (int64_t i = 0; i < clv_view_elems(before); i++)
+            if (memcmp((const char *)before->data + (size_t)i * size, (const char *)now->data + (size_t)i * size,
+                       size) != 0)
+                return clv_fail_at(err, CLV_ECHECK, -1, whole->op->name,
+                                   "%s: element %s of result %d is %.9g; it was %.9g; valid: the same bits, of the "
+                                   "same operands",
+                                   how, clv_op_harness_print_index(index, before, i), o,
+                                   clv_dtype_load(now->dtype, now->data, i),
+                                   clv_dtype_load(before->dtype, before->data, i));
+    }
+    return CLV_OK;
+}
+
+static clv_status run_again(const clv_op_harness *whole, int threads, const char *how, clv_error *err)
+{
+    clv_op_harness again = *whole;
+    clv_status status = clv_op_harness_alloc_all(&again, whole, err);
+    if (status == CLV_OK)
+        status = clv_op_harness_run_poisoned(&again, threads, how, err);
+    if (status == CLV_OK)
+        status = compare_bits(whole, &again, how, err);
+    clv_op_harness_free_all(&again);
+    return status;
+}
+
+/* Reruns the kernel with other bytes in all memory but its operands, then with three threads: every bit must be equal.
+ * */
+static clv_status check_repeatability(const clv_op_harness *whole, clv_error *err)
+{
+    CLV_TRY(run_again(whole, 1, "again, where memory around its operands holds other bytes", err));
+    return run_again(whole, 3, "again, by three threads", err);
+}
+
 /* ---- maxima ---- */
 
 static bool has_maxima(const clv_rule *rule)
@@ -224,7 +264,7 @@ static clv_status try_op(clv_graph *graph, const tried *t, clv_op_check_report *
         .whole = &whole, .rule = &rule, .key = clv_key_fold_in(key, OF_RULE), .tolerance = t->o.tolerance};
     clv_status status = run_whole(&whole, graph, &t->o, 0, err);
     if (status == CLV_OK)
-        status = clv_repeatability_check(&whole, err);
+        status = check_repeatability(&whole, err);
     if (status == CLV_OK)
         status = clv_sharding_rule_check(&trials, err);
     if (status == CLV_OK && has_maxima(&rule))

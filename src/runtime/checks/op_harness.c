@@ -104,15 +104,15 @@ clv_status clv_op_harness_alloc_all(clv_op_harness *part, const clv_op_harness *
     return CLV_OK;
 }
 
-void clv_op_harness_free_all(clv_op_harness *trial)
+void clv_op_harness_free_all(clv_op_harness *harness)
 {
-    for (int o = 0; o < trial->op->n_out; o++)
-        if (trial->over[o])
-            trial->out[o].data = NULL;
+    for (int o = 0; o < harness->op->n_out; o++)
+        if (harness->aliases[o])
+            harness->out[o].data = NULL;
         else
-            clv_op_harness_free(&trial->out[o]);
-    for (int i = 0; i < trial->op->n_in; i++)
-        clv_op_harness_free(&trial->in[i]);
+            clv_op_harness_free(&harness->out[o]);
+    for (int i = 0; i < harness->op->n_in; i++)
+        clv_op_harness_free(&harness->in[i]);
 }
 
 /* Other bytes than the guards' pattern, before so many bytes, behind them and, unless they are kept, in them: a large
@@ -129,15 +129,15 @@ static void poison(void *data, int64_t bytes, int64_t behind, bool kept)
 
 /* ---- running ---- */
 
-size_t clv_op_harness_workspace_bytes(const clv_op_harness *trial)
+size_t clv_op_harness_workspace_bytes(const clv_op_harness *harness)
 {
-    clv_op_harness planned = *trial;
+    clv_op_harness planned = *harness;
     for (int i = 0; i < CLV_MAX_IN; i++)
         planned.in[i].data = NULL;
     for (int o = 0; o < CLV_MAX_OUT; o++)
         planned.out[o].data = NULL;
-    const clv_op_def *def = trial->op->def;
-    return def->workspace ? def->workspace(trial->op, planned.in, planned.out) : 0;
+    const clv_op_def *def = harness->op->def;
+    return def->workspace ? def->workspace(harness->op, planned.in, planned.out) : 0;
 }
 
 /* Where guards around so many bytes were written to, in words; NULL: nowhere. *at: the first such byte, from the start
@@ -167,7 +167,7 @@ static const char *view_text(char *out, size_t size, const clv_view *view)
     return out;
 }
 
-static clv_status check_guards(const clv_op_harness *trial, const clv_view *view, const char *what, int i,
+static clv_status check_guards(const clv_op_harness *harness, const clv_view *view, const char *what, int i,
                                const char *how, clv_error *err)
 {
     char text[2 * CLV_TYPE_TEXT + 8];
@@ -175,45 +175,46 @@ static clv_status check_guards(const clv_op_harness *trial, const clv_view *view
     const char *where = broken(&at, view->data, (int64_t)clv_view_byte_size(view), room_behind(view));
     if (!where)
         return CLV_OK;
-    return clv_fail_at(err, CLV_ECHECK, -1, trial->op->name,
+    return clv_fail_at(err, CLV_ECHECK, -1, harness->op->name,
                        "%s: the kernel wrote %s %s %d, which is %s, at byte %lld; valid: this part's elements alone, "
                        "as many as view.shape says",
                        how, where, what, i, view_text(text, sizeof text, view), (long long)at);
 }
 
-static clv_status check_bools(const clv_op_harness *trial, int o, const char *how, clv_error *err)
+static clv_status check_bools(const clv_op_harness *harness, int o, const char *how, clv_error *err)
 {
-    const clv_view *view = &trial->out[o];
+    const clv_view *view = &harness->out[o];
     const unsigned char *at = view->data;
     char index[CLV_OP_HARNESS_INDEX_TEXT];
     for (int64_t i = 0; view->dtype == CLV_BOOL && i < clv_view_elems(view); i++)
         if (at[i] > 1)
-            return clv_fail_at(err, CLV_ECHECK, -1, trial->op->name,
+            return clv_fail_at(err, CLV_ECHECK, -1, harness->op->name,
                                "%s: element %s of result %d, which is bool, is %d; valid: 0 and 1", how,
                                clv_op_harness_print_index(index, view, clv_op_harness_global_index(view, i)), o, at[i]);
     return CLV_OK;
 }
 
-static clv_status check_result(const clv_op_harness *trial, int o, const char *how, clv_error *err)
+static clv_status check_result(const clv_op_harness *harness, int o, const char *how, clv_error *err)
 {
-    const clv_view *view = &trial->out[o];
+    const clv_view *view = &harness->out[o];
     char index[CLV_OP_HARNESS_INDEX_TEXT], text[2 * CLV_TYPE_TEXT + 8];
-    CLV_TRY(check_guards(trial, view, "result", o, how, err));
-    int64_t i = trial->over[o] ? -1 : clv_guard_bytes_first_unwritten(view->dtype, view->data, clv_view_elems(view));
+    CLV_TRY(check_guards(harness, view, "result", o, how, err));
+    int64_t i =
+        harness->aliases[o] ? -1 : clv_guard_bytes_first_unwritten(view->dtype, view->data, clv_view_elems(view));
     if (i < 0)
-        return check_bools(trial, o, how, err);
-    return clv_fail_at(err, CLV_ECHECK, -1, trial->op->name,
+        return check_bools(harness, o, how, err);
+    return clv_fail_at(err, CLV_ECHECK, -1, harness->op->name,
                        "%s: the kernel left element %s of result %d, which is %s, unwritten; valid: every element is "
                        "written",
                        how, clv_op_harness_print_index(index, view, clv_op_harness_global_index(view, i)), o,
                        view_text(text, sizeof text, view));
 }
 
-static bool is_overwritten_in_place(const clv_op_harness *trial, int i)
+static bool is_overwritten_in_place(const clv_op_harness *harness, int i)
 {
     bool any = false;
-    for (int o = 0; o < trial->op->n_out; o++)
-        any = any || trial->over[o] == 1 + i;
+    for (int o = 0; o < harness->op->n_out; o++)
+        any = any || harness->aliases[o] == 1 + i;
     return any;
 }
 
@@ -222,99 +223,103 @@ static uint64_t operand_sum(const clv_view *view)
     return view->data ? clv_guard_bytes_checksum(view->data, (int64_t)clv_view_byte_size(view)) : 0;
 }
 
-static clv_status check_operand(const clv_op_harness *trial, int i, uint64_t before, const char *how, clv_error *err)
+static clv_status check_operand(const clv_op_harness *harness, int i, uint64_t before, const char *how, clv_error *err)
 {
-    if (!trial->in[i].data || is_overwritten_in_place(trial, i))
+    if (!harness->in[i].data || is_overwritten_in_place(harness, i))
         return CLV_OK;
-    CLV_TRY(check_guards(trial, &trial->in[i], "operand", i, how, err));
-    if (operand_sum(&trial->in[i]) == before)
+    CLV_TRY(check_guards(harness, &harness->in[i], "operand", i, how, err));
+    if (operand_sum(&harness->in[i]) == before)
         return CLV_OK;
-    return clv_fail_at(err, CLV_ECHECK, -1, trial->op->name,
+    return clv_fail_at(err, CLV_ECHECK, -1, harness->op->name,
                        "%s: the kernel wrote into operand %d; valid: results alone, unless in_place gives it one's "
                        "memory",
                        how, i);
 }
 
-static clv_status check_workspace(const clv_op_harness *trial, const void *workspace, size_t bytes, const char *how,
+static clv_status check_workspace(const clv_op_harness *harness, const void *workspace, size_t bytes, const char *how,
                                   clv_error *err)
 {
     int64_t at;
     const char *where = broken(&at, workspace, (int64_t)bytes, (int64_t)bytes + CLV_GUARD_BYTES);
     if (!where)
         return CLV_OK;
-    return clv_fail_at(err, CLV_ECHECK, -1, trial->op->name,
+    return clv_fail_at(err, CLV_ECHECK, -1, harness->op->name,
                        "%s: the kernel wrote %s its workspace of %zu bytes, at byte %lld", how, where, bytes,
                        (long long)at);
 }
 
 /* threads: 0, outside of a session. */
-static clv_status run_kernel(const clv_op_harness *trial, void *workspace, int threads, const char *how, clv_error *err)
+static clv_status run_kernel(const clv_op_harness *harness, void *workspace, int threads, const char *how,
+                             clv_error *err)
 {
     const struct clv_context context = {.device = &clv_device_host, .threads = threads};
-    const clv_call call = {.op = trial->op,
-                           .in = trial->in,
-                           .out = trial->out,
+    const clv_call call = {.op = harness->op,
+                           .in = harness->in,
+                           .out = harness->out,
                            .workspace = workspace,
                            .context = threads > 0 ? &context : NULL};
     clv_error why = {0};
-    clv_status status = clv_check_callback_status(&why, trial->op->def->run(&call, &why), "the kernel");
+    clv_status status = clv_check_callback_status(&why, harness->op->def->run(&call, &why), "the kernel");
     if (status != CLV_OK)
-        return clv_fail_at(err, status, -1, trial->op->name, "%s: %s", how,
+        return clv_fail_at(err, status, -1, harness->op->name, "%s: %s", how,
                            why.message[0] ? why.message : clv_status_text(status));
     return CLV_OK;
 }
 
-static clv_status run_between_guards(const clv_op_harness *trial, void *workspace, size_t bytes, const char *how,
+static clv_status run_between_guards(const clv_op_harness *harness, void *workspace, size_t bytes, const char *how,
                                      clv_error *err)
 {
-    const clv_op *op = trial->op;
+    const clv_op *op = harness->op;
     uint64_t before[CLV_MAX_IN];
     for (int i = 0; i < op->n_in; i++)
-        before[i] = operand_sum(&trial->in[i]);
-    CLV_TRY(run_kernel(trial, workspace, 0, how, err));
+        before[i] = operand_sum(&harness->in[i]);
+    CLV_TRY(run_kernel(harness, workspace, 0, how, err));
     for (int o = 0; o < op->n_out; o++)
-        CLV_TRY(check_result(trial, o, how, err));
+        CLV_TRY(check_result(harness, o, how, err));
     for (int i = 0; i < op->n_in; i++)
-        CLV_TRY(check_operand(trial, i, before[i], how, err));
-    return check_workspace(trial, workspace, bytes, how, err);
+        CLV_TRY(check_operand(harness, i, before[i], how, err));
+    return check_workspace(harness, workspace, bytes, how, err);
 }
 
-static clv_status take_workspace(void **out, size_t *bytes, const clv_op_harness *trial, const char *how,
+static clv_status take_workspace(void **out, size_t *bytes, const clv_op_harness *harness, const char *how,
                                  clv_error *err)
 {
-    *bytes = clv_op_harness_workspace_bytes(trial);
+    *bytes = clv_op_harness_workspace_bytes(harness);
     if (*bytes > CLV_MAX_RANK_BYTES / 4)
-        return clv_fail_at(err, CLV_ECHECK, -1, trial->op->name, "%s: it wants a workspace of %zu bytes", how, *bytes);
+        return clv_fail_at(err, CLV_ECHECK, -1, harness->op->name, "%s: it wants a workspace of %zu bytes", how,
+                           *bytes);
     *out = take((int64_t)*bytes, (int64_t)*bytes + CLV_GUARD_BYTES);
     return *out ? CLV_OK : clv_fail_memory(err, "the workspace of an op that is tried", *bytes);
 }
 
-clv_status clv_op_harness_run(const clv_op_harness *trial, const char *how, clv_error *err)
+clv_status clv_op_harness_run(const clv_op_harness *harness, const char *how, clv_error *err)
 {
-    if (clv_op_constraint_of(trial->op)) {
-        memcpy(trial->out[0].data, trial->in[0].data, clv_view_byte_size(&trial->in[0]));
+    if (clv_op_constraint_of(harness->op)) {
+        memcpy(harness->out[0].data, harness->in[0].data, clv_view_byte_size(&harness->in[0]));
         return CLV_OK;
     }
     size_t bytes;
     void *workspace;
-    CLV_TRY(take_workspace(&workspace, &bytes, trial, how, err));
-    clv_status status = run_between_guards(trial, workspace, bytes, how, err);
+    CLV_TRY(take_workspace(&workspace, &bytes, harness, how, err));
+    clv_status status = run_between_guards(harness, workspace, bytes, how, err);
     release(workspace);
     return status;
 }
 
-clv_status clv_op_harness_run_poisoned(const clv_op_harness *trial, int threads, const char *how, clv_error *err)
+clv_status clv_op_harness_run_poisoned(const clv_op_harness *harness, int threads, const char *how, clv_error *err)
 {
     size_t bytes;
     void *workspace;
-    CLV_TRY(take_workspace(&workspace, &bytes, trial, how, err));
+    CLV_TRY(take_workspace(&workspace, &bytes, harness, how, err));
     poison(workspace, (int64_t)bytes, (int64_t)bytes + CLV_GUARD_BYTES, false);
-    for (int i = 0; i < trial->op->n_in; i++)
-        if (trial->in[i].data)
-            poison(trial->in[i].data, (int64_t)clv_view_byte_size(&trial->in[i]), room_behind(&trial->in[i]), true);
-    for (int o = 0; o < trial->op->n_out; o++)
-        poison(trial->out[o].data, (int64_t)clv_view_byte_size(&trial->out[o]), room_behind(&trial->out[o]), false);
-    clv_status status = run_kernel(trial, workspace, threads, how, err);
+    for (int i = 0; i < harness->op->n_in; i++)
+        if (harness->in[i].data)
+            poison(harness->in[i].data, (int64_t)clv_view_byte_size(&harness->in[i]), room_behind(&harness->in[i]),
+                   true);
+    for (int o = 0; o < harness->op->n_out; o++)
+        poison(harness->out[o].data, (int64_t)clv_view_byte_size(&harness->out[o]), room_behind(&harness->out[o]),
+               false);
+    clv_status status = run_kernel(harness, workspace, threads, how, err);
     release(workspace);
     return status;
 }

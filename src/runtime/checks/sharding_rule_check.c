@@ -1,5 +1,5 @@
 /* sharding_rule_check.c - runs an op's kernel on shards, combines the results, compares with the unsharded op. */
-#include "runtime/checks/sharding_rule_check.h"
+#include "runtime/checks/op_harness.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -505,7 +505,7 @@ static clv_status try_in_place(clv_sharding_rule_trials *trials, clv_error *err)
             continue;
         clv_op_harness_free(&part.out[o]);
         part.out[o].data = part.in[i].data;
-        part.over[o] = 1 + i;
+        part.aliases[o] = 1 + i;
         any = true;
     }
     if (any)

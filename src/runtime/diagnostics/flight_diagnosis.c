@@ -17,7 +17,7 @@ enum { MEMBERS_IN_LACKS = 64, TEXT = 800, STATE = 300, RANK = 120 };
 
 const char *clv_flight_kind_name(clv_flight_kind kind)
 {
-    static const char *const names[] = {"failed", "differs", "missing", "behind", "lost", "waits", "said"};
+    static const char *const names[] = {"failed", "differs", "missing", "straggler", "lost", "waits", "reported"};
     return (unsigned)kind < sizeof names / sizeof *names ? names[kind] : "unknown";
 }
 

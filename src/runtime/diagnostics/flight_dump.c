@@ -1,6 +1,6 @@
 /* flight_dump.c - flight recorder dumps: writes what the local ranks did last to a file when a session fails or ends.
  */
-#include "runtime/diagnostics/flight_dump.h"
+#include "cleave/flight.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -14,6 +14,7 @@
 #include "base/versioned_structs.h"
 #include "comm/flight_recorder.h"
 #include "io/diagnostics/flight_file.h"
+#include "runtime/session/session_internal.h"
 
 struct clv_flight {
     pthread_mutex_t lock;
@@ -137,15 +138,16 @@ static clv_status read_session(clv_flight_dump *d, const clv_session *session, c
         d->failure = *why;
     else
         (void)clv_world_failed(world, &d->failure);
-    CLV_TRY(clv_flight_dump_alloc(d, clv_world_group_set_count(world), session->here, CLV_RECORDER_CAPACITY, err));
+    CLV_TRY(
+        clv_flight_dump_alloc(d, clv_world_group_set_count(world), session->n_local_ranks, CLV_RECORDER_CAPACITY, err));
     read_sets(d, world);
-    for (int i = 0; i < session->here; i++) {
+    for (int i = 0; i < session->n_local_ranks; i++) {
         clv_flight_rank_dump *of = &d->of[i];
-        of->rank = session->first + i;
+        of->rank = session->first_local_rank + i;
         for (int s = 0; s < d->n_sets; s++)
-            clv_world_group_set_progress(&of->steps[s], &of->ended[s], world, s, session->first + i);
+            clv_world_group_set_progress(&of->steps[s], &of->ended[s], world, s, session->first_local_rank + i);
         of->works = clv_world_is_busy(world, of->rank);
-        read_rank(of, clv_world_recorder(world, session->first + i));
+        read_rank(of, clv_world_recorder(world, session->first_local_rank + i));
     }
     return CLV_OK;
 }

@@ -92,12 +92,12 @@ int clv_flight_report_rank_count(const clv_flight_report *report)
 /* A step is there, and has others to wait for. */
 static void fill_step(clv_flight_rank *out, const clv_flight_record *at, const clv_flight_dump *dump)
 {
-    out->set = (int)at->set;
+    out->group_set = (int)at->set;
     out->seq = (int64_t)at->seq;
     out->expected = at->expected;
-    out->seen = at->seen;
+    out->received = at->seen;
     if ((at->phase == CLV_FLIGHT_PHASE_WAITING || at->phase == CLV_FLIGHT_PHASE_WAITING_END) && at->waiting_ns > 0)
-        out->waits = 1e-9 * (double)(dump->written_ns - at->waiting_ns);
+        out->waited_seconds = 1e-9 * (double)(dump->written_ns - at->waiting_ns);
 }
 
 clv_status clv_flight_report_rank(const clv_flight_report *report, int rank, clv_flight_rank *out, clv_error *err)
@@ -108,14 +108,14 @@ clv_status clv_flight_report_rank(const clv_flight_report *report, int rank, clv
         return clv_fail(err, CLV_EINVAL, "%s: rank %d; valid: 0 to %d", call, rank, report->ranks - 1);
     const clv_flight_dump *dump = report->dump_of[rank];
     const clv_flight_rank_dump *of = report->ranked[rank];
-    clv_flight_rank r = {.process = -1, .instruction = -1, .set = -1};
+    clv_flight_rank r = {.process = -1, .instruction = -1, .group_set = -1};
     if (of) {
         const clv_flight_record *at = clv_flight_current(report, rank);
         int done = at ? of->n - 2 : of->n - 1;
         r.process = (int)dump->process;
         r.host = dump->host;
-        r.begun = (int64_t)of->begun;
-        r.done = done >= 0 ? of->records[done].name : NULL;
+        r.n_begun = (int64_t)of->begun;
+        r.last_completed = done >= 0 ? of->records[done].name : NULL;
         r.current = at ? at->name : NULL;
         r.kind = at ? at->kind : NULL;
         r.instruction = at ? at->instruction : -1;

@@ -14,7 +14,6 @@
 #include "base/versioned_structs.h"
 #include "program/cost/predict_time.h"
 #include "runtime/diagnostics/trace_recorder.h"
-#include "runtime/multi_process/local_ranks.h"
 #include "runtime/multi_process/multi_process.h"
 #include "runtime/session/session_internal.h"
 
@@ -26,7 +25,7 @@ static const char gathering[] = "a trace";
 static void drop_tracer(clv_session *session)
 {
     bool returned = true;
-    for (int r = 0; r < session->here; r++)
+    for (int r = 0; r < session->n_local_ranks; r++)
         returned = returned && clv_rank_threads_has_returned(session->team, r);
     if (returned)
         clv_trace_recorder_free(session->tracer);
@@ -39,7 +38,7 @@ clv_status clv_trace_begin(clv_session *session, clv_error *err)
     clv_trace_recorder *tracer;
     CLV_TRY(clv_require(session != NULL, call, "a session", err));
     CLV_TRY(clv_session_acquire(session, call, err));
-    clv_status status = clv_trace_recorder_new(&tracer, session->first, session->here, err);
+    clv_status status = clv_trace_recorder_new(&tracer, session->first_local_rank, session->n_local_ranks, err);
     if (status == CLV_OK) {
         drop_tracer(session);
         session->tracer = tracer;
@@ -230,7 +229,7 @@ static clv_status append(recorded *out, const clv_trace_event *events, int64_t n
 static clv_status collect(recorded *out, const clv_session *session, int64_t add_ns, clv_error *err)
 {
     const clv_trace_recorder *tracer = session->tracer;
-    for (int r = 0; r < tracer->here; r++) {
+    for (int r = 0; r < tracer->n_local_ranks; r++) {
         const clv_rank_trace *t = &tracer->ranks[r];
         for (int64_t i = 0; clv_rank_threads_has_returned(session->team, r) && i < t->n; i++) {
             clv_trace_event event = t->events[i];
@@ -338,16 +337,16 @@ static clv_status fill(clv_trace_content *c, const clv_trace_recorder *tracer, i
 }
 
 static clv_status write_events(const clv_session *session, const clv_trace_options *o, const recorded *all,
-                               int64_t lost, bool aligned, clv_error *err)
+                               int64_t dropped, bool aligned, clv_error *err)
 {
     const clv_trace_recorder *tracer = session->tracer;
     char mesh[CLV_MESH_TEXT];
     clv_machine_info machine = {.size = sizeof machine};
     clv_trace_content c = {.mesh = mesh,
                            .ranks = session->n_ranks,
-                           .seen = o->alone ? session->here : session->n_ranks,
+                           .seen = o->this_process_only ? session->n_local_ranks : session->n_ranks,
                            .aligned = aligned,
-                           .lost = lost,
+                           .dropped_events = dropped,
                            .n_programs = tracer->n_programs,
                            .n = all->n,
                            .events = all->events};
@@ -379,19 +378,19 @@ static clv_status write_events(const clv_session *session, const clv_trace_optio
 static clv_status write_all(const clv_session *session, const clv_trace_options *o, clv_error *err)
 {
     recorded mine = {0}, all = {0};
-    int64_t add_ns = 0, lost = 0;
-    bool aligned = false, together = clv_session_is_multi_process(session) && !o->alone;
+    int64_t add_ns = 0, dropped = 0;
+    bool aligned = false, together = clv_session_is_multi_process(session) && !o->this_process_only;
     if (together)
         CLV_TRY(align(&add_ns, &aligned, session, err));
-    for (int r = 0; r < session->here; r++)
-        lost += session->tracer->ranks[r].lost;
+    for (int r = 0; r < session->n_local_ranks; r++)
+        dropped += session->tracer->ranks[r].dropped;
     clv_status status = collect(&mine, session, add_ns, err);
     if (together)
-        status = clv_session_agree(session, gathering, status, lost, &lost, err);
+        status = clv_session_agree(session, gathering, status, dropped, &dropped, err);
     if (status == CLV_OK)
         status = gather(&all, session, together, &mine, err);
     if (status == CLV_OK && clv_session_is_root(session))
-        status = write_events(session, o, &all, lost, aligned, err);
+        status = write_events(session, o, &all, dropped, aligned, err);
     free(mine.events);
     free(all.events);
     return status;
@@ -402,7 +401,7 @@ clv_status clv_trace_end(clv_session *session, const clv_trace_options *options,
     static const char call[] = "clv_trace_end";
     clv_trace_options o;
     CLV_TRY(clv_require(session != NULL, call, "a session", err));
-    CLV_TRY(clv_options_copy_in(&o, sizeof o, offsetof(clv_trace_options, alone), options, call, err));
+    CLV_TRY(clv_options_copy_in(&o, sizeof o, offsetof(clv_trace_options, this_process_only), options, call, err));
     CLV_TRY(clv_require(session->tracer != NULL, call, "clv_trace_begin before it", err));
     CLV_TRY(clv_session_acquire(session, call, err));
     clv_session_release(session);
@@ -417,10 +416,10 @@ clv_status clv_trace_end_after(clv_session *session, const clv_trace_options *op
     clv_trace_options alone;
     if (status == CLV_OK)
         return clv_trace_end(session, options, err);
-    if (clv_options_copy_in(&alone, sizeof alone, offsetof(clv_trace_options, alone), options, "a trace", NULL) ==
-        CLV_OK) {
+    if (clv_options_copy_in(&alone, sizeof alone, offsetof(clv_trace_options, this_process_only), options, "a trace",
+                            NULL) == CLV_OK) {
         alone.size = sizeof alone;
-        alone.alone = 1;
+        alone.this_process_only = 1;
         (void)clv_trace_end(session, &alone, NULL);
     }
     return status;
@@ -461,7 +460,7 @@ clv_status clv_trace_describe(const clv_trace_report *report, clv_trace_info *ou
                                  .ranks = t->ranks,
                                  .processes = t->processes,
                                  .steps = t->steps,
-                                 .lost = t->lost,
+                                 .dropped_events = t->dropped_events,
                                  .seconds = t->seconds};
     return clv_struct_copy_out(out, sizeof info, sizeof info, &info, call, err);
 }
@@ -479,14 +478,14 @@ clv_status clv_trace_report_part(const clv_trace_report *report, int i, clv_trac
                                 .compute = s->compute,
                                 .moving = s->moving,
                                 .waiting = s->waiting,
-                                .helping = s->helping,
-                                .beside = s->beside,
+                                .stealing = s->stealing,
+                                .overlapped = s->overlapped,
                                 .bytes = s->bytes,
                                 .collectives = s->collectives,
                                 .predicted_seconds = s->predicted.seconds,
                                 .predicted_communication = s->predicted.communication};
     }
-    return clv_struct_copy_out(out, sizeof part, offsetof(clv_trace_part, helping), &part, call, err);
+    return clv_struct_copy_out(out, sizeof part, offsetof(clv_trace_part, stealing), &part, call, err);
 }
 
 clv_status clv_trace_report_op_kind(const clv_trace_report *report, int i, clv_trace_op_kind *out, clv_error *err)
@@ -499,7 +498,7 @@ clv_status clv_trace_report_op_kind(const clv_trace_report *report, int i, clv_t
     if (i < report->table.n_kinds) {
         const clv_trace_op_sums *s = &report->table.kinds[i];
         kind = (clv_trace_op_kind){
-            .name = s->name, .calls = s->calls, .seconds = s->seconds, .waiting = s->waiting, .helping = s->helping};
+            .name = s->name, .calls = s->calls, .seconds = s->seconds, .waiting = s->waiting, .stealing = s->stealing};
     }
-    return clv_struct_copy_out(out, sizeof kind, offsetof(clv_trace_op_kind, helping), &kind, call, err);
+    return clv_struct_copy_out(out, sizeof kind, offsetof(clv_trace_op_kind, stealing), &kind, call, err);
 }

@@ -17,7 +17,7 @@ clv_status clv_trace_recorder_new(clv_trace_recorder **out, int first, int here,
         free(ranks);
         return clv_fail_memory(err, "a trace", (size_t)here * sizeof *ranks);
     }
-    *tracer = (clv_trace_recorder){.first = first, .here = here, .ranks = ranks};
+    *tracer = (clv_trace_recorder){.first_local_rank = first, .n_local_ranks = here, .ranks = ranks};
     *out = tracer;
     return CLV_OK;
 }
@@ -26,7 +26,7 @@ void clv_trace_recorder_free(clv_trace_recorder *tracer)
 {
     if (!tracer)
         return;
-    for (int r = 0; r < tracer->here; r++)
+    for (int r = 0; r < tracer->n_local_ranks; r++)
         free(tracer->ranks[r].events);
     free(tracer->ranks);
     free(tracer->programs);
@@ -79,12 +79,12 @@ bool clv_trace_recorder_begin_run(clv_trace_recorder *tracer, const clv_program 
     if (number < 0)
         return false;
     int64_t more = most_events(program);
-    for (int r = 0; r < tracer->here; r++) {
+    for (int r = 0; r < tracer->n_local_ranks; r++) {
         clv_rank_trace *t = &tracer->ranks[r];
         make_room(t, more);
         t->waits.n = 0;
-        t->like =
-            (clv_trace_event){.rank = tracer->first + r, .step = (int32_t)tracer->step, .program = (int16_t)number};
+        t->like = (clv_trace_event){
+            .rank = tracer->first_local_rank + r, .step = (int32_t)tracer->step, .program = (int16_t)number};
     }
     if (!tracer->steps_are_numbered)
         tracer->step++;

@@ -15,14 +15,14 @@
 typedef struct clv_rank_trace {
     clv_trace_event *events;
     int64_t n, room;
-    int64_t lost;         /* for which there was no room */
+    int64_t dropped;      /* for which there was no room */
     clv_trace_event like; /* rank, step and program of what is recorded now */
     clv_wait_log waits;   /* of the instruction that runs */
 } clv_rank_trace;
 
 typedef struct clv_trace_recorder {
-    int first, here;
-    clv_rank_trace *ranks; /* [here] */
+    int first_local_rank, n_local_ranks;
+    clv_rank_trace *ranks; /* [n_local_ranks] */
     int n_programs;
     const clv_program **programs; /* [n_programs]; NULL: it was unloaded */
     bool steps_are_numbered;      /* steps are, by who runs them; else each run is one */
@@ -46,7 +46,7 @@ static inline clv_trace_event *clv_rank_trace_add(clv_rank_trace *t, clv_trace_k
                                                   int64_t begun_ns, int64_t ended_ns)
 {
     if (t->n == t->room) {
-        t->lost++;
+        t->dropped++;
         return NULL;
     }
     clv_trace_event *event = &t->events[t->n++];

@@ -1,5 +1,5 @@
-/* process_agreement.c - processes of a session exchange words, check that they match, propagate failures. A session
- * whose ranks are all here says nothing.
+/* process_agreement.c - allgather between the processes of a session, checks that they match, propagates failures.
+ * With all ranks in one process, nothing is exchanged.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,8 +7,8 @@
 
 #include "base/error.h"
 #include "base/majority_check.h"
-#include "runtime/diagnostics/flight_dump.h"
-#include "runtime/multi_process/local_ranks.h"
+#include "runtime/multi_process/multi_process.h"
+#include "runtime/session/session_internal.h"
 
 clv_status clv_session_finish_call(const clv_session *session, const char *call, clv_status status,
                                    const clv_error *why, clv_error *err)
@@ -16,10 +16,10 @@ clv_status clv_session_finish_call(const clv_session *session, const char *call,
     if (status == CLV_OK)
         return CLV_OK;
     if (clv_session_is_multi_process(session) && !clv_session_failed(session)) {
-        clv_error told = {.code = CLV_EPEER, .rank = why->rank >= 0 ? why->rank : session->first};
+        clv_error told = {.code = CLV_EPEER, .rank = why->rank >= 0 ? why->rank : session->first_local_rank};
         snprintf(told.op, sizeof told.op, "%s", why->op[0] ? why->op : call);
-        snprintf(told.message, sizeof told.message, "%s failed in the process of rank %d alone: %.400s", call,
-                 session->first, why->message);
+        snprintf(told.message, sizeof told.message, "%s failed only in the process of rank %d: %.400s", call,
+                 session->first_local_rank, why->message);
         clv_world_fail(clv_rank_threads_world(session->team), &told);
     }
     clv_world_broadcast_failure(clv_rank_threads_world(session->team));
@@ -29,7 +29,7 @@ clv_status clv_session_finish_call(const clv_session *session, const char *call,
     return status;
 }
 
-/* Of the first rank of each process: its row of [n_ranks, n], and all. Others have none. */
+/* The first rank of each process sends its row of [n_ranks, n] and receives all rows; other ranks have empty boxes. */
 static void make_row_boxes(clv_shard *rows, clv_shard *all, const clv_session *session, int n)
 {
     for (int r = 0; r < session->n_ranks; r++) {
@@ -41,21 +41,22 @@ static void make_row_boxes(clv_shard *rows, clv_shard *all, const clv_session *s
     }
 }
 
-/* A process said it once, for all of its ranks. */
-static void fill_rows_of_all_ranks(int64_t *all, const clv_session *session, const int64_t *said, int n)
+/* Copies the row of each process to all of its ranks. */
+static void fill_rows_of_all_ranks(int64_t *all, const clv_session *session, const int64_t *gathered, int n)
 {
     size_t bytes = (size_t)n * sizeof *all;
     for (int r = 0; r < session->n_ranks; r++)
         memcpy(all + (size_t)r * (size_t)n,
-               clv_session_rank_is_process_leader(session, r) ? said + (size_t)r * (size_t)n
+               clv_session_rank_is_process_leader(session, r) ? gathered + (size_t)r * (size_t)n
                                                               : all + (size_t)(r - 1) * (size_t)n,
                bytes);
 }
 
-clv_status clv_session_allgather_unlocked(const clv_session *session, const char *what, const int64_t *mine, int n,
-                                          int64_t *all, clv_error *err)
+/* clv_session_allgather in a call that uses the session already. */
+static clv_status allgather(const clv_session *session, const char *what, const int64_t *mine, int n, int64_t *all,
+                            clv_error *err)
 {
-    size_t ranks = (size_t)session->n_ranks, here = (size_t)session->here, words = (size_t)n;
+    size_t ranks = (size_t)session->n_ranks, here = (size_t)session->n_local_ranks, words = (size_t)n;
     if (clv_session_failed(session))
         return clv_rank_threads_run(session->team, NULL, NULL, err);
     clv_shard *shards = calloc(2 * ranks, sizeof *shards);
@@ -89,15 +90,43 @@ clv_status clv_session_allgather_unlocked(const clv_session *session, const char
     return status;
 }
 
-/* ---- what all say alike ---- */
+clv_status clv_session_allgather(const clv_session *session, const char *what, const int64_t *mine, int n, int64_t *all,
+                                 clv_error *err)
+{
+    if (!clv_session_is_multi_process(session)) {
+        for (int r = 0; r < session->n_ranks; r++)
+            memcpy(all + (size_t)r * (size_t)n, mine, (size_t)n * sizeof *mine);
+        return CLV_OK;
+    }
+    CLV_TRY(clv_session_acquire(session, what, err));
+    clv_status status = allgather(session, what, mine, n, all, err);
+    clv_session_release(session);
+    return status;
+}
 
-/* All processes find this at once: the session has failed in each, and by the same words. */
-static clv_status fail_mismatch(const clv_session *session, const char *call, const char *is,
+/* Allocates *all: [n_ranks][n], to be freed; NULL after a failure. */
+static clv_status allgather_new(int64_t **all, const clv_session *session, const char *what, const int64_t *mine,
+                                size_t n, clv_error *err)
+{
+    *all = calloc((size_t)session->n_ranks * n, sizeof **all);
+    clv_status status = *all ? allgather(session, what, mine, (int)n, *all, err)
+                             : clv_fail_memory(err, what, (size_t)session->n_ranks * n * sizeof **all);
+    if (status != CLV_OK) {
+        free(*all);
+        *all = NULL;
+    }
+    return status;
+}
+
+/* ---- matching ---- */
+
+/* All processes find the mismatch at once: the session fails in each, with the same message. */
+static clv_status fail_mismatch(const clv_session *session, const char *call, const char *expected,
                                 const clv_mismatch *others, clv_error *err)
 {
     clv_error error = {0};
     (void)clv_fail_at(&error, CLV_EPEER, others->first, call, "rank%s %s: another %s", others->n > 1 ? "s" : "",
-                      others->who, is);
+                      others->who, expected);
     clv_world_fail(clv_rank_threads_world(session->team), &error);
     if (err)
         *err = error;
@@ -107,26 +136,23 @@ static clv_status fail_mismatch(const clv_session *session, const char *call, co
 clv_status clv_session_check_match(const clv_session *session, const char *call, const char *what,
                                    const clv_must_match *mine, int n, clv_error *err)
 {
-    enum { MOST = 4 };
-    int64_t words[MOST];
+    int64_t words[CLV_MUST_MATCH_MAX], *all;
     int ranks = session->n_ranks;
     if (!clv_session_is_multi_process(session))
         return CLV_OK;
-    for (int i = 0; i < n && i < MOST; i++)
-        words[i] = mine[i].word;
-    size_t all_words = (size_t)ranks * (size_t)n;
-    int64_t *all = calloc(all_words + (size_t)ranks, sizeof *all);
-    if (!all)
-        return clv_fail_memory(err, what, (all_words + (size_t)ranks) * sizeof *all);
-    int64_t *says = all + all_words; /* one word of each rank */
-    clv_status status = clv_session_allgather_unlocked(session, what, words, n, all, err);
+    for (int i = 0; i < n; i++)
+        words[i] = mine[i].value;
+    CLV_TRY(allgather_new(&all, session, what, words, (size_t)n, err));
+    int64_t *column = malloc((size_t)ranks * sizeof *column);
+    clv_status status = column ? CLV_OK : clv_fail_memory(err, what, (size_t)ranks * sizeof *column);
     for (int i = 0; status == CLV_OK && i < n; i++) {
         for (int r = 0; r < ranks; r++)
-            says[r] = all[r * n + i];
-        clv_mismatch others = clv_mismatch_find(says, ranks);
+            column[r] = all[r * n + i];
+        clv_mismatch others = clv_mismatch_find(column, ranks);
         if (others.n > 0)
-            status = fail_mismatch(session, call, mine[i].is, &others, err);
+            status = fail_mismatch(session, call, mine[i].what, &others, err);
     }
+    free(column);
     free(all);
     return status;
 }
@@ -140,4 +166,61 @@ clv_status clv_session_check_same_program(const clv_session *session, uint64_t d
         {(int64_t)session->seed, "seed of first values than that of the other ranks; valid: the same "
                                  "clv_session_options.seed in every process"}};
     return clv_session_check_match(session, "clv_session_load", "a comparison of programs", mine, 2, err);
+}
+
+/* ---- agreement ---- */
+
+/* After a failure that all know of: the message of the process of rank `failed`. */
+static clv_status fetch_failure_message(const clv_session *session, const char *what, int failed, const clv_error *mine,
+                                        clv_error *err)
+{
+    enum { WORDS = sizeof(mine->message) / sizeof(int64_t) };
+    int64_t words[WORDS], *all;
+    char text[sizeof mine->message];
+    memcpy(words, mine->message, sizeof words);
+    CLV_TRY(allgather_new(&all, session, what, words, WORDS, err));
+    memcpy(text, all + (size_t)failed * WORDS, sizeof text);
+    text[sizeof text - 1] = '\0';
+    free(all);
+    return clv_fail_at(err, CLV_EPEER, failed, what, "%s failed in the process of rank %d: %.400s", what, failed, text);
+}
+
+static clv_status agree(const clv_session *session, const char *what, clv_status status, int64_t number, int64_t *sum,
+                        const clv_error *mine, clv_error *err)
+{
+    enum { STATUS, NUMBER, WORDS };
+    const int64_t words[WORDS] = {status, number};
+    int64_t *all;
+    int failed = -1;
+    *sum = 0;
+    clv_status gathered = allgather_new(&all, session, what, words, WORDS, err);
+    for (int r = 0; gathered == CLV_OK && r < session->n_ranks; r++) {
+        if (!clv_session_rank_is_process_leader(session, r))
+            continue;
+        *sum += all[r * WORDS + NUMBER];
+        if (failed < 0 && all[r * WORDS + STATUS] != CLV_OK)
+            failed = r;
+    }
+    free(all);
+    if (failed >= 0)
+        gathered = fetch_failure_message(session, what, failed, mine, err);
+    return status != CLV_OK ? status : gathered;
+}
+
+clv_status clv_session_agree(const clv_session *session, const char *what, clv_status status, int64_t number,
+                             int64_t *sum, clv_error *err)
+{
+    clv_error why = {.rank = -1}, mine = {.rank = -1};
+    *sum = number;
+    if (!clv_session_is_multi_process(session))
+        return status;
+    if (status != CLV_OK)
+        snprintf(mine.message, sizeof mine.message, "%s",
+                 err && err->message[0] ? err->message : clv_status_text(status));
+    CLV_TRY(clv_session_acquire(session, what, status == CLV_OK ? err : NULL));
+    clv_status agreed = agree(session, what, status, number, sum, &mine, &why);
+    clv_session_release(session);
+    if (err && status == CLV_OK && agreed != CLV_OK)
+        *err = why;
+    return agreed;
 }

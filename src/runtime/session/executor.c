@@ -212,7 +212,7 @@ static clv_status run_op(const rank_state *r, int i, clv_error *err)
 
 void clv_loaded_program_unmap(clv_loaded_program *loaded)
 {
-    for (int r = 0; loaded->ranks && r < loaded->here; r++) {
+    for (int r = 0; loaded->ranks && r < loaded->n_local_ranks; r++) {
         clv_loaded_rank *mine = &loaded->ranks[r];
         for (int i = 0; mine->plans && i < loaded->program->n_instructions; i++) {
             loaded->transport->release(mine->plans[i]);

@@ -54,12 +54,12 @@ typedef struct clv_loaded_program {
     const clv_program *program;
     uint64_t digest; /* of the program */
     const clv_transport *transport;
-    int first, here;            /* the ranks of this process */
-    clv_loaded_rank *ranks;     /* [here] */
-    clv_window *window;         /* over the regions; NULL: the transport takes none */
-    int *group_set;             /* [n_groups] the comm's group sets */
-    clv_kernel_choice *kernels; /* [n_instructions]; NULL until the program is mapped */
-    int64_t *staging_bytes;     /* [n_groups + 1] */
+    int first_local_rank, n_local_ranks; /* the ranks of this process */
+    clv_loaded_rank *ranks;              /* [n_local_ranks] */
+    clv_window *window;                  /* over the regions; NULL: the transport takes none */
+    int *group_set;                      /* [n_groups] the comm's group sets */
+    clv_kernel_choice *kernels;          /* [n_instructions]; NULL until the program is mapped */
+    int64_t *staging_bytes;              /* [n_groups + 1] */
     int64_t host_bytes;
     bool mapped;                    /* views and plans point to where state is now */
     bool *minus_infinity_allowed;   /* [n_buffers] as nonfinite_check.h says; NULL: results may be infinite or NaN */
@@ -72,7 +72,7 @@ typedef struct clv_loaded_program {
 /* What a rank, one of this process, has. */
 static inline clv_loaded_rank *clv_loaded_program_on_rank(const clv_loaded_program *loaded, int rank)
 {
-    return &loaded->ranks[rank - loaded->first];
+    return &loaded->ranks[rank - loaded->first_local_rank];
 }
 
 /* Buffer b on a rank. */

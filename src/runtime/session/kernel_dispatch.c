@@ -9,7 +9,7 @@
 static int64_t host_bytes(const clv_loaded_program *loaded, const clv_instruction *instruction)
 {
     int64_t most = 0;
-    for (int r = loaded->first; r < loaded->first + loaded->here; r++) {
+    for (int r = loaded->first_local_rank; r < loaded->first_local_rank + loaded->n_local_ranks; r++) {
         int64_t bytes = instruction->workspace_bytes;
         for (int i = 0; i < instruction->n_in; i++)
             if (instruction->in[i] >= 0)
@@ -30,7 +30,7 @@ static clv_kernel_choice choose(const clv_loaded_program *loaded, const clv_inst
     clv_view in[CLV_MAX_IN], out[CLV_MAX_OUT];
     if (device->backend->is_host)
         return (clv_kernel_choice){.run = def->run};
-    clv_loaded_program_operands(in, out, loaded, loaded->first, instruction);
+    clv_loaded_program_operands(in, out, loaded, loaded->first_local_rank, instruction);
     const clv_call call = {.op = instruction->op, .in = in, .out = out, .context = &loaded->ranks[0].context};
     const clv_device_kernel *kernel = clv_device_kernel_for(device, def->name, &call);
     return (clv_kernel_choice){.run = kernel ? kernel->run : def->run, .on_host = !kernel};

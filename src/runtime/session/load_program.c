@@ -48,7 +48,7 @@ void clv_loaded_program_free(clv_loaded_program *loaded)
     clv_loaded_program_unmap(loaded);
     clv_prepared_calls_free(loaded);
     clv_kernels_free(loaded);
-    for (int r = 0; loaded->ranks && r < loaded->here; r++) {
+    for (int r = 0; loaded->ranks && r < loaded->n_local_ranks; r++) {
         clv_loaded_rank *mine = &loaded->ranks[r];
         if (mine->region)
             mine->context.device->backend->free(mine->context.device, mine->region);
@@ -75,9 +75,9 @@ void clv_loaded_program_free(clv_loaded_program *loaded)
 static clv_context context_of(const clv_session *session, int i)
 {
     return (clv_context){.device = session->devices[i],
-                         .rank = session->first + i,
+                         .rank = session->first_local_rank + i,
                          .threads = session->threads_per_rank,
-                         .work = clv_rank_threads_workplace(session->team, session->first + i),
+                         .work = clv_rank_threads_workplace(session->team, session->first_local_rank + i),
                          .cancel = session->cancel,
                          .failed = clv_world_failure_flag(clv_rank_threads_world(session->team))};
 }
@@ -109,11 +109,11 @@ static clv_status allocate_rank(clv_loaded_program *loaded, clv_loaded_rank *min
 static clv_status allocate(clv_loaded_program *loaded, const clv_session *session, const clv_program *program,
                            clv_error *err)
 {
-    int here = session->here;
+    int here = session->n_local_ranks;
     loaded->program = program;
     loaded->transport = session->transport;
-    loaded->first = session->first;
-    loaded->here = here;
+    loaded->first_local_rank = session->first_local_rank;
+    loaded->n_local_ranks = here;
     loaded->cancel = session->cancel;
     loaded->ranks = calloc((size_t)here, sizeof *loaded->ranks);
     loaded->group_set = calloc((size_t)program->n_groups + 1, sizeof *loaded->group_set);
@@ -160,8 +160,8 @@ static clv_status make_views(const clv_session *session, clv_loaded_program *loa
         CLV_TRY(find_state(&state, session, program, b, err));
         int64_t offset =
             loaded->check ? clv_memory_check_buffer_offset(loaded->check, root) : program->buffers[root].offset;
-        for (int r = 0; r < session->here; r++) {
-            int rank = session->first + r;
+        for (int r = 0; r < session->n_local_ranks; r++) {
+            int rank = session->first_local_rank + r;
             char *base = state ? state->data[r] : (char *)loaded->ranks[r].region + offset;
             base += clv_program_chunk_offset(program, b, rank);
             loaded->ranks[r].views[b] = clv_buffer_view(&program->buffers[b], &session->mesh, rank, base);
@@ -231,7 +231,8 @@ static clv_status make_plans(const clv_session *session, clv_loaded_program *loa
     clv_shard *shards = malloc(2 * (size_t)session->n_ranks * sizeof *shards);
     clv_status status =
         shards ? CLV_OK : clv_fail_memory(err, "the shards of a step", 2 * (size_t)session->n_ranks * sizeof *shards);
-    for (int r = session->first; status == CLV_OK && r < session->first + session->here; r++)
+    for (int r = session->first_local_rank; status == CLV_OK && r < session->first_local_rank + session->n_local_ranks;
+         r++)
         for (int i = 0; status == CLV_OK && i < loaded->program->n_instructions; i++)
             if (loaded->program->instructions[i].group >= 0)
                 status = make_plan(session, loaded, r, i, shards, err);
@@ -255,7 +256,7 @@ static clv_status map(clv_session *session, clv_loaded_program *loaded, clv_erro
         CLV_TRY(clv_kernels_select(loaded, err));
     CLV_TRY(clv_prepared_calls_make(loaded, err));
     clv_status status = make_plans(session, loaded, err);
-    for (int r = 0; status == CLV_OK && r < loaded->here; r++) {
+    for (int r = 0; status == CLV_OK && r < loaded->n_local_ranks; r++) {
         for (int s = 0; status == CLV_OK && s <= loaded->program->n_groups; s++)
             status = allocate_staging(&loaded->ranks[r].staging[s], loaded->staging_bytes[s], "a rank's staging", err);
         if (status == CLV_OK)

@@ -80,16 +80,16 @@ static void make(const clv_loaded_program *loaded, int rank)
 
 clv_status clv_prepared_calls_make(clv_loaded_program *loaded, clv_error *err)
 {
-    for (int r = 0; r < loaded->here; r++) {
+    for (int r = 0; r < loaded->n_local_ranks; r++) {
         if (!loaded->ranks[r].op_plans)
             CLV_TRY(allocate(loaded, &loaded->ranks[r], err));
-        make(loaded, loaded->first + r);
+        make(loaded, loaded->first_local_rank + r);
     }
     return CLV_OK;
 }
 
 void clv_prepared_calls_free(clv_loaded_program *loaded)
 {
-    for (int r = 0; loaded->ranks && r < loaded->here; r++)
+    for (int r = 0; loaded->ranks && r < loaded->n_local_ranks; r++)
         release(&loaded->ranks[r]);
 }

@@ -52,10 +52,10 @@ struct clv_rank_threads {
     clv_cpu_pinning *pins; /* NULL: not pinned */
     clv_task_pool *pool;   /* of ranks that have a core each; NULL: who waits lets others run */
     member *members;
-    pid_t process;   /* whose threads these are */
-    int ranks;       /* of the world */
-    int first, here; /* the ranks of this process */
-    int started;     /* threads */
+    pid_t process;                       /* whose threads these are */
+    int ranks;                           /* of the world */
+    int first_local_rank, n_local_ranks; /* the ranks of this process */
+    int started;                         /* threads */
     int threads_per_rank;
     int spare_cores; /* < 0: more threads than cores */
     int64_t timeout_ns;
@@ -146,7 +146,7 @@ static void *rank_main(void *p)
     snprintf(name, sizeof name, "cleave %d", m->rank);
     pthread_setname_np(pthread_self(), name);
     if (team->pins)
-        clv_cpu_pinning_bind(team->pins, m->rank - team->first);
+        clv_cpu_pinning_bind(team->pins, m->rank - team->first_local_rank);
 #ifdef _OPENMP
     omp_set_num_threads(team->threads_per_rank); /* it is per thread */
 #endif
@@ -205,7 +205,7 @@ static void look_for_stuck(clv_rank_threads *team, const watch *w)
 
     if (!cancelled && atomic_load_explicit(&team->pending, memory_order_relaxed) == (uint32_t)team->started)
         return;
-    for (int i = 0; i < team->here; i++) {
+    for (int i = 0; i < team->n_local_ranks; i++) {
         member *m = &team->members[i];
 
         if (seen(&m->finished, team->stamp) || !is_stuck(team, m))
@@ -269,7 +269,7 @@ static clv_status fail_stuck(clv_rank_threads *team, clv_error *err)
     char ranks[120] = "";
     int one = -1;
 
-    for (int i = 0; i < team->here; i++) {
+    for (int i = 0; i < team->n_local_ranks; i++) {
         int rank = team->members[i].rank;
 
         if (clv_rank_threads_has_returned(team, i))
@@ -291,8 +291,8 @@ static clv_status first_failure(const clv_rank_threads *team, clv_error *err)
     clv_error first = {0};
 
     clv_world_failed(team->world, &first);
-    bool is_here = first.rank >= team->first && first.rank < team->first + team->here;
-    const member *m = is_here ? &team->members[first.rank - team->first] : NULL;
+    bool is_here = first.rank >= team->first_local_rank && first.rank < team->first_local_rank + team->n_local_ranks;
+    const member *m = is_here ? &team->members[first.rank - team->first_local_rank] : NULL;
     if (m && m->status != CLV_OK) {
         char op[sizeof first.op];
 
@@ -329,7 +329,7 @@ clv_status clv_rank_threads_run(clv_rank_threads *team, clv_rank_fn *fn, void *a
 clv_status clv_rank_threads_run_user_function(clv_rank_threads *team, clv_rank_fn *fn, void *arg,
                                               const clv_cancel *cancel, clv_error *err)
 {
-    for (int i = 0; i < team->here; i++)
+    for (int i = 0; i < team->n_local_ranks; i++)
         team->members[i].watched = false;
     return run(team, fn, arg, &(watch){.cancel = cancel, .on = true}, err);
 }
@@ -372,7 +372,7 @@ static int start_threads(clv_rank_threads *team)
 
     if (code != 0)
         return code;
-    while (code == 0 && team->started < team->here) {
+    while (code == 0 && team->started < team->n_local_ranks) {
         member *m = &team->members[team->started];
 
         code = clv_thread_start(&m->thread, &attr, rank_main, m);
@@ -528,8 +528,8 @@ clv_status clv_rank_threads_new(clv_rank_threads **out, int ranks, const clv_ran
         return clv_fail_memory(err, "a team", sizeof *team);
     team->process = getpid();
     team->ranks = ranks;
-    team->first = first;
-    team->here = here;
+    team->first_local_rank = first;
+    team->n_local_ranks = here;
     team->threads_per_rank = options->threads_per_rank ? options->threads_per_rank : 1;
     int mine = options->links && options->links->cores ? options->links->cores : clv_usable_cpus();
     team->spare_cores = mine - here * team->threads_per_rank;
@@ -576,7 +576,7 @@ clv_status clv_rank_threads_free(clv_rank_threads *team, clv_error *err)
     if (team->stuck && !wait_done(team, &(watch){.on = false})) {
         clv_status status = fail_stuck(team, err);
 
-        for (int i = 0; i < team->here; i++)
+        for (int i = 0; i < team->n_local_ranks; i++)
             pthread_detach(team->members[i].thread);
         return status;
     }
@@ -591,7 +591,7 @@ clv_world *clv_rank_threads_world(clv_rank_threads *team)
 
 clv_task_pool_member clv_rank_threads_workplace(const clv_rank_threads *team, int rank)
 {
-    return (clv_task_pool_member){team->pool, rank - team->first};
+    return (clv_task_pool_member){team->pool, rank - team->first_local_rank};
 }
 
 int clv_rank_threads_count(const clv_rank_threads *team)

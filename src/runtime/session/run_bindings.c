@@ -2,82 +2,19 @@
 #include "runtime/session/run_bindings.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
+#include "tensor/box_runs.h"
+
+static const char *const kind_name[] = {"input", "output"};
+
+/* ---- boxes ---- */
 
 clv_shard clv_box_of_type(const clv_type *type)
 {
-    clv_shard whole = {.rank = type->rank};
-    for (int d = 0; d < type->rank; d++)
-        whole.hi[d] = type->shape[d];
-    return whole;
+    return clv_box_whole(type->rank, type->shape);
 }
-
-bool clv_box_inside(const clv_shard *box, const clv_type *type)
-{
-    bool inside = box->rank == type->rank;
-    for (int d = 0; inside && d < box->rank; d++)
-        inside = 0 <= box->lo[d] && box->lo[d] <= box->hi[d] && box->hi[d] <= type->shape[d];
-    return inside;
-}
-
-bool clv_run_next_input(clv_bound_box *out, int *i, const clv_run *run, const char *name, const clv_type *type)
-{
-    for (; *i < run->n_inputs + run->n_input_boxes; ++*i) {
-        bool whole = *i < run->n_inputs;
-        const clv_input_box *part = whole ? NULL : &run->input_boxes[*i - run->n_inputs];
-        if (strcmp(whole ? run->inputs[*i].name : part->name, name) != 0)
-            continue;
-        *out = (clv_bound_box){.box = whole ? clv_box_of_type(type) : part->box,
-                               .data = (void *)(whole ? run->inputs[*i].data : part->data)};
-        ++*i;
-        return true;
-    }
-    return false;
-}
-
-bool clv_run_next_output(clv_bound_box *out, int *i, const clv_run *run, const char *name, const clv_type *type)
-{
-    for (; *i < run->n_outputs + run->n_output_boxes; ++*i) {
-        bool whole = *i < run->n_outputs;
-        const clv_output_box *part = whole ? NULL : &run->output_boxes[*i - run->n_outputs];
-        if (strcmp(whole ? run->outputs[*i].name : part->name, name) != 0)
-            continue;
-        *out = (clv_bound_box){.box = whole ? clv_box_of_type(type) : part->box,
-                               .data = whole ? run->outputs[*i].data : part->data};
-        ++*i;
-        return true;
-    }
-    return false;
-}
-
-/* ---- what does not fit ---- */
-
-clv_status clv_run_check_names(const clv_run *run, clv_error *err)
-{
-    static const char call[] = "clv_session_run", wanted[] = "a name in each binding";
-    const int counts[] = {run->n_inputs, run->n_outputs, run->n_input_boxes, run->n_output_boxes};
-    for (int i = 0; i < 4; i++)
-        if (counts[i] < 0)
-            return clv_fail(err, CLV_EINVAL, "%s: %d bindings; valid: 0 or more", call, counts[i]);
-    CLV_TRY(clv_require((run->inputs || run->n_inputs == 0) && (run->outputs || run->n_outputs == 0) &&
-                            (run->input_boxes || run->n_input_boxes == 0) &&
-                            (run->output_boxes || run->n_output_boxes == 0),
-                        call, "the bindings that it is told of", err));
-    for (int i = 0; i < run->n_inputs; i++)
-        CLV_TRY(clv_require(run->inputs[i].name != NULL, call, wanted, err));
-    for (int i = 0; i < run->n_outputs; i++)
-        CLV_TRY(clv_require(run->outputs[i].name != NULL, call, wanted, err));
-    for (int i = 0; i < run->n_input_boxes; i++)
-        CLV_TRY(clv_require(run->input_boxes[i].name != NULL, call, wanted, err));
-    for (int i = 0; i < run->n_output_boxes; i++)
-        CLV_TRY(clv_require(run->output_boxes[i].name != NULL, call, wanted, err));
-    return CLV_OK;
-}
-
-typedef bool next_fn(clv_bound_box *out, int *i, const clv_run *run, const char *name, const clv_type *type);
 
 void clv_box_print(char *out, size_t size, const clv_shard *box)
 {
@@ -89,21 +26,145 @@ void clv_box_print(char *out, size_t size, const clv_shard *box)
         snprintf(out + used, size - used, "]");
 }
 
-/* *parts: how many there are. n_whole: bindings of whole tensors in the run, which come first. */
-static clv_status check_boxes(int *parts, next_fn *next, int n_whole, const clv_run *run, const char *what,
-                              const char *name, const clv_type *type, clv_error *err)
+/* The parts of `box` outside `inner`, which is inside it: at most two per dimension. */
+static int subtract_box(clv_shard out[2 * CLV_MAX_RANK], clv_shard box, const clv_shard *inner)
 {
+    int n = 0;
+    for (int d = 0; d < box.rank; d++) {
+        clv_shard below = box, above = box;
+        below.hi[d] = inner->lo[d];
+        above.lo[d] = inner->hi[d];
+        if (clv_shard_elems(&below) > 0)
+            out[n++] = below;
+        if (clv_shard_elems(&above) > 0)
+            out[n++] = above;
+        box.lo[d] = inner->lo[d];
+        box.hi[d] = inner->hi[d];
+    }
+    return n;
+}
+
+/* Boxes before number i do not intersect `box`. Recursion is on all parts but the largest, so each is at most half of
+ * the box, and the depth at most the logarithm of its elements. */
+static bool find_uncovered(clv_shard *out, clv_box_iterator *next, const void *arg, clv_shard box, int i)
+{
+    while (clv_shard_elems(&box) > 0) {
+        clv_shard has, both, parts[2 * CLV_MAX_RANK];
+        do {
+            if (!next(&has, &i, arg)) {
+                *out = box;
+                return true;
+            }
+            both = clv_shard_intersect(&box, &has);
+        } while (clv_shard_elems(&both) == 0);
+        int n = subtract_box(parts, box, &both), largest = 0;
+        for (int k = 1; k < n; k++)
+            largest = clv_shard_elems(&parts[k]) > clv_shard_elems(&parts[largest]) ? k : largest;
+        for (int k = 0; k < n; k++)
+            if (k != largest && find_uncovered(out, next, arg, parts[k], i))
+                return true;
+        if (n == 0)
+            return false;
+        box = parts[largest];
+    }
+    return false;
+}
+
+bool clv_box_find_uncovered(clv_shard *out, clv_box_iterator *next, const void *arg, const clv_shard *box)
+{
+    return find_uncovered(out, next, arg, *box, 0);
+}
+
+/* ---- bindings ---- */
+
+/* A whole tensor, or a box of one. */
+typedef struct binding {
+    const char *name;
+    const clv_shard *box; /* NULL: the whole tensor */
+    void *data;
+} binding;
+
+static int whole_count(const clv_run *run, clv_binding_kind kind)
+{
+    return kind == CLV_BOUND_INPUTS ? run->n_inputs : run->n_outputs;
+}
+
+/* Binding i of a kind, whole tensors first; false past the end. */
+static bool get_binding(binding *out, const clv_run *run, clv_binding_kind kind, int i)
+{
+    int n = whole_count(run, kind), b = i - n;
+    if (b >= (kind == CLV_BOUND_INPUTS ? run->n_input_boxes : run->n_output_boxes))
+        return false;
+    if (kind == CLV_BOUND_INPUTS && i < n)
+        *out = (binding){run->inputs[i].name, NULL, (void *)run->inputs[i].data};
+    else if (kind == CLV_BOUND_INPUTS)
+        *out = (binding){run->input_boxes[b].name, &run->input_boxes[b].box, (void *)run->input_boxes[b].data};
+    else if (i < n)
+        *out = (binding){run->outputs[i].name, NULL, run->outputs[i].data};
+    else
+        *out = (binding){run->output_boxes[b].name, &run->output_boxes[b].box, run->output_boxes[b].data};
+    return true;
+}
+
+bool clv_run_next_box(clv_bound_box *out, int *i, const clv_run *run, clv_binding_kind kind, const char *name,
+                      const clv_type *type)
+{
+    binding b;
+    while (get_binding(&b, run, kind, *i)) {
+        ++*i;
+        if (strcmp(b.name, name) != 0)
+            continue;
+        *out = (clv_bound_box){.box = b.box ? *b.box : clv_box_of_type(type), .data = b.data};
+        return true;
+    }
+    return false;
+}
+
+/* ---- checks ---- */
+
+clv_status clv_run_check_names(const clv_run *run, clv_error *err)
+{
+    static const char call[] = "clv_session_run";
+    const int counts[] = {run->n_inputs, run->n_outputs, run->n_input_boxes, run->n_output_boxes};
+    const void *const lists[] = {run->inputs, run->outputs, run->input_boxes, run->output_boxes};
+    binding b;
+    for (int i = 0; i < 4; i++) {
+        CLV_TRY(clv_require_count(counts[i], 0, call, "bindings", err));
+        CLV_TRY(clv_require(lists[i] || counts[i] == 0, call, "all of its bindings", err));
+    }
+    for (int kind = 0; kind < 2; kind++)
+        for (int i = 0; get_binding(&b, run, (clv_binding_kind)kind, i); i++)
+            CLV_TRY(clv_require(b.name != NULL, call, "a name in each binding", err));
+    return CLV_OK;
+}
+
+static bool has_name(const clv_program *program, clv_binding_kind kind, const char *name)
+{
+    for (int b = 0; kind == CLV_BOUND_INPUTS && b < program->n_buffers; b++)
+        if (program->buffers[b].kind == CLV_BUFFER_INPUT && strcmp(program->buffers[b].name, name) == 0)
+            return true;
+    for (int o = 0; kind == CLV_BOUND_OUTPUTS && o < program->n_outputs; o++)
+        if (strcmp(program->outputs[o].name, name) == 0)
+            return true;
+    return false;
+}
+
+/* *n: how many boxes are bound to the tensor. */
+static clv_status check_boxes(int *n, const clv_run *run, clv_binding_kind kind, const char *name, const clv_type *type,
+                              clv_error *err)
+{
+    const char *what = kind_name[kind];
     clv_bound_box bound;
-    int whole = 0;
-    *parts = 0;
-    for (int i = 0; next(&bound, &i, run, name, type); ++*parts) {
+    int n_whole = 0;
+    *n = 0;
+    for (int i = 0; clv_run_next_box(&bound, &i, run, kind, name, type); ++*n) {
         char box[CLV_BOX_TEXT], text[CLV_TYPE_TEXT];
-        if (whole && i > n_whole)
-            return clv_fail(err, CLV_EINVAL, "%s '%s' is bound whole and in parts", what, name);
-        whole += i <= n_whole;
-        if (whole > 1 && next == clv_run_next_input)
+        if (n_whole && i > whole_count(run, kind))
+            return clv_fail(err, CLV_EINVAL, "%s '%s' is bound both whole and in boxes", what, name);
+        n_whole += i <= whole_count(run, kind);
+        if (n_whole > 1 && kind == CLV_BOUND_INPUTS)
             return clv_fail(err, CLV_EINVAL, "%s '%s' is bound twice", what, name);
-        bool inside = clv_box_inside(&bound.box, type);
+        bool inside = clv_box_within(&bound.box, type->rank, type->shape);
         if (inside && (bound.data || clv_shard_elems(&bound.box) == 0))
             continue;
         clv_box_print(box, sizeof box, &bound.box);
@@ -115,116 +176,57 @@ static clv_status check_boxes(int *parts, next_fn *next, int n_whole, const clv_
     return CLV_OK;
 }
 
-/* Parts of a box of which it is not known yet whether another box holds them. Few of them need no memory. */
-typedef struct piece {
-    clv_shard box;
-    int i; /* boxes before this one hold nothing of it */
-} piece;
-
-typedef struct pieces {
-    piece few[16], *piece;
-    int n, room;
-} pieces;
-
-static clv_status add_piece(pieces *p, const clv_shard *box, int i, clv_error *err)
-{
-    if (clv_shard_elems(box) == 0)
-        return CLV_OK;
-    if (p->n == p->room) {
-        size_t bytes = 2 * (size_t)p->room * sizeof(piece);
-        piece *grown = realloc(p->piece == p->few ? NULL : p->piece, bytes);
-        if (!grown)
-            return clv_fail_memory(err, "parts of a tensor", bytes);
-        if (p->piece == p->few)
-            memcpy(grown, p->few, sizeof p->few);
-        p->piece = grown;
-        p->room *= 2;
-    }
-    p->piece[p->n++] = (piece){*box, i};
-    return CLV_OK;
-}
-
-/* What a box leaves of another one is at most two boxes a dimension. */
-static clv_status add_rest(pieces *p, clv_shard box, const clv_shard *held, int i, clv_error *err)
-{
-    for (int d = 0; d < box.rank; d++) {
-        clv_shard below = box, above = box;
-        below.hi[d] = held->lo[d];
-        above.lo[d] = held->hi[d];
-        CLV_TRY(add_piece(p, &below, i, err));
-        CLV_TRY(add_piece(p, &above, i, err));
-        box.lo[d] = held->lo[d];
-        box.hi[d] = held->hi[d];
-    }
-    return CLV_OK;
-}
-
-clv_status clv_box_find_uncovered(bool *lacks, clv_shard *out, clv_box_iterator *next, const void *arg,
-                                  const clv_shard *box, clv_error *err)
-{
-    pieces left = {.piece = left.few, .room = sizeof left.few / sizeof *left.few};
-    clv_status status = add_piece(&left, box, 0, err);
-    *lacks = false;
-    while (status == CLV_OK && !*lacks && left.n > 0) {
-        piece p = left.piece[--left.n];
-        clv_shard has, both = {0};
-        bool met = false;
-        while (!met && next(&has, &p.i, arg)) {
-            both = clv_shard_intersect(&p.box, &has);
-            met = clv_shard_elems(&both) > 0;
-        }
-        *out = p.box;
-        *lacks = !met;
-        if (met)
-            status = add_rest(&left, p.box, &both, p.i, err);
-    }
-    if (left.piece != left.few)
-        free(left.piece);
-    return status;
-}
-
-/* An input of a run. */
-typedef struct input {
+/* Iterates the boxes of an input. */
+typedef struct input_boxes {
     const clv_run *run;
-    const char *name;
-    const clv_type *type;
-} input;
+    const clv_buffer *buffer;
+} input_boxes;
 
 static bool next_input_box(clv_shard *out, int *i, const void *arg)
 {
-    const input *in = arg;
-    clv_bound_box bound;
-    if (!clv_run_next_input(&bound, i, in->run, in->name, in->type))
-        return false;
+    const input_boxes *in = arg;
+    clv_bound_box bound = {.data = NULL};
+    bool more = clv_run_next_box(&bound, i, in->run, CLV_BOUND_INPUTS, in->buffer->name, &in->buffer->type);
     *out = bound.box;
-    return true;
+    return more;
 }
 
-clv_status clv_run_check_input(const clv_run *run, const char *name, const clv_type *type, const clv_layout *layout,
-                               const clv_mesh *mesh, int first, int here, clv_error *err)
+static clv_status check_input(const clv_run *run, const clv_buffer *buffer, const clv_mesh *mesh, int first_rank,
+                              int n_ranks, clv_error *err)
 {
-    const input in = {run, name, type};
-    int parts;
-    CLV_TRY(check_boxes(&parts, clv_run_next_input, run->n_inputs, run, "input", name, type, err));
-    if (parts == 0)
-        return clv_fail(err, CLV_ENOTFOUND, "the program's input '%s' is not bound", name);
-    for (int r = first; run->n_input_boxes > 0 && r < first + here; r++) {
-        clv_shard shard = clv_layout_shard(layout, mesh, type->shape, r), lacking;
+    const input_boxes in = {run, buffer};
+    int n;
+    CLV_TRY(check_boxes(&n, run, CLV_BOUND_INPUTS, buffer->name, &buffer->type, err));
+    if (n == 0)
+        return clv_fail(err, CLV_ENOTFOUND, "the program's input '%s' is not bound", buffer->name);
+    for (int r = first_rank; run->n_input_boxes > 0 && r < first_rank + n_ranks; r++) {
+        clv_shard shard = clv_layout_shard(&buffer->layout, mesh, buffer->type.shape, r), uncovered;
         char text[CLV_BOX_TEXT], needed[CLV_BOX_TEXT];
-        bool lacks;
-        CLV_TRY(clv_box_find_uncovered(&lacks, &lacking, next_input_box, &in, &shard, err));
-        if (!lacks)
+        if (!clv_box_find_uncovered(&uncovered, next_input_box, &in, &shard))
             continue;
-        clv_box_print(text, sizeof text, &lacking);
+        clv_box_print(text, sizeof text, &uncovered);
         clv_box_print(needed, sizeof needed, &shard);
-        return clv_fail(err, CLV_ESHAPE, "input '%s': rank %d needs %s, and no part holds %s of it", name, r, needed,
-                        text);
+        return clv_fail(err, CLV_ESHAPE, "input '%s': rank %d needs %s, and no box contains %s of it", buffer->name, r,
+                        needed, text);
     }
     return CLV_OK;
 }
 
-clv_status clv_run_check_output(const clv_run *run, const char *name, const clv_type *type, clv_error *err)
+clv_status clv_run_check_bindings(const clv_run *run, const clv_program *program, int first_rank, int n_ranks,
+                                  clv_error *err)
 {
-    int parts;
-    return check_boxes(&parts, clv_run_next_output, run->n_outputs, run, "output", name, type, err);
+    binding bound;
+    int n;
+    /* names first: a box with a misspelt name is not reported as an uncovered input */
+    for (int kind = 0; kind < 2; kind++)
+        for (int i = 0; get_binding(&bound, run, (clv_binding_kind)kind, i); i++)
+            if (!has_name(program, (clv_binding_kind)kind, bound.name))
+                return clv_fail(err, CLV_ENOTFOUND, "the program has no %s '%s'", kind_name[kind], bound.name);
+    for (int b = 0; b < program->n_buffers; b++)
+        if (program->buffers[b].kind == CLV_BUFFER_INPUT)
+            CLV_TRY(check_input(run, &program->buffers[b], &program->mesh, first_rank, n_ranks, err));
+    for (int o = 0; o < program->n_outputs; o++)
+        CLV_TRY(check_boxes(&n, run, CLV_BOUND_OUTPUTS, program->outputs[o].name,
+                            &program->buffers[program->outputs[o].buffer].type, err));
+    return CLV_OK;
 }

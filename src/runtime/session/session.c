@@ -1,6 +1,4 @@
-/* session.c - session: creates ranks, loads and runs programs, binds inputs and outputs, keeps statistics. What is
- * made ready for a program is in load_program.c, state in session_state.c.
- */
+/* session.c - session: creates ranks, runs programs, binds inputs and outputs, keeps statistics. */
 #include "runtime/session/session_internal.h"
 
 #include <stddef.h>
@@ -16,16 +14,14 @@
 #include "comm/comm.h"
 #include "kernels/cpu/gemm/gemm.h"
 #include "runtime/checks/memory_check.h"
-#include "runtime/diagnostics/flight_dump.h"
 #include "runtime/diagnostics/trace_recorder.h"
-#include "runtime/multi_process/local_ranks.h"
 #include "runtime/multi_process/multi_process.h"
 #include "runtime/session/run_bindings.h"
 #include "runtime/spmd/spmd_internal.h"
 
 /* ---- opening and closing ---- */
 
-/* All ranks as one group, by which state is moved. */
+/* One group of all ranks, for moving state. */
 static clv_status add_group_of_all_ranks(clv_session *session, clv_error *err)
 {
     clv_world *world = clv_rank_threads_world(session->team);
@@ -37,8 +33,8 @@ static clv_status add_group_of_all_ranks(clv_session *session, clv_error *err)
     return status;
 }
 
-/* What looks into the memory of tensors needs it to be the host's. */
-static clv_status check_reads(const clv_device_backend *backend, const clv_session_options *options, clv_error *err)
+/* Checks that read tensors need them in host memory. */
+static clv_status check_device(const clv_device_backend *backend, const clv_session_options *options, clv_error *err)
 {
     if (backend->is_host || (!options->check && !options->find_nonfinite))
         return CLV_OK;
@@ -46,8 +42,8 @@ static clv_status check_reads(const clv_device_backend *backend, const clv_sessi
                     backend->name, options->check ? "check" : "find_nonfinite", clv_device_cpu.name);
 }
 
-/* The ranks of a mesh in blocks over the processes of a job; first: room for their first ranks. */
-static clv_status spread(clv_process_links *out, int *first, const clv_mesh *mesh, clv_job *job, clv_error *err)
+/* Spreads the ranks of a mesh in blocks over the processes of a job; first: [processes + 1]. */
+static clv_status assign_ranks(clv_process_links *out, int *first, const clv_mesh *mesh, clv_job *job, clv_error *err)
 {
     int64_t ranks = clv_mesh_rank_count(mesh), n = clv_job_process_count(job);
     if (ranks < n)
@@ -64,37 +60,21 @@ static clv_status spread(clv_process_links *out, int *first, const clv_mesh *mes
     return CLV_OK;
 }
 
-static clv_status new_session_in_job(clv_session **out, const clv_mesh *mesh, const clv_session_options *o,
-                                     clv_error *err)
+static clv_status new_session_in_job(clv_session **out, const clv_mesh *mesh, clv_session_options *o, clv_error *err)
 {
     clv_process_links links;
     size_t n = (size_t)clv_job_process_count(o->job) + 1;
     if (o->transport && strcmp(o->transport, "mpi") != 0)
         return clv_fail(err, CLV_EINVAL, "the transport '%.40s' for a job; valid: 'mpi', or NULL", o->transport);
+    o->transport = "mpi";
     CLV_TRY(clv_mesh_check(mesh, err));
     int *first = malloc(n * sizeof *first);
     if (!first)
         return clv_fail_memory(err, "a job's ranks", n * sizeof *first);
-    clv_session_options of_job = *o;
-    of_job.transport = "mpi";
-    clv_status status = spread(&links, first, mesh, o->job, err);
+    clv_status status = assign_ranks(&links, first, mesh, o->job, err);
     if (status == CLV_OK)
-        status = clv_session_new_with_links(out, mesh, &of_job, &links, err);
+        status = clv_session_new_with_links(out, mesh, o, &links, err);
     free(first);
-    return status;
-}
-
-/* Other processes wait for what failed here before they were met. */
-static clv_status new_session_of_job(clv_session **out, const clv_mesh *mesh, const clv_session_options *o,
-                                     clv_error *err)
-{
-    uint64_t meetings = o->job->rendezvous_count;
-    clv_error why = {0};
-    clv_status status = new_session_in_job(out, mesh, o, &why);
-    if (status != CLV_OK && o->job->rendezvous_count == meetings)
-        (void)clv_job_agree(o->job, status, &why);
-    if (status != CLV_OK && err && err->code == CLV_OK)
-        *err = why;
     return status;
 }
 
@@ -104,53 +84,58 @@ clv_status clv_session_new(clv_session **out, const clv_mesh *mesh, const clv_se
     clv_session_options o;
     CLV_TRY(clv_require(out && mesh, call, "out and a mesh", err));
     CLV_TRY(clv_options_copy_in(&o, sizeof o, sizeof o, options, call, err));
-    return o.job ? new_session_of_job(out, mesh, &o, err) : clv_session_new_with_links(out, mesh, &o, NULL, err);
+    if (!o.job)
+        return clv_session_new_with_links(out, mesh, &o, NULL, err);
+    uint64_t met = o.job->rendezvous_count;
+    clv_error why = {0};
+    clv_status status = new_session_in_job(out, mesh, &o, &why);
+    if (status != CLV_OK && o.job->rendezvous_count == met) /* other processes wait for this one, which failed before */
+        (void)clv_job_agree(o.job, status, &why);
+    if (status != CLV_OK && err && err->code == CLV_OK)
+        *err = why;
+    return status;
 }
 
-clv_status clv_session_new_with_links(clv_session **out, const clv_mesh *mesh, const clv_session_options *options,
+clv_status clv_session_new_with_links(clv_session **out, const clv_mesh *mesh, const clv_session_options *o,
                                       const clv_process_links *links, clv_error *err)
 {
-    static const char call[] = "clv_session_new";
-    clv_session_options o;
-    CLV_TRY(clv_require(out && mesh, call, "out and a mesh", err));
-    CLV_TRY(clv_options_copy_in(&o, sizeof o, sizeof o, options, call, err));
     CLV_TRY(clv_mesh_check(mesh, err));
     const clv_device_backend *backend;
-    CLV_TRY(clv_device_find(&backend, o.device, err));
-    CLV_TRY(check_reads(backend, &o, err));
+    CLV_TRY(clv_device_find(&backend, o->device, err));
+    CLV_TRY(check_device(backend, o, err));
     CLV_TRY(clv_gemm_prepare(err));
     clv_session *session = calloc(1, sizeof *session);
     if (!session)
         return clv_fail_memory(err, "a session", sizeof *session);
     session->mesh = *mesh;
     session->n_ranks = (int)clv_mesh_rank_count(mesh);
-    session->seed = o.seed;
-    session->source = o.source;
-    session->source_arg = o.source_arg;
-    session->trace = o.trace != 0;
-    session->find_nonfinite = o.find_nonfinite != 0;
-    session->check = o.check != 0;
-    session->cancel = o.cancel;
-    session->flight = o.flight;
-    session->here = links ? links->first[links->me + 1] - links->first[links->me] : session->n_ranks;
-    session->first = links ? links->first[links->me] : 0;
-    session->threads_per_rank = o.threads_per_rank > 0 ? o.threads_per_rank : 1;
+    session->seed = o->seed;
+    session->source = o->source;
+    session->source_arg = o->source_arg;
+    session->trace = o->trace != 0;
+    session->find_nonfinite = o->find_nonfinite != 0;
+    session->check = o->check != 0;
+    session->cancel = o->cancel;
+    session->flight = o->flight;
+    session->n_local_ranks = links ? links->first[links->me + 1] - links->first[links->me] : session->n_ranks;
+    session->first_local_rank = links ? links->first[links->me] : 0;
+    session->threads_per_rank = o->threads_per_rank > 0 ? o->threads_per_rank : 1;
     session->backend = backend;
-    session->devices = calloc((size_t)session->here, sizeof *session->devices);
-    session->times = calloc((size_t)session->here, sizeof *session->times);
-    clv_rank_threads_options team = {.threads_per_rank = o.threads_per_rank,
-                                     .pin = o.no_pinning ? 0 : -1,
-                                     .timeout_ms = o.timeout_ms,
-                                     .transport = o.transport,
-                                     .seed = o.seed,
+    session->devices = calloc((size_t)session->n_local_ranks, sizeof *session->devices);
+    session->times = calloc((size_t)session->n_local_ranks, sizeof *session->times);
+    clv_rank_threads_options team = {.threads_per_rank = o->threads_per_rank,
+                                     .pin = o->no_pinning ? 0 : -1,
+                                     .timeout_ms = o->timeout_ms,
+                                     .transport = o->transport,
+                                     .seed = o->seed,
                                      .links = links};
     session->abandoned = calloc(1, sizeof *session->abandoned);
     session->in_use = calloc(1, sizeof *session->in_use);
     clv_status status =
         session->times && session->abandoned && session->devices && session->in_use
             ? clv_rank_threads_new(&session->team, session->n_ranks, &team, err)
-            : clv_fail_memory(err, "the ranks of a session", (size_t)session->here * sizeof *session->times);
-    for (int i = 0; status == CLV_OK && i < session->here; i++)
+            : clv_fail_memory(err, "the ranks of a session", (size_t)session->n_local_ranks * sizeof *session->times);
+    for (int i = 0; status == CLV_OK && i < session->n_local_ranks; i++)
         status = backend->open(&session->devices[i], i, err);
     if (status == CLV_OK)
         status = add_group_of_all_ranks(session, err);
@@ -158,7 +143,7 @@ clv_status clv_session_new_with_links(clv_session **out, const clv_mesh *mesh, c
         clv_session_free(session);
         return status; /* NOLINT(clang-analyzer-unix.Malloc): memory that a late rank may touch is left */
     }
-    session->run = o.job ? o.job->id : links ? 0 : clv_unique_id();
+    session->run = o->job ? o->job->id : links ? 0 : clv_unique_id();
     *out = session;
     return CLV_OK;
 }
@@ -169,17 +154,18 @@ void clv_session_free(clv_session *session)
         return;
     if (session->team)
         clv_flight_dump_on_end(session);
-    /* After a time-out a late rank may still write to our buffers: then they are left to the process. */
+    /* After a time-out a late rank may still write to the session's memory, which then leaks. */
     if (session->team && clv_rank_threads_free(session->team, NULL) != CLV_OK)
         return;
     for (int i = 0; i < session->n_loaded; i++)
         clv_loaded_program_free(session->loaded[i]);
     free(session->loaded);
-    clv_session_free_states(session);
     clv_session_free_abandoned(session);
+    clv_session_free_states(session);
+    free(session->abandoned);
     clv_spmd_context_free(session->spmd);
     clv_trace_recorder_free(session->tracer);
-    for (int i = 0; session->devices && session->backend->close && i < session->here; i++)
+    for (int i = 0; session->devices && session->backend->close && i < session->n_local_ranks; i++)
         if (session->devices[i])
             session->backend->close(session->devices[i]);
     free(session->devices);
@@ -190,14 +176,12 @@ void clv_session_free(clv_session *session)
 
 int64_t clv_session_rank_bytes(const clv_session *session)
 {
-    if (!session)
-        return 0;
-    return session->rank_bytes;
+    return session ? session->rank_bytes : 0;
 }
 
 /* ---- loading ---- */
 
-/* Asked for before anything began, nothing is lost. */
+/* A cancellation before the call began does not poison the session. */
 static clv_status check_cancelled(const clv_session *session, clv_error *err)
 {
     if (clv_cancel_requested(session->cancel))
@@ -245,20 +229,20 @@ typedef struct run_job {
     clv_session *session;
     const clv_loaded_program *loaded;
     const clv_run *run;
-    clv_rank_trace *traces; /* [here]; NULL: the run is not recorded */
+    clv_rank_trace *traces; /* [n_local_ranks]; NULL: the run is not recorded */
 } run_job;
 
 static clv_status bind_inputs(const run_job *job, int rank, clv_error *err)
 {
     const clv_program *program = job->loaded->program;
-    const clv_device *device = job->session->devices[rank - job->session->first];
+    const clv_device *device = job->session->devices[rank - job->session->first_local_rank];
     for (int b = 0; b < program->n_buffers; b++) {
         const clv_buffer *buffer = &program->buffers[b];
         clv_bound_box bound;
         if (buffer->kind != CLV_BUFFER_INPUT)
             continue;
         clv_shard shard = clv_layout_shard(&buffer->layout, &program->mesh, buffer->type.shape, rank);
-        for (int i = 0; clv_run_next_input(&bound, &i, job->run, buffer->name, &buffer->type);) {
+        for (int i = 0; clv_run_next_box(&bound, &i, job->run, CLV_BOUND_INPUTS, buffer->name, &buffer->type);) {
             clv_shard both = clv_shard_intersect(&shard, &bound.box);
             CLV_TRY(device->backend->copy(device, CLV_COPY_FROM_HOST,
                                           clv_loaded_program_view(job->loaded, rank, b)->data, &shard, bound.data,
@@ -272,13 +256,13 @@ static clv_status bind_inputs(const run_job *job, int rank, clv_error *err)
 static clv_status copy_outputs(const run_job *job, int rank, clv_error *err)
 {
     const clv_program *program = job->loaded->program;
-    const clv_device *device = job->session->devices[rank - job->session->first];
+    const clv_device *device = job->session->devices[rank - job->session->first_local_rank];
     for (int o = 0; o < program->n_outputs; o++) {
         const clv_program_output *output = &program->outputs[o];
         const clv_buffer *buffer = &program->buffers[output->buffer];
         clv_bound_box bound;
         int i = 0;
-        if (!clv_run_next_output(&bound, &i, job->run, output->name, &buffer->type) ||
+        if (!clv_run_next_box(&bound, &i, job->run, CLV_BOUND_OUTPUTS, output->name, &buffer->type) ||
             !clv_rank_is_first_replica(&buffer->layout, &program->mesh, buffer->type.shape, rank))
             continue;
         clv_shard shard = clv_layout_shard(&buffer->layout, &program->mesh, buffer->type.shape, rank);
@@ -287,7 +271,7 @@ static clv_status copy_outputs(const run_job *job, int rank, clv_error *err)
             CLV_TRY(device->backend->copy(device, CLV_COPY_TO_HOST, bound.data, &bound.box,
                                           clv_loaded_program_view(job->loaded, rank, output->buffer)->data, &shard,
                                           &both, clv_dtype_size(buffer->type.dtype), err));
-        } while (clv_run_next_output(&bound, &i, job->run, output->name, &buffer->type));
+        } while (clv_run_next_box(&bound, &i, job->run, CLV_BOUND_OUTPUTS, output->name, &buffer->type));
     }
     return CLV_OK;
 }
@@ -301,7 +285,7 @@ static clv_status run_rank(void *arg, int rank, clv_comm *comm, clv_error *err)
     CLV_TRY(bind_inputs(job, rank, err));
     if (check)
         CLV_TRY(clv_memory_check_begin_run(job->loaded, rank, err));
-    int i = rank - job->session->first;
+    int i = rank - job->session->first_local_rank;
     CLV_TRY(clv_execute_program(job->loaded, rank, comm, &job->session->times[i], job->traces ? &job->traces[i] : NULL,
                                 err));
     if (check)
@@ -309,88 +293,43 @@ static clv_status run_rank(void *arg, int rank, clv_comm *comm, clv_error *err)
     return clv_session_shares_memory(job->session) ? copy_outputs(job, rank, err) : CLV_OK;
 }
 
-/* The same where ranks' memory is out of reach. */
+/* Copies outputs from ranks whose memory this thread cannot read. */
 static clv_status fetch_outputs(const run_job *job, clv_error *err)
 {
+    const clv_session *session = job->session;
     const clv_program *program = job->loaded->program;
-    int n = job->session->here;
+    int n = session->n_local_ranks;
     void **data = malloc((size_t)n * sizeof *data);
     clv_status status = data ? CLV_OK : clv_fail_memory(err, "a program's outputs", (size_t)n * sizeof *data);
     for (int o = 0; status == CLV_OK && o < program->n_outputs; o++) {
         const clv_program_output *output = &program->outputs[o];
         const clv_buffer *buffer = &program->buffers[output->buffer];
+        const clv_named_state tensor = {
+            .name = (char *)output->name, .type = buffer->type, .layout = buffer->layout, .data = data};
         clv_bound_box bound;
         for (int r = 0; r < n; r++)
-            data[r] = clv_loaded_program_view(job->loaded, job->loaded->first + r, output->buffer)->data;
-        for (int i = 0; status == CLV_OK && clv_run_next_output(&bound, &i, job->run, output->name, &buffer->type);)
-            status =
-                job->session->here < job->session->n_ranks && i > job->run->n_outputs
-                    ? clv_session_copy_local(job->session, output->name, &buffer->type, &buffer->layout,
-                                             job->session->devices, data, &bound.box, bound.data, err)
-                    : clv_session_fetch(job->session, job->loaded->digest ^ clv_hash_text(output->name), &buffer->type,
-                                        &buffer->layout, job->session->devices, data, &bound.box, bound.data, err);
+            data[r] = job->loaded->ranks[r].views[output->buffer].data;
+        for (int i = 0; status == CLV_OK &&
+                        clv_run_next_box(&bound, &i, job->run, CLV_BOUND_OUTPUTS, output->name, &buffer->type);)
+            status = clv_session_is_multi_process(session) && i > job->run->n_outputs
+                         ? clv_session_copy_local(session, &tensor, session->devices, &bound.box, bound.data, err)
+                         : clv_session_fetch(session, job->loaded->digest ^ clv_hash_text(output->name), &tensor,
+                                             session->devices, &bound.box, bound.data, err);
     }
     free(data);
     return status;
 }
 
-static clv_status check_known_input(const clv_program *program, const char *name, clv_error *err)
+/* Boxes of outputs get only what the ranks of this process hold. */
+static clv_status check_output_boxes(const clv_session *session, const clv_program *program, const clv_run *run,
+                                     clv_error *err)
 {
-    for (int b = 0; b < program->n_buffers; b++)
-        if (program->buffers[b].kind == CLV_BUFFER_INPUT && strcmp(program->buffers[b].name, name) == 0)
-            return CLV_OK;
-    return clv_fail(err, CLV_ENOTFOUND, "the program has no input '%s'", name);
-}
-
-static clv_status check_known_output(const clv_program *program, const char *name, clv_error *err)
-{
-    for (int o = 0; o < program->n_outputs; o++)
-        if (strcmp(program->outputs[o].name, name) == 0)
-            return CLV_OK;
-    return clv_fail(err, CLV_ENOTFOUND, "the program has no output '%s'", name);
-}
-
-/* Names are known before boxes are looked at: a part with a misspelt name is not a box that lacks. */
-static clv_status check_names(const clv_program *program, const clv_run *run, clv_error *err)
-{
-    for (int i = 0; i < run->n_inputs; i++)
-        CLV_TRY(check_known_input(program, run->inputs[i].name, err));
-    for (int i = 0; i < run->n_input_boxes; i++)
-        CLV_TRY(check_known_input(program, run->input_boxes[i].name, err));
-    for (int i = 0; i < run->n_outputs; i++)
-        CLV_TRY(check_known_output(program, run->outputs[i].name, err));
-    for (int i = 0; i < run->n_output_boxes; i++)
-        CLV_TRY(check_known_output(program, run->output_boxes[i].name, err));
-    return CLV_OK;
-}
-
-/* What other processes hold of an output, a part does not get. */
-static clv_status check_parts_here(const clv_session *session, const clv_program *program, const clv_run *run,
-                                   const clv_program_output *output, clv_error *err)
-{
-    const clv_buffer *buffer = &program->buffers[output->buffer];
-    clv_bound_box bound;
-    if (!clv_session_is_multi_process(session) || run->n_output_boxes == 0)
-        return CLV_OK;
-    for (int i = run->n_outputs; clv_run_next_output(&bound, &i, run, output->name, &buffer->type);)
-        CLV_TRY(clv_session_check_local(session, output->name, &buffer->type, &buffer->layout, &bound.box, err));
-    return CLV_OK;
-}
-
-static clv_status check_bindings(const clv_session *session, const clv_program *program, const clv_run *run,
-                                 clv_error *err)
-{
-    CLV_TRY(check_names(program, run, err));
-    for (int b = 0; b < program->n_buffers; b++) {
-        const clv_buffer *buffer = &program->buffers[b];
-        if (buffer->kind == CLV_BUFFER_INPUT)
-            CLV_TRY(clv_run_check_input(run, buffer->name, &buffer->type, &buffer->layout, &program->mesh,
-                                        session->first, session->here, err));
-    }
-    for (int o = 0; o < program->n_outputs; o++) {
-        const clv_program_output *output = &program->outputs[o];
-        CLV_TRY(clv_run_check_output(run, output->name, &program->buffers[output->buffer].type, err));
-        CLV_TRY(check_parts_here(session, program, run, output, err));
+    for (int o = 0; clv_session_is_multi_process(session) && run->n_output_boxes > 0 && o < program->n_outputs; o++) {
+        const clv_buffer *buffer = &program->buffers[program->outputs[o].buffer];
+        const char *name = program->outputs[o].name;
+        clv_bound_box bound;
+        for (int i = run->n_outputs; clv_run_next_box(&bound, &i, run, CLV_BOUND_OUTPUTS, name, &buffer->type);)
+            CLV_TRY(clv_session_check_local(session, name, &buffer->type, &buffer->layout, &bound.box, err));
     }
     return CLV_OK;
 }
@@ -400,7 +339,8 @@ static clv_status run(clv_session *session, const clv_program *program, const cl
     clv_loaded_program *loaded;
     CLV_TRY(check_cancelled(session, err));
     CLV_TRY(clv_session_find_or_load(&loaded, session, program, err));
-    CLV_TRY(check_bindings(session, program, run, err));
+    CLV_TRY(clv_run_check_bindings(run, program, session->first_local_rank, session->n_local_ranks, err));
+    CLV_TRY(check_output_boxes(session, program, run, err));
     loaded->matmuls_only = run->matmuls_only != 0;
     run_job job = {.session = session, .loaded = loaded, .run = run};
     if (session->tracer && clv_trace_recorder_begin_run(session->tracer, program))
@@ -415,15 +355,15 @@ static clv_status run(clv_session *session, const clv_program *program, const cl
     return CLV_OK;
 }
 
-static clv_status take_and_run(clv_session *session, const clv_program *program, const clv_run *given, clv_error *err)
+static clv_status check_and_run(clv_session *session, const clv_program *program, const clv_run *given, clv_error *err)
 {
-    clv_run taken;
-    CLV_TRY(clv_options_copy_in(&taken, sizeof taken, offsetof(clv_run, matmuls_only), given, "clv_session_run_boxes",
-                                err));
-    CLV_TRY(clv_run_check_names(&taken, err));
-    if (taken.matmuls_only && (session->check || session->find_nonfinite))
-        return clv_fail(err, CLV_EUNSUPPORTED, "products alone in a session that checks its runs");
-    return run(session, program, &taken, err);
+    clv_run own;
+    CLV_TRY(
+        clv_options_copy_in(&own, sizeof own, offsetof(clv_run, matmuls_only), given, "clv_session_run_boxes", err));
+    CLV_TRY(clv_run_check_names(&own, err));
+    if (own.matmuls_only && (session->check || session->find_nonfinite))
+        return clv_fail(err, CLV_EUNSUPPORTED, "matmuls_only is not supported with check or find_nonfinite");
+    return run(session, program, &own, err);
 }
 
 clv_status clv_session_run_boxes(clv_session *session, const clv_program *program, const clv_run *given, clv_error *err)
@@ -432,7 +372,7 @@ clv_status clv_session_run_boxes(clv_session *session, const clv_program *progra
     clv_error why = {.rank = -1};
     CLV_TRY(clv_require(session && program && given, call, "a session, a program and a run", err));
     CLV_TRY(clv_session_acquire(session, call, err));
-    clv_status status = take_and_run(session, program, given, &why);
+    clv_status status = check_and_run(session, program, given, &why);
     clv_session_release(session);
     return clv_session_finish_call(session, call, status, &why, err);
 }
@@ -451,18 +391,18 @@ clv_status clv_session_fetch_output(clv_session *session, const clv_program *pro
 {
     static const char call[] = "an output of the last run";
     const clv_output_binding binding = {name, out};
-    const clv_run wanted = {.size = sizeof wanted, .n_outputs = 1, .outputs = &binding};
+    const clv_run asked = {.size = sizeof asked, .n_outputs = 1, .outputs = &binding};
     clv_loaded_program *loaded;
     clv_error why = {.rank = -1};
     CLV_TRY(clv_session_acquire(session, call, err));
     clv_status status = clv_session_find_or_load(&loaded, session, program, &why);
     if (status == CLV_OK)
-        status = fetch_outputs(&(run_job){.session = session, .loaded = loaded, .run = &wanted}, &why);
+        status = fetch_outputs(&(run_job){.session = session, .loaded = loaded, .run = &asked}, &why);
     clv_session_release(session);
     return clv_session_finish_call(session, call, status, &why, err);
 }
 
-/* Mean over ranks and runs; the field is of clv_instruction_time. */
+/* Mean over ranks and runs of a field of clv_instruction_time, given by its offset. */
 static double mean_seconds(const clv_session *session, const clv_program *program, int instruction, size_t field)
 {
     if (!session || !program)
@@ -473,9 +413,9 @@ static double mean_seconds(const clv_session *session, const clv_program *progra
             instruction >= program->n_instructions)
             continue;
         int64_t ns = 0;
-        for (int r = 0; r < session->here; r++)
+        for (int r = 0; r < session->n_local_ranks; r++)
             ns += *(const int64_t *)((const char *)&loaded->ranks[r].times_of_instructions[instruction] + field);
-        return 1e-9 * (double)ns / (double)loaded->runs / session->here;
+        return 1e-9 * (double)ns / (double)loaded->runs / session->n_local_ranks;
     }
     return 0;
 }
@@ -498,20 +438,20 @@ clv_status clv_session_take_stats(clv_session *session, clv_session_stats *out, 
     for (int l = 0; l < session->n_loaded; l++) {
         clv_loaded_program *loaded = session->loaded[l];
         loaded->runs = 0;
-        for (int r = 0; session->trace && r < loaded->here; r++)
+        for (int r = 0; session->trace && r < loaded->n_local_ranks; r++)
             memset(loaded->ranks[r].times_of_instructions, 0,
                    (size_t)loaded->program->n_instructions * sizeof *loaded->ranks[r].times_of_instructions);
     }
     clv_session_stats stats = session->stats;
     session->stats = (clv_session_stats){0};
-    for (int r = 0; r < session->here; r++) {
-        stats.comm_seconds += 1e-9 * (double)session->times[r].comm_ns / session->here;
-        stats.wait_seconds += 1e-9 * (double)session->times[r].wait_ns / session->here;
-        stats.overlapped_seconds += 1e-9 * (double)session->times[r].overlapped_ns / session->here;
+    for (int r = 0; r < session->n_local_ranks; r++) {
+        stats.comm_seconds += 1e-9 * (double)session->times[r].comm_ns / session->n_local_ranks;
+        stats.wait_seconds += 1e-9 * (double)session->times[r].wait_ns / session->n_local_ranks;
+        stats.overlapped_seconds += 1e-9 * (double)session->times[r].overlapped_ns / session->n_local_ranks;
         stats.fallbacks += session->times[r].fallbacks;
         stats.fallback_bytes += session->times[r].fallback_bytes;
     }
-    memset(session->times, 0, (size_t)session->here * sizeof *session->times);
+    memset(session->times, 0, (size_t)session->n_local_ranks * sizeof *session->times);
     clv_session_release(session);
     return out ? clv_struct_copy_out(out, sizeof stats, offsetof(clv_session_stats, overlapped_seconds), &stats, call,
                                      err)

@@ -18,7 +18,7 @@ void clv_spmd_context_free(clv_spmd_context *world)
 {
     if (!world)
         return;
-    for (int r = 0; world->ranks && r < world->session->here; r++) {
+    for (int r = 0; world->ranks && r < world->session->n_local_ranks; r++) {
         clv_spmd_free_allocations(&world->ranks[r]);
         clv_spmd_free_cached_collectives(&world->ranks[r]);
     }
@@ -66,16 +66,16 @@ static clv_status make_world(clv_session *session, clv_error *err)
     if (!world)
         return clv_fail_memory(err, "communicators", sizeof *world);
     world->session = session;
-    world->ranks = calloc((size_t)session->here, sizeof *world->ranks);
-    clv_status status = world->ranks
-                            ? add_subsets(world, err)
-                            : clv_fail_memory(err, "communicators", (size_t)session->here * sizeof *world->ranks);
+    world->ranks = calloc((size_t)session->n_local_ranks, sizeof *world->ranks);
+    clv_status status =
+        world->ranks ? add_subsets(world, err)
+                     : clv_fail_memory(err, "communicators", (size_t)session->n_local_ranks * sizeof *world->ranks);
     if (status != CLV_OK) {
         clv_spmd_context_free(world);
         return status;
     }
-    for (int i = 0, r; i < session->here; i++) {
-        r = session->first + i;
+    for (int i = 0, r; i < session->n_local_ranks; i++) {
+        r = session->first_local_rank + i;
         world->ranks[i] =
             (clv_spmd){.world = world, .comm = clv_world_comm(clv_rank_threads_world(session->team), r), .rank = r};
     }
@@ -185,8 +185,9 @@ static clv_status run_rank(void *arg, int rank, clv_comm *comm, clv_error *err)
 {
     const clv_spmd_invocation *job = arg;
     const clv_session *session = job->world->session;
-    clv_spmd *spmd = &job->world->ranks[rank - session->first];
-    clv_local_tensor *in = job->locals + (size_t)(rank - session->first) * (size_t)(job->n_inputs + job->n_outputs),
+    clv_spmd *spmd = &job->world->ranks[rank - session->first_local_rank];
+    clv_local_tensor *in = job->locals +
+                           (size_t)(rank - session->first_local_rank) * (size_t)(job->n_inputs + job->n_outputs),
                      *out = in + job->n_inputs;
     clv_comm_set_activity(comm, "clv_spmd_run");
     for (int i = 0; i < job->n_inputs; i++)
@@ -213,7 +214,7 @@ static clv_status run_rank(void *arg, int rank, clv_comm *comm, clv_error *err)
 static clv_status fetch_outputs(const clv_spmd_invocation *job, clv_error *err)
 {
     const clv_session *session = job->world->session;
-    int n = session->here, n_locals = job->n_inputs + job->n_outputs;
+    int n = session->n_local_ranks, n_locals = job->n_inputs + job->n_outputs;
     void **data = malloc((size_t)n * sizeof *data);
     clv_status status = data ? CLV_OK : clv_fail_memory(err, "a function's outputs", (size_t)n * sizeof *data);
     for (int i = 0; status == CLV_OK && i < job->n_outputs; i++) {
@@ -221,8 +222,9 @@ static clv_status fetch_outputs(const clv_spmd_invocation *job, clv_error *err)
         clv_shard whole = clv_box_of_type(&output->type);
         for (int r = 0; r < n; r++)
             data[r] = job->locals[r * n_locals + job->n_inputs + i].data;
-        status = clv_session_fetch(session, (uint64_t)i, &output->type, &job->locals[job->n_inputs + i].layout, NULL,
-                                   data, &whole, output->data, err);
+        const clv_named_state tensor = {
+            .type = output->type, .layout = job->locals[job->n_inputs + i].layout, .data = data};
+        status = clv_session_fetch(session, (uint64_t)i, &tensor, NULL, &whole, output->data, err);
     }
     free(data);
     return status;
@@ -264,7 +266,7 @@ static clv_status read_layouts(clv_spmd_invocation *job, clv_error *err)
 
 static void free_job(clv_spmd_context *world)
 {
-    for (int r = 0; r < world->session->here; r++)
+    for (int r = 0; r < world->session->n_local_ranks; r++)
         clv_spmd_free_allocations(&world->ranks[r]);
     free(world->job.layouts);
     free(world->job.locals);
@@ -287,11 +289,12 @@ static clv_status run(clv_session *session, const clv_spmd_invocation *given, co
     *job = *given;
     job->world = session->spmd;
     job->layouts = calloc(n, sizeof *job->layouts);
-    job->locals = calloc(n * (size_t)session->here, sizeof *job->locals);
-    clv_status status = job->layouts && job->locals ? read_layouts(job, err)
-                                                    : clv_fail_memory(err, "a function's shards",
-                                                                      n * (size_t)session->here * sizeof *job->locals);
-    for (int r = 0; r < session->here; r++)
+    job->locals = calloc(n * (size_t)session->n_local_ranks, sizeof *job->locals);
+    clv_status status =
+        job->layouts && job->locals
+            ? read_layouts(job, err)
+            : clv_fail_memory(err, "a function's shards", n * (size_t)session->n_local_ranks * sizeof *job->locals);
+    for (int r = 0; r < session->n_local_ranks; r++)
         session->spmd->ranks[r].n_made = 0;
     if (status == CLV_OK)
         status = clv_rank_threads_run_user_function(session->team, run_rank, job, session->cancel, err);

@@ -207,9 +207,9 @@ static clv_status find_from(clv_spmd_cached_collective *call, const clv_spmd_req
     const clv_session *session = spmd->world->session;
     size_t n = (size_t)session->n_ranks;
     bool moved = false;
-    call->owned_from = malloc(n * sizeof *call->owned_from);
+    call->owned_source_ranks = malloc(n * sizeof *call->owned_source_ranks);
     int64_t *members = malloc(n * sizeof *members);
-    if (!call->owned_from || !members) {
+    if (!call->owned_source_ranks || !members) {
         free(members);
         return clv_fail_memory(err, "a permutation of ranks", n * sizeof *members);
     }
@@ -219,11 +219,11 @@ static clv_status find_from(clv_spmd_cached_collective *call, const clv_spmd_req
             me++;
         int source = source_of(q, me);
         int64_t rank = source >= 0 && source < size ? members[source] : r;
-        call->owned_from[r] = q->in->from ? q->in->from[rank] : (int)rank;
-        moved = moved || call->owned_from[r] != r;
+        call->owned_source_ranks[r] = q->in->source_ranks ? q->in->source_ranks[rank] : (int)rank;
+        moved = moved || call->owned_source_ranks[r] != r;
     }
     free(members);
-    call->from = moved ? call->owned_from : NULL;
+    call->source_ranks = moved ? call->owned_source_ranks : NULL;
     return CLV_OK;
 }
 
@@ -271,8 +271,8 @@ static int64_t most_received(const clv_spmd_cached_collective *call, const clv_s
     const clv_session *session = spmd->world->session;
     int64_t most = 0;
     for (int r = 0; r < session->n_ranks; r++) {
-        clv_shard has = shard_at(&session->mesh, &q->in->type, &q->in->layout, q->in->from, r);
-        clv_shard gets = shard_at(&session->mesh, &q->in->type, &call->layout, call->from, r);
+        clv_shard has = shard_at(&session->mesh, &q->in->type, &q->in->layout, q->in->source_ranks, r);
+        clv_shard gets = shard_at(&session->mesh, &q->in->type, &call->layout, call->source_ranks, r);
         clv_shard both = clv_shard_intersect(&gets, &has);
         int64_t lacks = clv_shard_elems(&gets) - clv_shard_elems(&both);
         most = lacks > most ? lacks : most;
@@ -321,7 +321,9 @@ static char *text_of(const clv_spmd_request *q, const clv_mesh *mesh)
     clv_type_print(type, sizeof type, &q->in->type);
     clv_layout_print(layout, sizeof layout, &q->in->layout, mesh);
     uint64_t from =
-        q->in->from ? clv_hash_bytes(q->in->from, (size_t)clv_mesh_rank_count(mesh) * sizeof *q->in->from) : 0;
+        q->in->source_ranks
+            ? clv_hash_bytes(q->in->source_ranks, (size_t)clv_mesh_rank_count(mesh) * sizeof *q->in->source_ranks)
+            : 0;
     uint64_t pairs = clv_hash_bytes(q->pairs, (size_t)q->n_pairs * sizeof *q->pairs);
     snprintf(reduction, sizeof reduction, "%s", reductions[q->reduction]);
     if (q->dim >= 0)
@@ -340,7 +342,7 @@ static char *text_of(const clv_spmd_request *q, const clv_mesh *mesh)
 static void free_call(const clv_spmd *spmd, clv_spmd_cached_collective *call)
 {
     spmd->world->session->transport->release(call->plan);
-    free(call->owned_from);
+    free(call->owned_source_ranks);
     free(call->text);
     free(call->what);
     free(call);
@@ -365,8 +367,8 @@ static clv_status make_plan(clv_spmd_cached_collective *call, clv_spmd *spmd, co
     clv_shard *out = shards + group->n;
     int64_t staging = 0;
     for (int m = 0; m < group->n; m++) {
-        shards[m] = shard_at(mesh, &q->in->type, &q->in->layout, q->in->from, group->ranks[m]);
-        out[m] = shard_at(mesh, &q->in->type, &call->layout, call->from, group->ranks[m]);
+        shards[m] = shard_at(mesh, &q->in->type, &q->in->layout, q->in->source_ranks, group->ranks[m]);
+        out[m] = shard_at(mesh, &q->in->type, &call->layout, call->source_ranks, group->ranks[m]);
     }
     if (!clv_shard_equal(&q->in->shard, &shards[group->me]))
         return clv_fail(err, CLV_EINVAL, "%s: the local's shard is not that of its layout on this rank", q->name);
@@ -417,7 +419,7 @@ static clv_status make_call(clv_spmd_cached_collective **out, clv_spmd *spmd, co
     }
     snprintf(what, WHAT_BYTES, "%.*s", (int)(strrchr(text, '\'') + 1 - text), text);
     *call = (clv_spmd_cached_collective){
-        .hash = clv_hash_bytes(text, strlen(text)), .text = text, .what = what, .from = q->in->from};
+        .hash = clv_hash_bytes(text, strlen(text)), .text = text, .what = what, .source_ranks = q->in->source_ranks};
     status = clv_spmd_parse_group_set(&set, spmd, q->axes, err);
     if (status == CLV_OK && q->kind == CLV_STEP_PERMUTE)
         status = check_pairs(q, (int)size_of(set), err);

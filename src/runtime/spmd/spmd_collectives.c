@@ -86,7 +86,7 @@ clv_status clv_spmd_state(clv_local_tensor *out, clv_spmd *spmd, const char *nam
                         "state '%.80s' is in the memory of the device '%s', out of a function's reach; valid: 'cpu'",
                         name, spmd->world->session->backend->name);
     *out = clv_spmd_local_tensor(spmd, &state->type, &state->layout);
-    out->data = state->data[spmd->rank - spmd->world->session->first];
+    out->data = state->data[spmd->rank - spmd->world->session->first_local_rank];
     return CLV_OK;
 }
 
@@ -100,7 +100,8 @@ static clv_status run(clv_local_tensor *out, const clv_spmd_cached_collective **
     if (clv_cancel_requested(spmd->world->session->cancel))
         return clv_fail(err, CLV_ECANCELLED, "the run was cancelled before %s", q->name);
     CLV_TRY(clv_spmd_plan_collective(&call, spmd, q, err));
-    clv_local_tensor result = {.type = q->in->type, .layout = call->layout, .shard = call->shard, .from = call->from};
+    clv_local_tensor result = {
+        .type = q->in->type, .layout = call->layout, .shard = call->shard, .source_ranks = call->source_ranks};
     CLV_TRY(clv_spmd_allocate(&result, spmd, call->zeros, err));
     call->plan->in = q->in->data;
     call->plan->out = result.data;
@@ -114,7 +115,7 @@ static clv_status run(clv_local_tensor *out, const clv_spmd_cached_collective **
 
 static clv_status note_made(clv_spmd *spmd, const clv_spmd_cached_collective *call, clv_error *err)
 {
-    if (spmd->rank != spmd->world->session->first || call->made.n_axes == 0)
+    if (spmd->rank != spmd->world->session->first_local_rank || call->made.n_axes == 0)
         return CLV_OK;
     if (spmd->n_made == spmd->room) {
         int room = 2 * spmd->room + 16;

@@ -21,9 +21,9 @@ typedef struct clv_spmd_cached_collective {
     clv_plan *plan;
     clv_layout layout; /* of the result, and from as clv_local_tensor has it */
     clv_shard shard;
-    const int *from;
-    int *owned_from; /* what from points to, if the call made it */
-    bool zeros;      /* nobody sends to this rank */
+    const int *source_ranks;
+    int *owned_source_ranks; /* what from points to, if the call made it */
+    bool zeros;              /* nobody sends to this rank */
     clv_collective made;
 } clv_spmd_cached_collective;
 
@@ -53,7 +53,7 @@ typedef struct clv_spmd_invocation {
     const clv_spmd_input *inputs;
     const clv_spmd_output *outputs;
     clv_layout *layouts;      /* [n_inputs + n_outputs] */
-    clv_local_tensor *locals; /* [here * (n_inputs + n_outputs)] */
+    clv_local_tensor *locals; /* [n_local_ranks * (n_inputs + n_outputs)] */
 } clv_spmd_invocation;
 
 typedef struct clv_spmd_context {
@@ -61,7 +61,7 @@ typedef struct clv_spmd_context {
     clv_spmd_invocation job; /* the last, while it runs or after it failed */
     int n_groups;
     clv_spmd_group_set *groups;
-    clv_spmd *ranks; /* [here] */
+    clv_spmd *ranks; /* [n_local_ranks] */
 } clv_spmd_context;
 
 void clv_spmd_context_free(clv_spmd_context *world);

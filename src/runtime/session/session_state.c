@@ -3,11 +3,13 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "base/versioned_structs.h"
 #include "base/hash.h"
+#include "base/versioned_structs.h"
+#include "runtime/checks/guard_bytes.h"
+#include "runtime/multi_process/multi_process.h"
 #include "runtime/session/run_bindings.h"
 #include "runtime/session/session_internal.h"
-#include "runtime/multi_process/local_ranks.h"
+#include "tensor/box_runs.h"
 
 clv_status clv_session_find_state(clv_named_state **out, const clv_session *session, const char *name, clv_error *err)
 {
@@ -18,7 +20,7 @@ clv_status clv_session_find_state(clv_named_state **out, const clv_session *sess
         }
     clv_error why = {.rank = -1};
     if (clv_session_failed(session) &&
-        clv_rank_threads_run(session->team, NULL, NULL, &why) != CLV_OK) /* which may be why */
+        clv_rank_threads_run(session->team, NULL, NULL, &why) != CLV_OK) /* perhaps because of it */
         return clv_fail_at(err, why.code, why.rank, why.op, "there is no state named '%.100s', after a failure: %.300s",
                            name, why.message);
     return clv_fail(err, CLV_ENOTFOUND, "there is no state named '%s'", name);
@@ -37,111 +39,147 @@ clv_status clv_session_state(const clv_session *session, int i, clv_state_info *
     return clv_struct_copy_out(out, sizeof info, sizeof info, &info, call, err);
 }
 
-bool clv_rank_is_first_replica(const clv_layout *layout, const clv_mesh *mesh, const int64_t *shape, int rank)
+/* ---- memory ---- */
+
+clv_status clv_session_register_memory(clv_window **out, const clv_session *session, void *const *memory,
+                                       clv_error *err)
 {
-    clv_shard mine = clv_layout_shard(layout, mesh, shape, rank);
-    for (int r = 0; r < rank; r++) {
-        clv_shard other = clv_layout_shard(layout, mesh, shape, r);
-        size_t bytes = (size_t)mine.rank * sizeof *mine.lo;
-        if (memcmp(mine.lo, other.lo, bytes) == 0 && memcmp(mine.hi, other.hi, bytes) == 0)
-            return false;
+    *out = NULL;
+    if (!session->transport->add_window)
+        return CLV_OK;
+    return session->transport->add_window(out, clv_rank_threads_world(session->team), memory, err);
+}
+
+/* Guard bytes before and after the state of a session with memory checks. */
+static int64_t guard_bytes_of(const clv_session *session)
+{
+    return session->check ? CLV_GUARD_BYTES : 0;
+}
+
+static void free_state(const clv_session *session, clv_named_state *state)
+{
+    if (state->window)
+        session->transport->free_window(state->window);
+    for (int r = 0; state->data && r < session->n_local_ranks; r++)
+        if (state->data[r])
+            session->backend->free(session->devices[r], (char *)state->data[r] - guard_bytes_of(session));
+    free(state->data);
+    free(state->name);
+}
+
+/* Makes a state with memory for the largest shard on every rank. */
+static clv_status allocate_state(clv_named_state *out, const clv_session *session, const char *name,
+                                 const clv_type *type, const clv_layout *layout, clv_error *err)
+{
+    int64_t planned = clv_shard_bytes(type, layout), guard = guard_bytes_of(session);
+    size_t bytes = planned > 0 || guard > 0 ? (size_t)(planned + 2 * guard) : CLV_BUFFER_ALIGN;
+    *out = (clv_named_state){.name = strdup(name), .type = *type, .layout = *layout};
+    out->data = calloc((size_t)session->n_local_ranks, sizeof *out->data);
+    clv_status status = out->name && out->data ? CLV_OK : clv_fail_memory(err, "a state's record", sizeof *out);
+    for (int r = 0; status == CLV_OK && r < session->n_local_ranks; r++) {
+        char *base = session->backend->alloc(session->devices[r], CLV_BUFFER_ALIGN, bytes);
+        if (!base)
+            status = clv_fail_memory(err, "state", bytes);
+        else if (session->check)
+            clv_guard_bytes_fill(base, (int64_t)bytes);
+        out->data[r] = base ? base + guard : NULL;
     }
-    return true;
+    if (status == CLV_OK)
+        status = clv_session_register_memory(&out->window, session, out->data, err);
+    if (status != CLV_OK)
+        free_state(session, out);
+    return status;
 }
 
 void clv_session_free_states(clv_session *session)
 {
-    for (int i = 0; i < session->n_states; i++) {
-        free(session->states[i].name);
-        clv_session_free_state(session, &session->states[i]);
-    }
+    for (int i = 0; i < session->n_states; i++)
+        free_state(session, &session->states[i]);
+    if (session->abandoned)
+        free_state(session, &session->abandoned->state);
     free(session->states);
 }
 
 /* ---- first values ---- */
 
-typedef struct init_job {
-    const clv_session *session;
-    const clv_named_state *state;
-    const char *name; /* that first values go by */
-    clv_init init;
-} init_job;
-
-/* Fills runs that are contiguous in the whole tensor; values depend on key and global index alone. */
-static void fill_shard(const init_job *job, const clv_shard *shard, void *data)
+/* Fills a shard run by run: values depend only on the key and the global index. */
+static void initialize_shard(const clv_state_values *from, uint64_t seed, const clv_type *type, const clv_shard *shard,
+                             char *data)
 {
     enum { CHUNK = 1024 };
-    clv_key key = clv_key_fold_in(clv_key_seed(job->session->seed), clv_hash_text(job->name));
-    const clv_type *type = &job->state->type;
+    clv_key key = clv_key_fold_in(clv_key_seed(seed), clv_hash_text(from->name));
+    int64_t size = (int64_t)clv_dtype_size(type->dtype);
     float values[CHUNK];
-    int64_t index[CLV_MAX_RANK] = {0}, elems = clv_shard_elems(shard), done = 0;
-    int last = type->rank - 1;
-    int64_t run = last >= 0 ? shard->hi[last] - shard->lo[last] : 1;
-    while (done < elems) {
-        uint64_t first = 0;
-        for (int d = 0; d < type->rank; d++)
-            first = first * (uint64_t)type->shape[d] + (uint64_t)(shard->lo[d] + (d == last ? 0 : index[d]));
-        for (int64_t at = 0; at < run; at += CHUNK) {
-            int64_t n = run - at < CHUNK ? run - at : CHUNK;
-            clv_init_fill(values, job->init, key, first + (uint64_t)at, n);
-            clv_dtype_convert(type->dtype, (char *)data + (done + at) * (int64_t)clv_dtype_size(type->dtype), CLV_F32,
-                              values, n);
+    for (clv_box_runs runs = clv_box_runs_begin(type->shape, shard); !runs.done; clv_box_runs_next(&runs))
+        for (int64_t at = 0; at < runs.run_elems; at += CHUNK) {
+            int64_t n = runs.run_elems - at < CHUNK ? runs.run_elems - at : CHUNK;
+            clv_init_fill(values, *from->init, key, (uint64_t)(runs.first + at), n);
+            clv_dtype_convert(type->dtype, data, CLV_F32, values, n);
+            data += n * size;
         }
-        done += run;
-        for (int d = last - 1; d >= 0 && ++index[d] == shard->hi[d] - shard->lo[d]; d--)
-            index[d] = 0;
-    }
 }
 
-static clv_status make_first_values(const init_job *job, int rank, void *data, clv_error *err)
+/* Fills host memory. */
+static clv_status fill_shard(const clv_session *session, const clv_named_state *state, const clv_state_values *from,
+                             int rank, void *data, clv_error *err)
 {
-    const clv_session *session = job->session;
-    clv_shard shard = clv_layout_shard(&job->state->layout, &session->mesh, job->state->type.shape, rank);
+    clv_shard shard = clv_layout_shard(&state->layout, &session->mesh, state->type.shape, rank);
+    clv_error why = {.rank = -1};
+    clv_status status = CLV_OK;
     int known = 0;
     if (clv_cancel_requested(session->cancel))
-        return clv_fail(err, CLV_ECANCELLED, "loading was cancelled before %s", job->name);
-    if (session->source) {
-        clv_error why = {.rank = -1};
-        clv_status status =
-            session->source(session->source_arg, job->name, &job->state->type, &shard, data, &known, &why);
+        return clv_fail(err, CLV_ECANCELLED, "loading was cancelled before %s", from->name);
+    if (from->source) {
+        status = from->source(from->source_arg, from->name, &state->type, &shard, data, &known, &why);
         status = clv_check_callback_status(&why, status, "the source of first values");
-        if (status != CLV_OK && err && why.code != CLV_OK)
-            *err = why;
-        if (status != CLV_OK)
-            return status;
     }
-    if (!known)
-        fill_shard(job, &shard, data);
-    return CLV_OK;
+    if (status != CLV_OK && err && why.code != CLV_OK)
+        *err = why;
+    if (status == CLV_OK && !known && !from->init)
+        return clv_fail(err, CLV_ENOTFOUND, "state '%.100s' is not there", from->name);
+    if (status == CLV_OK && !known)
+        initialize_shard(from, session->seed, &state->type, &shard, data);
+    return status;
 }
 
-/* First values are made in host memory: the rank's own, or some that is copied from. */
-static clv_status init_rank(void *arg, int rank, clv_comm *comm, clv_error *err)
+clv_status clv_session_fill_state(const clv_session *session, const clv_named_state *state,
+                                  const clv_state_values *from, int rank, clv_error *err)
 {
-    (void)comm;
-    const init_job *job = arg;
-    const clv_device *device = job->session->devices[rank - job->session->first];
-    void *data = job->state->data[rank - job->session->first];
-    int64_t bytes = clv_shard_bytes(&job->state->type, &job->state->layout);
+    const clv_device *device = session->devices[rank - session->first_local_rank];
+    void *data = state->data[rank - session->first_local_rank];
+    int64_t bytes = clv_shard_bytes(&state->type, &state->layout);
     if (device->backend->is_host)
-        return make_first_values(job, rank, data, err);
+        return fill_shard(session, state, from, rank, data, err);
     void *host = clv_staging_alloc(bytes > 0 ? bytes : 1);
     if (!host)
-        return clv_fail_memory(err, "the first values of a state", (size_t)bytes);
-    clv_status status = make_first_values(job, rank, host, err);
+        return clv_fail_memory(err, "the values of a state", (size_t)bytes);
+    clv_status status = fill_shard(session, state, from, rank, host, err);
     if (status == CLV_OK)
         status = clv_device_copy_bytes(device, CLV_COPY_FROM_HOST, data, host, bytes, err);
     free(host);
     return status;
 }
 
-/* State whose values were not brought is freed, or left while a rank may yet be in it: its memory holds anything. */
+typedef struct init_job {
+    const clv_session *session;
+    const clv_named_state *state;
+    clv_state_values from;
+} init_job;
+
+static clv_status init_rank(void *arg, int rank, clv_comm *comm, clv_error *err)
+{
+    (void)comm;
+    const init_job *job = arg;
+    return clv_session_fill_state(job->session, job->state, &job->from, rank, err);
+}
+
+/* Frees a state that could not be filled; after a failure a late rank may still use it, so it is abandoned. */
 static void drop_state(const clv_session *session, clv_named_state *state)
 {
     if (clv_session_failed(session))
         session->abandoned->state = *state;
     else
-        clv_session_free_state(session, state);
+        free_state(session, state);
 }
 
 static clv_status make_state(clv_session *session, const clv_buffer *buffer, clv_error *err)
@@ -151,21 +189,15 @@ static clv_status make_state(clv_session *session, const clv_buffer *buffer, clv
         return clv_fail_memory(err, "a state's record", sizeof *grown);
     session->states = grown;
     clv_named_state *state = &session->states[session->n_states];
-    *state = (clv_named_state){.type = buffer->type, .layout = buffer->layout};
-    CLV_TRY(clv_session_allocate_state(state, session, err));
-    state->name = malloc(strlen(buffer->name) + 1);
-    if (!state->name) {
-        clv_session_free_state(session, state);
-        return clv_fail_memory(err, "a state's name", strlen(buffer->name));
-    }
-    memcpy(state->name, buffer->name, strlen(buffer->name) + 1);
+    CLV_TRY(allocate_state(state, session, buffer->name, &buffer->type, &buffer->layout, err));
     init_job job = {.session = session,
                     .state = state,
-                    .name = buffer->init_name ? buffer->init_name : buffer->name,
-                    .init = buffer->init};
+                    .from = {.source = session->source,
+                             .source_arg = session->source_arg,
+                             .name = buffer->init_name ? buffer->init_name : buffer->name,
+                             .init = &buffer->init}};
     clv_status status = clv_rank_threads_run(session->team, init_rank, &job, err);
     if (status != CLV_OK) {
-        free(state->name);
         drop_state(session, state);
         return status;
     }
@@ -205,31 +237,34 @@ static clv_status copy_state(const clv_session *session, const clv_named_state *
 
 static clv_status move_state(clv_session *session, clv_named_state *state, const clv_layout *to, clv_error *err)
 {
-    clv_named_state moved = {.name = state->name, .type = state->type, .layout = *to};
-    CLV_TRY(clv_session_allocate_state(&moved, session, err));
+    clv_named_state moved;
+    CLV_TRY(allocate_state(&moved, session, state->name, &state->type, to, err));
     clv_status status = copy_state(session, state, &moved, err);
     if (status != CLV_OK) {
         drop_state(session, &moved);
         return status;
     }
-    clv_session_free_state(session, state);
     session->rank_bytes += clv_shard_bytes(&state->type, to) - clv_shard_bytes(&state->type, &state->layout);
+    char *name = state->name; /* callers may have it: clv_state_info */
+    state->name = moved.name;
+    moved.name = name;
+    free_state(session, state);
     *state = moved;
     return CLV_OK;
 }
 
-static clv_status fail_type(const clv_named_state *state, const clv_type *wanted, clv_error *err)
+static clv_status fail_type(const clv_named_state *state, const clv_type *type, clv_error *err)
 {
     char is[CLV_TYPE_TEXT], other[CLV_TYPE_TEXT];
     clv_type_print(is, sizeof is, &state->type);
-    clv_type_print(other, sizeof other, wanted);
+    clv_type_print(other, sizeof other, type);
     return clv_fail(err, CLV_ESHAPE,
-                    "the session has state '%.200s' as %s, the program wants it as %s; valid: a session of its own, or "
+                    "the session has state '%.200s' as %s, the program has it as %s; valid: another session, or "
                     "another name",
                     state->name, is, other);
 }
 
-static clv_status bring_state(clv_session *session, const clv_buffer *buffer, clv_error *err)
+static clv_status prepare_state(clv_session *session, const clv_buffer *buffer, clv_error *err)
 {
     clv_named_state *state = NULL;
     for (int i = 0; i < session->n_states; i++)
@@ -250,44 +285,37 @@ clv_status clv_session_prepare_states(clv_session *session, const clv_program *p
 {
     for (int b = 0; b < program->n_buffers; b++)
         if (program->buffers[b].kind == CLV_BUFFER_STATE)
-            CLV_TRY(bring_state(session, &program->buffers[b], err));
+            CLV_TRY(prepare_state(session, &program->buffers[b], err));
     return CLV_OK;
 }
 
-/* ---- the caller's hands ---- */
-
-static clv_status fail_box(const clv_named_state *state, const clv_shard *box, clv_error *err)
-{
-    char text[CLV_BOX_TEXT], type[CLV_TYPE_TEXT];
-    clv_box_print(text, sizeof text, box);
-    clv_type_print(type, sizeof type, &state->type);
-    return clv_fail(err, CLV_ESHAPE, "the box %s is not inside the state '%.100s', %s", text, state->name, type);
-}
+/* ---- reading and writing ---- */
 
 static clv_status check_box(clv_shard *out, const clv_named_state *state, const clv_shard *box, clv_error *err)
 {
+    char text[CLV_BOX_TEXT], type[CLV_TYPE_TEXT];
     *out = box ? *box : clv_box_of_type(&state->type);
-    if (!clv_box_inside(out, &state->type))
-        return fail_box(state, out, err);
-    return CLV_OK;
+    if (clv_box_within(out, state->type.rank, state->type.shape))
+        return CLV_OK;
+    clv_box_print(text, sizeof text, out);
+    clv_type_print(type, sizeof type, &state->type);
+    return clv_fail(err, CLV_ESHAPE, "the box %s is not inside the state '%.100s', %s", text, state->name, type);
 }
 
 static clv_status read_state(const clv_session *session, const char *name, const clv_shard *box, void *out,
                              clv_error *err)
 {
     clv_named_state *state;
-    clv_shard want;
+    clv_shard asked;
     CLV_TRY(clv_session_find_state(&state, session, name, err));
-    CLV_TRY(check_box(&want, state, box, err));
-    /* After a failure only what this process holds can be had. */
+    CLV_TRY(check_box(&asked, state, box, err));
+    /* after a failure only what this process holds can be read */
     if (!clv_session_shares_memory(session) && !clv_session_failed(session))
-        return clv_session_fetch(session, clv_hash_text(name), &state->type, &state->layout, session->devices,
-                                 state->data, &want, out, err);
+        return clv_session_fetch(session, clv_hash_text(name), state, session->devices, &asked, out, err);
     clv_error first = {0}, why = {0};
-    clv_status status = clv_session_copy_local(session, name, &state->type, &state->layout, session->devices,
-                                               state->data, &want, out, &why);
+    clv_status status = clv_session_copy_local(session, state, session->devices, &asked, out, &why);
     if (status == CLV_EPEER && clv_world_failed(clv_rank_threads_world(session->team), &first))
-        return clv_fail_at(err, status, first.rank, first.op, "%.200s, which is not reached after a failure: %.280s",
+        return clv_fail_at(err, status, first.rank, first.op, "%.200s, which cannot be read after a failure: %.280s",
                            why.message, first.message);
     if (err && status != CLV_OK)
         *err = why;
@@ -306,7 +334,7 @@ clv_status clv_session_read(const clv_session *session, const char *name, const 
     return clv_session_finish_call(session, call, status, &why, err);
 }
 
-/* Replicas in several processes stay replicas. */
+/* Processes must write the same, so that replicas stay equal. */
 static clv_status compare_writes(const clv_session *session, const clv_named_state *state, const clv_shard *box,
                                  const void *in, clv_error *err)
 {
@@ -330,8 +358,9 @@ static clv_status write_state(const clv_session *session, const char *name, cons
     CLV_TRY(clv_session_find_state(&state, session, name, err));
     CLV_TRY(check_box(&given, state, box, err));
     CLV_TRY(compare_writes(session, state, &given, in, err));
-    for (int i = 0; i < session->here; i++) {
-        clv_shard has = clv_layout_shard(&state->layout, &session->mesh, state->type.shape, session->first + i);
+    for (int i = 0; i < session->n_local_ranks; i++) {
+        clv_shard has =
+            clv_layout_shard(&state->layout, &session->mesh, state->type.shape, session->first_local_rank + i);
         clv_shard common = clv_shard_intersect(&given, &has);
         CLV_TRY(session->backend->copy(session->devices[i], CLV_COPY_FROM_HOST, state->data[i], &has, in, &given,
                                        &common, clv_dtype_size(state->type.dtype), err));
