@@ -66,7 +66,7 @@ void random_graph_print(FILE *out, const random_graph *g)
         if (info->stated)
             put_layout(out, &info->layout, &g->mesh);
         fprintf(out, " = %s %s%s\n", info->source == CLV_FROM_STATE ? "state" : "input", info->name,
-                info->kept ? ", kept in place" : "");
+                info->stationary_axes ? ", kept in place" : "");
     }
     for (int o = 0; o < graph->n_ops; o++)
         put_op(out, graph, &graph->ops[o]);

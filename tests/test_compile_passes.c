@@ -86,11 +86,11 @@ static void assigns_a_known_block(void **state)
     must(clv_sharding_table_verify(&b.p.table, &err), &err);
     assert_true(clv_sharding_table_print(text, sizeof text, &b.p.table) < sizeof text);
     assert_string_equal(text, expected);
-    const clv_reshard_explanation *why = &b.p.table.rows[b.p.table.n_rows - 1].why;
+    const clv_reshard_explanation *why = &b.p.table.rows[b.p.table.n_rows - 1].explanation;
     assert_int_equal(why->need, CLV_NEEDED_BY_OUTPUT);
     assert_string_equal(why->by, "y");
     assert_string_equal(why->text, "output y is stated as whole on every rank");
-    assert_string_equal(b.p.table.update[m.up.id].why.text,
+    assert_string_equal(b.p.table.update[m.up.id].explanation.text,
                         "up, which is assigned this value, is stated as split by dimension 1 over model");
     clv_arena_free(b.p.scratch);
     clv_graph_free(m.graph);
@@ -214,7 +214,7 @@ static void make_by_hand(hand_made *made)
         .value = m->y.id,
         .from = ADDENDS,
         .to = Y,
-        .why = {.need = CLV_NEEDED_BY_OUTPUT, .by = "y", .text = "output y is stated as whole on every rank"}};
+        .explanation = {.need = CLV_NEEDED_BY_OUTPUT, .by = "y", .text = "output y is stated as whole on every rank"}};
     must(clv_sharding_table_add_row(table, &sum, &err), &err);
     table->output[0] = Y;
 }
@@ -285,10 +285,11 @@ static void lowers_what_assign_would_not_choose(void **state)
                                .bytes = 128};
     int given = add_place(&table, x, &cut, true), first = add_place(&table, x, &whole, false),
         again = add_place(&table, x, &whole, false), made = add_place(&table, y, &whole, false);
-    clv_sharding_row step = {.step = &gather,
-                             .value = x.id,
-                             .from = given,
-                             .why = {.need = CLV_NEEDED_BY_OP, .by = "map", .text = "as I like it", .implicit = true}};
+    clv_sharding_row step = {
+        .step = &gather,
+        .value = x.id,
+        .from = given,
+        .explanation = {.need = CLV_NEEDED_BY_OP, .by = "map", .text = "as I like it", .implicit = true}};
     step.to = first;
     must(clv_sharding_table_add_row(&table, &step, &err), &err);
     step.to = again;
@@ -324,7 +325,7 @@ static void reads_too_early(hand_made *made)
 static void sees_what_is_not_made(hand_made *made)
 {
     clv_error err = {0};
-    clv_sharded_value seen = made->table.places[H];
+    clv_sharded_value seen = made->table.sharded[H];
     int place;
     seen.alias_of = H;
     must(clv_sharding_table_add_value(&place, &made->table, &seen, &err), &err);
@@ -332,7 +333,7 @@ static void sees_what_is_not_made(hand_made *made)
 }
 static void reads_nowhere(hand_made *made)
 {
-    made->table.rows[1].in[0] = made->table.n_places;
+    made->table.rows[1].in[0] = made->table.n_sharded;
 }
 static void reads_below_nowhere(hand_made *made)
 {
@@ -344,7 +345,7 @@ static void reads_another_value(hand_made *made)
 }
 static void reads_another_layout(hand_made *made)
 {
-    made->table.places[UP].layout = &made->m.rows;
+    made->table.sharded[UP].layout = &made->m.rows;
 }
 static void makes_it_twice(hand_made *made)
 {
@@ -361,7 +362,7 @@ static void is_split_over_no_axis(hand_made *made)
 static void forgets_the_addends(hand_made *made)
 {
     made->by_rows.out[0] = made->m.whole;
-    made->table.places[ADDENDS].layout = &made->m.whole;
+    made->table.sharded[ADDENDS].layout = &made->m.whole;
     made->sum.from = made->m.whole;
 }
 static void has_no_strategy(hand_made *made)
@@ -376,7 +377,7 @@ static void is_of_another_graph(hand_made *made)
 }
 static void tells_nothing(hand_made *made)
 {
-    made->table.tells = true;
+    made->table.keeps_decisions = true;
 }
 static void sums_without_axes(hand_made *made)
 {
@@ -388,7 +389,7 @@ static void gathers_addends(hand_made *made)
 }
 static void has_no_cause(hand_made *made)
 {
-    made->table.rows[3].why.text = NULL;
+    made->table.rows[3].explanation.text = NULL;
 }
 static void is_no_step(hand_made *made)
 {
@@ -404,33 +405,33 @@ static void returns_nothing(hand_made *made)
 }
 static void names_no_value(hand_made *made)
 {
-    made->table.places[H].value = made->m.graph->n_values;
+    made->table.sharded[H].value = made->m.graph->n_values;
 }
 static void has_no_layout(hand_made *made)
 {
-    made->table.places[H].layout = NULL;
+    made->table.sharded[H].layout = NULL;
 }
 static void has_another_rank(hand_made *made)
 {
     static clv_layout scalar;
     scalar = clv_layout_replicated(0);
-    made->table.places[H].layout = &scalar;
+    made->table.sharded[H].layout = &scalar;
 }
 static void is_given_a_result(hand_made *made)
 {
-    made->table.places[H].is_graph_input = true;
+    made->table.sharded[H].is_graph_input = true;
 }
 static void sees_itself(hand_made *made)
 {
-    made->table.places[Y].alias_of = Y;
+    made->table.sharded[Y].alias_of = Y;
 }
 static void sees_another_value(hand_made *made)
 {
-    made->table.places[Y].alias_of = X;
+    made->table.sharded[Y].alias_of = X;
 }
 static void updates_what_is_not_assigned(hand_made *made)
 {
-    made->table.update[made->m.up.id] = (clv_state_update){.state = UP, .place = UP};
+    made->table.update[made->m.up.id] = (clv_state_update){.state = UP, .becomes = UP};
 }
 
 /* A table that is no assignment of its graph is an error, which says where, and no program. */
@@ -566,7 +567,7 @@ static int written_as(const contents *c, int b)
         for (int o = 0; o < c->program->instructions[i].n_out; o++)
             if (c->program->instructions[i].out[o] == b)
                 return b;
-    return c->program->buffers[b].shares >= 0 ? written_as(c, c->program->buffers[b].shares) : b;
+    return c->program->buffers[b].shares_with >= 0 ? written_as(c, c->program->buffers[b].shares_with) : b;
 }
 
 static void write_there(contents *c, int b)
@@ -815,8 +816,8 @@ static clv_program *lower_soundly(clv_sharding_table *table)
 
 static int see_place(clv_sharding_table *table, int place, const clv_layout *layout)
 {
-    int seen = add_place(table, (clv_value){table->places[place].value}, layout, false);
-    table->places[seen].alias_of = place;
+    int seen = add_place(table, (clv_value){table->sharded[place].value}, layout, false);
+    table->sharded[seen].alias_of = place;
     return seen;
 }
 
@@ -855,8 +856,8 @@ static void keeps_what_is_seen(void **state)
         if (of_state) {
             table.update[x.id] = (clv_state_update){
                 .state = given,
-                .place = made,
-                .why = {.need = CLV_NEEDED_BY_STATE, .by = "x", .text = "it is assigned this value"}};
+                .becomes = made,
+                .explanation = {.need = CLV_NEEDED_BY_STATE, .by = "x", .text = "it is assigned this value"}};
         } else {
             int other = add_place(&table, third, &cut, false), end = add_place(&table, last, &cut, false);
             add_op(&table, 2, &by_one, given, 0, other);
@@ -888,7 +889,7 @@ static void lays_out_a_program_made_by_hand(void **state)
                                                               .type = {CLV_F32, 1, {BYTES / 4}},
                                                               .layout = whole,
                                                               .name = b > 0 ? NULL : "x",
-                                                              .shares = -1};
+                                                              .shares_with = -1};
     for (int i = 0; i + 1 < N; i++)
         program->instructions[program->n_instructions++] = (clv_instruction){
             .step = &copy, .group = -1, .n_in = 1, .n_out = 1, .in = {i}, .out = {i + 1}, .name = "y", .tensor = "x"};

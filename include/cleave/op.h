@@ -235,7 +235,7 @@ typedef struct clv_op_def {
     /** Whether its work is counted in flops, which cost() then says, as that of products: hardware profiles (`cleave
      *  bench profile`) rate it in flops a second, other ops in bytes of memory traffic a second. */
     bool counts_flops;
-    const struct clv_op_traits *own; /**< NULL: what only ops of the library have */
+    const struct clv_op_traits *traits; /**< NULL: what only ops of the library have */
     /** What people call it, "the gradient of softmax", where they are told why it is split so; NULL: its name. */
     const char *display_name;
     /** Bit i: result i is a statistic, of which others are measured: a maximum, a sum, a softmax's denominator. Whoever

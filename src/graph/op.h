@@ -91,7 +91,7 @@ typedef struct clv_op_traits {
     /* Each row of a result is made of the operands' rows alone, by the same operations wherever it lies and however
      * many there are: the kernel looks at no clv_view.lo, and takes views that are aligned as elements are. Then rows
      * may be made in parts. */
-    bool by_rows;
+    bool is_rowwise;
     /* Of its flops, the share that makes again what another op made and did not keep. */
     double recomputed_flops;
     /* The product of its first two operands, [m, k] by [k, n], once or batch times over. */
@@ -115,49 +115,49 @@ typedef struct clv_op_traits {
 
 static inline const clv_layout *clv_op_constraint_of(const clv_op *op)
 {
-    return op->def->own && op->def->own->constraint ? op->def->own->constraint(op) : NULL;
+    return op->def->traits && op->def->traits->constraint ? op->def->traits->constraint(op) : NULL;
 }
 static inline double clv_op_recomputed_flops(const clv_op *op)
 {
-    return op->def->own ? op->def->own->recomputed_flops : 0;
+    return op->def->traits ? op->def->traits->recomputed_flops : 0;
 }
 static inline bool clv_op_is_sum(const clv_op *op)
 {
-    return op->def->own && op->def->own->is_sum && op->def->own->is_sum(op);
+    return op->def->traits && op->def->traits->is_sum && op->def->traits->is_sum(op);
 }
 static inline bool clv_op_is_rowwise(const clv_op *op)
 {
-    return op->def->own && op->def->own->by_rows;
+    return op->def->traits && op->def->traits->is_rowwise;
 }
 static inline bool clv_op_is_product(const clv_op *op)
 {
-    return op->def->own && op->def->own->is_product;
+    return op->def->traits && op->def->traits->is_product;
 }
 static inline const char *clv_op_rates_of(const clv_op_def *def)
 {
-    return def->own && def->own->rates_of ? def->own->rates_of : def->name;
+    return def->traits && def->traits->rates_of ? def->traits->rates_of : def->name;
 }
 static inline bool clv_op_accepts_f32_results(const clv_op *op)
 {
-    return op->def->own && op->def->own->accepts_f32_results;
+    return op->def->traits && op->def->traits->accepts_f32_results;
 }
 static inline bool clv_op_passes_cotangent(const clv_op *op)
 {
-    return op->def->own && op->def->own->passes_cotangent;
+    return op->def->traits && op->def->traits->passes_cotangent;
 }
 static inline size_t clv_op_plan_bytes(const clv_op *op)
 {
-    return op->def->own ? op->def->own->plan_bytes : 0;
+    return op->def->traits ? op->def->traits->plan_bytes : 0;
 }
 /* The operand to which the result would be added, and which is not given; -1: there is none. */
 static inline int clv_op_accumulate_operand(const clv_op *op)
 {
-    int to = op->def->own ? op->def->own->accumulate_operand - 1 : -1;
+    int to = op->def->traits ? op->def->traits->accumulate_operand - 1 : -1;
     return to >= 0 && op->n_in <= to ? to : -1;
 }
 static inline bool clv_op_follows_primal(const clv_op *op)
 {
-    return op->def->own && op->def->own->follows_primal;
+    return op->def->traits && op->def->traits->follows_primal;
 }
 
 /* Where the rank that runs the call shares work; no pool where nobody takes part. */

@@ -174,12 +174,12 @@ clv_value clv_constrain_gradient(clv_graph *graph, clv_value parameter, clv_valu
         return CLV_NONE;
     const char *scope = graph->scope;
     graph->scope = ""; /* the parameter's name has the one that it was made in */
-    graph->differentiating = true;
+    graph->in_backward = true;
     clv_value d = apply_layout(graph, parameter, clv_graph_unconstrained(graph, gradient), layout);
-    graph->differentiating = false;
+    graph->in_backward = false;
     graph->scope = scope;
-    if (clv_valid(d) && graph->values[parameter.id].origin)
-        clv_graph_annotate(graph, d, &(clv_value_annotation){.rules = graph->values[parameter.id].origin->rules});
+    if (clv_valid(d) && graph->values[parameter.id].annotation)
+        clv_graph_annotate(graph, d, &(clv_value_annotation){.rules = graph->values[parameter.id].annotation->rules});
     return d;
 }
 
@@ -289,18 +289,18 @@ static void differentiate(clv_graph *graph, clv_value loss, clv_value seed, cons
                   .depends = calloc(values, sizeof *b.depends),
                   .cotangents = calloc(values, sizeof *b.cotangents),
                   .widened = calloc(values, sizeof *b.widened)};
-    graph->differentiating = true;
+    graph->in_backward = true;
     if (b.depends && b.cotangents && b.widened) {
         go_back(&b, loss, seed, wrt, n, sums, wide);
         for (int i = 0; i < n && clv_graph_ok(graph); i++)
             if (sums)
-                graph->values[(sums[i] = b.cotangents[wrt[i].id]).id].accumulates = true;
+                graph->values[(sums[i] = b.cotangents[wrt[i].id]).id].many_partial_sums = true;
             else
                 out[i] = finish(graph, wrt[i], b.cotangents[wrt[i].id]);
     } else {
         clv_graph_fail(graph, CLV_ENOMEM, "out of memory for the cotangents of %zu values", values);
     }
-    graph->differentiating = false;
+    graph->in_backward = false;
     free(b.depends);
     free(b.cotangents);
     free(b.widened);

@@ -194,7 +194,7 @@ static clv_status check_def(const clv_op_def *def, clv_error *err)
                                      : NULL;
     if (lacks)
         return clv_fail(err, CLV_EINVAL, "op '%s' has no %s", def->name, lacks);
-    if (def->own)
+    if (def->traits)
         return clv_fail(err, CLV_EINVAL, "op '%s': `own` is for ops of the library; valid: NULL", def->name);
     if (def->counts_flops && !def->cost)
         return clv_fail(err, CLV_EINVAL, "op '%s' counts_flops, and has no cost that says how many", def->name);

@@ -129,8 +129,8 @@ void clv_update_emit(clv_graph *graph, const clv_state_update *update, const clv
 {
     clv_value out[CLV_MAX_OUT];
     const int states = n_in_place_results(def);
-    const bool updating = graph->updating;
-    graph->updating = true;
+    const bool updating = graph->in_update;
+    graph->in_update = true;
     clv_graph_emit(graph, def, attrs, in, clv_valid(in[n_in - 1]) ? n_in : n_in - 1, out);
     for (int o = 0; o < states; o++)
         clv_assign(graph, in[o], out[o]);
@@ -138,5 +138,5 @@ void clv_update_emit(clv_graph *graph, const clv_state_update *update, const clv
         clv_assign(graph, update->parameter, out[states]);
     else if (clv_update_has_master_copy(update))
         clv_assign(graph, update->parameter, clv_cast(graph, out[0], clv_graph_type(graph, update->parameter).dtype));
-    graph->updating = updating;
+    graph->in_update = updating;
 }

@@ -29,17 +29,17 @@ enum { FIRST_SIZE = offsetof(clv_compile_options, keep_decisions) };
 clv_status clv_partitioner_init(clv_partitioner *p, clv_error *err)
 {
     const clv_graph *graph = p->graph;
-    p->placements = clv_arena_alloc(p->scratch, (size_t)graph->n_values + 1, sizeof *p->placements);
+    p->available = clv_arena_alloc(p->scratch, (size_t)graph->n_values + 1, sizeof *p->available);
     p->live_op = clv_arena_alloc(p->scratch, (size_t)graph->n_ops + 1, sizeof *p->live_op);
     p->row_of = clv_arena_alloc(p->scratch, (size_t)graph->n_ops + 1, sizeof *p->row_of);
     p->reshards = clv_reshard_cache_new(p->scratch, &graph->mesh, p->cost, p->options->by_bytes);
-    p->memo = clv_strategy_cache_new(p->scratch);
-    if (!p->placements || !p->live_op || !p->row_of || !p->reshards || !p->memo)
-        return clv_fail_memory(err, "the partitioner", (size_t)graph->n_values * sizeof *p->placements);
+    p->strategies = clv_strategy_cache_new(p->scratch);
+    if (!p->available || !p->live_op || !p->row_of || !p->reshards || !p->strategies)
+        return clv_fail_memory(err, "the partitioner", (size_t)graph->n_values * sizeof *p->available);
     for (int o = 0; o < graph->n_ops; o++)
         p->row_of[o] = -1;
     CLV_TRY(clv_sharding_table_init(&p->table, p->scratch, graph, err));
-    p->table.tells = p->options->keep_decisions;
+    p->table.keeps_decisions = p->options->keep_decisions;
     p->table.cost = p->cost;
     CLV_TRY(clv_partition_mark_live_ops(p, err));
     clv_partition_propagate_layouts(p);

@@ -24,16 +24,17 @@ typedef struct clv_reshard_reason {
 /* Where a value is at hand: places, each in its layout. The first is as it was made. */
 typedef struct clv_available_layouts {
     int n, capacity;
-    int *place;
+    int *sharded;
     int n_forward; /* of those, made by the forward pass */
-    uint32_t kept; /* bit a: not to be moved over mesh axis a, as stated of it or of the state that it becomes */
-    bool wanted;
+    uint32_t
+        stationary_axes; /* bit a: not to be moved over mesh axis a, as stated of it or of the state that it becomes */
+    bool has_target;
     clv_layout target;
     int accumulation_count;              /* addends of the sum that the value goes into, see clv_strategy_problem */
     const char *dim_names[CLV_MAX_RANK]; /* NULL: no name is known */
-    int sum;                             /* the outermost sum that the value is an addend of and nothing else; itself */
-    int becomes;                         /* the constrained cotangent that the value, or its sum, becomes; 0 */
-    bool leaves;                         /* it is an output, or assigned to state */
+    int outermost_sum;                   /* the outermost sum that the value is an addend of and nothing else; itself */
+    int constrained_as;                  /* the constrained cotangent that the value, or its sum, becomes; 0 */
+    bool is_output;                      /* it is an output, or assigned to state */
 } clv_available_layouts;
 
 typedef struct clv_partitioner {
@@ -41,10 +42,10 @@ typedef struct clv_partitioner {
     clv_arena *scratch;
     const clv_cost_model *cost;
     clv_reshard_cache *reshards;
-    clv_strategy_cache *memo;
+    clv_strategy_cache *strategies;
     const clv_compile_options *options;
-    clv_available_layouts *placements; /* [n_values] */
-    bool *live_op;                     /* [n_ops] */
+    clv_available_layouts *available; /* [n_values] */
+    bool *live_op;                    /* [n_ops] */
     clv_sharding_table table;
     int *row_of;                               /* [n_ops] in the table; -1: none yet, or a constraint */
     int *first_reader;                         /* [n_values + 1] into readers */
@@ -85,7 +86,7 @@ clv_status clv_partition_choose_strategies(clv_partitioner *p, clv_error *err);
 
 static inline const clv_layout *clv_partition_layout_of(const clv_partitioner *p, int place)
 {
-    return p->table.places[place].layout;
+    return p->table.sharded[place].layout;
 }
 /* Notes that a value is at hand in a place. */
 clv_status clv_partition_add_available(clv_partitioner *p, int value, int place, clv_error *err);

@@ -28,10 +28,10 @@ clv_status clv_sharding_table_init(clv_sharding_table *out, clv_arena *arena, co
 clv_status clv_sharding_table_add_value(int *out, clv_sharding_table *table, const clv_sharded_value *place,
                                         clv_error *err)
 {
-    if (clv_arena_grow(table->arena, &table->places, &table->place_capacity, table->n_places, sizeof *place) != 0)
+    if (clv_arena_grow(table->arena, &table->sharded, &table->sharded_capacity, table->n_sharded, sizeof *place) != 0)
         return clv_fail_memory(err, "a place", sizeof *place);
-    table->places[table->n_places] = *place;
-    *out = table->n_places++;
+    table->sharded[table->n_sharded] = *place;
+    *out = table->n_sharded++;
     return CLV_OK;
 }
 
@@ -45,8 +45,8 @@ clv_status clv_sharding_table_add_row(clv_sharding_table *table, const clv_shard
 
 bool clv_sharding_table_is_state(const clv_sharding_table *table, int place)
 {
-    const clv_sharded_value *at = &table->places[place];
-    at = at->alias_of >= 0 ? &table->places[at->alias_of] : at;
+    const clv_sharded_value *at = &table->sharded[place];
+    at = at->alias_of >= 0 ? &table->sharded[at->alias_of] : at;
     return at->is_graph_input && table->graph->values[at->value].source == CLV_FROM_STATE;
 }
 
@@ -55,7 +55,7 @@ bool clv_sharding_table_is_state(const clv_sharding_table *table, int place)
 static void put_layout(clv_text *t, const clv_sharding_table *table, int place)
 {
     char layout[CLV_LAYOUT_TEXT];
-    clv_layout_print(layout, sizeof layout, table->places[place].layout, &table->graph->mesh);
+    clv_layout_print(layout, sizeof layout, table->sharded[place].layout, &table->graph->mesh);
     clv_text_add(t, "p%d {%s}", place, layout);
 }
 
@@ -86,17 +86,17 @@ static void put_step(clv_text *t, const clv_sharding_table *table, const clv_sha
         clv_text_add(t, "%s", a > 0 ? ", " : " over ");
         clv_text_add_subaxis(t, row->step->axes[a], &table->graph->mesh);
     }
-    clv_text_add(t, ") for %s\n", row->why.by);
+    clv_text_add(t, ") for %s\n", row->explanation.by);
 }
 
 size_t clv_sharding_table_print(char *out, size_t size, const clv_sharding_table *table)
 {
     clv_text t = {.out = out, .size = size};
-    for (int p = 0; p < table->n_places; p++) {
-        if (!table->places[p].is_graph_input)
+    for (int p = 0; p < table->n_sharded; p++) {
+        if (!table->sharded[p].is_graph_input)
             continue;
         put_layout(&t, table, p);
-        clv_text_add(&t, ": %s\n", table->graph->values[table->places[p].value].name);
+        clv_text_add(&t, ": %s\n", table->graph->values[table->sharded[p].value].name);
     }
     for (int r = 0; r < table->n_rows; r++)
         if (table->rows[r].op)
@@ -107,6 +107,6 @@ size_t clv_sharding_table_print(char *out, size_t size, const clv_sharding_table
         clv_text_add(&t, "output %s: p%d\n", table->graph->outputs[o].name, table->output[o]);
     for (int v = 1; v < table->graph->n_values; v++)
         if (table->update[v].state >= 0)
-            clv_text_add(&t, "state %s: p%d\n", table->graph->values[v].name, table->update[v].place);
+            clv_text_add(&t, "state %s: p%d\n", table->graph->values[v].name, table->update[v].becomes);
     return (size_t)clv_text_finish(&t);
 }

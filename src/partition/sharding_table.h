@@ -41,12 +41,12 @@ typedef struct clv_sharded_value {
     const clv_layout *layout; /* lives as long as the table */
     bool is_graph_input;      /* an input or a state, as it is given */
     int alias_of;             /* the place of the same elements, under a layout that cuts alike; -1: none */
-    bool gradient;            /* of a parameter */
+    bool is_gradient;         /* of a parameter */
 } clv_sharded_value;
 
 /* What is told of a row, for clv_program_decision. Of a step the rest is in its cause. */
 typedef struct clv_row_decision {
-    const char *makes, *split, *why; /* of an op */
+    const char *purpose, *split, *why; /* of an op */
     double seconds;
 } clv_row_decision;
 
@@ -57,36 +57,36 @@ typedef struct clv_sharding_row {
     int in[CLV_MAX_IN];           /* places; -1: an absent operand */
     int out[CLV_MAX_OUT];
     const clv_reshard_step *step;
-    int value, from, to;         /* of the step: what is brought from place to place */
-    clv_reshard_explanation why; /* of the step */
-    clv_comm_dtype carried;      /* how the step carries its tensor: CLV_COMM_F32: as it is. Of f32 alone */
-    bool backward;               /* of the backward pass */
-    bool update;                 /* of the update of parameters */
-    bool again;                  /* what another row made and was not kept (recompute_activations.h) */
-    int block;                   /* of the op, or of whom the step is for: clv_op.block */
-    clv_row_decision told;       /* if the table tells */
+    int value, from, to;                 /* of the step: what is brought from place to place */
+    clv_reshard_explanation explanation; /* of the step */
+    clv_comm_dtype wire_dtype;           /* how the step carries its tensor: CLV_COMM_F32: as it is. Of f32 alone */
+    bool backward;                       /* of the backward pass */
+    bool update;                         /* of the update of parameters */
+    bool recomputed;                     /* what another row made and was not kept (recompute_activations.h) */
+    int block;                           /* of the op, or of whom the step is for: clv_op.block */
+    clv_row_decision decision;           /* if the table tells */
 } clv_sharding_row;
 
 /* What becomes of a state. */
 typedef struct clv_state_update {
-    int state; /* the place of the state as it is given; -1: it is assigned nothing */
-    int place; /* of what it becomes */
-    clv_reshard_explanation why;
+    int state;   /* the place of the state as it is given; -1: it is assigned nothing */
+    int becomes; /* of what it becomes */
+    clv_reshard_explanation explanation;
 } clv_state_update;
 
 typedef struct clv_sharding_table {
     clv_arena *arena;
     const clv_graph *graph;
-    int n_places, place_capacity;
-    clv_sharded_value *places;
+    int n_sharded, sharded_capacity;
+    clv_sharded_value *sharded;
     int n_rows, row_capacity;
     clv_sharding_row *rows;
     int *output;                /* [graph->n_outputs] places */
     clv_state_update *update;   /* [graph->n_values] */
-    bool tells;                 /* clv_compile_options.keep_decisions */
+    bool keeps_decisions;       /* clv_compile_options.keep_decisions */
     const clv_cost_model *cost; /* what is told goes by it; NULL: the default one. Borrowed */
-    int n_considered, considered_capacity;
-    clv_strategy_candidate *considered; /* clv_compile_options.explain */
+    int n_candidates, candidate_capacity;
+    clv_strategy_candidate *candidates; /* clv_compile_options.explain */
 } clv_sharding_table;
 
 /* An empty table; it lives in the arena. The graph is borrowed. */

@@ -32,7 +32,7 @@ static bool is_value(const clv_graph *graph, int value)
 
 static bool is_place(const clv_sharding_table *table, int place)
 {
-    return place >= 0 && place < table->n_places;
+    return place >= 0 && place < table->n_sharded;
 }
 
 static bool same_value(const clv_graph *graph, int a, int b)
@@ -49,7 +49,7 @@ static bool same_shards(const clv_sharding_table *table, const clv_sharded_value
 
 static clv_status check_place(const clv_sharding_table *table, int p, clv_error *err)
 {
-    const clv_sharded_value *place = &table->places[p];
+    const clv_sharded_value *place = &table->sharded[p];
     const clv_graph *graph = table->graph;
     clv_error why = {0};
     if (!is_value(graph, place->value) || !place->layout)
@@ -64,15 +64,15 @@ static clv_status check_place(const clv_sharding_table *table, int p, clv_error 
         (info->source == CLV_FROM_OP || place->alias_of >= 0 || clv_layout_is_partial(place->layout)))
         return clv_fail(err, CLV_EINVAL,
                         "assignment: place %d is said to be given; only inputs and states are, complete", p);
-    if (place->alias_of >= 0 && (place->alias_of >= p || table->places[place->alias_of].alias_of >= 0 ||
-                                 !same_shards(table, place, &table->places[place->alias_of])))
+    if (place->alias_of >= 0 && (place->alias_of >= p || table->sharded[place->alias_of].alias_of >= 0 ||
+                                 !same_shards(table, place, &table->sharded[place->alias_of])))
         return clv_fail(err, CLV_EINVAL, "assignment: places %d and %d do not hold the same", p, place->alias_of);
     return CLV_OK;
 }
 
 static bool is_made(const checker *c, int place)
 {
-    const clv_sharded_value *at = &c->table->places[place];
+    const clv_sharded_value *at = &c->table->sharded[place];
     return c->made[at->alias_of >= 0 ? at->alias_of : place];
 }
 
@@ -80,9 +80,9 @@ static clv_status refuse(const checker *c, clv_error *err, const char *what)
 {
     const clv_sharding_row *row = &c->table->rows[c->row];
     return clv_fail(err, CLV_EINVAL, "assignment: row %d (%s): %s", c->row,
-                    row->op       ? row->op->name
-                    : row->why.by ? row->why.by
-                                  : "a step",
+                    row->op               ? row->op->name
+                    : row->explanation.by ? row->explanation.by
+                                          : "a step",
                     what);
 }
 
@@ -90,7 +90,7 @@ static clv_status check_read(const checker *c, int place, int value, const clv_l
 {
     if (!is_place(c->table, place))
         return refuse(c, err, "it reads a place that there is not");
-    const clv_sharded_value *at = &c->table->places[place];
+    const clv_sharded_value *at = &c->table->sharded[place];
     if (!is_made(c, place))
         return refuse(c, err, "it reads a place before it is made");
     if (!same_value(c->table->graph, at->value, value))
@@ -104,7 +104,7 @@ static clv_status check_made(const checker *c, int place, int value, const clv_l
 {
     if (!is_place(c->table, place))
         return refuse(c, err, "it makes a place that there is not");
-    const clv_sharded_value *at = &c->table->places[place];
+    const clv_sharded_value *at = &c->table->sharded[place];
     if (at->alias_of >= 0 || c->made[place])
         return refuse(c, err, "it makes a place that is made otherwise");
     if (!same_value(c->table->graph, at->value, value))
@@ -146,7 +146,7 @@ static bool is_legal(clv_strategy_problem *problem, const clv_strategy *s)
         problem->n_available[i] = op->in[i] > 0;
     }
     for (int o = 0; o < op->n_out; o++) {
-        problem->wanted[o] = true;
+        problem->has_target[o] = true;
         problem->target[o] = s->out[o];
     }
     clv_projection_context_make(&context, problem, s->subaxis, s->n_subaxes);
@@ -168,7 +168,7 @@ static clv_status check_op(const checker *c, const clv_sharding_row *row, clv_er
                         "assignment: row %d: an op of the graph that has a rule, and a strategy, belong "
                         "to a row",
                         c->row);
-    if (c->table->tells && (!row->told.makes || !row->told.split || !row->told.why))
+    if (c->table->keeps_decisions && (!row->decision.purpose || !row->decision.split || !row->decision.why))
         return refuse(c, err, "the table tells of its ops, but not of this one");
     for (int i = 0; i < op->n_in; i++)
         if (op->in[i] > 0)
@@ -215,7 +215,7 @@ static clv_status check_step(const checker *c, const clv_sharding_row *row, clv_
     const clv_reshard_step *step = row->step;
     if (!step || !is_value(c->table->graph, row->value))
         return refuse(c, err, "an op, or a step of a value, belongs to a row");
-    if (!row->why.by || !row->why.text || (unsigned)row->why.need >= CLV_NEED_COUNT)
+    if (!row->explanation.by || !row->explanation.text || (unsigned)row->explanation.need >= CLV_NEED_COUNT)
         return refuse(c, err, "a step has a cause");
     CLV_TRY(check_read(c, row->from, row->value, &step->from, err));
     CLV_TRY(check_made(c, row->to, row->value, &step->to, err));
@@ -231,14 +231,14 @@ static bool leaves(const checker *c, int place, int value, const clv_layout *sta
 {
     if (!is_place(c->table, place) || !is_made(c, place))
         return false;
-    const clv_sharded_value *at = &c->table->places[place];
+    const clv_sharded_value *at = &c->table->sharded[place];
     return same_value(c->table->graph, at->value, value) && !clv_layout_is_partial(at->layout) &&
            (!stated || clv_layout_equal(at->layout, stated));
 }
 
 static bool is_given(const clv_sharding_table *table, int place, int value)
 {
-    return is_place(table, place) && table->places[place].is_graph_input && table->places[place].value == value;
+    return is_place(table, place) && table->sharded[place].is_graph_input && table->sharded[place].value == value;
 }
 
 static clv_status check_ends(const checker *c, clv_error *err)
@@ -254,9 +254,10 @@ static clv_status check_ends(const checker *c, clv_error *err)
     for (int v = 1; v < graph->n_values; v++) {
         const clv_state_update *update = &table->update[v];
         const clv_value_info *info = &graph->values[v];
-        if (info->assigned <= 0 ? update->state >= 0
-                                : !is_given(table, update->state, v) || !update->why.by || !update->why.text ||
-                                      !leaves(c, update->place, info->assigned, &info->layout))
+        if (info->assigned <= 0
+                ? update->state >= 0
+                : !is_given(table, update->state, v) || !update->explanation.by || !update->explanation.text ||
+                      !leaves(c, update->becomes, info->assigned, &info->layout))
             return clv_fail(err, CLV_EINVAL, "assignment: %s has no place of what it becomes, complete and as stated",
                             clv_graph_name_of(graph, v));
     }
@@ -265,12 +266,12 @@ static clv_status check_ends(const checker *c, clv_error *err)
 
 clv_status clv_sharding_table_verify(const clv_sharding_table *table, clv_error *err)
 {
-    checker c = {.table = table, .made = clv_arena_alloc(table->arena, (size_t)table->n_places + 1, sizeof *c.made)};
+    checker c = {.table = table, .made = clv_arena_alloc(table->arena, (size_t)table->n_sharded + 1, sizeof *c.made)};
     if (!c.made)
-        return clv_fail_memory(err, "checking an assignment", (size_t)table->n_places);
-    for (int p = 0; p < table->n_places; p++) {
+        return clv_fail_memory(err, "checking an assignment", (size_t)table->n_sharded);
+    for (int p = 0; p < table->n_sharded; p++) {
         CLV_TRY(check_place(table, p, err));
-        c.made[p] = table->places[p].is_graph_input;
+        c.made[p] = table->sharded[p].is_graph_input;
     }
     for (; c.row < table->n_rows; c.row++) {
         const clv_sharding_row *row = &table->rows[c.row];

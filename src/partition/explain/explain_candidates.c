@@ -175,10 +175,10 @@ static int changes_from_chosen(const candidate_recorder *l, const clv_strategy *
 static clv_status note(clv_sharding_table *table, const clv_strategy_candidate *made, clv_error *err)
 {
     if (!made->makes || !made->split || !made->layouts || !made->why ||
-        clv_arena_grow(table->arena, &table->considered, &table->considered_capacity, table->n_considered,
+        clv_arena_grow(table->arena, &table->candidates, &table->candidate_capacity, table->n_candidates,
                        sizeof *made) != 0)
         return clv_fail_memory(err, "candidates", sizeof *made);
-    table->considered[table->n_considered++] = *made;
+    table->candidates[table->n_candidates++] = *made;
     return CLV_OK;
 }
 
@@ -237,10 +237,10 @@ clv_status clv_partition_record_candidates(clv_partitioner *p, const clv_strateg
 {
     candidate_recorder l = {.p = p, .op = problem->op, .problem = problem, .chosen = chosen};
     clv_sharding_table *table = &p->table;
-    int first = table->n_considered;
+    int first = table->n_candidates;
     l.makes = clv_text_to_arena(table->arena, write_purpose, &l);
     CLV_TRY(clv_strategy_enumerate(problem, chosen, record_candidate, &l, err));
-    qsort(table->considered + first, (size_t)(table->n_considered - first), sizeof *table->considered,
+    qsort(table->candidates + first, (size_t)(table->n_candidates - first), sizeof *table->candidates,
           problem->by_bytes ? compare_by_bytes : compare_by_seconds);
     return CLV_OK;
 }
@@ -280,11 +280,12 @@ clv_status clv_partition_record_decision(clv_sharding_row *row, clv_partitioner 
 {
     clv_arena *arena = p->table.arena;
     candidate_recorder l = {.p = p, .op = problem->op, .problem = problem, .chosen = row->strategy};
-    row->told =
-        (clv_row_decision){.makes = clv_text_to_arena(arena, write_purpose, &l),
+    row->decision =
+        (clv_row_decision){.purpose = clv_text_to_arena(arena, write_purpose, &l),
                            .split = clv_text_to_arena(arena, write_split, &(candidate){&l, row->strategy, NULL}),
                            .why = clv_text_to_arena(arena, write_choice, &l),
                            .seconds = row->strategy->work_seconds};
-    return row->told.makes && row->told.split && row->told.why ? CLV_OK
-                                                               : clv_fail_memory(err, "a row's text", sizeof *row);
+    return row->decision.purpose && row->decision.split && row->decision.why
+               ? CLV_OK
+               : clv_fail_memory(err, "a row's text", sizeof *row);
 }

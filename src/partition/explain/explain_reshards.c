@@ -52,12 +52,12 @@ static void put_layout(clv_text *t, const clv_partitioner *p, const clv_layout *
 
 static const clv_layout *made_in(const clv_partitioner *p, int value)
 {
-    return clv_partition_layout_of(p, p->placements[value].place[0]);
+    return clv_partition_layout_of(p, p->available[value].sharded[0]);
 }
 
 static void put_layout_of(clv_text *t, const clv_partitioner *p, int value)
 {
-    put_layout(t, p, made_in(p, value), p->placements[value].dim_names);
+    put_layout(t, p, made_in(p, value), p->available[value].dim_names);
 }
 
 /* What the value becomes the gradient of by ops that read nothing else, such as a reshape; 0: nothing. */
@@ -79,7 +79,7 @@ static int primal_ahead(const clv_partitioner *p, int value)
 static bool put_gradient(clv_text *t, const clv_partitioner *p, int value)
 {
     const clv_value_info *values = p->graph->values;
-    int primal = values[value].primal, of_sum = values[p->placements[value].sum].primal;
+    int primal = values[value].primal, of_sum = values[p->available[value].outermost_sum].primal;
     if (primal <= 0 && of_sum <= 0)
         primal = primal_ahead(p, value);
     if (primal <= 0 && of_sum <= 0)
@@ -94,8 +94,8 @@ void clv_partition_put_value(clv_text *t, const clv_partitioner *p, int value)
     const clv_value_info *info = &p->graph->values[value];
     if (info->source == CLV_FROM_OP && p->graph->ops[info->op].backward && put_gradient(t, p, value))
         return;
-    if (info->origin && info->origin->what)
-        clv_text_add(t, "%s", info->origin->what);
+    if (info->annotation && info->annotation->what)
+        clv_text_add(t, "%s", info->annotation->what);
     else
         clv_text_add(t, "%s%s",
                      info->source == CLV_FROM_INPUT ? "input "
@@ -106,7 +106,7 @@ void clv_partition_put_value(clv_text *t, const clv_partitioner *p, int value)
 
 static void put_rules(clv_text *t, const clv_partitioner *p, int value)
 {
-    const clv_value_annotation *origin = p->graph->values[value].origin;
+    const clv_value_annotation *origin = p->graph->values[value].annotation;
     if (origin && origin->rules)
         clv_text_add(t, ", by the rules %s", origin->rules);
 }
@@ -241,7 +241,7 @@ void clv_partition_put_result(clv_text *t, const clv_partitioner *p, const clv_o
         put_primal(t, p, op, primal);
     }
     for (int o = 0; n == 0 && op->backward && o < op->n_out; o++) {
-        int primal = values[p->placements[op->out[o]].sum].primal;
+        int primal = values[p->available[op->out[o]].outermost_sum].primal;
         if (primal <= 0)
             continue;
         clv_text_add(t, "%s", n++ ? ", " : "addend of the gradient of ");
@@ -270,7 +270,7 @@ static uint32_t axes_that_split(const clv_partitioner *p, int value)
 /* Whether `value` may have its layout from `source`: that has all its axes, or both are whole. */
 static bool may_come_from(const clv_partitioner *p, int value, int source)
 {
-    if (p->placements[source].n == 0)
+    if (p->available[source].n == 0)
         return false;
     uint32_t axes = axes_that_split(p, value), theirs = axes_that_split(p, source);
     return axes == 0 ? theirs == 0 : (axes & ~theirs) == 0;
@@ -372,7 +372,7 @@ static int explain_constraint(clv_text *t, const explanation_context *tell)
     }
     clv_partition_put_value(t, p, made);
     clv_text_add(t, " is stated as ");
-    put_layout(t, p, tell->why->to, p->placements[made].dim_names);
+    put_layout(t, p, tell->why->to, p->available[made].dim_names);
     put_rules(t, p, made);
     return made;
 }
@@ -382,7 +382,7 @@ static int explain_gradient(clv_text *t, const explanation_context *tell)
 {
     const clv_partitioner *p = tell->p;
     int primal = p->graph->values[tell->why->reader->out[0]].primal;
-    if (primal <= 0 || p->placements[primal].n == 0) {
+    if (primal <= 0 || p->available[primal].n == 0) {
         clv_text_add(t, "%s needs the gradient complete", tell->why->by);
         return 0;
     }
@@ -398,7 +398,7 @@ static int explain_gradient(clv_text *t, const explanation_context *tell)
     clv_text_add(t, ", which is ");
     put_partial(t, p, layout);
     clv_text_add(t, ", is the same for every addend: ");
-    put_layout(t, p, &whole, p->placements[primal].dim_names);
+    put_layout(t, p, &whole, p->available[primal].dim_names);
     return primal;
 }
 
@@ -408,7 +408,7 @@ static int explain_output(clv_text *t, const explanation_context *tell)
     clv_text_add(t, "output %s is ", tell->why->by);
     if (tell->why->stated) {
         clv_text_add(t, "stated as ");
-        put_layout(t, p, tell->why->to, p->placements[tell->value].dim_names);
+        put_layout(t, p, tell->why->to, p->available[tell->value].dim_names);
     } else {
         clv_text_add(t, "returned complete, and made as ");
         put_partial(t, p, made_in(p, tell->value));
@@ -440,7 +440,7 @@ static bool is_implicit(const explanation_context *tell)
         return false;
     bool weight = info->source == CLV_FROM_STATE && info->role == CLV_ROLE_PARAMETER;
     for (int a = 0; weight && a < step->n_axes; a++)
-        weight = !(info->kept >> step->axes[a].axis & 1);
+        weight = !(info->stationary_axes >> step->axes[a].axis & 1);
     return !weight;
 }
 
@@ -468,7 +468,7 @@ clv_status clv_partition_explain_step(clv_reshard_explanation *out, const clv_pa
         return clv_fail_memory(err, "a cause", sizeof *out);
     if (statement <= 0)
         return CLV_OK;
-    const clv_value_annotation *origin = p->graph->values[statement].origin;
+    const clv_value_annotation *origin = p->graph->values[statement].annotation;
     out->statement = clv_graph_name_of(p->graph, statement);
     out->rules = origin ? origin->rules : NULL;
     return CLV_OK;
@@ -530,7 +530,7 @@ static void explain_result_layout(account *a, const clv_partitioner *p, int valu
     begin_sentence(a, axes);
     clv_partition_put_value(a->text, p, value);
     clv_text_add(a->text, " is wanted ");
-    put_layout(a->text, p, target, p->placements[value].dim_names);
+    put_layout(a->text, p, target, p->available[value].dim_names);
 }
 
 static bool reads_whole_values(const clv_partitioner *p, const clv_op *op)
@@ -553,7 +553,7 @@ void clv_partition_put_choice(clv_text *t, const clv_partitioner *p, const clv_s
         if (op->in[i] > 0)
             explain_operand_layout(&a, p, op->in[i]);
     for (int o = 0; o < op->n_out; o++)
-        if (problem->wanted[o])
+        if (problem->has_target[o])
             explain_result_layout(&a, p, op->out[o], &problem->target[o]);
     if (a.left)
         clv_text_add(t, "%sdividing the work costs less", a.n ? "; " : "");

@@ -15,9 +15,9 @@
 static bool primal_layout(clv_layout *out, const clv_partitioner *p, int value)
 {
     int primal = p->graph->values[value].primal;
-    if (primal == 0 || p->placements[primal].n == 0)
+    if (primal == 0 || p->available[primal].n == 0)
         return false;
-    *out = clv_layout_without_partial(clv_partition_layout_of(p, p->placements[primal].place[0]));
+    *out = clv_layout_without_partial(clv_partition_layout_of(p, p->available[primal].sharded[0]));
     return true;
 }
 
@@ -26,7 +26,7 @@ static clv_status load_operand(clv_strategy_problem *problem, clv_partitioner *p
 {
     const int *places;
     CLV_TRY(clv_partition_available_layouts(&places, &problem->available[i], &problem->n_available[i], p, value, err));
-    problem->kept[i] = p->placements[value].kept;
+    problem->stationary_axes[i] = p->available[value].stationary_axes;
     return CLV_OK;
 }
 
@@ -37,16 +37,18 @@ static clv_status load_available_layouts(clv_strategy_problem *problem, clv_part
         if (op->in[i] > 0)
             CLV_TRY(load_operand(problem, p, i, op->in[i], err));
     for (int o = 0; o < op->n_out; o++) {
-        const clv_available_layouts *at = &p->placements[op->out[o]];
+        const clv_available_layouts *at = &p->available[op->out[o]];
         problem->accumulation_count[o] = at->accumulation_count;
-        problem->stays[o] = at->accumulation_count == CLV_MANY_PARTIAL_SUMS ? p->placements[at->sum].kept : 0;
-        problem->wanted[o] = true;
-        if (at->wanted)
+        problem->stays_partial[o] =
+            at->accumulation_count == CLV_MANY_PARTIAL_SUMS ? p->available[at->outermost_sum].stationary_axes : 0;
+        problem->has_target[o] = true;
+        if (at->has_target)
             problem->target[o] = at->target;
         else if (clv_partition_keeps_gradient_partial(&problem->target[o], p, op, o))
             problem->accumulation_count[o] = 1;
         else
-            problem->wanted[o] = primal_layout(&problem->target[o], p, at->becomes > 0 ? at->becomes : op->out[o]);
+            problem->has_target[o] =
+                primal_layout(&problem->target[o], p, at->constrained_as > 0 ? at->constrained_as : op->out[o]);
     }
     return CLV_OK;
 }
@@ -57,7 +59,7 @@ static void keep_partial_sums(clv_partitioner *p, int value, const clv_layout *m
     const clv_subaxis *axes;
     int n = clv_layout_axes(&axes, made, made->rank);
     for (int i = 0; i < n && clv_layout_equal(made, target); i++)
-        p->placements[value].kept |= 1u << axes[i].axis;
+        p->available[value].stationary_axes |= 1u << axes[i].axis;
 }
 
 static clv_status assign_op(clv_partitioner *p, const clv_op *op, clv_error *err)
@@ -67,7 +69,7 @@ static clv_status assign_op(clv_partitioner *p, const clv_op *op, clv_error *err
     clv_partition_init_problem(&problem, types, p, op);
     CLV_TRY(load_available_layouts(&problem, p, op, err));
     clv_sharding_row row = {.op = op, .backward = op->backward, .update = op->update, .block = op->block};
-    CLV_TRY(clv_strategy_cache_choose(&row.strategy, p->memo, &problem, err));
+    CLV_TRY(clv_strategy_cache_choose(&row.strategy, p->strategies, &problem, err));
     clv_partition_name_factors(p, op, &problem.rule);
     if (clv_partition_is_explained(p, op))
         CLV_TRY(clv_partition_record_candidates(p, &problem, row.strategy, err));
@@ -86,11 +88,11 @@ static clv_status assign_op(clv_partitioner *p, const clv_op *op, clv_error *err
         clv_sharded_value place = {.value = op->out[o], .layout = &row.strategy->out[o], .alias_of = -1};
         CLV_TRY(clv_sharding_table_add_value(&row.out[o], &p->table, &place, err));
         CLV_TRY(clv_partition_add_available(p, op->out[o], row.out[o], err));
-        if (problem.wanted[o])
+        if (problem.has_target[o])
             keep_partial_sums(p, op->out[o], &row.strategy->out[o], &problem.target[o]);
     }
     clv_partition_name_results(p, op, &problem.rule);
-    if (p->table.tells)
+    if (p->table.keeps_decisions)
         CLV_TRY(clv_partition_record_decision(&row, p, &problem, err));
     p->row_of[op->id] = p->table.n_rows;
     return clv_sharding_table_add_row(&p->table, &row, err);
@@ -102,7 +104,7 @@ static clv_status assign_constraint(clv_partitioner *p, const clv_op *op, clv_er
     if (clv_op_constraint_of(op))
         to = *clv_op_constraint_of(op);
     else if (!clv_partition_keeps_gradient_partial(&to, p, op, 0) && !primal_layout(&to, p, op->out[0]))
-        to = clv_layout_without_partial(clv_partition_layout_of(p, p->placements[op->in[0]].place[0]));
+        to = clv_layout_without_partial(clv_partition_layout_of(p, p->available[op->in[0]].sharded[0]));
     if (!clv_op_constraint_of(op))
         keep_partial_sums(p, op->out[0], &to, &to);
     clv_reshard_reason why = {.need = clv_op_constraint_of(op) ? CLV_NEEDED_BY_CONSTRAINT : CLV_NEEDED_BY_GRADIENT,
@@ -123,9 +125,9 @@ static clv_status assign_constraint(clv_partitioner *p, const clv_op *op, clv_er
 static clv_status add_graph_input(clv_partitioner *p, int value, clv_error *err)
 {
     const clv_value_info *info = &p->graph->values[value];
-    const clv_available_layouts *at = &p->placements[value];
+    const clv_available_layouts *at = &p->available[value];
     clv_sharded_value place = {.value = value,
-                               .layout = info->stated || !at->wanted ? &info->layout : &at->target,
+                               .layout = info->stated || !at->has_target ? &info->layout : &at->target,
                                .is_graph_input = true,
                                .alias_of = -1};
     int made;
@@ -153,7 +155,7 @@ static clv_status assign_outputs(clv_partitioner *p, clv_error *err)
 {
     for (int o = 0; o < p->graph->n_outputs; o++) {
         const clv_graph_output *output = &p->graph->outputs[o];
-        const clv_layout *made = clv_partition_layout_of(p, p->placements[output->value].place[0]);
+        const clv_layout *made = clv_partition_layout_of(p, p->available[output->value].sharded[0]);
         clv_layout to = output->stated ? output->layout : clv_layout_without_partial(made);
         clv_reshard_reason why = {.need = CLV_NEEDED_BY_OUTPUT,
                                   .by = output->name,
@@ -183,10 +185,10 @@ static clv_status assign_updates(clv_partitioner *p, clv_error *err)
         clv_reshard_reason why = {.need = CLV_NEEDED_BY_STATE, .by = info->name, .state = v};
         clv_state_update *update = &p->table.update[v];
         p->update = is_of_update(p, info->assigned);
-        CLV_TRY(clv_partition_insert_reshard(&update->place, p, info->assigned, &info->layout, &why, err));
-        CLV_TRY(copy_state(&update->place, p, info->assigned, &info->layout, why, err));
-        CLV_TRY(clv_partition_explain_step(&update->why, p, &why, NULL, info->assigned, err));
-        update->state = p->placements[v].place[0];
+        CLV_TRY(clv_partition_insert_reshard(&update->becomes, p, info->assigned, &info->layout, &why, err));
+        CLV_TRY(copy_state(&update->becomes, p, info->assigned, &info->layout, why, err));
+        CLV_TRY(clv_partition_explain_step(&update->explanation, p, &why, NULL, info->assigned, err));
+        update->state = p->available[v].sharded[0];
     }
     return CLV_OK;
 }

@@ -28,7 +28,7 @@ typedef struct compression_pass {
 
 static clv_status begin(compression_pass *c, clv_sharding_table *table, clv_error *err)
 {
-    size_t values = (size_t)table->graph->n_values + 1, places = (size_t)table->n_places + 1;
+    size_t values = (size_t)table->graph->n_values + 1, places = (size_t)table->n_sharded + 1;
     *c = (compression_pass){.table = table,
                             .root = clv_arena_alloc(table->arena, values, sizeof *c->root),
                             .exact = clv_arena_alloc(table->arena, values, sizeof *c->exact),
@@ -111,14 +111,14 @@ static void mark_exact(compression_pass *c)
 /* The place whose memory it is. */
 static int place_behind(const clv_sharding_table *table, int place)
 {
-    int same = table->places[place].alias_of;
+    int same = table->sharded[place].alias_of;
     return same >= 0 ? same : place;
 }
 
 static bool same_shape(const clv_sharding_table *table, int a, int b)
 {
-    const clv_type *x = &table->graph->values[table->places[a].value].type;
-    const clv_type *y = &table->graph->values[table->places[b].value].type;
+    const clv_type *x = &table->graph->values[table->sharded[a].value].type;
+    const clv_type *y = &table->graph->values[table->sharded[b].value].type;
     bool same = x->rank == y->rank;
     for (int d = 0; same && d < x->rank; d++)
         same = x->shape[d] == y->shape[d];
@@ -134,9 +134,9 @@ static bool passes(const clv_sharding_table *table, const clv_sharding_row *row,
 static void mark_made_of_state(compression_pass *c)
 {
     const clv_sharding_table *table = c->table;
-    for (int p = 0; p < table->n_places; p++)
+    for (int p = 0; p < table->n_sharded; p++)
         c->of_state[p] =
-            table->places[p].is_graph_input && table->graph->values[table->places[p].value].source == CLV_FROM_STATE;
+            table->sharded[p].is_graph_input && table->graph->values[table->sharded[p].value].source == CLV_FROM_STATE;
     for (int r = 0; r < table->n_rows; r++) {
         const clv_sharding_row *row = &table->rows[r];
         if (!row->op)
@@ -152,7 +152,7 @@ static void mark_becomes_state(compression_pass *c)
     const clv_sharding_table *table = c->table;
     for (int v = 1; v < table->graph->n_values; v++)
         if (table->update[v].state >= 0)
-            c->to_state[place_behind(table, table->update[v].place)] = true;
+            c->to_state[place_behind(table, table->update[v].becomes)] = true;
     for (int r = table->n_rows - 1; r >= 0; r--) {
         const clv_sharding_row *row = &table->rows[r];
         if (!row->op)
@@ -174,7 +174,7 @@ static bool may_round(const compression_pass *c, const clv_sharding_row *row)
         return false;
     if (step->from.reduction == CLV_REDUCTION_MAX || step->to.reduction == CLV_REDUCTION_MAX)
         return false;
-    if (row->why.need == CLV_NEEDED_BY_OUTPUT && !clv_step_reduces(step->kind))
+    if (row->explanation.need == CLV_NEEDED_BY_OUTPUT && !clv_step_reduces(step->kind))
         return false;
     if (c->of_state[place_behind(c->table, row->from)] && c->to_state[row->to])
         return false;
@@ -199,7 +199,7 @@ clv_status clv_compress_collectives(clv_sharding_table *table, clv_comm_dtype dt
     mark_becomes_state(&c);
     for (int r = 0; r < table->n_rows; r++)
         if (!table->rows[r].op && may_round(&c, &table->rows[r]))
-            table->rows[r].carried =
+            table->rows[r].wire_dtype =
                 gradients != CLV_COMM_F32 && sums_gradient(&c, &table->rows[r]) ? gradients : dtype;
     return CLV_OK;
 }

@@ -5,18 +5,18 @@
 
 clv_status clv_partition_add_available(clv_partitioner *p, int value, int place, clv_error *err)
 {
-    clv_available_layouts *at = &p->placements[value];
+    clv_available_layouts *at = &p->available[value];
     for (int k = 0; k < at->n; k++)
-        if (at->place[k] == place)
+        if (at->sharded[k] == place)
             return CLV_OK;
-    if (clv_arena_grow(p->scratch, &at->place, &at->capacity, at->n, sizeof *at->place) != 0)
-        return clv_fail_memory(err, "where a value is at hand", sizeof *at->place);
-    at->place[at->n++] = place;
+    if (clv_arena_grow(p->scratch, &at->sharded, &at->capacity, at->n, sizeof *at->sharded) != 0)
+        return clv_fail_memory(err, "where a value is at hand", sizeof *at->sharded);
+    at->sharded[at->n++] = place;
     if (!p->backward)
         at->n_forward = at->n;
     int primal = p->graph->values[value].primal;
-    p->table.places[place].gradient |= primal > 0 && p->graph->values[primal].source == CLV_FROM_STATE &&
-                                       p->graph->values[primal].role == CLV_ROLE_PARAMETER;
+    p->table.sharded[place].is_gradient |= primal > 0 && p->graph->values[primal].source == CLV_FROM_STATE &&
+                                           p->graph->values[primal].role == CLV_ROLE_PARAMETER;
     return CLV_OK;
 }
 
@@ -27,8 +27,8 @@ static int layout_before_gather(const clv_partitioner *p, int value)
     if (info->source != CLV_FROM_OP || !clv_op_constraint_of(&p->graph->ops[info->op]))
         return -1;
     int before = p->graph->ops[info->op].in[0];
-    const clv_layout *from = clv_partition_layout_of(p, p->placements[before].place[0]);
-    const clv_layout *to = clv_partition_layout_of(p, p->placements[value].place[0]);
+    const clv_layout *from = clv_partition_layout_of(p, p->available[before].sharded[0]);
+    const clv_layout *to = clv_partition_layout_of(p, p->available[value].sharded[0]);
     bool more = clv_layout_max_elems(to, info->type.shape) > clv_layout_max_elems(from, info->type.shape);
     return more && !clv_layout_is_partial(from) ? before : -1;
 }
@@ -39,7 +39,7 @@ static int layout_before_gather(const clv_partitioner *p, int value)
 static int first_copy(const clv_partitioner *p, const clv_available_layouts *at)
 {
     for (int k = 0; k < at->n; k++)
-        if (!clv_layout_is_partial(clv_partition_layout_of(p, at->place[k])))
+        if (!clv_layout_is_partial(clv_partition_layout_of(p, at->sharded[k])))
             return k;
     return 0;
 }
@@ -47,7 +47,7 @@ static int first_copy(const clv_partitioner *p, const clv_available_layouts *at)
 clv_status clv_partition_available_layouts(const int **places, const clv_layout *const **layouts, int *n,
                                            clv_partitioner *p, int value, clv_error *err)
 {
-    const clv_available_layouts *at = &p->placements[value];
+    const clv_available_layouts *at = &p->available[value];
     bool again = p->backward && p->options->regather;
     int before = again ? layout_before_gather(p, value) : -1, first = first_copy(p, at), count = 0;
     int *found = clv_arena_alloc(p->scratch, (size_t)at->n + 1, sizeof *found);
@@ -56,9 +56,9 @@ clv_status clv_partition_available_layouts(const int **places, const clv_layout 
         return clv_fail_memory(err, "where a value is at hand", (size_t)at->n * sizeof *in);
     for (int k = first; k < at->n; k++)
         if (!again || k >= at->n_forward || (k == first && before < 0))
-            found[count++] = at->place[k];
+            found[count++] = at->sharded[k];
     if (before >= 0)
-        found[count++] = p->placements[before].place[0];
+        found[count++] = p->available[before].sharded[0];
     for (int k = 0; k < count; k++)
         in[k] = clv_partition_layout_of(p, found[k]);
     *places = found;
@@ -72,14 +72,15 @@ static clv_status check_implicit_bytes(const clv_partitioner *p, const clv_shard
 {
     char bytes[CLV_QUANTITY_TEXT];
     int64_t most = p->options->max_implicit_bytes;
-    if (!row->why.implicit || most <= 0 || row->step->bytes <= (double)most)
+    if (!row->explanation.implicit || most <= 0 || row->step->bytes <= (double)most)
         return CLV_OK;
     const char *tensor = clv_graph_name_of(p->graph, row->value);
     clv_print_bytes_exactly(bytes, sizeof bytes, row->step->bytes);
     return clv_fail(err, CLV_ELIMIT,
                     "%s: %s of %s moves %s that nobody asked for (at most %lld are allowed): %s; state one of "
                     "the two layouts like the other, or constrain %s where it is cheap",
-                    row->why.by, clv_step_name(row->step->kind), tensor, bytes, (long long)most, row->why.text, tensor);
+                    row->explanation.by, clv_step_name(row->step->kind), tensor, bytes, (long long)most,
+                    row->explanation.text, tensor);
 }
 
 clv_status clv_partition_insert_step(int *place, clv_partitioner *p, const clv_reshard_step *step, int value,
@@ -89,10 +90,10 @@ clv_status clv_partition_insert_step(int *place, clv_partitioner *p, const clv_r
     clv_sharded_value made = {.value = value, .layout = &step->to, .alias_of = -1};
     clv_sharding_row row = {
         .step = step, .value = value, .from = *place, .backward = p->backward, .update = p->update, .block = p->block};
-    CLV_TRY(clv_partition_explain_step(&row.why, p, why, step, value, err));
+    CLV_TRY(clv_partition_explain_step(&row.explanation, p, why, step, value, err));
     CLV_TRY(check_implicit_bytes(p, &row, err));
-    if (p->table.tells)
-        row.told.seconds = clv_reshard_step_cost(p->cost, step, type->shape, type->dtype).seconds;
+    if (p->table.keeps_decisions)
+        row.decision.seconds = clv_reshard_step_cost(p->cost, step, type->shape, type->dtype).seconds;
     CLV_TRY(clv_sharding_table_add_value(&row.to, &p->table, &made, err));
     *place = row.to;
     return clv_sharding_table_add_row(&p->table, &row, err);
@@ -101,7 +102,7 @@ clv_status clv_partition_insert_step(int *place, clv_partitioner *p, const clv_r
 /* The same elements on every rank under another layout (empty shards have other shapes): the same place, seen so. */
 static clv_status add_alias(int *place, clv_partitioner *p, const clv_layout *to, clv_error *err)
 {
-    const clv_sharded_value *from = &p->table.places[*place];
+    const clv_sharded_value *from = &p->table.sharded[*place];
     clv_sharded_value seen = {.value = from->value,
                               .layout = clv_arena_copy(p->scratch, to, sizeof *to),
                               .alias_of = from->alias_of >= 0 ? from->alias_of : *place};

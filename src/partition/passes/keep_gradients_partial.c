@@ -39,8 +39,8 @@ static void add_axes(subaxis_set *set, const clv_layout *layout, int first, int 
 /* The layout of a value as it was made, over dimensions; NULL: not made yet. */
 static const clv_layout *made_layout(const clv_partitioner *p, int value)
 {
-    const clv_available_layouts *at = &p->placements[value];
-    return at->n > 0 ? clv_partition_layout_of(p, at->place[0]) : NULL;
+    const clv_available_layouts *at = &p->available[value];
+    return at->n > 0 ? clv_partition_layout_of(p, at->sharded[0]) : NULL;
 }
 
 /* Adds the axes that split an op of the forward pass but not the operand as it reads it. */
@@ -83,7 +83,7 @@ static bool uses_any(const clv_layout *layout, const subaxis_set *set)
 
 static int primal_of(const clv_partitioner *p, int value)
 {
-    return p->graph->values[p->placements[value].sum].primal;
+    return p->graph->values[p->available[value].outermost_sum].primal;
 }
 
 /* Whether addends of `value` over the axes are addends of the gradient of a parameter, or of a sum that comes in
@@ -135,7 +135,7 @@ static bool is_reduced_downstream(const clv_partitioner *p, int value, const sub
     for (int r = first; r < end; r++)
         if (!passes_on(p, &p->graph->ops[p->readers[r]], value, axes))
             return false;
-    return first < end && !p->placements[value].leaves;
+    return first < end && !p->available[value].is_output;
 }
 
 /* `like` over dimensions, partial over those axes of the set that it does not use; they are what is left of the set. */

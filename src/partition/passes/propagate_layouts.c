@@ -64,19 +64,19 @@ clv_status clv_partition_find_readers(clv_partitioner *p, clv_error *err)
         return clv_fail_memory(err, "readers", (size_t)p->first_reader[n] * sizeof *p->readers);
     walk_readers(p, next, true);
     for (int o = 0; o < graph->n_outputs; o++)
-        p->placements[graph->outputs[o].value].leaves = true;
+        p->available[graph->outputs[o].value].is_output = true;
     for (size_t v = 1; v < n; v++)
         if (graph->values[v].assigned > 0)
-            p->placements[graph->values[v].assigned].leaves = true;
+            p->available[graph->values[v].assigned].is_output = true;
     return CLV_OK;
 }
 
 static void set_target_layout(clv_partitioner *p, int value, const clv_layout *layout)
 {
-    clv_available_layouts *at = &p->placements[value];
-    if (at->wanted)
+    clv_available_layouts *at = &p->available[value];
+    if (at->has_target)
         return;
-    at->wanted = true;
+    at->has_target = true;
     at->target = *layout;
 }
 
@@ -114,11 +114,12 @@ void clv_partition_propagate_layouts(clv_partitioner *p)
             set_target_layout(p, graph->outputs[o].value, &graph->outputs[o].layout);
     for (int v = 1; v < graph->n_values; v++) {
         const clv_value_info *info = &graph->values[v];
-        p->placements[v].kept |= info->kept | (info->primal > 0 ? p->placements[info->primal].kept : 0);
+        p->available[v].stationary_axes |=
+            info->stationary_axes | (info->primal > 0 ? p->available[info->primal].stationary_axes : 0);
         if (info->assigned <= 0)
             continue;
         set_target_layout(p, info->assigned, &info->layout);
-        p->placements[info->assigned].kept |= info->kept;
+        p->available[info->assigned].stationary_axes |= info->stationary_axes;
     }
     for (int o = graph->n_ops - 1; o >= 0; o--) {
         const clv_op *op = &graph->ops[o];
@@ -128,8 +129,8 @@ void clv_partition_propagate_layouts(clv_partitioner *p)
             set_target_layout(p, op->in[0], clv_op_constraint_of(op));
             continue;
         }
-        const clv_available_layouts *result = &p->placements[op->out[0]];
-        if (!result->wanted || op->n_out != 1 || !op->def->rule)
+        const clv_available_layouts *result = &p->available[op->out[0]];
+        if (!result->has_target || op->n_out != 1 || !op->def->rule)
             continue;
         clv_strategy_problem problem;
         clv_type types[CLV_MAX_IN + CLV_MAX_OUT];
@@ -151,7 +152,7 @@ static bool is_sum(const clv_partitioner *p, int o)
 
 static bool has_one_reader(const clv_partitioner *p, int value)
 {
-    return p->first_reader[value + 1] - p->first_reader[value] == 1 && !p->placements[value].leaves;
+    return p->first_reader[value + 1] - p->first_reader[value] == 1 && !p->available[value].is_output;
 }
 
 /* What is linear passes addends on to where they are added up. */
@@ -159,13 +160,13 @@ static void mark_many_partial_sums(clv_partitioner *p, const clv_op *op)
 {
     clv_strategy_problem problem;
     clv_type types[CLV_MAX_IN + CLV_MAX_OUT];
-    if (!op->def->rule || op->n_out != 1 || p->placements[op->out[0]].accumulation_count != CLV_MANY_PARTIAL_SUMS)
+    if (!op->def->rule || op->n_out != 1 || p->available[op->out[0]].accumulation_count != CLV_MANY_PARTIAL_SUMS)
         return;
     clv_partition_init_problem(&problem, types, p, op);
     for (int i = 0; i < op->n_in; i++)
         if (op->in[i] > 0 && problem.rule.linearity == CLV_MULTILINEAR && (problem.rule.linear >> i & 1) &&
             has_one_reader(p, op->in[i]))
-            p->placements[op->in[i]].accumulation_count = CLV_MANY_PARTIAL_SUMS;
+            p->available[op->in[i]].accumulation_count = CLV_MANY_PARTIAL_SUMS;
 }
 
 /* What a sum, or a constrained cotangent, tells its operands that nobody else reads. */
@@ -177,15 +178,15 @@ static void inherit_accumulation(clv_partitioner *p, int o)
         mark_many_partial_sums(p, op);
     if (!sum && !(p->live_op[o] && clv_op_follows_primal(op)))
         return;
-    const clv_available_layouts *result = &p->placements[op->out[0]];
+    const clv_available_layouts *result = &p->available[op->out[0]];
     for (int i = 0; i < op->n_in; i++) {
-        clv_available_layouts *operand = &p->placements[op->in[i]];
+        clv_available_layouts *operand = &p->available[op->in[i]];
         if (!has_one_reader(p, op->in[i]))
             continue;
-        operand->becomes = sum ? result->becomes : op->out[0];
+        operand->constrained_as = sum ? result->constrained_as : op->out[0];
         if (sum) {
             operand->accumulation_count = result->accumulation_count;
-            operand->sum = result->sum;
+            operand->outermost_sum = result->outermost_sum;
         }
     }
 }
@@ -194,21 +195,21 @@ void clv_partition_count_accumulations(clv_partitioner *p)
 {
     const clv_graph *graph = p->graph;
     for (int v = 1; v < graph->n_values; v++) {
-        p->placements[v].accumulation_count = 1;
-        p->placements[v].sum = v;
+        p->available[v].accumulation_count = 1;
+        p->available[v].outermost_sum = v;
     }
     for (int o = 0; o < graph->n_ops; o++) {
         const clv_op *op = &graph->ops[o];
         if (!is_sum(p, o))
             continue;
-        clv_available_layouts *sum = &p->placements[op->out[0]];
+        clv_available_layouts *sum = &p->available[op->out[0]];
         sum->accumulation_count = 0;
         for (int i = 0; i < 2; i++)
-            sum->accumulation_count += has_one_reader(p, op->in[i]) ? p->placements[op->in[i]].accumulation_count : 1;
+            sum->accumulation_count += has_one_reader(p, op->in[i]) ? p->available[op->in[i]].accumulation_count : 1;
     }
     for (int v = 1; v < graph->n_values; v++)
-        if (graph->values[v].accumulates)
-            p->placements[v].accumulation_count = CLV_MANY_PARTIAL_SUMS;
+        if (graph->values[v].many_partial_sums)
+            p->available[v].accumulation_count = CLV_MANY_PARTIAL_SUMS;
     for (int o = graph->n_ops - 1; o >= 0; o--)
         inherit_accumulation(p, o);
 }

@@ -59,7 +59,7 @@ typedef struct recompute_pass {
 
 static int root_of(const recompute_pass *m, int place)
 {
-    int same = m->table->places[place].alias_of;
+    int same = m->table->sharded[place].alias_of;
     return same >= 0 ? same : place;
 }
 
@@ -82,7 +82,7 @@ static const int *makes(int *n, const clv_sharding_row *row)
 static bool is_given(const recompute_pass *m, int place, clv_value_source *source)
 {
     const clv_graph *graph = m->table->graph;
-    *source = graph->values[clv_graph_unconstrained(graph, (clv_value){m->table->places[place].value}).id].source;
+    *source = graph->values[clv_graph_unconstrained(graph, (clv_value){m->table->sharded[place].value}).id].source;
     return *source != CLV_FROM_OP;
 }
 
@@ -127,7 +127,7 @@ static void mark_values_read_outside_block(recompute_pass *m)
         m->at[root_of(m, table->output[o])].again = false;
     for (int v = 1; v < table->graph->n_values; v++)
         if (table->update[v].state >= 0)
-            m->at[root_of(m, table->update[v].place)].again = false;
+            m->at[root_of(m, table->update[v].becomes)].again = false;
 }
 
 /* Element by element, along rows, or another shape: neither products nor sums, nor anything that moves. */
@@ -170,7 +170,7 @@ static void mark_expensive_rows(recompute_pass *m)
 
 static clv_status add_place(int *out, recompute_pass *m, int like, int alias_of, clv_error *err)
 {
-    clv_sharded_value place = m->table->places[like];
+    clv_sharded_value place = m->table->sharded[like];
     place.alias_of = alias_of;
     return clv_sharding_table_add_value(out, m->table, &place, err);
 }
@@ -200,7 +200,7 @@ static clv_status add_row(recompute_pass *m, clv_sharding_row row, clv_error *er
 /* The row of the backward pass, behind `from`, that gathers the same weight; -1: there is none. */
 static int same_gather(const recompute_pass *m, const clv_sharding_row *row, int from)
 {
-    bool weight = !row->op && m->table->places[row->from].is_graph_input;
+    bool weight = !row->op && m->table->sharded[row->from].is_graph_input;
     for (int r = from; weight && r < m->n_rows; r++)
         if (!m->rows[r].op && m->rows[r].backward && m->rows[r].from == row->from && !m->done[r] &&
             clv_layout_equal(&m->rows[r].step->to, &row->step->to))
@@ -213,7 +213,7 @@ static clv_status repeat(recompute_pass *m, int r, int at, clv_error *err)
 {
     clv_sharding_row row = m->rows[r];
     int gather = same_gather(m, &row, at);
-    row.backward = row.again = true;
+    row.backward = row.recomputed = true;
     if (gather >= 0) {
         m->done[gather] = true;
         m->at[row.to].now = m->rows[gather].to;
@@ -292,11 +292,11 @@ static clv_status append_row_and_recompute(recompute_pass *m, int r, clv_error *
 
 clv_status clv_recompute_activations(clv_sharding_table *table, clv_recompute mode, bool regather, clv_error *err)
 {
-    size_t rows = (size_t)table->n_rows + 1, places = (size_t)table->n_places + 1;
+    size_t rows = (size_t)table->n_rows + 1, places = (size_t)table->n_sharded + 1;
     recompute_pass m = {.table = table,
                         .regather = regather && mode == CLV_RECOMPUTE_FULL,
                         .n_rows = table->n_rows,
-                        .n_places = table->n_places,
+                        .n_places = table->n_sharded,
                         .rows = table->rows,
                         .done = clv_arena_alloc(table->arena, rows, sizeof *m.done),
                         .at = clv_arena_alloc(table->arena, places, sizeof *m.at),

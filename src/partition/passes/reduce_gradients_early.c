@@ -31,7 +31,7 @@ static int *make_list(const clv_sharding_table *table, int n)
 static void touch(const early_reduction_pass *m, const int *places, int n, int row)
 {
     for (int i = 0; i < n; i++) {
-        int same = places[i] < 0 ? NONE : m->table->places[places[i]].alias_of;
+        int same = places[i] < 0 ? NONE : m->table->sharded[places[i]].alias_of;
         if (places[i] >= 0)
             m->touched[same >= 0 ? same : places[i]] = row;
     }
@@ -40,8 +40,8 @@ static void touch(const early_reduction_pass *m, const int *places, int n, int r
 /* Behind which row a step goes; NONE: it stays. */
 static int may_move_after(const early_reduction_pass *m, const clv_sharding_row *row)
 {
-    const clv_sharded_value *from = row->op ? NULL : &m->table->places[row->from];
-    if (!from || !from->gradient)
+    const clv_sharded_value *from = row->op ? NULL : &m->table->sharded[row->from];
+    if (!from || !from->is_gradient)
         return NONE;
     const int64_t *shape = m->table->graph->values[row->value].type.shape;
     bool less = clv_layout_max_elems(&row->step->to, shape) < clv_layout_max_elems(&row->step->from, shape);
@@ -70,7 +70,7 @@ clv_status clv_reduce_gradients_early(clv_sharding_table *table, clv_error *err)
     int n = table->n_rows;
     early_reduction_pass m = {.table = table,
                               .rows = table->rows,
-                              .touched = make_list(table, table->n_places),
+                              .touched = make_list(table, table->n_sharded),
                               .first = make_list(table, n),
                               .last = make_list(table, n),
                               .next = make_list(table, n)};

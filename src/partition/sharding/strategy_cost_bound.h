@@ -17,7 +17,7 @@
 typedef struct clv_strategy_space {
     const clv_strategy_problem *problem;
     clv_projection_context context;
-    bool keep; /* operands stay in place where that is asked for */
+    bool keep_stationary; /* operands stay in place where that is asked for */
     int n_subaxes;
     clv_subaxis subaxis[CLV_MAX_ATOMS];
     int n_choices[CLV_MAX_ATOMS]; /* what each subaxis may do, in order of preference among equal prices */
@@ -48,8 +48,8 @@ typedef struct clv_cost_bound_term {
 typedef struct clv_cost_bound {
     const clv_strategy_space *space;
     double ranks;
-    double near;               /* ranks that differ only in what stays inside hosts */
-    double far[CLV_MAX_ATOMS]; /* by subaxis: how many of its ranks are on different hosts */
+    double intra_host;                /* ranks that differ only in what stays inside hosts */
+    double inter_host[CLV_MAX_ATOMS]; /* by subaxis: how many of its ranks are on different hosts */
     int n_terms;
     clv_cost_bound_term term[CLV_MAX_IN + CLV_MAX_OUT];
     clv_cost_bound_layout *layouts;

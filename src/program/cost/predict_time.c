@@ -102,7 +102,7 @@ static void add_flops(clv_prediction *all, peak_seconds *at_peak, const clv_prog
     double flops = clv_instruction_cost(program, i).flops;
     all->flops += flops;
     at_peak->rank += flops / peak;
-    if (instruction->again)
+    if (instruction->recomputed)
         return;
     double of_model = cost_of(program, i, true).flops * (1 - clv_op_recomputed_flops(instruction->op));
     all->model_flops += of_model;

@@ -71,7 +71,7 @@ static void make(const clv_loaded_program *loaded, int rank)
                                                   .context = &mine->context};
         if (plan_bytes(loaded, i) > 0) {
             mine->prepared_calls[i].plan = plan;
-            instruction->op->def->own->plan(plan, instruction->op, in, out);
+            instruction->op->def->traits->plan(plan, instruction->op, in, out);
         }
         operands = out + instruction->n_out;
         plan += plan_bytes(loaded, i);
