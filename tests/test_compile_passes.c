@@ -519,7 +519,7 @@ static void tells_what_was_decided(void **state)
         assert_int_equal(row.instruction, i);
         assert_string_equal(row.op, rows[i].op);
         assert_string_equal(row.kind, rows[i].kind);
-        assert_string_equal(row.makes, rows[i].makes);
+        assert_string_equal(row.purpose, rows[i].makes);
         assert_string_equal(row.split, rows[i].split);
         assert_string_equal(row.layouts, rows[i].layouts);
         assert_string_equal(row.why, rows[i].why);
@@ -529,8 +529,8 @@ static void tells_what_was_decided(void **state)
     }
     clv_partition_decision by_rows = {.size = sizeof by_rows};
     must(clv_program_decision(told, 2, &by_rows, &err), &err);
-    assert_true(by_rows.price_bytes == 98304); /* the sum of its addends is to come */
-    assert_true(by_rows.price_seconds > by_rows.seconds);
+    assert_true(by_rows.strategy_bytes == 98304); /* the sum of its addends is to come */
+    assert_true(by_rows.strategy_seconds > by_rows.seconds);
     clv_program_free(told);
     clv_program_free(silent);
     clv_graph_free(m.graph);

@@ -547,12 +547,12 @@ static int bytes_of(double *out, const clv_program *program)
         clv_error err = {0};
         clv_collective c = {.size = sizeof c};
         must(clv_program_collective(program, i, &c, &err), &err);
-        assert_true(c.until >= c.instruction);
+        assert_true(c.completes_at >= c.instruction);
         int whole = clv_program_root(program, program->instructions[c.instruction].out[0]);
-        if (c.n_parts == 0)
+        if (c.n_chunks == 0)
             out[n++] = c.bytes;
         of_parts[whole] += c.bytes;
-        if (c.n_parts > 0 && ++parts_of[whole] == c.n_parts)
+        if (c.n_chunks > 0 && ++parts_of[whole] == c.n_chunks)
             out[n++] = of_parts[whole];
     }
     qsort(out, (size_t)n, sizeof *out, by_bytes);
@@ -640,12 +640,12 @@ static void test_what_it_brings_and_costs(void **state)
         clv_prediction p = {.size = sizeof p}, q = {.size = sizeof q};
         must(clv_program_predict(plain, NULL, &p, &err), &err);
         must(clv_program_predict(program, NULL, &q, &err), &err);
-        if (p.hidden != 0 || !(q.hidden > 0))
-            fail_msg("%s %s: %g %g", cases[k].mesh, cases[k].rules, p.hidden, q.hidden);
+        if (p.overlapped_s != 0 || !(q.overlapped_s > 0))
+            fail_msg("%s %s: %g %g", cases[k].mesh, cases[k].rules, p.overlapped_s, q.overlapped_s);
         double one_by_one = 0;
         for (int i = 0; i < program->n_instructions; i++)
             one_by_one += clv_program_predict_instruction(program, NULL, i);
-        assert_true(fabs(q.seconds + q.hidden - one_by_one) < 1e-9 * one_by_one);
+        assert_true(fabs(q.seconds + q.overlapped_s - one_by_one) < 1e-9 * one_by_one);
         assert_true(q.seconds < p.seconds);
         assert_true((double)program->region_bytes < 1.35 * (double)plain->region_bytes); /* of one block */
         clv_program_free(plain);

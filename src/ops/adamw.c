@@ -132,7 +132,7 @@ const clv_op_def clv_op_adamw_rounded = {
 
 static bool fill_attrs(clv_graph *graph, adamw_attrs *attrs, const clv_adamw_options *given)
 {
-    bool exact = given->exact != 0;
+    bool exact = given->exact;
     memset(attrs, 0, sizeof *attrs);
     attrs->beta1 = exact || given->beta1 != 0 ? given->beta1 : 0.9;
     attrs->beta2 = exact || given->beta2 != 0 ? given->beta2 : 0.999;

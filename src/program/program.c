@@ -60,7 +60,7 @@ int clv_program_instruction_count(const clv_program *program)
 
 const char *clv_candidate_verdict_name(clv_candidate_verdict verdict)
 {
-    static const char *const names[] = {"chosen", "price", "kept_in_place", "illegal"};
+    static const char *const names[] = {"chosen", "costlier", "moves_stationary", "illegal"};
     return (unsigned)verdict < sizeof names / sizeof *names ? names[verdict] : "unknown";
 }
 
@@ -128,14 +128,14 @@ clv_status clv_program_collective(const clv_program *program, int i, clv_collect
                                  .to = step->to,
                                  .type = program->buffers[instruction->in[0]].type,
                                  .instruction = program->steps[i],
-                                 .until = clv_program_completes_at(program, program->steps[i]),
-                                 .part = instruction->chunk,
-                                 .n_parts = instruction->n_chunks,
+                                 .completes_at = clv_program_completes_at(program, program->steps[i]),
+                                 .chunk = instruction->chunk,
+                                 .n_chunks = instruction->n_chunks,
                                  .pass = instruction->backward ? "backward"
                                          : instruction->update ? "update"
                                                                : "forward"};
     memcpy(collective.axes, step->axes, sizeof collective.axes);
-    return clv_struct_copy_out(out, sizeof collective, offsetof(clv_collective, until), &collective, call, err);
+    return clv_struct_copy_out(out, sizeof collective, offsetof(clv_collective, completes_at), &collective, call, err);
 }
 
 clv_type clv_local_type(const clv_type *type, const clv_layout *layout)

@@ -88,14 +88,14 @@ static void put_difference(clv_text *t, int *n, double more, const char *amount,
 }
 
 /* The price by seconds, and what makes it; or by bytes, and then work. Beside the chosen one's. */
-static void put_price(clv_text *t, const candidate_recorder *l, const clv_strategy *s)
+static void put_cost(clv_text *t, const candidate_recorder *l, const clv_strategy *s)
 {
     char amount[CLV_QUANTITY_TEXT];
     double seconds = s->seconds - l->chosen->seconds, bytes = s->bytes - l->chosen->bytes;
     double work = s->work_seconds - l->chosen->work_seconds;
     int moves = s->moves - l->chosen->moves, n = 0;
     bool same = fabs(seconds) <= 1e-9 * l->chosen->seconds;
-    clv_text_add(t, "price");
+    clv_text_add(t, "cost");
     clv_print_seconds(amount, sizeof amount, fabs(seconds));
     if (!l->problem->by_bytes && !same)
         clv_text_add(t, ": %s %s (%.0f %%)", amount, seconds > 0 ? "more" : "less by itself",
@@ -153,7 +153,7 @@ static void write_why(clv_text *t, const void *arg)
     if (is_chosen(c->l, c->strategy))
         clv_text_add(t, "chosen");
     else if (c->refusal->kind == CLV_REFUSED_NONE)
-        put_price(t, c->l, c->strategy);
+        put_cost(t, c->l, c->strategy);
     else
         put_refusal(t, c->l, c->refusal);
 }
@@ -174,7 +174,7 @@ static int changes_from_chosen(const candidate_recorder *l, const clv_strategy *
 
 static clv_status note(clv_sharding_table *table, const clv_strategy_candidate *made, clv_error *err)
 {
-    if (!made->makes || !made->split || !made->layouts || !made->why ||
+    if (!made->purpose || !made->split || !made->layouts || !made->why ||
         clv_arena_grow(table->arena, &table->candidates, &table->candidate_capacity, table->n_candidates,
                        sizeof *made) != 0)
         return clv_fail_memory(err, "candidates", sizeof *made);
@@ -189,7 +189,7 @@ static clv_status record_candidate(void *arg, const clv_strategy *s, const clv_r
     bool priced = is_priced(refusal);
     candidate c = {l, s, refusal};
     clv_strategy_candidate made = {.op = l->op->name,
-                                   .makes = l->makes,
+                                   .purpose = l->makes,
                                    .split = clv_text_to_arena(arena, write_split, &c),
                                    .layouts = clv_text_to_arena(arena, write_layouts, &c),
                                    .why = clv_text_to_arena(arena, write_why, &c),
@@ -254,7 +254,7 @@ clv_status clv_partition_explain_constraint(clv_partitioner *p, const clv_op *op
     clv_reshard_explanation cause;
     CLV_TRY(clv_partition_explain_step(&cause, p, why, NULL, op->in[0], err));
     clv_strategy_candidate made = {.op = op->name,
-                                   .makes = clv_text_to_arena(p->table.arena, write_purpose, &l),
+                                   .purpose = clv_text_to_arena(p->table.arena, write_purpose, &l),
                                    .split = "as stated",
                                    .layouts = "-",
                                    .why = cause.text,

@@ -110,12 +110,12 @@ clv_status clv_lower_describe_compressed(clv_partition_decision *out, const clv_
         .instruction = i,
         .op = instruction->name,
         .kind = instruction->op ? instruction->op->def->name : clv_step_name(instruction->step->kind),
-        .makes = clv_arena_string(arena, clv_graph_name_of(l->table->graph, row->value)),
+        .purpose = clv_arena_string(arena, clv_graph_name_of(l->table->graph, row->value)),
         .split = clv_text_to_arena(arena, write_axes, &it),
         .layouts = clv_text_to_arena(arena, write_layouts, &it),
         .why = instruction->op ? clv_text_to_arena(arena, write_why, &it) : instruction->cause,
         .bytes = instruction->op ? 0 : instruction->step->bytes};
     *out = made;
-    return made.makes && made.split && made.layouts && made.why ? CLV_OK
+    return made.purpose && made.split && made.layouts && made.why ? CLV_OK
                                                                 : clv_fail_memory(err, "a row's text", sizeof made);
 }

@@ -237,7 +237,7 @@ static clv_status lower_considered(clv_program_builder *l, clv_error *err)
         const clv_strategy_candidate *from = &table->candidates[i];
         clv_strategy_candidate *made = &program->candidates[program->n_candidates++];
         CLV_TRY(keep_name(&made->op, l, from->op, err));
-        CLV_TRY(keep_text(&made->makes, l, from->makes, err));
+        CLV_TRY(keep_text(&made->purpose, l, from->purpose, err));
         CLV_TRY(keep_text(&made->split, l, from->split, err));
         CLV_TRY(keep_text(&made->layouts, l, from->layouts, err));
         CLV_TRY(keep_text(&made->why, l, from->why, err));
@@ -287,14 +287,14 @@ static clv_status describe_row(clv_partition_decision *made, clv_program_builder
                                      .seconds = row->decision.seconds};
     if (row->op) {
         made->kind = instruction->op->def->name;
-        made->price_bytes = row->strategy->bytes;
-        made->price_seconds = row->strategy->seconds;
-        CLV_TRY(keep_text(&made->makes, l, row->decision.purpose, err));
+        made->strategy_bytes = row->strategy->bytes;
+        made->strategy_seconds = row->strategy->seconds;
+        CLV_TRY(keep_text(&made->purpose, l, row->decision.purpose, err));
         CLV_TRY(keep_text(&made->split, l, row->decision.split, err));
         CLV_TRY(keep_text(&made->why, l, row->decision.why, err));
     } else {
         made->kind = clv_step_name(row->step->kind);
-        made->makes = instruction->tensor;
+        made->purpose = instruction->tensor;
         made->split = clv_text_to_arena(arena, write_axes, &it);
         made->why = instruction->cause;
         made->bytes = instruction->step->bytes;

@@ -94,7 +94,7 @@ double clv_machine_flops(const clv_machine *machine, clv_dtype dtype)
     return (unsigned)dtype < CLV_DTYPE_COUNT ? clv_machine_or_default(machine)->flops_per_s[dtype] : 0;
 }
 
-double clv_machine_rate(const clv_machine *machine, const char *op, clv_dtype dtype, double work, int alone)
+double clv_machine_rate(const clv_machine *machine, const char *op, clv_dtype dtype, double work, bool alone)
 {
     const clv_machine *m = clv_machine_or_default(machine);
     const clv_rate *rate =
