@@ -13,7 +13,7 @@
 #include <cmocka.h>
 
 #include "gpt_block.h"
-#include "partition/partitioner.h"
+#include "partition/passes/passes.h"
 #include "partition/sharding/sharding_projection.h"
 
 enum { CASES = 40, OPS_A_CASE = 6, MOST_ASSIGNMENTS = 500 };

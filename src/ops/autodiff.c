@@ -70,7 +70,8 @@ static bool widen(clv_graph *graph, int value, int by, int first)
     for (int o = 0; o < op->n_out; o++)
         if (is_read(graph, op->out[o], by))
             return false;
-    if (op->def == &clv_op_reshape ? !widen(graph, op->in[0], op->id, first) : !clv_op_accepts_f32_results(op))
+    if (op->def == &clv_op_reshape ? !widen(graph, op->in[0], op->id, first)
+                                   : !clv_op_traits_of(op)->accepts_f32_results)
         return false;
     for (int o = 0; o < op->n_out; o++)
         graph->values[op->out[o]].type.dtype = CLV_F32;
@@ -235,8 +236,8 @@ static bool passes_width(const clv_graph *graph, const clv_op *op)
 {
     clv_rule rule = {0};
     clv_type in[CLV_MAX_IN] = {0};
-    if (!clv_op_passes_cotangent(op) || clv_op_constraint_of(op))
-        return clv_op_passes_cotangent(op);
+    if (!clv_op_traits_of(op)->passes_cotangent || clv_op_constraint_of(op))
+        return clv_op_traits_of(op)->passes_cotangent;
     for (int i = 0; i < op->n_in; i++) {
         in[i] = graph->values[op->in[i]].type;
         if (i > 0 && !is_constant(graph, op->in[i]))

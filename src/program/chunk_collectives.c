@@ -145,7 +145,7 @@ static bool add_op(together *t, uint32_t *operands, const cutter *c, int i, int 
     const clv_buffer *buffers = c->program->buffers;
     int d = outermost(&buffers[b]);
     clv_rule rule;
-    if (!clv_op_is_rowwise(instruction->op) || d < 0)
+    if (!clv_op_traits_of(instruction->op)->is_rowwise || d < 0)
         return false;
     find_rule(&rule, c->program, instruction);
     int factor = factor_of(&rule, instruction, b, d), blocks = blocks_of(&buffers[b], t->n_rows);

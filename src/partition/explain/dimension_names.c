@@ -8,7 +8,7 @@
  */
 #include <string.h>
 
-#include "partition/partitioner.h"
+#include "partition/explain/explain.h"
 
 /* What a dimension is called in the value that this one, or the sum that it is an addend of, is the gradient of. */
 static const char *name_in_primal(const clv_partitioner *p, int value, int d)
@@ -29,7 +29,7 @@ static void name_factors_as_primals(clv_partitioner *p, const clv_op *op, const 
         }
 }
 
-void clv_partition_name_factors(clv_partitioner *p, const clv_op *op, const clv_rule *rule)
+void clv_explain_name_factors(clv_partitioner *p, const clv_op *op, const clv_rule *rule)
 {
     for (int f = 0; f < CLV_MAX_FACTORS; f++)
         p->factor_names[f] = NULL;
@@ -59,7 +59,7 @@ static const char *name_of_dim(const clv_partitioner *p, const clv_op *op, const
     return NULL;
 }
 
-void clv_partition_name_results(clv_partitioner *p, const clv_op *op, const clv_rule *rule)
+void clv_explain_name_results(clv_partitioner *p, const clv_op *op, const clv_rule *rule)
 {
     for (int o = 0; o < op->n_out; o++)
         for (int d = 0; d < p->graph->values[op->out[o]].type.rank; d++) {
@@ -68,7 +68,7 @@ void clv_partition_name_results(clv_partitioner *p, const clv_op *op, const clv_
         }
 }
 
-void clv_partition_name_as_stated(clv_partitioner *p, int value, int like)
+void clv_explain_name_dims(clv_partitioner *p, int value, int like)
 {
     const clv_value_annotation *origin = p->graph->values[value].annotation;
     for (int d = 0; d < p->graph->values[value].type.rank; d++) {

@@ -3,7 +3,7 @@
 
 #include "base/error.h"
 #include "cleave/text.h"
-#include "partition/partitioner.h"
+#include "partition/explain/explain.h"
 #include "tensor/parse_print.h"
 
 /* ---- parts of sentences ---- */
@@ -85,11 +85,11 @@ static bool put_gradient(clv_text *t, const clv_partitioner *p, int value)
     if (primal <= 0 && of_sum <= 0)
         return false;
     clv_text_add(t, "%s", primal > 0 ? "the gradient of " : "an addend of the gradient of ");
-    clv_partition_put_value(t, p, primal > 0 ? primal : of_sum);
+    clv_explain_value(t, p, primal > 0 ? primal : of_sum);
     return true;
 }
 
-void clv_partition_put_value(clv_text *t, const clv_partitioner *p, int value)
+void clv_explain_value(clv_text *t, const clv_partitioner *p, int value)
 {
     const clv_value_info *info = &p->graph->values[value];
     if (info->source == CLV_FROM_OP && p->graph->ops[info->op].backward && put_gradient(t, p, value))
@@ -120,7 +120,7 @@ static bool is_stated(const clv_partitioner *p, int value)
 /* "the residual stream is stated as split by sequence over model, by the rules megatron-sp" */
 static void put_statement(clv_text *t, const clv_partitioner *p, int value)
 {
-    clv_partition_put_value(t, p, value);
+    clv_explain_value(t, p, value);
     clv_text_add(t, " is %s", is_stated(p, value) ? "stated as " : "");
     put_layout_of(t, p, value);
     put_rules(t, p, value);
@@ -148,7 +148,7 @@ static int result_dim(const clv_op *op, const clv_rule *rule, int f, int *result
     return -1;
 }
 
-void clv_partition_put_factor(clv_text *t, const clv_partitioner *p, const clv_op *op, const clv_rule *rule, int f)
+void clv_explain_factor(clv_text *t, const clv_partitioner *p, const clv_op *op, const clv_rule *rule, int f)
 {
     int result, d = result_dim(op, rule, f, &result);
     if (p->factor_names[f])
@@ -181,8 +181,8 @@ static bool is_first_with_choice(const clv_strategy *s, int a)
     return true;
 }
 
-void clv_partition_put_split(clv_text *t, const clv_partitioner *p, const clv_op *op, const clv_rule *rule,
-                             const clv_strategy *s)
+void clv_explain_split(clv_text *t, const clv_partitioner *p, const clv_op *op, const clv_rule *rule,
+                       const clv_strategy *s)
 {
     int n = 0;
     for (int a = 0; a < s->n_subaxes; a++) {
@@ -192,7 +192,7 @@ void clv_partition_put_split(clv_text *t, const clv_partitioner *p, const clv_op
         if (s->choice[a] == CLV_CHOICE_PARTIAL)
             clv_text_add(t, "partial sums");
         else
-            clv_partition_put_factor(t, p, op, rule, s->choice[a]);
+            clv_explain_factor(t, p, op, rule, s->choice[a]);
         clv_text_add(t, " over ");
         put_atoms_alike(t, p, s, a);
     }
@@ -211,11 +211,11 @@ static void put_primal(clv_text *t, const clv_partitioner *p, const clv_op *op, 
         alike |= other > 0 && other != primal && values[other].source == CLV_FROM_OP &&
                  strcmp(clv_graph_name_of(p->graph, other), clv_graph_name_of(p->graph, primal)) == 0;
     }
-    clv_partition_put_value(t, p, primal);
+    clv_explain_value(t, p, primal);
     if (!alike || p->graph->ops[values[primal].op].in[0] <= 0)
         return;
     clv_text_add(t, " (of ");
-    clv_partition_put_value(t, p, p->graph->ops[values[primal].op].in[0]);
+    clv_explain_value(t, p, p->graph->ops[values[primal].op].in[0]);
     clv_text_add(t, ")");
 }
 
@@ -229,7 +229,7 @@ static int state_assigned(const clv_partitioner *p, const clv_op *op)
     return 0;
 }
 
-void clv_partition_put_result(clv_text *t, const clv_partitioner *p, const clv_op *op)
+void clv_explain_purpose(clv_text *t, const clv_partitioner *p, const clv_op *op)
 {
     const clv_value_info *values = p->graph->values;
     int n = 0, state = state_assigned(p, op);
@@ -335,17 +335,17 @@ static int explain_operand(clv_text *t, const explanation_context *tell)
     int statement = statement_of(p, tell->value), other = other_operand(why->reader, why->operand);
     int second = other > 0 ? statement_of(p, other) : 0;
     if (clv_step_reduces(tell->step->kind)) {
-        clv_partition_put_value(t, p, tell->value);
+        clv_explain_value(t, p, tell->value);
         clv_text_add(t, " is ");
         put_partial(t, p, &tell->step->from);
         clv_text_add(t, ", and %s needs it complete", why->by);
         return statement;
     }
     clv_text_add(t, "%s is split by ", why->by);
-    clv_partition_put_split(t, p, why->reader, why->rule, why->strategy);
+    clv_explain_split(t, p, why->reader, why->rule, why->strategy);
     clv_text_add(t, "; ");
     if (statement != tell->value) {
-        clv_partition_put_value(t, p, tell->value);
+        clv_explain_value(t, p, tell->value);
         clv_text_add(t, " is ");
         put_layout_of(t, p, tell->value);
         clv_text_add(t, "%s", statement > 0 ? ", as " : "");
@@ -370,7 +370,7 @@ static int explain_constraint(clv_text *t, const explanation_context *tell)
         clv_text_add(t, ", and its gradient is laid out alike");
         return primal;
     }
-    clv_partition_put_value(t, p, made);
+    clv_explain_value(t, p, made);
     clv_text_add(t, " is stated as ");
     put_layout(t, p, tell->why->to, p->available[made].dim_names);
     put_rules(t, p, made);
@@ -388,7 +388,7 @@ static int explain_gradient(clv_text *t, const explanation_context *tell)
     }
     const clv_layout *layout = made_in(p, primal);
     clv_text_add(t, "the gradient of ");
-    clv_partition_put_value(t, p, primal);
+    clv_explain_value(t, p, primal);
     if (!clv_layout_is_partial(layout)) {
         clv_text_add(t, " is laid out as that is: ");
         put_layout_of(t, p, primal);
@@ -454,9 +454,8 @@ static void write_cause(clv_text *t, const void *arg)
     *tell->statement = tellers[tell->why->need](t, tell);
 }
 
-clv_status clv_partition_explain_step(clv_reshard_explanation *out, const clv_partitioner *p,
-                                      const clv_reshard_reason *why, const clv_reshard_step *step, int value,
-                                      clv_error *err)
+clv_status clv_explain_step(clv_reshard_explanation *out, const clv_partitioner *p, const clv_reshard_reason *why,
+                            const clv_reshard_step *step, int value, clv_error *err)
 {
     int statement = 0;
     explanation_context tell = {p, why, step, value, &statement};
@@ -506,7 +505,7 @@ static void explain_partial_sums(account *a, const clv_partitioner *p, int value
     if (!(axes & a->left))
         return;
     begin_sentence(a, axes);
-    clv_partition_put_value(a->text, p, value);
+    clv_explain_value(a->text, p, value);
     clv_text_add(a->text, " is ");
     put_partial(a->text, p, in);
 }
@@ -528,7 +527,7 @@ static void explain_result_layout(account *a, const clv_partitioner *p, int valu
     if (!(axes & a->left))
         return;
     begin_sentence(a, axes);
-    clv_partition_put_value(a->text, p, value);
+    clv_explain_value(a->text, p, value);
     clv_text_add(a->text, " is wanted ");
     put_layout(a->text, p, target, p->available[value].dim_names);
 }
@@ -541,8 +540,8 @@ static bool reads_whole_values(const clv_partitioner *p, const clv_op *op)
     return true;
 }
 
-void clv_partition_put_choice(clv_text *t, const clv_partitioner *p, const clv_strategy_problem *problem,
-                              const clv_strategy *strategy)
+void clv_explain_choice(clv_text *t, const clv_partitioner *p, const clv_strategy_problem *problem,
+                        const clv_strategy *strategy)
 {
     const clv_op *op = problem->op;
     account a = {.text = t, .left = axes_of_split(strategy)};

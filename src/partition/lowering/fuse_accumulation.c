@@ -8,13 +8,13 @@
 enum { NONE = -1, MANY = -2 };
 
 /* Which row reads each place; NONE, MANY: none or several do, or what is no row. */
-static void note_reader(const clv_sharding_table *table, int *reader, int place, int row)
+static void note_reader(const clv_sharding_table *table, int *reader, int sharded, int row)
 {
-    int same = place < 0 ? NONE : table->sharded[place].alias_of;
-    if (place >= 0)
-        reader[place] = reader[place] == NONE ? row : MANY;
+    int same = sharded < 0 ? NONE : table->sharded[sharded].alias_of;
+    if (sharded >= 0)
+        reader[sharded] = reader[sharded] == NONE ? row : MANY;
     if (same >= 0)
-        reader[same] = reader[place] = MANY;
+        reader[same] = reader[sharded] = MANY;
 }
 
 static void find_readers(const clv_sharding_table *table, int *reader)

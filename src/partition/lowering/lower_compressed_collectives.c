@@ -117,5 +117,5 @@ clv_status clv_lower_describe_compressed(clv_partition_decision *out, const clv_
         .bytes = instruction->op ? 0 : instruction->step->bytes};
     *out = made;
     return made.purpose && made.split && made.layouts && made.why ? CLV_OK
-                                                                : clv_fail_memory(err, "a row's text", sizeof made);
+                                                                  : clv_fail_memory(err, "a row's text", sizeof made);
 }

@@ -4,7 +4,7 @@
  * (ops, names, causes), the groups of its collectives, workspaces, and state that is written in place where nobody
  * reads the old value later.
  */
-#include "partition/lowering/lower_to_program.h"
+#include "partition/passes/passes.h"
 
 #include <string.h>
 
@@ -115,16 +115,16 @@ static clv_status lower_step(clv_program_builder *l, const clv_sharding_row *row
 
 /* ---- places, outputs, state ---- */
 
-static clv_status lower_place(clv_program_builder *l, const clv_sharded_value *place, clv_error *err)
+static clv_status lower_sharded_value(clv_program_builder *l, const clv_sharded_value *sharded, clv_error *err)
 {
-    const clv_value_info *info = &l->table->graph->values[place->value];
+    const clv_value_info *info = &l->table->graph->values[sharded->value];
     clv_arena *arena = l->program->arena;
     clv_buffer buffer = {.kind = CLV_BUFFER_TEMP,
                          .type = info->type,
-                         .layout = *place->layout,
-                         .is_gradient = place->is_gradient,
-                         .shares_with = place->alias_of};
-    if (place->is_graph_input) {
+                         .layout = *sharded->layout,
+                         .is_gradient = sharded->is_gradient,
+                         .shares_with = sharded->alias_of};
+    if (sharded->is_graph_input) {
         buffer.kind = info->source == CLV_FROM_STATE ? CLV_BUFFER_STATE : CLV_BUFFER_INPUT;
         buffer.init = info->init;
         buffer.role = info->role;
@@ -364,7 +364,7 @@ clv_status clv_lower_to_program(clv_program *out, const clv_sharding_table *tabl
     CLV_TRY(clv_sharding_table_verify(table, err));
     out->mesh = table->graph->mesh;
     for (int i = 0; i < table->n_sharded; i++)
-        CLV_TRY(lower_place(&l, &table->sharded[i], err));
+        CLV_TRY(lower_sharded_value(&l, &table->sharded[i], err));
     CLV_TRY(lower_rows(&l, err));
     CLV_TRY(lower_outputs(&l, err));
     CLV_TRY(lower_updates(&l, err));

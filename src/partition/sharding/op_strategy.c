@@ -5,9 +5,28 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "graph/graph.h"
 #include "ops/operand_checks.h"
 #include "partition/sharding/sharding_projection.h"
 #include "program/program.h"
+
+void clv_strategy_problem_init(clv_strategy_problem *problem, clv_type *types, const clv_graph *graph, const clv_op *op)
+{
+    memset(problem, 0, sizeof *problem);
+    memset(types, 0, (CLV_MAX_IN + CLV_MAX_OUT) * sizeof *types);
+    problem->op = op;
+    problem->mesh = &graph->mesh;
+    problem->in = types;
+    problem->out = types + CLV_MAX_IN;
+    for (int i = 0; i < op->n_in; i++)
+        if (op->in[i] > 0)
+            types[i] = graph->values[op->in[i]].type;
+    for (int o = 0; o < op->n_out; o++)
+        types[CLV_MAX_IN + o] = graph->values[op->out[o]].type;
+    for (int f = 0; f < CLV_MAX_FACTORS; f++)
+        problem->rule.factor[f].overflow = -1;
+    op->def->rule(op, problem->in, problem->out, &problem->rule);
+}
 
 /* ---- subaxes ---- */
 

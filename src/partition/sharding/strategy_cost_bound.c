@@ -126,14 +126,14 @@ clv_status clv_cost_bound_make(clv_cost_bound *out, const clv_strategy_space *sp
         if (p->has_target[o])
             read_layout(&out->layouts[n++], &p->target[o], &p->out[o], space);
     }
-    clv_missing_counts_init(&out->counts, p->rule.n_factors + 1, (int)n);
+    out->counts = (clv_missing_counts){.width = p->rule.n_factors + 1, .n = n};
     return CLV_OK;
 }
 
 void clv_cost_bound_free(clv_cost_bound *bound)
 {
     free(bound->layouts);
-    clv_missing_counts_free(&bound->counts);
+    free(bound->counts.slot);
 }
 
 /* ---- bytes ---- */
@@ -303,6 +303,36 @@ static int64_t count_missing(const clv_strategy_space *space, const clv_cost_bou
                : 0;
 }
 
+static bool reserve(clv_missing_counts *c, size_t nodes)
+{
+    size_t bytes = (size_t)c->width * sizeof *c->slot;
+    if (c->slot != NULL && c->capacity >= nodes)
+        return true;
+    size_t capacity = 2 * nodes + 64;
+    int64_t *grown = realloc(c->slot, capacity * bytes);
+    if (grown == NULL)
+        return false;
+    memset((char *)grown + c->capacity * bytes, 0, (capacity - c->capacity) * bytes);
+    c->slot = grown;
+    c->capacity = capacity;
+    return true;
+}
+
+/* The slot below a root that way[0 .. n) leads to, n > 0; NULL: out of memory. Valid until the next call. */
+static int64_t *missing_count_at(clv_missing_counts *c, int root, const uint8_t *way, int n)
+{
+    size_t node = (size_t)root, width = (size_t)c->width;
+    if (!reserve(c, c->n + (size_t)n)) /* before slots are pointed to */
+        return NULL;
+    for (int a = 0; a + 1 < n; a++) {
+        int64_t *next = &c->slot[node * width + way[a]];
+        if (*next == 0)
+            *next = (int64_t)c->n++;
+        node = (size_t)*next;
+    }
+    return &c->slot[node * width + way[n - 1]];
+}
+
 static double missing_bytes(clv_cost_bound *b, const clv_cost_bound_term *term, int k, const int8_t *choice,
                             const clv_type *type)
 {
@@ -310,7 +340,7 @@ static double missing_bytes(clv_cost_bound *b, const clv_cost_bound_term *term, 
     int n = b->space->n_subaxes;
     for (int a = 0; a < n; a++)
         way[a] = term->way[choice[a] + 2];
-    int64_t *known = n > 0 ? clv_missing_counts_at(&b->counts, term->first + k, way, n) : NULL;
+    int64_t *known = n > 0 ? missing_count_at(&b->counts, term->first + k, way, n) : NULL;
     int64_t count = known && *known ? *known - 1 : count_missing(b->space, term, k, choice);
     if (known)
         *known = count + 1;

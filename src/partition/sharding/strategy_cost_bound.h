@@ -9,9 +9,15 @@
 #ifndef CLEAVE_PARTITION_SHARDING_STRATEGY_COST_BOUND_H
 #define CLEAVE_PARTITION_SHARDING_STRATEGY_COST_BOUND_H
 
-#include "partition/sharding/missing_count_trie.h"
 #include "partition/sharding/op_strategy.h"
 #include "partition/sharding/sharding_projection.h"
+
+/* Memo of exact counts: a trie with a level for each sub-axis. Strategies that shard a tensor alike share a count. */
+typedef struct clv_missing_counts {
+    int width;          /* slots of a node, one for each way that a sub-axis may shard the tensor */
+    size_t n, capacity; /* nodes; the first ones are roots, one for each fixed layout */
+    int64_t *slot;      /* the next sub-axis's node, or the count and 1; 0: none yet */
+} clv_missing_counts;
 
 /* The assignments of one problem under one division of the mesh axes into subaxes. */
 typedef struct clv_strategy_space {

@@ -162,7 +162,7 @@ clv_op_cost clv_cost_of_op(const clv_op *op, const clv_type *in, const clv_type 
 void clv_cost_work_rates(clv_work_rates *out, const clv_cost_model *model, const clv_op_def *def, clv_dtype dtype)
 {
     const clv_machine *machine = model->machine;
-    const char *name = clv_op_rates_of(def);
+    const char *name = def->traits && def->traits->rates_of ? def->traits->rates_of : def->name;
     const clv_rate *measured = NULL;
     if (clv_mesh_rank_count(&model->mesh) == 1)
         measured = clv_rates_find(&machine->rates_alone, name, dtype);

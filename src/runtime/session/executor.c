@@ -282,7 +282,7 @@ static clv_status run_instruction(rank_state *r, int i, clv_error *err)
 /* Whether an instruction is run where products alone are. */
 static bool is_product(const clv_instruction *instruction)
 {
-    return instruction->op && clv_op_is_product(instruction->op);
+    return instruction->op && clv_op_traits_of(instruction->op)->is_product;
 }
 
 static clv_status run_all(rank_state *r, clv_error *err)

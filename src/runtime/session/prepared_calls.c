@@ -21,7 +21,7 @@ static char *workspace_of(const clv_loaded_program *loaded, const clv_loaded_ran
 static size_t plan_bytes(const clv_loaded_program *loaded, int i)
 {
     const clv_op *op = loaded->program->instructions[i].op;
-    size_t bytes = op && loaded->kernels[i].run == op->def->run ? clv_op_plan_bytes(op) : 0;
+    size_t bytes = op && loaded->kernels[i].run == op->def->run ? clv_op_traits_of(op)->plan_bytes : 0;
     return (bytes + PLAN_ALIGN - 1) / PLAN_ALIGN * PLAN_ALIGN;
 }
 
