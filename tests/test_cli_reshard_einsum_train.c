@@ -136,7 +136,7 @@ static void test_einsum_explain(void **state)
     expect(command, 0, "input a is stated as split by k over X; input b is stated as whole on every rank");
     expect(command, 0, "\"split\": \"nothing (every rank does all of it)\", \"bytes\": 98304");
     expect(command, 0, "\"verdict\": \"chosen\"");
-    expect(command, 0, "\"why\": \"price: 1.4 MiB more moved");
+    expect(command, 0, "\"why\": \"cost: 1.4 MiB more moved");
     expect(command, 0, "\"considered\": 4, \"listed\": 4}");
     snprintf(command, sizeof command, "%s --explain", product);
     expect(command, 0, "i over X");

@@ -11,8 +11,7 @@
 #include "cleave/nn.h"
 #include "elementwise_op.h"
 #include "must.h"
-#include "partition/lowering/lower_to_program.h"
-#include "partition/partitioner.h"
+#include "partition/passes/passes.h"
 
 /* A partitioner of a graph, as clv_compile makes it. */
 typedef struct bench {
@@ -29,6 +28,7 @@ static void set_up(bench *b, const clv_graph *graph)
     clv_cost_model_make(&b->cost, &graph->mesh, NULL);
     b->p = (clv_partitioner){.graph = graph, .scratch = clv_arena_new(), .options = &b->options, .cost = &b->cost};
     must(clv_partitioner_init(&b->p, &err), &err);
+    must(clv_partition_propagate_layouts(&b->p, &err), &err);
 }
 
 static clv_program *empty_program(void)
@@ -65,16 +65,16 @@ static mlp make_mlp(void)
 
 static void assigns_a_known_block(void **state)
 {
-    static const char expected[] = "p0 {_,_}: x\n"
-                                   "p1 {_,model}: up\n"
-                                   "p2 {model,_}: down\n"
-                                   "p3 {_,model} = dot_general(p0, p1): model->factor 1\n"
-                                   "p4 {_,model} = map(p3): model->factor 1\n"
-                                   "p5 {_,_ + sum{model}} = dot_general(p4, p2): model->factor 2\n"
-                                   "p6 {_,model} = map(p1): model->factor 1\n"
-                                   "p7 {_,_} = all_reduce(p5 over model) for y\n"
-                                   "output y: p7\n"
-                                   "state up: p6\n";
+    static const char expected[] = "%0 {_,_}: x\n"
+                                   "%1 {_,model}: up\n"
+                                   "%2 {model,_}: down\n"
+                                   "%3 {_,model} = dot_general(%0, %1): model->factor 1\n"
+                                   "%4 {_,model} = map(%3): model->factor 1\n"
+                                   "%5 {_,_ + sum{model}} = dot_general(%4, %2): model->factor 2\n"
+                                   "%6 {_,model} = map(%1): model->factor 1\n"
+                                   "%7 {_,_} = all_reduce(%5 over model) for y\n"
+                                   "output y: %7\n"
+                                   "state up: %6\n";
     char text[4096];
     clv_error err = {0};
     bench b;
@@ -86,11 +86,11 @@ static void assigns_a_known_block(void **state)
     must(clv_sharding_table_verify(&b.p.table, &err), &err);
     assert_true(clv_sharding_table_print(text, sizeof text, &b.p.table) < sizeof text);
     assert_string_equal(text, expected);
-    const clv_reshard_explanation *why = &b.p.table.rows[b.p.table.n_rows - 1].why;
+    const clv_reshard_explanation *why = &b.p.table.rows[b.p.table.n_rows - 1].explanation;
     assert_int_equal(why->need, CLV_NEEDED_BY_OUTPUT);
     assert_string_equal(why->by, "y");
     assert_string_equal(why->text, "output y is stated as whole on every rank");
-    assert_string_equal(b.p.table.update[m.up.id].why.text,
+    assert_string_equal(b.p.table.update[m.up.id].explanation.text,
                         "up, which is assigned this value, is stated as split by dimension 1 over model");
     clv_arena_free(b.p.scratch);
     clv_graph_free(m.graph);
@@ -124,14 +124,14 @@ static void copies_state_that_leaves(void **state)
     clv_assign(graph, v, w);
     clv_output(graph, "w now", w, &cut);
     clv_output(graph, "w in pairs", clv_constrain(graph, w, &pairs), &pairs);
-    expect_table(graph, "p0 {a}: w\n"
-                        "p1 {a}: v\n"
-                        "p3 {a} = slice(p0) for w now\n"
-                        "p4 {a*2} = slice(p2) for w in pairs\n"
-                        "p5 {a} = slice(p0) for v\n"
-                        "output w now: p3\n"
-                        "output w in pairs: p4\n"
-                        "state v: p5\n");
+    expect_table(graph, "%0 {a}: w\n"
+                        "%1 {a}: v\n"
+                        "%3 {a} = slice(%0) for w now\n"
+                        "%4 {a*2} = slice(%2) for w in pairs\n"
+                        "%5 {a} = slice(%0) for v\n"
+                        "output w now: %3\n"
+                        "output w in pairs: %4\n"
+                        "state v: %5\n");
 }
 
 /* Nothing is computed that nobody reads; an input of which nothing is stated lies where it is wanted; and an output of
@@ -145,16 +145,16 @@ static void assigns_what_is_asked_for(void **state)
     clv_unary(graph, CLV_TANH, x);
     clv_value y = clv_constrain(graph, clv_unary(graph, CLV_RELU, x), &rows);
     clv_output(graph, "y", clv_reduce(graph, CLV_SUM, y, (int[]){0}, 1, false), NULL);
-    expect_table(graph, "p0 {a,_}: x\n"
-                        "p1 {a,_} = map(p0): a->factor 0\n"
-                        "p2 {_ + sum{a}} = reduce(p1): a->factor 0\n"
-                        "p3 {_} = all_reduce(p2 over a) for y\n"
-                        "output y: p3\n");
+    expect_table(graph, "%0 {a,_}: x\n"
+                        "%1 {a,_} = map(%0): a->factor 0\n"
+                        "%2 {_ + sum{a}} = reduce(%1): a->factor 0\n"
+                        "%3 {_} = all_reduce(%2 over a) for y\n"
+                        "output y: %3\n");
 }
 
 /* ---- lower: of tables that no partitioner made ---- */
 
-static int add_place(clv_sharding_table *table, clv_value value, const clv_layout *layout, bool is_graph_input)
+static int add_sharded(clv_sharding_table *table, clv_value value, const clv_layout *layout, bool is_graph_input)
 {
     clv_error err = {0};
     clv_sharded_value place = {.value = value.id, .layout = layout, .is_graph_input = is_graph_input, .alias_of = -1};
@@ -200,12 +200,12 @@ static void make_by_hand(hand_made *made)
                                    .bytes = 2 * 64 * 256 * 4 * 3 / 4};
     clv_sharding_table *table = &made->table;
     must(clv_sharding_table_init(table, clv_arena_new(), m->graph, &err), &err);
-    add_place(table, m->x, &m->whole, true);
-    add_place(table, m->up, &m->columns, true);
-    add_place(table, m->down, &m->rows, true);
+    add_sharded(table, m->x, &m->whole, true);
+    add_sharded(table, m->up, &m->columns, true);
+    add_sharded(table, m->down, &m->rows, true);
     for (int o = 0; o < 3; o++)
-        add_place(table, (clv_value){m->graph->ops[o].out[0]}, o < 2 ? &m->columns : &m->addends, false);
-    add_place(table, m->y, &m->whole, false);
+        add_sharded(table, (clv_value){m->graph->ops[o].out[0]}, o < 2 ? &m->columns : &m->addends, false);
+    add_sharded(table, m->y, &m->whole, false);
     add_op(table, 0, &made->by_columns, X, UP, H);
     add_op(table, 1, &made->on_columns, H, 0, ACTIVATED);
     add_op(table, 2, &made->by_rows, ACTIVATED, DOWN, ADDENDS);
@@ -214,7 +214,7 @@ static void make_by_hand(hand_made *made)
         .value = m->y.id,
         .from = ADDENDS,
         .to = Y,
-        .why = {.need = CLV_NEEDED_BY_OUTPUT, .by = "y", .text = "output y is stated as whole on every rank"}};
+        .explanation = {.need = CLV_NEEDED_BY_OUTPUT, .by = "y", .text = "output y is stated as whole on every rank"}};
     must(clv_sharding_table_add_row(table, &sum, &err), &err);
     table->output[0] = Y;
 }
@@ -283,12 +283,13 @@ static void lowers_what_assign_would_not_choose(void **state)
                                .n_axes = 1,
                                .axes = {clv_mesh_whole_axis(&graph->mesh, 0)},
                                .bytes = 128};
-    int given = add_place(&table, x, &cut, true), first = add_place(&table, x, &whole, false),
-        again = add_place(&table, x, &whole, false), made = add_place(&table, y, &whole, false);
-    clv_sharding_row step = {.step = &gather,
-                             .value = x.id,
-                             .from = given,
-                             .why = {.need = CLV_NEEDED_BY_OP, .by = "map", .text = "as I like it", .implicit = true}};
+    int given = add_sharded(&table, x, &cut, true), first = add_sharded(&table, x, &whole, false),
+        again = add_sharded(&table, x, &whole, false), made = add_sharded(&table, y, &whole, false);
+    clv_sharding_row step = {
+        .step = &gather,
+        .value = x.id,
+        .from = given,
+        .explanation = {.need = CLV_NEEDED_BY_OP, .by = "map", .text = "as I like it", .implicit = true}};
     step.to = first;
     must(clv_sharding_table_add_row(&table, &step, &err), &err);
     step.to = again;
@@ -324,7 +325,7 @@ static void reads_too_early(hand_made *made)
 static void sees_what_is_not_made(hand_made *made)
 {
     clv_error err = {0};
-    clv_sharded_value seen = made->table.places[H];
+    clv_sharded_value seen = made->table.sharded[H];
     int place;
     seen.alias_of = H;
     must(clv_sharding_table_add_value(&place, &made->table, &seen, &err), &err);
@@ -332,7 +333,7 @@ static void sees_what_is_not_made(hand_made *made)
 }
 static void reads_nowhere(hand_made *made)
 {
-    made->table.rows[1].in[0] = made->table.n_places;
+    made->table.rows[1].in[0] = made->table.n_sharded;
 }
 static void reads_below_nowhere(hand_made *made)
 {
@@ -344,7 +345,7 @@ static void reads_another_value(hand_made *made)
 }
 static void reads_another_layout(hand_made *made)
 {
-    made->table.places[UP].layout = &made->m.rows;
+    made->table.sharded[UP].layout = &made->m.rows;
 }
 static void makes_it_twice(hand_made *made)
 {
@@ -361,7 +362,7 @@ static void is_split_over_no_axis(hand_made *made)
 static void forgets_the_addends(hand_made *made)
 {
     made->by_rows.out[0] = made->m.whole;
-    made->table.places[ADDENDS].layout = &made->m.whole;
+    made->table.sharded[ADDENDS].layout = &made->m.whole;
     made->sum.from = made->m.whole;
 }
 static void has_no_strategy(hand_made *made)
@@ -376,7 +377,7 @@ static void is_of_another_graph(hand_made *made)
 }
 static void tells_nothing(hand_made *made)
 {
-    made->table.tells = true;
+    made->table.keeps_decisions = true;
 }
 static void sums_without_axes(hand_made *made)
 {
@@ -388,7 +389,7 @@ static void gathers_addends(hand_made *made)
 }
 static void has_no_cause(hand_made *made)
 {
-    made->table.rows[3].why.text = NULL;
+    made->table.rows[3].explanation.text = NULL;
 }
 static void is_no_step(hand_made *made)
 {
@@ -404,68 +405,68 @@ static void returns_nothing(hand_made *made)
 }
 static void names_no_value(hand_made *made)
 {
-    made->table.places[H].value = made->m.graph->n_values;
+    made->table.sharded[H].value = made->m.graph->n_values;
 }
 static void has_no_layout(hand_made *made)
 {
-    made->table.places[H].layout = NULL;
+    made->table.sharded[H].layout = NULL;
 }
 static void has_another_rank(hand_made *made)
 {
     static clv_layout scalar;
     scalar = clv_layout_replicated(0);
-    made->table.places[H].layout = &scalar;
+    made->table.sharded[H].layout = &scalar;
 }
 static void is_given_a_result(hand_made *made)
 {
-    made->table.places[H].is_graph_input = true;
+    made->table.sharded[H].is_graph_input = true;
 }
 static void sees_itself(hand_made *made)
 {
-    made->table.places[Y].alias_of = Y;
+    made->table.sharded[Y].alias_of = Y;
 }
 static void sees_another_value(hand_made *made)
 {
-    made->table.places[Y].alias_of = X;
+    made->table.sharded[Y].alias_of = X;
 }
 static void updates_what_is_not_assigned(hand_made *made)
 {
-    made->table.update[made->m.up.id] = (clv_state_update){.state = UP, .place = UP};
+    made->table.update[made->m.up.id] = (clv_state_update){.state = UP, .becomes = UP};
 }
 
-/* A table that is no assignment of its graph is an error, which says where, and no program. */
+/* A table that does not fit its graph is refused, with the row. */
 static void refuses_bad_tables(void **state)
 {
     static const struct {
         spoiler *spoil;
         const char *message;
     } cases[] = {
-        {reads_too_early, "row 0 (map): it reads a place before it is made"},
-        {sees_what_is_not_made, "row 0 (dot_general): it reads a place before it is made"},
-        {reads_nowhere, "row 1 (map): it reads a place that there is not"},
-        {reads_below_nowhere, "row 1 (map): it reads a place that there is not"},
-        {reads_another_value, "row 2 (dot_general): it reads the place of another value"},
-        {reads_another_layout, "row 0 (dot_general): it reads a place in another layout"},
-        {makes_it_twice, "row 1 (map): it makes a place that is made otherwise"},
-        {is_split_by_nothing_known, "row 0 (dot_general): its strategy names a part of an axis, or a factor"},
-        {is_split_over_no_axis, "row 0 (dot_general): its strategy names a part of an axis, or a factor"},
-        {forgets_the_addends, "row 2 (dot_general): its rule does not give these layouts"},
-        {has_no_strategy, "row 0: an op of the graph that has a rule, and a strategy"},
-        {is_of_another_graph, "row 0: an op of the graph that has a rule, and a strategy"},
-        {tells_nothing, "row 0 (dot_general): the table tells of its ops, but not of this one"},
-        {sums_without_axes, "row 3 (y): its kind and axes do not fit the layouts"},
-        {gathers_addends, "row 3 (y): its kind and axes do not fit the layouts"},
-        {has_no_cause, "row 3 (y): a step has a cause"},
-        {is_no_step, "row 3 (y): an op, or a step of a value, belongs to a row"},
-        {returns_addends, "output y has no place that holds it, complete and as stated"},
-        {returns_nothing, "output y has no place that holds it, complete and as stated"},
-        {names_no_value, "place 3 is of no value"},
-        {has_no_layout, "place 3 is of no value, or has no layout"},
-        {has_another_rank, "place 3: a layout of 0 dimensions for dot_general, which has 2"},
-        {is_given_a_result, "place 3 is said to be given"},
-        {sees_itself, "places 6 and 6 do not hold the same"},
-        {sees_another_value, "places 6 and 0 do not hold the same"},
-        {updates_what_is_not_assigned, "up has no place of what it becomes"},
+        {reads_too_early, "row 0 (map) reads a sharded value before it is made"},
+        {sees_what_is_not_made, "row 0 (dot_general) reads a sharded value before it is made"},
+        {reads_nowhere, "row 1 (map) reads a sharded value that does not exist"},
+        {reads_below_nowhere, "row 1 (map) reads a sharded value that does not exist"},
+        {reads_another_value, "row 2 (dot_general) reads another value of the graph"},
+        {reads_another_layout, "row 0 (dot_general) reads it in another layout than stated"},
+        {makes_it_twice, "row 1 (map) makes a sharded value that exists already"},
+        {is_split_by_nothing_known, "row 0 (dot_general) has a strategy with a sub-axis or factor that does not exist"},
+        {is_split_over_no_axis, "row 0 (dot_general) has a strategy with a sub-axis or factor that does not exist"},
+        {forgets_the_addends, "row 2 (dot_general) has layouts that do not follow from its rule"},
+        {has_no_strategy, "row 0 needs an op of the graph that has a rule, and a strategy"},
+        {is_of_another_graph, "row 0 needs an op of the graph that has a rule, and a strategy"},
+        {tells_nothing, "row 0 (dot_general) has no decision, which the table keeps"},
+        {sums_without_axes, "row 3 (y) has a step whose kind or axes do not fit its layouts"},
+        {gathers_addends, "row 3 (y) has a step whose kind or axes do not fit its layouts"},
+        {has_no_cause, "row 3 (y) needs an explanation of its step"},
+        {is_no_step, "row 3 (y) needs an op, or a step of a value"},
+        {returns_addends, "output y is partial, or not in its stated layout"},
+        {returns_nothing, "output y is partial, or not in its stated layout"},
+        {names_no_value, "%3 has no value"},
+        {has_no_layout, "%3 has no value or no layout"},
+        {has_another_rank, "%3: a layout of 0 dimensions for dot_general, which has 2"},
+        {is_given_a_result, "%3 is no input or state, or partial"},
+        {sees_itself, "%6 is no alias of %6"},
+        {sees_another_value, "%6 is no alias of %0"},
+        {updates_what_is_not_assigned, "the new value of up is partial, or not in its layout"},
     };
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -518,7 +519,7 @@ static void tells_what_was_decided(void **state)
         assert_int_equal(row.instruction, i);
         assert_string_equal(row.op, rows[i].op);
         assert_string_equal(row.kind, rows[i].kind);
-        assert_string_equal(row.makes, rows[i].makes);
+        assert_string_equal(row.purpose, rows[i].makes);
         assert_string_equal(row.split, rows[i].split);
         assert_string_equal(row.layouts, rows[i].layouts);
         assert_string_equal(row.why, rows[i].why);
@@ -528,8 +529,8 @@ static void tells_what_was_decided(void **state)
     }
     clv_partition_decision by_rows = {.size = sizeof by_rows};
     must(clv_program_decision(told, 2, &by_rows, &err), &err);
-    assert_true(by_rows.price_bytes == 98304); /* the sum of its addends is to come */
-    assert_true(by_rows.price_seconds > by_rows.seconds);
+    assert_true(by_rows.strategy_bytes == 98304); /* the sum of its addends is to come */
+    assert_true(by_rows.strategy_seconds > by_rows.seconds);
     clv_program_free(told);
     clv_program_free(silent);
     clv_graph_free(m.graph);
@@ -566,7 +567,7 @@ static int written_as(const contents *c, int b)
         for (int o = 0; o < c->program->instructions[i].n_out; o++)
             if (c->program->instructions[i].out[o] == b)
                 return b;
-    return c->program->buffers[b].shares >= 0 ? written_as(c, c->program->buffers[b].shares) : b;
+    return c->program->buffers[b].shares_with >= 0 ? written_as(c, c->program->buffers[b].shares_with) : b;
 }
 
 static void write_there(contents *c, int b)
@@ -813,10 +814,10 @@ static clv_program *lower_soundly(clv_sharding_table *table)
     return program;
 }
 
-static int see_place(clv_sharding_table *table, int place, const clv_layout *layout)
+static int add_alias(clv_sharding_table *table, int place, const clv_layout *layout)
 {
-    int seen = add_place(table, (clv_value){table->places[place].value}, layout, false);
-    table->places[seen].alias_of = place;
+    int seen = add_sharded(table, (clv_value){table->sharded[place].value}, layout, false);
+    table->sharded[seen].alias_of = place;
     return seen;
 }
 
@@ -847,18 +848,19 @@ static void keeps_what_is_seen(void **state)
             clv_output(graph, "last", last, &cut);
         must(clv_graph_status(graph, &err), &err);
         must(clv_sharding_table_init(&table, clv_arena_new(), graph, &err), &err);
-        int given = add_place(&table, x, &cut, true), made = add_place(&table, first, &cut, false),
-            seen = see_place(&table, of_state ? given : made, &pairs), there = add_place(&table, second, &pairs, false);
+        int given = add_sharded(&table, x, &cut, true), made = add_sharded(&table, first, &cut, false),
+            seen = add_alias(&table, of_state ? given : made, &pairs),
+            there = add_sharded(&table, second, &pairs, false);
         add_op(&table, 0, &by_one, given, 0, made);
         add_op(&table, 1, &by_two, seen, 0, there);
         table.output[0] = there;
         if (of_state) {
             table.update[x.id] = (clv_state_update){
                 .state = given,
-                .place = made,
-                .why = {.need = CLV_NEEDED_BY_STATE, .by = "x", .text = "it is assigned this value"}};
+                .becomes = made,
+                .explanation = {.need = CLV_NEEDED_BY_STATE, .by = "x", .text = "it is assigned this value"}};
         } else {
-            int other = add_place(&table, third, &cut, false), end = add_place(&table, last, &cut, false);
+            int other = add_sharded(&table, third, &cut, false), end = add_sharded(&table, last, &cut, false);
             add_op(&table, 2, &by_one, given, 0, other);
             add_op(&table, 3, &by_one, made, other, end);
             table.output[1] = end;
@@ -888,7 +890,7 @@ static void lays_out_a_program_made_by_hand(void **state)
                                                               .type = {CLV_F32, 1, {BYTES / 4}},
                                                               .layout = whole,
                                                               .name = b > 0 ? NULL : "x",
-                                                              .shares = -1};
+                                                              .shares_with = -1};
     for (int i = 0; i + 1 < N; i++)
         program->instructions[program->n_instructions++] = (clv_instruction){
             .step = &copy, .group = -1, .n_in = 1, .n_out = 1, .in = {i}, .out = {i + 1}, .name = "y", .tensor = "x"};

@@ -307,7 +307,7 @@ enum { ELEMS = 4096 };
 /* What each rank of this process holds of the output is, bit for bit, what the caller was given. */
 static void check_holders(const clv_session *session, const clv_program *program, const float *given)
 {
-    for (int r = session->first; r < session->first + session->here; r++) {
+    for (int r = session->first_local_rank; r < session->first_local_rank + session->n_local_ranks; r++) {
         const clv_view *held = clv_loaded_program_view(session->loaded[0], r, program->outputs[0].buffer);
         const float *at = held->data;
         for (int64_t i = 0; i < held->shape[0]; i++)

@@ -434,7 +434,7 @@ static void test_bad_definitions(void **state)
         {ALMOST(.attrs_size = 8, .attrs = unnamed), CLV_EINVAL, "attribute 1 has no valid name"},
         {ALMOST(.attrs_size = 8, .attrs = escapes), CLV_EINVAL, "attribute 0 has no valid name"},
         {ALMOST(.attrs_size = 8, .attrs = twice), CLV_EINVAL, "two attributes are called 'a'"},
-        {ALMOST(.own = (const struct clv_op_traits *)&kindless), CLV_EINVAL, "`own` is for built-in ops"},
+        {ALMOST(.traits = (const struct clv_op_traits *)&kindless), CLV_EINVAL, "`traits` is for built-in ops"},
         {ALMOST(.size = 8), CLV_EINVAL, "a struct whose size is 8"},
     };
 #pragma GCC diagnostic pop

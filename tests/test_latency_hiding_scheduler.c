@@ -88,7 +88,7 @@ static int wholes_of_kind(const clv_program *program, const char *kind, bool bac
     int n = 0;
     for (int s = 0; s < program->n_steps; s++) {
         const clv_instruction *instruction = &program->instructions[program->steps[s]];
-        n += instruction->part == 0 && instruction->backward == backward &&
+        n += instruction->chunk == 0 && instruction->backward == backward &&
              strcmp(clv_step_name(instruction->step->kind), kind) == 0;
     }
     return n;
@@ -196,7 +196,7 @@ static int wholes_of(const clv_program *program)
 {
     int n = 0;
     for (int i = 0; i < program->n_instructions; i++)
-        n += program->instructions[i].part == 0;
+        n += program->instructions[i].chunk == 0;
     return n;
 }
 
@@ -210,7 +210,7 @@ static bool has_strips(const clv_program *program)
 {
     bool any = false;
     for (int b = 0; b < program->n_buffers; b++)
-        any = any || program->buffers[b].blocks > 1;
+        any = any || program->buffers[b].n_blocks > 1;
     return any;
 }
 
@@ -315,7 +315,7 @@ static void test_strips_of_many_ranks(void **state)
         int most = 0;
         assert_int_equal(has_strips(program), many[k].cut);
         for (int i = 0; i < program->n_instructions; i++)
-            most = program->instructions[i].n_parts > most ? (int)program->instructions[i].n_parts : most;
+            most = program->instructions[i].n_chunks > most ? (int)program->instructions[i].n_chunks : most;
         if (most != (many[k].cut ? 64 : 0))
             fail_msg("%s: %d parts of an op", many[k].layout.mesh, most);
         clv_program_free(program);
@@ -547,12 +547,12 @@ static int bytes_of(double *out, const clv_program *program)
         clv_error err = {0};
         clv_collective c = {.size = sizeof c};
         must(clv_program_collective(program, i, &c, &err), &err);
-        assert_true(c.until >= c.instruction);
+        assert_true(c.completes_at >= c.instruction);
         int whole = clv_program_root(program, program->instructions[c.instruction].out[0]);
-        if (c.n_parts == 0)
+        if (c.n_chunks == 0)
             out[n++] = c.bytes;
         of_parts[whole] += c.bytes;
-        if (c.n_parts > 0 && ++parts_of[whole] == c.n_parts)
+        if (c.n_chunks > 0 && ++parts_of[whole] == c.n_chunks)
             out[n++] = of_parts[whole];
     }
     qsort(out, (size_t)n, sizeof *out, by_bytes);
@@ -640,12 +640,12 @@ static void test_what_it_brings_and_costs(void **state)
         clv_prediction p = {.size = sizeof p}, q = {.size = sizeof q};
         must(clv_program_predict(plain, NULL, &p, &err), &err);
         must(clv_program_predict(program, NULL, &q, &err), &err);
-        if (p.hidden != 0 || !(q.hidden > 0))
-            fail_msg("%s %s: %g %g", cases[k].mesh, cases[k].rules, p.hidden, q.hidden);
+        if (p.overlapped_s != 0 || !(q.overlapped_s > 0))
+            fail_msg("%s %s: %g %g", cases[k].mesh, cases[k].rules, p.overlapped_s, q.overlapped_s);
         double one_by_one = 0;
         for (int i = 0; i < program->n_instructions; i++)
             one_by_one += clv_program_predict_instruction(program, NULL, i);
-        assert_true(fabs(q.seconds + q.hidden - one_by_one) < 1e-9 * one_by_one);
+        assert_true(fabs(q.seconds + q.overlapped_s - one_by_one) < 1e-9 * one_by_one);
         assert_true(q.seconds < p.seconds);
         assert_true((double)program->region_bytes < 1.35 * (double)plain->region_bytes); /* of one block */
         clv_program_free(plain);
@@ -778,7 +778,7 @@ static clv_program *two_layers(const clv_op_def *def, int64_t elems, bool overla
     clv_output(graph, "z", made[1], &cut);
     const clv_compile_options options = {.size = sizeof options, .overlap = overlap};
     must(clv_compile(&program, graph, &options, &err), &err);
-    assert_int_equal(program->instructions[program->steps[0]].beside, overlap);
+    assert_int_equal(program->instructions[program->steps[0]].n_overlapped, overlap);
     clv_graph_free(graph);
     return program;
 }
@@ -809,8 +809,8 @@ static clv_session_stats nap_and_measure(const char *transport, int late_ms, int
     if (fabs(step - stats.overlapped_seconds) > 1e-9) /* there is but one */
         fail_msg("%g s of the step hid, and %g of the run", step, stats.overlapped_seconds);
     assert_true(clv_session_overlapped_seconds(session, program, program->steps[0]) == 0);
-    stats.overlapped_seconds *= session->here;
-    stats.comm_seconds *= session->here;
+    stats.overlapped_seconds *= session->n_local_ranks;
+    stats.comm_seconds *= session->n_local_ranks;
     clv_session_free(session);
     clv_program_free(program);
     return stats;
@@ -864,12 +864,12 @@ static void test_programs_that_touch_what_moves(void **state)
     (void)state;
     clv_program *program = small(&cases[0], true);
     int i = 0;
-    while (program->instructions[i].beside == 0 || !program->instructions[i + 1].op ||
+    while (program->instructions[i].n_overlapped == 0 || !program->instructions[i + 1].op ||
            !program->instructions[i + 1].n_in)
         i++;
     clv_instruction *step = &program->instructions[i], *next = step + 1;
     const clv_instruction kept = *step, kept_next = *next;
-    step->beside = program->n_instructions - i;
+    step->n_overlapped = program->n_instructions - i;
     refused(program, "runs beside");
     *step = kept;
     next->out[0] = step->in[0];
@@ -878,8 +878,8 @@ static void test_programs_that_touch_what_moves(void **state)
     next->in[0] = step->out[0];
     refused(program, "while a step writes it");
     *next = kept_next;
-    next->beside = next->group < 0;
-    if (next->beside)
+    next->n_overlapped = next->group < 0;
+    if (next->n_overlapped)
         refused(program, "runs beside");
     *next = kept_next;
     clv_program_free(program);
@@ -893,7 +893,8 @@ static void test_steps_of_one_group(void **state)
     for (int c = 0; c < CASES; c++) {
         clv_program *program = small(&cases[c], true);
         for (int i = 0; i < program->n_instructions; i++)
-            for (int k = i + 1; program->instructions[i].beside > 0 && k <= clv_program_completes_at(program, i); k++) {
+            for (int k = i + 1; program->instructions[i].n_overlapped > 0 && k <= clv_program_completes_at(program, i);
+                 k++) {
                 int *group = &program->instructions[k].group, kept = *group;
                 if (kept < 0)
                     continue;

@@ -270,7 +270,7 @@ static void test_across_hosts(void **state)
     (void)state;
     clv_machine *p = parse(valid), *copy, *again;
     clv_error err = {0};
-    clv_rate *far = clv_rates_add(&p->far);
+    clv_rate *far = clv_rates_add(&p->rates_network);
     *far = (clv_rate){.op = "all_reduce", .n = 2, .work = {100, 1e6}, .rate = {2e5, 2e5}};
     char path[64] = "profile_across_hosts.json";
     assert_int_equal(clv_machine_write(p, path, &err), CLV_OK);
@@ -316,7 +316,7 @@ static void test_efficiency(void **state)
     const int64_t n = 512;
     (void)state;
     clv_machine *p = parse(valid);
-    p->busy.n = p->alone.n = 0;
+    p->rates_shared.n = p->rates_alone.n = 0;
     assert_int_equal(clv_mesh_parse(&mesh, "", &err), CLV_OK);
     assert_int_equal(clv_graph_new(&graph, &mesh, &err), CLV_OK);
     clv_value x = clv_input(graph, "x", CLV_F32, 2, (int64_t[]){n, n}, NULL);
@@ -348,8 +348,8 @@ static void test_whose_rates(void **state)
 {
     (void)state;
     clv_machine *p = parse(valid);
-    clv_rate *quiet = clv_rates_add(&p->alone);
-    *quiet = p->busy.item[0];
+    clv_rate *quiet = clv_rates_add(&p->rates_alone);
+    *quiet = p->rates_shared.item[0];
     quiet->rate[0] *= 2;
     quiet->rate[1] *= 2;
     for (int ranks = 1; ranks <= 2; ranks++) {
@@ -367,9 +367,9 @@ static void test_whose_rates(void **state)
         double alone = work / clv_machine_rate(p, "map", CLV_F32, work, 1),
                busy = work / clv_machine_rate(p, "map", CLV_F32, work, 0);
         close_to(clv_program_predict_instruction(program, p, 0), p->instruction_s + (ranks == 1 ? alone : busy));
-        p->alone.n = 0;
+        p->rates_alone.n = 0;
         close_to(clv_program_predict_instruction(program, p, 0), p->instruction_s + busy);
-        p->alone.n = 1;
+        p->rates_alone.n = 1;
         clv_program_free(program);
         clv_graph_free(graph);
     }

@@ -447,7 +447,7 @@ static void test_plans_that_take_over_too_early(void **state)
     int x = program->instructions[find(program, "layers.0.copies")].in[0];
     int second = program->instructions[find(program, "layers.1.copies")].out[0];
     int last = program->n_instructions - 1;
-    program->buffers[second].shares = x;
+    program->buffers[second].shares_with = x;
     program->buffers[x].last = last;
     program->instructions[last].in[0] = x;
     clv_session *session = new_session(program, true);

@@ -12,9 +12,7 @@
 
 #include "must.h"
 #include "partition/partitioner.h"
-#include "partition/passes/compress_collectives.h"
-#include "partition/passes/recompute_activations.h"
-#include "partition/passes/reduce_gradients_early.h"
+#include "partition/passes/passes.h"
 
 enum { TEXT = 1 << 16 };
 

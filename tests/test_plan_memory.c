@@ -78,7 +78,7 @@ static clv_program *make_up(made_up *m, const use *uses, int n, int instructions
     }
     for (int b = 0; b < n; b++) {
         clv_instruction *makes = &m->instruction[uses[b].first], *reads = &m->instruction[uses[b].last];
-        m->buffer[b] = (clv_buffer){.shares = -1, .layout = clv_layout_replicated(1)};
+        m->buffer[b] = (clv_buffer){.shares_with = -1, .layout = clv_layout_replicated(1)};
         m->buffer[b].type = (clv_type){.dtype = CLV_U8, .rank = 1, .shape = {(int64_t)uses[b].units * UNIT}};
         makes->out[makes->n_out++] = b;
         if (reads != makes)
@@ -222,7 +222,7 @@ static void test_operands_read_twice(void **state)
         clv_value x = clv_input(graph, "x", CLV_F32, 1, (int64_t[]){64}, NULL), t = clv_unary(graph, CLV_EXP, x);
         clv_output(graph, "y", clv_mul(graph, t, twice ? t : x), NULL);
         must(clv_compile(&program, graph, NULL, &err), &err);
-        assert_int_equal(program->buffers[program->outputs[0].buffer].shares >= 0, !twice);
+        assert_int_equal(program->buffers[program->outputs[0].buffer].shares_with >= 0, !twice);
         clv_program_free(program);
         clv_graph_free(graph);
     }
@@ -238,7 +238,7 @@ static int64_t most_live(const clv_program *program)
         int64_t live = program->instructions[i].workspace_bytes;
         for (int b = 0; b < program->n_buffers; b++) {
             const clv_buffer *buffer = &program->buffers[b];
-            if (buffer->kind != CLV_BUFFER_STATE && buffer->shares < 0 && buffer->first <= i && i <= buffer->last)
+            if (buffer->kind != CLV_BUFFER_STATE && buffer->shares_with < 0 && buffer->first <= i && i <= buffer->last)
                 live += buffer->bytes;
         }
         most = live > most ? live : most;
@@ -362,7 +362,7 @@ static int64_t kept_bytes(const clv_program *program)
         const clv_buffer *buffer = &program->buffers[b];
         bool is_x = buffer->kind == CLV_BUFFER_INPUT && strcmp(buffer->name, "x") == 0;
         bool made = buffer->kind == CLV_BUFFER_TEMP && buffer->first >= 0 && buffer->first < first;
-        if ((made || is_x) && buffer->shares < 0 && buffer->last >= first)
+        if ((made || is_x) && buffer->shares_with < 0 && buffer->last >= first)
             bytes += buffer->bytes;
     }
     return bytes;

@@ -503,7 +503,7 @@ static void test_random_graphs_keep_their_bits(void **state)
         }
         how.recompute = CLV_RECOMPUTE_NONE;
         run_random(&none, &g, &spec, &how);
-        for (how.recompute = CLV_RECOMPUTE_SELECTIVE; how.recompute < MODES; how.recompute++) {
+        for (how.recompute = CLV_RECOMPUTE_SELECTIVE; (int)how.recompute < MODES; how.recompute++) {
             run_random(&made, &g, &spec, &how);
             for (int i = 0; i < none.n; i++)
                 if (memcmp(none.data[i], made.data[i], none.bytes[i]) != 0)
@@ -577,11 +577,11 @@ static void test_refused(void **state)
     assert_string_equal(clv_recompute_name((clv_recompute)MODES), "?");
     assert_int_equal(clv_recompute_parse(&mode, "some", &err), CLV_EINVAL);
     assert_string_equal(err.message, "recompute 'some'; valid: none, selective, full");
-    clv_compile_options how = {.size = sizeof how, .recompute = MODES};
+    clv_compile_options how = {.size = sizeof how, .recompute = (clv_recompute)MODES};
     assert_int_equal(clv_compile(&program, graph, &how, &err), CLV_EINVAL);
-    how.recompute = -1;
+    how.recompute = (clv_recompute)-1;
     assert_int_equal(clv_compile(&program, graph, &how, &err), CLV_EINVAL);
-    const clv_model_options options = {.size = sizeof options, .recompute = MODES};
+    const clv_model_options options = {.size = sizeof options, .recompute = (clv_recompute)MODES};
     assert_int_equal(clv_model_open(&model, golden_path("gpt2"), &options, &err), CLV_EINVAL);
     clv_end_block(graph);
     assert_int_equal(clv_graph_status(graph, &err), CLV_EINVAL);

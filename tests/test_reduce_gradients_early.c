@@ -59,7 +59,7 @@ static int64_t most_whole(const clv_program *program)
         int64_t live = 0;
         for (int b = 0; b < program->n_buffers; b++) {
             const clv_buffer *buffer = &program->buffers[b];
-            if (buffer->is_gradient && buffer->shares < 0 && clv_layout_is_partial(&buffer->layout) &&
+            if (buffer->is_gradient && buffer->shares_with < 0 && clv_layout_is_partial(&buffer->layout) &&
                 buffer->type.rank > 1 && buffer->first <= i && i <= buffer->last)
                 live += buffer->bytes;
         }

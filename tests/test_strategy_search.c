@@ -13,7 +13,7 @@
 #include <cmocka.h>
 
 #include "gpt_block.h"
-#include "partition/partitioner.h"
+#include "partition/passes/passes.h"
 #include "partition/sharding/sharding_projection.h"
 
 enum { CASES = 40, OPS_A_CASE = 6, MOST_ASSIGNMENTS = 500 };
@@ -118,7 +118,7 @@ static clv_machine random_machine(maker *m)
     for (int d = 0; d < CLV_DTYPE_COUNT; d++)
         machine.flops_per_s[d] = 1e11;
     if (pick(m, 3) == 0)
-        measure(m, &machine.busy);
+        measure(m, &machine.rates_shared);
     return machine;
 }
 
@@ -162,11 +162,11 @@ static void random_problem(clv_strategy_problem *p, layouts *l, maker *m)
             l->layout[i][k] = random_layout(m, &p->in[i], pick(m, 3) == 0);
             l->list[i][k] = &l->layout[i][k];
         }
-        p->kept[i] = p->op->in[i] > 0 && pick(m, 4) == 0 ? (uint32_t)pick(m, 8) : 0;
+        p->stationary_axes[i] = p->op->in[i] > 0 && pick(m, 4) == 0 ? (uint32_t)pick(m, 8) : 0;
     }
     for (int o = 0; o < p->op->n_out; o++) {
         p->accumulation_count[o] = 1 + pick(m, 3);
-        p->wanted[o] = pick(m, 2);
+        p->has_target[o] = pick(m, 2);
         p->target[o] = random_layout(m, &p->out[o], pick(m, 8) == 0);
     }
     p->by_bytes = pick(m, 3) == 0;
@@ -282,7 +282,7 @@ static int run_case(uint64_t seed)
         random_problem(&problem, &at_hand, &m);
         compared += compare(seed, &problem);
     }
-    free(machine.busy.item);
+    free(machine.rates_shared.item);
     clv_arena_free(arena);
     clv_graph_free(m.graph);
     return compared;

@@ -1,12 +1,12 @@
 /** @file graph.h - a model as a graph over whole (global) tensors.
  *
- * Build values with the functions below, state the layouts that you care about (inputs, parameters, constraints),
+ * Build values with the functions below, state the layouts that matter to you (of inputs, parameters, constraints),
  * take gradients, and compile the graph into a program (program.h), which holds every collective.
  *
  * Errors while building: a builder that fails records the first failure in the graph, with the op's name, and returns
- * CLV_NONE, whose id is 0; a builder that is given CLV_NONE as an operand it needs returns CLV_NONE, too. So a model
- * needs no check after each line: clv_graph_status returns the first failure, and clv_compile refuses the graph with
- * it. clv_valid tells one value from CLV_NONE.
+ * CLV_NONE, whose id is 0; a builder that gets CLV_NONE for a required operand returns CLV_NONE, too. So a model needs
+ * no check after each line: clv_graph_status returns the first failure, and clv_compile refuses the graph with it.
+ * clv_valid tells a value from CLV_NONE.
  *
  * Letters in comments: B batch, S sequence, M model width, H query heads, K key/value heads, D head_dim,
  * F feed-forward width, V vocabulary. Not thread-safe: one thread builds a graph.
@@ -26,10 +26,10 @@
 extern "C" {
 #endif
 
-/** A model in the making. */
+/** A graph: a model under construction. */
 typedef struct clv_graph clv_graph;
 
-/** A tensor of a graph. Ids are 1 and more; id 0 is no value (CLV_NONE), so a zeroed struct of options names none. */
+/** A tensor of a graph. Ids begin at 1; id 0 is CLV_NONE, so an optional value in a zeroed struct is absent. */
 typedef struct clv_value {
     int id;
 } clv_value;
@@ -41,7 +41,7 @@ typedef struct clv_value {
 /** Whether a builder made this value: false for CLV_NONE, which builders return when they fail. */
 CLV_API bool clv_valid(clv_value value);
 
-/** Dtype and whole shape of a tensor. */
+/** Dtype and global shape of a tensor. */
 typedef struct clv_type {
     clv_dtype dtype;
     int rank;
@@ -55,22 +55,21 @@ CLV_API int clv_type_print(char *out, size_t size, const clv_type *type);
 /** Whether dtype and shape are the same. */
 CLV_API bool clv_type_equal(const clv_type *a, const clv_type *b);
 
-/** How many elements a tensor has; 1 where it has no dimensions, INT64_MAX where they are more. 0 for NULL, and for a
- *  rank that no tensor has. */
+/** Number of elements: 1 for a scalar, INT64_MAX on overflow, 0 for NULL or an invalid rank. */
 CLV_API int64_t clv_type_elems(const clv_type *type);
 
-/** Makes a graph whose layouts name the axes of `mesh` (copied). Free with clv_graph_free.
- *  @return clv_mesh_check's; CLV_ENOMEM */
+/** Makes an empty graph. Its layouts name the axes of `mesh`, which is copied. Free with clv_graph_free.
+ *  @return as clv_mesh_check; CLV_ENOMEM */
 CLV_API clv_status clv_graph_new(clv_graph **out, const clv_mesh *mesh, clv_error *err);
-/** NULL is a no-op. */
+/** Frees the graph; does nothing for NULL. */
 CLV_API void clv_graph_free(clv_graph *graph);
-/** @return CLV_OK, or the first failure of a builder: its status and, in err, its message */
+/** Status of the graph so far. @return CLV_OK, or the first failure of a builder, with its message in err */
 CLV_API clv_status clv_graph_status(const clv_graph *graph, clv_error *err);
-/** Forgets the first failure, so that a program in which somebody types goes on: what failed made no value, and values
- *  that were made before are as they were; of a layer that failed, state and ops may stay. Not when memory ran out.
- *  @return the graph's status from here on: CLV_OK, or CLV_ENOMEM */
+/** Clears the recorded failure, so that a REPL can continue. The builder that failed made no value, and earlier values
+ *  are unchanged; a layer that failed may leave state and ops behind. CLV_ENOMEM is never cleared.
+ *  @return the graph's status afterwards: CLV_OK or CLV_ENOMEM */
 CLV_API clv_status clv_graph_clear_error(clv_graph *graph);
-/** Borrowed; NULL for no graph. */
+/** The graph's mesh, borrowed; NULL for NULL. */
 CLV_API const clv_mesh *clv_graph_mesh(const clv_graph *graph);
 /** Dtype and shape of a value; all zeros for CLV_NONE. */
 CLV_API clv_type clv_graph_type(const clv_graph *graph, clv_value value);
@@ -91,81 +90,81 @@ CLV_API size_t clv_graph_print(char *out, size_t size, const clv_graph *graph);
 CLV_API clv_status clv_graph_parse(clv_graph **out, const char *text, clv_error *err);
 /** Parses a layout's text form for a tensor of `rank` dimensions; a failure is recorded in the graph. */
 CLV_API clv_layout clv_graph_layout(clv_graph *graph, int rank, const char *text);
-/** Names that follow are prefixed by "scope.": state, ops in messages and plans. Nested; formatted as printf does. A
- *  name of a scope, state, input, output or dimension is UTF-8 without control characters, or the graph fails with
- *  CLV_EINVAL. */
+/** Opens a scope: names of state and ops from here on are prefixed by "scope.". Scopes nest; the name is formatted as
+ *  by printf. Names of scopes, state, inputs, outputs and dimensions must be UTF-8 without control characters, or the
+ *  graph fails with CLV_EINVAL. */
 CLV_API void clv_graph_push_scope(clv_graph *graph, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/** Takes back the last prefix. */
+/** Closes the innermost scope. */
 CLV_API void clv_graph_pop_scope(clv_graph *graph);
 
-/* ---- what comes in, what stays, what goes out ---- */
+/* ---- inputs, state, outputs ---- */
 
-/** A tensor bound at each run. layout NULL: the partitioner chooses. */
+/** An input: a tensor that each run is given. layout NULL: the partitioner chooses. */
 CLV_API clv_value clv_input(clv_graph *graph, const char *name, clv_dtype dtype, int rank, const int64_t *shape,
                             const clv_layout *layout);
-/** What state is for: clv_graph_parameters, gradients and plans of memory go by it. */
+/** Purpose of a piece of state. */
 typedef enum clv_state_role {
-    CLV_ROLE_PARAMETER, /**< what a model has learnt: floats, that gradients are taken for and checkpoints hold */
+    CLV_ROLE_PARAMETER, /**< a weight: a float tensor that is trained and stored in checkpoints */
     CLV_ROLE_OPTIMIZER, /**< a moment or master copy of a parameter */
-    CLV_ROLE_CACHE,     /**< keys and values of the tokens so far */
+    CLV_ROLE_CACHE,     /**< a KV cache */
     CLV_ROLE_BUFFER     /**< anything else: a counter, a running mean */
 } clv_state_role;
 
-/** A parameter: named state that outlives a run, kept in `layout` (NULL: replicated). Its first values are made by
- *  `init` keyed by fold_in(session seed, hash of the name) on each rank for its own shard. Of f32, bf16, f16 or f64. */
+/** A parameter: named state that persists across runs, stored in `layout` (NULL: replicated). Each rank initialises its
+ *  own shard by `init`, keyed by fold_in(session seed, hash of the name). dtype: f32, bf16, f16 or f64. */
 CLV_API clv_value clv_state(clv_graph *graph, const char *name, clv_dtype dtype, int rank, const int64_t *shape,
                             const clv_layout *layout, clv_init init);
-/** The same for state of any role; only parameters must be floats. */
+/** State of any role; only parameters must be floats. */
 CLV_API clv_value clv_state_with_role(clv_graph *graph, clv_state_role role, const char *name, clv_dtype dtype,
                                       int rank, const int64_t *shape, const clv_layout *layout, clv_init init);
-/** The parameters made so far, in order. Fills at most `room` of out, and returns how many there are. */
+/** Lists the parameters made so far, in order: fills at most `room` elements of out. @return their number */
 CLV_API int clv_graph_parameters(const clv_graph *graph, clv_value *out, int room);
 /** The name of an input or state; NULL for other values. */
 CLV_API const char *clv_value_name(const clv_graph *graph, clv_value value);
-/** The stated layout of an input or state; replicated for others. */
+/** The stated layout of an input or state; replicated for other values. */
 CLV_API clv_layout clv_value_layout(const clv_graph *graph, clv_value value);
-/** What the dimensions of an input, a state or a constrained value are called wherever the program is explained: one
- *  name each, NULL for one without. Copied. Layers name those of their own. */
+/** Names the dimensions of an input, a state or a constrained value ("batch", "heads") for explanations: one name a
+ *  dimension, NULL for none. The names are copied. Layers (nn.h) name the dimensions of their own values. */
 CLV_API void clv_name_dims(clv_graph *graph, clv_value value, const char *const *names);
-/** At the end of the run `state` becomes `value` (same type). Done in place where the graph allows it. */
+/** Assigns `value` (of the same type) to `state` at the end of each run; in place where no op reads the old value
+ *  later. */
 CLV_API void clv_assign(clv_graph *graph, clv_value state, clv_value value);
-/** Returns `value` to the caller under a name. layout NULL: as the partitioner leaves it; never partial, stated or
- *  not. */
+/** Makes `value` an output of that name. layout NULL: the partitioner chooses. Outputs are never partial. */
 CLV_API void clv_output(clv_graph *graph, const char *name, clv_value value, const clv_layout *layout);
 
-/** States that the partitioner is never to move `value` (a weight, a KV cache, heads) over a mesh axis, nor what is
- *  assigned to it, nor its gradient: products come to it (Pope et al. 2022, arXiv:2211.05102, "weight-stationary").
- *  Without this a weight that is smaller than the activations may be gathered instead. Where no split of an op allows
- *  it, it is moved after all. */
+/** Keeps `value` (a weight, a KV cache) stationary over a mesh axis: the partitioner moves neither it, nor the value
+ *  assigned to it, nor its gradient over that axis; activations move instead ("weight-stationary": Pope et al. 2022,
+ *  arXiv:2211.05102). By default a weight smaller than the activations may be gathered. An op for which no other
+ *  strategy exists moves it after all. */
 CLV_API void clv_keep_stationary(clv_graph *graph, clv_value value, const char *axis);
 
-/** The identity, with a stated layout (with_sharding_constraint). Its gradient has the same layout. */
+/** The identity with a stated layout, as JAX's with_sharding_constraint. The gradient has the same layout. */
 CLV_API clv_value clv_constrain(clv_graph *graph, clv_value x, const clv_layout *layout);
 
-/** Gradients of the scalar `loss` (or, with seed valid, of <seed, loss> for a loss of any shape) with respect to n
- *  values; out[i] is zeros where loss does not depend on wrt[i]. A gradient of state or of an input with a
- *  stated layout is brought to that layout; others take their primal's where that costs nothing. */
+/** Gradients of the scalar `loss` with respect to n values; with a valid seed, of <seed, loss> for a loss of any shape.
+ *  out[i] is zeros if loss does not depend on wrt[i]. The gradient of state, or of an input with a stated layout, gets
+ *  that layout; other gradients get their primal's layout where that costs nothing. */
 CLV_API void clv_gradients(clv_graph *graph, clv_value loss, clv_value seed, const clv_value *wrt, int n,
                            clv_value *out);
 
-/** Ops that are made until clv_end_block are a block, of which clv_compile_options.recompute says what the backward
- *  pass makes again. One within another is part of it. clv_transformer_block begins and ends one of its own. */
+/** Begins a block: the ops made until clv_end_block are the unit of activation recomputation
+ *  (clv_compile_options.recompute). A nested block is part of the outer one. clv_transformer_block is a block. */
 CLV_API void clv_begin_block(clv_graph *graph);
-/** Ends the innermost block that has begun; where there is none, the graph fails with CLV_EINVAL. */
+/** Ends the innermost open block; without one, the graph fails with CLV_EINVAL. */
 CLV_API void clv_end_block(clv_graph *graph);
 
-/* ---- ops: formulas and shapes; how one was split is in the program's text (clv_program_print, program.h) ---- */
+/* ---- ops: formulas and shapes; clv_program_print (program.h) shows how each was sharded ---- */
 
-/** Products by subscripts, e.g. "bsm,mhd->bshd": letters in both operands and not in the result are contracted, letters
- *  in all three are batch. Every letter of an operand is in the other operand or the result. */
+/** Einstein summation of two operands, e.g. "bsm,mhd->bshd": letters of both operands that the result lacks are
+ *  contracted, letters of all three are batch. Each letter of an operand must be in the other operand or the result. */
 CLV_API clv_value clv_einsum(clv_graph *graph, const char *subscripts, clv_value a, clv_value b);
-/** The same in `dtype`, which is the operands', or f32 of operands of 16 bits: what was summed is not rounded then; and
- *  added to `to`, of that dtype and the product's shape, in the same pass. CLV_NONE: to nothing. */
+/** clv_einsum with a result dtype and an accumulator. dtype: the operands', or f32 for operands of 16 bits (the f32
+ *  sums are then not rounded). to: added to the product in the same pass, of the result's dtype and shape; optional. */
 CLV_API clv_value clv_einsum_accumulate(clv_graph *graph, const char *subscripts, clv_value a, clv_value b,
                                         clv_value to, clv_dtype dtype);
 
-/** Functions of one element and of two, and what clv_reduce makes of many: X(kind, value, its kernel). No two kinds,
- *  nor none, have one value: a kind of another enum is CLV_EINVAL. CLV_GELU is the exact one, by erf. */
+/** Elementwise functions of one and of two operands, and reductions: X(kind, value, its kernel). The values of the
+ *  three enums are distinct: a kind of another enum is CLV_EINVAL. CLV_GELU is the exact one, by erf. */
 #define CLV_UNARY_KINDS(X)                                                                                             \
     X(CLV_EXP, 100, EXP)                                                                                               \
     X(CLV_LOG, 101, LOG)                                                                                               \
@@ -191,19 +190,18 @@ CLV_API clv_value clv_einsum_accumulate(clv_graph *graph, const char *subscripts
     X(CLV_MEAN, 302, SUM)
 
 #define CLV_KIND_ENUM(kind, value, kernel) kind = (value),
-/** Functions of one element. */
+/** Elementwise functions of one operand. */
 typedef enum clv_unary_kind { CLV_UNARY_KINDS(CLV_KIND_ENUM) } clv_unary_kind;
-/** Functions of two elements. */
+/** Elementwise functions of two operands. */
 typedef enum clv_binary_kind { CLV_BINARY_KINDS(CLV_KIND_ENUM) } clv_binary_kind;
-/** What clv_reduce makes of many. */
+/** Reductions (clv_reduce). */
 typedef enum clv_reduce_kind { CLV_REDUCE_KINDS(CLV_KIND_ENUM) } clv_reduce_kind;
 #undef CLV_KIND_ENUM
 
-/** f(x), element by element; x is of a float dtype. Where a slope is infinite, so is the gradient: of CLV_SQRT,
- *  CLV_RSQRT and CLV_LOG at 0. */
+/** f(x), element by element; x must be float. The gradients of CLV_SQRT, CLV_RSQRT and CLV_LOG at 0 are infinite. */
 CLV_API clv_value clv_unary(clv_graph *graph, clv_unary_kind kind, clv_value x);
-/** NumPy broadcasting; dtypes equal. Whole numbers are exact, and wrap around where the result does not fit; their
- *  quotients are cut, and those by 0 the dtype's end. */
+/** f(a, b), element by element, with NumPy broadcasting; dtypes must be equal. Integers wrap around on overflow;
+ *  integer division truncates, and x / 0 saturates. */
 CLV_API clv_value clv_binary(clv_graph *graph, clv_binary_kind kind, clv_value a, clv_value b);
 /** a + b, as clv_binary does. */
 CLV_API clv_value clv_add(clv_graph *graph, clv_value a, clv_value b);
@@ -217,33 +215,32 @@ CLV_API clv_value clv_div(clv_graph *graph, clv_value a, clv_value b);
 CLV_API clv_value clv_where(clv_graph *graph, clv_value condition, clv_value a, clv_value b);
 /** x * factor, in the dtype of x. */
 CLV_API clv_value clv_scale(clv_graph *graph, clv_value x, double factor);
-/** x in another dtype: to 16 bits rounded to nearest even, to integers cut. */
+/** x in another dtype: rounded to nearest even to 16 bits, truncated to integers. */
 CLV_API clv_value clv_cast(clv_graph *graph, clv_value x, clv_dtype dtype);
-/** A tensor of one value, which the dtype must hold: integers whole numbers in their range, bool 0 and 1. */
+/** A tensor filled with one value, which the dtype must represent (an integer in range; 0 or 1 for bool). */
 CLV_API clv_value clv_fill(clv_graph *graph, clv_dtype dtype, int rank, const int64_t *shape, double value);
-/** i32 [n]: offset + i; with an offset i32 [B] for each row of a batch, [B,n]. offset: i32 [] or [B], or CLV_NONE: 0.
- *  */
+/** i32 [n]: offset + i. offset: i32 [], or [B] (one a row of the batch; the result is [B,n]), or CLV_NONE for 0. */
 CLV_API clv_value clv_iota(clv_graph *graph, int64_t n, clv_value offset);
-/** 1 where x == y, else 0, in the dtype of x. y has x's dtype and dimensions, or 1 in their place. Not differentiable.
- *  */
+/** 1 where x == y, else 0, in the dtype of x. y has x's dtype and rank; its dimensions are x's or 1. Not
+ *  differentiable. */
 CLV_API clv_value clv_equal(clv_graph *graph, clv_value x, clv_value y);
 /** gelu(x + bias), bias [last dimension]; kind CLV_GELU or CLV_GELU_TANH. */
 CLV_API clv_value clv_bias_gelu(clv_graph *graph, clv_value x, clv_value bias, clv_unary_kind kind);
 /** act(gate) * up for x [..., 2, F] = (gate, up) -> [..., F]; kind CLV_SILU, CLV_GELU, CLV_GELU_TANH or CLV_RELU. */
 CLV_API clv_value clv_gated(clv_graph *graph, clv_value x, clv_unary_kind kind);
 
-/** Reduces the dimensions of dims[n], which leave the shape (keep = false) or become 1 (keep = true). */
+/** Reduces the n dimensions in dims: they are dropped (keep = false) or become 1 (keep = true). */
 CLV_API clv_value clv_reduce(clv_graph *graph, clv_reduce_kind kind, clv_value x, const int *dims, int n, bool keep);
 
-/** The same elements, row-major, in another shape of as many. */
+/** The same elements, in row-major order, in another shape. */
 CLV_API clv_value clv_reshape(clv_graph *graph, clv_value x, int rank, const int64_t *shape);
-/** out dimension i is x's dimension order[i]. */
+/** Permutes dimensions: dimension i of the result is dimension order[i] of x. */
 CLV_API clv_value clv_transpose(clv_graph *graph, clv_value x, const int *order);
-/** [begin[d], end[d]) of each dimension. */
+/** The elements [begin[d], end[d]) of each dimension d. */
 CLV_API clv_value clv_slice(clv_graph *graph, clv_value x, const int64_t *begin, const int64_t *end);
-/** Zeros around x: out shape[d] = before[d] + x + after[d]. (The gradient of slice.) */
+/** x padded with zeros: before[d] in front of and after[d] behind each dimension d. */
 CLV_API clv_value clv_pad(clv_graph *graph, clv_value x, const int64_t *before, const int64_t *after);
-/** n >= 1 tensors one after another along a dimension; more than 8 are joined in runs of 8. */
+/** Concatenates n >= 1 tensors along a dimension (more than 8 by several ops). */
 CLV_API clv_value clv_concat(clv_graph *graph, const clv_value *x, int n, int dim);
 
 /** table [V,M], ids (i32 or i64) [...] -> [..., M]. An id outside [0, V) gives zeros. */
@@ -256,84 +253,78 @@ CLV_API clv_value clv_layer_norm(clv_graph *graph, clv_value x, clv_value gain, 
 
 /** Zero-initialised: every query sees every key. */
 typedef struct clv_attention_options {
-    size_t size; /**< sizeof the struct; 0: as its first version had it */
-    bool causal;
-    double scale;   /**< 0: 1/sqrt(D) */
-    clv_value mask; /**< u8 or bool [B, Sk], 1 = attend; CLV_NONE: none */
-    clv_value
-        offset;     /**< i32 [], or [B] for each row of the batch: global index of query row 0 among the keys, and with
-                           causal = true the keys after the last query are not seen (KV cache); CLV_NONE: 0 */
-    int64_t window; /**< > 0: a query sees the keys at its own place and the window - 1 before it; 0: all */
-    double dropout; /**< 0 <= p < 1: the softmax's values are dropped, as clv_dropout does with a tensor [B,H,Sq,Sk];
-                         no mask is kept */
-    clv_key dropout_key;
-    clv_value dropout_step; /**< i32 [], or CLV_NONE */
+    size_t size;         /**< sizeof the struct; 0: as its first version had it */
+    bool causal;         /**< a query attends to keys at its own and earlier positions only */
+    double scale;        /**< factor of the scores; 0: 1/sqrt(D) */
+    clv_value mask;      /**< u8 or bool [B, Sk]: 1 attends, 0 does not; optional */
+    clv_value offset;    /**< position of query row 0 among the keys (KV cache): i32 [], or [B], one a row of the
+                                 batch; CLV_NONE: 0 */
+    int64_t window;      /**< sliding window: a query attends to its own position and the window - 1 before; 0: all */
+    double dropout;      /**< probability, 0 <= p < 1, of dropping a softmax value, as clv_dropout of [B,H,Sq,Sk] */
+    clv_key dropout_key; /**< key of the random numbers of dropout */
+    clv_value dropout_step; /**< i32 [] folded into dropout_key; optional */
 } clv_attention_options;
 /** Flash attention: q [B,Sq,H,D], kv [B,Sk,2,K,D] (keys, then values), H a multiple of K -> [B,Sq,H,D].
- *  options NULL: causal, all else zero. */
+ *  options NULL: causal, and the defaults otherwise. */
 CLV_API clv_value clv_attention(clv_graph *graph, clv_value q, clv_value kv, const clv_attention_options *options);
 
-/** How rotary embedding turns: pair i of `dims` by theta^(-2i/dims) a position, scaled for contexts longer than those
- *  of training. Zero-initialised but for theta = the plain one. */
+/** Rotary embedding: pair i of `dims` is rotated by the angle position * theta^(-2i/dims), optionally scaled for long
+ *  contexts. Zero-initialised except theta: the plain form. */
 typedef struct clv_rope_options {
-    double theta;     /**< > 0 */
-    int64_t dims;     /**< rotated leading part of D, even; 0: all */
-    bool interleaved; /**< pairs (2i, 2i+1); else half-split pairs (i, i + dims/2) */
-    double factor;    /**< > 0: angles are divided by it (linear scaling); 0: 1 */
-    /** Llama 3's scaling, where high > 0: pairs whose wavelength is below original_positions / high_frequency are not
-     *  scaled, those above original_positions / low_frequency are, those between are blended (low < high). */
+    double theta;     /**< base, > 0 */
+    int64_t dims;     /**< number of leading elements of D that are rotated, even; 0: all */
+    bool interleaved; /**< true: pairs (2i, 2i+1); false: half-split pairs (i, i + dims/2) */
+    double factor;    /**< linear scaling: angles are divided by it; 0: 1 */
+    /** Llama 3's scaling, if high_frequency > 0: pairs with a wavelength below original_positions / high_frequency are
+     *  not scaled, above original_positions / low_frequency they are, in between both are blended (low < high). */
     double low_frequency, high_frequency;
-    int64_t original_positions; /**< of the training; with high_frequency > 0 */
-    /** [dims/2], finite: what pair i turns by a position, in the place of theta, which is not read then, without factor
-     *  and high_frequency; copied. NULL: by theta. */
+    int64_t original_positions; /**< context length of the training; required with high_frequency */
+    /** Angle per position of each pair, [dims/2], finite, copied; replaces theta, and excludes factor and
+     *  high_frequency. NULL: by theta. */
     const float *inv_freq;
-    int64_t reserved[3]; /**< zeros: other structs hold this one, which therefore keeps its size */
+    int64_t reserved[3]; /**< zeros: the struct is embedded in others and keeps its size */
 } clv_rope_options;
-/** Rotary position embedding of x [B,S,H,D] (or [B,S,2,K,D]: only [:,:,0]); position of row s is offset + s.
- *  offset: i32 [], or [B] for each row of the batch, or CLV_NONE. */
+/** Rotary position embedding of x [B,S,H,D] (or of the keys x[:,:,0] of [B,S,2,K,D]); row s has position offset + s.
+ *  offset: i32 [], or [B], one a row of the batch; optional. */
 CLV_API clv_value clv_rope(clv_graph *graph, clv_value x, clv_value offset, const clv_rope_options *options);
-/** Writes rows [B,S,...] of `rows` into cache [B,Smax,...] from row `offset` (i32 [], or [B] for each row of the batch)
- *  on; returns the new cache. */
+/** The cache [B,Smax,...] with rows [B,S,...] written at row `offset` (i32 [], or [B], one a row of the batch). */
 CLV_API clv_value clv_cache_update(clv_graph *graph, clv_value cache, clv_value rows, clv_value offset);
 
-/** exp(x) / sum(exp(x)) over the last dimension, made safe by its maximum. */
+/** exp(x) / sum(exp(x)) over the last dimension, computed stably: the maximum is subtracted first. */
 CLV_API clv_value clv_softmax(clv_graph *graph, clv_value x);
-/** The label of a place without one, by the custom of PyTorch and transformers. */
+/** The label to ignore in PyTorch and transformers. */
 enum { CLV_IGNORED_LABEL = -100 };
-/** Softmax cross-entropy a row: logits [...,V], labels (i32/i64) [...] -> f32 [...] (f64 for f64); 0 where label ==
- *  ignored, as is the gradient, whatever the logits are. The vocabulary may be split: full logits are never gathered.
- *  */
+/** Softmax cross-entropy of each row: logits [...,V], labels (i32/i64) [...] -> f32 [...] (f64 for f64). Loss and
+ *  gradient are 0 where label == ignored. Vocabulary-parallel: sharded logits are never gathered. */
 CLV_API clv_value clv_cross_entropy(clv_graph *graph, clv_value logits, clv_value labels, int64_t ignored);
-/** The number of labels that are not `ignored`, as f32 scalar (f64 if dtype is, which is that of the logits). */
+/** Number of labels that are not `ignored`: an f32 scalar (f64 if dtype, the dtype of the logits, is f64). */
 CLV_API clv_value clv_count_labels(clv_graph *graph, clv_value labels, int64_t ignored, clv_dtype dtype);
 
-/** x / (1-p) where uniform(fold_in(key, step)) at the global element index < 1-p, else 0. step: i32 scalar input, or
- *  CLV_NONE. The mask is the same on every mesh. */
+/** x / (1-p) where uniform(fold_in(key, step)) at the global element index < 1-p, else 0. step: i32 scalar, optional.
+ *  The mask does not depend on the mesh. */
 CLV_API clv_value clv_dropout(clv_graph *graph, clv_value x, double p, clv_key key, clv_value step);
 
-/** The root of the sum of the squares of all elements of x[0..n), floats: an f32 scalar. Squares are summed in f64 on
- *  each rank, in an order that depends on sizes alone. Tensors whose layout is stated (inputs, state, results of
- *  clv_constrain) are added up by the axes that cut them, in the order given, before ranks talk: one number is reduced
- *  a set of axes. */
+/** L2 norm of all elements of the float tensors x[0..n) together: an f32 scalar. Each rank sums squares in f64, in an
+ *  order that depends on sizes alone. Tensors with stated layouts (inputs, state, results of clv_constrain) that are
+ *  sharded over the same axes are summed locally first, so one scalar is reduced per set of axes. */
 CLV_API clv_value clv_global_norm(clv_graph *graph, const clv_value *x, int n);
-/** min(1, most / (norm + 1e-6)), by which gradients of this norm (an f32 scalar) are clipped to `most` > 0 (Pascanu et
- *  al. 2013, as torch.nn.utils.clip_grad_norm_); NaN where the norm is not finite. */
+/** min(1, most / (norm + 1e-6)): the factor that clips gradients of this norm (an f32 scalar) to `most` > 0 (Pascanu et
+ *  al. 2013, as torch.nn.utils.clip_grad_norm_); NaN if the norm is not finite. */
 CLV_API clv_value clv_clip_scale(clv_graph *graph, clv_value norm, double most);
 
 /** Zero-initialised = defaults. */
 typedef struct clv_adamw_options {
     size_t size;                            /**< sizeof the struct; 0: as its first version had it */
     double beta1, beta2, eps, weight_decay; /**< zeros: 0.9, 0.999, 1e-8; weight_decay 0 */
-    const clv_layout
-        *state_layout;    /**< of the moments; NULL: the parameter's. Cut further it is ZeRO stage 1: the gradient
-                                                 is reduce-scattered, the new parameter gathered */
-    clv_value grad_scale; /**< f32 scalar by which the gradient is multiplied, of clv_clip_scale; NaN: this update
-                                  changes nothing. CLV_NONE: 1 */
-    int exact;            /**< nonzero: beta1, beta2 and eps are as given, zeros too (a beta may be 0) */
+    const clv_layout *state_layout; /**< layout of the moments; NULL: the parameter's. Sharded further it is ZeRO stage
+                                         1: the gradient is reduce-scattered, the new parameter all-gathered */
+    clv_value grad_scale;           /**< f32 scalar factor of the gradient (clv_clip_scale); NaN skips the update.
+                                         CLV_NONE: 1 */
+    bool exact;                     /**< true: zeros in beta1, beta2 and eps mean 0, not the default */
 } clv_adamw_options;
-/** AdamW (Loshchilov & Hutter 2019, eps outside the root): makes the moments as state "<name>.m" and ".v", f32 (f64 for
- *  f64), and for a parameter of 16 bits an f32 copy ".master" that begins as it does; assigns all. lr: f32 scalar;
- *  step: i32 scalar, 1 at the first update. */
+/** AdamW (Loshchilov & Hutter 2019, eps outside the root). Makes the moments as state "<name>.m" and ".v", f32 (f64 for
+ *  f64), for a parameter of 16 bits also its f32 copy ".master", and assigns the updates. lr: f32 scalar; step: i32
+ *  scalar, 1 at the first update. */
 CLV_API void clv_adamw(clv_graph *graph, clv_value parameter, clv_value gradient, clv_value lr, clv_value step,
                        const clv_adamw_options *options);
 
@@ -341,12 +332,12 @@ CLV_API void clv_adamw(clv_graph *graph, clv_value parameter, clv_value gradient
 typedef struct clv_sgd_options {
     size_t size;                    /**< sizeof the struct; 0: as its first version had it */
     double momentum, weight_decay;  /**< zeros: 0.9; weight_decay 0 */
-    const clv_layout *state_layout; /**< of the buffer, as clv_adamw_options.state_layout */
+    const clv_layout *state_layout; /**< layout of the momentum, as clv_adamw_options.state_layout */
     clv_value grad_scale;           /**< as clv_adamw_options.grad_scale */
-    int exact;                      /**< nonzero: momentum is as given, 0 too */
+    bool exact;                     /**< true: a momentum of 0 means 0, not the default */
 } clv_sgd_options;
-/** Gradient descent with momentum, as torch.optim.SGD: b = momentum b + g + weight_decay p, p = p - lr b. Makes the
- *  buffer as state "<name>.momentum" as clv_adamw makes its moments, and ".master"; assigns all. lr: f32 scalar. */
+/** SGD with momentum, as torch.optim.SGD: b = momentum b + g + weight_decay p, p = p - lr b. State is made and assigned
+ *  as by clv_adamw: "<name>.momentum" and ".master". lr: f32 scalar. */
 CLV_API void clv_sgd(clv_graph *graph, clv_value parameter, clv_value gradient, clv_value lr,
                      const clv_sgd_options *options);
 
@@ -354,13 +345,13 @@ CLV_API void clv_sgd(clv_graph *graph, clv_value parameter, clv_value gradient, 
 typedef struct clv_lion_options {
     size_t size;                       /**< sizeof the struct; 0: as its first version had it */
     double beta1, beta2, weight_decay; /**< zeros: 0.9, 0.99; weight_decay 0 */
-    const clv_layout *state_layout;    /**< of the moment, as clv_adamw_options.state_layout */
+    const clv_layout *state_layout;    /**< layout of the moment, as clv_adamw_options.state_layout */
     clv_value grad_scale;              /**< as clv_adamw_options.grad_scale */
-    int exact;                         /**< nonzero: the betas are as given, 0 too */
+    bool exact;                        /**< true: zeros in the betas mean 0, not the default */
 } clv_lion_options;
 /** Lion (Chen et al. 2023, arXiv:2302.06675): p = p (1 - lr weight_decay) - lr sign(beta1 m + (1 - beta1) g),
- *  m = beta2 m + (1 - beta2) g. Makes the moment as state "<name>.lion" as clv_adamw makes its, and ".master"; assigns
- *  all. lr: f32 scalar. */
+ *  m = beta2 m + (1 - beta2) g. State is made and assigned as by clv_adamw: "<name>.lion" and ".master". lr: f32
+ *  scalar. */
 CLV_API void clv_lion(clv_graph *graph, clv_value parameter, clv_value gradient, clv_value lr,
                       const clv_lion_options *options);
 

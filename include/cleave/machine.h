@@ -1,37 +1,39 @@
-/** @file machine.h - what a machine can do: the rates by which layouts are priced and the time of a program is
- * predicted (clv_program_predict). Measured by `cleave bench profile`, or taken from data sheets; no such machine need
- * be at hand.
+/** @file machine.h - hardware descriptions: peaks, links and measured rates, by which the partitioner chooses layouts
+ * and clv_program_predict predicts times. Measured by `cleave bench profile`, or written from data sheets: the machine
+ * itself is not needed.
  *
- * A machine is one of places for ranks, `ranks_per_host` on each host; ranks are row-major over the mesh, so
- * consecutive ones share a host. It does not change once it is made: threads may share it. NULL is a machine, too, for
- * whatever reads one but clv_machine_write: ranks as cores of one host, 100 GFLOP/s, 20 GB/s of memory, 5 us and 4 GB/s
- * for a collective, of which only the ratios mean something.
+ * A machine has `ranks_per_host` ranks on each host. Ranks are row-major over the mesh, so consecutive ranks share a
+ * host. A machine is immutable, and threads may share it. NULL stands for the default machine (not in
+ * clv_machine_write): ranks are cores of one host with 100 GFLOP/s, 20 GB/s of memory bandwidth, and 5 us plus 4 GB/s
+ * for a collective; only the ratios are meaningful.
  *
- * A file of it is JSON, a "profile":
+ * Its file is JSON, a "profile":
  *
  *   {
  *     "name": "two cores of ours",            "source": "cleave bench profile",        (source: optional)
  *     "ranks_per_host": 2,                     consecutive ranks that share a host
- *     "hosts": 1,                              0: any number; more ranks than hosts * ranks_per_host share them, and
- *                                              all rates are divided by ranks over places
- *     "memory_bytes": 12e9,                    a rank's
+ *     "hosts": 1,                              0: any number; with more ranks than hosts * ranks_per_host all times
+ *                                              grow in proportion
+ *     "memory_bytes": 12e9,                    memory of a rank
  *     "flops_per_s": {"f32": 1.8e11, ...},     peak of a rank, by dtype; f32 is required, others default to it
- *     "memory_bytes_per_s": 1.2e10,            a rank's, when all ranks of the host use theirs
- *     "efficiency": 0.8,                       share of flops_per_s that products reach, where "ops" has no measurement
- *     "instruction_s": 1e-6,                   what each instruction takes before its work
- *     "host":    {"alpha_s": 2e-6, "bytes_per_s": 6e9},      a collective inside a host
- *     "network": {"alpha_s": 2e-5, "bytes_per_s": 1e9},      one that crosses hosts; optional where hosts is 1
+ *     "memory_bytes_per_s": 1.2e10,            memory bandwidth of a rank while all ranks of the host use theirs
+ *     "efficiency": 0.8,                       fraction of flops_per_s that matmuls reach, unless measured in "ops"
+ *     "instruction_s": 1e-6,                   overhead of each instruction
+ *     "host":    {"alpha_s": 2e-6, "bytes_per_s": 6e9},      collectives inside a host
+ *     "network": {"alpha_s": 2e-5, "bytes_per_s": 1e9},      collectives across hosts; optional if hosts is 1
  *     "ops": {"dot_general": {"f32": [[1e6, 6e10], [1e9, 1.7e11]]}, "all_reduce": {"f32": [[4096, 1e9]]}},
- *     "ops_alone": {...},                      the same with one rank on the host alone
- *     "ops_network": {...}                     collectives that cross hosts; these three are optional
+ *     "ops_alone": {...},                      the same with a single rank on the host
+ *     "ops_network": {...}                     collectives across hosts; these three are optional
  *   }
  *
- * A measurement is a list of [work, rate] by growing work: flops and flops/s for products and attention, bytes and
- * bytes/s for other ops (memory traffic) and for collectives (received). Rates between are interpolated over log(work);
- * beyond the ends they stay.
+ * A measurement is a list of [work, rate] by increasing work: flops and flops/s for matmuls and attention, bytes and
+ * bytes/s for other ops (memory traffic) and for collectives (received). Rates are interpolated over log(work), and
+ * constant beyond the ends.
  */
 #ifndef CLEAVE_MACHINE_H
 #define CLEAVE_MACHINE_H
+
+#include <stdbool.h>
 
 #include "cleave/dtype.h"
 #include "cleave/job.h"
@@ -40,83 +42,83 @@
 extern "C" {
 #endif
 
-/** What plans are made for. */
+/** A hardware description. */
 typedef struct clv_machine clv_machine;
 
-/** A profile by its path, or by the name of one that the library has: clv_machine_builtin_name. Free with
- *  clv_machine_free. @return CLV_ENOTFOUND when there is neither, with the names that there are; clv_machine_parse's;
- *  CLV_EIO */
+/** Opens a profile by its path, or by the name of a built-in one (clv_machine_builtin_name). Free with
+ *  clv_machine_free. @return CLV_ENOTFOUND with the built-in names; as clv_machine_parse; CLV_EIO */
 CLV_API clv_status clv_machine_open(clv_machine **out, const char *profile, clv_error *err);
-/** A profile from `size` bytes of JSON; `where` names them in messages. Free with clv_machine_free.
+/** Parses a profile from `size` bytes of JSON; `where` names them in messages. Free with clv_machine_free.
  *  @return CLV_EFORMAT naming the key; CLV_ELIMIT for too many measurements; CLV_ENOMEM */
 CLV_API clv_status clv_machine_parse(clv_machine **out, const char *json, size_t size, const char *where,
                                      clv_error *err);
-/** Writes its profile; a file that is there is replaced. @return CLV_ENOTFOUND and CLV_EIO, naming it; CLV_ENOMEM */
+/** Writes the machine's profile to a file, which is replaced. @return CLV_ENOTFOUND and CLV_EIO, naming the file;
+ *  CLV_ENOMEM */
 CLV_API clv_status clv_machine_write(const clv_machine *machine, const char *path, clv_error *err);
-/** NULL is a no-op. */
+/** Frees a machine; does nothing for NULL. */
 CLV_API void clv_machine_free(clv_machine *machine);
 
-/** Names of the profiles that the library has, by number: "h100-nvlink-ib"; NULL past the end. */
+/** Name of built-in profile i: "h100-nvlink-ib"; NULL past the end. */
 CLV_API const char *clv_machine_builtin_name(int i);
 
-/** Collectives among ranks that are linked so: alpha_s + bytes / bytes_per_s, bytes: the most that a rank receives. */
+/** Alpha-beta cost of a collective over a link: alpha_s + bytes / bytes_per_s, by bytes received (maximum over ranks).
+ *  */
 typedef struct clv_machine_link {
     double alpha_s, bytes_per_s;
 } clv_machine_link;
 
-/** What a profile says, but for measured rates. */
+/** A machine without its measured rates. */
 typedef struct clv_machine_info {
-    size_t size;               /**< the caller's: sizeof the struct, or 0 */
+    size_t size;               /**< set by the caller: sizeof the struct; 0: its first version */
     const char *name;          /**< lives with the machine */
     int64_t ranks_per_host;    /**< consecutive ranks that share a host */
-    int64_t hosts;             /**< 0: any number */
-    double memory_bytes;       /**< a rank's; infinite where nothing is known */
-    double memory_bytes_per_s; /**< a rank's traffic, when all ranks of the host have theirs */
-    double efficiency;         /**< share of the peak that products reach, where no rate was measured */
-    double instruction_s;      /**< what each instruction takes before its work */
-    clv_machine_link host;     /**< inside a host */
-    clv_machine_link network;  /**< where a group has ranks of several hosts */
+    int64_t hosts;             /**< number of hosts; 0: any number */
+    double memory_bytes;       /**< memory of a rank; infinity if unknown */
+    double memory_bytes_per_s; /**< memory bandwidth of a rank while all ranks of the host use theirs */
+    double efficiency;         /**< fraction of the peak that matmuls reach, unless measured */
+    double instruction_s;      /**< overhead of each instruction */
+    clv_machine_link host;     /**< for collectives inside a host */
+    clv_machine_link network;  /**< for collectives across hosts */
 } clv_machine_info;
-/** Fills *out, whose `size` the caller has set. Strings live with the machine.
- *  @return CLV_EINVAL for a size that no version had */
+/** Describes a machine in *out. @return CLV_EINVAL for an invalid size */
 CLV_API clv_status clv_machine_get_info(const clv_machine *machine, clv_machine_info *out, clv_error *err);
 
-/** Peak flops per second of a rank; 0 for what is no dtype. */
+/** Peak flops/s of a rank; 0 for an invalid dtype. */
 CLV_API double clv_machine_flops(const clv_machine *machine, clv_dtype dtype);
 
-/** The measured rate of an op ("dot_general") or collective ("all_reduce") at this much work, by
- *  clv_instruction_info.work; 0: not measured. alone: nonzero for one rank on a host by itself. */
-CLV_API double clv_machine_rate(const clv_machine *machine, const char *op, clv_dtype dtype, double work, int alone);
+/** Measured rate of an op ("dot_general") or collective ("all_reduce") at an amount of work
+ *  (clv_instruction_info.work); 0 if not measured. alone: the rate of a single rank on the host. */
+CLV_API double clv_machine_rate(const clv_machine *machine, const char *op, clv_dtype dtype, double work, bool alone);
 
-/** Zero-initialised = defaults. */
+/** Options of clv_machine_measure. Zero-initialised = defaults. */
 typedef struct clv_measure_options {
-    size_t size;   /**< sizeof the struct; 0: as its first version had it */
-    int64_t ranks; /**< that work side by side; 0: one on each core (clv_cpu_info.cores) */
-    int blocks;    /**< how many blocks are traced, the smallest first; 0: all, of which some are bf16 */
-    clv_progress_callback *progress; /**< of blocks, with 0 at first; NULL: nobody asks */
+    size_t size;   /**< sizeof the struct; 0: its first version */
+    int64_t ranks; /**< ranks of a host that run at once; 0: one per core (clv_cpu_info.cores) or process of a job */
+    int blocks;    /**< number of blocks to trace, smallest first; 0: all, some of them bf16 */
+    clv_progress_callback *progress; /**< called after each block, and with 0 at the start; optional */
     void *progress_arg;
-    clv_job *job; /**< hosts: those of its processes, which all call alike, and the links between them; ranks: on each
-                       host, 0: as many as it has processes. NULL: this host alone */
+    clv_job *job; /**< measures all hosts of the job, and the links between them: every process must make the call.
+                       NULL: this host only */
 } clv_measure_options;
-/** This host as a machine, measured: training steps of small blocks are traced on one rank, and on as many as work side
- *  by side, which gives the rates of every op and collective by dtype and size. Takes half a minute, in which the host
- *  should do nothing else. Its name is "this host". options may be NULL. Free with clv_machine_free.
+/** Measures this host: traces training steps of small blocks on one rank, and on all ranks at once, for the rates of
+ *  every op and collective by dtype and size. Takes half a minute; the host should be idle. The machine's name is "this
+ *  host". options may be NULL. Free with clv_machine_free.
  *
- *  With a job that has several hosts, told apart by their names, its name is "these hosts". Blocks run on all of them
- *  at once, and collectives across them are timed by size, each among one rank of every host. All processes get a
- *  machine; what the ranks of process 0 took is in its own, which is the one to keep.
- *  @return CLV_EINVAL for ranks or blocks that there cannot be; CLV_EUNSUPPORTED for hosts that do not have equally
- *          many processes, one behind another; CLV_ENOMEM; what sessions return */
+ *  With a job on several hosts (told apart by host name) the name is "these hosts". Blocks run on all hosts at once,
+ *  and collectives across hosts are timed by size, among one rank of each host. Every process gets a machine; keep that
+ *  of process 0.
+ *  @return CLV_EINVAL for invalid ranks or blocks; CLV_EUNSUPPORTED if hosts have different numbers of processes, or
+ *          their processes are not consecutive; CLV_ENOMEM; errors of sessions */
 CLV_API clv_status clv_machine_measure(clv_machine **out, const clv_measure_options *options, clv_error *err);
 
-/** What the ranks of this process compute with. */
+/** The CPU, and the libraries that compute on it. */
 typedef struct clv_cpu_info {
-    size_t size;         /**< the caller's: sizeof the struct, or 0 */
-    const char *kernels; /**< instruction set of the kernels: "portable", "avx2", "avx512", "amx"; of the library */
-    char products[64];   /**< library of the products that are not its own: "oneDNN 2.6.3" */
-    int64_t cores;       /**< that this process may run on: so many ranks, a thread each, run at full speed */
+    size_t size;         /**< set by the caller: sizeof the struct; 0: its first version */
+    const char *kernels; /**< instruction set of the library's kernels: "portable", "avx2", "avx512", "amx" */
+    char products[64];   /**< matmul library: "oneDNN 2.6.3" */
+    int64_t cores;       /**< cores that this process may use: as many ranks of one thread run at full speed */
 } clv_cpu_info;
-/** Fills *out, whose `size` the caller has set. @return CLV_EINVAL for a size that no version had */
+/** Describes the CPU in *out. @return CLV_EINVAL for an invalid size */
 CLV_API clv_status clv_cpu_get_info(clv_cpu_info *out, clv_error *err);
 
 #ifdef __cplusplus

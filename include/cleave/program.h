@@ -1,4 +1,4 @@
-/** @file program.h - a graph compiled for a mesh: every collective explicit, every byte planned.
+/** @file program.h - a graph compiled for a mesh: ops and collectives in order of execution, and the memory of a rank.
  *
  * One program serves all ranks and is immutable: ranks, sessions and threads share it. A session (session.h) runs it.
  */
@@ -15,256 +15,244 @@ extern "C" {
 /** A compiled graph. */
 typedef struct clv_program clv_program;
 
-/** What of blocks (clv_begin_block) the backward pass makes again, instead of keeping it: the same ops and steps in the
- *  same order, so results are equal bit for bit. What is not read again is not made again. */
+/** Activation recomputation (checkpointing) of blocks (clv_begin_block): the backward pass computes activations again
+ *  instead of keeping them. The same ops and collectives run in the same order, so results are equal bit for bit. */
 typedef enum clv_recompute {
-    CLV_RECOMPUTE_NONE,      /**< nothing */
-    CLV_RECOMPUTE_SELECTIVE, /**< results of ops that neither multiply nor sum, of what is kept or made again anyway:
-                                  maps, norms, softmax, other shapes. No collective is repeated */
-    CLV_RECOMPUTE_FULL       /**< all that is not read outside of its block: of each block its input is kept.
-                                  Collectives are repeated, but for gathers of weights, whose copies are kept unless
-                                  `regather` */
+    CLV_RECOMPUTE_NONE,      /**< keeps all activations (default) */
+    CLV_RECOMPUTE_SELECTIVE, /**< recomputes results of cheap ops (elementwise, norms, softmax, reshapes) whose operands
+                                  are available in the backward pass anyway. Repeats no collective */
+    CLV_RECOMPUTE_FULL       /**< keeps only the input of each block. Repeats collectives, except gathers of weights,
+                                  whose results are kept unless `regather` is set */
 } clv_recompute;
 
-/** "none", "selective", "full"; "?" for what is none. */
+/** "none", "selective", "full"; "?" for an invalid value. */
 CLV_API const char *clv_recompute_name(clv_recompute recompute);
-/** "full" -> CLV_RECOMPUTE_FULL; CLV_EINVAL with those that there are. */
+/** Parses a name: "full" -> CLV_RECOMPUTE_FULL. @return CLV_EINVAL with the valid names */
 CLV_API clv_status clv_recompute_parse(clv_recompute *out, const char *name, clv_error *err);
 
-/** Zero-initialised = defaults. */
+/** Options of clv_compile. Zero-initialised = defaults. */
 typedef struct clv_compile_options {
-    size_t size;                /**< sizeof the struct; 0: as its first version had it */
-    bool by_bytes;              /**< choose layouts by bytes moved, then work, instead of predicted seconds */
-    bool use_idle_axes;         /**< also consider splitting an op over axes that none of its operands uses */
-    int64_t max_implicit_bytes; /**< > 0: a collective of more bytes that no statement asked for (an op needs its
-                                     operand otherwise) is an error that names the op and the statements; gathers of
-                                     weights over axes that they are not kept over are asked for */
-    const char *explain;        /**< keep what can be done with the ops that read state, or are themselves, named so or
-                              begin so and a dot, and with the ops of their gradients: clv_program_candidate */
-    int greedy_by_size_limit;   /**< up to so many buffers are placed in memory in order of size, which packs best and
-                           whose time grows with the square of their number; more in order of time. 0: 4096; < 0: always
-                           by time */
-    bool regather; /**< the backward pass gathers again what the forward pass gathered, instead of keeping it */
-    const clv_machine *machine; /**< what layouts and changes of layout are priced by: steps whose groups leave a host
-                                     pay its network; NULL: the default (machine.h), where only ratios mean something.
-                                     Borrowed meanwhile */
-    bool keep_decisions;        /**< keep what was decided, row by row: clv_program_decision */
-    int64_t overlap;            /**< nonzero: collectives run beside ops that do not need them: each starts as soon as
-                                     its operand is there, and is waited for where its result is read; ops may change
-                                     places for it. The same values, bit for bit, but where it cuts products
-                                     by rows (clv_collective.part), which may round otherwise; a rank may need more
-                                     memory */
-    clv_comm_dtype comm_dtype; /**< what ranks carry activations, gradients and weights of f32 to each other as; layouts
-                                     are chosen as without. docs/communication.md has what is rounded, and how much */
-    int64_t recompute;         /**< a clv_recompute */
-    int64_t grad_reduce_dtype; /**< a clv_comm_dtype: what ranks carry gradients of f32 to each other as where they sum
-                                    them for updates; CLV_COMM_F32: as comm_dtype says */
+    size_t size;                /**< sizeof the struct; 0: its first version */
+    bool by_bytes;              /**< minimise bytes moved, then work, instead of predicted seconds */
+    bool use_idle_axes;         /**< also consider sharding an op over axes that none of its operands uses */
+    int64_t max_implicit_bytes; /**< > 0: limit of bytes of an implicit collective (clv_collective.implicit); a larger
+                                     one is an error that names the op and the stated layouts. Gathers of weights over
+                                     axes without clv_keep_stationary are not implicit */
+    const char *explain;        /**< a name of an op or state: keeps the candidates (clv_program_candidate) of that op,
+                                     of ops in that scope, of ops that read that state, and of their gradients */
+    int greedy_by_size_limit;   /**< up to this number of buffers memory is packed greedily by size, which packs best
+                                     and takes quadratic time; above it in order of time. 0: 4096; < 0: never by size */
+    bool regather;              /**< the backward pass gathers weights again instead of keeping the gathered copies of
+                                     the forward pass, as PyTorch FSDP's reshard_after_forward */
+    const clv_machine *machine; /**< hardware whose predicted times the partitioner minimises, borrowed during the call;
+                                     NULL: the default machine (machine.h) */
+    bool keep_decisions;        /**< keeps the partitioner's decisions: clv_program_decision */
+    bool overlap;               /**< overlaps collectives with compute: a collective starts as soon as its operand is
+                                     ready, and ranks wait for it before the first reader. Ops may be reordered. Results
+                                     are equal bit for bit, except where a matmul is chunked (clv_collective.chunk),
+                                     which may round differently; memory may grow */
+    clv_comm_dtype comm_dtype;  /**< wire dtype of collectives on f32 activations, gradients and weights; default f32.
+                                     Layouts do not depend on it. docs/communication.md says what is rounded */
+    clv_recompute recompute;    /**< activation recomputation; default none */
+    clv_comm_dtype grad_reduce_dtype; /**< wire dtype of the reductions of f32 gradients; CLV_COMM_F32: comm_dtype */
 } clv_compile_options;
 
-/** Chooses a layout for every tensor, plans every change of layout and the memory of one rank.
- *  The graph may be freed afterwards. options may be NULL. Free with clv_program_free.
+/** Compiles a graph: shards every op, inserts collectives, plans the memory of a rank. The graph may be freed
+ *  afterwards. options may be NULL. Free with clv_program_free.
  *  @return the graph's first failure; CLV_ELIMIT; CLV_ENOMEM */
 CLV_API clv_status clv_compile(clv_program **out, const clv_graph *graph, const clv_compile_options *options,
                                clv_error *err);
-/** NULL is a no-op. Sessions that loaded it have unloaded it, or are gone. */
+/** Frees a program; does nothing for NULL. No session may have it loaded. */
 CLV_API void clv_program_free(clv_program *program);
 
-/** One collective (or slice, or mask: 0 bytes) of the program, in order of execution. Strings live with the program. */
+/** A collective of the program, or a local slice or mask (0 bytes), in order of execution. Strings live with the
+ *  program. */
 typedef struct clv_collective {
-    size_t size;           /**< the caller's: sizeof the struct, or 0 */
-    const char *kind;      /**< all_gather, reduce_scatter, all_reduce, all_to_all, permute, exchange, slice, mask */
-    const char *op;        /**< the op that needs it: "layers.0.mlp.down.constraint" */
-    const char *tensor;    /**< what changes layout: state, input, or the op that made it */
-    const char *cause;     /**< why, a sentence: the statement that asked for the layout, or what the op needs */
-    const char *reason;    /**< operand (an op needs it so), constraint, gradient (laid out as what it is of), output,
-                                state, copy */
-    const char *statement; /**< the state, input or op whose statement is behind it; NULL: none */
-    const char *rules;     /**< the rules by which that was stated: "megatron-sp"; NULL: stated by hand */
-    bool implicit;         /**< nobody asked: an op needs its operand otherwise than it was stated */
-    bool backward;         /**< of the backward pass */
+    size_t size;        /**< set by the caller: sizeof the struct; 0: its first version */
+    const char *kind;   /**< all_gather, reduce_scatter, all_reduce, all_to_all, permute, exchange, slice, mask */
+    const char *op;     /**< the op that needs it: "layers.0.mlp.down.constraint" */
+    const char *tensor; /**< the tensor that is resharded: a state, an input, or the op that made it */
+    const char *cause;  /**< a sentence: why the collective exists */
+    const char *reason; /**< what needs it: operand (of an op), constraint, gradient (laid out as its primal), output,
+                                state (assigned to it), copy (of state) */
+    const char *statement; /**< the state, input or op whose stated layout causes it; NULL: none */
+    const char *rules;     /**< the rules that stated that layout: "megatron-sp"; NULL: none */
+    bool implicit;         /**< no stated layout asked for it: an op needs its operand in another layout */
+    bool backward;         /**< part of the backward pass */
     int n_axes;
-    clv_subaxis axes[CLV_MAX_SUBAXES]; /**< the axes whose ranks talk */
-    double bytes;                      /**< the most that a rank receives; of an all_reduce over n ranks by convention
-                                            2 (n-1)/n of what it sums, no whole number where n does not divide that */
+    clv_subaxis axes[CLV_MAX_SUBAXES]; /**< mesh axes of its groups */
+    double bytes;                      /**< bytes received, maximum over ranks; an all_reduce over n ranks counts
+                                            2 (n-1)/n times the bytes that it sums, which need not be an integer */
     clv_layout from, to;
-    clv_type type;   /**< of the tensor that changes layout */
-    int instruction; /**< which it is, for clv_program_instruction: where ranks start it */
-    int64_t until;   /**< the instruction behind which they wait for it: the same one without
-                          clv_compile_options.overlap */
-    int64_t part,
-        n_parts;      /**< with clv_compile_options.overlap it may be cut by rows into n_parts collectives, of which
-                                this is number `part`, from 0 on; n_parts 0: it is whole */
-    const char *pass; /**< "forward"; "backward", gradients' own layouts with it; "update": of parameters, and the norm
-                                of gradients before it */
+    clv_type type;        /**< type of the tensor */
+    int instruction;      /**< index of the instruction that starts it (clv_program_instruction) */
+    int64_t completes_at; /**< index of the instruction after which ranks wait for it: `instruction` itself without
+                                clv_compile_options.overlap */
+    int64_t chunk;        /**< of a collective that overlap splits into chunks of rows: index of the chunk */
+    int64_t n_chunks;     /**< number of chunks; 0: not split */
+    const char *pass;     /**< "forward"; "backward"; "update": of parameters, and the norm of gradients */
 } clv_collective;
 
-/** How many there are; 0 for no program. */
+/** Number of collectives; 0 for NULL. */
 CLV_API int clv_program_collective_count(const clv_program *program);
-/** Fills *out, whose `size` the caller has set. @return CLV_EINVAL for one that there is not */
+/** Describes collective i in *out. @return CLV_EINVAL for an index out of range */
 CLV_API clv_status clv_program_collective(const clv_program *program, int i, clv_collective *out, clv_error *err);
 
-/** What became of a way of splitting an op. */
+/** Outcome of a candidate strategy. */
 typedef enum clv_candidate_verdict {
     CLV_VERDICT_CHOSEN,
-    CLV_VERDICT_COSTLIER,         /**< legal, but it costs more */
-    CLV_VERDICT_MOVES_STATIONARY, /**< it would move a weight that is to stay (clv_keep_stationary) */
-    CLV_VERDICT_ILLEGAL           /**< the op's rule, or layouts as such, do not allow it */
+    CLV_VERDICT_COSTLIER,         /**< legal, but costs more */
+    CLV_VERDICT_MOVES_STATIONARY, /**< would move a stationary value (clv_keep_stationary) */
+    CLV_VERDICT_ILLEGAL           /**< the op's rule, or the form of layouts, does not allow it */
 } clv_candidate_verdict;
 
-/** "chosen", "price", "kept_in_place", "illegal". */
+/** "chosen", "costlier", "moves_stationary", "illegal". */
 CLV_API const char *clv_candidate_verdict_name(clv_candidate_verdict verdict);
 
-/** A way of splitting an op, with its price as the partitioner saw it: the changes of layout of operands and results,
- *  and the busiest rank's work (zeros for illegal ones). An op's candidates follow one another, by verdict, then price.
- *  All of them are listed where there are few; else those that differ from the chosen one in few axes. Strings live
- *  with the program. */
+/** A candidate strategy: one way of sharding an op, with its cost: the reshards of operands and results, and the work
+ *  of the slowest rank (zeros if illegal). The candidates of an op are sorted by verdict, then cost. If there are many,
+ *  only those that differ from the chosen one in few axes are listed. Strings live with the program. */
 typedef struct clv_strategy_candidate {
-    size_t size; /**< the caller's: sizeof the struct, or 0 */
+    size_t size; /**< set by the caller: sizeof the struct; 0: its first version */
     const char *op;
-    const char *makes;   /**< "result", or "gradient of mlp.down.weight" */
-    const char *split;   /**< "heads over model": which dimensions the ranks of which axes split */
-    const char *layouts; /**< "{…}, {…} -> {…}": operands and results; empty for illegal ones */
-    const char *why;     /**< a sentence: "kept in place: mlp.down.weight stays as it is over model" */
+    const char *purpose; /**< what the op computes: "result", or "gradient of mlp.down.weight" */
+    const char *split;   /**< factors and the axes that split them: "heads over model" */
+    const char *layouts; /**< "{…}, {…} -> {…}": layouts of operands and results; empty if illegal */
+    const char *why;     /**< why it was rejected: "kept in place: mlp.down.weight stays as it is over model" */
     clv_candidate_verdict verdict;
     double bytes, seconds, work_seconds;
-    int changes; /**< axes whose use differs from the chosen candidate's */
+    int changes; /**< number of axes that it uses differently from the chosen candidate */
 } clv_strategy_candidate;
 
-/** How many there are; 0 for no program, and without clv_compile_options.explain. */
+/** Number of candidates; 0 for NULL, and without clv_compile_options.explain. */
 CLV_API int clv_program_candidate_count(const clv_program *program);
-/** Fills *out, whose `size` the caller has set. @return CLV_EINVAL for one that there is not */
+/** Describes candidate i in *out. @return CLV_EINVAL for an index out of range */
 CLV_API clv_status clv_program_candidate(const clv_program *program, int i, clv_strategy_candidate *out,
                                          clv_error *err);
 
-/** What was decided of an op, or a change of layout of a tensor: a row of the table that a program is made of, in order
- *  of execution. Strings live with the program. */
+/** A decision of the partitioner, in order of execution: the strategy of an op, or a step of a reshard. Strings live
+ *  with the program. */
 typedef struct clv_partition_decision {
-    size_t size;     /**< the caller's: sizeof the struct, or 0 */
-    int instruction; /**< that the row became, for clv_program_instruction */
-    const char *op;  /**< "layers.0.mlp.down.dot_general"; of a change of layout: the op that needs it, or the output or
-                              state that the tensor becomes */
-    const char *kind;  /**< "dot_general"; of a change of layout as in clv_collective */
-    const char *makes; /**< as in clv_strategy_candidate; of a change of layout: the tensor, as in clv_collective */
-    const char
-        *split; /**< "heads over model"; of a change of layout: the axes whose ranks talk, "over model", or empty */
-    const char *layouts; /**< "{…}, {…} -> {…}": operands and results */
-    const char *why;     /**< the statements that the split comes from; of a change of layout: its cause */
-    double bytes;        /**< that the neediest rank receives: of an op none */
-    double
-        seconds; /**< of the row alone, by the prices that layouts were chosen by: of an op the busiest rank's work */
-    double price_bytes,
-        price_seconds; /**< of an op: what its way of being split was chosen by: the work, and the changes
-                                            of layout of operands and results that it asks for, which rows of their own
-                                            make; else 0 */
+    size_t size;         /**< set by the caller: sizeof the struct; 0: its first version */
+    int instruction;     /**< its index (clv_program_instruction) */
+    const char *op;      /**< "layers.0.mlp.down.dot_general"; of a reshard: the op, output or state that needs it */
+    const char *kind;    /**< "dot_general"; of a reshard as clv_collective.kind */
+    const char *purpose; /**< as in clv_strategy_candidate; of a reshard: the tensor */
+    const char *split;   /**< "heads over model"; of a reshard: the axes of its groups, "over model", or empty */
+    const char *layouts; /**< "{…}, {…} -> {…}": layouts of operands and results */
+    const char *why;     /**< the stated layouts that lead to the split; of a reshard its cause */
+    double bytes;        /**< bytes received, maximum over ranks; 0 for an op */
+    double seconds;      /**< predicted, of this row alone */
+    double strategy_bytes, strategy_seconds; /**< of an op: cost of its strategy, including the reshards of operands and
+                                                  results, which have rows of their own; else 0 */
 } clv_partition_decision;
 
-/** How many there are; 0 for no program, and without clv_compile_options.keep_decisions. */
+/** Number of decisions; 0 for NULL, and without clv_compile_options.keep_decisions. */
 CLV_API int clv_program_decision_count(const clv_program *program);
-/** Fills *out, whose `size` the caller has set. @return CLV_EINVAL for one that there is not */
+/** Describes decision i in *out. @return CLV_EINVAL for an index out of range */
 CLV_API clv_status clv_program_decision(const clv_program *program, int i, clv_partition_decision *out, clv_error *err);
 
-/** Bytes of a rank's region of temporary buffers (the fullest rank; all ranks have the same). */
+/** Bytes of the region, which holds a rank's temporary buffers; equal on all ranks. */
 CLV_API int64_t clv_program_region_bytes(const clv_program *program);
 
-/** Memory of the fullest rank in bytes, by what it is for. A session takes exactly this much for a rank (all ranks take
- *  the same): state and the region; `region` = the eight kinds from gradients to fragments. */
+/** Memory of a rank in bytes, by purpose: state and the region. A session allocates exactly this for every rank, sized
+ *  by the largest shards. `region` is the sum of the eight kinds from gradients to fragments, at its peak. */
 typedef struct clv_memory {
-    size_t size;                                       /**< the caller's: sizeof the struct, or 0 */
-    int64_t parameters, optimizer, cache, other_state; /**< state: outlives runs */
-    int64_t gradients;                                 /**< of parameters */
-    int64_t activations;                               /**< made by the forward pass, read by the backward pass */
-    int64_t gathered; /**< the same, of which collectives made copies: less with clv_compile_options.regather */
+    size_t size; /**< set by the caller: sizeof the struct; 0: its first version */
+    int64_t parameters, optimizer, cache, other_state; /**< state: persists across runs */
+    int64_t gradients;                                 /**< gradients of parameters */
+    int64_t activations;                               /**< made by the forward pass for the backward pass */
+    int64_t gathered; /**< activations and weights that collectives made for the backward
+                                                            pass: less with clv_compile_options.regather */
     int64_t inputs;
     int64_t communication; /**< other results of collectives */
     int64_t temporaries;
-    int64_t workspace; /**< of the op that runs at the peak */
-    int64_t fragments; /**< lies unused between buffers */
-    int64_t region;    /**< what is not state */
-    int64_t total;
-    const char *peak; /**< the op at which the most is live; lives with the program */
-    int peak_instruction;
-    int64_t checkpoint_copy; /**< not in the total: of state that a training step updates, what a checkpoint that is
-                                  written while steps go on copies (clv_trainer_checkpoint_poll) */
+    int64_t workspace;       /**< of the op at the peak */
+    int64_t fragments;       /**< unused space between buffers */
+    int64_t region;          /**< everything but state */
+    int64_t total;           /**< state and region */
+    const char *peak;        /**< the op at the peak; lives with the program */
+    int peak_instruction;    /**< its index */
+    int64_t checkpoint_copy; /**< not in the total: the copy of updated state that a background checkpoint makes
+                                  (clv_trainer_checkpoint_poll) */
 } clv_memory;
-/** Fills *out, whose `size` the caller has set. @return CLV_EINVAL for a size that no version had */
+/** Describes the memory of a rank in *out. @return CLV_EINVAL for an invalid size */
 CLV_API clv_status clv_program_memory(const clv_program *program, clv_memory *out, clv_error *err);
 
-/** What a named tensor is to a program. */
+/** Kind of a named tensor. */
 typedef enum clv_program_tensor_kind { CLV_NAMED_INPUT, CLV_NAMED_STATE, CLV_NAMED_OUTPUT } clv_program_tensor_kind;
 
-/** What a program names, as it lays it out; names live with the program. */
+/** An input, state or output of a program. */
 typedef struct clv_program_tensor {
-    size_t size; /**< the caller's: sizeof the struct, or 0 */
-    const char *name;
+    size_t size;      /**< set by the caller: sizeof the struct; 0: its first version */
+    const char *name; /**< lives with the program */
     clv_type type;
     clv_layout layout;
     clv_program_tensor_kind kind;
 } clv_program_tensor;
-/** By number: inputs and states in the order of the graph, then outputs in theirs. Fills *out, whose `size` the caller
- *  has set; name == NULL past the end. @return CLV_EINVAL for a number below 0, or a size that no version had */
+/** Describes named tensor i in *out: inputs and states in the order of the graph, then outputs in theirs; past the end
+ *  the name is NULL. @return CLV_EINVAL for a negative index or an invalid size */
 CLV_API clv_status clv_program_tensor_at(const clv_program *program, int i, clv_program_tensor *out, clv_error *err);
 
-/** Borrowed; NULL for no program. */
+/** The program's mesh, borrowed; NULL for NULL. */
 CLV_API const clv_mesh *clv_program_mesh(const clv_program *program);
 
-/** Instructions, ops and collectives together. */
+/** Number of instructions, ops and collectives together; 0 for NULL. */
 CLV_API int clv_program_instruction_count(const clv_program *program);
 
-/** An instruction, in order of execution: an op, or a collective (slice, mask). Strings live with the program. Work is
- *  that of the rank that has most. */
+/** An instruction, in order of execution: an op, or a collective (slice, mask). Flops and bytes are the maximum over
+ *  ranks. Strings live with the program. */
 typedef struct clv_instruction_info {
-    size_t size;      /**< the caller's: sizeof the struct, or 0 */
+    size_t size;      /**< set by the caller: sizeof the struct; 0: its first version */
     const char *name; /**< "layers.0.mlp.down.dot_general"; of a collective: the op that needs it */
-    const char *kind; /**< "dot_general", "rms_norm", ...; of a collective as in clv_collective */
-    int collective;   /**< which it is, for clv_program_collective; -1: an op */
-    int moves;        /**< nonzero: ranks talk */
-    int backward;     /**< nonzero: of the backward pass */
-    clv_dtype dtype;  /**< that rates go by: of its first operand */
+    const char *kind; /**< "dot_general", "rms_norm", ...; of a collective as clv_collective.kind */
+    int collective;   /**< index for clv_program_collective; -1: an op */
+    bool moves;       /**< ranks communicate */
+    bool backward;    /**< part of the backward pass */
+    clv_dtype dtype;  /**< dtype of its first operand, by which measured rates are looked up */
     double flops;     /**< of an op */
-    double bytes; /**< of an op: that it reads and writes in memory; of a collective: the most that a rank receives */
-    double work;  /**< what rates are of: flops of products and attention, bytes of all else */
+    double bytes;     /**< of an op: memory traffic; of a collective: bytes received */
+    double work;      /**< the amount that rates refer to: flops of matmuls and attention, else bytes */
     int n_axes;
-    clv_subaxis axes[CLV_MAX_SUBAXES]; /**< of an op: those that split its operands or results; else whose ranks talk */
-    int64_t batch, m, n, k;            /**< of a product (of two tensors): `batch` times [m, k] times [k, n]; else 0 */
+    clv_subaxis axes[CLV_MAX_SUBAXES]; /**< of an op: axes that shard its operands or results; else of its groups */
+    int64_t batch, m, n, k;            /**< of a matmul: batch times [m, k] by [k, n]; else 0 */
 } clv_instruction_info;
-/** Fills *out, whose `size` the caller has set. @return CLV_EINVAL for an instruction that there is not */
+/** Describes instruction i in *out. @return CLV_EINVAL for an index out of range */
 CLV_API clv_status clv_program_instruction(const clv_program *program, int i, clv_instruction_info *out,
                                            clv_error *err);
 
-/** How long a run takes on a machine: every instruction priced, in order. A collective that is waited for later
- *  (clv_collective.until) takes nothing of what runs meanwhile, one at a time in each group.
+/** Predicted time of a run on a machine: the sum over all instructions. A collective that completes later
+ *  (clv_collective.completes_at) overlaps with the instructions in between, one collective at a time in each group.
  *
- *    an op                instruction_s + work / measured rate(op, dtype, work), where the machine has one; else
+ *    an op                instruction_s + work / measured rate(op, dtype, work) if the machine has that rate; else
  *                         instruction_s + max(flops / (flops_per_s * efficiency), bytes / memory_bytes_per_s)
  *    a collective         bytes / measured rate(kind, dtype, bytes), else alpha_s + bytes / bytes_per_s of the link:
- *                         the network's when its group has ranks of several hosts
+ *                         the network's if its group spans hosts
  *    a slice, a mask      instruction_s + 2 bytes of the result / memory_bytes_per_s
  *
- *  all times ranks / (hosts * ranks_per_host) where ranks outnumber the places. */
+ *  All times are multiplied by ranks / (hosts * ranks_per_host) if that is above 1 (oversubscription). */
 typedef struct clv_prediction {
-    size_t size;              /**< the caller's: sizeof the struct, or 0 */
+    size_t size;              /**< set by the caller: sizeof the struct; 0: its first version */
     double seconds;           /**< of a run */
-    double communication;     /**< of that: in collectives, or waiting for them */
-    double flops;             /**< of products and attention, on the rank that has most, with all that is made again */
-    double utilisation;       /**< their time at the machine's peak, over all seconds (HFU) */
-    double memory_bytes;      /**< that a rank may take: the machine's, less where ranks outnumber the places;
-                               clv_program_memory is what it takes */
-    double hidden;            /**< what collectives take beside ops, and is in neither of the above */
-    double model_flops;       /**< of products and attention, each once: of all ranks together, without what
-                               clv_compile_options.recompute or an op's gradient makes again */
-    double model_utilisation; /**< their time at the peaks of all ranks, over all seconds (MFU: Chowdhery et al. 2022,
-                                   arXiv:2204.02311, appendix B) */
+    double communication;     /**< seconds of that in collectives, or waiting for them */
+    double flops;             /**< of matmuls and attention, recomputation included; maximum over ranks */
+    double utilisation;       /**< hardware flops utilisation (HFU): `flops` at the machine's peak, over `seconds` */
+    double memory_bytes;      /**< memory that a rank may use on the machine; clv_program_memory is what it needs */
+    double overlapped_s;      /**< seconds of collectives overlapped with ops, counted in none of the above */
+    double model_flops;       /**< of matmuls and attention, all ranks together, without recomputation
+                                   (clv_compile_options.recompute, or by an op's gradient) */
+    double model_utilisation; /**< model flops utilisation (MFU: Chowdhery et al. 2022, arXiv:2204.02311, appendix B) */
 } clv_prediction;
-/** machine NULL: machine.h's default. Fills *out, whose `size` the caller has set.
- *  @return CLV_EINVAL for a size that no version had */
+/** Predicts the time of a run in *out. machine NULL: the default machine (machine.h).
+ *  @return CLV_EINVAL for an invalid size */
 CLV_API clv_status clv_program_predict(const clv_program *program, const clv_machine *machine, clv_prediction *out,
                                        clv_error *err);
-/** Seconds of instruction i of these; 0 for one that there is not. */
+/** Predicted seconds of instruction i; 0 if out of range. */
 CLV_API double clv_program_predict_instruction(const clv_program *program, const clv_machine *machine, int i);
 
-/** Writes the program as text, an instruction a line, as snprintf does: returns the bytes needed without the end. */
+/** Prints the program, one instruction a line, as snprintf does. @return bytes needed, without the NUL */
 CLV_API size_t clv_program_print(char *out, size_t size, const clv_program *program);
-/** The same as a graph in Graphviz' language: buffers with their layouts, ops, and collectives (filled) with bytes. */
+/** Prints the program as a Graphviz graph: buffers with layouts, ops, and collectives (filled) with bytes. */
 CLV_API size_t clv_program_print_dot(char *out, size_t size, const clv_program *program);
 
 #ifdef __cplusplus

@@ -52,8 +52,8 @@ def _row(mesh: Mesh, c: Any, seconds: float) -> dict[str, Any]:
     return {
         "op": text_out(c.op), "layer": _layer(text_out(c.op)), "tensor": text_out(c.tensor), "kind": text_out(c.kind),
         "axes": axes,
-        "bytes": c.bytes, "seconds": seconds, "hidden": c.until > c.instruction,
-        "part": f"{c.part + 1}/{c.n_parts}" if c.n_parts else None,
+        "bytes": c.bytes, "seconds": seconds, "hidden": c.completes_at > c.instruction,
+        "part": f"{c.chunk + 1}/{c.n_chunks}" if c.n_chunks else None,
         "pass": text_out(getattr(c, "pass")), "implicit": bool(c.implicit), "reason": text_out(c.reason),
         "statement": text_out(c.statement) or None,
         "rules": text_out(c.rules) or None, "from": str(source), "to": str(target), "cause": text_out(c.cause),
@@ -113,7 +113,7 @@ class Program(_c.Fixed, ProcessLocal):
             return _c.fields(_c.filled("clv_memory", lib.clv_program_memory, program))
 
     @property
-    def considered(self) -> list[dict[str, Any]]:
+    def candidates(self) -> list[dict[str, Any]]:
         """The ways to split that were considered for the ops named by compile(explain=...)."""
         with self._handle.use() as program:
             n = lib.clv_program_candidate_count(program)
@@ -121,7 +121,7 @@ class Program(_c.Fixed, ProcessLocal):
             return [{**_c.fields(c), "verdict": text_out(lib.clv_candidate_verdict_name(c.verdict))} for c in found]
 
     @property
-    def assignment(self) -> list[dict[str, Any]]:
+    def decisions(self) -> list[dict[str, Any]]:
         """What was decided of each op and change of layout, in order, with its cost and why: of
         compile(keep_decisions=True)."""
         with self._handle.use() as program:

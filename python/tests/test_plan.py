@@ -170,11 +170,11 @@ def test_considered():
     x = g.input("x", (8, 16, 32))
     g.output("y", nn.parallel_mlp(x, "megatron", ffn=64))
     program = cleave.compile(g, explain="down")
-    rows = program.considered
+    rows = program.candidates
     assert (
         rows[0]["verdict"] == "chosen"
         and "over model" in rows[0]["split"]
-        and {"price", "kept_in_place"} & {r["verdict"] for r in rows}
+        and {"costlier", "moves_stationary"} & {r["verdict"] for r in rows}
     )
 
 
@@ -182,10 +182,10 @@ def test_assignment():
     g = cleave.Graph("model=4")
     x = g.input("x", (8, 16, 32))
     g.output("y", nn.parallel_mlp(x, "megatron", ffn=64))
-    rows = cleave.compile(g, keep_decisions=True).assignment
+    rows = cleave.compile(g, keep_decisions=True).decisions
     assert [r["kind"] for r in rows] == ["dot_general", "map", "dot_general", "all_reduce"]
     assert rows[2]["why"].endswith("stated as split by ffn over model, by the rules megatron") and rows[3]["bytes"] > 0
-    assert cleave.compile(g).assignment == []
+    assert cleave.compile(g).decisions == []
 
 
 def test_blocks_are_made_again():
@@ -198,7 +198,7 @@ def test_blocks_are_made_again():
         g.output("dw", g.gradients(y, [w], dy)[0])
         g.output("y", y)
         program = cleave.compile(g, recompute=recompute, keep_decisions=True)
-        return sum(row["kind"] == "map" for row in program.assignment)
+        return sum(row["kind"] == "map" for row in program.decisions)
 
     assert made("full") == made("none") + 1 == made("selective") + 1
     with pytest.raises(ValueError, match="valid: full, none, selective"):

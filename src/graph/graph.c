@@ -158,12 +158,12 @@ void clv_graph_push_scope(clv_graph *graph, const char *format, ...)
     if (name && !need_name(graph, "a scope", name))
         return;
     const char *scope = name ? clv_arena_format(graph->arena, "%s%s.", graph->scope, name) : NULL;
-    if (!scope ||
-        clv_arena_grow(graph->arena, &graph->outer, &graph->depth_capacity, graph->depth, sizeof *graph->outer) != 0) {
+    if (!scope || clv_arena_grow(graph->arena, &graph->outer_scopes, &graph->depth_capacity, graph->depth,
+                                 sizeof *graph->outer_scopes) != 0) {
         clv_graph_fail(graph, CLV_ENOMEM, "out of memory for a scope under '%s'", graph->scope);
         return;
     }
-    graph->outer[graph->depth++] = graph->scope;
+    graph->outer_scopes[graph->depth++] = graph->scope;
     graph->scope = scope;
 }
 
@@ -172,7 +172,7 @@ void clv_graph_pop_scope(clv_graph *graph)
     if (!graph)
         return;
     if (graph->depth > 0)
-        graph->scope = graph->outer[--graph->depth];
+        graph->scope = graph->outer_scopes[--graph->depth];
     else
         clv_graph_fail(graph, CLV_EINVAL, "clv_graph_pop_scope without a push before it");
 }
@@ -374,7 +374,7 @@ clv_value clv_state_with_role(clv_graph *graph, clv_state_role role, const char 
             graph, CLV_EDTYPE,
             "%s%s: a parameter of %s; valid: f32, bf16, f64, f16, or another role (clv_state_with_role)", graph->scope,
             name ? name : "state", clv_dtype_name(dtype));
-    if (clv_graph_ok(graph) && graph->repeats && clv_valid(clv_graph_find_in_scope(graph, name)))
+    if (clv_graph_ok(graph) && graph->reuses_state && clv_valid(clv_graph_find_in_scope(graph, name)))
         return clv_graph_find_in_scope(graph, name);
     clv_value_info info = {.type = {.dtype = dtype, .rank = rank}, .init = init, .role = role};
     clv_value value = add_named(graph, CLV_FROM_STATE, name, &info, shape, layout);
@@ -397,7 +397,7 @@ void clv_keep_stationary(clv_graph *graph, clv_value value, const char *axis)
     if (clv_graph_ok(graph) && value.id >= graph->n_values)
         clv_graph_fail(graph, CLV_EINVAL, "clv_keep_stationary: the value is none of this graph");
     if (clv_graph_ok(graph) && clv_valid(value) && clv_mesh_find(&index, &graph->mesh, axis, &graph->error) == CLV_OK)
-        graph->values[value.id].kept |= 1u << index;
+        graph->values[value.id].stationary_axes |= 1u << index;
 }
 
 static bool same_text(const char *a, const char *b)
@@ -423,8 +423,8 @@ static bool keep_text(clv_graph *graph, const char **text)
 /* Equal ones in a row are kept once: a layer says the same of many values. */
 static const clv_value_annotation *keep_origin(clv_graph *graph, const clv_value_annotation *origin)
 {
-    if (same_origin(graph->last_origin, origin))
-        return graph->last_origin;
+    if (same_origin(graph->last_annotation, origin))
+        return graph->last_annotation;
     clv_value_annotation *kept = clv_arena_copy(graph->arena, origin, sizeof *origin);
     bool ok =
         kept && (!kept->what || keep_text(graph, &kept->what)) && (!kept->rules || keep_text(graph, &kept->rules));
@@ -433,14 +433,14 @@ static const clv_value_annotation *keep_origin(clv_graph *graph, const clv_value
     if (!ok)
         clv_graph_fail(graph, CLV_ENOMEM, "out of memory for the names of dimensions");
     else
-        graph->last_origin = kept;
+        graph->last_annotation = kept;
     return ok ? kept : NULL;
 }
 
 void clv_graph_annotate(clv_graph *graph, clv_value value, const clv_value_annotation *origin)
 {
     if (clv_graph_ok(graph) && clv_valid(value))
-        graph->values[value.id].origin = keep_origin(graph, origin);
+        graph->values[value.id].annotation = keep_origin(graph, origin);
 }
 
 void clv_name_dims(clv_graph *graph, clv_value value, const char *const *names)
@@ -452,8 +452,8 @@ void clv_name_dims(clv_graph *graph, clv_value value, const char *const *names)
         clv_graph_fail(graph, CLV_EINVAL, "clv_name_dims: the value is none of this graph");
         return;
     }
-    if (graph->values[value.id].origin)
-        origin = *graph->values[value.id].origin;
+    if (graph->values[value.id].annotation)
+        origin = *graph->values[value.id].annotation;
     for (int d = 0; d < graph->values[value.id].type.rank; d++) {
         if (names[d] && !need_name(graph, "a dimension", names[d]))
             return;
@@ -608,7 +608,8 @@ static bool operand_types(clv_graph *graph, const clv_op_def *def, const clv_val
             return false;
         }
         if (in[i].id >= graph->n_values) {
-            clv_graph_fail(graph, CLV_EINVAL, "%s%s: operand %d is not a value of this graph", graph->scope, def->name, i);
+            clv_graph_fail(graph, CLV_EINVAL, "%s%s: operand %d is not a value of this graph", graph->scope, def->name,
+                           i);
             return false;
         }
     }
@@ -628,10 +629,10 @@ void clv_graph_emit(clv_graph *graph, const clv_op_def *def, const void *attrs, 
         return;
     clv_op op = {.id = graph->n_ops,
                  .def = def,
-                 .backward = graph->differentiating,
-                 .update = graph->updating && !graph->differentiating,
+                 .backward = graph->in_backward,
+                 .update = graph->in_update && !graph->in_backward,
                  .gradient_of = graph->gradient_of,
-                 .block = graph->in_block > 0 && !graph->differentiating ? graph->n_blocks : 0,
+                 .block = graph->in_block > 0 && !graph->in_backward ? graph->n_blocks : 0,
                  .n_in = n_in,
                  .n_out = def->n_out};
     op.attrs = attrs ? clv_arena_copy(graph->arena, attrs, def->attrs_size) : NULL;

@@ -18,18 +18,18 @@ typedef struct clv_value_annotation {
 typedef struct clv_value_info {
     clv_type type;
     clv_value_source source;
-    int op;                /* the op that makes it; -1 for inputs and state */
-    const char *name;      /* inputs and state: full name; else NULL */
-    bool stated;           /* a layout was stated */
-    clv_layout layout;     /* where stated */
-    clv_init init;         /* state */
-    const char *init_name; /* state: its random values are keyed by this name; NULL: its own */
-    clv_state_role role;   /* state */
-    int assigned;          /* state: the value it becomes; 0 */
-    int primal;            /* a cotangent's primal value; 0 */
-    bool accumulates;      /* a sum of gradients of several losses: it has many addends, whatever is seen of it */
-    const clv_value_annotation *origin; /* NULL: nothing is said */
-    uint32_t kept;                      /* bit a: not to be moved over mesh axis a */
+    int op;                 /* the op that makes it; -1 for inputs and state */
+    const char *name;       /* inputs and state: full name; else NULL */
+    bool stated;            /* a layout was stated */
+    clv_layout layout;      /* where stated */
+    clv_init init;          /* state */
+    const char *init_name;  /* state: its random values are keyed by this name; NULL: its own */
+    clv_state_role role;    /* state */
+    int assigned;           /* state: the value it becomes; 0 */
+    int primal;             /* a cotangent's primal value; 0 */
+    bool many_partial_sums; /* a sum of gradients of several losses: it has many addends, whatever is seen of it */
+    const clv_value_annotation *annotation; /* NULL: nothing is said */
+    uint32_t stationary_axes;               /* bit a: not to be moved over mesh axis a */
 } clv_value_info;
 
 typedef struct clv_graph_output {
@@ -58,21 +58,22 @@ struct clv_graph {
     int n_outputs, output_capacity;
     clv_graph_output *outputs;
     const char *scope;      /* "layers.3.mlp." */
-    bool differentiating;   /* ops that are made belong to the backward pass */
-    bool updating;          /* else, to the update of parameters */
+    bool in_backward;       /* ops that are made belong to the backward pass */
+    bool in_update;         /* else, to the update of parameters */
     int gradient_of;        /* the op whose gradient is being made, while one is; else -1 */
     int n_blocks, in_block; /* in_block: how many were begun that did not end */
-    bool repeats;           /* state that is asked for is that of its name, where there is one */
-    const clv_value_annotation *last_origin;
+    bool reuses_state;      /* state that is asked for is that of its name, where there is one */
+    const clv_value_annotation *last_annotation;
     int depth, depth_capacity;
-    const char **outer; /* the scope before each push */
-    int n_axes, axis_capacity;
-    const char **axes; /* names of dimensions that layouts were made by, each once */
-    int n_ruled, ruled_capacity;
+    const char **outer_scopes; /* the scope before each push */
+    int n_logical_axes, logical_axis_capacity;
+    const char **logical_axes; /* names of dimensions that layouts were made by, each once */
+    int n_axis_rules, axis_rule_capacity;
     struct clv_graph_lora *adapters;            /* of weights that layers make (nn/lora.h); NULL: none have one */
     const struct clv_graph_quantization *quant; /* how layers hold weights (nn/stored_weight.h); NULL: as floats */
-    bool packs;                                 /* where layers hold floats: packed, where they can be */
-    clv_used_axis_rule *ruled; /* rules that layouts were made by, whose names the library does not know, each once */
+    bool prepacks_weights;                      /* where layers hold floats: packed, where they can be */
+    clv_used_axis_rule
+        *axis_rules; /* rules that layouts were made by, whose names the library does not know, each once */
 };
 
 /* Appends an op: checks the operands, infers the result types, copies attrs. out receives def->n_out values, all

@@ -99,7 +99,7 @@ typedef struct clv_op_traits {
     /* Each row of a result is made of the operands' rows alone, by the same operations wherever it lies and however
      * many there are: the kernel looks at no clv_view.lo, and takes views that are aligned as elements are. Then rows
      * may be made in parts. */
-    bool by_rows;
+    bool is_rowwise;
     /* Of its flops, the share that makes again what another op made and did not keep. */
     double recomputed_flops;
     /* The product of its first two operands, [m, k] by [k, n], once or batch times over. */
@@ -121,51 +121,30 @@ typedef struct clv_op_traits {
     int accumulate_operand;
 } clv_op_traits;
 
+/* The traits of an op; all zeros for a custom op. */
+static inline const clv_op_traits *clv_op_traits_of(const clv_op *op)
+{
+    static const clv_op_traits none = {0};
+    return op->def->traits ? op->def->traits : &none;
+}
 static inline const clv_layout *clv_op_constraint_of(const clv_op *op)
 {
-    return op->def->own && op->def->own->constraint ? op->def->own->constraint(op) : NULL;
+    return clv_op_traits_of(op)->constraint ? clv_op_traits_of(op)->constraint(op) : NULL;
 }
-static inline double clv_op_recomputed_flops(const clv_op *op)
+/* A constraint or the gradient of one: its result is its operand in another layout. */
+static inline bool clv_op_is_constraint(const clv_op *op)
 {
-    return op->def->own ? op->def->own->recomputed_flops : 0;
+    return clv_op_constraint_of(op) || clv_op_traits_of(op)->follows_primal;
 }
 static inline bool clv_op_is_sum(const clv_op *op)
 {
-    return op->def->own && op->def->own->is_sum && op->def->own->is_sum(op);
+    return clv_op_traits_of(op)->is_sum && clv_op_traits_of(op)->is_sum(op);
 }
-static inline bool clv_op_is_rowwise(const clv_op *op)
-{
-    return op->def->own && op->def->own->by_rows;
-}
-static inline bool clv_op_is_product(const clv_op *op)
-{
-    return op->def->own && op->def->own->is_product;
-}
-static inline const char *clv_op_rates_of(const clv_op_def *def)
-{
-    return def->own && def->own->rates_of ? def->own->rates_of : def->name;
-}
-static inline bool clv_op_accepts_f32_results(const clv_op *op)
-{
-    return op->def->own && op->def->own->accepts_f32_results;
-}
-static inline bool clv_op_passes_cotangent(const clv_op *op)
-{
-    return op->def->own && op->def->own->passes_cotangent;
-}
-static inline size_t clv_op_plan_bytes(const clv_op *op)
-{
-    return op->def->own ? op->def->own->plan_bytes : 0;
-}
-/* The operand to which the result would be added, and which is not given; -1: there is none. */
+/* The absent operand that the result could be added to; -1: none. */
 static inline int clv_op_accumulate_operand(const clv_op *op)
 {
-    int to = op->def->own ? op->def->own->accumulate_operand - 1 : -1;
+    int to = clv_op_traits_of(op)->accumulate_operand - 1;
     return to >= 0 && op->n_in <= to ? to : -1;
-}
-static inline bool clv_op_follows_primal(const clv_op *op)
-{
-    return op->def->own && op->def->own->follows_primal;
 }
 
 /* Where the rank that runs the call shares work; no pool where nobody takes part. */

@@ -181,7 +181,8 @@ static double best_rate(const clv_rates *rates, const char *op, clv_dtype dtype)
 static void fill_defaults(clv_machine *p, const clv_job_hosts *hosts)
 {
     int64_t ranks = hosts->ranks;
-    const clv_rates *rates = p->busy.n > 0 ? &p->busy : &p->alone, *best = p->alone.n > 0 ? &p->alone : &p->busy;
+    const clv_rates *rates = p->rates_shared.n > 0 ? &p->rates_shared : &p->rates_alone,
+                    *best = p->rates_alone.n > 0 ? &p->rates_alone : &p->rates_shared;
     const clv_rate *reduce = clv_rates_find(rates, "all_reduce", CLV_F32);
     snprintf(p->name, sizeof p->name, hosts->hosts > 1 ? "these hosts" : "this host");
     p->ranks_per_host = ranks;
@@ -248,8 +249,8 @@ static clv_status measure(clv_machine *p, measurement *m, clv_error *err)
             m->given.progress(m->given.progress_arg, i, steps);
     }
     p->instruction_s = fmin(m->alone.overhead, m->busy.overhead);
-    make_rates(&p->alone, &m->alone, p->instruction_s);
-    make_rates(&p->busy, &m->busy, p->instruction_s);
+    make_rates(&p->rates_alone, &m->alone, p->instruction_s);
+    make_rates(&p->rates_shared, &m->busy, p->instruction_s);
     fill_defaults(p, &m->hosts);
     return CLV_OK;
 }

@@ -216,9 +216,9 @@ clv_machine_link clv_fit_link(const double *bytes, const double *seconds, int n)
 
 static clv_status add_rate(clv_machine *p, clv_step_kind kind, double bytes, double seconds, clv_error *err)
 {
-    clv_rate *rate = (clv_rate *)clv_rates_find(&p->far, clv_step_name(kind), CLV_F32);
+    clv_rate *rate = (clv_rate *)clv_rates_find(&p->rates_network, clv_step_name(kind), CLV_F32);
     if (!rate) {
-        rate = clv_rates_add(&p->far);
+        rate = clv_rates_add(&p->rates_network);
         if (!rate)
             return clv_fail_memory(err, "a machine's rates", CLV_MAX_RATES * sizeof *rate);
         *rate = (clv_rate){.dtype = CLV_F32};

@@ -297,7 +297,7 @@ static clv_value build_layers(clv_graph *graph, const clv_model_config *model, c
     const clv_graph_quantization quant = clv_model_graph_quant(model, build->quant);
     graph->adapters = build->adapters ? &adapters : NULL;
     graph->quant = build->quant != CLV_QUANT_NONE ? &quant : NULL;
-    graph->packs = build->packs;
+    graph->prepacks_weights = build->packs;
     *x = checked(graph, model, build, model->family->hidden(graph, model, build, in), "hidden states", build->seq,
                  model->hidden);
     if (build->last_logits && clv_valid(*x))
@@ -305,7 +305,7 @@ static clv_value build_layers(clv_graph *graph, const clv_model_config *model, c
     clv_value logits = model->headless ? CLV_NONE : head_of(graph, model, build, *x, scope);
     graph->adapters = NULL;
     graph->quant = NULL;
-    graph->packs = false;
+    graph->prepacks_weights = false;
     return logits;
 }
 
@@ -361,9 +361,9 @@ static void gradient_accumulation_step(clv_graph *graph, const clv_model_config 
         }
         clv_gradients_accumulate(graph, loss, share, trained.parameters, trained.n, trained.gradients);
         sum = build.micro == 0 ? loss : clv_add(graph, sum, loss);
-        graph->repeats = true;
+        graph->reuses_state = true;
     }
-    graph->repeats = false;
+    graph->reuses_state = false;
     trained.given = true;
     clv_value mean = clv_div(graph, sum, count);
     clv_build_updates(graph, whole, &trained, mean, how, true);

@@ -183,7 +183,7 @@ void clv_build_updates(clv_graph *graph, const clv_model_build_options *build, c
     const clv_layout *moments = moments_of(graph, build, parameters, n);
     if (!moments)
         return;
-    graph->updating = true;
+    graph->in_update = true;
     if (with_norm && clv_graph_ok(graph)) {
         clv_value norm = norm_of(graph, moments, parameters, gradients, n);
         clv_output(graph, "grad_norm", norm, &scalar);
@@ -191,5 +191,5 @@ void clv_build_updates(clv_graph *graph, const clv_model_build_options *build, c
     }
     for (int i = 0; i < n; i++)
         update(graph, &u, parameters[i], gradients[i], &moments[i]);
-    graph->updating = false;
+    graph->in_update = false;
 }

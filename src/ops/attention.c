@@ -306,7 +306,7 @@ const clv_op_def clv_op_attention_gradient = {
     .workspace = gradient_workspace,
     .run = gradient_run,
     .counts_flops = true,
-    .own = &(const clv_op_traits){.recomputed_flops = 1.0 / GRADIENT_PRODUCTS},
+    .traits = &(const clv_op_traits){.recomputed_flops = 1.0 / GRADIENT_PRODUCTS},
 };
 
 /* ---- attention: q, kv, mask?, offset?, step? -> out, lse ---- */

@@ -71,7 +71,8 @@ static bool widen(clv_graph *graph, int value, int by, int first)
     for (int o = 0; o < op->n_out; o++)
         if (is_read(graph, op->out[o], by))
             return false;
-    if (op->def == &clv_op_reshape ? !widen(graph, op->in[0], op->id, first) : !clv_op_accepts_f32_results(op))
+    if (op->def == &clv_op_reshape ? !widen(graph, op->in[0], op->id, first)
+                                   : !clv_op_traits_of(op)->accepts_f32_results)
         return false;
     for (int o = 0; o < op->n_out; o++)
         graph->values[op->out[o]].type.dtype = CLV_F32;
@@ -172,12 +173,12 @@ clv_value clv_constrain_gradient(clv_graph *graph, clv_value parameter, clv_valu
         return CLV_NONE;
     const char *scope = graph->scope;
     graph->scope = ""; /* the parameter's name is a full name */
-    graph->differentiating = true;
+    graph->in_backward = true;
     clv_value d = apply_layout(graph, parameter, clv_graph_unconstrained(graph, gradient), layout);
-    graph->differentiating = false;
+    graph->in_backward = false;
     graph->scope = scope;
-    if (clv_valid(d) && graph->values[parameter.id].origin)
-        clv_graph_annotate(graph, d, &(clv_value_annotation){.rules = graph->values[parameter.id].origin->rules});
+    if (clv_valid(d) && graph->values[parameter.id].annotation)
+        clv_graph_annotate(graph, d, &(clv_value_annotation){.rules = graph->values[parameter.id].annotation->rules});
     return d;
 }
 
@@ -234,8 +235,8 @@ static bool passes_width(const clv_graph *graph, const clv_op *op)
 {
     clv_rule rule = {0};
     clv_type in[CLV_MAX_IN] = {0};
-    if (!clv_op_passes_cotangent(op) || clv_op_constraint_of(op))
-        return clv_op_passes_cotangent(op);
+    if (!clv_op_traits_of(op)->passes_cotangent || clv_op_constraint_of(op))
+        return clv_op_traits_of(op)->passes_cotangent;
     for (int i = 0; i < op->n_in; i++) {
         in[i] = graph->values[op->in[i]].type;
         if (i > 0 && !is_constant(graph, op->in[i]))
@@ -288,18 +289,18 @@ static void differentiate(clv_graph *graph, clv_value loss, clv_value seed, cons
                   .depends = calloc(values, sizeof *b.depends),
                   .cotangents = calloc(values, sizeof *b.cotangents),
                   .widened = calloc(values, sizeof *b.widened)};
-    graph->differentiating = true;
+    graph->in_backward = true;
     if (b.depends && b.cotangents && b.widened) {
         run_backward(&b, loss, seed, wrt, n, sums, f32);
         for (int i = 0; i < n && clv_graph_ok(graph); i++)
             if (sums)
-                graph->values[(sums[i] = b.cotangents[wrt[i].id]).id].accumulates = true;
+                graph->values[(sums[i] = b.cotangents[wrt[i].id]).id].many_partial_sums = true;
             else
                 out[i] = finish(graph, wrt[i], b.cotangents[wrt[i].id]);
     } else {
         clv_graph_fail(graph, CLV_ENOMEM, "out of memory for the cotangents of %zu values", values);
     }
-    graph->differentiating = false;
+    graph->in_backward = false;
     free(b.depends);
     free(b.cotangents);
     free(b.widened);

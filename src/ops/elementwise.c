@@ -130,7 +130,7 @@ const clv_op_def clv_op_map = {
     .gradient = map_gradient,
     .in_place = {1},
     .run = map_run,
-    .own = &(const clv_op_traits){.passes_cotangent = true},
+    .traits = &(const clv_op_traits){.passes_cotangent = true},
 };
 
 static void map_gradient_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
@@ -296,7 +296,7 @@ const clv_op_def clv_op_combine = {
     .gradient = combine_gradient,
     .in_place = {1},
     .run = combine_run,
-    .own = &(const clv_op_traits){.is_sum = is_sum, .by_rows = true},
+    .traits = &(const clv_op_traits){.is_sum = is_sum, .is_rowwise = true},
 };
 
 /* choice_gradient, in the shape of the result: d_out where a was chosen, half of it at a tie, else 0. */
@@ -491,7 +491,7 @@ const clv_op_def clv_op_cast = {
     .rule = cast_rule,
     .gradient = cast_gradient,
     .run = cast_run,
-    .own = &(const clv_op_traits){.by_rows = true},
+    .traits = &(const clv_op_traits){.is_rowwise = true},
 };
 
 /* ---- fill ---- */

@@ -120,7 +120,7 @@ const clv_op_def clv_op_embedding_gradient = {
     .rule = gradient_rule,
     .cost = gradient_cost,
     .run = gradient_run,
-    .own = &(const clv_op_traits){.accepts_f32_results = true, .accumulate_operand = 1 + TO},
+    .traits = &(const clv_op_traits){.accepts_f32_results = true, .accumulate_operand = 1 + TO},
 };
 
 /* ---- embedding: table [V, M], ids [...] -> [..., M] ---- */
@@ -189,7 +189,7 @@ const clv_op_def clv_op_embedding = {
     .gradient = embedding_gradient,
     .cost = embedding_cost,
     .run = embedding_run,
-    .own = &(const clv_op_traits){.passes_cotangent = true},
+    .traits = &(const clv_op_traits){.passes_cotangent = true},
 };
 
 clv_value clv_embedding(clv_graph *graph, clv_value table, clv_value ids)

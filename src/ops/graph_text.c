@@ -69,17 +69,17 @@ static void put_value(clv_text *t, const clv_graph *graph, int id)
     clv_text_add(t, "%%%d %s", id, type);
     if (v->stated)
         put_layout(t, &v->layout, &graph->mesh);
-    if (!v->primal && !v->kept && !v->accumulates && !v->origin)
+    if (!v->primal && !v->stationary_axes && !v->many_partial_sums && !v->annotation)
         return;
     clv_text_add(t, " <");
     if (v->primal)
         clv_text_add(t, " primal=%%%d", v->primal);
-    if (v->kept)
-        clv_text_add(t, " stationary=%u", v->kept);
-    if (v->accumulates)
+    if (v->stationary_axes)
+        clv_text_add(t, " stationary=%u", v->stationary_axes);
+    if (v->many_partial_sums)
         clv_text_add(t, " accumulates");
-    if (v->origin)
-        put_annotation(t, v->origin, v->type.rank);
+    if (v->annotation)
+        put_annotation(t, v->annotation, v->type.rank);
     clv_text_add(t, " >");
 }
 
@@ -415,8 +415,8 @@ static clv_status finish_value(const definition *d, const clv_scanner *scan, clv
     if (d->stated)
         v->layout = d->layout;
     v->primal = d->primal;
-    v->kept = d->stationary;
-    v->accumulates = d->accumulates;
+    v->stationary_axes = d->stationary;
+    v->many_partial_sums = d->accumulates;
     if (d->annotated)
         clv_graph_annotate(graph, (clv_value){d->id}, &d->annotation);
     return clv_graph_status(graph, err);

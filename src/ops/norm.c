@@ -249,7 +249,7 @@ const clv_op_def clv_op_normalize_dgain = {
     .shape = dgain_shape,
     .rule = dgain_rule,
     .run = dgain_run,
-    .own = &(const clv_op_traits){.accepts_f32_results = true},
+    .traits = &(const clv_op_traits){.accepts_f32_results = true},
 };
 
 const clv_op_def clv_op_normalize_dweights = {
@@ -263,7 +263,7 @@ const clv_op_def clv_op_normalize_dweights = {
     .shape = dgain_shape,
     .rule = dgain_rule,
     .run = dgain_run,
-    .own = &(const clv_op_traits){.accepts_f32_results = true},
+    .traits = &(const clv_op_traits){.accepts_f32_results = true},
 };
 
 /* ---- normalize: x, moments, gain, bias? -> y ---- */

@@ -140,8 +140,8 @@ static clv_status check_def(const clv_op_def *def, clv_error *err)
                                        : NULL;
     if (missing)
         return clv_fail(err, CLV_EINVAL, "op '%s' has no %s", def->name, missing);
-    if (def->own)
-        return clv_fail(err, CLV_EINVAL, "op '%s': `own` is for built-in ops; valid: NULL", def->name);
+    if (def->traits)
+        return clv_fail(err, CLV_EINVAL, "op '%s': `traits` is for built-in ops; valid: NULL", def->name);
     if (def->counts_flops && !def->cost)
         return clv_fail(err, CLV_EINVAL, "op '%s' counts_flops, but has no cost function", def->name);
     CLV_TRY(check_counts(def, err));

@@ -226,7 +226,7 @@ static void emit_update(clv_graph *graph, const update *u, const update_attrs *a
     clv_value in[CLV_MAX_IN] = {updated}, out[CLV_MAX_OUT];
     const int states = state_count(def);
     const clv_dtype dtype = clv_graph_type(graph, u->parameter).dtype;
-    const bool updating = graph->updating;
+    const bool updating = graph->in_update;
     int n = 1;
     for (; n < states; n++)
         in[n] = add_state(graph, u, u->moment[n - 1], (clv_init){.kind = CLV_INIT_ZEROS});
@@ -235,7 +235,7 @@ static void emit_update(clv_graph *graph, const update *u, const update_attrs *a
     if (states > 2)
         in[n++] = u->step;
     in[n] = u->grad_scale;
-    graph->updating = true;
+    graph->in_update = true;
     clv_graph_emit(graph, def, attrs, in, clv_valid(u->grad_scale) ? n + 1 : n, out);
     for (int o = 0; o < states; o++)
         clv_assign(graph, in[o], out[o]);
@@ -243,7 +243,7 @@ static void emit_update(clv_graph *graph, const update *u, const update_attrs *a
         clv_assign(graph, u->parameter, out[states]);
     else if (updated.id != u->parameter.id)
         clv_assign(graph, u->parameter, clv_cast(graph, out[0], dtype));
-    graph->updating = updating;
+    graph->in_update = updating;
 }
 
 static void add_update(clv_graph *graph, const update *u, update_attrs *attrs)

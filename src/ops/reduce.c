@@ -149,7 +149,7 @@ const clv_op_def clv_op_reduce = {
     .gradient = reduce_gradient,
     .run = reduce_run,
     .statistics = 1,
-    .own = &(const clv_op_traits){.accepts_f32_results = true},
+    .traits = &(const clv_op_traits){.accepts_f32_results = true},
 };
 
 /* ---- broadcast ---- */

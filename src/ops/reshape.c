@@ -142,5 +142,5 @@ const clv_op_def clv_op_reshape = {
     .gradient = reshape_gradient,
     .in_place = {1},
     .run = reshape_run,
-    .own = &(const clv_op_traits){.passes_cotangent = true},
+    .traits = &(const clv_op_traits){.passes_cotangent = true},
 };

@@ -173,7 +173,7 @@ const clv_op_def clv_op_rope = {
     .cost = rope_cost,
     .in_place = {1 + 0},
     .run = rope_run,
-    .own = &(const clv_op_traits){.plan_bytes = sizeof(rope_plan), .plan = plan_rope, .run_plan = rope_run_plan},
+    .traits = &(const clv_op_traits){.plan_bytes = sizeof(rope_plan), .plan = plan_rope, .run_plan = rope_run_plan},
 };
 
 /* What is wrong with the options; NULL: nothing. */

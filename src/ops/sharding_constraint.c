@@ -90,7 +90,7 @@ const clv_op_def clv_op_constraint = {
     .gradient = constraint_gradient,
     .in_place = {1},
     .run = identity_run,
-    .own = &(const clv_op_traits){.constraint = stated_layout, .passes_cotangent = true},
+    .traits = &(const clv_op_traits){.constraint = stated_layout, .passes_cotangent = true},
 };
 
 const clv_op_def clv_op_cotangent_constraint = {
@@ -103,5 +103,5 @@ const clv_op_def clv_op_cotangent_constraint = {
     .gradient = pass_gradient,
     .in_place = {1},
     .run = identity_run,
-    .own = &(const clv_op_traits){.follows_primal = true},
+    .traits = &(const clv_op_traits){.follows_primal = true},
 };

@@ -109,7 +109,7 @@ const clv_op_def clv_op_slice = {
     .rule = slice_rule,
     .gradient = slice_gradient,
     .run = slice_run,
-    .own = &(const clv_op_traits){.passes_cotangent = true},
+    .traits = &(const clv_op_traits){.passes_cotangent = true},
 };
 
 /* ---- pad ---- */
@@ -168,7 +168,7 @@ const clv_op_def clv_op_pad = {
     .rule = same_size_rule,
     .gradient = pad_gradient,
     .run = pad_run,
-    .own = &(const clv_op_traits){.passes_cotangent = true},
+    .traits = &(const clv_op_traits){.passes_cotangent = true},
 };
 
 /* ---- concat ---- */

@@ -175,12 +175,12 @@ const clv_op_def clv_op_packed_dot = {
     .workspace = packed_workspace,
     .run = packed_run,
     .counts_flops = true,
-    .own = &(const clv_op_traits){.by_rows = true,
-                                  .is_product = true,
-                                  .rates_of = "dot_general",
-                                  .plan_bytes = sizeof(clv_gemm_args),
-                                  .plan = packed_plan,
-                                  .run_plan = packed_run_plan},
+    .traits = &(const clv_op_traits){.is_rowwise = true,
+                                     .is_product = true,
+                                     .rates_of = "dot_general",
+                                     .plan_bytes = sizeof(clv_gemm_args),
+                                     .plan = packed_plan,
+                                     .run_plan = packed_run_plan},
 };
 
 clv_value clv_prepacked_dot(clv_graph *graph, clv_value x, clv_value weights, int n_in)

@@ -84,5 +84,5 @@ const clv_op_def clv_op_transpose = {
     .rule = transpose_rule,
     .gradient = transpose_gradient,
     .run = transpose_run,
-    .own = &(const clv_op_traits){.passes_cotangent = true},
+    .traits = &(const clv_op_traits){.passes_cotangent = true},
 };

@@ -1,66 +1,54 @@
-/* compile.c - clv_compile: runs the passes from graph to program, in order.
+/* compile.c - clv_compile: checks the options and runs the passes from graph to program.
  *
- *   assign   graph to a table of strategies and changes of layout (choose_strategies.c, sharding_table.h)
- *   carry    which of the table's steps carry their tensors rounded, where that is asked for (compress_collectives.h)
- *   recompute what of blocks the backward pass makes again (recompute_activations.h)
- *   early    gradients are reduced where they are made (reduce_gradients_early.h)
- *   lower    the table to instructions over buffers (lower_to_program.h)
- *   schedule what runs beside what (program/latency_hiding_scheduler.c)
- *   memory   where the buffers lie (program/memory_planner.c)
+ *   propagate_layouts       graph -> target layouts of values
+ *   choose_strategies       -> sharding table: a strategy for every op, reshards between them
+ *   compress_collectives    marks steps that have a narrower wire dtype
+ *   recompute_activations   repeats rows of the forward pass in the backward pass
+ *   reduce_gradients_early  moves reductions of gradients to where these are made
+ *   lower_to_program        table -> program: instructions over buffers
+ *   schedule_overlap        reorders instructions to overlap collectives (program/latency_hiding_scheduler.c)
+ *   plan_memory             offsets of buffers (program/memory_planner.c)
  *
- * What changes decisions that were made (pipeline stages) goes between assign and lower, and works on the table; what
- * looks further ahead than one op goes before assign, as propagate_layouts.c does.
+ * A pass that changes decisions (such as pipeline stages) belongs between choose_strategies and lower_to_program and
+ * edits the table; one that looks further ahead than one op belongs before choose_strategies.
  */
 #include <stddef.h>
 #include <stdlib.h>
 
 #include "base/error.h"
 #include "base/versioned_structs.h"
-#include "partition/lowering/lower_to_program.h"
-#include "partition/partitioner.h"
-#include "partition/passes/compress_collectives.h"
-#include "partition/passes/recompute_activations.h"
-#include "partition/passes/reduce_gradients_early.h"
+#include "partition/passes/passes.h"
 #include "program/latency_hiding_scheduler.h"
 
-/* clv_compile_options as its first version had it. */
-enum { FIRST_SIZE = offsetof(clv_compile_options, keep_decisions) };
-
-clv_status clv_partitioner_init(clv_partitioner *p, clv_error *err)
-{
-    const clv_graph *graph = p->graph;
-    p->placements = clv_arena_alloc(p->scratch, (size_t)graph->n_values + 1, sizeof *p->placements);
-    p->live_op = clv_arena_alloc(p->scratch, (size_t)graph->n_ops + 1, sizeof *p->live_op);
-    p->row_of = clv_arena_alloc(p->scratch, (size_t)graph->n_ops + 1, sizeof *p->row_of);
-    p->reshards = clv_reshard_cache_new(p->scratch, &graph->mesh, p->cost, p->options->by_bytes);
-    p->memo = clv_strategy_cache_new(p->scratch);
-    if (!p->placements || !p->live_op || !p->row_of || !p->reshards || !p->memo)
-        return clv_fail_memory(err, "the partitioner", (size_t)graph->n_values * sizeof *p->placements);
-    for (int o = 0; o < graph->n_ops; o++)
-        p->row_of[o] = -1;
-    CLV_TRY(clv_sharding_table_init(&p->table, p->scratch, graph, err));
-    p->table.tells = p->options->keep_decisions;
-    p->table.cost = p->cost;
-    CLV_TRY(clv_partition_mark_live_ops(p, err));
-    clv_partition_propagate_layouts(p);
-    CLV_TRY(clv_partition_find_readers(p, err));
-    clv_partition_count_accumulations(p);
-    return CLV_OK;
-}
+enum { FIRST_SIZE = offsetof(clv_compile_options, keep_decisions) }; /* of clv_compile_options' first version */
 
 static clv_status run_passes(clv_program *program, clv_partitioner *p, clv_error *err)
 {
+    const clv_compile_options *o = p->options;
     CLV_TRY(clv_partitioner_init(p, err));
+    CLV_TRY(clv_partition_propagate_layouts(p, err));
     CLV_TRY(clv_partition_choose_strategies(p, err));
-    CLV_TRY(clv_compress_collectives(&p->table, p->options->comm_dtype, (clv_comm_dtype)p->options->grad_reduce_dtype,
-                                     err));
-    CLV_TRY(clv_recompute_activations(&p->table, (clv_recompute)p->options->recompute, p->options->regather, err));
+    CLV_TRY(clv_compress_collectives(&p->table, o->comm_dtype, o->grad_reduce_dtype, err));
+    CLV_TRY(clv_recompute_activations(&p->table, o->recompute, o->regather, err));
     CLV_TRY(clv_reduce_gradients_early(&p->table, err));
     CLV_TRY(clv_lower_to_program(program, &p->table, err));
-    program->greedy_by_size_limit = p->options->greedy_by_size_limit;
-    if (p->options->overlap)
-        CLV_TRY(clv_program_schedule_overlap(program, p->options->machine, err));
+    program->greedy_by_size_limit = o->greedy_by_size_limit;
+    if (o->overlap)
+        CLV_TRY(clv_program_schedule_overlap(program, o->machine, err));
     return clv_program_plan_memory(program, err);
+}
+
+static clv_status check_options(const clv_compile_options *o, clv_error *err)
+{
+    if ((unsigned)o->comm_dtype >= CLV_COMM_DTYPE_COUNT)
+        return clv_fail(err, CLV_EDTYPE, "clv_compile: comm_dtype is %d, no clv_comm_dtype", (int)o->comm_dtype);
+    if ((unsigned)o->grad_reduce_dtype >= CLV_COMM_DTYPE_COUNT)
+        return clv_fail(err, CLV_EDTYPE, "clv_compile: grad_reduce_dtype is %d, no clv_comm_dtype",
+                        (int)o->grad_reduce_dtype);
+    if ((unsigned)o->recompute > CLV_RECOMPUTE_FULL)
+        return clv_fail(err, CLV_EINVAL, "clv_compile: recompute is %d; valid: %d to %d", (int)o->recompute,
+                        CLV_RECOMPUTE_NONE, CLV_RECOMPUTE_FULL);
+    return CLV_OK;
 }
 
 clv_status clv_compile(clv_program **out, const clv_graph *graph, const clv_compile_options *options, clv_error *err)
@@ -70,14 +58,7 @@ clv_status clv_compile(clv_program **out, const clv_graph *graph, const clv_comp
     CLV_TRY(clv_graph_status(graph, err));
     CLV_TRY(clv_graph_check_rules(graph, err));
     CLV_TRY(clv_options_copy_in(&taken, sizeof taken, FIRST_SIZE, options, "clv_compile", err));
-    if ((unsigned)taken.comm_dtype >= CLV_COMM_DTYPE_COUNT)
-        return clv_fail(err, CLV_EDTYPE, "clv_compile: comm_dtype is %d, which is none", (int)taken.comm_dtype);
-    if (taken.grad_reduce_dtype < 0 || taken.grad_reduce_dtype >= CLV_COMM_DTYPE_COUNT)
-        return clv_fail(err, CLV_EDTYPE, "clv_compile: grad_reduce_dtype is %lld, which is none",
-                        (long long)taken.grad_reduce_dtype);
-    if (taken.recompute < CLV_RECOMPUTE_NONE || taken.recompute > CLV_RECOMPUTE_FULL)
-        return clv_fail(err, CLV_EINVAL, "clv_compile: recompute is %lld; valid: %d to %d", (long long)taken.recompute,
-                        CLV_RECOMPUTE_NONE, CLV_RECOMPUTE_FULL);
+    CLV_TRY(check_options(&taken, err));
     clv_program *program = calloc(1, sizeof *program);
     clv_arena *scratch = clv_arena_new();
     if (program)
@@ -92,10 +73,9 @@ clv_status clv_compile(clv_program **out, const clv_graph *graph, const clv_comp
         status = run_passes(program, &p, err);
     }
     clv_arena_free(scratch);
-    if (status != CLV_OK) {
+    if (status == CLV_OK)
+        *out = program;
+    else
         clv_program_free(program);
-        return status;
-    }
-    *out = program;
-    return CLV_OK;
+    return status;
 }

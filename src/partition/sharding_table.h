@@ -1,9 +1,8 @@
-/* sharding_table.h - the sharded graph: each op's strategy, each value's layout, each reshard. Passes edit it.
+/* sharding_table.h - the partitioner's IR: rows of ops with their strategies, and of steps that reshard values.
  *
- * A place is a value in one layout. Rows are in order of execution. The table and its graph are all that a program is
- * made of (lower_to_program.h): whoever fills a table by hand needs no partitioner. It knows nothing of memory or
- * collectives' groups, and takes nothing from a program: a pass that changes what was decided (recomputation, overlap,
- * stages) works on it, between the two.
+ * A sharded value is a value of the graph in one layout; rows are in order of execution and name sharded values by
+ * index. A program is made from the table and its graph alone (clv_lower_to_program), so tests may fill a table without
+ * a partitioner. The table knows nothing of memory or groups of collectives.
  */
 #ifndef CLEAVE_PARTITION_SHARDING_TABLE_H
 #define CLEAVE_PARTITION_SHARDING_TABLE_H
@@ -12,102 +11,117 @@
 #include "cleave/program.h"
 #include "graph/graph.h"
 #include "partition/sharding/op_strategy.h"
-#include "tensor/parse_print.h"
 
-/* Why a value changes layout. */
+/* What needs a value in another layout. */
 typedef enum clv_reshard_need {
-    CLV_NEEDED_BY_OP,         /* its strategy splits the operand otherwise */
-    CLV_NEEDED_BY_CONSTRAINT, /* the layout is stated */
-    CLV_NEEDED_BY_GRADIENT,   /* a gradient is laid out as its primal */
+    CLV_NEEDED_BY_OP,         /* an operand of an op */
+    CLV_NEEDED_BY_CONSTRAINT, /* a stated layout */
+    CLV_NEEDED_BY_GRADIENT,   /* a gradient, which is laid out as its primal */
     CLV_NEEDED_BY_OUTPUT,
-    CLV_NEEDED_BY_STATE, /* it is assigned to state */
-    CLV_NEEDED_AS_COPY,  /* state whose present value must outlive the run's assignments */
+    CLV_NEEDED_BY_STATE, /* the value is assigned to state */
+    CLV_NEEDED_AS_COPY,  /* state that is returned, or assigned to other state: this run may overwrite it */
     CLV_NEED_COUNT
 } clv_reshard_need;
 /* "operand", "constraint", ...: clv_collective.reason. */
 const char *clv_reshard_need_name(clv_reshard_need need);
 
-/* The same for people. */
+/* Why a value is resharded, for people. */
 typedef struct clv_reshard_explanation {
     clv_reshard_need need;
-    const char *by;                /* the op that needs it, or the output or state that it becomes */
-    const char *text;              /* a sentence */
-    const char *statement, *rules; /* behind it; NULL: none */
-    bool implicit;                 /* nobody asked for it */
+    const char *by;                /* the op, output or state that needs it */
+    const char *text;              /* a sentence: clv_collective.cause */
+    const char *statement, *rules; /* as in clv_collective; NULL: none */
+    bool implicit;                 /* as in clv_collective */
 } clv_reshard_explanation;
 
+/* A value in one layout. */
 typedef struct clv_sharded_value {
     int value;
     const clv_layout *layout; /* lives as long as the table */
-    bool is_graph_input;      /* an input or a state, as it is given */
-    int alias_of;             /* the place of the same elements, under a layout that cuts alike; -1: none */
-    bool gradient;            /* of a parameter */
+    bool is_graph_input;      /* an input or state */
+    int alias_of;             /* the sharded value of the same elements in an equivalent layout; -1: none */
+    bool is_gradient;         /* of a parameter */
 } clv_sharded_value;
 
-/* What is told of a row, for clv_program_decision. Of a step the rest is in its cause. */
+/* Texts and time of a row for clv_partition_decision; of a step only the time. */
 typedef struct clv_row_decision {
-    const char *makes, *split, *why; /* of an op */
+    const char *purpose, *split, *why;
     double seconds;
 } clv_row_decision;
 
-/* An op, or a step of a change of layout. */
+/* An op with its strategy, or one step of a reshard. */
 typedef struct clv_sharding_row {
-    const clv_op *op;             /* NULL: a step */
-    const clv_strategy *strategy; /* of the op */
-    int in[CLV_MAX_IN];           /* places; -1: an absent operand */
+    const clv_op *op; /* NULL: a step */
+    const clv_strategy *strategy;
+    int in[CLV_MAX_IN]; /* sharded values; -1: an absent operand */
     int out[CLV_MAX_OUT];
     const clv_reshard_step *step;
-    int value, from, to;         /* of the step: what is brought from place to place */
-    clv_reshard_explanation why; /* of the step */
-    clv_comm_dtype carried;      /* how the step carries its tensor: CLV_COMM_F32: as it is. Of f32 alone */
-    bool backward;               /* of the backward pass */
-    bool update;                 /* of the update of parameters */
-    bool again;                  /* what another row made and was not kept (recompute_activations.h) */
-    int block;                   /* of the op, or of whom the step is for: clv_op.block */
-    clv_row_decision told;       /* if the table tells */
+    int value, from, to;                 /* of a step: the value, and its sharded values before and after */
+    clv_reshard_explanation explanation; /* of a step */
+    clv_comm_dtype wire_dtype;           /* of a step, of f32: CLV_COMM_F32 is not compressed */
+    bool backward, update;               /* the row's pass */
+    bool recomputed;                     /* repeats a row of the forward pass */
+    int block;                           /* clv_op.block of the op, or of the reader of the step */
+    clv_row_decision decision;           /* if the table keeps decisions */
 } clv_sharding_row;
 
-/* What becomes of a state. */
+/* The new value of a state. */
 typedef struct clv_state_update {
-    int state; /* the place of the state as it is given; -1: it is assigned nothing */
-    int place; /* of what it becomes */
-    clv_reshard_explanation why;
+    int state;   /* sharded value of the state before the run; -1: it is not assigned */
+    int becomes; /* sharded value that is assigned */
+    clv_reshard_explanation explanation;
 } clv_state_update;
 
 typedef struct clv_sharding_table {
     clv_arena *arena;
     const clv_graph *graph;
-    int n_places, place_capacity;
-    clv_sharded_value *places;
+    int n_sharded, sharded_capacity;
+    clv_sharded_value *sharded;
     int n_rows, row_capacity;
     clv_sharding_row *rows;
-    int *output;                /* [graph->n_outputs] places */
+    int *output;                /* [graph->n_outputs] sharded values */
     clv_state_update *update;   /* [graph->n_values] */
-    bool tells;                 /* clv_compile_options.keep_decisions */
-    const clv_cost_model *cost; /* what is told goes by it; NULL: the default one. Borrowed */
-    int n_considered, considered_capacity;
-    clv_strategy_candidate *considered; /* clv_compile_options.explain */
+    bool keeps_decisions;       /* clv_compile_options.keep_decisions */
+    const clv_cost_model *cost; /* for the times of decisions; NULL: the default one. Borrowed */
+    int n_candidates, candidate_capacity;
+    clv_strategy_candidate *candidates; /* clv_compile_options.explain */
 } clv_sharding_table;
 
-/* An empty table; it lives in the arena. The graph is borrowed. */
+/* Makes an empty table, which lives in the arena. The graph is borrowed. */
 clv_status clv_sharding_table_init(clv_sharding_table *out, clv_arena *arena, const clv_graph *graph, clv_error *err);
 
-/* *out: the new place; alias_of is taken from `place`. */
-clv_status clv_sharding_table_add_value(int *out, clv_sharding_table *table, const clv_sharded_value *place,
+/* Adds a sharded value; *out: its index. */
+clv_status clv_sharding_table_add_value(int *out, clv_sharding_table *table, const clv_sharded_value *value,
                                         clv_error *err);
-/* Copies the row. */
+/* Appends a copy of the row. */
 clv_status clv_sharding_table_add_row(clv_sharding_table *table, const clv_sharding_row *row, clv_error *err);
 
-/* Verifies what lowering relies on: places are of values that there are, each is made before it is read, ops and steps
- * are on the places that their strategies and layouts say, strategies are as the ops' rules allow, and outputs and
- * states become what the graph says. CLV_EINVAL names the row. */
+/* The sharded values that a row reads (some may be -1), and that it makes. */
+static inline const int *clv_sharding_row_reads(int *n, const clv_sharding_row *row)
+{
+    *n = row->op ? row->op->n_in : 1;
+    return row->op ? row->in : &row->from;
+}
+static inline const int *clv_sharding_row_makes(int *n, const clv_sharding_row *row)
+{
+    *n = row->op ? row->op->n_out : 1;
+    return row->op ? row->out : &row->to;
+}
+/* The sharded value that this one is an alias of; itself. */
+static inline int clv_sharding_table_root(const clv_sharding_table *table, int sharded)
+{
+    return table->sharded[sharded].alias_of >= 0 ? table->sharded[sharded].alias_of : sharded;
+}
+/* Whether it is state before the run, or an alias of that. */
+bool clv_sharding_table_is_state(const clv_sharding_table *table, int sharded);
+
+/* verify_sharding_table.c. Verifies what lowering relies on: sharded values are made once and before they are read,
+ * layouts are as strategies and steps say, strategies are legal by the ops' rules, and outputs and state become what
+ * the graph says. CLV_EINVAL names the row. */
 clv_status clv_sharding_table_verify(const clv_sharding_table *table, clv_error *err);
 
-/* Whether a place is, or is the same as, that of a state as it is given. */
-bool clv_sharding_table_is_state(const clv_sharding_table *table, int place);
-
-/* Writes the table as text, a line a place that is given and a row: "p3 = mlp.dot_general(p1, p2): model->factor 1"; as
- * snprintf does. */
+/* Prints the table as snprintf does, a line for each graph input and each row: "%3 {x,_} = mlp.dot_general(%1, %2):
+ * model->factor 1". */
 size_t clv_sharding_table_print(char *out, size_t size, const clv_sharding_table *table);
 
 #endif

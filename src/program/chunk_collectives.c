@@ -95,7 +95,7 @@ static bool add_buffer(together *t, const cutter *c, int b, int d, int blocks)
     const clv_buffer *buffer = &c->program->buffers[b];
     const rows *cut = c->of_buffer[b];
     if (d != outermost(buffer) || blocks < 1 || blocks_of(buffer, t->n_rows) != blocks || d == buffer->type.rank - 1 ||
-        buffer->kind != CLV_BUFFER_TEMP || buffer->shares >= 0 || (cut && cut->lo[cut->n] != t->n_rows) ||
+        buffer->kind != CLV_BUFFER_TEMP || buffer->shares_with >= 0 || (cut && cut->lo[cut->n] != t->n_rows) ||
         (t->known && cut && cut != t->known))
         return false;
     t->known = cut ? cut : t->known;
@@ -145,7 +145,7 @@ static bool add_op(together *t, uint32_t *operands, const cutter *c, int i, int 
     const clv_buffer *buffers = c->program->buffers;
     int d = outermost(&buffers[b]);
     clv_rule rule;
-    if (!clv_op_is_rowwise(instruction->op) || d < 0)
+    if (!clv_op_traits_of(instruction->op)->is_rowwise || d < 0)
         return false;
     find_rule(&rule, c->program, instruction);
     int factor = factor_of(&rule, instruction, b, d), blocks = blocks_of(&buffers[b], t->n_rows);
@@ -407,9 +407,9 @@ static void make_buffer(clv_program *out, int whole, int d, int64_t n_rows, int6
     clv_buffer *part = &out->buffers[out->n_buffers++];
     *part = out->buffers[whole];
     part->type.shape[d] = n_rows * clv_layout_block_count(&part->layout, d);
-    part->shares = whole;
-    part->n_parts = part->first_part = part->blocks = part->rows_of = 0;
-    part->part = true;
+    part->shares_with = whole;
+    part->n_chunks = part->first_chunk = part->n_blocks = part->chunk_dim = 0;
+    part->is_chunk = true;
     part->first_row = first_row;
 }
 
@@ -418,16 +418,17 @@ static void make_parts_of(clv_program *out, int b, const rows *cut)
 {
     clv_buffer *whole = &out->buffers[b];
     int64_t n_rows = cut->lo[cut->n];
-    whole->first_part = out->n_buffers;
-    whole->rows_of = outermost(whole);
-    whole->blocks = blocks_of(whole, n_rows);
-    whole->n_parts = whole->blocks * cut->n;
-    for (int k = 0; k < whole->n_parts; k++) {
+    whole->first_chunk = out->n_buffers;
+    whole->chunk_dim = outermost(whole);
+    whole->n_blocks = blocks_of(whole, n_rows);
+    whole->n_chunks = whole->n_blocks * cut->n;
+    for (int k = 0; k < whole->n_chunks; k++) {
         int strip = k % cut->n;
-        make_buffer(out, b, whole->rows_of, cut->lo[strip + 1] - cut->lo[strip], k / cut->n * n_rows + cut->lo[strip]);
+        make_buffer(out, b, whole->chunk_dim, cut->lo[strip + 1] - cut->lo[strip],
+                    k / cut->n * n_rows + cut->lo[strip]);
     }
-    for (int k = 0; whole->blocks > 1 && k < cut->n; k++)
-        make_buffer(out, b, whole->rows_of, (cut->lo[k + 1] - cut->lo[k]) * whole->blocks, 0);
+    for (int k = 0; whole->n_blocks > 1 && k < cut->n; k++)
+        make_buffer(out, b, whole->chunk_dim, (cut->lo[k + 1] - cut->lo[k]) * whole->n_blocks, 0);
 }
 
 static clv_status make_parts(clv_program *out, const cutter *c, clv_error *err)
@@ -451,27 +452,27 @@ static clv_status make_parts(clv_program *out, const cutter *c, clv_error *err)
 /* How many instructions one becomes: an op takes a strip at a time, a step all strips of a part. */
 static int chunks_of(const clv_program *out, const clv_instruction *instruction, const rows *cut)
 {
-    return instruction->op ? out->buffers[instruction->out[0]].n_parts : cut->n;
+    return instruction->op ? out->buffers[instruction->out[0]].n_chunks : cut->n;
 }
 
 /* Of buffer b what piece k has: pieces of ops go through the blocks, and then on to the next part. */
 static int part_of(const clv_program *program, int b, int k, bool is_op)
 {
-    if (b < 0 || program->buffers[b].n_parts == 0)
+    if (b < 0 || program->buffers[b].n_chunks == 0)
         return b;
     const clv_buffer *buffer = &program->buffers[b];
-    int n = buffer->n_parts / buffer->blocks;
+    int n = buffer->n_chunks / buffer->n_blocks;
     if (is_op)
-        return buffer->first_part + k % buffer->blocks * n + k / buffer->blocks;
-    return buffer->first_part + k + (buffer->blocks > 1 ? buffer->n_parts : 0);
+        return buffer->first_chunk + k % buffer->n_blocks * n + k / buffer->n_blocks;
+    return buffer->first_chunk + k + (buffer->n_blocks > 1 ? buffer->n_chunks : 0);
 }
 
 /* Piece k of an instruction. A step moves its share of the bytes; the largest workspace is enough for each. */
 static clv_status make_part(clv_instruction *part, clv_program *out, const rows *cut, uint32_t operands, int k,
                             clv_error *err)
 {
-    part->part = k;
-    part->n_parts = chunks_of(out, part, cut);
+    part->chunk = k;
+    part->n_chunks = chunks_of(out, part, cut);
     for (int o = 0; o < part->n_in; o++)
         if (operands >> o & 1)
             part->in[o] = part_of(out, part->in[o], k, part->op);
@@ -496,8 +497,8 @@ static clv_status make_instructions(clv_program *out, const cutter *c, clv_error
     int *place = clv_arena_alloc(c->arena, n, sizeof *place);
     out->instructions = clv_arena_alloc(out->arena, n, sizeof *out->instructions);
     out->steps = clv_arena_alloc(out->arena, (size_t)program->n_steps * MOST_PARTS + 1, sizeof *out->steps);
-    out->assigned = clv_arena_alloc(out->arena, (size_t)program->n_assigned + 1, sizeof *out->assigned);
-    if (!place || !out->instructions || !out->steps || !out->assigned)
+    out->decisions = clv_arena_alloc(out->arena, (size_t)program->n_decisions + 1, sizeof *out->decisions);
+    if (!place || !out->instructions || !out->steps || !out->decisions)
         return clv_fail_memory(err, "the parts of a program", n * sizeof *out->instructions);
     out->n_instructions = out->n_steps = 0;
     for (int i = 0; i < program->n_instructions; i++) {
@@ -514,9 +515,9 @@ static clv_status make_instructions(clv_program *out, const cutter *c, clv_error
             out->n_instructions++;
         }
     }
-    for (int r = 0; r < program->n_assigned; r++) {
-        out->assigned[r] = program->assigned[r];
-        out->assigned[r].instruction = place[program->assigned[r].instruction];
+    for (int r = 0; r < program->n_decisions; r++) {
+        out->decisions[r] = program->decisions[r];
+        out->decisions[r].instruction = place[program->decisions[r].instruction];
     }
     return CLV_OK;
 }

@@ -54,7 +54,7 @@ static void describe_op(clv_instruction_info *info, const clv_program *program, 
             add_axes(info, &program->buffers[instruction->in[k]].layout);
     for (int k = 0; k < instruction->n_out; k++)
         add_axes(info, &program->buffers[instruction->out[k]].layout);
-    if (clv_op_is_product(instruction->op))
+    if (clv_op_traits_of(instruction->op)->is_product)
         describe_product(info, program, instruction);
 }
 

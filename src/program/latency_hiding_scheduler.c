@@ -255,7 +255,7 @@ static int choose(const schedule *s, int first)
     int best = -1;
     double window = 0, at = 0;
     for (int k = first; k < s->n && window < WINDOW; k++) {
-        int i = s->in_order[k], n_parts = s->program->instructions[i].n_parts;
+        int i = s->in_order[k], n_parts = s->program->instructions[i].n_chunks;
         window += n_parts > 0 ? 1.0 / n_parts : 1;
         if (s->nodes[i].begun || s->nodes[i].waits_for > 0)
             continue;
@@ -311,15 +311,15 @@ static void reorder(clv_program *program, const schedule *s, clv_instruction *wa
     for (int at = 0; at < s->n; at++) {
         int i = s->order[at];
         program->instructions[at] = was[i];
-        program->instructions[at].beside = was[i].group >= 0 ? s->until[i] - at : 0;
+        program->instructions[at].n_overlapped = was[i].group >= 0 ? s->until[i] - at : 0;
         if (!was[i].op)
             program->steps[program->n_steps++] = at;
         s->place_of[i] = at;
     }
-    for (int r = 0; r < program->n_assigned; r++)
-        program->assigned[r].instruction = s->place_of[program->assigned[r].instruction];
-    if (program->n_assigned > 0)
-        qsort(program->assigned, (size_t)program->n_assigned, sizeof *program->assigned, by_instruction);
+    for (int r = 0; r < program->n_decisions; r++)
+        program->decisions[r].instruction = s->place_of[program->decisions[r].instruction];
+    if (program->n_decisions > 0)
+        qsort(program->decisions, (size_t)program->n_decisions, sizeof *program->decisions, by_instruction);
 }
 
 static void measure(schedule *s, const clv_machine *machine)

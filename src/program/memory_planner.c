@@ -66,12 +66,12 @@ static void find_lifetimes(clv_program *program)
 /* Whether the parts of what takes memory over, if it has any, are those of what had it. */
 static bool may_share_parts(const clv_program *program, const clv_buffer *had, const clv_buffer *takes)
 {
-    bool alike = had->n_parts == takes->n_parts;
-    for (int k = 0; alike && k < takes->n_parts; k++) {
-        const clv_buffer *a = &program->buffers[had->first_part + k], *b = &program->buffers[takes->first_part + k];
+    bool alike = had->n_chunks == takes->n_chunks;
+    for (int k = 0; alike && k < takes->n_chunks; k++) {
+        const clv_buffer *a = &program->buffers[had->first_chunk + k], *b = &program->buffers[takes->first_chunk + k];
         alike = clv_type_equal(&a->type, &b->type) && clv_layout_equal(&a->layout, &b->layout);
     }
-    return alike || had->n_parts == 0 || takes->n_parts == 0;
+    return alike || had->n_chunks == 0 || takes->n_chunks == 0;
 }
 
 /* Whether operand k of instruction i dies there and its memory fits result r. State is taken over only where the
@@ -80,7 +80,7 @@ static bool may_reuse_in_place(const clv_program *program, int i, int k, int r)
 {
     const clv_instruction *instruction = &program->instructions[i];
     int from = instruction->in[k], to = instruction->out[r];
-    if (from < 0 || program->buffers[to].shares >= 0 || program->buffers[to].kind != CLV_BUFFER_TEMP)
+    if (from < 0 || program->buffers[to].shares_with >= 0 || program->buffers[to].kind != CLV_BUFFER_TEMP)
         return false;
     const clv_buffer *root = &program->buffers[clv_program_root(program, from)];
     int64_t to_bytes = exact_bytes(&program->buffers[to].type, &program->buffers[to].layout);
@@ -101,7 +101,7 @@ static void reuse_in_place(clv_program *program)
                 continue;
             clv_buffer *out = &program->buffers[instruction->out[r]];
             clv_buffer *root = &program->buffers[clv_program_root(program, instruction->in[k])];
-            out->shares = (int)(root - program->buffers);
+            out->shares_with = (int)(root - program->buffers);
             root->last = out->last > root->last ? out->last : root->last;
             root->in_flight_until =
                 out->in_flight_until > root->in_flight_until ? out->in_flight_until : root->in_flight_until;
@@ -299,7 +299,7 @@ static clv_status check_total(const clv_program *program, clv_error *err)
     int64_t total = 0;
     bool fits = true;
     for (int b = 0; b < program->n_buffers; b++)
-        fits = fits && (program->buffers[b].shares >= 0 || grow(&total, program->buffers[b].bytes));
+        fits = fits && (program->buffers[b].shares_with >= 0 || grow(&total, program->buffers[b].bytes));
     for (int i = 0; i < program->n_instructions; i++)
         fits = fits && grow(&total, program->instructions[i].workspace_bytes);
     return fits ? CLV_OK : clv_fail(err, CLV_ELIMIT, "the tensors of a program come to more than 2^62 bytes a rank");
@@ -316,7 +316,7 @@ static int collect_pieces(const clv_region_plan *plan, const clv_program *progra
     int n = 0;
     for (int b = 0; b < program->n_buffers; b++) {
         const clv_buffer *buffer = &program->buffers[b];
-        if (buffer->kind != CLV_BUFFER_STATE && buffer->shares < 0 && buffer->bytes + behind > 0)
+        if (buffer->kind != CLV_BUFFER_STATE && buffer->shares_with < 0 && buffer->bytes + behind > 0)
             add_piece(pieces, &n, buffer->bytes + behind, buffer->first, buffer->last, &plan->buffer[b]);
     }
     for (int i = 0; i < program->n_instructions; i++) {
@@ -378,7 +378,7 @@ clv_status clv_program_plan_memory(clv_program *program, clv_error *err)
     find_lifetimes(program);
     reuse_in_place(program);
     for (int b = 0; b < program->n_buffers; b++) /* its memory is its own as long as the whole lives */
-        if (program->buffers[b].part)
+        if (program->buffers[b].is_chunk)
             program->buffers[b].last = program->buffers[clv_program_root(program, b)].last;
     for (int i = 0; i < program->n_instructions; i++)
         program->instructions[i].workspace_bytes = clv_buffer_aligned_bytes(program->instructions[i].workspace_bytes);

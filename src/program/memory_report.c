@@ -9,7 +9,7 @@
 /* Buffers of the region that are not views of others. */
 static bool holds_memory(const clv_buffer *buffer)
 {
-    return buffer->kind != CLV_BUFFER_STATE && buffer->shares < 0 && buffer->bytes > 0;
+    return buffer->kind != CLV_BUFFER_STATE && buffer->shares_with < 0 && buffer->bytes > 0;
 }
 
 static bool lives_at(const clv_buffer *buffer, int i)
@@ -48,7 +48,7 @@ static bool made_by_collective(const clv_program *program, const clv_buffer *buf
     if (buffer->first < 0 || buffer->first >= program->n_instructions)
         return false;
     const clv_instruction *made = &program->instructions[buffer->first];
-    return made->carries || (!made->op && clv_step_moves(made->step->kind));
+    return made->is_conversion || (!made->op && clv_step_moves(made->step->kind));
 }
 
 static bool kept_for_backward(const clv_program *program, const clv_buffer *buffer)
@@ -89,7 +89,7 @@ clv_status clv_program_memory(const clv_program *program, clv_memory *out, clv_e
     int64_t live = 0;
     for (int b = 0; b < program->n_buffers; b++) {
         const clv_buffer *buffer = &program->buffers[b];
-        if (buffer->kind == CLV_BUFFER_STATE && buffer->shares < 0) {
+        if (buffer->kind == CLV_BUFFER_STATE && buffer->shares_with < 0) {
             add_state(&m, buffer);
         } else if (holds_memory(buffer) && lives_at(buffer, m.peak_instruction)) {
             *figure_of(&m, program, buffer) += buffer->bytes;

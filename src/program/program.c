@@ -60,7 +60,7 @@ int clv_program_instruction_count(const clv_program *program)
 
 const char *clv_candidate_verdict_name(clv_candidate_verdict verdict)
 {
-    static const char *const names[] = {"chosen", "price", "kept_in_place", "illegal"};
+    static const char *const names[] = {"chosen", "costlier", "moves_stationary", "illegal"};
     return (unsigned)verdict < sizeof names / sizeof *names ? names[verdict] : "unknown";
 }
 
@@ -85,16 +85,16 @@ int clv_program_decision_count(const clv_program *program)
 {
     if (!program)
         return 0;
-    return program->n_assigned;
+    return program->n_decisions;
 }
 
 clv_status clv_program_decision(const clv_program *program, int i, clv_partition_decision *out, clv_error *err)
 {
     static const char call[] = "clv_program_decision";
     CLV_TRY(clv_require(program && out, call, "a program and out", err));
-    if (i < 0 || i >= program->n_assigned)
-        return clv_fail(err, CLV_EINVAL, "%s: there is no row %d; there are %d", call, i, program->n_assigned);
-    const clv_partition_decision *assigned = &program->assigned[i];
+    if (i < 0 || i >= program->n_decisions)
+        return clv_fail(err, CLV_EINVAL, "%s: there is no row %d; there are %d", call, i, program->n_decisions);
+    const clv_partition_decision *assigned = &program->decisions[i];
     return clv_struct_copy_out(out, sizeof *assigned, sizeof *assigned, assigned, call, err);
 }
 
@@ -128,14 +128,14 @@ clv_status clv_program_collective(const clv_program *program, int i, clv_collect
                                  .to = step->to,
                                  .type = program->buffers[instruction->in[0]].type,
                                  .instruction = program->steps[i],
-                                 .until = clv_program_completes_at(program, program->steps[i]),
-                                 .part = instruction->part,
-                                 .n_parts = instruction->n_parts,
+                                 .completes_at = clv_program_completes_at(program, program->steps[i]),
+                                 .chunk = instruction->chunk,
+                                 .n_chunks = instruction->n_chunks,
                                  .pass = instruction->backward ? "backward"
                                          : instruction->update ? "update"
                                                                : "forward"};
     memcpy(collective.axes, step->axes, sizeof collective.axes);
-    return clv_struct_copy_out(out, sizeof collective, offsetof(clv_collective, until), &collective, call, err);
+    return clv_struct_copy_out(out, sizeof collective, offsetof(clv_collective, completes_at), &collective, call, err);
 }
 
 clv_type clv_local_type(const clv_type *type, const clv_layout *layout)
@@ -150,41 +150,41 @@ clv_type clv_local_type(const clv_type *type, const clv_layout *layout)
 
 int clv_program_root(const clv_program *program, int b)
 {
-    while (program->buffers[b].shares >= 0)
-        b = program->buffers[b].shares;
+    while (program->buffers[b].shares_with >= 0)
+        b = program->buffers[b].shares_with;
     return b;
 }
 
 /* Which of the parts, or of the strips behind them, b is. */
 static int number_of(const clv_program *program, int b)
 {
-    return b - program->buffers[program->buffers[b].shares].first_part;
+    return b - program->buffers[program->buffers[b].shares_with].first_chunk;
 }
 
 bool clv_program_is_strided_chunk(const clv_program *program, int b)
 {
     const clv_buffer *buffer = &program->buffers[b];
-    return buffer->part && number_of(program, b) >= program->buffers[buffer->shares].n_parts;
+    return buffer->is_chunk && number_of(program, b) >= program->buffers[buffer->shares_with].n_chunks;
 }
 
 clv_buffer_range clv_program_chunk_strips(const clv_program *program, int b)
 {
     if (!clv_program_is_strided_chunk(program, b))
         return (clv_buffer_range){b, 1, 1};
-    const clv_buffer *whole = &program->buffers[program->buffers[b].shares];
-    return (clv_buffer_range){b - whole->n_parts, whole->blocks, whole->n_parts / whole->blocks};
+    const clv_buffer *whole = &program->buffers[program->buffers[b].shares_with];
+    return (clv_buffer_range){b - whole->n_chunks, whole->n_blocks, whole->n_chunks / whole->n_blocks};
 }
 
 clv_buffer_range clv_program_buffer_range(const clv_program *program, int b)
 {
     int root = clv_program_root(program, b);
     const clv_buffer *holds = &program->buffers[root];
-    if (holds->n_parts == 0)
+    if (holds->n_chunks == 0)
         return (clv_buffer_range){root, 1, 1};
-    if (!program->buffers[b].part)
-        return (clv_buffer_range){holds->first_part, holds->n_parts, 1};
+    if (!program->buffers[b].is_chunk)
+        return (clv_buffer_range){holds->first_chunk, holds->n_chunks, 1};
     clv_buffer_range cells = clv_program_chunk_strips(program, b); /* those of the root lie alike */
-    cells.first += holds->first_part - program->buffers[program->buffers[b].shares].first_part;
+    cells.first += holds->first_chunk - program->buffers[program->buffers[b].shares_with].first_chunk;
     return cells;
 }
 
@@ -197,9 +197,9 @@ clv_shard clv_program_shard(const clv_program *program, int b, int64_t rank)
 {
     const clv_buffer *buffer = &program->buffers[b], *whole = &program->buffers[clv_program_unchunked(program, b)];
     clv_shard shard = shard_of(program, whole, rank);
-    if (buffer->part && !clv_program_is_strided_chunk(program, b)) {
+    if (buffer->is_chunk && !clv_program_is_strided_chunk(program, b)) {
         clv_shard rows = shard_of(program, buffer, rank);
-        int d = whole->rows_of;
+        int d = whole->chunk_dim;
         shard.lo[d] += buffer->first_row;
         shard.hi[d] = shard.lo[d] + rows.hi[d] - rows.lo[d];
     }
@@ -209,10 +209,10 @@ clv_shard clv_program_shard(const clv_program *program, int b, int64_t rank)
 int64_t clv_program_chunk_offset(const clv_program *program, int b, int64_t rank)
 {
     const clv_buffer *buffer = &program->buffers[b];
-    if (!buffer->part)
+    if (!buffer->is_chunk)
         return 0;
-    clv_shard before = shard_of(program, &program->buffers[buffer->shares], rank);
-    int d = program->buffers[buffer->shares].rows_of;
+    clv_shard before = shard_of(program, &program->buffers[buffer->shares_with], rank);
+    int d = program->buffers[buffer->shares_with].chunk_dim;
     before.hi[d] = before.lo[d] + buffer->first_row;
     return clv_shard_elems(&before) * (int64_t)clv_dtype_size(buffer->type.dtype);
 }
@@ -245,7 +245,7 @@ void clv_buffer_describe(char *out, size_t size, const clv_program *program, int
         clv_text_add(&t, "%s '%s'", buffer->kind == CLV_BUFFER_STATE ? "state" : "input", buffer->name);
     for (int i = 0; buffer->kind == CLV_BUFFER_TEMP && i < program->n_instructions; i++)
         for (int o = 0; o < program->instructions[i].n_out; o++)
-            if (program->instructions[i].part == 0 &&
+            if (program->instructions[i].chunk == 0 &&
                 clv_program_unchunked(program, program->instructions[i].out[o]) == clv_program_unchunked(program, b))
                 describe_result(&t, &program->instructions[i], o);
     if (root != buffer && root->kind == CLV_BUFFER_STATE)
@@ -299,10 +299,10 @@ static clv_status check_flights(const clv_program *program, int i, const content
 {
     const clv_instruction *instruction = &program->instructions[i];
     int ends = clv_program_completes_at(program, i);
-    if (instruction->beside < 0 || ends >= program->n_instructions ||
-        (instruction->beside > 0 && instruction->group < 0))
+    if (instruction->n_overlapped < 0 || ends >= program->n_instructions ||
+        (instruction->n_overlapped > 0 && instruction->group < 0))
         return clv_fail(err, CLV_EINVAL, "instruction %d (%s) runs beside %d others", i, instruction->name,
-                        instruction->beside);
+                        instruction->n_overlapped);
     for (int k = 0; k < instruction->n_in; k++)
         if (instruction->in[k] >= 0 && latest(program, c->writes_until, instruction->in[k]) > i)
             return clv_fail(err, CLV_EINVAL, "instruction %d (%s) reads buffer %d while a step writes it", i,
@@ -316,7 +316,7 @@ static clv_status check_flights(const clv_program *program, int i, const content
     if (instruction->group >= 0 && c->steps_until[instruction->group] > i)
         return clv_fail(err, CLV_EINVAL, "instruction %d (%s) starts a step of groups of which another is under way", i,
                         instruction->name);
-    if (instruction->beside > 0) {
+    if (instruction->n_overlapped > 0) {
         note_cells(program, c->reads_until, instruction->in[0], ends + 1);
         note_cells(program, c->writes_until, instruction->out[0], ends + 1);
         c->steps_until[instruction->group] = ends + 1;
@@ -330,7 +330,7 @@ static bool finds(const clv_program *program, int b, int holds, const contents *
 {
     const clv_buffer *buffer = &program->buffers[b];
     return clv_program_unchunked(program, b) == clv_program_unchunked(program, holds) ||
-           (!buffer->part && buffer->shares >= 0 && !c->made[b]);
+           (!buffer->is_chunk && buffer->shares_with >= 0 && !c->made[b]);
 }
 
 static clv_status check_operand(const clv_program *program, int i, int b, const contents *c, clv_error *err)
@@ -369,7 +369,7 @@ static clv_status check_instruction(const clv_program *program, int i, const con
 
 static bool in_region(const clv_buffer *buffer)
 {
-    return buffer->kind != CLV_BUFFER_STATE && buffer->shares < 0;
+    return buffer->kind != CLV_BUFFER_STATE && buffer->shares_with < 0;
 }
 
 static clv_status check_order(const clv_program *program, const contents *c, clv_error *err)

@@ -35,14 +35,14 @@ typedef struct clv_buffer {
     const char *init_name; /* state: what its random values are keyed by; NULL: its name */
     clv_state_role role;   /* state */
     bool updated;          /* state: a run leaves another value in it */
-    int shares;            /* the buffer whose memory this one takes over (in place) or is a view of, -1: its own */
-    int n_parts,
-        first_part; /* cut (chunk_collectives.h): its parts, buffers one behind the other, as their rows lie; 0: it is
+    int shares_with;       /* the buffer whose memory this one takes over (in place) or is a view of, -1: its own */
+    int n_chunks,
+        first_chunk; /* cut (chunk_collectives.h): its parts, buffers one behind the other, as their rows lie; 0: it is
                        not */
-    int blocks;     /* likewise: of rows, each cut alike: where there are several, behind the parts (which are
+    int n_blocks;    /* likewise: of rows, each cut alike: where there are several, behind the parts (which are
                                 strips of blocks) come buffers of the k-th strips of all blocks, in order of k */
-    int rows_of;    /* likewise: the dimension that is cut */
-    bool part;      /* of `shares`, or its k-th strips */
+    int chunk_dim;   /* likewise: the dimension that is cut */
+    bool is_chunk;   /* of `shares`, or its k-th strips */
     int64_t first_row;   /* of a part: rows that each rank holds before it */
     int64_t bytes;       /* largest shard, rounded up to CLV_BUFFER_ALIGN */
     int64_t offset;      /* in the region; of the root for buffers that share */
@@ -54,9 +54,9 @@ typedef struct clv_instruction {
     const clv_op *op;             /* a compute instruction; NULL: a step */
     const clv_reshard_step *step; /* NULL: a compute instruction */
     int group;                    /* step that moves: index into clv_program.groups; else -1 */
-    int beside; /* step that moves: it runs beside so many instructions behind it, and ranks wait for it behind the last
+    int n_overlapped; /* step that moves: it runs beside so many instructions behind it, and ranks wait for it behind the last
                    of them. Until then it reads its operand and writes its result */
-    int part, n_parts; /* of the op or step that was cut: this one's number, from 0 on; n_parts 0: it is whole */
+    int chunk, n_chunks; /* of the op or step that was cut: this one's number, from 0 on; n_parts 0: it is whole */
     int n_in, n_out;
     int in[CLV_MAX_IN]; /* buffers; -1: an absent operand */
     int out[CLV_MAX_OUT];
@@ -68,8 +68,8 @@ typedef struct clv_instruction {
     bool implicit;                 /* step: no statement asked for it */
     bool backward;                 /* of the backward pass */
     bool update;                   /* of the update of parameters */
-    bool again;                    /* it makes what another made and was not kept (clv_compile_options.recompute) */
-    bool carries;                  /* an op that a step needs, which carries its tensor rounded */
+    bool recomputed;               /* it makes what another made and was not kept (clv_compile_options.recompute) */
+    bool is_conversion;            /* an op that a step needs, which carries its tensor rounded */
     int64_t workspace_bytes, workspace_offset;
 } clv_instruction;
 
@@ -99,8 +99,8 @@ struct clv_program {
     clv_program_output *outputs;
     int n_candidates, candidate_capacity;
     clv_strategy_candidate *candidates; /* of the ops explained, each op's in order of price */
-    int n_assigned;
-    clv_partition_decision *assigned; /* with clv_compile_options.keep_decisions */
+    int n_decisions;
+    clv_partition_decision *decisions; /* with clv_compile_options.keep_decisions */
     int64_t region_bytes;
     int greedy_by_size_limit; /* clv_compile_options */
 };
@@ -117,13 +117,13 @@ void clv_buffer_describe(char *out, size_t size, const clv_program *program, int
 /* The instruction behind which i is done: itself, unless it is a step that runs beside others. */
 static inline int clv_program_completes_at(const clv_program *program, int i)
 {
-    return i + program->instructions[i].beside;
+    return i + program->instructions[i].n_overlapped;
 }
 
 /* What b is a part of; else b. */
 static inline int clv_program_unchunked(const clv_program *program, int b)
 {
-    return program->buffers[b].part ? program->buffers[b].shares : b;
+    return program->buffers[b].is_chunk ? program->buffers[b].shares_with : b;
 }
 
 /* The buffer that holds the memory of b. */
@@ -131,7 +131,7 @@ int clv_program_root(const clv_program *program, int b);
 
 /* Cells of memory, `apart` from one to the next. */
 typedef struct clv_buffer_range {
-    int first, n, apart;
+    int first, n, stride;
 } clv_buffer_range;
 
 /* Those that b lies in: of a root that is cut its parts, of which b may be some; else the root. */
@@ -139,7 +139,7 @@ clv_buffer_range clv_program_buffer_range(const clv_program *program, int b);
 
 static inline int clv_buffer_range_at(const clv_buffer_range *cells, int k)
 {
-    return cells->first + k * cells->apart;
+    return cells->first + k * cells->stride;
 }
 
 /* Whether b is a part that lies in several places (clv_buffer.blocks): what it holds is not one run of memory, and is

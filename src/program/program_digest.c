@@ -67,9 +67,9 @@ static void mix_buffer(uint64_t *digest, const clv_buffer *buffer)
     mix_text(digest, buffer->init_name);
     mix_number(digest, buffer->init.kind);
     mix(digest, &buffer->init.scale, sizeof buffer->init.scale);
-    mix_number(digest, buffer->n_parts);
-    mix_number(digest, buffer->n_parts > 0 ? buffer->first_part : 0);
-    mix_number(digest, buffer->n_parts > 0 ? buffer->blocks : 0);
+    mix_number(digest, buffer->n_chunks);
+    mix_number(digest, buffer->n_chunks > 0 ? buffer->first_chunk : 0);
+    mix_number(digest, buffer->n_chunks > 0 ? buffer->n_blocks : 0);
 }
 
 /* ---- ops ---- */
@@ -114,7 +114,7 @@ static void mix_instruction(uint64_t *digest, const clv_instruction *instruction
     else
         mix_step(digest, instruction->step);
     mix_number(digest, instruction->group);
-    mix_number(digest, instruction->beside);
+    mix_number(digest, instruction->n_overlapped);
     mix_number(digest, instruction->n_in);
     mix_number(digest, instruction->n_out);
     mix(digest, instruction->in, (size_t)instruction->n_in * sizeof *instruction->in);

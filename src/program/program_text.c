@@ -25,7 +25,7 @@ static void put_buffer(clv_text *t, const clv_program *program, int b)
 static void put_place(clv_text *t, const clv_program *program, int b)
 {
     const clv_buffer *buffer = &program->buffers[b];
-    if (buffer->shares >= 0)
+    if (buffer->shares_with >= 0)
         clv_text_add(t, " = %%%d", clv_program_root(program, b));
     else
         clv_text_add(t, " @%lld", (long long)buffer->offset);
@@ -47,8 +47,8 @@ static void put_instruction(clv_text *t, const clv_program *program, const clv_i
         put_buffer(t, program, instruction->out[o]);
     }
     clv_text_add(t, " = ");
-    if (instruction->n_parts > 0)
-        clv_text_add(t, "part %d/%d of ", instruction->part + 1, instruction->n_parts);
+    if (instruction->n_chunks > 0)
+        clv_text_add(t, "part %d/%d of ", instruction->chunk + 1, instruction->n_chunks);
     if (instruction->op) {
         clv_text_add_name(t, instruction->name);
     } else {
@@ -66,8 +66,8 @@ static void put_instruction(clv_text *t, const clv_program *program, const clv_i
         put_place(t, program, instruction->out[o]);
     if (instruction->workspace_bytes)
         clv_text_add(t, " +%lld", (long long)instruction->workspace_bytes);
-    if (instruction->beside > 0)
-        clv_text_add(t, " until %%%d", instruction[instruction->beside].out[0]);
+    if (instruction->n_overlapped > 0)
+        clv_text_add(t, " until %%%d", instruction[instruction->n_overlapped].out[0]);
     if (!instruction->op) {
         clv_text_add(t, "  <- ");
         clv_text_add_name(t, instruction->name);

@@ -8,7 +8,7 @@
 
 static void check_part(const clv_trace_part *part)
 {
-    const double all[] = {part->compute, part->moving, part->waiting, part->beside, part->bytes};
+    const double all[] = {part->compute, part->moving, part->waiting, part->overlapped, part->bytes};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (isnan(all[i]) || all[i] < 0)
             abort();

@@ -223,9 +223,9 @@ static clv_status report(clv_table *t, const block_args *a, const clv_program *p
         clv_program_predict(program, machine, &predicted, NULL);
         clv_table_real(t, "predicted_ms", 1e3 * predicted.seconds);
         clv_table_fraction(t, "predicted_comm_share", predicted.communication / predicted.seconds);
-        clv_table_real(t, "predicted_hidden_ms", 1e3 * predicted.hidden);
+        clv_table_real(t, "predicted_hidden_ms", 1e3 * predicted.overlapped_s);
         clv_table_fraction(t, "predicted_hidden_share",
-                           clv_overlapped_fraction(predicted.hidden, predicted.communication));
+                           clv_overlapped_fraction(predicted.overlapped_s, predicted.communication));
         clv_table_real(t, "predicted_over_measured", predicted.seconds / median);
     }
     if (m->products)

@@ -94,7 +94,7 @@ static clv_status fold(folded_list *list, const clv_partition_decision *row, clv
     folded made = {.like = *row, .count = 1, .bytes = row->bytes, .seconds = row->seconds};
     int i = 0;
     made.op = clv_layer_pattern(row->op);
-    made.makes = clv_layer_pattern(row->makes);
+    made.makes = clv_layer_pattern(row->purpose);
     made.why = clv_layer_pattern(row->why);
     if (!made.op || !made.makes || !made.why) {
         free_folded(&made);
@@ -125,7 +125,7 @@ static void add_folded(clv_table *t, const folded *f)
     clv_table_row(t);
     clv_table_text(t, "op", f->op);
     clv_table_text(t, "kind", f->like.kind);
-    clv_table_text(t, "makes", f->makes);
+    clv_table_text(t, "purpose", f->makes);
     clv_table_text(t, "split", f->like.split);
     clv_table_int(t, "count", f->count);
     clv_table_bytes(t, "bytes", f->bytes);
@@ -139,12 +139,12 @@ static void add_assigned(clv_table *t, const clv_partition_decision *row)
     clv_table_row(t);
     clv_table_text(t, "op", row->op);
     clv_table_text(t, "kind", row->kind);
-    clv_table_text(t, "makes", row->makes);
+    clv_table_text(t, "purpose", row->purpose);
     clv_table_text(t, "split", row->split);
     clv_table_bytes(t, "bytes", row->bytes);
     clv_table_seconds(t, "seconds", row->seconds);
-    clv_table_bytes(t, "price_bytes", row->price_bytes);
-    clv_table_seconds(t, "price_seconds", row->price_seconds);
+    clv_table_bytes(t, "strategy_bytes", row->strategy_bytes);
+    clv_table_seconds(t, "strategy_seconds", row->strategy_seconds);
     clv_table_text(t, "layouts", row->layouts);
     add_why(t, row->why);
 }
@@ -178,7 +178,7 @@ static clv_status list_assignment(const explain_args *a, const clv_program *prog
     if (!list.item)
         return clv_fail_memory(err, "rows of a table", (n + 1) * sizeof *list.item);
     clv_table *t = clv_table_new("assignment");
-    clv_table_optional_column(t, "makes");
+    clv_table_optional_column(t, "purpose");
     clv_table_optional_column(t, "layouts");
     clv_status status = add_assignment(t, &list, program, a->form.json, err);
     for (int i = 0; i < list.n; i++)

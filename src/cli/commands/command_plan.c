@@ -79,8 +79,8 @@ static void add_prediction(clv_table *t, const plan_args *a, const clv_predictio
     clv_table_seconds(t, "seconds", p->seconds);
     clv_table_real(t, "tokens_per_s", (double)(plan->batch * (a->plan.decode ? 1 : plan->seq)) / p->seconds);
     clv_table_fraction(t, "comm_share", p->seconds > 0 ? p->communication / p->seconds : 0);
-    clv_table_seconds(t, "overlapped_seconds", p->hidden);
-    clv_table_fraction(t, "hidden_share", clv_overlapped_fraction(p->hidden, p->communication));
+    clv_table_seconds(t, "overlapped_seconds", p->overlapped_s);
+    clv_table_fraction(t, "hidden_share", clv_overlapped_fraction(p->overlapped_s, p->communication));
     clv_table_count(t, "flops_per_rank", p->flops);
     clv_table_fraction(t, "hfu", p->utilisation);
     clv_table_count(t, "model_flops", p->model_flops);

@@ -11,7 +11,7 @@ static void add_row(clv_table *t, const clv_strategy_candidate *c, bool full)
     bool priced = c->verdict != CLV_VERDICT_ILLEGAL;
     clv_table_row(t);
     clv_table_text(t, "op", c->op);
-    clv_table_text(t, "makes", c->makes);
+    clv_table_text(t, "purpose", c->purpose);
     clv_table_text(t, "chosen", c->verdict == CLV_VERDICT_CHOSEN ? "*" : "");
     clv_table_text(t, "split", c->split);
     if (priced) {
@@ -36,7 +36,7 @@ void clv_candidate_table_add(clv_table *t, const clv_program *program, int64_t m
     int n = clv_program_candidate_count(program);
     int64_t alike = 0, listed = 0;
     clv_candidate_verdict before = CLV_VERDICT_ILLEGAL;
-    clv_table_optional_column(t, "makes");
+    clv_table_optional_column(t, "purpose");
     clv_table_optional_column(t, "layouts");
     for (int i = 0; i < n; i++) {
         clv_strategy_candidate c = {.size = sizeof c};

@@ -183,8 +183,8 @@ static void add_layout(clv_table *t, const char *key, const clv_layout *layout, 
 static void add_part(clv_table *t, const clv_collective *c)
 {
     char text[48];
-    snprintf(text, sizeof text, "%lld/%lld", (long long)c->part + 1, (long long)c->n_parts);
-    add_optional_text(t, "part", c->n_parts > 0 ? text : NULL);
+    snprintf(text, sizeof text, "%lld/%lld", (long long)c->chunk + 1, (long long)c->n_chunks);
+    add_optional_text(t, "part", c->n_chunks > 0 ? text : NULL);
 }
 
 clv_table *clv_collectives_one_by_one(const clv_program *program, const clv_machine *machine)
@@ -205,7 +205,7 @@ clv_table *clv_collectives_one_by_one(const clv_program *program, const clv_mach
         add_axes(t, &c, clv_program_mesh(program));
         clv_table_bytes(t, "bytes", c.bytes);
         clv_table_seconds(t, "seconds", clv_program_predict_instruction(program, machine, c.instruction));
-        clv_table_bool(t, "hidden", c.until > c.instruction);
+        clv_table_bool(t, "hidden", c.completes_at > c.instruction);
         add_part(t, &c);
         clv_table_text(t, "pass", c.pass);
         clv_table_bool(t, "implicit", c.implicit);

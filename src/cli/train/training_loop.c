@@ -530,7 +530,7 @@ static clv_status report(const run *r, int *code, clv_error *err)
         clv_program_predict(program, r->machine, &predicted, NULL);
         clv_table_fraction(t, "predicted_comm_share", predicted.communication / predicted.seconds);
         clv_table_fraction(t, "predicted_hidden_share",
-                           clv_overlapped_fraction(predicted.hidden, predicted.communication));
+                           clv_overlapped_fraction(predicted.overlapped_s, predicted.communication));
     }
     clv_table_bytes(t, "region_bytes_per_rank", (double)clv_program_region_bytes(program));
     clv_table_text(t, "checkpoint", a->out);

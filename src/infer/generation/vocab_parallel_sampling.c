@@ -65,15 +65,9 @@ clv_status clv_vocab_parallel_init(clv_vocab_parallel *s, const clv_session *ses
     clv_program_tensor logits;
     int last;
     CLV_TRY(find_logits(&logits, program, err));
-<<<<<<< HEAD
     shard_list list = {s, raw, clv_dtype_size(logits.type.dtype)};
-    CLV_TRY(clv_session_each_process_has_all(&s->is_replicated, session, &logits.type, &logits.layout, err));
+    s->is_replicated = clv_session_each_process_has_all(session, &logits.type, &logits.layout);
     if (s->is_replicated) {
-=======
-    parts_to_list list = {s, raw, clv_dtype_size(logits.type.dtype)};
-    s->everywhere = clv_session_each_process_has_all(session, &logits.type, &logits.layout);
-    if (s->everywhere) {
->>>>>>> runtime
         const clv_shard whole = {.rank = 3, .hi = {logits.type.shape[0], 1, logits.type.shape[2]}};
         return add_shard(&list, &whole, err);
     }

@@ -8,15 +8,15 @@
  */
 #include <string.h>
 
-#include "partition/partitioner.h"
+#include "partition/explain/explain.h"
 
 /* What a dimension is called in the value that this one, or the sum that it is an addend of, is the gradient of. */
 static const char *name_in_primal(const clv_partitioner *p, int value, int d)
 {
     const clv_value_info *values = p->graph->values;
-    int primal = values[p->placements[value].sum].primal;
+    int primal = values[p->available[value].outermost_sum].primal;
     bool alike = values[primal].type.rank == values[value].type.rank; /* an addend may be broadcast */
-    return primal > 0 && alike ? p->placements[primal].dim_names[d] : NULL;
+    return primal > 0 && alike ? p->available[primal].dim_names[d] : NULL;
 }
 
 static void name_factors_as_primals(clv_partitioner *p, const clv_op *op, const clv_rule *rule)
@@ -29,7 +29,7 @@ static void name_factors_as_primals(clv_partitioner *p, const clv_op *op, const 
         }
 }
 
-void clv_partition_name_factors(clv_partitioner *p, const clv_op *op, const clv_rule *rule)
+void clv_explain_name_factors(clv_partitioner *p, const clv_op *op, const clv_rule *rule)
 {
     for (int f = 0; f < CLV_MAX_FACTORS; f++)
         p->factor_names[f] = NULL;
@@ -38,7 +38,7 @@ void clv_partition_name_factors(clv_partitioner *p, const clv_op *op, const clv_
         for (int d = 0; op->in[i] > 0 && d < CLV_MAX_RANK; d++) {
             const clv_dim_factors *dim = &rule->in[i][d];
             if (dim->n == 1 && !p->factor_names[dim->factor[0]])
-                p->factor_names[dim->factor[0]] = p->placements[op->in[i]].dim_names[d];
+                p->factor_names[dim->factor[0]] = p->available[op->in[i]].dim_names[d];
         }
     for (int f = 0; f < rule->n_factors; f++)
         if (!p->factor_names[f])
@@ -55,24 +55,24 @@ static const char *name_of_dim(const clv_partitioner *p, const clv_op *op, const
         for (int d = 0; op->in[i] > 0 && factors->n > 0 && d < CLV_MAX_RANK; d++)
             if (rule->in[i][d].n == factors->n &&
                 memcmp(rule->in[i][d].factor, factors->factor, (size_t)factors->n) == 0)
-                return p->placements[op->in[i]].dim_names[d];
+                return p->available[op->in[i]].dim_names[d];
     return NULL;
 }
 
-void clv_partition_name_results(clv_partitioner *p, const clv_op *op, const clv_rule *rule)
+void clv_explain_name_results(clv_partitioner *p, const clv_op *op, const clv_rule *rule)
 {
     for (int o = 0; o < op->n_out; o++)
         for (int d = 0; d < p->graph->values[op->out[o]].type.rank; d++) {
             const char *name = name_in_primal(p, op->out[o], d);
-            p->placements[op->out[o]].dim_names[d] = name ? name : name_of_dim(p, op, rule, &rule->out[o][d]);
+            p->available[op->out[o]].dim_names[d] = name ? name : name_of_dim(p, op, rule, &rule->out[o][d]);
         }
 }
 
-void clv_partition_name_as_stated(clv_partitioner *p, int value, int like)
+void clv_explain_name_dims(clv_partitioner *p, int value, int like)
 {
-    const clv_value_annotation *origin = p->graph->values[value].origin;
+    const clv_value_annotation *origin = p->graph->values[value].annotation;
     for (int d = 0; d < p->graph->values[value].type.rank; d++) {
         const char *name = origin && origin->dim[d] ? origin->dim[d] : name_in_primal(p, value, d);
-        p->placements[value].dim_names[d] = name ? name : like > 0 ? p->placements[like].dim_names[d] : NULL;
+        p->available[value].dim_names[d] = name ? name : like > 0 ? p->available[like].dim_names[d] : NULL;
     }
 }

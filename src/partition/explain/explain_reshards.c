@@ -3,7 +3,7 @@
 
 #include "base/error.h"
 #include "cleave/text.h"
-#include "partition/partitioner.h"
+#include "partition/explain/explain.h"
 #include "tensor/parse_print.h"
 
 /* ---- parts of sentences ---- */
@@ -52,12 +52,12 @@ static void put_layout(clv_text *t, const clv_partitioner *p, const clv_layout *
 
 static const clv_layout *made_in(const clv_partitioner *p, int value)
 {
-    return clv_partition_layout_of(p, p->placements[value].place[0]);
+    return clv_partition_layout_of(p, p->available[value].sharded[0]);
 }
 
 static void put_layout_of(clv_text *t, const clv_partitioner *p, int value)
 {
-    put_layout(t, p, made_in(p, value), p->placements[value].dim_names);
+    put_layout(t, p, made_in(p, value), p->available[value].dim_names);
 }
 
 /* What the value becomes the gradient of by ops that read nothing else, such as a reshape; 0: nothing. */
@@ -79,23 +79,23 @@ static int primal_ahead(const clv_partitioner *p, int value)
 static bool put_gradient(clv_text *t, const clv_partitioner *p, int value)
 {
     const clv_value_info *values = p->graph->values;
-    int primal = values[value].primal, of_sum = values[p->placements[value].sum].primal;
+    int primal = values[value].primal, of_sum = values[p->available[value].outermost_sum].primal;
     if (primal <= 0 && of_sum <= 0)
         primal = primal_ahead(p, value);
     if (primal <= 0 && of_sum <= 0)
         return false;
     clv_text_add(t, "%s", primal > 0 ? "the gradient of " : "an addend of the gradient of ");
-    clv_partition_put_value(t, p, primal > 0 ? primal : of_sum);
+    clv_explain_value(t, p, primal > 0 ? primal : of_sum);
     return true;
 }
 
-void clv_partition_put_value(clv_text *t, const clv_partitioner *p, int value)
+void clv_explain_value(clv_text *t, const clv_partitioner *p, int value)
 {
     const clv_value_info *info = &p->graph->values[value];
     if (info->source == CLV_FROM_OP && p->graph->ops[info->op].backward && put_gradient(t, p, value))
         return;
-    if (info->origin && info->origin->what)
-        clv_text_add(t, "%s", info->origin->what);
+    if (info->annotation && info->annotation->what)
+        clv_text_add(t, "%s", info->annotation->what);
     else
         clv_text_add(t, "%s%s",
                      info->source == CLV_FROM_INPUT ? "input "
@@ -106,7 +106,7 @@ void clv_partition_put_value(clv_text *t, const clv_partitioner *p, int value)
 
 static void put_rules(clv_text *t, const clv_partitioner *p, int value)
 {
-    const clv_value_annotation *origin = p->graph->values[value].origin;
+    const clv_value_annotation *origin = p->graph->values[value].annotation;
     if (origin && origin->rules)
         clv_text_add(t, ", by the rules %s", origin->rules);
 }
@@ -120,7 +120,7 @@ static bool is_stated(const clv_partitioner *p, int value)
 /* "the residual stream is stated as split by sequence over model, by the rules megatron-sp" */
 static void put_statement(clv_text *t, const clv_partitioner *p, int value)
 {
-    clv_partition_put_value(t, p, value);
+    clv_explain_value(t, p, value);
     clv_text_add(t, " is %s", is_stated(p, value) ? "stated as " : "");
     put_layout_of(t, p, value);
     put_rules(t, p, value);
@@ -148,7 +148,7 @@ static int result_dim(const clv_op *op, const clv_rule *rule, int f, int *result
     return -1;
 }
 
-void clv_partition_put_factor(clv_text *t, const clv_partitioner *p, const clv_op *op, const clv_rule *rule, int f)
+void clv_explain_factor(clv_text *t, const clv_partitioner *p, const clv_op *op, const clv_rule *rule, int f)
 {
     int result, d = result_dim(op, rule, f, &result);
     if (p->factor_names[f])
@@ -181,8 +181,8 @@ static bool is_first_with_choice(const clv_strategy *s, int a)
     return true;
 }
 
-void clv_partition_put_split(clv_text *t, const clv_partitioner *p, const clv_op *op, const clv_rule *rule,
-                             const clv_strategy *s)
+void clv_explain_split(clv_text *t, const clv_partitioner *p, const clv_op *op, const clv_rule *rule,
+                       const clv_strategy *s)
 {
     int n = 0;
     for (int a = 0; a < s->n_subaxes; a++) {
@@ -192,7 +192,7 @@ void clv_partition_put_split(clv_text *t, const clv_partitioner *p, const clv_op
         if (s->choice[a] == CLV_CHOICE_PARTIAL)
             clv_text_add(t, "partial sums");
         else
-            clv_partition_put_factor(t, p, op, rule, s->choice[a]);
+            clv_explain_factor(t, p, op, rule, s->choice[a]);
         clv_text_add(t, " over ");
         put_atoms_alike(t, p, s, a);
     }
@@ -211,11 +211,11 @@ static void put_primal(clv_text *t, const clv_partitioner *p, const clv_op *op, 
         alike |= other > 0 && other != primal && values[other].source == CLV_FROM_OP &&
                  strcmp(clv_graph_name_of(p->graph, other), clv_graph_name_of(p->graph, primal)) == 0;
     }
-    clv_partition_put_value(t, p, primal);
+    clv_explain_value(t, p, primal);
     if (!alike || p->graph->ops[values[primal].op].in[0] <= 0)
         return;
     clv_text_add(t, " (of ");
-    clv_partition_put_value(t, p, p->graph->ops[values[primal].op].in[0]);
+    clv_explain_value(t, p, p->graph->ops[values[primal].op].in[0]);
     clv_text_add(t, ")");
 }
 
@@ -229,7 +229,7 @@ static int state_assigned(const clv_partitioner *p, const clv_op *op)
     return 0;
 }
 
-void clv_partition_put_result(clv_text *t, const clv_partitioner *p, const clv_op *op)
+void clv_explain_purpose(clv_text *t, const clv_partitioner *p, const clv_op *op)
 {
     const clv_value_info *values = p->graph->values;
     int n = 0, state = state_assigned(p, op);
@@ -241,7 +241,7 @@ void clv_partition_put_result(clv_text *t, const clv_partitioner *p, const clv_o
         put_primal(t, p, op, primal);
     }
     for (int o = 0; n == 0 && op->backward && o < op->n_out; o++) {
-        int primal = values[p->placements[op->out[o]].sum].primal;
+        int primal = values[p->available[op->out[o]].outermost_sum].primal;
         if (primal <= 0)
             continue;
         clv_text_add(t, "%s", n++ ? ", " : "addend of the gradient of ");
@@ -270,7 +270,7 @@ static uint32_t axes_that_split(const clv_partitioner *p, int value)
 /* Whether `value` may have its layout from `source`: that has all its axes, or both are whole. */
 static bool may_come_from(const clv_partitioner *p, int value, int source)
 {
-    if (p->placements[source].n == 0)
+    if (p->available[source].n == 0)
         return false;
     uint32_t axes = axes_that_split(p, value), theirs = axes_that_split(p, source);
     return axes == 0 ? theirs == 0 : (axes & ~theirs) == 0;
@@ -335,17 +335,17 @@ static int explain_operand(clv_text *t, const explanation_context *tell)
     int statement = statement_of(p, tell->value), other = other_operand(why->reader, why->operand);
     int second = other > 0 ? statement_of(p, other) : 0;
     if (clv_step_reduces(tell->step->kind)) {
-        clv_partition_put_value(t, p, tell->value);
+        clv_explain_value(t, p, tell->value);
         clv_text_add(t, " is ");
         put_partial(t, p, &tell->step->from);
         clv_text_add(t, ", and %s needs it complete", why->by);
         return statement;
     }
     clv_text_add(t, "%s is split by ", why->by);
-    clv_partition_put_split(t, p, why->reader, why->rule, why->strategy);
+    clv_explain_split(t, p, why->reader, why->rule, why->strategy);
     clv_text_add(t, "; ");
     if (statement != tell->value) {
-        clv_partition_put_value(t, p, tell->value);
+        clv_explain_value(t, p, tell->value);
         clv_text_add(t, " is ");
         put_layout_of(t, p, tell->value);
         clv_text_add(t, "%s", statement > 0 ? ", as " : "");
@@ -370,9 +370,9 @@ static int explain_constraint(clv_text *t, const explanation_context *tell)
         clv_text_add(t, ", and its gradient is laid out alike");
         return primal;
     }
-    clv_partition_put_value(t, p, made);
+    clv_explain_value(t, p, made);
     clv_text_add(t, " is stated as ");
-    put_layout(t, p, tell->why->to, p->placements[made].dim_names);
+    put_layout(t, p, tell->why->to, p->available[made].dim_names);
     put_rules(t, p, made);
     return made;
 }
@@ -382,13 +382,13 @@ static int explain_gradient(clv_text *t, const explanation_context *tell)
 {
     const clv_partitioner *p = tell->p;
     int primal = p->graph->values[tell->why->reader->out[0]].primal;
-    if (primal <= 0 || p->placements[primal].n == 0) {
+    if (primal <= 0 || p->available[primal].n == 0) {
         clv_text_add(t, "%s needs the gradient complete", tell->why->by);
         return 0;
     }
     const clv_layout *layout = made_in(p, primal);
     clv_text_add(t, "the gradient of ");
-    clv_partition_put_value(t, p, primal);
+    clv_explain_value(t, p, primal);
     if (!clv_layout_is_partial(layout)) {
         clv_text_add(t, " is laid out as that is: ");
         put_layout_of(t, p, primal);
@@ -398,7 +398,7 @@ static int explain_gradient(clv_text *t, const explanation_context *tell)
     clv_text_add(t, ", which is ");
     put_partial(t, p, layout);
     clv_text_add(t, ", is the same for every addend: ");
-    put_layout(t, p, &whole, p->placements[primal].dim_names);
+    put_layout(t, p, &whole, p->available[primal].dim_names);
     return primal;
 }
 
@@ -408,7 +408,7 @@ static int explain_output(clv_text *t, const explanation_context *tell)
     clv_text_add(t, "output %s is ", tell->why->by);
     if (tell->why->stated) {
         clv_text_add(t, "stated as ");
-        put_layout(t, p, tell->why->to, p->placements[tell->value].dim_names);
+        put_layout(t, p, tell->why->to, p->available[tell->value].dim_names);
     } else {
         clv_text_add(t, "returned complete, and made as ");
         put_partial(t, p, made_in(p, tell->value));
@@ -440,7 +440,7 @@ static bool is_implicit(const explanation_context *tell)
         return false;
     bool weight = info->source == CLV_FROM_STATE && info->role == CLV_ROLE_PARAMETER;
     for (int a = 0; weight && a < step->n_axes; a++)
-        weight = !(info->kept >> step->axes[a].axis & 1);
+        weight = !(info->stationary_axes >> step->axes[a].axis & 1);
     return !weight;
 }
 
@@ -454,9 +454,8 @@ static void write_cause(clv_text *t, const void *arg)
     *tell->statement = tellers[tell->why->need](t, tell);
 }
 
-clv_status clv_partition_explain_step(clv_reshard_explanation *out, const clv_partitioner *p,
-                                      const clv_reshard_reason *why, const clv_reshard_step *step, int value,
-                                      clv_error *err)
+clv_status clv_explain_step(clv_reshard_explanation *out, const clv_partitioner *p, const clv_reshard_reason *why,
+                            const clv_reshard_step *step, int value, clv_error *err)
 {
     int statement = 0;
     explanation_context tell = {p, why, step, value, &statement};
@@ -468,7 +467,7 @@ clv_status clv_partition_explain_step(clv_reshard_explanation *out, const clv_pa
         return clv_fail_memory(err, "a cause", sizeof *out);
     if (statement <= 0)
         return CLV_OK;
-    const clv_value_annotation *origin = p->graph->values[statement].origin;
+    const clv_value_annotation *origin = p->graph->values[statement].annotation;
     out->statement = clv_graph_name_of(p->graph, statement);
     out->rules = origin ? origin->rules : NULL;
     return CLV_OK;
@@ -506,7 +505,7 @@ static void explain_partial_sums(account *a, const clv_partitioner *p, int value
     if (!(axes & a->left))
         return;
     begin_sentence(a, axes);
-    clv_partition_put_value(a->text, p, value);
+    clv_explain_value(a->text, p, value);
     clv_text_add(a->text, " is ");
     put_partial(a->text, p, in);
 }
@@ -528,9 +527,9 @@ static void explain_result_layout(account *a, const clv_partitioner *p, int valu
     if (!(axes & a->left))
         return;
     begin_sentence(a, axes);
-    clv_partition_put_value(a->text, p, value);
+    clv_explain_value(a->text, p, value);
     clv_text_add(a->text, " is wanted ");
-    put_layout(a->text, p, target, p->placements[value].dim_names);
+    put_layout(a->text, p, target, p->available[value].dim_names);
 }
 
 static bool reads_whole_values(const clv_partitioner *p, const clv_op *op)
@@ -541,8 +540,8 @@ static bool reads_whole_values(const clv_partitioner *p, const clv_op *op)
     return true;
 }
 
-void clv_partition_put_choice(clv_text *t, const clv_partitioner *p, const clv_strategy_problem *problem,
-                              const clv_strategy *strategy)
+void clv_explain_choice(clv_text *t, const clv_partitioner *p, const clv_strategy_problem *problem,
+                        const clv_strategy *strategy)
 {
     const clv_op *op = problem->op;
     account a = {.text = t, .left = axes_of_split(strategy)};
@@ -553,7 +552,7 @@ void clv_partition_put_choice(clv_text *t, const clv_partitioner *p, const clv_s
         if (op->in[i] > 0)
             explain_operand_layout(&a, p, op->in[i]);
     for (int o = 0; o < op->n_out; o++)
-        if (problem->wanted[o])
+        if (problem->has_target[o])
             explain_result_layout(&a, p, op->out[o], &problem->target[o]);
     if (a.left)
         clv_text_add(t, "%sdividing the work costs less", a.n ? "; " : "");

@@ -8,18 +8,18 @@
 enum { NONE = -1, MANY = -2 };
 
 /* Which row reads each place; NONE, MANY: none or several do, or what is no row. */
-static void note_reader(const clv_sharding_table *table, int *reader, int place, int row)
+static void note_reader(const clv_sharding_table *table, int *reader, int sharded, int row)
 {
-    int same = place < 0 ? NONE : table->places[place].alias_of;
-    if (place >= 0)
-        reader[place] = reader[place] == NONE ? row : MANY;
+    int same = sharded < 0 ? NONE : table->sharded[sharded].alias_of;
+    if (sharded >= 0)
+        reader[sharded] = reader[sharded] == NONE ? row : MANY;
     if (same >= 0)
-        reader[same] = reader[place] = MANY;
+        reader[same] = reader[sharded] = MANY;
 }
 
 static void find_readers(const clv_sharding_table *table, int *reader)
 {
-    for (int p = 0; p < table->n_places; p++)
+    for (int p = 0; p < table->n_sharded; p++)
         reader[p] = NONE;
     for (int r = 0; r < table->n_rows; r++) {
         const clv_sharding_row *row = &table->rows[r];
@@ -28,19 +28,19 @@ static void find_readers(const clv_sharding_table *table, int *reader)
         if (!row->op)
             note_reader(table, reader, row->from, MANY);
     }
-    for (int p = 0; p < table->n_places; p++)
-        if (table->places[p].alias_of >= 0)
+    for (int p = 0; p < table->n_sharded; p++)
+        if (table->sharded[p].alias_of >= 0)
             note_reader(table, reader, p, MANY);
     for (int o = 0; o < table->graph->n_outputs; o++)
         note_reader(table, reader, table->output[o], MANY);
     for (int v = 1; v < table->graph->n_values; v++)
         if (table->update[v].state >= 0)
-            note_reader(table, reader, table->update[v].place, MANY);
+            note_reader(table, reader, table->update[v].becomes, MANY);
 }
 
 static bool are_alike(const clv_sharding_table *table, int a, int b)
 {
-    const clv_sharded_value *x = &table->places[a], *y = &table->places[b];
+    const clv_sharded_value *x = &table->sharded[a], *y = &table->sharded[b];
     return clv_type_equal(&table->graph->values[x->value].type, &table->graph->values[y->value].type) &&
            clv_layout_equal(x->layout, y->layout);
 }
@@ -49,26 +49,26 @@ static bool are_alike(const clv_sharding_table *table, int a, int b)
 static bool is_addend(const clv_sharding_table *table, const clv_sharding_row *row, int s)
 {
     const clv_sharding_row *sum = s >= 0 ? &table->rows[s] : NULL;
-    return sum && clv_op_is_sum(sum->op) && sum->in[0] != sum->in[1] && sum->again == row->again &&
+    return sum && clv_op_is_sum(sum->op) && sum->in[0] != sum->in[1] && sum->recomputed == row->recomputed &&
            are_alike(table, sum->in[0], sum->out[0]) && are_alike(table, sum->in[1], sum->out[0]);
 }
 
 clv_status clv_fuse_accumulation_find(clv_program_builder *l, clv_error *err)
 {
     const clv_sharding_table *table = l->table;
-    int *reader = clv_arena_alloc(table->arena, (size_t)table->n_places + 1, sizeof *reader);
-    l->joins = clv_arena_alloc(table->arena, (size_t)table->n_rows + 1, sizeof *l->joins);
-    if (!reader || !l->joins)
-        return clv_fail_memory(err, "sums", (size_t)table->n_places * sizeof *reader);
+    int *reader = clv_arena_alloc(table->arena, (size_t)table->n_sharded + 1, sizeof *reader);
+    l->fused_with = clv_arena_alloc(table->arena, (size_t)table->n_rows + 1, sizeof *l->fused_with);
+    if (!reader || !l->fused_with)
+        return clv_fail_memory(err, "sums", (size_t)table->n_sharded * sizeof *reader);
     find_readers(table, reader);
     for (int r = 0; r < table->n_rows; r++)
-        l->joins[r] = NONE;
+        l->fused_with[r] = NONE;
     for (int r = 0; r < table->n_rows; r++) {
         const clv_sharding_row *row = &table->rows[r];
         int s = row->op && row->op->n_out == 1 && clv_op_accumulate_operand(row->op) >= 0 ? reader[row->out[0]] : NONE;
-        if (is_addend(table, row, s) && l->joins[s] == NONE) {
-            l->joins[s] = r;
-            l->joins[r] = s;
+        if (is_addend(table, row, s) && l->fused_with[s] == NONE) {
+            l->fused_with[s] = r;
+            l->fused_with[r] = s;
         }
     }
     return CLV_OK;
@@ -77,7 +77,7 @@ clv_status clv_fuse_accumulation_find(clv_program_builder *l, clv_error *err)
 clv_status clv_fuse_accumulation_join(clv_sharding_row *out, const clv_program_builder *l, int s, clv_error *err)
 {
     const clv_sharding_table *table = l->table;
-    const clv_sharding_row *sum = &table->rows[s], *row = &table->rows[l->joins[s]];
+    const clv_sharding_row *sum = &table->rows[s], *row = &table->rows[l->fused_with[s]];
     const int to = clv_op_accumulate_operand(row->op), other = sum->in[0] == row->out[0] ? sum->in[1] : sum->in[0];
     clv_op *op = clv_arena_copy(table->arena, row->op, sizeof *op);
     clv_strategy *strategy = clv_arena_copy(table->arena, row->strategy, sizeof *strategy);
@@ -86,9 +86,9 @@ clv_status clv_fuse_accumulation_join(clv_sharding_row *out, const clv_program_b
     for (int i = op->n_in; i < to; i++)
         op->in[i] = 0;
     op->n_in = to + 1;
-    op->in[to] = table->places[other].value;
+    op->in[to] = table->sharded[other].value;
     op->out[0] = sum->op->out[0];
-    strategy->in[to] = *table->places[other].layout;
+    strategy->in[to] = *table->sharded[other].layout;
     *out = *row;
     for (int i = row->op->n_in; i < to; i++)
         out->in[i] = NONE;

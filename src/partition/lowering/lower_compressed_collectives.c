@@ -16,7 +16,7 @@ static clv_dtype dtype_of(clv_comm_dtype carried)
 static void write_cause(clv_text *t, const void *arg)
 {
     const clv_sharding_row *row = arg;
-    clv_text_add(t, "%s; carried as %s", row->why.text, clv_comm_dtype_name(row->carried));
+    clv_text_add(t, "%s; carried as %s", row->explanation.text, clv_comm_dtype_name(row->wire_dtype));
 }
 
 /* A cast, the step over the narrow tensor, and a cast back. */
@@ -25,7 +25,7 @@ static clv_status lower_cast(clv_program_builder *l, const clv_sharding_row *row
 {
     clv_program *program = l->program;
     clv_reshard_step *narrow = clv_arena_copy(program->arena, row->step, sizeof *row->step);
-    clv_cast_attrs to = {.dtype = dtype_of(row->carried)}, back = {.dtype = CLV_F32};
+    clv_cast_attrs to = {.dtype = dtype_of(row->wire_dtype)}, back = {.dtype = CLV_F32};
     clv_type type = program->buffers[row->from].type;
     if (!narrow)
         return clv_fail_memory(err, "a step", sizeof *narrow);
@@ -46,11 +46,11 @@ clv_status clv_lower_compressed_collective(clv_program_builder *l, const clv_sha
     clv_sharding_row as_bf16 = *row;
     bool done = false;
     carried.cause = clv_text_to_arena(l->program->arena, write_cause, row);
-    if (carried.cause && row->carried == CLV_COMM_Q8) {
+    if (carried.cause && row->wire_dtype == CLV_COMM_Q8) {
         CLV_TRY(clv_lower_8bit_collective(&done, l, row, &carried, err));
         if (done)
             return CLV_OK;
-        as_bf16.carried = CLV_COMM_BF16;
+        as_bf16.wire_dtype = CLV_COMM_BF16;
         carried.cause = clv_text_to_arena(l->program->arena, write_cause, &as_bf16);
     }
     return carried.cause ? lower_cast(l, &as_bf16, carried, err) : clv_fail_memory(err, "a step", sizeof carried);
@@ -110,12 +110,12 @@ clv_status clv_lower_describe_compressed(clv_partition_decision *out, const clv_
         .instruction = i,
         .op = instruction->name,
         .kind = instruction->op ? instruction->op->def->name : clv_step_name(instruction->step->kind),
-        .makes = clv_arena_string(arena, clv_graph_name_of(l->table->graph, row->value)),
+        .purpose = clv_arena_string(arena, clv_graph_name_of(l->table->graph, row->value)),
         .split = clv_text_to_arena(arena, write_axes, &it),
         .layouts = clv_text_to_arena(arena, write_layouts, &it),
         .why = instruction->op ? clv_text_to_arena(arena, write_why, &it) : instruction->cause,
         .bytes = instruction->op ? 0 : instruction->step->bytes};
     *out = made;
-    return made.makes && made.split && made.layouts && made.why ? CLV_OK
-                                                                : clv_fail_memory(err, "a row's text", sizeof made);
+    return made.purpose && made.split && made.layouts && made.why ? CLV_OK
+                                                                  : clv_fail_memory(err, "a row's text", sizeof made);
 }

@@ -4,7 +4,7 @@
  * (ops, names, causes), the groups of its collectives, workspaces, and state that is written in place where nobody
  * reads the old value later.
  */
-#include "partition/lowering/lower_to_program.h"
+#include "partition/passes/passes.h"
 
 #include <string.h>
 
@@ -17,10 +17,10 @@
 static clv_status keep_name(const char **out, clv_program_builder *l, const char *name, clv_error *err)
 {
     if (name != l->name)
-        l->kept = clv_arena_string(l->program->arena, name);
+        l->name_copy = clv_arena_string(l->program->arena, name);
     l->name = name;
-    *out = l->kept;
-    return l->kept ? CLV_OK : clv_fail_memory(err, "a name of the program", strlen(name));
+    *out = l->name_copy;
+    return l->name_copy ? CLV_OK : clv_fail_memory(err, "a name of the program", strlen(name));
 }
 
 /* A copy of a text that may be absent. */
@@ -79,7 +79,7 @@ static clv_status lower_op(clv_program_builder *l, const clv_sharding_row *row, 
                                    .name = copy->name,
                                    .backward = row->backward,
                                    .update = row->update,
-                                   .again = row->again};
+                                   .recomputed = row->recomputed};
     memcpy(instruction.in, row->in, sizeof instruction.in);
     memcpy(instruction.out, row->out, sizeof instruction.out);
     size_t workspace = largest_workspace(l->table->graph, op, row->strategy);
@@ -97,34 +97,34 @@ static clv_status lower_step(clv_program_builder *l, const clv_sharding_row *row
                                    .n_out = 1,
                                    .in = {row->from},
                                    .out = {row->to},
-                                   .reason = clv_reshard_need_name(row->why.need),
-                                   .implicit = row->why.implicit,
+                                   .reason = clv_reshard_need_name(row->explanation.need),
+                                   .implicit = row->explanation.implicit,
                                    .backward = row->backward,
                                    .update = row->update};
     if (!instruction.step)
         return clv_fail_memory(err, "a step", sizeof *instruction.step);
-    CLV_TRY(keep_name(&instruction.name, l, row->why.by, err));
+    CLV_TRY(keep_name(&instruction.name, l, row->explanation.by, err));
     CLV_TRY(keep_text(&instruction.tensor, l, clv_graph_name_of(l->table->graph, row->value), err));
-    CLV_TRY(keep_text(&instruction.cause, l, row->why.text, err));
-    CLV_TRY(keep_text(&instruction.statement, l, row->why.statement, err));
-    CLV_TRY(keep_text(&instruction.rules, l, row->why.rules, err));
+    CLV_TRY(keep_text(&instruction.cause, l, row->explanation.text, err));
+    CLV_TRY(keep_text(&instruction.statement, l, row->explanation.statement, err));
+    CLV_TRY(keep_text(&instruction.rules, l, row->explanation.rules, err));
     CLV_TRY(clv_program_find_group(&instruction.group, program, row->step, err));
-    return row->carried == CLV_COMM_F32 ? clv_program_builder_add_instruction(program, &instruction, err)
-                                        : clv_lower_compressed_collective(l, row, &instruction, err);
+    return row->wire_dtype == CLV_COMM_F32 ? clv_program_builder_add_instruction(program, &instruction, err)
+                                           : clv_lower_compressed_collective(l, row, &instruction, err);
 }
 
 /* ---- places, outputs, state ---- */
 
-static clv_status lower_place(clv_program_builder *l, const clv_sharded_value *place, clv_error *err)
+static clv_status lower_sharded_value(clv_program_builder *l, const clv_sharded_value *sharded, clv_error *err)
 {
-    const clv_value_info *info = &l->table->graph->values[place->value];
+    const clv_value_info *info = &l->table->graph->values[sharded->value];
     clv_arena *arena = l->program->arena;
     clv_buffer buffer = {.kind = CLV_BUFFER_TEMP,
                          .type = info->type,
-                         .layout = *place->layout,
-                         .is_gradient = place->gradient,
-                         .shares = place->alias_of};
-    if (place->is_graph_input) {
+                         .layout = *sharded->layout,
+                         .is_gradient = sharded->is_gradient,
+                         .shares_with = sharded->alias_of};
+    if (sharded->is_graph_input) {
         buffer.kind = info->source == CLV_FROM_STATE ? CLV_BUFFER_STATE : CLV_BUFFER_INPUT;
         buffer.init = info->init;
         buffer.role = info->role;
@@ -203,18 +203,21 @@ static clv_status lower_updates(clv_program_builder *l, clv_error *err)
     CLV_TRY(find_uses(&u, l, err));
     for (int v = 1; v < graph->n_values; v++) {
         const clv_state_update *update = &l->table->update[v];
-        int state = update->state, source = update->place;
+        int state = update->state, source = update->becomes;
         if (state < 0)
             continue;
         program->buffers[state].updated = true;
-        if (program->buffers[source].shares < 0 && may_update_in_place(program, &u, state, source)) {
-            program->buffers[source].shares = state;
+        if (program->buffers[source].shares_with < 0 && may_update_in_place(program, &u, state, source)) {
+            program->buffers[source].shares_with = state;
             continue;
         }
         clv_reshard_step copy = {
             .kind = CLV_STEP_SLICE, .from = program->buffers[source].layout, .to = program->buffers[state].layout};
-        clv_sharding_row row = {
-            .step = &copy, .value = graph->values[v].assigned, .from = source, .to = state, .why = update->why};
+        clv_sharding_row row = {.step = &copy,
+                                .value = graph->values[v].assigned,
+                                .from = source,
+                                .to = state,
+                                .explanation = update->explanation};
         CLV_TRY(lower_step(l, &row, err));
     }
     return CLV_OK;
@@ -227,14 +230,14 @@ static clv_status lower_considered(clv_program_builder *l, clv_error *err)
     const clv_sharding_table *table = l->table;
     clv_program *program = l->program;
     program->candidates =
-        clv_arena_copy(program->arena, table->considered, (size_t)table->n_considered * sizeof *program->candidates);
-    if (!program->candidates && table->n_considered > 0)
-        return clv_fail_memory(err, "candidates", (size_t)table->n_considered * sizeof *program->candidates);
-    for (int i = 0; i < table->n_considered; i++) {
-        const clv_strategy_candidate *from = &table->considered[i];
+        clv_arena_copy(program->arena, table->candidates, (size_t)table->n_candidates * sizeof *program->candidates);
+    if (!program->candidates && table->n_candidates > 0)
+        return clv_fail_memory(err, "candidates", (size_t)table->n_candidates * sizeof *program->candidates);
+    for (int i = 0; i < table->n_candidates; i++) {
+        const clv_strategy_candidate *from = &table->candidates[i];
         clv_strategy_candidate *made = &program->candidates[program->n_candidates++];
         CLV_TRY(keep_name(&made->op, l, from->op, err));
-        CLV_TRY(keep_text(&made->makes, l, from->makes, err));
+        CLV_TRY(keep_text(&made->purpose, l, from->purpose, err));
         CLV_TRY(keep_text(&made->split, l, from->split, err));
         CLV_TRY(keep_text(&made->layouts, l, from->layouts, err));
         CLV_TRY(keep_text(&made->why, l, from->why, err));
@@ -281,17 +284,17 @@ static clv_status describe_row(clv_partition_decision *made, clv_program_builder
     *made = (clv_partition_decision){.instruction = i,
                                      .op = instruction->name,
                                      .layouts = clv_text_to_arena(arena, write_layouts, &it),
-                                     .seconds = row->told.seconds};
+                                     .seconds = row->decision.seconds};
     if (row->op) {
         made->kind = instruction->op->def->name;
-        made->price_bytes = row->strategy->bytes;
-        made->price_seconds = row->strategy->seconds;
-        CLV_TRY(keep_text(&made->makes, l, row->told.makes, err));
-        CLV_TRY(keep_text(&made->split, l, row->told.split, err));
-        CLV_TRY(keep_text(&made->why, l, row->told.why, err));
+        made->strategy_bytes = row->strategy->bytes;
+        made->strategy_seconds = row->strategy->seconds;
+        CLV_TRY(keep_text(&made->purpose, l, row->decision.purpose, err));
+        CLV_TRY(keep_text(&made->split, l, row->decision.split, err));
+        CLV_TRY(keep_text(&made->why, l, row->decision.why, err));
     } else {
         made->kind = clv_step_name(row->step->kind);
-        made->makes = instruction->tensor;
+        made->purpose = instruction->tensor;
         made->split = clv_text_to_arena(arena, write_axes, &it);
         made->why = instruction->cause;
         made->bytes = instruction->step->bytes;
@@ -302,10 +305,10 @@ static clv_status describe_row(clv_partition_decision *made, clv_program_builder
 static clv_status lower_decision(clv_program_builder *l, const clv_cost_model *cost, int r, int i, clv_error *err)
 {
     const clv_sharding_row *row = &l->table->rows[r];
-    clv_partition_decision *made = &l->program->assigned[l->program->n_assigned++];
-    CLV_TRY(row->carried != CLV_COMM_F32 ? clv_lower_describe_compressed(made, l, row, i, err)
-                                         : describe_row(made, l, row, i, err));
-    if (row->carried != CLV_COMM_F32)
+    clv_partition_decision *made = &l->program->decisions[l->program->n_decisions++];
+    CLV_TRY(row->wire_dtype != CLV_COMM_F32 ? clv_lower_describe_compressed(made, l, row, i, err)
+                                            : describe_row(made, l, row, i, err));
+    if (row->wire_dtype != CLV_COMM_F32)
         made->seconds = clv_instruction_seconds(l->program, cost, i);
     return CLV_OK;
 }
@@ -316,9 +319,9 @@ static clv_status lower_decisions(clv_program_builder *l, clv_error *err)
     size_t n = (size_t)l->first[rows];
     clv_cost_model cost;
     clv_cost_model_make(&cost, &l->program->mesh, NULL);
-    l->program->assigned = clv_arena_alloc(l->program->arena, n, sizeof *l->program->assigned);
-    if (!l->program->assigned)
-        return clv_fail_memory(err, "an assignment", n * sizeof *l->program->assigned);
+    l->program->decisions = clv_arena_alloc(l->program->arena, n, sizeof *l->program->decisions);
+    if (!l->program->decisions)
+        return clv_fail_memory(err, "an assignment", n * sizeof *l->program->decisions);
     for (int r = 0; r < rows; r++)
         for (int i = l->first[r]; i < l->first[r + 1]; i++)
             CLV_TRY(lower_decision(l, l->table->cost ? l->table->cost : &cost, r, i, err));
@@ -331,13 +334,13 @@ static clv_status lower_row(clv_program_builder *l, int r, clv_error *err)
     clv_sharding_row joined;
     if (!row->op)
         return lower_step(l, row, err);
-    if (l->joins[r] > r) { /* it is there with the sum, and nowhere else */
-        l->program->buffers[row->out[0]].shares = l->table->rows[l->joins[r]].out[0];
+    if (l->fused_with[r] > r) { /* it is there with the sum, and nowhere else */
+        l->program->buffers[row->out[0]].shares_with = l->table->rows[l->fused_with[r]].out[0];
         return CLV_OK;
     }
-    if (l->joins[r] >= 0)
+    if (l->fused_with[r] >= 0)
         CLV_TRY(clv_fuse_accumulation_join(&joined, l, r, err));
-    return lower_op(l, l->joins[r] >= 0 ? &joined : row, err);
+    return lower_op(l, l->fused_with[r] >= 0 ? &joined : row, err);
 }
 
 static clv_status lower_rows(clv_program_builder *l, clv_error *err)
@@ -360,12 +363,12 @@ clv_status clv_lower_to_program(clv_program *out, const clv_sharding_table *tabl
     clv_program_builder l = {.program = out, .table = table};
     CLV_TRY(clv_sharding_table_verify(table, err));
     out->mesh = table->graph->mesh;
-    for (int i = 0; i < table->n_places; i++)
-        CLV_TRY(lower_place(&l, &table->places[i], err));
+    for (int i = 0; i < table->n_sharded; i++)
+        CLV_TRY(lower_sharded_value(&l, &table->sharded[i], err));
     CLV_TRY(lower_rows(&l, err));
     CLV_TRY(lower_outputs(&l, err));
     CLV_TRY(lower_updates(&l, err));
-    if (table->tells)
+    if (table->keeps_decisions)
         CLV_TRY(lower_decisions(&l, err));
     return lower_considered(&l, err);
 }

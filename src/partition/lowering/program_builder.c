@@ -36,7 +36,7 @@ clv_status clv_program_builder_add_buffer_like(int *out, clv_program *program, i
                                .type = *type,
                                .layout = *layout,
                                .is_gradient = program->buffers[like].is_gradient,
-                               .shares = -1};
+                               .shares_with = -1};
     return clv_program_builder_add_buffer(out, program, &buffer, err);
 }
 
@@ -56,7 +56,7 @@ clv_status clv_program_builder_add_conversion(clv_program_builder *l, const clv_
                                               clv_error *err)
 {
     clv_arena *arena = l->program->arena;
-    const char *name = clv_text_to_arena(arena, write_name, &(carrier_name){row->why.by, def->name});
+    const char *name = clv_text_to_arena(arena, write_name, &(carrier_name){row->explanation.by, def->name});
     void *kept = clv_arena_copy(arena, attrs, def->attrs_size);
     clv_op *op = clv_arena_alloc(arena, 1, sizeof *op);
     if (!name || !kept || !op)
@@ -81,6 +81,6 @@ clv_status clv_program_builder_add_conversion(clv_program_builder *l, const clv_
                             .name = name,
                             .backward = row->backward,
                             .update = row->update,
-                            .carries = true};
+                            .is_conversion = true};
     return clv_program_builder_add_instruction(l->program, &made, err);
 }

@@ -9,9 +9,9 @@ typedef struct clv_program_builder {
     clv_program *program;
     const clv_sharding_table *table;
     int *first;       /* [n_rows + 1] the first instruction of each row */
-    int *joins;       /* [n_rows] of a sum: the row of the op that adds its result in place; of that: the sum's; -1 */
+    int *fused_with;  /* [n_rows] of a sum: the row of the op that adds its result in place; of that: the sum's; -1 */
     const char *name; /* in hand: rows that are about the same follow one another. The table's, ... */
-    const char *kept; /* ... and the program's copy */
+    const char *name_copy; /* ... and the program's copy */
 } clv_program_builder;
 
 /* *out: the new buffer; NULL: nobody asks. */

@@ -1,10 +1,11 @@
 /* keep_gradients_partial.c - decides where a gradient stays a partial sum instead of being reduced at once.
  *
- * What is replicated over an axis while a reader of it is split over that axis has a cotangent that comes in addends,
- * one a rank: partial and replicated are dual. It stays so where all that is made of it is linear and ends in the
- * gradients of parameters, or in sums that come in addends over that axis anyway: that of keys and values that ranks
- * share reaches the weights of their projection before it is summed. Seen alone, an op on such a cotangent is cheaper
- * when the ranks divide its rows between them; the rows are then gathered, to be added to what the others have.
+ * In: an op, and the layouts made so far. Out: whether a result stays partial, and in which layout. A value that is
+ * replicated over an axis over which a reader is sharded has a partial cotangent, one partial sum a rank: partial and
+ * replicated are dual. It stays partial if all its uses are linear and end in gradients of parameters, or in sums that
+ * are partial over that axis anyway; so the gradient of keys and values that ranks share reaches the weights of their
+ * projection before it is reduced. An op alone would rather divide the rows of such a cotangent among the ranks, but
+ * these rows would have to be gathered again to be added to the other partial sums.
  */
 #include "partition/partitioner.h"
 
@@ -36,13 +37,6 @@ static void add_axes(subaxis_set *set, const clv_layout *layout, int first, int 
             set->axis[set->n++] = layout->axes[i];
 }
 
-/* The layout of a value as it was made, over dimensions; NULL: not made yet. */
-static const clv_layout *made_layout(const clv_partitioner *p, int value)
-{
-    const clv_available_layouts *at = &p->placements[value];
-    return at->n > 0 ? clv_partition_layout_of(p, at->place[0]) : NULL;
-}
-
 /* Adds the axes that split an op of the forward pass but not the operand as it reads it. */
 static void add_split_by(subaxis_set *set, const clv_partitioner *p, const clv_op *op, int operand)
 {
@@ -62,7 +56,7 @@ static void add_split_by(subaxis_set *set, const clv_partitioner *p, const clv_o
     }
 }
 
-/* The axes over which the cotangent of a value comes in addends. */
+/* The axes over which the cotangent of a value is partial. */
 static void add_replicated_axes(subaxis_set *set, const clv_partitioner *p, int primal)
 {
     for (int r = p->first_reader[primal]; r < p->first_reader[primal + 1]; r++) {
@@ -83,15 +77,15 @@ static bool uses_any(const clv_layout *layout, const subaxis_set *set)
 
 static int primal_of(const clv_partitioner *p, int value)
 {
-    return p->graph->values[p->placements[value].sum].primal;
+    return p->graph->values[p->available[value].outermost_sum].primal;
 }
 
-/* Whether addends of `value` over the axes are addends of the gradient of a parameter, or of a sum that comes in
- * addends over them whatever becomes of this one. */
+/* Whether `value`, partial over the axes, is part of the gradient of a parameter, or of a sum that is partial over these
+ * axes anyway. */
 static bool joins_partial_sum(const clv_partitioner *p, int value, const subaxis_set *axes)
 {
     int primal = primal_of(p, value);
-    if (primal <= 0 || uses_any(made_layout(p, primal), axes))
+    if (primal <= 0 || uses_any(clv_partition_made_layout(p, primal), axes))
         return false;
     const clv_value_info *info = &p->graph->values[primal];
     if (info->source == CLV_FROM_STATE && info->role == CLV_ROLE_PARAMETER)
@@ -106,12 +100,13 @@ static bool joins_partial_sum(const clv_partitioner *p, int value, const subaxis
 
 static bool is_reduced_downstream(const clv_partitioner *p, int value, const subaxis_set *axes);
 
-/* Whether the op passes addends of its operand on, to where they may stay. */
+/* Whether the op is linear in `value`, and its result may stay partial, too. */
 static bool passes_on(const clv_partitioner *p, const clv_op *op, int value, const subaxis_set *axes)
 {
-    if (clv_op_follows_primal(op)) {
+    if (clv_op_traits_of(op)->follows_primal) {
         int primal = p->graph->values[op->out[0]].primal;
-        return primal > 0 && !uses_any(made_layout(p, primal), axes) && is_reduced_downstream(p, op->out[0], axes);
+        return primal > 0 && !uses_any(clv_partition_made_layout(p, primal), axes) &&
+               is_reduced_downstream(p, op->out[0], axes);
     }
     if (!op->def->rule || op->n_out != 1)
         return false;
@@ -120,7 +115,7 @@ static bool passes_on(const clv_partitioner *p, const clv_op *op, int value, con
     clv_partition_init_problem(&problem, types, p, op);
     for (int i = 0; i < op->n_in; i++) {
         bool linear = problem.rule.linearity == CLV_MULTILINEAR && (problem.rule.linear >> i & 1);
-        if (op->in[i] == value ? !linear : op->in[i] > 0 && uses_any(made_layout(p, op->in[i]), axes))
+        if (op->in[i] == value ? !linear : op->in[i] > 0 && uses_any(clv_partition_made_layout(p, op->in[i]), axes))
             return false;
     }
     if (joins_partial_sum(p, op->out[0], axes))
@@ -135,10 +130,10 @@ static bool is_reduced_downstream(const clv_partitioner *p, int value, const sub
     for (int r = first; r < end; r++)
         if (!passes_on(p, &p->graph->ops[p->readers[r]], value, axes))
             return false;
-    return first < end && !p->placements[value].leaves;
+    return first < end && !p->available[value].is_output;
 }
 
-/* `like` over dimensions, partial over those axes of the set that it does not use; they are what is left of the set. */
+/* The dimensions of `like`, partial over those axes of the set that it does not use; the others leave the set. */
 static clv_layout partial_over(subaxis_set *axes, const clv_partitioner *p, const clv_layout *like)
 {
     clv_layout layout = clv_layout_without_partial(like);
@@ -154,13 +149,13 @@ static clv_layout partial_over(subaxis_set *axes, const clv_partitioner *p, cons
 bool clv_partition_keeps_gradient_partial(clv_layout *out, const clv_partitioner *p, const clv_op *op, int result)
 {
     int value = op->out[result], primal = primal_of(p, value);
-    const clv_layout *like = primal > 0 ? made_layout(p, primal) : NULL;
+    const clv_layout *like = primal > 0 ? clv_partition_made_layout(p, primal) : NULL;
     if (!like)
         return false;
     subaxis_set axes = {0};
     add_replicated_axes(&axes, p, primal);
     for (int i = 0; i < op->n_in; i++) {
-        const clv_layout *operand = op->in[i] > 0 ? made_layout(p, op->in[i]) : NULL;
+        const clv_layout *operand = op->in[i] > 0 ? clv_partition_made_layout(p, op->in[i]) : NULL;
         if (operand && operand->reduction == CLV_REDUCTION_SUM)
             add_axes(&axes, operand, operand->rank, operand->rank + 1, like);
     }

@@ -1,20 +1,21 @@
-/* propagate_layouts.c - pass: marks live ops, propagates users' layouts backward as targets, counts accumulations.
+/* propagate_layouts.c - pass: marks live ops, propagates stated layouts backward as targets, counts accumulations.
  *
- * Where a result is wanted, if anywhere, is looked up in three places: what the user stated (constraint, output,
- * assigned state), carried back through ops that only pass elements on; a cotangent is wanted like its primal.
+ * In: the graph. Out: live_op, readers, and of each value its target layout, stationary axes and accumulation count. A
+ * target is a layout that the user stated (constraint, output, assigned state), propagated backward through ops that
+ * only move elements. The target of a cotangent, its primal's layout, is found when strategies are chosen.
  */
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
-#include "partition/partitioner.h"
+#include "partition/passes/passes.h"
 
-clv_status clv_partition_mark_live_ops(clv_partitioner *p, clv_error *err)
+static clv_status mark_live_ops(clv_partitioner *p, clv_error *err)
 {
     const clv_graph *graph = p->graph;
     bool *live = clv_arena_alloc(p->scratch, (size_t)graph->n_values, sizeof *live);
     if (!live)
-        return clv_fail_memory(err, "which values are used", (size_t)graph->n_values * sizeof *live);
+        return clv_fail_memory(err, "live values", (size_t)graph->n_values * sizeof *live);
     for (int o = 0; o < graph->n_outputs; o++)
         live[graph->outputs[o].value] = true;
     for (int v = 1; v < graph->n_values; v++)
@@ -31,7 +32,7 @@ clv_status clv_partition_mark_live_ops(clv_partitioner *p, clv_error *err)
     return CLV_OK;
 }
 
-/* Counts the readers of each value, or lists them from next[value] on. */
+/* Counts the readers of each value; then (list) stores them from next[value] on. */
 static void walk_readers(clv_partitioner *p, int *next, bool list)
 {
     for (int o = 0; o < p->graph->n_ops; o++) {
@@ -46,7 +47,7 @@ static void walk_readers(clv_partitioner *p, int *next, bool list)
     }
 }
 
-clv_status clv_partition_find_readers(clv_partitioner *p, clv_error *err)
+static clv_status find_readers(clv_partitioner *p, clv_error *err)
 {
     const clv_graph *graph = p->graph;
     size_t n = (size_t)graph->n_values;
@@ -64,19 +65,19 @@ clv_status clv_partition_find_readers(clv_partitioner *p, clv_error *err)
         return clv_fail_memory(err, "readers", (size_t)p->first_reader[n] * sizeof *p->readers);
     walk_readers(p, next, true);
     for (int o = 0; o < graph->n_outputs; o++)
-        p->placements[graph->outputs[o].value].leaves = true;
+        p->available[graph->outputs[o].value].is_output = true;
     for (size_t v = 1; v < n; v++)
         if (graph->values[v].assigned > 0)
-            p->placements[graph->values[v].assigned].leaves = true;
+            p->available[graph->values[v].assigned].is_output = true;
     return CLV_OK;
 }
 
 static void set_target_layout(clv_partitioner *p, int value, const clv_layout *layout)
 {
-    clv_available_layouts *at = &p->placements[value];
-    if (at->wanted)
+    clv_available_layouts *at = &p->available[value];
+    if (at->has_target)
         return;
-    at->wanted = true;
+    at->has_target = true;
     at->target = *layout;
 }
 
@@ -85,8 +86,8 @@ static bool same_factors(const clv_dim_factors *a, const clv_dim_factors *b)
     return a->n == b->n && memcmp(a->factor, b->factor, (size_t)a->n) == 0;
 }
 
-/* The layout of operand i under which result 0 comes out in `target`, where each of its dimensions is one of the
- * result's; false when the op does more than pass elements on. */
+/* The layout of operand i for which result 0 has layout `target`; false unless the op only moves elements, that is
+ * each dimension of the operand has the factors of one of the result. */
 static bool propagate_backward(clv_layout *out, const clv_strategy_problem *problem, int i, const clv_layout *target)
 {
     const clv_rule *rule = &problem->rule;
@@ -106,7 +107,7 @@ static bool propagate_backward(clv_layout *out, const clv_strategy_problem *prob
     return true;
 }
 
-void clv_partition_propagate_layouts(clv_partitioner *p)
+static void propagate_targets(clv_partitioner *p)
 {
     const clv_graph *graph = p->graph;
     for (int o = 0; o < graph->n_outputs; o++)
@@ -114,22 +115,23 @@ void clv_partition_propagate_layouts(clv_partitioner *p)
             set_target_layout(p, graph->outputs[o].value, &graph->outputs[o].layout);
     for (int v = 1; v < graph->n_values; v++) {
         const clv_value_info *info = &graph->values[v];
-        p->placements[v].kept |= info->kept | (info->primal > 0 ? p->placements[info->primal].kept : 0);
+        p->available[v].stationary_axes |=
+            info->stationary_axes | (info->primal > 0 ? p->available[info->primal].stationary_axes : 0);
         if (info->assigned <= 0)
             continue;
         set_target_layout(p, info->assigned, &info->layout);
-        p->placements[info->assigned].kept |= info->kept;
+        p->available[info->assigned].stationary_axes |= info->stationary_axes;
     }
     for (int o = graph->n_ops - 1; o >= 0; o--) {
         const clv_op *op = &graph->ops[o];
-        if (!p->live_op[o] || clv_op_follows_primal(op))
+        if (!p->live_op[o] || clv_op_traits_of(op)->follows_primal)
             continue;
         if (clv_op_constraint_of(op)) {
             set_target_layout(p, op->in[0], clv_op_constraint_of(op));
             continue;
         }
-        const clv_available_layouts *result = &p->placements[op->out[0]];
-        if (!result->wanted || op->n_out != 1 || !op->def->rule)
+        const clv_available_layouts *result = &p->available[op->out[0]];
+        if (!result->has_target || op->n_out != 1 || !op->def->rule)
             continue;
         clv_strategy_problem problem;
         clv_type types[CLV_MAX_IN + CLV_MAX_OUT];
@@ -151,64 +153,74 @@ static bool is_sum(const clv_partitioner *p, int o)
 
 static bool has_one_reader(const clv_partitioner *p, int value)
 {
-    return p->first_reader[value + 1] - p->first_reader[value] == 1 && !p->placements[value].leaves;
+    return p->first_reader[value + 1] - p->first_reader[value] == 1 && !p->available[value].is_output;
 }
 
-/* What is linear passes addends on to where they are added up. */
+/* The operand of a linear op whose result is one of many partial sums is one, too. */
 static void mark_many_partial_sums(clv_partitioner *p, const clv_op *op)
 {
     clv_strategy_problem problem;
     clv_type types[CLV_MAX_IN + CLV_MAX_OUT];
-    if (!op->def->rule || op->n_out != 1 || p->placements[op->out[0]].accumulation_count != CLV_MANY_PARTIAL_SUMS)
+    if (!op->def->rule || op->n_out != 1 || p->available[op->out[0]].accumulation_count != CLV_MANY_PARTIAL_SUMS)
         return;
     clv_partition_init_problem(&problem, types, p, op);
     for (int i = 0; i < op->n_in; i++)
         if (op->in[i] > 0 && problem.rule.linearity == CLV_MULTILINEAR && (problem.rule.linear >> i & 1) &&
             has_one_reader(p, op->in[i]))
-            p->placements[op->in[i]].accumulation_count = CLV_MANY_PARTIAL_SUMS;
+            p->available[op->in[i]].accumulation_count = CLV_MANY_PARTIAL_SUMS;
 }
 
-/* What a sum, or a constrained cotangent, tells its operands that nobody else reads. */
+/* Operands that only a sum, or a constrained cotangent, reads inherit its accumulation. */
 static void inherit_accumulation(clv_partitioner *p, int o)
 {
     const clv_op *op = &p->graph->ops[o];
     bool sum = is_sum(p, o);
     if (!sum && p->live_op[o])
         mark_many_partial_sums(p, op);
-    if (!sum && !(p->live_op[o] && clv_op_follows_primal(op)))
+    if (!sum && !(p->live_op[o] && clv_op_traits_of(op)->follows_primal))
         return;
-    const clv_available_layouts *result = &p->placements[op->out[0]];
+    const clv_available_layouts *result = &p->available[op->out[0]];
     for (int i = 0; i < op->n_in; i++) {
-        clv_available_layouts *operand = &p->placements[op->in[i]];
+        clv_available_layouts *operand = &p->available[op->in[i]];
         if (!has_one_reader(p, op->in[i]))
             continue;
-        operand->becomes = sum ? result->becomes : op->out[0];
+        operand->constrained_as = sum ? result->constrained_as : op->out[0];
         if (sum) {
             operand->accumulation_count = result->accumulation_count;
-            operand->sum = result->sum;
+            operand->outermost_sum = result->outermost_sum;
         }
     }
 }
 
-void clv_partition_count_accumulations(clv_partitioner *p)
+/* Sums of sums whose inner results have no other reader: gradients that accumulate. */
+static void count_accumulations(clv_partitioner *p)
 {
     const clv_graph *graph = p->graph;
     for (int v = 1; v < graph->n_values; v++) {
-        p->placements[v].accumulation_count = 1;
-        p->placements[v].sum = v;
+        p->available[v].accumulation_count = 1;
+        p->available[v].outermost_sum = v;
     }
     for (int o = 0; o < graph->n_ops; o++) {
         const clv_op *op = &graph->ops[o];
         if (!is_sum(p, o))
             continue;
-        clv_available_layouts *sum = &p->placements[op->out[0]];
+        clv_available_layouts *sum = &p->available[op->out[0]];
         sum->accumulation_count = 0;
         for (int i = 0; i < 2; i++)
-            sum->accumulation_count += has_one_reader(p, op->in[i]) ? p->placements[op->in[i]].accumulation_count : 1;
+            sum->accumulation_count += has_one_reader(p, op->in[i]) ? p->available[op->in[i]].accumulation_count : 1;
     }
     for (int v = 1; v < graph->n_values; v++)
-        if (graph->values[v].accumulates)
-            p->placements[v].accumulation_count = CLV_MANY_PARTIAL_SUMS;
+        if (graph->values[v].many_partial_sums)
+            p->available[v].accumulation_count = CLV_MANY_PARTIAL_SUMS;
     for (int o = graph->n_ops - 1; o >= 0; o--)
         inherit_accumulation(p, o);
+}
+
+clv_status clv_partition_propagate_layouts(clv_partitioner *p, clv_error *err)
+{
+    CLV_TRY(mark_live_ops(p, err));
+    propagate_targets(p);
+    CLV_TRY(find_readers(p, err));
+    count_accumulations(p);
+    return CLV_OK;
 }

@@ -1,24 +1,21 @@
 /* recompute_activations.c - pass: activation checkpointing, full or selective, block by block (Chen et al. 2016,
  * arXiv:1604.06174; selective: Korthikanti et al. 2022, arXiv:2205.05198).
  *
- * A row of the forward pass is repeated as it was decided: its strategy, its steps and their order, on other places.
- * So
- * results are equal bit for bit, and each rank repeats the same steps in the same order. A row is repeated when the
- * backward pass first reads what it makes, with those before it that it needs, and once. What of the block nobody
- * reads
- * again is not repeated: of a block's last product, and of the collective behind it, there is nothing to make.
+ * In: the table. Out: the table with rows of the forward pass repeated in the backward pass, with the same strategies
+ * and steps in the same order, on new sharded values; results are equal bit for bit. A row is repeated once, together
+ * with the rows that it needs, before the first row of the backward pass that reads its result. Rows whose results the
+ * backward pass does not read, such as a block's last matmul and its collective, are not repeated.
  *
- *   full        all that a block makes for itself. What is read outside of it (its result, which is the input of the
- *               next) is kept, and so are gathered weights, but with regather, where the backward pass gathers them
- *               anyway
- *   selective   results of ops that neither multiply nor sum nor talk (maps, norms, softmax, changes of shape), where
- *               all that they are made of is kept, or made again, anyway: so memory never grows
+ *   full        recomputes everything that is used only inside a block. Values that are read outside (its result, the
+ *               next block's input) are kept, and so are gathered weights unless `regather` is set, with which the
+ *               backward pass gathers them anyway
+ *   selective   recomputes results of ops that are neither matmuls nor sums nor collectives (elementwise, norms,
+ *               softmax, reshapes) if all their operands are kept or recomputed anyway: memory never grows
  */
-#include "partition/passes/recompute_activations.h"
-
 #include <string.h>
 
 #include "base/error.h"
+#include "partition/passes/passes.h"
 
 static const char *const names[] = {
     [CLV_RECOMPUTE_NONE] = "none", [CLV_RECOMPUTE_SELECTIVE] = "selective", [CLV_RECOMPUTE_FULL] = "full"};
@@ -40,99 +37,85 @@ clv_status clv_recompute_parse(clv_recompute *out, const char *name, clv_error *
     return clv_fail(err, CLV_EINVAL, "recompute '%.64s'; valid: none, selective, full", name);
 }
 
-/* Of a root, a place that sees no other. */
-typedef struct place_state {
-    int producer; /* the row that makes it; -1: it is given */
-    bool again;   /* the backward pass makes it again, if it reads it */
-    bool read;    /* by the backward pass */
-    bool wanted;
-    int now; /* where it is: its own number until it is made again. Of a place that sees another: that, likewise */
-} place_state;
+/* State of a sharded value; all but `now` of roots only. */
+typedef struct value_state {
+    int producer;   /* the row that makes it; -1: a graph input */
+    bool recompute; /* it is recomputed if the backward pass reads it */
+    bool read;      /* the backward pass reads it */
+    bool needed;    /* by the recomputation in progress */
+    int now;        /* the sharded value that holds it now: itself until it is recomputed */
+} value_state;
 
 typedef struct recompute_pass {
     clv_sharding_table *table;
     bool regather;
-    int n_rows, n_places;         /* as assigned */
-    const clv_sharding_row *rows; /* as assigned */
-    bool *done;                   /* [n_rows] of the backward pass: earlier than its turn */
-    place_state *at;              /* [n_places] */
-    int *first;                   /* [n_rows] of a row of a block: the block's first */
+    int n_rows, n_sharded;        /* before the pass */
+    const clv_sharding_row *rows; /* before the pass */
+    bool *done;                   /* [n_rows] rows of the backward pass that were moved forward */
+    value_state *at;              /* [n_sharded] */
+    int *first;                   /* [n_rows] first row of the row's block */
 } recompute_pass;
 
-static int root_of(const recompute_pass *m, int place)
+static int root_of(const recompute_pass *m, int sharded)
 {
-    int same = m->table->places[place].alias_of;
-    return same >= 0 ? same : place;
+    return clv_sharding_table_root(m->table, sharded);
 }
 
-/* What a row reads: n places, of which some may be -1. */
-static const int *reads(int *n, const clv_sharding_row *row)
-{
-    *n = row->op ? row->op->n_in : 1;
-    return row->op ? row->in : &row->from;
-}
+/* ---- which values to recompute ---- */
 
-static const int *makes(int *n, const clv_sharding_row *row)
-{
-    *n = row->op ? row->op->n_out : 1;
-    return row->op ? row->out : &row->to;
-}
-
-/* ---- what is made again ---- */
-
-/* A weight or an input, in whatever layout. */
-static bool is_given(const recompute_pass *m, int place, clv_value_source *source)
+/* Whether it is an input or state, in any layout. */
+static bool is_graph_input(const recompute_pass *m, int sharded, clv_value_source *source)
 {
     const clv_graph *graph = m->table->graph;
-    *source = graph->values[clv_graph_unconstrained(graph, (clv_value){m->table->places[place].value}).id].source;
+    *source = graph->values[clv_graph_unconstrained(graph, (clv_value){m->table->sharded[sharded].value}).id].source;
     return *source != CLV_FROM_OP;
 }
 
-/* Whether all that the block makes here is its own to make again: weights that were gathered for it are kept. */
+/* Whether the results of the row may be recomputed; gathered weights are kept unless `regather`. */
 static bool is_of_block(const recompute_pass *m, const clv_sharding_row *row)
 {
     clv_value_source source;
     return row->block > 0 && !row->backward &&
-           (row->op || !is_given(m, row->to, &source) || (source == CLV_FROM_STATE && m->regather));
+           (row->op || !is_graph_input(m, row->to, &source) || (source == CLV_FROM_STATE && m->regather));
 }
 
 static void find_producers(recompute_pass *m)
 {
-    for (int p = 0; p < m->n_places; p++)
-        m->at[p] = (place_state){.producer = -1, .now = p};
+    for (int p = 0; p < m->n_sharded; p++)
+        m->at[p] = (value_state){.producer = -1, .now = p};
     for (int r = 0, begin = 0; r < m->n_rows; r++) {
         int n;
-        const int *out = makes(&n, &m->rows[r]);
+        const int *out = clv_sharding_row_makes(&n, &m->rows[r]);
         begin = r > 0 && m->rows[r].block == m->rows[r - 1].block ? begin : r;
         m->first[r] = begin;
         for (int o = 0; o < n; o++)
-            m->at[out[o]] = (place_state){.producer = r, .again = is_of_block(m, &m->rows[r]), .now = out[o]};
+            m->at[out[o]] = (value_state){.producer = r, .recompute = is_of_block(m, &m->rows[r]), .now = out[o]};
     }
 }
 
-/* What leaves the block, or the program, is kept. */
+/* Values that are read outside of their block, or are outputs or new state, are kept. */
 static void mark_values_read_outside_block(recompute_pass *m)
 {
     const clv_sharding_table *table = m->table;
     for (int r = 0; r < m->n_rows; r++) {
         int n;
-        const int *in = reads(&n, &m->rows[r]);
+        const int *in = clv_sharding_row_reads(&n, &m->rows[r]);
         for (int i = 0; i < n; i++) {
-            place_state *at = in[i] >= 0 ? &m->at[root_of(m, in[i])] : NULL;
+            value_state *at = in[i] >= 0 ? &m->at[root_of(m, in[i])] : NULL;
             if (at && m->rows[r].backward)
                 at->read = true;
             else if (at && at->producer >= 0 && m->rows[r].block != m->rows[at->producer].block)
-                at->again = false;
+                at->recompute = false;
         }
     }
     for (int o = 0; o < table->graph->n_outputs; o++)
-        m->at[root_of(m, table->output[o])].again = false;
+        m->at[root_of(m, table->output[o])].recompute = false;
     for (int v = 1; v < table->graph->n_values; v++)
         if (table->update[v].state >= 0)
-            m->at[root_of(m, table->update[v].place)].again = false;
+            m->at[root_of(m, table->update[v].becomes)].recompute = false;
 }
 
-/* Element by element, along rows, or another shape: neither products nor sums, nor anything that moves. */
+/* Elementwise ops, ops along rows, reshapes: no matmuls, sums or collectives. */
 static bool is_cheap(const recompute_pass *m, const clv_sharding_row *row)
 {
     clv_strategy_problem problem;
@@ -148,61 +131,61 @@ static bool is_cheap(const recompute_pass *m, const clv_sharding_row *row)
     return true;
 }
 
-static bool is_available_in_backward(const recompute_pass *m, int place)
+static bool is_available_in_backward(const recompute_pass *m, int sharded)
 {
     clv_value_source source;
-    const place_state *at = &m->at[root_of(m, place)];
-    return at->again || at->read || is_given(m, place, &source);
+    const value_state *at = &m->at[root_of(m, sharded)];
+    return at->recompute || at->read || is_graph_input(m, sharded, &source);
 }
 
 static void mark_expensive_rows(recompute_pass *m)
 {
     for (int r = 0; r < m->n_rows; r++) {
         int n_in, n_out;
-        const int *in = reads(&n_in, &m->rows[r]), *out = makes(&n_out, &m->rows[r]);
+        const int *in = clv_sharding_row_reads(&n_in, &m->rows[r]), *out = clv_sharding_row_makes(&n_out, &m->rows[r]);
         bool cheap = is_of_block(m, &m->rows[r]) && is_cheap(m, &m->rows[r]);
         for (int i = 0; cheap && i < n_in; i++)
             cheap = in[i] < 0 || is_available_in_backward(m, in[i]);
         for (int o = 0; o < n_out; o++)
-            m->at[out[o]].again &= cheap;
+            m->at[out[o]].recompute &= cheap;
     }
 }
 
-/* ---- making it ---- */
+/* ---- repeating rows ---- */
 
-static clv_status add_place(int *out, recompute_pass *m, int like, int alias_of, clv_error *err)
+static clv_status add_copy(int *out, recompute_pass *m, int like, int alias_of, clv_error *err)
 {
-    clv_sharded_value place = m->table->places[like];
-    place.alias_of = alias_of;
-    return clv_sharding_table_add_value(out, m->table, &place, err);
+    clv_sharded_value sharded = m->table->sharded[like];
+    sharded.alias_of = alias_of;
+    return clv_sharding_table_add_value(out, m->table, &sharded, err);
 }
 
-/* The place where a reader of the backward pass finds what it looks for in *place. */
-static clv_status find(int *place, recompute_pass *m, clv_error *err)
+/* Replaces *sharded, which a row of the backward pass reads, by the sharded value that holds it now. */
+static clv_status replace_by_recomputed(int *sharded, recompute_pass *m, clv_error *err)
 {
-    if (*place < 0 || *place >= m->n_places)
+    if (*sharded < 0 || *sharded >= m->n_sharded)
         return CLV_OK;
-    int root = root_of(m, *place), now = m->at[root].now;
-    place_state *seen = &m->at[*place];
-    if (now != root && seen->now == *place)
-        CLV_TRY(add_place(&seen->now, m, *place, now, err));
-    *place = seen->now;
+    int root = root_of(m, *sharded), now = m->at[root].now;
+    value_state *seen = &m->at[*sharded];
+    if (now != root && seen->now == *sharded)
+        CLV_TRY(add_copy(&seen->now, m, *sharded, now, err));
+    *sharded = seen->now;
     return CLV_OK;
 }
 
 static clv_status add_row(recompute_pass *m, clv_sharding_row row, clv_error *err)
 {
     for (int i = 0; row.op && i < row.op->n_in; i++)
-        CLV_TRY(find(&row.in[i], m, err));
+        CLV_TRY(replace_by_recomputed(&row.in[i], m, err));
     if (!row.op)
-        CLV_TRY(find(&row.from, m, err));
+        CLV_TRY(replace_by_recomputed(&row.from, m, err));
     return clv_sharding_table_add_row(m->table, &row, err);
 }
 
-/* The row of the backward pass, behind `from`, that gathers the same weight; -1: there is none. */
+/* The row of the backward pass, at `from` or later, that gathers the same weight; -1: none. */
 static int same_gather(const recompute_pass *m, const clv_sharding_row *row, int from)
 {
-    bool weight = !row->op && m->table->places[row->from].is_graph_input;
+    bool weight = !row->op && m->table->sharded[row->from].is_graph_input;
     for (int r = from; weight && r < m->n_rows; r++)
         if (!m->rows[r].op && m->rows[r].backward && m->rows[r].from == row->from && !m->done[r] &&
             clv_layout_equal(&m->rows[r].step->to, &row->step->to))
@@ -210,74 +193,69 @@ static int same_gather(const recompute_pass *m, const clv_sharding_row *row, int
     return -1;
 }
 
-/* Row r again. Row `at` of the backward pass is about to read what comes of it. */
+/* Repeats row r before row `at` of the backward pass. */
 static clv_status repeat(recompute_pass *m, int r, int at, clv_error *err)
 {
     clv_sharding_row row = m->rows[r];
     int gather = same_gather(m, &row, at);
-    row.backward = row.again = true;
+    row.backward = row.recomputed = true;
     if (gather >= 0) {
         m->done[gather] = true;
         m->at[row.to].now = m->rows[gather].to;
         return clv_sharding_table_add_row(m->table, &m->rows[gather], err);
     }
     for (int o = 0; row.op && o < row.op->n_out; o++)
-        CLV_TRY(add_place(&row.out[o], m, m->rows[r].out[o], -1, err));
+        CLV_TRY(add_copy(&row.out[o], m, m->rows[r].out[o], -1, err));
     if (!row.op)
-        CLV_TRY(add_place(&row.to, m, m->rows[r].to, -1, err));
+        CLV_TRY(add_copy(&row.to, m, m->rows[r].to, -1, err));
     CLV_TRY(add_row(m, row, err));
     int n;
-    const int *had = makes(&n, &m->rows[r]), *has = makes(&n, &row);
+    const int *old_values = clv_sharding_row_makes(&n, &m->rows[r]), *new_values = clv_sharding_row_makes(&n, &row);
     for (int o = 0; o < n; o++)
-        m->at[had[o]].now = m->at[had[o]].again ? has[o] : had[o];
+        m->at[old_values[o]].now = m->at[old_values[o]].recompute ? new_values[o] : old_values[o];
     return CLV_OK;
 }
 
-static bool is_to_be_made(const recompute_pass *m, int place)
+/* Whether the value must still be recomputed before it is read. */
+static bool is_missing(const recompute_pass *m, int sharded)
 {
-    const place_state *at = &m->at[place];
-    return at->again && at->now == place;
+    const value_state *at = &m->at[sharded];
+    return at->recompute && at->now == sharded;
 }
 
-static void want(recompute_pass *m, const clv_sharding_row *row)
+static void mark_operands_needed(recompute_pass *m, const clv_sharding_row *row)
 {
     int n;
-    const int *in = reads(&n, row);
+    const int *in = clv_sharding_row_reads(&n, row);
     for (int i = 0; i < n; i++)
-        if (in[i] >= 0 && is_to_be_made(m, root_of(m, in[i])))
-            m->at[root_of(m, in[i])].wanted = true;
+        if (in[i] >= 0 && is_missing(m, root_of(m, in[i])))
+            m->at[root_of(m, in[i])].needed = true;
 }
 
-static bool is_wanted(const recompute_pass *m, const clv_sharding_row *row)
+static bool is_needed(const recompute_pass *m, const clv_sharding_row *row)
 {
     int n;
-    bool wanted = false;
-    const int *out = makes(&n, row);
+    bool needed = false;
+    const int *out = clv_sharding_row_makes(&n, row);
     for (int o = 0; o < n; o++)
-        wanted = wanted || m->at[out[o]].wanted;
-    return wanted;
+        needed = needed || m->at[out[o]].needed;
+    return needed;
 }
 
-static void serve(recompute_pass *m, const clv_sharding_row *row)
-{
-    int n;
-    const int *out = makes(&n, row);
-    for (int o = 0; o < n; o++)
-        m->at[out[o]].wanted = false;
-}
-
-/* Makes a root again, for row `at` of the backward pass, with all of its block that it needs. */
+/* Recomputes a root, and the values of its block that this needs, before row `at` of the backward pass. */
 static clv_status recompute_value(recompute_pass *m, int root, int at, clv_error *err)
 {
-    int last = m->at[root].producer, first = m->first[last];
-    m->at[root].wanted = true;
+    int last = m->at[root].producer, first = m->first[last], n;
+    m->at[root].needed = true;
     for (int r = last; r >= first; r--)
-        if (is_wanted(m, &m->rows[r]))
-            want(m, &m->rows[r]);
+        if (is_needed(m, &m->rows[r]))
+            mark_operands_needed(m, &m->rows[r]);
     for (int r = first; r <= last; r++)
-        if (is_wanted(m, &m->rows[r])) {
+        if (is_needed(m, &m->rows[r])) {
             CLV_TRY(repeat(m, r, at, err));
-            serve(m, &m->rows[r]);
+            const int *out = clv_sharding_row_makes(&n, &m->rows[r]);
+            for (int o = 0; o < n; o++)
+                m->at[out[o]].needed = false;
         }
     return CLV_OK;
 }
@@ -285,28 +263,28 @@ static clv_status recompute_value(recompute_pass *m, int root, int at, clv_error
 static clv_status append_row_and_recompute(recompute_pass *m, int r, clv_error *err)
 {
     int n;
-    const int *in = reads(&n, &m->rows[r]);
+    const int *in = clv_sharding_row_reads(&n, &m->rows[r]);
     for (int i = 0; m->rows[r].backward && i < n; i++)
-        if (in[i] >= 0 && is_to_be_made(m, root_of(m, in[i])))
+        if (in[i] >= 0 && is_missing(m, root_of(m, in[i])))
             CLV_TRY(recompute_value(m, root_of(m, in[i]), r, err));
     return m->rows[r].backward ? add_row(m, m->rows[r], err) : clv_sharding_table_add_row(m->table, &m->rows[r], err);
 }
 
 clv_status clv_recompute_activations(clv_sharding_table *table, clv_recompute mode, bool regather, clv_error *err)
 {
-    size_t rows = (size_t)table->n_rows + 1, places = (size_t)table->n_places + 1;
+    size_t rows = (size_t)table->n_rows + 1, sharded = (size_t)table->n_sharded + 1;
     recompute_pass m = {.table = table,
                         .regather = regather && mode == CLV_RECOMPUTE_FULL,
                         .n_rows = table->n_rows,
-                        .n_places = table->n_places,
+                        .n_sharded = table->n_sharded,
                         .rows = table->rows,
                         .done = clv_arena_alloc(table->arena, rows, sizeof *m.done),
-                        .at = clv_arena_alloc(table->arena, places, sizeof *m.at),
+                        .at = clv_arena_alloc(table->arena, sharded, sizeof *m.at),
                         .first = clv_arena_alloc(table->arena, rows, sizeof *m.first)};
     if (mode == CLV_RECOMPUTE_NONE)
         return CLV_OK;
     if (!m.done || !m.at || !m.first)
-        return clv_fail_memory(err, "what is made again", places * sizeof *m.at);
+        return clv_fail_memory(err, "recomputed rows", sharded * sizeof *m.at);
     find_producers(&m);
     mark_values_read_outside_block(&m);
     if (mode == CLV_RECOMPUTE_SELECTIVE)

@@ -350,7 +350,7 @@ static void deepen(search *q, const clv_reshard_state *from, int64_t missing, in
 void clv_reshard_search_collectives(clv_reshard_draft *draft, const clv_reshard_problem *problem,
                                     const clv_reshard_state *from, const clv_reshard_state *to)
 {
-    clv_reshard_workspace *room = problem->room;
+    clv_reshard_workspace *room = problem->workspace;
     search q = {.problem = problem,
                 .from = from,
                 .to = to,

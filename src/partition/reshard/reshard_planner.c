@@ -217,7 +217,7 @@ static clv_status check(const clv_mesh *mesh, const clv_layout *from, const clv_
 static void plan(emitter *e, const clv_mesh *mesh, const clv_layout *from, const clv_layout *to, clv_dtype dtype,
                  const clv_cost_model *cost)
 {
-    clv_reshard_problem p = {.room = &e->room,
+    clv_reshard_problem p = {.workspace = &e->room,
                              .mesh = mesh,
                              .shape = e->shape,
                              .cost = cost,

@@ -187,7 +187,7 @@ static rank_of_plan rank_moved(const search *q, progress p, const clv_reshard_st
  * and what `to` is not cut by is gathered again. */
 static double far_to_reduce(const search *q, clv_subaxis_set left)
 {
-    clv_subaxis_set far = left & q->problem->far;
+    clv_subaxis_set far = left & q->problem->inter_host;
     return far != 0 ? q->all_bytes * (double)(clv_reshard_group_size(q->problem, far) - 1 +
                                               clv_reshard_group_size(q->problem, far & ~q->to->cut) - 1)
                     : 0;
@@ -212,7 +212,7 @@ static rank_of_plan least_rank(search *q, progress p, const clv_reshard_state *s
     least.score = p.score + clv_reshard_score_bound_mixed_links(q->problem, p.bytes + rest, 2, far_to_reduce(q, left));
     if (misplaced)
         return least;
-    bool far = (left & q->problem->far) != 0;
+    bool far = (left & q->problem->inter_host) != 0;
     double l = q->all_bytes * (double)clv_reshard_group_size(q->problem, s->partial), to = (double)q->to_bytes;
     double scattered = (p.scatters ? p.n * n - 1 : n - 1) * to, reduced = 2 * (l > to ? l : to) * (n - 1) / n;
     double by_scatter = p.score + clv_reshard_score_bound(q->problem, scattered, 1, far);
@@ -358,7 +358,8 @@ static bool is_first_alike(const search *q, const clv_reshard_state *s, int suba
     const clv_reshard_problem *p = q->problem;
     for (int a = 0; a < subaxis; a++)
         if (((s->cut | q->to->cut) >> a & 1u) == 0 && (q->keep >> a & 1u) == 0 &&
-            (s->partial >> a & 1u) == (s->partial >> subaxis & 1u) && (p->far >> a & 1u) == (p->far >> subaxis & 1u) &&
+            (s->partial >> a & 1u) == (s->partial >> subaxis & 1u) &&
+            (p->inter_host >> a & 1u) == (p->inter_host >> subaxis & 1u) &&
             p->subaxis[a].size == p->subaxis[subaxis].size)
             return false;
     return true;
@@ -466,7 +467,7 @@ static void note_target(search *q)
 void clv_reshard_search_reductions(clv_reshard_draft *draft, const clv_reshard_problem *problem,
                                    const clv_reshard_state *from, const clv_reshard_state *to)
 {
-    clv_reshard_workspace *room = problem->room;
+    clv_reshard_workspace *room = problem->workspace;
     bool mixed = clv_reshard_mixes_links(problem, from, to);
     search q = {.problem = problem,
                 .from = from,
@@ -477,7 +478,7 @@ void clv_reshard_search_reductions(clv_reshard_draft *draft, const clv_reshard_p
                 .path = &room->path,
                 .best = &room->best,
                 .trial = &room->trial,
-                .counted = room->counted};
+                .counted = room->missing};
     q.path->n = q.best->n = 0;
     for (int i = 0; i < RESHARD_MISSING_ENTRIES; i++)
         q.counted[i].bytes = 0;

@@ -118,13 +118,13 @@ static void divide_by_hosts(division *divisions, const clv_cost_model *cost)
 
 static void find_far(clv_reshard_problem *problem)
 {
-    problem->far = 0;
-    problem->near = 1;
+    problem->inter_host = 0;
+    problem->intra_host = 1;
     for (int a = 0; problem->cost && a < problem->n_subaxes; a++)
         if (clv_cost_crosses_hosts(problem->cost, &problem->subaxis[a], 1))
-            problem->far |= (clv_subaxis_set)1 << a;
+            problem->inter_host |= (clv_subaxis_set)1 << a;
         else
-            problem->near *= problem->subaxis[a].size;
+            problem->intra_host *= problem->subaxis[a].size;
 }
 
 bool clv_reshard_find_subaxes(clv_reshard_problem *problem, const clv_layout *from, const clv_layout *to)
@@ -322,7 +322,7 @@ double clv_reshard_score(const clv_reshard_problem *problem, clv_step_kind kind,
 {
     if (problem->cost == NULL || !clv_step_moves(kind))
         return problem->cost == NULL ? bytes : 0;
-    bool far = problem->far != 0 && (talking_axes(problem, from, to) & problem->far) != 0;
+    bool far = problem->inter_host != 0 && (talking_axes(problem, from, to) & problem->inter_host) != 0;
     return clv_cost_step(problem->cost, kind, problem->dtype, bytes, far).seconds;
 }
 
@@ -342,18 +342,18 @@ double clv_reshard_score_bound_mixed_links(const clv_reshard_problem *problem, d
 double clv_reshard_inter_host_bytes_bound(const clv_reshard_problem *problem, clv_subaxis_set from_cut,
                                           clv_subaxis_set to_cut)
 {
-    clv_subaxis_set lost = from_cut & ~to_cut & problem->far;
+    clv_subaxis_set lost = from_cut & ~to_cut & problem->inter_host;
     if (lost == 0)
         return 0;
-    double bytes = (double)problem->elem_size / (double)clv_reshard_group_size(problem, to_cut & problem->far);
+    double bytes = (double)problem->elem_size / (double)clv_reshard_group_size(problem, to_cut & problem->inter_host);
     for (int d = 0; d < problem->rank; d++)
         bytes *= (double)problem->shape[d];
-    return bytes * (1 - 1 / (double)clv_reshard_group_size(problem, lost)) / problem->near;
+    return bytes * (1 - 1 / (double)clv_reshard_group_size(problem, lost)) / problem->intra_host;
 }
 
 bool clv_reshard_mixes_links(const clv_reshard_problem *problem, const clv_reshard_state *from,
                              const clv_reshard_state *to)
 {
-    clv_subaxis_set talking = problem->far != 0 ? talking_axes(problem, from, to) : 0;
-    return (talking & problem->far) != 0 && (talking & ~problem->far) != 0;
+    clv_subaxis_set talking = problem->inter_host != 0 ? talking_axes(problem, from, to) : 0;
+    return (talking & problem->inter_host) != 0 && (talking & ~problem->inter_host) != 0;
 }

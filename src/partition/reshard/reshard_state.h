@@ -45,14 +45,14 @@ typedef struct clv_reshard_missing_entry {
 
 /* What the searches work in, too large for a thread's stack. */
 typedef struct clv_reshard_workspace {
-    clv_reshard_missing_entry counted[RESHARD_MISSING_ENTRIES];
+    clv_reshard_missing_entry missing[RESHARD_MISSING_ENTRIES];
     clv_reshard_draft path, best, trial; /* of clv_reshard_search_reductions */
     clv_reshard_draft move_path, move_best;
 } clv_reshard_workspace;
 
 /* One call of the planner. */
 typedef struct clv_reshard_problem {
-    clv_reshard_workspace *room;
+    clv_reshard_workspace *workspace;
     const clv_mesh *mesh;
     const int64_t *shape;
     const clv_cost_model *cost; /* NULL: bytes */
@@ -62,8 +62,8 @@ typedef struct clv_reshard_problem {
     clv_reduction reduction; /* how `from` is partial */
     int n_subaxes;
     clv_subaxis subaxis[RESHARD_SUBAXES];
-    clv_subaxis_set far;           /* whose groups cross hosts */
-    double near;                   /* product of the sizes of the others */
+    clv_subaxis_set inter_host;    /* whose groups cross hosts */
+    double intra_host;             /* product of the sizes of the others */
     int64_t granule[CLV_MAX_RANK]; /* of a dimension that is cut anew: that of `to` */
 } clv_reshard_problem;
 

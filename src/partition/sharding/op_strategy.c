@@ -5,9 +5,28 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "graph/graph.h"
 #include "ops/operand_checks.h"
 #include "partition/sharding/sharding_projection.h"
 #include "program/program.h"
+
+void clv_strategy_problem_init(clv_strategy_problem *problem, clv_type *types, const clv_graph *graph, const clv_op *op)
+{
+    memset(problem, 0, sizeof *problem);
+    memset(types, 0, (CLV_MAX_IN + CLV_MAX_OUT) * sizeof *types);
+    problem->op = op;
+    problem->mesh = &graph->mesh;
+    problem->in = types;
+    problem->out = types + CLV_MAX_IN;
+    for (int i = 0; i < op->n_in; i++)
+        if (op->in[i] > 0)
+            types[i] = graph->values[op->in[i]].type;
+    for (int o = 0; o < op->n_out; o++)
+        types[CLV_MAX_IN + o] = graph->values[op->out[o]].type;
+    for (int f = 0; f < CLV_MAX_FACTORS; f++)
+        problem->rule.factor[f].overflow = -1;
+    op->def->rule(op, problem->in, problem->out, &problem->rule);
+}
 
 /* ---- subaxes ---- */
 
@@ -54,7 +73,7 @@ static const clv_layout *nth_layout(const clv_strategy_problem *p, int n)
         if (n < p->n_available[i])
             return p->available[i][n];
     for (int o = 0; o < p->op->n_out; o++)
-        if (p->wanted[o] && n-- == 0)
+        if (p->has_target[o] && n-- == 0)
             return &p->target[o];
     return NULL;
 }
@@ -170,9 +189,9 @@ static clv_layout addends_like(const clv_strategy_problem *p, const clv_layout *
 clv_status clv_strategy_add_result_reshard(clv_strategy *s, const clv_strategy_problem *p, int o, clv_error *err)
 {
     clv_layout whole = clv_layout_without_partial(&s->out[o]);
-    const clv_layout *to = p->wanted[o] ? &p->target[o] : &whole;
+    const clv_layout *to = p->has_target[o] ? &p->target[o] : &whole;
     bool reduced_later = p->accumulation_count[o] == CLV_MANY_PARTIAL_SUMS && clv_layout_is_partial(&s->out[o]);
-    clv_layout addends = reduced_later ? addends_like(p, to, &s->out[o], p->stays[o]) : whole;
+    clv_layout addends = reduced_later ? addends_like(p, to, &s->out[o], p->stays_partial[o]) : whole;
     to = reduced_later ? &addends : to;
     const clv_reshard_plan *plan;
     CLV_TRY(clv_reshard_cache_plan(&plan, p->reshards, &s->out[o], to, p->out[o].shape, p->out[o].dtype, err));
@@ -205,10 +224,11 @@ int clv_strategy_dim_of(const clv_layout *layout, clv_subaxis subaxis)
 static bool keeps_in_place(const clv_strategy *s, const clv_strategy_problem *p)
 {
     for (int i = 0; i < p->op->n_in; i++)
-        for (int a = 0; p->kept[i] && a < s->n_subaxes; a++)
-            if ((p->kept[i] >> s->subaxis[a].axis & 1) && (crosses(p->available[i][0], s->subaxis[a]) ||
-                                                           clv_strategy_dim_of(&s->in[i], s->subaxis[a]) !=
-                                                               clv_strategy_dim_of(p->available[i][0], s->subaxis[a])))
+        for (int a = 0; p->stationary_axes[i] && a < s->n_subaxes; a++)
+            if ((p->stationary_axes[i] >> s->subaxis[a].axis & 1) &&
+                (crosses(p->available[i][0], s->subaxis[a]) ||
+                 clv_strategy_dim_of(&s->in[i], s->subaxis[a]) !=
+                     clv_strategy_dim_of(p->available[i][0], s->subaxis[a])))
                 return clv_strategy_refuse(
                     p,
                     (clv_refusal){.kind = CLV_REFUSED_STATIONARY, .operand = i, .axis = s->subaxis[a], .factor = -1});

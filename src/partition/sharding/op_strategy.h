@@ -51,15 +51,16 @@ typedef struct clv_strategy_problem {
     clv_rule rule;
     int n_available[CLV_MAX_IN]; /* layouts that operand i is at hand in; >= 1, 0 for an absent operand */
     const clv_layout *const *available[CLV_MAX_IN];
-    uint32_t kept[CLV_MAX_IN]; /* bit a: operand i stays as available[i][0] has it over mesh axis a */
-    bool wanted[CLV_MAX_OUT];  /* result o is wanted in target[o] */
+    uint32_t stationary_axes[CLV_MAX_IN]; /* bit a: operand i stays as available[i][0] has it over mesh axis a */
+    bool has_target[CLV_MAX_OUT];         /* result o is wanted in target[o] */
     clv_layout target[CLV_MAX_OUT];
     int accumulation_count
         [CLV_MAX_OUT]; /* addends of the sum that result o goes into, itself among them: while they stay partial
                                 one reduction serves all, so each bears its part of the price; >= 1 */
-    uint32_t stays[CLV_MAX_OUT]; /* of CLV_MANY_PARTIAL_SUMS: bit a: where it is wanted cut over mesh axis a, each is */
-    bool idle_axes;              /* consider axes, and parts of axes, that no operand or target uses */
-    bool by_bytes;               /* bytes, then work; else seconds */
+    uint32_t stays_partial
+        [CLV_MAX_OUT]; /* of CLV_MANY_PARTIAL_SUMS: bit a: where it is wanted cut over mesh axis a, each is */
+    bool idle_axes;    /* consider axes, and parts of axes, that no operand or target uses */
+    bool by_bytes;     /* bytes, then work; else seconds */
     const clv_cost_model *cost;
     clv_work_rates rates; /* of the op */
     clv_reshard_cache *reshards;

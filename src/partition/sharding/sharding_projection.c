@@ -67,7 +67,7 @@ static void add_stationary_blocks(context_builder *l, const clv_strategy_problem
         bool kept = false;
         int n = clv_layout_axes(&axes, layout, d);
         for (int k = 0; k < n; k++)
-            kept = kept || (p->kept[i] >> axes[k].axis & 1);
+            kept = kept || (p->stationary_axes[i] >> axes[k].axis & 1);
         for (int j = 0; kept && j < p->rule.in[i][d].n; j++)
             l->settled[p->rule.in[i][d].factor[j]] = true;
     }
@@ -80,13 +80,13 @@ void clv_projection_context_make(clv_projection_context *out, const clv_strategy
     for (int f = 0; f < p->rule.n_factors; f++)
         out->granule[f] = 1;
     for (int i = 0; i < p->op->n_in; i++)
-        if (p->kept[i] && p->n_available[i] > 0)
+        if (p->stationary_axes[i] && p->n_available[i] > 0)
             add_stationary_blocks(&l, p, i, subaxes, n_subaxes);
     for (int i = 0; i < p->op->n_in; i++)
         for (int k = 0; k < p->n_available[i]; k++)
             add_layout_order(&l, p, p->available[i][k], p->rule.in[i], subaxes, n_subaxes);
     for (int o = 0; o < p->op->n_out; o++)
-        if (p->wanted[o])
+        if (p->has_target[o])
             add_layout_order(&l, p, &p->target[o], p->rule.out[o], subaxes, n_subaxes);
     for (int f = 0; f < p->rule.n_factors; f++)
         for (int a = 0; a < n_subaxes; a++)

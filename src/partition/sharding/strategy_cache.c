@@ -74,7 +74,7 @@ static bool build_key(clv_strategy_cache *memo, const clv_strategy_problem *p)
               (!op->attrs || append(memo, op->attrs, op->def->attrs_size));
     for (int i = 0; ok && i < op->n_in; i++) {
         ok = append(memo, &p->n_available[i], sizeof p->n_available[i]);
-        ok = ok && append(memo, &p->kept[i], sizeof p->kept[i]);
+        ok = ok && append(memo, &p->stationary_axes[i], sizeof p->stationary_axes[i]);
         if (p->n_available[i] > 0)
             ok = ok && append_type(memo, &p->in[i]);
         for (int k = 0; ok && k < p->n_available[i]; k++)
@@ -82,9 +82,10 @@ static bool build_key(clv_strategy_cache *memo, const clv_strategy_problem *p)
     }
     for (int o = 0; ok && o < op->n_out; o++)
         ok = append(memo, &p->out[o].dtype, sizeof p->out[o].dtype) &&
-             append(memo, &p->wanted[o], sizeof p->wanted[o]) &&
+             append(memo, &p->has_target[o], sizeof p->has_target[o]) &&
              append(memo, &p->accumulation_count[o], sizeof p->accumulation_count[o]) &&
-             append(memo, &p->stays[o], sizeof p->stays[o]) && (!p->wanted[o] || append_layout(memo, &p->target[o]));
+             append(memo, &p->stays_partial[o], sizeof p->stays_partial[o]) &&
+             (!p->has_target[o] || append_layout(memo, &p->target[o]));
     return ok;
 }
 

@@ -96,11 +96,12 @@ clv_status clv_cost_bound_make(clv_cost_bound *out, const clv_strategy_space *sp
     memset(out, 0, sizeof *out);
     out->space = space;
     out->ranks = (double)clv_mesh_rank_count(p->mesh);
-    out->near = 1;
+    out->intra_host = 1;
     for (int a = 0; a < p->mesh->n_axes; a++)
-        out->near *= (double)clv_cost_ranks_sharing_host(p->cost, clv_mesh_whole_axis(p->mesh, a));
+        out->intra_host *= (double)clv_cost_ranks_sharing_host(p->cost, clv_mesh_whole_axis(p->mesh, a));
     for (int a = 0; a < space->n_subaxes; a++)
-        out->far[a] = (double)space->subaxis[a].size / (double)clv_cost_ranks_sharing_host(p->cost, space->subaxis[a]);
+        out->inter_host[a] =
+            (double)space->subaxis[a].size / (double)clv_cost_ranks_sharing_host(p->cost, space->subaxis[a]);
     for (int i = 0; i < p->op->n_in; i++)
         n += (size_t)p->n_available[i];
     out->layouts = malloc((n + CLV_MAX_OUT) * sizeof *out->layouts);
@@ -120,19 +121,19 @@ clv_status clv_cost_bound_make(clv_cost_bound *out, const clv_strategy_space *sp
     }
     for (int o = 0; o < p->op->n_out; o++) {
         clv_cost_bound_term *term = &out->term[out->n_terms++];
-        *term = (clv_cost_bound_term){.result = true, .id = o, .first = (int)n, .n = p->wanted[o]};
+        *term = (clv_cost_bound_term){.result = true, .id = o, .first = (int)n, .n = p->has_target[o]};
         read_choices(term, space, p->rule.out[o], p->out[o].rank);
-        if (p->wanted[o])
+        if (p->has_target[o])
             read_layout(&out->layouts[n++], &p->target[o], &p->out[o], space);
     }
-    clv_missing_counts_init(&out->counts, p->rule.n_factors + 1, (int)n);
+    out->counts = (clv_missing_counts){.width = p->rule.n_factors + 1, .n = n};
     return CLV_OK;
 }
 
 void clv_cost_bound_free(clv_cost_bound *bound)
 {
     free(bound->layouts);
-    clv_missing_counts_free(&bound->counts);
+    free(bound->counts.slot);
 }
 
 /* ---- bytes ---- */
@@ -213,7 +214,7 @@ static void note_made(subaxis_products *t, const clv_cost_bound *b, const clv_co
     double size = b->space->subaxis[subaxis].size;
     if (made >= 0 && fixed >= 0 && made != fixed) {
         t->moved[fixed] *= size;
-        t->far_moved[fixed] *= b->far[subaxis];
+        t->far_moved[fixed] *= b->inter_host[subaxis];
         t->crossed[made] *= size;
     }
     uint32_t dims = made >= 0 ? 1u << made : made != CUTS_UNKNOWN ? 0 : decided ? 0xffu : term->may_cut_dims[subaxis];
@@ -258,7 +259,7 @@ static least least_change(const subaxis_products *t, const clv_cost_bound_term *
                        .moves = least_move > 0,
                        .all_reduced = INFINITY,
                        .far_bytes =
-                           elems * size / t->far_cut * (1 - 1 / inter_host_fraction_bound(t, layout)) / b->near};
+                           elems * size / t->far_cut * (1 - 1 / inter_host_fraction_bound(t, layout)) / b->intra_host};
     double n = t->reduced, part = elems / ranks * t->kept, most = share * crowd;
     double rest = fmax(share - part / moved, most - part) * size;
     bool apart = missing > 0 || lacks > ROUNDED * share;
@@ -302,6 +303,36 @@ static int64_t count_missing(const clv_strategy_space *space, const clv_cost_bou
                : 0;
 }
 
+static bool reserve(clv_missing_counts *c, size_t nodes)
+{
+    size_t bytes = (size_t)c->width * sizeof *c->slot;
+    if (c->slot != NULL && c->capacity >= nodes)
+        return true;
+    size_t capacity = 2 * nodes + 64;
+    int64_t *grown = realloc(c->slot, capacity * bytes);
+    if (grown == NULL)
+        return false;
+    memset((char *)grown + c->capacity * bytes, 0, (capacity - c->capacity) * bytes);
+    c->slot = grown;
+    c->capacity = capacity;
+    return true;
+}
+
+/* The slot below a root that way[0 .. n) leads to, n > 0; NULL: out of memory. Valid until the next call. */
+static int64_t *missing_count_at(clv_missing_counts *c, int root, const uint8_t *way, int n)
+{
+    size_t node = (size_t)root, width = (size_t)c->width;
+    if (!reserve(c, c->n + (size_t)n)) /* before slots are pointed to */
+        return NULL;
+    for (int a = 0; a + 1 < n; a++) {
+        int64_t *next = &c->slot[node * width + way[a]];
+        if (*next == 0)
+            *next = (int64_t)c->n++;
+        node = (size_t)*next;
+    }
+    return &c->slot[node * width + way[n - 1]];
+}
+
 static double missing_bytes(clv_cost_bound *b, const clv_cost_bound_term *term, int k, const int8_t *choice,
                             const clv_type *type)
 {
@@ -309,7 +340,7 @@ static double missing_bytes(clv_cost_bound *b, const clv_cost_bound_term *term, 
     int n = b->space->n_subaxes;
     for (int a = 0; a < n; a++)
         way[a] = term->way[choice[a] + 2];
-    int64_t *known = n > 0 ? clv_missing_counts_at(&b->counts, term->first + k, way, n) : NULL;
+    int64_t *known = n > 0 ? missing_count_at(&b->counts, term->first + k, way, n) : NULL;
     int64_t count = known && *known ? *known - 1 : count_missing(b->space, term, k, choice);
     if (known)
         *known = count + 1;
@@ -327,10 +358,10 @@ static subaxis_products operand_products(const clv_cost_bound *b, const clv_cost
         int to = decided ? term->cuts[choice[a] + 2] : term->may_cut >> a & 1u ? CUTS_UNKNOWN : CUTS_NOTHING;
         if (to == CUTS_NOTHING) {
             t.lost *= at->dim[a] >= 0 ? size : 1;
-            t.far_lost *= at->dim[a] >= 0 ? b->far[a] : 1;
+            t.far_lost *= at->dim[a] >= 0 ? b->inter_host[a] : 1;
         } else {
             t.cut *= size;
-            t.far_cut *= b->far[a];
+            t.far_cut *= b->inter_host[a];
         }
         if (to >= 0)
             t.along[to] *= size;
@@ -339,8 +370,8 @@ static subaxis_products operand_products(const clv_cost_bound *b, const clv_cost
         if ((at->partial >> a & 1u) && !passes) {
             t.reduced *= size;
             t.unscattered *= to == CUTS_NOTHING ? size : 1;
-            t.far_reduced *= b->far[a];
-            t.far_unscattered *= to == CUTS_NOTHING ? b->far[a] : 1;
+            t.far_reduced *= b->inter_host[a];
+            t.far_unscattered *= to == CUTS_NOTHING ? b->inter_host[a] : 1;
         } else if ((at->partial >> a & 1u) && decided)
             t.kept *= size;
     }
@@ -395,18 +426,18 @@ static subaxis_products result_products(const clv_cost_bound *b, const clv_cost_
             t.cut *= size;
         if (to && from >= 0 && to->dim[a] == CUTS_NOTHING) {
             t.lost *= size;
-            t.far_lost *= b->far[a];
+            t.far_lost *= b->inter_host[a];
         }
         if (to && to->dim[a] != CUTS_NOTHING)
-            t.far_cut *= b->far[a];
+            t.far_cut *= b->inter_host[a];
         note_made(&t, b, term, a, from, to ? to->dim[a] : CUTS_NOTHING, a < n);
         if (from == MAKES_PARTIAL && to && (to->partial >> a & 1u))
             t.kept *= size;
         else if (from == MAKES_PARTIAL) {
             t.reduced *= size;
             t.unscattered *= !to || to->dim[a] == CUTS_NOTHING ? size : 1;
-            t.far_reduced *= b->far[a];
-            t.far_unscattered *= !to || to->dim[a] == CUTS_NOTHING ? b->far[a] : 1;
+            t.far_reduced *= b->inter_host[a];
+            t.far_unscattered *= !to || to->dim[a] == CUTS_NOTHING ? b->inter_host[a] : 1;
         }
     }
     return t;

@@ -9,15 +9,21 @@
 #ifndef CLEAVE_PARTITION_SHARDING_STRATEGY_COST_BOUND_H
 #define CLEAVE_PARTITION_SHARDING_STRATEGY_COST_BOUND_H
 
-#include "partition/sharding/missing_count_trie.h"
 #include "partition/sharding/op_strategy.h"
 #include "partition/sharding/sharding_projection.h"
+
+/* Memo of exact counts: a trie with a level for each sub-axis. Strategies that shard a tensor alike share a count. */
+typedef struct clv_missing_counts {
+    int width;          /* slots of a node, one for each way that a sub-axis may shard the tensor */
+    size_t n, capacity; /* nodes; the first ones are roots, one for each fixed layout */
+    int64_t *slot;      /* the next sub-axis's node, or the count and 1; 0: none yet */
+} clv_missing_counts;
 
 /* The assignments of one problem under one division of the mesh axes into subaxes. */
 typedef struct clv_strategy_space {
     const clv_strategy_problem *problem;
     clv_projection_context context;
-    bool keep; /* operands stay in place where that is asked for */
+    bool keep_stationary; /* operands stay in place where that is asked for */
     int n_subaxes;
     clv_subaxis subaxis[CLV_MAX_ATOMS];
     int n_choices[CLV_MAX_ATOMS]; /* what each subaxis may do, in order of preference among equal prices */
@@ -48,8 +54,8 @@ typedef struct clv_cost_bound_term {
 typedef struct clv_cost_bound {
     const clv_strategy_space *space;
     double ranks;
-    double near;               /* ranks that differ only in what stays inside hosts */
-    double far[CLV_MAX_ATOMS]; /* by subaxis: how many of its ranks are on different hosts */
+    double intra_host;                /* ranks that differ only in what stays inside hosts */
+    double inter_host[CLV_MAX_ATOMS]; /* by subaxis: how many of its ranks are on different hosts */
     int n_terms;
     clv_cost_bound_term term[CLV_MAX_IN + CLV_MAX_OUT];
     clv_cost_bound_layout *layouts;

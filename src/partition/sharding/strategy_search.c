@@ -81,7 +81,7 @@ static clv_status price_leaf(search *s, clv_error *err)
     for (int t = bound->n_terms - 1; leaf_may_win(s, work, least, 0) && t >= 0; t--) /* results tell most */
         least[t] = clv_cost_bound_exact_reshard(bound, t, s->trial.choice);
     if (!leaf_may_win(s, work, least, 0) ||
-        !clv_strategy_fill_layouts(&s->trial, p, &s->space->context, s->space->keep))
+        !clv_strategy_fill_layouts(&s->trial, p, &s->space->context, s->space->keep_stationary))
         return CLV_OK;
     for (int t = 0; t < bound->n_terms; t++) {
         if (!leaf_may_win(s, clv_strategy_cost_of(&s->trial), least, t))
@@ -185,7 +185,7 @@ static bool may_stay(const clv_strategy_problem *p, clv_subaxis subaxis, int cho
     if (choice >= 0 && p->rule.factor[choice].overflow >= 0)
         return true;
     for (int i = 0; i < p->op->n_in; i++) {
-        if (!(p->kept[i] >> subaxis.axis & 1u))
+        if (!(p->stationary_axes[i] >> subaxis.axis & 1u))
             continue;
         int made = clv_strategy_dim_of(p->available[i][0], subaxis);
         bool partial = choice == CLV_CHOICE_PARTIAL && made == p->in[i].rank;
@@ -198,7 +198,7 @@ static bool may_stay(const clv_strategy_problem *p, clv_subaxis subaxis, int cho
 static bool may_choose(const clv_strategy_space *space, clv_subaxis subaxis, int choice)
 {
     return (choice != CLV_CHOICE_PARTIAL || clv_projection_may_stay_partial(space->problem, subaxis)) &&
-           (!space->keep || may_stay(space->problem, subaxis, choice));
+           (!space->keep_stationary || may_stay(space->problem, subaxis, choice));
 }
 
 static void list_space(clv_strategy_space *space, const clv_strategy_problem *p, bool keep)
@@ -206,7 +206,7 @@ static void list_space(clv_strategy_space *space, const clv_strategy_problem *p,
     int8_t choices[CLV_MAX_FACTORS + 2];
     int n = clv_strategy_list_choices(choices, p);
     space->problem = p;
-    space->keep = keep;
+    space->keep_stationary = keep;
     clv_projection_context_make(&space->context, p, space->subaxis, space->n_subaxes);
     for (int a = 0; a < space->n_subaxes; a++) {
         space->n_choices[a] = 0;

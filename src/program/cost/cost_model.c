@@ -97,16 +97,16 @@ void clv_cost_model_make(clv_cost_model *out, const clv_mesh *mesh, const clv_ma
         out->oversubscription = ranks / places;
     bool near = has_near_groups(out), far = has_network(out);
     out->uniform_links = !(near && far);
-    find_rates(out->rate, &machine->busy);
-    find_rates(out->far_rate, &machine->far);
+    find_rates(out->rate, &machine->rates_shared);
+    find_rates(out->network_rate, &machine->rates_network);
     for (int d = 0; d < CLV_DTYPE_COUNT; d++) {
-        clv_machine_link *least = &out->least[d];
-        out->least_far[d] = best_of(machine->network, out->far_rate, d);
-        *least = near || !far ? machine->host : out->least_far[d];
+        clv_machine_link *least = &out->best_link[d];
+        out->best_network_link[d] = best_of(machine->network, out->network_rate, d);
+        *least = near || !far ? machine->host : out->best_network_link[d];
         if (near)
             *least = best_of(*least, out->rate, d);
         if (far)
-            *least = better(*least, out->least_far[d]);
+            *least = better(*least, out->best_network_link[d]);
     }
 }
 
@@ -116,7 +116,7 @@ clv_step_cost clv_cost_step(const clv_cost_model *model, clv_step_kind kind, clv
 {
     if (!clv_step_moves(kind))
         return (clv_step_cost){0};
-    const clv_rate *measured = far ? model->far_rate[kind][dtype] : model->rate[kind][dtype];
+    const clv_rate *measured = far ? model->network_rate[kind][dtype] : model->rate[kind][dtype];
     if (measured)
         return (clv_step_cost){.seconds = bytes / clv_rate_at(measured, bytes) * model->oversubscription};
     const clv_machine_link *link = far ? &model->machine->network : &model->machine->host;
@@ -126,7 +126,7 @@ clv_step_cost clv_cost_step(const clv_cost_model *model, clv_step_kind kind, clv
 
 double clv_cost_step_bound(const clv_cost_model *model, clv_dtype dtype, double bytes, int moves, bool far)
 {
-    const clv_machine_link *link = far ? &model->least_far[dtype] : &model->least[dtype];
+    const clv_machine_link *link = far ? &model->best_network_link[dtype] : &model->best_link[dtype];
     return (link->alpha_s * moves + bytes / link->bytes_per_s) * model->oversubscription;
 }
 
@@ -157,12 +157,12 @@ clv_op_cost clv_cost_of_op(const clv_op *op, const clv_type *in, const clv_type 
 void clv_cost_work_rates(clv_work_rates *out, const clv_cost_model *model, const clv_op_def *def, clv_dtype dtype)
 {
     const clv_machine *machine = model->machine;
-    const char *name = clv_op_rates_of(def);
+    const char *name = def->traits && def->traits->rates_of ? def->traits->rates_of : def->name;
     const clv_rate *measured = NULL;
     if (clv_mesh_rank_count(&model->mesh) == 1)
-        measured = clv_rates_find(&machine->alone, name, dtype);
+        measured = clv_rates_find(&machine->rates_alone, name, dtype);
     if (!measured)
-        measured = clv_rates_find(&machine->busy, name, dtype);
+        measured = clv_rates_find(&machine->rates_shared, name, dtype);
     *out = (clv_work_rates){.measured = measured,
                             .by_flops = def->counts_flops,
                             .flops_per_s = machine->flops_per_s[dtype] * machine->efficiency,

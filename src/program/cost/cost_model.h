@@ -22,10 +22,10 @@ typedef struct clv_cost_model {
     bool slices_are_free; /* choices take slices and masks for free, as most slices are views of what is made next: the
                          default machine */
     clv_machine_link
-        least[CLV_DTYPE_COUNT]; /* the best of all links that groups of the mesh may have, and of measured rates */
-    clv_machine_link least_far[CLV_DTYPE_COUNT];               /* of those that cross hosts */
-    const clv_rate *rate[CLV_STEP_COUNT][CLV_DTYPE_COUNT];     /* measured inside a host; NULL: not */
-    const clv_rate *far_rate[CLV_STEP_COUNT][CLV_DTYPE_COUNT]; /* and across hosts */
+        best_link[CLV_DTYPE_COUNT]; /* the best of all links that groups of the mesh may have, and of measured rates */
+    clv_machine_link best_network_link[CLV_DTYPE_COUNT];           /* of those that cross hosts */
+    const clv_rate *rate[CLV_STEP_COUNT][CLV_DTYPE_COUNT];         /* measured inside a host; NULL: not */
+    const clv_rate *network_rate[CLV_STEP_COUNT][CLV_DTYPE_COUNT]; /* and across hosts */
 } clv_cost_model;
 
 /* machine NULL: the default one. It is borrowed. */

@@ -34,9 +34,9 @@ void clv_machine_free(clv_machine *machine)
 {
     if (!machine)
         return;
-    free(machine->busy.item);
-    free(machine->alone.item);
-    free(machine->far.item);
+    free(machine->rates_shared.item);
+    free(machine->rates_alone.item);
+    free(machine->rates_network.item);
     free(machine);
 }
 
@@ -60,12 +60,12 @@ clv_status clv_machine_copy(clv_machine **out, const clv_machine *machine, clv_e
     if (!m)
         return clv_fail_memory(err, "a machine", sizeof *m);
     *m = *machine;
-    m->busy = m->alone = m->far = (clv_rates){0};
-    clv_status status = copy_rates(&m->busy, &machine->busy, err);
+    m->rates_shared = m->rates_alone = m->rates_network = (clv_rates){0};
+    clv_status status = copy_rates(&m->rates_shared, &machine->rates_shared, err);
     if (status == CLV_OK)
-        status = copy_rates(&m->alone, &machine->alone, err);
+        status = copy_rates(&m->rates_alone, &machine->rates_alone, err);
     if (status == CLV_OK)
-        status = copy_rates(&m->far, &machine->far, err);
+        status = copy_rates(&m->rates_network, &machine->rates_network, err);
     if (status == CLV_OK)
         *out = m;
     else
@@ -94,10 +94,11 @@ double clv_machine_flops(const clv_machine *machine, clv_dtype dtype)
     return (unsigned)dtype < CLV_DTYPE_COUNT ? clv_machine_or_default(machine)->flops_per_s[dtype] : 0;
 }
 
-double clv_machine_rate(const clv_machine *machine, const char *op, clv_dtype dtype, double work, int alone)
+double clv_machine_rate(const clv_machine *machine, const char *op, clv_dtype dtype, double work, bool alone)
 {
     const clv_machine *m = clv_machine_or_default(machine);
-    const clv_rate *rate = op && work > 0 ? clv_rates_find(alone ? &m->alone : &m->busy, op, dtype) : NULL;
+    const clv_rate *rate =
+        op && work > 0 ? clv_rates_find(alone ? &m->rates_alone : &m->rates_shared, op, dtype) : NULL;
     return rate ? clv_rate_at(rate, work) : 0;
 }
 

@@ -27,8 +27,8 @@ struct clv_machine {
     double memory_bytes, memory_bytes_per_s, efficiency, instruction_s;
     double flops_per_s[CLV_DTYPE_COUNT];
     clv_machine_link host, network;
-    clv_rates busy, alone;
-    clv_rates far; /* of collectives that cross hosts */
+    clv_rates rates_shared, rates_alone;
+    clv_rates rates_network; /* of collectives that cross hosts */
 };
 
 /* The machine that NULL is: the one that was given, or the default. */

@@ -140,9 +140,9 @@ static clv_status from_json(clv_machine *p, const json_t *document, const char *
     p->network = p->host;
     if (p->hosts != 1)
         CLV_TRY(read_link(&p->network, document, "network", where, err));
-    CLV_TRY(read_rates(&p->busy, json_object_get(document, "ops"), where, err));
-    CLV_TRY(read_rates(&p->alone, json_object_get(document, "ops_alone"), where, err));
-    return read_rates(&p->far, json_object_get(document, "ops_network"), where, err);
+    CLV_TRY(read_rates(&p->rates_shared, json_object_get(document, "ops"), where, err));
+    CLV_TRY(read_rates(&p->rates_alone, json_object_get(document, "ops_alone"), where, err));
+    return read_rates(&p->rates_network, json_object_get(document, "ops_network"), where, err);
 }
 
 clv_status clv_machine_parse(clv_machine **out, const char *json, size_t size, const char *where, clv_error *err)
@@ -240,14 +240,15 @@ clv_status clv_machine_write(const clv_machine *p, const char *path, clv_error *
     for (int d = 0; d < CLV_DTYPE_COUNT; d++)
         if (p->flops_per_s[d] != p->flops_per_s[CLV_F32] || d == CLV_F32)
             json_object_set_new(flops, clv_dtype_name((clv_dtype)d), json_real(p->flops_per_s[d]));
-    json_t *document = json_pack(
-        "{s:s, s:I, s:I, s:f, s:o, s:f, s:f, s:f, s:o, s:o, s:o}", "name", p->name, "ranks_per_host",
-        (json_int_t)p->ranks_per_host, "hosts", (json_int_t)p->hosts, "memory_bytes", p->memory_bytes, "flops_per_s",
-        flops, "memory_bytes_per_s", p->memory_bytes_per_s, "efficiency", p->efficiency, "instruction_s",
-        p->instruction_s, "host", link_json(&p->host), "ops", rates_json(&p->busy), "ops_alone", rates_json(&p->alone));
+    json_t *document =
+        json_pack("{s:s, s:I, s:I, s:f, s:o, s:f, s:f, s:f, s:o, s:o, s:o}", "name", p->name, "ranks_per_host",
+                  (json_int_t)p->ranks_per_host, "hosts", (json_int_t)p->hosts, "memory_bytes", p->memory_bytes,
+                  "flops_per_s", flops, "memory_bytes_per_s", p->memory_bytes_per_s, "efficiency", p->efficiency,
+                  "instruction_s", p->instruction_s, "host", link_json(&p->host), "ops", rates_json(&p->rates_shared),
+                  "ops_alone", rates_json(&p->rates_alone));
     if (document && p->hosts != 1) {
         json_object_set_new(document, "network", link_json(&p->network));
-        json_object_set_new(document, "ops_network", rates_json(&p->far));
+        json_object_set_new(document, "ops_network", rates_json(&p->rates_network));
     }
     char *text = document ? json_dumps(document, JSON_INDENT(1) | JSON_REAL_PRECISION(5)) : NULL;
     json_decref(document);

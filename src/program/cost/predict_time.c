@@ -85,7 +85,7 @@ static void wait_for_completed(clv_prediction *all, flight *flights, const clv_p
         double wait = fmax(0, f->seconds - (all->seconds - f->began));
         all->seconds += wait;
         all->communication += wait;
-        all->hidden += f->seconds - wait;
+        all->overlapped_s += f->seconds - wait;
         f->step = NULL;
     }
 }
@@ -102,9 +102,9 @@ static void add_flops(clv_prediction *all, peak_seconds *at_peak, const clv_prog
     double flops = clv_instruction_cost(program, i).flops;
     all->flops += flops;
     at_peak->rank += flops / peak;
-    if (instruction->again)
+    if (instruction->recomputed)
         return;
-    double of_model = cost_of(program, i, true).flops * (1 - clv_op_recomputed_flops(instruction->op));
+    double of_model = cost_of(program, i, true).flops * (1 - clv_op_traits_of(instruction->op)->recomputed_flops);
     all->model_flops += of_model;
     at_peak->model += of_model / peak;
 }
@@ -143,5 +143,6 @@ clv_status clv_program_predict(const clv_program *program, const clv_machine *ma
     all.model_utilisation =
         all.seconds > 0 ? at_peak.model / ((double)clv_mesh_rank_count(&program->mesh) * all.seconds) : 0;
     all.memory_bytes = floor(model.machine->memory_bytes / model.oversubscription);
-    return clv_struct_copy_out(out, sizeof all, offsetof(clv_prediction, hidden), &all, "clv_program_predict", err);
+    return clv_struct_copy_out(out, sizeof all, offsetof(clv_prediction, overlapped_s), &all, "clv_program_predict",
+                               err);
 }

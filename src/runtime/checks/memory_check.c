@@ -191,12 +191,12 @@ static bool is_state(const look *l, int cell)
 static int64_t room_of(const look *l, int cell)
 {
     const clv_buffer *buffers = l->program->buffers;
-    if (!buffers[cell].part)
+    if (!buffers[cell].is_chunk)
         return buffers[cell].bytes + CLV_GUARD_BYTES;
-    const clv_buffer *whole = &buffers[buffers[cell].shares];
-    if (cell + 1 < whole->first_part + whole->n_parts)
+    const clv_buffer *whole = &buffers[buffers[cell].shares_with];
+    if (cell + 1 < whole->first_chunk + whole->n_chunks)
         return clv_view_byte_size(clv_loaded_program_view(l->loaded, l->rank, cell));
-    return whole->bytes + CLV_GUARD_BYTES - (at(l, cell) - at(l, buffers[cell].shares));
+    return whole->bytes + CLV_GUARD_BYTES - (at(l, cell) - at(l, buffers[cell].shares_with));
 }
 
 /* How many bytes of buffer b's value lie in a cell. */
@@ -617,7 +617,7 @@ clv_status clv_memory_check_after(const clv_loaded_program *loaded, int rank, in
     for (int k = 0; k < *l.n_live; k++)
         if (!writes(&l, instruction, l.live[k]))
             CLV_TRY(check_cell(&l, l.live[k], l.program->buffers[l.live[k]].last == i, err));
-    bool flies = instruction->beside > 0;
+    bool flies = instruction->n_overlapped > 0;
     if (flies) {
         count_in_flight(&l, instruction->in[0], 1);
         await(&l, instruction->out[0]);

@@ -184,7 +184,7 @@ static clv_status build(clv_program **out, const clv_reshard *r, clv_error *err)
     clv_type type = {.dtype = r->dtype, .rank = r->rank};
     memcpy(type.shape, r->shape, (size_t)r->rank * sizeof *r->shape);
     p->buffers[p->n_buffers++] =
-        (clv_buffer){.kind = CLV_BUFFER_STATE, .type = type, .layout = r->from, .name = "in", .shares = -1};
+        (clv_buffer){.kind = CLV_BUFFER_STATE, .type = type, .layout = r->from, .name = "in", .shares_with = -1};
     for (int i = 0; i < r->plan.n_steps; i++) {
         const clv_reshard_step *step = &r->plan.steps[i];
         clv_instruction *made = &p->instructions[p->n_instructions++];
@@ -192,7 +192,7 @@ static clv_status build(clv_program **out, const clv_reshard *r, clv_error *err)
             .step = step, .n_in = 1, .in = {i}, .n_out = 1, .out = {i + 1}, .name = clv_step_name(step->kind)};
         CLV_TRY(clv_program_find_group(&made->group, p, step, err));
         p->buffers[p->n_buffers++] =
-            (clv_buffer){.kind = CLV_BUFFER_TEMP, .type = type, .layout = step->to, .shares = -1};
+            (clv_buffer){.kind = CLV_BUFFER_TEMP, .type = type, .layout = step->to, .shares_with = -1};
     }
     p->outputs[p->n_outputs++] = (clv_program_output){.name = "out", .buffer = p->n_buffers - 1};
     return clv_program_plan_memory(p, err);

@@ -104,7 +104,7 @@ static void describe(clv_trace_op *out, const clv_program *program, int i)
                           .layer = layer_of(info.name),
                           .place = place_of(info.name),
                           .moves = moves,
-                          .flies = program->instructions[i].beside > 0,
+                          .flies = program->instructions[i].n_overlapped > 0,
                           .backward = info.backward != 0,
                           .flops = info.flops,
                           .bytes = info.bytes};

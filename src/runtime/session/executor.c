@@ -161,9 +161,9 @@ static clv_status run_moving(rank_state *r, const clv_instruction *instruction, 
     int i = (int)(instruction - program->instructions);
     void *staging = r->mine->staging[clv_staging_slot(instruction)];
     clv_plan *plan = r->mine->plans[i];
-    plan->overlapped = instruction->beside > 0;
+    plan->overlapped = instruction->n_overlapped > 0;
     CLV_TRY(r->loaded->transport->start(plan, staging, err));
-    if (instruction->beside == 0)
+    if (instruction->n_overlapped == 0)
         return wait_for(r, i, err);
     r->mine->in_flight[r->n_in_flight++] = i;
     r->loaded->transport->overlap(plan);
@@ -197,7 +197,7 @@ static clv_status run_step(rank_state *r, const clv_instruction *instruction, cl
         status = copy_own(r, instruction, err);
     int64_t now = clv_now_ns();
     r->times->comm_ns += now - start;
-    if (instruction->beside > 0)
+    if (instruction->n_overlapped > 0)
         r->mine->plans[instruction - r->loaded->program->instructions]->compute_ns_at_start = ops_ns(r, now);
     return status;
 }
@@ -225,7 +225,7 @@ void clv_loaded_program_unmap(clv_loaded_program *loaded)
 /* What is looked at once an instruction, and the steps that end behind it, are done. */
 static clv_status check_after_op(const rank_state *r, const clv_nonfinite_element *before, int i, clv_error *err)
 {
-    if (r->loaded->program->instructions[i].beside == 0)
+    if (r->loaded->program->instructions[i].n_overlapped == 0)
         CLV_TRY(check_nonfinite_after(r, before, i, err));
     return r->loaded->check ? clv_memory_check_after(r->loaded, r->rank, i, err) : CLV_OK;
 }
@@ -282,7 +282,7 @@ static clv_status run_instruction(rank_state *r, int i, clv_error *err)
 /* Whether an instruction is run where products alone are. */
 static bool is_product(const clv_instruction *instruction)
 {
-    return instruction->op && clv_op_is_product(instruction->op);
+    return instruction->op && clv_op_traits_of(instruction->op)->is_product;
 }
 
 static clv_status run_all(rank_state *r, clv_error *err)

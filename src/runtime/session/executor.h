@@ -96,7 +96,7 @@ static inline void clv_loaded_program_operands(clv_view in[CLV_MAX_IN], clv_view
  * group. */
 static inline int clv_staging_slot(const clv_instruction *instruction)
 {
-    return instruction->beside > 0 ? 1 + instruction->group : 0;
+    return instruction->n_overlapped > 0 ? 1 + instruction->group : 0;
 }
 
 /* Forgets where state was. */

@@ -70,7 +70,7 @@ clv_status clv_kernel_run(const clv_loaded_program *loaded, int rank, int instru
     const char *name = loaded->program->instructions[instruction].name;
     clv_error why = {0};
     clv_status status =
-        plan ? call->op->def->own->run_plan(plan, call, &why)
+        plan ? call->op->def->traits->run_plan(plan, call, &why)
              : clv_check_callback_status(&why, loaded->kernels[instruction].run(call, &why), "the kernel");
     if (status != CLV_OK)
         return clv_fail_at(err, status, rank, name, "rank %d, %s: %s", rank, name,

@@ -21,7 +21,7 @@ static char *workspace_of(const clv_loaded_program *loaded, const clv_loaded_ran
 static size_t plan_bytes(const clv_loaded_program *loaded, int i)
 {
     const clv_op *op = loaded->program->instructions[i].op;
-    size_t bytes = op && loaded->kernels[i].run == op->def->run ? clv_op_plan_bytes(op) : 0;
+    size_t bytes = op && loaded->kernels[i].run == op->def->run ? clv_op_traits_of(op)->plan_bytes : 0;
     return (bytes + PLAN_ALIGN - 1) / PLAN_ALIGN * PLAN_ALIGN;
 }
 
@@ -71,7 +71,7 @@ static void make(const clv_loaded_program *loaded, int rank)
                                                   .context = &mine->context};
         if (plan_bytes(loaded, i) > 0) {
             mine->prepared_calls[i].plan = plan;
-            instruction->op->def->own->plan(plan, instruction->op, in, out);
+            instruction->op->def->traits->plan(plan, instruction->op, in, out);
         }
         operands = out + instruction->n_out;
         plan += plan_bytes(loaded, i);
