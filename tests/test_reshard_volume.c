@@ -79,7 +79,7 @@ static void random_layouts_agree_with_all_ranks(void **state)
     }
 }
 
-/* Blocks are equal wherever granules allow it: the closed form, where it answers, and what answers otherwise. */
+/* Blocks are equal wherever alignments allow it: the closed form, where it answers, and what answers otherwise. */
 static void equal_blocks_agree_with_all_ranks(void **state)
 {
     (void)state;

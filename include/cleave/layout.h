@@ -4,13 +4,13 @@
  * partial: its true value is the sum, or the maximum, over the ranks of those axes. An axis not mentioned holds
  * replicas. (JAX calls the first half a PartitionSpec; "partial" is Shardy's "unreduced".)
  *
- * **Cuts.** A dimension of n granules over k blocks is cut at floor(i*n/k), i = 0..k. So any size is cut over any
- * number of ranks, blocks differ by at most one granule, blocks may be empty, and cuts nest: the blocks over (X,Y)
- * lie inside the blocks over (X). A granule is one element, or more where a cut must keep elements together
- * (head_dim elements of a head); it divides the dimension.
+ * **Cuts.** A dimension of n elements over k blocks is cut at floor(i*n/k), i = 0..k. So any size is cut over any
+ * number of ranks, blocks differ by at most one element, blocks may be empty, and cuts nest: the blocks over (X,Y)
+ * lie inside the blocks over (X). With an *alignment* a > 1, which divides the dimension, cuts are at multiples of a:
+ * a*floor(i*(n/a)/k). It keeps elements together, such as the head_dim elements of a head.
  *
  * **Text form**, printed and parsed without loss: an entry a dimension, comma-separated: `_`, an axis, or `(X,Y)`
- * major to minor, each entry with an optional granule `model*64`, `(X,Y)*64`; then ` + sum{axes}` or ` + max{axes}`
+ * major to minor, each entry with an optional alignment `model*64`, `(X,Y)*64`; then ` + sum{axes}` or ` + max{axes}`
  * when partial. A sub-axis is `y:(2)2`. Examples: `data,_,model`, `(X,Y),_`, `x,_ + sum{y}`, `_,y:(1)2`. A tensor of
  * rank 0 has the empty text, or ` + sum{x}`'s second half alone.
  *
@@ -47,8 +47,8 @@ typedef enum clv_reduction {
     CLV_REDUCTION_PRODUCT
 } clv_reduction;
 
-/** A plain value. Invariants (clv_layout_check): sub-axes are disjoint parts of the mesh's axes; granules are >= 1, and
- *  1 where a dimension is not cut; `reduction` is CLV_REDUCTION_NONE iff there are no partial axes; normal form: no
+/** A plain value. Invariants (clv_layout_check): sub-axes are disjoint parts of the mesh's axes; alignments are >= 1,
+ *  and 1 where a dimension is not cut; `reduction` is CLV_REDUCTION_NONE iff there are no partial axes; normal form: no
  *  sub-axis of size 1, neighbours in one dimension that make up a larger sub-axis are merged, partial axes are
  *  sorted by (axis, pre). All functions here return normal forms. */
 typedef struct clv_layout {
@@ -56,7 +56,7 @@ typedef struct clv_layout {
     clv_reduction reduction;         /**< how partial values combine */
     uint8_t begin[CLV_MAX_RANK + 2]; /**< dimension d is cut by axes[begin[d] .. begin[d+1]), major to minor;
                                             d = rank: the partial axes */
-    int64_t granule[CLV_MAX_RANK];   /**< elements that a cut keeps together */
+    int64_t alignment[CLV_MAX_RANK]; /**< dimension d is cut at multiples of alignment[d] elements */
     clv_subaxis axes[CLV_MAX_SUBAXES];
 } clv_layout;
 
@@ -79,7 +79,7 @@ CLV_API clv_status clv_layout_parse(clv_layout *out, const char *text, const clv
 /** Writes the text form as snprintf does: returns the bytes needed without the end. */
 CLV_API int clv_layout_print(char *out, size_t size, const clv_layout *layout, const clv_mesh *mesh);
 
-/** Verifies every invariant, one message each; with a shape (may be NULL) also that granules divide dimensions.
+/** Verifies every invariant, one message each; with a shape (may be NULL) also that alignments divide dimensions.
  *  @return CLV_EINVAL, CLV_EAXIS, CLV_ELIMIT, CLV_ESHAPE; clv_mesh_check's */
 CLV_API clv_status clv_layout_check(const clv_layout *layout, const clv_mesh *mesh, const int64_t *shape,
                                     clv_error *err);
@@ -101,11 +101,12 @@ CLV_API clv_status clv_layout_shard_dim(clv_layout *layout, const clv_mesh *mesh
  *          CLV_ELIMIT as clv_layout_set_dim */
 CLV_API clv_status clv_layout_add_partial(clv_layout *layout, const clv_mesh *mesh, clv_reduction reduction,
                                           clv_subaxis sub, clv_error *err);
-/** Sets dimension d's axes (n of them, major to minor) and granule, replacing what was there.
- *  @return CLV_EINVAL for a dimension that there is not, or a granule below 1; CLV_EAXIS for a sub-axis that the mesh
+/** Sets dimension d's axes (n of them, major to minor) and alignment, replacing what was there.
+ *  @return CLV_EINVAL for a dimension that there is not, or an alignment below 1; CLV_EAXIS for a sub-axis that the
+ *  mesh
  *          lacks, or that is used twice; CLV_ELIMIT for more of them than CLV_MAX_SUBAXES */
 CLV_API clv_status clv_layout_set_dim(clv_layout *layout, const clv_mesh *mesh, int d, const clv_subaxis *subs, int n,
-                                      int64_t granule, clv_error *err);
+                                      int64_t alignment, clv_error *err);
 /** The same layout without its partial axes. */
 CLV_API clv_layout clv_layout_without_partial(const clv_layout *layout);
 /** Brings `n` sub-axes to normal form in place (drops size 1, merges neighbours); returns the new count. */
@@ -127,9 +128,9 @@ CLV_API bool clv_subaxis_overlap(clv_subaxis a, clv_subaxis b);
 /** Whether a sub-axis is made up of `part` and others: its coordinate tells that of the part. */
 CLV_API bool clv_subaxis_contains(clv_subaxis sub, clv_subaxis part);
 
-/** [floor(i*n/k) * granule, ...) of a dimension of `size` elements: block i of k; [0, 0) where there is no
- *  such block. */
-CLV_API void clv_block_range(int64_t size, int64_t granule, int64_t blocks, int64_t block, int64_t *lo, int64_t *hi);
+/** Block `block` of `blocks` of a dimension of `size` elements: [*lo, *hi), by the formula above; [0, 0) for a block
+ *  out of range. */
+CLV_API void clv_block_range(int64_t size, int64_t alignment, int64_t blocks, int64_t block, int64_t *lo, int64_t *hi);
 
 /** What a rank holds of a tensor of this shape. */
 CLV_API clv_shard clv_layout_shard(const clv_layout *layout, const clv_mesh *mesh, const int64_t *shape, int64_t rank);

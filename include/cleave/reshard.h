@@ -19,7 +19,8 @@ typedef struct clv_reshard clv_reshard;
 
 /** Plans the change of a tensor of `shape` (as many sizes as the layouts have dimensions). Everything is copied. Free
  *  with clv_reshard_free.
- *  @return CLV_ESHAPE when dimensions differ or a granule does not divide; CLV_EAXIS, CLV_EINVAL for layouts that break
+ *  @return CLV_ESHAPE when dimensions differ or an alignment does not divide; CLV_EAXIS, CLV_EINVAL for layouts that
+ *  break
  *          an invariant; CLV_EDTYPE; CLV_ENOMEM */
 CLV_API clv_status clv_reshard_new(clv_reshard **out, const clv_mesh *mesh, const clv_layout *from,
                                    const clv_layout *to, const int64_t *shape, clv_dtype dtype, clv_error *err);

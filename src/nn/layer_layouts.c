@@ -26,10 +26,10 @@ const char *clv_nn_parameter_name(clv_graph *graph, const char *name, const char
 }
 
 /* Replaces the cut of dimension d. */
-static void set_dim(clv_graph *graph, clv_layout *layout, int d, const clv_subaxis *axes, int n, int64_t granule)
+static void set_dim(clv_graph *graph, clv_layout *layout, int d, const clv_subaxis *axes, int n, int64_t alignment)
 {
     if (clv_graph_ok(graph))
-        clv_layout_set_dim(layout, &graph->mesh, d, axes, n, n > 0 ? granule : 1, &graph->error);
+        clv_layout_set_dim(layout, &graph->mesh, d, axes, n, n > 0 ? alignment : 1, &graph->error);
 }
 
 /* Where products with quantised weights sum over it, what is hidden is cut between blocks, everywhere alike. */
@@ -38,7 +38,7 @@ static void align_ffn_to_quant_blocks(clv_graph *graph, clv_layout *layout, cons
     if (!graph->quant || !graph->quant->ffn_split_at_blocks)
         return;
     for (int d = 0; names && d < layout->rank; d++)
-        if (clv_logical_axis_equal(names[d], CLV_HIDDEN) && layout->granule[d] == 1) {
+        if (clv_logical_axis_equal(names[d], CLV_HIDDEN) && layout->alignment[d] == 1) {
             const clv_subaxis *axes;
             int n = clv_layout_axes(&axes, layout, d);
             clv_subaxis kept[CLV_MAX_SUBAXES];
@@ -68,7 +68,7 @@ static void copy_dim(clv_graph *graph, clv_layout *to, int d, const clv_layout *
 {
     const clv_subaxis *axes;
     int n = clv_layout_axes(&axes, from, from_d);
-    set_dim(graph, to, d, axes, n, from->granule[from_d]);
+    set_dim(graph, to, d, axes, n, from->alignment[from_d]);
 }
 
 /* Rows that are batch and sequence at once are split by the axes of both. */

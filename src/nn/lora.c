@@ -37,7 +37,7 @@ static void append_dims(clv_graph *graph, factor *f, const adapted *w, int d, in
         f->names[f->rank] = w->weight->names[d];
         if (clv_graph_ok(graph))
             clv_layout_set_dim(&f->layout, &graph->mesh, f->rank, axes, n_axes,
-                               n_axes > 0 ? w->weight->layout.granule[d] : 1, &graph->error);
+                               n_axes > 0 ? w->weight->layout.alignment[d] : 1, &graph->error);
     }
 }
 

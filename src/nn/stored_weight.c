@@ -30,13 +30,13 @@ static void append(clv_graph *graph, blocked *b, const clv_weight_spec *spec, co
 {
     const clv_subaxis *axes;
     int n = clv_layout_axes(&axes, floats, d);
-    int64_t granule = n > 0 && floats->granule[d] % by == 0 ? floats->granule[d] / by : 1;
+    int64_t alignment = n > 0 && floats->alignment[d] % by == 0 ? floats->alignment[d] / by : 1;
     b->shape[b->rank] = spec->shape[d] / by;
     b->names[b->rank] = spec->names[d];
     if (clv_graph_ok(graph))
-        clv_layout_set_dim(&b->layout, &graph->mesh, b->rank, axes, n, granule, &graph->error);
+        clv_layout_set_dim(&b->layout, &graph->mesh, b->rank, axes, n, alignment, &graph->error);
     if (clv_graph_ok(graph))
-        clv_layout_set_dim(&b->of_scales, &graph->mesh, b->rank, axes, n, granule, &graph->error);
+        clv_layout_set_dim(&b->of_scales, &graph->mesh, b->rank, axes, n, alignment, &graph->error);
     b->rank++;
 }
 
@@ -84,7 +84,7 @@ static bool can_prepack(const clv_graph *graph, const clv_weight_spec *spec, con
     return graph->packs && spec->rank < CLV_MAX_RANK && spec->n_in < spec->rank && spec->dtype != CLV_F64 &&
            elems >= MIN_PREPACKED_ELEMS &&
            spec->shape[last] % (clv_mesh_rank_count(&graph->mesh) * CLV_PANEL_COLUMNS) == 0 &&
-           (floats->granule[last] == 1 || floats->granule[last] % CLV_PANEL_COLUMNS == 0);
+           (floats->alignment[last] == 1 || floats->alignment[last] % CLV_PANEL_COLUMNS == 0);
 }
 
 static clv_lora_target floats_of(clv_graph *graph, const clv_weight_spec *spec, const clv_layout *layout)

@@ -66,8 +66,8 @@ typedef struct clv_cast_attrs {
 extern const clv_op_def clv_op_wire_quantize;
 extern const clv_op_def clv_op_wire_dequantize;
 typedef struct clv_wire_quantize_attrs {
-    int64_t size, granule; /* of the last dimension, as f32 */
-    int64_t pieces;        /* that layouts cut it into, each a record */
+    int64_t size, alignment; /* of the last dimension, as f32 */
+    int64_t pieces;          /* that layouts cut it into, each a record */
 } clv_wire_quantize_attrs;
 /* Bytes of a record. */
 int64_t clv_wire_record_bytes(const clv_wire_quantize_attrs *attrs);

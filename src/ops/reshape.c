@@ -1,7 +1,7 @@
 /* reshape.c - reshape op: sharding rule that maps dimension products, as [B,S,H*D] to [B,S,H,D].
  *
  * factors: both shapes are walked major to minor; where a dimension of one is a product of dimensions of the other
- * ([B,S,H*D] <-> [B,S,H,D]) the pieces are factors that pass, so a cut by heads goes through (its granule is D).
+ * ([B,S,H*D] <-> [B,S,H,D]) the pieces are factors that pass, so a cut by heads goes through (its alignment is D).
  * Pieces that do not line up are whole. Linear; passes maxima.      gradient: the reshape back
  */
 #include <string.h>

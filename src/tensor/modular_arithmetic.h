@@ -8,7 +8,7 @@
 /* Of any two numbers >= 0; gcd(0, b) = b. */
 int64_t clv_gcd(int64_t a, int64_t b);
 
-/* Whether some i in [0, k) has a large block of a granules over k blocks and a small one of b: block i is large when
+/* Whether some i in [0, k) has a large block of a units over k blocks and a small one of b: block i is large when
  * i*a mod k >= k - a mod k. In the time of a gcd. a, b >= 0 may be large. */
 bool clv_uneven_blocks_meet(int64_t a, int64_t b, int64_t k);
 

@@ -8,12 +8,12 @@
  * of which a sub-axis reads a digit.
  *
  * **What is common.** Variables that cut a dimension alike at the major end in both layouts matter only by where in a
- * granule they put the blocks: with m granules over k blocks, by rho = i*m mod k, which takes all multiples of
+ * alignment they put the blocks: with m units over k blocks, by rho = i*m mod k, which takes all multiples of
  * gcd(m, k). So all of them are one variable, rho, and the sizes of blocks are monotone in it. What is left of the
  * two lists are the tails.
  *
  * **Closed forms.** With no tail in `from`, a rank has what it needs; with none in `to` the blocks of `from` divide one
- * of `to`, and the smallest of s blocks that divide t granules follows from t and s.
+ * of `to`, and the smallest of s blocks that divide t units follows from t and s.
  *
  * **Search.** Dimensions that share a variable are coupled (an all_to_all cuts one by it before and the other after). A
  * block has one of two sizes; for each choice of them, branch and bound over ranges of variables finds the least that
@@ -55,20 +55,20 @@ typedef struct digit {
 
 /* One dimension under one layout. */
 typedef struct cut {
-    int first, end;        /* the tail: digits [first, end), major to minor */
-    int64_t blocks;        /* into which the tail cuts a common block */
-    int64_t granule, fine; /* its granule, and how many of them make a common one */
-    int64_t base;          /* granules of the smaller blocks */
-    bool even;             /* else some blocks have one granule more */
-    bool exact;            /* nothing is rounded where blocks begin */
+    int first, end;          /* the tail: digits [first, end), major to minor */
+    int64_t blocks;          /* into which the tail cuts a common block */
+    int64_t alignment, fine; /* its alignment, and how many of it make a common one */
+    int64_t base;            /* units of the smaller blocks */
+    bool even;               /* else some blocks have one unit more */
+    bool exact;              /* nothing is rounded where blocks begin */
 } cut;
 
 enum { TO, FROM };
 
-/* Block c of a tail begins fine * (rho * blocks + c * m) / (k * blocks) granules, rounded down, after a point that is
+/* Block c of a tail begins fine * (rho * blocks + c * m) / (k * blocks) units, rounded down, after a point that is
  * common to both layouts. */
 typedef struct dimension {
-    int64_t granule; /* a multiple of both granules */
+    int64_t alignment; /* a multiple of both alignments */
     int64_t m, k;
     cut cut[2];
     bool nested;   /* the block of `to` lies inside that of `from` */
@@ -196,10 +196,10 @@ static int64_t strip_common(problem *p, int d)
 static void make_dimension(problem *p, const clv_layout *const layouts[2], int d, int64_t size)
 {
     dimension *dim = &p->dim[d];
-    int64_t common = strip_common(p, d), a = layouts[TO]->granule[d], b = layouts[FROM]->granule[d];
-    dim->granule = a / clv_gcd(a, b) * b;
-    int64_t divisor = clv_gcd(common, size / dim->granule);
-    dim->m = size / dim->granule / divisor;
+    int64_t common = strip_common(p, d), a = layouts[TO]->alignment[d], b = layouts[FROM]->alignment[d];
+    dim->alignment = a / clv_gcd(a, b) * b;
+    int64_t divisor = clv_gcd(common, size / dim->alignment);
+    dim->m = size / dim->alignment / divisor;
     dim->k = common / divisor;
     for (int l = 0; l < 2; l++) {
         cut *c = &dim->cut[l];
@@ -208,10 +208,10 @@ static void make_dimension(problem *p, const clv_layout *const layouts[2], int d
             p->digits[l][i].weight = c->blocks;
             c->blocks *= p->digits[l][i].size;
         }
-        c->granule = layouts[l]->granule[d];
-        c->fine = dim->granule / c->granule;
-        c->base = size / c->granule / (common * c->blocks);
-        c->even = size / c->granule % (common * c->blocks) == 0;
+        c->alignment = layouts[l]->alignment[d];
+        c->fine = dim->alignment / c->alignment;
+        c->base = size / c->alignment / (common * c->blocks);
+        c->even = size / c->alignment % (common * c->blocks) == 0;
         c->exact = dim->k == 1 && c->fine * dim->m % c->blocks == 0;
     }
     cut *to = &dim->cut[TO], *from = &dim->cut[FROM];
@@ -279,20 +279,20 @@ static void pareto_add(pareto_front *f, int64_t need, int64_t have)
     f->have[f->n++] = have;
 }
 
-/* Elements of the smaller blocks, or of those with a granule more. */
+/* Elements of the smaller blocks, or of those with a unit more. */
 static int64_t block_size(const cut *c, bool large)
 {
-    return (c->base + large) * c->granule;
+    return (c->base + large) * c->alignment;
 }
 
-/* Every block of `to` that has t granules of `from` is cut into all `blocks` of them: some are small unless t is enough
+/* Every block of `to` that has t units of `from` is cut into all `blocks` of them: some are small unless t is enough
  * for all to be large. */
 static void divided_block(pareto_front *f, const dimension *dim)
 {
     const cut *to = &dim->cut[TO], *from = &dim->cut[FROM];
     for (int large = 0; large <= !to->even; large++) {
         int64_t need = block_size(to, large);
-        pareto_add(f, need, block_size(from, need / from->granule / from->blocks > from->base));
+        pareto_add(f, need, block_size(from, need / from->alignment / from->blocks > from->base));
     }
 }
 
@@ -334,22 +334,22 @@ static range index_range(const problem *p, int l, const cut *c, const range *at)
     return index;
 }
 
-/* Granules before block c. */
-static int64_t granules_before(const dimension *dim, const cut *c, int64_t rho, int64_t block)
+/* Units before block c. */
+static int64_t units_before(const dimension *dim, const cut *c, int64_t rho, int64_t block)
 {
     return floor_div((wide)c->fine * ((wide)rho * c->blocks + (wide)block * dim->m), (wide)dim->k * c->blocks);
 }
 
-/* Whether blocks in a range of indices can be large, and small. There are at most, and at least, so many granules in
+/* Whether blocks in a range of indices can be large, and small. There are at most, and at least, so many units in
  * them. */
 static void sizes_in(bool can_be[2], const dimension *dim, const cut *c, range index, range rho)
 {
     int64_t count = index.hi - index.lo + 1;
-    int64_t most = granules_before(dim, c, rho.hi, index.hi + 1) - granules_before(dim, c, rho.lo, index.lo);
+    int64_t most = units_before(dim, c, rho.hi, index.hi + 1) - units_before(dim, c, rho.lo, index.lo);
     int64_t least = most;
     if (rho.lo != rho.hi) {
-        int64_t rounded = granules_before(dim, c, 0, count); /* it is so many or one more, whatever rho is */
-        least = granules_before(dim, c, rho.lo, index.hi + 1) - granules_before(dim, c, rho.hi, index.lo);
+        int64_t rounded = units_before(dim, c, 0, count); /* it is so many or one more, whatever rho is */
+        least = units_before(dim, c, rho.lo, index.hi + 1) - units_before(dim, c, rho.hi, index.lo);
         least = least > rounded ? least : rounded;
         most = most < rounded + 1 ? most : rounded + 1;
     }
@@ -382,16 +382,16 @@ static range lead(const problem *p, const dimension *dim, const range *at)
 }
 
 /* The least by which the block of `a` can end after the block of the other layout begins, of which both ends are
- * multiples of the granules' common divisor. `ahead`: at least so much, as lead() counts. */
+ * multiples of the alignments' common divisor. `ahead`: at least so much, as lead() counts. */
 static int64_t least_reach(const dimension *dim, int l, int64_t ahead, range index, range other_index, range rho)
 {
     const cut *c = &dim->cut[l], *other = &dim->cut[!l];
-    int64_t unit = clv_gcd(c->granule, other->granule);
-    int64_t by_ends = granules_before(dim, c, rho.lo, index.lo + 1) * c->granule -
-                      granules_before(dim, other, rho.hi, other_index.hi) * other->granule;
-    wide reach = (wide)ahead * dim->granule * dim->m, scale = (wide)dim->k * c->blocks * other->blocks;
+    int64_t unit = clv_gcd(c->alignment, other->alignment);
+    int64_t by_ends = units_before(dim, c, rho.lo, index.lo + 1) * c->alignment -
+                      units_before(dim, other, rho.hi, other_index.hi) * other->alignment;
+    wide reach = (wide)ahead * dim->alignment * dim->m, scale = (wide)dim->k * c->blocks * other->blocks;
     int64_t by_lead = c->exact ? -floor_div(-reach, scale * unit) * unit
-                               : (floor_div(floor_div(reach, scale) - c->granule, unit) + 1) * unit;
+                               : (floor_div(floor_div(reach, scale) - c->alignment, unit) + 1) * unit;
     return by_ends > by_lead ? by_ends : by_lead;
 }
 
@@ -549,7 +549,7 @@ static void descend(search *s, int64_t least)
 }
 
 /* How many values of a variable differ in what they do. Where a block of one layout lies in a block of the other
- * whatever the variable is, it only shifts the granules that are rounded, and that repeats. */
+ * whatever the variable is, it only shifts the units that are rounded, and that repeats. */
 static int64_t distinct_values(const problem *p, int v)
 {
     int64_t period = 1, size = p->size[v];

@@ -63,7 +63,7 @@ static int64_t equal_blocks(const clv_layout *layout, int d, int64_t size)
     int64_t blocks = 1;
     for (int i = layout->begin[d]; i < layout->begin[d + 1]; i++)
         blocks *= layout->axes[i].size;
-    return size / layout->granule[d] % blocks == 0 ? size / blocks : 0;
+    return size / layout->alignment[d] % blocks == 0 ? size / blocks : 0;
 }
 
 int64_t clv_max_received_elems_even(const clv_layout *to, const clv_layout *from, const int64_t *shape)
