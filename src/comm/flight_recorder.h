@@ -15,7 +15,7 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
-#include "base/memory/cache_line.h"
+#include "base/memory/aligned_memory.h"
 #include "base/threads/wait.h"
 
 enum { CLV_RECORDER_CAPACITY = 256 /* a power of 2 */, CLV_RECORDER_MAX_MEMBERS = 64, CLV_RECORDER_CLOCK_INTERVAL = 4 };

@@ -1,16 +1,22 @@
-/* cpu_count.h - usable CPUs and cores: affinity mask and cgroup CPU quota (v1 and v2). */
-#ifndef CLEAVE_BASE_HARDWARE_CPU_COUNT_H
-#define CLEAVE_BASE_HARDWARE_CPU_COUNT_H
+/* resource_limits.h - CPUs, cores and memory that this process may use: affinity, cgroup limits, free memory. */
+#ifndef CLEAVE_BASE_HARDWARE_RESOURCE_LIMITS_H
+#define CLEAVE_BASE_HARDWARE_RESOURCE_LIMITS_H
 
-/* Hardware threads that run this process at the same time, at least 1: those of its affinity, and no more than the CPU
- * time that its cgroup is given (a quota of 1.5 CPUs is 1: a second thread would be held up half of the time, and the
- * first waits for it). */
+#include <stdint.h>
+
+/* Returns the number of hardware threads that can run this process at once, at least 1: those of its affinity mask, but
+ * no more than its cgroup's CPU quota. (A quota of 1.5 CPUs counts as 1: a second thread would be throttled half of the
+ * time, and the first would wait for it.) */
 int clv_usable_cpus(void);
-/* The same, but the hardware threads of one core, which share its units of arithmetic, count as one. */
+/* Returns the same, counting the hardware threads of one core, which share its arithmetic units, as one. */
 int clv_usable_cores(void);
 
-/* CPUs that the quota of a cgroup and of those above it leaves, at least 1; 0: no quota. mount: where cgroups are
- * ("/sys/fs/cgroup"); path: the cgroup in it, "/..." */
+/* Returns the CPUs that the quotas of a cgroup and of its parents permit, at least 1; 0: no quota. mount: the mount
+ * point of cgroups ("/sys/fs/cgroup"); path: the cgroup within it, "/..." */
 int clv_cgroup_cpu_quota(const char *mount, const char *path);
+
+/* Returns the bytes that this process can still touch before the OOM killer acts, by the memory available on the
+ * machine and in the container; -1: unknown. (A successful malloc says nothing about that.) */
+int64_t clv_available_memory(void);
 
 #endif

@@ -22,7 +22,7 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
-#include "base/memory/cache_line.h"
+#include "base/memory/aligned_memory.h"
 #include "base/threads/wait.h"
 #include "comm/endpoint.h"
 #include "comm/transport.h"

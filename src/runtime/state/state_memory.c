@@ -2,7 +2,7 @@
 #include <stdlib.h>
 
 #include "base/error.h"
-#include "base/memory/huge_pages.h"
+#include "base/memory/aligned_memory.h"
 #include "runtime/checks/guard_bytes.h"
 #include "runtime/session/session_internal.h"
 
