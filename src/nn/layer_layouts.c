@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "tensor/modular_arithmetic.h"
+#include "tensor/gcd.h"
 #include "graph/graph.h"
 #include "nn/stored_weight.h"
 #include "tensor/quant_block.h"

@@ -12,7 +12,7 @@
 #include "base/error.h"
 #include "ops/builtin_ops.h"
 #include "partition/lowering/program_builder.h"
-#include "tensor/modular_arithmetic.h"
+#include "tensor/gcd.h"
 
 typedef struct packing {
     clv_type type;

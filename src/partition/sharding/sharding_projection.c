@@ -1,6 +1,6 @@
 /* sharding_projection.c - factor shardings to operand and result layouts (projection, as in Shardy). */
 #include "partition/sharding/sharding_projection.h"
-#include "tensor/modular_arithmetic.h"
+#include "tensor/gcd.h"
 
 #include <string.h>
 

@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 #include "tensor/parse_print.h"
-#include "tensor/modular_arithmetic.h"
+#include "tensor/gcd.h"
 
 enum { HOW = 160 };
 
