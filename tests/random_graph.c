@@ -127,15 +127,15 @@ static int pieces_of(random_maker *m, int axis, clv_subaxis *out)
     return n;
 }
 
-static void cut_in_granules(random_maker *m, clv_layout *layout, const clv_type *type)
+static void align_cuts(random_maker *m, clv_layout *layout, const clv_type *type)
 {
     for (int d = 0; d < type->rank; d++) {
         if (clv_layout_block_count(layout, d) == 1 || type->shape[d] == 0 || draw(&m->layouts, 4) != 0)
             continue;
-        int64_t granule = 1 + draw(&m->layouts, type->shape[d]);
-        while (type->shape[d] % granule != 0)
-            granule--;
-        layout->granule[d] = granule;
+        int64_t alignment = 1 + draw(&m->layouts, type->shape[d]);
+        while (type->shape[d] % alignment != 0)
+            alignment--;
+        layout->alignment[d] = alignment;
     }
 }
 
@@ -152,7 +152,7 @@ clv_layout random_layout(random_maker *m, const clv_type *type)
                 clv_layout_shard_dim(&layout, &m->out->mesh, d, piece[p], NULL);
         }
     }
-    cut_in_granules(m, &layout, type);
+    align_cuts(m, &layout, type);
     return layout;
 }
 

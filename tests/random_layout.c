@@ -67,7 +67,7 @@ clv_layout any_layout(const clv_mesh *mesh, int rank, const int64_t *shape, cons
     }
     for (int d = 0; d < rank; d++)
         if (clv_layout_block_count(&layout, d) > 1 && any_pick(3) == 0)
-            layout.granule[d] = any_divisor(shape[d]);
+            layout.alignment[d] = any_divisor(shape[d]);
     assert_int_equal(clv_layout_check(&layout, mesh, shape, NULL), CLV_OK);
     return layout;
 }

@@ -1,4 +1,4 @@
-/* random_layout.h - random meshes and layouts of all kinds: parts of axes, granules, dimensions of no elements. */
+/* random_layout.h - random meshes and layouts of all kinds: parts of axes, alignments, dimensions of no elements. */
 #ifndef CLEAVE_TESTS_ANY_LAYOUT_H
 #define CLEAVE_TESTS_ANY_LAYOUT_H
 

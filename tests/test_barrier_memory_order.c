@@ -1,6 +1,7 @@
-/* test_barrier_memory_order.c - the barrier protocol of rank threads (src/comm/threads/world.h) under every schedule and
- * every value that its memory orders allow loads to return: two and three ranks, flat and with a counter, and ranks that
- * fail on the way. x86 hides most faults of memory order, and the thread sanitizer sees only the schedules that happen.
+/* test_barrier_memory_order.c - the barrier protocol of rank threads (src/comm/threads/world.h) under every schedule
+ * and every value that its memory orders allow loads to return: two and three ranks, flat and with a counter, and ranks
+ * that fail on the way. x86 hides most faults of memory order, and the thread sanitizer sees only the schedules that
+ * happen.
  */
 #include <setjmp.h>
 #include <stdarg.h>

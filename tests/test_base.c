@@ -107,7 +107,6 @@ static void arena_objects_are_aligned_zero_and_disjoint(void **state)
     static unsigned char *object[COUNT];
     static size_t size[COUNT];
     clv_arena *arena = clv_arena_new();
-    size_t total = 0;
 
     assert_non_null(arena);
     for (int i = 0; i < COUNT; i++) {
@@ -118,12 +117,10 @@ static void arena_objects_are_aligned_zero_and_disjoint(void **state)
         for (size_t k = 0; k < size[i]; k++)
             assert_int_equal(object[i][k], 0);
         memset(object[i], i % 251 + 1, size[i]);
-        total += size[i];
     }
     for (int i = 0; i < COUNT; i++)
         for (size_t k = 0; k < size[i]; k++)
             assert_int_equal(object[i][k], i % 251 + 1);
-    assert_int_equal(clv_arena_bytes(arena), total);
     clv_arena_free(arena);
     clv_arena_free(NULL);
 }
@@ -137,7 +134,6 @@ static void arena_refuses_what_overflows(void **state)
     assert_null(clv_arena_alloc(arena, 2, SIZE_MAX / 2 + 1));
     assert_null(clv_arena_alloc(arena, SIZE_MAX, 1));
     assert_null(clv_arena_alloc(arena, SIZE_MAX - 16, 1));
-    assert_int_equal(clv_arena_bytes(arena), 0);
     assert_non_null(clv_arena_alloc(arena, 0, SIZE_MAX));
     assert_non_null(clv_arena_alloc(arena, SIZE_MAX, 0));
     assert_non_null(clv_arena_alloc(arena, 1, 1));
@@ -260,17 +256,17 @@ static void dissent_is_from_most_or_from_the_lowest(void **state)
     (void)state;
     clv_mismatch same = clv_mismatch_find((int64_t[]){5, 5, 5}, 3);
     assert_true(same.n == 0 && same.majority == 0 && same.first == -1);
-    assert_string_equal(same.who, "");
+    assert_string_equal(same.members, "");
     clv_mismatch few = clv_mismatch_find((int64_t[]){1, 2, 2, 3}, 4);
     assert_true(few.n == 2 && few.majority == 1 && few.first == 0);
-    assert_string_equal(few.who, "0, 3");
+    assert_string_equal(few.members, "0, 3");
     clv_mismatch even = clv_mismatch_find((int64_t[]){7, 8, 8, 7}, 4);
     assert_true(even.n == 2 && even.majority == 0 && even.first == 1);
-    assert_string_equal(even.who, "1, 2");
+    assert_string_equal(even.members, "1, 2");
     for (int i = 0; i < 200; i++)
         many[i] = i;
     clv_mismatch all = clv_mismatch_find(many, 200); /* cut */
-    assert_true(all.n == 199 && all.first == 1 && strlen(all.who) == sizeof all.who - 1);
+    assert_true(all.n == 199 && all.first == 1 && strlen(all.members) == sizeof all.members - 1);
 }
 
 int main(void)

@@ -12,7 +12,7 @@
 
 #include <cmocka.h>
 
-#include "base/hardware/cpu_count.h"
+#include "base/hardware/resource_limits.h"
 #include "cleave/machine.h"
 #include "cli_run.h"
 

@@ -531,7 +531,7 @@ static void test_bad_calls(void **state)
         clv_status code;
         const char *text;
     } cases[] = {
-        {NULL, NULL, 1, true, CLV_EINVAL, "clv_emit: NULL was given where it needs an op's definition"},
+        {NULL, NULL, 1, true, CLV_EINVAL, "clv_emit: an op's definition, and room for its results must not be NULL"},
         {&mix, NULL, 1, true, CLV_EINVAL, "'test.mix' has 16 bytes of attributes; none are given"},
         {&rows, &mix, 1, true, CLV_EINVAL, "'test.rows' has 0 bytes of attributes; some are given"},
         {&rows, NULL, -1, true, CLV_EINVAL, "-1 operands"},

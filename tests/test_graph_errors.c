@@ -108,8 +108,8 @@ static void test_types(void **state)
     clv_input(graph, "x", CLV_F32, DIMS(2), &partial);
     assert_refused(graph, CLV_EINVAL, "cannot be stated partial");
     graph = new_graph();
-    clv_layout granule = clv_graph_layout(graph, 1, "x*2");
-    clv_input(graph, "x", CLV_F32, DIMS(3), &granule);
+    clv_layout aligned = clv_graph_layout(graph, 1, "x*2");
+    clv_input(graph, "x", CLV_F32, DIMS(3), &aligned);
     clv_error err = {0};
     assert_int_not_equal(clv_graph_status(graph, &err), CLV_OK);
     clv_graph_free(graph);

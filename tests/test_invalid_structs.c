@@ -252,7 +252,7 @@ static void test_layouts(void **state)
         clv_graph_free(graph);
     }
     make();
-    layout.granule[0] = 0;
+    layout.alignment[0] = 0;
     use_pair(99);
     assert_int_equal(clv_layout_max_elems(&layout, shape), 0);
     assert_int_equal(clv_shard_elems(&(clv_shard){.rank = 99}), 0);

@@ -86,7 +86,7 @@ static void text_of_any_layout_fits(void **state)
     layout.reduction = CLV_REDUCTION_SUM;
     layout.begin[9] = CLV_MAX_SUBAXES;
     for (int d = 0; d < 8; d++) {
-        layout.granule[d] = INT64_MAX;
+        layout.alignment[d] = INT64_MAX;
         layout.begin[d + 1] = (uint8_t)(2 * d + 2);
     }
     for (int i = 0; i < CLV_MAX_SUBAXES; i++)
@@ -115,9 +115,9 @@ static void points_at_what_is_wrong(void **state)
         {2, "(x,),_", CLV_ESYNTAX, "column 4 (')'): expected an axis name"},
         {2, "(x y),_", CLV_ESYNTAX, "column 4 ('y'): expected ',' or ')'"},
         {2, "(x,y", CLV_ESYNTAX, "column 5 (the end): expected ',' or ')'"},
-        {2, "_*4,_", CLV_ESYNTAX, "column 2 ('*'): a dimension that is not cut takes no granule"},
-        {2, "x*,_", CLV_ESYNTAX, "column 3 (','): expected a granule of at least 1"},
-        {2, "x*0,_", CLV_ESYNTAX, "column 3 ('0'): expected a granule of at least 1"},
+        {2, "_*4,_", CLV_ESYNTAX, "column 2 ('*'): a dimension that is not cut takes no alignment"},
+        {2, "x*,_", CLV_ESYNTAX, "column 3 (','): expected an alignment of at least 1"},
+        {2, "x*0,_", CLV_ESYNTAX, "column 3 ('0'): expected an alignment of at least 1"},
         {2, "y:2,_", CLV_ESYNTAX, "column 3 ('2'): expected '(' of a sub-axis as in y:(2)2"},
         {2, "y:(,_", CLV_ESYNTAX, "column 4 (','): expected the product of the sub-axes before this one"},
         {2, "y:(2,_", CLV_ESYNTAX, "column 5 (','): expected ')'"},
@@ -201,7 +201,7 @@ static void builds_normal_forms(void **state)
     assert_true(clv_layout_equal(&layout, &before));
 
     assert_int_equal(clv_layout_set_dim(&layout, &mesh, 0, NULL, 0, 16, NULL), CLV_OK);
-    assert_int_equal(layout.granule[0], 1);
+    assert_int_equal(layout.alignment[0], 1);
     layout = clv_layout_without_partial(&layout);
     expected = layout_of("_,y:(1)2", &mesh, 2);
     assert_true(clv_layout_equal(&layout, &expected));
@@ -226,8 +226,8 @@ static void checks_each_invariant(void **state)
     BREAKS(bad.begin[3] = CLV_MAX_SUBAXES + 1, CLV_EINVAL);
     BREAKS(bad.reduction = CLV_REDUCTION_NONE, CLV_EINVAL);
     BREAKS(bad.reduction = (clv_reduction)7, CLV_EINVAL);
-    BREAKS(bad.granule[0] = 0, CLV_EINVAL);
-    BREAKS((bad.begin[1] = 0, bad.granule[0] = 2), CLV_EINVAL);
+    BREAKS(bad.alignment[0] = 0, CLV_EINVAL);
+    BREAKS((bad.begin[1] = 0, bad.alignment[0] = 2), CLV_EINVAL);
     BREAKS(bad.axes[0].axis = 2, CLV_EAXIS);
     BREAKS(bad.axes[0].size = 3, CLV_EAXIS);
     BREAKS(bad.axes[0].size = 1, CLV_EINVAL);
@@ -237,7 +237,8 @@ static void checks_each_invariant(void **state)
 #undef BREAKS
 }
 
-/* floor(i*n/k): blocks cover the dimension, differ by at most a granule, and those of (X,Y) lie inside those of X. */
+/* floor(i*n/k): blocks cover the dimension, differ by at most one unit of `alignment` elements, and those of (X,Y) lie
+ * inside those of X. */
 static void cuts_nest(void **state)
 {
     (void)state;
@@ -318,7 +319,7 @@ static int64_t missing_by_force(const clv_layout *to, const clv_layout *from, co
 }
 
 static void compare_all_pairs(const char *mesh_text, const clv_subaxis *atoms, int n, const int64_t *shape,
-                              const int64_t *granule)
+                              const int64_t *alignment)
 {
     clv_mesh mesh = mesh_of(mesh_text);
     n_pool = 0;
@@ -326,7 +327,7 @@ static void compare_all_pairs(const char *mesh_text, const clv_subaxis *atoms, i
     for (int i = 0; i < n_pool; i++)
         for (int d = 0; d < 2; d++)
             if (i % 3 == 1 && pool[i].begin[d + 1] > pool[i].begin[d])
-                pool[i].granule[d] = granule[d];
+                pool[i].alignment[d] = alignment[d];
     for (int i = 0; i < n_pool; i++) {
         int64_t largest = 0;
         assert_int_equal(clv_layout_check(&pool[i], &mesh, shape, NULL), CLV_OK);

@@ -559,7 +559,7 @@ static void test_bad_calls(void **state)
         clv_status code;
         const char *text;
     } cases[] = {
-        {NULL, &none, in, 2, {0}, CLV_EINVAL, "clv_op_check: NULL was given where it needs an op's definition"},
+        {NULL, &none, in, 2, {0}, CLV_EINVAL, "clv_op_check: an op's definition must not be NULL"},
         {&product, NULL, in, 2, {0}, CLV_EINVAL, "'test.product' has 4 bytes of attributes; none are given"},
         {&product, &none, NULL, 2, {0}, CLV_EINVAL, "2 operands, and no types"},
         {&product, &none, in, -1, {0}, CLV_EINVAL, "-1 operands"},

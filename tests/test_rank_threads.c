@@ -15,7 +15,7 @@
 #include <cmocka.h>
 
 #include "base/error.h"
-#include "base/hardware/cpu_count.h"
+#include "base/hardware/resource_limits.h"
 #include "base/threads/wait.h"
 #include "single_step.h"
 #include "kernels/cpu/openmp.h"

@@ -321,7 +321,7 @@ static double simple_way(const clv_mesh *mesh, const clv_layout *from, const clv
 static bool is_even(const clv_layout *layout, const int64_t *shape)
 {
     for (int d = 0; d < layout->rank; d++)
-        if (shape[d] / layout->granule[d] % clv_layout_block_count(layout, d) != 0)
+        if (shape[d] / layout->alignment[d] % clv_layout_block_count(layout, d) != 0)
             return false;
     return true;
 }
@@ -371,7 +371,7 @@ static void check_triangles(const clv_mesh *mesh)
                 }
 }
 
-static void check_all_pairs(const char *mesh_text, int rank, const int64_t *shape, int64_t granule,
+static void check_all_pairs(const char *mesh_text, int rank, const int64_t *shape, int64_t alignment,
                             clv_reduction reduction)
 {
     clv_mesh mesh = mesh_of(mesh_text);
@@ -380,8 +380,8 @@ static void check_all_pairs(const char *mesh_text, int rank, const int64_t *shap
     place_axes(&mesh, (1u << mesh.n_axes) - 1, 0, clv_layout_replicated(rank), reduction);
     for (int i = 0; i < n_pool; i++)
         for (int d = 0; d < rank; d++)
-            if (i % 2 == 1 && pool[i].begin[d + 1] > pool[i].begin[d] && shape[d] % granule == 0)
-                pool[i].granule[d] = granule;
+            if (i % 2 == 1 && pool[i].begin[d + 1] > pool[i].begin[d] && shape[d] % alignment == 0)
+                pool[i].alignment[d] = alignment;
     for (int i = 0; i < n_pool; i++) {
         for (int j = 0; j < n_pool; j++)
             check_pair(arena, &mesh, i, j, shape);
@@ -414,7 +414,7 @@ static void pairs_of_uneven_shapes(void **state)
     check_all_pairs("x=2,y=2", 0, NULL, 1, CLV_REDUCTION_SUM);
 }
 
-/* -- random layouts: sub-axes, granules, uneven sizes -- */
+/* -- random layouts: sub-axes, alignments, uneven sizes -- */
 
 static uint64_t seed = 20261120;
 
@@ -446,7 +446,7 @@ static clv_layout random_layout(const clv_mesh *mesh, int rank, const int64_t *s
         }
     for (int d = 0; d < rank; d++)
         if (layout.begin[d + 1] > layout.begin[d] && shape[d] % 2 == 0 && below(3) == 0)
-            layout.granule[d] = 2;
+            layout.alignment[d] = 2;
     return layout;
 }
 
@@ -635,8 +635,8 @@ static void machines_in_random_order(void **state)
     }
 }
 
-/* Granules that divide evenly change nothing; the ends of a plan are the layouts as given. */
-static void even_granules_match(void **state)
+/* Alignments that divide evenly change nothing; the ends of a plan are the layouts as given. */
+static void even_alignments_match(void **state)
 {
     (void)state;
     const int64_t shape[2] = {16, 64};
@@ -698,7 +698,7 @@ static void refuses_what_does_not_fit(void **state)
     clv_layout from = layout_of("x,_", &mesh, 2), to = layout_of("x*2,_", &mesh, 2), flat = layout_of("x", &mesh, 1);
     assert_int_equal(clv_reshard_plan_make(&plan, arena, &mesh, &from, &to, shape, CLV_F32, NULL, true, &err),
                      CLV_ESHAPE);
-    assert_string_equal(err.message, "layout: granule 2 does not divide dimension 0 of size 7");
+    assert_string_equal(err.message, "layout: alignment 2 does not divide dimension 0 of size 7");
     err = (clv_error){0};
     assert_int_equal(clv_reshard_plan_make(&plan, arena, &mesh, &from, &flat, shape, CLV_F32, NULL, true, &err),
                      CLV_ESHAPE);
@@ -741,7 +741,7 @@ int main(void)
         cmocka_unit_test(time_decides),
         cmocka_unit_test(hosts_first),
         cmocka_unit_test(machines_in_random_order),
-        cmocka_unit_test(even_granules_match),
+        cmocka_unit_test(even_alignments_match),
         cmocka_unit_test(cache_returns_the_same_plan),
         cmocka_unit_test(refuses_what_does_not_fit),
         cmocka_unit_test(many_axes),

@@ -5,14 +5,14 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
 
 #include <cmocka.h>
 
 #include "random_layout.h"
-#include "tensor/modular_arithmetic.h"
 #include "tensor/reshard_volume.h"
 
-enum { CASES = 20000, MAX_RANKS = 400, MOST_STEPS = 25000000 /* some 2 s, whatever else the machine does */ };
+enum { CASES = 20000, MAX_RANKS = 400, MOST_SECONDS = 5 };
 
 static int64_t setting(const char *name, int64_t otherwise)
 {
@@ -44,19 +44,6 @@ static void describe(char *out, size_t size, const clv_mesh *mesh, const clv_lay
         n += snprintf(out + n, size - (size_t)n, " %lld", (long long)shape[d]);
 }
 
-static void large_blocks_meet_small_ones(void **state)
-{
-    (void)state;
-    for (int64_t k = 1; k <= 30; k++)
-        for (int64_t a = 0; a <= k + 1; a++)
-            for (int64_t b = 0; b <= k + 1; b++) {
-                bool meet = false;
-                for (int64_t i = 0; i < k; i++)
-                    meet |= (i + 1) * a / k - i * a / k > a / k && (i + 1) * b / k - i * b / k == b / k;
-                assert_int_equal(clv_uneven_blocks_meet(a, b, k), meet);
-            }
-}
-
 static void random_layouts_agree_with_all_ranks(void **state)
 {
     (void)state;
@@ -79,7 +66,7 @@ static void random_layouts_agree_with_all_ranks(void **state)
     }
 }
 
-/* Blocks are equal wherever granules allow it: the closed form, where it answers, and what answers otherwise. */
+/* Blocks are equal wherever alignments allow it: the closed form, where it answers, and what answers otherwise. */
 static void equal_blocks_agree_with_all_ranks(void **state)
 {
     (void)state;
@@ -108,7 +95,7 @@ static void equal_blocks_agree_with_all_ranks(void **state)
     assert_true(cases == 1 || (closed > cases / 4 && none > cases / 20 && closed < cases));
 }
 
-/* Nothing to compare with; but to visit 2^31 ranks takes a minute. */
+/* There is nothing to compare with; but visiting 2^31 ranks takes a minute. */
 static void large_meshes_take_no_longer(void **state)
 {
     (void)state;
@@ -124,18 +111,19 @@ static void large_meshes_take_no_longer(void **state)
         for (int a = 0; a < mesh.n_axes; a++)
             parts[a] = any_divisor(mesh.axis[a].size);
         clv_layout to = any_layout(&mesh, rank, shape, parts), from = any_layout(&mesh, rank, shape, parts);
-        int64_t steps, found = clv_max_received_elems_counted(&steps, &to, &from, &mesh, shape);
+        clock_t began = clock();
+        int64_t found = clv_max_received_elems(&to, &from, &mesh, shape);
+        double seconds = (double)(clock() - began) / CLOCKS_PER_SEC;
         describe(text, sizeof text, &mesh, &to, &from, shape);
         assert_in_range(found, 0, clv_layout_max_elems(&to, shape));
-        if (steps > MOST_STEPS)
-            fail_msg("CLV_SEED=%lld: %s: %lld steps", (long long)(seed + i), text, (long long)steps);
+        if (seconds > MOST_SECONDS)
+            fail_msg("CLV_SEED=%lld: %s: %g s", (long long)(seed + i), text, seconds);
     }
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(large_blocks_meet_small_ones),
         cmocka_unit_test(random_layouts_agree_with_all_ranks),
         cmocka_unit_test(equal_blocks_agree_with_all_ranks),
         cmocka_unit_test(large_meshes_take_no_longer),

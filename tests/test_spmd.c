@@ -935,7 +935,7 @@ static clv_status refuse_spoilt(clv_spmd *spmd, const clv_local_tensor *in, clv_
         spoilt[2].layout.rank = -3;
         spoilt[3].layout.begin[1] = 200;
         spoilt[4].layout.axes[0].axis = 77;
-        spoilt[5].layout.granule[0] = 0;
+        spoilt[5].layout.alignment[0] = 0;
         spoilt[6].type.shape[0] = -1;
         spoilt[7].shard.rank = 99;
         spoilt[8].shard.lo[0] = -100;

@@ -142,7 +142,7 @@ static clv_layout random_layout(maker *m, const clv_type *type, bool partial)
     }
     for (int d = 0; d < type->rank; d++)
         if (clv_layout_block_count(&layout, d) > 1 && type->shape[d] % 2 == 0 && pick(m, 5) == 0)
-            layout.granule[d] = 2;
+            layout.alignment[d] = 2;
     return layout;
 }
 

@@ -1,11 +1,11 @@
-/** @file cancel.h - ending what runs, from another thread or from a signal's handler.
+/** @file cancel.h - cancellation token: stops runs and loads from another thread or from a signal handler.
  *
  *   static clv_cancel cancel;                                     in a handler of SIGINT: clv_cancel_request(&cancel);
  *   clv_model_options options = {.size = sizeof options, .cancel = &cancel};
  *
- * What sessions and models were told of a clv_cancel returns CLV_ECANCELLED once it is requested: a run before it
- * starts, or between two of its instructions, and loading between two tensors. What was cancelled before it started may
- * be run again after a reset; a run that was cancelled in its middle leaves its session as every failed run does
+ * Sessions and models take a clv_cancel in their options. After a request their calls return CLV_ECANCELLED: a run
+ * before it starts or between two instructions, a load between two tensors. A run that was cancelled before it started
+ * can be repeated after a reset. A run that was cancelled midway leaves its session in the state of any failed run
  * (session.h).
  */
 #ifndef CLEAVE_CANCEL_H
@@ -17,17 +17,18 @@
 extern "C" {
 #endif
 
-/** The caller's, zero-initialised; it outlives what was told of it. Any number of sessions and models may be told of
- *  one. */
+/** A cancellation token. The caller owns it, zero-initializes it, and keeps it alive as long as any session or model
+ *  uses it. Any number of sessions and models may share one. */
 typedef struct clv_cancel {
-    int requested; /**< by the functions below alone */
+    int requested; /**< use only the functions below */
 } clv_cancel;
 
-/** Asks. NULL is a no-op, as in the next. Both are safe from any thread and in a signal's handler. */
+/** Requests cancellation; does nothing for NULL. Safe from any thread and in a signal handler. */
 CLV_API void clv_cancel_request(clv_cancel *cancel);
-/** Takes the request back, when nothing that it was meant for runs any more. */
+/** Withdraws the request, once no call that uses the token is running; does nothing for NULL. Safe from any thread and
+ *  in a signal handler. */
 CLV_API void clv_cancel_reset(clv_cancel *cancel);
-/** Whether it was asked; 0 for NULL. */
+/** Returns whether cancellation is requested; 0 for NULL. */
 CLV_API int clv_cancel_requested(const clv_cancel *cancel);
 
 #ifdef __cplusplus

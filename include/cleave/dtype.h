@@ -1,8 +1,8 @@
-/** @file dtype.h - element types.
+/** @file dtype.h - element types (dtypes), wire dtypes of collectives, weight quantization.
  *
- * f64 is computed in f64 by plain kernels (tests, examples). f16 is a storage type: computed in f32. bf16 products
- * are accumulated in f32 and rounded once (to nearest, ties to even). No call keeps what it is given: all are safe from
- * several threads.
+ * Ops on f64 compute in f64, by plain kernels (for tests and examples). f16 is a storage type: ops compute in f32. bf16
+ * products are accumulated in f32 and rounded once (to nearest, ties to even). All functions are thread-safe and keep
+ * no pointers.
  */
 #ifndef CLEAVE_DTYPE_H
 #define CLEAVE_DTYPE_H
@@ -16,7 +16,7 @@
 extern "C" {
 #endif
 
-/** X(code, name, bytes, safetensors name). */
+/** X(code, name, bytes, safetensors name): one row per dtype. */
 #define CLV_DTYPE_TABLE(X)                                                                                             \
     X(CLV_F32, "f32", 4, "F32")                                                                                        \
     X(CLV_BF16, "bf16", 2, "BF16")                                                                                     \
@@ -27,7 +27,7 @@ extern "C" {
     X(CLV_U8, "u8", 1, "U8")                                                                                           \
     X(CLV_BOOL, "bool", 1, "BOOL")
 
-/** The element types: CLV_F32 and so on. */
+/** The element type of a tensor. */
 typedef enum clv_dtype {
 #define CLV_DTYPE_ENUM(code, name, bytes, safetensors) code,
     CLV_DTYPE_TABLE(CLV_DTYPE_ENUM)
@@ -35,21 +35,22 @@ typedef enum clv_dtype {
         CLV_DTYPE_COUNT
 } clv_dtype;
 
-/** "f32"; "unknown" for what is none. */
+/** Returns the name of a dtype, such as "f32"; "unknown" for a value outside the enum. */
 CLV_API const char *clv_dtype_name(clv_dtype dtype);
-/** Bytes of one element. */
+/** Returns the bytes of one element; 0 for a value outside the enum. */
 CLV_API size_t clv_dtype_size(clv_dtype dtype);
-/** "f32" or "F32" -> CLV_F32; CLV_EDTYPE with the valid names. */
+/** Parses a name ("f32", or safetensors' "F32"). @return CLV_EDTYPE, with a message that lists the valid names */
 CLV_API clv_status clv_dtype_parse(clv_dtype *out, const char *name, clv_error *err);
 
-/** X(code, name): how ranks carry tensors of f32 to each other. */
+/** X(code, name): the formats in which collectives send f32 tensors between ranks. */
 #define CLV_COMM_DTYPE_TABLE(X)                                                                                        \
     X(CLV_COMM_F32, "f32")                                                                                             \
     X(CLV_COMM_BF16, "bf16")                                                                                           \
     X(CLV_COMM_F16, "f16")                                                                                             \
     X(CLV_COMM_Q8, "q8")
 
-/** CLV_COMM_F32: as they are, which is what nothing asks for. Else rounded, as docs/communication.md says. */
+/** Wire dtype of compressed collectives. CLV_COMM_F32, the default, sends values unchanged; the others round them
+ *  (docs/communication.md). */
 typedef enum clv_comm_dtype {
 #define CLV_COMM_DTYPE_ENUM(code, name) code,
     CLV_COMM_DTYPE_TABLE(CLV_COMM_DTYPE_ENUM)
@@ -57,19 +58,19 @@ typedef enum clv_comm_dtype {
         CLV_COMM_DTYPE_COUNT
 } clv_comm_dtype;
 
-/** "bf16"; "unknown" for what is none. */
+/** Returns the name, such as "bf16"; "unknown" for a value outside the enum. */
 CLV_API const char *clv_comm_dtype_name(clv_comm_dtype dtype);
-/** "bf16" -> CLV_COMM_BF16; CLV_EDTYPE with the valid names. */
+/** Parses a name. @return CLV_EDTYPE, with a message that lists the valid names */
 CLV_API clv_status clv_comm_dtype_parse(clv_comm_dtype *out, const char *name, clv_error *err);
 
-/** X(code, name): how weights are held where they are multiplied: as they are, or in blocks of 32 integers with a scale
- *  each, whose values are those of GGUF's Q8_0 and Q4_0 (docs/precision.md). */
+/** X(code, name): the formats in which matrix products read weights: unquantized, or in blocks of 32 integers with one
+ *  scale per block and the values of GGUF's Q8_0 and Q4_0 (docs/precision.md). */
 #define CLV_QUANT_TABLE(X)                                                                                             \
     X(CLV_QUANT_NONE, "none")                                                                                          \
     X(CLV_QUANT_Q8, "q8")                                                                                              \
     X(CLV_QUANT_Q4, "q4")
 
-/** CLV_QUANT_NONE is what nothing asks for. */
+/** Weight quantization; CLV_QUANT_NONE is the default. */
 typedef enum clv_quant {
 #define CLV_QUANT_ENUM(code, name) code,
     CLV_QUANT_TABLE(CLV_QUANT_ENUM)
@@ -77,31 +78,33 @@ typedef enum clv_quant {
         CLV_QUANT_COUNT
 } clv_quant;
 
-/** "q8"; "unknown" for what is none. */
+/** Returns the name, such as "q8"; "unknown" for a value outside the enum. */
 CLV_API const char *clv_quant_name(clv_quant quant);
-/** "q8" -> CLV_QUANT_Q8; CLV_EDTYPE with the valid names. */
+/** Parses a name. @return CLV_EDTYPE, with a message that lists the valid names */
 CLV_API clv_status clv_quant_parse(clv_quant *out, const char *name, clv_error *err);
 
-/** Bytes of a tensor, whole; and of all that one rank holds for a program. Then no sum or offset overflows. */
+/** Largest size of a whole tensor, and of all the memory of one rank for a program, in bytes; so no sum or offset
+ *  overflows. */
 #define CLV_MAX_TENSOR_BYTES (INT64_C(1) << 60)
 #define CLV_MAX_RANK_BYTES   (INT64_C(1) << 62)
 
-/** Verifies that the dtype is one of the table, that sizes are 0 or more, and that a tensor of them has at most
- *  CLV_MAX_TENSOR_BYTES, even if sizes of 0 were 1: CLV_EDTYPE, CLV_ESHAPE or CLV_ELIMIT. */
+/** Checks that the dtype is in the enum, that no size is negative, and that a tensor of this shape has at most
+ *  CLV_MAX_TENSOR_BYTES (a size of 0 counts as 1). @return CLV_EDTYPE, CLV_ESHAPE, CLV_ELIMIT */
 CLV_API clv_status clv_shape_check(const int64_t *shape, int rank, clv_dtype dtype, clv_error *err);
 
-/** Whether it is one of f32, bf16, f64, f16. */
+/** Returns whether the dtype is f32, bf16, f64 or f16. */
 CLV_API int clv_dtype_is_float(clv_dtype dtype);
 
-/** Reads element i of a buffer as a double (integers above 2^53 round), or writes it, rounded to nearest even. */
+/** Returns element i of a buffer as a double (integers above 2^53 are rounded). */
 CLV_API double clv_dtype_load(clv_dtype dtype, const void *buffer, int64_t i);
-/** See clv_dtype_load. */
+/** Writes element i of a buffer, rounded to nearest, ties to even. */
 CLV_API void clv_dtype_store(clv_dtype dtype, void *buffer, int64_t i, double value);
 
-/** Converts count elements; ranges do not overlap. Float to integer truncates; anything to bool is != 0. */
+/** Converts count elements; the ranges must not overlap. Float to integer truncates; a bool becomes value != 0. */
 CLV_API void clv_dtype_convert(clv_dtype to, void *out, clv_dtype from, const void *in, int64_t count);
 
-/** The first of count elements that is infinite or NaN; -1 when there is none (integers are finite). */
+/** Returns the index of the first of count elements that is infinite or NaN; -1: all are finite, as
+ *  integers always are. */
 CLV_API int64_t clv_dtype_first_nonfinite(clv_dtype dtype, const void *buffer, int64_t count);
 
 #ifdef __cplusplus

@@ -24,33 +24,34 @@
  * - Inputs: each process binds whole tensors, equal in all processes, or the parts that its own ranks need.
  * - Outputs: whole outputs are returned in every process; all must ask for the same ones. clv_session_run_boxes returns
  *   boxes of the process's own ranks; boxes of other ranks are CLV_EPEER before anything runs.
- * - clv_session_read returns its box in every process. clv_session_write must be given the same values in all processes,
+ * - clv_session_read returns its box in every process. clv_session_write must be given the same values in all
+ * processes,
  *   and compares them.
  * - clv_session_options.source is called for the boxes of the process's own ranks; clv_session_stats and
  *   clv_session_rank_bytes count these ranks.
  *
- * **Failure.** When a rank fails, or a call fails in one process alone, all processes return the same error the next time
- * they wait for others. If one process cannot make its session, clv_session_new returns its failure in all processes;
- * clv_job_agree does the same for whatever comes before, and clv_job_compare for arguments that must be equal. A process
- * that ends without clv_job_leave is lost: whatever waits or runs in the others returns CLV_EPEER at once, naming its
- * ranks, host and pid. A process that hangs is found by the deadline (clv_session_options.timeout_ms). Launchers end the
- * whole job when one of its processes dies. After a failure the session is poisoned. The job is poisoned, too, if a
- * process was lost or messages could not be canceled: new sessions of it are refused.
+ * **Failure.** When a rank fails, or a call fails in one process alone, all processes return the same error the next
+ * time they wait for others. If one process cannot make its session, clv_session_new returns its failure in all
+ * processes; clv_job_agree does the same for whatever comes before, and clv_job_compare for arguments that must be
+ * equal. A process that ends without clv_job_leave is lost: whatever waits or runs in the others returns CLV_EPEER at
+ * once, naming its ranks, host and pid. A process that hangs is found by the deadline (clv_session_options.timeout_ms).
+ * Launchers end the whole job when one of its processes dies. After a failure the session is poisoned. The job is
+ * poisoned, too, if a process was lost or messages could not be canceled: new sessions of it are refused.
  *
  * **Fork.** A child made by fork is not a process of the job: it does not have the job's connections, and must not call
  * anything with the job except clv_job_leave, which does nothing.
  *
- * **MPI.** Open MPI and MPICH are supported, each by a module (cleave_mpi_openmpi.so, cleave_mpi_mpich.so) that is loaded
- * by clv_job_join; programs are not linked with MPI. A process that has initialised MPI itself may join if it asked for
- * MPI_THREAD_SERIALIZED or more, and must not call MPI while it is in a call of the library or a session of the job runs
- * on another thread. Messages are not encrypted. Processes of one host share memory if they can, and then send fewer
- * messages; CLEAVE_SHARED_MEMORY=off in the environment of any process turns that off.
+ * **MPI.** Open MPI and MPICH are supported, each by a module (cleave_mpi_openmpi.so, cleave_mpi_mpich.so) that is
+ * loaded by clv_job_join; programs are not linked with MPI. A process that has initialised MPI itself may join if it
+ * asked for MPI_THREAD_SERIALIZED or more, and must not call MPI while it is in a call of the library or a session of
+ * the job runs on another thread. Messages are not encrypted. Processes of one host share memory if they can, and then
+ * send fewer messages; CLEAVE_SHARED_MEMORY=off in the environment of any process turns that off.
  *
  * **Models** (clv_model_options.job). All processes make the same calls with the same arguments: clv_forwarder_new and
  * _run, clv_generator_new, _feed, _run and _free (and _sample, with clv_generator_options.split_logits), clv_generate,
- * clv_evaluate, clv_embed, clv_score and the like, clv_trainer_new, _step, _most, _checkpoint, _resume, _save and _free.
- * Each process gets the results. Saved models and checkpoints are written by all processes together; files of results
- * should be written by one (process 0).
+ * clv_evaluate, clv_embed, clv_score and the like, clv_trainer_new, _step, _most, _checkpoint, _resume, _save and
+ * _free. Each process gets the results. Saved models and checkpoints are written by all processes together; files of
+ * results should be written by one (process 0).
  */
 #ifndef CLEAVE_JOB_H
 #define CLEAVE_JOB_H
@@ -61,14 +62,14 @@
 extern "C" {
 #endif
 
-/** This process's membership in a job. Several threads may use sessions of the job, each session by one thread at a time.
- *  clv_job_agree, clv_job_compare, clv_job_leave and clv_session_new must be called by one thread at a time. */
+/** This process's membership in a job. Several threads may use sessions of the job, each session by one thread at a
+ *  time. clv_job_agree, clv_job_compare, clv_job_leave and clv_session_new must be called by one thread at a time. */
 typedef struct clv_job clv_job;
 
 /** Called when a process of the job is lost (it died or does not respond): once in the whole job, in the lowest process
- *  that is left, on a thread of the library or one that is in a call of the library. It is the last chance to report the
- *  loss: launchers end the job when a process dies. By then all waits in this process have failed. It must return soon,
- *  as this process sends nothing meanwhile, and must not call anything that waits for ranks or processes.
+ *  that is left, on a thread of the library or one that is in a call of the library. It is the last chance to report
+ *  the loss: launchers end the job when a process dies. By then all waits in this process have failed. It must return
+ *  soon, as this process sends nothing meanwhile, and must not call anything that waits for ranks or processes.
  *  @param error the error that all waits return */
 typedef void clv_job_lost_fn(void *arg, const clv_error *error);
 
@@ -105,17 +106,18 @@ CLV_API clv_status clv_job_join(clv_job **out, const clv_job_options *options, c
  *  whose MPI_Finalize may hang), and frees the job; NULL is a no-op. Launchers treat a process that ends without this
  *  call as failed. If err already holds a failure it is sent to the other processes, where clv_session_new,
  *  clv_job_agree or clv_job_leave return it.
- *  @return CLV_EINVAL, with nothing done, while sessions of the job exist; a process's failure, as clv_job_agree returns
+ *  @return CLV_EINVAL, with nothing done, while sessions of the job exist; a process's failure, as clv_job_agree
+ *  returns
  *          it; CLV_ETIMEOUT if not all processes left by the deadline; CLV_EPEER if the job was poisoned. In the last
  *          two cases MPI is not finalized */
 CLV_API clv_status clv_job_leave(clv_job *job, clv_error *err);
 
-/** Finds out whether all processes succeeded so far. Each calls it with its own `status`, and its message in err if that
- *  is a failure. A process that calls clv_session_new instead gets the others' failures from that. With job NULL it
- *  returns status.
+/** Finds out whether all processes succeeded so far. Each calls it with its own `status`, and its message in err if
+ *  that is a failure. A process that calls clv_session_new instead gets the others' failures from that. With job NULL
+ *  it returns status.
  *  @return in a process that failed: its status, err is left as it is; in the others: the failure of the lowest process
- *          that failed, its message after "process 2 of 4: "; CLV_OK if none failed; CLV_EPEER if not all processes make
- *          the same call; CLV_ETIMEOUT (clv_job_options.timeout_ms) naming the missing processes */
+ *          that failed, its message after "process 2 of 4: "; CLV_OK if none failed; CLV_EPEER if not all processes
+ *          make the same call; CLV_ETIMEOUT (clv_job_options.timeout_ms) naming the missing processes */
 CLV_API clv_status clv_job_agree(clv_job *job, clv_status status, clv_error *err);
 
 /** A value that must be equal in all processes. */
@@ -126,7 +128,8 @@ typedef struct clv_job_value {
 
 /** Compares values across processes; all call it with n >= 1 values in the same order. Call it before ranks depend on
  *  options and files that might differ. With job NULL it returns CLV_OK.
- *  @return CLV_EINVAL in all processes, with the same message, if a value differs: it names the first such value and two
+ *  @return CLV_EINVAL in all processes, with the same message, if a value differs: it names the first such value and
+ *  two
  *          processes with theirs; otherwise as clv_job_agree; another n counts as another call */
 CLV_API clv_status clv_job_compare(clv_job *job, const clv_job_value *mine, int n, clv_error *err);
 

@@ -1,22 +1,22 @@
-/** @file layout.h - where each part of a tensor lives on a mesh.
+/** @file layout.h - layouts: how a tensor is sharded over a mesh.
  *
- * A layout says, for each dimension, which (sub-)axes cut it, major to minor, and over which axes the tensor is
- * partial: its true value is the sum, or the maximum, over the ranks of those axes. An axis not mentioned holds
- * replicas. (JAX calls the first half a PartitionSpec; "partial" is Shardy's "unreduced".)
+ * A layout lists, for each dimension, the (sub-)axes that cut it, major to minor, and the axes over which the tensor is
+ * partial: its true value is the sum, or the maximum, over the ranks along those axes. Over all other axes the tensor
+ * is replicated. (The first part is JAX's PartitionSpec; "partial" is Shardy's "unreduced".)
  *
- * **Cuts.** A dimension of n granules over k blocks is cut at floor(i*n/k), i = 0..k. So any size is cut over any
- * number of ranks, blocks differ by at most one granule, blocks may be empty, and cuts nest: the blocks over (X,Y)
- * lie inside the blocks over (X). A granule is one element, or more where a cut must keep elements together
- * (head_dim elements of a head); it divides the dimension.
+ * **Cuts.** A dimension of n elements over k blocks is cut at floor(i*n/k), i = 0..k. So any size is cut over any
+ * number of ranks, blocks differ by at most one element, blocks may be empty, and cuts nest: the blocks over (X,Y)
+ * lie inside the blocks over (X). With an *alignment* a > 1, which divides the dimension, cuts are at multiples of a:
+ * a*floor(i*(n/a)/k). It keeps elements together, such as the head_dim elements of a head.
  *
- * **Text form**, printed and parsed without loss: an entry a dimension, comma-separated: `_`, an axis, or `(X,Y)`
- * major to minor, each entry with an optional granule `model*64`, `(X,Y)*64`; then ` + sum{axes}` or ` + max{axes}`
- * when partial. A sub-axis is `y:(2)2`. Examples: `data,_,model`, `(X,Y),_`, `x,_ + sum{y}`, `_,y:(1)2`. A tensor of
- * rank 0 has the empty text, or ` + sum{x}`'s second half alone.
+ * **Text form**, printed and parsed without loss: one entry per dimension, comma-separated: `_` (not cut), an axis, or
+ * `(X,Y)` major to minor; an entry may have an alignment: `model*64`, `(X,Y)*64`. A partial tensor adds ` + sum{axes}`
+ * or ` + max{axes}`. A sub-axis is `y:(2)2`. Examples: `data,_,model`, `(X,Y),_`, `x,_ + sum{y}`, `_,y:(1)2`. The text
+ * of a scalar is empty, or `+ sum{x}`.
  *
- * Layouts and shards are plain values. One that breaks an invariant (clv_layout_check), or is not the mesh's, is an
- * error where a status is returned; else what comes back means nothing (0, false, an empty text or shard), and nothing
- * else is touched. No call keeps what it is given: all are safe from several threads.
+ * Layouts and shards are plain values. For a layout that is invalid on the mesh (clv_layout_check), a function fails if
+ * it returns a status, and else returns 0, false, or an empty string or shard. All functions are thread-safe and keep
+ * no pointers.
  */
 #ifndef CLEAVE_LAYOUT_H
 #define CLEAVE_LAYOUT_H
@@ -33,12 +33,13 @@ extern "C" {
 #endif
 
 enum {
-    CLV_MAX_RANK = 8,      /**< dimensions a tensor */
-    CLV_MAX_SUBAXES = 30,  /**< sub-axes a layout: fewer than 2^31 ranks have no more */
-    CLV_LAYOUT_TEXT = 2048 /**< bytes that hold any layout's text form */
+    CLV_MAX_RANK = 8,      /**< most dimensions of a tensor */
+    CLV_MAX_SUBAXES = 30,  /**< most sub-axes of a layout; fewer than 2^31 ranks have no more */
+    CLV_LAYOUT_TEXT = 2048 /**< bytes that hold the text form of any layout */
 };
 
-/** How values combine. No layout is partial by minima or products: those are for collectives by hand (spmd.h). */
+/** How the values of several ranks are combined. Layouts use only NONE, SUM and MAX; MIN and PRODUCT are for the
+ *  collectives of spmd.h. */
 typedef enum clv_reduction {
     CLV_REDUCTION_NONE,
     CLV_REDUCTION_SUM,
@@ -47,103 +48,105 @@ typedef enum clv_reduction {
     CLV_REDUCTION_PRODUCT
 } clv_reduction;
 
-/** A plain value. Invariants (clv_layout_check): sub-axes are disjoint parts of the mesh's axes; granules are >= 1, and
- *  1 where a dimension is not cut; `reduction` is CLV_REDUCTION_NONE iff there are no partial axes; normal form: no
- *  sub-axis of size 1, neighbours in one dimension that make up a larger sub-axis are merged, partial axes are
- *  sorted by (axis, pre). All functions here return normal forms. */
+/** A sharding. A plain value. Invariants (clv_layout_check): sub-axes are disjoint parts of the mesh's axes; alignments
+ *  are >= 1, and 1 where a dimension is not cut; `reduction` is CLV_REDUCTION_NONE iff there are no partial axes. A
+ *  layout is in normal form: no sub-axis has size 1, neighbours in a dimension that form a larger sub-axis are merged,
+ *  and partial axes are sorted by (axis, pre). All functions here return normal forms. */
 typedef struct clv_layout {
-    int rank;                        /**< dimensions of the tensor */
-    clv_reduction reduction;         /**< how partial values combine */
+    int rank;                        /**< number of dimensions of the tensor */
+    clv_reduction reduction;         /**< how partial values are combined */
     uint8_t begin[CLV_MAX_RANK + 2]; /**< dimension d is cut by axes[begin[d] .. begin[d+1]), major to minor;
-                                            d = rank: the partial axes */
-    int64_t granule[CLV_MAX_RANK];   /**< elements that a cut keeps together */
+                                            d = rank holds the partial axes */
+    int64_t alignment[CLV_MAX_RANK]; /**< dimension d is cut at multiples of alignment[d] elements */
     clv_subaxis axes[CLV_MAX_SUBAXES];
 } clv_layout;
 
-/** The elements [lo[d], hi[d]) of each dimension that a rank holds. */
+/** A box of a tensor: the index range [lo[d], hi[d]) in each dimension d; such as the part that a rank holds. */
 typedef struct clv_shard {
-    int rank; /**< dimensions */
+    int rank; /**< number of dimensions */
     int64_t lo[CLV_MAX_RANK];
     int64_t hi[CLV_MAX_RANK];
 } clv_shard;
 
-/** Whole on every rank. */
+/** Returns the layout of a replicated tensor of `rank` dimensions: every rank holds all of it. */
 CLV_API clv_layout clv_layout_replicated(int rank);
 
-/** Parses the text form for a tensor of `rank` dimensions.
- *  @param mesh  the axes that may be named; borrowed
- *  @return CLV_OK; CLV_ESYNTAX with the column (and a line with a caret is for the caller to draw); CLV_EAXIS with the
- *          names that exist, or the axis used twice; CLV_ELIMIT. */
+/** Parses the text form of a layout on `mesh` for a tensor of `rank` dimensions.
+ *  @return CLV_ESYNTAX, with the column; CLV_EAXIS for an unknown axis, with a list of the axes, or for an axis used
+ *          twice; CLV_ELIMIT for too many dimensions or sub-axes */
 CLV_API clv_status clv_layout_parse(clv_layout *out, const char *text, const clv_mesh *mesh, int rank, clv_error *err);
 
-/** Writes the text form as snprintf does: returns the bytes needed without the end. */
+/** Writes the text form. As snprintf, returns the length of the whole text without the NUL. */
 CLV_API int clv_layout_print(char *out, size_t size, const clv_layout *layout, const clv_mesh *mesh);
 
-/** Verifies every invariant, one message each; with a shape (may be NULL) also that granules divide dimensions.
- *  @return CLV_EINVAL, CLV_EAXIS, CLV_ELIMIT, CLV_ESHAPE; clv_mesh_check's */
+/** Checks all invariants and, if shape is not NULL, that alignments divide dimensions.
+ *  @return CLV_EINVAL, CLV_EAXIS, CLV_ELIMIT, CLV_ESHAPE; the failures of clv_mesh_check */
 CLV_API clv_status clv_layout_check(const clv_layout *layout, const clv_mesh *mesh, const int64_t *shape,
                                     clv_error *err);
 
-/** Equal as written (normal forms). */
+/** Returns whether two layouts are identical in normal form. */
 CLV_API bool clv_layout_equal(const clv_layout *a, const clv_layout *b);
 
-/** Whether every rank holds the same elements under both, for this shape, and both are partial alike. */
+/** Returns whether each rank holds the same elements of a tensor of this shape under both layouts, and both are partial
+ *  over the same axes in the same way. */
 CLV_API bool clv_layout_same_shards(const clv_layout *a, const clv_layout *b, const clv_mesh *mesh,
                                     const int64_t *shape);
 
-/* Building: *layout is untouched where it fails. */
+/* ---- building: on failure *layout is not modified ---- */
 
-/** Cuts dimension d further, as the most minor: by one sub-axis. @return clv_layout_set_dim's */
+/** Cuts dimension d further by one sub-axis, which becomes its most minor. @return as clv_layout_set_dim */
 CLV_API clv_status clv_layout_shard_dim(clv_layout *layout, const clv_mesh *mesh, int d, clv_subaxis sub,
                                         clv_error *err);
 /** Makes the tensor partial over one more sub-axis.
- *  @return CLV_EINVAL for a reduction that is neither sum nor max, or another one than the layout has; CLV_EAXIS and
+ *  @return CLV_EINVAL for a reduction other than SUM and MAX, or one that differs from the layout's; CLV_EAXIS and
  *          CLV_ELIMIT as clv_layout_set_dim */
 CLV_API clv_status clv_layout_add_partial(clv_layout *layout, const clv_mesh *mesh, clv_reduction reduction,
                                           clv_subaxis sub, clv_error *err);
-/** Sets dimension d's axes (n of them, major to minor) and granule, replacing what was there.
- *  @return CLV_EINVAL for a dimension that there is not, or a granule below 1; CLV_EAXIS for a sub-axis that the mesh
- *          lacks, or that is used twice; CLV_ELIMIT for more of them than CLV_MAX_SUBAXES */
+/** Replaces the axes (n of them, major to minor) and the alignment of dimension d.
+ *  @return CLV_EINVAL for a dimension out of range, or an alignment below 1; CLV_EAXIS for a sub-axis that is
+ *          not part of the mesh or is used twice; CLV_ELIMIT for more than CLV_MAX_SUBAXES sub-axes */
 CLV_API clv_status clv_layout_set_dim(clv_layout *layout, const clv_mesh *mesh, int d, const clv_subaxis *subs, int n,
-                                      int64_t granule, clv_error *err);
-/** The same layout without its partial axes. */
+                                      int64_t alignment, clv_error *err);
+/** Returns the layout without its partial axes. */
 CLV_API clv_layout clv_layout_without_partial(const clv_layout *layout);
-/** Brings `n` sub-axes to normal form in place (drops size 1, merges neighbours); returns the new count. */
+/** Brings n sub-axes to normal form in place: drops those of size 1, merges neighbours. Returns the new count. */
 CLV_API int clv_subaxes_normalize(clv_subaxis *subs, int n);
 
-/* Reading. d = layout->rank addresses the partial axes. */
-/** The sub-axes that cut dimension d: how many, and *out the first, which lives with the layout. */
+/* ---- queries: d = layout->rank stands for the partial axes ---- */
+
+/** Returns the number of sub-axes that cut dimension d, and points *out at the first of them, inside the layout. */
 CLV_API int clv_layout_axes(const clv_subaxis **out, const clv_layout *layout, int d);
-/** The number of blocks that dimension d is cut into (1 when whole). */
+/** Returns the number of blocks into which dimension d is cut; 1 if it is not cut. */
 CLV_API int64_t clv_layout_block_count(const clv_layout *layout, int d);
-/** The block of dimension d that a rank holds, in [0, blocks). */
+/** Returns the index of the block of dimension d that a rank holds, in [0, block count). */
 CLV_API int64_t clv_layout_block_index(const clv_layout *layout, const clv_mesh *mesh, int d, int64_t rank);
-/** Whether a sub-axis overlaps any sub-axis that the layout uses (dimension cuts, or partial). */
+/** Returns whether a sub-axis overlaps any sub-axis that the layout uses, for a dimension or as a partial axis. */
 CLV_API bool clv_layout_uses_subaxis(const clv_layout *layout, clv_subaxis sub);
-/** Whether its values are addends, or candidates for a maximum. */
+/** Returns whether the tensor is partial: values of several ranks have yet to be summed, or their maximum taken. */
 CLV_API bool clv_layout_is_partial(const clv_layout *layout);
-/** Whether two sub-axes share ranks' coordinates, i.e. are not disjoint parts. */
+/** Returns whether two sub-axes overlap: they are not disjoint parts of the mesh. */
 CLV_API bool clv_subaxis_overlap(clv_subaxis a, clv_subaxis b);
-/** Whether a sub-axis is made up of `part` and others: its coordinate tells that of the part. */
+/** Returns whether `part` is a part of `sub`: the coordinate on `sub` determines the coordinate on `part`. */
 CLV_API bool clv_subaxis_contains(clv_subaxis sub, clv_subaxis part);
 
-/** [floor(i*n/k) * granule, ...) of a dimension of `size` elements: block i of k; [0, 0) where there is no
- *  such block. */
-CLV_API void clv_block_range(int64_t size, int64_t granule, int64_t blocks, int64_t block, int64_t *lo, int64_t *hi);
+/** Computes block `block` of a dimension of `size` elements that is cut into `blocks`: [*lo, *hi), by the formula at
+ *  the top; [0, 0) if the block is out of range. */
+CLV_API void clv_block_range(int64_t size, int64_t alignment, int64_t blocks, int64_t block, int64_t *lo, int64_t *hi);
 
-/** What a rank holds of a tensor of this shape. */
+/** Returns the shard that a rank holds of a tensor of this shape. */
 CLV_API clv_shard clv_layout_shard(const clv_layout *layout, const clv_mesh *mesh, const int64_t *shape, int64_t rank);
-/** Elements of a shard; 0 when it is empty, 1 for a scalar. */
+/** Returns the number of elements of a shard; 1 for a scalar. */
 CLV_API int64_t clv_shard_elems(const clv_shard *shard);
-/** Writes "[1,0,7]" into out, as much as fits: element `at` of a row-major tensor of that shape; "" of a scalar. */
+/** Writes the indices of element `at` of a row-major tensor, such as "[1,0,7]", as far as they fit; "" for a scalar. */
 CLV_API void clv_index_print(char *out, size_t size, int rank, const int64_t *shape, int64_t at);
-/** Elements of the largest shard over all ranks (what a buffer must hold), without visiting the ranks. */
+/** Returns the number of elements of the largest shard of any rank: the size of a buffer that holds it. */
 CLV_API int64_t clv_layout_max_elems(const clv_layout *layout, const int64_t *shape);
-/** The elements common to two shards; empty dimensions have lo == hi. */
+/** Returns the intersection of two shards; an empty dimension has lo == hi. */
 CLV_API clv_shard clv_shard_intersect(const clv_shard *a, const clv_shard *b);
-/** max over ranks of |to_r \ from_r|: the elements that the neediest rank lacks. Exact on true intervals, without
- *  visiting the ranks: what it takes depends on how the cuts of the two layouts fall. Only where cuts of an axis do not
- *  nest (x:(1)2 against x:(1)3) it may grow with their common multiple. Partial axes are ignored. */
+/** Returns the reshard volume: the most elements that any rank must receive to go from layout `from` to layout `to`,
+ *  which is the maximum over ranks r of |to_r \ from_r|. Exact also for uneven blocks. The time does not grow with the
+ *  number of ranks, except where the sub-axes of an axis do not nest (x:(1)2 against x:(1)3). Partial axes are
+ *  ignored. */
 CLV_API int64_t clv_layout_max_received_elems(const clv_layout *to, const clv_layout *from, const clv_mesh *mesh,
                                               const int64_t *shape);
 

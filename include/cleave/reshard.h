@@ -20,7 +20,7 @@ typedef struct clv_reshard clv_reshard;
 
 /** Plans the change of a tensor from layout `from` to layout `to`. `shape` has as many sizes as the layouts have
  *  dimensions. All arguments are copied. Free with clv_reshard_free.
- *  @return CLV_ESHAPE when the layouts have different numbers of dimensions, or a granule does not divide its
+ *  @return CLV_ESHAPE when the layouts have different numbers of dimensions, or an alignment does not divide its
  *          dimension; CLV_EAXIS or CLV_EINVAL for invalid layouts; CLV_EDTYPE; CLV_ENOMEM */
 CLV_API clv_status clv_reshard_new(clv_reshard **out, const clv_mesh *mesh, const clv_layout *from,
                                    const clv_layout *to, const int64_t *shape, clv_dtype dtype, clv_error *err);

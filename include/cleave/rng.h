@@ -1,12 +1,13 @@
-/** @file rng.h - JAX's threefry-2x32 generator, partitionable form: element i of a random tensor depends on the key
- * and on i alone, so each rank makes only its own shard, and the values are the same on every mesh.
+/** @file rng.h - random numbers: JAX's threefry-2x32 generator, and parameter initializers. In its partitionable form
+ * element i of a random tensor depends only on the key and on i, so each rank generates only its own shard, and the
+ * values are the same on every mesh.
  *
  * Source: Salmon et al. 2011 (Random123), threefry-2x32 with 20 rounds; jax._src.prng and jax._src.random of
  * jax 0.10 with jax_threefry_partitionable=True (its default) and x64 off. Values are bit-equal to JAX's for bits and
  * uniform, within 4 ulp for normal and truncated normal (jax on CPU; XLA contracts u*(b-a)+a and the polynomial of
  * erf_inv, so fmaf is used here explicitly).
  *
- * There is no state: all calls are safe from several threads.
+ * There is no state: all functions are thread-safe.
  */
 #ifndef CLEAVE_RNG_H
 #define CLEAVE_RNG_H
@@ -19,23 +20,23 @@
 extern "C" {
 #endif
 
-/** A key of random numbers. A plain value. */
+/** A random key. A plain value. */
 typedef struct clv_key {
     uint32_t word[2];
 } clv_key;
 
-/** jax.random.key(seed) with x64 off: the seed is taken modulo 2^32, key = [0, low word]. */
+/** Returns jax.random.key(seed) with x64 off: key [0, seed modulo 2^32]. */
 CLV_API clv_key clv_key_seed(uint64_t seed);
-/** jax.random.fold_in(key, data). */
+/** Returns jax.random.fold_in(key, data). */
 CLV_API clv_key clv_key_fold_in(clv_key key, uint32_t data);
-/** Key i of jax.random.split(key, any n): with the partitionable form it does not depend on n. */
+/** Returns key i of jax.random.split(key, n); in the partitionable form it does not depend on n. */
 CLV_API clv_key clv_key_split(clv_key key, uint64_t i);
 
-/** One threefry-2x32 block. */
+/** Computes one threefry-2x32 block of the counter (c0, c1). */
 CLV_API void clv_threefry(clv_key key, uint32_t c0, uint32_t c1, uint32_t out[2]);
 
-/* Elements of a random tensor: the run of `count` elements whose flat row-major index in the whole tensor starts at
- * `first`. One code path for any first and count. */
+/* Each writes `count` elements of a random tensor: those whose flat row-major indices in the whole tensor begin at
+ * `first`. */
 
 /** jax.random.bits(key, shape, uint32). */
 CLV_API void clv_random_bits(uint32_t *out, clv_key key, uint64_t first, int64_t count);
@@ -46,7 +47,7 @@ CLV_API void clv_random_normal(float *out, clv_key key, uint64_t first, int64_t 
 /** jax.random.truncated_normal(key, lo, hi, shape, f32). */
 CLV_API void clv_random_truncated_normal(float *out, clv_key key, uint64_t first, int64_t count, float lo, float hi);
 
-/** How a parameter gets its first values. Element i of the whole tensor depends on (key, i) alone. */
+/** Initial values of a parameter. Element i of the whole tensor depends only on (key, i). */
 typedef enum clv_init_kind {
     CLV_INIT_ZEROS,
     CLV_INIT_ONES,
@@ -56,14 +57,13 @@ typedef enum clv_init_kind {
     CLV_INIT_UNIFORM       /**< uniform in [-scale, scale) */
 } clv_init_kind;
 
-/** How, and how much. A plain value. */
+/** A parameter initializer. A plain value. */
 typedef struct clv_init {
     clv_init_kind kind;
-    double scale; /**< see the kinds; 0 means 1 */
+    double scale; /**< as the kind says; 0 means 1 */
 } clv_init;
 
-/** Fills f32 elements [first, first + count) of a tensor made by `init`; with NaN where init.kind is none of the kinds.
- *  */
+/** Writes elements [first, first + count) of a tensor with this initializer; NaN if init.kind is not in the enum. */
 CLV_API void clv_init_fill(float *out, clv_init init, clv_key key, uint64_t first, int64_t count);
 
 #ifdef __cplusplus

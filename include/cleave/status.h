@@ -1,12 +1,12 @@
-/** @file status.h - what a call returns, and the message that goes with a failure.
+/** @file status.h - error handling: status codes, and the error struct with the message of a failure.
  *
- * Every fallible function returns a clv_status and takes, as its last parameter, a clv_error owned by the caller
- * (NULL where the message is not wanted). The message names the constraint that was broken, what would be valid
- * and, where there is one, a suggestion. Out-parameters are untouched on failure. There is no global or
- * thread-local last error: ranks are threads. The library never exits, aborts or prints.
+ * Every function that can fail returns a clv_status and takes a clv_error as its last parameter. The caller owns the
+ * clv_error; NULL means that the message is not needed. The message names the constraint that was violated, the valid
+ * values and, if there is one, a suggestion. On failure out-parameters are not modified. There is no global or
+ * thread-local last error, since ranks are threads. The library never exits, aborts or prints.
  *
- * A NULL where something is needed is CLV_EINVAL. What returns no status returns nothing then: 0, NULL, CLV_NONE, an
- * empty text; a builder of a graph fails the graph.
+ * A NULL argument that must not be NULL is CLV_EINVAL. A function that returns no status then returns 0, NULL, CLV_NONE
+ * or an empty string; a graph builder puts the graph into its error state.
  */
 #ifndef CLEAVE_STATUS_H
 #define CLEAVE_STATUS_H
@@ -26,13 +26,13 @@ extern "C" {
 #define CLV_PRINTF(text, values)
 #endif
 
-/** X(code, name, text): one row a status. */
+/** X(code, name, text): one row per status. */
 #define CLV_STATUS_TABLE(X)                                                                                            \
     X(CLV_OK, "ok", "no error")                                                                                        \
     X(CLV_EINVAL, "invalid", "an argument is out of its range")                                                        \
     X(CLV_ESHAPE, "shape", "shapes do not fit together")                                                               \
     X(CLV_EDTYPE, "dtype", "a dtype is unknown or not accepted here")                                                  \
-    X(CLV_ESYNTAX, "syntax", "a text form could not be parsed")                                                        \
+    X(CLV_ESYNTAX, "syntax", "a text could not be parsed")                                                             \
     X(CLV_EAXIS, "axis", "a mesh axis is unknown or used twice")                                                       \
     X(CLV_ELIMIT, "limit", "a documented limit is exceeded")                                                           \
     X(CLV_ENOMEM, "memory", "memory could not be allocated")                                                           \
@@ -44,22 +44,22 @@ extern "C" {
     X(CLV_EPEER, "peer", "another rank failed")                                                                        \
     X(CLV_ETIMEOUT, "timeout", "a deadline passed")                                                                    \
     X(CLV_ENONFINITE, "not-finite", "a value is infinite or not a number")                                             \
-    X(CLV_ECHECK, "check", "an op does not do what it says, or touched memory that is not its own")                    \
-    X(CLV_ECANCELLED, "cancelled", "the caller asked to end")
+    X(CLV_ECHECK, "check", "an op violates its contract, or accessed memory that it does not own")                     \
+    X(CLV_ECANCELLED, "cancelled", "the caller cancelled the call")
 
-/** CLV_OK, which is 0, or what went wrong. */
+/** CLV_OK (0), or the kind of failure. */
 typedef enum clv_status {
 #define CLV_STATUS_ENUM(code, name, text) code,
     CLV_STATUS_TABLE(CLV_STATUS_ENUM)
 #undef CLV_STATUS_ENUM
 } clv_status;
 
-/** A failure, described for a person. Zero-initialise it; set once, where the fault is found, never overwritten. */
+/** A failure, described for people. Zero-initialize it. The first failure is kept and never overwritten. */
 typedef struct clv_error {
     clv_status code;
-    int rank;          /**< the rank that failed, -1 when it concerns no rank */
-    char op[96];       /**< the op (and layer) that failed, "" when it concerns none */
-    char message[512]; /**< one line, no newline at its end; of a longer text the two ends */
+    int rank;          /**< the rank that failed; -1: no particular rank */
+    char op[96];       /**< the op (and layer) that failed; "": no particular op */
+    char message[512]; /**< one line without a newline; a longer text is shortened in the middle */
 } clv_error;
 
 /** The short name ("shape") and the one-line meaning of a status; "unknown" for a value outside the enum. */
@@ -67,18 +67,19 @@ CLV_API const char *clv_status_name(clv_status status);
 /** See clv_status_name. */
 CLV_API const char *clv_status_text(clv_status status);
 
-/** Records a failure in err, which may be NULL and keeps an earlier one if it holds one, and returns `code`, so that a
- *  check reads `return clv_fail(err, CLV_ESHAPE, "...", ...)`: for callbacks (clv_state_source) and for programs that
- *  report as the library does. `format` is printf's; control characters in the text are spelled out. rank becomes -1,
- *  op "". */
+/** Records a failure in *err and returns `code`, so that a check reads `return clv_fail(err, CLV_ESHAPE, "...", ...)`.
+ *  err may be NULL; if it already holds a failure, it keeps that one. For callbacks (clv_state_source) and programs
+ *  that report errors as the library does. `format` is as for printf; control characters in the result are escaped.
+ *  Sets rank to -1 and op to "". */
 CLV_API clv_status clv_fail(clv_error *err, clv_status code, const char *format, ...) CLV_PRINTF(3, 4);
-/** The same for memory that could not be had: CLV_ENOMEM, `bytes` for `what`. */
+/** Records a failed allocation of `bytes` for `what`, and returns CLV_ENOMEM. */
 CLV_API clv_status clv_fail_memory(clv_error *err, const char *what, size_t bytes);
 
-/** Called now and then, on the caller's thread, with what is done so far, of all (bytes, blocks). */
+/** Progress callback: called from time to time on the caller's thread; `done` of `total` units (bytes, blocks)
+ *  are done. */
 typedef void clv_progress_callback(void *arg, int64_t done, int64_t total);
 
-/** Returns from the enclosing function, whose result is a clv_status, when the call fails. */
+/** Evaluates a call that returns a clv_status; if it fails, returns its status from the enclosing function. */
 #define CLV_TRY(call)                                                                                                  \
     do {                                                                                                               \
         clv_status try_status_ = (call);                                                                               \

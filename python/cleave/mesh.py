@@ -105,7 +105,7 @@ class Layout(Fixed):
     """Where the parts of a tensor live on a mesh: ``Layout(mesh, "data,_,model")`` or ``Layout(mesh, ("data", None,
     "model"))``.
 
-    An entry a dimension: the axis (or axes, major to minor) that cut it, or None; as text also a granule
+    An entry a dimension: the axis (or axes, major to minor) that cut it, or None; as text also an alignment
     (``model*64``), a part of an axis (``y:(2)2``), and the axes over which it is partial (``x,_ + sum{y}``; here also
     ``sum="y"`` or ``max="y"``). Axes that are not named hold replicas. A layout is a value. In a notebook it shows
     which ranks hold which block.
@@ -202,7 +202,7 @@ class Layout(Fixed):
         if shape is None:
             return f"block {block}"
         lo, hi = ffi.new("int64_t *"), ffi.new("int64_t *")
-        lib.clv_block_range(shape[d], self._layout.granule[d], self.blocks[d], block, lo, hi)
+        lib.clv_block_range(shape[d], self._layout.alignment[d], self.blocks[d], block, lo, hi)
         return f"{lo[0]}:{hi[0]}"
 
     def html(self, shape: Sequence[int] | None = None) -> str:

@@ -1,5 +1,5 @@
-/* error.c - error reporting: fills the caller's clv_error, keeps the first failure, checks arguments. Every message
- * holds text from outside somewhere, a name or a path: all of them are made printable here.
+/* error.c - error reporting: fills the caller's clv_error, keeps the first failure, checks arguments. Messages
+ * contain untrusted names and paths, so all of them are escaped here.
  */
 #include "base/error.h"
 #include "base/text/c_locale.h"
@@ -12,15 +12,15 @@
 
 #include "cleave/text.h"
 
-#undef clv_fail /* what the analyzer is given instead */
+#undef clv_fail /* error.h defines macros for the analyzer */
 #undef clv_fail_memory
 
-/* What stands last is often the reason, and what is long is a path or a name in the middle. */
-static void elide(char *text, size_t length, size_t room)
+/* Shortens a text in the middle, where long paths and names are: the reason is often at its end. */
+static void elide(char *text, size_t length, size_t size)
 {
     static const char gap[] = " ... ";
-    size_t kept = (room - sizeof gap) / 2;
-    if (length < room)
+    size_t kept = (size - sizeof gap) / 2;
+    if (length < size)
         return;
     memcpy(text + kept, gap, sizeof gap - 1);
     memmove(text + kept + sizeof gap - 1, text + length - kept, kept + 1);
@@ -30,7 +30,7 @@ static void record(clv_error *err, clv_status code, int rank, const char *op, co
 {
     if (err == NULL || err->code != CLV_OK)
         return;
-    char message[8192]; /* the longest path, and words */
+    char message[8192]; /* fits the longest path and more */
     err->code = code;
     err->rank = rank;
     clv_printable(err->op, sizeof err->op, op, strlen(op));
@@ -70,7 +70,7 @@ void clv_error_make_printable(clv_error *err)
 
 clv_status clv_require(int given, const char *call, const char *what, clv_error *err)
 {
-    return given ? CLV_OK : clv_fail(err, CLV_EINVAL, "%s: NULL was given where it needs %s", call, what);
+    return given ? CLV_OK : clv_fail(err, CLV_EINVAL, "%s: %s must not be NULL", call, what);
 }
 
 clv_status clv_require_count(int64_t n, int64_t least, const char *call, const char *what, clv_error *err)

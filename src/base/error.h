@@ -7,28 +7,29 @@
 
 #include "cleave/status.h"
 
-/* As clv_fail, for a failure met while running `op` on `rank`. */
+/* As clv_fail, for a failure of `op` on `rank`. */
 clv_status clv_fail_at(clv_error *err, clv_status code, int rank, const char *op, const char *format, ...)
     __attribute__((format(printf, 5, 6)));
 
-/* CLV_EIO (CLV_ENOTFOUND when it does not exist) for errno, met while trying to `what` ("read") path. */
+/* Fails with the message of errno after an attempt to `what` ("read") path: CLV_ENOTFOUND for ENOENT, else CLV_EIO. */
 clv_status clv_fail_errno(clv_error *err, const char *what, const char *path);
 
-/* For an error that is filled by hand: op and message as clv_fail would have them (printable.c). */
+/* Escapes op and message of an error that was not filled by clv_fail (printable.c). */
 void clv_error_make_printable(clv_error *err);
 
-/* CLV_EINVAL unless `given`: that call's arguments `what` are not NULL. For the public edge, status.h says. */
+/* Checks the arguments of a public function: fails with CLV_EINVAL unless `given`, with a message that `call` was given
+ * NULL for `what`. */
 clv_status clv_require(int given, const char *call, const char *what, clv_error *err);
 
-/* CLV_EINVAL unless n >= least: that call's number of `what` ("prompts"). */
+/* Fails with CLV_EINVAL unless n, the number of `what` ("prompts") given to `call`, is at least `least`. */
 clv_status clv_require_count(int64_t n, int64_t least, const char *call, const char *what, clv_error *err);
 
-/* What a function of the caller's reported by its status and *why: the status, or CLV_EINVAL for one that there is not.
- * A message that came with another failure, which the function went on from, is taken out. */
+/* Checks the status that a user's callback returned: returns it, or CLV_EINVAL if it is not in the enum. Clears *why if
+ * it holds the message of another failure, from which the callback recovered. */
 clv_status clv_check_callback_status(clv_error *why, clv_status status, const char *function);
 
 #ifdef __clang_analyzer__
-/* What the analyzer cannot see from another file: a failure is never CLV_OK. */
+/* Tells the analyzer what it cannot see across files: clv_fail never returns CLV_OK. */
 static inline void clv_fail_uses(const char *format, ...)
 {
     (void)format;

@@ -1,7 +1,10 @@
-/* hash.c - FNV-1a hashes: a stable one of text (random keys) and a fast one of bytes (in-memory tables). */
+/* hash.c - FNV-1a hashes (a stable one of text, a fast one of bytes), and random ids that identify a run. */
 #include "base/hash.h"
 
 #include <string.h>
+#include <sys/random.h>
+#include <time.h>
+#include <unistd.h>
 
 uint32_t clv_hash_text(const char *text)
 {
@@ -23,4 +26,18 @@ uint64_t clv_hash_bytes(const void *bytes, size_t size)
         hash ^= hash >> 29; /* the upper bits of a word reach the lower ones of the hash */
     }
     return hash;
+}
+
+uint64_t clv_unique_id(void)
+{
+    struct {
+        struct timespec now;
+        uint64_t random, process;
+    } seed = {.process = (uint64_t)getpid()};
+
+    clock_gettime(CLOCK_REALTIME, &seed.now);
+    if (getrandom(&seed.random, sizeof seed.random, GRND_NONBLOCK) < 0)
+        seed.random = 0; /* time and process id are enough then */
+    uint64_t id = clv_hash_bytes(&seed, sizeof seed);
+    return id ? id : 1;
 }

@@ -4,13 +4,13 @@
 #include <stddef.h>
 #include <stdio.h>
 
-static int find_majority(const int64_t *says, int n)
+static int find_majority(const int64_t *values, int n)
 {
     int most = 0, best = 0;
     for (int i = 0; i < n; i++) {
         int same = 0;
         for (int k = 0; k < n; k++)
-            same += says[k] == says[i];
+            same += values[k] == values[i];
         if (same > most) {
             most = same;
             best = i;
@@ -19,15 +19,15 @@ static int find_majority(const int64_t *says, int n)
     return best;
 }
 
-clv_mismatch clv_mismatch_find(const int64_t *says, int n)
+clv_mismatch clv_mismatch_find(const int64_t *values, int n)
 {
-    clv_mismatch out = {.first = -1, .majority = find_majority(says, n)};
+    clv_mismatch out = {.first = -1, .majority = find_majority(values, n)};
     size_t used = 0;
     for (int i = 0; i < n; i++) {
-        if (says[i] == says[out.majority])
+        if (values[i] == values[out.majority])
             continue;
-        if (used < sizeof out.who - 1)
-            used += (size_t)snprintf(out.who + used, sizeof out.who - used, "%s%d", out.n ? ", " : "", i);
+        if (used < sizeof out.members - 1)
+            used += (size_t)snprintf(out.members + used, sizeof out.members - used, "%s%d", out.n ? ", " : "", i);
         out.first = out.n++ ? out.first : i;
     }
     return out;

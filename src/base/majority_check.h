@@ -4,14 +4,15 @@
 
 #include <stdint.h>
 
+/* The outcome of comparing one value per member. */
 typedef struct clv_mismatch {
-    int n;         /* who say otherwise; 0: all say the same */
-    int first;     /* the lowest of them */
-    int majority;  /* the lowest who says what most say */
-    char who[160]; /* "1, 4", cut when it is longer */
+    int n;             /* members whose value differs from the majority's; 0: all are equal */
+    int first;         /* the lowest of them; -1: none */
+    int majority;      /* the lowest member with the most common value */
+    char members[160]; /* those that differ, "1, 4"; cut if longer */
 } clv_mismatch;
 
-/* Of what n say, at least one. Where as many say one thing as another, most say what the lowest of all these says. */
-clv_mismatch clv_mismatch_find(const int64_t *says, int n);
+/* Compares the values of n >= 1 members. Of equally common values the majority is that of the lowest member. */
+clv_mismatch clv_mismatch_find(const int64_t *values, int n);
 
 #endif

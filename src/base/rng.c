@@ -41,7 +41,7 @@ ALWAYS_INLINE void threefry_rounds(const uint32_t subkey[3], uint32_t *x0, uint3
     *x1 = b;
 }
 
-static void schedule(clv_key key, uint32_t subkey[3])
+static void key_schedule(clv_key key, uint32_t subkey[3])
 {
     subkey[0] = key.word[0];
     subkey[1] = key.word[1];
@@ -54,7 +54,7 @@ void clv_threefry(clv_key key, uint32_t c0, uint32_t c1, uint32_t out[2])
         return;
     uint32_t subkey[3];
 
-    schedule(key, subkey);
+    key_schedule(key, subkey);
     threefry_rounds(subkey, &c0, &c1);
     out[0] = c0;
     out[1] = c1;
@@ -81,14 +81,14 @@ clv_key clv_key_split(clv_key key, uint64_t i)
     return part;
 }
 
-/* How the bits of a chunk become its values. */
+/* The distribution that random bits are transformed to. */
 typedef enum transform { BITS, UNIFORM, NORMAL, TRUNCATED_NORMAL } transform;
 
 typedef struct recipe {
     transform kind;
-    float lo, hi;   /* of the uniform                                                  */
-    float min, max; /* the result is clamped to these (truncated normal)               */
-    float scale;    /* UNIFORM to TRUNCATED_NORMAL: the value is multiplied by it last */
+    float lo, hi;   /* range of the underlying uniform                   */
+    float min, max; /* bounds of the result of a (truncated) normal      */
+    float scale;    /* factor applied last; unused for BITS              */
 } recipe;
 
 ALWAYS_INLINE void chunk_bits(uint32_t *out, const uint32_t subkey[3], uint64_t first, int n)
@@ -195,7 +195,7 @@ ALWAYS_INLINE void fill_inline(void *out, clv_key key, uint64_t first, int64_t c
     uint32_t subkey[3];
     uint32_t bits[CHUNK];
 
-    schedule(key, subkey);
+    key_schedule(key, subkey);
     for (int64_t done = 0; done < count; done += CHUNK) {
         int n = count - done < CHUNK ? (int)(count - done) : CHUNK;
         if (r->kind == BITS) {

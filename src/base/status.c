@@ -12,8 +12,8 @@ static const status_row status_rows[] = {
 #undef STATUS_ROW
 };
 
-/* A caller may hand in any integer, so the row is looked up by its unsigned value. */
-static const status_row *row_of(clv_status status)
+/* Any integer may be passed in, so the row is looked up by the unsigned value. */
+static const status_row *find_row(clv_status status)
 {
     static const status_row unknown = {"unknown", "not a status of this library"};
     unsigned index = (unsigned)status;
@@ -23,10 +23,10 @@ static const status_row *row_of(clv_status status)
 
 const char *clv_status_name(clv_status status)
 {
-    return row_of(status)->name;
+    return find_row(status)->name;
 }
 
 const char *clv_status_text(clv_status status)
 {
-    return row_of(status)->text;
+    return find_row(status)->text;
 }

@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 
-/* What the struct itself says, or the first version's. */
+/* Reads the struct's size field; 0 means the first version. */
 static clv_status stated_size(size_t *out, size_t first, const void *given, const char *call, clv_error *err)
 {
     memcpy(out, given, sizeof *out);

@@ -8,16 +8,18 @@
 
 #include "cleave/status.h"
 
-enum { CLV_STRUCT_SIZE_MAX = 1 << 16 /* bytes: no struct is ever larger, so a larger size is damage */ };
+enum { CLV_STRUCT_SIZE_MAX = 1 << 16 /* bytes: no struct is ever larger, so a larger size is corrupt */ };
 
-/* Copies what was given (NULL: nothing) into `out` of `size` bytes, zeros for the rest. A size of 0 is that of the
- * first version of the struct, `first`. @return CLV_EINVAL for a size that no version had; CLV_EUNSUPPORTED when a
- * field beyond `size`, which a later version knows, is set */
+/* Copies a caller's options struct (NULL: all defaults) into `out`, our version of it, of `size` bytes. Missing fields
+ * become 0. A stated size of 0 means `first`, the size of the struct's first version.
+ * @return CLV_EINVAL for a size that no version had; CLV_EUNSUPPORTED when a field beyond `size`, of a later version,
+ * is
+ *         set */
 clv_status clv_options_copy_in(void *out, size_t size, size_t first, const void *given, const char *call,
                                clv_error *err);
 
-/* The same for a struct that is handed out: fills the first *(size_t *)out bytes (0: `first`) from `from`, but for the
- * size. */
+/* Fills a caller's result struct from `from`, our version of it: the first *(size_t *)out bytes (0: `first`), except
+ * the size field. */
 clv_status clv_struct_copy_out(void *out, size_t size, size_t first, const void *from, const char *call,
                                clv_error *err);
 

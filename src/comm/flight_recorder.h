@@ -1,9 +1,9 @@
 /* flight_recorder.h - per-rank flight recorder: lock-free ring buffer of the last 256 instructions and collectives.
  *
  * Only the rank's own thread writes, without locks or system calls, at a cost of some nanoseconds per instruction. Any
- * thread may read meanwhile; the oldest record that it finds may be half overwritten. Times of instructions are ticks of
- * the processor's clock, which readers convert to nanoseconds; the clock is read for one instruction in four, as reading
- * it costs most. An instruction ends when the next begins.
+ * thread may read meanwhile; the oldest record that it finds may be half overwritten. Times of instructions are ticks
+ * of the processor's clock, which readers convert to nanoseconds; the clock is read for one instruction in four, as
+ * reading it costs most. An instruction ends when the next begins.
  *
  * Transports record collectives: index in its group set, bytes expected and received, phase. A collective outside of
  * programs is a record of its own.
@@ -15,7 +15,7 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
-#include "base/memory/cache_line.h"
+#include "base/memory/aligned_memory.h"
 #include "base/threads/wait.h"
 
 enum { CLV_RECORDER_CAPACITY = 256 /* a power of 2 */, CLV_RECORDER_MAX_MEMBERS = 64, CLV_RECORDER_CLOCK_INTERVAL = 4 };

@@ -38,8 +38,8 @@ typedef struct clv_receive_route {
     clv_shard box;
 } clv_receive_route;
 
-/* Finds the route by which member `to` gets its box of `from`; false: it gets none. process[m] is member m's process. Of
- * members with the same shard, `to` reads from the first at or after itself (cyclically) in its own process. A shard
+/* Finds the route by which member `to` gets its box of `from`; false: it gets none. process[m] is member m's process.
+ * Of members with the same shard, `to` reads from the first at or after itself (cyclically) in its own process. A shard
  * that no member there has is sent by one member for all of them, and a box that several of them need is sent once. */
 bool clv_find_receive_route(clv_receive_route *out, const clv_group_shards *parts, const int *process, int to,
                             int from);

@@ -1,14 +1,14 @@
 /* transport.h - transport interface (vtable) and collective descriptors: prepare once, then start and wait per run.
  *
- * A transfer describes a collective as one rank sees it: which boxes move, what is summed and in which order. It becomes
- * a plan when a program is loaded; each run starts the plan and waits for it. All members of a group start the same
- * transfers in the same order. A transport only moves bytes: sums run over members 0..n-1 in this order, bf16 and f16
- * are summed in f32 and rounded once, so every transport gives the same bits.
+ * A transfer describes a collective as one rank sees it: which boxes move, what is summed and in which order. It
+ * becomes a plan when a program is loaded; each run starts the plan and waits for it. All members of a group start the
+ * same transfers in the same order. A transport only moves bytes: sums run over members 0..n-1 in this order, bf16 and
+ * f16 are summed in f32 and rounded once, so every transport gives the same bits.
  *
  * Failure: every wait ends by the world's deadline. A rank that fails calls clv_comm_abort; all waiters then return
- * CLV_EPEER with the failing rank, its op and its message. A wait that times out returns CLV_ETIMEOUT, names the missing
- * ranks and their last known activity, and fails the world. Members whose transfers differ (what, tag) get CLV_EPEER,
- * never wrong data.
+ * CLV_EPEER with the failing rank, its op and its message. A wait that times out returns CLV_ETIMEOUT, names the
+ * missing ranks and their last known activity, and fails the world. Members whose transfers differ (what, tag) get
+ * CLV_EPEER, never wrong data.
  */
 #ifndef CLEAVE_COMM_TRANSPORT_H
 #define CLEAVE_COMM_TRANSPORT_H
@@ -18,8 +18,8 @@
 #include "comm/transfer_boxes.h"
 #include "device/device.h"
 
-/* Registered memory: a region of every rank, laid out alike, so that an address in a rank's own region gives the address
- * in a peer's. */
+/* Registered memory: a region of every rank, laid out alike, so that an address in a rank's own region gives the
+ * address in a peer's. */
 typedef struct clv_window clv_window;
 
 struct clv_rank_progress;
@@ -90,8 +90,8 @@ typedef struct clv_transport {
     /* *staging: bytes of staging memory that start needs, aligned as buffers are. */
     clv_status (*prepare)(clv_plan **out, clv_comm *comm, const clv_transfer *transfer, int64_t *staging,
                           clv_error *err);
-    /* Never waits for peers. Until both waits have returned, no other plan of the same group set may be started, in must
-     * not be written, and out and staging must not be touched. */
+    /* Never waits for peers. Until both waits have returned, no other plan of the same group set may be started, in
+     * must not be written, and out and staging must not be touched. */
     clv_status (*start)(clv_plan *plan, void *staging, clv_error *err);
     /* Tells the transport, after start, that the rank runs ops before it waits: bytes must move meanwhile, and the rank
      * is not in a collective. */

@@ -1,7 +1,7 @@
 /* cpu_device.c - CPU device backend: synchronous host memory, copies and reductions. */
 #include <stdlib.h>
 
-#include "base/memory/huge_pages.h"
+#include "base/memory/aligned_memory.h"
 #include "device/device.h"
 #include "tensor/box_copy.h"
 

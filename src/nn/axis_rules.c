@@ -345,9 +345,9 @@ clv_status clv_axis_rules_optimizer_layout(clv_layout *out, const clv_axis_rules
         int largest = -1;
         int64_t most = 0;
         for (int d = 0; d < out->rank; d++) {
-            int64_t granules = shape[d] / out->granule[d] / clv_layout_block_count(out, d);
-            if (granules > most) {
-                most = granules;
+            int64_t units = shape[d] / out->alignment[d] / clv_layout_block_count(out, d);
+            if (units > most) {
+                most = units;
                 largest = d;
             }
         }

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "tensor/modular_arithmetic.h"
+#include "tensor/gcd.h"
 #include "graph/graph.h"
 #include "nn/stored_weight.h"
 #include "tensor/quant_block.h"
@@ -26,20 +26,20 @@ const char *clv_nn_parameter_name(clv_graph *graph, const char *name, const char
 }
 
 /* Replaces the split of dimension d. */
-static void set_dim(clv_graph *graph, clv_layout *layout, int d, const clv_subaxis *axes, int n, int64_t granule)
+static void set_dim(clv_graph *graph, clv_layout *layout, int d, const clv_subaxis *axes, int n, int64_t alignment)
 {
     if (clv_graph_ok(graph))
-        clv_layout_set_dim(layout, &graph->mesh, d, axes, n, n > 0 ? granule : 1, &graph->error);
+        clv_layout_set_dim(layout, &graph->mesh, d, axes, n, n > 0 ? alignment : 1, &graph->error);
 }
 
-/* Keeps the axes that split dimension d, and changes the granule that they keep together. */
-static void set_granule(clv_graph *graph, clv_layout *layout, int d, int64_t granule)
+/* Keeps the axes that split dimension d, and changes the alignment that they keep together. */
+static void set_alignment(clv_graph *graph, clv_layout *layout, int d, int64_t alignment)
 {
     const clv_subaxis *axes;
     clv_subaxis copy[CLV_MAX_SUBAXES];
     int n = clv_layout_axes(&axes, layout, d);
     memcpy(copy, axes, (size_t)n * sizeof *copy);
-    set_dim(graph, layout, d, copy, n, granule);
+    set_dim(graph, layout, d, copy, n, alignment);
 }
 
 /* Splits MLP dimensions at quantization blocks, in all tensors alike, where quantized products sum over them. */
@@ -48,8 +48,8 @@ static void align_ffn_to_quant_blocks(clv_graph *graph, clv_layout *layout, cons
     if (!graph->quant || !graph->quant->ffn_split_at_blocks)
         return;
     for (int d = 0; names && d < layout->rank; d++)
-        if (clv_logical_axis_equal(names[d], CLV_MLP) && layout->granule[d] == 1) {
-            set_granule(graph, layout, d, CLV_QUANT_BLOCK);
+        if (clv_logical_axis_equal(names[d], CLV_MLP) && layout->alignment[d] == 1) {
+            set_alignment(graph, layout, d, CLV_QUANT_BLOCK);
         }
 }
 
@@ -74,7 +74,7 @@ static void copy_dim(clv_graph *graph, clv_layout *to, int d, const clv_layout *
 {
     const clv_subaxis *axes;
     int n = clv_layout_axes(&axes, from, from_d);
-    set_dim(graph, to, d, axes, n, from->granule[from_d]);
+    set_dim(graph, to, d, axes, n, from->alignment[from_d]);
 }
 
 /* Merges dimensions 0 and 1, batch and sequence, into one that is split by the axes of both. */
@@ -117,7 +117,7 @@ clv_layout clv_residual_layout(clv_graph *graph, const clv_axis_rules *rules, in
 
 void clv_nn_shard_query_heads(clv_graph *graph, clv_layout *layout, int d, int64_t heads, int64_t kv_heads)
 {
-    set_granule(graph, layout, d, clv_layout_block_count(layout, d) <= kv_heads ? heads / kv_heads : 1);
+    set_alignment(graph, layout, d, clv_layout_block_count(layout, d) <= kv_heads ? heads / kv_heads : 1);
 }
 
 void clv_nn_shard_kv_heads(clv_graph *graph, clv_layout *layout, int d, int64_t heads, int64_t kv_heads)
@@ -148,7 +148,7 @@ void clv_nn_append_dim(clv_graph *graph, clv_nn_shape *to, int64_t extent, clv_l
     to->names[to->rank] = name;
     if (n > 0)
         set_dim(graph, &to->layout, to->rank, axes, n,
-                from->granule[d] % divisor == 0 ? from->granule[d] / divisor : 1);
+                from->alignment[d] % divisor == 0 ? from->alignment[d] / divisor : 1);
     to->rank++;
 }
 

@@ -61,7 +61,7 @@ static bool can_prepack(const clv_graph *graph, const clv_weight_spec *spec, con
     return graph->prepacks_weights && spec->rank < CLV_MAX_RANK && spec->n_in < spec->rank && spec->dtype != CLV_F64 &&
            elems >= MIN_PREPACKED_ELEMS &&
            spec->shape[last] % (clv_mesh_rank_count(&graph->mesh) * CLV_PANEL_COLUMNS) == 0 &&
-           (dense->granule[last] == 1 || dense->granule[last] % CLV_PANEL_COLUMNS == 0);
+           (dense->alignment[last] == 1 || dense->alignment[last] % CLV_PANEL_COLUMNS == 0);
 }
 
 static clv_lora_target lora_target(clv_graph *graph, const clv_weight_spec *spec, const clv_layout *layout)

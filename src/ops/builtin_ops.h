@@ -27,8 +27,8 @@ CLV_BUILTIN_OPS(CLV_DECLARE_OP)
 extern const clv_op_def clv_op_wire_quantize;
 extern const clv_op_def clv_op_wire_dequantize;
 typedef struct clv_wire_quantize_attrs {
-    int64_t size, granule; /* of the last dimension, in f32 elements */
-    int64_t pieces;        /* parts of the last dimension; each becomes one record */
+    int64_t size, alignment; /* of the last dimension, in f32 elements */
+    int64_t pieces;          /* parts of the last dimension; each becomes one record */
 } clv_wire_quantize_attrs;
 /* Bytes of a record. */
 int64_t clv_wire_record_bytes(const clv_wire_quantize_attrs *attrs);

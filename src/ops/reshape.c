@@ -1,8 +1,8 @@
 /* reshape.c - reshape op: sharding rule that maps dimension products, as [B,S,H*D] to [B,S,H,D].
  *
  * factors: both shapes are walked major to minor. Where a dimension of one is a product of dimensions of the other
- * ([B,S,H*D] <-> [B,S,H,D]), these are the factors, so that a split by heads passes (its granule is D). Dimensions that
- * do not line up are whole. Linear; passes maxima.      gradient: the inverse reshape
+ * ([B,S,H*D] <-> [B,S,H,D]), these are the factors, so that a split by heads passes (its alignment is D). Dimensions
+ * that do not line up are whole. Linear; passes maxima.      gradient: the inverse reshape
  */
 #include <string.h>
 

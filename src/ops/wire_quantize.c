@@ -22,13 +22,13 @@
 enum { BLOCK = 32, MOST_CODE = 126, INFINITE = 127, NOT_A_NUMBER = -128 };
 
 static const clv_attr pack_fields[] = {CLV_FIELD(INT64, clv_wire_quantize_attrs, size),
-                                       CLV_FIELD(INT64, clv_wire_quantize_attrs, granule),
+                                       CLV_FIELD(INT64, clv_wire_quantize_attrs, alignment),
                                        CLV_FIELD(INT64, clv_wire_quantize_attrs, pieces),
                                        {0}};
 
 static int64_t longest_piece(const clv_wire_quantize_attrs *a)
 {
-    return (a->size / a->granule + a->pieces - 1) / a->pieces * a->granule;
+    return (a->size / a->alignment + a->pieces - 1) / a->pieces * a->alignment;
 }
 
 static int64_t blocks_of(int64_t elems)
@@ -109,7 +109,7 @@ static void each_piece(const clv_wire_quantize_attrs *a, float *x, uint8_t *reco
     int64_t record = clv_wire_record_bytes(a), first = packed->lo[last] / record, n = packed->shape[last] / record;
     for (int64_t j = first; j < first + n; j++) {
         int64_t lo, hi;
-        clv_block_range(a->size, a->granule, a->pieces, j, &lo, &hi);
+        clv_block_range(a->size, a->alignment, a->pieces, j, &lo, &hi);
         if (packs)
             pack_record(records, a, x, hi - lo);
         else

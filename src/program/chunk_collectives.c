@@ -69,7 +69,7 @@ static int outermost(const clv_buffer *buffer)
 static int64_t rows_of(const clv_buffer *buffer, int d)
 {
     int64_t blocks = clv_layout_block_count(&buffer->layout, d);
-    bool even = buffer->layout.granule[d] == 1 && buffer->type.shape[d] % blocks == 0;
+    bool even = buffer->layout.alignment[d] == 1 && buffer->type.shape[d] % blocks == 0;
     return even ? buffer->type.shape[d] / blocks : 0;
 }
 

@@ -142,8 +142,8 @@ clv_type clv_local_type(const clv_type *type, const clv_layout *layout)
 {
     clv_type local = *type;
     for (int d = 0; d < type->rank; d++) {
-        int64_t blocks = clv_layout_block_count(layout, d), granules = type->shape[d] / layout->granule[d];
-        local.shape[d] = (granules + blocks - 1) / blocks * layout->granule[d];
+        int64_t blocks = clv_layout_block_count(layout, d), units = type->shape[d] / layout->alignment[d];
+        local.shape[d] = (units + blocks - 1) / blocks * layout->alignment[d];
     }
     return local;
 }

@@ -54,8 +54,8 @@ typedef struct clv_instruction {
     const clv_op *op;             /* a compute instruction; NULL: a step */
     const clv_reshard_step *step; /* NULL: a compute instruction */
     int group;                    /* step that moves: index into clv_program.groups; else -1 */
-    int n_overlapped; /* step that moves: it runs beside so many instructions behind it, and ranks wait for it behind the last
-                   of them. Until then it reads its operand and writes its result */
+    int n_overlapped;    /* step that moves: it runs beside so many instructions behind it, and ranks wait for it behind
+                   the last of them. Until then it reads its operand and writes its result */
     int chunk, n_chunks; /* of the op or step that was cut: this one's number, from 0 on; n_parts 0: it is whole */
     int n_in, n_out;
     int in[CLV_MAX_IN]; /* buffers; -1: an absent operand */

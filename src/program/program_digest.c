@@ -44,7 +44,7 @@ static void mix_layout(uint64_t *digest, const clv_layout *layout)
         int n = clv_layout_axes(&axes, layout, d);
         mix_axes(digest, axes, n);
     }
-    mix(digest, layout->granule, (size_t)layout->rank * sizeof *layout->granule);
+    mix(digest, layout->alignment, (size_t)layout->rank * sizeof *layout->alignment);
 }
 
 static void mix_mesh(uint64_t *digest, const clv_mesh *mesh)

@@ -13,7 +13,7 @@ clv_layout clv_layout_replicated(int rank)
     rank = rank < 0 || rank > CLV_MAX_RANK ? 0 : rank;
     clv_layout layout = {.rank = rank};
     for (int d = 0; d < CLV_MAX_RANK; d++)
-        layout.granule[d] = 1;
+        layout.alignment[d] = 1;
     return layout;
 }
 
@@ -147,7 +147,7 @@ bool clv_layout_equal(const clv_layout *a, const clv_layout *b)
         if (a->begin[d] != b->begin[d])
             return false;
     for (int d = 0; d < a->rank; d++)
-        if (a->granule[d] != b->granule[d])
+        if (a->alignment[d] != b->alignment[d])
             return false;
     return memcmp(a->axes, b->axes, a->begin[a->rank + 1] * sizeof a->axes[0]) == 0;
 }
@@ -203,7 +203,7 @@ static clv_status replace_axes(clv_layout *layout, const clv_mesh *mesh, int d, 
 }
 
 clv_status clv_layout_set_dim(clv_layout *layout, const clv_mesh *mesh, int d, const clv_subaxis *subs, int n,
-                              int64_t granule, clv_error *err)
+                              int64_t alignment, clv_error *err)
 {
     static const char call[] = "clv_layout_set_dim";
     CLV_TRY(clv_require_count(n, 0, call, "sub-axes", err));
@@ -211,10 +211,10 @@ clv_status clv_layout_set_dim(clv_layout *layout, const clv_mesh *mesh, int d, c
     CLV_TRY(check_ranges(layout, err));
     if (d < 0 || d >= layout->rank)
         return clv_fail(err, CLV_EINVAL, "layout: dimension %d of a tensor with %d", d, layout->rank);
-    if (granule < 1)
-        return clv_fail(err, CLV_EINVAL, "layout: granule %lld; at least 1", (long long)granule);
+    if (alignment < 1)
+        return clv_fail(err, CLV_EINVAL, "layout: alignment %lld; at least 1", (long long)alignment);
     CLV_TRY(replace_axes(layout, mesh, d, subs, n, err));
-    layout->granule[d] = layout->begin[d + 1] > layout->begin[d] ? granule : 1;
+    layout->alignment[d] = layout->begin[d + 1] > layout->begin[d] ? alignment : 1;
     return CLV_OK;
 }
 
@@ -229,7 +229,7 @@ clv_status clv_layout_shard_dim(clv_layout *layout, const clv_mesh *mesh, int d,
     int n = clv_layout_axes(&old, layout, d);
     memcpy(subs, old, (size_t)n * sizeof *old);
     subs[n] = sub;
-    return clv_layout_set_dim(layout, mesh, d, subs, n + 1, layout->granule[d], err);
+    return clv_layout_set_dim(layout, mesh, d, subs, n + 1, layout->alignment[d], err);
 }
 
 clv_status clv_layout_add_partial(clv_layout *layout, const clv_mesh *mesh, clv_reduction reduction, clv_subaxis sub,
@@ -266,16 +266,16 @@ clv_layout clv_layout_without_partial(const clv_layout *layout)
 static clv_status check_dims(const clv_layout *layout, const int64_t *shape, clv_error *err)
 {
     for (int d = 0; d < layout->rank; d++) {
-        long long granule = (long long)layout->granule[d];
-        if (granule < 1)
-            return clv_fail(err, CLV_EINVAL, "layout: granule %lld of dimension %d; at least 1", granule, d);
-        if (granule != 1 && layout->begin[d] == layout->begin[d + 1])
-            return clv_fail(err, CLV_EINVAL, "layout: dimension %d is not cut, yet has granule %lld", d, granule);
+        long long alignment = (long long)layout->alignment[d];
+        if (alignment < 1)
+            return clv_fail(err, CLV_EINVAL, "layout: alignment %lld of dimension %d; at least 1", alignment, d);
+        if (alignment != 1 && layout->begin[d] == layout->begin[d + 1])
+            return clv_fail(err, CLV_EINVAL, "layout: dimension %d is not cut, yet has alignment %lld", d, alignment);
         if (shape != NULL && shape[d] < 0)
             return clv_fail(err, CLV_ESHAPE, "layout: dimension %d has size %lld", d, (long long)shape[d]);
-        if (shape != NULL && shape[d] % granule != 0)
-            return clv_fail(err, CLV_ESHAPE, "layout: granule %lld does not divide dimension %d of size %lld", granule,
-                            d, (long long)shape[d]);
+        if (shape != NULL && shape[d] % alignment != 0)
+            return clv_fail(err, CLV_ESHAPE, "layout: alignment %lld does not divide dimension %d of size %lld",
+                            alignment, d, (long long)shape[d]);
     }
     return CLV_OK;
 }

@@ -17,16 +17,16 @@ static int64_t block_start(int64_t n, int64_t blocks, int64_t i)
     return i * (n / blocks) + (rest != 0 ? i * rest / blocks : 0);
 }
 
-void clv_block_range(int64_t size, int64_t granule, int64_t blocks, int64_t block, int64_t *lo, int64_t *hi)
+void clv_block_range(int64_t size, int64_t alignment, int64_t blocks, int64_t block, int64_t *lo, int64_t *hi)
 {
     if (!lo || !hi)
         return;
     *lo = *hi = 0;
-    if (size < 0 || granule < 1 || blocks < 1 || block < 0 || block >= blocks)
+    if (size < 0 || alignment < 1 || blocks < 1 || block < 0 || block >= blocks)
         return;
-    int64_t n = size / granule;
-    *lo = block_start(n, blocks, block) * granule;
-    *hi = block_start(n, blocks, block + 1) * granule;
+    int64_t n = size / alignment;
+    *lo = block_start(n, blocks, block) * alignment;
+    *hi = block_start(n, blocks, block + 1) * alignment;
 }
 
 clv_shard clv_layout_shard(const clv_layout *layout, const clv_mesh *mesh, const int64_t *shape, int64_t rank)
@@ -35,7 +35,7 @@ clv_shard clv_layout_shard(const clv_layout *layout, const clv_mesh *mesh, const
         return (clv_shard){0};
     clv_shard shard = {.rank = layout->rank};
     for (int d = 0; d < layout->rank; d++)
-        clv_block_range(shape[d], layout->granule[d], clv_layout_block_count(layout, d),
+        clv_block_range(shape[d], layout->alignment[d], clv_layout_block_count(layout, d),
                         clv_layout_block_index(layout, mesh, d, rank), &shard.lo[d], &shard.hi[d]);
     return shard;
 }
@@ -58,10 +58,10 @@ int64_t clv_layout_max_elems(const clv_layout *layout, const int64_t *shape)
     int64_t elems = 1;
     for (int d = 0; d < layout->rank; d++) {
         int64_t blocks = clv_layout_block_count(layout, d);
-        if (layout->granule[d] < 1 || blocks < 1)
+        if (layout->alignment[d] < 1 || blocks < 1)
             return 0;
-        int64_t n = shape[d] / layout->granule[d];
-        elems *= (n / blocks + (n % blocks != 0)) * layout->granule[d];
+        int64_t n = shape[d] / layout->alignment[d];
+        elems *= (n / blocks + (n % blocks != 0)) * layout->alignment[d];
     }
     return elems;
 }

@@ -1,7 +1,7 @@
 /* layout_text.c - layout text form: parses and prints `data,_,model`, `(X,Y),_`, `x*64,_ + sum{y:(2)2}`.
  *
  *   layout    := [ entry { "," entry } ] [ "+" ("sum" | "max") "{" subaxis { "," subaxis } "}" ]
- *   entry     := "_" | cut [ "*" granule ]
+ *   entry     := "_" | cut [ "*" alignment ]
  *   cut       := subaxis | "(" subaxis { "," subaxis } ")"
  *   subaxis   := name [ ":" "(" pre ")" size ]
  */
@@ -122,11 +122,11 @@ static clv_status read_entry(reader *r, int d, clv_error *err)
 {
     clv_scanner *scan = &r->scan;
     int first = r->n_subs;
-    int64_t granule = 1;
+    int64_t alignment = 1;
     if (accept_whole(scan)) {
         clv_scan_skip_spaces(scan);
         if (scan->text[scan->at] == '*')
-            return clv_scan_fail(scan, scan->at, CLV_ESYNTAX, err, "a dimension that is not cut takes no granule");
+            return clv_scan_fail(scan, scan->at, CLV_ESYNTAX, err, "a dimension that is not cut takes no alignment");
         return CLV_OK;
     }
     if (clv_scan_accept(scan, '('))
@@ -138,10 +138,10 @@ static clv_status read_entry(reader *r, int d, clv_error *err)
     if (clv_scan_accept(scan, '*')) {
         clv_scan_skip_spaces(scan);
         int at = scan->at;
-        if (!clv_scan_number(scan, &granule) || granule < 1)
-            return clv_scan_fail(scan, at, CLV_ESYNTAX, err, "expected a granule of at least 1");
+        if (!clv_scan_number(scan, &alignment) || alignment < 1)
+            return clv_scan_fail(scan, at, CLV_ESYNTAX, err, "expected an alignment of at least 1");
     }
-    return clv_layout_set_dim(&r->layout, r->mesh, d, r->subs + first, r->n_subs - first, granule, err);
+    return clv_layout_set_dim(&r->layout, r->mesh, d, r->subs + first, r->n_subs - first, alignment, err);
 }
 
 static clv_status read_partial(reader *r, clv_error *err)
@@ -211,8 +211,8 @@ int clv_layout_print(char *out, size_t size, const clv_layout *layout, const clv
         clv_text_add(&text, "%s%s", d > 0 ? "," : "", n == 0 ? "_" : n > 1 ? "(" : "");
         print_subaxes(&text, subs, n, mesh);
         clv_text_add(&text, "%s", n > 1 ? ")" : "");
-        if (layout->granule[d] != 1)
-            clv_text_add(&text, "*%lld", (long long)layout->granule[d]);
+        if (layout->alignment[d] != 1)
+            clv_text_add(&text, "*%lld", (long long)layout->alignment[d]);
     }
     int n = clv_layout_axes(&subs, layout, layout->rank);
     if (n > 0) {

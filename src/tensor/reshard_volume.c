@@ -3,22 +3,19 @@
  *
  * |to_r \ from_r| = (product over d of |to_r,d|) - (product over d of |to_r,d * from_r,d|): both shards are boxes.
  *
- * **Variables.** A rank's blocks depend on its coordinates on the pieces into which the cuts of both layouts divide the
- * axes. Where the cuts of an axis do not nest (x:(1)2 and x:(1)3 of 6), the piece on which they cross is one variable,
- * of which a sub-axis reads a digit.
+ * **Variables.** The blocks of a rank depend on its coordinates on pieces of the axes, into which the sub-axes of both
+ * layouts divide them. Where sub-axes of an axis do not nest (x:(1)2 and x:(1)3 of 6), the piece on which they cross is
+ * one variable, and a sub-axis reads a digit of it.
  *
- * **What is common.** Variables that cut a dimension alike at the major end in both layouts matter only by where in a
- * granule they put the blocks: with m granules over k blocks, by rho = i*m mod k, which takes all multiples of
- * gcd(m, k). So all of them are one variable, rho, and the sizes of blocks are monotone in it. What is left of the
- * two lists are the tails.
+ * **Common cuts.** Variables that cut a dimension in the same way at the major end of both layouts matter only by how
+ * they shift the blocks within an alignment: with m units over k blocks, by rho = i*m mod k, which takes all multiples
+ * of gcd(m, k). So all of them are replaced by one variable, rho, in which the sizes of blocks are monotone. The rest
+ * of the two lists of sub-axes are the tails.
  *
- * **Closed forms.** With no tail in `from`, a rank has what it needs; with none in `to` the blocks of `from` divide one
- * of `to`, and the smallest of s blocks that divide t granules follows from t and s.
- *
- * **Search.** Dimensions that share a variable are coupled (an all_to_all cuts one by it before and the other after). A
- * block has one of two sizes; for each choice of them, branch and bound over ranges of variables finds the least that
- * a rank can have. It counts blocks of a size in a range of indices by the two cuts at its ends, so that it goes
- * where there are some; how long it takes depends on how the cuts of the two layouts fall, hardly on how many.
+ * **Search.** Dimensions that share a variable are coupled (an all_to_all cuts one of them by it before and another
+ * after). A block has one of two sizes. For each choice of them, branch and bound over ranges of the variables finds
+ * the least that a rank can hold of what it needs. It counts the large blocks in a range of indices by the two cuts at
+ * its ends. Its time depends on how the cuts of the two layouts fall, hardly on how many there are.
  */
 #include "tensor/reshard_volume.h"
 
@@ -26,7 +23,7 @@
 #include <stdbool.h>
 #include <string.h>
 
-#include "tensor/modular_arithmetic.h"
+#include "tensor/gcd.h"
 
 enum {
     PIECES = 4 * CLV_MAX_SUBAXES + CLV_MAX_AXES,
@@ -45,9 +42,9 @@ static int64_t floor_div(wide a, wide b)
     return (int64_t)(a / b) - (a % b < 0);
 }
 
-/* -- the problem: variables, and each dimension's cuts in them -- */
+/* ---- the problem: variables, and the cuts of each dimension in terms of them ---- */
 
-/* A part of an index: `value of variable / post % size`. `weight`: what a step of it adds to the index in its tail. */
+/* A digit of a block index: `variable / post % size`, times `weight` in the index of its tail. */
 typedef struct digit {
     int variable;
     int64_t post, size, weight;
@@ -55,40 +52,40 @@ typedef struct digit {
 
 /* One dimension under one layout. */
 typedef struct cut {
-    int first, end;        /* the tail: digits [first, end), major to minor */
-    int64_t blocks;        /* into which the tail cuts a common block */
-    int64_t granule, fine; /* its granule, and how many of them make a common one */
-    int64_t base;          /* granules of the smaller blocks */
-    bool even;             /* else some blocks have one granule more */
-    bool exact;            /* nothing is rounded where blocks begin */
+    int first, end;    /* the tail: digits [first, end), major to minor */
+    int64_t blocks;    /* number of blocks into which the tail cuts a common block */
+    int64_t alignment; /* elements of a unit */
+    int64_t fine;      /* units of this cut in a unit of the dimension */
+    int64_t base;      /* units of the smaller blocks */
+    bool even;         /* all blocks are of that size; else some have one unit more */
+    bool exact;        /* blocks begin at whole units without rounding */
 } cut;
 
 enum { TO, FROM };
 
-/* Block c of a tail begins fine * (rho * blocks + c * m) / (k * blocks) granules, rounded down, after a point that is
- * common to both layouts. */
+/* Block c of a tail begins floor(fine * (rho * blocks + c * m) / (k * blocks)) units after a point that is common to
+ * both layouts. */
 typedef struct dimension {
-    int64_t granule; /* a multiple of both granules */
+    int64_t alignment; /* least common multiple of both alignments */
     int64_t m, k;
     cut cut[2];
-    bool nested;   /* the block of `to` lies inside that of `from` */
-    bool inside;   /* the other way round */
-    bool constant; /* all ranks need the same and have the same of it */
+    bool to_in_from; /* the block of `to` lies inside the block of `from` */
+    bool from_in_to; /* the other way round */
 } dimension;
 
 typedef struct problem {
     const clv_mesh *mesh;
     int rank, n_pieces;
-    clv_subaxis piece[PIECES]; /* variable i < n_pieces is the coordinate on it; n_pieces + d is the rho of d */
+    clv_subaxis piece[PIECES]; /* variable i < n_pieces is the coordinate on piece i; n_pieces + d is the rho of d */
     int64_t size[VARIABLES];
-    uint32_t dims[VARIABLES]; /* bit d: variable matters to dimension d, which is not constant */
+    uint32_t dims[VARIABLES]; /* bit d: the variable affects dimension d */
     digit digits[2][PIECES];
     int n_digits[2];
     dimension dim[CLV_MAX_RANK];
 } problem;
 
-/* The factors of an axis at which some cut begins or ends, ascending; 1 and the axis' size included. */
-static int boundaries(int64_t *out, const clv_layout *const layouts[2], int axis, int64_t size)
+/* Lists the factors of an axis at which a sub-axis begins or ends, ascending, including 1 and the size of the axis. */
+static int list_boundaries(int64_t *out, const clv_layout *const layouts[2], int axis, int64_t size)
 {
     int n = 2, kept = 1;
     out[0] = 1;
@@ -111,7 +108,8 @@ static int boundaries(int64_t *out, const clv_layout *const layouts[2], int axis
     return kept;
 }
 
-static bool nests(const int64_t *factors, int n, int i)
+/* Whether factor i divides, or is divided by, all others. */
+static bool nests_with_all(const int64_t *factors, int n, int i)
 {
     bool all = true;
     for (int j = 0; j < n; j++)
@@ -119,7 +117,7 @@ static bool nests(const int64_t *factors, int n, int i)
     return all;
 }
 
-static void add_factor(problem *p, int axis, int64_t begin, int64_t end)
+static void add_piece(problem *p, int axis, int64_t begin, int64_t end)
 {
     if (begin == end)
         return;
@@ -127,26 +125,27 @@ static void add_factor(problem *p, int axis, int64_t begin, int64_t end)
     p->piece[p->n_pieces++] = (clv_subaxis){axis, (int32_t)begin, (int32_t)(end / begin)};
 }
 
-/* Pieces end where every cut nests. Those that do not lie between their common divisor and their common multiple. */
+/* Divides the axes into pieces at the factors that nest with all others. Factors that do not lie between their gcd and
+ * their least common multiple, which bound the piece of one variable. */
 static void split_axes(problem *p, const clv_layout *const layouts[2])
 {
     int64_t factors[4 * CLV_MAX_SUBAXES + 2];
     p->n_pieces = 0;
     for (int axis = 0; axis < p->mesh->n_axes; axis++) {
-        int n = boundaries(factors, layouts, axis, p->mesh->axis[axis].size);
+        int n = list_boundaries(factors, layouts, axis, p->mesh->axis[axis].size);
         int64_t begin = 1, divisor = 0, multiple = 1;
         for (int i = 1; i < n; i++) {
-            if (!nests(factors, n, i)) {
+            if (!nests_with_all(factors, n, i)) {
                 divisor = clv_gcd(divisor, factors[i]);
                 multiple = multiple / clv_gcd(multiple, factors[i]) * factors[i];
                 continue;
             }
             if (divisor != 0) {
-                add_factor(p, axis, begin, divisor);
-                add_factor(p, axis, divisor, multiple);
+                add_piece(p, axis, begin, divisor);
+                add_piece(p, axis, divisor, multiple);
                 begin = multiple;
             }
-            add_factor(p, axis, begin, factors[i]);
+            add_piece(p, axis, begin, factors[i]);
             begin = factors[i];
             divisor = 0;
             multiple = 1;
@@ -159,7 +158,7 @@ static bool is_whole(const problem *p, const digit *g)
     return g->post == 1 && g->size == p->size[g->variable];
 }
 
-/* The digits of dimension d under layout l. */
+/* Lists the digits of dimension d under layout l. */
 static void make_digits(problem *p, const clv_layout *layout, int l, int d)
 {
     cut *c = &p->dim[d].cut[l];
@@ -177,7 +176,8 @@ static void make_digits(problem *p, const clv_layout *layout, int l, int d)
     c->end = p->n_digits[l];
 }
 
-/* Takes what is common to the two lists off their major ends; returns into how many blocks it cuts the dimension. */
+/* Removes the digits that both lists have in common at their major ends; returns the number of blocks that they make.
+ * */
 static int64_t strip_common(problem *p, int d)
 {
     cut *to = &p->dim[d].cut[TO], *from = &p->dim[d].cut[FROM];
@@ -196,10 +196,10 @@ static int64_t strip_common(problem *p, int d)
 static void make_dimension(problem *p, const clv_layout *const layouts[2], int d, int64_t size)
 {
     dimension *dim = &p->dim[d];
-    int64_t common = strip_common(p, d), a = layouts[TO]->granule[d], b = layouts[FROM]->granule[d];
-    dim->granule = a / clv_gcd(a, b) * b;
-    int64_t divisor = clv_gcd(common, size / dim->granule);
-    dim->m = size / dim->granule / divisor;
+    int64_t common = strip_common(p, d), a = layouts[TO]->alignment[d], b = layouts[FROM]->alignment[d];
+    dim->alignment = a / clv_gcd(a, b) * b;
+    int64_t divisor = clv_gcd(common, size / dim->alignment);
+    dim->m = size / dim->alignment / divisor;
     dim->k = common / divisor;
     for (int l = 0; l < 2; l++) {
         cut *c = &dim->cut[l];
@@ -208,19 +208,18 @@ static void make_dimension(problem *p, const clv_layout *const layouts[2], int d
             p->digits[l][i].weight = c->blocks;
             c->blocks *= p->digits[l][i].size;
         }
-        c->granule = layouts[l]->granule[d];
-        c->fine = dim->granule / c->granule;
-        c->base = size / c->granule / (common * c->blocks);
-        c->even = size / c->granule % (common * c->blocks) == 0;
+        c->alignment = layouts[l]->alignment[d];
+        c->fine = dim->alignment / c->alignment;
+        c->base = size / c->alignment / (common * c->blocks);
+        c->even = size / c->alignment % (common * c->blocks) == 0;
         c->exact = dim->k == 1 && c->fine * dim->m % c->blocks == 0;
     }
     cut *to = &dim->cut[TO], *from = &dim->cut[FROM];
-    dim->nested = from->first == from->end && (a == b || common == 1);
-    dim->inside = to->first == to->end && (a == b || common == 1);
-    dim->constant = (dim->nested && to->even) || (dim->inside && from->even);
+    dim->to_in_from = from->first == from->end && (a == b || common == 1);
+    dim->from_in_to = to->first == to->end && (a == b || common == 1);
     p->size[p->n_pieces + d] = dim->k;
     p->dims[p->n_pieces + d] = 1u << d;
-    for (int l = 0; l < 2 && !dim->constant; l++)
+    for (int l = 0; l < 2; l++)
         for (int i = dim->cut[l].first; i < dim->cut[l].end; i++)
             p->dims[p->digits[l][i].variable] |= 1u << d;
 }
@@ -240,8 +239,8 @@ static void make_problem(problem *p, const clv_layout *const layouts[2], const c
     }
 }
 
-/* All dimensions connected with d through shared variables. */
-static uint32_t connected(const problem *p, int d)
+/* Returns the set of dimensions that are coupled with d through shared variables. */
+static uint32_t coupled_dims(const problem *p, int d)
 {
     uint32_t dims = 1u << d, before;
     do {
@@ -253,16 +252,15 @@ static uint32_t connected(const problem *p, int d)
     return dims;
 }
 
-/* -- fronts: what the dimensions of a part can contribute -- */
+/* ---- Pareto fronts of (elements needed, elements held) of coupled dimensions ---- */
 
 typedef struct pareto_front {
     int n;
-    int64_t need[FRONT];
-    int64_t have[FRONT];
+    int64_t need[FRONT], have[FRONT];
 } pareto_front;
 
-/* Adds a pair unless another is as good: whatever N >= H >= 0 the other dimensions contribute, need*N - have*H is no
- * larger. That is so for all of them if it is for H = 0 and H = N. */
+/* Adds a pair unless it is dominated: for all N >= H >= 0 that the other dimensions may contribute, need*N - have*H is
+ * no larger than another pair's. It suffices to compare H = 0 and H = N. */
 static void pareto_add(pareto_front *f, int64_t need, int64_t have)
 {
     int kept = 0;
@@ -279,24 +277,13 @@ static void pareto_add(pareto_front *f, int64_t need, int64_t have)
     f->have[f->n++] = have;
 }
 
-/* Elements of the smaller blocks, or of those with a granule more. */
+/* Elements of a small or a large block. */
 static int64_t block_size(const cut *c, bool large)
 {
-    return (c->base + large) * c->granule;
+    return (c->base + large) * c->alignment;
 }
 
-/* Every block of `to` that has t granules of `from` is cut into all `blocks` of them: some are small unless t is enough
- * for all to be large. */
-static void divided_block(pareto_front *f, const dimension *dim)
-{
-    const cut *to = &dim->cut[TO], *from = &dim->cut[FROM];
-    for (int large = 0; large <= !to->even; large++) {
-        int64_t need = block_size(to, large);
-        pareto_add(f, need, block_size(from, need / from->granule / from->blocks > from->base));
-    }
-}
-
-/* -- search -- */
+/* ---- search ---- */
 
 typedef struct range {
     int64_t lo, hi;
@@ -304,17 +291,17 @@ typedef struct range {
 
 typedef struct search {
     const problem *p;
-    uint32_t dims, large; /* the dimensions of this part; those of which a large block is needed */
+    uint32_t dims;  /* the coupled dimensions */
+    uint32_t large; /* those of which a large block is needed */
     int n;
-    int variable[VARIABLES]; /* that matter to them */
+    int variable[VARIABLES]; /* [n] that affect them */
     range at[VARIABLES];     /* by variable */
-    int64_t best;
-    int64_t steps; /* ranges that were looked at */
+    int64_t best;            /* the least that a rank holds, so far */
 } search;
 
 static range read_digit(const digit *g, range at)
 {
-    if (g->post == 1 && at.hi < g->size) /* as it is nearly always: the whole of its variable */
+    if (g->post == 1 && at.hi < g->size) /* nearly always: the digit is the whole variable */
         return at;
     int64_t lo = at.lo / g->post, hi = at.hi / g->post;
     if (lo / g->size != hi / g->size)
@@ -334,22 +321,22 @@ static range index_range(const problem *p, int l, const cut *c, const range *at)
     return index;
 }
 
-/* Granules before block c. */
-static int64_t granules_before(const dimension *dim, const cut *c, int64_t rho, int64_t block)
+/* Units before block c. */
+static int64_t units_before(const dimension *dim, const cut *c, int64_t rho, int64_t block)
 {
     return floor_div((wide)c->fine * ((wide)rho * c->blocks + (wide)block * dim->m), (wide)dim->k * c->blocks);
 }
 
-/* Whether blocks in a range of indices can be large, and small. There are at most, and at least, so many granules in
- * them. */
-static void sizes_in(bool can_be[2], const dimension *dim, const cut *c, range index, range rho)
+/* Sets can_be[large]: whether some block in a range of indices is small, or large, by bounds on the units in the range.
+ * */
+static void possible_sizes(bool can_be[2], const dimension *dim, const cut *c, range index, range rho)
 {
     int64_t count = index.hi - index.lo + 1;
-    int64_t most = granules_before(dim, c, rho.hi, index.hi + 1) - granules_before(dim, c, rho.lo, index.lo);
+    int64_t most = units_before(dim, c, rho.hi, index.hi + 1) - units_before(dim, c, rho.lo, index.lo);
     int64_t least = most;
     if (rho.lo != rho.hi) {
-        int64_t rounded = granules_before(dim, c, 0, count); /* it is so many or one more, whatever rho is */
-        least = granules_before(dim, c, rho.lo, index.hi + 1) - granules_before(dim, c, rho.hi, index.lo);
+        int64_t rounded = units_before(dim, c, 0, count); /* for every rho it is this or one more */
+        least = units_before(dim, c, rho.lo, index.hi + 1) - units_before(dim, c, rho.hi, index.lo);
         least = least > rounded ? least : rounded;
         most = most < rounded + 1 ? most : rounded + 1;
     }
@@ -357,9 +344,9 @@ static void sizes_in(bool can_be[2], const dimension *dim, const cut *c, range i
     can_be[true] = most > count * c->base;
 }
 
-/* How far the tail index of `to` lies before that of `from`: the least and the most of
- * (index of to) * (blocks of from) - (index of from) * (blocks of to). Variables that both read count once. */
-static range lead(const problem *p, const dimension *dim, const range *at)
+/* Bounds how far the tail index of `to` is ahead of that of `from`: the range of
+ * (index of to) * (blocks of from) - (index of from) * (blocks of to). A variable that both read counts once. */
+static range index_lead(const problem *p, const dimension *dim, const range *at)
 {
     const cut *to = &dim->cut[TO], *from = &dim->cut[FROM];
     range sum = {0, 0};
@@ -381,55 +368,56 @@ static range lead(const problem *p, const dimension *dim, const range *at)
     return sum;
 }
 
-/* The least by which the block of `a` can end after the block of the other layout begins, of which both ends are
- * multiples of the granules' common divisor. `ahead`: at least so much, as lead() counts. */
-static int64_t least_reach(const dimension *dim, int l, int64_t ahead, range index, range other_index, range rho)
+/* Bounds from below by how much the block of layout l ends after the block of the other layout begins. `ahead`: the
+ * lead of the end over the begin, as index_lead counts. */
+static int64_t min_overlap(const dimension *dim, int l, int64_t ahead, range index, range other_index, range rho)
 {
     const cut *c = &dim->cut[l], *other = &dim->cut[!l];
-    int64_t unit = clv_gcd(c->granule, other->granule);
-    int64_t by_ends = granules_before(dim, c, rho.lo, index.lo + 1) * c->granule -
-                      granules_before(dim, other, rho.hi, other_index.hi) * other->granule;
-    wide reach = (wide)ahead * dim->granule * dim->m, scale = (wide)dim->k * c->blocks * other->blocks;
+    int64_t unit = clv_gcd(c->alignment, other->alignment);
+    int64_t by_ends = units_before(dim, c, rho.lo, index.lo + 1) * c->alignment -
+                      units_before(dim, other, rho.hi, other_index.hi) * other->alignment;
+    wide reach = (wide)ahead * dim->alignment * dim->m, scale = (wide)dim->k * c->blocks * other->blocks;
     int64_t by_lead = c->exact ? -floor_div(-reach, scale * unit) * unit
-                               : (floor_div(floor_div(reach, scale) - c->granule, unit) + 1) * unit;
+                               : (floor_div(floor_div(reach, scale) - c->alignment, unit) + 1) * unit;
     return by_ends > by_lead ? by_ends : by_lead;
 }
 
-/* The least that a rank can have of a dimension, of which it needs a block of the wanted size, with variables in these
- * ranges; -1 if no rank needs such a block. What it is if each range is a single value. */
-static int64_t least_have(const search *s, int d, const range *at)
+/* Bounds from below what a rank holds of the block of dimension d that it needs, of the size that s->large says, with
+ * variables in these ranges; -1: no rank needs such a block. Exact where each range is a single value. */
+static int64_t min_held(const search *s, int d, const range *at)
 {
     const problem *p = s->p;
     const dimension *dim = &p->dim[d];
     const cut *to = &dim->cut[TO], *from = &dim->cut[FROM];
     bool large = (s->large >> d & 1u) != 0, can_be[2];
     range rho = at[p->n_pieces + d], needed = index_range(p, TO, to, at);
-    sizes_in(can_be, dim, to, needed, rho);
+    possible_sizes(can_be, dim, to, needed, rho);
     if (!can_be[large])
         return -1;
     int64_t least = block_size(to, large);
-    if (dim->nested)
+    if (dim->to_in_from)
         return least;
-    range held = index_range(p, FROM, from, at);
-    sizes_in(can_be, dim, from, held, rho);
+    range available = index_range(p, FROM, from, at);
+    possible_sizes(can_be, dim, from, available, rho);
     int64_t smallest = block_size(from, !can_be[false]);
-    if (dim->inside)
+    if (dim->from_in_to)
         return smallest;
-    range ahead = lead(p, dim, at);
-    int64_t after = least_reach(dim, TO, ahead.lo + from->blocks, needed, held, rho);
-    int64_t before = least_reach(dim, FROM, to->blocks - ahead.hi, held, needed, rho);
+    range ahead = index_lead(p, dim, at);
+    int64_t after = min_overlap(dim, TO, ahead.lo + from->blocks, needed, available, rho);
+    int64_t before = min_overlap(dim, FROM, to->blocks - ahead.hi, available, needed, rho);
     least = smallest < least ? smallest : least;
     least = after < least ? after : least;
     least = before < least ? before : least;
     return least > 0 ? least : 0;
 }
 
+/* The product of min_held over the dimensions; -1: no rank needs such blocks. */
 static int64_t bound(const search *s, const range *at)
 {
     int64_t have = 1;
     for (int d = 0; d < s->p->rank; d++)
         if ((s->dims >> d & 1u) != 0) {
-            int64_t least = least_have(s, d, at);
+            int64_t least = min_held(s, d, at);
             if (least < 0)
                 return -1;
             have *= least;
@@ -437,7 +425,7 @@ static int64_t bound(const search *s, const range *at)
     return have;
 }
 
-/* Tries one rank: with all variables at one end of their ranges. */
+/* Tries one rank, with all variables at one end of their ranges. */
 static void try_end(search *s, bool high)
 {
     range at[VARIABLES];
@@ -451,33 +439,13 @@ static void try_end(search *s, bool high)
         s->best = have;
 }
 
-/* Of all blocks, in how many ranks out of one they are large. */
-static double large_share(const dimension *dim, const cut *c)
-{
-    return (double)c->fine * (double)dim->m / ((double)dim->k * (double)c->blocks) - (double)c->base;
-}
-
-/* What decides is split first: rho, once it is all that decides on the size of a block. */
-static bool rho_decides(const search *s, int d)
-{
-    for (int l = 0; l < 2; l++) {
-        bool can_be[2];
-        const cut *c = &s->p->dim[d].cut[l];
-        range index = index_range(s->p, l, c, s->at), rho = s->at[s->p->n_pieces + d];
-        sizes_in(can_be, &s->p->dim[d], c, index, rho);
-        if (index.lo == index.hi && rho.lo < rho.hi && can_be[false] && can_be[true])
-            return true;
-    }
-    return false;
-}
-
-/* By what share of all that is cut a variable, in its range, can shift blocks: the most of all cuts. */
-static double spread(const search *s, int v)
+/* The share of a dimension by which a variable, in its range, can shift blocks: the largest over all cuts. */
+static double max_shift(const search *s, int v)
 {
     const problem *p = s->p;
     double most = 0, width = (double)(s->at[v].hi - s->at[v].lo);
     if (v >= p->n_pieces)
-        return rho_decides(s, v - p->n_pieces) ? 2 : width / fmax((double)p->dim[v - p->n_pieces].m, 1);
+        return width / fmax((double)p->dim[v - p->n_pieces].m, 1);
     for (int d = 0; d < p->rank && width > 0; d++)
         for (int l = 0; l < 2 && (p->dims[v] >> d & 1u) != 0; l++) {
             const cut *c = &p->dim[d].cut[l];
@@ -488,43 +456,25 @@ static double spread(const search *s, int v)
     return most;
 }
 
-/* The variable to split, or -1. Where blocks of the wanted size are rare, most major first, for where those are is
- * known of ranges of indices; else what moves blocks most. */
+/* Returns the variable to split: the one that shifts blocks most; -1: each range is a single value. */
 static int split_variable(const search *s)
 {
-    const problem *p = s->p;
     int v = -1;
-    double rarest = 0.25, widest = 0;
-    for (int d = 0; d < p->rank; d++) {
-        const cut *c = &p->dim[d].cut[TO];
-        bool large = (s->large >> d & 1u) != 0, can_be[2];
-        if ((s->dims >> d & 1u) == 0 || c->even)
-            continue;
-        double share = large_share(&p->dim[d], c);
-        share = large ? share : 1 - share;
-        sizes_in(can_be, &p->dim[d], c, index_range(p, TO, c, s->at), s->at[p->n_pieces + d]);
-        for (int i = c->first - 1; i < c->end && share < rarest && can_be[!large]; i++) {
-            int variable = i < c->first ? p->n_pieces + d : p->digits[TO][i].variable;
-            if (s->at[variable].lo < s->at[variable].hi) {
-                rarest = share;
-                v = variable;
-            }
-        }
-    }
-    for (int i = 0; i < s->n && rarest == 0.25; i++) {
-        double width = spread(s, s->variable[i]);
-        if (width > widest) {
-            widest = width;
+    double widest = 0;
+    for (int i = 0; i < s->n; i++) {
+        double shift = max_shift(s, s->variable[i]);
+        if (shift > widest) {
+            widest = shift;
             v = s->variable[i];
         }
     }
     return v;
 }
 
-/* Lowers `best` to the least that some rank has, if that is less. `least` is the bound, >= 0. */
+/* Lowers s->best to the least that some rank holds, if that is less. `least` is the bound of the current ranges, >= 0.
+ * */
 static void descend(search *s, int64_t least)
 {
-    s->steps++;
     if (least >= s->best)
         return;
     try_end(s, false);
@@ -548,65 +498,6 @@ static void descend(search *s, int64_t least)
     *at = whole;
 }
 
-/* How many values of a variable differ in what they do. Where a block of one layout lies in a block of the other
- * whatever the variable is, it only shifts the granules that are rounded, and that repeats. */
-static int64_t distinct_values(const problem *p, int v)
-{
-    int64_t period = 1, size = p->size[v];
-    for (int l = 0; l < 2; l++)
-        for (int i = 0; i < p->n_digits[l]; i++) {
-            const digit *g = &p->digits[l][i];
-            int d = 0;
-            while (d < p->rank && !(i >= p->dim[d].cut[l].first && i < p->dim[d].cut[l].end))
-                d++;
-            if (g->variable != v || d == p->rank || (p->dims[v] >> d & 1u) == 0)
-                continue;
-            const dimension *dim = &p->dim[d];
-            if (!is_whole(p, g) || !(dim->nested || dim->inside))
-                return size;
-            int64_t scale = dim->k * dim->cut[l].blocks, step = (int64_t)((wide)g->weight * dim->m % scale);
-            int64_t one = scale / clv_gcd(step, scale);
-            if (one > size)
-                return size;
-            period = period / clv_gcd(period, one) * one;
-            if (period >= size)
-                return size;
-        }
-    return period;
-}
-
-/* The usual all_to_all of one variable: `to` cuts dimension a by it alone and `from` dimension b, each without the
- * other. A rank with a large block of a that has a small one of b lacks most. */
-static bool is_exchange(const problem *p, uint32_t dims, int *a, int *b)
-{
-    int n = 0;
-    *a = *b = -1;
-    for (int d = 0; d < p->rank; d++) {
-        const dimension *dim = &p->dim[d];
-        if ((dims >> d & 1u) == 0)
-            continue;
-        n++;
-        if (dim->nested && dim->k == 1 && dim->cut[TO].end == dim->cut[TO].first + 1)
-            *a = d;
-        else if (dim->inside && dim->k == 1 && dim->cut[FROM].end == dim->cut[FROM].first + 1)
-            *b = d;
-    }
-    return n == 2 && *a >= 0 && *b >= 0 && is_whole(p, &p->digits[TO][p->dim[*a].cut[TO].first]) &&
-           is_whole(p, &p->digits[FROM][p->dim[*b].cut[FROM].first]);
-}
-
-static void exchange_front(pareto_front *f, const problem *p, int a, int b)
-{
-    const cut *to = &p->dim[a].cut[TO], *from = &p->dim[b].cut[FROM];
-    int64_t whole = block_size(&p->dim[b].cut[TO], false), large = block_size(to, true), small = block_size(to, false);
-    if (clv_uneven_blocks_meet(p->dim[a].m, p->dim[b].m, to->blocks)) {
-        pareto_add(f, large * whole, large * block_size(from, false));
-    } else { /* where a block of a is large, that of b is too */
-        pareto_add(f, large * whole, large * block_size(from, true));
-        pareto_add(f, small * whole, small * block_size(from, false));
-    }
-}
-
 static void list_variables(search *s)
 {
     const problem *p = s->p;
@@ -614,15 +505,16 @@ static void list_variables(search *s)
     for (int v = 0; v < p->n_pieces + p->rank; v++)
         if ((p->dims[v] & s->dims) != 0) {
             s->variable[s->n++] = v;
-            s->at[v] = (range){0, (v < p->n_pieces ? distinct_values(p, v) : p->size[v]) - 1};
+            s->at[v] = (range){0, p->size[v] - 1};
         }
 }
 
-/* For each choice of large and small blocks, what a rank has at least. Returns how many steps it took. */
-static int64_t search_part(pareto_front *f, const problem *p, uint32_t dims)
+/* Computes the front of coupled dimensions: for each choice of large and small blocks, the least that a rank holds. */
+static void search_dims(pareto_front *f, const problem *p, uint32_t dims)
 {
     search s = {.p = p, .dims = dims};
     uint32_t uneven = 0;
+    f->n = 0;
     list_variables(&s);
     for (int d = 0; d < p->rank; d++)
         if ((dims >> d & 1u) != 0 && !p->dim[d].cut[TO].even)
@@ -635,7 +527,7 @@ static int64_t search_part(pareto_front *f, const problem *p, uint32_t dims)
         for (int i = 0; i < f->n; i++)
             if (f->need[i] >= need && f->need[i] - f->have[i] > beaten)
                 beaten = f->need[i] - f->have[i];
-        int64_t worse = need - beaten; /* of no interest, as pareto_add knows */
+        int64_t worse = need - beaten; /* as much or more is dominated */
         s.best = worse;
         int64_t least = bound(&s, s.at);
         if (least >= 0)
@@ -643,38 +535,14 @@ static int64_t search_part(pareto_front *f, const problem *p, uint32_t dims)
         if (s.best < worse)
             pareto_add(f, need, s.best);
         if (s.large == 0)
-            return s.steps;
+            return;
         s.large = (s.large - 1) & uneven;
     }
 }
 
-static int64_t part_front(pareto_front *f, const problem *p, uint32_t dims, int d)
-{
-    const dimension *dim = &p->dim[d];
-    const cut *to = &dim->cut[TO], *from = &dim->cut[FROM];
-    bool alone = dims == 1u << d, plain = alone && dim->inside;
-    int a, b;
-    for (int i = from->first; i < from->end && plain; i++)
-        plain = is_whole(p, &p->digits[FROM][i]);
-    f->n = 0;
-    if (alone && dim->nested)
-        pareto_add(f, block_size(to, !to->even), block_size(to, !to->even));
-    else if (dim->constant)
-        pareto_add(f, block_size(to, false), block_size(from, false));
-    else if (plain)
-        divided_block(f, dim);
-    else if (is_exchange(p, dims, &a, &b))
-        exchange_front(f, p, a, b);
-    else
-        return search_part(f, p, dims);
-    return 0;
-}
-
-int64_t clv_max_received_elems_counted(int64_t *steps, const clv_layout *to, const clv_layout *from,
-                                       const clv_mesh *mesh, const int64_t *shape)
+int64_t clv_max_received_elems(const clv_layout *to, const clv_layout *from, const clv_mesh *mesh, const int64_t *shape)
 {
     int64_t even = clv_max_received_elems_even(to, from, shape);
-    *steps = 0;
     if (even >= 0)
         return even;
     problem p;
@@ -685,29 +553,19 @@ int64_t clv_max_received_elems_counted(int64_t *steps, const clv_layout *to, con
     for (int d = 0; d < p.rank; d++) {
         if ((done >> d & 1u) != 0)
             continue;
-        uint32_t dims = connected(&p, d);
+        uint32_t dims = coupled_dims(&p, d);
         done |= dims;
-        *steps += part_front(&part, &p, dims, d);
+        search_dims(&part, &p, dims);
         product.n = 0;
         for (int i = 0; i < total.n; i++)
             for (int j = 0; j < part.n; j++)
                 pareto_add(&product, total.need[i] * part.need[j], total.have[i] * part.have[j]);
-        total.n = product.n;
-        for (int i = 0; i < product.n; i++) {
-            total.need[i] = product.need[i];
-            total.have[i] = product.have[i];
-        }
+        total = product;
     }
     for (int i = 0; i < total.n; i++)
         if (total.need[i] - total.have[i] > most)
             most = total.need[i] - total.have[i];
     return most;
-}
-
-int64_t clv_max_received_elems(const clv_layout *to, const clv_layout *from, const clv_mesh *mesh, const int64_t *shape)
-{
-    int64_t steps;
-    return clv_max_received_elems_counted(&steps, to, from, mesh, shape);
 }
 
 int64_t clv_layout_max_received_elems(const clv_layout *to, const clv_layout *from, const clv_mesh *mesh,

@@ -11,15 +11,15 @@
 
 enum { UNKNOWN = -1 };
 
-/* Threads that race to fill it write the same value. */
+/* Set on first use; threads that race write the same value. */
 static _Atomic int chosen = UNKNOWN;
 
-/* Whether the CPU has tiles of bf16, and AVX512-BF16 beside them, and the kernel lets this process use the tiles: what
- * it says once is so for all threads. */
+/* Whether the CPU has bf16 tiles and AVX512-BF16, and Linux permits this process to use tiles: the permission, once
+ * granted, holds for all threads. */
 static bool os_allows_amx(void)
 {
 #if defined(__x86_64__) && defined(__linux__)
-    enum { ARCH_REQ_XCOMP_PERM = 0x1023, XTILEDATA = 18 }; /* of Linux since 5.16, and the state's number */
+    enum { ARCH_REQ_XCOMP_PERM = 0x1023, XTILEDATA = 18 }; /* Linux 5.16 */
     enum { AMX_BF16 = 1 << 22, AMX_TILE = 1 << 24, AVX512_BF16 = 1 << 5 };
     unsigned a, b, c, d;
     if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || !(d & AMX_BF16) || !(d & AMX_TILE))

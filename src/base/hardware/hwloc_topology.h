@@ -5,8 +5,8 @@
 #include <hwloc.h>
 #include <stdbool.h>
 
-/* What taskset, a cpuset and the like leave this process is all that is in it. False: the machine could not be read,
- * and there is nothing to destroy. */
+/* Loads the topology, restricted to the CPUs that this process may run on (taskset, cpuset). False on failure, when
+ * there is nothing to destroy. */
 bool clv_topology_load(hwloc_topology_t *out);
 
 #endif

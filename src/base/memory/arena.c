@@ -1,8 +1,8 @@
 /* arena.c - arena allocator: objects of one graph or program, all freed at once.
  *
- * A list of blocks, the newest first. An object comes from the newest block, or from a new block of at least twice
- * the size of the last one (up to BLOCK_MAX), or its own size where that is more. With CLV_ARENA_DEBUG each object
- * has a block of its own.
+ * A list of blocks, newest first. An object is allocated from the newest block, or from a new block of twice the size
+ * of the last one (up to BLOCK_MAX), or of the object's size if that is larger. With CLV_ARENA_DEBUG each object has
+ * its own block.
  */
 #include "base/memory/arena.h"
 #include "base/text/c_locale.h"
@@ -17,14 +17,12 @@ enum { ALIGN = 16, BLOCK_MIN = 4096, BLOCK_MAX = 1 << 20 };
 
 typedef struct block {
     struct block *next;
-    size_t size; /* of data */
-    size_t used;
+    size_t size, used;                    /* bytes of data */
     _Alignas(ALIGN) unsigned char data[]; /* zeroed by calloc, handed out once */
 } block;
 
 struct clv_arena {
     block *newest;
-    size_t bytes; /* asked for by callers so far */
 };
 
 clv_arena *clv_arena_new(void)
@@ -54,11 +52,11 @@ static size_t block_size(const clv_arena *arena, size_t size)
     (void)arena;
     return size;
 #else
-    size_t wanted = arena->newest != NULL ? 2 * arena->newest->size : BLOCK_MIN;
+    size_t next = arena->newest != NULL ? 2 * arena->newest->size : BLOCK_MIN;
 
-    if (wanted > BLOCK_MAX)
-        wanted = BLOCK_MAX;
-    return size > wanted ? round_up(size) : wanted;
+    if (next > BLOCK_MAX)
+        next = BLOCK_MAX;
+    return size > next ? round_up(size) : next;
 #endif
 }
 
@@ -75,8 +73,8 @@ static block *block_new(clv_arena *arena, size_t size)
     return b;
 }
 
-/* What is left in the newest block; none in debug builds. */
-static size_t block_room(const block *b)
+/* Free bytes of a block; none in debug builds. */
+static size_t block_free(const block *b)
 {
 #ifdef CLV_ARENA_DEBUG
     (void)b;
@@ -92,18 +90,17 @@ void *clv_arena_alloc(clv_arena *arena, size_t count, size_t size)
         return NULL;
 
     size_t bytes = count * size;
-    /* an empty object still has an address of its own */
+    /* an empty object still has a unique address */
     size_t taken = bytes == 0 ? ALIGN : round_up(bytes);
     block *b = arena->newest;
 
-    if (taken > block_room(b)) {
+    if (taken > block_free(b)) {
         b = block_new(arena, bytes);
         if (b == NULL)
             return NULL;
     }
     void *object = b->data + b->used;
     b->used += taken;
-    arena->bytes += bytes;
     return object;
 }
 
@@ -144,14 +141,9 @@ char *clv_arena_format(clv_arena *arena, const char *format, ...)
     return text;
 }
 
-size_t clv_arena_bytes(const clv_arena *arena)
-{
-    return arena->bytes;
-}
-
-/* Where the list points to the block that holds this object of `bytes` alone, as large ones do; NULL: it shares a
- * block. */
-static block **own_block(clv_arena *arena, const void *object, size_t bytes)
+/* Returns the link to the block that holds only this object of `bytes`, as for large objects; NULL: it shares a block.
+ * */
+static block **find_own_block(clv_arena *arena, const void *object, size_t bytes)
 {
     for (block **at = &arena->newest; *at != NULL; at = &(*at)->next)
         if ((*at)->data == object)
@@ -159,10 +151,10 @@ static block **own_block(clv_arena *arena, const void *object, size_t bytes)
     return NULL;
 }
 
-/* The object, moved to where it has room; NULL when it shares a block, or out of memory. */
-static void *regrow(clv_arena *arena, const void *object, size_t bytes, size_t larger)
+/* Grows an object that has its own block, with realloc; NULL when it shares a block, or out of memory. */
+static void *grow_in_place(clv_arena *arena, const void *object, size_t bytes, size_t larger)
 {
-    block **at = bytes >= BLOCK_MAX ? own_block(arena, object, bytes) : NULL;
+    block **at = bytes >= BLOCK_MAX ? find_own_block(arena, object, bytes) : NULL;
     block *b = at != NULL ? realloc(*at, sizeof(block) + round_up(larger)) : NULL;
 
     if (b == NULL)
@@ -170,7 +162,6 @@ static void *regrow(clv_arena *arena, const void *object, size_t bytes, size_t l
     *at = b;
     memset(b->data + bytes, 0, round_up(larger) - bytes);
     b->size = b->used = round_up(larger);
-    arena->bytes += larger - bytes;
     return b->data;
 }
 
@@ -186,7 +177,7 @@ int clv_arena_grow(clv_arena *arena, void *items, int *capacity, int count, size
 
     int larger = count < FIRST / 2 ? FIRST : 2 * (count + 1);
     memcpy(&old, items, sizeof old); /* items is a T **, whatever T is */
-    void *grown = *capacity > 0 ? regrow(arena, old, (size_t)*capacity * size, (size_t)larger * size) : NULL;
+    void *grown = *capacity > 0 ? grow_in_place(arena, old, (size_t)*capacity * size, (size_t)larger * size) : NULL;
     if (grown == NULL) {
         grown = clv_arena_alloc(arena, (size_t)larger, size);
         if (grown == NULL)

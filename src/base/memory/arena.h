@@ -1,6 +1,6 @@
 /* arena.h - arena allocator: objects of one graph or program, all freed at once.
  *
- * In debug builds (CLV_ARENA_DEBUG) every object is a malloc of its own, so that valgrind and ASan see each bound.
+ * In debug builds (CLV_ARENA_DEBUG) every object is a separate allocation, so that valgrind and ASan see its bounds.
  */
 #ifndef CLEAVE_BASE_MEMORY_ARENA_H
 #define CLEAVE_BASE_MEMORY_ARENA_H
@@ -12,25 +12,21 @@ typedef struct clv_arena clv_arena;
 
 /* NULL when out of memory. */
 clv_arena *clv_arena_new(void);
-/* Frees the arena and all that was allocated from it; NULL is a no-op. */
+/* Frees the arena and all objects in it; does nothing for NULL. */
 void clv_arena_free(clv_arena *arena);
 
-/* Zeroed memory for count objects of size bytes, aligned to 16; NULL when out of memory or when count * size
- * overflows. A request of no bytes gives a valid pointer. */
+/* Returns zeroed memory for count objects of size bytes, aligned to 16; NULL when out of memory or when count * size
+ * overflows. A request of 0 bytes returns a unique pointer. */
 void *clv_arena_alloc(clv_arena *arena, size_t count, size_t size);
-/* A copy of bytes, or of a string with its end; NULL when out of memory. */
+/* Return a copy of bytes, or of a string; NULL when out of memory. */
 void *clv_arena_copy(clv_arena *arena, const void *bytes, size_t size);
 char *clv_arena_string(clv_arena *arena, const char *text);
-/* A formatted string. */
+/* Return a formatted string; NULL when out of memory. */
 char *clv_arena_format(clv_arena *arena, const char *format, ...) __attribute__((format(printf, 2, 3)));
 char *clv_arena_vformat(clv_arena *arena, const char *format, va_list args) __attribute__((format(printf, 2, 0)));
 
-/* Bytes handed out so far. */
-size_t clv_arena_bytes(const clv_arena *arena);
-
-/* Grows *items (an arena array of size-byte objects) so that it holds at least count + 1, by doubling. A
- * small old array stays in the arena; a large one moves with its block: keep indices, not pointers. Returns 0, or -1
- * when out of memory, with *items and *capacity untouched. */
+/* Grows the arena array *items of size-byte objects to at least count + 1, by doubling. The array moves: keep indices,
+ * not pointers. Returns 0, or -1 when out of memory, with *items and *capacity unchanged. */
 int clv_arena_grow(clv_arena *arena, void *items, int *capacity, int count, size_t size);
 
 #endif

@@ -5,28 +5,28 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* This thread's locale, in place of which "C" is used; where there is no memory for that, it stays. */
-typedef struct own_locale {
-    locale_t plain, own;
-} own_locale;
+/* The C locale, and the thread's locale that it replaces; without memory for the former, the thread keeps its own. */
+typedef struct locale_switch {
+    locale_t c, previous;
+} locale_switch;
 
-static own_locale use_c_locale(void)
+static locale_switch use_c_locale(void)
 {
-    own_locale l = {.plain = newlocale(LC_ALL_MASK, "C", (locale_t)0)};
-    l.own = uselocale(l.plain);
+    locale_switch l = {.c = newlocale(LC_ALL_MASK, "C", (locale_t)0)};
+    l.previous = uselocale(l.c);
     return l;
 }
 
-static void restore_locale(own_locale l)
+static void restore_locale(locale_switch l)
 {
-    uselocale(l.own);
-    if (l.plain)
-        freelocale(l.plain);
+    uselocale(l.previous);
+    if (l.c)
+        freelocale(l.c);
 }
 
 int clv_vsnprintf(char *out, size_t size, const char *format, va_list list)
 {
-    own_locale l = use_c_locale();
+    locale_switch l = use_c_locale();
     int n = vsnprintf(out, size, format, list);
     restore_locale(l);
     return n;
@@ -43,7 +43,7 @@ int clv_snprintf(char *out, size_t size, const char *format, ...)
 
 double clv_strtod(const char *text)
 {
-    own_locale l = use_c_locale();
+    locale_switch l = use_c_locale();
     double value = strtod(text, NULL);
     restore_locale(l);
     return value;

@@ -1,5 +1,5 @@
-/* c_locale.h - locale-independent printf and strtod: numbers always have a decimal point. Of this library's formatted
- * text all is made here.
+/* c_locale.h - locale-independent printf and strtod: numbers always have a decimal point. The
+ * library formats all its text with these functions.
  */
 #ifndef CLEAVE_BASE_TEXT_C_LOCALE_H
 #define CLEAVE_BASE_TEXT_C_LOCALE_H
@@ -7,10 +7,10 @@
 #include <stdarg.h>
 #include <stddef.h>
 
-/* snprintf, vsnprintf. */
+/* snprintf and vsnprintf in the C locale. */
 int clv_snprintf(char *out, size_t size, const char *format, ...) __attribute__((format(printf, 3, 4)));
 int clv_vsnprintf(char *out, size_t size, const char *format, va_list list) __attribute__((format(printf, 3, 0)));
-/* strtod's value. */
+/* Returns the value of strtod in the C locale. */
 double clv_strtod(const char *text);
 
 #endif

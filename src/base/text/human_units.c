@@ -11,8 +11,8 @@ typedef struct unit {
     double size;
 } unit;
 
-/* The largest unit of which there is one at least once rounded by `rounding`; the smallest where there is none. */
-static const unit *choose(const unit *units, int n, double value, double rounding)
+/* Returns the largest unit that is at most the value, rounded (times `rounding`); else the smallest. */
+static const unit *choose_unit(const unit *units, int n, double value, double rounding)
 {
     int i = n - 1;
     while (i > 0 && !(fabs(value) >= units[i].size * rounding))
@@ -25,7 +25,7 @@ int clv_print_bytes(char *out, size_t size, double bytes)
     static const unit units[] = {{"B", 1},        {"KiB", 0x1p10}, {"MiB", 0x1p20}, {"GiB", 0x1p30},
                                  {"TiB", 0x1p40}, {"PiB", 0x1p50}, {"EiB", 0x1p60}};
     /* 1023.95 KiB and more would print as 1024.0 KiB. */
-    const unit *u = choose(units, sizeof units / sizeof *units, bytes, bytes < 1024 ? 1 : 1 - 0.05 / 1024);
+    const unit *u = choose_unit(units, sizeof units / sizeof *units, bytes, bytes < 1024 ? 1 : 1 - 0.05 / 1024);
     return clv_snprintf(out, size, u->size == 1 ? "%.0f %s" : "%.1f %s", bytes / u->size, u->name);
 }
 
@@ -40,7 +40,7 @@ int clv_print_bytes_exactly(char *out, size_t size, double bytes)
 
 static int print_three_digits(char *out, size_t size, double value, const unit *units, int n)
 {
-    const unit *u = choose(units, n, value, 0.9995);
+    const unit *u = choose_unit(units, n, value, 0.9995);
     double scaled = value / u->size;
     int decimals = fabs(scaled) < 9.995 ? 2 : fabs(scaled) < 99.95 ? 1 : 0;
     return clv_snprintf(out, size, "%.*f%s%s", value == 0 ? 0 : decimals, scaled, *u->name ? " " : "", u->name);

@@ -15,35 +15,35 @@ typedef struct range {
     uint32_t first, last;
 } range;
 
-/* Control characters, line and paragraph separators, marks and overrides of direction, the byte order mark, tags. */
-static const range hidden[] = {{0x00, 0x1f},     {0x7f, 0x9f},     {0x61c, 0x61c},
-                               {0x200e, 0x200f}, {0x2028, 0x202e}, {0x2066, 0x2069},
-                               {0xfeff, 0xfeff}, {0xfff9, 0xfffb}, {0xe0000, 0xe007f}};
+/* Control characters, line and paragraph separators, direction marks and overrides, byte order mark, tags. */
+static const range escaped_ranges[] = {{0x00, 0x1f},     {0x7f, 0x9f},     {0x61c, 0x61c},
+                                       {0x200e, 0x200f}, {0x2028, 0x202e}, {0x2066, 0x2069},
+                                       {0xfeff, 0xfeff}, {0xfff9, 0xfffb}, {0xe0000, 0xe007f}};
 
 static bool must_escape(uint32_t character)
 {
-    for (size_t i = 0; i < sizeof hidden / sizeof hidden[0]; i++)
-        if (hidden[i].first <= character && character <= hidden[i].last)
+    for (size_t i = 0; i < sizeof escaped_ranges / sizeof escaped_ranges[0]; i++)
+        if (escaped_ranges[i].first <= character && character <= escaped_ranges[i].last)
             return true;
     return false;
 }
 
-enum { SPELLED = 12 };
+enum { ESCAPE_SIZE = 12 };
 
-/* How the next character is written; *taken: its bytes. */
-static int escape_character(char out[SPELLED], size_t *taken, const char *text, size_t length)
+/* Writes the next character or its escape; *taken: bytes of the character. */
+static int escape_character(char out[ESCAPE_SIZE], size_t *taken, const char *text, size_t length)
 {
     static const char *const short_names[] = {['\t'] = "\\t", ['\n'] = "\\n", ['\r'] = "\\r"};
     size_t n = clv_utf8_character(text, length);
     *taken = n > 0 ? n : 1;
     if (n == 0)
-        return snprintf(out, SPELLED, "\\x%02x", (unsigned char)*text);
+        return snprintf(out, ESCAPE_SIZE, "\\x%02x", (unsigned char)*text);
     uint32_t character = clv_utf8_decode(taken, text, length);
     if (!must_escape(character))
-        return snprintf(out, SPELLED, "%.*s", (int)n, text);
+        return snprintf(out, ESCAPE_SIZE, "%.*s", (int)n, text);
     if (character < sizeof short_names / sizeof short_names[0] && short_names[character] != NULL)
-        return snprintf(out, SPELLED, "%s", short_names[character]);
-    return snprintf(out, SPELLED,
+        return snprintf(out, ESCAPE_SIZE, "%s", short_names[character]);
+    return snprintf(out, ESCAPE_SIZE,
                     character < 0x80      ? "\\x%02x"
                     : character <= 0xffff ? "\\u%04x"
                                           : "\\U%08x",
@@ -58,11 +58,11 @@ size_t clv_printable(char *out, size_t size, const char *text, size_t length)
     if (fits)
         out[0] = '\0';
     for (size_t at = 0; at < length; at += taken) {
-        char spelled[SPELLED];
-        size_t n = (size_t)escape_character(spelled, &taken, text + at, length - at);
+        char escaped[ESCAPE_SIZE];
+        size_t n = (size_t)escape_character(escaped, &taken, text + at, length - at);
         fits = fits && whole + n < size;
         if (fits)
-            memcpy(out + whole, spelled, n + 1);
+            memcpy(out + whole, escaped, n + 1);
         whole += n;
     }
     return whole;

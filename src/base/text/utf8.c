@@ -4,9 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The range of the second byte after a first one; n: bytes in all. */
+/* A range of first bytes, the valid second bytes after them, and the bytes of the character. */
 typedef struct lead {
-    unsigned char low, high; /* of the first byte */
+    unsigned char low, high;
     unsigned char second_low, second_high;
     unsigned char n;
 } lead;
@@ -23,8 +23,8 @@ static const lead *lead_of(unsigned char c)
     return NULL;
 }
 
-/* Bytes at p that begin a character: all of it, or as far as it is one. *whole: all. */
-static size_t part(const char *p, size_t size, bool *whole)
+/* Returns the bytes at p that begin a character: the whole of it (*whole) or its longest valid prefix, at least 1. */
+static size_t maximal_subpart(const char *p, size_t size, bool *whole)
 {
     const lead *l = size > 0 ? lead_of((unsigned char)p[0]) : NULL;
     size_t n = 1;
@@ -45,7 +45,7 @@ static size_t part(const char *p, size_t size, bool *whole)
 size_t clv_utf8_character(const char *p, size_t size)
 {
     bool whole = false;
-    size_t n = p ? part(p, size, &whole) : 0;
+    size_t n = p ? maximal_subpart(p, size, &whole) : 0;
     return whole ? n : 0;
 }
 
@@ -92,7 +92,7 @@ bool clv_utf8_ends_open(const char *text, size_t size)
         const lead *l = lead_of((unsigned char)text[size - back]);
         bool whole;
         if (l)
-            return l->n > back && part(text + size - back, back, &whole) == back;
+            return l->n > back && maximal_subpart(text + size - back, back, &whole) == back;
     }
     return false;
 }
@@ -104,7 +104,7 @@ char *clv_utf8_repair(size_t *out_size, const char *text, size_t size)
     size_t used = 0;
     for (size_t at = 0; copy && at < size;) {
         bool whole;
-        size_t n = part(text + at, size - at, &whole);
+        size_t n = maximal_subpart(text + at, size - at, &whole);
         memcpy(copy + used, whole ? text + at : replacement, whole ? n : 3);
         used += whole ? n : 3;
         at += n;

@@ -8,12 +8,13 @@
 
 #include "cleave/text.h"
 
-/* Bytes of the character at p of text known to be valid: from the first byte alone, within size. */
+/* Returns the bytes of the character at p of valid text, by its first byte; at most size. */
 size_t clv_utf8_length(const char *p, size_t size);
-/* The character of valid text at p, and its bytes. */
+/* Returns the character at p of valid text, and its bytes in *n. */
 uint32_t clv_utf8_decode(size_t *n, const char *p, size_t size);
-/* Writes a character, which is no surrogate, and returns its bytes. */
+/* Writes a character, which must not be a surrogate, and returns its bytes. */
 size_t clv_utf8_encode(char out[4], uint32_t character);
+/* Returns whether the text is well-formed UTF-8. */
 bool clv_utf8_valid(const char *text, size_t size);
 
 #endif

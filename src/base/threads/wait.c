@@ -25,17 +25,17 @@ double clv_now_seconds(void)
 int64_t clv_timeout_ns(int64_t ms)
 {
     const int64_t most = INT64_MAX / 16 / 1000000;
-    int64_t told = ms > 0 ? ms : CLV_DEFAULT_TIMEOUT_MS;
-    return (told < most ? told : most) * 1000000;
+    int64_t timeout = ms > 0 ? ms : CLV_DEFAULT_TIMEOUT_MS;
+    return (timeout < most ? timeout : most) * 1000000;
 }
 
 struct timespec clv_wall_time_after(int64_t ns)
 {
     struct timespec t;
     clock_gettime(CLOCK_REALTIME, &t);
-    int64_t behind = t.tv_nsec + ns % 1000000000;
-    return (struct timespec){.tv_sec = t.tv_sec + ns / 1000000000 + behind / 1000000000,
-                             .tv_nsec = behind % 1000000000};
+    int64_t fraction = t.tv_nsec + ns % 1000000000;
+    return (struct timespec){.tv_sec = t.tv_sec + ns / 1000000000 + fraction / 1000000000,
+                             .tv_nsec = fraction % 1000000000};
 }
 
 clv_deadline clv_deadline_after(int64_t ns)
@@ -67,7 +67,7 @@ void clv_futex_wake_all(_Atomic uint32_t *word)
     syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, 0x7fffffff, NULL, NULL, 0);
 }
 
-/* An exchange, so that the mark of a sleeper is neither lost nor needs a second look. */
+/* One exchange sets the stamp and reads the sleepers' bit, so that no sleeper is missed. */
 void clv_stamp_publish(_Atomic uint32_t *word, uint32_t stamp)
 {
     if (atomic_exchange_explicit(word, stamp, memory_order_seq_cst) & 1u)

@@ -1,7 +1,7 @@
 /* work_stealing.c - work stealing: one lock-free task counter per member; the owner and idle members take tasks by
- * compare-and-swap. One is taken by lowering the counter from what was seen, so that of a later work is not lowered
- * unseen; and until a taken piece has ended the member does not return from sharing, so what its work consists of
- * stays as it is. Who takes part is known by its distance from the member, so that no two have the same number.
+ * compare-and-swap. The counter includes the number of the batch, so a task of a later batch is never taken by mistake.
+ * The owner does not return until every taken task is done, so the batch stays valid meanwhile. A member's worker
+ * number is its distance from the owner, so no two are equal.
  */
 #include "base/threads/work_stealing.h"
 
@@ -11,28 +11,28 @@
 #include <stdint.h>
 #include <stdlib.h>
 
-#include "base/memory/cache_line.h"
+#include "base/memory/aligned_memory.h"
 #include "base/threads/wait.h"
 
-enum { SPINS = 20000 }; /* pauses, half a millisecond, before the core is given to others */
+enum { SPINS = 20000 }; /* pauses (half a millisecond) before the owner yields its core */
 
 typedef struct work_queue {
-    alignas(CLV_CACHE_LINE) _Atomic uint64_t left; /* number of the work << 32 | pieces that nobody has taken */
+    alignas(CLV_CACHE_LINE) _Atomic uint64_t remaining; /* number of the batch << 32 | tasks not taken yet */
     _Atomic(void *) arg;
     _Atomic(clv_task_fn *) fn;
-    _Atomic int n, most;
-    alignas(CLV_CACHE_LINE) _Atomic int ended; /* pieces of the work */
+    _Atomic int n, max_workers;
+    alignas(CLV_CACHE_LINE) _Atomic int done; /* tasks of the batch */
 } work_queue;
 
 struct clv_task_pool {
     int members;
-    _Atomic int open; /* works: who waits looks here first */
-    work_queue work_queues[];
+    _Atomic int open; /* batches with owners inside clv_task_pool_run: members that wait check this first */
+    work_queue queues[];
 };
 
 clv_task_pool *clv_task_pool_new(int members)
 {
-    clv_task_pool *pool = clv_cache_line_alloc(1, sizeof *pool + (size_t)members * sizeof *pool->work_queues);
+    clv_task_pool *pool = clv_cache_line_alloc(1, sizeof *pool + (size_t)members * sizeof *pool->queues);
     if (pool)
         pool->members = members;
     return pool;
@@ -43,65 +43,65 @@ void clv_task_pool_free(clv_task_pool *pool)
     free(pool);
 }
 
-/* A piece of the work_queue's work, or -1. That `most` is of the work that was seen is sure once the piece is taken. */
-static int take_task(work_queue *d, int who)
+/* Takes a task and returns its number, or -1. If it succeeds, max_workers was that of the same batch. */
+static int take_task(work_queue *q, int worker)
 {
-    uint64_t seen = atomic_load_explicit(&d->left, memory_order_acquire);
-    while ((uint32_t)seen > 0 && who < atomic_load_explicit(&d->most, memory_order_relaxed))
-        if (atomic_compare_exchange_weak_explicit(&d->left, &seen, seen - 1, memory_order_acquire,
+    uint64_t seen = atomic_load_explicit(&q->remaining, memory_order_acquire);
+    while ((uint32_t)seen > 0 && worker < atomic_load_explicit(&q->max_workers, memory_order_relaxed))
+        if (atomic_compare_exchange_weak_explicit(&q->remaining, &seen, seen - 1, memory_order_acquire,
                                                   memory_order_acquire))
-            return atomic_load_explicit(&d->n, memory_order_relaxed) - (int)(uint32_t)seen;
+            return atomic_load_explicit(&q->n, memory_order_relaxed) - (int)(uint32_t)seen;
     return -1;
 }
 
-/* Takes a piece and does it. */
-static bool run_one_task(work_queue *d, int who, int64_t *took_ns)
+/* Takes a task and runs it. */
+static bool run_one_task(work_queue *q, int worker, int64_t *spent_ns)
 {
-    const int piece = take_task(d, who);
-    if (piece < 0)
+    const int task = take_task(q, worker);
+    if (task < 0)
         return false;
-    const int64_t began = took_ns ? clv_now_ns() : 0;
-    clv_task_fn *fn = atomic_load_explicit(&d->fn, memory_order_relaxed);
-    fn(atomic_load_explicit(&d->arg, memory_order_relaxed), piece, who);
-    atomic_fetch_add_explicit(&d->ended, 1, memory_order_release);
-    if (took_ns)
-        *took_ns += clv_now_ns() - began;
+    const int64_t began = spent_ns ? clv_now_ns() : 0;
+    clv_task_fn *fn = atomic_load_explicit(&q->fn, memory_order_relaxed);
+    fn(atomic_load_explicit(&q->arg, memory_order_relaxed), task, worker);
+    atomic_fetch_add_explicit(&q->done, 1, memory_order_release);
+    if (spent_ns)
+        *spent_ns += clv_now_ns() - began;
     return true;
 }
 
-void clv_task_pool_run(clv_task_pool_member place, int most, clv_task_fn *fn, void *arg, int n)
+void clv_task_pool_run(clv_task_pool_member owner, int max_workers, clv_task_fn *fn, void *arg, int n)
 {
-    if (!place.pool || place.pool->members < 2 || n < 2) {
+    if (!owner.pool || owner.pool->members < 2 || n < 2) {
         for (int i = 0; i < n; i++)
             fn(arg, i, 0);
         return;
     }
-    work_queue *d = &place.pool->work_queues[place.member];
-    atomic_fetch_add_explicit(&place.pool->open, 1, memory_order_relaxed);
-    const uint64_t number = (atomic_load_explicit(&d->left, memory_order_relaxed) >> 32) + 1;
-    atomic_store_explicit(&d->fn, fn, memory_order_relaxed);
-    atomic_store_explicit(&d->arg, arg, memory_order_relaxed);
-    atomic_store_explicit(&d->n, n, memory_order_relaxed);
-    atomic_store_explicit(&d->most, most, memory_order_relaxed);
-    atomic_store_explicit(&d->ended, 0, memory_order_relaxed);
-    atomic_store_explicit(&d->left, number << 32 | (uint32_t)n, memory_order_release);
-    while (run_one_task(d, 0, NULL))
+    work_queue *q = &owner.pool->queues[owner.member];
+    atomic_fetch_add_explicit(&owner.pool->open, 1, memory_order_relaxed);
+    const uint64_t batch = (atomic_load_explicit(&q->remaining, memory_order_relaxed) >> 32) + 1;
+    atomic_store_explicit(&q->fn, fn, memory_order_relaxed);
+    atomic_store_explicit(&q->arg, arg, memory_order_relaxed);
+    atomic_store_explicit(&q->n, n, memory_order_relaxed);
+    atomic_store_explicit(&q->max_workers, max_workers, memory_order_relaxed);
+    atomic_store_explicit(&q->done, 0, memory_order_relaxed);
+    atomic_store_explicit(&q->remaining, batch << 32 | (uint32_t)n, memory_order_release);
+    while (run_one_task(q, 0, NULL))
         continue;
-    for (int spins = 0; atomic_load_explicit(&d->ended, memory_order_acquire) < n; spins++)
+    for (int spins = 0; atomic_load_explicit(&q->done, memory_order_acquire) < n; spins++)
         if (spins < SPINS)
             clv_cpu_pause();
         else
-            sched_yield(); /* who has the last piece may want this core */
-    atomic_fetch_sub_explicit(&place.pool->open, 1, memory_order_relaxed);
+            sched_yield(); /* the thread with the last task may need this core */
+    atomic_fetch_sub_explicit(&owner.pool->open, 1, memory_order_relaxed);
 }
 
-bool clv_task_pool_steal(clv_task_pool_member place, int64_t *took_ns)
+bool clv_task_pool_steal(clv_task_pool_member thief, int64_t *spent_ns)
 {
-    const clv_task_pool *pool = place.pool;
+    clv_task_pool *pool = thief.pool;
     if (!pool || atomic_load_explicit(&pool->open, memory_order_relaxed) == 0)
         return false;
     for (int i = 1; i < pool->members; i++)
-        if (run_one_task(&place.pool->work_queues[(place.member + i) % pool->members], i, took_ns))
+        if (run_one_task(&pool->queues[(thief.member + i) % pool->members], i, spent_ns))
             return true;
     return false;
 }

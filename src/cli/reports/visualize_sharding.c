@@ -93,8 +93,8 @@ static void print_range(const clv_program_tensor *tensor, int d, int64_t block)
     int64_t lo, hi;
     if (d < 0)
         return;
-    clv_block_range(tensor->type.shape[d], tensor->layout.granule[d], clv_layout_block_count(&tensor->layout, d), block,
-                    &lo, &hi);
+    clv_block_range(tensor->type.shape[d], tensor->layout.alignment[d], clv_layout_block_count(&tensor->layout, d),
+                    block, &lo, &hi);
     printf("[%lld,%lld) ", (long long)lo, (long long)hi);
 }
 

@@ -2,13 +2,13 @@
  * broadcast.
  *
  * **Mesh.** Every process has a connection to every other, so each sees for itself that another has ended, and a link
- * that is cut is found at both its ends. It costs each process a socket per other process and one exchange at the start;
- * nothing per collective.
+ * that is cut is found at both its ends. It costs each process a socket per other process and one exchange at the
+ * start; nothing per collective.
  *
  * **Connecting.** Each process listens at one port until the others have connected, and sends its addresses, the port
  * and a random token over MPI. Of two processes the one with the higher index connects to the other: over loopback if
- * both are in one network namespace, else at addresses in a network of its own, then at the others. Each shows the token
- * that the other sent over MPI; a peer without it is dropped. Nothing is encrypted.
+ * both are in one network namespace, else at addresses in a network of its own, then at the others. Each shows the
+ * token that the other sent over MPI; a peer without it is dropped. Nothing is encrypted.
  *
  * **Messages.** Goodbye (a process leaves), failures of worlds, progress queries and their answers, and heartbeats, ten
  * per second or fewer. A connection that ends without goodbye belongs to a process that died: it is lost, the job is
@@ -33,8 +33,8 @@ enum { CLV_CONTROL_SPEC_BYTES = 64 }; /* bytes of clv_job_options.control, at mo
 
 /* CLV_EINVAL for a clv_job_options.control that cannot be parsed. */
 clv_status clv_control_check_spec(const char *spec, clv_error *err);
-/* Called by all processes of a job alike, once job->members is known. spec: clv_job_options.control; "": defaults. Fails
- * in all processes or in none; *out stays NULL for one process or spec "off". */
+/* Called by all processes of a job alike, once job->members is known. spec: clv_job_options.control; "": defaults.
+ * Fails in all processes or in none; *out stays NULL for one process or spec "off". */
 clv_status clv_control_open(clv_control **out, struct clv_job *job, const char *spec, clv_error *err);
 /* Sends goodbye and closes the connections; why: the failure because of which the process leaves; NULL: none. control
  * NULL is a no-op, here and below. */

@@ -14,11 +14,10 @@
 #include <unistd.h>
 
 #include "base/error.h"
-#include "base/hardware/cpu_count.h"
+#include "base/hardware/resource_limits.h"
 #include "base/hardware/cpu_features.h"
 #include "base/hash.h"
 #include "base/threads/wait.h"
-#include "base/unique_id.h"
 #include "base/versioned_structs.h"
 #include "comm/control/control_internal.h"
 #include "comm/mpi/shm_segment.h"

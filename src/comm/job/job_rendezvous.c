@@ -330,7 +330,7 @@ static clv_status fail_different(const char *what, const difference *d, clv_erro
 {
     char others[240] = "";
     if (d->who.n > 1)
-        snprintf(others, sizeof others, " (not what process %d has: %s)", d->who.majority, d->who.who);
+        snprintf(others, sizeof others, " (not what process %d has: %s)", d->who.majority, d->who.members);
     return clv_fail(err, CLV_EINVAL,
                     "the processes do not agree on %s: %s in process %d, %s in process %d%s; valid: the same in each, "
                     "of the same files",

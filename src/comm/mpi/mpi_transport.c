@@ -7,9 +7,9 @@
  * Groups that are inside a process take the steps of threads.
  *
  * **Messages.** A box is sent as a first message: a header that says which step it is, and the elements if there is
- * room for them (16 KiB). More elements follow in pieces of at most job->max_message_bytes bytes. So members that are in another
- * step are found before anything of theirs counts; and a step ends only when each process has heard from all others, as
- * the first members of any two exchange a message in any case. Where a box is one run of host memory its
+ * room for them (16 KiB). More elements follow in pieces of at most job->max_message_bytes bytes. So members that are
+ * in another step are found before anything of theirs counts; and a step ends only when each process has heard from all
+ * others, as the first members of any two exchange a message in any case. Where a box is one run of host memory its
  * pieces are sent from where it is, and received where it belongs; else they go through staging.
  *
  * **Reductions.** A large all_reduce has two phases: each member gets all members' addends of one slice and sums them

@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
-#include "base/unique_id.h"
+#include "base/hash.h"
 
 enum { PAGE = 4096, NAME = 64 };
 

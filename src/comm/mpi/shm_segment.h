@@ -1,7 +1,7 @@
 /* shm_segment.h - shared-memory segment of a host's processes: two slots per rank and group set.
  *
- * **Slots.** Each rank of the host has an index in the segment, and two slots for every group set, used in turn. In each
- * collective of the set it fills the next one (the collective's name and the elements that others need), and then
+ * **Slots.** Each rank of the host has an index in the segment, and two slots for every group set, used in turn. In
+ * each collective of the set it fills the next one (the collective's name and the elements that others need), and then
  * publishes it by storing its number, which rises by one per collective. The others read the slot in place. When all
  * members of a group have published a number, each may read all of these slots. No rank publishes number n + 2, which
  * uses the slot of n, before all have published n + 1, and so have read n: no second barrier is needed, and the operand
@@ -22,7 +22,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "base/memory/cache_line.h"
+#include "base/memory/aligned_memory.h"
 #include "cleave/status.h"
 
 enum {

@@ -6,7 +6,7 @@
 #include <time.h>
 
 #include "base/error.h"
-#include "base/hardware/cpu_count.h"
+#include "base/hardware/resource_limits.h"
 
 enum { SPINS = 4000 }; /* pauses, in all some 100 us: longer than a wake-up costs */
 

@@ -7,10 +7,10 @@
  * leaves this one's descriptors alone, and no rank can be two ahead, because the next barrier needs all members. So one
  * round of stamps is a full barrier.
  *
- * **Ownership.** Slots and activity pointers belong to the world until clv_world_free. Members touch each other's memory
- * only between the barrier that begins a collective and the one that ends it. A rank that gives up (timeout, failure,
- * abort) waits until no member is inside a collective, but not beyond QUIESCE_NS: a collective may take long. So after
- * a failure, memory that members share must not be freed before their threads have returned.
+ * **Ownership.** Slots and activity pointers belong to the world until clv_world_free. Members touch each other's
+ * memory only between the barrier that begins a collective and the one that ends it. A rank that gives up (timeout,
+ * failure, abort) waits until no member is inside a collective, but not beyond QUIESCE_NS: a collective may take long.
+ * So after a failure, memory that members share must not be freed before their threads have returned.
  *
  * All ordering is by release stores and acquire loads of atomics, and sequentially consistent ones where a rank that
  * leaves and a rank that enters must see each other; no fences, which ThreadSanitizer does not model.
@@ -24,7 +24,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "base/memory/cache_line.h"
+#include "base/memory/aligned_memory.h"
 #include "base/threads/wait.h"
 #include "comm/flight_recorder.h"
 #include "comm/transport.h"
@@ -173,8 +173,8 @@ static inline const clv_group *clv_group_in_process(const clv_comm *comm, const 
 
 /* ---- barrier.c ---- */
 
-/* Publishes the descriptor; never waits. Until clv_barrier_release, peers may access this rank's memory. On failure (the
- * world has failed) they do not: err holds the world's first failure. */
+/* Publishes the descriptor; never waits. Until clv_barrier_release, peers may access this rank's memory. On failure
+ * (the world has failed) they do not: err holds the world's first failure. */
 clv_status clv_barrier_arrive(clv_thread_comm *comm, const clv_group *group, const clv_collective_desc *desc,
                               clv_error *err);
 /* Waits until all members of the group have arrived with the same descriptor. On failure (timeout, abort, mismatch) no
@@ -211,8 +211,8 @@ bool clv_world_record_failure(clv_world *world, const clv_error *error);
 /* Fails the world with a timeout of this rank's collective: the members in comm->missing did not come. */
 clv_status clv_world_fail_timeout(clv_thread_comm *comm, const clv_group *group, const clv_collective_desc *desc,
                                   clv_error *err);
-/* Fails the world because the descriptors of two members, world ranks a and b, differ. The culprit is the one with which
- * fewer of the other members agree; b in a tie. */
+/* Fails the world because the descriptors of two members, world ranks a and b, differ. The culprit is the one with
+ * which fewer of the other members agree; b in a tie. */
 clv_status clv_world_fail_mismatch(clv_thread_comm *comm, const clv_group *group, int a,
                                    const clv_collective_desc *desc_a, int b, const clv_collective_desc *desc_b,
                                    clv_error *err);

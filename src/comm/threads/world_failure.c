@@ -157,7 +157,8 @@ static void describe_desc(const clv_world *world, int rank, const clv_collective
              desc->what, (unsigned long long)desc->tag, activity ? activity : "nothing");
 }
 
-/* Numbers of members that are in this rank's collective of the group; of these, with the tag of a, and with that of b. */
+/* Numbers of members that are in this rank's collective of the group; of these, with the tag of a, and with that of b.
+ * */
 typedef struct votes {
     int here, for_a, for_b;
 } votes;

@@ -7,7 +7,7 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
-#include "base/memory/cache_line.h"
+#include "base/memory/aligned_memory.h"
 #include "base/threads/work_stealing.h"
 #include "kernels/cpu/f32_blocks.h"
 #include "kernels/cpu/openmp.h"

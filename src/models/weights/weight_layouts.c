@@ -107,7 +107,7 @@ static clv_status place_tensor(clv_tensor_placement *out, const clv_weight_layou
         const clv_subaxis *axes;
         int n = ours[d] < 0 ? 0 : clv_layout_axes(&axes, &layout, ours[d]);
         if (n > 0)
-            CLV_TRY(clv_layout_set_dim(&t.layout, &p->mesh, d, axes, n, layout.granule[ours[d]], err));
+            CLV_TRY(clv_layout_set_dim(&t.layout, &p->mesh, d, axes, n, layout.alignment[ours[d]], err));
     }
     *out = t;
     return CLV_OK;

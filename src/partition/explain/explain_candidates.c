@@ -246,7 +246,8 @@ static void list_choices(recorder *l)
             l->choices[l->n_choices++] = (int8_t)f;
 }
 
-/* The number of changes, at least 1, that gives at most MAX_CANDIDATES: the sum over k of C(subaxes, k) (choices - 1)^k.
+/* The number of changes, at least 1, that gives at most MAX_CANDIDATES: the sum over k of C(subaxes, k) (choices -
+ * 1)^k.
  */
 static int changes_that_fit(int n_subaxes, int n_choices)
 {

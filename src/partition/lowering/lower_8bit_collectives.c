@@ -12,7 +12,7 @@
 #include "base/error.h"
 #include "ops/builtin_ops.h"
 #include "partition/lowering/program_builder.h"
-#include "tensor/modular_arithmetic.h"
+#include "tensor/gcd.h"
 
 typedef struct packing {
     clv_type type;
@@ -33,8 +33,8 @@ static bool lay_out(clv_layout *out, const packing *p, const clv_mesh *mesh, con
     for (int d = 0; good && d < of->rank; d++) {
         const clv_subaxis *axes;
         int cuts = clv_layout_axes(&axes, of, d);
-        int64_t granule = d == of->rank - 1 && cuts > 0 ? clv_wire_record_bytes(&p->attrs) : of->granule[d];
-        good = clv_layout_set_dim(out, mesh, d + front, axes, cuts, granule, NULL) == CLV_OK;
+        int64_t alignment = d == of->rank - 1 && cuts > 0 ? clv_wire_record_bytes(&p->attrs) : of->alignment[d];
+        good = clv_layout_set_dim(out, mesh, d + front, axes, cuts, alignment, NULL) == CLV_OK;
     }
     return good;
 }
@@ -47,9 +47,9 @@ static bool find_pieces(clv_wire_quantize_attrs *out, const clv_type *type, cons
     int64_t a = clv_layout_block_count(from, last), b = clv_layout_block_count(to, last);
     memset(out, 0, sizeof *out);
     out->size = type->shape[last];
-    out->granule = a > 1 ? from->granule[last] : to->granule[last];
+    out->alignment = a > 1 ? from->alignment[last] : to->alignment[last];
     out->pieces = a / clv_gcd(a, b) * b;
-    return a == 1 || b == 1 || from->granule[last] == to->granule[last];
+    return a == 1 || b == 1 || from->alignment[last] == to->alignment[last];
 }
 
 /* How a step from one layout to another carries records; false where it cannot, or where they are no fewer bytes than
@@ -113,7 +113,7 @@ static int slice_dim(const clv_type *type, const clv_reshard_step *step)
     for (int i = 0; i < step->n_axes; i++)
         members *= step->axes[i].size;
     for (int d = 0; d < type->rank; d++) {
-        if (local.shape[d] / step->to.granule[d] >= members)
+        if (local.shape[d] / step->to.alignment[d] >= members)
             return d;
         best = local.shape[d] > local.shape[best] ? d : best;
     }

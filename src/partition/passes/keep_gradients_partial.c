@@ -80,8 +80,8 @@ static int primal_of(const clv_partitioner *p, int value)
     return p->graph->values[p->available[value].outermost_sum].primal;
 }
 
-/* Whether `value`, partial over the axes, is part of the gradient of a parameter, or of a sum that is partial over these
- * axes anyway. */
+/* Whether `value`, partial over the axes, is part of the gradient of a parameter, or of a sum that is partial over
+ * these axes anyway. */
 static bool joins_partial_sum(const clv_partitioner *p, int value, const subaxis_set *axes)
 {
     int primal = primal_of(p, value);

@@ -12,8 +12,8 @@ clv_status clv_partition_propagate_layouts(clv_partitioner *p, clv_error *err);
  * reshards of its operands, outputs and state. */
 clv_status clv_partition_choose_strategies(clv_partitioner *p, clv_error *err);
 
-/* compress_collectives.c. Sets wire_dtype of the steps that may be rounded to `dtype`, or to `gradients`, unless that is
- * CLV_COMM_F32, for steps that sum gradients for updates. */
+/* compress_collectives.c. Sets wire_dtype of the steps that may be rounded to `dtype`, or to `gradients`, unless that
+ * is CLV_COMM_F32, for steps that sum gradients for updates. */
 clv_status clv_compress_collectives(clv_sharding_table *table, clv_comm_dtype dtype, clv_comm_dtype gradients,
                                     clv_error *err);
 

@@ -101,7 +101,7 @@ static bool propagate_backward(clv_layout *out, const clv_strategy_problem *prob
             return false;
         const clv_subaxis *axes = NULL;
         int n = match < 0 ? 0 : clv_layout_axes(&axes, target, match);
-        if (n > 0 && clv_layout_set_dim(out, problem->mesh, d, axes, n, target->granule[match], NULL) != CLV_OK)
+        if (n > 0 && clv_layout_set_dim(out, problem->mesh, d, axes, n, target->alignment[match], NULL) != CLV_OK)
             return false;
     }
     return true;

@@ -35,7 +35,7 @@ typedef struct search {
 static bool is_permute(const clv_reshard_problem *p, const clv_reshard_state *from, const clv_reshard_state *to)
 {
     for (int d = 0; d < p->rank; d++)
-        if (from->granule[d] != to->granule[d] || clv_reshard_blocks(p, from, d) != clv_reshard_blocks(p, to, d))
+        if (from->alignment[d] != to->alignment[d] || clv_reshard_blocks(p, from, d) != clv_reshard_blocks(p, to, d))
             return false;
     return true;
 }
@@ -109,8 +109,8 @@ static bool permute_toward(clv_reshard_state *s, const clv_reshard_state *from, 
     s->partial = from->partial;
     for (int d = 0; d < p->rank; d++) {
         int64_t blocks = clv_reshard_blocks(p, from, d), have = 1;
-        s->granule[d] = from->granule[d];
-        for (int i = 0; i < q->to->n[d] && from->granule[d] == q->to->granule[d]; i++) {
+        s->alignment[d] = from->alignment[d];
+        for (int i = 0; i < q->to->n[d] && from->alignment[d] == q->to->alignment[d]; i++) {
             have *= p->subaxis[q->to->subaxis[d][i]].size;
             if (blocks % have != 0)
                 break;
@@ -119,13 +119,13 @@ static bool permute_toward(clv_reshard_state *s, const clv_reshard_state *from, 
         }
     }
     for (int d = 0; d < p->rank; d++) {
-        int64_t blocks = clv_reshard_blocks(p, from, d), granule = s->granule[d];
+        int64_t blocks = clv_reshard_blocks(p, from, d), alignment = s->alignment[d];
         clv_subaxis_set own = 0;
         for (int i = 0; i < from->n[d]; i++)
             own |= (clv_subaxis_set)1 << from->subaxis[d][i];
         bool filled = fill(s, p, d, blocks, own & ~q->to->cut) || fill(s, p, d, blocks, own) ||
                       fill(s, p, d, blocks, ~(clv_subaxis_set)0);
-        s->granule[d] = granule;
+        s->alignment[d] = alignment;
         if (!filled)
             return false;
     }

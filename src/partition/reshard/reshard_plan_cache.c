@@ -49,7 +49,7 @@ static void copy_layout(clv_layout *out, const clv_layout *in)
     out->rank = in->rank;
     out->reduction = in->reduction;
     memcpy(out->begin, in->begin, (size_t)in->rank + 2);
-    memcpy(out->granule, in->granule, (size_t)in->rank * sizeof in->granule[0]);
+    memcpy(out->alignment, in->alignment, (size_t)in->rank * sizeof in->alignment[0]);
     memcpy(out->axes, in->axes, in->begin[in->rank + 1] * sizeof in->axes[0]);
 }
 

@@ -60,7 +60,7 @@ static void find_axes(clv_reshard_step *step)
         m[d] = clv_layout_axes(&b, &step->to, d);
         memcpy(left[d], a, (size_t)n[d] * sizeof *a);
         memcpy(come[d], b, (size_t)m[d] * sizeof *b);
-        if (n[d] == 0 || m[d] == 0 || step->from.granule[d] == step->to.granule[d])
+        if (n[d] == 0 || m[d] == 0 || step->from.alignment[d] == step->to.alignment[d])
             drop_common(left[d], &n[d], come[d], &m[d]);
     }
     for (int d = 0; d < rank; d++)
@@ -133,7 +133,7 @@ static int list_atoms(clv_subaxis *out, const clv_reshard_problem *p, clv_subaxi
     return n;
 }
 
-/* The ends are the layouts as given: their granules may differ from those of the states. */
+/* The ends are the layouts as given: their alignments may differ from those of the states. */
 static void emit_draft(emitter *e, const clv_reshard_problem *p, const clv_reshard_draft *draft,
                        const clv_reshard_state *start, const clv_layout *from, const clv_layout *to)
 {
@@ -149,15 +149,15 @@ static void emit_draft(emitter *e, const clv_reshard_problem *p, const clv_resha
     }
 }
 
-/* A granule that makes no difference (heads that divide evenly) must not keep cuts from matching: where a dimension is
- * cut alike with the other layout's granule, that is used. */
-static void match_granules(clv_reshard_state *a, const clv_reshard_state *b, const clv_reshard_problem *p)
+/* An alignment that makes no difference (heads that divide evenly) must not keep cuts from matching: where a dimension
+ * is cut alike with the other layout's alignment, that is used. */
+static void match_alignments(clv_reshard_state *a, const clv_reshard_state *b, const clv_reshard_problem *p)
 {
     for (int d = 0; d < p->rank; d++) {
         int64_t blocks = clv_reshard_blocks(p, a, d);
-        if (a->n[d] > 0 && b->n[d] > 0 && p->shape[d] / a->granule[d] % blocks == 0 &&
-            p->shape[d] / b->granule[d] % blocks == 0)
-            a->granule[d] = b->granule[d];
+        if (a->n[d] > 0 && b->n[d] > 0 && p->shape[d] / a->alignment[d] % blocks == 0 &&
+            p->shape[d] / b->alignment[d] % blocks == 0)
+            a->alignment[d] = b->alignment[d];
     }
 }
 
@@ -172,8 +172,8 @@ static void plan_atoms(emitter *e, clv_reshard_problem *p, const clv_layout *fro
     target = end;
     target.partial = keep;
     clv_layout before_mask = clv_reshard_state_to_layout(p, &target);
-    match_granules(&start, &target, p);
-    match_granules(&target, &start, p);
+    match_alignments(&start, &target, p);
+    match_alignments(&target, &start, p);
     clv_reshard_search_reductions(draft, p, &start, &target);
     emit_draft(e, p, draft, &start, from, &before_mask);
     if (end.partial != keep) {
@@ -225,7 +225,7 @@ static void plan(emitter *e, const clv_mesh *mesh, const clv_layout *from, const
                              .dtype = dtype,
                              .elem_size = e->elem_size,
                              .reduction = from->reduction};
-    memcpy(p.granule, to->granule, sizeof p.granule);
+    memcpy(p.alignment, to->alignment, sizeof p.alignment);
     if (!clv_layout_same_shards(from, to, mesh, e->shape)) {
         if (clv_reshard_find_subaxes(&p, from, to))
             plan_atoms(e, &p, from, to);

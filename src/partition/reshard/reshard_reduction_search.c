@@ -304,11 +304,11 @@ static void try_step(search *q, clv_step_kind kind, const clv_reshard_state *s, 
 enum { MAX_CHILDREN = 128 }; /* beyond it the later ones are not tried */
 
 /* Cuts dimension `d` by `subaxis`, by slice or reduce_scatter; moves it there from dimension `away` by all_to_all; or
- * only changes the granule by exchange. */
+ * only changes the alignment by exchange. */
 typedef struct child {
     clv_step_kind kind;
     int8_t d, subaxis, away;
-    bool fine; /* over granules of one element */
+    bool fine; /* with an alignment of one element */
     double score;
 } child;
 
@@ -327,7 +327,7 @@ static void make_child(clv_reshard_state *next, const search *q, const clv_resha
         clv_reshard_append(next, q->problem, c->d, c->subaxis);
     next->partial &= ~((clv_subaxis_set)1 << c->subaxis);
     if (c->fine)
-        next->granule[c->d] = 1;
+        next->alignment[c->d] = 1;
 }
 
 /* Adds a child in the order of what it costs at the least; among equals the first one stays first. */
@@ -366,7 +366,7 @@ static bool is_first_alike(const search *q, const clv_reshard_state *s, int suba
 }
 
 /* Cuts dimension d by one more subaxis. Where `to` does not cut d by it, that is only of use if shards get smaller. A
- * granule coarser than one element may be given up for that, if every rank has what it then holds. */
+ * alignment coarser than one element may be given up for that, if every rank has what it then holds. */
 static void add_cut(children *all, search *q, const clv_reshard_state *s, int d, int subaxis)
 {
     const clv_reshard_problem *p = q->problem;
@@ -377,17 +377,17 @@ static void add_cut(children *all, search *q, const clv_reshard_state *s, int d,
     int64_t least = clv_reshard_local_bytes(p, s), after = clv_reshard_local_bytes(p, &next);
     if (wants(q->to, d, subaxis) || after < least)
         add_child(all, q, s, c);
-    if (next.granule[d] == 1)
+    if (next.alignment[d] == 1)
         return;
     least = after < least ? after : least;
-    next.granule[d] = 1;
+    next.alignment[d] = 1;
     c.fine = true;
     if (clv_reshard_local_bytes(p, &next) < least && clv_reshard_missing_bytes(p, &next, s) == 0)
         add_child(all, q, s, c);
 }
 
-/* Moves the most minor subaxis of dimension d to dimension e, or gives up a coarse granule of d = e, while still
- * partial: of use only where that evens out shards, as when a dimension has fewer granules than blocks. */
+/* Moves the most minor subaxis of dimension d to dimension e, or gives up a coarse alignment of d = e, while still
+ * partial: of use only where that evens out shards, as when a dimension has fewer units than blocks. */
 static void add_balance(children *all, search *q, const clv_reshard_state *s, int d, int e)
 {
     clv_reshard_state next;
@@ -402,7 +402,7 @@ static void add_balance(children *all, search *q, const clv_reshard_state *s, in
         make_child(&next, q, s, &c);
         if (clv_reshard_local_bytes(q->problem, &next) < clv_reshard_local_bytes(q->problem, s))
             add_child(all, q, s, c);
-        if (next.granule[e] == 1)
+        if (next.alignment[e] == 1)
             return;
     }
 }
@@ -446,7 +446,7 @@ static void reduce(search *q, const clv_reshard_state *s, int last_sliced)
     }
 }
 
-/* If a dimension has more granules than there would be blocks without an subaxis, two blocks that differ in it hold
+/* If a dimension has more units than there would be blocks without an subaxis, two blocks that differ in it hold
  * some.
  */
 static void note_target(search *q)
@@ -455,11 +455,11 @@ static void note_target(search *q)
     bool empty = q->all_bytes == 0;
     memset(q->dim_in_to, -1, sizeof q->dim_in_to);
     for (int d = 0; d < p->rank; d++) {
-        int64_t blocks = clv_reshard_blocks(p, q->to, d), granules = p->shape[d] / q->to->granule[d];
+        int64_t blocks = clv_reshard_blocks(p, q->to, d), units = p->shape[d] / q->to->alignment[d];
         for (int i = 0; i < q->to->n[d]; i++) {
             int a = q->to->subaxis[d][i];
             q->dim_in_to[a] = (int8_t)d;
-            q->firm |= (clv_subaxis_set)(!empty && granules > blocks / p->subaxis[a].size) << a;
+            q->firm |= (clv_subaxis_set)(!empty && units > blocks / p->subaxis[a].size) << a;
         }
     }
 }

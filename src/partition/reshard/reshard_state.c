@@ -73,7 +73,7 @@ static void divide_by_sizes(division *divisions, const clv_layout *a, const clv_
 static bool is_even(const clv_layout *layout, const int64_t *shape)
 {
     for (int d = 0; d < layout->rank; d++)
-        if (shape[d] / layout->granule[d] % clv_layout_block_count(layout, d) != 0)
+        if (shape[d] / layout->alignment[d] % clv_layout_block_count(layout, d) != 0)
             return false;
     return true;
 }
@@ -186,7 +186,7 @@ void clv_reshard_state_from_layout(clv_reshard_state *out, const clv_reshard_pro
             }
         }
         if (d < layout->rank)
-            out->granule[d] = layout->granule[d];
+            out->alignment[d] = layout->alignment[d];
     }
 }
 
@@ -199,7 +199,7 @@ clv_layout clv_reshard_state_to_layout(const clv_reshard_problem *problem, const
         if (d < problem->rank) {
             for (; n < state->n[d]; n++)
                 subs[n] = problem->subaxis[state->subaxis[d][n]];
-            layout.granule[d] = state->granule[d];
+            layout.alignment[d] = state->alignment[d];
         } else
             for (int a = 0; a < problem->n_subaxes; a++)
                 if ((state->partial >> a & 1u) != 0)
@@ -215,7 +215,7 @@ clv_layout clv_reshard_state_to_layout(const clv_reshard_problem *problem, const
 void clv_reshard_append(clv_reshard_state *state, const clv_reshard_problem *problem, int d, int subaxis)
 {
     if (state->n[d] == 0)
-        state->granule[d] = problem->granule[d];
+        state->alignment[d] = problem->alignment[d];
     state->subaxis[d][state->n[d]++] = (uint8_t)subaxis;
     state->cut |= (clv_subaxis_set)1 << subaxis;
 }
@@ -225,14 +225,15 @@ void clv_reshard_truncate(clv_reshard_state *state, int d, int count)
     for (; count > 0; count--)
         state->cut &= ~((clv_subaxis_set)1 << state->subaxis[d][--state->n[d]]);
     if (state->n[d] == 0)
-        state->granule[d] = 1;
+        state->alignment[d] = 1;
 }
 
 bool clv_reshard_is_prefix(const clv_reshard_state *a, const clv_reshard_state *b, int d)
 {
     if (a->n[d] == 0)
         return true;
-    return a->n[d] <= b->n[d] && a->granule[d] == b->granule[d] && memcmp(a->subaxis[d], b->subaxis[d], a->n[d]) == 0;
+    return a->n[d] <= b->n[d] && a->alignment[d] == b->alignment[d] &&
+           memcmp(a->subaxis[d], b->subaxis[d], a->n[d]) == 0;
 }
 
 bool clv_reshard_equal(const clv_reshard_problem *problem, const clv_reshard_state *a, const clv_reshard_state *b)
@@ -265,8 +266,8 @@ int64_t clv_reshard_local_bytes(const clv_reshard_problem *problem, const clv_re
 {
     int64_t bytes = problem->elem_size;
     for (int d = 0; d < problem->rank; d++) {
-        int64_t granules = problem->shape[d] / state->granule[d], blocks = clv_reshard_blocks(problem, state, d);
-        bytes *= (granules + blocks - 1) / blocks * state->granule[d];
+        int64_t units = problem->shape[d] / state->alignment[d], blocks = clv_reshard_blocks(problem, state, d);
+        bytes *= (units + blocks - 1) / blocks * state->alignment[d];
     }
     return bytes;
 }
@@ -294,7 +295,7 @@ double clv_reshard_step_bytes(const clv_reshard_problem *p, clv_step_kind kind, 
 int clv_reshard_common_prefix(const clv_reshard_state *a, const clv_reshard_state *b, int d)
 {
     int i = 0;
-    if (a->n[d] > 0 && b->n[d] > 0 && a->granule[d] != b->granule[d])
+    if (a->n[d] > 0 && b->n[d] > 0 && a->alignment[d] != b->alignment[d])
         return 0;
     while (i < a->n[d] && i < b->n[d] && a->subaxis[d][i] == b->subaxis[d][i])
         i++;

@@ -26,7 +26,7 @@ typedef uint32_t clv_subaxis_set; /* a set of subaxes, bit by index */
 typedef struct clv_reshard_state {
     uint8_t n[CLV_MAX_RANK]; /* subaxes that cut a dimension, major to minor */
     uint8_t subaxis[CLV_MAX_RANK][RESHARD_SUBAXES];
-    int64_t granule[CLV_MAX_RANK];
+    int64_t alignment[CLV_MAX_RANK];
     clv_subaxis_set cut, partial;
 } clv_reshard_state;
 
@@ -62,9 +62,9 @@ typedef struct clv_reshard_problem {
     clv_reduction reduction; /* how `from` is partial */
     int n_subaxes;
     clv_subaxis subaxis[RESHARD_SUBAXES];
-    clv_subaxis_set inter_host;    /* whose groups cross hosts */
-    double intra_host;             /* product of the sizes of the others */
-    int64_t granule[CLV_MAX_RANK]; /* of a dimension that is cut anew: that of `to` */
+    clv_subaxis_set inter_host;      /* whose groups cross hosts */
+    double intra_host;               /* product of the sizes of the others */
+    int64_t alignment[CLV_MAX_RANK]; /* of a dimension that is cut anew: that of `to` */
 } clv_reshard_problem;
 
 /* Finds the subaxes of the two layouts. False when their cuts of an axis do not nest (x:(1)2 against x:(1)3 of 6). */
@@ -80,7 +80,7 @@ void clv_reshard_append(clv_reshard_state *state, const clv_reshard_problem *pro
 /* Takes the last `count` subaxes off dimension d. */
 void clv_reshard_truncate(clv_reshard_state *state, int d, int count);
 
-/* Whether the cuts of d are nested in the plain way: the lists of a start those of b, over the same granule. */
+/* Whether the cuts of d are nested in the plain way: the lists of a start those of b, over the same alignment. */
 bool clv_reshard_is_prefix(const clv_reshard_state *a, const clv_reshard_state *b, int d);
 bool clv_reshard_equal(const clv_reshard_problem *problem, const clv_reshard_state *a, const clv_reshard_state *b);
 

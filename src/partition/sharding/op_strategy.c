@@ -176,7 +176,7 @@ static clv_layout addends_like(const clv_strategy_problem *p, const clv_layout *
         for (int i = 0; i < n; i++)
             if (stays >> axes[i].axis & 1 || !overlaps(partial, n_partial, axes[i]))
                 kept[kept_n++] = axes[i];
-        if (kept_n > 0 && clv_layout_set_dim(&layout, p->mesh, d, kept, kept_n, like->granule[d], NULL) != CLV_OK)
+        if (kept_n > 0 && clv_layout_set_dim(&layout, p->mesh, d, kept, kept_n, like->alignment[d], NULL) != CLV_OK)
             return *made;
     }
     for (int i = 0; i < n_partial; i++)

@@ -1,6 +1,6 @@
 /* sharding_projection.c - factor shardings to operand and result layouts (projection, as in Shardy). */
 #include "partition/sharding/sharding_projection.h"
-#include "tensor/modular_arithmetic.h"
+#include "tensor/gcd.h"
 
 #include <string.h>
 
@@ -26,10 +26,10 @@ static void append_once(int *order, int *n, int subaxis)
 typedef struct context_builder {
     clv_projection_context *context;
     int n_ordered[CLV_MAX_FACTORS];
-    bool settled[CLV_MAX_FACTORS]; /* the granule is that of an operand that stays in place */
+    bool settled[CLV_MAX_FACTORS]; /* the alignment is that of an operand that stays in place */
 } context_builder;
 
-/* Notes the order of subaxes and the granule that a layout has on the factors of its dimensions. */
+/* Notes the order of subaxes and the alignment that a layout has on the factors of its dimensions. */
 static void add_layout_order(context_builder *l, const clv_strategy_problem *p, const clv_layout *layout,
                              const clv_dim_factors *dims, const clv_subaxis *subaxes, int n_subaxes)
 {
@@ -46,17 +46,17 @@ static void add_layout_order(context_builder *l, const clv_strategy_problem *p, 
             int64_t minor = 1;
             for (int k = j + 1; k < dims[d].n; k++)
                 minor *= p->rule.factor[dims[d].factor[k]].size;
-            if (l->settled[f] || minor == 0 || layout->granule[d] % minor != 0)
+            if (l->settled[f] || minor == 0 || layout->alignment[d] % minor != 0)
                 continue;
-            int64_t granule = layout->granule[d] / minor;
-            int64_t joint = out->granule[f] / clv_gcd(out->granule[f], granule) * granule;
-            if (granule > 0 && p->rule.factor[f].size % joint == 0)
-                out->granule[f] = joint;
+            int64_t alignment = layout->alignment[d] / minor;
+            int64_t joint = out->alignment[f] / clv_gcd(out->alignment[f], alignment) * alignment;
+            if (alignment > 0 && p->rule.factor[f].size % joint == 0)
+                out->alignment[f] = joint;
         }
     }
 }
 
-/* An operand that stays in place keeps its blocks, too: what others have for granules must not move its borders. */
+/* An operand that stays in place keeps its blocks, too: the alignments of others must not move its borders. */
 static void add_stationary_blocks(context_builder *l, const clv_strategy_problem *p, int i, const clv_subaxis *subaxes,
                                   int n_subaxes)
 {
@@ -78,7 +78,7 @@ void clv_projection_context_make(clv_projection_context *out, const clv_strategy
 {
     context_builder l = {.context = out};
     for (int f = 0; f < p->rule.n_factors; f++)
-        out->granule[f] = 1;
+        out->alignment[f] = 1;
     for (int i = 0; i < p->op->n_in; i++)
         if (p->stationary_axes[i] && p->n_available[i] > 0)
             add_stationary_blocks(&l, p, i, subaxes, n_subaxes);
@@ -113,8 +113,8 @@ static bool overflow(clv_sharding_projection *out, const clv_factor *factor, int
     clv_factor_sharding whole = out->factor[f];
     clv_factor_sharding *major = &out->factor[f], *minor = &out->factor[factor->overflow];
     int64_t keep = clv_gcd(whole.blocks, factor->size);
-    *major = (clv_factor_sharding){.blocks = 1, .granule = 1};
-    *minor = (clv_factor_sharding){.blocks = 1, .granule = 1, .remainder = true};
+    *major = (clv_factor_sharding){.blocks = 1, .alignment = 1};
+    *minor = (clv_factor_sharding){.blocks = 1, .alignment = 1, .remainder = true};
     for (int i = 0; i < whole.n; i++) {
         clv_subaxis sub = whole.axes[i];
         int64_t here = clv_gcd(sub.size, keep / major->blocks);
@@ -140,7 +140,7 @@ bool clv_sharding_projection_make(clv_sharding_projection *out, const clv_strate
     for (int f = 0; f < p->rule.n_factors; f++) {
         clv_factor_sharding *split = &out->factor[f];
         split->blocks = 1;
-        split->granule = context->granule[f];
+        split->alignment = context->alignment[f];
         for (int i = 0; i < n_subaxes; i++) {
             int a = context->order[f][i];
             if (choice[a] != f)
@@ -172,19 +172,19 @@ static int64_t factor_size(const clv_strategy_problem *p, int f)
     return p->rule.factor[f].size;
 }
 
-/* Cuts dimension d as the splits of its factors say; false when the cut is not one of contiguous equal granules. */
+/* Cuts dimension d as the splits of its factors say; false when the cut is not one of contiguous equal units. */
 static bool cut_dim(clv_layout *layout, const clv_strategy_problem *p, const clv_sharding_projection *splits,
                     const clv_dim_factors *dim, int d)
 {
     clv_subaxis axes[CLV_MAX_SUBAXES];
     int n = 0;
-    int64_t granule = 1;
+    int64_t alignment = 1;
     bool open = false; /* a more major factor is not cut down to its elements */
     for (int j = 0; j < dim->n; j++) {
         int f = (unsigned char)dim->factor[j];
         const clv_factor_sharding *split = &splits->factor[f];
         if (split->n == 0) {
-            granule *= factor_size(p, f);
+            alignment *= factor_size(p, f);
             open = open || factor_size(p, f) != 1;
             continue;
         }
@@ -194,14 +194,14 @@ static bool cut_dim(clv_layout *layout, const clv_strategy_problem *p, const clv
             return refuse(p, CLV_REFUSED_LAYOUT, f);
         memcpy(axes + n, split->axes, (size_t)split->n * sizeof *axes);
         n += split->n;
-        granule = split->granule;
-        open = split->granule != 1 || split->blocks != factor_size(p, f);
+        alignment = split->alignment;
+        open = split->alignment != 1 || split->blocks != factor_size(p, f);
     }
     if (n == 0)
         return true;
-    if (granule < 1)
-        granule = 1; /* a minor factor of size 0: nothing to keep together */
-    return clv_layout_set_dim(layout, p->mesh, d, axes, n, granule, NULL) == CLV_OK ||
+    if (alignment < 1)
+        alignment = 1; /* a minor factor of size 0: nothing to keep together */
+    return clv_layout_set_dim(layout, p->mesh, d, axes, n, alignment, NULL) == CLV_OK ||
            refuse(p, CLV_REFUSED_LAYOUT, -1);
 }
 

@@ -9,8 +9,8 @@ typedef struct clv_factor_sharding {
     int n;
     clv_subaxis axes[CLV_MAX_ATOMS];
     int64_t blocks;
-    int64_t granule; /* in elements of the factor */
-    bool remainder;  /* takes what the more major factor of its dimension leaves (clv_factor.overflow) */
+    int64_t alignment; /* in elements of the factor */
+    bool remainder;    /* takes what the more major factor of its dimension leaves (clv_factor.overflow) */
 } clv_factor_sharding;
 
 typedef struct clv_sharding_projection {
@@ -20,9 +20,10 @@ typedef struct clv_sharding_projection {
     clv_reduction partial_reduction;
 } clv_sharding_projection;
 
-/* Fixed a problem: each factor's granule, and in which order subaxes cut it (as operands have it, else as the mesh). */
+/* Fixed a problem: each factor's alignment, and in which order subaxes cut it (as operands have it, else as the mesh).
+ * */
 typedef struct clv_projection_context {
-    int64_t granule[CLV_MAX_FACTORS];
+    int64_t alignment[CLV_MAX_FACTORS];
     int order[CLV_MAX_FACTORS][CLV_MAX_ATOMS]; /* subaxes, major to minor */
 } clv_projection_context;
 

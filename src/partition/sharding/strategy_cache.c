@@ -56,7 +56,7 @@ static bool append_layout(clv_strategy_cache *memo, const clv_layout *layout)
     return append(memo, &layout->rank, sizeof layout->rank) &&
            append(memo, &layout->reduction, sizeof layout->reduction) &&
            append(memo, layout->begin, (size_t)layout->rank + 2) &&
-           append(memo, layout->granule, (size_t)layout->rank * sizeof *layout->granule) &&
+           append(memo, layout->alignment, (size_t)layout->rank * sizeof *layout->alignment) &&
            append(memo, layout->axes, n_axes * sizeof *layout->axes);
 }
 

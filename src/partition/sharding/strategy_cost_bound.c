@@ -38,8 +38,8 @@ static void read_layout(clv_cost_bound_layout *out, const clv_layout *layout, co
             continue;
         int64_t blocks = clv_layout_block_count(layout, d);
         out->blocks[d] = (double)blocks;
-        int64_t granules = type->shape[d] / layout->granule[d];
-        out->imbalance[d] = granules > 0 ? (double)((granules + blocks - 1) / blocks * blocks) / (double)granules : 1;
+        int64_t units = type->shape[d] / layout->alignment[d];
+        out->imbalance[d] = units > 0 ? (double)((units + blocks - 1) / blocks * blocks) / (double)units : 1;
     }
 }
 
@@ -86,7 +86,7 @@ static void read_choices(clv_cost_bound_term *term, const clv_strategy_space *sp
             term->may_cut_dims[a] |= (uint8_t)(d >= 0 ? 1u << d : d == CUTS_UNKNOWN ? 0xffu : 0);
         }
     for (int d = 0; d < rank; d++)
-        term->granule[d] = dims[d].n == 1 ? space->context.granule[(int)dims[d].factor[0]] : 0;
+        term->alignment[d] = dims[d].n == 1 ? space->context.alignment[(int)dims[d].factor[0]] : 0;
 }
 
 clv_status clv_cost_bound_make(clv_cost_bound *out, const clv_strategy_space *space, clv_error *err)
@@ -176,7 +176,7 @@ static subaxis_products empty_products(void)
 /* How much larger than the mean the largest block of a dimension can be, of those that an assignment makes. */
 static double most_excess(const subaxis_products *t, const clv_cost_bound_term *term, const clv_type *type, int d)
 {
-    double size = (double)type->shape[d], cut = (double)term->granule[d] * t->reach[d];
+    double size = (double)type->shape[d], cut = (double)term->alignment[d] * t->reach[d];
     if (cut <= 0 || size <= 0)
         return INFINITY;
     return fmod(size, cut) == 0 ? 1 : 1 + cut / size;

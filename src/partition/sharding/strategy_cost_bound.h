@@ -48,7 +48,7 @@ typedef struct clv_cost_bound_term {
     uint8_t way[CLV_MAX_FACTORS + 2]; /* by choice + 2: equal for those that cut the tensor alike */
     uint32_t may_cut, may_pass;       /* bit a: subaxis a may cut the tensor; may leave it partial */
     uint8_t may_cut_dims[CLV_MAX_ATOMS]; /* by subaxis, bit d: it may cut dimension d */
-    int64_t granule[CLV_MAX_RANK];       /* that a dimension is cut by; 0: it depends on which factors are split */
+    int64_t alignment[CLV_MAX_RANK];     /* that a dimension is cut by; 0: it depends on which factors are split */
 } clv_cost_bound_term;
 
 typedef struct clv_cost_bound {

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "ops/operand_checks.h"
-#include "tensor/modular_arithmetic.h"
+#include "tensor/gcd.h"
 
 /* ---- a machine and a mesh ---- */
 

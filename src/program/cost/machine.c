@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "base/hardware/cpu_count.h"
+#include "base/hardware/resource_limits.h"
 #include "base/versioned_structs.h"
 #include "kernels/cpu/gemm/gemm.h"
 #include "kernels/cpu/isa_dispatch.h"

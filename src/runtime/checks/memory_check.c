@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "base/memory/huge_pages.h"
+#include "base/memory/aligned_memory.h"
 #include "base/text/c_locale.h"
 #include "runtime/checks/guard_bytes.h"
 #include "runtime/checks/out_of_place_check.h"

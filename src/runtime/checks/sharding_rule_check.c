@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 #include "tensor/parse_print.h"
-#include "tensor/modular_arithmetic.h"
+#include "tensor/gcd.h"
 
 enum { HOW = 160 };
 
@@ -153,24 +153,24 @@ static bool narrow(clv_view *view, const clv_dim_factors *dims, const factor_cut
 {
     for (int d = 0; d < view->rank; d++) {
         int at = position_of(&dims[d], cut->factor);
-        int64_t granule = 1, blocks = cut->blocks, index = block, hi;
+        int64_t alignment = 1, blocks = cut->blocks, index = block, hi;
         if (at < 0)
             continue;
         for (int j = 0; j < at; j++)
             if (cut->rule->factor[dims[d].factor[j]].size != 1)
                 return false;
         for (int j = at + 1; j < dims[d].n; j++)
-            granule *= cut->rule->factor[dims[d].factor[j]].size;
+            alignment *= cut->rule->factor[dims[d].factor[j]].size;
         if (cut->kept < cut->blocks) {
             bool both = position_of(&dims[d], cut->rule->factor[cut->factor].overflow) >= 0;
-            granule = both ? 1 : granule;
+            alignment = both ? 1 : alignment;
             blocks = both ? cut->blocks : cut->kept;
             index = both ? block : block / (cut->blocks / cut->kept);
         }
         if (cut->first_empty)
             view->lo[d] = 0, hi = index == 0 ? 0 : view->global[d];
         else
-            clv_block_range(view->global[d], granule, blocks, index, &view->lo[d], &hi);
+            clv_block_range(view->global[d], alignment, blocks, index, &view->lo[d], &hi);
         view->shape[d] = hi - view->lo[d];
     }
     return true;

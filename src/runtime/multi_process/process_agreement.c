@@ -126,7 +126,7 @@ static clv_status fail_mismatch(const clv_session *session, const char *call, co
 {
     clv_error error = {0};
     (void)clv_fail_at(&error, CLV_EPEER, others->first, call, "rank%s %s: another %s", others->n > 1 ? "s" : "",
-                      others->who, expected);
+                      others->members, expected);
     clv_world_fail(clv_rank_threads_world(session->team), &error);
     if (err)
         *err = error;

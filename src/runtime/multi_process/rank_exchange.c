@@ -3,7 +3,7 @@
 
 #include "base/error.h"
 #include "base/hash.h"
-#include "base/memory/huge_pages.h"
+#include "base/memory/aligned_memory.h"
 #include "runtime/multi_process/multi_process.h"
 #include "runtime/session/run_bindings.h"
 #include "runtime/session/session_internal.h"

@@ -182,8 +182,8 @@ static bool has_same_offset_everywhere(const clv_program *program, int b)
     const clv_buffer *buffer = &program->buffers[b];
     bool even = true;
     for (int d = 0; d < buffer->type.rank; d++) {
-        int64_t granules = buffer->type.shape[d] / buffer->layout.granule[d];
-        even = even && granules % clv_layout_block_count(&buffer->layout, d) == 0;
+        int64_t units = buffer->type.shape[d] / buffer->layout.alignment[d];
+        even = even && units % clv_layout_block_count(&buffer->layout, d) == 0;
     }
     return even || buffer->first_row == 0;
 }

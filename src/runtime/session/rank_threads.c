@@ -17,8 +17,8 @@
 #endif
 
 #include "base/error.h"
-#include "base/hardware/cpu_count.h"
-#include "base/memory/cache_line.h"
+#include "base/hardware/resource_limits.h"
+#include "base/memory/aligned_memory.h"
 #include "base/threads/thread.h"
 #include "base/threads/wait.h"
 #include "base/threads/work_stealing.h"

@@ -8,7 +8,6 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/threads/wait.h"
-#include "base/unique_id.h"
 #include "base/versioned_structs.h"
 #include "comm/job/mpi_job.h"
 #include "comm/comm.h"

@@ -3,8 +3,8 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "base/hardware/available_memory.h"
-#include "base/memory/huge_pages.h"
+#include "base/hardware/resource_limits.h"
+#include "base/memory/aligned_memory.h"
 #include "runtime/multi_process/multi_process.h"
 #include "runtime/session/session_internal.h"
 

@@ -151,7 +151,7 @@ static clv_status without_cuts(clv_layout *out, const clv_spmd_request *q, const
         int64_t size = taken;
         n = take_out(left, n, group, &taken);
         if (taken != size || n != before)
-            CLV_TRY(clv_layout_set_dim(out, mesh, d, left, n, q->in->layout.granule[d], err));
+            CLV_TRY(clv_layout_set_dim(out, mesh, d, left, n, q->in->layout.alignment[d], err));
     }
     return taken == size_of(group) ? CLV_OK : fail_axes(q, mesh, "not all of these axes cut it", err);
 }

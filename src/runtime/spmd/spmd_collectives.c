@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "base/memory/huge_pages.h"
+#include "base/memory/aligned_memory.h"
 #include "runtime/spmd/spmd_internal.h"
 
 /* ---- memory ---- */

@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 
 #include "base/error.h"
-#include "base/hardware/cpu_count.h"
+#include "base/hardware/resource_limits.h"
 #include "base/threads/thread.h"
 #include "base/threads/wait.h"
 #include "base/versioned_structs.h"
