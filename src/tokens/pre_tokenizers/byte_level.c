@@ -79,7 +79,7 @@ static clv_status run_byte_level(clv_ceil_div *out, const void *options, const c
     clv_text_span text = clv_text_buffer_span(&whole);
     for (size_t at = 0, end; status == CLV_OK && at < text.size; at = end) {
         end = o->own_pattern ? clv_gpt2_pattern.end(text, at) : text.size;
-        status = map_bytes_to_unicode(&out->text, NULL, clv_simd_loop(text.text + at, end - at), err);
+        status = map_bytes_to_unicode(&out->text, NULL, clv_text_span_of(text.text + at, end - at), err);
         if (status == CLV_OK)
             status = clv_pre_tokens_end(out, piece->first && at == 0, err);
     }

@@ -58,7 +58,7 @@ static clv_status mark_spaces(clv_text_buffer *out, const metaspace *o, const cl
     bool has = piece->text.text[0] == ' ' || clv_text_span_starts_with(piece->text, o->replacement);
     if (prepend && !has)
         CLV_TRY(clv_text_buffer_append(out, o->replacement.text, o->replacement.size, err));
-    return clv_text_buffer_append_replaced(out, piece->text, clv_simd_loop(" ", 1), o->replacement, err);
+    return clv_text_buffer_append_replaced(out, piece->text, clv_text_span_of(" ", 1), o->replacement, err);
 }
 
 static clv_status run_metaspace(clv_ceil_div *out, const void *options, const clv_pre_token *piece, clv_error *err)
@@ -69,7 +69,7 @@ static clv_status run_metaspace(clv_ceil_div *out, const void *options, const cl
     clv_pre_token whole = {clv_text_buffer_span(&marked), piece->first};
     size_t begin = 0;
     for (size_t at = 1; o->split && status == CLV_OK && at < marked.size; at++)
-        if (clv_text_span_starts_with(clv_simd_loop(marked.text + at, marked.size - at), o->replacement)) {
+        if (clv_text_span_starts_with(clv_text_span_of(marked.text + at, marked.size - at), o->replacement)) {
             status = clv_pre_tokens_add(out, &whole, begin, at, err);
             begin = at;
         }
@@ -85,7 +85,7 @@ static clv_status decode_metaspace(clv_token_texts *all, const void *options, cl
     const metaspace *o = options;
     for (int64_t i = 0; i < all->n; i++) {
         clv_text_buffer next = {0};
-        clv_text_span to = clv_simd_loop(" ", i == 0 && o->prepend != PREPEND_NEVER ? 0 : 1);
+        clv_text_span to = clv_text_span_of(" ", i == 0 && o->prepend != PREPEND_NEVER ? 0 : 1);
         clv_status status =
             clv_text_buffer_append_replaced(&next, clv_text_buffer_span(&all->item[i]), o->replacement, to, err);
         clv_text_buffer_free(&all->item[i]);

@@ -87,7 +87,7 @@ static clv_status run_delimiter(clv_ceil_div *out, const void *options, const cl
     const clv_text_span *delimiter = options;
     size_t begin = 0;
     for (size_t at = 0; at < piece->text.size;) {
-        clv_text_span rest = clv_simd_loop(piece->text.text + at, piece->text.size - at);
+        clv_text_span rest = clv_text_span_of(piece->text.text + at, piece->text.size - at);
         if (!clv_text_span_starts_with(rest, *delimiter)) {
             at++;
             continue;

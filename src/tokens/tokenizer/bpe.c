@@ -159,7 +159,7 @@ static clv_status add_characters(work *w, const bpe *model, clv_text_span piece,
     clv_status status = CLV_OK;
     for (size_t at = 0, n; status == CLV_OK && at < piece.size; at += n) {
         n = clv_utf8_length(piece.text + at, piece.size - at);
-        clv_text_span character = clv_simd_loop(piece.text + at, n);
+        clv_text_span character = clv_text_span_of(piece.text + at, n);
         size_t prefix = at > 0 ? model->prefix.size : 0, suffix = at + n == piece.size ? model->suffix.size : 0;
         if (prefix + suffix > 0) {
             marked.size = 0;
@@ -207,15 +207,15 @@ static clv_status merge_halves(clv_text_span out[2], const clv_component_reader 
 {
     const char *text = json_string_value(pair), *space = text ? strchr(text, ' ') : NULL;
     if (space && !strchr(space + 1, ' ')) {
-        out[0] = clv_simd_loop(text, (size_t)(space - text));
-        out[1] = clv_simd_loop(space + 1, json_string_length(pair) - (size_t)(space + 1 - text));
+        out[0] = clv_text_span_of(text, (size_t)(space - text));
+        out[1] = clv_text_span_of(space + 1, json_string_length(pair) - (size_t)(space + 1 - text));
         return CLV_OK;
     }
     bool pairs = json_array_size(pair) == 2;
     for (size_t i = 0; i < 2 && pairs; i++) {
         const json_t *half = json_array_get(pair, i);
         pairs = json_is_string(half);
-        out[i] = clv_simd_loop(json_string_value(half), json_string_length(half));
+        out[i] = clv_text_span_of(json_string_value(half), json_string_length(half));
     }
     if (!pairs)
         return clv_fail(r->err, CLV_EFORMAT, "%s: merge %zu is not \"a b\" or [\"a\", \"b\"]", r->where, number);

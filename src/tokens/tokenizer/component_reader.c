@@ -11,8 +11,8 @@ clv_status clv_component_read_string(clv_text_span *out, const clv_component_rea
     const json_t *value = json_object_get(object, key);
     if (!json_is_string(value))
         return clv_fail(r->err, CLV_EFORMAT, "%s: \"%s\" must be a string", r->where, key);
-    *out = clv_simd_loop(clv_arena_copy(r->t->arena, json_string_value(value), json_string_length(value) + 1),
-                         json_string_length(value));
+    *out = clv_text_span_of(clv_arena_copy(r->t->arena, json_string_value(value), json_string_length(value) + 1),
+                            json_string_length(value));
     return out->text ? CLV_OK : clv_fail_memory(r->err, r->where, out->size);
 }
 
@@ -65,7 +65,7 @@ clv_status clv_component_read_token_id(int64_t *id, const clv_component_reader *
 {
     const char *name = NULL;
     CLV_TRY(clv_json_get_string(&name, json, key, CLV_JSON_REQUIRED, r->where, r->err));
-    *id = clv_vocab_find(&r->t->vocab, clv_simd_loop(name, strlen(name)));
+    *id = clv_vocab_find(&r->t->vocab, clv_text_span_of(name, strlen(name)));
     if (*id < 0)
         return clv_fail(r->err, CLV_EFORMAT, "%s: \"%s\" is '%.60s', which the vocabulary lacks", r->where, key, name);
     return CLV_OK;

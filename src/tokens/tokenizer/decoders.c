@@ -124,7 +124,7 @@ static void strip(clv_text_buffer *b, const strip_options *o)
 {
     size_t from = 0, n = o->what.size;
     for (int64_t i = 0;
-         i < o->start && clv_text_span_starts_with(clv_simd_loop(b->text + from, b->size - from), o->what); i++)
+         i < o->start && clv_text_span_starts_with(clv_text_span_of(b->text + from, b->size - from), o->what); i++)
         from += n;
     for (int64_t i = 0; i < o->stop && b->size - from >= n && memcmp(b->text + b->size - n, o->what.text, n) == 0; i++)
         b->size -= n;
@@ -164,7 +164,7 @@ static clv_status replace(clv_text_buffer *text, clv_text_span from, const char 
 {
     clv_text_buffer next = {0};
     clv_status status =
-        clv_text_buffer_append_replaced(&next, clv_text_buffer_span(text), from, clv_simd_loop(to, strlen(to)), err);
+        clv_text_buffer_append_replaced(&next, clv_text_buffer_span(text), from, clv_text_span_of(to, strlen(to)), err);
     clv_text_buffer_free(text);
     *text = next;
     return status;
@@ -179,7 +179,7 @@ static clv_status clean_up(clv_text_buffer *text, clv_error *err)
     for (size_t i = 0; i < sizeof rules / sizeof rules[0]; i++) {
         if (!memchr(text->text, ' ', text->size))
             return CLV_OK;
-        CLV_TRY(replace(text, clv_simd_loop(rules[i][0], strlen(rules[i][0])), rules[i][1], err));
+        CLV_TRY(replace(text, clv_text_span_of(rules[i][0], strlen(rules[i][0])), rules[i][1], err));
     }
     return CLV_OK;
 }

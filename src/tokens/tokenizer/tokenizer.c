@@ -69,7 +69,7 @@ clv_status clv_pre_tokens_add(clv_ceil_div *pieces, const clv_pre_token *of, siz
 static clv_pre_token piece_at(const clv_ceil_div *pieces, int64_t i)
 {
     size_t begin = i > 0 ? pieces->piece[i - 1].end : 0;
-    return (clv_pre_token){clv_simd_loop(pieces->text.text + begin, pieces->piece[i].end - begin),
+    return (clv_pre_token){clv_text_span_of(pieces->text.text + begin, pieces->piece[i].end - begin),
                            pieces->piece[i].first};
 }
 
@@ -170,18 +170,18 @@ static clv_status split_at_added_tokens(const clv_tokenizer *t, const clv_trie *
     size_t from = 0;
     for (size_t at = 0; at < text.size;) {
         int64_t which = -1;
-        size_t n = clv_trie_longest_match(&which, trie, 0, clv_simd_loop(text.text + at, text.size - at));
+        size_t n = clv_trie_longest_match(&which, trie, 0, clv_text_span_of(text.text + at, text.size - at));
         size_t begin = at, end = at + n;
         at = n > 0 ? end : at + 1;
         if (n == 0 || !match_added_token(&t->added[which], text, from, &begin, &end))
             continue;
-        clv_pre_token rest = {clv_simd_loop(text.text + from, begin - from), piece->first && from == 0};
+        clv_pre_token rest = {clv_text_span_of(text.text + from, begin - from), piece->first && from == 0};
         if (begin > from)
             CLV_TRY(between(t, &rest, ids, err));
         CLV_TRY(clv_token_ids_add(ids, t->added[which].id, err));
         from = end;
     }
-    clv_pre_token rest = {clv_simd_loop(text.text + from, text.size - from), piece->first && from == 0};
+    clv_pre_token rest = {clv_text_span_of(text.text + from, text.size - from), piece->first && from == 0};
     return from < text.size ? between(t, &rest, ids, err) : CLV_OK;
 }
 

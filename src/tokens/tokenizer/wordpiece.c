@@ -42,7 +42,7 @@ static clv_status encode(const void *data, clv_text_span piece, clv_token_ids *o
     size_t at = 0;
     for (bool known = characters_of(piece) <= model->most; known && at < piece.size;) {
         int64_t node = at == 0 ? 0 : model->inner;
-        clv_text_span rest = clv_simd_loop(piece.text + at, piece.size - at);
+        clv_text_span rest = clv_text_span_of(piece.text + at, piece.size - at);
         size_t n = node >= 0 ? clv_trie_longest_match(&id, &model->trie, node, rest) : 0;
         known = n > 0;
         at += n;
