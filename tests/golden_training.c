@@ -27,7 +27,7 @@ static void read_labels(golden_batch *b, const clv_safetensors *file, const char
     b->padded = strcmp(task, "padded") == 0;
     for (int64_t i = 0; i < b->rows * b->seq; i++) {
         if (is_causal)
-            b->labels[i] = (i + 1) % b->seq == 0 ? CLV_IGNORED_LABEL : b->ids[i + 1];
+            b->labels[i] = (i + 1) % b->seq == 0 ? CLV_IGNORE_INDEX : b->ids[i + 1];
         else if (!b->padded && !b->mask[i])
             b->ids[i] = FILL;
     }

@@ -56,7 +56,7 @@ static batch batch_with(int32_t junk)
     for (int i = 0; i < BATCH * SEQ; i++) {
         int row = i / SEQ, at = i % SEQ;
         b.mask[i] = at < SEQ - 2 * row;
-        b.labels[i] = b.mask[i] && at % 3 == 0 ? 4 + (i * 7) % 20 : CLV_IGNORED_LABEL;
+        b.labels[i] = b.mask[i] && at % 3 == 0 ? 4 + (i * 7) % 20 : CLV_IGNORE_INDEX;
         b.ids[i] = !b.mask[i] ? junk : b.labels[i] >= 0 ? MASK : 4 + (i * 7) % 20;
     }
     return b;
@@ -120,7 +120,7 @@ static void test_no_label(void **state)
     double before, after;
     (void)state;
     for (int i = 0; i < BATCH * SEQ; i++)
-        none.labels[i] = CLV_IGNORED_LABEL;
+        none.labels[i] = CLV_IGNORE_INDEX;
     for (int i = 0; i < STEPS; i++) {
         clv_train_step did = {.size = sizeof did};
         must(clv_trainer_loss_padded(t, b.ids, b.labels, b.mask, &before, &err), &err);

@@ -31,6 +31,7 @@
 #include <stdint.h>
 
 #include "cleave/corpus.h"
+#include "cleave/dtype.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -42,6 +42,10 @@ CLV_API size_t clv_dtype_size(clv_dtype dtype);
 /** "f32" or "F32" -> CLV_F32; CLV_EDTYPE with the valid names. */
 CLV_API clv_status clv_dtype_parse(clv_dtype *out, const char *name, clv_error *err);
 
+/** The label of a position that has none: it adds nothing to a loss, to gradients, or to the count of labels. PyTorch's
+ *  and transformers' value. */
+enum { CLV_IGNORE_INDEX = -100 };
+
 /** X(code, name): how ranks carry tensors of f32 to each other. */
 #define CLV_COMM_DTYPE_TABLE(X)                                                                                        \
     X(CLV_COMM_F32, "f32")                                                                                             \

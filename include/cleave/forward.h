@@ -16,7 +16,7 @@ extern "C" {
 typedef enum clv_forward_result {
     CLV_FORWARD_HIDDEN, /**< [B,S,M] after the final norm */
     CLV_FORWARD_LOGITS, /**< [B,S,V] */
-    CLV_FORWARD_NLL     /**< [B,S] -log p of each label; 0 where the label is CLV_IGNORED_LABEL. Logits stay split */
+    CLV_FORWARD_NLL     /**< [B,S] -log p of each label; 0 where the label is CLV_IGNORE_INDEX. Logits stay split */
 } clv_forward_result;
 
 /** Zero-initialised = defaults. */
@@ -42,7 +42,7 @@ typedef struct clv_forward_batch {
     int64_t batch, seq;    /**< B, S, each at least 1 */
     const int32_t *ids;    /**< [B,S] */
     const uint8_t *mask;   /**< [B,S] 1 = a token, 0 = padding */
-    const int32_t *labels; /**< [B,S] with CLV_FORWARD_NLL: of the vocabulary, or CLV_IGNORED_LABEL */
+    const int32_t *labels; /**< [B,S] with CLV_FORWARD_NLL: of the vocabulary, or CLV_IGNORE_INDEX */
 } clv_forward_batch;
 
 /** Runs a batch; out, f32, has as many elements as the result. A program is made when the shape changes: calls of one

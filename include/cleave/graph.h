@@ -283,8 +283,6 @@ CLV_API clv_value clv_cache_update(clv_graph *graph, clv_value cache, clv_value 
 
 /** exp(x) / sum(exp(x)) over the last dimension, made safe by its maximum. */
 CLV_API clv_value clv_softmax(clv_graph *graph, clv_value x);
-/** The label of a place without one, by the custom of PyTorch and transformers. */
-enum { CLV_IGNORED_LABEL = -100 };
 /** Softmax cross-entropy a row: logits [...,V], labels (i32/i64) [...] -> f32 [...] (f64 for f64); 0 where label ==
  *  ignored, as is the gradient, whatever the logits are. The vocabulary may be split: full logits are never gathered.
  *  */

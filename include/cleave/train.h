@@ -1,7 +1,7 @@
 /** @file train.h - training a model: one program a step, run again and again.
  *
  *   clv_trainer_new(&trainer, model, &options, &err);       a model of clv_model_open (its weights) or clv_model_new
- *   clv_trainer_step(trainer, ids, labels, &step, &err);    as often as there is data: text_data.h makes batches
+ *   clv_trainer_step(trainer, ids, labels, &step, &err);    as often as there is data: data.h makes batches
  *   clv_trainer_checkpoint(trainer, "folder/checkpoints", NULL, &err);  now and then; clv_trainer_resume goes on there
  *   clv_trainer_save(trainer, "folder", &err);
  *

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from typing import Any
@@ -18,16 +18,6 @@ from .arrays import address, ids_in
 from .errors import check
 from .model import Path
 from .tokenizer import Tokenizer
-
-
-def prefetch_batches(make: Callable[[int], Any], start: int) -> Iterator[Any]:
-    """make(start), make(start + 1), ...: each is made by a thread while the one before it is used."""
-    with ThreadPoolExecutor(1) as thread:
-        ahead = thread.submit(make, start)
-        for step in count(start + 1):
-            now = ahead.result()
-            ahead = thread.submit(make, step)
-            yield now
 
 
 class Data(_c.Fixed, ProcessLocal):
@@ -74,9 +64,14 @@ class Data(_c.Fixed, ProcessLocal):
         return ids, labels
 
     def batches(self, rows: int, start: int = 0) -> Iterator[tuple[Any, Any]]:
-        """ids and labels of step `start` and of those after it, without end: a thread makes the next step's while one
-        step's are used."""
-        return prefetch_batches(lambda step: self.batch(step, rows), start)
+        """ids and labels of step `start` and of those after it, without end. A thread makes the next step's batch while
+        the caller uses this step's."""
+        with ThreadPoolExecutor(1) as thread:
+            ahead = thread.submit(self.batch, start, rows)
+            for step in count(start + 1):
+                now = ahead.result()
+                ahead = thread.submit(self.batch, step, rows)
+                yield now
 
 
 def write_tokens(path: Path, ids: Any, vocab: int, *, end: int | None = None, learned: Any = None) -> None:

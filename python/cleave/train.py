@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -15,7 +15,7 @@ from ._cleave import ffi, lib
 from ._handle import Handle, ProcessLocal
 from ._run import interruptible, run
 from .arrays import address, ids_in
-from .data import Data, prefetch_batches
+from .data import Data
 from .errors import check
 from .model import Model, Path
 from .program import Program
@@ -45,37 +45,6 @@ class Resumed(NamedTuple):
     steps: int
     damaged: int
     why: str
-
-
-class TextData(_c.Fixed, ProcessLocal):
-    """Text files as training data, a byte a token (a vocabulary of 256). Batches depend on (seed, step) alone."""
-
-    _fixed = ("seq",)
-
-    def __init__(self, paths: Path | Sequence[Path], seq: int) -> None:
-        given, kept = _c.words([paths] if isinstance(paths, str) or hasattr(paths, "__fspath__") else paths, "a path")
-        out = ffi.new("clv_text_data **")
-        check(lib.clv_text_data_open, out, given, len(kept), seq)
-        self._handle = Handle(out[0], lib.clv_text_data_close, "text")
-        self.seq = seq
-
-    def __len__(self) -> int:
-        """Bytes of all files."""
-        with self._handle.use() as data:
-            return int(lib.clv_text_data_size(data))
-
-    def __repr__(self) -> str:
-        return f"<cleave.TextData in runs of {self.seq}{', closed' if self._handle.closed else f', {len(self)} bytes'}>"
-
-    def batch(self, step: int, rows: int, seed: int = 1) -> tuple[Any, Any]:
-        """ids and labels, i32 [rows,seq] each: runs of bytes, and the byte that follows each."""
-        if rows < 1 or rows * self.seq > len(self) * 1024:
-            raise ValueError(f"{rows} rows; valid: 1 and above")
-        ids, labels = (np.empty((rows, self.seq), np.int32) for _ in range(2))
-        out = [ffi.cast("int32_t *", address(a)) for a in (ids, labels)]
-        with self._handle.use() as data:
-            check(lib.clv_text_data_batch, data, seed, step, 0, rows, self.seq, *out)
-        return ids, labels
 
 
 class Trainer(State):
@@ -181,13 +150,10 @@ class Trainer(State):
             check(lib.clv_trainer_loss_padded, trainer, *self._pointers(arrays), out)
         return float(out[0])
 
-    def fit(self, data: TextData | Data, steps: int, seed: int = 1, first: int = 0) -> Iterator[Step]:
-        """Steps on data, one by one: ``for step in trainer.fit(TextData("book.txt", 256), 100): print(step.loss)``.
-        seed: of text (Data has its own); first: the number of the first batch, ``trainer.steps_done`` of one that goes
-        on."""
-        own = {"seed": seed} if isinstance(data, TextData) else {}
-        batches = prefetch_batches(lambda i: data.batch(i, self.batch, **own), first)
-        for ids, labels in islice(batches, steps):
+    def fit(self, data: Data, steps: int, first: int = 0) -> Iterator[Step]:
+        """Steps on data, one by one: ``for step in trainer.fit(Data("book.txt", 256), 100): print(step.loss)``.
+        first: the number of the first batch, ``trainer.steps_done`` of a trainer that resumed."""
+        for ids, labels in islice(data.batches(self.batch, first), steps):
             yield self.step(ids, labels)
 
     @property

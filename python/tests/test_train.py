@@ -129,12 +129,12 @@ def test_refused(tmp_path):
             trainer.step(ids)
     assert trainer.step(np.ones((2, 9), int)).loss > 0
     with pytest.raises(FileNotFoundError):
-        cleave.TextData("nowhere", 8)
+        cleave.Data("nowhere", 8)
     with pytest.raises(ValueError):
-        cleave.TextData([], 8)
+        cleave.Data([], 8)
     with pytest.raises((ValueError, OverflowError)):
-        cleave.TextData(TEXT, 2**62)
-    data = cleave.TextData([TEXT, TEXT], 8)
+        cleave.Data(TEXT, 2**62)
+    data = cleave.Data([TEXT, TEXT], 8)
     assert len(data) > 2 * os.path.getsize(TEXT) and data.batch(0, 3)[0].shape == (3, 8)
     for rows in (0, -1, 2**60):
         with pytest.raises(ValueError):
@@ -236,7 +236,7 @@ def test_resumes(tmp_path):
     def trainer(**how):
         return cleave.Trainer(new(**how), batch=2, seq=16, steps=8, lr=0.01)
 
-    text = cleave.TextData(TEXT, 16)
+    text = cleave.Data(TEXT, 16)
     whole = [s.loss for s in trainer(tp=2).fit(text, 8)]
     broken = trainer(tp=2)
     assert broken.resume(tmp_path / "none") is None and broken.steps_done == 0

@@ -12,7 +12,7 @@ static void build(clv_graph *graph, const clv_trainer *t)
     const clv_model_graph_options how = clv_trainer_graph_options(t);
     clv_value logits = clv_model_forward(graph, t->model, &how, NULL);
     clv_value labels = clv_input(graph, "labels", CLV_I32, 2, shape, &layout);
-    clv_value loss = clv_vocab_parallel_cross_entropy(graph, logits, labels, CLV_IGNORED_LABEL);
+    clv_value loss = clv_vocab_parallel_cross_entropy(graph, logits, labels, CLV_IGNORE_INDEX);
     clv_output(graph, "loss", clv_cast(graph, loss, CLV_F32), &scalar);
 }
 

@@ -17,7 +17,7 @@ static clv_status read_batch(const clv_train_data *d, int64_t first, int64_t bat
         if (b->mask)
             memcpy(b->mask + r * d->seq, b->mask, seq);
         for (int64_t s = 0; s < d->seq; s++)
-            b->labels[r * d->seq + s] = CLV_IGNORED_LABEL;
+            b->labels[r * d->seq + s] = CLV_IGNORE_INDEX;
     }
     return CLV_OK;
 }
@@ -26,7 +26,7 @@ static int64_t count_labels(const int32_t *labels, int64_t n)
 {
     int64_t counted = 0;
     for (int64_t i = 0; i < n; i++)
-        counted += labels[i] != CLV_IGNORED_LABEL;
+        counted += labels[i] != CLV_IGNORE_INDEX;
     return counted;
 }
 

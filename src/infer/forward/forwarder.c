@@ -76,7 +76,7 @@ static clv_value result_of(clv_graph *graph, const clv_forwarder *f, const clv_m
     static const clv_logical_axis names[] = {CLV_BATCH, CLV_UNNAMED};
     clv_layout layout = clv_named_layout(graph, &f->model->rules, 2, names);
     clv_value labels = clv_input(graph, "labels", CLV_I32, 2, (int64_t[]){how->batch, how->seq}, &layout);
-    return clv_cross_entropy(graph, logits, labels, CLV_IGNORED_LABEL);
+    return clv_cross_entropy(graph, logits, labels, CLV_IGNORE_INDEX);
 }
 
 static clv_status compile(clv_forwarder *f, int64_t batch, int64_t seq, clv_error *err)
@@ -138,7 +138,7 @@ clv_forward_position clv_forwarder_first_nonfinite(const clv_forwarder *f, const
                     : f->result == CLV_FORWARD_LOGITS ? f->model->config.vocab
                                                       : 1;
     for (int64_t i = 0; i < b.batch * b.seq; i++) {
-        bool counts = f->result == CLV_FORWARD_NLL ? b.labels[i] != CLV_IGNORED_LABEL : b.mask[i] != 0;
+        bool counts = f->result == CLV_FORWARD_NLL ? b.labels[i] != CLV_IGNORE_INDEX : b.mask[i] != 0;
         int64_t at = counts ? clv_dtype_first_nonfinite(CLV_F32, out + i * width, width) : -1;
         if (at >= 0)
             return (clv_forward_position){i / b.seq, i % b.seq, (double)out[i * width + at]};

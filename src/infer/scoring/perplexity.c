@@ -46,7 +46,7 @@ static void fill(windows *w, int64_t r, const int64_t *ids, int64_t begin, int64
         bool here = at < end;
         w->ids[to] = (int32_t)(here ? ids[at] : 0);
         w->mask[to] = here;
-        w->labels[to] = here && at + 1 < end && at + 1 >= scored ? (int32_t)ids[at + 1] : CLV_IGNORED_LABEL;
+        w->labels[to] = here && at + 1 < end && at + 1 >= scored ? (int32_t)ids[at + 1] : CLV_IGNORE_INDEX;
     }
 }
 

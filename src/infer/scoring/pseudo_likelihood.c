@@ -40,7 +40,7 @@ static void fill(rows *out, int64_t r, const clv_sequence *s, int64_t at, int64_
         int64_t to = r * out->seq + i;
         out->ids[to] = (int32_t)(i == at ? mask : s->ids[i]);
         out->mask[to] = 1;
-        out->labels[to] = i == at ? (int32_t)s->ids[i] : CLV_IGNORED_LABEL;
+        out->labels[to] = i == at ? (int32_t)s->ids[i] : CLV_IGNORE_INDEX;
     }
 }
 

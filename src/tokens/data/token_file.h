@@ -56,7 +56,6 @@ void clv_token_file_close(clv_token_file *file);
 /* Ids [first, first + n). */
 clv_status clv_token_file_read(const clv_token_file *file, int64_t first, int64_t n, int32_t *ids, clv_error *err);
 /* Labels of the same: ids where they are learned, else CLV_IGNORE_INDEX. */
-enum { CLV_IGNORE_INDEX = -100 };
 clv_status clv_token_file_read_labels(const clv_token_file *file, int64_t first, int64_t n, int32_t *labels,
                                       clv_error *err);
 
