@@ -77,7 +77,7 @@ static void step_once(run *r, const way *w, clv_optimizer optimizer)
         labels[i] = i % 5 == 1 ? CLV_IGNORE_INDEX : (5 * i + 2) % 29;
     }
     clv_train_step did = {.size = sizeof did};
-    must(clv_trainer_step(r->trainer, ids, labels, &did, &err), &err);
+    must(clv_trainer_step(r->trainer, ids, labels, NULL, &did, &err), &err);
     r->loss = did.loss;
     r->norm = did.grad_norm;
 }

@@ -169,7 +169,7 @@ static void train(trained *out, const char *name, const way *w)
     fill(ids, labels);
     for (int i = 0; i < STEPS; i++) {
         clv_train_step did = {.size = sizeof did};
-        must(clv_trainer_step(trainer, ids, labels, &did, &err), &err);
+        must(clv_trainer_step(trainer, ids, labels, NULL, &did, &err), &err);
         out->loss[i] = did.loss;
         out->norm[i] = did.grad_norm;
     }

@@ -59,8 +59,8 @@ static void train(clv_trainer *t, int first, int n, double *losses)
     for (int i = 0; i < n; i++) {
         int32_t ids[BATCH * SEQ], labels[BATCH * SEQ];
         clv_train_step step = {.size = sizeof step};
-        must(clv_data_batch(data, first + i, BATCH, 0, BATCH, ids, labels, &err), &err);
-        must(clv_trainer_step(t, ids, labels, &step, &err), &err);
+        must(clv_data_batch(data, first + i, BATCH, 0, BATCH, ids, labels, NULL, &err), &err);
+        must(clv_trainer_step(t, ids, labels, NULL, &step, &err), &err);
         assert_int_equal(step.step, i);
         assert_true(step.lr > 0 && step.seconds > 0);
         losses[i] = step.loss;
@@ -234,23 +234,23 @@ static void test_refused(void **state)
     o.batch = 0;
     assert_int_equal(clv_trainer_new(&t, model, &o, NULL), CLV_EINVAL);
     t = new_trainer(model);
-    assert_int_equal(clv_trainer_step(NULL, ids, labels, NULL, NULL), CLV_EINVAL);
-    assert_int_equal(clv_trainer_step(t, NULL, labels, NULL, NULL), CLV_EINVAL);
-    assert_int_equal(clv_trainer_step(t, ids, NULL, NULL, NULL), CLV_EINVAL);
+    assert_int_equal(clv_trainer_step(NULL, ids, labels, NULL, NULL, NULL), CLV_EINVAL);
+    assert_int_equal(clv_trainer_step(t, NULL, labels, NULL, NULL, NULL), CLV_EINVAL);
+    assert_int_equal(clv_trainer_step(t, ids, NULL, NULL, NULL, NULL), CLV_EINVAL);
     ids[BATCH * SEQ - 1] = 256;
-    assert_int_equal(clv_trainer_step(t, ids, labels, NULL, NULL), CLV_EINVAL);
+    assert_int_equal(clv_trainer_step(t, ids, labels, NULL, NULL, NULL), CLV_EINVAL);
     ids[BATCH * SEQ - 1] = 0;
     labels[SEQ + 1] = 256;
-    assert_int_equal(clv_trainer_step(t, ids, labels, NULL, &err), CLV_EINVAL);
+    assert_int_equal(clv_trainer_step(t, ids, labels, NULL, NULL, &err), CLV_EINVAL);
     assert_non_null(strstr(err.message, "label 1 of sequence 1 is 256; valid: 0 to 255, or -100"));
     for (int i = 0; i < BATCH * SEQ; i++)
         labels[i] = -100;
     err = (clv_error){0};
-    assert_int_equal(clv_trainer_step_padded(t, ids, labels, (uint8_t[BATCH * SEQ]){1}, NULL, &err), CLV_EINVAL);
-    assert_non_null(strstr(err.message, "do not have \"padded\""));
+    assert_int_equal(clv_trainer_step(t, ids, labels, (uint8_t[BATCH * SEQ]){1}, NULL, &err), CLV_EINVAL);
+    assert_non_null(strstr(err.message, "the trainer option padding_mask"));
     memset(labels, 0, sizeof labels);
     err = (clv_error){0};
-    must(clv_trainer_step(t, ids, labels, NULL, &err), &err);
+    must(clv_trainer_step(t, ids, labels, NULL, NULL, &err), &err);
     assert_int_equal(clv_trainer_save(t, NULL, NULL), CLV_EINVAL);
     assert_int_equal(clv_trainer_save(NULL, folder, NULL), CLV_EINVAL);
     assert_null(clv_trainer_program(NULL));
@@ -281,10 +281,10 @@ static void test_loss_asked(void **state)
         for (int i = 0; i < STEPS; i++) {
             int32_t ids[BATCH * SEQ], labels[BATCH * SEQ];
             clv_train_step step = {.size = sizeof step};
-            must(clv_data_batch(data, i, BATCH, 0, BATCH, ids, labels, &err), &err);
+            must(clv_data_batch(data, i, BATCH, 0, BATCH, ids, labels, NULL, &err), &err);
             for (int k = 0; k < 2; k++)
-                must(clv_trainer_loss(t, ids, labels, &asked, &err), &err);
-            must(clv_trainer_step(t, ids, labels, &step, &err), &err);
+                must(clv_trainer_loss(t, ids, labels, NULL, &asked, &err), &err);
+            must(clv_trainer_step(t, ids, labels, NULL, &step, &err), &err);
             assert_true(step.loss == plain[i]);
             if (!(fabs(asked - step.loss) <= 1e-5 * fabs(step.loss)))
                 fail_msg("step %d: %.9g was asked, %.9g it was", i, asked, step.loss);
@@ -292,10 +292,10 @@ static void test_loss_asked(void **state)
         int32_t none[BATCH * SEQ], ids[BATCH * SEQ] = {0};
         for (int i = 0; i < BATCH * SEQ; i++)
             none[i] = -100;
-        assert_int_equal(clv_trainer_loss(t, ids, none, &asked, NULL), CLV_EINVAL);
-        assert_int_equal(clv_trainer_loss(t, none, ids, &asked, NULL), CLV_EINVAL);
-        assert_int_equal(clv_trainer_loss(NULL, ids, ids, &asked, NULL), CLV_EINVAL);
-        assert_int_equal(clv_trainer_loss(t, ids, ids, NULL, NULL), CLV_EINVAL);
+        assert_int_equal(clv_trainer_loss(t, ids, none, NULL, &asked, NULL), CLV_EINVAL);
+        assert_int_equal(clv_trainer_loss(t, none, ids, NULL, &asked, NULL), CLV_EINVAL);
+        assert_int_equal(clv_trainer_loss(NULL, ids, ids, NULL, &asked, NULL), CLV_EINVAL);
+        assert_int_equal(clv_trainer_loss(t, ids, ids, NULL, NULL, NULL), CLV_EINVAL);
         clv_data_close(data);
         clv_trainer_free(t);
         clv_model_close(model);

@@ -161,8 +161,8 @@ CLV_API clv_status clv_model_tokenizer(const clv_tokenizer **out, const clv_mode
  *  calls so, and config.json's bos, eos and pad. tokenizer, borrowed as long as *out is used: by which texts became
  *  ids; NULL: the folder's, if it has one. Fills *out, whose `size` the caller has set.
  *  @return what opening the folder's tokenizer returns, where there is one */
-CLV_API clv_status clv_model_masking(clv_mlm_masking *out, const clv_model *model, const clv_tokenizer *tokenizer,
-                                     clv_error *err);
+CLV_API clv_status clv_model_mlm_masking(clv_mlm_masking *out, const clv_model *model, const clv_tokenizer *tokenizer,
+                                         clv_error *err);
 
 /** Whether all processes of options.job have opened the same model, each by its path: config, the tokenizer's file, and
  *  of the weights all names, dtypes, shapes and some bytes of each tensor. Ranks that mixed two models would compute

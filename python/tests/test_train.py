@@ -240,7 +240,7 @@ def test_resumes(tmp_path):
     whole = [s.loss for s in trainer(tp=2).fit(text, 8)]
     broken = trainer(tp=2)
     assert broken.resume(tmp_path / "none") is None and broken.steps_done == 0
-    broken.note("data", "bytes.md")
+    broken.set_metadata("data", "bytes.md")
     losses = []
     for step in broken.fit(text, 6):
         losses.append(step.loss)
@@ -263,9 +263,9 @@ def test_resumes(tmp_path):
     (tmp_path / "kept" / "step-00000006" / "trainer.json").write_bytes(b"{}")
     other = trainer(mesh="data=2,model=2")
     resumed = other.resume(tmp_path / "kept")
-    assert resumed is not None and resumed[:2] == (5, 1) and "trainer.json" in resumed.why
+    assert resumed is not None and resumed[:2] == (5, 1) and "trainer.json" in resumed.damage
     np.testing.assert_allclose([s.loss for s in other.fit(text, 3, first=5)], whole[5:], rtol=1e-5)
-    with pytest.raises(ValueError, match="hidden 32, this one has 64"):
+    with pytest.raises(ValueError, match="hidden 32, this one 64"):
         cleave.Trainer(cleave.new_model(**{**SIZES, "hidden": 64}), batch=2, seq=16, steps=8).resume(tmp_path / "kept")
     with pytest.raises(ValueError):
         other.checkpoint(tmp_path / "kept", keep=-1)
@@ -318,7 +318,7 @@ def test_padding_reaches_nothing():
     labels = np.where(ids == 32, 9, -100)
     results = []
     for junk in (1, 20):
-        trainer = cleave.Trainer(cleave.load(GOLDEN / "esm", tp=2), batch=2, seq=6, steps=3, padded=True)
+        trainer = cleave.Trainer(cleave.load(GOLDEN / "esm", tp=2), batch=2, seq=6, steps=3, padding_mask=True)
         rows = np.where(ids == 1, junk, ids)
         before = trainer.loss(rows, labels, ids != 1)
         passed = trainer.step(rows, np.full_like(labels, -100), ids != 1)
@@ -330,7 +330,7 @@ def test_padding_reaches_nothing():
     assert results[0] == results[1]
     with pytest.raises(ValueError, match="sequence 0 is all padding"):
         trainer.step(ids, labels, np.zeros_like(ids))
-    with pytest.raises(ValueError, match="padded"):
+    with pytest.raises(ValueError, match="padding_mask"):
         cleave.Trainer(cleave.load(GOLDEN / "esm"), batch=2, seq=6, steps=3).step(ids, labels, ids != 1)
 
 

@@ -11,7 +11,7 @@ static clv_status read_batch(const clv_train_data *d, int64_t first, int64_t bat
 {
     size_t seq = (size_t)d->seq;
     int64_t rows = d->val_sequences - first < batch ? d->val_sequences - first : batch;
-    CLV_TRY(clv_data_batch_padded(d->val, 0, d->val_sequences, first, rows, b->ids, b->labels, b->mask, err));
+    CLV_TRY(clv_data_batch(d->val, 0, d->val_sequences, first, rows, b->ids, b->labels, b->mask, err));
     for (int64_t r = rows; r < batch; r++) {
         memcpy(b->ids + r * d->seq, b->ids, seq * sizeof *b->ids);
         if (b->mask)
@@ -41,7 +41,7 @@ clv_status clv_train_validate(double *loss, const clv_train_data *data, clv_trai
         int64_t here = count_labels(b->labels, batch * data->seq);
         if (here == 0)
             continue;
-        CLV_TRY(clv_trainer_loss_padded(trainer, b->ids, b->labels, b->mask, &mean, err));
+        CLV_TRY(clv_trainer_loss(trainer, b->ids, b->labels, b->mask, &mean, err));
         sum += mean * (double)here;
         counted += here;
     }

@@ -16,7 +16,7 @@ static const char content_mark[] = "{content}", role_mark[] = "{role}";
 void clv_corpus_ids_free(clv_corpus_ids *ids)
 {
     free(ids->id);
-    free(ids->learned);
+    free(ids->loss_mask);
     *ids = (clv_corpus_ids){0};
 }
 
@@ -30,10 +30,10 @@ static clv_status make_room(clv_corpus_ids *out, int64_t n, bool masked, clv_err
         return clv_fail_memory(err, "ids", (size_t)room * sizeof *id);
     out->id = id;
     if (masked) {
-        uint8_t *learned = realloc(out->learned, (size_t)room);
+        uint8_t *learned = realloc(out->loss_mask, (size_t)room);
         if (!learned)
             return clv_fail_memory(err, "ids", (size_t)room);
-        out->learned = learned;
+        out->loss_mask = learned;
     }
     out->room = room;
     return CLV_OK;
@@ -45,10 +45,10 @@ static clv_status append(clv_corpus_ids *out, const clv_corpus_encoder *f, const
     CLV_TRY(make_room(out, n, f->options.chat, err));
     for (int64_t i = 0; i < n; i++)
         out->id[out->n + i] = (int32_t)ids[i];
-    if (out->learned && n > 0)
-        memset(out->learned + out->n, learned, (size_t)n);
+    if (out->loss_mask && n > 0)
+        memset(out->loss_mask + out->n, learned, (size_t)n);
     out->n += n;
-    out->learned_ids += learned ? n : 0;
+    out->n_loss_tokens += learned ? n : 0;
     return CLV_OK;
 }
 
@@ -66,16 +66,16 @@ static clv_status begin_document(clv_corpus_ids *out, const clv_corpus_encoder *
 {
     const clv_special_ids *before = &f->tokenizer->before;
     out->documents++;
-    return f->options.plain ? CLV_OK : append(out, f, before->id, before->n, learned, err);
+    return f->options.no_special ? CLV_OK : append(out, f, before->id, before->n, learned, err);
 }
 
 static clv_status end_document(clv_corpus_ids *out, const clv_corpus_encoder *f, bool learned, clv_error *err)
 {
     const clv_special_ids *after = &f->tokenizer->after;
-    if (!f->options.plain)
+    if (!f->options.no_special)
         CLV_TRY(append(out, f, after->id, after->n, learned, err));
-    bool ended = f->end < 0 || (!f->options.plain && after->n > 0 && after->id[after->n - 1] == f->end);
-    return ended ? CLV_OK : append(out, f, &f->end, 1, learned, err);
+    bool ended = f->end_id < 0 || (!f->options.no_special && after->n > 0 && after->id[after->n - 1] == f->end_id);
+    return ended ? CLV_OK : append(out, f, &f->end_id, 1, learned, err);
 }
 
 /* ---- lines of JSON ---- */
@@ -156,8 +156,8 @@ static void discard_line(clv_corpus_ids *out, const clv_corpus_ids *before)
 {
     out->n = before->n;
     out->documents = before->documents;
-    out->learned_ids = before->learned_ids;
-    out->skipped++;
+    out->n_loss_tokens = before->n_loss_tokens;
+    out->skipped_lines++;
 }
 
 static clv_status encode_line(clv_corpus_ids *out, const clv_corpus_encoder *f, const clv_corpus_chunk *p,
@@ -247,16 +247,16 @@ static int64_t find_token(const clv_tokenizer *t, const char *text)
 static clv_status find_end_token(clv_corpus_encoder *f, clv_error *err)
 {
     static const char *const usual[] = {"</s>", "<|endoftext|>", "<|end_of_text|>", "<eos>", "[SEP]"};
-    const char *end = f->options.end;
-    f->end = end || !f->tokenizer->bytes ? -1 : 0;
+    const char *end = f->options.end_token;
+    f->end_id = end || !f->tokenizer->bytes ? -1 : 0;
     if (end && end[0] != '\0') {
-        f->end = find_token(f->tokenizer, end);
-        if (f->end < 0)
+        f->end_id = find_token(f->tokenizer, end);
+        if (f->end_id < 0)
             return clv_fail(err, CLV_EINVAL, "'%.64s' is no token of the tokenizer; valid: the text of one, or nothing",
                             end);
     }
-    for (size_t i = 0; !end && f->end < 0 && i < sizeof usual / sizeof usual[0]; i++)
-        f->end = find_token(f->tokenizer, usual[i]);
+    for (size_t i = 0; !end && f->end_id < 0 && i < sizeof usual / sizeof usual[0]; i++)
+        f->end_id = find_token(f->tokenizer, usual[i]);
     return CLV_OK;
 }
 
@@ -266,7 +266,7 @@ static clv_status resolve_options(clv_corpus_encoder *f, clv_error *err)
     if (o->threads < 0)
         return clv_fail(err, CLV_EINVAL, "%d threads; valid: 1 and above, 0: as many as there are cores", o->threads);
     o->field = o->field ? o->field : o->chat ? "messages" : "text";
-    f->turn = o->turn ? o->turn : "<|im_start|>{role}\n{content}<|im_end|>\n";
+    f->turn = o->turn_template ? o->turn_template : "<|im_start|>{role}\n{content}<|im_end|>\n";
     f->content = strstr(f->turn, content_mark);
     if (!f->content)
         return clv_fail(err, CLV_EINVAL, "a turn '%.64s' has no %s", f->turn, content_mark);

@@ -64,11 +64,11 @@ static void emit_in_order(corpus_run *r, const clv_corpus_chunk *piece, int64_t 
     }
     r->read += piece->read;
     r->info.bytes += (int64_t)piece->size;
-    r->info.skipped += ids->skipped;
+    r->info.skipped_lines += ids->skipped_lines;
     r->info.records += ids->records;
     r->info.documents += ids->documents;
     r->info.tokens += ids->n;
-    r->info.learned += ids->learned_ids;
+    r->info.loss_tokens += ids->n_loss_tokens;
     r->given++;
     pthread_cond_broadcast(&r->moved);
 }
@@ -84,7 +84,7 @@ static void *work(void *arg)
     pthread_mutex_lock(&r->lock);
     while (piece = (clv_corpus_chunk){0}, err = (clv_error){0}, take(r, &piece, &number, &status, &err)) {
         pthread_mutex_unlock(&r->lock);
-        ids.n = ids.documents = ids.learned_ids = ids.skipped = ids.records = 0;
+        ids.n = ids.documents = ids.n_loss_tokens = ids.skipped_lines = ids.records = 0;
         if (status == CLV_OK)
             status = clv_corpus_encoder_encode(&ids, r->form, &piece, &err);
         pthread_mutex_lock(&r->lock);
@@ -165,7 +165,7 @@ clv_status clv_corpus_tokenize_parallel(clv_corpus_info *result, const clv_corpu
                     .sink = sink,
                     .arg = arg,
                     .cursor = {.paths = paths, .n = n, .chat = form->options.chat},
-                    .info = {.vocab = form->vocab, .end = form->end}};
+                    .info = {.vocab = form->vocab, .end_id = form->end_id}};
     CLV_TRY(add_sizes(&r, paths, n, err));
     pthread_mutex_init(&r.lock, NULL);
     pthread_cond_init(&r.moved, NULL);
@@ -175,7 +175,7 @@ clv_status clv_corpus_tokenize_parallel(clv_corpus_info *result, const clv_corpu
     pthread_mutex_destroy(&r.lock);
     if (status == CLV_OK && r.info.documents == 0)
         return clv_fail(err, CLV_EINVAL, "%s%s: holds no document", paths[0], n > 1 ? " and others" : "");
-    if (status == CLV_OK && r.info.learned == 0)
+    if (status == CLV_OK && r.info.loss_tokens == 0)
         return clv_fail(err, CLV_EINVAL, "%s%s: holds no turn of an \"assistant\", there is nothing to learn", paths[0],
                         n > 1 ? " and others" : "");
     *result = r.info;
@@ -187,7 +187,7 @@ clv_status clv_corpus_tokenize_parallel(clv_corpus_info *result, const clv_corpu
 /* A clv_corpus_sink. */
 static clv_status write_ids(void *arg, const clv_corpus_ids *ids, clv_error *err)
 {
-    return clv_token_writer_add(arg, ids->id, ids->learned, ids->n, err);
+    return clv_token_writer_add(arg, ids->id, ids->loss_mask, ids->n, err);
 }
 
 static clv_status tokenize(clv_corpus_info *info, const char *out, const char *const *paths, int n,
@@ -195,7 +195,7 @@ static clv_status tokenize(clv_corpus_info *info, const char *out, const char *c
 {
     clv_token_writer *writer;
     clv_token_writer_options options = {
-        .size = sizeof options, .vocab = form->vocab, .end = form->end, .masked = form->options.chat};
+        .size = sizeof options, .vocab = form->vocab, .end_id = form->end_id, .has_loss_mask = form->options.chat};
     CLV_TRY(clv_token_writer_create(&writer, out, &options, err));
     clv_status status = clv_corpus_tokenize_parallel(info, form, paths, n, write_ids, writer, err);
     if (status == CLV_OK)
@@ -227,7 +227,7 @@ clv_status clv_corpus_tokenize_to_memory(clv_token_file *out, clv_corpus_info *i
 {
     clv_token_writer *writer;
     clv_token_writer_options options = {
-        .size = sizeof options, .vocab = form->vocab, .end = form->end, .masked = form->options.chat};
+        .size = sizeof options, .vocab = form->vocab, .end_id = form->end_id, .has_loss_mask = form->options.chat};
     uint8_t *image;
     uint64_t size;
     CLV_TRY(clv_token_writer_create_memory(&writer, path, &options, err));
@@ -252,6 +252,6 @@ clv_status clv_corpus_tokenize(clv_corpus_info *result, const char *out, const c
     clv_status status = tokenize(&info, out, paths, n, &form, err);
     clv_corpus_encoder_close(&form);
     CLV_TRY(status);
-    return result ? clv_struct_copy_out(result, sizeof info, offsetof(clv_corpus_info, skipped), &info, call, err)
+    return result ? clv_struct_copy_out(result, sizeof info, offsetof(clv_corpus_info, skipped_lines), &info, call, err)
                   : CLV_OK;
 }

@@ -47,7 +47,7 @@ typedef struct clv_corpus_encoder {
     clv_corpus_options options;
     clv_tokenizer *bytes;           /* its own, where none was given */
     const clv_tokenizer *tokenizer; /* one of the two */
-    int64_t vocab, end;
+    int64_t vocab, end_id;
     const char *turn, *content; /* {content} in it */
 } clv_corpus_encoder;
 
@@ -56,9 +56,9 @@ clv_status clv_corpus_encoder_open(clv_corpus_encoder *out, const clv_corpus_opt
 void clv_corpus_encoder_close(clv_corpus_encoder *form);
 
 typedef struct clv_corpus_ids {
-    int64_t n, room, documents, learned_ids, skipped, records;
-    int32_t *id;      /* [n] */
-    uint8_t *learned; /* [n]; of a chat alone, else all are */
+    int64_t n, room, documents, n_loss_tokens, skipped_lines, records;
+    int32_t *id;        /* [n] */
+    uint8_t *loss_mask; /* [n]; of a chat alone, else all are */
 } clv_corpus_ids;
 
 /* Appends the ids of a piece. */

@@ -21,7 +21,7 @@
 struct clv_data {
     clv_data_info info;
     uint64_t seed;
-    bool in_order;
+    bool sequential;
     int n;                 /* token files; 0: rows */
     int proteins;          /* of these, FASTA */
     clv_token_file *files; /* [n] */
@@ -78,7 +78,7 @@ static clv_status open_file(clv_token_file *out, clv_corpus_info *info, const ch
                             clv_error *err)
 {
     clv_corpus_encoder form;
-    if (!o->texts && is_tokens(path))
+    if (!o->treat_as_text && is_tokens(path))
         return clv_token_file_open(out, path, o->vocab, err);
     CLV_TRY(clv_corpus_encoder_open(&form, o->corpus, err));
     clv_status status = clv_corpus_tokenize_to_memory(out, info, &form, path, o->vocab, err);
@@ -96,11 +96,11 @@ static clv_status open_files(clv_data *d, const char *const *paths, int n, const
         clv_token_file *f = &d->files[d->n];
         clv_corpus_info text = {0};
         CLV_TRY(open_file(f, &text, paths[d->n], o, err));
-        d->info.skipped += text.skipped;
+        d->info.skipped_lines += text.skipped_lines;
         d->proteins += text.records > 0 && text.records == text.documents;
         d->first[d->n + 1] = d->first[d->n] + f->header.count;
         d->info.vocab = f->header.vocab > d->info.vocab ? f->header.vocab : d->info.vocab;
-        d->info.end = d->n == 0 || d->info.end == f->header.end ? f->header.end : -1;
+        d->info.end_id = d->n == 0 || d->info.end_id == f->header.end ? f->header.end : -1;
     }
     d->info.tokens = d->first[n];
     return CLV_OK;
@@ -114,9 +114,9 @@ static clv_status count_sequences(clv_data *d, const char *path, const clv_data_
     if (seq < 1)
         return clv_fail(err, CLV_EINVAL, "sequences of %lld tokens; valid: 1 and above", (long long)seq);
     d->info.seq = seq;
-    if (o->padded > 0 || (o->padded < 0 && d->proteins == d->n)) {
+    if (o->one_document_per_row > 0 || (o->one_document_per_row < 0 && d->proteins == d->n)) {
         CLV_TRY(clv_document_index_build(&d->documents, d->files, d->n, err));
-        d->info.padded = 1;
+        d->info.has_padding = 1;
         d->info.sequences = d->documents.n;
         return CLV_OK;
     }
@@ -135,11 +135,11 @@ static clv_status open_rows(clv_data *d, const char *path, const clv_data_option
         return clv_fail(err, CLV_EINVAL, "%s: rows of %lld ids, and sequences are of %lld; valid: %lld", path,
                         (long long)d->rows.seq, (long long)o->seq, (long long)d->rows.seq);
     d->info.vocab = d->rows.vocab;
-    d->info.end = -1;
+    d->info.end_id = -1;
     d->info.tokens = d->rows.rows * d->rows.seq;
     d->info.seq = d->rows.seq;
     d->info.sequences = d->rows.rows;
-    d->info.padded = d->rows.mask != NULL;
+    d->info.has_padding = d->rows.mask != NULL;
     return CLV_OK;
 }
 
@@ -171,7 +171,7 @@ static clv_status open_all(clv_data *d, const char *const *paths, int n, const c
 {
     int rows = 0;
     for (int i = 0; i < n; i++)
-        rows += !o->texts && is_rows(paths[i]);
+        rows += !o->treat_as_text && is_rows(paths[i]);
     if (n < 1)
         return clv_fail(err, CLV_EINVAL, "no file of data: at least one is needed");
     if (rows > 0 && n > 1)
@@ -181,7 +181,7 @@ static clv_status open_all(clv_data *d, const char *const *paths, int n, const c
         return clv_fail(err, CLV_EINVAL, "a vocabulary of %lld; valid: 1 to %d, 0: the file's", (long long)o->vocab,
                         INT32_MAX);
     d->seed = o->seed;
-    d->in_order = o->in_order;
+    d->sequential = o->sequential;
     d->ahead = o->masking ? 0 : 1;
     if (rows > 0) {
         CLV_TRY(open_rows(d, paths[0], o, err));
@@ -190,10 +190,10 @@ static clv_status open_all(clv_data *d, const char *const *paths, int n, const c
         CLV_TRY(count_sequences(d, paths[0], o, err));
     }
     d->info.vocab = o->vocab ? o->vocab : d->info.vocab;
-    if (o->pad < 0 || o->pad >= d->info.vocab)
-        return clv_fail(err, CLV_EINVAL, "padding is token %lld; the vocabulary is 0 to %lld", (long long)o->pad,
+    if (o->pad_id < 0 || o->pad_id >= d->info.vocab)
+        return clv_fail(err, CLV_EINVAL, "padding is token %lld; the vocabulary is 0 to %lld", (long long)o->pad_id,
                         (long long)d->info.vocab - 1);
-    d->pad = (int32_t)o->pad;
+    d->pad = (int32_t)o->pad_id;
     if (o->masking && !d->rows.labelled)
         CLV_TRY(clv_mlm_masker_open(&d->masker, o->masking, d->info.vocab, d->seed, err));
     return sum(d, err);
@@ -238,7 +238,7 @@ clv_status clv_data_get_info(const clv_data *d, clv_data_info *out, clv_error *e
 {
     static const char call[] = "clv_data_get_info";
     CLV_TRY(clv_require(d && out, call, "data, and where it goes", err));
-    return clv_struct_copy_out(out, sizeof d->info, offsetof(clv_data_info, padded), &d->info, call, err);
+    return clv_struct_copy_out(out, sizeof d->info, offsetof(clv_data_info, has_padding), &d->info, call, err);
 }
 
 /* ---- batches ---- */
@@ -292,7 +292,7 @@ static clv_status read_document(const clv_data *d, int64_t row, int64_t i, int32
 {
     int64_t at = d->documents.first[i], n = d->documents.first[i + 1] - at, most = d->info.seq + d->ahead;
     if (n > most) {
-        at += d->in_order ? 0 : window(d, row, n - most);
+        at += d->sequential ? 0 : window(d, row, n - most);
         n = most;
     }
     for (int64_t s = 0; mask && s < d->info.seq; s++)
@@ -313,7 +313,7 @@ static void copy_row(const clv_data *d, int64_t i, int32_t *ids, int32_t *labels
 static clv_status fill_row(const clv_data *d, int64_t row, int32_t *ids, int32_t *labels, uint8_t *mask, clv_error *err)
 {
     int64_t n = d->info.sequences, seq = d->info.seq, i = row % n;
-    if (!d->in_order)
+    if (!d->sequential)
         i = clv_epoch_shuffle_index(d->seed, row / n, n, i);
     if (d->n == 0) {
         copy_row(d, i, ids, labels, mask);
@@ -330,13 +330,7 @@ static clv_status fill_row(const clv_data *d, int64_t row, int32_t *ids, int32_t
 }
 
 clv_status clv_data_batch(const clv_data *d, int64_t step, int64_t batch, int64_t first, int64_t rows, int32_t *ids,
-                          int32_t *labels, clv_error *err)
-{
-    return clv_data_batch_padded(d, step, batch, first, rows, ids, labels, NULL, err);
-}
-
-clv_status clv_data_batch_padded(const clv_data *d, int64_t step, int64_t batch, int64_t first, int64_t rows,
-                                 int32_t *ids, int32_t *labels, uint8_t *mask, clv_error *err)
+                          int32_t *labels, uint8_t *mask, clv_error *err)
 {
     int64_t begin, end;
     if (!d || !ids || !labels)

@@ -34,7 +34,7 @@ static clv_status fill(clv_mlm_masker *m, const clv_mlm_masking *o, clv_error *e
     double usual = 0.15, rate = o->rate == 0 ? usual : o->rate;
     if (!(rate > 0 && rate <= 1))
         return clv_fail(err, CLV_EINVAL, "masking: a rate of %g; valid: above 0, at most 1", rate);
-    if (o->mask == -1)
+    if (o->mask_id == -1)
         return clv_fail(
             err, CLV_EINVAL,
             "masking: neither config.json (mask_token_id) nor the tokenizer ([MASK]) has a mask token, and the "
@@ -49,10 +49,10 @@ static clv_status fill(clv_mlm_masker *m, const clv_mlm_masking *o, clv_error *e
                         CLV_MAX_SPECIAL_IDS);
     if (o->tokenizer)
         mark_tokenizer(m, o->tokenizer);
-    CLV_TRY(mark(m, o->mask, err));
+    CLV_TRY(mark(m, o->mask_id, err));
     for (int64_t i = 0; i < o->n_special; i++)
-        CLV_TRY(mark(m, o->special[i], err));
-    m->mask = (int32_t)o->mask;
+        CLV_TRY(mark(m, o->special_ids[i], err));
+    m->mask = (int32_t)o->mask_id;
     for (int64_t id = 0; id < m->vocab; id++)
         if (!m->special[id])
             m->ordinary[m->n_ordinary++] = (int32_t)id;

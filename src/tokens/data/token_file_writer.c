@@ -44,16 +44,16 @@ static clv_status create(clv_token_writer **out, const char *path, const clv_tok
     clv_token_writer_options o;
     CLV_TRY(clv_require(out && path && options, call, "out, a path and options", err));
     CLV_TRY(clv_options_copy_in(&o, sizeof o, sizeof o, options, call, err));
-    if (o.vocab < 1 || o.vocab > INT32_MAX || o.end < -1 || o.end >= o.vocab)
+    if (o.vocab < 1 || o.vocab > INT32_MAX || o.end_id < -1 || o.end_id >= o.vocab)
         return clv_fail(err, CLV_EINVAL,
                         "a vocabulary of %lld and %lld behind documents; valid: 1 to %d, and -1 or "
                         "an id",
-                        (long long)o.vocab, (long long)o.end, INT32_MAX);
+                        (long long)o.vocab, (long long)o.end_id, INT32_MAX);
     clv_token_writer *w = calloc(1, sizeof *w);
     if (!w)
         return clv_fail_memory(err, path, sizeof *w);
-    w->header =
-        (clv_token_file_header){.width = o.vocab <= NARROW ? 2 : 4, .vocab = o.vocab, .end = o.end, .masked = o.masked};
+    w->header = (clv_token_file_header){
+        .width = o.vocab <= NARROW ? 2 : 4, .vocab = o.vocab, .end = o.end_id, .masked = o.has_loss_mask};
     w->written = CLV_TOKEN_FILE_HEADER_SIZE;
     w->in_memory = in_memory;
     w->sum = clv_checksum_new();
@@ -112,7 +112,7 @@ static clv_status flush(clv_token_writer *w, clv_error *err)
     return used > 0 ? put(w, w->piece, used, err) : CLV_OK;
 }
 
-static clv_status mark(clv_token_writer *w, int64_t n, const uint8_t *learned, clv_error *err)
+static clv_status mark(clv_token_writer *w, int64_t n, const uint8_t *loss_mask, clv_error *err)
 {
     size_t first = (size_t)w->header.count, needed = (first + (size_t)n + BITS - 1) / BITS;
     if (needed > w->mask_room) {
@@ -125,20 +125,20 @@ static clv_status mark(clv_token_writer *w, int64_t n, const uint8_t *learned, c
         w->mask_room = room;
     }
     for (size_t i = 0; i < (size_t)n; i++)
-        if (!learned || learned[i])
+        if (!loss_mask || loss_mask[i])
             w->mask[(first + i) / BITS] |= (uint8_t)(1 << (first + i) % BITS);
     return CLV_OK;
 }
 
-clv_status clv_token_writer_add(clv_token_writer *w, const int32_t *ids, const uint8_t *learned, int64_t n,
+clv_status clv_token_writer_add(clv_token_writer *w, const int32_t *ids, const uint8_t *loss_mask, int64_t n,
                                 clv_error *err)
 {
     CLV_TRY(clv_require(w && (ids || n == 0), "clv_token_writer_add", "a writer and ids", err));
     CLV_TRY(clv_require_count(n, 0, "clv_token_writer_add", "ids", err));
-    if (learned && !w->header.masked)
-        return clv_fail(err, CLV_EINVAL, "%s: is not masked: all its ids are learned", w->path);
+    if (loss_mask && !w->header.masked)
+        return clv_fail(err, CLV_EINVAL, "%s: is not masked: all its ids are loss_mask", w->path);
     if (w->header.masked)
-        CLV_TRY(mark(w, n, learned, err));
+        CLV_TRY(mark(w, n, loss_mask, err));
     for (int64_t i = 0; i < n; i++) {
         if (ids[i] < 0 || ids[i] >= w->header.vocab)
             return clv_fail(err, CLV_EINVAL, "%s: id %d at %lld; the vocabulary is 0 to %lld", w->path, ids[i],
