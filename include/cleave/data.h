@@ -104,10 +104,9 @@ typedef clv_status clv_batch_source(void *arg, int64_t step, int32_t *ids, int32
 /** A thread that prepares the next batch while the current one is used. */
 typedef struct clv_prefetch clv_prefetch;
 
-/** Starts the thread with the batch of `step`. Allocates two batches of `tokens` ids (rows x S), with masks if has_mask
- *  is nonzero. source and arg are borrowed until clv_prefetch_free.
- *  @return CLV_EINVAL for no source, tokens below 1 or above 2^31 - 1, or a step below 0; CLV_ENOMEM for memory or a
- *          thread */
+/** Starts on the batch of `step`. Allocates two batches of `tokens` ids (rows x S), with masks if has_mask is nonzero.
+ *  source and arg are borrowed until clv_prefetch_free.
+ *  @return CLV_EINVAL for no source, tokens below 1 or above 2^31 - 1, or a step below 0; CLV_ENOMEM */
 CLV_API clv_status clv_prefetch_new(clv_prefetch **out, clv_batch_source *source, void *arg, int64_t tokens,
                                     int has_mask, int64_t step, clv_error *err);
 /** Waits for the next batch, returns it and starts on the one after. The arrays are borrowed until the next call; mask

@@ -1,6 +1,4 @@
 /* byte_level.c - ByteLevel normalizer, pre-tokenizer and decoder; GPT-2's bytes_to_unicode mapping. */
-#include "tokens/pre_tokenizers/byte_level.h"
-
 #include <stdlib.h>
 #include <string.h>
 
@@ -68,7 +66,7 @@ static clv_status map_bytes_to_unicode(clv_text_buffer *out, const void *options
 
 const clv_tokenizer_component clv_normalizer_byte_level = {.type = "ByteLevel", .normalize = map_bytes_to_unicode};
 
-static clv_status run_byte_level(clv_ceil_div *out, const void *options, const clv_pre_token *piece, clv_error *err)
+static clv_status run_byte_level(clv_pre_tokens *out, const void *options, const clv_pre_token *piece, clv_error *err)
 {
     const byte_level_options *o = options;
     clv_text_buffer whole = {0};

@@ -61,7 +61,7 @@ static clv_status mark_spaces(clv_text_buffer *out, const metaspace *o, const cl
     return clv_text_buffer_append_replaced(out, piece->text, clv_text_span_of(" ", 1), o->replacement, err);
 }
 
-static clv_status run_metaspace(clv_ceil_div *out, const void *options, const clv_pre_token *piece, clv_error *err)
+static clv_status run_metaspace(clv_pre_tokens *out, const void *options, const clv_pre_token *piece, clv_error *err)
 {
     const metaspace *o = options;
     clv_text_buffer marked = {0};

@@ -55,7 +55,7 @@ static clv_status cut_at_matches(clv_splitter *c, clv_regex_iterator *walk, bool
     return clv_splitter_finish(c, err);
 }
 
-static clv_status run_split(clv_ceil_div *out, const void *options, const clv_pre_token *piece, clv_error *err)
+static clv_status run_split(clv_pre_tokens *out, const void *options, const clv_pre_token *piece, clv_error *err)
 {
     const split_options *o = options;
     if (!o->known) {
@@ -82,7 +82,7 @@ static clv_status read_delimiter(void **out, const clv_component_reader *r, cons
     return clv_component_read_character(*out, r, json, "delimiter");
 }
 
-static clv_status run_delimiter(clv_ceil_div *out, const void *options, const clv_pre_token *piece, clv_error *err)
+static clv_status run_delimiter(clv_pre_tokens *out, const void *options, const clv_pre_token *piece, clv_error *err)
 {
     const clv_text_span *delimiter = options;
     size_t begin = 0;
@@ -111,7 +111,7 @@ static clv_status read_length(void **out, const clv_component_reader *r, const j
     return clv_json_get_int(*out, json, "length", CLV_JSON_OPTIONAL, 1, INT64_MAX, r->where, r->err);
 }
 
-static clv_status run_length(clv_ceil_div *out, const void *options, const clv_pre_token *piece, clv_error *err)
+static clv_status run_length(clv_pre_tokens *out, const void *options, const clv_pre_token *piece, clv_error *err)
 {
     int64_t length = *(const int64_t *)options, n = 0;
     clv_text_span text = piece->text;

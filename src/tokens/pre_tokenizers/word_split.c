@@ -6,8 +6,8 @@
 #include "base/text/utf8.h"
 
 /* Cuts at characters of the classes. */
-static clv_status split_at(clv_ceil_div *out, unsigned classes, clv_delimiter_behavior how, const clv_pre_token *piece,
-                           clv_error *err)
+static clv_status split_at(clv_pre_tokens *out, unsigned classes, clv_delimiter_behavior how,
+                           const clv_pre_token *piece, clv_error *err)
 {
     clv_splitter cutter = {.out = out, .piece = piece, .behavior = how};
     clv_text_span text = piece->text;
@@ -31,7 +31,7 @@ static clv_status read_punctuation(void **out, const clv_component_reader *r, co
     return clv_component_read_behavior(*out, CLV_JSON_OPTIONAL, r, json);
 }
 
-static clv_status run_punctuation(clv_ceil_div *out, const void *options, const clv_pre_token *piece, clv_error *err)
+static clv_status run_punctuation(clv_pre_tokens *out, const void *options, const clv_pre_token *piece, clv_error *err)
 {
     return split_at(out, CLV_IS_PUNCTUATION, *(const clv_delimiter_behavior *)options, piece, err);
 }
@@ -50,7 +50,7 @@ static clv_status read_digits(void **out, const clv_component_reader *r, const j
     return CLV_OK;
 }
 
-static clv_status run_digits(clv_ceil_div *out, const void *options, const clv_pre_token *piece, clv_error *err)
+static clv_status run_digits(clv_pre_tokens *out, const void *options, const clv_pre_token *piece, clv_error *err)
 {
     return split_at(out, CLV_IS_DIGIT, *(const clv_delimiter_behavior *)options, piece, err);
 }
@@ -59,7 +59,7 @@ const clv_tokenizer_component clv_pre_tokenizer_digits = {.type = "Digits", .rea
 
 /* ---- WhitespaceSplit ---- */
 
-static clv_status run_whitespace_alone(clv_ceil_div *out, const void *options, const clv_pre_token *piece,
+static clv_status run_whitespace_alone(clv_pre_tokens *out, const void *options, const clv_pre_token *piece,
                                        clv_error *err)
 {
     (void)options;
@@ -83,7 +83,7 @@ static int kind_for_bert(unsigned classes)
     return classes & CLV_IS_SPACE ? SPACE : classes & CLV_IS_PUNCTUATION ? ALONE : WORD;
 }
 
-static clv_status split_runs(clv_ceil_div *out, int (*kind_of)(unsigned classes), const clv_pre_token *piece,
+static clv_status split_runs(clv_pre_tokens *out, int (*kind_of)(unsigned classes), const clv_pre_token *piece,
                              clv_error *err)
 {
     clv_text_span text = piece->text;
@@ -101,13 +101,13 @@ static clv_status split_runs(clv_ceil_div *out, int (*kind_of)(unsigned classes)
     return before != SPACE ? clv_pre_tokens_add(out, piece, begin, text.size, err) : CLV_OK;
 }
 
-static clv_status run_whitespace(clv_ceil_div *out, const void *options, const clv_pre_token *piece, clv_error *err)
+static clv_status run_whitespace(clv_pre_tokens *out, const void *options, const clv_pre_token *piece, clv_error *err)
 {
     (void)options;
     return split_runs(out, kind_for_whitespace, piece, err);
 }
 
-static clv_status run_bert(clv_ceil_div *out, const void *options, const clv_pre_token *piece, clv_error *err)
+static clv_status run_bert(clv_pre_tokens *out, const void *options, const clv_pre_token *piece, clv_error *err)
 {
     (void)options;
     return split_runs(out, kind_for_bert, piece, err);

@@ -22,14 +22,14 @@ typedef struct clv_component_reader {
 } clv_component_reader;
 
 /* Text in pieces, in the making. */
-typedef struct clv_ceil_div {
+typedef struct clv_pre_tokens {
     clv_text_buffer text;
     int64_t n, capacity;
     struct clv_pre_token_end {
         size_t end;
         bool first; /* the piece begins where the whole text does */
     } * piece;
-} clv_ceil_div;
+} clv_pre_tokens;
 
 typedef struct clv_pre_token {
     clv_text_span text;
@@ -38,9 +38,10 @@ typedef struct clv_pre_token {
 
 /* Ends a piece that begins where the one before ended, after what was appended to pieces->text since; nothing when that
  * is nothing. */
-clv_status clv_pre_tokens_end(clv_ceil_div *pieces, bool first, clv_error *err);
+clv_status clv_pre_tokens_end(clv_pre_tokens *pieces, bool first, clv_error *err);
 /* Adds [begin, end) of a piece as one of its own. */
-clv_status clv_pre_tokens_add(clv_ceil_div *pieces, const clv_pre_token *of, size_t begin, size_t end, clv_error *err);
+clv_status clv_pre_tokens_add(clv_pre_tokens *pieces, const clv_pre_token *of, size_t begin, size_t end,
+                              clv_error *err);
 
 /* The texts of tokens, in the making. */
 typedef struct clv_token_texts {
@@ -57,7 +58,7 @@ typedef struct clv_tokenizer_component {
     const char *type;
     clv_status (*read)(void **options, const clv_component_reader *r, const json_t *json);
     clv_status (*normalize)(clv_text_buffer *out, const void *options, clv_text_span text, clv_error *err);
-    clv_status (*split)(clv_ceil_div *out, const void *options, const clv_pre_token *piece, clv_error *err);
+    clv_status (*split)(clv_pre_tokens *out, const void *options, const clv_pre_token *piece, clv_error *err);
     clv_status (*decode)(clv_token_texts *all, const void *options, clv_error *err);
 } clv_tokenizer_component;
 
@@ -158,6 +159,9 @@ clv_status clv_component_read_byte_level(bool *prefix_space, bool *own_pattern, 
                                          const json_t *json);
 /* The id of a token that json names by `key`, which the vocabulary must have. */
 clv_status clv_component_read_token_id(int64_t *id, const clv_component_reader *r, const json_t *json, const char *key);
+
+/* GPT-2's bytes_to_unicode: the printable character that stands for a byte. */
+uint32_t clv_byte_to_unicode(unsigned char byte);
 
 /* Text through all normalizers; *out, empty at first, is the caller's to free. */
 clv_status clv_tokenizer_normalize(clv_text_buffer *out, const clv_tokenizer *t, clv_text_span text, clv_error *err);
