@@ -146,15 +146,13 @@ static bool decode_base64(unsigned char *out, size_t *size, clv_text_span text)
     return valid && left != 1 && (bits & ((1U << (left == 2 ? 4 : left == 3 ? 2 : 0)) - 1)) == 0;
 }
 
-static clv_status read_precompiled(void **out, const clv_component_reader *r, const json_t *json)
+static clv_status read_precompiled(void *options, const clv_component_reader *r, const json_t *json)
 {
     static const char key[] = "precompiled_charsmap";
     enum { COUNT = 4, UNIT = 4 };
     const json_t *charsmap = json_object_get(json, key);
     size_t size;
-    CLV_TRY(clv_component_alloc_options(out, r, sizeof(precompiled)));
-    precompiled *p = *out;
-    p->where = r->where;
+    precompiled *p = options;
     if (!json_is_string(charsmap))
         return clv_fail(r->err, CLV_EFORMAT, "%s: \"%s\" must be a string", r->where, key);
     clv_text_span text = clv_text_span_of(json_string_value(charsmap), json_string_length(charsmap));
@@ -180,4 +178,4 @@ static clv_status read_precompiled(void **out, const clv_component_reader *r, co
 }
 
 const clv_tokenizer_component clv_normalizer_precompiled = {
-    .type = "Precompiled", .read = read_precompiled, .normalize = run_precompiled};
+    .type = "Precompiled", .options_size = sizeof(precompiled), .read = read_precompiled, .normalize = run_precompiled};

@@ -30,22 +30,20 @@ static clv_status read_scheme(metaspace *o, const clv_component_reader *r, const
     return clv_component_fail_unsupported(r, "the prepend_scheme", name, "always, first, never");
 }
 
-static clv_status read_metaspace(void **out, const clv_component_reader *r, const json_t *json)
+static clv_status read_metaspace(void *options, const clv_component_reader *r, const json_t *json)
 {
-    CLV_TRY(clv_component_alloc_options(out, r, sizeof(metaspace)));
-    metaspace *o = *out;
+    metaspace *o = options;
     o->split = true;
     CLV_TRY(read_scheme(o, r, json));
-    CLV_TRY(clv_json_get_bool(&o->split, json, "split", CLV_JSON_OPTIONAL, r->where, r->err));
-    return clv_component_read_character(&o->replacement, r, json, "replacement");
+    return clv_json_get_bool(&o->split, json, "split", CLV_JSON_OPTIONAL, r->where, r->err);
 }
 
 /* Which pieces are first depends on where their characters stood in the text as it was, which normalizers may change.
  */
-static clv_status read_pre_tokenizer(void **out, const clv_component_reader *r, const json_t *json)
+static clv_status read_pre_tokenizer(void *options, const clv_component_reader *r, const json_t *json)
 {
-    CLV_TRY(read_metaspace(out, r, json));
-    const metaspace *o = *out;
+    const metaspace *o = options;
+    CLV_TRY(read_metaspace(options, r, json));
     if (o->prepend == PREPEND_FIRST && r->t->normalizer.n > 0)
         return clv_component_fail_unsupported(r, "behind a normalizer, the prepend_scheme", "first", "always, never");
     return CLV_OK;
@@ -95,7 +93,17 @@ static clv_status decode_metaspace(clv_token_texts *all, const void *options, cl
     return CLV_OK;
 }
 
-const clv_tokenizer_component clv_pre_tokenizer_metaspace = {
-    .type = "Metaspace", .read = read_pre_tokenizer, .split = run_metaspace};
-const clv_tokenizer_component clv_decoder_metaspace = {
-    .type = "Metaspace", .read = read_metaspace, .decode = decode_metaspace};
+#define REPLACEMENT                                                                                                    \
+    {                                                                                                                  \
+        "replacement", CLV_FIELD_CHARACTER, offsetof(metaspace, replacement)                                           \
+    }
+const clv_tokenizer_component clv_pre_tokenizer_metaspace = {.type = "Metaspace",
+                                                             .options_size = sizeof(metaspace),
+                                                             .fields = {REPLACEMENT},
+                                                             .read = read_pre_tokenizer,
+                                                             .split = run_metaspace};
+const clv_tokenizer_component clv_decoder_metaspace = {.type = "Metaspace",
+                                                       .options_size = sizeof(metaspace),
+                                                       .fields = {REPLACEMENT},
+                                                       .read = read_metaspace,
+                                                       .decode = decode_metaspace};

@@ -25,15 +25,13 @@ static const clv_known_pattern *find_known(const split_options *o, clv_text_span
     return matches ? clv_known_pattern_find(text) : NULL;
 }
 
-static clv_status read_split(void **out, const clv_component_reader *r, const json_t *json)
+static clv_status read_split(void *options, const clv_component_reader *r, const json_t *json)
 {
     clv_text_span text;
     bool literal;
-    CLV_TRY(clv_component_alloc_options(out, r, sizeof(split_options)));
-    split_options *o = *out;
+    split_options *o = options;
     CLV_TRY(clv_component_read_pattern(&text, &literal, r, json));
     CLV_TRY(clv_component_read_behavior(&o->behavior, CLV_JSON_REQUIRED, r, json));
-    CLV_TRY(clv_json_get_bool(&o->invert, json, "invert", CLV_JSON_REQUIRED, r->where, r->err));
     o->known = literal ? NULL : find_known(o, text);
     if (o->known)
         return CLV_OK;
@@ -72,15 +70,14 @@ static clv_status run_split(clv_pre_tokens *out, const void *options, const clv_
     return CLV_OK;
 }
 
-const clv_tokenizer_component clv_pre_tokenizer_by_pattern = {.type = "Split", .read = read_split, .split = run_split};
+const clv_tokenizer_component clv_pre_tokenizer_by_pattern = {
+    .type = "Split",
+    .options_size = sizeof(split_options),
+    .fields = {{"invert", CLV_FIELD_BOOL, offsetof(split_options, invert)}},
+    .read = read_split,
+    .split = run_split};
 
 /* ---- CharDelimiterSplit ---- */
-
-static clv_status read_delimiter(void **out, const clv_component_reader *r, const json_t *json)
-{
-    CLV_TRY(clv_component_alloc_options(out, r, sizeof(clv_text_span)));
-    return clv_component_read_character(*out, r, json, "delimiter");
-}
 
 static clv_status run_delimiter(clv_pre_tokens *out, const void *options, const clv_pre_token *piece, clv_error *err)
 {
@@ -98,17 +95,19 @@ static clv_status run_delimiter(clv_pre_tokens *out, const void *options, const 
     return clv_pre_tokens_add(out, piece, begin, piece->text.size, err);
 }
 
-const clv_tokenizer_component clv_pre_tokenizer_delimiter = {
-    .type = "CharDelimiterSplit", .read = read_delimiter, .split = run_delimiter};
+const clv_tokenizer_component clv_pre_tokenizer_delimiter = {.type = "CharDelimiterSplit",
+                                                             .options_size = sizeof(clv_text_span),
+                                                             .fields = {{"delimiter", CLV_FIELD_CHARACTER, 0}},
+                                                             .split = run_delimiter};
 
 /* ---- FixedLength ---- */
 
-static clv_status read_length(void **out, const clv_component_reader *r, const json_t *json)
+static clv_status read_length(void *options, const clv_component_reader *r, const json_t *json)
 {
     enum { USUAL = 5 };
-    CLV_TRY(clv_component_alloc_options(out, r, sizeof(int64_t)));
-    *(int64_t *)*out = USUAL;
-    return clv_json_get_int(*out, json, "length", CLV_JSON_OPTIONAL, 1, INT64_MAX, r->where, r->err);
+    int64_t *length = options;
+    *length = USUAL;
+    return clv_json_get_int(length, json, "length", CLV_JSON_OPTIONAL, 1, INT64_MAX, r->where, r->err);
 }
 
 static clv_status run_length(clv_pre_tokens *out, const void *options, const clv_pre_token *piece, clv_error *err)
@@ -127,4 +126,4 @@ static clv_status run_length(clv_pre_tokens *out, const void *options, const clv
 }
 
 const clv_tokenizer_component clv_pre_tokenizer_length = {
-    .type = "FixedLength", .read = read_length, .split = run_length};
+    .type = "FixedLength", .options_size = sizeof(int64_t), .read = read_length, .split = run_length};

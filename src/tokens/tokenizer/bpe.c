@@ -281,14 +281,12 @@ static clv_status read_affix(clv_text_span *out, const clv_component_reader *r, 
     return !value || json_is_null(value) ? CLV_OK : clv_component_read_string(out, r, json, key);
 }
 
-static clv_status read(void **out, const clv_component_reader *r, const json_t *json)
+static clv_status read(void *data, const clv_component_reader *r, const json_t *json)
 {
     const json_t *unknown = json_object_get(json, "unk_token");
     int64_t unknown_id = -1;
-    bpe *model;
+    bpe *model = data;
     CLV_TRY(refuse_dropout(r, json));
-    CLV_TRY(clv_component_alloc_options(out, r, sizeof *model));
-    model = *out;
     model->vocab = &r->t->vocab;
     CLV_TRY(clv_json_get_bool(&model->byte_fallback, json, "byte_fallback", CLV_JSON_OPTIONAL, r->where, r->err));
     CLV_TRY(clv_json_get_bool(&model->fuse_unknown, json, "fuse_unk", CLV_JSON_OPTIONAL, r->where, r->err));
@@ -302,4 +300,4 @@ static clv_status read(void **out, const clv_component_reader *r, const json_t *
     return read_merges(model, r, json_object_get(json, "merges"));
 }
 
-const clv_token_model clv_token_model_bpe = {.type = "BPE", .read = read, .encode = encode};
+const clv_token_model clv_token_model_bpe = {.type = "BPE", .size = sizeof(bpe), .read = read, .encode = encode};

@@ -52,11 +52,20 @@ typedef struct clv_token_texts {
 /* Frees all texts: none is left. */
 void clv_token_texts_clear(clv_token_texts *all);
 
-/* A normalizer, pre-tokenizer or decoder: one of the three functions is set. Options are the arena's; NULL: there are
- * none. */
+/* A required field of a component's JSON, which is read into its options. */
+typedef struct clv_component_field {
+    const char *key;
+    enum { CLV_FIELD_BOOL, CLV_FIELD_STRING, CLV_FIELD_NONEMPTY_STRING, CLV_FIELD_CHARACTER } kind;
+    size_t offset; /* in the options; a bool or a clv_text_span */
+} clv_component_field;
+
+/* A normalizer, pre-tokenizer or decoder: one of the last three functions is set. */
 typedef struct clv_tokenizer_component {
     const char *type;
-    clv_status (*read)(void **options, const clv_component_reader *r, const json_t *json);
+    size_t options_size;           /* allocated in the arena, zeroed; 0: options are fixed_options */
+    clv_component_field fields[3]; /* read first; key NULL: none */
+    clv_status (*read)(void *options, const clv_component_reader *r, const json_t *json); /* then this; may be NULL */
+    const void *fixed_options;
     clv_status (*normalize)(clv_text_buffer *out, const void *options, clv_text_span text, clv_error *err);
     clv_status (*split)(clv_pre_tokens *out, const void *options, const clv_pre_token *piece, clv_error *err);
     clv_status (*decode)(clv_token_texts *all, const void *options, clv_error *err);
@@ -78,7 +87,8 @@ extern const clv_tokenizer_component clv_decoder_replace, clv_decoder_byte_fallb
 typedef struct clv_token_model {
     const char *type;
     bool vocab_is_list; /* of [text, score], by id */
-    clv_status (*read)(void **model, const clv_component_reader *r, const json_t *json);
+    size_t size;        /* of the model's data, allocated in the arena, zeroed */
+    clv_status (*read)(void *model, const clv_component_reader *r, const json_t *json);
     clv_status (*encode)(const void *model, clv_text_span piece, clv_token_ids *out, clv_error *err);
 } clv_token_model;
 
@@ -147,16 +157,14 @@ clv_status clv_component_read_character(clv_text_span *out, const clv_component_
 /* json's "pattern", {"Regex": text} or {"String": text} (*literal), kept in the arena. */
 clv_status clv_component_read_pattern(clv_text_span *text, bool *literal, const clv_component_reader *r,
                                       const json_t *json);
-/* Zeroed options from the arena. */
-clv_status clv_component_alloc_options(void **out, const clv_component_reader *r, size_t size);
+/* Allocates a component's options and reads its fields into them. */
+clv_status clv_component_read_options(void **out, const clv_tokenizer_component *component,
+                                      const clv_component_reader *r, const json_t *json);
 /* CLV_EUNSUPPORTED: "where: what 'name' is not supported; valid: ..." */
 clv_status clv_component_fail_unsupported(const clv_component_reader *r, const char *what, const char *name,
                                           const char *valid);
 /* json's "type", or "". */
 const char *clv_tokenizer_component_type(const json_t *json);
-/* The fields of a ByteLevel component. */
-clv_status clv_component_read_byte_level(bool *prefix_space, bool *own_pattern, const clv_component_reader *r,
-                                         const json_t *json);
 /* The id of a token that json names by `key`, which the vocabulary must have. */
 clv_status clv_component_read_token_id(int64_t *id, const clv_component_reader *r, const json_t *json, const char *key);
 

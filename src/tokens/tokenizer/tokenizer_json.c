@@ -86,8 +86,9 @@ static clv_status add_step(clv_component_sequence *steps, const clv_component_re
                         CLV_MAX_TOKENIZER_STEPS);
     struct clv_sequence_step *step = &steps->step[steps->n++];
     step->component = p->table[i];
+    step->options = (void *)p->table[i]->fixed_options;
     CLV_TRY(component_reader(&mine, r, p->name, type));
-    return step->component->read ? step->component->read(&step->options, &mine, json) : CLV_OK;
+    return clv_component_read_options(&step->options, step->component, &mine, json);
 }
 
 /* A Sequence within one is the same as its steps in place; how deep they nest, the reader of JSON bounds. */
@@ -250,7 +251,10 @@ static clv_status read_model(const clv_component_reader *r, const json_t *json, 
     CLV_TRY(reserve_ids(r, json_object_get(json, "vocab"), added));
     CLV_TRY(component_reader(&mine, r, "model", r->t->model->type));
     CLV_TRY(read_vocab(&mine, json_object_get(json, "vocab")));
-    return r->t->model->read(&r->t->model_data, &mine, json);
+    clv_tokenizer *t = r->t;
+    t->model_data = clv_arena_alloc(t->arena, 1, t->model->size);
+    return t->model_data ? t->model->read(t->model_data, &mine, json)
+                         : clv_fail_memory(r->err, r->where, t->model->size);
 }
 
 /* ---- added tokens ---- */

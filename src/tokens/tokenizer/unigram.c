@@ -144,12 +144,10 @@ static clv_status read_scores(unigram *model, const clv_component_reader *r, con
     return CLV_OK;
 }
 
-static clv_status read(void **out, const clv_component_reader *r, const json_t *json)
+static clv_status read(void *data, const clv_component_reader *r, const json_t *json)
 {
     const json_t *unknown = json_object_get(json, "unk_id"), *vocab = json_object_get(json, "vocab");
-    unigram *model;
-    CLV_TRY(clv_component_alloc_options(out, r, sizeof *model));
-    model = *out;
+    unigram *model = data;
     model->vocab = &r->t->vocab;
     model->unknown = -1;
     if (unknown && !json_is_null(unknown))
@@ -162,4 +160,4 @@ static clv_status read(void **out, const clv_component_reader *r, const json_t *
 }
 
 const clv_token_model clv_token_model_unigram = {
-    .type = "Unigram", .vocab_is_list = true, .read = read, .encode = encode};
+    .type = "Unigram", .vocab_is_list = true, .size = sizeof(unigram), .read = read, .encode = encode};
