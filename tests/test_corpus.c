@@ -202,7 +202,7 @@ static void test_chats(void **state)
     int n = 0, count = (int)f.header.count;
     must(clv_token_file_read(&f, 0, count, ids, &err), &err);
     memcpy(labels, ids, sizeof labels);
-    must(clv_token_file_read_labels(&f, 0, count, labels, &err), &err);
+    must(clv_token_file_apply_loss_mask(&f, 0, count, labels, &err), &err);
     for (int i = 0; i < count; i++) {
         got[i] = (char)ids[i];
         mask[i] = labels[i] == CLV_IGNORE_INDEX ? '.' : '#';

@@ -384,7 +384,7 @@ static void test_refused(void **state)
     o.pad_id = VOCAB;
     err = (clv_error){0};
     assert_int_equal(clv_data_open(&data, &path, 1, &o, &err), CLV_EINVAL);
-    assert_non_null(strstr(err.message, "padding is token 33"));
+    assert_non_null(strstr(err.message, "padding id 33"));
     o.pad_id = PAD;
     o.one_document_per_row = 1;
     err = (clv_error){0};

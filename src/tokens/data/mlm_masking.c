@@ -10,9 +10,9 @@
 #include "tokens/tokenizer/tokenizer_components.h"
 
 enum { MASK_STREAM = 0x6d61736b, CHOOSE = 0, BECOMES = 1, OTHER = 2, BLOCK = 256 };
-static const uint64_t words = UINT64_C(1) << 32; /* that there are */
+static const uint64_t words = UINT64_C(1) << 32; /* number of random words */
 
-/* Tokens that are no text; and ids that the tokenizer does not have. */
+/* Special tokens, and ids that the tokenizer does not have. */
 static void mark_tokenizer(clv_mlm_masker *m, const clv_tokenizer *t)
 {
     for (int64_t id = 0; !t->bytes && id < m->vocab; id++)
@@ -81,7 +81,7 @@ void clv_mlm_masker_close(clv_mlm_masker *m)
     *m = (clv_mlm_masker){0};
 }
 
-/* What a chosen token becomes, by two random words. */
+/* Replacement of a chosen token, by two random words. */
 static int32_t becomes(const clv_mlm_masker *m, int32_t id, uint32_t how, uint32_t which)
 {
     if (how < words * 8 / 10)

@@ -74,7 +74,8 @@ static clv_status read_lines(const vocab_reader *r, bool strip)
 
 /* ---- special tokens ---- */
 
-/* Text of a special token: that of tokenizer_config.json (a string, or an object with "content"), else the usual one. */
+/* Text of a special token: that of tokenizer_config.json (a string, or an object with "content"), else the usual one.
+ * */
 static clv_status special_text(const char **out, const vocab_reader *r, const char *key, const char *usual)
 {
     const json_t *value = json_object_get(r->config, key);
