@@ -125,7 +125,7 @@ static void test_ends(void **state)
     for (int i = 0; i < 2; i++) {
         clv_corpus_options o = {.tokenizer = t, .end_token = none[i]};
         assert_int_equal(clv_corpus_tokenize(NULL, in_folder("never"), &path, 1, &o, &err), CLV_EINVAL);
-        assert_non_null(strstr(err.message, "is no token of the tokenizer"));
+        assert_non_null(strstr(err.message, "is not a token of the tokenizer"));
     }
     clv_tokenizer_free(t);
 }
@@ -325,8 +325,8 @@ static void test_refused(void **state)
     expect_refused("bad.jsonl", "{\"messages\": [{\"role\": \"user\"}]}", &chat, CLV_EINVAL, "a turn: \"content\" is");
     expect_refused("bad.fasta", "MKV\n>a\n", &none, CLV_EINVAL, "bad.fasta:1: no FASTA: the first line must begin");
     expect_refused("bad.fa", ">a\n\nMK\nM>K\n", &none, CLV_EINVAL, "bad.fa:4: a: '>' is no residue; valid: ACDEF");
-    expect_refused("bad.fasta", ">a\nMKV\n", &chat, CLV_EINVAL, "bad.fasta: chats are lines of JSON");
-    expect_refused("bad.txt", "text", &chat, CLV_EINVAL, "bad.txt: chats are lines of JSON");
+    expect_refused("bad.fasta", ">a\nMKV\n", &chat, CLV_EINVAL, "bad.fasta: chats must be JSON lines");
+    expect_refused("bad.txt", "text", &chat, CLV_EINVAL, "bad.txt: chats must be JSON lines");
     expect_refused("bad.txt", "", &none, CLV_EINVAL, "bad.txt: empty");
     expect_refused("bad.txt", "text", &turn, CLV_EINVAL, "has no {content}");
     expect_refused("bad.txt", "text", &threads, CLV_EINVAL, "-1 threads");

@@ -76,12 +76,12 @@ int clv_data_is_text(const char *path)
 static clv_status open_file(clv_token_file *out, clv_corpus_info *info, const char *path, const clv_data_options *o,
                             clv_error *err)
 {
-    clv_corpus_encoder form;
+    clv_corpus_encoder encoder;
     if (!o->treat_as_text && is_tokens(path))
         return clv_token_file_open(out, path, o->vocab, err);
-    CLV_TRY(clv_corpus_encoder_open(&form, o->corpus, err));
-    clv_status status = clv_corpus_tokenize_to_memory(out, info, &form, path, o->vocab, err);
-    clv_corpus_encoder_close(&form);
+    CLV_TRY(clv_corpus_encoder_open(&encoder, o->corpus, err));
+    clv_status status = clv_corpus_tokenize_to_memory(out, info, &encoder, path, o->vocab, err);
+    clv_corpus_encoder_close(&encoder);
     return status;
 }
 
