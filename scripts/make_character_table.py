@@ -83,7 +83,7 @@ def main():
             runs.append(c | bits << 21)
             last = bits
     print("/* character_class_table.c - made by scripts/make_character_table.py; see character_classes.h. */")
-    print('#include "tokens/unicode/character_class_table.h"\n\n/* clang-format off */')
+    print('#include "tokens/unicode/character_classes.h"\n\n/* clang-format off */')
     print("const uint16_t clv_ascii_classes[128] = {")
     for i in range(0, 128, 16):
         print("    " + " ".join(f"0x{bits_of(c):x}," for c in range(i, i + 16)))

@@ -27,7 +27,7 @@ static inline void write_adapters(const char *out, const char *path, int32_t voc
     must(clv_model_open(&model, path, &options, &err), &err);
     must(clv_trainer_new(&trainer, model, &of, &err), &err);
     for (int step = 0; step < STEPS; step++)
-        must(clv_trainer_step(trainer, ids, labels, NULL, &err), &err);
+        must(clv_trainer_step(trainer, ids, labels, NULL, NULL, &err), &err);
     must(clv_trainer_save_adapters(trainer, out, &err), &err);
     clv_trainer_free(trainer);
     clv_model_close(model);

@@ -27,7 +27,7 @@ static void read_labels(golden_batch *b, const clv_safetensors *file, const char
     b->padded = strcmp(task, "padded") == 0;
     for (int64_t i = 0; i < b->rows * b->seq; i++) {
         if (is_causal)
-            b->labels[i] = (i + 1) % b->seq == 0 ? CLV_IGNORED_LABEL : b->ids[i + 1];
+            b->labels[i] = (i + 1) % b->seq == 0 ? CLV_IGNORE_INDEX : b->ids[i + 1];
         else if (!b->padded && !b->mask[i])
             b->ids[i] = FILL;
     }
@@ -74,7 +74,8 @@ clv_trainer *golden_trainer(const clv_model *model, const golden_batch *b, clv_o
     const clv_lion_options lion = {.size = sizeof lion, .weight_decay = 0.1};
     const clv_adamw_options adamw = {
         .size = sizeof adamw, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1};
-    const clv_lr_schedule schedule = {.peak = golden_rate(optimizer), .steps = GOLDEN_STEPS};
+    const clv_lr_schedule schedule = {
+        .peak = golden_rate(optimizer), .steps = GOLDEN_STEPS, .shape = CLV_LR_SCHEDULE_CONSTANT};
     const clv_update_options update = {.size = sizeof update,
                                        .adamw = &adamw,
                                        .clip = 1,
@@ -87,9 +88,8 @@ clv_trainer *golden_trainer(const clv_model *model, const golden_batch *b, clv_o
                                          .batch = b->rows,
                                          .seq = b->seq,
                                          .schedule = &schedule,
-                                         .schedule_shape = CLV_LR_SCHEDULE_CONSTANT,
                                          .update = &update,
-                                         .padded = b->padded};
+                                         .padding_mask = b->padded};
     must(clv_trainer_new(&trainer, model, &options, &err), &err);
     return trainer;
 }

@@ -275,8 +275,8 @@ static void expect_passed_over(const char *what)
         fail_msg("%s: %s %s: %d found, %lld steps, %d damaged", damaged_file, what, err.message, did.found,
                  (long long)did.steps, did.damaged);
     const char *name = strrchr(damaged_file, '/') + 1;
-    if (!strstr(did.why.message, name) && !strstr(did.why.message, "step-00000005"))
-        fail_msg("%s, %s: %s", damaged_file, what, did.why.message);
+    if (!strstr(did.damage.message, name) && !strstr(did.damage.message, "step-00000005"))
+        fail_msg("%s, %s: %s", damaged_file, what, did.damage.message);
     train(&t, 4, losses);
     shell("test -d torn/step-00000005.damaged && test ! -e torn/step-00000005");
     end(&t);
@@ -346,7 +346,7 @@ static void test_not_set_aside(void **state)
     t = begin(&hows[1]);
     clv_resumed did = resume(&t, in_folder("stays"));
     assert_true(did.found && did.steps == 2 && did.damaged == 1);
-    assert_non_null(strstr(did.why.message, "it keeps its name: "));
+    assert_non_null(strstr(did.damage.message, "it could not be renamed: "));
     for (int i = 3; i <= 4; i++) {
         train(&t, i, losses);
         save(&t, in_folder("stays"), 1);
@@ -453,7 +453,7 @@ static void test_refused(void **state)
     must(clv_model_new(&model, &other, NULL, &err), &err);
     must(clv_trainer_new(&trainer, model, &training, &err), &err);
     assert_int_equal(clv_trainer_resume(trainer, in_folder("small"), NULL, &err), CLV_EINVAL);
-    assert_non_null(strstr(err.message, "is of a model with hidden 24, this one has 36"));
+    assert_non_null(strstr(err.message, "the model has hidden 24, this one 36"));
     shell("test -d small/step-00000001");
     clv_trainer_free(trainer);
     clv_model_close(model);

@@ -31,7 +31,7 @@ static void write_ids(const char *name, int64_t vocab, int n)
 {
     clv_error err = {0};
     clv_token_writer *w;
-    clv_token_writer_options o = {.size = sizeof o, .vocab = vocab, .end = 5};
+    clv_token_writer_options o = {.size = sizeof o, .vocab = vocab, .end_id = 5};
     must(clv_token_writer_create(&w, in(name), &o, &err), &err);
     for (int32_t i = 0; i < n; i++)
         must(clv_token_writer_add(w, &(int32_t){i * 7 % 211}, NULL, 1, &err), &err);

@@ -229,7 +229,7 @@ static void test_resume(void **state)
     cli_expect(2, "--data is 4",
                "train --text {d}/other_text --layers 1 --hidden 16 --heads 2 --ffn 32 --seq 16 --batch 1 "
                "--steps 9 --resume --out {d}/on");
-    cli_expect(2, "hidden 16, this one has 32",
+    cli_expect(2, "hidden 16, this one 32",
                "train --text {d}/text --layers 1 --hidden 32 --heads 2 --ffn 32 --seq 16 "
                "--batch 1 --steps 9 --resume --out {d}/on");
     cli_expect(2, "--batch is 2",

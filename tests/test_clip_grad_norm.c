@@ -78,7 +78,7 @@ static clv_status step(clv_trainer *trainer, clv_train_step *did, clv_error *err
         labels[i] = (i * i + 3) % VOCAB;
     }
     *did = (clv_train_step){.size = sizeof *did};
-    return clv_trainer_step(trainer, ids, labels, did, err);
+    return clv_trainer_step(trainer, ids, labels, NULL, did, err);
 }
 
 /* The root of the sum of the squares of all state whose name ends so. */
@@ -262,7 +262,7 @@ static void test_resumed(void **state)
         update.optimizer = (update.optimizer + 1) % 3;
         later = trainer_of(other, &update);
         assert_int_equal(clv_trainer_resume(later, folder, NULL, &err), CLV_EINVAL);
-        assert_non_null(strstr(err.message, "is of a training by"));
+        assert_non_null(strstr(err.message, "trained by"));
         clv_trainer_free(later);
         clv_trainer_free(trainer);
         clv_model_close(model);

@@ -61,8 +61,8 @@ static void test_bytes(void **state)
     write_text("a.txt", "ab");
     write_text("b", "cé\n");
     clv_corpus_info info = tokenize("out", "a.txt", "b", NULL);
-    assert_true(info.documents == 2 && info.tokens == 8 && info.learned == 8 && info.bytes == 6 && info.vocab == 256 &&
-                info.end == 0);
+    assert_true(info.documents == 2 && info.tokens == 8 && info.loss_tokens == 8 && info.bytes == 6 &&
+                info.vocab == 256 && info.end_id == 0);
     expect_ids("out", want, 8);
     write_text("l.jsonl", "{\"text\": \"x\"}\n\n  \r\n{\"id\": [1], \"text\": \"y\\n\"}\r\n{\"text\": \"\"}");
     info = tokenize("out", "l.jsonl", NULL, NULL);
@@ -73,7 +73,7 @@ static void test_bytes(void **state)
     tokenize("out", "l.jsonl", NULL, NULL);
     expect_ids("out", odd, 7);
     write_text("l.ndjson", "{\"body\": \"x\", \"text\": 1}");
-    tokenize("out", "l.ndjson", NULL, &(clv_corpus_options){.field = "body", .end = ""});
+    tokenize("out", "l.ndjson", NULL, &(clv_corpus_options){.field = "body", .end_token = ""});
     expect_ids("out", of_lines, 1);
 }
 
@@ -89,7 +89,7 @@ static void test_templates(void **state)
             clv_tokenizer *t = golden_tokenizer(names[k]);
             int64_t want[200], n = 0;
             clv_corpus_info info =
-                tokenize(names[k], "t.jsonl", NULL, &(clv_corpus_options){.tokenizer = t, .plain = plain});
+                tokenize(names[k], "t.jsonl", NULL, &(clv_corpus_options){.tokenizer = t, .no_special = plain});
             assert_int_equal(info.vocab, clv_tokenizer_vocab_size(t));
             for (int d = 0; d < 2; d++) {
                 int64_t *ids, one;
@@ -97,8 +97,8 @@ static void test_templates(void **state)
                 memcpy(want + n, ids, (size_t)one * sizeof *ids);
                 n += one;
                 free(ids);
-                if (info.end >= 0 && want[n - 1] != info.end)
-                    want[n++] = info.end;
+                if (info.end_id >= 0 && want[n - 1] != info.end_id)
+                    want[n++] = info.end_id;
             }
             expect_ids(names[k], want, n);
             clv_tokenizer_free(t);
@@ -115,17 +115,17 @@ static void test_ends(void **state)
     write_text("a.txt", "a b");
     info = tokenize("out", "a.txt", NULL, &(clv_corpus_options){.tokenizer = t});
     assert_int_equal(clv_tokenizer_encode(t, "[SEP]", 5, false, &ids, &n, NULL), CLV_OK);
-    assert_true(n == 1 && info.end == ids[0]);
+    assert_true(n == 1 && info.end_id == ids[0]);
     free(ids);
-    info = tokenize("out", "a.txt", NULL, &(clv_corpus_options){.tokenizer = t, .end = ""});
-    assert_int_equal(info.end, -1);
+    info = tokenize("out", "a.txt", NULL, &(clv_corpus_options){.tokenizer = t, .end_token = ""});
+    assert_int_equal(info.end_id, -1);
     const char *path = in_folder("a.txt");
     clv_error err = {0};
     static const char *const none[] = {"two words", "qqqqqqqzzz"};
     for (int i = 0; i < 2; i++) {
-        clv_corpus_options o = {.tokenizer = t, .end = none[i]};
+        clv_corpus_options o = {.tokenizer = t, .end_token = none[i]};
         assert_int_equal(clv_corpus_tokenize(NULL, in_folder("never"), &path, 1, &o, &err), CLV_EINVAL);
-        assert_non_null(strstr(err.message, "is no token of the tokenizer"));
+        assert_non_null(strstr(err.message, "is not a token of the tokenizer"));
     }
     clv_tokenizer_free(t);
 }
@@ -164,7 +164,7 @@ static void test_pieces_and_threads(void **state)
         fprintf(lines, "{\"text\": \"line %d of many, that is not short at all\"}\n", i);
     assert_int_equal(fclose(lines), 0);
     for (int i = 0; i < ways; i++) {
-        clv_corpus_options o = {.tokenizer = t, .end = "", .threads = threads[i]};
+        clv_corpus_options o = {.tokenizer = t, .end_token = "", .threads = threads[i]};
         assert_int_equal(tokenize("out", "long.jsonl", "long", &o).documents, documents + 1);
         assert_int_equal(clv_file_read(&files[i], &sizes[i], in_folder("out"), 1 << 30, NULL), CLV_OK);
         assert_int_equal(sizes[i], sizes[0]);
@@ -173,7 +173,7 @@ static void test_pieces_and_threads(void **state)
             free(files[i]);
     }
     free(files[0]);
-    tokenize("out", "long", NULL, &(clv_corpus_options){.tokenizer = t, .end = ""});
+    tokenize("out", "long", NULL, &(clv_corpus_options){.tokenizer = t, .end_token = ""});
     assert_int_equal(clv_tokenizer_encode(t, text, size, false, &want, &n, NULL), CLV_OK);
     expect_ids("out", want, n);
     free(want);
@@ -193,7 +193,7 @@ static void test_chats(void **state)
         "{\"messages\": [{\"content\": \"b\\u0000\", \"role\": \"assistant\"}, {\"role\": \"system\", \"content\": "
         "\"s\"}]}\n");
     clv_corpus_info info =
-        tokenize("out", "c.jsonl", NULL, &(clv_corpus_options){.chat = 1, .turn = "[{role}]{content}!"});
+        tokenize("out", "c.jsonl", NULL, &(clv_corpus_options){.chat = 1, .turn_template = "[{role}]{content}!"});
     char got[64], mask[64];
     int32_t ids[64], labels[64];
     clv_token_file f;
@@ -202,14 +202,14 @@ static void test_chats(void **state)
     int n = 0, count = (int)f.header.count;
     must(clv_token_file_read(&f, 0, count, ids, &err), &err);
     memcpy(labels, ids, sizeof labels);
-    must(clv_token_file_read_labels(&f, 0, count, labels, &err), &err);
+    must(clv_token_file_apply_loss_mask(&f, 0, count, labels, &err), &err);
     for (int i = 0; i < count; i++) {
         got[i] = (char)ids[i];
         mask[i] = labels[i] == CLV_IGNORE_INDEX ? '.' : '#';
         n += labels[i] != CLV_IGNORE_INDEX;
     }
     clv_token_file_close(&f);
-    assert_int_equal(info.learned, n);
+    assert_int_equal(info.loss_tokens, n);
     assert_int_equal(info.documents, 2);
     assert_int_equal(count, sizeof want); /* with the zero at its end */
     assert_memory_equal(got, want, sizeof want);
@@ -231,7 +231,8 @@ static void test_bad_lines(void **state)
     snprintf(lines, sizeof lines, "%s%s", good, good);
     write_text("fine.jsonl", lines);
     clv_corpus_info info = tokenize("one", "bad.jsonl", NULL, &o), fine = tokenize("two", "fine.jsonl", NULL, &o);
-    assert_true(info.skipped == 3 && fine.skipped == 0 && info.documents == 2 && info.learned == fine.learned);
+    assert_true(info.skipped_lines == 3 && fine.skipped_lines == 0 && info.documents == 2 &&
+                info.loss_tokens == fine.loss_tokens);
     assert_int_equal(clv_file_read(&one, &n, in_folder("one"), 10000, NULL), CLV_OK);
     assert_int_equal(clv_file_read(&two, &m, in_folder("two"), 10000, NULL), CLV_OK);
     assert_int_equal(n, m);
@@ -251,7 +252,7 @@ static void test_fasta(void **state)
     assert_int_equal(tokenize("out", "p.fasta", NULL, NULL).documents, 2);
     expect_ids("out", want, 9);
     clv_corpus_info info = tokenize("out", "p.fasta", NULL, &(clv_corpus_options){.tokenizer = t});
-    assert_int_equal(info.end, 2); /* <eos>, which the template puts there already */
+    assert_int_equal(info.end_id, 2); /* <eos>, which the template puts there already */
     expect_ids("out", of_esm, 11);
     write_text("p.faa", ">x\nM\n");
     assert_int_equal(tokenize("out", "p.faa", "p.fasta", NULL).documents, 3);
@@ -307,7 +308,7 @@ static void expect_refused(const char *name, const char *text, const clv_corpus_
 
 static void test_refused(void **state)
 {
-    const clv_corpus_options chat = {.chat = 1}, turn = {.turn = "{role}"}, threads = {.threads = -1};
+    const clv_corpus_options chat = {.chat = 1}, turn = {.turn_template = "{role}"}, threads = {.threads = -1};
     const clv_corpus_options field = {.field = "body"};
     static const clv_corpus_options none;
     clv_error err = {0};
@@ -324,8 +325,8 @@ static void test_refused(void **state)
     expect_refused("bad.jsonl", "{\"messages\": [{\"role\": \"user\"}]}", &chat, CLV_EINVAL, "a turn: \"content\" is");
     expect_refused("bad.fasta", "MKV\n>a\n", &none, CLV_EINVAL, "bad.fasta:1: no FASTA: the first line must begin");
     expect_refused("bad.fa", ">a\n\nMK\nM>K\n", &none, CLV_EINVAL, "bad.fa:4: a: '>' is no residue; valid: ACDEF");
-    expect_refused("bad.fasta", ">a\nMKV\n", &chat, CLV_EINVAL, "bad.fasta: chats are lines of JSON");
-    expect_refused("bad.txt", "text", &chat, CLV_EINVAL, "bad.txt: chats are lines of JSON");
+    expect_refused("bad.fasta", ">a\nMKV\n", &chat, CLV_EINVAL, "bad.fasta: chats must be JSON lines");
+    expect_refused("bad.txt", "text", &chat, CLV_EINVAL, "bad.txt: chats must be JSON lines");
     expect_refused("bad.txt", "", &none, CLV_EINVAL, "bad.txt: empty");
     expect_refused("bad.txt", "text", &turn, CLV_EINVAL, "has no {content}");
     expect_refused("bad.txt", "text", &threads, CLV_EINVAL, "-1 threads");

@@ -298,7 +298,7 @@ static void test_trains_and_saves(void **state)
         clv_train_step step = {.size = sizeof step};
         must(clv_trainer_new(&t, model, &options, &err), &err);
         for (int i = 0; i < 4; i++)
-            must(clv_trainer_step(t, ids, ids, &step, &err), &err);
+            must(clv_trainer_step(t, ids, ids, NULL, &step, &err), &err);
         first = tp == 1 ? step.loss : first;
         assert_true(step.loss > 0 && step.loss < 3.5 && !(step.loss - first > 1e-4) && !(first - step.loss > 1e-4));
         clv_memory memory = {.size = sizeof memory};
@@ -556,14 +556,14 @@ static void test_saves_f64(void **state)
     must(clv_model_open(&model, in_folder("bag"), &(clv_model_options){.dtype = CLV_F64, .config_only = 1}, &err),
          &err);
     must(clv_trainer_new(&t, model, &options, &err), &err);
-    must(clv_trainer_step(t, ids, ids, &step, &err), &err);
+    must(clv_trainer_step(t, ids, ids, NULL, &step, &err), &err);
     double loss = step.loss;
     must(clv_trainer_save(t, in_folder("wide"), &err), &err);
     clv_trainer_free(t);
     clv_model_close(model);
     must(clv_model_open(&model, in_folder("bag"), &(clv_model_options){.config_only = 1}, &err), &err);
     must(clv_trainer_new(&t, model, &options, &err), &err);
-    must(clv_trainer_step(t, ids, ids, &step, &err), &err);
+    must(clv_trainer_step(t, ids, ids, NULL, &step, &err), &err);
     assert_true(fabs(step.loss - loss) < 1e-4);
     clv_trainer_free(t);
     clv_model_close(model);

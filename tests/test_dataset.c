@@ -87,7 +87,7 @@ static void write_ids(const char *name, int64_t vocab, const int32_t *ids, const
 {
     clv_error err = {0};
     clv_token_writer *w;
-    clv_token_writer_options o = {.size = sizeof o, .vocab = vocab, .end = -1, .masked = learned != NULL};
+    clv_token_writer_options o = {.size = sizeof o, .vocab = vocab, .end_id = -1, .has_loss_mask = learned != NULL};
     must(clv_token_writer_create(&w, in_folder("%s", name), &o, &err), &err);
     must(clv_token_writer_add(w, ids, learned, n / 3, &err), &err);
     must(clv_token_writer_add(w, ids + n / 3, learned ? learned + n / 3 : NULL, n - n / 3, &err), &err);
@@ -123,14 +123,14 @@ static void test_scoring(void **state)
                 all[i] = (int32_t)(vocabularies[v] - 1 - i);
             write_ids("a", vocabularies[v], all, NULL, cut);
             write_ids("b", vocabularies[v], all + cut, NULL, N - cut);
-            clv_data *data = open_ids("a", "b", &(clv_data_options){.seq = SEQ, .in_order = 1});
+            clv_data *data = open_ids("a", "b", &(clv_data_options){.seq = SEQ, .sequential = 1});
             clv_data_info info = info_of(data);
             assert_true(info.tokens == N && info.sequences == ROWS && info.seq == SEQ &&
                         info.vocab == vocabularies[v] && info.checksum != 0);
-            assert_int_equal(clv_data_batch(data, 0, ROWS, 0, ROWS, ids, labels, NULL), CLV_OK);
+            assert_int_equal(clv_data_batch(data, 0, ROWS, 0, ROWS, ids, labels, NULL, NULL), CLV_OK);
             for (int i = 0; i < ROWS * SEQ; i++)
                 assert_true(ids[i] == all[i] && labels[i] == all[i + 1]);
-            assert_int_equal(clv_data_batch(data, 1, ROWS + 1, 0, 1, ids, labels, NULL), CLV_OK);
+            assert_int_equal(clv_data_batch(data, 1, ROWS + 1, 0, 1, ids, labels, NULL, NULL), CLV_OK);
             assert_int_equal(ids[0], all[SEQ]); /* row ROWS + 1 of all epochs */
             clv_data_close(data);
         }
@@ -150,7 +150,8 @@ static void test_epochs(void **state)
         char seen[N] = {0};
         for (int step = 0; step < EPOCH; step++)
             assert_int_equal(clv_data_batch(data, epoch * EPOCH + step, BATCH, 0, BATCH,
-                                            ids[epoch] + step * BATCH * SEQ, labels[epoch] + step * BATCH * SEQ, NULL),
+                                            ids[epoch] + step * BATCH * SEQ, labels[epoch] + step * BATCH * SEQ, NULL,
+                                            NULL),
                              CLV_OK);
         for (int r = 0; r < N; r++) {
             assert_int_equal(ids[epoch][r * SEQ] % SEQ, 0);
@@ -161,11 +162,12 @@ static void test_epochs(void **state)
     }
     assert_memory_not_equal(ids[0], ids[1], sizeof ids[0]);
     for (int first = 0; first + 4 <= BATCH; first += 2) { /* rows that a rank makes */
-        assert_int_equal(clv_data_batch(data, 3, BATCH, first, 4, part[0], part[1], NULL), CLV_OK);
+        assert_int_equal(clv_data_batch(data, 3, BATCH, first, 4, part[0], part[1], NULL, NULL), CLV_OK);
         assert_memory_equal(part[0], ids[0] + (3 * BATCH + first) * SEQ, sizeof part[0]);
         assert_memory_equal(part[1], labels[0] + (3 * BATCH + first) * SEQ, sizeof part[1]);
     }
-    assert_int_equal(clv_data_batch(data, 0, 2 * N, N + 3, 4, part[0], part[1], NULL), CLV_OK); /* the second epoch */
+    assert_int_equal(clv_data_batch(data, 0, 2 * N, N + 3, 4, part[0], part[1], NULL, NULL),
+                     CLV_OK); /* the second epoch */
     assert_memory_equal(part[0], ids[1] + 3 * SEQ, sizeof part[0]);
     clv_data_close(data);
 }
@@ -182,8 +184,8 @@ static void test_masked(void **state)
         learned[i] = i % 7 < 3 || i % 11 == 0;
     }
     write_ids("a", N, all, learned, N);
-    clv_data *data = open_ids("a", NULL, &(clv_data_options){.seq = SEQ, .in_order = 1});
-    assert_int_equal(clv_data_batch(data, 0, ROWS, 0, ROWS, ids, labels, NULL), CLV_OK);
+    clv_data *data = open_ids("a", NULL, &(clv_data_options){.seq = SEQ, .sequential = 1});
+    assert_int_equal(clv_data_batch(data, 0, ROWS, 0, ROWS, ids, labels, NULL, NULL), CLV_OK);
     for (int i = 0; i < ROWS * SEQ; i++)
         assert_true(ids[i] == all[i] && labels[i] == (learned[i + 1] ? all[i + 1] : CLV_IGNORE_INDEX));
     clv_data_close(data);
@@ -200,10 +202,10 @@ static void test_long_file(void **state)
     for (int i = 0; i < N; i++)
         all[i] = i;
     write_ids("a", N, all, NULL, N);
-    clv_data *data = open_ids("a", NULL, &(clv_data_options){.seq = SEQ, .in_order = 1});
+    clv_data *data = open_ids("a", NULL, &(clv_data_options){.seq = SEQ, .sequential = 1});
     int64_t last = info_of(data).sequences - 1;
     uint64_t checksum = info_of(data).checksum;
-    assert_int_equal(clv_data_batch(data, last, 1, 0, 1, ids, labels, NULL), CLV_OK);
+    assert_int_equal(clv_data_batch(data, last, 1, 0, 1, ids, labels, NULL, NULL), CLV_OK);
     assert_true(ids[0] == last * SEQ && labels[SEQ - 1] == (last + 1) * SEQ);
     clv_data_close(data);
     all[N - 1]--;
@@ -237,7 +239,7 @@ static void test_format(void **state)
 {
     static const int32_t ids[] = {7, 258, 9};
     clv_token_writer *w;
-    clv_token_writer_options o = {.size = sizeof o, .vocab = 1000, .end = 9};
+    clv_token_writer_options o = {.size = sizeof o, .vocab = 1000, .end_id = 9};
     clv_error err = {0};
     char *bytes;
     size_t size;
@@ -290,8 +292,8 @@ static void test_refused(void **state)
         {16, 0, CLV_EINVAL, "no id"},
         {25, 0, CLV_EINVAL, "id 258 at 1; the vocabulary is 0 to 231"},
         {27, 0x80, CLV_EFORMAT, "vocabulary"},
-        {31, 0x80, CLV_EFORMAT, "behind documents"},
-        {29, 4, CLV_EFORMAT, "behind documents"},
+        {31, 0x80, CLV_EFORMAT, "end id"},
+        {29, 4, CLV_EFORMAT, "end id"},
         {33, 1, CLV_EUNSUPPORTED, "flags 256"},
         {32, 1, CLV_EFORMAT, "cut"},
         {40, 1, CLV_EFORMAT, "damaged"},
@@ -329,7 +331,7 @@ static void test_wrong_calls(void **state)
 {
     int32_t ids[8] = {0, 1}, labels[8];
     clv_token_writer *w = NULL;
-    clv_token_writer_options o = {.size = sizeof o, .vocab = 2, .end = -1};
+    clv_token_writer_options o = {.size = sizeof o, .vocab = 2, .end_id = -1};
     clv_error err = {0};
     clv_data_info info = {0};
     (void)state;
@@ -338,10 +340,11 @@ static void test_wrong_calls(void **state)
     static const int64_t wrong[][4] = {{-1, 4, 0, 1}, {0, 0, 0, 1},         {0, 4, -1, 1}, {0, 4, 0, 0},
                                        {0, 4, 0, 5},  {INT64_MAX, 4, 0, 1}, {0, 4, 4, 1},  {0, 4, INT64_MAX, 1}};
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
-        assert_int_equal(clv_data_batch(data, wrong[i][0], wrong[i][1], wrong[i][2], wrong[i][3], ids, labels, NULL),
-                         CLV_EINVAL);
-    assert_int_equal(clv_data_batch(NULL, 0, 1, 0, 1, ids, labels, NULL), CLV_EINVAL);
-    assert_int_equal(clv_data_batch(data, 0, 1, 0, 1, NULL, labels, NULL), CLV_EINVAL);
+        assert_int_equal(
+            clv_data_batch(data, wrong[i][0], wrong[i][1], wrong[i][2], wrong[i][3], ids, labels, NULL, NULL),
+            CLV_EINVAL);
+    assert_int_equal(clv_data_batch(NULL, 0, 1, 0, 1, ids, labels, NULL, NULL), CLV_EINVAL);
+    assert_int_equal(clv_data_batch(data, 0, 1, 0, 1, NULL, labels, NULL, NULL), CLV_EINVAL);
     assert_int_equal(clv_data_get_info(NULL, &info, NULL), CLV_EINVAL);
     assert_int_equal(clv_data_get_info(data, NULL, NULL), CLV_EINVAL);
     assert_int_equal(clv_data_open(NULL, NULL, 0, NULL, NULL), CLV_EINVAL);
@@ -377,7 +380,7 @@ static void test_wrong_calls(void **state)
     assert_int_equal(clv_token_writer_create(&w, in_folder("no/a"), &o, NULL), CLV_ENOTFOUND);
     for (int i = 0; i < 4; i++) {
         static const int64_t vocab[] = {0, INT64_C(1) << 31, 4, 4}, end[] = {-1, -1, 4, -2};
-        clv_token_writer_options bad = {.vocab = vocab[i], .end = end[i]};
+        clv_token_writer_options bad = {.vocab = vocab[i], .end_id = end[i]};
         assert_int_equal(clv_token_writer_create(&w, path, &bad, NULL), CLV_EINVAL);
     }
 }
@@ -407,18 +410,18 @@ static void test_rows(void **state)
     int32_t ids[2 * SEQ], labels[2 * SEQ];
     (void)state;
     write_rows("r.safetensors", "ids", rows, NULL, NULL, 0, N, SEQ);
-    clv_data *data = open_ids("r.safetensors", NULL, &(clv_data_options){.in_order = 1});
+    clv_data *data = open_ids("r.safetensors", NULL, &(clv_data_options){.sequential = 1});
     clv_data_info info = info_of(data);
     uint64_t checksum = info.checksum;
     assert_true(info.sequences == N && info.seq == SEQ && info.vocab == 6 && info.tokens == N * SEQ);
-    assert_int_equal(clv_data_batch(data, 1, 2, 0, 2, ids, labels, NULL), CLV_OK); /* rows 2 and 0 */
+    assert_int_equal(clv_data_batch(data, 1, 2, 0, 2, ids, labels, NULL, NULL), CLV_OK); /* rows 2 and 0 */
     assert_memory_equal(ids, ((const int32_t[]){4, 5, 0, 1}), sizeof ids);
     assert_memory_equal(labels, ((const int32_t[]){5, -100, 1, -100}), sizeof labels);
     clv_data_close(data);
     write_rows("r.safetensors", "ids", rows, "labels", given, SEQ, N, SEQ);
-    data = open_ids("r.safetensors", NULL, &(clv_data_options){.in_order = 1, .seq = 2, .vocab = 10});
+    data = open_ids("r.safetensors", NULL, &(clv_data_options){.sequential = 1, .seq = 2, .vocab = 10});
     assert_true(info_of(data).vocab == 10 && info_of(data).checksum != checksum);
-    assert_int_equal(clv_data_batch(data, 1, 2, 0, 2, ids, labels, NULL), CLV_OK);
+    assert_int_equal(clv_data_batch(data, 1, 2, 0, 2, ids, labels, NULL, NULL), CLV_OK);
     assert_memory_equal(labels, ((const int32_t[]){-100, 6, 9, -100}), sizeof labels);
     clv_data_close(data);
 }
@@ -468,9 +471,9 @@ static void test_texts(void **state)
     assert_int_equal(clv_file_write(in_folder("t.txt"), "abcd", 4, NULL), CLV_OK);
     assert_int_equal(clv_file_write(in_folder("t.jsonl"), "{\"text\": \"x\"}\n", 14, NULL), CLV_OK);
     write_ids("a.txt", 300, (const int32_t[]){7, 8, 9, 10, 11, 12}, NULL, 6);
-    data = open_ids("t.txt", "t.jsonl", &(clv_data_options){.seq = 4, .in_order = 1});
-    assert_true(info_of(data).tokens == 7 && info_of(data).vocab == 256 && info_of(data).end == 0);
-    assert_int_equal(clv_data_batch(data, 0, 1, 0, 1, ids, labels, NULL), CLV_OK);
+    data = open_ids("t.txt", "t.jsonl", &(clv_data_options){.seq = 4, .sequential = 1});
+    assert_true(info_of(data).tokens == 7 && info_of(data).vocab == 256 && info_of(data).end_id == 0);
+    assert_int_equal(clv_data_batch(data, 0, 1, 0, 1, ids, labels, NULL, NULL), CLV_OK);
     assert_memory_equal(ids, ((const int32_t[]){'a', 'b', 'c', 'd'}), sizeof ids);
     assert_memory_equal(labels, ((const int32_t[]){'b', 'c', 'd', 0}), sizeof labels);
     uint64_t checksum = info_of(data).checksum;
@@ -479,7 +482,8 @@ static void test_texts(void **state)
     assert_true(info_of(data).tokens == 6 && info_of(data).vocab == 300 && info_of(data).checksum != checksum);
     clv_data_close(data);
     const char *path = in_folder("a.txt");
-    assert_int_equal(clv_data_open(&none, &path, 1, &(clv_data_options){.seq = 1, .texts = 1}, &err), CLV_EFORMAT);
+    assert_int_equal(clv_data_open(&none, &path, 1, &(clv_data_options){.seq = 1, .treat_as_text = 1}, &err),
+                     CLV_EFORMAT);
     assert_non_null(strstr(err.message, "a.txt: is a token file, not text"));
     assert_true(clv_data_is_text(in_folder("t.txt")) && clv_data_is_text("-") && !clv_data_is_text(path));
     err = (clv_error){0};
@@ -509,7 +513,7 @@ static clv_status counted_batch(void *arg, int64_t step, int32_t *ids, int32_t *
         *err = (clv_error){.code = CLV_EIO, .message = "the page is gone"};
         return CLV_EIO;
     }
-    return clv_data_batch_padded(s->data, step, 3, 0, 3, ids, labels, mask, err);
+    return clv_data_batch(s->data, step, 3, 0, 3, ids, labels, mask, err);
 }
 
 /* The same batches as when they are asked for, each begun before it is; and what fails is told at its step. */
@@ -532,7 +536,7 @@ static void test_prefetch(void **state)
         assert_null(mask);
         while (source.begun != step + 1) /* nobody has asked for it */
             usleep(100);
-        assert_int_equal(clv_data_batch(source.data, step, 3, 0, 3, ids, labels, NULL), CLV_OK);
+        assert_int_equal(clv_data_batch(source.data, step, 3, 0, 3, ids, labels, NULL, NULL), CLV_OK);
         assert_memory_equal(got, ids, sizeof ids);
         assert_memory_equal(learned, labels, sizeof labels);
     }

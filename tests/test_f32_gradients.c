@@ -74,10 +74,10 @@ static void step_once(run *r, const way *w, clv_optimizer optimizer)
     must(clv_trainer_new(&r->trainer, r->model, &options, &err), &err);
     for (int i = 0; i < BATCH * SEQ; i++) {
         ids[i] = (11 * i + i / 5) % 29;
-        labels[i] = i % 5 == 1 ? CLV_IGNORED_LABEL : (5 * i + 2) % 29;
+        labels[i] = i % 5 == 1 ? CLV_IGNORE_INDEX : (5 * i + 2) % 29;
     }
     clv_train_step did = {.size = sizeof did};
-    must(clv_trainer_step(r->trainer, ids, labels, &did, &err), &err);
+    must(clv_trainer_step(r->trainer, ids, labels, NULL, &did, &err), &err);
     r->loss = did.loss;
     r->norm = did.grad_norm;
 }

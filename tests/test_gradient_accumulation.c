@@ -138,7 +138,7 @@ static void fill(int32_t *ids, int32_t *labels)
         int part = i / (BATCH * SEQ / 4);
         bool counts = part == 2 || (part != 1 && i % 4 == part % 4);
         ids[i] = (11 * i + i / 5) % 29;
-        labels[i] = counts ? (5 * i + 2) % 29 : CLV_IGNORED_LABEL;
+        labels[i] = counts ? (5 * i + 2) % 29 : CLV_IGNORE_INDEX;
     }
 }
 
@@ -169,7 +169,7 @@ static void train(trained *out, const char *name, const way *w)
     fill(ids, labels);
     for (int i = 0; i < STEPS; i++) {
         clv_train_step did = {.size = sizeof did};
-        must(clv_trainer_step(trainer, ids, labels, &did, &err), &err);
+        must(clv_trainer_step(trainer, ids, labels, NULL, &did, &err), &err);
         out->loss[i] = did.loss;
         out->norm[i] = did.grad_norm;
     }

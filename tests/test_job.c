@@ -553,7 +553,7 @@ static void train(results *out, const clv_model *model, const clv_job *job)
     must(clv_trainer_new(&t, model, &options, &err), &err);
     for (int i = 0; i < STEPS; i++) {
         clv_train_step step = {.size = sizeof step};
-        must(clv_trainer_step(t, ids, labels, &step, &err), &err);
+        must(clv_trainer_step(t, ids, labels, NULL, &step, &err), &err);
         out->losses[i] = step.loss;
     }
     int64_t mine = job ? 10 - clv_job_process_index(job) : 4, most = -1; /* the first process has the most */

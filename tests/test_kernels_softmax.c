@@ -92,7 +92,7 @@ static void textbook(const double *logits, const int64_t *labels, const double *
             max = fmax(max, x[v]);
         for (int64_t v = 0; v < cols; v++)
             sum += exp(x[v] - max);
-        bool counts = labels[r] != CLV_IGNORED_LABEL;
+        bool counts = labels[r] != CLV_IGNORE_INDEX;
         loss[r] = counts ? log(sum) + max - x[labels[r]] : 0;
         for (int64_t v = 0; v < cols; v++)
             d_logits[r * cols + v] = counts ? (exp(x[v] - max) / sum - (labels[r] == v)) * d_loss[r] : 0;
@@ -134,13 +134,13 @@ static void cross_entropy_case(clv_dtype dtype, int64_t rows, int64_t cols, int 
     part parts[3];
     cut[n] = cols;
     for (int64_t r = 0; r < rows; r++) {
-        labels[r] = r % 5 == 4 ? CLV_IGNORED_LABEL : (int64_t)(check_next() % (uint64_t)cols);
+        labels[r] = r % 5 == 4 ? CLV_IGNORE_INDEX : (int64_t)(check_next() % (uint64_t)cols);
         clv_dtype_store(label_dtype, typed, r, (double)labels[r]);
     }
     textbook(logits.exact, labels, d_loss.exact, loss.exact, d_logits.exact, rows, cols);
     for (int k = 0; k < n; k++) {
         int64_t lo = cut[k], width = cut[k + 1] - lo;
-        parts[k] = (part){{dtype, label_dtype, rows, width, lo, CLV_IGNORED_LABEL},
+        parts[k] = (part){{dtype, label_dtype, rows, width, lo, CLV_IGNORE_INDEX},
                           operand_blank(dtype, rows * width),
                           check_alloc(rows, sizeof(double)),
                           check_alloc(2 * rows, sizeof(double))};
@@ -188,7 +188,7 @@ static void nan_logits(clv_dtype dtype)
     operand x = operand_random(dtype, COLS, -1, 1);
     double max, sums[2], loss;
     int64_t label = 2;
-    clv_cross_entropy_args ce = {dtype, CLV_I64, 1, COLS, 0, CLV_IGNORED_LABEL};
+    clv_cross_entropy_args ce = {dtype, CLV_I64, 1, COLS, 0, CLV_IGNORE_INDEX};
     clv_dtype_store(dtype, x.data, 11, NAN);
     clv_cross_entropy_max(&ce, &max, x.data);
     clv_cross_entropy_sums(&ce, sums, x.data, &label, &max);

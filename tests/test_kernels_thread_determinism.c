@@ -20,7 +20,7 @@ static void run_all(double *results, operand x, operand d_y, const int32_t *ids)
     const bool last[] = {false, true};
     clv_norm norm = {CLV_NORM_LAYER, x.dtype, CLV_F64, ROWS, COLS, COLS, 1e-5};
     clv_embedding_args embedding = {CLV_I32, ROWS, 0, ROWS, COLS};
-    clv_cross_entropy_args ce = {x.dtype, CLV_I32, ROWS, COLS, 0, CLV_IGNORED_LABEL};
+    clv_cross_entropy_args ce = {x.dtype, CLV_I32, ROWS, COLS, 0, CLV_IGNORE_INDEX};
     float *max = check_alloc(ROWS, sizeof *max), *sums = check_alloc(2 * ROWS, sizeof *sums);
     float *table = check_alloc(N, sizeof *table);
 

@@ -22,14 +22,15 @@
 
 enum { VOCAB = 33, MASK = 32, PAD = 1, END = 2, SEQ = 50, N = 100003, IGNORED = -100 };
 
-static const clv_mlm_masking masking = {.size = sizeof masking, .mask = MASK, .n_special = 3, .special = {0, PAD, END}};
+static const clv_mlm_masking masking = {
+    .size = sizeof masking, .mask_id = MASK, .n_special = 3, .special_ids = {0, PAD, END}};
 
 /* Ids of all kinds, the special ones among them; `end` ends documents. */
 static void write_ids(const char *name, int64_t n, int64_t end)
 {
     clv_error err = {0};
     clv_token_writer *w;
-    clv_token_writer_options o = {.size = sizeof o, .vocab = VOCAB, .end = end};
+    clv_token_writer_options o = {.size = sizeof o, .vocab = VOCAB, .end_id = end};
     uint32_t random = 7;
     must(clv_token_writer_create(&w, in_folder("%s", name), &o, &err), &err);
     for (int64_t i = 0; i < n; i++) {
@@ -42,7 +43,7 @@ static void write_ids(const char *name, int64_t n, int64_t end)
 static clv_data_options options_of(uint64_t seed)
 {
     return (clv_data_options){
-        .size = sizeof(clv_data_options), .seq = SEQ, .vocab = VOCAB, .seed = seed, .masking = &masking, .pad = PAD};
+        .size = sizeof(clv_data_options), .seq = SEQ, .vocab = VOCAB, .seed = seed, .masking = &masking, .pad_id = PAD};
 }
 
 static clv_data *open_data(const char *name, const clv_data_options *o)
@@ -107,7 +108,7 @@ static void test_shares(void **state)
         clv_data_options o = options_of(1), plain;
         its.rate = rates[k];
         o.masking = &its;
-        o.in_order = 1;
+        o.sequential = 1;
         plain = o;
         plain.masking = NULL;
         clv_data *data = open_data("ids", &o), *known = open_data("ids", &plain);
@@ -116,8 +117,8 @@ static void test_shares(void **state)
         assert_int_equal(sequences_of(data), N / SEQ);
         for (int64_t i = 0; i < N / SEQ; i++) {
             int32_t ids[SEQ], labels[SEQ], was[SEQ], next[SEQ];
-            assert_int_equal(clv_data_batch(data, i, 1, 0, 1, ids, labels, NULL), CLV_OK);
-            assert_int_equal(clv_data_batch(known, i, 1, 0, 1, was, next, NULL), CLV_OK);
+            assert_int_equal(clv_data_batch(data, i, 1, 0, 1, ids, labels, NULL, NULL), CLV_OK);
+            assert_int_equal(clv_data_batch(known, i, 1, 0, 1, was, next, NULL, NULL), CLV_OK);
             count(&c, was, ids, labels, SEQ);
         }
         if (rate < 1)
@@ -149,7 +150,7 @@ static void test_as_documented(void **state)
     for (int64_t row = 0; row < 3 * rows; row += 997) {
         int32_t ids[SEQ], labels[SEQ];
         uint32_t word[3][SEQ];
-        assert_int_equal(clv_data_batch(data, row, 1, 0, 1, ids, labels, NULL), CLV_OK);
+        assert_int_equal(clv_data_batch(data, row, 1, 0, 1, ids, labels, NULL, NULL), CLV_OK);
         for (uint32_t t = 0; t < 3; t++)
             clv_random_bits(word[t], clv_key_fold_in(key, t), (uint64_t)row * SEQ, SEQ);
         for (int s = 0; s < SEQ; s++) {
@@ -178,27 +179,27 @@ static void test_whoever_makes_it(void **state)
     clv_data *data = open_data("ids", &o), *seeded = open_data("ids", &other);
     (void)state;
     for (int64_t step = 0; step < STEPS; step++)
-        assert_int_equal(clv_data_batch(data, step, B, 0, B, ids + step * B * SEQ, labels + step * B * SEQ, NULL),
+        assert_int_equal(clv_data_batch(data, step, B, 0, B, ids + step * B * SEQ, labels + step * B * SEQ, NULL, NULL),
                          CLV_OK);
     for (int64_t row = ROWS - 1; row >= 0; row -= 7) { /* one by one, of batches of another size, backwards */
-        assert_int_equal(clv_data_batch(data, row / 3, 3, row % 3, 1, its, mine, NULL), CLV_OK);
+        assert_int_equal(clv_data_batch(data, row / 3, 3, row % 3, 1, its, mine, NULL, NULL), CLV_OK);
         assert_memory_equal(its, ids + row * SEQ, SEQ * sizeof *ids);
         assert_memory_equal(mine, labels + row * SEQ, SEQ * sizeof *ids);
     }
     int64_t epoch = sequences_of(data), same = 0, chosen = 0;
-    o.in_order = 1;
+    o.sequential = 1;
     clv_data *ordered = open_data("ids", &o);
     for (int64_t i = 0; i < 100; i++) { /* one sequence, in two epochs */
         int32_t again[SEQ], labelled[SEQ];
-        assert_int_equal(clv_data_batch(ordered, i, 1, 0, 1, its, mine, NULL), CLV_OK);
-        assert_int_equal(clv_data_batch(ordered, i + epoch, 1, 0, 1, again, labelled, NULL), CLV_OK);
+        assert_int_equal(clv_data_batch(ordered, i, 1, 0, 1, its, mine, NULL, NULL), CLV_OK);
+        assert_int_equal(clv_data_batch(ordered, i + epoch, 1, 0, 1, again, labelled, NULL, NULL), CLV_OK);
         for (int s = 0; s < SEQ; s++) {
             chosen += mine[s] != IGNORED;
             same += mine[s] != IGNORED && labelled[s] != IGNORED;
         }
     }
     expect_share("chosen in both epochs", same, chosen, 0.15);
-    assert_int_equal(clv_data_batch(seeded, 0, B, 0, B, its, mine, NULL), CLV_OK);
+    assert_int_equal(clv_data_batch(seeded, 0, B, 0, B, its, mine, NULL, NULL), CLV_OK);
     assert_memory_not_equal(mine, labels, B * SEQ * sizeof *labels);
     clv_data_close(data);
     clv_data_close(seeded);
@@ -239,7 +240,7 @@ static void test_rows(void **state)
     clv_data *data;
     (void)state;
     o.seq = 0;
-    o.in_order = 1;
+    o.sequential = 1;
     all.rate = 1;
     o.masking = &all;
     for (int labelled = 0; labelled < 2; labelled++)
@@ -250,8 +251,8 @@ static void test_rows(void **state)
             write_rows("rows.safetensors", ids, labelled ? labels : NULL, masked ? mask : NULL);
             data = open_data("rows.safetensors", &o);
             must(clv_data_get_info(data, &info, &err), &err);
-            assert_int_equal(info.padded, masked);
-            must(clv_data_batch_padded(data, 0, 2, 0, 2, got, its, tokens, &err), &err);
+            assert_int_equal(info.has_padding, masked);
+            must(clv_data_batch(data, 0, 2, 0, 2, got, its, tokens, &err), &err);
             for (int i = 0; i < 8; i++) {
                 assert_int_equal(tokens[i], masked ? mask[i] : 1);
                 if (labelled || is_special((int32_t)ids[i]))
@@ -265,7 +266,7 @@ static void test_rows(void **state)
     data = open_data("rows.safetensors", &o);
     int32_t got[8], its[8];
     static const int32_t next[] = {6, 7, IGNORED, IGNORED, MASK, IGNORED, IGNORED, IGNORED};
-    must(clv_data_batch(data, 0, 2, 0, 2, got, its, &err), &err);
+    must(clv_data_batch(data, 0, 2, 0, 2, got, its, NULL, &err), &err);
     assert_memory_equal(its, next, sizeof next);
     clv_data_close(data);
     const char *path = in_folder("rows.safetensors");
@@ -299,17 +300,17 @@ static void test_documents(void **state)
                               .vocab = VOCAB,
                               .seed = 3,
                               .corpus = &corpus,
-                              .in_order = 1,
+                              .sequential = 1,
                               .masking = masks ? &its : NULL,
-                              .padded = 1,
-                              .pad = PAD};
+                              .one_document_per_row = 1,
+                              .pad_id = PAD};
         static const int32_t first[] = {0, 20, 15, 7, 4, 5, 5, 2, PAD, PAD}, second[] = {0, 22, 2},
                              third[] = {0, 5, 23, 13, 9, 18, 6, 21, 12, 15};
         int32_t ids[3 * S], labels[3 * S];
         uint8_t mask[3 * S];
         clv_data *data = open_data("p.fasta", &o);
         assert_int_equal(sequences_of(data), 3);
-        must(clv_data_batch_padded(data, 0, 3, 0, 3, ids, labels, mask, &err), &err);
+        must(clv_data_batch(data, 0, 3, 0, 3, ids, labels, mask, &err), &err);
         assert_memory_equal(ids, first, sizeof first);
         assert_memory_equal(ids + S, second, sizeof second);
         assert_memory_equal(ids + 2 * S, third, sizeof third);
@@ -324,11 +325,11 @@ static void test_documents(void **state)
                 assert_int_equal(labels[i], at < there - 1 ? ids[i + 1] : IGNORED);
         }
         clv_data_close(data);
-        o.in_order = 0;
+        o.sequential = 0;
         data = open_data("p.fasta", &o);
         int begins[22] = {0};
         for (int row = 0; row < 6000; row++) {
-            must(clv_data_batch_padded(data, row, 1, 0, 1, ids, labels, mask, &err), &err);
+            must(clv_data_batch(data, row, 1, 0, 1, ids, labels, mask, &err), &err);
             if (mask[S - 1] == 0)
                 continue;
             int begin = 0;
@@ -371,21 +372,21 @@ static void test_refused(void **state)
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         bad = (clv_mlm_masking){.size = sizeof bad,
                                 .rate = wrong[i].rate,
-                                .mask = wrong[i].mask,
+                                .mask_id = wrong[i].mask,
                                 .n_special = wrong[i].n_special,
-                                .special = {wrong[i].special}};
+                                .special_ids = {wrong[i].special}};
         err = (clv_error){0};
         assert_int_equal(clv_data_open(&data, &path, 1, &o, &err), CLV_EINVAL);
         if (!strstr(err.message, wrong[i].says))
             fail_msg("'%s' lacks '%s'", err.message, wrong[i].says);
     }
     o.masking = NULL;
-    o.pad = VOCAB;
+    o.pad_id = VOCAB;
     err = (clv_error){0};
     assert_int_equal(clv_data_open(&data, &path, 1, &o, &err), CLV_EINVAL);
-    assert_non_null(strstr(err.message, "padding is token 33"));
-    o.pad = PAD;
-    o.padded = 1;
+    assert_non_null(strstr(err.message, "padding id 33"));
+    o.pad_id = PAD;
+    o.one_document_per_row = 1;
     err = (clv_error){0};
     assert_int_equal(clv_data_open(&data, &path, 1, &o, &err), CLV_EINVAL);
     assert_non_null(strstr(err.message, "ids: does not say which id ends a document"));
@@ -408,26 +409,27 @@ static void test_of_models(void **state)
     clv_tokenizer *t = golden_tokenizer("esm_vocab"), *of_bert = golden_tokenizer("bert");
     clv_error err = {0};
     (void)state;
-    must(clv_model_masking(&m, esm, NULL, &err), &err);
-    assert_true(m.mask == MASK && m.n_special == 2 && m.special[0] == PAD && m.special[1] == END && !m.tokenizer);
-    must(clv_model_masking(&m, esm, t, &err), &err);
+    must(clv_model_mlm_masking(&m, esm, NULL, &err), &err);
+    assert_true(m.mask_id == MASK && m.n_special == 2 && m.special_ids[0] == PAD && m.special_ids[1] == END &&
+                !m.tokenizer);
+    must(clv_model_mlm_masking(&m, esm, t, &err), &err);
     assert_ptr_equal(m.tokenizer, t);
-    must(clv_model_masking(&m, bert, NULL, &err), &err);
-    assert_true(m.mask == -1 && m.n_special == 1 &&
-                m.special[0] == 0); /* neither config.json nor a tokenizer has one */
-    must(clv_model_masking(&m, bert, of_bert, &err), &err);
-    assert_true(m.mask > 0 && m.tokenizer == of_bert);
-    assert_int_equal(clv_model_masking(&m, NULL, NULL, NULL), CLV_EINVAL);
-    assert_int_equal(clv_model_masking(NULL, esm, NULL, NULL), CLV_EINVAL);
+    must(clv_model_mlm_masking(&m, bert, NULL, &err), &err);
+    assert_true(m.mask_id == -1 && m.n_special == 1 &&
+                m.special_ids[0] == 0); /* neither config.json nor a tokenizer has one */
+    must(clv_model_mlm_masking(&m, bert, of_bert, &err), &err);
+    assert_true(m.mask_id > 0 && m.tokenizer == of_bert);
+    assert_int_equal(clv_model_mlm_masking(&m, NULL, NULL, NULL), CLV_EINVAL);
+    assert_int_equal(clv_model_mlm_masking(NULL, esm, NULL, NULL), CLV_EINVAL);
     m.rate = 1; /* of all special tokens none is chosen */
-    must(clv_model_masking(&m, esm, t, &err), &err);
+    must(clv_model_mlm_masking(&m, esm, t, &err), &err);
     m.rate = 1;
     clv_data_options o = options_of(1);
     o.masking = &m;
     clv_data *data = open_data("ids", &o);
     for (int64_t i = 0; i < 200; i++) {
         int32_t ids[SEQ], labels[SEQ];
-        must(clv_data_batch(data, i, 1, 0, 1, ids, labels, &err), &err);
+        must(clv_data_batch(data, i, 1, 0, 1, ids, labels, NULL, &err), &err);
         for (int s = 0; s < SEQ; s++)
             assert_true(labels[s] == IGNORED ? ids[s] < 4 : labels[s] >= 4 && (ids[s] >= 4 || ids[s] == labels[s]));
     }

@@ -88,7 +88,7 @@ static clv_status step(const trained *t, int batch, clv_train_step *did, clv_err
         ids[i] = (int32_t)((i * 7 + batch * 13) % VOCAB);
         labels[i] = (int32_t)((i * 7 + batch * 13 + 7) % VOCAB);
     }
-    return clv_trainer_step(t->trainer, ids, labels, did, err);
+    return clv_trainer_step(t->trainer, ids, labels, NULL, did, err);
 }
 
 /* One gain becomes `value`, and its f32 copy if there is one; the one that it was. */
@@ -235,7 +235,7 @@ static void test_loss_alone(void **state)
         labels[i] = 7;
     }
     unsigned char *before = all_state(&t, &size);
-    must(clv_trainer_step(t.trainer, ids, labels, &did, &err), &err);
+    must(clv_trainer_step(t.trainer, ids, labels, NULL, &did, &err), &err);
     assert_true(isinf(did.loss) && isfinite(did.grad_norm) && did.skipped);
     assert_says(clv_trainer_nonfinite(t.trainer), "the loss is not a number at step 0");
     unsigned char *after = all_state(&t, &size_after);
@@ -265,7 +265,7 @@ static void test_first_of_ranks(void **state)
         ids[i] = i < BATCH * SEQ / 2 ? i : ITS_TOKEN;
         labels[i] = i;
     }
-    must(clv_trainer_step(t.trainer, ids, labels, &did, &err), &err);
+    must(clv_trainer_step(t.trainer, ids, labels, NULL, &did, &err), &err);
     assert_true(did.skipped);
     assert_says(clv_trainer_nonfinite(t.trainer), "it begins at rank 1, embed");
     end(&t);

@@ -249,12 +249,16 @@ static clv_status open_proteins(clv_error *err)
     uint8_t mask[16];
     clv_data *data;
     const clv_corpus_options corpus = {.size = sizeof corpus, .tokenizer = of_proteins, .threads = 1};
-    const clv_mlm_masking masking = {.size = sizeof masking, .mask = 32, .tokenizer = of_proteins};
-    const clv_data_options options = {
-        .size = sizeof options, .seq = 16, .corpus = &corpus, .masking = &masking, .padded = 1, .pad = 1};
+    const clv_mlm_masking masking = {.size = sizeof masking, .mask_id = 32, .tokenizer = of_proteins};
+    const clv_data_options options = {.size = sizeof options,
+                                      .seq = 16,
+                                      .corpus = &corpus,
+                                      .masking = &masking,
+                                      .one_document_per_row = 1,
+                                      .pad_id = 1};
     snprintf(path, sizeof path, "%s/tests/golden/scores/proteins.fasta", getenv("CLV_SOURCE_DIR"));
     CLV_TRY(clv_data_open(&data, paths, 1, &options, err));
-    clv_status status = clv_data_batch_padded(data, 0, 1, 0, 1, ids, labels, mask, err);
+    clv_status status = clv_data_batch(data, 0, 1, 0, 1, ids, labels, mask, err);
     clv_data_close(data);
     return status;
 }
@@ -466,15 +470,15 @@ static const char *saved_folder;
 static clv_status save_and_resume(clv_error *err)
 {
     const int32_t ids[2] = {1, 2};
-    clv_status status = clv_trainer_step(saved_trainer, ids, ids, NULL, err);
+    clv_status status = clv_trainer_step(saved_trainer, ids, ids, NULL, NULL, err);
     if (status == CLV_OK)
         status = clv_trainer_set_metadata(saved_trainer, "key", "text", err);
     if (status == CLV_OK)
         status = clv_trainer_checkpoint(saved_trainer, saved_folder, NULL, err);
     if (status == CLV_OK)
         status = clv_trainer_resume(resumed_trainer, saved_folder, NULL, err);
-    clv_trainer_clear_metadata(saved_trainer);
-    clv_trainer_clear_metadata(resumed_trainer);
+    json_object_clear(saved_trainer->metadata);
+    json_object_clear(resumed_trainer->metadata);
     return status;
 }
 
@@ -483,7 +487,7 @@ static clv_status save_beside(clv_error *err)
 {
     const clv_trainer_checkpoint_options options = {.size = sizeof options, .background = 1};
     const int32_t ids[2] = {1, 2};
-    clv_status status = clv_trainer_step(saved_trainer, ids, ids, NULL, err);
+    clv_status status = clv_trainer_step(saved_trainer, ids, ids, NULL, NULL, err);
     if (status == CLV_OK)
         status = clv_trainer_checkpoint(saved_trainer, saved_folder, &options, err);
     clv_status ended = clv_trainer_checkpoint_finish(saved_trainer, status == CLV_OK ? err : NULL);

@@ -349,11 +349,11 @@ static void train(trained *out, const char *name, int split, clv_model_options h
     must(clv_trainer_new(&trainer, model, &options, &err), &err);
     for (int i = 0; i < BATCH * SEQ; i++) {
         ids[i] = (7 * i + 3) % 29;
-        labels[i] = i % 5 == 0 ? CLV_IGNORED_LABEL : (5 * i + 1) % 29;
+        labels[i] = i % 5 == 0 ? CLV_IGNORE_INDEX : (5 * i + 1) % 29;
     }
     for (int i = 0; i < STEPS; i++) {
         clv_train_step did = {.size = sizeof did};
-        must(clv_trainer_step(trainer, ids, labels, &did, &err), &err);
+        must(clv_trainer_step(trainer, ids, labels, NULL, &did, &err), &err);
         out->loss[i] = did.loss;
         out->norm[i] = did.grad_norm;
     }

@@ -1,5 +1,4 @@
-/* test_sampling.c - greedy choice, what top_k and top_p keep (against a plain sort), frequencies, bad logits; and the
- * learning-rate schedule. */
+/* test_sampling.c - greedy choice, what top_k and top_p keep (against a plain sort), frequencies, bad logits. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -14,7 +13,6 @@
 #include "cleave/rng.h"
 #include "infer/generation/sampling.h"
 #include "infer/generation/stop_strings.h"
-#include "cleave/train.h"
 
 enum { VOCAB = 50 };
 static clv_candidate work[VOCAB];
@@ -357,58 +355,12 @@ static void test_refused(void **state)
     assert_int_equal(token, 77);
 }
 
-static void check_rate(const clv_lr_schedule *s, int64_t step, double expected)
-{
-    double rate = clv_lr_schedule_rate(s, step);
-
-    if (!(fabs(rate - expected) <= 1e-15))
-        fail_msg("step %lld: %.17g, %.17g expected", (long long)step, rate, expected);
-}
-
-static void test_lr_schedule(void **state)
-{
-    const clv_lr_schedule s = {.peak = 1e-3, .floor = 1e-4, .warmup = 10, .steps = 110},
-                          plain = {.peak = 1, .steps = 4};
-
-    (void)state;
-    check_rate(&s, 0, 1e-4);
-    check_rate(&s, 9, 1e-3);
-    check_rate(&s, 10, 1e-3);
-    check_rate(&s, 60, 5.5e-4);
-    check_rate(&s, 110, 1e-4);
-    check_rate(&s, 1000, 1e-4);
-    check_rate(&plain, 0, 1);
-    check_rate(&plain, 2, 0.5);
-    for (int64_t step = 10; step < 110; step++)
-        assert_true(clv_lr_schedule_rate(&s, step) > clv_lr_schedule_rate(&s, step + 1));
-}
-
-static void test_schedule_refused(void **state)
-{
-    static const clv_lr_schedule bad[] = {{1, 2, 0, 1}, {1, -1, 0, 1}, {NAN, 0, 0, 1}, {INFINITY, 0, 0, 1},
-                                          {1, 0, 0, 0}, {1, 0, -1, 1}, {1, 0, 2, 1}};
-    const clv_lr_schedule good = {1, 0, 1, 1};
-
-    (void)state;
-    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
-        assert_int_equal(clv_lr_schedule_check(&bad[i], NULL), CLV_EINVAL);
-    assert_int_equal(clv_lr_schedule_check(&good, NULL), CLV_OK);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_greedy),
-        cmocka_unit_test(test_greedy_of_many),
-        cmocka_unit_test(test_distribution),
-        cmocka_unit_test(test_key),
-        cmocka_unit_test(test_golden),
-        cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_penalty),
-        cmocka_unit_test(test_parts),
-        cmocka_unit_test(test_stop),
-        cmocka_unit_test(test_lr_schedule),
-        cmocka_unit_test(test_schedule_refused),
+        cmocka_unit_test(test_greedy),  cmocka_unit_test(test_greedy_of_many), cmocka_unit_test(test_distribution),
+        cmocka_unit_test(test_key),     cmocka_unit_test(test_golden),         cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_penalty), cmocka_unit_test(test_parts),          cmocka_unit_test(test_stop),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -278,7 +278,7 @@ static void test_score_text(void **state)
     clv_error err = {0};
     clv_score whole = {.size = sizeof whole}, windows = {0};
     clv_forwarder *f = new_forwarder(decoder, CLV_FORWARD_NLL);
-    int32_t ids[6] = {'a', 'b', 'c', 'd', 'e', 'f'}, labels[6] = {'b', 'c', 'd', 'e', 'f', CLV_IGNORED_LABEL};
+    int32_t ids[6] = {'a', 'b', 'c', 'd', 'e', 'f'}, labels[6] = {'b', 'c', 'd', 'e', 'f', CLV_IGNORE_INDEX};
     uint8_t mask[6] = {1, 1, 1, 1, 1, 1};
     float nll[6];
     int calls = 0;

@@ -126,7 +126,7 @@ enum { LAST_CHARACTER = 0x10ffff, TEXTS = 3000, LONGEST = 40 };
 
 static clv_text_span span_of(const char *text)
 {
-    return clv_simd_loop(text, strlen(text));
+    return clv_text_span_of(text, strlen(text));
 }
 
 static clv_regex *compiled(const char *expression)
@@ -148,7 +148,7 @@ static size_t assigned_characters(uint32_t *out)
         bool found;
         if (c >= 0xd800 && c < 0xe000)
             continue;
-        clv_regex_iterator walk = {.regex = unassigned, .text = clv_simd_loop(bytes, clv_utf8_encode(bytes, c))};
+        clv_regex_iterator walk = {.regex = unassigned, .text = clv_text_span_of(bytes, clv_utf8_encode(bytes, c))};
         assert_int_equal(clv_regex_iterator_next(&found, &walk, NULL), CLV_OK);
         clv_regex_iterator_free(&walk);
         if (!found)
@@ -203,7 +203,7 @@ static void test_known_patterns(void **state)
         clv_regex *regex = compiled(expressions[i]);
         assert_non_null(known);
         for (uint64_t t = 0; t < TEXTS; t++)
-            matches_as(known, regex, clv_simd_loop(text, random_text(text, all, n, t)));
+            matches_as(known, regex, clv_text_span_of(text, random_text(text, all, n, t)));
         clv_regex_free(regex);
     }
     free(all);

@@ -381,10 +381,10 @@ static void test_vocab(void **state)
     vocab(bert_lines, strlen(bert_lines), bert, "{}", CLV_OK, "");
     vocab(esm_lines, strlen(esm_lines), esm, "{}", CLV_OK, "");
     vocab(bert_lines, strlen(bert_lines), esm, "{\"tokenizer_class\":\"BertTokenizerFast\"}", CLV_OK, "");
-    vocab(
-        bert_lines, strlen(bert_lines), "{\"model_type\":\"gpt2\"}", "{}", CLV_EUNSUPPORTED,
-        "vocab.txt: whose vocabulary it is, tokenizer_config.json's tokenizer_class ('') and config.json's model_type "
-        "('gpt2') do not tell; valid: BertTokenizer, EsmTokenizer; bert, esm");
+    vocab(bert_lines, strlen(bert_lines), "{\"model_type\":\"gpt2\"}", "{}", CLV_EUNSUPPORTED,
+          "vocab.txt: the kind of vocabulary is not known by tokenizer_config.json's tokenizer_class ('') nor by "
+          "config.json's "
+          "model_type ('gpt2'); valid: BertTokenizer, EsmTokenizer; bert, esm");
     vocab(bert_lines, strlen(bert_lines), bert, "{\"tokenizer_class\":\"X\"}", CLV_EUNSUPPORTED, "('X')");
     vocab(bert_lines, strlen(bert_lines), bert, "[]", CLV_EFORMAT, "tokenizer_config.json: not a JSON object");
     vocab(bert_lines, strlen(bert_lines), "{", "{}", CLV_EFORMAT, "config.json: not JSON");

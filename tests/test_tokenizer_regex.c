@@ -145,6 +145,30 @@ static void test_unigram(void **state)
     part(models, "\"byte_fallback\":1,\"vocab\":[[\"<u>\",0]]", CLV_EFORMAT, "\"byte_fallback\" must be true or false");
 }
 
+/* Of two paths of equal score a token of the vocabulary is taken, not an unknown one; a better unknown one wins. An
+ * unknown token has the lowest score, -1, less 10. */
+static void test_unigram_ties(void **state)
+{
+    static const struct {
+        const char *unknown, *score; /* "unk_id"; the score of "a", before an unknown "b" */
+        int64_t n, ids[2];
+    } cases[] = {{"0", "10.0", 1, {2}}, {"null", "10.0", 1, {2}}, {"0", "11.0", 2, {1, 0}}};
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char json[256];
+        int64_t *ids, n;
+        snprintf(json, sizeof json,
+                 "{\"model\":{\"type\":\"Unigram\",\"unk_id\":%s,\"vocab\":[[\"<u>\",0],[\"a\",%s],[\"ab\",-1]]}}",
+                 cases[i].unknown, cases[i].score);
+        clv_tokenizer *t = opened(json, CLV_OK, "");
+        assert_int_equal(clv_tokenizer_encode(t, "ab", 2, true, &ids, &n, NULL), CLV_OK);
+        assert_int_equal(n, cases[i].n);
+        assert_memory_equal(ids, cases[i].ids, (size_t)n * sizeof *ids);
+        free(ids);
+        clv_tokenizer_free(t);
+    }
+}
+
 /* ---- Precompiled ---- */
 
 static const char precompiled[] = "{\"normalizer\":{\"type\":\"Precompiled\",\"precompiled_charsmap\":%s}," UNIGRAM "}";
@@ -213,8 +237,8 @@ static void test_texts(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_patterns), cmocka_unit_test(test_pattern_fields),
-                                       cmocka_unit_test(test_unigram), cmocka_unit_test(test_precompiled),
-                                       cmocka_unit_test(test_texts)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_patterns),    cmocka_unit_test(test_pattern_fields),
+                                       cmocka_unit_test(test_unigram),     cmocka_unit_test(test_unigram_ties),
+                                       cmocka_unit_test(test_precompiled), cmocka_unit_test(test_texts)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -104,7 +104,7 @@ static void train(const trained *t, int to, double *losses)
     fill(ids, labels);
     for (int64_t step = clv_trainer_steps_done(t->trainer); step < to; step++) {
         clv_train_step did = {.size = sizeof did};
-        must(clv_trainer_step(t->trainer, ids, labels, &did, &err), &err);
+        must(clv_trainer_step(t->trainer, ids, labels, NULL, &did, &err), &err);
         losses[step] = did.loss;
     }
 }
@@ -168,15 +168,15 @@ static void check_masks(rates p)
     must(clv_trainer_new(&t.trainer, t.model, &how, &err), &err);
     fill(ids, labels);
     double before, after, looked_at;
-    must(clv_trainer_loss(t.trainer, ids, labels, &before, &err), &err);
+    must(clv_trainer_loss(t.trainer, ids, labels, NULL, &before, &err), &err);
     train(&t, STEPS, losses);
-    must(clv_trainer_loss(t.trainer, ids, labels, &after, &err), &err);
+    must(clv_trainer_loss(t.trainer, ids, labels, NULL, &after, &err), &err);
     end(&t);
     assert_true(fabs(before - after) < 1e-6 * before);
     for (int i = 1; i < STEPS; i++)
         assert_true(fabs(losses[i] - losses[0]) > 1e-5 * losses[0]);
     t = begin(&one, "gpt2", none, 3);
-    must(clv_trainer_loss(t.trainer, ids, labels, &looked_at, &err), &err);
+    must(clv_trainer_loss(t.trainer, ids, labels, NULL, &looked_at, &err), &err);
     end(&t);
     assert_true(before == looked_at);
 }

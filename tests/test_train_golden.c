@@ -89,7 +89,7 @@ static void follow(const course *c, int split, clv_recompute recompute, int64_t 
     clv_trainer *trainer = golden_trainer(model, &b, optimizer, parts);
     for (int i = 0; i < GOLDEN_STEPS; i++) {
         clv_train_step did = {.size = sizeof did};
-        must(clv_trainer_step_padded(trainer, b.ids, b.labels, b.padded ? b.mask : NULL, &did, &err), &err);
+        must(clv_trainer_step(trainer, b.ids, b.labels, b.padded ? b.mask : NULL, &did, &err), &err);
         assert_follows(did.loss, c->loss[i], 1e-4, "the loss", i, c, split);
         assert_follows(did.grad_norm, c->norm[i], 1e-4, "the norm", i, c, split);
         assert_true((float)did.lr == (float)golden_rate(optimizer));

@@ -45,7 +45,7 @@ static void train(double losses[GOLDEN_STEPS], int training, int split)
     clv_trainer *trainer = golden_trainer(model, &b, optimizer, 1);
     for (int i = 0; i < GOLDEN_STEPS; i++) {
         clv_train_step did = {.size = sizeof did};
-        must(clv_trainer_step(trainer, b.ids, b.labels, &did, &err), &err);
+        must(clv_trainer_step(trainer, b.ids, b.labels, NULL, &did, &err), &err);
         losses[i] = did.loss;
     }
     clv_trainer_free(trainer);

@@ -39,7 +39,7 @@ static clv_trainer *new_trainer(const clv_model *model, int64_t seq, int padded)
     clv_error err = {0};
     clv_trainer *t;
     const clv_trainer_options options = {
-        .size = sizeof options, .batch = BATCH, .seq = seq, .schedule = &schedule, .padded = padded};
+        .size = sizeof options, .batch = BATCH, .seq = seq, .schedule = &schedule, .padding_mask = padded};
     must(clv_trainer_new(&t, model, &options, &err), &err);
     return t;
 }
@@ -56,7 +56,7 @@ static batch batch_with(int32_t junk)
     for (int i = 0; i < BATCH * SEQ; i++) {
         int row = i / SEQ, at = i % SEQ;
         b.mask[i] = at < SEQ - 2 * row;
-        b.labels[i] = b.mask[i] && at % 3 == 0 ? 4 + (i * 7) % 20 : CLV_IGNORED_LABEL;
+        b.labels[i] = b.mask[i] && at % 3 == 0 ? 4 + (i * 7) % 20 : CLV_IGNORE_INDEX;
         b.ids[i] = !b.mask[i] ? junk : b.labels[i] >= 0 ? MASK : 4 + (i * 7) % 20;
     }
     return b;
@@ -75,14 +75,14 @@ static void test_padding_reaches_nothing(void **state)
         for (int i = 0; i < STEPS; i++) {
             clv_train_step did = {.size = sizeof did}, its = {.size = sizeof its};
             double asked;
-            must(clv_trainer_loss_padded(t, b.ids, b.labels, b.mask, &asked, &err), &err);
-            must(clv_trainer_step_padded(t, b.ids, b.labels, b.mask, &did, &err), &err);
-            must(clv_trainer_step_padded(other, junk.ids, junk.labels, junk.mask, &its, &err), &err);
+            must(clv_trainer_loss(t, b.ids, b.labels, b.mask, &asked, &err), &err);
+            must(clv_trainer_step(t, b.ids, b.labels, b.mask, &did, &err), &err);
+            must(clv_trainer_step(other, junk.ids, junk.labels, junk.mask, &its, &err), &err);
             assert_int_equal(did.labels, 5);
             assert_true(fabs(asked - did.loss) <= 1e-5 * did.loss);
             assert_true(did.loss == its.loss && did.grad_norm == its.grad_norm);
-            must(clv_trainer_step_padded(t, b.ids, b.labels, NULL, &did, &err), &err); /* tokens, then, as others are */
-            must(clv_trainer_step_padded(other, b.ids, b.labels, NULL, &its, &err), &err);
+            must(clv_trainer_step(t, b.ids, b.labels, NULL, &did, &err), &err); /* tokens, then, as others are */
+            must(clv_trainer_step(other, b.ids, b.labels, NULL, &its, &err), &err);
             assert_true(did.loss == its.loss && fabs(asked - did.loss) > 1e-4);
         }
         clv_trainer_free(t);
@@ -99,11 +99,11 @@ static void test_padding_refused(void **state)
     batch b = batch_with(PAD);
     double loss;
     (void)state;
-    assert_int_equal(clv_trainer_step_padded(whole, b.ids, b.labels, b.mask, NULL, &err), CLV_EINVAL);
-    assert_non_null(strstr(err.message, "padded"));
+    assert_int_equal(clv_trainer_step(whole, b.ids, b.labels, b.mask, NULL, &err), CLV_EINVAL);
+    assert_non_null(strstr(err.message, "padding_mask"));
     memset(b.mask + 2 * SEQ, 0, SEQ);
     err = (clv_error){0};
-    assert_int_equal(clv_trainer_loss_padded(t, b.ids, b.labels, b.mask, &loss, &err), CLV_EINVAL);
+    assert_int_equal(clv_trainer_loss(t, b.ids, b.labels, b.mask, &loss, &err), CLV_EINVAL);
     assert_non_null(strstr(err.message, "sequence 2 is all padding"));
     clv_trainer_free(t);
     clv_trainer_free(whole);
@@ -120,15 +120,15 @@ static void test_no_label(void **state)
     double before, after;
     (void)state;
     for (int i = 0; i < BATCH * SEQ; i++)
-        none.labels[i] = CLV_IGNORED_LABEL;
+        none.labels[i] = CLV_IGNORE_INDEX;
     for (int i = 0; i < STEPS; i++) {
         clv_train_step did = {.size = sizeof did};
-        must(clv_trainer_loss_padded(t, b.ids, b.labels, b.mask, &before, &err), &err);
-        must(clv_trainer_step_padded(t, none.ids, none.labels, none.mask, &did, &err), &err);
-        must(clv_trainer_loss_padded(t, b.ids, b.labels, b.mask, &after, &err), &err);
+        must(clv_trainer_loss(t, b.ids, b.labels, b.mask, &before, &err), &err);
+        must(clv_trainer_step(t, none.ids, none.labels, none.mask, &did, &err), &err);
+        must(clv_trainer_loss(t, b.ids, b.labels, b.mask, &after, &err), &err);
         assert_int_equal(did.step, 2 * i);
         assert_true(did.labels == 0 && did.loss == 0 && did.grad_norm == 0 && before == after);
-        must(clv_trainer_step_padded(t, b.ids, b.labels, b.mask, &did, &err), &err);
+        must(clv_trainer_step(t, b.ids, b.labels, b.mask, &did, &err), &err);
         assert_int_equal(did.step, 2 * i + 1);
     }
     assert_int_equal(clv_trainer_steps_done(t), 2 * STEPS);

@@ -32,7 +32,7 @@ static inline void train(const trained *t, int to, double *losses)
             ids[i] = (int32_t)((i * 7 + step * 13) % TRAINED_VOCAB);
             labels[i] = (int32_t)((i * 7 + step * 13 + 7) % TRAINED_VOCAB);
         }
-        must(clv_trainer_step(t->trainer, ids, labels, &did, &err), &err);
+        must(clv_trainer_step(t->trainer, ids, labels, NULL, &did, &err), &err);
         assert_int_equal(did.step, step);
         losses[step] = did.loss;
     }

@@ -48,7 +48,6 @@
 #include "cleave/spmd.h"
 #include "cleave/status.h"
 #include "cleave/text.h"
-#include "cleave/text_data.h"
 #include "cleave/tokenizer.h"
 #include "cleave/trace.h"
 #include "cleave/train.h"

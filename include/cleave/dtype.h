@@ -42,6 +42,10 @@ CLV_API size_t clv_dtype_size(clv_dtype dtype);
 /** Parses a name ("f32", or safetensors' "F32"). @return CLV_EDTYPE, with a message that lists the valid names */
 CLV_API clv_status clv_dtype_parse(clv_dtype *out, const char *name, clv_error *err);
 
+/** The label of a position without one: it adds nothing to the loss, to gradients or to the count of labels. The value
+ *  is that of PyTorch and transformers. */
+enum { CLV_IGNORE_INDEX = -100 };
+
 /** X(code, name): the formats in which collectives send f32 tensors between ranks. */
 #define CLV_COMM_DTYPE_TABLE(X)                                                                                        \
     X(CLV_COMM_F32, "f32")                                                                                             \

@@ -16,7 +16,7 @@ extern "C" {
 typedef enum clv_forward_result {
     CLV_FORWARD_HIDDEN, /**< hidden states [B,S,M] after the final norm */
     CLV_FORWARD_LOGITS, /**< logits [B,S,V] */
-    CLV_FORWARD_NLL     /**< [B,S] -log p of each label; 0 for CLV_IGNORED_LABEL. Logits are never gathered */
+    CLV_FORWARD_NLL     /**< [B,S] -log p of each label; 0 for CLV_IGNORE_INDEX. Logits are never gathered */
 } clv_forward_result;
 
 /** Zero-initialised = defaults. */
@@ -42,7 +42,7 @@ typedef struct clv_forward_batch {
     int64_t batch, seq;    /**< B and S, each at least 1 */
     const int32_t *ids;    /**< [B,S] */
     const uint8_t *mask;   /**< [B,S]: 1 = token, 0 = padding */
-    const int32_t *labels; /**< [B,S], for CLV_FORWARD_NLL: token ids, or CLV_IGNORED_LABEL */
+    const int32_t *labels; /**< [B,S], for CLV_FORWARD_NLL: token ids, or CLV_IGNORE_INDEX */
 } clv_forward_batch;
 
 /** Runs a batch. out is f32 of the result's shape. A batch of another shape than the last compiles a new program, so

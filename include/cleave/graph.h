@@ -292,8 +292,6 @@ CLV_API clv_value clv_cache_update(clv_graph *graph, clv_value cache, clv_value 
 
 /** exp(x) / sum(exp(x)) over the last dimension, computed stably: the maximum is subtracted first. */
 CLV_API clv_value clv_softmax(clv_graph *graph, clv_value x);
-/** The label to ignore in PyTorch and transformers. */
-enum { CLV_IGNORED_LABEL = -100 };
 /** Softmax cross-entropy of each row: logits [...,V], labels (i32/i64) [...] -> f32 [...] (f64 for f64). Loss and
  *  gradient are 0 where label == ignored. Vocabulary-parallel: sharded logits are never gathered. */
 CLV_API clv_value clv_cross_entropy(clv_graph *graph, clv_value logits, clv_value labels, int64_t ignored);

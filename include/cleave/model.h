@@ -157,7 +157,7 @@ CLV_API clv_status clv_model_tokenizer(const clv_tokenizer **out, const clv_mode
  *  tokenizer's, and bos, eos and pad of config.json. tokenizer: the one that encoded the texts, borrowed while *out is
  *  used; NULL: the folder's, if it has one.
  *  @return errors of opening the folder's tokenizer */
-CLV_API clv_status clv_model_masking(clv_mlm_masking *out, const clv_model *model, const clv_tokenizer *tokenizer,
+CLV_API clv_status clv_model_mlm_masking(clv_mlm_masking *out, const clv_model *model, const clv_tokenizer *tokenizer,
                                      clv_error *err);
 
 /** Checks that all processes of options.job have opened the same model: compares config, tokenizer file, and of the

@@ -1,11 +1,12 @@
-/** @file train.h - training a model: one program a step, run again and again.
+/** @file train.h - training: one compiled program a step, checkpoints, resuming.
  *
- *   clv_trainer_new(&trainer, model, &options, &err);       a model of clv_model_open (its weights) or clv_model_new
- *   clv_trainer_step(trainer, ids, labels, &step, &err);    as often as there is data: text_data.h makes batches
- *   clv_trainer_checkpoint(trainer, "folder/checkpoints", NULL, &err);  now and then; clv_trainer_resume goes on there
- *   clv_trainer_save(trainer, "folder", &err);
+ *   clv_trainer_new(&trainer, model, &options, &err);           model: of clv_model_open (its weights) or clv_model_new
+ *   clv_data_batch(data, i, B, 0, B, ids, labels, NULL, &err);  data.h
+ *   clv_trainer_step(trainer, ids, labels, NULL, &step, &err);
+ *   clv_trainer_checkpoint(trainer, "run/checkpoints", NULL, &err);   clv_trainer_resume continues from there
+ *   clv_trainer_save(trainer, "run", &err);
  *
- * One thread at a time may use a trainer; it must be freed before its model is closed.
+ * One thread at a time may use a trainer. Free it before its model.
  */
 #ifndef CLEAVE_TRAIN_H
 #define CLEAVE_TRAIN_H
@@ -17,210 +18,187 @@
 extern "C" {
 #endif
 
-/** How a learning rate goes on behind a linear warm-up (step < warmup: peak * (step + 1) / warmup), with
- *  done = (step - warmup) / (steps - warmup): X(constant, value, name)
- *
- *   cosine:    floor + (peak - floor) * (1 + cos(pi * done)) / 2: Loshchilov & Hutter 2017, arXiv:1608.03983
- *   linear:    floor + (peak - floor) * (1 - done)
- *   constant:  peak
- *   wsd:       peak, but in the last `decay` steps floor + (peak - floor) * (steps - step) / decay; warm-up, stable,
- *              decay: Hu et al. 2024, arXiv:2404.06395, going down as Haegele et al. 2024, arXiv:2405.18392
- *
- *  From `steps` on it is floor, of constant peak. */
-#define CLV_LR_SCHEDULE_SHAPES(X)                                                                                      \
-    X(CLV_LR_SCHEDULE_COSINE, 0, "cosine")                                                                             \
-    X(CLV_LR_SCHEDULE_LINEAR, 1, "linear")                                                                             \
-    X(CLV_LR_SCHEDULE_CONSTANT, 2, "constant")                                                                         \
-    X(CLV_LR_SCHEDULE_WSD, 3, "wsd")
-#define CLV_LR_SCHEDULE_ENUM(shape, value, name) shape = (value),
-/** How it goes on. */
-typedef enum clv_lr_schedule_shape { CLV_LR_SCHEDULE_SHAPES(CLV_LR_SCHEDULE_ENUM) } clv_lr_schedule_shape;
-#undef CLV_LR_SCHEDULE_ENUM
+/** Shape of a learning-rate schedule after the warm-up, with done = (step - warmup) / (steps - warmup). */
+typedef enum clv_lr_schedule_shape {
+    CLV_LR_SCHEDULE_COSINE,   /**< "cosine": floor + (peak - floor) * (1 + cos(pi * done)) / 2: Loshchilov & Hutter
+                                   2017, arXiv:1608.03983 */
+    CLV_LR_SCHEDULE_LINEAR,   /**< "linear": floor + (peak - floor) * (1 - done) */
+    CLV_LR_SCHEDULE_CONSTANT, /**< "constant": peak, also after the last step */
+    CLV_LR_SCHEDULE_WSD /**< "wsd", warm-up, stable, decay: peak, then in the last `decay_steps` steps floor + (peak -
+                             floor) * (steps - step) / decay_steps: Hu et al. 2024, arXiv:2404.06395; linear decay as in
+                             Haegele et al. 2024, arXiv:2405.18392 */
+} clv_lr_schedule_shape;
 
-/** A shape by its name. @return CLV_EINVAL with those that there are */
+/** Looks up a shape by name. @return CLV_EINVAL with the valid names */
 CLV_API clv_status clv_lr_schedule_shape_parse(clv_lr_schedule_shape *out, const char *name, clv_error *err);
 
-/** The learning rate of a step; without more said, of the shape cosine. A plain value. */
+/** Learning rate by step: peak * (step + 1) / warmup during the warm-up, then by the shape; floor from step `steps` on.
+ *  A plain value. */
 typedef struct clv_lr_schedule {
-    double peak, floor; /**< learning rates, 0 <= floor <= peak */
-    int64_t warmup;     /**< steps, 0 <= warmup <= steps */
-    int64_t steps;      /**< in all, >= 1 */
+    double peak, floor;          /**< learning rates, 0 <= floor <= peak */
+    int64_t warmup;              /**< steps of linear warm-up, 0 <= warmup <= steps */
+    int64_t steps;               /**< of the whole training, >= 1 */
+    clv_lr_schedule_shape shape; /**< default: cosine */
+    int64_t decay_steps;         /**< of CLV_LR_SCHEDULE_WSD, at most steps - warmup; 0: a tenth of `steps` */
 } clv_lr_schedule;
 
-/** CLV_EINVAL with what is valid. */
+/** @return CLV_EINVAL for a field out of range, naming the valid values */
 CLV_API clv_status clv_lr_schedule_check(const clv_lr_schedule *schedule, clv_error *err);
-/** Of step 0, 1, ...; 0 for no schedule. */
+/** Learning rate of step 0, 1, ...; 0 for NULL. */
 CLV_API double clv_lr_schedule_rate(const clv_lr_schedule *schedule, int64_t step);
-/** The same of another shape; decay: the steps in which CLV_LR_SCHEDULE_WSD goes down, 0: a tenth of all. */
-CLV_API double clv_lr_schedule_rate_of_shape(const clv_lr_schedule *schedule, clv_lr_schedule_shape shape,
-                                             int64_t decay, int64_t step);
 
-/** What a trainer does at a step whose loss or gradients are infinite or NaN. Either way the step leaves all state as
- *  it was, and the first op that made such a value is named. */
+/** What a trainer does when the loss or the gradients of a step are infinite or NaN. In both cases the step changes no
+ *  state, and the first op with such a value is reported. */
 typedef enum clv_on_nan {
     CLV_ON_NAN_STOP, /**< the step fails */
-    CLV_ON_NAN_SKIP  /**< it is passed over, and the next step goes on */
+    CLV_ON_NAN_SKIP  /**< the step is skipped and training continues */
 } clv_on_nan;
-/** "stop", "skip". @return CLV_EINVAL for another name */
+/** Looks up "stop" or "skip". @return CLV_EINVAL for another name */
 CLV_API clv_status clv_on_nan_parse(clv_on_nan *out, const char *name, clv_error *err);
 
-/** batch, seq and schedule are needed; the rest may be zeros. */
+/** Options of a trainer. batch, seq and schedule are required; zero means the default elsewhere. */
 typedef struct clv_trainer_options {
-    size_t size;                      /**< sizeof the struct; 0: as its first version had it */
-    int64_t batch, seq;               /**< B and S of a step, each at least 1; S at most the model's max_positions */
+    size_t size;                      /**< sizeof the struct; 0: the fields of its first version */
+    int64_t batch, seq;               /**< B and S of a step, at least 1; S at most the model's max_positions */
     const clv_lr_schedule *schedule;  /**< copied */
-    const clv_adamw_options *adamw;   /**< copied; NULL: its defaults. Gains and biases are not decayed */
-    uint64_t seed;                    /**< of weights that the model does not have */
-    const clv_update_options *update; /**< copied; NULL: by `adamw`, as its adamw where that is NULL */
-    int64_t schedule_shape;           /**< a clv_lr_schedule_shape */
-    int64_t decay_steps;              /**< of CLV_LR_SCHEDULE_WSD: 0, or 1 to steps - warmup; else 0 */
-    int64_t padded; /**< nonzero: rows may have padding, which clv_trainer_step_padded says and no token attends to */
-    int64_t on_nan; /**< a clv_on_nan */
-    double dropout; /**< as in clv_model_graph_options, by `seed`; none where clv_trainer_loss looks */
+    const clv_adamw_options *adamw;   /**< copied; NULL: its defaults. Norm gains and biases are not decayed */
+    uint64_t seed;                    /**< initializes the weights that the model does not have, and dropout */
+    const clv_update_options *update; /**< copied; NULL: AdamW; its adamw NULL: `adamw` */
+    int64_t padding_mask; /**< nonzero: batches have a padding mask; attention ignores padding (mask argument) */
+    clv_on_nan on_nan;
+    double dropout;           /**< as in clv_model_graph_options; clv_trainer_loss uses none */
     double attention_dropout; /**< likewise */
 } clv_trainer_options;
 
-/** A model, its optimizer's state and the program of a step. */
+/** A model, the state of its optimizer, and the compiled program of a step. */
 typedef struct clv_trainer clv_trainer;
 
-/** Builds and compiles the step under the model's rules and puts weights on the ranks of its mesh. Free with
+/** Builds and compiles the step under the model's rules and places the weights on the ranks of its mesh. Free with
  *  clv_trainer_free.
- *  @return CLV_EINVAL for options out of range; CLV_EUNSUPPORTED for a model without a head; CLV_ENOMEM; what reading
- *          weights returns */
+ *  @return CLV_EINVAL for options out of range; CLV_EUNSUPPORTED for a model without a head; CLV_ENOMEM; errors of
+ *          reading the weights */
 CLV_API clv_status clv_trainer_new(clv_trainer **out, const clv_model *model, const clv_trainer_options *options,
                                    clv_error *err);
-/** NULL is a no-op. */
+/** Does nothing for NULL. */
 CLV_API void clv_trainer_free(clv_trainer *trainer);
 
-/** What a step did. */
+/** Result of a step. */
 typedef struct clv_train_step {
-    size_t size;                  /**< the caller's: sizeof the struct, or 0 */
-    int64_t step;                 /**< from 0 */
-    double loss;                  /**< mean nats a label, before the update */
-    double lr;                    /**< by the schedule */
-    double seconds, comm_seconds; /**< of this step; communication includes waiting, mean over ranks */
-    double overlapped_seconds;    /**< and is without what moved beside ops, clv_session_stats.overlapped_seconds */
-    double grad_norm;             /**< of all gradients together, before they are clipped */
-    int64_t labels;               /**< that counted; 0: none did, the loss is 0 and nothing was learned */
-    int64_t skipped; /**< nonzero: loss or grad_norm is not finite, and nothing was learned: CLV_ON_NAN_SKIP */
+    size_t size;                  /**< set by the caller: sizeof the struct, or 0 */
+    int64_t step;                 /**< its index, from 0 */
+    double loss;                  /**< mean over the labels in nats, before the update */
+    double lr;                    /**< learning rate */
+    double seconds, comm_seconds; /**< wall time; communication with its waiting, mean over ranks */
+    double overlapped_seconds;    /**< clv_session_stats.overlapped_seconds; not part of comm_seconds */
+    double grad_norm;             /**< global norm of the gradients before clipping */
+    int64_t labels;               /**< number of labels that are not -100; 0: the loss is 0 and no state changed */
+    int64_t skipped;              /**< nonzero: skipped by CLV_ON_NAN_SKIP, no state changed */
 } clv_train_step;
 
-/** Trains one step on ids and labels, each [B,S] (a label of -100 counts for nothing). *result, unless NULL, is filled.
- *  A step of which no label counts, as masks chosen at random may leave it, is passed over: it has its number, and
- *  nothing else of the trainer changes.
- *  Where the loss or the gradients are not finite, all state (weights, moments, f32 copies) stays as it was, and the
- *  step is run once more to name the first op that made such a value; with CLV_ON_NAN_SKIP it is then passed over.
- *  @return CLV_EINVAL when the loss or the gradients are no longer numbers and the trainer stops there, with rank and
- *          op in err (the next call is of the same step); for an id outside the vocabulary, or a label that is neither
- *          in it nor -100; clv_session_run's */
+/** Trains one step on ids and labels, each [B,S]; labels of -100 (CLV_IGNORE_INDEX) are ignored. mask: [B,S], 1 =
+ *  token, 0 = padding, at least one token a row; NULL: all are tokens. *result, unless NULL, is filled.
+ *  A step whose labels are all -100 is counted but changes no state.
+ *  If the loss or the gradients are not finite, no state (weights, moments, f32 copies) changes, and the step runs once
+ *  more to find the first op with such a value; then it fails or, with CLV_ON_NAN_SKIP, is skipped.
+ *  @return CLV_EINVAL for a loss or gradients that are not finite, with rank and op in err (the next call repeats the
+ *          same step); for an id or label outside of the vocabulary, a mask without the option padding_mask, or a row
+ *          without a token; errors of clv_session_run */
 CLV_API clv_status clv_trainer_step(clv_trainer *trainer, const int32_t *ids, const int32_t *labels,
-                                    clv_train_step *result, clv_error *err);
-/** The same where rows have padding: mask [B,S], 1 = a token, 0 = padding, at least one token a row; NULL: all are
- *  tokens. @return CLV_EINVAL, too, for a mask where the trainer's options do not have `padded`, or a row without a
- *  token */
-CLV_API clv_status clv_trainer_step_padded(clv_trainer *trainer, const int32_t *ids, const int32_t *labels,
-                                           const uint8_t *mask, clv_train_step *result, clv_error *err);
+                                    const uint8_t *mask, clv_train_step *result, clv_error *err);
 
-/** The mean loss, in nats a label, of ids and labels, each [B,S] (a label of -100 counts for nothing), under the
- *  weights as they are: of data that are not trained on. Nothing of the trainer changes; the first call compiles its
- *  program, whose memory stays.
- *  @return CLV_EINVAL for an id outside the vocabulary, for a label that is neither in it nor -100, or when no label
- *          counts; clv_session_run's */
-CLV_API clv_status clv_trainer_loss(clv_trainer *trainer, const int32_t *ids, const int32_t *labels, double *loss,
-                                    clv_error *err);
-/** The same where rows have padding. @return clv_trainer_loss's; CLV_EINVAL, too, as clv_trainer_step_padded */
-CLV_API clv_status clv_trainer_loss_padded(clv_trainer *trainer, const int32_t *ids, const int32_t *labels,
-                                           const uint8_t *mask, double *loss, clv_error *err);
+/** Mean loss in nats of ids and labels under the current weights, as evaluation needs it; arguments as in
+ *  clv_trainer_step. The trainer does not change. The first call compiles a forward program, which stays loaded.
+ *  @return clv_trainer_step's; CLV_EINVAL, too, if all labels are -100 */
+CLV_API clv_status clv_trainer_loss(clv_trainer *trainer, const int32_t *ids, const int32_t *labels,
+                                    const uint8_t *mask, double *loss, clv_error *err);
 
-/** What the steps run: for reports. Borrowed; NULL for no trainer. */
+/** The program of a step, for reports. Borrowed; NULL for NULL. */
 CLV_API const clv_program *clv_trainer_program(const clv_trainer *trainer);
-/** Where the weights are, to be read or written between steps. Borrowed; NULL for no trainer. */
+/** The session that holds the weights; they may be read and written between steps. Borrowed; NULL for NULL. */
 CLV_API clv_session *clv_trainer_session(const clv_trainer *trainer);
 
-/* ---- going on later ---- */
+/* ---- progress ---- */
 
-/** How many steps were done: the number of the next; -1 for no trainer. */
+/** Number of steps done, which is the index of the next step; -1 for NULL. */
 CLV_API int64_t clv_trainer_steps_done(const clv_trainer *trainer);
-/** How many of these were skipped, CLV_ON_NAN_SKIP, before a checkpoint that was resumed, too; -1 for no trainer. */
+/** Number of these that CLV_ON_NAN_SKIP skipped, also before a resumed checkpoint; -1 for NULL. */
 CLV_API int64_t clv_trainer_steps_skipped(const clv_trainer *trainer);
-/** What the last step found that was not finite, in words that name the first op, with layer, tensor, index and rank;
- *  good until the next step. NULL: all was finite. */
+/** Message about the value that was not finite in the last step: op, layer, tensor, index and rank. Valid until the
+ *  next step. NULL: all values were finite. */
 CLV_API const char *clv_trainer_nonfinite(const clv_trainer *trainer);
 
-/** The largest of the numbers that the processes of the model's job give; all make the call, as between steps. So they
- *  find that one of them was told to stop, after the same step. Of a model of one process: its own.
- *  @return what the session's runs return where a process does not come; CLV_ENOMEM */
-CLV_API clv_status clv_trainer_max_over_processes(const clv_trainer *trainer, int64_t mine, int64_t *most,
+/** All-reduces a number over the processes of the model's job by maximum; all of them must call it between the same
+ *  steps. So all learn of a signal that one of them got. With one process *max is `mine`.
+ *  @return errors of a session's runs when a process does not take part; CLV_ENOMEM */
+CLV_API clv_status clv_trainer_max_over_processes(const clv_trainer *trainer, int64_t mine, int64_t *max,
                                                   clv_error *err);
 
-/** A text that checkpoints hold by key for whoever goes on: which data it was, how far it was read. It replaces that of
- *  the same key; both are copied, UTF-8. @return CLV_EINVAL for a text that is not; CLV_ENOMEM */
-CLV_API clv_status clv_trainer_set_metadata(clv_trainer *trainer, const char *key, const char *text, clv_error *err);
-/** The text by this key, of clv_trainer_set_metadata or of the checkpoint that was resumed; good until the next call of
- *  either. NULL: there is none. */
+/* ---- checkpoints ---- */
+
+/** Sets a key of the metadata that checkpoints store for the caller, such as which data were read and how far. Key and
+ *  value are copied. @return CLV_EINVAL unless both are UTF-8; CLV_ENOMEM */
+CLV_API clv_status clv_trainer_set_metadata(clv_trainer *trainer, const char *key, const char *value, clv_error *err);
+/** Value of a key, as set or as the resumed checkpoint had it; valid until the next call of either. NULL: not set. */
 CLV_API const char *clv_trainer_get_metadata(const clv_trainer *trainer, const char *key);
 
-/** Zero-initialised = defaults. */
+/** Zero means the default. */
 typedef struct clv_trainer_checkpoint_options {
-    size_t size;        /**< sizeof the struct; 0: as its first version had it */
-    int keep;           /**< the newest so many stay, older ones are removed; 0: 2 */
-    int64_t keep_every; /**< those of a multiple of so many steps stay, too, however old they are; 0: no more */
-    int64_t background; /**< nonzero: it is written by a thread, from a copy of the state, while steps go on */
+    size_t size;        /**< sizeof the struct; 0: the fields of its first version */
+    int keep;           /**< number of newest checkpoints to keep; older ones are removed; 0: 2 */
+    int64_t keep_every; /**< checkpoints of a multiple of this many steps are kept, too; 0: none */
+    int64_t background; /**< nonzero: a thread writes it from a copy of the state while training continues */
 } clv_trainer_checkpoint_options;
 
-/** Saves all that a trainer needs to go on (weights, optimizer state, steps done, notes) as folder/step-00000120, of
- *  the number of steps done; folder is made if it is missing, its parent is not. A checkpoint is there whole or not at
- *  all, whenever the process is killed; its file "latest" then names it. It is a model like any other
- *  (docs/checkpoints.md says what is in it). One of these steps that this trainer saved there, or went on from, is not
- *  written again; another's is replaced. A folder with one of more steps is another run's, and refused. Of a model of
- *  several processes all make the call, and see the folder; each writes what its ranks hold. options may be NULL. After
- *  a failure the trainer can go on, and save again. Of a model with adapters it holds these and what is trained with
- *  them, and which weights they belong to; these stay where they are.
+/** Saves the full state (weights, optimizer state, step count, metadata) as folder/step-00000120, named by the number
+ *  of steps done; the file folder/latest names it. Creates `folder`, but not its parent. The write is atomic: a killed
+ *  process leaves a whole checkpoint or none. It can be opened as a model (docs/checkpoints.md).
+ *  A checkpoint of this step that this trainer saved or resumed is not written again; another run's is replaced. If the
+ *  folder has one of more steps, it belongs to another run, and the call fails. Of a model with adapters only these and
+ *  a fingerprint of the base weights are saved. All processes of the model must call it, on a folder that all see.
+ *  After a failure training can continue. options may be NULL.
  *  @return CLV_EINVAL for options out of range; CLV_EEXIST naming the newer checkpoint; CLV_ENOTFOUND, CLV_EIO;
- *          CLV_ENOMEM; CLV_EPEER when another process could not write its part; with one under way
- *          clv_trainer_checkpoint_finish's, and then nothing is saved */
+ *          CLV_ENOMEM; CLV_EPEER when another process could not write its part; when a checkpoint is in progress and
+ *          fails, clv_trainer_checkpoint_finish's, and nothing is saved */
 CLV_API clv_status clv_trainer_checkpoint(clv_trainer *trainer, const char *folder,
                                           const clv_trainer_checkpoint_options *options, clv_error *err);
 
-/** With options.background clv_trainer_checkpoint returns when the state is copied (clv_memory.checkpoint_copy bytes a
- *  rank, given back when its files are written), and steps go on. What is under way is brought on after later steps by
- *  this call, which does not wait, or by clv_trainer_checkpoint_finish, which does; the next clv_trainer_checkpoint and
- *  clv_trainer_resume finish it, too. Of several processes all make the call after the same steps, and a word goes to
- *  all. The checkpoint is that of its step, byte for byte as it is without. Where there is no memory for the copy, all
- *  is written before clv_trainer_checkpoint returns. clv_trainer_free waits for it; of several processes it may give up
- *  what others have not written yet.
- *  @return what clv_trainer_checkpoint would have, by the call that finds that one has ended; CLV_OK while it goes on,
- *          and where there is none */
+/** Advances a background checkpoint without waiting. With options.background clv_trainer_checkpoint returns once the
+ *  state is copied (clv_memory.checkpoint_copy bytes a rank, freed when written); call this after later steps, or
+ *  clv_trainer_checkpoint_finish, which waits. clv_trainer_checkpoint and clv_trainer_resume finish it, too;
+ *  clv_trainer_free waits for it, but discards one that other processes have not written yet. All processes must make
+ *  the call after the same steps. The files are the same byte for byte as without `background`. If there is no memory
+ *  for the copy, the checkpoint is written before clv_trainer_checkpoint returns.
+ *  @return the result of the checkpoint by the call that finds it done; CLV_OK while it is in progress, and if there is
+ *          none */
 CLV_API clv_status clv_trainer_checkpoint_poll(clv_trainer *trainer, clv_error *err);
-/** See clv_trainer_checkpoint_poll. @return the same */
+/** Waits for a background checkpoint. @return clv_trainer_checkpoint_poll's */
 CLV_API clv_status clv_trainer_checkpoint_finish(clv_trainer *trainer, clv_error *err);
-/** How many steps were done before the checkpoint that is under way; -1: there is none. */
+/** Number of steps done of the checkpoint in progress; -1: none. */
 CLV_API int64_t clv_trainer_checkpoint_in_progress(const clv_trainer *trainer);
 
-/** Where a trainer goes on. */
+/** Result of clv_trainer_resume. */
 typedef struct clv_resumed {
-    size_t size;   /**< the caller's: sizeof the struct, or 0 */
-    int found;     /**< nonzero: it goes on from a checkpoint; 0: there was none, and it is as it was */
-    int64_t steps; /**< done before */
-    int damaged;   /**< newer checkpoints that could not be used; each is now called "step-00000120.damaged" ... */
-    clv_error why; /**< ... and what is wrong with the newest of them, file and tensor named; and in the first process
-                        why one of them could not be renamed, which then stays */
+    size_t size;   /**< set by the caller: sizeof the struct, or 0 */
+    int found;     /**< 0: the folder has no checkpoint, and the trainer is unchanged */
+    int64_t steps; /**< steps done */
+    int damaged;   /**< number of newer checkpoints that could not be used; each is renamed "step-00000120.damaged" */
+    clv_error damage; /**< what is wrong with the newest of them, naming file and tensor, and in the first process why
+                           one could not be renamed */
 } clv_resumed;
 
-/** Brings a trainer to where the newest checkpoint in a folder was saved, on whatever mesh and in however many
- *  processes; every checksum is compared. One that is damaged (a file is missing, cut or changed) is passed over for
- *  the one before. Steps go on as they would have: on the same mesh and rules bit for bit, given the same batches.
- *  Schedule and optimizer options are the trainer's own. *result, unless NULL, is filled. Of several processes all make
- *  the call.
- *  @return CLV_EINVAL when it is of another model, naming the size; CLV_EFORMAT when all are damaged;
- *          CLV_EUNSUPPORTED for another version; CLV_EIO for what cannot be read just now, which is left as it is;
- *          CLV_ENOMEM. Then the trainer's state is undefined: free it */
+/** Loads the newest intact checkpoint of a folder, on any mesh and any number of processes; all checksums are verified.
+ *  A damaged one (a file is missing, truncated or changed) is skipped for the one before. Training then continues as if
+ *  it had not stopped: on the same mesh and rules bit for bit, given the same batches. Schedule and optimizer options
+ *  are those of this trainer. *result, unless NULL, is filled. All processes of the model must call it.
+ *  @return CLV_EINVAL for a checkpoint of another model, naming what differs; CLV_EFORMAT when all are damaged;
+ *          CLV_EUNSUPPORTED for another version; CLV_EIO for a file that cannot be read now, which is not renamed;
+ *          CLV_ENOMEM. After an error the state is undefined: free the trainer */
 CLV_API clv_status clv_trainer_resume(clv_trainer *trainer, const char *folder, clv_resumed *result, clv_error *err);
 
-/** The weights as they are, as a folder of Hugging Face's hub. No tokenizer is written: clv_tokenizer_copy does.
+/** Saves the current weights as a Hugging Face folder, without a tokenizer (clv_tokenizer_copy).
  *  @return clv_model_save's */
 CLV_API clv_status clv_trainer_save(const clv_trainer *trainer, const char *folder, clv_error *err);
-/** The adapters alone, in PEFT's form. @return clv_model_save_adapters's */
+/** Saves the adapters alone, in PEFT's format. @return clv_model_save_adapters's */
 CLV_API clv_status clv_trainer_save_adapters(const clv_trainer *trainer, const char *folder, clv_error *err);
 
 #ifdef __cplusplus

@@ -37,7 +37,7 @@ from .rules import Rules
 from .session import Session
 from .tokenizer import Tokenizer
 from .trace import read_trace
-from .train import Resumed, Step, TextData, Trainer
+from .train import Resumed, Step, Trainer
 
 concat = concatenate
 try:
@@ -54,6 +54,6 @@ __all__ = [
     "matmul", "max", "maximum", "mean", "merge", "Mesh", "min", "minimum", "Model", "multiply", "Named", "negative",
     "new_model", "nn", "pad", "Plan", "plan", "power", "Program", "read_trace", "relu", "reshape", "Resumed",
     "rms_norm", "rope", "rsqrt", "Rules", "Score", "Session", "sigmoid", "silu", "softmax", "split", "sqrt", "square",
-    "squeeze", "stack", "Step", "subtract", "sum", "swapaxes", "tanh", "Text", "TextData", "tokenize", "Tokenizer",
+    "squeeze", "stack", "Step", "subtract", "sum", "swapaxes", "tanh", "Text", "tokenize", "Tokenizer",
     "Trainer", "transpose", "Value", "var", "where", "write_tokens",
 ]  # fmt: skip

@@ -26,12 +26,12 @@ def test_files_are_those_of_numpy(tmp_path, rng, dtype, vocab, masked):
     ids = rng.integers(0, vocab, 1001).astype(dtype)
     learned = rng.random(1001) < 0.5 if masked else None
     by_numpy(tmp_path / "numpy", ids, vocab, 9, learned)
-    cleave.write_tokens(tmp_path / "ours", ids, vocab, end=9, learned=learned)
+    cleave.write_tokens(tmp_path / "ours", ids, vocab, end_id=9, loss_mask=learned)
     ours, numpys = ((tmp_path / name).read_bytes() for name in ("ours", "numpy"))
     assert ours[:40] == numpys[:40] and ours[64:] == numpys[64:]
     np.testing.assert_array_equal(np.memmap(tmp_path / "ours", dtype, "r", 64, (1001,)), ids)
     both = [cleave.Data(tmp_path / name, 10, shuffle=False) for name in ("ours", "numpy")]
-    assert both[0].checksum == both[1].checksum and both[0].end == 9 and both[0].vocab == vocab
+    assert both[0].checksum == both[1].checksum and both[0].end_id == 9 and both[0].vocab == vocab
     wanted = ids.astype(np.int32), ids.astype(np.int32)[1:]
     if masked:
         wanted[1][~learned[1:]] = -100
@@ -71,8 +71,8 @@ def test_refused(tmp_path):
         cleave.write_tokens(path, [1, 2, 3, 50], 50)
     with pytest.raises(ValueError, match="no id"):
         cleave.write_tokens(path, np.zeros(0, int), 50)
-    with pytest.raises(ValueError, match="learned"):
-        cleave.write_tokens(path, [1, 2], 50, learned=[True])
+    with pytest.raises(ValueError, match="loss_mask"):
+        cleave.write_tokens(path, [1, 2], 50, loss_mask=[True])
     assert not path.exists()
     by_numpy(path, np.array([1, 2, 60], "<u2"), 50)
     with pytest.raises(ValueError, match="id 60 at 2"):
@@ -80,7 +80,7 @@ def test_refused(tmp_path):
     with pytest.raises(ValueError, match="id 60 at 2"):
         cleave.Data(path, 2, vocab=55)
     data = cleave.Data(path, 2, vocab=61)
-    assert "3 tokens" in repr(data) and data.end is None
+    assert "3 tokens" in repr(data) and data.end_id is None
     for rows in (0, 2**60):
         with pytest.raises(ValueError):
             data.batch(0, rows)
@@ -95,15 +95,15 @@ def test_texts(tmp_path):
     (tmp_path / "l.jsonl").write_text('{"text": "x", "body": "yz"}\n')
     paths, out = [tmp_path / "a.txt", tmp_path / "l.jsonl"], tmp_path / "out"
     found = cleave.tokenize(paths, out, threads=2)
-    assert (found["documents"], found["tokens"], found["vocab"], found["end"]) == (2, 5, 256, 0)
+    assert (found["documents"], found["tokens"], found["vocab"], found["end_id"]) == (2, 5, 256, 0)
     assert bytes(np.memmap(out, "<u2", "r", 64).astype(np.uint8)) == b"ab\0x\0"
     tokenizer = cleave.Tokenizer(SOURCE / "tests" / "golden" / "tokenizer" / "gpt2")
-    found = cleave.tokenize(paths[1], out, tokenizer, field="body", end="", special=False)
-    assert found["end"] is None and found["vocab"] == len(tokenizer)
+    found = cleave.tokenize(paths[1], out, tokenizer, field="body", end_token="", special=False)
+    assert found["end_id"] is None and found["vocab"] == len(tokenizer)
     assert list(np.memmap(out, "<u2", "r", 64)) == tokenizer.encode("yz", special=False)
     (tmp_path / "c.jsonl").write_text('{"messages": [{"role": "assistant", "content": "hi"}]}\n')
-    found = cleave.tokenize(tmp_path / "c.jsonl", out, chat=True, turn="[{role}]{content}")
-    assert found["learned"] == 3 and found["tokens"] == 14
+    found = cleave.tokenize(tmp_path / "c.jsonl", out, chat=True, turn_template="[{role}]{content}")
+    assert found["loss_tokens"] == 3 and found["tokens"] == 14
     ids, labels = cleave.Data(out, 13, shuffle=False).batch(0, 1)
     assert list(labels[0]) == [-100] * 10 + [ord("h"), ord("i"), 0]
     assert bytes(ids[0].astype(np.uint8)) == b"[assistant]hi"

@@ -18,7 +18,7 @@ def place(tmp_path_factory):
     (folder / "runs" / "demo").mkdir(parents=True)
     model = cleave.new_model(hidden=32, layers=4, heads=4, ffn=64, vocab=256)
     trainer = cleave.Trainer(model, batch=4, seq=32, steps=20)
-    list(trainer.fit(cleave.TextData(SOURCE / "README.md", 32), 20))
+    list(trainer.fit(cleave.Data(SOURCE / "README.md", 32), 20))
     trainer.save(folder / "runs" / "demo" / "model")
     return folder
 

@@ -224,7 +224,7 @@ def test_methods_of_all_else(tmp_path):
     cleave.write_tokens(tmp_path / "tokens", [1, 2, 3, 4, 5, 6], 256)
     tokens = cleave.Data(tmp_path / "tokens", 4)
     things = [
-        session, program, model, small, cleave.Trainer(small, 2, 4, steps=9), cleave.TextData(text, 4), tokens,
+        session, program, model, small, cleave.Trainer(small, 2, 4, steps=9), cleave.Data(text, 4), tokens,
         cleave.Tokenizer.of_bytes(),
         cleave.Checkpoint(GOLDEN / "llama"), cleave.Layout("model=2", "model,_"), program.plan(), cleave.Machine(),
         cleave.Mesh("a=2"), small.embed,

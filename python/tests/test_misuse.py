@@ -82,15 +82,14 @@ def test_comparisons():
 
 
 def test_what_bounds_are_checked_by_is_read_only(small, tmp_path):
-    (tmp_path / "text").write_text("words " * 9)
     g = cleave.Graph("model=2")
     x = g.input("x", (2,))
     g.output("y", x + 1)
     trainer = cleave.Trainer(small, 2, 4, steps=5)
     cleave.write_tokens(tmp_path / "tokens", [1, 2, 3, 4, 5], 9)
     things = {
-        cleave.Data(tmp_path / "tokens", 4): ("seq", "vocab", "sequences", "checksum", "end"),
-        trainer: ("batch", "seq", "mesh"), cleave.TextData(tmp_path / "text", 4): ("seq",), x: ("graph", "shape"),
+        cleave.Data(tmp_path / "tokens", 4): ("seq", "vocab", "sequences", "checksum", "end_id"),
+        trainer: ("batch", "seq", "mesh"), x: ("graph", "shape"),
         g: ("mesh",),
         g.compile(): ("mesh",), cleave.Session(): ("mesh",), small: ("mesh",),
         cleave.Layout("model=2", "model"): ("mesh",),
@@ -100,7 +99,7 @@ def test_what_bounds_are_checked_by_is_read_only(small, tmp_path):
         for name in names:
             with pytest.raises(AttributeError):
                 setattr(thing, name, 1000)
-    assert trainer.batch == 2 and "runs of 4, 54 bytes" in repr(list(things)[2])
+    assert trainer.batch == 2 and "5 tokens" in repr(next(iter(things)))
 
 
 def test_decode():
@@ -171,7 +170,7 @@ def test_errors_name_what_is_wanted(small):
         (lambda: cleave.nn.rms_norm(x, eps=()), TypeError, "eps is a number, not tuple"),
         (lambda: cleave.nn.column_parallel_linear(x, "8"), TypeError, "features is a whole number, not str"),
         (lambda: cleave.Layout("a=2", (1,)), TypeError, "a layout's entry is None, an axis or a tuple of axes, not 1"),
-        (lambda: cleave.TextData(GOLDEN / "make_mlp.py", 0), ValueError, "sequences of 0 tokens; valid: 1 and above"),
+        (lambda: cleave.Data(GOLDEN / "make_mlp.py", -1), ValueError, "sequences of -1 tokens; valid: 1 and above"),
         (lambda: cleave.Session("a=2147483647"), MemoryError, r"out of memory: \d{9,} bytes for the ranks"),
         (lambda: cleave.plan(block="gpt", machine="tpu-v2-8"), TypeError, "no option 'machine'; valid: .*hardware"),
         (lambda: cleave.plan(block=1.0), TypeError, "block is a whole number, not float"),
@@ -241,11 +240,10 @@ def test_what_lives_in_the_process(small, tmp_path):
     g = cleave.Graph("model=2")
     x = g.input("x", (4, 4))
     g.output("y", x + 1)
-    data = cleave.TextData(GOLDEN / "make_mlp.py", 8)
     cleave.write_tokens(tmp_path / "tokens", [1, 2, 3, 4, 5], 9)
     things = [
         g, x, g.compile(), cleave.Session(), small, cleave.Trainer(small, 1, 3, steps=5), cleave.Tokenizer.of_bytes(),
-        small.tokenizer, data, cleave.Data(tmp_path / "tokens", 4),
+        small.tokenizer, cleave.Data(tmp_path / "tokens", 4),
         cleave.Machine(), cleave.Machine("tpu-v2-8"), cleave.Checkpoint(GOLDEN / "llama"), cleave.Rules("model=2"),
         object.__new__(cleave.Job),  # no launcher is here
     ]  # fmt: skip

@@ -129,12 +129,12 @@ def test_refused(tmp_path):
             trainer.step(ids)
     assert trainer.step(np.ones((2, 9), int)).loss > 0
     with pytest.raises(FileNotFoundError):
-        cleave.TextData("nowhere", 8)
+        cleave.Data("nowhere", 8)
     with pytest.raises(ValueError):
-        cleave.TextData([], 8)
+        cleave.Data([], 8)
     with pytest.raises((ValueError, OverflowError)):
-        cleave.TextData(TEXT, 2**62)
-    data = cleave.TextData([TEXT, TEXT], 8)
+        cleave.Data(TEXT, 2**62)
+    data = cleave.Data([TEXT, TEXT], 8)
     assert len(data) > 2 * os.path.getsize(TEXT) and data.batch(0, 3)[0].shape == (3, 8)
     for rows in (0, -1, 2**60):
         with pytest.raises(ValueError):
@@ -236,11 +236,11 @@ def test_resumes(tmp_path):
     def trainer(**how):
         return cleave.Trainer(new(**how), batch=2, seq=16, steps=8, lr=0.01)
 
-    text = cleave.TextData(TEXT, 16)
+    text = cleave.Data(TEXT, 16)
     whole = [s.loss for s in trainer(tp=2).fit(text, 8)]
     broken = trainer(tp=2)
     assert broken.resume(tmp_path / "none") is None and broken.steps_done == 0
-    broken.note("data", "bytes.md")
+    broken.set_metadata("data", "bytes.md")
     losses = []
     for step in broken.fit(text, 6):
         losses.append(step.loss)
@@ -263,9 +263,9 @@ def test_resumes(tmp_path):
     (tmp_path / "kept" / "step-00000006" / "trainer.json").write_bytes(b"{}")
     other = trainer(mesh="data=2,model=2")
     resumed = other.resume(tmp_path / "kept")
-    assert resumed is not None and resumed[:2] == (5, 1) and "trainer.json" in resumed.why
+    assert resumed is not None and resumed[:2] == (5, 1) and "trainer.json" in resumed.damage
     np.testing.assert_allclose([s.loss for s in other.fit(text, 3, first=5)], whole[5:], rtol=1e-5)
-    with pytest.raises(ValueError, match="hidden 32, this one has 64"):
+    with pytest.raises(ValueError, match="hidden 32, this one 64"):
         cleave.Trainer(cleave.new_model(**{**SIZES, "hidden": 64}), batch=2, seq=16, steps=8).resume(tmp_path / "kept")
     with pytest.raises(ValueError):
         other.checkpoint(tmp_path / "kept", keep=-1)
@@ -318,7 +318,7 @@ def test_padding_reaches_nothing():
     labels = np.where(ids == 32, 9, -100)
     results = []
     for junk in (1, 20):
-        trainer = cleave.Trainer(cleave.load(GOLDEN / "esm", tp=2), batch=2, seq=6, steps=3, padded=True)
+        trainer = cleave.Trainer(cleave.load(GOLDEN / "esm", tp=2), batch=2, seq=6, steps=3, padding_mask=True)
         rows = np.where(ids == 1, junk, ids)
         before = trainer.loss(rows, labels, ids != 1)
         passed = trainer.step(rows, np.full_like(labels, -100), ids != 1)
@@ -330,7 +330,7 @@ def test_padding_reaches_nothing():
     assert results[0] == results[1]
     with pytest.raises(ValueError, match="sequence 0 is all padding"):
         trainer.step(ids, labels, np.zeros_like(ids))
-    with pytest.raises(ValueError, match="padded"):
+    with pytest.raises(ValueError, match="padding_mask"):
         cleave.Trainer(cleave.load(GOLDEN / "esm"), batch=2, seq=6, steps=3).step(ids, labels, ids != 1)
 
 

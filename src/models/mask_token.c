@@ -52,19 +52,19 @@ static clv_status own_tokenizer(const clv_tokenizer **out, const clv_model *mode
 static void add(clv_mlm_masking *m, int64_t id)
 {
     if (id >= 0 && m->n_special < CLV_MAX_SPECIAL_IDS)
-        m->special[m->n_special++] = id;
+        m->special_ids[m->n_special++] = id;
 }
 
-clv_status clv_model_masking(clv_mlm_masking *out, const clv_model *model, const clv_tokenizer *tokenizer,
-                             clv_error *err)
+clv_status clv_model_mlm_masking(clv_mlm_masking *out, const clv_model *model, const clv_tokenizer *tokenizer,
+                                 clv_error *err)
 {
-    static const char call[] = "clv_model_masking";
+    static const char call[] = "clv_model_mlm_masking";
     CLV_TRY(clv_require(out && model, call, "out and a model", err));
     const clv_model_config *c = &model->config;
     clv_mlm_masking m = {.tokenizer = tokenizer};
     if (!tokenizer)
         CLV_TRY(own_tokenizer(&m.tokenizer, model, err));
-    CLV_TRY(mask_of(&m.mask, model, m.tokenizer, err));
+    CLV_TRY(mask_of(&m.mask_id, model, m.tokenizer, err));
     add(&m, c->bos);
     add(&m, c->pad);
     for (int i = 0; i < c->n_eos; i++)

@@ -351,12 +351,12 @@ static void gradient_accumulation_step(clv_graph *graph, const clv_model_config 
     for (build.micro = 0; build.micro < build.n_microbatches && clv_graph_ok(graph); build.micro++) {
         clv_value logits = clv_build_forward(graph, model, &build, NULL);
         clv_value labels = token_input(graph, "labels", CLV_I32, &build);
-        clv_value rows = clv_cross_entropy(graph, logits, labels, CLV_IGNORED_LABEL);
+        clv_value rows = clv_cross_entropy(graph, logits, labels, CLV_IGNORE_INDEX);
         clv_value loss = clv_reduce(graph, CLV_SUM, rows, (int[]){0, 1}, 2, false);
         if (build.micro == 0) {
             const clv_dtype dtype = clv_graph_type(graph, loss).dtype;
             trained = clv_build_trainable(graph, &build);
-            count = clv_count_labels(graph, whole_input(graph, "labels", CLV_I32, &build), CLV_IGNORED_LABEL, dtype);
+            count = clv_count_labels(graph, whole_input(graph, "labels", CLV_I32, &build), CLV_IGNORE_INDEX, dtype);
             share = clv_div(graph, clv_fill(graph, dtype, 0, NULL, 1), count);
         }
         clv_gradients_accumulate(graph, loss, share, trained.parameters, trained.n, trained.gradients);
@@ -376,7 +376,7 @@ static void whole_batch_step(clv_graph *graph, const clv_model_config *model, co
 {
     clv_value logits = clv_build_forward(graph, model, build, NULL);
     clv_value labels = token_input(graph, "labels", CLV_I32, build);
-    clv_value loss = clv_vocab_parallel_cross_entropy(graph, logits, labels, CLV_IGNORED_LABEL);
+    clv_value loss = clv_vocab_parallel_cross_entropy(graph, logits, labels, CLV_IGNORE_INDEX);
     clv_trainable trained = clv_build_trainable(graph, build);
     clv_build_updates(graph, build, &trained, loss, how, with_norm);
     clv_layout scalar = clv_layout_replicated(0);

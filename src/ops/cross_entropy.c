@@ -39,7 +39,7 @@ static clv_cross_entropy_args args_of(const clv_call *call, const clv_view *logi
                                     .rows = clv_view_rows(logits, 1),
                                     .cols = logits->shape[v],
                                     .vocab_lo = logits->lo[v],
-                                    .ignore = a ? a->ignored : CLV_IGNORED_LABEL};
+                                    .ignore = a ? a->ignored : CLV_IGNORE_INDEX};
 }
 
 /* Arguments of kernels that take statistics [..., 2] in place of logits. */

@@ -27,7 +27,7 @@ char *clv_checkpoint_folder_path(const char *folder, int64_t step)
     return clv_path_join(folder, name);
 }
 
-/* Of "step-00000120", and of nothing else; -1. */
+/* Step of "step-00000120"; -1 for any other name. */
 static int64_t parse_step(const char *name)
 {
     char again[NAME_SIZE];
@@ -86,10 +86,11 @@ void clv_checkpoint_folder_remove_stale(const char *folder)
         closedir(dir);
 }
 
-bool clv_checkpoint_identity_matches(const clv_checkpoint_identity *place, const char *path)
+bool clv_checkpoint_identity_matches(const clv_checkpoint_identity *identity, const char *path)
 {
     struct stat info;
-    return place->is_set && stat(path, &info) == 0 && info.st_dev == place->device && info.st_ino == place->number;
+    return identity->is_set && stat(path, &info) == 0 && info.st_dev == identity->device &&
+           info.st_ino == identity->inode;
 }
 
 clv_checkpoint_identity clv_checkpoint_identity_of(const char *path, int64_t step)
@@ -131,11 +132,11 @@ clv_status clv_checkpoint_folder_check_newest(const clv_trainer *t, const char *
     clv_checkpoint_list list = {0};
     clv_status status = clv_checkpoint_folder_list(&list, folder, err);
     char *path = status == CLV_OK && list.n > 0 ? clv_checkpoint_folder_path(folder, list.steps[0]) : NULL;
-    if (path && list.steps[0] > t->step && !clv_checkpoint_identity_matches(&t->passed, path))
+    if (path && list.steps[0] > t->step && !clv_checkpoint_identity_matches(&t->unreadable, path))
         status =
             clv_fail(err, CLV_EEXIST,
-                     "%s: is there, newer than the %lld steps done here: of another run; valid: to resume from it, "
-                     "or another folder",
+                     "%s: a checkpoint of another run, newer than the %lld steps done here; valid: resume from it, or "
+                     "another folder",
                      path, (long long)t->step);
     else if (status == CLV_OK && list.n > 0 && !path)
         status = clv_fail_memory(err, folder, strlen(folder));

@@ -1,12 +1,12 @@
 /* checkpoint_save.c - writes a checkpoint across processes, in the foreground or on a background thread.
  *
- *   all, together       agree on a place, and begin its files                     clv_trainer_checkpoint
- *   each, for itself    writes what its ranks hold: the session's state while it waits, or a copy of it, by a thread
- *   all, together       when each has: they tell what they wrote                  clv_trainer_checkpoint_poll
- *   the first, alone    sums the weights up, puts the folder in its place, removes older ones; by a thread, too
- *   all, together       know that it is there                                     clv_trainer_checkpoint_poll
+ *   1  all processes    agree on a temporary folder and create its files                    clv_trainer_checkpoint
+ *   2  each             writes the shards of its ranks: from the session, or from a copy of it on a thread
+ *   3  all              when each has: exchange the checksums of what they wrote            clv_trainer_checkpoint_poll
+ *   4  the root         writes checksums of the weights, renames the folder, removes old checkpoints; on a thread, too
+ *   5  all              agree on the result                                                 clv_trainer_checkpoint_poll
  *
- * The thread has no word with other processes. Of one process it does the third and fourth line as well.
+ * The thread does not communicate. With one process it does steps 2 and 4.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -31,20 +31,20 @@ enum { DEFAULT_KEEP = 2 };
 
 typedef struct clv_checkpoint_save {
     clv_trainer *trainer;
-    char *folder, *path; /* of all checkpoints; of this one */
-    char *temporary;     /* where it is written */
+    char *folder, *path; /* all checkpoints; this checkpoint */
+    char *temporary;     /* path during the write */
     int64_t step;
     clv_checkpoint_retention keep;
-    clv_atomic_folder made; /* by the first process */
+    clv_atomic_folder new_folder; /* of the root process */
     clv_trainer_state_writer *state;
-    clv_session *copy; /* what is written; NULL: the session, which waits, or all is written */
-    bool background;   /* threads write */
-    bool ends;         /* all have written: the first one ends it */
-    bool runs;         /* the thread is to be joined */
+    clv_session *copy; /* copy of the state; NULL: the session itself is written, or the copy is already */
+    bool background;   /* on a thread */
+    bool committing;   /* step 4 has begun */
+    bool thread_running;
     pthread_t thread;
-    pid_t process; /* that has the thread */
-    atomic_bool done;
-    clv_status status; /* of what this process has done; the thread's until it is joined */
+    pid_t process;     /* process of the thread */
+    atomic_bool done;  /* the thread's part */
+    clv_status status; /* result in this process; belongs to the thread until it is joined */
     clv_error why;
 } clv_checkpoint_save;
 
@@ -66,7 +66,8 @@ static clv_status new_save(clv_checkpoint_save **out, clv_trainer *t, const char
     clv_checkpoint_save *s = calloc(1, sizeof *s);
     if (!s)
         return clv_fail_memory(err, folder, sizeof *s);
-    *s = (clv_checkpoint_save){.trainer = t, .step = t->step, .keep = *keep, .made.lock = -1, .process = getpid()};
+    *s =
+        (clv_checkpoint_save){.trainer = t, .step = t->step, .keep = *keep, .new_folder.lock = -1, .process = getpid()};
     s->why.rank = -1;
     s->folder = strdup(folder);
     s->path = clv_checkpoint_folder_path(folder, t->step);
@@ -74,13 +75,13 @@ static clv_status new_save(clv_checkpoint_save **out, clv_trainer *t, const char
     return s->folder && s->path ? CLV_OK : clv_fail_memory(err, folder, strlen(folder));
 }
 
-/* ---- each for itself ---- */
+/* ---- one process ---- */
 
-/* By the first process, when all of the folder's files are there but those that are one for all. */
+/* Step 4, in the root process. */
 static clv_status commit_checkpoint(clv_checkpoint_save *s, clv_error *err)
 {
     CLV_TRY(clv_trainer_state_writer_finish(s->state, err));
-    CLV_TRY(clv_atomic_folder_commit(&s->made, err));
+    CLV_TRY(clv_atomic_folder_commit(&s->new_folder, err));
     CLV_TRY(clv_checkpoint_folder_set_latest(s->folder, s->step, err));
     clv_checkpoint_folder_prune(s->folder, s->step, &s->keep);
     return CLV_OK;
@@ -103,7 +104,7 @@ static void *writer_thread(void *arg)
     const clv_trainer *t = s->trainer;
     if (t->on_checkpoint_write && s->background)
         t->on_checkpoint_write(t->on_checkpoint_write_arg);
-    if (s->ends)
+    if (s->committing)
         s->status = commit_checkpoint(s, &s->why);
     else
         write_local_part(s);
@@ -114,21 +115,21 @@ static void *writer_thread(void *arg)
 static void start_writer(clv_checkpoint_save *s)
 {
     atomic_store_explicit(&s->done, false, memory_order_relaxed);
-    s->runs = s->background && clv_thread_start(&s->thread, NULL, writer_thread, s) == 0;
-    if (!s->runs)
+    s->thread_running = s->background && clv_thread_start(&s->thread, NULL, writer_thread, s) == 0;
+    if (!s->thread_running)
         writer_thread(s);
 }
 
 static void join_writer(clv_checkpoint_save *s)
 {
-    if (s->runs)
+    if (s->thread_running)
         pthread_join(s->thread, NULL);
-    s->runs = false;
+    s->thread_running = false;
 }
 
-/* ---- all together ---- */
+/* ---- all processes ---- */
 
-/* The first process: the place of a new checkpoint. One of as many steps stays until this one is whole. */
+/* In the root process. An older checkpoint of the same step stays until this one is complete. */
 static clv_status create_folder(clv_atomic_folder *out, const clv_trainer *t, const char *folder, const char *path,
                                 clv_error *err)
 {
@@ -139,8 +140,7 @@ static clv_status create_folder(clv_atomic_folder *out, const clv_trainer *t, co
     return clv_atomic_folder_replace(out, path, err);
 }
 
-/* The name under which all processes write, the first one having made it. *temporary is the caller's to free, also
- * after a failure. */
+/* The path at which all processes write; the root process has created it. Free *temporary, also after a failure. */
 static clv_status agree_on_folder(char **temporary, const clv_trainer *t, const clv_atomic_folder *made,
                                   const char *path, clv_status status, clv_error *err)
 {
@@ -155,12 +155,13 @@ static clv_status agree_on_folder(char **temporary, const clv_trainer *t, const 
 static clv_status prepare_folder(clv_checkpoint_save *s, clv_error *err)
 {
     const clv_trainer *t = s->trainer;
-    clv_status status = clv_session_is_root(t->session) ? create_folder(&s->made, t, s->folder, s->path, err) : CLV_OK;
-    CLV_TRY(agree_on_folder(&s->temporary, t, &s->made, s->path, status, err));
+    clv_status status =
+        clv_session_is_root(t->session) ? create_folder(&s->new_folder, t, s->folder, s->path, err) : CLV_OK;
+    CLV_TRY(agree_on_folder(&s->temporary, t, &s->new_folder, s->path, status, err));
     return clv_trainer_state_writer_begin(&s->state, t, s->temporary, err);
 }
 
-/* Where one process has no memory for a copy, the training of all waits. */
+/* If one process has no memory for its copy, all write in the foreground. */
 static void capture_state(clv_checkpoint_save *s)
 {
     const clv_trainer *t = s->trainer;
@@ -175,39 +176,38 @@ static void capture_state(clv_checkpoint_save *s)
 
 static clv_status end_save(clv_trainer *t, clv_error *err)
 {
-    clv_checkpoint_save *s = t->saving;
+    clv_checkpoint_save *s = t->save_in_progress;
     clv_status status = s->status;
     if (status == CLV_OK)
-        t->saved = clv_checkpoint_identity_of(s->path, s->step);
+        t->last_checkpoint = clv_checkpoint_identity_of(s->path, s->step);
     else
-        clv_atomic_folder_abort(&s->made, &s->why);
+        clv_atomic_folder_abort(&s->new_folder, &s->why);
     if (err && status != CLV_OK && err->code == CLV_OK)
         *err = s->why;
-    t->saving = NULL;
+    t->save_in_progress = NULL;
     free_save(s);
     return status;
 }
 
-/* When all have done their parts: begins the next ones; false: there are none. */
+/* After step 2 or 4 of all processes: starts the next step; false: there is none. */
 static bool commit_or_stop(clv_checkpoint_save *s)
 {
     const clv_trainer *t = s->trainer;
     join_writer(s);
-    s->status = clv_trainer_agree_on_status(t, s->status, &s->why);
-    if (s->status != CLV_OK || s->ends || !clv_session_is_multi_process(t->session))
+    s->status = clv_job_agree(t->model->job, s->status, &s->why);
+    if (s->status != CLV_OK || s->committing || !clv_session_is_multi_process(t->session))
         return false;
-    s->ends = true;
+    s->committing = true;
     s->status = clv_trainer_state_writer_exchange(s->state, &s->why);
     if (s->status == CLV_OK && clv_session_is_root(t->session))
         start_writer(s);
     return s->status == CLV_OK;
 }
 
-/* Whether all have done their parts. */
 static clv_status all_processes_wrote(bool *all, clv_checkpoint_save *s, clv_error *err)
 {
-    int64_t busy = s->runs && !atomic_load_explicit(&s->done, memory_order_acquire);
-    CLV_TRY(clv_trainer_max_over_processes(s->trainer, busy, &busy, err));
+    int64_t busy = s->thread_running && !atomic_load_explicit(&s->done, memory_order_acquire);
+    CLV_TRY(clv_session_agree(s->trainer->session, save_label, CLV_OK, busy, &busy, err));
     *all = busy == 0;
     return CLV_OK;
 }
@@ -217,20 +217,19 @@ static clv_status advance_save(clv_trainer *t, bool wait, clv_error *err)
     bool all = true;
     do {
         if (!wait)
-            CLV_TRY(all_processes_wrote(&all, t->saving, err));
+            CLV_TRY(all_processes_wrote(&all, t->save_in_progress, err));
         if (!all)
             return CLV_OK;
-    } while (commit_or_stop(t->saving));
+    } while (commit_or_stop(t->save_in_progress));
     return end_save(t, err);
 }
 
-/* Whether the last checkpoint is this one, by whatever name its folder is called, and there still: as the first process
- * sees it, in all. */
+/* Whether the last checkpoint is of this step, in this folder and still there; the root process decides. */
 static clv_status agree_already_saved(bool *is, const clv_trainer *t, const char *path, clv_status status,
                                       clv_error *err)
 {
-    int64_t mine = status == CLV_OK && clv_session_is_root(t->session) && t->saved.step == t->step &&
-                   clv_checkpoint_identity_matches(&t->saved, path);
+    int64_t mine = status == CLV_OK && clv_session_is_root(t->session) && t->last_checkpoint.step == t->step &&
+                   clv_checkpoint_identity_matches(&t->last_checkpoint, path);
     CLV_TRY(clv_session_agree(t->session, save_label, status, mine, &mine, err));
     *is = mine != 0;
     return CLV_OK;
@@ -247,9 +246,8 @@ clv_status clv_trainer_checkpoint(clv_trainer *t, const char *folder, const clv_
     CLV_TRY(
         clv_options_copy_in(&o, sizeof o, offsetof(clv_trainer_checkpoint_options, keep_every), options, call, err));
     if (o.keep < 0 || o.keep_every < 0)
-        return clv_fail(err, CLV_EINVAL,
-                        "%s: keep is %d, keep_every %lld; valid: 0 (which is %d, and no more) and above", call, o.keep,
-                        (long long)o.keep_every, DEFAULT_KEEP);
+        return clv_fail(err, CLV_EINVAL, "%s: keep is %d, keep_every %lld; valid: 0 and above; keep 0 is %d", call,
+                        o.keep, (long long)o.keep_every, DEFAULT_KEEP);
     CLV_TRY(clv_trainer_checkpoint_finish(t, err));
     const clv_checkpoint_retention keep = {o.keep > 0 ? o.keep : DEFAULT_KEEP, o.keep_every};
     clv_status status = new_save(&s, t, folder, &keep, err);
@@ -258,7 +256,7 @@ clv_status clv_trainer_checkpoint(clv_trainer *t, const char *folder, const clv_
         free_save(s);
         return status;
     }
-    t->saving = s;
+    t->save_in_progress = s;
     s->status = prepare_folder(s, &s->why);
     if (s->status != CLV_OK)
         return end_save(t, err);
@@ -271,27 +269,27 @@ clv_status clv_trainer_checkpoint(clv_trainer *t, const char *folder, const clv_
 clv_status clv_trainer_checkpoint_poll(clv_trainer *t, clv_error *err)
 {
     CLV_TRY(clv_require(t != NULL, "clv_trainer_checkpoint_poll", "a trainer", err));
-    return t->saving ? advance_save(t, false, err) : CLV_OK;
+    return t->save_in_progress ? advance_save(t, false, err) : CLV_OK;
 }
 
 clv_status clv_trainer_checkpoint_finish(clv_trainer *t, clv_error *err)
 {
     CLV_TRY(clv_require(t != NULL, "clv_trainer_checkpoint_finish", "a trainer", err));
-    return t->saving ? advance_save(t, true, err) : CLV_OK;
+    return t->save_in_progress ? advance_save(t, true, err) : CLV_OK;
 }
 
 int64_t clv_trainer_checkpoint_in_progress(const clv_trainer *t)
 {
-    return t && t->saving ? t->saving->step : -1;
+    return t && t->save_in_progress ? t->save_in_progress->step : -1;
 }
 
 void clv_trainer_abandon_checkpoint(clv_trainer *t)
 {
-    clv_checkpoint_save *s = t->saving;
-    if (!s || s->process != getpid()) /* a child of fork has no such thread, and what it would remove is its parent's */
+    clv_checkpoint_save *s = t->save_in_progress;
+    if (!s || s->process != getpid()) /* a forked child: thread and files are its parent's */
         return;
     join_writer(s);
-    if (s->status == CLV_OK && !s->ends && clv_session_is_multi_process(t->session))
+    if (s->status == CLV_OK && !s->committing && clv_session_is_multi_process(t->session))
         s->status = CLV_ECANCELLED;
     end_save(t, NULL);
 }

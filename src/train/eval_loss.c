@@ -1,4 +1,4 @@
-/* eval_loss.c - evaluation loss of a batch: a forward-only program beside the training step. */
+/* eval_loss.c - evaluation loss of a batch: a forward-only program. */
 #include <math.h>
 
 #include "base/error.h"
@@ -12,33 +12,28 @@ static void build(clv_graph *graph, const clv_trainer *t)
     const clv_model_graph_options how = clv_trainer_graph_options(t);
     clv_value logits = clv_model_forward(graph, t->model, &how, NULL);
     clv_value labels = clv_input(graph, "labels", CLV_I32, 2, shape, &layout);
-    clv_value loss = clv_vocab_parallel_cross_entropy(graph, logits, labels, CLV_IGNORED_LABEL);
+    clv_value loss = clv_vocab_parallel_cross_entropy(graph, logits, labels, CLV_IGNORE_INDEX);
     clv_output(graph, "loss", clv_cast(graph, loss, CLV_F32), &scalar);
 }
 
-/* Once; its memory stays beside that of a step. */
+/* Compiles and loads the program, once. */
 static clv_status load(clv_trainer *t, clv_error *err)
 {
     clv_graph *graph;
     clv_program *program;
-    if (t->loss)
+    if (t->eval_program)
         return CLV_OK;
     CLV_TRY(clv_graph_new(&graph, &t->model->mesh, err));
     build(graph, t);
     clv_status status = clv_model_compile(&program, t->model, graph, err);
     clv_graph_free(graph);
     CLV_TRY(status);
-    t->loss = program;
+    t->eval_program = program;
     return clv_session_load(t->session, program, err);
 }
 
-clv_status clv_trainer_loss(clv_trainer *t, const int32_t *ids, const int32_t *labels, double *loss, clv_error *err)
-{
-    return clv_trainer_loss_padded(t, ids, labels, NULL, loss, err);
-}
-
-clv_status clv_trainer_loss_padded(clv_trainer *t, const int32_t *ids, const int32_t *labels, const uint8_t *mask,
-                                   double *loss, clv_error *err)
+clv_status clv_trainer_loss(clv_trainer *t, const int32_t *ids, const int32_t *labels, const uint8_t *mask,
+                            double *loss, clv_error *err)
 {
     clv_input_binding inputs[CLV_TRAINER_INPUTS];
     int n;
@@ -47,8 +42,8 @@ clv_status clv_trainer_loss_padded(clv_trainer *t, const int32_t *ids, const int
     CLV_TRY(clv_trainer_bind_inputs(inputs, &n, NULL, t, ids, labels, mask, err));
     CLV_TRY(load(t, err));
     float mean = NAN;
-    clv_session_stats none = {.size = sizeof none}; /* its time is no step's */
-    CLV_TRY(clv_session_run(t->session, t->loss, inputs, n, (clv_output_binding[]){{"loss", &mean}}, 1, err));
+    clv_session_stats none = {.size = sizeof none}; /* keeps this run out of the next step's times */
+    CLV_TRY(clv_session_run(t->session, t->eval_program, inputs, n, (clv_output_binding[]){{"loss", &mean}}, 1, err));
     CLV_TRY(clv_session_take_stats(t->session, &none, err));
     *loss = mean;
     return CLV_OK;

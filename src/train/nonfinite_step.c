@@ -1,5 +1,5 @@
 /* nonfinite_step.c - NaN and infinity in a step: finds the first op that produced it, then stops or skips the step.
- * The step has left all state as it was (clv_model_train_step), so it can be run again, to be looked at.
+ * The step has changed no state (clv_model_optimizer_step), so it can be run again.
  */
 #include <math.h>
 #include <stdio.h>
@@ -18,33 +18,26 @@ clv_status clv_on_nan_parse(clv_on_nan *out, const char *name, clv_error *err)
     return CLV_OK;
 }
 
-clv_status clv_trainer_check_on_nan(int64_t on_nan, clv_error *err)
+/* Message: what is not finite, then where it begins. */
+static void describe(clv_trainer *t, const clv_train_step *result, const clv_error *found)
 {
-    if (on_nan != CLV_ON_NAN_STOP && on_nan != CLV_ON_NAN_SKIP)
-        return clv_fail(err, CLV_EINVAL, "on_nan is %lld; valid: those of clv_on_nan", (long long)on_nan);
-    return CLV_OK;
-}
-
-/* What was found, behind what it came to. */
-static void describe(clv_trainer *t, const clv_train_step *did, const clv_error *found)
-{
-    const char *what = !isfinite(did->loss) ? "loss is" : "norm of the gradients is";
-    snprintf(t->nonfinite, sizeof t->nonfinite, "the %s not a number at step %lld%s%.400s", what, (long long)did->step,
-             found->code == CLV_ENONFINITE ? "; it begins at " : "",
+    const char *what = !isfinite(result->loss) ? "loss is" : "norm of the gradients is";
+    snprintf(t->nonfinite, sizeof t->nonfinite, "the %s not a number at step %lld%s%.400s", what,
+             (long long)result->step, found->code == CLV_ENONFINITE ? "; it begins at " : "",
              found->code == CLV_ENONFINITE ? found->message : "");
 }
 
-clv_status clv_trainer_handle_nonfinite(clv_trainer *t, clv_train_step *did, const clv_input_binding *inputs, int n,
+clv_status clv_trainer_handle_nonfinite(clv_trainer *t, clv_train_step *result, const clv_input_binding *inputs, int n,
                                         clv_error *err)
 {
     clv_error found;
-    clv_session_stats none = {.size = sizeof none}; /* its time is no step's */
+    clv_session_stats none = {.size = sizeof none}; /* keeps this run out of the next step's times */
     CLV_TRY(clv_session_find_first_nonfinite(&found, t->session, t->program, inputs, n, err));
     CLV_TRY(clv_session_take_stats(t->session, &none, err));
-    describe(t, did, &found);
+    describe(t, result, &found);
     if (t->on_nan == CLV_ON_NAN_STOP)
         return clv_fail_at(err, CLV_EINVAL, found.rank, found.op, "%s; try a lower learning rate", t->nonfinite);
-    did->skipped = 1;
+    result->skipped = 1;
     t->skipped++;
     t->step++;
     return CLV_OK;

@@ -7,7 +7,10 @@
 
 #include "base/error.h"
 #include "base/versioned_structs.h"
+#include "base/text/utf8.h"
 #include "cleave/checkpoint.h"
+#include "runtime/multi_process/local_ranks.h"
+#include "runtime/multi_process/multi_process.h"
 #include "train/trainer.h"
 
 static clv_status compile(clv_trainer *t, const clv_trainer_options *o, clv_error *err)
@@ -53,18 +56,17 @@ static clv_status init_trainer(clv_trainer *t, const clv_trainer_options *o, clv
     if (o->batch < 1 || o->seq < 1 || o->seq > most)
         return clv_fail(err, CLV_EINVAL, "batch %lld, sequence %lld; valid: batch >= 1, sequence 1 to %lld",
                         (long long)o->batch, (long long)o->seq, (long long)most);
-    CLV_TRY(clv_lr_schedule_check_shape(o->schedule, o->schedule_shape, o->decay_steps, err));
+    CLV_TRY(clv_lr_schedule_check(o->schedule, err));
     t->batch = o->batch;
     t->seq = o->seq;
     t->schedule = *o->schedule;
-    t->shape = (clv_lr_schedule_shape)o->schedule_shape;
-    t->decay_steps = o->decay_steps;
     t->seed = o->seed;
     t->dropout = o->dropout;
     t->attention_dropout = o->attention_dropout;
-    CLV_TRY(clv_trainer_check_on_nan(o->on_nan, err));
-    t->on_nan = (clv_on_nan)o->on_nan;
-    if (o->padded)
+    if (o->on_nan != CLV_ON_NAN_STOP && o->on_nan != CLV_ON_NAN_SKIP)
+        return clv_fail(err, CLV_EINVAL, "on_nan is %d; valid: those of clv_on_nan", (int)o->on_nan);
+    t->on_nan = o->on_nan;
+    if (o->padding_mask)
         CLV_TRY(make_mask(t, err));
     CLV_TRY(compile(t, o, err));
     clv_session_options session = clv_model_session_options(t->model);
@@ -84,7 +86,8 @@ clv_status clv_trainer_new(clv_trainer **out, const clv_model *model, const clv_
     if (!t)
         return clv_fail_memory(err, "a trainer", sizeof *t);
     t->model = model;
-    clv_status status = init_trainer(t, &o, err);
+    t->metadata = json_object();
+    clv_status status = t->metadata ? init_trainer(t, &o, err) : clv_fail_memory(err, "a trainer", sizeof *t);
     if (status != CLV_OK) {
         clv_trainer_free(t);
         return status;
@@ -100,8 +103,8 @@ void clv_trainer_free(clv_trainer *t)
     clv_trainer_abandon_checkpoint(t);
     clv_session_free(t->session);
     clv_program_free(t->program);
-    clv_program_free(t->loss);
-    clv_trainer_clear_metadata(t);
+    clv_program_free(t->eval_program);
+    json_decref(t->metadata);
     free(t->all_tokens);
     free(t);
 }
@@ -111,7 +114,7 @@ static clv_status check_mask(const clv_trainer *t, const uint8_t *mask, clv_erro
     if (!mask)
         return CLV_OK;
     if (!t->all_tokens)
-        return clv_fail(err, CLV_EINVAL, "a mask, and the trainer's options do not have \"padded\"");
+        return clv_fail(err, CLV_EINVAL, "a mask needs the trainer option padding_mask");
     for (int64_t r = 0; r < t->batch; r++)
         if (!memchr(mask + r * t->seq, 1, (size_t)t->seq))
             return clv_fail(err, CLV_EINVAL, "sequence %lld is all padding; valid: at least one token", (long long)r);
@@ -132,52 +135,45 @@ clv_status clv_trainer_bind_inputs(clv_input_binding out[CLV_TRAINER_INPUTS], in
     return CLV_OK;
 }
 
-static clv_status copy_step_result(clv_train_step *result, const clv_train_step *did, clv_error *err)
+static clv_status copy_step_result(clv_train_step *out, const clv_train_step *result, clv_error *err)
 {
-    return result ? clv_struct_copy_out(result, sizeof *did, offsetof(clv_train_step, overlapped_seconds), did,
-                                        "clv_trainer_step", err)
-                  : CLV_OK;
+    return out ? clv_struct_copy_out(out, sizeof *result, offsetof(clv_train_step, overlapped_seconds), result,
+                                     "clv_trainer_step", err)
+               : CLV_OK;
 }
 
-clv_status clv_trainer_step(clv_trainer *t, const int32_t *ids, const int32_t *labels, clv_train_step *result,
-                            clv_error *err)
-{
-    return clv_trainer_step_padded(t, ids, labels, NULL, result, err);
-}
-
-clv_status clv_trainer_step_padded(clv_trainer *t, const int32_t *ids, const int32_t *labels, const uint8_t *mask,
-                                   clv_train_step *result, clv_error *err)
+clv_status clv_trainer_step(clv_trainer *t, const int32_t *ids, const int32_t *labels, const uint8_t *mask,
+                            clv_train_step *out, clv_error *err)
 {
     CLV_TRY(clv_require(t && ids && labels, "clv_trainer_step", "a trainer, ids and labels", err));
     clv_input_binding inputs[CLV_TRAINER_INPUTS + 2];
     int n;
     int64_t counted;
     CLV_TRY(clv_trainer_bind_inputs(inputs, &n, &counted, t, ids, labels, mask, err));
-    float lr = (float)clv_lr_schedule_rate_of_shape(&t->schedule, t->shape, t->decay_steps, t->step), loss = NAN,
-          norm = NAN;
+    float lr = (float)clv_lr_schedule_rate(&t->schedule, t->step), loss = NAN, norm = NAN;
     int32_t step = (int32_t)(t->step - t->skipped + 1);
     t->nonfinite[0] = '\0';
     if (counted == 0)
-        return copy_step_result(result, &(clv_train_step){.step = t->step++, .lr = lr}, err);
+        return copy_step_result(out, &(clv_train_step){.step = t->step++, .lr = lr}, err);
     inputs[n++] = (clv_input_binding){"lr", &lr};
     inputs[n++] = (clv_input_binding){"step", &step};
     clv_output_binding outputs[] = {{"loss", &loss}, {"grad_norm", &norm}};
     CLV_TRY(clv_session_run(t->session, t->program, inputs, n, outputs, 2, err));
     clv_session_stats stats = {.size = sizeof stats};
     CLV_TRY(clv_session_take_stats(t->session, &stats, err));
-    clv_train_step did = {.step = t->step,
-                          .loss = loss,
-                          .lr = lr,
-                          .seconds = stats.seconds,
-                          .comm_seconds = stats.comm_seconds,
-                          .overlapped_seconds = stats.overlapped_seconds,
-                          .grad_norm = norm,
-                          .labels = counted};
+    clv_train_step result = {.step = t->step,
+                             .loss = loss,
+                             .lr = lr,
+                             .seconds = stats.seconds,
+                             .comm_seconds = stats.comm_seconds,
+                             .overlapped_seconds = stats.overlapped_seconds,
+                             .grad_norm = norm,
+                             .labels = counted};
     if (!isfinite(loss) || !isfinite(norm))
-        CLV_TRY(clv_trainer_handle_nonfinite(t, &did, inputs, n, err));
+        CLV_TRY(clv_trainer_handle_nonfinite(t, &result, inputs, n, err));
     else
         t->step++;
-    return copy_step_result(result, &did, err);
+    return copy_step_result(out, &result, err);
 }
 
 const clv_program *clv_trainer_program(const clv_trainer *t)
@@ -205,4 +201,42 @@ clv_status clv_trainer_save_adapters(const clv_trainer *t, const char *folder, c
 int64_t clv_trainer_steps_done(const clv_trainer *t)
 {
     return t ? t->step : -1;
+}
+
+/* ---- processes ---- */
+
+clv_status clv_trainer_max_over_processes(const clv_trainer *t, int64_t mine, int64_t *max, clv_error *err)
+{
+    static const char call[] = "clv_trainer_max_over_processes";
+    CLV_TRY(clv_require(t && max, call, "a trainer and max", err));
+    int ranks = (int)clv_mesh_rank_count(&t->model->mesh);
+    *max = mine;
+    if (!clv_session_is_multi_process(t->session))
+        return CLV_OK;
+    int64_t *all = calloc((size_t)ranks, sizeof *all);
+    if (!all)
+        return clv_fail_memory(err, "a number of each rank", (size_t)ranks * sizeof *all);
+    clv_status status = clv_session_allgather(t->session, call, &mine, 1, all, err);
+    for (int r = 0; status == CLV_OK && r < ranks; r++)
+        *max = all[r] > *max ? all[r] : *max;
+    free(all);
+    return status;
+}
+
+/* ---- metadata ---- */
+
+const char *clv_trainer_get_metadata(const clv_trainer *t, const char *key)
+{
+    return t && key ? json_string_value(json_object_get(t->metadata, key)) : NULL;
+}
+
+clv_status clv_trainer_set_metadata(clv_trainer *t, const char *key, const char *value, clv_error *err)
+{
+    static const char call[] = "clv_trainer_set_metadata";
+    CLV_TRY(clv_require(t && key && value, call, "a trainer, a key and a value", err));
+    if (!clv_utf8_valid(key, strlen(key)) || !clv_utf8_valid(value, strlen(value)))
+        return clv_fail(err, CLV_EINVAL, "%s: \"%.64s\" or its value is not UTF-8", call, key);
+    if (json_object_set_new(t->metadata, key, json_string(value)) != 0)
+        return clv_fail_memory(err, "metadata", strlen(value));
+    return CLV_OK;
 }

@@ -5,84 +5,56 @@
 #include <sys/types.h>
 
 #include "cleave/train.h"
+#include "io/json/json.h"
 #include "models/model.h"
 
-typedef struct clv_trainer_metadata {
-    char *key, *text;
-} clv_trainer_metadata;
-
-/* A checkpoint's folder, whatever its path is called. */
+/* Identity of a checkpoint folder, independent of its path: device and inode. */
 typedef struct clv_checkpoint_identity {
     bool is_set;
-    int64_t step; /* steps done then */
+    int64_t step; /* steps done when it was saved */
     dev_t device;
-    ino_t number;
+    ino_t inode;
 } clv_checkpoint_identity;
 
 struct clv_trainer {
     const clv_model *model;
     int64_t batch, seq;
-    uint8_t *all_tokens; /* [batch,seq] the mask of rows without padding; NULL: programs take none */
+    uint8_t *all_tokens; /* [batch,seq] the mask of a batch without padding; NULL: the programs have no mask input */
     clv_lr_schedule schedule;
-    clv_lr_schedule_shape shape;
-    int64_t decay_steps;
     uint64_t seed;
     double dropout, attention_dropout;
     clv_optimizer optimizer;
-    clv_program *program;
-    clv_program *loss; /* that updates nothing; NULL: nobody asked yet */
+    clv_program *program;      /* of a step */
+    clv_program *eval_program; /* forward and loss, no update; NULL until clv_trainer_loss is called */
     clv_session *session;
-    int64_t step;    /* the next */
-    int64_t skipped; /* of those before, steps that updated nothing: their loss or gradients were not finite */
+    int64_t step;    /* index of the next step */
+    int64_t skipped; /* number of earlier steps that CLV_ON_NAN_SKIP skipped */
     clv_on_nan on_nan;
-    char nonfinite[512]; /* of the last step, what was not finite first; "": all was */
-    int n_metadata;
-    clv_trainer_metadata *notes;
-    clv_checkpoint_identity saved;      /* its last checkpoint, or the one it went on from */
-    clv_checkpoint_identity passed;     /* the newest that it passed over and could not set aside */
-    struct clv_checkpoint_save *saving; /* the checkpoint that is being written; NULL: none */
-    void (*on_checkpoint_write)(
-        void *arg); /* for tests: called by the thread that writes one, before it does; NULL: nothing */
+    char nonfinite[512];                          /* message about the last step; "": all values were finite */
+    json_t *metadata;                             /* object of strings: clv_trainer_set_metadata */
+    clv_checkpoint_identity last_checkpoint;      /* last one saved or resumed */
+    clv_checkpoint_identity unreadable;           /* newest damaged one that could not be renamed */
+    struct clv_checkpoint_save *save_in_progress; /* NULL: none */
+    void (*on_checkpoint_write)(void *arg);       /* test hook: the writing thread calls it first; optional */
     void *on_checkpoint_write_arg;
 };
 
-/* Whether all processes go on, each of which may have read or written for long: clv_job_agree, whose deadline is the
- * job's, not a step's. */
-clv_status clv_trainer_agree_on_status(const clv_trainer *trainer, clv_status status, clv_error *err);
-/* clv_trainer_max_over_processes, in which a failure says what the processes were at. `what`: a constant. */
-clv_status clv_trainer_max_over_processes_for(const clv_trainer *trainer, const char *what, int64_t mine, int64_t *most,
-                                              clv_error *err);
-
-/* The inputs that a step and a loss alone have in common: ids, labels, and of a padded trainer the mask. *n: how many;
- * *counted: labels, as clv_model_config_check_labels has it. */
+/* Checks a batch and binds the inputs that both programs have: ids, labels and, with padding_mask, the mask. *n: number
+ * of bindings; *n_labels: number of labels that are not -100, may be NULL. */
 enum { CLV_TRAINER_INPUTS = 3 };
-clv_status clv_trainer_bind_inputs(clv_input_binding out[CLV_TRAINER_INPUTS], int *n, int64_t *counted,
+clv_status clv_trainer_bind_inputs(clv_input_binding out[CLV_TRAINER_INPUTS], int *n, int64_t *n_labels,
                                    const clv_trainer *trainer, const int32_t *ids, const int32_t *labels,
                                    const uint8_t *mask, clv_error *err);
-/* The shape of its graphs. */
+/* Graph options of both programs, without dropout. */
 clv_model_graph_options clv_trainer_graph_options(const clv_trainer *trainer);
 
-/* ---- lr_schedule.c ---- */
-
-/* clv_lr_schedule_check, and what goes with it in a trainer's options. */
-clv_status clv_lr_schedule_check_shape(const clv_lr_schedule *schedule, int64_t shape, int64_t decay, clv_error *err);
-
-/* ---- nonfinite_step.c ---- */
-
-clv_status clv_trainer_check_on_nan(int64_t on_nan, clv_error *err);
-/* After a step on these inputs whose loss or norm is not finite: names what it began with, and skips the step, or is
- * CLV_EINVAL. */
-clv_status clv_trainer_handle_nonfinite(clv_trainer *trainer, clv_train_step *did, const clv_input_binding *inputs,
+/* nonfinite_step.c: after a step whose loss or gradient norm is not finite: finds the first op with such a value, then
+ * fails with CLV_EINVAL or skips the step. */
+clv_status clv_trainer_handle_nonfinite(clv_trainer *trainer, clv_train_step *result, const clv_input_binding *inputs,
                                         int n, clv_error *err);
 
-/* ---- checkpoint_metadata.c ---- */
-
-void clv_trainer_clear_metadata(clv_trainer *trainer);
-
-/* ---- checkpoint_save.c ---- */
-
-/* Waits for the checkpoint that is being written, without a word to other processes: what the first one cannot end so
- * it gives up. */
+/* checkpoint_save.c: waits for the writing thread without communication; a checkpoint that needs more of it is
+ * discarded. */
 void clv_trainer_abandon_checkpoint(clv_trainer *trainer);
 
 #endif

@@ -32,7 +32,7 @@ const char *clv_trainer_config_name(const clv_trainer *t)
     return t->model->adapters ? clv_peft_config_file : config_name;
 }
 
-static bool is_of(const clv_model_config *config, const char *name)
+static bool is_parameter(const clv_model_config *config, const char *name)
 {
     clv_parameter parameter;
     return clv_model_parameter_find(&parameter, config, name, NULL) == CLV_OK;
@@ -40,12 +40,12 @@ static bool is_of(const clv_model_config *config, const char *name)
 
 bool clv_trainer_is_trained(const clv_trainer *t, const char *name)
 {
-    return is_of(clv_trainer_trained_config(t), name);
+    return is_parameter(clv_trainer_trained_config(t), name);
 }
 
 bool clv_trainer_is_frozen(const clv_trainer *t, const char *name)
 {
-    return t->model->adapters && is_of(&t->model->config, name);
+    return t->model->adapters && is_parameter(&t->model->config, name);
 }
 
 clv_status clv_trainer_describe_trained(char out[CLV_TRAINER_DESCRIPTION_SIZE], const clv_trainer *t, clv_error *err)

@@ -1,11 +1,11 @@
 /* trainer_state.h - files of a saved trainer: weights or adapters, sharded optimizer state, trainer.json.
  *
- *   config.json, model.safetensors   the weights, as a folder of the Hub holds them, in the dtype of the run; or
- *   adapter_config.json, adapter_model.safetensors   a model's adapters, whose weights are not trained
- *   optimizer/                       every other state, as a sharded checkpoint: a file a rank (docs/checkpoints.md)
- *   trainer.json                     steps done, what it is of, notes, checksums of the weights; written last
+ *   config.json, model.safetensors   the weights, as in a Hugging Face folder, in the dtype of the run; or
+ *   adapter_config.json, adapter_model.safetensors   the adapters, whose base weights are frozen
+ *   optimizer/                       all other state, as a sharded checkpoint: a file a rank (docs/checkpoints.md)
+ *   trainer.json                     steps done, model, metadata, checksums of the weights; written last
  *
- * Each process writes the files of its own ranks; the first one those that are one for all.
+ * Each process writes the files of its own ranks, the root process those that exist once.
  */
 #ifndef CLEAVE_TRAIN_TRAINER_STATE_H
 #define CLEAVE_TRAIN_TRAINER_STATE_H
@@ -15,34 +15,32 @@
 
 /* ---- trainer_state_write.c ---- */
 
-/* A folder that is being filled. */
+/* Writer of one folder. */
 typedef struct clv_trainer_state_writer clv_trainer_state_writer;
 
-/* Begins to fill a folder that is there and empty, by all processes: with what the trainer's notes and counts are now.
- */
+/* Starts an existing, empty folder, in all processes, with the current metadata and step counts. */
 clv_status clv_trainer_state_writer_begin(clv_trainer_state_writer **out, const clv_trainer *trainer,
                                           const char *folder, clv_error *err);
-/* Writes what the ranks of this process hold, with no word to others: of the trainer's session, or of a capture of it.
- */
+/* Writes the shards of this process's ranks, from the trainer's session or a snapshot of it, without communication. */
 clv_status clv_trainer_state_writer_write(clv_trainer_state_writer *writing, const clv_session *from, clv_error *err);
-/* When all have: the processes tell each other what they wrote. */
+/* After all have: exchanges sizes and checksums of what they wrote. */
 clv_status clv_trainer_state_writer_exchange(clv_trainer_state_writer *writing, clv_error *err);
-/* Then the first process ends it, alone. */
+/* Then, in the root process alone: writes the files that exist once. */
 clv_status clv_trainer_state_writer_finish(clv_trainer_state_writer *writing, clv_error *err);
-/* NULL is a no-op. */
+/* Does nothing for NULL. */
 void clv_trainer_state_writer_free(clv_trainer_state_writer *writing);
 
-/* A clv_state_filter: the states that a trainer's checkpoint holds. */
+/* A clv_state_filter: whether checkpoints hold this state. */
 bool clv_trainer_state_is_saved(const void *trainer, const char *name);
 
 /* ---- trainer_state_read.c ---- */
 
-/* Reads a folder into the ranks of this process, which calls it alone: nothing is known of the others. Damage is what
- * clv_trainer_state_is_damaged says of the status. */
+/* Loads a folder into the ranks of this process, without communication. A failure is damage or not:
+ * clv_trainer_state_is_damaged. */
 clv_status clv_trainer_state_read(clv_trainer *trainer, const char *folder, clv_error *err);
 bool clv_trainer_state_is_damaged(clv_status status);
 
-/* ---- trainer_state.c: what both know ---- */
+/* ---- trainer_state.c: names and checks that both share ---- */
 
 extern const char clv_trainer_manifest_name[]; /* "trainer.json" */
 extern const char clv_trainer_format_name[], clv_trainer_optimizer_name[];
@@ -53,18 +51,18 @@ enum {
     CLV_TRAINER_CONFIG_FIELDS = 7
 };
 
-/* Of what is trained. */
+/* Config of the trained parameters: the adapters, or the model. */
 const clv_model_config *clv_trainer_trained_config(const clv_trainer *trainer);
 const char *clv_trainer_weights_name(const clv_trainer *trainer);
 const char *clv_trainer_config_name(const clv_trainer *trainer);
 bool clv_trainer_is_trained(const clv_trainer *trainer, const char *name);
-/* A weight beside adapters: no checkpoint has it. */
+/* Whether it is a base weight of a model with adapters: no checkpoint has it. */
 bool clv_trainer_is_frozen(const clv_trainer *trainer, const char *name);
-/* Which adapters are trained, and beside which weights: "all weights" for a model without. */
+/* Describes the trained parameters: "all weights", or the adapters and the fingerprint of their base weights. */
 clv_status clv_trainer_describe_trained(char out[CLV_TRAINER_DESCRIPTION_SIZE], const clv_trainer *trainer,
                                         clv_error *err);
 
-/* Sizes by which a model is told from another. */
+/* Sizes that must be equal to resume. */
 typedef struct clv_trainer_config_field {
     const char *name;
     size_t at;

@@ -11,7 +11,7 @@
 #include "runtime/multi_process/multi_process.h"
 #include "train/trainer_state.h"
 
-/* CLV_EIO may pass (too many open files, a server that does not answer), and the files be whole. */
+/* CLV_EIO may be temporary (too many open files, a server that does not answer) and is no damage. */
 bool clv_trainer_state_is_damaged(clv_status status)
 {
     return status == CLV_EFORMAT || status == CLV_ENOTFOUND || status == CLV_ELIMIT;
@@ -24,13 +24,13 @@ static clv_status check_model(const clv_trainer *t, const json_t *document, cons
     CLV_TRY(clv_json_check_object(model, path, err));
     CLV_TRY(clv_json_get_string(&family, model, "family", CLV_JSON_REQUIRED, path, err));
     if (strcmp(family, is) != 0)
-        return clv_fail(err, CLV_EINVAL, "%s: is of a model of family %.32s, this one is %.32s", path, family, is);
+        return clv_fail(err, CLV_EINVAL, "%s: the model is of family %.32s, this one of %.32s", path, family, is);
     for (int i = 0; i < CLV_TRAINER_CONFIG_FIELDS; i++) {
         int64_t had = 0, has = clv_trainer_config_field_value(&t->model->config, &clv_trainer_config_fields[i]);
         CLV_TRY(clv_json_get_int(&had, model, clv_trainer_config_fields[i].name, CLV_JSON_REQUIRED, 0, INT64_MAX, path,
                                  err));
         if (had != has)
-            return clv_fail(err, CLV_EINVAL, "%s: is of a model with %s %lld, this one has %lld", path,
+            return clv_fail(err, CLV_EINVAL, "%s: the model has %s %lld, this one %lld", path,
                             clv_trainer_config_fields[i].name, (long long)had, (long long)has);
     }
     return CLV_OK;
@@ -48,7 +48,7 @@ static clv_status check_config(const clv_trainer *t, const json_t *document, con
     return CLV_OK;
 }
 
-/* All of the weights' file, by the first process. */
+/* Checksums of the weights file; in the root process. */
 static clv_status check_weights(const clv_trainer *t, const json_t *document, const char *folder, const char *path,
                                 clv_error *err)
 {
@@ -82,17 +82,16 @@ static clv_status check_trained(const clv_trainer *t, const json_t *document, co
     CLV_TRY(clv_trainer_describe_trained(is, t, err));
     CLV_TRY(clv_json_get_string(&was, document, "trained", CLV_JSON_OPTIONAL, path, err));
     if (strcmp(was, is) != 0)
-        return clv_fail(err, CLV_EINVAL, "%s: is of a training of %.300s; this one is of %.300s", path, was, is);
+        return clv_fail(err, CLV_EINVAL, "%s: trained %.300s; this run trains %.300s", path, was, is);
     return CLV_OK;
 }
 
-/* Another's state is none that this one could go on with. */
 static clv_status check_optimizer(const clv_trainer *t, const json_t *document, const char *path, clv_error *err)
 {
     const char *was = clv_optimizer_name(CLV_OPTIMIZER_ADAMW), *is = clv_optimizer_name(t->optimizer);
     CLV_TRY(clv_json_get_string(&was, document, "optimizer", CLV_JSON_OPTIONAL, path, err));
     if (strcmp(was, is) != 0)
-        return clv_fail(err, CLV_EINVAL, "%s: is of a training by %.32s, this one is by %s", path, was, is);
+        return clv_fail(err, CLV_EINVAL, "%s: trained by %.32s, this run by %s", path, was, is);
     return CLV_OK;
 }
 
@@ -104,7 +103,7 @@ typedef struct stored {
 
 static const char master_suffix[] = ".master";
 
-/* A checkpoint of a run of 16 bits has f32 copies of its parameters, one of f32 has not. */
+/* The f32 master copy of a parameter, which checkpoints of 16-bit runs have. */
 static const clv_safetensor *find_master(const stored *s, const char *parameter)
 {
     char name[CLV_TENSOR_NAME_SIZE];
@@ -113,7 +112,7 @@ static const clv_safetensor *find_master(const stored *s, const char *parameter)
     return clv_weights_find(&found, s->others, name, NULL) == CLV_OK ? found : NULL;
 }
 
-/* Whether `name` is that of such a copy; out: of what. */
+/* Whether `name` is a master copy; out: its parameter. */
 static bool is_master(char out[CLV_TENSOR_NAME_SIZE], const char *name)
 {
     size_t length = strlen(name), end = sizeof master_suffix - 1;
@@ -123,7 +122,7 @@ static bool is_master(char out[CLV_TENSOR_NAME_SIZE], const char *name)
     return true;
 }
 
-/* A state that is stored under a name of its own. */
+/* Reads a state from a tensor of the same shape and dtype. */
 static clv_status read_optimizer_state(const clv_safetensor *tensor, const char *name, const clv_type *type,
                                        const clv_shard *box, void *out, int *known, clv_error *err)
 {
@@ -135,7 +134,7 @@ static clv_status read_optimizer_state(const clv_safetensor *tensor, const char 
     return clv_safetensors_read(tensor, box, type->dtype, out, err);
 }
 
-/* A clv_state_source, whatever the dtypes of then and now: f32 weights are those that were updated. */
+/* A clv_state_source; the checkpoint may have another dtype: master copies, if any, are the weights. */
 static clv_status read_stored(void *arg, const char *name, const clv_type *type, const clv_shard *box, void *out,
                               int *known, clv_error *err)
 {
@@ -190,7 +189,7 @@ static clv_status read_metadata(clv_trainer *t, const json_t *document, const ch
     json_t *notes = json_object_get(document, "notes"), *text;
     const char *key;
     CLV_TRY(clv_json_check_object(notes, path, err));
-    clv_trainer_clear_metadata(t);
+    json_object_clear(t->metadata);
     json_object_foreach(notes, key, text) if (json_is_string(text))
         CLV_TRY(clv_trainer_set_metadata(t, key, json_string_value(text), err));
     return CLV_OK;
@@ -217,12 +216,12 @@ static clv_status read_document(clv_trainer *t, const json_t *document, const ch
     return CLV_OK;
 }
 
-/* A file is missing where the others are seen; else it may be there, for those who see the folder. */
+/* A missing file is damage only if this process sees the folder. */
 static clv_status check_folder_is_visible(const char *folder, clv_status status, clv_error *err)
 {
     DIR *dir = status == CLV_ENOTFOUND ? opendir(folder) : NULL;
     if (status == CLV_ENOTFOUND && !dir)
-        return clv_fail(err, CLV_EIO, "%s: cannot be listed by every process; valid: a folder that all see", folder);
+        return clv_fail(err, CLV_EIO, "%s: not every process can list it; valid: a folder that all see", folder);
     if (dir)
         closedir(dir);
     return status;

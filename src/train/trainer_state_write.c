@@ -24,10 +24,10 @@ bool clv_trainer_state_is_saved(const void *trainer, const char *name)
 
 /* ---- the optimizer's state as files ---- */
 
-/* States that are no parameters, as tensors of one file whose elements are in a session. */
+/* Optimizer states as the tensors of one file, whose elements a session holds. */
 typedef struct optimizer_states {
     const clv_trainer *trainer;
-    const clv_session *from; /* whose elements are read */
+    const clv_session *from; /* session that the elements are read from */
     int64_t n;
     clv_tensor_spec *specs;
     clv_tensor_placement *placements;
@@ -61,12 +61,12 @@ static clv_status list_states(optimizer_states *o, clv_error *err)
     return CLV_OK;
 }
 
-/* A clv_tensor_reader: the box of a rank of this process. */
+/* A clv_tensor_reader for boxes of this process's ranks. */
 static clv_status read_state(const void *arg, const clv_safetensor *tensor, int rank, const int64_t *shape,
                              const clv_shard *box, clv_dtype dtype, void *out, clv_error *err)
 {
     const optimizer_states *o = arg;
-    (void)rank, (void)shape, (void)dtype; /* those of the state */
+    (void)rank, (void)shape, (void)dtype;
     return clv_session_read_local(o->from, tensor->name, box, out, err);
 }
 
@@ -104,81 +104,75 @@ static void close_states(optimizer_states *o)
     free(o->placements);
 }
 
-/* ---- what the processes tell each other of their rank files ---- */
+/* ---- processes exchange the checksums of their rank files ---- */
 
-enum { CHECKSUM_WORDS = 2, SUM_DIGITS = 16 };
+enum { SUM_WORDS = (CLV_CHECKSUM_SIZE - 1) / sizeof(int64_t) };
 
-static void pack_checksum(int64_t *words, const char *sum)
+static void pack_or_unpack_checksum(int64_t *words, char *sum, bool pack)
 {
-    for (int i = 0; i < CHECKSUM_WORDS; i++) {
-        char digits[SUM_DIGITS + 1] = "";
-        memcpy(digits, sum + (size_t)i * SUM_DIGITS, SUM_DIGITS);
-        words[i] = (int64_t)strtoull(digits, NULL, 16);
-    }
+    if (pack)
+        memcpy(words, sum, CLV_CHECKSUM_SIZE - 1);
+    else
+        snprintf(sum, CLV_CHECKSUM_SIZE, "%.*s", CLV_CHECKSUM_SIZE - 1, (const char *)words);
 }
 
-static void unpack_checksum(char *sum, const int64_t *words)
+/* Words of a rank: the size of its file, the checksum of its header, and that of its part of each tensor. */
+static void pack_or_unpack_rank(int64_t *words, clv_manifest *m, int64_t rank, bool pack)
 {
-    snprintf(sum, CLV_CHECKSUM_SIZE, "%016llx%016llx", (unsigned long long)words[0], (unsigned long long)words[1]);
-}
-
-/* Words of a rank: its file's bytes, its header's checksum, and of each tensor the checksum of the rank's part. */
-static void pack_rank_entry(int64_t *words, const clv_manifest *m, int64_t rank)
-{
-    words[0] = (int64_t)m->ranks[rank].bytes;
-    pack_checksum(&words[1], m->ranks[rank].header);
-    for (int64_t i = 0; i < m->n_tensors; i++) {
-        const clv_manifest_part *part = clv_manifest_part_of(&m->tensors[i], rank);
-        if (part)
-            pack_checksum(&words[1 + CHECKSUM_WORDS * (1 + i)], part->checksum);
-    }
-}
-
-static void unpack_rank_entry(clv_manifest *m, int64_t rank, const int64_t *words)
-{
-    m->ranks[rank].bytes = (uint64_t)words[0];
-    unpack_checksum(m->ranks[rank].header, &words[1]);
+    clv_manifest_rank *entry = &m->ranks[rank];
+    if (pack)
+        words[0] = (int64_t)entry->bytes;
+    else
+        entry->bytes = (uint64_t)words[0];
+    pack_or_unpack_checksum(&words[1], entry->header, pack);
     for (int64_t i = 0; i < m->n_tensors; i++) {
         clv_manifest_part *part = clv_manifest_part_of(&m->tensors[i], rank);
         if (part)
-            unpack_checksum(part->checksum, &words[1 + CHECKSUM_WORDS * (1 + i)]);
+            pack_or_unpack_checksum(&words[1 + SUM_WORDS * (1 + i)], part->checksum, pack);
     }
 }
 
-/* Round k is of the k-th rank of each process. `firsts`: of the process that has rank r, by all ranks. */
+/* Round k exchanges the k-th rank of each process. */
 static clv_status exchange_one_rank(const clv_session *session, clv_manifest *m, int k, int64_t *mine, int n,
                                     int64_t *all, clv_error *err)
 {
     int first, last;
     clv_session_local_ranks(session, &first, &last);
     memset(mine, 0, (size_t)n * sizeof *mine);
-    mine[0] = -1; /* no such rank here */
+    mine[0] = -1; /* this process has fewer ranks */
     if (first + k < last) {
         mine[0] = first + k;
-        pack_rank_entry(mine + 1, m, first + k);
+        pack_or_unpack_rank(mine + 1, m, first + k, true);
     }
     CLV_TRY(clv_session_allgather(session, write_label, mine, n, all, err));
     for (int64_t r = 0; r < m->n_ranks; r++) {
-        const int64_t *row = all + r * n;
+        int64_t *row = all + r * n;
         if (row[0] >= 0)
-            unpack_rank_entry(m, row[0], row + 1);
+            pack_or_unpack_rank(row + 1, m, row[0], false);
     }
     return CLV_OK;
 }
 
+/* Of any process. */
+static int max_local_ranks(const clv_session *session, int64_t n_ranks)
+{
+    int most = 0;
+    for (int r = 0, n = 0; r < n_ranks; r++) {
+        n = clv_session_rank_is_process_leader(session, r) ? 1 : n + 1;
+        most = n > most ? n : most;
+    }
+    return most;
+}
+
 static clv_status exchange_checksums(const clv_trainer *t, clv_manifest *m, clv_error *err)
 {
-    const clv_session *session = t->session;
-    int first, last, n = (int)(2 + CHECKSUM_WORDS * (1 + m->n_tensors));
+    int n = (int)(2 + SUM_WORDS * (1 + m->n_tensors)), rounds = max_local_ranks(t->session, m->n_ranks);
     size_t bytes = (size_t)n * (size_t)m->n_ranks * sizeof(int64_t);
-    int64_t *mine = calloc((size_t)n, sizeof *mine), *all = malloc(bytes), most = 0;
+    int64_t *mine = calloc((size_t)n, sizeof *mine), *all = malloc(bytes);
     clv_status status = mine && all ? CLV_OK : clv_fail_memory(err, "checksums", bytes);
-    clv_session_local_ranks(session, &first, &last);
-    status = clv_trainer_agree_on_status(t, status, err);
-    if (status == CLV_OK)
-        status = clv_trainer_max_over_processes_for(t, write_label, last - first, &most, err);
-    for (int k = 0; status == CLV_OK && k < most; k++)
-        status = exchange_one_rank(session, m, k, mine, n, all, err);
+    status = clv_job_agree(t->model->job, status, err);
+    for (int k = 0; status == CLV_OK && k < rounds; k++)
+        status = exchange_one_rank(t->session, m, k, mine, n, all, err);
     free(mine);
     free(all);
     return status;
@@ -197,14 +191,6 @@ static json_t *model_object(const clv_trainer *t)
     return model;
 }
 
-static json_t *metadata_object(const clv_trainer *t)
-{
-    json_t *notes = json_object();
-    for (int i = 0; i < t->n_metadata; i++)
-        json_object_set_new(notes, t->notes[i].key, json_string(t->notes[i].text));
-    return notes;
-}
-
 static clv_status make_document(json_t **out, const clv_trainer *t, clv_error *err)
 {
     char what[CLV_TRAINER_DESCRIPTION_SIZE], mesh[CLV_MESH_TEXT];
@@ -214,21 +200,21 @@ static clv_status make_document(json_t **out, const clv_trainer *t, clv_error *e
                      clv_trainer_format_name, "version", CLV_TRAINER_VERSION, "steps", (json_int_t)t->step, "model",
                      model_object(t), "trained", what, "optimizer", clv_optimizer_name(t->optimizer), "mesh", mesh,
                      "rules", t->model->rules.name, "skipped", (json_int_t)t->skipped, "batch", (json_int_t)t->batch,
-                     "seq", (json_int_t)t->seq, "seed", (json_int_t)t->seed, "notes", metadata_object(t));
+                     "seq", (json_int_t)t->seq, "seed", (json_int_t)t->seed, "notes", json_deep_copy(t->metadata));
     return *out ? CLV_OK : clv_fail_memory(err, clv_trainer_manifest_name, sizeof what);
 }
 
-/* ---- all of it ---- */
+/* ---- writer ---- */
 
 struct clv_trainer_state_writer {
     const clv_trainer *trainer;
     char *folder;
-    json_t *document; /* trainer.json without checksums; of the first process */
+    json_t *document; /* trainer.json without checksums; in the root process */
     optimizer_states others;
     const clv_safetensors *others_file;
     clv_sharded_writer *ranks;
     clv_model_saver *weights;
-    int64_t bytes; /* of the weights' file: that this process wrote, beside the first; once told, that all these did */
+    int64_t bytes; /* of the weights file that this process wrote; after the exchange, of all processes */
 };
 
 void clv_trainer_state_writer_free(clv_trainer_state_writer *w)
@@ -248,18 +234,18 @@ static clv_status make_optimizer_folder(const char *path, clv_error *err)
     return mkdir(path, 0777) == 0 ? CLV_OK : clv_fail_errno(err, "make the folder", path);
 }
 
-/* What this process does by itself. */
+/* The part without communication. */
 static clv_status begin_local(clv_trainer_state_writer *w, const char *folder, clv_error *err)
 {
     const clv_trainer *t = w->trainer;
     const char *name = optimizer_file;
-    bool leads = clv_session_is_root(t->session);
+    bool is_root = clv_session_is_root(t->session);
     char *path = clv_path_join(folder, clv_trainer_optimizer_name);
     w->folder = strdup(folder);
     clv_status status = w->folder && path ? CLV_OK : clv_fail_memory(err, folder, strlen(folder));
-    if (status == CLV_OK && leads)
+    if (status == CLV_OK && is_root)
         status = make_optimizer_folder(path, err);
-    if (status == CLV_OK && leads)
+    if (status == CLV_OK && is_root)
         status = make_document(&w->document, t, err);
     if (status == CLV_OK)
         status = open_states(&w->others, err);
@@ -279,7 +265,7 @@ clv_status clv_trainer_state_writer_begin(clv_trainer_state_writer **out, const 
     clv_model_save_spec files = clv_model_save_spec_hf(&m->config, NULL, m->dtype);
     int64_t none;
     if (m->adapters)
-        CLV_TRY(clv_model_save_spec_peft(&files, m, err)); /* or refused in all */
+        CLV_TRY(clv_model_save_spec_peft(&files, m, err)); /* fails in all processes alike */
     clv_trainer_state_writer *w = calloc(1, sizeof *w);
     clv_status status = w ? CLV_OK : clv_fail_memory(err, folder, sizeof *w);
     if (w) {
@@ -311,7 +297,7 @@ clv_status clv_trainer_state_writer_exchange(clv_trainer_state_writer *w, clv_er
     return exchange_checksums(w->trainer, clv_sharded_writer_manifest(w->ranks), err);
 }
 
-/* With checksums of what is there. */
+/* trainer.json with the checksums of config and weights. */
 static clv_status write_document(const clv_trainer_state_writer *w, clv_error *err)
 {
     char *path = clv_path_join(w->folder, clv_trainer_manifest_name), config[CLV_CHECKSUM_SIZE];
@@ -331,7 +317,7 @@ static clv_status write_document(const clv_trainer_state_writer *w, clv_error *e
     return status;
 }
 
-/* That of the folder that the model is of, where it is still there. */
+/* The tokenizer of the model's folder, if it still exists. */
 static clv_status copy_tokenizer(const clv_trainer_state_writer *w, clv_error *err)
 {
     const clv_model *m = w->trainer->model;

@@ -22,7 +22,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         if (!fuzz_file(path, data, size) || clv_token_ids_read(&ids, path, &model, allow_other_tensors, NULL) != CLV_OK)
             continue;
         int64_t n = ids.rows * ids.columns;
-        if (n < 1 || !within(ids.ids, n, 0, model.vocab) || !within(ids.labels, n, CLV_IGNORED_LABEL, model.vocab) ||
+        if (n < 1 || !within(ids.ids, n, 0, model.vocab) || !within(ids.labels, n, CLV_IGNORE_INDEX, model.vocab) ||
             !within(ids.token_types, n, 0, model.token_types))
             abort();
         for (int64_t i = 0; ids.mask && i < n; i++)

@@ -14,7 +14,7 @@ static void read_all(const clv_data *data)
     if (clv_data_get_info(data, &info, NULL) != CLV_OK)
         abort();
     for (int64_t i = 0; i < info.sequences && i < MOST; i++) {
-        if (clv_data_batch(data, i, 1, 0, 1, ids, labels, NULL) != CLV_OK)
+        if (clv_data_batch(data, i, 1, 0, 1, ids, labels, NULL, NULL) != CLV_OK)
             abort();
         for (int s = 0; s < SEQ; s++)
             if (ids[s] < 0 || ids[s] >= info.vocab || (labels[s] != -100 && (labels[s] < 0 || labels[s] >= info.vocab)))

@@ -89,9 +89,9 @@ static clv_status tokenize(clv_corpus_info *info, const data_args *a, clv_error 
     clv_corpus_options options = {.size = sizeof options,
                                   .field = a->field,
                                   .chat = a->chat,
-                                  .turn = a->turn,
-                                  .end = a->end,
-                                  .plain = a->plain,
+                                  .turn_template = a->turn,
+                                  .end_token = a->end,
+                                  .no_special = a->plain,
                                   .skip_bad_lines = a->skip_bad_lines,
                                   .threads = (int)a->threads,
                                   .progress = clv_counted_progress_show,
@@ -111,11 +111,11 @@ static int report(const data_args *a, const clv_corpus_info *info, double second
     clv_table_text(t, "file", a->out);
     clv_table_int(t, "documents", info->documents);
     clv_table_int(t, "tokens", info->tokens);
-    clv_table_int(t, "learned", info->learned);
-    clv_table_int(t, "skipped", info->skipped);
+    clv_table_int(t, "learned", info->loss_tokens);
+    clv_table_int(t, "skipped", info->skipped_lines);
     clv_table_int(t, "vocab", info->vocab);
-    if (info->end >= 0)
-        clv_table_int(t, "end", info->end);
+    if (info->end_id >= 0)
+        clv_table_int(t, "end", info->end_id);
     else
         clv_table_null(t, "end");
     clv_table_bytes(t, "bytes", (double)info->bytes);

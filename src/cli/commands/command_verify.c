@@ -97,7 +97,7 @@ static void make_ids(int32_t *ids, int32_t *labels, int64_t vocab, const verify_
         ids[i] = (int32_t)((state >> 33) % (uint64_t)vocab);
     }
     for (int64_t i = 0; i < n; i++)
-        labels[i] = i % a->seq == a->seq - 1 ? CLV_IGNORED_LABEL : ids[i + 1];
+        labels[i] = i % a->seq == a->seq - 1 ? CLV_IGNORE_INDEX : ids[i + 1];
 }
 
 /* A model on a mesh and what came of it. */

@@ -19,7 +19,7 @@ static bool has_loss(const clv_token_ids *in, const clv_model_info *model)
 {
     bool labelled = false;
     for (int64_t i = 0; i < in->rows * in->columns && !labelled; i++)
-        labelled = in->labels[i] != CLV_IGNORED_LABEL;
+        labelled = in->labels[i] != CLV_IGNORE_INDEX;
     return labelled && is_decoder(model);
 }
 

@@ -47,7 +47,7 @@ static void make_labels(clv_token_ids *b)
     for (int64_t i = 0; i < b->rows * b->columns; i++) {
         bool last = i % b->columns == b->columns - 1;
         bool padded = b->mask && (!b->mask[i] || (!last && !b->mask[i + 1]));
-        b->labels[i] = last || padded ? CLV_IGNORED_LABEL : b->ids[i + 1];
+        b->labels[i] = last || padded ? CLV_IGNORE_INDEX : b->ids[i + 1];
     }
 }
 

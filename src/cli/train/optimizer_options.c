@@ -54,17 +54,17 @@ clv_status clv_optimizer_option_finalize(clv_optimizer_option *o, int64_t steps,
 clv_status clv_optimizer_option_apply(clv_trainer_options *options, clv_optimizer_settings *t,
                                       const clv_optimizer_option *o, int64_t steps, clv_error *err)
 {
-    clv_lr_schedule_shape shape;
     clv_optimizer optimizer;
     const double *beta = o->beta, decay = o->weight_decay;
-    CLV_TRY(clv_lr_schedule_shape_parse(&shape, o->schedule, err));
     CLV_TRY(clv_optimizer_parse(&optimizer, o->optimizer, err));
     t->adamw = (clv_adamw_options){
         .size = sizeof t->adamw, .beta1 = beta[0], .beta2 = beta[1], .eps = o->eps, .weight_decay = decay, .exact = 1};
     t->sgd = (clv_sgd_options){.size = sizeof t->sgd, .momentum = o->momentum, .weight_decay = decay, .exact = 1};
     t->lion = (clv_lion_options){
         .size = sizeof t->lion, .beta1 = beta[0], .beta2 = beta[1], .weight_decay = decay, .exact = 1};
-    t->schedule = (clv_lr_schedule){.peak = o->lr, .floor = o->min_lr, .warmup = o->warmup, .steps = steps};
+    t->schedule = (clv_lr_schedule){
+        .peak = o->lr, .floor = o->min_lr, .warmup = o->warmup, .steps = steps, .decay_steps = o->decay_steps};
+    CLV_TRY(clv_lr_schedule_shape_parse(&t->schedule.shape, o->schedule, err));
     t->update = (clv_update_options){.size = sizeof t->update,
                                      .adamw = &t->adamw,
                                      .clip = o->clip,
@@ -74,8 +74,6 @@ clv_status clv_optimizer_option_apply(clv_trainer_options *options, clv_optimize
                                      .lion = &t->lion,
                                      .accumulate = o->accumulate};
     options->schedule = &t->schedule;
-    options->schedule_shape = shape;
-    options->decay_steps = o->decay_steps;
     options->update = &t->update;
     return CLV_OK;
 }

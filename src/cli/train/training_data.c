@@ -29,10 +29,10 @@ static clv_status take_model(clv_data_options *options, clv_mlm_masking *masking
                              const clv_tokenizer *tokenizer, clv_error *err)
 {
     options->vocab = p->info.vocab;
-    options->pad = p->model && p->info.pad >= 0 ? p->info.pad : 0;
+    options->pad_id = p->model && p->info.pad >= 0 ? p->info.pad : 0;
     if (!p->info.bidirectional)
         return CLV_OK;
-    CLV_TRY(clv_model_masking(masking, p->model, tokenizer, err));
+    CLV_TRY(clv_model_mlm_masking(masking, p->model, tokenizer, err));
     masking->rate = p->option->mask_rate;
     options->masking = masking;
     return CLV_OK;
@@ -59,7 +59,7 @@ static clv_status open_files(clv_data **out, bool *bytes, const clv_strings *fil
                                  .chat = o->chat,
                                  .skip_bad_lines = o->skip_bad_lines};
     options->corpus = &corpus;
-    options->padded = o->rows ? strcmp(o->rows, "padded") == 0 : -1;
+    options->one_document_per_row = o->rows ? strcmp(o->rows, "padded") == 0 : -1;
     if (status == CLV_OK)
         status = take_model(options, &masking, p, tokenizer, err);
     if (status == CLV_OK)
@@ -73,17 +73,17 @@ static clv_status open_ids(clv_train_data *d, const purpose *p, int64_t seq, clv
     enum { PERCENT = 15 };
     const clv_data_option *o = p->option;
     clv_data_info info = {.size = sizeof info};
-    clv_data_options options = {.size = sizeof options, .seq = seq, .seed = d->seed, .in_order = o->no_shuffle};
+    clv_data_options options = {.size = sizeof options, .seq = seq, .seed = d->seed, .sequential = o->no_shuffle};
     CLV_TRY(open_files(&d->ids, &d->bytes, &o->files, p, &options, err));
     CLV_TRY(clv_data_get_info(d->ids, &info, err));
     d->seq = info.seq;
     d->tokens = info.tokens;
     d->checksum = info.checksum;
     d->vocab = info.vocab;
-    d->end = info.end;
-    d->padded = info.padded;
-    d->skipped = info.skipped;
-    d->rows = info.padded ? "padded" : "packed";
+    d->end = info.end_id;
+    d->padded = info.has_padding;
+    d->skipped = info.skipped_lines;
+    d->rows = info.has_padding ? "padded" : "packed";
     if (p->info.bidirectional)
         d->mask_rate = o->mask_rate > 0 ? o->mask_rate : 0.01 * PERCENT;
     return CLV_OK;
@@ -94,7 +94,7 @@ static clv_status open_val(clv_train_data *d, const purpose *p, clv_error *err)
 {
     const clv_data_option *o = p->option;
     clv_data_info info = {.size = sizeof info};
-    clv_data_options options = {.size = sizeof options, .seq = d->seq, .in_order = 1};
+    clv_data_options options = {.size = sizeof options, .seq = d->seq, .sequential = 1};
     bool bytes;
     if (o->val.n == 0)
         return o->eval_every > 0 ? clv_fail(err, CLV_EINVAL, "--eval-every says nothing without --val") : CLV_OK;
@@ -103,8 +103,8 @@ static clv_status open_val(clv_train_data *d, const purpose *p, clv_error *err)
     d->val_sequences = info.sequences;
     d->val_tokens = info.tokens;
     d->val_checksum = info.checksum;
-    d->skipped += info.skipped;
-    d->padded = d->padded || info.padded;
+    d->skipped += info.skipped_lines;
+    d->padded = d->padded || info.has_padding;
     return CLV_OK;
 }
 
@@ -166,5 +166,5 @@ void clv_train_batch_free(clv_train_batch *batch)
 clv_status clv_train_data_batch(const clv_train_data *d, int64_t step, int64_t batch, const clv_train_batch *out,
                                 clv_error *err)
 {
-    return clv_data_batch_padded(d->ids, step, batch, 0, batch, out->ids, out->labels, out->mask, err);
+    return clv_data_batch(d->ids, step, batch, 0, batch, out->ids, out->labels, out->mask, err);
 }

@@ -172,7 +172,7 @@ static clv_status learn(run *r, int64_t step, clv_train_step *did, clv_error *er
     if (!r->batches)
         CLV_TRY(clv_prefetch_new(&r->batches, make_batch, r, r->args->batch * d->seq, d->padded, step, err));
     CLV_TRY(clv_prefetch_next(r->batches, &ids, &labels, &mask, err));
-    return clv_trainer_step_padded(r->trainer, ids, labels, mask, did, err);
+    return clv_trainer_step(r->trainer, ids, labels, mask, did, err);
 }
 
 static clv_status step(run *r, clv_progress *progress, clv_error *err)
@@ -409,7 +409,7 @@ static clv_status open_folder(run *r, int64_t bytes, clv_error *err)
 static void print_resumed(const run *r, const clv_resumed *did)
 {
     if (did->damaged > 0)
-        clv_log("%s: note: %s", r->command, did->why.message);
+        clv_log("%s: note: %s", r->command, did->damage.message);
     if (did->damaged > 1)
         clv_log("%s: note: %d checkpoints are damaged", r->command, did->damaged);
     if (!did->found)
@@ -489,13 +489,11 @@ static clv_status open_run(run *r, clv_error *err)
     const clv_train_args *a = r->args;
     clv_trainer_options options = {.size = sizeof options, .batch = a->batch, .seq = a->seq, .seed = (uint64_t)a->seed};
     clv_optimizer_settings taken;
-    clv_on_nan on_nan;
-    CLV_TRY(clv_on_nan_parse(&on_nan, a->on_nan, err));
-    options.on_nan = on_nan;
+    CLV_TRY(clv_on_nan_parse(&options.on_nan, a->on_nan, err));
     options.dropout = a->dropout;
     options.attention_dropout = a->attention_dropout;
     CLV_TRY(clv_optimizer_option_apply(&options, &taken, &a->optimizer, a->steps, err));
-    options.padded = r->data->padded;
+    options.padding_mask = r->data->padded;
     if (r->data->val)
         CLV_TRY(clv_train_batch_make(&r->batch, r->data, a->batch, err));
     if (asprintf(&r->checkpoints, "%s/checkpoints", a->out) < 0) {

@@ -11,13 +11,13 @@ static clv_status read_batch(const clv_train_data *d, int64_t first, int64_t bat
 {
     size_t seq = (size_t)d->seq;
     int64_t rows = d->val_sequences - first < batch ? d->val_sequences - first : batch;
-    CLV_TRY(clv_data_batch_padded(d->val, 0, d->val_sequences, first, rows, b->ids, b->labels, b->mask, err));
+    CLV_TRY(clv_data_batch(d->val, 0, d->val_sequences, first, rows, b->ids, b->labels, b->mask, err));
     for (int64_t r = rows; r < batch; r++) {
         memcpy(b->ids + r * d->seq, b->ids, seq * sizeof *b->ids);
         if (b->mask)
             memcpy(b->mask + r * d->seq, b->mask, seq);
         for (int64_t s = 0; s < d->seq; s++)
-            b->labels[r * d->seq + s] = CLV_IGNORED_LABEL;
+            b->labels[r * d->seq + s] = CLV_IGNORE_INDEX;
     }
     return CLV_OK;
 }
@@ -26,7 +26,7 @@ static int64_t count_labels(const int32_t *labels, int64_t n)
 {
     int64_t counted = 0;
     for (int64_t i = 0; i < n; i++)
-        counted += labels[i] != CLV_IGNORED_LABEL;
+        counted += labels[i] != CLV_IGNORE_INDEX;
     return counted;
 }
 
@@ -41,7 +41,7 @@ clv_status clv_train_validate(double *loss, const clv_train_data *data, clv_trai
         int64_t here = count_labels(b->labels, batch * data->seq);
         if (here == 0)
             continue;
-        CLV_TRY(clv_trainer_loss_padded(trainer, b->ids, b->labels, b->mask, &mean, err));
+        CLV_TRY(clv_trainer_loss(trainer, b->ids, b->labels, b->mask, &mean, err));
         sum += mean * (double)here;
         counted += here;
     }

@@ -88,7 +88,7 @@ static clv_value loss_of(clv_graph *graph, const clv_evaluation *e, clv_value lo
         return clv_reduce(graph, CLV_MEAN, clv_mul(graph, hidden, hidden), (int[]){0, 1, 2}, 3, false);
     clv_layout layout = clv_named_layout(graph, &e->model->rules, 2, names);
     clv_value labels = clv_input(graph, "labels", CLV_I32, 2, (int64_t[]){e->options.batch, e->options.seq}, &layout);
-    return clv_vocab_parallel_cross_entropy(graph, logits, labels, CLV_IGNORED_LABEL);
+    return clv_vocab_parallel_cross_entropy(graph, logits, labels, CLV_IGNORE_INDEX);
 }
 
 static clv_status build(clv_evaluation *e, clv_graph *graph, clv_error *err)

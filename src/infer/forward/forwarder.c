@@ -60,7 +60,7 @@ static clv_value result_of(clv_graph *graph, const clv_forwarder *f, const clv_m
     static const clv_logical_axis names[] = {CLV_BATCH, CLV_UNNAMED};
     clv_layout layout = clv_named_layout(graph, &f->model->rules, 2, names);
     clv_value labels = clv_input(graph, "labels", CLV_I32, 2, (int64_t[]){how->batch, how->seq}, &layout);
-    return clv_cross_entropy(graph, logits, labels, CLV_IGNORED_LABEL);
+    return clv_cross_entropy(graph, logits, labels, CLV_IGNORE_INDEX);
 }
 
 static clv_status compile(clv_forwarder *f, int64_t batch, int64_t seq, clv_error *err)
@@ -124,7 +124,7 @@ clv_status clv_forwarder_find_nonfinite(clv_forwarder *f, const clv_forward_batc
 static int64_t first_nonfinite(const clv_forwarder *f, const clv_forward_batch *b, const float *out, int64_t width)
 {
     for (int64_t i = 0; i < b->batch * b->seq; i++) {
-        bool counts = f->result == CLV_FORWARD_NLL ? b->labels[i] != CLV_IGNORED_LABEL : b->mask[i] != 0;
+        bool counts = f->result == CLV_FORWARD_NLL ? b->labels[i] != CLV_IGNORE_INDEX : b->mask[i] != 0;
         int64_t at = counts ? clv_dtype_first_nonfinite(CLV_F32, out + i * width, width) : -1;
         if (at >= 0)
             return i * width + at;

@@ -16,7 +16,7 @@ static void fill_window(clv_scoring_rows *rows, int64_t r, const int64_t *ids, i
         bool inside = at < end;
         rows->ids[to] = (int32_t)(inside ? ids[at] : 0);
         rows->mask[to] = inside;
-        rows->labels[to] = at + 1 < end && at + 1 >= scored ? (int32_t)ids[at + 1] : CLV_IGNORED_LABEL;
+        rows->labels[to] = at + 1 < end && at + 1 >= scored ? (int32_t)ids[at + 1] : CLV_IGNORE_INDEX;
     }
 }
 

@@ -9,7 +9,7 @@ static void fill_row(clv_scoring_rows *rows, int64_t r, const clv_sequence *s, i
 {
     for (int64_t i = 0; i < rows->seq; i++) {
         rows->ids[r * rows->seq + i] = (int32_t)(i == at ? mask : s->ids[i]);
-        rows->labels[r * rows->seq + i] = i == at ? (int32_t)s->ids[i] : CLV_IGNORED_LABEL;
+        rows->labels[r * rows->seq + i] = i == at ? (int32_t)s->ids[i] : CLV_IGNORE_INDEX;
     }
 }
 

@@ -27,7 +27,7 @@ typedef struct clv_cross_entropy_args {
     int64_t rows;          /* >= 0                                           */
     int64_t cols;          /* of the vocabulary here, >= 0                   */
     int64_t vocab_lo;      /* token of column 0                              */
-    int64_t ignore;        /* a label of no loss, CLV_IGNORED_LABEL (graph.h) as a rule */
+    int64_t ignore;        /* a label of no loss, CLV_IGNORE_INDEX (graph.h) as a rule */
 } clv_cross_entropy_args;
 
 /* f64 for f64 logits, else f32. */

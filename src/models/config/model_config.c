@@ -140,20 +140,20 @@ clv_status clv_model_config_check_labels(const clv_model_config *model, const in
 {
     int64_t n = 0;
     for (int64_t i = 0; i < batch * seq; i++) {
-        if (labels[i] == CLV_IGNORED_LABEL)
+        if (labels[i] == CLV_IGNORE_INDEX)
             continue;
         if (labels[i] < 0 || labels[i] >= model->vocab)
             return clv_fail(err, CLV_EINVAL,
                             "label %lld of sequence %lld is %d; valid: 0 to %lld, or %d, which counts for nothing",
                             (long long)(i % seq), (long long)(i / seq), (int)labels[i], (long long)model->vocab - 1,
-                            CLV_IGNORED_LABEL);
+                            CLV_IGNORE_INDEX);
         n++;
     }
     if (counted)
         *counted = n;
     else if (n == 0)
         return clv_fail(err, CLV_EINVAL, "no label counts: all are %d, and a loss is the mean over those that count",
-                        CLV_IGNORED_LABEL);
+                        CLV_IGNORE_INDEX);
     return CLV_OK;
 }
 

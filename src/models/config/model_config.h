@@ -82,7 +82,7 @@ clv_status clv_model_config_check(const clv_model_config *model, const char *whe
 clv_status clv_model_config_check_ids(const clv_model_config *model, const int32_t *ids, int64_t batch, int64_t seq,
                                       clv_error *err);
 
-/* CLV_EINVAL, naming the first, for a label of [batch, seq] that is neither in the vocabulary nor CLV_IGNORED_LABEL.
+/* CLV_EINVAL, naming the first, for a label of [batch, seq] that is neither in the vocabulary nor CLV_IGNORE_INDEX.
  * *counted: how many count; NULL: a mean over them is wanted, and it is CLV_EINVAL, too, when none does. */
 clv_status clv_model_config_check_labels(const clv_model_config *model, const int32_t *labels, int64_t batch,
                                          int64_t seq, int64_t *counted, clv_error *err);

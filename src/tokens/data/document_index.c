@@ -7,14 +7,14 @@
 
 enum { BLOCK = 1 << 14 /* ids */ };
 
-/* That a document ends before id `end`. Room is a power of two. */
+/* Adds a document that ends before id `end`. The capacity is a power of two. */
 static clv_status add(clv_document_index *d, int64_t end, clv_error *err)
 {
     if ((d->n & (d->n + 1)) == 0) {
-        size_t room = 2 * ((size_t)d->n + 1);
-        int64_t *grown = realloc(d->first, room * sizeof *grown);
+        size_t capacity = 2 * ((size_t)d->n + 1);
+        int64_t *grown = realloc(d->first, capacity * sizeof *grown);
         if (!grown)
-            return clv_fail_memory(err, "documents", room * sizeof *grown);
+            return clv_fail_memory(err, "documents", capacity * sizeof *grown);
         d->first = grown;
         d->first[0] = 0;
     }
@@ -25,13 +25,13 @@ static clv_status add(clv_document_index *d, int64_t end, clv_error *err)
 static clv_status find_in(clv_document_index *d, const clv_token_file *f, int64_t before, clv_error *err)
 {
     int32_t ids[BLOCK];
-    if (f->header.end < 0)
+    if (f->header.end_id < 0)
         return clv_fail(err, CLV_EINVAL, "%s: does not say which id ends a document, and cannot be padded", f->path);
     for (int64_t at = 0; at < f->header.count; at += BLOCK) {
         int64_t n = f->header.count - at < BLOCK ? f->header.count - at : BLOCK;
         CLV_TRY(clv_token_file_read(f, at, n, ids, err));
         for (int64_t i = 0; i < n; i++)
-            if (ids[i] == f->header.end || at + i + 1 == f->header.count)
+            if (ids[i] == f->header.end_id || at + i + 1 == f->header.count)
                 CLV_TRY(add(d, before + at + i + 1, err));
     }
     return CLV_OK;

@@ -3,7 +3,7 @@
 
 #include "cleave/rng.h"
 
-enum { ROUNDS = 8, LEAST_HALF = 4 /* of 8 bits there are enough permutations */ };
+enum { ROUNDS = 8, LEAST_HALF = 4 /* fewer than 8 bits have too few permutations */ };
 
 static clv_key key_of(uint64_t seed, int64_t epoch)
 {

@@ -4,8 +4,7 @@
 
 #include <stdint.h>
 
-/* Which item comes as number i in the order of an epoch: for i of 0 to n - 1 a permutation of these that depends on
- * (seed, epoch, n) alone. 1 <= n <= 2^62. */
+/* Item at position i of a shuffled epoch: a permutation of 0 to n - 1 by (seed, epoch, n) alone. 1 <= n <= 2^62. */
 int64_t clv_epoch_shuffle_index(uint64_t seed, int64_t epoch, int64_t n, int64_t i);
 
 #endif

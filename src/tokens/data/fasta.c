@@ -13,7 +13,7 @@ clv_fasta_reader clv_fasta_reader_new(char *text, size_t size)
     return (clv_fasta_reader){.at = text, .end = text + size};
 }
 
-/* Where the line at f->at ends; the next one is the next to be read. */
+/* End of the line at f->at; counts it. */
 static char *end_line(clv_fasta_reader *f)
 {
     char *stop = memchr(f->at, '\n', (size_t)(f->end - f->at));
@@ -28,7 +28,7 @@ static bool is_blank(const char *at, const char *stop)
     return at == stop;
 }
 
-/* Passes over lines that are comments or, before the first record, blank. */
+/* Skips comments and, if `blank`, blank lines. */
 static void skip_comments(clv_fasta_reader *f, bool blank)
 {
     while (f->at < f->end) {
@@ -41,7 +41,7 @@ static void skip_comments(clv_fasta_reader *f, bool blank)
     }
 }
 
-/* A stop that is not at the end of its record is none of its residues. */
+/* A stop is allowed only at the end of a record. */
 static clv_status add_residues(char **to, bool *stopped, const clv_fasta_record *r, const char *line, const char *stop,
                                clv_error *err)
 {

@@ -11,24 +11,25 @@
 /* Residue letters, as ESM-2 has them. */
 extern const char clv_residues[];
 
-/* Where the reading of a text stands, which is changed: residues move up to where theirs begin. */
+/* Position in a text, which is modified: residues of a record are moved together. */
 typedef struct clv_fasta_reader {
     char *at, *end;
-    int64_t line; /* that was read last, from 1; 0: none yet */
+    int64_t line; /* last line read, from 1 */
 } clv_fasta_reader;
 
-/* Of a text whose lines end with "\n", or the part of one that begins with a record. */
+/* text: lines that end with "\n", from the start of a record on. */
 clv_fasta_reader clv_fasta_reader_new(char *text, size_t size);
 
 typedef struct clv_fasta_record {
-    const char *name; /* its first word; NULL: there is no record any more */
+    const char *name; /* first word of its header; NULL: no further record */
     size_t name_size;
-    const char *residues; /* in upper case (lower case marks repeats, or of an alignment insertions), without what is
-                             blank, and without a stop ("*") at their end; gaps ("-", ".") are letters of ESM-2 */
+    const char *residues; /* in upper case, without white space and without stops ("*") at the end; gaps ("-", ".")
+                             are letters of ESM-2 */
     size_t size;
 } clv_fasta_record;
 
-/* The next record. @return CLV_EINVAL for what is no FASTA, or no residue, of the line f->line */
+/* Reads the next record. @return CLV_EINVAL for text that is not FASTA or a letter that is no residue, in line f->line
+ * */
 clv_status clv_fasta_reader_next(clv_fasta_record *out, clv_fasta_reader *f, clv_error *err);
 
 #endif

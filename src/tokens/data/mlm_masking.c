@@ -10,9 +10,9 @@
 #include "tokens/tokenizer/tokenizer_components.h"
 
 enum { MASK_STREAM = 0x6d61736b, CHOOSE = 0, BECOMES = 1, OTHER = 2, BLOCK = 256 };
-static const uint64_t words = UINT64_C(1) << 32; /* that there are */
+static const uint64_t words = UINT64_C(1) << 32; /* number of random words */
 
-/* Tokens that are no text; and ids that the tokenizer does not have. */
+/* Special tokens, and ids that the tokenizer does not have. */
 static void mark_tokenizer(clv_mlm_masker *m, const clv_tokenizer *t)
 {
     for (int64_t id = 0; !t->bytes && id < m->vocab; id++)
@@ -34,7 +34,7 @@ static clv_status fill(clv_mlm_masker *m, const clv_mlm_masking *o, clv_error *e
     double usual = 0.15, rate = o->rate == 0 ? usual : o->rate;
     if (!(rate > 0 && rate <= 1))
         return clv_fail(err, CLV_EINVAL, "masking: a rate of %g; valid: above 0, at most 1", rate);
-    if (o->mask == -1)
+    if (o->mask_id == -1)
         return clv_fail(
             err, CLV_EINVAL,
             "masking: neither config.json (mask_token_id) nor the tokenizer ([MASK]) has a mask token, and the "
@@ -49,10 +49,10 @@ static clv_status fill(clv_mlm_masker *m, const clv_mlm_masking *o, clv_error *e
                         CLV_MAX_SPECIAL_IDS);
     if (o->tokenizer)
         mark_tokenizer(m, o->tokenizer);
-    CLV_TRY(mark(m, o->mask, err));
+    CLV_TRY(mark(m, o->mask_id, err));
     for (int64_t i = 0; i < o->n_special; i++)
-        CLV_TRY(mark(m, o->special[i], err));
-    m->mask = (int32_t)o->mask;
+        CLV_TRY(mark(m, o->special_ids[i], err));
+    m->mask = (int32_t)o->mask_id;
     for (int64_t id = 0; id < m->vocab; id++)
         if (!m->special[id])
             m->ordinary[m->n_ordinary++] = (int32_t)id;
@@ -81,7 +81,7 @@ void clv_mlm_masker_close(clv_mlm_masker *m)
     *m = (clv_mlm_masker){0};
 }
 
-/* What a chosen token becomes, by two random words. */
+/* Replacement of a chosen token, by two random words. */
 static int32_t becomes(const clv_mlm_masker *m, int32_t id, uint32_t how, uint32_t which)
 {
     if (how < words * 8 / 10)

@@ -10,7 +10,7 @@
 
 enum { BLOCK = 1 << 16 /* numbers */ };
 
-/* That it is integers, and of the shape that ids have; the first one says which that is. */
+/* Integers of the shape of the first tensor. */
 static clv_status check_tensor(clv_row_file *f, const clv_safetensor *t, const char *path, clv_error *err)
 {
     bool whole = t->readable && (t->dtype == CLV_I64 || t->dtype == CLV_I32 || t->dtype == CLV_U8);
@@ -27,7 +27,7 @@ static clv_status check_tensor(clv_row_file *f, const clv_safetensor *t, const c
     return CLV_OK;
 }
 
-/* Numbers [first, first + n) of a row. */
+/* Stores numbers [first, first + n) of a row. */
 static clv_status take(clv_row_file *f, int32_t *out, const clv_safetensor *t, int64_t row, int64_t first,
                        const int64_t *numbers, int64_t n, int64_t vocab, int64_t least, const char *path,
                        clv_error *err)
@@ -43,7 +43,7 @@ static clv_status take(clv_row_file *f, int32_t *out, const clv_safetensor *t, i
     return CLV_OK;
 }
 
-/* All of a tensor. `least`: a number below 0 that is good, too. */
+/* least: a number below 0 that is valid, too. */
 static clv_status read_tensor(clv_row_file *f, int32_t **out, const clv_safetensor *t, int64_t vocab, int64_t least,
                               const char *path, clv_error *err)
 {
@@ -65,21 +65,20 @@ static clv_status read_tensor(clv_row_file *f, int32_t **out, const clv_safetens
     return status;
 }
 
-/* What is padding is nobody's label. */
-static clv_status make_labels(clv_row_file *f, const char *path, int64_t ahead, clv_error *err)
+/* Labels of a file without them; padding is no label. */
+static clv_status make_labels(clv_row_file *f, const char *path, int64_t label_offset, clv_error *err)
 {
     size_t bytes = (size_t)f->rows * (size_t)f->seq * sizeof *f->labels;
     f->labels = malloc(bytes);
     if (!f->labels)
         return clv_fail_memory(err, path, bytes);
     for (int64_t i = 0; i < f->rows * f->seq; i++) {
-        bool has = i % f->seq + ahead < f->seq && (!f->mask || f->mask[i + ahead]);
-        f->labels[i] = has ? f->ids[i + ahead] : CLV_IGNORE_INDEX;
+        bool has = i % f->seq + label_offset < f->seq && (!f->mask || f->mask[i + label_offset]);
+        f->labels[i] = has ? f->ids[i + label_offset] : CLV_IGNORE_INDEX;
     }
     return CLV_OK;
 }
 
-/* A row without a token has nothing that its tokens could attend to. */
 static clv_status read_mask(clv_row_file *f, const clv_safetensor *t, const char *path, clv_error *err)
 {
     enum { FLAGS = 2 };
@@ -98,7 +97,7 @@ static clv_status read_mask(clv_row_file *f, const clv_safetensor *t, const char
 }
 
 static clv_status read_tensors(clv_row_file *f, const clv_safetensors *file, const char *path, int64_t vocab,
-                               int64_t ahead, clv_error *err)
+                               int64_t label_offset, clv_error *err)
 {
     enum { IDS, LABELS, MASK, TENSORS };
     static const char *const names[TENSORS] = {"ids", "labels", "mask"};
@@ -122,15 +121,15 @@ static clv_status read_tensors(clv_row_file *f, const clv_safetensors *file, con
         CLV_TRY(read_mask(f, of[MASK], path, err));
     f->labelled = of[LABELS] != NULL;
     return f->labelled ? read_tensor(f, &f->labels, of[LABELS], vocab, CLV_IGNORE_INDEX, path, err)
-                       : make_labels(f, path, ahead, err);
+                       : make_labels(f, path, label_offset, err);
 }
 
-clv_status clv_row_file_open(clv_row_file *out, const char *path, int64_t vocab, int64_t ahead, clv_error *err)
+clv_status clv_row_file_open(clv_row_file *out, const char *path, int64_t vocab, int64_t label_offset, clv_error *err)
 {
     clv_row_file f = {0};
     clv_safetensors *file;
     CLV_TRY(clv_safetensors_open(&file, path, err));
-    clv_status status = read_tensors(&f, file, path, vocab, ahead, err);
+    clv_status status = read_tensors(&f, file, path, vocab, label_offset, err);
     clv_safetensors_close(file);
     if (status == CLV_OK)
         *out = f;

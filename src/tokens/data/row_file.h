@@ -10,15 +10,15 @@
 typedef struct clv_row_file {
     int64_t rows, seq;
     int64_t vocab;         /* every id and label is below */
-    bool labelled;         /* labels are the file's; else made of ids */
+    bool labelled;         /* the file has labels; else they are the next ids */
     int32_t *ids, *labels; /* [rows,seq] */
-    int32_t *mask;         /* [rows,seq] 1 = a token, 0 = padding; NULL: all are tokens */
+    int32_t *mask;         /* [rows,seq] 1 = token, 0 = padding; NULL: all are tokens */
 } clv_row_file;
 
-/* Reads it into memory. vocab 0: one more than the largest id or label. ahead: how much further the id stands that is a
- * label, where the file has none: 1 or 0. @return as clv_data_open */
-clv_status clv_row_file_open(clv_row_file *out, const char *path, int64_t vocab, int64_t ahead, clv_error *err);
-/* One of zeros is none. */
+/* Reads the file into memory. vocab 0: one more than the largest id or label. label_offset: 1 or 0, from an id to its
+ * label in a file without labels. @return clv_data_open's */
+clv_status clv_row_file_open(clv_row_file *out, const char *path, int64_t vocab, int64_t label_offset, clv_error *err);
+/* Does nothing for a zeroed object. */
 void clv_row_file_close(clv_row_file *file);
 
 #endif

@@ -1,15 +1,6 @@
 /* token_file.h - token file format: 64-byte header, ids, optional loss-mask bits; memory-mapped reader.
  *
- *   bytes   0  "CLVTOKEN"
- *           8  u32 version, 1               12  u32 bytes of an id: 2 or 4
- *          16  u64 number of ids            24  u32 vocabulary: every id is below
- *          28  i32 id behind each document, -1: none
- *          32  u64 flags: 1 = a bit of each id follows them
- *          40  XXH3 (128 bits) of all behind the header; zeros: not known
- *          56  the first 8 bytes of XXH3 (128 bits) of the 56 before; zeros: not known
- *          64  ids, then the bits: 1 = this id is learned, lowest bit first
- *
- * all little-endian, checksums in the order of their digits. Files are not trusted.
+ * docs/data.md describes the format, version 1. Files are not trusted.
  */
 #ifndef CLEAVE_TOKENS_DATA_TOKEN_FILE_H
 #define CLEAVE_TOKENS_DATA_TOKEN_FILE_H
@@ -23,47 +14,46 @@
 enum { CLV_TOKEN_FILE_HEADER_SIZE = 64, CLV_TOKEN_FILE_DIGEST_SIZE = 16 };
 
 typedef struct clv_token_file_header {
-    int width;     /* bytes of an id */
-    int64_t count; /* ids */
-    int64_t vocab, end;
-    bool masked;
-    uint8_t digest[CLV_TOKEN_FILE_DIGEST_SIZE]; /* zeros: not known */
+    int width;                                  /* bytes of an id: 2 or 4 */
+    int64_t count;                              /* ids */
+    int64_t vocab, end_id;                      /* every id is below; id that ends a document, -1: none */
+    bool has_loss_mask;                         /* a bit of each id follows the ids */
+    uint8_t digest[CLV_TOKEN_FILE_DIGEST_SIZE]; /* XXH3 of all after the header; zeros: not known */
 } clv_token_file_header;
 
 void clv_token_file_header_write(uint8_t out[CLV_TOKEN_FILE_HEADER_SIZE], const clv_token_file_header *header);
-/* Of a file of `size` bytes. @return CLV_EFORMAT, CLV_EUNSUPPORTED */
+/* Reads the header of a file of `size` bytes. @return CLV_EFORMAT, CLV_EUNSUPPORTED, CLV_EINVAL for no id */
 clv_status clv_token_file_header_read(clv_token_file_header *out, const uint8_t bytes[CLV_TOKEN_FILE_HEADER_SIZE],
                                       uint64_t size, const char *path, clv_error *err);
-/* The digits of a checksum as bytes. */
-void clv_token_file_digest_from_hex(uint8_t out[CLV_TOKEN_FILE_DIGEST_SIZE], const char digits[CLV_CHECKSUM_SIZE]);
+/* A checksum as bytes. */
+void clv_token_file_digest(uint8_t out[CLV_TOKEN_FILE_DIGEST_SIZE], const clv_checksum *sum);
 
 typedef struct clv_token_file {
     char *path;
     clv_token_file_header header;
-    const uint8_t *map; /* of the whole file, or its own memory */
-    bool own;
+    const uint8_t *map; /* the whole file: mapped, or malloc'd and owned */
+    bool owned;
     uint64_t size;
 } clv_token_file;
 
-/* Maps a file and reads all of it once: the digest is known then. vocab 0: the file's own.
- * @return as clv_data_open */
+/* Maps a file and verifies ids and checksum; header.digest is known then. vocab 0: the file's. @return clv_data_open's
+ */
 clv_status clv_token_file_open(clv_token_file *out, const char *path, int64_t vocab, clv_error *err);
-/* The same of what such a file would hold, malloc'd, which becomes the object's, whether it succeeds or not. */
+/* The same for the content of a file in malloc'd memory, which the object takes over, also after a failure. */
 clv_status clv_token_file_open_memory(clv_token_file *out, const char *path, uint8_t *image, uint64_t size,
                                       int64_t vocab, clv_error *err);
-/* One of zeros is none. */
+/* Does nothing for a zeroed object. */
 void clv_token_file_close(clv_token_file *file);
-/* Ids [first, first + n). */
+/* Reads ids [first, first + n). */
 clv_status clv_token_file_read(const clv_token_file *file, int64_t first, int64_t n, int32_t *ids, clv_error *err);
-/* Labels of the same: ids where they are learned, else CLV_IGNORE_INDEX. */
-enum { CLV_IGNORE_INDEX = -100 };
-clv_status clv_token_file_read_labels(const clv_token_file *file, int64_t first, int64_t n, int32_t *labels,
-                                      clv_error *err);
+/* Sets labels [n] of ids [first, first + n) to CLV_IGNORE_INDEX where the loss mask is 0; the others stay. */
+clv_status clv_token_file_apply_loss_mask(const clv_token_file *file, int64_t first, int64_t n, int32_t *labels,
+                                          clv_error *err);
 
 /* ---- token_file_writer.c ---- */
 
-/* As clv_token_writer_create, but into memory, which clv_token_writer_finish_memory hands out instead of a commit,
- * malloc'd, and frees the writer. `path` names it in messages. */
+/* clv_token_writer_create into memory; `path` names it in messages. Instead of a commit
+ * clv_token_writer_finish_memory returns the malloc'd content and frees the writer. */
 clv_status clv_token_writer_create_memory(clv_token_writer **out, const char *path,
                                           const clv_token_writer_options *options, clv_error *err);
 clv_status clv_token_writer_finish_memory(clv_token_writer *writer, uint8_t **image, uint64_t *size, clv_error *err);

@@ -1,5 +1,5 @@
-/* token_file_writer.c - token file writer: appends ids and loss mask, commits atomically; or to memory. Ids go to the
- * file by pieces; bits of a masked one wait in memory until it ends.
+/* token_file_writer.c - token file writer: appends ids and loss mask, commits atomically; or to memory. Ids are written
+ * in blocks; the loss mask stays in memory until the end.
  */
 #include <endian.h>
 #include <stdlib.h>
@@ -11,27 +11,27 @@
 #include "io/files/file.h"
 #include "tokens/data/token_file.h"
 
-enum { PIECE = 1 << 20, NARROW = 1 << 16, BITS = 8 };
+enum { BLOCK = 1 << 20, NARROW = 1 << 16, BITS = 8 };
 
 struct clv_token_writer {
     bool in_memory;
-    uint8_t *image; /* of the whole file, then */
-    size_t image_room;
+    uint8_t *image; /* the whole file, if in_memory */
+    size_t image_capacity;
     clv_atomic_file file;
     clv_token_file_header header;
     clv_checksum *sum;
     char *path;
-    uint8_t *piece, *mask;
-    size_t used;      /* bytes of the piece */
-    size_t mask_room; /* bytes */
-    uint64_t written; /* bytes of the file */
+    uint8_t *block, *mask;
+    size_t used;          /* bytes of the block */
+    size_t mask_capacity; /* bytes */
+    uint64_t written;     /* bytes of the file */
 };
 
 static void free_writer(clv_token_writer *w)
 {
     clv_checksum_free(w->sum);
     free(w->path);
-    free(w->piece);
+    free(w->block);
     free(w->mask);
     free(w->image);
     free(w);
@@ -44,22 +44,20 @@ static clv_status create(clv_token_writer **out, const char *path, const clv_tok
     clv_token_writer_options o;
     CLV_TRY(clv_require(out && path && options, call, "out, a path and options", err));
     CLV_TRY(clv_options_copy_in(&o, sizeof o, sizeof o, options, call, err));
-    if (o.vocab < 1 || o.vocab > INT32_MAX || o.end < -1 || o.end >= o.vocab)
-        return clv_fail(err, CLV_EINVAL,
-                        "a vocabulary of %lld and %lld behind documents; valid: 1 to %d, and -1 or "
-                        "an id",
-                        (long long)o.vocab, (long long)o.end, INT32_MAX);
+    if (o.vocab < 1 || o.vocab > INT32_MAX || o.end_id < -1 || o.end_id >= o.vocab)
+        return clv_fail(err, CLV_EINVAL, "a vocabulary of %lld and end id %lld; valid: 1 to %d, and -1 or an id",
+                        (long long)o.vocab, (long long)o.end_id, INT32_MAX);
     clv_token_writer *w = calloc(1, sizeof *w);
     if (!w)
         return clv_fail_memory(err, path, sizeof *w);
-    w->header =
-        (clv_token_file_header){.width = o.vocab <= NARROW ? 2 : 4, .vocab = o.vocab, .end = o.end, .masked = o.masked};
+    w->header = (clv_token_file_header){
+        .width = o.vocab <= NARROW ? 2 : 4, .vocab = o.vocab, .end_id = o.end_id, .has_loss_mask = o.has_loss_mask};
     w->written = CLV_TOKEN_FILE_HEADER_SIZE;
     w->in_memory = in_memory;
     w->sum = clv_checksum_new();
     w->path = strdup(path);
-    w->piece = malloc(PIECE);
-    clv_status status = w->sum && w->path && w->piece ? CLV_OK : clv_fail_memory(err, path, PIECE);
+    w->block = malloc(BLOCK);
+    clv_status status = w->sum && w->path && w->block ? CLV_OK : clv_fail_memory(err, path, BLOCK);
     if (status == CLV_OK && !in_memory)
         status = clv_atomic_file_open(&w->file, path, err);
     if (status == CLV_OK)
@@ -85,13 +83,13 @@ static clv_status write_at(clv_token_writer *w, const void *bytes, size_t size, 
 {
     if (!w->in_memory)
         return clv_atomic_file_write(&w->file, bytes, size, at, err);
-    if (at + size > w->image_room) {
-        size_t room = 2 * ((size_t)at + size);
-        uint8_t *grown = realloc(w->image, room);
+    if (at + size > w->image_capacity) {
+        size_t capacity = 2 * ((size_t)at + size);
+        uint8_t *grown = realloc(w->image, capacity);
         if (!grown)
-            return clv_fail_memory(err, w->path, room);
+            return clv_fail_memory(err, w->path, capacity);
         w->image = grown;
-        w->image_room = room;
+        w->image_capacity = capacity;
     }
     memcpy(w->image + at, bytes, size);
     return CLV_OK;
@@ -109,45 +107,45 @@ static clv_status flush(clv_token_writer *w, clv_error *err)
 {
     size_t used = w->used;
     w->used = 0;
-    return used > 0 ? put(w, w->piece, used, err) : CLV_OK;
+    return used > 0 ? put(w, w->block, used, err) : CLV_OK;
 }
 
-static clv_status mark(clv_token_writer *w, int64_t n, const uint8_t *learned, clv_error *err)
+static clv_status mark(clv_token_writer *w, int64_t n, const uint8_t *loss_mask, clv_error *err)
 {
     size_t first = (size_t)w->header.count, needed = (first + (size_t)n + BITS - 1) / BITS;
-    if (needed > w->mask_room) {
-        size_t room = 2 * needed;
-        uint8_t *grown = realloc(w->mask, room);
+    if (needed > w->mask_capacity) {
+        size_t capacity = 2 * needed;
+        uint8_t *grown = realloc(w->mask, capacity);
         if (!grown)
-            return clv_fail_memory(err, w->path, room);
-        memset(grown + w->mask_room, 0, room - w->mask_room);
+            return clv_fail_memory(err, w->path, capacity);
+        memset(grown + w->mask_capacity, 0, capacity - w->mask_capacity);
         w->mask = grown;
-        w->mask_room = room;
+        w->mask_capacity = capacity;
     }
     for (size_t i = 0; i < (size_t)n; i++)
-        if (!learned || learned[i])
+        if (!loss_mask || loss_mask[i])
             w->mask[(first + i) / BITS] |= (uint8_t)(1 << (first + i) % BITS);
     return CLV_OK;
 }
 
-clv_status clv_token_writer_add(clv_token_writer *w, const int32_t *ids, const uint8_t *learned, int64_t n,
+clv_status clv_token_writer_add(clv_token_writer *w, const int32_t *ids, const uint8_t *loss_mask, int64_t n,
                                 clv_error *err)
 {
     CLV_TRY(clv_require(w && (ids || n == 0), "clv_token_writer_add", "a writer and ids", err));
     CLV_TRY(clv_require_count(n, 0, "clv_token_writer_add", "ids", err));
-    if (learned && !w->header.masked)
-        return clv_fail(err, CLV_EINVAL, "%s: is not masked: all its ids are learned", w->path);
-    if (w->header.masked)
-        CLV_TRY(mark(w, n, learned, err));
+    if (loss_mask && !w->header.has_loss_mask)
+        return clv_fail(err, CLV_EINVAL, "%s: a loss mask needs the option has_loss_mask", w->path);
+    if (w->header.has_loss_mask)
+        CLV_TRY(mark(w, n, loss_mask, err));
     for (int64_t i = 0; i < n; i++) {
         if (ids[i] < 0 || ids[i] >= w->header.vocab)
             return clv_fail(err, CLV_EINVAL, "%s: id %d at %lld; the vocabulary is 0 to %lld", w->path, ids[i],
                             (long long)w->header.count + i, (long long)w->header.vocab - 1);
         uint32_t wide = htole32((uint32_t)ids[i]);
         uint16_t narrow = htole16((uint16_t)ids[i]);
-        memcpy(w->piece + w->used, w->header.width == 4 ? (const void *)&wide : &narrow, (size_t)w->header.width);
+        memcpy(w->block + w->used, w->header.width == 4 ? (const void *)&wide : &narrow, (size_t)w->header.width);
         w->used += (size_t)w->header.width;
-        if (w->used == PIECE)
+        if (w->used == BLOCK)
             CLV_TRY(flush(w, err));
     }
     w->header.count += n;
@@ -156,15 +154,13 @@ clv_status clv_token_writer_add(clv_token_writer *w, const int32_t *ids, const u
 
 static clv_status finish(clv_token_writer *w, clv_error *err)
 {
-    char digits[CLV_CHECKSUM_SIZE];
     uint8_t header[CLV_TOKEN_FILE_HEADER_SIZE];
     if (w->header.count == 0)
         return clv_fail(err, CLV_EINVAL, "%s: would hold no id", w->path);
     CLV_TRY(flush(w, err));
-    if (w->header.masked)
+    if (w->header.has_loss_mask)
         CLV_TRY(put(w, w->mask, ((size_t)w->header.count + BITS - 1) / BITS, err));
-    clv_checksum_text(digits, w->sum);
-    clv_token_file_digest_from_hex(w->header.digest, digits);
+    clv_token_file_digest(w->header.digest, w->sum);
     clv_token_file_header_write(header, &w->header);
     return write_at(w, header, sizeof header, 0, err);
 }

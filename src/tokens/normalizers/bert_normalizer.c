@@ -11,14 +11,10 @@ typedef struct bert_options {
     bool clean, chinese, accents, lower;
 } bert_options;
 
-static clv_status read_bert(void **out, const clv_component_reader *r, const json_t *json)
+static clv_status read_bert(void *options, const clv_component_reader *r, const json_t *json)
 {
-    CLV_TRY(clv_component_alloc_options(out, r, sizeof(bert_options)));
-    bert_options *o = *out;
-    CLV_TRY(clv_json_get_bool(&o->clean, json, "clean_text", CLV_JSON_REQUIRED, r->where, r->err));
-    CLV_TRY(clv_json_get_bool(&o->chinese, json, "handle_chinese_chars", CLV_JSON_REQUIRED, r->where, r->err));
-    CLV_TRY(clv_json_get_bool(&o->lower, json, "lowercase", CLV_JSON_REQUIRED, r->where, r->err));
-    o->accents = o->lower; /* where strip_accents is null */
+    bert_options *o = options;
+    o->accents = o->lower; /* default of strip_accents */
     return clv_json_get_bool(&o->accents, json, "strip_accents", CLV_JSON_OPTIONAL, r->where, r->err);
 }
 
@@ -80,4 +76,10 @@ static clv_status run_bert(clv_text_buffer *out, const void *options, clv_text_s
 }
 
 const clv_tokenizer_component clv_normalizer_bert = {
-    .type = "BertNormalizer", .read = read_bert, .normalize = run_bert};
+    .type = "BertNormalizer",
+    .options_size = sizeof(bert_options),
+    .fields = {{"clean_text", CLV_FIELD_BOOL, offsetof(bert_options, clean)},
+               {"handle_chinese_chars", CLV_FIELD_BOOL, offsetof(bert_options, chinese)},
+               {"lowercase", CLV_FIELD_BOOL, offsetof(bert_options, lower)}},
+    .read = read_bert,
+    .normalize = run_bert};

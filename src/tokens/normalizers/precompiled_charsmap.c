@@ -93,7 +93,7 @@ static clv_status append_grapheme(clv_text_buffer *out, const precompiled *p, cl
     for (size_t at = 0, n; !known && at < grapheme.size; at += n) {
         bool replaced;
         n = clv_utf8_length(grapheme.text + at, grapheme.size - at);
-        CLV_TRY(append_known(&replaced, out, p, clv_simd_loop(grapheme.text + at, n), err));
+        CLV_TRY(append_known(&replaced, out, p, clv_text_span_of(grapheme.text + at, n), err));
         if (!replaced)
             CLV_TRY(clv_text_buffer_append(out, grapheme.text + at, n, err));
     }
@@ -109,12 +109,12 @@ static clv_status run_precompiled(clv_text_buffer *out, const void *options, clv
         uint32_t c = clv_utf8_decode(&n, text.text + at, text.size - at);
         bool apart = at > 0 && utf8proc_grapheme_break_stateful((utf8proc_int32_t)before, (utf8proc_int32_t)c, &state);
         if (apart) {
-            CLV_TRY(append_grapheme(out, options, clv_simd_loop(text.text + begin, at - begin), err));
+            CLV_TRY(append_grapheme(out, options, clv_text_span_of(text.text + begin, at - begin), err));
             begin = at;
         }
         before = c;
     }
-    return append_grapheme(out, options, clv_simd_loop(text.text + begin, text.size - begin), err);
+    return append_grapheme(out, options, clv_text_span_of(text.text + begin, text.size - begin), err);
 }
 
 /* ---- reading ---- */
@@ -146,18 +146,16 @@ static bool decode_base64(unsigned char *out, size_t *size, clv_text_span text)
     return valid && left != 1 && (bits & ((1U << (left == 2 ? 4 : left == 3 ? 2 : 0)) - 1)) == 0;
 }
 
-static clv_status read_precompiled(void **out, const clv_component_reader *r, const json_t *json)
+static clv_status read_precompiled(void *options, const clv_component_reader *r, const json_t *json)
 {
     static const char key[] = "precompiled_charsmap";
     enum { COUNT = 4, UNIT = 4 };
     const json_t *charsmap = json_object_get(json, key);
     size_t size;
-    CLV_TRY(clv_component_alloc_options(out, r, sizeof(precompiled)));
-    precompiled *p = *out;
-    p->where = r->where;
+    precompiled *p = options;
     if (!json_is_string(charsmap))
         return clv_fail(r->err, CLV_EFORMAT, "%s: \"%s\" must be a string", r->where, key);
-    clv_text_span text = clv_simd_loop(json_string_value(charsmap), json_string_length(charsmap));
+    clv_text_span text = clv_text_span_of(json_string_value(charsmap), json_string_length(charsmap));
     unsigned char *bytes = clv_arena_alloc(r->t->arena, text.size / 4 * 3 + 4, 1);
     if (!bytes)
         return clv_fail_memory(r->err, r->where, text.size);
@@ -173,11 +171,11 @@ static clv_status read_precompiled(void **out, const clv_component_reader *r, co
                         (unsigned)trie, size);
     p->units = bytes + COUNT;
     p->n_units = n;
-    p->texts = clv_simd_loop((const char *)bytes + COUNT + n * UNIT, size - COUNT - n * UNIT);
+    p->texts = clv_text_span_of((const char *)bytes + COUNT + n * UNIT, size - COUNT - n * UNIT);
     return clv_utf8_valid(p->texts.text, p->texts.size)
                ? CLV_OK
                : clv_fail(r->err, CLV_EFORMAT, "%s: \"%s\" is broken: its texts are not UTF-8", r->where, key);
 }
 
 const clv_tokenizer_component clv_normalizer_precompiled = {
-    .type = "Precompiled", .read = read_precompiled, .normalize = run_precompiled};
+    .type = "Precompiled", .options_size = sizeof(precompiled), .read = read_precompiled, .normalize = run_precompiled};

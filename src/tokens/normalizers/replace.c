@@ -8,11 +8,10 @@ typedef struct replacement {
     const clv_regex *regex; /* NULL: from is what is replaced */
 } replacement;
 
-static clv_status read_replace(void **out, const clv_component_reader *r, const json_t *json)
+static clv_status read_replace(void *options, const clv_component_reader *r, const json_t *json)
 {
     bool literal;
-    CLV_TRY(clv_component_alloc_options(out, r, sizeof(replacement)));
-    replacement *o = *out;
+    replacement *o = options;
     CLV_TRY(clv_component_read_pattern(&o->from, &literal, r, json));
     CLV_TRY(clv_component_read_string(&o->to, r, json, "content"));
     if (literal && o->from.size > 0)
@@ -60,5 +59,6 @@ static clv_status decode_replace(clv_token_texts *all, const void *options, clv_
 }
 
 const clv_tokenizer_component clv_normalizer_replace = {
-    .type = "Replace", .read = read_replace, .normalize = run_replace};
-const clv_tokenizer_component clv_decoder_replace = {.type = "Replace", .read = read_replace, .decode = decode_replace};
+    .type = "Replace", .options_size = sizeof(replacement), .read = read_replace, .normalize = run_replace};
+const clv_tokenizer_component clv_decoder_replace = {
+    .type = "Replace", .options_size = sizeof(replacement), .read = read_replace, .decode = decode_replace};

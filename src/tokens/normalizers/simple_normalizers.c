@@ -6,12 +6,6 @@
 
 /* ---- Prepend ---- */
 
-static clv_status read_prepend(void **out, const clv_component_reader *r, const json_t *json)
-{
-    CLV_TRY(clv_component_alloc_options(out, r, sizeof(clv_text_span)));
-    return clv_component_read_string(*out, r, json, "prepend");
-}
-
 static clv_status run_prepend(clv_text_buffer *out, const void *options, clv_text_span text, clv_error *err)
 {
     const clv_text_span *what = options;
@@ -19,22 +13,16 @@ static clv_status run_prepend(clv_text_buffer *out, const void *options, clv_tex
     return clv_text_buffer_append(out, text.text, text.size, err);
 }
 
-const clv_tokenizer_component clv_normalizer_prepend = {
-    .type = "Prepend", .read = read_prepend, .normalize = run_prepend};
+const clv_tokenizer_component clv_normalizer_prepend = {.type = "Prepend",
+                                                        .options_size = sizeof(clv_text_span),
+                                                        .fields = {{"prepend", CLV_FIELD_STRING, 0}},
+                                                        .normalize = run_prepend};
 
 /* ---- Strip ---- */
 
 typedef struct strip_options {
     bool left, right;
 } strip_options;
-
-static clv_status read_strip(void **out, const clv_component_reader *r, const json_t *json)
-{
-    CLV_TRY(clv_component_alloc_options(out, r, sizeof(strip_options)));
-    strip_options *o = *out;
-    CLV_TRY(clv_json_get_bool(&o->left, json, "strip_left", CLV_JSON_REQUIRED, r->where, r->err));
-    return clv_json_get_bool(&o->right, json, "strip_right", CLV_JSON_REQUIRED, r->where, r->err);
-}
 
 static bool is_space_at(clv_text_span text, size_t at, size_t *n)
 {
@@ -55,7 +43,12 @@ static clv_status run_strip(clv_text_buffer *out, const void *options, clv_text_
     return end > begin ? clv_text_buffer_append(out, text.text + begin, end - begin, err) : CLV_OK;
 }
 
-const clv_tokenizer_component clv_normalizer_strip = {.type = "Strip", .read = read_strip, .normalize = run_strip};
+const clv_tokenizer_component clv_normalizer_strip = {
+    .type = "Strip",
+    .options_size = sizeof(strip_options),
+    .fields = {{"strip_left", CLV_FIELD_BOOL, offsetof(strip_options, left)},
+               {"strip_right", CLV_FIELD_BOOL, offsetof(strip_options, right)}},
+    .normalize = run_strip};
 
 /* ---- Lowercase ---- */
 

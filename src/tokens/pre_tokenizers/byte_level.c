@@ -1,6 +1,4 @@
 /* byte_level.c - ByteLevel normalizer, pre-tokenizer and decoder; GPT-2's bytes_to_unicode mapping. */
-#include "tokens/pre_tokenizers/byte_level.h"
-
 #include <stdlib.h>
 #include <string.h>
 
@@ -36,26 +34,23 @@ static int byte_of(uint32_t c)
 
 /* ---- ByteLevel ---- */
 
-clv_status clv_component_read_byte_level(bool *prefix_space, bool *own_pattern, const clv_component_reader *r,
-                                         const json_t *json)
-{
-    bool trim_offsets;
-    *own_pattern = true;
-    CLV_TRY(clv_json_get_bool(prefix_space, json, "add_prefix_space", CLV_JSON_REQUIRED, r->where, r->err));
-    CLV_TRY(clv_json_get_bool(&trim_offsets, json, "trim_offsets", CLV_JSON_REQUIRED, r->where, r->err));
-    return clv_component_read_bool(own_pattern, r, json, "use_regex");
-}
-
 typedef struct byte_level_options {
-    bool prefix_space, own_pattern;
+    bool prefix_space, trim_offsets, own_pattern; /* trim_offsets has no effect here */
 } byte_level_options;
 
-static clv_status read_byte_level(void **out, const clv_component_reader *r, const json_t *json)
+static clv_status read_byte_level(void *options, const clv_component_reader *r, const json_t *json)
 {
-    CLV_TRY(clv_component_alloc_options(out, r, sizeof(byte_level_options)));
-    byte_level_options *o = *out;
-    return clv_component_read_byte_level(&o->prefix_space, &o->own_pattern, r, json);
+    byte_level_options *o = options;
+    o->own_pattern = true;
+    return clv_component_read_bool(&o->own_pattern, r, json, "use_regex");
 }
+
+/* Fields of ByteLevel as pre-tokenizer, decoder (which ignores them) and post-processor. */
+#define BYTE_LEVEL                                                                                                     \
+    .type = "ByteLevel", .options_size = sizeof(byte_level_options),                                                   \
+    .fields = {{"add_prefix_space", CLV_FIELD_BOOL, offsetof(byte_level_options, prefix_space)},                       \
+               {"trim_offsets", CLV_FIELD_BOOL, offsetof(byte_level_options, trim_offsets)}},                          \
+    .read = read_byte_level
 
 /* Bytes spelled as characters: the normalizer ByteLevel. */
 static clv_status map_bytes_to_unicode(clv_text_buffer *out, const void *options, clv_text_span text, clv_error *err)
@@ -68,7 +63,7 @@ static clv_status map_bytes_to_unicode(clv_text_buffer *out, const void *options
 
 const clv_tokenizer_component clv_normalizer_byte_level = {.type = "ByteLevel", .normalize = map_bytes_to_unicode};
 
-static clv_status run_byte_level(clv_ceil_div *out, const void *options, const clv_pre_token *piece, clv_error *err)
+static clv_status run_byte_level(clv_pre_tokens *out, const void *options, const clv_pre_token *piece, clv_error *err)
 {
     const byte_level_options *o = options;
     clv_text_buffer whole = {0};
@@ -79,7 +74,7 @@ static clv_status run_byte_level(clv_ceil_div *out, const void *options, const c
     clv_text_span text = clv_text_buffer_span(&whole);
     for (size_t at = 0, end; status == CLV_OK && at < text.size; at = end) {
         end = o->own_pattern ? clv_gpt2_pattern.end(text, at) : text.size;
-        status = map_bytes_to_unicode(&out->text, NULL, clv_simd_loop(text.text + at, end - at), err);
+        status = map_bytes_to_unicode(&out->text, NULL, clv_text_span_of(text.text + at, end - at), err);
         if (status == CLV_OK)
             status = clv_pre_tokens_end(out, piece->first && at == 0, err);
     }
@@ -87,18 +82,9 @@ static clv_status run_byte_level(clv_ceil_div *out, const void *options, const c
     return status;
 }
 
-const clv_tokenizer_component clv_pre_tokenizer_byte_level = {
-    .type = "ByteLevel", .read = read_byte_level, .split = run_byte_level};
+const clv_tokenizer_component clv_pre_tokenizer_byte_level = {BYTE_LEVEL, .split = run_byte_level};
 
 /* ---- decoding ---- */
-
-/* As its fields say nothing here, they are checked alone. */
-static clv_status read_decoder(void **out, const clv_component_reader *r, const json_t *json)
-{
-    bool prefix_space, own_pattern;
-    (void)out;
-    return clv_component_read_byte_level(&prefix_space, &own_pattern, r, json);
-}
 
 /* All texts as one: the bytes that their characters stand for (a text with a character that stands for none: as it is),
  * what is not UTF-8 among them as U+FFFD. */
@@ -136,5 +122,4 @@ static clv_status decode_byte_level(clv_token_texts *all, const void *options, c
     return CLV_OK;
 }
 
-const clv_tokenizer_component clv_decoder_byte_level = {
-    .type = "ByteLevel", .read = read_decoder, .decode = decode_byte_level};
+const clv_tokenizer_component clv_decoder_byte_level = {BYTE_LEVEL, .decode = decode_byte_level};

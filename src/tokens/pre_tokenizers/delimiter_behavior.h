@@ -18,7 +18,7 @@ clv_status clv_component_read_behavior(clv_delimiter_behavior *out, clv_json_nee
 
 /* A piece being cut up; the first three are set, the others zero at first. */
 typedef struct clv_splitter {
-    clv_ceil_div *out;
+    clv_pre_tokens *out;
     const clv_pre_token *piece;
     clv_delimiter_behavior behavior;
     size_t begin, end; /* of what is cut next */

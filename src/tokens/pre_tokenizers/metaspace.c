@@ -30,22 +30,20 @@ static clv_status read_scheme(metaspace *o, const clv_component_reader *r, const
     return clv_component_fail_unsupported(r, "the prepend_scheme", name, "always, first, never");
 }
 
-static clv_status read_metaspace(void **out, const clv_component_reader *r, const json_t *json)
+static clv_status read_metaspace(void *options, const clv_component_reader *r, const json_t *json)
 {
-    CLV_TRY(clv_component_alloc_options(out, r, sizeof(metaspace)));
-    metaspace *o = *out;
+    metaspace *o = options;
     o->split = true;
     CLV_TRY(read_scheme(o, r, json));
-    CLV_TRY(clv_json_get_bool(&o->split, json, "split", CLV_JSON_OPTIONAL, r->where, r->err));
-    return clv_component_read_character(&o->replacement, r, json, "replacement");
+    return clv_json_get_bool(&o->split, json, "split", CLV_JSON_OPTIONAL, r->where, r->err);
 }
 
 /* Which pieces are first depends on where their characters stood in the text as it was, which normalizers may change.
  */
-static clv_status read_pre_tokenizer(void **out, const clv_component_reader *r, const json_t *json)
+static clv_status read_pre_tokenizer(void *options, const clv_component_reader *r, const json_t *json)
 {
-    CLV_TRY(read_metaspace(out, r, json));
-    const metaspace *o = *out;
+    const metaspace *o = options;
+    CLV_TRY(read_metaspace(options, r, json));
     if (o->prepend == PREPEND_FIRST && r->t->normalizer.n > 0)
         return clv_component_fail_unsupported(r, "behind a normalizer, the prepend_scheme", "first", "always, never");
     return CLV_OK;
@@ -58,10 +56,10 @@ static clv_status mark_spaces(clv_text_buffer *out, const metaspace *o, const cl
     bool has = piece->text.text[0] == ' ' || clv_text_span_starts_with(piece->text, o->replacement);
     if (prepend && !has)
         CLV_TRY(clv_text_buffer_append(out, o->replacement.text, o->replacement.size, err));
-    return clv_text_buffer_append_replaced(out, piece->text, clv_simd_loop(" ", 1), o->replacement, err);
+    return clv_text_buffer_append_replaced(out, piece->text, clv_text_span_of(" ", 1), o->replacement, err);
 }
 
-static clv_status run_metaspace(clv_ceil_div *out, const void *options, const clv_pre_token *piece, clv_error *err)
+static clv_status run_metaspace(clv_pre_tokens *out, const void *options, const clv_pre_token *piece, clv_error *err)
 {
     const metaspace *o = options;
     clv_text_buffer marked = {0};
@@ -69,7 +67,7 @@ static clv_status run_metaspace(clv_ceil_div *out, const void *options, const cl
     clv_pre_token whole = {clv_text_buffer_span(&marked), piece->first};
     size_t begin = 0;
     for (size_t at = 1; o->split && status == CLV_OK && at < marked.size; at++)
-        if (clv_text_span_starts_with(clv_simd_loop(marked.text + at, marked.size - at), o->replacement)) {
+        if (clv_text_span_starts_with(clv_text_span_of(marked.text + at, marked.size - at), o->replacement)) {
             status = clv_pre_tokens_add(out, &whole, begin, at, err);
             begin = at;
         }
@@ -85,7 +83,7 @@ static clv_status decode_metaspace(clv_token_texts *all, const void *options, cl
     const metaspace *o = options;
     for (int64_t i = 0; i < all->n; i++) {
         clv_text_buffer next = {0};
-        clv_text_span to = clv_simd_loop(" ", i == 0 && o->prepend != PREPEND_NEVER ? 0 : 1);
+        clv_text_span to = clv_text_span_of(" ", i == 0 && o->prepend != PREPEND_NEVER ? 0 : 1);
         clv_status status =
             clv_text_buffer_append_replaced(&next, clv_text_buffer_span(&all->item[i]), o->replacement, to, err);
         clv_text_buffer_free(&all->item[i]);
@@ -95,7 +93,17 @@ static clv_status decode_metaspace(clv_token_texts *all, const void *options, cl
     return CLV_OK;
 }
 
-const clv_tokenizer_component clv_pre_tokenizer_metaspace = {
-    .type = "Metaspace", .read = read_pre_tokenizer, .split = run_metaspace};
-const clv_tokenizer_component clv_decoder_metaspace = {
-    .type = "Metaspace", .read = read_metaspace, .decode = decode_metaspace};
+#define REPLACEMENT                                                                                                    \
+    {                                                                                                                  \
+        "replacement", CLV_FIELD_CHARACTER, offsetof(metaspace, replacement)                                           \
+    }
+const clv_tokenizer_component clv_pre_tokenizer_metaspace = {.type = "Metaspace",
+                                                             .options_size = sizeof(metaspace),
+                                                             .fields = {REPLACEMENT},
+                                                             .read = read_pre_tokenizer,
+                                                             .split = run_metaspace};
+const clv_tokenizer_component clv_decoder_metaspace = {.type = "Metaspace",
+                                                       .options_size = sizeof(metaspace),
+                                                       .fields = {REPLACEMENT},
+                                                       .read = read_metaspace,
+                                                       .decode = decode_metaspace};

@@ -25,15 +25,13 @@ static const clv_known_pattern *find_known(const split_options *o, clv_text_span
     return matches ? clv_known_pattern_find(text) : NULL;
 }
 
-static clv_status read_split(void **out, const clv_component_reader *r, const json_t *json)
+static clv_status read_split(void *options, const clv_component_reader *r, const json_t *json)
 {
     clv_text_span text;
     bool literal;
-    CLV_TRY(clv_component_alloc_options(out, r, sizeof(split_options)));
-    split_options *o = *out;
+    split_options *o = options;
     CLV_TRY(clv_component_read_pattern(&text, &literal, r, json));
     CLV_TRY(clv_component_read_behavior(&o->behavior, CLV_JSON_REQUIRED, r, json));
-    CLV_TRY(clv_json_get_bool(&o->invert, json, "invert", CLV_JSON_REQUIRED, r->where, r->err));
     o->known = literal ? NULL : find_known(o, text);
     if (o->known)
         return CLV_OK;
@@ -55,7 +53,7 @@ static clv_status cut_at_matches(clv_splitter *c, clv_regex_iterator *walk, bool
     return clv_splitter_finish(c, err);
 }
 
-static clv_status run_split(clv_ceil_div *out, const void *options, const clv_pre_token *piece, clv_error *err)
+static clv_status run_split(clv_pre_tokens *out, const void *options, const clv_pre_token *piece, clv_error *err)
 {
     const split_options *o = options;
     if (!o->known) {
@@ -72,22 +70,21 @@ static clv_status run_split(clv_ceil_div *out, const void *options, const clv_pr
     return CLV_OK;
 }
 
-const clv_tokenizer_component clv_pre_tokenizer_by_pattern = {.type = "Split", .read = read_split, .split = run_split};
+const clv_tokenizer_component clv_pre_tokenizer_by_pattern = {
+    .type = "Split",
+    .options_size = sizeof(split_options),
+    .fields = {{"invert", CLV_FIELD_BOOL, offsetof(split_options, invert)}},
+    .read = read_split,
+    .split = run_split};
 
 /* ---- CharDelimiterSplit ---- */
 
-static clv_status read_delimiter(void **out, const clv_component_reader *r, const json_t *json)
-{
-    CLV_TRY(clv_component_alloc_options(out, r, sizeof(clv_text_span)));
-    return clv_component_read_character(*out, r, json, "delimiter");
-}
-
-static clv_status run_delimiter(clv_ceil_div *out, const void *options, const clv_pre_token *piece, clv_error *err)
+static clv_status run_delimiter(clv_pre_tokens *out, const void *options, const clv_pre_token *piece, clv_error *err)
 {
     const clv_text_span *delimiter = options;
     size_t begin = 0;
     for (size_t at = 0; at < piece->text.size;) {
-        clv_text_span rest = clv_simd_loop(piece->text.text + at, piece->text.size - at);
+        clv_text_span rest = clv_text_span_of(piece->text.text + at, piece->text.size - at);
         if (!clv_text_span_starts_with(rest, *delimiter)) {
             at++;
             continue;
@@ -98,20 +95,22 @@ static clv_status run_delimiter(clv_ceil_div *out, const void *options, const cl
     return clv_pre_tokens_add(out, piece, begin, piece->text.size, err);
 }
 
-const clv_tokenizer_component clv_pre_tokenizer_delimiter = {
-    .type = "CharDelimiterSplit", .read = read_delimiter, .split = run_delimiter};
+const clv_tokenizer_component clv_pre_tokenizer_delimiter = {.type = "CharDelimiterSplit",
+                                                             .options_size = sizeof(clv_text_span),
+                                                             .fields = {{"delimiter", CLV_FIELD_CHARACTER, 0}},
+                                                             .split = run_delimiter};
 
 /* ---- FixedLength ---- */
 
-static clv_status read_length(void **out, const clv_component_reader *r, const json_t *json)
+static clv_status read_length(void *options, const clv_component_reader *r, const json_t *json)
 {
     enum { USUAL = 5 };
-    CLV_TRY(clv_component_alloc_options(out, r, sizeof(int64_t)));
-    *(int64_t *)*out = USUAL;
-    return clv_json_get_int(*out, json, "length", CLV_JSON_OPTIONAL, 1, INT64_MAX, r->where, r->err);
+    int64_t *length = options;
+    *length = USUAL;
+    return clv_json_get_int(length, json, "length", CLV_JSON_OPTIONAL, 1, INT64_MAX, r->where, r->err);
 }
 
-static clv_status run_length(clv_ceil_div *out, const void *options, const clv_pre_token *piece, clv_error *err)
+static clv_status run_length(clv_pre_tokens *out, const void *options, const clv_pre_token *piece, clv_error *err)
 {
     int64_t length = *(const int64_t *)options, n = 0;
     clv_text_span text = piece->text;
@@ -127,4 +126,4 @@ static clv_status run_length(clv_ceil_div *out, const void *options, const clv_p
 }
 
 const clv_tokenizer_component clv_pre_tokenizer_length = {
-    .type = "FixedLength", .read = read_length, .split = run_length};
+    .type = "FixedLength", .options_size = sizeof(int64_t), .read = read_length, .split = run_length};

@@ -64,8 +64,8 @@ static char peek(const translation *t, size_t ahead)
 
 static bool is_next(const translation *t, const char *text)
 {
-    return clv_text_span_starts_with(clv_simd_loop(t->in.text + t->at, t->in.size - t->at),
-                                     clv_simd_loop(text, strlen(text)));
+    return clv_text_span_starts_with(clv_text_span_of(t->in.text + t->at, t->in.size - t->at),
+                                     clv_text_span_of(text, strlen(text)));
 }
 
 static bool take(translation *t, const char *text)
@@ -123,7 +123,7 @@ static bool folds_to_many(uint32_t before, uint32_t c)
 static clv_status put_literal(translation *t, uint32_t c, size_t begin)
 {
     if (t->any_case && folds_to_many(t->before, c))
-        return refuse(t, "ignoring the case of", clv_simd_loop(t->in.text + begin, t->at - begin));
+        return refuse(t, "ignoring the case of", clv_text_span_of(t->in.text + begin, t->at - begin));
     t->before = t->any_case ? c : 0;
     return put_character(t, c);
 }
@@ -144,7 +144,7 @@ static clv_status take_property(clv_regex_char_set *out, char room[CLV_REGEX_CHA
         begin++;
         negated = !negated;
     }
-    clv_text_span name = clv_simd_loop(t->in.text + begin, end - begin);
+    clv_text_span name = clv_text_span_of(t->in.text + begin, end - begin);
     if (!clv_regex_char_set_find(out, room, name, false))
         return refuse(t, "the property", name);
     out->negated = out->negated != negated;
@@ -194,7 +194,7 @@ static clv_status take_code(uint32_t *out, translation *t, int base, size_t fewe
 static clv_status take_escaped(uint32_t *out, translation *t)
 {
     static const char letters[] = "tnrfaev", codes[] = "\t\n\r\f\a\x1b\v";
-    clv_text_span all = clv_simd_loop(t->in.text + t->at, t->in.size - t->at < 3 ? t->in.size - t->at : 3);
+    clv_text_span all = clv_text_span_of(t->in.text + t->at, t->in.size - t->at < 3 ? t->in.size - t->at : 3);
     t->at++;
     if (t->at == t->in.size)
         return broken(t, "'\\' at the end");
@@ -248,7 +248,7 @@ static clv_status add_other(set_union *u, const char *begin, clv_text_span what,
 static clv_status add_named(set_union *u, const clv_regex_char_set *set, translation *t)
 {
     if (set->negated)
-        return add_other(u, "[^", clv_simd_loop(set->content, strlen(set->content)), "]", t);
+        return add_other(u, "[^", clv_text_span_of(set->content, strlen(set->content)), "]", t);
     return add_text(&u->content, set->content, t);
 }
 
@@ -287,7 +287,7 @@ static clv_status take_posix(bool *is, set_union *u, translation *t)
     *is = t->in.size - end >= 2 && t->in.text[end] == ':' && t->in.text[end + 1] == ']';
     if (!*is)
         return CLV_OK;
-    clv_text_span name = clv_simd_loop(t->in.text + begin, end - begin);
+    clv_text_span name = clv_text_span_of(t->in.text + begin, end - begin);
     if (!clv_regex_char_set_find(&set, room, name, true))
         return refuse(t, "the class", name);
     set.negated = set.negated != negated;
@@ -319,14 +319,14 @@ static clv_status take_range(set_union *u, translation *t)
         char letter = peek(t, 1);
         if (peek(t, 0) == '[' || is_next(t, "&&") ||
             (peek(t, 0) == '\\' && letter != '\0' && strchr("dDsSwWhHpP", letter)))
-            return refuse(t, "the range", clv_simd_loop(t->in.text + begin, t->at - begin));
+            return refuse(t, "the range", clv_text_span_of(t->in.text + begin, t->at - begin));
         CLV_TRY(take_class_character(&last, t));
     }
     if (last < first)
         return broken(t, "a range that ends before it begins");
     bool odd = first == last ? folds_to_many(0, first) : last >= 0x80;
     if (t->any_case && odd)
-        return refuse(t, "ignoring the case of", clv_simd_loop(t->in.text + begin, t->at - begin));
+        return refuse(t, "ignoring the case of", clv_text_span_of(t->in.text + begin, t->at - begin));
     snprintf(text, sizeof text, first == last ? "\\x{%x}" : "\\x{%x}-\\x{%x}", (unsigned)first, (unsigned)last);
     return add_text(&u->content, text, t);
 }
@@ -344,7 +344,7 @@ static clv_status take_item(set_union *u, translation *t)
             CLV_TRY(add_named(u, &set, t));
     }
     if (is)
-        return t->any_case ? refuse(t, "ignoring case, the class", clv_simd_loop(t->in.text + begin, t->at - begin))
+        return t->any_case ? refuse(t, "ignoring case, the class", clv_text_span_of(t->in.text + begin, t->at - begin))
                            : CLV_OK;
     if (!take(t, "["))
         return take_range(u, t);
@@ -493,7 +493,7 @@ static clv_status take_options(translation *t, size_t begin)
             t->dot_all = on;
         else
             return refuse(t, "the group",
-                          clv_simd_loop(t->in.text + begin, t->in.size - begin < 4 ? t->in.size - begin : 4));
+                          clv_text_span_of(t->in.text + begin, t->in.size - begin < 4 ? t->in.size - begin : 4));
     }
     bool whole = peek(t, 0) == ':';
     t->at++;

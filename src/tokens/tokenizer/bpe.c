@@ -159,7 +159,7 @@ static clv_status add_characters(work *w, const bpe *model, clv_text_span piece,
     clv_status status = CLV_OK;
     for (size_t at = 0, n; status == CLV_OK && at < piece.size; at += n) {
         n = clv_utf8_length(piece.text + at, piece.size - at);
-        clv_text_span character = clv_simd_loop(piece.text + at, n);
+        clv_text_span character = clv_text_span_of(piece.text + at, n);
         size_t prefix = at > 0 ? model->prefix.size : 0, suffix = at + n == piece.size ? model->suffix.size : 0;
         if (prefix + suffix > 0) {
             marked.size = 0;
@@ -207,15 +207,15 @@ static clv_status merge_halves(clv_text_span out[2], const clv_component_reader 
 {
     const char *text = json_string_value(pair), *space = text ? strchr(text, ' ') : NULL;
     if (space && !strchr(space + 1, ' ')) {
-        out[0] = clv_simd_loop(text, (size_t)(space - text));
-        out[1] = clv_simd_loop(space + 1, json_string_length(pair) - (size_t)(space + 1 - text));
+        out[0] = clv_text_span_of(text, (size_t)(space - text));
+        out[1] = clv_text_span_of(space + 1, json_string_length(pair) - (size_t)(space + 1 - text));
         return CLV_OK;
     }
     bool pairs = json_array_size(pair) == 2;
     for (size_t i = 0; i < 2 && pairs; i++) {
         const json_t *half = json_array_get(pair, i);
         pairs = json_is_string(half);
-        out[i] = clv_simd_loop(json_string_value(half), json_string_length(half));
+        out[i] = clv_text_span_of(json_string_value(half), json_string_length(half));
     }
     if (!pairs)
         return clv_fail(r->err, CLV_EFORMAT, "%s: merge %zu is not \"a b\" or [\"a\", \"b\"]", r->where, number);
@@ -281,14 +281,12 @@ static clv_status read_affix(clv_text_span *out, const clv_component_reader *r, 
     return !value || json_is_null(value) ? CLV_OK : clv_component_read_string(out, r, json, key);
 }
 
-static clv_status read(void **out, const clv_component_reader *r, const json_t *json)
+static clv_status read(void *data, const clv_component_reader *r, const json_t *json)
 {
     const json_t *unknown = json_object_get(json, "unk_token");
     int64_t unknown_id = -1;
-    bpe *model;
+    bpe *model = data;
     CLV_TRY(refuse_dropout(r, json));
-    CLV_TRY(clv_component_alloc_options(out, r, sizeof *model));
-    model = *out;
     model->vocab = &r->t->vocab;
     CLV_TRY(clv_json_get_bool(&model->byte_fallback, json, "byte_fallback", CLV_JSON_OPTIONAL, r->where, r->err));
     CLV_TRY(clv_json_get_bool(&model->fuse_unknown, json, "fuse_unk", CLV_JSON_OPTIONAL, r->where, r->err));
@@ -302,4 +300,4 @@ static clv_status read(void **out, const clv_component_reader *r, const json_t *
     return read_merges(model, r, json_object_get(json, "merges"));
 }
 
-const clv_token_model clv_token_model_bpe = {.type = "BPE", .read = read, .encode = encode};
+const clv_token_model clv_token_model_bpe = {.type = "BPE", .size = sizeof(bpe), .read = read, .encode = encode};

@@ -3,11 +3,9 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "tokens/pre_tokenizers/byte_level.h"
 #include "io/files/file.h"
-#include "io/json/json.h"
-#include "cleave/tokenizer.h"
 #include "base/text/utf8.h"
+#include "tokens/tokenizer/tokenizer_components.h"
 
 /* Each byte's printable character and the byte itself as its id. */
 static json_t *byte_vocabulary(void)

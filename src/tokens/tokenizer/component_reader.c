@@ -11,8 +11,8 @@ clv_status clv_component_read_string(clv_text_span *out, const clv_component_rea
     const json_t *value = json_object_get(object, key);
     if (!json_is_string(value))
         return clv_fail(r->err, CLV_EFORMAT, "%s: \"%s\" must be a string", r->where, key);
-    *out = clv_simd_loop(clv_arena_copy(r->t->arena, json_string_value(value), json_string_length(value) + 1),
-                         json_string_length(value));
+    *out = clv_text_span_of(clv_arena_copy(r->t->arena, json_string_value(value), json_string_length(value) + 1),
+                            json_string_length(value));
     return out->text ? CLV_OK : clv_fail_memory(r->err, r->where, out->size);
 }
 
@@ -42,10 +42,28 @@ clv_status clv_component_read_bool(bool *out, const clv_component_reader *r, con
     return clv_json_get_bool(out, json, key, need, r->where, r->err);
 }
 
-clv_status clv_component_alloc_options(void **out, const clv_component_reader *r, size_t size)
+static clv_status read_field(char *options, const clv_component_field *f, const clv_component_reader *r,
+                             const json_t *json)
 {
-    *out = clv_arena_alloc(r->t->arena, 1, size);
-    return *out ? CLV_OK : clv_fail_memory(r->err, r->where, size);
+    void *out = options + f->offset;
+    if (f->kind == CLV_FIELD_BOOL)
+        return clv_json_get_bool(out, json, f->key, CLV_JSON_REQUIRED, r->where, r->err);
+    if (f->kind == CLV_FIELD_CHARACTER)
+        return clv_component_read_character(out, r, json, f->key);
+    CLV_TRY(clv_component_read_string(out, r, json, f->key));
+    if (f->kind == CLV_FIELD_NONEMPTY_STRING && ((const clv_text_span *)out)->size == 0)
+        return clv_fail(r->err, CLV_EFORMAT, "%s: \"%s\" is an empty string", r->where, f->key);
+    return CLV_OK;
+}
+
+clv_status clv_component_read_options(void **out, const clv_tokenizer_component *c, const clv_component_reader *r,
+                                      const json_t *json)
+{
+    if (c->options_size > 0 && !(*out = clv_arena_alloc(r->t->arena, 1, c->options_size)))
+        return clv_fail_memory(r->err, r->where, c->options_size);
+    for (size_t i = 0; i < sizeof c->fields / sizeof c->fields[0] && c->fields[i].key; i++)
+        CLV_TRY(read_field(*out, &c->fields[i], r, json));
+    return c->read ? c->read(*out, r, json) : CLV_OK;
 }
 
 clv_status clv_component_fail_unsupported(const clv_component_reader *r, const char *what, const char *name,
@@ -65,7 +83,7 @@ clv_status clv_component_read_token_id(int64_t *id, const clv_component_reader *
 {
     const char *name = NULL;
     CLV_TRY(clv_json_get_string(&name, json, key, CLV_JSON_REQUIRED, r->where, r->err));
-    *id = clv_vocab_find(&r->t->vocab, clv_simd_loop(name, strlen(name)));
+    *id = clv_vocab_find(&r->t->vocab, clv_text_span_of(name, strlen(name)));
     if (*id < 0)
         return clv_fail(r->err, CLV_EFORMAT, "%s: \"%s\" is '%.60s', which the vocabulary lacks", r->where, key, name);
     return CLV_OK;

@@ -111,11 +111,9 @@ typedef struct strip_options {
     int64_t start, stop; /* at most so many at each end */
 } strip_options;
 
-static clv_status read_strip(void **out, const clv_component_reader *r, const json_t *json)
+static clv_status read_strip(void *options, const clv_component_reader *r, const json_t *json)
 {
-    CLV_TRY(clv_component_alloc_options(out, r, sizeof(strip_options)));
-    strip_options *o = *out;
-    CLV_TRY(clv_component_read_character(&o->what, r, json, "content"));
+    strip_options *o = options;
     CLV_TRY(clv_json_get_int(&o->start, json, "start", CLV_JSON_REQUIRED, 0, 1 << 20, r->where, r->err));
     return clv_json_get_int(&o->stop, json, "stop", CLV_JSON_REQUIRED, 0, 1 << 20, r->where, r->err);
 }
@@ -124,7 +122,7 @@ static void strip(clv_text_buffer *b, const strip_options *o)
 {
     size_t from = 0, n = o->what.size;
     for (int64_t i = 0;
-         i < o->start && clv_text_span_starts_with(clv_simd_loop(b->text + from, b->size - from), o->what); i++)
+         i < o->start && clv_text_span_starts_with(clv_text_span_of(b->text + from, b->size - from), o->what); i++)
         from += n;
     for (int64_t i = 0; i < o->stop && b->size - from >= n && memcmp(b->text + b->size - n, o->what.text, n) == 0; i++)
         b->size -= n;
@@ -142,7 +140,12 @@ static clv_status decode_strip(clv_token_texts *all, const void *options, clv_er
     return CLV_OK;
 }
 
-const clv_tokenizer_component clv_decoder_strip = {.type = "Strip", .read = read_strip, .decode = decode_strip};
+const clv_tokenizer_component clv_decoder_strip = {
+    .type = "Strip",
+    .options_size = sizeof(strip_options),
+    .fields = {{"content", CLV_FIELD_CHARACTER, offsetof(strip_options, what)}},
+    .read = read_strip,
+    .decode = decode_strip};
 
 /* ---- WordPiece ---- */
 
@@ -151,20 +154,12 @@ typedef struct word_piece_options {
     bool cleanup;
 } word_piece_options;
 
-static clv_status read_word_piece(void **out, const clv_component_reader *r, const json_t *json)
-{
-    CLV_TRY(clv_component_alloc_options(out, r, sizeof(word_piece_options)));
-    word_piece_options *o = *out;
-    CLV_TRY(clv_component_read_string(&o->prefix, r, json, "prefix"));
-    return clv_json_get_bool(&o->cleanup, json, "cleanup", CLV_JSON_REQUIRED, r->where, r->err);
-}
-
-/* Replaces what stands in a text by another one. */
+/* Replaces each `from` in a text by `to`. */
 static clv_status replace(clv_text_buffer *text, clv_text_span from, const char *to, clv_error *err)
 {
     clv_text_buffer next = {0};
     clv_status status =
-        clv_text_buffer_append_replaced(&next, clv_text_buffer_span(text), from, clv_simd_loop(to, strlen(to)), err);
+        clv_text_buffer_append_replaced(&next, clv_text_buffer_span(text), from, clv_text_span_of(to, strlen(to)), err);
     clv_text_buffer_free(text);
     *text = next;
     return status;
@@ -179,7 +174,7 @@ static clv_status clean_up(clv_text_buffer *text, clv_error *err)
     for (size_t i = 0; i < sizeof rules / sizeof rules[0]; i++) {
         if (!memchr(text->text, ' ', text->size))
             return CLV_OK;
-        CLV_TRY(replace(text, clv_simd_loop(rules[i][0], strlen(rules[i][0])), rules[i][1], err));
+        CLV_TRY(replace(text, clv_text_span_of(rules[i][0], strlen(rules[i][0])), rules[i][1], err));
     }
     return CLV_OK;
 }
@@ -206,22 +201,13 @@ static clv_status decode_word_piece(clv_token_texts *all, const void *options, c
 }
 
 const clv_tokenizer_component clv_decoder_word_piece = {
-    .type = "WordPiece", .read = read_word_piece, .decode = decode_word_piece};
+    .type = "WordPiece",
+    .options_size = sizeof(word_piece_options),
+    .fields = {{"prefix", CLV_FIELD_STRING, offsetof(word_piece_options, prefix)},
+               {"cleanup", CLV_FIELD_BOOL, offsetof(word_piece_options, cleanup)}},
+    .decode = decode_word_piece};
 
 /* ---- BPEDecoder ---- */
-
-/* A text that str::replace can look for: not the empty one, which is everywhere. */
-static clv_status read_mark(clv_text_span *out, const clv_component_reader *r, const json_t *json, const char *key)
-{
-    CLV_TRY(clv_component_read_string(out, r, json, key));
-    return out->size > 0 ? CLV_OK : clv_fail(r->err, CLV_EFORMAT, "%s: \"%s\" is an empty string", r->where, key);
-}
-
-static clv_status read_bpe(void **out, const clv_component_reader *r, const json_t *json)
-{
-    CLV_TRY(clv_component_alloc_options(out, r, sizeof(clv_text_span)));
-    return read_mark(*out, r, json, "suffix");
-}
 
 /* The ends of words become spaces, but for the last one. */
 static clv_status decode_bpe(clv_token_texts *all, const void *options, clv_error *err)
@@ -231,7 +217,10 @@ static clv_status decode_bpe(clv_token_texts *all, const void *options, clv_erro
     return CLV_OK;
 }
 
-const clv_tokenizer_component clv_decoder_bpe = {.type = "BPEDecoder", .read = read_bpe, .decode = decode_bpe};
+const clv_tokenizer_component clv_decoder_bpe = {.type = "BPEDecoder",
+                                                 .options_size = sizeof(clv_text_span),
+                                                 .fields = {{"suffix", CLV_FIELD_NONEMPTY_STRING, 0}},
+                                                 .decode = decode_bpe};
 
 /* ---- CTC ---- */
 
@@ -240,40 +229,19 @@ typedef struct ctc_options {
     bool cleanup;
 } ctc_options;
 
-static clv_status read_ctc(void **out, const clv_component_reader *r, const json_t *json)
-{
-    CLV_TRY(clv_component_alloc_options(out, r, sizeof(ctc_options)));
-    ctc_options *o = *out;
-    CLV_TRY(read_mark(&o->pad, r, json, "pad_token"));
-    CLV_TRY(read_mark(&o->delimiter, r, json, "word_delimiter_token"));
-    return clv_json_get_bool(&o->cleanup, json, "cleanup", CLV_JSON_REQUIRED, r->where, r->err);
-}
-
-/* The first of each run of equal texts. */
-static void drop_repeated(clv_token_texts *all)
+/* Keeps the first of each run of equal texts or, if `empty`, the texts that are not empty. */
+static void drop(clv_token_texts *all, bool empty)
 {
     int64_t kept = 0;
     for (int64_t i = 0; i < all->n; i++) {
         clv_text_buffer text = all->item[i], *last = kept > 0 ? &all->item[kept - 1] : NULL;
+        bool repeated =
+            last && last->size == text.size && (text.size == 0 || memcmp(last->text, text.text, text.size) == 0);
         all->item[i] = (clv_text_buffer){0};
-        if (last && last->size == text.size && (text.size == 0 || memcmp(last->text, text.text, text.size) == 0))
+        if (empty ? text.size == 0 : repeated)
             clv_text_buffer_free(&text);
         else
             all->item[kept++] = text;
-    }
-    all->n = kept;
-}
-
-static void drop_empty(clv_token_texts *all)
-{
-    int64_t kept = 0;
-    for (int64_t i = 0; i < all->n; i++) {
-        clv_text_buffer text = all->item[i];
-        all->item[i] = (clv_text_buffer){0};
-        if (text.size > 0)
-            all->item[kept++] = text;
-        else
-            clv_text_buffer_free(&text);
     }
     all->n = kept;
 }
@@ -281,7 +249,7 @@ static void drop_empty(clv_token_texts *all)
 static clv_status decode_ctc(clv_token_texts *all, const void *options, clv_error *err)
 {
     const ctc_options *o = options;
-    drop_repeated(all);
+    drop(all, false);
     for (int64_t i = 0; i < all->n; i++) {
         clv_text_buffer *item = &all->item[i];
         CLV_TRY(replace(item, o->pad, "", err));
@@ -290,8 +258,14 @@ static clv_status decode_ctc(clv_token_texts *all, const void *options, clv_erro
         if (o->cleanup)
             CLV_TRY(replace(item, o->delimiter, " ", err));
     }
-    drop_empty(all);
+    drop(all, true);
     return CLV_OK;
 }
 
-const clv_tokenizer_component clv_decoder_ctc = {.type = "CTC", .read = read_ctc, .decode = decode_ctc};
+const clv_tokenizer_component clv_decoder_ctc = {
+    .type = "CTC",
+    .options_size = sizeof(ctc_options),
+    .fields = {{"pad_token", CLV_FIELD_NONEMPTY_STRING, offsetof(ctc_options, pad)},
+               {"word_delimiter_token", CLV_FIELD_NONEMPTY_STRING, offsetof(ctc_options, delimiter)},
+               {"cleanup", CLV_FIELD_BOOL, offsetof(ctc_options, cleanup)}},
+    .decode = decode_ctc};

@@ -122,8 +122,8 @@ const clv_post_processor clv_post_processor_roberta = {"RobertaProcessing", read
 
 static clv_status read_byte_level(const clv_component_reader *r, const json_t *json)
 {
-    bool prefix_space, own_pattern;
-    return clv_component_read_byte_level(&prefix_space, &own_pattern, r, json);
+    void *ignored;
+    return clv_component_read_options(&ignored, &clv_pre_tokenizer_byte_level, r, json);
 }
 
 const clv_post_processor clv_post_processor_byte_level = {"ByteLevel", read_byte_level};

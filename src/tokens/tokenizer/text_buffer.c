@@ -40,7 +40,7 @@ clv_status clv_text_buffer_append_replaced(clv_text_buffer *b, clv_text_span tex
 {
     size_t begin = 0;
     for (size_t at = 0; at < text.size;) {
-        if (!clv_text_span_starts_with(clv_simd_loop(text.text + at, text.size - at), from)) {
+        if (!clv_text_span_starts_with(clv_text_span_of(text.text + at, text.size - at), from)) {
             at++;
             continue;
         }

@@ -14,7 +14,7 @@ typedef struct clv_text_span {
     size_t size;
 } clv_text_span;
 
-static inline clv_text_span clv_simd_loop(const char *text, size_t size)
+static inline clv_text_span clv_text_span_of(const char *text, size_t size)
 {
     return (clv_text_span){text, size};
 }

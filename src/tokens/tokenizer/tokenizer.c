@@ -43,7 +43,7 @@ clv_status clv_tokenizer_fail_id_out_of_range(const clv_tokenizer *t, int64_t id
 
 /* ---- pieces ---- */
 
-clv_status clv_pre_tokens_end(clv_ceil_div *pieces, bool first, clv_error *err)
+clv_status clv_pre_tokens_end(clv_pre_tokens *pieces, bool first, clv_error *err)
 {
     size_t begin = pieces->n > 0 ? pieces->piece[pieces->n - 1].end : 0;
     if (pieces->text.size == begin)
@@ -60,24 +60,24 @@ clv_status clv_pre_tokens_end(clv_ceil_div *pieces, bool first, clv_error *err)
     return CLV_OK;
 }
 
-clv_status clv_pre_tokens_add(clv_ceil_div *pieces, const clv_pre_token *of, size_t begin, size_t end, clv_error *err)
+clv_status clv_pre_tokens_add(clv_pre_tokens *pieces, const clv_pre_token *of, size_t begin, size_t end, clv_error *err)
 {
     CLV_TRY(clv_text_buffer_append(&pieces->text, of->text.text + begin, end - begin, err));
     return clv_pre_tokens_end(pieces, of->first && begin == 0, err);
 }
 
-static clv_pre_token piece_at(const clv_ceil_div *pieces, int64_t i)
+static clv_pre_token piece_at(const clv_pre_tokens *pieces, int64_t i)
 {
     size_t begin = i > 0 ? pieces->piece[i - 1].end : 0;
-    return (clv_pre_token){clv_simd_loop(pieces->text.text + begin, pieces->piece[i].end - begin),
+    return (clv_pre_token){clv_text_span_of(pieces->text.text + begin, pieces->piece[i].end - begin),
                            pieces->piece[i].first};
 }
 
-static void free_pieces(clv_ceil_div *pieces)
+static void free_pieces(clv_pre_tokens *pieces)
 {
     clv_text_buffer_free(&pieces->text);
     free(pieces->piece);
-    *pieces = (clv_ceil_div){0};
+    *pieces = (clv_pre_tokens){0};
 }
 
 /* ---- encoding ---- */
@@ -96,9 +96,9 @@ clv_status clv_tokenizer_normalize(clv_text_buffer *out, const clv_tokenizer *t,
     return CLV_OK;
 }
 
-static clv_status apply_pre_tokenizer(clv_ceil_div *pieces, const struct clv_sequence_step *step, clv_error *err)
+static clv_status apply_pre_tokenizer(clv_pre_tokens *pieces, const struct clv_sequence_step *step, clv_error *err)
 {
-    clv_ceil_div next = {0};
+    clv_pre_tokens next = {0};
     clv_status status = CLV_OK;
     for (int64_t i = 0; status == CLV_OK && i < pieces->n; i++) {
         clv_pre_token piece = piece_at(pieces, i);
@@ -112,7 +112,7 @@ static clv_status apply_pre_tokenizer(clv_ceil_div *pieces, const struct clv_seq
 /* Normalized text between added tokens. */
 static clv_status encode_plain(const clv_tokenizer *t, const clv_pre_token *piece, clv_token_ids *ids, clv_error *err)
 {
-    clv_ceil_div pieces = {0};
+    clv_pre_tokens pieces = {0};
     clv_status status = clv_pre_tokens_add(&pieces, piece, 0, piece->text.size, err);
     for (int i = 0; status == CLV_OK && i < t->pre_tokenizer.n; i++)
         status = apply_pre_tokenizer(&pieces, &t->pre_tokenizer.step[i], err);
@@ -170,18 +170,18 @@ static clv_status split_at_added_tokens(const clv_tokenizer *t, const clv_trie *
     size_t from = 0;
     for (size_t at = 0; at < text.size;) {
         int64_t which = -1;
-        size_t n = clv_trie_longest_match(&which, trie, 0, clv_simd_loop(text.text + at, text.size - at));
+        size_t n = clv_trie_longest_match(&which, trie, 0, clv_text_span_of(text.text + at, text.size - at));
         size_t begin = at, end = at + n;
         at = n > 0 ? end : at + 1;
         if (n == 0 || !match_added_token(&t->added[which], text, from, &begin, &end))
             continue;
-        clv_pre_token rest = {clv_simd_loop(text.text + from, begin - from), piece->first && from == 0};
+        clv_pre_token rest = {clv_text_span_of(text.text + from, begin - from), piece->first && from == 0};
         if (begin > from)
             CLV_TRY(between(t, &rest, ids, err));
         CLV_TRY(clv_token_ids_add(ids, t->added[which].id, err));
         from = end;
     }
-    clv_pre_token rest = {clv_simd_loop(text.text + from, text.size - from), piece->first && from == 0};
+    clv_pre_token rest = {clv_text_span_of(text.text + from, text.size - from), piece->first && from == 0};
     return from < text.size ? between(t, &rest, ids, err) : CLV_OK;
 }
 

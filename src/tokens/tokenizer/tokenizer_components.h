@@ -22,14 +22,14 @@ typedef struct clv_component_reader {
 } clv_component_reader;
 
 /* Text in pieces, in the making. */
-typedef struct clv_ceil_div {
+typedef struct clv_pre_tokens {
     clv_text_buffer text;
     int64_t n, capacity;
     struct clv_pre_token_end {
         size_t end;
         bool first; /* the piece begins where the whole text does */
     } * piece;
-} clv_ceil_div;
+} clv_pre_tokens;
 
 typedef struct clv_pre_token {
     clv_text_span text;
@@ -38,9 +38,10 @@ typedef struct clv_pre_token {
 
 /* Ends a piece that begins where the one before ended, after what was appended to pieces->text since; nothing when that
  * is nothing. */
-clv_status clv_pre_tokens_end(clv_ceil_div *pieces, bool first, clv_error *err);
+clv_status clv_pre_tokens_end(clv_pre_tokens *pieces, bool first, clv_error *err);
 /* Adds [begin, end) of a piece as one of its own. */
-clv_status clv_pre_tokens_add(clv_ceil_div *pieces, const clv_pre_token *of, size_t begin, size_t end, clv_error *err);
+clv_status clv_pre_tokens_add(clv_pre_tokens *pieces, const clv_pre_token *of, size_t begin, size_t end,
+                              clv_error *err);
 
 /* The texts of tokens, in the making. */
 typedef struct clv_token_texts {
@@ -51,13 +52,22 @@ typedef struct clv_token_texts {
 /* Frees all texts: none is left. */
 void clv_token_texts_clear(clv_token_texts *all);
 
-/* A normalizer, pre-tokenizer or decoder: one of the three functions is set. Options are the arena's; NULL: there are
- * none. */
+/* A required field of a component's JSON, which is read into its options. */
+typedef struct clv_component_field {
+    const char *key;
+    enum { CLV_FIELD_BOOL, CLV_FIELD_STRING, CLV_FIELD_NONEMPTY_STRING, CLV_FIELD_CHARACTER } kind;
+    size_t offset; /* in the options; a bool or a clv_text_span */
+} clv_component_field;
+
+/* A normalizer, pre-tokenizer or decoder: one of the last three functions is set. */
 typedef struct clv_tokenizer_component {
     const char *type;
-    clv_status (*read)(void **options, const clv_component_reader *r, const json_t *json);
+    size_t options_size;           /* allocated in the arena, zeroed; 0: options are fixed_options */
+    clv_component_field fields[3]; /* read first; key NULL: none */
+    clv_status (*read)(void *options, const clv_component_reader *r, const json_t *json); /* then this; may be NULL */
+    const void *fixed_options;
     clv_status (*normalize)(clv_text_buffer *out, const void *options, clv_text_span text, clv_error *err);
-    clv_status (*split)(clv_ceil_div *out, const void *options, const clv_pre_token *piece, clv_error *err);
+    clv_status (*split)(clv_pre_tokens *out, const void *options, const clv_pre_token *piece, clv_error *err);
     clv_status (*decode)(clv_token_texts *all, const void *options, clv_error *err);
 } clv_tokenizer_component;
 
@@ -77,7 +87,8 @@ extern const clv_tokenizer_component clv_decoder_replace, clv_decoder_byte_fallb
 typedef struct clv_token_model {
     const char *type;
     bool vocab_is_list; /* of [text, score], by id */
-    clv_status (*read)(void **model, const clv_component_reader *r, const json_t *json);
+    size_t size;        /* of the model's data, allocated in the arena, zeroed */
+    clv_status (*read)(void *model, const clv_component_reader *r, const json_t *json);
     clv_status (*encode)(const void *model, clv_text_span piece, clv_token_ids *out, clv_error *err);
 } clv_token_model;
 
@@ -146,18 +157,19 @@ clv_status clv_component_read_character(clv_text_span *out, const clv_component_
 /* json's "pattern", {"Regex": text} or {"String": text} (*literal), kept in the arena. */
 clv_status clv_component_read_pattern(clv_text_span *text, bool *literal, const clv_component_reader *r,
                                       const json_t *json);
-/* Zeroed options from the arena. */
-clv_status clv_component_alloc_options(void **out, const clv_component_reader *r, size_t size);
+/* Allocates a component's options and reads its fields into them. */
+clv_status clv_component_read_options(void **out, const clv_tokenizer_component *component,
+                                      const clv_component_reader *r, const json_t *json);
 /* CLV_EUNSUPPORTED: "where: what 'name' is not supported; valid: ..." */
 clv_status clv_component_fail_unsupported(const clv_component_reader *r, const char *what, const char *name,
                                           const char *valid);
 /* json's "type", or "". */
 const char *clv_tokenizer_component_type(const json_t *json);
-/* The fields of a ByteLevel component. */
-clv_status clv_component_read_byte_level(bool *prefix_space, bool *own_pattern, const clv_component_reader *r,
-                                         const json_t *json);
 /* The id of a token that json names by `key`, which the vocabulary must have. */
 clv_status clv_component_read_token_id(int64_t *id, const clv_component_reader *r, const json_t *json, const char *key);
+
+/* GPT-2's bytes_to_unicode: the printable character that stands for a byte. */
+uint32_t clv_byte_to_unicode(unsigned char byte);
 
 /* Text through all normalizers; *out, empty at first, is the caller's to free. */
 clv_status clv_tokenizer_normalize(clv_text_buffer *out, const clv_tokenizer *t, clv_text_span text, clv_error *err);

@@ -86,8 +86,9 @@ static clv_status add_step(clv_component_sequence *steps, const clv_component_re
                         CLV_MAX_TOKENIZER_STEPS);
     struct clv_sequence_step *step = &steps->step[steps->n++];
     step->component = p->table[i];
+    step->options = (void *)p->table[i]->fixed_options;
     CLV_TRY(component_reader(&mine, r, p->name, type));
-    return step->component->read ? step->component->read(&step->options, &mine, json) : CLV_OK;
+    return clv_component_read_options(&step->options, step->component, &mine, json);
 }
 
 /* A Sequence within one is the same as its steps in place; how deep they nest, the reader of JSON bounds. */
@@ -140,8 +141,8 @@ static clv_status listed_text(clv_text_span *out, const clv_component_reader *r,
     const json_t *pair = json_array_get(vocab, i), *text = json_array_get(pair, 0);
     if (json_array_size(pair) != 2 || !json_is_string(text) || !json_is_number(json_array_get(pair, 1)))
         return clv_fail(r->err, CLV_EFORMAT, "%s: item %zu of \"vocab\" is not [\"token\", score]", r->where, i + 1);
-    *out = clv_simd_loop(clv_arena_copy(r->t->arena, json_string_value(text), json_string_length(text) + 1),
-                         json_string_length(text));
+    *out = clv_text_span_of(clv_arena_copy(r->t->arena, json_string_value(text), json_string_length(text) + 1),
+                            json_string_length(text));
     return out->text ? CLV_OK : clv_fail_memory(r->err, "a vocabulary", out->size);
 }
 
@@ -200,7 +201,7 @@ static clv_status read_vocab(const clv_component_reader *r, const json_t *vocab)
         clv_vocab_reserve(&t->vocab, t->arena, (int64_t)(json_object_size(vocab) + json_array_size(vocab)), r->err));
     json_object_keylen_foreach((json_t *)vocab, key, size, value)
     {
-        clv_text_span text = clv_simd_loop(clv_arena_copy(t->arena, key, size + 1), size);
+        clv_text_span text = clv_text_span_of(clv_arena_copy(t->arena, key, size + 1), size);
         if (!text.text)
             return clv_fail_memory(r->err, "a vocabulary", text.size);
         CLV_TRY(add_text(r, text, json_integer_value(value)));
@@ -250,7 +251,10 @@ static clv_status read_model(const clv_component_reader *r, const json_t *json, 
     CLV_TRY(reserve_ids(r, json_object_get(json, "vocab"), added));
     CLV_TRY(component_reader(&mine, r, "model", r->t->model->type));
     CLV_TRY(read_vocab(&mine, json_object_get(json, "vocab")));
-    return r->t->model->read(&r->t->model_data, &mine, json);
+    clv_tokenizer *t = r->t;
+    t->model_data = clv_arena_alloc(t->arena, 1, t->model->size);
+    return t->model_data ? t->model->read(t->model_data, &mine, json)
+                         : clv_fail_memory(r->err, r->where, t->model->size);
 }
 
 /* ---- added tokens ---- */
@@ -287,7 +291,8 @@ static clv_status normalize_added(clv_added_token *added, const clv_component_re
     bool same =
         text.size == added->text.size && (text.size == 0 || memcmp(text.text, added->text.text, text.size) == 0);
     if (status == CLV_OK && !same) {
-        added->text = clv_simd_loop(clv_arena_copy(r->t->arena, text.text ? text.text : "", text.size + 1), text.size);
+        added->text =
+            clv_text_span_of(clv_arena_copy(r->t->arena, text.text ? text.text : "", text.size + 1), text.size);
         added->special = false;
         r->t->token[added->id] = added->text;
         if (!added->text.text)

@@ -32,24 +32,21 @@ static void relax(way *to, double score, int64_t id, size_t begin)
         *to = (way){.score = score, .id = id, .begin = begin, .reached = true};
 }
 
-/* Offers all tokens that begin at a place, and the unknown one where none is its character alone. */
+/* Offers all tokens that begin at a place, and the unknown one for its character. The unknown one has a lower score
+ * than any token: where the character alone is a token, that one stays. */
 static clv_status relax_tokens(way *ways, const unigram *model, clv_text_span piece, size_t at, clv_error *err)
 {
     size_t character = clv_utf8_length(piece.text + at, piece.size - at);
-    double before = ways[at].score;
-    bool alone = false;
+    double before = ways[at].score, score = before + model->unknown_score;
     int64_t node = 0;
     for (size_t end = at; end < piece.size && (node = clv_trie_next(&model->trie, node, piece.text[end])) >= 0;) {
         int64_t id = model->trie.value[node];
         end++;
-        if (id < 0)
-            continue;
-        relax(&ways[end], before + model->score[id], id, at);
-        alone = alone || end - at == character;
+        if (id >= 0)
+            relax(&ways[end], before + model->score[id], id, at);
     }
     way *next = &ways[at + character];
-    double score = before + model->unknown_score;
-    if (alone || (next->reached && !(score > next->score)))
+    if (next->reached && score <= next->score)
         return CLV_OK;
     if (model->unknown < 0)
         return clv_fail(err, CLV_EINVAL, "'%.*s' is in no token, and the tokenizer's \"unk_id\" is null",
@@ -78,7 +75,7 @@ static clv_status backtrack(clv_token_ids *out, way *ways, const unigram *model,
         ways[ways[end].begin].end = fused ? ways[end].end : end;
     }
     for (size_t at = 0; at < piece.size; at = ways[at].end)
-        CLV_TRY(add_token(out, model, clv_simd_loop(piece.text + at, ways[at].end - at), err));
+        CLV_TRY(add_token(out, model, clv_text_span_of(piece.text + at, ways[at].end - at), err));
     return CLV_OK;
 }
 
@@ -147,12 +144,10 @@ static clv_status read_scores(unigram *model, const clv_component_reader *r, con
     return CLV_OK;
 }
 
-static clv_status read(void **out, const clv_component_reader *r, const json_t *json)
+static clv_status read(void *data, const clv_component_reader *r, const json_t *json)
 {
     const json_t *unknown = json_object_get(json, "unk_id"), *vocab = json_object_get(json, "vocab");
-    unigram *model;
-    CLV_TRY(clv_component_alloc_options(out, r, sizeof *model));
-    model = *out;
+    unigram *model = data;
     model->vocab = &r->t->vocab;
     model->unknown = -1;
     if (unknown && !json_is_null(unknown))
@@ -165,4 +160,4 @@ static clv_status read(void **out, const clv_component_reader *r, const json_t *
 }
 
 const clv_token_model clv_token_model_unigram = {
-    .type = "Unigram", .vocab_is_list = true, .read = read, .encode = encode};
+    .type = "Unigram", .vocab_is_list = true, .size = sizeof(unigram), .read = read, .encode = encode};

@@ -124,7 +124,7 @@ void clv_byte_fallback_ids_find(clv_byte_fallback_ids *out, const clv_vocab *voc
     for (unsigned b = 0; b < 256; b++) {
         char name[8];
         snprintf(name, sizeof name, "<0x%02X>", b);
-        out->id[b] = clv_vocab_find(vocab, clv_simd_loop(name, strlen(name)));
+        out->id[b] = clv_vocab_find(vocab, clv_text_span_of(name, strlen(name)));
     }
 }
 

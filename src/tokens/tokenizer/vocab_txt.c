@@ -11,11 +11,15 @@
 
 enum { VOCAB_LIMIT = 64 << 20, CONFIG_LIMIT = 1 << 20 };
 
+enum { SPECIALS = 5, UNKNOWN = 0, PREFIX = 1, SUFFIX = 2 /* of the special tokens */ };
+
 typedef struct vocab_reader {
     const char *where;    /* vocab.txt */
     const char *settings; /* tokenizer_config.json, for messages */
     const json_t *config; /* its content, or an empty object */
-    json_t *vocab;
+    json_t *vocab;        /* token to id */
+    json_t *added;        /* list of added tokens */
+    const char *special[SPECIALS];
     clv_error *err;
 } vocab_reader;
 
@@ -44,7 +48,7 @@ static clv_status add_line(const vocab_reader *r, const char *line, size_t size,
     return failed ? clv_fail_memory(r->err, r->where, size) : CLV_OK;
 }
 
-/* Lines without their end, and without blanks around them where those are asked away. */
+/* Reads the tokens, a line each; strip: without blanks around them. */
 static clv_status read_lines(const vocab_reader *r, bool strip)
 {
     char *text;
@@ -70,7 +74,8 @@ static clv_status read_lines(const vocab_reader *r, bool strip)
 
 /* ---- special tokens ---- */
 
-/* The text of a special token: tokenizer_config.json's (a string, or an object with its content), or the usual one. */
+/* Text of a special token: that of tokenizer_config.json (a string, or an object with "content"), else the usual one.
+ * */
 static clv_status special_text(const char **out, const vocab_reader *r, const char *key, const char *usual)
 {
     const json_t *value = json_object_get(r->config, key);
@@ -84,39 +89,21 @@ static clv_status special_text(const char **out, const vocab_reader *r, const ch
     return CLV_OK;
 }
 
-/* Adds a token to be cut out of text. */
-static clv_status add_token(json_t *list, const vocab_reader *r, const char *text, bool special)
+static clv_status add_token(const vocab_reader *r, const char *text, bool special)
 {
-    for (size_t i = 0; i < json_array_size(list); i++)
-        if (strcmp(json_string_value(json_object_get(json_array_get(list, i), "content")), text) == 0)
+    for (size_t i = 0; i < json_array_size(r->added); i++)
+        if (strcmp(json_string_value(json_object_get(json_array_get(r->added, i), "content")), text) == 0)
             return CLV_OK;
     json_t *token =
         json_pack("{s:s, s:O, s:b, s:b, s:b, s:b, s:b}", "content", text, "id", json_object_get(r->vocab, text),
                   "special", special ? 1 : 0, "single_word", 0, "lstrip", 0, "rstrip", 0, "normalized", 0);
-    return token && json_array_append_new(list, token) == 0 ? CLV_OK : clv_fail_memory(r->err, r->where, strlen(text));
-}
-
-enum { SPECIALS = 5 };
-
-/* The list of added tokens, with the special ones: a key of tokenizer_config.json each, and what it usually is. */
-static clv_status read_specials(json_t **added, const char *text[SPECIALS], const vocab_reader *r,
-                                const char *const specials[SPECIALS][2])
-{
-    *added = json_array();
-    clv_status status = *added ? CLV_OK : clv_fail_memory(r->err, r->where, sizeof *added);
-    for (int i = 0; status == CLV_OK && i < SPECIALS; i++) {
-        status = special_text(&text[i], r, specials[i][0], specials[i][1]);
-        if (status == CLV_OK)
-            status = add_token(*added, r, text[i], true);
-    }
-    if (status != CLV_OK)
-        json_decref(*added);
-    return status;
+    return token && json_array_append_new(r->added, token) == 0 ? CLV_OK
+                                                                : clv_fail_memory(r->err, r->where, strlen(text));
 }
 
 /* ---- decoders ---- */
 
-/* What transformers' clean_up_tokenization_spaces does to decoded text, as steps. NULL: out of memory. */
+/* Decoder steps of transformers' clean_up_tokenization_spaces. NULL: out of memory. */
 static json_t *clean_up_decoder(json_t *decoder)
 {
     static const char *const rules[][2] = {{" .", "."},     {" ?", "?"},     {" !", "!"},   {" ,", ","},
@@ -134,7 +121,7 @@ static json_t *clean_up_decoder(json_t *decoder)
     return steps ? json_pack("{s:s, s:o}", "type", "Sequence", "decoders", steps) : NULL;
 }
 
-/* Tokens with spaces between, but for those with the prefix. */
+/* Puts a space before each token without the prefix. */
 static clv_status word_decoder(json_t **out, const vocab_reader *r, const char *prefix, bool cleanup)
 {
     bool clean = false;
@@ -148,13 +135,6 @@ static clv_status word_decoder(json_t **out, const vocab_reader *r, const char *
 
 /* ---- families ---- */
 
-/* A token before the text and one behind it. */
-static json_t *around(const vocab_reader *r, const char *before, const char *after)
-{
-    return json_pack("{s:s, s:[s, O], s:[s, O]}", "type", "BertProcessing", "cls", before,
-                     json_object_get(r->vocab, before), "sep", after, json_object_get(r->vocab, after));
-}
-
 static clv_status bert_normalizer(json_t **out, const vocab_reader *r)
 {
     bool lower = true, chinese = true;
@@ -167,85 +147,99 @@ static clv_status bert_normalizer(json_t **out, const vocab_reader *r)
     return *out ? CLV_OK : clv_fail_memory(r->err, r->where, sizeof *out);
 }
 
-/* transformers' BertTokenizer. */
-static clv_status bert(json_t **out, const vocab_reader *r)
+/* Turns the separators of Python's str.split that are no white space to Unicode into spaces. */
+static clv_status esm_normalizer(json_t **out, const vocab_reader *r)
 {
-    static const char *const specials[SPECIALS][2] = {{"unk_token", "[UNK]"},
-                                                      {"cls_token", "[CLS]"},
-                                                      {"sep_token", "[SEP]"},
-                                                      {"pad_token", "[PAD]"},
-                                                      {"mask_token", "[MASK]"}};
-    const char *text[SPECIALS];
-    json_t *added = NULL, *normalizer = NULL, *decoder = NULL;
-    CLV_TRY(read_lines(r, false));
-    CLV_TRY(read_specials(&added, text, r, specials));
-    clv_status status = bert_normalizer(&normalizer, r);
+    json_t *steps = json_array();
+    for (char c = 0x1c; steps && c <= 0x1f; c++)
+        json_array_append_new(steps, json_pack("{s:s, s:{s:s#}, s:s}", "type", "Replace", "pattern", "String", &c,
+                                               (size_t)1, "content", " "));
+    *out = json_array_size(steps) == 4 ? json_pack("{s:s, s:O}", "type", "Sequence", "normalizers", steps) : NULL;
+    json_decref(steps);
+    return *out ? CLV_OK : clv_fail_memory(r->err, r->where, sizeof *out);
+}
+
+/* A tokenizer class of transformers that reads vocab.txt. */
+typedef struct family {
+    const char *model_type, *classes[2];
+    bool strip_lines;
+    bool all_added;                   /* every token is cut out wherever it occurs; the remaining words are unknown */
+    const char *special[SPECIALS][2]; /* key of tokenizer_config.json, usual text: UNKNOWN, PREFIX, SUFFIX, others */
+    clv_status (*normalizer)(json_t **out, const vocab_reader *r);
+    const char *pre_tokenizer, *model;
+    const char *prefix; /* of tokens that continue a word; for ESM one that no token has */
+    bool cleanup;
+} family;
+
+static const family families[] = {
+    {.model_type = "bert",
+     .classes = {"BertTokenizer", "BertTokenizerFast"},
+     .special = {{"unk_token", "[UNK]"},
+                 {"cls_token", "[CLS]"},
+                 {"sep_token", "[SEP]"},
+                 {"pad_token", "[PAD]"},
+                 {"mask_token", "[MASK]"}},
+     .normalizer = bert_normalizer,
+     .pre_tokenizer = "BertPreTokenizer",
+     .model = "WordPiece",
+     .prefix = "##",
+     .cleanup = true},
+    {.model_type = "esm",
+     .classes = {"EsmTokenizer", "EsmTokenizer"},
+     .strip_lines = true,
+     .all_added = true,
+     .special = {{"unk_token", "<unk>"},
+                 {"cls_token", "<cls>"},
+                 {"eos_token", "<eos>"},
+                 {"pad_token", "<pad>"},
+                 {"mask_token", "<mask>"}},
+     .normalizer = esm_normalizer,
+     .pre_tokenizer = "WhitespaceSplit",
+     .model = "WordLevel",
+     .prefix = "\n"},
+};
+
+static clv_status read_tokens(vocab_reader *r, const family *f)
+{
+    const char *token;
+    json_t *id;
+    CLV_TRY(read_lines(r, f->strip_lines));
+    for (int i = 0; i < SPECIALS; i++) {
+        CLV_TRY(special_text(&r->special[i], r, f->special[i][0], f->special[i][1]));
+        CLV_TRY(add_token(r, r->special[i], true));
+    }
+    json_object_foreach(r->vocab, token, id)
+    {
+        if (f->all_added)
+            CLV_TRY(add_token(r, token, false));
+    }
+    return CLV_OK;
+}
+
+static clv_status make_document(json_t **out, vocab_reader *r, const family *f)
+{
+    json_t *normalizer = NULL, *decoder = NULL;
+    CLV_TRY(read_tokens(r, f));
+    const char *before = r->special[PREFIX], *after = r->special[SUFFIX];
+    clv_status status = f->normalizer(&normalizer, r);
     if (status == CLV_OK)
-        status = word_decoder(&decoder, r, "##", true);
+        status = word_decoder(&decoder, r, f->prefix, f->cleanup);
     if (status == CLV_OK) {
-        *out = json_pack("{s:{s:s, s:s, s:s, s:i, s:O}, s:O, s:{s:s}, s:O, s:o, s:O}", "model", "type", "WordPiece",
-                         "unk_token", text[0], "continuing_subword_prefix", "##", "max_input_chars_per_word", 100,
-                         "vocab", r->vocab, "normalizer", normalizer, "pre_tokenizer", "type", "BertPreTokenizer",
-                         "decoder", decoder, "post_processor", around(r, text[1], text[2]), "added_tokens", added);
+        *out = json_pack("{s:{s:s, s:s, s:s, s:i, s:O}, s:O, s:{s:s}, s:O, s:{s:s, s:[s, O], s:[s, O]}, s:O}", //
+                         "model", "type", f->model, "unk_token", r->special[UNKNOWN], "continuing_subword_prefix",
+                         f->prefix, "max_input_chars_per_word", 100, "vocab", r->vocab,                           //
+                         "normalizer", normalizer, "pre_tokenizer", "type", f->pre_tokenizer, "decoder", decoder, //
+                         "post_processor", "type", "BertProcessing", "cls", before, json_object_get(r->vocab, before),
+                         "sep", after, json_object_get(r->vocab, after), "added_tokens", r->added);
         status = *out ? CLV_OK : clv_fail_memory(r->err, r->where, json_object_size(r->vocab));
     }
-    json_decref(added);
     json_decref(normalizer);
     json_decref(decoder);
     return status;
 }
 
-/* The separators of Python's str.split that are no white space to Unicode, as spaces. */
-static json_t *python_spaces(void)
-{
-    return json_pack("{s:s, s:[{s:s, s:{s:s}, s:s}, {s:s, s:{s:s}, s:s}, {s:s, s:{s:s}, s:s}, {s:s, s:{s:s}, s:s}]}",
-                     "type", "Sequence", "normalizers",                              //
-                     "type", "Replace", "pattern", "String", "\x1c", "content", " ", //
-                     "type", "Replace", "pattern", "String", "\x1d", "content", " ", //
-                     "type", "Replace", "pattern", "String", "\x1e", "content", " ", //
-                     "type", "Replace", "pattern", "String", "\x1f", "content", " ");
-}
-
-/* transformers' EsmTokenizer: each token of the vocabulary is cut out wherever it stands; what is left is unknown, word
- * by word. */
-static clv_status esm(json_t **out, const vocab_reader *r)
-{
-    static const char *const specials[SPECIALS][2] = {{"unk_token", "<unk>"},
-                                                      {"cls_token", "<cls>"},
-                                                      {"eos_token", "<eos>"},
-                                                      {"pad_token", "<pad>"},
-                                                      {"mask_token", "<mask>"}};
-    const char *text[SPECIALS], *token;
-    json_t *added = NULL, *decoder = NULL, *id;
-    CLV_TRY(read_lines(r, true));
-    CLV_TRY(read_specials(&added, text, r, specials));
-    clv_status status = word_decoder(&decoder, r, "\n", false); /* no token has a line's end in it */
-    json_object_foreach(r->vocab, token, id)
-    {
-        if (status == CLV_OK)
-            status = add_token(added, r, token, false);
-    }
-    if (status == CLV_OK) {
-        *out = json_pack("{s:{s:s, s:s, s:O}, s:o, s:{s:s}, s:O, s:o, s:O}", "model", "type", "WordLevel", "unk_token",
-                         text[0], "vocab", r->vocab, "normalizer", python_spaces(), "pre_tokenizer", "type",
-                         "WhitespaceSplit", "decoder", decoder, "post_processor", around(r, text[1], text[2]),
-                         "added_tokens", added);
-        status = *out ? CLV_OK : clv_fail_memory(r->err, r->where, json_object_size(r->vocab));
-    }
-    json_decref(added);
-    json_decref(decoder);
-    return status;
-}
-
-/* ---- which ---- */
-
-static const struct family {
-    const char *model_type, *classes[2];
-    clv_status (*make)(json_t **out, const vocab_reader *r);
-} families[] = {{"bert", {"BertTokenizer", "BertTokenizerFast"}, bert}, {"esm", {"EsmTokenizer", "EsmTokenizer"}, esm}};
-
-/* tokenizer_config.json names the class; where it does not, config.json's model_type tells. */
-static clv_status find_family(const struct family **out, const vocab_reader *r, const json_t *model)
+/* By the class of tokenizer_config.json, else the model_type of config.json. */
+static clv_status find_family(const family **out, const vocab_reader *r, const json_t *model)
 {
     const char *class = NULL, *type = NULL;
     CLV_TRY(clv_json_get_string(&class, r->config, "tokenizer_class", CLV_JSON_OPTIONAL, r->settings, r->err));
@@ -256,13 +250,14 @@ static clv_status find_family(const struct family **out, const vocab_reader *r, 
                   : type && strcmp(type, families[i].model_type) == 0)
             return CLV_OK;
     }
-    return clv_fail(r->err, CLV_EUNSUPPORTED,
-                    "%s: whose vocabulary it is, tokenizer_config.json's tokenizer_class ('%.60s') and config.json's "
-                    "model_type ('%.60s') do not tell; valid: BertTokenizer, EsmTokenizer; bert, esm",
-                    r->where, class ? class : "", type ? type : "");
+    return clv_fail(
+        r->err, CLV_EUNSUPPORTED,
+        "%s: the kind of vocabulary is not known by tokenizer_config.json's tokenizer_class ('%.60s') nor by "
+        "config.json's model_type ('%.60s'); valid: BertTokenizer, EsmTokenizer; bert, esm",
+        r->where, class ? class : "", type ? type : "");
 }
 
-/* A JSON file of the folder; an empty object when there is none. */
+/* Loads a JSON file of the folder; an empty object if it does not exist. */
 static clv_status load_optional(json_t **out, char **path, const char *folder, const char *name, clv_error *err)
 {
     *path = clv_path_join(folder, name);
@@ -280,9 +275,9 @@ clv_status clv_tokenizer_json_from_vocab_txt(json_t **document, const char *fold
 {
     json_t *config = NULL, *model = NULL;
     char *settings = NULL, *model_path = NULL;
-    const struct family *family;
-    vocab_reader r = {.where = where, .vocab = json_object(), .err = err};
-    clv_status status = r.vocab ? CLV_OK : clv_fail_memory(err, where, sizeof r);
+    const family *f = NULL;
+    vocab_reader r = {.where = where, .vocab = json_object(), .added = json_array(), .err = err};
+    clv_status status = r.vocab && r.added ? CLV_OK : clv_fail_memory(err, where, sizeof r);
     if (status == CLV_OK)
         status = load_optional(&config, &settings, folder, "tokenizer_config.json", err);
     if (status == CLV_OK)
@@ -290,10 +285,11 @@ clv_status clv_tokenizer_json_from_vocab_txt(json_t **document, const char *fold
     r.config = config;
     r.settings = settings;
     if (status == CLV_OK)
-        status = find_family(&family, &r, model);
+        status = find_family(&f, &r, model);
     if (status == CLV_OK)
-        status = family->make(document, &r);
+        status = make_document(document, &r, f);
     json_decref(r.vocab);
+    json_decref(r.added);
     json_decref(config);
     json_decref(model);
     free(settings);

@@ -7,11 +7,9 @@ typedef struct word_level {
     int64_t unknown;
 } word_level;
 
-static clv_status read(void **out, const clv_component_reader *r, const json_t *json)
+static clv_status read(void *data, const clv_component_reader *r, const json_t *json)
 {
-    word_level *model;
-    CLV_TRY(clv_component_alloc_options(out, r, sizeof *model));
-    model = *out;
+    word_level *model = data;
     model->vocab = &r->t->vocab;
     return clv_component_read_token_id(&model->unknown, r, json, "unk_token");
 }
@@ -23,4 +21,5 @@ static clv_status encode(const void *data, clv_text_span piece, clv_token_ids *o
     return clv_token_ids_add(out, id >= 0 ? id : model->unknown, err);
 }
 
-const clv_token_model clv_token_model_word_level = {.type = "WordLevel", .read = read, .encode = encode};
+const clv_token_model clv_token_model_word_level = {
+    .type = "WordLevel", .size = sizeof(word_level), .read = read, .encode = encode};

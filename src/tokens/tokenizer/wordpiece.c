@@ -12,12 +12,10 @@ typedef struct word_piece {
     int64_t most;    /* characters of a word */
 } word_piece;
 
-static clv_status read(void **out, const clv_component_reader *r, const json_t *json)
+static clv_status read(void *data, const clv_component_reader *r, const json_t *json)
 {
     clv_text_span prefix;
-    word_piece *model;
-    CLV_TRY(clv_component_alloc_options(out, r, sizeof *model));
-    model = *out;
+    word_piece *model = data;
     CLV_TRY(clv_component_read_token_id(&model->unknown, r, json, "unk_token"));
     CLV_TRY(clv_component_read_string(&prefix, r, json, "continuing_subword_prefix"));
     CLV_TRY(clv_json_get_int(&model->most, json, "max_input_chars_per_word", CLV_JSON_REQUIRED, 0, INT64_MAX, r->where,
@@ -42,7 +40,7 @@ static clv_status encode(const void *data, clv_text_span piece, clv_token_ids *o
     size_t at = 0;
     for (bool known = characters_of(piece) <= model->most; known && at < piece.size;) {
         int64_t node = at == 0 ? 0 : model->inner;
-        clv_text_span rest = clv_simd_loop(piece.text + at, piece.size - at);
+        clv_text_span rest = clv_text_span_of(piece.text + at, piece.size - at);
         size_t n = node >= 0 ? clv_trie_longest_match(&id, &model->trie, node, rest) : 0;
         known = n > 0;
         at += n;
@@ -55,4 +53,5 @@ static clv_status encode(const void *data, clv_text_span piece, clv_token_ids *o
     return clv_token_ids_add(out, model->unknown, err);
 }
 
-const clv_token_model clv_token_model_word_piece = {.type = "WordPiece", .read = read, .encode = encode};
+const clv_token_model clv_token_model_word_piece = {
+    .type = "WordPiece", .size = sizeof(word_piece), .read = read, .encode = encode};

@@ -1,5 +1,5 @@
 /* character_class_table.c - generated table of character classes (scripts/make_character_table.py); do not edit. */
-#include "tokens/unicode/character_class_table.h"
+#include "tokens/unicode/character_classes.h"
 
 /* clang-format off */
 const uint16_t clv_ascii_classes[128] = {

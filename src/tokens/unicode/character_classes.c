@@ -1,11 +1,7 @@
 /* character_classes.c - Unicode character classes and lower-casing, looked up in generated tables and utf8proc. */
 #include "tokens/unicode/character_classes.h"
 
-#include <stddef.h>
-
 #include <utf8proc.h>
-
-#include "tokens/unicode/character_class_table.h"
 
 enum { CHARACTER_BITS = 21, FIRST_MASK = (1 << CHARACTER_BITS) - 1 };
 

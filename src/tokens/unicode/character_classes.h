@@ -7,6 +7,7 @@
 #ifndef CLEAVE_TOKENS_UNICODE_CHARACTER_CLASSES_H
 #define CLEAVE_TOKENS_UNICODE_CHARACTER_CLASSES_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 enum {
@@ -22,9 +23,19 @@ enum {
     CLV_IS_UNNORMALIZED = 1 << 9 /* unknown to the normalization forms: taken as it stands, nothing moves past it */
 };
 
-/* The classes of a character, as a sum. */
+/* Bit set of the classes of a character. */
 unsigned clv_character_classes(uint32_t character);
 /* Writes the lower case of a character, which may be two, and returns how many. */
 int clv_character_to_lower(uint32_t out[2], uint32_t character);
+
+/* ---- character_class_table.c, generated ---- */
+
+extern const uint16_t clv_ascii_classes[128];
+/* Runs of characters with the same classes, ascending: first character | classes << 21. */
+extern const size_t clv_n_character_class_runs;
+extern const uint32_t clv_character_class_runs[];
+/* Runs whose lower cases are consecutive, too: first, last, lower case of the first. */
+extern const size_t clv_n_lower_runs;
+extern const uint32_t clv_lower_runs[][3];
 
 #endif

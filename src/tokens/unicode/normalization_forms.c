@@ -137,31 +137,16 @@ clv_status clv_unicode_normalize(clv_text_buffer *out, clv_normalization_form fo
 
 /* ---- as normalizers ---- */
 
-static clv_status run_nfc(clv_text_buffer *out, const void *options, clv_text_span text, clv_error *err)
+static clv_status run_form(clv_text_buffer *out, const void *options, clv_text_span text, clv_error *err)
 {
-    (void)options;
-    return clv_unicode_normalize(out, (clv_normalization_form){.composed = true}, text, err);
+    return clv_unicode_normalize(out, *(const clv_normalization_form *)options, text, err);
 }
 
-static clv_status run_nfd(clv_text_buffer *out, const void *options, clv_text_span text, clv_error *err)
-{
-    (void)options;
-    return clv_unicode_normalize(out, (clv_normalization_form){0}, text, err);
-}
-
-static clv_status run_nfkc(clv_text_buffer *out, const void *options, clv_text_span text, clv_error *err)
-{
-    (void)options;
-    return clv_unicode_normalize(out, (clv_normalization_form){.compatible = true, .composed = true}, text, err);
-}
-
-static clv_status run_nfkd(clv_text_buffer *out, const void *options, clv_text_span text, clv_error *err)
-{
-    (void)options;
-    return clv_unicode_normalize(out, (clv_normalization_form){.compatible = true}, text, err);
-}
-
-const clv_tokenizer_component clv_normalizer_nfc = {.type = "NFC", .normalize = run_nfc};
-const clv_tokenizer_component clv_normalizer_nfd = {.type = "NFD", .normalize = run_nfd};
-const clv_tokenizer_component clv_normalizer_nfkc = {.type = "NFKC", .normalize = run_nfkc};
-const clv_tokenizer_component clv_normalizer_nfkd = {.type = "NFKD", .normalize = run_nfkd};
+#define FORM(name, ...)                                                                                                \
+    {                                                                                                                  \
+        .type = (name), .fixed_options = &(const clv_normalization_form){__VA_ARGS__}, .normalize = run_form           \
+    }
+const clv_tokenizer_component clv_normalizer_nfc = FORM("NFC", .composed = true);
+const clv_tokenizer_component clv_normalizer_nfd = FORM("NFD", 0);
+const clv_tokenizer_component clv_normalizer_nfkc = FORM("NFKC", .compatible = true, .composed = true);
+const clv_tokenizer_component clv_normalizer_nfkd = FORM("NFKD", .compatible = true);
