@@ -53,8 +53,9 @@ void random_graph_print(FILE *out, const random_graph *g)
     char mesh[256];
     clv_mesh_print(mesh, sizeof mesh, &g->mesh);
     fprintf(out, "mesh %s%s%s%s%s%s%s; %d run%s%s%s\n", mesh, g->options.by_bytes ? "; by bytes" : "",
-            g->options.use_idle_axes ? "; idle axes" : "", g->options.regather ? "; regather" : "",
-            g->options.overlap ? "; overlap" : "", g->options.recompute ? "; recompute " : "",
+            g->options.use_idle_axes ? "; idle axes" : "",
+            g->options.reshard_after_forward ? "; reshard_after_forward" : "", g->options.overlap ? "; overlap" : "",
+            g->options.recompute ? "; recompute " : "",
             g->options.recompute ? clv_recompute_name((clv_recompute)g->options.recompute) : "", g->steps,
             g->steps > 1 ? "s" : "", g->relayout ? " of two programs in turn" : "", specials[g->special]);
     for (int v = 1; v < graph->n_values; v++) {

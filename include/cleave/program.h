@@ -23,7 +23,7 @@ typedef enum clv_recompute {
                                   maps, norms, softmax, other shapes. No collective is repeated */
     CLV_RECOMPUTE_FULL       /**< all that is not read outside of its block: of each block its input is kept.
                                   Collectives are repeated, but for gathers of weights, whose copies are kept unless
-                                  `regather` */
+                                  `reshard_after_forward` */
 } clv_recompute;
 
 /** "none", "selective", "full"; "?" for what is none. */
@@ -33,7 +33,7 @@ CLV_API clv_status clv_recompute_parse(clv_recompute *out, const char *name, clv
 
 /** Zero-initialised = defaults. */
 typedef struct clv_compile_options {
-    size_t size;                /**< sizeof the struct; 0: as its first version had it */
+    size_t size;                /**< sizeof the struct, or 0 for the same */
     bool by_bytes;              /**< choose layouts by bytes moved, then work, instead of predicted seconds */
     bool use_idle_axes;         /**< also consider splitting an op over axes that none of its operands uses */
     int64_t max_implicit_bytes; /**< > 0: a collective of more bytes that no statement asked for (an op needs its
@@ -44,20 +44,21 @@ typedef struct clv_compile_options {
     int greedy_by_size_limit;   /**< up to so many buffers are placed in memory in order of size, which packs best and
                            whose time grows with the square of their number; more in order of time. 0: 4096; < 0: always
                            by time */
-    bool regather; /**< the backward pass gathers again what the forward pass gathered, instead of keeping it */
+    bool reshard_after_forward; /**< frees what the forward pass gathered (weights, split activations); the backward
+                                     pass gathers it again */
     const clv_machine *machine; /**< what layouts and changes of layout are priced by: steps whose groups leave a host
                                      pay its network; NULL: the default (machine.h), where only ratios mean something.
                                      Borrowed meanwhile */
     bool keep_decisions;        /**< keep what was decided, row by row: clv_program_decision */
-    int64_t overlap;            /**< nonzero: collectives run beside ops that do not need them: each starts as soon as
+    bool overlap;               /**< collectives run beside ops that do not need them: each starts as soon as
                                      its operand is there, and is waited for where its result is read; ops may change
                                      places for it. The same values, bit for bit, but where it cuts products
                                      by rows (clv_collective.part), which may round otherwise; a rank may need more
                                      memory */
     clv_comm_dtype comm_dtype; /**< what ranks carry activations, gradients and weights of f32 to each other as; layouts
                                      are chosen as without. docs/communication.md has what is rounded, and how much */
-    int64_t recompute;         /**< a clv_recompute */
-    int64_t grad_reduce_dtype; /**< a clv_comm_dtype: what ranks carry gradients of f32 to each other as where they sum
+    clv_recompute recompute;
+    clv_comm_dtype grad_reduce_dtype; /**< what ranks carry gradients of f32 to each other as where they sum
                                     them for updates; CLV_COMM_F32: as comm_dtype says */
 } clv_compile_options;
 
@@ -173,7 +174,8 @@ typedef struct clv_memory {
     int64_t parameters, optimizer, cache, other_state; /**< state: outlives runs */
     int64_t gradients;                                 /**< of parameters */
     int64_t activations;                               /**< made by the forward pass, read by the backward pass */
-    int64_t gathered; /**< the same, of which collectives made copies: less with clv_compile_options.regather */
+    int64_t gathered;                                  /**< the same, of which collectives made copies: less with
+                           clv_compile_options.reshard_after_forward */
     int64_t inputs;
     int64_t communication; /**< other results of collectives */
     int64_t temporaries;

@@ -23,9 +23,6 @@
 #include "partition/passes/reduce_gradients_early.h"
 #include "program/latency_hiding_scheduler.h"
 
-/* clv_compile_options as its first version had it. */
-enum { FIRST_SIZE = offsetof(clv_compile_options, keep_decisions) };
-
 clv_status clv_partitioner_init(clv_partitioner *p, clv_error *err)
 {
     const clv_graph *graph = p->graph;
@@ -52,9 +49,8 @@ static clv_status run_passes(clv_program *program, clv_partitioner *p, clv_error
 {
     CLV_TRY(clv_partitioner_init(p, err));
     CLV_TRY(clv_partition_choose_strategies(p, err));
-    CLV_TRY(clv_compress_collectives(&p->table, p->options->comm_dtype, (clv_comm_dtype)p->options->grad_reduce_dtype,
-                                     err));
-    CLV_TRY(clv_recompute_activations(&p->table, (clv_recompute)p->options->recompute, p->options->regather, err));
+    CLV_TRY(clv_compress_collectives(&p->table, p->options->comm_dtype, p->options->grad_reduce_dtype, err));
+    CLV_TRY(clv_recompute_activations(&p->table, p->options->recompute, p->options->reshard_after_forward, err));
     CLV_TRY(clv_reduce_gradients_early(&p->table, err));
     CLV_TRY(clv_lower_to_program(program, &p->table, err));
     program->greedy_by_size_limit = p->options->greedy_by_size_limit;
@@ -63,21 +59,27 @@ static clv_status run_passes(clv_program *program, clv_partitioner *p, clv_error
     return clv_program_plan_memory(program, err);
 }
 
+clv_status clv_compile_options_check(const clv_compile_options *o, const char *what, clv_error *err)
+{
+    if ((unsigned)o->comm_dtype >= CLV_COMM_DTYPE_COUNT)
+        return clv_fail(err, CLV_EDTYPE, "%s: comm_dtype is %d; valid: a clv_comm_dtype", what, (int)o->comm_dtype);
+    if ((unsigned)o->grad_reduce_dtype >= CLV_COMM_DTYPE_COUNT)
+        return clv_fail(err, CLV_EDTYPE, "%s: grad_reduce_dtype is %d; valid: a clv_comm_dtype", what,
+                        (int)o->grad_reduce_dtype);
+    if ((unsigned)o->recompute > CLV_RECOMPUTE_FULL)
+        return clv_fail(err, CLV_EINVAL, "%s: recompute is %d; valid: %d to %d", what, (int)o->recompute,
+                        CLV_RECOMPUTE_NONE, CLV_RECOMPUTE_FULL);
+    return CLV_OK;
+}
+
 clv_status clv_compile(clv_program **out, const clv_graph *graph, const clv_compile_options *options, clv_error *err)
 {
     clv_compile_options taken;
     CLV_TRY(clv_require(out && graph, "clv_compile", "out and a graph", err));
     CLV_TRY(clv_graph_status(graph, err));
     CLV_TRY(clv_graph_check_rules(graph, err));
-    CLV_TRY(clv_options_copy_in(&taken, sizeof taken, FIRST_SIZE, options, "clv_compile", err));
-    if ((unsigned)taken.comm_dtype >= CLV_COMM_DTYPE_COUNT)
-        return clv_fail(err, CLV_EDTYPE, "clv_compile: comm_dtype is %d, which is none", (int)taken.comm_dtype);
-    if (taken.grad_reduce_dtype < 0 || taken.grad_reduce_dtype >= CLV_COMM_DTYPE_COUNT)
-        return clv_fail(err, CLV_EDTYPE, "clv_compile: grad_reduce_dtype is %lld, which is none",
-                        (long long)taken.grad_reduce_dtype);
-    if (taken.recompute < CLV_RECOMPUTE_NONE || taken.recompute > CLV_RECOMPUTE_FULL)
-        return clv_fail(err, CLV_EINVAL, "clv_compile: recompute is %lld; valid: %d to %d", (long long)taken.recompute,
-                        CLV_RECOMPUTE_NONE, CLV_RECOMPUTE_FULL);
+    CLV_TRY(clv_options_copy_in(&taken, sizeof taken, sizeof taken, options, "clv_compile", err));
+    CLV_TRY(clv_compile_options_check(&taken, "clv_compile", err));
     clv_program *program = calloc(1, sizeof *program);
     clv_arena *scratch = clv_arena_new();
     if (program)

@@ -55,6 +55,10 @@ typedef struct clv_partitioner {
     const char *factor_names[CLV_MAX_FACTORS]; /* of the op in hand; NULL: no name is known */
 } clv_partitioner;
 
+/* compile.c: whether enums of the options are in range. @return CLV_EDTYPE or CLV_EINVAL, a message that begins with
+ * `what` */
+clv_status clv_compile_options_check(const clv_compile_options *options, const char *what, clv_error *err);
+
 /* ---- propagate_layouts.c: what is asked of values before any op is split ---- */
 
 clv_status clv_partition_mark_live_ops(clv_partitioner *p, clv_error *err);

@@ -48,7 +48,7 @@ clv_status clv_partition_available_layouts(const int **places, const clv_layout 
                                            clv_partitioner *p, int value, clv_error *err)
 {
     const clv_available_layouts *at = &p->placements[value];
-    bool again = p->backward && p->options->regather;
+    bool again = p->backward && p->options->reshard_after_forward;
     int before = again ? layout_before_gather(p, value) : -1, first = first_copy(p, at), count = 0;
     int *found = clv_arena_alloc(p->scratch, (size_t)at->n + 1, sizeof *found);
     const clv_layout **in = clv_arena_alloc(p->scratch, (size_t)at->n + 1, sizeof *in);

@@ -7,8 +7,8 @@
  * again is not repeated: of a block's last product, and of the collective behind it, there is nothing to make.
  *
  *   full        all that a block makes for itself. What is read outside of it (its result, which is the input of the
- *               next) is kept, and so are gathered weights, but with regather, where the backward pass gathers them
- *               anyway
+ *               next) is kept, and so are gathered weights, but with reshard_after_forward, where the backward pass
+ *               gathers them anyway
  *   selective   results of ops that neither multiply nor sum nor talk (maps, norms, softmax, changes of shape), where
  *               all that they are made of is kept, or made again, anyway: so memory never grows
  */
@@ -49,7 +49,7 @@ typedef struct place_state {
 
 typedef struct recompute_pass {
     clv_sharding_table *table;
-    bool regather;
+    bool reshard_after_forward;
     int n_rows, n_places;         /* as assigned */
     const clv_sharding_row *rows; /* as assigned */
     bool *done;                   /* [n_rows] of the backward pass: earlier than its turn */
@@ -91,7 +91,7 @@ static bool is_of_block(const recompute_pass *m, const clv_sharding_row *row)
 {
     clv_value_source source;
     return row->block > 0 && !row->backward &&
-           (row->op || !is_given(m, row->to, &source) || (source == CLV_FROM_STATE && m->regather));
+           (row->op || !is_given(m, row->to, &source) || (source == CLV_FROM_STATE && m->reshard_after_forward));
 }
 
 static void find_producers(recompute_pass *m)
@@ -290,11 +290,12 @@ static clv_status append_row_and_recompute(recompute_pass *m, int r, clv_error *
     return m->rows[r].backward ? add_row(m, m->rows[r], err) : clv_sharding_table_add_row(m->table, &m->rows[r], err);
 }
 
-clv_status clv_recompute_activations(clv_sharding_table *table, clv_recompute mode, bool regather, clv_error *err)
+clv_status clv_recompute_activations(clv_sharding_table *table, clv_recompute mode, bool reshard_after_forward,
+                                     clv_error *err)
 {
     size_t rows = (size_t)table->n_rows + 1, places = (size_t)table->n_places + 1;
     recompute_pass m = {.table = table,
-                        .regather = regather && mode == CLV_RECOMPUTE_FULL,
+                        .reshard_after_forward = reshard_after_forward && mode == CLV_RECOMPUTE_FULL,
                         .n_rows = table->n_rows,
                         .n_places = table->n_places,
                         .rows = table->rows,

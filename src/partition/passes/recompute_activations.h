@@ -5,7 +5,8 @@
 #include "partition/sharding_table.h"
 
 /* Adds the rows that make it again, before the first row that reads it; of CLV_RECOMPUTE_NONE it does nothing.
- * regather: as in clv_compile_options. */
-clv_status clv_recompute_activations(clv_sharding_table *table, clv_recompute mode, bool regather, clv_error *err);
+ * reshard_after_forward: as in clv_compile_options. */
+clv_status clv_recompute_activations(clv_sharding_table *table, clv_recompute mode, bool reshard_after_forward,
+                                     clv_error *err);
 
 #endif
