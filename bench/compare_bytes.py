@@ -13,7 +13,7 @@ import subprocess
 import sys
 
 RULES = {"2d": "gspmd-2d", "megatron": "megatron", "megatron-sp": "megatron-sp"}
-PASSES = {"forward": ["--forward"], "grad": ["--grad"], "regather": ["--grad", "--regather"]}
+PASSES = {"forward": ["--forward"], "grad": ["--grad"], "reshard_after_forward": ["--grad", "--reshard-after-forward"]}
 
 
 def ours(cleave, case):

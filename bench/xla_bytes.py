@@ -186,8 +186,9 @@ def measure(block, kind, axes, step):
     devices = np.array(jax.devices()[: int(np.prod(sizes))]).reshape(sizes)
     mesh = Mesh(devices, [name for name, _ in axes])
     mesh_text = ",".join(f"{name}={n}" for name, n in axes)
+    remat = step == "reshard_after_forward"
     for how in ("ends", "stream", "inside", "inputs"):
-        hlo = compile_case(block, Layouts(kind), mesh, step != "forward", how, step == "regather").as_text()
+        hlo = compile_case(block, Layouts(kind), mesh, step != "forward", how, remat).as_text()
         found = collectives(hlo)
         total = sum(c["bytes"] for c in found)
         counts = {}
@@ -204,7 +205,7 @@ def main():
     options = parser.parse_args()
     results = []
     for block, kind, axes in cases():
-        for step in ("forward", "grad", "regather"):
+        for step in ("forward", "grad", "reshard_after_forward"):
             name = f"{block} {kind} {axes} {step}"
             if options.only not in name:
                 continue

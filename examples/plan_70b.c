@@ -24,8 +24,8 @@ static clv_status compile(clv_program **out, const char *config, const char *mes
                                   .dtype = CLV_BF16,
                                   .mesh = &mesh,
                                   .rules = &rules,
-                                  .regather = true,
-                                  .machine = machine};
+                                  .compile.reshard_after_forward = true,
+                                  .compile.machine = machine};
     return clv_plan_compile(out, &how, err);
 }
 

@@ -91,7 +91,7 @@ static void test_2d_feed_forward(void **state)
         double a = 4.0 * cases[i].b * cases[i].s * cases[i].m / cases[i].x * (cases[i].y - 1) / cases[i].y;
         double w = 4.0 * cases[i].m * cases[i].h / cases[i].y * (cases[i].x - 1) / cases[i].x;
         double forward = bytes_of(plan("%s --forward", text)), kept = bytes_of(plan("%s --grad", text));
-        double again = bytes_of(plan("%s --grad --regather", text));
+        double again = bytes_of(plan("%s --grad --reshard-after-forward", text));
         assert_bytes(forward, 2 * a + 2 * w);
         assert_true(kept <= again && again <= forward + 3 * a + 4 * w);
         assert_bytes(kept, forward + 2 * a + 2 * w);
@@ -137,7 +137,7 @@ static void test_never_more_than_xla(void **state)
                                     strcmp(layouts, "2d") == 0 ? "gspmd-2d" : layouts,
                                     strcmp(pass, "forward") == 0 ? "--forward"
                                     : strcmp(pass, "grad") == 0  ? "--grad"
-                                                                 : "--grad --regather"));
+                                                                 : "--grad --reshard-after-forward"));
         if (!(ours <= 1.01 * theirs))
             fail_msg("%s by %s on %s, %s: %.0f bytes, XLA %.0f", block, layouts, mesh, pass, ours, theirs);
     }
@@ -230,16 +230,17 @@ static void test_head(void **state)
     write_config(config, sizeof config, 3);
     snprintf(arguments, sizeof arguments,
              "-m %s --mesh data=2,model=2 --rules fsdp+megatron-sp --batch 4 --seq 16 --dtype bf16 --accumulate 2 "
-             "--regather",
+             "--reshard-after-forward",
              config);
-    expect_head(arguments,
-                "step training, family llama, parameters 42.4 M, layers 3, hidden 512, heads 8, kv_heads 8, head_dim "
-                "64, ffn 1408, vocab 32000, batch 4, seq 16, dtype bf16, accumulate 2, regather yes, mesh "
-                "data=2,model=2, rules fsdp+megatron-sp, hardware default",
-                "{\"step\": \"training\", \"family\": \"llama\", \"parameters\": 42405376.0, \"layers\": 3, "
-                "\"hidden\": 512, \"heads\": 8, \"kv_heads\": 8, \"head_dim\": 64, \"ffn\": 1408, \"vocab\": 32000, "
-                "\"batch\": 4, \"seq\": 16, \"dtype\": \"bf16\", \"accumulate\": 2, \"regather\": true, \"mesh\": "
-                "\"data=2,model=2\", \"rules\": \"fsdp+megatron-sp\", \"hardware\": \"default\"}");
+    expect_head(
+        arguments,
+        "step training, family llama, parameters 42.4 M, layers 3, hidden 512, heads 8, kv_heads 8, head_dim "
+        "64, ffn 1408, vocab 32000, batch 4, seq 16, dtype bf16, accumulate 2, reshard_after_forward yes, mesh "
+        "data=2,model=2, rules fsdp+megatron-sp, hardware default",
+        "{\"step\": \"training\", \"family\": \"llama\", \"parameters\": 42405376.0, \"layers\": 3, "
+        "\"hidden\": 512, \"heads\": 8, \"kv_heads\": 8, \"head_dim\": 64, \"ffn\": 1408, \"vocab\": 32000, "
+        "\"batch\": 4, \"seq\": 16, \"dtype\": \"bf16\", \"accumulate\": 2, \"reshard_after_forward\": true, \"mesh\": "
+        "\"data=2,model=2\", \"rules\": \"fsdp+megatron-sp\", \"hardware\": \"default\"}");
     expect_head(
         "--block ffn -tp 2 --sp",
         "step forward, block ffn, hidden 256, ffn 1024, batch 8, seq 128, dtype f32, mesh model=2, rules "
@@ -673,9 +674,10 @@ static void test_refused(void **state)
         {"plan -m . --ffn 9", "ffn is for a block", 2},
         {"explain -m . --bias --dot", "bias is for a block", 2},
         {"plan --block gpt --recompute full", "recompute is for a backward pass: grad of a block, train of a model", 2},
-        {"plan --block gpt --regather", "regather is for a backward pass: grad of a block, train of a model", 2},
-        {"plan -m . --prefill --regather", "regather is for a backward pass", 2},
-        {"plan -m . --decode --regather", "regather is for a backward pass", 2},
+        {"plan --block gpt --reshard-after-forward",
+         "reshard_after_forward is for a backward pass: grad of a block, train of a model", 2},
+        {"plan -m . --prefill --reshard-after-forward", "reshard_after_forward is for a backward pass", 2},
+        {"plan -m . --decode --reshard-after-forward", "reshard_after_forward is for a backward pass", 2},
         {"plan --block gpt --hardware nowhere.json", "--hardware nowhere.json: no such file; valid: ", 2},
         {"plan --block gpt --show nothing", "no parameter or input is called 'nothing'", 2},
         {"plan -m /nowhere", "nowhere: no such file or folder\n", 2},

@@ -369,7 +369,7 @@ static void test_starts(void **state)
 /* What the backward pass makes again changes no digit of a run, and may be another in one that goes on. */
 static void test_recompute_activations(void **state)
 {
-    static const char *const how[] = {"", "--recompute full", "--recompute-activations", "--regather"};
+    static const char *const how[] = {"", "--recompute full", "--recompute-activations", "--reshard-after-forward"};
     (void)state;
     for (int i = 0; i < 4; i++)
         cli_expect(0, "", "%s -tp 2 --sp --steps 4 %s --out {d}/again%d", small, how[i], i);

@@ -121,10 +121,10 @@ static void test_training(void **state)
                 continue; /* no gradient is a sum over ranks */
             check_training(f, l, (clv_plan_options){0});
         }
-    check_training(0, 2, (clv_plan_options){.regather = true});
-    check_training(0, 2, (clv_plan_options){.overlap = true});
+    check_training(0, 2, (clv_plan_options){.compile.reshard_after_forward = true});
+    check_training(0, 2, (clv_plan_options){.compile.overlap = true});
     check_training(0, 6, (clv_plan_options){.accumulate = 2});
-    check_training(0, 6, (clv_plan_options){.recompute = CLV_RECOMPUTE_FULL});
+    check_training(0, 6, (clv_plan_options){.compile.recompute = CLV_RECOMPUTE_FULL});
     check_training(0, 1, (clv_plan_options){.dtype = CLV_BF16, .f32_gradients = 1});
 }
 

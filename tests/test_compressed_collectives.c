@@ -162,11 +162,11 @@ static void test_prediction(void **state)
     must(clv_machine_open(&machine, "h100-nvlink-ib", &err), &err);
     must(clv_mesh_parse(&mesh, "model=16", &err), &err);
     o.heads = 32;
-    o.machine = machine;
+    o.compile.machine = machine;
     must(clv_plan_compile(&program, &o, &err), &err);
     must(clv_program_predict(program, machine, &full, &err), &err);
     clv_program_free(program);
-    o.comm_dtype = CLV_COMM_BF16;
+    o.compile.comm_dtype = CLV_COMM_BF16;
     must(clv_plan_compile(&program, &o, &err), &err);
     must(clv_program_predict(program, machine, &rounded, &err), &err);
     clv_program_free(program);

@@ -28,7 +28,7 @@ typedef struct way {
     bool wide;
     int64_t parts;
     clv_recompute recompute;
-    bool overlap, regather;
+    bool overlap, reshard_after_forward;
     clv_comm_dtype carried; /* of gradients */
     const clv_lora_options *lora;
 } way;
@@ -64,11 +64,11 @@ static void step_once(run *r, const way *w, clv_optimizer optimizer)
                                    .mesh = &mesh,
                                    .rules = &rules,
                                    .dtype = CLV_BF16,
-                                   .recompute = w->recompute,
-                                   .overlap = w->overlap,
-                                   .regather = w->regather,
+                                   .compile.recompute = w->recompute,
+                                   .compile.overlap = w->overlap,
+                                   .compile.reshard_after_forward = w->reshard_after_forward,
                                    .lora = w->lora,
-                                   .grad_reduce_dtype = w->carried,
+                                   .compile.grad_reduce_dtype = w->carried,
                                    .f32_gradients = w->wide};
     must(clv_model_open(&r->model, golden(w->name), &how, &err), &err);
     must(clv_trainer_new(&r->trainer, r->model, &options, &err), &err);
@@ -194,11 +194,11 @@ static clv_program *plan(const way *w)
                                   .batch = BATCH,
                                   .seq = SEQ,
                                   .accumulate = w->parts,
-                                  .recompute = w->recompute,
-                                  .overlap = w->overlap,
-                                  .regather = w->regather,
+                                  .compile.recompute = w->recompute,
+                                  .compile.overlap = w->overlap,
+                                  .compile.reshard_after_forward = w->reshard_after_forward,
                                   .lora = w->lora,
-                                  .grad_reduce_dtype = w->carried,
+                                  .compile.grad_reduce_dtype = w->carried,
                                   .f32_gradients = w->wide};
     must(clv_plan_compile(&program, &how, &err), &err);
     return program;
@@ -210,7 +210,7 @@ static void test_plans(void **state)
     const clv_lora_options lora = {.size = sizeof lora, .rank = 2};
     const way ways[] = {
         {.name = "llama", .mesh = "data=2", .rules = "dp"},
-        {.name = "gpt2", .mesh = "data=2", .rules = "fsdp", .regather = true},
+        {.name = "gpt2", .mesh = "data=2", .rules = "fsdp", .reshard_after_forward = true},
         {.name = "llama", .mesh = "data=2", .rules = "fsdp", .parts = 4, .recompute = CLV_RECOMPUTE_FULL},
         {.name = "gpt2", .mesh = "data=2", .rules = "zero1", .overlap = true},
         {.name = "gpt2", .mesh = "model=2", .rules = "megatron-sp", .recompute = CLV_RECOMPUTE_SELECTIVE},

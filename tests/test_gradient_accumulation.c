@@ -70,7 +70,7 @@ static void test_gradients_are_reduced_once(void **state)
                     clv_program *p = plan(names[m], "data=2", presets[r],
                                           (clv_plan_options){.accumulate = parts,
                                                              .dtype = dtype ? CLV_BF16 : CLV_F32,
-                                                             .recompute = parts == 4 ? CLV_RECOMPUTE_FULL : 0});
+                                                             .compile.recompute = parts == 4 ? CLV_RECOMPUTE_FULL : 0});
                     int norms = r == 0 ? 0 : 1; /* of gradients that are whole everywhere nothing is summed */
                     assert_int_equal(sums_over(p, "data"), parameters_of(names[m]) + 2 + norms);
                     assert_int_equal(collectives_of(p, "all_to_all"), 0);
@@ -162,8 +162,8 @@ static void train(trained *out, const char *name, const way *w)
                                    .mesh = &mesh,
                                    .rules = &rules,
                                    .dtype = w->dtype,
-                                   .recompute = w->recompute,
-                                   .overlap = w->overlap};
+                                   .compile.recompute = w->recompute,
+                                   .compile.overlap = w->overlap};
     must(clv_model_open(&model, golden_path("%s", name), &how, &err), &err);
     must(clv_trainer_new(&trainer, model, &options, &err), &err);
     fill(ids, labels);
@@ -175,10 +175,11 @@ static void train(trained *out, const char *name, const way *w)
     }
     if (w->dtype == CLV_F32)
         must(clv_session_read(clv_trainer_session(trainer), "layers.0.mlp.down.weight", NULL, out->weight, &err), &err);
-    clv_program *planned =
-        plan(name, w->mesh, w->rules,
-             (clv_plan_options){
-                 .accumulate = w->parts, .recompute = w->recompute, .dtype = w->dtype, .overlap = w->overlap});
+    clv_program *planned = plan(name, w->mesh, w->rules,
+                                (clv_plan_options){.accumulate = w->parts,
+                                                   .compile.recompute = w->recompute,
+                                                   .dtype = w->dtype,
+                                                   .compile.overlap = w->overlap});
     clv_memory memory = {.size = sizeof memory};
     must(clv_program_memory(planned, &memory, &err), &err);
     if (w->optimizer == CLV_OPTIMIZER_ADAMW)

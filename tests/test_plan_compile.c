@@ -88,8 +88,8 @@ static void test_blocks(void **state)
                                  .ffn = 10,
                                  .bias = true,
                                  .dtype = CLV_BF16,
-                                 .keep_decisions = true,
-                                 .explain = "mlp"});
+                                 .compile.keep_decisions = true,
+                                 .compile.explain = "mlp"});
     SHAPE(p, "d.x", 3, 5, 24);
     SHAPE(p, "dy", 3, 5, 24);
     SHAPE(p, "d.attention.kv.weight", 24, 2, 2, 4);
@@ -164,9 +164,9 @@ static void test_rules(void **state)
     clv_program *none = plan(&how);
     how.sp = true;
     clv_program *sp = plan(&how);
-    how.regather = true;
+    how.compile.reshard_after_forward = true;
     clv_program *again = plan(&how);
-    how.sp = how.regather = false;
+    how.sp = how.compile.reshard_after_forward = false;
     how.rules = &rules;
     clv_program *stated = plan(&how);
     assert_int_equal(count(none, "reduce_scatter"), 0);
@@ -178,7 +178,7 @@ static void test_rules(void **state)
     clv_program_free(sp);
     clv_program_free(again);
     clv_program_free(stated);
-    how = (clv_plan_options){.block = CLV_PLAN_BLOCK_GPT, .max_implicit_bytes = 1};
+    how = (clv_plan_options){.block = CLV_PLAN_BLOCK_GPT, .compile.max_implicit_bytes = 1};
     clv_program_free(plan(&how));
 }
 
@@ -240,12 +240,15 @@ static void test_refused(void **state)
     INVALID("ffn is 9223372036854775807; valid: 0 (its default) to ", .block = CLV_PLAN_BLOCK_FFN, .ffn = INT64_MAX);
     INVALID("batch is -8;", .model = llama, .batch = -8);
     INVALID("seq is 1073741825;", .model = llama, .seq = (1 << 30) + 1);
-    INVALID("max_implicit_bytes is -1;", .model = llama, .max_implicit_bytes = -1);
-    INVALID("regather is for a backward pass", .block = CLV_PLAN_BLOCK_GPT, .regather = true);
-    INVALID("recompute is for a backward pass", .block = CLV_PLAN_BLOCK_GPT, .recompute = CLV_RECOMPUTE_FULL,
+    INVALID("max_implicit_bytes is -1;", .model = llama, .compile.max_implicit_bytes = -1);
+    INVALID("reshard_after_forward is for a backward pass", .block = CLV_PLAN_BLOCK_GPT,
+            .compile.reshard_after_forward = true);
+    INVALID("recompute is for a backward pass", .block = CLV_PLAN_BLOCK_GPT, .compile.recompute = CLV_RECOMPUTE_FULL,
             .size = sizeof(clv_plan_options));
-    INVALID("regather is for a backward pass", .model = llama, .mode = CLV_PLAN_MODE_PREFILL, .regather = true);
-    INVALID("regather is for a backward pass", .model = llama, .mode = CLV_PLAN_MODE_DECODE, .regather = true);
+    INVALID("reshard_after_forward is for a backward pass", .model = llama, .mode = CLV_PLAN_MODE_PREFILL,
+            .compile.reshard_after_forward = true);
+    INVALID("reshard_after_forward is for a backward pass", .model = llama, .mode = CLV_PLAN_MODE_DECODE,
+            .compile.reshard_after_forward = true);
     REFUSED(CLV_EDTYPE, "a plan of dtype i32; valid: ", .block = CLV_PLAN_BLOCK_GPT, .dtype = CLV_I32);
     REFUSED(CLV_ENOTFOUND, "nowhere: cannot open", .model = llama);
     assert_int_equal(clv_plan_compile(NULL, &(clv_plan_options){.block = CLV_PLAN_BLOCK_GPT}, &err), CLV_EINVAL);
@@ -274,7 +277,8 @@ static void test_refused_meshes(void **state)
     REFUSED(CLV_ELIMIT, "100001 ranks; valid: at most 100000", .block = CLV_PLAN_BLOCK_GPT, .mesh = &many);
     REFUSED(CLV_ELIMIT, "mesh: 99 axes", .block = CLV_PLAN_BLOCK_GPT, .mesh = &damaged);
     REFUSED(CLV_EAXIS, "the rules 'megatron-sp' do not fit", .block = CLV_PLAN_BLOCK_GPT, .sp = true);
-    INVALID("sp says nothing beside rules", .block = CLV_PLAN_BLOCK_GPT, .mesh = &mesh, .rules = &rules, .sp = true);
+    INVALID("sp cannot be combined with rules", .block = CLV_PLAN_BLOCK_GPT, .mesh = &mesh, .rules = &rules,
+            .sp = true);
     INVALID("sp: a sequence that is generated stays whole", .model = golden_path("llama"), .seq = 6, .mesh = &mesh,
             .sp = true, .mode = CLV_PLAN_MODE_DECODE);
     INVALID("sp: a sequence that is generated stays whole", .model = golden_path("llama"), .seq = 6, .mesh = &mesh,
@@ -313,12 +317,12 @@ static void check_remedy(const clv_plan_options *how, const clv_plan_suggestion 
     } else if (strcmp(remedy->option, "recompute") == 0) {
         clv_recompute mode;
         must(clv_recompute_parse(&mode, remedy->value, &err), &err);
-        o.recompute = mode;
+        o.compile.recompute = mode;
         o.size = sizeof o;
     } else {
-        assert_string_equal(remedy->option, "regather");
+        assert_string_equal(remedy->option, "reshard_after_forward");
         assert_string_equal(remedy->value, "");
-        o.regather = true;
+        o.compile.reshard_after_forward = true;
     }
     assert_true(remedy->memory->total == total_of(&o));
     assert_true(remedy->memory->total < total_of(how));
@@ -342,8 +346,12 @@ static void test_remedies(void **state)
     clv_plan_suggestions *remedies;
     (void)state;
     must(clv_mesh_parse(&mesh, "data=2,model=2", &err), &err);
-    const clv_plan_options how = {
-        .size = sizeof how, .model = golden_path("llama"), .mesh = &mesh, .batch = 4, .seq = 16, .explain = "mlp"};
+    const clv_plan_options how = {.size = sizeof how,
+                                  .model = golden_path("llama"),
+                                  .mesh = &mesh,
+                                  .batch = 4,
+                                  .seq = 16,
+                                  .compile.explain = "mlp"};
     must(clv_plan_find_suggestions(&remedies, &how, &err), &err);
     int64_t last = 0;
     for (int i = 0; i < clv_plan_suggestions_count(remedies); i++) {
@@ -386,7 +394,7 @@ static double seconds_of(const clv_plan_options *how)
 {
     clv_prediction predicted = {.size = sizeof predicted};
     clv_program *program = plan(how);
-    must(clv_program_predict(program, how->machine, &predicted, &err), &err);
+    must(clv_program_predict(program, how->compile.machine, &predicted, &err), &err);
     clv_program_free(program);
     return predicted.seconds;
 }
@@ -406,7 +414,7 @@ static double check_order(const char *given, const char *rules, const clv_machin
                             .hidden = 512,
                             .mesh = &mesh,
                             .rules = rules ? &split : NULL,
-                            .machine = machine};
+                            .compile.machine = machine};
     must(clv_mesh_parse(&mesh, given, &err), &err);
     if (rules)
         must(clv_axis_rules_parse(&split, rules, strlen(rules), &mesh, "rules", &err), &err);
@@ -452,7 +460,7 @@ static void test_order_of_state(void **state)
         .size = sizeof how, .model = golden_path("llama"), .batch = 8, .seq = 64, .mesh = &mesh, .rules = &rules};
     (void)state;
     must(clv_machine_open(&hosts, "h100-nvlink-ib", &err), &err);
-    how.machine = hosts;
+    how.compile.machine = hosts;
     must(clv_mesh_parse(&mesh, "data=8,model=2", &err), &err);
     must(clv_axis_rules_parse(&rules, text, strlen(text), &mesh, "rules", &err), &err);
     must(clv_plan_find_axis_order(&found, &seconds, &how, &err), &err);

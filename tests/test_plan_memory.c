@@ -18,8 +18,8 @@ typedef struct shape {
 } shape;
 
 /* A GPT block without biases, forward and backward; gradients are outputs. */
-static clv_program *compile(const shape *z, const char *mesh_text, const char *preset, clv_dtype dtype, bool regather,
-                            bool update)
+static clv_program *compile(const shape *z, const char *mesh_text, const char *preset, clv_dtype dtype,
+                            bool reshard_after_forward, bool update)
 {
     enum { MOST = 32 };
     clv_error err = {0};
@@ -45,7 +45,8 @@ static clv_program *compile(const shape *z, const char *mesh_text, const char *p
         else
             clv_output(graph, name, d[i], NULL);
     }
-    must(clv_compile(&program, graph, &(clv_compile_options){.regather = regather}, &err), &err);
+    must(clv_compile(&program, graph, &(clv_compile_options){.reshard_after_forward = reshard_after_forward}, &err),
+         &err);
     clv_graph_free(graph);
     return program;
 }

@@ -153,8 +153,8 @@ static clv_model_config windowed(void)
 
 /* ---- plans ---- */
 
-typedef enum pass { TRAIN, REGATHER, PREFILL, DECODE } pass;
-static const char *const pass_names[] = {"train", "regather", "prefill", "decode"};
+typedef enum pass { TRAIN, RESHARD, PREFILL, DECODE } pass;
+static const char *const pass_names[] = {"train", "reshard_after_forward", "prefill", "decode"};
 
 typedef struct plan {
     const char *mesh, *rules;
@@ -176,7 +176,7 @@ static const char width_on_one_axis[] = "{\"rules\": [[\"heads\", \"Y\"], [\"kv_
 static const plan small_plans[] = {{"model=1", "megatron", TRAIN, 4, 32, CLV_F32},
                                    {"model=2", "megatron", TRAIN, 4, 32, CLV_F32},
                                    {"model=4", "megatron-sp", TRAIN, 4, 32, CLV_F32},
-                                   {"model=4", "megatron-sp", REGATHER, 4, 32, CLV_F32},
+                                   {"model=4", "megatron-sp", RESHARD, 4, 32, CLV_F32},
                                    {"model=3", "megatron-sp", TRAIN, 4, 32, CLV_F32},
                                    {"model=4", "megatron", PREFILL, 4, 32, CLV_F32},
                                    {"model=4", "megatron", DECODE, 4, 32, CLV_F32},
@@ -187,16 +187,13 @@ static const plan small_plans[] = {{"model=1", "megatron", TRAIN, 4, 32, CLV_F32
                                    {"X=2,Y=4", "gspmd-2d", DECODE, 4, 32, CLV_F32},
                                    {"X=2,Y=2", width_on_one_axis, TRAIN, 4, 32, CLV_F32},
                                    {0}};
-static const plan shared_head_plans[] = {{"model=4", "megatron", TRAIN, 4, 32, CLV_F32},
-                                         {"model=8", "megatron-sp", TRAIN, 4, 32, CLV_F32},
-                                         {"model=8", "megatron-sp", REGATHER, 4, 32, CLV_BF16},
-                                         {"model=8", "megatron", PREFILL, 4, 32, CLV_F32},
-                                         {"model=8", "megatron", DECODE, 4, 512, CLV_F32},
-                                         {"data=2,model=4", "fsdp+megatron-sp", TRAIN, 4, 32, CLV_F32},
-                                         {"X=2,Y=4", "gspmd-2d", TRAIN, 4, 32, CLV_F32},
-                                         {0}};
+static const plan shared_head_plans[] = {
+    {"model=4", "megatron", TRAIN, 4, 32, CLV_F32},       {"model=8", "megatron-sp", TRAIN, 4, 32, CLV_F32},
+    {"model=8", "megatron-sp", RESHARD, 4, 32, CLV_BF16}, {"model=8", "megatron", PREFILL, 4, 32, CLV_F32},
+    {"model=8", "megatron", DECODE, 4, 512, CLV_F32},     {"data=2,model=4", "fsdp+megatron-sp", TRAIN, 4, 32, CLV_F32},
+    {"X=2,Y=4", "gspmd-2d", TRAIN, 4, 32, CLV_F32},       {0}};
 static const plan wide_plans[] = {
-    {"X=8,Y=1", "gspmd-2d", TRAIN, 8, 128, CLV_F32}, {"data=8", "fsdp", REGATHER, 8, 128, CLV_F32}, {0}};
+    {"X=8,Y=1", "gspmd-2d", TRAIN, 8, 128, CLV_F32}, {"data=8", "fsdp", RESHARD, 8, 128, CLV_F32}, {0}};
 static const plan uneven_plans[] = {{"model=6", "megatron-sp", TRAIN, 3, 17, CLV_F32},
                                     {"model=6", "megatron", DECODE, 3, 17, CLV_F32},
                                     {"X=2,Y=3", "gspmd-2d", TRAIN, 3, 17, CLV_F32},
@@ -204,7 +201,7 @@ static const plan uneven_plans[] = {{"model=6", "megatron-sp", TRAIN, 3, 17, CLV
                                     {0}};
 static const plan encoder_plans[] = {{"model=4", "megatron-sp", TRAIN, 8, 128, CLV_F32},
                                      {"X=2,Y=4", "gspmd-2d", PREFILL, 8, 128, CLV_BF16},
-                                     {"X=2,Y=4", "gspmd-2d", REGATHER, 8, 128, CLV_F32},
+                                     {"X=2,Y=4", "gspmd-2d", RESHARD, 8, 128, CLV_F32},
                                      {0}};
 static const plan gpt2_plans[] = {
     {"data=2,model=4", "zero1", TRAIN, 8, 128, CLV_BF16}, {"model=12", "megatron", DECODE, 8, 1024, CLV_F32}, {0}};
@@ -236,7 +233,7 @@ static clv_program *compile(const clv_model_config *model, const plan *p)
     clv_graph *graph = NULL;
     clv_program *program;
     clv_model_build_options build = {.batch = p->batch, .seq = p->seq, .dtype = p->dtype};
-    bool trains = p->pass == TRAIN || p->pass == REGATHER;
+    bool trains = p->pass == TRAIN || p->pass == RESHARD;
     if (clv_mesh_parse(&mesh, p->mesh, &err) != CLV_OK || clv_graph_new(&graph, &mesh, &err) != CLV_OK)
         fail_msg("%s: %s", p->mesh, err.message);
     build.rules = rules_of(graph, p->rules);
@@ -249,7 +246,8 @@ static clv_program *compile(const clv_model_config *model, const plan *p)
         build.last_logits = !model->bidirectional;
         clv_build_inference(graph, model, &build);
     }
-    if (clv_compile(&program, graph, &(clv_compile_options){.regather = p->pass == REGATHER}, &err) != CLV_OK)
+    if (clv_compile(&program, graph, &(clv_compile_options){.reshard_after_forward = p->pass == RESHARD}, &err) !=
+        CLV_OK)
         fail_msg("%s on %s: %s", pass_names[p->pass], p->mesh, err.message);
     clv_graph_free(graph);
     return program;

@@ -37,7 +37,7 @@ static clv_program *plan(const char *model, const char *mesh, const char *preset
 static int more(const char *mesh, const char *preset, clv_plan_options how, clv_recompute mode, const char *kind)
 {
     clv_program *without = plan("gpt2", mesh, preset, how);
-    how.recompute = mode;
+    how.compile.recompute = mode;
     clv_program *with = plan("gpt2", mesh, preset, how);
     int n = collectives_of(with, kind) - collectives_of(without, kind);
     clv_program_free(without);
@@ -49,13 +49,13 @@ static int more(const char *mesh, const char *preset, clv_plan_options how, clv_
  * reads; under sequence parallelism it gathers twice and scatters twice. Weights that FSDP gathers are kept. */
 static void test_counts(void **state)
 {
-    const clv_plan_options plain = {0}, regather = {.regather = true};
+    const clv_plan_options plain = {0}, reshard_after_forward = {.compile.reshard_after_forward = true};
     (void)state;
     assert_int_equal(more("model=2", "megatron", plain, CLV_RECOMPUTE_FULL, "all_reduce"), LAYERS);
     assert_int_equal(more("model=2", "megatron-sp", plain, CLV_RECOMPUTE_FULL, "all_gather"), 2 * LAYERS);
     assert_int_equal(more("model=2", "megatron-sp", plain, CLV_RECOMPUTE_FULL, "reduce_scatter"), LAYERS);
     assert_int_equal(more("data=2", "fsdp", plain, CLV_RECOMPUTE_FULL, "all_gather"), 0);
-    assert_int_equal(more("data=2", "fsdp", regather, CLV_RECOMPUTE_FULL, "all_gather"), 0);
+    assert_int_equal(more("data=2", "fsdp", reshard_after_forward, CLV_RECOMPUTE_FULL, "all_gather"), 0);
     static const char *const kinds[] = {"all_gather", "reduce_scatter", "all_reduce", "all_to_all", "permute"};
     static const char *const splits[][2] = {{"model=2", "megatron"},
                                             {"model=3", "megatron-sp"},
@@ -65,7 +65,8 @@ static void test_counts(void **state)
     for (size_t s = 0; s < sizeof splits / sizeof splits[0]; s++)
         for (size_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++) {
             assert_int_equal(more(splits[s][0], splits[s][1], plain, CLV_RECOMPUTE_SELECTIVE, kinds[k]), 0);
-            assert_int_equal(more(splits[s][0], splits[s][1], regather, CLV_RECOMPUTE_SELECTIVE, kinds[k]), 0);
+            assert_int_equal(more(splits[s][0], splits[s][1], reshard_after_forward, CLV_RECOMPUTE_SELECTIVE, kinds[k]),
+                             0);
         }
 }
 
@@ -94,7 +95,7 @@ static void test_what_is_cheap(void **state)
                {".attention(", 0}};
     clv_program *none = plan("gpt2", "model=2", "megatron", (clv_plan_options){0});
     clv_program *selective =
-        plan("gpt2", "model=2", "megatron", (clv_plan_options){.recompute = CLV_RECOMPUTE_SELECTIVE});
+        plan("gpt2", "model=2", "megatron", (clv_plan_options){.compile.recompute = CLV_RECOMPUTE_SELECTIVE});
     (void)state;
     for (size_t i = 0; i < sizeof ops / sizeof ops[0]; i++) {
         assert_true(ops_named(none, ops[i].name) > 0);
@@ -131,10 +132,10 @@ static void test_model_flops(void **state)
                     clv_program *program = golden_plan("gpt2", meshes[s][0], meshes[s][1],
                                                        (clv_plan_options){.batch = 4,
                                                                           .seq = 8,
-                                                                          .recompute = mode,
+                                                                          .compile.recompute = mode,
                                                                           .accumulate = parts,
-                                                                          .overlap = overlap,
-                                                                          .regather = true});
+                                                                          .compile.overlap = overlap,
+                                                                          .compile.reshard_after_forward = true});
                     must(clv_program_predict(program, NULL, &p, &err), &err);
                     int64_t ranks = clv_mesh_rank_count(clv_program_mesh(program));
                     double peak = clv_machine_flops(NULL, CLV_F32);
@@ -210,7 +211,7 @@ static void test_a_block_takes_its_input(void **state)
     for (size_t s = 0; s < sizeof splits / sizeof splits[0]; s++) {
         int64_t more_of[MODES];
         for (int mode = 0; mode < MODES; mode++) {
-            const clv_compile_options how = {.recompute = mode, .regather = true};
+            const clv_compile_options how = {.recompute = mode, .reshard_after_forward = true};
             more_of[mode] =
                 kept_bytes(splits[s][0], splits[s][1], 4, how) - kept_bytes(splits[s][0], splits[s][1], 3, how);
         }
@@ -231,7 +232,8 @@ static void test_activations_are_split(void **state)
     for (int mode = 0; mode < MODES; mode++) {
         double one = 0;
         for (int t = 1; t <= 4; t *= 2) {
-            const clv_plan_options how = {.recompute = mode, .hidden = 256, .heads = 8, .regather = true};
+            const clv_plan_options how = {
+                .compile.recompute = mode, .hidden = 256, .heads = 8, .compile.reshard_after_forward = true};
             clv_memory m = memory_of("gpt", meshes[t / 2], "megatron-sp", how);
             double kept = (double)(m.activations + m.gathered);
             one = t == 1 ? kept : one;
@@ -299,7 +301,7 @@ static void test_activations_of_training_are_split(void **state)
     (void)state;
     for (int f = 0; f < 2; f++)
         for (int dtype = 0; dtype < 2; dtype++) {
-            const clv_model_options how = {.regather = 1, .dtype = dtype ? CLV_BF16 : CLV_F32};
+            const clv_model_options how = {.compile.reshard_after_forward = 1, .dtype = dtype ? CLV_BF16 : CLV_F32};
             double one = kept_by_training(families[f], meshes[0], how);
             for (int t = 2; t <= 4; t++) {
                 double kept = kept_by_training(families[f], meshes[t - 1], how);
@@ -359,8 +361,7 @@ static void train(trained *out, const char *name, int split, clv_model_options h
     }
     out->bytes = clv_session_rank_bytes(clv_trainer_session(trainer));
     clv_program *planned =
-        plan(name, splits[split].mesh, splits[split].rules,
-             (clv_plan_options){.recompute = how.recompute, .regather = how.regather, .comm_dtype = how.comm_dtype});
+        plan(name, splits[split].mesh, splits[split].rules, (clv_plan_options){.compile = how.compile});
     if (strcmp(name, "esm") != 0) /* whose files hold rotary frequencies, which a plan does not read */
         assert_int_equal(clv_program_digest(planned), clv_program_digest(clv_trainer_program(trainer)));
     clv_program_free(planned);
@@ -389,7 +390,7 @@ static void test_families_keep_their_bits(void **state)
                 continue;
             train(&none, names[m], s, (clv_model_options){0});
             for (int mode = CLV_RECOMPUTE_SELECTIVE; mode < MODES; mode++) {
-                train(&made, names[m], s, (clv_model_options){.recompute = mode});
+                train(&made, names[m], s, (clv_model_options){.compile.recompute = mode});
                 if (!same(&none, &made))
                     fail_msg("%s on %s by %s, recompute %s: loss %.17g, without %.17g", names[m], splits[s].mesh,
                              splits[s].rules, clv_recompute_name((clv_recompute)mode), made.loss[STEPS - 1],
@@ -398,8 +399,8 @@ static void test_families_keep_their_bits(void **state)
         }
 }
 
-/* With regather, too, where products are split alike: of the last mesh's few rows of a batch, gathered over two axes,
- * other ways are cheaper. */
+/* With reshard_after_forward, too, where products are split alike: of the last mesh's few rows of a batch, gathered
+ * over two axes, other ways are cheaper. */
 static void test_gathering_again_keeps_bits(void **state)
 {
     static const char *const names[] = {"llama", "gpt2", "bert"};
@@ -410,8 +411,9 @@ static void test_gathering_again_keeps_bits(void **state)
             for (int mode = CLV_RECOMPUTE_NONE; mode < MODES; mode++) {
                 if (!sweep_takes_thinned(5))
                     continue;
-                train(&none, names[m], s, (clv_model_options){.recompute = mode});
-                train(&made, names[m], s, (clv_model_options){.recompute = mode, .regather = 1});
+                train(&none, names[m], s, (clv_model_options){.compile.recompute = mode});
+                train(&made, names[m], s,
+                      (clv_model_options){.compile.recompute = mode, .compile.reshard_after_forward = 1});
                 double off = fabs(made.norm[0] / none.norm[0] - 1);
                 if (!(s + 1 < SPLITS ? same(&none, &made) : off <= 1e-6))
                     fail_msg("%s on %s by %s, gathered again: norm %.17g, else %.17g", names[m], splits[s].mesh,
@@ -424,8 +426,9 @@ static void test_keeps_its_bits_when_carried(void **state)
 {
     static trained none, made;
     (void)state;
-    train(&none, "gpt2", 2, (clv_model_options){.comm_dtype = CLV_COMM_BF16});
-    train(&made, "gpt2", 2, (clv_model_options){.comm_dtype = CLV_COMM_BF16, .recompute = CLV_RECOMPUTE_FULL});
+    train(&none, "gpt2", 2, (clv_model_options){.compile.comm_dtype = CLV_COMM_BF16});
+    train(&made, "gpt2", 2,
+          (clv_model_options){.compile.comm_dtype = CLV_COMM_BF16, .compile.recompute = CLV_RECOMPUTE_FULL});
     assert_memory_equal(none.loss, made.loss, sizeof none.loss);
     assert_memory_equal(none.weight, made.weight, sizeof none.weight);
 }
@@ -581,7 +584,7 @@ static void test_refused(void **state)
     assert_int_equal(clv_compile(&program, graph, &how, &err), CLV_EINVAL);
     how.recompute = (clv_recompute)-1;
     assert_int_equal(clv_compile(&program, graph, &how, &err), CLV_EINVAL);
-    const clv_model_options options = {.size = sizeof options, .recompute = (clv_recompute)MODES};
+    const clv_model_options options = {.size = sizeof options, .compile.recompute = (clv_recompute)MODES};
     assert_int_equal(clv_model_open(&model, golden_path("gpt2"), &options, &err), CLV_EINVAL);
     clv_end_block(graph);
     assert_int_equal(clv_graph_status(graph, &err), CLV_EINVAL);

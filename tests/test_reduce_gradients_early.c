@@ -23,10 +23,10 @@ typedef struct way {
 
 static const way ways[] = {{.mesh = "data=4", .rules = "zero1"},
                            {.mesh = "data=4", .rules = "fsdp"},
-                           {.mesh = "data=4", .rules = "fsdp", .how = {.regather = 1}},
+                           {.mesh = "data=4", .rules = "fsdp", .how = {.compile.reshard_after_forward = 1}},
                            {.mesh = "data=4", .rules = "fsdp", .how = {.dtype = CLV_BF16, .f32_gradients = 1}},
-                           {.mesh = "data=4", .rules = "fsdp", .how = {.recompute = CLV_RECOMPUTE_FULL}},
-                           {.mesh = "data=4", .rules = "fsdp", .how = {.overlap = 1}},
+                           {.mesh = "data=4", .rules = "fsdp", .how = {.compile.recompute = CLV_RECOMPUTE_FULL}},
+                           {.mesh = "data=4", .rules = "fsdp", .how = {.compile.overlap = 1}},
                            {.mesh = "data=2,model=2", .rules = "fsdp+megatron-sp"}};
 
 static clv_trainer *make(clv_model **model, const way *w, int layers)

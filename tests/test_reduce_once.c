@@ -19,7 +19,7 @@ enum { ROWS = 12, WIDTH = 64, COLUMNS = 8 };
 /* d loss / dx and d loss / dw of loss = sum over rows of max over columns of y = x @ w, x cut as stated: its width over
  * all axes, so that y is partial over all of them. `stated` lays y out before the maximum; NULL: nothing is said. */
 static clv_program *compile(const char *mesh_text, const char *x_layout, const char *w_layout, const char *stated,
-                            bool regather)
+                            bool reshard_after_forward)
 {
     clv_error err = {0};
     clv_graph *graph = must_graph(mesh_text);
@@ -38,7 +38,8 @@ static clv_program *compile(const char *mesh_text, const char *x_layout, const c
     clv_layout whole = clv_layout_replicated(2);
     clv_output(graph, "dx", d[0], &whole);
     clv_output(graph, "dw", d[1], &whole);
-    must(clv_compile(&program, graph, &(clv_compile_options){.regather = regather}, &err), &err);
+    must(clv_compile(&program, graph, &(clv_compile_options){.reshard_after_forward = reshard_after_forward}, &err),
+         &err);
     clv_graph_free(graph);
     return program;
 }
@@ -103,8 +104,8 @@ static void test_gradient_of_maximum(void **state)
     run(&one, "x=1,y=1", program);
     clv_program_free(program);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-        for (int regather = 0; regather < 2; regather++) {
-            program = compile(cases[i].mesh, cases[i].x, cases[i].w, cases[i].y, regather);
+        for (int reshard_after_forward = 0; reshard_after_forward < 2; reshard_after_forward++) {
+            program = compile(cases[i].mesh, cases[i].x, cases[i].w, cases[i].y, reshard_after_forward);
             assert_in_range(reductions_of_product(program), 0, cases[i].reductions);
             run(&many, cases[i].mesh, program);
             assert_near(many.dx, one.dx, ROWS * WIDTH);

@@ -50,8 +50,11 @@ static clv_model *open_as(const split *on, const char *family, int threads, clv_
     clv_error err = {0};
     must(clv_mesh_parse(&mesh, on->mesh, &err), &err);
     must(clv_axis_rules_preset(&rules, on->rules, &mesh, &err), &err);
-    const clv_model_options options = {
-        .size = sizeof options, .mesh = &mesh, .rules = &rules, .threads_per_rank = threads, .recompute = recompute};
+    const clv_model_options options = {.size = sizeof options,
+                                       .mesh = &mesh,
+                                       .rules = &rules,
+                                       .threads_per_rank = threads,
+                                       .compile.recompute = recompute};
     must(clv_model_open(&model, golden_path("%s", family), &options, &err), &err);
     return model;
 }

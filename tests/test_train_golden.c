@@ -84,7 +84,8 @@ static void follow(const course *c, int split, clv_recompute recompute, int64_t 
         golden_batch_repeat(&b);
     must(clv_mesh_parse(&mesh, splits[split].mesh, &err), &err);
     must(clv_axis_rules_preset(&rules, splits[split].rules, &mesh, &err), &err);
-    const clv_model_options options = {.size = sizeof options, .mesh = &mesh, .rules = &rules, .recompute = recompute};
+    const clv_model_options options = {
+        .size = sizeof options, .mesh = &mesh, .rules = &rules, .compile.recompute = recompute};
     must(clv_model_open(&model, golden_path("%s", c->folder), &options, &err), &err);
     clv_trainer *trainer = golden_trainer(model, &b, optimizer, parts);
     for (int i = 0; i < GOLDEN_STEPS; i++) {

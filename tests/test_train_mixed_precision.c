@@ -285,7 +285,7 @@ static clv_program *planned(const split *on, clv_comm_dtype gradients)
                                   .rules = &rules,
                                   .batch = BATCH,
                                   .seq = SEQ,
-                                  .grad_reduce_dtype = gradients};
+                                  .compile.grad_reduce_dtype = gradients};
     must(clv_plan_compile(&plan, &how, &err), &err);
     return plan;
 }

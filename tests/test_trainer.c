@@ -203,7 +203,8 @@ static void test_machine(void **state)
         clv_trainer *trainer;
         if (priced)
             must(clv_machine_parse(&machine, slow, strlen(slow), "slow", &err), &err);
-        clv_model_options options = {.size = sizeof options, .mesh = &mesh, .rules = &rules, .machine = machine};
+        clv_model_options options = {
+            .size = sizeof options, .mesh = &mesh, .rules = &rules, .compile.machine = machine};
         must(clv_model_new(&model, &larger, &options, &err), &err);
         clv_machine_free(machine);
         clv_trainer_options how = training;

@@ -42,38 +42,29 @@ typedef struct clv_lora_options {
 
 /** Zero-initialised = defaults. */
 typedef struct clv_model_options {
-    size_t size;                 /**< sizeof the struct; 0: as its first version had it */
+    size_t size;                 /**< sizeof the struct, or 0 for the same */
     const clv_mesh *mesh;        /**< copied; NULL: one rank */
     const clv_axis_rules *rules; /**< copied; NULL: clv_axis_rules_preset's default for the mesh */
-    clv_dtype dtype;             /**< of weights and activations where it runs: CLV_F32 or CLV_BF16 */
-    int threads_per_rank;        /**< 0: 1 */
-    int config_only; /**< nonzero: no weights are looked for, and `path` may be a config.json itself. State then begins
-                          as the family initializes it */
-    int check;       /**< nonzero: whatever runs it is checked, as clv_session_options says it; slow */
-    int map;         /**< nonzero: files are read through mappings (mmap), which is faster. Then the program should
-                                      handle SIGBUS: clv_handle_sigbus */
-    const clv_cancel
-        *cancel; /**< ends whatever runs it when it is requested; borrowed until the model is closed; NULL: none */
-    const clv_machine *machine; /**< what layouts are priced by in whatever is compiled of it, as clv_compile_options
-                                     says it; copied; NULL: the default (machine.h) */
-    clv_job *job; /**< the processes that have the mesh's ranks in whatever runs it (job.h says what all call alike);
-                       borrowed until the model is closed; NULL: this one has all */
-    int overlap;  /**< nonzero: collectives run beside ops, as clv_compile_options says it */
-    clv_comm_dtype comm_dtype; /**< as in clv_compile_options, of whatever is compiled of it */
-    int64_t timeout_ms;        /**< deadline of one wait for other ranks in whatever runs it; 0: 60000 */
-    clv_flight *flight; /**< where flight recorders of whatever runs it are written to, see flight.h; borrowed until the
-                             model is closed; NULL: nowhere */
-    const clv_lora_options *lora; /**< adapters that it gets; copied; NULL: none */
-    int64_t recompute;            /**< a clv_recompute, as in clv_compile_options, of whatever is compiled of it */
-    int64_t grad_reduce_dtype;    /**< a clv_comm_dtype, as in clv_compile_options, of whatever is compiled of it */
-    int64_t regather;      /**< nonzero: training gathers again in its backward pass, as clv_compile_options says it */
-    int64_t f32_gradients; /**< nonzero: gradients of parameters of 16 bits are f32 from the products on that make them;
-                                ranks sum them as that, and updates take them so. They, and what is carried of them, are
-                                twice as large */
-    int64_t quant; /**< a clv_quant: weights of linear layers, where a row is a multiple of 32, are held and multiplied
-                        in blocks of integers, made of the folder's as they are read (docs/precision.md); 0: as the
-                        folder holds them (docs/checkpoints.md). For inference, adapters beside them in floats; not of
-                        families that a program states */
+    clv_dtype dtype;             /**< of weights and activations: CLV_F32, CLV_BF16, CLV_F16 or CLV_F64 */
+    clv_quant quant;    /**< quantise the weights of linear layers whose rows are a multiple of 32 while reading them
+                              (docs/precision.md); NONE: keep the format of the folder (docs/checkpoints.md). Inference
+                              only; adapters stay floats; not for families that a program registered */
+    bool config_only;   /**< do not look for weights; `path` may be a config.json. State begins as the family
+                              initializes it */
+    bool map;           /**< read files through mmap, which is faster. The program should then handle SIGBUS
+                              (clv_handle_sigbus) */
+    bool f32_gradients; /**< gradients of 16-bit parameters are f32 from the products that compute them: ranks sum, and
+                              updates read, f32. They take twice the memory and bytes */
+    const clv_lora_options *lora; /**< low-rank adapters; copied; NULL: none */
+    clv_compile_options compile;  /**< passed to clv_compile for every program of the model. Its `size` is ignored;
+                                       `machine` is copied, `explain` borrowed until the model is closed */
+    int threads_per_rank;         /**< 0: 1 */
+    bool check;                   /**< check every run, as clv_session_options does; slow */
+    int64_t timeout_ms;           /**< deadline of one wait for other ranks; 0: 60000 */
+    const clv_cancel *cancel;     /**< cancels every run; borrowed until the model is closed; NULL: none */
+    clv_job *job;       /**< the processes that share the mesh's ranks (job.h: which calls are collective); borrowed
+                             until the model is closed; NULL: this process has all ranks */
+    clv_flight *flight; /**< flight recorder of every run (flight.h); borrowed until the model is closed; NULL: none */
 } clv_model_options;
 
 /** Opens a model's folder. A PEFT adapter folder opens its base model, which adapter_config.json names, with the
@@ -158,7 +149,7 @@ CLV_API clv_status clv_model_tokenizer(const clv_tokenizer **out, const clv_mode
  *  used; NULL: the folder's, if it has one.
  *  @return errors of opening the folder's tokenizer */
 CLV_API clv_status clv_model_mlm_masking(clv_mlm_masking *out, const clv_model *model, const clv_tokenizer *tokenizer,
-                                     clv_error *err);
+                                         clv_error *err);
 
 /** Checks that all processes of options.job have opened the same model: compares config, tokenizer file, and of the
  *  weights all names, dtypes, shapes and a sample of each tensor's bytes. Every process must call it. CLV_OK for a

@@ -1,13 +1,13 @@
-/** @file plan.h - the program of a model, or of one block, on a mesh: what there is to look at before anything runs.
+/** @file plan.h - compiles a model, or one transformer block, for a mesh without weights or ranks, to predict its cost.
  *
- * The program is the very one that would run: its memory (clv_program_memory), collectives and their causes
- * (clv_program_collective), decisions (clv_program_decision) and time on a machine (clv_program_predict) are read off
- * it. No weights are read, no memory of a rank is taken, and none of the mesh's ranks need be at hand.
+ * The result is the program that would run. Read its memory (clv_program_memory), collectives and their causes
+ * (clv_program_collective), decisions (clv_program_decision) and predicted time (clv_program_predict). Planning reads
+ * no weights, allocates no rank's memory and starts no rank.
  *
  *   clv_plan_options how = {.size = sizeof how, .model = "folder", .mesh = &mesh, .mode = CLV_PLAN_MODE_DECODE};
  *   clv_plan_compile(&program, &how, &err);
  *
- * Any number of threads may plan at once.
+ * Thread-safe.
  */
 #ifndef CLEAVE_PLAN_H
 #define CLEAVE_PLAN_H
@@ -19,115 +19,107 @@
 extern "C" {
 #endif
 
-/** A block alone, instead of a model; its input is x [B,S,M]. */
+/** A transformer block, to plan without a model. Its input is x [B,S,M]. */
 typedef enum clv_plan_block {
-    CLV_PLAN_BLOCK_NONE,      /**< a model */
+    CLV_PLAN_BLOCK_NONE,      /**< no block: plan a model */
     CLV_PLAN_BLOCK_FFN,       /**< feed-forward: up, GELU, down */
     CLV_PLAN_BLOCK_ATTENTION, /**< causal self-attention */
-    CLV_PLAN_BLOCK_GPT,       /**< both, with norms and the residual stream; LayerNorms without biases */
-    CLV_PLAN_BLOCK_LLAMA      /**< the same with RMSNorms, and a gated MLP with SiLU */
+    CLV_PLAN_BLOCK_GPT,       /**< attention and ffn with LayerNorms (no biases) and the residual stream */
+    CLV_PLAN_BLOCK_LLAMA      /**< the same with RMSNorms and a SiLU-gated MLP */
 } clv_plan_block;
 
-/** "ffn", "attention", "gpt", "llama"; "none"; "unknown" for what is none. */
+/** "ffn", "attention", "gpt", "llama" or "none"; "unknown" for any other value. */
 CLV_API const char *clv_plan_block_name(clv_plan_block block);
 /** "gpt" -> CLV_PLAN_BLOCK_GPT; CLV_EINVAL with the valid names. */
 CLV_API clv_status clv_plan_block_parse(clv_plan_block *out, const char *name, clv_error *err);
 
-/** What of it is planned. */
+/** Which computation is planned. */
 typedef enum clv_plan_mode {
-    CLV_PLAN_MODE_DEFAULT, /**< forward of a block, train of a model */
-    CLV_PLAN_MODE_FORWARD, /**< of a block: its forward pass */
-    CLV_PLAN_MODE_GRAD,    /**< of a block: that, and the gradients of its weights and of x for an input "dy" */
-    CLV_PLAN_MODE_TRAIN,   /**< of a model: a training step: forward, backward, AdamW */
-    CLV_PLAN_MODE_PREFILL, /**< of a model: S tokens into its KV cache, and the last one's logits; of an encoder, which
-                                has no cache: its forward pass */
-    CLV_PLAN_MODE_DECODE   /**< of a model: one token after S - 1 others in its KV cache */
+    CLV_PLAN_MODE_DEFAULT, /**< FORWARD for a block, TRAIN for a model */
+    CLV_PLAN_MODE_FORWARD, /**< block: the forward pass */
+    CLV_PLAN_MODE_GRAD,    /**< block: forward and backward: gradients of its weights and of x, from an input "dy" */
+    CLV_PLAN_MODE_TRAIN,   /**< model: a training step: forward, backward, AdamW */
+    CLV_PLAN_MODE_PREFILL, /**< model: S tokens into the KV cache, and the logits of the last; encoder: the forward
+                                pass */
+    CLV_PLAN_MODE_DECODE   /**< model: one token, with S - 1 tokens in the KV cache */
 } clv_plan_mode;
 
-/** What sizes are unless they are given, and the most ranks that are planned for. */
+/** Default sizes, and the largest number of ranks. */
 enum { CLV_PLAN_BATCH = 8, CLV_PLAN_SEQ = 128, CLV_PLAN_HIDDEN = 256, CLV_PLAN_HEADS = 8, CLV_PLAN_MAX_RANKS = 100000 };
 
-/** What is planned: a model or a block. Zero-initialised = defaults, but for that choice. All that it points to is
- *  borrowed meanwhile. */
+/** What is planned: a model or a block. Zero-initialised = defaults; set `model` or `block`. Pointers are borrowed
+ *  during the call. */
 typedef struct clv_plan_options {
-    size_t size;          /**< sizeof the struct; 0: as its first version had it */
-    const char *model;    /**< a config.json, or the folder that holds it; NULL: a block */
-    clv_plan_block block; /**< where no model is given */
+    size_t size;          /**< sizeof the struct, or 0 for the same */
+    const char *model;    /**< a config.json, or the folder that holds it; NULL: `block` */
+    clv_plan_block block; /**< a block, where `model` is NULL */
     clv_plan_mode mode;
-    int64_t batch;        /**< B, sequences; 0: CLV_PLAN_BATCH */
-    int64_t seq;          /**< S, tokens a sequence, at most the model's max_positions; 0: CLV_PLAN_SEQ */
-    int64_t hidden;       /**< M, width of a block; 0: CLV_PLAN_HIDDEN */
-    int64_t heads;        /**< of a block but ffn: query heads; 0: CLV_PLAN_HEADS */
-    int64_t kv_heads;     /**< of a block but ffn: key and value heads; 0: as many as query heads */
-    int64_t ffn;          /**< of a block but attention: feed-forward width; 0: 4M */
-    bool bias;            /**< the linear layers of a block have biases */
-    bool sp;              /**< the same as the preset megatron-sp for rules; of a model that generates: to train */
-    clv_dtype dtype;      /**< of weights and activations: CLV_F32, CLV_BF16, CLV_F16 or CLV_F64 */
-    const clv_mesh *mesh; /**< NULL: one rank */
-    const clv_axis_rules *rules;  /**< NULL: clv_axis_rules_preset's default for the mesh */
-    const clv_machine *machine;   /**< what layouts are priced by; NULL: the default (machine.h) */
-    bool regather;                /**< as in clv_compile_options; of what has a backward pass */
-    bool keep_decisions;          /**< as in clv_compile_options */
-    int64_t max_implicit_bytes;   /**< as in clv_compile_options; 0: any */
-    const char *explain;          /**< as in clv_compile_options; NULL: nothing */
-    int64_t head_dim;             /**< of a block but ffn: width of a head; 0: hidden / heads, which must divide */
-    bool overlap;                 /**< as in clv_compile_options */
-    clv_comm_dtype comm_dtype;    /**< as in clv_compile_options */
-    int64_t recompute;            /**< a clv_recompute, as in clv_compile_options; of what has a backward pass */
-    const clv_lora_options *lora; /**< adapters that a model gets, which then are all that is trained; NULL: none */
-    int64_t accumulate;           /**< as in clv_update_options, of a model's training step: a divisor of batch; 0: 1 */
-    int64_t grad_reduce_dtype;    /**< a clv_comm_dtype, as in clv_compile_options */
-    double dropout;               /**< as in clv_model_graph_options, of a model's training step */
+    int64_t batch;               /**< B, sequences; 0: CLV_PLAN_BATCH */
+    int64_t seq;                 /**< S, tokens a sequence, at most the model's max_positions; 0: CLV_PLAN_SEQ */
+    int64_t hidden;              /**< M, width of a block; 0: CLV_PLAN_HIDDEN */
+    int64_t heads;               /**< query heads of a block other than ffn; 0: CLV_PLAN_HEADS */
+    int64_t kv_heads;            /**< key and value heads of a block other than ffn; 0: as many as query heads */
+    int64_t head_dim;            /**< width of a head of a block other than ffn; 0: hidden / heads, which must divide */
+    int64_t ffn;                 /**< feed-forward width of a block other than attention; 0: 4M */
+    bool bias;                   /**< the linear layers of a block have biases */
+    bool sp;                     /**< sequence parallelism: the rules megatron-sp. Not where a model generates tokens */
+    clv_dtype dtype;             /**< of weights and activations: CLV_F32, CLV_BF16, CLV_F16 or CLV_F64 */
+    const clv_mesh *mesh;        /**< NULL: one rank */
+    const clv_axis_rules *rules; /**< NULL: clv_axis_rules_preset's default for the mesh */
+    clv_compile_options compile; /**< passed to clv_compile; its `size` is ignored. reshard_after_forward and recompute
+                                       need a mode with a backward pass */
+    const clv_lora_options *lora; /**< adapters of a model: they alone are trained; NULL: none */
+    int64_t accumulate;           /**< microbatches of a model's training step, a divisor of batch; 0: 1
+                                       (clv_update_options) */
+    double dropout;               /**< of a model's training step, as in clv_model_graph_options */
     double attention_dropout;     /**< likewise */
-    int64_t f32_gradients;        /**< as in clv_model_options; of a block, too */
-    int64_t quant;                /**< a clv_quant, as in clv_model_options, of prefill and decode */
+    bool f32_gradients;           /**< as in clv_model_options; also of a block */
+    clv_quant quant;              /**< weights in prefill and decode, as in clv_model_options */
 } clv_plan_options;
 
-/** Compiles it. Free with clv_program_free.
- *  @return CLV_EINVAL where neither a model nor a block is given, or both; for a mode of the other, a size that the
- *          block has no use for or that is out of its range, regather or recompute without a backward pass, sp beside
- *          rules or where tokens are generated, more tokens than the model takes, CLV_PLAN_MODE_DECODE of a model that
- *          attends both ways: the message begins with the field or the mode; CLV_EDTYPE; CLV_ELIMIT for more than
- *          CLV_PLAN_MAX_RANKS ranks; clv_axis_rules_preset's, clv_model_open's and clv_compile's */
+/** Compiles the model or block. Free with clv_program_free.
+ *  @return CLV_EINVAL unless exactly one of model and block is set; for a mode of the other one; a size that the block
+ *          does not have or that is out of range; reshard_after_forward or recompute without a backward pass; sp
+ *          combined with rules or with token generation; more tokens than the model takes; CLV_PLAN_MODE_DECODE of an
+ *          encoder. The message begins with the field or the mode. CLV_EDTYPE; CLV_ELIMIT for more than
+ *          CLV_PLAN_MAX_RANKS ranks; errors of clv_axis_rules_preset, clv_model_open and clv_compile */
 CLV_API clv_status clv_plan_compile(clv_program **out, const clv_plan_options *options, clv_error *err);
 
-/** @name What would make a plan smaller
- *  One option changed at a time, and the plan made again: an axis of the mesh twice as long, the rules of each preset,
- *  half the batch, bf16, regather, recompute. @{ */
+/** @name Suggestions that reduce memory
+ *  The plan is compiled again with one option changed: a mesh axis of twice the size, the rules of each preset, half
+ *  the batch, bf16, reshard_after_forward, recompute. @{ */
 
-/** The changes with which a rank needs less memory, the one that needs least first. A plain value: it outlives what the
- *  options point to, and any number of threads may read it. */
+/** The changes that reduce the memory of a rank, the smallest memory first. Immutable, and independent of the options'
+ *  pointers. */
 typedef struct clv_plan_suggestions clv_plan_suggestions;
 
-/** A change. What it points to lives with the clv_plan_suggestions. */
+/** One changed option. Its pointers live as long as the clv_plan_suggestions. */
 typedef struct clv_plan_suggestion {
     size_t size;              /**< the caller's: sizeof the struct, or 0 */
-    const char *option;       /**< the field of clv_plan_options: "mesh", "rules", "batch", "dtype", "regather" or
-                                   "recompute" */
-    const char *value;        /**< "data=4,model=4", "fsdp", "4", "bf16", "full"; "" of regather */
-    const clv_memory *memory; /**< of the plan with it; peak is NULL */
+    const char *option;       /**< "mesh", "rules", "batch" or "dtype" of clv_plan_options; "reshard_after_forward" or
+                                   "recompute" of its compile options */
+    const char *value;        /**< "data=4,model=4", "fsdp", "4", "bf16", "full"; "" for reshard_after_forward */
+    const clv_memory *memory; /**< memory of the changed plan; peak is NULL */
 } clv_plan_suggestion;
 
 /** Finds them. Free with clv_plan_suggestions_free.
- *  @return clv_plan_compile's, of the options as they are; a change that cannot be planned is left out */
+ *  @return errors of clv_plan_compile of the options as given; a change that does not compile is left out */
 CLV_API clv_status clv_plan_find_suggestions(clv_plan_suggestions **out, const clv_plan_options *options,
                                              clv_error *err);
-/** NULL is a no-op. */
-CLV_API void clv_plan_suggestions_free(clv_plan_suggestions *remedies);
-/** How many there are; 0 for NULL. */
-CLV_API int clv_plan_suggestions_count(const clv_plan_suggestions *remedies);
-/** Fills *out, whose `size` the caller has set. CLV_EINVAL for an index that there is not. */
-CLV_API clv_status clv_plan_suggestion_at(const clv_plan_suggestions *remedies, int i, clv_plan_suggestion *out,
+/** Does nothing for NULL. */
+CLV_API void clv_plan_suggestions_free(clv_plan_suggestions *suggestions);
+/** Number of suggestions; 0 for NULL. */
+CLV_API int clv_plan_suggestions_count(const clv_plan_suggestions *suggestions);
+/** Fills *out; set out->size first. CLV_EINVAL for an index out of range. */
+CLV_API clv_status clv_plan_suggestion_at(const clv_plan_suggestions *suggestions, int i, clv_plan_suggestion *out,
                                           clv_error *err);
 /** @} */
 
-/** The order of the mesh's axes in which the plan takes the least time on its machine. Ranks are row-major over the
- *  mesh, so the last axes stay inside hosts: those that move most should be last. Up to four axes are planned in every
- *  order, more with each of them last. *mesh: the axes in the best order, with the same names and sizes; as they are
- *  where no other is faster by a hundredth, or all ranks share a host. *seconds: what that plan is predicted to take.
- *  Which rank has which part of a tensor changes with the order, not what any layout costs but for where its groups
- *  are.
- *  @return clv_plan_compile's, of the options as they are; an order that cannot be planned is left out */
+/** Finds the order of the mesh's axes with the lowest predicted time. Ranks are row-major over the mesh, so groups of
+ *  the last axes stay inside hosts; axes that move the most bytes should be last. Tries every order of up to four axes;
+ *  of more axes, each one last. *mesh receives the axes in the best order: the given order unless another one is at
+ *  least 1 % faster, or where all ranks share a host. *seconds receives the predicted time.
+ *  @return errors of clv_plan_compile of the options as given; an order that does not compile is left out */
 CLV_API clv_status clv_plan_find_axis_order(clv_mesh *mesh, double *seconds, const clv_plan_options *options,
                                             clv_error *err);
 

@@ -22,7 +22,7 @@ typedef enum clv_recompute {
     CLV_RECOMPUTE_SELECTIVE, /**< recomputes results of cheap ops (elementwise, norms, softmax, reshapes) whose operands
                                   are available in the backward pass anyway. Repeats no collective */
     CLV_RECOMPUTE_FULL       /**< keeps only the input of each block. Repeats collectives, except gathers of weights,
-                                  whose results are kept unless `regather` is set */
+                                  whose results are kept unless `reshard_after_forward` is set */
 } clv_recompute;
 
 /** "none", "selective", "full"; "?" for an invalid value. */
@@ -42,7 +42,7 @@ typedef struct clv_compile_options {
                                      of ops in that scope, of ops that read that state, and of their gradients */
     int greedy_by_size_limit;   /**< up to this number of buffers memory is packed greedily by size, which packs best
                                      and takes quadratic time; above it in order of time. 0: 4096; < 0: never by size */
-    bool regather;              /**< the backward pass gathers weights again instead of keeping the gathered copies of
+    bool reshard_after_forward; /**< the backward pass gathers weights again instead of keeping the gathered copies of
                                      the forward pass, as PyTorch FSDP's reshard_after_forward */
     const clv_machine *machine; /**< hardware whose predicted times the partitioner minimises, borrowed during the call;
                                      NULL: the default machine (machine.h) */
@@ -163,7 +163,7 @@ typedef struct clv_memory {
     int64_t gradients;                                 /**< gradients of parameters */
     int64_t activations;                               /**< made by the forward pass for the backward pass */
     int64_t gathered; /**< activations and weights that collectives made for the backward
-                                                            pass: less with clv_compile_options.regather */
+                                                            pass: less with clv_compile_options.reshard_after_forward */
     int64_t inputs;
     int64_t communication; /**< other results of collectives */
     int64_t temporaries;

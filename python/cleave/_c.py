@@ -156,9 +156,6 @@ def _field(
     return fields[name]
 
 
-# Fields of whole numbers that are enumerators of these.
-_KINDS = {"recompute": "clv_recompute", "grad_reduce_dtype": "clv_comm_dtype", "quant": "clv_quant"}
-
 
 def _fill(kept: Kept, struct: Any, kind: Any, values: dict[str, Any], what: str) -> None:
     fields = dict(kind.fields)
@@ -177,8 +174,6 @@ def _fill(kept: Kept, struct: Any, kind: Any, values: dict[str, Any], what: str)
             value = ffi.new("char[]", text_in(value, name))
         elif field.type.kind == "enum":
             value = enum_in(field.type, value, name)
-        elif name in _KINDS:
-            value = enum_in(ffi.typeof(_KINDS[name]), value, name)
         elif field.type.kind == "primitive":
             value = _number(field.type.cname, value, name)
         if isinstance(value, ffi.CData):
@@ -241,14 +236,19 @@ def options(
     """A zeroed struct with these fields set, and its size where it tells one. without: fields that `values` may not
     name, as those of `more`; beside: what else the caller may be told."""
     ctype = ffi.typeof(kind)
-    calls = [name for name, field in ctype.fields if _is_callback(name, field.type)]
+    fields, kept = dict(ctype.fields), Kept(ffi.new(kind + " *"))
+    compiled = dict(fields["compile"].type.fields) if "compile" in fields else {}  # keywords of the struct in it
+    known = {**compiled, **fields}
+    calls = [name for name, field in known.items() if _is_callback(name, field.type)]
     for name in values:
-        _field(dict(ctype.fields), name, what, (*without, *more, *calls), beside)
-    kept = Kept(ffi.new(kind + " *"))
-    fields = dict(ctype.fields)
+        _field(known, name, what, (*without, *more, *calls, "compile"), beside)
     if "size" in fields:
         kept.struct.size = ffi.sizeof(ctype)
-    _fill(kept, kept.struct, ctype, {**values, **more}, what)
+    given = {**values, **more}
+    _fill(kept, kept.struct, ctype, {n: v for n, v in given.items() if n in fields}, what)
+    if compiled:
+        inner = {n: v for n, v in given.items() if n not in fields}
+        _fill(kept, kept.struct.compile, fields["compile"].type, inner, what)
     return kept
 
 

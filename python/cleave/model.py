@@ -610,8 +610,9 @@ def load(
     :class:`Machine`, or its profile. job: the :class:`Job` whose processes have the ranks. Options: dtype ("f32",
     "bf16"), quant ("q8" or "q4": weights of linear layers are held in blocks of integers, for inference), comm_dtype
     (what ranks carry f32 to each other as), threads_per_rank, config_only, check, timeout (seconds that a rank waits
-    for others), recompute ("selective" or "full": training makes again what it does not keep of each block), regather
-    (training gathers again in its backward pass what it gathered), grad_reduce_dtype ("f32": gradients of bf16 weights
+    for others), recompute ("selective" or "full": the backward pass recomputes activations of each block),
+    reshard_after_forward (free what the forward pass gathered, and gather it again in the backward pass),
+    overlap and the other options of :func:`cleave.compile`, grad_reduce_dtype ("f32": gradients of bf16 weights
     are f32 where they are made and summed; "bf16": those of f32 are carried so), lora (adapters: a folder of PEFT's
     form, or ``{"rank": 8, "alpha": 16, "targets": ["q_proj", "v_proj"]}`` for new ones, without targets beside all
     linear layers). A folder of adapters opens with its base, which it names. Weights are read when something runs, by
@@ -623,8 +624,8 @@ def load(
 def new_model(
     *, hidden: int, layers: int, heads: int, ffn: int, vocab: int, tp: int | None = None, mesh: MeshLike = None,
     rules: RulesLike = None, sp: bool = False, dtype: Any = "f32", comm_dtype: Any = "f32", threads_per_rank: int = 1,
-    machine: MachineLike = None, job: Job | None = None, recompute: str = "none", regather: bool = False,
-    grad_reduce_dtype: Any = None, **sizes: Any,
+    machine: MachineLike = None, job: Job | None = None, recompute: str = "none",
+    reshard_after_forward: bool = False, grad_reduce_dtype: Any = None, **sizes: Any,
 ) -> Model:  # fmt: skip
     """A model of a Llama's form that no folder holds, to be trained: kv_heads, head_dim, max_positions and more as in
     the library's clv_model_info; the rest is as for :func:`load`."""
@@ -632,7 +633,8 @@ def new_model(
     ids = {"bos": -1, "pad": -1, "mask": -1}
     info = _c.options("clv_model_info", {**ids, **known, **sizes}, "a new model")
     options = {"dtype": dtype, "comm_dtype": comm_dtype, "threads_per_rank": threads_per_rank,
-               "recompute": recompute, "regather": regather, "grad_reduce_dtype": grad_reduce_dtype}  # fmt: skip
+               "recompute": recompute, "reshard_after_forward": reshard_after_forward,
+               "grad_reduce_dtype": grad_reduce_dtype}  # fmt: skip
     return _opened(lib.clv_model_new, info.struct, tp, mesh, rules, sp, machine, job, options)
 
 

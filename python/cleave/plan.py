@@ -84,8 +84,8 @@ class Plan:
 
     def remedies(self) -> list[dict[str, Any]]:
         """What would make it smaller: one option changed, and the plan made again; what needs least first. "option" and
-        "value" are arguments of :func:`plan` ("mesh", "rules", "batch", "dtype", "regather" or "recompute"),
-        "memory" is as :attr:`memory`.
+        "value" are arguments of :func:`plan` ("mesh", "rules", "batch", "dtype", "reshard_after_forward" or
+        "recompute"), "memory" is as :attr:`memory`.
         """
         if self._call is None:
             raise ValueError("remedies: this plan does not know its options; valid: one that cleave.plan has returned")
@@ -96,7 +96,7 @@ class Plan:
         for i in range(lib.clv_plan_suggestions_count(found)):
             row = _c.filled("clv_plan_suggestion", lib.clv_plan_suggestion_at, found, i)
             option, value = (text_out(field) for field in (row.option, row.value))
-            typed: Any = int(value) if option == "batch" else option == "regather" or value
+            typed: Any = int(value) if option == "batch" else option == "reshard_after_forward" or value
             rows.append({"option": option, "value": typed, "memory": _c.fields(row.memory)})
         return rows
 
@@ -153,7 +153,8 @@ def plan(
     model: Any = None, mode: str | None = None, *, block: str | None = None, tp: int | None = None,
     mesh: MeshLike = None, rules: RulesLike = None, sp: bool = False, batch: int | None = None, seq: int | None = None,
     dtype: Any = "f32", hardware: MachineLike = None, comm_dtype: Any = "f32",
-    regather: bool = False, overlap: bool = False, max_implicit_bytes: int = 0, explain: str | None = None,
+    reshard_after_forward: bool = False, overlap: bool = False, max_implicit_bytes: int = 0,
+    explain: str | None = None,
     keep_decisions: bool = False, recompute: str = "none", lora: Any = None, accumulate: int = 0,
     dropout: float = 0.0, attention_dropout: float = 0.0, grad_reduce_dtype: Any = None,
     quant: str = "none", **sizes: Any,
@@ -163,7 +164,7 @@ def plan(
     model: its config.json, or the folder that holds it; no weights are read. mode: "train" (unless told), "prefill" or
     "decode" of `batch` (8) texts of `seq` (128) tokens. Or block="ffn", "attention", "gpt" or "llama" alone, of hidden
     (256), heads (8), kv_heads, ffn and bias; mode "forward" (unless told) or "grad". hardware: what layouts are priced
-    by, and the time is predicted for: a :class:`Machine`, or its profile. comm_dtype, regather, overlap,
+    by, and the time is predicted for: a :class:`Machine`, or its profile. comm_dtype, reshard_after_forward, overlap,
     max_implicit_bytes, explain, keep_decisions and recompute are those of :func:`cleave.compile`, lora, quant
     and grad_reduce_dtype those of :func:`cleave.load`, accumulate, dropout and attention_dropout those of
     :class:`Trainer`.
@@ -172,7 +173,8 @@ def plan(
     found, split = parallel(tp, mesh, rules, sp)
     given = {
         "model": None if model is None else text_in(model, "a model"), "block": block, "mode": mode, "batch": batch,
-        "seq": seq, "sp": sp, "dtype": dtype, "comm_dtype": comm_dtype, "regather": regather, "overlap": overlap,
+        "seq": seq, "sp": sp, "dtype": dtype, "comm_dtype": comm_dtype, "overlap": overlap,
+        "reshard_after_forward": reshard_after_forward,
         "max_implicit_bytes": max_implicit_bytes, "explain": explain,
         "keep_decisions": keep_decisions, "recompute": recompute, "accumulate": accumulate, "dropout": dropout,
         "attention_dropout": attention_dropout, "quant": quant, **_c.summed_in(grad_reduce_dtype), **sizes,

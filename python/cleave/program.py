@@ -154,11 +154,10 @@ def compile(graph: Graph, machine: MachineLike = None, **options: Any) -> Progra
     """Chooses a layout for every tensor, and plans every change of layout and the memory of a rank.
 
     machine: what layouts are priced by: a :class:`Machine`, or its profile. Options are the library's
-    clv_compile_options: by_bytes, use_idle_axes, max_implicit_bytes, explain, greedy_by_size_limit, regather,
-    keep_decisions,
-    overlap, comm_dtype ("bf16": what ranks carry f32 to each other as), recompute ("none", "selective" or "full": what
-    of blocks the backward pass makes again instead of keeping it), grad_reduce_dtype (comm_dtype of sums of
-    gradients).
+    clv_compile_options: by_bytes, use_idle_axes, max_implicit_bytes, explain, greedy_by_size_limit,
+    keep_decisions, overlap, reshard_after_forward, comm_dtype ("bf16": the wire dtype of f32 values), recompute
+    ("none", "selective" or "full": what of blocks the backward pass recomputes instead of keeping it),
+    grad_reduce_dtype (comm_dtype of sums of gradients).
     """
     if not isinstance(graph, Graph):
         raise TypeError(f"compile takes a Graph, not {type(graph).__name__}")

@@ -156,7 +156,7 @@ def test_a_mistake_is_forgiven():
 def test_compile_options():
     g = cleave.Graph("model=2")
     g.output("y", g.input("x", (4, 4), layout="model,_"), layout="_,_")
-    with pytest.raises(TypeError, match="valid: .*regather"):
+    with pytest.raises(TypeError, match="valid: .*reshard_after_forward"):
         cleave.compile(g, fast=True)
     with pytest.raises(TypeError):
         cleave.compile(g, explain=3)

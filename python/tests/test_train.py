@@ -69,8 +69,8 @@ def test_a_step_in_parts_is_a_step(rng):
 
 def test_what_is_gathered_again_changes_nothing(rng):
     ids, losses, kept = rng.integers(0, 256, (4, 17)), [], []
-    for regather in (False, True):
-        trainer = cleave.Trainer(new(tp=2, sp=True, regather=regather), batch=4, seq=16, steps=3, lr=0.01)
+    for reshard in (False, True):
+        trainer = cleave.Trainer(new(tp=2, sp=True, reshard_after_forward=reshard), batch=4, seq=16, steps=3, lr=0.01)
         losses.append([trainer.step(ids).loss for _ in range(3)])
         kept.append(trainer.program.memory["gathered"])
     assert losses[0] == losses[1] and kept[1] < kept[0]

@@ -22,13 +22,14 @@
 #include "models/weights/parameter_map.h"
 #include "models/weights/weight_layouts.h"
 #include "models/weights/quantized_tensors.h"
+#include "partition/partitioner.h"
 #include "program/cost/machine.h"
 #include "runtime/session/rank_threads.h"
 
 /* ---- opening ---- */
 
 enum { /* as their first versions had them */
-       FIRST_OPTIONS = offsetof(clv_model_options, machine),
+       FIRST_OPTIONS = sizeof(clv_model_options),
        FIRST_INFO = offsetof(clv_model_info, adapter_rank)
 };
 
@@ -76,28 +77,22 @@ static clv_status take(clv_model *m, const clv_model_options *o, clv_error *err)
         return clv_fail(err, o->threads_per_rank < 0 ? CLV_EINVAL : CLV_ELIMIT,
                         "threads_per_rank is %d; valid: 0 (which is 1) to %d", o->threads_per_rank,
                         CLV_MAX_THREADS_PER_RANK);
-    if ((unsigned)o->comm_dtype >= CLV_COMM_DTYPE_COUNT)
-        return clv_fail(err, CLV_EDTYPE, "a model of comm_dtype %d, which is none", (int)o->comm_dtype);
-    if (o->recompute < CLV_RECOMPUTE_NONE || o->recompute > CLV_RECOMPUTE_FULL)
-        return clv_fail(err, CLV_EINVAL, "recompute is %lld; valid: %d to %d", (long long)o->recompute,
-                        CLV_RECOMPUTE_NONE, CLV_RECOMPUTE_FULL);
+    CLV_TRY(clv_compile_options_check(&o->compile, "a model", err));
     if (o->timeout_ms < 0)
         return clv_fail(err, CLV_EINVAL, "timeout_ms is %lld; valid: 0 (which is %d) and above",
                         (long long)o->timeout_ms, CLV_DEFAULT_TIMEOUT_MS);
     m->timeout_ms = o->timeout_ms;
     m->dtype = o->dtype;
-    m->comm_dtype = o->comm_dtype;
     m->threads_per_rank = o->threads_per_rank;
-    m->check = o->check != 0;
-    m->overlap = o->overlap != 0;
-    m->recompute = o->recompute;
-    m->grad_reduce_dtype = o->grad_reduce_dtype;
-    m->regather = o->regather != 0;
-    m->f32_gradients = o->f32_gradients != 0;
+    m->check = o->check;
+    m->f32_gradients = o->f32_gradients;
     m->cancel = o->cancel;
     m->job = o->job;
     m->flight = o->flight;
-    CLV_TRY(clv_machine_copy(&m->machine, o->machine, err));
+    CLV_TRY(clv_machine_copy(&m->machine, o->compile.machine, err));
+    m->compile = o->compile;
+    m->compile.size = sizeof m->compile;
+    m->compile.machine = m->machine;
     if (o->mesh)
         m->mesh = *o->mesh;
     CLV_TRY(clv_mesh_check(&m->mesh, err));
@@ -145,12 +140,12 @@ static clv_status warn_unquantized(clv_model *m, clv_error *err)
                                      n == 1 ? "" : "the first is ", first.name);
 }
 
-static clv_status set_quant(clv_model *m, int64_t quant, clv_error *err)
+static clv_status set_quant(clv_model *m, clv_quant quant, clv_error *err)
 {
     const clv_quant stored = m->weights ? clv_quantized_tensors_detect(m->weights->files, &m->config) : CLV_QUANT_NONE;
-    if (quant < 0 || quant >= CLV_QUANT_COUNT)
-        return clv_fail(err, CLV_EINVAL, "quant is %lld, which is none of clv_quant", (long long)quant);
-    m->quant = (clv_quant)quant;
+    if ((unsigned)quant >= CLV_QUANT_COUNT)
+        return clv_fail(err, CLV_EINVAL, "quant is %d; valid: a clv_quant", (int)quant);
+    m->quant = quant;
     CLV_TRY(clv_quant_resolve(&m->quant, m->path, stored, err));
     if (m->quant == CLV_QUANT_NONE)
         return CLV_OK;
@@ -169,8 +164,7 @@ static clv_status open_parts(clv_model *m, const clv_model_options *o, clv_error
     CLV_TRY(take(m, o, err));
     if (!o->config_only) {
         CLV_TRY(clv_model_weights_open(&m->weights, &m->config, m->path,
-                                       &(clv_model_weights_options){.map = o->map != 0, .warnings = &m->warnings},
-                                       err));
+                                       &(clv_model_weights_options){.map = o->map, .warnings = &m->warnings}, err));
         m->config = m->weights->config;
     }
     CLV_TRY(set_lora(m, o->lora, err));
@@ -620,14 +614,7 @@ clv_status clv_model_state_source(void *arg, const char *name, const clv_type *t
 
 clv_status clv_model_compile(clv_program **out, const clv_model *m, const clv_graph *graph, clv_error *err)
 {
-    const clv_compile_options options = {.size = sizeof options,
-                                         .machine = m->machine,
-                                         .regather = m->regather,
-                                         .overlap = m->overlap,
-                                         .comm_dtype = m->comm_dtype,
-                                         .recompute = m->recompute,
-                                         .grad_reduce_dtype = m->grad_reduce_dtype};
-    return clv_compile(out, graph, &options, err);
+    return clv_compile(out, graph, &m->compile, err);
 }
 
 clv_session_options clv_model_session_options(const clv_model *m)

@@ -12,14 +12,12 @@ struct clv_model {
     clv_mesh mesh;
     clv_axis_rules rules;
     clv_dtype dtype;
-    clv_comm_dtype comm_dtype;
+    clv_compile_options compile;
     int threads_per_rank;
     int64_t timeout_ms;
-    bool check, overlap, regather, f32_gradients;
-    int64_t recompute;                  /* a clv_recompute */
-    int64_t grad_reduce_dtype;          /* a clv_comm_dtype */
+    bool check, f32_gradients;
     const clv_cancel *cancel;           /* NULL: none */
-    clv_machine *machine;               /* NULL: the default */
+    clv_machine *machine;               /* compile.machine, owned */
     clv_job *job;                       /* NULL: one process has all ranks */
     clv_flight *flight;                 /* NULL: none */
     struct clv_adapters *adapters;      /* NULL: none */

@@ -20,8 +20,6 @@
 #include "partition/passes/passes.h"
 #include "program/latency_hiding_scheduler.h"
 
-enum { FIRST_SIZE = offsetof(clv_compile_options, keep_decisions) }; /* of clv_compile_options' first version */
-
 static clv_status run_passes(clv_program *program, clv_partitioner *p, clv_error *err)
 {
     const clv_compile_options *o = p->options;
@@ -29,7 +27,7 @@ static clv_status run_passes(clv_program *program, clv_partitioner *p, clv_error
     CLV_TRY(clv_partition_propagate_layouts(p, err));
     CLV_TRY(clv_partition_choose_strategies(p, err));
     CLV_TRY(clv_compress_collectives(&p->table, o->comm_dtype, o->grad_reduce_dtype, err));
-    CLV_TRY(clv_recompute_activations(&p->table, o->recompute, o->regather, err));
+    CLV_TRY(clv_recompute_activations(&p->table, o->recompute, o->reshard_after_forward, err));
     CLV_TRY(clv_reduce_gradients_early(&p->table, err));
     CLV_TRY(clv_lower_to_program(program, &p->table, err));
     program->greedy_by_size_limit = o->greedy_by_size_limit;
@@ -38,15 +36,15 @@ static clv_status run_passes(clv_program *program, clv_partitioner *p, clv_error
     return clv_program_plan_memory(program, err);
 }
 
-static clv_status check_options(const clv_compile_options *o, clv_error *err)
+clv_status clv_compile_options_check(const clv_compile_options *o, const char *what, clv_error *err)
 {
     if ((unsigned)o->comm_dtype >= CLV_COMM_DTYPE_COUNT)
-        return clv_fail(err, CLV_EDTYPE, "clv_compile: comm_dtype is %d, no clv_comm_dtype", (int)o->comm_dtype);
+        return clv_fail(err, CLV_EDTYPE, "%s: comm_dtype is %d; valid: a clv_comm_dtype", what, (int)o->comm_dtype);
     if ((unsigned)o->grad_reduce_dtype >= CLV_COMM_DTYPE_COUNT)
-        return clv_fail(err, CLV_EDTYPE, "clv_compile: grad_reduce_dtype is %d, no clv_comm_dtype",
+        return clv_fail(err, CLV_EDTYPE, "%s: grad_reduce_dtype is %d; valid: a clv_comm_dtype", what,
                         (int)o->grad_reduce_dtype);
     if ((unsigned)o->recompute > CLV_RECOMPUTE_FULL)
-        return clv_fail(err, CLV_EINVAL, "clv_compile: recompute is %d; valid: %d to %d", (int)o->recompute,
+        return clv_fail(err, CLV_EINVAL, "%s: recompute is %d; valid: %d to %d", what, (int)o->recompute,
                         CLV_RECOMPUTE_NONE, CLV_RECOMPUTE_FULL);
     return CLV_OK;
 }
@@ -57,8 +55,8 @@ clv_status clv_compile(clv_program **out, const clv_graph *graph, const clv_comp
     CLV_TRY(clv_require(out && graph, "clv_compile", "out and a graph", err));
     CLV_TRY(clv_graph_status(graph, err));
     CLV_TRY(clv_graph_check_rules(graph, err));
-    CLV_TRY(clv_options_copy_in(&taken, sizeof taken, FIRST_SIZE, options, "clv_compile", err));
-    CLV_TRY(check_options(&taken, err));
+    CLV_TRY(clv_options_copy_in(&taken, sizeof taken, sizeof taken, options, "clv_compile", err));
+    CLV_TRY(clv_compile_options_check(&taken, "clv_compile", err));
     clv_program *program = calloc(1, sizeof *program);
     clv_arena *scratch = clv_arena_new();
     if (program)

@@ -53,6 +53,9 @@ typedef struct clv_partitioner {
     const char *factor_names[CLV_MAX_FACTORS]; /* of the current op; NULL: unknown */
 } clv_partitioner;
 
+/* Verifies that the enums of the options are in range. @return CLV_EDTYPE or CLV_EINVAL, with a message that begins
+ * with `what` */
+clv_status clv_compile_options_check(const clv_compile_options *options, const char *what, clv_error *err);
 /* Prepares a partitioner that has a graph, scratch, options and cost: an empty table and caches. */
 clv_status clv_partitioner_init(clv_partitioner *p, clv_error *err);
 
@@ -79,8 +82,8 @@ bool clv_partition_keeps_gradient_partial(clv_layout *out, const clv_partitioner
 
 /* Records that a sharded value holds a value. */
 clv_status clv_partition_add_available(clv_partitioner *p, int value, int sharded, clv_error *err);
-/* The sharded values that an op may read a value from, at least one, and their layouts. With `regather`, the backward
- * pass does not see what the forward pass gathered for itself. */
+/* The sharded values that an op may read a value from, at least one, and their layouts. With `reshard_after_forward`,
+ * the backward pass does not see what the forward pass gathered for itself. */
 clv_status clv_partition_available_layouts(const int **sharded, const clv_layout *const **layouts, int *n,
                                            clv_partitioner *p, int value, clv_error *err);
 /* Adds a row for one step of a reshard, from *sharded, which becomes its result. The step is borrowed while the table

@@ -9,7 +9,6 @@
 #include "base/versioned_structs.h"
 #include "base/text/utf8.h"
 #include "cleave/checkpoint.h"
-#include "runtime/multi_process/local_ranks.h"
 #include "runtime/multi_process/multi_process.h"
 #include "train/trainer.h"
 

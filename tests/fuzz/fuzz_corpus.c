@@ -15,7 +15,7 @@ static void remove_folder(void)
 }
 
 typedef struct seen {
-    int64_t n, learned;
+    int64_t n, loss_tokens;
 } seen;
 
 static clv_status look(void *arg, const clv_corpus_ids *ids, clv_error *err)
@@ -25,7 +25,7 @@ static clv_status look(void *arg, const clv_corpus_ids *ids, clv_error *err)
     for (int64_t i = 0; i < ids->n; i++) {
         if (ids->id[i] < 0 || ids->id[i] > 255)
             abort();
-        s->learned += !ids->learned || ids->learned[i];
+        s->loss_tokens += !ids->loss_mask || ids->loss_mask[i];
     }
     s->n += ids->n;
     return CLV_OK;
@@ -46,7 +46,7 @@ static void try(const char *name, const uint8_t *data, size_t size, int chat)
     if (clv_corpus_encoder_open(&form, &options, NULL) != CLV_OK)
         abort();
     if (clv_corpus_tokenize_parallel(&info, &form, paths, 1, look, &s, NULL) == CLV_OK &&
-        (info.tokens != s.n || info.learned != s.learned || info.documents < 1))
+        (info.tokens != s.n || info.loss_tokens != s.loss_tokens || info.documents < 1))
         abort();
     clv_corpus_encoder_close(&form);
     remove(path);

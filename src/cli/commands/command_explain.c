@@ -250,12 +250,12 @@ int command_explain(int argc, char **argv)
     if (code != CLV_OPTIONS_RUN)
         return code;
     code = CLV_EXIT_OK;
-    a.plan.plan.explain = a.op;
-    a.plan.plan.keep_decisions = !a.op && !a.dot;
+    a.plan.plan.compile.explain = a.op;
+    a.plan.plan.compile.keep_decisions = !a.op && !a.dot;
     clv_status status = check(&a, &err);
     if (status == CLV_OK)
         status = clv_hardware_option_open(&machine, a.hardware, &err);
-    a.plan.plan.machine = machine;
+    a.plan.plan.compile.machine = machine;
     if (status == CLV_OK)
         status = clv_plan_option_compile(&program, &a.plan, &err);
     if (status == CLV_OK && a.dot)

@@ -138,7 +138,7 @@ int command_plan(int argc, char **argv)
         return code;
     clv_machine *machine = NULL;
     clv_status status = clv_hardware_option_open(&machine, a.hardware, &err);
-    a.plan.plan.machine = machine;
+    a.plan.plan.compile.machine = machine;
     if (status == CLV_OK)
         status = clv_plan_option_compile(&program, &a.plan, &err);
     code = CLV_EXIT_OK;

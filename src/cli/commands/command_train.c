@@ -102,7 +102,7 @@ static int parse(clv_train_args *a, int argc, char **argv)
                       "of weights, activations and gradients (f32); of bf16 the optimizer keeps an f32 copy"),
         CLV_COMM_DTYPE_OPTION(&a->comm_dtype, NULL),
         CLV_GRAD_REDUCE_DTYPE_OPTION(&a->grad_reduce_dtype),
-        CLV_REGATHER_OPTION(&a->regather),
+        CLV_RESHARD_AFTER_FORWARD_OPTION(&a->reshard_after_forward),
         CLV_RECOMPUTE_OPTIONS(&a->recompute),
         CLV_COST_MODEL_OPTION(&a->hardware),
         CLV_TRACED_STEPS_OPTIONS(&a->trace),
@@ -221,7 +221,7 @@ static clv_status train_on(clv_train_args *a, const clv_model_options *options, 
     if (status == CLV_OK && !model)
         status = new_model(&model, a, &data, options, err);
     if (status == CLV_OK)
-        status = clv_train_run(a, model, options->machine, &data, command, code, err);
+        status = clv_train_run(a, model, options->compile.machine, &data, command, code, err);
     clv_model_close(model);
     clv_train_data_close(&data);
     return status;
@@ -256,22 +256,22 @@ static clv_status train(clv_train_args *a, const char *command, int *code, clv_e
                                  .rules = &rules,
                                  .threads_per_rank = (int)a->run.threads,
                                  .check = a->run.check,
-                                 .overlap = a->run.overlap,
-                                 .regather = a->regather,
+                                 .compile.overlap = a->run.overlap,
+                                 .compile.reshard_after_forward = a->reshard_after_forward,
                                  .timeout_ms = clv_comm_option_timeout_ms(&a->run.comm)};
     CLV_TRY(take_lora(&options.lora, &lora, a, err));
     CLV_TRY(clv_dtype_parse(&options.dtype, a->dtype, err));
     CLV_TRY(check_parts(a, err));
-    CLV_TRY(clv_comm_dtype_parse(&options.comm_dtype, a->comm_dtype, err));
-    CLV_TRY(clv_grad_reduce_option_read(&options.grad_reduce_dtype, &options.f32_gradients, a->grad_reduce_dtype,
-                                        a->comm_dtype, err));
-    CLV_TRY(clv_recompute_option_read(&options.recompute, &a->recompute, err));
+    CLV_TRY(clv_comm_dtype_parse(&options.compile.comm_dtype, a->comm_dtype, err));
+    CLV_TRY(clv_grad_reduce_option_read(&options.compile.grad_reduce_dtype, &options.f32_gradients,
+                                        a->grad_reduce_dtype, a->comm_dtype, err));
+    CLV_TRY(clv_recompute_option_read(&options.compile.recompute, &a->recompute, err));
     CLV_TRY(clv_mesh_option_read(&mesh, &a->mesh, err));
     CLV_TRY(clv_processes_job_of_mesh(&options.job, &a->run.comm, &mesh, err));
     CLV_TRY(clv_flight_option_open(&options.flight, a->run.comm.flight, err));
     CLV_TRY(clv_mesh_option_rules(&rules, &a->mesh, &mesh, err));
     CLV_TRY(clv_hardware_option_open(&machine, a->hardware, err));
-    options.machine = machine;
+    options.compile.machine = machine;
     clv_status status = train_on(a, &options, command, code, err);
     clv_machine_free(machine);
     return status;

@@ -52,8 +52,8 @@ static void handle_lost_pages(void)
     sigaction(SIGBUS, &action, NULL);
 }
 
-clv_status clv_grad_reduce_option_read(int64_t *carried, int64_t *f32, const char *grad_reduce, const char *comm_dtype,
-                                       clv_error *err)
+clv_status clv_grad_reduce_option_read(clv_comm_dtype *carried, bool *f32, const char *grad_reduce,
+                                       const char *comm_dtype, clv_error *err)
 {
     clv_comm_dtype found = CLV_COMM_F32;
     if (grad_reduce)
@@ -66,7 +66,7 @@ clv_status clv_grad_reduce_option_read(int64_t *carried, int64_t *f32, const cha
     return CLV_OK;
 }
 
-clv_status clv_quant_option_read(int64_t *out, const char *quant, clv_error *err)
+clv_status clv_quant_option_read(clv_quant *out, const char *quant, clv_error *err)
 {
     clv_quant found = CLV_QUANT_NONE;
     if (quant)
@@ -104,18 +104,18 @@ clv_status clv_model_option_open(clv_model **out, clv_model_option *o, clv_error
     CLV_TRY(clv_mesh_option_read(&mesh, &o->mesh, err));
     CLV_TRY(clv_mesh_option_rules(&rules, &o->mesh, &mesh, err));
     CLV_TRY(clv_dtype_parse(&options.dtype, o->dtype, err));
-    CLV_TRY(clv_comm_dtype_parse(&options.comm_dtype, o->comm_dtype, err));
+    CLV_TRY(clv_comm_dtype_parse(&options.compile.comm_dtype, o->comm_dtype, err));
     CLV_TRY(clv_quant_option_read(&options.quant, o->quant, err));
     if (!o->run.every_process_runs_all)
         CLV_TRY(clv_processes_job_of_mesh(&options.job, &o->run.comm, &mesh, err));
     CLV_TRY(clv_flight_option_open(&options.flight, o->run.comm.flight, err));
     options.threads_per_rank = (int)o->run.threads;
     options.check = o->run.check;
-    options.overlap = o->run.overlap;
+    options.compile.overlap = o->run.overlap;
     options.timeout_ms = clv_comm_option_timeout_ms(&o->run.comm);
     options.cancel = o->cancel;
     CLV_TRY(clv_hardware_option_open(&machine, o->hardware, err));
-    options.machine = machine;
+    options.compile.machine = machine;
     handle_lost_pages();
     clv_status status = clv_model_open(out, o->path, &options, err);
     clv_machine_free(machine);

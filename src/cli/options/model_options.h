@@ -83,11 +83,11 @@ void clv_model_missing_hint(char *out, size_t size, const char *value);
 
 /* Of --grad-reduce-dtype: a clv_comm_dtype, and whether gradients are to be f32 whatever weights are. CLV_EINVAL for
  * f32 beside another --comm-dtype. */
-clv_status clv_grad_reduce_option_read(int64_t *carried, int64_t *f32, const char *grad_reduce, const char *comm_dtype,
-                                       clv_error *err);
+clv_status clv_grad_reduce_option_read(clv_comm_dtype *carried, bool *f32, const char *grad_reduce,
+                                       const char *comm_dtype, clv_error *err);
 
 /* Of --quant: a clv_quant, as options structs have it. */
-clv_status clv_quant_option_read(int64_t *out, const char *quant, clv_error *err);
+clv_status clv_quant_option_read(clv_quant *out, const char *quant, clv_error *err);
 
 /* Opens the model, its files mapped, with a handler of SIGBUS: one that becomes shorter while it is read is CLV_EIO. */
 clv_status clv_model_option_open(clv_model **out, clv_model_option *option, clv_error *err);

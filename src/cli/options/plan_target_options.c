@@ -26,11 +26,11 @@ static clv_status read_what(clv_plan_options *out, const clv_plan_option *o, clv
         return clv_fail(err, CLV_EINVAL, "give one of --forward and --grad, or one of --train, --prefill and --decode");
     if (o->block)
         CLV_TRY(clv_plan_block_parse(&out->block, o->block, err));
-    CLV_TRY(clv_comm_dtype_parse(&out->comm_dtype, o->comm_dtype, err));
-    CLV_TRY(clv_grad_reduce_option_read(&out->grad_reduce_dtype, &out->f32_gradients, o->grad_reduce_dtype,
+    CLV_TRY(clv_comm_dtype_parse(&out->compile.comm_dtype, o->comm_dtype, err));
+    CLV_TRY(clv_grad_reduce_option_read(&out->compile.grad_reduce_dtype, &out->f32_gradients, o->grad_reduce_dtype,
                                         o->comm_dtype, err));
     CLV_TRY(clv_quant_option_read(&out->quant, o->quant, err));
-    CLV_TRY(clv_recompute_option_read(&out->recompute, &o->recompute, err));
+    CLV_TRY(clv_recompute_option_read(&out->compile.recompute, &o->recompute, err));
     return clv_dtype_parse(&out->dtype, o->dtype, err);
 }
 

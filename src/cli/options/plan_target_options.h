@@ -69,11 +69,12 @@ extern const clv_plan_option clv_plan_option_defaults;
         CLV_DTYPE_ROW(&(o)->dtype, "f32|bf16|f16|f64", "of weights and activations (f32)"),                            \
         CLV_QUANT_OPTION(&(o)->quant), CLV_COMM_DTYPE_OPTION(&(o)->comm_dtype, NULL),                                  \
         CLV_GRAD_REDUCE_DTYPE_OPTION(&(o)->grad_reduce_dtype), CLV_MESH_OPTIONS(&(o)->mesh),                           \
-        CLV_RULES_OPTIONS(&(o)->mesh), CLV_OVERLAP_OPTION(&(o)->plan.overlap),                                         \
-        CLV_REGATHER_OPTION(&(o)->plan.regather), CLV_RECOMPUTE_OPTIONS(&(o)->recompute),                              \
+        CLV_RULES_OPTIONS(&(o)->mesh), CLV_OVERLAP_OPTION(&(o)->plan.compile.overlap),                                 \
+        CLV_RESHARD_AFTER_FORWARD_OPTION(&(o)->plan.compile.reshard_after_forward),                                    \
+        CLV_RECOMPUTE_OPTIONS(&(o)->recompute),                                                                        \
     {                                                                                                                  \
-        .names = "--max-implicit-bytes", .kind = CLV_OPTION_INT, .out = &(o)->plan.max_implicit_bytes, .min = 0,       \
-        .max = INT64_MAX, .value = "N", .advanced = true,                                                              \
+        .names = "--max-implicit-bytes", .kind = CLV_OPTION_INT, .out = &(o)->plan.compile.max_implicit_bytes,         \
+        .min = 0, .max = INT64_MAX, .value = "N", .advanced = true,                                                    \
         .help = "refuse a collective of more bytes that nobody asked for; 0: any"                                      \
     }
 

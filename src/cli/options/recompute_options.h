@@ -1,4 +1,4 @@
-/* recompute_options.h - --recompute none|selective|full and --regather: activation checkpointing options. */
+/* recompute_options.h - --recompute none|selective|full and --reshard-after-forward: option rows. */
 #ifndef CLEAVE_CLI_OPTIONS_RECOMPUTE_OPTIONS_H
 #define CLEAVE_CLI_OPTIONS_RECOMPUTE_OPTIONS_H
 
@@ -25,13 +25,12 @@ typedef struct clv_recompute_option {
         .conflicts_with = "--recompute", .advanced = true, .help = "the same as --recompute selective"                 \
     }
 
-#define CLV_REGATHER_OPTION(out_)                                                                                      \
+#define CLV_RESHARD_AFTER_FORWARD_OPTION(out_)                                                                         \
     {                                                                                                                  \
-        .names = "--regather", .kind = CLV_OPTION_FLAG, .out = (out_), .advanced = true,                               \
-        .help = "the backward pass gathers again what the forward pass gathered, instead of keeping it"                \
+        .names = "--reshard-after-forward, --regather", .kind = CLV_OPTION_FLAG, .out = (out_), .advanced = true,      \
+        .help = "free what the forward pass gathered, and gather it again in the backward pass"                        \
     }
 
-/* *out: a clv_recompute. */
-clv_status clv_recompute_option_read(int64_t *out, const clv_recompute_option *option, clv_error *err);
+clv_status clv_recompute_option_read(clv_recompute *out, const clv_recompute_option *option, clv_error *err);
 
 #endif

@@ -100,6 +100,8 @@ static clv_status read_suggestions(remedies *out, const clv_plan_suggestions *fo
         CLV_TRY(clv_plan_suggestion_at(found, out->n, &change, err));
         snprintf(item->option, sizeof item->option, "--%s%s%s", change.option, change.value[0] ? " " : "",
                  change.value);
+        for (char *c = item->option; *c && *c != ' '; c++)
+            *c = *c == '_' ? '-' : *c;
         item->memory = *change.memory;
     }
     return CLV_OK;

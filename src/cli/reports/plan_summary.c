@@ -70,9 +70,9 @@ static void add_changes(clv_table *t, const clv_plan_option *o)
         clv_table_text(t, "comm_dtype", o->comm_dtype);
     if (o->recompute.mode || o->recompute.activations)
         clv_table_text(t, "recompute", o->recompute.mode ? o->recompute.mode : "selective");
-    if (o->plan.regather)
-        clv_table_bool(t, "regather", true);
-    if (o->plan.overlap)
+    if (o->plan.compile.reshard_after_forward)
+        clv_table_bool(t, "reshard_after_forward", true);
+    if (o->plan.compile.overlap)
         clv_table_bool(t, "overlap", true);
 }
 

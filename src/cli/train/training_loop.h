@@ -31,7 +31,7 @@ typedef struct clv_train_args {
     const char *on_nan;
     double dropout, attention_dropout;
     clv_table_format form;
-    bool resume, regather;
+    bool resume, reshard_after_forward;
     int64_t layers, hidden, heads, kv_heads, ffn, seq, batch, steps, seed;
     bool save_wait;
     int64_t save_every, keep_last, keep_every; /* checkpoints; 0: when it is told to leave alone */

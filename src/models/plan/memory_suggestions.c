@@ -81,7 +81,8 @@ static void try_rules(search *s)
 
 static void try_sizes(search *s)
 {
-    clv_plan_options half = s->given, narrow = s->given, regather = s->given, again = s->given;
+    clv_plan_options half = s->given, narrow = s->given, reshard = s->given, again = s->given;
+    clv_recompute *mode = &again.compile.recompute;
     char batch[32];
     half.batch = (half.batch ? half.batch : CLV_PLAN_BATCH) / 2;
     snprintf(batch, sizeof batch, "%lld", (long long)half.batch);
@@ -89,11 +90,11 @@ static void try_sizes(search *s)
         try_change(s, &half, "batch", batch);
     narrow.dtype = CLV_BF16;
     try_change(s, &narrow, "dtype", clv_dtype_name(narrow.dtype));
-    regather.regather = true;
-    try_change(s, &regather, "regather", "");
-    for (again.recompute = CLV_RECOMPUTE_SELECTIVE; again.recompute <= CLV_RECOMPUTE_FULL; again.recompute++)
-        if (again.recompute > s->given.recompute)
-            try_change(s, &again, "recompute", clv_recompute_name((clv_recompute)again.recompute));
+    reshard.compile.reshard_after_forward = true;
+    try_change(s, &reshard, "reshard_after_forward", "");
+    for (*mode = CLV_RECOMPUTE_SELECTIVE; *mode <= CLV_RECOMPUTE_FULL; (*mode)++)
+        if (*mode > s->given.compile.recompute)
+            try_change(s, &again, "recompute", clv_recompute_name(*mode));
 }
 
 static int by_total(const void *a, const void *b)
@@ -112,7 +113,7 @@ clv_status clv_plan_find_suggestions(clv_plan_suggestions **out, const clv_plan_
     search s = {.found = r};
     clv_memory memory;
     clv_status status = clv_plan_parse_options(&s.given, options, call, err);
-    s.given.explain = NULL;
+    s.given.compile.explain = NULL;
     if (status == CLV_OK)
         status = measure(&memory, &s.given, err);
     if (status != CLV_OK) {

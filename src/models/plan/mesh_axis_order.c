@@ -80,7 +80,7 @@ static clv_status measure(double *seconds, const clv_plan_options *options, clv_
     clv_program *program;
     clv_prediction predicted = {.size = sizeof predicted};
     CLV_TRY(clv_plan_compile(&program, options, err));
-    clv_status status = clv_program_predict(program, options->machine, &predicted, err);
+    clv_status status = clv_program_predict(program, options->compile.machine, &predicted, err);
     *seconds = predicted.seconds;
     clv_program_free(program);
     return status;
@@ -106,11 +106,11 @@ clv_status clv_plan_find_axis_order(clv_mesh *mesh, double *seconds, const clv_p
     clv_plan_options given;
     CLV_TRY(clv_require(mesh && seconds && options, call, "mesh, seconds and options", err));
     CLV_TRY(clv_plan_parse_options(&given, options, call, err));
-    given.explain = NULL;
+    given.compile.explain = NULL;
     CLV_TRY(measure(seconds, &given, err));
     clv_mesh as_given = given.mesh ? *given.mesh : (clv_mesh){0};
     *mesh = as_given;
-    if (!has_hosts(given.machine, &as_given))
+    if (!has_hosts(given.compile.machine, &as_given))
         return CLV_OK;
     order o;
     double least = *seconds * enough;

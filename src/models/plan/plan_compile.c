@@ -51,16 +51,17 @@ static clv_status check_mode(const clv_plan_options *o, clv_error *err)
         return clv_fail(err, CLV_EINVAL, "train, prefill and decode are for models; a block has forward, grad");
     if (o->model && (o->mode == CLV_PLAN_MODE_FORWARD || o->mode == CLV_PLAN_MODE_GRAD))
         return clv_fail(err, CLV_EINVAL, "forward and grad are for blocks; a model has train, prefill, decode");
-    if (o->regather && !has_backward(o))
-        return clv_fail(err, CLV_EINVAL, "regather is for a backward pass: grad of a block, train of a model");
-    if (o->recompute && !has_backward(o))
+    if (o->compile.reshard_after_forward && !has_backward(o))
+        return clv_fail(err, CLV_EINVAL,
+                        "reshard_after_forward is for a backward pass: grad of a block, train of a model");
+    if (o->compile.recompute && !has_backward(o))
         return clv_fail(err, CLV_EINVAL, "recompute is for a backward pass: grad of a block, train of a model");
     if (o->lora && !o->model)
         return clv_fail(err, CLV_EINVAL, "lora is for a model; a block has no adapters");
     if (o->quant && (!o->model || !generates(o)))
         return clv_fail(err, CLV_EINVAL, "quant is for a model that generates; valid with prefill, decode");
     if (o->sp && o->rules)
-        return clv_fail(err, CLV_EINVAL, "sp says nothing beside rules; leave one of the two out");
+        return clv_fail(err, CLV_EINVAL, "sp cannot be combined with rules");
     return CLV_OK;
 }
 
@@ -100,7 +101,7 @@ static clv_status check_sizes(const clv_plan_options *o, clv_error *err)
                                  {"bias", o->bias, 1, FFN | ATTENTION | WHOLE},
                                  {"batch", o->batch, 1 << 30, 0},
                                  {"seq", o->seq, 1 << 30, 0},
-                                 {"max_implicit_bytes", o->max_implicit_bytes, INT64_MAX, 0}};
+                                 {"max_implicit_bytes", o->compile.max_implicit_bytes, INT64_MAX, 0}};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         if (sizes[i].given < 0 || sizes[i].given > sizes[i].most)
             return clv_fail(err, CLV_EINVAL, "%s is %lld; valid: 0 (its default) to %lld", sizes[i].field,
@@ -178,7 +179,7 @@ static void add_block_gradients(clv_graph *graph, clv_value x, clv_value y, cons
     clv_value seed = clv_residual_input(graph, "dy", type.dtype, type.rank, type.shape, p->rules);
     int n = clv_graph_parameters(graph, wrt, MOST);
     wrt[n] = x;
-    clv_gradients_widened(graph, y, seed, wrt, n + 1, p->f32_gradients != 0, d);
+    clv_gradients_widened(graph, y, seed, wrt, n + 1, p->f32_gradients, d);
     for (int i = 0; i <= n; i++) {
         char name[300];
         snprintf(name, sizeof name, "d.%s", clv_value_name(graph, wrt[i]));
@@ -251,7 +252,7 @@ static clv_status choose_quant(clv_quant *how, const clv_plan_options *o, clv_er
 static clv_status build_model(clv_graph *graph, const clv_plan_options *o, clv_error *err)
 {
     clv_model *model;
-    clv_quant quant = (clv_quant)o->quant;
+    clv_quant quant = o->quant;
     CLV_TRY(choose_quant(&quant, o, err));
     const clv_model_options options = {.size = sizeof options,
                                        .mesh = o->mesh,
@@ -280,16 +281,6 @@ static clv_status check_mesh(const clv_mesh *mesh, clv_error *err)
 
 static clv_status compile(clv_program **out, const clv_plan_options *o, clv_error *err)
 {
-    const clv_compile_options options = {.size = sizeof options,
-                                         .machine = o->machine,
-                                         .regather = o->regather,
-                                         .overlap = o->overlap,
-                                         .max_implicit_bytes = o->max_implicit_bytes,
-                                         .explain = o->explain,
-                                         .keep_decisions = o->keep_decisions,
-                                         .comm_dtype = o->comm_dtype,
-                                         .recompute = o->recompute,
-                                         .grad_reduce_dtype = o->grad_reduce_dtype};
     clv_graph *graph;
     clv_status status = CLV_OK;
     CLV_TRY(clv_graph_new(&graph, o->mesh, err));
@@ -298,7 +289,7 @@ static clv_status compile(clv_program **out, const clv_plan_options *o, clv_erro
     else
         build_block(graph, o);
     if (status == CLV_OK)
-        status = clv_compile(out, graph, &options, err);
+        status = clv_compile(out, graph, &o->compile, err);
     clv_graph_free(graph);
     return status;
 }
@@ -306,7 +297,9 @@ static clv_status compile(clv_program **out, const clv_plan_options *o, clv_erro
 clv_status clv_plan_parse_options(clv_plan_options *out, const clv_plan_options *given, const char *call,
                                   clv_error *err)
 {
-    return clv_options_copy_in(out, sizeof *out, offsetof(clv_plan_options, head_dim), given, call, err);
+    CLV_TRY(clv_options_copy_in(out, sizeof *out, sizeof *out, given, call, err));
+    out->compile.size = sizeof out->compile;
+    return CLV_OK;
 }
 
 clv_status clv_plan_compile(clv_program **out, const clv_plan_options *options, clv_error *err)

@@ -21,8 +21,8 @@ bool clv_model_uses_prepacked(const clv_model *m)
 {
     const int set = set_for_test;
     return (set < 0 ? clv_cpu_tuning()->prepack_weights : set > 0) && m->path[0] != '\0' &&
-           (!m->job || clv_job_cpus_are_alike(m->job)) && m->comm_dtype == CLV_COMM_F32 && m->quant == CLV_QUANT_NONE &&
-           !m->config.family->stated;
+           (!m->job || clv_job_cpus_are_alike(m->job)) && m->compile.comm_dtype == CLV_COMM_F32 &&
+           m->quant == CLV_QUANT_NONE && !m->config.family->stated;
 }
 
 /* A box of packed state, [(parts,) out..., out / 16, in..., 16], while it is read in parts of the parameter,

@@ -51,14 +51,14 @@ clv_status clv_partition_available_layouts(const int **sharded, const clv_layout
                                            clv_partitioner *p, int value, clv_error *err)
 {
     const clv_available_layouts *at = &p->available[value];
-    bool regather = p->backward && p->options->regather;
-    int before = regather ? layout_before_gather(p, value) : -1, first = first_copy(p, at), count = 0;
+    bool reshard_after_forward = p->backward && p->options->reshard_after_forward;
+    int before = reshard_after_forward ? layout_before_gather(p, value) : -1, first = first_copy(p, at), count = 0;
     int *found = clv_arena_alloc(p->scratch, (size_t)at->n + 1, sizeof *found);
     const clv_layout **in = clv_arena_alloc(p->scratch, (size_t)at->n + 1, sizeof *in);
     if (!found || !in)
         return clv_fail_memory(err, "available layouts", (size_t)at->n * sizeof *in);
     for (int k = first; k < at->n; k++)
-        if (!regather || k >= at->n_forward || (k == first && before < 0))
+        if (!reshard_after_forward || k >= at->n_forward || (k == first && before < 0))
             found[count++] = at->sharded[k];
     if (before >= 0)
         found[count++] = p->available[before].sharded[0];

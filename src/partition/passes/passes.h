@@ -18,8 +18,9 @@ clv_status clv_compress_collectives(clv_sharding_table *table, clv_comm_dtype dt
                                     clv_error *err);
 
 /* recompute_activations.c. Inserts rows that recompute activations before the first row of the backward pass that reads
- * them; regather: as in clv_compile_options. Does nothing for CLV_RECOMPUTE_NONE. */
-clv_status clv_recompute_activations(clv_sharding_table *table, clv_recompute mode, bool regather, clv_error *err);
+ * them; reshard_after_forward: as in clv_compile_options. Does nothing for CLV_RECOMPUTE_NONE. */
+clv_status clv_recompute_activations(clv_sharding_table *table, clv_recompute mode, bool reshard_after_forward,
+                                     clv_error *err);
 
 /* reduce_gradients_early.c. Moves each step that makes a parameter's gradient smaller to right after the row that last
  * made or read its operand. */

@@ -7,8 +7,8 @@
  * backward pass does not read, such as a block's last matmul and its collective, are not repeated.
  *
  *   full        recomputes everything that is used only inside a block. Values that are read outside (its result, the
- *               next block's input) are kept, and so are gathered weights unless `regather` is set, with which the
- *               backward pass gathers them anyway
+ *               next block's input) are kept, and so are gathered weights unless `reshard_after_forward` is set, with
+ *               which the backward pass gathers them anyway
  *   selective   recomputes results of ops that are neither matmuls nor sums nor collectives (elementwise, norms,
  *               softmax, reshapes) if all their operands are kept or recomputed anyway: memory never grows
  */
@@ -48,7 +48,7 @@ typedef struct value_state {
 
 typedef struct recompute_pass {
     clv_sharding_table *table;
-    bool regather;
+    bool reshard_after_forward;
     int n_rows, n_sharded;        /* before the pass */
     const clv_sharding_row *rows; /* before the pass */
     bool *done;                   /* [n_rows] rows of the backward pass that were moved forward */
@@ -71,12 +71,12 @@ static bool is_graph_input(const recompute_pass *m, int sharded, clv_value_sourc
     return *source != CLV_FROM_OP;
 }
 
-/* Whether the results of the row may be recomputed; gathered weights are kept unless `regather`. */
+/* Whether the results of the row may be recomputed; gathered weights are kept unless `reshard_after_forward`. */
 static bool is_of_block(const recompute_pass *m, const clv_sharding_row *row)
 {
     clv_value_source source;
     return row->block > 0 && !row->backward &&
-           (row->op || !is_graph_input(m, row->to, &source) || (source == CLV_FROM_STATE && m->regather));
+           (row->op || !is_graph_input(m, row->to, &source) || (source == CLV_FROM_STATE && m->reshard_after_forward));
 }
 
 static void find_producers(recompute_pass *m)
@@ -270,11 +270,12 @@ static clv_status append_row_and_recompute(recompute_pass *m, int r, clv_error *
     return m->rows[r].backward ? add_row(m, m->rows[r], err) : clv_sharding_table_add_row(m->table, &m->rows[r], err);
 }
 
-clv_status clv_recompute_activations(clv_sharding_table *table, clv_recompute mode, bool regather, clv_error *err)
+clv_status clv_recompute_activations(clv_sharding_table *table, clv_recompute mode, bool reshard_after_forward,
+                                     clv_error *err)
 {
     size_t rows = (size_t)table->n_rows + 1, sharded = (size_t)table->n_sharded + 1;
     recompute_pass m = {.table = table,
-                        .regather = regather && mode == CLV_RECOMPUTE_FULL,
+                        .reshard_after_forward = reshard_after_forward && mode == CLV_RECOMPUTE_FULL,
                         .n_rows = table->n_rows,
                         .n_sharded = table->n_sharded,
                         .rows = table->rows,
