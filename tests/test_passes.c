@@ -20,6 +20,7 @@ enum { TEXT = 1 << 16 };
 static clv_status choose_strategies(clv_partitioner *p, clv_error *err)
 {
     CLV_TRY(clv_partitioner_init(p, err));
+    CLV_TRY(clv_partition_propagate_layouts(p, err));
     return clv_partition_choose_strategies(p, err);
 }
 
