@@ -119,7 +119,7 @@ static inline void check_everywhere(void (*body)(clv_dtype dtype))
     print_message("seed %llu\n", (unsigned long long)check_seed);
     for (int kind = 0; kind < CLV_CPU_KINDS; kind++) {
         if (clv_tuning_set_for_test((clv_cpu_kind)kind) != 0) {
-            print_message("skipped: this CPU lacks %s\n", clv_cpu_kind_text((clv_cpu_kind)kind));
+            print_message("skipped: this CPU is not of kind %d\n", kind);
             continue;
         }
         for (int d = 0; d < CHECK_DTYPES; d++)

@@ -30,7 +30,7 @@ static double uniform(void)
 
 typedef struct shape {
     int64_t b, sq, sk, h, k, d, group, head_offset, kv_offset, q_offset, window;
-    bool causal, mask, length, fused, own_offsets;
+    bool causal, mask, fused, own_offsets;
     double dropout;
 } shape;
 
@@ -39,7 +39,7 @@ static const shape shapes[] = {
     {.b = 2, .sq = 65, .sk = 65, .h = 3, .k = 3, .d = 64, .group = 1, .causal = true},
     {.b = 1, .sq = 130, .sk = 200, .h = 2, .k = 1, .d = 16, .group = 2},
     {.b = 1, .sq = 70, .sk = 193, .h = 4, .k = 2, .d = 40, .group = 2, .q_offset = 100, .causal = true, .fused = true},
-    {.b = 2, .sq = 5, .sk = 130, .h = 2, .k = 1, .d = 3, .group = 3, .mask = true, .length = true},
+    {.b = 2, .sq = 5, .sk = 130, .h = 2, .k = 1, .d = 3, .group = 3, .mask = true},
     {.b = 3,
      .sq = 17,
      .sk = 67,
@@ -52,7 +52,6 @@ static const shape shapes[] = {
      .q_offset = 30,
      .causal = true,
      .mask = true,
-     .length = true,
      .fused = true},
     {.b = 2, .sq = 33, .sk = 9, .h = 2, .k = 4, .d = 17, .group = 2, .head_offset = 4, .kv_offset = 1},
     {.b = 1, .sq = 40, .sk = 20, .h = 1, .k = 1, .d = 8, .group = 1, .q_offset = -10, .causal = true},
@@ -81,22 +80,12 @@ static const shape shapes[] = {
     /* results that go past the caches */
     {.b = 4, .sq = 1100, .sk = 5, .h = 4, .k = 4, .d = 16, .group = 1, .fused = true},
     /* one query row: decoding */
-    {.b = 2, .sq = 1, .sk = 131, .h = 3, .k = 3, .d = 64, .group = 1, .length = true},
-    {.b = 2,
-     .sq = 1,
-     .sk = 200,
-     .h = 6,
-     .k = 4,
-     .d = 33,
-     .group = 4,
-     .head_offset = 3,
-     .mask = true,
-     .length = true,
-     .fused = true},
+    {.b = 2, .sq = 1, .sk = 131, .h = 3, .k = 3, .d = 64, .group = 1},
+    {.b = 2, .sq = 1, .sk = 200, .h = 6, .k = 4, .d = 33, .group = 4, .head_offset = 3, .mask = true, .fused = true},
     {.b = 1, .sq = 1, .sk = 97, .h = 21, .k = 1, .d = 16, .group = 32, .causal = true, .q_offset = 70},
     /* the same in several chunks of keys, and parts of them */
     {.b = 2, .sq = 1, .sk = 1500, .h = 6, .k = 2, .d = 8, .group = 3, .causal = true, .q_offset = 1490},
-    {.b = 3, .sq = 1, .sk = 1300, .h = 3, .k = 3, .d = 36, .group = 1, .mask = true, .length = true, .fused = true},
+    {.b = 3, .sq = 1, .sk = 1300, .h = 3, .k = 3, .d = 36, .group = 1, .mask = true, .fused = true},
     {.b = 1,
      .sq = 1,
      .sk = 1200,
@@ -122,7 +111,6 @@ typedef struct problem {
     void *q, *kv, *k, *v, *out, *d_out, *dq, *dkv, *dk, *dv;
     int64_t q_elems, kv_elems;
     uint8_t *mask;
-    int64_t *length;
     int32_t offsets[3];
 } problem;
 
@@ -166,7 +154,6 @@ static void problem_make(problem *p, const shape *s, clv_dtype dtype)
     p->kv = buffer(p->kv_elems, dtype);
     p->dkv = buffer(p->kv_elems, dtype);
     p->mask = calloc((size_t)(s->b * s->sk) + 1, 1);
-    p->length = calloc((size_t)s->b + 1, sizeof *p->length);
     for (int i = 0; i < 3; i++)
         p->offsets[i] = 7 + 64 * i;
     p->args = (clv_attention_args){.q = dense(p->q, s->sq, s->h, s->d),
@@ -179,7 +166,6 @@ static void problem_make(problem *p, const shape *s, clv_dtype dtype)
                                    .dv = kv_view(s, p->dkv, 1, dtype),
                                    .lse = buffer(s->b * s->h * s->sq, CLV_F32),
                                    .key_mask = s->mask ? p->mask : NULL,
-                                   .key_length = s->length ? p->length : NULL,
                                    .batch = s->b,
                                    .q_rows = s->sq,
                                    .k_rows = s->sk,
@@ -206,7 +192,7 @@ static void problem_make(problem *p, const shape *s, clv_dtype dtype)
 
 static void problem_free(problem *p)
 {
-    void *all[] = {p->q, p->kv, p->out, p->d_out, p->dq, p->dkv, p->mask, p->length, p->args.lse, p->args.workspace};
+    void *all[] = {p->q, p->kv, p->out, p->d_out, p->dq, p->dkv, p->mask, p->args.lse, p->args.workspace};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         free(all[i]);
 }
@@ -222,8 +208,8 @@ static void problem_fill(problem *p)
         clv_dtype_store(dtype, p->kv, i, 2 * uniform());
     for (int64_t i = 0; i < p->args.batch * p->args.k_rows; i++)
         p->mask[i] = uniform() > -0.4;
-    for (int64_t i = 0; i < p->args.batch; i++) /* one row of the batch sees nothing */
-        p->length[i] = i == 1 ? 0 : (int64_t)(p->args.k_rows * (0.75 + 0.5 * uniform()));
+    if (p->args.batch > 1) /* batch row 1 sees nothing */
+        memset(p->mask + p->args.k_rows, 0, (size_t)p->args.k_rows);
 }
 
 /* The same inputs in f64. */
@@ -233,7 +219,6 @@ static void problem_widen(problem *to, const problem *from)
     clv_dtype_convert(CLV_F64, to->d_out, from->args.dtype, from->d_out, from->q_elems);
     clv_dtype_convert(CLV_F64, to->kv, from->args.dtype, from->kv, from->kv_elems);
     memcpy(to->mask, from->mask, (size_t)(from->args.batch * from->args.k_rows));
-    memcpy(to->length, from->length, (size_t)from->args.batch * sizeof *from->length);
 }
 
 static void run_forward(problem *p)
@@ -318,7 +303,7 @@ static void check_all(double dropout)
     static const clv_dtype dtypes[] = {CLV_F32, CLV_BF16, CLV_F16};
     for (int kind = 0; kind < CLV_CPU_KINDS; kind++) {
         if (clv_tuning_set_for_test((clv_cpu_kind)kind) != 0) {
-            print_message("this CPU has no %s: not tested\n", clv_cpu_kind_text((clv_cpu_kind)kind));
+            print_message("this CPU is not of kind %d: not tested\n", kind);
             continue;
         }
         for (size_t d = 0; d < sizeof dtypes / sizeof *dtypes; d++)
@@ -376,7 +361,7 @@ static void test_finite_differences(void **unused)
          .q_offset = 1,
          .causal = true,
          .fused = true},
-        {.b = 2, .sq = 3, .sk = 6, .h = 2, .k = 2, .d = 2, .group = 1, .mask = true, .length = true},
+        {.b = 2, .sq = 3, .sk = 6, .h = 2, .k = 2, .d = 2, .group = 1, .mask = true},
         {.b = 2, .sq = 6, .sk = 8, .h = 2, .k = 1, .d = 2, .group = 2, .q_offset = 2, .causal = true, .window = 3},
         {.b = 1, .sq = 5, .sk = 5, .h = 1, .k = 1, .d = 2, .group = 1, .window = 2},
         {.b = 2, .sq = 4, .sk = 5, .h = 3, .k = 2, .d = 3, .group = 2, .head_offset = 1, .mask = true, .dropout = 0.4},
@@ -605,7 +590,7 @@ static void check_large_scores(clv_dtype dtype, int kind, double by)
     run_backward(&p);
     if (!all_finite(dtype, p.out, p.q_elems) || !all_finite(dtype, p.dq, p.q_elems) ||
         !all_finite(dtype, p.dkv, p.kv_elems) || !all_finite(CLV_F32, p.args.lse, 2 * s.sq))
-        fail_msg("%s, %s, queries %g: not finite", clv_dtype_name(dtype), clv_cpu_kind_text((clv_cpu_kind)kind), by);
+        fail_msg("%s, CPU kind %d, queries %g: not finite", clv_dtype_name(dtype), kind, by);
     problem_free(&p);
 }
 

@@ -1,5 +1,5 @@
 /* test_kernels_attention_nonfinite.c - NaN and infinity in attention: what a pair that is hidden (by mask, cause,
- * window or length) holds reaches no result, what a visible one holds reaches all that the formula lets it reach;
+ * window) holds reaches no result, what a visible one holds reaches all that the formula lets it reach;
  * forward and in every gradient, wherever blocks of rows and keys begin. The oracle is the formula over visible pairs
  * alone, in f64.
  */
@@ -11,7 +11,7 @@ enum { MOST_HEADS = 4, MOST_DIM = 20, PLACES = 6 };
 
 typedef struct shape {
     int64_t b, sq, sk, h, k, d, q_offset, window;
-    bool causal, mask, length, own_offsets;
+    bool causal, mask, own_offsets;
 } shape;
 
 /* Tensors that values are put into. */
@@ -24,7 +24,6 @@ typedef struct problem {
     operand in[TENSORS], out, dq, dk, dv;
     float *lse;
     uint8_t *mask;
-    int64_t *length;
     int32_t *offsets;
     double *p; /* [sq, sk] of one head, for the oracle */
 } problem;
@@ -43,13 +42,11 @@ static problem problem_make(const shape *s, clv_dtype dtype)
     p.dv = operand_blank(dtype, k);
     p.lse = check_alloc(s->b * s->h * s->sq, sizeof *p.lse);
     p.mask = check_alloc(s->b * s->sk, 1);
-    p.length = check_alloc(s->b, sizeof *p.length);
     p.offsets = check_alloc(s->b, sizeof *p.offsets);
     p.p = check_alloc(s->sq * s->sk, sizeof *p.p);
     for (int64_t i = 0; i < s->b * s->sk; i++)
         p.mask[i] = check_next() % 4 != 0;
     for (int64_t b = 0; b < s->b; b++) {
-        p.length[b] = (int64_t)(check_next() % (uint64_t)(s->sk + 1));
         p.offsets[b] = (int32_t)(check_next() % 70);
     }
     return p;
@@ -65,7 +62,6 @@ static void problem_free(problem *p)
     operand_free(p->dv);
     free(p->lse);
     free(p->mask);
-    free(p->length);
     free(p->offsets);
     free(p->p);
 }
@@ -83,7 +79,7 @@ static bool sees(const problem *p, int64_t b, int64_t i, int64_t j)
     const shape *s = &p->s;
     int64_t place = s->q_offset + i + (s->own_offsets ? p->offsets[b] : 0);
     return !(s->causal && j > place) && !(s->window > 0 && j + s->window <= place) &&
-           !(s->length && j >= p->length[b]) && !(s->mask && !p->mask[b * s->sk + j]);
+           !(s->mask && !p->mask[b * s->sk + j]);
 }
 
 static const double *row_q(const problem *p, const operand *o, int64_t b, int64_t i, int64_t h)
@@ -188,7 +184,6 @@ static void run(problem *p)
                             .dk = view(&p->dk, s->sk, s->k, s->d),
                             .dv = view(&p->dv, s->sk, s->k, s->d),
                             .key_mask = s->mask ? p->mask : NULL,
-                            .key_length = s->length ? p->length : NULL,
                             .batch = s->b,
                             .q_rows = s->sq,
                             .k_rows = s->sk,
@@ -223,11 +218,11 @@ static void compare(const char *what, const problem *p, const operand *o, const 
         double got = clv_dtype_load(p->dtype, o->data, i), want = o->exact[i];
         if (isfinite(got) ? !(fabs(got - want) <= tolerance * most) : isfinite(want))
             fail_msg("%s[%lld] is %g, not %g: %s, %s, %s, b=%lld sq=%lld sk=%lld h=%lld k=%lld d=%lld q_offset=%lld "
-                     "window=%lld causal=%d mask=%d length=%d offsets=%d",
+                     "window=%lld causal=%d mask=%d offsets=%d",
                      what, (long long)i, got, want, where, clv_dtype_name(p->dtype), clv_isa_name(clv_cpu_isa()),
                      (long long)p->s.b, (long long)p->s.sq, (long long)p->s.sk, (long long)p->s.h, (long long)p->s.k,
                      (long long)p->s.d, (long long)p->s.q_offset, (long long)p->s.window, p->s.causal, p->s.mask,
-                     p->s.length, p->s.own_offsets);
+                     p->s.own_offsets);
     }
 }
 
@@ -286,7 +281,6 @@ static shape random_shape(void)
     s.d = one_of(dims, 4);
     s.causal = check_next() % 2;
     s.mask = check_next() % 3 == 0;
-    s.length = check_next() % 4 == 0;
     s.own_offsets = check_next() % 4 == 0;
     s.q_offset = check_next() % 2 ? (int64_t)(check_next() % 80) : 0;
     s.window = check_next() % 3 == 0 ? 1 + (int64_t)(check_next() % 90) : 0;

@@ -8,25 +8,6 @@ static const char *part_name(clv_graph *graph, const clv_linear_options *options
     return clv_nn_parameter_name(graph, options->name ? options->name : "linear", part);
 }
 
-static clv_stored_weight weight_of(clv_graph *graph, const clv_axis_rules *rules, const clv_linear_options *options,
-                                   clv_dtype dtype, const int64_t *shape, const clv_logical_axis *names)
-{
-    const clv_weight_spec spec = {.name = part_name(graph, options, "weight"),
-                                  .dtype = dtype,
-                                  .rank = 2,
-                                  .n_in = 1,
-                                  .shape = shape,
-                                  .names = names,
-                                  .init = options->init};
-    return clv_nn_stored_weight(graph, rules, &spec);
-}
-
-/* The logical axis of the features that ranks split. */
-static clv_logical_axis features_of(const clv_linear_options *options)
-{
-    return options->features ? options->features : CLV_MLP;
-}
-
 static clv_value add_bias(clv_graph *graph, clv_value y, const clv_linear_options *options, int64_t features,
                           const clv_axis_rules *rules, clv_logical_axis axis)
 {
@@ -35,11 +16,35 @@ static clv_value add_bias(clv_graph *graph, clv_value y, const clv_linear_option
     return clv_nn_add_bias(graph, y, rules, part_name(graph, options, "bias"), 1, &features, &axis, NULL);
 }
 
-/* Copies the caller's options. */
-static bool copy_options(clv_linear_options *out, clv_graph *graph, const clv_linear_options *options, const char *call)
+/* What both layers begin with. */
+typedef struct linear {
+    clv_linear_options o;
+    clv_stored_weight weight; /* refers to names */
+    clv_logical_axis names[2];
+    clv_logical_axis features; /* the split features */
+    clv_layout split;          /* of activations with the split features */
+    int rank;                  /* of x */
+} linear;
+
+/* by_rows: the split features are x's, else the result's. False: an error is recorded. */
+static bool begin(linear *l, clv_graph *graph, clv_value x, int64_t features, const clv_axis_rules *rules,
+                  const clv_linear_options *options, bool by_rows, const char *call)
 {
-    return clv_graph_require(graph, options != NULL, call, "options") &&
-           clv_graph_take_options(graph, out, sizeof *out, sizeof *out, options, call);
+    const clv_type type = clv_graph_type(graph, x);
+    if (!clv_graph_require(graph, options != NULL, call, "options") ||
+        !clv_graph_take_options(graph, &l->o, sizeof l->o, sizeof l->o, options, call) || !clv_valid(x) ||
+        type.rank < 1)
+        return false;
+    l->rank = type.rank;
+    l->features = l->o.features ? l->o.features : CLV_MLP;
+    l->names[!by_rows] = l->features;
+    l->names[by_rows] = CLV_EMBED_KERNEL;
+    const int64_t shape[] = {type.shape[type.rank - 1], features};
+    l->split = clv_nn_activation(graph, rules, type.rank - 1, 1, &l->features);
+    const clv_weight_spec spec = {
+        part_name(graph, &l->o, "weight"), type.dtype, 2, 1, shape, l->names, NULL, l->o.init};
+    l->weight = clv_nn_stored_weight(graph, rules, &spec);
+    return true;
 }
 
 static const char *output_name(clv_logical_axis features)
@@ -52,43 +57,29 @@ static const char *output_name(clv_logical_axis features)
 clv_value clv_column_parallel_linear(clv_graph *graph, clv_value x, int64_t features, const clv_axis_rules *rules,
                                      const clv_linear_options *options)
 {
-    clv_linear_options o;
-    if (!copy_options(&o, graph, options, "clv_column_parallel_linear"))
+    linear l;
+    if (!begin(&l, graph, x, features, rules, options, false, "clv_column_parallel_linear"))
         return CLV_NONE;
-    clv_type type = clv_graph_type(graph, x);
-    if (!clv_valid(x) || type.rank < 1)
-        return CLV_NONE;
-    clv_logical_axis names[] = {CLV_EMBED_KERNEL, features_of(&o)};
-    int64_t shape[] = {type.shape[type.rank - 1], features};
-    clv_layout split = clv_nn_activation(graph, rules, type.rank - 1, 1, &names[1]);
-    clv_stored_weight weight = weight_of(graph, rules, &o, type.dtype, shape, names);
-    x = clv_nn_enter_parallel_region(graph, x, rules, names[1]);
-    clv_value y = clv_nn_stored_weight_product(graph, x, rules, &weight, NULL, "m", "mf", "f");
-    y = clv_nn_constrain(graph, y, &split, rules, output_name(names[1]), 1, &names[1]);
-    y = add_bias(graph, y, &o, features, rules, names[1]);
-    if (!o.gather_output)
+    x = clv_nn_enter_parallel_region(graph, x, rules, l.features);
+    clv_value y = clv_nn_stored_weight_product(graph, x, rules, &l.weight, NULL, "m", "mf", "f");
+    y = clv_nn_constrain(graph, y, &l.split, rules, output_name(l.features), 1, &l.features);
+    y = add_bias(graph, y, &l.o, features, rules, l.features);
+    if (!l.o.gather_output)
         return y;
-    clv_layout whole = split;
-    clv_layout_set_dim(&whole, &graph->mesh, type.rank - 1, NULL, 0, 1, NULL);
-    return clv_nn_constrain(graph, y, &whole, rules, "the gathered output", 1, &names[1]);
+    clv_layout whole = l.split;
+    clv_layout_set_dim(&whole, &graph->mesh, l.rank - 1, NULL, 0, 1, NULL);
+    return clv_nn_constrain(graph, y, &whole, rules, "the gathered output", 1, &l.features);
 }
 
 clv_value clv_row_parallel_linear(clv_graph *graph, clv_value x, int64_t features, const clv_axis_rules *rules,
                                   const clv_linear_options *options)
 {
-    clv_linear_options o;
-    if (!copy_options(&o, graph, options, "clv_row_parallel_linear"))
+    linear l;
+    if (!begin(&l, graph, x, features, rules, options, true, "clv_row_parallel_linear"))
         return CLV_NONE;
-    clv_type type = clv_graph_type(graph, x);
-    if (!clv_valid(x) || type.rank < 1)
-        return CLV_NONE;
-    clv_logical_axis names[] = {features_of(&o), CLV_EMBED_KERNEL};
-    int64_t shape[] = {type.shape[type.rank - 1], features};
-    clv_layout split = clv_nn_activation(graph, rules, type.rank - 1, 1, &names[0]);
-    clv_stored_weight weight = weight_of(graph, rules, &o, type.dtype, shape, names);
-    if (!o.input_is_parallel)
-        x = clv_nn_constrain(graph, x, &split, rules, "the input of the product", 1, &names[0]);
-    clv_value y = clv_nn_stored_weight_product(graph, x, rules, &weight, NULL, "f", "fm", "m");
+    if (!l.o.input_is_parallel)
+        x = clv_nn_constrain(graph, x, &l.split, rules, "the input of the product", 1, &l.features);
+    clv_value y = clv_nn_stored_weight_product(graph, x, rules, &l.weight, NULL, "f", "fm", "m");
     y = clv_nn_leave_parallel_region(graph, y, rules);
-    return add_bias(graph, y, &o, features, rules, CLV_EMBED);
+    return add_bias(graph, y, &l.o, features, rules, CLV_EMBED);
 }

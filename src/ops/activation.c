@@ -46,11 +46,6 @@ static clv_status bias_gelu_shape(const clv_op *op, const clv_type *in, clv_type
     return CLV_OK;
 }
 
-static void bias_gelu_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
-{
-    clv_rule_elementwise(rule, op, in, out);
-}
-
 static clv_status bias_gelu_run(const clv_call *call, clv_error *err)
 {
     (void)err;
@@ -89,13 +84,10 @@ clv_value clv_bias_gelu(clv_graph *graph, clv_value x, clv_value bias, clv_unary
 
 const clv_op_def clv_op_bias_gelu = {
     .name = "bias_gelu",
-    .min_in = 2,
-    .max_in = 2,
-    .n_out = 1,
-    .attrs_size = sizeof(activation_attrs),
-    .attrs = fields,
+    CLV_ARITY(2, 2, 1),
+    CLV_ATTRS(activation_attrs, fields),
     .shape = bias_gelu_shape,
-    .rule = bias_gelu_rule,
+    .rule = clv_elementwise_rule,
     .gradient = bias_gelu_gradient,
     .in_place = {1},
     .run = bias_gelu_run,
@@ -104,13 +96,10 @@ const clv_op_def clv_op_bias_gelu = {
 const clv_op_def clv_op_bias_gelu_gradient = {
     .name = "bias_gelu_gradient",
     .display_name = "the gradient of gelu with a bias",
-    .min_in = 3,
-    .max_in = 3,
-    .n_out = 1,
-    .attrs_size = sizeof(activation_attrs),
-    .attrs = fields,
+    CLV_ARITY(3, 3, 1),
+    CLV_ATTRS(activation_attrs, fields),
     .shape = bias_gelu_shape,
-    .rule = bias_gelu_rule,
+    .rule = clv_elementwise_rule,
     .in_place = {1},
     .run = bias_gelu_gradient_run,
 };
@@ -215,11 +204,8 @@ clv_value clv_gated(clv_graph *graph, clv_value x, clv_unary_kind kind)
 
 const clv_op_def clv_op_gated = {
     .name = "gated",
-    .min_in = 1,
-    .max_in = 1,
-    .n_out = 1,
-    .attrs_size = sizeof(activation_attrs),
-    .attrs = fields,
+    CLV_ARITY(1, 1, 1),
+    CLV_ATTRS(activation_attrs, fields),
     .shape = gated_shape,
     .rule = gated_rule,
     .gradient = gated_gradient,
@@ -229,11 +215,8 @@ const clv_op_def clv_op_gated = {
 const clv_op_def clv_op_gated_gradient = {
     .name = "gated_gradient",
     .display_name = "the gradient of the gated activation",
-    .min_in = 2,
-    .max_in = 2,
-    .n_out = 1,
-    .attrs_size = sizeof(activation_attrs),
-    .attrs = fields,
+    CLV_ARITY(2, 2, 1),
+    CLV_ATTRS(activation_attrs, fields),
     .shape = gated_gradient_shape,
     .rule = gated_gradient_rule,
     .in_place = {2},

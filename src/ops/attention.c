@@ -295,11 +295,8 @@ static clv_status gradient_run(const clv_call *call, clv_error *err)
 const clv_op_def clv_op_attention_gradient = {
     .name = "attention_gradient",
     .display_name = "the gradient of attention",
-    .min_in = GMASK,
-    .max_in = BACKWARD_IN,
-    .n_out = 2,
-    .attrs_size = sizeof(attention_attrs),
-    .attrs = attention_fields,
+    CLV_ARITY(GMASK, BACKWARD_IN, 2),
+    CLV_ATTRS(attention_attrs, attention_fields),
     .shape = gradient_shape,
     .rule = gradient_rule,
     .cost = gradient_cost,
@@ -371,11 +368,8 @@ static void attention_gradient(clv_graph *graph, const clv_op *op, const clv_val
 
 const clv_op_def clv_op_attention = {
     .name = "attention",
-    .min_in = MASK,
-    .max_in = FORWARD_IN,
-    .n_out = 2,
-    .attrs_size = sizeof(attention_attrs),
-    .attrs = attention_fields,
+    CLV_ARITY(MASK, FORWARD_IN, 2),
+    CLV_ATTRS(attention_attrs, attention_fields),
     .shape = attention_shape,
     .rule = attention_rule,
     .gradient = attention_gradient,

@@ -12,7 +12,7 @@
 
 #include "base/error.h"
 #include "graph/graph.h"
-#include "kernels/cpu/adamw_kernel.h"
+#include "kernels/cpu/reduce_kernel.h"
 #include "ops/builtin_ops.h"
 #include "ops/operand_checks.h"
 
@@ -36,9 +36,7 @@ static clv_status squares_run(const clv_call *call, clv_error *err)
 
 const clv_op_def clv_op_sum_squares = {
     .name = "sum_squares",
-    .min_in = 1,
-    .max_in = 1,
-    .n_out = 1,
+    CLV_ARITY(1, 1, 1),
     .shape = squares_shape,
     .rule = clv_rule_reduce_all,
     .run = squares_run,
@@ -77,11 +75,8 @@ static clv_status clip_run(const clv_call *call, clv_error *err)
 
 const clv_op_def clv_op_clip_scale = {
     .name = "clip_scale",
-    .min_in = 1,
-    .max_in = 1,
-    .n_out = 1,
-    .attrs_size = sizeof(clip_attrs),
-    .attrs = clip_fields,
+    CLV_ARITY(1, 1, 1),
+    CLV_ATTRS(clip_attrs, clip_fields),
     .shape = clip_shape,
     .rule = clip_rule,
     .run = clip_run,

@@ -60,11 +60,8 @@ static void dropout_gradient(clv_graph *graph, const clv_op *op, const clv_value
 
 const clv_op_def clv_op_dropout = {
     .name = "dropout",
-    .min_in = 1,
-    .max_in = 2,
-    .n_out = 1,
-    .attrs_size = sizeof(dropout_attrs),
-    .attrs = dropout_attr_table,
+    CLV_ARITY(1, 2, 1),
+    CLV_ATTRS(dropout_attrs, dropout_attr_table),
     .shape = dropout_shape,
     .rule = dropout_rule,
     .gradient = dropout_gradient,

@@ -120,11 +120,8 @@ static void map_gradient(clv_graph *graph, const clv_op *op, const clv_value *d_
 
 const clv_op_def clv_op_map = {
     .name = "map",
-    .min_in = 1,
-    .max_in = 1,
-    .n_out = 1,
-    .attrs_size = sizeof(map_attrs),
-    .attrs = map_fields,
+    CLV_ARITY(1, 1, 1),
+    CLV_ATTRS(map_attrs, map_fields),
     .shape = map_shape,
     .rule = map_rule,
     .gradient = map_gradient,
@@ -151,11 +148,8 @@ static clv_status map_gradient_run(const clv_call *call, clv_error *err)
 const clv_op_def clv_op_map_gradient = {
     .name = "map_gradient",
     .display_name = "the gradient of the activation",
-    .min_in = 2,
-    .max_in = 2,
-    .n_out = 1,
-    .attrs_size = sizeof(map_attrs),
-    .attrs = map_fields,
+    CLV_ARITY(2, 2, 1),
+    CLV_ATTRS(map_attrs, map_fields),
     .shape = map_shape,
     .rule = map_gradient_rule,
     .in_place = {1},
@@ -286,11 +280,8 @@ static bool is_sum(const clv_op *op)
 
 const clv_op_def clv_op_combine = {
     .name = "combine",
-    .min_in = 2,
-    .max_in = 2,
-    .n_out = 1,
-    .attrs_size = sizeof(combine_attrs),
-    .attrs = combine_fields,
+    CLV_ARITY(2, 2, 1),
+    CLV_ATTRS(combine_attrs, combine_fields),
     .shape = combine_shape,
     .rule = combine_rule,
     .gradient = combine_gradient,
@@ -315,11 +306,8 @@ static clv_status choice_run(const clv_call *call, clv_error *err)
 const clv_op_def clv_op_choice_gradient = {
     .name = "choice_gradient",
     .display_name = "the gradient of the maximum or minimum",
-    .min_in = 3,
-    .max_in = 3,
-    .n_out = 1,
-    .attrs_size = sizeof(combine_attrs),
-    .attrs = combine_fields,
+    CLV_ARITY(3, 3, 1),
+    CLV_ATTRS(combine_attrs, combine_fields),
     .shape = clv_shape_like_first,
     .rule = map_gradient_rule,
     .in_place = {1},
@@ -419,9 +407,7 @@ clv_value clv_where(clv_graph *graph, clv_value condition, clv_value a, clv_valu
 
 const clv_op_def clv_op_where = {
     .name = "where",
-    .min_in = 3,
-    .max_in = 3,
-    .n_out = 1,
+    CLV_ARITY(3, 3, 1),
     .shape = where_shape,
     .rule = where_rule,
     .gradient = where_gradient,
@@ -482,11 +468,8 @@ clv_value clv_cast(clv_graph *graph, clv_value x, clv_dtype dtype)
 
 const clv_op_def clv_op_cast = {
     .name = "cast",
-    .min_in = 1,
-    .max_in = 1,
-    .n_out = 1,
-    .attrs_size = sizeof(clv_cast_attrs),
-    .attrs = cast_fields,
+    CLV_ARITY(1, 1, 1),
+    CLV_ATTRS(clv_cast_attrs, cast_fields),
     .shape = cast_shape,
     .rule = cast_rule,
     .gradient = cast_gradient,
@@ -560,20 +543,12 @@ clv_value clv_fill(clv_graph *graph, clv_dtype dtype, int rank, const int64_t *s
     return clv_graph_emit_one(graph, &clv_op_fill, &a, NULL, 0);
 }
 
-static void fill_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
-{
-    clv_rule_elementwise(rule, op, in, out);
-}
-
 const clv_op_def clv_op_fill = {
     .name = "fill",
-    .min_in = 0,
-    .max_in = 0,
-    .n_out = 1,
-    .attrs_size = sizeof(fill_attrs),
-    .attrs = fill_fields,
+    CLV_ARITY(0, 0, 1),
+    CLV_ATTRS(fill_attrs, fill_fields),
     .shape = fill_shape,
-    .rule = fill_rule,
+    .rule = clv_elementwise_rule,
     .gradient = clv_gradient_none,
     .run = fill_run,
 };

@@ -110,12 +110,9 @@ static clv_status gradient_run(const clv_call *call, clv_error *err)
 const clv_op_def clv_op_embedding_gradient = {
     .name = "embedding_gradient",
     .display_name = "the gradient of the embedding",
-    .min_in = TO,
-    .max_in = TO + 1,
-    .n_out = 1,
+    CLV_ARITY(TO, TO + 1, 1),
     .in_place = {1 + TO},
-    .attrs_size = sizeof(gradient_attrs),
-    .attrs = gradient_attr_table,
+    CLV_ATTRS(gradient_attrs, gradient_attr_table),
     .shape = gradient_shape,
     .rule = gradient_rule,
     .cost = gradient_cost,
@@ -181,9 +178,7 @@ static void embedding_gradient(clv_graph *graph, const clv_op *op, const clv_val
 
 const clv_op_def clv_op_embedding = {
     .name = "embedding",
-    .min_in = 2,
-    .max_in = 2,
-    .n_out = 1,
+    CLV_ARITY(2, 2, 1),
     .shape = embedding_shape,
     .rule = embedding_rule,
     .gradient = embedding_gradient,

@@ -53,11 +53,8 @@ static clv_status iota_run(const clv_call *call, clv_error *err)
 
 const clv_op_def clv_op_iota = {
     .name = "iota",
-    .min_in = 0,
-    .max_in = 1,
-    .n_out = 1,
-    .attrs_size = sizeof(iota_attrs),
-    .attrs = iota_fields,
+    CLV_ARITY(0, 1, 1),
+    CLV_ATTRS(iota_attrs, iota_fields),
     .shape = iota_shape,
     .rule = iota_rule,
     .gradient = clv_gradient_none,

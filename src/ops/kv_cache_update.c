@@ -74,9 +74,7 @@ static clv_status update_run(const clv_call *call, clv_error *err)
 
 const clv_op_def clv_op_cache_update = {
     .name = "cache_update",
-    .min_in = 3,
-    .max_in = 3,
-    .n_out = 1,
+    CLV_ARITY(3, 3, 1),
     .shape = update_shape,
     .rule = update_rule,
     .cost = update_cost,

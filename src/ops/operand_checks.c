@@ -160,6 +160,11 @@ int clv_rule_rows(clv_rule *rule, const clv_op *op, const clv_type *x, clv_reduc
     return n;
 }
 
+void clv_elementwise_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
+{
+    clv_rule_elementwise(rule, op, in, out);
+}
+
 clv_status clv_shape_like_first(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
 {
     (void)op, (void)err;

@@ -6,8 +6,14 @@
 
 #include "graph/op.h"
 
-/* A row of a table of attributes: CLV_FIELD(DOUBLE, dropout_attrs, p). */
+/* ---- definitions ---- */
+
 // clang-format off
+/* Fields of a clv_op_def: its numbers of operands (required, at most) and of results. */
+#define CLV_ARITY(least, most, results) .min_in = (least), .max_in = (most), .n_out = (results)
+/* Fields of a clv_op_def: its struct of attributes, and the table of the struct's fields. */
+#define CLV_ATTRS(type, table) .attrs_size = sizeof(type), .attrs = (table)
+/* A row of that table: CLV_FIELD(DOUBLE, dropout_attrs, p). */
 #define CLV_FIELD(kind, type, field) {#field, CLV_ATTR_##kind, offsetof(type, field), 1}
 // clang-format on
 
@@ -65,6 +71,8 @@ void clv_rule_map_out_dims(clv_rule *rule, int i, int n);
  */
 int clv_rule_rows(clv_rule *rule, const clv_op *op, const clv_type *x, clv_reduction rows, clv_reduction last,
                   const char *dims);
+/* A clv_op_def.rule: clv_rule_elementwise, and nothing else. */
+void clv_elementwise_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule);
 /* A clv_op_def.shape: the result is like operand 0. */
 clv_status clv_shape_like_first(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err);
 /* A clv_op_def.gradient: 0 for every operand. (NULL: differentiating the op is an error.) */

@@ -22,9 +22,8 @@
 
 #include "base/error.h"
 #include "graph/graph.h"
-#include "kernels/cpu/adamw_kernel.h"
 #include "kernels/cpu/elementwise_kernel.h"
-#include "kernels/cpu/sgd_lion_kernel.h"
+#include "kernels/cpu/optimizer_kernel.h"
 #include "ops/builtin_ops.h"
 #include "ops/operand_checks.h"
 
@@ -148,41 +147,39 @@ static clv_status update_run(const clv_call *call, clv_error *err)
     return CLV_OK;
 }
 
-#define UPDATE_DEF(operands)                                                                                           \
-    .min_in = (operands)-1, .max_in = (operands), .attrs_size = sizeof(update_attrs), .shape = update_shape,           \
-    .rule = update_rule, .cost = update_cost, .run = update_run
+#define UPDATE_FUNCTIONS .shape = update_shape, .rule = update_rule, .cost = update_cost, .run = update_run
 
 const clv_op_def clv_op_adamw = {
     .name = "adamw",
-    .n_out = 3,
-    .attrs = adamw_attrs,
+    CLV_ARITY(ADAMW_IN - 1, ADAMW_IN, 3),
+    CLV_ATTRS(update_attrs, adamw_attrs),
     .in_place = {1 + P, 1 + M, 1 + V},
-    UPDATE_DEF(ADAMW_IN),
+    UPDATE_FUNCTIONS,
 };
 
 const clv_op_def clv_op_adamw_rounded = {
     .name = "adamw_rounded",
     .display_name = "AdamW's update, and what it rounds to",
-    .n_out = 4,
-    .attrs = rounded_attrs,
+    CLV_ARITY(ADAMW_IN - 1, ADAMW_IN, 4),
+    CLV_ATTRS(update_attrs, rounded_attrs),
     .in_place = {1 + P, 1 + M, 1 + V},
-    UPDATE_DEF(ADAMW_IN),
+    UPDATE_FUNCTIONS,
 };
 
 const clv_op_def clv_op_sgd = {
     .name = "sgd",
-    .n_out = 2,
-    .attrs = sgd_attrs,
+    CLV_ARITY(ONE_MOMENT_IN - 1, ONE_MOMENT_IN, 2),
+    CLV_ATTRS(update_attrs, sgd_attrs),
     .in_place = {1 + P, 1 + M},
-    UPDATE_DEF(ONE_MOMENT_IN),
+    UPDATE_FUNCTIONS,
 };
 
 const clv_op_def clv_op_lion = {
     .name = "lion",
-    .n_out = 2,
-    .attrs = lion_attrs,
+    CLV_ARITY(ONE_MOMENT_IN - 1, ONE_MOMENT_IN, 2),
+    CLV_ATTRS(update_attrs, lion_attrs),
     .in_place = {1 + P, 1 + M},
-    UPDATE_DEF(ONE_MOMENT_IN),
+    UPDATE_FUNCTIONS,
 };
 
 /* ---- builders ---- */

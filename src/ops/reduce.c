@@ -139,11 +139,8 @@ clv_value clv_reduce(clv_graph *graph, clv_reduce_kind kind, clv_value x, const 
 
 const clv_op_def clv_op_reduce = {
     .name = "reduce",
-    .min_in = 1,
-    .max_in = 1,
-    .n_out = 1,
-    .attrs_size = sizeof(reduce_attrs),
-    .attrs = reduce_fields,
+    CLV_ARITY(1, 1, 1),
+    CLV_ATTRS(reduce_attrs, reduce_fields),
     .shape = reduce_shape,
     .rule = reduce_rule,
     .gradient = reduce_gradient,
@@ -232,11 +229,8 @@ static clv_value broadcast(clv_graph *graph, clv_value x, const clv_type *to)
 
 const clv_op_def clv_op_broadcast = {
     .name = "broadcast",
-    .min_in = 1,
-    .max_in = 1,
-    .n_out = 1,
-    .attrs_size = sizeof(broadcast_attrs),
-    .attrs = broadcast_fields,
+    CLV_ARITY(1, 1, 1),
+    CLV_ATTRS(broadcast_attrs, broadcast_fields),
     .shape = broadcast_shape,
     .rule = broadcast_rule,
     .gradient = broadcast_gradient,
@@ -256,11 +250,6 @@ static clv_status equal_shape(const clv_op *op, const clv_type *in, clv_type *ou
         return CLV_OK;
     return clv_fail(err, CLV_ESHAPE, "x is %s, y is %s; y needs x's dtype and its dimensions, or 1 in their place",
                     clv_type_string(&in[0]).text, clv_type_string(&in[1]).text);
-}
-
-static void equal_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
-{
-    clv_rule_elementwise(rule, op, in, out);
 }
 
 /* Integers are compared by bytes: f64 cannot hold every i64. */
@@ -290,11 +279,9 @@ static clv_status equal_run(const clv_call *call, clv_error *err)
 
 const clv_op_def clv_op_equal = {
     .name = "equal",
-    .min_in = 2,
-    .max_in = 2,
-    .n_out = 1,
+    CLV_ARITY(2, 2, 1),
     .shape = equal_shape,
-    .rule = equal_rule,
+    .rule = clv_elementwise_rule,
     .run = equal_run,
 };
 

@@ -132,11 +132,8 @@ clv_value clv_reshape(clv_graph *graph, clv_value x, int rank, const int64_t *sh
 
 const clv_op_def clv_op_reshape = {
     .name = "reshape",
-    .min_in = 1,
-    .max_in = 1,
-    .n_out = 1,
-    .attrs_size = sizeof(reshape_attrs),
-    .attrs = attrs,
+    CLV_ARITY(1, 1, 1),
+    CLV_ATTRS(reshape_attrs, attrs),
     .shape = reshape_shape,
     .rule = reshape_rule,
     .gradient = reshape_gradient,

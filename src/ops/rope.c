@@ -162,11 +162,8 @@ static clv_op_cost rope_cost(const clv_op *op, const clv_type *in, const clv_typ
 
 const clv_op_def clv_op_rope = {
     .name = "rope",
-    .min_in = 1,
-    .max_in = 2,
-    .n_out = 1,
-    .attrs_size = sizeof(rope_attrs),
-    .attrs = rope_attr_table,
+    CLV_ARITY(1, 2, 1),
+    CLV_ATTRS(rope_attrs, rope_attr_table),
     .shape = rope_shape,
     .rule = rope_rule,
     .gradient = rope_gradient,

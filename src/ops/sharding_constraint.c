@@ -17,11 +17,6 @@ typedef struct constraint_attrs {
 
 static const clv_attr attrs[] = {CLV_FIELD(LAYOUT, constraint_attrs, layout), {0}};
 
-static void identity_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
-{
-    clv_rule_elementwise(rule, op, in, out);
-}
-
 /* Only for graphs that run without a partitioner. */
 static clv_status identity_run(const clv_call *call, clv_error *err)
 {
@@ -80,13 +75,10 @@ clv_value clv_constrain(clv_graph *graph, clv_value x, const clv_layout *layout)
 
 const clv_op_def clv_op_constraint = {
     .name = "constraint",
-    .min_in = 1,
-    .max_in = 1,
-    .n_out = 1,
-    .attrs_size = sizeof(constraint_attrs),
-    .attrs = attrs,
+    CLV_ARITY(1, 1, 1),
+    CLV_ATTRS(constraint_attrs, attrs),
     .shape = clv_shape_like_first,
-    .rule = identity_rule,
+    .rule = clv_elementwise_rule,
     .gradient = constraint_gradient,
     .in_place = {1},
     .run = identity_run,
@@ -95,11 +87,9 @@ const clv_op_def clv_op_constraint = {
 
 const clv_op_def clv_op_cotangent_constraint = {
     .name = "cotangent_constraint",
-    .min_in = 1,
-    .max_in = 1,
-    .n_out = 1,
+    CLV_ARITY(1, 1, 1),
     .shape = clv_shape_like_first,
-    .rule = identity_rule,
+    .rule = clv_elementwise_rule,
     .gradient = pass_gradient,
     .in_place = {1},
     .run = identity_run,

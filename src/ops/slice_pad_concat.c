@@ -100,11 +100,8 @@ clv_value clv_slice(clv_graph *graph, clv_value x, const int64_t *begin, const i
 
 const clv_op_def clv_op_slice = {
     .name = "slice",
-    .min_in = 1,
-    .max_in = 1,
-    .n_out = 1,
-    .attrs_size = sizeof(bounds_attrs),
-    .attrs = bounds_fields,
+    CLV_ARITY(1, 1, 1),
+    CLV_ATTRS(bounds_attrs, bounds_fields),
     .shape = slice_shape,
     .rule = slice_rule,
     .gradient = slice_gradient,
@@ -159,11 +156,8 @@ clv_value clv_pad(clv_graph *graph, clv_value x, const int64_t *before, const in
 
 const clv_op_def clv_op_pad = {
     .name = "pad",
-    .min_in = 1,
-    .max_in = 1,
-    .n_out = 1,
-    .attrs_size = sizeof(bounds_attrs),
-    .attrs = bounds_fields,
+    CLV_ARITY(1, 1, 1),
+    CLV_ATTRS(bounds_attrs, bounds_fields),
     .shape = pad_shape,
     .rule = same_size_rule,
     .gradient = pad_gradient,
@@ -266,11 +260,8 @@ clv_value clv_concat(clv_graph *graph, const clv_value *x, int n, int dim)
 
 const clv_op_def clv_op_concat = {
     .name = "concat",
-    .min_in = 1,
-    .max_in = CLV_MAX_IN,
-    .n_out = 1,
-    .attrs_size = sizeof(concat_attrs),
-    .attrs = concat_fields,
+    CLV_ARITY(1, CLV_MAX_IN, 1),
+    CLV_ATTRS(concat_attrs, concat_fields),
     .shape = concat_shape,
     .rule = concat_rule,
     .gradient = concat_gradient,

@@ -52,9 +52,7 @@ static clv_status gradient_run(const clv_call *call, clv_error *err)
 const clv_op_def clv_op_softmax_gradient = {
     .name = "softmax_gradient",
     .display_name = "the gradient of softmax",
-    .min_in = 2,
-    .max_in = 2,
-    .n_out = 1,
+    CLV_ARITY(2, 2, 1),
     .shape = gradient_shape,
     .rule = gradient_rule,
     .in_place = {1 + 0},
@@ -85,9 +83,7 @@ static void softmax_gradient(clv_graph *graph, const clv_op *op, const clv_value
 
 const clv_op_def clv_op_softmax = {
     .name = "softmax",
-    .min_in = 1,
-    .max_in = 1,
-    .n_out = 1,
+    CLV_ARITY(1, 1, 1),
     .shape = softmax_shape,
     .rule = row_rule,
     .gradient = softmax_gradient,

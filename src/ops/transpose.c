@@ -8,6 +8,7 @@
 #include "graph/graph.h"
 #include "kernels/cpu/transpose_kernel.h"
 #include "ops/builtin_ops.h"
+#include "ops/operand_checks.h"
 
 typedef struct transpose_attrs {
     int order[CLV_MAX_RANK];
@@ -75,11 +76,8 @@ clv_value clv_transpose(clv_graph *graph, clv_value x, const int *order)
 
 const clv_op_def clv_op_transpose = {
     .name = "transpose",
-    .min_in = 1,
-    .max_in = 1,
-    .n_out = 1,
-    .attrs_size = sizeof(transpose_attrs),
-    .attrs = attrs,
+    CLV_ARITY(1, 1, 1),
+    CLV_ATTRS(transpose_attrs, attrs),
     .shape = transpose_shape,
     .rule = transpose_rule,
     .gradient = transpose_gradient,

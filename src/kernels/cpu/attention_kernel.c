@@ -11,25 +11,25 @@
 
 enum { ROWS = CLV_ATTENTION_ROWS, KEYS = CLV_ATTENTION_KEYS };
 
-static const int64_t MOST_KEYS = INT64_C(1) << 40; /* no memory holds more, and products of sizes must not overflow */
+static const int64_t MOST_KEYS = INT64_C(1) << 40; /* more than any memory; keeps products of sizes from overflowing */
 
 /* -------------------------------------------------------------------------------------------------- sizes */
 
-/* No row as one: what a rank without rows plans is for ranks that may hold one. */
+/* 0 rows count as decoding, because a rank without rows plans workspace for ranks with one. */
 static bool decodes(const clv_attention_args *a)
 {
     return a->q_rows <= 1 && a->dropout == 0;
 }
 
-/* What is needed to decode, but for the sums of parts. */
+/* Floats for decoding, without the sums of parts. */
 static int64_t decode_floats(const clv_attention_args *a)
 {
     return (CLV_ATTENTION_HEADS + KEYS) * clv_attention_pad_to_vector(a->head_dim) +
            CLV_ATTENTION_HEADS * CLV_ATTENTION_CHUNK;
 }
 
-/* Each one's slot starts on a cache line: all counts are multiples of 16. Of bf16 they are the larger of what
- * isa/attention_simd.c and isa/attention_bf16.c take, whatever this CPU has: plans are the same on all. */
+/* Floats of a slot: multiples of 16, so that slots begin on cache lines. For bf16 the larger of what
+ * isa/attention_simd.c and isa/attention_bf16.c need, so that plans are the same on every CPU. */
 static int64_t forward_floats(const clv_attention_args *a)
 {
     int64_t width = clv_attention_pad_to_vector(a->head_dim), tiled = clv_attention_pad_to_tile(a->head_dim);
@@ -116,7 +116,7 @@ static clv_status check_workspace(const clv_attention_args *a, size_t bytes, clv
     return CLV_OK;
 }
 
-/* The query heads here that read KV head c: [*first, *first + result). */
+/* The local query heads that read KV head c: [*first, *first + result). */
 static int64_t heads_of(const clv_attention_args *a, int64_t c, int64_t *first)
 {
     int64_t lo = (c + a->kv_offset) * a->group - a->head_offset;
@@ -127,47 +127,47 @@ static int64_t heads_of(const clv_attention_args *a, int64_t c, int64_t *first)
     return hi > lo ? hi - lo : 0;
 }
 
-/* ------------------------------------------------------------------------------------------ division of work */
+/* ------------------------------------------------------------------------------------------ tasks */
 
-/* A pass: tasks that do not depend on each other. */
+/* A set of independent tasks. */
 typedef struct pass {
     const clv_attention_args *a;
-    /* Does a task in the slot of who does it: no two have one at a time. */
+    /* Runs a task in the workspace slot of a thread or rank. */
     void (*run)(const struct pass *p, int64_t task, int who);
     int64_t tasks;
-    int64_t each;     /* of a task: query rows, or, where one token is decoded, heads */
-    int64_t products; /* of a task, at the most: of a query row of a head with all rows of k, or of v */
-    int64_t pieces;
+    int64_t each;     /* query rows of a task, or heads when decoding */
+    int64_t products; /* most products of a task: one is a query row of a head times all rows of k, or of v */
+    int64_t strides;  /* task i runs i, i + strides, ... so that their number fits in an int */
 } pass;
 
-static void run_piece(void *arg, int piece, int who)
+static void run_stride(void *arg, int stride, int who)
 {
     const pass *p = arg;
-    for (int64_t task = piece; task < p->tasks; task += p->pieces)
+    for (int64_t task = stride; task < p->tasks; task += p->strides)
         p->run(p, task, who);
 }
 
-/* All tasks: by several threads, each taking the next, or by one, which shares them with ranks that wait, unless one
- * keeps these for longer than some 10 ms: they see nothing else meanwhile. */
-static void share(pass p)
+/* Runs all tasks by several threads, or by one, which shares them with idle ranks unless a task takes more than some
+ * 10 ms, in which an idle rank would notice nothing else. */
+static void run_tasks(pass p)
 {
-    enum { MOST = 1 << 24 }; /* no count of tasks overflows an int */
+    enum { MOST = 1 << 24 }; /* fits in an int */
     const double longest = 5e8;
-    p.pieces = clv_min_i64(p.tasks, MOST);
+    p.strides = clv_min_i64(p.tasks, MOST);
     if (team(p.a) == 1) {
         const double multiplies = (double)p.products * (double)p.a->k_rows * (double)p.a->head_dim;
         const clv_task_pool_member work = multiplies <= longest ? p.a->work : (clv_task_pool_member){0};
-        clv_task_pool_run(work, slots(p.a), run_piece, &p, (int)p.pieces);
+        clv_task_pool_run(work, slots(p.a), run_stride, &p, (int)p.strides);
         return;
     }
 #pragma omp parallel for num_threads(team(p.a)) schedule(dynamic, 1)
-    for (int piece = 0; piece < (int)p.pieces; piece++)
-        run_piece(&p, piece, clv_threads_index());
+    for (int stride = 0; stride < (int)p.strides; stride++)
+        run_stride(&p, stride, clv_threads_index());
 }
 
-/* Query rows that are one task: more of them where they share what is made of k and v, unless threads would
- * have none. Results are the same. */
-static int64_t rows_of_work(const clv_attention_args *a)
+/* Query rows of a task: several blocks if they can share copies of k and v and all threads have tasks. Results do not
+ * depend on it. */
+static int64_t task_rows(const clv_attention_args *a)
 {
 #if defined(__x86_64__)
     if (clv_attention_uses_bf16(a))
@@ -192,12 +192,12 @@ static void forward_task(const pass *p, int64_t task, int who)
 
 static void forward_blocks(const clv_attention_args *a)
 {
-    int64_t rows = rows_of_work(a), blocks = clv_ceil_div(a->q_rows, rows);
-    share(
+    int64_t rows = task_rows(a), blocks = clv_ceil_div(a->q_rows, rows);
+    run_tasks(
         (pass){.a = a, .run = forward_task, .tasks = a->batch * a->heads * blocks, .each = rows, .products = 2 * rows});
 }
 
-/* The heads that a task decodes, of sequence b. */
+/* The heads [h, h + n) of sequence b that a task decodes. */
 typedef struct decoded {
     int64_t b, h, n;
 } decoded;
@@ -208,7 +208,7 @@ static decoded decode_task_at(const pass *p, int64_t task)
     return (decoded){task / of_row, h, clv_min_i64(p->each, p->a->heads - h)};
 }
 
-/* In the slot of `who`; the sums go to that of `owner`. */
+/* Runs in the slot of `who` and writes the sums to the slot of `owner`. */
 static void decode_part(const pass *p, int64_t task, int64_t part, int64_t who, int64_t owner)
 {
     decoded t = decode_task_at(p, task);
@@ -229,8 +229,8 @@ static void decode_task(const pass *p, int64_t task, int who)
     decode_combine(p, task, who);
 }
 
-/* As many heads as share memory well, and where threads are to have some each, as many as share a KV head. It changes
- * no bits. */
+/* Tasks of CLV_ATTENTION_HEADS heads, or fewer if threads would be idle, but all that share a KV head. No bits depend
+ * on it. */
 static pass divide_heads(const clv_attention_args *a)
 {
     int64_t threads = team(a), each = CLV_ATTENTION_HEADS, shared = clv_min_i64(a->group, CLV_ATTENTION_HEADS);
@@ -243,7 +243,7 @@ static pass divide_heads(const clv_attention_args *a)
                   .products = 2 * each};
 }
 
-/* Fewer tasks than threads: these divide the parts of the keys, too. */
+/* For fewer tasks than threads: threads also divide the parts of the keys. */
 static void decode_by_parts(const pass *p)
 {
 #pragma omp parallel for num_threads(team(p->a)) schedule(dynamic, 1)
@@ -255,7 +255,7 @@ static void decode_by_parts(const pass *p)
         decode_combine(p, task, task);
 }
 
-/* Whether what is read of k and v is worth a parallel region (f32_blocks.h), or that ranks take a part. */
+/* Whether enough of k and v is read for a parallel region (f32_blocks.h), or for sharing with ranks. */
 static bool is_worth_parallel(const clv_attention_args *a)
 {
     int64_t keys = 0;
@@ -273,7 +273,7 @@ static void decode(const clv_attention_args *a)
     else if (p.tasks < team(a))
         decode_by_parts(&p);
     else
-        share(p);
+        run_tasks(p);
 }
 
 clv_status clv_attention_forward(const clv_attention_args *a, clv_error *err)
@@ -305,10 +305,10 @@ clv_status clv_attention_backward(const clv_attention_args *a, clv_error *err)
     if (a->dtype == CLV_F64)
         clv_attention_backward_reference(a);
     else
-        share((pass){.a = a,
-                     .run = backward_task,
-                     .tasks = a->batch * a->kv_heads,
-                     .products = 5 * clv_min_i64(a->group, a->heads) * a->q_rows});
+        run_tasks((pass){.a = a,
+                         .run = backward_task,
+                         .tasks = a->batch * a->kv_heads,
+                         .products = 5 * clv_min_i64(a->group, a->heads) * a->q_rows});
     return CLV_OK;
 }
 
@@ -328,13 +328,11 @@ static double dot(const clv_attention_args *a, const void *x, int64_t i, const v
     return sum;
 }
 
-/* As the header says it, apart from what the fast kernels use. */
+/* The definition in attention_kernel.h, independent of the fast kernels. */
 static bool visible(const clv_attention_args *a, int64_t b, int64_t i, int64_t j)
 {
     int64_t place = clv_attention_query_position(a, b, i);
     if ((a->causal && j > place) || (a->window && j <= place - a->window))
-        return false;
-    if (a->key_length && j >= a->key_length[b])
         return false;
     return !a->key_mask || a->key_mask[b * a->k_rows + j];
 }
@@ -344,7 +342,7 @@ static double score(const clv_attention_args *a, int64_t b, int64_t h, int64_t c
     return (double)a->scale * dot(a, a->q.data, at(&a->q, b, i, h), a->k.data, at(&a->k, b, j, c));
 }
 
-/* log(sum_j exp(score)) over what is visible; -inf when nothing is, NaN where a score is, or the largest is infinite.
+/* log(sum_j exp(score)) over visible keys; -inf if there are none, NaN if a score is NaN or the largest is infinite.
  */
 static double log_sum_exp(const clv_attention_args *a, int64_t b, int64_t h, int64_t c, int64_t i)
 {

@@ -4,37 +4,35 @@
  *   s[i,j] = -inf where key j is not visible to query i
  *   lse[b,h,i] = log(sum_j exp(s[i,j]));   p[i,j] = exp(s[i,j] - lse);   out[b,i,h,:] = sum_j p[i,j] * v[b,j,c,:]
  *
- * With dropout out is of z[i,j] * p[i,j], where z is 1 / (1 - dropout), or 0 where the uniform number that dropout_key
- * gives the flat index of [b,h,i,j] in the whole [B,H,Sq,Sk] is not below 1 - dropout: as dropout of p, as
- * dropout_kernel.h has it. lse is of all. d s = p * (z * (d_out . v) - rowsum(d_out * out)), d v = sum z * p * d_out:
- * backward makes z again, and whoever has a part of the rows or heads makes the same. What is dropped is 0 in its
- * products with v and d_out: 0 * NaN is NaN.
+ * With dropout, out[i] = sum_j z[i,j] * p[i,j] * v[j], where z is 1 / (1 - dropout), or 0 for the pairs whose uniform
+ * random number is not below 1 - dropout. The number is that of dropout_key and the flat index of [b,h,i,j] in the
+ * whole [B,H,Sq,Sk], as in dropout_kernel.h, so that backward, and other ranks, compute the same mask. lse has no
+ * dropout. d_s = p * (z * (d_out . v) - rowsum(d_out * out)), d_v = sum z * p * d_out. A dropped pair multiplies v and
+ * d_out by 0, and 0 * NaN is NaN.
  *
- * Key j is visible to query i when all of these hold:
+ * Key j is visible to query i if all of these hold:
  *   causal:      j <= q_offset + offsets[b] + i   (the global index of query row i; key rows are always whole)
  *   window:      j > q_offset + offsets[b] + i - window
  *   key_mask:    key_mask[b,j] != 0
- *   key_length:  j < key_length[b]
- * A query that sees nothing has out = 0, lse = -inf, and passes no gradient. What is hidden is in no sum: NaN and
- * infinity in a hidden pair's q, k, v or d_out reach nothing through it; in a visible pair's they reach what the
- * formula gives (a score of NaN or +inf, or none above -inf: NaN for the row; 0 * NaN and 0 * inf are NaN).
+ * A query that sees no key has out = 0, lse = -inf, and no gradient. Hidden pairs are in no sum: NaN and infinity in
+ * their q, k, v or d_out have no effect. In visible pairs they give what the formula gives (NaN for the row, if a score
+ * is NaN or +inf or all are -inf; 0 * NaN and 0 * inf are NaN).
  *
  * Sources:  Dao et al. 2022, arXiv:2205.14135; Dao 2023, arXiv:2307.08691 (backward from lse and rowsum(d_out * out)).
- * dtypes:   f32; bf16 and f16 with f32 inside, rounded once at the end; f64 by the plain kernel. Where the CPU
- *           multiplies bf16 faster than f32 (cpu_tuning.h), it does: p and d s enter products rounded to bf16, p of the
- *           forward pass to two, and denormals count as zeros.
- * Numerics: a query's sums run over keys in blocks of fixed bounds, dk and dv over heads, then query rows, in order;
- *           so results do not depend on the number of threads, nor on heads or batch rows beside them; which NaN it is,
- *           where two meet, may. The result of a query may depend in the last bits on whether the call has one query
- *           row or several, and where bf16 is multiplied on whether all keys that one of the rows sees are finite: if
- *           not, all are multiplied in f32.
+ * dtypes:   f32; bf16 and f16 computed in f32 and rounded once at the end; f64 by the plain kernel. On CPUs that
+ *           multiply bf16 faster than f32 (cpu_tuning.h), bf16 products are used for bf16: p and d_s are rounded to
+ *           bf16, p of the forward pass to two bf16 numbers, and denormals count as zeros.
+ * Numerics: sums of a query run over keys in blocks with fixed bounds; dk and dv are summed over heads, then query
+ *           rows, in order. So bits do not depend on the number of threads, or on the other heads and batch rows (only
+ *           which NaN a NaN is). They may depend on whether the call has one query row or several, and, with bf16
+ *           products, on whether all visible keys are finite: if not, f32 products are used.
  * Sharding: batch, heads and query rows may be split; key rows and D may not. dk and dv are then partial sums.
- * Threads:  OpenMP over batch x heads x query blocks (forward), batch x heads, and parts of the keys where these are
- *           few (decoding), and batch x KV heads (backward). With one thread ranks that wait take some of its
- *           query blocks, heads of sequences that are decoded side by side, or KV heads, unless one takes long.
- * Traffic:  k and v are read once for each head and each four blocks of CLV_ATTENTION_ROWS queries, each block where D
- *           is over 128 or threads would be idle; decoding (q_rows = 1) reads them once a KV head,
- *           twice where more heads share one than go together.
+ * Threads:  OpenMP over batch x heads x query blocks (forward); batch x heads, and parts of the keys if these are few
+ *           (decoding); batch x KV heads (backward). A single thread shares these tasks with idle ranks, unless one
+ *           takes long.
+ * Traffic:  k and v are read once for each head and every four blocks of CLV_ATTENTION_ROWS queries (every block if D
+ *           is over 128 or threads would be idle). Decoding (q_rows = 1) reads them once for each KV head, or twice if
+ *           more than CLV_ATTENTION_HEADS heads share it.
  */
 #ifndef CLEAVE_KERNELS_CPU_ATTENTION_KERNEL_H
 #define CLEAVE_KERNELS_CPU_ATTENTION_KERNEL_H
@@ -58,7 +56,7 @@ enum {
  * {p, S*H*D, H*D, D} is a dense [B,S,H,D]; k inside a fused [B,S,2,K,D] is {kv, S*2*K*D, 2*K*D, D}, v is the same at
  * kv + K*D. */
 typedef struct clv_attention_view {
-    void *data; /* only read where it is an input */
+    void *data; /* not written if it is an input */
     int64_t batch_stride, row_stride, head_stride;
 } clv_attention_view;
 
@@ -69,45 +67,44 @@ typedef struct clv_attention_args {
     float *lse;                /* [B, H, Sq] dense; forward: written (NULL to discard); backward: read   */
     clv_attention_view d_out;  /* [B, Sq, H, D] backward only: read                                      */
     clv_attention_view dq;     /* [B, Sq, H, D] backward only: written                                   */
-    clv_attention_view dk, dv; /* [B, Sk, K, D] backward only: written, zero for heads that no query uses */
+    clv_attention_view dk, dv; /* [B, Sk, K, D] backward only: written, zero for heads that no query reads */
     const uint8_t *key_mask;   /* [B, Sk] 1 = attend; NULL: all                                          */
-    const int64_t *key_length; /* [B] keys in use, clamped to [0, Sk]; NULL: all Sk                      */
     int64_t batch;             /* B  >= 0                                                                */
     int64_t q_rows, k_rows;    /* Sq, Sk >= 0                                                            */
-    int64_t heads, kv_heads;   /* H, K >= 0: heads held here                                             */
+    int64_t heads, kv_heads;   /* H, K >= 0: local heads                                            */
     int64_t head_dim;          /* D  1..CLV_ATTENTION_MAX_DIM                                            */
     int64_t group;             /* query heads a KV head, >= 1                                            */
-    int64_t head_offset;       /* global index of query head 0 here                                      */
-    int64_t kv_offset;         /* global index of KV head 0 here                                         */
+    int64_t head_offset;       /* global index of local query head 0 */
+    int64_t kv_offset;         /* global index of local KV head 0 */
     int64_t q_offset;          /* global index of query row 0; used when causal, and with a window       */
     const int32_t *offsets;    /* [B] added to q_offset; NULL: zeros                                     */
-    int64_t window;            /* >= 0: keys that a query sees up to its own place; 0: all               */
+    int64_t window;            /* >= 0: keys that a query sees, up to its own position; 0: all */
     bool causal;
-    double dropout;                    /* share of p that is 0, in [0, 1); 0: the rest below is not used              */
-    clv_key dropout_key;               /* of the step                                                             */
-    int64_t batch_offset;              /* global index of batch row 0                                             */
-    int64_t row_offset;                /* global index of query row 0 in q, wherever it stands among the keys     */
-    int64_t global_heads, global_rows; /* H and Sq of the whole                                            */
+    double dropout;       /* dropout probability, in [0, 1); 0: the fields up to global_rows are not used */
+    clv_key dropout_key;  /* random key of the training step */
+    int64_t batch_offset; /* global index of batch row 0                                             */
+    int64_t row_offset;   /* global index of query row 0 in q (q_offset is its position among the keys) */
+    int64_t global_heads, global_rows; /* H and Sq of the whole tensor */
     double scale;                      /* usually 1/sqrt(D); f32 where the dtype is computed in f32               */
     clv_dtype dtype;                   /* of everything but lse                                                  */
     int threads;                       /* OpenMP threads to use, >= 1; 0 is 1                                    */
-    clv_task_pool_member work;         /* where ranks that wait take part, if there is one thread                */
-    int workspace_slots;               /* threads, or ranks, that the workspace serves; 0: as many as threads    */
+    clv_task_pool_member work;         /* lets idle ranks take part, if there is one thread */
+    int workspace_slots;               /* threads, or ranks, that share the workspace; 0: as many as threads */
     void *workspace;                   /* bytes as below, aligned to 64                                          */
 } clv_attention_args;
 
-/* Bytes of workspace, from sizes, dtype, threads and workspace_slots alone. Each sharer, or thread, has 2 * Sk * D
- * floats backward; of bf16 Sk * D floats forward and 3.5 * Sk * D backward; f64: 2 * B * H * Sq doubles in all. */
+/* Bytes of workspace, from sizes, dtype, threads and workspace_slots alone. Per slot about 2 * Sk * D floats backward;
+ * for bf16 Sk * D floats forward and 3.5 * Sk * D backward; for f64 2 * B * H * Sq doubles in all. */
 size_t clv_attention_forward_workspace(const clv_attention_args *args);
 size_t clv_attention_backward_workspace(const clv_attention_args *args);
 
 /* @return CLV_OK; CLV_EUNSUPPORTED for integer dtypes; CLV_EINVAL for sizes out of range, heads whose KV head is not
- *         held here, or a missing workspace. */
+ *         local, or a missing workspace. */
 clv_status clv_attention_forward(const clv_attention_args *args, clv_error *err);
 clv_status clv_attention_backward(const clv_attention_args *args, clv_error *err);
 
-/* The same in plain loops and f64 arithmetic for every float dtype: the oracle of the tests, and how f64 is computed.
- * They check nothing, and recompute much. Backward needs neither out nor lse, but the workspace. */
+/* The same in plain loops and f64 arithmetic for every float dtype: computes f64, and is the oracle of tests. No
+ * checks. Backward needs the workspace, but neither out nor lse. */
 void clv_attention_forward_reference(const clv_attention_args *args);
 void clv_attention_backward_reference(const clv_attention_args *args);
 size_t clv_attention_reference_workspace(const clv_attention_args *args);

@@ -25,7 +25,7 @@ static bool ignored(const clv_cross_entropy_args *ce, const void *labels, int64_
     return clv_load_index(ce->label_dtype, labels, row) == ce->ignore;
 }
 
-/* The column here that holds the row's label; -1: none. */
+/* The local column of the row's label; -1: none. */
 static int64_t label_column(const clv_cross_entropy_args *ce, const void *labels, int64_t row)
 {
     int64_t column = clv_load_index(ce->label_dtype, labels, row) - ce->vocab_lo;

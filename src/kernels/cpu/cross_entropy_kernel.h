@@ -2,12 +2,10 @@
  *
  *   max[r]    = max_v logits[r,v]                                     combines as max over ranks
  *   sums[r,0] = sum_v exp(logits[r,v] - max[r])                       combine as sum; one packed tensor, so one
- *   sums[r,1] = logits[r,label[r]] - max[r], 0 if held elsewhere      all-reduce
+ *   sums[r,1] = logits[r,label[r]] - max[r], 0 on other ranks      all-reduce
  *   loss[r]   = log(sums[r,0]) - sums[r,1]                            rows only
  *   d_sums[r] = (d_loss[r] / sums[r,0], -d_loss[r])                 rows only
  *   d_logits[r,v] = exp(logits[r,v] - max[r]) * d_sums[r,0] + [label[r] == v] * d_sums[r,1]      no communication
- *
- * The loss does not depend on max, so max gets no gradient.
  *
  * Full logits are never gathered (Megatron-LM, vocab_parallel_cross_entropy). Rows with label == ignore have loss 0 and
  * gradient 0. Labels outside this rank's [vocab_lo, vocab_lo + cols) add nothing to sums[r,1].
@@ -25,7 +23,7 @@ typedef struct clv_cross_entropy_args {
     clv_dtype dtype;       /* of the logits and their gradient               */
     clv_dtype label_dtype; /* i32 or i64                                     */
     int64_t rows;          /* >= 0                                           */
-    int64_t cols;          /* of the vocabulary here, >= 0                   */
+    int64_t cols;          /* local columns of the vocabulary, >= 0 */
     int64_t vocab_lo;      /* token of column 0                              */
     int64_t ignore;        /* a label of no loss, CLV_IGNORE_INDEX (graph.h) as a rule */
 } clv_cross_entropy_args;

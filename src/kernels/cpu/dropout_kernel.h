@@ -2,7 +2,7 @@
  *
  *   out[i] = keep(i) ? x[i] / (1 - rate) : 0,   keep(i) = uniform(key, flat global index of i) < 1 - rate
  *
- * So each rank makes its own part and the mask is the same on every mesh; it equals
+ * So each rank computes its part of the mask, which is the same on every mesh; it equals
  * jax.random.bernoulli(key, 1 - rate, global shape) with partitionable threefry. The backward pass is the same call on
  * d_out: no mask is stored. Source: Srivastava et al. 2014; rng.h.
  */

@@ -110,35 +110,21 @@ static whole_fn *const whole_binary[CLV_BINARY_COUNT] = {
 /* ---- tables ---- */
 
 typedef struct unary_row {
-    const char *name;
     clv_unary_saved saved;
     reference_fn *forward, *backward;
 } unary_row;
 
 static const unary_row unary_table[CLV_UNARY_COUNT] = {
-#define UNARY_ROW(code, name, saved) [code] = {#name, saved, reference_##name, reference_##name##_backward},
+#define UNARY_ROW(code, name, saved) [code] = {saved, reference_##name, reference_##name##_backward},
     CLV_UNARY_TABLE(UNARY_ROW)};
 
-static const struct {
-    const char *name;
-    reference_fn *forward;
-} binary_table[CLV_BINARY_COUNT] = {
-#define BINARY_ROW(code, name) [code] = {#name, reference_##name},
+static reference_fn *const binary_table[CLV_BINARY_COUNT] = {
+#define BINARY_ROW(code, name) [code] = reference_##name,
     CLV_BINARY_TABLE(BINARY_ROW)};
-
-const char *clv_unary_name(clv_unary_op op)
-{
-    return unary_table[op].name;
-}
 
 clv_unary_saved clv_unary_saves(clv_unary_op op)
 {
     return unary_table[op].saved;
-}
-
-const char *clv_binary_name(clv_binary_op op)
-{
-    return binary_table[op].name;
 }
 
 /* ---- the loop ---- */
@@ -355,7 +341,7 @@ void clv_binary_forward(clv_binary_op op, clv_dtype dtype, void *out, const void
     job j = {.dtype = dtype, .out = out};
     const int64_t *shapes[] = {a_shape, b_shape};
     j.span = clv_simd_elementwise()->binary[op];
-    j.reference = binary_table[op].forward;
+    j.reference = binary_table[op];
     j.whole = whole_binary[op];
     add_operand(&j, dtype, a);
     add_operand(&j, dtype, b);

@@ -11,7 +11,7 @@
 
 #include "cleave/dtype.h"
 
-/* What clv_unary_backward wants beside d_out. */
+/* What clv_unary_backward needs besides d_out. */
 typedef enum clv_unary_saved { CLV_SAVED_NONE, CLV_SAVED_INPUT, CLV_SAVED_OUTPUT } clv_unary_saved;
 
 /* X(code, name, saved for backward). gelu_erf is x * Phi(x); gelu_tanh Hendrycks & Gimpel's approximation
@@ -54,9 +54,7 @@ typedef enum clv_binary_op {
         CLV_BINARY_COUNT
 } clv_binary_op;
 
-const char *clv_unary_name(clv_unary_op op);
 clv_unary_saved clv_unary_saves(clv_unary_op op);
-const char *clv_binary_name(clv_binary_op op);
 
 /* out[i] = op(x[i]), i < n. alpha is scale's factor, unused by the others. out may be x. */
 void clv_unary_forward(clv_unary_op op, double alpha, clv_dtype dtype, void *out, const void *x, int64_t n);
@@ -71,9 +69,9 @@ void clv_cast_run(clv_dtype to, void *out, clv_dtype from, const void *in, int64
 
 void clv_fill_run(clv_dtype dtype, void *out, double value, int64_t n);
 
-/* out = op(a, b); of whole numbers exact, and wrapped around where it does not fit. out has shape[rank] and every
- * operand's shape has the same rank (pad with leading 1s), each size being the result's or 1. All contiguous. rank
- * 0..CLV_MAX_RANK. out may be an operand of the result's shape. */
+/* out = op(a, b). Integers are exact and wrap around. Shapes of operands have the rank of the result (pad with leading
+ * 1s), and each size is that of the result or 1. All contiguous, rank 0..CLV_MAX_RANK. out may be an operand of the
+ * same shape. */
 void clv_binary_forward(clv_binary_op op, clv_dtype dtype, void *out, const void *a, const void *b, int rank,
                         const int64_t *shape, const int64_t *a_shape, const int64_t *b_shape);
 

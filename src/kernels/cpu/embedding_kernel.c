@@ -6,7 +6,7 @@
 
 #include "kernels/cpu/f32_blocks.h"
 
-static bool is_ours(const clv_embedding_args *e, int64_t id)
+static bool is_local(const clv_embedding_args *e, int64_t id)
 {
     return id >= e->lo && id < e->hi;
 }
@@ -18,7 +18,7 @@ static void gather_row(const clv_embedding_args *e, clv_dtype out_dtype, void *o
     size_t table_row = (size_t)e->width * clv_dtype_size(table_dtype);
     int64_t id = clv_load_index(e->id_dtype, ids, i);
     void *to = (char *)out + (size_t)i * out_row;
-    if (is_ours(e, id))
+    if (is_local(e, id))
         clv_cast_run(out_dtype, to, table_dtype, (const char *)table + (size_t)(id - e->lo) * table_row, e->width);
     else
         memset(to, 0, out_row);
@@ -58,7 +58,7 @@ static void scatter_wide(const clv_embedding_args *e, clv_dtype table_dtype, voi
         int64_t c = piece * width, n = clv_min_i64(width, e->width - c);
         for (int64_t i = 0; i < e->count; i++) {
             int64_t id = clv_load_index(e->id_dtype, ids, i);
-            if (is_ours(e, id))
+            if (is_local(e, id))
                 add_row(e, table_dtype, d_table, id - e->lo, out_dtype, d_out, i, c, n);
         }
     }
@@ -72,7 +72,7 @@ static bool seen_before(const clv_embedding_args *e, const void *ids, int64_t i,
     return seen;
 }
 
-/* For 16-bit tables: the first place of each id adds all its places in f32, then rounds. */
+/* For 16-bit tables: the first occurrence of an id adds all its occurrences in f32, then rounds. */
 static void scatter_narrow(const clv_embedding_args *e, clv_dtype table_dtype, void *d_table, clv_dtype out_dtype,
                            const void *d_out, const void *ids)
 {
@@ -81,7 +81,7 @@ static void scatter_narrow(const clv_embedding_args *e, clv_dtype table_dtype, v
     for (int64_t i = 0; i < e->count; i++) {
         clv_scratch sum;
         int64_t id = clv_load_index(e->id_dtype, ids, i), row = id - e->lo;
-        if (!is_ours(e, id) || seen_before(e, ids, i, id))
+        if (!is_local(e, id) || seen_before(e, ids, i, id))
             continue;
         for (int64_t c = 0; c < e->width; c += CLV_BLOCK) {
             int64_t n = clv_min_i64(CLV_BLOCK, e->width - c);

@@ -15,7 +15,7 @@
 typedef struct clv_embedding_args {
     clv_dtype id_dtype; /* i32 or i64                          */
     int64_t count;      /* ids, >= 0                           */
-    int64_t lo, hi;     /* table rows here; lo <= hi           */
+    int64_t lo, hi;     /* local rows of the table, [lo, hi) */
     int64_t width;      /* elements of a row, >= 0             */
 } clv_embedding_args;
 

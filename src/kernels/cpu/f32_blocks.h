@@ -1,6 +1,6 @@
-/* f32_blocks.h - blocks of an f32, bf16 or f16 buffer as f32 in L1; when a loop is worth OpenMP threads.
+/* f32_blocks.h - loads and stores blocks of f32, bf16 or f16 buffers as f32; parallel loops.
  *
- * Internal to this folder. An f32 buffer is used where it lies; bf16 and f16 go through a scratch of CLV_BLOCK floats.
+ * Internal to this folder. f32 buffers are used in place; bf16 and f16 go through a scratch of CLV_BLOCK floats in L1.
  */
 #ifndef CLEAVE_KERNELS_CPU_F32_BLOCKS_H
 #define CLEAVE_KERNELS_CPU_F32_BLOCKS_H
@@ -17,12 +17,12 @@
 #include "kernels/cpu/openmp.h"
 #include "kernels/cpu/simd_loops.h"
 
-/* Elements below which a parallel region costs more than it saves. */
+/* A parallel region costs more than it saves below this many elements. */
 enum { CLV_PARALLEL_MIN = 32768 };
 
 #ifdef _OPENMP
 #define CLV_PRAGMA(text) _Pragma(#text)
-/* The loop that follows, over threads when `elems` is worth it. Iterations are independent. */
+/* Runs the following loop, whose iterations are independent, over threads if `elems` is large enough. */
 #define CLV_PARALLEL_FOR(elems) CLV_PRAGMA(omp parallel for schedule(static) if ((elems) >= CLV_PARALLEL_MIN))
 #else
 #define CLV_PARALLEL_FOR(elems)
@@ -34,8 +34,9 @@ static inline bool clv_is_worth_parallel(int64_t elems)
     return elems >= CLV_PARALLEL_MIN && clv_threads_max() > 1;
 }
 
-/* The same where `elems` may be very few, as when one token is decoded: "each" for i from 0 to n, without a parallel
- * region where it is not worth one. GCC's costs a system call and two allocations even with one thread. */
+/* Runs `each` for i from 0 to n - 1, over threads if `elems` is large enough. Unlike CLV_PARALLEL_FOR it starts no
+ * parallel region otherwise, which matters for small loops (decoding): GCC's costs a system call and two allocations
+ * even with one thread. */
 #define CLV_PARALLEL_FOR_EACH(i, n, elems, each)                                                                       \
     do {                                                                                                               \
         if (clv_is_worth_parallel(elems)) {                                                                            \
@@ -48,8 +49,8 @@ static inline bool clv_is_worth_parallel(int64_t elems)
         }                                                                                                              \
     } while (0)
 
-/* Columns that a thread sums at a time: all threads get some, and a row's part is worth fetching. Each column is summed
- * on its own, so results do not depend on it. */
+/* Columns that a thread sums at a time, so that all threads get some. Results do not depend on it: each column is
+ * summed by itself. */
 static inline int64_t clv_column_width(int64_t cols)
 {
 #ifdef _OPENMP
@@ -60,7 +61,7 @@ static inline int64_t clv_column_width(int64_t cols)
     return share < 64 ? 64 : share > CLV_BLOCK ? CLV_BLOCK : share;
 }
 
-/* Whether the f32 kernels serve this dtype; the others run the plain f64 kernel. */
+/* Whether the dtype is computed in f32; others are computed by the plain f64 kernel. */
 static inline bool clv_computes_in_f32(clv_dtype dtype)
 {
     return dtype == CLV_F32 || dtype == CLV_BF16 || dtype == CLV_F16;
@@ -76,19 +77,19 @@ static inline int64_t clv_max_i64(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
-/* Pieces of at most `size` that n is cut into. */
+/* ceil(n / size) */
 static inline int64_t clv_ceil_div(int64_t n, int64_t size)
 {
     return (n + size - 1) / size;
 }
 
-/* The size of equal parts of n, each a multiple of `unit` and at most `most`, which is one, too. */
+/* The size of equal parts of n: a multiple of `unit`, and at most `most`, a multiple of `unit`. */
 static inline int64_t clv_equal_chunk_size(int64_t n, int64_t most, int64_t unit)
 {
     return clv_ceil_div(clv_ceil_div(n, clv_ceil_div(n, most)), unit) * unit;
 }
 
-/* A block of f32 on the stack, on lines of the cache: a vector that lies across two takes as long as two. */
+/* A block of f32 on the stack, aligned to cache lines. */
 typedef float clv_scratch[CLV_BLOCK] __attribute__((aligned(64)));
 
 /* Elements [i, i + n) of x as f32, n <= CLV_BLOCK. */
@@ -104,7 +105,7 @@ static inline const float *clv_block_load(const clv_elementwise_loops *math, clv
     return scratch;
 }
 
-/* Where to compute elements [i, ...) of out; clv_block_store then puts them there. */
+/* Where to compute elements [i, ...) of out: in place for f32, else in scratch. clv_block_store then stores them. */
 static inline float *clv_block_out(clv_dtype dtype, void *out, int64_t i, float *scratch)
 {
     return dtype == CLV_F32 ? (float *)out + i : scratch;
@@ -119,7 +120,7 @@ static inline void clv_block_store(const clv_elementwise_loops *math, clv_dtype 
         math->narrow_f16((uint16_t *)out + i, from, n);
 }
 
-/* An id or label of dtype i32 or i64. */
+/* Element i of an i32 or i64 buffer of ids or labels. */
 static inline int64_t clv_load_index(clv_dtype dtype, const void *x, int64_t i)
 {
     return dtype == CLV_I32 ? ((const int32_t *)x)[i] : ((const int64_t *)x)[i];

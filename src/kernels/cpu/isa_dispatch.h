@@ -2,7 +2,7 @@
  *
  * Files in isa/ are compiled once for each instruction set with -DCLV_ISA=portable, avx2 (AVX2, FMA, F16C) or avx512
  * (F, BW, DQ, VL). They name their non-static functions CLV_ISA_NAME(f); callers outside pick one by CLV_ISA_SELECT(f).
- * So a binary built on one machine runs on the next, and no other file needs special flags.
+ * So a binary runs on any machine, and no other file needs special compiler flags.
  *
  *   in x.h:        CLV_ISA_DECLARE(void, clv_scale_f32, (float *x, int64_t n, float by))
  *   in isa/x.c:    void CLV_ISA_NAME(clv_scale_f32)(float *x, int64_t n, float by) { ... }

@@ -1,5 +1,4 @@
-/* norm_kernel.c - LayerNorm and RMSNorm kernels, forward and backward, by f32 blocks or in f64. Each function: the
- * plain f64 loop for f64, and blocks of f32 spans.
+/* norm_kernel.c - LayerNorm and RMSNorm kernels, forward and backward: plain loops for f64, f32 blocks for the others.
  */
 #include "kernels/cpu/norm_kernel.h"
 
@@ -8,11 +7,12 @@
 
 #include "kernels/cpu/f32_blocks.h"
 
-/* mean and rstd of a row from its summed moments; sums (may be NULL) add what the backward pass needs. */
+/* Statistics of a row. g_mean and gxhat_mean are for the backward pass. */
 typedef struct row_stats {
     double mean, rstd, g_mean, gxhat_mean;
 } row_stats;
 
+/* From the summed moments and, unless NULL, the sums of the backward pass. */
 static row_stats stats_of(const clv_norm *norm, const double *moments, const double *sums, int64_t row)
 {
     double width = (double)norm->width;
@@ -33,7 +33,7 @@ static clv_row_norm narrow(row_stats s)
     return (clv_row_norm){(float)s.mean, (float)s.rstd, (float)s.g_mean, (float)s.gxhat_mean};
 }
 
-/* gain or bias as f32, `absent` where there is none. */
+/* A block of gain or bias as f32; weight NULL: filled with `absent`. */
 static const float *load_weight(const clv_elementwise_loops *math, clv_dtype dtype, const void *weight, float absent,
                                 int64_t c, int64_t n, float *scratch)
 {
@@ -54,45 +54,54 @@ static double weight_at(clv_dtype dtype, const void *weight, double absent, int6
     return weight != NULL ? clv_dtype_load(dtype, weight, c) : absent;
 }
 
-/* ---- one row in f64: the reference ---- */
+/* Rows that are computed together: they share the loaded weights, and their statistics are computed first. */
+enum { MAX_GROUP = 8 };
 
-static void moments_f64(const clv_norm *norm, double moments[2], const double *x)
+typedef struct group {
+    int64_t first, rows;
+} group;
+
+/* ---- a group in f64: the reference ---- */
+
+static void apply_f64(const clv_norm *norm, void *y, const void *x, const double *moments, const void *gain,
+                      const void *bias, group of)
 {
-    moments[0] = moments[1] = 0;
-    for (int64_t c = 0; c < norm->cols; c++) {
-        moments[0] += x[c];
-        moments[1] += x[c] * x[c];
+    for (int64_t row = of.first; row < of.first + of.rows; row++) {
+        row_stats s = stats_of(norm, moments, NULL, row);
+        for (int64_t c = 0, i = row * norm->cols; c < norm->cols; c++, i++)
+            ((double *)y)[i] = (((const double *)x)[i] - s.mean) * s.rstd * weight_at(norm->weight_dtype, gain, 1, c) +
+                               weight_at(norm->weight_dtype, bias, 0, c);
     }
 }
 
-static void apply_f64(const clv_norm *norm, double *y, const double *x, row_stats s, const void *gain, const void *bias)
+static void sums_f64(const clv_norm *norm, double *sums, const void *d_y, const void *x, const double *moments,
+                     const void *gain, group of)
 {
-    for (int64_t c = 0; c < norm->cols; c++)
-        y[c] = (x[c] - s.mean) * s.rstd * weight_at(norm->weight_dtype, gain, 1, c) +
-               weight_at(norm->weight_dtype, bias, 0, c);
-}
-
-static void sums_f64(const clv_norm *norm, double sums[2], const double *d_y, const double *x, row_stats s,
-                     const void *gain)
-{
-    sums[0] = sums[1] = 0;
-    for (int64_t c = 0; c < norm->cols; c++) {
-        double g = d_y[c] * weight_at(norm->weight_dtype, gain, 1, c);
-        sums[0] += g;
-        sums[1] += g * (x[c] - s.mean) * s.rstd;
+    for (int64_t row = of.first; row < of.first + of.rows; row++) {
+        row_stats s = stats_of(norm, moments, NULL, row);
+        sums[2 * row] = sums[2 * row + 1] = 0;
+        for (int64_t c = 0, i = row * norm->cols; c < norm->cols; c++, i++) {
+            double g = ((const double *)d_y)[i] * weight_at(norm->weight_dtype, gain, 1, c);
+            sums[2 * row] += g;
+            sums[2 * row + 1] += g * (((const double *)x)[i] - s.mean) * s.rstd;
+        }
     }
 }
 
-static void backward_f64(const clv_norm *norm, double *d_x, const double *d_y, const double *x, row_stats s,
-                         const void *gain)
+static void backward_f64(const clv_norm *norm, void *d_x, const void *d_y, const void *x, const double *moments,
+                         const double *sums, const void *gain, group of)
 {
-    for (int64_t c = 0; c < norm->cols; c++) {
-        double g = d_y[c] * weight_at(norm->weight_dtype, gain, 1, c), xhat = (x[c] - s.mean) * s.rstd;
-        d_x[c] = s.rstd * (g - s.g_mean - xhat * s.gxhat_mean);
+    for (int64_t row = of.first; row < of.first + of.rows; row++) {
+        row_stats s = stats_of(norm, moments, sums, row);
+        for (int64_t c = 0, i = row * norm->cols; c < norm->cols; c++, i++) {
+            double g = ((const double *)d_y)[i] * weight_at(norm->weight_dtype, gain, 1, c);
+            double xhat = (((const double *)x)[i] - s.mean) * s.rstd;
+            ((double *)d_x)[i] = s.rstd * (g - s.g_mean - xhat * s.gxhat_mean);
+        }
     }
 }
 
-/* ---- up to TOGETHER rows in f32 spans ---- */
+/* ---- a group in f32 blocks ---- */
 
 static void moments_f32(const clv_norm *norm, double moments[2], const void *x, int64_t row)
 {
@@ -105,15 +114,7 @@ static void moments_f32(const clv_norm *norm, double moments[2], const void *x, 
     }
 }
 
-/* Rows that go together: they share weights' blocks, and what is derived of each is found beforehand, for rows may be
- * short. */
-enum { TOGETHER = 8 };
-
-typedef struct group {
-    int64_t first, rows;
-} group;
-
-static void find_rows(const clv_norm *norm, clv_row_norm *out, const double *moments, const double *sums, group of)
+static void group_stats(const clv_norm *norm, clv_row_norm *out, const double *moments, const double *sums, group of)
 {
     for (int64_t r = 0; r < of.rows; r++)
         out[r] = narrow(stats_of(norm, moments, sums, of.first + r));
@@ -123,9 +124,9 @@ static void apply_f32(const clv_norm *norm, void *y, const void *x, const double
                       const void *bias, group of)
 {
     clv_scratch x_block, gain_block, bias_block;
-    clv_row_norm row[TOGETHER];
+    clv_row_norm row[MAX_GROUP];
     const clv_elementwise_loops *math = clv_simd_elementwise();
-    find_rows(norm, row, moments, NULL, of);
+    group_stats(norm, row, moments, NULL, of);
     for (int64_t c = 0; c < norm->cols; c += CLV_BLOCK) {
         int64_t n = clv_min_i64(CLV_BLOCK, norm->cols - c), i = of.first * norm->cols + c;
         const float *gain32 = load_weight(math, norm->weight_dtype, gain, 1, c, n, gain_block);
@@ -143,9 +144,9 @@ static void sums_f32(const clv_norm *norm, double *sums, const void *d_y, const 
                      const void *gain, group of)
 {
     clv_scratch x_block, d_block, gain_block;
-    clv_row_norm row[TOGETHER];
+    clv_row_norm row[MAX_GROUP];
     const clv_elementwise_loops *math = clv_simd_elementwise();
-    find_rows(norm, row, moments, NULL, of);
+    group_stats(norm, row, moments, NULL, of);
     memset(sums + 2 * of.first, 0, (size_t)(2 * of.rows) * sizeof *sums);
     for (int64_t c = 0; c < norm->cols; c += CLV_BLOCK) {
         int64_t n = clv_min_i64(CLV_BLOCK, norm->cols - c), i = of.first * norm->cols + c;
@@ -161,9 +162,9 @@ static void backward_f32(const clv_norm *norm, void *d_x, const void *d_y, const
                          const double *sums, const void *gain, group of)
 {
     clv_scratch x_block, d_block, gain_block;
-    clv_row_norm row[TOGETHER];
+    clv_row_norm row[MAX_GROUP];
     const clv_elementwise_loops *math = clv_simd_elementwise();
-    find_rows(norm, row, moments, sums, of);
+    group_stats(norm, row, moments, sums, of);
     for (int64_t c = 0; c < norm->cols; c += CLV_BLOCK) {
         int64_t n = clv_min_i64(CLV_BLOCK, norm->cols - c), i = of.first * norm->cols + c;
         const float *gain32 = load_weight(math, norm->weight_dtype, gain, 1, c, n, gain_block);
@@ -177,62 +178,27 @@ static void backward_f32(const clv_norm *norm, void *d_x, const void *d_y, const
     }
 }
 
-/* ---- a row, or a group, in either ---- */
-
-/* Row `row` of an f64 tensor. */
-static double *row_of(const clv_norm *norm, const void *x, int64_t row)
-{
-    return (double *)x + row * norm->cols;
-}
-
 static void row_moments(const clv_norm *norm, double moments[2], const void *x, int64_t row)
 {
-    if (norm->dtype == CLV_F64)
-        moments_f64(norm, moments, row_of(norm, x, row));
-    else
+    if (norm->dtype != CLV_F64) {
         moments_f32(norm, moments, x, row);
-}
-
-static void group_apply(const clv_norm *norm, void *y, const void *x, const double *moments, const void *gain,
-                        const void *bias, group of)
-{
-    if (norm->dtype != CLV_F64)
-        apply_f32(norm, y, x, moments, gain, bias, of);
-    else
-        for (int64_t row = of.first; row < of.first + of.rows; row++)
-            apply_f64(norm, row_of(norm, y, row), row_of(norm, x, row), stats_of(norm, moments, NULL, row), gain, bias);
-}
-
-static void group_sums(const clv_norm *norm, double *sums, const void *d_y, const void *x, const double *moments,
-                       const void *gain, group of)
-{
-    if (norm->dtype != CLV_F64)
-        sums_f32(norm, sums, d_y, x, moments, gain, of);
-    else
-        for (int64_t row = of.first; row < of.first + of.rows; row++)
-            sums_f64(norm, sums + 2 * row, row_of(norm, d_y, row), row_of(norm, x, row),
-                     stats_of(norm, moments, NULL, row), gain);
-}
-
-static void group_backward(const clv_norm *norm, void *d_x, const void *d_y, const void *x, const double *moments,
-                           const double *sums, const void *gain, group of)
-{
-    if (norm->dtype != CLV_F64)
-        backward_f32(norm, d_x, d_y, x, moments, sums, gain, of);
-    else
-        for (int64_t row = of.first; row < of.first + of.rows; row++)
-            backward_f64(norm, row_of(norm, d_x, row), row_of(norm, d_y, row), row_of(norm, x, row),
-                         stats_of(norm, moments, sums, row), gain);
+        return;
+    }
+    moments[0] = moments[1] = 0;
+    for (int64_t i = row * norm->cols; i < (row + 1) * norm->cols; i++) {
+        moments[0] += ((const double *)x)[i];
+        moments[1] += ((const double *)x)[i] * ((const double *)x)[i];
+    }
 }
 
 /* ---- all rows ---- */
 
-/* Rows a group: fewer, where threads would be idle. No result depends on it. */
-static int64_t rows_a_group(const clv_norm *norm)
+/* Rows of a group: fewer if threads would be idle. No result depends on it. */
+static int64_t group_rows(const clv_norm *norm)
 {
     if (!clv_is_worth_parallel(norm->rows * norm->cols))
-        return TOGETHER;
-    return clv_min_i64(TOGETHER, clv_ceil_div(norm->rows, clv_threads_max()));
+        return MAX_GROUP;
+    return clv_min_i64(MAX_GROUP, clv_ceil_div(norm->rows, clv_threads_max()));
 }
 
 static group group_at(const clv_norm *norm, int64_t each, int64_t i)
@@ -248,28 +214,31 @@ void clv_norm_moments(const clv_norm *norm, double *moments, const void *x)
 void clv_norm_apply(const clv_norm *norm, void *y, const void *x, const double *moments, const void *gain,
                     const void *bias)
 {
-    const int64_t each = rows_a_group(norm);
-    CLV_PARALLEL_FOR_EACH(i, clv_ceil_div(norm->rows, each), norm->rows * norm->cols,
-                          group_apply(norm, y, x, moments, gain, bias, group_at(norm, each, i)));
+    const int64_t each = group_rows(norm);
+    CLV_PARALLEL_FOR_EACH(
+        i, clv_ceil_div(norm->rows, each), norm->rows * norm->cols,
+        (norm->dtype == CLV_F64 ? apply_f64 : apply_f32)(norm, y, x, moments, gain, bias, group_at(norm, each, i)));
 }
 
 void clv_norm_backward_sums(const clv_norm *norm, double *sums, const void *d_y, const void *x, const double *moments,
                             const void *gain)
 {
-    const int64_t each = rows_a_group(norm);
-    CLV_PARALLEL_FOR_EACH(i, clv_ceil_div(norm->rows, each), norm->rows * norm->cols,
-                          group_sums(norm, sums, d_y, x, moments, gain, group_at(norm, each, i)));
+    const int64_t each = group_rows(norm);
+    CLV_PARALLEL_FOR_EACH(
+        i, clv_ceil_div(norm->rows, each), norm->rows * norm->cols,
+        (norm->dtype == CLV_F64 ? sums_f64 : sums_f32)(norm, sums, d_y, x, moments, gain, group_at(norm, each, i)));
 }
 
 void clv_norm_backward_apply(const clv_norm *norm, void *d_x, const void *d_y, const void *x, const double *moments,
                              const double *sums, const void *gain)
 {
-    const int64_t each = rows_a_group(norm);
+    const int64_t each = group_rows(norm);
     CLV_PARALLEL_FOR_EACH(i, clv_ceil_div(norm->rows, each), norm->rows * norm->cols,
-                          group_backward(norm, d_x, d_y, x, moments, sums, gain, group_at(norm, each, i)));
+                          (norm->dtype == CLV_F64 ? backward_f64 : backward_f32)(norm, d_x, d_y, x, moments, sums, gain,
+                                                                                 group_at(norm, each, i)));
 }
 
-/* Columns [c, c + n), n <= CLV_BLOCK, over all rows in order. */
+/* Gradients of columns [c, c + n), n <= CLV_BLOCK, summed over all rows in order. */
 static void weights_block(const clv_norm *norm, double *d_gain, double *d_bias, const void *d_y, const void *x,
                           const double *moments, int64_t c, int64_t n)
 {

@@ -5,13 +5,13 @@
  *   y = xhat * gain + bias
  *
  * Source:   Ba, Kiros & Hinton 2016, arXiv:1607.06450; Zhang & Sennrich 2019, arXiv:1910.07467.
- * Split:    a row of `width` elements may be cut over ranks, each holding `cols` of it. What combines is a *sum* of
- *           two f64 a row: moments (sum x, sum x^2), and for the backward pass sums (sum g, sum g*xhat) with
- *           g = d_y * gain. In f64 because mean(x^2) - mean^2 cancels. A whole row is the case cols == width, so
- *           whole and split rows agree to rounding of f64.
+ * Sharding: a row of `width` elements may be split over ranks, each with `cols` of them. What ranks *sum* is two f64 a
+ *           row: moments (sum x, sum x^2), and in the backward pass sums (sum g, sum g*xhat) with g = d_y * gain. They
+ *           are f64 because mean(x^2) - mean^2 cancels. Whole rows are the case cols == width; they agree with split
+ *           rows to rounding of f64.
  *   d_x = rstd * (g - [layer: sum g / width] - xhat * sum(g*xhat) / width)
- *   d_gain[c] = sum over rows of d_y * xhat,  d_bias[c] = sum over rows of d_y: partial over whatever splits rows.
- * Numerics: f32 with f64 sums for f32, bf16, f16; fixed order. NaN fills its row.
+ *   d_gain[c] = sum over rows of d_y * xhat,  d_bias[c] = sum over rows of d_y: partial sums if rows are split.
+ * Numerics: f32, bf16 and f16 are computed in f32 with f64 sums in a fixed order. NaN fills its row.
  */
 #ifndef CLEAVE_KERNELS_CPU_NORM_KERNEL_H
 #define CLEAVE_KERNELS_CPU_NORM_KERNEL_H
@@ -27,7 +27,7 @@ typedef struct clv_norm {
     clv_dtype dtype;        /* of x, y and their gradients                   */
     clv_dtype weight_dtype; /* of gain, bias and their gradients             */
     int64_t rows;           /* >= 0                                          */
-    int64_t cols;           /* of each row here, >= 0                        */
+    int64_t cols;           /* local columns of a row, >= 0 */
     int64_t width;          /* of the whole row, >= cols, >= 1               */
     double eps;             /* > 0; units of x squared                       */
 } clv_norm;

@@ -6,7 +6,7 @@
 #include <omp.h>
 #endif
 
-/* How many threads a parallel region started here gets. */
+/* Number of threads of the next parallel region. */
 static inline int clv_threads_max(void)
 {
 #ifdef _OPENMP
@@ -16,7 +16,7 @@ static inline int clv_threads_max(void)
 #endif
 }
 
-/* The calling thread's place in its team, from 0. */
+/* Index of the calling thread in its team. */
 static inline int clv_threads_index(void)
 {
 #ifdef _OPENMP
@@ -26,7 +26,7 @@ static inline int clv_threads_index(void)
 #endif
 }
 
-/* The threads of that team. */
+/* Number of threads of the team. */
 static inline int clv_threads_team(void)
 {
 #ifdef _OPENMP
@@ -36,7 +36,7 @@ static inline int clv_threads_team(void)
 #endif
 }
 
-/* Regions started by this thread (alone) get n threads from now on. */
+/* Sets the number of threads of parallel regions that this thread starts. */
 static inline void clv_threads_set(int n)
 {
 #ifdef _OPENMP

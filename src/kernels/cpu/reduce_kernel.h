@@ -1,4 +1,4 @@
-/* reduce_kernel.h - sum and max over any set of dimensions, in a fixed order.
+/* reduce_kernel.h - sum and max over any set of dimensions, and sum of squares, in a fixed order.
  *
  * A mean is a sum with scale = 1 / (elements of the *whole* tensor reduced), so that means of shards add up.
  * Numerics: f32, bf16, f16 are summed in f64 and rounded once, at any length; each result in one fixed order (rows in
@@ -20,7 +20,7 @@
 void clv_reduce_forward(clv_reduction kind, double scale, clv_dtype out_dtype, void *out, clv_dtype dtype,
                         const void *x, int rank, const int64_t *shape, const bool *reduced);
 
-/* out[c] = sum over r of x[r, c]: the gradient of a bias. */
-void clv_sum_rows(clv_dtype out_dtype, void *out, clv_dtype dtype, const void *x, int64_t rows, int64_t cols);
+/* Sum of squares of n elements, in f64, in an order that depends on n alone: for clipping by the global norm. */
+double clv_sum_squares(clv_dtype dtype, const void *x, int64_t n);
 
 #endif

@@ -5,8 +5,8 @@
  *   half-split (GPT-NeoX, Llama):  a = x[i], b = x[i + R/2];   interleaved (GPT-J):  a = x[2i], b = x[2i + 1]
  *
  * Elements R..D of a head are copied. The backward pass is the inverse rotation of d_out.
- * Source: Su et al. 2021, arXiv:2104.09864. Numerics: angles in f64, so far positions are as good as near ones (f32
- * angles, as elsewhere, are off by 5e-4 at position 8192). Sharding: batch, rows (position_offset), heads.
+ * Source: Su et al. 2021, arXiv:2104.09864. Numerics: angles are f64, so they are exact at far positions too
+ * (f32 angles are off by 5e-4 at position 8192). Sharding: batch, rows (position_offset), heads.
  */
 #ifndef CLEAVE_KERNELS_CPU_ROPE_KERNEL_H
 #define CLEAVE_KERNELS_CPU_ROPE_KERNEL_H

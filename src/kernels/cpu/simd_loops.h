@@ -1,8 +1,8 @@
 /* simd_loops.h - tables of SIMD inner loops (elementwise, row-wise, updates), one an instruction set.
  *
- * Internal to this folder. Each table is filled in isa/, once an instruction set. Sums are f64 in 16 fixed lanes, so a
- * sum of products of f32 is the same on every instruction set, bit for bit; other results differ by contraction.
- * An output may be one of the inputs; otherwise spans are disjoint.
+ * Internal to this folder. Each table is defined in isa/, once for each instruction set. Sums are f64 in 16 fixed
+ * lanes, so sums of f32 products have the same bits on every instruction set; other results may differ by FMA
+ * contraction. An output may be one of the inputs; other operands must be disjoint.
  */
 #ifndef CLEAVE_KERNELS_CPU_SIMD_LOOPS_H
 #define CLEAVE_KERNELS_CPU_SIMD_LOOPS_H
@@ -14,7 +14,7 @@
 
 enum { CLV_BLOCK = 1024 };
 
-/* out[i] = f(a[i], b[i], c[i]; alpha); operands that f does not have are NULL. */
+/* out[i] = f(a[i], b[i], c[i]; alpha); NULL for operands that f does not take. */
 typedef void clv_simd_loop(float *out, const float *a, const float *b, const float *c, float alpha, int64_t n);
 
 typedef struct clv_elementwise_loops {
@@ -32,7 +32,7 @@ typedef struct clv_elementwise_loops {
     void (*narrow_f16)(uint16_t *out, const float *x, int64_t n);
 } clv_elementwise_loops;
 
-/* What normalisation of one row needs: xhat = (x - mean) * rstd. */
+/* Statistics of a normalized row: xhat = (x - mean) * rstd. */
 typedef struct clv_row_norm {
     float mean, rstd;
     float g_mean;     /* sum g / width, 0 for rms         */
@@ -77,7 +77,7 @@ typedef struct clv_update_loops {
     void (*adamw)(float *p, float *m, float *v, const float *grad, clv_adamw_factors f, int64_t n);
     void (*sgd)(float *p, float *m, const float *grad, clv_sgd_factors f, int64_t n);
     void (*lion)(float *p, float *m, const float *grad, clv_lion_factors f, int64_t n);
-    /* keeps element i, whose flat index is first + i, iff its 23 random bits are below `threshold`; then / keep */
+    /* out[i] = x[i] / keep if the 23 random bits of index first + i are below `threshold`, else 0 */
     void (*dropout)(float *out, const float *x, const uint32_t key[2], uint64_t first, uint32_t threshold, float keep,
                     int64_t n);
     /* cos, sin of position * inv_freq[i] */

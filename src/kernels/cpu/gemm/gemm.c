@@ -6,15 +6,11 @@
 #include "base/error.h"
 #include "kernels/cpu/cpu_tuning.h"
 #include "kernels/cpu/f32_blocks.h"
-#include "kernels/cpu/gemm/gemm_bf16.h"
-#include "kernels/cpu/gemm/gemm_f32.h"
-#include "kernels/cpu/gemm/gemm_onednn.h"
-#include "kernels/cpu/gemm/gemm_skinny.h"
+#include "kernels/cpu/gemm/gemm_kernels.h"
+#include "kernels/cpu/isa_dispatch.h"
 #include "kernels/cpu/openmp.h"
 
-enum {
-    BLOCK = 64 /* extents of the f64 product's blocks */
-};
+enum { BLOCK = 64 /* rows and columns of a block of the f64 product */ };
 
 static const void *at(const void *p, int64_t elems, clv_dtype dtype)
 {
@@ -26,7 +22,7 @@ static void *at_c(const clv_gemm_args *g, int64_t elems)
     return (char *)g->c + (size_t)elems * clv_dtype_size(g->c_dtype);
 }
 
-/* Product i of the batch alone. */
+/* Product i of the batch. */
 static clv_gemm_args single(const clv_gemm_args *g, int64_t i)
 {
     clv_gemm_args one = *g;
@@ -52,7 +48,7 @@ static bool is_own_f32_best(void)
     return (path == CLV_GEMM_F32_BEST ? clv_cpu_tuning()->f32 : path) == CLV_GEMM_F32_OWN;
 }
 
-/* What is packed is ours alone. */
+/* oneDNN does not take a prepacked B. */
 static bool takes_own_f32(const clv_gemm_args *g)
 {
     return g->packed_b || is_own_f32_best();
@@ -68,8 +64,8 @@ static clv_status run_f32_single(const clv_gemm_args *g, clv_error *err)
     return CLV_OK;
 }
 
-/* A batch of at least as many products as threads is divided by product, else each product is divided, as it is where
- * the workspace serves one at a time. */
+/* Threads take whole products if the batch has at least as many products as there are threads; otherwise, or if the
+ * workspace serves only one product at a time, all threads share each product. */
 static clv_status run_f32(const clv_gemm_args *g, clv_error *err)
 {
     const bool by_product = g->batch > 1 && g->batch >= clv_threads_max();
@@ -84,7 +80,7 @@ static clv_status run_f32(const clv_gemm_args *g, clv_error *err)
 #pragma omp parallel for schedule(static) reduction(+ : failures)
     for (int64_t i = 0; i < g->batch; i++) {
         clv_gemm_args one = single(g, i);
-        one.work = (clv_task_pool_member){0}; /* the rank's, of which there is one for all threads */
+        one.work = (clv_task_pool_member){0}; /* a rank has only one, for all threads */
         failures += run_f32_single(&one, NULL) != CLV_OK;
     }
     return failures ? clv_fail(err, CLV_ENOMEM, "oneDNN: %d of a batch of products failed", failures) : CLV_OK;
@@ -97,7 +93,7 @@ clv_status clv_gemm_prepare(clv_error *err)
 
 /* ----------------------------------------------------------------------------------------------------- f64 */
 
-/* One block of C, BLOCK rows by BLOCK columns at most: sums run over k in ascending order. */
+/* One block of C, at most BLOCK x BLOCK; sums run over k in ascending order. */
 static void f64_block(const clv_gemm_args *g, int64_t i0, int64_t j0)
 {
     const double *a = g->a, *b = g->b;
@@ -137,8 +133,6 @@ static clv_status run_f64(const clv_gemm_args *g, clv_error *err)
 
 /* -------------------------------------------------------------------------------------------- bf16 and f16 */
 
-_Static_assert((size_t)CLV_GEMM_F32_MOST_WORKSPACE >= (size_t)CLV_GEMM_BF16_WORKSPACE, "one workspace serves both");
-
 static _Atomic clv_gemm_half_path half_path = CLV_GEMM_HALF_BEST;
 
 void clv_gemm_set_half_path_for_test(clv_gemm_half_path path)
@@ -148,9 +142,10 @@ void clv_gemm_set_half_path_for_test(clv_gemm_half_path path)
 
 bool clv_gemm_has_half_path(clv_gemm_half_path path)
 {
-    return path == CLV_GEMM_HALF_AMX   ? clv_gemm_bf16_best() >= CLV_GEMM_BF16_AMX
-           : path == CLV_GEMM_HALF_VDP ? clv_gemm_bf16_best() >= CLV_GEMM_BF16_VDP
-                                       : true;
+    const bool amx = clv_cpu_isa() == CLV_ISA_AMX;
+    if (path == CLV_GEMM_HALF_VDP)
+        return amx || (clv_cpu_isa() == CLV_ISA_AVX512 && clv_cpu_has_avx512_bf16());
+    return path != CLV_GEMM_HALF_AMX || amx;
 }
 
 static void run_half_single(const clv_gemm_args *g)
@@ -159,9 +154,15 @@ static void run_half_single(const clv_gemm_args *g)
 
     if (half_path == CLV_GEMM_HALF_BEST && clv_gemm_skinny(g, clv_gemm_workspace(g)))
         return;
-    if (g->dtype == CLV_BF16 && !g->packed_b && path != CLV_GEMM_HALF_F32)
-        clv_gemm_bf16(g, path == CLV_GEMM_HALF_AMX ? CLV_GEMM_BF16_AMX : CLV_GEMM_BF16_VDP);
+    if (g->dtype != CLV_BF16 || g->packed_b)
+        path = CLV_GEMM_HALF_F32;
+#if defined(__x86_64__)
+    if (path == CLV_GEMM_HALF_AMX)
+        clv_gemm_amx(g);
+    else if (path == CLV_GEMM_HALF_VDP)
+        clv_gemm_avx512_bf16(g);
     else
+#endif
         clv_gemm_f32(g);
 }
 
@@ -175,7 +176,7 @@ static clv_status run_half(const clv_gemm_args *g, clv_error *err)
     return CLV_OK;
 }
 
-/* ----------------------------------------------------------------------------------------------- the front */
+/* ----------------------------------------------------------------------------------------------- clv_gemm */
 
 static const struct product_row {
     clv_dtype dtype, c_dtype;
@@ -188,7 +189,7 @@ static const struct product_row {
 size_t clv_gemm_workspace(const clv_gemm_args *g)
 {
     if (g->dtype == CLV_BF16 || g->dtype == CLV_F16)
-        return CLV_GEMM_F32_MOST_WORKSPACE;
+        return CLV_GEMM_MOST_WORKSPACE;
     return g->dtype == CLV_F32 ? clv_gemm_f32_workspace(g) : 0;
 }
 
@@ -219,7 +220,7 @@ static clv_status check(const clv_gemm_args *g, clv_error *err)
     return CLV_OK;
 }
 
-/* The sum over nothing. */
+/* C = 0, for k = 0. */
 static void clear(const clv_gemm_args *g)
 {
     for (int64_t i = 0; i < g->batch * g->m; i++)
@@ -244,32 +245,4 @@ clv_status clv_gemm(const clv_gemm_args *g, clv_error *err)
     if (!g->accumulate)
         clear(g);
     return CLV_OK;
-}
-
-/* Where op(B)[p, j] is stored. */
-static int64_t b_at(const clv_gemm_args *g, int64_t p, int64_t j)
-{
-    enum { PANEL = CLV_PANEL_COLUMNS };
-    if (g->packed_b)
-        return (j / PANEL * g->k + p) * PANEL + j % PANEL;
-    return g->trans_b ? j * g->ldb + p : p * g->ldb + j;
-}
-
-static double reference_element(const clv_gemm_args *g, int64_t i, int64_t j)
-{
-    double sum = g->accumulate ? clv_dtype_load(g->c_dtype, g->c, i * g->ldc + j) : 0;
-    for (int64_t p = 0; p < g->k; p++)
-        sum += clv_dtype_load(g->dtype, g->a, g->trans_a ? p * g->lda + i : i * g->lda + p) *
-               clv_dtype_load(g->dtype, g->b, b_at(g, p, j));
-    return sum;
-}
-
-void clv_gemm_reference(const clv_gemm_args *g)
-{
-    for (int64_t t = 0; t < g->batch; t++) {
-        clv_gemm_args one = single(g, t);
-        for (int64_t i = 0; i < g->m; i++)
-            for (int64_t j = 0; j < g->n; j++)
-                clv_dtype_store(g->c_dtype, one.c, i * g->ldc + j, reference_element(&one, i, j));
-    }
 }

@@ -1,5 +1,5 @@
 /* gemm_onednn.c - f32 GEMM by oneDNN's sgemm (2.6 to 3.x). */
-#include "kernels/cpu/gemm/gemm_onednn.h"
+#include "kernels/cpu/gemm/gemm_kernels.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -24,54 +24,52 @@ int clv_gemm_onednn_version(char *text, size_t size)
     return snprintf(text, size, "%d.%d.%d", v->major, v->minor, v->patch);
 }
 
-/* ---- what it makes once */
+/* ---- one-time code generation */
 
-enum {
-    KERNELS_BYTES = 32 << 20 /* address space; sgemm's kernels take 18 MiB */
-};
+enum { CODE_BYTES = 32 << 20 /* address space; sgemm's kernels take 18 MiB */ };
 
-/* Code and tables are made without a look at whether there is memory (2.6): so look before. */
-static clv_status find_room(size_t bytes, clv_error *err)
+/* oneDNN 2.6 does not check for failed allocations when it generates code, so check beforehand. */
+static clv_status check_memory(size_t bytes, clv_error *err)
 {
-    void *room = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void *probe = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
-    if (room == MAP_FAILED)
+    if (probe == MAP_FAILED)
         return clv_fail_memory(err, "the code of matrix products", bytes);
-    munmap(room, bytes);
+    munmap(probe, bytes);
     return CLV_OK;
 }
 
-/* Shapes that meet each of its families of kernels: blocks, one row or column (gemv), few columns. */
-static clv_status make_kernels(clv_error *err)
+/* Multiplies shapes that use each family of kernels: blocks, one row or column (gemv), few columns. */
+static clv_status generate_kernels(clv_error *err)
 {
     static const dnnl_dim_t shapes[][3] = {{32, 32, 32}, {1, 32, 32}, {32, 1, 32}, {4, 64, 64}, {64, 4, 64}};
     static float zeros[64 * 64], out[64 * 64];
     dnnl_status_t status = dnnl_success;
 
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
-        for (int way = 0; way < 8 && status == dnnl_success; way++) {
+        for (int variant = 0; variant < 8 && status == dnnl_success; variant++) {
             const dnnl_dim_t m = shapes[i][0], n = shapes[i][1], k = shapes[i][2];
-            status = dnnl_sgemm(way & 1 ? 'T' : 'N', way & 2 ? 'T' : 'N', m, n, k, 1.0f, zeros, way & 1 ? m : k, zeros,
-                                way & 2 ? k : n, way & 4 ? 1.0f : 0.0f, out, n);
+            status = dnnl_sgemm(variant & 1 ? 'T' : 'N', variant & 2 ? 'T' : 'N', m, n, k, 1.0f, zeros,
+                                variant & 1 ? m : k, zeros, variant & 2 ? k : n, variant & 4 ? 1.0f : 0.0f, out, n);
         }
-    return status == dnnl_success ? CLV_OK : failed(err, status, "making sgemm");
+    return status == dnnl_success ? CLV_OK : failed(err, status, "generating sgemm");
 }
 
 clv_status clv_onednn_prepare(clv_error *err)
 {
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-    static bool made;
+    static bool generated;
     int threads = clv_threads_max();
     clv_status status = CLV_OK;
 
     pthread_mutex_lock(&lock);
-    if (!made) {
-        status = find_room(KERNELS_BYTES, err);
+    if (!generated) {
+        status = check_memory(CODE_BYTES, err);
         clv_threads_set(1);
         if (status == CLV_OK)
-            status = make_kernels(err);
+            status = generate_kernels(err);
         clv_threads_set(threads);
-        made = status == CLV_OK;
+        generated = status == CLV_OK;
     }
     pthread_mutex_unlock(&lock);
     return status;

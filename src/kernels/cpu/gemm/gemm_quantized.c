@@ -9,7 +9,7 @@
 #include "kernels/cpu/cpu_tuning.h"
 #include "kernels/cpu/f32_blocks.h"
 #include "kernels/cpu/gemm/gemm.h"
-#include "kernels/cpu/isa/convert_rows.h"
+#include "kernels/cpu/isa/gemm_skinny_simd.h"
 #include "kernels/cpu/isa/gemm_quantized_simd.h"
 #include "kernels/cpu/openmp.h"
 #include "kernels/cpu/parallel_tasks.h"
@@ -55,7 +55,7 @@ static uint8_t round_q8(float scaled)
     return (uint8_t)(scaled < 0 ? 128 - whole : 128 + whole);
 }
 
-/* In f32, the product rounded first: what a CPU with FMA must not join (no contraction here). */
+/* In f32, with the product rounded first: not an FMA (contraction is off). */
 static uint8_t round_q4(float x, float by)
 {
     return (uint8_t)clv_min_i64(15, (int64_t)(x * by + 8.5f));
@@ -107,7 +107,7 @@ void clv_quant_use_vnni_for_test(bool use)
     atomic_store_explicit(&vnni, use && clv_cpu_has_avx512_vnni(), memory_order_relaxed);
 }
 
-/* Bytes of one row of x as integers, and of that row in f32 before. */
+/* Bytes of one row of x as integers, and in f32. */
 static size_t row_bytes(int64_t blocks)
 {
     int64_t ints = round_up(blocks, CLV_QUANT_GROUP) * BLOCK, scales = round_up(blocks, CLV_QUANT_SCALES);
@@ -119,7 +119,7 @@ static size_t wide_bytes(int64_t blocks)
     return (size_t)round_up(blocks * BLOCK * (int64_t)sizeof(float), ALIGN);
 }
 
-/* Offsets are 4 bytes for 4 of q8, or 8 of q4. */
+/* Offsets take 4 bytes for 4 elements of q8 or 8 of q4. */
 static clv_quant_row row_at(char *at, int64_t blocks)
 {
     int64_t ints = round_up(blocks, CLV_QUANT_GROUP) * BLOCK;
@@ -144,36 +144,36 @@ static void fill_rows(clv_quant_row *rows, const clv_gemm_quantized_args *a)
     }
 }
 
-/* A product of few rows, in pieces of its weights. */
-typedef struct few {
+/* A product with few rows of x, split into tasks of rows of weights. */
+typedef struct skinny {
     const clv_gemm_quantized_args *a;
     clv_quant_row rows[CLV_QUANT_SKINNY_ROWS];
     int streams;
     bool has_vnni;
-    int pieces;
-} few;
+    int tasks;
+} skinny;
 
-/* Rows [j, j + n) of weights with every row of x. */
-static void skinny_columns(const few *f, int64_t j, int64_t n)
+/* Products of rows [j, j + n) of weights with all rows of x. */
+static void skinny_columns(const skinny *f, int64_t j, int64_t n)
 {
     const clv_gemm_quantized_args *a = f->a;
     float y[CLV_QUANT_ROWS][WEIGHTS_AT_ONCE];
     for (int64_t r = 0; r < a->m; r += CLV_QUANT_ROWS) {
-        int here = (int)clv_min_i64(CLV_QUANT_ROWS, a->m - r);
+        int rows = (int)clv_min_i64(CLV_QUANT_ROWS, a->m - r);
         CLV_ISA_SELECT(clv_quant_dots)
-        (a->how, y[0], WEIGHTS_AT_ONCE, f->rows + r, here, a->ints + j * a->blocks * clv_quant_block_bytes(a->how),
+        (a->how, y[0], WEIGHTS_AT_ONCE, f->rows + r, rows, a->ints + j * a->blocks * clv_quant_block_bytes(a->how),
          a->scales + j * a->blocks, n, f->streams, a->blocks, f->has_vnni);
         char *to = (char *)a->y + (size_t)(r * a->n + j) * clv_dtype_size(a->dtype);
-        CLV_ISA_SELECT(clv_gemm_narrow)(a->dtype, to, a->n, y[0], WEIGHTS_AT_ONCE, here, n);
+        CLV_ISA_SELECT(clv_gemm_narrow)(a->dtype, to, a->n, y[0], WEIGHTS_AT_ONCE, rows, n);
     }
 }
 
-static void run_piece(void *arg, int piece, int who)
+static void run_task(void *arg, int task, int who)
 {
     (void)who;
-    const few *f = arg;
-    const int64_t end = clv_task_begin(f->a->n, WEIGHTS_AT_ONCE, f->pieces, piece + 1);
-    for (int64_t j = clv_task_begin(f->a->n, WEIGHTS_AT_ONCE, f->pieces, piece); j < end; j += WEIGHTS_AT_ONCE)
+    const skinny *f = arg;
+    const int64_t end = clv_task_begin(f->a->n, WEIGHTS_AT_ONCE, f->tasks, task + 1);
+    for (int64_t j = clv_task_begin(f->a->n, WEIGHTS_AT_ONCE, f->tasks, task); j < end; j += WEIGHTS_AT_ONCE)
         skinny_columns(f, j, clv_min_i64(WEIGHTS_AT_ONCE, end - j));
 }
 
@@ -181,18 +181,18 @@ static void run_skinny(const clv_gemm_quantized_args *a)
 {
     const clv_tuning *tuning = clv_cpu_tuning();
     const int threads = clv_threads_max();
-    few f = {.a = a,
-             .streams = a->how == CLV_QUANT_Q8 ? tuning->q8_streams : tuning->q4_streams,
-             .has_vnni = use_vnni(),
-             .pieces = clv_streaming_task_count(threads, a->n, WEIGHTS_AT_ONCE,
-                                                a->n * a->blocks * clv_quant_block_bytes(a->how))};
+    skinny f = {.a = a,
+                .streams = a->how == CLV_QUANT_Q8 ? tuning->q8_streams : tuning->q4_streams,
+                .has_vnni = use_vnni(),
+                .tasks = clv_streaming_task_count(threads, a->n, WEIGHTS_AT_ONCE,
+                                                  a->n * a->blocks * clv_quant_block_bytes(a->how))};
     fill_rows(f.rows, a);
-    clv_run_tasks(a->work, threads, run_piece, &f, f.pieces);
+    clv_run_tasks(a->work, threads, run_task, &f, f.tasks);
 }
 
 /* ---- many rows: panels of weights ---- */
 
-/* The elements of a panel of that many rows of weights: no more than fit, nor than there are. */
+/* Elements of a panel of weights. */
 static int64_t panel_elems(const clv_gemm_quantized_args *a)
 {
     int64_t k = a->blocks * BLOCK;
@@ -231,7 +231,7 @@ static void fill_panel(const clv_gemm_quantized_args *a, int64_t j, int64_t n)
      a->ints + (j + i) * blocks * clv_quant_block_bytes(a->how), a->scales + (j + i) * blocks, 1, blocks);
 }
 
-/* Of as few panels as there can be, which are alike. */
+/* As few panels as possible, of equal size. */
 static int64_t panel_rows(const clv_gemm_quantized_args *a)
 {
     const int64_t most = clv_max_i64(PANEL_ELEMS / (a->blocks * BLOCK) / PANEL_LEAST, 1) * PANEL_LEAST;

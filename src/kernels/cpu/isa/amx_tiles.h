@@ -2,7 +2,7 @@
  *
  * A tile has 16 rows of 64 bytes: of A 16 x 32 bf16, of C 16 x 16 f32, of B 32 x 16 as words: a word holds elements
  * p (low half) and p + 1 (high half) of a column. A sum runs over p in order, pair by pair, whatever m and n are;
- * denormals count as zeros. The instructions are written out, for that takes no flags of the compiler, and so that it
+ * denormals count as zeros. The instructions are inline assembly, so that no compiler flags are needed and the compiler
  * knows what they read and write.
  */
 #ifndef CLEAVE_KERNELS_CPU_ISA_AMX_TILES_H
@@ -12,9 +12,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { AMX_BLOCK = 32 }; /* what the extents of a product are multiples of: two tiles by two */
+enum { AMX_BLOCK = 32 }; /* extents of a product are multiples of it: two by two tiles */
 
-/* The tile registers of this thread are set up; until amx_end, which gives them up. */
+/* Configures the tile registers of this thread, until amx_end releases them. */
 static inline void amx_begin(void)
 {
     struct {

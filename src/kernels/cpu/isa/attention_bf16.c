@@ -1,19 +1,19 @@
 /* attention_bf16.c - flash attention with bf16 products (AMX or AVX512-BF16), forward and backward.
  *
- * The products are those of isa/attention_simd.c, with query rows along lanes, too; scores, softmax and all sums are in
- * f32. What is multiplied is bf16: q, k, v and d_out as they are; p in two parts that together have 16 bits, for the
- * result is rounded but once; of gradients p and dS rounded. A product's second operand is made of
- * words, pairs of bf16 that follow each other along the sum:
+ * The products are those of isa/attention_simd.c, also with query rows along lanes; scores, softmax and all sums are
+ * f32. The factors are bf16: q, k, v and d_out unchanged; p of the forward pass as two bf16 numbers with 16 bits
+ * together, so that the result is rounded only once; p and dS of the backward pass rounded. The second operand of a
+ * product consists of words, pairs of bf16 that are adjacent along the sum:
  *
  *   forward   S^T = K [Q^T]      O^T += V^T [P^T]
  *   backward  S^T = K [Q^T]      dP^T = V [dO^T]     dV += P^T [dO]     dK += dS^T [Q]     dQ^T += K^T [dS^T]
  *
- * Along D and rows pairs are neighbours (2i, 2i + 1). Along keys they are (j, j + 16) within each 32, which is what
- * words of V and K turned by sixteens give; V^T and K^T have their columns in that order: a pair's two stand together.
+ * Along D and rows, pairs are neighbours (2i, 2i + 1). Along keys they are (j, j + 16) within each 32, because V and K
+ * are transposed in blocks of 16 words; the columns of V^T and K^T are in the same order.
  *
- * Extents are padded with zeros to multiples of 32: D to W, keys and rows within their blocks. Zeros keep finite
- * factors out of a sum, but not NaN and infinity, and nor does the second part of p, which may be 0 or less: where k or
- * v have such, the forward pass is left to isa/attention_simd.c, of gradients a block that has them, and hides or pads.
+ * Extents are padded with zeros to multiples of 32: D to W, keys and rows within their blocks. A zero (or the second
+ * part of p, which may be 0 or negative) does not keep NaN and infinity out of a sum: if k or v contain any,
+ * isa/attention_simd.c computes the forward pass, and backward those blocks that contain them and hide or pad pairs.
  */
 #include "kernels/cpu/isa/attention_simd.h"
 
@@ -30,7 +30,7 @@ static const float LOG2_E = 1.44269504088896341f, LN_2 = 0.69314718055994531f;
 
 /* ----------------------------------------------------------------------------------------------- layouts */
 
-/* Rows of one head lie apart, where no CPU fetches ahead: asks for row s, if there is one below `end`. */
+/* Prefetches row s if it is below `end`: rows of one head are too far apart for the hardware prefetcher. */
 CLV_INLINE void fetch_row(const clv_attention_args *a, const clv_attention_view *view, int64_t b, int64_t s,
                           int64_t end, int64_t h)
 {
@@ -135,7 +135,7 @@ CLV_INLINE __m512i to_bf16(vf x, vf y)
     return both;
 }
 
-/* What that left of x and y, rounded to bf16: the two parts together have 16 bits. */
+/* The rest of x and y after that rounding, rounded to bf16: both parts together have 16 bits. */
 CLV_INLINE __m512i rest_of(vf x, vf y, __m512i both)
 {
     __m512i low = _mm512_cvtepu16_epi32(_mm512_castsi512_si256(both));

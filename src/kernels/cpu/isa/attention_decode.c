@@ -1,13 +1,13 @@
 /* attention_decode.c - decode attention (one query row): split over the keys, as flash-decoding.
  *
- * Keys are cut into chunks, and chunks into parts that threads can share (clv_attention_decode_split). Of a chunk all
- * scores are found first: dot products of as many keys as a vector has lanes, whose sums a transposing sum turns into a
- * vector of scores. Then one maximum, the exponentials, and the sum of p * v. Keys and values are read where they lie
- * in the cache, which is in memory: heads of bf16 and f16 with gaps too wide for CPUs to fetch ahead, so while one is
- * read the next is prefetched. Heads of f32 are long enough; prefetched, they were slower.
+ * Keys are split into chunks, and chunks are grouped into parts, which threads can share (clv_attention_decode_split).
+ * All scores of a chunk are computed first: dot products of as many keys as a vector has lanes, which a transposing sum
+ * turns into a vector of scores. Then the maximum, the exponentials, and the sum of p * v. Keys and values are read in
+ * place from the KV cache. Heads of bf16 and f16 have gaps too wide for the hardware prefetcher, so while one is read
+ * the next is prefetched; f32 heads are long enough, and were slower with prefetching.
  *
- * The sums of chunks are brought to a common maximum in ascending order, and so are those of parts: the same sums,
- * whoever makes them.
+ * Sums of chunks, and of parts, are rescaled to a common maximum in ascending order, so results do not depend on which
+ * thread computes them.
  *
  * Letters: D, padded to Dp; g a query head of those that are computed together.
  */

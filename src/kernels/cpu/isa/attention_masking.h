@@ -7,7 +7,7 @@
 #include "kernels/cpu/isa/load_store_rows.h"
 #include "kernels/cpu/isa/threefry.h"
 
-/* The block sizes by short names. */
+/* Short names of the block sizes. */
 enum { ROWS = CLV_ATTENTION_ROWS, KEYS = CLV_ATTENTION_KEYS };
 
 static inline int64_t min_of(int64_t a, int64_t b)
@@ -27,13 +27,13 @@ static inline char *element(const clv_attention_args *a, const clv_attention_vie
     return (char *)view->data + (size_t)(b * view->batch_stride + s * view->row_stride + h * view->head_stride) * size;
 }
 
-/* ---------------------------------------------------------------------------------------- who sees which key */
+/* ---------------------------------------------------------------------------------------- masking */
 
-/* Keys [key, key + n) and `lanes` query rows from `row` on, of batch row b. Lanes [from[j], to[j]) see key j. */
+/* Pairs of keys [key, key + n) and query rows [row, row + lanes) of batch row b. Lanes [from[j], to[j]) see key j. */
 typedef struct pairs {
     const clv_attention_args *a;
     int64_t b, row, lanes, key, n;
-    bool hidden; /* some of these keys from some of these rows; else from and to are not set */
+    bool hidden; /* some pairs are masked; else from and to are not set */
     int32_t from[KEYS], to[KEYS];
 } pairs;
 
@@ -57,7 +57,7 @@ static inline void find_lanes(pairs *x)
     }
 }
 
-/* As many of keys [key, keys) as a block has. */
+/* The pairs of a block of keys that begins at `key`; there are `keys` keys. */
 static inline void pairs_find(pairs *x, const clv_attention_args *a, int64_t b, int64_t row, int64_t lanes, int64_t key,
                               int64_t keys)
 {
@@ -74,7 +74,7 @@ static inline void pairs_find(pairs *x, const clv_attention_args *a, int64_t b, 
         find_lanes(x);
 }
 
-/* Lanes [lane, end) of one key's row of st = value where they do not see it. */
+/* Sets lanes [lane, end) of one key's row of st to value if they do not see the key. */
 static inline void hide_key(float *st, float value, int64_t lane, int64_t end, int64_t from, int64_t to)
 {
     for (int64_t i = lane; i < from; i++)
@@ -83,7 +83,7 @@ static inline void hide_key(float *st, float value, int64_t lane, int64_t end, i
         st[i] = value;
 }
 
-/* st [n, ROWS] = value where the row of a lane does not see the key. */
+/* Sets st [n, ROWS] to value for masked pairs. */
 static inline void hide(float *st, float value, const pairs *x)
 {
     for (int64_t j = 0; x->hidden && j < x->n; j++)
@@ -92,13 +92,13 @@ static inline void hide(float *st, float value, const pairs *x)
 
 /* ------------------------------------------------------------------------------------------------ dropout */
 
-/* Of the lanes of a block of query rows. */
+/* Dropout of a block of query rows. */
 typedef struct drops {
-    bool any; /* else nothing below is used */
+    bool any; /* false: no dropout, the rest is not set */
     clv_key key;
     uint32_t threshold;
-    float factor;                   /* of what is kept */
-    uint32_t high[ROWS], low[ROWS]; /* the counter of a lane's key 0 */
+    float factor;                   /* of kept elements */
+    uint32_t high[ROWS], low[ROWS]; /* random counter of key 0 for each lane */
 } drops;
 
 static inline void dropout_begin(drops *x, const clv_attention_args *a, int64_t b, int64_t h, int64_t row)
@@ -114,7 +114,7 @@ static inline void dropout_begin(drops *x, const clv_attention_args *a, int64_t 
     x->factor = (float)(1 / (1 - a->dropout));
 }
 
-/* factor [lanes] = that of what is kept, or 0, for the pair of each lane from `first` on with the key. */
+/* factor [lanes] = x->factor (kept) or 0 (dropped) for a key and the lanes from `first` on. */
 static inline void dropout_factors(float *factor, const drops *x, int64_t key, int64_t first, int64_t lanes)
 {
     uint32_t k0 = x->key.word[0], k1 = x->key.word[1], on = (uint32_t)key;
@@ -130,7 +130,7 @@ static inline void dropout_factors(float *factor, const drops *x, int64_t key, i
     }
 }
 
-/* What is dropped is 0, whatever it is. */
+/* 0 for dropped elements, even if they are NaN. */
 CLV_INLINE vf drop(vf x, vf factor)
 {
     return vf_zero_below(vf_mul(x, factor), factor, vf_set1(1.0f));
@@ -138,8 +138,8 @@ CLV_INLINE vf drop(vf x, vf factor)
 
 /* ------------------------------------------------------------------------------------------------ sums */
 
-/* A score less the logarithm of its row's sum, which was rounded: where scores are in the billions by more than an
- * exponential stands, but p is 1 at most. NaN stays NaN. */
+/* score - log(sum of its row), at most 0: for scores in the billions rounding could make it so large that exp
+ * overflows. NaN stays NaN. */
 CLV_INLINE vf at_most_zero(vf difference)
 {
     return vf_min(vf_set1(0.0f), difference);

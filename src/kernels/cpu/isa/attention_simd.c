@@ -1,16 +1,16 @@
 /* attention_simd.c - flash attention of a block of query rows in f32, and gradients of one KV head.
  *
- * Query rows lie along vector lanes: S^T = K Q^T is a block [keys, rows], so that the softmax over keys needs no
- * horizontal sums, and K, V (and for gradients P^T, dS^T) are only ever read one element at a time, to be broadcast,
- * which makes any of their transposes free. What is transposed is Q, d_out and the result, once a block of rows. A few
- * such blocks take turns with a block of keys, which is copied once for all of them: their elements lie far apart.
+ * Query rows are along vector lanes: S^T = K Q^T is a block [keys, rows], so that the softmax over keys needs no
+ * horizontal sums, and elements of K, V (and for gradients P^T, dS^T) are broadcast, so that their transposes are free.
+ * Q, d_out and the result are transposed, once for each block of rows. A few blocks of rows share a block of keys,
+ * which is copied once for all of them, because its rows are far apart in memory.
  *
  *   forward   S^T = K Q^T      O^T += V^T P^T
  *   backward  S^T = K Q^T      dP^T = V dO^T     dS^T = P^T * (dP^T - delta)
  *             dV += P^T dO     dK += dS^T Q      dQ^T += K^T dS^T
  *   with dropout by Z: P^T in the products with V and dO is Z^T * P^T, and so is the gradient of P
  *
- * Of a block that cause or a window hide in part, only the bands of lanes are computed that see a key.
+ * In a block that is partly masked (causal, window), only bands of lanes that see a key are computed.
  *
  * Letters: n keys of a block; D, padded to Dp; ROWS lanes, of which `lanes` are computed. q is scaled when loaded.
  */
@@ -20,9 +20,9 @@
 
 enum {
     TILE = 6,           /* rows of a register tile; its width is up to TILE_VECTORS */
-    TILE_REST = 4,      /* rows of the tile that takes what is left */
-    LINE = 16,          /* floats of a cache's line */
-    STREAMED = 1 << 18, /* floats of a result that go past the caches */
+    TILE_REST = 4,      /* rows of the tile for the remainder */
+    LINE = 16,          /* floats of a cache line */
+    STREAMED = 1 << 18, /* results of at least so many floats are written past the caches */
     BAND = 16           /* lanes that are computed or left out together; a multiple of VF_LANES */
 };
 #if defined(__AVX512F__)
@@ -249,7 +249,7 @@ static void drop_block(float *st, const drops *x, int64_t key, const bands *part
         }
 }
 
-/* What a block of query rows keeps while keys pass. */
+/* State of a block of query rows during the loop over keys. */
 typedef struct forward_block {
     float *qt;  /* [Dp, ROWS] scaled queries  */
     float *ot;  /* [Dp, ROWS] sum of p * v    */
@@ -409,7 +409,7 @@ void CLV_ISA_NAME(clv_attention_forward_rows)(const clv_attention_args *a, float
 
 /* ----------------------------------------------------------------------------------------------- backward */
 
-/* What a block of query rows keeps while keys pass. */
+/* State of a block of query rows during the loop over keys. */
 typedef struct backward_block {
     float *q, *qt;       /* [ROWS, Dp], [Dp, ROWS] scaled   */
     float *d_out, *d_ot; /* [ROWS, Dp], [Dp, ROWS]          */

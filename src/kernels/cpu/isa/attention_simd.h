@@ -9,13 +9,13 @@
 #include "kernels/cpu/isa_dispatch.h"
 
 enum {
-    CLV_ATTENTION_HEADS = 16,  /* query heads that are decoded together, at most */
-    CLV_ATTENTION_CHUNK = 256, /* keys whose scores have one maximum when decoding */
-    CLV_ATTENTION_PARTS = 4,   /* of the chunks of keys, that threads may share when decoding */
+    CLV_ATTENTION_HEADS = 16,  /* most query heads that are decoded together */
+    CLV_ATTENTION_CHUNK = 256, /* keys of a chunk when decoding */
+    CLV_ATTENTION_PARTS = 4,   /* parts of the keys, which threads may share when decoding */
     CLV_ATTENTION_PAD = 16,    /* D is padded to a multiple of it; >= lanes of any instruction set */
-    CLV_ATTENTION_TILE = 32,   /* the same where bf16 is multiplied (isa/attention_bf16.c)       */
-    CLV_ATTENTION_BLOCKS = 4,  /* blocks of query rows, at most, that share what is taken of k and v     */
-    CLV_ATTENTION_TILED_ROWS = 4 * CLV_ATTENTION_ROWS /* query rows that share what tiles take of k and v */
+    CLV_ATTENTION_TILE = 32,   /* the same for bf16 products (isa/attention_bf16.c) */
+    CLV_ATTENTION_BLOCKS = 4,  /* most blocks of query rows that share a copy of k and v */
+    CLV_ATTENTION_TILED_ROWS = 4 * CLV_ATTENTION_ROWS /* query rows that share k and v of bf16 products */
 };
 
 static inline int64_t clv_attention_pad_to_vector(int64_t n)
@@ -23,13 +23,13 @@ static inline int64_t clv_attention_pad_to_vector(int64_t n)
     return (n + CLV_ATTENTION_PAD - 1) / CLV_ATTENTION_PAD * CLV_ATTENTION_PAD;
 }
 
-/* D as tiles have it. */
+/* D padded for bf16 products. */
 static inline int64_t clv_attention_pad_to_tile(int64_t n)
 {
     return (n + CLV_ATTENTION_TILE - 1) / CLV_ATTENTION_TILE * CLV_ATTENTION_TILE;
 }
 
-/* How many blocks of query rows take the same keys one after the other: as many as fit a cache of 1 MiB. */
+/* How many blocks of query rows share a copy of a block of keys: as many as fit in 1 MiB of cache. */
 static inline int64_t clv_attention_blocks_per_key_pass(const clv_attention_args *a)
 {
     int64_t blocks = (a->q_rows + CLV_ATTENTION_ROWS - 1) / CLV_ATTENTION_ROWS;
@@ -37,7 +37,7 @@ static inline int64_t clv_attention_blocks_per_key_pass(const clv_attention_args
     return blocks < 1 ? 1 : blocks < most ? blocks : most;
 }
 
-/* Where the keys of query row `row` of head h begin in the whole [B,H,Sq,Sk]. */
+/* Flat index of key 0 of a query row in the whole tensor [B,H,Sq,Sk]. */
 static inline uint64_t clv_attention_dropout_index(const clv_attention_args *a, int64_t b, int64_t h, int64_t row)
 {
     uint64_t head = (uint64_t)(a->batch_offset + b) * (uint64_t)a->global_heads + (uint64_t)(a->head_offset + h);
@@ -50,26 +50,24 @@ static inline int64_t clv_attention_query_position(const clv_attention_args *a, 
     return a->q_offset + (a->offsets ? a->offsets[b] : 0) + row;
 }
 
-/* The first key that query rows from `row` on can see, at the start of its block. */
+/* The first key that query rows from `row` on can see, rounded down to the start of its block. */
 static inline int64_t clv_attention_first_key(const clv_attention_args *a, int64_t b, int64_t row)
 {
     int64_t first = a->window ? clv_attention_query_position(a, b, row) - a->window + 1 : 0;
     return first > 0 ? first / CLV_ATTENTION_KEYS * CLV_ATTENTION_KEYS : 0;
 }
 
-/* How many of the first keys query rows up to `row` (exclusive, local) of batch row b can see at most. */
+/* Upper bound of the keys that local query rows before `row` of batch row b can see. */
 static inline int64_t clv_attention_visible_keys(const clv_attention_args *a, int64_t b, int64_t row)
 {
     int64_t n = a->k_rows;
-    if (a->key_length && a->key_length[b] < n)
-        n = a->key_length[b];
     if (a->causal && clv_attention_query_position(a, b, row) < n)
         n = clv_attention_query_position(a, b, row);
     return n > 0 ? n : 0;
 }
 
-/* The keys of part `part` of CLV_ATTENTION_PARTS that one query row of batch row b may see: from the result to *end,
- * whole chunks but for the last. The last part has the most. */
+/* The keys [result, *end) of part `part` of CLV_ATTENTION_PARTS that the query row of batch row b may see: whole
+ * chunks, except the last. The last part has the most. */
 static inline int64_t clv_attention_decode_split(const clv_attention_args *a, int64_t b, int64_t part, int64_t *end)
 {
     int64_t first = clv_attention_first_key(a, b, 0), keys = clv_attention_visible_keys(a, b, 1);
@@ -79,30 +77,30 @@ static inline int64_t clv_attention_decode_split(const clv_attention_args *a, in
     return first + chunks * part / CLV_ATTENTION_PARTS * CLV_ATTENTION_CHUNK;
 }
 
-/* Floats of what one part leaves, for CLV_ATTENTION_HEADS heads. */
+/* Floats of the intermediate result of one part, for CLV_ATTENTION_HEADS heads. */
 static inline int64_t clv_attention_decode_split_floats(int64_t head_dim)
 {
     return CLV_ATTENTION_HEADS * (clv_attention_pad_to_vector(head_dim) + 2);
 }
 
-/* out and lse of query rows [row, end) of head h; row is a multiple of CLV_ATTENTION_ROWS. */
+/* Computes out and lse of query rows [row, end) of head h; row is a multiple of CLV_ATTENTION_ROWS. */
 CLV_ISA_DECLARE(void, clv_attention_forward_rows,
                 (const clv_attention_args *a, float *workspace, int64_t b, int64_t h, int64_t row, int64_t end))
-/* Part `part` of the sums of n <= CLV_ATTENTION_HEADS heads from `h` on; q_rows is 1. */
+/* Computes the sums of one part of the keys for heads [h, h + n), n <= CLV_ATTENTION_HEADS; q_rows is 1. */
 CLV_ISA_DECLARE(void, clv_attention_decode_part,
                 (const clv_attention_args *a, float *workspace, float *parts, int64_t part, int64_t b, int64_t h,
                  int64_t n))
-/* out and lse of the same heads, of all parts. */
+/* Combines the parts of these heads to out and lse. */
 CLV_ISA_DECLARE(void, clv_attention_decode_combine,
                 (const clv_attention_args *a, float *parts, int64_t b, int64_t h, int64_t n))
-/* dk and dv of KV head c, and dq of heads [h, h + n), which are those that share it. */
+/* Computes dk and dv of KV head c, and dq of the heads [h, h + n) that share it. */
 CLV_ISA_DECLARE(void, clv_attention_backward_head,
                 (const clv_attention_args *a, float *workspace, int64_t b, int64_t c, int64_t h, int64_t n))
 
 #if defined(__x86_64__)
-/* The same of bf16 by products of bf16, where clv_attention_uses_bf16 says so. False, with nothing written but the
- * workspace, when k or v (of gradients a block) hold NaN or infinity that must not meet a zero: the others serve then.
- */
+/* The same with bf16 products, if clv_attention_uses_bf16. Return false, with only the workspace written, if k or v
+ * (for gradients, of a block) contain NaN or infinity that a zero would not keep out: then the functions above are
+ * called. */
 bool clv_attention_forward_bf16(const clv_attention_args *a, float *workspace, int64_t b, int64_t h, int64_t row,
                                 int64_t end);
 bool clv_attention_backward_bf16(const clv_attention_args *a, float *workspace, int64_t b, int64_t c, int64_t h,

@@ -2,7 +2,7 @@
  *
  * A product has extents that are multiples of BF16_BLOCK; its right operand is made of words, pairs of elements p (low
  * half) and p + 1 (high half) of a column. A sum runs over p in order, pair by pair, whatever m and n are; denormals
- * count as zeros. The instructions are written out, for that takes no flags of the compiler.
+ * count as zeros. The instructions are inline assembly, so that no compiler flags are needed.
  */
 #ifndef CLEAVE_KERNELS_CPU_ISA_BF16_BLOCK_GEMM_H
 #define CLEAVE_KERNELS_CPU_ISA_BF16_BLOCK_GEMM_H

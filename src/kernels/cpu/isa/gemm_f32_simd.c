@@ -1,6 +1,6 @@
-/* gemm_f32_simd.c - packing and register-tile micro-kernel of the f32-accumulating GEMM. A tile's columns lie along
- * vector lanes; elements of A are broadcast. Packing is the same for both operands: a panel's lines are rows of what
- * is stored, or columns, which are turned.
+/* gemm_f32_simd.c - packing and register-tile micro-kernel of the f32-accumulating GEMM. The columns of a
+ * tile are along vector lanes; elements of A are broadcast. Packing is the same for both operands: the lines of a panel
+ * are stored rows, or stored columns, which are transposed.
  */
 #include "kernels/cpu/isa/gemm_f32_simd.h"
 

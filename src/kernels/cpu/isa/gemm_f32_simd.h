@@ -1,9 +1,9 @@
 /* gemm_f32_simd.h - micro-kernel table of the f32-accumulating GEMM: pack A, pack B, multiply, store. One set of
- * functions an instruction set; gemm_f32_simd.c in the folder above cuts a product into their work.
+ * functions for each instruction set; gemm/gemm_f32.c divides a product into calls of them.
  *
- * A part of op(B), [k, n], lies in panels of CLV_PANEL_COLUMNS columns, [n / CLV_PANEL_COLUMNS][k][CLV_PANEL_COLUMNS],
- * as a B that comes packed does: one of f32 is multiplied where it is. A part of op(A), [m, k], lies in panels of
- * `rows` rows, [m / rows][k][rows], CLV_GEMM_F32_A_PANEL_STRIDE floats apart. What n or m do not fill is zeros.
+ * A part [k, n] of op(B) is packed in panels of columns, [n / CLV_PANEL_COLUMNS][k][CLV_PANEL_COLUMNS]; a prepacked f32
+ * B is in this order already and is multiplied in place. A part [m, k] of op(A) is packed in panels of `rows` rows,
+ * [m / rows][k][rows], CLV_GEMM_F32_A_PANEL_STRIDE floats apart. Panels are padded with zeros.
  */
 #ifndef CLEAVE_KERNELS_CPU_ISA_GEMM_F32_SIMD_H
 #define CLEAVE_KERNELS_CPU_ISA_GEMM_F32_SIMD_H
@@ -12,21 +12,20 @@
 #include "kernels/cpu/isa_dispatch.h"
 
 enum {
-    CLV_GEMM_F32_PASS = 512, /* most k of a part: a tile's panels lie in L1, or with AVX-512 in L2 */
+    CLV_GEMM_F32_PASS = 512, /* most k of a part: the panels of a tile fit in L1, or with AVX-512 in L2 */
     CLV_GEMM_F32_ROWS = 14,  /* most rows and columns of a tile of C */
     CLV_GEMM_F32_COLS = 32,
-    CLV_GEMM_F32_A_PANEL_STRIDE = 16 /* floats behind a panel that packing may write */
+    CLV_GEMM_F32_A_PANEL_STRIDE = 16 /* floats after a panel that packing may overwrite */
 };
 
-/* Where a tile's sums go: [rows, cols] floats, `ld` from row to row. */
+/* Where the sums of a tile are stored: [rows, cols] floats, rows `ld` apart. */
 typedef struct clv_gemm_f32_tile {
     float *at;
     int64_t ld, rows, cols;
-    bool add; /* to what is there */
+    bool add; /* add to what is stored there */
 } clv_gemm_f32_tile;
 
-/* A tile's part of B: columns from `at` on, in its panel; the next panel is `apart` floats behind, or there is none,
- * and `apart` is 0. */
+/* The panels of B of a tile: one at `at`, the next `apart` floats later; apart 0: only one. */
 typedef struct clv_gemm_f32_b_panels {
     const float *at;
     int64_t apart;

@@ -1,11 +1,10 @@
 /* gemm_prepacked.c - skinny GEMM with B prepacked in panels of 16 columns.
  *
- * Panels lie one behind the other, so B is a single stream, whose order is that of the work. A part of a panel that the
- * first-level cache has room for is multiplied by a few rows of A at a time, whose sums are in registers; meanwhile the
- * part behind it is prefetched, evenly: memory brings a line while the arithmetic that one line is good for is done, so
- * neither waits for the other.
+ * Panels are consecutive in memory, so B is a single stream, read in order. A part of a panel that fits in L1 is
+ * multiplied by a few rows of A at a time, whose sums are in registers; meanwhile the next part is prefetched, one line
+ * for each line's worth of arithmetic, so that neither waits for the other.
  */
-#include "kernels/cpu/isa/gemm_prepacked.h"
+#include "kernels/cpu/isa/gemm_skinny_simd.h"
 
 #include "kernels/cpu/isa/load_store_rows.h"
 

@@ -1,4 +1,4 @@
-/* gemm_quantized_simd.h - inner loops of quantized GEMM, one set an instruction set. */
+/* gemm_quantized_simd.h - inner loops of quantized GEMM, one set for each instruction set. */
 #ifndef CLEAVE_KERNELS_CPU_ISA_GEMM_QUANTIZED_SIMD_H
 #define CLEAVE_KERNELS_CPU_ISA_GEMM_QUANTIZED_SIMD_H
 
@@ -6,15 +6,15 @@
 #include "kernels/cpu/isa_dispatch.h"
 
 enum {
-    CLV_QUANT_ROWS = 4,   /* of x that a pass over weights multiplies                                   */
-    CLV_QUANT_GROUP = 4,  /* blocks that integers of x are padded to                                    */
-    CLV_QUANT_SCALES = 16 /* blocks that scales of x are padded to                                      */
+    CLV_QUANT_ROWS = 4,   /* rows of x that are multiplied in one pass over weights */
+    CLV_QUANT_GROUP = 4,  /* integers of x are padded to a multiple of so many blocks */
+    CLV_QUANT_SCALES = 16 /* scales of x are padded to a multiple of so many blocks */
 };
 
-/* A row of x as integers: v = 128 * hi + lo, |hi| <= 64, -64 <= lo < 64, so that no sum of two products of it with
- * bytes leaves 16 bits. The elements lie as those of the weights' bytes do: of q4 a group of 4 blocks has the first
- * halves of all four, then the second halves. Integers of q4 are taken 16-fold, in the high half of a byte, so that of
- * both kinds zero is 128; with AVX2 as they are, and their zero is 8. */
+/* A row of x as integers: v = 128 * hi + lo, |hi| <= 64, -64 <= lo < 64, so that the sum of two of their products with
+ * bytes fits in 16 bits. They are in the order of the weights' bytes: for q4, a group of 4 blocks has the first halves
+ * of all four, then the second halves. q4 integers are used times 16, as they are in the high half of a byte, so that
+ * the zero of both formats is 128; with AVX2 they are used unscaled, and their zero is 8. */
 typedef struct clv_quant_row {
     int8_t *hi, *lo; /* [32 * blocks], padded with zeros to CLV_QUANT_GROUP blocks                    */
     int32_t *offset; /* -the sum of the v that meet in 4 bytes of weights: [8 (q4: 4) a block]; times their zero */

@@ -1,18 +1,18 @@
 /* gemm_skinny_simd.c - skinny GEMM inner loops: B streamed from memory once for up to 16 rows.
  *
- * B as stored [k, n], with FEW rows of A: memory is all there is to it. B is read as it lies, a few rows at a time, and
- * prefetched in that order; sums wait in a cache. Where the caller says so, and few sums meet whole rows, these are
- * read one at a time: a single stream, which some CPUs fetch ahead better.
+ * B stored as [k, n], up to FEW rows of A: bound by memory bandwidth. B is read in order, a few rows at a time, and
+ * prefetched in that order; sums stay in cache. If the caller asks for it, and there are whole rows and few sums, one
+ * row is read at a time: a single stream, which some CPUs prefetch better.
  *
- * With more rows of A, B is read in chunks: with FEW rows as above, as fast as memory gives it, and then once more, out
- * of the second-level cache, with each few of the others.
+ * More rows of A, in chunks: a chunk of B is read from memory with the first FEW rows as above, and then again from L2
+ * with the other rows, a few at a time.
  *
- * Or in panels, where the caller says that they are faster, or columns are so few that lines of a chunk would fall into
- * the same sets of a cache: while one is multiplied, out of the second-level cache, the next is prefetched in the
- * order in which its lines lie. A strip of a panel is widened once; sums stay in registers over its depth, a few rows
- * by STRIP vectors of columns.
+ * More rows of A, in panels, if the caller says that they are faster, or if there are so few columns that the lines of
+ * a chunk would share cache sets: while one panel is multiplied from L2, the next is prefetched in the order of memory.
+ * A strip of a panel is converted to f32 once; sums of a few rows and STRIP vectors of columns stay in registers over
+ * its depth.
  *
- * B as stored [n, k]: dot products of a few rows of B and of A at a time.
+ * B stored as [n, k]: dot products of a few rows of B and a few of A at a time.
  */
 #include "kernels/cpu/isa/gemm_skinny_simd.h"
 
@@ -640,4 +640,18 @@ void CLV_ISA_NAME(clv_gemm_skinny_columns)(const clv_gemm_args *g, const clv_gem
                    : end - j <= way.panels ? BY_PANELS
                                            : BY_CHUNKS;
     ways[is](&of);
+}
+
+/* ---- conversion of rows ---- */
+
+void CLV_ISA_NAME(clv_gemm_widen)(clv_dtype dtype, float *out, int64_t ldo, const void *in, int64_t ldi, int64_t rows,
+                                  int64_t cols)
+{
+    rows_load(dtype, out, ldo, in, ldi, rows, cols, 1.0f);
+}
+
+void CLV_ISA_NAME(clv_gemm_narrow)(clv_dtype dtype, void *out, int64_t ldo, const float *in, int64_t ldi, int64_t rows,
+                                   int64_t cols)
+{
+    rows_store(dtype, out, ldo, in, ldi, rows, cols, 1.0f);
 }

@@ -30,8 +30,8 @@ static void span_lion(float *p, float *m, const float *grad, clv_lion_factors f,
 {
     CLV_INDEPENDENT
     for (int64_t i = 0; i < n; i++) {
-        float g = grad[i] * f.grad_scale, way = f.beta1 * m[i] + f.one_minus_beta1 * g;
-        float sign = way > 0 ? 1.0f : way < 0 ? -1.0f : way; /* zero, or NaN */
+        float g = grad[i] * f.grad_scale, update = f.beta1 * m[i] + f.one_minus_beta1 * g;
+        float sign = update > 0 ? 1.0f : update < 0 ? -1.0f : update; /* zero, or NaN */
         p[i] = p[i] * f.decay - f.lr * sign;
         m[i] = f.beta2 * m[i] + f.one_minus_beta2 * g;
     }

@@ -1,9 +1,8 @@
 /* simd.h - SIMD abstraction: vectors of f32 for AVX-512, AVX2 and portable code.
  *
- * `vf` holds VF_LANES floats. vf_fma(a, b, c) = a*b + c, rounded once where the CPU has FMA. vf_max and vf_min give
- * their second operand when either is NaN. Loads and stores need no alignment; vf_stream, past the caches, needs
- * that of a vector, and vf_stream_end before another thread reads. bf16 and f16 stores round to nearest
- * even.
+ * `vf` holds VF_LANES floats. vf_fma(a, b, c) = a*b + c, rounded once if the CPU has FMA. vf_max and vf_min return
+ * their second operand if either is NaN. Loads and stores need no alignment. vf_stream writes past the caches: it needs
+ * the alignment of a vector, and vf_stream_end before another thread reads. bf16 and f16 stores round to nearest even.
  */
 #ifndef CLEAVE_KERNELS_CPU_ISA_SIMD_H
 #define CLEAVE_KERNELS_CPU_ISA_SIMD_H
@@ -18,8 +17,8 @@
 #include <immintrin.h>
 #endif
 
-/* CLV_UNROLL unrolls short loops, CLV_UNROLL_LANES loops over as many vectors as a vector has lanes. A sanitizer's
- * build does neither, nor inlines by force: it compiles in a twentieth of the time. */
+/* CLV_UNROLL unrolls short loops, CLV_UNROLL_LANES loops over as many vectors as a vector has lanes. Sanitizer builds
+ * do not unroll, nor force inlining, because they compile twenty times faster without. */
 #if defined(CLV_SANITIZED)
 #define CLV_UNROLL
 #define CLV_UNROLL_LANES
@@ -35,9 +34,8 @@
 #define CLV_INLINE static inline __attribute__((always_inline, unused))
 #endif
 
-/* Of a function that inlines such for one case, a dtype say: where several cases are inlined into one function,
- * compilers keep sums and pointers of its innermost loops in memory, which with 16 registers takes up to twice as
- * long. */
+/* Marks a function that inlines forced-inline functions for one case, such as a dtype. If several cases are inlined
+ * into one function, compilers keep sums and pointers of innermost loops in memory, which is up to twice as slow. */
 #define CLV_NOINLINE static __attribute__((noinline))
 
 #if defined(__AVX512F__)

@@ -1,16 +1,14 @@
 /* gemm_bf16_panels.c - bf16 GEMM driver: packing into panels, cache blocking, division over threads.
  *
- * B is packed in blocks, which stay in L2 while panels of A go by. A that is not transposed is read where it lies, but
- * for edges; transposed it is packed into the workspace, too, once for each block of rows unless k is cut. Sums over
- * more than one pass are f32 in between: those of a panel of A on the stack, those of more k than a block of B holds in
- * the workspace.
+ * B is packed in blocks, which stay in L2 while they are multiplied by all panels of A. A is read in block_at, except
+ * at edges; a transposed A is packed into the workspace, once for each block of rows unless k is split. Sums between
+ * passes are f32: those of a panel of A on the stack, those over several blocks of B in the workspace.
  */
 #include "kernels/cpu/x86/gemm_bf16_panels.h"
 
 #include <string.h>
 
 #include "kernels/cpu/f32_blocks.h"
-#include "kernels/cpu/gemm/gemm_bf16.h"
 #include "kernels/cpu/isa/bf16_pairs.h"
 #include "kernels/cpu/openmp.h"
 #include "kernels/cpu/parallel_tasks.h"
@@ -44,7 +42,8 @@ static void pad(uint16_t *out, const uint16_t *in, int64_t ld, int rows, int col
                                           : _mm512_setzero_si512());
 }
 
-/* out [8 columns][32 k] from in [32 k][8 columns]: lane i of x[j] is row 8i + j, and each lane is transposed. */
+/* out [8 columns][32 k] from in [32 k][8 columns]: thread_buffers i of x[j] is row 8i + j, and each thread_buffers is
+ * transposed. */
 CLV_ALWAYS_INLINE void transpose_eight(char *out, const uint16_t *in, int64_t ld)
 {
     __m512i x[8], y[8];
@@ -210,16 +209,16 @@ static part part_of_b(const clv_gemm_args *g, int64_t p, int64_t j, int64_t k, i
 
 /* -------------------------------------------------------------------------------------------------- blocks */
 
-/* How a product is cut, from its shape alone, and what lies in the workspace. */
-typedef struct cut {
+/* How a product is divided into blocks, from its shape alone, and the buffers in the workspace. */
+typedef struct blocking {
     const clv_gemm_args *g;
     const clv_gemm_panel_kernel *kernel;
     int64_t m, n, k; /* of a block */
     int64_t pass;    /* k of a pass */
     char *a, *b;     /* packed */
-    float *sums;     /* of a block of C, where k takes several blocks of B; else NULL */
+    float *sums;     /* of a block of C, if k takes several blocks of B; else NULL */
     bool past;       /* C is written past the caches */
-} cut;
+} blocking;
 
 /* Most k of a block. */
 static int64_t most_depth(const clv_gemm_args *g, const clv_gemm_panel_kernel *kernel)
@@ -229,7 +228,7 @@ static int64_t most_depth(const clv_gemm_args *g, const clv_gemm_panel_kernel *k
     return g->k <= K_WHOLE ? K_WHOLE : K_BLOCK;
 }
 
-/* Whether C goes past the caches: more than these keep, and by whole lines. */
+/* Whether C is written past the caches: it is larger than they are, and rows are whole cache lines. */
 static bool is_past(const clv_gemm_args *g, const clv_gemm_panel_kernel *kernel)
 {
     size_t size = clv_dtype_size(g->c_dtype), bytes = (size_t)(g->m * g->n) * size;
@@ -237,16 +236,16 @@ static bool is_past(const clv_gemm_args *g, const clv_gemm_panel_kernel *kernel)
            (size_t)g->ldc * size % 64 == 0;
 }
 
-static cut choose_blocking(const clv_gemm_args *g, const clv_gemm_panel_kernel *kernel)
+static blocking choose_blocking(const clv_gemm_args *g, const clv_gemm_panel_kernel *kernel)
 {
-    cut c = {.g = g, .kernel = kernel, .b = g->workspace};
+    blocking c = {.g = g, .kernel = kernel, .b = g->workspace};
     c.k = clv_equal_chunk_size(g->k, most_depth(g, kernel), STEP);
     c.pass = clv_equal_chunk_size(c.k, kernel->pass, STEP);
     bool summed = c.k < g->k;
     int64_t columns = clv_min_i64(c.pass < c.k ? COLUMNS_SUMMED : COLUMNS, kernel->b_bytes / (c.k * 2) / SIDE * SIDE);
     c.n = clv_equal_chunk_size(g->n, columns, SIDE);
     int64_t b_bytes = c.k * c.n * 2, row_bytes = (g->trans_a ? c.k * 2 : 0) + (summed ? c.n * 4 : 0);
-    int64_t rows = row_bytes ? (CLV_GEMM_BF16_WORKSPACE - b_bytes) / row_bytes / SIDE * SIDE : g->m;
+    int64_t rows = row_bytes ? (CLV_GEMM_MOST_WORKSPACE - b_bytes) / row_bytes / SIDE * SIDE : g->m;
     c.m = row_bytes ? clv_equal_chunk_size(g->m, rows, SIDE) : g->m;
     c.a = c.b + b_bytes;
     c.sums = summed ? (float *)(void *)(c.a + (g->trans_a ? c.m * c.k * 2 : 0)) : NULL;
@@ -254,21 +253,22 @@ static cut choose_blocking(const clv_gemm_args *g, const clv_gemm_panel_kernel *
     return c;
 }
 
-/* One block of the cut: C's part at (i, j), [m, n], and k from p. */
-typedef struct place {
+/* One block of the blocking: C's part at (i, j), [m, n], and k from p. */
+typedef struct block_at {
     int64_t i, j, p, m, n, k;
-} place;
+} block_at;
 
-/* A thread's own. */
-typedef struct lane {
-    char panel[SIDE * MOST_PASS * 2] __attribute__((aligned(64))); /* of A, where it is not read as it lies */
+/* Buffers of a thread. */
+typedef struct thread_buffers {
+    char panel[SIDE * MOST_PASS * 2] __attribute__((aligned(64))); /* of A, if it is packed */
     float sums[SIDE * COLUMNS_SUMMED] __attribute__((aligned(64)));
     clv_gemm_tile_output pending;
-} lane;
+} thread_buffers;
 
-_Static_assert(sizeof(lane) < CLV_GEMM_MAX_STACK_BYTES, "gemm.h says so");
+_Static_assert(sizeof(thread_buffers) < CLV_GEMM_MAX_STACK_BYTES, "gemm.h says so");
 
-static clv_gemm_a_panel panel_of_a(lane *l, const cut *c, const place *at, int64_t i, int64_t q, int64_t k)
+static clv_gemm_a_panel panel_of_a(thread_buffers *l, const blocking *c, const block_at *at, int64_t i, int64_t q,
+                                   int64_t k)
 {
     const clv_gemm_args *g = c->g;
     int64_t rows = clv_min_i64(at->m - i, SIDE);
@@ -293,7 +293,7 @@ static clv_gemm_a_panel panel_of_a(lane *l, const cut *c, const place *at, int64
     return packed;
 }
 
-static clv_gemm_tile_output out_of(const cut *c, const place *at, int64_t i, int64_t j, const float *from)
+static clv_gemm_tile_output out_of(const blocking *c, const block_at *at, int64_t i, int64_t j, const float *from)
 {
     const clv_gemm_args *g = c->g;
     int64_t size = (int64_t)clv_dtype_size(g->c_dtype);
@@ -308,7 +308,8 @@ static clv_gemm_tile_output out_of(const cut *c, const place *at, int64_t i, int
 }
 
 /* Panel i of A by columns [j, to), k from q. */
-static void panel_by_b(lane *l, const cut *c, const place *at, int64_t i, int64_t q, int64_t j, int64_t to)
+static void panel_by_b(thread_buffers *l, const blocking *c, const block_at *at, int64_t i, int64_t q, int64_t j,
+                       int64_t to)
 {
     int64_t k = clv_min_i64(c->pass, at->k - q), steps = clv_ceil_div(at->k, STEP);
     clv_gemm_a_panel a = panel_of_a(l, c, at, i, q, k);
@@ -324,23 +325,22 @@ static void panel_by_b(lane *l, const cut *c, const place *at, int64_t i, int64_
     }
 }
 
-/* A block in pieces, of a panel of A by some of B's, which threads of the team take in turn; a team of one shares them
- * with ranks that wait. */
-typedef struct pieces {
-    const cut *c;
-    const place *at;
+/* A block, split into tasks of a panel of A by some panels of B; `across` tasks side by side. */
+typedef struct block_tasks {
+    const blocking *c;
+    const block_at *at;
     int64_t across;
-} pieces;
+} block_tasks;
 
-static void run_piece(void *arg, int piece, int who)
+static void run_task(void *arg, int task, int who)
 {
     (void)who;
-    const pieces *x = arg;
-    const cut *c = x->c;
-    const int64_t i = piece / x->across * SIDE, of_b = piece % x->across;
+    const block_tasks *x = arg;
+    const blocking *c = x->c;
+    const int64_t i = task / x->across * SIDE, of_b = task % x->across;
     const int64_t j = clv_task_begin(x->at->n, SIDE, x->across, of_b);
     const int64_t to = clv_task_begin(x->at->n, SIDE, x->across, of_b + 1);
-    lane l;
+    thread_buffers l;
 
     l.pending = (clv_gemm_tile_output){0};
     if (c->kernel->begin)
@@ -363,10 +363,10 @@ static void pack_share(char *out, const part *x)
 }
 
 /* All threads call it with the same `at`. */
-static void run_block(const cut *c, const place *at)
+static void run_block(const blocking *c, const block_at *at)
 {
     const int64_t down = clv_ceil_div(at->m, SIDE), panels = clv_ceil_div(at->n, SIDE);
-    pieces x = {c, at, clv_splits_for_team(down, panels)};
+    block_tasks x = {c, at, clv_splits_for_team(down, panels)};
     const part b = part_of_b(c->g, at->p, at->j, at->k, at->n);
 
     pack_share(c->b, &b);
@@ -375,28 +375,28 @@ static void run_block(const cut *c, const place *at)
         pack_share(c->a, &a);
     }
 #pragma omp barrier
-    clv_run_tasks_in_region(c->g->work, run_piece, &x, (int)(down * x.across));
+    clv_run_tasks_in_region(c->g->work, run_task, &x, (int)(down * x.across));
 }
 
-static void run_thread(const cut *c)
+static void run_thread(const blocking *c)
 {
     const clv_gemm_args *g = c->g;
     for (int64_t i = 0; i < g->m; i += c->m)
         for (int64_t j = 0; j < g->n; j += c->n)
             for (int64_t p = 0; p < g->k; p += c->k) {
-                place at = {.i = i,
-                            .j = j,
-                            .p = p,
-                            .m = clv_min_i64(c->m, g->m - i),
-                            .n = clv_min_i64(c->n, g->n - j),
-                            .k = clv_min_i64(c->k, g->k - p)};
+                block_at at = {.i = i,
+                               .j = j,
+                               .p = p,
+                               .m = clv_min_i64(c->m, g->m - i),
+                               .n = clv_min_i64(c->n, g->n - j),
+                               .k = clv_min_i64(c->k, g->k - p)};
                 run_block(c, &at);
             }
 }
 
 void clv_gemm_bf16_panels(const clv_gemm_args *g, const clv_gemm_panel_kernel *kernel)
 {
-    const cut c = choose_blocking(g, kernel);
+    const blocking c = choose_blocking(g, kernel);
 #pragma omp parallel if ((double)g->m * (double)g->n * (double)g->k >= WORTH_THREADS)
     run_thread(&c);
 }

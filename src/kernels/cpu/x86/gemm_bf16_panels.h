@@ -1,41 +1,41 @@
 /* gemm_bf16_panels.h - bf16 GEMM by panels: what the AMX and AVX512-BF16 micro-kernels share.
  *
- * Operands are cut into tiles of 1 KiB, which are 16 rows of 64 bytes: of A 16 rows of 32 k, of B 16 pairs of k of 16
- * columns (B[2p][j] beside B[2p+1][j]). A panel is 32 rows or columns: its tiles come two a step, of 32 k each. What k,
- * m or n do not fill is zeros.
+ * Operands are packed in tiles of 1 KiB, 16 rows of 64 bytes: for A 16 rows of 32 k, for B 16 pairs of k of 16 columns
+ * (B[2p][j] next to B[2p+1][j]). A panel is 32 rows or columns wide, two tiles for each step of 32 k. Panels are padded
+ * with zeros.
  */
 #ifndef CLEAVE_KERNELS_CPU_X86_GEMM_BF16_PANELS_H
 #define CLEAVE_KERNELS_CPU_X86_GEMM_BF16_PANELS_H
 
 #include <immintrin.h>
 
-#include "kernels/cpu/x86/gemm_x86.h"
+#include "kernels/cpu/gemm/gemm_kernels.h"
 
 enum { SIDE = 32, TILE_SIDE = 16, TILE_BYTES = 1024, STEP_BYTES = 2 * TILE_BYTES, BLOCK_FLOATS = SIDE * SIDE };
 
 #define CLV_ALWAYS_INLINE static inline __attribute__((always_inline, unused))
 
-/* Where a finished block of C goes, of whose rows [row, rows) are still to be written. */
+/* Where a finished block of C is stored; rows [row, rows) are not written yet. */
 typedef struct clv_gemm_tile_output {
     const float *from; /* [SIDE, SIDE] */
     char *to;
     int64_t ldc; /* bytes between rows of `to` */
     int row, rows, cols;
     bool f32, accumulate;
-    bool past; /* the caches: whole rows, which begin on lines */
+    bool past; /* write past the caches: whole rows, which begin on cache lines */
 } clv_gemm_tile_output;
 
-/* Where a panel of A lies: as it is stored, or packed. */
+/* Location of a panel of A, in place or packed. */
 typedef struct clv_gemm_a_panel {
     const char *at;
     int64_t step, row, half; /* bytes to the next step, to the next row, and to row 16 */
     int64_t pair;            /* to the next pair of k: 4, or 64 where A is packed as B is */
-    int rows;                /* that count, of SIDE */
+    int rows;                /* valid rows, of SIDE */
 } clv_gemm_a_panel;
 
-/* c [SIDE, SIDE] = (fresh ? 0 : c) + a b over `steps` of k. Where sums are whole, `whole`, else NULL, says where they
- * go; its `from` is c. They may be written at once, or left in *pending, all that is left of which the next call writes
- * while its multiplications run. */
+/* c [SIDE, SIDE] = (fresh ? 0 : c) + a b over `steps` of k. whole: where to store the sums if
+ * they are complete, else NULL; its `from` is c. A kernel may store them at once, or leave them in *pending: the next
+ * call stores what is pending while it multiplies. */
 typedef void clv_gemm_block(float *c, bool fresh, int steps, clv_gemm_a_panel a, const char *b,
                             clv_gemm_tile_output *pending, const clv_gemm_tile_output *whole);
 
@@ -43,12 +43,12 @@ enum { MOST_PASS = 1024 };
 
 typedef struct clv_gemm_panel_kernel {
     clv_gemm_block *block;
-    void (*begin)(void), (*end)(void); /* around a piece of the product, on the thread that makes it; or NULL */
+    void (*begin)(void), (*end)(void); /* called around a task, on its thread; or NULL */
     int64_t pass;                      /* most k of a call, MOST_PASS at most */
-    int64_t b_bytes;                   /* of B that is packed at a time: what a second-level cache keeps */
-    int64_t whole_transposed;          /* most k that is not cut where A is transposed, so packed, too */
-    int64_t past;                      /* least bytes of C that are written past the caches; 0: none are */
-    bool pairs_of_a;                   /* a transposed A is packed as B is, by pairs; else as tiles of A */
+    int64_t b_bytes;                   /* bytes of B that are packed at a time: they fit in L2 */
+    int64_t whole_transposed;          /* most k that is not split if A is transposed, and so packed */
+    int64_t past;                      /* C of at least so many bytes is written past the caches; 0: never */
+    bool pairs_of_a;                   /* a transposed A is packed like B, by pairs; else as tiles of A */
 } clv_gemm_panel_kernel;
 
 void clv_gemm_bf16_panels(const clv_gemm_args *args, const clv_gemm_panel_kernel *kernel);
