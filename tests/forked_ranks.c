@@ -1,4 +1,4 @@
-/* forked_ranks.c - see forked_ranks.h. */
+/* forked_ranks.c - forks processes, connects them by sockets and runs a function in each. */
 #include "forked_ranks.h"
 
 #include <setjmp.h>

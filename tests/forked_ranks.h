@@ -1,5 +1,6 @@
-/* forked_ranks.h - sessions whose ranks are in several processes, made by fork and joined by sockets; or those
- * of an MPI job, when a launcher started the test (mpi_test_job.h). */
+/* forked_ranks.h - sessions whose ranks are in several processes: made by fork and connected by sockets, or those of an
+ * MPI job if a launcher started the test (mpi_test_job.h).
+ */
 #ifndef CLEAVE_TESTS_PROCESSES_H
 #define CLEAVE_TESTS_PROCESSES_H
 
@@ -8,17 +9,17 @@
 
 enum { MOST_PROCESSES = 6, PATIENCE = 60 /* seconds of a process */ };
 
-/* What each process runs; in a child, so it says itself what is wrong and does not return to the tests. */
+/* Run in each process; a child, so it must report failures itself (check). */
 typedef void child_fn(const clv_process_links *links, void *arg);
 
-/* Ends the process where something is not so. */
+/* Prints what failed and ends the process unless ok. */
 void check(bool ok, const clv_process_links *links, const char *what, const clv_error *err);
 
-/* first[p]: the first rank of process p; first[processes]: their number. All must end well, but for `lost`, which ends
- * by itself; -1: none. */
+/* Runs fn in each process. first[p]: the first rank of process p; first[processes]: the number of ranks. All processes
+ * must succeed, except `lost`; -1: none. */
 void in_processes(const int *first, int processes, child_fn *fn, void *arg, int lost);
 
-/* Six ranks, in ways; the first is one process. */
+/* Ways to spread six ranks over processes; the first has one process. */
 enum { SPLITS = 5 };
 extern const int splits[SPLITS][MOST_PROCESSES + 1], counts[SPLITS];
 
@@ -27,10 +28,10 @@ bool is_here(const clv_process_links *links, int rank);
 
 const char *transport_of(const clv_process_links *links);
 
-/* Ends the process where it fails; links NULL: all ranks are here, by threads. */
+/* Ends the process if it fails; links NULL: all ranks are threads of this process. */
 clv_session *new_session(const clv_mesh *mesh, const clv_process_links *links, int64_t timeout_ms, int checked);
 
-/* Of a clock that only goes on. */
+/* Monotonic clock. */
 double seconds_now(void);
 
 #endif

@@ -1,4 +1,4 @@
-/* mpi_test_job.c - see mpi_test_job.h. */
+/* mpi_test_job.c - joins the MPI job of a test program, and leaves it at exit. */
 #include "mpi_test_job.h"
 
 #include <stdbool.h>

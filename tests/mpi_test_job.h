@@ -1,16 +1,17 @@
-/* mpi_test_job.h - the job of the MPI launcher under which a test program runs, where CLV_TEST_TRANSPORT says "mpi":
- * all processes run the same tests, with worlds and sessions that are spread over them (ctest -L mpi). */
+/* mpi_test_job.h - the MPI job of a test program that a launcher started with CLV_TEST_TRANSPORT=mpi: all processes run
+ * the same tests, with worlds and sessions that are spread over them (ctest -L mpi).
+ */
 #ifndef CLEAVE_TESTS_LAUNCHED_H
 #define CLEAVE_TESTS_LAUNCHED_H
 
 #include "cleave/job.h"
 #include "comm/comm.h"
 
-/* Joined at the first call, left when the program ends; NULL: no launcher is asked for. */
+/* Joins at the first call, and leaves when the program ends; NULL: the test was not started by a launcher. */
 clv_job *launched_job(void);
-/* A test has left it itself: nothing of it is used any more. */
+/* Called by a test that has left the job itself. */
 void launched_left(void);
-/* Blocks of ranks, one a process, as clv_session_new has them. Static; NULL: no job, or fewer ranks than processes. */
+/* Blocks of ranks per process, as in clv_session_new; static. NULL: no job, or fewer ranks than processes. */
 const clv_process_links *launched_links(int ranks);
 
 #endif

@@ -1,7 +1,7 @@
 /* test_barrier_memory_order.c - the barrier protocol of rank threads (src/comm/threads/world.h) under every schedule
- * and every value that its memory orders allow loads to return: two and three ranks, flat and with a counter, and ranks
- * that fail on the way. x86 hides most faults of memory order, and the thread sanitizer sees only the schedules that
- * happen.
+ * and every value that its memory orders allow loads to return: two and three ranks, flat and with a counter, and
+ * ranks that fail on the way. x86 hides most faults of memory order, and the thread sanitizer sees only the schedules
+ * that happen.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -87,13 +87,13 @@ static long hurried_clock(int rank)
  * first, and a rank writes its own buffer again after the second. */
 static void rank_thread(int rank)
 {
-    clv_thread_comm *comm = &run.world->comms[rank];
-    const clv_group *group = comm->base.groups[run.set];
+    clv_comm *comm = &run.world->comms[rank];
+    const clv_group *group = clv_comm_group(comm, run.set);
     for (int k = 0; k < run.meetings; k++) {
         clv_collective_desc post = {.what = "a meeting", .tag = (uint64_t)k};
         if (rank == run.aborts && k == 1) {
             clv_error error = {.code = CLV_EIO, .rank = -1};
-            clv_threads_comm_abort(&comm->base, &error);
+            clv_comm_abort(comm, &error);
             schedule_write(&run.buffer[rank]); /* freed */
             return;
         }

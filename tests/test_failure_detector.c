@@ -1,5 +1,6 @@
-/* test_failure_detector.c - the connections between the processes of a job, without a launcher: where they listen, and
- * what they read of worlds. */
+/* test_failure_detector.c - the control connections of a job's processes, without a launcher: ports, handshakes, and
+ * what the control thread reads of worlds.
+ */
 #include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>

@@ -1,13 +1,14 @@
-/* test_fault_injection.c - random small programs, with and without overlap, rounded communication and state that runs
- * change, of which one rank has a fault in one of its steps: it is late, stops, is killed, a message of it is lost or
- * damaged. No run hangs or gives another result: either the right one, or a failure whose rank is the culprit, as is
- * that of what the flight recorders say first. By threads, by messages in one process and between several, and by the
- * launchers of MPI (CLV_TEST_LAUNCHERS, as test_lost_process.c has it). A few seeds; 1,000 with CLV_SWEEP=all;
- * CLV_SEED=N: that one; CLV_FILTER=NAME: of that test alone.
+/* test_fault_injection.c - random small programs, with and without overlap, compressed collectives and state that runs
+ * change, in which one rank has a fault in one of its collectives: it is late, stops, is killed, or a message of it is
+ * lost or damaged. No run hangs or gives another result: either the right one, or a failure that names the culprit, as
+ * the flight recorders do. With threads, with messages in one process and between several, and under MPI's launchers
+ * (CLV_TEST_LAUNCHERS, as in test_lost_process.c). A few seeds; 1,000 with CLV_SWEEP=all; CLV_SEED=N: that one;
+ * CLV_FILTER=NAME: of that test alone.
  *
- * Who the culprit is: of a message that is lost or has another length its sender, as the receiver only does what the
- * step says; of a step that is another than that of the other members the odd one. Of two members neither is: both are
- * to be named. */
+ * The culprit of a message that is lost or has another length is its sender, as the receiver only follows the plan; of
+ * a mismatched collective it is the member that differs from the majority. Of two members neither is: both must be
+ * named.
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,5 +1,6 @@
-/* test_job.c - joining a job of MPI, what is refused without one, and sessions of it; under a launcher (ctest -L mpi)
- * all processes run the second part. */
+/* test_job.c - joining an MPI job, what is refused without one, and sessions of it; under a launcher (ctest -L mpi) all
+ * processes run the second part.
+ */
 #include <dlfcn.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -287,7 +288,7 @@ static void test_out_of_step(void **state)
     if (n == 1)
         skip();
     assert_int_equal(new_session(&session, me == 0 ? 2 * n : n, 20000, &err), CLV_EPEER);
-    assert_non_null(strstr(err.message, "all processes make the same sessions"));
+    assert_non_null(strstr(err.message, "all processes must make the same sessions"));
     err = (clv_error){0};
     if (me != 0)
         nanosleep(&(struct timespec){.tv_sec = 1, .tv_nsec = 500000000}, NULL);
@@ -343,8 +344,8 @@ static void test_failed_alone(void **state)
     else
         status = clv_session_new(&session, &mesh, &(clv_session_options){.size = sizeof options, .job = job}, &err);
     assert_int_equal(status, CLV_EPEER);
-    assert_non_null(strstr(err.message, "is in clv_job_agree (meeting"));
-    assert_non_null(strstr(err.message, "all processes make the same"));
+    assert_non_null(strstr(err.message, "is in clv_job_agree (rendezvous"));
+    assert_non_null(strstr(err.message, "all processes must make the same"));
     assert_null(session);
     run_adder(n);
 }

@@ -18,6 +18,7 @@
 #include "program/program.h"
 #include "runtime/session/session_internal.h"
 #include "elementwise_op.h"
+#include "comm/threads/world.h"
 #include "mpi_test_job.h"
 #include "batch_invariance.h"
 #include "slow_link_machine.h"
@@ -708,7 +709,7 @@ static _Thread_local int starts;
 
 static clv_status late_start(clv_plan *plan, void *staging, clv_error *err)
 {
-    bool mine = clv_comm_rank(plan->comm) == late;
+    bool mine = plan->comm->rank == late;
     if (mine && starts++ == late_at)
         usleep(LATE_MS * 1000);
     return spied->start(plan, staging, err);

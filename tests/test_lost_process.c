@@ -1,6 +1,7 @@
-/* test_lost_process.c - a process of a job is killed, or stopped, in the middle of steps, between them, and where all
- * meet: the others return in time, and say who. CLV_TEST_LAUNCHERS: as test_cli_mpi.c has it; the program starts itself
- * by them, behind a shell that lives on, so that the launcher leaves the survivors alone. */
+/* test_lost_process.c - a process of a job is killed or stopped during collectives, between them, and at rendezvous:
+ * the others return in time and name it. CLV_TEST_LAUNCHERS: as in test_cli_mpi.c; the program starts itself with these
+ * launchers, under a shell that lives on, so that the launcher does not end the survivors.
+ */
 #include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>

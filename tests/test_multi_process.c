@@ -1,6 +1,7 @@
-/* test_multi_process.c - sessions that hold the ranks of their process alone, others being in other processes, joined
- * by sockets, or by an MPI job when a launcher started the test: what programs, state, outputs and functions by hand
- * give is, bit for bit, what one process with all ranks gives; and how all end when one fails. */
+/* test_multi_process.c - sessions whose ranks are in several processes, connected by sockets, or in an MPI job if a
+ * launcher started the test: programs, state, outputs and manual SPMD functions give, bit for bit, the results of one
+ * process with all ranks; a failure ends all of them.
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

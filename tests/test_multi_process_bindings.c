@@ -1,6 +1,7 @@
-/* test_multi_process_bindings.c - what goes into runs and comes out, over processes: inputs that nobody may write,
- * whole and in parts; outputs that are cut, replicated, of few elements or of none; state read and written by boxes, in
- * layouts of all kinds. Everything is, bit for bit, what one process with all ranks gives. */
+/* test_multi_process_bindings.c - inputs and outputs of runs over several processes: read-only inputs, whole and in
+ * parts; outputs that are sharded, replicated, of few elements or of none; state that is read and written by boxes, in
+ * layouts of all kinds. Everything is, bit for bit, what one process with all ranks gives.
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,5 +1,6 @@
-/* test_multi_process_checkpoint.c - checkpoints of sessions over several processes: each reads what its own ranks hold
- * and writes it, and the file is byte for byte the one that one process writes. */
+/* test_multi_process_checkpoint.c - checkpoints of sessions over several processes: each process reads and writes what
+ * its own ranks hold, and the file is byte for byte the one that one process writes.
+ */
 #include <dirent.h>
 #include <setjmp.h>
 #include <signal.h>

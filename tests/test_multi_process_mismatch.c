@@ -1,6 +1,6 @@
-/* test_multi_process_mismatch.c - processes of one session that do not do the same: other programs, other calls, one
- * that fails by itself. All end with an error that says whose rank it was, none waits, and none gets another's numbers.
- * */
+/* test_multi_process_mismatch.c - processes of one session that do different things: other programs, other calls, one
+ * that fails by itself. All end with an error that names the culprit, none hangs, and none gets another's numbers.
+ */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

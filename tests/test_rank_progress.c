@@ -1,5 +1,6 @@
-/* test_rank_progress.c - who is to blame when a deadline has passed: the rank that is behind, and not one that itself
- * waits for it. */
+/* test_rank_progress.c - stall diagnosis after a timeout: the culprit is the rank that is behind, and not one that
+ * itself waits for it.
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

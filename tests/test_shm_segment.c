@@ -1,6 +1,6 @@
-/* test_shm_segment.c - memory that processes share: cards are whole when they are seen and stay so while they are read,
- * in any number of steps; what a process that was killed had shown stays; who finds something else than the memory has
- * none. */
+/* test_shm_segment.c - the shared-memory segment: slots are complete when they are published and stay so while they are
+ * read, in any number of collectives; slots of a process that was killed stay; opening another file is refused.
+ */
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
@@ -25,7 +25,7 @@
 #define PATIENCE_NS INT64_C(30000000000)
 
 enum {
-    SEATS = 3,
+    RANKS = 3,
     SETS = 2,
     STEPS = 4000,
     MOST = 700,      /* bytes on a slot */
@@ -63,7 +63,7 @@ static bool is_right(const clv_shm_segment *segment, const clv_shm_slot *slot, i
     return right;
 }
 
-static uint32_t show(member *s, int set, int64_t bytes)
+static uint32_t publish(member *s, int set, int64_t bytes)
 {
     clv_shm_slot *slot = clv_shm_next_slot(s->segment, set, s->rank);
     uint32_t number = s->segment->published[set * s->segment->ranks + s->rank] + 1;
@@ -80,9 +80,9 @@ static void *take_steps(void *arg)
     member *s = arg;
     for (int step = 0; step < STEPS && !s->failure[0]; step++) {
         int set = (int)((step * 7 / 3) % SETS); /* the same for all */
-        uint32_t number = show(s, set, draw(s, MOST));
-        for (int k = 1; k < SEATS; k++) {
-            int other = (s->rank + k) % SEATS;
+        uint32_t number = publish(s, set, draw(s, MOST));
+        for (int k = 1; k < RANKS; k++) {
+            int other = (s->rank + k) % RANKS;
             const clv_shm_slot *slot;
             while (!(slot = clv_shm_read_slot(s->segment, set, other, number)) && clv_now_ns() < s->until_ns)
                 sched_yield();
@@ -100,20 +100,20 @@ static void test_steps(void **state)
 {
     clv_error err = {0};
     clv_shm_segment *segment;
-    pthread_t threads[SEATS];
-    member members[SEATS];
+    pthread_t threads[RANKS];
+    member members[RANKS];
     (void)state;
-    must(clv_shm_segment_create(&segment, SEATS, &err), &err);
-    for (int i = 0; i < SETS * SEATS; i++)
+    must(clv_shm_segment_create(&segment, RANKS, &err), &err);
+    for (int i = 0; i < SETS * RANKS; i++)
         segment->published[i] = UINT32_MAX - BEFORE_WRAP;
-    for (int i = 0; i < SEATS; i++) {
+    for (int i = 0; i < RANKS; i++) {
         members[i] =
             (member){.segment = segment, .rank = i, .drawn = (uint64_t)i + 1, .until_ns = clv_now_ns() + PATIENCE_NS};
         assert_int_equal(pthread_create(&threads[i], NULL, take_steps, &members[i]), 0);
     }
-    for (int i = 0; i < SEATS; i++)
+    for (int i = 0; i < RANKS; i++)
         pthread_join(threads[i], NULL);
-    for (int i = 0; i < SEATS; i++)
+    for (int i = 0; i < RANKS; i++)
         if (members[i].failure[0])
             fail_msg("%s", members[i].failure);
     clv_shm_segment_free(segment);
@@ -125,26 +125,26 @@ static void test_room(void **state)
     clv_error err = {0};
     clv_shm_segment *segment;
     (void)state;
-    must(clv_shm_segment_create(&segment, SEATS, &err), &err);
+    must(clv_shm_segment_create(&segment, RANKS, &err), &err);
     for (int step = 1; step <= 2; step++)
-        for (int i = 0; i < SEATS; i++)
+        for (int i = 0; i < RANKS; i++)
             for (int set = 0; set < SETS; set++)
-                (void)show(&(member){.segment = segment, .rank = i}, set, CLV_SHM_SLOT_BYTES);
+                (void)publish(&(member){.segment = segment, .rank = i}, set, CLV_SHM_SLOT_BYTES);
     for (uint32_t number = 1; number <= 2; number++)
-        for (int i = 0; i < SEATS; i++)
+        for (int i = 0; i < RANKS; i++)
             for (int set = 0; set < SETS; set++)
                 assert_true(is_right(segment, clv_shm_read_slot(segment, set, i, number), i, set, number));
     assert_null(clv_shm_read_slot(segment, 0, 0, 3));
-    assert_null(clv_shm_read_slot(segment, CLV_SHM_GROUP_SETS - 1, SEATS - 1, 1));
-    (void)show(&(member){.segment = segment, .rank = SEATS - 1}, CLV_SHM_GROUP_SETS - 1,
-               CLV_SHM_SLOT_BYTES); /* the last one */
+    assert_null(clv_shm_read_slot(segment, CLV_SHM_GROUP_SETS - 1, RANKS - 1, 1));
+    (void)publish(&(member){.segment = segment, .rank = RANKS - 1}, CLV_SHM_GROUP_SETS - 1,
+                  CLV_SHM_SLOT_BYTES); /* the last one */
     clv_shm_segment_free(segment);
     clv_shm_segment_free(NULL);
 }
 
 /* ---- processes ---- */
 
-/* Shows three cards, and is killed while it fills the next. */
+/* Publishes three slots, and is killed while it fills the next. */
 static void be_killed(clv_shm_segment *of)
 {
     clv_shm_segment *segment;
@@ -152,7 +152,7 @@ static void be_killed(clv_shm_segment *of)
         _exit(1);
     clv_shm_segment_close_file(segment);
     for (int i = 0; i < 3; i++)
-        (void)show(&(member){.segment = segment, .rank = 1}, 0, CLV_SHM_SLOT_BYTES);
+        (void)publish(&(member){.segment = segment, .rank = 1}, 0, CLV_SHM_SLOT_BYTES);
     clv_shm_slot *slot = clv_shm_next_slot(segment, 0, 1);
     slot->tag = 4;
     memset(clv_shm_slot_elements(segment, slot), 0xee, CLV_SHM_SLOT_BYTES / 2);
@@ -221,12 +221,12 @@ static void test_something_else(void **state)
     (void)state;
     must(clv_shm_segment_create(&segment, 2, &err), &err);
     assert_int_equal(pipe(pipes), 0);
-    expect_refused(CLV_ENOTFOUND, getpid(), segment->file, segment->name + 1, 2, "something else");
-    expect_refused(CLV_ENOTFOUND, getpid(), pipes[0], segment->name, 2, "something else");
+    expect_refused(CLV_ENOTFOUND, getpid(), segment->file, segment->name + 1, 2, "another file");
+    expect_refused(CLV_ENOTFOUND, getpid(), pipes[0], segment->name, 2, "another file");
     expect_refused(CLV_EIO, getpid(), 1 << 20, segment->name, 2, strerror(ENOENT));
     expect_refused(CLV_EINVAL, getpid(), segment->file, segment->name, 3, "another size");
     must(clv_shm_segment_open(&again, 2, getpid(), segment->file, segment->name, &err), &err);
-    (void)show(&(member){.segment = segment, .rank = 1}, 0, 5);
+    (void)publish(&(member){.segment = segment, .rank = 1}, 0, 5);
     assert_true(is_right(again, clv_shm_read_slot(again, 0, 1, 1), 1, 0, 1));
     clv_shm_segment_free(again);
     clv_shm_segment_free(segment);

@@ -1,5 +1,6 @@
-/* test_transfer_boxes.c - what members send and take: what p sends to q is what q takes from p, and takes cover what
- * the group has of a result once. On random layouts over whole meshes and over groups of sub-axes. */
+/* test_transfer_boxes.c - boxes of collectives: p sends to q what q receives from p, and the received boxes cover the
+ * result once. On random layouts over whole meshes and over groups of sub-axes.
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -200,7 +200,7 @@ static void test_numbers(void **unused)
 
 /* Rank 1 of a world, which meets rank 0 and finds work of it meanwhile. */
 typedef struct early {
-    clv_thread_comm *comm;
+    clv_comm *comm;
     const clv_group *group;
     clv_wait_log waits;
 } early;
@@ -208,7 +208,7 @@ typedef struct early {
 static void *come_early(void *arg)
 {
     early *e = arg;
-    clv_comm *comm = &e->comm->base;
+    clv_comm *comm = e->comm;
     const int64_t began = clv_now_ns();
     clv_comm_record_waits(comm, &e->waits);
     assert_int_equal(clv_barrier_arrive_and_wait(e->comm, e->group, &(clv_collective_desc){.what = "a meeting"}, NULL),
@@ -229,14 +229,14 @@ static void test_helping_is_told(void **unused)
         int set;
         assert_int_equal(clv_world_new(&world, 2, &(clv_world_options){.spin = spin, .pool = pool}, NULL), CLV_OK);
         assert_int_equal(clv_world_add_groups(&set, world, one_group, NULL, NULL), CLV_OK);
-        clv_thread_comm *mine = (clv_thread_comm *)clv_world_comm(world, 0);
-        early e = {.comm = (clv_thread_comm *)clv_world_comm(world, 1)};
-        e.group = clv_comm_group(&e.comm->base, set);
+        clv_comm *mine = clv_world_comm(world, 0);
+        early e = {.comm = clv_world_comm(world, 1)};
+        e.group = clv_comm_group(e.comm, set);
         tally t = {.work = 1, .owner = pthread_self()};
         pthread_t thread;
         assert_int_equal(pthread_create(&thread, NULL, come_early, &e), 0);
         clv_task_pool_run((clv_task_pool_member){pool, 0}, CLV_TASK_POOL_ALL, wait_for_help, &t, 7);
-        const clv_group *group = clv_comm_group(&mine->base, set);
+        const clv_group *group = clv_comm_group(mine, set);
         assert_int_equal(clv_barrier_arrive_and_wait(mine, group, &(clv_collective_desc){.what = "a meeting"}, NULL),
                          CLV_OK);
         clv_barrier_release(mine, group);
@@ -244,7 +244,7 @@ static void test_helping_is_told(void **unused)
         const int64_t took = e.waits.of[0].ended_ns - e.waits.of[0].begun_ns;
         assert_int_equal(e.waits.n, 1);
         assert_true(e.waits.of[0].stealing_ns > 0 && e.waits.of[0].stealing_ns <= took);
-        assert_true(t.by_others >= 1 && e.comm->base.stealing_ns == 0);
+        assert_true(t.by_others >= 1 && e.comm->stealing_ns == 0);
         clv_world_free(world);
         clv_task_pool_free(pool);
     }

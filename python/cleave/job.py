@@ -28,8 +28,9 @@ class Job(_c.Fixed, ProcessLocal):
 
     mpi: "openmpi" or "mpich"; None: the one that started the process. modules: the folder of cleave_mpi_*.so, if they
     are not beside the library. timeout: seconds that :meth:`close` and :meth:`agree` wait for the others (60).
-    control: where processes listen for each other, apart from MPI, as "eth0:7000-7100"; "off": nowhere. silence:
-    seconds until one of which nothing comes there is taken to be stopped or cut off (60).
+    control: interface and ports where processes listen for each other's control connections, apart from MPI, as
+    "eth0:7000-7100"; "off": none. heartbeat_timeout: seconds without a message on these after which a process that is
+    waited for is taken to be stopped or cut off (60).
     """
 
     def __init__(
@@ -39,15 +40,15 @@ class Job(_c.Fixed, ProcessLocal):
         modules: Any = None,
         timeout: float | None = None,
         control: str | None = None,
-        silence: float | None = None,
+        heartbeat_timeout: float | None = None,
     ) -> None:
         given = {"mpi": mpi, "modules": None if modules is None else _c.text_in(modules, "a folder")}
         given["control"] = control
         wait = None if timeout is None else _c.milliseconds(timeout)
-        quiet = None if silence is None else _c.milliseconds(silence)
+        beat = None if heartbeat_timeout is None else _c.milliseconds(heartbeat_timeout)
         kept = _c.options(
-            "clv_job_options", given, "a job", beside=("timeout", "silence"), timeout_ms=wait,
-            heartbeat_timeout_ms=quiet,
+            "clv_job_options", given, "a job", beside=("timeout", "heartbeat_timeout"), timeout_ms=wait,
+            heartbeat_timeout_ms=beat,
         )
         out = ffi.new("clv_job **")
         check(lib.clv_job_join, out, kept.struct)
@@ -55,19 +56,19 @@ class Job(_c.Fixed, ProcessLocal):
 
     @property
     def process(self) -> int:
-        """Which of the job's this one is, from 0."""
+        """Index of this process, from 0."""
         with self._handle.use() as job:
             return int(lib.clv_job_process_index(job))
 
     @property
     def processes(self) -> int:
-        """How many there are."""
+        """Number of processes."""
         with self._handle.use() as job:
             return int(lib.clv_job_process_count(job))
 
     def agree(self, failure: BaseException | str | None = None) -> None:
-        """Waits for all processes to say how they stand: None, or what failed in this one. In the others that is
-        raised; so it is where they make a session or a model's engine instead."""
+        """Waits for all processes, and raises the failure of one in the others. failure: what failed in this one, or
+        None. A process that makes a session or a model's engine instead also raises it."""
         err = ffi.new("clv_error *")
         status = lib.CLV_OK
         if failure is not None:

@@ -25,9 +25,6 @@ typedef struct clv_group {
     const int *ranks; /* [n] world ranks in group order */
 } clv_group;
 
-int clv_comm_rank(const clv_comm *comm);
-int clv_comm_size(const clv_comm *comm);
-
 /* This rank's view of a registered group set; NULL for an id out of range. */
 const clv_group *clv_comm_group(const clv_comm *comm, int set);
 
@@ -99,9 +96,6 @@ void clv_world_free(clv_world *world);
 /* Registers a partition of the ranks: group_of[r] in [0, n_groups); members in ascending rank order unless order[r]
  * (may be NULL) gives each rank's index inside its group. Not while ranks run. Equal partitions share an id. */
 clv_status clv_world_add_groups(int *set, clv_world *world, const int *group_of, const int *order, clv_error *err);
-/* The ranks of this process are [first, first + count). */
-int clv_world_first_local_rank(const clv_world *world);
-int clv_world_local_rank_count(const clv_world *world);
 /* Whether a rank is the first of its process. */
 bool clv_world_is_process_root(const clv_world *world, int rank);
 /* Number of processes that have ranks, and the index of this one. */

@@ -1,11 +1,12 @@
 /* flight_recorder.c - flight recorder: records collectives and waits; copies names whose owners go away. */
 #include "comm/flight_recorder.h"
 
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Whether the record at `at` waits for its step. */
-static int lacks_step(const clv_recorder *r, uint64_t begun, const clv_record *at, const char *what)
+/* Whether the record has no collective yet and is of this kind. */
+static bool lacks_collective(const clv_recorder *r, uint64_t begun, const clv_record *at, const char *what)
 {
     return begun > 0 && atomic_load_explicit(&r->idle, memory_order_relaxed) != begun &&
            atomic_load_explicit(&at->phase, memory_order_relaxed) == CLV_RECORD_NO_COLLECTIVE &&
@@ -16,7 +17,7 @@ uint64_t clv_recorder_begin_collective(clv_recorder *r, const char *name, const 
                                        uint64_t tag)
 {
     uint64_t begun = atomic_load_explicit(&r->begun, memory_order_relaxed), at = (begun - 1) % CLV_RECORDER_CAPACITY;
-    if (!lacks_step(r, begun, &r->records[at], what)) {
+    if (!lacks_collective(r, begun, &r->records[at], what)) {
         clv_recorder_begin(r, name ? name : what, what, -1);
         at = begun++ % CLV_RECORDER_CAPACITY;
     }
@@ -45,7 +46,7 @@ struct clv_copied_name {
     char text[];
 };
 
-static const char *keep(clv_copied_name **copies, const char *text)
+static const char *copy_name(clv_copied_name **copies, const char *text)
 {
     size_t size = strlen(text) + 1;
     for (clv_copied_name *k = *copies; k; k = k->next)
@@ -65,7 +66,7 @@ void clv_recorder_copy_names(clv_recorder *r, clv_copied_name **copies)
     uint64_t begun = atomic_load_explicit(&r->begun, memory_order_relaxed);
     for (uint64_t i = 0; i < CLV_RECORDER_CAPACITY && i < begun; i++) {
         const char *name = atomic_load_explicit(&r->records[i].name, memory_order_relaxed);
-        atomic_store_explicit(&r->records[i].name, keep(copies, name), memory_order_release);
+        atomic_store_explicit(&r->records[i].name, copy_name(copies, name), memory_order_release);
     }
 }
 

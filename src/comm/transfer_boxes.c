@@ -24,7 +24,7 @@ int clv_list_receive_boxes(clv_transfer_box *out, const clv_group_shards *parts,
     return n;
 }
 
-/* Of whom `to` takes the shard that `from` holds. */
+/* The member from which `to` gets the shard that `from` holds. */
 static int source_of(const clv_group_shards *parts, const int *process, int to, int from)
 {
     int first = 0;
@@ -40,7 +40,7 @@ static int source_of(const clv_group_shards *parts, const int *process, int to, 
     return first;
 }
 
-/* Members of a process that take the same box of `from` receive the boxes of its process's members in turn. */
+/* The member to which `from` sends a box that several members of `to`'s process need: these take turns by sender. */
 static int receiver_of(const clv_group_shards *parts, const int *process, const clv_shard *box, int to, int from)
 {
     int alike = 0, turn = 0, m = 0;
@@ -49,9 +49,9 @@ static int receiver_of(const clv_group_shards *parts, const int *process, const 
     for (int round = 0; round < 2; round++) {
         for (m = 0; m < parts->n; m++) {
             clv_shard its = clv_shard_intersect(&parts->out[m], &parts->in[from]);
-            bool is = process[m] == process[to] && clv_shard_equal(&its, box);
-            alike += round == 0 && is;
-            if (round == 1 && is && turn-- == 0)
+            bool needs = process[m] == process[to] && clv_shard_equal(&its, box);
+            alike += round == 0 && needs;
+            if (round == 1 && needs && turn-- == 0)
                 return m;
         }
         turn %= alike;

@@ -1,4 +1,4 @@
-/* fault_injection.c - see fault_injection.h. */
+/* fault_injection.c - wraps transports: delays, stops, kills or damages one collective of one rank. */
 #include "fault_injection.h"
 
 #include <signal.h>
@@ -62,7 +62,7 @@ static void sleep_for(int ms)
 
 static void stop(const clv_plan *plan)
 {
-    const clv_world *world = ((const clv_thread_comm *)plan->comm)->world;
+    const clv_world *world = plan->comm->world;
     for (int ms = 0; ms < STOP_MS && !clv_world_failed(world, NULL); ms += 2)
         sleep_for(2);
 }

@@ -1,5 +1,6 @@
-/* fault_injection.h - a fault of one rank in one of its steps, whatever carries them: the function that finds
- * transports is wrapped at link time, and what it finds starts steps through here. */
+/* fault_injection.h - a fault of one rank in one of its collectives, with any transport: clv_transport_find is wrapped
+ * at link time, and returns transports whose start goes through here.
+ */
 #ifndef CLEAVE_TESTS_FAULTS_H
 #define CLEAVE_TESTS_FAULTS_H
 
@@ -9,27 +10,28 @@ typedef enum fault_kind {
     FAULT_NONE,
     FAULT_DELAY,  /* it is late, but not too late */
     FAULT_STOP,   /* it does nothing until the others have failed */
-    FAULT_HEADER, /* what it says of the step is damaged */
-    FAULT_DROP,   /* a message of it is not sent; where messages are */
-    FAULT_LENGTH, /* a message of it is shorter than the step has it; likewise */
+    FAULT_HEADER, /* the header that it sends is damaged */
+    FAULT_DROP,   /* one of its messages is not sent, if the transport has messages */
+    FAULT_LENGTH, /* one of its messages is too short, likewise */
     FAULT_KILL,   /* its process ends at once */
-    FAULT_FREEZE, /* its process is stopped, by a signal, and goes on when the others have failed */
+    FAULT_FREEZE, /* its process is stopped by a signal, and continues when the others have failed */
     FAULTS
 } fault_kind;
 
 typedef struct fault {
     fault_kind kind;
     int rank;
-    int step;    /* of the rank's, from 0, counted since fault_arm */
-    int which;   /* message */
-    int ms;      /* of a delay; until a frozen process goes on */
-    bool struck; /* it happened; in a step of so many members */
+    int step;    /* index of its collective since fault_arm, from 0 */
+    int which;   /* index of the message */
+    int ms;      /* duration of a delay or freeze */
+    bool struck; /* it happened, in a collective of `members` members */
     int members;
 } fault;
 
-/* The fault of all sessions from here on. Copied. */
+/* Sets the fault of all sessions from here on. */
 void fault_arm(const fault *f);
-/* No fault; what it had come to. *steps: what this process' rank has begun since it was armed. */
+/* Removes the fault and returns it. *steps: number of collectives that a rank of this process has begun since
+ * fault_arm. */
 fault fault_disarm(int *steps, int rank);
 const char *fault_name(fault_kind kind);
 

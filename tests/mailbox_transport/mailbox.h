@@ -58,10 +58,10 @@ typedef struct part {
 typedef struct mailbox_plan {
     clv_plan base; /* first: a clv_plan * is one of these */
     clv_collective_desc desc;
-    int n_sends, n_takes;     /* parts that hold elements; the empty ones come after them */
-    int all_sends, all_takes; /* all parts */
-    part *sends, *takes;      /* [members] each */
-    const void **ins;         /* [members] addends */
+    int n_sends, n_receives;     /* parts that hold elements; the empty ones come after them */
+    int all_sends, all_receives; /* all parts */
+    part *sends, *receives;      /* [members] each */
+    const void **ins;            /* [members] addends */
     int64_t staging_bytes;
     unsigned char *staging; /* set while the plan runs */
     uint64_t step;

@@ -24,8 +24,7 @@
 
 enum { SLICE_NS = 2000000 /* a sleeper looks at the world's state this often */ };
 
-/* Takes a message of a step out of the mailbox; NULL: none is to be delivered yet. *waits: one is there that was passed
- * over. */
+/* Removes a message of a collective from the mailbox; NULL: none can be delivered yet. *waits: one was passed over. */
 static message *get(mailbox *box, int set, uint64_t step, bool *waits)
 {
     *waits = false;
@@ -53,7 +52,7 @@ static void release(clv_plan *base)
     if (!plan)
         return;
     free(plan->sends);
-    free(plan->takes);
+    free(plan->receives);
     free(plan->ins);
     free(plan);
 }
@@ -110,18 +109,19 @@ static clv_status prepare(clv_plan **out, clv_comm *comm, const clv_transfer *t,
         *plan = (mailbox_plan){.base = clv_plan_init(comm, t),
                                .desc = {.what = t->what, .tag = t->tag},
                                .sends = malloc(n * sizeof *plan->sends),
-                               .takes = malloc(n * sizeof *plan->takes),
+                               .receives = malloc(n * sizeof *plan->receives),
                                .ins = t->parts.reduces ? malloc(n * sizeof *plan->ins) : NULL};
-    if (!plan || !moves || !plan->sends || !plan->takes || (t->parts.reduces && !plan->ins)) {
+    if (!plan || !moves || !plan->sends || !plan->receives || (t->parts.reduces && !plan->ins)) {
         free(moves);
         release(plan ? &plan->base : NULL);
-        return clv_fail_memory(err, "a step's plan", n * 2 * sizeof *plan->sends);
+        return clv_fail_memory(err, "a collective's plan", n * 2 * sizeof *plan->sends);
     }
     plan->n_sends = place_in_staging(plan->sends, plan, moves, list_send_boxes(moves, &t->parts, t->group->me));
-    plan->n_takes = place_in_staging(plan->takes, plan, moves, clv_list_receive_boxes(moves, &t->parts, t->group->me));
+    plan->n_receives =
+        place_in_staging(plan->receives, plan, moves, clv_list_receive_boxes(moves, &t->parts, t->group->me));
     free(moves);
     plan->all_sends = add_empty(plan->sends, plan->n_sends, t->group);
-    plan->all_takes = add_empty(plan->takes, plan->n_takes, t->group);
+    plan->all_receives = add_empty(plan->receives, plan->n_receives, t->group);
     *staging = plan->staging_bytes;
     *out = &plan->base;
     return CLV_OK;
@@ -129,21 +129,21 @@ static clv_status prepare(clv_plan **out, clv_comm *comm, const clv_transfer *t,
 
 /* ---- sending ---- */
 
-static clv_status fail_process_ended(const mailbox_plan *plan, clv_thread_comm *comm, int rank, clv_error *err)
+static clv_status fail_process_ended(const mailbox_plan *plan, clv_comm *comm, int rank, clv_error *err)
 {
     clv_error error = {.code = CLV_EPEER, .rank = rank};
 
-    const char *note = atomic_load_explicit(&comm->base.activity, memory_order_relaxed);
+    const char *note = atomic_load_explicit(&comm->activity, memory_order_relaxed);
 
     snprintf(error.op, sizeof error.op, "%s", note ? note : plan->desc.what);
     snprintf(error.message, sizeof error.message, "rank %d is in %s ('%s') with rank %d, whose process %d has ended",
-             comm->base.rank, plan->desc.what, error.op, rank, clv_world_process_of(comm->world, rank));
+             comm->rank, plan->desc.what, error.op, rank, clv_world_process_of(comm->world, rank));
     clv_world_set_failure(comm->world, &error);
     return clv_collective_give_up(comm, err);
 }
 
-/* What a process said before it ended may not be read yet, and tells why. */
-static void wait_for_end(const clv_thread_comm *comm, int process)
+/* Waits until all frames of a process that has ended were read: one may have the reason. */
+static void wait_for_end(const clv_comm *comm, int process)
 {
     const clv_world *world = comm->world;
     clv_deadline deadline = clv_deadline_after(world->timeout_ns);
@@ -153,8 +153,8 @@ static void wait_for_end(const clv_thread_comm *comm, int process)
         nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
 }
 
-static clv_status send_to_process(const mailbox_plan *plan, clv_thread_comm *comm, int rank, const void *data,
-                                  int64_t bytes, clv_error *err)
+static clv_status send_to_process(const mailbox_plan *plan, clv_comm *comm, int rank, const void *data, int64_t bytes,
+                                  clv_error *err)
 {
     socket_frame frame = {.kind = MAILBOX_MESSAGE,
                           .to = rank,
@@ -174,7 +174,7 @@ static clv_status send_to_process(const mailbox_plan *plan, clv_thread_comm *com
     return fail_process_ended(plan, comm, rank, err);
 }
 
-static clv_status send_part(const mailbox_plan *plan, clv_thread_comm *comm, const part *p, clv_error *err)
+static clv_status send_part(const mailbox_plan *plan, clv_comm *comm, const part *p, clv_error *err)
 {
     const clv_device *device = plan->base.in_device;
     int64_t bytes = bytes_of(plan, p);
@@ -199,7 +199,7 @@ static clv_status send_part(const mailbox_plan *plan, clv_thread_comm *comm, con
     return CLV_OK;
 }
 
-/* The number of the step that this rank starts in a group set. */
+/* Counts the collectives that this rank starts in a group set. */
 static clv_status count_step(uint64_t *out, mailbox *mine, int set, clv_error *err)
 {
     if (set >= mine->n_sets) {
@@ -224,14 +224,14 @@ static void fill_with_nan(const mailbox_plan *plan)
 static clv_status start(clv_plan *base, void *staging, clv_error *err)
 {
     mailbox_plan *plan = (mailbox_plan *)base;
-    clv_thread_comm *comm = (clv_thread_comm *)base->comm;
+    clv_comm *comm = base->comm;
 
     CLV_TRY(clv_collective_begin(comm, plan->base.group, &plan->desc, err));
     CLV_TRY(count_step(&plan->step, &mailbox_of(comm->world)->boxes[base->comm->rank], plan->base.group->set, err));
     plan->staging = staging;
     fill_with_nan(plan);
-    for (int i = 0; i < plan->all_takes; i++)
-        plan->takes[i].came = false;
+    for (int i = 0; i < plan->all_receives; i++)
+        plan->receives[i].came = false;
     for (int i = 0; i < plan->all_sends; i++)
         CLV_TRY(send_part(plan, comm, &plan->sends[i], err));
     return CLV_OK;
@@ -239,14 +239,14 @@ static clv_status start(clv_plan *base, void *staging, clv_error *err)
 
 /* ---- receiving ---- */
 
-static clv_status deliver(mailbox_plan *plan, clv_thread_comm *comm, const message *m, clv_error *err)
+static clv_status deliver(mailbox_plan *plan, clv_comm *comm, const message *m, clv_error *err)
 {
-    part *p = plan->takes;
+    part *p = plan->receives;
 
-    while (p < plan->takes + plan->all_takes && p->move.peer != m->from)
+    while (p < plan->receives + plan->all_receives && p->move.peer != m->from)
         p++;
-    if (!clv_collective_desc_equal(&plan->desc, &m->desc) || p == plan->takes + plan->all_takes)
-        return clv_world_fail_mismatch(comm, plan->base.group, comm->base.rank, &plan->desc,
+    if (!clv_collective_desc_equal(&plan->desc, &m->desc) || p == plan->receives + plan->all_receives)
+        return clv_world_fail_mismatch(comm, plan->base.group, comm->rank, &plan->desc,
                                        plan->base.group->ranks[m->from], &m->desc, err);
     if (bytes_of(plan, p) != m->bytes)
         return clv_world_fail_wrong_size(comm, plan->base.group, &plan->desc, m->from, bytes_of(plan, p), m->bytes,
@@ -254,17 +254,17 @@ static clv_status deliver(mailbox_plan *plan, clv_thread_comm *comm, const messa
     if (m->bytes > 0)
         memcpy(plan->staging + p->at, m->data, (size_t)m->bytes);
     p->came = true;
-    if (m->put_ns > plan->base.arrived_ns) /* which is of a step before, else */
+    if (m->put_ns > plan->base.arrived_ns) /* else it is of an earlier collective */
         plan->base.arrived_ns = m->put_ns;
-    clv_recorder_receive(comm->base.recorder, m->from, m->from == plan->base.group->me ? 0 : m->bytes);
+    clv_recorder_receive(comm->recorder, m->from, m->from == plan->base.group->me ? 0 : m->bytes);
     return CLV_OK;
 }
 
-static clv_status fail_late(const mailbox_plan *plan, clv_thread_comm *comm, clv_error *err)
+static clv_status fail_late(const mailbox_plan *plan, clv_comm *comm, clv_error *err)
 {
     memset(comm->missing, 0, (size_t)plan->base.group->n * sizeof *comm->missing);
-    for (int i = 0; i < plan->all_takes; i++) {
-        const part *p = &plan->takes[i];
+    for (int i = 0; i < plan->all_receives; i++) {
+        const part *p = &plan->receives[i];
         comm->missing[p->move.peer] = !p->came;
         comm->bytes[p->move.peer] = (clv_byte_progress){.expected = p->came ? 0 : bytes_of(plan, p)};
     }
@@ -277,7 +277,7 @@ static void sleep_on(mailbox *box)
     pthread_cond_timedwait(&box->filled, &box->lock, &until);
 }
 
-/* The next message of the step, waiting for it; NULL: there was none yet, or (*waits) it was passed over. */
+/* Waits a while for the next message of the collective; NULL: none yet, or (*waits) one was passed over. */
 static message *receive(const mailbox_plan *plan, mailbox *mine, bool *waits)
 {
     pthread_mutex_lock(&mine->lock);
@@ -290,28 +290,29 @@ static message *receive(const mailbox_plan *plan, mailbox *mine, bool *waits)
     return m;
 }
 
-/* A rank that has not sent, and whose process has ended; -1: none. */
+/* A rank that has not sent and whose process has ended; -1: none. */
 static int find_ended_process(const mailbox_plan *plan, const clv_world *world)
 {
-    for (int i = 0; world->processes > 1 && i < plan->all_takes; i++) {
-        int rank = plan->base.group->ranks[plan->takes[i].move.peer];
-        if (!plan->takes[i].came &&
+    for (int i = 0; world->processes > 1 && i < plan->all_receives; i++) {
+        int rank = plan->base.group->ranks[plan->receives[i].move.peer];
+        if (!plan->receives[i].came &&
             atomic_load_explicit(&mailbox_of(world)->closed[clv_world_process_of(world, rank)], memory_order_acquire))
             return rank;
     }
     return -1;
 }
 
-static clv_status receive_all(mailbox_plan *plan, clv_thread_comm *comm, clv_error *err)
+static clv_status receive_all(mailbox_plan *plan, clv_comm *comm, clv_error *err)
 {
-    mailbox *mine = &mailbox_of(comm->world)->boxes[comm->base.rank];
+    mailbox *mine = &mailbox_of(comm->world)->boxes[comm->rank];
     clv_deadline deadline = clv_deadline_after(comm->world->timeout_ns);
 
-    for (int lacking = plan->all_takes; lacking > 0;) {
+    for (int missing = plan->all_receives; missing > 0;) {
         if (clv_world_failed(comm->world, NULL))
             return clv_collective_give_up(comm, err);
         bool waits;
-        int closed = find_ended_process(plan, comm->world); /* before the look: what came is in the mailbox then */
+        int closed = find_ended_process(plan, comm->world); /* checked before the mailbox, which then has all its
+                                                               messages */
         message *m = receive(plan, mine, &waits);
         if (!m && !waits && closed >= 0)
             return fail_process_ended(plan, comm, closed, err);
@@ -322,31 +323,31 @@ static clv_status receive_all(mailbox_plan *plan, clv_thread_comm *comm, clv_err
         clv_status status = deliver(plan, comm, m, err);
         free(m);
         CLV_TRY(status);
-        lacking--;
+        missing--;
     }
     return CLV_OK;
 }
 
-/* Sums what every member sent of one shard, in their order, into the staging of the first take. */
+/* Sums all members' addends, in the group's order, into the staging of the first one. */
 static void combine(const mailbox_plan *plan)
 {
-    for (int i = 0; i < plan->n_takes; i++)
-        plan->ins[plan->takes[i].move.peer] = plan->staging + plan->takes[i].at;
-    if (plan->n_takes > 0)
-        clv_values_reduce(plan->staging + plan->takes[0].at, plan->ins, plan->n_takes, 0,
+    for (int i = 0; i < plan->n_receives; i++)
+        plan->ins[plan->receives[i].move.peer] = plan->staging + plan->receives[i].at;
+    if (plan->n_receives > 0)
+        clv_values_reduce(plan->staging + plan->receives[0].at, plan->ins, plan->n_receives, 0,
                           clv_shard_elems(&plan->base.out_shard), plan->base.dtype, plan->base.reduction);
 }
 
 static clv_status unpack(const mailbox_plan *plan, clv_error *err)
 {
     const clv_device *device = plan->base.out_device;
-    int n = plan->ins && plan->n_takes > 0 ? 1 : plan->n_takes;
+    int n = plan->ins && plan->n_receives > 0 ? 1 : plan->n_receives;
 
     for (int i = 0; i < n; i++) {
-        const clv_shard *box = &plan->takes[i].move.box;
+        const clv_shard *box = &plan->receives[i].move.box;
 
         CLV_TRY(device->backend->copy(device, CLV_COPY_FROM_HOST, plan->base.out, &plan->base.out_shard,
-                                      plan->staging + plan->takes[i].at, box, box, clv_dtype_size(plan->base.dtype),
+                                      plan->staging + plan->receives[i].at, box, box, clv_dtype_size(plan->base.dtype),
                                       err));
     }
     return CLV_OK;
@@ -355,7 +356,7 @@ static clv_status unpack(const mailbox_plan *plan, clv_error *err)
 static clv_status wait_for(clv_plan *base, clv_wait what, clv_error *err)
 {
     mailbox_plan *plan = (mailbox_plan *)base;
-    clv_thread_comm *comm = (clv_thread_comm *)base->comm;
+    clv_comm *comm = base->comm;
 
     if (what == CLV_WAIT_INPUT_REUSABLE) { /* it was packed by start */
         clv_collective_end(comm, plan->base.group);
@@ -365,8 +366,8 @@ static clv_status wait_for(clv_plan *base, clv_wait what, clv_error *err)
     clv_collective_record_wait(comm, plan->base.group, &plan->desc, plan->base.receive_bytes,
                                clv_recorder_peer_mask(plan->base.group->n, plan->base.group->me), began);
     CLV_TRY(receive_all(plan, comm, err));
-    clv_recorder_set_phase(comm->base.recorder, CLV_RECORD_TRANSFERRING);
-    clv_comm_add_wait(&comm->base, began);
+    clv_recorder_set_phase(comm->recorder, CLV_RECORD_TRANSFERRING);
+    clv_comm_add_wait(comm, began);
     if (plan->ins)
         combine(plan);
     CLV_TRY(unpack(plan, err));

@@ -10,21 +10,21 @@
 #include "base/error.h"
 #include "base/threads/thread.h"
 
-typedef struct line {
+typedef struct connection {
     socket_mesh *mesh;
     int process;
-    bool reading; /* the thread was started */
+    bool started; /* the reader thread */
     pthread_t reader;
     pthread_mutex_t writing;
-} line;
+} connection;
 
 struct socket_mesh {
     int processes, me;
     int *socket; /* [processes] */
-    socket_frame_fn *take;
-    socket_closed_fn *end;
+    socket_frame_fn *on_frame;
+    socket_closed_fn *on_close;
     void *arg;
-    line line[];
+    connection connection[];
 };
 
 static bool read_all(int socket, void *out, size_t bytes)
@@ -49,28 +49,28 @@ static bool write_all(int socket, const void *data, size_t bytes)
     return true;
 }
 
-static bool read_frame(line *l)
+static bool read_frame(connection *c)
 {
-    socket_mesh *mesh = l->mesh;
+    socket_mesh *mesh = c->mesh;
     socket_frame frame;
-    if (!read_all(mesh->socket[l->process], &frame, sizeof frame) || frame.what_bytes < 0 || frame.bytes < 0 ||
+    if (!read_all(mesh->socket[c->process], &frame, sizeof frame) || frame.what_bytes < 0 || frame.bytes < 0 ||
         frame.what_bytes > SOCKET_FRAME_MAX_BYTES || frame.bytes > SOCKET_FRAME_MAX_BYTES)
         return false;
     size_t bytes = (size_t)frame.what_bytes + (size_t)frame.bytes;
     unsigned char *data = malloc(bytes + 1);
-    if (!data || !read_all(mesh->socket[l->process], data, bytes)) {
+    if (!data || !read_all(mesh->socket[c->process], data, bytes)) {
         free(data);
         return false;
     }
-    return mesh->take(mesh->arg, l->process, &frame, data);
+    return mesh->on_frame(mesh->arg, c->process, &frame, data);
 }
 
 static void *reader_main(void *p)
 {
-    line *l = p;
-    while (read_frame(l))
+    connection *c = p;
+    while (read_frame(c))
         continue;
-    l->mesh->end(l->mesh->arg, l->process);
+    c->mesh->on_close(c->mesh->arg, c->process);
     return NULL;
 }
 
@@ -79,59 +79,59 @@ void socket_mesh_close(socket_mesh *mesh)
     if (!mesh)
         return;
     for (int p = 0; p < mesh->processes; p++)
-        if (p != mesh->me && mesh->line[p].reading) {
+        if (p != mesh->me && mesh->connection[p].started) {
             shutdown(mesh->socket[p], SHUT_RDWR);
-            pthread_join(mesh->line[p].reader, NULL);
+            pthread_join(mesh->connection[p].reader, NULL);
         }
     for (int p = 0; p < mesh->processes; p++)
-        pthread_mutex_destroy(&mesh->line[p].writing);
+        pthread_mutex_destroy(&mesh->connection[p].writing);
     free(mesh->socket);
     free(mesh);
 }
 
-clv_status socket_mesh_open(socket_mesh **out, const clv_process_links *links, socket_frame_fn *take,
-                            socket_closed_fn *end, void *arg, clv_error *err)
+clv_status socket_mesh_open(socket_mesh **out, const clv_process_links *links, socket_frame_fn *on_frame,
+                            socket_closed_fn *on_close, void *arg, clv_error *err)
 {
     size_t n = (size_t)links->processes;
-    socket_mesh *mesh = calloc(1, sizeof *mesh + n * sizeof *mesh->line);
+    socket_mesh *mesh = calloc(1, sizeof *mesh + n * sizeof *mesh->connection);
     if (mesh)
         mesh->socket = malloc(n * sizeof *mesh->socket);
     if (!mesh || !mesh->socket) {
         free(mesh);
-        return clv_fail_memory(err, "links", n * sizeof *mesh->line);
+        return clv_fail_memory(err, "connections", n * sizeof *mesh->connection);
     }
     memcpy(mesh->socket, links->sockets, n * sizeof *mesh->socket);
     mesh->processes = links->processes;
     mesh->me = links->me;
-    mesh->take = take;
-    mesh->end = end;
+    mesh->on_frame = on_frame;
+    mesh->on_close = on_close;
     mesh->arg = arg;
     for (int p = 0; p < links->processes; p++) {
-        mesh->line[p].mesh = mesh;
-        mesh->line[p].process = p;
-        pthread_mutex_init(&mesh->line[p].writing, NULL);
+        mesh->connection[p].mesh = mesh;
+        mesh->connection[p].process = p;
+        pthread_mutex_init(&mesh->connection[p].writing, NULL);
     }
-    *out = mesh; /* what a reader takes may be answered at once */
+    *out = mesh; /* a reader may answer a frame at once */
     for (int p = 0; p < links->processes; p++) {
-        line *l = &mesh->line[p];
-        int code = p == links->me ? 0 : clv_thread_start(&l->reader, NULL, reader_main, l);
+        connection *c = &mesh->connection[p];
+        int code = p == links->me ? 0 : clv_thread_start(&c->reader, NULL, reader_main, c);
         if (code != 0) {
             socket_mesh_close(mesh);
             *out = NULL;
-            return clv_fail(err, CLV_ENOMEM, "the thread of a link could not be started: %s", strerror(code));
+            return clv_fail(err, CLV_ENOMEM, "the thread of a connection could not be started: %s", strerror(code));
         }
-        l->reading = p != links->me;
+        c->started = p != links->me;
     }
     return CLV_OK;
 }
 
 bool socket_mesh_send(socket_mesh *mesh, int process, const socket_frame *frame, const char *what, const void *data)
 {
-    line *l = &mesh->line[process];
+    connection *c = &mesh->connection[process];
     int socket = mesh->socket[process];
-    pthread_mutex_lock(&l->writing);
+    pthread_mutex_lock(&c->writing);
     bool ok = write_all(socket, frame, sizeof *frame) && write_all(socket, what, (size_t)frame->what_bytes) &&
               write_all(socket, data, (size_t)frame->bytes);
-    pthread_mutex_unlock(&l->writing);
+    pthread_mutex_unlock(&c->writing);
     return ok;
 }

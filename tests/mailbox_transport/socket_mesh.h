@@ -1,5 +1,5 @@
-/* socket_mesh.h - framed messages over a stream socket to each other process; which process has which ranks. Messages
- * to ranks of other processes go over them; what comes is given to a function on a thread of the link's own.
+/* socket_mesh.h - framed messages over a stream socket to each other process. A reader thread per socket passes
+ * received frames to a function.
  */
 #ifndef SOCKET_MESH_H
 #define SOCKET_MESH_H
@@ -10,31 +10,31 @@
 #include "cleave/status.h"
 #include "comm/comm.h"
 
-/* What travels ahead of a message's bytes. */
+/* Header of a frame. */
 typedef struct socket_frame {
-    int32_t kind; /* the users' own */
+    int32_t kind; /* defined by the caller */
     int32_t to, set, from;
     uint64_t step, tag;
-    int64_t what_bytes; /* of the text behind it */
-    int64_t bytes;      /* behind the text */
+    int64_t what_bytes; /* of the text after it */
+    int64_t bytes;      /* after the text */
 } socket_frame;
 
-enum { SOCKET_FRAME_MAX_BYTES = 1 << 30 /* bytes of a message; more is no frame */ };
+enum { SOCKET_FRAME_MAX_BYTES = 1 << 30 /* largest frame */ };
 
 typedef struct socket_mesh socket_mesh;
 
-/* Takes a frame and what is behind it, which it frees; data begins with what_bytes of text. Returns whether the link
- * goes on. */
+/* Called with a frame and its data (what_bytes of text first), which it frees. Returns false to close the connection.
+ * */
 typedef bool socket_frame_fn(void *arg, int process, const socket_frame *frame, unsigned char *data);
-/* The other end is gone; everything that came before was taken. */
+/* Called when the other end has closed, after all its frames. */
 typedef void socket_closed_fn(void *arg, int process);
 
-/* Starts reading; *out is there before, and NULL on failure. */
-clv_status socket_mesh_open(socket_mesh **out, const clv_process_links *links, socket_frame_fn *take,
-                            socket_closed_fn *end, void *arg, clv_error *err);
-/* Writes a frame, its text and its bytes whole, from any thread; false when the other end is gone. */
+/* Starts the reader threads; *out is set before they run, and NULL on failure. */
+clv_status socket_mesh_open(socket_mesh **out, const clv_process_links *links, socket_frame_fn *on_frame,
+                            socket_closed_fn *on_close, void *arg, clv_error *err);
+/* Sends a frame with its text and data, from any thread; false: the other end has closed. */
 bool socket_mesh_send(socket_mesh *mesh, int process, const socket_frame *frame, const char *what, const void *data);
-/* Ends what is read and written; NULL is a no-op. */
+/* Closes the connections; NULL is a no-op. */
 void socket_mesh_close(socket_mesh *mesh);
 
 #endif

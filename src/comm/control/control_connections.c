@@ -11,7 +11,7 @@
 #include "comm/control/control_internal.h"
 #include "comm/mpi/mpi_world.h"
 
-enum { MISSED_HEARTBEATS = 4 /* that did not come */ };
+enum { MISSED_HEARTBEATS = 4 /* a process that misses more is unresponsive */ };
 
 void clv_control_flush(clv_control_peer *peer)
 {
@@ -19,22 +19,22 @@ void clv_control_flush(clv_control_peer *peer)
         ssize_t n = send(peer->fd, peer->out, peer->out_bytes, MSG_NOSIGNAL | MSG_DONTWAIT);
         if (n < 0 && errno == EINTR)
             continue;
-        if (n <= 0) /* full; or it has ended, which reading says */
+        if (n <= 0) /* full, or the peer has ended, which receiving finds */
             return;
         peer->out_bytes -= (size_t)n;
         memmove(peer->out, peer->out + n, peer->out_bytes);
     }
 }
 
-bool clv_control_reserve(unsigned char **data, size_t *room, size_t bytes)
+bool clv_control_reserve(unsigned char **data, size_t *capacity, size_t bytes)
 {
-    if (bytes <= *room)
+    if (bytes <= *capacity)
         return true;
     unsigned char *more = realloc(*data, 2 * bytes);
     if (!more)
         return false;
     *data = more;
-    *room = 2 * bytes;
+    *capacity = 2 * bytes;
     return true;
 }
 
@@ -113,20 +113,20 @@ void clv_control_add_peer(clv_control *c, int process, int fd)
 void clv_control_accept(clv_control *c)
 {
     int fd = accept4(c->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    clv_pending_connection *room = c->pending;
+    clv_pending_connection *place = c->pending;
     int one = 1;
     if (fd < 0) {
-        c->accept_paused =
-            errno != EAGAIN && errno != EINTR && errno != ECONNABORTED; /* no descriptors: poll would not rest */
+        c->accept_paused = errno != EAGAIN && errno != EINTR &&
+                           errno != ECONNABORTED; /* out of descriptors: poll would return at once */
         return;
     }
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-    for (int s = 0; s < c->n_pending && room->fd >= 0; s++)
-        if (c->pending[s].fd < 0 || c->pending[s].idle_ns > room->idle_ns)
-            room = &c->pending[s];
-    if (room->fd >= 0)
-        clv_pending_connection_close(room);
-    *room = (clv_pending_connection){.fd = fd};
+    for (int s = 0; s < c->n_pending && place->fd >= 0; s++)
+        if (c->pending[s].fd < 0 || c->pending[s].idle_ns > place->idle_ns)
+            place = &c->pending[s];
+    if (place->fd >= 0)
+        clv_pending_connection_close(place);
+    *place = (clv_pending_connection){.fd = fd};
 }
 
 void clv_control_receive_handshake(clv_control *c, clv_pending_connection *s)

@@ -22,7 +22,7 @@ typedef struct clv_control_handshake {
 } clv_control_handshake;
 
 #define CLV_CONTROL_MAGIC "cleave\n"
-enum { CLV_CONTROL_VERSION = 2 };
+enum { CLV_CONTROL_VERSION = 3 };
 
 typedef enum clv_peer_state {
     CLV_PEER_AWAITED,

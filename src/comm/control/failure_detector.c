@@ -15,46 +15,46 @@
 #include "comm/mpi/mpi_world.h"
 
 enum {
-    HANDSHAKE_TIMEOUT_NS = 2000000000, /* until one has shown a token */
-    GOODBYE_MS = 100,                  /* for what is to be sent yet, and until others have closed their ends */
-    MOST_FRAME = 1 << 20,              /* bytes; more is no frame */
+    HANDSHAKE_TIMEOUT_NS = 2000000000,
+    GOODBYE_MS = 100, /* timeout at the end: to send queued bytes and for peers to close their ends */
+    MAX_FRAME_BYTES = 1 << 20,
     READ_BYTES = 4096,
 };
 
 /* ---- losses ---- */
 
-/* How far the step came that a rank waits in: "", where nothing was to come. */
+/* Writes the bytes received in the collective that a rank waits in; "": it expects none. */
 static void print_bytes(char out[64], const clv_recorder *r)
 {
-    const clv_collective_record *step = &r->collectives[clv_recorder_last_slot(r)];
+    const clv_collective_record *record = &r->collectives[clv_recorder_last_slot(r)];
     int32_t phase = atomic_load_explicit(&r->records[clv_recorder_last_slot(r)].phase, memory_order_relaxed);
-    long long expected = atomic_load_explicit(&step->expected, memory_order_relaxed);
-    long long seen = atomic_load_explicit(&step->received, memory_order_relaxed);
+    long long expected = atomic_load_explicit(&record->expected, memory_order_relaxed);
+    long long received = atomic_load_explicit(&record->received, memory_order_relaxed);
     out[0] = '\0';
     if (phase != CLV_RECORD_NO_COLLECTIVE && phase != CLV_RECORD_ENDED && expected > 0)
-        snprintf(out, 64, ", of which %lld of %lld bytes came", seen, expected);
+        snprintf(out, 64, ", of which %lld of %lld bytes came", received, expected);
 }
 
-/* What the loss of a process is to a world: which ranks are gone, and where the run was. */
+/* The error of a lost process for a world: the lost ranks, and where the run was. */
 static clv_error describe_loss(const clv_control *c, clv_world *world)
 {
-    pthread_mutex_lock(&world->lock); /* what the note is in may not go */
+    pthread_mutex_lock(&world->lock); /* keeps the activity's memory */
     int first = world->first_ranks[c->lost_process], last = world->first_ranks[c->lost_process + 1] - 1;
-    const clv_thread_comm *mine = &world->comms[world->first_local];
-    const char *note = atomic_load_explicit(&mine->base.activity, memory_order_acquire);
-    const char *doing = atomic_load_explicit(&mine->collective, memory_order_acquire);
-    uint64_t steps = atomic_load_explicit(&mine->collectives_begun, memory_order_relaxed);
+    const clv_comm *mine = &world->comms[world->first_local];
+    const char *activity = atomic_load_explicit(&mine->activity, memory_order_acquire);
+    const char *collective = atomic_load_explicit(&mine->collective, memory_order_acquire);
+    uint64_t begun = atomic_load_explicit(&mine->collectives_begun, memory_order_relaxed);
     clv_error error = {.code = c->loss.code, .rank = first};
     char ranks[48], bytes[64], where[280] = "before any collective";
     snprintf(ranks, sizeof ranks, first == last ? "rank %d is" : "ranks %d to %d are", first, last);
-    print_bytes(bytes, mine->base.recorder);
-    if (doing)
-        snprintf(where, sizeof where, "in collective %llu, %s of group set %d ('%.120s')%s", (unsigned long long)steps,
-                 doing, atomic_load_explicit(&mine->collective_set, memory_order_relaxed), note ? note : "no note",
-                 bytes);
-    else if (note)
-        snprintf(where, sizeof where, "before any collective, at '%.120s'", note);
-    snprintf(error.op, sizeof error.op, "%s", note ? note : doing ? doing : "");
+    print_bytes(bytes, mine->recorder);
+    if (collective)
+        snprintf(where, sizeof where, "in collective %llu, %s of group set %d ('%.120s')%s", (unsigned long long)begun,
+                 collective, atomic_load_explicit(&mine->collective_set, memory_order_relaxed),
+                 activity ? activity : "no activity", bytes);
+    else if (activity)
+        snprintf(where, sizeof where, "before any collective, at '%.120s'", activity);
+    snprintf(error.op, sizeof error.op, "%s", activity ? activity : collective ? collective : "");
     snprintf(error.message, sizeof error.message, "%s lost: %s; rank %d was %s", ranks, c->loss.message,
              world->first_local, where);
     pthread_mutex_unlock(&world->lock);
@@ -68,36 +68,35 @@ static void fail_world(const clv_control *c, clv_world *world)
     (void)clv_world_record_failure(world, &error);
 }
 
-/* Under the lock: whether the program is to be told by this process: the lowest that is left. */
+/* Under the lock: whether this process must call on_lost: it is the lowest that is left, and none has. */
 static bool should_report_loss(const clv_control *c)
 {
-    bool tells = atomic_load(&c->lost) && !c->loss_reported && c->job->on_lost;
+    bool reports = atomic_load(&c->lost) && !c->loss_reported && c->job->on_lost;
     for (int p = 0; p < c->me; p++)
-        tells = tells && atomic_load(&c->peers[p].state) == CLV_PEER_LOST;
-    return tells;
+        reports = reports && atomic_load(&c->peers[p].state) == CLV_PEER_LOST;
+    return reports;
 }
 
-/* The thread tells the program, if it is to be told, and nobody has: without the lock, as it may call what takes it,
- * and when the worlds have failed. */
+/* Calls on_lost if this process must: after the worlds have failed, and without the lock, which on_lost may need. */
 static void report_loss(clv_control *c)
 {
     pthread_mutex_lock(&c->lock);
-    bool tells = should_report_loss(c);
-    clv_error words = {0};
-    if (tells)
-        words = c->lost_process >= 0 && c->n_worlds > 0 ? describe_loss(c, c->worlds[0]) : c->loss;
-    c->loss_reported = c->loss_reported || tells;
+    bool reports = should_report_loss(c);
+    clv_error error = {0};
+    if (reports)
+        error = c->lost_process >= 0 && c->n_worlds > 0 ? describe_loss(c, c->worlds[0]) : c->loss;
+    c->loss_reported = c->loss_reported || reports;
     pthread_mutex_unlock(&c->lock);
-    if (!tells)
+    if (!reports)
         return;
-    c->job->on_lost(c->job->on_lost_arg, &words);
+    c->job->on_lost(c->job->on_lost_arg, &error);
     pthread_mutex_lock(&c->lock);
-    clv_control_broadcast(c, CLV_FRAME_LOSS_REPORTED, 0, NULL, 0); /* should this process be the next to go */
+    clv_control_broadcast(c, CLV_FRAME_LOSS_REPORTED, 0, NULL, 0); /* in case this process ends next */
     pthread_mutex_unlock(&c->lock);
 }
 
-/* Under the lock: a process has ended, is as good as that, or left because of a failure (why). The first loss is what
- * all that waits returns. MPI is not called any more: with a process that is gone, its calls may not return. */
+/* Under the lock: a process has ended, does not respond, or left because of a failure (why). All waits return the first
+ * loss. The job is poisoned, as MPI's calls may hang when a process is gone. */
 static void mark_lost(clv_control *c, int process, const char *how, const clv_error *why)
 {
     clv_control_peer *peer = &c->peers[process];
@@ -119,8 +118,7 @@ static void mark_lost(clv_control *c, int process, const char *how, const clv_er
         fail_world(c, c->worlds[w]);
 }
 
-/* Under the lock: a deadline has passed, and those of which nothing comes are why. Should they go on, they find why
- * others have gone. */
+/* Under the lock: after a timeout, marks unresponsive processes as lost, and sends them the reason. */
 static void mark_unresponsive_lost(clv_control *c, const clv_error *why)
 {
     for (int p = 0; p < c->n && why->code == CLV_ETIMEOUT; p++)
@@ -161,7 +159,7 @@ void clv_control_add_world(clv_control *c, clv_world *world)
         return;
     pthread_mutex_lock(&c->lock);
     clv_world **worlds = realloc(c->worlds, (size_t)(c->n_worlds + 1) * sizeof(clv_world *));
-    if (worlds) { /* else its own deadlines find what fails */
+    if (worlds) { /* else its deadlines find losses */
         c->worlds = worlds;
         c->worlds[c->n_worlds++] = world;
     }
@@ -183,7 +181,7 @@ void clv_control_remove_world(clv_control *c, const clv_world *world)
 
 /* ---- receiving ---- */
 
-/* Of a world that is not there MPI tells, too. */
+/* A world that is not made yet receives the failure as an MPI notice. */
 static void receive_failure(clv_control *c, uint64_t number, const clv_error *error)
 {
     clv_world *world = clv_control_find_world(c, number);
@@ -192,14 +190,14 @@ static void receive_failure(clv_control *c, uint64_t number, const clv_error *er
     mark_unresponsive_lost(c, error);
 }
 
-/* Under the lock: a process left because of a failure, and has said it where it was to. */
+/* Under the lock: a process left because of a failure. It has reported the failure itself. */
 static void handle_goodbye(clv_control *c, int process, const clv_error *why)
 {
     mark_lost(c, process, NULL, why);
     atomic_store(&c->peers[process].state, CLV_PEER_FAILED);
 }
 
-/* Under the lock; false: no such frame. */
+/* Under the lock; false: the frame is malformed. */
 static bool handle_frame(clv_control *c, int process, const clv_control_frame *f, const unsigned char *data)
 {
     clv_error error;
@@ -223,7 +221,7 @@ static bool handle_frame(clv_control *c, int process, const clv_control_frame *f
     return true;
 }
 
-/* Under the lock: takes the frames that have come whole; false: what came is none. */
+/* Under the lock: handles the complete frames; false: one is malformed. */
 static bool handle_frames(clv_control *c, int process)
 {
     clv_control_peer *peer = &c->peers[process];
@@ -231,7 +229,7 @@ static bool handle_frames(clv_control *c, int process)
     clv_control_frame f;
     while (peer->in_bytes - at >= sizeof f) {
         memcpy(&f, peer->in + at, sizeof f);
-        if (f.kind < CLV_FRAME_HEARTBEAT || f.kind >= CLV_FRAME_KIND_COUNT || f.bytes > MOST_FRAME)
+        if (f.kind < CLV_FRAME_HEARTBEAT || f.kind >= CLV_FRAME_KIND_COUNT || f.bytes > MAX_FRAME_BYTES)
             return false;
         if (peer->in_bytes - at < sizeof f + f.bytes)
             break;
@@ -258,13 +256,13 @@ static void handle_disconnect(clv_control *c, int process, int code)
     mark_lost(c, process, how, NULL);
 }
 
-/* Under the lock: takes what is there. */
+/* Under the lock: receives what has arrived. */
 static void receive_from(clv_control *c, int process)
 {
     clv_control_peer *peer = &c->peers[process];
     while (peer->fd >= 0) {
         if (!clv_control_reserve(&peer->in, &peer->in_capacity, peer->in_bytes + READ_BYTES)) {
-            mark_lost(c, process, "sent what there is no memory for", NULL);
+            mark_lost(c, process, "sent more than there is memory for", NULL);
             return;
         }
         ssize_t n = recv(peer->fd, peer->in + peer->in_bytes, READ_BYTES, MSG_DONTWAIT);
@@ -279,59 +277,59 @@ static void receive_from(clv_control *c, int process)
         atomic_store_explicit(&peer->idle_ns, 0, memory_order_relaxed);
         peer->in_bytes += (size_t)n;
         if (!handle_frames(c, process))
-            mark_lost(c, process, "sent what is no message of cleave's", NULL);
+            mark_lost(c, process, "sent a malformed message", NULL);
     }
 }
 
 /* ---- the thread ---- */
 
-/* Under the lock: what is to be polled; returns how many. */
+/* Under the lock: returns the number of entries. */
 static nfds_t fill_pollfds(const clv_control *c)
 {
     struct pollfd *fds = c->polled;
-    int *who = c->polled_process;
+    int *process = c->polled_process;
     nfds_t n = 0;
     fds[n++] = (struct pollfd){.fd = c->wake_fd, .events = POLLIN};
     fds[n++] = (struct pollfd){.fd = c->accept_paused ? -1 : c->listener, .events = POLLIN};
     for (int p = 0; p < c->n; p++)
         if (c->peers[p].fd >= 0) {
-            who[n] = p;
+            process[n] = p;
             fds[n++] =
                 (struct pollfd){.fd = c->peers[p].fd,
                                 .events = (short)(POLLIN | POLLRDHUP | (c->peers[p].out_bytes > 0 ? POLLOUT : 0))};
         }
     for (int s = 0; s < c->n_pending; s++)
         if (c->pending[s].fd >= 0) {
-            who[n] = c->n + s;
+            process[n] = c->n + s;
             fds[n++] = (struct pollfd){.fd = c->pending[s].fd, .events = POLLIN};
         }
     return n;
 }
 
-/* Under the lock. Connections that have ended come first: what others say may be of that. */
+/* Under the lock. Handles connections that have ended first: messages of others may be a consequence. */
 static void handle_events(clv_control *c, nfds_t n)
 {
     const struct pollfd *fds = c->polled;
-    const int *who = c->polled_process;
+    const int *process = c->polled_process;
     uint64_t woken;
     if (fds[0].revents)
         (void)!read(c->wake_fd, &woken, sizeof woken);
     for (int ended = 1; ended >= 0; ended--)
         for (nfds_t i = 2; i < n; i++) {
             bool has_ended = (fds[i].revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0;
-            if (who[i] >= c->n || !fds[i].revents || has_ended != (ended == 1))
+            if (process[i] >= c->n || !fds[i].revents || has_ended != (ended == 1))
                 continue;
-            clv_control_flush(&c->peers[who[i]]);
-            receive_from(c, who[i]);
+            clv_control_flush(&c->peers[process[i]]);
+            receive_from(c, process[i]);
         }
     for (nfds_t i = 2; i < n; i++)
-        if (who[i] >= c->n && fds[i].revents)
-            clv_control_receive_handshake(c, &c->pending[who[i] - c->n]);
+        if (process[i] >= c->n && fds[i].revents)
+            clv_control_receive_handshake(c, &c->pending[process[i] - c->n]);
     if (fds[1].revents && c->listener >= 0)
         clv_control_accept(c);
 }
 
-/* Under the lock: one send_heartbeats; ns: since the last one, as far as this process ran. */
+/* Under the lock. ns: time since the last heartbeats in which this process ran. */
 static void send_heartbeats(clv_control *c, int64_t ns)
 {
     c->accept_paused = false;
@@ -345,7 +343,7 @@ static void send_heartbeats(clv_control *c, int64_t ns)
             clv_pending_connection_close(&c->pending[s]);
 }
 
-/* Whether nothing is left to do at the end: all is sent, and who said goodbye has closed its end. */
+/* Whether all connections are closed: all bytes are sent, and the peers have closed their ends. */
 static bool is_closed(const clv_control *c)
 {
     for (int p = 0; p < c->n; p++)
@@ -379,7 +377,7 @@ static void run_event_loop(clv_control *c)
             last_ns += since;
         }
         pthread_mutex_unlock(&c->lock);
-        report_loss(c); /* of the first loss; of a later one where only then this process is the one that does */
+        report_loss(c); /* again after later losses: only then this process may be the lowest left */
     }
 }
 

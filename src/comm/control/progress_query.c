@@ -8,21 +8,21 @@
 #include "comm/mpi/mpi_world.h"
 
 enum {
-    ANSWER_MS = 80, /* until others have said where they stand */
-    SOON_MS = 20,   /* the same of those that have no pulse */
+    ANSWER_MS = 80, /* timeout of a query */
+    SOON_MS = 20,   /* the same for processes that are unresponsive */
 };
 
-/* What ASK says. */
-typedef struct question {
+/* Payload of a query. */
+typedef struct query {
     uint64_t number;
     int64_t set;
-} question;
+} query;
 
 /* ---- answering ---- */
 
-/* Under the lock: says where the ranks of this process stand. Those of a world that has failed do not stand where they
- * failed any more; that it has is on its way. */
-static void answer(const clv_control *c, int process, uint64_t number, const question *q)
+/* Under the lock: sends the progress of this process's ranks; not of a world that has failed, as its ranks have gone on
+ * and its failure is on its way. */
+static void answer(const clv_control *c, int process, uint64_t number, const query *q)
 {
     clv_world *world = clv_control_find_world(c, number);
     int n = world ? world->n_local : 0;
@@ -34,7 +34,7 @@ static void answer(const clv_control *c, int process, uint64_t number, const que
         return;
     memcpy(data, &q->number, sizeof q->number);
     for (int i = 0; i < n; i++) {
-        pthread_mutex_lock(&world->lock); /* what the note is in may not go */
+        pthread_mutex_lock(&world->lock); /* keeps the activity's memory */
         const clv_rank_progress s = clv_rank_progress_read(world, world->first_local + i, q->set);
         pthread_mutex_unlock(&world->lock);
         memcpy(data + sizeof q->number + (size_t)i * sizeof s, &s, sizeof s);
@@ -45,7 +45,7 @@ static void answer(const clv_control *c, int process, uint64_t number, const que
 
 bool clv_control_answer_query(const clv_control *c, int process, uint64_t world, const void *data, size_t bytes)
 {
-    question q;
+    query q;
     if (bytes != sizeof q)
         return false;
     memcpy(&q, data, sizeof q);
@@ -73,7 +73,7 @@ bool clv_control_receive_answer(clv_control *c, int process, const unsigned char
     return true;
 }
 
-/* Under the lock: whether all have answered that will, ms after they were asked. */
+/* Under the lock: whether no more answers are expected, ms after the query. */
 static bool all_answered(const clv_control *c, int64_t ms)
 {
     for (int p = 0; p < c->n; p++)
@@ -93,7 +93,7 @@ void clv_control_query_progress(clv_control *c, clv_world *world, int set, clv_r
     c->answers = all;
     c->n_answers = world->ranks;
     memset(c->answered, 0, (size_t)c->n * sizeof *c->answered);
-    const question q = {.number = c->query, .set = set};
+    const query q = {.number = c->query, .set = set};
     clv_control_broadcast(c, CLV_FRAME_PROGRESS_QUERY, world->mpi->number, &q, sizeof q);
     while (!all_answered(c, ms) && ms < ANSWER_MS && !clv_world_failed(world, NULL)) {
         struct timespec until = clv_wall_time_after(5000000);

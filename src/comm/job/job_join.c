@@ -22,11 +22,11 @@
 #include "comm/control/control_internal.h"
 #include "comm/mpi/shm_segment.h"
 
-/* The MPIs that there are modules for. */
+/* MPIs that have modules. */
 static const struct known {
     const char *name;
-    const char *library;      /* as loaded by a program that is linked with it */
-    const char *variables[2]; /* of the environment, set by its launcher; NULL: no second */
+    const char *library;      /* that a program is linked with */
+    const char *variables[2]; /* environment variables that its launcher sets */
 } known[] = {
     {"openmpi", "libmpi.so.40", {"OMPI_COMM_WORLD_RANK", "PMIX_RANK"}},
     {"mpich", "libmpich.so.12", {"PMI_RANK", "PMI_FD"}},
@@ -34,7 +34,7 @@ static const struct known {
 
 enum { KNOWN = sizeof known / sizeof *known };
 
-#define SHARED_MEMORY "CLEAVE_SHARED_MEMORY" /* of the environment */
+#define SHARED_MEMORY "CLEAVE_SHARED_MEMORY"
 
 const char *clv_job_launcher(void)
 {
@@ -45,7 +45,7 @@ const char *clv_job_launcher(void)
     return NULL;
 }
 
-/* The MPI that is in this process already; NULL: none is. */
+/* The MPI that this process has loaded; NULL: none. */
 static const char *find_loaded(void)
 {
     for (int i = 0; i < KNOWN; i++) {
@@ -58,7 +58,7 @@ static const char *find_loaded(void)
     return NULL;
 }
 
-static clv_status choose(const char **out, const char *given, clv_error *err)
+static clv_status choose_mpi(const char **out, const char *given, clv_error *err)
 {
     const char *name = given ? given : find_loaded();
     name = name ? name : clv_job_launcher();
@@ -74,20 +74,22 @@ static clv_status choose(const char **out, const char *given, clv_error *err)
     return clv_fail(err, CLV_EINVAL, "there is no MPI '%.40s'; valid: openmpi, mpich", name);
 }
 
-/* MPICH's launcher hands a connection to each process that it starts. A program that one of these starts in turn has
- * the variable that names it, and often not the connection, at which MPI ends the process without a word. */
+/* MPICH's launcher passes an open connection to each process that it starts. A program that such a process starts
+ * inherits the variable that names it, but often not the connection, and MPI_Init then ends the program without a
+ * message. */
 static clv_status check_connection(const char *name, clv_error *err)
 {
     const char *fd = getenv("PMI_FD");
     if (strcmp(name, "mpich") != 0 || !fd || fcntl((int)strtol(fd, NULL, 10), F_GETFD) != -1)
         return CLV_OK;
-    return clv_fail(err, CLV_EUNSUPPORTED,
-                    "PMI_FD names file %.16s, which is not open: a process of a job of MPICH has started this one, and "
-                    "not its launcher; valid: an environment without PMI_FD and PMI_RANK, or mpirun",
-                    fd);
+    return clv_fail(
+        err, CLV_EUNSUPPORTED,
+        "PMI_FD names file %.16s, which is not open: this process was started by a process of an MPICH job, "
+        "not by its launcher; valid: an environment without PMI_FD and PMI_RANK, or mpirun",
+        fd);
 }
 
-/* The folder of the library that this code is in, or of the program. */
+/* The folder of the library, or of the program if it is linked statically. */
 static void find_own_folder(char *out, size_t size)
 {
     Dl_info info;
@@ -99,8 +101,8 @@ static void find_own_folder(char *out, size_t size)
         snprintf(out, size, ".");
 }
 
-/* Loaded for good: MPI does not bear to be unloaded. Its own plugins look for its symbols: global. */
-static clv_mpi_module_fn *load(const char *folder, const char *below, const char *name, char *tried, size_t size)
+/* Never unloaded, which MPI does not support; RTLD_GLOBAL, as MPI's plugins use its symbols. */
+static clv_mpi_module_fn *load_module(const char *folder, const char *below, const char *name, char *tried, size_t size)
 {
     char path[PATH_MAX];
     snprintf(path, sizeof path, "%s%s/cleave_mpi_%s.so", folder, below, name);
@@ -122,9 +124,9 @@ static clv_status find_module(const clv_mpi **out, const char *name, const char 
     char own[PATH_MAX], tried[360] = "";
     clv_mpi_module_fn *fn;
     find_own_folder(own, sizeof own);
-    fn = load(folder ? folder : own, "", name, tried, sizeof tried);
+    fn = load_module(folder ? folder : own, "", name, tried, sizeof tried);
     if (!fn && !folder)
-        fn = load(own, "/cleave", name, tried, sizeof tried);
+        fn = load_module(own, "/cleave", name, tried, sizeof tried);
     if (!fn)
         return clv_fail(err, CLV_ENOTFOUND,
                         "cleave has no module for the MPI '%s' here, or it cannot be loaded; valid: its folder as "
@@ -137,8 +139,8 @@ static clv_status find_module(const clv_mpi **out, const char *name, const char 
     return CLV_OK;
 }
 
-/* The kernel as it was started. */
-static uint64_t find_machine(void)
+/* Hash of the kernel's boot id. */
+static uint64_t hash_machine(void)
 {
     char boot[64] = "";
     FILE *file = fopen("/proc/sys/kernel/random/boot_id", "re");
@@ -148,8 +150,8 @@ static uint64_t find_machine(void)
     return clv_hash_bytes(boot, bytes);
 }
 
-/* Where loopback reaches. */
-static uint64_t find_network(uint64_t machine)
+/* Hash of machine and network namespace. */
+static uint64_t hash_network(uint64_t machine)
 {
     struct stat net = {0};
     (void)stat("/proc/self/ns/net", &net);
@@ -157,7 +159,7 @@ static uint64_t find_network(uint64_t machine)
     return clv_hash_bytes(parts, sizeof parts);
 }
 
-/* More cores than a set holds are counted as the first so many. */
+/* Cores that this process may run on, CPU_SETSIZE at most. */
 static void find_cores(cpu_set_t *set)
 {
     int n = clv_usable_cpus();
@@ -168,60 +170,58 @@ static void find_cores(cpu_set_t *set)
         CPU_SET(c, set);
 }
 
-/* What messages between processes are made by. Its size is the same in all versions, so that others can be told. */
-typedef struct making {
+/* Version of the message formats. The struct has the same size in all versions, so that a mismatch can be reported. */
+typedef struct message_version {
     char text[64];
-} making;
+} message_version;
 
 static clv_status check_versions(clv_job *job, clv_error *err)
 {
-    size_t n = (size_t)job->info.processes;
-    making mine = {0}, *all = calloc(n, sizeof *all);
-    if (!all)
-        return clv_fail_memory(err, "a job's processes", n * sizeof *all);
-    snprintf(mine.text, sizeof mine.text, "cleave's messages %d.%d.%zu.%zu", CLV_MPI_VERSION, CLV_CONTROL_VERSION,
-             sizeof(clv_job_member), sizeof(clv_job_rendezvous_info));
-    clv_status status = clv_job_all_gather(job, &mine, all, sizeof mine, err);
-    for (size_t p = 0; status == CLV_OK && p < n; p++) {
+    message_version mine = {0};
+    void *gathered;
+    snprintf(mine.text, sizeof mine.text, "%d.%d.%zu.%zu", CLV_MPI_VERSION, CLV_CONTROL_VERSION, sizeof(clv_job_member),
+             sizeof(clv_job_rendezvous_info));
+    CLV_TRY(clv_job_all_gather(&gathered, job, &mine, sizeof mine, err));
+    message_version *all = gathered;
+    clv_status status = CLV_OK;
+    for (int p = 0; status == CLV_OK && p < job->info.processes; p++) {
         all[p].text[sizeof all[p].text - 1] = '\0';
         if (strcmp(all[p].text, all[0].text) != 0)
-            status = clv_fail(err, CLV_EUNSUPPORTED,
-                              "process 0 speaks %s, and process %zu %s; valid: the same version of the library in each",
-                              all[0].text, p, all[p].text);
+            status = clv_fail(
+                err, CLV_EUNSUPPORTED,
+                "process 0 has message version %s, and process %d %s; valid: the same version of the library in each",
+                all[0].text, p, all[p].text);
     }
     free(all);
     return status;
 }
 
-/* All tell their names. control: as it was given, or NULL. */
+/* Gathers all members. control: the option or environment variable; NULL: not given. */
 static clv_status exchange_members(clv_job *job, const char *control, clv_error *err)
 {
-    size_t n = (size_t)job->info.processes;
     const char *shared = getenv(SHARED_MEMORY);
+    void *members;
     clv_job_member mine = {.pid = getpid(),
-                           .machine = find_machine(),
+                           .machine = hash_machine(),
                            .cpu = clv_cpu_feature_bits(),
                            .shares_memory = !shared || strcmp(shared, "off") != 0};
     CLV_TRY(check_versions(job, err));
-    mine.network = find_network(mine.machine);
+    mine.network = hash_network(mine.machine);
     find_cores(&mine.cores);
     gethostname(mine.host, sizeof mine.host - 1);
     snprintf(mine.control, sizeof mine.control, "%s", control ? control : "");
-    job->members = calloc(n, sizeof *job->members);
-    if (!job->members)
-        return clv_fail_memory(err, "a job's processes", n * sizeof *job->members);
-    CLV_TRY(clv_job_all_gather(job, &mine, job->members, sizeof mine, err));
+    CLV_TRY(clv_job_all_gather(&members, job, &mine, sizeof mine, err));
+    job->members = members;
     job->shares_memory = true;
-    for (size_t p = 0; p < n; p++) {
+    for (int p = 0; p < job->info.processes; p++) {
         clv_job_member *m = &job->members[p];
         m->host[sizeof m->host - 1] = m->control[sizeof m->control - 1] = '\0';
         job->shares_memory = job->shares_memory && m->shares_memory;
-        job->several_hosts = job->several_hosts || strcmp(m->host, job->members[0].host) != 0;
     }
     return CLV_OK;
 }
 
-/* What this process was told, else what process 0 was: launchers do not bring the environment to every host. */
+/* Uses this process's option, else that of process 0: launchers do not pass the environment to every host. */
 static clv_status open_control(clv_job *job, clv_error *err)
 {
     const clv_job_member *members = job->members;
@@ -260,7 +260,7 @@ clv_status clv_job_join(clv_job **out, const clv_job_options *options, clv_error
     CLV_TRY(clv_options_copy_in(&o, sizeof o, offsetof(clv_job_options, control), options, call, err));
     const char *control = o.control ? o.control : getenv("CLEAVE_CONTROL");
     CLV_TRY(check_options(&o, control, err));
-    CLV_TRY(choose(&name, o.mpi, err));
+    CLV_TRY(choose_mpi(&name, o.mpi, err));
     CLV_TRY(check_connection(name, err));
     CLV_TRY(find_module(&mpi, name, o.modules, err));
     clv_job *job = calloc(1, sizeof *job);
@@ -283,7 +283,7 @@ clv_status clv_job_join(clv_job **out, const clv_job_options *options, clv_error
     if (status == CLV_OK)
         status = open_control(job, err);
     if (status != CLV_OK) {
-        if (!job->poisoned) /* all fail alike */
+        if (!job->poisoned) /* all processes fail and leave */
             (void)mpi->leave(job->comm);
         clv_job_free(job);
         return status;

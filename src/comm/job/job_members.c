@@ -1,5 +1,5 @@
-/* job_members.c - facts about a job's processes: name for messages, same host, share of cores; MPI error and cancel
- * helpers.
+/* job_members.c - facts about a job's processes: name for messages, same host, share of cores; MPI errors and
+ * cancellation.
  */
 #include <sched.h>
 #include <stdio.h>
@@ -12,8 +12,10 @@
 
 void clv_job_describe_process(char *out, size_t size, const clv_job *job, int process)
 {
-    snprintf(out, size, "process %d of %d (host %s, pid %lld)", process, job->info.processes,
-             job->members[process].host, (long long)job->members[process].pid);
+    size_t used = (size_t)snprintf(out, size, "process %d of %d", process, job->info.processes);
+    if (job->members && used < size)
+        snprintf(out + used, size - used, " (host %s, pid %lld)", job->members[process].host,
+                 (long long)job->members[process].pid);
 }
 
 clv_status clv_job_fail_mpi(const clv_job *job, int code, const char *what, clv_error *err)
@@ -34,7 +36,7 @@ double clv_job_core_share(const clv_job *job)
             sharers += job->members[p].machine == me->machine && CPU_ISSET(c, &job->members[p].cores);
         cores += sharers ? 1.0 / sharers : 0;
     }
-    return cores + 1e-6; /* three thirds are one */
+    return cores + 1e-6; /* so that three thirds make one */
 }
 
 int clv_job_core_count(const clv_job *job)
@@ -50,7 +52,7 @@ bool clv_job_end_requests(clv_job *job, clv_mpi_request *requests, int n, bool r
         (void)job->mpi->cancel(&requests[i]);
     for (int i = 0; i < n;) {
         int done = 0;
-        if (job->mpi->test(&requests[i], &done) != 0 || done) /* one that failed has ended, too */
+        if (job->mpi->test(&requests[i], &done) != 0 || done) /* a failed request has ended, too */
             i++;
         else if (clv_deadline_remaining(&deadline) == 0)
             return false;

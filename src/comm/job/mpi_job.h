@@ -35,8 +35,7 @@ typedef struct clv_job_member {
 struct clv_job {
     const clv_mpi *mpi;
     clv_mpi_process_info info;
-    clv_job_member *members; /* [processes]; NULL until they are known */
-    bool several_hosts;
+    clv_job_member *members;  /* [processes]; NULL until they are known */
     bool shares_memory;       /* no process has CLEAVE_SHARED_MEMORY=off */
     clv_control *control;     /* NULL: there are no control connections */
     clv_job_lost_fn *on_lost; /* clv_job_options.on_lost; may be NULL */
@@ -81,8 +80,8 @@ clv_status clv_job_wait_requests(clv_job *job, clv_mpi_request *requests, int *e
                                  clv_deadline *deadline, clv_error *err);
 /* Returns CLV_EPEER: the job is poisoned, and why. */
 clv_status clv_job_fail_poisoned(const clv_job *job, clv_error *err);
-/* Gathers `bytes` of each process in all[processes][bytes]. */
-clv_status clv_job_all_gather(clv_job *job, const void *mine, void *all, size_t bytes, clv_error *err);
+/* Gathers `bytes` of each process; *all: [processes][bytes], to be freed by the caller, NULL on failure. */
+clv_status clv_job_all_gather(void **all, clv_job *job, const void *mine, size_t bytes, clv_error *err);
 
 /* ---- job_members.c ---- */
 

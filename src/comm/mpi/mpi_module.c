@@ -11,15 +11,15 @@
 _Static_assert(sizeof(MPI_Comm) <= sizeof(clv_mpi_comm), "a communicator fits");
 _Static_assert(sizeof(MPI_Request) <= sizeof(clv_mpi_request), "a request fits");
 
-/* MPI is there once a process, and cannot be initialised again. */
+/* MPI can be initialised only once per process. */
 static bool joined, initialised, across_hosts;
 
-/* Over TCP, MPICH's MPI_Finalize (4.0 on UCX) now and then waits for good: for an answer of a process that is further
- * in MPI_Finalize, and there looks no more at what comes. Its launchers take processes that end without. */
+/* Over TCP, MPICH's MPI_Finalize (4.0 on UCX) sometimes hangs: it waits for an answer of a process that is further in
+ * MPI_Finalize and no longer receives. Its launchers accept processes that end without it. */
 #ifdef MPICH_VERSION
-enum { STAYS_ACROSS_HOSTS = 1 };
+enum { SKIP_FINALIZE_ACROSS_HOSTS = 1 };
 #else
-enum { STAYS_ACROSS_HOSTS = 0 };
+enum { SKIP_FINALIZE_ACROSS_HOSTS = 0 };
 #endif
 
 static MPI_Comm to_comm(clv_mpi_comm comm)
@@ -36,7 +36,7 @@ static MPI_Request to_request(const clv_mpi_request *request)
     return r;
 }
 
-static int give(clv_mpi_request *out, MPI_Request r, int code)
+static int return_request(clv_mpi_request *out, MPI_Request r, int code)
 {
     memcpy(out, &r, sizeof r);
     return code;
@@ -65,27 +65,27 @@ static int initialise(char *why, size_t size)
     initialised = !before;
     if (level >= MPI_THREAD_SERIALIZED)
         return 0;
-    return snprintf(why, size, "MPI was initialized without threads; wanted: MPI_THREAD_SERIALIZED or MULTIPLE%s",
+    return snprintf(why, size, "MPI was initialized without threads; valid: MPI_THREAD_SERIALIZED or MULTIPLE%s",
                     before ? " (the program called MPI_Init)" : "");
 }
 
-static int find_place(clv_mpi_process_info *out, MPI_Comm all)
+static int find_processes(clv_mpi_process_info *out, MPI_Comm all)
 {
-    MPI_Comm beside;
-    int *most, found;
+    MPI_Comm same_host;
+    int *max_tag, found;
     int code = MPI_Comm_rank(all, &out->process);
     if (code == MPI_SUCCESS)
         code = MPI_Comm_size(all, &out->processes);
     if (code == MPI_SUCCESS)
-        code = MPI_Comm_get_attr(all, MPI_TAG_UB, &most, &found);
+        code = MPI_Comm_get_attr(all, MPI_TAG_UB, &max_tag, &found);
     if (code == MPI_SUCCESS)
-        out->most_tag = found ? *most : 32767; /* the least that MPI allows */
+        out->max_tag = found ? *max_tag : 32767; /* the minimum that MPI guarantees */
     if (code == MPI_SUCCESS)
-        code = MPI_Comm_split_type(all, MPI_COMM_TYPE_SHARED, out->process, MPI_INFO_NULL, &beside);
+        code = MPI_Comm_split_type(all, MPI_COMM_TYPE_SHARED, out->process, MPI_INFO_NULL, &same_host);
     if (code == MPI_SUCCESS) {
         int n = 0;
-        code = MPI_Comm_size(beside, &n);
-        MPI_Comm_free(&beside);
+        code = MPI_Comm_size(same_host, &n);
+        MPI_Comm_free(&same_host);
         across_hosts = n < out->processes;
     }
     return code;
@@ -100,9 +100,9 @@ static int join(clv_mpi_process_info *out, clv_mpi_comm *comm, char *why, size_t
         return 1;
     int code = MPI_Comm_dup(MPI_COMM_WORLD, &all);
     if (code == MPI_SUCCESS)
-        code = MPI_Comm_set_errhandler(all, MPI_ERRORS_RETURN); /* what is made of it has it, too */
+        code = MPI_Comm_set_errhandler(all, MPI_ERRORS_RETURN); /* inherited by its copies */
     if (code == MPI_SUCCESS)
-        code = find_place(out, all);
+        code = find_processes(out, all);
     if (code != MPI_SUCCESS) {
         text(code, why, size);
         return 1;
@@ -122,7 +122,7 @@ static int leave(clv_mpi_comm comm)
 {
     int code = free_comm(comm);
     joined = false;
-    bool ends = initialised && !(STAYS_ACROSS_HOSTS && across_hosts);
+    bool ends = initialised && !(SKIP_FINALIZE_ACROSS_HOSTS && across_hosts);
     return code == MPI_SUCCESS && ends ? MPI_Finalize() : code;
 }
 
@@ -130,7 +130,7 @@ static int send(clv_mpi_request *out, clv_mpi_comm comm, const void *data, int64
 {
     MPI_Request r = MPI_REQUEST_NULL;
     int code = MPI_Isend(data, (int)bytes, MPI_BYTE, to, tag, to_comm(comm), &r);
-    return give(out, r, code);
+    return return_request(out, r, code);
 }
 
 static int receive(clv_mpi_request *out, clv_mpi_comm comm, void *data, int64_t bytes, int from, int tag)
@@ -138,7 +138,7 @@ static int receive(clv_mpi_request *out, clv_mpi_comm comm, void *data, int64_t 
     MPI_Request r = MPI_REQUEST_NULL;
     int code = MPI_Irecv(data, (int)bytes, MPI_BYTE, from == CLV_MPI_ANY_SOURCE ? MPI_ANY_SOURCE : from, tag,
                          to_comm(comm), &r);
-    return give(out, r, code);
+    return return_request(out, r, code);
 }
 
 static int probe(clv_mpi_comm comm, int *found, int *from, int *tag, int64_t *bytes)
@@ -160,14 +160,14 @@ static int copy(clv_mpi_request *out, clv_mpi_comm *to, clv_mpi_comm comm)
 {
     MPI_Request r = MPI_REQUEST_NULL;
     int code = MPI_Comm_idup(to_comm(comm), (MPI_Comm *)(void *)to, &r);
-    return give(out, r, code);
+    return return_request(out, r, code);
 }
 
 static int test(clv_mpi_request *request, int *done)
 {
     MPI_Request r = to_request(request);
     int code = MPI_Test(&r, done, MPI_STATUS_IGNORE);
-    return give(request, r, code);
+    return return_request(request, r, code);
 }
 
 static int peek(const clv_mpi_request *request, int *done)
@@ -179,7 +179,7 @@ static int cancel(clv_mpi_request *request)
 {
     MPI_Request r = to_request(request);
     int code = r == MPI_REQUEST_NULL ? MPI_SUCCESS : MPI_Cancel(&r);
-    return give(request, r, code);
+    return return_request(request, r, code);
 }
 
 static const clv_mpi module = {

@@ -8,9 +8,9 @@
 #include <stdint.h>
 
 enum {
-    CLV_MPI_VERSION = 4,                 /* of the table: a module of another is not used */
-    CLV_MPI_ANY_SOURCE = -1,             /* from whichever process */
-    CLV_MPI_MAX_MESSAGE_BYTES = 1 << 30, /* of a message: MPI counts in int */
+    CLV_MPI_VERSION = 4, /* of the table; modules of other versions are refused */
+    CLV_MPI_ANY_SOURCE = -1,
+    CLV_MPI_MAX_MESSAGE_BYTES = 1 << 30, /* MPI counts in int */
 };
 
 /* Hold an MPI_Comm and an MPI_Request, whatever these are. */
@@ -23,29 +23,29 @@ typedef struct clv_mpi_request {
 
 typedef struct clv_mpi_process_info {
     int process, processes;
-    int most_tag; /* tags are 0 to this */
+    int max_tag; /* tags are 0 to this */
 } clv_mpi_process_info;
 
 typedef struct clv_mpi {
     int version;
     const char *name; /* "openmpi" */
-    /* Initialises MPI unless the program has, and takes a communicator of all processes. Not 0: `why` says why not. */
+    /* Initialises MPI unless the program has, and makes a communicator of all processes. Not 0: see `why`. */
     int (*join)(clv_mpi_process_info *out, clv_mpi_comm *comm, char *why, size_t size);
-    /* Gives back the communicator and finalises MPI, if join initialised it: waits for all processes. */
+    /* Frees the communicator and finalises MPI, if join initialised it: waits for all processes. */
     int (*leave)(clv_mpi_comm comm);
     int (*send)(clv_mpi_request *out, clv_mpi_comm comm, const void *data, int64_t bytes, int to, int tag);
     int (*receive)(clv_mpi_request *out, clv_mpi_comm comm, void *data, int64_t bytes, int from, int tag);
-    /* A message that no receive was asked for yet: from whom, its tag and size. */
+    /* Finds a message for which no receive is posted: its source, tag and size. */
     int (*probe)(clv_mpi_comm comm, int *found, int *from, int *tag, int64_t *bytes);
-    int (*copy)(clv_mpi_request *out, clv_mpi_comm *copy, clv_mpi_comm comm); /* of all processes, in the same order */
+    int (*copy)(clv_mpi_request *out, clv_mpi_comm *copy, clv_mpi_comm comm); /* MPI_Comm_idup */
     int (*test)(clv_mpi_request *request, int *done);
-    int (*peek)(const clv_mpi_request *request, int *done); /* test, after which it is to be tested all the same */
-    int (*cancel)(clv_mpi_request *request);                /* test says when it has ended */
+    int (*peek)(const clv_mpi_request *request, int *done); /* like test, but does not free the request */
+    int (*cancel)(clv_mpi_request *request);                /* it has ended when test says so */
     int (*free)(clv_mpi_comm comm);
     void (*text)(int code, char *out, size_t size);
 } clv_mpi;
 
-/* What a module exports: clv_mpi_module. */
+/* The function that a module exports as clv_mpi_module. */
 typedef const clv_mpi *clv_mpi_module_fn(void);
 
 #endif

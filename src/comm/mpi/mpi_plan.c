@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "comm/mpi/mpi_world.h"
 
-enum { SMALL_REDUCE_BYTES = 64 << 10 }; /* that a member sends in all, below which an all_reduce has one phase */
+enum { SMALL_REDUCE_BYTES = 64 << 10 }; /* an all_reduce in which a member sends no more than this has one phase */
 
 void clv_mpi_release(clv_plan *base)
 {
@@ -26,15 +26,15 @@ void clv_mpi_release(clv_plan *base)
     free(plan);
 }
 
-static int64_t take_staging(clv_mpi_plan *plan, int64_t bytes)
+static int64_t reserve_staging(clv_mpi_plan *plan, int64_t bytes)
 {
     int64_t at = plan->staging_bytes;
     plan->staging_bytes += (bytes + CLV_CACHE_LINE - 1) / CLV_CACHE_LINE * CLV_CACHE_LINE;
     return at;
 }
 
-/* Whether the elements of a box follow each other in a shard that holds it. */
-static bool is_run(const clv_shard *box, const clv_shard *shard)
+/* Whether the elements of a box are contiguous in a shard. */
+static bool is_contiguous(const clv_shard *box, const clv_shard *shard)
 {
     int d = 0;
     while (d < box->rank && box->hi[d] - box->lo[d] == 1)
@@ -58,7 +58,7 @@ static int64_t bytes_of(const clv_mpi_plan *plan, const clv_shard *box)
     return clv_shard_elems(box) * (int64_t)clv_dtype_size(plan->base.dtype);
 }
 
-/* A tag for what `from` sends to `to`, world ranks. */
+/* The tag of messages from world rank `from` to `to`. */
 static int tag_of(const clv_world *world, int set, int from, int to)
 {
     const struct clv_mpi_world *state = world->mpi;
@@ -67,7 +67,7 @@ static int tag_of(const clv_world *world, int set, int from, int to)
     return 1 + (set % state->n_tagged_sets * state->max_local_ranks + a) * state->max_local_ranks + b;
 }
 
-/* Which process has each member; NULL without memory. */
+/* Process of each member; NULL: out of memory. */
 static int *find_processes(const clv_group *group, const clv_world *world)
 {
     int *process = malloc((size_t)group->n * sizeof *process);
@@ -76,8 +76,8 @@ static int *find_processes(const clv_group *group, const clv_world *world)
     return process;
 }
 
-/* Of each pair of processes two members exchange a message in any case, so that all hear of all which step they are
- * in: the first of each. */
+/* Whether a member is the first of its process. The first members of two processes always exchange a message, so that
+ * all processes learn which collective the others are in. */
 static bool is_first(const int *process, int member)
 {
     for (int m = 0; m < member; m++)
@@ -86,8 +86,8 @@ static bool is_first(const int *process, int member)
     return true;
 }
 
-/* Lists the messages that one sends, or takes, and, of takes, what one reads. */
-static void list_parts(clv_mpi_phase *ph, const clv_group_shards *parts, const int *process, int me, bool sends)
+/* Lists the messages that this member sends, or receives and the local reads. */
+static void list_messages(clv_mpi_phase *ph, const clv_group_shards *parts, const int *process, int me, bool sends)
 {
     clv_mpi_message *list = sends ? ph->sends : ph->receives;
     int n = 0;
@@ -106,28 +106,28 @@ static void list_parts(clv_mpi_phase *ph, const clv_group_shards *parts, const i
     *(sends ? &ph->n_sends : &ph->n_receives) = n;
 }
 
-/* What a part's messages are, and where; in_place: its box is one run of host memory. */
-static void lay_out(clv_mpi_plan *plan, clv_mpi_message *p, const clv_world *world, bool sends, bool in_place)
+/* Places a message in staging; in_place: its box is contiguous in host memory. */
+static void lay_out_message(clv_mpi_plan *plan, clv_mpi_message *p, const clv_world *world, bool sends, bool in_place)
 {
     int me = plan->base.comm->rank, peer = plan->base.group->ranks[p->move.peer];
     int64_t piece = world->mpi->job->max_message_bytes;
     p->bytes = bytes_of(plan, &p->move.box);
-    p->first = take_staging(plan, CLV_MPI_FIRST_MESSAGE_BYTES);
-    p->at = p->bytes <= CLV_MPI_EAGER_BYTES || in_place ? -1 : take_staging(plan, p->bytes);
+    p->first = reserve_staging(plan, CLV_MPI_FIRST_MESSAGE_BYTES);
+    p->at = p->bytes <= CLV_MPI_EAGER_BYTES || in_place ? -1 : reserve_staging(plan, p->bytes);
     p->process = clv_world_process_of(world, peer);
     p->tag = sends ? tag_of(world, plan->base.group->set, me, peer) : tag_of(world, plan->base.group->set, peer, me);
     p->n_requests = 1 + (p->bytes <= CLV_MPI_EAGER_BYTES ? 0 : (int)((p->bytes + piece - 1) / piece));
 }
 
-static void place_requests(clv_mpi_message *parts, int n, clv_mpi_request **next)
+static void place_requests(clv_mpi_message *messages, int n, clv_mpi_request **next)
 {
     for (int i = 0; i < n; i++) {
-        parts[i].requests = *next;
-        *next += parts[i].n_requests;
+        messages[i].requests = *next;
+        *next += messages[i].n_requests;
     }
 }
 
-/* Makes room for what may be listed. */
+/* Allocates lists for the largest possible numbers of entries. */
 static clv_status make_lists(clv_mpi_phase *ph, int members, clv_error *err)
 {
     size_t n = (size_t)members;
@@ -138,41 +138,41 @@ static clv_status make_lists(clv_mpi_phase *ph, int members, clv_error *err)
         ph->ins = calloc(n, sizeof *ph->ins);
     if (ph->sends && ph->receives && ph->local && (!ph->reduces || ph->ins))
         return CLV_OK;
-    return clv_fail_memory(err, "a step's plan", n * 2 * sizeof *ph->sends);
+    return clv_fail_memory(err, "a collective's plan", n * 2 * sizeof *ph->sends);
 }
 
-/* Where what is taken of oneself, and read, is brought to. */
-static void lay_out_near(clv_mpi_plan *plan, clv_mpi_phase *ph, bool in_host, bool out_host)
+/* Places the own box and local reads in staging, where they need it. */
+static void lay_out_local(clv_mpi_plan *plan, clv_mpi_phase *ph, bool in_host, bool out_host)
 {
-    bool run = ph->has_own ? is_run(&ph->own, &ph->in_shard) : true;
-    bool direct = in_host && out_host && (!ph->reduces || run);
-    ph->own_at = !ph->has_own || direct ? -1 : take_staging(plan, bytes_of(plan, &ph->own));
+    bool contiguous = ph->has_own ? is_contiguous(&ph->own, &ph->in_shard) : true;
+    bool direct = in_host && out_host && (!ph->reduces || contiguous);
+    ph->own_at = !ph->has_own || direct ? -1 : reserve_staging(plan, bytes_of(plan, &ph->own));
     for (int i = 0; i < ph->n_local; i++) {
         clv_mpi_local_read *local = &ph->local[i];
-        local->at = local->route.by >= 0 || direct ? -1 : take_staging(plan, bytes_of(plan, &local->route.box));
+        local->at = local->route.by >= 0 || direct ? -1 : reserve_staging(plan, bytes_of(plan, &local->route.box));
     }
 }
 
 static clv_status lay_out_all(clv_mpi_plan *plan, clv_mpi_phase *ph, clv_error *err)
 {
-    const clv_world *world = ((const clv_thread_comm *)plan->base.comm)->world;
+    const clv_world *world = plan->base.comm->world;
     bool in_host = ph->slices ? plan->base.out_device->backend->is_host : plan->base.in_device->backend->is_host;
     bool out_host = plan->base.out_device->backend->is_host;
     int64_t requests = 0;
     for (int i = 0; i < ph->n_sends; i++) {
         clv_mpi_message *p = &ph->sends[i];
-        lay_out(plan, p, world, true, in_host && is_run(&p->move.box, &ph->in_shard));
+        lay_out_message(plan, p, world, true, in_host && is_contiguous(&p->move.box, &ph->in_shard));
         requests += p->n_requests;
     }
     for (int i = 0; i < ph->n_receives; i++) {
         clv_mpi_message *p = &ph->receives[i];
-        lay_out(plan, p, world, false, !ph->reduces && out_host && is_run(&p->move.box, &ph->out_shard));
+        lay_out_message(plan, p, world, false, !ph->reduces && out_host && is_contiguous(&p->move.box, &ph->out_shard));
         requests += p->n_requests;
     }
-    lay_out_near(plan, ph, in_host, out_host);
+    lay_out_local(plan, ph, in_host, out_host);
     ph->requests = calloc((size_t)requests + 1, sizeof *ph->requests);
     if (!ph->requests)
-        return clv_fail_memory(err, "a step's plan", (size_t)requests * sizeof *ph->requests);
+        return clv_fail_memory(err, "a collective's plan", (size_t)requests * sizeof *ph->requests);
     clv_mpi_request *next = ph->requests;
     place_requests(ph->sends, ph->n_sends, &next);
     place_requests(ph->receives, ph->n_receives, &next);
@@ -187,27 +187,27 @@ static clv_status prepare_phase(clv_mpi_plan *plan, clv_mpi_phase *ph, const clv
     ph->in_shard = parts->in[group->me];
     ph->out_shard = parts->out[group->me];
     CLV_TRY(make_lists(ph, group->n, err));
-    int *process = find_processes(group, ((const clv_thread_comm *)plan->base.comm)->world);
+    int *process = find_processes(group, plan->base.comm->world);
     if (!process)
-        return clv_fail_memory(err, "a step's plan", (size_t)group->n * sizeof *process);
-    list_parts(ph, parts, process, group->me, true);
-    list_parts(ph, parts, process, group->me, false);
-    ph->has_own =
-        !ph->slices && clv_find_receive_route(&own, parts, process, group->me, group->me); /* a slice is there */
+        return clv_fail_memory(err, "a collective's plan", (size_t)group->n * sizeof *process);
+    list_messages(ph, parts, process, group->me, true);
+    list_messages(ph, parts, process, group->me, false);
+    ph->has_own = !ph->slices && clv_find_receive_route(&own, parts, process, group->me,
+                                                        group->me); /* a slice is in the result already */
     if (ph->has_own)
         ph->own = own.box;
     free(process);
     return lay_out_all(plan, ph, err);
 }
 
-/* An all_reduce by slices of what all hold: see at the top. */
+/* Plans a large all_reduce: reduces a slice per member, then gathers the slices. */
 static clv_status prepare_slices(clv_mpi_plan *plan, int64_t elems, clv_error *err)
 {
     int n = plan->base.group->n, me = plan->base.group->me;
     int64_t size = (int64_t)clv_dtype_size(plan->base.dtype);
     clv_shard *whole = calloc(2 * (size_t)n, sizeof *whole), *slice = whole + n;
     if (!whole)
-        return clv_fail_memory(err, "a step's slices", 2 * (size_t)n * sizeof *whole);
+        return clv_fail_memory(err, "a collective's slices", 2 * (size_t)n * sizeof *whole);
     for (int m = 0; m < n; m++) {
         whole[m] = (clv_shard){.rank = 1, .hi = {elems}};
         slice[m].rank = 1;
@@ -237,13 +237,13 @@ clv_status clv_mpi_prepare(clv_plan **out, clv_comm *comm, const clv_transfer *t
 {
     clv_mpi_plan *plan = calloc(1, sizeof *plan);
     if (!plan)
-        return clv_fail_memory(err, "a step's plan", sizeof *plan);
+        return clv_fail_memory(err, "a collective's plan", sizeof *plan);
     *plan = (clv_mpi_plan){.base = clv_plan_init(comm, t), .desc = {.what = t->what, .tag = t->tag}};
     plan->local = clv_group_in_process(comm, t->group);
-    bool inside = plan->local->n == t->group->n;
-    clv_status status = inside ? clv_threads_transport.prepare(&plan->threads, comm, t, &plan->staging_bytes, err)
-                               : clv_shm_prepare(plan, t, &plan->staging_bytes, err);
-    if (status == CLV_OK && !inside && !plan->shm.in_slots)
+    bool is_local = plan->local->n == t->group->n;
+    clv_status status = is_local ? clv_threads_transport.prepare(&plan->threads, comm, t, &plan->staging_bytes, err)
+                                 : clv_shm_prepare(plan, t, &plan->staging_bytes, err);
+    if (status == CLV_OK && !is_local && !plan->shm.in_slots)
         status = prepare_messages(plan, &t->parts, err);
     if (status != CLV_OK) {
         clv_mpi_release(&plan->base);

@@ -1,6 +1,6 @@
-/* mpi_progress_thread.c - progress thread: calls MPI while ranks compute, so that overlapped collectives advance. MPI
- * moves what is large only while it is called, and a rank that runs ops beside a step does not call it: a thread of
- * the world's does, as long as there is such a step. Where none runs beside ops there is no thread.
+/* mpi_progress_thread.c - progress thread: calls MPI while ranks compute, so that overlapped collectives advance. Large
+ * messages only move while MPI is called, and a rank that runs ops does not call it: the world's progress thread does,
+ * as long as an overlapped collective runs. It is started by the first such collective.
  */
 #include <sched.h>
 #include <time.h>
@@ -8,20 +8,23 @@
 #include "base/threads/thread.h"
 #include "comm/mpi/mpi_world.h"
 
-enum { NAP_NS = 100000 /* of it: a look costs a rank's core some microseconds */ };
+enum {
+    NAP_NS = 100000, /* between polls, which cost a rank's core some microseconds */
+    YIELDS = 500,    /* polls with a yield before a waiting rank sleeps */
+};
 
-static bool is_wanted(struct clv_mpi_progress *p)
+static bool await_overlapped(struct clv_mpi_progress *p)
 {
     pthread_mutex_lock(&p->lock);
     while (!p->overlapped && !p->stop)
         pthread_cond_wait(&p->changed, &p->lock);
-    bool wanted = !p->stop;
+    bool go_on = !p->stop;
     pthread_mutex_unlock(&p->lock);
-    return wanted;
+    return go_on;
 }
 
-/* Whether all that is sent to a plan's rank, in its first phase, is here. */
-static bool has_come(clv_mpi_plan *plan, const clv_mpi *mpi)
+/* Whether all messages of a plan's first phase have arrived. */
+static bool has_arrived(clv_mpi_plan *plan, const clv_mpi *mpi)
 {
     const clv_mpi_phase *ph = &plan->phases[0];
     int n = 0, done = 1;
@@ -29,7 +32,7 @@ static bool has_come(clv_mpi_plan *plan, const clv_mpi *mpi)
         n += ph->receives[i].n_posted;
     for (; done && plan->n_arrived < n; plan->n_arrived += done)
         if (mpi->peek(&ph->receives[0].requests[plan->n_arrived], &done) != 0)
-            done = 0; /* its rank will find what is wrong */
+            done = 0; /* its rank will report the error */
     return plan->n_arrived == n;
 }
 
@@ -40,7 +43,7 @@ static void test_receives(clv_world *world)
     pthread_mutex_lock(&job->lock);
     pthread_mutex_lock(&p->lock);
     for (clv_mpi_plan *plan = p->overlapped; plan && !job->poisoned; plan = plan->next_overlapped)
-        if (plan->base.arrived_ns == 0 && has_come(plan, job->mpi))
+        if (plan->base.arrived_ns == 0 && has_arrived(plan, job->mpi))
             plan->base.arrived_ns = clv_now_ns();
     pthread_mutex_unlock(&p->lock);
     pthread_mutex_unlock(&job->lock);
@@ -49,16 +52,17 @@ static void test_receives(clv_world *world)
 static void *progress_main(void *arg)
 {
     clv_world *world = arg;
-    while (is_wanted(&world->mpi->progress) && !clv_world_failed(world, NULL)) { /* then nothing is to move any more */
-        (void)clv_mpi_poll_failure(world); /* any call moves all that is under way */
+    while (await_overlapped(&world->mpi->progress) &&
+           !clv_world_failed(world, NULL)) { /* a failed world moves nothing */
+        (void)clv_mpi_poll_failure(world);   /* any call of MPI moves all messages */
         test_receives(world);
         nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
     }
     return NULL;
 }
 
-/* Without the thread everything happens all the same, later. */
-static void begin(clv_world *world)
+/* If it cannot be started, messages move when the ranks wait. */
+static void start_thread(clv_world *world)
 {
     struct clv_mpi_progress *p = &world->mpi->progress;
     p->started = clv_thread_start(&p->thread, NULL, progress_main, world) == 0;
@@ -68,14 +72,14 @@ static void begin(clv_world *world)
 void clv_mpi_overlap(clv_plan *base)
 {
     clv_mpi_plan *plan = (clv_mpi_plan *)base;
-    clv_world *world = ((clv_thread_comm *)base->comm)->world;
+    clv_world *world = base->comm->world;
     struct clv_mpi_progress *p = &world->mpi->progress;
     clv_collective_mark_overlapped(base);
     if (plan->threads || plan->shm.in_slots)
         return;
     pthread_mutex_lock(&p->lock);
     if (!p->tried)
-        begin(world);
+        start_thread(world);
     plan->overlapped = true;
     plan->n_arrived = 0;
     plan->next_overlapped = p->overlapped;
@@ -87,7 +91,7 @@ void clv_mpi_overlap(clv_plan *base)
 
 void clv_mpi_end_overlap(clv_mpi_plan *plan)
 {
-    struct clv_mpi_progress *p = &clv_mpi_world_of(plan->base.comm)->progress;
+    struct clv_mpi_progress *p = &plan->base.comm->world->mpi->progress;
     if (!plan->overlapped)
         return;
     pthread_mutex_lock(&p->lock);
@@ -114,16 +118,14 @@ void clv_mpi_stop_progress_thread(struct clv_mpi_world *state)
 
 /* ---- polling of ranks ---- */
 
-enum { YIELDS = 500 /* looks, once spinning has not helped, before a waiter sleeps */ };
-
 bool clv_mpi_backoff_pause(clv_mpi_backoff *w)
 {
-    int looks = w->polls++ - w->spins;
-    if (looks < 0) {
+    int polls = w->polls++ - w->spins;
+    if (polls < 0) {
         clv_cpu_pause();
         return true;
     }
-    if (looks < YIELDS)
+    if (polls < YIELDS)
         sched_yield();
     else
         nanosleep(&(struct timespec){.tv_nsec = CLV_MPI_POLL_NS}, NULL);

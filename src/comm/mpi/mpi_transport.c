@@ -1,27 +1,29 @@
 /* mpi_transport.c - collectives over MPI: point-to-point messages between processes, direct reads inside one, sums in
  * rank order.
  *
- * **Ranks of one process** read each other's memory, as those of a world of threads do: in each phase of a step they
- * meet when each has got what was sent to it, and take from each other what they need of it. What several need of a
- * rank of another process is sent to one of them (clv_find_receive_route). At the end of the step they meet again.
- * Groups that are inside a process take the steps of threads.
+ * **Ranks of one process** read each other's memory, as those of a world of threads do: in each phase of a collective
+ * they meet at a barrier when each has received its messages, and then read what they need of each other's operands and
+ * received data. A box of another process's rank that several of them need is sent to one of them
+ * (clv_find_receive_route). At the end of the collective they meet again. Groups inside one process use the threads
+ * transport.
  *
- * **Messages.** A box is sent as a first message: a header that says which step it is, and the elements if there is
- * room for them (16 KiB). More elements follow in pieces of at most job->max_message_bytes bytes. So members that are
- * in another step are found before anything of theirs counts; and a step ends only when each process has heard from all
- * others, as the first members of any two exchange a message in any case. Where a box is one run of host memory its
- * pieces are sent from where it is, and received where it belongs; else they go through staging.
+ * **Messages.** A box is sent as a first message, with a header that identifies the collective, and the elements if
+ * they fit (16 KiB). More elements follow in pieces of at most job->max_message_bytes. So a mismatch is found before
+ * anything of the box is used. The first members of any two processes exchange a message even if it is empty, so a
+ * collective ends only when each process has heard from all others. Where a box is one run of host memory its pieces
+ * are sent from and received in place; else they go through staging.
  *
- * **Reductions.** A large all_reduce has two phases: each member gets all members' addends of one slice and sums them
- * in the group's order; then all get all slices. Others have one: what a member is to have of all members comes to it.
+ * **Reductions.** A large all_reduce has two phases: each member receives all members' addends of one slice and sums
+ * them in the group's order; then all members receive all slices. Other reductions have one phase: each member receives
+ * all members' addends of its part of the result.
  *
- * **Tags** tell the pairs of ranks of two processes apart, and group sets; tag 0 is for failures. Each world has a
- * communicator of its own. MPI is called by one thread at a time, under the job's lock, and never waited in.
+ * **Tags** identify the pair of ranks of two processes, and the group set; tag 0 is for notices. Each world has its own
+ * communicator. MPI is called by one thread at a time, under the job's lock, and never blocks.
  *
- * **Failure.** A step that fails calls back its receives. What it sent stays with MPI until the members have taken it:
- * a world that failed ends when each process has taken all that others sent, and said so (goodbye). What has not ended
- * by CLOSE_NS then, or CLV_MPI_CANCEL_NS when a plan is released before, may still be read or written when MPI is
- * next called; so it is not: the job is broken.
+ * **Failure.** A collective that fails cancels its receives. Its sends stay with MPI until the members have received
+ * them: a world that failed is closed when each process has received everything that was sent to it, and said so
+ * (goodbye). Requests that have not ended by CLOSE_NS then, or by CLV_MPI_CANCEL_NS when a plan is released before, may
+ * still use their memory when MPI is next called; so it is not called any more: the job is poisoned.
  */
 #include <stdio.h>
 #include <string.h>
@@ -31,14 +33,14 @@
 #include "tensor/box_copy.h"
 
 enum {
-    SPINS = 16,  /* looks, where there are cores for all, before a waiter lets others run */
-    LISTEN = 16, /* a waiter looks for failures of other processes once in so many looks */
+    SPINS = 16,         /* polls before a waiter yields, if there are cores for all ranks */
+    FAILURE_POLLS = 16, /* a waiter polls for failures of other processes once in so many polls */
 };
 
-/* What a first message begins with. */
+/* Header of a first message. */
 typedef struct header {
     uint64_t tag;
-    int64_t bytes; /* of all elements */
+    int64_t bytes; /* of the box */
     int32_t set, from, phase;
     char what[CLV_MPI_NAME_BYTES];
 } header;
@@ -57,7 +59,7 @@ static char *out_of(const clv_mpi_plan *plan, const clv_mpi_phase *ph)
     return (char *)plan->base.out + ph->out_at;
 }
 
-/* Where the elements of a part are as they are sent, or come: one behind another. */
+/* Address of a message's elements, contiguous, as they are sent or received. */
 static unsigned char *elements_of(const clv_mpi_plan *plan, const clv_mpi_phase *ph, const clv_mpi_message *p,
                                   bool sends)
 {
@@ -72,23 +74,23 @@ static unsigned char *elements_of(const clv_mpi_plan *plan, const clv_mpi_phase 
 
 static clv_status fail_mpi(const clv_mpi_plan *plan, const clv_mpi_message *p, int code, clv_error *err)
 {
-    clv_thread_comm *comm = (clv_thread_comm *)plan->base.comm;
+    clv_comm *comm = plan->base.comm;
     clv_error error = {.rank = plan->base.group->ranks[p->move.peer]};
-    const char *note = atomic_load_explicit(&comm->base.activity, memory_order_relaxed);
+    const char *activity = atomic_load_explicit(&comm->activity, memory_order_relaxed);
     char what[160];
-    snprintf(what, sizeof what, "rank %d, %s ('%s') with rank %d", comm->base.rank, plan->desc.what, note ? note : "",
-             error.rank);
+    snprintf(what, sizeof what, "rank %d, %s ('%s') with rank %d", comm->rank, plan->desc.what,
+             activity ? activity : "", error.rank);
     clv_job_fail_mpi(comm->world->mpi->job, code, what, &error);
     error.rank = plan->base.group->ranks[p->move.peer];
-    snprintf(error.op, sizeof error.op, "%s", note ? note : plan->desc.what);
+    snprintf(error.op, sizeof error.op, "%s", activity ? activity : plan->desc.what);
     clv_world_set_failure(comm->world, &error);
     return clv_collective_give_up(comm, err);
 }
 
-/* Asks MPI for a part's messages, under the lock. */
-static int ask(const clv_mpi_plan *plan, const clv_mpi_phase *ph, clv_mpi_message *p, bool sends)
+/* Under the lock: posts a message's requests. Returns MPI's code. */
+static int post_requests(const clv_mpi_plan *plan, const clv_mpi_phase *ph, clv_mpi_message *p, bool sends)
 {
-    const struct clv_mpi_world *state = clv_mpi_world_of(plan->base.comm);
+    const struct clv_mpi_world *state = plan->base.comm->world->mpi;
     const clv_mpi *mpi = state->job->mpi;
     unsigned char *first = plan->staging + p->first, *rest = elements_of(plan, ph, p, sends);
     int64_t first_bytes = !sends ? CLV_MPI_FIRST_MESSAGE_BYTES
@@ -109,7 +111,7 @@ static int ask(const clv_mpi_plan *plan, const clv_mpi_phase *ph, clv_mpi_messag
     return 0;
 }
 
-/* Writes the header, and brings the elements to where they are sent from. */
+/* Writes the header, and copies the elements to staging unless they are sent in place. */
 static clv_status pack(const clv_mpi_plan *plan, const clv_mpi_phase *ph, const clv_mpi_message *p, clv_error *err)
 {
     const clv_device *device = ph->slices ? plan->base.out_device : plan->base.in_device;
@@ -126,7 +128,7 @@ static clv_status pack(const clv_mpi_plan *plan, const clv_mpi_phase *ph, const 
                                  in_of(plan, ph), &ph->in_shard, &p->move.box, clv_dtype_size(plan->base.dtype), err);
 }
 
-/* Brings what one takes of oneself to the result, or, where it is reduced, to where it can be. */
+/* Copies the box that the rank gets from itself to the result, or, in a reduction, to staging if it must be there. */
 static clv_status copy_own(const clv_mpi_plan *plan, const clv_mpi_phase *ph, clv_error *err)
 {
     const clv_device *in = plan->base.in_device, *out = plan->base.out_device;
@@ -145,36 +147,34 @@ static clv_status copy_own(const clv_mpi_plan *plan, const clv_mpi_phase *ph, cl
                               err);
 }
 
-static void reset(clv_mpi_message *parts, int n)
+static void reset(clv_mpi_message *messages, int n)
 {
     for (int i = 0; i < n; i++) {
-        parts[i].n_ended = parts[i].n_posted = 0;
-        parts[i].header_checked = false;
+        messages[i].n_ended = messages[i].n_posted = 0;
+        messages[i].header_checked = false;
     }
 }
 
-/* Receives are asked for first, so that what comes finds its place. */
+/* Posts receives first, so that no message arrives unexpected. */
 static clv_status start_phase(const clv_mpi_plan *plan, clv_mpi_phase *ph, clv_error *err)
 {
-    clv_job *job = clv_mpi_world_of(plan->base.comm)->job;
+    clv_job *job = plan->base.comm->world->mpi->job;
     clv_mpi_message *failed = NULL;
     int code = 0;
-    reset(ph->receives, ph->n_receives);
-    reset(ph->sends, ph->n_sends);
     for (int i = 0; i < ph->n_sends; i++)
         CLV_TRY(pack(plan, ph, &ph->sends[i], err));
     pthread_mutex_lock(&job->lock);
     for (int i = 0; code == 0 && i < ph->n_receives; i++)
-        code = ask(plan, ph, failed = &ph->receives[i], false);
+        code = post_requests(plan, ph, failed = &ph->receives[i], false);
     for (int i = 0; code == 0 && i < ph->n_sends; i++)
-        code = ask(plan, ph, failed = &ph->sends[i], true);
+        code = post_requests(plan, ph, failed = &ph->sends[i], true);
     pthread_mutex_unlock(&job->lock);
     if (code != 0)
         return fail_mpi(plan, failed, code, err);
     return copy_own(plan, ph, err);
 }
 
-static clv_status start_inside(const clv_mpi_plan *plan, clv_error *err)
+static clv_status start_threads(const clv_mpi_plan *plan, clv_error *err)
 {
     plan->threads->in = plan->base.in;
     plan->threads->out = plan->base.out;
@@ -185,14 +185,14 @@ static clv_status start_inside(const clv_mpi_plan *plan, clv_error *err)
 static clv_status start(clv_plan *base, void *staging, clv_error *err)
 {
     clv_mpi_plan *plan = (clv_mpi_plan *)base;
-    clv_thread_comm *comm = (clv_thread_comm *)base->comm;
+    clv_comm *comm = base->comm;
     clv_mpi_plan **running = &comm->world->mpi->running[base->comm->rank];
     if (!plan->shm.in_slots) /* what a peer sent before it failed might be enough for this rank */
         (void)clv_mpi_poll_failure(comm->world);
     base->arrived_ns = 0;
     if (plan->threads)
-        return start_inside(plan, err);
-    CLV_TRY(clv_device_synchronize(base->in_device, err)); /* as others of this process read it */
+        return start_threads(plan, err);
+    CLV_TRY(clv_device_synchronize(base->in_device, err)); /* other ranks of this process read it */
     CLV_TRY(clv_collective_begin(comm, plan->base.group, &plan->desc, err));
     if (plan->shm.publishes)
         CLV_TRY(clv_shm_start(plan, staging, err));
@@ -215,77 +215,67 @@ static clv_status start(clv_plan *base, void *staging, clv_error *err)
 
 /* ---- waiting ---- */
 
-/* Holds what a first message says against the step. */
+/* Compares the header of a received first message with the plan. */
 static clv_status check_header(const clv_mpi_plan *plan, const clv_mpi_phase *ph, clv_mpi_message *p, clv_error *err)
 {
-    clv_thread_comm *comm = (clv_thread_comm *)plan->base.comm;
-    char *said = comm->world->mpi->peer_what[comm->base.rank];
     header h;
     memcpy(&h, plan->staging + p->first, sizeof h);
-    memcpy(said, h.what, sizeof h.what);
-    said[sizeof h.what - 1] = '\0';
     p->header_checked = true;
-    bool same_step = h.tag == plan->desc.tag && h.set == plan->base.group->set && h.from == p->move.peer &&
-                     h.phase == ph - plan->phases && strncmp(said, plan->desc.what, sizeof h.what - 1) == 0;
-    if (same_step && h.bytes == p->bytes) {
-        clv_recorder_receive(comm->base.recorder, p->move.peer, p->n_requests == 1 ? p->bytes : 0);
-        return CLV_OK;
-    }
-    if (same_step) /* and they do not cut it alike */
-        return clv_world_fail_wrong_size(comm, plan->base.group, &plan->desc, p->move.peer, p->bytes, h.bytes, err);
-    return clv_world_fail_mismatch(comm, plan->base.group, comm->base.rank, &plan->desc,
-                                   plan->base.group->ranks[p->move.peer],
-                                   &(clv_collective_desc){.what = said, .tag = h.tag}, err);
+    bool same_phase =
+        h.set == plan->base.group->set && h.from == p->move.peer && h.phase == (int32_t)(ph - plan->phases);
+    CLV_TRY(clv_mpi_check_peer(plan, p->move.peer, same_phase, h.tag, h.what, p->bytes, h.bytes, err));
+    clv_recorder_receive(plan->base.comm->recorder, p->move.peer, p->n_requests == 1 ? p->bytes : 0);
+    return CLV_OK;
 }
 
-/* Looks at the parts once, under the lock; *ended: how many have come to their end, as far as was looked. Unless all
- * are asked for, up to the first that has not: each look of MPI at one brings on the others, too. */
-static int look_at_parts(const clv_job *job, clv_mpi_message *parts, int n, bool all, int *ended,
+/* Under the lock: tests messages; *ended: number of those that have ended. Unless `all` is set, stops at the first that
+ * has not: testing one lets MPI progress the others, too. Returns MPI's code. */
+static int test_messages(const clv_job *job, clv_mpi_message *messages, int n, bool all, int *ended,
                          clv_mpi_message **failed)
 {
     int code = 0;
     *ended = 0;
     for (int i = 0; code == 0 && i < n && (all || *ended == i); i++) {
-        code = clv_mpi_test_message(job, &parts[i]);
-        *ended += parts[i].n_ended == parts[i].n_posted;
-        *failed = &parts[i];
+        code = clv_mpi_test_message(job, &messages[i]);
+        *ended += messages[i].n_ended == messages[i].n_posted;
+        *failed = &messages[i];
     }
     return code;
 }
 
-/* For the flight recorder: what came in pieces, and is all there. */
-static void record_received(const clv_mpi_plan *plan, const clv_mpi_message *parts, int n)
+/* Records messages of several pieces that have arrived in whole. */
+static void record_received(const clv_mpi_plan *plan, const clv_mpi_message *messages, int n)
 {
     for (int i = 0; i < n; i++)
-        if (parts[i].n_requests > 1 && parts[i].n_ended == parts[i].n_posted)
-            clv_recorder_receive(plan->base.comm->recorder, parts[i].move.peer, parts[i].bytes);
+        if (messages[i].n_requests > 1 && messages[i].n_ended == messages[i].n_posted)
+            clv_recorder_receive(plan->base.comm->recorder, messages[i].move.peer, messages[i].bytes);
 }
 
-/* What was sent in vain says nothing of what comes. */
-static clv_status fail_late(const clv_mpi_plan *plan, const clv_mpi_message *parts, int n, bool takes, clv_error *err)
+/* receives: whether the messages are receives; unreceived sends say nothing about bytes to come. */
+static clv_status fail_late(const clv_mpi_plan *plan, const clv_mpi_message *messages, int n, bool receives,
+                            clv_error *err)
 {
-    clv_thread_comm *comm = (clv_thread_comm *)plan->base.comm;
-    if (takes)
-        record_received(plan, parts, n);
+    clv_comm *comm = plan->base.comm;
+    if (receives)
+        record_received(plan, messages, n);
     memset(comm->missing, 0, (size_t)plan->base.group->n * sizeof *comm->missing);
     for (int i = 0; i < n; i++) {
-        const clv_mpi_message *p = &parts[i];
-        int64_t pieces =
-            p->n_ended > 0 ? (p->n_ended - 1) * clv_mpi_world_of(plan->base.comm)->job->max_message_bytes : 0;
+        const clv_mpi_message *p = &messages[i];
+        int64_t pieces = p->n_ended > 0 ? (p->n_ended - 1) * plan->base.comm->world->mpi->job->max_message_bytes : 0;
         if (p->n_ended == p->n_posted)
             continue;
         comm->missing[p->move.peer] = true;
-        if (takes)
+        if (receives)
             comm->bytes[p->move.peer] = (clv_byte_progress){.expected = p->bytes, .received = pieces};
     }
     return clv_world_fail_timeout(comm, plan->base.group, &plan->desc, err);
 }
 
-/* Waits until the parts, all takes or all sends of a phase, have come to their end. */
-static clv_status await_parts(const clv_mpi_plan *plan, const clv_mpi_phase *ph, clv_mpi_message *parts, int n,
-                              bool takes, clv_error *err)
+/* Waits until all receives, or all sends, of a phase have ended. */
+static clv_status await_messages(const clv_mpi_plan *plan, const clv_mpi_phase *ph, clv_mpi_message *messages, int n,
+                                 bool receives, clv_error *err)
 {
-    clv_thread_comm *comm = (clv_thread_comm *)plan->base.comm;
+    clv_comm *comm = plan->base.comm;
     clv_world *world = comm->world;
     struct clv_mpi_world *state = world->mpi;
     clv_mpi_backoff w = {.spins = world->spins > 0 ? SPINS : 0, .deadline = clv_deadline_after(world->timeout_ns)};
@@ -295,35 +285,35 @@ static clv_status await_parts(const clv_mpi_plan *plan, const clv_mpi_phase *ph,
         if (clv_world_failed(world, NULL))
             return clv_collective_give_up(comm, err);
         pthread_mutex_lock(&state->job->lock);
-        bool all = late || w.polls % LISTEN == LISTEN - 1;
-        int code = look_at_parts(state->job, parts, n, all, &ended, &failed);
+        bool all = late || w.polls % FAILURE_POLLS == FAILURE_POLLS - 1;
+        int code = test_messages(state->job, messages, n, all, &ended, &failed);
         pthread_mutex_unlock(&state->job->lock);
-        bool told = ended < n && all && clv_mpi_poll_failure(world);
-        for (int i = 0; takes && i < n; i++)
-            if (parts[i].n_ended > 0 && !parts[i].header_checked)
-                CLV_TRY(check_header(plan, ph, &parts[i], err));
+        bool failed_elsewhere = ended < n && all && clv_mpi_poll_failure(world);
+        for (int i = 0; receives && i < n; i++)
+            if (messages[i].n_ended > 0 && !messages[i].header_checked)
+                CLV_TRY(check_header(plan, ph, &messages[i], err));
         if (code != 0)
             return fail_mpi(plan, failed, code, err);
-        if (ended < n && !told && late)
-            return fail_late(plan, parts, n, takes, err);
-        late = ended < n && !clv_mpi_backoff_pause(&w); /* one more look at all, then */
+        if (ended < n && !failed_elsewhere && late)
+            return fail_late(plan, messages, n, receives, err);
+        late = ended < n && !clv_mpi_backoff_pause(&w); /* then polls all once more */
     }
     return CLV_OK;
 }
 
 /* ---- memory of this process ---- */
 
-/* The plan of a member in this process, which has met this one. */
+/* The plan of a member in this process, which is at the same barrier. */
 static const clv_mpi_plan *plan_of(const clv_mpi_plan *plan, int member)
 {
     const clv_group *local = plan->local;
     int i = 0;
     while (local->ranks[i] != plan->base.group->ranks[member])
         i++;
-    return clv_barrier_peer_desc((const clv_thread_comm *)plan->base.comm, local, i)->in;
+    return clv_barrier_peer_desc(plan->base.comm, local, i)->in;
 }
 
-/* What was sent to a member in this process. */
+/* Data that member `from` sent to a member in this process. */
 static const void *received_data_of(const clv_mpi_plan *its, const clv_mpi_phase *ph, int from)
 {
     int i = 0;
@@ -332,7 +322,7 @@ static const void *received_data_of(const clv_mpi_plan *its, const clv_mpi_phase
     return elements_of(its, ph, &ph->receives[i], false);
 }
 
-/* Where what is read for a reduction is, one element behind another. */
+/* Finds the contiguous elements of an addend in this process; copies them to staging if they are on a device. */
 static clv_status find_addend(const void **out, const clv_mpi_plan *plan, const clv_mpi_phase *ph,
                               const clv_mpi_local_read *local, clv_error *err)
 {
@@ -351,7 +341,7 @@ static clv_status find_addend(const void **out, const clv_mpi_plan *plan, const 
                                  in_of(its, its_ph), &its_ph->in_shard, &local->route.box, size, err);
 }
 
-/* Copies what is read to the result: what was sent to members of this process, or what these have themselves. */
+/* Copies boxes of this process's members to the result: what they received (sent), or what is in their operands. */
 static clv_status copy_local(const clv_mpi_plan *plan, const clv_mpi_phase *ph, bool sent, clv_error *err)
 {
     const clv_device *in = plan->base.in_device, *out = plan->base.out_device;
@@ -379,10 +369,10 @@ static clv_status copy_local(const clv_mpi_plan *plan, const clv_mpi_phase *ph, 
     return CLV_OK;
 }
 
-/* Meets the group's members in this process: then they read what each has, and what was sent to it. */
+/* Barrier of the group's members in this process, after which they read each other's operands and received data. */
 static clv_status local_barrier(const clv_mpi_plan *plan, clv_error *err)
 {
-    clv_thread_comm *comm = (clv_thread_comm *)plan->base.comm;
+    clv_comm *comm = plan->base.comm;
     int64_t began = clv_now_ns();
     if (plan->local->n == 1)
         return CLV_OK;
@@ -390,11 +380,11 @@ static clv_status local_barrier(const clv_mpi_plan *plan, clv_error *err)
     atomic_store_explicit(&comm->at_local_barrier, 1, memory_order_relaxed);
     CLV_TRY(clv_barrier_arrive_and_wait(comm, plan->local, &plan->desc, err));
     atomic_store_explicit(&comm->at_local_barrier, 0, memory_order_relaxed);
-    clv_comm_add_wait(&comm->base, began);
+    clv_comm_add_wait(comm, began);
     return CLV_OK;
 }
 
-/* Sums what every member has of one's part of the result, in their order. */
+/* Sums all members' addends of this rank's part of the result, in the group's order. */
 static clv_status reduce(const clv_mpi_plan *plan, const clv_mpi_phase *ph, clv_error *err)
 {
     const clv_device *device = plan->base.out_device;
@@ -430,7 +420,7 @@ static clv_status unpack(const clv_mpi_plan *plan, const clv_mpi_phase *ph, clv_
     return CLV_OK;
 }
 
-/* For the flight recorder: members that messages come of, as bits. */
+/* Members that send messages to this rank, as bits. */
 static uint64_t senders_of(const clv_mpi_phase *ph)
 {
     uint64_t bits = 0;
@@ -446,15 +436,15 @@ static clv_status wait_out(clv_mpi_plan *plan, clv_error *err)
         clv_mpi_phase *ph = &plan->phases[k];
         if (k > 0)
             CLV_TRY(start_phase(plan, ph, err));
-        atomic_store_explicit(&((clv_thread_comm *)plan->base.comm)->phase, k, memory_order_relaxed);
-        if (ph->slices) { /* the sums of this process are copied while the others' come */
+        atomic_store_explicit(&plan->base.comm->phase, k, memory_order_relaxed);
+        if (ph->slices) { /* copies the sums of this process while the others arrive */
             CLV_TRY(local_barrier(plan, err));
             CLV_TRY(copy_local(plan, ph, false, err));
         }
         int64_t began = clv_now_ns();
-        clv_collective_record_wait((clv_thread_comm *)plan->base.comm, plan->base.group, &plan->desc,
-                                   plan->base.receive_bytes, senders_of(ph), began);
-        CLV_TRY(await_parts(plan, ph, ph->receives, ph->n_receives, true, err));
+        clv_collective_record_wait(plan->base.comm, plan->base.group, &plan->desc, plan->base.receive_bytes,
+                                   senders_of(ph), began);
+        CLV_TRY(await_messages(plan, ph, ph->receives, ph->n_receives, true, err));
         clv_comm_add_wait(plan->base.comm, began);
         record_received(plan, ph->receives, ph->n_receives);
         if (!ph->reduces)
@@ -465,15 +455,15 @@ static clv_status wait_out(clv_mpi_plan *plan, clv_error *err)
             CLV_TRY(copy_local(plan, ph, false, err));
         CLV_TRY(ph->reduces ? reduce(plan, ph, err) : copy_local(plan, ph, true, err));
     }
-    if (plan->shm.publishes) /* as who begins the step after the next would be ahead */
+    if (plan->shm.publishes) /* else a rank could begin the collective after the next */
         CLV_TRY(clv_shm_await_members(plan, err));
     return clv_device_synchronize(plan->base.out_device, err);
 }
 
-/* None of this process reads any more. */
+/* Barrier after which no member in this process reads this rank's memory. */
 static clv_status end_local(const clv_mpi_plan *plan, clv_error *err)
 {
-    clv_thread_comm *comm = (clv_thread_comm *)plan->base.comm;
+    clv_comm *comm = plan->base.comm;
     clv_collective_desc end = {.what = plan->desc.what, .tag = plan->desc.tag, .at_end_barrier = true};
     if (plan->local->n == 1)
         return CLV_OK;
@@ -484,13 +474,13 @@ static clv_status end_local(const clv_mpi_plan *plan, clv_error *err)
 
 static clv_status wait_in(clv_mpi_plan *plan, clv_error *err)
 {
-    clv_thread_comm *comm = (clv_thread_comm *)plan->base.comm;
+    clv_comm *comm = plan->base.comm;
     int64_t began = clv_now_ns();
     clv_collective_record_end_wait(comm, plan->base.group, &plan->desc, began);
     for (int k = 0; k < plan->n_phases; k++)
-        CLV_TRY(await_parts(plan, &plan->phases[k], plan->phases[k].sends, plan->phases[k].n_sends, false, err));
+        CLV_TRY(await_messages(plan, &plan->phases[k], plan->phases[k].sends, plan->phases[k].n_sends, false, err));
     CLV_TRY(end_local(plan, err));
-    clv_comm_add_wait(&comm->base, began);
+    clv_comm_add_wait(comm, began);
     clv_mpi_plan_finish(plan);
     clv_collective_end(comm, plan->base.group);
     return CLV_OK;
@@ -513,7 +503,7 @@ static clv_status wait_for(clv_plan *base, clv_wait what, clv_error *err)
     return status;
 }
 
-static void hear(clv_world *world)
+static void poll_failure(clv_world *world)
 {
     (void)clv_mpi_poll_failure(world);
 }
@@ -526,7 +516,7 @@ const clv_transport clv_mpi_transport = {
     .notify_failure = clv_mpi_notify_failure,
     .query_progress = clv_mpi_query_progress,
     .describe_process = clv_mpi_describe_process,
-    .poll_failure = hear,
+    .poll_failure = poll_failure,
     .prepare = clv_mpi_prepare,
     .start = start,
     .overlap = clv_mpi_overlap,

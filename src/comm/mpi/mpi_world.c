@@ -1,29 +1,31 @@
 /* mpi_world.c - opens a world over MPI (rendezvous, own communicator) and exchanges failure notices between
  * processes.
  */
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/error.h"
 #include "base/hash.h"
 #include "comm/mpi/mpi_world.h"
 
-#define COPY_NS INT64_C(30000000000)
+#define COPY_NS INT64_C(30000000000) /* timeout of making a communicator */
 
 static clv_status find_tags(struct clv_mpi_world *state, const clv_world *world, clv_error *err)
 {
-    int most = state->job->info.most_tag;
+    int max_tag = state->job->info.max_tag;
     for (int p = 0; p < world->processes; p++) {
         int n = world->first_ranks[p + 1] - world->first_ranks[p];
         state->max_local_ranks = n > state->max_local_ranks ? n : state->max_local_ranks;
     }
-    state->n_tagged_sets = (int)((most - 1) / ((int64_t)state->max_local_ranks * state->max_local_ranks));
+    state->n_tagged_sets = (int)((max_tag - 1) / ((int64_t)state->max_local_ranks * state->max_local_ranks));
     if (state->n_tagged_sets >= 1)
         return CLV_OK;
-    return clv_fail(err, CLV_ELIMIT, "a process has %d ranks, and this MPI has tags for fewer: no more than %d in all",
-                    state->max_local_ranks, most);
+    return clv_fail(err, CLV_ELIMIT, "a process has %d ranks, for whose pairs this MPI has too few tags: %d",
+                    state->max_local_ranks, max_tag);
 }
 
-/* All processes make this world; it is numbered as their meeting is. */
+/* Meets all processes; the number of the rendezvous becomes the world's. */
 static clv_status rendezvous(clv_world *world, clv_error *err)
 {
     const clv_job_rendezvous_info mine = {
@@ -32,7 +34,7 @@ static clv_status rendezvous(clv_world *world, clv_error *err)
     return clv_job_rendezvous(&world->mpi->number, world->mpi->job, &mine, world->timeout_ns, err);
 }
 
-/* All are here. */
+/* Makes the world's communicator; all processes are here. */
 static clv_status copy_comm(clv_world *world, clv_error *err)
 {
     struct clv_mpi_world *state = world->mpi;
@@ -48,14 +50,14 @@ static clv_status copy_comm(clv_world *world, clv_error *err)
     state->has_comm = status == CLV_OK;
     if (status == CLV_OK)
         return CLV_OK;
-    job->poisoned = 1; /* a collective cannot be called back */
+    job->poisoned = 1; /* MPI's collectives cannot be canceled */
     if (status == CLV_ETIMEOUT)
         return clv_fail(err, status, "process %d waited %d s for MPI to make a communicator of all %d processes",
                         world->me, (int)(COPY_NS / 1000000000), world->processes);
     return status;
 }
 
-static int listen(struct clv_mpi_world *state)
+static int post_notice_receive(struct clv_mpi_world *state)
 {
     int code = state->job->mpi->receive(&state->notice_request, state->comm, &state->notice, sizeof state->notice,
                                         CLV_MPI_ANY_SOURCE, 0);
@@ -63,27 +65,26 @@ static int listen(struct clv_mpi_world *state)
     return code;
 }
 
-static clv_status post_notice_receive(struct clv_mpi_world *state, clv_error *err)
+static clv_status start_listening(struct clv_mpi_world *state, clv_error *err)
 {
     pthread_mutex_lock(&state->job->lock);
-    int code = listen(state);
+    int code = post_notice_receive(state);
     pthread_mutex_unlock(&state->job->lock);
     return code == 0 ? CLV_OK : clv_job_fail_mpi(state->job, code, "making a session", err);
 }
 
-/* Under the lock: whether another process told of a failure. */
 bool clv_mpi_receive_notices(struct clv_mpi_world *state)
 {
     int done = 0;
     bool failed = false;
     while (state->listening && state->job->mpi->test(&state->notice_request, &done) == 0 && done) {
-        bool ours = state->notice.world == state->number; /* one that was late may speak of a world that is gone */
+        bool ours = state->notice.world == state->number; /* a late notice may be of a world that is closed */
         state->goodbyes += ours && state->notice.is_goodbye;
         if (ours && !state->notice.is_goodbye && !failed) {
             state->failure = state->notice.failure;
             failed = true;
         }
-        (void)listen(state);
+        (void)post_notice_receive(state);
     }
     return failed;
 }
@@ -115,16 +116,16 @@ clv_status clv_mpi_open(clv_world *world, const clv_process_links *links, clv_er
         return clv_fail_memory(err, "a world's state", ranks * sizeof *world->mpi->peer_what);
     CLV_TRY(find_tags(world->mpi, world, err));
     if (clv_job_core_share(job) < world->mpi->max_local_ranks)
-        world->spins = 0; /* who waits lets others run */
+        world->spins = 0; /* waiters let others run */
     CLV_TRY(rendezvous(world, err));
     CLV_TRY(copy_comm(world, err));
-    CLV_TRY(post_notice_receive(world->mpi, err));
+    CLV_TRY(start_listening(world->mpi, err));
     CLV_TRY(clv_mpi_open_shm(world, err));
     clv_control_add_world(job->control, world);
     return CLV_OK;
 }
 
-void clv_mpi_broadcast_notice(clv_world *world, const clv_mpi_notice *said)
+void clv_mpi_broadcast_notice(clv_world *world, const clv_mpi_notice *notice)
 {
     struct clv_mpi_world *state = world->mpi;
     if (!state->notice_sends)
@@ -132,7 +133,7 @@ void clv_mpi_broadcast_notice(clv_world *world, const clv_mpi_notice *said)
     for (int p = 0; state->notice_sends && p < world->processes; p++)
         if (p != world->me)
             state->n_notice_sends += state->job->mpi->send(&state->notice_sends[state->n_notice_sends], state->comm,
-                                                           said, sizeof *said, p, 0) == 0;
+                                                           notice, sizeof *notice, p, 0) == 0;
 }
 
 void clv_mpi_notify_failure(clv_world *world, const clv_error *error)
@@ -169,4 +170,18 @@ bool clv_mpi_poll_failure(clv_world *world)
     if (failed)
         clv_world_record_failure(world, &error);
     return failed;
+}
+
+clv_status clv_mpi_check_peer(const clv_mpi_plan *plan, int member, bool same_phase, uint64_t tag, const char *what,
+                              int64_t expected, int64_t bytes, clv_error *err)
+{
+    clv_comm *comm = plan->base.comm;
+    const clv_group *group = plan->base.group;
+    if (same_phase && tag == plan->desc.tag && strncmp(what, plan->desc.what, CLV_MPI_NAME_BYTES - 1) == 0)
+        return bytes == expected ? CLV_OK
+                                 : clv_world_fail_wrong_size(comm, group, &plan->desc, member, expected, bytes, err);
+    char *copy = comm->world->mpi->peer_what[comm->rank];
+    snprintf(copy, CLV_MPI_NAME_BYTES, "%.*s", CLV_MPI_NAME_BYTES - 1, what);
+    return clv_world_fail_mismatch(comm, group, comm->rank, &plan->desc, group->ranks[member],
+                                   &(clv_collective_desc){.what = copy, .tag = tag}, err);
 }

@@ -133,11 +133,6 @@ struct clv_mpi_world {
     char (*peer_what)[CLV_MPI_NAME_BYTES]; /* [ranks] per rank of this process: a peer's collective, for messages */
 };
 
-static inline struct clv_mpi_world *clv_mpi_world_of(const clv_comm *comm)
-{
-    return ((const clv_thread_comm *)comm)->world->mpi;
-}
-
 /* "Under the lock" means with the job's lock held. */
 
 /* ---- mpi_progress_thread.c ---- */
@@ -166,6 +161,10 @@ bool clv_mpi_receive_notices(struct clv_mpi_world *state);
 bool clv_mpi_poll_failure(clv_world *world);
 /* Under the lock: sends a notice to all other processes; it must not be changed after. */
 void clv_mpi_broadcast_notice(clv_world *world, const clv_mpi_notice *notice);
+/* Compares the collective that a member announces with the plan; fails the world if they differ, or if it announces
+ * another number of bytes than this rank expects. what: CLV_MPI_NAME_BYTES at most, cut. */
+clv_status clv_mpi_check_peer(const clv_mpi_plan *plan, int member, bool same_phase, uint64_t tag, const char *what,
+                              int64_t expected, int64_t bytes, clv_error *err);
 /* Functions of the transport's table. */
 void clv_mpi_notify_failure(clv_world *world, const clv_error *error);
 void clv_mpi_query_progress(clv_world *world, int set, clv_rank_progress *all);

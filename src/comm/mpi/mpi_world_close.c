@@ -6,11 +6,10 @@
 #include "comm/mpi/mpi_world.h"
 
 enum {
-    CLOSE_NS = 2000000000, /* until all processes of a world that failed have come to its end */
-    LOOKS = 200,           /* MPI brings what is there a message or so a look */
+    CLOSE_NS = 2000000000, /* timeout until all processes have closed a world that failed */
+    POLLS = 200,           /* MPI delivers about one message per poll */
 };
 
-/* Looks at a part's requests, under the lock. */
 int clv_mpi_test_message(const clv_job *job, clv_mpi_message *p)
 {
     int code = 0;
@@ -19,10 +18,9 @@ int clv_mpi_test_message(const clv_job *job, clv_mpi_message *p)
     return code;
 }
 
-/* Takes a plan that runs out of the list of its rank's. */
 void clv_mpi_plan_finish(clv_mpi_plan *plan)
 {
-    clv_mpi_plan **at = &clv_mpi_world_of(plan->base.comm)->running[plan->base.comm->rank];
+    clv_mpi_plan **at = &plan->base.comm->world->mpi->running[plan->base.comm->rank];
     while (*at != plan)
         at = &(*at)->next_running;
     *at = plan->next_running;
@@ -30,10 +28,9 @@ void clv_mpi_plan_finish(clv_mpi_plan *plan)
     clv_mpi_end_overlap(plan);
 }
 
-/* What was sent is with MPI yet. */
 void clv_mpi_cancel_receives(clv_mpi_plan *plan)
 {
-    clv_job *job = clv_mpi_world_of(plan->base.comm)->job;
+    clv_job *job = plan->base.comm->world->mpi->job;
     pthread_mutex_lock(&job->lock);
     for (int k = 0; k < plan->n_phases; k++)
         for (int i = 0; i < plan->phases[k].n_receives && !job->poisoned; i++) {
@@ -45,23 +42,23 @@ void clv_mpi_cancel_receives(clv_mpi_plan *plan)
     pthread_mutex_unlock(&job->lock);
 }
 
-/* Under the lock: whether all that a plan sent has been taken. */
+/* Under the lock: whether all sends of a plan have been received. */
 static bool is_sent(const clv_mpi_plan *plan)
 {
-    const clv_job *job = clv_mpi_world_of(plan->base.comm)->job;
+    const clv_job *job = plan->base.comm->world->mpi->job;
     bool all = true;
     for (int k = 0; k < plan->n_phases; k++)
         for (int i = 0; i < plan->phases[k].n_sends; i++) {
             clv_mpi_message *p = &plan->phases[k].sends[i];
             if (clv_mpi_test_message(job, p) != 0)
-                p->n_ended = p->n_posted; /* it failed, which is an end, too */
+                p->n_ended = p->n_posted; /* a failed request has ended, too */
             all = all && p->n_ended == p->n_posted;
         }
     return all;
 }
 
-/* Under the lock: takes what others sent of steps that failed, so that they are rid of it. Returns whether there was,
- * or is, anything. */
+/* Under the lock: receives and discards messages of failed collectives, so that their senders can close. Returns
+ * whether there was, or still is, such a message. */
 static bool drain_unwanted(struct clv_mpi_world *state)
 {
     const clv_mpi *mpi = state->job->mpi;
@@ -74,7 +71,7 @@ static bool drain_unwanted(struct clv_mpi_world *state)
     state->discarded = NULL;
     if (mpi->probe(state->comm, &found, &from, &tag, &bytes) != 0 || !found)
         return false;
-    if (tag == 0) /* it is heard next */
+    if (tag == 0) /* a notice, which is received next */
         return true;
     state->discarded = malloc((size_t)bytes + 1);
     if (state->discarded &&
@@ -85,12 +82,11 @@ static bool drain_unwanted(struct clv_mpi_world *state)
     return true;
 }
 
-/* Waits until what a plan that runs has sent is taken, and ends it. */
 void clv_mpi_plan_abandon(clv_mpi_plan *plan)
 {
     if (!plan->running)
         return;
-    struct clv_mpi_world *state = clv_mpi_world_of(plan->base.comm);
+    struct clv_mpi_world *state = plan->base.comm->world->mpi;
     clv_job *job = state->job;
     clv_deadline deadline = clv_deadline_after(CLV_MPI_CANCEL_NS);
     clv_mpi_cancel_receives(plan);
@@ -107,7 +103,7 @@ void clv_mpi_plan_abandon(clv_mpi_plan *plan)
     clv_mpi_plan_finish(plan);
 }
 
-/* Under the lock: whether nothing is under way any more that this process sent. */
+/* Under the lock: whether all sends of this process have been received. */
 static bool has_sent_all(const clv_world *world)
 {
     bool all = true;
@@ -117,7 +113,7 @@ static bool has_sent_all(const clv_world *world)
     return all;
 }
 
-/* Ends what a world that failed has under way, as all processes do. */
+/* Ends the messages in flight of a world that failed; all processes do. */
 static void send_goodbye(clv_world *world)
 {
     struct clv_mpi_world *state = world->mpi;
@@ -130,7 +126,8 @@ static void send_goodbye(clv_world *world)
             clv_mpi_broadcast_notice(world, &state->goodbye_notice);
             said = true;
         }
-        bool all_said = said && state->goodbyes == world->processes - 1; /* then all is here that was sent before */
+        bool all_said =
+            said && state->goodbyes == world->processes - 1; /* everything that was sent before has arrived */
         over = job->poisoned || (!drain_unwanted(state) && all_said);
         if (!over && clv_deadline_remaining(&deadline) == 0)
             job->poisoned = 1;
@@ -153,7 +150,7 @@ void clv_mpi_close(clv_world *world)
         return;
     clv_job *job = state->job;
     clv_mpi_leak(world);
-    for (int i = 0; state->listening && i < LOOKS && !clv_world_failed(world, NULL); i++)
+    for (int i = 0; state->listening && i < POLLS && !clv_world_failed(world, NULL); i++)
         (void)clv_mpi_poll_failure(world);
     if (state->listening && clv_world_failed(world, NULL))
         send_goodbye(world);
@@ -178,7 +175,7 @@ void clv_mpi_close(clv_world *world)
     free(state->running);
     free(state->peer_what);
     if (!over)
-        return; /* MPI may still read or write what is there */
+        return; /* MPI may still use the memory */
     free(state->notice_sends);
     free(state);
 }

@@ -16,7 +16,7 @@
 
 enum { PAGE = 4096, NAME = 64 };
 
-_Static_assert(sizeof(clv_shm_slot) % CLV_CACHE_LINE == 0, "cards lie lines apart");
+_Static_assert(sizeof(clv_shm_slot) % CLV_CACHE_LINE == 0, "slots are cache lines apart");
 _Static_assert(CLV_SHM_SLOT_BYTES % PAGE == 0, "elements begin a page");
 
 static size_t pages_of(size_t bytes)
@@ -53,9 +53,8 @@ static clv_status map(clv_shm_segment **out, int ranks, int file, uint64_t name,
         free(segment);
         return clv_fail_memory(err, "a segment", bytes_of(ranks));
     }
-    (void)madvise(segment->memory, segment->bytes, MADV_DONTDUMP); /* it is large, and mostly not there */
-    (void)madvise(segment->memory, segment->bytes,
-                  MADV_DONTFORK); /* a child would keep it when all processes are gone */
+    (void)madvise(segment->memory, segment->bytes, MADV_DONTDUMP); /* it is large and mostly untouched */
+    (void)madvise(segment->memory, segment->bytes, MADV_DONTFORK); /* a child would keep it alive */
     segment->slots = (clv_shm_slot *)(void *)segment->memory;
     segment->elements = (unsigned char *)segment->slots + pages_of(slot_count(ranks) * sizeof *segment->slots);
     *out = segment;
@@ -67,7 +66,7 @@ static clv_status fail_system(const char *what, clv_error *err)
     return clv_fail(err, CLV_EIO, "memory shared by processes: %s: %s", what, strerror(errno));
 }
 
-/* Growing a file beyond the limit is a signal. */
+/* Growing a file beyond the limit raises a signal. */
 static bool may_grow(size_t bytes)
 {
     struct rlimit limit;
@@ -93,7 +92,7 @@ clv_status clv_shm_segment_create(clv_shm_segment **out, int ranks, clv_error *e
     return status;
 }
 
-/* What is under that number is looked at before it is opened: it may be another process's, and anything. */
+/* Checks what the file number names before it opens it: it may be another file of another process. */
 clv_status clv_shm_segment_open(clv_shm_segment **out, int ranks, int64_t pid, int file, uint64_t name, clv_error *err)
 {
     char path[NAME], text[NAME], wanted[2 * NAME], found[2 * NAME] = "";
@@ -104,7 +103,7 @@ clv_status clv_shm_segment_open(clv_shm_segment **out, int ranks, int64_t pid, i
     if (readlink(path, found, sizeof found - 1) < 0)
         return fail_system(path, err);
     if (strcmp(found, wanted) != 0)
-        return clv_fail(err, CLV_ENOTFOUND, "memory shared by processes: %s is something else", path);
+        return clv_fail(err, CLV_ENOTFOUND, "memory shared by processes: %s is another file", path);
     int mine = open(path, O_RDWR | O_CLOEXEC);
     if (mine < 0)
         return fail_system(path, err);
@@ -133,7 +132,7 @@ void clv_shm_segment_free(clv_shm_segment *segment)
     free(segment);
 }
 
-/* ---- cards ---- */
+/* ---- slots ---- */
 
 static size_t index_of(const clv_shm_segment *segment, int set, int rank)
 {

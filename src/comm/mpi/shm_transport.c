@@ -1,7 +1,7 @@
 /* shm_transport.c - collectives among processes of one host through slots of the shared-memory segment, without MPI.
- * In each step of a group whose members are all on this host each shows a card; where all their operands have room on
- * cards nothing else is moved, and MPI is not called. Others show cards without elements beside their messages, so
- * that members that are in another step are found by all.
+ * In each collective of a group whose members are all on this host each publishes a slot. If all operands fit into
+ * slots nothing else is moved and MPI is not called. Else the slots have no elements and only serve to find mismatches;
+ * the elements are sent as messages.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -11,9 +11,10 @@
 #include "tensor/box_copy.h"
 
 enum {
-    SPINS = 100, /* looks, some 2 us, where there are cores for all: no more, as a peer may be on this core yet */
-    LISTEN = 64, /* a waiter looks for failures of other hosts once in so many looks */
-    SUMMED_BYTES = 16 << 20, /* of all addends: each member reads all; where there are more, slices by messages */
+    SPINS = 100,        /* polls, some 2 us, before a waiter yields, if there are cores for all ranks */
+    FAILURE_POLLS = 64, /* a waiter polls for failures of other processes once in so many polls */
+    MAX_ADDEND_BYTES =
+        16 << 20, /* of all addends of an all_reduce, each of which every member reads; larger ones go by messages */
 };
 
 /* ---- preparing ---- */
@@ -30,14 +31,14 @@ clv_status clv_shm_prepare(clv_mpi_plan *plan, const clv_transfer *t, int64_t *s
 {
     clv_shm_plan *shm = &plan->shm;
     size_t n = (size_t)t->group->n;
-    const clv_job *job = clv_mpi_world_of(plan->base.comm)->job;
+    const clv_job *job = plan->base.comm->world->mpi->job;
     int64_t size = (int64_t)clv_dtype_size(t->dtype);
-    if (!all_on_host(clv_mpi_world_of(plan->base.comm), t->group))
+    if (!all_on_host(plan->base.comm->world->mpi, t->group))
         return CLV_OK;
     shm->members = calloc(n, sizeof *shm->members);
     shm->ins = calloc(n, sizeof *shm->ins);
     if (!shm->members || !shm->ins)
-        return clv_fail_memory(err, "a step's cards", n * sizeof *shm->members);
+        return clv_fail_memory(err, "a collective's slots", n * sizeof *shm->members);
     shm->in_slots = shm->publishes = true;
     for (int m = 0; m < t->group->n; m++) {
         clv_shm_member *its = &shm->members[m];
@@ -49,7 +50,7 @@ clv_status clv_shm_prepare(clv_mpi_plan *plan, const clv_transfer *t, int64_t *s
     }
     shm->reduces = t->parts.reduces;
     if (shm->reduces && clv_group_shards_is_all_reduce(&t->parts))
-        shm->in_slots = shm->in_slots && shm->members[0].bytes * t->group->n <= SUMMED_BYTES;
+        shm->in_slots = shm->in_slots && shm->members[0].bytes * t->group->n <= MAX_ADDEND_BYTES;
     shm->size = (size_t)size;
     if (shm->in_slots && shm->reduces && !plan->base.out_device->backend->is_host)
         *staging = clv_shard_elems(&plan->base.out_shard) * size;
@@ -64,12 +65,12 @@ void clv_shm_plan_free(clv_shm_plan *shm)
 
 /* ---- running ---- */
 
-/* Copies what members take of the operand to where it lies on a card. */
-static clv_status fill_slot(const clv_mpi_plan *plan, const clv_shm_slot *card, clv_error *err)
+/* Copies the boxes that members need from the operand to the slot. */
+static clv_status fill_slot(const clv_mpi_plan *plan, const clv_shm_slot *slot, clv_error *err)
 {
     const clv_device *device = plan->base.in_device;
     const clv_shard *operand = &plan->base.in_shard;
-    void *elements = clv_shm_slot_elements(clv_mpi_world_of(plan->base.comm)->segment, card);
+    void *elements = clv_shm_slot_elements(plan->base.comm->world->mpi->segment, slot);
     bool all = false;
     for (int m = 0; m < plan->base.group->n && !all; m++) {
         const clv_shm_member *its = &plan->shm.members[m];
@@ -83,18 +84,18 @@ static clv_status fill_slot(const clv_mpi_plan *plan, const clv_shm_slot *card, 
 
 clv_status clv_shm_start(clv_mpi_plan *plan, void *staging, clv_error *err)
 {
-    const struct clv_mpi_world *state = clv_mpi_world_of(plan->base.comm);
+    const struct clv_mpi_world *state = plan->base.comm->world->mpi;
     int set = plan->base.group->set, index = state->shm_index[plan->base.comm->rank];
-    clv_shm_slot *card = clv_shm_next_slot(state->segment, set, index);
-    size_t length = strnlen(plan->desc.what, sizeof card->what - 1);
-    card->tag = plan->desc.tag;
-    card->bytes = plan->shm.members[plan->base.group->me].bytes;
-    memcpy(card->what, plan->desc.what, length);
-    card->what[length] = '\0';
+    clv_shm_slot *slot = clv_shm_next_slot(state->segment, set, index);
+    size_t length = strnlen(plan->desc.what, sizeof slot->what - 1);
+    slot->tag = plan->desc.tag;
+    slot->bytes = plan->shm.members[plan->base.group->me].bytes;
+    memcpy(slot->what, plan->desc.what, length);
+    slot->what[length] = '\0';
     if (plan->shm.in_slots)
-        CLV_TRY(fill_slot(plan, card, err));
+        CLV_TRY(fill_slot(plan, slot, err));
     if (plan->base.overlapped)
-        card->published_ns = clv_now_ns();
+        slot->published_ns = clv_now_ns();
     plan->staging = staging;
     plan->shm.number = clv_shm_publish_slot(state->segment, set, index);
     for (int m = 0; m < plan->base.group->n; m++)
@@ -102,27 +103,10 @@ clv_status clv_shm_start(clv_mpi_plan *plan, void *staging, clv_error *err)
     return CLV_OK;
 }
 
-/* Holds what a card says against the step. */
-static clv_status check_slot(const clv_mpi_plan *plan, int member, clv_error *err)
-{
-    clv_thread_comm *comm = (clv_thread_comm *)plan->base.comm;
-    const clv_shm_member *its = &plan->shm.members[member];
-    char *said = comm->world->mpi->peer_what[comm->base.rank];
-    if (its->slot->tag == plan->desc.tag && strncmp(its->slot->what, plan->desc.what, CLV_SHM_NAME_BYTES - 1) == 0)
-        return its->slot->bytes == its->bytes ? CLV_OK
-                                              : clv_world_fail_wrong_size(comm, plan->base.group, &plan->desc, member,
-                                                                          its->bytes, its->slot->bytes, err);
-    memcpy(said, its->slot->what, CLV_MPI_NAME_BYTES);
-    said[CLV_MPI_NAME_BYTES - 1] = '\0';
-    return clv_world_fail_mismatch(comm, plan->base.group, comm->base.rank, &plan->desc,
-                                   plan->base.group->ranks[member],
-                                   &(clv_collective_desc){.what = said, .tag = its->slot->tag}, err);
-}
-
-/* Looks once at the cards that were not seen yet; *missing: how many are not there. */
+/* Reads the slots that were not published before; *missing: number of those that still are not. */
 static clv_status read_slots(clv_mpi_plan *plan, int *missing, clv_error *err)
 {
-    const struct clv_mpi_world *state = clv_mpi_world_of(plan->base.comm);
+    const struct clv_mpi_world *state = plan->base.comm->world->mpi;
     const clv_group *group = plan->base.group;
     *missing = 0;
     for (int m = 0; m < group->n; m++) {
@@ -138,7 +122,7 @@ static clv_status read_slots(clv_mpi_plan *plan, int *missing, clv_error *err)
             continue;
         if (plan->shm.in_slots && plan->base.overlapped && its->slot->published_ns > plan->base.arrived_ns)
             plan->base.arrived_ns = its->slot->published_ns;
-        CLV_TRY(check_slot(plan, m, err));
+        CLV_TRY(clv_mpi_check_peer(plan, m, true, its->slot->tag, its->slot->what, its->bytes, its->slot->bytes, err));
         if (plan->shm.in_slots)
             clv_recorder_receive(plan->base.comm->recorder, m,
                                  clv_shard_elems(&its->receive) * (int64_t)plan->shm.size);
@@ -148,7 +132,7 @@ static clv_status read_slots(clv_mpi_plan *plan, int *missing, clv_error *err)
 
 static clv_status fail_late(const clv_mpi_plan *plan, clv_error *err)
 {
-    clv_thread_comm *comm = (clv_thread_comm *)plan->base.comm;
+    clv_comm *comm = plan->base.comm;
     for (int m = 0; m < plan->base.group->n; m++) {
         const clv_shm_member *its = &plan->shm.members[m];
         comm->missing[m] = !its->slot;
@@ -160,25 +144,25 @@ static clv_status fail_late(const clv_mpi_plan *plan, clv_error *err)
 
 clv_status clv_shm_await_members(clv_mpi_plan *plan, clv_error *err)
 {
-    clv_thread_comm *comm = (clv_thread_comm *)plan->base.comm;
+    clv_comm *comm = plan->base.comm;
     clv_world *world = comm->world;
     clv_mpi_backoff w = {.spins = world->spins > 0 ? SPINS : 0, .deadline = clv_deadline_after(world->timeout_ns)};
-    for (bool late = false;; late = !clv_mpi_backoff_pause(&w)) { /* one more look at all, then */
+    for (bool late = false;; late = !clv_mpi_backoff_pause(&w)) { /* then polls once more */
         int missing;
         if (clv_world_failed(world, NULL))
             return clv_collective_give_up(comm, err);
         CLV_TRY(read_slots(plan, &missing, err));
         if (missing == 0)
             return CLV_OK;
-        bool told = (late || w.polls % LISTEN == LISTEN - 1) && clv_mpi_poll_failure(world);
-        if (late && !told)
+        bool failed_elsewhere = (late || w.polls % FAILURE_POLLS == FAILURE_POLLS - 1) && clv_mpi_poll_failure(world);
+        if (late && !failed_elsewhere)
             return fail_late(plan, err);
     }
 }
 
 static clv_status reduce(const clv_mpi_plan *plan, clv_error *err)
 {
-    const struct clv_mpi_world *state = clv_mpi_world_of(plan->base.comm);
+    const struct clv_mpi_world *state = plan->base.comm->world->mpi;
     const clv_device *device = plan->base.out_device;
     const clv_shard *out = &plan->base.out_shard;
     bool is_host = device->backend->is_host;
@@ -196,7 +180,7 @@ static clv_status reduce(const clv_mpi_plan *plan, clv_error *err)
 
 static clv_status copy_from_slots(const clv_mpi_plan *plan, clv_error *err)
 {
-    const struct clv_mpi_world *state = clv_mpi_world_of(plan->base.comm);
+    const struct clv_mpi_world *state = plan->base.comm->world->mpi;
     const clv_device *device = plan->base.out_device;
     if (plan->shm.reduces)
         return reduce(plan, err);
@@ -212,18 +196,18 @@ static clv_status copy_from_slots(const clv_mpi_plan *plan, clv_error *err)
 
 clv_status clv_shm_wait(clv_mpi_plan *plan, clv_wait what, clv_error *err)
 {
-    clv_thread_comm *comm = (clv_thread_comm *)plan->base.comm;
+    clv_comm *comm = plan->base.comm;
     const clv_group *group = plan->base.group;
     int64_t began = clv_now_ns();
-    if (what == CLV_WAIT_INPUT_REUSABLE) { /* what is read is on the card */
+    if (what == CLV_WAIT_INPUT_REUSABLE) { /* peers read the slot */
         clv_collective_end(comm, group);
         return CLV_OK;
     }
     clv_collective_record_wait(comm, group, &plan->desc, plan->base.receive_bytes,
                                clv_recorder_peer_mask(group->n, group->me), began);
     CLV_TRY(clv_shm_await_members(plan, err));
-    clv_comm_add_wait(&comm->base, began);
-    clv_recorder_set_phase(comm->base.recorder, CLV_RECORD_TRANSFERRING);
+    clv_comm_add_wait(comm, began);
+    clv_recorder_set_phase(comm->recorder, CLV_RECORD_TRANSFERRING);
     CLV_TRY(copy_from_slots(plan, err));
     return clv_device_synchronize(plan->base.out_device, err);
 }

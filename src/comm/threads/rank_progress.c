@@ -17,8 +17,8 @@ static void read_recorder(clv_rank_progress *s, const clv_recorder *r)
 
 clv_rank_progress clv_rank_progress_read(const clv_world *world, int rank, int set)
 {
-    const clv_thread_comm *comm = &world->comms[rank];
-    const char *note = atomic_load_explicit(&comm->base.activity, memory_order_acquire);
+    const clv_comm *comm = &world->comms[rank];
+    const char *activity = atomic_load_explicit(&comm->activity, memory_order_acquire);
     const char *doing = atomic_load_explicit(&comm->collective, memory_order_acquire);
     clv_rank_progress s = {.rank = rank,
                            .set = atomic_load_explicit(&comm->collective_set, memory_order_relaxed),
@@ -27,16 +27,16 @@ clv_rank_progress clv_rank_progress_read(const clv_world *world, int rank, int s
                            .waits_begun = atomic_load_explicit(&comm->waits_begun, memory_order_relaxed),
                            .known = 1,
                            .in_collective = atomic_load_explicit(&comm->in_collective, memory_order_relaxed),
-                           .idle = !atomic_load_explicit(&comm->base.busy, memory_order_relaxed),
+                           .idle = !atomic_load_explicit(&comm->busy, memory_order_relaxed),
                            .at_local_barrier = atomic_load_explicit(&comm->at_local_barrier, memory_order_relaxed),
                            .phase = atomic_load_explicit(&comm->phase, memory_order_relaxed)};
     if (set >= 0 && set < world->n_sets) {
         s.set_begun = atomic_load_explicit(&world->sets[set]->slots[rank].begun, memory_order_acquire);
         s.set_tag = atomic_load_explicit(&world->sets[set]->slots[rank].tag, memory_order_relaxed);
     }
-    read_recorder(&s, comm->base.recorder);
+    read_recorder(&s, comm->recorder);
     snprintf(s.what, sizeof s.what, "%s", doing ? doing : "");
-    snprintf(s.activity, sizeof s.activity, "%s", note ? note : "");
+    snprintf(s.activity, sizeof s.activity, "%s", activity ? activity : "");
     return s;
 }
 

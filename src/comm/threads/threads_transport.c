@@ -1,8 +1,9 @@
 /* threads_transport.c - zero-copy collectives between rank threads, which read each other's memory; two barriers
  * each.
  *
- * All meet; then a step that does not reduce is "copy what I lack from whoever has it", and one that reduces is "sum my
- * part straight out of every peer"; then all meet again, so that no memory changes while it is read.
+ * After the first barrier a rank copies the boxes that it needs out of the peers' operands, or, in a reduction, sums
+ * its part of the result straight out of all operands. The second barrier ends the collective, so that no memory
+ * changes while it is read.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -10,11 +11,11 @@
 #include "base/error.h"
 #include "comm/threads/world.h"
 
-/* Up to this many bytes every rank sums all of an all_reduce itself; above, each sums a slice and writes it to all, so
- * that each line is fetched from one peer or written to it, not both ways. */
+/* Largest all_reduce that every rank sums as a whole. In larger ones each rank sums a slice and writes it to all, so
+ * that each cache line is fetched from a peer or written to it, not both. */
 enum { SMALL_REDUCE_BYTES = 4096 };
 
-/* A sum is carried on to peers by so many bytes, while the core's second-level cache has them. */
+/* Bytes of a sum that are written to peers at a time, while they are in the core's second-level cache. */
 enum { CACHED_BYTES = 128 << 10 };
 
 struct clv_window {
@@ -22,22 +23,22 @@ struct clv_window {
     void *memory[];
 };
 
-/* What is copied from a peer. */
-typedef struct take {
+/* A box that is copied from a peer. */
+typedef struct receive_box {
     int peer;
     const void *from;
-    clv_shard shard, box; /* the peer's, and what I lack of it */
-} take;
+    clv_shard shard, box; /* the peer's operand, and the box in it */
+} receive_box;
 
 typedef struct threads_plan {
     clv_plan base; /* first: a clv_plan * is one of these */
     clv_collective_desc desc;
-    bool everywhere; /* a reduction of which all members get all */
-    bool by_descs;   /* no windows: where peers' memory is, each says when it starts */
-    int n_takes;
-    take *takes;      /* of a step that does not reduce */
-    const void **ins; /* [members] of one that reduces */
-    void **outs;      /* [members] everywhere */
+    bool all_reduce;
+    bool by_descs; /* no windows: the peers' descriptors have their addresses */
+    int n_receives;
+    receive_box *receives; /* of a collective that does not reduce */
+    const void **ins;      /* [members] operands, of a reduction */
+    void **outs;           /* [members] results, of an all_reduce */
 } threads_plan;
 
 static clv_status add_window(clv_window **out, clv_world *world, void *const *memory, clv_error *err)
@@ -58,7 +59,7 @@ static void free_window(clv_window *window)
     free(window);
 }
 
-/* Where a place in this rank's part of a window lies in a peer's. */
+/* Address in a peer's part of a window that corresponds to one in this rank's. */
 static void *at_peer(const clv_window *window, int me, const void *mine, int peer)
 {
     return (char *)window->memory[peer] + ((const char *)mine - (const char *)window->memory[me]);
@@ -72,44 +73,44 @@ static void release(clv_plan *base)
 
     if (!plan)
         return;
-    free(plan->takes);
+    free(plan->receives);
     free(plan->ins);
     free(plan->outs);
     free(plan);
 }
 
-static clv_status find_takes(threads_plan *plan, const clv_transfer *t, int rank, clv_error *err)
+static clv_status find_receives(threads_plan *plan, const clv_transfer *t, int rank, clv_error *err)
 {
     size_t n = (size_t)t->group->n;
     clv_transfer_box *moves = malloc(n * sizeof *moves);
 
-    plan->n_takes = moves ? clv_list_receive_boxes(moves, &t->parts, t->group->me) : 0;
-    plan->takes = malloc((size_t)(plan->n_takes + 1) * sizeof *plan->takes);
-    for (int i = 0; plan->takes && i < plan->n_takes; i++) {
+    plan->n_receives = moves ? clv_list_receive_boxes(moves, &t->parts, t->group->me) : 0;
+    plan->receives = malloc((size_t)(plan->n_receives + 1) * sizeof *plan->receives);
+    for (int i = 0; plan->receives && i < plan->n_receives; i++) {
         int peer = moves[i].peer;
 
-        plan->takes[i] = (take){.peer = peer, .shard = t->parts.in[peer], .box = moves[i].box};
+        plan->receives[i] = (receive_box){.peer = peer, .shard = t->parts.in[peer], .box = moves[i].box};
         if (!plan->by_descs)
-            plan->takes[i].from = at_peer(t->in_window, rank, t->in, t->group->ranks[peer]);
+            plan->receives[i].from = at_peer(t->in_window, rank, t->in, t->group->ranks[peer]);
     }
-    bool ok = moves && plan->takes;
+    bool ok = moves && plan->receives;
     free(moves);
-    return ok ? CLV_OK : clv_fail_memory(err, "what a step takes", n * sizeof *moves);
+    return ok ? CLV_OK : clv_fail_memory(err, "a collective's boxes", n * sizeof *moves);
 }
 
-static clv_status find_addends(threads_plan *plan, const clv_transfer *t, int rank, clv_error *err)
+static clv_status find_operands(threads_plan *plan, const clv_transfer *t, int rank, clv_error *err)
 {
     size_t n = (size_t)t->group->n;
 
-    plan->everywhere = clv_group_shards_is_all_reduce(&t->parts);
+    plan->all_reduce = clv_group_shards_is_all_reduce(&t->parts);
     plan->ins = malloc(n * sizeof *plan->ins);
-    if (plan->everywhere)
+    if (plan->all_reduce)
         plan->outs = malloc(n * sizeof *plan->outs);
-    if (!plan->ins || (plan->everywhere && !plan->outs))
-        return clv_fail_memory(err, "the members of a step", n * sizeof *plan->ins);
+    if (!plan->ins || (plan->all_reduce && !plan->outs))
+        return clv_fail_memory(err, "a collective's members", n * sizeof *plan->ins);
     for (int m = 0; m < t->group->n && !plan->by_descs; m++) {
         plan->ins[m] = at_peer(t->in_window, rank, t->in, t->group->ranks[m]);
-        if (plan->everywhere)
+        if (plan->all_reduce)
             plan->outs[m] = at_peer(t->out_window, rank, t->out, t->group->ranks[m]);
     }
     return CLV_OK;
@@ -120,12 +121,12 @@ static clv_status prepare(clv_plan **out, clv_comm *comm, const clv_transfer *t,
     threads_plan *plan = calloc(1, sizeof *plan);
 
     if (!plan)
-        return clv_fail_memory(err, "a step's plan", sizeof *plan);
+        return clv_fail_memory(err, "a collective's plan", sizeof *plan);
     *plan = (threads_plan){.base = clv_plan_init(comm, t),
                            .desc = {.what = t->what, .tag = t->tag},
                            .by_descs = !t->in_window && !t->out_window};
     clv_status status =
-        t->parts.reduces ? find_addends(plan, t, comm->rank, err) : find_takes(plan, t, comm->rank, err);
+        t->parts.reduces ? find_operands(plan, t, comm->rank, err) : find_receives(plan, t, comm->rank, err);
     if (status != CLV_OK) {
         release(&plan->base);
         return status;
@@ -140,11 +141,10 @@ static clv_status prepare(clv_plan **out, clv_comm *comm, const clv_transfer *t,
 static clv_status start(clv_plan *base, void *staging, clv_error *err)
 {
     threads_plan *plan = (threads_plan *)base;
-    clv_thread_comm *comm = (clv_thread_comm *)base->comm;
+    clv_comm *comm = base->comm;
 
     (void)staging;
-    CLV_TRY(clv_device_synchronize(plan->base.in_device,
-                                   err)); /* peers read what was made there, and write where it was read */
+    CLV_TRY(clv_device_synchronize(plan->base.in_device, err)); /* peers read in, and write out */
     CLV_TRY(clv_collective_begin(comm, plan->base.group, &plan->desc, err));
     if (plan->by_descs) {
         plan->desc.in = base->in;
@@ -155,20 +155,20 @@ static clv_status start(clv_plan *base, void *staging, clv_error *err)
     return clv_barrier_arrive(comm, plan->base.group, &plan->desc, err);
 }
 
-/* Finds the peers' memory in their posts. */
-static void read_peer_descs(const threads_plan *plan, const clv_thread_comm *comm)
+/* Reads the peers' addresses from their descriptors. */
+static void read_peer_descs(const threads_plan *plan, const clv_comm *comm)
 {
-    for (int i = 0; i < plan->n_takes; i++)
-        plan->takes[i].from = clv_barrier_peer_desc(comm, plan->base.group, plan->takes[i].peer)->in;
+    for (int i = 0; i < plan->n_receives; i++)
+        plan->receives[i].from = clv_barrier_peer_desc(comm, plan->base.group, plan->receives[i].peer)->in;
     for (int m = 0; plan->ins && m < plan->base.group->n; m++) {
         plan->ins[m] = clv_barrier_peer_desc(comm, plan->base.group, m)->in;
-        if (plan->everywhere)
+        if (plan->all_reduce)
             plan->outs[m] = clv_barrier_peer_desc(comm, plan->base.group, m)->out;
     }
 }
 
-/* When the last member had started: from then on its memory could be read. */
-static int64_t last_start_ns(const threads_plan *plan, const clv_thread_comm *comm)
+/* Time at which the last member started, and its memory could be read. */
+static int64_t last_start_ns(const threads_plan *plan, const clv_comm *comm)
 {
     int64_t last = 0;
     for (int m = 0; m < plan->base.group->n; m++) {
@@ -182,8 +182,8 @@ static clv_status copy_missing(const threads_plan *plan, clv_error *err)
 {
     const clv_device *device = plan->base.out_device;
 
-    for (int i = 0; i < plan->n_takes; i++) {
-        const take *t = &plan->takes[i];
+    for (int i = 0; i < plan->n_receives; i++) {
+        const receive_box *t = &plan->receives[i];
 
         CLV_TRY(device->backend->copy(device, CLV_COPY_ON_DEVICE, plan->base.out, &plan->base.out_shard, t->from,
                                       &t->shard, &t->box, clv_dtype_size(plan->base.dtype), err));
@@ -192,7 +192,7 @@ static clv_status copy_missing(const threads_plan *plan, clv_error *err)
 }
 
 /* Each member sums one slice straight out of all inputs and writes it to every member's output. */
-static clv_status all_reduce(const threads_plan *plan, clv_error *err)
+static clv_status reduce_slice(const threads_plan *plan, clv_error *err)
 {
     const clv_device *device = plan->base.out_device;
     int n = plan->base.group->n, me = plan->base.group->me;
@@ -219,8 +219,8 @@ static clv_status move(const threads_plan *plan, clv_error *err)
 {
     const clv_device *device = plan->base.out_device;
 
-    if (plan->everywhere)
-        return all_reduce(plan, err);
+    if (plan->all_reduce)
+        return reduce_slice(plan, err);
     if (plan->ins)
         return device->backend->reduce(device, plan->base.out, &plan->base.out_shard, plan->ins, plan->base.group->n,
                                        &plan->base.in_shard, &plan->base.out_shard, plan->base.dtype,
@@ -228,14 +228,14 @@ static clv_status move(const threads_plan *plan, clv_error *err)
     return copy_missing(plan, err);
 }
 
-static clv_status wait_out(threads_plan *plan, clv_thread_comm *comm, clv_error *err)
+static clv_status wait_out(threads_plan *plan, clv_comm *comm, clv_error *err)
 {
     int64_t began = clv_now_ns();
 
     clv_collective_record_wait(comm, plan->base.group, &plan->desc, plan->base.receive_bytes, 0, began);
     CLV_TRY(clv_barrier_wait(comm, plan->base.group, err));
-    clv_comm_add_wait(&comm->base, began);
-    clv_recorder_receive_all(comm->base.recorder);
+    clv_comm_add_wait(comm, began);
+    clv_recorder_receive_all(comm->recorder);
     if (plan->base.overlapped)
         plan->base.arrived_ns = last_start_ns(plan, comm);
     if (plan->by_descs)
@@ -244,7 +244,7 @@ static clv_status wait_out(threads_plan *plan, clv_thread_comm *comm, clv_error 
     return clv_device_synchronize(plan->base.out_device, err);
 }
 
-static clv_status wait_in(threads_plan *plan, clv_thread_comm *comm, clv_error *err)
+static clv_status wait_in(threads_plan *plan, clv_comm *comm, clv_error *err)
 {
     int64_t began = clv_now_ns();
     clv_collective_desc end = {.what = plan->desc.what, .tag = plan->desc.tag, .at_end_barrier = true};
@@ -253,14 +253,14 @@ static clv_status wait_in(threads_plan *plan, clv_thread_comm *comm, clv_error *
     CLV_TRY(clv_barrier_arrive_and_wait(comm, plan->base.group, &end, err));
     clv_barrier_release(comm, plan->base.group);
     clv_collective_end(comm, plan->base.group);
-    clv_comm_add_wait(&comm->base, began);
+    clv_comm_add_wait(comm, began);
     return CLV_OK;
 }
 
 static clv_status wait_for(clv_plan *base, clv_wait what, clv_error *err)
 {
     threads_plan *plan = (threads_plan *)base;
-    clv_thread_comm *comm = (clv_thread_comm *)base->comm;
+    clv_comm *comm = base->comm;
 
     return what == CLV_WAIT_OUTPUT_READY ? wait_out(plan, comm, err) : wait_in(plan, comm, err);
 }

@@ -8,14 +8,13 @@
 #include "base/error.h"
 #include "base/hardware/resource_limits.h"
 
-enum { SPINS = 4000 }; /* pauses, in all some 100 us: longer than a wake-up costs */
+enum { SPINS = 4000 }; /* pauses, some 100 us together: longer than a wake-up takes */
 
-/* links: NULL: the ranks have all cores. */
-static int should_spin(int option, int ranks, const clv_process_links *links)
+static bool should_spin(int option, int ranks, const clv_process_links *links)
 {
     int cores = links && links->cores > 0 ? links->cores : clv_usable_cpus();
 
-    return option >= 0 ? option : ranks <= cores;
+    return option >= 0 ? option != 0 : ranks <= cores;
 }
 
 static void free_set(clv_group_set *set)
@@ -39,10 +38,9 @@ static void free_world(clv_world *world)
     for (int s = 0; s < world->n_sets; s++)
         free_set(world->sets[s]);
     for (int r = 0; world->comms && r < world->ranks; r++) {
-        free(world->comms[r].base.groups);
         free(world->comms[r].missing);
         free(world->comms[r].bytes);
-        free(world->comms[r].base.recorder);
+        free(world->comms[r].recorder);
     }
     free(world->sets);
     free(world->comms);
@@ -52,15 +50,15 @@ static void free_world(clv_world *world)
     free(world);
 }
 
-/* Which ranks are whose; all are here without links. */
+/* Assigns ranks to processes; without links all are in this one. */
 static clv_status place_ranks(clv_world *world, const clv_process_links *links, clv_error *err)
 {
     world->processes = links ? links->processes : 1;
     world->me = links ? links->me : 0;
     if (links && (links->processes < 1 || links->me < 0 || links->me >= links->processes || links->first[0] != 0 ||
                   links->first[links->processes] != world->ranks))
-        return clv_fail(err, CLV_EINVAL, "the links of process %d of %d are not those of %d ranks", links->me,
-                        links->processes, world->ranks);
+        return clv_fail(err, CLV_EINVAL, "the process links %d of %d do not fit %d ranks", links->me, links->processes,
+                        world->ranks);
     world->first_ranks = calloc((size_t)world->processes + 1, sizeof *world->first_ranks);
     if (!world->first_ranks)
         return clv_fail_memory(err, "a world's processes", (size_t)world->processes * sizeof *world->first_ranks);
@@ -74,12 +72,6 @@ static clv_status place_ranks(clv_world *world, const clv_process_links *links, 
     return CLV_OK;
 }
 
-static clv_status give_up(clv_comm *comm, clv_error *err)
-{
-    return clv_collective_give_up((clv_thread_comm *)comm, err);
-}
-
-/* What each rank of this process did last. */
 static clv_status make_recorders(clv_world *world, clv_error *err)
 {
     for (int r = world->first_local; r < world->first_local + world->n_local; r++) {
@@ -88,17 +80,17 @@ static clv_status make_recorders(clv_world *world, clv_error *err)
             return clv_fail_memory(err, "a rank's flight recorder", sizeof *recorder);
         recorder->first_ticks = clv_ticks();
         recorder->first_ns = clv_now_ns();
-        world->comms[r].base.recorder = recorder;
+        world->comms[r].recorder = recorder;
     }
     return CLV_OK;
 }
 
 void clv_world_copy_names(clv_world *world)
 {
-    pthread_mutex_lock(&world->lock); /* a job's thread may read a note */
+    pthread_mutex_lock(&world->lock); /* another process may query activities */
     for (int r = world->first_local; r < world->first_local + world->n_local; r++) {
-        clv_recorder_copy_names(world->comms[r].base.recorder, &world->copied_names);
-        atomic_store_explicit(&world->comms[r].base.activity, NULL, memory_order_relaxed);
+        clv_recorder_copy_names(world->comms[r].recorder, &world->copied_names);
+        atomic_store_explicit(&world->comms[r].activity, NULL, memory_order_relaxed);
     }
     pthread_mutex_unlock(&world->lock);
 }
@@ -126,19 +118,15 @@ clv_status clv_world_new(clv_world **out, int ranks, const clv_world_options *op
     world->comms = clv_cache_line_alloc((size_t)ranks, sizeof *world->comms);
     int ok = world->comms != NULL;
     for (int r = 0; ok && r < ranks; r++) {
-        clv_thread_comm *comm = &world->comms[r];
+        clv_comm *comm = &world->comms[r];
 
-        comm->base.abort = clv_threads_comm_abort;
-        comm->base.give_up = give_up;
-        comm->base.failed = &world->failed;
-        comm->base.rank = r;
-        comm->base.size = ranks;
+        comm->rank = r;
         comm->world = world;
         comm->missing = calloc(2 * (size_t)ranks, sizeof *comm->missing);
         comm->bytes = calloc((size_t)ranks, sizeof *comm->bytes);
         ok = comm->missing && comm->bytes;
     }
-    clv_status status = ok ? CLV_OK : clv_fail_memory(err, "a world's ranks", (size_t)ranks * sizeof(clv_thread_comm));
+    clv_status status = ok ? CLV_OK : clv_fail_memory(err, "a world's ranks", (size_t)ranks * sizeof(clv_comm));
     if (status == CLV_OK && options->links && !transport->notify_failure)
         status = clv_fail(err, CLV_EUNSUPPORTED, "the transport '%s' does not reach other processes", transport->name);
     if (status == CLV_OK)
@@ -173,7 +161,7 @@ void clv_world_free(clv_world *world)
     clv_deadline deadline = clv_deadline_after(world->timeout_ns);
 
     while (is_busy(world)) {
-        if (clv_deadline_remaining(&deadline) == 0) { /* leaked: a late rank still has it in its hands */
+        if (clv_deadline_remaining(&deadline) == 0) { /* leaks it: a late rank still uses it */
             if (world->transport->leak)
                 world->transport->leak(world);
             return;
@@ -190,17 +178,7 @@ const clv_transport *clv_world_transport(const clv_world *world)
 
 clv_comm *clv_world_comm(clv_world *world, int rank)
 {
-    return clv_world_is_local(world, rank) ? &world->comms[rank].base : NULL;
-}
-
-int clv_world_first_local_rank(const clv_world *world)
-{
-    return world->first_local;
-}
-
-int clv_world_local_rank_count(const clv_world *world)
-{
-    return world->n_local;
+    return clv_world_is_local(world, rank) ? &world->comms[rank] : NULL;
 }
 
 uint64_t clv_world_collectives_begun(const clv_world *world, int rank)
@@ -225,12 +203,12 @@ int clv_world_process_index(const clv_world *world)
 
 const clv_recorder *clv_world_recorder(const clv_world *world, int rank)
 {
-    return world->comms[rank].base.recorder;
+    return world->comms[rank].recorder;
 }
 
 bool clv_world_is_busy(const clv_world *world, int rank)
 {
-    return atomic_load_explicit(&world->comms[rank].base.busy, memory_order_relaxed);
+    return atomic_load_explicit(&world->comms[rank].busy, memory_order_relaxed);
 }
 
 int clv_world_group_set_count(const clv_world *world)
@@ -249,6 +227,48 @@ void clv_world_group_set_progress(uint64_t *begun, uint64_t *ended, const clv_wo
 
     *ended = atomic_load_explicit(&slot->ended, memory_order_relaxed);
     *begun = atomic_load_explicit(&slot->begun, memory_order_relaxed);
+}
+
+/* ---- endpoints ---- */
+
+const clv_group *clv_comm_group(const clv_comm *comm, int set)
+{
+    return set >= 0 && set < comm->world->n_sets ? &comm->world->sets[set]->view[comm->rank] : NULL;
+}
+
+void clv_comm_set_activity(clv_comm *comm, const char *op)
+{
+    /* Release: the string may have been written since the last barrier. */
+    atomic_store_explicit(&comm->activity, op, memory_order_release);
+}
+
+void clv_comm_begin_instruction(clv_comm *comm, const char *name, const char *kind, int instruction)
+{
+    clv_comm_set_activity(comm, name);
+    clv_recorder_begin(comm->recorder, name, kind, instruction);
+}
+
+void clv_comm_end_instruction(clv_comm *comm)
+{
+    clv_recorder_idle(comm->recorder);
+}
+
+void clv_comm_set_busy(clv_comm *comm, bool busy)
+{
+    atomic_store_explicit(&comm->busy, busy, memory_order_relaxed);
+}
+
+int64_t clv_comm_fetch_wait_ns(clv_comm *comm)
+{
+    int64_t waited = comm->waited_ns;
+
+    comm->waited_ns = 0;
+    return waited;
+}
+
+void clv_comm_record_waits(clv_comm *comm, clv_wait_log *waits)
+{
+    comm->waits = waits;
 }
 
 /* ---- groups ---- */
@@ -274,13 +294,13 @@ static clv_group_set *new_set(int ranks, int id)
     }
     for (int r = 0; r < ranks; r++) {
         set->view[r].set = id;
-        atomic_init(&set->slots[r].line[1].word, (uint32_t)-2); /* the meeting before the first */
+        atomic_init(&set->slots[r].line[1].word, (uint32_t)-2); /* the barrier before the first */
     }
     return set;
 }
 
-/* Fills members, views and counters; 0 when `order` is not 0..n-1 within each group. */
-static int fill_set(clv_group_set *set, int ranks, const int *group_of, const int *order)
+/* Fills members, views and counters; false: `order` is not 0..n-1 within each group. */
+static bool fill_set(clv_group_set *set, int ranks, const int *group_of, const int *order)
 {
     int first = 0;
 
@@ -296,7 +316,7 @@ static int fill_set(clv_group_set *set, int ranks, const int *group_of, const in
             int me = order ? order[r] : next++;
 
             if (me < 0 || me >= n || set->members[first + me] != -1)
-                return 0;
+                return false;
             set->members[first + me] = r;
             set->view[r].n = n;
             set->view[r].me = me;
@@ -305,7 +325,7 @@ static int fill_set(clv_group_set *set, int ranks, const int *group_of, const in
         }
         first += n;
     }
-    return 1;
+    return true;
 }
 
 /* Finds each group's members in this process. */
@@ -315,7 +335,7 @@ static void find_local_members(clv_group_set *set, const clv_world *world)
     for (int r = world->first_local; r < world->first_local + world->n_local; r++) {
         const clv_group *whole = &set->view[r];
         int *local = set->local_members + found, n = 0;
-        if (set->local[r].n > 0) /* found with another member */
+        if (set->local[r].n > 0) /* done with another member of its group */
             continue;
         for (int m = 0; m < whole->n; m++)
             if (clv_world_is_local(world, whole->ranks[m]))
@@ -326,33 +346,15 @@ static void find_local_members(clv_group_set *set, const clv_world *world)
     }
 }
 
-static int equal_sets(const clv_group_set *a, const clv_group_set *b, int ranks)
+static bool equal_sets(const clv_group_set *a, const clv_group_set *b, int ranks)
 {
     for (int r = 0; r < ranks; r++) {
         const clv_group *x = &a->view[r], *y = &b->view[r];
 
         if (x->n != y->n || x->me != y->me || memcmp(x->ranks, y->ranks, (size_t)x->n * sizeof *x->ranks) != 0)
-            return 0;
+            return false;
     }
-    return 1;
-}
-
-static int grow_groups(clv_world *world)
-{
-    size_t n = (size_t)world->n_sets + 1;
-    clv_group_set **sets = realloc(world->sets, n * sizeof *sets);
-
-    if (!sets)
-        return 0;
-    world->sets = sets;
-    for (int r = 0; r < world->ranks; r++) {
-        const clv_group **groups = realloc(world->comms[r].base.groups, n * sizeof *groups);
-
-        if (!groups)
-            return 0;
-        world->comms[r].base.groups = groups;
-    }
-    return 1;
+    return true;
 }
 
 clv_status clv_world_add_groups(int *out, clv_world *world, const int *group_of, const int *order, clv_error *err)
@@ -375,19 +377,17 @@ clv_status clv_world_add_groups(int *out, clv_world *world, const int *group_of,
             *out = s;
             return CLV_OK;
         }
-    pthread_mutex_lock(&world->lock); /* another process may fail meanwhile */
-    bool grown = grow_groups(world);
-    if (grown)
-        world->sets[world->n_sets++] = set;
+    pthread_mutex_lock(&world->lock); /* a failure of another process may read the list meanwhile */
+    clv_group_set **sets = realloc(world->sets, ((size_t)world->n_sets + 1) * sizeof *sets);
+    if (sets) {
+        world->sets = sets;
+        sets[world->n_sets++] = set;
+    }
     pthread_mutex_unlock(&world->lock);
-    if (!grown) {
+    if (!sets) {
         free_set(set);
         return clv_fail_memory(err, "a group set", (size_t)world->ranks * sizeof(void *));
     }
     *out = world->n_sets - 1;
-    for (int r = 0; r < world->ranks; r++) {
-        world->comms[r].base.groups[*out] = &set->view[r];
-        world->comms[r].base.n_groups = world->n_sets;
-    }
     return CLV_OK;
 }

@@ -82,25 +82,14 @@ typedef struct clv_byte_progress {
 
 /* One rank's endpoint. */
 struct clv_comm {
-    void (*abort)(clv_comm *comm, const clv_error *error);
-    clv_status (*give_up)(clv_comm *comm, clv_error *err); /* called once the world has failed */
-    const _Atomic int *failed;                             /* the world's flag */
+    alignas(CLV_CACHE_LINE) clv_world *world;
     int rank;
-    int size;
-    int n_groups;
     _Atomic bool busy;              /* clv_comm_set_busy */
     int64_t waited_ns;              /* time spent waiting for others since the last clv_comm_fetch_wait_ns */
     int64_t stealing_ns;            /* part of the current wait that was spent on stolen tasks */
     clv_wait_log *waits;            /* clv_comm_record_waits; NULL: waits are not logged */
-    const clv_group **groups;       /* [n_groups], by group set; owned by the world */
     clv_recorder *recorder;         /* NULL: the rank is in another process */
     _Atomic(const char *) activity; /* clv_comm_set_activity; NULL at first; read by any rank that reports a failure */
-};
-
-/* The endpoint of a rank with its thread's state. */
-typedef struct clv_thread_comm {
-    alignas(CLV_CACHE_LINE) clv_comm base; /* first: a clv_comm * is one of these */
-    clv_world *world;
     _Atomic(const char *) collective;   /* kind of the collective that it is in, or was in last; NULL at first */
     _Atomic int collective_set;         /* its group set */
     _Atomic uint64_t collective_index;  /* its index among the rank's collectives of all sets, from 1 */
@@ -111,7 +100,7 @@ typedef struct clv_thread_comm {
     _Atomic uint64_t waits_begun;       /* starts and waits of collectives so far */
     bool *missing;            /* [2 ranks] scratch of the timeout report: members that did not come, and more */
     clv_byte_progress *bytes; /* [ranks] scratch: what is known of the members' bytes */
-} clv_thread_comm;
+};
 
 struct clv_world {
     const clv_transport *transport;
@@ -128,8 +117,8 @@ struct clv_world {
     int64_t timeout_ns;
     int n_sets;
     clv_group_set **sets;
-    clv_thread_comm *comms; /* [ranks] */
-    pthread_mutex_t lock;   /* guards the first failure, the list of sets and the memory of activities */
+    clv_comm *comms;      /* [ranks] */
+    pthread_mutex_t lock; /* guards the first failure, the list of sets and the memory of activities */
     alignas(CLV_CACHE_LINE) _Atomic int failed; /* 1 once `error` is written; both never change again */
     clv_error error;
     atomic_bool broadcast_failure; /* `error` was sent to other processes */
@@ -168,38 +157,37 @@ static inline bool clv_world_is_local(const clv_world *world, int rank)
 /* The group's members in this process, as the caller's rank sees them. */
 static inline const clv_group *clv_group_in_process(const clv_comm *comm, const clv_group *group)
 {
-    return &((const clv_thread_comm *)comm)->world->sets[group->set]->local[comm->rank];
+    return &comm->world->sets[group->set]->local[comm->rank];
 }
 
 /* ---- barrier.c ---- */
 
 /* Publishes the descriptor; never waits. Until clv_barrier_release, peers may access this rank's memory. On failure
  * (the world has failed) they do not: err holds the world's first failure. */
-clv_status clv_barrier_arrive(clv_thread_comm *comm, const clv_group *group, const clv_collective_desc *desc,
-                              clv_error *err);
+clv_status clv_barrier_arrive(clv_comm *comm, const clv_group *group, const clv_collective_desc *desc, clv_error *err);
 /* Waits until all members of the group have arrived with the same descriptor. On failure (timeout, abort, mismatch) no
  * peer accesses this rank's memory: err holds the world's first failure. */
-clv_status clv_barrier_wait(clv_thread_comm *comm, const clv_group *group, clv_error *err);
+clv_status clv_barrier_wait(clv_comm *comm, const clv_group *group, clv_error *err);
 /* clv_barrier_arrive, then clv_barrier_wait. */
-clv_status clv_barrier_arrive_and_wait(clv_thread_comm *comm, const clv_group *group, const clv_collective_desc *desc,
+clv_status clv_barrier_arrive_and_wait(clv_comm *comm, const clv_group *group, const clv_collective_desc *desc,
                                        clv_error *err);
 /* Member i's descriptor at the current barrier. */
-const clv_collective_desc *clv_barrier_peer_desc(const clv_thread_comm *comm, const clv_group *group, int i);
+const clv_collective_desc *clv_barrier_peer_desc(const clv_comm *comm, const clv_group *group, int i);
 /* Declares that this rank no longer touches any peer's memory. */
-void clv_barrier_release(clv_thread_comm *comm, const clv_group *group);
+void clv_barrier_release(clv_comm *comm, const clv_group *group);
 
 /* Begins a collective of a group; fails if another of the same set has not ended, or the world has failed. */
-clv_status clv_collective_begin(clv_thread_comm *comm, const clv_group *group, const clv_collective_desc *desc,
+clv_status clv_collective_begin(clv_comm *comm, const clv_group *group, const clv_collective_desc *desc,
                                 clv_error *err);
-void clv_collective_end(clv_thread_comm *comm, const clv_group *group);
+void clv_collective_end(clv_comm *comm, const clv_group *group);
 /* A transport's overlap function where bytes move without help. */
 void clv_collective_mark_overlapped(clv_plan *plan);
 /* Records in the flight recorder that the rank waits since `now`, for `bytes` of others; awaited: members whose data it
  * awaits, as bits. Makes a new record if the rank has begun other instructions since the collective began. */
-void clv_collective_record_wait(clv_thread_comm *comm, const clv_group *group, const clv_collective_desc *desc,
-                                int64_t bytes, uint64_t awaited, int64_t now);
+void clv_collective_record_wait(clv_comm *comm, const clv_group *group, const clv_collective_desc *desc, int64_t bytes,
+                                uint64_t awaited, int64_t now);
 /* The same for the wait at a collective's end. */
-void clv_collective_record_end_wait(clv_thread_comm *comm, const clv_group *group, const clv_collective_desc *desc,
+void clv_collective_record_end_wait(clv_comm *comm, const clv_group *group, const clv_collective_desc *desc,
                                     int64_t now);
 
 /* ---- world_failure.c ---- */
@@ -209,22 +197,19 @@ void clv_world_set_failure(clv_world *world, const clv_error *error);
 /* The same for a failure that another process sent; notifies nobody. Returns whether it is the first. */
 bool clv_world_record_failure(clv_world *world, const clv_error *error);
 /* Fails the world with a timeout of this rank's collective: the members in comm->missing did not come. */
-clv_status clv_world_fail_timeout(clv_thread_comm *comm, const clv_group *group, const clv_collective_desc *desc,
+clv_status clv_world_fail_timeout(clv_comm *comm, const clv_group *group, const clv_collective_desc *desc,
                                   clv_error *err);
 /* Fails the world because the descriptors of two members, world ranks a and b, differ. The culprit is the one with
  * which fewer of the other members agree; b in a tie. */
-clv_status clv_world_fail_mismatch(clv_thread_comm *comm, const clv_group *group, int a,
-                                   const clv_collective_desc *desc_a, int b, const clv_collective_desc *desc_b,
-                                   clv_error *err);
+clv_status clv_world_fail_mismatch(clv_comm *comm, const clv_group *group, int a, const clv_collective_desc *desc_a,
+                                   int b, const clv_collective_desc *desc_b, clv_error *err);
 /* Fails the world because member `peer` sent another number of bytes than this rank expects in the same collective. The
  * culprit is the peer: sizes follow from layouts, which this rank has checked. */
-clv_status clv_world_fail_wrong_size(clv_thread_comm *comm, const clv_group *group, const clv_collective_desc *desc,
-                                     int peer, int64_t expected, int64_t received, clv_error *err);
+clv_status clv_world_fail_wrong_size(clv_comm *comm, const clv_group *group, const clv_collective_desc *desc, int peer,
+                                     int64_t expected, int64_t received, clv_error *err);
 bool clv_collective_desc_equal(const clv_collective_desc *a, const clv_collective_desc *b);
 /* Leaves all barriers, waits for peers that may be in this rank's memory, and returns the world's first failure. */
-clv_status clv_collective_give_up(clv_thread_comm *comm, clv_error *err);
-/* The comm's abort. */
-void clv_threads_comm_abort(clv_comm *comm, const clv_error *error);
+clv_status clv_collective_give_up(clv_comm *comm, clv_error *err);
 /* Whether a rank has arrived at a barrier of this set and not released it. */
 bool clv_slot_in_collective(const clv_slot *slot);
 

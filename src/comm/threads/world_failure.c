@@ -14,11 +14,11 @@
 enum { QUIESCE_NS = 80000000, VOTE_NS = 60000000 /* timeout until all members have come to a mismatched collective */ };
 
 /* The activity of a rank; for one of another process the caller's own, as all ranks run the same instructions. */
-static const char *op_of(const clv_thread_comm *self, int rank)
+static const char *op_of(const clv_comm *self, int rank)
 {
-    const char *activity = atomic_load_explicit(&self->world->comms[rank].base.activity, memory_order_acquire);
+    const char *activity = atomic_load_explicit(&self->world->comms[rank].activity, memory_order_acquire);
 
-    activity = activity ? activity : atomic_load_explicit(&self->base.activity, memory_order_relaxed);
+    activity = activity ? activity : atomic_load_explicit(&self->activity, memory_order_relaxed);
     return activity ? activity : "";
 }
 
@@ -69,8 +69,8 @@ static void describe(char *out, size_t size, const clv_world *world, const clv_r
     clv_rank_progress_describe(out, size, s, where);
 }
 
-/* Appends "rank 3 (...), of which 0 of 64 bytes came" for a missing member. */
-static void add_missing(char *out, size_t size, const clv_thread_comm *comm, const clv_rank_progress *s,
+/* Appends "rank 3 (...), from which 0 of 64 bytes came" for a missing member. */
+static void add_missing(char *out, size_t size, const clv_comm *comm, const clv_rank_progress *s,
                         const clv_byte_progress *bytes)
 {
     size_t used = strlen(out);
@@ -78,7 +78,7 @@ static void add_missing(char *out, size_t size, const clv_thread_comm *comm, con
 
     describe(one, sizeof one, comm->world, s);
     if (bytes->expected > 0)
-        snprintf(came, sizeof came, ", of which %lld of %lld bytes came", (long long)bytes->received,
+        snprintf(came, sizeof came, ", from which %lld of %lld bytes came", (long long)bytes->received,
                  (long long)bytes->expected);
     snprintf(out + used, size - used, "%s%s%s", used ? ", " : "", one, came);
 }
@@ -95,7 +95,7 @@ static void print_culprit(char *out, size_t size, const clv_world *world, const 
     snprintf(out, size, "culprit: %s, %s; ", who, why);
 }
 
-static void print_timeout(clv_error *error, const clv_thread_comm *comm, const clv_group *group,
+static void print_timeout(clv_error *error, const clv_comm *comm, const clv_group *group,
                           const clv_collective_desc *desc, const clv_rank_progress *all, clv_culprit culprit)
 {
     const clv_world *world = comm->world;
@@ -114,13 +114,13 @@ static void print_timeout(clv_error *error, const clv_thread_comm *comm, const c
     if (missing > 0 && (!is_member || culprit.undelivered_to >= 0))
         print_culprit(first, sizeof first, world, all, culprit);
     snprintf(error->message, sizeof error->message,
-             "rank %d waited %lld ms in %s%s of group set %d, collective %llu; %smissing %d of %d: %s", comm->base.rank,
+             "rank %d waited %lld ms in %s%s of group set %d, collective %llu; %smissing %d of %d: %s", comm->rank,
              (long long)(world->timeout_ns / 1000000), desc->at_end_barrier ? "the end of " : "", desc->what,
-             group->set, (unsigned long long)all[comm->base.rank].begun, first, missing, group->n,
+             group->set, (unsigned long long)all[comm->rank].begun, first, missing, group->n,
              missing > 0 ? members : "none now"); /* they came during the query: late all the same */
 }
 
-clv_status clv_world_fail_timeout(clv_thread_comm *comm, const clv_group *group, const clv_collective_desc *desc,
+clv_status clv_world_fail_timeout(clv_comm *comm, const clv_group *group, const clv_collective_desc *desc,
                                   clv_error *err)
 {
     clv_world *world = comm->world;
@@ -151,27 +151,26 @@ bool clv_collective_desc_equal(const clv_collective_desc *a, const clv_collectiv
 
 static void describe_desc(const clv_world *world, int rank, const clv_collective_desc *desc, char *out, size_t size)
 {
-    const char *activity = atomic_load_explicit(&world->comms[rank].base.activity, memory_order_acquire);
+    const char *activity = atomic_load_explicit(&world->comms[rank].activity, memory_order_acquire);
 
     snprintf(out, size, "rank %d is in %s%s, tag %llx (at '%s')", rank, desc->at_end_barrier ? "the end of " : "",
              desc->what, (unsigned long long)desc->tag, activity ? activity : "nothing");
 }
 
-/* Numbers of members that are in this rank's collective of the group; of these, with the tag of a, and with that of b.
- * */
+/* Members in this rank's collective of the group; of these, those with the tag of a, and those with that of b. */
 typedef struct votes {
     int here, for_a, for_b;
 } votes;
 
 /* Waits until all members have come to the collective, as the majority is known only then. */
-static votes count_votes(clv_thread_comm *comm, const clv_group *group, const clv_collective_desc *a,
+static votes count_votes(clv_comm *comm, const clv_group *group, const clv_collective_desc *a,
                          const clv_collective_desc *b)
 {
     clv_world *world = comm->world;
     clv_deadline deadline = clv_deadline_after(VOTE_NS);
     clv_rank_progress *all = malloc((size_t)world->ranks * sizeof *all);
     votes v = {0};
-    uint64_t seq = clv_rank_progress_read(world, comm->base.rank, group->set).set_begun;
+    uint64_t seq = clv_rank_progress_read(world, comm->rank, group->set).set_begun;
     for (bool more = all != NULL; more;) {
         v = (votes){0};
         collect_progress(all, world, group->set);
@@ -190,9 +189,8 @@ static votes count_votes(clv_thread_comm *comm, const clv_group *group, const cl
     return v;
 }
 
-clv_status clv_world_fail_mismatch(clv_thread_comm *comm, const clv_group *group, int a,
-                                   const clv_collective_desc *desc_a, int b, const clv_collective_desc *desc_b,
-                                   clv_error *err)
+clv_status clv_world_fail_mismatch(clv_comm *comm, const clv_group *group, int a, const clv_collective_desc *desc_a,
+                                   int b, const clv_collective_desc *desc_b, clv_error *err)
 {
     const votes v = count_votes(comm, group, desc_a, desc_b);
     int odd = v.for_a < v.for_b ? a : b, most = v.for_a < v.for_b ? v.for_b : v.for_a;
@@ -212,13 +210,13 @@ clv_status clv_world_fail_mismatch(clv_thread_comm *comm, const clv_group *group
     return clv_collective_give_up(comm, err);
 }
 
-clv_status clv_world_fail_wrong_size(clv_thread_comm *comm, const clv_group *group, const clv_collective_desc *desc,
-                                     int peer, int64_t expected, int64_t came, clv_error *err)
+clv_status clv_world_fail_wrong_size(clv_comm *comm, const clv_group *group, const clv_collective_desc *desc, int peer,
+                                     int64_t expected, int64_t came, clv_error *err)
 {
     clv_error error = {.code = CLV_EPEER, .rank = group->ranks[peer]};
     char mine[200];
 
-    describe_desc(comm->world, comm->base.rank, desc, mine, sizeof mine);
+    describe_desc(comm->world, comm->rank, desc, mine, sizeof mine);
     snprintf(error.op, sizeof error.op, "%s", op_of(comm, error.rank));
     snprintf(error.message, sizeof error.message,
              "%s of group set %d, and expects %lld bytes from rank %d, which sends %lld", mine, group->set,
@@ -236,11 +234,11 @@ bool clv_slot_in_collective(const clv_slot *slot)
     return (int32_t)(newest - atomic_load_explicit(&slot->released, memory_order_acquire)) > 0;
 }
 
-static bool has_peer_in_collective(const clv_thread_comm *comm)
+static bool has_peer_in_collective(const clv_comm *comm)
 {
     for (int s = 0; s < comm->world->n_sets; s++) {
         const clv_group_set *set = comm->world->sets[s];
-        const clv_group *group = &set->view[comm->base.rank];
+        const clv_group *group = &set->view[comm->rank];
 
         for (int i = 0; i < group->n; i++)
             if (clv_slot_in_collective(&set->slots[group->ranks[i]]))
@@ -249,13 +247,13 @@ static bool has_peer_in_collective(const clv_thread_comm *comm)
     return false;
 }
 
-clv_status clv_collective_give_up(clv_thread_comm *comm, clv_error *err)
+clv_status clv_collective_give_up(clv_comm *comm, clv_error *err)
 {
     clv_world *world = comm->world;
     clv_deadline deadline = clv_deadline_after(QUIESCE_NS);
 
     for (int s = 0; s < world->n_sets; s++) {
-        clv_slot *slot = &world->sets[s]->slots[comm->base.rank];
+        clv_slot *slot = &world->sets[s]->slots[comm->rank];
 
         slot->open = false;
         atomic_store_explicit(&slot->released, slot->stamp, memory_order_release);
@@ -267,16 +265,21 @@ clv_status clv_collective_give_up(clv_thread_comm *comm, clv_error *err)
     return world->error.code;
 }
 
-void clv_threads_comm_abort(clv_comm *base, const clv_error *error)
+void clv_comm_abort(clv_comm *comm, const clv_error *error)
 {
-    clv_thread_comm *comm = (clv_thread_comm *)base;
-    const char *activity = atomic_load_explicit(&base->activity, memory_order_relaxed);
-    clv_error failure = {.code = CLV_EPEER, .rank = base->rank};
+    const char *activity = atomic_load_explicit(&comm->activity, memory_order_relaxed);
+    clv_error failure = {.code = CLV_EPEER, .rank = comm->rank};
 
     snprintf(failure.op, sizeof failure.op, "%s", error->op[0] || !activity ? error->op : activity);
-    snprintf(failure.message, sizeof failure.message, "rank %d failed: %.480s", base->rank, error->message);
+    snprintf(failure.message, sizeof failure.message, "rank %d failed: %.480s", comm->rank, error->message);
     clv_world_set_failure(comm->world, &failure);
     clv_collective_give_up(comm, NULL);
+}
+
+clv_status clv_comm_check(clv_comm *comm, clv_error *err)
+{
+    return atomic_load_explicit(&comm->world->failed, memory_order_acquire) ? clv_collective_give_up(comm, err)
+                                                                            : CLV_OK;
 }
 
 void clv_world_fail(clv_world *world, const clv_error *error)
