@@ -151,13 +151,13 @@ static void test_other_models(void **state)
 {
     (void)state;
     cli_expect(0, "", "train --text {d}/in/text" SMALL "--save-every 2 --out {d}/in/run");
-    refused("has layers 1, this one 2",
+    refused("the model has layers 1, this one 2",
             "train --text {d}/in/text --layers 2 --hidden 16 --heads 2 --seq 8 --batch 2 --steps 2 --resume --out "
             "{d}/in/run");
-    refused("has hidden 16, this one 32",
+    refused("the model has hidden 16, this one 32",
             "train --text {d}/in/text --layers 1 --hidden 32 --heads 2 --seq 8 --batch 2 --steps 2 --resume --out "
             "{d}/in/run");
-    refused("trained by adamw, this run by sgd",
+    refused("trained by adamw; this run trains by sgd",
             "train --text {d}/in/text" SMALL "--optimizer sgd --resume --out {d}/in/run");
     refused("--batch is 4",
             "train --text {d}/in/text --layers 1 --hidden 16 --heads 2 --seq 8 --batch 4 --steps 2 --resume --out "

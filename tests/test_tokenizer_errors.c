@@ -127,7 +127,7 @@ static void test_ids(void **state)
     refused("\"b\":2", "\"b\":-1", CLV_EFORMAT, "the id of 'b' must be 0 to");
     refused("\"b\":2", "\"b\":4294967296", CLV_EFORMAT, "the id of 'b' must be 0 to");
     refused("\"b\":2", "\"b\":1.5", CLV_EFORMAT, "the id of 'b' must be 0 to");
-    refused("\"b\":2", "\"b\":2000", CLV_EFORMAT, "an id of 2000 among so few tokens; valid: up to");
+    refused("\"b\":2", "\"b\":2000", CLV_EFORMAT, "id 2000 is too large for the number of tokens; valid: up to");
     refused("\"b\":2", "\"b\":1", CLV_EFORMAT, "have one id (1)");
     refused("\"b\":2", "\"b\":4,\"b\":1", CLV_EFORMAT, "have one id (1)"); /* the last of equal keys */
     refused("{\"<u>\":0,\"a\":1,\"b\":2,\"ab\":3}", "{}", CLV_EFORMAT, "merge 1");
@@ -145,8 +145,8 @@ static void test_bpe(void **state)
     refused("\"a b\"", "[\"a\",2]", CLV_EFORMAT, "merge 1 is not");
     refused("\"a b\"", "7", CLV_EFORMAT, "merge 1 is not");
     refused("[\"a b\"]", "7", CLV_EFORMAT, "\"merges\" must be a list");
-    refused("\"a b\"", "\"a c\"", CLV_EFORMAT, "merge 1 is of tokens that the vocabulary lacks: 'a' 'c'");
-    refused("\"a b\"", "\"b a\"", CLV_EFORMAT, "merge 1 is of tokens that the vocabulary lacks: 'b' 'a'");
+    refused("\"a b\"", "\"a c\"", CLV_EFORMAT, "merge 1 has a token that is not in the vocabulary: 'a' 'c'");
+    refused("\"a b\"", "\"b a\"", CLV_EFORMAT, "merge 1 has a token that is not in the vocabulary: 'b' 'a'");
     refused("\"a b\"", "[\"a\",\"b\"]", CLV_OK, "");
     refused("\"merges\":[\"a b\"]", "\"continuing_subword_prefix\":\"a\",\"merges\":[\"a ab\"]", CLV_OK, "");
     refused("\"merges\"", "\"continuing_subword_prefix\":\"longer than the part\",\"merges\"", CLV_OK, "");
@@ -155,7 +155,7 @@ static void test_bpe(void **state)
     refused("\"merges\"", "\"dropout\":0.0,\"merges\"", CLV_OK, "");
     refused("\"merges\"", "\"dropout\":0.1,\"merges\"", CLV_EUNSUPPORTED, "the option 'dropout'");
     refused("\"merges\"", "\"unk_token\":\"<x>\",\"merges\"", CLV_EFORMAT,
-            "\"unk_token\" is '<x>', which the vocabulary lacks");
+            "\"unk_token\" is '<x>', which is not in the vocabulary");
     refused("\"merges\"", "\"byte_fallback\":1,\"merges\"", CLV_EFORMAT, "\"byte_fallback\" must be true or false");
     refused("\"merges\"", "\"unk_token\":7,\"merges\"", CLV_EFORMAT, "\"unk_token\" must be a string");
 }
@@ -166,7 +166,7 @@ static void test_word_models(void **state)
     model("{\"type\":\"WordPiece\",\"vocab\":{\"<u>\":0}}", CLV_EFORMAT,
           "the model WordPiece: \"unk_token\" is missing");
     model("{\"type\":\"WordPiece\",\"unk_token\":\"[UNK]\",\"vocab\":{\"<u>\":0}}", CLV_EFORMAT,
-          "\"unk_token\" is '[UNK]', which the vocabulary lacks");
+          "\"unk_token\" is '[UNK]', which is not in the vocabulary");
     model("{\"type\":\"WordPiece\",\"unk_token\":\"<u>\",\"vocab\":{\"<u>\":0}}", CLV_EFORMAT,
           "\"continuing_subword_prefix\" must be a string");
     model("{\"type\":\"WordPiece\",\"unk_token\":\"<u>\",\"continuing_subword_prefix\":\"##\","
@@ -178,7 +178,7 @@ static void test_word_models(void **state)
     model("{\"type\":\"WordLevel\",\"vocab\":{\"<u>\":0}}", CLV_EFORMAT,
           "the model WordLevel: \"unk_token\" is missing");
     model("{\"type\":\"WordLevel\",\"unk_token\":\"x\",\"vocab\":{\"<u>\":0}}", CLV_EFORMAT,
-          "\"unk_token\" is 'x', which the vocabulary lacks");
+          "\"unk_token\" is 'x', which is not in the vocabulary");
 }
 
 static void test_added(void **state)
@@ -203,7 +203,7 @@ static void test_added(void **state)
     refused("\"normalized\":false}],\"normalizer\":null",
             "\"normalized\":true}],\"normalizer\":{\"type\":\"Replace\",\"pattern\":{\"String\":\"<u>\"},"
             "\"content\":\"\"}",
-            CLV_EFORMAT, "nothing is left of an added token");
+            CLV_EFORMAT, "an added token is empty when normalized");
     refused("\"added_tokens\":[", "\"added_tokens\":7,\"more\":[", CLV_EFORMAT, "\"added_tokens\" must be a list");
 }
 
@@ -261,7 +261,7 @@ static void test_pre_tokenizer(void **state)
     refused("\"normalizer\":null,\"pre_tokenizer\":null",
             "\"normalizer\":{\"type\":\"NFC\"},\"pre_tokenizer\":{\"type\":\"Metaspace\",\"replacement\":\"_\","
             "\"prepend_scheme\":\"first\"}",
-            CLV_EUNSUPPORTED, "behind a normalizer, the prepend_scheme 'first'");
+            CLV_EUNSUPPORTED, "after a normalizer, the prepend_scheme 'first'");
     for (int i = 0; i < 16; i++)
         strcat(many, ",{\"type\":\"Whitespace\"}");
     strcat(many, "]}");
@@ -284,7 +284,7 @@ static void test_post_processor(void **state)
     post_processor("{\"type\":\"TemplateProcessing\",\"single\":[{\"SpecialToken\":{\"id\":\"<s>\",\"type_id\":0}},"
                    "{\"Sequence\":{\"id\":\"A\",\"type_id\":0}}],\"special_tokens\":{\"<s>\":{\"ids\":[9],\"tokens\":["
                    "\"<s>\"]}},\"pair\":[]}",
-                   CLV_EFORMAT, "names a token of an id (9) that there is not; valid: 0 to 3");
+                   CLV_EFORMAT, "names a token of the unknown id 9; valid: 0 to 3");
     post_processor(
         "{\"type\":\"TemplateProcessing\",\"single\":[{\"Sequence\":{\"id\":\"B\",\"type_id\":0}}],\"pair\":[]}",
         CLV_EUNSUPPORTED, "the sequence 'B'");
@@ -301,13 +301,13 @@ static void test_post_processor(void **state)
                    "has the text 0 times; valid: once");
     post_processor("{\"type\":\"RobertaProcessing\",\"cls\":[\"<u>\",0],\"sep\":[\"<s>\",7],\"trim_offsets\":true,"
                    "\"add_prefix_space\":true}",
-                   CLV_EFORMAT, "the post-processor RobertaProcessing: names a token of an id (7)");
+                   CLV_EFORMAT, "the post-processor RobertaProcessing: names a token of the unknown id 7");
     post_processor("{\"type\":\"RobertaProcessing\",\"cls\":[\"<u>\",0],\"sep\":[\"<u>\",0]}", CLV_EFORMAT,
                    "\"trim_offsets\" is missing");
     post_processor(many, CLV_ELIMIT, "the post-processor BertProcessing: more than 16 tokens");
     post_processor("{\"type\":\"BertProcessing\"}", CLV_EFORMAT, "\"cls\" must be [\"token\", id]");
     post_processor("{\"type\":\"ByteLevel\"}", CLV_EFORMAT, "\"add_prefix_space\" is missing");
-    post_processor("{\"type\":\"Sequence\",\"processors\":[null]}", CLV_EUNSUPPORTED, "the post-processor ''");
+    post_processor("{\"type\":\"Sequence\",\"processors\":[null]}", CLV_EUNSUPPORTED, "the post-processor 'null'");
     post_processor("{\"type\":\"Sequence\",\"processors\":7}", CLV_EFORMAT, "\"processors\" must be a list");
 }
 

@@ -1,5 +1,5 @@
-"""Who owns what: pointers of the library that are freed when nothing needs them, in any order in which Python lets go
-of them."""
+"""Handles: reference-counted owners of library pointers, freed after their last user in whatever order Python drops
+them."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any
 
 from .errors import CancelledError, CleaveError
 
-_lock = threading.RLock()  # over counts of users; an RLock, as the collector may free a handle while one is held
-_acting = threading.local()  # .ident: of the thread for which another one works; .job: what it does (_run.py)
+_lock = threading.RLock()  # guards counts; an RLock, as the garbage collector may free a handle while it is held
+_on_behalf = threading.local()  # set in a worker: .ident of the calling thread, .job (_interruptible.py)
 
 
 def _after_fork() -> None:
@@ -23,14 +23,13 @@ def _after_fork() -> None:
 os.register_at_fork(after_in_child=_after_fork)
 
 
-def requesting_thread() -> int:
-    """The thread that asked for what this one does."""
-    return getattr(_acting, "ident", None) or threading.get_ident()
+def calling_thread() -> int:
+    """The thread that made the call that this thread works on."""
+    return getattr(_on_behalf, "ident", None) or threading.get_ident()
 
 
 class ProcessLocal:
-    """What lives in this process alone: it is neither pickled nor copied, be it by ``copy``, which would share what one
-    of the two may close."""
+    """Base of objects that cannot leave the process: they can be neither pickled nor copied."""
 
     __slots__ = ()
 
@@ -39,10 +38,10 @@ class ProcessLocal:
 
 
 class Handle(ProcessLocal):
-    """A pointer with the function that frees it, and the handles that it leans on.
+    """A pointer, the function that frees it, and the parent handles that it depends on.
 
-    What leans on a handle, or is in a call with it, is a user; a handle that was closed is freed when the last user is
-    gone. A handle with ``threads`` belongs to the process that made it.
+    Users of a handle are its children and the calls that run with it; a closed handle is freed after its last user. A
+    handle with ``threads`` can be used only in the process that made it.
     """
 
     def __init__(self, pointer: Any, free: Callable[[Any], Any], what: str, *parents: "Handle", threads: bool = False):
@@ -71,7 +70,7 @@ class Handle(ProcessLocal):
             return
         pointer, self._pointer = self._pointer, None
         if self._threads and self._pid != os.getpid():
-            return  # a child of fork has none of its threads, and leaves the memory as it is
+            return  # in a forked child, which has none of its threads
         self._free(pointer)
         for parent in self._parents:
             parent._release()
@@ -82,17 +81,17 @@ class Handle(ProcessLocal):
         return self._closed
 
     def close(self) -> None:
-        """Frees what is behind it, now or when its last user is gone. Closing again is no error."""
+        """Frees the pointer, now or after its last user. May be called again."""
         if getattr(self, "_closed", True):
             return
-        if self._holder == requesting_thread():
+        if self._holder == calling_thread():
             raise RuntimeError(f"this {self._what} cannot be closed by the call that runs it")
         with _lock:
             self._closed = True
             self._free_if_done()
 
     def _abandon(self) -> None:
-        """Leaves what is behind it to the end of the process."""
+        """Never frees the pointer."""
         with _lock:
             self._closed, self._pointer = True, None
 
@@ -101,7 +100,7 @@ class Handle(ProcessLocal):
             self.close()
 
     @contextlib.contextmanager
-    def use(self) -> Iterator[Any]:
+    def shared(self) -> Iterator[Any]:
         """The pointer, which stays valid in the block; threads may share it."""
         pointer = self._acquire()
         try:
@@ -110,19 +109,19 @@ class Handle(ProcessLocal):
             self._release()
 
     @contextlib.contextmanager
-    def hold(self) -> Iterator[Any]:
-        """The pointer, for what one thread at a time may use: others wait for their turn."""
+    def exclusive(self) -> Iterator[Any]:
+        """The pointer, for calls that one thread at a time may make: others wait."""
         if self._pid != os.getpid():
             if self._threads:
                 raise CleaveError(
                     f"this {self._what} was made before a fork, whose child has none of its threads; make a new one"
                 )
             self._turn, self._holder, self._pid = threading.Lock(), 0, os.getpid()
-        me = requesting_thread()
+        me = calling_thread()
         if self._holder == me:
             raise RuntimeError(f"this {self._what} is in use by the call that this one is made from")
-        job = getattr(_acting, "job", None)
-        with self.use() as pointer:
+        job = getattr(_on_behalf, "job", None)
+        with self.shared() as pointer:
             self._wait(job)
             try:
                 self._holder = me
@@ -136,7 +135,7 @@ class Handle(ProcessLocal):
                 self._turn.release()
 
     def _wait(self, job: Any) -> None:
-        """For its turn; a job that is asked to end waits no longer."""
+        """Waits for exclusive use; a job that was asked to end stops waiting."""
         while not self._turn.acquire(timeout=-1 if job is None else 0.05):
             if job.asked:
                 raise CancelledError(f"interrupted while it waited for its turn with this {self._what}")

@@ -1,5 +1,4 @@
-"""Arrays in and out: NumPy's, and all that speak DLPack (torch, JAX, CuPy on the host), read and written where they
-lie."""
+"""Input and output arrays: NumPy and DLPack (torch, JAX, CuPy on the host), without copies."""
 
 from __future__ import annotations
 
@@ -9,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ._c import DTYPES, dtype_out
+from ._c import DTYPES, dtype_name
 from ._cleave import ffi, lib
 
 try:
@@ -28,8 +27,8 @@ _NUMPY = {
 
 
 def numpy_dtype(code: int) -> Any:
-    """NumPy's dtype for one of the library's."""
-    return _NUMPY[dtype_out(code)]
+    """The NumPy dtype of a clv_dtype."""
+    return _NUMPY[dtype_name(code)]
 
 
 # ---- DLPack's bfloat16, which NumPy does not know: its bits are lent as uint16 ----
@@ -48,7 +47,7 @@ class _Tensor(ctypes.Structure):  # DLTensor of dlpack.h, its first fields
 
 
 def _pointer(capsule: Any, name: bytes) -> int | None:
-    """What a capsule of this name points to; None for another one."""
+    """The pointer in a capsule of this name; None for another name."""
     is_valid, get = ctypes.pythonapi.PyCapsule_IsValid, ctypes.pythonapi.PyCapsule_GetPointer
     is_valid.restype, is_valid.argtypes = ctypes.c_int, [ctypes.py_object, ctypes.c_char_p]
     get.restype, get.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
@@ -65,7 +64,7 @@ def _type_in(capsule: Any) -> _Type:
 
 
 class _BorrowedCapsule:
-    """A capsule, for numpy.from_dlpack."""
+    """Wraps a capsule for numpy.from_dlpack."""
 
     def __init__(self, capsule: Any) -> None:
         self._capsule = capsule
@@ -94,8 +93,8 @@ def from_dlpack(tensor: Any, what: str) -> Any:
 
 
 def _writable(array: Any, tensor: Any) -> Any:
-    """A view that can be written of an array that numpy.from_dlpack made of a tensor. NumPy makes views that cannot
-    where the lender's DLPack is too old to say; one that does say so is obeyed."""
+    """A writable view of an array that numpy.from_dlpack made of a tensor. NumPy makes read-only views if the DLPack of
+    the tensor is too old to have the flag; if it has the flag, the array stays read-only."""
     if array.flags.writeable:
         return array
     try:
@@ -110,7 +109,7 @@ def _writable(array: Any, tensor: Any) -> Any:
 
 
 class dlpack:  # noqa: N801  it reads as a function
-    """Lends an array to who reads DLPack, bfloat16 as what it is: ``torch.from_dlpack(cleave.dlpack(array))``."""
+    """Exports an array by DLPack, with the dtype bfloat16: ``torch.from_dlpack(cleave.dlpack(array))``."""
 
     def __init__(self, array: Any) -> None:
         self._array = np.asarray(array)
@@ -128,11 +127,11 @@ class dlpack:  # noqa: N801  it reads as a function
         return capsule
 
 
-# ---- for the library ----
+# ---- arguments of library calls ----
 
 
 def _convert(values: Any, code: int, what: str) -> Any:
-    """Python's numbers in a dtype of the library's."""
+    """Numbers and lists as an array of a clv_dtype."""
     try:
         array = np.asarray(values)
     except ValueError as error:
@@ -140,18 +139,18 @@ def _convert(values: Any, code: int, what: str) -> Any:
     if array.dtype.kind not in "biuf":
         raise TypeError(f"{what} holds {array.dtype}; numbers are wanted")
     wanted = numpy_dtype(code)
-    is_float = dtype_out(code) in ("f32", "bf16", "f64", "f16")
+    is_float = dtype_name(code) in ("f32", "bf16", "f64", "f16")
     if array.dtype.kind == "f" and not is_float and array.size:
-        raise TypeError(f"{what} holds fractions, {dtype_out(code)} is wanted")
+        raise TypeError(f"{what} holds fractions, {dtype_name(code)} is wanted")
     if code == DTYPES["bf16"]:
         wide = np.ascontiguousarray(array, np.float64)
         out = np.empty(array.shape, np.uint16)
         lib.clv_dtype_convert(code, address(out), DTYPES["f64"], address(wide), wide.size)
         return out.view(bfloat16)
-    if array.dtype.kind in "iu" and not is_float and array.size and dtype_out(code) != "bool":
+    if array.dtype.kind in "iu" and not is_float and array.size and dtype_name(code) != "bool":
         limits = np.iinfo(wanted)
         if array.min() < limits.min or array.max() > limits.max:
-            raise OverflowError(f"{what} holds numbers beyond {dtype_out(code)}")
+            raise OverflowError(f"{what} holds numbers beyond {dtype_name(code)}")
     return array.astype(wanted)
 
 
@@ -178,7 +177,7 @@ def _check_dtype(array: Any, code: int, what: str) -> None:
         how = ".astype(ml_dtypes.bfloat16), or .tolist(), or bfloat16's bits as uint16"
         raise TypeError(f"{what} is {array.dtype}, bf16 is wanted: {how}")
     if array.dtype != wanted:
-        raise TypeError(f"{what} is {array.dtype}, {wanted} is wanted ({dtype_out(code)}): .astype('{wanted}')")
+        raise TypeError(f"{what} is {array.dtype}, {wanted} is wanted ({dtype_name(code)}): .astype('{wanted}')")
 
 
 def _check_shape(array: Any, shape: Sequence[int], what: str) -> None:
@@ -187,22 +186,22 @@ def _check_shape(array: Any, shape: Sequence[int], what: str) -> None:
 
 
 def address(array: Any) -> Any:
-    """Its memory, as a void *; the caller keeps the array."""
+    """The memory of an array as a void *; the caller keeps the array alive."""
     return ffi.cast("void *", array.__array_interface__["data"][0])
 
 
-def array_in(value: Any, code: int, shape: Sequence[int], what: str) -> Any:
-    """A C-contiguous array of this dtype and shape to read from: the value itself where it is one. Numbers and lists
-    are converted; arrays are not."""
+def as_input_array(value: Any, code: int, shape: Sequence[int], what: str) -> Any:
+    """A C-contiguous array of this dtype and shape: the value itself if it is one. Numbers and lists are converted;
+    arrays are not."""
     array = _as_array(value, code, what)
     _check_dtype(array, code, what)
     _check_shape(array, shape, what)
     return array if array.flags.c_contiguous else array.copy("C")
 
 
-def array_out(given: Any, code: int, shape: Sequence[int], what: str) -> tuple[Any, Any]:
-    """What the caller gets, and the C-contiguous array to write: the same where what was given (None: nothing) allows
-    it."""
+def as_output_array(given: Any, code: int, shape: Sequence[int], what: str) -> tuple[Any, Any]:
+    """The array to return, and the C-contiguous array to write, which are the same if possible. given: the caller's
+    array; None: a new one."""
     if given is None:
         made = np.empty(tuple(shape), numpy_dtype(code))
         return made, made
@@ -219,15 +218,15 @@ def array_out(given: Any, code: int, shape: Sequence[int], what: str) -> tuple[A
 
 
 def ndim(values: Any, what: str) -> int:
-    """How many dimensions rows of numbers have."""
+    """Number of dimensions of nested lists."""
     try:
         return int(np.ndim(values))
     except ValueError:
         raise ValueError(f"{what} are rows of different lengths: pad them, and give a mask (1 = a token)") from None
 
 
-def ids_in(values: Any, what: str = "ids") -> Any:
-    """Token ids, i32 and two-dimensional."""
+def as_ids(values: Any, what: str = "ids") -> Any:
+    """Token ids as an i32 array [batch, tokens]."""
     ndim(values, what)
     array = _as_array(values, DTYPES["i64"], what)
     if array.dtype.kind not in "iu":

@@ -10,17 +10,17 @@ from typing import Any
 import numpy as np
 
 from . import _c
-from ._c import text_in
+from ._c import c_str
 from ._cleave import ffi, lib
 from ._handle import Handle, ProcessLocal
-from ._run import Cancel, run
-from .arrays import address, ids_in
+from ._interruptible import Cancel, run
+from .arrays import address, as_ids
 from .errors import check
 from .model import Path
 from .tokenizer import Tokenizer
 
 
-class Data(_c.Fixed, ProcessLocal):
+class Data(_c.ReadOnly, ProcessLocal):
     """Training data: token files and texts (a byte a token), or one safetensors file of rows (`ids` [N,S], optional
     `labels` [N,S]), as batches that depend on (seed, step, rows) alone.
 
@@ -28,13 +28,13 @@ class Data(_c.Fixed, ProcessLocal):
     order in each epoch; False: file order.
     """
 
-    _fixed = ("seq", "vocab", "sequences", "checksum", "end_id")
+    _read_only = ("seq", "vocab", "sequences", "checksum", "end_id")
 
     def __init__(
         self, paths: Path | Sequence[Path], seq: int | None = None, *, vocab: int | None = None, seed: int = 1,
         shuffle: bool = True,
     ) -> None:  # fmt: skip
-        given, kept = _c.words([paths] if isinstance(paths, str) or hasattr(paths, "__fspath__") else paths, "a path")
+        given, kept = _c.c_strs([paths] if isinstance(paths, str) or hasattr(paths, "__fspath__") else paths, "a path")
         out = ffi.new("clv_data **")
         sizes = {"seq": seq or 0, "vocab": vocab or 0, "seed": seed, "sequential": not shuffle}
         check(lib.clv_data_open, out, given, len(kept), _c.options("clv_data_options", sizes, "data").struct)
@@ -59,7 +59,7 @@ class Data(_c.Fixed, ProcessLocal):
             raise ValueError(f"{rows} rows; valid: 1 and above")
         ids, labels = (np.empty((rows, self.seq), np.int32) for _ in range(2))
         out = [ffi.cast("int32_t *", address(a)) for a in (ids, labels)]
-        with self._handle.use() as data:
+        with self._handle.shared() as data:
             check(lib.clv_data_batch, data, step, first + rows if of is None else of, first, rows, *out, ffi.NULL)
         return ids, labels
 
@@ -77,13 +77,13 @@ class Data(_c.Fixed, ProcessLocal):
 def write_tokens(path: Path, ids: Any, vocab: int, *, end_id: int | None = None, loss_mask: Any = None) -> None:
     """Writes a token file of ids, each below `vocab`. end_id: the id that ends each document. loss_mask: for each id
     whether it is a label; None: all are."""
-    flat = ids_in(np.reshape(ids, (1, -1))).reshape(-1)
+    flat = as_ids(np.reshape(ids, (1, -1))).reshape(-1)
     mask = None if loss_mask is None else np.ascontiguousarray(np.asarray(loss_mask).reshape(-1) != 0).view(np.uint8)
     if mask is not None and mask.shape != flat.shape:
         raise ValueError(f"loss_mask has {mask.size} elements; valid: {flat.size}, one an id")
     sizes = {"vocab": vocab, "end_id": -1 if end_id is None else end_id, "has_loss_mask": mask is not None}
     out = ffi.new("clv_token_writer **")
-    check(lib.clv_token_writer_create, out, text_in(path, "a path"),
+    check(lib.clv_token_writer_create, out, c_str(path, "a path"),
           _c.options("clv_token_writer_options", sizes, "a token file").struct)  # fmt: skip
     writer = out[0]
     try:
@@ -105,7 +105,7 @@ def tokenize(
     the assistant's are labels. turn_template: default "<|im_start|>{role}\\n{content}<|im_end|>\\n". end_token: the
     token that ends a document ("": none). special: with the special tokens of the tokenizer's template. Returns the
     counts of clv_corpus_info: documents, tokens, loss_tokens ..."""
-    given, kept = _c.words([paths] if isinstance(paths, str) or hasattr(paths, "__fspath__") else paths, "a path")
+    given, kept = _c.c_strs([paths] if isinstance(paths, str) or hasattr(paths, "__fspath__") else paths, "a path")
     texts = {"field": field, "turn_template": turn_template, "end_token": end_token}
     sizes = {"chat": bool(chat), "no_special": not special, "threads": threads}
     info = ffi.new("clv_corpus_info *")
@@ -116,13 +116,13 @@ def tokenize(
         options = _c.options(
             "clv_corpus_options", {**sizes, **texts}, "a corpus", tokenizer=pointer, cancel=cancel.flag
         )
-        check(lib.clv_corpus_tokenize, info, text_in(out, "a path"), given, len(kept), options.struct)
+        check(lib.clv_corpus_tokenize, info, c_str(out, "a path"), given, len(kept), options.struct)
 
     def work() -> None:
         if tokenizer is None:
             call(None)
             return
-        with tokenizer._handle.use() as pointer:
+        with tokenizer._handle.shared() as pointer:
             call(pointer)
 
     run(work, cancel)

@@ -1,6 +1,6 @@
-"""What a call of the library can fail with: one exception a status, each with the library's message.
+"""Exceptions: one for each status of the library, with its message.
 
-Every one of them is a :class:`CleaveError`, and the built-in exception that one would expect as well.
+Each is a :class:`CleaveError` and the matching built-in exception.
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ __all__ = [
 class CleaveError(Exception):
     """A failure of the library.
 
-    ``status`` is its short name ("shape"), ``rank`` the rank that failed (-1: it concerns none), ``op`` the op ("":
-    none).
+    ``status`` is its short name ("shape"), ``rank`` the rank that failed (-1: none), ``op`` the op ("": none).
     """
 
     status = "unknown"
@@ -140,8 +139,8 @@ class CancelledError(CleaveError, RuntimeError):
     status = "cancelled"
 
 
-def text_out(pointer: Any) -> str:
-    """A C string as Python's."""
+def py_str(pointer: Any) -> str:
+    """A C string as a str."""
     return str(ffi.string(pointer).decode("utf-8", "replace")) if pointer else ""
 
 
@@ -150,12 +149,12 @@ _CLASSES = {kind.status: kind for kind in CleaveError.__subclasses__()}
 
 def exception_of(err: Any) -> CleaveError:
     """The exception of a filled clv_error."""
-    kind = _CLASSES.get(text_out(lib.clv_status_name(err.code)), CleaveError)
-    return kind(text_out(err.message), err.rank, text_out(err.op))
+    kind = _CLASSES.get(py_str(lib.clv_status_name(err.code)), CleaveError)
+    return kind(py_str(err.message), err.rank, py_str(err.op))
 
 
 def check(function: Any, *arguments: Any) -> None:
-    """Calls what returns a clv_status and takes a clv_error last."""
+    """Calls a function that returns a clv_status and takes a clv_error last; raises its failure."""
     err = ffi.new("clv_error *")
     if function(*arguments, err):
         raise exception_of(err)

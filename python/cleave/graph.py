@@ -9,17 +9,17 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Union
 
 from . import _c
-from ._c import NULL, dtype_in, dtype_out, shape_in, shape_out, text_in
+from ._c import NULL, dtype_code, dtype_name, as_shape, shape_of, c_str
 from ._cleave import ffi, lib
 from ._handle import Handle, ProcessLocal
-from .errors import CleaveError, DtypeError, check, exception_of, text_out
+from .errors import CleaveError, DtypeError, check, exception_of, py_str
 from .mesh import Layout, LayoutLike, Mesh, MeshLike, as_layout, as_mesh
 
 Number = Union[int, float]
 Axes = Union[int, Sequence[int], None]
 
 
-class Graph(_c.Fixed, ProcessLocal):
+class Graph(_c.ReadOnly, ProcessLocal):
     """A computation on a mesh, built op by op, for :func:`cleave.compile`.
 
     A mistake raises where it is made. Values that were made before stay; ops of the layers in :mod:`cleave.nn` that a
@@ -35,15 +35,15 @@ class Graph(_c.Fixed, ProcessLocal):
 
     def __str__(self) -> str:
         """The graph as text, one value a line."""
-        with self._handle.use() as graph:
-            return _c.printed(lib.clv_graph_print, graph)
+        with self._handle.shared() as graph:
+            return _c.print_to_string(lib.clv_graph_print, graph)
 
     # ---- calls ----
 
     def _call(self, function: Any, *arguments: Any) -> Any:
         """function(graph, ...), whose failure the graph holds, until it is raised."""
         err = ffi.new("clv_error *")
-        with self._handle.hold() as graph:
+        with self._handle.exclusive() as graph:
             result = function(graph, *arguments)
             if lib.clv_graph_status(graph, err):
                 lib.clv_graph_clear_error(graph)
@@ -71,19 +71,19 @@ class Graph(_c.Fixed, ProcessLocal):
 
     def input(self, name: str, shape: Any, dtype: Any = "f32", layout: LayoutLike = None) -> "Value":
         """A tensor given at each run; layout None: the partitioner chooses."""
-        shape = shape_in(shape)
+        shape = as_shape(shape)
         where = as_layout(layout, self.mesh, len(shape))
-        return self._value(lib.clv_input, _name(name), dtype_in(dtype), len(shape), list(shape), where)
+        return self._value(lib.clv_input, _name(name), dtype_code(dtype), len(shape), list(shape), where)
 
     def parameter(
         self, name: str, shape: Any, dtype: Any = "f32", layout: LayoutLike = None, init: Any = "zeros"
     ) -> "Value":
         """A parameter, of floats: state that outlives a run, kept in its layout (None: whole on every rank). init:
         "zeros", "ones", ("normal", 0.02), ("uniform", 0.1), ("lecun_normal", fan_in)."""
-        shape = shape_in(shape)
+        shape = as_shape(shape)
         where = as_layout(layout, self.mesh, len(shape))
-        code = dtype_in(dtype)
-        return self._value(lib.clv_state, _name(name), code, len(shape), list(shape), where, _c.init_in(init))
+        code = dtype_code(dtype)
+        return self._value(lib.clv_state, _name(name), code, len(shape), list(shape), where, _c.as_init(init))
 
     def state(
         self,
@@ -99,16 +99,16 @@ class Graph(_c.Fixed, ProcessLocal):
         roles = {"buffer": lib.CLV_ROLE_BUFFER, "cache": lib.CLV_ROLE_CACHE, "optimizer": lib.CLV_ROLE_OPTIMIZER}
         if role not in roles:
             raise ValueError(f"there is no role {role!r}; valid: {', '.join(roles)}")
-        shape = shape_in(shape)
+        shape = as_shape(shape)
         where = as_layout(layout, self.mesh, len(shape))
-        code, called = dtype_in(dtype), _name(name)
+        code, called = dtype_code(dtype), _name(name)
         return self._value(
-            lib.clv_state_with_role, roles[role], called, code, len(shape), list(shape), where, _c.init_in(init)
+            lib.clv_state_with_role, roles[role], called, code, len(shape), list(shape), where, _c.as_init(init)
         )
 
     def parameters(self) -> list["Value"]:
         """The parameters, in the order they were made."""
-        with self._handle.hold() as graph:
+        with self._handle.exclusive() as graph:
             n = lib.clv_graph_parameters(graph, NULL, 0)
             found = ffi.new("clv_value[]", n or 1)
             lib.clv_graph_parameters(graph, found, n)
@@ -130,16 +130,16 @@ class Graph(_c.Fixed, ProcessLocal):
 
     def keep_in_place(self, value: "Value", axis: str) -> None:
         """The partitioner is never to move the value over this axis: products come to it."""
-        self._call(lib.clv_keep_stationary, self._id(value), text_in(axis, "an axis"))
+        self._call(lib.clv_keep_stationary, self._id(value), c_str(axis, "an axis"))
 
     @contextlib.contextmanager
     def scope(self, name: str) -> Iterator[None]:
         """Names of state and ops made in the block begin with "name."."""
-        self._call(lib.clv_graph_push_scope, b"%s", ffi.new("char[]", text_in(name, "a scope")))
+        self._call(lib.clv_graph_push_scope, b"%s", ffi.new("char[]", c_str(name, "a scope")))
         try:
             yield
         finally:
-            with self._handle.hold() as graph:
+            with self._handle.exclusive() as graph:
                 lib.clv_graph_pop_scope(graph)
 
     @contextlib.contextmanager
@@ -150,7 +150,7 @@ class Graph(_c.Fixed, ProcessLocal):
         try:
             yield
         finally:
-            with self._handle.hold() as graph:
+            with self._handle.exclusive() as graph:
                 lib.clv_end_block(graph)
 
     def gradients(self, loss: "Value", wrt: Sequence["Value"], seed: "Value | None" = None) -> list["Value"]:
@@ -191,9 +191,9 @@ class Graph(_c.Fixed, ProcessLocal):
 
     def full(self, shape: Any, value: Number, dtype: Any = "f32") -> "Value":
         """A tensor of one value."""
-        shape = shape_in(shape)
-        code = dtype_in(dtype)
-        return self._value(lib.clv_fill, code, len(shape), list(shape), _number_for(dtype_out(code), value))
+        shape = as_shape(shape)
+        code = dtype_code(dtype)
+        return self._value(lib.clv_fill, code, len(shape), list(shape), _number_for(dtype_name(code), value))
 
     def zeros(self, shape: Any, dtype: Any = "f32") -> "Value":
         """A tensor of zeros."""
@@ -222,7 +222,7 @@ class Graph(_c.Fixed, ProcessLocal):
 
 
 def _name(name: Any) -> bytes:
-    text = text_in(name, "a name")
+    text = c_str(name, "a name")
     if not text:
         raise ValueError("a name is empty")
     return text
@@ -250,7 +250,7 @@ def _number_for(dtype: str, number: Any) -> float:
     return float(n)
 
 
-class Value(_c.Fixed, ProcessLocal):
+class Value(_c.ReadOnly, ProcessLocal):
     """A tensor of a graph: its shape and dtype are known, its elements are when a program runs.
 
     Operators take a number on one side where the value's dtype holds it: integers take whole numbers within their
@@ -258,7 +258,7 @@ class Value(_c.Fixed, ProcessLocal):
     compared when a program runs.
     """
 
-    _fixed = ("graph",)
+    _read_only = ("graph",)
     __slots__ = ("_type", "_value", "graph", "__weakref__")
     __array_ufunc__ = None  # NumPy's operators leave ours to us
 
@@ -269,18 +269,18 @@ class Value(_c.Fixed, ProcessLocal):
 
     def __init__(self, graph: Graph, value: Any) -> None:
         self.graph, self._value = graph, ffi.new("clv_value *", {"id": value.id})[0]  # its own, wherever the other lies
-        with graph._handle.hold() as pointer:
+        with graph._handle.exclusive() as pointer:
             self._type = lib.clv_graph_type(pointer, value)
 
     @property
     def shape(self) -> tuple[int, ...]:
         """Sizes of its dimensions."""
-        return shape_out(self._type.shape, self._type.rank)
+        return shape_of(self._type.shape, self._type.rank)
 
     @property
     def dtype(self) -> str:
         """ "f32", "bf16", "f64", "f16", "i32", "i64", "u8" or "bool"."""
-        return dtype_out(self._type.dtype)
+        return dtype_name(self._type.dtype)
 
     @property
     def ndim(self) -> int:
@@ -295,19 +295,19 @@ class Value(_c.Fixed, ProcessLocal):
     @property
     def name(self) -> str | None:
         """Of an input or of state."""
-        with self.graph._handle.hold() as graph:
-            return text_out(lib.clv_value_name(graph, self._value)) or None
+        with self.graph._handle.exclusive() as graph:
+            return py_str(lib.clv_value_name(graph, self._value)) or None
 
     @property
     def layout(self) -> Layout:
         """That was stated of an input or of state; of other values: whole."""
-        with self.graph._handle.hold() as graph:
+        with self.graph._handle.exclusive() as graph:
             return Layout._of(self.graph.mesh, lib.clv_value_layout(graph, self._value))
 
     def __repr__(self) -> str:
         type_ = ffi.new("clv_type *", self._type)
         name = None if self.graph._handle.closed else self.name
-        return f"<cleave.Value {_c.printed(lib.clv_type_print, type_)}{f' {name}' if name else ''}>"
+        return f"<cleave.Value {_c.print_to_string(lib.clv_type_print, type_)}{f' {name}' if name else ''}>"
 
     def __len__(self) -> int:
         if not self.ndim:
@@ -465,7 +465,7 @@ def _need_floats(what: str, *values: Any) -> None:
 
 def _axes(axis: Axes, ndim: int) -> list[int]:
     axes = []
-    for at in range(ndim) if axis is None else _c.wholes(axis, "an axis"):
+    for at in range(ndim) if axis is None else _c.as_ints(axis, "an axis"):
         if not -ndim <= at < ndim:
             raise ValueError(f"axis {at} of a tensor of {ndim} dimensions")
         axes.append(at % ndim)
@@ -638,7 +638,7 @@ def where(condition: Value, a: Any, b: Any) -> Value:
 def astype(x: Value, dtype: Any) -> Value:
     """Converted to a dtype; float to integer truncates, beyond its range to its end, and NaN is 0."""
     g = _graph_of(x)
-    return g._value(lib.clv_cast, g._id(x), dtype_in(dtype))
+    return g._value(lib.clv_cast, g._id(x), dtype_code(dtype))
 
 
 # ---- reductions ----
@@ -703,7 +703,7 @@ def reshape(x: Value, shape: Any) -> Value:
     """One size may be -1."""
     g = _graph_of(x)
     x_id = g._id(x)
-    sizes = list(shape_in(shape))
+    sizes = list(as_shape(shape))
     if sizes.count(-1) == 1:
         known = math.prod(n for n in sizes if n != -1)
         if known <= 0 or x.size % known:
@@ -750,8 +750,8 @@ def squeeze(x: Value, axis: Axes = None) -> Value:
 def broadcast_to(x: Value, shape: Any) -> Value:
     """Stretched to a shape as NumPy does."""
     made = x * _graph_of(x).ones(shape, x.dtype)
-    if made.shape != shape_in(shape):
-        raise ValueError(f"{x.shape} does not broadcast to {shape_in(shape)}")
+    if made.shape != as_shape(shape):
+        raise ValueError(f"{x.shape} does not broadcast to {as_shape(shape)}")
     return made
 
 
@@ -895,7 +895,7 @@ def einsum(subscripts: str, *operands: Value) -> Value:
         y, more = _reduce_letters(y, more, "".join(later | set(have)))
         is_last = i == len(operands) - 1
         out = result if is_last else "".join(c for c in dict.fromkeys(have + more) if c in later)
-        x = g._value(lib.clv_einsum, text_in(f"{have},{more}->{out}"), g._id(x), g._id(y))
+        x = g._value(lib.clv_einsum, c_str(f"{have},{more}->{out}"), g._id(x), g._id(y))
         have = out
     x, have = _reduce_letters(x, have, result)
     return x if have == result else transpose(x, [have.index(c) for c in result])
@@ -905,8 +905,8 @@ def einsum_to(subscripts: str, a: Value, b: Value, to: Value | None = None, dtyp
     """The product of two, in its own dtype, or in f32 of operands of 16 bits, where what was summed is not rounded;
     added to `to`, of that dtype, in the same pass."""
     g = _graph_of(a, b)
-    kind = dtype_in(dtype if dtype is not None else (a if to is None else to).dtype)
-    return g._value(lib.clv_einsum_accumulate, text_in(subscripts), g._id(a), g._id(b), g._optional(to), kind)
+    kind = dtype_code(dtype if dtype is not None else (a if to is None else to).dtype)
+    return g._value(lib.clv_einsum_accumulate, c_str(subscripts), g._id(a), g._id(b), g._optional(to), kind)
 
 
 def matmul(a: Value, b: Value) -> Value:
@@ -979,7 +979,7 @@ def bias_gelu(x: Value, bias: Value, approximate: bool = False) -> Value:
 def gated(x: Value, activation: str = "silu") -> Value:
     """act(gate) * up for x [...,2,F] = (gate, up); activation: silu, gelu, gelu_tanh or relu."""
     g = _graph_of(x)
-    return g._value(lib.clv_gated, g._id(x), _c.enum_in(ffi.typeof("clv_unary_kind"), activation, "an activation"))
+    return g._value(lib.clv_gated, g._id(x), _c.enum_value(ffi.typeof("clv_unary_kind"), activation, "an activation"))
 
 
 def _with_values(g: Graph, values: dict[str, Any]) -> dict[str, Any]:
@@ -1018,7 +1018,7 @@ def cross_entropy(logits: Value, labels: Value, ignored: int = -100) -> Value:
 def count_labels(labels: Value, ignored: int = -100, dtype: Any = "f32") -> Value:
     """How many labels are not ignored, a scalar."""
     g = _graph_of(labels)
-    return g._value(lib.clv_count_labels, g._id(labels), _c.whole(ignored, "ignored"), dtype_in(dtype))
+    return g._value(lib.clv_count_labels, g._id(labels), _c.whole(ignored, "ignored"), dtype_code(dtype))
 
 
 def dropout(x: Value, p: float, key: int = 0, step: Value | None = None) -> Value:

@@ -11,7 +11,7 @@ from ._handle import Handle, ProcessLocal
 from .errors import check
 
 
-class Job(_c.Fixed, ProcessLocal):
+class Job(_c.ReadOnly, ProcessLocal):
     """The processes that ``mpirun -np 2 python ...`` started, all of which run the same script.
 
     >>> with cleave.Job() as job:  # doctest: +SKIP
@@ -42,7 +42,7 @@ class Job(_c.Fixed, ProcessLocal):
         control: str | None = None,
         heartbeat_timeout: float | None = None,
     ) -> None:
-        given = {"mpi": mpi, "modules": None if modules is None else _c.text_in(modules, "a folder")}
+        given = {"mpi": mpi, "modules": None if modules is None else _c.c_str(modules, "a folder")}
         given["control"] = control
         wait = None if timeout is None else _c.milliseconds(timeout)
         beat = None if heartbeat_timeout is None else _c.milliseconds(heartbeat_timeout)
@@ -57,13 +57,13 @@ class Job(_c.Fixed, ProcessLocal):
     @property
     def process(self) -> int:
         """Index of this process, from 0."""
-        with self._handle.use() as job:
+        with self._handle.shared() as job:
             return int(lib.clv_job_process_index(job))
 
     @property
     def processes(self) -> int:
         """Number of processes."""
-        with self._handle.use() as job:
+        with self._handle.shared() as job:
             return int(lib.clv_job_process_count(job))
 
     def agree(self, failure: BaseException | str | None = None) -> None:
@@ -73,14 +73,14 @@ class Job(_c.Fixed, ProcessLocal):
         status = lib.CLV_OK
         if failure is not None:
             status = lib.clv_fail(err, lib.CLV_EPEER, b"%s", ffi.new("char[]", str(failure).encode()))
-        with self._handle.hold() as job:
+        with self._handle.exclusive() as job:
             if failure is not None:
                 lib.clv_job_agree(job, status, err)
             else:
                 check(lambda err: lib.clv_job_agree(job, lib.CLV_OK, err))
 
     def close(self) -> None:
-        """Leaves the job, when what was made with it is closed, too; waits until all processes do."""
+        """Leaves the job after all objects made with it are closed, and waits for all processes to do so."""
         self._handle.close()
 
     def __enter__(self) -> Job:
@@ -99,10 +99,10 @@ class Job(_c.Fixed, ProcessLocal):
 
 
 def as_job(job: Job | None) -> tuple[Any, tuple[Handle, ...]]:
-    """The pointer of an optional job, and the handles that what is made with it leans on."""
+    """The pointer of an optional job, and the parent handles of objects made with it."""
     if job is None:
         return NULL, ()
     if not isinstance(job, Job):
         raise TypeError(f"job is a cleave.Job, not {type(job).__name__}")
-    with job._handle.use() as pointer:
+    with job._handle.shared() as pointer:
         return pointer, (job._handle,)

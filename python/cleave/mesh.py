@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Union
 
-from ._c import NULL, Fixed, printed, shape_in, text_in, whole
+from ._c import NULL, ReadOnly, print_to_string, as_shape, c_str, whole
 from ._cleave import ffi, lib
 from .errors import check
 
@@ -28,13 +28,13 @@ class Mesh:
         if isinstance(axes, Mesh):
             axes = axes.axes
         if isinstance(axes, str) and not more:
-            check(lib.clv_mesh_parse, self._mesh, text_in(axes, "a mesh"))
+            check(lib.clv_mesh_parse, self._mesh, c_str(axes, "a mesh"))
             return
         if isinstance(axes, (str, bytes)) or not (axes is None or isinstance(axes, Mapping)):
             raise TypeError('a mesh is {"data": 2, "model": 4} or "data=2,model=4"')
         sizes = {**(axes or {}), **more}
         text = ",".join(f"{name}={whole(size, 'a size')}" for name, size in sizes.items())
-        check(lib.clv_mesh_parse, self._mesh, text_in(text))
+        check(lib.clv_mesh_parse, self._mesh, c_str(text))
         if self._mesh.n_axes != len(sizes):
             raise ValueError(f"an axis' name is letters, digits and '_': {list(sizes)}")
 
@@ -57,7 +57,7 @@ class Mesh:
         return {n: lib.clv_mesh_coordinate(self._mesh, lib.clv_mesh_whole_axis(self._mesh, i), rank) for i, n in names}
 
     def __str__(self) -> str:
-        return printed(lib.clv_mesh_print, self._mesh)
+        return print_to_string(lib.clv_mesh_print, self._mesh)
 
     def __repr__(self) -> str:
         return f"Mesh('{self}')"
@@ -101,7 +101,7 @@ def _text_of(spec: Any) -> tuple[str, int]:
     return ",".join(entries_of), len(entries_of)
 
 
-class Layout(Fixed):
+class Layout(ReadOnly):
     """Where the parts of a tensor live on a mesh: ``Layout(mesh, "data,_,model")`` or ``Layout(mesh, ("data", None,
     "model"))``.
 
@@ -126,7 +126,7 @@ class Layout(Fixed):
                 text += f" + {kind}{{{axes if isinstance(axes, str) else ','.join(axes)}}}"
         if ndim is None:
             ndim = named
-        check(lib.clv_layout_parse, self._layout, text_in(text, "a layout"), self.mesh._mesh, ndim)
+        check(lib.clv_layout_parse, self._layout, c_str(text, "a layout"), self.mesh._mesh, ndim)
 
     @classmethod
     def _of(cls, mesh: Mesh, layout: Any) -> "Layout":
@@ -164,7 +164,7 @@ class Layout(Fixed):
         return tuple(slice(s.lo[d], s.hi[d]) for d in range(self.ndim))
 
     def _check(self, shape: Sequence[int]) -> Any:
-        sizes = shape_in(shape)
+        sizes = as_shape(shape)
         if len(sizes) != self.ndim:
             raise ValueError(f"a layout of {self.ndim} dimensions, a shape of {len(sizes)}")
         if any(n < 0 for n in sizes):
@@ -174,7 +174,7 @@ class Layout(Fixed):
         return array
 
     def __str__(self) -> str:
-        return printed(lib.clv_layout_print, self._layout, self.mesh._mesh)
+        return print_to_string(lib.clv_layout_print, self._layout, self.mesh._mesh)
 
     def __repr__(self) -> str:
         return f"Layout('{self.mesh}', '{self}')"

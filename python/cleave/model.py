@@ -13,12 +13,12 @@ from typing import Any, Literal, NamedTuple, Union, overload
 import numpy as np
 
 from . import _c
-from ._c import NULL, dtype_out, printed, shape_out, text_in
+from ._c import NULL, dtype_name, print_to_string, shape_of, c_str
 from ._cleave import ffi, lib
-from ._handle import Handle, ProcessLocal, _acting
-from ._run import GRACE_SECONDS, Cancel, interruptible, run
-from .arrays import address, array_out, ids_in, ndim
-from .errors import CleaveError, check, text_out
+from ._handle import Handle, ProcessLocal, _on_behalf
+from ._interruptible import GRACE_SECONDS, Cancel, interruptible, run
+from .arrays import address, as_output_array, as_ids, ndim
+from .errors import CleaveError, check, py_str
 from .job import Job, as_job
 from .machine import MachineLike, as_machine
 from .mesh import Mesh, MeshLike
@@ -57,7 +57,7 @@ class _Asked:
 
     def __init__(self, take: Any) -> None:
         self.take = take
-        self.job: Any = getattr(_acting, "job", None)
+        self.job: Any = getattr(_on_behalf, "job", None)
         self.error: BaseException | None = None
         self.handle = ffi.new_handle(self)
 
@@ -86,7 +86,7 @@ def _trace_to(options: Any, path: str | os.PathLike[str] | None) -> None:
     """Sets `trace` of the options, which keep what it points to."""
     if path is None:
         return
-    written = ffi.new("char[]", text_in(path, "a path"))
+    written = ffi.new("char[]", c_str(path, "a path"))
     trace = _c.options("clv_trace_options", {}, "a trace", path=written)
     options.struct.trace = trace.struct
     options.kept += [written, trace]
@@ -102,7 +102,7 @@ def python_clv_embed_callback(arg: Any, i: int, rows: Any, n_rows: int, width: i
     return int(lib.clv_fail(err, lib.CLV_ECANCELLED, b"ended by the caller"))
 
 
-class Model(_c.Fixed, ProcessLocal):
+class Model(_c.ReadOnly, ProcessLocal):
     """A transformer, opened by :func:`load` for a mesh. Threads may share it; each of its engines runs for one at a
     time."""
 
@@ -119,33 +119,33 @@ class Model(_c.Fixed, ProcessLocal):
 
     @property
     def info(self) -> dict[str, Any]:
-        """What config.json says: family, hidden, layers, heads, kv_heads, head_dim, ffn, vocab, max_positions,
+        """Config of the model: family, hidden, layers, heads, kv_heads, head_dim, ffn, vocab, max_positions,
         parameters, ..."""
-        with self._handle.use() as model:
+        with self._handle.shared() as model:
             found = _c.filled("clv_model_info", lib.clv_model_get_info, model)
             return {**_c.fields(found), "eos": [found.eos[i] for i in range(found.n_eos)]}
 
     @property
     def dtype(self) -> str:
         """Of weights and activations where it runs."""
-        with self._handle.use() as model:
-            return dtype_out(lib.clv_model_dtype(model))
+        with self._handle.shared() as model:
+            return dtype_name(lib.clv_model_dtype(model))
 
     @property
     def notes(self) -> list[str]:
-        """What is to be said of the folder's files: tensors that are left unread, by kind and why, and what is not as
-        config.json or the index has it."""
+        """Notes on the folder: tensors that were not read, by kind and why, and deviations from config.json or the
+        index."""
         found: list[str] = []
-        with self._handle.use() as model:
+        with self._handle.shared() as model:
             while (note := lib.clv_model_warning(model, len(found))) != NULL:
-                found.append(text_out(note))
+                found.append(py_str(note))
         return found
 
     @property
     def tokenizer(self) -> Tokenizer:
-        """The folder's; that of bytes where there is none and the vocabulary is the 256 of them."""
+        """Tokenizer of the folder; without one, and with a vocabulary of 256, the byte tokenizer."""
         out = ffi.new("const clv_tokenizer **")
-        with self._handle.use() as model:
+        with self._handle.shared() as model:
             check(lib.clv_model_tokenizer, out, model)
             return Tokenizer._borrowed(ffi.cast("clv_tokenizer *", out[0]), self._handle)
 
@@ -153,13 +153,13 @@ class Model(_c.Fixed, ProcessLocal):
         if self._handle.closed:
             return f"<cleave.Model, closed, on {self.mesh}>"
         i = self.info
-        count = printed(lib.clv_print_count, float(i["parameters"]))
+        count = print_to_string(lib.clv_print_count, float(i["parameters"]))
         return f"<cleave.Model {i['family']}, {count} parameters, {self.dtype}, on {self.mesh}>"
 
     # ---- engines: they hold the weights on the mesh ----
 
     def _engine(self, kind: str, new: Any, free: Any, options: Any = None) -> Handle:
-        with self._making, self._handle.use() as model:
+        with self._making, self._handle.shared() as model:
             if kind not in self._engines:
                 out = ffi.new(f"clv_{kind.split('.')[0]} **")
                 check(new, out, model, options.struct if options is not None else NULL)
@@ -179,7 +179,7 @@ class Model(_c.Fixed, ProcessLocal):
         """The engine's pointer; one that broke is made anew by the next use."""
         kind, handle = engine
         try:
-            with handle.hold() as pointer:
+            with handle.exclusive() as pointer:
                 self._cancel.broke = False
                 yield pointer
         except BaseException as error:
@@ -250,7 +250,7 @@ class Model(_c.Fixed, ProcessLocal):
         stream: bool = False, stop: Any = (), batch: int = 0,
         context: int = 0, trace: str | os.PathLike[str] | None = None, **sampling: Any,
     ) -> Any:  # fmt: skip
-        """The text that follows a prompt (a list: those that follow each, side by side).
+        """Continues a prompt, or each of a list as a batch.
 
         max_tokens: for each prompt; 0: none, None: until the text ends or the context is full, "default": as many as
         the folder says, else 100. temperature (0 is greedy), top_k (0: all), top_p (1: all, 0: the likeliest alone),
@@ -265,11 +265,11 @@ class Model(_c.Fixed, ProcessLocal):
         for name, given in (("max_tokens", max_tokens), ("batch", batch), ("context", context)):
             if given not in (None, "default") and _c.whole(given, name) < 0:
                 raise ValueError(f"{name} {given}; valid: 0 and above")
-        prompts, kept_prompts = _c.words([prompt] if alone else prompt, "a prompt")
+        prompts, kept_prompts = _c.c_strs([prompt] if alone else prompt, "a prompt")
         if not kept_prompts:
             return iter(()) if stream else []
         how, most = self._choices(max_tokens, temperature, sampling)
-        stops, kept_stops = _c.words([stop] if isinstance(stop, str) else () if stop is None else stop, "a stop text")
+        stops, kept_stops = _c.c_strs([stop] if isinstance(stop, str) else () if stop is None else stop, "a stop text")
         sizes = {"max_tokens": most, "batch": batch, "context": context}
         options = _c.options(
             "clv_generate_options", sizes, "generate", sampling=how.struct, stops=stops, n_stops=len(kept_stops)
@@ -287,14 +287,14 @@ class Model(_c.Fixed, ProcessLocal):
         """What the folder says of the texts that are made, in generation_config.json or else config.json: file,
         sampling (None: nothing of it), max_tokens, max_length, eos, stops; values, what is taken of it in words, and
         unsupported, what is left out. docs/models.md has what each means."""
-        with self._handle.use() as model:
+        with self._handle.shared() as model:
             found = _c.filled("clv_generation_config", lib.clv_model_generation_config, model)
-            lists = {n: [text_out(getattr(found, n)[i]) for i in range(getattr(found, f"n_{n}"))]
+            lists = {n: [py_str(getattr(found, n)[i]) for i in range(getattr(found, f"n_{n}"))]
                      for n in ("stops", "values", "unsupported")}  # fmt: skip
             sampling = None if found.sampling == NULL else _c.fields(found.sampling)
             for name in ("seed", "sequence"):
                 (sampling or {}).pop(name, None)
-            return {"file": None if found.file == NULL else text_out(found.file), "sampling": sampling,
+            return {"file": None if found.file == NULL else py_str(found.file), "sampling": sampling,
                     "max_tokens": found.max_tokens, "max_length": found.max_length,
                     "eos": [found.eos[i] for i in range(found.n_eos)], **lists}  # fmt: skip
 
@@ -368,7 +368,7 @@ class Model(_c.Fixed, ProcessLocal):
         if isinstance(ids, str):
             ids = self.tokenizer.encode(ids)
         alone = ndim(ids, "ids") == 1
-        array = ids_in([ids] if alone and not isinstance(ids, np.ndarray) else ids[None] if alone else ids)
+        array = as_ids([ids] if alone and not isinstance(ids, np.ndarray) else ids[None] if alone else ids)
         if mask is None:
             return array, np.ones(array.shape, np.uint8), alone
         given = np.asarray(mask)
@@ -381,7 +381,7 @@ class Model(_c.Fixed, ProcessLocal):
     def _forward(self, result: str, ids: Any, mask: Any, last: int, out: Any) -> Any:
         array, given, alone = self._ids(ids, mask)
         shape = (*array.shape, last)
-        made, written = array_out(out, _c.DTYPES["f32"], shape[1:] if alone else shape, "out")
+        made, written = as_output_array(out, _c.DTYPES["f32"], shape[1:] if alone else shape, "out")
         sizes = {"batch": array.shape[0], "seq": array.shape[1]}
         batch = _c.options("clv_forward_batch", sizes, "a batch")
         batch.struct.ids = ffi.cast("int32_t *", address(array))
@@ -401,13 +401,13 @@ class Model(_c.Fixed, ProcessLocal):
         return self._forward("hidden", ids, mask, self.info["hidden"], out)
 
     def _sequences(self, texts: Any, too_long: str, min_content_tokens: int = 0) -> Handle:
-        given, kept = _c.words(texts, "a text")
+        given, kept = _c.c_strs(texts, "a text")
         if not kept:
             raise ValueError("no texts are given")
         limits = {"too_long": too_long, "min_content_tokens": min_content_tokens}
         options = _c.options("clv_sequences_options", limits, "sequences")
         out = ffi.new("clv_sequences **")
-        with self._handle.use() as model:
+        with self._handle.shared() as model:
             check(lib.clv_sequences_from_texts, out, model, given, NULL, len(kept), options.struct)
         return Handle(out[0], lib.clv_sequences_free, "list of sequences", self._handle)
 
@@ -424,7 +424,7 @@ class Model(_c.Fixed, ProcessLocal):
         how = _c.options("clv_embed_options", options, "embed", pooling=pooling)
         rows: dict[int, Any] = {}
         asked = _Asked(rows.__setitem__)
-        with self._running(self._forwarder("hidden")) as forwarder, sequences.use() as given:
+        with self._running(self._forwarder("hidden")) as forwarder, sequences.shared() as given:
             if lib.clv_sequences_skipped_count(given):
                 raise ValueError("a text does not fit the model even when it is cut")
             take = lib.python_clv_embed_callback
@@ -461,7 +461,7 @@ class Model(_c.Fixed, ProcessLocal):
         return scores
 
     def _score_text(self, text: Any, how: Any) -> Score:
-        data = text_in(text)
+        data = c_str(text)
         out = ffi.new("clv_score *", {"size": ffi.sizeof("clv_score")})
         with self._running(self._forwarder("nll")) as forwarder:
             check(lib.clv_score_text, out, forwarder, data, len(data), how.struct)
@@ -470,18 +470,18 @@ class Model(_c.Fixed, ProcessLocal):
     def _score_masked(self, text: Any, how: Any) -> Score:
         sequences = self._sequences([text], "error")
         out = ffi.new("clv_score *", {"size": ffi.sizeof("clv_score")})
-        with self._running(self._forwarder("nll")) as forwarder, sequences.use() as given:
+        with self._running(self._forwarder("nll")) as forwarder, sequences.shared() as given:
             check(lib.clv_score_masked, out, forwarder, given, 0, how.struct)
         return Score(out.tokens, out.nll)
 
     def _mutations(self, protein: str, mutations: str, how: Any) -> dict[str, float]:
         sequences = self._sequences([protein], "error")
         out = ffi.new("clv_mutation_scores **")
-        with self._running(self._forwarder("logits")) as forwarder, sequences.use() as given:
+        with self._running(self._forwarder("logits")) as forwarder, sequences.shared() as given:
             try:
-                check(lib.clv_score_mutations, out, forwarder, given, 0, text_in(mutations), how.struct)
+                check(lib.clv_score_mutations, out, forwarder, given, 0, c_str(mutations), how.struct)
                 n = lib.clv_mutation_scores_count(out[0])
-                named = ((text_out(lib.clv_mutation_scores_name(out[0], i)), i) for i in range(n))
+                named = ((py_str(lib.clv_mutation_scores_name(out[0], i)), i) for i in range(n))
                 return {name: lib.clv_mutation_scores_score(out[0], i) for name, i in named}
             finally:
                 lib.clv_mutation_scores_free(out[0])
@@ -500,21 +500,21 @@ class Model(_c.Fixed, ProcessLocal):
         what.struct.ids, what.struct.mask = ffi.cast("int32_t *", address(array)), ffi.cast("uint8_t *", address(given))
         for name, values in (("labels", labels), ("token_types", token_types)):
             if values is not None:
-                more = ids_in(values, name) if ndim(values, name) != 1 else ids_in(np.asarray(values)[None], name)
+                more = as_ids(values, name) if ndim(values, name) != 1 else as_ids(np.asarray(values)[None], name)
                 if more.shape != array.shape:
                     raise ValueError(f"{name} have shape {more.shape}, the ids {array.shape}")
                 what.kept.append(more)
                 setattr(what.struct, name, ffi.cast("int32_t *", address(more)))
         out = ffi.new("clv_evaluation **")
-        with self._handle.use() as model:
+        with self._handle.shared() as model:
             try:
                 check(lib.clv_evaluate, out, model, what.struct)
                 found = {}
                 for i in range(lib.clv_evaluation_count(out[0])):
                     t = _c.filled("clv_evaluation_tensor", lib.clv_evaluation_at, out[0], i)
-                    shape = shape_out(t.shape, t.rank)
+                    shape = shape_of(t.shape, t.rank)
                     n = int(np.prod(shape, dtype=np.int64))
-                    found[text_out(t.name)] = np.frombuffer(ffi.buffer(t.data, 4 * n), np.float32).reshape(shape).copy()
+                    found[py_str(t.name)] = np.frombuffer(ffi.buffer(t.data, 4 * n), np.float32).reshape(shape).copy()
                 return found
             finally:
                 lib.clv_evaluation_free(out[0])
@@ -523,12 +523,12 @@ class Model(_c.Fixed, ProcessLocal):
 
     @interruptible
     def shard(self, to: Path) -> None:
-        """Makes a new folder with what each rank of its mesh holds as a file, which is a model at any degree."""
-        with self._handle.use() as model:
-            check(lib.clv_checkpoint_shard, model, text_in(to, "a folder"), NULL)
+        """Saves a sharded folder with a file for each rank of the mesh; it can be loaded on any mesh."""
+        with self._handle.shared() as model:
+            check(lib.clv_checkpoint_shard, model, c_str(to, "a folder"), NULL)
 
     def close(self) -> None:
-        """Frees it and its weights; what was made from it stays as long as it is held."""
+        """Frees the model and its weights; objects made from it stay valid."""
         engines, self._engines = self._engines, {}
         for handle in engines.values():
             handle.close()
@@ -606,8 +606,8 @@ def load(
 ) -> Model:
     """Opens a model's folder: ``load("folder", tp=2).generate("Once upon a time")``.
 
-    tp: ranks that each layer is split over; or a mesh with rules. machine: what layouts are priced by: a
-    :class:`Machine`, or its profile. job: the :class:`Job` whose processes have the ranks. Options: dtype ("f32",
+    tp: tensor-parallel degree; or a mesh with rules. machine: its costs decide between layouts: a :class:`Machine`, or
+    its profile. job: the :class:`Job` that has the ranks. Options: dtype ("f32",
     "bf16"), quant ("q8" or "q4": weights of linear layers are held in blocks of integers, for inference), comm_dtype
     (what ranks carry f32 to each other as), threads_per_rank, config_only, check, timeout (seconds that a rank waits
     for others), recompute ("selective" or "full": the backward pass recomputes activations of each block),
@@ -618,7 +618,7 @@ def load(
     linear layers). A folder of adapters opens with its base, which it names. Weights are read when something runs, by
     each rank those of its own shards.
     """
-    return _opened(lib.clv_model_open, text_in(folder, "a folder"), tp, mesh, rules, sp, machine, job, options)
+    return _opened(lib.clv_model_open, c_str(folder, "a folder"), tp, mesh, rules, sp, machine, job, options)
 
 
 def new_model(
@@ -642,4 +642,4 @@ def merge(folder: Path, to: Path) -> None:
     """Makes a new folder of a sharded one: the files that it was made of, byte for byte; of adapters: the model that
     they make of their base."""
     cancel = Cancel()
-    run(lambda: check(lib.clv_checkpoint_merge, text_in(folder, "a folder"), text_in(to, "a folder"), NULL), cancel)
+    run(lambda: check(lib.clv_checkpoint_merge, c_str(folder, "a folder"), c_str(to, "a folder"), NULL), cancel)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from . import _c
-from ._c import NULL, dtype_in, text_in
+from ._c import NULL, dtype_code, c_str
 from ._cleave import ffi, lib
 from .graph import Graph, Value, _graph_of
 from .rules import Rules, RulesLike
@@ -45,9 +45,9 @@ def _with_x(
 
 def residual_input(graph: Graph, name: str, shape: Any, rules: RulesLike = None, dtype: Any = "f32") -> Value:
     """An input [batch, ..., seq, embed] laid out as layers take it."""
-    shape = _c.shape_in(shape)
+    shape = _c.as_shape(shape)
     return graph._value(
-        lib.clv_residual_input, text_in(name), dtype_in(dtype), len(shape), list(shape), _rules(graph, rules)
+        lib.clv_residual_input, c_str(name), dtype_code(dtype), len(shape), list(shape), _rules(graph, rules)
     )
 
 
@@ -96,7 +96,7 @@ def vocab_parallel_embedding(
     """Rows of a table [V,M] split over V, state "<name>.weight"."""
     g = _graph_of(ids)
     sizes = (_c.whole(vocabulary, "vocabulary"), _c.whole(width, "width"))
-    made = (*sizes, dtype_in(dtype), _rules(g, rules), ffi.new("char[]", text_in(name)), _c.init_in(init))
+    made = (*sizes, dtype_code(dtype), _rules(g, rules), ffi.new("char[]", c_str(name)), _c.as_init(init))
     return g._value(lib.clv_vocab_parallel_embedding, g._id(ids), *made)
 
 
@@ -111,7 +111,7 @@ def learned_positions(
 ) -> Value:
     """x [B,S,M] + table[offset + s], table [positions,M]."""
     g = _graph_of(x)
-    made = (_c.whole(positions, "positions"), _rules(g, rules), ffi.new("char[]", text_in(name)), _c.init_in(init))
+    made = (_c.whole(positions, "positions"), _rules(g, rules), ffi.new("char[]", c_str(name)), _c.as_init(init))
     return g._value(lib.clv_learned_positions, g._id(x), g._optional(offset), *made)
 
 
@@ -130,7 +130,7 @@ def vocab_parallel_cross_entropy(logits: Value, labels: Value, ignored: int = -1
 def rms_norm(x: Value, rules: RulesLike = None, *, name: str = "norm", eps: float = 1e-5) -> Value:
     """With its parameter "<name>.weight"."""
     g = _graph_of(x)
-    called = ffi.new("char[]", text_in(name))
+    called = ffi.new("char[]", c_str(name))
     return g._value(lib.clv_parallel_rms_norm, g._id(x), _rules(g, rules), called, _c.real(eps, "eps"))
 
 
@@ -141,7 +141,7 @@ def layer_norm(x: Value, rules: RulesLike = None, *, name: str = "norm", eps: fl
         lib.clv_parallel_layer_norm,
         g._id(x),
         _rules(g, rules),
-        ffi.new("char[]", text_in(name)),
+        ffi.new("char[]", c_str(name)),
         _c.real(eps, "eps"),
         bool(bias),
     )
@@ -180,7 +180,7 @@ def transformer_block(
     """A block of the form llama, gpt or bert with the library's defaults for it, but for options: eps, norm_bias,
     dropout, dropout_key (a number), dropout_step, attention and mlp (dicts of the options of those layers)."""
     g = _graph_of(x)
-    kind = _c.enum_in(ffi.typeof("clv_block_form"), form, "a block's form")
+    kind = _c.enum_value(ffi.typeof("clv_block_form"), form, "a block's form")
     kept = _c.options("clv_block_options", {}, "transformer_block")
     kept.struct[0] = lib.clv_block_defaults(
         kind, *(_c.whole(n, what) for n, what in ((heads, "heads"), (kv_heads or heads, "kv_heads"))),

@@ -1,4 +1,4 @@
-"""Plans: what a layout costs, read off the program that would run. Nothing is allocated, no weights are read."""
+"""Plans: costs of a layout, from the program that would run. Nothing is allocated and no weights are read."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from . import _c
-from ._c import NULL, printed, text_in, whole
+from ._c import NULL, print_to_string, c_str, whole
 from ._cleave import ffi, lib
-from .errors import check, text_out
+from .errors import check, py_str
 from .machine import Machine, MachineLike, as_machine
 from .mesh import Mesh, MeshLike
 from .program import Program
@@ -20,8 +20,8 @@ from .rules import RulesLike, parallel
 class Plan:
     """A program's collectives, memory and predicted time on a machine. In a notebook it shows them.
 
-    ``program`` is what it is of, ``machine`` what it is priced for, ``hardware`` its name. A plan is data: a copy, and
-    one that was pickled, has all but the program and the machine (None).
+    ``program`` is the program, ``machine`` the machine of the costs, ``hardware`` its name. Copies and pickles of a
+    plan have all but program and machine (None).
     """
 
     program: Program | None
@@ -50,7 +50,7 @@ class Plan:
 
     @functools.cached_property
     def _predicted(self) -> dict[str, float]:
-        with self.program._handle.use() as program:  # type: ignore[union-attr]
+        with self.program._handle.shared() as program:  # type: ignore[union-attr]
             found = self.machine._call(  # type: ignore[union-attr]
                 lambda m: _c.filled("clv_prediction", lib.clv_program_predict, program, m)
             )
@@ -67,12 +67,12 @@ class Plan:
 
     @property
     def bytes(self) -> float:
-        """That the collectives move: the sum of what the neediest rank receives in each."""
+        """Bytes of the collectives: for each the maximum that a rank receives, added up."""
         return float(sum(row["bytes"] for row in self._rows))
 
     @property
     def memory(self) -> dict[str, Any]:
-        """Bytes of the fullest rank by what they are for."""
+        """Bytes by use, maximum over ranks."""
         return dict(self._memory)
 
     @property
@@ -95,19 +95,19 @@ class Plan:
         rows = []
         for i in range(lib.clv_plan_suggestions_count(found)):
             row = _c.filled("clv_plan_suggestion", lib.clv_plan_suggestion_at, found, i)
-            option, value = (text_out(field) for field in (row.option, row.value))
+            option, value = (py_str(field) for field in (row.option, row.value))
             typed: Any = int(value) if option == "batch" else option == "reshard_after_forward" or value
             rows.append({"option": option, "value": typed, "memory": _c.fields(row.memory)})
         return rows
 
     def faster_mesh_order(self) -> tuple[Mesh, float]:
-        """The order of the mesh's axes in which it would take the least time on its machine, and the seconds: ranks are
-        row-major, so the last axes stay inside hosts. The mesh as it is where no other order is faster."""
+        """The order of mesh axes that takes the least time on the machine, and its seconds: ranks are row-major, so the
+        last axes stay inside hosts. The mesh itself if no other order is faster."""
         if self._call is None:
             raise ValueError("faster_mesh_order: this plan does not know its options; valid: one of cleave.plan")
         mesh, seconds = ffi.new("clv_mesh *"), ffi.new("double *")
         self._call(lambda out, how, err: lib.clv_plan_find_axis_order(out, seconds, how, err), mesh)
-        return Mesh(printed(lib.clv_mesh_print, mesh)), float(seconds[0])
+        return Mesh(print_to_string(lib.clv_mesh_print, mesh)), float(seconds[0])
 
     @property
     def seconds(self) -> float:
@@ -116,7 +116,7 @@ class Plan:
 
     @property
     def fits(self) -> bool:
-        """Whether a rank's memory on the machine holds what the fullest rank needs."""
+        """Whether the maximum memory of a rank fits on the machine."""
         return bool(self.memory["total"] <= self.predicted["memory_bytes"])
 
     def __repr__(self) -> str:
@@ -140,7 +140,7 @@ class Plan:
 
 
 def _bytes(amount: float) -> str:
-    return _c.printed(lib.clv_print_bytes, float(amount))
+    return _c.print_to_string(lib.clv_print_bytes, float(amount))
 
 
 def _table(rows: Sequence[dict[str, Any]], columns: Sequence[str]) -> str:
@@ -161,18 +161,18 @@ def plan(
 ) -> Plan:  # fmt: skip
     """What a layout costs: ``plan("config.json", "decode", tp=8, dtype="bf16", hardware="h100-nvlink-ib")``.
 
-    model: its config.json, or the folder that holds it; no weights are read. mode: "train" (unless told), "prefill" or
+    model: its config.json, or the folder that holds it; no weights are read. mode: "train" (default), "prefill" or
     "decode" of `batch` (8) texts of `seq` (128) tokens. Or block="ffn", "attention", "gpt" or "llama" alone, of hidden
     (256), heads (8), kv_heads, ffn and bias; mode "forward" (unless told) or "grad". hardware: what layouts are priced
     by, and the time is predicted for: a :class:`Machine`, or its profile. comm_dtype, reshard_after_forward, overlap,
     max_implicit_bytes, explain, keep_decisions and recompute are those of :func:`cleave.compile`, lora, quant
     and grad_reduce_dtype those of :func:`cleave.load`, accumulate, dropout and attention_dropout those of
     :class:`Trainer`.
-    What is refused is what the library's clv_plan_compile, and ``cleave plan``, refuse.
+    Refuses what clv_plan_compile and ``cleave plan`` refuse.
     """
     found, split = parallel(tp, mesh, rules, sp)
     given = {
-        "model": None if model is None else text_in(model, "a model"), "block": block, "mode": mode, "batch": batch,
+        "model": None if model is None else c_str(model, "a model"), "block": block, "mode": mode, "batch": batch,
         "seq": seq, "sp": sp, "dtype": dtype, "comm_dtype": comm_dtype, "overlap": overlap,
         "reshard_after_forward": reshard_after_forward,
         "max_implicit_bytes": max_implicit_bytes, "explain": explain,

@@ -6,10 +6,10 @@ import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import _c
-from ._c import NULL, dtype_out, shape_out
+from ._c import NULL, dtype_name, shape_of
 from ._cleave import ffi, lib
 from ._handle import Handle, ProcessLocal
-from .errors import check, text_out
+from .errors import check, py_str
 from .graph import Graph
 from .machine import MachineLike, as_machine
 from .mesh import Layout, Mesh
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Named(NamedTuple):
-    """What a program, or a session, names."""
+    """A named tensor of a program or session."""
 
     name: str
     dtype: str
@@ -29,12 +29,12 @@ class Named(NamedTuple):
     @classmethod
     def _of(cls, mesh: Mesh, t: Any) -> "Named":
         return cls(
-            text_out(t.name), dtype_out(t.type.dtype), shape_out(t.type.shape, t.type.rank), Layout._of(mesh, t.layout)
+            py_str(t.name), dtype_name(t.type.dtype), shape_of(t.type.shape, t.type.rank), Layout._of(mesh, t.layout)
         )
 
 
 def named(mesh: Mesh, kind: str, function: Any, owner: Any) -> list[tuple[Named, Any]]:
-    """What is listed by number until there is no name."""
+    """Entries by index until one without a name."""
     found: list[tuple[Named, Any]] = []
     while (t := _c.filled(kind, function, owner, len(found))).name != NULL:
         found.append((Named._of(mesh, t), t))
@@ -47,20 +47,20 @@ def _layer(op: str) -> str:
 
 
 def _row(mesh: Mesh, c: Any, seconds: float) -> dict[str, Any]:
-    axes = [_c.printed(lib.clv_subaxis_print, c.axes[i], mesh._mesh) for i in range(c.n_axes)]
+    axes = [_c.print_to_string(lib.clv_subaxis_print, c.axes[i], mesh._mesh) for i in range(c.n_axes)]
     source, target = (Layout._of(mesh, layout) for layout in (getattr(c, "from"), c.to))
     return {
-        "op": text_out(c.op), "layer": _layer(text_out(c.op)), "tensor": text_out(c.tensor), "kind": text_out(c.kind),
+        "op": py_str(c.op), "layer": _layer(py_str(c.op)), "tensor": py_str(c.tensor), "kind": py_str(c.kind),
         "axes": axes,
         "bytes": c.bytes, "seconds": seconds, "hidden": c.completes_at > c.instruction,
         "part": f"{c.chunk + 1}/{c.n_chunks}" if c.n_chunks else None,
-        "pass": text_out(getattr(c, "pass")), "implicit": bool(c.implicit), "reason": text_out(c.reason),
-        "statement": text_out(c.statement) or None,
-        "rules": text_out(c.rules) or None, "from": str(source), "to": str(target), "cause": text_out(c.cause),
+        "pass": py_str(getattr(c, "pass")), "implicit": bool(c.implicit), "reason": py_str(c.reason),
+        "statement": py_str(c.statement) or None,
+        "rules": py_str(c.rules) or None, "from": str(source), "to": str(target), "cause": py_str(c.cause),
     }  # fmt: skip
 
 
-class Program(_c.Fixed, ProcessLocal):
+class Program(_c.ReadOnly, ProcessLocal):
     """A graph compiled for a mesh (:func:`compile`). Immutable: sessions and threads may share it."""
 
     def __init__(self, pointer: Any, owner: Handle | None = None) -> None:
@@ -68,33 +68,33 @@ class Program(_c.Fixed, ProcessLocal):
             self._handle = Handle(pointer, lib.clv_program_free, "program")
         else:  # it is borrowed
             self._handle = Handle(pointer, lambda _: None, "program", owner)
-        with self._handle.use() as program:
+        with self._handle.shared() as program:
             mesh = ffi.new("clv_mesh *", lib.clv_program_mesh(program)[0])
-            self.mesh = Mesh(_c.printed(lib.clv_mesh_print, mesh))
+            self.mesh = Mesh(_c.print_to_string(lib.clv_mesh_print, mesh))
             all_named = named(self.mesh, "clv_program_tensor", lib.clv_program_tensor_at, program)
         self._named = {kind: {n.name: n for n, t in all_named if t.kind == kind} for kind in range(3)}
 
     @property
     def inputs(self) -> dict[str, Named]:
-        """What is given at each run, by name."""
+        """Inputs of a run, by name."""
         return dict(self._named[lib.CLV_NAMED_INPUT])
 
     @property
     def states(self) -> dict[str, Named]:
-        """What outlives runs, by name."""
+        """States, which persist between runs, by name."""
         return dict(self._named[lib.CLV_NAMED_STATE])
 
     @property
     def outputs(self) -> dict[str, Named]:
-        """What runs return, by name."""
+        """Outputs of a run, by name."""
         return dict(self._named[lib.CLV_NAMED_OUTPUT])
 
     def _collectives(self, machine: Any) -> list[dict[str, Any]]:
         rows = []
-        with self._handle.use() as program:
+        with self._handle.shared() as program:
             for i in range(lib.clv_program_collective_count(program)):
                 c = _c.filled("clv_collective", lib.clv_program_collective, program, i)
-                if text_out(c.kind) not in ("slice", "mask"):  # which move nothing
+                if py_str(c.kind) not in ("slice", "mask"):  # which move nothing
                     rows.append(
                         _row(self.mesh, c, lib.clv_program_predict_instruction(program, machine, c.instruction))
                     )
@@ -108,23 +108,23 @@ class Program(_c.Fixed, ProcessLocal):
 
     @property
     def memory(self) -> dict[str, Any]:
-        """Bytes of the fullest rank by what they are for, and the op at which the most is live ("peak")."""
-        with self._handle.use() as program:
+        """Bytes by use, maximum over ranks, and the op at the peak of live memory ("peak")."""
+        with self._handle.shared() as program:
             return _c.fields(_c.filled("clv_memory", lib.clv_program_memory, program))
 
     @property
     def candidates(self) -> list[dict[str, Any]]:
         """The ways to split that were considered for the ops named by compile(explain=...)."""
-        with self._handle.use() as program:
+        with self._handle.shared() as program:
             n = lib.clv_program_candidate_count(program)
             found = [_c.filled("clv_strategy_candidate", lib.clv_program_candidate, program, i) for i in range(n)]
-            return [{**_c.fields(c), "verdict": text_out(lib.clv_candidate_verdict_name(c.verdict))} for c in found]
+            return [{**_c.fields(c), "verdict": py_str(lib.clv_candidate_verdict_name(c.verdict))} for c in found]
 
     @property
     def decisions(self) -> list[dict[str, Any]]:
         """What was decided of each op and change of layout, in order, with its cost and why: of
         compile(keep_decisions=True)."""
-        with self._handle.use() as program:
+        with self._handle.shared() as program:
             n = lib.clv_program_decision_count(program)
             rows = (_c.filled("clv_partition_decision", lib.clv_program_decision, program, i) for i in range(n))
             return [_c.fields(row) for row in rows]
@@ -136,8 +136,8 @@ class Program(_c.Fixed, ProcessLocal):
         return Plan(self, hardware)
 
     def __str__(self) -> str:
-        with self._handle.use() as program:
-            return _c.printed(lib.clv_program_print, program)
+        with self._handle.shared() as program:
+            return _c.print_to_string(lib.clv_program_print, program)
 
     def __repr__(self) -> str:
         return f"<cleave.Program on {self.mesh}: {', '.join(self.outputs) or 'no outputs'}>"
@@ -151,7 +151,7 @@ class Program(_c.Fixed, ProcessLocal):
 
 
 def compile(graph: Graph, machine: MachineLike = None, **options: Any) -> Program:  # noqa: A001
-    """Chooses a layout for every tensor, and plans every change of layout and the memory of a rank.
+    """Chooses a layout for every tensor, and plans all reshards and the memory of a rank.
 
     machine: what layouts are priced by: a :class:`Machine`, or its profile. Options are the library's
     clv_compile_options: by_bytes, use_idle_axes, max_implicit_bytes, explain, greedy_by_size_limit,
@@ -165,7 +165,7 @@ def compile(graph: Graph, machine: MachineLike = None, **options: Any) -> Progra
 
     def with_machine(priced_by: Any) -> None:
         kept = _c.options("clv_compile_options", options, "compile", beside=("machine",), machine=priced_by)
-        with graph._handle.hold() as pointer:
+        with graph._handle.exclusive() as pointer:
             check(lib.clv_compile, out, pointer, kept.struct)
 
     as_machine(machine)._call(with_machine)

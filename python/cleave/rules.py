@@ -7,10 +7,10 @@ import os
 from collections.abc import Sequence
 from typing import Any, Union
 
-from ._c import NULL, Fixed, text_in, whole
+from ._c import NULL, ReadOnly, c_str, whole
 from ._cleave import ffi, lib
 from ._handle import ProcessLocal
-from .errors import check, text_out
+from .errors import check, py_str
 from .mesh import Layout, Mesh, MeshLike, as_mesh
 
 #: A preset ("megatron-sp"), a file of rules, pairs such as [("batch", "data"), ("heads", ("model",))], or None: the
@@ -18,7 +18,7 @@ from .mesh import Layout, Mesh, MeshLike, as_mesh
 RulesLike = Union["Rules", str, "os.PathLike[str]", Sequence[Any], None]
 
 
-class Rules(Fixed, ProcessLocal):
+class Rules(ReadOnly, ProcessLocal):
     """``Rules(mesh, "megatron-sp")``, ``Rules(mesh, "rules.json")``, or ``Rules(mesh, [("batch", "data"), ("seq",
     None)])``.
 
@@ -38,7 +38,7 @@ class Rules(Fixed, ProcessLocal):
         elif isinstance(rules, (str, os.PathLike)):
             is_file = isinstance(rules, os.PathLike) or os.sep in rules or rules.endswith(".json")
             read = lib.clv_axis_rules_read if is_file else lib.clv_axis_rules_preset
-            check(read, self._rules, text_in(rules), self.mesh._mesh)
+            check(read, self._rules, c_str(rules), self.mesh._mesh)
         else:
             if not isinstance(rules, Sequence) or not all(isinstance(pair, (list, tuple)) for pair in rules):
                 raise TypeError(f'rules are a preset, a file, or pairs such as ("batch", "data"), not {rules!r:.60}')
@@ -48,12 +48,12 @@ class Rules(Fixed, ProcessLocal):
     @property
     def name(self) -> str:
         """The preset's, or the file's."""
-        return text_out(self._rules.name)
+        return py_str(self._rules.name)
 
     def layout(self, names: Sequence[str | None]) -> Layout:
-        """Of a tensor whose dimensions have these names (None: one that no rule splits): ``rules.layout(("batch",
-        "seq", "embed"))``."""
-        kept = [NULL if n is None else ffi.new("char[]", text_in(n, "a name")) for n in names]
+        """Layout of a tensor with these dimension names (None: not sharded): ``rules.layout(("batch", "seq",
+        "embed"))``."""
+        kept = [NULL if n is None else ffi.new("char[]", c_str(n, "a name")) for n in names]
         out = ffi.new("clv_layout *")
         given = ffi.new("clv_logical_axis[]", kept or 1)
         check(lib.clv_axis_rules_layout, out, self._rules, self.mesh._mesh, len(kept), given)

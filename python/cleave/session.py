@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from . import _c
-from ._c import DTYPES, text_in
+from ._c import DTYPES, c_str
 from ._cleave import ffi, lib
 from ._handle import Handle, ProcessLocal
-from ._run import Cancel, interruptible
-from .arrays import address, array_in, array_out
+from ._interruptible import Cancel, interruptible
+from .arrays import address, as_input_array, as_output_array
 from .errors import NotFoundError, check
 from .job import Job, as_job
 from .machine import MachineLike, as_machine
@@ -22,7 +22,7 @@ from .mesh import Mesh, MeshLike, as_box, as_mesh
 from .program import Named, Program, named
 
 
-class State(_c.Fixed, ProcessLocal):
+class State(_c.ReadOnly, ProcessLocal):
     """State by name, read and written as arrays: ``x["w"]``, ``x["w"] = array``."""
 
     mesh: Mesh
@@ -33,7 +33,7 @@ class State(_c.Fixed, ProcessLocal):
 
     @property
     def states(self) -> dict[str, Named]:
-        """The state that there is, by name."""
+        """States by name."""
         with self._state() as session:
             found = named(self.mesh, "clv_state_info", lib.clv_session_state, session)
         return {n.name: n for n, _ in found}
@@ -47,9 +47,9 @@ class State(_c.Fixed, ProcessLocal):
     def read(self, name: str, box: Any = None, out: Any = None) -> Any:
         """A state, or a box of it (slices), as an array; out: an array to write it into."""
         state, shard, shape = self._box(name, box)
-        result, array = array_out(out, DTYPES[state.dtype], shape, f"state '{name}'")
+        result, array = as_output_array(out, DTYPES[state.dtype], shape, f"state '{name}'")
         with self._state() as session:
-            check(lib.clv_session_read, session, text_in(name), shard, address(array))
+            check(lib.clv_session_read, session, c_str(name), shard, address(array))
         if array is not result:
             result[...] = array
         return result
@@ -57,17 +57,16 @@ class State(_c.Fixed, ProcessLocal):
     def write(self, name: str, value: Any, box: Any = None) -> None:
         """Sets a state, or a box of it, from an array of its dtype and shape."""
         state, shard, shape = self._box(name, box)
-        array = array_in(value, DTYPES[state.dtype], shape, f"state '{name}'")
+        array = as_input_array(value, DTYPES[state.dtype], shape, f"state '{name}'")
         with self._state() as session:
-            check(lib.clv_session_write, session, text_in(name), shard, address(array))
+            check(lib.clv_session_write, session, c_str(name), shard, address(array))
 
     @contextlib.contextmanager
     def trace(self, path: str | os.PathLike[str], machine: MachineLike = None) -> Iterator[None]:
-        """Records when each rank did what, in what runs meanwhile, and writes it to a file for Perfetto and
-        :func:`cleave.read_trace`: ``with trainer.trace("steps.json"): trainer.step(ids)``. Each run is a step.
-        machine: what the prediction in it is for. Where an exception ends it, what there was until then is written, of
-        several processes what the first one saw."""
-        path_text = text_in(path, "a path")
+        """Traces the runs in a block, and writes a file for Perfetto and :func:`cleave.read_trace`: ``with
+        trainer.trace("steps.json"): trainer.step(ids)``. Each run is a step. machine: the machine of the prediction. If
+        an exception ends the block, the runs until then are written; with several processes those of the first one."""
+        path_text = c_str(path, "a path")
         priced_by = as_machine(machine)
         with self._state() as session:
             check(lib.clv_trace_begin, session)
@@ -139,7 +138,7 @@ class Session(State):
         self._loaded: dict[int, tuple[Program, Any]] = {}
 
     def _state(self) -> contextlib.AbstractContextManager[Any]:
-        return self._handle.hold()
+        return self._handle.exclusive()
 
     # ---- programs ----
 
@@ -154,16 +153,15 @@ class Session(State):
 
     @interruptible
     def load(self, program: Program) -> None:
-        """Makes ready to run: memory, and the state that the session does not have yet. Done by the first run
-        otherwise."""
-        with self._handle.hold() as session:
+        """Prepares a program: allocates memory and initializes new state. The first run does it otherwise."""
+        with self._handle.exclusive() as session:
             pointer = self._bring(session, program)
             check(lib.clv_session_load, session, pointer)
 
     def unload(self, program: Program) -> None:
         """Gives back the memory of a program; its state stays."""
         _check_program(program)
-        with self._handle.hold() as session:
+        with self._handle.exclusive() as session:
             kept = self._loaded.pop(id(program._handle), None)
             if kept is None:
                 return
@@ -180,9 +178,8 @@ class Session(State):
     ) -> dict[str, Any]:  # fmt: skip
         """Runs a program on arrays by name; returns its outputs by name.
 
-        inputs: NumPy arrays or what speaks DLPack, of the dtype that the graph states (read where they lie if
-        contiguous), or numbers. out: arrays to write outputs into; outputs: the names of those that are wanted (None:
-        all).
+        inputs: NumPy or DLPack arrays of the dtype of the graph (not copied if contiguous), or numbers. out: arrays to
+        write outputs into; outputs: names of the outputs to return (None: all).
         """
         if inputs is not None and not isinstance(inputs, Mapping):
             raise TypeError(f"inputs are a dict of arrays by name, not {type(inputs).__name__}")
@@ -191,7 +188,7 @@ class Session(State):
                 raise TypeError(f"input '{name}' is given twice")
         given = {**(inputs or {}), **more}
         out = dict(out or {})
-        with self._handle.hold() as session:
+        with self._handle.exclusive() as session:
             pointer = self._bring(session, program)
             wanted, known = program.outputs, program.inputs
             names = list(wanted) if outputs is None else [outputs] if isinstance(outputs, str) else list(outputs)
@@ -203,11 +200,11 @@ class Session(State):
             for name in known:
                 if name not in given:
                     raise NotFoundError(f"the program's input '{name}' is not given")
-            arrays = {n: array_in(given[n], DTYPES[t.dtype], t.shape, f"input '{n}'") for n, t in known.items()}
+            arrays = {n: as_input_array(given[n], DTYPES[t.dtype], t.shape, f"input '{n}'") for n, t in known.items()}
             results, written = {}, {}
             for n in names:
                 t = wanted[n]
-                results[n], written[n] = array_out(out.get(n), DTYPES[t.dtype], t.shape, f"output '{n}'")
+                results[n], written[n] = as_output_array(out.get(n), DTYPES[t.dtype], t.shape, f"output '{n}'")
                 others = [*arrays.values(), *(w for m, w in written.items() if m != n)]
                 if n in out and any(np.may_share_memory(written[n], a) for a in others):
                     written[n] = np.empty_like(written[n], order="C")
@@ -224,12 +221,12 @@ class Session(State):
     @property
     def rank_bytes(self) -> int:
         """Bytes allocated for a rank."""
-        with self._handle.hold() as session:
+        with self._handle.exclusive() as session:
             return int(lib.clv_session_rank_bytes(session))
 
     def pop_stats(self) -> dict[str, float]:
         """Where the time of runs since the last call went."""
-        with self._handle.hold() as session:
+        with self._handle.exclusive() as session:
             return _c.fields(_c.filled("clv_session_stats", lib.clv_session_take_stats, session))
 
     def close(self) -> None:
@@ -252,7 +249,7 @@ def _check_program(program: Any) -> None:
 
 
 def _bindings(struct: str, arrays: Mapping[str, Any]) -> tuple[Any, list[Any]]:
-    names = [ffi.new("char[]", text_in(n)) for n in arrays]
+    names = [ffi.new("char[]", c_str(n)) for n in arrays]
     bound = ffi.new(struct, max(len(names), 1))
     for i, (name, array) in enumerate(zip(names, arrays.values())):
         bound[i].name, bound[i].data = name, address(array)

@@ -6,7 +6,7 @@ import itertools
 from typing import Any
 
 from . import _c
-from ._c import text_in
+from ._c import c_str
 from ._cleave import ffi, lib
 from .errors import check
 from .model import Path
@@ -18,7 +18,7 @@ def read_trace(path: Path) -> dict[str, Any]:
     collectives (moving; waiting, of which stealing), and the prediction; by kind of op and collective ("ops") how often
     a step runs it, and its time. As a table: ``pandas.DataFrame(cleave.read_trace(path)["parts"])``."""
     out = ffi.new("clv_trace_report **")
-    check(lib.clv_trace_read, out, text_in(path, "a path"))
+    check(lib.clv_trace_read, out, c_str(path, "a path"))
     try:
         found = _c.fields(_c.filled("clv_trace_info", lib.clv_trace_describe, out[0]))
         return {
@@ -31,6 +31,6 @@ def read_trace(path: Path) -> dict[str, Any]:
 
 
 def _rows(kind: str, function: Any, report: Any) -> list[dict[str, Any]]:
-    """Up to the one that has no name."""
+    """Rows until one without a name."""
     rows = (_c.filled(kind, function, report, i) for i in itertools.count())
     return [_c.fields(row) for row in itertools.takewhile(lambda row: row.name != ffi.NULL, rows)]

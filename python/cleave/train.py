@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from . import _c
-from ._c import text_in
+from ._c import c_str
 from ._cleave import ffi, lib
 from ._handle import Handle, ProcessLocal
-from ._run import interruptible, run
-from .arrays import address, ids_in
+from ._interruptible import interruptible, run
+from .arrays import address, as_ids
 from .data import Data
 from .errors import check
 from .model import Model, Path
@@ -60,7 +60,7 @@ class Trainer(State):
     ("skip"). Weights are read and written as a session's state: ``trainer["layers.0.mlp.down.weight"]``.
     """
 
-    _fixed = ("batch", "seq", "mesh")
+    _read_only = ("batch", "seq", "mesh")
 
     def __init__(
         self, model: Model, batch: int, seq: int, *, steps: int, lr: float = 3e-3, warmup: int | None = None,
@@ -74,7 +74,7 @@ class Trainer(State):
             raise TypeError(f"a Trainer takes a Model, not {type(model).__name__}")
         lr, steps = _c.real(lr, "lr"), _c.whole(steps, "steps")
         shape = ffi.new("clv_lr_schedule_shape *")
-        check(lib.clv_lr_schedule_shape_parse, shape, text_in(schedule, "a schedule"))
+        check(lib.clv_lr_schedule_shape_parse, shape, c_str(schedule, "a schedule"))
         rates = {
             "peak": lr,
             "floor": lr / 10 if floor is None else floor,
@@ -83,11 +83,11 @@ class Trainer(State):
         }
         rate = _c.options("clv_lr_schedule", rates, "a trainer", steps=steps, shape=int(shape[0]))
         which = ffi.new("clv_optimizer *")
-        check(lib.clv_optimizer_parse, which, text_in(optimizer, "an optimizer"))
+        check(lib.clv_optimizer_parse, which, c_str(optimizer, "an optimizer"))
         given = {"weight_decay": 0.1, **({"beta2": 0.95} if optimizer == "adamw" else {}), **options}
         its = _c.options(f"clv_{optimizer}_options", given, "a trainer")
         then = ffi.new("clv_on_nan *")
-        check(lib.clv_on_nan_parse, then, text_in(on_nan, "on_nan"))
+        check(lib.clv_on_nan_parse, then, c_str(on_nan, "on_nan"))
         sizes = {"batch": batch, "seq": seq, "seed": seed, "padding_mask": int(padding_mask), "on_nan": int(then[0]),
                  "dropout": dropout, "attention_dropout": attention_dropout}  # fmt: skip
         how = {"accumulate": accumulate, "clip": clip, "decay_all": int(decay_all), "optimizer": int(which[0])}
@@ -97,7 +97,7 @@ class Trainer(State):
         self._cancel, self.batch, self.seq, self.mesh = model._cancel, batch, seq, model.mesh
 
         def make() -> Handle:
-            with model._handle.use() as pointer:
+            with model._handle.shared() as pointer:
                 check(lib.clv_trainer_new, out, pointer, kept.struct)
                 return Handle(out[0], lib.clv_trainer_free, "trainer", model._handle, threads=True)
 
@@ -105,14 +105,14 @@ class Trainer(State):
 
     @contextlib.contextmanager
     def _state(self) -> Iterator[Any]:
-        with self._handle.hold() as trainer:
+        with self._handle.exclusive() as trainer:
             yield lib.clv_trainer_session(trainer)
 
     def _batch(self, ids: Any, labels: Any, mask: Any) -> list[Any]:
-        given = ids_in(ids)
+        given = as_ids(ids)
         if labels is None:
             given, labels = given[:, :-1], given[:, 1:]
-        arrays = [np.ascontiguousarray(a) for a in (given, ids_in(labels, "labels"))]
+        arrays = [np.ascontiguousarray(a) for a in (given, as_ids(labels, "labels"))]
         if mask is not None:
             arrays.append(np.ascontiguousarray(np.asarray(mask) != 0).view(np.uint8))
         for a in arrays:
@@ -131,7 +131,7 @@ class Trainer(State):
         id's label is the next. mask [B,S], with padding_mask: 0 is padding, which attention ignores."""
         arrays = self._batch(ids, labels, mask)
         out = ffi.new("clv_train_step *", {"size": ffi.sizeof("clv_train_step")})
-        with self._handle.hold() as trainer:
+        with self._handle.exclusive() as trainer:
             check(lib.clv_trainer_step, trainer, *self._pointers(arrays), out)
         took = (out.seconds, out.comm_seconds)
         return Step(out.step, out.loss, out.lr, *took, out.grad_norm, out.labels, bool(out.skipped))
@@ -142,7 +142,7 @@ class Trainer(State):
         changes."""
         out = ffi.new("double *")
         arrays = self._batch(ids, labels, mask)
-        with self._handle.hold() as trainer:
+        with self._handle.exclusive() as trainer:
             check(lib.clv_trainer_loss, trainer, *self._pointers(arrays), out)
         return float(out[0])
 
@@ -155,31 +155,31 @@ class Trainer(State):
     @property
     def steps_skipped(self) -> int:
         """Number of steps skipped by on_nan="skip", also before a resumed checkpoint."""
-        with self._handle.use() as trainer:
+        with self._handle.shared() as trainer:
             return int(lib.clv_trainer_steps_skipped(trainer))
 
     @property
     def nonfinite(self) -> str | None:
         """Message about a value that was not finite in the last step: op, layer and rank; None: all were finite."""
-        with self._handle.use() as trainer:
+        with self._handle.shared() as trainer:
             found = lib.clv_trainer_nonfinite(trainer)
             return None if found == ffi.NULL else ffi.string(found).decode()
 
     @property
     def steps_done(self) -> int:
         """Number of steps done, which is the index of the next step."""
-        with self._handle.use() as trainer:
+        with self._handle.shared() as trainer:
             return int(lib.clv_trainer_steps_done(trainer))
 
     def set_metadata(self, key: str, value: str) -> None:
         """Sets a key of the metadata that checkpoints store for the caller, such as which data were read."""
-        with self._handle.hold() as trainer:
-            check(lib.clv_trainer_set_metadata, trainer, text_in(key, "a key"), text_in(value, "a value"))
+        with self._handle.exclusive() as trainer:
+            check(lib.clv_trainer_set_metadata, trainer, c_str(key, "a key"), c_str(value, "a value"))
 
     def get_metadata(self, key: str) -> str | None:
         """Value of a key, as set or as the resumed checkpoint had it; None: not set."""
-        with self._handle.hold() as trainer:
-            found = lib.clv_trainer_get_metadata(trainer, text_in(key, "a key"))
+        with self._handle.exclusive() as trainer:
+            found = lib.clv_trainer_get_metadata(trainer, c_str(key, "a key"))
             return None if found == ffi.NULL else ffi.string(found).decode()
 
     def checkpoint(self, folder: Path, keep: int = 2, keep_every: int = 0, background: bool = False) -> None:
@@ -188,25 +188,25 @@ class Trainer(State):
         while training continues; see `finish_checkpoint`."""
         fields = {"keep": keep, "keep_every": keep_every, "background": background}
         options = _c.options("clv_trainer_checkpoint_options", fields, "a checkpoint")
-        with self._handle.hold() as trainer:
-            check(lib.clv_trainer_checkpoint, trainer, text_in(folder, "a folder"), options.struct)
+        with self._handle.exclusive() as trainer:
+            check(lib.clv_trainer_checkpoint, trainer, c_str(folder, "a folder"), options.struct)
 
     @property
     def checkpoint_in_progress(self) -> int | None:
         """Steps done of the background checkpoint in progress; None: none."""
-        with self._handle.use() as trainer:
+        with self._handle.shared() as trainer:
             steps = int(lib.clv_trainer_checkpoint_in_progress(trainer))
             return None if steps < 0 else steps
 
     def poll_checkpoint(self) -> None:
         """Advances the background checkpoint without waiting, and raises its failure. All processes must call it,
         after the same steps."""
-        with self._handle.hold() as trainer:
+        with self._handle.exclusive() as trainer:
             check(lib.clv_trainer_checkpoint_poll, trainer)
 
     def finish_checkpoint(self) -> None:
         """Waits for the background checkpoint, and raises its failure."""
-        with self._handle.hold() as trainer:
+        with self._handle.exclusive() as trainer:
             check(lib.clv_trainer_checkpoint_finish, trainer)
 
     @interruptible
@@ -214,8 +214,8 @@ class Trainer(State):
         """Loads the newest intact checkpoint of a folder, from any mesh; None: there is none, and the trainer is
         unchanged."""
         out = ffi.new("clv_resumed *", {"size": ffi.sizeof("clv_resumed")})
-        with self._handle.hold() as trainer:
-            check(lib.clv_trainer_resume, trainer, text_in(folder, "a folder"), out)
+        with self._handle.exclusive() as trainer:
+            check(lib.clv_trainer_resume, trainer, c_str(folder, "a folder"), out)
         if not out.found:
             return None
         return Resumed(out.steps, out.damaged, ffi.string(out.damage.message).decode())
@@ -223,19 +223,19 @@ class Trainer(State):
     @property
     def program(self) -> Program:
         """The program of a step."""
-        with self._handle.use() as trainer:
+        with self._handle.shared() as trainer:
             borrowed = ffi.cast("clv_program *", lib.clv_trainer_program(trainer))
             return Program(borrowed, self._handle)
 
     def save(self, folder: Path) -> None:
         """Saves the weights, with adapters merged into them, as a Hugging Face folder without a tokenizer."""
-        with self._handle.hold() as trainer:
-            check(lib.clv_trainer_save, trainer, text_in(folder, "a folder"))
+        with self._handle.exclusive() as trainer:
+            check(lib.clv_trainer_save, trainer, c_str(folder, "a folder"))
 
     def save_adapters(self, folder: Path) -> None:
         """Saves the adapters alone, in PEFT's format."""
-        with self._handle.hold() as trainer:
-            check(lib.clv_trainer_save_adapters, trainer, text_in(folder, "a folder"))
+        with self._handle.exclusive() as trainer:
+            check(lib.clv_trainer_save_adapters, trainer, c_str(folder, "a folder"))
 
     def close(self) -> None:
         """Frees the trainer and its weights; a `program` that was taken stays valid."""

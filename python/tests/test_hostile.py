@@ -179,7 +179,7 @@ def test_errors_are_of_both_kinds():
         again = pickle.loads(pickle.dumps(kind("a message", 3, "op")))
         assert str(again) == "a message" and again.rank == 3 and again.op == "op" and type(again) is kind
     code, statuses = 1, set()
-    while (status := errors.text_out(lib.clv_status_name(code))) != "unknown":
+    while (status := errors.py_str(lib.clv_status_name(code))) != "unknown":
         statuses.add(status)
         code += 1
     assert statuses == {kind.status for kind in kinds}  # every status of the library has its exception

@@ -50,14 +50,14 @@ def test_run_and_state():
 
 def test_arrays_are_not_copied():
     """What is contiguous is read and written in place."""
-    from cleave.arrays import array_in, array_out
+    from cleave.arrays import as_input_array, as_output_array
 
     x = np.ones((4, 6), np.float32)
-    assert array_in(x, 0, (4, 6), "x") is x
+    assert as_input_array(x, 0, (4, 6), "x") is x
     x.flags.writeable = False
-    assert array_in(x, 0, (4, 6), "x") is x
+    assert as_input_array(x, 0, (4, 6), "x") is x
     out = np.zeros((4, 6), np.float32)
-    assert array_out(out, 0, (4, 6), "out")[1] is out
+    assert as_output_array(out, 0, (4, 6), "out")[1] is out
     with cleave.Session("model=2") as session:
         program = adder()
         result = session.run(program, x=x, out={"w": out})
@@ -318,8 +318,8 @@ def in_child(code, timeout=240):
 
 def test_interrupt_cancels_a_long_run():
     out = in_child("""
-        import cleave._run
-        cleave._run.GRACE_SECONDS = 0.05
+        import cleave._interruptible
+        cleave._interruptible.GRACE_SECONDS = 0.05
         program = long(400, 1024)
         x = np.ones((1024, 1024), np.float32)
         session.load(program)

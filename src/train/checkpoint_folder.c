@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 
 #include "base/error.h"
+#include "base/memory/grow.h"
 #include "io/files/file.h"
 #include "io/files/temporary.h"
 
@@ -44,26 +45,21 @@ static int newest_first(const void *a, const void *b)
     return (x < y) - (x > y);
 }
 
-static clv_status add_step(clv_checkpoint_list *list, int64_t step, clv_error *err)
-{
-    int64_t *grown = realloc(list->steps, ((size_t)list->n + 1) * sizeof *grown);
-    if (!grown)
-        return clv_fail_memory(err, "the checkpoints of a folder", sizeof *grown);
-    list->steps = grown;
-    list->steps[list->n++] = step;
-    return CLV_OK;
-}
-
 clv_status clv_checkpoint_folder_list(clv_checkpoint_list *list, const char *folder, clv_error *err)
 {
     DIR *dir = opendir(folder);
     clv_status status = CLV_OK;
+    int64_t capacity = 0;
     if (!dir)
         return errno == ENOENT ? CLV_OK : clv_fail_errno(err, "list", folder);
     for (struct dirent *entry; status == CLV_OK && (entry = readdir(dir)) != NULL;) {
         int64_t step = parse_step(entry->d_name);
-        if (step >= 0)
-            status = add_step(list, step, err);
+        if (step < 0)
+            continue;
+        status =
+            clv_grow(&list->steps, &capacity, list->n + 1, sizeof *list->steps, "the checkpoints of a folder", err);
+        if (status == CLV_OK)
+            list->steps[list->n++] = step;
     }
     closedir(dir);
     if (list->n > 0)

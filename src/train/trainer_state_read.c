@@ -75,24 +75,15 @@ static clv_status check_weights(const clv_trainer *t, const json_t *document, co
     return status;
 }
 
-static clv_status check_trained(const clv_trainer *t, const json_t *document, const char *path, clv_error *err)
+/* What a checkpoint trained, or by which optimizer, must be the same in this run. by: "by " or "". */
+static clv_status check_same(const json_t *document, const char *key, const char *fallback, const char *is,
+                             const char *by, const char *path, clv_error *err)
 {
-    char is[CLV_TRAINER_DESCRIPTION_SIZE];
-    const char *was = "all weights";
-    CLV_TRY(clv_trainer_describe_trained(is, t, err));
-    CLV_TRY(clv_json_get_string(&was, document, "trained", CLV_JSON_OPTIONAL, path, err));
-    if (strcmp(was, is) != 0)
-        return clv_fail(err, CLV_EINVAL, "%s: trained %.300s; this run trains %.300s", path, was, is);
-    return CLV_OK;
-}
-
-static clv_status check_optimizer(const clv_trainer *t, const json_t *document, const char *path, clv_error *err)
-{
-    const char *was = clv_optimizer_name(CLV_OPTIMIZER_ADAMW), *is = clv_optimizer_name(t->optimizer);
-    CLV_TRY(clv_json_get_string(&was, document, "optimizer", CLV_JSON_OPTIONAL, path, err));
-    if (strcmp(was, is) != 0)
-        return clv_fail(err, CLV_EINVAL, "%s: trained by %.32s, this run by %s", path, was, is);
-    return CLV_OK;
+    const char *was = fallback;
+    CLV_TRY(clv_json_get_string(&was, document, key, CLV_JSON_OPTIONAL, path, err));
+    if (strcmp(was, is) == 0)
+        return CLV_OK;
+    return clv_fail(err, CLV_EINVAL, "%s: trained %s%.300s; this run trains %s%.300s", path, by, was, by, is);
 }
 
 typedef struct stored {
@@ -199,12 +190,15 @@ static clv_status read_document(clv_trainer *t, const json_t *document, const ch
                                 clv_error *err)
 {
     int64_t steps = 0, skipped = 0;
+    char trained[CLV_TRAINER_DESCRIPTION_SIZE];
     CLV_TRY(clv_checksummed_json_check_version(document, clv_trainer_format_name, CLV_TRAINER_VERSION, path, err));
     CLV_TRY(clv_json_get_int(&steps, document, "steps", CLV_JSON_REQUIRED, 0, INT32_MAX - 1, path, err));
     CLV_TRY(clv_json_get_int(&skipped, document, "skipped", CLV_JSON_OPTIONAL, 0, steps, path, err));
     CLV_TRY(check_model(t, document, path, err));
-    CLV_TRY(check_trained(t, document, path, err));
-    CLV_TRY(check_optimizer(t, document, path, err));
+    CLV_TRY(clv_trainer_describe_trained(trained, t, err));
+    CLV_TRY(check_same(document, "trained", "all weights", trained, "", path, err));
+    CLV_TRY(check_same(document, "optimizer", clv_optimizer_name(CLV_OPTIMIZER_ADAMW), clv_optimizer_name(t->optimizer),
+                       "by ", path, err));
     if (clv_session_is_root(t->session)) {
         CLV_TRY(check_config(t, document, folder, path, err));
         CLV_TRY(check_weights(t, document, folder, path, err));

@@ -36,29 +36,40 @@ typedef struct optimizer_states {
 
 static int by_name(const void *a, const void *b)
 {
-    return strcmp(((const clv_tensor_spec *)a)->name, ((const clv_tensor_spec *)b)->name);
+    return strcmp(((const clv_state_info *)a)->name, ((const clv_state_info *)b)->name);
 }
 
+/* Lists the states in the order of the file's tensors, by name. */
 static clv_status list_states(optimizer_states *o, clv_error *err)
 {
+    const clv_trainer *t = o->trainer;
     clv_state_info info = {.size = sizeof info};
     int all = 0;
-    while (clv_session_state(o->trainer->session, all, &info, err) == CLV_OK && info.name)
+    while (clv_session_state(t->session, all, &info, err) == CLV_OK && info.name)
         all++;
+    clv_state_info *infos = calloc((size_t)all + 1, sizeof *infos);
     o->specs = calloc((size_t)all + 1, sizeof *o->specs);
     o->placements = calloc((size_t)all + 1, sizeof *o->placements);
-    if (!o->specs || !o->placements)
-        return clv_fail_memory(err, "a checkpoint's tensors", (size_t)all * sizeof *o->placements);
-    for (int i = 0; i < all; i++) {
-        CLV_TRY(clv_session_state(o->trainer->session, i, &info, err));
-        if (clv_trainer_is_trained(o->trainer, info.name) || !clv_trainer_state_is_saved(o->trainer, info.name))
-            continue;
-        clv_tensor_spec *spec = &o->specs[o->n++];
-        *spec = (clv_tensor_spec){.name = info.name, .dtype = info.type.dtype, .rank = info.type.rank};
-        memcpy(spec->shape, info.type.shape, sizeof spec->shape);
+    clv_status status = infos && o->specs && o->placements
+                            ? CLV_OK
+                            : clv_fail_memory(err, "a checkpoint's tensors", (size_t)all * sizeof *infos);
+    for (int i = 0; status == CLV_OK && i < all; i++) {
+        infos[o->n].size = sizeof *infos;
+        status = clv_session_state(t->session, i, &infos[o->n], err);
+        o->n += status == CLV_OK && !clv_trainer_is_trained(t, infos[o->n].name) &&
+                clv_trainer_state_is_saved(t, infos[o->n].name);
     }
-    qsort(o->specs, (size_t)o->n, sizeof *o->specs, by_name);
-    return CLV_OK;
+    if (status == CLV_OK)
+        qsort(infos, (size_t)o->n, sizeof *infos, by_name);
+    for (int64_t k = 0; status == CLV_OK && k < o->n; k++) {
+        const clv_type *type = &infos[k].type;
+        o->specs[k] = (clv_tensor_spec){.name = infos[k].name, .dtype = type->dtype, .rank = type->rank};
+        o->placements[k] = (clv_tensor_placement){.rank = type->rank, .layout = infos[k].layout};
+        memcpy(o->specs[k].shape, type->shape, sizeof type->shape);
+        memcpy(o->placements[k].view, type->shape, sizeof type->shape);
+    }
+    free(infos);
+    return status;
 }
 
 /* A clv_tensor_reader for boxes of this process's ranks. */
@@ -70,21 +81,6 @@ static clv_status read_state(const void *arg, const clv_safetensor *tensor, int 
     return clv_session_read_local(o->from, tensor->name, box, out, err);
 }
 
-static clv_status place_states(optimizer_states *o, clv_error *err)
-{
-    clv_state_info info = {.size = sizeof info};
-    for (int i = 0; clv_session_state(o->trainer->session, i, &info, err) == CLV_OK && info.name; i++)
-        for (int64_t k = 0; k < clv_safetensors_count(o->file); k++) {
-            clv_tensor_placement *p = &o->placements[k];
-            if (strcmp(clv_safetensors_at(o->file, k)->name, info.name) != 0)
-                continue;
-            *p = (clv_tensor_placement){.rank = info.type.rank, .layout = info.layout};
-            memcpy(p->view, info.type.shape, sizeof p->view);
-            break;
-        }
-    return CLV_OK;
-}
-
 static clv_status open_states(optimizer_states *o, clv_error *err)
 {
     char *text = NULL;
@@ -94,7 +90,7 @@ static clv_status open_states(optimizer_states *o, clv_error *err)
     clv_status status =
         clv_safetensors_open_header(&o->file, optimizer_file, text, strlen(text), bytes, read_state, o, err);
     free(text);
-    return status == CLV_OK ? place_states(o, err) : status;
+    return status;
 }
 
 static void close_states(optimizer_states *o)

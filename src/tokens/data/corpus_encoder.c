@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/memory/grow.h"
 #include "base/versioned_structs.h"
 #include "io/json/json.h"
 #include "tokens/data/corpus_pipeline.h"
@@ -22,21 +23,10 @@ void clv_corpus_ids_free(clv_corpus_ids *ids)
 
 static clv_status reserve(clv_corpus_ids *out, int64_t n, bool masked, clv_error *err)
 {
-    if (out->n + n <= out->capacity)
-        return CLV_OK;
-    int64_t capacity = 2 * (out->n + n);
-    int32_t *id = realloc(out->id, (size_t)capacity * sizeof *id);
-    if (!id)
-        return clv_fail_memory(err, "ids", (size_t)capacity * sizeof *id);
-    out->id = id;
-    if (masked) {
-        uint8_t *mask = realloc(out->loss_mask, (size_t)capacity);
-        if (!mask)
-            return clv_fail_memory(err, "ids", (size_t)capacity);
-        out->loss_mask = mask;
-    }
-    out->capacity = capacity;
-    return CLV_OK;
+    int64_t capacity = out->capacity;
+    if (masked)
+        CLV_TRY(clv_grow(&out->loss_mask, &capacity, out->n + n, sizeof *out->loss_mask, "ids", err));
+    return clv_grow(&out->id, &out->capacity, out->n + n, sizeof *out->id, "ids", err);
 }
 
 static clv_status append(clv_corpus_ids *out, const clv_corpus_encoder *e, const int64_t *ids, int64_t n, bool is_label,

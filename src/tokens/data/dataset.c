@@ -12,7 +12,6 @@
 #include "io/files/file.h"
 #include "io/files/file_kind.h"
 #include "tokens/data/corpus_pipeline.h"
-#include "tokens/data/document_index.h"
 #include "tokens/data/epoch_shuffle.h"
 #include "tokens/data/mlm_masking.h"
 #include "tokens/data/row_file.h"

@@ -1,23 +1,18 @@
 /* document_index.c - builds the index of document starts in token files by scanning for the end-of-document id. */
-#include "tokens/data/document_index.h"
+#include "tokens/data/token_file.h"
 
 #include <stdlib.h>
 
 #include "base/error.h"
+#include "base/memory/grow.h"
 
 enum { BLOCK = 1 << 14 /* ids */ };
 
-/* Adds a document that ends before id `end`. The capacity is a power of two. */
+/* Adds a document that ends before id `end`. */
 static clv_status add(clv_document_index *d, int64_t end, clv_error *err)
 {
-    if ((d->n & (d->n + 1)) == 0) {
-        size_t capacity = 2 * ((size_t)d->n + 1);
-        int64_t *grown = realloc(d->first, capacity * sizeof *grown);
-        if (!grown)
-            return clv_fail_memory(err, "documents", capacity * sizeof *grown);
-        d->first = grown;
-        d->first[0] = 0;
-    }
+    CLV_TRY(clv_grow(&d->first, &d->capacity, d->n + 2, sizeof *d->first, "documents", err));
+    d->first[0] = 0;
     d->first[++d->n] = end;
     return CLV_OK;
 }

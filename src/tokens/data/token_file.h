@@ -50,6 +50,20 @@ clv_status clv_token_file_read(const clv_token_file *file, int64_t first, int64_
 clv_status clv_token_file_apply_loss_mask(const clv_token_file *file, int64_t first, int64_t n, int32_t *labels,
                                           clv_error *err);
 
+/* ---- document_index.c ---- */
+
+/* Document starts of a list of token files. */
+typedef struct clv_document_index {
+    int64_t n, capacity;
+    int64_t *first; /* [n + 1] index of each document's first id among the joined files, then the number of ids */
+} clv_document_index;
+
+/* Ids after the last end of a file are a document, too.
+ * @return CLV_EINVAL for a file without an end id; CLV_EIO, CLV_ENOMEM */
+clv_status clv_document_index_build(clv_document_index *out, const clv_token_file *files, int n, clv_error *err);
+/* Does nothing for a zeroed index. */
+void clv_document_index_free(clv_document_index *documents);
+
 /* ---- token_file_writer.c ---- */
 
 /* clv_token_writer_create into memory; `path` names it in messages. Instead of a commit

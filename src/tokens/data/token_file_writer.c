@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/memory/grow.h"
 #include "base/versioned_structs.h"
 #include "cleave/data.h"
 #include "io/files/file.h"
@@ -16,15 +17,15 @@ enum { BLOCK = 1 << 20, NARROW = 1 << 16, BITS = 8 };
 struct clv_token_writer {
     bool in_memory;
     uint8_t *image; /* the whole file, if in_memory */
-    size_t image_capacity;
+    int64_t image_capacity;
     clv_atomic_file file;
     clv_token_file_header header;
     clv_checksum *sum;
     char *path;
     uint8_t *block, *mask;
-    size_t used;          /* bytes of the block */
-    size_t mask_capacity; /* bytes */
-    uint64_t written;     /* bytes of the file */
+    size_t used;           /* bytes of the block */
+    int64_t mask_capacity; /* bytes */
+    uint64_t written;      /* bytes of the file */
 };
 
 static void free_writer(clv_token_writer *w)
@@ -83,14 +84,7 @@ static clv_status write_at(clv_token_writer *w, const void *bytes, size_t size, 
 {
     if (!w->in_memory)
         return clv_atomic_file_write(&w->file, bytes, size, at, err);
-    if (at + size > w->image_capacity) {
-        size_t capacity = 2 * ((size_t)at + size);
-        uint8_t *grown = realloc(w->image, capacity);
-        if (!grown)
-            return clv_fail_memory(err, w->path, capacity);
-        w->image = grown;
-        w->image_capacity = capacity;
-    }
+    CLV_TRY(clv_grow(&w->image, &w->image_capacity, (int64_t)(at + size), 1, w->path, err));
     memcpy(w->image + at, bytes, size);
     return CLV_OK;
 }
@@ -113,15 +107,10 @@ static clv_status flush(clv_token_writer *w, clv_error *err)
 static clv_status mark(clv_token_writer *w, int64_t n, const uint8_t *loss_mask, clv_error *err)
 {
     size_t first = (size_t)w->header.count, needed = (first + (size_t)n + BITS - 1) / BITS;
-    if (needed > w->mask_capacity) {
-        size_t capacity = 2 * needed;
-        uint8_t *grown = realloc(w->mask, capacity);
-        if (!grown)
-            return clv_fail_memory(err, w->path, capacity);
-        memset(grown + w->mask_capacity, 0, capacity - w->mask_capacity);
-        w->mask = grown;
-        w->mask_capacity = capacity;
-    }
+    int64_t before = w->mask_capacity;
+    CLV_TRY(clv_grow(&w->mask, &w->mask_capacity, (int64_t)needed, 1, w->path, err));
+    if (w->mask_capacity > before)
+        memset(w->mask + before, 0, (size_t)(w->mask_capacity - before));
     for (size_t i = 0; i < (size_t)n; i++)
         if (!loss_mask || loss_mask[i])
             w->mask[(first + i) / BITS] |= (uint8_t)(1 << (first + i) % BITS);

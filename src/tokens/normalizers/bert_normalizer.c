@@ -18,7 +18,7 @@ static clv_status read_bert(void *options, const clv_component_reader *r, const 
     return clv_json_get_bool(&o->accents, json, "strip_accents", CLV_JSON_OPTIONAL, r->where, r->err);
 }
 
-/* The blocks that BERT names; the third extension's begin is as in the `tokenizers` library. */
+/* Blocks as in BERT; the start of the third extension as in the `tokenizers` library. */
 static bool is_chinese(uint32_t c)
 {
     static const uint32_t blocks[][2] = {{0x4e00, 0x9fff},   {0x3400, 0x4dbf},   {0x20000, 0x2a6df},

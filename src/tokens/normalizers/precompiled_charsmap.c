@@ -1,10 +1,10 @@
-/* precompiled_charsmap.c - Precompiled normalizer: SentencePiece's charsmap, a double-array trie, as the crate
- * spm_precompiled reads it.
+/* precompiled_charsmap.c - Precompiled normalizer: SentencePiece's charsmap, a double-array trie, as in the crate
+ * spm_precompiled.
  *
  *   charsmap (base64) = u32 n, a double-array trie of n / 4 units (u32, darts-clone), texts that end with a zero byte
  *
- * A trie's value is where a text begins. The shortest known beginning of what is looked up counts, and stands for all
- * of it. Looked up is a grapheme of fewer than six bytes, or else each of its characters.
+ * A value of the trie is the offset of a text. A lookup takes the shortest prefix that is found and replaces the whole
+ * key. Keys are graphemes of fewer than six bytes, else their characters.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -24,7 +24,7 @@ typedef struct precompiled {
     clv_text_span texts; /* valid UTF-8 */
 } precompiled;
 
-/* ---- looking up ---- */
+/* ---- lookup ---- */
 
 static bool unit_at(uint32_t *out, const precompiled *p, uint64_t at)
 {
@@ -40,7 +40,7 @@ static uint64_t offset_of(uint32_t unit)
     return (uint64_t)(unit >> 10) << ((unit & 1U << 9) >> 6);
 }
 
-/* The value of the shortest known beginning of a text; -1: none is known. False: the trie leads out of itself. */
+/* Value of the shortest prefix in the trie; -1: none. False: the trie points out of bounds. */
 static bool find_value(int64_t *out, const precompiled *p, clv_text_span text)
 {
     enum { LABEL = 0xff, HAS_LEAF = 1 << 8 };
@@ -66,7 +66,7 @@ static bool find_value(int64_t *out, const precompiled *p, clv_text_span text)
     return true;
 }
 
-/* *known: whether something was appended for the text (it may be nothing). */
+/* *known: the text was found, and its replacement, which may be empty, was appended. */
 static clv_status append_known(bool *known, clv_text_buffer *out, const precompiled *p, clv_text_span text,
                                clv_error *err)
 {
@@ -126,7 +126,7 @@ static int digit_of(char c)
     return at ? (int)(at - digits) : -1;
 }
 
-/* Base64 with its padding; room for three bytes for every four characters. False: it is none. */
+/* Decodes padded base64; out: 3 bytes for each 4 characters. False: not base64. */
 static bool decode_base64(unsigned char *out, size_t *size, clv_text_span text)
 {
     size_t n = text.size;
@@ -142,7 +142,7 @@ static bool decode_base64(unsigned char *out, size_t *size, clv_text_span text)
         if (i % 4 > 0)
             out[(*size)++] = (unsigned char)(bits >> (6 - 2 * (i % 4)));
     }
-    size_t left = n % 4; /* characters of the last group, whose unused bits are zero */
+    size_t left = n % 4; /* characters of the last group; its unused bits must be zero */
     return valid && left != 1 && (bits & ((1U << (left == 2 ? 4 : left == 3 ? 2 : 0)) - 1)) == 0;
 }
 
@@ -154,27 +154,26 @@ static clv_status read_precompiled(void *options, const clv_component_reader *r,
     size_t size;
     precompiled *p = options;
     if (!json_is_string(charsmap))
-        return clv_fail(r->err, CLV_EFORMAT, "%s: \"%s\" must be a string", r->where, key);
+        return clv_component_fail(r, "\"%s\" must be a string", key);
     clv_text_span text = clv_text_span_of(json_string_value(charsmap), json_string_length(charsmap));
     unsigned char *bytes = clv_arena_alloc(r->t->arena, text.size / 4 * 3 + 4, 1);
     if (!bytes)
         return clv_fail_memory(r->err, r->where, text.size);
     if (!decode_base64(bytes, &size, text))
-        return clv_fail(r->err, CLV_EFORMAT, "%s: \"%s\" is not base64", r->where, key);
+        return clv_component_fail(r, "\"%s\" is not base64", key);
     *p = (precompiled){.where = r->where, .units = bytes, .n_units = 1};
     uint32_t trie = 0;
     if (size >= COUNT)
         unit_at(&trie, p, 0);
-    size_t n = trie / UNIT; /* what is left of the count over its units is no unit, as to spm_precompiled */
+    size_t n = trie / UNIT; /* an incomplete last unit is ignored, as by spm_precompiled */
     if (size < COUNT || n == 0 || n > (size - COUNT) / UNIT)
-        return clv_fail(r->err, CLV_EFORMAT, "%s: \"%s\" is broken: a trie of %u bytes in %zu", r->where, key,
-                        (unsigned)trie, size);
+        return clv_component_fail(r, "\"%s\" is broken: a trie of %u bytes in %zu", key, (unsigned)trie, size);
     p->units = bytes + COUNT;
     p->n_units = n;
     p->texts = clv_text_span_of((const char *)bytes + COUNT + n * UNIT, size - COUNT - n * UNIT);
     return clv_utf8_valid(p->texts.text, p->texts.size)
                ? CLV_OK
-               : clv_fail(r->err, CLV_EFORMAT, "%s: \"%s\" is broken: its texts are not UTF-8", r->where, key);
+               : clv_component_fail(r, "\"%s\" is broken: its texts are not UTF-8", key);
 }
 
 const clv_tokenizer_component clv_normalizer_precompiled = {

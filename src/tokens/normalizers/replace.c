@@ -5,7 +5,7 @@
 
 typedef struct replacement {
     clv_text_span from, to;
-    const clv_regex *regex; /* NULL: from is what is replaced */
+    const clv_regex *regex; /* NULL: replaces `from` */
 } replacement;
 
 static clv_status read_replace(void *options, const clv_component_reader *r, const json_t *json)

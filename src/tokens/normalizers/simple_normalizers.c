@@ -66,7 +66,7 @@ static clv_status run_lowercase(clv_text_buffer *out, const void *options, clv_t
 
 const clv_tokenizer_component clv_normalizer_lowercase = {.type = "Lowercase", .normalize = run_lowercase};
 
-/* ---- StripAccents: of text that was taken apart before (NFD) ---- */
+/* ---- StripAccents: of decomposed text (NFD) ---- */
 
 static clv_status run_strip_accents(clv_text_buffer *out, const void *options, clv_text_span text, clv_error *err)
 {
@@ -79,7 +79,7 @@ static clv_status run_strip_accents(clv_text_buffer *out, const void *options, c
 
 const clv_tokenizer_component clv_normalizer_strip_accents = {.type = "StripAccents", .normalize = run_strip_accents};
 
-/* ---- Nmt: control characters go, and what is white space to SentencePiece becomes a space ---- */
+/* ---- Nmt: drops control characters, turns SentencePiece's white space into spaces ---- */
 
 static bool is_in(uint32_t c, const uint32_t (*ranges)[2], size_t n)
 {

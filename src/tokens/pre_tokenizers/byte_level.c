@@ -7,7 +7,7 @@
 #include "tokens/tokenizer/tokenizer_components.h"
 #include "base/text/utf8.h"
 
-/* The bytes that do not stand for themselves, and where their characters begin. */
+/* Bytes that are not mapped to themselves, and the first of their characters. */
 static const struct {
     unsigned low, high, character;
 } spelled[] = {{0x00, 0x20, 0x100}, {0x7f, 0xa0, 0x121}, {0xad, 0xad, 0x143}};
@@ -20,7 +20,7 @@ uint32_t clv_byte_to_unicode(unsigned char byte)
     return byte;
 }
 
-/* The byte that a character stands for; -1: none. */
+/* Byte of a character; -1: none. */
 static int byte_of(uint32_t c)
 {
     for (size_t i = 0; i < 3; i++) {
@@ -52,7 +52,7 @@ static clv_status read_byte_level(void *options, const clv_component_reader *r, 
                {"trim_offsets", CLV_FIELD_BOOL, offsetof(byte_level_options, trim_offsets)}},                          \
     .read = read_byte_level
 
-/* Bytes spelled as characters: the normalizer ByteLevel. */
+/* The normalizer ByteLevel. */
 static clv_status map_bytes_to_unicode(clv_text_buffer *out, const void *options, clv_text_span text, clv_error *err)
 {
     (void)options;
@@ -63,20 +63,21 @@ static clv_status map_bytes_to_unicode(clv_text_buffer *out, const void *options
 
 const clv_tokenizer_component clv_normalizer_byte_level = {.type = "ByteLevel", .normalize = map_bytes_to_unicode};
 
-static clv_status run_byte_level(clv_pre_tokens *out, const void *options, const clv_pre_token *piece, clv_error *err)
+static clv_status run_byte_level(clv_pre_tokens *out, const void *options, const clv_pre_token *pre_token,
+                                 clv_error *err)
 {
     const byte_level_options *o = options;
     clv_text_buffer whole = {0};
     clv_status status =
-        o->prefix_space && piece->text.text[0] != ' ' ? clv_text_buffer_append(&whole, " ", 1, err) : CLV_OK;
+        o->prefix_space && pre_token->text.text[0] != ' ' ? clv_text_buffer_append(&whole, " ", 1, err) : CLV_OK;
     if (status == CLV_OK)
-        status = clv_text_buffer_append(&whole, piece->text.text, piece->text.size, err);
+        status = clv_text_buffer_append(&whole, pre_token->text.text, pre_token->text.size, err);
     clv_text_span text = clv_text_buffer_span(&whole);
     for (size_t at = 0, end; status == CLV_OK && at < text.size; at = end) {
         end = o->own_pattern ? clv_gpt2_pattern.end(text, at) : text.size;
         status = map_bytes_to_unicode(&out->text, NULL, clv_text_span_of(text.text + at, end - at), err);
         if (status == CLV_OK)
-            status = clv_pre_tokens_end(out, piece->first && at == 0, err);
+            status = clv_pre_tokens_end(out, pre_token->first && at == 0, err);
     }
     clv_text_buffer_free(&whole);
     return status;
@@ -86,8 +87,8 @@ const clv_tokenizer_component clv_pre_tokenizer_byte_level = {BYTE_LEVEL, .split
 
 /* ---- decoding ---- */
 
-/* All texts as one: the bytes that their characters stand for (a text with a character that stands for none: as it is),
- * what is not UTF-8 among them as U+FFFD. */
+/* Joins the texts and maps characters back to bytes (a text with a character of no byte stays as it is); invalid UTF-8
+ * becomes U+FFFD. */
 static clv_status decode_byte_level(clv_token_texts *all, const void *options, clv_error *err)
 {
     clv_text_buffer bytes = {0};
@@ -117,9 +118,10 @@ static clv_status decode_byte_level(clv_token_texts *all, const void *options, c
     clv_text_buffer_free(&bytes);
     CLV_TRY(status);
     clv_token_texts_clear(all);
-    all->item[0] = (clv_text_buffer){.text = valid, .size = size, .capacity = size + 1};
+    all->item[0] = (clv_text_buffer){.text = valid, .size = size, .capacity = (int64_t)size + 1};
     all->n = 1;
     return CLV_OK;
 }
 
 const clv_tokenizer_component clv_decoder_byte_level = {BYTE_LEVEL, .decode = decode_byte_level};
+const clv_tokenizer_component clv_post_processor_byte_level = {BYTE_LEVEL}; /* changes offsets alone */

@@ -22,8 +22,8 @@ clv_status clv_component_read_behavior(clv_delimiter_behavior *out, clv_json_nee
                                           "Isolated, Removed, Contiguous, MergedWithPrevious, MergedWithNext");
 }
 
-/* Whether a piece ends between two segments. */
-static bool is_cut(clv_delimiter_behavior behavior, bool before, bool behind)
+/* Whether a pre-token ends between two segments. */
+static bool is_boundary(clv_delimiter_behavior behavior, bool before, bool behind)
 {
     switch (behavior) {
     case CLV_SPLIT_CONTIGUOUS:
@@ -40,12 +40,12 @@ static bool is_cut(clv_delimiter_behavior behavior, bool before, bool behind)
 clv_status clv_splitter_finish(clv_splitter *c, clv_error *err)
 {
     bool removed = c->behavior == CLV_SPLIT_REMOVED && c->match;
-    return removed ? CLV_OK : clv_pre_tokens_add(c->out, c->piece, c->begin, c->end, err);
+    return removed ? CLV_OK : clv_pre_tokens_add(c->out, c->pre_token, c->begin, c->end, err);
 }
 
 clv_status clv_splitter_add(clv_splitter *c, size_t end, bool match, clv_error *err)
 {
-    if (c->any && is_cut(c->behavior, c->match, match)) {
+    if (c->any && is_boundary(c->behavior, c->match, match)) {
         CLV_TRY(clv_splitter_finish(c, err));
         c->begin = c->end;
     }

@@ -54,7 +54,7 @@ static size_t run_of_other(clv_text_span text, size_t at)
     return at;
 }
 
-/* 's|'t|'re|'ve|'m|'ll|'d; in any case where that is asked, when the long s (U+017F) is one too. */
+/* 's|'t|'re|'ve|'m|'ll|'d; any_case: in upper and lower case, where U+017F is an s, too. */
 static size_t contraction(clv_text_span text, size_t at, bool any_case)
 {
     static const char *const endings[] = {"s", "t", "re", "ve", "m", "ll", "d"};
@@ -75,7 +75,7 @@ static size_t contraction(clv_text_span text, size_t at, bool any_case)
     return at;
 }
 
-/* \s+(?!\S)|\s+ : a run of white space, but for its last character when something follows, unless that is all. */
+/* \s+(?!\S)|\s+ : a run of white space, without its last character if text follows and the run is longer. */
 static size_t white_space(clv_text_span text, size_t at)
 {
     size_t last = at, end = at;
@@ -86,7 +86,7 @@ static size_t white_space(clv_text_span text, size_t at)
     return end < text.size && last > at ? last : end;
 }
 
-/* A space that comes before what is looked for is part of it. */
+/* Skips an optional space. */
 static size_t after_space(clv_text_span text, size_t at)
 {
     return text.text[at] == ' ' ? at + 1 : at;
@@ -108,7 +108,7 @@ static size_t gpt2_end(clv_text_span text, size_t at)
     return white_space(text, at);
 }
 
-/* \s*[\r\n]+ : white space up to the last line end in it; `at` when there is none. */
+/* \s*[\r\n]+ : white space up to its last line end; `at` for none. */
 static size_t lines(clv_text_span text, size_t at)
 {
     size_t end = at;

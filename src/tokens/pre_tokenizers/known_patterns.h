@@ -6,12 +6,12 @@
 
 typedef struct clv_known_pattern {
     const char *expression;
-    /* The end of the piece that begins at `at` < text.size. */
+    /* End of the match that begins at `at` < text.size. */
     size_t (*end)(clv_text_span text, size_t at);
 } clv_known_pattern;
 
 extern const clv_known_pattern clv_gpt2_pattern;
-/* NULL: not known. */
+/* Matcher of an expression; NULL: none. */
 const clv_known_pattern *clv_known_pattern_find(clv_text_span expression);
 
 #endif

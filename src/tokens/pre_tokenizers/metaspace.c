@@ -23,8 +23,7 @@ static clv_status read_scheme(metaspace *o, const clv_component_reader *r, const
         if (strcmp(names[i], name) == 0) {
             o->prepend = i == 0 ? PREPEND_ALWAYS : i == 1 ? PREPEND_FIRST : PREPEND_NEVER;
             if (!add && o->prepend != PREPEND_NEVER)
-                return clv_fail(r->err, CLV_EFORMAT, "%s: \"add_prefix_space\" is false and \"prepend_scheme\" '%s'",
-                                r->where, name);
+                return clv_component_fail(r, "\"add_prefix_space\" is false and \"prepend_scheme\" '%s'", name);
             return CLV_OK;
         }
     return clv_component_fail_unsupported(r, "the prepend_scheme", name, "always, first, never");
@@ -38,33 +37,33 @@ static clv_status read_metaspace(void *options, const clv_component_reader *r, c
     return clv_json_get_bool(&o->split, json, "split", CLV_JSON_OPTIONAL, r->where, r->err);
 }
 
-/* Which pieces are first depends on where their characters stood in the text as it was, which normalizers may change.
- */
+/* Which pre-token is first depends on positions in the original text, which normalizers may change. */
 static clv_status read_pre_tokenizer(void *options, const clv_component_reader *r, const json_t *json)
 {
     const metaspace *o = options;
     CLV_TRY(read_metaspace(options, r, json));
     if (o->prepend == PREPEND_FIRST && r->t->normalizer.n > 0)
-        return clv_component_fail_unsupported(r, "behind a normalizer, the prepend_scheme", "first", "always, never");
+        return clv_component_fail_unsupported(r, "after a normalizer, the prepend_scheme", "first", "always, never");
     return CLV_OK;
 }
 
-/* Spaces become the replacement, and one is put before the text where the scheme says so. */
-static clv_status mark_spaces(clv_text_buffer *out, const metaspace *o, const clv_pre_token *piece, clv_error *err)
+/* Replaces spaces, and prepends the replacement by the scheme. */
+static clv_status mark_spaces(clv_text_buffer *out, const metaspace *o, const clv_pre_token *pre_token, clv_error *err)
 {
-    bool prepend = o->prepend == PREPEND_ALWAYS || (o->prepend == PREPEND_FIRST && piece->first);
-    bool has = piece->text.text[0] == ' ' || clv_text_span_starts_with(piece->text, o->replacement);
+    bool prepend = o->prepend == PREPEND_ALWAYS || (o->prepend == PREPEND_FIRST && pre_token->first);
+    bool has = pre_token->text.text[0] == ' ' || clv_text_span_starts_with(pre_token->text, o->replacement);
     if (prepend && !has)
         CLV_TRY(clv_text_buffer_append(out, o->replacement.text, o->replacement.size, err));
-    return clv_text_buffer_append_replaced(out, piece->text, clv_text_span_of(" ", 1), o->replacement, err);
+    return clv_text_buffer_append_replaced(out, pre_token->text, clv_text_span_of(" ", 1), o->replacement, err);
 }
 
-static clv_status run_metaspace(clv_pre_tokens *out, const void *options, const clv_pre_token *piece, clv_error *err)
+static clv_status run_metaspace(clv_pre_tokens *out, const void *options, const clv_pre_token *pre_token,
+                                clv_error *err)
 {
     const metaspace *o = options;
     clv_text_buffer marked = {0};
-    clv_status status = mark_spaces(&marked, o, piece, err);
-    clv_pre_token whole = {clv_text_buffer_span(&marked), piece->first};
+    clv_status status = mark_spaces(&marked, o, pre_token, err);
+    clv_pre_token whole = {clv_text_buffer_span(&marked), pre_token->first};
     size_t begin = 0;
     for (size_t at = 1; o->split && status == CLV_OK && at < marked.size; at++)
         if (clv_text_span_starts_with(clv_text_span_of(marked.text + at, marked.size - at), o->replacement)) {
@@ -77,7 +76,7 @@ static clv_status run_metaspace(clv_pre_tokens *out, const void *options, const 
     return status;
 }
 
-/* The first text loses its replacements, unless none was put before it. */
+/* Replaces by spaces; removes the replacements of the first text, unless prepend is "never". */
 static clv_status decode_metaspace(clv_token_texts *all, const void *options, clv_error *err)
 {
     const metaspace *o = options;

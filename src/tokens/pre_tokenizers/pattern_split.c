@@ -10,7 +10,7 @@
 
 /* ---- Split ---- */
 
-/* One of the two is set. */
+/* Either known or regex is set. */
 typedef struct split_options {
     const clv_known_pattern *known;
     const clv_regex *regex;
@@ -18,7 +18,7 @@ typedef struct split_options {
     bool invert;
 } split_options;
 
-/* The known patterns match all of a text: where matches are pieces as they stand, their own code finds them. */
+/* Known patterns match all of a text, so they serve where each match is a pre-token. */
 static const clv_known_pattern *find_known(const split_options *o, clv_text_span text)
 {
     bool matches = o->behavior == CLV_SPLIT_ISOLATED || (o->behavior == CLV_SPLIT_REMOVED && o->invert);
@@ -40,7 +40,7 @@ static clv_status read_split(void *options, const clv_component_reader *r, const
     return CLV_OK;
 }
 
-static clv_status cut_at_matches(clv_splitter *c, clv_regex_iterator *walk, bool invert, clv_error *err)
+static clv_status split_at_matches(clv_splitter *c, clv_regex_iterator *walk, bool invert, clv_error *err)
 {
     for (bool found = true; found;) {
         CLV_TRY(clv_regex_iterator_next(&found, walk, err));
@@ -53,19 +53,19 @@ static clv_status cut_at_matches(clv_splitter *c, clv_regex_iterator *walk, bool
     return clv_splitter_finish(c, err);
 }
 
-static clv_status run_split(clv_pre_tokens *out, const void *options, const clv_pre_token *piece, clv_error *err)
+static clv_status run_split(clv_pre_tokens *out, const void *options, const clv_pre_token *pre_token, clv_error *err)
 {
     const split_options *o = options;
     if (!o->known) {
-        clv_splitter cutter = {.out = out, .piece = piece, .behavior = o->behavior};
-        clv_regex_iterator walk = {.regex = o->regex, .text = piece->text};
-        clv_status status = cut_at_matches(&cutter, &walk, o->invert, err);
+        clv_splitter splitter = {.out = out, .pre_token = pre_token, .behavior = o->behavior};
+        clv_regex_iterator walk = {.regex = o->regex, .text = pre_token->text};
+        clv_status status = split_at_matches(&splitter, &walk, o->invert, err);
         clv_regex_iterator_free(&walk);
         return status;
     }
-    for (size_t at = 0, end; at < piece->text.size; at = end) {
-        end = o->known->end(piece->text, at);
-        CLV_TRY(clv_pre_tokens_add(out, piece, at, end, err));
+    for (size_t at = 0, end; at < pre_token->text.size; at = end) {
+        end = o->known->end(pre_token->text, at);
+        CLV_TRY(clv_pre_tokens_add(out, pre_token, at, end, err));
     }
     return CLV_OK;
 }
@@ -79,20 +79,21 @@ const clv_tokenizer_component clv_pre_tokenizer_by_pattern = {
 
 /* ---- CharDelimiterSplit ---- */
 
-static clv_status run_delimiter(clv_pre_tokens *out, const void *options, const clv_pre_token *piece, clv_error *err)
+static clv_status run_delimiter(clv_pre_tokens *out, const void *options, const clv_pre_token *pre_token,
+                                clv_error *err)
 {
     const clv_text_span *delimiter = options;
     size_t begin = 0;
-    for (size_t at = 0; at < piece->text.size;) {
-        clv_text_span rest = clv_text_span_of(piece->text.text + at, piece->text.size - at);
+    for (size_t at = 0; at < pre_token->text.size;) {
+        clv_text_span rest = clv_text_span_of(pre_token->text.text + at, pre_token->text.size - at);
         if (!clv_text_span_starts_with(rest, *delimiter)) {
             at++;
             continue;
         }
-        CLV_TRY(clv_pre_tokens_add(out, piece, begin, at, err));
+        CLV_TRY(clv_pre_tokens_add(out, pre_token, begin, at, err));
         begin = at += delimiter->size;
     }
-    return clv_pre_tokens_add(out, piece, begin, piece->text.size, err);
+    return clv_pre_tokens_add(out, pre_token, begin, pre_token->text.size, err);
 }
 
 const clv_tokenizer_component clv_pre_tokenizer_delimiter = {.type = "CharDelimiterSplit",
@@ -110,15 +111,15 @@ static clv_status read_length(void *options, const clv_component_reader *r, cons
     return clv_json_get_int(length, json, "length", CLV_JSON_OPTIONAL, 1, INT64_MAX, r->where, r->err);
 }
 
-static clv_status run_length(clv_pre_tokens *out, const void *options, const clv_pre_token *piece, clv_error *err)
+static clv_status run_length(clv_pre_tokens *out, const void *options, const clv_pre_token *pre_token, clv_error *err)
 {
     int64_t length = *(const int64_t *)options, n = 0;
-    clv_text_span text = piece->text;
+    clv_text_span text = pre_token->text;
     size_t begin = 0;
     for (size_t at = 0; at < text.size;) {
         at += clv_utf8_length(text.text + at, text.size - at);
         if (++n % length == 0 || at == text.size) {
-            CLV_TRY(clv_pre_tokens_add(out, piece, begin, at, err));
+            CLV_TRY(clv_pre_tokens_add(out, pre_token, begin, at, err));
             begin = at;
         }
     }

@@ -5,22 +5,22 @@
 #include "tokens/tokenizer/tokenizer_components.h"
 #include "base/text/utf8.h"
 
-/* Cuts at characters of the classes. */
+/* Splits at characters of these classes. */
 static clv_status split_at(clv_pre_tokens *out, unsigned classes, clv_delimiter_behavior how,
-                           const clv_pre_token *piece, clv_error *err)
+                           const clv_pre_token *pre_token, clv_error *err)
 {
-    clv_splitter cutter = {.out = out, .piece = piece, .behavior = how};
-    clv_text_span text = piece->text;
+    clv_splitter splitter = {.out = out, .pre_token = pre_token, .behavior = how};
+    clv_text_span text = pre_token->text;
     for (size_t at = 0, n; at < text.size; at += n) {
         if (!(clv_character_classes(clv_utf8_decode(&n, text.text + at, text.size - at)) & classes))
             continue;
-        if (at > cutter.end)
-            CLV_TRY(clv_splitter_add(&cutter, at, false, err));
-        CLV_TRY(clv_splitter_add(&cutter, at + n, true, err));
+        if (at > splitter.end)
+            CLV_TRY(clv_splitter_add(&splitter, at, false, err));
+        CLV_TRY(clv_splitter_add(&splitter, at + n, true, err));
     }
-    if (text.size > cutter.end)
-        CLV_TRY(clv_splitter_add(&cutter, text.size, false, err));
-    return clv_splitter_finish(&cutter, err);
+    if (text.size > splitter.end)
+        CLV_TRY(clv_splitter_add(&splitter, text.size, false, err));
+    return clv_splitter_finish(&splitter, err);
 }
 
 /* ---- Punctuation ---- */
@@ -30,9 +30,10 @@ static clv_status read_punctuation(void *options, const clv_component_reader *r,
     return clv_component_read_behavior(options, CLV_JSON_OPTIONAL, r, json);
 }
 
-static clv_status run_punctuation(clv_pre_tokens *out, const void *options, const clv_pre_token *piece, clv_error *err)
+static clv_status run_punctuation(clv_pre_tokens *out, const void *options, const clv_pre_token *pre_token,
+                                  clv_error *err)
 {
-    return split_at(out, CLV_IS_PUNCTUATION, *(const clv_delimiter_behavior *)options, piece, err);
+    return split_at(out, CLV_IS_PUNCTUATION, *(const clv_delimiter_behavior *)options, pre_token, err);
 }
 
 const clv_tokenizer_component clv_pre_tokenizer_punctuation = {.type = "Punctuation",
@@ -42,10 +43,10 @@ const clv_tokenizer_component clv_pre_tokenizer_punctuation = {.type = "Punctuat
 
 /* ---- Digits ---- */
 
-static clv_status run_digits(clv_pre_tokens *out, const void *options, const clv_pre_token *piece, clv_error *err)
+static clv_status run_digits(clv_pre_tokens *out, const void *options, const clv_pre_token *pre_token, clv_error *err)
 {
     const bool *individual = options;
-    return split_at(out, CLV_IS_DIGIT, *individual ? CLV_SPLIT_ISOLATED : CLV_SPLIT_CONTIGUOUS, piece, err);
+    return split_at(out, CLV_IS_DIGIT, *individual ? CLV_SPLIT_ISOLATED : CLV_SPLIT_CONTIGUOUS, pre_token, err);
 }
 
 const clv_tokenizer_component clv_pre_tokenizer_digits = {.type = "Digits",
@@ -55,11 +56,11 @@ const clv_tokenizer_component clv_pre_tokenizer_digits = {.type = "Digits",
 
 /* ---- WhitespaceSplit ---- */
 
-static clv_status run_whitespace_alone(clv_pre_tokens *out, const void *options, const clv_pre_token *piece,
+static clv_status run_whitespace_alone(clv_pre_tokens *out, const void *options, const clv_pre_token *pre_token,
                                        clv_error *err)
 {
     (void)options;
-    return split_at(out, CLV_IS_SPACE, CLV_SPLIT_REMOVED, piece, err);
+    return split_at(out, CLV_IS_SPACE, CLV_SPLIT_REMOVED, pre_token, err);
 }
 
 const clv_tokenizer_component clv_pre_tokenizer_whitespace_alone = {.type = "WhitespaceSplit",
@@ -84,22 +85,22 @@ static int kind_for_bert(unsigned classes)
     return classes & CLV_IS_SPACE ? SPACE : classes & CLV_IS_PUNCTUATION ? ALONE : WORD;
 }
 
-static clv_status split_runs(clv_pre_tokens *out, const void *options, const clv_pre_token *piece, clv_error *err)
+static clv_status split_runs(clv_pre_tokens *out, const void *options, const clv_pre_token *pre_token, clv_error *err)
 {
     const run_options *o = options;
-    clv_text_span text = piece->text;
+    clv_text_span text = pre_token->text;
     size_t begin = 0;
     int before = SPACE;
     for (size_t at = 0, n; at < text.size; at += n) {
         int kind = o->kind_of(clv_character_classes(clv_utf8_decode(&n, text.text + at, text.size - at)));
         if (kind != before || kind == ALONE) {
             if (before != SPACE)
-                CLV_TRY(clv_pre_tokens_add(out, piece, begin, at, err));
+                CLV_TRY(clv_pre_tokens_add(out, pre_token, begin, at, err));
             begin = at;
         }
         before = kind;
     }
-    return before != SPACE ? clv_pre_tokens_add(out, piece, begin, text.size, err) : CLV_OK;
+    return before != SPACE ? clv_pre_tokens_add(out, pre_token, begin, text.size, err) : CLV_OK;
 }
 
 const clv_tokenizer_component clv_pre_tokenizer_whitespace = {

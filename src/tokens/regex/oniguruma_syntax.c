@@ -1,14 +1,14 @@
-/* oniguruma_syntax.c - translates Oniguruma (Ruby) regular expressions to PCRE2 syntax. What differs between the two,
- * by Oniguruma's doc/RE and its sources:
+/* oniguruma_syntax.c - translates Oniguruma (Ruby) regular expressions to PCRE2 syntax. Differences, by Oniguruma's
+ * doc/RE and its sources:
  *
- *   \s \w \d \b \h \v, [:names:]   are other sets of characters: written out
- *   \p{Script}                     is the script alone, without PCRE2's script extensions
+ *   \s \w \d \b \h \v, [:names:]   are other sets of characters: written as classes
+ *   \p{Script}                     matches the script alone, without PCRE2's script extensions
  *   {,n}, x{n}+, x{n}?, x**        {0,n}; a repeat of a repeat
  *   [a[b]], [a&&b]                 sets of sets: written as alternatives and lookaheads of one character
- *   (?m)                           lets . match a newline; ^ and $ are of lines always
+ *   (?m)                           lets . match a newline; ^ and $ always match at lines
  *   a(?i)b|c                       is a(?i:b|c)
  *
- * A letter that stands for several when case is ignored ("ss" and U+00DF) is refused: PCRE2 compares one by one.
+ * Letters that match several when case is ignored ("ss" and U+00DF) are refused: PCRE2 compares one by one.
  */
 #include "tokens/regex/oniguruma_syntax.h"
 
@@ -22,20 +22,25 @@
 #include "base/text/utf8.h"
 #include "tokens/regex/regex_properties.h"
 
-/* \w, \p{Word} and \b outside of classes go by another table below U+0100. */
+/* Additional words below U+0100 for \w, \p{Word} and \b outside of classes. */
 #define LATIN_WORDS "\\xb2\\xb3\\xb9\\xbc-\\xbe"
 #define IS_WORD     "[" CLV_REGEX_WORDS LATIN_WORDS "]"
 #define ANY         "(?s:.)"
 
 enum { DEEPEST = 100, NO_ATOM = -1 };
 
+/* (?i), (?x), (?m) */
+typedef struct regex_options {
+    bool any_case, extended, dot_all;
+} regex_options;
+
 typedef struct translation {
     clv_text_span in;
     size_t at;
     clv_text_buffer *out;
-    bool any_case, extended, dot_all; /* the options at this place */
+    regex_options options; /* at this position */
     int depth;
-    uint32_t before; /* the literal character before this one where case is ignored; 0: none */
+    uint32_t before; /* with any_case the literal character before this one; 0: none */
     clv_error *err;
 } translation;
 
@@ -46,9 +51,8 @@ static clv_status put(translation *t, const char *text)
 
 static clv_status refuse(const translation *t, const char *what, clv_text_span text)
 {
-    int shown = text.size < 60 ? (int)text.size : 60;
-    return clv_fail(t->err, CLV_EUNSUPPORTED, "%s '%.*s' at byte %zu is not supported", what, shown, text.text,
-                    (size_t)(text.text - t->in.text) + 1);
+    return clv_fail(t->err, CLV_EUNSUPPORTED, "%s '%.*s' at byte %zu is not supported", what,
+                    clv_text_span_shown(text, 60), text.text, (size_t)(text.text - t->in.text) + 1);
 }
 
 static clv_status broken(const translation *t, const char *what)
@@ -56,7 +60,7 @@ static clv_status broken(const translation *t, const char *what)
     return clv_fail(t->err, CLV_EFORMAT, "%s at byte %zu", what, t->at + 1);
 }
 
-/* The byte `ahead` of this place; 0: there is none. */
+/* The byte at this position + ahead; 0: none. */
 static char peek(const translation *t, size_t ahead)
 {
     return t->in.size - t->at > ahead ? t->in.text[t->at + ahead] : '\0';
@@ -105,7 +109,7 @@ static clv_status put_character(translation *t, uint32_t c)
     return put(t, code);
 }
 
-/* Whether Oniguruma, ignoring case, would take one character for several or several for one. */
+/* Whether Oniguruma, ignoring case, would match one character as several or several as one. */
 static bool folds_to_many(uint32_t before, uint32_t c)
 {
     static const char *const pairs[] = {"ss", "ff", "fi", "fl", "st"};
@@ -115,23 +119,23 @@ static bool folds_to_many(uint32_t before, uint32_t c)
     bool many = n != 1;
     for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++)
         many = many || (a == (uint32_t)pairs[i][0] && b == (uint32_t)pairs[i][1]);
-    /* the second halves of the others: marks, the iota of Greek, Armenian, modifiers */
+    /* second characters of the other pairs: marks, Greek iota, Armenian, modifiers */
     return many || (b >= 0x300 && b < 0x370) || b == 0x3b9 || b == 0x399 || (b >= 0x531 && b < 0x588) || b == 0x2be ||
            a == 0x2bc;
 }
 
 static clv_status put_literal(translation *t, uint32_t c, size_t begin)
 {
-    if (t->any_case && folds_to_many(t->before, c))
+    if (t->options.any_case && folds_to_many(t->before, c))
         return refuse(t, "ignoring the case of", clv_text_span_of(t->in.text + begin, t->at - begin));
-    t->before = t->any_case ? c : 0;
+    t->before = t->options.any_case ? c : 0;
     return put_character(t, c);
 }
 
 /* ---- sets of characters by name ---- */
 
-/* The set of \p{name}, \P{name}, \p{^name}, behind the '{'. */
-static clv_status take_property(clv_regex_char_set *out, char room[CLV_REGEX_CHAR_SET_SIZE], translation *t,
+/* The set of \p{name}, \P{name}, \p{^name}, after the '{'. */
+static clv_status take_property(clv_regex_char_set *out, char buffer[CLV_REGEX_CHAR_SET_SIZE], translation *t,
                                 bool negated)
 {
     size_t begin = t->at, end = begin;
@@ -145,14 +149,14 @@ static clv_status take_property(clv_regex_char_set *out, char room[CLV_REGEX_CHA
         negated = !negated;
     }
     clv_text_span name = clv_text_span_of(t->in.text + begin, end - begin);
-    if (!clv_regex_char_set_find(out, room, name, false))
+    if (!clv_regex_char_set_find(out, buffer, name, false))
         return refuse(t, "the property", name);
     out->negated = out->negated != negated;
     return CLV_OK;
 }
 
-/* The set of an escaped letter: \d, \p{L} ...; false: it is none. */
-static clv_status take_set(bool *is, clv_regex_char_set *out, char room[CLV_REGEX_CHAR_SET_SIZE], translation *t)
+/* The set of an escape: \d, \p{L} ...; *is false: not a set. */
+static clv_status take_set(bool *is, clv_regex_char_set *out, char buffer[CLV_REGEX_CHAR_SET_SIZE], translation *t)
 {
     static const struct {
         char letter;
@@ -170,12 +174,12 @@ static clv_status take_set(bool *is, clv_regex_char_set *out, char room[CLV_REGE
     if (!*is)
         return CLV_OK;
     t->at += 3;
-    return take_property(out, room, t, letter == 'P');
+    return take_property(out, buffer, t, letter == 'P');
 }
 
 /* ---- escaped characters ---- */
 
-/* Digits to a base, most of them, as a character. */
+/* A character code of `fewest` to `most` digits. */
 static clv_status take_code(uint32_t *out, translation *t, int base, size_t fewest, size_t most)
 {
     char digits[12] = "", *end;
@@ -190,7 +194,7 @@ static clv_status take_code(uint32_t *out, translation *t, int base, size_t fewe
     return valid ? CLV_OK : broken(t, "an escape without the code of a character");
 }
 
-/* The character of an escape that stands for one, from the '\\' on. */
+/* An escaped character, from the '\\' on. */
 static clv_status take_escaped(uint32_t *out, translation *t)
 {
     static const char letters[] = "tnrfaev", codes[] = "\t\n\r\f\a\x1b\v";
@@ -221,7 +225,7 @@ static clv_status take_escaped(uint32_t *out, translation *t)
 
 /* ---- classes: [...] ---- */
 
-/* A set in the making: what one pair of brackets can hold, and what stands beside it, as alternatives. */
+/* A set: the content of one pair of brackets, and alternatives that it cannot hold. */
 typedef struct set_union {
     clv_text_buffer content, others;
 } set_union;
@@ -252,7 +256,7 @@ static clv_status add_named(set_union *u, const clv_regex_char_set *set, transla
     return add_text(&u->content, set->content, t);
 }
 
-/* An expression of one character for all of a union. */
+/* Writes an expression that matches one character of a union. */
 static clv_status write_union(clv_text_buffer *out, const set_union *u, translation *t)
 {
     bool both = u->content.size > 0 && u->others.size > 0;
@@ -271,10 +275,10 @@ static clv_status write_union(clv_text_buffer *out, const set_union *u, translat
 
 static clv_status take_class(clv_text_buffer *out, translation *t);
 
-/* [:name:], [:^name:]; false: not one. */
+/* [:name:], [:^name:]; *is false: neither. */
 static clv_status take_posix(bool *is, set_union *u, translation *t)
 {
-    char room[CLV_REGEX_CHAR_SET_SIZE];
+    char buffer[CLV_REGEX_CHAR_SET_SIZE];
     clv_regex_char_set set;
     size_t begin = t->at + 2, end = begin;
     *is = is_next(t, "[:");
@@ -288,7 +292,7 @@ static clv_status take_posix(bool *is, set_union *u, translation *t)
     if (!*is)
         return CLV_OK;
     clv_text_span name = clv_text_span_of(t->in.text + begin, end - begin);
-    if (!clv_regex_char_set_find(&set, room, name, true))
+    if (!clv_regex_char_set_find(&set, buffer, name, true))
         return refuse(t, "the class", name);
     set.negated = set.negated != negated;
     t->at = end + 2;
@@ -306,7 +310,7 @@ static clv_status take_class_character(uint32_t *out, translation *t)
     return CLV_OK;
 }
 
-/* A character, or a range of them. */
+/* A character or a range. */
 static clv_status take_range(set_union *u, translation *t)
 {
     char text[40];
@@ -325,7 +329,7 @@ static clv_status take_range(set_union *u, translation *t)
     if (last < first)
         return broken(t, "a range that ends before it begins");
     bool odd = first == last ? folds_to_many(0, first) : last >= 0x80;
-    if (t->any_case && odd)
+    if (t->options.any_case && odd)
         return refuse(t, "ignoring the case of", clv_text_span_of(t->in.text + begin, t->at - begin));
     snprintf(text, sizeof text, first == last ? "\\x{%x}" : "\\x{%x}-\\x{%x}", (unsigned)first, (unsigned)last);
     return add_text(&u->content, text, t);
@@ -333,19 +337,20 @@ static clv_status take_range(set_union *u, translation *t)
 
 static clv_status take_item(set_union *u, translation *t)
 {
-    char room[CLV_REGEX_CHAR_SET_SIZE];
+    char buffer[CLV_REGEX_CHAR_SET_SIZE];
     clv_regex_char_set set;
     bool is;
     size_t begin = t->at;
     CLV_TRY(take_posix(&is, u, t));
     if (!is) {
-        CLV_TRY(take_set(&is, &set, room, t));
+        CLV_TRY(take_set(&is, &set, buffer, t));
         if (is)
             CLV_TRY(add_named(u, &set, t));
     }
     if (is)
-        return t->any_case ? refuse(t, "ignoring case, the class", clv_text_span_of(t->in.text + begin, t->at - begin))
-                           : CLV_OK;
+        return t->options.any_case
+                   ? refuse(t, "ignoring case, the class", clv_text_span_of(t->in.text + begin, t->at - begin))
+                   : CLV_OK;
     if (!take(t, "["))
         return take_range(u, t);
     clv_text_buffer inner = {0};
@@ -356,7 +361,7 @@ static clv_status take_item(set_union *u, translation *t)
     return status;
 }
 
-/* The operands of && up to the class's end: all but the last as lookaheads. */
+/* The operands of && up to the end of the class; all but the last become lookaheads. */
 static clv_status take_operands(clv_text_buffer *out, set_union *u, translation *t)
 {
     for (bool any = false;; any = true) {
@@ -377,7 +382,7 @@ static clv_status take_operands(clv_text_buffer *out, set_union *u, translation 
     return CLV_OK;
 }
 
-/* A class from behind its '[' on, as an expression of one character. */
+/* A class, after its '[', as an expression that matches one character. */
 static clv_status take_class(clv_text_buffer *out, translation *t)
 {
     set_union u = {0};
@@ -403,7 +408,7 @@ static clv_status take_class(clv_text_buffer *out, translation *t)
 
 /* ---- repeats ---- */
 
-/* {n}, {n,}, {n,m}, {,m} as PCRE2 writes it; false: '{' stands for itself. */
+/* {n}, {n,}, {n,m}, {,m} in PCRE2's syntax; false: '{' is literal. */
 static bool take_interval(char *out, size_t size, bool *fixed, translation *t)
 {
     size_t end = 1, low, high;
@@ -424,7 +429,7 @@ static bool take_interval(char *out, size_t size, bool *fixed, translation *t)
     return true;
 }
 
-/* Puts brackets around all that was written since `begin`. */
+/* Wraps the output since `begin` in (?:...). */
 static clv_status wrap(translation *t, size_t begin)
 {
     CLV_TRY(put(t, "(?:)"));
@@ -434,7 +439,7 @@ static clv_status wrap(translation *t, size_t begin)
     return CLV_OK;
 }
 
-/* A repeat of the atom that begins at `atom` of what is written, which may be one already; false: it is none. */
+/* A quantifier of the atom that begins at `atom` of the output; *is false: none. */
 static clv_status take_repeat(bool *is, translation *t, ptrdiff_t atom, bool *repeated)
 {
     char text[32] = "";
@@ -464,44 +469,41 @@ static clv_status take_repeat(bool *is, translation *t, ptrdiff_t atom, bool *re
 
 static clv_status take_alternatives(translation *t);
 
-/* Everything up to the group's ')' or the end, which stays. */
+/* Everything up to the ')' of the group or the end, not included. */
 static clv_status take_body(translation *t)
 {
-    bool any_case = t->any_case, extended = t->extended, dot_all = t->dot_all;
+    const regex_options options = t->options;
     if (++t->depth > DEEPEST)
         return broken(t, "brackets nested too deep");
     clv_status status = take_alternatives(t);
     t->depth--;
-    t->any_case = any_case;
-    t->extended = extended;
-    t->dot_all = dot_all;
+    t->options = options;
     return status;
 }
 
-/* (?imx-imx) and (?imx-imx:...), behind the "(?": the first holds to the end of the group that it is in. */
+/* (?imx-imx) and (?imx-imx:...), after the "(?"; the first form lasts to the end of the enclosing group. */
 static clv_status take_options(translation *t, size_t begin)
 {
-    bool any_case = t->any_case, extended = t->extended, dot_all = t->dot_all, on = true;
+    const regex_options options = t->options;
+    bool on = true;
     for (char c; (c = peek(t, 0)) != ':' && c != ')'; t->at++) {
         if (c == '-' && on)
             on = false;
         else if (c == 'i')
-            t->any_case = on;
+            t->options.any_case = on;
         else if (c == 'x')
-            t->extended = on;
+            t->options.extended = on;
         else if (c == 'm')
-            t->dot_all = on;
+            t->options.dot_all = on;
         else
             return refuse(t, "the group",
                           clv_text_span_of(t->in.text + begin, t->in.size - begin < 4 ? t->in.size - begin : 4));
     }
     bool whole = peek(t, 0) == ':';
     t->at++;
-    CLV_TRY(put(t, t->any_case ? "(?i:" : "(?-i:"));
+    CLV_TRY(put(t, t->options.any_case ? "(?i:" : "(?-i:"));
     CLV_TRY(take_body(t));
-    t->any_case = any_case;
-    t->extended = extended;
-    t->dot_all = dot_all;
+    t->options = options;
     if (whole && !take(t, ")"))
         return broken(t, "a group without its ')'");
     return put(t, ")");
@@ -517,7 +519,7 @@ static clv_status take_name(translation *t)
     return clv_text_buffer_append(t->out, begin, (size_t)(end + 1 - begin), t->err);
 }
 
-/* A group, from its '(' on. *atom: nothing to repeat where it is a comment. */
+/* A group, from its '(' on. *atom: false for a comment. */
 static clv_status take_group(translation *t, bool *atom)
 {
     static const char *const plain[] = {"(?:", "(?=", "(?!", "(?>", "(?<=", "(?<!"};
@@ -553,7 +555,7 @@ static clv_status take_group(translation *t, bool *atom)
     return take(t, ")") ? put(t, ")") : broken(t, "a group without its ')'");
 }
 
-/* ---- all together ---- */
+/* ---- expression ---- */
 
 /* An escape outside classes. */
 static clv_status take_escape(translation *t)
@@ -564,12 +566,12 @@ static clv_status take_escape(translation *t)
         {"\\B", "(?:(?<=" IS_WORD ")(?=" IS_WORD ")|(?<!" IS_WORD ")(?!" IS_WORD "))"},
         {"\\N", "[^\\n]"},
         {"\\O", ANY}};
-    char room[CLV_REGEX_CHAR_SET_SIZE];
+    char buffer[CLV_REGEX_CHAR_SET_SIZE];
     clv_regex_char_set set;
     bool is;
     uint32_t c;
     size_t begin = t->at;
-    CLV_TRY(take_set(&is, &set, room, t));
+    CLV_TRY(take_set(&is, &set, buffer, t));
     if (is) {
         bool word = strcmp(set.content, CLV_REGEX_WORDS) == 0;
         CLV_TRY(put(t, set.negated ? "[^" : "["));
@@ -602,7 +604,7 @@ static clv_status take_escape(translation *t)
 static bool skip_blank(translation *t)
 {
     char c = peek(t, 0);
-    if (!t->extended || (c != '#' && c != ' ' && !(c >= '\t' && c <= '\r')))
+    if (!t->options.extended || (c != '#' && c != ' ' && !(c >= '\t' && c <= '\r')))
         return false;
     while (c == '#' && t->at < t->in.size && peek(t, 0) != '\n')
         t->at++;
@@ -610,7 +612,7 @@ static bool skip_blank(translation *t)
     return true;
 }
 
-/* One atom: a character, class, group or place. */
+/* A character, class, group or assertion. */
 static clv_status take_atom(translation *t, bool *atom)
 {
     char c = peek(t, 0);
@@ -629,7 +631,7 @@ static clv_status take_atom(translation *t, bool *atom)
     t->at++;
     if (c == '[')
         return take_class(t->out, t);
-    return put(t, c == '.' ? (t->dot_all ? ANY : ".") : c == '^' ? "^" : "$");
+    return put(t, c == '.' ? (t->options.dot_all ? ANY : ".") : c == '^' ? "^" : "$");
 }
 
 /* Up to a ')' or the end. */

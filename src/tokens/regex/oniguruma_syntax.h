@@ -4,9 +4,8 @@
 
 #include "tokens/tokenizer/text_buffer.h"
 
-/* Appends what PCRE2 (UTF, multi-line, LF as the only newline) must be given to match as Oniguruma does. What it has no
- * words for is CLV_EUNSUPPORTED, and the message names it; what is no expression at all may be left to PCRE2's
- * message. */
+/* Translates an expression for PCRE2 (UTF, multi-line, LF as the only newline) and appends it. @return
+ * CLV_EUNSUPPORTED, naming what PCRE2 cannot express; a syntax error may be left to PCRE2 */
 clv_status clv_regex_oniguruma_to_pcre2(clv_text_buffer *out, clv_text_span expression, clv_error *err);
 
 #endif

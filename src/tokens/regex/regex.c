@@ -15,24 +15,18 @@ struct clv_regex {
     clv_regex *next;
 };
 
-/* Bytes of an expression that fit a message. */
-static int shown(clv_text_span text)
-{
-    return text.size < 100 ? (int)text.size : 100;
-}
-
 static clv_status fail_compile(int code, size_t at, clv_text_span expression, clv_text_span translated,
                                const char *where, clv_error *err)
 {
     char reason[160] = "";
     bool same = expression.size == translated.size && memcmp(expression.text, translated.text, translated.size) == 0;
     pcre2_get_error_message(code, (PCRE2_UCHAR *)reason, sizeof reason);
-    return clv_fail(err, CLV_EFORMAT, "%s: the pattern '%.*s': %s, at byte %zu%s%.*s%s", where, shown(expression),
-                    expression.text, reason, at + 1, same ? "" : " of '", same ? 0 : shown(translated), translated.text,
+    return clv_fail(err, CLV_EFORMAT, "%s: the pattern '%.*s': %s, at byte %zu%s%.*s%s", where,
+                    clv_text_span_shown(expression, 100), expression.text, reason, at + 1, same ? "" : " of '",
+                    same ? 0 : clv_text_span_shown(translated, 100), translated.text,
                     same ? "" : "', which it is to PCRE2");
 }
 
-/* Of what clv_regex_oniguruma_to_pcre2 wrote. */
 static clv_status compile(pcre2_code **out, clv_text_span expression, clv_text_span translated, bool literal,
                           const char *where, clv_error *err)
 {
@@ -48,7 +42,7 @@ static clv_status compile(pcre2_code **out, clv_text_span expression, clv_text_s
     pcre2_compile_context_free(context);
     if (!*out)
         return fail_compile(code, at, expression, translated, where, err);
-    pcre2_jit_compile(*out, PCRE2_JIT_COMPLETE); /* where it cannot, pcre2_match interprets */
+    pcre2_jit_compile(*out, PCRE2_JIT_COMPLETE); /* if it fails, pcre2_match interprets */
     return CLV_OK;
 }
 
@@ -62,7 +56,8 @@ clv_status clv_regex_compile(clv_regex **all, clv_text_span expression, bool lit
     clv_status status = literal ? clv_text_buffer_append(&translated, expression.text, expression.size, &why)
                                 : clv_regex_oniguruma_to_pcre2(&translated, expression, &why);
     if (status != CLV_OK)
-        clv_fail(err, status, "%s: the pattern '%.*s': %s", where, shown(expression), expression.text, why.message);
+        clv_fail(err, status, "%s: the pattern '%.*s': %s", where, clv_text_span_shown(expression, 100),
+                 expression.text, why.message);
     else
         status = compile(&regex->code, expression, clv_text_buffer_span(&translated), literal, where, err);
     clv_text_buffer_free(&translated);
@@ -87,10 +82,10 @@ void clv_regex_free(clv_regex *all)
 
 /* ---- matching ---- */
 
-/* What a walk needs, and no two threads may share. */
+/* Match state of an iterator. */
 typedef struct work {
     pcre2_match_data *match;
-    pcre2_match_context *context; /* NULL until the machine's stack does not do */
+    pcre2_match_context *context; /* NULL until the machine stack is too small */
     pcre2_jit_stack *stack;
 } work;
 
@@ -98,7 +93,7 @@ static clv_status make_work(clv_regex_iterator *walk, clv_error *err)
 {
     work *w = calloc(1, sizeof *w);
     if (w)
-        w->match = pcre2_match_data_create(1, NULL); /* where the whole match is */
+        w->match = pcre2_match_data_create(1, NULL); /* the whole match alone */
     walk->work = w;
     return w && w->match ? CLV_OK : clv_fail_memory(err, "a match", sizeof *w);
 }
@@ -155,8 +150,8 @@ clv_status clv_regex_iterator_next(bool *found, clv_regex_iterator *walk, clv_er
         if (result < 0)
             return CLV_OK;
         const PCRE2_SIZE *match = pcre2_get_ovector_pointer(((work *)walk->work)->match);
-        if (match[0] < walk->at || match[1] < match[0]) /* \K can do that */
-            return clv_fail(err, CLV_ELIMIT, "a pattern of the tokenizer matches text in front of where it begins");
+        if (match[0] < walk->at || match[1] < match[0]) /* by \K */
+            return clv_fail(err, CLV_ELIMIT, "a pattern of the tokenizer matches text before its start");
         if (match[0] == match[1] && walk->any && match[1] == walk->end) {
             size_t left = walk->text.size - walk->at;
             walk->at += left > 0 ? clv_utf8_length(walk->text.text + walk->at, left) : 1;

@@ -1,5 +1,5 @@
-/* regex_properties.c - \p{...} and [:posix:] names of Oniguruma as PCRE2 character sets. The POSIX names are what
- * Oniguruma's doc/RE says of them for Unicode; scripts are the script alone, without PCRE2's script extensions.
+/* regex_properties.c - \p{...} and [:posix:] names of Oniguruma as PCRE2 character sets. POSIX names as in
+ * Oniguruma's doc/RE for Unicode; scripts without PCRE2's script extensions.
  */
 #include "tokens/regex/regex_properties.h"
 
@@ -11,71 +11,34 @@
 static const struct named_set {
     const char *name;
     clv_regex_char_set set;
-} named_sets[] = {
-    {"alnum", {"\\p{Alphabetic}\\p{Nd}", false}},
-    {"alpha", {"\\p{Alphabetic}", false}},
-    {"ascii", {"\\x00-\\x7f", false}},
-    {"blank", {"\\p{Zs}\\x09", false}},
-    {"cntrl", {"\\p{Cc}", false}},
-    {"digit", {"\\p{Nd}", false}},
-    {"graph", {"\\p{Cc}\\p{Cn}\\p{Cs}" CLV_REGEX_SPACES, true}},
-    {"lower", {"\\p{Lowercase}", false}},
-    {"print", {"\\p{Cc}\\p{Cn}\\p{Cs}\\x{2028}\\x{2029}", true}},
-    {"punct", {"\\p{P}", false}},
-    {"space", {CLV_REGEX_SPACES, false}},
-    {"upper", {"\\p{Uppercase}", false}},
-    {"word", {CLV_REGEX_WORDS, false}},
-    {"xdigit", {CLV_REGEX_HEX, false}},
-    {"any", {"\\p{Any}", false}},
-    {"assigned", {"\\p{Cn}", true}},
-    {"whitespace", {CLV_REGEX_SPACES, false}},
-    {"lc", {"\\p{L&}", false}},
-    {"casedletter", {"\\p{L&}", false}},
-};
+} named_sets[] = {{"alnum", {"\\p{Alphabetic}\\p{Nd}", false}},
+                  {"alpha", {"\\p{Alphabetic}", false}},
+                  {"ascii", {"\\x00-\\x7f", false}},
+                  {"blank", {"\\p{Zs}\\x09", false}},
+                  {"cntrl", {"\\p{Cc}", false}},
+                  {"digit", {"\\p{Nd}", false}},
+                  {"graph", {"\\p{Cc}\\p{Cn}\\p{Cs}" CLV_REGEX_SPACES, true}},
+                  {"lower", {"\\p{Lowercase}", false}},
+                  {"print", {"\\p{Cc}\\p{Cn}\\p{Cs}\\x{2028}\\x{2029}", true}},
+                  {"punct", {"\\p{P}", false}},
+                  {"space", {CLV_REGEX_SPACES, false}},
+                  {"upper", {"\\p{Uppercase}", false}},
+                  {"word", {CLV_REGEX_WORDS, false}},
+                  {"xdigit", {CLV_REGEX_HEX, false}},
+                  {"any", {"\\p{Any}", false}},
+                  {"assigned", {"\\p{Cn}", true}},
+                  {"whitespace", {CLV_REGEX_SPACES, false}},
+                  {"lc", {"\\p{L&}", false}},
+                  {"casedletter", {"\\p{L&}", false}}};
 
-/* The long names of general categories. */
-static const struct category {
-    const char *name, *code;
-} categories[] = {
-    {"letter", "L"},
-    {"uppercaseletter", "Lu"},
-    {"lowercaseletter", "Ll"},
-    {"titlecaseletter", "Lt"},
-    {"modifierletter", "Lm"},
-    {"otherletter", "Lo"},
-    {"mark", "M"},
-    {"combiningmark", "M"},
-    {"nonspacingmark", "Mn"},
-    {"spacingmark", "Mc"},
-    {"enclosingmark", "Me"},
-    {"number", "N"},
-    {"decimalnumber", "Nd"},
-    {"letternumber", "Nl"},
-    {"othernumber", "No"},
-    {"punctuation", "P"},
-    {"connectorpunctuation", "Pc"},
-    {"dashpunctuation", "Pd"},
-    {"openpunctuation", "Ps"},
-    {"closepunctuation", "Pe"},
-    {"initialpunctuation", "Pi"},
-    {"finalpunctuation", "Pf"},
-    {"otherpunctuation", "Po"},
-    {"symbol", "S"},
-    {"mathsymbol", "Sm"},
-    {"currencysymbol", "Sc"},
-    {"modifiersymbol", "Sk"},
-    {"othersymbol", "So"},
-    {"separator", "Z"},
-    {"spaceseparator", "Zs"},
-    {"lineseparator", "Zl"},
-    {"paragraphseparator", "Zp"},
-    {"other", "C"},
-    {"control", "Cc"},
-    {"format", "Cf"},
-    {"surrogate", "Cs"},
-    {"privateuse", "Co"},
-    {"unassigned", "Cn"},
-};
+/* Long names of general categories, and their codes. */
+static const char categories[] =
+    " letter=L uppercaseletter=Lu lowercaseletter=Ll titlecaseletter=Lt modifierletter=Lm otherletter=Lo mark=M "
+    "combiningmark=M nonspacingmark=Mn spacingmark=Mc enclosingmark=Me number=N decimalnumber=Nd letternumber=Nl "
+    "othernumber=No punctuation=P connectorpunctuation=Pc dashpunctuation=Pd openpunctuation=Ps closepunctuation=Pe"
+    " initialpunctuation=Pi finalpunctuation=Pf otherpunctuation=Po symbol=S mathsymbol=Sm currencysymbol=Sc "
+    "modifiersymbol=Sk othersymbol=So separator=Z spaceseparator=Zs lineseparator=Zl paragraphseparator=Zp other=C "
+    "control=Cc format=Cf surrogate=Cs privateuse=Co unassigned=Cn ";
 
 static bool pcre2_takes(const char *expression)
 {
@@ -88,7 +51,7 @@ static bool pcre2_takes(const char *expression)
 
 enum { LONGEST_NAME = 48 };
 
-/* A name without what names may differ in; "": too long. */
+/* A name in lower case without spaces, "-" and "_"; "": too long. */
 static void plain_name(char out[LONGEST_NAME], clv_text_span name)
 {
     size_t n = 0;
@@ -100,7 +63,7 @@ static void plain_name(char out[LONGEST_NAME], clv_text_span name)
     out[n + 1 < LONGEST_NAME ? n : 0] = '\0';
 }
 
-/* What stands for a script or a yes-or-no property, which PCRE2 knows by the same names; "": it does not. */
+/* Set of a script or binary property, whose names PCRE2 shares; "": unknown to PCRE2. */
 static void other_property(char out[CLV_REGEX_CHAR_SET_SIZE], const char *name)
 {
     bool plain = name[0] != '\0';
@@ -114,7 +77,7 @@ static void other_property(char out[CLV_REGEX_CHAR_SET_SIZE], const char *name)
     out[0] = '\0';
 }
 
-bool clv_regex_char_set_find(clv_regex_char_set *out, char room[CLV_REGEX_CHAR_SET_SIZE], clv_text_span name,
+bool clv_regex_char_set_find(clv_regex_char_set *out, char buffer[CLV_REGEX_CHAR_SET_SIZE], clv_text_span name,
                              bool posix)
 {
     char plain[LONGEST_NAME];
@@ -128,12 +91,16 @@ bool clv_regex_char_set_find(clv_regex_char_set *out, char room[CLV_REGEX_CHAR_S
             *out = named_sets[i].set;
             return true;
         }
-    *out = (clv_regex_char_set){.content = room};
-    room[0] = '\0';
-    for (size_t i = 0; i < sizeof categories / sizeof categories[0]; i++)
-        if (strcmp(categories[i].name, plain) == 0)
-            snprintf(room, CLV_REGEX_CHAR_SET_SIZE, "\\p{%s}", categories[i].code);
-    if (room[0] == '\0')
-        other_property(room, plain);
-    return room[0] != '\0';
+    *out = (clv_regex_char_set){.content = buffer};
+    buffer[0] = '\0';
+    char key[LONGEST_NAME + 2];
+    snprintf(key, sizeof key, " %s=", plain);
+    const char *category = strstr(categories, key);
+    if (category) {
+        category += strlen(key);
+        snprintf(buffer, CLV_REGEX_CHAR_SET_SIZE, "\\p{%.*s}", (int)strcspn(category, " "), category);
+    }
+    if (buffer[0] == '\0')
+        other_property(buffer, plain);
+    return buffer[0] != '\0';
 }

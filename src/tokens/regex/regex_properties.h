@@ -4,7 +4,7 @@
 
 #include "tokens/tokenizer/text_buffer.h"
 
-/* What stands in brackets for the sets of \s, \w and \h. */
+/* Contents of the brackets of \s, \w and \h. */
 #define CLV_REGEX_SPACES                                                                                               \
     "\\x09-\\x0d\\x20\\x85\\xa0\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}"
 #define CLV_REGEX_WORDS "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}"
@@ -12,15 +12,15 @@
 
 enum { CLV_REGEX_CHAR_SET_SIZE = 64 };
 
-/* What stands in brackets for a set, or for all that is not in it. */
+/* A set [content], or its complement. */
 typedef struct clv_regex_char_set {
     const char *content;
     bool negated;
 } clv_regex_char_set;
 
-/* The set that \p{name} or, if `posix`, [:name:] is: a general category, a script or a yes-or-no property. room holds
- * the content where no table does. False: there is none of this name. */
-bool clv_regex_char_set_find(clv_regex_char_set *out, char room[CLV_REGEX_CHAR_SET_SIZE], clv_text_span name,
+/* Finds the set \p{name} or, if `posix`, [:name:]: a general category, a script or a binary property. buffer may hold
+ * the content. False: unknown name. */
+bool clv_regex_char_set_find(clv_regex_char_set *out, char buffer[CLV_REGEX_CHAR_SET_SIZE], clv_text_span name,
                              bool posix);
 
 #endif

@@ -1,5 +1,5 @@
 /* bpe.c - byte-pair encoding model: merges a word's symbols in rank order with a heap (Sennrich et al. 2016,
- * arXiv:1508.07909).
+ * arXiv:1508.07909), as the `tokenizers` library does.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -8,10 +8,10 @@
 #include "tokens/tokenizer/tokenizer_components.h"
 #include "base/text/utf8.h"
 
-/* Ids and ranks fit 32 bits: tokenizer_json.c bounds ids, and a file's size its merges. */
+/* Ids and ranks fit 32 bits: tokenizer_json.c bounds ids, the file size bounds merges. */
 typedef struct merge {
     int32_t left, right; /* ids; left < 0: empty */
-    int32_t rank, id;    /* of what they make */
+    int32_t rank, id;    /* of the merged token */
 } merge;
 
 typedef struct bpe {
@@ -19,12 +19,12 @@ typedef struct bpe {
     int64_t n_slots;
     merge *merge; /* by (left, right), open addressing */
     clv_byte_fallback_ids byte;
-    clv_text_span prefix, suffix; /* of characters that do not begin a piece; of its last one; size 0: none */
+    clv_text_span prefix, suffix; /* of characters after the first; of the last one; size 0: none */
     bool byte_fallback, fuse_unknown, ignore_merges;
-    int32_t unknown; /* -1: what is not known is left out */
+    int32_t unknown; /* id; -1: unknown characters are left out */
 } bpe;
 
-/* The merge of two ids, or the empty slot where it belongs. */
+/* Merge of two ids, or the empty slot for it. */
 static merge *merge_slot(const bpe *model, int32_t left, int32_t right)
 {
     uint64_t mask = (uint64_t)model->n_slots - 1;
@@ -38,23 +38,23 @@ static merge *merge_slot(const bpe *model, int32_t left, int32_t right)
 
 /* ---- merging ---- */
 
-/* A symbol of a piece; those merged away have id -1. */
+/* A symbol of a pre-token; id -1: merged into its left neighbor. */
 typedef struct symbol {
     int64_t previous, next; /* -1: none */
     int32_t id;
 } symbol;
 
-/* Two neighbours that may be merged: lower ranks first, then from left to right. */
+/* A possible merge; lower ranks first, then from left to right. */
 typedef struct candidate {
     int64_t at;
-    int32_t rank, left, right, made;
+    int32_t rank, left, right, merged;
 } candidate;
 
 typedef struct work {
     int64_t n, n_heap;
-    bool unknown; /* what was unknown is not added yet: it comes before the next known character */
+    bool unknown; /* an unknown token is pending, to be added before the next known character */
     symbol *symbol;
-    candidate *heap; /* at most three a symbol */
+    candidate *heap; /* at most 3 a symbol */
 } work;
 
 static bool before(const candidate *a, const candidate *b)
@@ -106,8 +106,8 @@ static void merge_symbols(work *w, const bpe *model)
         symbol *left = &w->symbol[c.at];
         int64_t next = left->next;
         if (left->id != c.left || next < 0 || w->symbol[next].id != c.right)
-            continue; /* one of them was merged since */
-        left->id = c.made;
+            continue; /* stale: one of them was merged */
+        left->id = c.merged;
         left->next = w->symbol[next].next;
         w->symbol[next].id = -1;
         if (left->next >= 0)
@@ -117,7 +117,7 @@ static void merge_symbols(work *w, const bpe *model)
     }
 }
 
-/* ---- a piece ---- */
+/* ---- encoding ---- */
 
 static void add_symbol(work *w, int32_t id)
 {
@@ -134,8 +134,8 @@ static void add_unknown(work *w, const bpe *model)
     w->unknown = false;
 }
 
-/* A character's id, or its bytes', or that of unknown ones (one for a run of them where they are fused). As in the
- * `tokenizers` library, an unknown one waits while bytes are added. */
+/* Adds a character's id, or the ids of its bytes, or the unknown id (once for a run if fused). As in the `tokenizers`
+ * library, a pending unknown id stays pending while bytes are added. */
 static void add_character(work *w, const bpe *model, clv_text_span c)
 {
     int32_t id = (int32_t)clv_vocab_find(model->vocab, c);
@@ -152,15 +152,15 @@ static void add_character(work *w, const bpe *model, clv_text_span c)
     }
 }
 
-/* The characters of a piece, each with what its place adds to it. */
-static clv_status add_characters(work *w, const bpe *model, clv_text_span piece, clv_error *err)
+/* Adds the characters of a pre-token, with prefix and suffix. */
+static clv_status add_characters(work *w, const bpe *model, clv_text_span pre_token, clv_error *err)
 {
     clv_text_buffer marked = {0};
     clv_status status = CLV_OK;
-    for (size_t at = 0, n; status == CLV_OK && at < piece.size; at += n) {
-        n = clv_utf8_length(piece.text + at, piece.size - at);
-        clv_text_span character = clv_text_span_of(piece.text + at, n);
-        size_t prefix = at > 0 ? model->prefix.size : 0, suffix = at + n == piece.size ? model->suffix.size : 0;
+    for (size_t at = 0, n; status == CLV_OK && at < pre_token.size; at += n) {
+        n = clv_utf8_length(pre_token.text + at, pre_token.size - at);
+        clv_text_span character = clv_text_span_of(pre_token.text + at, n);
+        size_t prefix = at > 0 ? model->prefix.size : 0, suffix = at + n == pre_token.size ? model->suffix.size : 0;
         if (prefix + suffix > 0) {
             marked.size = 0;
             status = clv_text_buffer_append(&marked, model->prefix.text, prefix, err);
@@ -178,19 +178,19 @@ static clv_status add_characters(work *w, const bpe *model, clv_text_span piece,
     return status;
 }
 
-/* Time n log n in the piece's length. */
-static clv_status encode(const void *data, clv_text_span piece, clv_token_ids *out, clv_error *err)
+/* In time n log n. */
+static clv_status encode(const void *data, clv_text_span pre_token, clv_token_ids *out, clv_error *err)
 {
     const bpe *model = data;
-    size_t size = piece.size + model->prefix.size * piece.size + model->suffix.size; /* symbols, where all are bytes */
-    int64_t whole = model->ignore_merges ? clv_vocab_find(model->vocab, piece) : -1;
+    size_t size =
+        pre_token.size + model->prefix.size * pre_token.size + model->suffix.size; /* symbols, if all are bytes */
+    int64_t whole = model->ignore_merges ? clv_vocab_find(model->vocab, pre_token) : -1;
     if (whole >= 0)
         return clv_token_ids_add(out, whole, err);
     work w = {.symbol = malloc((size + 1) * sizeof *w.symbol), .heap = malloc(3 * (size + 1) * sizeof *w.heap)};
-    clv_status status =
-        w.symbol && w.heap ? CLV_OK : clv_fail_memory(err, "a piece of text", (size + 1) * sizeof *w.symbol);
+    clv_status status = w.symbol && w.heap ? CLV_OK : clv_fail_memory(err, "a text", (size + 1) * sizeof *w.symbol);
     if (status == CLV_OK)
-        status = add_characters(&w, model, piece, err);
+        status = add_characters(&w, model, pre_token, err);
     if (status == CLV_OK)
         merge_symbols(&w, model);
     for (int64_t i = 0; status == CLV_OK && w.n > 0 && i >= 0; i = w.symbol[i].next)
@@ -218,14 +218,8 @@ static clv_status merge_halves(clv_text_span out[2], const clv_component_reader 
         out[i] = clv_text_span_of(json_string_value(half), json_string_length(half));
     }
     if (!pairs)
-        return clv_fail(r->err, CLV_EFORMAT, "%s: merge %zu is not \"a b\" or [\"a\", \"b\"]", r->where, number);
+        return clv_component_fail(r, "merge %zu is not \"a b\" or [\"a\", \"b\"]", number);
     return CLV_OK;
-}
-
-/* Bytes of a text that fit a message. */
-static int shown(clv_text_span text)
-{
-    return text.size < 40 ? (int)text.size : 40;
 }
 
 static clv_status add_merge(bpe *model, const clv_component_reader *r, const clv_text_span half[2], size_t number)
@@ -241,8 +235,9 @@ static clv_status add_merge(bpe *model, const clv_component_reader *r, const clv
     int32_t left = (int32_t)clv_vocab_find(model->vocab, half[0]);
     int32_t right = (int32_t)clv_vocab_find(model->vocab, half[1]);
     if (left < 0 || right < 0 || made < 0)
-        return clv_fail(r->err, CLV_EFORMAT, "%s: merge %zu is of tokens that the vocabulary lacks: '%.*s' '%.*s'",
-                        r->where, number, shown(half[0]), half[0].text, shown(half[1]), half[1].text);
+        return clv_component_fail(r, "merge %zu has a token that is not in the vocabulary: '%.*s' '%.*s'", number,
+                                  clv_text_span_shown(half[0], 40), half[0].text, clv_text_span_shown(half[1], 40),
+                                  half[1].text);
     *merge_slot(model, left, right) = (merge){left, right, (int32_t)number - 1, (int32_t)made};
     return CLV_OK;
 }
@@ -251,7 +246,7 @@ static clv_status read_merges(bpe *model, const clv_component_reader *r, const j
 {
     size_t n = json_array_size(merges);
     if (!json_is_array(merges))
-        return clv_fail(r->err, CLV_EFORMAT, "%s: \"merges\" must be a list", r->where);
+        return clv_component_fail(r, "\"merges\" must be a list");
     model->n_slots = clv_hash_table_slots((int64_t)n);
     model->merge = clv_arena_alloc(r->t->arena, (size_t)model->n_slots, sizeof *model->merge);
     if (!model->merge)
@@ -266,7 +261,7 @@ static clv_status read_merges(bpe *model, const clv_component_reader *r, const j
     return CLV_OK;
 }
 
-/* Dropout makes ids random: only none of it is taken. */
+/* Dropout would make ids random. */
 static clv_status refuse_dropout(const clv_component_reader *r, const json_t *json)
 {
     const json_t *dropout = json_object_get(json, "dropout");
@@ -274,7 +269,7 @@ static clv_status refuse_dropout(const clv_component_reader *r, const json_t *js
     return none ? CLV_OK : clv_component_fail_unsupported(r, "the option", "dropout", "null, 0");
 }
 
-/* A text that may be null. */
+/* An optional text. */
 static clv_status read_affix(clv_text_span *out, const clv_component_reader *r, const json_t *json, const char *key)
 {
     const json_t *value = json_object_get(json, key);

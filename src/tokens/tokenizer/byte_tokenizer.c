@@ -7,7 +7,7 @@
 #include "base/text/utf8.h"
 #include "tokens/tokenizer/tokenizer_components.h"
 
-/* Each byte's printable character and the byte itself as its id. */
+/* The printable character of each byte; its id is the byte. */
 static json_t *byte_vocabulary(void)
 {
     json_t *vocab = json_object();
@@ -20,7 +20,7 @@ static json_t *byte_vocabulary(void)
     return vocab;
 }
 
-/* A byte-level BPE without merges: text is spelled byte by byte, and nothing is added to it or cut from it. */
+/* A byte-level BPE without merges and without added tokens. */
 static json_t *byte_tokenizer(void)
 {
     json_t *spelling = json_pack("{s:s, s:b, s:b, s:b}", "type", "ByteLevel", "add_prefix_space", 0, "trim_offsets", 0,
@@ -50,7 +50,7 @@ static clv_status write_json(const char *folder, const char *name, json_t *docum
 clv_status clv_tokenizer_write_bytes(const char *folder, clv_error *err)
 {
     CLV_TRY(clv_require(folder != NULL, "clv_tokenizer_write_bytes", "a folder", err));
-    /* Without a class AutoTokenizer takes the model family's own, which adds a beginning of text. */
+    /* Without a class AutoTokenizer would take the model family's, which adds a beginning-of-text token. */
     json_t *config =
         json_pack("{s:s, s:b}", "tokenizer_class", "PreTrainedTokenizerFast", "clean_up_tokenization_spaces", 0);
     clv_status status = write_json(folder, "tokenizer_config.json", config, err);

@@ -1,19 +1,35 @@
 /* component_reader.c - parses option fields of tokenizer.json components, with their error messages. */
+#include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/error.h"
 #include "base/text/utf8.h"
 #include "tokens/tokenizer/tokenizer_components.h"
 
+clv_status clv_component_fail(const clv_component_reader *r, const char *format, ...)
+{
+    char message[sizeof r->err->message];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(message, sizeof message, format, arguments);
+    va_end(arguments);
+    return clv_fail(r->err, CLV_EFORMAT, "%s: %s", r->where, message);
+}
+
+clv_status clv_component_copy_text(clv_text_span *out, const clv_component_reader *r, const char *text, size_t size)
+{
+    *out = clv_text_span_of(clv_arena_copy(r->t->arena, text ? text : "", size + 1), size);
+    return out->text ? CLV_OK : clv_fail_memory(r->err, r->where, size);
+}
+
 clv_status clv_component_read_string(clv_text_span *out, const clv_component_reader *r, const json_t *object,
                                      const char *key)
 {
     const json_t *value = json_object_get(object, key);
     if (!json_is_string(value))
-        return clv_fail(r->err, CLV_EFORMAT, "%s: \"%s\" must be a string", r->where, key);
-    *out = clv_text_span_of(clv_arena_copy(r->t->arena, json_string_value(value), json_string_length(value) + 1),
-                            json_string_length(value));
-    return out->text ? CLV_OK : clv_fail_memory(r->err, r->where, out->size);
+        return clv_component_fail(r, "\"%s\" must be a string", key);
+    return clv_component_copy_text(out, r, json_string_value(value), json_string_length(value));
 }
 
 clv_status clv_component_read_character(clv_text_span *out, const clv_component_reader *r, const json_t *json,
@@ -21,7 +37,7 @@ clv_status clv_component_read_character(clv_text_span *out, const clv_component_
 {
     CLV_TRY(clv_component_read_string(out, r, json, key));
     if (out->size == 0 || clv_utf8_character(out->text, out->size) != out->size)
-        return clv_fail(r->err, CLV_EFORMAT, "%s: \"%s\" must be one character", r->where, key);
+        return clv_component_fail(r, "\"%s\" must be one character", key);
     return CLV_OK;
 }
 
@@ -31,13 +47,13 @@ clv_status clv_component_read_pattern(clv_text_span *text, bool *literal, const 
     const json_t *pattern = json_object_get(json, "pattern");
     *literal = json_object_get(pattern, "String") != NULL;
     if (json_object_size(pattern) != 1 || !(*literal || json_object_get(pattern, "Regex")))
-        return clv_fail(r->err, CLV_EFORMAT, "%s: \"pattern\" must be {\"Regex\": ...} or {\"String\": ...}", r->where);
+        return clv_component_fail(r, "\"pattern\" must be {\"Regex\": ...} or {\"String\": ...}");
     return clv_component_read_string(text, r, pattern, *literal ? "String" : "Regex");
 }
 
 clv_status clv_component_read_bool(bool *out, const clv_component_reader *r, const json_t *json, const char *key)
 {
-    /* null is what an optional value may be, and a flag may not */
+    /* unlike other optional values, a flag must not be null */
     clv_json_need need = json_object_get(json, key) ? CLV_JSON_REQUIRED : CLV_JSON_OPTIONAL;
     return clv_json_get_bool(out, json, key, need, r->where, r->err);
 }
@@ -52,7 +68,7 @@ static clv_status read_field(char *options, const clv_component_field *f, const 
         return clv_component_read_character(out, r, json, f->key);
     CLV_TRY(clv_component_read_string(out, r, json, f->key));
     if (f->kind == CLV_FIELD_NONEMPTY_STRING && ((const clv_text_span *)out)->size == 0)
-        return clv_fail(r->err, CLV_EFORMAT, "%s: \"%s\" is an empty string", r->where, f->key);
+        return clv_component_fail(r, "\"%s\" is an empty string", f->key);
     return CLV_OK;
 }
 
@@ -85,6 +101,6 @@ clv_status clv_component_read_token_id(int64_t *id, const clv_component_reader *
     CLV_TRY(clv_json_get_string(&name, json, key, CLV_JSON_REQUIRED, r->where, r->err));
     *id = clv_vocab_find(&r->t->vocab, clv_text_span_of(name, strlen(name)));
     if (*id < 0)
-        return clv_fail(r->err, CLV_EFORMAT, "%s: \"%s\" is '%.60s', which the vocabulary lacks", r->where, key, name);
+        return clv_component_fail(r, "\"%s\" is '%.60s', which is not in the vocabulary", key, name);
     return CLV_OK;
 }

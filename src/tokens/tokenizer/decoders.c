@@ -21,7 +21,7 @@ static int hex_digit(char c)
     return at ? (int)(at - digits) : -1;
 }
 
-/* The byte of "<0x41>"; -1 for other tokens. "<0x+1>" is 1: the `tokenizers` library reads a sign. */
+/* Byte of "<0x41>"; -1 for other tokens. "<0x+1>" is 1, as in the `tokenizers` library. */
 static int byte_of(clv_text_span token)
 {
     if (token.size != 6 || memcmp(token.text, "<0x", 3) != 0 || token.text[5] != '>')
@@ -30,7 +30,7 @@ static int byte_of(clv_text_span token)
     return high >= 0 && low >= 0 ? 16 * high + low : -1;
 }
 
-/* The run of byte tokens from `begin` to *end, as bytes. */
+/* Appends the run of byte tokens [begin, *end) as bytes. */
 static clv_status byte_run(clv_text_buffer *run, int64_t *end, const clv_token_texts *all, int64_t begin,
                            clv_error *err)
 {
@@ -42,7 +42,7 @@ static clv_status byte_run(clv_text_buffer *run, int64_t *end, const clv_token_t
     return CLV_OK;
 }
 
-/* Puts what [begin, end) spells at *kept: one text, or U+FFFD for each when the bytes are not UTF-8. */
+/* Replaces tokens [begin, end) by one text at *kept, or by a U+FFFD each if the bytes are not UTF-8. */
 static clv_status put_run(clv_token_texts *all, int64_t *kept, int64_t begin, int64_t end, clv_text_buffer *run,
                           clv_error *err)
 {
@@ -85,7 +85,7 @@ const clv_tokenizer_component clv_decoder_byte_fallback = {.type = "ByteFallback
 
 /* ---- Fuse ---- */
 
-/* Makes all texts one. */
+/* Joins all texts. */
 static clv_status fuse(clv_token_texts *all, clv_error *err)
 {
     for (int64_t i = 1; i < all->n; i++) {
@@ -108,7 +108,7 @@ const clv_tokenizer_component clv_decoder_fuse = {.type = "Fuse", .decode = deco
 
 typedef struct strip_options {
     clv_text_span what;
-    int64_t start, stop; /* at most so many at each end */
+    int64_t start, stop; /* maximal number to strip at each end */
 } strip_options;
 
 static clv_status read_strip(void *options, const clv_component_reader *r, const json_t *json)
@@ -165,7 +165,7 @@ static clv_status replace(clv_text_buffer *text, clv_text_span from, const char 
     return status;
 }
 
-/* Spaces before punctuation and contractions go, one rule after the other. */
+/* Removes spaces before punctuation and contractions, rule by rule. */
 static clv_status clean_up(clv_text_buffer *text, clv_error *err)
 {
     static const char *const rules[][2] = {{" .", "."},   {" ?", "?"},     {" !", "!"},    {" ,", ","},
@@ -179,7 +179,7 @@ static clv_status clean_up(clv_text_buffer *text, clv_error *err)
     return CLV_OK;
 }
 
-/* Words are apart by spaces; tokens with the prefix go on where the one before ended. */
+/* Puts a space before each token without the prefix, and removes the prefix. */
 static clv_status decode_word_piece(clv_token_texts *all, const void *options, clv_error *err)
 {
     const word_piece_options *o = options;
@@ -209,7 +209,7 @@ const clv_tokenizer_component clv_decoder_word_piece = {
 
 /* ---- BPEDecoder ---- */
 
-/* The ends of words become spaces, but for the last one. */
+/* Replaces the end-of-word suffix by a space, except in the last token. */
 static clv_status decode_bpe(clv_token_texts *all, const void *options, clv_error *err)
 {
     for (int64_t i = 0; i < all->n; i++)

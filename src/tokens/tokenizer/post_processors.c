@@ -6,14 +6,14 @@
 #include "base/error.h"
 #include "tokens/tokenizer/tokenizer_components.h"
 
-/* An id that a processor names, at place `at` of a list. */
+/* Inserts an id that a processor names at index `at` of a list. */
 static clv_status insert(clv_special_ids *ids, int at, const clv_component_reader *r, const json_t *id)
 {
     const clv_tokenizer *t = r->t;
     int64_t value = json_is_integer(id) ? json_integer_value(id) : -1;
     if (value < 0 || value >= t->size || !t->token[value].text)
-        return clv_fail(r->err, CLV_EFORMAT, "%s: names a token of an id (%lld) that there is not; valid: 0 to %lld",
-                        r->where, (long long)value, (long long)t->size - 1);
+        return clv_component_fail(r, "names a token of the unknown id %lld; valid: 0 to %lld", (long long)value,
+                                  (long long)t->size - 1);
     if (ids->n == CLV_MAX_TEMPLATE)
         return clv_fail(r->err, CLV_ELIMIT, "%s: more than %d tokens", r->where, CLV_MAX_TEMPLATE);
     memmove(&ids->id[at + 1], &ids->id[at], (size_t)(ids->n - at) * sizeof ids->id[0]);
@@ -32,13 +32,11 @@ static clv_status special_ids(const json_t **ids, const clv_component_reader *r,
     const json_t *names = json_object_get(token, "tokens");
     *ids = json_object_get(token, "ids");
     if (!token)
-        return clv_fail(r->err, CLV_EFORMAT, "%s: '%s' is not among its special_tokens", r->where, name);
+        return clv_component_fail(r, "'%s' is not among its special_tokens", name);
     bool listed = json_array_size(*ids) > 0 && json_array_size(names) == json_array_size(*ids);
     for (size_t i = 0; i < json_array_size(names); i++)
         listed = listed && json_is_string(json_array_get(names, i));
-    return listed ? CLV_OK
-                  : clv_fail(r->err, CLV_EFORMAT, "%s: '%s' must have as many \"ids\" as \"tokens\", one at least",
-                             r->where, name);
+    return listed ? CLV_OK : clv_component_fail(r, "'%s' must have as many \"ids\" as \"tokens\", one at least", name);
 }
 
 /* A list of {"Sequence": {"id": "A", "type_id": 0}} and {"SpecialToken": ...}. */
@@ -46,21 +44,21 @@ static clv_status check_items(const clv_component_reader *r, const json_t *json,
 {
     const json_t *list = json_object_get(json, key);
     if (!json_is_array(list))
-        return clv_fail(r->err, CLV_EFORMAT, "%s: \"%s\" must be a list", r->where, key);
+        return clv_component_fail(r, "\"%s\" must be a list", key);
     for (size_t i = 0; i < json_array_size(list); i++) {
         const json_t *item = json_array_get(list, i), *special = json_object_get(item, "SpecialToken");
-        const json_t *piece = special ? special : json_object_get(item, "Sequence");
-        if (!json_is_string(json_object_get(piece, "id")) || !json_is_integer(json_object_get(piece, "type_id")))
-            return clv_fail(r->err, CLV_EFORMAT,
-                            "%s: \"%s\", item %zu must be a Sequence or a SpecialToken with \"id\" and \"type_id\"",
-                            r->where, key, i + 1);
+        const json_t *body = special ? special : json_object_get(item, "Sequence");
+        if (!json_is_string(json_object_get(body, "id")) || !json_is_integer(json_object_get(body, "type_id")))
+            return clv_component_fail(
+                r, "\"%s\", item %zu must be a Sequence or a SpecialToken with \"id\" and \"type_id\"", key, i + 1);
     }
     return CLV_OK;
 }
 
-/* Processors in a sequence go around each other, so what this one puts before the text goes in front. */
-static clv_status read_template(const clv_component_reader *r, const json_t *json)
+/* Processors of a sequence wrap each other: a later one inserts its prefix in front. */
+static clv_status read_template(void *options, const clv_component_reader *r, const json_t *json)
 {
+    (void)options;
     const json_t *single = json_object_get(json, "single"), *ids;
     clv_special_ids *before = &r->t->before, *after = &r->t->after;
     int in_front = 0, texts = 0;
@@ -84,7 +82,7 @@ static clv_status read_template(const clv_component_reader *r, const json_t *jso
     return CLV_OK;
 }
 
-const clv_post_processor clv_post_processor_template = {"TemplateProcessing", read_template};
+const clv_tokenizer_component clv_post_processor_template = {.type = "TemplateProcessing", .read = read_template};
 
 /* ---- BertProcessing and RobertaProcessing: cls, the text, sep ---- */
 
@@ -95,11 +93,12 @@ static clv_status pair_id(const json_t **id, const clv_component_reader *r, cons
     *id = json_array_get(pair, 1);
     if (json_array_size(pair) == 2 && json_is_string(json_array_get(pair, 0)) && json_is_integer(*id))
         return CLV_OK;
-    return clv_fail(r->err, CLV_EFORMAT, "%s: \"%s\" must be [\"token\", id]", r->where, key);
+    return clv_component_fail(r, "\"%s\" must be [\"token\", id]", key);
 }
 
-static clv_status read_bert(const clv_component_reader *r, const json_t *json)
+static clv_status read_bert(void *options, const clv_component_reader *r, const json_t *json)
 {
+    (void)options;
     const json_t *before, *after;
     CLV_TRY(pair_id(&before, r, json, "cls"));
     CLV_TRY(pair_id(&after, r, json, "sep"));
@@ -107,23 +106,14 @@ static clv_status read_bert(const clv_component_reader *r, const json_t *json)
     return insert(&r->t->after, r->t->after.n, r, after);
 }
 
-static clv_status read_roberta(const clv_component_reader *r, const json_t *json)
-{
-    bool of_offsets;
-    CLV_TRY(clv_json_get_bool(&of_offsets, json, "trim_offsets", CLV_JSON_REQUIRED, r->where, r->err));
-    CLV_TRY(clv_json_get_bool(&of_offsets, json, "add_prefix_space", CLV_JSON_REQUIRED, r->where, r->err));
-    return read_bert(r, json);
-}
+typedef struct roberta_options {
+    bool trim_offsets, prefix_space; /* without effect on ids */
+} roberta_options;
 
-const clv_post_processor clv_post_processor_bert = {"BertProcessing", read_bert};
-const clv_post_processor clv_post_processor_roberta = {"RobertaProcessing", read_roberta};
-
-/* ---- ByteLevel: of offsets alone ---- */
-
-static clv_status read_byte_level(const clv_component_reader *r, const json_t *json)
-{
-    void *ignored;
-    return clv_component_read_options(&ignored, &clv_pre_tokenizer_byte_level, r, json);
-}
-
-const clv_post_processor clv_post_processor_byte_level = {"ByteLevel", read_byte_level};
+const clv_tokenizer_component clv_post_processor_bert = {.type = "BertProcessing", .read = read_bert};
+const clv_tokenizer_component clv_post_processor_roberta = {
+    .type = "RobertaProcessing",
+    .options_size = sizeof(roberta_options),
+    .fields = {{"trim_offsets", CLV_FIELD_BOOL, offsetof(roberta_options, trim_offsets)},
+               {"add_prefix_space", CLV_FIELD_BOOL, offsetof(roberta_options, prefix_space)}},
+    .read = read_bert};

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/memory/grow.h"
 #include "base/text/utf8.h"
 
 bool clv_text_span_starts_with(clv_text_span text, clv_text_span with)
@@ -14,14 +15,7 @@ bool clv_text_span_starts_with(clv_text_span text, clv_text_span with)
 
 clv_status clv_text_buffer_append(clv_text_buffer *b, const char *text, size_t size, clv_error *err)
 {
-    if (b->size + size + 1 > b->capacity) {
-        size_t capacity = 2 * (b->size + size) + 64;
-        char *grown = realloc(b->text, capacity);
-        if (!grown)
-            return clv_fail_memory(err, "a text", capacity);
-        b->text = grown;
-        b->capacity = capacity;
-    }
+    CLV_TRY(clv_grow(&b->text, &b->capacity, (int64_t)(b->size + size + 1), 1, "a text", err));
     if (size > 0)
         memcpy(b->text + b->size, text, size);
     b->size += size;

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/memory/grow.h"
 #include "base/text/utf8.h"
 #include "tokens/tokenizer/tokenizer_components.h"
 #include "tokens/unicode/character_classes.h"
@@ -41,43 +42,38 @@ clv_status clv_tokenizer_fail_id_out_of_range(const clv_tokenizer *t, int64_t id
         (long long)id, named ? ")" : "", (long long)vocab);
 }
 
-/* ---- pieces ---- */
+/* ---- pre-tokens ---- */
 
-clv_status clv_pre_tokens_end(clv_pre_tokens *pieces, bool first, clv_error *err)
+clv_status clv_pre_tokens_end(clv_pre_tokens *pre_tokens, bool first, clv_error *err)
 {
-    size_t begin = pieces->n > 0 ? pieces->piece[pieces->n - 1].end : 0;
-    if (pieces->text.size == begin)
+    size_t begin = pre_tokens->n > 0 ? pre_tokens->pre_token[pre_tokens->n - 1].end : 0;
+    if (pre_tokens->text.size == begin)
         return CLV_OK;
-    if (pieces->n == pieces->capacity) {
-        int64_t capacity = 2 * pieces->capacity + 16;
-        struct clv_pre_token_end *grown = realloc(pieces->piece, (size_t)capacity * sizeof *grown);
-        if (!grown)
-            return clv_fail_memory(err, "pieces of a text", (size_t)capacity * sizeof *grown);
-        pieces->piece = grown;
-        pieces->capacity = capacity;
-    }
-    pieces->piece[pieces->n++] = (struct clv_pre_token_end){pieces->text.size, first};
+    CLV_TRY(clv_grow(&pre_tokens->pre_token, &pre_tokens->capacity, pre_tokens->n + 1, sizeof *pre_tokens->pre_token,
+                     "pre-tokens", err));
+    pre_tokens->pre_token[pre_tokens->n++] = (struct clv_pre_token_end){pre_tokens->text.size, first};
     return CLV_OK;
 }
 
-clv_status clv_pre_tokens_add(clv_pre_tokens *pieces, const clv_pre_token *of, size_t begin, size_t end, clv_error *err)
+clv_status clv_pre_tokens_add(clv_pre_tokens *pre_tokens, const clv_pre_token *of, size_t begin, size_t end,
+                              clv_error *err)
 {
-    CLV_TRY(clv_text_buffer_append(&pieces->text, of->text.text + begin, end - begin, err));
-    return clv_pre_tokens_end(pieces, of->first && begin == 0, err);
+    CLV_TRY(clv_text_buffer_append(&pre_tokens->text, of->text.text + begin, end - begin, err));
+    return clv_pre_tokens_end(pre_tokens, of->first && begin == 0, err);
 }
 
-static clv_pre_token piece_at(const clv_pre_tokens *pieces, int64_t i)
+static clv_pre_token pre_token_at(const clv_pre_tokens *pre_tokens, int64_t i)
 {
-    size_t begin = i > 0 ? pieces->piece[i - 1].end : 0;
-    return (clv_pre_token){clv_text_span_of(pieces->text.text + begin, pieces->piece[i].end - begin),
-                           pieces->piece[i].first};
+    size_t begin = i > 0 ? pre_tokens->pre_token[i - 1].end : 0;
+    return (clv_pre_token){clv_text_span_of(pre_tokens->text.text + begin, pre_tokens->pre_token[i].end - begin),
+                           pre_tokens->pre_token[i].first};
 }
 
-static void free_pieces(clv_pre_tokens *pieces)
+static void free_pre_tokens(clv_pre_tokens *pre_tokens)
 {
-    clv_text_buffer_free(&pieces->text);
-    free(pieces->piece);
-    *pieces = (clv_pre_tokens){0};
+    clv_text_buffer_free(&pre_tokens->text);
+    free(pre_tokens->pre_token);
+    *pre_tokens = (clv_pre_tokens){0};
 }
 
 /* ---- encoding ---- */
@@ -96,29 +92,30 @@ clv_status clv_tokenizer_normalize(clv_text_buffer *out, const clv_tokenizer *t,
     return CLV_OK;
 }
 
-static clv_status apply_pre_tokenizer(clv_pre_tokens *pieces, const struct clv_sequence_step *step, clv_error *err)
+static clv_status apply_pre_tokenizer(clv_pre_tokens *pre_tokens, const struct clv_sequence_step *step, clv_error *err)
 {
     clv_pre_tokens next = {0};
     clv_status status = CLV_OK;
-    for (int64_t i = 0; status == CLV_OK && i < pieces->n; i++) {
-        clv_pre_token piece = piece_at(pieces, i);
-        status = step->component->split(&next, step->options, &piece, err);
+    for (int64_t i = 0; status == CLV_OK && i < pre_tokens->n; i++) {
+        clv_pre_token pre_token = pre_token_at(pre_tokens, i);
+        status = step->component->split(&next, step->options, &pre_token, err);
     }
-    free_pieces(pieces);
-    *pieces = next;
+    free_pre_tokens(pre_tokens);
+    *pre_tokens = next;
     return status;
 }
 
-/* Normalized text between added tokens. */
-static clv_status encode_plain(const clv_tokenizer *t, const clv_pre_token *piece, clv_token_ids *ids, clv_error *err)
+/* Encodes normalized text between added tokens. */
+static clv_status encode_plain(const clv_tokenizer *t, const clv_pre_token *pre_token, clv_token_ids *ids,
+                               clv_error *err)
 {
-    clv_pre_tokens pieces = {0};
-    clv_status status = clv_pre_tokens_add(&pieces, piece, 0, piece->text.size, err);
+    clv_pre_tokens pre_tokens = {0};
+    clv_status status = clv_pre_tokens_add(&pre_tokens, pre_token, 0, pre_token->text.size, err);
     for (int i = 0; status == CLV_OK && i < t->pre_tokenizer.n; i++)
-        status = apply_pre_tokenizer(&pieces, &t->pre_tokenizer.step[i], err);
-    for (int64_t i = 0; status == CLV_OK && i < pieces.n; i++)
-        status = t->model->encode(t->model_data, piece_at(&pieces, i).text, ids, err);
-    free_pieces(&pieces);
+        status = apply_pre_tokenizer(&pre_tokens, &t->pre_tokenizer.step[i], err);
+    for (int64_t i = 0; status == CLV_OK && i < pre_tokens.n; i++)
+        status = t->model->encode(t->model_data, pre_token_at(&pre_tokens, i).text, ids, err);
+    free_pre_tokens(&pre_tokens);
     return status;
 }
 
@@ -141,8 +138,8 @@ static unsigned classes_behind(clv_text_span text, size_t at, size_t *n)
     return at < text.size ? clv_character_classes(clv_utf8_decode(n, text.text + at, text.size - at)) : 0;
 }
 
-/* Widens [*begin, *end) by the white space that the token takes, to the left as far as `from`; false: it must be a word
- * and is not, or is white space itself that the token before it has taken. */
+/* Extends a match [*begin, *end) by white space for lstrip (not before `from`) and rstrip. False: no match, as it is
+ * not a single word, or white space that the token before has taken. */
 static bool match_added_token(const clv_added_token *added, clv_text_span text, size_t from, size_t *begin, size_t *end)
 {
     size_t n;
@@ -159,14 +156,14 @@ static bool match_added_token(const clv_added_token *added, clv_text_span text, 
     return *begin < *end;
 }
 
-typedef clv_status (*encoder)(const clv_tokenizer *t, const clv_pre_token *piece, clv_token_ids *ids, clv_error *err);
+typedef clv_status (*encoder)(const clv_tokenizer *t, const clv_pre_token *pre_token, clv_token_ids *ids,
+                              clv_error *err);
 
-/* Cuts the tokens of a trie out of a piece, from left to right and the longest first; what is between them goes on to
- * `between`. */
-static clv_status split_at_added_tokens(const clv_tokenizer *t, const clv_trie *trie, const clv_pre_token *piece,
+/* Splits off the tokens of a trie, leftmost longest first; `between` encodes the text between them. */
+static clv_status split_at_added_tokens(const clv_tokenizer *t, const clv_trie *trie, const clv_pre_token *pre_token,
                                         encoder between, clv_token_ids *ids, clv_error *err)
 {
-    clv_text_span text = piece->text;
+    clv_text_span text = pre_token->text;
     size_t from = 0;
     for (size_t at = 0; at < text.size;) {
         int64_t which = -1;
@@ -175,21 +172,21 @@ static clv_status split_at_added_tokens(const clv_tokenizer *t, const clv_trie *
         at = n > 0 ? end : at + 1;
         if (n == 0 || !match_added_token(&t->added[which], text, from, &begin, &end))
             continue;
-        clv_pre_token rest = {clv_text_span_of(text.text + from, begin - from), piece->first && from == 0};
+        clv_pre_token rest = {clv_text_span_of(text.text + from, begin - from), pre_token->first && from == 0};
         if (begin > from)
             CLV_TRY(between(t, &rest, ids, err));
         CLV_TRY(clv_token_ids_add(ids, t->added[which].id, err));
         from = end;
     }
-    clv_pre_token rest = {clv_text_span_of(text.text + from, text.size - from), piece->first && from == 0};
+    clv_pre_token rest = {clv_text_span_of(text.text + from, text.size - from), pre_token->first && from == 0};
     return from < text.size ? between(t, &rest, ids, err) : CLV_OK;
 }
 
-static clv_status encode_raw(const clv_tokenizer *t, const clv_pre_token *piece, clv_token_ids *ids, clv_error *err)
+static clv_status encode_raw(const clv_tokenizer *t, const clv_pre_token *pre_token, clv_token_ids *ids, clv_error *err)
 {
     clv_text_buffer normal = {0};
-    clv_status status = clv_tokenizer_normalize(&normal, t, piece->text, err);
-    clv_pre_token normalized = {clv_text_buffer_span(&normal), piece->first};
+    clv_status status = clv_tokenizer_normalize(&normal, t, pre_token->text, err);
+    clv_pre_token normalized = {clv_text_buffer_span(&normal), pre_token->first};
     if (status == CLV_OK && normal.size > 0)
         status = split_at_added_tokens(t, &t->normalized, &normalized, encode_plain, ids, err);
     clv_text_buffer_free(&normal);
@@ -253,7 +250,7 @@ clv_status clv_tokenizer_encode(const clv_tokenizer *t, const char *text, size_t
 
 /* ---- decoding ---- */
 
-/* As wide as the ids of `tokenizers`. */
+/* Ids of `tokenizers` are u32. */
 static clv_status check_id(int64_t id, clv_error *err)
 {
     return id >= 0 && id <= UINT32_MAX ? CLV_OK
@@ -272,7 +269,7 @@ static clv_status collect_token_texts(clv_token_texts *all, const clv_tokenizer 
     return CLV_OK;
 }
 
-/* Without a decoder, tokens are words. */
+/* words: with spaces between, as without a decoder. */
 static clv_status join(clv_text_buffer *out, const clv_token_texts *all, bool words, clv_error *err)
 {
     CLV_TRY(clv_text_buffer_append(out, "", 0, err));

@@ -1,7 +1,7 @@
 /* tokenizer_components.h - components of a tokenizer and the interfaces they implement: normalizer, pre-tokenizer,
  * model, decoder.
  *
- * A component is a row of one of the tables of tokenizer_json.c: its "type", how its options are read, what it does.
+ * A component is a row of one of the tables of tokenizer_json.c: its "type", its options, its function.
  */
 #ifndef CLEAVE_TOKENS_TOKENIZER_TOKENIZER_COMPONENTS_H
 #define CLEAVE_TOKENS_TOKENIZER_TOKENIZER_COMPONENTS_H
@@ -14,21 +14,21 @@
 
 enum { CLV_MAX_TOKENIZER_STEPS = 16, CLV_MAX_TEMPLATE = 16 };
 
-/* What is being read, and where: the file and the component, for messages. */
+/* Context of reading a component. */
 typedef struct clv_component_reader {
     clv_tokenizer *t;
-    const char *where;
+    const char *where; /* file and component, for messages */
     clv_error *err;
 } clv_component_reader;
 
-/* Text in pieces, in the making. */
+/* A text split into pre-tokens. */
 typedef struct clv_pre_tokens {
     clv_text_buffer text;
     int64_t n, capacity;
     struct clv_pre_token_end {
         size_t end;
-        bool first; /* the piece begins where the whole text does */
-    } * piece;
+        bool first; /* the pre-token starts the text */
+    } * pre_token;
 } clv_pre_tokens;
 
 typedef struct clv_pre_token {
@@ -36,20 +36,19 @@ typedef struct clv_pre_token {
     bool first;
 } clv_pre_token;
 
-/* Ends a piece that begins where the one before ended, after what was appended to pieces->text since; nothing when that
- * is nothing. */
-clv_status clv_pre_tokens_end(clv_pre_tokens *pieces, bool first, clv_error *err);
-/* Adds [begin, end) of a piece as one of its own. */
-clv_status clv_pre_tokens_add(clv_pre_tokens *pieces, const clv_pre_token *of, size_t begin, size_t end,
+/* Makes the text that was appended to pre_tokens->text since the last call a pre-token, unless it is empty. */
+clv_status clv_pre_tokens_end(clv_pre_tokens *pre_tokens, bool first, clv_error *err);
+/* Adds [begin, end) of a pre-token as a pre-token. */
+clv_status clv_pre_tokens_add(clv_pre_tokens *pre_tokens, const clv_pre_token *of, size_t begin, size_t end,
                               clv_error *err);
 
-/* The texts of tokens, in the making. */
+/* Texts of tokens during decoding. */
 typedef struct clv_token_texts {
     int64_t n;
-    clv_text_buffer *item; /* [n], room for one at least */
+    clv_text_buffer *item; /* [n], capacity at least 1 */
 } clv_token_texts;
 
-/* Frees all texts: none is left. */
+/* Frees all texts. */
 void clv_token_texts_clear(clv_token_texts *all);
 
 /* A required field of a component's JSON, which is read into its options. */
@@ -59,7 +58,7 @@ typedef struct clv_component_field {
     size_t offset; /* in the options; a bool or a clv_text_span */
 } clv_component_field;
 
-/* A normalizer, pre-tokenizer or decoder: one of the last three functions is set. */
+/* A normalizer, pre-tokenizer, decoder or post-processor: one of the last three functions is set, or none. */
 typedef struct clv_tokenizer_component {
     const char *type;
     size_t options_size;           /* allocated in the arena, zeroed; 0: options are fixed_options */
@@ -67,7 +66,7 @@ typedef struct clv_tokenizer_component {
     clv_status (*read)(void *options, const clv_component_reader *r, const json_t *json); /* then this; may be NULL */
     const void *fixed_options;
     clv_status (*normalize)(clv_text_buffer *out, const void *options, clv_text_span text, clv_error *err);
-    clv_status (*split)(clv_pre_tokens *out, const void *options, const clv_pre_token *piece, clv_error *err);
+    clv_status (*split)(clv_pre_tokens *out, const void *options, const clv_pre_token *pre_token, clv_error *err);
     clv_status (*decode)(clv_token_texts *all, const void *options, clv_error *err);
 } clv_tokenizer_component;
 
@@ -83,25 +82,20 @@ extern const clv_tokenizer_component clv_decoder_replace, clv_decoder_byte_fallb
     clv_decoder_strip, clv_decoder_metaspace, clv_decoder_byte_level, clv_decoder_word_piece, clv_decoder_bpe,
     clv_decoder_ctc;
 
-/* A model: ids of a piece, which is not empty and valid UTF-8, in time linear in its length (a logarithm apart). */
+/* A model: encodes a pre-token, which is not empty and valid UTF-8, in time n log n in its length. */
 typedef struct clv_token_model {
     const char *type;
     bool vocab_is_list; /* of [text, score], by id */
     size_t size;        /* of the model's data, allocated in the arena, zeroed */
     clv_status (*read)(void *model, const clv_component_reader *r, const json_t *json);
-    clv_status (*encode)(const void *model, clv_text_span piece, clv_token_ids *out, clv_error *err);
+    clv_status (*encode)(const void *model, clv_text_span pre_token, clv_token_ids *out, clv_error *err);
 } clv_token_model;
 
 extern const clv_token_model clv_token_model_bpe, clv_token_model_word_piece, clv_token_model_word_level,
     clv_token_model_unigram;
 
-/* What puts special tokens around a text. */
-typedef struct clv_post_processor {
-    const char *type;
-    clv_status (*read)(const clv_component_reader *r, const json_t *json);
-} clv_post_processor;
-
-extern const clv_post_processor clv_post_processor_template, clv_post_processor_bert, clv_post_processor_roberta,
+/* Post-processors add special tokens before and after a text: `read` fills clv_tokenizer.before and after. */
+extern const clv_tokenizer_component clv_post_processor_template, clv_post_processor_bert, clv_post_processor_roberta,
     clv_post_processor_byte_level;
 
 typedef struct clv_component_sequence {
@@ -112,14 +106,14 @@ typedef struct clv_component_sequence {
     } step[CLV_MAX_TOKENIZER_STEPS];
 } clv_component_sequence;
 
-/* A token that is cut out of the text before all else. */
+/* A token that is split off before pre-tokenization. */
 typedef struct clv_added_token {
     clv_text_span text;
     int64_t id;
     bool special;
-    bool single_word;    /* only where no word goes on to its left or right */
-    bool lstrip, rstrip; /* takes the white space beside it */
-    bool normalized;     /* looked for in normalized text, itself normalized */
+    bool single_word;    /* matches only between non-word characters */
+    bool lstrip, rstrip; /* includes the white space on this side */
+    bool normalized;     /* matched in normalized text */
 } clv_added_token;
 
 typedef struct clv_special_ids {
@@ -129,61 +123,65 @@ typedef struct clv_special_ids {
 
 struct clv_tokenizer {
     clv_arena *arena;
-    int64_t size;         /* one more than the largest id */
-    clv_text_span *token; /* [size]; text NULL: no such id */
+    int64_t size;         /* vocabulary: largest id + 1 */
+    clv_text_span *token; /* [size] text by id; text NULL: no token */
     bool *special;        /* [size] */
     int64_t n_added;
     clv_added_token *added;
-    clv_trie raw, normalized; /* of added tokens, by their index */
+    clv_trie raw, normalized; /* added tokens; values are their indices */
     clv_component_sequence normalizer, pre_tokenizer, decoder;
-    clv_special_ids before, after; /* around a text */
-    clv_vocab vocab;               /* the model's */
+    clv_special_ids before, after; /* prefix and suffix of a text */
+    clv_vocab vocab;               /* of the model */
     const clv_token_model *model;
     void *model_data;
-    clv_regex *regexes; /* of the components */
-    bool bytes;         /* tokens are the 256 bytes; nothing above is set but size */
+    clv_regex *regexes; /* list, used by components */
+    bool bytes;         /* byte tokenizer: only `size` is set */
 };
 
-/* ---- for readers ---- */
+/* ---- reading component options ---- */
 
-/* A string kept in the arena. */
+/* Copies a text into the arena; NULL: an empty one. */
+clv_status clv_component_copy_text(clv_text_span *out, const clv_component_reader *r, const char *text, size_t size);
+/* Reads a string into the arena. */
 clv_status clv_component_read_string(clv_text_span *out, const clv_component_reader *r, const json_t *object,
                                      const char *key);
-/* A boolean that may be absent. */
+/* Reads an optional boolean. */
 clv_status clv_component_read_bool(bool *out, const clv_component_reader *r, const json_t *json, const char *key);
-/* A string of one character, kept in the arena. */
+/* Reads a string of one character into the arena. */
 clv_status clv_component_read_character(clv_text_span *out, const clv_component_reader *r, const json_t *json,
                                         const char *key);
-/* json's "pattern", {"Regex": text} or {"String": text} (*literal), kept in the arena. */
+/* Reads "pattern", {"Regex": text} or {"String": text} (*literal), into the arena. */
 clv_status clv_component_read_pattern(clv_text_span *text, bool *literal, const clv_component_reader *r,
                                       const json_t *json);
 /* Allocates a component's options and reads its fields into them. */
 clv_status clv_component_read_options(void **out, const clv_tokenizer_component *component,
                                       const clv_component_reader *r, const json_t *json);
+/* Fails with CLV_EFORMAT: "where: " and the message. */
+clv_status clv_component_fail(const clv_component_reader *r, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
 /* CLV_EUNSUPPORTED: "where: what 'name' is not supported; valid: ..." */
 clv_status clv_component_fail_unsupported(const clv_component_reader *r, const char *what, const char *name,
                                           const char *valid);
-/* json's "type", or "". */
+/* The "type" of a component, or "". */
 const char *clv_tokenizer_component_type(const json_t *json);
-/* The id of a token that json names by `key`, which the vocabulary must have. */
+/* Reads a token by `key` and looks up its id, which must exist. */
 clv_status clv_component_read_token_id(int64_t *id, const clv_component_reader *r, const json_t *json, const char *key);
 
 /* GPT-2's bytes_to_unicode: the printable character that stands for a byte. */
 uint32_t clv_byte_to_unicode(unsigned char byte);
 
-/* Text through all normalizers; *out, empty at first, is the caller's to free. */
+/* Applies all normalizers; *out must be empty, and the caller frees it. */
 clv_status clv_tokenizer_normalize(clv_text_buffer *out, const clv_tokenizer *t, clv_text_span text, clv_error *err);
 
-/* The file that describes a folder's tokenizer, tokenizer.json or else vocab.txt, the caller's to free; NULL: there is
- * none. */
+/* Path of a folder's tokenizer.json, else of its vocab.txt, which the caller frees; NULL: none. */
 clv_status clv_tokenizer_find_file(char **out, const char *folder, clv_error *err);
-/* CLV_EINVAL for a token of a text, `where`, that a model with `vocab` rows has none for; tokenizer NULL: its text is
- * not known. */
+/* Fails with CLV_EINVAL: an id in the text `where` is not below the model's `vocab`. tokenizer, for the token's text,
+ * may be NULL. */
 clv_status clv_tokenizer_fail_id_out_of_range(const clv_tokenizer *tokenizer, int64_t id, int64_t vocab,
                                               const char *where, clv_error *err);
-/* Fills an empty tokenizer, which has its arena, from a parsed tokenizer.json. */
+/* Fills a tokenizer that has only its arena from a parsed tokenizer.json. */
 clv_status clv_tokenizer_from_json(clv_tokenizer *t, const json_t *document, const char *where, clv_error *err);
-/* The tokenizer.json that says the same as a folder's vocab.txt; the caller releases it by json_decref. */
+/* Builds the tokenizer.json equivalent to a folder's vocab.txt; release it with json_decref. */
 clv_status clv_tokenizer_json_from_vocab_txt(json_t **document, const char *folder, const char *where, clv_error *err);
 
 #endif

@@ -10,39 +10,34 @@
 
 /* ---- tables ---- */
 
-static const clv_tokenizer_component *const normalizers[] = {
-    &clv_normalizer_prepend,    &clv_normalizer_replace,
-    &clv_normalizer_strip,      &clv_normalizer_lowercase,
-    &clv_normalizer_nfc,        &clv_normalizer_nfd,
-    &clv_normalizer_nfkc,       &clv_normalizer_nfkd,
-    &clv_normalizer_bert,       &clv_normalizer_strip_accents,
-    &clv_normalizer_nmt,        &clv_normalizer_precompiled,
-    &clv_normalizer_byte_level, NULL,
-};
-static const clv_tokenizer_component *const pre_tokenizers[] = {
-    &clv_pre_tokenizer_metaspace,
-    &clv_pre_tokenizer_byte_level,
-    &clv_pre_tokenizer_by_pattern,
-    &clv_pre_tokenizer_bert,
-    &clv_pre_tokenizer_whitespace,
-    &clv_pre_tokenizer_whitespace_alone,
-    &clv_pre_tokenizer_punctuation,
-    &clv_pre_tokenizer_digits,
-    &clv_pre_tokenizer_delimiter,
-    &clv_pre_tokenizer_length,
-    NULL,
-};
+static const clv_tokenizer_component *const normalizers[] = {&clv_normalizer_prepend,    &clv_normalizer_replace,
+                                                             &clv_normalizer_strip,      &clv_normalizer_lowercase,
+                                                             &clv_normalizer_nfc,        &clv_normalizer_nfd,
+                                                             &clv_normalizer_nfkc,       &clv_normalizer_nfkd,
+                                                             &clv_normalizer_bert,       &clv_normalizer_strip_accents,
+                                                             &clv_normalizer_nmt,        &clv_normalizer_precompiled,
+                                                             &clv_normalizer_byte_level, NULL};
+static const clv_tokenizer_component *const pre_tokenizers[] = {&clv_pre_tokenizer_metaspace,
+                                                                &clv_pre_tokenizer_byte_level,
+                                                                &clv_pre_tokenizer_by_pattern,
+                                                                &clv_pre_tokenizer_bert,
+                                                                &clv_pre_tokenizer_whitespace,
+                                                                &clv_pre_tokenizer_whitespace_alone,
+                                                                &clv_pre_tokenizer_punctuation,
+                                                                &clv_pre_tokenizer_digits,
+                                                                &clv_pre_tokenizer_delimiter,
+                                                                &clv_pre_tokenizer_length,
+                                                                NULL};
 static const clv_tokenizer_component *const decoders[] = {
     &clv_decoder_replace,    &clv_decoder_byte_fallback, &clv_decoder_fuse, &clv_decoder_strip, &clv_decoder_metaspace,
-    &clv_decoder_byte_level, &clv_decoder_word_piece,    &clv_decoder_bpe,  &clv_decoder_ctc,   NULL,
-};
+    &clv_decoder_byte_level, &clv_decoder_word_piece,    &clv_decoder_bpe,  &clv_decoder_ctc,   NULL};
 static const clv_token_model *const models[] = {&clv_token_model_bpe, &clv_token_model_word_piece,
                                                 &clv_token_model_word_level, &clv_token_model_unigram};
-static const clv_post_processor *const post_processors[] = {&clv_post_processor_template, &clv_post_processor_bert,
-                                                            &clv_post_processor_roberta,
-                                                            &clv_post_processor_byte_level};
+static const clv_tokenizer_component *const post_processors[] = {&clv_post_processor_template, &clv_post_processor_bert,
+                                                                 &clv_post_processor_roberta,
+                                                                 &clv_post_processor_byte_level, NULL};
 
-/* The reader of a component: messages name it. */
+/* Reader of a component, which its messages name. */
 static clv_status component_reader(clv_component_reader *out, const clv_component_reader *r, const char *part,
                                    const char *type)
 {
@@ -51,10 +46,10 @@ static clv_status component_reader(clv_component_reader *out, const clv_componen
     return out->where ? CLV_OK : clv_fail_memory(r->err, r->where, strlen(type));
 }
 
-/* ---- normalizer, pre-tokenizer, decoder: steps ---- */
+/* ---- normalizer, pre-tokenizer, decoder, post-processor ---- */
 
 typedef struct part {
-    const char *name, *sequence; /* of the part, and of a Sequence's list of them */
+    const char *name, *sequence; /* of the part; key of the list in its Sequence */
     const clv_tokenizer_component *const *table;
 } part;
 
@@ -81,17 +76,19 @@ static clv_status add_step(clv_component_sequence *steps, const clv_component_re
         i++;
     if (!p->table[i])
         return unknown_type(r, p, type);
-    if (steps->n == CLV_MAX_TOKENIZER_STEPS)
+    struct clv_sequence_step discarded, *step = &discarded;
+    if (steps && steps->n == CLV_MAX_TOKENIZER_STEPS)
         return clv_fail(r->err, CLV_ELIMIT, "%s: the %s has more than %d steps", r->where, p->name,
                         CLV_MAX_TOKENIZER_STEPS);
-    struct clv_sequence_step *step = &steps->step[steps->n++];
+    if (steps)
+        step = &steps->step[steps->n++];
     step->component = p->table[i];
     step->options = (void *)p->table[i]->fixed_options;
     CLV_TRY(component_reader(&mine, r, p->name, type));
     return clv_component_read_options(&step->options, step->component, &mine, json);
 }
 
-/* A Sequence within one is the same as its steps in place; how deep they nest, the reader of JSON bounds. */
+/* Nested Sequences are flattened; the JSON reader bounds their depth. steps NULL: only read (post-processors). */
 static clv_status read_steps(clv_component_sequence *steps, const clv_component_reader *r, const part *p,
                              const json_t *json)
 {
@@ -101,33 +98,10 @@ static clv_status read_steps(clv_component_sequence *steps, const clv_component_
         return add_step(steps, r, p, json);
     const json_t *list = json_object_get(json, p->sequence);
     if (!json_is_array(list))
-        return clv_fail(r->err, CLV_EFORMAT, "%s: the %s Sequence: \"%s\" must be a list", r->where, p->name,
-                        p->sequence);
+        return clv_component_fail(r, "the %s Sequence: \"%s\" must be a list", p->name, p->sequence);
     for (size_t i = 0; i < json_array_size(list); i++)
         CLV_TRY(json_is_null(json_array_get(list, i)) ? unknown_type(r, p, "null")
                                                       : read_steps(steps, r, p, json_array_get(list, i)));
-    return CLV_OK;
-}
-
-static clv_status read_post_processor(const clv_component_reader *r, const json_t *json)
-{
-    const char *type = clv_tokenizer_component_type(json);
-    clv_component_reader mine;
-    for (size_t i = 0; i < sizeof post_processors / sizeof post_processors[0]; i++)
-        if (strcmp(post_processors[i]->type, type) == 0) {
-            CLV_TRY(component_reader(&mine, r, "post-processor", type));
-            return post_processors[i]->read(&mine, json);
-        }
-    if (strcmp(type, "Sequence") != 0)
-        return clv_component_fail_unsupported(
-            r, "the post-processor", type,
-            "TemplateProcessing, BertProcessing, RobertaProcessing, ByteLevel, Sequence");
-    const json_t *list = json_object_get(json, "processors");
-    if (!json_is_array(list))
-        return clv_fail(r->err, CLV_EFORMAT, "%s: the post-processor Sequence: \"processors\" must be a list",
-                        r->where);
-    for (size_t i = 0; i < json_array_size(list); i++)
-        CLV_TRY(read_post_processor(r, json_array_get(list, i)));
     return CLV_OK;
 }
 
@@ -135,28 +109,26 @@ static clv_status read_post_processor(const clv_component_reader *r, const json_
 
 enum { LARGEST_ID = 1 << 24 };
 
-/* The i-th text of a list of [text, score], whose id is i. */
+/* Text i, which has id i, of a list of [text, score]. */
 static clv_status listed_text(clv_text_span *out, const clv_component_reader *r, const json_t *vocab, size_t i)
 {
     const json_t *pair = json_array_get(vocab, i), *text = json_array_get(pair, 0);
     if (json_array_size(pair) != 2 || !json_is_string(text) || !json_is_number(json_array_get(pair, 1)))
-        return clv_fail(r->err, CLV_EFORMAT, "%s: item %zu of \"vocab\" is not [\"token\", score]", r->where, i + 1);
-    *out = clv_text_span_of(clv_arena_copy(r->t->arena, json_string_value(text), json_string_length(text) + 1),
-                            json_string_length(text));
-    return out->text ? CLV_OK : clv_fail_memory(r->err, "a vocabulary", out->size);
+        return clv_component_fail(r, "item %zu of \"vocab\" is not [\"token\", score]", i + 1);
+    return clv_component_copy_text(out, r, json_string_value(text), json_string_length(text));
 }
 
 static clv_status largest_id(int64_t *out, const clv_component_reader *r, const json_t *vocab, const json_t *added)
 {
     const char *key;
     json_t *value;
-    *out = (int64_t)json_array_size(vocab) - 1; /* of an object: -1 */
+    *out = (int64_t)json_array_size(vocab) - 1; /* -1 for an object */
     if (*out > LARGEST_ID)
-        return clv_fail(r->err, CLV_EFORMAT, "%s: more tokens than %d", r->where, LARGEST_ID);
+        return clv_component_fail(r, "more tokens than %d", LARGEST_ID);
     json_object_foreach((json_t *)vocab, key, value)
     {
         if (!json_is_integer(value) || json_integer_value(value) < 0 || json_integer_value(value) > LARGEST_ID)
-            return clv_fail(r->err, CLV_EFORMAT, "%s: the id of '%.60s' must be 0 to %d", r->where, key, LARGEST_ID);
+            return clv_component_fail(r, "the id of '%.60s' must be 0 to %d", key, LARGEST_ID);
         *out = json_integer_value(value) > *out ? json_integer_value(value) : *out;
     }
     for (size_t i = 0; i < json_array_size(added); i++) {
@@ -165,21 +137,20 @@ static clv_status largest_id(int64_t *out, const clv_component_reader *r, const 
             clv_json_get_int(&id, json_array_get(added, i), "id", CLV_JSON_REQUIRED, 0, LARGEST_ID, r->where, r->err));
         *out = id > *out ? id : *out;
     }
-    /* Ids are dense in practice: nothing is allocated by the size of one that is not. */
+    /* Ids are dense in practice; the largest one must not decide how much is allocated. */
     int64_t n = (int64_t)(json_object_size(vocab) + json_array_size(vocab) + json_array_size(added));
     if (*out > 2 * n + 1024)
-        return clv_fail(r->err, CLV_EFORMAT, "%s: an id of %lld among so few tokens; valid: up to %lld", r->where,
-                        (long long)*out, (long long)(2 * n + 1024));
+        return clv_component_fail(r, "id %lld is too large for the number of tokens; valid: up to %lld",
+                                  (long long)*out, (long long)(2 * n + 1024));
     return CLV_OK;
 }
 
-/* Names the text of an id, which no other text may have. */
-static clv_status name_id(const clv_component_reader *r, int64_t id, clv_text_span text)
+/* Sets the text of an id, which must be unique. */
+static clv_status set_token_text(const clv_component_reader *r, int64_t id, clv_text_span text)
 {
     clv_text_span *known = &r->t->token[id];
     if (known->text && (known->size != text.size || memcmp(known->text, text.text, text.size) != 0))
-        return clv_fail(r->err, CLV_EFORMAT, "%s: '%.60s' and '%.60s' have one id (%lld)", r->where, known->text,
-                        text.text, (long long)id);
+        return clv_component_fail(r, "'%.60s' and '%.60s' have one id (%lld)", known->text, text.text, (long long)id);
     *known = text;
     return CLV_OK;
 }
@@ -188,7 +159,7 @@ static clv_status add_text(const clv_component_reader *r, clv_text_span text, in
 {
     *clv_vocab_slot(&r->t->vocab, text) = (struct clv_vocab_entry){text, id};
     r->t->vocab.n++;
-    return name_id(r, id, text);
+    return set_token_text(r, id, text);
 }
 
 static clv_status read_vocab(const clv_component_reader *r, const json_t *vocab)
@@ -201,9 +172,8 @@ static clv_status read_vocab(const clv_component_reader *r, const json_t *vocab)
         clv_vocab_reserve(&t->vocab, t->arena, (int64_t)(json_object_size(vocab) + json_array_size(vocab)), r->err));
     json_object_keylen_foreach((json_t *)vocab, key, size, value)
     {
-        clv_text_span text = clv_text_span_of(clv_arena_copy(t->arena, key, size + 1), size);
-        if (!text.text)
-            return clv_fail_memory(r->err, "a vocabulary", text.size);
+        clv_text_span text;
+        CLV_TRY(clv_component_copy_text(&text, r, key, size));
         CLV_TRY(add_text(r, text, json_integer_value(value)));
     }
     for (size_t i = 0; i < json_array_size(vocab); i++) {
@@ -214,19 +184,19 @@ static clv_status read_vocab(const clv_component_reader *r, const json_t *vocab)
     return CLV_OK;
 }
 
-/* Tables by id, as large as the largest one says. */
+/* Allocates the tables by id. */
 static clv_status reserve_ids(const clv_component_reader *r, const json_t *vocab, const json_t *added)
 {
     clv_tokenizer *t = r->t;
     int64_t largest = -1;
     if (r->t->model->vocab_is_list ? !json_is_array(vocab) : !json_is_object(vocab))
-        return clv_fail(r->err, CLV_EFORMAT, "%s: the model's \"vocab\" must be %s", r->where,
-                        r->t->model->vocab_is_list ? "a list" : "an object");
+        return clv_component_fail(r, "the model's \"vocab\" must be %s",
+                                  r->t->model->vocab_is_list ? "a list" : "an object");
     if (added && !json_is_array(added))
-        return clv_fail(r->err, CLV_EFORMAT, "%s: \"added_tokens\" must be a list", r->where);
+        return clv_component_fail(r, "\"added_tokens\" must be a list");
     CLV_TRY(largest_id(&largest, r, vocab, added));
     if (largest < 0)
-        return clv_fail(r->err, CLV_EFORMAT, "%s: the vocabulary is empty", r->where);
+        return clv_component_fail(r, "the vocabulary is empty");
     t->size = largest + 1;
     t->token = clv_arena_alloc(t->arena, (size_t)t->size, sizeof *t->token);
     t->special = clv_arena_alloc(t->arena, (size_t)t->size, sizeof *t->special);
@@ -275,15 +245,15 @@ static clv_status read_added_token(clv_added_token *out, const clv_component_rea
     for (size_t i = 0; i < sizeof flags / sizeof flags[0]; i++)
         CLV_TRY(clv_json_get_bool(flags[i].set, json, flags[i].key, CLV_JSON_REQUIRED, r->where, r->err));
     if (out->text.size == 0)
-        return clv_fail(r->err, CLV_EFORMAT, "%s: \"content\" is empty", r->where);
+        return clv_component_fail(r, "\"content\" is empty");
     int64_t known = clv_vocab_find(&t->vocab, out->text);
     if (known >= 0 && known != out->id)
-        return clv_fail(r->err, CLV_EFORMAT, "%s: '%.60s' has the id %lld, but %lld in the vocabulary", r->where,
-                        out->text.text, (long long)out->id, (long long)known);
-    return name_id(r, out->id, out->text);
+        return clv_component_fail(r, "'%.60s' has the id %lld, but %lld in the vocabulary", out->text.text,
+                                  (long long)out->id, (long long)known);
+    return set_token_text(r, out->id, out->text);
 }
 
-/* Tokens that are looked for in normalized text are normalized themselves, and read so when decoded. */
+/* Added tokens that are matched in normalized text are normalized, also for decoding. */
 static clv_status normalize_added(clv_added_token *added, const clv_component_reader *r)
 {
     clv_text_buffer text = {0};
@@ -291,16 +261,13 @@ static clv_status normalize_added(clv_added_token *added, const clv_component_re
     bool same =
         text.size == added->text.size && (text.size == 0 || memcmp(text.text, added->text.text, text.size) == 0);
     if (status == CLV_OK && !same) {
-        added->text =
-            clv_text_span_of(clv_arena_copy(r->t->arena, text.text ? text.text : "", text.size + 1), text.size);
+        status = clv_component_copy_text(&added->text, r, text.text, text.size);
         added->special = false;
         r->t->token[added->id] = added->text;
-        if (!added->text.text)
-            status = clv_fail_memory(r->err, r->where, text.size);
     }
     clv_text_buffer_free(&text);
     if (status == CLV_OK && added->text.size == 0)
-        return clv_fail(r->err, CLV_EFORMAT, "%s: nothing is left of an added token when it is normalized", r->where);
+        return clv_component_fail(r, "an added token is empty when normalized");
     return status;
 }
 
@@ -316,7 +283,7 @@ static clv_status fill_trie(clv_trie *trie, const clv_component_reader *r, bool 
             continue;
         int64_t *value = clv_trie_add(trie, t->added[i].text);
         if (*value >= 0)
-            return clv_fail(r->err, CLV_EFORMAT, "%s: two added tokens are '%.60s'", r->where, t->added[i].text.text);
+            return clv_component_fail(r, "two added tokens are '%.60s'", t->added[i].text.text);
         *value = i;
     }
     return CLV_OK;
@@ -344,7 +311,7 @@ static clv_status read_added(const clv_component_reader *r, const json_t *list)
     return fill_trie(&t->normalized, r, true);
 }
 
-/* Truncation and padding are for batches, which callers make themselves. */
+/* Truncation and padding are ignored: callers make batches. */
 static clv_status check_head(const clv_component_reader *r, const json_t *document)
 {
     static const char *const ignored[] = {"truncation", "padding"};
@@ -357,18 +324,18 @@ static clv_status check_head(const clv_component_reader *r, const json_t *docume
     for (size_t i = 0; i < 2; i++) {
         const json_t *value = json_object_get(document, ignored[i]);
         if (value && !json_is_null(value) && !json_is_object(value))
-            return clv_fail(r->err, CLV_EFORMAT, "%s: \"%s\" must be an object or null", r->where, ignored[i]);
+            return clv_component_fail(r, "\"%s\" must be an object or null", ignored[i]);
     }
-    return json_is_object(json_object_get(document, "model"))
-               ? CLV_OK
-               : clv_fail(r->err, CLV_EFORMAT, "%s: \"model\" must be an object", r->where);
+    return json_is_object(json_object_get(document, "model")) ? CLV_OK
+                                                              : clv_component_fail(r, "\"model\" must be an object");
 }
 
 clv_status clv_tokenizer_from_json(clv_tokenizer *t, const json_t *document, const char *where, clv_error *err)
 {
     static const part normalizer = {"normalizer", "normalizers", normalizers},
                       pre_tokenizer = {"pre-tokenizer", "pretokenizers", pre_tokenizers},
-                      decoder = {"decoder", "decoders", decoders};
+                      decoder = {"decoder", "decoders", decoders},
+                      post_processor = {"post-processor", "processors", post_processors};
     clv_component_reader r = {.t = t, .where = where, .err = err};
     CLV_TRY(check_head(&r, document));
     const json_t *model = json_object_get(document, "model"), *added = json_object_get(document, "added_tokens");
@@ -376,8 +343,6 @@ clv_status clv_tokenizer_from_json(clv_tokenizer *t, const json_t *document, con
     CLV_TRY(read_steps(&t->normalizer, &r, &normalizer, json_object_get(document, "normalizer")));
     CLV_TRY(read_added(&r, added));
     CLV_TRY(read_steps(&t->pre_tokenizer, &r, &pre_tokenizer, json_object_get(document, "pre_tokenizer")));
-    const json_t *processor = json_object_get(document, "post_processor");
-    if (processor && !json_is_null(processor))
-        CLV_TRY(read_post_processor(&r, processor));
+    CLV_TRY(read_steps(NULL, &r, &post_processor, json_object_get(document, "post_processor")));
     return read_steps(&t->decoder, &r, &decoder, json_object_get(document, "decoder"));
 }

@@ -14,48 +14,49 @@ typedef struct unigram {
     double *score; /* by id */
     double unknown_score;
     int64_t unknown;            /* the id; -1: none */
-    clv_byte_fallback_ids byte; /* where byte_fallback is set */
+    clv_byte_fallback_ids byte; /* with byte_fallback */
     bool byte_fallback;
 } unigram;
 
-/* The best way to a place in the text: its last token; and, once the best way to the end is known, the token there. */
-typedef struct way {
+/* Best segmentation up to a position: its last token; after the backtrack also the token that starts here. */
+typedef struct segment {
     double score;
     int64_t id;
-    size_t begin, end; /* of the last token; of the one that begins here */
+    size_t begin, end; /* begin of the last token; end of the token that starts here */
     bool reached;
-} way;
+} segment;
 
-static void relax(way *to, double score, int64_t id, size_t begin)
+static void relax(segment *to, double score, int64_t id, size_t begin)
 {
     if (!to->reached || score > to->score)
-        *to = (way){.score = score, .id = id, .begin = begin, .reached = true};
+        *to = (segment){.score = score, .id = id, .begin = begin, .reached = true};
 }
 
-/* Offers all tokens that begin at a place, and the unknown one for its character. The unknown one has a lower score
+/* Relaxes all tokens that begin at a position, and the unknown one for its character. The unknown one has a lower score
  * than any token: where the character alone is a token, that one stays. */
-static clv_status relax_tokens(way *ways, const unigram *model, clv_text_span piece, size_t at, clv_error *err)
+static clv_status relax_tokens(segment *best, const unigram *model, clv_text_span pre_token, size_t at, clv_error *err)
 {
-    size_t character = clv_utf8_length(piece.text + at, piece.size - at);
-    double before = ways[at].score, score = before + model->unknown_score;
+    size_t character = clv_utf8_length(pre_token.text + at, pre_token.size - at);
+    double before = best[at].score, score = before + model->unknown_score;
     int64_t node = 0;
-    for (size_t end = at; end < piece.size && (node = clv_trie_next(&model->trie, node, piece.text[end])) >= 0;) {
+    for (size_t end = at;
+         end < pre_token.size && (node = clv_trie_next(&model->trie, node, pre_token.text[end])) >= 0;) {
         int64_t id = model->trie.value[node];
         end++;
         if (id >= 0)
-            relax(&ways[end], before + model->score[id], id, at);
+            relax(&best[end], before + model->score[id], id, at);
     }
-    way *next = &ways[at + character];
+    segment *next = &best[at + character];
     if (next->reached && score <= next->score)
         return CLV_OK;
     if (model->unknown < 0)
         return clv_fail(err, CLV_EINVAL, "'%.*s' is in no token, and the tokenizer's \"unk_id\" is null",
-                        (int)character, piece.text + at);
+                        (int)character, pre_token.text + at);
     relax(next, score, model->unknown, at);
     return CLV_OK;
 }
 
-/* A token by its text; what is not one is spelled in bytes where all of them are tokens, or unknown. */
+/* Adds a token by its text; an unknown text as bytes if all of them are tokens, else as the unknown token. */
 static clv_status add_token(clv_token_ids *out, const unigram *model, clv_text_span text, clv_error *err)
 {
     int64_t id = clv_vocab_find(model->vocab, text);
@@ -67,41 +68,41 @@ static clv_status add_token(clv_token_ids *out, const unigram *model, clv_text_s
     return clv_token_ids_add(out, id >= 0 ? id : model->unknown, err);
 }
 
-/* The tokens of the best way to the end; a run of unknown ones is one. */
-static clv_status backtrack(clv_token_ids *out, way *ways, const unigram *model, clv_text_span piece, clv_error *err)
+/* Adds the tokens of the best segmentation; a run of unknown ones is one token. */
+static clv_status backtrack(clv_token_ids *out, segment *best, const unigram *model, clv_text_span pre_token,
+                            clv_error *err)
 {
-    for (size_t end = piece.size; end > 0; end = ways[end].begin) {
-        bool fused = end < piece.size && ways[end].id == model->unknown && ways[ways[end].end].id == model->unknown;
-        ways[ways[end].begin].end = fused ? ways[end].end : end;
+    for (size_t end = pre_token.size; end > 0; end = best[end].begin) {
+        bool fused = end < pre_token.size && best[end].id == model->unknown && best[best[end].end].id == model->unknown;
+        best[best[end].begin].end = fused ? best[end].end : end;
     }
-    for (size_t at = 0; at < piece.size; at = ways[at].end)
-        CLV_TRY(add_token(out, model, clv_text_span_of(piece.text + at, ways[at].end - at), err));
+    for (size_t at = 0; at < pre_token.size; at = best[at].end)
+        CLV_TRY(add_token(out, model, clv_text_span_of(pre_token.text + at, best[at].end - at), err));
     return CLV_OK;
 }
 
-static clv_status encode(const void *data, clv_text_span piece, clv_token_ids *out, clv_error *err)
+static clv_status encode(const void *data, clv_text_span pre_token, clv_token_ids *out, clv_error *err)
 {
     const unigram *model = data;
-    way *ways = calloc(piece.size + 1, sizeof *ways);
-    if (!ways)
-        return clv_fail_memory(err, "a piece of text", (piece.size + 1) * sizeof *ways);
+    segment *best = calloc(pre_token.size + 1, sizeof *best);
+    if (!best)
+        return clv_fail_memory(err, "a text", (pre_token.size + 1) * sizeof *best);
     clv_status status = CLV_OK;
-    for (size_t at = 0; status == CLV_OK && at < piece.size;) {
-        status = relax_tokens(ways, model, piece, at, err);
-        at += clv_utf8_length(piece.text + at, piece.size - at);
+    for (size_t at = 0; status == CLV_OK && at < pre_token.size;) {
+        status = relax_tokens(best, model, pre_token, at, err);
+        at += clv_utf8_length(pre_token.text + at, pre_token.size - at);
     }
     if (status == CLV_OK)
-        status = backtrack(out, ways, model, piece, err);
-    free(ways);
+        status = backtrack(out, best, model, pre_token, err);
+    free(best);
     return status;
 }
 
 /* ---- reading ---- */
 
-/* A score, at most 0 as a rule, as the library reads it: serde_json takes the digits as an integer and multiplies or
- * divides that by a power of ten, each of which rounds, so that one in seven is not the nearest number. Where sums are
- * equal ("+ ++" and "++ +"), this says which is taken. The digits are the fewest that tell the number, as files have
- * them; of 15 or fewer nothing is rounded twice. */
+/* A score as the `tokenizers` library reads it: serde_json takes the digits as an integer and multiplies or divides it
+ * by a power of ten, which rounds twice, so that one in seven is not the nearest number. This decides between equal
+ * sums ("+ ++" and "++ +"). The digits are the fewest that identify the number; 15 or fewer are not rounded twice. */
 static double read_score(double score)
 {
     enum { MOST_DIGITS = 17, LARGEST_POWER = 308 };
@@ -111,7 +112,7 @@ static double read_score(double score)
     do
         snprintf(text, sizeof text, "%.*e", digits - 1, size);
     while (strtod(text, NULL) != size && ++digits <= MOST_DIGITS);
-    for (const char *at = text; *at != 'e'; at++) /* the point is that of the program's locale */
+    for (const char *at = text; *at != 'e'; at++) /* skips the decimal point of any locale */
         if (*at >= '0' && *at <= '9' && n < MOST_DIGITS)
             integer[n++] = *at;
     while (n > 1 && integer[n - 1] == '0')
@@ -130,7 +131,7 @@ static double read_score(double score)
 
 static clv_status read_scores(unigram *model, const clv_component_reader *r, const json_t *vocab)
 {
-    enum { PENALTY = 10 }; /* of what is unknown, below the lowest score */
+    enum { PENALTY = 10 }; /* of the unknown token, below the lowest score */
     size_t n = json_array_size(vocab);
     model->score = clv_arena_alloc(r->t->arena, n + 1, sizeof *model->score);
     if (!model->score)

@@ -7,6 +7,7 @@
 
 #include "base/hash.h"
 #include "base/error.h"
+#include "base/memory/grow.h"
 
 int64_t clv_hash_table_slots(int64_t n)
 {
@@ -138,14 +139,7 @@ bool clv_byte_fallback_ids_cover(const clv_byte_fallback_ids *bytes, clv_text_sp
 
 clv_status clv_token_ids_add(clv_token_ids *ids, int64_t id, clv_error *err)
 {
-    if (ids->n == ids->capacity) {
-        int64_t capacity = ids->capacity ? 2 * ids->capacity : 64;
-        int64_t *grown = realloc(ids->id, (size_t)capacity * sizeof *grown);
-        if (!grown)
-            return clv_fail_memory(err, "token ids", (size_t)capacity * sizeof *grown);
-        ids->id = grown;
-        ids->capacity = capacity;
-    }
+    CLV_TRY(clv_grow(&ids->id, &ids->capacity, ids->n + 1, sizeof *ids->id, "token ids", err));
     ids->id[ids->n++] = id;
     return CLV_OK;
 }

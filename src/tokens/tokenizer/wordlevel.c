@@ -14,10 +14,10 @@ static clv_status read(void *data, const clv_component_reader *r, const json_t *
     return clv_component_read_token_id(&model->unknown, r, json, "unk_token");
 }
 
-static clv_status encode(const void *data, clv_text_span piece, clv_token_ids *out, clv_error *err)
+static clv_status encode(const void *data, clv_text_span pre_token, clv_token_ids *out, clv_error *err)
 {
     const word_level *model = data;
-    int64_t id = clv_vocab_find(model->vocab, piece);
+    int64_t id = clv_vocab_find(model->vocab, pre_token);
     return clv_token_ids_add(out, id >= 0 ? id : model->unknown, err);
 }
 

@@ -1,5 +1,5 @@
-/* wordpiece.c - WordPiece model: greedy longest-match-first (Wu et al. 2016, arXiv:1609.08144; BERT). A word that
- * cannot be made of known parts, or is too long, is unknown as a whole.
+/* wordpiece.c - WordPiece model: greedy longest-match-first (Wu et al. 2016, arXiv:1609.08144; BERT). A
+ * word that cannot be made of known parts, or is too long, is unknown as a whole.
  */
 #include "base/error.h"
 #include "tokens/tokenizer/tokenizer_components.h"
@@ -7,9 +7,9 @@
 
 typedef struct word_piece {
     clv_trie trie;
-    int64_t inner;   /* the node from which the parts after the first begin; -1: there are none */
-    int64_t unknown; /* the id */
-    int64_t most;    /* characters of a word */
+    int64_t inner;   /* node of the prefix of parts after the first; -1: none */
+    int64_t unknown; /* id */
+    int64_t most;    /* maximal characters of a word */
 } word_piece;
 
 static clv_status read(void *data, const clv_component_reader *r, const json_t *json)
@@ -33,21 +33,21 @@ static int64_t characters_of(clv_text_span text)
     return n;
 }
 
-static clv_status encode(const void *data, clv_text_span piece, clv_token_ids *out, clv_error *err)
+static clv_status encode(const void *data, clv_text_span pre_token, clv_token_ids *out, clv_error *err)
 {
     const word_piece *model = data;
     int64_t before = out->n, id = -1;
     size_t at = 0;
-    for (bool known = characters_of(piece) <= model->most; known && at < piece.size;) {
+    for (bool known = characters_of(pre_token) <= model->most; known && at < pre_token.size;) {
         int64_t node = at == 0 ? 0 : model->inner;
-        clv_text_span rest = clv_text_span_of(piece.text + at, piece.size - at);
+        clv_text_span rest = clv_text_span_of(pre_token.text + at, pre_token.size - at);
         size_t n = node >= 0 ? clv_trie_longest_match(&id, &model->trie, node, rest) : 0;
         known = n > 0;
         at += n;
         if (known)
             CLV_TRY(clv_token_ids_add(out, id, err));
     }
-    if (at == piece.size)
+    if (at == pre_token.size)
         return CLV_OK;
     out->n = before;
     return clv_token_ids_add(out, model->unknown, err);

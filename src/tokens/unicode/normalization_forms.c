@@ -1,6 +1,6 @@
 /* normalization_forms.c - Unicode NFC, NFD, NFKC, NFKD normalization (UAX 15) and the normalizers of those names.
- * Characters that the `tokenizers` library's older tables do not know (CLV_IS_UNNORMALIZED) stand as they are. The
- * marks of a letter are sorted here: utf8proc's own way takes time quadratic in their number, which text may choose.
+ * Characters that the older tables of the `tokenizers` library do not have (CLV_IS_UNNORMALIZED) stay as they are.
+ * Marks of a letter are sorted here, as utf8proc takes quadratic time.
  */
 #include "tokens/unicode/normalization_forms.h"
 
@@ -10,40 +10,30 @@
 #include <utf8proc.h>
 
 #include "base/error.h"
+#include "base/memory/grow.h"
 #include "tokens/unicode/character_classes.h"
 #include "tokens/tokenizer/tokenizer_components.h"
 #include "base/text/utf8.h"
 
 typedef struct characters {
-    size_t n, capacity;
+    size_t n;
+    int64_t capacity;
     struct marked {
         utf8proc_int32_t character;
-        int16_t order; /* the combining class; UNTOUCHED: not to be touched */
+        int16_t order; /* combining class, or UNTOUCHED */
     } * item;
 } characters;
 
 enum { UNTOUCHED = -1, LONGEST_DECOMPOSITION = 32 };
 
-static clv_status reserve(characters *all, size_t more, clv_error *err)
-{
-    if (all->n + more <= all->capacity)
-        return CLV_OK;
-    size_t capacity = 2 * (all->n + more);
-    struct marked *grown = realloc(all->item, capacity * sizeof *grown);
-    if (!grown)
-        return clv_fail_memory(err, "a text", capacity * sizeof *grown);
-    all->item = grown;
-    all->capacity = capacity;
-    return CLV_OK;
-}
-
-/* Adds a character's parts. */
+/* Adds the decomposition of a character. */
 static clv_status decompose(characters *all, uint32_t character, bool compatible, clv_error *err)
 {
     utf8proc_int32_t part[LONGEST_DECOMPOSITION];
     int boundary = 0;
     unsigned options = UTF8PROC_STABLE | UTF8PROC_DECOMPOSE | (compatible ? (unsigned)UTF8PROC_COMPAT : 0);
-    CLV_TRY(reserve(all, LONGEST_DECOMPOSITION, err));
+    CLV_TRY(clv_grow(&all->item, &all->capacity, (int64_t)all->n + LONGEST_DECOMPOSITION, sizeof *all->item, "a text",
+                     err));
     if (clv_character_classes(character) & CLV_IS_UNNORMALIZED) {
         all->item[all->n++] = (struct marked){(utf8proc_int32_t)character, UNTOUCHED};
         return CLV_OK;
@@ -55,45 +45,45 @@ static clv_status decompose(characters *all, uint32_t character, bool compatible
     return CLV_OK;
 }
 
-/* Merges two sorted halves, keeping the order of equals. */
-static void merge_sort(struct marked *item, size_t n, struct marked *room)
+/* Stable. */
+static void merge_sort(struct marked *item, size_t n, struct marked *scratch)
 {
     size_t half = n / 2, a = 0, b = half;
     if (n < 2)
         return;
-    merge_sort(item, half, room);
-    merge_sort(item + half, n - half, room);
-    memcpy(room, item, n * sizeof *item);
+    merge_sort(item, half, scratch);
+    merge_sort(item + half, n - half, scratch);
+    memcpy(scratch, item, n * sizeof *item);
     for (size_t i = 0; i < n; i++)
-        item[i] = b >= n || (a < half && room[a].order <= room[b].order) ? room[a++] : room[b++];
+        item[i] = b >= n || (a < half && scratch[a].order <= scratch[b].order) ? scratch[a++] : scratch[b++];
 }
 
-/* Each run of marks by their combining classes. */
+/* Sorts each run of marks by combining class. */
 static clv_status order_marks(characters *all, clv_error *err)
 {
-    struct marked *room = malloc((all->n + 1) * sizeof *room);
-    if (!room)
-        return clv_fail_memory(err, "a text", all->n * sizeof *room);
+    struct marked *scratch = malloc((all->n + 1) * sizeof *scratch);
+    if (!scratch)
+        return clv_fail_memory(err, "a text", all->n * sizeof *scratch);
     for (size_t begin = 0, end; begin < all->n; begin = end + 1) {
         for (end = begin; end < all->n && all->item[end].order > 0; end++)
             continue;
-        merge_sort(all->item + begin, end - begin, room);
+        merge_sort(all->item + begin, end - begin, scratch);
     }
-    free(room);
+    free(scratch);
     return CLV_OK;
 }
 
-/* Puts together what composes between characters that are not ours; room is for all of them. */
-static void compose(characters *all, utf8proc_int32_t *room)
+/* Composes the runs between untouched characters. scratch: [n] */
+static void compose(characters *all, utf8proc_int32_t *scratch)
 {
     size_t made = 0;
     for (size_t begin = 0, end; begin < all->n; begin = end) {
         for (end = begin; end < all->n && all->item[end].order != UNTOUCHED; end++)
-            room[end - begin] = all->item[end].character;
-        utf8proc_ssize_t n = utf8proc_normalize_utf32(room, (utf8proc_ssize_t)(end - begin),
+            scratch[end - begin] = all->item[end].character;
+        utf8proc_ssize_t n = utf8proc_normalize_utf32(scratch, (utf8proc_ssize_t)(end - begin),
                                                       (utf8proc_option_t)(UTF8PROC_STABLE | UTF8PROC_COMPOSE));
         for (utf8proc_ssize_t i = 0; i < n; i++)
-            all->item[made++].character = room[i];
+            all->item[made++].character = scratch[i];
         if (end < all->n)
             all->item[made++].character = all->item[end++].character;
     }
@@ -107,11 +97,11 @@ static clv_status normalize_all(characters *all, clv_normalization_form form, cl
     CLV_TRY(order_marks(all, err));
     if (!form.composed)
         return CLV_OK;
-    utf8proc_int32_t *room = malloc((all->n + 1) * sizeof *room);
-    if (!room)
-        return clv_fail_memory(err, "a text", all->n * sizeof *room);
-    compose(all, room);
-    free(room);
+    utf8proc_int32_t *scratch = malloc((all->n + 1) * sizeof *scratch);
+    if (!scratch)
+        return clv_fail_memory(err, "a text", all->n * sizeof *scratch);
+    compose(all, scratch);
+    free(scratch);
     return CLV_OK;
 }
 
@@ -135,7 +125,7 @@ clv_status clv_unicode_normalize(clv_text_buffer *out, clv_normalization_form fo
     return status;
 }
 
-/* ---- as normalizers ---- */
+/* ---- normalizers ---- */
 
 static clv_status run_form(clv_text_buffer *out, const void *options, clv_text_span text, clv_error *err)
 {

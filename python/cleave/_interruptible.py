@@ -1,9 +1,8 @@
-"""Calls that take long, which Ctrl-C ends.
+"""Long calls that Ctrl-C interrupts.
 
-Python handles signals in its main thread, between two of its own instructions; a call of the library is one. So the
-main thread hands the whole call to a helper, whom no signal reaches, and waits, where it can be interrupted. What is
-interrupted has a second to come to its end, so that state is whole; then it is cancelled, and what ran it is of no
-further use.
+Python handles signals in its main thread between its own instructions, and a library call is one instruction. So the
+main thread gives the call to a worker thread and waits, which can be interrupted. An interrupted call has a second to
+finish, so that its state stays consistent; then it is cancelled, and its session or model cannot be used further.
 """
 
 from __future__ import annotations
@@ -25,55 +24,55 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Cancel:
-    """A clv_cancel, for what runs by a session or a model."""
+    """The clv_cancel of a session or a model."""
 
     def __init__(self) -> None:
         self.flag = ffi.new("clv_cancel *")
-        self.broke = False  # it was requested: what ran is of no further use
+        self.broke = False  # it was requested: the session or model cannot be used further
 
     def now(self) -> None:
-        """Requests the end."""
+        """Requests cancellation."""
         self.broke = True
         lib.clv_cancel_request(self.flag)
 
     def reset(self) -> None:
-        """Takes the request back, for what runs later."""
+        """Withdraws the request, for later calls."""
         lib.clv_cancel_reset(self.flag)
 
 
 class Job:
-    """A call of the main thread's, as the helper runs it."""
+    """A call of the main thread that the worker runs."""
 
     def __init__(self, call: Callable[[], Any]) -> None:
         self.call = call
         self.result: Any = None
         self.error: BaseException | None = None
-        self.asked = False  # to end: who waits for a turn, and callbacks, look at it
-        self.holding = False  # something that one thread at a time may use
+        self.asked = False  # to end: waits and callbacks check it
+        self.holding = False  # a handle exclusively
         self.abandoned = self.begun = self.finished = False
-        self.guard = threading.Lock()  # over abandoned and begun
+        self.guard = threading.Lock()  # guards abandoned and begun
         self.done = threading.Lock()
         self.done.acquire()
-        self.ident = _handle.requesting_thread()
+        self.ident = _handle.calling_thread()
 
     def run(self) -> None:
-        """The call, in the helper's thread."""
+        """Runs the call, in the worker thread."""
         with self.guard:
             if self.abandoned:
                 return
             self.begun = True
-        _handle._acting.ident, _handle._acting.job = self.ident, self
+        _handle._on_behalf.ident, _handle._on_behalf.job = self.ident, self
         try:
             self.result = self.call()
-        except BaseException as error:  # it is the caller's
+        except BaseException as error:  # raised again in the caller
             self.error = error
         finally:
-            _handle._acting.ident = _handle._acting.job = None
+            _handle._on_behalf.ident = _handle._on_behalf.job = None
             self.finished = True
             self.done.release()
 
     def abandon(self) -> bool:
-        """Whether it will never begin."""
+        """Prevents the start; whether that came in time."""
         with self.guard:
             self.abandoned = True
             return not self.begun
@@ -83,7 +82,7 @@ _jobs: Any = None
 _jobs_pid = 0
 
 
-def _helper(jobs: Any) -> None:
+def _worker(jobs: Any) -> None:
     while True:
         jobs.get().run()
 
@@ -92,13 +91,13 @@ def _submit(job: Job) -> None:
     global _jobs, _jobs_pid
     if _jobs_pid != os.getpid():
         jobs: Any = queue.SimpleQueue()
-        threading.Thread(target=_helper, args=(jobs,), name="cleave calls", daemon=True).start()
+        threading.Thread(target=_worker, args=(jobs,), name="cleave calls", daemon=True).start()
         _jobs, _jobs_pid = jobs, os.getpid()
     _jobs.put(job)
 
 
 def _end(job: Job, cancel: Cancel) -> None:
-    """Waits for a job that is to end soon."""
+    """Waits for an interrupted job, and cancels it after a grace period."""
     patience = GRACE_SECONDS
     while True:
         try:
@@ -113,7 +112,7 @@ def _end(job: Job, cancel: Cancel) -> None:
 
 
 def run(call: Callable[[], T], cancel: Cancel) -> T:
-    """Returns call(), which the cancel ends."""
+    """Returns call(), which Ctrl-C interrupts by `cancel`."""
     if threading.current_thread() is not threading.main_thread():
         return call()
     job = Job(call)
@@ -130,7 +129,7 @@ def run(call: Callable[[], T], cancel: Cancel) -> T:
 
 
 def interruptible(method: F) -> F:
-    """A method that Ctrl-C ends, of what has a Cancel as _cancel."""
+    """Decorator: a method that Ctrl-C interrupts, by self._cancel."""
 
     @functools.wraps(method)
     def wrapper(self: Any, *arguments: Any, **named: Any) -> Any:
