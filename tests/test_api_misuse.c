@@ -546,8 +546,6 @@ static void test_sessions(void **state)
     REFUSED(clv_session_write(session, "x", NULL, NULL, &err));
     NOTHING(clv_session_instruction_seconds(NULL, program, 0) != 0);
     NOTHING(clv_session_instruction_seconds(session, NULL, 0) != 0);
-    NOTHING(clv_session_overlapped_seconds(NULL, program, 0) != 0);
-    NOTHING(clv_session_overlapped_seconds(session, NULL, 0) != 0);
     NOTHING(clv_session_rank_bytes(NULL));
     REFUSED(clv_session_take_stats(NULL, NULL, &err));
     assert_int_equal(clv_session_run(session, program, &good, 1, NULL, 0, NULL),

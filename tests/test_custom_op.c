@@ -833,8 +833,8 @@ static void test_falling_workspace(void **state)
         const char *mesh;
         int rank; /* the first that wants more; -1: none */
         const char *text;
-    } cases[] = {{"m=5", 0, "rank 0, test.falling: it wants a workspace of 3584 bytes on this rank, 3072 are planned"},
-                 {"m=4", 0, "rank 0, test.falling: it wants a workspace of 3584 bytes on this rank, 3072 are planned"},
+    } cases[] = {{"m=5", 0, "rank 0, test.falling: it needs a workspace of 3584 bytes on this rank, 3072 are planned"},
+                 {"m=4", 0, "rank 0, test.falling: it needs a workspace of 3584 bytes on this rank, 3072 are planned"},
                  {"m=2", -1, ""}};
     (void)state;
     for (int check = 0; check < 2; check++)
@@ -896,7 +896,7 @@ static void test_workspace_of_a_later_rank(void **state)
         clv_session_run(session, program, &(clv_input_binding){"x", x}, 1, &(clv_output_binding){"y", out}, 1, &err),
         CLV_ECHECK);
     assert_int_equal(err.rank, 2);
-    assert_non_null(strstr(err.message, "test.ridge: it wants a workspace of 4096 bytes on this rank, 64 are planned"));
+    assert_non_null(strstr(err.message, "test.ridge: it needs a workspace of 4096 bytes on this rank, 64 are planned"));
     clv_session_free(session);
     clv_program_free(program);
     clv_graph_free(graph);

@@ -352,7 +352,7 @@ static void test_parts_that_hold_something_else(void **state)
     expect(pair(&copies_most_in_place, CLV_U8), NULL, "most", "it left element 2 of the result of most unwritten");
     expect(pair(&copies_in_place, CLV_F32), write_behind, "copies", "it wrote behind the end of the result of copies");
     expect(pair(&copies_in_place, CLV_F32), write_operand, "copies", "it changed ");
-    expect_on(-1, pair(&turns_in_place, CLV_F32), NULL, "turns", "or makes another of it where it lies than in memory");
+    expect_on(-1, pair(&turns_in_place, CLV_F32), NULL, "turns", "or computes another value in place than");
 }
 
 static void test_memory_that_holds_nothing(void **state)
@@ -375,7 +375,7 @@ static void test_memory_far_away(void **state)
     clv_session *session = new_session(program, true);
     must(run(session, program, &sum, &err), &err);
     const clv_loaded_program *loaded = session->loaded[0];
-    noted = (float *)((char *)loaded->ranks[RANKS - 1].region + clv_memory_check_region_bytes(loaded->check)) - 1;
+    noted = (float *)((char *)loaded->ranks[RANKS - 1].region + clv_memory_check_plan(loaded->check)->bytes) - 1;
     wrong = write_there;
     assert_int_equal(run(session, program, &sum, &err), CLV_ECHECK);
     if (!strstr(err.message, "or an op since the beginning, wrote into memory that held no value"))
@@ -407,7 +407,7 @@ static void test_plans_that_are_too_small(void **state)
     program->instructions[copy].workspace_bytes -= CLV_BUFFER_ALIGN;
     clv_session *session = new_session(program, true);
     assert_int_equal(run(session, program, &sum, &err), CLV_ECHECK);
-    if (!strstr(err.message, "layers.0.copies: it wants a workspace of 256 bytes on this rank, 192 are planned"))
+    if (!strstr(err.message, "layers.0.copies: it needs a workspace of 256 bytes on this rank, 192 are planned"))
         fail_msg("%s", err.message);
     clv_session_free(session);
     program->instructions[copy].workspace_bytes += CLV_BUFFER_ALIGN;
@@ -431,7 +431,7 @@ static void test_plans_that_give_back_too_early(void **state)
     program->buffers[result].last = first;
     clv_session *session = new_session(program, true);
     assert_int_equal(run(session, program, &sum, &err), CLV_ECHECK);
-    if (!strstr(err.message, "layers.1.copies: it reads the result of layers.0.copies, whose memory was given back"))
+    if (!strstr(err.message, "layers.1.copies: it reads the result of layers.0.copies, whose memory was freed"))
         fail_msg("%s", err.message);
     clv_session_free(session);
     clv_program_free(program);

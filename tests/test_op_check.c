@@ -294,12 +294,12 @@ static void test_lies(void **state)
         clv_status code;
         const char *text[3];
     } cases[] = {
-        {CUT, CLV_ECHECK, {"factor 1 (columns) in 2 blocks: element [0,3] of result 1 comes to ", "; whole it is "}},
-        {UNEVEN, CLV_ECHECK, {"factor 1 (columns) in 4 blocks: element [0] of result 0 comes to "}},
-        {REDUCTION, CLV_ECHECK, {"factor 1 (columns) in 2 blocks: element [0] of result 0 comes to "}},
-        {PARTIAL, CLV_ECHECK, {"operand 0 in two addends: element [0] of result 0 comes to "}},
-        {ADDENDS, CLV_ECHECK, {"operand 0 in two addends, the others on one rank alone: element ["}},
-        {MAXIMA, CLV_ECHECK, {"all operands as partial maxima: element [0] of result 0 comes to "}},
+        {CUT, CLV_ECHECK, {"factor 1 (columns) in 2 blocks: element [0,3] of result 1 is ", "; unsharded it is "}},
+        {UNEVEN, CLV_ECHECK, {"factor 1 (columns) in 4 blocks: element [0] of result 0 is "}},
+        {REDUCTION, CLV_ECHECK, {"factor 1 (columns) in 2 blocks: element [0] of result 0 is "}},
+        {PARTIAL, CLV_ECHECK, {"operand 0 in two partial sums: element [0] of result 0 is "}},
+        {ADDENDS, CLV_ECHECK, {"operand 0 in two partial sums, the others on one rank only: element ["}},
+        {MAXIMA, CLV_ECHECK, {"all operands as partial maxima: element [0] of result 0 is "}},
         {GRADIENT, CLV_ECHECK, {"the gradient by operand 1: element [0] is ", "; differences give "}},
         {NO_GRADIENT, CLV_ECHECK, {"the gradient by operand 1: element [0] is 0; differences give "}},
         {BLIND, CLV_EINVAL, {"the gradient of result 0 alone: "}},
@@ -311,12 +311,12 @@ static void test_lies(void **state)
           "byte 48; valid: "}},
         {BEFORE, CLV_ECHECK, {"whole: the kernel wrote before result 0, which is f32[5], at byte -1"}},
         {UNWRITTEN, CLV_ECHECK, {"whole: the kernel left element [4] of result 0, which is f32[5], unwritten"}},
-        {OPERAND, CLV_ECHECK, {"whole: the kernel wrote into operand 0; valid: results alone"}},
+        {OPERAND, CLV_ECHECK, {"whole: the kernel wrote into operand 0; valid: results only"}},
         {WORKSPACE, CLV_ECHECK, {"whole: the kernel wrote behind the end of its workspace of 48 bytes, at byte 48"}},
         {WORKSPACE_FALLS,
          CLV_ECHECK,
-         {"factor 1 (columns) in 4 blocks, block 0: it wants a workspace of 4088 bytes, and of 4080 for the largest"}},
-        {IN_PLACE, CLV_ECHECK, {"in place: element [0] of result 0 comes to "}},
+         {"factor 1 (columns) in 4 blocks, block 0: it needs a workspace of 4088 bytes, and of 4080 for the largest"}},
+        {IN_PLACE, CLV_ECHECK, {"in place: element [0] of result 0 is "}},
         {NOT_A_NUMBER, CLV_ENONFINITE, {"whole: element [0] of result 0 is NaN; valid: operands for which"}},
         {FAILS, CLV_EDTYPE, {"whole: not today"}},
         {FICKLE,
@@ -326,13 +326,11 @@ static void test_lies(void **state)
          CLV_ECHECK,
          {"again, where memory around its operands holds other bytes: element [0,0] of result 1"}},
         {ON_THREADS, CLV_ECHECK, {"again, by three threads: element [0,0] of result 1 is "}},
-        {BOTH,
-         CLV_ECHECK,
-         {"factor 0 in 2 blocks, factor 1 (columns) in 2 blocks: element [0,0] of result 1 comes to "}},
+        {BOTH, CLV_ECHECK, {"factor 0 in 2 blocks, factor 1 (columns) in 2 blocks: element [0,0] of result 1 is "}},
         {NEGATIVE, CLV_EINVAL, {"factor 0 in 3 blocks, block 0: it costs -6 flops and 48 bytes; valid: finite, not "}},
         {DEARER,
          CLV_ECHECK,
-         {"factor 0 in 2 blocks, block 0: it costs 12 flops and 0.0769231 bytes, and whole 30 and "}},
+         {"factor 0 in 2 blocks, block 0: it costs 12 flops and 0.0769231 bytes, and unsharded 30 and "}},
         {EMPTY, CLV_EDTYPE, {"factor 1 (columns) in 2 blocks, the first of them empty, block 0: not today"}},
     };
     (void)state;
@@ -458,8 +456,7 @@ static void test_maximum_of_nothing(void **state)
     (void)state;
     must(clv_op_check(&highest, &(product_attrs){0}, &in, 1, NULL, &done, &err), &err);
     assert_int_equal(clv_op_check(&highest, &(product_attrs){1}, &in, 1, NULL, &done, &err), CLV_ECHECK);
-    if (!strstr(err.message,
-                "factor 1 in 2 blocks, the first of them empty: element [0] of result 0 comes to 0; whole"))
+    if (!strstr(err.message, "factor 1 in 2 blocks, the first of them empty: element [0] of result 0 is 0; unsharded"))
         fail_msg("%s", err.message);
 }
 

@@ -961,8 +961,9 @@ static clv_status refuse(void *arg, clv_spmd *spmd, const clv_local_tensor *in, 
     CLV_TRY(refused(clv_spmd_all_reduce(&y, spmd, x, CLV_REDUCTION_NONE, "y", &e), CLV_EINVAL, &e, "CLV_REDUCTION_SUM",
                     err));
     CLV_TRY(refused(clv_spmd_all_reduce(&y, spmd, &partial, CLV_REDUCTION_SUM, "x", &e), CLV_EINVAL, &e,
-                    "by the reduction of", err));
-    CLV_TRY(refused(clv_spmd_all_gather(&y, spmd, x, "y", &e), CLV_EINVAL, &e, "not all of these axes cut it", err));
+                    "by another reduction", err));
+    CLV_TRY(refused(clv_spmd_all_gather(&y, spmd, x, "y", &e), CLV_EINVAL, &e,
+                    "it is not sharded over all of these axes", err));
     CLV_TRY(refused(clv_spmd_all_gather(&y, spmd, x, NULL, &e), CLV_EINVAL, &e, "axes", err));
     CLV_TRY(refused(clv_spmd_all_gather(&y, spmd, NULL, "x", &e), CLV_EINVAL, &e, "a local", err));
     CLV_TRY(refused(clv_spmd_all_gather(NULL, spmd, x, "x", &e), CLV_EINVAL, &e, "out", err));
@@ -1014,7 +1015,7 @@ static void test_refusals(void **state)
     must(clv_spmd_run(session, refuse, NULL, &in, 1, NULL, 0, NULL, &err), &err);
     assert_int_equal(clv_spmd_run(NULL, refuse, NULL, NULL, 0, NULL, 0, NULL, NULL), CLV_EINVAL);
     expect(clv_spmd_run(session, NULL, NULL, NULL, 0, NULL, 0, NULL, &err), CLV_EINVAL, &err, "a function");
-    expect(clv_spmd_run(session, refuse, NULL, NULL, 1, NULL, 0, NULL, &err), CLV_EINVAL, &err, "told of");
+    expect(clv_spmd_run(session, refuse, NULL, NULL, 1, NULL, 0, NULL, &err), CLV_EINVAL, &err, "all of its");
     expect(clv_spmd_run(session, refuse, NULL, NULL, -1, NULL, 0, NULL, &err), CLV_EINVAL, &err, "0 or more");
     expect(clv_spmd_run(session, refuse, NULL, &bad, 1, NULL, 0, NULL, &err), CLV_EAXIS, &err, "input 0");
     expect(clv_spmd_run(session, refuse, NULL, &in, 1, &nowhere, 1, NULL, &err), CLV_EINVAL, &err, "output 0");

@@ -164,9 +164,6 @@ CLV_API clv_status clv_session_write(clv_session *session, const char *name, con
 /** Seconds that a run spends in an instruction of a loaded program, waiting for other ranks included: mean over ranks
  *  and over the runs since clv_session_take_stats; 0 without clv_session_options.trace. */
 CLV_API double clv_session_instruction_seconds(const clv_session *session, const clv_program *program, int instruction);
-/** The same for the time that a collective overlapped with ops, which clv_session_instruction_seconds does not include;
- *  see clv_session_stats.overlapped_seconds. */
-CLV_API double clv_session_overlapped_seconds(const clv_session *session, const clv_program *program, int instruction);
 
 /** Bytes that the session has allocated for one rank: its state, and the regions of loaded programs. With one program
  *  this is clv_program_memory's total. */

@@ -18,7 +18,7 @@ typedef struct step {
     double unit; /* of rounding */
 } step;
 
-/* f32: the steps are large, for results are rounded to 2^-24. */
+/* Large steps in f32, whose results are rounded to 2^-24. */
 static step step_of(const clv_numeric_gradient *g)
 {
     step s = g->coarsest == CLV_F64 ? (step){0x1p-17, 2e-8, 1e-3, 0x1p-52} : (step){0x1p-6, 2e-3, 5e-2, 0x1p-23};
@@ -47,29 +47,29 @@ static double largest_of(const clv_view *view)
     return largest;
 }
 
-/* *compared: whether there was something to compare with. */
+/* *compared: whether the differences were finite, and so compared. */
 static clv_status check_element(const clv_numeric_gradient *g, int64_t i, double largest, bool *compared,
                                 clv_error *err)
 {
     const step s = step_of(g);
     double x = clv_dtype_load(g->x->dtype, g->x->data, i);
     double got = clv_dtype_load(g->gradient->dtype, g->gradient->data, i);
-    double up, down, here, size;
+    double up, down, middle, size;
     *compared = isfinite(x);
     if (!*compared)
         return CLV_OK;
     CLV_TRY(at(g, i, x + s.h, &up, &size, err));
     CLV_TRY(at(g, i, x - s.h, &down, &size, err));
-    double want = (up - down) / (2 * s.h), room = s.tolerance * fmax(largest, fmin(1, size)) + s.unit * size / s.h;
-    if (fabs(got - want) <= room)
+    double want = (up - down) / (2 * s.h), allowed = s.tolerance * fmax(largest, fmin(1, size)) + s.unit * size / s.h;
+    if (fabs(got - want) <= allowed)
         return CLV_OK;
-    CLV_TRY(at(g, i, x, &here, &size, err));
-    *compared = isfinite(want) || !isfinite(here);
+    CLV_TRY(at(g, i, x, &middle, &size, err));
+    *compared = isfinite(want) || !isfinite(middle);
     if (!*compared)
         return CLV_OK;
-    double right = (up - here) / s.h, left = (here - down) / s.h;
-    if (fabs(right - left) > s.bend * (fabs(right) + fabs(left)) && got >= fmin(left, right) - room &&
-        got <= fmax(left, right) + room)
+    double right = (up - middle) / s.h, left = (middle - down) / s.h;
+    if (fabs(right - left) > s.bend * (fabs(right) + fabs(left)) && got >= fmin(left, right) - allowed &&
+        got <= fmax(left, right) + allowed)
         return CLV_OK;
     char index[CLV_OP_HARNESS_INDEX_TEXT];
     return clv_fail(err, CLV_ECHECK, "%s: element %s is %.9g; differences give %.9g", g->what,
@@ -93,7 +93,7 @@ clv_status clv_numeric_gradient_check(const clv_numeric_gradient *g, int *compar
 
 /* ---- an op's gradient ---- */
 
-/* The values of a graph, whole. */
+/* The values of a graph, unsharded. */
 typedef struct values {
     clv_graph *graph;
     clv_view *view;
@@ -111,9 +111,9 @@ static clv_status run_op(const values *v, const clv_op *op, clv_error *err)
             harness.in[i] = v->view[op->in[i]];
     for (int o = 0; o < op->n_out; o++) {
         harness.out[o] = v->view[op->out[o]];
-        harness.aliases[o] = 1 + CLV_MAX_IN; /* it holds what an earlier run left */
+        harness.aliases[o] = 1 + CLV_MAX_IN; /* holds an earlier result: not checked for unwritten elements */
     }
-    snprintf(how, sizeof how, "%s", op->id == v->op.id ? "whole, as differences want it" : "in the gradient");
+    snprintf(how, sizeof how, "%s", op->id == v->op.id ? "for differences" : "in the gradient");
     return clv_op_harness_run(&harness, how, err);
 }
 
@@ -135,8 +135,8 @@ static clv_status objective(void *context, double *out, double *size, clv_error 
     return CLV_OK;
 }
 
-/* The loss that is the objective, of ops; CLV_NONE: nothing of the results may be differentiated. */
-static clv_value loss_of(values *v, uint32_t left)
+/* Builds the objective as a loss; CLV_NONE: no result is differentiable. */
+static clv_value build_loss(values *v, uint32_t no_out)
 {
     clv_value loss = CLV_NONE;
     for (int o = 0; o < v->op.n_out; o++) {
@@ -144,7 +144,7 @@ static clv_value loss_of(values *v, uint32_t left)
         clv_type type = clv_graph_type(v->graph, y);
         int dims[CLV_MAX_RANK];
         char name[32];
-        if (!clv_dtype_is_float(type.dtype) || (left >> o & 1))
+        if (!clv_dtype_is_float(type.dtype) || (no_out >> o & 1))
             continue;
         for (int d = 0; d < type.rank; d++)
             dims[d] = d;
@@ -159,7 +159,7 @@ static clv_value loss_of(values *v, uint32_t left)
     return loss;
 }
 
-static clv_status take_values(values *v, const clv_view *operands, clv_key key, clv_error *err)
+static clv_status alloc_values(values *v, const clv_view *operands, clv_key key, clv_error *err)
 {
     v->n = v->graph->n_values;
     v->view = calloc((size_t)v->n, sizeof *v->view);
@@ -205,7 +205,7 @@ static clv_status compare(values *v, int i, clv_value d, clv_dtype coarsest, con
     return status == CLV_OK ? CLV_OK : clv_fail_at(err, status, -1, v->op.name, "%s", why.message);
 }
 
-/* f64, f32, or another where no differences are taken. */
+/* f64; f32; or another float dtype, with which no differences are taken. */
 static clv_dtype coarsest_of(const clv_graph *graph, const clv_op *op)
 {
     clv_dtype coarsest = CLV_F64;
@@ -228,12 +228,12 @@ static clv_status try_gradient(values *v, const clv_gradient_check_options *opti
             operand[n] = i;
             wrt[n++] = (clv_value){v->op.in[i]};
         }
-    clv_value loss = loss_of(v, options->no_out);
+    clv_value loss = build_loss(v, options->no_out);
     if (n == 0 || !clv_valid(loss))
         return clv_graph_status(v->graph, err);
     clv_gradients(v->graph, loss, CLV_NONE, wrt, n, d);
     CLV_TRY(clv_graph_status(v->graph, err));
-    CLV_TRY(take_values(v, options->operands, options->key, err));
+    CLV_TRY(alloc_values(v, options->operands, options->key, err));
     for (int o = 0; o < v->graph->n_ops; o++)
         CLV_TRY(run_op(v, &v->graph->ops[o], err));
     for (int k = 0; k < n && (coarsest == CLV_F64 || coarsest == CLV_F32); k++)

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-/* By address, so that elements of every dtype see the same 16 bits. */
+/* By parity of the address, so that elements of every dtype have the same 16 bits. */
 static const unsigned char pattern[2] = {0xfd, 0x7f};
 static const uint64_t words = UINT64_C(0x7ffd7ffd7ffd7ffd);
 
@@ -29,7 +29,7 @@ int64_t clv_guard_bytes_first_overwritten(const void *at, int64_t bytes)
     for (; p < end && ((uintptr_t)p & 7u) != 0; p++)
         if (*p != byte_at(p))
             return p - first;
-    /* it repeats, so all of it is right if it begins so and equals itself 8 bytes on */
+    /* periodic: the rest is intact if it begins with the pattern and equals itself shifted by 8 bytes */
     if (end - p >= 8 && memcmp(p, &words, 8) == 0 && memcmp(p, p + 8, (size_t)(end - p) - 8) == 0)
         return -1;
     for (; p < end; p++)
@@ -38,7 +38,7 @@ int64_t clv_guard_bytes_first_overwritten(const void *at, int64_t bytes)
     return -1;
 }
 
-/* The first of at least `least` bytes in a row that are as they were filled. */
+/* The first of `least` consecutive bytes with the pattern; -1: none. */
 static int64_t first_stretch(const void *at, int64_t bytes, int64_t least)
 {
     const unsigned char *p = at;
@@ -65,7 +65,7 @@ int64_t clv_guard_bytes_first_unwritten(clv_dtype dtype, const void *at, int64_t
 
 uint64_t clv_guard_bytes_checksum(const void *at, int64_t bytes)
 {
-    /* Multiplying by an odd number and xor can be undone, so one changed word changes its lane. */
+    /* xor and multiplication by an odd number are invertible, so one changed word changes its lane */
     enum { LANES = 4 };
     static const uint64_t odd = UINT64_C(0x9e3779b97f4a7c15);
     const char *p = at;

@@ -1,12 +1,12 @@
 /* memory_check.h - memory sanitizer of programs: guard bytes, poison and checksums of every buffer.
  *
- * A checked region is laid out by the same plan with guard bytes behind every buffer and workspace, and before the
- * first. All of it that holds no value is poison (guard_bytes.h), always. So every byte is either part of a value,
- * whose sum is known, or poison; what an instruction may change is what it writes. Small values are summed again after
- * every instruction, so that the one at fault is named, and so is all of a small region; larger values when they are
- * read, when they die, at the end, and with all of a larger region whenever as much has been read and written since:
- * then the ops since the last time are named. An op whose result takes over an operand, or is of bytes, runs once more
- * with results in memory of their own (out_of_place_check.h).
+ * A checked region has the program's layout with guard bytes after every buffer and workspace, and before the first.
+ * Memory in it that holds no value is always poison (guard_bytes.h). So every byte is either part of a value, whose
+ * checksum is known, or poison, and an instruction may change only what it writes. Small values, and all of a small
+ * region, are checked after every instruction, which names the culprit. Larger values are checked when they are read,
+ * when they die, at the end, and together with the whole region each time as many bytes as it has were read and
+ * written; then all ops since the last time are named. An op whose result takes over an operand's memory, or has 1-byte
+ * elements, also runs out of place, and the results are compared.
  */
 #ifndef CLEAVE_RUNTIME_CHECKS_MEMORY_CHECK_H
 #define CLEAVE_RUNTIME_CHECKS_MEMORY_CHECK_H
@@ -15,31 +15,28 @@
 
 typedef struct clv_memory_check clv_memory_check;
 
-/* For a program, which is verified first (clv_program_verify), and the ranks of this process. Free with
- * clv_memory_check_free.
- */
-clv_status clv_memory_check_new(clv_memory_check **out, const clv_program *program, int here, clv_error *err);
+/* Verifies the program first (clv_program_verify). Free with clv_memory_check_free. */
+clv_status clv_memory_check_new(clv_memory_check **out, const clv_program *program, int n_local_ranks, clv_error *err);
 void clv_memory_check_free(clv_memory_check *check);
 
-/* How the checked region is laid out: its bytes, and what to add to a region's address to find a buffer or workspace.
- */
-int64_t clv_memory_check_region_bytes(const clv_memory_check *check);
-int64_t clv_memory_check_buffer_offset(const clv_memory_check *check, int b);
-int64_t clv_memory_check_workspace_offset(const clv_memory_check *check, int instruction);
+/* Layout of the checked region, with guard bytes. */
+const clv_region_plan *clv_memory_check_plan(const clv_memory_check *check);
 
-/* The rest is called by each rank for itself, in this order; CLV_ECHECK names op, rank and buffer.
- * Before inputs are bound: nobody touched the region between runs. What the last run left in it is poisoned. */
+/* Each rank calls the following for itself, in this order; CLV_ECHECK names op, rank and buffer.
+ * Before inputs are bound: the region was not changed between runs. Poisons what the last run left in it. */
 clv_status clv_memory_check_between_runs(const clv_loaded_program *loaded, int rank, clv_error *err);
-/* Inputs and state are as the first instruction is to find them. */
+/* After inputs are bound: takes the checksums of inputs and state. */
 clv_status clv_memory_check_begin_run(const clv_loaded_program *loaded, int rank, clv_error *err);
-/* Before an instruction: what it wants was planned, what it reads is what was written, what it takes is free. */
+/* Before an instruction: it needs no more than was planned, its operands are intact, the memory of its results is free.
+ * */
 clv_status clv_memory_check_before(const clv_loaded_program *loaded, int rank, int instruction, clv_error *err);
-/* After it: it wrote all of its results and nothing else. What nobody reads any more is poisoned. Of a step that flies
- * (runs beside others) the result is being written from then on, and nobody else may write its operand. */
+/* After it: it wrote all of its results and nothing else. Poisons what no later instruction reads. For an overlapped
+ * collective: from now on its result is being written, and nothing else may write its operand. */
 clv_status clv_memory_check_after(const clv_loaded_program *loaded, int rank, int instruction, clv_error *err);
-/* A step that flew has ended; behind: the instruction that ran last. */
-clv_status clv_memory_check_completed(const clv_loaded_program *loaded, int rank, int step, int behind, clv_error *err);
-/* After the last: outputs and state are what was written. State is the caller's until the next run. */
+/* After an overlapped collective has completed; last_run: the last instruction that ran. */
+clv_status clv_memory_check_completed(const clv_loaded_program *loaded, int rank, int step, int last_run,
+                                      clv_error *err);
+/* After the last: outputs and state are intact. State is the caller's until the next run. */
 clv_status clv_memory_check_end_run(const clv_loaded_program *loaded, int rank, clv_error *err);
 
 #endif

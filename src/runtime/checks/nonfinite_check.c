@@ -1,6 +1,7 @@
-/* nonfinite_check.c - checks each instruction's results for NaN and infinity (option find_nonfinite). The first
- * finding ends the run, so what an instruction reads was found finite before, unless it came from outside: inputs and
- * state are looked at only when a result is not finite.
+/* nonfinite_check.c - checks each instruction's results for NaN and infinity (option find_nonfinite).
+ *
+ * The first finding ends the run, so operands that other instructions computed are finite. Inputs and state are checked
+ * only when a result is not finite.
  */
 #include "runtime/checks/nonfinite_check.h"
 
@@ -10,7 +11,7 @@
 #include "base/error.h"
 #include "tensor/parse_print.h"
 
-/* What is said of a part is said of all that it is a part of. */
+/* What holds for a chunk holds for its whole buffer. */
 bool *clv_nonfinite_allowed(const clv_program *program)
 {
     bool *minus_infinity_allowed = calloc((size_t)program->n_buffers + 1, sizeof *minus_infinity_allowed);
@@ -19,10 +20,10 @@ bool *clv_nonfinite_allowed(const clv_program *program)
     for (int i = 0; minus_infinity_allowed && i < program->n_instructions; i++) {
         const clv_instruction *instruction = &program->instructions[i];
         for (int o = 0; o < instruction->n_out; o++) {
-            bool says_so = instruction->op ? instruction->op->def->may_be_lowest >> o & 1
+            bool allowed = instruction->op ? instruction->op->def->may_be_lowest >> o & 1
                                            : minus_infinity_allowed[clv_program_unchunked(program, instruction->in[0])];
             int out = clv_program_unchunked(program, instruction->out[o]);
-            minus_infinity_allowed[out] = minus_infinity_allowed[out] || says_so;
+            minus_infinity_allowed[out] = minus_infinity_allowed[out] || allowed;
         }
     }
     for (int b = 0; minus_infinity_allowed && b < program->n_buffers; b++)
@@ -50,7 +51,7 @@ static bool is_named(const clv_program *program, int buffer)
     return buffer >= 0 && program->buffers[buffer].kind != CLV_BUFFER_TEMP;
 }
 
-static void look_at_run(clv_nonfinite_element *found, const clv_loaded_program *loaded, int rank, int buffer)
+static void check_strip(clv_nonfinite_element *found, const clv_loaded_program *loaded, int rank, int buffer)
 {
     const clv_view *view = clv_loaded_program_view(loaded, rank, buffer);
     int64_t at = first_nonfinite(view, loaded->minus_infinity_allowed[buffer]);
@@ -58,16 +59,16 @@ static void look_at_run(clv_nonfinite_element *found, const clv_loaded_program *
         *found = (clv_nonfinite_element){buffer, at, clv_dtype_load(view->dtype, view->data, at)};
 }
 
-/* Looks at one operand or result, if nothing was found yet. */
-static void look(clv_nonfinite_element *found, const clv_loaded_program *loaded, int rank, int buffer)
+/* Checks one operand or result, if nothing was found yet. */
+static void check_buffer(clv_nonfinite_element *found, const clv_loaded_program *loaded, int rank, int buffer)
 {
     clv_buffer_range strips = clv_program_chunk_strips(loaded->program, buffer);
     for (int k = 0; k < strips.n && found->buffer < 0; k++)
-        look_at_run(found, loaded, rank, clv_buffer_range_at(&strips, k));
+        check_strip(found, loaded, rank, clv_buffer_range_at(&strips, k));
 }
 
 static clv_status fail(const clv_nonfinite_element *found, const clv_loaded_program *loaded, int rank, int i,
-                       const char *then, clv_error *err)
+                       const char *suffix, clv_error *err)
 {
     const clv_instruction *instruction = &loaded->program->instructions[i];
     const clv_view *view = clv_loaded_program_view(loaded, rank, found->buffer);
@@ -82,7 +83,7 @@ static clv_status fail(const clv_nonfinite_element *found, const clv_loaded_prog
     clv_text_finish(&text);
     clv_buffer_describe(what, sizeof what, loaded->program, found->buffer);
     return clv_fail_at(err, CLV_ENONFINITE, rank, instruction->name, "rank %d, %s: %s is %g at [%s]%s", rank,
-                       instruction->name, what, found->value, view->rank ? where : "", then);
+                       instruction->name, what, found->value, view->rank ? where : "", suffix);
 }
 
 clv_status clv_nonfinite_check_before(clv_nonfinite_element *out, const clv_loaded_program *loaded, int rank, int i,
@@ -92,11 +93,11 @@ clv_status clv_nonfinite_check_before(clv_nonfinite_element *out, const clv_load
     const clv_instruction *instruction = &program->instructions[i];
     *out = (clv_nonfinite_element){.buffer = -1};
     for (int k = 0; k < instruction->n_in; k++) {
-        bool lost = instruction->group >= 0;
+        bool replaced = instruction->group >= 0;
         for (int o = 0; is_named(program, instruction->in[k]) && o < instruction->n_out; o++)
-            lost = lost || clv_program_root(program, instruction->out[o]) == instruction->in[k];
-        if (lost && is_named(program, instruction->in[k]))
-            look(out, loaded, rank, instruction->in[k]);
+            replaced = replaced || clv_program_root(program, instruction->out[o]) == instruction->in[k];
+        if (replaced && is_named(program, instruction->in[k]))
+            check_buffer(out, loaded, rank, instruction->in[k]);
     }
     return out->buffer >= 0 && instruction->group >= 0 ? fail(out, loaded, rank, i, ", which this step moves", err)
                                                        : CLV_OK;
@@ -109,12 +110,12 @@ clv_status clv_nonfinite_check_after(const clv_nonfinite_element *before, const 
     const clv_instruction *instruction = &program->instructions[i];
     clv_nonfinite_element result = {.buffer = -1}, operand = *before;
     for (int o = 0; o < instruction->n_out; o++)
-        look(&result, loaded, rank, instruction->out[o]);
+        check_buffer(&result, loaded, rank, instruction->out[o]);
     if (result.buffer < 0)
         return CLV_OK;
     for (int k = 0; k < instruction->n_in; k++)
         if (is_named(program, instruction->in[k]))
-            look(&operand, loaded, rank, instruction->in[k]);
+            check_buffer(&operand, loaded, rank, instruction->in[k]);
     if (operand.buffer >= 0)
         return fail(&operand, loaded, rank, i, ", which this op reads", err);
     return fail(&result, loaded, rank, i, instruction->n_in ? ", though all operands are finite" : "", err);

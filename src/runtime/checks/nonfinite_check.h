@@ -4,23 +4,23 @@
 
 #include "runtime/session/executor.h"
 
-/* For each buffer whether minus infinity in it stands for "none": partial maxima, results that say so, and copies of
- * these. NULL when out of memory; free with free(). */
+/* For each buffer, whether minus infinity is allowed because it means "none": in partial maxima, results whose op says
+ * so, and copies of these. NULL when out of memory; free with free(). */
 bool *clv_nonfinite_allowed(const clv_program *program);
 
 /* An element that is not finite; buffer < 0: none was found. */
 typedef struct clv_nonfinite_element {
     int buffer;
-    int64_t at; /* of the rank's shard, row-major */
+    int64_t at; /* row-major index in the rank's shard */
     double value;
 } clv_nonfinite_element;
 
-/* Before an instruction: looks at the inputs and state that are not there any more when it has run. CLV_ENONFINITE when
- * a step would carry such an element to other ranks. */
+/* Before an instruction: checks the inputs and state that it overwrites or sends. CLV_ENONFINITE if a collective would
+ * send such an element to other ranks. */
 clv_status clv_nonfinite_check_before(clv_nonfinite_element *out, const clv_loaded_program *loaded, int rank,
                                       int instruction, clv_error *err);
 
-/* After it: CLV_ENONFINITE, naming op, tensor, rank and index, when a result is not finite. */
+/* After it: CLV_ENONFINITE, naming op, tensor, rank and index, if a result is not finite. */
 clv_status clv_nonfinite_check_after(const clv_nonfinite_element *before, const clv_loaded_program *loaded, int rank,
                                      int instruction, clv_error *err);
 

@@ -24,7 +24,7 @@ static clv_status check_given(const clv_op_def *def, const clv_type *in, int n_i
     return CLV_OK;
 }
 
-/* What the caller gave. */
+/* Arguments of clv_op_check. */
 typedef struct tried {
     const clv_op_def *def;
     const void *attrs;
@@ -64,10 +64,10 @@ static clv_status graph_new(clv_graph **out, const tried *t, clv_error *err)
     return status;
 }
 
-/* ---- whole ---- */
+/* ---- the unsharded op ---- */
 
-/* `moved`: by how much the random floats lie beside [-1, 1). */
-static clv_status take_operand(clv_view *view, const clv_op_check_options *o, int i, double moved, clv_error *err)
+/* Random floats are in [-1, 1) + offset. */
+static clv_status take_operand(clv_view *view, const clv_op_check_options *o, int i, double offset, clv_error *err)
 {
     const void *given = o->data ? o->data[i] : NULL;
     CLV_TRY(clv_op_harness_alloc(view, given, err));
@@ -76,12 +76,12 @@ static clv_status take_operand(clv_view *view, const clv_op_check_options *o, in
         float x = 0;
         if (clv_dtype_is_float(view->dtype))
             clv_random_uniform(&x, clv_key_fold_in(clv_key_seed(o->seed), (uint32_t)i), (uint64_t)e, 1, -1, 1);
-        clv_dtype_store(view->dtype, view->data, e, clv_dtype_is_float(view->dtype) ? (double)x + moved : 0);
+        clv_dtype_store(view->dtype, view->data, e, clv_dtype_is_float(view->dtype) ? (double)x + offset : 0);
     }
     return CLV_OK;
 }
 
-/* What NaN comes to on parts says nothing. */
+/* NaN would hide differences between shards. */
 static clv_status check_numbers(const clv_op_harness *whole, clv_error *err)
 {
     for (int r = 0; r < whole->op->n_out; r++) {
@@ -97,14 +97,14 @@ static clv_status check_numbers(const clv_op_harness *whole, clv_error *err)
     return CLV_OK;
 }
 
-static clv_status run_whole(clv_op_harness *whole, const clv_graph *graph, const clv_op_check_options *o, double moved,
+static clv_status run_whole(clv_op_harness *whole, const clv_graph *graph, const clv_op_check_options *o, double offset,
                             clv_error *err)
 {
     const clv_op *op = whole->op;
     for (int i = 0; i < op->n_in; i++)
         if (op->in[i] > 0) {
             whole->in[i] = clv_op_harness_view(&graph->values[op->in[i]].type);
-            CLV_TRY(take_operand(&whole->in[i], o, i, moved, err));
+            CLV_TRY(take_operand(&whole->in[i], o, i, offset, err));
         }
     for (int r = 0; r < op->n_out; r++) {
         whole->out[r] = clv_op_harness_view(&graph->values[op->out[r]].type);
@@ -159,7 +159,7 @@ static clv_status run_again(const clv_op_harness *whole, int threads, const char
     return status;
 }
 
-/* Reruns the kernel with other bytes in all memory but its operands, then with three threads: every bit must be equal.
+/* Reruns the kernel with other bytes in all memory but its operands, then with three threads: all bits must be equal.
  * */
 static clv_status check_repeatability(const clv_op_harness *whole, clv_error *err)
 {
@@ -177,8 +177,8 @@ static bool has_maxima(const clv_rule *rule)
     return any;
 }
 
-/* The rule once more, on random numbers below 0: a part that has nothing and says 0 of it is then above the maximum.
- * What is NaN there says nothing. */
+/* Checks the rule again with negative numbers: a shard without elements whose maximum is 0 is then detected. Skipped if
+ * the op gives NaN there. */
 static clv_status try_below_zero(const clv_sharding_rule_trials *trials, const clv_graph *graph,
                                  const clv_op_check_options *o, clv_error *err)
 {
@@ -196,7 +196,7 @@ static clv_status try_below_zero(const clv_sharding_rule_trials *trials, const c
 
 /* ---- gradients ---- */
 
-/* Builds it into a graph that has the op alone. What the op's gradient() did wrong by itself is said to be of it. */
+/* Builds the gradient in a graph of the op alone. Failures of the op's gradient() get a prefix that says so. */
 static clv_status try_gradient(clv_graph *graph, const clv_gradient_check_options *gradient, int *compared,
                                clv_error *err)
 {
@@ -205,12 +205,12 @@ static clv_status try_gradient(clv_graph *graph, const clv_gradient_check_option
     clv_status status = clv_gradient_check(graph, 0, gradient, compared, &why);
     if (status == CLV_OK)
         return CLV_OK;
-    bool said = gradient->of[0] == '\0' || strstr(why.message, gradient->of);
-    return clv_fail_at(err, status, -1, why.op[0] ? why.op : name, "%s%s%s%s", said ? "" : "the gradient",
-                       said ? "" : gradient->of, said ? "" : ": ", why.message);
+    bool has_prefix = gradient->of[0] == '\0' || strstr(why.message, gradient->of);
+    return clv_fail_at(err, status, -1, why.op[0] ? why.op : name, "%s%s%s%s", has_prefix ? "" : "the gradient",
+                       has_prefix ? "" : gradient->of, has_prefix ? "" : ": ", why.message);
 }
 
-/* Of one result alone, as where nobody reads the others: no cotangents flow from them. */
+/* With the cotangent of one result only, as in graphs that do not use the others. */
 static clv_status try_gradient_of(int result, const tried *t, const clv_gradient_check_options *all, int *compared,
                                   clv_error *err)
 {
@@ -249,9 +249,9 @@ static clv_status try_gradients(clv_graph *graph, const tried *t, const clv_op_h
     return CLV_OK;
 }
 
-/* ---- all of it ---- */
+/* ---- all checks ---- */
 
-/* Copies of the op are used: building its gradient moves the graph's. */
+/* Uses a copy of the op, as building its gradient moves the graph's. */
 static clv_status try_op(clv_graph *graph, const tried *t, clv_op_check_report *done, clv_error *err)
 {
     enum { OF_RULE, OF_GRADIENT };

@@ -19,7 +19,7 @@ clv_view clv_op_harness_view(const clv_type *type)
     return view;
 }
 
-/* ---- elements by their place in the whole tensor ---- */
+/* ---- global indices ---- */
 
 int64_t clv_op_harness_global_index(const clv_view *view, int64_t i)
 {
@@ -48,24 +48,24 @@ const char *clv_op_harness_print_index(char out[CLV_OP_HARNESS_INDEX_TEXT], cons
 
 /* ---- memory ---- */
 
-static int64_t room_behind(const clv_view *view)
+static int64_t room_after(const clv_view *view)
 {
     clv_view whole = *view;
     memcpy(whole.shape, view->global, sizeof whole.shape);
     return (int64_t)clv_view_byte_size(&whole) + CLV_GUARD_BYTES;
 }
 
-static void *take(int64_t bytes, int64_t behind)
+static void *alloc_guarded(int64_t bytes, int64_t after)
 {
     char *base = NULL;
-    int64_t all = CLV_GUARD_BYTES + bytes + behind;
+    int64_t all = CLV_GUARD_BYTES + bytes + after;
     if (posix_memalign((void **)&base, ALIGN, (size_t)all) != 0)
         return NULL;
     clv_guard_bytes_fill(base, all);
     return base + CLV_GUARD_BYTES;
 }
 
-static void release(void *data)
+static void free_guarded(void *data)
 {
     if (data)
         free((char *)data - CLV_GUARD_BYTES);
@@ -73,11 +73,11 @@ static void release(void *data)
 
 clv_status clv_op_harness_alloc(clv_view *view, const void *copied, clv_error *err)
 {
-    int64_t bytes = (int64_t)clv_view_byte_size(view), behind = room_behind(view), elems = clv_view_elems(view);
+    int64_t bytes = (int64_t)clv_view_byte_size(view), after = room_after(view), elems = clv_view_elems(view);
     size_t size = clv_dtype_size(view->dtype);
-    view->data = take(bytes, behind);
+    view->data = alloc_guarded(bytes, after);
     if (!view->data)
-        return clv_fail_memory(err, "a tensor of an op that is tried", (size_t)(bytes + behind));
+        return clv_fail_memory(err, "a tensor of an op check", (size_t)(bytes + after));
     for (int64_t i = 0; copied && i < elems; i++)
         memcpy((char *)view->data + (size_t)i * size,
                (const char *)copied + (size_t)clv_op_harness_global_index(view, i) * size, size);
@@ -86,7 +86,7 @@ clv_status clv_op_harness_alloc(clv_view *view, const void *copied, clv_error *e
 
 void clv_op_harness_free(clv_view *view)
 {
-    release(view->data);
+    free_guarded(view->data);
     view->data = NULL;
 }
 
@@ -115,14 +115,14 @@ void clv_op_harness_free_all(clv_op_harness *harness)
         clv_op_harness_free(&harness->in[i]);
 }
 
-/* Other bytes than the guards' pattern, before so many bytes, behind them and, unless they are kept, in them: a large
- * number in every float dtype. */
-static void poison(void *data, int64_t bytes, int64_t behind, bool kept)
+/* Fills the memory before and after `bytes`, and unless `kept` these bytes too, with another pattern than the guard's:
+ * a large number in every float dtype. */
+static void poison(void *data, int64_t bytes, int64_t after, bool kept)
 {
     enum { OTHER = 0x4b };
     char *p = data;
     memset(p - CLV_GUARD_BYTES, OTHER, CLV_GUARD_BYTES);
-    memset(p + bytes, OTHER, (size_t)behind);
+    memset(p + bytes, OTHER, (size_t)after);
     if (!kept)
         memset(p, OTHER, (size_t)bytes);
 }
@@ -140,12 +140,11 @@ size_t clv_op_harness_workspace_bytes(const clv_op_harness *harness)
     return def->workspace ? def->workspace(harness->op, planned.in, planned.out) : 0;
 }
 
-/* Where guards around so many bytes were written to, in words; NULL: nowhere. *at: the first such byte, from the start
- * of the bytes. */
-static const char *broken(int64_t *at, const void *data, int64_t bytes, int64_t behind)
+/* Which guard bytes around `bytes` were overwritten, for messages; NULL: none. *at: offset of the first such byte. */
+static const char *broken(int64_t *at, const void *data, int64_t bytes, int64_t after)
 {
     const char *p = data;
-    if ((*at = clv_guard_bytes_first_overwritten(p + bytes, behind)) >= 0) {
+    if ((*at = clv_guard_bytes_first_overwritten(p + bytes, after)) >= 0) {
         *at += bytes;
         return "behind the end of";
     }
@@ -172,11 +171,11 @@ static clv_status check_guards(const clv_op_harness *harness, const clv_view *vi
 {
     char text[2 * CLV_TYPE_TEXT + 8];
     int64_t at;
-    const char *where = broken(&at, view->data, (int64_t)clv_view_byte_size(view), room_behind(view));
+    const char *where = broken(&at, view->data, (int64_t)clv_view_byte_size(view), room_after(view));
     if (!where)
         return CLV_OK;
     return clv_fail_at(err, CLV_ECHECK, -1, harness->op->name,
-                       "%s: the kernel wrote %s %s %d, which is %s, at byte %lld; valid: this part's elements alone, "
+                       "%s: the kernel wrote %s %s %d, which is %s, at byte %lld; valid: this shard's elements only, "
                        "as many as view.shape says",
                        how, where, what, i, view_text(text, sizeof text, view), (long long)at);
 }
@@ -231,7 +230,7 @@ static clv_status check_operand(const clv_op_harness *harness, int i, uint64_t b
     if (operand_sum(&harness->in[i]) == before)
         return CLV_OK;
     return clv_fail_at(err, CLV_ECHECK, -1, harness->op->name,
-                       "%s: the kernel wrote into operand %d; valid: results alone, unless in_place gives it one's "
+                       "%s: the kernel wrote into operand %d; valid: results only, unless in_place gives it one's "
                        "memory",
                        how, i);
 }
@@ -248,7 +247,7 @@ static clv_status check_workspace(const clv_op_harness *harness, const void *wor
                        (long long)at);
 }
 
-/* threads: 0, outside of a session. */
+/* threads 0: without a context, as outside of sessions. */
 static clv_status run_kernel(const clv_op_harness *harness, void *workspace, int threads, const char *how,
                              clv_error *err)
 {
@@ -281,15 +280,15 @@ static clv_status run_between_guards(const clv_op_harness *harness, void *worksp
     return check_workspace(harness, workspace, bytes, how, err);
 }
 
-static clv_status take_workspace(void **out, size_t *bytes, const clv_op_harness *harness, const char *how,
-                                 clv_error *err)
+static clv_status alloc_workspace(void **out, size_t *bytes, const clv_op_harness *harness, const char *how,
+                                  clv_error *err)
 {
     *bytes = clv_op_harness_workspace_bytes(harness);
     if (*bytes > CLV_MAX_RANK_BYTES / 4)
-        return clv_fail_at(err, CLV_ECHECK, -1, harness->op->name, "%s: it wants a workspace of %zu bytes", how,
+        return clv_fail_at(err, CLV_ECHECK, -1, harness->op->name, "%s: it needs a workspace of %zu bytes", how,
                            *bytes);
-    *out = take((int64_t)*bytes, (int64_t)*bytes + CLV_GUARD_BYTES);
-    return *out ? CLV_OK : clv_fail_memory(err, "the workspace of an op that is tried", *bytes);
+    *out = alloc_guarded((int64_t)*bytes, (int64_t)*bytes + CLV_GUARD_BYTES);
+    return *out ? CLV_OK : clv_fail_memory(err, "the workspace of an op check", *bytes);
 }
 
 clv_status clv_op_harness_run(const clv_op_harness *harness, const char *how, clv_error *err)
@@ -300,9 +299,9 @@ clv_status clv_op_harness_run(const clv_op_harness *harness, const char *how, cl
     }
     size_t bytes;
     void *workspace;
-    CLV_TRY(take_workspace(&workspace, &bytes, harness, how, err));
+    CLV_TRY(alloc_workspace(&workspace, &bytes, harness, how, err));
     clv_status status = run_between_guards(harness, workspace, bytes, how, err);
-    release(workspace);
+    free_guarded(workspace);
     return status;
 }
 
@@ -310,16 +309,16 @@ clv_status clv_op_harness_run_poisoned(const clv_op_harness *harness, int thread
 {
     size_t bytes;
     void *workspace;
-    CLV_TRY(take_workspace(&workspace, &bytes, harness, how, err));
+    CLV_TRY(alloc_workspace(&workspace, &bytes, harness, how, err));
     poison(workspace, (int64_t)bytes, (int64_t)bytes + CLV_GUARD_BYTES, false);
     for (int i = 0; i < harness->op->n_in; i++)
         if (harness->in[i].data)
-            poison(harness->in[i].data, (int64_t)clv_view_byte_size(&harness->in[i]), room_behind(&harness->in[i]),
+            poison(harness->in[i].data, (int64_t)clv_view_byte_size(&harness->in[i]), room_after(&harness->in[i]),
                    true);
     for (int o = 0; o < harness->op->n_out; o++)
-        poison(harness->out[o].data, (int64_t)clv_view_byte_size(&harness->out[o]), room_behind(&harness->out[o]),
+        poison(harness->out[o].data, (int64_t)clv_view_byte_size(&harness->out[o]), room_after(&harness->out[o]),
                false);
     clv_status status = run_kernel(harness, workspace, threads, how, err);
-    release(workspace);
+    free_guarded(workspace);
     return status;
 }

@@ -6,9 +6,11 @@
 
 #include "base/error.h"
 #include "base/versioned_structs.h"
+#include "partition/lowering/program_builder.h"
 #include "partition/reshard/reshard_planner.h"
 #include "program/program.h"
 #include "runtime/spmd/spmd_internal.h"
+#include "tensor/box_runs.h"
 
 struct clv_reshard {
     clv_arena *arena; /* of the steps */
@@ -25,8 +27,8 @@ struct clv_reshard {
 static clv_status check_request(const clv_reshard *r, clv_error *err)
 {
     if (r->to.rank != r->rank)
-        return clv_fail(err, CLV_ESHAPE, "a layout of %d dimensions to one of %d; they are of one tensor", r->rank,
-                        r->to.rank);
+        return clv_fail(err, CLV_ESHAPE, "a layout of %d dimensions to one of %d; valid: layouts of one tensor",
+                        r->rank, r->to.rank);
     CLV_TRY(clv_mesh_check(&r->mesh, err));
     CLV_TRY(clv_shape_check(r->shape, r->rank, r->dtype, err));
     CLV_TRY(clv_layout_check(&r->from, &r->mesh, r->shape, err));
@@ -104,19 +106,19 @@ int64_t clv_reshard_lower_bound_bytes(const clv_reshard *r)
     return r ? clv_reshard_lower_bound(&r->mesh, &r->from, &r->to, r->shape, r->dtype) : -1;
 }
 
-/* ---- running one ---- */
+/* ---- verification ---- */
 
 enum { PERIOD = 61 };
 
-/* Small whole numbers, exact in every dtype: what element i of the whole tensor is. */
+/* The value of element i of the whole tensor: a small integer, exact in every dtype. */
 static double true_value(const clv_reshard *r, int64_t i)
 {
     bool is_signed = r->dtype != CLV_U8 && r->dtype != CLV_BOOL;
     return r->dtype == CLV_BOOL ? (double)(i % 2) : (double)(i % PERIOD) - (is_signed ? PERIOD / 2 : 0);
 }
 
-/* A rank's index among those that hold addends of the same elements, and their number. */
-static int64_t addend_of(const clv_layout *layout, const clv_mesh *mesh, int64_t rank, int64_t *n)
+/* A rank's index among those that hold partial sums of the same elements, and their number. */
+static int64_t partial_index(const clv_layout *layout, const clv_mesh *mesh, int64_t rank, int64_t *n)
 {
     const clv_subaxis *axes;
     int n_axes = clv_layout_axes(&axes, layout, layout->rank);
@@ -129,8 +131,8 @@ static int64_t addend_of(const clv_layout *layout, const clv_mesh *mesh, int64_t
     return index;
 }
 
-/* What addend k of n holds: addends vary in sign, so that one dropped or counted twice shows. */
-static double addend(const clv_reshard *r, clv_reduction reduction, int64_t i, int64_t k, int64_t n)
+/* Partial value k of n of element i. They vary in sign, so that dropping one or counting it twice is detected. */
+static double partial_value(const clv_reshard *r, clv_reduction reduction, int64_t i, int64_t k, int64_t n)
 {
     double whole = true_value(r, i);
     if (reduction == CLV_REDUCTION_MAX)
@@ -143,101 +145,73 @@ static double addend(const clv_reshard *r, clv_reduction reduction, int64_t i, i
     return k == 0 ? whole - others : (double)((i * 7 + k * 13) % 5 - 2);
 }
 
-/* Flat index in the whole tensor of element i of a shard. */
-static int64_t whole_index(const clv_reshard *r, const clv_shard *shard, int64_t i)
-{
-    int64_t index[CLV_MAX_RANK], flat = 0;
-    for (int d = r->rank - 1; d >= 0; d--) {
-        int64_t size = shard->hi[d] - shard->lo[d];
-        index[d] = shard->lo[d] + i % size;
-        i /= size;
-    }
-    for (int d = 0; d < r->rank; d++)
-        flat = flat * r->shape[d] + index[d];
-    return flat;
-}
-
-static clv_status new_program(clv_program **out, const clv_mesh *mesh, int n_steps, clv_error *err)
-{
-    clv_program *p = calloc(1, sizeof *p);
-    size_t n = (size_t)n_steps + 1;
-    if (p)
-        p->arena = clv_arena_new();
-    if (!p || !p->arena) {
-        free(p);
-        return clv_fail_memory(err, "a program", sizeof *p);
-    }
-    *out = p;
-    p->mesh = *mesh;
-    p->buffers = clv_arena_alloc(p->arena, n, sizeof *p->buffers);
-    p->instructions = clv_arena_alloc(p->arena, n, sizeof *p->instructions);
-    p->outputs = clv_arena_alloc(p->arena, 1, sizeof *p->outputs);
-    return p->buffers && p->instructions && p->outputs ? CLV_OK
-                                                       : clv_fail_memory(err, "a program", n * sizeof *p->instructions);
-}
-
-/* A program of the plan's steps alone: state "in" -> buffers -> output "out". *out is the caller's, also on failure. */
+/* A program of the plan's steps: state "in" -> buffers -> output "out". Free *out, also after a failure. */
 static clv_status build(clv_program **out, const clv_reshard *r, clv_error *err)
 {
-    CLV_TRY(new_program(out, &r->mesh, r->plan.n_steps, err));
-    clv_program *p = *out;
     clv_type type = {.dtype = r->dtype, .rank = r->rank};
+    clv_program *p = *out = calloc(1, sizeof *p);
+    if (p && (p->arena = clv_arena_new()))
+        p->outputs = clv_arena_alloc(p->arena, 1, sizeof *p->outputs);
+    if (!p || !p->outputs)
+        return clv_fail_memory(err, "a program", sizeof *p);
+    p->mesh = r->mesh;
     memcpy(type.shape, r->shape, (size_t)r->rank * sizeof *r->shape);
-    p->buffers[p->n_buffers++] =
-        (clv_buffer){.kind = CLV_BUFFER_STATE, .type = type, .layout = r->from, .name = "in", .shares_with = -1};
+    clv_buffer buffer = {.kind = CLV_BUFFER_STATE, .type = type, .layout = r->from, .name = "in", .shares_with = -1};
+    CLV_TRY(clv_program_builder_add_buffer(NULL, p, &buffer, err));
     for (int i = 0; i < r->plan.n_steps; i++) {
         const clv_reshard_step *step = &r->plan.steps[i];
-        clv_instruction *made = &p->instructions[p->n_instructions++];
-        *made = (clv_instruction){
-            .step = step, .n_in = 1, .in = {i}, .n_out = 1, .out = {i + 1}, .name = clv_step_name(step->kind)};
-        CLV_TRY(clv_program_find_group(&made->group, p, step, err));
-        p->buffers[p->n_buffers++] =
-            (clv_buffer){.kind = CLV_BUFFER_TEMP, .type = type, .layout = step->to, .shares_with = -1};
+        clv_instruction instruction = {
+            .step = step, .n_in = 1, .in = {i}, .n_out = 1, .name = clv_step_name(step->kind)};
+        CLV_TRY(clv_program_find_group(&instruction.group, p, step, err));
+        CLV_TRY(clv_program_builder_add_buffer_like(&instruction.out[0], p, i, &type, &step->to, err));
+        CLV_TRY(clv_program_builder_add_instruction(p, &instruction, err));
     }
     p->outputs[p->n_outputs++] = (clv_program_output){.name = "out", .buffer = p->n_buffers - 1};
     return clv_program_plan_memory(p, err);
 }
 
-/* What the ranks do to check a plan: each with its own memory alone. */
 typedef struct verification {
     const clv_reshard *r;
     const clv_session *session;
 } verification;
 
+/* Fills a rank's shard of the state. */
 static clv_status fill_rank(void *arg, clv_spmd *spmd, const clv_local_tensor *in, clv_local_tensor *out,
                             clv_error *err)
 {
     const clv_reshard *r = ((const verification *)arg)->r;
     clv_local_tensor state;
-    int64_t n, k = addend_of(&r->from, &r->mesh, clv_spmd_rank(spmd), &n);
+    int64_t n, k = partial_index(&r->from, &r->mesh, clv_spmd_rank(spmd), &n), i = 0;
     (void)in, (void)out;
     CLV_TRY(clv_spmd_state(&state, spmd, "in", err));
-    for (int64_t i = 0; i < clv_shard_elems(&state.shard); i++)
-        clv_dtype_store(r->dtype, state.data, i, addend(r, r->from.reduction, whole_index(r, &state.shard, i), k, n));
+    for (clv_box_runs runs = clv_box_runs_begin(r->shape, &state.shard); !runs.done; clv_box_runs_next(&runs))
+        for (int64_t at = runs.first; at < runs.first + runs.run_elems; at++)
+            clv_dtype_store(r->dtype, state.data, i++, partial_value(r, r->from.reduction, at, k, n));
     return CLV_OK;
 }
 
-/* Addends are combined first. */
+/* Compares a rank's shard of the result with the true values; a partial result is reduced first. */
 static clv_status check_rank(void *arg, clv_spmd *spmd, const clv_local_tensor *in, clv_local_tensor *out,
                              clv_error *err)
 {
     const verification *v = arg;
     const clv_reshard *r = v->r;
     const clv_loaded_program *loaded = v->session->loaded[0];
-    const clv_program *program = loaded->program;
-    const clv_view *view = clv_loaded_program_view(loaded, clv_spmd_rank(spmd), program->n_buffers - 1);
-    clv_local_tensor made = clv_spmd_local_tensor(spmd, &program->buffers[program->n_buffers - 1].type, &r->to);
+    int result = loaded->program->n_buffers - 1;
+    clv_local_tensor made = clv_spmd_local_tensor(spmd, &loaded->program->buffers[result].type, &r->to);
     char axes[CLV_LAYOUT_TEXT];
+    int64_t i = 0;
     (void)in, (void)out;
-    made.data = view->data;
+    made.data = clv_loaded_program_view(loaded, clv_spmd_rank(spmd), result)->data;
     clv_spmd_partial_axes(axes, sizeof axes, &r->to, &r->mesh);
     if (axes[0] != '\0')
         CLV_TRY(clv_spmd_all_reduce(&made, spmd, &made, r->to.reduction, axes, err));
-    for (int64_t i = 0; i < clv_shard_elems(&made.shard); i++) {
-        double want = true_value(r, whole_index(r, &made.shard, i)), got = clv_dtype_load(r->dtype, made.data, i);
-        if (!(got == want))
-            return clv_fail(err, CLV_ECHECK, "element %lld: %g, expected %g", (long long)i, got, want);
-    }
+    for (clv_box_runs runs = clv_box_runs_begin(r->shape, &made.shard); !runs.done; clv_box_runs_next(&runs))
+        for (int64_t at = runs.first; at < runs.first + runs.run_elems; at++, i++) {
+            double want = true_value(r, at), got = clv_dtype_load(r->dtype, made.data, i);
+            if (!(got == want))
+                return clv_fail(err, CLV_ECHECK, "element %lld: %g, expected %g", (long long)i, got, want);
+        }
     return CLV_OK;
 }
 

@@ -12,23 +12,23 @@
 
 enum { HOW = 160 };
 
-/* ---- results, put together ---- */
+/* ---- combined results ---- */
 
-typedef struct together {
+typedef struct combined {
     clv_reduction how;
     double *sum[CLV_MAX_OUT];
-} together;
+} combined;
 
-static void combined_free(together *t)
+static void combined_free(combined *t)
 {
     for (int o = 0; o < CLV_MAX_OUT; o++)
         free(t->sum[o]);
 }
 
-/* On failure what there is of it is still the caller's to free. */
-static clv_status combined_new(together *t, const clv_op_harness *whole, clv_reduction how, clv_error *err)
+/* Free it, also after a failure. */
+static clv_status combined_new(combined *t, const clv_op_harness *whole, clv_reduction how, clv_error *err)
 {
-    *t = (together){.how = how};
+    *t = (combined){.how = how};
     for (int o = 0; o < whole->op->n_out; o++) {
         int64_t elems = clv_view_elems(&whole->out[o]);
         t->sum[o] = malloc((size_t)(elems + 1) * sizeof(double));
@@ -40,8 +40,8 @@ static clv_status combined_new(together *t, const clv_op_harness *whole, clv_red
     return CLV_OK;
 }
 
-/* Blocks that do not overlap add up to the whole; those that do are partial sums, or maxima. */
-static void combined_add(together *t, const clv_op_harness *part)
+/* Disjoint blocks add up to the whole; overlapping ones are partial sums or maxima. */
+static void combined_add(combined *t, const clv_op_harness *part)
 {
     for (int o = 0; o < part->op->n_out; o++) {
         const clv_view *view = &part->out[o];
@@ -54,8 +54,8 @@ static void combined_add(together *t, const clv_op_harness *part)
     }
 }
 
-/* How many numbers an element of a result is the sum of, by the rule. */
-static double summed(const clv_rule *rule)
+/* The number of terms that an element of a result sums, by the rule. */
+static double term_count(const clv_rule *rule)
 {
     double n = 1;
     for (int f = 0; f < rule->n_factors; f++)
@@ -63,7 +63,8 @@ static double summed(const clv_rule *rule)
     return n;
 }
 
-/* Operands below f64 are computed in f32. A sum in one row rounds by what it has come to, so in parts otherwise. */
+/* Operands below f64 are computed in f32. Rounding of a long sum depends on how it is split, so tolerance grows with
+ * it. */
 static double tolerance_of(const clv_sharding_rule_trials *trials, clv_dtype result)
 {
     const double single = 2e-6, narrow = 3e-2, few = 1 << 13;
@@ -75,10 +76,10 @@ static double tolerance_of(const clv_sharding_rule_trials *trials, clv_dtype res
         if (in->data && clv_dtype_is_float(in->dtype) && in->dtype != CLV_F64)
             unit = fmax(unit, single);
     }
-    return unit * fmax(1, summed(trials->rule) / few);
+    return unit * fmax(1, term_count(trials->rule) / few);
 }
 
-static clv_status combined_compare(const together *t, const clv_sharding_rule_trials *trials, const char *how,
+static clv_status combined_compare(const combined *t, const clv_sharding_rule_trials *trials, const char *how,
                                    clv_error *err)
 {
     const clv_op *op = trials->whole->op;
@@ -95,19 +96,35 @@ static clv_status combined_compare(const together *t, const clv_sharding_rule_tr
             double want = clv_dtype_load(view->dtype, view->data, i), got = t->sum[o][i];
             if (got != want && !(fabs(got - want) <= unit * largest))
                 return clv_fail_at(err, CLV_ECHECK, -1, op->name,
-                                   "%s: element %s of result %d comes to %.9g; whole it is %.9g", how,
+                                   "%s: element %s of result %d is %.9g; unsharded it is %.9g", how,
                                    clv_op_harness_print_index(index, view, i), o, got, want);
         }
     }
     return CLV_OK;
 }
 
-/* ---- parts of a call ---- */
+/* Runs shards of a call, combines their results, and compares them with the unsharded ones. *passed counts. */
+typedef clv_status run_shards(combined *t, const clv_op_harness *whole, const void *arg, clv_error *err);
+static clv_status run_trial(clv_sharding_rule_trials *trials, clv_reduction reduction, run_shards *run, const void *arg,
+                            const char *how, int *passed, clv_error *err)
+{
+    combined t;
+    clv_status status = combined_new(&t, trials->whole, reduction, err);
+    if (status == CLV_OK)
+        status = run(&t, trials->whole, arg, err);
+    if (status == CLV_OK)
+        status = combined_compare(&t, trials, how, err);
+    combined_free(&t);
+    *passed += status == CLV_OK;
+    return status;
+}
 
-/* Changes a part's operands before it runs. */
+/* ---- sharded calls ---- */
+
+/* Changes the operands of a shard's call before it runs. */
 typedef void change(clv_op_harness *part, const void *arg);
 
-static clv_status add_part(together *t, const clv_op_harness *shapes, const clv_op_harness *whole, change *changes,
+static clv_status add_part(combined *t, const clv_op_harness *shapes, const clv_op_harness *whole, change *changes,
                            const void *arg, const char *how, clv_error *err)
 {
     clv_op_harness part = *shapes;
@@ -122,14 +139,14 @@ static clv_status add_part(together *t, const clv_op_harness *shapes, const clv_
     return status;
 }
 
-/* ---- factors cut ---- */
+/* ---- sharded factors ---- */
 
 typedef struct factor_cut {
     const clv_rule *rule;
     int factor;
-    int64_t blocks, kept; /* kept < blocks: the factor is cut into `kept`, and the rest cuts the factor it spills to */
-    bool first_empty;     /* of two blocks, of which the other has all */
-    const struct factor_cut *also; /* of another factor, whose dimensions are others, at once; NULL: none */
+    int64_t blocks, kept; /* kept < blocks: the factor is split `kept` ways, and its overflow factor the rest */
+    bool first_empty;     /* two blocks, the first of them empty */
+    const struct factor_cut *also; /* a second factor, in other dimensions; NULL: none */
 } factor_cut;
 
 static int position_of(const clv_dim_factors *dim, int factor)
@@ -148,7 +165,7 @@ static bool holds(const clv_dim_factors *dims, int rank, int factor)
     return any;
 }
 
-/* Narrows a view to its part for `block`; false where that is not a contiguous cut (a minor factor of several). */
+/* Narrows a view to its shard of `block`; false if that is not contiguous (a minor factor of several). */
 static bool narrow(clv_view *view, const clv_dim_factors *dims, const factor_cut *cut, int64_t block)
 {
     for (int d = 0; d < view->rank; d++) {
@@ -206,17 +223,16 @@ static void print_cut(char how[HOW], const factor_cut *cut, int64_t block)
     clv_text_finish(&text);
 }
 
-/* What is planned for the largest shards must do for each. */
 static void grow(clv_view *largest, const clv_view *part)
 {
     for (int d = 0; d < part->rank; d++)
         largest->shape[d] = part->shape[d] > largest->shape[d] ? part->shape[d] : largest->shape[d];
 }
 
-static clv_status check_workspaces(const clv_op_harness *whole, const factor_cut *cut, clv_error *err)
+/* The workspace that is planned: of the largest shards. */
+static size_t planned_workspace(const clv_op_harness *whole, const factor_cut *cut)
 {
     clv_op_harness largest = *whole;
-    char how[HOW];
     slice_all_views(&largest, cut, 0);
     for (int64_t block = 1; block < blocks_of(cut); block++) {
         clv_op_harness part = *whole;
@@ -226,19 +242,7 @@ static clv_status check_workspaces(const clv_op_harness *whole, const factor_cut
         for (int o = 0; o < whole->op->n_out; o++)
             grow(&largest.out[o], &part.out[o]);
     }
-    size_t planned = clv_op_harness_workspace_bytes(&largest);
-    for (int64_t block = 0; block < blocks_of(cut); block++) {
-        clv_op_harness part = *whole;
-        slice_all_views(&part, cut, block);
-        size_t wanted = clv_op_harness_workspace_bytes(&part);
-        print_cut(how, cut, block);
-        if (wanted > planned)
-            return clv_fail_at(err, CLV_ECHECK, -1, whole->op->name,
-                               "%s: it wants a workspace of %zu bytes, and of %zu for the largest shard; valid: one "
-                               "that does not fall when a local extent grows",
-                               how, wanted, planned);
-    }
-    return CLV_OK;
+    return clv_op_harness_workspace_bytes(&largest);
 }
 
 static clv_type type_of(const clv_view *view)
@@ -258,40 +262,46 @@ static clv_status cost_of(clv_op_cost *out, const clv_op_harness *part, clv_erro
     return clv_op_cost_check(out, part->op, in, results, err);
 }
 
-/* A part that is said to cost more than the whole keeps an op from being split. */
-static clv_status check_costs(const clv_op_harness *whole, const factor_cut *cut, clv_error *err)
+/* A shard needs no more workspace than is planned, and costs no more than the whole, else it would not be sharded. */
+static clv_status check_shard(const clv_op_harness *part, size_t planned, const clv_op_cost *whole, const char *how,
+                              clv_error *err)
 {
-    clv_op_cost all, some;
-    char how[HOW];
-    CLV_TRY(cost_of(&all, whole, err));
-    for (int64_t block = 0; block < blocks_of(cut); block++) {
-        clv_op_harness part = *whole;
-        clv_error why = {0};
-        slice_all_views(&part, cut, block);
-        print_cut(how, cut, block);
-        if (cost_of(&some, &part, &why) != CLV_OK)
-            return clv_fail_at(err, why.code, -1, whole->op->name, "%s: %s", how, why.message);
-        if (some.flops > all.flops || some.bytes > all.bytes)
-            return clv_fail_at(err, CLV_ECHECK, -1, whole->op->name,
-                               "%s: it costs %g flops and %g bytes, and whole %g and %g; valid: no more than whole",
-                               how, some.flops, some.bytes, all.flops, all.bytes);
-    }
+    const char *name = part->op->name;
+    size_t needed = clv_op_harness_workspace_bytes(part);
+    clv_error why = {0};
+    clv_op_cost cost;
+    if (needed > planned)
+        return clv_fail_at(err, CLV_ECHECK, -1, name,
+                           "%s: it needs a workspace of %zu bytes, and of %zu for the largest shard; valid: one that "
+                           "does not fall when a local extent grows",
+                           how, needed, planned);
+    if (cost_of(&cost, part, &why) != CLV_OK)
+        return clv_fail_at(err, why.code, -1, name, "%s: %s", how, why.message);
+    if (cost.flops > whole->flops || cost.bytes > whole->bytes)
+        return clv_fail_at(err, CLV_ECHECK, -1, name,
+                           "%s: it costs %g flops and %g bytes, and unsharded %g and %g; valid: no more than unsharded",
+                           how, cost.flops, cost.bytes, whole->flops, whole->bytes);
     return CLV_OK;
 }
 
-static clv_status run_blocks(together *t, const clv_op_harness *whole, const factor_cut *cut, clv_error *err)
+static clv_status run_blocks(combined *t, const clv_op_harness *whole, const void *arg, clv_error *err)
 {
+    const factor_cut *cut = arg;
+    size_t planned = planned_workspace(whole, cut);
+    clv_op_cost cost;
     char how[HOW];
+    CLV_TRY(cost_of(&cost, whole, err));
     for (int64_t block = 0; block < blocks_of(cut); block++) {
         clv_op_harness part = *whole;
         slice_all_views(&part, cut, block);
         print_cut(how, cut, block);
+        CLV_TRY(check_shard(&part, planned, &cost, how, err));
         CLV_TRY(add_part(t, &part, whole, NULL, NULL, how, err));
     }
     return CLV_OK;
 }
 
-/* How parts combine over the factors that are cut: of those of pairs one is none, or both are the same. */
+/* How shards combine over the factors: of a pair, one reduction is none or both are equal. */
 static clv_reduction reduction_of(const factor_cut *cut)
 {
     clv_reduction own = cut->rule->factor[cut->factor].reduction;
@@ -300,26 +310,15 @@ static clv_reduction reduction_of(const factor_cut *cut)
 
 static clv_status try_cut(clv_sharding_rule_trials *trials, const factor_cut *cut, clv_error *err)
 {
-    const clv_op_harness *whole = trials->whole;
-    clv_op_harness part = *whole;
-    together t;
+    clv_op_harness part = *trials->whole;
     char how[HOW];
     if (!slice_all_views(&part, cut, 0))
         return CLV_OK;
-    CLV_TRY(check_workspaces(whole, cut, err));
-    CLV_TRY(check_costs(whole, cut, err));
-    clv_status status = combined_new(&t, whole, reduction_of(cut), err);
-    if (status == CLV_OK)
-        status = run_blocks(&t, whole, cut, err);
     print_cut(how, cut, -1);
-    if (status == CLV_OK)
-        status = combined_compare(&t, trials, how, err);
-    combined_free(&t);
-    trials->cuts += status == CLV_OK;
-    return status;
+    return run_trial(trials, reduction_of(cut), run_blocks, cut, how, &trials->cuts, err);
 }
 
-/* A result without the factor must say how it combines, else no mesh may split it. */
+/* A factor that is missing in a result needs a reduction, else no mesh may shard it. */
 static bool may_split(const clv_sharding_rule_trials *trials, int factor)
 {
     const clv_factor *f = &trials->rule->factor[factor];
@@ -330,10 +329,11 @@ static bool may_split(const clv_sharding_rule_trials *trials, int factor)
     return may;
 }
 
-/* In two and three blocks, in as many as do not divide it, where it has so many elements, and so that one is empty. */
+/* In two and three blocks; in a number of blocks that does not divide it, if it is large enough; with an empty block.
+ * */
 static clv_status try_factor(clv_sharding_rule_trials *trials, int f, clv_error *err)
 {
-    enum { MOST_SPILT = 8 };
+    enum { MAX_OVERFLOW = 8 };
     const clv_rule *rule = trials->rule;
     const clv_factor *factor = &rule->factor[f];
     if (!may_split(trials, f))
@@ -345,16 +345,16 @@ static clv_status try_factor(clv_sharding_rule_trials *trials, int f, clv_error 
         uneven++;
     if (uneven <= factor->size && factor->size % 6 == 0)
         CLV_TRY(try_cut(trials, &(factor_cut){rule, f, uneven, uneven, false, NULL}, err));
-    if (factor->size >= 3) /* in fewer elements three blocks left one empty */
+    if (factor->size >= 3) /* with fewer elements, three blocks have an empty one already */
         CLV_TRY(try_cut(trials, &(factor_cut){rule, f, 2, 2, true, NULL}, err));
     if (factor->overflow < 0 || rule->factor[factor->overflow].size <= 1 || factor->size < 1)
         return CLV_OK;
-    for (int64_t blocks = factor->size + 1; blocks <= MOST_SPILT; blocks++)
+    for (int64_t blocks = factor->size + 1; blocks <= MAX_OVERFLOW; blocks++)
         CLV_TRY(try_cut(trials, &(factor_cut){rule, f, blocks, clv_gcd(blocks, factor->size), false, NULL}, err));
     return CLV_OK;
 }
 
-/* Whether a dimension of the tensor holds both. */
+/* Whether a dimension of the tensor has both factors. */
 static bool dim_has_both(const clv_dim_factors *dims, int rank, int f, int g)
 {
     bool any = false;
@@ -368,15 +368,15 @@ static bool may_split_together(const clv_sharding_rule_trials *trials, int f, in
     const clv_rule *rule = trials->rule;
     const clv_op_harness *whole = trials->whole;
     clv_reduction a = rule->factor[f].reduction, b = rule->factor[g].reduction;
-    bool apart = a == b || a == CLV_REDUCTION_NONE || b == CLV_REDUCTION_NONE;
+    bool may = a == b || a == CLV_REDUCTION_NONE || b == CLV_REDUCTION_NONE;
     for (int i = 0; i < whole->op->n_in; i++)
-        apart = apart && !dim_has_both(rule->in[i], whole->in[i].rank, f, g);
+        may = may && !dim_has_both(rule->in[i], whole->in[i].rank, f, g);
     for (int o = 0; o < whole->op->n_out; o++)
-        apart = apart && !dim_has_both(rule->out[o], whole->out[o].rank, f, g);
-    return apart;
+        may = may && !dim_has_both(rule->out[o], whole->out[o].rank, f, g);
+    return may;
 }
 
-/* Two factors at once, as meshes of two axes split them. */
+/* Two factors at once, as a mesh of two axes shards them. */
 static clv_status try_pairs(clv_sharding_rule_trials *trials, clv_error *err)
 {
     const clv_rule *rule = trials->rule;
@@ -391,10 +391,12 @@ static clv_status try_pairs(clv_sharding_rule_trials *trials, clv_error *err)
 
 /* ---- partial operands ---- */
 
-/* Two ranks' parts of operands. */
+/* How operands are split over two ranks. */
 typedef struct parts {
+    clv_reduction reduction;
+    const char *how;
     clv_key key;
-    int turn;                 /* 0 and 1 */
+    int rank;                 /* 0 or 1 */
     uint32_t partial, masked; /* bit i: operand i */
 } parts;
 
@@ -405,7 +407,7 @@ static uint32_t drawn(clv_key key, int i, int64_t e)
     return bits;
 }
 
-/* Shares of either sign that vary over elements and are exact in every dtype; or, masked, all or nothing. */
+/* Partial sums of either sign, exact in every dtype; masked operands are whole on one rank and 0 on the other. */
 static void make_terms(clv_op_harness *part, const void *arg)
 {
     static const double shares[] = {2, -1, 0.5, 0, 1};
@@ -415,15 +417,15 @@ static void make_terms(clv_op_harness *part, const void *arg)
         int64_t elems = in->data && ((p->partial | p->masked) >> i & 1) ? clv_view_elems(in) : 0;
         for (int64_t e = 0; e < elems; e++) {
             double share = p->masked >> i & 1 ? 1 : shares[drawn(p->key, i, e) % 5];
-            double x = clv_dtype_load(in->dtype, in->data, e), mine = p->turn == 0 ? share : 1 - share;
-            if (!isfinite(x)) /* whole on one rank: it has no shares */
-                mine = share > 0.5 ? 1 - p->turn : p->turn;
+            double x = clv_dtype_load(in->dtype, in->data, e), mine = p->rank == 0 ? share : 1 - share;
+            if (!isfinite(x)) /* infinity and NaN are whole on one rank */
+                mine = share > 0.5 ? 1 - p->rank : p->rank;
             clv_dtype_store(in->dtype, in->data, e, mine == 0 ? 0 : x * mine);
         }
     }
 }
 
-/* An element is whole on one rank, and less on the other, or nothing. */
+/* An element is whole on one rank, and less or minus infinity on the other. */
 static void make_maxima(clv_op_harness *part, const void *arg)
 {
     const parts *p = arg;
@@ -434,26 +436,29 @@ static void make_maxima(clv_op_harness *part, const void *arg)
             uint32_t bits = drawn(p->key, i, e), less = bits >> 1 & 3;
             double x = clv_dtype_load(in->dtype, in->data, e);
             bool nothing = less == 0 && clv_dtype_is_float(in->dtype);
-            x -= (int)(bits & 1) == p->turn ? 0 : nothing ? INFINITY : (double)less;
+            x -= (int)(bits & 1) == p->rank ? 0 : nothing ? INFINITY : (double)less;
             clv_dtype_store(in->dtype, in->data, e, x);
         }
     }
 }
 
+static clv_status run_parts(combined *t, const clv_op_harness *whole, const void *arg, clv_error *err)
+{
+    parts p = *(const parts *)arg;
+    for (p.rank = 0; p.rank < 2; p.rank++)
+        CLV_TRY(add_part(t, whole, whole, p.reduction == CLV_REDUCTION_MAX ? make_maxima : make_terms, &p, p.how, err));
+    return CLV_OK;
+}
+
 static clv_status try_parts(clv_sharding_rule_trials *trials, clv_reduction reduction, uint32_t partial,
                             uint32_t masked, const char *how, clv_error *err)
 {
-    parts p = {.key = clv_key_fold_in(trials->key, (uint32_t)trials->partials), .partial = partial, .masked = masked};
-    together t;
-    clv_status status = combined_new(&t, trials->whole, reduction, err);
-    for (p.turn = 0; p.turn < 2 && status == CLV_OK; p.turn++)
-        status = add_part(&t, trials->whole, trials->whole, reduction == CLV_REDUCTION_MAX ? make_maxima : make_terms,
-                          &p, how, err);
-    if (status == CLV_OK)
-        status = combined_compare(&t, trials, how, err);
-    combined_free(&t);
-    trials->partials += status == CLV_OK;
-    return status;
+    const parts p = {.reduction = reduction,
+                     .how = how,
+                     .key = clv_key_fold_in(trials->key, (uint32_t)trials->partials),
+                     .partial = partial,
+                     .masked = masked};
+    return run_trial(trials, reduction, run_parts, &p, how, &trials->partials, err);
 }
 
 static clv_status try_linearity(clv_sharding_rule_trials *trials, clv_error *err)
@@ -465,11 +470,11 @@ static clv_status try_linearity(clv_sharding_rule_trials *trials, clv_error *err
         uint32_t others = additive ? rule->linear & ~(1u << i) : 0;
         if (!(rule->linear >> i & 1))
             continue;
-        snprintf(how, sizeof how, "operand %d in two addends%s", i, others ? ", the others on one rank alone" : "");
+        snprintf(how, sizeof how, "operand %d in two partial sums%s", i, others ? ", the others on one rank only" : "");
         CLV_TRY(try_parts(trials, CLV_REDUCTION_SUM, 1u << i, others, how, err));
     }
     if (additive && rule->linear)
-        CLV_TRY(try_parts(trials, CLV_REDUCTION_SUM, rule->linear, 0, "all operands in two addends", err));
+        CLV_TRY(try_parts(trials, CLV_REDUCTION_SUM, rule->linear, 0, "all operands in two partial sums", err));
     if (rule->passes_max)
         CLV_TRY(try_parts(trials, CLV_REDUCTION_MAX, 0, 0, "all operands as partial maxima", err));
     return CLV_OK;
@@ -477,20 +482,14 @@ static clv_status try_linearity(clv_sharding_rule_trials *trials, clv_error *err
 
 /* ---- results in place ---- */
 
-static clv_status run_in_place(clv_sharding_rule_trials *trials, clv_op_harness *part, clv_error *err)
+static const char in_place[] = "in place";
+
+static clv_status run_in_place(combined *t, const clv_op_harness *whole, const void *arg, clv_error *err)
 {
-    static const char how[] = "in place";
-    together t;
-    clv_status status = combined_new(&t, trials->whole, CLV_REDUCTION_SUM, err);
-    if (status == CLV_OK)
-        status = clv_op_harness_run(part, how, err);
-    if (status == CLV_OK) {
-        combined_add(&t, part);
-        status = combined_compare(&t, trials, how, err);
-    }
-    combined_free(&t);
-    trials->in_place += status == CLV_OK;
-    return status;
+    (void)whole;
+    CLV_TRY(clv_op_harness_run(arg, in_place, err));
+    combined_add(t, arg);
+    return CLV_OK;
 }
 
 static clv_status try_in_place(clv_sharding_rule_trials *trials, clv_error *err)
@@ -509,7 +508,7 @@ static clv_status try_in_place(clv_sharding_rule_trials *trials, clv_error *err)
         any = true;
     }
     if (any)
-        status = run_in_place(trials, &part, err);
+        status = run_trial(trials, CLV_REDUCTION_SUM, run_in_place, &part, in_place, &trials->in_place, err);
     clv_op_harness_free_all(&part);
     return status;
 }

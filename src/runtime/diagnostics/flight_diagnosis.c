@@ -1,19 +1,18 @@
 /* flight_diagnosis.c - diagnosis from flight recorder dumps: culprit, stragglers, mismatched collectives.
  *
- * A rank in a step of a group waits for the members that have not come so far in it (by messages: that nothing came
- * of). Whoever is waited for and waits for none is behind; one without a dump is missing. What did not come of a member
- * that went on was lost. Members whose steps of one number in a group set have different tags do not run the same.
+ * A rank in a collective waits for the members that are not as far in it (in a collective by messages: those from which
+ * nothing arrived). A straggler is waited for and waits for none; a rank without a dump is missing. What did not arrive
+ * from a member that went on was lost. Members whose collectives of one number in a group set have different tags run
+ * different programs.
  */
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
-#include "base/text/c_locale.h"
+#include "base/majority_check.h"
 #include "runtime/diagnostics/flight_report.h"
-
-enum { MEMBERS_IN_LACKS = 64, TEXT = 800, STATE = 300, RANK = 120 };
+#include "tensor/parse_print.h"
 
 const char *clv_flight_kind_name(clv_flight_kind kind)
 {
@@ -21,96 +20,26 @@ const char *clv_flight_kind_name(clv_flight_kind kind)
     return (unsigned)kind < sizeof names / sizeof *names ? names[kind] : "unknown";
 }
 
-/* ---- what is said ---- */
+/* ---- findings ---- */
 
-static clv_flight_found *find_finding(const clv_flight_report *report, clv_flight_kind kind, int rank, int peer)
+static clv_status add_finding(clv_flight_report *report, clv_flight_kind kind, int rank, int peer,
+                              clv_flight_found found, clv_error *err)
 {
-    for (int i = 0; i < report->n; i++) {
-        const clv_flight_finding *f = &report->said[i].finding;
-        if (f->kind == kind && f->rank == rank && f->peer == peer)
-            return &report->said[i];
+    if (report->n_findings == report->capacity) {
+        int capacity = 2 * report->capacity + 16;
+        clv_flight_found *grown = realloc(report->findings, (size_t)capacity * sizeof *grown);
+        if (!grown)
+            return clv_fail_memory(err, "a finding", (size_t)capacity * sizeof *grown);
+        report->findings = grown;
+        report->capacity = capacity;
     }
-    return NULL;
-}
-
-/* Adds a finding, its text taken over; NULL: there was no memory for it. */
-static clv_status add_finding(clv_flight_report *report, clv_flight_finding finding, int64_t weight, char *text,
-                              clv_error *err)
-{
-    if (text && report->n == report->room) {
-        int room = 2 * report->room + 16;
-        clv_flight_found *more = realloc(report->said, (size_t)room * sizeof *more);
-        if (more) {
-            report->said = more;
-            report->room = room;
-        }
-    }
-    if (!text || report->n == report->room) {
-        free(text);
-        return clv_fail_memory(err, "a finding", TEXT);
-    }
-    finding.text = text;
-    report->said[report->n++] = (clv_flight_found){.finding = finding, .weight = weight};
+    found.finding = (clv_flight_finding){.size = sizeof found.finding, .kind = kind, .rank = rank, .peer = peer};
+    found.number = report->n_findings;
+    report->findings[report->n_findings++] = found;
     return CLV_OK;
 }
 
-/* printf's; NULL: no memory. */
-__attribute__((format(printf, 1, 2))) static char *text_of(const char *format, ...)
-{
-    char text[TEXT];
-    va_list values;
-    va_start(values, format);
-    clv_vsnprintf(text, sizeof text, format, values);
-    va_end(values);
-    return strdup(text);
-}
-
-static const char *name_rank(char out[RANK], const clv_flight_report *report, int rank)
-{
-    const clv_flight_dump *d = report->dump_of[rank];
-    if (d)
-        snprintf(out, RANK, "rank %d (process %lld on %s)", rank, (long long)d->process, d->host);
-    else
-        snprintf(out, RANK, "rank %d", rank);
-    return out;
-}
-
-/* "all_reduce 'layers.2.mlp' (instruction 31, step 7 of group set 1, 0 of 512 bytes seen)". */
-static const char *describe(char out[STATE], const clv_flight_record *at)
-{
-    char step[112] = "", instruction[32] = "";
-    if (at->instruction >= 0)
-        snprintf(instruction, sizeof instruction, "instruction %lld", (long long)at->instruction);
-    if (at->phase != CLV_FLIGHT_PHASE_NONE)
-        snprintf(step, sizeof step, "step %llu of group set %lld, %lld of %lld bytes seen", (unsigned long long)at->seq,
-                 (long long)at->set, (long long)at->seen, (long long)at->expected);
-    bool both = step[0] && instruction[0];
-    if (step[0] || instruction[0])
-        snprintf(out, STATE, "%.48s '%.96s' (%s%s%s)", at->kind, at->name, instruction, both ? ", " : "", step);
-    else
-        snprintf(out, STATE, "%.48s '%.96s'", at->kind, at->name);
-    return out;
-}
-
-/* What a rank with a dump is in, or did last. */
-static const char *describe_rank(char out[STATE + 32], const clv_flight_report *report, int rank)
-{
-    char state[STATE];
-    const clv_flight_record *at = clv_flight_current(report, rank);
-    const clv_flight_rank_dump *of = report->ranked[rank];
-    if (at)
-        snprintf(out, STATE + 32, "it is in %s", describe(state, at));
-    else if (of->n > 0)
-        snprintf(out, STATE + 32, "it %s; the last was %s", of->works ? "is between instructions" : "runs nothing",
-                 describe(state, &of->records[of->n - 1]));
-    else
-        snprintf(out, STATE + 32, "it has run nothing yet");
-    return out;
-}
-
-/* ---- who waits for whom ---- */
-
-static bool waits(const clv_flight_record *at)
+static bool is_waiting(const clv_flight_record *at)
 {
     return at && (at->phase == CLV_FLIGHT_PHASE_WAITING || at->phase == CLV_FLIGHT_PHASE_WAITING_END);
 }
@@ -121,24 +50,25 @@ static int64_t waited_ns(const clv_flight_report *report, int rank)
     return at->waiting_ns > 0 ? report->dump_of[rank]->written_ns - at->waiting_ns : 0;
 }
 
-/* The index of a rank in its group, whose first member is at *first of the set's; *n members. */
-static int index_in_group(int64_t *first, int *n, const clv_flight_dump *d, int64_t set, int rank)
+/* Adds a culprit, or the rank that has waited for it longer than those before. */
+static clv_status add_culprit(clv_flight_report *report, clv_flight_kind kind, int rank, int waiter, clv_error *err)
 {
-    const int32_t *members = d->members + set * d->ranks, *group_of = d->group_of + set * d->ranks;
-    int me = 0;
-    *first = -1;
-    *n = 0;
-    for (int64_t i = 0; i < d->ranks; i++)
-        if (group_of[members[i]] == group_of[rank]) {
-            *first = *first < 0 ? i : *first;
-            me = members[i] == rank ? (int)(i - *first) : me;
-            ++*n;
-        }
-    return me;
+    int64_t weight = waited_ns(report, waiter);
+    int peer = kind == CLV_FLIGHT_LOST ? waiter : -1;
+    for (int i = 0; i < report->n_findings; i++) {
+        clv_flight_found *f = &report->findings[i];
+        if (f->finding.kind != kind || f->finding.rank != rank || f->finding.peer != peer)
+            continue;
+        f->waiter = weight > f->weight ? waiter : f->waiter;
+        f->weight = weight > f->weight ? weight : f->weight;
+        return CLV_OK;
+    }
+    return add_finding(report, kind, rank, peer, (clv_flight_found){.weight = weight, .waiter = waiter}, err);
 }
 
-/* How far rank m is in step `seq` of a group set: CLV_FLIGHT_PHASE_NONE before it, CLV_FLIGHT_PHASE_COMPLETED behind.
- * */
+/* ---- who waits for whom ---- */
+
+/* How far rank m is in collective `seq` of a group set: CLV_FLIGHT_PHASE_NONE before it, _COMPLETED after it. */
 static clv_flight_phase progress(const clv_flight_report *report, int m, int64_t set, uint64_t seq)
 {
     const clv_flight_rank_dump *of = report->ranked[m];
@@ -151,143 +81,98 @@ static clv_flight_phase progress(const clv_flight_report *report, int m, int64_t
                                                                                         : CLV_FLIGHT_PHASE_COMPLETED;
 }
 
-/* Whether `at`, of a rank that waits, waits for member m, which is rank `peer`. */
+/* Whether a rank that waits in `at` waits for member m, which is rank `peer`. */
 static bool awaits(const clv_flight_report *report, const clv_flight_record *at, int m, int peer)
 {
-    bool by_messages = at->phase == CLV_FLIGHT_PHASE_WAITING && at->lacks != 0 && m < MEMBERS_IN_LACKS;
-    if (by_messages)
+    enum { MEMBERS_IN_LACKS = 64 };
+    if (at->phase == CLV_FLIGHT_PHASE_WAITING && at->lacks != 0 && m < MEMBERS_IN_LACKS)
         return at->lacks >> m & 1;
     if (!report->dump_of[peer])
         return true;
-    clv_flight_phase far = progress(report, peer, at->set, at->seq);
-    return at->phase == CLV_FLIGHT_PHASE_WAITING ? far < CLV_FLIGHT_PHASE_WAITING : far < CLV_FLIGHT_PHASE_WAITING_END;
+    return progress(report, peer, at->set, at->seq) < at->phase;
 }
 
-static clv_status add_culprit(clv_flight_report *report, clv_flight_kind kind, int rank, int waiter, clv_error *err)
-{
-    char culprit[RANK], who[RANK], what[STATE], state[STATE + 32];
-    int peer = kind == CLV_FLIGHT_LOST ? waiter : -1;
-    int64_t weight = waited_ns(report, waiter);
-    clv_flight_found *said = find_finding(report, kind, rank, peer);
-    const clv_flight_finding finding = {.size = sizeof finding, .kind = kind, .rank = rank, .peer = peer};
-    if (said && said->weight >= weight)
-        return CLV_OK;
-    name_rank(culprit, report, rank);
-    name_rank(who, report, waiter);
-    describe(what, clv_flight_current(report, waiter));
-    char *text =
-        kind == CLV_FLIGHT_MISSING
-            ? text_of("%s left no dump: killed, stopped, or not given here; %s waits for it in %s", culprit, who, what)
-        : kind == CLV_FLIGHT_LOST ? text_of("what %s sent to %s in %s did not come, or not as it should; now %s",
-                                            culprit, who, what, describe_rank(state, report, rank) + strlen("it "))
-                                  : text_of("%s is behind: %s; %s waits for it in %s", culprit,
-                                            describe_rank(state, report, rank), who, what);
-    if (!said || !text)
-        return add_finding(report, finding, weight, text, err);
-    free((char *)said->finding.text);
-    said->finding.text = text;
-    said->weight = weight;
-    return CLV_OK;
-}
-
-static clv_status add_wait(clv_flight_report *report, int rank, int peer, clv_error *err)
-{
-    char who[RANK], whom[RANK], what[STATE];
-    int64_t ns = waited_ns(report, rank);
-    const clv_flight_finding finding = {.size = sizeof finding, .kind = CLV_FLIGHT_WAITS, .rank = rank, .peer = peer};
-    return add_finding(report, finding, ns,
-                       text_of("%s waits for %s, %.3g s so far, in %s", name_rank(who, report, rank),
-                               name_rank(whom, report, peer), 1e-9 * (double)ns,
-                               describe(what, clv_flight_current(report, rank))),
-                       err);
-}
-
-/* A rank that runs nothing, while another of its process does, waits for that one. */
+/* The rank runs nothing: it waits for those of its process that do. */
 static clv_status diagnose_idle(clv_flight_report *report, int waiter, int idle, clv_error *err)
 {
     const clv_flight_dump *d = report->dump_of[idle];
-    bool waits_inside = false;
-    if (report->ranked[idle]->works)
-        return add_culprit(report, CLV_FLIGHT_STRAGGLER, idle, waiter, err);
-    for (int i = 0; i < d->n_local_ranks; i++) {
+    bool others_run = false;
+    for (int i = 0; !report->ranked[idle]->works && i < d->n_local_ranks; i++) {
         int rank = (int)d->of[i].rank;
         const clv_flight_record *at = clv_flight_current(report, rank);
-        waits_inside = waits_inside || at;
-        if (at && !waits(at))
+        others_run = others_run || at;
+        if (at && !is_waiting(at))
             CLV_TRY(add_culprit(report, CLV_FLIGHT_STRAGGLER, rank, waiter, err));
     }
-    return waits_inside ? CLV_OK : add_culprit(report, CLV_FLIGHT_STRAGGLER, idle, waiter, err);
+    return others_run ? CLV_OK : add_culprit(report, CLV_FLIGHT_STRAGGLER, idle, waiter, err);
 }
 
-/* One that waits for another, whom it may in turn wait for itself: what is between them. */
 static clv_status diagnose_wait(clv_flight_report *report, int rank, int peer, clv_error *err)
 {
-    const clv_flight_record *at = clv_flight_current(report, rank);
+    const clv_flight_record *at = clv_flight_current(report, rank), *theirs = clv_flight_current(report, peer);
+    const clv_flight_found found = {.weight = waited_ns(report, rank), .waiter = rank};
+    CLV_TRY(add_finding(report, CLV_FLIGHT_WAITS, rank, peer, found, err));
     if (!report->dump_of[peer])
         return add_culprit(report, CLV_FLIGHT_MISSING, peer, rank, err);
     if (at->phase == CLV_FLIGHT_PHASE_WAITING && progress(report, peer, at->set, at->seq) >= CLV_FLIGHT_PHASE_WAITING)
         return add_culprit(report, CLV_FLIGHT_LOST, peer, rank, err);
-    if (!clv_flight_current(report, peer))
+    if (!theirs)
         return diagnose_idle(report, rank, peer, err);
-    if (!waits(clv_flight_current(report, peer)))
-        return add_culprit(report, CLV_FLIGHT_STRAGGLER, peer, rank, err);
-    return CLV_OK;
+    return is_waiting(theirs) ? CLV_OK : add_culprit(report, CLV_FLIGHT_STRAGGLER, peer, rank, err);
 }
 
 static clv_status diagnose_rank(clv_flight_report *report, int rank, clv_error *err)
 {
     const clv_flight_record *at = clv_flight_current(report, rank);
     const clv_flight_dump *d = report->dump_of[rank];
-    int64_t first;
-    int n;
-    if (!waits(at))
+    if (!is_waiting(at))
         return CLV_OK;
-    (void)index_in_group(&first, &n, d, at->set, rank);
-    for (int m = 0; m < n; m++) {
-        int peer = d->members[at->set * d->ranks + first + m];
-        if (peer == rank || !awaits(report, at, m, peer))
+    const int32_t *members = d->members + at->set * d->ranks, *group_of = d->group_of + at->set * d->ranks;
+    for (int i = 0, m = 0; i < d->ranks; i++) {
+        if (group_of[members[i]] != group_of[rank])
             continue;
-        CLV_TRY(add_wait(report, rank, peer, err));
-        CLV_TRY(diagnose_wait(report, rank, peer, err));
+        if (members[i] != rank && awaits(report, at, m, members[i]))
+            CLV_TRY(diagnose_wait(report, rank, members[i], err));
+        m++;
     }
     return CLV_OK;
 }
 
-/* ---- who does not run the same ---- */
+/* ---- who runs a different program ---- */
 
-/* What a member of a group did in a step of it. */
-typedef struct step_record {
+/* A member's record of a collective. */
+typedef struct collective_record {
     uint64_t seq;
-    int member, record; /* the record's number among the rank's: the last is what counts, where there are several */
+    int member, record; /* index of the record on the rank: of several with one seq the last counts */
     const clv_flight_record *at;
-} step_record;
+} collective_record;
 
-static int compare_step_records(const void *a, const void *b)
+static int compare_collectives(const void *a, const void *b)
 {
-    const step_record *x = a, *y = b;
+    const collective_record *x = a, *y = b;
     if (x->seq != y->seq)
         return x->seq < y->seq ? -1 : 1;
     return x->member != y->member ? x->member - y->member : x->record - y->record;
 }
 
-/* All that a group tells of steps of a set, by step and member. Returns how many; *out is freed. */
-static clv_status collect(step_record **out, int *n_out, const clv_flight_report *report, const int32_t *group, int n,
-                          int set, clv_error *err)
+/* The records of a group's collectives in a set, by seq and member; *out is to be freed. */
+static clv_status collect(collective_record **out, int *n_out, const clv_flight_report *report, const int32_t *group,
+                          int n, int set, clv_error *err)
 {
-    size_t room = 0;
+    size_t most = 1;
     for (int i = 0; i < n; i++)
-        room += report->ranked[group[i]] ? (size_t)report->ranked[group[i]]->n : 0;
-    step_record *all = malloc((room + 1) * sizeof *all);
+        most += report->ranked[group[i]] ? (size_t)report->ranked[group[i]]->n : 0;
+    collective_record *all = malloc(most * sizeof *all);
     int found = 0, kept = 0;
     if (!all)
-        return clv_fail_memory(err, "the steps of a group", room * sizeof *all);
+        return clv_fail_memory(err, "the collectives of a group", most * sizeof *all);
     for (int i = 0; i < n; i++) {
         const clv_flight_rank_dump *of = report->ranked[group[i]];
         for (int k = 0; of && k < of->n; k++)
             if (of->records[k].phase != CLV_FLIGHT_PHASE_NONE && of->records[k].set == set)
-                all[found++] = (step_record){of->records[k].seq, i, k, &of->records[k]};
+                all[found++] = (collective_record){of->records[k].seq, i, k, &of->records[k]};
     }
-    qsort(all, (size_t)found, sizeof *all, compare_step_records);
+    qsort(all, (size_t)found, sizeof *all, compare_collectives);
     for (int i = 0; i < found; i++)
         if (i + 1 == found || all[i].seq != all[i + 1].seq || all[i].member != all[i + 1].member)
             all[kept++] = all[i];
@@ -296,57 +181,40 @@ static clv_status collect(step_record **out, int *n_out, const clv_flight_report
     return CLV_OK;
 }
 
-static int count_tag(const step_record *step, int n, uint64_t tag)
+/* Reports the members whose tag differs from the majority's; tags: [n] scratch. */
+static clv_status compare_tags(bool *differ, clv_flight_report *report, const int32_t *group,
+                               const collective_record *step, int n, int64_t *tags, clv_error *err)
 {
-    int count = 0;
     for (int i = 0; i < n; i++)
-        count += step[i].at->tag == tag;
-    return count;
-}
-
-/* Those in the minority of a step, held against one of the majority, the lowest where they are as many. */
-static clv_status compare_step(bool *differ, clv_flight_report *report, const int32_t *group, const step_record *step,
-                               int n, clv_error *err)
-{
-    const step_record *best = step;
-    int most = count_tag(step, n, best->at->tag);
-    if (most == n)
-        return CLV_OK;
-    for (int i = 1; i < n; i++) {
-        int count = count_tag(step, n, step[i].at->tag);
-        best = count > most ? &step[i] : best;
-        most = count > most ? count : most;
-    }
-    *differ = true;
-    for (int i = 0; i < n; i++) {
-        char one[RANK], other[RANK], mine[STATE], theirs[STATE];
-        int rank = group[step[i].member], of = group[best->member];
-        const clv_flight_finding finding = {
-            .size = sizeof finding, .kind = CLV_FLIGHT_DIFFERS, .rank = rank, .peer = of};
-        if (step[i].at->tag == best->at->tag)
-            continue;
-        CLV_TRY(add_finding(report, finding, n - count_tag(step, n, step[i].at->tag),
-                            text_of("%s is in %s, where %s is in %s: they do not run the same",
-                                    name_rank(one, report, rank), describe(mine, step[i].at),
-                                    name_rank(other, report, of), describe(theirs, best->at)),
-                            err));
+        tags[i] = (int64_t)step[i].at->tag;
+    clv_mismatch others = clv_mismatch_find(tags, n);
+    const collective_record *best = &step[others.majority];
+    *differ = others.n > 0;
+    for (int i = 0; *differ && i < n; i++) {
+        clv_flight_found found = {.weight = n, .waiter = -1, .mine = step[i].at, .theirs = best->at};
+        for (int k = 0; k < n; k++)
+            found.weight -= tags[k] == tags[i];
+        if (tags[i] != tags[others.majority])
+            CLV_TRY(add_finding(report, CLV_FLIGHT_DIFFERS, group[step[i].member], group[best->member], found, err));
     }
     return CLV_OK;
 }
 
-/* The oldest step in which members differ: what comes behind it follows from it. */
+/* Stops at the oldest collective in which members differ: later differences follow from it. */
 static clv_status compare_group(clv_flight_report *report, const int32_t *group, int n, int set, clv_error *err)
 {
-    step_record *all;
+    collective_record *all;
     int found;
     bool differ = false;
-    clv_status status = CLV_OK;
     CLV_TRY(collect(&all, &found, report, group, n, set, err));
+    int64_t *tags = malloc((size_t)n * sizeof *tags);
+    clv_status status = tags ? CLV_OK : clv_fail_memory(err, "the collectives of a group", (size_t)n * sizeof *tags);
     for (int i = 0, k; i < found && !differ && status == CLV_OK; i += k) {
         for (k = 1; i + k < found && all[i + k].seq == all[i].seq;)
             k++;
-        status = compare_step(&differ, report, group, all + i, k, err);
+        status = compare_tags(&differ, report, group, all + i, k, tags, err);
     }
+    free(tags);
     free(all);
     return status;
 }
@@ -354,7 +222,7 @@ static clv_status compare_group(clv_flight_report *report, const int32_t *group,
 static clv_status compare_all(clv_flight_report *report, clv_error *err)
 {
     const clv_flight_dump *d = &report->dumps[0];
-    for (int i = 1; i < report->n_dumps; i++) /* the fewest: those that all have made alike */
+    for (int i = 1; i < report->n_dumps; i++) /* the fewest group sets: all processes have these */
         d = report->dumps[i].n_sets < d->n_sets ? &report->dumps[i] : d;
     for (int s = 0; s < d->n_sets; s++) {
         const int32_t *members = d->members + (int64_t)s * d->ranks, *group_of = d->group_of + (int64_t)s * d->ranks;
@@ -368,7 +236,7 @@ static clv_status compare_all(clv_flight_report *report, clv_error *err)
     return CLV_OK;
 }
 
-/* ---- all of it ---- */
+/* ---- what processes reported ---- */
 
 static clv_status add_failures(clv_flight_report *report, clv_error *err)
 {
@@ -377,34 +245,37 @@ static clv_status add_failures(clv_flight_report *report, clv_error *err)
         const clv_error *e = &d->failure;
         bool itself = e->code != CLV_EPEER && e->code != CLV_ETIMEOUT && e->rank >= 0 && e->rank < report->ranks &&
                       report->dump_of[e->rank] == d;
-        clv_flight_finding finding = {.size = sizeof finding,
-                                      .kind = itself ? CLV_FLIGHT_FAILED : CLV_FLIGHT_REPORTED,
-                                      .rank = itself                 ? e->rank
-                                              : d->n_local_ranks > 0 ? (int)d->of[0].rank
-                                                                     : -1,
-                                      .peer = -1};
-        if (e->code == CLV_OK)
-            continue;
-        CLV_TRY(add_finding(report, finding, -i,
-                            text_of("process %lld on %s said: %s", (long long)d->process, d->host, e->message), err));
+        int first = d->n_local_ranks > 0 ? (int)d->of[0].rank : -1;
+        const clv_flight_found found = {.weight = -i, .waiter = -1, .dump = d};
+        if (e->code != CLV_OK)
+            CLV_TRY(add_finding(report, itself ? CLV_FLIGHT_FAILED : CLV_FLIGHT_REPORTED, itself ? e->rank : first, -1,
+                                found, err));
     }
     return CLV_OK;
 }
 
-/* Missing ranks that nobody was seen to wait for. */
+static bool has_finding(const clv_flight_report *report, int rank, clv_flight_kind first, clv_flight_kind last)
+{
+    for (int i = 0; i < report->n_findings; i++) {
+        const clv_flight_finding *f = &report->findings[i].finding;
+        if (f->rank == rank && f->kind >= first && f->kind <= last)
+            return true;
+    }
+    return false;
+}
+
+/* Missing ranks that no rank waits for. */
 static clv_status add_missing(clv_flight_report *report, clv_error *err)
 {
-    for (int r = 0; r < report->ranks; r++) {
-        const clv_flight_finding finding = {.size = sizeof finding, .kind = CLV_FLIGHT_MISSING, .rank = r, .peer = -1};
-        if (!report->dump_of[r] && !find_finding(report, CLV_FLIGHT_MISSING, r, -1))
-            CLV_TRY(add_finding(report, finding, -1,
-                                text_of("rank %d left no dump: killed, stopped, or not given here", r), err));
-    }
+    const clv_flight_found found = {.weight = -1, .waiter = -1};
+    for (int r = 0; r < report->ranks; r++)
+        if (!report->dump_of[r] && !has_finding(report, r, CLV_FLIGHT_MISSING, CLV_FLIGHT_MISSING))
+            CLV_TRY(add_finding(report, CLV_FLIGHT_MISSING, r, -1, found, err));
     return CLV_OK;
 }
 
-/* The dump whose process failed first, of those that name a rank: when a deadline passes all are asked where they
- * stand. Who says something else later was stopped, and has been woken. NULL: none does. */
+/* The dump of the process that failed first, of those whose failure names a rank: when a deadline passes, all ranks are
+ * asked for their progress. A process that reports something else later was stopped, and has continued. NULL: none. */
 static const clv_flight_dump *find_first_failure(const clv_flight_report *report)
 {
     const clv_flight_dump *first = NULL;
@@ -417,28 +288,135 @@ static const clv_flight_dump *find_first_failure(const clv_flight_report *report
     return first;
 }
 
-/* A rank that others have named, and in whose records nothing is wrong: it wrote them when it had been woken, or when
- * what they waited for came after all. */
+/* A rank that a time-out named, but whose records show nothing wrong: they were written after it had continued. */
 static clv_status add_named(clv_flight_report *report, clv_error *err)
 {
     const clv_flight_dump *d = find_first_failure(report);
-    char culprit[RANK];
-    if (!d || d->failure.code != CLV_ETIMEOUT)
+    if (!d || d->failure.code != CLV_ETIMEOUT ||
+        has_finding(report, d->failure.rank, CLV_FLIGHT_FAILED, CLV_FLIGHT_LOST))
         return CLV_OK;
-    int rank = d->failure.rank;
-    for (int i = 0; i < report->n; i++)
-        if (report->said[i].finding.rank == rank && report->said[i].finding.kind < CLV_FLIGHT_WAITS)
-            return CLV_OK;
-    const clv_flight_finding finding = {.size = sizeof finding, .kind = CLV_FLIGHT_STRAGGLER, .rank = rank, .peer = -1};
-    return add_finding(report, finding, 0,
-                       text_of("%s was behind when process %lld on %s found it so: %s",
-                               name_rank(culprit, report, rank), (long long)d->process, d->host, d->failure.message),
-                       err);
+    const clv_flight_found found = {.waiter = -1, .dump = d};
+    return add_finding(report, CLV_FLIGHT_STRAGGLER, d->failure.rank, -1, found, err);
 }
 
-/* Culprits that processes name come before others, lost messages behind them (they may be under way), then those that
- * were waited for longest; else as they were found. */
-static int compare(const void *x, const void *y, void *named)
+/* ---- texts ---- */
+
+static void add_rank(clv_text *text, const clv_flight_report *report, int rank)
+{
+    const clv_flight_dump *d = report->dump_of[rank];
+    clv_text_add(text, "rank %d", rank);
+    if (d)
+        clv_text_add(text, " (process %lld on %s)", (long long)d->process, d->host);
+}
+
+/* "all_reduce 'layers.2.mlp' (instruction 31, step 7 of group set 1, 0 of 512 bytes seen)". */
+static void add_record(clv_text *text, const clv_flight_record *at)
+{
+    bool in_program = at->instruction >= 0, moves = at->phase != CLV_FLIGHT_PHASE_NONE;
+    clv_text_add(text, "%.48s '%.96s'", at->kind, at->name);
+    if (in_program)
+        clv_text_add(text, " (instruction %lld%s", (long long)at->instruction, moves ? ", " : ")");
+    if (moves)
+        clv_text_add(text, "%sstep %llu of group set %lld, %lld of %lld bytes seen)", in_program ? "" : " (",
+                     (unsigned long long)at->seq, (long long)at->set, (long long)at->seen, (long long)at->expected);
+}
+
+/* What a rank with a dump does, or did last. */
+static void add_state(clv_text *text, const clv_flight_report *report, int rank)
+{
+    const clv_flight_record *at = clv_flight_current(report, rank);
+    const clv_flight_rank_dump *of = report->ranked[rank];
+    clv_text_add(text, "%s",
+                 at           ? "it is in "
+                 : of->n == 0 ? "it has run nothing yet"
+                 : of->works  ? "it is between instructions; the last was "
+                              : "it runs nothing; the last was ");
+    if (of->n > 0)
+        add_record(text, &of->records[of->n - 1]);
+}
+
+static void add_waiter(clv_text *text, const clv_flight_report *report, int waiter)
+{
+    clv_text_add(text, "; ");
+    add_rank(text, report, waiter);
+    clv_text_add(text, " waits for it in ");
+    add_record(text, clv_flight_current(report, waiter));
+}
+
+static void write_text(clv_text *text, const clv_flight_report *report, const clv_flight_found *f)
+{
+    int rank = f->finding.rank, peer = f->finding.peer;
+    switch (f->finding.kind) {
+    case CLV_FLIGHT_FAILED:
+    case CLV_FLIGHT_REPORTED:
+        clv_text_add(text, "process %lld on %s reported: %s", (long long)f->dump->process, f->dump->host,
+                     f->dump->failure.message);
+        return;
+    case CLV_FLIGHT_DIFFERS:
+        add_rank(text, report, rank);
+        clv_text_add(text, " is in ");
+        add_record(text, f->mine);
+        clv_text_add(text, ", where ");
+        add_rank(text, report, peer);
+        clv_text_add(text, " is in ");
+        add_record(text, f->theirs);
+        clv_text_add(text, ": they do not run the same");
+        return;
+    case CLV_FLIGHT_MISSING:
+        add_rank(text, report, rank);
+        clv_text_add(text, " left no dump: killed, stopped, or not given here");
+        break;
+    case CLV_FLIGHT_STRAGGLER:
+        add_rank(text, report, rank);
+        if (f->dump)
+            clv_text_add(text, " was behind, as process %lld on %s reported: %s", (long long)f->dump->process,
+                         f->dump->host, f->dump->failure.message);
+        else {
+            clv_text_add(text, " is behind: ");
+            add_state(text, report, rank);
+        }
+        break;
+    case CLV_FLIGHT_LOST:
+        clv_text_add(text, "what ");
+        add_rank(text, report, rank);
+        clv_text_add(text, " sent to ");
+        add_rank(text, report, peer);
+        clv_text_add(text, " in ");
+        add_record(text, clv_flight_current(report, peer));
+        clv_text_add(text, " did not come, or not as it should; now ");
+        add_state(text, report, rank);
+        return;
+    case CLV_FLIGHT_WAITS:
+        add_rank(text, report, rank);
+        clv_text_add(text, " waits for ");
+        add_rank(text, report, peer);
+        clv_text_add(text, ", %.3g s so far, in ", 1e-9 * (double)f->weight);
+        add_record(text, clv_flight_current(report, rank));
+        return;
+    }
+    if (f->waiter >= 0)
+        add_waiter(text, report, f->waiter);
+}
+
+static clv_status write_texts(clv_flight_report *report, clv_error *err)
+{
+    for (int i = 0; i < report->n_findings; i++) {
+        char buffer[800];
+        clv_text text = {.out = buffer, .size = sizeof buffer};
+        write_text(&text, report, &report->findings[i]);
+        clv_text_finish(&text);
+        report->findings[i].finding.text = strdup(buffer);
+        if (!report->findings[i].finding.text)
+            return clv_fail_memory(err, "a finding", sizeof buffer);
+    }
+    return CLV_OK;
+}
+
+/* ---- order ---- */
+
+/* Of culprits, the rank that processes name comes first, and lost messages last (they may be under way); then the one
+ * that was waited for longest. */
+static int compare_findings(const void *x, const void *y, void *named)
 {
     static const int order[] = {0, 1, 2, 2, 2, 3, 4};
     const clv_flight_found *a = x, *b = y;
@@ -457,16 +435,6 @@ static int compare(const void *x, const void *y, void *named)
     return a->finding.rank != b->finding.rank ? a->finding.rank - b->finding.rank : a->number - b->number;
 }
 
-static void sort(clv_flight_report *report)
-{
-    const clv_flight_dump *first = find_first_failure(report);
-    int named = first ? first->failure.rank : -1;
-    for (int i = 0; i < report->n; i++)
-        report->said[i].number = i;
-    if (report->n > 1)
-        qsort_r(report->said, (size_t)report->n, sizeof *report->said, compare, &named);
-}
-
 clv_status clv_flight_diagnose(clv_flight_report *report, clv_error *err)
 {
     CLV_TRY(add_failures(report, err));
@@ -475,6 +443,9 @@ clv_status clv_flight_diagnose(clv_flight_report *report, clv_error *err)
         CLV_TRY(diagnose_rank(report, r, err));
     CLV_TRY(add_missing(report, err));
     CLV_TRY(add_named(report, err));
-    sort(report);
-    return CLV_OK;
+    const clv_flight_dump *first = find_first_failure(report);
+    int named = first ? first->failure.rank : -1;
+    if (report->n_findings > 1)
+        qsort_r(report->findings, (size_t)report->n_findings, sizeof *report->findings, compare_findings, &named);
+    return write_texts(report, err);
 }

@@ -20,18 +20,18 @@ struct clv_flight {
     pthread_mutex_t lock;
     char *path;
     bool only_on_timeout;
-    bool failed;     /* a session that failed has been written */
-    char *written;   /* NULL: nothing was yet */
-    clv_error error; /* of the last writing */
+    bool failed;     /* a dump of a failed session was written */
+    char *written;   /* path of the last dump; NULL: none */
+    clv_error error; /* of the last write */
 };
 
-/* ---- from a world ---- */
+/* ---- reading the recorders ---- */
 
-/* Turns both clocks of a recorder into nanoseconds since 1970. */
+/* Converts both clocks of a recorder to nanoseconds since 1970. */
 typedef struct clock_of {
     int64_t first_ticks, first_ns;
     double ns_per_tick;
-    int64_t to_unix; /* to be added to clv_now_ns's */
+    int64_t to_unix; /* offset from clv_now_ns */
 } clock_of;
 
 static int64_t unix_now(void)
@@ -82,7 +82,7 @@ static void read_record(clv_flight_record *out, const clv_recorder *r, uint64_t 
         read_step(out, &r->collectives[n % CLV_RECORDER_CAPACITY], c);
 }
 
-/* The rank may go on meanwhile: what it overwrites is left out. */
+/* The rank may run meanwhile: leaves out the records that it overwrites. */
 static void read_rank(clv_flight_rank_dump *out, const clv_recorder *r)
 {
     uint64_t begun = atomic_load_explicit(&r->begun, memory_order_acquire), idle = READ(r->idle);
@@ -168,7 +168,7 @@ clv_status clv_flight_write(const clv_session *session, const char *path, clv_er
     return write_session(session, path, NULL, err);
 }
 
-/* ---- where they go ---- */
+/* ---- writing dumps ---- */
 
 clv_status clv_flight_new(clv_flight **out, const clv_flight_options *options, clv_error *err)
 {
@@ -213,14 +213,14 @@ clv_status clv_flight_last_path(const char **path, const clv_flight *flight, clv
     return CLV_OK;
 }
 
-/* A pipe, or a device: there is one of them, whoever writes to it. */
+/* A pipe or device, whose path gets no process index. */
 static bool is_device(const char *path)
 {
     struct stat is;
     return stat(path, &is) == 0 && !S_ISREG(is.st_mode) && !S_ISDIR(is.st_mode);
 }
 
-/* Under the lock. */
+/* Caller holds the lock. */
 static void write_to(clv_flight *flight, const clv_session *session, const clv_error *why)
 {
     const clv_world *world = clv_rank_threads_world(session->team);
@@ -250,7 +250,7 @@ static bool is_stuck(const clv_error *why)
 
 void clv_flight_dump_on_failure(const clv_session *session, const clv_error *why)
 {
-    clv_flight *flight = session->flight;
+    clv_flight *flight = session->options.flight;
     if (!flight || !clv_session_failed(session) || (flight->only_on_timeout && !is_stuck(why)))
         return;
     pthread_mutex_lock(&flight->lock);
@@ -262,7 +262,7 @@ void clv_flight_dump_on_failure(const clv_session *session, const clv_error *why
 
 void clv_flight_dump_on_end(const clv_session *session)
 {
-    clv_flight *flight = session->flight;
+    clv_flight *flight = session->options.flight;
     if (!flight || flight->only_on_timeout)
         return;
     pthread_mutex_lock(&flight->lock);

@@ -13,18 +13,18 @@ void clv_flight_report_free(clv_flight_report *report)
         return;
     for (int i = 0; report->dumps && i < report->n_dumps; i++)
         clv_flight_dump_free(&report->dumps[i]);
-    for (int i = 0; i < report->n; i++)
-        free((char *)report->said[i].finding.text);
+    for (int i = 0; i < report->n_findings; i++)
+        free((char *)report->findings[i].finding.text);
     free(report->dumps);
     free(report->dump_of);
     free(report->ranked);
-    free(report->said);
+    free(report->findings);
     free(report);
 }
 
-/* What dumps of one run have alike. */
-static clv_status check_alike(const clv_flight_dump *a, const char *path_a, const clv_flight_dump *b,
-                              const char *path_b, clv_error *err)
+/* Two dumps are of the same run and different processes. */
+static clv_status check_same_run(const clv_flight_dump *a, const char *path_a, const clv_flight_dump *b,
+                                 const char *path_b, clv_error *err)
 {
     if (a->run != b->run || a->ranks != b->ranks || a->processes != b->processes)
         return clv_fail(err, CLV_EINVAL, "%s and %s are of different runs; valid: one from each process of one run",
@@ -35,7 +35,7 @@ static clv_status check_alike(const clv_flight_dump *a, const char *path_a, cons
     return CLV_OK;
 }
 
-static clv_status take_ranks(clv_flight_report *report, int i, const char *const *paths, clv_error *err)
+static clv_status index_ranks(clv_flight_report *report, int i, const char *const *paths, clv_error *err)
 {
     const clv_flight_dump *d = &report->dumps[i];
     for (int k = 0; k < d->n_local_ranks; k++) {
@@ -55,7 +55,7 @@ static clv_status read_all(clv_flight_report *report, const char *const *paths, 
         report->n_dumps = i + 1;
         CLV_TRY(clv_flight_dump_read(&report->dumps[i], paths[i], err));
         for (int k = 0; k < i; k++)
-            CLV_TRY(check_alike(&report->dumps[k], paths[k], &report->dumps[i], paths[i], err));
+            CLV_TRY(check_same_run(&report->dumps[k], paths[k], &report->dumps[i], paths[i], err));
     }
     report->ranks = (int)report->dumps[0].ranks;
     report->dump_of = calloc((size_t)report->ranks, sizeof *report->dump_of);
@@ -63,7 +63,7 @@ static clv_status read_all(clv_flight_report *report, const char *const *paths, 
     if (!report->dump_of || !report->ranked)
         return clv_fail_memory(err, "the ranks of flight recorders", (size_t)report->ranks * sizeof *report->ranked);
     for (int i = 0; i < n; i++)
-        CLV_TRY(take_ranks(report, i, paths, err));
+        CLV_TRY(index_ranks(report, i, paths, err));
     return clv_flight_diagnose(report, err);
 }
 
@@ -89,8 +89,7 @@ int clv_flight_report_rank_count(const clv_flight_report *report)
     return report ? report->ranks : 0;
 }
 
-/* A step is there, and has others to wait for. */
-static void fill_step(clv_flight_rank *out, const clv_flight_record *at, const clv_flight_dump *dump)
+static void fill_collective(clv_flight_rank *out, const clv_flight_record *at, const clv_flight_dump *dump)
 {
     out->group_set = (int)at->set;
     out->seq = (int64_t)at->seq;
@@ -120,7 +119,7 @@ clv_status clv_flight_report_rank(const clv_flight_report *report, int rank, clv
         r.kind = at ? at->kind : NULL;
         r.instruction = at ? at->instruction : -1;
         if (at && at->phase != CLV_FLIGHT_PHASE_NONE)
-            fill_step(&r, at, dump);
+            fill_collective(&r, at, dump);
     }
     return clv_struct_copy_out(out, sizeof r, sizeof r, &r, call, err);
 }
@@ -129,10 +128,9 @@ clv_status clv_flight_report_finding(const clv_flight_report *report, int i, clv
 {
     static const char call[] = "clv_flight_report_finding";
     CLV_TRY(clv_require(report && out, call, "a report and out", err));
-    if (i < 0)
-        return clv_fail(err, CLV_EINVAL, "%s: finding %d; valid: 0 and above", call, i);
+    CLV_TRY(clv_require_count(i, 0, call, "as the number of a finding", err));
     clv_flight_finding f = {.rank = -1, .peer = -1};
-    if (i < report->n)
-        f = report->said[i].finding;
+    if (i < report->n_findings)
+        f = report->findings[i].finding;
     return clv_struct_copy_out(out, sizeof f, sizeof f, &f, call, err);
 }

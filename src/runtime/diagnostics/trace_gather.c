@@ -1,4 +1,4 @@
-/* trace_gather.c - gathers trace events of all processes, aligns clocks, writes and summarizes trace files. */
+/* trace_gather.c - starts and ends traces: gathers the events of all processes, aligns clocks, writes the file. */
 #include "cleave/trace.h"
 
 #include <ctype.h>
@@ -19,9 +19,9 @@
 
 static const char gathering[] = "a trace";
 
-/* ---- beginning ---- */
+/* ---- starting ---- */
 
-/* A rank that has not returned may write to it: then it is left to the process. */
+/* Frees the recorder; it leaks if a rank that has not returned may still write to it. */
 static void drop_tracer(clv_session *session)
 {
     bool returned = true;
@@ -62,9 +62,9 @@ clv_status clv_trace_step(clv_session *session, int64_t step, clv_error *err)
     return CLV_OK;
 }
 
-/* ---- what instructions are ---- */
+/* ---- instructions ---- */
 
-/* Whether a name has this segment between dots; *after: what is behind it. */
+/* Whether a name has this segment between dots; *after: the rest of the name. */
 static bool has_segment(const char *name, const char *segment, const char **after)
 {
     size_t length = strlen(segment);
@@ -129,23 +129,23 @@ static clv_status describe_program(clv_trace_program *out, const clv_program *pr
     return CLV_OK;
 }
 
-/* Of one run. A collective is predicted by itself, and what hides behind ops of all of them together: each is as well
- * hidden as all. */
+/* Predicts one run. Each collective is predicted by itself; their overlap with ops is predicted for all together and
+ * spread evenly over them. */
 static clv_status predict(clv_trace_seconds out[CLV_TRACE_PLACE_COUNT], const clv_program *program,
                           const clv_trace_program *ops, const clv_machine *machine, clv_error *err)
 {
     clv_prediction all = {.size = sizeof all};
-    double alone = 0;
+    double sum = 0;
     CLV_TRY(clv_program_predict(program, machine, &all, err));
     memset(out, 0, CLV_TRACE_PLACE_COUNT * sizeof *out);
     for (int i = 0; i < ops->n; i++) {
         double seconds = clv_program_predict_instruction(program, machine, i);
         clv_trace_seconds *of = &out[ops->ops[i].place];
         *(ops->ops[i].moves ? &of->communication : &of->seconds) += seconds;
-        alone += ops->ops[i].moves ? seconds : 0;
+        sum += ops->ops[i].moves ? seconds : 0;
     }
     for (int p = 0; p < CLV_TRACE_PLACE_COUNT; p++) {
-        out[p].communication *= alone > 0 ? all.communication / alone : 0;
+        out[p].communication *= sum > 0 ? all.communication / sum : 0;
         out[p].seconds += out[p].communication;
     }
     return CLV_OK;
@@ -166,66 +166,66 @@ static int compare_words(const void *a, const void *b)
     return *x < *y ? -1 : *x > *y;
 }
 
-enum { MEETINGS = 9, CLOCK_WORDS = MEETINGS + 1 };
+enum { SAMPLES = 9, CLOCK_WORDS = SAMPLES + 1 };
 
-/* What is to be added to this process' clock to have that of rank 0's: the median over meetings, which end for all at
- * nearly the same time. */
+/* *add: the offset from this process's clock to that of rank 0's, the median over several allgathers, which end at
+ * nearly the same time in all processes. */
 static clv_status align(int64_t *add, bool *aligned, const clv_session *session, clv_error *err)
 {
-    int64_t mine[CLOCK_WORDS] = {0}, behind[MEETINGS];
+    int64_t mine[CLOCK_WORDS] = {0}, offset[SAMPLES];
     int64_t *all = calloc((size_t)session->n_ranks * CLOCK_WORDS, sizeof *all);
     *add = 0;
     *aligned = false;
     if (!all)
         return clv_fail_memory(err, gathering, (size_t)session->n_ranks * sizeof mine);
-    mine[MEETINGS] = hash_of_host_name();
+    mine[SAMPLES] = hash_of_host_name();
     clv_status status = CLV_OK;
-    for (int k = 0; status == CLV_OK && k < MEETINGS; k++) {
+    for (int k = 0; status == CLV_OK && k < SAMPLES; k++) {
         status = clv_session_allgather(session, gathering, mine, 1, all, err);
         mine[k] = clv_now_ns();
     }
     if (status == CLV_OK)
         status = clv_session_allgather(session, gathering, mine, CLOCK_WORDS, all, err);
     for (int r = 0; status == CLV_OK && r < session->n_ranks; r++)
-        *aligned |= all[r * CLOCK_WORDS + MEETINGS] != all[MEETINGS];
-    for (int k = 0; k < MEETINGS; k++)
-        behind[k] = all[k] - mine[k];
-    qsort(behind, MEETINGS, sizeof *behind, compare_words);
-    if (status == CLV_OK && mine[MEETINGS] != all[MEETINGS])
-        *add = behind[MEETINGS / 2];
+        *aligned |= all[r * CLOCK_WORDS + SAMPLES] != all[SAMPLES];
+    for (int k = 0; k < SAMPLES; k++)
+        offset[k] = all[k] - mine[k];
+    qsort(offset, SAMPLES, sizeof *offset, compare_words);
+    if (status == CLV_OK && mine[SAMPLES] != all[SAMPLES])
+        *add = offset[SAMPLES / 2];
     free(all);
     return status;
 }
 
 /* ---- gathering ---- */
 
-enum { EVENT_WORDS = sizeof(clv_trace_event) / sizeof(int64_t), PIECE = 2048 /* events that all say at once */ };
+enum { EVENT_WORDS = sizeof(clv_trace_event) / sizeof(int64_t), CHUNK = 2048 /* events per process and allgather */ };
 _Static_assert(sizeof(clv_trace_event) == 40, "whole words");
 
-/* Of one process. */
+/* Growing array of events. */
 typedef struct recorded {
     clv_trace_event *events; /* [n] */
-    int64_t n, room;
+    int64_t n, capacity;
 } recorded;
 
 static clv_status append(recorded *out, const clv_trace_event *events, int64_t n, clv_error *err)
 {
     if (n == 0)
         return CLV_OK;
-    if (out->n + n > out->room) {
-        int64_t room = out->n + n + out->room;
-        clv_trace_event *grown = realloc(out->events, (size_t)room * sizeof *grown);
+    if (out->n + n > out->capacity) {
+        int64_t capacity = out->n + n + out->capacity;
+        clv_trace_event *grown = realloc(out->events, (size_t)capacity * sizeof *grown);
         if (!grown)
-            return clv_fail_memory(err, gathering, (size_t)room * sizeof *grown);
+            return clv_fail_memory(err, gathering, (size_t)capacity * sizeof *grown);
         out->events = grown;
-        out->room = room;
+        out->capacity = capacity;
     }
     memcpy(out->events + out->n, events, (size_t)n * sizeof *events);
     out->n += n;
     return CLV_OK;
 }
 
-/* What ranks here recorded of programs that are still there, by the clock of rank 0. */
+/* Events of the local ranks and of programs that are still loaded, by the clock of rank 0. */
 static clv_status collect(recorded *out, const clv_session *session, int64_t add_ns, clv_error *err)
 {
     const clv_trace_recorder *tracer = session->tracer;
@@ -242,41 +242,23 @@ static clv_status collect(recorded *out, const clv_session *session, int64_t add
     return CLV_OK;
 }
 
-/* A piece of every process' events; the process of rank 0 keeps them. */
+/* Appends CHUNK events of every process, from event `at` on, in the process of rank 0. counts: [n_ranks] events of each
+ * rank's process; words: scratch for a chunk of this process, then of each rank. */
 static clv_status allgather_chunk(recorded *out, const clv_session *session, const recorded *mine, int64_t at,
-                                  const int64_t *counts, int64_t *room, clv_error *err)
+                                  const int64_t *counts, int64_t *words, clv_error *err)
 {
-    enum { WORDS = PIECE * EVENT_WORDS };
-    int64_t n = mine->n - at < 0 ? 0 : mine->n - at < PIECE ? mine->n - at : PIECE;
-    int64_t *said = room, *all = room + WORDS;
-    memset(said, 0, WORDS * sizeof *said);
+    enum { WORDS = CHUNK * EVENT_WORDS };
+    int64_t n = mine->n - at < CHUNK ? mine->n - at : CHUNK, *all = words + WORDS;
+    memset(words, 0, WORDS * sizeof *words);
     if (n > 0)
-        memcpy(said, mine->events + at, (size_t)n * sizeof *mine->events);
-    CLV_TRY(clv_session_allgather(session, gathering, said, WORDS, all, err));
+        memcpy(words, mine->events + at, (size_t)n * sizeof *mine->events);
+    CLV_TRY(clv_session_allgather(session, gathering, words, WORDS, all, err));
     for (int r = 0; clv_session_is_root(session) && r < session->n_ranks; r++) {
-        int64_t its = counts[r] - at < PIECE ? counts[r] - at : PIECE;
-        if (clv_session_rank_is_process_leader(session, r) && its > 0)
-            CLV_TRY(append(out, (const clv_trace_event *)(const void *)(all + (int64_t)r * WORDS), its, err));
+        n = counts[r] - at < CHUNK ? counts[r] - at : CHUNK;
+        if (clv_session_rank_is_process_leader(session, r) && n > 0)
+            CLV_TRY(append(out, (const clv_trace_event *)(const void *)(all + (int64_t)r * WORDS), n, err));
     }
     return CLV_OK;
-}
-
-/* counts: [n_ranks], of each rank's process. */
-static clv_status allgather_events(recorded *out, const clv_session *session, const recorded *mine, int64_t *counts,
-                                   clv_error *err)
-{
-    int64_t most = 0;
-    size_t words = ((size_t)session->n_ranks + 1) * PIECE * EVENT_WORDS;
-    int64_t *room = malloc(words * sizeof *room);
-    if (!room)
-        return clv_fail_memory(err, gathering, words * sizeof *room);
-    clv_status status = clv_session_allgather(session, gathering, &mine->n, 1, counts, err);
-    for (int r = 0; r < session->n_ranks; r++)
-        most = counts[r] > most ? counts[r] : most;
-    for (int64_t at = 0; status == CLV_OK && at < most; at += PIECE)
-        status = allgather_chunk(out, session, mine, at, counts, room, err);
-    free(room);
-    return status;
 }
 
 /* Events of all ranks, in the process of rank 0. */
@@ -284,11 +266,17 @@ static clv_status gather(recorded *out, const clv_session *session, bool togethe
 {
     if (!together)
         return append(out, mine->events, mine->n, err);
-    int64_t *counts = calloc((size_t)session->n_ranks, sizeof *counts);
-    if (!counts)
-        return clv_fail_memory(err, gathering, (size_t)session->n_ranks * sizeof *counts);
-    clv_status status = allgather_events(out, session, mine, counts, err);
-    free(counts);
+    size_t ranks = (size_t)session->n_ranks, words = (ranks + 1) * CHUNK * EVENT_WORDS;
+    int64_t most = 0, *scratch = malloc((words + ranks) * sizeof *scratch);
+    if (!scratch)
+        return clv_fail_memory(err, gathering, (words + ranks) * sizeof *scratch);
+    int64_t *counts = scratch + words;
+    clv_status status = clv_session_allgather(session, gathering, &mine->n, 1, counts, err);
+    for (size_t r = 0; status == CLV_OK && r < ranks; r++)
+        most = counts[r] > most ? counts[r] : most;
+    for (int64_t at = 0; status == CLV_OK && at < most; at += CHUNK)
+        status = allgather_chunk(out, session, mine, at, counts, scratch, err);
+    free(scratch);
     return status;
 }
 
@@ -303,7 +291,7 @@ static void find_processes(int *process_of, const clv_session *session)
     }
 }
 
-/* How many steps there are of, and how often each program ran on a rank. Steps grow. */
+/* Number of steps of a rank, whose numbers grow, and runs of each program on it. */
 static int64_t count_steps(int64_t *runs, const clv_trace_content *c, int rank)
 {
     int64_t steps = 0, last = -1;
@@ -423,82 +411,4 @@ clv_status clv_trace_end_after(clv_session *session, const clv_trace_options *op
         (void)clv_trace_end(session, &alone, NULL);
     }
     return status;
-}
-
-/* ---- reading ---- */
-
-struct clv_trace_report {
-    clv_trace_table table;
-};
-
-clv_status clv_trace_read(clv_trace_report **out, const char *path, clv_error *err)
-{
-    CLV_TRY(clv_require(out && path, "clv_trace_read", "out and a path", err));
-    clv_trace_report *report = malloc(sizeof *report);
-    if (!report)
-        return clv_fail_memory(err, "a trace's table", sizeof *report);
-    clv_status status = clv_trace_file_read(&report->table, path, err);
-    if (status == CLV_OK)
-        *out = report;
-    else
-        free(report);
-    return status;
-}
-
-void clv_trace_report_free(clv_trace_report *report)
-{
-    free(report);
-}
-
-clv_status clv_trace_describe(const clv_trace_report *report, clv_trace_info *out, clv_error *err)
-{
-    static const char call[] = "clv_trace_describe";
-    CLV_TRY(clv_require(report && out, call, "a report and out", err));
-    const clv_trace_table *t = &report->table;
-    const clv_trace_info info = {.mesh = t->mesh,
-                                 .machine = t->machine,
-                                 .ranks = t->ranks,
-                                 .processes = t->processes,
-                                 .steps = t->steps,
-                                 .dropped_events = t->dropped_events,
-                                 .seconds = t->seconds};
-    return clv_struct_copy_out(out, sizeof info, sizeof info, &info, call, err);
-}
-
-clv_status clv_trace_report_part(const clv_trace_report *report, int i, clv_trace_part *out, clv_error *err)
-{
-    static const char call[] = "clv_trace_report_part";
-    CLV_TRY(clv_require(report && out, call, "a report and out", err));
-    if (i < 0)
-        return clv_fail(err, CLV_EINVAL, "%s: part %d; valid: 0 and above", call, i);
-    clv_trace_part part = {0};
-    if (i < CLV_TRACE_PLACE_COUNT) {
-        const clv_trace_sums *s = &report->table.of[i];
-        part = (clv_trace_part){.name = clv_trace_place_name((clv_trace_place)i),
-                                .compute = s->compute,
-                                .moving = s->moving,
-                                .waiting = s->waiting,
-                                .stealing = s->stealing,
-                                .overlapped = s->overlapped,
-                                .bytes = s->bytes,
-                                .collectives = s->collectives,
-                                .predicted_seconds = s->predicted.seconds,
-                                .predicted_communication = s->predicted.communication};
-    }
-    return clv_struct_copy_out(out, sizeof part, offsetof(clv_trace_part, stealing), &part, call, err);
-}
-
-clv_status clv_trace_report_op_kind(const clv_trace_report *report, int i, clv_trace_op_kind *out, clv_error *err)
-{
-    static const char call[] = "clv_trace_report_op_kind";
-    CLV_TRY(clv_require(report && out, call, "a report and out", err));
-    if (i < 0)
-        return clv_fail(err, CLV_EINVAL, "%s: kind %d; valid: 0 and above", call, i);
-    clv_trace_op_kind kind = {0};
-    if (i < report->table.n_kinds) {
-        const clv_trace_op_sums *s = &report->table.kinds[i];
-        kind = (clv_trace_op_kind){
-            .name = s->name, .calls = s->calls, .seconds = s->seconds, .waiting = s->waiting, .stealing = s->stealing};
-    }
-    return clv_struct_copy_out(out, sizeof kind, offsetof(clv_trace_op_kind, stealing), &kind, call, err);
 }

@@ -33,7 +33,7 @@ void clv_trace_recorder_free(clv_trace_recorder *tracer)
     free(tracer);
 }
 
-/* The program's number; -1: there is no room for it. */
+/* The index of a program; -1: out of memory. */
 static int number_of(clv_trace_recorder *tracer, const clv_program *program)
 {
     for (int p = 0; p < tracer->n_programs; p++)
@@ -49,8 +49,7 @@ static int number_of(clv_trace_recorder *tracer, const clv_program *program)
     return tracer->n_programs++;
 }
 
-/* Of a run: itself, each instruction, and of steps that ranks talk in their waits, and that they are waited for later.
- */
+/* Events of a run: the run, each instruction, and of collectives their waits and their completion. */
 static int64_t most_events(const clv_program *program)
 {
     int64_t n = 1;
@@ -59,16 +58,16 @@ static int64_t most_events(const clv_program *program)
     return n;
 }
 
-static void make_room(clv_rank_trace *t, int64_t more)
+static void reserve(clv_rank_trace *t, int64_t more)
 {
-    int64_t room = 2 * t->room > t->n + more ? 2 * t->room : t->n + more;
-    if (t->n + more <= t->room || room > MOST_EVENTS)
+    int64_t capacity = 2 * t->capacity > t->n + more ? 2 * t->capacity : t->n + more;
+    if (t->n + more <= t->capacity || capacity > MOST_EVENTS)
         return;
-    clv_trace_event *grown = realloc(t->events, (size_t)room * sizeof *grown);
+    clv_trace_event *grown = realloc(t->events, (size_t)capacity * sizeof *grown);
     if (!grown)
         return;
     t->events = grown;
-    t->room = room;
+    t->capacity = capacity;
 }
 
 bool clv_trace_recorder_begin_run(clv_trace_recorder *tracer, const clv_program *program)
@@ -81,9 +80,9 @@ bool clv_trace_recorder_begin_run(clv_trace_recorder *tracer, const clv_program 
     int64_t more = most_events(program);
     for (int r = 0; r < tracer->n_local_ranks; r++) {
         clv_rank_trace *t = &tracer->ranks[r];
-        make_room(t, more);
+        reserve(t, more);
         t->waits.n = 0;
-        t->like = (clv_trace_event){
+        t->template = (clv_trace_event){
             .rank = tracer->first_local_rank + r, .step = (int32_t)tracer->step, .program = (int16_t)number};
     }
     if (!tracer->steps_are_numbered)

@@ -1,5 +1,5 @@
-/* trace_recorder.h - trace recorder: per-rank event buffers that the executor fills during a run. What becomes of it
- * is trace_gather.c.
+/* trace_recorder.h - trace recorder: per-rank event buffers that the executor fills during a run; trace_gather.c reads
+ * them.
  */
 #ifndef CLEAVE_RUNTIME_DIAGNOSTICS_TRACE_RECORDER_H
 #define CLEAVE_RUNTIME_DIAGNOSTICS_TRACE_RECORDER_H
@@ -11,46 +11,47 @@
 #include "comm/comm.h"
 #include "io/diagnostics/trace_file.h"
 
-/* What a rank records to. */
+/* Event buffer of a rank. */
 typedef struct clv_rank_trace {
     clv_trace_event *events;
-    int64_t n, room;
-    int64_t dropped;      /* for which there was no room */
-    clv_trace_event like; /* rank, step and program of what is recorded now */
-    clv_wait_log waits;   /* of the instruction that runs */
+    int64_t n, capacity;
+    int64_t dropped;          /* events that did not fit */
+    clv_trace_event template; /* rank, step and program of the current run */
+    clv_wait_log waits;       /* of the current instruction */
 } clv_rank_trace;
 
 typedef struct clv_trace_recorder {
     int first_local_rank, n_local_ranks;
     clv_rank_trace *ranks; /* [n_local_ranks] */
     int n_programs;
-    const clv_program **programs; /* [n_programs]; NULL: it was unloaded */
-    bool steps_are_numbered;      /* steps are, by who runs them; else each run is one */
-    int64_t step;                 /* of the next run; < 0: it is not recorded */
+    const clv_program **programs; /* [n_programs]; NULL: unloaded */
+    bool steps_are_numbered;      /* clv_trace_step was called; else each run is a step */
+    int64_t step;                 /* of the next run; < 0: not recorded */
 } clv_trace_recorder;
 
 clv_status clv_trace_recorder_new(clv_trace_recorder **out, int first, int here, clv_error *err);
 void clv_trace_recorder_free(clv_trace_recorder *tracer);
 
-/* clv_trace_end, behind runs that came to `status`, which it returns: of runs that failed no other process is asked. */
+/* clv_trace_end after runs that ended with `status`, which it returns. After a failure nothing is gathered from other
+ * processes. */
 clv_status clv_trace_end_after(clv_session *session, const clv_trace_options *options, clv_status status,
                                clv_error *err);
 
-/* Before a run: makes room for what it may record. False: it is not recorded. */
+/* Reserves memory for the events of a run. False: the run is not recorded. */
 bool clv_trace_recorder_begin_run(clv_trace_recorder *tracer, const clv_program *program);
-/* The program is no more. */
+/* Removes a program that is unloaded. */
 void clv_trace_recorder_forget(clv_trace_recorder *tracer, const clv_program *program);
 
-/* NULL: there is no room for it. */
+/* NULL: the buffer is full. */
 static inline clv_trace_event *clv_rank_trace_add(clv_rank_trace *t, clv_trace_kind kind, int instruction,
                                                   int64_t begun_ns, int64_t ended_ns)
 {
-    if (t->n == t->room) {
+    if (t->n == t->capacity) {
         t->dropped++;
         return NULL;
     }
     clv_trace_event *event = &t->events[t->n++];
-    *event = t->like;
+    *event = t->template;
     event->kind = (int16_t)kind;
     event->instruction = instruction;
     event->begun_ns = begun_ns;
@@ -58,7 +59,7 @@ static inline clv_trace_event *clv_rank_trace_add(clv_rank_trace *t, clv_trace_k
     return event;
 }
 
-/* With what the rank waited meanwhile. */
+/* Adds an event and the waits of the current instruction. */
 static inline void clv_rank_trace_add_waits(clv_rank_trace *t, clv_trace_kind kind, int instruction, int64_t begun_ns,
                                             int64_t ended_ns)
 {

@@ -16,11 +16,11 @@ clv_status clv_session_finish_call(const clv_session *session, const char *call,
     if (status == CLV_OK)
         return CLV_OK;
     if (clv_session_is_multi_process(session) && !clv_session_failed(session)) {
-        clv_error told = {.code = CLV_EPEER, .rank = why->rank >= 0 ? why->rank : session->first_local_rank};
-        snprintf(told.op, sizeof told.op, "%s", why->op[0] ? why->op : call);
-        snprintf(told.message, sizeof told.message, "%s failed only in the process of rank %d: %.400s", call,
+        clv_error notice = {.code = CLV_EPEER, .rank = why->rank >= 0 ? why->rank : session->first_local_rank};
+        snprintf(notice.op, sizeof notice.op, "%s", why->op[0] ? why->op : call);
+        snprintf(notice.message, sizeof notice.message, "%s failed only in the process of rank %d: %.400s", call,
                  session->first_local_rank, why->message);
-        clv_world_fail(clv_rank_threads_world(session->team), &told);
+        clv_world_fail(clv_rank_threads_world(session->team), &notice);
     }
     clv_world_broadcast_failure(clv_rank_threads_world(session->team));
     clv_flight_dump_on_failure(session, why);
@@ -61,7 +61,7 @@ static clv_status allgather(const clv_session *session, const char *what, const 
         return clv_rank_threads_run(session->team, NULL, NULL, err);
     clv_shard *shards = calloc(2 * ranks, sizeof *shards);
     void **data = calloc(2 * here, sizeof *data);
-    int64_t *memory = calloc((ranks + 1) * words, sizeof *memory); /* mine, then all; a late rank may be in it */
+    int64_t *memory = calloc((ranks + 1) * words, sizeof *memory); /* mine, then all; a late rank may still use it */
     clv_status status = shards && data && memory ? CLV_OK : clv_fail_memory(err, what, 2 * ranks * sizeof *shards);
     if (status == CLV_OK) {
         memcpy(memory, mine, words * sizeof *mine);
@@ -163,14 +163,14 @@ clv_status clv_session_check_same_program(const clv_session *session, uint64_t d
         {(int64_t)digest,
          "program than that of the other ranks: tensors, layouts, steps, ops or their attributes differ; valid: the "
          "same graph, compiled with the same options in every process"},
-        {(int64_t)session->seed, "seed of first values than that of the other ranks; valid: the same "
-                                 "clv_session_options.seed in every process"}};
+        {(int64_t)session->options.seed, "seed of first values than that of the other ranks; valid: the same "
+                                         "clv_session_options.seed in every process"}};
     return clv_session_check_match(session, "clv_session_load", "a comparison of programs", mine, 2, err);
 }
 
 /* ---- agreement ---- */
 
-/* After a failure that all know of: the message of the process of rank `failed`. */
+/* After a failure that all processes know of: fetches the message of the process of rank `failed`. */
 static clv_status fetch_failure_message(const clv_session *session, const char *what, int failed, const clv_error *mine,
                                         clv_error *err)
 {

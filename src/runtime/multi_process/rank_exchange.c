@@ -16,7 +16,7 @@ void *clv_staging_alloc(int64_t bytes)
 
 typedef struct exchange_job {
     const clv_transport *transport;
-    int first;        /* rank of this process */
+    int first_local_rank;
     clv_plan **plans; /* [n_local_ranks] */
     void **staging;   /* [n_local_ranks] */
     const char *what;
@@ -25,9 +25,9 @@ typedef struct exchange_job {
 static clv_status exchange_rank(void *arg, int rank, clv_comm *comm, clv_error *err)
 {
     const exchange_job *job = arg;
-    clv_plan *plan = job->plans[rank - job->first];
+    clv_plan *plan = job->plans[rank - job->first_local_rank];
     clv_comm_set_activity(comm, job->what);
-    CLV_TRY(job->transport->start(plan, job->staging[rank - job->first], err));
+    CLV_TRY(job->transport->start(plan, job->staging[rank - job->first_local_rank], err));
     CLV_TRY(job->transport->wait(plan, CLV_WAIT_OUTPUT_READY, err));
     return job->transport->wait(plan, CLV_WAIT_INPUT_REUSABLE, err);
 }

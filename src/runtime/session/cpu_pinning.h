@@ -4,11 +4,11 @@
 
 typedef struct clv_cpu_pinning clv_cpu_pinning;
 
-/* A plan for ranks of `threads` cores each, from the cores that this process may run on: one thread a core where there
- * are enough, else one a hardware thread, else (wrap) in turn, or (not wrap) NULL. NULL too when the machine cannot be
- * read: pinning is never a reason to fail. */
+/* Assigns `threads` cores per rank, of the cores that this process may use: one thread per core if there are enough,
+ * else one per hardware thread, else round robin (wrap) or NULL (not wrap). Also NULL if the topology is unknown:
+ * pinning never fails. */
 clv_cpu_pinning *clv_cpu_pinning_new(int ranks, int threads, int wrap);
-/* Binds the calling thread, and the threads it starts later, to a rank's cores. */
+/* Binds the calling thread, and threads that it starts later, to a rank's cores. */
 void clv_cpu_pinning_bind(const clv_cpu_pinning *pins, int rank);
 void clv_cpu_pinning_free(clv_cpu_pinning *pins);
 

@@ -1,13 +1,10 @@
-/* executor.c - interpreter of one rank: runs instructions, starts and completes collectives. It sees this rank's
- * memory alone; steps that move go through the transport.
- */
+/* executor.c - interpreter of one rank: runs instructions, starts and completes collectives. */
 #include "runtime/session/executor.h"
 
 #include "base/threads/wait.h"
 #include "runtime/checks/memory_check.h"
 #include "runtime/checks/nonfinite_check.h"
 #include "runtime/diagnostics/trace_recorder.h"
-#include "runtime/session/kernel_dispatch.h"
 
 typedef struct rank_state {
     const clv_loaded_program *loaded;
@@ -15,7 +12,7 @@ typedef struct rank_state {
     int rank;
     clv_comm *comm;
     clv_rank_times *times;
-    clv_rank_trace *trace; /* NULL: nothing is recorded */
+    clv_rank_trace *trace; /* NULL: not recorded */
     int n_in_flight;
 } rank_state;
 
@@ -29,7 +26,7 @@ static clv_shard shard_of(const clv_view *view)
     return shard;
 }
 
-/* Copies to `out` what this rank has of it. */
+/* Copies the elements that this rank has from the operand to the result. */
 static clv_status copy_own(const rank_state *r, const clv_instruction *instruction, clv_error *err)
 {
     const clv_device *device = r->mine->context.device;
@@ -39,7 +36,7 @@ static clv_status copy_own(const rank_state *r, const clv_instruction *instructi
                                  clv_dtype_size(out->dtype), err);
 }
 
-/* Says what this rank does from here on. */
+/* Starts a record in the flight recorder. */
 static void begin(const rank_state *r, int i)
 {
     const clv_instruction *instruction = &r->loaded->program->instructions[i];
@@ -55,97 +52,78 @@ static clv_status wait_for(const rank_state *r, int i, clv_error *err)
     return transport->wait(r->mine->plans[i], CLV_WAIT_INPUT_REUSABLE, err);
 }
 
-/* What of the rank's time until now was not in steps, from a time that stays. */
+/* The rank's time outside of collectives until now, plus a constant. */
 static int64_t ops_ns(const rank_state *r, int64_t now)
 {
     return now - r->times->comm_ns;
 }
 
-/* Since when all of a step that the rank waits for from `now` on has been here, or until when it moved beside ops. */
+/* When the data of a collective that the rank waits for from `now` on had arrived, at the latest now. */
 static int64_t arrived_ns(const clv_plan *plan, int64_t now)
 {
     return plan->arrived_ns > 0 && plan->arrived_ns < now ? plan->arrived_ns : now;
 }
 
-/* How long it has moved beside them. */
+/* How long it overlapped with ops. */
 static int64_t overlapped_ns(const rank_state *r, const clv_plan *plan, int64_t now)
 {
     int64_t moved = arrived_ns(plan, now) - plan->begun_ns, ops = ops_ns(r, now) - plan->compute_ns_at_start;
-    int64_t hidden = moved < ops ? moved : ops;
-    return hidden > 0 ? hidden : 0;
+    int64_t overlapped = moved < ops ? moved : ops;
+    return overlapped > 0 ? overlapped : 0;
 }
 
-/* What a step that flew took beside ops, and waiting for it. */
+/* Records the transfer of an overlapped collective, and the wait for its completion. */
 static void record_completion(const rank_state *r, int i, int64_t begun_ns, int64_t ended_ns)
 {
     const clv_plan *plan = r->mine->plans[i];
-    int64_t there = arrived_ns(plan, begun_ns);
+    int64_t arrived = arrived_ns(plan, begun_ns);
     clv_rank_trace_add_waits(r->trace, CLV_TRACE_COMPLETION, i, begun_ns, ended_ns);
     clv_rank_trace_add(r->trace, CLV_TRACE_TRANSFER, i, plan->begun_ns,
-                       there > plan->begun_ns ? there : plan->begun_ns);
+                       arrived > plan->begun_ns ? arrived : plan->begun_ns);
 }
 
-/* What the rank finds first is kept, where it is to be; else it fails the run. */
-static clv_status keep_finding(const rank_state *r, int i, clv_status status, clv_error *why, clv_error *err)
+/* Checks for NaN and infinity before or after an instruction, unless the rank has found one. The first finding is
+ * stored where the loaded program asks for it; else it fails the run. */
+static clv_status check_nonfinite(const rank_state *r, clv_nonfinite_element *before, int i, bool after, clv_error *err)
 {
     clv_nonfinite_finding *finding = r->mine->finding;
+    if (!r->loaded->minus_infinity_allowed || (finding && finding->instruction >= 0))
+        return CLV_OK;
+    clv_error why = {.rank = -1};
+    clv_status status = after ? clv_nonfinite_check_after(before, r->loaded, r->rank, i, &why)
+                              : clv_nonfinite_check_before(before, r->loaded, r->rank, i, &why);
     if (status == CLV_OK)
         return CLV_OK;
     if (finding)
-        *finding = (clv_nonfinite_finding){i, *why};
+        *finding = (clv_nonfinite_finding){i, why};
     else if (err && err->code == CLV_OK)
-        *err = *why;
+        *err = why;
     return finding ? CLV_OK : status;
 }
 
-/* Whether it looks_for_nonfinite for what is not finite, and has found nothing yet. */
-static bool looks_for_nonfinite(const rank_state *r)
-{
-    return r->loaded->minus_infinity_allowed && (!r->mine->finding || r->mine->finding->instruction < 0);
-}
-
-static clv_status check_nonfinite_before(const rank_state *r, clv_nonfinite_element *out, int i, clv_error *err)
-{
-    if (!looks_for_nonfinite(r))
-        return CLV_OK;
-    clv_error why = {.rank = -1};
-    return keep_finding(r, i, clv_nonfinite_check_before(out, r->loaded, r->rank, i, &why), &why, err);
-}
-
-static clv_status check_nonfinite_after(const rank_state *r, const clv_nonfinite_element *before, int i, clv_error *err)
-{
-    if (!looks_for_nonfinite(r))
-        return CLV_OK;
-    clv_error why = {.rank = -1};
-    return keep_finding(r, i, clv_nonfinite_check_after(before, r->loaded, r->rank, i, &why), &why, err);
-}
-
-/* Waits for the step that flies in place k of the list; behind: the instruction that ran last. */
-static clv_status complete_step(rank_state *r, int k, int behind, clv_error *err)
+/* Waits for collective k of those in flight; last_run: the last instruction that ran. */
+static clv_status complete_step(rank_state *r, int k, int last_run, clv_error *err)
 {
     int i = r->mine->in_flight[k];
     int64_t start = clv_now_ns();
     begin(r, i);
     CLV_TRY(wait_for(r, i, err));
     int64_t took = clv_now_ns() - start;
-    int64_t hidden = overlapped_ns(r, r->mine->plans[i], start);
-    r->times->overlapped_ns += hidden;
+    r->times->overlapped_ns += overlapped_ns(r, r->mine->plans[i], start);
     r->times->comm_ns += took;
-    if (r->mine->times_of_instructions) {
-        r->mine->times_of_instructions[i].ns += took;
-        r->mine->times_of_instructions[i].overlapped_ns += hidden;
-    }
+    if (r->mine->instruction_ns)
+        r->mine->instruction_ns[i] += took;
     if (r->trace)
         record_completion(r, i, start, start + took);
     r->n_in_flight--;
     for (; k < r->n_in_flight; k++)
         r->mine->in_flight[k] = r->mine->in_flight[k + 1];
-    CLV_TRY(check_nonfinite_after(r, &(clv_nonfinite_element){.buffer = -1}, i, err));
-    return r->loaded->check ? clv_memory_check_completed(r->loaded, r->rank, i, behind, err) : CLV_OK;
+    CLV_TRY(check_nonfinite(r, &(clv_nonfinite_element){.buffer = -1}, i, true, err));
+    return r->loaded->check ? clv_memory_check_completed(r->loaded, r->rank, i, last_run, err) : CLV_OK;
 }
 
-/* Groups that are the same set have one step in progress at most. */
-static clv_status clear_set(rank_state *r, const clv_instruction *instruction, clv_error *err)
+/* Completes the collective in flight in the group set of an instruction: a set has one at a time. */
+static clv_status complete_same_set(rank_state *r, const clv_instruction *instruction, clv_error *err)
 {
     const clv_instruction *instructions = r->loaded->program->instructions;
     const int *set = r->loaded->group_set;
@@ -222,24 +200,23 @@ void clv_loaded_program_unmap(clv_loaded_program *loaded)
     loaded->mapped = false;
 }
 
-/* What is looked at once an instruction, and the steps that end behind it, are done. */
-static clv_status check_after_op(const rank_state *r, const clv_nonfinite_element *before, int i, clv_error *err)
+static clv_status check_after(const rank_state *r, clv_nonfinite_element *before, int i, clv_error *err)
 {
     if (r->loaded->program->instructions[i].n_overlapped == 0)
-        CLV_TRY(check_nonfinite_after(r, before, i, err));
+        CLV_TRY(check_nonfinite(r, before, i, true, err));
     return r->loaded->check ? clv_memory_check_after(r->loaded, r->rank, i, err) : CLV_OK;
 }
 
 static void note_time(const rank_state *r, int i, int64_t begun_ns)
 {
     int64_t now = clv_now_ns();
-    if (r->mine->times_of_instructions)
-        r->mine->times_of_instructions[i].ns += now - begun_ns;
+    if (r->mine->instruction_ns)
+        r->mine->instruction_ns[i] += now - begun_ns;
     if (r->trace)
         clv_rank_trace_add_waits(r->trace, CLV_TRACE_INSTRUCTION, i, begun_ns, now);
 }
 
-/* A wait that failed was none to who waits: of a step that failed the rank has waited all the time. */
+/* A failed wait is not in the log of waits: records that the rank waited during the whole collective. */
 static void note_failed_wait(const rank_state *r, const clv_instruction *instruction, int64_t begun_ns)
 {
     if (!r->trace || instruction->group < 0 || r->trace->waits.n > 0)
@@ -256,40 +233,35 @@ static clv_status run_instruction(rank_state *r, int i, clv_error *err)
     const clv_instruction *instruction = &loaded->program->instructions[i];
     clv_nonfinite_element before = {.buffer = -1};
     if (instruction->group >= 0)
-        CLV_TRY(clear_set(r, instruction, err)); /* whose time is not this one's */
+        CLV_TRY(complete_same_set(r, instruction, err)); /* before this instruction is timed */
     begin(r, i);
     if (clv_cancel_requested(loaded->cancel))
         return clv_fail_at(err, CLV_ECANCELLED, r->rank, instruction->name, "the run was cancelled before %s",
                            instruction->name);
-    CLV_TRY(clv_comm_check(r->comm, err)); /* not only where it waits for others: there may be long ops before */
+    CLV_TRY(clv_comm_check(r->comm, err)); /* another rank may have failed, and the next wait be far */
     if (loaded->check)
         CLV_TRY(clv_memory_check_before(loaded, r->rank, i, err));
-    CLV_TRY(check_nonfinite_before(r, &before, i, err));
-    int64_t start = r->mine->times_of_instructions || r->trace ? clv_now_ns() : 0;
+    CLV_TRY(check_nonfinite(r, &before, i, false, err));
+    int64_t start = r->mine->instruction_ns || r->trace ? clv_now_ns() : 0;
     clv_status status = instruction->op ? run_op(r, i, err) : run_step(r, instruction, err);
     if (status != CLV_OK)
         note_failed_wait(r, instruction, start);
-    if (r->mine->times_of_instructions || r->trace)
+    if (r->mine->instruction_ns || r->trace)
         note_time(r, i, start);
     CLV_TRY(status);
-    CLV_TRY(check_after_op(r, &before, i, err));
+    CLV_TRY(check_after(r, &before, i, err));
     for (int k = r->n_in_flight - 1; k >= 0; k--)
         if (clv_program_completes_at(loaded->program, r->mine->in_flight[k]) == i)
             CLV_TRY(complete_step(r, k, i, err));
     return CLV_OK;
 }
 
-/* Whether an instruction is run where products alone are. */
-static bool is_product(const clv_instruction *instruction)
-{
-    return instruction->op && clv_op_traits_of(instruction->op)->is_product;
-}
-
 static clv_status run_all(rank_state *r, clv_error *err)
 {
     const clv_program *program = r->loaded->program;
     for (int i = 0; i < program->n_instructions; i++)
-        if (!r->loaded->matmuls_only || is_product(&program->instructions[i]))
+        if (!r->loaded->matmuls_only ||
+            (program->instructions[i].op && clv_op_traits_of(program->instructions[i].op)->is_product))
             CLV_TRY(run_instruction(r, i, err));
     return CLV_OK;
 }
@@ -309,7 +281,7 @@ clv_status clv_execute_program(const clv_loaded_program *loaded, int rank, clv_c
 {
     const clv_loaded_rank *mine = clv_loaded_program_on_rank(loaded, rank);
     rank_state r = {.loaded = loaded, .mine = mine, .rank = rank, .comm = comm, .times = times, .trace = trace};
-    (void)clv_comm_fetch_wait_ns(comm); /* state that was moved is no part of a run */
+    (void)clv_comm_fetch_wait_ns(comm); /* waits before the run do not count */
     CLV_TRY(trace ? run_recorded(&r, err) : run_all(&r, err));
     clv_comm_end_instruction(comm);
     times->wait_ns += clv_comm_fetch_wait_ns(comm);

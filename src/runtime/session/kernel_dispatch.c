@@ -1,11 +1,12 @@
-/* kernel_dispatch.c - selects the device's kernel of an op, or falls back to the host's on copies. */
-#include "runtime/session/kernel_dispatch.h"
+/* kernel_dispatch.c - per instruction: the device's kernel, or the host's on copies as fallback; op calls whose views,
+ * workspace and op plan are bound before a run.
+ */
+#include "runtime/checks/memory_check.h"
+#include "runtime/session/executor.h"
 
-#include <stdlib.h>
+/* ---- selecting ---- */
 
-/* ---- choosing ---- */
-
-/* What the op of an instruction wants of the host, on the rank that has the most of it. */
+/* Host memory that an instruction needs as fallback, on the rank that needs most. */
 static int64_t host_bytes(const clv_loaded_program *loaded, const clv_instruction *instruction)
 {
     int64_t most = 0;
@@ -23,7 +24,7 @@ static int64_t host_bytes(const clv_loaded_program *loaded, const clv_instructio
     return most;
 }
 
-static clv_kernel_choice choose(const clv_loaded_program *loaded, const clv_instruction *instruction)
+static clv_kernel_choice choose_kernel(const clv_loaded_program *loaded, const clv_instruction *instruction)
 {
     const clv_device *device = loaded->ranks[0].context.device;
     const clv_op_def *def = instruction->op->def;
@@ -39,7 +40,7 @@ static clv_kernel_choice choose(const clv_loaded_program *loaded, const clv_inst
 clv_status clv_kernels_select(clv_loaded_program *loaded, clv_error *err)
 {
     const clv_program *program = loaded->program;
-    loaded->kernels = calloc((size_t)program->n_instructions + 1, sizeof *loaded->kernels);
+    loaded->kernels = clv_arena_alloc(loaded->arena, (size_t)program->n_instructions + 1, sizeof *loaded->kernels);
     if (!loaded->kernels)
         return clv_fail_memory(err, "the kernels of a program",
                                ((size_t)program->n_instructions + 1) * sizeof *loaded->kernels);
@@ -47,7 +48,7 @@ clv_status clv_kernels_select(clv_loaded_program *loaded, clv_error *err)
         const clv_instruction *instruction = &program->instructions[i];
         if (!instruction->op)
             continue;
-        loaded->kernels[i] = choose(loaded, instruction);
+        loaded->kernels[i] = choose_kernel(loaded, instruction);
         if (loaded->kernels[i].on_host) {
             int64_t bytes = host_bytes(loaded, instruction);
             loaded->host_bytes = bytes > loaded->host_bytes ? bytes : loaded->host_bytes;
@@ -56,9 +57,79 @@ clv_status clv_kernels_select(clv_loaded_program *loaded, clv_error *err)
     return CLV_OK;
 }
 
-void clv_kernels_free(clv_loaded_program *loaded)
+/* ---- preparing ---- */
+
+enum { PLAN_ALIGN = 16 };
+
+/* NULL if the op needs none; with memory checks, memory in which a write shows. */
+static char *workspace_of(const clv_loaded_program *loaded, const clv_loaded_rank *mine, int i)
 {
-    free(loaded->kernels);
+    const clv_instruction *instruction = &loaded->program->instructions[i];
+    if (!instruction->op->def->workspace && !loaded->check)
+        return NULL;
+    return (char *)mine->region +
+           (loaded->check ? clv_memory_check_plan(loaded->check)->workspace[i] : instruction->workspace_offset);
+}
+
+/* Bytes of the plan of an instruction's host kernel; 0 if the device's kernel runs. */
+static size_t plan_bytes(const clv_loaded_program *loaded, int i)
+{
+    const clv_op *op = loaded->program->instructions[i].op;
+    size_t bytes = op && loaded->kernels[i].run == op->def->run ? clv_op_traits_of(op)->plan_bytes : 0;
+    return (bytes + PLAN_ALIGN - 1) / PLAN_ALIGN * PLAN_ALIGN;
+}
+
+static clv_status allocate_calls(const clv_loaded_program *loaded, clv_loaded_rank *mine, clv_error *err)
+{
+    const clv_program *program = loaded->program;
+    size_t operands = 1, bytes = 1;
+    for (int i = 0; i < program->n_instructions; i++) {
+        operands += (size_t)(program->instructions[i].n_in + program->instructions[i].n_out);
+        bytes += plan_bytes(loaded, i);
+    }
+    mine->prepared_calls =
+        clv_arena_alloc(loaded->arena, (size_t)program->n_instructions + 1, sizeof *mine->prepared_calls);
+    mine->operands = clv_arena_alloc(loaded->arena, operands, sizeof *mine->operands);
+    mine->op_plans = clv_arena_alloc(loaded->arena, bytes, 1);
+    if (!mine->prepared_calls || !mine->operands) /* op_plans says that all are there: else the next run retries */
+        mine->op_plans = NULL;
+    return mine->op_plans ? CLV_OK : clv_fail_memory(err, "the calls of a program", operands * sizeof *mine->operands);
+}
+
+static void make_calls(const clv_loaded_program *loaded, int rank)
+{
+    const clv_program *program = loaded->program;
+    clv_loaded_rank *mine = clv_loaded_program_on_rank(loaded, rank);
+    clv_view *operands = mine->operands;
+    char *plan = mine->op_plans;
+    for (int i = 0; i < program->n_instructions; i++) {
+        const clv_instruction *instruction = &program->instructions[i];
+        clv_view *in = operands, *out = in + instruction->n_in;
+        if (!instruction->op)
+            continue;
+        clv_loaded_program_operands(in, out, loaded, rank, instruction);
+        mine->prepared_calls[i].call = (clv_call){.op = instruction->op,
+                                                  .in = in,
+                                                  .out = out,
+                                                  .workspace = workspace_of(loaded, mine, i),
+                                                  .context = &mine->context};
+        if (plan_bytes(loaded, i) > 0) {
+            mine->prepared_calls[i].plan = plan;
+            instruction->op->def->traits->plan(plan, instruction->op, in, out);
+        }
+        operands = out + instruction->n_out;
+        plan += plan_bytes(loaded, i);
+    }
+}
+
+clv_status clv_prepared_calls_make(clv_loaded_program *loaded, clv_error *err)
+{
+    for (int r = 0; r < loaded->n_local_ranks; r++) {
+        if (!loaded->ranks[r].op_plans)
+            CLV_TRY(allocate_calls(loaded, &loaded->ranks[r], err));
+        make_calls(loaded, loaded->first_local_rank + r);
+    }
+    return CLV_OK;
 }
 
 /* ---- running ---- */
@@ -78,8 +149,8 @@ clv_status clv_kernel_run(const clv_loaded_program *loaded, int rank, int instru
     return CLV_OK;
 }
 
-/* Points a view to its place in host memory. */
-static void place(clv_view *view, char **at)
+/* Points a view to the next free host memory. */
+static void place_on_host(clv_view *view, char **at)
 {
     view->data = *at;
     *at += clv_buffer_aligned_bytes((int64_t)clv_view_byte_size(view));
@@ -100,16 +171,16 @@ clv_status clv_kernel_run_on_host(const clv_loaded_program *loaded, int rank, in
         in[i] = call->in[i];
         if (!in[i].data)
             continue;
-        place(&in[i], &at);
+        place_on_host(&in[i], &at);
         CLV_TRY(clv_device_copy_bytes(device, CLV_COPY_TO_HOST, in[i].data, call->in[i].data, bytes, err));
         moved += bytes;
     }
     for (int o = 0; o < n_out; o++) {
         out[o] = call->out[o];
-        place(&out[o], &at);
+        place_on_host(&out[o], &at);
     }
-    const clv_call there = {.op = call->op, .in = in, .out = out, .workspace = at, .context = call->context};
-    CLV_TRY(clv_kernel_run(loaded, rank, instruction, &there, err));
+    const clv_call on_host = {.op = call->op, .in = in, .out = out, .workspace = at, .context = call->context};
+    CLV_TRY(clv_kernel_run(loaded, rank, instruction, &on_host, err));
     for (int o = 0; o < n_out; o++) {
         int64_t bytes = (int64_t)clv_view_byte_size(&out[o]);
         CLV_TRY(clv_device_copy_bytes(device, CLV_COPY_FROM_HOST, call->out[o].data, out[o].data, bytes, err));

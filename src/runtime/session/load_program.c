@@ -5,8 +5,6 @@
 #include "runtime/checks/guard_bytes.h"
 #include "runtime/checks/memory_check.h"
 #include "runtime/checks/nonfinite_check.h"
-#include "runtime/session/kernel_dispatch.h"
-#include "runtime/session/prepared_calls.h"
 #include "runtime/session/session_internal.h"
 
 /* ---- groups ---- */
@@ -14,24 +12,17 @@
 clv_status clv_session_add_groups(int *set, const clv_session *session, const clv_subaxis *axes, int n_axes,
                                   clv_error *err)
 {
-    int n = session->n_ranks, n_groups = 0;
+    int n = session->n_ranks;
     int *group_of = malloc((size_t)n * sizeof *group_of);
     int *order = calloc((size_t)n, sizeof *order);
     int64_t *members = calloc((size_t)n, sizeof *members);
-    clv_status status = CLV_OK;
-    if (!group_of || !order || !members)
-        status = clv_fail_memory(err, "a group", (size_t)n * sizeof *group_of);
-    for (int r = 0; status == CLV_OK && r < n; r++)
-        group_of[r] = -1;
+    clv_status status =
+        group_of && order && members ? CLV_OK : clv_fail_memory(err, "a group", (size_t)n * sizeof *group_of);
     for (int r = 0; status == CLV_OK && r < n; r++) {
-        if (group_of[r] >= 0)
-            continue;
-        int64_t size = clv_mesh_group(members, &session->mesh, axes, n_axes, r);
-        for (int64_t m = 0; m < size; m++) {
-            group_of[members[m]] = n_groups;
-            order[members[m]] = (int)m;
-        }
-        n_groups++;
+        (void)clv_mesh_group(members, &session->mesh, axes, n_axes, r);
+        group_of[r] = (int)members[0];
+        while (members[order[r]] != r)
+            order[r]++;
     }
     if (status == CLV_OK)
         status = clv_world_add_groups(set, clv_rank_threads_world(session->team), group_of, order, err);
@@ -46,39 +37,30 @@ clv_status clv_session_add_groups(int *set, const clv_session *session, const cl
 void clv_loaded_program_free(clv_loaded_program *loaded)
 {
     clv_loaded_program_unmap(loaded);
-    clv_prepared_calls_free(loaded);
-    clv_kernels_free(loaded);
     for (int r = 0; loaded->ranks && r < loaded->n_local_ranks; r++) {
         clv_loaded_rank *mine = &loaded->ranks[r];
         if (mine->region)
             mine->context.device->backend->free(mine->context.device, mine->region);
-        free(mine->views);
-        free(mine->plans);
         for (int s = 0; mine->staging && s <= loaded->program->n_groups; s++)
             free(mine->staging[s]);
-        free(mine->staging);
-        free(mine->in_flight);
         free(mine->host);
-        free(mine->times_of_instructions);
     }
     if (loaded->window)
         loaded->transport->free_window(loaded->window);
-    free(loaded->ranks);
-    free(loaded->group_set);
-    free(loaded->staging_bytes);
     free(loaded->minus_infinity_allowed);
     clv_memory_check_free(loaded->check);
+    clv_arena_free(loaded->arena);
     free(loaded);
 }
 
-/* What kernels on rank first + i may know. */
+/* The kernels' context on local rank i. */
 static clv_context context_of(const clv_session *session, int i)
 {
     return (clv_context){.device = session->devices[i],
                          .rank = session->first_local_rank + i,
-                         .threads = session->threads_per_rank,
+                         .threads = session->options.threads_per_rank,
                          .work = clv_rank_threads_workplace(session->team, session->first_local_rank + i),
-                         .cancel = session->cancel,
+                         .cancel = session->options.cancel,
                          .failed = clv_world_failure_flag(clv_rank_threads_world(session->team))};
 }
 
@@ -87,17 +69,17 @@ static clv_status allocate_rank(clv_loaded_program *loaded, clv_loaded_rank *min
     const clv_program *program = loaded->program;
     size_t n_buffers = (size_t)program->n_buffers + 1, n_instructions = (size_t)program->n_instructions + 1,
            n_groups = (size_t)program->n_groups + 1;
-    mine->staging = calloc(n_groups, sizeof *mine->staging);
-    mine->in_flight = calloc(n_groups, sizeof *mine->in_flight);
-    mine->views = calloc(n_buffers, sizeof *mine->views);
-    mine->plans = calloc(n_instructions, sizeof *mine->plans);
+    mine->staging = clv_arena_alloc(loaded->arena, n_groups, sizeof *mine->staging);
+    mine->in_flight = clv_arena_alloc(loaded->arena, n_groups, sizeof *mine->in_flight);
+    mine->views = clv_arena_alloc(loaded->arena, n_buffers, sizeof *mine->views);
+    mine->plans = clv_arena_alloc(loaded->arena, n_instructions, sizeof *mine->plans);
     if (trace)
-        mine->times_of_instructions = calloc(n_instructions, sizeof *mine->times_of_instructions);
-    if (!mine->staging || !mine->in_flight || !mine->views || !mine->plans || (trace && !mine->times_of_instructions))
+        mine->instruction_ns = clv_arena_alloc(loaded->arena, n_instructions, sizeof *mine->instruction_ns);
+    if (!mine->staging || !mine->in_flight || !mine->views || !mine->plans || (trace && !mine->instruction_ns))
         return clv_fail_memory(err, "a loaded program", n_buffers * sizeof *mine->views);
-    int64_t planned = loaded->check ? clv_memory_check_region_bytes(loaded->check) : program->region_bytes;
+    int64_t planned = loaded->check ? clv_memory_check_plan(loaded->check)->bytes : program->region_bytes;
     size_t bytes = planned > 0 ? (size_t)planned : CLV_REGION_ALIGN;
-    /* not touched here: pages go where the rank that writes them first runs */
+    /* not written here: NUMA places pages near the rank that writes them first */
     mine->region = mine->context.device->backend->alloc(mine->context.device, CLV_REGION_ALIGN, bytes);
     if (!mine->region)
         return clv_fail_memory(err, "a rank's region of buffers", bytes);
@@ -109,39 +91,37 @@ static clv_status allocate_rank(clv_loaded_program *loaded, clv_loaded_rank *min
 static clv_status allocate(clv_loaded_program *loaded, const clv_session *session, const clv_program *program,
                            clv_error *err)
 {
-    int here = session->n_local_ranks;
+    size_t n = (size_t)session->n_local_ranks, n_groups = (size_t)program->n_groups + 1;
+    loaded->arena = clv_arena_new();
+    if (!loaded->arena)
+        return clv_fail_memory(err, "a loaded program", sizeof *loaded);
     loaded->program = program;
     loaded->transport = session->transport;
     loaded->first_local_rank = session->first_local_rank;
-    loaded->n_local_ranks = here;
-    loaded->cancel = session->cancel;
-    loaded->ranks = calloc((size_t)here, sizeof *loaded->ranks);
-    loaded->group_set = calloc((size_t)program->n_groups + 1, sizeof *loaded->group_set);
-    loaded->staging_bytes = calloc((size_t)program->n_groups + 1, sizeof *loaded->staging_bytes);
-    if (session->find_nonfinite)
+    loaded->n_local_ranks = session->n_local_ranks;
+    loaded->cancel = session->options.cancel;
+    loaded->ranks = clv_arena_alloc(loaded->arena, n, sizeof *loaded->ranks);
+    loaded->group_set = clv_arena_alloc(loaded->arena, n_groups, sizeof *loaded->group_set);
+    loaded->staging_bytes = clv_arena_alloc(loaded->arena, n_groups, sizeof *loaded->staging_bytes);
+    void **regions = clv_arena_alloc(loaded->arena, n, sizeof *regions);
+    if (session->options.find_nonfinite)
         loaded->minus_infinity_allowed = clv_nonfinite_allowed(program);
-    if (!loaded->ranks || !loaded->group_set || !loaded->staging_bytes ||
-        (session->find_nonfinite && !loaded->minus_infinity_allowed))
-        return clv_fail_memory(err, "a loaded program", (size_t)here * sizeof *loaded->ranks);
-    if (session->check)
-        CLV_TRY(clv_memory_check_new(&loaded->check, program, here, err));
-    for (int r = 0; r < here; r++) {
+    if (!loaded->ranks || !loaded->group_set || !loaded->staging_bytes || !regions ||
+        (session->options.find_nonfinite && !loaded->minus_infinity_allowed))
+        return clv_fail_memory(err, "a loaded program", n * sizeof *loaded->ranks);
+    if (session->options.check)
+        CLV_TRY(clv_memory_check_new(&loaded->check, program, session->n_local_ranks, err));
+    for (int r = 0; r < session->n_local_ranks; r++) {
         loaded->ranks[r].context = context_of(session, r);
-        CLV_TRY(allocate_rank(loaded, &loaded->ranks[r], session->trace, err));
-    }
-    void **regions = malloc((size_t)here * sizeof *regions);
-    if (!regions)
-        return clv_fail_memory(err, "a loaded program", (size_t)here * sizeof *regions);
-    for (int r = 0; r < here; r++)
+        CLV_TRY(allocate_rank(loaded, &loaded->ranks[r], session->options.trace, err));
         regions[r] = loaded->ranks[r].region;
-    clv_status status = clv_session_register_memory(&loaded->window, session, regions, err);
-    free(regions);
-    return status;
+    }
+    return clv_session_register_memory(&loaded->window, session, regions, err);
 }
 
 /* ---- views and plans ---- */
 
-/* The state in which a buffer lies; NULL: it lies in the region. */
+/* The state that holds a buffer; NULL: the region does. */
 static clv_status find_state(clv_named_state **out, const clv_session *session, const clv_program *program, int b,
                              clv_error *err)
 {
@@ -150,7 +130,7 @@ static clv_status find_state(clv_named_state **out, const clv_session *session, 
     return root->kind == CLV_BUFFER_STATE ? clv_session_find_state(out, session, root->name, err) : CLV_OK;
 }
 
-/* Points every rank's views at its memory. */
+/* Points every rank's views to its memory. */
 static clv_status make_views(const clv_session *session, clv_loaded_program *loaded, clv_error *err)
 {
     const clv_program *program = loaded->program;
@@ -159,7 +139,7 @@ static clv_status make_views(const clv_session *session, clv_loaded_program *loa
         clv_named_state *state;
         CLV_TRY(find_state(&state, session, program, b, err));
         int64_t offset =
-            loaded->check ? clv_memory_check_buffer_offset(loaded->check, root) : program->buffers[root].offset;
+            loaded->check ? clv_memory_check_plan(loaded->check)->buffer[root] : program->buffers[root].offset;
         for (int r = 0; r < session->n_local_ranks; r++) {
             int rank = session->first_local_rank + r;
             char *base = state ? state->data[r] : (char *)loaded->ranks[r].region + offset;
@@ -176,7 +156,7 @@ static void find_shards(clv_shard *out, const clv_program *program, int b, const
         out[m] = clv_program_shard(program, b, group->ranks[m]);
 }
 
-/* Whether a buffer begins at the same place in the memory of all ranks: parts do not where rows differ. */
+/* Whether a buffer begins at the same offset on all ranks; chunks do not if shards are uneven. */
 static bool has_same_offset_everywhere(const clv_program *program, int b)
 {
     const clv_buffer *buffer = &program->buffers[b];
@@ -188,7 +168,7 @@ static bool has_same_offset_everywhere(const clv_program *program, int b)
     return even || buffer->first_row == 0;
 }
 
-/* Makes the plan of a rank's step; shards: room for two of each rank. */
+/* Plans a rank's collective; shards: scratch for two per rank. */
 static clv_status make_plan(const clv_session *session, clv_loaded_program *loaded, int rank, int i, clv_shard *shards,
                             clv_error *err)
 {
@@ -219,7 +199,7 @@ static clv_status make_plan(const clv_session *session, clv_loaded_program *load
         .out_window = out_state ? out_state->window : loaded->window};
     if (!has_same_offset_everywhere(program, instruction->in[0]) ||
         !has_same_offset_everywhere(program, instruction->out[0]))
-        transfer.in_window = transfer.out_window = NULL; /* each rank says where its own lies */
+        transfer.in_window = transfer.out_window = NULL; /* offsets differ: ranks exchange addresses */
     CLV_TRY(loaded->transport->prepare(&mine->plans[i], comm, &transfer, &staging, err));
     int64_t *most = &loaded->staging_bytes[clv_staging_slot(instruction)];
     *most = staging > *most ? staging : *most;
@@ -240,7 +220,7 @@ static clv_status make_plans(const clv_session *session, clv_loaded_program *loa
     return status;
 }
 
-/* Host memory, unless it is there already or none is wanted. */
+/* Allocates host memory, unless there is some or none is needed. */
 static clv_status allocate_staging(void **memory, int64_t bytes, const char *what, clv_error *err)
 {
     if (*memory || bytes == 0)
@@ -270,8 +250,8 @@ static clv_status map(clv_session *session, clv_loaded_program *loaded, clv_erro
 
 /* ---- workspaces ---- */
 
-/* Nothing writes past a workspace that was planned for the largest shard, unless the def's workspace() falls as extents
- * grow. Every rank is looked at, so that all processes say the same. */
+/* The workspace planned for the largest shard is too small only if the def's workspace() falls as extents grow. Checks
+ * the ranks of all processes, so that all report the same. */
 static clv_status check_workspace(const clv_program *program, const clv_instruction *instruction, int64_t rank,
                                   clv_error *err)
 {
@@ -281,13 +261,13 @@ static clv_status check_workspace(const clv_program *program, const clv_instruct
             in[i] = clv_buffer_view(&program->buffers[instruction->in[i]], &program->mesh, rank, NULL);
     for (int o = 0; o < instruction->n_out; o++)
         out[o] = clv_buffer_view(&program->buffers[instruction->out[o]], &program->mesh, rank, NULL);
-    size_t wanted = instruction->op->def->workspace(instruction->op, in, out);
-    if (wanted <= (size_t)instruction->workspace_bytes)
+    size_t needed = instruction->op->def->workspace(instruction->op, in, out);
+    if (needed <= (size_t)instruction->workspace_bytes)
         return CLV_OK;
     return clv_fail_at(err, CLV_ECHECK, (int)rank, instruction->name,
-                       "rank %lld, %s: it wants a workspace of %zu bytes on this rank, %lld are planned; its "
+                       "rank %lld, %s: it needs a workspace of %zu bytes on this rank, %lld are planned; its "
                        "workspace() must not fall when a local extent grows (op.h)",
-                       (long long)rank, instruction->name, wanted, (long long)instruction->workspace_bytes);
+                       (long long)rank, instruction->name, needed, (long long)instruction->workspace_bytes);
 }
 
 static clv_status check_workspaces(const clv_program *program, clv_error *err)
@@ -313,7 +293,7 @@ static clv_status load_new(clv_loaded_program **out, clv_session *session, const
     }
     CLV_TRY(check_workspaces(program, err));
     uint64_t digest = clv_program_digest(program);
-    CLV_TRY(clv_session_check_same_program(session, digest, err)); /* before groups, which are numbered as they come */
+    CLV_TRY(clv_session_check_same_program(session, digest, err)); /* groups are added in the same order everywhere */
     clv_loaded_program **grown = realloc(session->loaded, ((size_t)session->n_loaded + 1) * sizeof *grown);
     clv_loaded_program *loaded = calloc(1, sizeof *loaded);
     if (grown)
@@ -349,7 +329,7 @@ clv_status clv_session_find_or_load(clv_loaded_program **out, clv_session *sessi
     for (int i = 0; i < session->n_loaded; i++)
         if (session->loaded[i]->program == program) {
             *out = session->loaded[i];
-            if ((*out)->mapped) /* state that moves unmaps */
+            if ((*out)->mapped) /* resharded state unmaps programs */
                 return CLV_OK;
             CLV_TRY(clv_session_prepare_states(session, program, err));
             return map(session, *out, err);

@@ -27,20 +27,20 @@
 #include "runtime/session/cpu_pinning.h"
 
 enum {
-    AWAKE_NS = 100000, /* how long a thread looks before it sleeps ... */
-    READY_NS = 400000, /* ... and a rank behind a run: a caller's waking, and its choice of what is next */
-    LOOKS = 16,        /* at a word for one at the clock */
+    AWAKE_NS = 100000, /* how long a thread spins before it sleeps ... */
+    READY_NS = 400000, /* ... and a rank after a run, in which the caller wakes up and prepares the next run */
+    LOOKS = 16,        /* polls per read of the clock */
     DEFAULT_TIMEOUT_MS = 60000,
     SPARE_THREADS = 2,
-    SLICE_NS = 20000000, /* the sleeping caller looks whether the world has failed this often */
+    SLICE_NS = 20000000, /* how often the sleeping caller checks whether the world has failed */
 };
 
 typedef struct member {
     alignas(CLV_CACHE_LINE) clv_rank_threads *team;
     int rank;
     pthread_t thread;
-    _Atomic uint32_t finished; /* stamp of the last piece of work that it ended */
-    bool watched;              /* by the caller: since when it has begun no step */
+    _Atomic uint32_t finished; /* stamp of the last run that it completed */
+    bool watched;              /* idle counts since its last collective */
     uint64_t steps;
     clv_deadline idle;
     clv_status status;
@@ -50,22 +50,21 @@ typedef struct member {
 struct clv_rank_threads {
     clv_world *world;
     clv_cpu_pinning *pins; /* NULL: not pinned */
-    clv_task_pool *pool;   /* of ranks that have a core each; NULL: who waits lets others run */
+    clv_task_pool *pool;   /* NULL: fewer cores than threads, so waiting ranks yield */
     member *members;
-    pid_t process;                       /* whose threads these are */
-    int ranks;                           /* of the world */
+    pid_t process;                       /* that started the threads */
     int first_local_rank, n_local_ranks; /* the ranks of this process */
     int started;                         /* threads */
     int threads_per_rank;
     int spare_cores; /* < 0: more threads than cores */
     int64_t timeout_ns;
-    int stuck;        /* a rank did not return: nothing more can be run */
-    bool stuck_first; /* and that was the world's first failure */
+    int stuck;        /* a rank did not return: nothing can run any more */
+    bool stuck_first; /* and that was the first failure of the world */
     uint32_t stamp;
-    clv_rank_fn *fn; /* NULL: end */
+    clv_rank_fn *fn; /* NULL: threads end */
     void *arg;
     alignas(CLV_CACHE_LINE) _Atomic uint32_t go;
-    alignas(CLV_CACHE_LINE) _Atomic uint32_t pending; /* ranks still at work */
+    alignas(CLV_CACHE_LINE) _Atomic uint32_t pending; /* ranks still running */
     alignas(CLV_CACHE_LINE) _Atomic uint32_t done;
 };
 
@@ -74,9 +73,9 @@ static int seen(_Atomic uint32_t *word, uint32_t stamp)
     return clv_stamp_reached(atomic_load_explicit(word, memory_order_acquire), stamp);
 }
 
-/* Looks for `ns`, and takes part in what others share meanwhile. It yields between looks where the caller may need this
- * core to bring the next piece of work, and after a while in any case, for another session may have a rank here. With
- * more threads than cores it looks once. */
+/* Polls for `ns`, stealing other ranks' tasks meanwhile. Yields between polls if the caller may need this core to start
+ * the next run, and after a while in any case, as another session may have a rank on it. With more threads than cores
+ * it polls once. */
 static int spin(const clv_rank_threads *team, _Atomic uint32_t *word, uint32_t stamp, int64_t ns,
                 clv_task_pool_member place)
 {
@@ -89,7 +88,7 @@ static int spin(const clv_rank_threads *team, _Atomic uint32_t *word, uint32_t s
             if (seen(word, stamp))
                 return 1;
             if (clv_task_pool_steal(place, NULL))
-                begun = clv_now_ns(); /* patience anew */
+                begun = clv_now_ns(); /* restart the time */
             else if (yields)
                 sched_yield();
             else
@@ -117,7 +116,7 @@ static void work(member *m, clv_comm *comm)
     clv_comm_abort(comm, &m->error);
 }
 
-/* Waits for the next piece of work, and takes part in that of ranks that are still at the last. */
+/* Waits for the next run, stealing tasks of ranks that are still in the last one. */
 static void wait_for_work(const member *m, uint32_t stamp)
 {
     enum { SLICE = 1000000000 };
@@ -148,7 +147,7 @@ static void *rank_main(void *p)
     if (team->pins)
         clv_cpu_pinning_bind(team->pins, m->rank - team->first_local_rank);
 #ifdef _OPENMP
-    omp_set_num_threads(team->threads_per_rank); /* it is per thread */
+    omp_set_num_threads(team->threads_per_rank); /* a setting of this thread */
 #endif
     for (uint32_t stamp = 2;; stamp += 2) {
         wait_for_work(m, stamp);
@@ -170,7 +169,7 @@ static void dispatch(clv_rank_threads *team, clv_rank_fn *fn, void *arg)
     clv_stamp_publish(&team->go, team->stamp);
 }
 
-/* Waits for ranks that are to end, each of which is given time as long as it begins steps. */
+/* How to wait for ranks: `on` detects ranks that neither return nor begin collectives. */
 typedef struct watch {
     const clv_cancel *cancel;
     bool on;
@@ -195,8 +194,8 @@ static void print_rank(char *out, size_t size, int rank)
     snprintf(out + used, size - used, "%s%d", used ? ", " : "", rank);
 }
 
-/* Fails the world when a rank neither returns nor begins a step, though another has returned or the end was asked for.
- */
+/* Fails the world if a rank neither returns nor begins a collective, though another returned or the run was cancelled.
+ * */
 static void look_for_stuck(clv_rank_threads *team, const watch *w)
 {
     bool cancelled = clv_cancel_requested(w->cancel);
@@ -223,7 +222,7 @@ static void look_for_stuck(clv_rank_threads *team, const watch *w)
     team->stuck_first = true;
 }
 
-/* Until all ranks have ended the work; once the world has failed, no longer than the deadline. */
+/* Waits until all ranks have returned; after a failure, at most for the deadline. */
 static int wait_done(clv_rank_threads *team, const watch *w)
 {
     clv_deadline deadline = {0};
@@ -285,7 +284,7 @@ static clv_status fail_stuck(clv_rank_threads *team, clv_error *err)
                        (long long)(team->timeout_ns / 1000000), first.message);
 }
 
-/* The failing rank's own words where it has any, else what its peers saw. */
+/* The failing rank's own error if it is local, else what the world knows. */
 static clv_status first_failure(const clv_rank_threads *team, clv_error *err)
 {
     clv_error first = {0};
@@ -334,10 +333,10 @@ clv_status clv_rank_threads_run_user_function(clv_rank_threads *team, clv_rank_f
     return run(team, fn, arg, &(watch){.cancel = cancel, .on = true}, err);
 }
 
-/* ---- making and ending ---- */
+/* ---- starting and ending ---- */
 
-/* OpenMP ends its threads by pthread_exit, for which glibc loads its unwinder then, and aborts where memory is out.
- * Asking for a backtrace loads it now, and keeps it. */
+/* OpenMP ends threads with pthread_exit, for which glibc loads its unwinder, and aborts when out of memory. A backtrace
+ * loads it now. */
 static clv_status load_unwinder(clv_error *err)
 {
 #ifdef __GLIBC__
@@ -349,8 +348,8 @@ static clv_status load_unwinder(clv_error *err)
     return CLV_OK;
 }
 
-/* A rank's stack is what threads have here, and no less than ops need, which is a fifth of it: the limit on the first
- * thread's stack is where threads have theirs from. */
+/* A rank's stack has the default size of threads, which is the limit on the main thread's, but at least five times what
+ * ops need. */
 static int rank_attr(pthread_attr_t *out)
 {
     enum { LEAST_STACK = 1 << 20 };
@@ -362,9 +361,8 @@ static int rank_attr(pthread_attr_t *out)
     return code;
 }
 
-/* Signals are the program's own affair: ranks, and the OpenMP threads that they start, take none that come from
- * outside. Those that a thread raises by what it does reach the program's handlers: blocked, they would end the process
- * without them. */
+/* Rank threads, and the OpenMP threads that they start, block asynchronous signals, which are the program's. Signals
+ * that a thread raises itself (SIGSEGV) are not blocked: they reach the program's handlers. */
 static int start_threads(clv_rank_threads *team)
 {
     pthread_attr_t attr;
@@ -382,18 +380,18 @@ static int start_threads(clv_rank_threads *team)
     return code;
 }
 
-/* ---- OpenMP */
+/* ---- OpenMP ---- */
 
-typedef struct rehearsal {
+typedef struct thread_trial {
     pthread_mutex_t held;
     int n;
     pthread_t thread[];
-} rehearsal;
+} thread_trial;
 
-/* Takes what a thread takes: a stack, and an arena for its allocations, which the next thread finds. */
+/* Uses what a thread uses: a stack, and a malloc arena, which the next thread reuses. */
 static void *wait_and_end(void *p)
 {
-    rehearsal *r = p;
+    thread_trial *r = p;
     void *volatile some = malloc(1);
 
     free(some);
@@ -402,11 +400,10 @@ static void *wait_and_end(void *p)
     return NULL;
 }
 
-/* OpenMP ends the process when it cannot have a thread: so try whether as many can be had at a time, and some to spare.
- */
+/* OpenMP ends the process if it cannot start a thread, so start as many threads first, and some to spare. */
 static clv_status try_starting_threads(int n, clv_error *err)
 {
-    rehearsal *r = malloc(sizeof *r + (size_t)n * sizeof *r->thread);
+    thread_trial *r = malloc(sizeof *r + (size_t)n * sizeof *r->thread);
     int code = 0;
 
     if (!r)
@@ -441,12 +438,12 @@ static size_t stack_of_this_thread(void)
     return size;
 }
 
-/* A rank's OpenMP threads are started by its first parallel region: this one, while memory is as it was found. One rank
- * at a time: should OpenMP end the process all the same, then nobody is at work. Their stacks are OpenMP's affair
- * (OMP_STACKSIZE, else the limit on the first thread's): too small ones would end the process in a product. */
+/* Starts a rank's OpenMP threads by a first parallel region, one rank at a time, while the tried memory is still free.
+ * OpenMP sets their stack size (OMP_STACKSIZE, else the limit on the main thread's); too small ones would crash in a
+ * matrix product. */
 static clv_status start_openmp(void *arg, int rank, clv_comm *comm, clv_error *err)
 {
-    enum { LEAST_STACK = CLV_GEMM_MAX_STACK_BYTES + (64 << 10) }; /* a product, and what calls it */
+    enum { LEAST_STACK = CLV_GEMM_MAX_STACK_BYTES + (64 << 10) }; /* a matrix product and its callers */
     size_t least = SIZE_MAX;
 
     (void)rank, (void)comm;
@@ -515,44 +512,43 @@ clv_status clv_rank_threads_new(clv_rank_threads **out, int ranks, const clv_ran
     CLV_TRY(check_options(ranks, options, err));
     CLV_TRY(load_unwinder(err));
     int first = options->links ? options->links->first[options->links->me] : 0;
-    int here = options->links ? options->links->first[options->links->me + 1] - first : ranks;
-    if (here < 1)
-        return clv_fail(err, CLV_EINVAL, "a process of a team has %d ranks; valid: 1 and above", here);
-    if (options->threads_per_rank > 1 && here > CLV_MAX_THREADS_OF_ALL_RANKS / options->threads_per_rank)
-        return clv_fail(err, CLV_ELIMIT, "%d ranks of threads_per_rank %d; at most %d threads in a process", here,
+    int n = options->links ? options->links->first[options->links->me + 1] - first : ranks;
+    if (n < 1)
+        return clv_fail(err, CLV_EINVAL, "a process of a team has %d ranks; valid: 1 and above", n);
+    if (options->threads_per_rank > 1 && n > CLV_MAX_THREADS_OF_ALL_RANKS / options->threads_per_rank)
+        return clv_fail(err, CLV_ELIMIT, "%d ranks of threads_per_rank %d; at most %d threads in a process", n,
                         options->threads_per_rank, CLV_MAX_THREADS_OF_ALL_RANKS);
     if (options->threads_per_rank > 1)
-        CLV_TRY(try_starting_threads(here * options->threads_per_rank + SPARE_THREADS, err));
+        CLV_TRY(try_starting_threads(n * options->threads_per_rank + SPARE_THREADS, err));
     clv_rank_threads *team = clv_cache_line_alloc(1, sizeof *team);
     if (!team)
         return clv_fail_memory(err, "a team", sizeof *team);
     team->process = getpid();
-    team->ranks = ranks;
     team->first_local_rank = first;
-    team->n_local_ranks = here;
+    team->n_local_ranks = n;
     team->threads_per_rank = options->threads_per_rank ? options->threads_per_rank : 1;
-    int mine = options->links && options->links->cores ? options->links->cores : clv_usable_cpus();
-    team->spare_cores = mine - here * team->threads_per_rank;
+    int cores = options->links && options->links->cores ? options->links->cores : clv_usable_cpus();
+    team->spare_cores = cores - n * team->threads_per_rank;
     team->timeout_ns = clv_timeout_ns(options->timeout_ms);
-    team->members = clv_cache_line_alloc((size_t)here, sizeof *team->members);
-    if (here > 1 && team->spare_cores >= 0)
-        team->pool = clv_task_pool_new(here);
-    bool made = team->members && (team->pool || here == 1 || team->spare_cores < 0);
+    team->members = clv_cache_line_alloc((size_t)n, sizeof *team->members);
+    if (n > 1 && team->spare_cores >= 0)
+        team->pool = clv_task_pool_new(n);
+    bool allocated = team->members && (team->pool || n == 1 || team->spare_cores < 0);
     clv_world_options world = {.timeout_ms = team->timeout_ns / 1000000,
                                .spin = team->spare_cores >= 0,
                                .transport = options->transport,
                                .seed = options->seed,
                                .links = options->links,
                                .pool = team->pool};
-    clv_status status = made ? clv_world_new(&team->world, ranks, &world, err)
-                             : clv_fail_memory(err, "a team", (size_t)here * sizeof *team->members);
+    clv_status status = allocated ? clv_world_new(&team->world, ranks, &world, err)
+                                  : clv_fail_memory(err, "a team", (size_t)n * sizeof *team->members);
     if (status == CLV_OK) {
-        for (int i = 0; i < here; i++) {
+        for (int i = 0; i < n; i++) {
             team->members[i].team = team;
             team->members[i].rank = first + i;
         }
-        if (options->pin && mine == clv_usable_cpus()) /* else others would pin theirs to the same */
-            team->pins = clv_cpu_pinning_new(here, team->threads_per_rank, options->pin > 0);
+        if (options->pin && cores == clv_usable_cpus()) /* else other processes would pin to the same cores */
+            team->pins = clv_cpu_pinning_new(n, team->threads_per_rank, options->pin > 0);
         int code = start_threads(team);
         if (code != 0)
             status = clv_fail(err, CLV_ENOMEM, "thread %d of %d could not be started: %s", team->started + 1, ranks,
@@ -572,7 +568,7 @@ clv_status clv_rank_threads_free(clv_rank_threads *team, clv_error *err)
 {
     if (!team)
         return CLV_OK;
-    CLV_TRY(check_process(team, err)); /* a rank may have been anywhere in its memory */
+    CLV_TRY(check_process(team, err)); /* in a child of fork, ranks stopped at any point in this memory */
     if (team->stuck && !wait_done(team, &(watch){.on = false})) {
         clv_status status = fail_stuck(team, err);
 
@@ -592,11 +588,6 @@ clv_world *clv_rank_threads_world(clv_rank_threads *team)
 clv_task_pool_member clv_rank_threads_workplace(const clv_rank_threads *team, int rank)
 {
     return (clv_task_pool_member){team->pool, rank - team->first_local_rank};
-}
-
-int clv_rank_threads_count(const clv_rank_threads *team)
-{
-    return team->ranks;
 }
 
 int clv_rank_threads_are_pinned(const clv_rank_threads *team)

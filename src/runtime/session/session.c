@@ -108,17 +108,10 @@ clv_status clv_session_new_with_links(clv_session **out, const clv_mesh *mesh, c
         return clv_fail_memory(err, "a session", sizeof *session);
     session->mesh = *mesh;
     session->n_ranks = (int)clv_mesh_rank_count(mesh);
-    session->seed = o->seed;
-    session->source = o->source;
-    session->source_arg = o->source_arg;
-    session->trace = o->trace != 0;
-    session->find_nonfinite = o->find_nonfinite != 0;
-    session->check = o->check != 0;
-    session->cancel = o->cancel;
-    session->flight = o->flight;
+    session->options = *o;
+    session->options.threads_per_rank = o->threads_per_rank > 0 ? o->threads_per_rank : 1;
     session->n_local_ranks = links ? links->first[links->me + 1] - links->first[links->me] : session->n_ranks;
     session->first_local_rank = links ? links->first[links->me] : 0;
-    session->threads_per_rank = o->threads_per_rank > 0 ? o->threads_per_rank : 1;
     session->backend = backend;
     session->devices = calloc((size_t)session->n_local_ranks, sizeof *session->devices);
     session->times = calloc((size_t)session->n_local_ranks, sizeof *session->times);
@@ -183,7 +176,7 @@ int64_t clv_session_rank_bytes(const clv_session *session)
 /* A cancellation before the call began does not poison the session. */
 static clv_status check_cancelled(const clv_session *session, clv_error *err)
 {
-    if (clv_cancel_requested(session->cancel))
+    if (clv_cancel_requested(session->options.cancel))
         return clv_fail(err, CLV_ECANCELLED, "cancelled before it began");
     return CLV_OK;
 }
@@ -231,23 +224,34 @@ typedef struct run_job {
     clv_rank_trace *traces; /* [n_local_ranks]; NULL: the run is not recorded */
 } run_job;
 
+/* Copies between the boxes bound to a tensor and a rank's shard of it. */
+static clv_status copy_boxes(const run_job *job, int rank, clv_binding_kind kind, const char *name, int b,
+                             clv_error *err)
+{
+    const clv_buffer *buffer = &job->loaded->program->buffers[b];
+    const clv_device *device = job->session->devices[rank - job->session->first_local_rank];
+    clv_shard shard = clv_layout_shard(&buffer->layout, &job->session->mesh, buffer->type.shape, rank);
+    void *data = clv_loaded_program_view(job->loaded, rank, b)->data;
+    size_t size = clv_dtype_size(buffer->type.dtype);
+    clv_bound_box bound;
+    for (int i = 0; clv_run_next_box(&bound, &i, job->run, kind, name, &buffer->type);) {
+        clv_shard both = clv_shard_intersect(&shard, &bound.box);
+        if (kind == CLV_BOUND_INPUTS)
+            CLV_TRY(device->backend->copy(device, CLV_COPY_FROM_HOST, data, &shard, bound.data, &bound.box, &both, size,
+                                          err));
+        else
+            CLV_TRY(device->backend->copy(device, CLV_COPY_TO_HOST, bound.data, &bound.box, data, &shard, &both, size,
+                                          err));
+    }
+    return CLV_OK;
+}
+
 static clv_status bind_inputs(const run_job *job, int rank, clv_error *err)
 {
     const clv_program *program = job->loaded->program;
-    const clv_device *device = job->session->devices[rank - job->session->first_local_rank];
-    for (int b = 0; b < program->n_buffers; b++) {
-        const clv_buffer *buffer = &program->buffers[b];
-        clv_bound_box bound;
-        if (buffer->kind != CLV_BUFFER_INPUT)
-            continue;
-        clv_shard shard = clv_layout_shard(&buffer->layout, &program->mesh, buffer->type.shape, rank);
-        for (int i = 0; clv_run_next_box(&bound, &i, job->run, CLV_BOUND_INPUTS, buffer->name, &buffer->type);) {
-            clv_shard both = clv_shard_intersect(&shard, &bound.box);
-            CLV_TRY(device->backend->copy(device, CLV_COPY_FROM_HOST,
-                                          clv_loaded_program_view(job->loaded, rank, b)->data, &shard, bound.data,
-                                          &bound.box, &both, clv_dtype_size(buffer->type.dtype), err));
-        }
-    }
+    for (int b = 0; b < program->n_buffers; b++)
+        if (program->buffers[b].kind == CLV_BUFFER_INPUT)
+            CLV_TRY(copy_boxes(job, rank, CLV_BOUND_INPUTS, program->buffers[b].name, b, err));
     return CLV_OK;
 }
 
@@ -255,22 +259,14 @@ static clv_status bind_inputs(const run_job *job, int rank, clv_error *err)
 static clv_status copy_outputs(const run_job *job, int rank, clv_error *err)
 {
     const clv_program *program = job->loaded->program;
-    const clv_device *device = job->session->devices[rank - job->session->first_local_rank];
     for (int o = 0; o < program->n_outputs; o++) {
-        const clv_program_output *output = &program->outputs[o];
-        const clv_buffer *buffer = &program->buffers[output->buffer];
+        const clv_buffer *buffer = &program->buffers[program->outputs[o].buffer];
         clv_bound_box bound;
         int i = 0;
-        if (!clv_run_next_box(&bound, &i, job->run, CLV_BOUND_OUTPUTS, output->name, &buffer->type) ||
-            !clv_rank_is_first_replica(&buffer->layout, &program->mesh, buffer->type.shape, rank))
-            continue;
-        clv_shard shard = clv_layout_shard(&buffer->layout, &program->mesh, buffer->type.shape, rank);
-        do {
-            clv_shard both = clv_shard_intersect(&shard, &bound.box);
-            CLV_TRY(device->backend->copy(device, CLV_COPY_TO_HOST, bound.data, &bound.box,
-                                          clv_loaded_program_view(job->loaded, rank, output->buffer)->data, &shard,
-                                          &both, clv_dtype_size(buffer->type.dtype), err));
-        } while (clv_run_next_box(&bound, &i, job->run, CLV_BOUND_OUTPUTS, output->name, &buffer->type));
+        if (clv_run_next_box(&bound, &i, job->run, CLV_BOUND_OUTPUTS, program->outputs[o].name, &buffer->type) &&
+            clv_rank_is_first_replica(&buffer->layout, &program->mesh, buffer->type.shape, rank))
+            CLV_TRY(
+                copy_boxes(job, rank, CLV_BOUND_OUTPUTS, program->outputs[o].name, program->outputs[o].buffer, err));
     }
     return CLV_OK;
 }
@@ -360,7 +356,7 @@ static clv_status check_and_run(clv_session *session, const clv_program *program
     CLV_TRY(
         clv_options_copy_in(&own, sizeof own, offsetof(clv_run, matmuls_only), given, "clv_session_run_boxes", err));
     CLV_TRY(clv_run_check_names(&own, err));
-    if (own.matmuls_only && (session->check || session->find_nonfinite))
+    if (own.matmuls_only && (session->options.check || session->options.find_nonfinite))
         return clv_fail(err, CLV_EUNSUPPORTED, "matmuls_only is not supported with check or find_nonfinite");
     return run(session, program, &own, err);
 }
@@ -401,32 +397,19 @@ clv_status clv_session_fetch_output(clv_session *session, const clv_program *pro
     return clv_session_finish_call(session, call, status, &why, err);
 }
 
-/* Mean over ranks and runs of a field of clv_instruction_time, given by its offset. */
-static double mean_seconds(const clv_session *session, const clv_program *program, int instruction, size_t field)
+double clv_session_instruction_seconds(const clv_session *session, const clv_program *program, int instruction)
 {
-    if (!session || !program)
-        return 0;
-    for (int l = 0; l < session->n_loaded; l++) {
+    for (int l = 0; session && program && session->options.trace && l < session->n_loaded; l++) {
         const clv_loaded_program *loaded = session->loaded[l];
-        if (loaded->program != program || !session->trace || loaded->runs == 0 || instruction < 0 ||
+        if (loaded->program != program || loaded->runs == 0 || instruction < 0 ||
             instruction >= program->n_instructions)
             continue;
         int64_t ns = 0;
         for (int r = 0; r < session->n_local_ranks; r++)
-            ns += *(const int64_t *)((const char *)&loaded->ranks[r].times_of_instructions[instruction] + field);
+            ns += loaded->ranks[r].instruction_ns[instruction];
         return 1e-9 * (double)ns / (double)loaded->runs / session->n_local_ranks;
     }
     return 0;
-}
-
-double clv_session_instruction_seconds(const clv_session *session, const clv_program *program, int instruction)
-{
-    return mean_seconds(session, program, instruction, offsetof(clv_instruction_time, ns));
-}
-
-double clv_session_overlapped_seconds(const clv_session *session, const clv_program *program, int instruction)
-{
-    return mean_seconds(session, program, instruction, offsetof(clv_instruction_time, overlapped_ns));
 }
 
 clv_status clv_session_take_stats(clv_session *session, clv_session_stats *out, clv_error *err)
@@ -437,9 +420,9 @@ clv_status clv_session_take_stats(clv_session *session, clv_session_stats *out, 
     for (int l = 0; l < session->n_loaded; l++) {
         clv_loaded_program *loaded = session->loaded[l];
         loaded->runs = 0;
-        for (int r = 0; session->trace && r < loaded->n_local_ranks; r++)
-            memset(loaded->ranks[r].times_of_instructions, 0,
-                   (size_t)loaded->program->n_instructions * sizeof *loaded->ranks[r].times_of_instructions);
+        for (int r = 0; session->options.trace && r < loaded->n_local_ranks; r++)
+            memset(loaded->ranks[r].instruction_ns, 0,
+                   (size_t)loaded->program->n_instructions * sizeof *loaded->ranks[r].instruction_ns);
     }
     clv_session_stats stats = session->stats;
     session->stats = (clv_session_stats){0};

@@ -32,13 +32,8 @@ struct clv_session {
     clv_mesh mesh;
     int n_ranks;                         /* of all processes */
     int first_local_rank, n_local_ranks; /* the ranks of this process */
-    uint64_t seed;
-    clv_state_source *source;
-    void *source_arg;
-    bool trace, find_nonfinite, check;
-    const clv_cancel *cancel; /* NULL: none */
-    int threads_per_rank;
-    clv_rank_threads *team; /* NULL: a snapshot */
+    clv_session_options options;         /* zeros in a snapshot */
+    clv_rank_threads *team;              /* NULL: a snapshot */
     const clv_device_backend *backend;
     const clv_device **devices; /* [n_local_ranks]; NULL: not open */
     const clv_transport *transport;
@@ -52,7 +47,6 @@ struct clv_session {
     clv_abandoned_exchange *abandoned; /* freed after the team has ended */
     struct clv_spmd_context *spmd;     /* spmd_internal.h; NULL: no function has run */
     clv_session_stats stats;
-    clv_flight *flight;                /* NULL: none */
     struct clv_trace_recorder *tracer; /* trace_recorder.h; NULL: no trace is recorded */
     uint64_t run;                      /* id of the run: the same in all processes; 0: unknown */
     _Atomic int *in_use;               /* 1 while a call uses the session; a pointer, as calls that only read set it */
@@ -74,6 +68,10 @@ clv_status clv_session_find_state(clv_named_state **out, const clv_session *sess
  * Moved state unmaps loaded programs. */
 clv_status clv_session_prepare_states(clv_session *session, const clv_program *program, clv_error *err);
 void clv_session_free_states(clv_session *session);
+/* Makes a state with memory for the largest shard on every local rank, or only on those that are first replicas. */
+clv_status clv_session_allocate_state(clv_named_state *out, const clv_session *session, const char *name,
+                                      const clv_type *type, const clv_layout *layout, bool first_replicas,
+                                      clv_error *err);
 
 /* Where the values of a rank's shard come from. */
 typedef struct clv_state_values {

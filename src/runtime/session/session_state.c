@@ -11,16 +11,23 @@
 #include "runtime/session/session_internal.h"
 #include "tensor/box_runs.h"
 
-clv_status clv_session_find_state(clv_named_state **out, const clv_session *session, const char *name, clv_error *err)
+/* NULL: none. */
+static clv_named_state *lookup(const clv_session *session, const char *name)
 {
     for (int i = 0; i < session->n_states; i++)
-        if (strcmp(session->states[i].name, name) == 0) {
-            *out = &session->states[i];
-            return CLV_OK;
-        }
+        if (strcmp(session->states[i].name, name) == 0)
+            return &session->states[i];
+    return NULL;
+}
+
+clv_status clv_session_find_state(clv_named_state **out, const clv_session *session, const char *name, clv_error *err)
+{
+    *out = lookup(session, name);
+    if (*out)
+        return CLV_OK;
     clv_error why = {.rank = -1};
     if (clv_session_failed(session) &&
-        clv_rank_threads_run(session->team, NULL, NULL, &why) != CLV_OK) /* perhaps because of it */
+        clv_rank_threads_run(session->team, NULL, NULL, &why) != CLV_OK) /* which may be why it is missing */
         return clv_fail_at(err, why.code, why.rank, why.op, "there is no state named '%.100s', after a failure: %.300s",
                            name, why.message);
     return clv_fail(err, CLV_ENOTFOUND, "there is no state named '%s'", name);
@@ -53,7 +60,7 @@ clv_status clv_session_register_memory(clv_window **out, const clv_session *sess
 /* Guard bytes before and after the state of a session with memory checks. */
 static int64_t guard_bytes_of(const clv_session *session)
 {
-    return session->check ? CLV_GUARD_BYTES : 0;
+    return session->options.check ? CLV_GUARD_BYTES : 0;
 }
 
 static void free_state(const clv_session *session, clv_named_state *state)
@@ -67,9 +74,9 @@ static void free_state(const clv_session *session, clv_named_state *state)
     free(state->name);
 }
 
-/* Makes a state with memory for the largest shard on every rank. */
-static clv_status allocate_state(clv_named_state *out, const clv_session *session, const char *name,
-                                 const clv_type *type, const clv_layout *layout, clv_error *err)
+clv_status clv_session_allocate_state(clv_named_state *out, const clv_session *session, const char *name,
+                                      const clv_type *type, const clv_layout *layout, bool first_replicas,
+                                      clv_error *err)
 {
     int64_t planned = clv_shard_bytes(type, layout), guard = guard_bytes_of(session);
     size_t bytes = planned > 0 || guard > 0 ? (size_t)(planned + 2 * guard) : CLV_BUFFER_ALIGN;
@@ -77,14 +84,17 @@ static clv_status allocate_state(clv_named_state *out, const clv_session *sessio
     out->data = calloc((size_t)session->n_local_ranks, sizeof *out->data);
     clv_status status = out->name && out->data ? CLV_OK : clv_fail_memory(err, "a state's record", sizeof *out);
     for (int r = 0; status == CLV_OK && r < session->n_local_ranks; r++) {
+        if (first_replicas &&
+            !clv_rank_is_first_replica(layout, &session->mesh, type->shape, session->first_local_rank + r))
+            continue;
         char *base = session->backend->alloc(session->devices[r], CLV_BUFFER_ALIGN, bytes);
         if (!base)
             status = clv_fail_memory(err, "state", bytes);
-        else if (session->check)
+        else if (session->options.check)
             clv_guard_bytes_fill(base, (int64_t)bytes);
         out->data[r] = base ? base + guard : NULL;
     }
-    if (status == CLV_OK)
+    if (status == CLV_OK && session->transport)
         status = clv_session_register_memory(&out->window, session, out->data, err);
     if (status != CLV_OK)
         free_state(session, out);
@@ -100,7 +110,7 @@ void clv_session_free_states(clv_session *session)
     free(session->states);
 }
 
-/* ---- first values ---- */
+/* ---- initial values ---- */
 
 /* Fills a shard run by run: values depend only on the key and the global index. */
 static void initialize_shard(const clv_state_values *from, uint64_t seed, const clv_type *type, const clv_shard *shard,
@@ -127,7 +137,7 @@ static clv_status fill_shard(const clv_session *session, const clv_named_state *
     clv_error why = {.rank = -1};
     clv_status status = CLV_OK;
     int known = 0;
-    if (clv_cancel_requested(session->cancel))
+    if (clv_cancel_requested(session->options.cancel))
         return clv_fail(err, CLV_ECANCELLED, "loading was cancelled before %s", from->name);
     if (from->source) {
         status = from->source(from->source_arg, from->name, &state->type, &shard, data, &known, &why);
@@ -138,7 +148,7 @@ static clv_status fill_shard(const clv_session *session, const clv_named_state *
     if (status == CLV_OK && !known && !from->init)
         return clv_fail(err, CLV_ENOTFOUND, "state '%.100s' is not there", from->name);
     if (status == CLV_OK && !known)
-        initialize_shard(from, session->seed, &state->type, &shard, data);
+        initialize_shard(from, session->options.seed, &state->type, &shard, data);
     return status;
 }
 
@@ -189,11 +199,11 @@ static clv_status make_state(clv_session *session, const clv_buffer *buffer, clv
         return clv_fail_memory(err, "a state's record", sizeof *grown);
     session->states = grown;
     clv_named_state *state = &session->states[session->n_states];
-    CLV_TRY(allocate_state(state, session, buffer->name, &buffer->type, &buffer->layout, err));
+    CLV_TRY(clv_session_allocate_state(state, session, buffer->name, &buffer->type, &buffer->layout, false, err));
     init_job job = {.session = session,
                     .state = state,
-                    .from = {.source = session->source,
-                             .source_arg = session->source_arg,
+                    .from = {.source = session->options.source,
+                             .source_arg = session->options.source_arg,
                              .name = buffer->init_name ? buffer->init_name : buffer->name,
                              .init = &buffer->init}};
     clv_status status = clv_rank_threads_run(session->team, init_rank, &job, err);
@@ -206,7 +216,7 @@ static clv_status make_state(clv_session *session, const clv_buffer *buffer, clv
     return CLV_OK;
 }
 
-/* ---- between layouts ---- */
+/* ---- resharding ---- */
 
 static clv_status copy_state(const clv_session *session, const clv_named_state *from, const clv_named_state *to,
                              clv_error *err)
@@ -238,7 +248,7 @@ static clv_status copy_state(const clv_session *session, const clv_named_state *
 static clv_status move_state(clv_session *session, clv_named_state *state, const clv_layout *to, clv_error *err)
 {
     clv_named_state moved;
-    CLV_TRY(allocate_state(&moved, session, state->name, &state->type, to, err));
+    CLV_TRY(clv_session_allocate_state(&moved, session, state->name, &state->type, to, false, err));
     clv_status status = copy_state(session, state, &moved, err);
     if (status != CLV_OK) {
         drop_state(session, &moved);
@@ -266,10 +276,7 @@ static clv_status fail_type(const clv_named_state *state, const clv_type *type, 
 
 static clv_status prepare_state(clv_session *session, const clv_buffer *buffer, clv_error *err)
 {
-    clv_named_state *state = NULL;
-    for (int i = 0; i < session->n_states; i++)
-        if (strcmp(session->states[i].name, buffer->name) == 0)
-            state = &session->states[i];
+    clv_named_state *state = lookup(session, buffer->name);
     if (!state)
         return make_state(session, buffer, err);
     if (!clv_type_equal(&state->type, &buffer->type))
@@ -342,10 +349,11 @@ static clv_status compare_writes(const clv_session *session, const clv_named_sta
         return CLV_OK;
     size_t ends = (size_t)box->rank * sizeof *box->lo,
            bytes = (size_t)clv_shard_elems(box) * clv_dtype_size(state->type.dtype);
-    uint64_t cut[] = {clv_hash_bytes(box->lo, ends), clv_hash_bytes(box->hi, ends)};
+    uint64_t bounds[] = {clv_hash_bytes(box->lo, ends), clv_hash_bytes(box->hi, ends)};
     const clv_must_match mine[] = {
         {clv_hash_text(state->name), "state than the other ranks write; valid: the same name in every process"},
-        {(int64_t)clv_hash_bytes(cut, sizeof cut), "box than the other ranks write; valid: the same in every process"},
+        {(int64_t)clv_hash_bytes(bounds, sizeof bounds),
+         "box than the other ranks write; valid: the same in every process"},
         {(int64_t)clv_hash_bytes(in, bytes), "value than the other ranks write; valid: the same in every process"}};
     return clv_session_check_match(session, "clv_session_write", "a comparison of what is written", mine, 3, err);
 }

@@ -1,10 +1,8 @@
 /* state_snapshot.c - copies session state so that a checkpoint is saved in the background; reloads state in place. */
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/error.h"
 #include "base/hardware/resource_limits.h"
-#include "base/memory/aligned_memory.h"
 #include "runtime/multi_process/multi_process.h"
 #include "runtime/session/session_internal.h"
 
@@ -67,30 +65,6 @@ clv_status clv_session_reload_local(clv_session *session, clv_state_source *sour
 
 /* ---- snapshot ---- */
 
-/* Whether local rank i copies a state: it is the first replica. */
-static bool copies(const clv_session *session, const clv_named_state *state, int i)
-{
-    return clv_rank_is_first_replica(&state->layout, &session->mesh, state->type.shape, session->first_local_rank + i);
-}
-
-static clv_status make_state(clv_named_state *out, const clv_session *session, const clv_named_state *state,
-                             clv_error *err)
-{
-    size_t bytes = (size_t)clv_shard_bytes(&state->type, &state->layout);
-    *out = (clv_named_state){.name = strdup(state->name), .type = state->type, .layout = state->layout};
-    out->data = calloc((size_t)session->n_local_ranks, sizeof *out->data);
-    if (!out->name || !out->data)
-        return clv_fail_memory(err, "a copy of state", (size_t)session->n_local_ranks * sizeof *out->data);
-    for (int i = 0; i < session->n_local_ranks; i++) {
-        if (!copies(session, state, i))
-            continue;
-        out->data[i] = clv_huge_pages_alloc(CLV_BUFFER_ALIGN, bytes > 0 ? bytes : CLV_BUFFER_ALIGN);
-        if (!out->data[i])
-            return clv_fail_memory(err, "a copy of state", bytes);
-    }
-    return CLV_OK;
-}
-
 /* Memory that is granted beyond what is available would kill the process when it is filled. */
 static clv_status check_available_memory(const clv_session *session, clv_state_filter *wants, const void *arg,
                                          clv_error *err)
@@ -98,8 +72,10 @@ static clv_status check_available_memory(const clv_session *session, clv_state_f
     int64_t bytes = 0, available = clv_available_memory();
     for (int k = 0; k < session->n_states; k++) {
         const clv_named_state *state = &session->states[k];
-        for (int i = 0; wants(arg, state->name) && i < session->n_local_ranks; i++)
-            bytes += copies(session, state, i) ? clv_shard_bytes(&state->type, &state->layout) : 0;
+        int first = session->first_local_rank;
+        for (int r = first; wants(arg, state->name) && r < first + session->n_local_ranks; r++)
+            if (clv_rank_is_first_replica(&state->layout, &session->mesh, state->type.shape, r))
+                bytes += clv_shard_bytes(&state->type, &state->layout);
     }
     return available < 0 || bytes <= available ? CLV_OK : clv_fail_memory(err, "a copy of state", (size_t)bytes);
 }
@@ -134,7 +110,9 @@ static clv_status make_states(clv_session *snapshot, const clv_session *session,
         const clv_named_state *state = &session->states[i];
         if (!wants(arg, state->name))
             continue;
-        CLV_TRY(make_state(&snapshot->states[snapshot->n_states++], session, state, err));
+        CLV_TRY(clv_session_allocate_state(&snapshot->states[snapshot->n_states], snapshot, state->name, &state->type,
+                                           &state->layout, true, err));
+        snapshot->n_states++;
         snapshot->rank_bytes += clv_shard_bytes(&state->type, &state->layout);
     }
     return CLV_OK;

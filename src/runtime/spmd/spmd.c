@@ -10,42 +10,42 @@
 #include "runtime/session/run_bindings.h"
 #include "tensor/box_copy.h"
 
-enum { GROUPED_AXES = 6 /* all subsets of so many axes are groups from the first */ };
+enum { GROUPED_AXES = 6 /* all subsets of so many axes are group sets from the start */ };
 
-/* ---- the session's part ---- */
+/* ---- context ---- */
 
-void clv_spmd_context_free(clv_spmd_context *world)
+void clv_spmd_context_free(clv_spmd_context *context)
 {
-    if (!world)
+    if (!context)
         return;
-    for (int r = 0; world->ranks && r < world->session->n_local_ranks; r++) {
-        clv_spmd_free_allocations(&world->ranks[r]);
-        clv_spmd_free_cached_collectives(&world->ranks[r]);
+    for (int r = 0; context->ranks && r < context->session->n_local_ranks; r++) {
+        clv_spmd_free_allocations(&context->ranks[r]);
+        clv_spmd_free_cached_collectives(&context->ranks[r]);
     }
-    free(world->job.layouts);
-    free(world->job.locals);
-    free(world->ranks);
-    free(world->groups);
-    free(world);
+    free(context->job.layouts);
+    free(context->job.locals);
+    free(context->ranks);
+    free(context->groups);
+    free(context);
 }
 
-static clv_status add_group(clv_spmd_context *world, clv_spmd_group_set *group, clv_error *err)
+static clv_status add_group(clv_spmd_context *context, clv_spmd_group_set *group, clv_error *err)
 {
-    if (clv_spmd_find_group_set(world, group->axes, group->n))
+    if (clv_spmd_find_group_set(context, group->axes, group->n))
         return CLV_OK;
-    clv_spmd_group_set *grown = realloc(world->groups, (size_t)(world->n_groups + 1) * sizeof *grown);
+    clv_spmd_group_set *grown = realloc(context->groups, (size_t)(context->n_groups + 1) * sizeof *grown);
     if (!grown)
-        return clv_fail_memory(err, "the groups of a function", (size_t)(world->n_groups + 1) * sizeof *grown);
-    world->groups = grown;
-    CLV_TRY(clv_session_add_groups(&group->set, world->session, group->axes, group->n, err));
-    world->groups[world->n_groups++] = *group;
+        return clv_fail_memory(err, "the groups of a function", (size_t)(context->n_groups + 1) * sizeof *grown);
+    context->groups = grown;
+    CLV_TRY(clv_session_add_groups(&group->set, context->session, group->axes, group->n, err));
+    context->groups[context->n_groups++] = *group;
     return CLV_OK;
 }
 
 /* All subsets of the first axes that have more than one rank. */
-static clv_status add_subsets(clv_spmd_context *world, clv_error *err)
+static clv_status add_subsets(clv_spmd_context *context, clv_error *err)
 {
-    const clv_mesh *mesh = &world->session->mesh;
+    const clv_mesh *mesh = &context->session->mesh;
     int axes[GROUPED_AXES], n = 0;
     for (int a = 0; a < mesh->n_axes && n < GROUPED_AXES; a++)
         if (mesh->axis[a].size > 1)
@@ -55,47 +55,47 @@ static clv_status add_subsets(clv_spmd_context *world, clv_error *err)
         for (int i = 0; i < n; i++)
             if (subset >> i & 1)
                 group.axes[group.n++] = clv_mesh_whole_axis(mesh, axes[i]);
-        CLV_TRY(add_group(world, &group, err));
+        CLV_TRY(add_group(context, &group, err));
     }
     return CLV_OK;
 }
 
-static clv_status make_world(clv_session *session, clv_error *err)
+static clv_status new_context(clv_session *session, clv_error *err)
 {
-    clv_spmd_context *world = calloc(1, sizeof *world);
-    if (!world)
-        return clv_fail_memory(err, "communicators", sizeof *world);
-    world->session = session;
-    world->ranks = calloc((size_t)session->n_local_ranks, sizeof *world->ranks);
+    clv_spmd_context *context = calloc(1, sizeof *context);
+    if (!context)
+        return clv_fail_memory(err, "communicators", sizeof *context);
+    context->session = session;
+    context->ranks = calloc((size_t)session->n_local_ranks, sizeof *context->ranks);
     clv_status status =
-        world->ranks ? add_subsets(world, err)
-                     : clv_fail_memory(err, "communicators", (size_t)session->n_local_ranks * sizeof *world->ranks);
+        context->ranks ? add_subsets(context, err)
+                       : clv_fail_memory(err, "communicators", (size_t)session->n_local_ranks * sizeof *context->ranks);
     if (status != CLV_OK) {
-        clv_spmd_context_free(world);
+        clv_spmd_context_free(context);
         return status;
     }
     for (int i = 0, r; i < session->n_local_ranks; i++) {
         r = session->first_local_rank + i;
-        world->ranks[i] =
-            (clv_spmd){.world = world, .comm = clv_world_comm(clv_rank_threads_world(session->team), r), .rank = r};
+        context->ranks[i] =
+            (clv_spmd){.context = context, .comm = clv_world_comm(clv_rank_threads_world(session->team), r), .rank = r};
     }
-    session->spmd = world;
+    session->spmd = context;
     return CLV_OK;
 }
 
-static clv_status add_requested_groups(clv_spmd_context *world, const clv_spmd_options *options, clv_error *err)
+static clv_status add_requested_groups(clv_spmd_context *context, const clv_spmd_options *options, clv_error *err)
 {
     for (int g = 0; g < options->n_groups; g++) {
         clv_spmd_group_set group;
-        CLV_TRY(clv_spmd_parse_axes(&group, &world->session->mesh, options->groups[g], err));
-        CLV_TRY(add_group(world, &group, err));
+        CLV_TRY(clv_spmd_parse_axes(&group, &context->session->mesh, options->groups[g], err));
+        CLV_TRY(add_group(context, &group, err));
     }
     return CLV_OK;
 }
 
 int clv_spmd_collective_count(const clv_session *session)
 {
-    return session && session->spmd ? session->spmd->ranks[0].n_made : 0;
+    return session && session->spmd ? session->spmd->ranks[0].n_called : 0;
 }
 
 clv_status clv_spmd_collective(const clv_session *session, int i, clv_collective *out, clv_error *err)
@@ -106,7 +106,7 @@ clv_status clv_spmd_collective(const clv_session *session, int i, clv_collective
         return clv_fail(err, CLV_EINVAL, "%s: there is no collective %d; there are %d", call, i,
                         clv_spmd_collective_count(session));
     return clv_struct_copy_out(out, sizeof *out, offsetof(clv_collective, completes_at),
-                               &session->spmd->ranks[0].made[i]->made, call, err);
+                               &session->spmd->ranks[0].called[i]->info, call, err);
 }
 
 /* ---- the run ---- */
@@ -121,13 +121,13 @@ static bool is_first_on_partial_axes(const clv_mesh *mesh, const clv_layout *lay
     return is;
 }
 
-static clv_status cut_input(clv_local_tensor *out, clv_spmd *spmd, const clv_spmd_input *input,
-                            const clv_layout *layout, clv_error *err)
+static clv_status shard_input(clv_local_tensor *out, clv_spmd *spmd, const clv_spmd_input *input,
+                              const clv_layout *layout, clv_error *err)
 {
     clv_local_tensor local = clv_spmd_local_tensor(spmd, &input->type, layout);
     clv_shard whole = clv_box_of_type(&input->type);
     CLV_TRY(clv_spmd_allocate(&local, spmd, false, err));
-    if (is_first_on_partial_axes(&spmd->world->session->mesh, layout, spmd->rank))
+    if (is_first_on_partial_axes(&spmd->context->session->mesh, layout, spmd->rank))
         clv_box_copy(local.data, &local.shard, input->data, &whole, &local.shard, clv_dtype_size(input->type.dtype));
     else
         clv_fill_reduction_identity(local.data, clv_shard_elems(&local.shard), input->type.dtype, layout->reduction);
@@ -135,26 +135,23 @@ static clv_status cut_input(clv_local_tensor *out, clv_spmd *spmd, const clv_spm
     return CLV_OK;
 }
 
-/* What the function left fits the output; addends are reduced. */
+/* Checks the local tensor that the function left, and reduces it if it is partial. */
 static clv_status finish_output(clv_local_tensor *local, clv_spmd *spmd, const clv_spmd_output *output,
                                 const clv_layout *layout, int i, clv_error *err)
 {
     clv_local_tensor stated = clv_spmd_local_tensor(spmd, &output->type, layout);
     const clv_subaxis *subs, *stated_subs;
-    size_t bytes = (size_t)stated.shard.rank * sizeof *stated.shard.lo;
     int n = clv_layout_axes(&subs, &local->layout, local->layout.rank);
-    bool fits = local->type.dtype == output->type.dtype && local->type.rank == output->type.rank &&
-                memcmp(local->type.shape, output->type.shape, bytes) == 0 &&
-                memcmp(local->shard.lo, stated.shard.lo, bytes) == 0 &&
-                memcmp(local->shard.hi, stated.shard.hi, bytes) == 0 && local->layout.reduction == layout->reduction &&
+    bool fits = clv_type_equal(&local->type, &output->type) && clv_shard_equal(&local->shard, &stated.shard) &&
+                local->layout.reduction == layout->reduction &&
                 n == clv_layout_axes(&stated_subs, layout, layout->rank) &&
                 memcmp(subs, stated_subs, (size_t)n * sizeof *subs) == 0;
     if (!local->data)
         return clv_fail(err, CLV_EINVAL, "output %d is left without memory on rank %d", i, spmd->rank);
     if (!fits) {
         char got[CLV_LAYOUT_TEXT], want[CLV_LAYOUT_TEXT], type[CLV_TYPE_TEXT];
-        clv_layout_print(got, sizeof got, &local->layout, &spmd->world->session->mesh);
-        clv_layout_print(want, sizeof want, layout, &spmd->world->session->mesh);
+        clv_layout_print(got, sizeof got, &local->layout, &spmd->context->session->mesh);
+        clv_layout_print(want, sizeof want, layout, &spmd->context->session->mesh);
         clv_type_print(type, sizeof type, &local->type);
         return clv_fail(err, CLV_ESHAPE, "output %d is left as %s '%.100s' on rank %d; its layout is '%.100s'", i, type,
                         got, spmd->rank, want);
@@ -162,13 +159,13 @@ static clv_status finish_output(clv_local_tensor *local, clv_spmd *spmd, const c
     if (n == 0)
         return CLV_OK;
     char axes[CLV_LAYOUT_TEXT];
-    clv_spmd_partial_axes(axes, sizeof axes, layout, &spmd->world->session->mesh);
+    clv_spmd_partial_axes(axes, sizeof axes, layout, &spmd->context->session->mesh);
     return clv_spmd_all_reduce(local, spmd, local, layout->reduction, axes, err);
 }
 
 static clv_status finish_outputs(const clv_spmd_invocation *job, clv_spmd *spmd, clv_local_tensor *out, clv_error *err)
 {
-    const clv_session *session = spmd->world->session;
+    const clv_session *session = spmd->context->session;
     for (int i = 0; i < job->n_outputs; i++) {
         const clv_spmd_output *output = &job->outputs[i];
         CLV_TRY(finish_output(&out[i], spmd, output, &job->layouts[job->n_inputs + i], i, err));
@@ -184,25 +181,25 @@ static clv_status finish_outputs(const clv_spmd_invocation *job, clv_spmd *spmd,
 static clv_status run_rank(void *arg, int rank, clv_comm *comm, clv_error *err)
 {
     const clv_spmd_invocation *job = arg;
-    const clv_session *session = job->world->session;
-    clv_spmd *spmd = &job->world->ranks[rank - session->first_local_rank];
+    const clv_session *session = job->context->session;
+    clv_spmd *spmd = &job->context->ranks[rank - session->first_local_rank];
     clv_local_tensor *in = job->locals +
                            (size_t)(rank - session->first_local_rank) * (size_t)(job->n_inputs + job->n_outputs),
                      *out = in + job->n_inputs;
     clv_comm_set_activity(comm, "clv_spmd_run");
     for (int i = 0; i < job->n_inputs; i++)
-        CLV_TRY(cut_input(&in[i], spmd, &job->inputs[i], &job->layouts[i], err));
+        CLV_TRY(shard_input(&in[i], spmd, &job->inputs[i], &job->layouts[i], err));
     for (int i = 0; i < job->n_outputs; i++) {
         out[i] = clv_spmd_local_tensor(spmd, &job->outputs[i].type, &job->layouts[job->n_inputs + i]);
         CLV_TRY(clv_spmd_allocate(&out[i], spmd, true, err));
     }
     clv_error why = {.rank = -1};
     clv_status status = clv_check_callback_status(&why, job->function(job->arg, spmd, in, out, &why), "the function");
-    if (status == CLV_OK && clv_session_failed(session)) /* the caller may have gone on, and what it gave with it */
+    if (status == CLV_OK && clv_session_failed(session)) /* the caller may have returned, and freed its memory */
         return CLV_EPEER;
     if (status == CLV_OK)
         return finish_outputs(job, spmd, out, err);
-    if (why.rank >= 0) { /* what the world failed by */
+    if (why.rank >= 0) { /* the failure of the world */
         *err = why;
         return status;
     }
@@ -210,10 +207,10 @@ static clv_status run_rank(void *arg, int rank, clv_comm *comm, clv_error *err)
                        why.message[0] ? why.message : clv_status_text(status));
 }
 
-/* Brings the outputs to the caller where ranks' memory is out of reach. */
+/* Copies outputs from ranks whose memory this thread cannot read. */
 static clv_status fetch_outputs(const clv_spmd_invocation *job, clv_error *err)
 {
-    const clv_session *session = job->world->session;
+    const clv_session *session = job->context->session;
     int n = session->n_local_ranks, n_locals = job->n_inputs + job->n_outputs;
     void **data = malloc((size_t)n * sizeof *data);
     clv_status status = data ? CLV_OK : clv_fail_memory(err, "a function's outputs", (size_t)n * sizeof *data);
@@ -230,7 +227,7 @@ static clv_status fetch_outputs(const clv_spmd_invocation *job, clv_error *err)
     return status;
 }
 
-/* ---- what the caller gave ---- */
+/* ---- arguments ---- */
 
 static clv_status read_layout(clv_layout *out, const clv_mesh *mesh, const clv_type *type, const char *text, bool data,
                               const char *what, int i, clv_error *err)
@@ -240,15 +237,13 @@ static clv_status read_layout(clv_layout *out, const clv_mesh *mesh, const clv_t
     if (status == CLV_OK)
         status = clv_layout_parse(out, text, mesh, type->rank, &why);
     if (status == CLV_OK)
-        status = clv_shape_check(type->shape, type->rank, type->dtype, &why);
-    if (status == CLV_OK)
-        status = clv_layout_check(out, mesh, type->shape, &why);
+        status = clv_spmd_check_tensor(type, out, mesh, &why);
     return status == CLV_OK ? CLV_OK : clv_fail(err, status, "clv_spmd_run: %s %d: %s", what, i, why.message);
 }
 
 static clv_status read_layouts(clv_spmd_invocation *job, clv_error *err)
 {
-    const clv_mesh *mesh = &job->world->session->mesh;
+    const clv_mesh *mesh = &job->context->session->mesh;
     for (int i = 0; i < job->n_inputs; i++)
         CLV_TRY(read_layout(&job->layouts[i], mesh, &job->inputs[i].type, job->inputs[i].layout,
                             job->inputs[i].data != NULL, "input", i, err));
@@ -259,35 +254,35 @@ static clv_status read_layouts(clv_spmd_invocation *job, clv_error *err)
                             "output", i, err));
         clv_spmd_group_set group = {.n = clv_layout_axes(&subs, layout, layout->rank)};
         memcpy(group.axes, subs, (size_t)group.n * sizeof *subs);
-        CLV_TRY(add_group(job->world, &group, err));
+        CLV_TRY(add_group(job->context, &group, err));
     }
     return CLV_OK;
 }
 
-static void free_job(clv_spmd_context *world)
+static void free_job(clv_spmd_context *context)
 {
-    for (int r = 0; r < world->session->n_local_ranks; r++)
-        clv_spmd_free_allocations(&world->ranks[r]);
-    free(world->job.layouts);
-    free(world->job.locals);
-    world->job = (clv_spmd_invocation){0};
+    for (int r = 0; r < context->session->n_local_ranks; r++)
+        clv_spmd_free_allocations(&context->ranks[r]);
+    free(context->job.layouts);
+    free(context->job.locals);
+    context->job = (clv_spmd_invocation){0};
 }
 
-/* `given`: what the caller said, with the session's world yet to come. */
+/* `given`: the caller's arguments, without the context. */
 static clv_status run(clv_session *session, const clv_spmd_invocation *given, const clv_spmd_options *options,
                       clv_error *err)
 {
     if (clv_session_failed(session))
         return clv_rank_threads_run(session->team, NULL, NULL, err);
-    if (clv_cancel_requested(session->cancel))
+    if (clv_cancel_requested(session->options.cancel))
         return clv_fail(err, CLV_ECANCELLED, "cancelled before it began");
     if (!session->spmd)
-        CLV_TRY(make_world(session, err));
+        CLV_TRY(new_context(session, err));
     CLV_TRY(add_requested_groups(session->spmd, options, err));
     size_t n = (size_t)(given->n_inputs + given->n_outputs) + 1;
     clv_spmd_invocation *job = &session->spmd->job;
     *job = *given;
-    job->world = session->spmd;
+    job->context = session->spmd;
     job->layouts = calloc(n, sizeof *job->layouts);
     job->locals = calloc(n * (size_t)session->n_local_ranks, sizeof *job->locals);
     clv_status status =
@@ -295,12 +290,12 @@ static clv_status run(clv_session *session, const clv_spmd_invocation *given, co
             ? read_layouts(job, err)
             : clv_fail_memory(err, "a function's shards", n * (size_t)session->n_local_ranks * sizeof *job->locals);
     for (int r = 0; r < session->n_local_ranks; r++)
-        session->spmd->ranks[r].n_made = 0;
+        session->spmd->ranks[r].n_called = 0;
     if (status == CLV_OK)
-        status = clv_rank_threads_run_user_function(session->team, run_rank, job, session->cancel, err);
+        status = clv_rank_threads_run_user_function(session->team, run_rank, job, session->options.cancel, err);
     if (status == CLV_OK && !clv_session_shares_memory(session))
         status = fetch_outputs(job, err);
-    if (!clv_session_failed(session)) /* else a rank may be late, and they stay until the session ends */
+    if (!clv_session_failed(session)) /* else a late rank may use them: they stay until the session is freed */
         free_job(session->spmd);
     return status;
 }
@@ -314,12 +309,12 @@ clv_status clv_spmd_run(clv_session *session, clv_spmd_function *function, void 
     CLV_TRY(clv_require(session && function, call, "a session and a function", err));
     if (n_inputs < 0 || n_outputs < 0)
         return clv_fail(err, CLV_EINVAL, "%s: %d inputs and %d outputs; valid: 0 or more", call, n_inputs, n_outputs);
-    CLV_TRY(clv_require((n_inputs == 0 || inputs) && (n_outputs == 0 || outputs), call,
-                        "the inputs and outputs that it is told of", err));
+    CLV_TRY(clv_require((n_inputs == 0 || inputs) && (n_outputs == 0 || outputs), call, "all of its inputs and outputs",
+                        err));
     CLV_TRY(clv_options_copy_in(&o, sizeof o, sizeof o, options, call, err));
     if (o.n_groups < 0)
         return clv_fail(err, CLV_EINVAL, "%s: %d groups; valid: 0 or more", call, o.n_groups);
-    CLV_TRY(clv_require(o.n_groups == 0 || o.groups, call, "the groups that it is told of", err));
+    CLV_TRY(clv_require(o.n_groups == 0 || o.groups, call, "all of its groups", err));
     const clv_spmd_invocation job = {.function = function,
                                      .arg = arg,
                                      .n_inputs = n_inputs,

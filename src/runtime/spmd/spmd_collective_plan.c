@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "runtime/spmd/spmd_internal.h"
+#include "tensor/parse_print.h"
 #include "tensor/box_copy.h"
 
 enum { WHAT_BYTES = 120 };
@@ -25,7 +26,7 @@ clv_status clv_spmd_parse_axes(clv_spmd_group_set *out, const clv_mesh *mesh, co
         return clv_fail(err, CLV_ESYNTAX, "axes '%.100s': expected names of axes, with commas between them", axes);
     clv_error why = {0};
     if (axes[strspn(axes, " \t")] != '\0' && clv_layout_parse(&layout, text, mesh, 0, &why) != CLV_OK) {
-        const char *said = strstr(why.message, "): "); /* without places in a text that the caller did not write */
+        const char *said = strstr(why.message, "): "); /* without the column in a text that the caller did not write */
         said = said ? said + 3 : why.message;
         const char *end = strstr(said, " (first in column");
         return clv_fail(err, why.code, "axes '%.100s': %.*s", axes, end ? (int)(end - said) : (int)strlen(said), said);
@@ -47,21 +48,21 @@ void clv_spmd_partial_axes(char *out, size_t size, const clv_layout *layout, con
     }
 }
 
-clv_spmd_group_set *clv_spmd_find_group_set(const clv_spmd_context *world, const clv_subaxis *axes, int n)
+clv_spmd_group_set *clv_spmd_find_group_set(const clv_spmd_context *context, const clv_subaxis *axes, int n)
 {
-    for (int g = 0; g < world->n_groups; g++)
-        if (world->groups[g].n == n && memcmp(world->groups[g].axes, axes, (size_t)n * sizeof *axes) == 0)
-            return &world->groups[g];
+    for (int g = 0; g < context->n_groups; g++)
+        if (context->groups[g].n == n && memcmp(context->groups[g].axes, axes, (size_t)n * sizeof *axes) == 0)
+            return &context->groups[g];
     return NULL;
 }
 
 clv_status clv_spmd_parse_group_set(const clv_spmd_group_set **out, const clv_spmd *spmd, const char *axes,
                                     clv_error *err)
 {
-    const clv_spmd_context *world = spmd->world;
+    const clv_spmd_context *context = spmd->context;
     clv_spmd_group_set asked;
-    CLV_TRY(clv_spmd_parse_axes(&asked, &world->session->mesh, axes, err));
-    *out = clv_spmd_find_group_set(world, asked.axes, asked.n);
+    CLV_TRY(clv_spmd_parse_axes(&asked, &context->session->mesh, axes, err));
+    *out = clv_spmd_find_group_set(context, asked.axes, asked.n);
     if (*out)
         return CLV_OK;
     return clv_fail(err, CLV_EINVAL,
@@ -70,9 +71,9 @@ clv_status clv_spmd_parse_group_set(const clv_spmd_group_set **out, const clv_sp
                     axes);
 }
 
-/* Takes the axes out of a list of sub-axes; what is left of one that holds more than them stays. *taken is multiplied
- * by the sizes; by 0 where one is in part inside. */
-static int take_out(clv_subaxis *subs, int n, const clv_spmd_group_set *group, int64_t *taken)
+/* Removes the group's axes from a list of sub-axes; of a larger sub-axis the rest stays. Multiplies *taken by the sizes
+ * removed, and by 0 if a sub-axis overlaps one only in part. */
+static int remove_axes(clv_subaxis *subs, int n, const clv_spmd_group_set *group, int64_t *taken)
 {
     clv_subaxis left[3 * CLV_MAX_SUBAXES];
     memcpy(left, subs, (size_t)n * sizeof *subs);
@@ -116,7 +117,7 @@ static clv_status fail_axes(const clv_spmd_request *q, const clv_mesh *mesh, con
                     how);
 }
 
-/* The layout without the axes among those over which it is partial. */
+/* The layout no longer partial over the axes. */
 static clv_status without_partial(clv_layout *out, const clv_spmd_request *q, const clv_mesh *mesh,
                                   const clv_spmd_group_set *group, clv_error *err)
 {
@@ -126,9 +127,9 @@ static clv_status without_partial(clv_layout *out, const clv_spmd_request *q, co
     int n = clv_layout_axes(&subs, &q->in->layout, q->in->layout.rank);
     memcpy(left, subs, (size_t)n * sizeof *subs);
     *out = clv_layout_without_partial(&q->in->layout);
-    n = take_out(left, n, group, &taken);
+    n = remove_axes(left, n, group, &taken);
     if (q->in->layout.reduction != CLV_REDUCTION_NONE && q->in->layout.reduction != q->reduction)
-        return fail_axes(q, mesh, "what is partial is reduced first, by the reduction of the layout", err);
+        return fail_axes(q, mesh, "it is partial by another reduction, which must be done first", err);
     if (taken == 0)
         return fail_axes(q, mesh, "it is partial over parts of axes that cross these", err);
     for (int i = 0; i < n; i++)
@@ -137,9 +138,9 @@ static clv_status without_partial(clv_layout *out, const clv_spmd_request *q, co
     return CLV_OK;
 }
 
-/* The layout without the axes among those that cut dimensions: all of them cut some. */
-static clv_status without_cuts(clv_layout *out, const clv_spmd_request *q, const clv_mesh *mesh,
-                               const clv_spmd_group_set *group, clv_error *err)
+/* The layout no longer sharded over the axes, all of which must shard some dimension. */
+static clv_status without_sharding(clv_layout *out, const clv_spmd_request *q, const clv_mesh *mesh,
+                                   const clv_spmd_group_set *group, clv_error *err)
 {
     int64_t taken = 1;
     *out = q->in->layout;
@@ -149,11 +150,11 @@ static clv_status without_cuts(clv_layout *out, const clv_spmd_request *q, const
         int n = clv_layout_axes(&subs, &q->in->layout, d), before = n;
         memcpy(left, subs, (size_t)n * sizeof *subs);
         int64_t size = taken;
-        n = take_out(left, n, group, &taken);
+        n = remove_axes(left, n, group, &taken);
         if (taken != size || n != before)
             CLV_TRY(clv_layout_set_dim(out, mesh, d, left, n, q->in->layout.alignment[d], err));
     }
-    return taken == size_of(group) ? CLV_OK : fail_axes(q, mesh, "not all of these axes cut it", err);
+    return taken == size_of(group) ? CLV_OK : fail_axes(q, mesh, "it is not sharded over all of these axes", err);
 }
 
 static clv_status find_layout(clv_layout *out, const clv_spmd_request *q, const clv_mesh *mesh,
@@ -163,13 +164,13 @@ static clv_status find_layout(clv_layout *out, const clv_spmd_request *q, const 
     if (clv_step_reduces(q->kind))
         CLV_TRY(without_partial(out, q, mesh, group, err));
     else if (q->kind != CLV_STEP_PERMUTE)
-        CLV_TRY(without_cuts(out, q, mesh, group, err));
+        CLV_TRY(without_sharding(out, q, mesh, group, err));
     for (int g = 0; q->dim >= 0 && g < group->n; g++)
         CLV_TRY(clv_layout_shard_dim(out, mesh, q->dim, group->axes[g], err));
     return CLV_OK;
 }
 
-/* ---- what members hold ---- */
+/* ---- shards of members ---- */
 
 static clv_shard shard_at(const clv_mesh *mesh, const clv_type *type, const clv_layout *layout, const int *from,
                           int rank)
@@ -200,11 +201,11 @@ static clv_status check_pairs(const clv_spmd_request *q, int n, clv_error *err)
     return CLV_OK;
 }
 
-/* Whose shard each rank holds behind a permute, as every rank works it out for all; NULL in *out: its own. */
-static clv_status find_from(clv_spmd_cached_collective *call, const clv_spmd_request *q, const clv_spmd *spmd,
-                            const clv_spmd_group_set *group, clv_error *err)
+/* Finds whose shard each rank holds after a permute. Every rank computes this for all ranks. */
+static clv_status find_source_ranks(clv_spmd_cached_collective *call, const clv_spmd_request *q, const clv_spmd *spmd,
+                                    const clv_spmd_group_set *group, clv_error *err)
 {
-    const clv_session *session = spmd->world->session;
+    const clv_session *session = spmd->context->session;
     size_t n = (size_t)session->n_ranks;
     bool moved = false;
     call->owned_source_ranks = malloc(n * sizeof *call->owned_source_ranks);
@@ -227,7 +228,7 @@ static clv_status find_from(clv_spmd_cached_collective *call, const clv_spmd_req
     return CLV_OK;
 }
 
-/* A permute moves whole shards: as runs of elements, one behind the other, so that equal shards are told apart. */
+/* A permute moves whole shards. They become disjoint 1-d ranges, so that equal shards are distinct. */
 static void find_runs(clv_group_shards *parts, clv_shard *in, clv_shard *out, const clv_spmd_request *q,
                       const clv_group *group)
 {
@@ -244,31 +245,33 @@ static void find_runs(clv_group_shards *parts, clv_shard *in, clv_shard *out, co
     *parts = (clv_group_shards){.n = group->n, .in = in, .out = out};
 }
 
-/* Whether a rank gets all of its result: exactly once where nothing is reduced. */
+/* Checks that the rank receives each element of its result once, or when reducing from each member. */
 static clv_status check_cover(const clv_spmd_request *q, const clv_group_shards *parts, const clv_mesh *mesh, int me,
                               clv_error *err)
 {
-    int64_t wanted = clv_shard_elems(&parts->out[me]), taken = 0;
+    int64_t needed = clv_shard_elems(&parts->out[me]), taken = 0;
     for (int m = 0; m < parts->n; m++) {
         clv_shard box;
         if (parts->reduces && !clv_shard_equal(&parts->in[m], &parts->in[me]))
-            return fail_axes(q, mesh, "the members hold different elements; only addends of the same are reduced", err);
+            return fail_axes(q, mesh,
+                             "the members hold different elements; only partial sums of the same elements are reduced",
+                             err);
         if (clv_find_transfer_box(&box, parts, me, m))
             taken += clv_shard_elems(&box);
     }
-    if (taken != (parts->reduces ? wanted * parts->n : wanted))
+    if (taken != (parts->reduces ? needed * parts->n : needed))
         return fail_axes(
-            q, mesh, "the group does not hold all of the result: axes that cut a dimension in a minor place go first",
+            q, mesh, "the group does not hold all of the result: gather over the more minor axes of a dimension first",
             err);
     return CLV_OK;
 }
 
-/* ---- what it costs, as plans of layouts say it ---- */
+/* ---- bytes, as reshard plans count them ---- */
 
-/* The most that a rank receives of a collective that does not reduce. */
+/* Elements that the busiest rank receives in a collective that does not reduce. */
 static int64_t most_received(const clv_spmd_cached_collective *call, const clv_spmd_request *q, const clv_spmd *spmd)
 {
-    const clv_session *session = spmd->world->session;
+    const clv_session *session = spmd->context->session;
     int64_t most = 0;
     for (int r = 0; r < session->n_ranks; r++) {
         clv_shard has = shard_at(&session->mesh, &q->in->type, &q->in->layout, q->in->source_ranks, r);
@@ -290,33 +293,27 @@ static double bytes_of(const clv_spmd_cached_collective *call, const clv_spmd_re
     return size * (double)most_received(call, q, spmd);
 }
 
-/* ---- calls made before ---- */
+/* ---- cache ---- */
 
-/* Who sends to whom, of many pairs the first: " from member 2", " 0>1,1>2". */
+/* Prints the pairs, of many the first: " from member 2", " 0>1,1>2". */
 static void print_pairs(char *out, size_t size, const clv_spmd_request *q)
 {
-    size_t used = 0;
-    out[0] = '\0';
+    clv_text text = {.out = out, .size = size - 3};
     if (q->is_broadcast)
-        snprintf(out, size, " from member %d", q->pairs[0].from);
-    for (int i = 0; !q->is_broadcast && i < q->n_pairs && used < size - 4; i++) {
-        size_t room = size - 4 - used;
-        int n = snprintf(out + used, room, "%s%d>%d", i > 0 ? "," : " ", q->pairs[i].from, q->pairs[i].to);
-        if ((size_t)n >= room) {
-            snprintf(out + used, size - used, "...");
-            return;
-        }
-        used += (size_t)n;
-    }
+        clv_text_add(&text, " from member %d", q->pairs[0].from);
+    for (int i = 0; !q->is_broadcast && i < q->n_pairs && text.length < size; i++)
+        clv_text_add(&text, "%s%d>%d", i > 0 ? "," : " ", q->pairs[i].from, q->pairs[i].to);
     if (q->n_pairs == 0 && q->kind == CLV_STEP_PERMUTE)
-        snprintf(out, size, " of no pairs");
+        clv_text_add(&text, " of no pairs");
+    if ((size_t)clv_text_finish(&text) >= text.size)
+        memcpy(out + text.size - 1, "...", 4);
 }
 
-/* Everything that the plan follows from. */
-static char *text_of(const clv_spmd_request *q, const clv_mesh *mesh)
+/* The cache key: all that the plan depends on. */
+static char *cache_key(const clv_spmd_request *q, const clv_mesh *mesh)
 {
     enum { PAIRS_TEXT = 60 };
-    char type[CLV_TYPE_TEXT], layout[CLV_LAYOUT_TEXT], reduction[32] = "", dim[32] = "", who[PAIRS_TEXT];
+    char type[CLV_TYPE_TEXT], layout[CLV_LAYOUT_TEXT], reduction[32] = "", dim[32] = "", pairs_text[PAIRS_TEXT];
     static const char *const reductions[] = {"", " by sum", " by max", " by min", " by product"};
     clv_type_print(type, sizeof type, &q->in->type);
     clv_layout_print(layout, sizeof layout, &q->in->layout, mesh);
@@ -328,20 +325,20 @@ static char *text_of(const clv_spmd_request *q, const clv_mesh *mesh)
     snprintf(reduction, sizeof reduction, "%s", reductions[q->reduction]);
     if (q->dim >= 0)
         snprintf(dim, sizeof dim, " to dimension %d", q->dim);
-    print_pairs(who, sizeof who, q);
+    print_pairs(pairs_text, sizeof pairs_text, q);
     size_t size = strlen(q->axes) + strlen(layout) + strlen(type) + 200 + PAIRS_TEXT;
     char *text = malloc(size);
     if (text && q->is_barrier)
         snprintf(text, size, "%s over '%s'", q->name, q->axes);
     else if (text)
-        snprintf(text, size, "%s%s of %s '%s'%s%s over '%s' %llx %llx", q->name, who, type, layout, reduction, dim,
-                 q->axes, (unsigned long long)from, (unsigned long long)pairs);
+        snprintf(text, size, "%s%s of %s '%s'%s%s over '%s' %llx %llx", q->name, pairs_text, type, layout, reduction,
+                 dim, q->axes, (unsigned long long)from, (unsigned long long)pairs);
     return text;
 }
 
 static void free_call(const clv_spmd *spmd, clv_spmd_cached_collective *call)
 {
-    spmd->world->session->transport->release(call->plan);
+    spmd->context->session->transport->release(call->plan);
     free(call->owned_source_ranks);
     free(call->text);
     free(call->what);
@@ -350,18 +347,18 @@ static void free_call(const clv_spmd *spmd, clv_spmd_cached_collective *call)
 
 void clv_spmd_free_cached_collectives(clv_spmd *spmd)
 {
-    for (clv_spmd_cached_collective *call = spmd->calls, *next; call; call = next) {
+    for (clv_spmd_cached_collective *call = spmd->cache, *next; call; call = next) {
         next = call->next;
         free_call(spmd, call);
     }
     free(spmd->staging);
-    free(spmd->made);
+    free(spmd->called);
 }
 
 static clv_status make_plan(clv_spmd_cached_collective *call, clv_spmd *spmd, const clv_spmd_request *q,
                             const clv_spmd_group_set *set, clv_shard *shards, clv_error *err)
 {
-    const clv_session *session = spmd->world->session;
+    const clv_session *session = spmd->context->session;
     const clv_mesh *mesh = &session->mesh;
     const clv_group *group = clv_comm_group(spmd->comm, set->set);
     clv_shard *out = shards + group->n;
@@ -377,13 +374,13 @@ static clv_status make_plan(clv_spmd_cached_collective *call, clv_spmd *spmd, co
     if (q->kind == CLV_STEP_PERMUTE)
         find_runs(&parts, shards, out, q, group);
     CLV_TRY(check_cover(q, &parts, mesh, group->me, err));
-    call->made = (clv_collective){.kind = clv_step_name(q->kind),
+    call->info = (clv_collective){.kind = clv_step_name(q->kind),
                                   .n_axes = set->n,
                                   .bytes = bytes_of(call, q, spmd, group->n),
                                   .from = q->in->layout,
                                   .to = call->layout,
                                   .type = q->in->type};
-    memcpy(call->made.axes, set->axes, (size_t)set->n * sizeof *set->axes);
+    memcpy(call->info.axes, set->axes, (size_t)set->n * sizeof *set->axes);
     clv_transfer transfer = {.what = call->what,
                              .tag = call->hash,
                              .group = group,
@@ -402,56 +399,51 @@ static clv_status make_plan(clv_spmd_cached_collective *call, clv_spmd *spmd, co
     return CLV_OK;
 }
 
-static clv_status make_call(clv_spmd_cached_collective **out, clv_spmd *spmd, const clv_spmd_request *q, char *text,
-                            clv_error *err)
+/* Plans a call whose cache key and memory are allocated; shards: scratch for two per rank. */
+static clv_status plan_collective(clv_spmd_cached_collective *call, clv_spmd *spmd, const clv_spmd_request *q,
+                                  clv_shard *shards, clv_error *err)
 {
     const clv_spmd_group_set *set;
-    clv_spmd_cached_collective *call = calloc(1, sizeof *call);
-    clv_shard *shards = malloc(2 * (size_t)spmd->world->session->n_ranks * sizeof *shards);
-    char *what = malloc(WHAT_BYTES);
-    clv_status status = call && shards && what ? CLV_OK : clv_fail_memory(err, "a collective", sizeof *call);
-    if (status != CLV_OK) {
-        free(call);
-        free(shards);
-        free(what);
-        free(text);
-        return status;
-    }
-    snprintf(what, WHAT_BYTES, "%.*s", (int)(strrchr(text, '\'') + 1 - text), text);
-    *call = (clv_spmd_cached_collective){
-        .hash = clv_hash_bytes(text, strlen(text)), .text = text, .what = what, .source_ranks = q->in->source_ranks};
-    status = clv_spmd_parse_group_set(&set, spmd, q->axes, err);
-    if (status == CLV_OK && q->kind == CLV_STEP_PERMUTE)
-        status = check_pairs(q, (int)size_of(set), err);
-    if (status == CLV_OK)
-        status = find_layout(&call->layout, q, &spmd->world->session->mesh, set, err);
-    if (status == CLV_OK && q->kind == CLV_STEP_PERMUTE)
-        status = find_from(call, q, spmd, set, err);
-    if (status == CLV_OK)
-        status = make_plan(call, spmd, q, set, shards, err);
-    free(shards);
-    if (status != CLV_OK) {
-        free_call(spmd, call);
-        return status;
-    }
+    snprintf(call->what, WHAT_BYTES, "%.*s", (int)(strrchr(call->text, '\'') + 1 - call->text), call->text);
+    CLV_TRY(clv_spmd_parse_group_set(&set, spmd, q->axes, err));
+    if (q->kind == CLV_STEP_PERMUTE)
+        CLV_TRY(check_pairs(q, (int)size_of(set), err));
+    CLV_TRY(find_layout(&call->layout, q, &spmd->context->session->mesh, set, err));
+    if (q->kind == CLV_STEP_PERMUTE)
+        CLV_TRY(find_source_ranks(call, q, spmd, set, err));
     call->zeros = q->kind == CLV_STEP_PERMUTE && source_of(q, clv_comm_group(spmd->comm, set->set)->me) < 0;
-    call->next = spmd->calls;
-    *out = spmd->calls = call;
-    return CLV_OK;
+    return make_plan(call, spmd, q, set, shards, err);
 }
 
 clv_status clv_spmd_plan_collective(clv_spmd_cached_collective **out, clv_spmd *spmd, const clv_spmd_request *q,
                                     clv_error *err)
 {
-    char *text = text_of(q, &spmd->world->session->mesh);
+    char *text = cache_key(q, &spmd->context->session->mesh);
     if (!text)
         return clv_fail_memory(err, "a collective", 256);
     uint64_t hash = clv_hash_bytes(text, strlen(text));
-    for (clv_spmd_cached_collective *call = spmd->calls; call; call = call->next)
+    for (clv_spmd_cached_collective *call = spmd->cache; call; call = call->next)
         if (call->hash == hash && strcmp(call->text, text) == 0) {
             free(text);
             *out = call;
             return CLV_OK;
         }
-    return make_call(out, spmd, q, text, err);
+    clv_spmd_cached_collective *call = calloc(1, sizeof *call);
+    if (!call) {
+        free(text);
+        return clv_fail_memory(err, "a collective", sizeof *call);
+    }
+    *call = (clv_spmd_cached_collective){
+        .hash = hash, .text = text, .what = malloc(WHAT_BYTES), .source_ranks = q->in->source_ranks};
+    clv_shard *shards = malloc(2 * (size_t)spmd->context->session->n_ranks * sizeof *shards);
+    clv_status status = call->what && shards ? plan_collective(call, spmd, q, shards, err)
+                                             : clv_fail_memory(err, "a collective", sizeof *call);
+    free(shards);
+    if (status != CLV_OK) {
+        free_call(spmd, call);
+        return status;
+    }
+    call->next = spmd->cache;
+    *out = spmd->cache = call;
+    return CLV_OK;
 }

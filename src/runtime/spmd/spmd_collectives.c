@@ -10,9 +10,15 @@
 
 clv_local_tensor clv_spmd_local_tensor(const clv_spmd *spmd, const clv_type *type, const clv_layout *layout)
 {
-    const clv_mesh *mesh = &spmd->world->session->mesh;
+    const clv_mesh *mesh = &spmd->context->session->mesh;
     return (clv_local_tensor){
         .type = *type, .layout = *layout, .shard = clv_layout_shard(layout, mesh, type->shape, spmd->rank)};
+}
+
+clv_status clv_spmd_check_tensor(const clv_type *type, const clv_layout *layout, const clv_mesh *mesh, clv_error *err)
+{
+    CLV_TRY(clv_shape_check(type->shape, type->rank, type->dtype, err));
+    return clv_layout_check(layout, mesh, type->shape, err);
 }
 
 clv_status clv_spmd_allocate(clv_local_tensor *local, clv_spmd *spmd, bool zeros, clv_error *err)
@@ -45,7 +51,7 @@ void clv_spmd_free(clv_spmd *spmd, clv_local_tensor *local)
 {
     if (!spmd || !local || !local->data)
         return;
-    for (clv_spmd_allocation *block = spmd->blocks; block && !clv_session_failed(spmd->world->session);
+    for (clv_spmd_allocation *block = spmd->blocks; block && !clv_session_failed(spmd->context->session);
          block = block->next)
         if ((char *)block + CLV_BUFFER_ALIGN == local->data) {
             *block->before = block->next;
@@ -54,7 +60,7 @@ void clv_spmd_free(clv_spmd *spmd, clv_local_tensor *local)
             free(block);
             break;
         }
-    local->data = NULL; /* once a rank has failed, a peer may be reading it yet */
+    local->data = NULL; /* after a failure the memory stays, as another rank may still read it */
 }
 
 clv_status clv_spmd_zeros(clv_local_tensor *out, clv_spmd *spmd, clv_dtype dtype, int rank, const int64_t *shape,
@@ -62,7 +68,7 @@ clv_status clv_spmd_zeros(clv_local_tensor *out, clv_spmd *spmd, clv_dtype dtype
 {
     CLV_TRY(clv_require(out && spmd && layout && (shape || rank == 0), "clv_spmd_zeros",
                         "out, a communicator, a shape and a layout", err));
-    const clv_mesh *mesh = &spmd->world->session->mesh;
+    const clv_mesh *mesh = &spmd->context->session->mesh;
     clv_type type = {.dtype = dtype, .rank = rank};
     clv_layout parsed;
     CLV_TRY(clv_layout_parse(&parsed, layout, mesh, rank, err));
@@ -80,13 +86,13 @@ clv_status clv_spmd_state(clv_local_tensor *out, clv_spmd *spmd, const char *nam
 {
     CLV_TRY(clv_require(out && spmd && name, "clv_spmd_state", "out, a communicator and a name", err));
     clv_named_state *state;
-    CLV_TRY(clv_session_find_state(&state, spmd->world->session, name, err));
-    if (!spmd->world->session->backend->is_host)
+    CLV_TRY(clv_session_find_state(&state, spmd->context->session, name, err));
+    if (!spmd->context->session->backend->is_host)
         return clv_fail(err, CLV_EUNSUPPORTED,
                         "state '%.80s' is in the memory of the device '%s', out of a function's reach; valid: 'cpu'",
-                        name, spmd->world->session->backend->name);
+                        name, spmd->context->session->backend->name);
     *out = clv_spmd_local_tensor(spmd, &state->type, &state->layout);
-    out->data = state->data[spmd->rank - spmd->world->session->first_local_rank];
+    out->data = state->data[spmd->rank - spmd->context->session->first_local_rank];
     return CLV_OK;
 }
 
@@ -95,9 +101,9 @@ clv_status clv_spmd_state(clv_local_tensor *out, clv_spmd *spmd, const char *nam
 static clv_status run(clv_local_tensor *out, const clv_spmd_cached_collective **made, clv_spmd *spmd,
                       const clv_spmd_request *q, clv_error *err)
 {
-    const clv_transport *transport = spmd->world->session->transport;
+    const clv_transport *transport = spmd->context->session->transport;
     clv_spmd_cached_collective *call;
-    if (clv_cancel_requested(spmd->world->session->cancel))
+    if (clv_cancel_requested(spmd->context->session->options.cancel))
         return clv_fail(err, CLV_ECANCELLED, "the run was cancelled before %s", q->name);
     CLV_TRY(clv_spmd_plan_collective(&call, spmd, q, err));
     clv_local_tensor result = {
@@ -113,23 +119,23 @@ static clv_status run(clv_local_tensor *out, const clv_spmd_cached_collective **
     return CLV_OK;
 }
 
-static clv_status note_made(clv_spmd *spmd, const clv_spmd_cached_collective *call, clv_error *err)
+static clv_status record_call(clv_spmd *spmd, const clv_spmd_cached_collective *call, clv_error *err)
 {
-    if (spmd->rank != spmd->world->session->first_local_rank || call->made.n_axes == 0)
+    if (spmd->rank != spmd->context->session->first_local_rank || call->info.n_axes == 0)
         return CLV_OK;
-    if (spmd->n_made == spmd->room) {
-        int room = 2 * spmd->room + 16;
-        const clv_spmd_cached_collective **grown = realloc(spmd->made, (size_t)room * sizeof *grown);
+    if (spmd->n_called == spmd->capacity) {
+        int room = 2 * spmd->capacity + 16;
+        const clv_spmd_cached_collective **grown = realloc(spmd->called, (size_t)room * sizeof *grown);
         if (!grown)
             return clv_fail_memory(err, "the list of collectives", (size_t)room * sizeof *grown);
-        spmd->made = grown;
-        spmd->room = room;
+        spmd->called = grown;
+        spmd->capacity = room;
     }
-    spmd->made[spmd->n_made++] = call;
+    spmd->called[spmd->n_called++] = call;
     return CLV_OK;
 }
 
-/* A local is a struct that the function may have written into. */
+/* The function may have changed the fields of its local tensors. */
 static clv_status check_local(const clv_local_tensor *in, const clv_mesh *mesh, const char *name, clv_error *err)
 {
     clv_error why = {0};
@@ -141,9 +147,7 @@ static clv_status check_local(const clv_local_tensor *in, const clv_mesh *mesh, 
         status = clv_fail(&why, CLV_ESHAPE, "%d dimensions, of which the layout has %d and the shard %d", type->rank,
                           in->layout.rank, in->shard.rank);
     if (status == CLV_OK)
-        status = clv_shape_check(type->shape, type->rank, type->dtype, &why);
-    if (status == CLV_OK)
-        status = clv_layout_check(&in->layout, mesh, type->shape, &why);
+        status = clv_spmd_check_tensor(type, &in->layout, mesh, &why);
     return status == CLV_OK ? CLV_OK : clv_fail(err, status, "%s: the local: %s", name, why.message);
 }
 
@@ -154,10 +158,10 @@ static clv_status collective(clv_local_tensor *out, clv_spmd *spmd, clv_spmd_req
     q.name = q.name ? q.name : clv_step_name(q.kind);
     CLV_TRY(clv_require(out && spmd && q.in && q.axes, "a collective", "out, a communicator, a local and axes", err));
     CLV_TRY(clv_require(q.in->data != NULL, q.name, "a local that holds memory", err));
-    CLV_TRY(check_local(q.in, &spmd->world->session->mesh, q.name, err));
+    CLV_TRY(check_local(q.in, &spmd->context->session->mesh, q.name, err));
     CLV_TRY(run(&made, &call, spmd, &q, err));
     *out = made;
-    return note_made(spmd, call, err);
+    return record_call(spmd, call, err);
 }
 
 static clv_status check_reduction(clv_reduction reduction, clv_error *err)
@@ -211,13 +215,13 @@ clv_status clv_spmd_permute(clv_local_tensor *out, clv_spmd *spmd, const clv_loc
 {
     static const char call[] = "clv_spmd_permute";
     CLV_TRY(clv_require_count(n_pairs, 0, call, "pairs", err));
-    CLV_TRY(clv_require(n_pairs == 0 || pairs, call, "the pairs that it is told of", err));
+    CLV_TRY(clv_require(n_pairs == 0 || pairs, call, "all of its pairs", err));
     clv_spmd_request q = {
         .kind = CLV_STEP_PERMUTE, .in = in, .dim = -1, .axes = axes, .pairs = pairs, .n_pairs = n_pairs};
     return collective(out, spmd, q, err);
 }
 
-/* A permute of which member i gets the shard of source(i). */
+/* A permute in which every member receives: broadcast from `root` (name), or shift by `by` (name NULL). */
 static clv_status permute_all(clv_local_tensor *out, clv_spmd *spmd, const clv_local_tensor *in, const char *name,
                               int64_t by, int root, const char *axes, clv_error *err)
 {
@@ -258,7 +262,6 @@ clv_status clv_spmd_broadcast(clv_local_tensor *out, clv_spmd *spmd, const clv_l
     return permute_all(out, spmd, in, "broadcast", 0, root, axes, err);
 }
 
-/* A byte of each member to all others. */
 clv_status clv_spmd_barrier(clv_spmd *spmd, const char *axes, clv_error *err)
 {
     CLV_TRY(clv_require(spmd && axes, "clv_spmd_barrier", "a communicator and axes", err));
@@ -280,7 +283,7 @@ clv_status clv_spmd_barrier(clv_spmd *spmd, const char *axes, clv_error *err)
     return CLV_OK;
 }
 
-/* ---- who is where ---- */
+/* ---- queries ---- */
 
 int clv_spmd_rank(const clv_spmd *spmd)
 {
@@ -289,7 +292,7 @@ int clv_spmd_rank(const clv_spmd *spmd)
 
 const clv_mesh *clv_spmd_mesh(const clv_spmd *spmd)
 {
-    return spmd ? &spmd->world->session->mesh : NULL;
+    return spmd ? &spmd->context->session->mesh : NULL;
 }
 
 clv_status clv_spmd_group(int *size, int *index, clv_spmd *spmd, const char *axes, clv_error *err)
