@@ -228,17 +228,17 @@ static void test_explained_words(void **state)
     static const struct {
         const char *arguments, *says;
     } rows[] = {
-        {"--op layers.0.mlp.norm", "\"makes\": \"for the gradients of layers.0.mlp.normalize\""},
-        {"--op layers.0.attention.norm", "\"makes\": \"addend of the gradient of the residual stream\""},
-        {"--op layers.0.attention.attention", "layers.0.attention.rope (of the query tensor), "},
-        {"--op layers.0.attention.rope", "kept in place: the query tensor stays as it is over Y"},
+        {"--op layers.0.mlp.norm", "\"purpose\": \"for the gradients of layers.0.mlp.normalize\""},
+        {"--op layers.0.attention.norm", "\"purpose\": \"partial sum of the gradient of the residual stream\""},
+        {"--op layers.0.attention.attention", "layers.0.attention.rope (of the tensor of queries), "},
+        {"--op layers.0.attention.rope", "kept in place: the tensor of queries stays as it is over Y"},
         {"--op layers.0.attention.kv", "\"split\": \"keys and values over X, KV heads over Y\""},
         {"--op layers.0.mlp.gate_up", "\"split\": \"gate and up over X, ffn over Y\""},
         {"--op layers.0.mlp.norm", "partial sums over X"},
         {"--op layers.0.mlp.norm",
          "illegal: no operand of the gradient of the norm is a partial sum over X that it could pass on"},
-        {"--op adamw", "\"op\": \"adamw\", \"makes\": \"new embed.weight\""},
-        {"--op adamw", "\"makes\": \"new layers.1.mlp.down.weight\""},
+        {"--op adamw", "\"op\": \"adamw\", \"purpose\": \"new embed.weight\""},
+        {"--op adamw", "\"purpose\": \"new layers.1.mlp.down.weight\""},
     };
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)

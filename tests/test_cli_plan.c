@@ -736,7 +736,7 @@ static void test_misspelt_rule(void **state)
     static const char *const commands[] = {"plan --block gpt", "explain --block gpt --op mlp.up", "bench block"};
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
         int code = run(out, sizeof out, "%s --mesh model=2 --rules %s", commands[i], path);
-        if (code != 2 || !strstr(out, "misspelt.json: rule 2: no tensor has the logical axis 'btch'; there are: batch"))
+        if (code != 2 || !strstr(out, "misspelt.json: rule 2: no tensor has the logical axis 'btch'; valid: batch"))
             fail_msg("%s: exit %d, %s", commands[i], code, out);
     }
 }

@@ -189,7 +189,7 @@ static void test_tellings(void **state)
         must(clv_program_decision(program, i, &row, &err), &err);
         assert_int_equal(row.instruction, i);
         assert_non_null(row.why);
-        casts += strcmp(row.kind, "cast") == 0 && strstr(row.why, "carries it as bf16") && row.seconds > 0;
+        casts += strcmp(row.kind, "cast") == 0 && strstr(row.why, "sends it as bf16") && row.seconds > 0;
     }
     assert_true(casts > 10);
     clv_program_free(program);

@@ -867,17 +867,17 @@ static void test_programs_that_touch_what_moves(void **state)
     clv_instruction *step = &program->instructions[i], *next = step + 1;
     const clv_instruction kept = *step, kept_next = *next;
     step->n_overlapped = program->n_instructions - i;
-    refused(program, "runs beside");
+    refused(program, "overlaps with");
     *step = kept;
     next->out[0] = step->in[0];
-    refused(program, "while a step moves it");
+    refused(program, "while a collective uses it");
     *next = kept_next;
     next->in[0] = step->out[0];
-    refused(program, "while a step writes it");
+    refused(program, "while a collective writes it");
     *next = kept_next;
     next->n_overlapped = next->group < 0;
     if (next->n_overlapped)
-        refused(program, "runs beside");
+        refused(program, "overlaps with");
     *next = kept_next;
     clv_program_free(program);
 }
@@ -896,7 +896,7 @@ static void test_steps_of_one_group(void **state)
                 if (kept < 0)
                     continue;
                 *group = program->instructions[i].group;
-                refused(program, "of which another is under way");
+                refused(program, "with another in flight");
                 *group = kept;
                 found++;
             }

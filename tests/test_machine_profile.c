@@ -13,7 +13,7 @@
 
 #include "cleave/program.h"
 #include "measure/measure_network.h"
-#include "program/cost/predict_time.h"
+#include "program/program.h"
 
 static const char *const valid =
     "{\"name\":\"n\",\"ranks_per_host\":4,\"memory_bytes\":1e9,\"flops_per_s\":{\"f32\":1e9,\"bf16\":4e9},"

@@ -452,7 +452,7 @@ static void test_plans_that_take_over_too_early(void **state)
     program->instructions[last].in[0] = x;
     clv_session *session = new_session(program, true);
     assert_int_equal(run(session, program, &sum, &err), CLV_EINVAL);
-    if (!strstr(err.message, "took over"))
+    if (!strstr(err.message, "reuses"))
         fail_msg("%s", err.message);
     clv_session_free(session);
     clv_program_free(program);

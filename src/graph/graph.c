@@ -1,6 +1,4 @@
-/* graph.c - graph builder: values, ops, state, scopes, outputs; records the first error. A failing builder records
- * the first failure in the graph.
- */
+/* graph.c - graph builder: values, ops, state, scopes, outputs; records the first error. */
 #include "graph/graph.h"
 
 #include <limits.h>
@@ -53,7 +51,7 @@ clv_status clv_graph_status(const clv_graph *graph, clv_error *err)
     return graph->error.code;
 }
 
-/* Where memory runs out a builder may stop between two values of one op. */
+/* CLV_ENOMEM stays: a builder may have stopped between two values of one op. */
 clv_status clv_graph_clear_error(clv_graph *graph)
 {
     CLV_TRY(clv_require(graph != NULL, "clv_graph_clear_error", "a graph", NULL));
@@ -97,8 +95,8 @@ bool clv_graph_require(clv_graph *graph, bool given, const char *call, const cha
     return clv_graph_ok(graph);
 }
 
-/* That what the caller names something by stays on its line and is UTF-8: it goes into messages, programs and files. */
-static bool need_name(clv_graph *graph, const char *what, const char *name)
+/* Whether a name is printable UTF-8 on one line, as it appears in messages, programs and files. */
+static bool require_name(clv_graph *graph, const char *what, const char *name)
 {
     size_t length = strlen(name);
     if (clv_graph_ok(graph) && clv_printable(NULL, 0, name, length) != length)
@@ -155,7 +153,7 @@ void clv_graph_push_scope(clv_graph *graph, const char *format, ...)
     va_start(args, format);
     const char *name = clv_arena_vformat(graph->arena, format, args);
     va_end(args);
-    if (name && !need_name(graph, "a scope", name))
+    if (name && !require_name(graph, "a scope", name))
         return;
     const char *scope = name ? clv_arena_format(graph->arena, "%s%s.", graph->scope, name) : NULL;
     if (!scope || clv_arena_grow(graph->arena, &graph->outer_scopes, &graph->depth_capacity, graph->depth,
@@ -265,7 +263,7 @@ static clv_value add_value(clv_graph *graph, const clv_value_info *info)
 
 /* ---- inputs and state by name ---- */
 
-/* The slot of a name: where it is, or the empty one where it belongs. n_slots is a power of two. */
+/* The slot that holds a name, or the empty one where it belongs. n_slots is a power of two. */
 static int *slot_of(const clv_graph *graph, const char *name)
 {
     uint32_t mask = (uint32_t)graph->n_slots - 1;
@@ -311,7 +309,7 @@ static clv_value add_named(clv_graph *graph, clv_value_source source, const char
         return CLV_NONE;
     if (!name || !name[0] || (!shape && info->type.rank > 0))
         return clv_graph_fail(graph, CLV_EINVAL, "%san input or state needs a name and a shape", graph->scope);
-    if (!need_name(graph, source == CLV_FROM_STATE ? "state" : "an input", name))
+    if (!require_name(graph, source == CLV_FROM_STATE ? "state" : "an input", name))
         return CLV_NONE;
     info->source = source;
     info->op = -1;
@@ -405,7 +403,7 @@ static bool same_text(const char *a, const char *b)
     return a == b || (a && b && strcmp(a, b) == 0);
 }
 
-static bool same_origin(const clv_value_annotation *a, const clv_value_annotation *b)
+static bool same_annotation(const clv_value_annotation *a, const clv_value_annotation *b)
 {
     bool same = a && same_text(a->what, b->what) && same_text(a->rules, b->rules);
     for (int d = 0; same && d < CLV_MAX_RANK; d++)
@@ -420,12 +418,12 @@ static bool keep_text(clv_graph *graph, const char **text)
     return *text != NULL;
 }
 
-/* Equal ones in a row are kept once: a layer says the same of many values. */
-static const clv_value_annotation *keep_origin(clv_graph *graph, const clv_value_annotation *origin)
+/* Copies an annotation; consecutive equal ones share a copy, as a layer annotates many values alike. */
+static const clv_value_annotation *keep_annotation(clv_graph *graph, const clv_value_annotation *annotation)
 {
-    if (same_origin(graph->last_annotation, origin))
+    if (same_annotation(graph->last_annotation, annotation))
         return graph->last_annotation;
-    clv_value_annotation *kept = clv_arena_copy(graph->arena, origin, sizeof *origin);
+    clv_value_annotation *kept = clv_arena_copy(graph->arena, annotation, sizeof *annotation);
     bool ok =
         kept && (!kept->what || keep_text(graph, &kept->what)) && (!kept->rules || keep_text(graph, &kept->rules));
     for (int d = 0; ok && d < CLV_MAX_RANK; d++)
@@ -437,15 +435,15 @@ static const clv_value_annotation *keep_origin(clv_graph *graph, const clv_value
     return ok ? kept : NULL;
 }
 
-void clv_graph_annotate(clv_graph *graph, clv_value value, const clv_value_annotation *origin)
+void clv_graph_annotate(clv_graph *graph, clv_value value, const clv_value_annotation *annotation)
 {
     if (clv_graph_ok(graph) && clv_valid(value))
-        graph->values[value.id].annotation = keep_origin(graph, origin);
+        graph->values[value.id].annotation = keep_annotation(graph, annotation);
 }
 
 void clv_name_dims(clv_graph *graph, clv_value value, const char *const *names)
 {
-    clv_value_annotation origin = {0};
+    clv_value_annotation annotation = {0};
     if (!clv_graph_require(graph, names != NULL, "clv_name_dims", "names") || !clv_valid(value))
         return;
     if (value.id >= graph->n_values) {
@@ -453,13 +451,13 @@ void clv_name_dims(clv_graph *graph, clv_value value, const char *const *names)
         return;
     }
     if (graph->values[value.id].annotation)
-        origin = *graph->values[value.id].annotation;
+        annotation = *graph->values[value.id].annotation;
     for (int d = 0; d < graph->values[value.id].type.rank; d++) {
-        if (names[d] && !need_name(graph, "a dimension", names[d]))
+        if (names[d] && !require_name(graph, "a dimension", names[d]))
             return;
-        origin.dim[d] = names[d];
+        annotation.dim[d] = names[d];
     }
-    clv_graph_annotate(graph, value, &origin);
+    clv_graph_annotate(graph, value, &annotation);
 }
 
 const char *clv_graph_name_of(const clv_graph *graph, int value)
@@ -533,7 +531,7 @@ void clv_output(clv_graph *graph, const char *name, clv_value value, const clv_l
         clv_graph_fail(graph, CLV_EINVAL, "an output needs a name and a value of this graph");
         return;
     }
-    if (!need_name(graph, "an output", name))
+    if (!require_name(graph, "an output", name))
         return;
     clv_graph_output output = {.value = value.id, .stated = layout != NULL};
     output.name = clv_arena_string(graph->arena, name);
@@ -644,7 +642,7 @@ void clv_graph_emit(clv_graph *graph, const clv_op_def *def, const void *attrs, 
     }
     for (int i = 0; i < n_in; i++)
         op.in[i] = in[i].id;
-    const clv_dtype unstated = (clv_dtype)INT_MIN; /* what no builder is asked for by mistake */
+    const clv_dtype unstated = (clv_dtype)INT_MIN;
     clv_type results[CLV_MAX_OUT] = {0};
     clv_error why = {0};
     for (int o = 0; o < def->n_out; o++)

@@ -1,4 +1,4 @@
-/* kernel_call.c - what a kernel can query while it runs: rank, threads, cancellation. */
+/* kernel_call.c - queries of a running kernel: its rank, threads, cancellation. */
 #include "graph/op.h"
 
 #include "device/device.h"

@@ -1,5 +1,5 @@
-/* sharding_rule.c - sharding rules of ops (factors, as an einsum's letters): construction and validation. The first
- * wrong call is noted; what it would have done is not.
+/* sharding_rule.c - sharding rules of ops (factors, as an einsum's letters): construction and validation. An invalid
+ * call has no effect; the first one is recorded.
  */
 #include "base/error.h"
 #include "graph/graph.h"
@@ -123,8 +123,8 @@ void clv_rule_elementwise(clv_rule *rule, const clv_op *op, const clv_type *in, 
 
 /* ---- verifying ---- */
 
-/* What comes next after factor f in a dimension is what it spills into, if that is there. */
-static bool spills_next(const clv_rule *rule, const clv_dim_factors *dim)
+/* Whether the overflow factor of each factor of a dimension, if it is there, comes next. */
+static bool overflow_is_next(const clv_rule *rule, const clv_dim_factors *dim)
 {
     for (int j = 0; j < dim->n; j++)
         for (int k = 0; k < dim->n; k++)
@@ -150,10 +150,11 @@ static clv_status check_dim(const clv_rule *rule, const clv_dim_factors *dim, in
     if (dim->n > 0 && product != size)
         return clv_fail(err, CLV_ESHAPE, "its rule: dimension %d of %s %d has %lld elements; its factors make %lld%s",
                         d, what, i, (long long)size, (long long)product, product < 0 ? " (too many)" : "");
-    if (!spills_next(rule, dim))
+    if (!overflow_is_next(rule, dim))
         return clv_fail(err, CLV_EINVAL,
-                        "its rule: dimension %d of %s %d: a factor comes next after the one that spills into it", d,
-                        what, i);
+                        "its rule: dimension %d of %s %d: a factor must come right after the one whose remainder it "
+                        "takes",
+                        d, what, i);
     return CLV_OK;
 }
 
@@ -176,12 +177,12 @@ static clv_status check_factors(const clv_rule *rule, const clv_op *op, clv_erro
     for (int f = 0; f < rule->n_factors; f++) {
         int into = rule->factor[f].overflow;
         if (into == f || (into >= 0 && rule->factor[into].overflow >= 0))
-            return clv_fail(err, CLV_EINVAL, "its rule: factor %d spills into %d, which is %s", f, into,
-                            into == f ? "itself" : "one that spills, too");
+            return clv_fail(err, CLV_EINVAL, "its rule: the remainder of factor %d goes to %d, which is %s", f, into,
+                            into == f ? "itself" : "a factor with a remainder, too");
     }
     for (int i = 0; i < 32; i++)
         if ((rule->linear >> i & 1) && (i >= op->n_in || op->in[i] == 0))
-            return clv_fail(err, CLV_EINVAL, "its rule: it is linear in operand %d, which is not there", i);
+            return clv_fail(err, CLV_EINVAL, "its rule: it is linear in operand %d, which does not exist", i);
     return CLV_OK;
 }
 

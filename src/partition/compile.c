@@ -18,7 +18,7 @@
 #include "base/error.h"
 #include "base/versioned_structs.h"
 #include "partition/passes/passes.h"
-#include "program/latency_hiding_scheduler.h"
+#include "program/program.h"
 
 static clv_status run_passes(clv_program *program, clv_partitioner *p, clv_error *err)
 {

@@ -30,9 +30,9 @@ typedef struct clv_available_layouts {
     clv_layout target;                   /* the layout that propagation asks for */
     int accumulation_count;              /* see clv_strategy_problem */
     const char *dim_names[CLV_MAX_RANK]; /* NULL: unknown */
-    int outermost_sum;                   /* the outermost sum that it is only an addend of; itself if there is none */
-    int constrained_as;                  /* the constrained cotangent that it, or its sum, becomes; 0: none */
-    bool is_output;                      /* an output, or assigned to state */
+    int outermost_sum;  /* the outermost sum of which it is a term and nothing else; itself if there is none */
+    int constrained_as; /* the constrained cotangent that it, or its sum, becomes; 0: none */
+    bool is_output;     /* an output, or assigned to state */
 } clv_available_layouts;
 
 typedef struct clv_partitioner {

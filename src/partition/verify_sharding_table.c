@@ -125,7 +125,7 @@ static bool is_subaxis(const clv_mesh *mesh, clv_subaxis subaxis)
 
 static bool has_choices(const clv_strategy_problem *problem, const clv_strategy *s)
 {
-    bool good = s->n_subaxes >= 0 && s->n_subaxes <= CLV_MAX_ATOMS;
+    bool good = s->n_subaxes >= 0 && s->n_subaxes <= CLV_MAX_SUBAXES;
     for (int a = 0; good && a < s->n_subaxes; a++)
         good = is_subaxis(problem->mesh, s->subaxis[a]) && s->choice[a] >= CLV_CHOICE_PARTIAL &&
                s->choice[a] < problem->rule.n_factors;
@@ -187,7 +187,7 @@ static clv_status check_op(const checker *c, const clv_sharding_row *row, clv_er
 
 /* ---- steps ---- */
 
-static int64_t addends(const clv_layout *layout)
+static int64_t partial_ranks(const clv_layout *layout)
 {
     const clv_subaxis *axes;
     int64_t blocks = 1;
@@ -201,7 +201,7 @@ static bool is_step(const clv_mesh *mesh, const clv_reshard_step *step)
 {
     if ((unsigned)step->kind >= CLV_STEP_COUNT || step->n_axes < 0 || step->n_axes > CLV_MAX_SUBAXES)
         return false;
-    int64_t from = addends(&step->from), to = addends(&step->to);
+    int64_t from = partial_ranks(&step->from), to = partial_ranks(&step->to);
     bool good = clv_step_reduces(step->kind) ? to < from : step->kind == CLV_STEP_MASK ? to > from : to == from;
     for (int a = 0; good && a < step->n_axes; a++)
         good = is_subaxis(mesh, step->axes[a]);

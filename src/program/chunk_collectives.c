@@ -1,61 +1,67 @@
-/* chunk_collectives.c - splits collectives and adjacent matmuls into row chunks that overlap (decomposed matmul). See
- * chunk_collectives.h.
+/* chunk_collectives.c - splits collectives and adjacent matmuls into row chunks that overlap (decomposed matmul).
  *
- * Each step that moves is looked at with the products right before it (sums and casts may lie between) and right behind
- * it. Cut into n parts, the link and the ranks work at once but for the first and the last part; what each part costs
- * to start grows n-fold. The best n by the machine's prices is taken, if it is better than one. Whether all of it
- * together brings anything is for a schedule to say.
+ * In: a program, and for how long ranks would wait for each collective. Out: the program with some collectives split
+ * into n chunks, together with the matmuls right before it (additions and casts may lie between) and right after it.
+ * Then link and compute work at once, except for the first and last chunk; latency grows n-fold. The best n by
+ * predicted time is used, if it beats the whole. The scheduler decides whether all splits together pay.
+ *
+ * A chunk is some rows of the outermost dimension that has more than one index on a rank, if all ranks have equally
+ * many. So chunks are contiguous in their buffer, and an op that treats rows alike (clv_op_traits.is_rowwise) computes
+ * each as in the whole, bit for bit; a matmul does if its library rounds a row alike among any 17 or more
+ * (kernels/cpu/gemm/gemm.h). Other instructions use the whole buffer.
+ *
+ * A collective along that very dimension (the sequence of a batch of one is gathered, or reduced) has n times as many
+ * rows on one side: n blocks, each split like the rows of the other side. A collective takes the k-th chunks of all
+ * blocks at once, an op one chunk at a time.
  */
-#include "program/chunk_collectives.h"
-
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
-#include "program/cost/predict_time.h"
+#include "program/program.h"
 
 enum {
-    MOST_PARTS = 8,
-    MOST_STRIPS = 64, /* of a tensor, in all: a program has as many instructions for each op */
-    LEAST_ROWS = 17,  /* of the matrix that a product takes: fewer are slow, and kernels for few rows round otherwise */
-    MOST_TOGETHER = 24, /* instructions that are cut together */
-    MOST_BEHIND = 4,    /* steps and casts, and a product */
-    MOST_BETWEEN = 6    /* sums and casts between a product and its step */
+    MAX_CHUNKS = 8,
+    MAX_BUFFER_CHUNKS = 64, /* chunks of a buffer over all blocks: so many instructions does an op become */
+    MIN_ROWS = 17,          /* of a matmul: fewer are slow, and kernels for few rows round differently */
+    MAX_GROUP = 24,         /* instructions that are split together */
+    MAX_AFTER = 4,          /* instructions after a collective: steps and casts, and a matmul */
+    MAX_BETWEEN = 6         /* additions and casts between a matmul and its collective */
 };
 
-/* Rows [lo[k], lo[k + 1]) of what a rank holds are part k; where that is several blocks, these rows of each. */
+/* Chunk k of each block has rows [lo[k], lo[k + 1]) of a rank. */
 typedef struct rows {
     int n;
-    int64_t lo[MOST_PARTS + 1];
+    int64_t lo[MAX_CHUNKS + 1];
 } rows;
 
-/* Instructions that are cut alike, and what of theirs is. */
-typedef struct together {
+/* Instructions and buffers that are split alike. */
+typedef struct chunk_group {
     int n_instructions, n_buffers;
-    int instruction[MOST_TOGETHER];
-    uint32_t operands[MOST_TOGETHER]; /* of each: bit k: operand k has the rows; another may be cut for others' sake */
-    int buffer[MOST_TOGETHER * (CLV_MAX_IN + CLV_MAX_OUT)];
-    int64_t n_rows;    /* of a block: what each rank holds where ranks hold the fewest */
-    int most_blocks;   /* of a buffer */
-    const rows *known; /* some of it is cut already; NULL: nothing is */
-} together;
+    int instruction[MAX_GROUP];
+    uint32_t operands[MAX_GROUP]; /* of each, bit k: operand k has the rows */
+    int buffer[MAX_GROUP * (CLV_MAX_IN + CLV_MAX_OUT)];
+    int64_t n_rows;    /* of a block of a rank: the smallest of all buffers */
+    int max_blocks;    /* of a buffer */
+    const rows *known; /* the chunks of buffers that are split already; NULL: none is */
+} chunk_group;
 
-typedef struct cutter {
+typedef struct chunker {
     const clv_program *program;
     clv_arena *arena;
     const double *exposed;
     clv_cost_model model;
     int *writer;              /* [n_buffers] -1: none */
-    int *first_reader, *next; /* [n_buffers], [n_instructions * CLV_MAX_IN] readers, in order; -1: no more */
-    const rows **of_buffer;   /* [n_buffers] NULL: whole */
+    int *first_reader, *next; /* [n_buffers], [n_instructions * CLV_MAX_IN] lists of readers, in order; -1: the end */
+    const rows **of_buffer;   /* [n_buffers] NULL: not split */
     const rows **of_instruction;
-    uint32_t *operands; /* [n_instructions] of those that are cut, as in together */
-} cutter;
+    uint32_t *operands; /* [n_instructions] of split ones, as in chunk_group */
+} chunker;
 
-/* ---- what can be cut ---- */
+/* ---- what can be split ---- */
 
-/* The dimension whose rows are cut: the first that ranks hold more than one index of; -1: there is none. */
+/* The dimension of the rows: the first with more than one index on a rank; -1: none. */
 static int outermost(const clv_buffer *buffer)
 {
     clv_type local = clv_local_type(&buffer->type, &buffer->layout);
@@ -65,7 +71,7 @@ static int outermost(const clv_buffer *buffer)
     return -1;
 }
 
-/* Rows that every rank holds of dimension d; 0: not the same on all. */
+/* Rows of a rank in dimension d; 0: not equal on all ranks. */
 static int64_t rows_of(const clv_buffer *buffer, int d)
 {
     int64_t blocks = clv_layout_block_count(&buffer->layout, d);
@@ -73,15 +79,15 @@ static int64_t rows_of(const clv_buffer *buffer, int d)
     return even ? buffer->type.shape[d] / blocks : 0;
 }
 
-/* Of so many rows; 0: not the same on all, or too many. */
+/* Number of blocks of n_rows rows on a rank; 0: not equal on all ranks, or too many. */
 static int blocks_of(const clv_buffer *buffer, int64_t n_rows)
 {
     int d = outermost(buffer);
     int64_t n = d < 0 ? 0 : rows_of(buffer, d);
-    return n % n_rows == 0 && n / n_rows <= MOST_STRIPS ? (int)(n / n_rows) : 0;
+    return n % n_rows == 0 && n / n_rows <= MAX_BUFFER_CHUNKS ? (int)(n / n_rows) : 0;
 }
 
-static bool is_cut_with(const together *t, int b)
+static bool has_buffer(const chunk_group *t, int b)
 {
     for (int k = 0; k < t->n_buffers; k++)
         if (t->buffer[k] == b)
@@ -89,23 +95,23 @@ static bool is_cut_with(const together *t, int b)
     return false;
 }
 
-/* Notes that buffer b is to be cut along d, if it can, and has so many blocks. */
-static bool add_buffer(together *t, const cutter *c, int b, int d, int blocks)
+/* Adds buffer b, if it can be split along d and has so many blocks. */
+static bool add_buffer(chunk_group *t, const chunker *c, int b, int d, int blocks)
 {
     const clv_buffer *buffer = &c->program->buffers[b];
-    const rows *cut = c->of_buffer[b];
+    const rows *chunks = c->of_buffer[b];
     if (d != outermost(buffer) || blocks < 1 || blocks_of(buffer, t->n_rows) != blocks || d == buffer->type.rank - 1 ||
-        buffer->kind != CLV_BUFFER_TEMP || buffer->shares_with >= 0 || (cut && cut->lo[cut->n] != t->n_rows) ||
-        (t->known && cut && cut != t->known))
+        buffer->kind != CLV_BUFFER_TEMP || buffer->shares_with >= 0 || (chunks && chunks->lo[chunks->n] != t->n_rows) ||
+        (t->known && chunks && chunks != t->known))
         return false;
-    t->known = cut ? cut : t->known;
-    t->most_blocks = blocks > t->most_blocks ? blocks : t->most_blocks;
-    if (!is_cut_with(t, b))
+    t->known = chunks ? chunks : t->known;
+    t->max_blocks = blocks > t->max_blocks ? blocks : t->max_blocks;
+    if (!has_buffer(t, b))
         t->buffer[t->n_buffers++] = b;
     return true;
 }
 
-/* The dimension of a tensor that is the factor and nothing else; -1: none is. */
+/* The dimension that consists of the factor alone; -1: none. */
 static int dim_of(const clv_dim_factors *dims, int rank, int factor)
 {
     for (int d = 0; d < rank; d++)
@@ -114,7 +120,7 @@ static int dim_of(const clv_dim_factors *dims, int rank, int factor)
     return -1;
 }
 
-/* The factor that is dimension d of buffer b, an operand or a result; -1: none. */
+/* The factor that dimension d of buffer b, an operand or result, consists of; -1: none. */
 static int factor_of(const clv_rule *rule, const clv_instruction *instruction, int b, int d)
 {
     for (int k = 0; k < instruction->n_in; k++)
@@ -138,8 +144,8 @@ static void find_rule(clv_rule *rule, const clv_program *program, const clv_inst
     instruction->op->def->rule(instruction->op, in, out, rule);
 }
 
-/* Notes what of an op's operands and results is cut when buffer b is; *operands: which have the rows. */
-static bool add_op(together *t, uint32_t *operands, const cutter *c, int i, int b)
+/* Adds the operands and results of an op that must be split with buffer b; *operands: those that have the rows. */
+static bool add_op(chunk_group *t, uint32_t *operands, const chunker *c, int i, int b)
 {
     const clv_instruction *instruction = &c->program->instructions[i];
     const clv_buffer *buffers = c->program->buffers;
@@ -162,8 +168,8 @@ static bool add_op(together *t, uint32_t *operands, const cutter *c, int i, int 
     return can;
 }
 
-/* Before it or behind it there is one block: what moves between two members is one box then. */
-static bool add_step(together *t, const cutter *c, int i)
+/* One side must be a single block: then two members exchange one box. */
+static bool add_step(chunk_group *t, const chunker *c, int i)
 {
     int in = c->program->instructions[i].in[0], out = c->program->instructions[i].out[0];
     const clv_buffer *buffers = c->program->buffers;
@@ -172,8 +178,8 @@ static bool add_step(together *t, const cutter *c, int i)
     return (before == 1 || behind == 1) && add_buffer(t, c, in, d, before) && add_buffer(t, c, out, d, behind);
 }
 
-/* The rows of a block where step i is cut; less than 2: it cannot be. */
-static int64_t rows_of_step(const cutter *c, int i)
+/* Rows of a block of step i; less than 2: it cannot be split. */
+static int64_t rows_of_step(const chunker *c, int i)
 {
     const clv_instruction *instruction = &c->program->instructions[i];
     int64_t least = INT64_MAX;
@@ -185,16 +191,16 @@ static int64_t rows_of_step(const cutter *c, int i)
     return least;
 }
 
-/* Adds instruction i, which reads or writes buffer b; t is as it was if that cannot be. */
-static bool add(together *t, const cutter *c, int i, int b)
+/* Adds instruction i, which reads or writes buffer b; false, without a change, if it cannot be split. */
+static bool add(chunk_group *t, const chunker *c, int i, int b)
 {
-    together before = *t;
+    chunk_group before = *t;
     for (int k = 0; k < t->n_instructions; k++)
         if (t->instruction[k] == i)
             return true;
     bool is_op = c->program->instructions[i].op != NULL;
     uint32_t operands = is_op ? 0 : 1;
-    bool fits = t->n_instructions < MOST_TOGETHER && (!c->of_instruction[i] || c->of_instruction[i] == c->of_buffer[b]);
+    bool fits = t->n_instructions < MAX_GROUP && (!c->of_instruction[i] || c->of_instruction[i] == c->of_buffer[b]);
     if (fits && (is_op ? add_op(t, &operands, c, i, b) : add_step(t, c, i))) {
         t->operands[t->n_instructions] = operands;
         t->instruction[t->n_instructions++] = i;
@@ -204,28 +210,28 @@ static bool add(together *t, const cutter *c, int i, int b)
     return false;
 }
 
-static bool is_product(const cutter *c, int i)
+static bool is_product(const chunker *c, int i)
 {
     const clv_op *op = c->program->instructions[i].op;
     return op && op->def->counts_flops;
 }
 
-/* The operand of those that are cut that was made last; -1: none is cut. */
-static int made_last(const together *t, const cutter *c, int i)
+/* The split operand that was made last; -1: none. */
+static int made_last(const chunk_group *t, const chunker *c, int i)
 {
     const clv_instruction *instruction = &c->program->instructions[i];
     int last = -1;
     for (int k = 0; k < instruction->n_in; k++)
-        if (is_cut_with(t, instruction->in[k]) && (last < 0 || c->writer[instruction->in[k]] > c->writer[last]))
+        if (has_buffer(t, instruction->in[k]) && (last < 0 || c->writer[instruction->in[k]] > c->writer[last]))
             last = instruction->in[k];
     return last;
 }
 
-/* Adds the product that makes buffer b, and what lies between. */
-static void add_producers(together *t, const cutter *c, int b)
+/* Adds the matmul that makes buffer b, and the instructions between. */
+static void add_producers(chunk_group *t, const chunker *c, int b)
 {
-    together before = *t;
-    for (int between = 0; between <= MOST_BETWEEN && b >= 0 && c->writer[b] >= 0; between++) {
+    chunk_group before = *t;
+    for (int between = 0; between <= MAX_BETWEEN && b >= 0 && c->writer[b] >= 0; between++) {
         int i = c->writer[b];
         if (!c->program->instructions[i].op || !add(t, c, i, b))
             break;
@@ -236,18 +242,18 @@ static void add_producers(together *t, const cutter *c, int b)
     *t = before;
 }
 
-/* Adds what reads buffer b: products, of casts of it, too, and further steps (a gather over hosts is two). */
-static bool add_consumers(together *t, const cutter *c, int b, int between)
+/* Adds readers of buffer b that end in matmuls or further steps (a gather over hosts is two); casts may lie between. */
+static bool add_consumers(chunk_group *t, const chunker *c, int b, int between)
 {
     bool any = false;
     for (int r = c->first_reader[b]; r >= 0; r = c->next[r]) {
         int i = r / CLV_MAX_IN;
         const clv_instruction *instruction = &c->program->instructions[i];
-        together before = *t;
+        chunk_group before = *t;
         if ((!instruction->op && instruction->group < 0) || !add(t, c, i, b))
             continue;
-        bool goes_on = between > 0 && instruction->n_in == 1;
-        bool is = goes_on && add_consumers(t, c, instruction->out[0], between - 1);
+        bool continues = between > 0 && instruction->n_in == 1;
+        bool is = continues && add_consumers(t, c, instruction->out[0], between - 1);
         is = is || is_product(c, i) || !instruction->op;
         any = any || is;
         if (!is)
@@ -256,16 +262,16 @@ static bool add_consumers(together *t, const cutter *c, int b, int between)
     return any;
 }
 
-/* ---- into how many parts ---- */
+/* ---- number of chunks ---- */
 
-/* What the last rank has of dimension d that has any. */
+/* Smallest nonzero extent of dimension d on a rank. */
 static int64_t least_extent(const clv_buffer *buffer, const clv_type *local, int d)
 {
     int64_t n = buffer->type.shape[d], most = local->shape[d];
     return most > 0 ? n - (n - 1) / most * most : 0;
 }
 
-/* Rows of a matrix that lie in one row of a buffer, on a rank that has the fewest. */
+/* Rows of a matrix in one row of a buffer, minimum over ranks. */
 static int64_t rows_in_one(const clv_buffer *buffer)
 {
     clv_type local = clv_local_type(&buffer->type, &buffer->layout);
@@ -275,22 +281,22 @@ static int64_t rows_in_one(const clv_buffer *buffer)
     return in_one;
 }
 
-/* Of the matrices that are multiplied the fewest. */
-static int64_t least_rows(const together *t, const cutter *c)
+/* The minimum of rows_in_one over all operands and results of matmuls. */
+static int64_t least_rows(const chunk_group *t, const chunker *c)
 {
     int64_t least = INT64_MAX;
     for (int k = 0; k < t->n_instructions; k++) {
         const clv_instruction *instruction = &c->program->instructions[t->instruction[k]];
         for (int o = 0; is_product(c, t->instruction[k]) && o < instruction->n_in + 1; o++) {
             int b = o < instruction->n_in ? instruction->in[o] : instruction->out[0];
-            int64_t in_one = is_cut_with(t, b) ? rows_in_one(&c->program->buffers[b]) : least;
+            int64_t in_one = has_buffer(t, b) ? rows_in_one(&c->program->buffers[b]) : least;
             least = in_one < least ? in_one : least;
         }
     }
     return least;
 }
 
-static rows equal_parts(int64_t n_rows, int n)
+static rows equal_chunks(int64_t n_rows, int n)
 {
     rows out = {.n = n};
     for (int k = 0; k <= n; k++)
@@ -298,25 +304,25 @@ static rows equal_parts(int64_t n_rows, int n)
     return out;
 }
 
-static bool has_min_rows(const rows *cut, int64_t in_one)
+static bool has_min_rows(const rows *chunks, int64_t in_one)
 {
-    for (int k = 0; k < cut->n; k++)
-        if ((cut->lo[k + 1] - cut->lo[k]) * in_one < LEAST_ROWS)
+    for (int k = 0; k < chunks->n; k++)
+        if ((chunks->lo[k + 1] - chunks->lo[k]) * in_one < MIN_ROWS)
             return false;
     return true;
 }
 
-static int64_t bytes_cut(const together *t, const clv_program *program, const int *buffers, int n)
+static int64_t split_bytes(const chunk_group *t, const clv_program *program, const int *buffers, int n)
 {
     int64_t bytes = 0;
     for (int k = 0; k < n; k++)
-        if (is_cut_with(t, buffers[k]))
+        if (has_buffer(t, buffers[k]))
             bytes += clv_shard_bytes(&program->buffers[buffers[k]].type, &program->buffers[buffers[k]].layout);
     return bytes;
 }
 
-/* What one of n parts of an instruction takes: what is not cut is read by each, and by each strip of it. */
-static double part_seconds(const together *t, const cutter *c, int i, int n)
+/* Seconds of one of n chunks of an instruction; operands that are not split are read for every chunk. */
+static double chunk_seconds(const chunk_group *t, const chunker *c, int i, int n)
 {
     const clv_program *program = c->program;
     const clv_instruction *instruction = &program->instructions[i];
@@ -329,37 +335,37 @@ static double part_seconds(const together *t, const cutter *c, int i, int n)
     clv_work_rates rates;
     clv_cost_work_rates(&rates, &c->model, instruction->op->def, clv_instruction_dtype(program, i));
     clv_op_cost cost = clv_instruction_cost(program, i);
-    int64_t cut = bytes_cut(t, program, instruction->in, instruction->n_in) +
-                  bytes_cut(t, program, instruction->out, instruction->n_out);
+    int64_t chunks = split_bytes(t, program, instruction->in, instruction->n_in) +
+                     split_bytes(t, program, instruction->out, instruction->n_out);
     int strips = n > 1 ? blocks_of(&program->buffers[instruction->out[0]], t->n_rows) : 1, all = n * strips;
     cost.flops /= all;
-    cost.bytes -= fmin(cost.bytes, (double)cut) * (all - 1) / all;
+    cost.bytes -= fmin(cost.bytes, (double)chunks) * (all - 1) / all;
     return strips * clv_cost_work(&rates, cost);
 }
 
-/* The link and the ranks work at once, but for one part of the other. */
-static double seconds_of(const together *t, const cutter *c, int n)
+/* Seconds of the group in n chunks: link and compute work at once, except for one chunk of the other. */
+static double seconds_of(const chunk_group *t, const chunker *c, int n)
 {
     double moves = 0, works = 0;
     for (int k = 0; k < t->n_instructions; k++) {
-        double seconds = part_seconds(t, c, t->instruction[k], n);
+        double seconds = chunk_seconds(t, c, t->instruction[k], n);
         *(c->program->instructions[t->instruction[k]].op ? &works : &moves) += seconds;
     }
     return fmax(n * moves + works, n * works + moves);
 }
 
-/* The best way to cut it; false: none is better than the whole. */
-static bool choose(rows *best, const together *t, const cutter *c)
+/* The best chunks; false: none are better than the whole. */
+static bool choose(rows *best, const chunk_group *t, const chunker *c)
 {
     int64_t in_one = least_rows(t, c);
-    int fewest = t->known ? t->known->n : 2, most = t->known ? t->known->n : MOST_PARTS;
+    int fewest = t->known ? t->known->n : 2, most = t->known ? t->known->n : MAX_CHUNKS;
     double least = seconds_of(t, c, 1);
     bool found = false;
-    for (int n = fewest; n <= most && n * t->most_blocks <= MOST_STRIPS; n++) {
-        rows cut = t->known ? *t->known : equal_parts(t->n_rows, n);
+    for (int n = fewest; n <= most && n * t->max_blocks <= MAX_BUFFER_CHUNKS; n++) {
+        rows chunks = t->known ? *t->known : equal_chunks(t->n_rows, n);
         double seconds = seconds_of(t, c, n);
-        if (seconds < least && has_min_rows(&cut, in_one)) {
-            *best = cut;
+        if (seconds < least && has_min_rows(&chunks, in_one)) {
+            *best = chunks;
             least = seconds;
             found = true;
         }
@@ -367,16 +373,16 @@ static bool choose(rows *best, const together *t, const cutter *c)
     return found;
 }
 
-/* ---- the program in parts ---- */
+/* ---- the split program ---- */
 
-static clv_status apply_chunks(const together *t, const cutter *c, bool *any, clv_error *err)
+static clv_status apply_chunks(const chunk_group *t, const chunker *c, bool *any, clv_error *err)
 {
     rows best;
     if (t->n_instructions < 2 || !choose(&best, t, c))
         return CLV_OK;
     const rows *kept = t->known ? t->known : clv_arena_copy(c->arena, &best, sizeof best);
     if (!kept)
-        return clv_fail_memory(err, "the parts of a program", sizeof best);
+        return clv_fail_memory(err, "chunks of a program", sizeof best);
     for (int k = 0; k < t->n_instructions; k++) {
         c->of_instruction[t->instruction[k]] = kept;
         c->operands[t->instruction[k]] = t->operands[k];
@@ -387,16 +393,16 @@ static clv_status apply_chunks(const together *t, const cutter *c, bool *any, cl
     return CLV_OK;
 }
 
-static clv_status choose_all_chunks(const cutter *c, bool *any, clv_error *err)
+static clv_status choose_all_chunks(const chunker *c, bool *any, clv_error *err)
 {
     for (int s = 0; s < c->program->n_steps; s++) {
         int i = c->program->steps[s];
         const clv_instruction *instruction = &c->program->instructions[i];
-        together t = {.n_rows = rows_of_step(c, i)};
+        chunk_group t = {.n_rows = rows_of_step(c, i)};
         if (c->exposed[i] <= 0 || t.n_rows < 2 || !add(&t, c, i, instruction->in[0]))
             continue;
         add_producers(&t, c, instruction->in[0]);
-        add_consumers(&t, c, instruction->out[0], MOST_BEHIND);
+        add_consumers(&t, c, instruction->out[0], MAX_AFTER);
         CLV_TRY(apply_chunks(&t, c, any, err));
     }
     return CLV_OK;
@@ -413,50 +419,50 @@ static void make_buffer(clv_program *out, int whole, int d, int64_t n_rows, int6
     part->first_row = first_row;
 }
 
-/* As their rows lie; then those in strips, if there are. */
-static void make_parts_of(clv_program *out, int b, const rows *cut)
+/* Makes the chunks of buffer b in order of memory, then the strided ones. */
+static void make_chunks_of(clv_program *out, int b, const rows *chunks)
 {
     clv_buffer *whole = &out->buffers[b];
-    int64_t n_rows = cut->lo[cut->n];
+    int64_t n_rows = chunks->lo[chunks->n];
     whole->first_chunk = out->n_buffers;
     whole->chunk_dim = outermost(whole);
     whole->n_blocks = blocks_of(whole, n_rows);
-    whole->n_chunks = whole->n_blocks * cut->n;
+    whole->n_chunks = whole->n_blocks * chunks->n;
     for (int k = 0; k < whole->n_chunks; k++) {
-        int strip = k % cut->n;
-        make_buffer(out, b, whole->chunk_dim, cut->lo[strip + 1] - cut->lo[strip],
-                    k / cut->n * n_rows + cut->lo[strip]);
+        int strip = k % chunks->n;
+        make_buffer(out, b, whole->chunk_dim, chunks->lo[strip + 1] - chunks->lo[strip],
+                    k / chunks->n * n_rows + chunks->lo[strip]);
     }
-    for (int k = 0; whole->n_blocks > 1 && k < cut->n; k++)
-        make_buffer(out, b, whole->chunk_dim, (cut->lo[k + 1] - cut->lo[k]) * whole->n_blocks, 0);
+    for (int k = 0; whole->n_blocks > 1 && k < chunks->n; k++)
+        make_buffer(out, b, whole->chunk_dim, (chunks->lo[k + 1] - chunks->lo[k]) * whole->n_blocks, 0);
 }
 
-static clv_status make_parts(clv_program *out, const cutter *c, clv_error *err)
+static clv_status make_chunk_buffers(clv_program *out, const chunker *c, clv_error *err)
 {
     int n = c->program->n_buffers;
     for (int b = 0; b < c->program->n_buffers; b++) {
-        const rows *cut = c->of_buffer[b];
-        n += cut ? cut->n * (1 + blocks_of(&c->program->buffers[b], cut->lo[cut->n])) : 0;
+        const rows *chunks = c->of_buffer[b];
+        n += chunks ? chunks->n * (1 + blocks_of(&c->program->buffers[b], chunks->lo[chunks->n])) : 0;
     }
     out->buffers = clv_arena_alloc(out->arena, (size_t)n, sizeof *out->buffers);
     out->buffer_capacity = n;
     if (!out->buffers)
-        return clv_fail_memory(err, "the parts of buffers", (size_t)n * sizeof *out->buffers);
+        return clv_fail_memory(err, "chunks of buffers", (size_t)n * sizeof *out->buffers);
     memcpy(out->buffers, c->program->buffers, (size_t)out->n_buffers * sizeof *out->buffers);
     for (int b = 0; b < c->program->n_buffers; b++)
         if (c->of_buffer[b])
-            make_parts_of(out, b, c->of_buffer[b]);
+            make_chunks_of(out, b, c->of_buffer[b]);
     return CLV_OK;
 }
 
-/* How many instructions one becomes: an op takes a strip at a time, a step all strips of a part. */
-static int chunks_of(const clv_program *out, const clv_instruction *instruction, const rows *cut)
+/* Number of instructions that one becomes. */
+static int chunks_of(const clv_program *out, const clv_instruction *instruction, const rows *chunks)
 {
-    return instruction->op ? out->buffers[instruction->out[0]].n_chunks : cut->n;
+    return instruction->op ? out->buffers[instruction->out[0]].n_chunks : chunks->n;
 }
 
-/* Of buffer b what piece k has: pieces of ops go through the blocks, and then on to the next part. */
-static int part_of(const clv_program *program, int b, int k, bool is_op)
+/* The chunk of buffer b for the k-th instruction: ops go through the blocks of a chunk, and then on to the next. */
+static int chunk_of(const clv_program *program, int b, int k, bool is_op)
 {
     if (b < 0 || program->buffers[b].n_chunks == 0)
         return b;
@@ -467,49 +473,49 @@ static int part_of(const clv_program *program, int b, int k, bool is_op)
     return buffer->first_chunk + k + (buffer->n_blocks > 1 ? buffer->n_chunks : 0);
 }
 
-/* Piece k of an instruction. A step moves its share of the bytes; the largest workspace is enough for each. */
-static clv_status make_part(clv_instruction *part, clv_program *out, const rows *cut, uint32_t operands, int k,
-                            clv_error *err)
+/* The k-th instruction of a split one. A step has its share of the bytes; an op the whole workspace. */
+static clv_status make_chunk(clv_instruction *part, clv_program *out, const rows *chunks, uint32_t operands, int k,
+                             clv_error *err)
 {
     part->chunk = k;
-    part->n_chunks = chunks_of(out, part, cut);
+    part->n_chunks = chunks_of(out, part, chunks);
     for (int o = 0; o < part->n_in; o++)
         if (operands >> o & 1)
-            part->in[o] = part_of(out, part->in[o], k, part->op);
+            part->in[o] = chunk_of(out, part->in[o], k, part->op);
     for (int o = 0; o < part->n_out; o++)
-        part->out[o] = part_of(out, part->out[o], k, part->op);
+        part->out[o] = chunk_of(out, part->out[o], k, part->op);
     if (part->op)
         return CLV_OK;
     clv_reshard_step *step = clv_arena_copy(out->arena, part->step, sizeof *step);
     if (!step)
-        return clv_fail_memory(err, "a part of a step", sizeof *step);
-    step->bytes *= (double)(cut->lo[k + 1] - cut->lo[k]) / (double)cut->lo[cut->n];
+        return clv_fail_memory(err, "a chunk of a step", sizeof *step);
+    step->bytes *= (double)(chunks->lo[k + 1] - chunks->lo[k]) / (double)chunks->lo[chunks->n];
     part->step = step;
     return CLV_OK;
 }
 
-static clv_status make_instructions(clv_program *out, const cutter *c, clv_error *err)
+static clv_status make_instructions(clv_program *out, const chunker *c, clv_error *err)
 {
     const clv_program *program = c->program;
     size_t n = 0;
     for (int i = 0; i < program->n_instructions; i++)
         n += c->of_instruction[i] ? (size_t)chunks_of(out, &program->instructions[i], c->of_instruction[i]) : 1;
-    int *place = clv_arena_alloc(c->arena, n, sizeof *place);
+    int *first_of = clv_arena_alloc(c->arena, n, sizeof *first_of);
     out->instructions = clv_arena_alloc(out->arena, n, sizeof *out->instructions);
-    out->steps = clv_arena_alloc(out->arena, (size_t)program->n_steps * MOST_PARTS + 1, sizeof *out->steps);
+    out->steps = clv_arena_alloc(out->arena, (size_t)program->n_steps * MAX_CHUNKS + 1, sizeof *out->steps);
     out->decisions = clv_arena_alloc(out->arena, (size_t)program->n_decisions + 1, sizeof *out->decisions);
-    if (!place || !out->instructions || !out->steps || !out->decisions)
-        return clv_fail_memory(err, "the parts of a program", n * sizeof *out->instructions);
+    if (!first_of || !out->instructions || !out->steps || !out->decisions)
+        return clv_fail_memory(err, "chunks of a program", n * sizeof *out->instructions);
     out->n_instructions = out->n_steps = 0;
     for (int i = 0; i < program->n_instructions; i++) {
-        const rows *cut = c->of_instruction[i];
-        place[i] = out->n_instructions;
-        int n_pieces = cut ? chunks_of(out, &program->instructions[i], cut) : 1;
+        const rows *chunks = c->of_instruction[i];
+        first_of[i] = out->n_instructions;
+        int n_pieces = chunks ? chunks_of(out, &program->instructions[i], chunks) : 1;
         for (int k = 0; k < n_pieces; k++) {
             clv_instruction *made = &out->instructions[out->n_instructions];
             *made = program->instructions[i];
-            if (cut)
-                CLV_TRY(make_part(made, out, cut, c->operands[i], k, err));
+            if (chunks)
+                CLV_TRY(make_chunk(made, out, chunks, c->operands[i], k, err));
             if (!made->op)
                 out->steps[out->n_steps++] = out->n_instructions;
             out->n_instructions++;
@@ -517,14 +523,14 @@ static clv_status make_instructions(clv_program *out, const cutter *c, clv_error
     }
     for (int r = 0; r < program->n_decisions; r++) {
         out->decisions[r] = program->decisions[r];
-        out->decisions[r].instruction = place[program->decisions[r].instruction];
+        out->decisions[r].instruction = first_of[program->decisions[r].instruction];
     }
     return CLV_OK;
 }
 
-/* ---- who writes and reads what ---- */
+/* ---- writers and readers ---- */
 
-static void find_users(cutter *c)
+static void find_users(chunker *c)
 {
     for (int b = 0; b < c->program->n_buffers; b++)
         c->writer[b] = c->first_reader[b] = -1;
@@ -540,7 +546,7 @@ static void find_users(cutter *c)
     }
 }
 
-static clv_status chunk_program(clv_program *out, bool *any, cutter *c, clv_error *err)
+static clv_status chunk_program(clv_program *out, bool *any, chunker *c, clv_error *err)
 {
     size_t n_buffers = (size_t)c->program->n_buffers + 1, n = (size_t)c->program->n_instructions + 1;
     c->writer = clv_arena_alloc(c->arena, n_buffers, sizeof *c->writer);
@@ -550,25 +556,25 @@ static clv_status chunk_program(clv_program *out, bool *any, cutter *c, clv_erro
     c->of_instruction = clv_arena_alloc(c->arena, n, sizeof *c->of_instruction);
     c->operands = clv_arena_alloc(c->arena, n, sizeof *c->operands);
     if (!c->writer || !c->first_reader || !c->next || !c->of_buffer || !c->of_instruction || !c->operands)
-        return clv_fail_memory(err, "the parts of a program", n * sizeof *c->next);
+        return clv_fail_memory(err, "chunks of a program", n * sizeof *c->next);
     find_users(c);
     CLV_TRY(choose_all_chunks(c, any, err));
     if (!*any)
         return CLV_OK;
-    CLV_TRY(make_parts(out, c, err));
+    CLV_TRY(make_chunk_buffers(out, c, err));
     return make_instructions(out, c, err);
 }
 
-clv_status clv_program_chunk_collectives(clv_program *out, bool *cut, const clv_program *program, const double *exposed,
-                                         const clv_machine *machine, clv_error *err)
+clv_status clv_program_chunk_collectives(clv_program *out, bool *chunks, const clv_program *program,
+                                         const double *exposed, const clv_machine *machine, clv_error *err)
 {
-    cutter c = {.program = program, .exposed = exposed, .arena = clv_arena_new()};
+    chunker c = {.program = program, .exposed = exposed, .arena = clv_arena_new()};
     if (!c.arena)
-        return clv_fail_memory(err, "the parts of a program", sizeof c);
+        return clv_fail_memory(err, "chunks of a program", sizeof c);
     clv_cost_model_make(&c.model, &program->mesh, machine);
     *out = *program;
-    *cut = false;
-    clv_status status = chunk_program(out, cut, &c, err);
+    *chunks = false;
+    clv_status status = chunk_program(out, chunks, &c, err);
     clv_arena_free(c.arena);
     return status;
 }

@@ -5,9 +5,9 @@
 
 #include "base/error.h"
 #include "base/versioned_structs.h"
-#include "program/cost/predict_time.h"
+#include "program/program.h"
 
-/* The sub-axes that cut a tensor, to those that are known. */
+/* Adds the sub-axes that shard a tensor. */
 static void add_axes(clv_instruction_info *info, const clv_layout *layout)
 {
     for (int k = 0; k < layout->begin[layout->rank]; k++) {
@@ -19,7 +19,7 @@ static void add_axes(clv_instruction_info *info, const clv_layout *layout)
     }
 }
 
-/* The elements of an operand or a result, on the rank that has most. */
+/* Elements of an operand or result on a rank, maximum over ranks. */
 static double elements(const clv_program *program, int buffer)
 {
     const clv_buffer *b = &program->buffers[buffer];
@@ -27,7 +27,7 @@ static double elements(const clv_program *program, int buffer)
     return (double)clv_type_elems(&local);
 }
 
-/* [m, k] times [k, n], batch times over, from how many elements each has: 2 batch m n k is what is counted of flops. */
+/* Finds batch, m, n and k of [m, k] by [k, n] from the numbers of elements and from flops = 2 batch m n k. */
 static void describe_product(clv_instruction_info *info, const clv_program *program, const clv_instruction *product)
 {
     double left = elements(program, product->in[0]), right = elements(program, product->in[1]);
@@ -58,8 +58,8 @@ static void describe_op(clv_instruction_info *info, const clv_program *program, 
         describe_product(info, program, instruction);
 }
 
-/* Steps are numbered in the order of instructions. */
-static int step_number(const clv_program *program, int i)
+/* Index of instruction i among the steps. */
+static int step_index(const clv_program *program, int i)
 {
     int low = 0, high = program->n_steps;
     while (low < high) {
@@ -76,7 +76,7 @@ static void describe_step(clv_instruction_info *info, const clv_program *program
 {
     const clv_reshard_step *step = program->instructions[i].step;
     info->kind = clv_step_name(step->kind);
-    info->collective = step_number(program, i);
+    info->collective = step_index(program, i);
     info->moves = clv_step_moves(step->kind);
     info->bytes = info->work = step->bytes;
     info->n_axes = step->n_axes;
@@ -87,7 +87,8 @@ clv_status clv_program_instruction(const clv_program *program, int i, clv_instru
 {
     CLV_TRY(clv_require(program && out, "clv_program_instruction", "the program and out", err));
     if (i < 0 || i >= program->n_instructions)
-        return clv_fail(err, CLV_EINVAL, "instruction %d; the program has %d, from 0 on", i, program->n_instructions);
+        return clv_fail(err, CLV_EINVAL, "clv_program_instruction: index %d; valid: below %d", i,
+                        program->n_instructions);
     const clv_instruction *instruction = &program->instructions[i];
     clv_instruction_info info = {
         .name = instruction->name, .backward = instruction->backward, .dtype = clv_instruction_dtype(program, i)};

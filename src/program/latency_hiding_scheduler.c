@@ -1,63 +1,60 @@
-/* latency_hiding_scheduler.c - list scheduler: reorders instructions so that collectives overlap with compute. See
- * latency_hiding_scheduler.h.
+/* latency_hiding_scheduler.c - list scheduler: reorders instructions so that collectives overlap with compute.
  *
- * List scheduling (Graham 1969) over two resources: the ranks' compute, and a link for each group. Of the instructions
- * that could run now the one with the longest way to the end goes first, so that what later steps wait for comes before
- * what nobody waits for (gradients of weights). Instructions leave their order by WINDOW places at most, which bounds
- * how much longer operands live, and how far ahead weights are gathered.
+ * In: a program. Out: a new order, and for each collective the instruction after which ranks wait for it. List
+ * scheduling (Graham 1969) over two resources: the ranks' compute, and a link for each group. Of the instructions that
+ * can run the one with the longest path to the end goes first, so that operands of later collectives come before values
+ * that nothing waits for (gradients of weights). Instructions move by at most WINDOW positions, which bounds how much
+ * longer operands live, and how far ahead weights are gathered.
  */
-#include "program/latency_hiding_scheduler.h"
-
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
-#include "program/chunk_collectives.h"
-#include "program/cost/predict_time.h"
+#include "program/program.h"
 
 enum {
-    WINDOW = 24 /* about half a block's backward pass; the parts of one that was cut count as one */
+    WINDOW = 24 /* about half a block's backward pass; the chunks of an instruction count as one */
 };
 
-/* An instruction, by its number before. */
-typedef struct entry {
+/* An instruction, by its old index. */
+typedef struct node {
     int first_successor, n_successors;
-    int waits_for; /* predecessors that have not begun */
+    int waits_for; /* number of predecessors that have not begun */
     bool begun;
     double seconds;
-    double path;  /* to the end, its own time too */
-    double ready; /* when all that it reads is there */
-    int last;     /* what makes it so; -1: nothing */
-} entry;
+    double path;  /* seconds of the longest path from its start to the end */
+    double ready; /* time at which its operands are complete */
+    int last;     /* the predecessor that completes last; -1: none */
+} node;
 
-/* A step that was started. */
+/* A collective in flight. */
 typedef struct flight {
     int instruction; /* -1: none */
-    double there;    /* when */
+    double done;     /* time at which it is complete */
 } flight;
 
 typedef struct schedule {
     const clv_program *program;
     int n;
-    int *in_order; /* [n] that the window is of */
-    entry *nodes;  /* [n] */
+    int *in_order; /* [n] the order over which the window moves */
+    node *nodes;   /* [n] */
     int *successors;
-    int *order;      /* [n] out: which instruction is where */
-    int *place_of;   /* [n] out: the other way round */
-    int *until;      /* [n] out: by number before; a place */
-    double *exposed; /* [n] out: by number before; how long nothing is done but to wait for it */
+    int *order;        /* [n] out: old index by new index */
+    int *index_of;     /* [n] out: new index by old index */
+    int *completes_at; /* [n] out, by old index: the new index after which ranks wait for it */
+    double *exposed;   /* [n] out, by old index: seconds for which ranks only wait for it */
     int n_placed;
     flight *flights; /* [n_groups] */
     double now;
 } schedule;
 
-/* ---- what depends on what ---- */
+/* ---- dependences ---- */
 
-/* Who used the memory of a cell (clv_program_buffer_range) last. */
+/* The last uses of a buffer's memory (clv_program_buffer_range). */
 typedef struct user {
-    int writer;     /* -1: nobody */
-    int first_read; /* into reads; -1: nobody since it was written */
+    int writer;     /* -1: none */
+    int first_read; /* index into reads; -1: none since it was written */
 } user;
 
 typedef struct read {
@@ -77,7 +74,8 @@ static void add_edge(edges *e, int from, int to)
     e->to[e->n++] = to;
 }
 
-/* By memory: after who wrote it, and before it is written after all who read it. */
+/* An instruction depends on the last writer of the memory that it reads, and on all readers of memory that it writes.
+ * */
 static void find_edges(edges *e, const clv_program *program, user *users, read *reads)
 {
     int n_reads = 0;
@@ -108,7 +106,7 @@ static void find_edges(edges *e, const clv_program *program, user *users, read *
     }
 }
 
-/* As many edges as there can be: one a cell that is read, and again where it is written; one a cell that is written. */
+/* Upper bound of the number of edges: two for each memory range that is read, one for each that is written. */
 static int most_edges(const clv_program *program)
 {
     int n = 0;
@@ -134,7 +132,7 @@ static void link_nodes(schedule *s, const edges *e)
         s->nodes[i].n_successors = 0;
     }
     for (int k = 0; k < e->n; k++) {
-        entry *from = &s->nodes[e->from[k]];
+        node *from = &s->nodes[e->from[k]];
         s->successors[from->first_successor + from->n_successors++] = e->to[k];
     }
 }
@@ -143,10 +141,10 @@ static void link_nodes(schedule *s, const edges *e)
 static void find_paths(schedule *s)
 {
     for (int i = s->n - 1; i >= 0; i--) {
-        entry *node = &s->nodes[i];
-        for (int k = 0; k < node->n_successors; k++)
-            node->path = fmax(node->path, s->nodes[s->successors[node->first_successor + k]].path);
-        node->path += node->seconds;
+        node *it = &s->nodes[i];
+        for (int k = 0; k < it->n_successors; k++)
+            it->path = fmax(it->path, s->nodes[s->successors[it->first_successor + k]].path);
+        it->path += it->seconds;
     }
 }
 
@@ -160,88 +158,87 @@ static bool moves(const schedule *s, int i)
     return group_of(s, i) >= 0;
 }
 
-/* ---- the order that the window is of ---- */
+/* ---- the order for the window ---- */
 
-typedef struct place {
+typedef struct position {
     int behind, number;
-} place;
+} position;
 
-static int by_place(const void *a, const void *b)
+static int by_position(const void *a, const void *b)
 {
-    const place *x = a, *y = b;
+    const position *x = a, *y = b;
     if (x->behind != y->behind)
         return x->behind < y->behind ? -1 : 1;
     return x->number < y->number ? -1 : x->number > y->number;
 }
 
-/* Steps come right behind what made their operand, not where somebody wants their result; those that move state or
- * inputs stay, as they could always have begun. */
-static void hoist_collectives(schedule *s, place *places, const edges *e)
+/* Moves collectives to right after the writer of their operand; those of state or inputs stay, as they could always
+ * begin. */
+static void hoist_collectives(schedule *s, position *positions, const edges *e)
 {
     for (int i = 0; i < s->n; i++)
-        places[i] = (place){i, i};
+        positions[i] = (position){i, i};
     for (int k = 0; k < e->n; k++) {
         int to = e->to[k];
-        place *p = &places[to];
-        if (moves(s, to) && (p->behind == to || places[e->from[k]].behind > p->behind))
-            p->behind = places[e->from[k]].behind;
+        position *p = &positions[to];
+        if (moves(s, to) && (p->behind == to || positions[e->from[k]].behind > p->behind))
+            p->behind = positions[e->from[k]].behind;
     }
-    qsort(places, (size_t)s->n, sizeof *places, by_place);
+    qsort(positions, (size_t)s->n, sizeof *positions, by_position);
     for (int k = 0; k < s->n; k++)
-        s->in_order[k] = places[k].number;
+        s->in_order[k] = positions[k].number;
 }
 
-/* ---- running ---- */
+/* ---- simulation ---- */
 
 static bool follows(const schedule *s, int i, int after)
 {
-    const entry *node = &s->nodes[after];
-    for (int k = 0; k < node->n_successors; k++)
-        if (s->successors[node->first_successor + k] == i)
+    const node *it = &s->nodes[after];
+    for (int k = 0; k < it->n_successors; k++)
+        if (s->successors[it->first_successor + k] == i)
             return true;
     return false;
 }
 
-/* Ends a flight behind what was placed last. */
+/* Completes a flight after the last placed instruction. */
 static void end_flight(schedule *s, flight *f)
 {
-    s->until[f->instruction] = s->n_placed - 1;
+    s->completes_at[f->instruction] = s->n_placed - 1;
     f->instruction = -1;
 }
 
 static void place_instruction(schedule *s, int i)
 {
-    entry *node = &s->nodes[i];
+    node *it = &s->nodes[i];
     for (int g = 0; g < s->program->n_groups; g++)
         if (s->flights[g].instruction >= 0 && (g == group_of(s, i) || follows(s, i, s->flights[g].instruction)))
             end_flight(s, &s->flights[g]);
-    double there = s->now + node->seconds;
+    double done = s->now + it->seconds;
     s->order[s->n_placed++] = i;
-    node->begun = true;
+    it->begun = true;
     if (moves(s, i))
-        s->flights[group_of(s, i)] = (flight){i, there};
+        s->flights[group_of(s, i)] = (flight){i, done};
     else
-        s->now = there;
-    for (int k = 0; k < node->n_successors; k++) {
-        entry *next = &s->nodes[s->successors[node->first_successor + k]];
+        s->now = done;
+    for (int k = 0; k < it->n_successors; k++) {
+        node *next = &s->nodes[s->successors[it->first_successor + k]];
         next->waits_for--;
-        if (there > next->ready) {
-            next->ready = there;
+        if (done > next->ready) {
+            next->ready = done;
             next->last = i;
         }
     }
 }
 
-/* When an instruction whose predecessors have begun could begin. */
+/* Time at which an instruction whose predecessors have begun can begin. */
 static double could_begin(const schedule *s, int i)
 {
     const flight *f = moves(s, i) ? &s->flights[group_of(s, i)] : NULL;
     double ready = fmax(s->nodes[i].ready, s->now);
-    return f && f->instruction >= 0 ? fmax(ready, f->there) : ready;
+    return f && f->instruction >= 0 ? fmax(ready, f->done) : ready;
 }
 
-/* Whether i goes before the other one (-1: none), as both may begin now: steps before ops, as they take nothing of the
- * ranks' time; then the one with the longer way to go. */
+/* Whether i goes before the other one (-1: none) if both can begin: collectives before ops, then the longer path. */
 static bool goes_before(const schedule *s, int i, int other)
 {
     if (other < 0 || moves(s, i) != moves(s, other))
@@ -249,7 +246,7 @@ static bool goes_before(const schedule *s, int i, int other)
     return s->nodes[i].path > s->nodes[other].path;
 }
 
-/* What of the window can begin soonest. first: the lowest place that has not begun. */
+/* The instruction of the window that can begin first; `first`: the start of the window. */
 static int choose(const schedule *s, int first)
 {
     int best = -1;
@@ -268,7 +265,7 @@ static int choose(const schedule *s, int first)
     return best;
 }
 
-/* Until i could begin nothing is done. */
+/* Advances time to when i can begin, and counts the wait as exposed. */
 static void wait_for(schedule *s, int i)
 {
     double begins = could_begin(s, i);
@@ -289,13 +286,13 @@ static void run(schedule *s)
     }
     for (int g = 0; g < s->program->n_groups; g++)
         if (s->flights[g].instruction >= 0) {
-            s->exposed[s->flights[g].instruction] += fmax(0, s->flights[g].there - s->now);
-            s->now = fmax(s->now, s->flights[g].there);
+            s->exposed[s->flights[g].instruction] += fmax(0, s->flights[g].done - s->now);
+            s->now = fmax(s->now, s->flights[g].done);
             end_flight(s, &s->flights[g]);
         }
 }
 
-/* ---- the program in its new order ---- */
+/* ---- the new order ---- */
 
 static int by_instruction(const void *a, const void *b)
 {
@@ -303,7 +300,7 @@ static int by_instruction(const void *a, const void *b)
     return x->instruction < y->instruction ? -1 : x->instruction > y->instruction;
 }
 
-/* was: room for n instructions. */
+/* was: room for a copy of the n instructions. */
 static void reorder(clv_program *program, const schedule *s, clv_instruction *was)
 {
     memcpy(was, program->instructions, (size_t)s->n * sizeof *was);
@@ -311,13 +308,13 @@ static void reorder(clv_program *program, const schedule *s, clv_instruction *wa
     for (int at = 0; at < s->n; at++) {
         int i = s->order[at];
         program->instructions[at] = was[i];
-        program->instructions[at].n_overlapped = was[i].group >= 0 ? s->until[i] - at : 0;
+        program->instructions[at].n_overlapped = was[i].group >= 0 ? s->completes_at[i] - at : 0;
         if (!was[i].op)
             program->steps[program->n_steps++] = at;
-        s->place_of[i] = at;
+        s->index_of[i] = at;
     }
     for (int r = 0; r < program->n_decisions; r++)
-        program->decisions[r].instruction = s->place_of[program->decisions[r].instruction];
+        program->decisions[r].instruction = s->index_of[program->decisions[r].instruction];
     if (program->n_decisions > 0)
         qsort(program->decisions, (size_t)program->n_decisions, sizeof *program->decisions, by_instruction);
 }
@@ -335,8 +332,8 @@ static void measure(schedule *s, const clv_machine *machine)
 }
 
 /* Finds the order of a program's instructions. */
-static clv_status make(schedule *s, const clv_program *program, clv_arena *arena, const clv_machine *machine,
-                       clv_error *err)
+static clv_status make_schedule(schedule *s, const clv_program *program, clv_arena *arena, const clv_machine *machine,
+                                clv_error *err)
 {
     size_t n = (size_t)program->n_instructions + 1, n_edges = (size_t)most_edges(program) + 1;
     *s = (schedule){.program = program,
@@ -345,40 +342,40 @@ static clv_status make(schedule *s, const clv_program *program, clv_arena *arena
                     .nodes = clv_arena_alloc(arena, n, sizeof *s->nodes),
                     .successors = clv_arena_alloc(arena, n_edges, sizeof *s->successors),
                     .order = clv_arena_alloc(arena, n, sizeof *s->order),
-                    .place_of = clv_arena_alloc(arena, n, sizeof *s->place_of),
-                    .until = clv_arena_alloc(arena, n, sizeof *s->until),
+                    .index_of = clv_arena_alloc(arena, n, sizeof *s->index_of),
+                    .completes_at = clv_arena_alloc(arena, n, sizeof *s->completes_at),
                     .exposed = clv_arena_alloc(arena, n, sizeof *s->exposed),
                     .flights = clv_arena_alloc(arena, (size_t)program->n_groups + 1, sizeof *s->flights)};
     edges e = {.from = clv_arena_alloc(arena, n_edges, sizeof *e.from),
                .to = clv_arena_alloc(arena, n_edges, sizeof *e.to)};
     user *users = clv_arena_alloc(arena, (size_t)program->n_buffers + 1, sizeof *users);
     read *reads = clv_arena_alloc(arena, n_edges, sizeof *reads);
-    place *places = clv_arena_alloc(arena, n, sizeof *places);
-    if (!s->in_order || !s->nodes || !s->successors || !s->order || !s->place_of || !s->until || !s->exposed ||
-        !s->flights || !e.from || !e.to || !users || !reads || !places)
-        return clv_fail_memory(err, "a schedule", n * sizeof(entry));
+    position *positions = clv_arena_alloc(arena, n, sizeof *positions);
+    if (!s->in_order || !s->nodes || !s->successors || !s->order || !s->index_of || !s->completes_at || !s->exposed ||
+        !s->flights || !e.from || !e.to || !users || !reads || !positions)
+        return clv_fail_memory(err, "a schedule", n * sizeof(node));
     find_edges(&e, program, users, reads);
     measure(s, machine);
     link_nodes(s, &e);
     find_paths(s);
-    hoist_collectives(s, places, &e);
+    hoist_collectives(s, positions, &e);
     run(s);
     return CLV_OK;
 }
 
-/* The better of two schedules: of the program as it is, and of it with the steps cut for which ranks wait there. */
+/* Schedules the program, and the program with its exposed collectives split into chunks; takes the faster one. */
 static clv_status schedule_best(clv_program *program, clv_arena *arena, const clv_machine *machine, clv_error *err)
 {
-    schedule whole, in_parts;
-    clv_program parts;
-    bool cut;
-    CLV_TRY(make(&whole, program, arena, machine, err));
-    CLV_TRY(clv_program_chunk_collectives(&parts, &cut, program, whole.exposed, machine, err));
-    if (cut)
-        CLV_TRY(make(&in_parts, &parts, arena, machine, err));
-    if (cut && in_parts.now < whole.now) {
-        *program = parts;
-        whole = in_parts;
+    schedule whole, chunked;
+    clv_program split;
+    bool any;
+    CLV_TRY(make_schedule(&whole, program, arena, machine, err));
+    CLV_TRY(clv_program_chunk_collectives(&split, &any, program, whole.exposed, machine, err));
+    if (any)
+        CLV_TRY(make_schedule(&chunked, &split, arena, machine, err));
+    if (any && chunked.now < whole.now) {
+        *program = split;
+        whole = chunked;
     }
     clv_instruction *was = clv_arena_alloc(arena, (size_t)whole.n, sizeof *was);
     if (!was)

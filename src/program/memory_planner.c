@@ -1,9 +1,9 @@
 /* memory_planner.c - assigns offsets to buffers: lifetimes, in-place reuse, greedy-by-size packing.
  *
- * The plan is the same for every rank and is what the allocator uses, so what `plan` reports is exact. Offsets are
- * found first-fit over buffers in order of falling size (Pisarchyk & Lee 2020, arXiv:2001.03288, "greedy by size"),
- * whose time grows with the square of their number; programs of very many buffers are laid out in order of time,
- * best-fit.
+ * In: a program in its final order. Out: lifetimes, memory sharing and offsets of its buffers and workspaces, equal for
+ * all ranks; the allocator uses exactly this plan. Offsets are found first-fit in order of decreasing size (Pisarchyk &
+ * Lee 2020, arXiv:2001.03288, "greedy by size"), in time quadratic in the number of buffers; above a limit in order of
+ * time, best-fit.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -63,8 +63,8 @@ static void find_lifetimes(clv_program *program)
     }
 }
 
-/* Whether the parts of what takes memory over, if it has any, are those of what had it. */
-static bool may_share_parts(const clv_program *program, const clv_buffer *had, const clv_buffer *takes)
+/* Whether two buffers, if both are split into chunks, have the same chunks. */
+static bool may_share_chunks(const clv_program *program, const clv_buffer *had, const clv_buffer *takes)
 {
     bool alike = had->n_chunks == takes->n_chunks;
     for (int k = 0; alike && k < takes->n_chunks; k++) {
@@ -74,8 +74,8 @@ static bool may_share_parts(const clv_program *program, const clv_buffer *had, c
     return alike || had->n_chunks == 0 || takes->n_chunks == 0;
 }
 
-/* Whether operand k of instruction i dies there and its memory fits result r. State is taken over only where the
- * result is what the state is assigned (marked beforehand by sharing). */
+/* Whether operand k of instruction i has no later use, and its memory fits result r. State is reused only by the result
+ * that is assigned to it, which lowering has marked. */
 static bool may_reuse_in_place(const clv_program *program, int i, int k, int r)
 {
     const clv_instruction *instruction = &program->instructions[i];
@@ -86,7 +86,7 @@ static bool may_reuse_in_place(const clv_program *program, int i, int k, int r)
     int64_t to_bytes = exact_bytes(&program->buffers[to].type, &program->buffers[to].layout);
     if (root->kind != CLV_BUFFER_TEMP || to_bytes > root->bytes || root->last > i || root->in_flight_until > i ||
         exact_bytes(&program->buffers[from].type, &program->buffers[from].layout) != to_bytes ||
-        !may_share_parts(program, root, &program->buffers[to]))
+        !may_share_chunks(program, root, &program->buffers[to]))
         return false;
     return clv_program_is_sole_operand(program, instruction, k);
 }
@@ -109,7 +109,7 @@ static void reuse_in_place(clv_program *program)
     }
 }
 
-/* A piece of the region: a buffer, or an instruction's workspace. */
+/* A buffer, or an instruction's workspace. */
 typedef struct piece {
     int64_t bytes, offset;
     int first, last;
@@ -127,13 +127,13 @@ static int by_falling_size(const void *a, const void *b)
     return x->order < y->order ? -1 : x->order > y->order;
 }
 
-/* Where a piece was placed, and when it lives. */
+/* Offsets and lifetime of a placed piece. */
 typedef struct placed {
     int64_t offset, end;
     int first, last;
 } placed;
 
-/* The lowest gap that no piece living at the same time touches. others: [n] in order of offset. */
+/* The lowest offset at which the piece overlaps no other that is live at the same time. others: [n] by offset. */
 static int64_t lowest_gap(const placed *others, int n, const piece *want)
 {
     int64_t offset = 0;
@@ -162,7 +162,7 @@ static void insert_placed(placed *others, int n, const piece *p)
     others[low] = (placed){p->offset, p->offset + p->bytes, p->first, p->last};
 }
 
-/* In order of falling size, each into the lowest gap. */
+/* Places pieces in order of decreasing size, each into the lowest gap. */
 static clv_status place_by_size(piece *pieces, int n, clv_error *err)
 {
     placed *others = calloc((size_t)n + 1, sizeof *others);
@@ -183,7 +183,7 @@ typedef struct gap {
     int64_t offset, bytes;
 } gap;
 
-/* Free space below `end`, in order of offset; no two gaps touch. */
+/* Free space below `end`, by offset; no two gaps are adjacent. */
 typedef struct free_list {
     int n;
     gap *gap; /* [pieces + 1] */
@@ -203,7 +203,7 @@ static void remove_gap(free_list *list, int at)
     memmove(list->gap + at, list->gap + at + 1, (size_t)(list->n - at) * sizeof *list->gap);
 }
 
-/* From the smallest gap that is large enough, else from the end (and a gap that touches it). */
+/* Allocates from the smallest gap that is large enough, else at the end (and from an adjacent gap). */
 static int64_t take(free_list *list, int64_t bytes)
 {
     int best = -1;
@@ -293,7 +293,7 @@ static bool grow(int64_t *total, int64_t bytes)
     return fits;
 }
 
-/* All that a rank ever holds, as if it held it at once: then no sum of some of it overflows. */
+/* Limits the sum of all buffers and workspaces, so that no sum of some of them overflows. */
 static clv_status check_total(const clv_program *program, clv_error *err)
 {
     int64_t total = 0;
@@ -311,23 +311,23 @@ static void add_piece(piece *pieces, int *n, int64_t bytes, int first, int last,
     ++*n;
 }
 
-static int collect_pieces(const clv_region_plan *plan, const clv_program *program, int64_t behind, piece *pieces)
+static int collect_pieces(const clv_region_plan *plan, const clv_program *program, int64_t guard, piece *pieces)
 {
     int n = 0;
     for (int b = 0; b < program->n_buffers; b++) {
         const clv_buffer *buffer = &program->buffers[b];
-        if (buffer->kind != CLV_BUFFER_STATE && buffer->shares_with < 0 && buffer->bytes + behind > 0)
-            add_piece(pieces, &n, buffer->bytes + behind, buffer->first, buffer->last, &plan->buffer[b]);
+        if (buffer->kind != CLV_BUFFER_STATE && buffer->shares_with < 0 && buffer->bytes + guard > 0)
+            add_piece(pieces, &n, buffer->bytes + guard, buffer->first, buffer->last, &plan->buffer[b]);
     }
     for (int i = 0; i < program->n_instructions; i++) {
         int64_t bytes = program->instructions[i].workspace_bytes;
         if (bytes > 0)
-            add_piece(pieces, &n, bytes + behind, i, i, &plan->workspace[i]);
+            add_piece(pieces, &n, bytes + guard, i, i, &plan->workspace[i]);
     }
     return n;
 }
 
-static clv_status place(clv_region_plan *plan, const clv_program *program, int64_t behind, clv_error *err)
+static clv_status place_pieces(clv_region_plan *plan, const clv_program *program, int64_t guard, clv_error *err)
 {
     enum { MANY = 4096 };
     int most = program->greedy_by_size_limit == 0 ? MANY : program->greedy_by_size_limit;
@@ -335,7 +335,7 @@ static clv_status place(clv_region_plan *plan, const clv_program *program, int64
     piece *pieces = calloc(room, sizeof *pieces);
     if (!pieces)
         return clv_fail_memory(err, "the memory plan", room * sizeof *pieces);
-    int n = collect_pieces(plan, program, behind, pieces);
+    int n = collect_pieces(plan, program, guard, pieces);
     clv_status status = n > most ? place_by_time(pieces, n, err) : place_by_size(pieces, n, err);
     plan->bytes = 0;
     for (int i = 0; i < n; i++) {
@@ -355,12 +355,12 @@ void clv_region_plan_free(clv_region_plan *plan)
     *plan = (clv_region_plan){0};
 }
 
-clv_status clv_program_plan_region(clv_region_plan *out, const clv_program *program, int64_t behind, clv_error *err)
+clv_status clv_program_plan_region(clv_region_plan *out, const clv_program *program, int64_t guard, clv_error *err)
 {
     clv_region_plan plan = {.buffer = calloc((size_t)program->n_buffers + 1, sizeof *plan.buffer),
                             .workspace = calloc((size_t)program->n_instructions + 1, sizeof *plan.workspace)};
     clv_status status = plan.buffer && plan.workspace
-                            ? place(&plan, program, behind, err)
+                            ? place_pieces(&plan, program, guard, err)
                             : clv_fail_memory(err, "the memory plan", (size_t)program->n_buffers * sizeof *plan.buffer);
     for (int b = 0; status == CLV_OK && b < program->n_buffers; b++)
         plan.buffer[b] = plan.buffer[clv_program_root(program, b)];
@@ -377,7 +377,7 @@ clv_status clv_program_plan_memory(clv_program *program, clv_error *err)
     clv_region_plan plan;
     find_lifetimes(program);
     reuse_in_place(program);
-    for (int b = 0; b < program->n_buffers; b++) /* its memory is its own as long as the whole lives */
+    for (int b = 0; b < program->n_buffers; b++) /* a chunk lives as long as the whole */
         if (program->buffers[b].is_chunk)
             program->buffers[b].last = program->buffers[clv_program_root(program, b)].last;
     for (int i = 0; i < program->n_instructions; i++)

@@ -6,7 +6,7 @@
 #include "base/versioned_structs.h"
 #include "program/program.h"
 
-/* Buffers of the region that are not views of others. */
+/* Whether a buffer of the region owns its memory. */
 static bool holds_memory(const clv_buffer *buffer)
 {
     return buffer->kind != CLV_BUFFER_STATE && buffer->shares_with < 0 && buffer->bytes > 0;
@@ -17,7 +17,7 @@ static bool lives_at(const clv_buffer *buffer, int i)
     return buffer->first <= i && i <= buffer->last;
 }
 
-/* The instruction at which the most bytes of the region are in use: sums of what begins and what ends. */
+/* The instruction at which most bytes of the region are live. */
 static int find_peak(const clv_program *program)
 {
     int n = program->n_instructions, peak = 0;
@@ -57,7 +57,7 @@ static bool kept_for_backward(const clv_program *program, const clv_buffer *buff
            !program->instructions[buffer->first].backward && program->instructions[buffer->last].backward;
 }
 
-/* The figure of the report that a buffer of the region counts in. */
+/* The entry of the report for a buffer of the region. */
 static int64_t *figure_of(clv_memory *m, const clv_program *program, const clv_buffer *buffer)
 {
     bool moved = made_by_collective(program, buffer);

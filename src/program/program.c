@@ -1,4 +1,4 @@
-/* program.c - accessors of a compiled program (buffers, shards, collectives) and its verifier. */
+/* program.c - accessors of a compiled program: buffers, chunks, shards, collectives, named tensors. */
 #include "program/program.h"
 
 #include <stddef.h>
@@ -39,23 +39,22 @@ clv_status clv_program_find_group(int *out, clv_program *program, const clv_resh
 
 const clv_mesh *clv_program_mesh(const clv_program *program)
 {
-    if (!program)
-        return NULL;
-    return &program->mesh;
+    return program ? &program->mesh : NULL;
 }
 
 int64_t clv_program_region_bytes(const clv_program *program)
 {
-    if (!program)
-        return 0;
-    return program->region_bytes;
+    return program ? program->region_bytes : 0;
 }
 
 int clv_program_instruction_count(const clv_program *program)
 {
-    if (!program)
-        return 0;
-    return program->n_instructions;
+    return program ? program->n_instructions : 0;
+}
+
+static clv_status check_index(int i, int n, const char *call, clv_error *err)
+{
+    return i >= 0 && i < n ? CLV_OK : clv_fail(err, CLV_EINVAL, "%s: index %d; valid: below %d", call, i, n);
 }
 
 const char *clv_candidate_verdict_name(clv_candidate_verdict verdict)
@@ -66,51 +65,42 @@ const char *clv_candidate_verdict_name(clv_candidate_verdict verdict)
 
 int clv_program_candidate_count(const clv_program *program)
 {
-    if (!program)
-        return 0;
-    return program->n_candidates;
+    return program ? program->n_candidates : 0;
 }
 
 clv_status clv_program_candidate(const clv_program *program, int i, clv_strategy_candidate *out, clv_error *err)
 {
     static const char call[] = "clv_program_candidate";
     CLV_TRY(clv_require(program && out, call, "a program and out", err));
-    if (i < 0 || i >= program->n_candidates)
-        return clv_fail(err, CLV_EINVAL, "%s: there is no candidate %d; there are %d", call, i, program->n_candidates);
-    const clv_strategy_candidate *considered = &program->candidates[i];
-    return clv_struct_copy_out(out, sizeof *considered, sizeof *considered, considered, call, err);
+    CLV_TRY(check_index(i, program->n_candidates, call, err));
+    return clv_struct_copy_out(out, sizeof *program->candidates, sizeof *program->candidates, &program->candidates[i],
+                               call, err);
 }
 
 int clv_program_decision_count(const clv_program *program)
 {
-    if (!program)
-        return 0;
-    return program->n_decisions;
+    return program ? program->n_decisions : 0;
 }
 
 clv_status clv_program_decision(const clv_program *program, int i, clv_partition_decision *out, clv_error *err)
 {
     static const char call[] = "clv_program_decision";
     CLV_TRY(clv_require(program && out, call, "a program and out", err));
-    if (i < 0 || i >= program->n_decisions)
-        return clv_fail(err, CLV_EINVAL, "%s: there is no row %d; there are %d", call, i, program->n_decisions);
-    const clv_partition_decision *assigned = &program->decisions[i];
-    return clv_struct_copy_out(out, sizeof *assigned, sizeof *assigned, assigned, call, err);
+    CLV_TRY(check_index(i, program->n_decisions, call, err));
+    return clv_struct_copy_out(out, sizeof *program->decisions, sizeof *program->decisions, &program->decisions[i],
+                               call, err);
 }
 
 int clv_program_collective_count(const clv_program *program)
 {
-    if (!program)
-        return 0;
-    return program->n_steps;
+    return program ? program->n_steps : 0;
 }
 
 clv_status clv_program_collective(const clv_program *program, int i, clv_collective *out, clv_error *err)
 {
     static const char call[] = "clv_program_collective";
     CLV_TRY(clv_require(program && out, call, "a program and out", err));
-    if (i < 0 || i >= program->n_steps)
-        return clv_fail(err, CLV_EINVAL, "%s: there is no collective %d; there are %d", call, i, program->n_steps);
+    CLV_TRY(check_index(i, program->n_steps, call, err));
     const clv_instruction *instruction = &program->instructions[program->steps[i]];
     const clv_reshard_step *step = instruction->step;
     clv_collective collective = {.kind = clv_step_name(step->kind),
@@ -155,8 +145,8 @@ int clv_program_root(const clv_program *program, int b)
     return b;
 }
 
-/* Which of the parts, or of the strips behind them, b is. */
-static int number_of(const clv_program *program, int b)
+/* Index of b among the chunks, and strided chunks, of its whole. */
+static int chunk_index(const clv_program *program, int b)
 {
     return b - program->buffers[program->buffers[b].shares_with].first_chunk;
 }
@@ -164,7 +154,7 @@ static int number_of(const clv_program *program, int b)
 bool clv_program_is_strided_chunk(const clv_program *program, int b)
 {
     const clv_buffer *buffer = &program->buffers[b];
-    return buffer->is_chunk && number_of(program, b) >= program->buffers[buffer->shares_with].n_chunks;
+    return buffer->is_chunk && chunk_index(program, b) >= program->buffers[buffer->shares_with].n_chunks;
 }
 
 clv_buffer_range clv_program_chunk_strips(const clv_program *program, int b)
@@ -183,9 +173,9 @@ clv_buffer_range clv_program_buffer_range(const clv_program *program, int b)
         return (clv_buffer_range){root, 1, 1};
     if (!program->buffers[b].is_chunk)
         return (clv_buffer_range){holds->first_chunk, holds->n_chunks, 1};
-    clv_buffer_range cells = clv_program_chunk_strips(program, b); /* those of the root lie alike */
-    cells.first += holds->first_chunk - program->buffers[program->buffers[b].shares_with].first_chunk;
-    return cells;
+    clv_buffer_range range = clv_program_chunk_strips(program, b); /* the root is split alike */
+    range.first += holds->first_chunk - program->buffers[program->buffers[b].shares_with].first_chunk;
+    return range;
 }
 
 static clv_shard shard_of(const clv_program *program, const clv_buffer *buffer, int64_t rank)
@@ -266,172 +256,6 @@ clv_view clv_buffer_view(const clv_buffer *buffer, const clv_mesh *mesh, int64_t
         view.global[d] = buffer->type.shape[d];
     }
     return view;
-}
-
-/* Whose value each cell (clv_program_buffer_range) holds as instructions run: a buffer; -1: nobody's yet. And the steps
- * that run beside instructions. */
-typedef struct contents {
-    int *holds;                      /* [n_buffers] by cell */
-    bool *made;                      /* [n_buffers] by an instruction, not another buffer seen under another layout */
-    int *reads_until, *writes_until; /* [n_buffers] by cell: the first instruction that no step is beside; 0: none */
-    int *steps_until;                /* [n_groups] likewise, any of its */
-} contents;
-
-/* The latest of what is noted of the cells of b. */
-static int latest(const clv_program *program, const int *until, int b)
-{
-    clv_buffer_range cells = clv_program_buffer_range(program, b);
-    int last = 0;
-    for (int k = 0; k < cells.n; k++)
-        last = until[clv_buffer_range_at(&cells, k)] > last ? until[clv_buffer_range_at(&cells, k)] : last;
-    return last;
-}
-
-static void note_cells(const clv_program *program, int *notes, int b, int note)
-{
-    clv_buffer_range cells = clv_program_buffer_range(program, b);
-    for (int k = 0; k < cells.n; k++)
-        notes[clv_buffer_range_at(&cells, k)] = note;
-}
-
-/* No step that is under way writes what instruction i reads, or touches what it writes. */
-static clv_status check_flights(const clv_program *program, int i, const contents *c, clv_error *err)
-{
-    const clv_instruction *instruction = &program->instructions[i];
-    int ends = clv_program_completes_at(program, i);
-    if (instruction->n_overlapped < 0 || ends >= program->n_instructions ||
-        (instruction->n_overlapped > 0 && instruction->group < 0))
-        return clv_fail(err, CLV_EINVAL, "instruction %d (%s) runs beside %d others", i, instruction->name,
-                        instruction->n_overlapped);
-    for (int k = 0; k < instruction->n_in; k++)
-        if (instruction->in[k] >= 0 && latest(program, c->writes_until, instruction->in[k]) > i)
-            return clv_fail(err, CLV_EINVAL, "instruction %d (%s) reads buffer %d while a step writes it", i,
-                            instruction->name, instruction->in[k]);
-    for (int o = 0; o < instruction->n_out; o++) {
-        int out = instruction->out[o];
-        if (latest(program, c->writes_until, out) > i || latest(program, c->reads_until, out) > i)
-            return clv_fail(err, CLV_EINVAL, "instruction %d (%s) writes buffer %d while a step moves it", i,
-                            instruction->name, out);
-    }
-    if (instruction->group >= 0 && c->steps_until[instruction->group] > i)
-        return clv_fail(err, CLV_EINVAL, "instruction %d (%s) starts a step of groups of which another is under way", i,
-                        instruction->name);
-    if (instruction->n_overlapped > 0) {
-        note_cells(program, c->reads_until, instruction->in[0], ends + 1);
-        note_cells(program, c->writes_until, instruction->out[0], ends + 1);
-        c->steps_until[instruction->group] = ends + 1;
-    }
-    return CLV_OK;
-}
-
-/* Whether buffer b finds its value in a cell that holds another's: of the same whole; or it is but another view of what
- * is there. */
-static bool finds(const clv_program *program, int b, int holds, const contents *c)
-{
-    const clv_buffer *buffer = &program->buffers[b];
-    return clv_program_unchunked(program, b) == clv_program_unchunked(program, holds) ||
-           (!buffer->is_chunk && buffer->shares_with >= 0 && !c->made[b]);
-}
-
-static clv_status check_operand(const clv_program *program, int i, int b, const contents *c, clv_error *err)
-{
-    clv_buffer_range cells = clv_program_buffer_range(program, b);
-    for (int k = 0; k < cells.n; k++) {
-        int holds = c->holds[clv_buffer_range_at(&cells, k)];
-        if (holds < 0)
-            return clv_fail(err, CLV_EINVAL, "instruction %d (%s) reads buffer %d before it is written", i,
-                            program->instructions[i].name, b);
-        if (holds != b && !finds(program, b, holds, c))
-            return clv_fail(err, CLV_EINVAL, "instruction %d (%s) reads buffer %d, whose memory buffer %d took over", i,
-                            program->instructions[i].name, b, holds);
-    }
-    return CLV_OK;
-}
-
-static clv_status check_instruction(const clv_program *program, int i, const contents *c, clv_error *err)
-{
-    const clv_instruction *instruction = &program->instructions[i];
-    for (int k = 0; k < instruction->n_in; k++)
-        if (instruction->in[k] >= 0)
-            CLV_TRY(check_operand(program, i, instruction->in[k], c, err));
-    if (instruction->op)
-        return CLV_OK;
-    const clv_reshard_step *step = instruction->step;
-    if (!clv_layout_equal(&step->from, &program->buffers[instruction->in[0]].layout) ||
-        !clv_layout_equal(&step->to, &program->buffers[instruction->out[0]].layout))
-        return clv_fail(err, CLV_EINVAL, "instruction %d (%s): the step's layouts are not its buffers'", i,
-                        instruction->name);
-    if (clv_step_moves(step->kind) != (instruction->group >= 0))
-        return clv_fail(err, CLV_EINVAL, "instruction %d (%s): a step has a group iff ranks talk", i,
-                        instruction->name);
-    return CLV_OK;
-}
-
-static bool in_region(const clv_buffer *buffer)
-{
-    return buffer->kind != CLV_BUFFER_STATE && buffer->shares_with < 0;
-}
-
-static clv_status check_order(const clv_program *program, const contents *c, clv_error *err)
-{
-    for (int b = 0; b < program->n_buffers; b++)
-        c->holds[b] = program->buffers[b].kind == CLV_BUFFER_TEMP ? -1 : b;
-    for (int i = 0; i < program->n_instructions; i++)
-        for (int o = 0; o < program->instructions[i].n_out; o++)
-            c->made[program->instructions[i].out[o]] = true;
-    for (int i = 0; i < program->n_instructions; i++) {
-        const clv_instruction *instruction = &program->instructions[i];
-        CLV_TRY(check_instruction(program, i, c, err));
-        CLV_TRY(check_flights(program, i, c, err));
-        for (int o = 0; o < instruction->n_out; o++)
-            note_cells(program, c->holds, instruction->out[o], instruction->out[o]);
-    }
-    return CLV_OK;
-}
-
-static bool overlap(const clv_buffer *buffer, int first, int last, int64_t offset, int64_t bytes)
-{
-    bool live_together = buffer->first <= last && first <= buffer->last;
-    return in_region(buffer) && live_together && buffer->offset < offset + bytes &&
-           offset < buffer->offset + buffer->bytes;
-}
-
-static clv_status check_places(const clv_program *program, clv_error *err)
-{
-    for (int a = 0; a < program->n_buffers; a++) {
-        const clv_buffer *x = &program->buffers[a];
-        if (in_region(x) && (x->offset < 0 || x->offset > program->region_bytes - x->bytes))
-            return clv_fail(err, CLV_EINVAL, "buffer %d lies outside the region", a);
-        for (int b = 0; in_region(x) && b < a; b++)
-            if (overlap(&program->buffers[b], x->first, x->last, x->offset, x->bytes))
-                return clv_fail(err, CLV_EINVAL, "buffers %d and %d live at once and overlap", b, a);
-        for (int i = x->first < 0 ? 0 : x->first; in_region(x) && i <= x->last && i < program->n_instructions; i++) {
-            const clv_instruction *made = &program->instructions[i];
-            if (overlap(x, i, i, made->workspace_offset, made->workspace_bytes))
-                return clv_fail(err, CLV_EINVAL, "buffer %d and the workspace of instruction %d (%s) overlap", a, i,
-                                made->name);
-        }
-    }
-    return CLV_OK;
-}
-
-clv_status clv_program_verify(const clv_program *program, clv_error *err)
-{
-    size_t n = (size_t)program->n_buffers + 1;
-    contents c = {.holds = calloc(n, sizeof *c.holds),
-                  .made = calloc(n, sizeof *c.made),
-                  .reads_until = calloc(n, sizeof *c.reads_until),
-                  .writes_until = calloc(n, sizeof *c.writes_until),
-                  .steps_until = calloc((size_t)program->n_groups + 1, sizeof *c.steps_until)};
-    bool there = c.holds && c.made && c.reads_until && c.writes_until && c.steps_until;
-    clv_status status =
-        there ? check_order(program, &c, err) : clv_fail_memory(err, "checking a program", n * sizeof *c.holds);
-    free(c.holds);
-    free(c.made);
-    free(c.reads_until);
-    free(c.writes_until);
-    free(c.steps_until);
-    return status == CLV_OK ? check_places(program, err) : status;
 }
 
 static clv_program_tensor describe_named(const clv_buffer *buffer, const char *name, clv_program_tensor_kind kind)

@@ -1,5 +1,5 @@
-/* program_digest.c - 64-bit hash of what a program does, by which processes check that they run the same one. What is
- * the same wherever the same graph is compiled takes part; where memory lies, and the words of messages, do not.
+/* program_digest.c - 64-bit hash of what a program does, by which processes check that they run the same one. It covers
+ * everything that determines results and messages, but no offsets in memory and no texts.
  */
 #include <string.h>
 
@@ -24,7 +24,7 @@ static void mix_text(uint64_t *digest, const char *text)
         mix(digest, text, strlen(text));
 }
 
-/* Structs go field by field: what lies between fields is anything. */
+/* Structs are mixed field by field, without their padding. */
 static void mix_axes(uint64_t *digest, const clv_subaxis *axes, int n)
 {
     mix_number(digest, n);
@@ -74,7 +74,7 @@ static void mix_buffer(uint64_t *digest, const clv_buffer *buffer)
 
 /* ---- ops ---- */
 
-/* The fields that the def tells of, which can hold no pointer; where it tells of none, all bytes. */
+/* The fields in the def's table, which hold no pointers; without a table all bytes. */
 static void mix_attrs(uint64_t *digest, const clv_op *op, const clv_mesh *mesh)
 {
     const clv_op_def *def = op->def;

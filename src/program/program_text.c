@@ -3,8 +3,8 @@
  *   %7 f32[4,64] {data,_} = layers.0.mlp.dot_general(%3, %5)  @4096 +1024
  *   %8 f32[4,64] {data,model} = reduce_scatter{model} 512 B (%7)  <- layers.0.mlp.constraint: the layout is stated
  *
- * @ is the offset in the region (or = %n: in place of another buffer, or part of it), + the workspace; until %n: ranks
- * wait for the step behind what makes n. "part 2/4 of" comes before what is cut.
+ * @: offset in the region; = %n: shares the memory of buffer n; +: bytes of workspace; until %n: overlapped, complete
+ * after the instruction that makes n; "chunk 2/4 of": one of several chunks of rows.
  */
 #include <stdio.h>
 
@@ -48,7 +48,7 @@ static void put_instruction(clv_text *t, const clv_program *program, const clv_i
     }
     clv_text_add(t, " = ");
     if (instruction->n_chunks > 0)
-        clv_text_add(t, "part %d/%d of ", instruction->chunk + 1, instruction->n_chunks);
+        clv_text_add(t, "chunk %d/%d of ", instruction->chunk + 1, instruction->n_chunks);
     if (instruction->op) {
         clv_text_add_name(t, instruction->name);
     } else {

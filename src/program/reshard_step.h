@@ -7,7 +7,7 @@
 
 #include "cleave/layout.h"
 
-/* X(code, name, reduces, moves): reduces: combines values; moves: ranks talk. */
+/* X(code, name, reduces, moves): reduces: combines values; moves: ranks communicate. */
 #define CLV_STEP_TABLE(X)                                                                                              \
     X(CLV_STEP_SLICE, "slice", 0, 0)                                                                                   \
     X(CLV_STEP_MASK, "mask", 0, 0)                                                                                     \
@@ -25,15 +25,15 @@ typedef enum clv_step_kind {
         CLV_STEP_COUNT
 } clv_step_kind;
 
-/* mask: replicated -> partial: coordinate 0 keeps the values, others hold zeros (sum) or -inf (max). Every step that
- * neither reduces nor masks is "each rank copies what it lacks from a rank of its group that has it". */
+/* A step of a reshard. mask: replicated -> partial; coordinate 0 keeps the values, others get zeros (sum) or -inf
+ * (max). In steps that neither reduce nor mask each rank copies the elements that it lacks from ranks of its group. */
 typedef struct clv_reshard_step {
     clv_step_kind kind;
     clv_layout from, to;
     int n_axes;
-    clv_subaxis axes[CLV_MAX_SUBAXES]; /* the (sub-)axes whose groups talk; mask: those it becomes partial over */
-    double bytes;                      /* max over ranks of the bytes received (docs/reshard.md); a double
-                                          as that of an all_reduce over an uneven shape is no whole number */
+    clv_subaxis axes[CLV_MAX_SUBAXES]; /* axes of the groups; of a mask: those that it becomes partial over */
+    double bytes;                      /* bytes received, max over ranks (docs/reshard.md); of an all_reduce over an
+                                          uneven shape not an integer */
 } clv_reshard_step;
 
 const char *clv_step_name(clv_step_kind kind);

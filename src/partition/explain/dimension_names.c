@@ -1,21 +1,20 @@
 /* dimension_names.c - propagates dimension names (batch, heads) through ops, for explanations.
  *
- * A statement may name dimensions (clv_value_annotation). Names pass through ops by their rules: a factor is called as
- * the dimension of an operand that it makes up alone, else as the op itself calls it; a result's dimension as its
- * factor, or as the operand's dimension that has the same factors. A gradient's dimensions are called as those of what
- * it is the gradient of: not all ops have factors for all of them, so that names do not come through every op of the
- * backward pass.
+ * In: annotations of values (clv_value_annotation) and rules of ops. Out: dim_names of values and factor_names of the
+ * current op. A factor has the name of an operand's dimension that consists of it alone, else its own name; a result's
+ * dimension that of its factor, or of an operand's dimension with the same factors. A gradient's dimensions have the
+ * names of its primal's: ops of the backward pass do not have factors for all of them.
  */
 #include <string.h>
 
 #include "partition/explain/explain.h"
 
-/* What a dimension is called in the value that this one, or the sum that it is an addend of, is the gradient of. */
+/* The name of a dimension in the primal of the value, or of the sum that it is a term of. */
 static const char *name_in_primal(const clv_partitioner *p, int value, int d)
 {
     const clv_value_info *values = p->graph->values;
     int primal = values[p->available[value].outermost_sum].primal;
-    bool alike = values[primal].type.rank == values[value].type.rank; /* an addend may be broadcast */
+    bool alike = values[primal].type.rank == values[value].type.rank; /* a term may be broadcast */
     return primal > 0 && alike ? p->available[primal].dim_names[d] : NULL;
 }
 
@@ -45,7 +44,7 @@ void clv_explain_name_factors(clv_partitioner *p, const clv_op *op, const clv_ru
             p->factor_names[f] = rule->factor[f].name;
 }
 
-/* The name of an operand's dimension that has these factors. */
+/* The name of an operand's dimension with these factors. */
 static const char *name_of_dim(const clv_partitioner *p, const clv_op *op, const clv_rule *rule,
                                const clv_dim_factors *factors)
 {

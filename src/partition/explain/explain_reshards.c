@@ -1,9 +1,14 @@
-/* explain_reshards.c - writes the sentence why a collective exists, and why an op is split as it is. */
+/* explain_reshards.c - writes the sentence why a collective exists, and why an op has its strategy.
+ *
+ * In: a reshard reason, or a strategy problem and its chosen strategy. Out: a sentence that leads back to the stated
+ * layouts of inputs, state and constraints.
+ */
 #include <string.h>
 
 #include "base/error.h"
 #include "cleave/text.h"
 #include "partition/explain/explain.h"
+#include "partition/sharding/sharding_projection.h"
 #include "tensor/parse_print.h"
 
 /* ---- parts of sentences ---- */
@@ -50,17 +55,12 @@ static void put_layout(clv_text *t, const clv_partitioner *p, const clv_layout *
     }
 }
 
-static const clv_layout *made_in(const clv_partitioner *p, int value)
-{
-    return clv_partition_layout_of(p, p->available[value].sharded[0]);
-}
-
 static void put_layout_of(clv_text *t, const clv_partitioner *p, int value)
 {
-    put_layout(t, p, made_in(p, value), p->available[value].dim_names);
+    put_layout(t, p, clv_partition_made_layout(p, value), p->available[value].dim_names);
 }
 
-/* What the value becomes the gradient of by ops that read nothing else, such as a reshape; 0: nothing. */
+/* The value of which it becomes the gradient by ops of one operand, such as a reshape; 0: none. */
 static int primal_ahead(const clv_partitioner *p, int value)
 {
     const clv_graph *graph = p->graph;
@@ -75,7 +75,7 @@ static int primal_ahead(const clv_partitioner *p, int value)
     return 0;
 }
 
-/* "the gradient of mlp.up.bias"; false: it is of no value. */
+/* "the gradient of mlp.up.bias"; false: it is no gradient. */
 static bool put_gradient(clv_text *t, const clv_partitioner *p, int value)
 {
     const clv_value_info *values = p->graph->values;
@@ -84,7 +84,7 @@ static bool put_gradient(clv_text *t, const clv_partitioner *p, int value)
         primal = primal_ahead(p, value);
     if (primal <= 0 && of_sum <= 0)
         return false;
-    clv_text_add(t, "%s", primal > 0 ? "the gradient of " : "an addend of the gradient of ");
+    clv_text_add(t, "%s", primal > 0 ? "the gradient of " : "a partial sum of the gradient of ");
     clv_explain_value(t, p, primal > 0 ? primal : of_sum);
     return true;
 }
@@ -128,7 +128,7 @@ static void put_statement(clv_text *t, const clv_partitioner *p, int value)
 
 /* ---- factors and splits ---- */
 
-/* Two factors of one op with one name are told apart by what becomes of them. */
+/* Whether another factor of the op has the same name. */
 static bool is_ambiguous(const clv_partitioner *p, const clv_rule *rule, int f)
 {
     for (int g = 0; g < rule->n_factors; g++)
@@ -137,20 +137,18 @@ static bool is_ambiguous(const clv_partitioner *p, const clv_rule *rule, int f)
     return false;
 }
 
-/* The dimension of a result that holds the factor; -1. */
-static int result_dim(const clv_op *op, const clv_rule *rule, int f, int *result)
+/* The dimension of the first result that contains the factor; -1: none does. */
+static int result_dim(const clv_op *op, const clv_rule *rule, int f)
 {
-    for (*result = 0; *result < op->n_out; ++*result)
-        for (int d = 0; d < CLV_MAX_RANK; d++)
-            for (int j = 0; j < rule->out[*result][d].n; j++)
-                if (rule->out[*result][d].factor[j] == f)
-                    return d;
-    return -1;
+    int d = -1;
+    for (int o = 0; d < 0 && o < op->n_out; o++)
+        d = clv_projection_dim_of_factor(rule->out[o], CLV_MAX_RANK, f);
+    return d;
 }
 
 void clv_explain_factor(clv_text *t, const clv_partitioner *p, const clv_op *op, const clv_rule *rule, int f)
 {
-    int result, d = result_dim(op, rule, f, &result);
+    int d = result_dim(op, rule, f);
     if (p->factor_names[f])
         clv_text_add(t, "%s%s", p->factor_names[f],
                      !is_ambiguous(p, rule, f) ? ""
@@ -162,10 +160,10 @@ void clv_explain_factor(clv_text *t, const clv_partitioner *p, const clv_op *op,
         clv_text_add(t, "a dimension that is reduced");
 }
 
-/* The subaxes with subaxis a's choice, which is the first to have it. */
-static void put_atoms_alike(clv_text *t, const clv_partitioner *p, const clv_strategy *s, int a)
+/* The sub-axes with the same choice as sub-axis a. */
+static void put_subaxes_alike(clv_text *t, const clv_partitioner *p, const clv_strategy *s, int a)
 {
-    clv_subaxis axes[CLV_MAX_ATOMS];
+    clv_subaxis axes[CLV_MAX_SUBAXES];
     int n = 0;
     for (int b = a; b < s->n_subaxes; b++)
         if (s->choice[b] == s->choice[a])
@@ -194,14 +192,14 @@ void clv_explain_split(clv_text *t, const clv_partitioner *p, const clv_op *op, 
         else
             clv_explain_factor(t, p, op, rule, s->choice[a]);
         clv_text_add(t, " over ");
-        put_atoms_alike(t, p, s, a);
+        put_subaxes_alike(t, p, s, a);
     }
     if (n == 0)
         clv_text_add(t, "nothing (every rank does all of it)");
 }
 
-/* Two results of ops with one name, such as rotary embedding of queries and of keys, are told apart by what they are
- * of. */
+/* A primal value; if another result of the op has a primal of the same name (rotary embedding of queries and of keys),
+ * with its operand. */
 static void put_primal(clv_text *t, const clv_partitioner *p, const clv_op *op, int primal)
 {
     const clv_value_info *values = p->graph->values;
@@ -219,7 +217,7 @@ static void put_primal(clv_text *t, const clv_partitioner *p, const clv_op *op, 
     clv_text_add(t, ")");
 }
 
-/* The state that becomes a result of the op; 0: none. */
+/* The state to which a result of the op is assigned; 0: none. */
 static int state_assigned(const clv_partitioner *p, const clv_op *op)
 {
     for (int i = 0; i < op->n_in; i++)
@@ -233,20 +231,15 @@ void clv_explain_purpose(clv_text *t, const clv_partitioner *p, const clv_op *op
 {
     const clv_value_info *values = p->graph->values;
     int n = 0, state = state_assigned(p, op);
-    for (int o = 0; op->backward && o < op->n_out; o++) {
-        int primal = values[op->out[o]].primal;
-        if (primal <= 0)
-            continue;
-        clv_text_add(t, "%s", n++ ? ", " : "gradient of ");
-        put_primal(t, p, op, primal);
-    }
-    for (int o = 0; n == 0 && op->backward && o < op->n_out; o++) {
-        int primal = values[p->available[op->out[o]].outermost_sum].primal;
-        if (primal <= 0)
-            continue;
-        clv_text_add(t, "%s", n++ ? ", " : "addend of the gradient of ");
-        put_primal(t, p, op, primal);
-    }
+    for (int of_sum = 0; of_sum < 2 && n == 0; of_sum++)
+        for (int o = 0; op->backward && o < op->n_out; o++) {
+            int primal = values[of_sum ? p->available[op->out[o]].outermost_sum : op->out[o]].primal;
+            if (primal <= 0)
+                continue;
+            clv_text_add(t, "%s", n > 0 ? ", " : of_sum ? "partial sum of the gradient of " : "gradient of ");
+            n++;
+            put_primal(t, p, op, primal);
+        }
     if (n == 0 && op->backward && op->gradient_of >= 0)
         clv_text_add(t, "for the gradients of %s", p->graph->ops[op->gradient_of].name);
     else if (n == 0 && state > 0)
@@ -257,17 +250,23 @@ void clv_explain_purpose(clv_text *t, const clv_partitioner *p, const clv_op *op
 
 /* ---- sentences ---- */
 
-/* Mesh axes that split a value as it was made. */
-static uint32_t axes_that_split(const clv_partitioner *p, int value)
+/* The mesh axes of dimensions [first, end) of a layout. */
+static uint32_t axes_of(const clv_layout *layout, int first, int end)
 {
-    const clv_layout *layout = made_in(p, value);
     uint32_t axes = 0;
-    for (int i = 0; i < layout->begin[layout->rank]; i++)
+    for (int i = layout->begin[first]; i < layout->begin[end]; i++)
         axes |= 1u << layout->axes[i].axis;
     return axes;
 }
 
-/* Whether `value` may have its layout from `source`: that has all its axes, or both are whole. */
+/* The mesh axes that shard a value as it was made. */
+static uint32_t axes_that_split(const clv_partitioner *p, int value)
+{
+    const clv_layout *layout = clv_partition_made_layout(p, value);
+    return axes_of(layout, 0, layout->rank);
+}
+
+/* Whether `value` may have its layout from `source`, which has all its axes, or both are replicated. */
 static bool may_come_from(const clv_partitioner *p, int value, int source)
 {
     if (p->available[source].n == 0)
@@ -276,8 +275,8 @@ static bool may_come_from(const clv_partitioner *p, int value, int source)
     return axes == 0 ? theirs == 0 : (axes & ~theirs) == 0;
 }
 
-/* What an op's result has its layout from: its primal, if it is a gradient, else the largest operand; 0: none that
- * could be. */
+/* The value from which an op's result has its layout: its primal, if it is a gradient, else the largest operand; 0:
+ * none may be. */
 static int source_of(const clv_partitioner *p, int value)
 {
     const clv_value_info *info = &p->graph->values[value];
@@ -295,7 +294,7 @@ static int source_of(const clv_partitioner *p, int value)
     return source;
 }
 
-/* The statement that a value has its layout from: the nearest constraint, state or input on the way; 0: none. */
+/* The stated layout from which a value has its layout: the nearest constraint, state or input; 0: none. */
 static int statement_of(const clv_partitioner *p, int value)
 {
     while (value > 0) { /* an op's operands are older than its results */
@@ -307,7 +306,7 @@ static int statement_of(const clv_partitioner *p, int value)
     return 0;
 }
 
-/* The operand that is not moved, where the op has one: its statement is the other half of the conflict. */
+/* Another operand of the op: its stated layout is the other half of the conflict; 0: none. */
 static int other_operand(const clv_op *op, int moved)
 {
     for (int i = 0; i < op->n_in; i++)
@@ -316,38 +315,37 @@ static int other_operand(const clv_op *op, int moved)
     return 0;
 }
 
-/* What a sentence is about. */
 typedef struct explanation_context {
     const clv_partitioner *p;
     const clv_reshard_reason *why;
     const clv_reshard_step *step;
     int value;
-    int *statement; /* the value whose statement is behind it; 0: none */
+    int *statement; /* out: the value whose stated layout is behind it; 0: none */
 } explanation_context;
 
-/* Each tells its kind of reason, and returns the statement. */
-typedef int teller(clv_text *t, const explanation_context *tell);
+/* Appends the sentence for one kind of need; returns the value whose stated layout is behind it. */
+typedef int explainer(clv_text *t, const explanation_context *it);
 
-static int explain_operand(clv_text *t, const explanation_context *tell)
+static int explain_operand(clv_text *t, const explanation_context *it)
 {
-    const clv_partitioner *p = tell->p;
-    const clv_reshard_reason *why = tell->why;
-    int statement = statement_of(p, tell->value), other = other_operand(why->reader, why->operand);
+    const clv_partitioner *p = it->p;
+    const clv_reshard_reason *why = it->why;
+    int statement = statement_of(p, it->value), other = other_operand(why->reader, why->operand);
     int second = other > 0 ? statement_of(p, other) : 0;
-    if (clv_step_reduces(tell->step->kind)) {
-        clv_explain_value(t, p, tell->value);
+    if (clv_step_reduces(it->step->kind)) {
+        clv_explain_value(t, p, it->value);
         clv_text_add(t, " is ");
-        put_partial(t, p, &tell->step->from);
+        put_partial(t, p, &it->step->from);
         clv_text_add(t, ", and %s needs it complete", why->by);
         return statement;
     }
     clv_text_add(t, "%s is split by ", why->by);
     clv_explain_split(t, p, why->reader, why->rule, why->strategy);
     clv_text_add(t, "; ");
-    if (statement != tell->value) {
-        clv_explain_value(t, p, tell->value);
+    if (statement != it->value) {
+        clv_explain_value(t, p, it->value);
         clv_text_add(t, " is ");
-        put_layout_of(t, p, tell->value);
+        put_layout_of(t, p, it->value);
         clv_text_add(t, "%s", statement > 0 ? ", as " : "");
     }
     if (statement > 0)
@@ -359,34 +357,34 @@ static int explain_operand(clv_text *t, const explanation_context *tell)
     return statement;
 }
 
-/* A gradient of state or of an input is mostly laid out as that is; else the layout is a statement of its own. */
-static int explain_constraint(clv_text *t, const explanation_context *tell)
+/* The gradient of state or an input usually has its layout; any other constraint is a stated layout of its own. */
+static int explain_constraint(clv_text *t, const explanation_context *it)
 {
-    const clv_partitioner *p = tell->p;
-    int made = tell->why->reader->out[0], primal = p->graph->values[made].primal;
+    const clv_partitioner *p = it->p;
+    int made = it->why->reader->out[0], primal = p->graph->values[made].primal;
     if (primal > 0 && p->graph->values[primal].source != CLV_FROM_OP &&
-        clv_layout_equal(tell->why->to, made_in(p, primal))) {
+        clv_layout_equal(it->why->to, clv_partition_made_layout(p, primal))) {
         put_statement(t, p, primal);
         clv_text_add(t, ", and its gradient is laid out alike");
         return primal;
     }
     clv_explain_value(t, p, made);
     clv_text_add(t, " is stated as ");
-    put_layout(t, p, tell->why->to, p->available[made].dim_names);
+    put_layout(t, p, it->why->to, p->available[made].dim_names);
     put_rules(t, p, made);
     return made;
 }
 
-/* What is a sum in the forward pass has one gradient for all addends. */
-static int explain_gradient(clv_text *t, const explanation_context *tell)
+/* A value that is a sum in the forward pass has the same gradient for all terms. */
+static int explain_gradient(clv_text *t, const explanation_context *it)
 {
-    const clv_partitioner *p = tell->p;
-    int primal = p->graph->values[tell->why->reader->out[0]].primal;
+    const clv_partitioner *p = it->p;
+    int primal = p->graph->values[it->why->reader->out[0]].primal;
     if (primal <= 0 || p->available[primal].n == 0) {
-        clv_text_add(t, "%s needs the gradient complete", tell->why->by);
+        clv_text_add(t, "%s needs the gradient complete", it->why->by);
         return 0;
     }
-    const clv_layout *layout = made_in(p, primal);
+    const clv_layout *layout = clv_partition_made_layout(p, primal);
     clv_text_add(t, "the gradient of ");
     clv_explain_value(t, p, primal);
     if (!clv_layout_is_partial(layout)) {
@@ -397,46 +395,47 @@ static int explain_gradient(clv_text *t, const explanation_context *tell)
     clv_layout whole = clv_layout_without_partial(layout);
     clv_text_add(t, ", which is ");
     put_partial(t, p, layout);
-    clv_text_add(t, ", is the same for every addend: ");
+    clv_text_add(t, ", is the same for every partial sum: ");
     put_layout(t, p, &whole, p->available[primal].dim_names);
     return primal;
 }
 
-static int explain_output(clv_text *t, const explanation_context *tell)
+static int explain_output(clv_text *t, const explanation_context *it)
 {
-    const clv_partitioner *p = tell->p;
-    clv_text_add(t, "output %s is ", tell->why->by);
-    if (tell->why->stated) {
+    const clv_partitioner *p = it->p;
+    clv_text_add(t, "output %s is ", it->why->by);
+    if (it->why->stated) {
         clv_text_add(t, "stated as ");
-        put_layout(t, p, tell->why->to, p->available[tell->value].dim_names);
+        put_layout(t, p, it->why->to, p->available[it->value].dim_names);
     } else {
         clv_text_add(t, "returned complete, and made as ");
-        put_partial(t, p, made_in(p, tell->value));
+        put_partial(t, p, clv_partition_made_layout(p, it->value));
     }
     return 0;
 }
 
-static int explain_state(clv_text *t, const explanation_context *tell)
+static int explain_state(clv_text *t, const explanation_context *it)
 {
-    int state = tell->why->state;
-    clv_text_add(t, "%s, which is assigned this value, is stated as ", tell->why->by);
-    put_layout_of(t, tell->p, state);
-    put_rules(t, tell->p, state);
+    int state = it->why->state;
+    clv_text_add(t, "%s, which is assigned this value, is stated as ", it->why->by);
+    put_layout_of(t, it->p, state);
+    put_rules(t, it->p, state);
     return state;
 }
 
-static int explain_copy(clv_text *t, const explanation_context *tell)
+static int explain_copy(clv_text *t, const explanation_context *it)
 {
-    clv_text_add(t, "%s needs a copy of state, which this run may change", tell->why->by);
+    clv_text_add(t, "%s needs a copy of state, which this run may overwrite", it->why->by);
     return 0;
 }
 
-/* Whether nobody asked for the step: an op's operand moves, and it is no weight that rules leave to be gathered. */
-static bool is_implicit(const explanation_context *tell)
+/* Whether the step is implicit: it moves an op's operand that is no weight without clv_keep_stationary over its axes.
+ * */
+static bool is_implicit(const explanation_context *it)
 {
-    const clv_value_info *info = &tell->p->graph->values[tell->value];
-    const clv_reshard_step *step = tell->step;
-    if (tell->why->need != CLV_NEEDED_BY_OP || !clv_step_moves(step->kind))
+    const clv_value_info *info = &it->p->graph->values[it->value];
+    const clv_reshard_step *step = it->step;
+    if (it->why->need != CLV_NEEDED_BY_OP || !clv_step_moves(step->kind))
         return false;
     bool weight = info->source == CLV_FROM_STATE && info->role == CLV_ROLE_PARAMETER;
     for (int a = 0; weight && a < step->n_axes; a++)
@@ -446,23 +445,23 @@ static bool is_implicit(const explanation_context *tell)
 
 static void write_cause(clv_text *t, const void *arg)
 {
-    static teller *const tellers[] = {
+    static explainer *const explainers[] = {
         [CLV_NEEDED_BY_OP] = explain_operand,        [CLV_NEEDED_BY_CONSTRAINT] = explain_constraint,
         [CLV_NEEDED_BY_GRADIENT] = explain_gradient, [CLV_NEEDED_BY_OUTPUT] = explain_output,
         [CLV_NEEDED_BY_STATE] = explain_state,       [CLV_NEEDED_AS_COPY] = explain_copy};
-    const explanation_context *tell = arg;
-    *tell->statement = tellers[tell->why->need](t, tell);
+    const explanation_context *it = arg;
+    *it->statement = explainers[it->why->need](t, it);
 }
 
 clv_status clv_explain_step(clv_reshard_explanation *out, const clv_partitioner *p, const clv_reshard_reason *why,
                             const clv_reshard_step *step, int value, clv_error *err)
 {
     int statement = 0;
-    explanation_context tell = {p, why, step, value, &statement};
+    explanation_context it = {p, why, step, value, &statement};
     *out = (clv_reshard_explanation){.need = why->need,
                                      .by = why->by,
-                                     .text = clv_text_to_arena(p->scratch, write_cause, &tell),
-                                     .implicit = is_implicit(&tell)};
+                                     .text = clv_text_to_arena(p->scratch, write_cause, &it),
+                                     .implicit = is_implicit(&it)};
     if (!out->text)
         return clv_fail_memory(err, "a cause", sizeof *out);
     if (statement <= 0)
@@ -473,7 +472,7 @@ clv_status clv_explain_step(clv_reshard_explanation *out, const clv_partitioner 
     return CLV_OK;
 }
 
-/* ---- why an op is split so ---- */
+/* ---- why an op has its strategy ---- */
 
 static uint32_t axes_of_split(const clv_strategy *s)
 {
@@ -483,59 +482,54 @@ static uint32_t axes_of_split(const clv_strategy *s)
     return axes;
 }
 
-/* What is told so far: sentences, and the mesh axes that they account for. */
-typedef struct account {
+/* Sentences, and the axes that they have not explained yet. */
+typedef struct choice_explanation {
     clv_text *text;
     int n;
-    uint32_t left; /* of the axes that split the op */
-} account;
+    uint32_t unexplained; /* of the axes that split the op */
+} choice_explanation;
 
-static void begin_sentence(account *a, uint32_t axes)
+/* Begins a sentence about these axes; false: they are explained already. */
+static bool begin_sentence(choice_explanation *a, uint32_t axes)
 {
+    if ((axes & a->unexplained) == 0)
+        return false;
     clv_text_add(a->text, "%s", a->n++ ? "; " : "");
-    a->left &= ~axes;
+    a->unexplained &= ~axes;
+    return true;
 }
 
-/* Addends that pass: "the result of mlp.dot_general is a sum over model". */
-static void explain_partial_sums(account *a, const clv_partitioner *p, int value, const clv_layout *in)
+/* "the result of mlp.dot_general is a sum over model". */
+static void explain_partial_sums(choice_explanation *a, const clv_partitioner *p, int value, const clv_layout *in)
 {
-    uint32_t axes = 0;
-    for (int i = in->begin[in->rank]; i < in->begin[in->rank + 1]; i++)
-        axes |= 1u << in->axes[i].axis;
-    if (!(axes & a->left))
+    if (!begin_sentence(a, axes_of(in, in->rank, in->rank + 1)))
         return;
-    begin_sentence(a, axes);
     clv_explain_value(a->text, p, value);
     clv_text_add(a->text, " is ");
     put_partial(a->text, p, in);
 }
 
-static void explain_operand_layout(account *a, const clv_partitioner *p, int value)
+static void explain_operand_layout(choice_explanation *a, const clv_partitioner *p, int value)
 {
     int statement = statement_of(p, value);
-    if (statement <= 0 || !(axes_that_split(p, statement) & a->left))
-        return;
-    begin_sentence(a, axes_that_split(p, statement));
-    put_statement(a->text, p, statement);
+    if (statement > 0 && begin_sentence(a, axes_that_split(p, statement)))
+        put_statement(a->text, p, statement);
 }
 
-static void explain_result_layout(account *a, const clv_partitioner *p, int value, const clv_layout *target)
+static void explain_result_layout(choice_explanation *a, const clv_partitioner *p, int value, const clv_layout *target)
 {
-    uint32_t axes = 0;
-    for (int i = 0; i < target->begin[target->rank]; i++)
-        axes |= 1u << target->axes[i].axis;
-    if (!(axes & a->left))
+    if (!begin_sentence(a, axes_of(target, 0, target->rank)))
         return;
-    begin_sentence(a, axes);
     clv_explain_value(a->text, p, value);
-    clv_text_add(a->text, " is wanted ");
+    clv_text_add(a->text, " has the target layout ");
     put_layout(a->text, p, target, p->available[value].dim_names);
 }
 
 static bool reads_whole_values(const clv_partitioner *p, const clv_op *op)
 {
     for (int i = 0; i < op->n_in; i++)
-        if (op->in[i] > 0 && (axes_that_split(p, op->in[i]) != 0 || clv_layout_is_partial(made_in(p, op->in[i]))))
+        if (op->in[i] > 0 &&
+            (axes_that_split(p, op->in[i]) != 0 || clv_layout_is_partial(clv_partition_made_layout(p, op->in[i]))))
             return false;
     return true;
 }
@@ -544,7 +538,7 @@ void clv_explain_choice(clv_text *t, const clv_partitioner *p, const clv_strateg
                         const clv_strategy *strategy)
 {
     const clv_op *op = problem->op;
-    account a = {.text = t, .left = axes_of_split(strategy)};
+    choice_explanation a = {.text = t, .unexplained = axes_of_split(strategy)};
     for (int i = 0; i < op->n_in; i++)
         if (op->in[i] > 0)
             explain_partial_sums(&a, p, op->in[i], &strategy->in[i]);
@@ -554,10 +548,10 @@ void clv_explain_choice(clv_text *t, const clv_partitioner *p, const clv_strateg
     for (int o = 0; o < op->n_out; o++)
         if (problem->has_target[o])
             explain_result_layout(&a, p, op->out[o], &problem->target[o]);
-    if (a.left)
+    if (a.unexplained)
         clv_text_add(t, "%sdividing the work costs less", a.n ? "; " : "");
     else if (a.n == 0)
         clv_text_add(t, "%s",
-                     reads_whole_values(p, op) ? "what it reads is whole on every rank"
+                     reads_whole_values(p, op) ? "its operands are whole on every rank"
                                                : "repeating the work costs less");
 }

@@ -1,13 +1,14 @@
-/* fuse_accumulation.c - fuses an add into the op that makes its addend, which then accumulates in place. So the rows
- * that an embedding was picked from get their gradients in what a tied output gave the table, without a table of
- * zeros and a pass over both.
+/* fuse_accumulation.c - fuses an addition into the op that makes its operand, which then accumulates in place.
+ *
+ * In: the rows of the table. Out: fused_with, and the fused rows. So the gradient of an embedding is added to that of
+ * the tied output in place, without a table of zeros and a pass over both.
  */
 #include "base/error.h"
 #include "partition/lowering/program_builder.h"
 
 enum { NONE = -1, MANY = -2 };
 
-/* Which row reads each place; NONE, MANY: none or several do, or what is no row. */
+/* Notes that row reads a sharded value; reader: the one row that does, NONE, or MANY (also for other readers). */
 static void note_reader(const clv_sharding_table *table, int *reader, int sharded, int row)
 {
     int same = sharded < 0 ? NONE : table->sharded[sharded].alias_of;
@@ -45,7 +46,7 @@ static bool are_alike(const clv_sharding_table *table, int a, int b)
            clv_layout_equal(x->layout, y->layout);
 }
 
-/* Whether all that becomes of the row's result is an addend of the sum that row s is. */
+/* Whether row s is an addition that may be fused with the row, and the only reader of its result. */
 static bool is_addend(const clv_sharding_table *table, const clv_sharding_row *row, int s)
 {
     const clv_sharding_row *sum = s >= 0 ? &table->rows[s] : NULL;

@@ -1,11 +1,13 @@
-/* lower_8bit_collectives.c - lowers an 8-bit collective to pack, all_to_all or gather of bytes, unpack and sum.
+/* lower_8bit_collectives.c - lowers an 8-bit collective to quantize, all_to_all or gather of bytes, dequantize and sum.
  *
- *   moves            pack, the step over records, unpack
- *   reduce_scatter   pack; each member's addend, as a slice along a dimension of its own, to who has the part
- *                    (all_to_all); unpack, which sums addends in order, in f32
- *   all_reduce       the same by slices, and then a gather of the slices
+ * In: a row with 8-bit wire dtype. Out: instructions on records (bytes of a block and its scale):
  *
- * All pass, also what a rank keeps, so that all who hold an element hold the same bits.
+ *   no reduction     quantize, the step on records, dequantize
+ *   reduce_scatter   quantize; all_to_all of the partial sums, which lie along a new first dimension; dequantize, which
+ *                    sums them in order, in f32
+ *   all_reduce       the same by slices, then an all_gather of the slices
+ *
+ * All elements are quantized, also those that a rank keeps, so all ranks hold the same bits of an element.
  */
 #include <string.h>
 
@@ -22,14 +24,14 @@ typedef struct packing {
 
 /* ---- the layouts of records ---- */
 
-/* The layout of records of a tensor that lies as `of`, whose addends are cut by these axes along a dimension in front
- * (none: there is no such dimension). */
+/* The layout of the records of a tensor in layout `of`; the n axes shard the first dimension, of partial sums, which
+ * exists if n > 0. */
 static bool lay_out(clv_layout *out, const packing *p, const clv_mesh *mesh, const clv_layout *of,
-                    const clv_subaxis *addends, int n)
+                    const clv_subaxis *partial_axes, int n)
 {
     int front = p->type.rank - of->rank;
     *out = clv_layout_replicated(p->type.rank);
-    bool good = front == 0 || clv_layout_set_dim(out, mesh, 0, addends, n, 1, NULL) == CLV_OK;
+    bool good = front == 0 || clv_layout_set_dim(out, mesh, 0, partial_axes, n, 1, NULL) == CLV_OK;
     for (int d = 0; good && d < of->rank; d++) {
         const clv_subaxis *axes;
         int cuts = clv_layout_axes(&axes, of, d);
@@ -39,7 +41,7 @@ static bool lay_out(clv_layout *out, const packing *p, const clv_mesh *mesh, con
     return good;
 }
 
-/* Pieces that both layouts' cuts of the last dimension consist of; false: there are none. */
+/* Finds the pieces of the last dimension of which the blocks of both layouts consist; false if there are none. */
 static bool find_pieces(clv_wire_quantize_attrs *out, const clv_type *type, const clv_layout *from,
                         const clv_layout *to)
 {
@@ -52,35 +54,34 @@ static bool find_pieces(clv_wire_quantize_attrs *out, const clv_type *type, cons
     return a == 1 || b == 1 || from->alignment[last] == to->alignment[last];
 }
 
-/* How a step from one layout to another carries records; false where it cannot, or where they are no fewer bytes than
- * bf16. */
+/* The records of a step; false if it cannot be packed, or if they are no smaller than bf16. */
 static bool make(packing *out, const clv_mesh *mesh, const clv_type *type, const clv_reshard_step *step)
 {
     const clv_subaxis *kept;
-    clv_subaxis addends[2 * CLV_MAX_SUBAXES];
+    clv_subaxis partial_axes[2 * CLV_MAX_SUBAXES];
     int last = type->rank - 1, n_kept = clv_layout_axes(&kept, &step->to, type->rank), n = n_kept;
     if (type->rank == 0 || type->shape[last] == 0 || !find_pieces(&out->attrs, type, &step->from, &step->to))
         return false;
-    memcpy(addends, kept, (size_t)n * sizeof *kept);
+    memcpy(partial_axes, kept, (size_t)n * sizeof *kept);
     for (int i = 0; clv_step_reduces(step->kind) && i < step->n_axes; i++)
-        addends[n++] = step->axes[i];
+        partial_axes[n++] = step->axes[i];
     out->type = (clv_type){.dtype = CLV_U8, .rank = type->rank + (n > 0)};
     if (out->type.rank > CLV_MAX_RANK)
         return false;
     int64_t ranks = 1;
     for (int i = 0; i < n; i++)
-        ranks *= addends[i].size;
+        ranks *= partial_axes[i].size;
     out->type.shape[0] = ranks;
     memcpy(&out->type.shape[n > 0], type->shape, (size_t)last * sizeof *type->shape);
     out->type.shape[out->type.rank - 1] = out->attrs.pieces * clv_wire_record_bytes(&out->attrs);
     return out->type.shape[out->type.rank - 1] < 2 * type->shape[last] &&
-           lay_out(&out->from, out, mesh, &step->from, addends, n) &&
-           lay_out(&out->to, out, mesh, &step->to, addends, n_kept);
+           lay_out(&out->from, out, mesh, &step->from, partial_axes, n) &&
+           lay_out(&out->to, out, mesh, &step->to, partial_axes, n_kept);
 }
 
 /* ---- instructions ---- */
 
-/* `step` over records, which go from buffer `from` to buffer `to`; `like` is the instruction for people. */
+/* Adds the step on records, from buffer `from` to buffer `to`, with its conversions. */
 static clv_status add_step(clv_program_builder *l, const clv_sharding_row *row, const clv_instruction *like,
                            const packing *p, clv_step_kind kind, int from, int to, clv_error *err)
 {
@@ -104,7 +105,7 @@ static clv_status add_step(clv_program_builder *l, const clv_sharding_row *row, 
 
 /* ---- an all_reduce by slices ---- */
 
-/* The dimension that slices cut: the first that gives each member something, else the largest. */
+/* The dimension to slice: the first that is large enough for each member, else the largest. */
 static int slice_dim(const clv_type *type, const clv_reshard_step *step)
 {
     clv_type local = clv_local_type(type, &step->to);

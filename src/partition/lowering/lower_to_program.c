@@ -1,8 +1,8 @@
 /* lower_to_program.c - lowers the sharding table to buffers and instructions.
  *
- * Every place becomes the buffer of its number, every row an instruction. Here the program gets what outlives the graph
- * (ops, names, causes), the groups of its collectives, workspaces, and state that is written in place where nobody
- * reads the old value later.
+ * In: a verified table. Out: a program in which each sharded value is the buffer of the same index and each row an
+ * instruction (a compressed collective several). It copies what must outlive the graph (ops, names, causes), and adds
+ * groups of collectives, workspaces, and in-place updates of state whose old value has no later reader.
  */
 #include "partition/passes/passes.h"
 
@@ -10,9 +10,9 @@
 
 #include "base/error.h"
 #include "partition/lowering/program_builder.h"
-#include "program/cost/predict_time.h"
+#include "program/program.h"
 
-/* ---- what a row is about ---- */
+/* ---- copies of the graph's ops and texts ---- */
 
 static clv_status keep_name(const char **out, clv_program_builder *l, const char *name, clv_error *err)
 {
@@ -44,7 +44,7 @@ static clv_status keep_op(clv_op **out, clv_program_builder *l, const clv_op *op
 
 /* ---- rows ---- */
 
-/* Of the largest shard, without data. */
+/* A view of the largest shard, without data. */
 static clv_view largest_view(const clv_type *type, const clv_layout *layout)
 {
     clv_view view = {.dtype = type->dtype, .rank = type->rank};
@@ -113,7 +113,7 @@ static clv_status lower_step(clv_program_builder *l, const clv_sharding_row *row
                                            : clv_lower_compressed_collective(l, row, &instruction, err);
 }
 
-/* ---- places, outputs, state ---- */
+/* ---- sharded values, outputs, state ---- */
 
 static clv_status lower_sharded_value(clv_program_builder *l, const clv_sharded_value *sharded, clv_error *err)
 {
@@ -151,10 +151,9 @@ static clv_status lower_outputs(clv_program_builder *l, clv_error *err)
     return CLV_OK;
 }
 
-/* Which instruction makes each buffer, and which reads its memory last; -1: none. */
 typedef struct uses {
-    int *writer;    /* [buffers] */
-    int *last_read; /* [buffers]: of roots */
+    int *writer;    /* [buffers] the instruction that makes it; -1: none */
+    int *last_read; /* [buffers] of roots: the last instruction that reads the memory; -1: none */
 } uses;
 
 static clv_status find_uses(uses *out, const clv_program_builder *l, clv_error *err)
@@ -178,21 +177,21 @@ static clv_status find_uses(uses *out, const clv_program_builder *l, clv_error *
     return CLV_OK;
 }
 
-/* Whether what makes `value` may write it straight into the state: nobody reads the old one later, and the maker
- * itself does not, or may take it over. Else a copy is needed. */
+/* Whether the instruction that makes `value` may write it directly into the state: the old value has no later reader,
+ * and the instruction does not read it, or works in place. Otherwise a copy is needed. */
 static bool may_update_in_place(const clv_program *program, const uses *u, int state, int value)
 {
     int writer = u->writer[value];
     if (writer < 0 || !clv_layout_equal(&program->buffers[state].layout, &program->buffers[value].layout))
         return false;
     const clv_instruction *made = &program->instructions[writer];
-    bool takes_over = false;
+    bool in_place = false;
     for (int r = 0; made->op && r < made->n_out; r++) {
         int k = made->op->def->in_place[r] - 1;
-        takes_over = takes_over || (made->out[r] == value && k >= 0 && k < made->n_in && made->in[k] == state &&
-                                    clv_program_is_sole_operand(program, made, k));
+        in_place = in_place || (made->out[r] == value && k >= 0 && k < made->n_in && made->in[k] == state &&
+                                clv_program_is_sole_operand(program, made, k));
     }
-    return u->last_read[state] < writer + takes_over;
+    return u->last_read[state] < writer + in_place;
 }
 
 static clv_status lower_updates(clv_program_builder *l, clv_error *err)
@@ -223,9 +222,9 @@ static clv_status lower_updates(clv_program_builder *l, clv_error *err)
     return CLV_OK;
 }
 
-/* ---- what was decided, for people ---- */
+/* ---- candidates and decisions ---- */
 
-static clv_status lower_considered(clv_program_builder *l, clv_error *err)
+static clv_status lower_candidates(clv_program_builder *l, clv_error *err)
 {
     const clv_sharding_table *table = l->table;
     clv_program *program = l->program;
@@ -245,72 +244,83 @@ static clv_status lower_considered(clv_program_builder *l, clv_error *err)
     return CLV_OK;
 }
 
-/* What is written of a row. */
-typedef struct told {
+/* An instruction of a row, to be described. */
+typedef struct described {
+    const clv_program *program;
+    const clv_instruction *instruction;
     const clv_sharding_row *row;
-    const clv_mesh *mesh;
-} told;
+} described;
 
 static void write_layouts(clv_text *t, const void *arg)
 {
-    const told *it = arg;
+    const described *it = arg;
+    const clv_buffer *buffers = it->program->buffers;
+    char from[CLV_LAYOUT_TEXT], to[CLV_LAYOUT_TEXT];
     if (it->row->op) {
-        clv_strategy_put_layouts(t, it->row->op, it->row->strategy, it->mesh);
+        clv_strategy_put_layouts(t, it->row->op, it->row->strategy, &it->program->mesh);
         return;
     }
-    char from[CLV_LAYOUT_TEXT], to[CLV_LAYOUT_TEXT];
-    clv_layout_print(from, sizeof from, &it->row->step->from, it->mesh);
-    clv_layout_print(to, sizeof to, &it->row->step->to, it->mesh);
+    clv_layout_print(from, sizeof from, &buffers[it->instruction->in[0]].layout, &it->program->mesh);
+    clv_layout_print(to, sizeof to, &buffers[it->instruction->out[0]].layout, &it->program->mesh);
     clv_text_add(t, "{%s} -> {%s}", from, to);
 }
 
 static void write_axes(clv_text *t, const void *arg)
 {
-    const told *it = arg;
-    const clv_reshard_step *step = it->row->step;
-    for (int a = 0; clv_step_moves(step->kind) && a < step->n_axes; a++) {
+    const described *it = arg;
+    const clv_reshard_step *step = it->instruction->step;
+    for (int a = 0; step && clv_step_moves(step->kind) && a < step->n_axes; a++) {
         clv_text_add(t, "%s", a > 0 ? ", " : "over ");
-        clv_text_add_subaxis(t, step->axes[a], it->mesh);
+        clv_text_add_subaxis(t, step->axes[a], &it->program->mesh);
     }
 }
 
-/* Of an op, or of a step, which instruction i is. */
-static clv_status describe_row(clv_partition_decision *made, clv_program_builder *l, const clv_sharding_row *row, int i,
-                               clv_error *err)
+/* Of a conversion to or from the wire dtype. */
+static void write_conversion(clv_text *t, const void *arg)
 {
-    const clv_instruction *instruction = &l->program->instructions[i];
-    clv_arena *arena = l->program->arena;
-    told it = {row, &l->program->mesh};
-    *made = (clv_partition_decision){.instruction = i,
-                                     .op = instruction->name,
-                                     .layouts = clv_text_to_arena(arena, write_layouts, &it),
-                                     .seconds = row->decision.seconds};
-    if (row->op) {
-        made->kind = instruction->op->def->name;
-        made->strategy_bytes = row->strategy->bytes;
-        made->strategy_seconds = row->strategy->seconds;
-        CLV_TRY(keep_text(&made->purpose, l, row->decision.purpose, err));
-        CLV_TRY(keep_text(&made->split, l, row->decision.split, err));
-        CLV_TRY(keep_text(&made->why, l, row->decision.why, err));
-    } else {
-        made->kind = clv_step_name(row->step->kind);
-        made->purpose = instruction->tensor;
-        made->split = clv_text_to_arena(arena, write_axes, &it);
-        made->why = instruction->cause;
-        made->bytes = instruction->step->bytes;
-    }
-    return made->layouts && made->split ? CLV_OK : clv_fail_memory(err, "a row's text", sizeof *made);
+    const described *it = arg;
+    const char *step = clv_step_name(it->row->step->kind);
+    clv_dtype made = it->program->buffers[it->instruction->out[0]].type.dtype;
+    if (made == CLV_F32)
+        clv_text_add(t, "as it was before the %s", step);
+    else
+        clv_text_add(t, "the %s sends it as %s", step, made == CLV_U8 ? "q8" : clv_dtype_name(made));
+}
+
+static clv_status describe_op_row(clv_partition_decision *out, clv_program_builder *l, const clv_sharding_row *row,
+                                  clv_error *err)
+{
+    out->strategy_bytes = row->strategy->bytes;
+    out->strategy_seconds = row->strategy->seconds;
+    CLV_TRY(keep_text(&out->purpose, l, row->decision.purpose, err));
+    CLV_TRY(keep_text(&out->split, l, row->decision.split, err));
+    return keep_text(&out->why, l, row->decision.why, err);
 }
 
 static clv_status lower_decision(clv_program_builder *l, const clv_cost_model *cost, int r, int i, clv_error *err)
 {
     const clv_sharding_row *row = &l->table->rows[r];
-    clv_partition_decision *made = &l->program->decisions[l->program->n_decisions++];
-    CLV_TRY(row->wire_dtype != CLV_COMM_F32 ? clv_lower_describe_compressed(made, l, row, i, err)
-                                            : describe_row(made, l, row, i, err));
-    if (row->wire_dtype != CLV_COMM_F32)
-        made->seconds = clv_instruction_seconds(l->program, cost, i);
-    return CLV_OK;
+    const clv_instruction *instruction = &l->program->instructions[i];
+    clv_arena *arena = l->program->arena;
+    const described it = {l->program, instruction, row};
+    bool compressed = row->wire_dtype != CLV_COMM_F32;
+    clv_partition_decision *out = &l->program->decisions[l->program->n_decisions++];
+    *out = (clv_partition_decision){
+        .instruction = i,
+        .op = instruction->name,
+        .kind = instruction->op ? instruction->op->def->name : clv_step_name(instruction->step->kind),
+        .layouts = clv_text_to_arena(arena, write_layouts, &it),
+        .bytes = instruction->op ? 0 : instruction->step->bytes,
+        .seconds = compressed ? clv_instruction_seconds(l->program, cost, i) : row->decision.seconds};
+    if (row->op) {
+        CLV_TRY(describe_op_row(out, l, row, err));
+    } else {
+        out->purpose = clv_arena_string(arena, clv_graph_name_of(l->table->graph, row->value));
+        out->split = clv_text_to_arena(arena, write_axes, &it);
+        out->why = instruction->op ? clv_text_to_arena(arena, write_conversion, &it) : instruction->cause;
+    }
+    return out->layouts && out->purpose && out->split && out->why ? CLV_OK
+                                                                  : clv_fail_memory(err, "a decision", sizeof *out);
 }
 
 static clv_status lower_decisions(clv_program_builder *l, clv_error *err)
@@ -321,7 +331,7 @@ static clv_status lower_decisions(clv_program_builder *l, clv_error *err)
     clv_cost_model_make(&cost, &l->program->mesh, NULL);
     l->program->decisions = clv_arena_alloc(l->program->arena, n, sizeof *l->program->decisions);
     if (!l->program->decisions)
-        return clv_fail_memory(err, "an assignment", n * sizeof *l->program->decisions);
+        return clv_fail_memory(err, "decisions", n * sizeof *l->program->decisions);
     for (int r = 0; r < rows; r++)
         for (int i = l->first[r]; i < l->first[r + 1]; i++)
             CLV_TRY(lower_decision(l, l->table->cost ? l->table->cost : &cost, r, i, err));
@@ -370,5 +380,5 @@ clv_status clv_lower_to_program(clv_program *out, const clv_sharding_table *tabl
     CLV_TRY(lower_updates(&l, err));
     if (table->keeps_decisions)
         CLV_TRY(lower_decisions(&l, err));
-    return lower_considered(&l, err);
+    return lower_candidates(&l, err);
 }

@@ -40,27 +40,16 @@ clv_status clv_program_builder_add_buffer_like(int *out, clv_program *program, i
     return clv_program_builder_add_buffer(out, program, &buffer, err);
 }
 
-/* What a carrier is called: by whom its row is needed, and what it does. */
-typedef struct carrier_name {
-    const char *by, *does;
-} carrier_name;
-
-static void write_name(clv_text *t, const void *arg)
-{
-    const carrier_name *name = arg;
-    clv_text_add(t, "%s.%s", name->by, name->does);
-}
-
 clv_status clv_program_builder_add_conversion(clv_program_builder *l, const clv_sharding_row *row,
                                               const clv_op_def *def, const void *attrs, int from, int to,
                                               clv_error *err)
 {
     clv_arena *arena = l->program->arena;
-    const char *name = clv_text_to_arena(arena, write_name, &(carrier_name){row->explanation.by, def->name});
+    const char *name = clv_arena_format(arena, "%s.%s", row->explanation.by, def->name);
     void *kept = clv_arena_copy(arena, attrs, def->attrs_size);
     clv_op *op = clv_arena_alloc(arena, 1, sizeof *op);
     if (!name || !kept || !op)
-        return clv_fail_memory(err, "what a step carries", def->attrs_size + sizeof *op);
+        return clv_fail_memory(err, "a conversion", def->attrs_size + sizeof *op);
     *op = (clv_op){.id = -1,
                    .def = def,
                    .attrs = kept,

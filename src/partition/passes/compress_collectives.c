@@ -16,6 +16,7 @@
  */
 #include "base/error.h"
 #include "partition/passes/passes.h"
+#include "partition/sharding/sharding_projection.h"
 
 enum { MIN_ELEMS = 64 }; /* of a rank: below it the time of a collective is its latency */
 
@@ -67,15 +68,6 @@ static void mark_results(compression_pass *c, const clv_op *op)
     }
 }
 
-static bool holds(const clv_rule *rule, int operand, int factor)
-{
-    for (int d = 0; d < CLV_MAX_RANK; d++)
-        for (int k = 0; k < rule->in[operand][d].n; k++)
-            if (rule->in[operand][d].factor[k] == factor)
-                return true;
-    return false;
-}
-
 static void mark_operands_of_maxima(compression_pass *c, const clv_op *op)
 {
     clv_strategy_problem problem;
@@ -83,7 +75,7 @@ static void mark_operands_of_maxima(compression_pass *c, const clv_op *op)
     clv_strategy_problem_init(&problem, types, c->table->graph, op);
     for (int f = 0; f < problem.rule.n_factors; f++)
         for (int i = 0; i < op->n_in && problem.rule.factor[f].reduction == CLV_REDUCTION_MAX; i++)
-            if (op->in[i] > 0 && holds(&problem.rule, i, f))
+            if (op->in[i] > 0 && clv_projection_dim_of_factor(problem.rule.in[i], CLV_MAX_RANK, f) >= 0)
                 c->exact[c->root[op->in[i]]] = true;
 }
 

@@ -1,17 +1,16 @@
 /* reshard_collective_search.c - layout changes without reduction: all_gather, all_to_all, permute, or exchange.
  *
- * No plan moves less than max over ranks of |to_r \ from_r|, and an exchange moves exactly that. So only sequences of
- * collectives *without slack* are of interest: after each step, its bytes and what is still missing must add up to the
- * bound. That prunes the search to a few states. It deepens by the number of moving steps, so the first depth with a
- * solution is the shortest; among those the one that holds least memory wins. Where only some of the axes cross hosts,
- * more steps may take less time: over the network while shards are small, then inside hosts.
+ * In: two states that are partial alike. Out: steps from one to the other. No plan moves less than max over ranks of
+ * |to_r \ from_r|, and an exchange moves exactly that. So the search considers only sequences *without slack*: after
+ * each step its bytes and the bytes still missing must add up to the bound, which leaves few states. It deepens by the
+ * number of collectives, so the first depth with a solution is the shortest; among equals the one with the least memory
+ * wins. If only some axes cross hosts, more steps may take less time: first over the network while shards are small,
+ * then inside hosts.
  *
- * The named collectives:
- *   all_gather  one dimension loses its most minor subaxes
- *   all_to_all  some dimensions lose their most minor subaxes, others gain them as their most minor ones (fused over
- *   any
- *               number of dimensions)
+ *   all_gather  one dimension loses its innermost sub-axes
+ *   all_to_all  some dimensions lose their innermost sub-axes, others gain them as innermost ones, in one step
  *   permute     every dimension keeps its number of blocks; ranks swap whole shards
+ *   exchange    anything else: every rank receives exactly the elements that it lacks
  */
 #include <stdbool.h>
 #include <string.h>
@@ -23,10 +22,9 @@ typedef struct search {
     const clv_reshard_state *from, *to;
     int budget;
     clv_reshard_draft *path, *best;
-    double score[RESHARD_STEPS]; /* of the path's steps */
-    bool mixed;                  /* some of the axes that must talk cross hosts, others do not */
+    bool mixed; /* clv_reshard_mixes_links */
     bool found;
-    double best_score; /* until one is found, an exchange's */
+    double best_score; /* of an exchange until something is found */
     int64_t best_held;
 } search;
 
@@ -40,7 +38,7 @@ static bool is_permute(const clv_reshard_problem *p, const clv_reshard_state *fr
     return true;
 }
 
-/* The collective that does from -> to in one step; CLV_STEP_EXCHANGE when none has this form. */
+/* The collective that leads from -> to in one step; CLV_STEP_EXCHANGE if none does. */
 static clv_step_kind name_step(const clv_reshard_problem *p, const clv_reshard_state *from, const clv_reshard_state *to)
 {
     clv_subaxis_set lost = from->cut & ~to->cut, gained = to->cut & ~from->cut, moved = 0;
@@ -62,7 +60,7 @@ static clv_step_kind name_step(const clv_reshard_problem *p, const clv_reshard_s
 
 /* -- candidates for a next state -- */
 
-/* Cuts dimensions by unused subaxes as `to` does, as far as it goes. */
+/* Slices dimensions by unused sub-axes as far towards `to` as possible. */
 static void slice_toward(clv_reshard_state *s, const search *q)
 {
     for (int d = 0; d < q->problem->rank; d++)
@@ -71,7 +69,7 @@ static void slice_toward(clv_reshard_state *s, const search *q)
             clv_reshard_append(s, q->problem, d, q->to->subaxis[d][s->n[d]]);
 }
 
-/* Appends subaxes out of `choice`, in the order of their indices, until d has `blocks` blocks. */
+/* Appends unused sub-axes of the set `choice`, in order, until dimension d has `blocks` blocks. */
 static bool fill(clv_reshard_state *s, const clv_reshard_problem *p, int d, int64_t blocks, clv_subaxis_set choice)
 {
     int64_t have = clv_reshard_blocks(p, s, d);
@@ -83,7 +81,7 @@ static bool fill(clv_reshard_state *s, const clv_reshard_problem *p, int d, int6
     return have == blocks;
 }
 
-/* Cuts every dimension by unused subaxes into as many blocks as `to` has, so that a permutation can finish. */
+/* Slices every dimension by unused sub-axes into as many blocks as `to` has, so that a permute can finish. */
 static bool slice_to_sizes(clv_reshard_state *s, const search *q)
 {
     const clv_reshard_problem *p = q->problem;
@@ -100,8 +98,8 @@ static bool slice_to_sizes(clv_reshard_state *s, const search *q)
     return true;
 }
 
-/* Ranks swap shards so that each dimension is cut as `to` cuts it, as far as the number of blocks allows; the rest of
- * the blocks is made by subaxes that are gathered, or moved elsewhere, later. */
+/* The permute after which each dimension is sharded as in `to`, as far as its number of blocks allows; the other blocks
+ * are made by sub-axes that are gathered, or moved elsewhere, later. */
 static bool permute_toward(clv_reshard_state *s, const clv_reshard_state *from, const search *q)
 {
     const clv_reshard_problem *p = q->problem;
@@ -132,7 +130,7 @@ static bool permute_toward(clv_reshard_state *s, const clv_reshard_state *from, 
     return true;
 }
 
-/* The most minor subaxes of d that are all in `set`. */
+/* Number of innermost sub-axes of dimension d that are in the set. */
 static int suffix_in(const clv_reshard_state *s, int d, clv_subaxis_set set)
 {
     int count = 0;
@@ -141,8 +139,8 @@ static int suffix_in(const clv_reshard_state *s, int d, clv_subaxis_set set)
     return count;
 }
 
-/* Dimensions (all, or `only`) gain the subaxes that `to` has next there, as long as other dimensions have them as their
- * most minor ones. False when nothing can move. */
+/* The all_to_all after which dimensions (all, or `only`) have gained the next sub-axes of `to` that are innermost in
+ * other dimensions. False if there are none. */
 static bool all_to_all_toward(clv_reshard_state *s, const search *q, int only)
 {
     const clv_reshard_problem *p = q->problem;
@@ -151,7 +149,7 @@ static bool all_to_all_toward(clv_reshard_state *s, const search *q, int only)
     for (int d = 0; d < p->rank; d++)
         if ((only < 0 || d == only) && clv_reshard_is_prefix(s, q->to, d))
             gain[d] = q->to->n[d] - s->n[d];
-    do { /* drop what is wanted but not ready until all is */
+    do { /* drop sub-axes that are wanted but not innermost elsewhere, until all are */
         wanted = ready = 0;
         for (int d = 0; d < p->rank; d++)
             for (int i = 0; i < gain[d]; i++)
@@ -177,22 +175,14 @@ static bool all_to_all_toward(clv_reshard_state *s, const search *q, int only)
 
 /* -- the search -- */
 
-static void push(clv_reshard_draft *draft, clv_step_kind kind, const clv_reshard_state *state)
-{
-    draft->kind[draft->n] = kind;
-    draft->state[draft->n++] = *state;
-}
-
-/* The path goes on by a step of so many bytes. */
+/* Extends the path by a step of so many bytes. */
 static void extend(search *q, clv_step_kind kind, const clv_reshard_state *state, int64_t bytes)
 {
-    int n = q->path->n;
-    const clv_reshard_state *from = n > 0 ? &q->path->state[n - 1] : q->from;
-    q->score[n] = clv_reshard_score(q->problem, kind, (double)bytes, from, state);
-    push(q->path, kind, state);
+    const clv_reshard_state *from = q->path->n > 0 ? &q->path->state[q->path->n - 1] : q->from;
+    clv_reshard_draft_push(q->path, q->problem, kind, from, state, (double)bytes);
 }
 
-/* The most that a step of the path holds, in and out; a slice of the start is a view. */
+/* Peak memory of the path: input and output of a step; a slice of the start is a view. */
 static int64_t held_bytes(const search *q)
 {
     int64_t most = 0, in = clv_reshard_local_bytes(q->problem, q->from);
@@ -206,8 +196,8 @@ static int64_t held_bytes(const search *q)
     return most;
 }
 
-/* A path may hold what both its ends take together, as an exchange does; a gather over several dimensions makes up to
- * half of its result besides. */
+/* Whether a path needs no more memory than its two ends together, as an exchange does. Gathers over several dimensions
+ * may need half of the result more. */
 static bool fits(const search *q, int64_t held)
 {
     bool gathers = true;
@@ -220,19 +210,18 @@ static double path_score(const search *q)
 {
     double score = 0;
     for (int i = 0; i < q->path->n; i++)
-        score += q->score[i];
+        score += q->path->score[i];
     return score;
 }
 
-/* Whether a path of this score is taken: no worse than an exchange, or better than the best, or as good and holding
- * less. */
+/* Whether a path becomes the best: no worse than an exchange, or better than the best, or equal with less memory. */
 static bool is_taken(const search *q, double score, int64_t held)
 {
     int order = clv_cost_compare(score, q->best_score);
     return q->found ? order < 0 || (order == 0 && held < q->best_held) : order <= 0;
 }
 
-/* The path ends with a step of so many bytes to `to`. */
+/* Ends the path with a step of so many bytes to `to`. */
 static void finish(search *q, clv_step_kind kind, int64_t missing)
 {
     extend(q, kind, q->to, missing);
@@ -247,25 +236,25 @@ static void finish(search *q, clv_step_kind kind, int64_t missing)
     q->path->n--;
 }
 
-/* Whether so many moving steps more may make a plan that is better than the best: only where some steps cross hosts. */
+/* Whether `moves` more collectives may lead to a better plan, which is possible only if links are mixed. */
 static bool may_do_better(const search *q, const clv_reshard_state *from, int64_t missing, int moves)
 {
     if (!q->mixed || !q->found)
         return false;
-    double far = clv_reshard_inter_host_bytes_bound(q->problem, from->cut, q->to->cut);
-    double least = path_score(q) + clv_reshard_score_bound_mixed_links(q->problem, (double)missing, moves, far);
+    double network = clv_reshard_inter_host_bytes_bound(q->problem, from->cut, q->to->cut);
+    double least = path_score(q) + clv_reshard_score_bound(q->problem, (double)missing, moves, network);
     return clv_cost_compare(least, q->best_score) < 0;
 }
 
 static void deepen(search *q, const clv_reshard_state *from, int64_t missing, int moves);
 
-/* Whether one moving step, with slices before or after it, may lead from s to `to`. */
+/* Whether one collective, with slices before or after it, may lead from s to `to`. */
 static bool may_end(const search *q, const clv_reshard_state *s)
 {
     clv_reshard_state sliced = *s, sized = *s;
     if (clv_reshard_local_bytes(q->problem, s) >= clv_reshard_local_bytes(q->problem, q->to) ||
         name_step(q->problem, s, q->to) != CLV_STEP_EXCHANGE)
-        return true; /* it may hold all of `to` */
+        return true; /* a rank may hold all that it needs */
     slice_toward(&sliced, q);
     return name_step(q->problem, &sliced, q->to) != CLV_STEP_EXCHANGE ||
            (slice_to_sizes(&sized, q) && name_step(q->problem, &sized, q->to) != CLV_STEP_EXCHANGE);
@@ -276,7 +265,7 @@ static void try_step(search *q, const clv_reshard_state *base, const clv_reshard
                      int moves)
 {
     if (q->mixed && clv_reshard_mixes_links(q->problem, next, q->to))
-        return; /* what is better than one step that crosses hosts ends inside them, or begins there */
+        return; /* a plan that beats one collective across hosts begins or ends inside hosts */
     if (q->budget-- <= 0 || (moves == 2 && !may_end(q, next)))
         return;
     int64_t bytes = clv_reshard_missing_bytes(q->problem, next, base);
@@ -306,7 +295,7 @@ static void try_steps(search *q, const clv_reshard_state *base, int64_t missing,
         try_step(q, base, &next, missing, moves);
 }
 
-/* One free slice, if it loses nothing that is needed, then a step. `last`: the step must reach `to`. */
+/* A slice, if it loses no needed elements, and then collectives. */
 static void slice_then(search *q, const clv_reshard_state *from, const clv_reshard_state *sliced, int64_t missing,
                        int moves)
 {
@@ -321,7 +310,7 @@ static void slice_then(search *q, const clv_reshard_state *from, const clv_resha
     q->path->n--;
 }
 
-/* Goes on from a state that lacks `missing` > 0 bytes of `to` with at most `moves` moving steps. */
+/* Extends the path from a state that lacks `missing` bytes of `to` by at most `moves` collectives. */
 static void deepen(search *q, const clv_reshard_state *from, int64_t missing, int moves)
 {
     clv_reshard_state sliced = *from, sized = *from;
@@ -348,21 +337,25 @@ static void deepen(search *q, const clv_reshard_state *from, int64_t missing, in
 }
 
 void clv_reshard_search_collectives(clv_reshard_draft *draft, const clv_reshard_problem *problem,
-                                    const clv_reshard_state *from, const clv_reshard_state *to)
+                                    const clv_reshard_state *start, const clv_reshard_state *to)
 {
-    clv_reshard_workspace *room = problem->workspace;
+    const clv_reshard_state *from = draft->n > 0 ? &draft->state[draft->n - 1] : start;
+    clv_reshard_workspace *workspace = problem->workspace;
     search q = {.problem = problem,
                 .from = from,
                 .to = to,
                 .budget = RESHARD_COLLECTIVE_EXPANSIONS,
-                .path = &room->move_path,
-                .best = &room->move_best};
+                .path = &workspace->move_path,
+                .best = &workspace->move_best};
     q.path->n = q.best->n = 0;
     int64_t missing = clv_reshard_missing_bytes(problem, to, from);
     int deepest = missing > 0 ? problem->rank + 2 : 0;
     if (missing == 0 && clv_reshard_missing_bytes(problem, from, to) == 0) {
-        if (draft->n > 0) /* the same shards under another name */
-            draft->state[draft->n - 1] = *to;
+        if (draft->n > 0) { /* the same shards: the last step leads to `to` at once */
+            const clv_reshard_state *before = draft->n > 1 ? &draft->state[draft->n - 2] : start;
+            clv_step_kind kind = draft->kind[--draft->n];
+            clv_reshard_draft_push(draft, problem, kind, before, to, clv_reshard_step_bytes(problem, kind, before, to));
+        }
         return;
     }
     q.mixed = clv_reshard_mixes_links(problem, from, to);
@@ -370,14 +363,14 @@ void clv_reshard_search_collectives(clv_reshard_draft *draft, const clv_reshard_
         deepest = RESHARD_MIXED_MOVES;
     q.best_score = clv_reshard_score(problem, CLV_STEP_EXCHANGE, (double)missing, from, to);
     for (int moves = missing > 0; moves <= deepest && q.budget > 0; moves++) {
-        double least = clv_reshard_score_bound(problem, (double)missing, moves, false);
+        double least = clv_reshard_score_bound(problem, (double)missing, moves, 0);
         if (q.found ? !may_do_better(&q, from, missing, moves) : moves > 1 && clv_cost_compare(least, q.best_score) > 0)
-            break; /* what there is, or else an exchange, takes less time */
+            break; /* the best so far, or an exchange, takes less time */
         deepen(&q, from, missing, moves);
     }
     if (!q.found)
-        push(draft, CLV_STEP_EXCHANGE, to);
-    else
-        for (int i = 0; i < q.best->n; i++)
-            push(draft, q.best->kind[i], &q.best->state[i]);
+        clv_reshard_draft_push(draft, problem, CLV_STEP_EXCHANGE, from, to, (double)missing);
+    for (int i = 0; q.found && i < q.best->n; i++)
+        clv_reshard_draft_push(draft, problem, q.best->kind[i], i > 0 ? &q.best->state[i - 1] : from, &q.best->state[i],
+                               q.best->bytes[i]);
 }

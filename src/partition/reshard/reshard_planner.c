@@ -1,8 +1,8 @@
 /* reshard_planner.c - plans any layout change as the cheapest sequence of collectives.
  *
- * Partial axes that `to` has too stay partial; the others are reduced and the cuts changed by the search
- * (reshard_reduction_search.c, reshard_collective_search.c), on layouts written in subaxes (reshard_state.h); last, a
- * mask makes the partial axes that only `to` has.
+ * Partial axes that `to` shares stay partial. The searches (reshard_reduction_search.c, reshard_collective_search.c)
+ * reduce the others and reshard, on states of sub-axes (reshard_state.h). At the end a mask makes the partial axes that
+ * only `to` has.
  */
 #include "partition/reshard/reshard_planner.h"
 
@@ -13,9 +13,9 @@
 #include "partition/reshard/reshard_state.h"
 #include "tensor/reshard_volume.h"
 
-/* -- talking axes -- */
+/* -- axes of groups -- */
 
-/* Splits off what two lists of sub-axes have in common at their major ends; true if something remains of either. */
+/* Removes the common prefix of two lists of sub-axes. */
 static void drop_common(clv_subaxis *a, int *n, clv_subaxis *b, int *m)
 {
     int i = 0, j = 0, kept = 0;
@@ -47,9 +47,8 @@ static void add_axes(clv_reshard_step *step, const clv_subaxis *subs, int n)
     }
 }
 
-/* The axes of a step that changes cuts: those by which dimensions are cut otherwise than before, first those that
- * leave, then those that come. A rank's group over them holds all that it lacks, for what the cuts have in common from
- * the major end on stays where it is. */
+/* The axes of a step that reshards: those that shard a dimension differently afterwards, first the removed ones, then
+ * the added ones. A rank's group over them holds all that the rank lacks, because a common prefix stays in place. */
 static void find_axes(clv_reshard_step *step)
 {
     clv_subaxis left[CLV_MAX_RANK][CLV_MAX_SUBAXES], come[CLV_MAX_RANK][CLV_MAX_SUBAXES];
@@ -76,15 +75,15 @@ typedef struct emitter {
     clv_reshard_step steps[RESHARD_STEPS + 1];
     clv_reshard_plan plan;
     clv_reshard_draft draft;
-    clv_reshard_workspace room;
+    clv_reshard_workspace workspace;
     const int64_t *shape;
     int64_t elem_size;
     int n_subaxes;
 } emitter;
 
-enum { FEW_ATOMS = 5 }; /* with more, planning twice takes too long */
+enum { FEW_SUBAXES = 5 }; /* with more, planning twice takes too long */
 
-/* `axes`: of a step that reduces or masks. */
+/* `axes`: of a step that reduces or masks; n_axes 0: of one that reshards. */
 static void emit(emitter *e, clv_step_kind kind, const clv_layout *from, const clv_layout *to, double bytes,
                  const clv_subaxis *axes, int n_axes)
 {
@@ -104,8 +103,8 @@ static void emit(emitter *e, clv_step_kind kind, const clv_layout *from, const c
     e->plan.moves += clv_step_moves(kind);
 }
 
-/* Peak memory. A slice of `from` is a view unless it is the result; a mask, or an all_reduce, of what an earlier step
- * made works in place. */
+/* Peak memory. A slice of `from` is a view unless it is the result; a mask or an all_reduce of an earlier step's result
+ * is in place. */
 static void find_peak(emitter *e, const clv_layout *from)
 {
     int64_t base = clv_layout_max_elems(from, e->shape) * e->elem_size, peak = base;
@@ -124,7 +123,7 @@ static void find_peak(emitter *e, const clv_layout *from)
     e->plan.peak_bytes = peak;
 }
 
-static int list_atoms(clv_subaxis *out, const clv_reshard_problem *p, clv_subaxis_set subaxes)
+static int list_subaxes(clv_subaxis *out, const clv_reshard_problem *p, clv_subaxis_set subaxes)
 {
     int n = 0;
     for (int a = 0; a < p->n_subaxes; a++)
@@ -133,7 +132,7 @@ static int list_atoms(clv_subaxis *out, const clv_reshard_problem *p, clv_subaxi
     return n;
 }
 
-/* The ends are the layouts as given: their alignments may differ from those of the states. */
+/* The first and last layouts are the given ones: their alignments may differ from those of the states. */
 static void emit_draft(emitter *e, const clv_reshard_problem *p, const clv_reshard_draft *draft,
                        const clv_reshard_state *start, const clv_layout *from, const clv_layout *to)
 {
@@ -141,16 +140,16 @@ static void emit_draft(emitter *e, const clv_reshard_problem *p, const clv_resha
     clv_layout before = *from;
     for (int i = 0; i < draft->n; in = &draft->state[i++]) {
         const clv_reshard_state *out = &draft->state[i];
-        clv_subaxis axes[RESHARD_SUBAXES];
+        clv_subaxis axes[CLV_MAX_SUBAXES];
         clv_layout after = i + 1 < draft->n ? clv_reshard_state_to_layout(p, out) : *to;
-        int n = list_atoms(axes, p, in->partial & ~out->partial);
-        emit(e, draft->kind[i], &before, &after, clv_reshard_step_bytes(p, draft->kind[i], in, out), axes, n);
+        int n = list_subaxes(axes, p, in->partial & ~out->partial);
+        emit(e, draft->kind[i], &before, &after, draft->bytes[i], axes, n);
         before = after;
     }
 }
 
-/* An alignment that makes no difference (heads that divide evenly) must not keep cuts from matching: where a dimension
- * is cut alike with the other layout's alignment, that is used. */
+/* Where it makes no difference for a dimension (heads that divide evenly), uses the alignment of the other layout, so
+ * that prefixes match. */
 static void match_alignments(clv_reshard_state *a, const clv_reshard_state *b, const clv_reshard_problem *p)
 {
     for (int d = 0; d < p->rank; d++) {
@@ -161,8 +160,7 @@ static void match_alignments(clv_reshard_state *a, const clv_reshard_state *b, c
     }
 }
 
-/* Plans in subaxes. */
-static void plan_atoms(emitter *e, clv_reshard_problem *p, const clv_layout *from, const clv_layout *to)
+static void plan_subaxes(emitter *e, clv_reshard_problem *p, const clv_layout *from, const clv_layout *to)
 {
     clv_reshard_state start, end, target;
     clv_reshard_draft *draft = &e->draft;
@@ -177,13 +175,13 @@ static void plan_atoms(emitter *e, clv_reshard_problem *p, const clv_layout *fro
     clv_reshard_search_reductions(draft, p, &start, &target);
     emit_draft(e, p, draft, &start, from, &before_mask);
     if (end.partial != keep) {
-        clv_subaxis axes[RESHARD_SUBAXES];
+        clv_subaxis axes[CLV_MAX_SUBAXES];
         emit(e, CLV_STEP_MASK, draft->n > 0 ? &before_mask : from, to, 0, axes,
-             list_atoms(axes, p, end.partial & ~keep));
+             list_subaxes(axes, p, end.partial & ~keep));
     }
 }
 
-/* Plans where the cuts of an axis do not nest: all_reduce, exchange, mask, as far as needed. */
+/* Plans for sub-axes that do not nest: all_reduce, exchange, mask, as far as needed. */
 static void plan_coarse(emitter *e, const clv_mesh *mesh, const clv_layout *from, const clv_layout *to)
 {
     const clv_subaxis *axes;
@@ -217,7 +215,7 @@ static clv_status check(const clv_mesh *mesh, const clv_layout *from, const clv_
 static void plan(emitter *e, const clv_mesh *mesh, const clv_layout *from, const clv_layout *to, clv_dtype dtype,
                  const clv_cost_model *cost)
 {
-    clv_reshard_problem p = {.workspace = &e->room,
+    clv_reshard_problem p = {.workspace = &e->workspace,
                              .mesh = mesh,
                              .shape = e->shape,
                              .cost = cost,
@@ -228,7 +226,7 @@ static void plan(emitter *e, const clv_mesh *mesh, const clv_layout *from, const
     memcpy(p.alignment, to->alignment, sizeof p.alignment);
     if (!clv_layout_same_shards(from, to, mesh, e->shape)) {
         if (clv_reshard_find_subaxes(&p, from, to))
-            plan_atoms(e, &p, from, to);
+            plan_subaxes(e, &p, from, to);
         else
             plan_coarse(e, mesh, from, to);
     }
@@ -248,7 +246,7 @@ clv_step_cost clv_reshard_step_cost(const clv_cost_model *cost, const clv_reshar
     return c;
 }
 
-static void price(emitter *e, const clv_cost_model *cost, clv_dtype dtype)
+static void predict_plan(emitter *e, const clv_cost_model *cost, clv_dtype dtype)
 {
     for (int i = 0; i < e->plan.n_steps; i++) {
         clv_step_cost c = clv_reshard_step_cost(cost, &e->steps[i], e->shape, dtype);
@@ -264,8 +262,7 @@ static void begin(emitter *e, const int64_t *shape, clv_dtype dtype)
     e->elem_size = (int64_t)clv_dtype_size(dtype);
 }
 
-/* With two links the search stops sooner, and may miss what it finds where all axes are alike: never worse than that.
- */
+/* With two links the search is cut short and may miss a plan that it finds for uniform links: takes that if better. */
 static clv_status improve(emitter *e, const clv_mesh *mesh, const clv_layout *from, const clv_layout *to,
                           clv_dtype dtype, const clv_cost_model *cost, clv_error *err)
 {
@@ -276,7 +273,7 @@ static clv_status improve(emitter *e, const clv_mesh *mesh, const clv_layout *fr
     clv_cost_model_make(&alike, mesh, NULL);
     begin(other, e->shape, dtype);
     plan(other, mesh, from, to, dtype, &alike);
-    price(other, cost, dtype);
+    predict_plan(other, cost, dtype);
     if (clv_cost_compare(other->plan.seconds, e->plan.seconds) < 0)
         *e = *other;
     free(other);
@@ -288,15 +285,15 @@ clv_status clv_reshard_plan_make(clv_reshard_plan *out, clv_arena *arena, const 
                                  const clv_cost_model *cost, bool by_bytes, clv_error *err)
 {
     CLV_TRY(check(mesh, from, to, shape, dtype, err));
-    emitter *e = malloc(sizeof *e); /* a hundred KiB: a thread's stack may have less */
+    emitter *e = malloc(sizeof *e); /* too large for a thread's stack */
     if (e == NULL)
         return clv_fail_memory(err, "a reshard plan", sizeof *e);
     clv_status status = CLV_OK;
     begin(e, shape, dtype);
     plan(e, mesh, from, to, dtype, by_bytes ? NULL : cost);
     if (cost)
-        price(e, cost, dtype);
-    if (cost && !by_bytes && !cost->uniform_links && e->n_subaxes <= FEW_ATOMS)
+        predict_plan(e, cost, dtype);
+    if (cost && !by_bytes && !cost->uniform_links && e->n_subaxes <= FEW_SUBAXES)
         status = improve(e, mesh, from, to, dtype, cost, err);
     size_t size = (size_t)e->plan.n_steps * sizeof e->steps[0];
     e->plan.steps = clv_arena_copy(arena, e->steps, size);

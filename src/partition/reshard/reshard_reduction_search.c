@@ -1,48 +1,47 @@
 /* reshard_reduction_search.c - partial axes: chooses reduce_scatter, all_reduce and slices before them.
  *
- * Partial axes leave by reduce_scatter (their subaxes become the most minor cuts of any dimension), one subaxis at a
- * time, and at the end by one all_reduce over what is left; slices by unused subaxes may come before, so that less is
- * reduced. Reducing last by all_reduce loses nothing, for a reduce_scatter before it only makes it smaller; moving
- * partial values loses too, for they are larger than what they reduce to (uneven shards aside). From each state with
- * nothing left to reduce, the cuts are changed at the lower bound (reshard_collective_search.c).
+ * In: two states, of which `to` is partial over fewer sub-axes. Out: the best plan. Partial sub-axes are reduced one at
+ * a time by reduce_scatter, after which they shard a dimension as its innermost sub-axis, and the last ones by one
+ * all_reduce; slices by unused sub-axes may come first, so that less is reduced. An all_reduce at the end loses
+ * nothing, because a reduce_scatter before it only makes it smaller; moving partial values does lose, because they are
+ * larger than their sum (uneven shards aside). From each state without partial sub-axes the rest is resharded at the
+ * lower bound (reshard_collective_search.c).
  *
- * The search is depth first, the most promising step first, with a bound. With n ranks left to reduce over, at least
- * l*(n-1)/n + max(0, |to| - l/n) bytes remain, l being the tensor's bytes over the ranks that hold different elements
- * when every axis that is not partial cuts it; with even shapes the bound is often met.
+ * Depth-first branch and bound, most promising step first. With n ranks left to reduce over, at least
+ * l*(n-1)/n + max(0, |to| - l/n) bytes remain, where l is the tensor's bytes divided by the ranks that hold different
+ * elements if every axis that is not partial shards it; for even shapes the bound is often tight.
  */
 #include <string.h>
 
 #include "partition/reshard/reshard_state.h"
 
-enum { MAX_TIES = 12 }; /* equally cheap ways that are planned to the end to compare steps and memory */
+enum { MAX_TIES = 12 }; /* equally cheap plans that are completed to compare their steps and memory */
 
-typedef struct rank_of_plan {
+typedef struct plan_rank {
     double score;
     int exchanges, moves;
     int64_t held;
-} rank_of_plan;
+} plan_rank;
 
 typedef struct search {
     const clv_reshard_problem *problem;
     const clv_reshard_state *from, *to;
     clv_subaxis_set keep; /* partial in both */
-    clv_subaxis_set
-        firm; /* cut a dimension of `to` so that some ranks which differ only in it have different elements */
-    int8_t dim_in_to[RESHARD_SUBAXES]; /* that an subaxis cuts; -1: none */
+    clv_subaxis_set firm; /* shard a dimension of `to` so that ranks that differ only in it have different elements */
+    int8_t dim_in_to[CLV_MAX_SUBAXES]; /* the dimension of `to` that a sub-axis shards; -1: none */
     int budget, ties;
     int64_t to_bytes; /* of the largest shard */
-    double all_bytes; /* of the whole tensor, divided by all ranks */
+    double all_bytes; /* bytes of the whole tensor, divided by the number of ranks */
     clv_reshard_draft *path;
-    double bytes[RESHARD_STEPS], score[RESHARD_STEPS]; /* of the path's steps */
     clv_reshard_draft *best, *trial;
-    rank_of_plan best_rank;
+    plan_rank best_rank;
     bool found;
     clv_reshard_missing_entry *counted; /* [RESHARD_MISSING_ENTRIES] */
 } search;
 
 /* -- comparing plans -- */
 
-static int compare_ranks(const rank_of_plan *a, const rank_of_plan *b)
+static int compare_ranks(const plan_rank *a, const plan_rank *b)
 {
     int score = clv_cost_compare(a->score, b->score);
     if (score != 0)
@@ -62,8 +61,7 @@ static int count_moves(const clv_reshard_draft *draft)
     return moves;
 }
 
-/* The most that is held at once if `from` stays alive. A slice of it is a view; an all_reduce of what an earlier step
- * made works in place. */
+/* Peak memory if `from` stays alive. A slice of it is a view; an all_reduce of an earlier step's result is in place. */
 static int64_t held_bytes(const clv_reshard_problem *p, const clv_reshard_state *from, const clv_reshard_draft *draft)
 {
     int64_t start = clv_reshard_local_bytes(p, from), made = 0, most = start;
@@ -77,13 +75,11 @@ static int64_t held_bytes(const clv_reshard_problem *p, const clv_reshard_state 
     return most;
 }
 
-static rank_of_plan rank_plan(const search *q, const clv_reshard_draft *draft)
+static plan_rank rank_plan(const search *q, const clv_reshard_draft *draft)
 {
-    rank_of_plan rank = {.moves = count_moves(draft), .held = held_bytes(q->problem, q->from, draft)};
-    const clv_reshard_state *in = q->from;
-    for (int i = 0; i < draft->n; in = &draft->state[i++]) {
-        double bytes = clv_reshard_step_bytes(q->problem, draft->kind[i], in, &draft->state[i]);
-        rank.score += clv_reshard_score(q->problem, draft->kind[i], bytes, in, &draft->state[i]);
+    plan_rank rank = {.moves = count_moves(draft), .held = held_bytes(q->problem, q->from, draft)};
+    for (int i = 0; i < draft->n; i++) {
+        rank.score += draft->score[i];
         rank.exchanges += draft->kind[i] == CLV_STEP_EXCHANGE;
     }
     return rank;
@@ -91,8 +87,8 @@ static rank_of_plan rank_plan(const search *q, const clv_reshard_draft *draft)
 
 /* -- the search over reductions -- */
 
-/* Bytes that remain at the least from s on, which is partial. */
-static double bound(const search *q, const clv_reshard_state *s)
+/* Lower bound of the bytes from the partial state s on. */
+static double bytes_bound(const search *q, const clv_reshard_state *s)
 {
     const clv_reshard_problem *p = q->problem;
     double n = (double)clv_reshard_group_size(p, s->partial & ~q->keep);
@@ -100,8 +96,8 @@ static double bound(const search *q, const clv_reshard_state *s)
     return l * (n - 1) / n + (rest > 0 ? rest : 0);
 }
 
-/* Whether s cuts by an subaxis that `to` does not cut by, or has in another dimension: then ranks that differ only in
- * it want elements which just one of them has. */
+/* Whether s is sharded by a sub-axis that `to` is not sharded by, or in another dimension: then ranks that differ only
+ * in it need elements that just one of them has. */
 static bool is_misplaced(const search *q, const clv_reshard_state *s)
 {
     if ((s->cut & ~q->to->cut) != 0)
@@ -113,14 +109,14 @@ static bool is_misplaced(const search *q, const clv_reshard_state *s)
     return false;
 }
 
-/* What a path has cost so far. */
+/* Cost of a path. A reduce_scatter at its end is counted apart, as the next one may be fused with it. */
 typedef struct progress {
-    double score; /* of its steps, but for the last one if that is a reduce_scatter ... */
+    double score; /* of the steps, without a reduce_scatter at the end */
     int moves;
-    bool scatters; /* ... which the next one may join: */
-    double open;   /* its score as it is, */
-    double bytes;  /* its bytes, and */
-    double n;      /* ranks that it reduces over */
+    bool scatters; /* the last step is a reduce_scatter, */
+    double open;   /* of this score, */
+    double bytes;  /* of so many bytes, */
+    double n;      /* over so many ranks */
 } progress;
 
 static progress progress_of(const search *q)
@@ -128,22 +124,22 @@ static progress progress_of(const search *q)
     int last = q->path->n - 1;
     progress p = {.moves = count_moves(q->path)};
     for (int i = 0; i < last; i++)
-        p.score += q->score[i];
+        p.score += q->path->score[i];
     if (last < 0)
         return p;
     if (q->path->kind[last] != CLV_STEP_REDUCE_SCATTER) {
-        p.score += q->score[last];
+        p.score += q->path->score[last];
         return p;
     }
     const clv_reshard_state *before = last > 0 ? &q->path->state[last - 1] : q->from;
     p.scatters = true;
-    p.open = q->score[last];
-    p.bytes = q->bytes[last];
+    p.open = q->path->score[last];
+    p.bytes = q->path->bytes[last];
     p.n = (double)clv_reshard_group_size(q->problem, before->partial & ~q->path->state[last].partial);
     return p;
 }
 
-/* After one more step, which may join the last: apart they cost no more bytes. At the least. */
+/* Lower bound after one more step, which may be fused with the last one. */
 static progress progress_by(const search *q, progress p, clv_step_kind kind, const clv_reshard_state *s,
                             const clv_reshard_state *next)
 {
@@ -156,12 +152,12 @@ static progress progress_by(const search *q, progress p, clv_step_kind kind, con
     after.bytes = p.bytes + bytes;
     after.n = (p.scatters ? p.n : 1) * (double)clv_reshard_group_size(q->problem, s->partial & ~next->partial);
     after.moves = p.moves + !p.scatters;
-    after.open = clv_reshard_score_bound(q->problem, after.bytes, 1, false);
+    after.open = clv_reshard_score_bound(q->problem, after.bytes, 1, 0);
     return after;
 }
 
-/* Bytes that the neediest rank lacks of `to`. A state is looked at as a child, then reached, maybe on several paths. */
-static int64_t count_missing(search *q, const clv_reshard_state *s)
+/* Missing bytes from s to `to`, cached: a state is seen as a child, then reached, maybe on several paths. */
+static int64_t missing_bytes(search *q, const clv_reshard_state *s)
 {
     size_t hash = s->cut;
     for (int d = 0; d < q->problem->rank; d++)
@@ -173,19 +169,19 @@ static int64_t count_missing(search *q, const clv_reshard_state *s)
     return known->bytes - 1;
 }
 
-/* Nothing is left to reduce from s on, and at least so many bytes are to move. */
-static rank_of_plan rank_moved(const search *q, progress p, const clv_reshard_state *s, double bytes, bool moves)
+/* Lower bound for a state s without partial sub-axes, from which at least `bytes` must move. */
+static plan_rank rank_bound_reduced(const search *q, progress p, const clv_reshard_state *s, double bytes, bool moves)
 {
     double more = bytes > 0 ? bytes : 0;
     int count = moves || more > 0;
-    double far = clv_reshard_inter_host_bytes_bound(q->problem, s->cut, q->to->cut);
-    double least = clv_reshard_score_bound_mixed_links(q->problem, more, count, far);
-    return (rank_of_plan){.moves = p.moves + count, .score = p.score + p.open + least};
+    double network = clv_reshard_inter_host_bytes_bound(q->problem, s->cut, q->to->cut);
+    double least = clv_reshard_score_bound(q->problem, more, count, network);
+    return (plan_rank){.moves = p.moves + count, .score = p.score + p.open + least};
 }
 
-/* Bytes of what is left to reduce that cross hosts at the least: shards are no smaller than the whole over all ranks,
- * and what `to` is not cut by is gathered again. */
-static double far_to_reduce(const search *q, clv_subaxis_set left)
+/* Lower bound of the bytes across hosts for the sub-axes left to reduce: shards are no smaller than the whole tensor
+ * over all ranks, and sub-axes that `to` is not sharded by are gathered again. */
+static double network_bytes_to_reduce(const search *q, clv_subaxis_set left)
 {
     clv_subaxis_set far = left & q->problem->inter_host;
     return far != 0 ? q->all_bytes * (double)(clv_reshard_group_size(q->problem, far) - 1 +
@@ -193,30 +189,29 @@ static double far_to_reduce(const search *q, clv_subaxis_set left)
                     : 0;
 }
 
-/* What a plan costs at the least that goes on from s. Where something is left to reduce, that takes one more step: a
- * reduce_scatter that ends in `to`, and may join the last one, or an all_reduce; else two. What is misplaced moves
- * besides. */
-static rank_of_plan least_rank(search *q, progress p, const clv_reshard_state *s)
+/* Lower bound of a plan through s. Sub-axes left to reduce take one more step, a reduce_scatter that ends in `to` (and
+ * may be fused with the last one) or an all_reduce, else two; misplaced sub-axes take another one. */
+static plan_rank rank_bound(search *q, progress p, const clv_reshard_state *s)
 {
     clv_subaxis_set left = s->partial & ~q->keep;
     bool misplaced = is_misplaced(q, s);
     if (left == 0) {
-        rank_of_plan least =
-            rank_moved(q, p, s, (double)(q->to_bytes - clv_reshard_local_bytes(q->problem, s)), misplaced);
+        plan_rank least =
+            rank_bound_reduced(q, p, s, (double)(q->to_bytes - clv_reshard_local_bytes(q->problem, s)), misplaced);
         bool may_be_best = clv_cost_compare(least.score, q->best_rank.score) <= 0;
-        return may_be_best ? rank_moved(q, p, s, (double)count_missing(q, s), false) : least;
+        return may_be_best ? rank_bound_reduced(q, p, s, (double)missing_bytes(q, s), false) : least;
     }
-    double n = (double)clv_reshard_group_size(q->problem, left), rest = bound(q, s);
+    double n = (double)clv_reshard_group_size(q->problem, left), rest = bytes_bound(q, s);
     int next = p.moves + !p.scatters;
-    rank_of_plan least = {.moves = misplaced ? next + 1 : next};
-    least.score = p.score + clv_reshard_score_bound_mixed_links(q->problem, p.bytes + rest, 2, far_to_reduce(q, left));
+    plan_rank least = {.moves = misplaced ? next + 1 : next};
+    least.score = p.score + clv_reshard_score_bound(q->problem, p.bytes + rest, 2, network_bytes_to_reduce(q, left));
     if (misplaced)
         return least;
     bool far = (left & q->problem->inter_host) != 0;
     double l = q->all_bytes * (double)clv_reshard_group_size(q->problem, s->partial), to = (double)q->to_bytes;
     double scattered = (p.scatters ? p.n * n - 1 : n - 1) * to, reduced = 2 * (l > to ? l : to) * (n - 1) / n;
-    double by_scatter = p.score + clv_reshard_score_bound(q->problem, scattered, 1, far);
-    double by_reduce = p.score + p.open + clv_reshard_score_bound(q->problem, reduced, 1, far);
+    double by_scatter = p.score + clv_reshard_score_bound(q->problem, scattered, 1, far ? scattered : 0);
+    double by_reduce = p.score + p.open + clv_reshard_score_bound(q->problem, reduced, 1, far ? reduced : 0);
     if ((left & ~q->to->cut) == 0 && by_scatter < least.score)
         least.score = by_scatter;
     if (by_reduce < least.score)
@@ -224,20 +219,18 @@ static rank_of_plan least_rank(search *q, progress p, const clv_reshard_state *s
     return least;
 }
 
-/* Nothing is left to reduce: moves to `to` and keeps the plan if it is the best so far. */
+/* Completes a path that has nothing left to reduce, and keeps the plan if it is the best so far. */
 static void finish(search *q, const clv_reshard_state *s)
 {
     if (q->found) {
-        rank_of_plan least = least_rank(q, progress_of(q), s);
+        plan_rank least = rank_bound(q, progress_of(q), s);
         int order = clv_cost_compare(least.score, q->best_rank.score);
         if (compare_ranks(&least, &q->best_rank) > 0 || (order == 0 && q->ties++ >= MAX_TIES))
             return;
     }
-    q->trial->n = q->path->n;
-    memcpy(q->trial->kind, q->path->kind, (size_t)q->path->n * sizeof q->path->kind[0]);
-    memcpy(q->trial->state, q->path->state, (size_t)q->path->n * sizeof q->path->state[0]);
-    clv_reshard_search_collectives(q->trial, q->problem, s, q->to);
-    rank_of_plan rank = rank_plan(q, q->trial);
+    *q->trial = *q->path;
+    clv_reshard_search_collectives(q->trial, q->problem, q->from, q->to);
+    plan_rank rank = rank_plan(q, q->trial);
     if (q->found && compare_ranks(&rank, &q->best_rank) >= 0)
         return;
     *q->best = *q->trial;
@@ -245,48 +238,45 @@ static void finish(search *q, const clv_reshard_state *s)
     q->found = true;
 }
 
-/* Whether what goes on from s can still be better than the best so far: cheaper, or as cheap with no more steps, while
- * such ties are followed. */
+/* Whether a plan through s may be better than the best: cheaper, or (for the first ties) as cheap in fewer steps. */
 static bool may_win(search *q, const clv_reshard_state *s)
 {
-    rank_of_plan least = least_rank(q, progress_of(q), s);
+    plan_rank least = rank_bound(q, progress_of(q), s);
     int order = clv_cost_compare(least.score, q->best_rank.score);
     return order < 0 || (order == 0 && q->ties < MAX_TIES && compare_ranks(&least, &q->best_rank) < 0);
 }
 
 static void reduce(search *q, const clv_reshard_state *s, int last_sliced);
 
-/* Appends a step to the path. A slice joins the slice before it; a reduce_scatter the one before it unless apart they
- * cost less (uneven shards). `before` is the state before the last step of the path. */
+/* Appends a step to the path; fuses it with the last step if both are slices, or both reduce_scatters that cost no more
+ * together (with uneven shards they may). */
 static void push(search *q, clv_step_kind kind, const clv_reshard_state *from, const clv_reshard_state *to)
 {
-    int last = q->path->n - 1;
+    clv_reshard_draft *path = q->path;
+    int last = path->n - 1;
     double bytes = clv_reshard_step_bytes(q->problem, kind, from, to);
-    double score = clv_reshard_score(q->problem, kind, bytes, from, to);
-    if (last >= 0 && q->path->kind[last] == kind && (kind == CLV_STEP_SLICE || kind == CLV_STEP_REDUCE_SCATTER)) {
-        const clv_reshard_state *before = last > 0 ? &q->path->state[last - 1] : q->from;
+    if (last >= 0 && path->kind[last] == kind && (kind == CLV_STEP_SLICE || kind == CLV_STEP_REDUCE_SCATTER)) {
+        const clv_reshard_state *before = last > 0 ? &path->state[last - 1] : q->from;
+        double score = clv_reshard_score(q->problem, kind, bytes, from, to);
         double joint_bytes = clv_reshard_step_bytes(q->problem, kind, before, to);
         double joint = clv_reshard_score(q->problem, kind, joint_bytes, before, to);
-        if (clv_cost_compare(joint, q->score[last] + score) <= 0) {
+        if (clv_cost_compare(joint, path->score[last] + score) <= 0) {
             bytes = joint_bytes;
-            score = joint;
-            q->path->n--;
+            from = before;
+            path->n--;
         }
     }
-    q->path->kind[q->path->n] = kind;
-    q->path->state[q->path->n] = *to;
-    q->bytes[q->path->n] = bytes;
-    q->score[q->path->n++] = score;
+    clv_reshard_draft_push(path, q->problem, kind, from, to, bytes);
 }
 
-/* Takes the step s -> next, goes on from there, and takes it back. */
+/* Takes the step s -> next, searches from there, and undoes it. */
 static void try_step(search *q, clv_step_kind kind, const clv_reshard_state *s, const clv_reshard_state *next,
                      int last_sliced)
 {
     int n = q->path->n, last = n > 0 ? n - 1 : 0;
     clv_step_kind old_kind = q->path->kind[last];
     clv_reshard_state old_state = q->path->state[last];
-    double old_bytes = q->bytes[last], old_score = q->score[last];
+    double old_bytes = q->path->bytes[last], old_score = q->path->score[last];
     push(q, kind, s, next);
     if ((next->partial & ~q->keep) == 0)
         finish(q, next);
@@ -295,20 +285,20 @@ static void try_step(search *q, clv_step_kind kind, const clv_reshard_state *s, 
     q->path->n = n;
     q->path->kind[last] = old_kind;
     q->path->state[last] = old_state;
-    q->bytes[last] = old_bytes;
-    q->score[last] = old_score;
+    q->path->bytes[last] = old_bytes;
+    q->path->score[last] = old_score;
 }
 
 /* -- the steps that a partial state offers -- */
 
 enum { MAX_CHILDREN = 128 }; /* beyond it the later ones are not tried */
 
-/* Cuts dimension `d` by `subaxis`, by slice or reduce_scatter; moves it there from dimension `away` by all_to_all; or
- * only changes the alignment by exchange. */
+/* A step: shards dimension `d` by `subaxis` (slice or reduce_scatter), moves the sub-axis there from dimension `away`
+ * (all_to_all), or only changes the alignment (exchange). */
 typedef struct child {
     clv_step_kind kind;
     int8_t d, subaxis, away;
-    bool fine; /* with an alignment of one element */
+    bool fine; /* the alignment becomes one element */
     double score;
 } child;
 
@@ -330,12 +320,12 @@ static void make_child(clv_reshard_state *next, const search *q, const clv_resha
         next->alignment[c->d] = 1;
 }
 
-/* Adds a child in the order of what it costs at the least; among equals the first one stays first. */
+/* Inserts a child in order of its lower bound; stable. */
 static void add_child(children *all, search *q, const clv_reshard_state *s, child c)
 {
     clv_reshard_state next;
     make_child(&next, q, s, &c);
-    c.score = least_rank(q, progress_by(q, all->so_far, c.kind, s, &next), &next).score;
+    c.score = rank_bound(q, progress_by(q, all->so_far, c.kind, s, &next), &next).score;
     if (clv_cost_compare(c.score, q->best_rank.score) > 0 || all->n == MAX_CHILDREN)
         return;
     int i = all->n++;
@@ -352,7 +342,7 @@ static bool wants(const clv_reshard_state *to, int d, int subaxis)
     return false;
 }
 
-/* Whether an subaxis that `to` does not cut by is the first of those that are like it: only that one is tried. */
+/* Whether a sub-axis that `to` does not use is the first of its kind: only that one is tried. */
 static bool is_first_alike(const search *q, const clv_reshard_state *s, int subaxis)
 {
     const clv_reshard_problem *p = q->problem;
@@ -365,8 +355,8 @@ static bool is_first_alike(const search *q, const clv_reshard_state *s, int suba
     return true;
 }
 
-/* Cuts dimension d by one more subaxis. Where `to` does not cut d by it, that is only of use if shards get smaller. A
- * alignment coarser than one element may be given up for that, if every rank has what it then holds. */
+/* Children that shard dimension d by one more sub-axis. Unless `to` does so, they must make shards smaller. A coarse
+ * alignment may become one element for that, if every rank has what it then holds. */
 static void add_cut(children *all, search *q, const clv_reshard_state *s, int d, int subaxis)
 {
     const clv_reshard_problem *p = q->problem;
@@ -386,8 +376,8 @@ static void add_cut(children *all, search *q, const clv_reshard_state *s, int d,
         add_child(all, q, s, c);
 }
 
-/* Moves the most minor subaxis of dimension d to dimension e, or gives up a coarse alignment of d = e, while still
- * partial: of use only where that evens out shards, as when a dimension has fewer units than blocks. */
+/* Children that move the innermost sub-axis of dimension d to dimension e, or give up a coarse alignment of d = e: useful
+ * only if shards become more even, as when a dimension has fewer alignments than blocks. */
 static void add_balance(children *all, search *q, const clv_reshard_state *s, int d, int e)
 {
     clv_reshard_state next;
@@ -425,7 +415,7 @@ static void add_children(children *all, search *q, const clv_reshard_state *s, i
             add_balance(all, q, s, d, e);
 }
 
-/* s is partial. Slices that follow each other are made in the order of dimensions: last_sliced. */
+/* Searches from a partial state s. Consecutive slices are made in order of dimensions, from last_sliced on. */
 static void reduce(search *q, const clv_reshard_state *s, int last_sliced)
 {
     children all = {.so_far = progress_of(q)};
@@ -446,9 +436,8 @@ static void reduce(search *q, const clv_reshard_state *s, int last_sliced)
     }
 }
 
-/* If a dimension has more units than there would be blocks without an subaxis, two blocks that differ in it hold
- * some.
- */
+/* Finds dim_in_to and firm. If a dimension has more alignments than it would have blocks without a sub-axis, two blocks
+ * that differ in it are not empty. */
 static void note_target(search *q)
 {
     const clv_reshard_problem *p = q->problem;
@@ -467,7 +456,7 @@ static void note_target(search *q)
 void clv_reshard_search_reductions(clv_reshard_draft *draft, const clv_reshard_problem *problem,
                                    const clv_reshard_state *from, const clv_reshard_state *to)
 {
-    clv_reshard_workspace *room = problem->workspace;
+    clv_reshard_workspace *workspace = problem->workspace;
     bool mixed = clv_reshard_mixes_links(problem, from, to);
     search q = {.problem = problem,
                 .from = from,
@@ -475,10 +464,10 @@ void clv_reshard_search_reductions(clv_reshard_draft *draft, const clv_reshard_p
                 .keep = to->partial,
                 .budget = mixed ? RESHARD_MIXED_EXPANSIONS : RESHARD_EXPANSIONS,
                 .ties = mixed ? MAX_TIES : 0,
-                .path = &room->path,
-                .best = &room->best,
-                .trial = &room->trial,
-                .counted = room->missing};
+                .path = &workspace->path,
+                .best = &workspace->best,
+                .trial = &workspace->trial,
+                .counted = workspace->missing};
     q.path->n = q.best->n = 0;
     for (int i = 0; i < RESHARD_MISSING_ENTRIES; i++)
         q.counted[i].bytes = 0;

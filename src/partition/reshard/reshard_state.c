@@ -3,52 +3,14 @@
 
 #include <string.h>
 
+#include "partition/reshard/axis_division.h"
 #include "tensor/reshard_volume.h"
 
-/* -- subaxes -- */
+/* -- sub-axes -- */
 
-/* Where the axes are divided: factors of each axis at which some piece begins or ends. */
-typedef struct division {
-    int n;
-    int64_t at[RESHARD_SUBAXES + 2]; /* ascending, from 1 to the axis' size */
-} division;
-
-static bool divide(division *d, int64_t at)
-{
-    int i = 0;
-    while (i < d->n && d->at[i] < at)
-        i++;
-    if (i < d->n && d->at[i] == at)
-        return true;
-    if (d->n == RESHARD_SUBAXES + 2)
-        return false;
-    memmove(d->at + i + 1, d->at + i, (size_t)(d->n - i) * sizeof d->at[0]);
-    d->at[i] = at;
-    d->n++;
-    return true;
-}
-
-static bool nests(const division *d)
-{
-    for (int i = 1; i < d->n; i++)
-        if (d->at[i] % d->at[i - 1] != 0)
-            return false;
-    return true;
-}
-
-static bool divide_by_layout(division *divisions, const clv_layout *layout)
-{
-    for (int i = 0; i < layout->begin[layout->rank + 1]; i++) {
-        clv_subaxis sub = layout->axes[i];
-        if (!divide(&divisions[sub.axis], sub.pre) || !divide(&divisions[sub.axis], (int64_t)sub.pre * sub.size))
-            return false;
-    }
-    return true;
-}
-
-/* Divides the sub-axes of `a` where a block count of `b` in the same dimension falls inside one: a permutation can then
- * bring part of the cut into place. */
-static void divide_by_sizes(division *divisions, const clv_layout *a, const clv_layout *b)
+/* Divides the sub-axes of `a` where a block count of `b` in the same dimension falls inside one: then a permute can
+ * bring part of the blocks into place. */
+static void divide_by_sizes(clv_axis_division *divisions, const clv_layout *a, const clv_layout *b)
 {
     for (int d = 0; d < a->rank; d++) {
         int64_t blocks = 1;
@@ -58,11 +20,9 @@ static void divide_by_sizes(division *divisions, const clv_layout *a, const clv_
             for (int j = b->begin[d]; j < b->begin[d + 1]; j++) {
                 other *= b->axes[j].size;
                 int64_t part = other / blocks;
-                division next = divisions[sub.axis];
                 if (other % blocks != 0 || part <= 1 || part >= sub.size || sub.size % part != 0)
                     continue;
-                if (divide(&next, sub.pre * part) && nests(&next))
-                    divisions[sub.axis] = next;
+                clv_axis_division_add(&divisions[sub.axis], sub.pre * part);
             }
             blocks *= sub.size;
         }
@@ -78,12 +38,12 @@ static bool is_even(const clv_layout *layout, const int64_t *shape)
     return true;
 }
 
-/* On few ranks, uneven shards are worth more choices: a part of an axis may cut a dimension of 3 better than the whole.
- * Divides every axis into primes, unless that makes too many. */
-static void divide_into_primes(division *divisions, const clv_mesh *mesh)
+/* Divides every axis into primes, unless that makes too many: for uneven shards, a part of an axis may shard a
+ * dimension of 3 better than the whole. */
+static void divide_into_primes(clv_axis_division *divisions, const clv_mesh *mesh)
 {
     enum { FEW = 5 };
-    division fine[CLV_MAX_AXES];
+    clv_axis_division fine[CLV_MAX_AXES];
     int subaxes = 0;
     for (int a = 0; a < mesh->n_axes; a++) {
         fine[a] = divisions[a];
@@ -94,29 +54,28 @@ static void divide_into_primes(division *divisions, const clv_mesh *mesh)
             if (subaxes++ > FEW)
                 return;
             if (size % prime == 0 && prime < size)
-                divide(&fine[a], fine[a].at[i] * prime);
+                clv_axis_division_add(&fine[a], fine[a].at[i] * prime);
         }
     }
     if (subaxes <= FEW)
         memcpy(divisions, fine, (size_t)mesh->n_axes * sizeof *divisions);
 }
 
-/* Where an axis goes beyond a host, what stays inside is an subaxis of its own: ranks of a host may do their part
- * first, over the better link. */
-static void divide_by_hosts(division *divisions, const clv_cost_model *cost)
+/* Divides an axis that crosses hosts into the parts across and inside hosts: collectives may use the faster link first.
+ */
+static void divide_by_hosts(clv_axis_division *divisions, const clv_cost_model *cost)
 {
     const clv_mesh *mesh = &cost->mesh;
-    int64_t left = cost->machine->ranks_per_host; /* ranks of a host, over the ranks of more minor axes */
+    int64_t left = cost->machine->ranks_per_host; /* ranks of a host, divided by those of inner axes */
     for (int a = mesh->n_axes - 1; a >= 0 && left > 1; a--) {
         int64_t size = mesh->axis[a].size;
-        division next = divisions[a];
-        if (size > left && size % left == 0 && divide(&next, size / left) && nests(&next))
-            divisions[a] = next;
+        if (size > left && size % left == 0)
+            clv_axis_division_add(&divisions[a], size / left);
         left = left % size == 0 ? left / size : 1;
     }
 }
 
-static void find_far(clv_reshard_problem *problem)
+static void find_inter_host_axes(clv_reshard_problem *problem)
 {
     problem->inter_host = 0;
     problem->intra_host = 1;
@@ -129,18 +88,11 @@ static void find_far(clv_reshard_problem *problem)
 
 bool clv_reshard_find_subaxes(clv_reshard_problem *problem, const clv_layout *from, const clv_layout *to)
 {
-    division divisions[CLV_MAX_AXES];
+    clv_axis_division divisions[CLV_MAX_AXES];
     const clv_mesh *mesh = problem->mesh;
-    for (int a = 0; a < mesh->n_axes; a++) {
-        divisions[a].n = 0;
-        divide(&divisions[a], 1);
-        divide(&divisions[a], mesh->axis[a].size);
-    }
-    if (!divide_by_layout(divisions, from) || !divide_by_layout(divisions, to))
+    clv_axis_divisions_init(divisions, mesh);
+    if (!clv_axis_divisions_add_layout(divisions, from) || !clv_axis_divisions_add_layout(divisions, to))
         return false;
-    for (int a = 0; a < mesh->n_axes; a++)
-        if (!nests(&divisions[a]))
-            return false;
     divide_by_sizes(divisions, from, to);
     divide_by_sizes(divisions, to, from);
     if (from->reduction != CLV_REDUCTION_NONE && !(is_even(from, problem->shape) && is_even(to, problem->shape)))
@@ -150,20 +102,18 @@ bool clv_reshard_find_subaxes(clv_reshard_problem *problem, const clv_layout *fr
     problem->n_subaxes = 0;
     for (int a = 0; a < mesh->n_axes; a++)
         for (int i = 0; i + 1 < divisions[a].n; i++) {
-            int64_t begin = divisions[a].at[i];
-            if (problem->n_subaxes == RESHARD_SUBAXES)
+            if (problem->n_subaxes == CLV_MAX_SUBAXES)
                 return false;
-            problem->subaxis[problem->n_subaxes++] =
-                (clv_subaxis){a, (int32_t)begin, (int32_t)(divisions[a].at[i + 1] / begin)};
+            problem->subaxis[problem->n_subaxes++] = clv_axis_division_subaxis(&divisions[a], a, i);
         }
-    find_far(problem);
+    find_inter_host_axes(problem);
     return true;
 }
 
 /* -- states -- */
 
-/* The subaxes of a sub-axis are neighbours in the table, major first. */
-static int first_atom(const clv_reshard_problem *problem, clv_subaxis sub)
+/* The parts of a layout's sub-axis are consecutive in the problem, major first; the first one. */
+static int first_part(const clv_reshard_problem *problem, clv_subaxis sub)
 {
     int i = 0;
     while (problem->subaxis[i].axis != sub.axis || problem->subaxis[i].pre != sub.pre)
@@ -177,7 +127,7 @@ void clv_reshard_state_from_layout(clv_reshard_state *out, const clv_reshard_pro
     for (int d = 0; d <= layout->rank; d++) {
         for (int i = layout->begin[d]; i < layout->begin[d + 1]; i++) {
             int64_t left = layout->axes[i].size;
-            for (int a = first_atom(problem, layout->axes[i]); left > 1; left /= problem->subaxis[a++].size) {
+            for (int a = first_part(problem, layout->axes[i]); left > 1; left /= problem->subaxis[a++].size) {
                 if (d < layout->rank) {
                     out->subaxis[d][out->n[d]++] = (uint8_t)a;
                     out->cut |= (clv_subaxis_set)1 << a;
@@ -193,7 +143,7 @@ void clv_reshard_state_from_layout(clv_reshard_state *out, const clv_reshard_pro
 clv_layout clv_reshard_state_to_layout(const clv_reshard_problem *problem, const clv_reshard_state *state)
 {
     clv_layout layout = clv_layout_replicated(problem->rank);
-    clv_subaxis subs[RESHARD_SUBAXES];
+    clv_subaxis subs[CLV_MAX_SUBAXES];
     for (int d = 0; d <= problem->rank; d++) {
         int n = 0, begin = layout.begin[d];
         if (d < problem->rank) {
@@ -290,7 +240,7 @@ double clv_reshard_step_bytes(const clv_reshard_problem *p, clv_step_kind kind, 
     return clv_step_moves(kind) ? (double)clv_reshard_missing_bytes(p, to, from) : 0;
 }
 
-/* -- prices -- */
+/* -- scores -- */
 
 int clv_reshard_common_prefix(const clv_reshard_state *a, const clv_reshard_state *b, int d)
 {
@@ -302,10 +252,9 @@ int clv_reshard_common_prefix(const clv_reshard_state *a, const clv_reshard_stat
     return i;
 }
 
-/* The subaxes whose groups talk in a step: those that it reduces, else those by which dimensions are cut otherwise than
- * before. */
-static clv_subaxis_set talking_axes(const clv_reshard_problem *problem, const clv_reshard_state *from,
-                                    const clv_reshard_state *to)
+/* The sub-axes of a step's groups: those that it reduces, else those that shard dimensions differently afterwards. */
+static clv_subaxis_set group_axes(const clv_reshard_problem *problem, const clv_reshard_state *from,
+                                  const clv_reshard_state *to)
 {
     clv_subaxis_set reduced = from->partial & ~to->partial, subaxes = 0;
     for (int d = 0; d < problem->rank; d++) {
@@ -323,21 +272,14 @@ double clv_reshard_score(const clv_reshard_problem *problem, clv_step_kind kind,
 {
     if (problem->cost == NULL || !clv_step_moves(kind))
         return problem->cost == NULL ? bytes : 0;
-    bool far = problem->inter_host != 0 && (talking_axes(problem, from, to) & problem->inter_host) != 0;
+    bool far = problem->inter_host != 0 && (group_axes(problem, from, to) & problem->inter_host) != 0;
     return clv_cost_step(problem->cost, kind, problem->dtype, bytes, far).seconds;
 }
 
-double clv_reshard_score_bound(const clv_reshard_problem *problem, double bytes, int moves, bool far)
+double clv_reshard_score_bound(const clv_reshard_problem *problem, double bytes, int moves, double network_bytes)
 {
-    return problem->cost != NULL ? clv_cost_step_bound(problem->cost, problem->dtype, bytes, moves, far) : bytes;
-}
-
-double clv_reshard_score_bound_mixed_links(const clv_reshard_problem *problem, double bytes, int moves,
-                                           double far_bytes)
-{
-    return problem->cost != NULL
-               ? clv_cost_step_bound_mixed_links(problem->cost, problem->dtype, bytes, moves, far_bytes)
-               : bytes;
+    return problem->cost != NULL ? clv_cost_step_bound(problem->cost, problem->dtype, bytes, moves, network_bytes)
+                                 : bytes;
 }
 
 double clv_reshard_inter_host_bytes_bound(const clv_reshard_problem *problem, clv_subaxis_set from_cut,
@@ -355,6 +297,17 @@ double clv_reshard_inter_host_bytes_bound(const clv_reshard_problem *problem, cl
 bool clv_reshard_mixes_links(const clv_reshard_problem *problem, const clv_reshard_state *from,
                              const clv_reshard_state *to)
 {
-    clv_subaxis_set talking = problem->inter_host != 0 ? talking_axes(problem, from, to) : 0;
-    return (talking & problem->inter_host) != 0 && (talking & ~problem->inter_host) != 0;
+    clv_subaxis_set axes = problem->inter_host != 0 ? group_axes(problem, from, to) : 0;
+    return (axes & problem->inter_host) != 0 && (axes & ~problem->inter_host) != 0;
+}
+
+/* -- drafts -- */
+
+void clv_reshard_draft_push(clv_reshard_draft *draft, const clv_reshard_problem *problem, clv_step_kind kind,
+                            const clv_reshard_state *from, const clv_reshard_state *to, double bytes)
+{
+    draft->kind[draft->n] = kind;
+    draft->bytes[draft->n] = bytes;
+    draft->score[draft->n] = clv_reshard_score(problem, kind, bytes, from, to);
+    draft->state[draft->n++] = *to;
 }

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "graph/graph.h"
 #include "ops/operand_checks.h"
+#include "partition/reshard/axis_division.h"
 #include "partition/sharding/sharding_projection.h"
 #include "program/program.h"
 
@@ -28,45 +29,9 @@ void clv_strategy_problem_init(clv_strategy_problem *problem, clv_type *types, c
     op->def->rule(op, problem->in, problem->out, &problem->rule);
 }
 
-/* ---- subaxes ---- */
+/* ---- sub-axes ---- */
 
-/* Where an axis is divided so that sub-axes are whole numbers of subaxes: products of pre, each dividing the next. */
-typedef struct breaks {
-    int n;
-    int64_t at[CLV_MAX_ATOMS + 1];
-    bool used;
-} breaks;
-
-/* False when the break does not nest in those that are there. */
-static bool add_break(breaks *b, int64_t at)
-{
-    int i = 0;
-    while (i < b->n && b->at[i] < at)
-        i++;
-    if (i < b->n && b->at[i] == at)
-        return true;
-    if ((i > 0 && at % b->at[i - 1] != 0) || (i < b->n && b->at[i] % at != 0))
-        return false;
-    memmove(b->at + i + 1, b->at + i, (size_t)(b->n - i) * sizeof *b->at);
-    b->at[i] = at;
-    b->n++;
-    return true;
-}
-
-/* False when a part of it does not nest. */
-static bool add_layout(breaks *axes, const clv_layout *layout)
-{
-    bool nests = true;
-    for (int i = 0; i < layout->begin[layout->rank + 1]; i++) {
-        clv_subaxis sub = layout->axes[i];
-        nests = add_break(&axes[sub.axis], sub.pre) && nests;
-        nests = add_break(&axes[sub.axis], (int64_t)sub.pre * sub.size) && nests;
-        axes[sub.axis].used = true;
-    }
-    return nests;
-}
-
-/* The layouts that a problem knows, one after another: those at hand, then targets; NULL after the last. */
+/* The n-th of a problem's available and then target layouts; NULL after the last. */
 static const clv_layout *nth_layout(const clv_strategy_problem *p, int n)
 {
     for (int i = 0; i < p->op->n_in; n -= p->n_available[i++])
@@ -78,8 +43,7 @@ static const clv_layout *nth_layout(const clv_strategy_problem *p, int n)
     return NULL;
 }
 
-/* Whether a layout at hand or a target has the subaxis: the rest of an axis that is used in part is as idle as a whole
- * axis that is not. */
+/* Whether an available or target layout uses the sub-axis; otherwise it is idle. */
 static bool in_use(const clv_strategy_problem *p, clv_subaxis subaxis)
 {
     const clv_layout *layout;
@@ -89,34 +53,30 @@ static bool in_use(const clv_strategy_problem *p, clv_subaxis subaxis)
     return false;
 }
 
-/* x:(1)2 and x:(1)3 of 6 have no common refinement: then there are as many divisions of the axes as there are layouts.
- */
+/* x:(1)2 and x:(1)3 of 6 have no common refinement: then there is a division of the axes for each layout. */
 int clv_strategy_list_subaxes(clv_subaxis *subaxes, const clv_strategy_problem *p, int division)
 {
-    breaks axes[CLV_MAX_AXES] = {0};
+    clv_axis_division axes[CLV_MAX_AXES];
     const clv_layout *layout = nth_layout(p, division);
     bool nests = true;
     int n = 0;
     if (division > 0 && !layout)
         return -1;
-    for (int a = 0; a < p->mesh->n_axes; a++) {
-        add_break(&axes[a], 1);
-        add_break(&axes[a], p->mesh->axis[a].size);
-    }
+    clv_axis_divisions_init(axes, p->mesh);
     for (int i = -1; i < 0 || layout; layout = nth_layout(p, ++i))
-        nests = (!layout || add_layout(axes, layout)) && nests;
+        nests = (!layout || clv_axis_divisions_add_layout(axes, layout)) && nests;
     if (division > 0 && nests)
         return -1;
     for (int a = 0; a < p->mesh->n_axes; a++)
-        for (int i = 0; (axes[a].used || p->idle_axes) && i + 1 < axes[a].n; i++) {
-            clv_subaxis subaxis = {a, (int32_t)axes[a].at[i], (int32_t)(axes[a].at[i + 1] / axes[a].at[i])};
+        for (int i = 0; i + 1 < axes[a].n; i++) {
+            clv_subaxis subaxis = clv_axis_division_subaxis(&axes[a], a, i);
             if (p->idle_axes || in_use(p, subaxis))
                 subaxes[n++] = subaxis;
         }
     return n;
 }
 
-/* ---- the price of one assignment ---- */
+/* ---- cost of one assignment ---- */
 
 static double work_seconds(const clv_strategy_problem *p, const clv_strategy *s)
 {
@@ -129,8 +89,8 @@ static double work_seconds(const clv_strategy_problem *p, const clv_strategy *s)
     return clv_cost_work(&p->rates, clv_cost_of_op(p->op, in, out));
 }
 
-/* sharers: so many bear the price of its bytes together. */
-static void add_change(clv_strategy *s, const clv_reshard_plan *plan, int sharers)
+/* Adds the cost of a reshard, of whose bytes `sharers` values each bear a part. */
+static void add_reshard(clv_strategy *s, const clv_reshard_plan *plan, int sharers)
 {
     s->bytes += plan->bytes / sharers;
     s->moves += plan->moves;
@@ -145,7 +105,7 @@ clv_status clv_strategy_add_operand_reshard(clv_strategy *s, const clv_strategy_
         return CLV_OK;
     CLV_TRY(clv_reshard_cache_cheapest(&plan, &s->source[i], p->reshards, p->available[i], p->n_available[i], &s->in[i],
                                        p->in[i].shape, p->in[i].dtype, err));
-    add_change(s, plan, 1);
+    add_reshard(s, plan, 1);
     return CLV_OK;
 }
 
@@ -157,14 +117,9 @@ static bool overlaps(const clv_subaxis *axes, int n, clv_subaxis axis)
     return any;
 }
 
-static bool cuts(const clv_layout *layout, clv_subaxis axis)
-{
-    return overlaps(layout->axes, layout->begin[layout->rank], axis);
-}
-
-/* `like` over dimensions, but for the axes over which `made` is partial, as it then is, too. Over axes of `stays` it is
- * as `like` is. */
-static clv_layout addends_like(const clv_strategy_problem *p, const clv_layout *like, const clv_layout *made,
+/* The layout of partial sums that are reduced later: sharded like `like`, except over the axes of which `made` is
+ * partial; over axes of `stays` as `like` in any case. */
+static clv_layout partial_like(const clv_strategy_problem *p, const clv_layout *like, const clv_layout *made,
                                uint32_t stays)
 {
     clv_layout layout = clv_layout_replicated(like->rank);
@@ -180,7 +135,7 @@ static clv_layout addends_like(const clv_strategy_problem *p, const clv_layout *
             return *made;
     }
     for (int i = 0; i < n_partial; i++)
-        if (!cuts(&layout, partial[i]) &&
+        if (!overlaps(layout.axes, layout.begin[layout.rank], partial[i]) &&
             clv_layout_add_partial(&layout, p->mesh, made->reduction, partial[i], NULL) != CLV_OK)
             return *made;
     return layout;
@@ -188,18 +143,18 @@ static clv_layout addends_like(const clv_strategy_problem *p, const clv_layout *
 
 clv_status clv_strategy_add_result_reshard(clv_strategy *s, const clv_strategy_problem *p, int o, clv_error *err)
 {
-    clv_layout whole = clv_layout_without_partial(&s->out[o]);
-    const clv_layout *to = p->has_target[o] ? &p->target[o] : &whole;
+    clv_layout reduced = clv_layout_without_partial(&s->out[o]);
+    const clv_layout *to = p->has_target[o] ? &p->target[o] : &reduced;
     bool reduced_later = p->accumulation_count[o] == CLV_MANY_PARTIAL_SUMS && clv_layout_is_partial(&s->out[o]);
-    clv_layout addends = reduced_later ? addends_like(p, to, &s->out[o], p->stays_partial[o]) : whole;
-    to = reduced_later ? &addends : to;
+    clv_layout partial_layout = reduced_later ? partial_like(p, to, &s->out[o], p->stays_partial[o]) : reduced;
+    to = reduced_later ? &partial_layout : to;
     const clv_reshard_plan *plan;
     CLV_TRY(clv_reshard_cache_plan(&plan, p->reshards, &s->out[o], to, p->out[o].shape, p->out[o].dtype, err));
-    add_change(s, plan, clv_layout_is_partial(&s->out[o]) && !reduced_later ? p->accumulation_count[o] : 1);
+    add_reshard(s, plan, clv_layout_is_partial(&s->out[o]) && !reduced_later ? p->accumulation_count[o] : 1);
     return CLV_OK;
 }
 
-/* Whether the subaxis is no part of the cuts of a layout, nor apart from them. */
+/* Whether the sub-axis overlaps a sub-axis of the layout that does not contain it. */
 static bool crosses(const clv_layout *layout, clv_subaxis subaxis)
 {
     for (int i = 0; i < layout->begin[layout->rank]; i++)
@@ -220,8 +175,8 @@ int clv_strategy_dim_of(const clv_layout *layout, clv_subaxis subaxis)
     return -1;
 }
 
-/* Whether operands that are to stay in place do. */
-static bool keeps_in_place(const clv_strategy *s, const clv_strategy_problem *p)
+/* Whether no stationary operand is moved. */
+static bool keeps_stationary(const clv_strategy *s, const clv_strategy_problem *p)
 {
     for (int i = 0; i < p->op->n_in; i++)
         for (int a = 0; p->stationary_axes[i] && a < s->n_subaxes; a++)
@@ -244,7 +199,7 @@ bool clv_strategy_fill_layouts(clv_strategy *s, const clv_strategy_problem *p, c
         legal = p->op->in[i] == 0 || clv_projection_operand_layout(&s->in[i], p, &splits, i);
     for (int o = 0; legal && o < p->op->n_out; o++)
         legal = clv_projection_result_layout(&s->out[o], p, &splits, o);
-    if (!legal || (keep && !keeps_in_place(s, p)))
+    if (!legal || (keep && !keeps_stationary(s, p)))
         return false;
     s->bytes = 0;
     s->moves = 0;
@@ -278,7 +233,7 @@ clv_strategy_cost clv_strategy_cost_of(const clv_strategy *s)
     return (clv_strategy_cost){s->seconds, s->bytes, s->work_seconds, s->moves};
 }
 
-/* ---- what is searched ---- */
+/* ---- choices ---- */
 
 static bool some_partial(const clv_strategy_problem *p)
 {
@@ -289,14 +244,14 @@ static bool some_partial(const clv_strategy_problem *p)
     return false;
 }
 
-/* The blocks that a factor takes, with what spills over. */
+/* The largest number of blocks of a factor, with its overflow. */
 static int64_t cuttable_size(const clv_rule *rule, int f)
 {
     int overflow = rule->factor[f].overflow;
     return rule->factor[f].size * (overflow < 0 ? 1 : rule->factor[overflow].size);
 }
 
-/* Pass, none, each factor that can be split. Equal prices go to the first, so that partial values stay partial for as
+/* Partial, none, each factor that can be split. Of equal costs the first one wins, so partial values stay partial as
  * long as that costs nothing. */
 int clv_strategy_list_choices(int8_t *choices, const clv_strategy_problem *p)
 {

@@ -6,7 +6,7 @@
 
 /* ---- what is fixed for a problem ---- */
 
-static int atom_index(const clv_subaxis *subaxes, int n_subaxes, clv_subaxis sub, int first)
+static int subaxis_index(const clv_subaxis *subaxes, int n_subaxes, clv_subaxis sub, int first)
 {
     for (int a = first; a < n_subaxes; a++)
         if (clv_subaxis_contains(sub, subaxes[a]))
@@ -22,14 +22,13 @@ static void append_once(int *order, int *n, int subaxis)
     order[(*n)++] = subaxis;
 }
 
-/* What a context is made of. */
 typedef struct context_builder {
     clv_projection_context *context;
     int n_ordered[CLV_MAX_FACTORS];
-    bool settled[CLV_MAX_FACTORS]; /* the alignment is that of an operand that stays in place */
+    bool fixed[CLV_MAX_FACTORS]; /* the alignment is that of a stationary operand */
 } context_builder;
 
-/* Notes the order of subaxes and the alignment that a layout has on the factors of its dimensions. */
+/* Adds the order of sub-axes and the alignments of a layout to the factors of its dimensions. */
 static void add_layout_order(context_builder *l, const clv_strategy_problem *p, const clv_layout *layout,
                              const clv_dim_factors *dims, const clv_subaxis *subaxes, int n_subaxes)
 {
@@ -40,13 +39,13 @@ static void add_layout_order(context_builder *l, const clv_strategy_problem *p, 
         for (int j = 0; n > 0 && j < dims[d].n; j++) {
             int f = (unsigned char)dims[d].factor[j];
             for (int i = 0; i < n; i++)
-                for (int a = atom_index(subaxes, n_subaxes, axes[i], 0); a >= 0;
-                     a = atom_index(subaxes, n_subaxes, axes[i], a + 1))
+                for (int a = subaxis_index(subaxes, n_subaxes, axes[i], 0); a >= 0;
+                     a = subaxis_index(subaxes, n_subaxes, axes[i], a + 1))
                     append_once(out->order[f], &l->n_ordered[f], a);
             int64_t minor = 1;
             for (int k = j + 1; k < dims[d].n; k++)
                 minor *= p->rule.factor[dims[d].factor[k]].size;
-            if (l->settled[f] || minor == 0 || layout->alignment[d] % minor != 0)
+            if (l->fixed[f] || minor == 0 || layout->alignment[d] % minor != 0)
                 continue;
             int64_t alignment = layout->alignment[d] / minor;
             int64_t joint = out->alignment[f] / clv_gcd(out->alignment[f], alignment) * alignment;
@@ -56,7 +55,7 @@ static void add_layout_order(context_builder *l, const clv_strategy_problem *p, 
     }
 }
 
-/* An operand that stays in place keeps its blocks, too: the alignments of others must not move its borders. */
+/* A stationary operand keeps its blocks: alignments of other layouts must not move its borders. */
 static void add_stationary_blocks(context_builder *l, const clv_strategy_problem *p, int i, const clv_subaxis *subaxes,
                                   int n_subaxes)
 {
@@ -69,7 +68,7 @@ static void add_stationary_blocks(context_builder *l, const clv_strategy_problem
         for (int k = 0; k < n; k++)
             kept = kept || (p->stationary_axes[i] >> axes[k].axis & 1);
         for (int j = 0; kept && j < p->rule.in[i][d].n; j++)
-            l->settled[p->rule.in[i][d].factor[j]] = true;
+            l->fixed[p->rule.in[i][d].factor[j]] = true;
     }
 }
 
@@ -106,8 +105,9 @@ static bool refuse_partial(const clv_strategy_problem *p, clv_subaxis axis)
                                (clv_refusal){.kind = CLV_REFUSED_PARTIAL, .factor = -1, .operand = -1, .axis = axis});
 }
 
-/* More blocks than the factor has elements: clv_gcd(blocks, size) of them cut it, major subaxes first (an subaxis is
- * split where it must be), and the rest cuts the overflow factor. False when the subaxes do not divide so. */
+/* Splits a factor into more blocks than it has elements (KV-head replication): gcd(blocks, size) blocks, by the outer
+ * sub-axes (one of which may be divided), and the rest splits the overflow factor. False if the sub-axes do not divide
+ * so. */
 static bool overflow(clv_sharding_projection *out, const clv_factor *factor, int f)
 {
     clv_factor_sharding whole = out->factor[f];
@@ -129,7 +129,7 @@ static bool overflow(clv_sharding_projection *out, const clv_factor *factor, int
             minor->blocks *= sub.size / here;
         }
     }
-    return minor->n < CLV_MAX_ATOMS;
+    return minor->n < CLV_MAX_SUBAXES;
 }
 
 bool clv_sharding_projection_make(clv_sharding_projection *out, const clv_strategy_problem *p,
@@ -172,14 +172,14 @@ static int64_t factor_size(const clv_strategy_problem *p, int f)
     return p->rule.factor[f].size;
 }
 
-/* Cuts dimension d as the splits of its factors say; false when the cut is not one of contiguous equal units. */
+/* Shards dimension d by the shardings of its factors; false if its blocks would not be contiguous and equal. */
 static bool cut_dim(clv_layout *layout, const clv_strategy_problem *p, const clv_sharding_projection *splits,
                     const clv_dim_factors *dim, int d)
 {
     clv_subaxis axes[CLV_MAX_SUBAXES];
     int n = 0;
     int64_t alignment = 1;
-    bool open = false; /* a more major factor is not cut down to its elements */
+    bool open = false; /* an outer factor is not split into single elements */
     for (int j = 0; j < dim->n; j++) {
         int f = (unsigned char)dim->factor[j];
         const clv_factor_sharding *split = &splits->factor[f];
@@ -235,7 +235,7 @@ static bool available_partial(const clv_strategy_problem *p, int i, clv_subaxis 
     return false;
 }
 
-/* The reduction under which partial operands pass over the subaxis; NONE when they cannot. */
+/* The reduction under which operands may stay partial over the sub-axis; NONE if they may not. */
 static clv_reduction passing(const clv_strategy_problem *p, clv_subaxis subaxis)
 {
     if (p->rule.linearity != CLV_NOT_LINEAR)
@@ -255,7 +255,7 @@ bool clv_projection_may_stay_partial(const clv_strategy_problem *p, clv_subaxis 
     return passing(p, subaxis) != CLV_REDUCTION_NONE;
 }
 
-/* Whether operand i is to be partial over an subaxis that passes. */
+/* Whether operand i is partial over a sub-axis over which operands stay partial. */
 static bool carries_partial(const clv_strategy_problem *p, int i, clv_subaxis subaxis, clv_reduction how)
 {
     if (how == CLV_REDUCTION_MAX)

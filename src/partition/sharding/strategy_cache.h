@@ -4,14 +4,14 @@
 
 #include "partition/sharding/op_strategy.h"
 
-typedef struct clv_strategy_cache clv_strategy_cache;
+typedef struct clv_key_cache clv_strategy_cache;
 
-/* Lives in the arena; NULL: out of memory. */
+/* Makes a cache, which lives in the arena. NULL: out of memory. */
 clv_strategy_cache *clv_strategy_cache_new(clv_arena *arena);
 
-/* clv_strategy_choose, or what it gave for an equal problem: the same op kind and attributes on operands of the same
- * types in the same layouts, results wanted in the same layouts. *out stays valid. */
-clv_status clv_strategy_cache_choose(const clv_strategy **out, clv_strategy_cache *memo,
+/* clv_strategy_choose, or its earlier result for an equal problem: the same op kind and attributes on operands of the
+ * same types and layouts, with the same target layouts. *out stays valid. */
+clv_status clv_strategy_cache_choose(const clv_strategy **out, clv_strategy_cache *cache,
                                      const clv_strategy_problem *problem, clv_error *err);
 
 #endif

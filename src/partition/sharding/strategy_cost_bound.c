@@ -9,14 +9,14 @@
 #include "ops/operand_checks.h"
 #include "tensor/reshard_volume.h"
 
-/* What a choice does to a tensor, besides cutting one of its dimensions. */
+/* Effects of a choice on a tensor, besides sharding one of its dimensions. */
 enum {
-    CUTS_NOTHING = -1, /* the tensor is the same on all coordinates */
-    CUTS_UNKNOWN = -2, /* it depends on other subaxes: a factor that spills */
-    MAKES_PARTIAL = -3 /* a result that a split sums */
+    CUTS_NOTHING = -1, /* the tensor is replicated */
+    CUTS_UNKNOWN = -2, /* it depends on other sub-axes: a factor with an overflow */
+    MAKES_PARTIAL = -3 /* the result is partial */
 };
 
-/* ---- what is fixed for a space ---- */
+/* ---- terms and layouts of a space ---- */
 
 static void read_layout(clv_cost_bound_layout *out, const clv_layout *layout, const clv_type *type,
                         const clv_strategy_space *space)
@@ -43,7 +43,7 @@ static void read_layout(clv_cost_bound_layout *out, const clv_layout *layout, co
     }
 }
 
-/* Where a factor may leave subaxes to the one that it spills to, both dimensions count. */
+/* A factor may leave sub-axes to its overflow factor: then both dimensions count. */
 static int dim_of_choice(const clv_rule *rule, const clv_dim_factors *dims, int rank, int choice)
 {
     if (choice < 0)
@@ -57,7 +57,7 @@ static bool passes_through(const clv_strategy_problem *p, int i)
     return p->rule.passes_max || (p->rule.linear >> i & 1u);
 }
 
-/* 0 for what does not cut the tensor. What spills from one factor to another has to do with both. */
+/* 0 for choices that do not shard the tensor. A factor with an overflow shards by both. */
 static uint8_t way_of_choice(const clv_rule *rule, const clv_dim_factors *dims, int rank, int choice)
 {
     if (choice < 0)
@@ -138,22 +138,22 @@ void clv_cost_bound_free(clv_cost_bound *bound)
 
 /* ---- bytes ---- */
 
-#define ROUNDED 1e-9 /* what a quotient may be off by */
+#define ROUNDED 1e-9 /* rounding error of a quotient */
 
-/* What the subaxes say of a change of layout: sizes of those that ... */
+/* A reshard from one layout to another, as products of the sizes of the sub-axes that ... */
 typedef struct subaxis_products {
-    double cut;                          /* cut the layout that is to be had, or may */
-    double lost;                         /* cut only the layout that is at hand */
-    double reduced;                      /* leave by a reduction */
-    double unscattered;                  /* of these, do not cut the layout that is to be had */
-    double kept;                         /* stay partial, or could */
-    double far_cut, far_lost;            /* of cut and lost, what crosses hosts */
-    double far_reduced, far_unscattered; /* of reduced and unscattered */
-    double far_moved[CLV_MAX_RANK];      /* of moved */
-    double moved[CLV_MAX_RANK];          /* cut another dimension in the one layout than this one in the other */
-    double along[CLV_MAX_RANK];          /* cut this dimension of the layout that is to be had */
-    double crossed[CLV_MAX_RANK];        /* cut this dimension by the assignment, and another one in the fixed layout */
-    double reach[CLV_MAX_RANK];          /* cut this dimension by the assignment, or may */
+    double cut;                          /* shard `to`, or may */
+    double lost;                         /* shard `from` only */
+    double reduced;                      /* are reduced */
+    double unscattered;                  /* are reduced, and do not shard `to` */
+    double kept;                         /* stay partial, or may */
+    double far_cut, far_lost;            /* the parts of cut and lost that cross hosts */
+    double far_reduced, far_unscattered; /* those of reduced and unscattered */
+    double far_moved[CLV_MAX_RANK];      /* those of moved */
+    double moved[CLV_MAX_RANK];          /* shard this dimension in the fixed layout, and another by the assignment */
+    double along[CLV_MAX_RANK];          /* shard this dimension of `to` */
+    double crossed[CLV_MAX_RANK];        /* shard this dimension by the assignment, and another in the fixed layout */
+    double reach[CLV_MAX_RANK];          /* shard this dimension by the assignment, or may */
 } subaxis_products;
 
 /* Products without a factor yet. */
@@ -173,7 +173,7 @@ static subaxis_products empty_products(void)
     return t;
 }
 
-/* How much larger than the mean the largest block of a dimension can be, of those that an assignment makes. */
+/* Upper bound of the largest block of a dimension, relative to the mean. */
 static double most_excess(const subaxis_products *t, const clv_cost_bound_term *term, const clv_type *type, int d)
 {
     double size = (double)type->shape[d], cut = (double)term->alignment[d] * t->reach[d];
@@ -182,9 +182,8 @@ static double most_excess(const subaxis_products *t, const clv_cost_bound_term *
     return fmod(size, cut) == 0 ? 1 : 1 + cut / size;
 }
 
-/* At most 1/this of the elements lie where both layouts have them, for subaxes that cut another dimension in each.
- * However the one layout places an element by its other dimensions, the dimension d of the other has it in one of all
- * blocks. */
+/* At most 1/this of the elements are on the same rank in both layouts, for sub-axes that shard different dimensions:
+ * wherever one layout has an element by its other dimensions, dimension d of the other layout has it in one block. */
 static double moved_fraction_bound(const subaxis_products *t, const clv_cost_bound_term *term,
                                    const clv_cost_bound_layout *layout, const clv_type *type)
 {
@@ -198,7 +197,7 @@ static double moved_fraction_bound(const subaxis_products *t, const clv_cost_bou
     return most;
 }
 
-/* Ranks that differ only in what stays inside hosts have, of what they are to have, 1/this on average. */
+/* Ranks that differ only in sub-axes inside hosts hold on average 1/this of what they need. */
 static double inter_host_fraction_bound(const subaxis_products *t, const clv_cost_bound_layout *layout)
 {
     double most = 1;
@@ -207,9 +206,9 @@ static double inter_host_fraction_bound(const subaxis_products *t, const clv_cos
     return t->far_lost * most;
 }
 
-/* What an subaxis does to a dimension of the tensor by the assignment. */
-static void note_made(subaxis_products *t, const clv_cost_bound *b, const clv_cost_bound_term *term, int subaxis,
-                      int made, int fixed, bool decided)
+/* Multiplies in a sub-axis that shards dimension `made` by the assignment, and `fixed` in the fixed layout. */
+static void multiply_in(subaxis_products *t, const clv_cost_bound *b, const clv_cost_bound_term *term, int subaxis,
+                        int made, int fixed, bool decided)
 {
     double size = b->space->subaxis[subaxis].size;
     if (made >= 0 && fixed >= 0 && made != fixed) {
@@ -222,9 +221,8 @@ static void note_made(subaxis_products *t, const clv_cost_bound *b, const clv_co
         t->reach[__builtin_ctz(dims)] *= size;
 }
 
-/* How much more a rank holds than the mean, of those ranks that hold anything: blocks beyond the elements of a
- * dimension are empty. */
-static double crowding(const subaxis_products *t, const clv_type *type)
+/* Lower bound of the largest shard relative to the mean: blocks beyond the elements of a dimension are empty. */
+static double shard_imbalance(const subaxis_products *t, const clv_type *type)
 {
     double times = 1;
     for (int d = 0; d < type->rank; d++)
@@ -233,37 +231,36 @@ static double crowding(const subaxis_products *t, const clv_type *type)
     return times;
 }
 
-/* What a change of layout costs at the least. */
-typedef struct least {
+/* A lower bound of a reshard. */
+typedef struct reshard_bound {
     double bytes;
     int moves;
-    double all_reduced; /* bytes if it is one all_reduce and nothing else; infinity where that does not do */
+    double all_reduced; /* bytes if it is a single all_reduce; infinity if it cannot be */
     double far_bytes;   /* of bytes, those that cross hosts */
-} least;
+} reshard_bound;
 
-/* Of the ranks that are to hold an element, all but those that have it receive it. If it is reduced first, all but one
- * receive it reduced, and all if none of them had it before. What no rank has under the old layout comes in no
- * reduction, so that is another collective; and so is the way to ranks that differ only in the axes reduced over, as a
- * reduce_scatter leaves them different elements: unless it is an all_reduce, which moves twice as much. `missing`:
- * bytes that the neediest rank lacks, if known. */
-static least least_change(const subaxis_products *t, const clv_cost_bound_term *term,
-                          const clv_cost_bound_layout *layout, const clv_type *type, const clv_cost_bound *b,
-                          double missing)
+/* Of the ranks that need an element, all that lack it receive it. If it is reduced first, all but one receive the sum,
+ * and all if none of them held it. Elements that no rank of a group holds do not come by its reduction, so they need
+ * another collective; so do ranks that differ only in the reduced axes, because a reduce_scatter leaves them different
+ * elements, unless it is an all_reduce, which moves twice as much. `missing`: exact missing bytes, if known. */
+static reshard_bound bound_reshard(const subaxis_products *t, const clv_cost_bound_term *term,
+                                   const clv_cost_bound_layout *layout, const clv_type *type, const clv_cost_bound *b,
+                                   double missing)
 {
     double ranks = b->ranks;
-    double moved = moved_fraction_bound(t, term, layout, type), crowd = crowding(t, type);
+    double moved = moved_fraction_bound(t, term, layout, type), imbalance = shard_imbalance(t, type);
     double size = (double)clv_dtype_size(type->dtype), elems = clv_type_bytes(type) / size, share = elems / t->cut;
-    double lacks = share - share / (t->lost * moved), least_move = fmax(missing, lacks * crowd * size);
+    double lacks = share - share / (t->lost * moved), least_move = fmax(missing, lacks * imbalance * size);
     if (t->reduced == 1)
-        return (least){.bytes = least_move,
-                       .moves = least_move > 0,
-                       .all_reduced = INFINITY,
-                       .far_bytes =
-                           elems * size / t->far_cut * (1 - 1 / inter_host_fraction_bound(t, layout)) / b->intra_host};
-    double n = t->reduced, part = elems / ranks * t->kept, most = share * crowd;
+        return (reshard_bound){.bytes = least_move,
+                               .moves = least_move > 0,
+                               .all_reduced = INFINITY,
+                               .far_bytes = elems * size / t->far_cut * (1 - 1 / inter_host_fraction_bound(t, layout)) /
+                                            b->intra_host};
+    double n = t->reduced, part = elems / ranks * t->kept, most = share * imbalance;
     double rest = fmax(share - part / moved, most - part) * size;
     bool apart = missing > 0 || lacks > ROUNDED * share;
-    least out = {.moves = elems > 0, .all_reduced = INFINITY};
+    reshard_bound out = {.moves = elems > 0, .all_reduced = INFINITY};
     out.far_bytes = elems * size / ranks * (t->far_reduced - 1 + t->far_unscattered - 1);
     out.bytes = part * (n - 1) * size + fmax(least_move, rest);
     if (elems > 0 && (apart || t->unscattered > 1))
@@ -273,18 +270,17 @@ static least least_change(const subaxis_products *t, const clv_cost_bound_term *
     return out;
 }
 
-static clv_strategy_cost price_of(const clv_strategy_space *space, const clv_type *type, least l)
+static clv_strategy_cost cost_of(const clv_strategy_space *space, const clv_type *type, reshard_bound l)
 {
     const clv_cost_model *cost = space->problem->cost;
-    double seconds = clv_cost_step_bound_mixed_links(cost, type->dtype, l.bytes, l.moves, l.far_bytes);
+    double seconds = clv_cost_step_bound(cost, type->dtype, l.bytes, l.moves, l.far_bytes);
     if (l.all_reduced == INFINITY)
         return (clv_strategy_cost){.bytes = l.bytes, .moves = l.moves, .seconds = seconds};
-    double at_once = clv_cost_step_bound(cost, type->dtype, l.all_reduced, 1, l.far_bytes > 0);
+    double at_once = clv_cost_step_bound(cost, type->dtype, l.all_reduced, 1, l.far_bytes > 0 ? l.all_reduced : 0);
     return (clv_strategy_cost){.bytes = l.bytes, .moves = 1, .seconds = fmin(seconds, at_once)};
 }
 
-/* Elements that the neediest rank lacks of operand's layout `to`, coming from layout k at hand, or of where a result is
- * wanted. 0 if the assignment has no layouts. */
+/* Missing elements of an operand from available layout k, or of a result's target; 0 if the assignment is illegal. */
 static int64_t count_missing(const clv_strategy_space *space, const clv_cost_bound_term *term, int k,
                              const int8_t *choice)
 {
@@ -336,7 +332,7 @@ static int64_t *missing_count_at(clv_missing_counts *c, int root, const uint8_t 
 static double missing_bytes(clv_cost_bound *b, const clv_cost_bound_term *term, int k, const int8_t *choice,
                             const clv_type *type)
 {
-    uint8_t way[CLV_MAX_ATOMS];
+    uint8_t way[CLV_MAX_SUBAXES];
     int n = b->space->n_subaxes;
     for (int a = 0; a < n; a++)
         way[a] = term->way[choice[a] + 2];
@@ -365,7 +361,7 @@ static subaxis_products operand_products(const clv_cost_bound *b, const clv_cost
         }
         if (to >= 0)
             t.along[to] *= size;
-        note_made(&t, b, term, a, to, at->dim[a], decided);
+        multiply_in(&t, b, term, a, to, at->dim[a], decided);
         bool passes = (term->may_pass >> a & 1u) && (!decided || choice[a] == CLV_CHOICE_PARTIAL);
         if ((at->partial >> a & 1u) && !passes) {
             t.reduced *= size;
@@ -392,7 +388,7 @@ static clv_strategy_cost lesser(const clv_strategy_cost *a, const clv_strategy_c
                                .moves = a->moves < b->moves ? a->moves : b->moves};
 }
 
-static clv_strategy_cost operand_price(clv_cost_bound *b, const clv_cost_bound_term *term, const int8_t *choice, int n,
+static clv_strategy_cost bound_operand(clv_cost_bound *b, const clv_cost_bound_term *term, const int8_t *choice, int n,
                                        bool counted)
 {
     const clv_type *type = &b->space->problem->in[term->id];
@@ -400,16 +396,16 @@ static clv_strategy_cost operand_price(clv_cost_bound *b, const clv_cost_bound_t
     for (int k = 0; k < term->n && (k == 0 || best.moves > 0); k++) {
         const clv_cost_bound_layout *at = &b->layouts[term->first + k];
         subaxis_products t = operand_products(b, term, at, choice, n);
-        clv_strategy_cost price = price_of(b->space, type, least_change(&t, term, at, type, b, 0));
-        if (counted && (k == 0 || !is_no_less(&price, &best)))
-            price =
-                price_of(b->space, type, least_change(&t, term, at, type, b, missing_bytes(b, term, k, choice, type)));
-        best = k == 0 ? price : lesser(&best, &price);
+        clv_strategy_cost cost_so_far = cost_of(b->space, type, bound_reshard(&t, term, at, type, b, 0));
+        if (counted && (k == 0 || !is_no_less(&cost_so_far, &best)))
+            cost_so_far =
+                cost_of(b->space, type, bound_reshard(&t, term, at, type, b, missing_bytes(b, term, k, choice, type)));
+        best = k == 0 ? cost_so_far : lesser(&best, &cost_so_far);
     }
     return best;
 }
 
-/* `to`: where the result is wanted; NULL: as it comes, but reduced. */
+/* `to`: the target layout; NULL: none, the result is only reduced. */
 static subaxis_products result_products(const clv_cost_bound *b, const clv_cost_bound_term *term,
                                         const clv_cost_bound_layout *to, const int8_t *choice, int n)
 {
@@ -430,7 +426,7 @@ static subaxis_products result_products(const clv_cost_bound *b, const clv_cost_
         }
         if (to && to->dim[a] != CUTS_NOTHING)
             t.far_cut *= b->inter_host[a];
-        note_made(&t, b, term, a, from, to ? to->dim[a] : CUTS_NOTHING, a < n);
+        multiply_in(&t, b, term, a, from, to ? to->dim[a] : CUTS_NOTHING, a < n);
         if (from == MAKES_PARTIAL && to && (to->partial >> a & 1u))
             t.kept *= size;
         else if (from == MAKES_PARTIAL) {
@@ -443,7 +439,7 @@ static subaxis_products result_products(const clv_cost_bound *b, const clv_cost_
     return t;
 }
 
-/* Whether a result is partial, as far as single choices tell. */
+/* Whether a result may be partial, judged by single choices. */
 static bool may_be_partial(const clv_strategy_space *space, const clv_cost_bound_term *term, const int8_t *choice)
 {
     for (int a = 0; a < space->n_subaxes; a++) {
@@ -454,7 +450,7 @@ static bool may_be_partial(const clv_strategy_space *space, const clv_cost_bound
     return false;
 }
 
-static clv_strategy_cost result_price(clv_cost_bound *b, const clv_cost_bound_term *term, const int8_t *choice, int n,
+static clv_strategy_cost bound_result(clv_cost_bound *b, const clv_cost_bound_term *term, const int8_t *choice, int n,
                                       bool counted)
 {
     const clv_strategy_problem *p = b->space->problem;
@@ -466,31 +462,31 @@ static clv_strategy_cost result_price(clv_cost_bound *b, const clv_cost_bound_te
     subaxis_products t = result_products(b, term, to, choice, n);
     double missing = counted && to ? missing_bytes(b, term, 0, choice, type) : 0;
     bool shared = !counted || may_be_partial(b->space, term, choice);
-    least l = least_change(&t, term, to, type, b, missing);
+    reshard_bound l = bound_reshard(&t, term, to, type, b, missing);
     if (shared) {
         l.bytes /= p->accumulation_count[term->id];
         l.all_reduced /= p->accumulation_count[term->id];
         l.far_bytes /= p->accumulation_count[term->id];
     }
-    return price_of(b->space, type, l);
+    return cost_of(b->space, type, l);
 }
 
 clv_strategy_cost clv_cost_bound_reshard(clv_cost_bound *b, int term, const int8_t *choice, int n)
 {
     const clv_cost_bound_term *t = &b->term[term];
-    return t->result ? result_price(b, t, choice, n, false) : operand_price(b, t, choice, n, false);
+    return t->result ? bound_result(b, t, choice, n, false) : bound_operand(b, t, choice, n, false);
 }
 
 clv_strategy_cost clv_cost_bound_exact_reshard(clv_cost_bound *b, int term, const int8_t *choice)
 {
     const clv_cost_bound_term *t = &b->term[term];
     int n = b->space->n_subaxes;
-    return t->result ? result_price(b, t, choice, n, true) : operand_price(b, t, choice, n, true);
+    return t->result ? bound_result(b, t, choice, n, true) : bound_operand(b, t, choice, n, true);
 }
 
 /* ---- work ---- */
 
-/* The smallest that the largest shard of a tensor can be, when only the decided subaxes split. */
+/* Lower bound of the largest shard if only the decided sub-axes split. */
 static clv_type local_type(const clv_type *type, const clv_dim_factors *dims, const clv_rule *rule,
                            const int64_t *blocks)
 {
@@ -500,7 +496,7 @@ static clv_type local_type(const clv_type *type, const clv_dim_factors *dims, co
         for (int j = 0; j < dims[d].n; j++) {
             int f = dims[d].factor[j];
             cuts *= blocks[f];
-            for (int g = 0; g < rule->n_factors; g++) /* what another factor leaves to this one */
+            for (int g = 0; g < rule->n_factors; g++) /* the remainder of another factor */
                 if (rule->factor[g].overflow == f && clv_projection_dim_of_factor(dims, type->rank, g) != d)
                     cuts *= blocks[g];
         }

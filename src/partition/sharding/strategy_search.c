@@ -1,7 +1,7 @@
 /* strategy_search.c - branch and bound for the cheapest sharding strategy of one op (clv_strategy_choose).
  *
- * It gives what pricing every assignment in order gives, and prices no change of layout before work and a lower bound
- * on bytes (strategy_cost_bound.h) say that it may matter.
+ * In: the strategy problem of an op. Out: the strategy that enumeration of all assignments in order would find. No
+ * reshard is planned before the bounds of work and bytes (strategy_cost_bound.h) say that it may matter.
  */
 #include <limits.h>
 #include <stdlib.h>
@@ -10,21 +10,21 @@
 #include "base/error.h"
 #include "partition/sharding/strategy_cost_bound.h"
 
-/* Under one link bounds are close, and few leaves are planned. With two they know little of how steps are made of both:
- * where there are more assignments than FEW, the most promising leaves are planned and the best of these is taken. */
-enum { FEW = 512, MOST_LEAVES = 64 };
+/* With uniform links bounds are tight, and few leaves are planned. With two links they are loose: if there are more
+ * than FEW assignments, only the MAX_LEAVES most promising ones are planned. */
+enum { FEW = 512, MAX_LEAVES = 64 };
 
 typedef struct search {
     const clv_strategy_space *space;
     clv_cost_bound bound;
     clv_strategy trial;
-    int8_t choice_index[CLV_MAX_ATOMS],
-        best_choice_index[CLV_MAX_ATOMS]; /* of trial and best: choices by their place in the lists */
+    int8_t choice_index[CLV_MAX_SUBAXES],
+        best_choice_index[CLV_MAX_SUBAXES]; /* choices of trial and best, as indices into the space's lists */
     clv_strategy *best;
     bool *found;
     bool own;   /* best is of this space */
-    int leaves; /* that may yet be planned, once something is found */
-    clv_strategy_cost best_price;
+    int leaves; /* number that may still be planned, once something is found */
+    clv_strategy_cost best_cost;
 } search;
 
 static clv_strategy_cost sum(clv_strategy_cost a, clv_strategy_cost b)
@@ -33,13 +33,13 @@ static clv_strategy_cost sum(clv_strategy_cost a, clv_strategy_cost b)
                                a.moves + b.moves};
 }
 
-/* Whether an assignment that costs at least `least`, and whose first n digits are those of trial, may yet be the best:
- * it is cheaper, or as cheap and before the best in order. */
+/* Whether an assignment of cost `least` or more that begins with the trial's first n choices may be the best: it is
+ * cheaper, or as cheap and earlier in order. */
 static bool may_win(const search *s, const clv_strategy_cost *least, int n)
 {
     if (!*s->found)
         return true;
-    int order = clv_strategy_cost_compare(least, &s->best_price, s->space->problem->by_bytes);
+    int order = clv_strategy_cost_compare(least, &s->best_cost, s->space->problem->by_bytes);
     return order < 0 || (order == 0 && s->own && memcmp(s->choice_index, s->best_choice_index, (size_t)n) <= 0);
 }
 
@@ -47,29 +47,29 @@ static void take_trial(search *s)
 {
     *s->best = s->trial;
     *s->found = s->own = true;
-    s->best_price = clv_strategy_cost_of(&s->trial);
+    s->best_cost = clv_strategy_cost_of(&s->trial);
     memcpy(s->best_choice_index, s->choice_index, sizeof s->choice_index);
 }
 
-static clv_strategy_cost least_price(search *s, int n)
+static clv_strategy_cost bound_of_prefix(search *s, int n)
 {
-    clv_strategy_cost price = clv_cost_bound_work(&s->bound, s->trial.choice, n);
+    clv_strategy_cost cost = clv_cost_bound_work(&s->bound, s->trial.choice, n);
     for (int t = 0; t < s->bound.n_terms; t++)
-        price = sum(price, clv_cost_bound_reshard(&s->bound, t, s->trial.choice, n));
-    return price;
+        cost = sum(cost, clv_cost_bound_reshard(&s->bound, t, s->trial.choice, n));
+    return cost;
 }
 
-/* Whether the trial may win that costs this up to term t, and for the other terms at least that. */
-static bool leaf_may_win(const search *s, clv_strategy_cost price, const clv_strategy_cost *least, int t)
+/* Whether the trial may win, given its cost up to term t and bounds of the other terms. */
+static bool leaf_may_win(const search *s, clv_strategy_cost cost, const clv_strategy_cost *least, int t)
 {
     for (; t < s->bound.n_terms; t++)
-        price = sum(price, least[t]);
-    return may_win(s, &price, s->space->n_subaxes);
+        cost = sum(cost, least[t]);
+    return may_win(s, &cost, s->space->n_subaxes);
 }
 
-/* All subaxes are decided. Counts, lays out, and then plans, one change of layout after another, until it is clear that
- * the trial does not win. */
-static clv_status price_leaf(search *s, clv_error *err)
+/* Computes the cost of a complete assignment in stages, from bounds to exact counts, layouts and reshard plans, until
+ * it is clear that it does not win. */
+static clv_status evaluate_leaf(search *s, clv_error *err)
 {
     const clv_strategy_problem *p = s->space->problem;
     clv_cost_bound *bound = &s->bound;
@@ -100,7 +100,7 @@ typedef struct branch {
     clv_strategy_cost least;
 } branch;
 
-/* What the next subaxis may do, the most promising first; equals in order. Returns how many there are. */
+/* Lists the choices for a sub-axis that may win, the most promising first. @return their number */
 static int list_branches(branch *branches, search *s, int subaxis)
 {
     int n = 0;
@@ -108,7 +108,7 @@ static int list_branches(branch *branches, search *s, int subaxis)
         branch b = {.choice_index = (int8_t)c};
         s->choice_index[subaxis] = (int8_t)c;
         s->trial.choice[subaxis] = s->space->choice[subaxis][c];
-        b.least = least_price(s, subaxis + 1);
+        b.least = bound_of_prefix(s, subaxis + 1);
         if (!may_win(s, &b.least, subaxis + 1))
             continue;
         int i = n++;
@@ -126,7 +126,7 @@ static clv_status branch_on_subaxis(search *s, int subaxis, clv_error *err)
     if (*s->found && s->leaves <= 0)
         return CLV_OK;
     if (subaxis == s->space->n_subaxes)
-        return price_leaf(s, err);
+        return evaluate_leaf(s, err);
     int n = list_branches(branches, s, subaxis);
     for (int i = 0; i < n; i++) {
         s->choice_index[subaxis] = branches[i].choice_index;
@@ -137,12 +137,12 @@ static clv_status branch_on_subaxis(search *s, int subaxis, clv_error *err)
     return CLV_OK;
 }
 
-static int most_leaves(const clv_strategy_space *space)
+static int max_leaves(const clv_strategy_space *space)
 {
     double all = 1;
     for (int a = 0; a < space->n_subaxes; a++)
         all *= space->n_choices[a];
-    return space->problem->cost->uniform_links || all <= FEW ? INT_MAX : MOST_LEAVES;
+    return space->problem->cost->uniform_links || all <= FEW ? INT_MAX : MAX_LEAVES;
 }
 
 static search *begin(clv_strategy *best, bool *found, const clv_strategy_space *space)
@@ -153,15 +153,15 @@ static search *begin(clv_strategy *best, bool *found, const clv_strategy_space *
     s->space = space;
     s->best = best;
     s->found = found;
-    s->leaves = most_leaves(space);
+    s->leaves = max_leaves(space);
     s->trial.n_subaxes = space->n_subaxes;
     memcpy(s->trial.subaxis, space->subaxis, sizeof space->subaxis);
     if (*found)
-        s->best_price = clv_strategy_cost_of(best);
+        s->best_cost = clv_strategy_cost_of(best);
     return s;
 }
 
-/* *best is replaced if the space has a cheaper strategy, or if *found is false and it has a legal one. */
+/* Replaces *best if the space has a cheaper strategy, or if *found is false and it has a legal one. */
 static clv_status search_space(clv_strategy *best, bool *found, const clv_strategy_space *space, clv_error *err)
 {
     search *s = begin(best, found, space);
@@ -178,9 +178,8 @@ static clv_status search_space(clv_strategy *best, bool *found, const clv_strate
 
 /* ---- the spaces of a problem ---- */
 
-/* Whether operands can stay in place where they are to, whatever the other subaxes do, if the subaxis has this choice.
- * */
-static bool may_stay(const clv_strategy_problem *p, clv_subaxis subaxis, int choice)
+/* Whether stationary operands can stay in place with this choice for the sub-axis. */
+static bool may_stay_in_place(const clv_strategy_problem *p, clv_subaxis subaxis, int choice)
 {
     if (choice >= 0 && p->rule.factor[choice].overflow >= 0)
         return true;
@@ -198,7 +197,7 @@ static bool may_stay(const clv_strategy_problem *p, clv_subaxis subaxis, int cho
 static bool may_choose(const clv_strategy_space *space, clv_subaxis subaxis, int choice)
 {
     return (choice != CLV_CHOICE_PARTIAL || clv_projection_may_stay_partial(space->problem, subaxis)) &&
-           (!space->keep_stationary || may_stay(space->problem, subaxis, choice));
+           (!space->keep_stationary || may_stay_in_place(space->problem, subaxis, choice));
 }
 
 static void list_space(clv_strategy_space *space, const clv_strategy_problem *p, bool keep)

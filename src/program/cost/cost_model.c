@@ -9,8 +9,7 @@
 
 /* ---- a machine and a mesh ---- */
 
-/* Ranks in a row that hold whole groups over the axis: from one group's first rank to the next is less than from its
- * first to its last. */
+/* Number of consecutive ranks, aligned, that contain whole groups over the axis. */
 static int64_t reach_of(const clv_mesh *mesh, clv_subaxis axis)
 {
     int64_t reach = mesh->axis[axis.axis].size / axis.pre;
@@ -24,8 +23,8 @@ static bool has_network(const clv_cost_model *model)
     return model->machine->hosts != 1 && clv_mesh_rank_count(&model->mesh) > model->machine->ranks_per_host;
 }
 
-/* Ranks are row-major, so aligned runs of ranks that reach so far hold whole groups, and together these cross every
- * place within a run. The axes of a step nest: its farthest one decides, and crosses hosts if any does. */
+/* Groups stay inside hosts if hosts consist of whole aligned runs of `reach` ranks. The axes of a step nest, so it
+ * crosses hosts if any of them does. */
 bool clv_cost_crosses_hosts(const clv_cost_model *model, const clv_subaxis *axes, int n)
 {
     for (int a = 0; has_network(model) && a < n; a++)
@@ -42,7 +41,7 @@ int64_t clv_cost_ranks_sharing_host(const clv_cost_model *model, clv_subaxis axi
     return model->machine->ranks_per_host % apart == 0 ? clv_gcd(axis.size, model->machine->ranks_per_host / apart) : 1;
 }
 
-/* Whether some part of an axis stays inside hosts: if any does, its most minor part. */
+/* Whether some sub-axis stays inside hosts; if any does, an innermost one. */
 static bool has_near_groups(const clv_cost_model *model)
 {
     for (int a = model->mesh.n_axes - 1; a >= 0; a--)
@@ -57,7 +56,7 @@ static clv_machine_link better(clv_machine_link a, clv_machine_link b)
     return (clv_machine_link){fmin(a.alpha_s, b.alpha_s), fmax(a.bytes_per_s, b.bytes_per_s)};
 }
 
-/* A step with a measured rate takes nothing before its first byte. */
+/* A measured rate includes latency. */
 static clv_machine_link best_measured(clv_machine_link link, const clv_rate *rate)
 {
     for (int i = 0; i < rate->n; i++)
@@ -124,20 +123,18 @@ clv_step_cost clv_cost_step(const clv_cost_model *model, clv_step_kind kind, clv
                            .seconds = (link->alpha_s + bytes / link->bytes_per_s) * model->oversubscription};
 }
 
-double clv_cost_step_bound(const clv_cost_model *model, clv_dtype dtype, double bytes, int moves, bool far)
+static double link_seconds(const clv_cost_model *model, const clv_machine_link *link, double bytes, int moves)
 {
-    const clv_machine_link *link = far ? &model->best_network_link[dtype] : &model->best_link[dtype];
     return (link->alpha_s * moves + bytes / link->bytes_per_s) * model->oversubscription;
 }
 
-double clv_cost_step_bound_mixed_links(const clv_cost_model *model, clv_dtype dtype, double bytes, int moves,
-                                       double far_bytes)
+double clv_cost_step_bound(const clv_cost_model *model, clv_dtype dtype, double bytes, int moves, double network_bytes)
 {
-    if (far_bytes <= 0)
-        return clv_cost_step_bound(model, dtype, bytes, moves, false);
-    double rest = bytes > far_bytes ? bytes - far_bytes : 0;
-    return clv_cost_step_bound(model, dtype, far_bytes, 1, true) +
-           clv_cost_step_bound(model, dtype, rest, moves > 1 ? moves - 1 : 0, false);
+    const clv_machine_link *link = &model->best_link[dtype], *network = &model->best_network_link[dtype];
+    if (network_bytes <= 0)
+        return link_seconds(model, link, bytes, moves);
+    double rest = bytes > network_bytes ? bytes - network_bytes : 0;
+    return link_seconds(model, network, network_bytes, 1) + link_seconds(model, link, rest, moves > 1 ? moves - 1 : 0);
 }
 
 double clv_cost_copy(const clv_cost_model *model, double bytes)
@@ -184,7 +181,7 @@ double clv_cost_work(const clv_work_rates *rates, clv_op_cost cost)
     return (rates->start_s + seconds) * rates->oversubscription;
 }
 
-/* No part of the work goes faster than the best rate of all amounts from the least one on. */
+/* The best rate of any amount of work from `least` on. */
 static double best_rate(const clv_rate *rate, double least)
 {
     double best = clv_rate_at(rate, least);

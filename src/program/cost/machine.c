@@ -14,8 +14,8 @@
 
 #define DEFAULT_FLOPS(code, name, bytes, safetensors) 100e9,
 
-/* Ranks as cores of one machine. Only the ratios matter to choices; a byte received counts as five of local traffic, as
- * it is read, combined and written. */
+/* Ranks are cores of one host. Only the ratios matter: a byte received counts as five of memory traffic, as it is read,
+ * combined and written. */
 static const clv_machine default_machine = {.name = "default",
                                             .ranks_per_host = 1 << 20,
                                             .memory_bytes = INFINITY,
@@ -40,15 +40,15 @@ void clv_machine_free(clv_machine *machine)
     free(machine);
 }
 
-static clv_status copy_rates(clv_rates *out, const clv_rates *from, clv_error *err)
+static bool copy_rates(clv_rates *out, const clv_rates *from)
 {
     for (int i = 0; i < from->n; i++) {
         clv_rate *rate = clv_rates_add(out);
         if (!rate)
-            return clv_fail_memory(err, "a machine's rates", CLV_MAX_RATES * sizeof *rate);
+            return false;
         *rate = from->item[i];
     }
-    return CLV_OK;
+    return true;
 }
 
 clv_status clv_machine_copy(clv_machine **out, const clv_machine *machine, clv_error *err)
@@ -61,16 +61,13 @@ clv_status clv_machine_copy(clv_machine **out, const clv_machine *machine, clv_e
         return clv_fail_memory(err, "a machine", sizeof *m);
     *m = *machine;
     m->rates_shared = m->rates_alone = m->rates_network = (clv_rates){0};
-    clv_status status = copy_rates(&m->rates_shared, &machine->rates_shared, err);
-    if (status == CLV_OK)
-        status = copy_rates(&m->rates_alone, &machine->rates_alone, err);
-    if (status == CLV_OK)
-        status = copy_rates(&m->rates_network, &machine->rates_network, err);
-    if (status == CLV_OK)
-        *out = m;
-    else
+    if (!copy_rates(&m->rates_shared, &machine->rates_shared) || !copy_rates(&m->rates_alone, &machine->rates_alone) ||
+        !copy_rates(&m->rates_network, &machine->rates_network)) {
         clv_machine_free(m);
-    return status;
+        return clv_fail_memory(err, "a machine's rates", CLV_MAX_RATES * sizeof(clv_rate));
+    }
+    *out = m;
+    return CLV_OK;
 }
 
 clv_status clv_machine_get_info(const clv_machine *machine, clv_machine_info *out, clv_error *err)

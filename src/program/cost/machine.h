@@ -1,5 +1,5 @@
-/* machine.h - hardware description (struct clv_machine): links, peaks and measured rates. The public functions, and
- * the form of its file, are in include/cleave/machine.h.
+/* machine.h - hardware description (struct clv_machine): links, peaks and measured rates. Public functions and the
+ * format of profiles are in include/cleave/machine.h.
  */
 #ifndef CLEAVE_PROGRAM_COST_MACHINE_H
 #define CLEAVE_PROGRAM_COST_MACHINE_H
@@ -18,7 +18,7 @@ typedef struct clv_rate {
 
 typedef struct clv_rates {
     int n;
-    clv_rate *item; /* room for CLV_MAX_RATES; NULL while there is none */
+    clv_rate *item; /* [CLV_MAX_RATES]; NULL if n is 0 */
 } clv_rates;
 
 struct clv_machine {
@@ -31,17 +31,17 @@ struct clv_machine {
     clv_rates rates_network; /* of collectives that cross hosts */
 };
 
-/* The machine that NULL is: the one that was given, or the default. */
+/* The machine itself; the default one for NULL. */
 const clv_machine *clv_machine_or_default(const clv_machine *machine);
 
-/* A machine of its own with the same data; NULL for NULL. Free with clv_machine_free. */
+/* Copies a machine; NULL for NULL. Free with clv_machine_free. */
 clv_status clv_machine_copy(clv_machine **out, const clv_machine *machine, clv_error *err);
 
-/* One more rate; NULL beyond CLV_MAX_RATES, or out of memory (then none is there yet). */
+/* Adds a rate; NULL beyond CLV_MAX_RATES, or out of memory. */
 clv_rate *clv_rates_add(clv_rates *rates);
-/* What was measured of an op or collective; NULL: nothing. */
+/* The measured rates of an op or collective; NULL: not measured. */
 const clv_rate *clv_rates_find(const clv_rates *rates, const char *op, clv_dtype dtype);
-/* The measured rate at this much work. */
+/* The rate at an amount of work, interpolated. */
 double clv_rate_at(const clv_rate *rate, double work);
 
 #endif

@@ -1,5 +1,5 @@
 /* predict_time.c - predicts the time of a program: adds up instruction costs, with overlap; HFU and MFU. */
-#include "program/cost/predict_time.h"
+#include "program/program.h"
 
 #include <math.h>
 #include <stddef.h>
@@ -20,7 +20,7 @@ static clv_type type_of(const clv_buffer *buffer, bool whole)
     return whole ? buffer->type : clv_local_type(&buffer->type, &buffer->layout);
 }
 
-/* Of the fullest rank, or of one that has all. */
+/* Cost on a rank (maximum), or of the whole. */
 static clv_op_cost cost_of(const clv_program *program, int i, bool whole)
 {
     const clv_instruction *instruction = &program->instructions[i];
@@ -69,13 +69,13 @@ double clv_program_predict_instruction(const clv_program *program, const clv_mac
     return clv_instruction_seconds(program, &model, i);
 }
 
-/* A step under way in a group. */
+/* A collective in flight in a group. */
 typedef struct flight {
     const clv_instruction *step; /* NULL: none */
     double began, seconds;
 } flight;
 
-/* Waits for the flights that end behind instruction i. */
+/* Waits for the collectives that complete at instruction i. */
 static void wait_for_completed(clv_prediction *all, flight *flights, const clv_program *program, int i)
 {
     for (int g = 0; g < program->n_groups; g++) {
@@ -92,8 +92,8 @@ static void wait_for_completed(clv_prediction *all, flight *flights, const clv_p
 
 /* Seconds at the peak rate. */
 typedef struct peak_seconds {
-    double rank;  /* of all products of the fullest rank */
-    double model; /* of the model's, on one rank */
+    double rank;  /* of a rank's flops (maximum) */
+    double model; /* of the model's flops on a single rank */
 } peak_seconds;
 
 static void add_flops(clv_prediction *all, peak_seconds *at_peak, const clv_program *program, double peak, int i)

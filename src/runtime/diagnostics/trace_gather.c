@@ -12,7 +12,7 @@
 #include "base/hash.h"
 #include "base/threads/wait.h"
 #include "base/versioned_structs.h"
-#include "program/cost/predict_time.h"
+#include "program/program.h"
 #include "runtime/diagnostics/trace_recorder.h"
 #include "runtime/multi_process/multi_process.h"
 #include "runtime/session/session_internal.h"
