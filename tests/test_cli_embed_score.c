@@ -449,9 +449,9 @@ static void test_stored_blocks(void **state)
         json_decref(want);
     }
     cli_expect(2, "its weights are in q8 already", "score -m {d}/stored --input {g}/scores/text.txt --quant q4");
-    cli_expect(1, "/stored: weights in q8 are not trained", "plan -m {d}/stored --train");
+    cli_expect(1, "/stored: neither weights in q8 nor", "plan -m {d}/stored --train");
     cli_expect(1, "gradients of weights in q8", "verify -m {d}/stored --tp 1,2 --seq 5");
-    cli_expect(1, "/stored: weights in q8 are not trained",
+    cli_expect(1, "/stored: neither weights in q8 nor",
                "train -m {d}/stored --text {g}/scores/text.txt --seq 8 --steps 1 --out {d}/no");
     cli_expect(0, "", "train --config {d}/stored --text {g}/scores/text.txt --seq 8 --steps 1 --out {d}/anew");
 }

@@ -667,12 +667,12 @@ static void test_configs(void **state)
         {LORA "\"task_type\":\"SEQ_CLS\"}", "\"task_type\": SEQ_CLS"},
         {LORA "\"lora_dropout\":1}", "lora_dropout"},
         {LORA "\"lora_alpha\":null}", "\"lora_alpha\" is null"},
-        {LORA "\"target_modules\":[\"q_proj\"]}", "\"target_modules\" leaves out model.layers.0.self_attn.k_proj"},
-        {LORA "\"target_modules\":[\"proj\"]}", "\"target_modules\" leaves out model.layers.0.self_attn.q_proj"},
-        {LORA "\"exclude_modules\":[\"mlp.up_proj\"]}", "\"exclude_modules\" leaves out model.layers.0.mlp.up_proj"},
+        {LORA "\"target_modules\":[\"q_proj\"]}", "\"target_modules\" excludes model.layers.0.self_attn.k_proj"},
+        {LORA "\"target_modules\":[\"proj\"]}", "\"target_modules\" excludes model.layers.0.self_attn.q_proj"},
+        {LORA "\"exclude_modules\":[\"mlp.up_proj\"]}", "\"exclude_modules\" excludes model.layers.0.mlp.up_proj"},
         {LORA "\"target_modules\":[\"k_proj\",\"up_proj\",\"q_proj\",\"v_proj\",\"o_proj\",\"gate_proj\",\"down_proj\"]"
               ",\"layers_to_transform\":[0]}",
-         "\"layers_to_transform\" leaves out model.layers.1."},
+         "\"layers_to_transform\" excludes model.layers.1."},
         {"[]", "object"},
     };
     char folder[] = "/tmp/cleave-lora-XXXXXX", command[512];
@@ -759,7 +759,7 @@ static void test_files(void **state)
     clv_model_close(none);
     flip_last_byte(path, "base_model.model.lm_head.base_layer.weight");
     assert_int_equal(open_path(&none, golden_path("llama"), 0, false, &there, &err), CLV_EINVAL);
-    assert_non_null(strstr(err.message, "lm_head.base_layer.weight\" is not the base's own lm_head.weight"));
+    assert_non_null(strstr(err.message, "lm_head.base_layer.weight\" differs from the base's lm_head.weight"));
     err = (clv_error){0};
     snprintf(command, sizeof command, "cp %s/adapter_* %s", golden_path("esm_lora"), folder);
     assert_int_equal(system(command), 0);
@@ -789,7 +789,7 @@ static void test_refused(void **state)
         {{.rank = 2, .targets = "proj"}, "target 'proj'"},
         {{.size = sizeof(clv_lora_options), .rank = 2, .dropout = 1}, "dropout of 1"},
         {{.size = sizeof(clv_lora_options), .rank = 2, .dropout = NAN}, "dropout"},
-        {{.size = sizeof(clv_lora_options), .folder = "x", .dropout = 0.1}, "their own"},
+        {{.size = sizeof(clv_lora_options), .folder = "x", .dropout = 0.1}, "none of these options"},
         {{.rank = 2, .targets = ""}, "target ''"},
         {{.rank = 2, .targets = "q_proj,"}, "target ''"},
         {{.rank = 2, .targets = "embed_tokens"}, "target 'embed_tokens'"},

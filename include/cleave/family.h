@@ -71,12 +71,12 @@ typedef enum clv_parameter_form {
 
 /** A parameter. A plain value. */
 typedef struct clv_family_parameter {
-    const char *name;        /**< name of the graph's state, with % for the layer: "layers.%.mlp.up.weight" */
-    const char *tensors[2];  /**< name of the checkpoint's tensor, with % for the layer; the second is NULL unless the
-                                  parameter is stored as two tensors */
-    clv_parameter_form form; /**< how it is stored */
-    const char *in, *out;    /**< letters of its input and output dimensions; "" for none */
-    int first, of, take;     /**< CLV_PARAMETER_CONV1D: its parts of a fused tensor; zeros: not fused */
+    const char *name;          /**< name of the graph's state, with % for the layer: "layers.%.mlp.up.weight" */
+    const char *tensor;        /**< name of the checkpoint's tensor, with % for the layer */
+    clv_parameter_form form;   /**< how it is stored */
+    const char *in, *out;      /**< letters of its input and output dimensions; "" for none */
+    const char *second_tensor; /**< NULL, unless the parameter is stored as two tensors */
+    int first, of, take;       /**< CLV_PARAMETER_CONV1D: its parts of a fused tensor; zeros: not fused */
     int (*when)(const clv_family_model *model); /**< returns 0 if a model lacks the parameter; NULL: all have it */
 } clv_family_parameter;
 

@@ -21,7 +21,8 @@
 #include "models/weights/prepacked_weights.h"
 #include "models/weights/parameter_map.h"
 #include "models/weights/weight_layouts.h"
-#include "models/weights/quantized_tensors.h"
+#include "models/weights/quantized_weights.h"
+#include "models/weights/weight_storage.h"
 #include "partition/partitioner.h"
 #include "program/cost/machine.h"
 #include "runtime/session/rank_threads.h"
@@ -38,21 +39,21 @@ static clv_status make(clv_model **out, const char *path, clv_error *err)
     clv_model *m = calloc(1, sizeof *m);
     if (m) {
         m->path = strdup(path);
-        m->text = calloc(1, sizeof *m->text);
+        m->cache = calloc(1, sizeof *m->cache);
     }
-    if (m && m->path && m->text && pthread_mutex_init(&m->text->lock, NULL) == 0) {
+    if (m && m->path && m->cache && pthread_mutex_init(&m->cache->lock, NULL) == 0) {
         *out = m;
         return CLV_OK;
     }
     if (m) {
         free(m->path);
-        free(m->text);
+        free(m->cache);
     }
     free(m);
     return clv_fail_memory(err, "a model", sizeof *m);
 }
 
-/* Weights and tokenizer lie beside config.json. */
+/* A model with weights is given by its folder. */
 static clv_status check_folder(const char *path, clv_error *err)
 {
     struct stat info;
@@ -68,7 +69,7 @@ static clv_status check_folder(const char *path, clv_error *err)
                                 : ".");
 }
 
-/* What does not come from files. */
+/* Checks and copies the options. */
 static clv_status take(clv_model *m, const clv_model_options *o, clv_error *err)
 {
     if (!clv_dtype_is_float(o->dtype))
@@ -111,9 +112,10 @@ static clv_status set_lora(clv_model *m, const clv_lora_options *given, clv_erro
     CLV_TRY(
         clv_options_copy_in(&lora, sizeof lora, offsetof(clv_lora_options, dropout), given, "clv_lora_options", err));
     if (lora.folder && (lora.rank || lora.alpha != 0 || lora.targets || lora.dropout != 0))
-        return clv_fail(err, CLV_EINVAL,
-                        "%s: adapters have their own rank, alpha, targets and dropout; valid: none beside them",
-                        lora.folder);
+        return clv_fail(
+            err, CLV_EINVAL,
+            "%s: the folder sets rank, alpha, targets and dropout of its adapters; valid: none of these options",
+            lora.folder);
     if (lora.folder)
         return clv_peft_open_adapters(m, lora.folder, err);
     return clv_adapters_new(&m->adapters, &m->config, &lora, false, err);
@@ -142,7 +144,7 @@ static clv_status warn_unquantized(clv_model *m, clv_error *err)
 
 static clv_status set_quant(clv_model *m, clv_quant quant, clv_error *err)
 {
-    const clv_quant stored = m->weights ? clv_quantized_tensors_detect(m->weights->files, &m->config) : CLV_QUANT_NONE;
+    const clv_quant stored = m->weights ? clv_stored_quant_detect(m->weights->files, &m->config) : CLV_QUANT_NONE;
     if ((unsigned)quant >= CLV_QUANT_COUNT)
         return clv_fail(err, CLV_EINVAL, "quant is %d; valid: a clv_quant", (int)quant);
     m->quant = quant;
@@ -150,8 +152,7 @@ static clv_status set_quant(clv_model *m, clv_quant quant, clv_error *err)
     if (m->quant == CLV_QUANT_NONE)
         return CLV_OK;
     CLV_TRY(clv_quant_check_model(&m->config, m->quant, err));
-    CLV_TRY(warn_unquantized(m, err));
-    return clv_quant_reader_new(&m->quant_reader, m->quant, stored != CLV_QUANT_NONE, err);
+    return warn_unquantized(m, err);
 }
 
 static clv_status open_parts(clv_model *m, const clv_model_options *o, clv_error *err)
@@ -196,7 +197,7 @@ clv_status clv_model_open(clv_model **out, const char *path, const clv_model_opt
     return CLV_OK;
 }
 
-/* -1: it has none. */
+/* id -1: none. */
 static clv_status check_token(const char *what, int64_t id, int64_t vocab, clv_error *err)
 {
     if (id >= -1 && id < vocab)
@@ -286,22 +287,22 @@ void clv_model_close(clv_model *m)
 {
     if (!m)
         return;
-    clv_tokenizer_free(m->text->tokenizer);
-    if (m->text->generation)
-        m->text->free_generation(m->text->generation);
-    pthread_mutex_destroy(&m->text->lock);
+    clv_tokenizer_free(m->cache->tokenizer);
+    if (m->cache->generation)
+        m->cache->free_generation(m->cache->generation);
+    pthread_mutex_destroy(&m->cache->lock);
     clv_warnings_free(&m->warnings);
     clv_model_weights_close(m->weights);
     clv_model_weights_close(m->adapter_weights);
     clv_adapters_free(m->adapters);
-    clv_quant_reader_free(m->quant_reader);
+    clv_kept_scales_free(m->cache->scales);
     clv_machine_free(m->machine);
-    free(m->text);
+    free(m->cache);
     free(m->path);
     free(m);
 }
 
-/* ---- what it is ---- */
+/* ---- information ---- */
 
 static int64_t *part_of(clv_model_part_sizes *parts, const clv_parameter *p)
 {
@@ -347,8 +348,8 @@ clv_status clv_model_get_info(const clv_model *m, clv_model_info *out, clv_error
                            .n_eos = c->n_eos < CLV_MAX_EOS ? c->n_eos : CLV_MAX_EOS};
     memcpy(info.eos, c->eos, sizeof info.eos);
     if (m->adapters) {
-        const clv_model_part_sizes adapters = count_parts(clv_adapters_config(m->adapters));
-        info.adapter_rank = clv_adapters_rank(m->adapters);
+        const clv_model_part_sizes adapters = count_parts(&m->adapters->config);
+        info.adapter_rank = m->adapters->config.adapter_rank;
         info.adapter_parameters = adapters.embedding + adapters.layers + adapters.head;
     }
     return clv_struct_copy_out(out, sizeof info, FIRST_INFO, &info, "clv_model_get_info", err);
@@ -420,7 +421,7 @@ clv_status clv_model_checkpoint_quant(clv_quant *out, const clv_model *m, clv_er
     if (!m->path[0] || !clv_weights_exist(m->path))
         return CLV_OK;
     CLV_TRY(clv_weights_open(&weights, m->path, err));
-    *out = clv_quantized_tensors_detect(weights, &m->config);
+    *out = clv_stored_quant_detect(weights, &m->config);
     clv_weights_close(weights);
     return CLV_OK;
 }
@@ -441,7 +442,7 @@ void clv_handle_sigbus(void)
     clv_file_on_sigbus();
 }
 
-/* ---- its tokenizer ---- */
+/* ---- tokenizer ---- */
 
 static clv_status open_tokenizer(clv_tokenizer **out, const clv_model *m, clv_error *err)
 {
@@ -464,16 +465,15 @@ clv_status clv_model_tokenizer(const clv_tokenizer **out, const clv_model *m, cl
 {
     clv_status status = CLV_OK;
     CLV_TRY(clv_require(out && m, "clv_model_tokenizer", "out and a model", err));
-    pthread_mutex_lock(&m->text->lock);
-    if (!m->text->tokenizer)
-        status = open_tokenizer(&m->text->tokenizer, m, err);
+    pthread_mutex_lock(&m->cache->lock);
+    if (!m->cache->tokenizer)
+        status = open_tokenizer(&m->cache->tokenizer, m, err);
     if (status == CLV_OK)
-        *out = m->text->tokenizer;
-    pthread_mutex_unlock(&m->text->lock);
+        *out = m->cache->tokenizer;
+    pthread_mutex_unlock(&m->cache->lock);
     return status;
 }
 
-/* A tokenizer may have more tokens than the model: one that was added and is never used. */
 clv_status clv_model_check_tokens(const clv_model *m, const clv_tokenizer *t, const int64_t *ids, int64_t n,
                                   const char *where, clv_error *err)
 {
@@ -530,8 +530,8 @@ static bool begin(clv_model_build_options *build, clv_graph *graph, const clv_mo
         clv_graph_fail(graph, CLV_EINVAL, "%s: the graph is of another mesh than the model was opened for", call);
     else if (trains && m->quant != CLV_QUANT_NONE)
         clv_graph_fail(graph, CLV_EUNSUPPORTED,
-                       "%s: weights in %s are not trained, nor adapters beside them; valid: a folder of floats%s",
-                       m->path, clv_quant_name(m->quant), m->weights ? ", or the sizes alone, by its config.json" : "");
+                       "%s: neither weights in %s nor their adapters can be trained; valid: a folder of floats%s",
+                       m->path, clv_quant_name(m->quant), m->weights ? ", or its config.json alone" : "");
     else if (how.token_types && m->config.token_types == 0)
         clv_graph_fail(graph, CLV_EINVAL, "%s: %s has no token types", call, clv_model_config_model_type(&m->config));
     else if (how.batch < 1 || how.seq < 1 || how.seq > m->config.max_positions || how.context < 0 ||
@@ -579,7 +579,7 @@ void clv_model_train_step(clv_graph *graph, const clv_model *m, const clv_model_
     clv_sgd_options sgd;
     clv_lion_options lion;
     if (!begin(&build, graph, m, how, true, call) ||
-        !clv_graph_take_options(graph, &taken, sizeof taken, CLV_UPDATE_OPTIONS_V1_SIZE, update, call) ||
+        !clv_graph_take_options(graph, &taken, sizeof taken, sizeof taken, update, call) ||
         !clv_graph_take_options(graph, &adamw, sizeof adamw, CLV_ADAMW_FIRST, taken.adamw, call) ||
         !clv_graph_take_options(graph, &sgd, sizeof sgd, sizeof sgd, taken.sgd, call) ||
         !clv_graph_take_options(graph, &lion, sizeof lion, sizeof lion, taken.lion, call))
@@ -593,23 +593,6 @@ void clv_model_train_step(clv_graph *graph, const clv_model *m, const clv_model_
     taken.sgd = &sgd;
     taken.lion = &lion;
     clv_build_train_step(graph, &m->config, &build, &taken, true);
-}
-
-clv_status clv_model_state_source(void *arg, const char *name, const clv_type *type, const clv_shard *box, void *out,
-                                  int *known, clv_error *err)
-{
-    const clv_model *m = arg;
-    CLV_TRY(clv_require(m && name && type && out && known, "clv_model_state_source", "a model as source_arg", err));
-    *known = 0;
-    if (m->quant_reader)
-        CLV_TRY(clv_quant_reader_read(m->quant_reader, m->weights, &m->config, name, box, out, known, err));
-    if (!*known && m->weights)
-        CLV_TRY(clv_prepacked_read(m->weights, &m->config, name, type, box, out, known, err));
-    if (!*known && m->weights)
-        CLV_TRY(clv_model_weights_source(m->weights, name, type, box, out, known, err));
-    if (*known || !m->adapter_weights)
-        return CLV_OK;
-    return clv_model_weights_source(m->adapter_weights, name, type, box, out, known, err);
 }
 
 clv_status clv_model_compile(clv_program **out, const clv_model *m, const clv_graph *graph, clv_error *err)

@@ -1,13 +1,13 @@
-/* model.h - struct clv_model and what train and infer need of it: compile, session options, token checks. */
+/* model.h - struct clv_model, and its functions for train and infer: compile, sessions, token checks. */
 #ifndef CLEAVE_MODELS_MODEL_H
 #define CLEAVE_MODELS_MODEL_H
 
 #include <pthread.h>
 
-#include "models/weights/quantized_weights.h"
+#include "models/weights/model_weights.h"
 
 struct clv_model {
-    char *path; /* the folder, or a config.json */
+    char *path; /* of the folder or config.json; "": no folder */
     clv_model_config config;
     clv_mesh mesh;
     clv_axis_rules rules;
@@ -21,41 +21,46 @@ struct clv_model {
     clv_job *job;                       /* NULL: one process has all ranks */
     clv_flight *flight;                 /* NULL: none */
     struct clv_adapters *adapters;      /* NULL: none */
-    clv_model_weights *adapter_weights; /* NULL: they begin anew */
-    clv_model_weights *weights;         /* NULL: of config.json alone */
+    clv_model_weights *adapter_weights; /* NULL: new adapters */
+    clv_model_weights *weights;         /* NULL: config only, or a new model */
     clv_warnings warnings;
     clv_quant quant;
-    clv_quant_reader *quant_reader; /* NULL: weights are floats */
-    struct clv_model_text {         /* what becomes known later; guarded by its lock */
+    struct clv_model_cache { /* filled by use of the model; guarded by its lock */
         pthread_mutex_t lock;
-        clv_tokenizer *tokenizer; /* NULL: not asked for yet, as the next */
-        void *generation;         /* infer/generation/generation_config.h's, which is above models, */
+        clv_tokenizer *tokenizer; /* NULL: not opened yet */
+        void *generation;         /* of infer/generation/generation_config.c; NULL: not read yet */
         void (*free_generation)(void *generation);
-    } * text;
+        struct clv_kept_scales *scales; /* of quantized_weights.c */
+    } * cache;
 };
 
-/* Its mask token: config.json's, else [MASK] of its tokenizer. @return CLV_EUNSUPPORTED without one */
+/* The mask token: config.json's, else the tokenizer's [MASK]. @return CLV_EUNSUPPORTED without one */
 clv_status clv_model_mask_token(int64_t *out, const clv_model *model, clv_error *err);
 
-/* In a model's folder, what its texts are made by. */
 #define CLV_GENERATION_FILE "generation_config.json"
 
-/* That the model has a row for each id of a text. @return CLV_EINVAL naming the text, `where`, and the first token that
- * has none; tokenizer NULL: by its id alone */
+/* Checks that all ids are in the model's vocabulary. @return CLV_EINVAL naming the text, `where`, and the first invalid
+ * token; tokenizer NULL: only its id */
 clv_status clv_model_check_tokens(const clv_model *model, const clv_tokenizer *tokenizer, const int64_t *ids, int64_t n,
                                   const char *where, clv_error *err);
 
-/* `how` weights are quantised that a folder has as `stored`: so again, where nothing else is asked for.
- * @return CLV_EINVAL where the two differ */
+/* Sets *how, if it is CLV_QUANT_NONE, to the quantization that the folder stores. @return CLV_EINVAL if they differ */
 clv_status clv_quant_resolve(clv_quant *how, const char *path, clv_quant stored, clv_error *err);
 
-/* clv_update_options as its first version had it. */
-enum { CLV_UPDATE_OPTIONS_V1_SIZE = offsetof(clv_update_options, accumulate) };
+/* A call of clv_model_state_source for a state of a parameter. */
+typedef struct clv_state_read {
+    clv_model *model;
+    clv_parameter parameter;
+    const char *name; /* of the state */
+    const clv_type *type;
+    const clv_shard *box;
+    void *out;
+} clv_state_read;
 
-/* clv_compile of a graph of it, priced by its machine. */
+/* clv_compile with the model's options. */
 clv_status clv_model_compile(clv_program **out, const clv_model *model, const clv_graph *graph, clv_error *err);
 
-/* Options of a session that runs it: its threads, and where its state begins. */
+/* The model's options of a session, with clv_model_state_source. */
 clv_session_options clv_model_session_options(const clv_model *model);
 clv_status clv_model_open_session(clv_session **out, const clv_model *model, bool find_nonfinite, clv_error *err);
 /* Fails with CLV_ENONFINITE: "<name> is nan; it begins at <origin>". origin: the error of a run with find_nonfinite. */

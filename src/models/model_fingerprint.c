@@ -14,13 +14,13 @@
 #include "tokens/tokenizer/tokenizer_components.h"
 
 enum {
-    SAMPLE = 64,              /* bytes of a tensor */
-    MOST_SAMPLES = 4096,      /* tensors that give one */
-    MOST_TOKENIZER = 1 << 28, /* bytes of its file, and of others beside it */
+    SAMPLE = 64,        /* bytes of a tensor */
+    MAX_SAMPLES = 4096, /* tensors */
+    MAX_FILE = 1 << 28, /* bytes of tokenizer and generation_config.json */
     TEXT = CLV_CHECKSUM_SIZE + 64
 };
 
-/* What a file holds; path, which is freed, NULL: there is none. */
+/* Size and checksum of a file. Frees path; NULL: no file. */
 static clv_status fingerprint_file(char out[TEXT], char *path, clv_error *err)
 {
     char *content, sum[CLV_CHECKSUM_SIZE];
@@ -28,7 +28,7 @@ static clv_status fingerprint_file(char out[TEXT], char *path, clv_error *err)
     snprintf(out, TEXT, "none");
     if (!path)
         return CLV_OK;
-    clv_status status = clv_file_read(&content, &size, path, MOST_TOKENIZER, err);
+    clv_status status = clv_file_read(&content, &size, path, MAX_FILE, err);
     free(path);
     CLV_TRY(status);
     clv_checksum_of(sum, content, size);
@@ -53,7 +53,7 @@ static clv_status fingerprint_generation_config(char out[TEXT], const clv_model 
 
 /* ---- weights ---- */
 
-/* Names, dtypes, shapes and places of all tensors. */
+/* Names, dtypes, shapes and offsets of all tensors. */
 static clv_status add_headers(clv_checksum *sum, const clv_weights *weights, clv_error *err)
 {
     for (int i = 0; i < clv_weights_file_count(weights); i++) {
@@ -66,11 +66,11 @@ static clv_status add_headers(clv_checksum *sum, const clv_weights *weights, clv
     return CLV_OK;
 }
 
-/* Some bytes from the middle of each: training changes all that it touches, and reading all of them would take as long
- * as loading them on every host. */
+/* Some bytes from the middle of each tensor: training changes every element, and reading all bytes would take as long
+ * as loading on every host. */
 static clv_status add_samples(clv_checksum *sum, const clv_weights *weights, clv_error *err)
 {
-    int64_t n = clv_weights_count(weights), step = 1 + n / MOST_SAMPLES;
+    int64_t n = clv_weights_count(weights), step = 1 + n / MAX_SAMPLES;
     for (int64_t i = 0; i < n; i += step) {
         const clv_safetensor *tensor = clv_weights_at(weights, i);
         unsigned char bytes[SAMPLE];
@@ -101,7 +101,7 @@ static clv_status fingerprint_weights(char out[TEXT], const clv_model_weights *o
     return status;
 }
 
-/* As it was understood: how the file is laid out says nothing. */
+/* Of the parsed config: the layout of the file does not count. */
 static clv_status fingerprint_config(char out[TEXT], const clv_model *m, clv_error *err)
 {
     char *text = clv_model_config_to_json(&m->config, CLV_F32), sum[CLV_CHECKSUM_SIZE];
@@ -124,24 +124,24 @@ clv_status clv_model_fingerprint(char out[CLV_MODEL_FINGERPRINT_SIZE], const clv
 
 clv_status clv_model_verify_across_processes(const clv_model *m, clv_error *err)
 {
-    char config[TEXT] = "", tokenizer[TEXT] = "", generation[TEXT] = "", weights[TEXT] = "", adapters[TEXT] = "";
+    char text[5][TEXT] = {""};
     CLV_TRY(clv_require(m != NULL, "clv_model_verify_across_processes", "a model", err));
     if (!m->job)
         return CLV_OK;
-    clv_status status = fingerprint_config(config, m, err);
+    clv_status status = fingerprint_config(text[0], m, err);
     if (status == CLV_OK)
-        status = fingerprint_tokenizer(tokenizer, m, err);
+        status = fingerprint_tokenizer(text[1], m, err);
     if (status == CLV_OK)
-        status = fingerprint_generation_config(generation, m, err);
+        status = fingerprint_generation_config(text[2], m, err);
     if (status == CLV_OK)
-        status = fingerprint_weights(weights, m->weights, err);
+        status = fingerprint_weights(text[3], m->weights, err);
     if (status == CLV_OK)
-        status = fingerprint_weights(adapters, m->adapter_weights, err);
-    CLV_TRY(clv_job_agree(m->job, status, err)); /* or one that cannot read its own would leave the others waiting */
-    const clv_job_value mine[] = {{"the model's config", config},
-                                  {"the tokenizer's file", tokenizer},
-                                  {"generation_config.json", generation},
-                                  {"the weights", weights},
-                                  {"the adapters", adapters}};
+        status = fingerprint_weights(text[4], m->adapter_weights, err);
+    CLV_TRY(clv_job_agree(m->job, status, err)); /* else a process that fails would leave the others waiting */
+    const clv_job_value mine[] = {{"the model's config", text[0]},
+                                  {"the tokenizer's file", text[1]},
+                                  {"generation_config.json", text[2]},
+                                  {"the weights", text[3]},
+                                  {"the adapters", text[4]}};
     return clv_job_compare(m->job, mine, sizeof mine / sizeof *mine, err);
 }

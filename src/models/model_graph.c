@@ -5,7 +5,7 @@
 #include "graph/graph.h"
 #include "models/adapters/lora_parameters.h"
 #include "models/families/model_family.h"
-#include "models/weights/quantization_policy.h"
+#include "models/weights/weight_storage.h"
 #include "nn/layer_layouts.h"
 #include "ops/builtin_ops.h"
 
@@ -15,7 +15,7 @@ static const uint32_t dropout_keys = 0x64726f70; /* "drop": apart from the keys 
 
 static const uint32_t adapter_keys = 0x6c6f7261; /* "lora" */
 
-/* Parts of a step drop what is theirs. */
+/* Every microbatch has its own masks. */
 static clv_key key_of_dropout(const clv_model_build_options *build, uint32_t kind)
 {
     return clv_key_fold_in(clv_key_fold_in(clv_key_seed(build->dropout_seed), kind), (uint32_t)build->micro);
@@ -71,7 +71,7 @@ clv_value clv_model_blocks(clv_graph *graph, const clv_model_config *model, cons
     return x;
 }
 
-/* By the embedding's table as it is held for products, beside the one that rows are picked of. */
+/* Logits by the quantized copy of the embedding table. */
 static clv_value quantized_logits(clv_graph *graph, const clv_model_config *model, const clv_model_build_options *build,
                                   clv_value x, clv_value table)
 {
@@ -113,8 +113,8 @@ clv_value clv_model_masked_lm_head(clv_graph *graph, const clv_model_config *mod
 
 /* ---- whole models ---- */
 
-/* ids, labels, mask: rows are not split over the sequence, as they are small. */
-static clv_value whole_input(clv_graph *graph, const char *name, clv_dtype dtype, const clv_model_build_options *build)
+/* The input [N,B,S] of all microbatches: ids, labels, mask. They are small, so the sequence is not sharded. */
+static clv_value step_input(clv_graph *graph, const char *name, clv_dtype dtype, const clv_model_build_options *build)
 {
     static const clv_logical_axis names[] = {CLV_UNNAMED, CLV_BATCH, CLV_UNNAMED};
     clv_value known = clv_graph_ok(graph) ? clv_graph_find_in_scope(graph, name) : CLV_NONE;
@@ -124,18 +124,19 @@ static clv_value whole_input(clv_graph *graph, const char *name, clv_dtype dtype
     return clv_input(graph, name, dtype, 3, (int64_t[]){build->n_microbatches, build->batch, build->seq}, &layout);
 }
 
-/* The rows of one part of the step, of an input [N,B,S] that has those of all. */
-static clv_value part_input(clv_graph *graph, const char *name, clv_dtype dtype, const clv_model_build_options *build)
+/* The rows [B,S] of one microbatch. */
+static clv_value microbatch_input(clv_graph *graph, const char *name, clv_dtype dtype,
+                                  const clv_model_build_options *build)
 {
     const int64_t begin[] = {build->micro, 0, 0}, end[] = {build->micro + 1, build->batch, build->seq};
-    clv_value whole = whole_input(graph, name, dtype, build);
+    clv_value whole = step_input(graph, name, dtype, build);
     return clv_reshape(graph, clv_slice(graph, whole, begin, end), 2, (int64_t[]){build->batch, build->seq});
 }
 
 static clv_value token_input(clv_graph *graph, const char *name, clv_dtype dtype, const clv_model_build_options *build)
 {
     if (build->n_microbatches > 0)
-        return part_input(graph, name, dtype, build);
+        return microbatch_input(graph, name, dtype, build);
     static const clv_logical_axis names[] = {CLV_BATCH, CLV_UNNAMED};
     clv_layout layout = clv_named_layout(graph, &build->rules, 2, names);
     clv_value input = clv_input(graph, name, dtype, 2, (int64_t[]){build->batch, build->seq}, &layout);
@@ -143,7 +144,7 @@ static clv_value token_input(clv_graph *graph, const char *name, clv_dtype dtype
     return input;
 }
 
-/* One position for the whole batch, or one for each of its rows. */
+/* Start position of each sequence; a scalar for one sequence. */
 static clv_value offset_input(clv_graph *graph, const clv_model_build_options *build)
 {
     clv_layout layout = clv_named_layout(graph, &build->rules, 1, (clv_logical_axis[]){CLV_BATCH});
@@ -151,7 +152,7 @@ static clv_value offset_input(clv_graph *graph, const clv_model_build_options *b
                              : clv_input(graph, "offset", CLV_I32, 1, &build->batch, &layout);
 }
 
-/* The last row of each sequence, or that of one which the input says. */
+/* The last row of each sequence, or the row of one sequence that the input "last" names. */
 static clv_value last_row(clv_graph *graph, const clv_model_build_options *build, clv_value x)
 {
     clv_type type = clv_graph_type(graph, x);
@@ -164,7 +165,7 @@ static clv_value last_row(clv_graph *graph, const clv_model_build_options *build
     return type.shape[1] > 1 ? clv_slice(graph, x, begin, type.shape) : x;
 }
 
-/* What follows has room for [B,rows,width]: a family that a program stated may have made another. */
+/* x, if it is [B,rows,width]: a registered family may have made another shape. */
 static clv_value checked(clv_graph *graph, const clv_model_config *model, const clv_model_build_options *build,
                          clv_value x, const char *what, int64_t rows, int64_t width)
 {
@@ -183,7 +184,7 @@ static clv_value checked(clv_graph *graph, const clv_model_config *model, const 
                           wants);
 }
 
-/* The state of a parameter under a scope, or that with an ending behind its name. */
+/* The state of a parameter under a scope, with a suffix after the parameter's name. */
 static clv_value parameter_in(clv_graph *graph, const char *scope, const clv_parameter *parameter, const char *ending)
 {
     const char *name = clv_arena_format(graph->arena, "%s%s%s", scope, parameter->name, ending);
@@ -191,14 +192,14 @@ static clv_value parameter_in(clv_graph *graph, const char *scope, const clv_par
                 : clv_graph_fail(graph, CLV_ENOMEM, "out of memory for the name '%s'", parameter->name);
 }
 
-/* Every parameter of the family's table is state of its shape: it is read and saved as that. (Quantised and packed ones
- * are the library's families' alone, and named by what reads them.) */
-static void check_parameters(clv_graph *graph, const clv_model_config *model, const char *scope, bool quantised,
+/* Every parameter of the family's table must be a state of its shape: as that it is loaded and saved. (Quantized and
+ * prepacked ones are checked by their readers.) */
+static void check_parameters(clv_graph *graph, const clv_model_config *model, const char *scope, clv_quant quant,
                              bool packs)
 {
     for (int64_t i = 0; clv_graph_ok(graph) && i < clv_model_parameter_count(model); i++) {
         const clv_parameter parameter = clv_model_parameter_at(model, i);
-        if ((quantised && clv_parameter_is_quantized(model, &parameter)) ||
+        if (!clv_parameter_storage_of(model, &parameter, quant).floats ||
             (packs && clv_valid(parameter_in(graph, scope, &parameter, CLV_PACKED))))
             continue;
         const clv_value state = parameter_in(graph, scope, &parameter, "");
@@ -224,18 +225,16 @@ static bool is_parameter(const clv_graph *graph, int value)
     return info->source == CLV_FROM_STATE && info->role == CLV_ROLE_PARAMETER;
 }
 
-/* Beside those and the adapters there are no others, from value `from` on: they would be trained, and no checkpoint had
- * them. All of the tables' are there. */
-static void check_no_more(clv_graph *graph, const clv_model_config *model, const clv_adapters *adapters,
-                          const char *scope, int from, bool quantised)
+/* The graph must have no other parameters from value `from` on: they would be trained, and never saved. */
+static void check_no_other_parameters(clv_graph *graph, const clv_model_config *model, const clv_adapters *adapters,
+                                      const char *scope, int from, clv_quant quant)
 {
-    int64_t n = 0, known = clv_model_parameter_count(model);
-    for (int64_t i = 0; quantised && i < clv_model_parameter_count(model); i++) {
+    int64_t n = 0, known = adapters ? clv_model_parameter_count(&adapters->config) : 0;
+    for (int64_t i = 0; i < clv_model_parameter_count(model); i++) {
         const clv_parameter parameter = clv_model_parameter_at(model, i);
-        known += clv_parameter_is_quantized(model, &parameter); /* two states */
+        const clv_parameter_storage storage = clv_parameter_storage_of(model, &parameter, quant);
+        known += storage.floats + 2 * storage.blocks; /* integers and scales */
     }
-    known += quantised && clv_model_quantizes_tied_table(model) ? 2 : 0;
-    known += adapters ? clv_model_parameter_count(clv_adapters_config(adapters)) : 0;
     for (int v = from; v < graph->n_values; v++)
         n += is_parameter(graph, v);
     for (int v = from; clv_graph_ok(graph) && v < graph->n_values && n > known; v++) {
@@ -255,13 +254,13 @@ static clv_value head_of(clv_graph *graph, const clv_model_config *model, const 
 {
     const clv_parameter embedding = clv_model_parameter_at(model, 0);
     clv_value table = clv_graph_ok(graph) ? parameter_in(graph, scope, &embedding, "") : CLV_NONE;
-    if (!clv_valid(table)) /* check_parameters names it */
+    if (!clv_valid(table)) /* check_parameters reports it */
         return CLV_NONE;
     clv_value logits = model->family->head(graph, model, build, x, table);
     return checked(graph, model, build, logits, "logits", clv_graph_type(graph, x).shape[1], model->vocab);
 }
 
-/* Of weights under a scope. */
+/* The adapters of the weights under a scope. */
 typedef struct scoped_adapters {
     const clv_adapters *adapters;
     const char *scope;
@@ -282,7 +281,7 @@ static bool find_adapter(clv_lora_adapter *out, clv_graph *graph, const char *we
     return clv_graph_ok(graph);
 }
 
-/* The layers, and what they begin with: to hidden states and logits. */
+/* From inputs to hidden states *x, and to logits. */
 static clv_value build_layers(clv_graph *graph, const clv_model_config *model, const clv_model_build_options *build,
                               const clv_model_inputs *in, clv_value *x)
 {
@@ -290,7 +289,7 @@ static clv_value build_layers(clv_graph *graph, const clv_model_config *model, c
     const scoped_adapters scoped = {build->adapters, scope};
     clv_graph_lora adapters = {.find = find_adapter, .arg = &scoped};
     if (build->adapters && clv_valid(build->step)) {
-        adapters.dropout = clv_adapters_dropout(build->adapters);
+        adapters.dropout = build->adapters->dropout;
         adapters.dropout_key = key_of_dropout(build, adapter_keys);
         adapters.dropout_step = build->step;
     }
@@ -328,18 +327,18 @@ clv_value clv_build_forward(clv_graph *graph, const clv_model_config *model, con
     const char *scope = graph->scope;
     int from = graph->n_values;
     clv_value x, logits = build_layers(graph, model, build, &in, &x);
-    check_parameters(graph, model, scope, build->quant != CLV_QUANT_NONE, build->packs);
+    check_parameters(graph, model, scope, build->quant, build->packs);
     if (build->adapters)
-        check_parameters(graph, clv_adapters_config(build->adapters), scope, false, false);
-    check_no_more(graph, model, build->adapters, scope, from, build->quant != CLV_QUANT_NONE);
+        check_parameters(graph, &build->adapters->config, scope, CLV_QUANT_NONE, false);
+    check_no_other_parameters(graph, model, build->adapters, scope, from, build->quant);
     if (hidden && clv_graph_ok(graph))
         *hidden = x;
     return clv_graph_ok(graph) ? logits : CLV_NONE;
 }
 
-/* Forward and backward pass of one part of a step after the other. Gradients, of the sums of losses over the number of
- * all labels that count, are added up as they come, in addends over the data axes: what reduces them is one step a
- * parameter, behind the last part. */
+/* Forward and backward passes of the microbatches, one after the other. The gradients, of the summed losses divided by
+ * the number of labels of the whole batch, are accumulated as partial sums over the data axes, and reduced once per
+ * parameter, after the last microbatch. */
 static void gradient_accumulation_step(clv_graph *graph, const clv_model_config *model,
                                        const clv_model_build_options *whole, const clv_update_options *how)
 {
@@ -356,7 +355,7 @@ static void gradient_accumulation_step(clv_graph *graph, const clv_model_config 
         if (build.micro == 0) {
             const clv_dtype dtype = clv_graph_type(graph, loss).dtype;
             trained = clv_build_trainable(graph, &build);
-            count = clv_count_labels(graph, whole_input(graph, "labels", CLV_I32, &build), CLV_IGNORE_INDEX, dtype);
+            count = clv_count_labels(graph, step_input(graph, "labels", CLV_I32, &build), CLV_IGNORE_INDEX, dtype);
             share = clv_div(graph, clv_fill(graph, dtype, 0, NULL, 1), count);
         }
         clv_gradients_accumulate(graph, loss, share, trained.parameters, trained.n, trained.gradients);
@@ -364,7 +363,7 @@ static void gradient_accumulation_step(clv_graph *graph, const clv_model_config 
         graph->reuses_state = true;
     }
     graph->reuses_state = false;
-    trained.given = true;
+    trained.has_gradients = true;
     clv_value mean = clv_div(graph, sum, count);
     clv_build_updates(graph, whole, &trained, mean, how, true);
     clv_layout scalar = clv_layout_replicated(0);
@@ -380,7 +379,7 @@ static void whole_batch_step(clv_graph *graph, const clv_model_config *model, co
     clv_trainable trained = clv_build_trainable(graph, build);
     clv_build_updates(graph, build, &trained, loss, how, with_norm);
     clv_layout scalar = clv_layout_replicated(0);
-    clv_output(graph, "loss", clv_cast(graph, loss, CLV_F32), &scalar); /* of a model in f64, too */
+    clv_output(graph, "loss", clv_cast(graph, loss, CLV_F32), &scalar); /* also for a model in f64 */
 }
 
 void clv_build_train_step(clv_graph *graph, const clv_model_config *model, const clv_model_build_options *given,

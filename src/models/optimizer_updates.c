@@ -9,14 +9,14 @@
 #include "models/adapters/lora_parameters.h"
 #include "ops/builtin_ops.h"
 
-/* Gains and biases are not decayed; biases of heads have several dimensions. */
+/* No weight decay for gains and biases. Biases of heads have several dimensions. */
 static bool decays(const clv_graph *graph, clv_value parameter)
 {
     const char *part = strrchr(clv_value_name(graph, parameter), '.');
     return clv_graph_type(graph, parameter).rank > 1 && (!part || strcmp(part, ".bias") != 0);
 }
 
-/* Where a parameter's moments are, and its gradient with them. */
+/* The layout of a parameter's moments, and of its gradient in the update. */
 static clv_layout moments_layout(clv_graph *graph, const clv_model_build_options *build, clv_value parameter)
 {
     clv_layout held = clv_value_layout(graph, parameter), moments = held;
@@ -26,7 +26,7 @@ static clv_layout moments_layout(clv_graph *graph, const clv_model_build_options
     return moments;
 }
 
-/* Of all; NULL: out of memory. */
+/* The same for n parameters; NULL: out of memory. */
 static const clv_layout *moments_of(clv_graph *graph, const clv_model_build_options *build, const clv_value *parameters,
                                     int n)
 {
@@ -38,17 +38,17 @@ static const clv_layout *moments_of(clv_graph *graph, const clv_model_build_opti
     return moments;
 }
 
-/* What the updates of all parameters share. */
+/* Shared by the updates of all parameters. */
 typedef struct updates {
     const clv_model_build_options *build;
     const clv_update_options *how;
-    clv_value lr, step, scale; /* scale: of gradients; CLV_NONE: they are as they are */
+    clv_value lr, step, scale; /* scale: factor of gradients; CLV_NONE: 1 */
 } updates;
 
-/* One parameter's. */
+/* The update of one parameter. */
 typedef struct update_of {
     clv_value parameter, gradient;
-    const clv_layout *moments; /* NULL: as the parameter */
+    const clv_layout *moments; /* NULL: the parameter's layout */
     bool decays;
 } update_of;
 
@@ -79,7 +79,7 @@ static void update_lion(clv_graph *graph, const updates *u, const update_of *its
     clv_lion(graph, its->parameter, its->gradient, u->lr, &o);
 }
 
-/* A line an optimizer, by clv_optimizer. */
+/* By clv_optimizer. */
 static const struct {
     const char *name;
     void (*update)(clv_graph *graph, const updates *u, const update_of *its);
@@ -116,7 +116,7 @@ static void update(clv_graph *graph, const updates *u, clv_value parameter, clv_
     optimizers[u->how->optimizer].update(graph, u, &its);
 }
 
-/* Of gradients as updates take them, so that what is measured is at hand, and each element once. */
+/* The norm of the gradients in the layouts of their updates, in which each element exists once. */
 static clv_value norm_of(clv_graph *graph, const clv_layout *moments, const clv_value *parameters, clv_value *gradients,
                          int n)
 {
@@ -125,7 +125,7 @@ static clv_value norm_of(clv_graph *graph, const clv_layout *moments, const clv_
     return clv_global_norm(graph, gradients, n);
 }
 
-/* Which parameters are trained: of a model with adapters these alone. Returns how many; they come first. */
+/* Moves the trainable parameters to the front: all, or those of adapters. Returns their number. */
 static int filter_trainable(const clv_graph *graph, const clv_model_build_options *build, clv_value *parameters, int n)
 {
     int kept = 0;
@@ -136,7 +136,7 @@ static int filter_trainable(const clv_graph *graph, const clv_model_build_option
     return kept;
 }
 
-/* What gradients are multiplied by: NaN, which updates nothing, where the norm or the loss is not finite. */
+/* The factor of gradients: NaN, which updates nothing, if the norm or the loss is not finite. */
 static clv_value scale_of(clv_graph *graph, clv_value norm, clv_value loss, double clip)
 {
     const clv_layout scalar = clv_layout_replicated(0);
@@ -144,7 +144,7 @@ static clv_value scale_of(clv_graph *graph, clv_value norm, clv_value loss, doub
     return clv_clip_scale(graph, clv_add(graph, norm, nothing), clip != 0 ? clip : DBL_MAX);
 }
 
-/* The gradient of what the loss does not depend on. */
+/* The gradient of a parameter that the loss does not depend on. */
 static clv_value zeros_of(clv_graph *graph, clv_value parameter)
 {
     clv_type type = clv_graph_type(graph, parameter);
@@ -176,7 +176,7 @@ void clv_build_updates(clv_graph *graph, const clv_model_build_options *build, c
     const clv_layout scalar = clv_layout_replicated(0);
     const int n = trained->n;
     clv_value *parameters = trained->parameters, *gradients = trained->gradients;
-    if (!trained->given)
+    if (!trained->has_gradients)
         clv_gradients_widened(graph, loss, CLV_NONE, parameters, n, u.build->f32_gradients, gradients);
     for (int i = 0; i < n; i++)
         gradients[i] = clv_valid(gradients[i]) ? gradients[i] : zeros_of(graph, parameters[i]);

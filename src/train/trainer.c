@@ -16,7 +16,7 @@ static clv_status compile(clv_trainer *t, const clv_trainer_options *o, clv_erro
 {
     clv_graph *graph;
     clv_update_options update;
-    CLV_TRY(clv_options_copy_in(&update, sizeof update, CLV_UPDATE_OPTIONS_V1_SIZE, o->update, "clv_trainer_new", err));
+    CLV_TRY(clv_options_copy_in(&update, sizeof update, sizeof update, o->update, "clv_trainer_new", err));
     if (!update.adamw)
         update.adamw = o->adamw;
     t->optimizer = update.optimizer;

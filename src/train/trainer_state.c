@@ -19,7 +19,7 @@ enum { CONFIG_LIMIT = 1 << 24 };
 
 const clv_model_config *clv_trainer_trained_config(const clv_trainer *t)
 {
-    return t->model->adapters ? clv_adapters_config(t->model->adapters) : &t->model->config;
+    return t->model->adapters ? &t->model->adapters->config : &t->model->config;
 }
 
 const char *clv_trainer_weights_name(const clv_trainer *t)
@@ -58,10 +58,10 @@ clv_status clv_trainer_describe_trained(char out[CLV_TRAINER_DESCRIPTION_SIZE], 
         return CLV_OK;
     }
     CLV_TRY(clv_model_fingerprint(base, t->model, err));
-    clv_text_add(&text, "adapters of rank %lld, alpha %g, beside %s:", (long long)clv_adapters_rank(s),
-                 clv_adapters_alpha(s), base);
-    for (int i = 0; clv_adapters_target(s, i); i++)
-        clv_text_add(&text, " %s", clv_adapters_target(s, i));
+    clv_text_add(&text, "adapters of rank %lld, alpha %g, beside %s:", (long long)s->config.adapter_rank, s->alpha,
+                 base);
+    for (int i = 0; i < s->n_targets; i++)
+        clv_text_add(&text, " %s", s->targets[i]);
     return CLV_OK;
 }
 

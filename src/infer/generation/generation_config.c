@@ -1,5 +1,5 @@
 /* generation_config.c - reads generation_config.json: sampling defaults, EOS ids, stop strings, length limits. */
-#include "infer/generation/generation_config.h"
+#include "cleave/generate.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -15,16 +15,16 @@
 enum { FILE_LIMIT = 1 << 20 };
 static const char own_file[] = CLV_GENERATION_FILE, model_file[] = "config.json";
 
-/* What a config is made of; it comes first, so that a pointer to it is one to all. */
-typedef struct made {
+/* What a config is loaded_config of; it comes first, so that a pointer to it is one to all. */
+typedef struct loaded_config {
     clv_generation_config config;
     clv_arena *arena;
     clv_sampling sampling;
-    const char **value, **unsupported; /* room for every key */
-} made;
+    const char **value, **unsupported; /* [VALUES], [UNSUPPORTED] */
+} loaded_config;
 
 typedef struct reader {
-    made *to;
+    loaded_config *to;
     const json_t *object;
     const char *where; /* the file's path */
     clv_error *err;
@@ -41,18 +41,19 @@ static clv_status fail_memory(const reader *r)
     return clv_fail_memory(r->err, r->where, FILE_LIMIT);
 }
 
-/* ---- what is said of it ---- */
+/* ---- settings as text ---- */
 
 /* "temperature 0.6" */
-static const char *say(const reader *r, const char *key, const json_t *value)
+static const char *setting_text(const reader *r, const char *key, const json_t *value)
 {
     enum { MOST = 60 };
     char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_ENSURE_ASCII | JSON_REAL_PRECISION(6));
     if (!text)
         return NULL;
-    const char *said = clv_arena_format(r->to->arena, "%s %.*s%s", key, MOST, text, strlen(text) > MOST ? " ..." : "");
+    const char *setting =
+        clv_arena_format(r->to->arena, "%s %.*s%s", key, MOST, text, strlen(text) > MOST ? " ..." : "");
     free(text);
-    return said;
+    return setting;
 }
 
 static clv_status add_text(const reader *r, const char *text)
@@ -63,20 +64,19 @@ static clv_status add_text(const reader *r, const char *text)
     return CLV_OK;
 }
 
-/* Of a key that is used. */
 static clv_status add_value(const reader *r, const char *key)
 {
     const json_t *value = find(r, key);
-    return value ? add_text(r, say(r, key, value)) : CLV_OK;
+    return value ? add_text(r, setting_text(r, key, value)) : CLV_OK;
 }
 
-/* ---- how tokens are chosen ---- */
+/* ---- sampling ---- */
 
 typedef struct bounds {
     const char *key;
     double lo, hi;
-    bool above;        /* lo itself is not valid */
-    const char *valid; /* in words */
+    bool above; /* excludes lo */
+    const char *valid;
 } bounds;
 
 static const bounds of_temperature = {"temperature", 0, INFINITY, false, "0 (greedy) and above"},
@@ -98,18 +98,18 @@ static clv_status read_number(double *out, const reader *r, const bounds *b)
     return CLV_OK;
 }
 
-static clv_status read_drawing(clv_sampling *s, const reader *r)
+static clv_status read_sampling_numbers(clv_sampling *s, const reader *r)
 {
     CLV_TRY(read_number(&s->temperature, r, &of_temperature));
     CLV_TRY(clv_json_get_int(&s->top_k, r->object, "top_k", CLV_JSON_OPTIONAL, 0, INT64_MAX, r->where, r->err));
     CLV_TRY(read_number(&s->top_p, r, &of_top_p));
     CLV_TRY(read_number(&s->min_p, r, &of_min_p));
     if (s->top_p == 0)
-        s->top_p = 1e-300; /* a clv_sampling's 0 is all */
+        s->top_p = 1e-300; /* 0 would keep all */
     return CLV_OK;
 }
 
-static bool says_any(const reader *r, const char *const *keys, size_t n)
+static bool has_any(const reader *r, const char *const *keys, size_t n)
 {
     for (size_t i = 0; i < n; i++)
         if (find(r, keys[i]))
@@ -117,25 +117,25 @@ static bool says_any(const reader *r, const char *const *keys, size_t n)
     return false;
 }
 
-/* Where one of these keys is given, the others are what they are to transformers. Greedy decoding looks at no more than
- * the penalty: what else is given is for who asks for a temperature, and is as usual where it makes no sense. */
+/* If one of these keys is set, the others have transformers' defaults. Greedy decoding uses only the penalty: the other
+ * keys then apply when the caller sets a temperature, so invalid values are replaced by the defaults. */
 static clv_status read_sampling(const reader *r)
 {
     static const char *const keys[] = {"do_sample", "temperature", "top_k", "top_p", "min_p", "repetition_penalty"};
     enum { KEYS = sizeof keys / sizeof *keys };
-    const clv_sampling usual = {.size = sizeof usual, .temperature = 1, .top_k = 50, .top_p = 1};
+    const clv_sampling defaults = {.size = sizeof defaults, .temperature = 1, .top_k = 50, .top_p = 1};
     clv_sampling *s = &r->to->sampling;
     bool draws = false;
-    if (!says_any(r, keys, KEYS))
+    if (!has_any(r, keys, KEYS))
         return CLV_OK;
-    *s = usual;
+    *s = defaults;
     CLV_TRY(clv_json_get_bool(&draws, r->object, keys[0], CLV_JSON_OPTIONAL, r->where, r->err));
     const reader lenient = {r->to, r->object, r->where, NULL};
-    clv_status status = read_drawing(s, draws ? r : &lenient);
+    clv_status status = read_sampling_numbers(s, draws ? r : &lenient);
     if (draws)
         CLV_TRY(status);
     else if (status != CLV_OK)
-        *s = usual;
+        *s = defaults;
     CLV_TRY(read_number(&s->repetition_penalty, r, &of_penalty));
     if (!find(r, keys[0]))
         CLV_TRY(add_text(r, "do_sample false by default"));
@@ -148,7 +148,7 @@ static clv_status read_sampling(const reader *r)
     return CLV_OK;
 }
 
-/* ---- where a text ends ---- */
+/* ---- end of text ---- */
 
 static clv_status read_token(int64_t *out, const reader *r, const json_t *value)
 {
@@ -159,7 +159,7 @@ static clv_status read_token(int64_t *out, const reader *r, const json_t *value)
     return CLV_OK;
 }
 
-/* Ids that the vocabulary has not end nothing; has_end: config.json, which does not count, says one. */
+/* Ids outside the vocabulary are dropped. has_end: config.json has an eos_token_id, which does not count. */
 static clv_status read_ends(const reader *r, int64_t vocab, bool has_end)
 {
     const json_t *value = find(r, "eos_token_id");
@@ -205,13 +205,13 @@ static clv_status read_length(int64_t *out, const reader *r, const char *key)
     return add_value(r, key);
 }
 
-/* ---- what is not done ---- */
+/* ---- unsupported keys ---- */
 
-/* Keys that change a text where they have another value than these. */
+/* Keys that change a text unless they have their neutral value. */
 static const struct unsupported {
     const char *key;
     enum { EQUAL, AT_MOST, AT_LEAST, OUTSIDE_0_1 } neutral;
-    double value; /* NAN: any is a change */
+    double value; /* NAN: no value is neutral */
 } unsupported[] = {
     {"guidance_scale", EQUAL, 1},
     {"sequence_bias", EQUAL, NAN},
@@ -241,7 +241,10 @@ static const struct unsupported {
     {"token_healing", EQUAL, NAN},
     {"max_time", EQUAL, NAN},
 };
-enum { UNSUPPORTED = sizeof unsupported / sizeof *unsupported, VALUES = 16 /* keys that are used, and more */ };
+enum {
+    UNSUPPORTED = sizeof unsupported / sizeof *unsupported,
+    VALUES = 16 /* at least the number of supported keys */
+};
 
 static bool is_neutral(const struct unsupported *u, const json_t *value)
 {
@@ -269,17 +272,17 @@ static clv_status read_unsupported(const reader *r)
         const json_t *value = find(r, unsupported[i].key);
         if (!value || is_neutral(&unsupported[i], value))
             continue;
-        const char *said = say(r, unsupported[i].key, value);
-        if (!said)
+        const char *setting = setting_text(r, unsupported[i].key, value);
+        if (!setting)
             return fail_memory(r);
-        r->to->unsupported[r->to->config.n_unsupported++] = said;
+        r->to->unsupported[r->to->config.n_unsupported++] = setting;
     }
     return CLV_OK;
 }
 
 /* ---- files ---- */
 
-/* The file that is read; NULL: there is none. */
+/* The file to read; NULL: none. */
 static clv_status find_file(char **path, clv_generation_config *c, const char *folder, clv_error *err)
 {
     *path = NULL;
@@ -291,12 +294,12 @@ static clv_status find_file(char **path, clv_generation_config *c, const char *f
         return CLV_OK;
     c->file = model_file;
     CLV_TRY(clv_path_find(path, folder, model_file, err));
-    if (!*path) /* the model was given by the file itself */
+    if (!*path) /* the model's path is its config.json */
         *path = strdup(folder);
     return *path ? CLV_OK : clv_fail_memory(err, folder, strlen(folder));
 }
 
-static clv_status read_object(made *m, const json_t *object, const char *path, const clv_model_config *model,
+static clv_status read_object(loaded_config *m, const json_t *object, const char *path, const clv_model_config *model,
                               clv_error *err)
 {
     const reader r = {m, object, path, err};
@@ -309,7 +312,7 @@ static clv_status read_object(made *m, const json_t *object, const char *path, c
     return m->config.file == own_file ? read_ends(&r, model->vocab, model->n_eos > 0) : CLV_OK;
 }
 
-static clv_status read_path(made *m, const char *path, const clv_model_config *model, clv_error *err)
+static clv_status read_path(loaded_config *m, const char *path, const clv_model_config *model, clv_error *err)
 {
     json_t *document;
     CLV_TRY(clv_json_load(&document, path, FILE_LIMIT, err));
@@ -318,9 +321,17 @@ static clv_status read_path(made *m, const char *path, const clv_model_config *m
     return status;
 }
 
-static clv_status make(made **out, const clv_model_config *model, clv_error *err)
+static void free_config(void *config)
 {
-    made *m = calloc(1, sizeof *m);
+    loaded_config *m = config;
+    if (m)
+        clv_arena_free(m->arena);
+    free(m);
+}
+
+static clv_status make(loaded_config **out, const clv_model_config *model, clv_error *err)
+{
+    loaded_config *m = calloc(1, sizeof *m);
     if (m && (m->arena = clv_arena_new()) != NULL) {
         m->value = clv_arena_alloc(m->arena, VALUES, sizeof *m->value);
         m->unsupported = clv_arena_alloc(m->arena, UNSUPPORTED, sizeof *m->unsupported);
@@ -333,15 +344,13 @@ static clv_status make(made **out, const clv_model_config *model, clv_error *err
         *out = m;
         return CLV_OK;
     }
-    if (m)
-        clv_generation_config_free(&m->config);
+    free_config(m);
     return clv_fail_memory(err, own_file, sizeof *m);
 }
 
-clv_status clv_generation_config_read(clv_generation_config **out, const char *folder, const clv_model_config *model,
-                                      clv_error *err)
+static clv_status read_config(loaded_config **out, const char *folder, const clv_model_config *model, clv_error *err)
 {
-    made *m;
+    loaded_config *m;
     char *path;
     CLV_TRY(make(&m, model, err));
     clv_status status = find_file(&path, &m->config, folder, err);
@@ -349,41 +358,28 @@ clv_status clv_generation_config_read(clv_generation_config **out, const char *f
         status = read_path(m, path, model, err);
     free(path);
     if (status == CLV_OK)
-        *out = &m->config;
+        *out = m;
     else
-        clv_generation_config_free(&m->config);
+        free_config(m);
     return status;
-}
-
-void clv_generation_config_free(clv_generation_config *config)
-{
-    made *m = (made *)config;
-    if (!m)
-        return;
-    clv_arena_free(m->arena);
-    free(m);
-}
-
-/* For a model to free it with. */
-static void free_config(void *config)
-{
-    clv_generation_config_free(config);
 }
 
 clv_status clv_model_generation_config(const clv_model *m, clv_generation_config *out, clv_error *err)
 {
     static const char call[] = "clv_model_generation_config";
-    clv_generation_config *read = NULL;
+    loaded_config *read = NULL;
     clv_status status = CLV_OK;
     CLV_TRY(clv_require(out && m, call, "out and a model", err));
-    pthread_mutex_lock(&m->text->lock);
-    if (!m->text->generation) {
-        status = clv_generation_config_read(&read, m->path, &m->config, err);
-        m->text->generation = read;
-        m->text->free_generation = free_config;
+    pthread_mutex_lock(&m->cache->lock);
+    if (!m->cache->generation) {
+        status = read_config(&read, m->path, &m->config, err);
+        m->cache->generation = read;
+        m->cache->free_generation = free_config;
     }
-    if (status == CLV_OK)
-        status = clv_struct_copy_out(out, sizeof *out, sizeof *out, m->text->generation, call, err);
-    pthread_mutex_unlock(&m->text->lock);
+    if (status == CLV_OK) {
+        read = m->cache->generation;
+        status = clv_struct_copy_out(out, sizeof *out, sizeof *out, &read->config, call, err);
+    }
+    pthread_mutex_unlock(&m->cache->lock);
     return status;
 }

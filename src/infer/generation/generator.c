@@ -73,7 +73,7 @@ static clv_status check_model(const clv_model_config *config, clv_error *err)
         return clv_fail(err, CLV_EUNSUPPORTED, "this %s has no head, and so no next token",
                         clv_model_config_model_type(config));
     if (config->bidirectional)
-        return clv_fail(err, CLV_EUNSUPPORTED, "%s attends both ways, and so has no next token",
+        return clv_fail(err, CLV_EUNSUPPORTED, "%s is an encoder, and so has no next token",
                         clv_model_config_model_type(config));
     return CLV_OK;
 }

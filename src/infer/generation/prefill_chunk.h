@@ -1,6 +1,5 @@
-/* prefill_chunk.h - chunk size of chunked prefill: a power of two up to 512 tokens.
- *
- * Chunks are powers of two up to CLV_PREFILL_CHUNK_MAX: a handful of programs serves any length.
+/* prefill_chunk.h - chunk size of chunked prefill: a power of two up to 512 tokens, so that few programs serve any
+ * length.
  */
 #ifndef CLEAVE_INFER_GENERATION_PREFILL_CHUNK_H
 #define CLEAVE_INFER_GENERATION_PREFILL_CHUNK_H
@@ -9,10 +8,12 @@
 
 enum { CLV_PREFILL_CHUNK_MAX = 512, CLV_PREFILL_CHUNK_SIZES = 10 };
 
-/* The next chunk has 2^power tokens of each sequence; -1: there is none. rest: most that a sequence has to be computed,
- * of `shortest` in all or more. It is the power of two that holds the rest, or the one below, with more chunks to come:
- * where a sequence has fewer tokens, computed ones with them, than the chunk. Those that lack are then filled up, if
- * they fit into `room` positions, where that takes no longer than another chunk: room is 0 where nothing may be. */
+/* log2 of the number of tokens of the next chunk; -1: all tokens are computed. rest: the largest number of tokens that
+ * a sequence has left to compute. shortest: the length of the shortest sequence, computed tokens included. room:
+ * positions that padding may use; 0: no padding.
+ *
+ * The chunk is the smallest power of two that holds the rest, if no sequence is shorter than the chunk. Otherwise it is
+ * padded if it fits `room`, and if that takes no longer than another chunk; else a smaller chunk comes first. */
 int clv_prefill_chunk_log2(int64_t rest, int64_t shortest, int64_t room);
 
 #endif

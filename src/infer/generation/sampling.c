@@ -43,7 +43,7 @@ void clv_apply_repetition_penalty(float *logits, int64_t vocab, const bool *seen
         logits[i] = clv_penalized_logit(logits[i], seen[i], penalty);
 }
 
-/* The higher id first, as at the end of what transformers sorts: of equal tokens top_p keeps those. */
+/* Of equal logits the higher id first: top_p keeps it, as transformers does. */
 static bool ranks_before(clv_candidate a, clv_candidate b)
 {
     return a.logit > b.logit || (a.logit == b.logit && a.id > b.id);
@@ -75,7 +75,6 @@ static clv_candidate pop(clv_candidate *heap, int64_t n)
     return best;
 }
 
-/* No draw can be made from it. */
 static bool is_broken(float logit)
 {
     return isnan(logit) || logit == INFINITY;
@@ -97,13 +96,13 @@ static bool has_more(const float *logits, int64_t n, float most)
 {
     int more = 0;
 
-    for (int64_t i = 0; i < n; i++) /* to the end, so that vectors do it */
+    for (int64_t i = 0; i < n; i++) /* no early exit, so that the loop is vectorized */
         more |= !(logits[i] <= most);
     return more;
 }
 
-/* Finds the largest logit, the first of several; refuses what no draw can be made from. Nearly all spans of a large
- * vocabulary have none that is larger than those before. */
+/* Finds the first of the largest logits; fails for NaN and +infinity. In a large vocabulary few spans have a logit
+ * above all those before. */
 static clv_status find_largest(int64_t *out, const float *logits, int64_t vocab, int64_t position, clv_error *err)
 {
     enum { SPAN = 128 };
@@ -289,17 +288,17 @@ void clv_top_candidates(clv_candidate *out, int64_t k, clv_candidate *work, int6
 }
 
 /* Whether of n candidates the last of top_k is no better than a token that is not among them. */
-static bool may_tie(clv_candidate *work, int64_t n, int64_t top_k, float left_out)
+static bool may_tie(clv_candidate *work, int64_t n, int64_t top_k, float bound)
 {
     int64_t better = 0;
 
     for (int64_t i = 0; i < n; i++)
-        better += work[i].logit > left_out;
-    return left_out > -INFINITY && better < top_k;
+        better += work[i].logit > bound;
+    return bound > -INFINITY && better < top_k;
 }
 
 clv_status clv_sample_from_candidates(int64_t *token, const clv_sampling *s, clv_candidate *work, int64_t n,
-                                      float left_out, int64_t position, clv_error *err)
+                                      float bound, int64_t position, clv_error *err)
 {
     clv_candidate first = n > 0 ? find_first(work, n) : (clv_candidate){-INFINITY, -1};
 
@@ -311,6 +310,6 @@ clv_status clv_sample_from_candidates(int64_t *token, const clv_sampling *s, clv
     if (s->temperature == 0)
         *token = first.id;
     else
-        *token = may_tie(work, n, s->top_k, left_out) ? -1 : draw_of_kept(work, n, first.logit, s, position);
+        *token = may_tie(work, n, s->top_k, bound) ? -1 : draw_of_kept(work, n, first.logit, s, position);
     return CLV_OK;
 }

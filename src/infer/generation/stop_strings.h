@@ -7,7 +7,7 @@
 
 #include "cleave/status.h"
 
-/* Zero-initialised but for texts and n. */
+/* Zero-initialised, except for texts and n. */
 typedef struct clv_stop_strings {
     const char *const *texts; /* [n], none empty; borrowed */
     int n;
@@ -15,8 +15,8 @@ typedef struct clv_stop_strings {
     size_t size, capacity;
 } clv_stop_strings;
 
-/* Takes more of the text (last: there is no more) and gives what may be shown, borrowed until the next call. *stopped:
- * one of the strings was found, and the text ends before it. */
+/* Adds a piece of the text (last: the end), and returns what cannot begin a stop string, borrowed until the next call.
+ * *stopped: a stop string was found; the text ends before it. */
 clv_status clv_stop_strings_add(clv_stop_strings *stop, const char *text, size_t size, bool last, const char **shown,
                                 size_t *n_shown, bool *stopped, clv_error *err);
 void clv_stop_strings_free(clv_stop_strings *stop);

@@ -6,16 +6,16 @@
 
 #include "cleave/tokenizer.h"
 
-/* What tokens spell, as they come. A window of the last ones is decoded: those from `from` on, of which the ones before
- * `shown` were given out. Zero-initialised: nothing yet. */
+/* Decodes a window of the last tokens: those from `from` on. The text of those before `shown` was returned already.
+ * Zero-initialised at first. */
 typedef struct clv_streaming_detokenizer {
     int64_t n, capacity;
     int64_t *ids;
     int64_t from, shown;
 } clv_streaming_detokenizer;
 
-/* Takes a token, and gives the text that is new and will not change with the next token: a character's bytes are held
- * back until it is whole (last: no more). *text is the caller's to free. */
+/* Adds tokens, and returns the new text that later tokens cannot change: the bytes of an incomplete character are held
+ * back, unless `last`. The caller frees *text. */
 clv_status clv_streaming_detokenizer_add(clv_streaming_detokenizer *stream, const clv_tokenizer *tokenizer,
                                          const int64_t *ids, int64_t n, bool last, char **text, size_t *size,
                                          clv_error *err);

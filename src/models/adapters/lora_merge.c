@@ -2,7 +2,7 @@
 #include <stdlib.h>
 
 #include "base/error.h"
-#include "models/adapters/lora_merge.h"
+#include "models/adapters/lora_parameters.h"
 #include "runtime/multi_process/multi_process.h"
 
 /* A box of a weight [in, (parts), out], and what of its adapter falls into it. */

@@ -7,36 +7,15 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/memory/arena.h"
 #include "tensor/parse_print.h"
 
-static const char weight_ending[] = ".weight", everything[] = "all-linear";
+static const char weight_ending[] = ".weight", all_linear[] = "all-linear";
 const char clv_adapters_peft_base[] = "base_model.model.";
-
-/* What a row of the base's table has; all NULL: nothing. */
-typedef struct row_adapter {
-    const clv_parameter_row *a, *b;
-    int parts, part;
-    bool a_has_parts;
-} row_adapter;
-
-struct clv_adapters {
-    clv_model_family family; /* of the adapters */
-    clv_model_config config; /* of that family */
-    const clv_model_config *base;
-    bool is_bare; /* in files their names lack the family's base, as the bare model's do */
-    double alpha, scale, dropout;
-    int n, n_base;
-    clv_parameter_row *rows;
-    row_adapter *of; /* [n_base] */
-    char **texts;    /* names that rows point to */
-    int n_texts;
-    const char **targets; /* [n_targets] */
-    int n_targets;
-};
 
 /* ---- modules ---- */
 
-/* Where the name without ".weight" ends; NULL: it has no such ending. */
+/* Where ".weight" begins; NULL: the name has another ending. */
 static const char *end_of_module(const char *name)
 {
     size_t length = strlen(name), ending = strlen(weight_ending);
@@ -44,47 +23,45 @@ static const char *end_of_module(const char *name)
     return length > ending && strcmp(end, weight_ending) == 0 ? end : NULL;
 }
 
-/* The last part of the module's name: "q_proj". */
-static const char *last_part(const char *module, const char *end)
+bool clv_lora_next_module(clv_lora_module *m, const clv_model_config *base)
 {
-    const char *p = end;
-    while (p > module && p[-1] != '.')
-        p--;
-    return p;
+    const clv_parameter_row *row = m->row ? m->row : base->family->parameters;
+    int k = m->row ? m->k + 1 : 0;
+    for (; row->name; row++, k = 0) {
+        const char *tensor = k < 2 ? clv_parameter_row_tensor(row, k) : NULL;
+        if (!tensor || row->form == CLV_PARAMETER_AS_IS || !row->in[0] || !end_of_module(row->name) ||
+            !end_of_module(tensor) || !clv_parameter_row_is_present(row, base))
+            continue;
+        *m = (clv_lora_module){.row = row, .k = k, .tensor = tensor, .end = end_of_module(tensor)};
+        for (m->last = m->end; m->last > tensor && m->last[-1] != '.';)
+            m->last--;
+        return true;
+    }
+    return false;
 }
 
-/* What PEFT has adapters for: linear layers. */
-static bool is_linear(const clv_parameter_row *row)
+/* Whether a list "q_proj,v_proj" has the module: its whole name, or an ending of it after a dot. */
+static bool lists(const char *targets, const clv_lora_module *m)
 {
-    return row->form != CLV_PARAMETER_AS_IS && row->in[0] && end_of_module(row->name) && end_of_module(row->tensors[0]);
-}
-
-static int tensors_of(const clv_parameter_row *row)
-{
-    return row->tensors[1] ? 2 : 1;
-}
-
-/* Whether a list "q_proj,v_proj" has the module: by its name, or by how that ends behind a dot. */
-static bool lists(const char *targets, const char *module)
-{
-    const char *end = end_of_module(module);
     for (const char *at = targets; *at;) {
-        size_t n = strcspn(at, ",");
-        size_t length = (size_t)(end - module);
-        bool ends = n > 0 && n <= length && strncmp(end - n, at, n) == 0;
-        if (ends && (n == length || end[-(ptrdiff_t)n - 1] == '.'))
+        const size_t n = strcspn(at, ","), length = (size_t)(m->end - m->tensor);
+        if (n > 0 && n <= length && strncmp(m->end - n, at, n) == 0 &&
+            (n == length || m->end[-(ptrdiff_t)n - 1] == '.'))
             return true;
         at += n + (at[n] == ',');
     }
     return false;
 }
 
-/* All but the output layer, as PEFT's. */
-static bool is_wanted(const clv_parameter_row *row, int tensor, const char *targets)
+static bool is_all_linear(const char *targets)
 {
-    if (!targets || strcmp(targets, everything) == 0)
-        return strcmp(row->out, "V") != 0;
-    return lists(targets, row->tensors[tensor]);
+    return !targets || strcmp(targets, all_linear) == 0;
+}
+
+/* "all-linear" excludes the output layer, as in PEFT. */
+static bool is_target(const clv_lora_module *m, const char *targets)
+{
+    return is_all_linear(targets) ? strcmp(m->row->out, "V") != 0 : lists(targets, m);
 }
 
 /* ---- rows ---- */
@@ -95,148 +72,125 @@ static const char *bare_name(const clv_model_config *base, const char *name)
     return strncmp(name, base->family->base, n) == 0 ? name + n : name;
 }
 
-/* "<prefix><name without .weight><ending>"; kept. */
-static const char *respelled(clv_adapters *s, const char *prefix, const char *name, const char *ending)
+/* "<prefix><name without .weight><ending>". */
+static const char *derived_name(const clv_adapters *s, const char *prefix, const char *name, const char *ending)
 {
-    char *text;
-    if (asprintf(&text, "%s%.*s%s", prefix, (int)(end_of_module(name) - name), name, ending) < 0)
-        return NULL;
-    s->texts[s->n_texts++] = text;
-    return text;
+    return clv_arena_format(s->arena, "%s%.*s%s", prefix, (int)(end_of_module(name) - name), name, ending);
 }
 
-/* One factor of the tensors `first` to `last` of the base's row. */
+/* Adds the row of A or B for tensors `first` to `last` of the base's row. */
 static clv_status add_row(clv_adapters *s, const clv_parameter_row *base, int first, int last, bool is_b,
                           clv_error *err)
 {
-    clv_parameter_row *row = &s->rows[s->n++];
-    *row = (clv_parameter_row){.name = respelled(s, "", base->name, is_b ? ".lora_b" : ".lora_a"),
+    clv_parameter_row *row = &s->rows[s->n_rows++];
+    const char *tensors[2] = {NULL, NULL};
+    for (int i = first; i <= last; i++) {
+        const char *name = clv_parameter_row_tensor(base, i);
+        tensors[i - first] = derived_name(s, clv_adapters_peft_base, s->is_bare ? bare_name(s->base, name) : name,
+                                          is_b ? ".lora_B.weight" : ".lora_A.weight");
+        if (!tensors[i - first])
+            return clv_fail_memory(err, "a table of adapters", sizeof *row);
+        if (strlen(tensors[i - first]) + 8 > CLV_TENSOR_NAME_SIZE)
+            return clv_fail(err, CLV_ELIMIT, "%s: too long a name for the tensor of an adapter", name);
+    }
+    *row = (clv_parameter_row){.name = derived_name(s, "", base->name, is_b ? ".lora_b" : ".lora_a"),
+                               .tensor = tensors[0],
                                .form = CLV_PARAMETER_LINEAR,
                                .in = is_b ? "R" : base->in,
                                .out = is_b ? base->out : "R",
+                               .second_tensor = tensors[1],
+                               .first = is_b ? base->first : 0,
+                               .of = is_b ? base->of : 0,
+                               .take = is_b ? base->take : 0,
                                .when = base->when,
                                .stated = base->stated};
-    if (is_b) {
-        row->first = base->first;
-        row->of = base->of;
-        row->take = base->take;
-    }
-    for (int i = first; i <= last; i++) {
-        const char *name = s->is_bare ? bare_name(s->base, base->tensors[i]) : base->tensors[i];
-        row->tensors[i - first] =
-            respelled(s, clv_adapters_peft_base, name, is_b ? ".lora_B.weight" : ".lora_A.weight");
-        if (!row->tensors[i - first])
-            row->name = NULL;
-        else if (strlen(row->tensors[i - first]) + 8 > CLV_TENSOR_NAME_SIZE)
-            return clv_fail(err, CLV_ELIMIT, "%s: too long a name for the tensor of an adapter", base->tensors[i]);
-    }
     return row->name ? CLV_OK : clv_fail_memory(err, "a table of adapters", sizeof *row);
 }
 
-/* Whether all modules whose names end as this one's does have adapters. */
-static bool has_namesakes(const clv_adapters *s, const char *module, const char *targets)
+/* Adds a module to the targets: by the last part of its name if all modules that match this are targets. */
+static clv_status add_target(clv_adapters *s, const clv_lora_module *m, const char *targets, clv_error *err)
 {
-    const char *end = end_of_module(module), *part = last_part(module, end);
+    const char *part = m->last, *layer = strchr(m->tensor, '%');
     char name[CLV_TENSOR_NAME_SIZE];
-    snprintf(name, sizeof name, "%.*s", (int)(end - part), part);
-    for (const clv_parameter_row *row = s->base->family->parameters; row->name; row++)
-        for (int k = 0; is_linear(row) && clv_parameter_row_is_present(row, s->base) && k < tensors_of(row); k++)
-            if (lists(name, row->tensors[k]) && !is_wanted(row, k, targets))
-                return false;
-    return true;
-}
-
-static void add_target(clv_adapters *s, const char *module, const char *targets)
-{
-    const char *end = end_of_module(module), *part = last_part(module, end), *layer = strchr(module, '%');
-    if (!has_namesakes(s, module, targets))
-        part = layer ? layer + 2 : module;
-    size_t n = (size_t)(end - part);
-    for (int i = 0; i < s->n_targets; i++)
-        if (strncmp(s->targets[i], part, n) == 0 && s->targets[i][n] == '\0')
-            return;
-    char *text = strndup(part, n);
+    snprintf(name, sizeof name, "%.*s", (int)(m->end - part), part);
+    for (clv_lora_module other = {0}; clv_lora_next_module(&other, s->base);)
+        if (lists(name, &other) && !is_target(&other, targets))
+            part = layer ? layer + 2 : m->tensor;
+    const char *text = clv_arena_format(s->arena, "%.*s", (int)(m->end - part), part);
     if (!text)
-        return; /* the rows of it are missing memory, too */
-    s->texts[s->n_texts++] = text;
+        return clv_fail_memory(err, "a table of adapters", CLV_TENSOR_NAME_SIZE);
+    for (int i = 0; i < s->n_targets; i++)
+        if (strcmp(s->targets[i], text) == 0)
+            return CLV_OK;
     s->targets[s->n_targets++] = text;
+    return CLV_OK;
 }
 
-static clv_status add_adapter(clv_adapters *s, int i, int first, int last, const char *targets, clv_error *err)
+/* Adds the adapter of tensors `first` to `last` of a row of the base. */
+static clv_status add_adapter(clv_adapters *s, const clv_parameter_row *base, int first, int last, clv_error *err)
 {
-    const clv_parameter_row *base = &s->base->family->parameters[i];
-    row_adapter *its = &s->of[i];
-    bool shares = base->first > 0;
-    its->parts = base->tensors[1] ? 2 : base->take > 1 ? base->take : 0;
-    its->part = base->tensors[1] && first == last ? first : -1;
-    its->a_has_parts = base->tensors[1] && first < last;
-    if (shares) { /* the rows of a fused tensor stand behind its first */
-        int k = i - 1;
-        while (strcmp(s->base->family->parameters[k].tensors[0], base->tensors[0]) != 0)
-            k--;
-        its->a = s->of[k].a;
+    clv_lora_rows *its = &s->of[base - s->base->family->parameters];
+    const bool two = base->second_tensor != NULL;
+    *its = (clv_lora_rows){.parts = two              ? 2
+                                    : base->take > 1 ? base->take
+                                                     : 0,
+                           .part = two && first == last ? first : -1,
+                           .a_has_parts = two && first < last};
+    if (base->first > 0) { /* a later part of a fused tensor shares the A of the first part, which is before it */
+        const clv_parameter_row *owner = base - 1;
+        while (strcmp(owner->tensor, base->tensor) != 0)
+            owner--;
+        its->a = s->of[owner - s->base->family->parameters].a;
     } else {
         CLV_TRY(add_row(s, base, first, last, false, err));
-        its->a = &s->rows[s->n - 1];
+        its->a = &s->rows[s->n_rows - 1];
     }
     CLV_TRY(add_row(s, base, first, last, true, err));
-    its->b = &s->rows[s->n - 1];
-    for (int k = first; k <= last; k++)
-        add_target(s, base->tensors[k], targets);
+    its->b = &s->rows[s->n_rows - 1];
     return CLV_OK;
 }
 
 static clv_status add_rows(clv_adapters *s, const char *targets, clv_error *err)
 {
-    for (int i = 0; i < s->n_base; i++) {
-        const clv_parameter_row *row = &s->base->family->parameters[i];
+    clv_lora_module m = {0};
+    for (bool more = clv_lora_next_module(&m, s->base); more;) {
+        const clv_parameter_row *row = m.row;
         int first = -1, last = -1;
-        if (!is_linear(row) || !clv_parameter_row_is_present(row, s->base))
-            continue;
-        for (int k = 0; k < tensors_of(row); k++)
-            if (is_wanted(row, k, targets)) {
-                first = first < 0 ? k : first;
-                last = k;
-            }
+        for (; more && m.row == row; more = clv_lora_next_module(&m, s->base)) {
+            if (!is_target(&m, targets))
+                continue;
+            first = first < 0 ? m.k : first;
+            last = m.k;
+            CLV_TRY(add_target(s, &m, targets, err));
+        }
         if (first >= 0)
-            CLV_TRY(add_adapter(s, i, first, last, targets, err));
+            CLV_TRY(add_adapter(s, row, first, last, err));
     }
     return CLV_OK;
 }
 
-/* ---- what is asked for ---- */
-
-/* The names that targets may have, each once. */
-static void print_valid(char *out, size_t size, const clv_model_config *base)
-{
-    clv_text text = {.out = out, .size = size};
-    clv_text_add(&text, "%s", everything);
-    for (const clv_parameter_row *row = base->family->parameters; row->name; row++)
-        for (int k = 0; is_linear(row) && clv_parameter_row_is_present(row, base) && k < tensors_of(row); k++) {
-            const char *end = end_of_module(row->tensors[k]), *part = last_part(row->tensors[k], end);
-            char name[CLV_TENSOR_NAME_SIZE];
-            snprintf(name, sizeof name, ", %.*s", (int)(end - part), part);
-            if (!strstr(out, name))
-                clv_text_add(&text, "%s", name);
-        }
-    clv_text_finish(&text);
-}
+/* ---- options ---- */
 
 static clv_status check_target(const char *target, size_t n, const clv_model_config *base, clv_error *err)
 {
-    char one[CLV_TENSOR_NAME_SIZE], valid[512] = "";
+    char one[CLV_TENSOR_NAME_SIZE], name[CLV_TENSOR_NAME_SIZE], valid[512] = "";
+    clv_text text = {.out = valid, .size = sizeof valid};
     snprintf(one, sizeof one, "%.*s", (int)n, target);
-    for (const clv_parameter_row *row = base->family->parameters; row->name && n > 0; row++)
-        for (int k = 0; is_linear(row) && clv_parameter_row_is_present(row, base) && k < tensors_of(row); k++)
-            if (lists(one, row->tensors[k]))
-                return CLV_OK;
-    print_valid(valid, sizeof valid, base);
+    clv_text_add(&text, "%s", all_linear);
+    for (clv_lora_module m = {0}; clv_lora_next_module(&m, base);) {
+        if (n > 0 && lists(one, &m))
+            return CLV_OK;
+        snprintf(name, sizeof name, ", %.*s", (int)(m.end - m.last), m.last);
+        if (!strstr(valid, name))
+            clv_text_add(&text, "%s", name);
+    }
+    clv_text_finish(&text);
     return clv_fail(err, CLV_EINVAL, "LoRA target '%.64s'; valid: %s", one, valid);
 }
 
 static clv_status check_targets(const char *targets, const clv_model_config *base, clv_error *err)
 {
-    if (!targets || strcmp(targets, everything) == 0)
+    if (is_all_linear(targets))
         return CLV_OK;
     for (const char *at = targets;; at++) {
         size_t n = strcspn(at, ",");
@@ -247,42 +201,40 @@ static clv_status check_targets(const char *targets, const clv_model_config *bas
     }
 }
 
-/* A rank beyond a weight's own would say nothing more. */
+/* A rank above the narrowest side of a target would add nothing. */
 static clv_status check_rank(const clv_adapters *s, int64_t rank, clv_error *err)
 {
     int64_t most = INT64_MAX;
-    const char *narrowest = weight_ending;
-    for (int i = 0; i < s->n_base; i++) {
-        const clv_parameter_row *row = &s->base->family->parameters[i];
-        int64_t in = clv_model_dims_elems(s->base, row->in), out = clv_model_dims_elems(s->base, row->out);
-        int64_t side = out * (row->of > 0 ? row->of : 1) < in ? out * (row->of > 0 ? row->of : 1) : in;
-        if (s->of[i].b && side < most) {
-            most = side;
-            narrowest = row->tensors[s->of[i].part > 0];
+    clv_lora_module narrowest = {.last = "", .end = ""};
+    for (clv_lora_module m = {0}; clv_lora_next_module(&m, s->base);) {
+        const int64_t in = clv_model_dims_elems(s->base, m.row->in),
+                      out = clv_model_dims_elems(s->base, m.row->out) * (m.row->of > 0 ? m.row->of : 1);
+        const clv_lora_rows *its = &s->of[m.row - s->base->family->parameters];
+        if (its->b && m.k == (its->part > 0) && (out < in ? out : in) < most) {
+            most = out < in ? out : in;
+            narrowest = m;
         }
     }
-    const char *end = end_of_module(narrowest), *part = end ? last_part(narrowest, end) : narrowest;
     if (rank < 1 || rank > most)
         return clv_fail(err, CLV_EINVAL, "a LoRA rank of %lld; valid: 1 to %lld, the narrowest side of %.*s",
-                        (long long)rank, (long long)most, end ? (int)(end - part) : 0, part);
+                        (long long)rank, (long long)most, (int)(narrowest.end - narrowest.last), narrowest.last);
     return CLV_OK;
 }
 
 static clv_status fill(clv_adapters *s, const clv_lora_options *o, clv_error *err)
 {
+    size_t n = 1;
     if (!isfinite(o->alpha) || o->alpha < 0)
         return clv_fail(err, CLV_EINVAL, "a LoRA alpha of %g; valid: above 0, or 0: the rank", o->alpha);
     if (!(o->dropout >= 0 && o->dropout < 1))
         return clv_fail(err, CLV_EINVAL, "a LoRA dropout of %g; valid: 0 <= dropout < 1", o->dropout);
     CLV_TRY(check_targets(o->targets, s->base, err));
-    while (s->base->family->parameters[s->n_base].name)
-        s->n_base++;
-    size_t n = (size_t)s->n_base + 1;
-    s->rows = calloc(2 * n, sizeof *s->rows);
-    s->of = calloc(n, sizeof *s->of);
-    s->texts = calloc(8 * n, sizeof *s->texts);
-    s->targets = calloc(2 * n, sizeof *s->targets);
-    if (!s->rows || !s->of || !s->texts || !s->targets)
+    while (s->base->family->parameters[n - 1].name)
+        n++;
+    s->rows = clv_arena_alloc(s->arena, 2 * n, sizeof *s->rows);
+    s->of = clv_arena_alloc(s->arena, n, sizeof *s->of);
+    s->targets = clv_arena_alloc(s->arena, 2 * n, sizeof *s->targets);
+    if (!s->rows || !s->of || !s->targets)
         return clv_fail_memory(err, "a table of adapters", 2 * n * sizeof *s->rows);
     CLV_TRY(add_rows(s, o->targets, err));
     s->family = *s->base->family;
@@ -290,7 +242,7 @@ static clv_status fill(clv_adapters *s, const clv_lora_options *o, clv_error *er
     s->family.parameters = s->rows;
     s->config = *s->base;
     s->config.family = &s->family;
-    if (!o->folder) /* PEFT's are taken as they are */
+    if (!o->folder) /* PEFT's ranks are taken as they are */
         CLV_TRY(check_rank(s, o->rank, err));
     s->config.adapter_rank = o->rank;
     s->alpha = o->alpha > 0 ? o->alpha : (double)o->rank;
@@ -303,8 +255,10 @@ clv_status clv_adapters_new(clv_adapters **out, const clv_model_config *base, co
                             bool is_bare, clv_error *err)
 {
     clv_adapters *s = calloc(1, sizeof *s);
-    if (!s)
+    if (!s || !(s->arena = clv_arena_new())) {
+        free(s);
         return clv_fail_memory(err, "adapters", sizeof *s);
+    }
     s->base = base;
     s->is_bare = is_bare;
     clv_status status = fill(s, options, err);
@@ -319,58 +273,21 @@ void clv_adapters_free(clv_adapters *s)
 {
     if (!s)
         return;
-    for (int i = 0; i < s->n_texts; i++)
-        free(s->texts[i]);
-    free(s->texts);
-    free(s->targets);
-    free(s->rows);
-    free(s->of);
+    clv_arena_free(s->arena);
     free(s);
 }
 
-const clv_model_config *clv_adapters_config(const clv_adapters *s)
-{
-    return &s->config;
-}
+/* ---- access ---- */
 
-int64_t clv_adapters_rank(const clv_adapters *s)
+void clv_lora_name_a(char *out, size_t size, const clv_lora_module *m, const clv_model_config *base, int64_t layer,
+                     bool is_bare)
 {
-    return s->config.adapter_rank;
-}
-
-double clv_adapters_alpha(const clv_adapters *s)
-{
-    return s->alpha;
-}
-
-double clv_adapters_dropout(const clv_adapters *s)
-{
-    return s->dropout;
-}
-
-double clv_adapters_scale(const clv_adapters *s)
-{
-    return s->scale;
-}
-
-const char *clv_adapters_target(const clv_adapters *s, int i)
-{
-    return i < s->n_targets ? s->targets[i] : NULL;
-}
-
-bool clv_adapters_file_name_a(char *out, size_t size, const clv_model_config *base, const clv_parameter_row *row, int i,
-                              int64_t layer, bool is_bare)
-{
-    if (!is_linear(row) || !clv_parameter_row_is_present(row, base) || i >= tensors_of(row))
-        return false;
-    const char *module = is_bare ? bare_name(base, row->tensors[i]) : row->tensors[i], *at = strchr(module, '%'),
-               *end = end_of_module(module);
+    const char *name = is_bare ? bare_name(base, m->tensor) : m->tensor, *at = strchr(name, '%');
     if (at)
-        snprintf(out, size, "%s%.*s%lld%.*s.lora_A.weight", clv_adapters_peft_base, (int)(at - module), module,
-                 (long long)layer, (int)(end - at - 1), at + 1);
+        snprintf(out, size, "%s%.*s%lld%.*s.lora_A.weight", clv_adapters_peft_base, (int)(at - name), name,
+                 (long long)layer, (int)(m->end - at - 1), at + 1);
     else
-        snprintf(out, size, "%s%.*s.lora_A.weight", clv_adapters_peft_base, (int)(end - module), module);
-    return true;
+        snprintf(out, size, "%s%.*s.lora_A.weight", clv_adapters_peft_base, (int)(m->end - name), name);
 }
 
 bool clv_adapters_find(clv_lora_adapter *out, clv_parameter *a, clv_parameter *b, const clv_adapters *s,
@@ -379,7 +296,7 @@ bool clv_adapters_find(clv_lora_adapter *out, clv_parameter *a, clv_parameter *b
     clv_parameter p;
     if (clv_model_parameter_find(&p, s->base, weight, NULL) != CLV_OK)
         return false;
-    const row_adapter *its = &s->of[p.row - s->base->family->parameters];
+    const clv_lora_rows *its = &s->of[p.row - s->base->family->parameters];
     if (!its->b)
         return false;
     *a = clv_parameter_of_row(&s->config, its->a, p.layer);

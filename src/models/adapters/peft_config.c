@@ -13,64 +13,34 @@
 #include "models/config/config_keys.h"
 
 static const double most_dropout = 0.999999;
-enum { MOST_RANK = 1 << 20, PEFT_RANK = 8, PEFT_ALPHA = 8 /* where the keys are missing */ };
+enum { MOST_RANK = 1 << 20, PEFT_RANK = 8, PEFT_ALPHA = 8 /* PEFT's defaults */ };
 
-static const clv_config_key keys[] = {
-    {"peft_type", CLV_CONFIG_KEY_READ, NULL, true},
-    {"task_type", CLV_CONFIG_KEY_READ, NULL, false},
-    {"base_model_name_or_path", CLV_CONFIG_KEY_READ, NULL, false},
-    {"r", CLV_CONFIG_KEY_READ, NULL, true},
-    {"lora_alpha", CLV_CONFIG_KEY_READ, NULL, true},
-    {"lora_dropout", CLV_CONFIG_KEY_READ, NULL, true},
-    {"use_rslora", CLV_CONFIG_KEY_READ, NULL, false},
-    {"bias", CLV_CONFIG_KEY_READ, NULL, true},
-    {"init_lora_weights", CLV_CONFIG_KEY_READ, NULL, false},
-    {"target_modules", CLV_CONFIG_KEY_READ, NULL, false},
-    {"exclude_modules", CLV_CONFIG_KEY_READ, NULL, false},
-    {"layers_to_transform", CLV_CONFIG_KEY_READ, NULL, false},
-    {"use_dora", CLV_CONFIG_KEY_MUST_BE_UNSET, NULL, false},
-    {"use_qalora", CLV_CONFIG_KEY_MUST_BE_UNSET, NULL, false},
-    {"use_bdlora", CLV_CONFIG_KEY_MUST_BE_UNSET, NULL, false},
-    {"modules_to_save", CLV_CONFIG_KEY_MUST_BE_UNSET, NULL, false},
-    {"rank_pattern", CLV_CONFIG_KEY_MUST_BE_UNSET, NULL, false},
-    {"alpha_pattern", CLV_CONFIG_KEY_MUST_BE_UNSET, NULL, false},
-    {"lora_bias", CLV_CONFIG_KEY_MUST_BE_UNSET, NULL, false},
-    {"trainable_token_indices", CLV_CONFIG_KEY_MUST_BE_UNSET, NULL, false},
-    {"target_parameters", CLV_CONFIG_KEY_MUST_BE_UNSET, NULL, false},
-    {"layer_replication", CLV_CONFIG_KEY_MUST_BE_UNSET, NULL, false},
-    {"megatron_config", CLV_CONFIG_KEY_MUST_BE_UNSET, NULL, false},
-    {"kasa_config", CLV_CONFIG_KEY_MUST_BE_UNSET, NULL, false},
-    {"velora_config", CLV_CONFIG_KEY_MUST_BE_UNSET, NULL, false},
-    {"arrow_config", CLV_CONFIG_KEY_MUST_BE_UNSET, NULL, false},
-    {"monteclora_config", CLV_CONFIG_KEY_MUST_BE_UNSET, NULL, false},
-    {"alora_invocation_tokens", CLV_CONFIG_KEY_MUST_BE_UNSET, NULL, false},
-    /* how the file came to be, and what init_lora_weights or another key would have to ask for */
-    {"auto_mapping", CLV_CONFIG_KEY_IGNORED, NULL, false},
-    {"peft_version", CLV_CONFIG_KEY_IGNORED, NULL, false},
-    {"revision", CLV_CONFIG_KEY_IGNORED, NULL, false},
-    {"inference_mode", CLV_CONFIG_KEY_IGNORED, NULL, false},
-    {"runtime_config", CLV_CONFIG_KEY_IGNORED, NULL, false},
-    {"layers_pattern", CLV_CONFIG_KEY_IGNORED, NULL, false}, /* the file has what it left */
-    {"fan_in_fan_out", CLV_CONFIG_KEY_IGNORED, NULL, false}, /* PEFT goes by the layer's class */
-    {"megatron_core", CLV_CONFIG_KEY_IGNORED, NULL, false},
-    {"qalora_group_size", CLV_CONFIG_KEY_IGNORED, NULL, false},
-    {"loftq_config", CLV_CONFIG_KEY_IGNORED, NULL, false},
-    {"eva_config", CLV_CONFIG_KEY_IGNORED, NULL, false},
-    {"corda_config", CLV_CONFIG_KEY_IGNORED, NULL, false},
-    {"lora_ga_config", CLV_CONFIG_KEY_IGNORED, NULL, false},
-    {"ensure_weight_tying", CLV_CONFIG_KEY_IGNORED, NULL, false}, /* of modules that are refused */
+static const clv_config_keys keys[] = {
+    {CLV_CONFIG_KEY_READ, NULL, true, "peft_type r lora_alpha lora_dropout bias"},
+    {CLV_CONFIG_KEY_READ, NULL, false,
+     "task_type base_model_name_or_path use_rslora init_lora_weights target_modules exclude_modules "
+     "layers_to_transform"},
+    {CLV_CONFIG_KEY_MUST_BE_UNSET, NULL, false,
+     "use_dora use_qalora use_bdlora modules_to_save rank_pattern alpha_pattern lora_bias trainable_token_indices "
+     "target_parameters layer_replication megatron_config kasa_config velora_config arrow_config monteclora_config "
+     "alora_invocation_tokens"},
+    /* Origin of the file; keys that count only beside others. The file has the modules that layers_pattern chose; PEFT
+     * goes by a layer's class, not by fan_in_fan_out; ensure_weight_tying is for modules_to_save. */
+    {CLV_CONFIG_KEY_IGNORED, NULL, false,
+     "auto_mapping peft_version revision inference_mode runtime_config layers_pattern fan_in_fan_out megatron_core "
+     "qalora_group_size loftq_config eva_config corda_config lora_ga_config ensure_weight_tying"},
 };
-enum { N_KEYS = sizeof keys / sizeof keys[0] };
+enum { N_KEYS = sizeof keys / sizeof *keys };
 
 bool clv_peft_config_knows_key(const char *key)
 {
     return clv_config_keys_find(keys, N_KEYS, "", key) != NULL;
 }
 
-/* ---- what they are ---- */
+/* ---- supported adapters ---- */
 
-/* Ways to begin: these change the base's weights, too, others do not. "pissa_niter_4" begins as "pissa" does. */
-static clv_status check_beginning(const json_t *o, const char *path, clv_error *err)
+/* Some initializations change the base weights too. ("pissa_niter_4" is one of them, as "pissa" is.) */
+static clv_status check_initialization(const json_t *o, const char *path, clv_error *err)
 {
     static const char *const changing[] = {"pissa", "olora", "loftq", "corda", "lora_ga"};
     static const char *const others[] = {"gaussian", "eva", "orthogonal", "mica"};
@@ -100,9 +70,9 @@ static clv_status check_kind(const json_t *o, const char *path, clv_error *err)
     if (strcmp(kind, "LORA") != 0)
         return clv_fail(err, CLV_EUNSUPPORTED, "%s: \"peft_type\" is \"%.32s\"; supported: LORA", path, kind);
     CLV_TRY(clv_config_keys_check(keys, N_KEYS, "", o, path, err));
-    CLV_TRY(clv_config_choice(o, "task_type", tasks, path, err)); /* those of other heads train these, too */
+    CLV_TRY(clv_config_choice(o, "task_type", tasks, path, err)); /* other tasks train a head too */
     CLV_TRY(clv_config_choice(o, "bias", none, path, err));
-    return check_beginning(o, path, err);
+    return check_initialization(o, path, err);
 }
 
 clv_status clv_peft_config_read(clv_lora_options *out, const json_t *o, const char *path, clv_error *err)
@@ -120,9 +90,9 @@ clv_status clv_peft_config_read(clv_lora_options *out, const json_t *o, const ch
     return CLV_OK;
 }
 
-/* ---- which modules have them ---- */
+/* ---- target modules ---- */
 
-/* Whether a list names the module, or how its name ends behind a dot; `exactly`: the first of these. */
+/* Whether a list has the module's name or, unless `exactly`, an ending of it after a dot. */
 static bool names(const json_t *list, const char *module, bool exactly)
 {
     const json_t *item;
@@ -149,7 +119,7 @@ static bool has_layer(const json_t *layers, int64_t layer)
         if (json_is_integer(item) && json_integer_value(item) == layer)
             return true;
     }
-    return json_array_size(layers) == 0; /* null and an empty list choose none */
+    return json_array_size(layers) == 0; /* null and an empty list: every layer */
 }
 
 clv_status clv_peft_config_check_module(const json_t *o, const char *module, int64_t layer, const char *path,
@@ -166,6 +136,5 @@ clv_status clv_peft_config_check_module(const json_t *o, const char *module, int
         key = "layers_to_transform";
     if (!key)
         return CLV_OK;
-    return clv_fail(err, CLV_EINVAL, "%s: \"%s\" leaves out %.128s, of which the adapters are there", path, key,
-                    module);
+    return clv_fail(err, CLV_EINVAL, "%s: \"%s\" excludes %.128s, which has adapters in the file", path, key, module);
 }

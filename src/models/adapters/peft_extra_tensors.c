@@ -47,7 +47,7 @@ static const clv_safetensor *find_base_weight(const clv_model *m, const char *na
     memcpy(own, name, length - ending);
     memcpy(own + length - ending, weight, sizeof weight);
     if (m->config.tie_word_embeddings && strcmp(own, head) == 0)
-        strcpy(own, m->config.family->parameters[0].tensors[0]);
+        strcpy(own, m->config.family->parameters[0].tensor);
     return clv_model_find_tensor(&found, weights, &m->config, own, NULL) == CLV_OK ? found : NULL;
 }
 
@@ -57,15 +57,13 @@ static clv_status check_weight(const clv_model *m, const clv_safetensor *tensor,
     bool same = false;
     const clv_safetensor *base = find_base_weight(m, name);
     if (!base)
-        return clv_fail(err, CLV_EINVAL, "%s: has \"%.128s\", which this model has no use for", path, tensor->name);
+        return clv_fail(err, CLV_EINVAL, "%s: has \"%.128s\", which this model does not use", path, tensor->name);
     if (base->readable && tensor->readable)
         CLV_TRY(clv_tensors_equal(&same, base, tensor, err));
     if (!same)
-        return clv_fail(
-            err, CLV_EINVAL,
-            "%s: \"%.128s\" is not the base's own %.96s; supported: adapters beside weights that stay as they "
-            "are",
-            path, tensor->name, base->name);
+        return clv_fail(err, CLV_EINVAL,
+                        "%s: \"%.128s\" differs from the base's %.96s; supported: adapters of unchanged weights", path,
+                        tensor->name, base->name);
     return CLV_OK;
 }
 
@@ -76,7 +74,7 @@ static clv_status check_tensor(const clv_model *m, const clv_safetensor *tensor,
         return CLV_OK;
     if (strstr(tensor->name, ".lora_"))
         return clv_fail(err, CLV_EINVAL,
-                        "%s: has \"%.128s\", an adapter that this model has no use for; supported: those of the linear "
+                        "%s: has \"%.128s\", an adapter that this model does not use; supported: those of the linear "
                         "layers in its blocks, and of an output layer that is not tied",
                         path, tensor->name);
     if (name && !m->weights)

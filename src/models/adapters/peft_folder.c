@@ -38,28 +38,23 @@ static clv_status load_config(json_t **out, char **path, const char *folder, clv
     return clv_json_check_object(*out, *path, err);
 }
 
-static bool is_folder(const char *path)
-{
-    struct stat info;
-    return path && stat(path, &info) == 0 && S_ISDIR(info.st_mode);
-}
-
 static clv_status find_base(char **out, const json_t *config, const char *path, const char *folder, clv_error *err)
 {
     const char *base = "";
     CLV_TRY(clv_json_get_string(&base, config, "base_model_name_or_path", CLV_JSON_OPTIONAL, path, err));
-    char *beside = base[0] == '/' ? NULL : clv_path_join(folder, base), *here = strdup(base);
-    bool is_here = base[0] && is_folder(here);
-    char *found = is_here ? here : base[0] && is_folder(beside) ? beside : NULL;
+    char *relative = base[0] == '/' ? NULL : clv_path_join(folder, base), *here = strdup(base);
+    bool is_here = base[0] && clv_is_folder(here);
+    char *found = is_here ? here : base[0] && clv_is_folder(relative) ? relative : NULL;
     if (found != here)
         free(here);
-    if (found != beside)
-        free(beside);
+    if (found != relative)
+        free(relative);
     if (!found)
-        return clv_fail(err, CLV_ENOTFOUND,
-                        "%s: its base model \"%.200s\" is no folder here; valid: the base's folder as the model, and "
-                        "%s as its adapters",
-                        path, base, folder);
+        return clv_fail(
+            err, CLV_ENOTFOUND,
+            "%s: its base model \"%.200s\" does not exist as a folder; valid: the base's folder as the model, and "
+            "%s as its adapters",
+            path, base, folder);
     *out = found;
     return CLV_OK;
 }
@@ -85,29 +80,30 @@ typedef struct peft_files {
     bool is_bare; /* names lack the family's base */
 } peft_files;
 
-/* In how many layers a module has an A in the file, which is the layer's or of none; PEFT gives each one. */
+/* Counts the layers in which a module has an A in the file. PEFT saves one for every target, so all layers must have
+ * it, or none. */
 static clv_status count_layers(int64_t *out, const peft_files *files, const clv_model_config *base,
-                               const clv_parameter_row *row, int k, clv_error *err)
+                               const clv_lora_module *module, clv_error *err)
 {
     static const char ending[] = ".lora_A.weight";
-    size_t before = strlen(clv_adapters_peft_base);
     char name[CLV_TENSOR_NAME_SIZE + 32];
-    bool of_layers = strchr(row->tensors[k], '%') != NULL;
-    int64_t lacks = -1, n = of_layers ? base->layers : 1;
+    const bool of_layers = strchr(module->tensor, '%') != NULL;
+    int64_t missing = -1, n = of_layers ? base->layers : 1;
     *out = 0;
-    for (int64_t i = 0; i < n && clv_adapters_file_name_a(name, sizeof name, base, row, k, i, files->is_bare); i++) {
+    for (int64_t i = 0; i < n; i++) {
+        clv_lora_name_a(name, sizeof name, module, base, i, files->is_bare);
         if (!clv_weights_has(files->weights, name)) {
-            lacks = i;
+            missing = i;
             continue;
         }
         ++*out;
         name[strlen(name) - strlen(ending)] = '\0';
-        CLV_TRY(
-            clv_peft_config_check_module(files->config, name + before, of_layers ? i : -1, files->config_path, err));
+        CLV_TRY(clv_peft_config_check_module(files->config, name + strlen(clv_adapters_peft_base), of_layers ? i : -1,
+                                             files->config_path, err));
     }
     if (*out == 0 || *out == n)
         return CLV_OK;
-    clv_adapters_file_name_a(name, sizeof name, base, row, k, lacks, files->is_bare);
+    clv_lora_name_a(name, sizeof name, module, base, missing, files->is_bare);
     return clv_fail(
         err, CLV_EINVAL,
         "%s: lacks %.128s, and has such a one for %lld of %lld layers; supported: a module in all layers or "
@@ -115,32 +111,24 @@ static clv_status count_layers(int64_t *out, const peft_files *files, const clv_
         files->weights_path, name, (long long)*out, (long long)n, clv_peft_config_file);
 }
 
-/* "first,second" of the text so far, which grows. */
-static bool append(char **text, const char *more, int length)
-{
-    char *grown;
-    int n = asprintf(&grown, "%s%s%.*s", *text ? *text : "", *text ? "," : "", length, more);
-    if (n < 0)
-        return false;
-    free(*text);
-    *text = grown;
-    return true;
-}
-
-/* The modules that have an A in the file, in full; the caller frees *out. NULL: none has. */
+/* The modules that have an A in the file, by their full names: "first,second"; the caller frees *out. NULL: none. */
 static clv_status find_targets(char **out, const peft_files *files, const clv_model_config *base, clv_error *err)
 {
-    for (const clv_parameter_row *row = base->family->parameters; row->name; row++)
-        for (int k = 0; k < 2 && row->tensors[k]; k++) {
-            int64_t layers;
-            CLV_TRY(count_layers(&layers, files, base, row, k, err));
-            if (layers > 0 && !append(out, row->tensors[k], (int)(strlen(row->tensors[k]) - strlen(".weight"))))
-                return clv_fail_memory(err, files->weights_path, CLV_TENSOR_NAME_SIZE);
-        }
+    for (clv_lora_module m = {0}; clv_lora_next_module(&m, base);) {
+        int64_t layers;
+        char *longer;
+        CLV_TRY(count_layers(&layers, files, base, &m, err));
+        if (layers == 0)
+            continue;
+        if (asprintf(&longer, "%s%s%.*s", *out ? *out : "", *out ? "," : "", (int)(m.end - m.tensor), m.tensor) < 0)
+            return clv_fail_memory(err, files->weights_path, CLV_TENSOR_NAME_SIZE);
+        free(*out);
+        *out = longer;
+    }
     return CLV_OK;
 }
 
-/* Only where the folder says whose they are. */
+/* Checks the fingerprint of the base, if the folder has one. */
 static clv_status check_base(const clv_model *m, const char *folder, clv_error *err)
 {
     char is[CLV_MODEL_FINGERPRINT_SIZE], *path = clv_path_join(folder, base_name);
@@ -168,8 +156,7 @@ static clv_status open_weights(clv_model *m, const char *path, clv_error *err)
 {
     const clv_model_weights_options options = {.is_file = true, .is_adapters = true, .warnings = &m->warnings};
     clv_error why = {0};
-    clv_status status =
-        clv_model_weights_open(&m->adapter_weights, clv_adapters_config(m->adapters), path, &options, &why);
+    clv_status status = clv_model_weights_open(&m->adapter_weights, &m->adapters->config, path, &options, &why);
     if (status != CLV_OK)
         return clv_fail(err, status == CLV_EFORMAT || status == CLV_ENOTFOUND ? CLV_EINVAL : status,
                         "the adapters are not this model's: %.400s", why.message);
@@ -240,16 +227,15 @@ static json_t *config_of(const clv_model *m)
     char *base = realpath(m->path, NULL);
     bool is_conv = strcmp(clv_model_config_model_type(&m->config), "gpt2") == 0;
     json_t *targets = json_array();
-    for (int i = 0; clv_adapters_target(s, i); i++)
-        json_array_append_new(targets, json_string(clv_adapters_target(s, i)));
-    double alpha = clv_adapters_alpha(s);
-    json_t *config =
-        json_pack("{s:s, s:s?, s:s?, s:I, s:o, s:f, s:o, s:b, s:b, s:s, s:b, s:b, s:n}", "peft_type", "LORA",
-                  "base_model_name_or_path", base, "task_type", m->config.bidirectional ? NULL : "CAUSAL_LM", "r",
-                  (json_int_t)clv_adapters_rank(s), "lora_alpha",
-                  alpha == floor(alpha) ? json_integer((json_int_t)alpha) : json_real(alpha), "lora_dropout",
-                  clv_adapters_dropout(s), "target_modules", targets, "fan_in_fan_out", is_conv, "inference_mode", 1,
-                  "bias", "none", "use_rslora", 0, "use_dora", 0, "modules_to_save");
+    for (int i = 0; i < s->n_targets; i++)
+        json_array_append_new(targets, json_string(s->targets[i]));
+    double alpha = s->alpha;
+    json_t *config = json_pack("{s:s, s:s?, s:s?, s:I, s:o, s:f, s:o, s:b, s:b, s:s, s:b, s:b, s:n}", "peft_type",
+                               "LORA", "base_model_name_or_path", base, "task_type",
+                               m->config.bidirectional ? NULL : "CAUSAL_LM", "r", (json_int_t)s->config.adapter_rank,
+                               "lora_alpha", alpha == floor(alpha) ? json_integer((json_int_t)alpha) : json_real(alpha),
+                               "lora_dropout", s->dropout, "target_modules", targets, "fan_in_fan_out", is_conv,
+                               "inference_mode", 1, "bias", "none", "use_rslora", 0, "use_dora", 0, "modules_to_save");
     free(base);
     return config;
 }
@@ -292,7 +278,7 @@ clv_status clv_model_save_spec_peft(clv_model_save_spec *out, const clv_model *m
     if (!m->adapters || !m->weights)
         return clv_fail(err, CLV_EINVAL, "the model has no %s",
                         m->adapters ? "folder that the adapters could be of" : "adapters");
-    *out = (clv_model_save_spec){.config = clv_adapters_config(m->adapters),
+    *out = (clv_model_save_spec){.config = &m->adapters->config,
                                  .dtype = m->dtype,
                                  .weights_name = clv_peft_weights_file,
                                  .write_sidecars = write_sidecars,

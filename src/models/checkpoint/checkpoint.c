@@ -178,22 +178,13 @@ clv_status clv_checkpoint_compare(const clv_checkpoint *c, const clv_model *mode
 
 /* ---- writing a file ---- */
 
-typedef struct added_tensor {
-    char *name;
-    clv_tensor_spec spec;
-} added_tensor;
-
-typedef struct added_note {
-    char *key, *text;
-} added_note;
-
 struct clv_checkpoint_writer {
     char *path;
     int64_t n;
-    added_tensor *tensors;
-    int n_notes;
-    added_note *notes;
-    clv_safetensors_writer *file; /* NULL: no element was written yet */
+    clv_tensor_spec *specs; /* [n]; names are the writer's */
+    int n_metadata;
+    clv_metadata_entry *metadata; /* [n_metadata]; texts are the writer's */
+    clv_safetensors_writer *file; /* NULL: nothing is written yet */
 };
 
 clv_status clv_checkpoint_create(clv_checkpoint_writer **out, const char *path, clv_error *err)
@@ -229,16 +220,16 @@ clv_status clv_checkpoint_add_tensor(clv_checkpoint_writer *w, const char *name,
     if (clv_dtype_size(dtype) == 0)
         return clv_fail(err, CLV_EDTYPE, "%s: dtype %d; valid: those of clv_dtype", name, (int)dtype);
     CLV_TRY(clv_shape_check(shape, rank, dtype, err));
-    added_tensor *grown = realloc(w->tensors, (size_t)(w->n + 1) * sizeof *grown);
+    clv_tensor_spec *grown = realloc(w->specs, (size_t)(w->n + 1) * sizeof *grown);
     if (grown)
-        w->tensors = grown;
-    char *copy = grown ? strdup(name) : NULL;
+        w->specs = grown;
+    const char *copy = grown ? strdup(name) : NULL;
     if (!copy)
         return clv_fail_memory(err, "a tensor's name", strlen(name));
-    added_tensor *t = &w->tensors[w->n++];
-    *t = (added_tensor){.name = copy, .spec = {.name = copy, .dtype = dtype, .rank = rank}};
+    clv_tensor_spec *spec = &w->specs[w->n++];
+    *spec = (clv_tensor_spec){.name = copy, .dtype = dtype, .rank = rank};
     for (int d = 0; d < rank; d++)
-        t->spec.shape[d] = shape[d];
+        spec->shape[d] = shape[d];
     return CLV_OK;
 }
 
@@ -246,33 +237,22 @@ clv_status clv_checkpoint_add_metadata(clv_checkpoint_writer *w, const char *key
 {
     CLV_TRY(clv_require(w && key && text, "clv_checkpoint_add_metadata", "a writer, a key and a text", err));
     CLV_TRY(check_added(w, key, err));
-    added_note *grown = realloc(w->notes, (size_t)(w->n_notes + 1) * sizeof *grown);
+    clv_metadata_entry *grown = realloc(w->metadata, (size_t)(w->n_metadata + 1) * sizeof *grown);
     if (grown)
-        w->notes = grown;
-    added_note note = {grown ? strdup(key) : NULL, grown ? strdup(text) : NULL};
-    if (note.key && note.text) {
-        w->notes[w->n_notes++] = note;
+        w->metadata = grown;
+    const clv_metadata_entry entry = {grown ? strdup(key) : NULL, grown ? strdup(text) : NULL};
+    if (entry.key && entry.text) {
+        w->metadata[w->n_metadata++] = entry;
         return CLV_OK;
     }
-    free(note.key);
-    free(note.text);
-    return clv_fail_memory(err, "a note", strlen(text));
+    free((char *)entry.key);
+    free((char *)entry.text);
+    return clv_fail_memory(err, "metadata", strlen(text));
 }
 
 static clv_status begin(clv_checkpoint_writer *w, clv_error *err)
 {
-    clv_tensor_spec *specs = calloc((size_t)w->n + 1, sizeof *specs);
-    clv_metadata_entry *notes = calloc((size_t)w->n_notes + 1, sizeof *notes);
-    clv_status status = specs && notes ? CLV_OK : clv_fail_memory(err, "a header", (size_t)w->n * sizeof *specs);
-    for (int64_t i = 0; status == CLV_OK && i < w->n; i++)
-        specs[i] = w->tensors[i].spec;
-    for (int i = 0; status == CLV_OK && i < w->n_notes; i++)
-        notes[i] = (clv_metadata_entry){w->notes[i].key, w->notes[i].text};
-    if (status == CLV_OK)
-        status = clv_safetensors_create_with_metadata(&w->file, w->path, specs, w->n, notes, w->n_notes, err);
-    free(specs);
-    free(notes);
-    return status;
+    return clv_safetensors_create_with_metadata(&w->file, w->path, w->specs, w->n, w->metadata, w->n_metadata, err);
 }
 
 clv_status clv_checkpoint_write(clv_checkpoint_writer *w, int64_t i, const clv_shard *box, const void *data,
@@ -289,13 +269,13 @@ clv_status clv_checkpoint_write(clv_checkpoint_writer *w, int64_t i, const clv_s
 static void free_writer(clv_checkpoint_writer *w)
 {
     for (int64_t i = 0; i < w->n; i++)
-        free(w->tensors[i].name);
-    for (int i = 0; i < w->n_notes; i++) {
-        free(w->notes[i].key);
-        free(w->notes[i].text);
+        free((char *)w->specs[i].name);
+    for (int i = 0; i < w->n_metadata; i++) {
+        free((char *)w->metadata[i].key);
+        free((char *)w->metadata[i].text);
     }
-    free(w->tensors);
-    free(w->notes);
+    free(w->specs);
+    free(w->metadata);
     free(w->path);
     free(w);
 }
@@ -318,7 +298,7 @@ void clv_checkpoint_abandon(clv_checkpoint_writer *w)
     free_writer(w);
 }
 
-/* ---- one form from another ---- */
+/* ---- conversion ---- */
 
 static bool owns(const void *arg, const char *name)
 {
@@ -329,7 +309,7 @@ static bool owns(const void *arg, const char *name)
 typedef clv_status form_writer(const void *arg, const clv_weights *weights, const char *folder,
                                const clv_convert_options *options, clv_error *err);
 
-/* Makes the folder `to`: what `write` writes of the weights of `from`, and every other file of `from`. */
+/* Creates the folder `to`: the weights as `write` writes them, and copies of all other files of `from`. */
 static clv_status convert(const char *from, const clv_weights *weights, const char *to, form_writer *write,
                           const void *arg, const clv_convert_options *options, clv_error *err)
 {
@@ -344,19 +324,18 @@ static clv_status convert(const char *from, const clv_weights *weights, const ch
     return status;
 }
 
-/* What is written, and in whose place it stands. */
 typedef struct sharding {
     clv_sharded_write_options shards;
     const clv_weights *weights;
 } sharding;
 
 /* A form_writer of a sharding. */
-static clv_status write_shards(const void *arg, const clv_weights *replaced, const char *folder,
+static clv_status write_shards(const void *arg, const clv_weights *original, const char *folder,
                                const clv_convert_options *options, clv_error *err)
 {
     const sharding *s = arg;
     clv_sharded_write_options o = s->shards;
-    (void)replaced;
+    (void)original;
     o.progress = options->progress;
     o.progress_arg = options->progress_arg;
     return clv_weights_shard(s->weights, folder, &o, err);
@@ -394,7 +373,7 @@ clv_status clv_checkpoint_shard(const clv_model *model, const char *to, const cl
                         "them first (cleave merge)",
                         model->path);
     const clv_weights *weights = model->weights->files;
-    if (model->quant == clv_quantized_tensors_detect(weights, &model->config))
+    if (model->quant == model->weights->inventory.quant)
         return shard_weights(model, weights, to, &o, err);
     CLV_TRY(clv_quantize_on_load_open(&blocks, weights, &model->config, model->quant, err));
     clv_status status = shard_weights(model, clv_quantize_on_load_weights(blocks), to, &o, err);
@@ -409,48 +388,34 @@ static clv_status write_merged(const void *arg, const clv_weights *weights, cons
     return clv_weights_merge(weights, folder, options->progress, options->progress_arg, err);
 }
 
-/* ---- adapters with their base ---- */
-
-static clv_status nothing_beside(const clv_model_save_spec *files, const char *folder, clv_error *err)
+/* A form_writer: the model's weights with its adapters. They are written in the dtype of the base's first tensor, or
+ * f32, so that the base's config.json stays true. */
+static clv_status write_with_adapters(const void *arg, const clv_weights *weights, const char *folder,
+                                      const clv_convert_options *options, clv_error *err)
 {
-    (void)files, (void)folder, (void)err;
-    return CLV_OK;
-}
-
-/* The weights in the dtype that the base's first tensor has, or f32, so that its config.json stays true. */
-static clv_status write_adapted(const clv_model *m, const char *folder, clv_error *err)
-{
-    const clv_safetensor *first = clv_weights_at(m->weights->files, 0);
-    const clv_model_save_spec files = {.config = &m->config,
-                                       .adapters = m->adapters,
-                                       .dtype = clv_dtype_is_float(first->dtype) ? first->dtype : CLV_F32,
-                                       .weights_name = clv_weights_single_name,
-                                       .write_sidecars = nothing_beside};
-    const clv_session_options options = clv_model_session_options(m);
+    const clv_model *m = arg;
+    const clv_safetensor *first = clv_weights_at(weights, 0);
+    const clv_model_save_spec spec = {.config = &m->config,
+                                      .adapters = m->adapters,
+                                      .dtype = clv_dtype_is_float(first->dtype) ? first->dtype : CLV_F32,
+                                      .weights_name = clv_weights_single_name};
     clv_graph *graph;
     clv_program *program = NULL;
     clv_session *session = NULL;
+    (void)options;
     CLV_TRY(clv_graph_new(&graph, &m->mesh, err));
     clv_model_inference(graph, m, &(clv_model_graph_options){.batch = 1, .seq = 1});
     clv_status status = clv_model_compile(&program, m, graph, err);
     clv_graph_free(graph);
     if (status == CLV_OK)
-        status = clv_session_new(&session, &m->mesh, &options, err);
+        status = clv_model_open_session(&session, m, false, err);
     if (status == CLV_OK)
         status = clv_session_load(session, program, err);
     if (status == CLV_OK)
-        status = clv_model_save_files(session, &files, folder, err);
+        status = clv_model_save_files(session, &spec, folder, err);
     clv_session_free(session);
     clv_program_free(program);
     return status;
-}
-
-/* A form_writer. */
-static clv_status write_with_adapters(const void *model, const clv_weights *weights, const char *folder,
-                                      const clv_convert_options *options, clv_error *err)
-{
-    (void)weights, (void)options;
-    return write_adapted(model, folder, err);
 }
 
 static clv_status merge_adapters(const char *from, const char *to, const clv_convert_options *options, clv_error *err)

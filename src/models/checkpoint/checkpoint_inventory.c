@@ -9,76 +9,50 @@
 
 #include "base/error.h"
 #include "models/config/finalize_config.h"
-#include "models/weights/quantized_tensors.h"
+#include "models/weights/weight_storage.h"
 
 enum { SHAPE_TEXT = 192 };
 
-static int by_address(const void *a, const void *b)
+/* Marks the model's tensors in used[], and lists the missing ones. */
+static void find_tensors(clv_checkpoint_inventory *c, bool *used, const clv_weights *w, const clv_model_config *m)
 {
-    const clv_safetensor *x = *(const clv_safetensor *const *)a, *y = *(const clv_safetensor *const *)b;
+    const clv_safetensor *found;
 
-    return (x > y) - (x < y);
-}
-
-/* How many tensors of floats the parameter brings to files that hold weights so. */
-static int float_tensors(const clv_model_config *m, const clv_parameter *p, clv_quant how)
-{
-    return how == CLV_QUANT_NONE || clv_parameter_stored_as_floats(m, p) ? clv_parameter_tensor_count(p) : 0;
-}
-
-/* found receives the model's tensors that are there. */
-static int64_t look(clv_checkpoint_inventory *c, const clv_safetensor **found, const clv_weights *w,
-                    const clv_model_config *m)
-{
-    const clv_quant how = c->how = clv_quantized_tensors_detect(w, m);
-    int64_t n = 0;
-
+    c->quant = clv_stored_quant_detect(w, m);
     for (int64_t i = 0; i < clv_model_parameter_count(m); i++) {
-        clv_parameter p = clv_model_parameter_at(m, i);
-        if (how != CLV_QUANT_NONE && clv_parameter_stored_as_blocks(m, &p)) {
-            if (clv_quantized_tensor_find(&found[n], w, &p, how, NULL) == CLV_OK)
-                n++;
-            else
-                clv_quantized_tensor_spec(c->missing[c->n_missing++], &p, how);
-        }
-        for (int k = 0; k < float_tensors(m, &p, how); k++) {
-            clv_model_tensor tensor = clv_parameter_tensor(m, &p, k);
-            if (clv_model_find_tensor(&found[n], w, m, tensor.name, NULL) == CLV_OK)
-                n++;
+        const clv_parameter p = clv_model_parameter_at(m, i);
+        for (int k = 0; k < clv_stored_tensor_count(m, &p, c->quant); k++) {
+            const clv_model_tensor tensor = clv_stored_tensor(m, &p, c->quant, k);
+            if (clv_stored_tensor_find(&found, w, m, &tensor, NULL) == CLV_OK)
+                used[clv_weights_index_of(w, found)] = true;
             else
                 memcpy(c->missing[c->n_missing++], tensor.name, sizeof tensor.name);
         }
     }
-    for (int64_t i = 0; i <= m->layers + 1; i++) {
-        const clv_safetensor *t = clv_model_find_rope_frequencies(w, m, i);
-        if (t != NULL)
-            found[n++] = t;
-    }
-    return n;
+    for (int64_t i = 0; i <= m->layers + 1; i++)
+        if ((found = clv_model_find_rope_frequencies(w, m, i)) != NULL)
+            used[clv_weights_index_of(w, found)] = true;
 }
 
 clv_status clv_checkpoint_inventory_collect(clv_checkpoint_inventory *out, const clv_weights *w,
                                             const clv_model_config *m, clv_error *err)
 {
-    size_t expected = (size_t)(clv_model_tensor_count(m) + clv_model_parameter_count(m) + m->layers) + 3;
-    size_t there = (size_t)clv_weights_count(w) + 1;
-    const clv_safetensor **found = calloc(expected, sizeof(const clv_safetensor *));
+    const size_t expected = (size_t)(clv_model_tensor_count(m) + clv_model_parameter_count(m)) + 1;
+    const size_t n = (size_t)clv_weights_count(w);
+    bool *used = calloc(n + 1, sizeof *used);
     clv_checkpoint_inventory c = {.missing = calloc(expected, sizeof *c.missing),
-                                  .extra = calloc(there, sizeof(const clv_safetensor *))};
+                                  .extra = calloc(n + 1, sizeof(const clv_safetensor *))};
 
-    if (found == NULL || c.missing == NULL || c.extra == NULL) {
-        free(found);
+    if (used == NULL || c.missing == NULL || c.extra == NULL) {
+        free(used);
         clv_checkpoint_inventory_free(&c);
         return clv_fail_memory(err, "names of tensors", expected * sizeof *c.missing);
     }
-    int64_t n = look(&c, found, w, m);
-    qsort(found, (size_t)n, sizeof(const clv_safetensor *), by_address);
-    for (int64_t i = 0; i < clv_weights_count(w); i++) {
-        const clv_safetensor *t = clv_weights_at(w, i);
-        if (bsearch(&t, found, (size_t)n, sizeof(const clv_safetensor *), by_address) == NULL)
-            c.extra[c.n_extra++] = t;
-    }
-    free(found);
+    find_tensors(&c, used, w, m);
+    for (size_t i = 0; i < n; i++)
+        if (!used[i])
+            c.extra[c.n_extra++] = clv_weights_at(w, (int64_t)i);
+    free(used);
     *out = c;
     return CLV_OK;
 }
@@ -114,27 +88,14 @@ static clv_status check_shape(const clv_safetensor *t, const char *name, int ran
 
 static clv_status check_tensor(const clv_safetensor *t, const clv_model_tensor *expected, clv_error *err)
 {
-    if (!t->readable || !clv_dtype_is_float(t->dtype))
-        return clv_fail(err, CLV_EUNSUPPORTED, "%s: dtype %s is not supported; valid: F64, F32, F16, BF16",
-                        expected->name, t->dtype_name);
+    const bool blocks = expected->quant != CLV_QUANT_NONE;
+    if (!t->readable || !(blocks ? t->dtype == CLV_U8 : clv_dtype_is_float(t->dtype)))
+        return clv_fail(err, CLV_EUNSUPPORTED, "%s: dtype %s is not supported; valid: %s", expected->name,
+                        t->dtype_name, blocks ? "U8" : "F64, F32, F16, BF16");
     return check_shape(t, expected->name, expected->rank, expected->shape, err);
 }
 
-static clv_status check_blocks(const clv_weights *w, const clv_parameter *p, clv_quant how, clv_error *err)
-{
-    char name[CLV_TENSOR_NAME_SIZE];
-    const clv_tensor_spec spec = clv_quantized_tensor_spec(name, p, how);
-    const clv_safetensor *t;
-
-    if (clv_quantized_tensor_find(&t, w, p, how, NULL) != CLV_OK)
-        return CLV_OK; /* it is missing, which is told of all at once */
-    if (!t->readable || t->dtype != spec.dtype)
-        return clv_fail(err, CLV_EUNSUPPORTED, "%s: dtype %s is not supported; valid: U8", name, t->dtype_name);
-    return check_shape(t, name, spec.rank, spec.shape, err);
-}
-
-/* A tensor that the model leaves unread must not be one of a layer beyond the last, nor another value of one that is
- * read by another spelling of its name. */
+/* An unused tensor must not be of a layer beyond the last, nor another spelling of a used one with other values. */
 static clv_status check_extra(const clv_safetensor *t, const clv_weights *w, const clv_model_config *m, clv_error *err)
 {
     char name[CLV_TENSOR_NAME_SIZE];
@@ -160,7 +121,7 @@ static clv_status check_extra(const clv_safetensor *t, const clv_weights *w, con
     return CLV_OK;
 }
 
-/* With the first of the names that nobody uses, so that one sees how the files spell theirs. */
+/* Names an unused tensor too, to show how the files spell names. */
 static clv_status fail_missing(const clv_checkpoint_inventory *c, const clv_weights *w, clv_error *err)
 {
     char more[48] = "", there[192] = "";
@@ -177,13 +138,11 @@ clv_status clv_checkpoint_inventory_check(const clv_checkpoint_inventory *c, con
                                           const clv_model_config *m, clv_error *err)
 {
     for (int64_t i = 0; i < clv_model_parameter_count(m); i++) {
-        clv_parameter p = clv_model_parameter_at(m, i);
-        if (c->how != CLV_QUANT_NONE && clv_parameter_stored_as_blocks(m, &p))
-            CLV_TRY(check_blocks(w, &p, c->how, err));
-        for (int k = 0; k < float_tensors(m, &p, c->how); k++) {
+        const clv_parameter p = clv_model_parameter_at(m, i);
+        for (int k = 0; k < clv_stored_tensor_count(m, &p, c->quant); k++) {
+            const clv_model_tensor tensor = clv_stored_tensor(m, &p, c->quant, k);
             const clv_safetensor *t = NULL;
-            clv_model_tensor tensor = clv_parameter_tensor(m, &p, k);
-            if (clv_model_find_tensor(&t, w, m, tensor.name, NULL) == CLV_OK)
+            if (clv_stored_tensor_find(&t, w, m, &tensor, NULL) == CLV_OK)
                 CLV_TRY(check_tensor(t, &tensor, err));
         }
     }

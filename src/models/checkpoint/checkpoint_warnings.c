@@ -47,8 +47,8 @@ typedef enum fate {
 
 /* The first matching row classifies a tensor. */
 typedef struct kind {
-    const char *pattern; /* of the name without the prefix of a wrapper */
-    const char *why;     /* why it is not used, in the warning */
+    const char *patterns; /* separated by spaces; of the name without the prefix of a wrapper */
+    const char *why;      /* why it is not used, in the warning */
     fate fate;
     bool (*when)(const clv_model_config *model); /* NULL: always */
 } kind;
@@ -67,26 +67,12 @@ static const char task_head[] = "it is the head of another task";
 static const char counts_less[] = "the tensor that it is tied to counts";
 
 static const kind kinds[] = {
-    {"*.qweight", quantised, REJECTED, NULL},
-    {"*.qzeros", quantised, REJECTED, NULL},
-    {"*.scales", quantised, REJECTED, NULL},
-    {"*.g_idx", quantised, REJECTED, NULL},
-    {"*.weight_scale*", quantised, REJECTED, NULL},
-    {"*.weight_packed", quantised, REJECTED, NULL},
-    {"*.weight_zero_point", quantised, REJECTED, NULL},
-    {"*.weight.absmax", quantised, REJECTED, NULL},
-    {"*.weight.quant_*", quantised, REJECTED, NULL},
-    {"*.weight.nested_*", quantised, REJECTED, NULL},
-    {"*.SCB", quantised, REJECTED, NULL},
-    {"*.lora_*", adapters, REJECTED, NULL},
-    {"*.base_layer.*", adapters, REJECTED, NULL},
-    {"*.modules_to_save.*", adapters, REJECTED, NULL},
-    {"*.q_norm.*", head_norms, REJECTED, NULL},
-    {"*.k_norm.*", head_norms, REJECTED, NULL},
-    {"*.weight_orig", other_form, REJECTED, NULL},
-    {"*.weight_g", other_form, REJECTED, NULL},
-    {"*.weight_v", other_form, REJECTED, NULL},
-    {"*.parametrizations.*", other_form, REJECTED, NULL},
+    {"*.qweight *.qzeros *.scales *.g_idx *.weight_scale* *.weight_packed *.weight_zero_point *.weight.absmax "
+     "*.weight.quant_* *.weight.nested_* *.SCB",
+     quantised, REJECTED, NULL},
+    {"*.lora_* *.base_layer.* *.modules_to_save.*", adapters, REJECTED, NULL},
+    {"*.q_norm.* *.k_norm.*", head_norms, REJECTED, NULL},
+    {"*.weight_orig *.weight_g *.weight_v *.parametrizations.*", other_form, REJECTED, NULL},
     {"*rotary_emb.inv_freq", "rotary frequencies are those of config.json", UNUSED, NULL},
     {"*rotary_emb.*_cached", "rotary frequencies are those of config.json", UNUSED, NULL},
     {"*position_ids", "positions are counted", UNUSED, NULL},
@@ -120,11 +106,24 @@ static const kind kinds[] = {
 };
 enum { KINDS = sizeof kinds / sizeof kinds[0] };
 
+static bool matches(const char *patterns, const char *name)
+{
+    char pattern[64];
+    for (const char *at = patterns; *at != '\0'; at += strspn(at, " ")) {
+        const size_t n = strcspn(at, " ");
+        snprintf(pattern, sizeof pattern, "%.*s", (int)n, at);
+        if (fnmatch(pattern, name, 0) == 0)
+            return true;
+        at += n;
+    }
+    return false;
+}
+
 /* Index of the first row that matches; -1: none, which happens in files of adapters only. */
 static int kind_of(const char *name, const clv_model_config *m, bool of_adapters)
 {
     for (int k = 0; k < KINDS; k++)
-        if (fnmatch(kinds[k].pattern, name, 0) == 0 &&
+        if (matches(kinds[k].patterns, name) &&
             (of_adapters ? kinds[k].fate == UNUSED_MODULE : !kinds[k].when || kinds[k].when(m)))
             return k;
     return -1;
@@ -247,7 +246,7 @@ static clv_status warn_kind(clv_warnings *warnings, int k, const clv_checkpoint_
         if (kind_at[i] != k)
             continue;
         add_name(&all, clv_weights_bare_name(w, inventory->extra[i]));
-        if (strcmp(kinds[k].pattern, "*rotary_emb.inv_freq") == 0)
+        if (strcmp(kinds[k].patterns, "*rotary_emb.inv_freq") == 0)
             CLV_TRY(frequency_error(&error, inventory->extra[i], m, err));
     }
     if (all.n == 0)

@@ -232,7 +232,7 @@ static clv_status read_ends(clv_model_config *c, const json_t *o, const char *wh
 clv_status clv_config_tokens(clv_model_config *c, const json_t *o, const char *where, clv_error *err)
 {
     /* transformers gives it to the embedding, which must have such a row; not GPT-2's */
-    int64_t most_pad = c->family->pads_beyond ? INT32_MAX : c->vocab - 1;
+    int64_t most_pad = c->family->allows_pad_outside_vocab ? INT32_MAX : c->vocab - 1;
     CLV_TRY(read_token(&c->bos, c, o, "bos_token_id", where, err));
     CLV_TRY(clv_json_get_int(&c->pad, o, "pad_token_id", CLV_JSON_OPTIONAL, -1, most_pad, where, err));
     c->pad = token_in(c, c->pad);

@@ -7,7 +7,7 @@
 #include "io/json/json.h"
 #include "models/config/model_config.h"
 
-/* Far beyond any model, small enough that products of two stay within int64_t. */
+/* Limits far above any model; products of two fit int64_t. */
 enum { CLV_MAX_HEADS = 1 << 16, CLV_MAX_WIDTH = 1 << 24, CLV_MAX_VOCAB = 1 << 24, CLV_MAX_POSITIONS = 1 << 26 };
 
 /* "FILE: "KEY": VALUE is not supported yet (supported: VALID)". */
@@ -24,29 +24,29 @@ typedef struct clv_config_size {
 clv_status clv_config_sizes(const clv_config_size *sizes, size_t n, const json_t *object, const char *where,
                             clv_error *err);
 
-/* head_dim = hidden / heads, which must divide; the keys are the family's names for them. */
+/* Sets head_dim to hidden / heads, which must divide; messages name the keys. */
 clv_status clv_config_head_dim(clv_model_config *model, const char *hidden, const char *heads, const char *where,
                                clv_error *err);
 
-/* An optional string that must be one of the words, which end in NULL. */
+/* Checks an optional string against a NULL-terminated list of words. */
 clv_status clv_config_choice(const json_t *object, const char *key, const char *const *words, const char *where,
                              clv_error *err);
-/* An optional activation under Hugging Face's names; *out keeps its default. */
+/* Reads an optional activation by Hugging Face's name; if absent, *out keeps its value. */
 clv_status clv_config_activation(clv_unary_kind *out, const json_t *object, const char *key, const char *where,
                                  clv_error *err);
-/* The name that is read as `kind`. */
+/* The name of an activation; NULL: none. */
 const char *clv_config_activation_name(clv_unary_kind kind);
-/* Rotary embedding, in any spelling: rope_theta, and rope_scaling or, where that says nothing, rope_parameters. Scaling
- * is refused unless the family has it, and then any but linear and llama3. */
+/* Reads rotary embeddings in all spellings: rope_theta, and rope_scaling or, if that is empty, rope_parameters. scaled:
+ * the family supports linear and llama3 scaling; else any scaling is rejected. */
 clv_status clv_config_rope(clv_model_config *model, const json_t *object, bool scaled, const char *where,
                            clv_error *err);
-/* "rope_parameters", as it is read; NULL when out of memory. */
+/* A "rope_parameters" object; NULL when out of memory. */
 json_t *clv_config_rope_json(const clv_model_config *model);
-/* bos_token_id, pad_token_id, and eos_token_id, which may be a list. What is not in the vocabulary begins and ends no
- * text, and is none; padding must be in it, but for GPT-2's. */
+/* Reads bos_token_id, pad_token_id and eos_token_id (or a list). Ids outside the vocabulary become -1; for pad they are
+ * an error, except for GPT-2. */
 clv_status clv_config_tokens(clv_model_config *model, const json_t *object, const char *where, clv_error *err);
 
-/* eos_token_id as it is read: a number, a list or null. */
+/* An eos_token_id: a number, a list or null. */
 json_t *clv_config_eos_json(const clv_model_config *model);
 /* A token id, or null. */
 json_t *clv_config_token_json(int64_t token);

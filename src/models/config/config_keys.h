@@ -1,5 +1,5 @@
-/* config_keys.h - table of known config.json keys per family: read, required to have one value, or ignored. The same
- * of adapter_config.json is in peft_folder.c.
+/* config_keys.h - table of known config.json keys per family: read, required to have one value, or ignored.
+ * peft_config.c has one for adapter_config.json.
  */
 #ifndef CLEAVE_MODELS_CONFIG_CONFIG_KEYS_H
 #define CLEAVE_MODELS_CONFIG_CONFIG_KEYS_H
@@ -15,20 +15,21 @@ typedef enum clv_config_key_policy {
     CLV_CONFIG_KEY_IGNORED
 } clv_config_key_policy;
 
-typedef struct clv_config_key {
-    const char *key;
-    clv_config_key_policy use;
-    const char *families; /* of these alone, "llama mistral"; NULL: of every family */
-    bool null_is_refused; /* transformers takes none either; else null is as if the key were absent */
-} clv_config_key;
+/* Keys with one policy. */
+typedef struct clv_config_keys {
+    clv_config_key_policy policy;
+    const char *families; /* "llama mistral": only of these; NULL: of every family */
+    bool rejects_null;    /* as transformers does; else null counts as absent */
+    const char *keys;     /* separated by spaces */
+} clv_config_keys;
 
-/* Verifies the keys of an object against rows: of a key the first row of this family counts. */
-clv_status clv_config_keys_check(const clv_config_key *rows, size_t n, const char *family, const json_t *object,
+/* Checks the keys of an object against rows. The first row that has the key for this family counts. */
+clv_status clv_config_keys_check(const clv_config_keys *rows, size_t n, const char *family, const json_t *object,
                                  const char *where, clv_error *err);
-/* The row of a key; NULL: it is not known. */
-const clv_config_key *clv_config_keys_find(const clv_config_key *rows, size_t n, const char *family, const char *key);
+/* The row of a key; NULL: unknown. */
+const clv_config_keys *clv_config_keys_find(const clv_config_keys *rows, size_t n, const char *family, const char *key);
 
-/* Of config.json. */
+/* The same for config.json. */
 clv_status clv_config_check_keys(const clv_model_family *family, const json_t *object, const char *where,
                                  clv_error *err);
 bool clv_config_knows_key(const clv_model_family *family, const char *key);

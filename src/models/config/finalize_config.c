@@ -7,8 +7,7 @@
 
 #include "base/error.h"
 #include "models/families/model_family.h"
-#include "models/weights/quantized_tensors.h"
-#include "tensor/quant_block.h"
+#include "models/weights/weight_storage.h"
 
 enum { PIECE_ELEMS = 1 << 18 };
 
@@ -51,17 +50,16 @@ clv_status clv_tensors_equal(bool *out, const clv_safetensor *a, const clv_safet
 
 /* ---- tied embeddings ---- */
 
-/* An output projection in blocks of its own is that of a model that was untied when they were made. */
+/* A quantized output projection of its own: the model was untied when it was quantized. */
 static bool has_quantized_head(const clv_weights *w, const clv_model_config *model)
 {
     clv_model_config untied = *model;
     clv_parameter head;
-    const clv_safetensor *found;
 
     untied.tie_word_embeddings = false;
     return clv_model_parameter_find(&head, &untied, "lm_head.weight", NULL) == CLV_OK &&
-           (clv_quantized_tensor_find(&found, w, &head, CLV_QUANT_Q8, NULL) == CLV_OK ||
-            clv_quantized_tensor_find(&found, w, &head, CLV_QUANT_Q4, NULL) == CLV_OK);
+           (clv_weights_has(w, clv_quantized_tensor(&head, CLV_QUANT_Q8).name) ||
+            clv_weights_has(w, clv_quantized_tensor(&head, CLV_QUANT_Q4).name));
 }
 
 static clv_status finalize_tied_embeddings(clv_config_overrides *out, clv_model_config *model, const clv_weights *w,

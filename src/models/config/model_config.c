@@ -196,10 +196,10 @@ static clv_status read_given_file(clv_model_config *out, const char *path, clv_e
     return clv_fail(err, status, "%s; a model is given by its folder, or its config.json", why.message);
 }
 
-static bool is_folder(const char *path)
+bool clv_is_folder(const char *path)
 {
     struct stat info;
-    return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+    return path && stat(path, &info) == 0 && S_ISDIR(info.st_mode);
 }
 
 clv_status clv_model_config_read(clv_model_config *out, const char *path, clv_error *err)
@@ -207,7 +207,7 @@ clv_status clv_model_config_read(clv_model_config *out, const char *path, clv_er
     clv_status status;
     char *file;
 
-    if (!is_folder(path))
+    if (!clv_is_folder(path))
         return read_given_file(out, path, err);
     file = clv_path_join(path, "config.json");
     if (file == NULL)
@@ -221,7 +221,7 @@ clv_status clv_model_config_unknown_keys(char *out, size_t size, const clv_model
                                          clv_error *err)
 {
     clv_text text = {.out = out, .size = size};
-    char *file = is_folder(path) ? clv_path_join(path, "config.json") : strdup(path);
+    char *file = clv_is_folder(path) ? clv_path_join(path, "config.json") : strdup(path);
     json_t *document = NULL;
     const char *key;
     const json_t *value;
@@ -231,7 +231,7 @@ clv_status clv_model_config_unknown_keys(char *out, size_t size, const clv_model
         status = clv_json_load(&document, file, CONFIG_LIMIT, err);
     json_object_foreach(document, key, value)
     {
-        if (family->stated || clv_config_knows_key(family, key))
+        if (family->is_custom || clv_config_knows_key(family, key))
             continue;
         clv_text_add(&text, "%s", text.length > 0 ? ", " : "");
         clv_text_add_name(&text, key);

@@ -12,27 +12,26 @@
 #include "base/versioned_structs.h"
 #include "graph/graph.h"
 #include "models/config/config_fields.h"
-#include "models/families/custom_family_view.h"
 #include "models/families/family_registry.h"
 
 enum { LAYER_DIGITS = 20 };
 
-/* `family` comes first: the model's pointer to it leads back here. */
-typedef struct own_family {
+/* `family` must come first: a pointer to it is one to the struct. */
+typedef struct custom_family {
     clv_model_family family;
     clv_family stated;
     clv_parameter_row rows[]; /* ended by one without a name */
-} own_family;
+} custom_family;
 
 static const clv_family *custom_family_of(const clv_model_config *c)
 {
-    return &((const own_family *)c->family)->stated;
+    return &((const custom_family *)c->family)->stated;
 }
 
 /* ---- config.json ---- */
 
-/* What was read becomes the model; sizes that are 0 follow from others. */
-static clv_status keep(clv_model_config *c, const clv_family_model *m, const char *where, clv_error *err)
+/* Copies the family's view into the config; sizes that are 0 get their defaults. */
+static clv_status set_config(clv_model_config *c, const clv_family_model *m, const char *where, clv_error *err)
 {
     c->hidden = m->hidden;
     c->layers = m->layers;
@@ -88,7 +87,7 @@ static clv_status read_key(clv_family_model *m, const clv_family_key *key, const
     return CLV_OK;
 }
 
-/* What the family makes of what was read; an activation that config.json holds has a name there. */
+/* Calls the family's complete(), and checks the result. An activation of config.json must have a name. */
 static clv_status complete(clv_family_model *m, const clv_family *f, const char *where, clv_error *err)
 {
     clv_error why = {0};
@@ -113,7 +112,7 @@ static clv_status read_custom(clv_model_config *c, const json_t *o, const char *
     for (int i = 0; i < f->n_keys; i++)
         CLV_TRY(read_key(&m, &f->keys[i], o, where, err));
     CLV_TRY(complete(&m, f, where, err));
-    return keep(c, &m, where, err);
+    return set_config(c, &m, where, err);
 }
 
 static json_t *value_of(const clv_family_model *m, const clv_family_key *key)
@@ -174,8 +173,7 @@ static clv_value hidden_custom(clv_graph *graph, const clv_model_config *c, cons
     const clv_family_model m = clv_family_model_from_config(c);
     const clv_family_graph_options build = build_of(b, in);
     if (b->dropout != 0 || b->attention_dropout != 0)
-        return clv_graph_fail(graph, CLV_EUNSUPPORTED,
-                              "dropout for the family %s, which a program states, layers and all; valid: 0",
+        return clv_graph_fail(graph, CLV_EUNSUPPORTED, "dropout for the registered family %s; valid: 0",
                               c->family->model_type);
     return custom_family_of(c)->hidden(graph, &m, &build);
 }
@@ -189,7 +187,7 @@ static clv_value head_custom(clv_graph *graph, const clv_model_config *c, const 
                                      : clv_model_logits(graph, c, b, hidden, table);
 }
 
-/* ---- what a family may state ---- */
+/* ---- checking a family ---- */
 
 static bool is_text(const char *text, size_t most)
 {
@@ -201,7 +199,7 @@ static bool has_letters(const char *letters)
     return letters && strspn(letters, "VMHKDFP") == strlen(letters);
 }
 
-/* The same mark on both sides, once at most. */
+/* Number of layer marks. */
 static int marks(const char *name)
 {
     int n = 0;
@@ -216,7 +214,7 @@ static const char *fault_of_key(const clv_family_key *key)
     if (!is_text(key->key, CLV_PARAMETER_NAME_SIZE))
         return "no text";
     if ((unsigned)key->type > CLV_KEY_ACTIVATION)
-        return "of no kind that there is";
+        return "of an unknown type";
     if (key->offset % size != 0 || key->offset + size > offsetof(clv_family_model, reserved))
         return "no field of clv_family_model";
     return NULL;
@@ -225,26 +223,26 @@ static const char *fault_of_key(const clv_family_key *key)
 static const char *fault_of_row(const clv_family_parameter *row)
 {
     if (!is_text(row->name, CLV_PARAMETER_NAME_SIZE - LAYER_DIGITS) ||
-        !is_text(row->tensors[0], CLV_TENSOR_NAME_SIZE - LAYER_DIGITS))
+        !is_text(row->tensor, CLV_TENSOR_NAME_SIZE - LAYER_DIGITS))
         return "a name that is missing or too long";
-    if (marks(row->name) > 1 || marks(row->tensors[0]) != marks(row->name) ||
-        (row->tensors[1] && (row->form != CLV_PARAMETER_LINEAR || marks(row->tensors[1]) != marks(row->name))))
+    if (marks(row->name) > 1 || marks(row->tensor) != marks(row->name) ||
+        (row->second_tensor && (row->form != CLV_PARAMETER_LINEAR || marks(row->second_tensor) != marks(row->name))))
         return "the layer's mark % in one name and not in another, or a second tensor in a form that has none";
     if ((unsigned)row->form > CLV_PARAMETER_CONV1D || !has_letters(row->in) || !has_letters(row->out) || !row->out[0] ||
         strlen(row->in) + strlen(row->out) >= CLV_MAX_RANK)
-        return "a form that there is not, or dimensions that are none of V, M, H, K, D, F, P";
+        return "an unknown form, or dimensions other than V, M, H, K, D, F, P";
     if (row->of != 0 &&
         (row->form != CLV_PARAMETER_CONV1D || row->first < 0 || row->take < 1 || row->first > row->of - row->take))
         return "parts that the fused tensor does not have";
     return row->of == 0 && (row->first != 0 || row->take != 0) ? "parts of a tensor that is not fused" : NULL;
 }
 
-/* A later part of a fused tensor stands behind the first; rows of layers stand together. */
+/* A later part of a fused tensor must come after the first; rows of layers must be side by side. */
 static const char *fault_of_order(const clv_family *f, int i)
 {
     bool found = f->parameters[i].first == 0, layered = marks(f->parameters[i].name) == 1;
     for (int k = 0; k < i; k++) {
-        found = found || strcmp(f->parameters[k].tensors[0], f->parameters[i].tensors[0]) == 0;
+        found = found || strcmp(f->parameters[k].tensor, f->parameters[i].tensor) == 0;
         if (layered && marks(f->parameters[k].name) == 1 && marks(f->parameters[i - 1].name) == 0)
             return "a layer's, apart from the others of layers";
     }
@@ -276,15 +274,16 @@ clv_status clv_model_register_family(const clv_family *family, clv_error *err)
     CLV_TRY(clv_require(family != NULL, call, "a family", err));
     CLV_TRY(clv_options_copy_in(&f, sizeof f, sizeof f, family, call, err));
     CLV_TRY(check(&f, err));
-    size_t bytes = sizeof(own_family) + ((size_t)f.n_parameters + 1) * sizeof(clv_parameter_row);
-    own_family *own = calloc(1, bytes);
+    size_t bytes = sizeof(custom_family) + ((size_t)f.n_parameters + 1) * sizeof(clv_parameter_row);
+    custom_family *own = calloc(1, bytes);
     if (!own)
         return clv_fail_memory(err, "a family", bytes);
     own->stated = f;
     for (int i = 0; i < f.n_parameters; i++) {
         const clv_family_parameter *p = &f.parameters[i];
         own->rows[i] = (clv_parameter_row){.name = p->name,
-                                           .tensors = {p->tensors[0], p->tensors[1]},
+                                           .tensor = p->tensor,
+                                           .second_tensor = p->second_tensor,
                                            .form = p->form,
                                            .in = p->in,
                                            .out = p->out,
@@ -293,7 +292,7 @@ clv_status clv_model_register_family(const clv_family *family, clv_error *err)
                                            .take = p->take,
                                            .stated = p->when};
     }
-    own->family = (clv_model_family){.stated = true,
+    own->family = (clv_model_family){.is_custom = true,
                                      .model_type = f.model_type,
                                      .architecture = f.architecture,
                                      .bare = f.bare,

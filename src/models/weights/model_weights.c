@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 #include "io/files/file.h"
-#include "models/adapters/lora_merge.h"
+#include "models/adapters/lora_parameters.h"
 #include "models/checkpoint/checkpoint_inventory.h"
 #include "models/checkpoint/checkpoint_warnings.h"
 #include "models/weights/model_weights.h"
@@ -188,7 +188,7 @@ clv_status clv_model_saver_finish(clv_model_saver *w, int64_t all_bytes, clv_err
     clv_safetensors_add_written_bytes(w->writer, all_bytes);
     clv_status status = clv_safetensors_commit(w->writer, err);
     w->writer = NULL;
-    return status == CLV_OK ? w->spec.write_sidecars(&w->spec, w->folder, err) : status;
+    return status == CLV_OK && w->spec.write_sidecars ? w->spec.write_sidecars(&w->spec, w->folder, err) : status;
 }
 
 clv_status clv_model_save_files(const clv_session *session, const clv_model_save_spec *spec, const char *folder,

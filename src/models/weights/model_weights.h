@@ -41,7 +41,7 @@ struct clv_model_save_spec {
     clv_dtype dtype;                     /* dtype in the file */
     const char *weights_name;
     clv_status (*write_sidecars)(const clv_model_save_spec *spec, const char *folder, clv_error *err);
-    const void *arg; /* for write_sidecars */
+    const void *arg; /* for write_sidecars, which may be NULL */
 };
 /* A Hugging Face folder (config.json, model.safetensors) in this dtype, with adapters merged (NULL: none). */
 clv_model_save_spec clv_model_save_spec_hf(const clv_model_config *config, const struct clv_adapters *adapters,

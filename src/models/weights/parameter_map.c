@@ -1,9 +1,9 @@
 /* parameter_map.c - maps parameters to Hugging Face tensors (names, transposes, fused QKV); reads and writes shards
  * of them.
  *
- * A linear layer's tensor in the file is [out, in]; seen with its dimensions apart, q_proj is [H,D,M]. A box of ours
- * [in..., (part), out...] is the box [out..., in...] of that view, read in strips and transposed. Tensors of the other
- * forms hold ours as a box of a view, in order.
+ * A linear layer's tensor in the file is [out, in]. In the view that separates the parameter's dimensions, q_proj is
+ * [H,D,M]. A box [in..., (part), out...] of the parameter is the box [out..., in...] of that view, moved in strips and
+ * transposed. Tensors of the other forms have the parameter's order.
  */
 #include "models/weights/parameter_map.h"
 
@@ -13,13 +13,16 @@
 
 #include "base/error.h"
 #include "kernels/cpu/transpose_kernel.h"
-#include "models/families/custom_family_view.h"
 #include "models/families/model_family.h"
 #include "tensor/box_runs.h"
 
-enum { STRIP_BYTES = 1 << 20, TURNED = 16 /* rows at a time */, PREFIXED_NAME_SIZE = CLV_TENSOR_NAME_SIZE + 32 };
+enum {
+    STRIP_BYTES = 1 << 20,
+    ROWS_TRANSPOSED = 16 /* rows at a time */,
+    PREFIXED_NAME_SIZE = CLV_TENSOR_NAME_SIZE + 32
+};
 
-static const char head_name[] = "lm_head.weight"; /* ours, of an output projection that is not tied */
+static const char head_name[] = "lm_head.weight"; /* of an output projection that is not tied */
 
 bool clv_model_is_untied(const clv_model_config *model)
 {
@@ -51,22 +54,43 @@ bool clv_model_has_mlp_bias(const clv_model_config *model)
     return model->mlp_bias;
 }
 
-/* Our parts: more than one are a dimension, between in and out. */
+/* Parts of the parameter; several are a dimension between in and out. */
 static int parts_of(const clv_parameter_row *row)
 {
-    return row->tensors[1] ? 2 : row->take > 1 ? row->take : 1;
+    return row->second_tensor ? 2 : row->take > 1 ? row->take : 1;
 }
 
-/* Their tensors, each for one of our parts, or one for all. */
+/* Tensors that store it: one for each part, or one for all. */
 static int tensors_of(const clv_parameter_row *row)
 {
-    return row->tensors[1] ? 2 : 1;
+    return row->second_tensor ? 2 : 1;
 }
 
 /* Whether an earlier row has the same tensor. */
 static bool shares_tensor(const clv_parameter_row *row)
 {
     return row->first > 0;
+}
+
+clv_family_model clv_family_model_from_config(const clv_model_config *c)
+{
+    clv_family_model m = {.hidden = c->hidden,
+                          .layers = c->layers,
+                          .heads = c->heads,
+                          .kv_heads = c->kv_heads,
+                          .head_dim = c->head_dim,
+                          .ffn = c->ffn,
+                          .vocab = c->vocab,
+                          .max_positions = c->max_positions,
+                          .norm_eps = c->norm_eps,
+                          .rope_theta = c->rope.theta,
+                          .activation = c->activation,
+                          .bidirectional = c->bidirectional,
+                          .headless = c->headless,
+                          .tied_embeddings = c->tie_word_embeddings};
+    memcpy(m.number, c->number, sizeof m.number);
+    memcpy(m.real, c->real, sizeof m.real);
+    return m;
 }
 
 bool clv_parameter_row_is_present(const clv_parameter_row *row, const clv_model_config *c)
@@ -115,7 +139,7 @@ int64_t clv_model_dims_elems(const clv_model_config *c, const char *letters)
 
 /* ---- names ---- */
 
-/* The pattern with the layer in the place of %. */
+/* Replaces % by the layer. */
 static void fill_name(char *name, size_t size, const char *pattern, int64_t layer)
 {
     const char *mark = strchr(pattern, '%');
@@ -148,7 +172,7 @@ int64_t clv_model_parameter_count(const clv_model_config *c)
     return n;
 }
 
-/* The rows of a layer from `row` on: the one after them, and how many of them the model has. */
+/* Skips the rows of layers from `row` on, and counts those that the model has. */
 static const clv_parameter_row *layer_rows(int64_t *n, const clv_model_config *c, const clv_parameter_row *row)
 {
     for (*n = 0; row->name != NULL && is_of_layer(row); row++)
@@ -184,7 +208,7 @@ int64_t clv_parameter_elems(const clv_parameter *parameter)
     return clv_box_elems(parameter->rank, parameter->shape);
 }
 
-/* The layer that the name has where the row's pattern has %; 0 where it has none. */
+/* The layer in a name, at the place of the row's %; 0: none. */
 static int64_t layer_in(const clv_parameter_row *row, const char *name)
 {
     const char *mark = strchr(row->name, '%');
@@ -221,18 +245,18 @@ bool clv_model_parameter_with_suffix(clv_parameter *out, const clv_model_config 
     return clv_model_parameter_find(out, c, own, NULL) == CLV_OK;
 }
 
-static void their_name(char name[CLV_TENSOR_NAME_SIZE], const clv_parameter *p, int tensor)
+static void tensor_name(char name[CLV_TENSOR_NAME_SIZE], const clv_parameter *p, int tensor)
 {
-    fill_name(name, CLV_TENSOR_NAME_SIZE, p->row->tensors[tensor], p->layer);
+    fill_name(name, CLV_TENSOR_NAME_SIZE, clv_parameter_row_tensor(p->row, tensor), p->layer);
 }
 
-/* Norms of old checkpoints, and of transformers 5 where it writes as those did, have TensorFlow's names. */
+/* TensorFlow's names of norms, in old checkpoints and in some that transformers 5 writes. */
 static const struct {
     const char *now, *old;
 } endings[] = {{"", ""}, {"Norm.weight", "Norm.gamma"}, {"Norm.bias", "Norm.beta"}};
 enum { N_ENDINGS = sizeof endings / sizeof endings[0] };
 
-/* The name with its ending replaced; false when it ends otherwise. */
+/* Replaces the ending of a name; false if it has another ending. */
 static bool respell(char out[CLV_TENSOR_NAME_SIZE], const char *name, const char *from, const char *to)
 {
     size_t length = strlen(name), ending = strlen(from);
@@ -259,14 +283,14 @@ const clv_safetensor *clv_model_find_by_alias(const clv_weights *w, const clv_mo
     return NULL;
 }
 
-/* The other name of a tensor that is tied, and whether that one counts where both are there: of the embedding's table
- * the output projection's, which has a row of its own where it is not tied; of one of two rows of one name of ours the
- * other's, of which the later counts. NULL: it has none. */
+/* The other tensor name of a tied parameter; NULL: none. *counts: that tensor is used if both exist. The embedding
+ * table may also be stored as the output projection. If two rows have one parameter name, the later row's tensor is
+ * used. */
 static const char *other_name(bool *counts, const clv_model_config *c, const char *name)
 {
     const clv_parameter_row *rows = c->family->parameters, *row = rows;
 
-    while (row->name != NULL && (is_of_layer(row) || strcmp(row->tensors[0], name) != 0))
+    while (row->name != NULL && (is_of_layer(row) || strcmp(row->tensor, name) != 0))
         row++;
     if (row->name == NULL)
         return NULL;
@@ -274,7 +298,7 @@ static const char *other_name(bool *counts, const clv_model_config *c, const cha
     for (const clv_parameter_row *other = rows; other->name != NULL; other++)
         if (other != row && strcmp(other->name, ours) == 0) {
             *counts = row != rows && other > row;
-            return other->tensors[0];
+            return other->tensor;
         }
     return NULL;
 }
@@ -296,7 +320,7 @@ clv_status clv_model_find_tensor(const clv_safetensor **out, const clv_weights *
     return CLV_OK;
 }
 
-/* Whether the name is the pattern's, with any number for "%". */
+/* Whether the name matches the pattern, with a number for %. */
 static bool fits(int64_t *layer, const char *pattern, const char *name)
 {
     const char *mark = strchr(pattern, '%'), *digits;
@@ -315,8 +339,8 @@ static bool fits(int64_t *layer, const char *pattern, const char *name)
 static bool is_tensor(int64_t *layer, const clv_model_config *c, const char *name)
 {
     for (const clv_parameter_row *row = c->family->parameters; row->name != NULL; row++)
-        for (int k = 0; clv_parameter_row_is_present(row, c) && k < 2 && row->tensors[k] != NULL; k++)
-            if (fits(layer, row->tensors[k], name))
+        for (int k = 0; clv_parameter_row_is_present(row, c) && k < 2 && clv_parameter_row_tensor(row, k) != NULL; k++)
+            if (fits(layer, clv_parameter_row_tensor(row, k), name))
                 return true;
     return false;
 }
@@ -338,7 +362,7 @@ bool clv_model_canonical_tensor_name(char name[CLV_TENSOR_NAME_SIZE], int64_t *l
 void clv_model_find_tied_tensors(const clv_safetensor *out[2], const clv_weights *w, const clv_model_config *c)
 {
     bool counts;
-    const char *table = c->family->parameters->tensors[0], *head = other_name(&counts, c, table);
+    const char *table = c->family->parameters->tensor, *head = other_name(&counts, c, table);
 
     out[0] = clv_model_find_by_alias(w, c, table);
     out[1] = head != NULL ? clv_model_find_by_alias(w, c, head) : NULL;
@@ -369,8 +393,8 @@ const clv_safetensor *clv_model_find_rope_frequencies(const clv_weights *w, cons
     return clv_model_rope_frequencies_name(name, c, i) ? clv_model_find_by_alias(w, c, name) : NULL;
 }
 
-/* One dimension for all of `out`, one for all of `in`, in the form's order. */
-static int their_shape(int64_t *shape, const clv_model_config *c, const clv_parameter_row *row)
+/* The shape of the tensor: `out` and `in` are one dimension each, in the order of the form. */
+static int tensor_shape(int64_t *shape, const clv_model_config *c, const clv_parameter_row *row)
 {
     int64_t out = clv_model_dims_elems(c, row->out) * (row->of > 0 ? row->of : 1);
     bool linear = row->form == CLV_PARAMETER_LINEAR;
@@ -386,7 +410,7 @@ static int their_shape(int64_t *shape, const clv_model_config *c, const clv_para
     return 2;
 }
 
-/* ---- their tensors ---- */
+/* ---- tensors ---- */
 
 int clv_parameter_tensor_count(const clv_parameter *p)
 {
@@ -397,80 +421,79 @@ clv_model_tensor clv_parameter_tensor(const clv_model_config *c, const clv_param
 {
     clv_model_tensor tensor = {.parameter = *p};
 
-    their_name(tensor.name, p, i);
-    tensor.rank = their_shape(tensor.shape, c, p->row);
+    tensor_name(tensor.name, p, i);
+    tensor.rank = tensor_shape(tensor.shape, c, p->row);
     return tensor;
 }
 
-/* Our dimension behind dimension d of a view [out..., in...]. */
-static int ours_of_linear(const clv_parameter_row *row, int d)
+/* The view of a row's tensor that separates the parameter's dimensions: [(of,) out..., in...] of a linear form, else
+ * [in..., (of,) out...]. ours[d]: the parameter's dimension; -1: the parts of a fused tensor. Returns the rank. */
+static int view_of(int64_t *view, int *ours, const clv_model_config *c, const clv_parameter_row *row)
 {
-    int n_in = (int)strlen(row->in), n_out = (int)strlen(row->out), parts = parts_of(row) > 1;
+    const bool linear = row->form == CLV_PARAMETER_LINEAR;
+    const int n_in = (int)strlen(row->in), out = n_in + (parts_of(row) > 1);
+    const char *const letters[] = {linear ? row->out : row->in, linear ? row->in : row->out};
+    const int first[] = {linear ? out : 0, linear ? 0 : out};
+    int rank = 0;
 
-    return d < n_out ? n_in + parts + d : d - n_out;
-}
-
-/* And of a view [in..., (of), out...]. */
-static int ours_in_order(const clv_parameter_row *row, int d)
-{
-    int n_in = (int)strlen(row->in), parts = parts_of(row) > 1, fused = row->of > 0;
-
-    if (fused && d == n_in)
-        return -1;
-    return d < n_in ? d : d - fused + parts;
+    for (int half = 0; half < 2; half++) {
+        if (row->of > 0 && half == !linear) {
+            view[rank] = row->of;
+            ours[rank++] = -1;
+        }
+        for (int d = 0; letters[half][d] != '\0'; d++) {
+            view[rank] = extent(c, letters[half][d]);
+            ours[rank++] = first[half] + d;
+        }
+    }
+    return rank;
 }
 
 int clv_model_tensor_view(int64_t *view, int *ours, const clv_model_config *c, const clv_model_tensor *tensor)
 {
-    const clv_parameter_row *row = tensor->parameter.row;
-    bool linear = row->form == CLV_PARAMETER_LINEAR;
-    int rank = append(view, 0, c, linear ? row->out : row->in);
-
-    if (row->of > 0)
-        view[rank++] = row->of;
-    rank = append(view, rank, c, linear ? row->in : row->out);
-    for (int d = 0; d < rank; d++)
-        ours[d] = linear ? ours_of_linear(row, d) : ours_in_order(row, d);
-    return rank;
+    return view_of(view, ours, c, tensor->parameter.row);
 }
 
 /* ---- moving boxes ---- */
 
-/* Ours as a box of a view of theirs that needs no transposing: the fused part, if there is one, apart. */
+/* A box of a parameter in the view of its tensor. */
 typedef struct window {
     int rank;
     int64_t view[CLV_MAX_RANK];
     clv_shard box;
 } window;
 
-static window window_of(const clv_model_config *c, const clv_parameter_row *row, const clv_shard *box)
+/* Parts [lo, hi) of the box. */
+static window window_of(const clv_model_config *c, const clv_parameter_row *row, const clv_shard *box, int64_t lo,
+                        int64_t hi)
 {
-    int n_in = (int)strlen(row->in), has_part = parts_of(row) > 1, fused = row->of > 0;
-    window win = {.rank = append(win.view, 0, c, row->in)};
+    int ours[CLV_MAX_RANK];
+    window win = {.rank = view_of(win.view, ours, c, row)};
 
-    if (fused)
-        win.view[win.rank++] = row->of;
-    win.rank = append(win.view, win.rank, c, row->out);
     win.box.rank = win.rank;
     for (int d = 0; d < win.rank; d++) {
-        int ours = fused && d > n_in ? d - 1 + has_part : d;
-        bool part = fused && d == n_in;
-        win.box.lo[d] = part ? row->first + (has_part ? box->lo[d] : 0) : box->lo[ours];
-        win.box.hi[d] = part ? row->first + (has_part ? box->hi[d] : 1) : box->hi[ours];
+        win.box.lo[d] = ours[d] < 0 ? row->first + lo : box->lo[ours[d]];
+        win.box.hi[d] = ours[d] < 0 ? row->first + hi : box->hi[ours[d]];
     }
     return win;
 }
 
-/* One part of a box on its way: the view [out..., in...] of their tensor ([of, out..., in...] of a fused one), and
- * where its elements lie in ours. */
+/* A box whose tensor has the parameter's order. */
+static window window_in_order(const clv_model_config *c, const clv_parameter_row *row, const clv_shard *box)
+{
+    const size_t n_in = strlen(row->in);
+    const bool parts = parts_of(row) > 1;
+
+    return window_of(c, row, box, parts ? box->lo[n_in] : 0, parts ? box->hi[n_in] : 1);
+}
+
+/* One part of a box of a linear form, moved in strips and transposed. */
 typedef struct transfer {
-    int rank;
-    int64_t view[CLV_MAX_RANK];
-    clv_shard box;
+    window win;
     int64_t in_elems, out_elems; /* of the box */
-    int64_t stride;              /* in ours, from one `in` index to the next */
-    int64_t first;               /* in ours, of this part's first element */
-    int64_t strip;               /* indices of the view's first dimension moved at a time */
+    int64_t stride;              /* in the parameter's box, from one `in` index to the next */
+    int64_t first;               /* in the parameter's box, the part's first element */
+    int64_t strip;               /* indices of the view's first dimension (after `of`) per strip */
 } transfer;
 
 static bool has_part(const clv_shard *box, const clv_parameter_row *row, int part)
@@ -482,44 +505,30 @@ static bool has_part(const clv_shard *box, const clv_parameter_row *row, int par
 
 static transfer plan(const clv_model_config *c, const clv_parameter_row *row, const clv_shard *box, int part)
 {
-    int n_in = (int)strlen(row->in), n_out = (int)strlen(row->out), skip = parts_of(row) > 1, n_parts = 1;
-    int fused = row->of > 0;
-    transfer t = {.in_elems = 1, .out_elems = 1};
+    const int n_in = (int)strlen(row->in), parts = parts_of(row) > 1;
+    transfer t = {.win = window_of(c, row, box, part, part + 1), .in_elems = 1, .out_elems = 1};
 
-    if (fused) {
-        t.view[0] = row->of;
-        t.box.lo[0] = row->first + part;
-        t.box.hi[0] = t.box.lo[0] + 1;
-    }
-    t.rank = append(t.view, append(t.view, fused, c, row->out), c, row->in);
-    t.box.rank = t.rank;
-    for (int d = fused; d < t.rank; d++) {
-        bool is_out = d - fused < n_out;
-        int ours = is_out ? n_in + skip + d - fused : d - fused - n_out;
-        t.box.lo[d] = box->lo[ours];
-        t.box.hi[d] = box->hi[ours];
-        *(is_out ? &t.out_elems : &t.in_elems) *= box->hi[ours] - box->lo[ours];
-    }
-    if (skip) {
-        n_parts = (int)(box->hi[n_in] - box->lo[n_in]);
-        t.first = (part - box->lo[n_in]) * t.out_elems;
-    }
-    t.stride = n_parts * t.out_elems;
-    int64_t rows = t.box.hi[0] - t.box.lo[0];
+    for (int d = 0; d < n_in; d++)
+        t.in_elems *= box->hi[d] - box->lo[d];
+    for (int d = n_in + parts; d < box->rank; d++)
+        t.out_elems *= box->hi[d] - box->lo[d];
+    t.first = parts ? (part - box->lo[n_in]) * t.out_elems : 0;
+    t.stride = (parts ? box->hi[n_in] - box->lo[n_in] : 1) * t.out_elems;
+    int64_t rows = t.win.box.hi[0] - t.win.box.lo[0];
     int64_t row_bytes = rows > 0 ? t.in_elems * t.out_elems / rows * (int64_t)sizeof(float) : 1;
     t.strip = row_bytes > 0 && STRIP_BYTES / row_bytes > 0 ? STRIP_BYTES / row_bytes : 1;
     return t;
 }
 
-/* The next strip of the transfer's box, and how many `out` elements come before it; false at the end. */
+/* The next strip of the transfer's box; *before: the number of `out` elements before it. False at the end. */
 static bool next_strip(clv_shard *strip, int64_t *before, const transfer *t, int64_t *at)
 {
-    int64_t rows = t->box.hi[0] - t->box.lo[0];
+    int64_t rows = t->win.box.hi[0] - t->win.box.lo[0];
 
     if (*at >= rows || t->in_elems == 0 || t->out_elems == 0)
         return false;
-    *strip = t->box;
-    strip->lo[0] = t->box.lo[0] + *at;
+    *strip = t->win.box;
+    strip->lo[0] = t->win.box.lo[0] + *at;
     if (*at + t->strip < rows)
         strip->hi[0] = strip->lo[0] + t->strip;
     *before = *at * (t->out_elems / rows);
@@ -527,42 +536,51 @@ static bool next_strip(clv_shard *strip, int64_t *before, const transfer *t, int
     return true;
 }
 
-static clv_status read_part(const clv_safetensor *tensor, const transfer *t, clv_dtype dtype, char *out, void *buffer,
-                            clv_error *err)
-{
-    size_t elem = clv_dtype_size(dtype);
-    clv_shard strip;
-    int64_t at = 0, before = 0;
+/* A strip of a box, on its way between its tensor and the parameter. */
+typedef struct strip_move {
+    const clv_model_config *config;
+    const clv_parameter *parameter;
+    const clv_weights *weights;     /* reads from these, */
+    clv_safetensors_writer *writer; /* or writes to this */
+    clv_dtype dtype;
+    char *out;        /* reading: the parameter's box; NULL: rows go to `take` */
+    const char *data; /* writing: the parameter's box */
+    clv_rows_callback *take;
+    void *take_arg;
+    void *buffer; /* of the largest strip */
+} strip_move;
 
-    while (next_strip(&strip, &before, t, &at)) {
-        CLV_TRY(clv_safetensors_read_as(tensor, t->rank, t->view, &strip, dtype, buffer, err));
-        clv_transpose_matrix(elem, out + (size_t)(t->first + before) * elem, t->stride, buffer, t->in_elems,
-                             t->in_elems, clv_shard_elems(&strip) / t->in_elems);
-    }
+static clv_status read_strip(const strip_move *m, const clv_safetensor *tensor, const transfer *t,
+                             const clv_shard *strip, int64_t before, int64_t row, clv_error *err)
+{
+    const size_t elem = clv_dtype_size(m->dtype);
+    const int64_t n_out = clv_shard_elems(strip) / t->in_elems;
+
+    CLV_TRY(clv_safetensors_read_as(tensor, t->win.rank, t->win.view, strip, m->dtype, m->buffer, err));
+    if (m->out != NULL)
+        clv_transpose_matrix(elem, m->out + (size_t)(t->first + before) * elem, t->stride, m->buffer, t->in_elems,
+                             t->in_elems, n_out);
+    else
+        m->take(m->take_arg, row + before, n_out, m->buffer);
     return CLV_OK;
 }
 
-static clv_status write_part(clv_safetensors_writer *w, int64_t index, const transfer *t, clv_dtype dtype,
-                             const char *data, void *buffer, clv_error *err)
+static clv_status write_strip(const strip_move *m, int64_t index, const transfer *t, const clv_shard *strip,
+                              int64_t before, clv_error *err)
 {
-    size_t elem = clv_dtype_size(dtype);
-    clv_shard strip;
-    int64_t at = 0, before = 0;
+    const size_t elem = clv_dtype_size(m->dtype);
+    const int64_t n_out = clv_shard_elems(strip) / t->in_elems;
 
-    while (next_strip(&strip, &before, t, &at)) {
-        int64_t n_out = clv_shard_elems(&strip) / t->in_elems;
-        clv_transpose_matrix(elem, buffer, t->in_elems, data + (size_t)(t->first + before) * elem, t->stride, n_out,
-                             t->in_elems);
-        CLV_TRY(clv_safetensors_write_as(w, index, t->rank, t->view, &strip, buffer, err));
-    }
-    return CLV_OK;
+    clv_transpose_matrix(elem, m->buffer, t->in_elems, m->data + (size_t)(t->first + before) * elem, t->stride, n_out,
+                         t->in_elems);
+    return clv_safetensors_write_as(m->writer, index, t->win.rank, t->win.view, strip, m->buffer, err);
 }
 
-/* A buffer for the largest strip of a box of this row, of any dtype. */
+/* A buffer for the largest strip of a box, in any dtype. */
 static void *strip_buffer(const clv_model_config *c, const clv_parameter_row *row, const clv_shard *box)
 {
     transfer t = plan(c, row, box, 0);
-    int64_t rows = t.box.hi[0] - t.box.lo[0];
+    int64_t rows = t.win.box.hi[0] - t.win.box.lo[0];
     int64_t row_elems = rows > 0 ? t.in_elems * t.out_elems / rows : 0;
 
     return malloc((size_t)((t.strip < rows ? t.strip : rows) * row_elems + 1) * sizeof(double));
@@ -575,37 +593,47 @@ static clv_status check_box(const clv_parameter *p, const clv_shard *box, clv_er
     return CLV_OK;
 }
 
-static clv_status read_transposed(const clv_weights *w, const clv_model_config *c, const clv_parameter *p,
-                                  const clv_shard *box, clv_dtype dtype, void *out, clv_error *err)
-{
-    clv_status status = CLV_OK;
-    void *buffer = strip_buffer(c, p->row, box);
+static int64_t tensor_index(const clv_model_config *c, const clv_parameter *p);
 
-    if (buffer == NULL)
+/* Moves a box of a linear form, part by part: reads it, or writes it if there is a writer. */
+static clv_status move_transposed(strip_move *m, const clv_shard *box, clv_error *err)
+{
+    const clv_parameter *p = m->parameter;
+    clv_status status = CLV_OK;
+    int64_t row = 0;
+
+    m->buffer = strip_buffer(m->config, p->row, box);
+    if (m->buffer == NULL)
         return clv_fail_memory(err, p->name, STRIP_BYTES);
     for (int part = 0; status == CLV_OK && part < parts_of(p->row); part++) {
+        const int number = p->row->of > 0 ? 0 : part;
         char name[CLV_TENSOR_NAME_SIZE];
         const clv_safetensor *tensor = NULL;
+        clv_shard strip;
+        int64_t at = 0, before = 0;
         if (!has_part(box, p->row, part))
             continue;
-        transfer t = plan(c, p->row, box, part);
-        their_name(name, p, p->row->of > 0 ? 0 : part);
-        status = clv_model_find_tensor(&tensor, w, c, name, err);
-        if (status == CLV_OK)
-            status = read_part(tensor, &t, dtype, out, buffer, err);
+        const transfer t = plan(m->config, p->row, box, part);
+        tensor_name(name, p, number);
+        if (m->writer == NULL)
+            status = clv_model_find_tensor(&tensor, m->weights, m->config, name, err);
+        while (status == CLV_OK && next_strip(&strip, &before, &t, &at))
+            status = m->writer == NULL ? read_strip(m, tensor, &t, &strip, before, row, err)
+                                       : write_strip(m, tensor_index(m->config, p) + number, &t, &strip, before, err);
+        row += t.out_elems;
     }
-    free(buffer);
+    free(m->buffer);
     return status;
 }
 
 static clv_status read_in_order(const clv_weights *w, const clv_model_config *c, const clv_parameter *p,
                                 const clv_shard *box, clv_dtype dtype, void *out, clv_error *err)
 {
-    window win = window_of(c, p->row, box);
+    window win = window_in_order(c, p->row, box);
     char name[CLV_TENSOR_NAME_SIZE];
     const clv_safetensor *tensor = NULL;
 
-    their_name(name, p, 0);
+    tensor_name(name, p, 0);
     CLV_TRY(clv_model_find_tensor(&tensor, w, c, name, err));
     return clv_safetensors_read_as(tensor, win.rank, win.view, &win.box, dtype, out, err);
 }
@@ -620,13 +648,14 @@ clv_status clv_model_read_parameter(const clv_weights *w, const clv_model_config
     if (box == NULL)
         box = &whole;
     CLV_TRY(check_box(&p, box, err));
-    return p.row->form == CLV_PARAMETER_LINEAR ? read_transposed(w, c, &p, box, dtype, out, err)
+    strip_move move = {.config = c, .parameter = &p, .weights = w, .dtype = dtype, .out = out};
+    return p.row->form == CLV_PARAMETER_LINEAR ? move_transposed(&move, box, err)
                                                : read_in_order(w, c, &p, box, dtype, out, err);
 }
 
-/* ---- rows of what is contracted ---- */
+/* ---- rows along `in` ---- */
 
-/* Ours, [in..., (part,) out...], of a box [(part,) out..., in...]. */
+/* The parameter's box [in..., (part,) out...] of a box [(part,) out..., in...]. */
 static clv_shard box_of_ours(const clv_parameter *p, const clv_shard *rows)
 {
     int n_in = (int)strlen(p->row->in);
@@ -640,33 +669,7 @@ static clv_shard box_of_ours(const clv_parameter *p, const clv_shard *rows)
     return box;
 }
 
-/* Rows of a tensor [out, in], strip by strip; those of a part come behind those of the parts before it. */
-static clv_status read_rows_linear(const clv_weights *w, const clv_model_config *c, const clv_parameter *p,
-                                   const clv_shard *ours, clv_rows_callback *take, void *arg, float *buffer,
-                                   clv_error *err)
-{
-    int64_t row = 0;
-
-    for (int part = 0; part < parts_of(p->row); part++) {
-        char name[CLV_TENSOR_NAME_SIZE];
-        const clv_safetensor *tensor = NULL;
-        clv_shard strip;
-        int64_t at = 0, before = 0;
-        if (!has_part(ours, p->row, part))
-            continue;
-        transfer t = plan(c, p->row, ours, part);
-        their_name(name, p, p->row->of > 0 ? 0 : part);
-        CLV_TRY(clv_model_find_tensor(&tensor, w, c, name, err));
-        while (next_strip(&strip, &before, &t, &at)) {
-            CLV_TRY(clv_safetensors_read_as(tensor, t.rank, t.view, &strip, CLV_F32, buffer, err));
-            take(arg, row + before, clv_shard_elems(&strip) / t.in_elems, buffer);
-        }
-        row += t.out_elems;
-    }
-    return CLV_OK;
-}
-
-/* Of a tensor [in, out]: the box whole, then turned. */
+/* For a tensor [in, out]: reads the whole box, then transposes it. */
 static clv_status read_rows_transposed(const clv_weights *w, const clv_model_config *c, const clv_parameter *p,
                                        const clv_shard *ours, clv_rows_callback *take, void *arg, float *buffer,
                                        clv_error *err)
@@ -679,8 +682,8 @@ static clv_status read_rows_transposed(const clv_weights *w, const clv_model_con
         in *= ours->hi[d] - ours->lo[d];
     clv_status status = read != NULL ? read_in_order(w, c, p, ours, CLV_F32, read, err)
                                      : clv_fail_memory(err, p->name, (size_t)elems * sizeof *read);
-    for (int64_t row = 0, rows = elems > 0 ? elems / in : 0; status == CLV_OK && row < rows; row += TURNED) {
-        int64_t n = rows - row < TURNED ? rows - row : TURNED;
+    for (int64_t row = 0, rows = elems > 0 ? elems / in : 0; status == CLV_OK && row < rows; row += ROWS_TRANSPOSED) {
+        int64_t n = rows - row < ROWS_TRANSPOSED ? rows - row : ROWS_TRANSPOSED;
         clv_transpose_matrix(sizeof *read, buffer, in, read + row, rows, n, in);
         take(arg, row, n, buffer);
     }
@@ -688,7 +691,7 @@ static clv_status read_rows_transposed(const clv_weights *w, const clv_model_con
     return status;
 }
 
-/* Rows of a tensor as it is. */
+/* For a tensor of the parameter's own shape. */
 static clv_status read_rows_as_is(const clv_weights *w, const clv_model_config *c, const clv_parameter *p,
                                   const clv_shard *box, clv_rows_callback *take, void *arg, float *buffer,
                                   clv_error *err)
@@ -706,17 +709,14 @@ static clv_status read_rows_as_is(const clv_weights *w, const clv_model_config *
     return CLV_OK;
 }
 
-/* Room for what is taken at a time. */
-static float *rows_buffer(const clv_model_config *c, const clv_parameter *p, const clv_shard *ours)
+static float *rows_buffer(const clv_parameter *p, const clv_shard *ours)
 {
     int64_t row = 1, last = ours->rank - 1;
 
-    if (p->row->form == CLV_PARAMETER_LINEAR)
-        return strip_buffer(c, p->row, ours);
     for (int d = 0; d < (int)strlen(p->row->in); d++)
         row *= ours->hi[d] - ours->lo[d];
     row = p->row->in[0] == '\0' ? ours->hi[last] - ours->lo[last] : row;
-    return malloc((size_t)(TURNED * row) * sizeof(float) + STRIP_BYTES + sizeof(float));
+    return malloc((size_t)(ROWS_TRANSPOSED * row) * sizeof(float) + STRIP_BYTES + sizeof(float));
 }
 
 clv_status clv_model_read_rows(const clv_weights *w, const clv_model_config *c, const char *name, const clv_shard *box,
@@ -727,35 +727,37 @@ clv_status clv_model_read_rows(const clv_weights *w, const clv_model_config *c, 
     CLV_TRY(clv_model_parameter_find(&p, c, name, err));
     clv_shard ours = box_of_ours(&p, box);
     CLV_TRY(check_box(&p, &ours, err));
-    float *buffer = rows_buffer(c, &p, &ours);
+    strip_move move = {.config = c, .parameter = &p, .weights = w, .dtype = CLV_F32, .take = take, .take_arg = arg};
+    if (p.row->form == CLV_PARAMETER_LINEAR)
+        return move_transposed(&move, &ours, err);
+    float *buffer = rows_buffer(&p, &ours);
     if (buffer == NULL)
         return clv_fail_memory(err, p.name, STRIP_BYTES);
-    clv_status status = p.row->form == CLV_PARAMETER_LINEAR ? read_rows_linear(w, c, &p, &ours, take, arg, buffer, err)
-                        : p.row->in[0] != '\0' ? read_rows_transposed(w, c, &p, &ours, take, arg, buffer, err)
-                                               : read_rows_as_is(w, c, &p, box, take, arg, buffer, err);
+    clv_status status = p.row->in[0] != '\0' ? read_rows_transposed(w, c, &p, &ours, take, arg, buffer, err)
+                                             : read_rows_as_is(w, c, &p, box, take, arg, buffer, err);
     free(buffer);
     return status;
 }
 
 /* ---- writing ---- */
 
-/* The tensors that the row adds to a file. */
+/* The number of tensors that the row adds to a file. */
 static int64_t new_tensors(const clv_parameter_row *row, const clv_model_config *c)
 {
     return clv_parameter_row_is_present(row, c) ? clv_parameter_tensor_count(&(clv_parameter){.row = row}) : 0;
 }
 
-/* The row that adds the tensor of a row that shares one. */
+/* The row that adds the tensor: for a later part of a fused tensor, the row of its first part. */
 static const clv_parameter_row *owner_of(const clv_parameter_row *row)
 {
-    const char *theirs = row->tensors[0];
+    const char *theirs = row->tensor;
 
-    while (shares_tensor(row) || strcmp(row->tensors[0], theirs) != 0)
+    while (shares_tensor(row) || strcmp(row->tensor, theirs) != 0)
         row--;
     return row;
 }
 
-/* The place of a parameter's first tensor in the file: tensors stand in the order of parameters. */
+/* The index of a parameter's first tensor in the file, which has the order of the parameters. */
 static int64_t tensor_index(const clv_model_config *c, const clv_parameter *p)
 {
     const clv_parameter_row *own = owner_of(p->row);
@@ -770,24 +772,6 @@ static int64_t tensor_index(const clv_model_config *c, const clv_parameter *p)
     return p->layer >= 0 ? index + p->layer * of_layer : index;
 }
 
-static clv_status write_transposed(clv_safetensors_writer *w, const clv_model_config *c, const clv_parameter *p,
-                                   const clv_shard *box, clv_dtype dtype, const void *data, clv_error *err)
-{
-    clv_status status = CLV_OK;
-    void *buffer = strip_buffer(c, p->row, box);
-
-    if (buffer == NULL)
-        return clv_fail_memory(err, p->name, STRIP_BYTES);
-    for (int part = 0; status == CLV_OK && part < parts_of(p->row); part++) {
-        if (!has_part(box, p->row, part))
-            continue;
-        transfer t = plan(c, p->row, box, part);
-        status = write_part(w, tensor_index(c, p) + (p->row->of > 0 ? 0 : part), &t, dtype, data, buffer, err);
-    }
-    free(buffer);
-    return status;
-}
-
 clv_status clv_model_write_parameter(clv_safetensors_writer *w, const clv_model_config *c, const char *name,
                                      const clv_shard *box, clv_dtype dtype, const void *data, clv_error *err)
 {
@@ -799,12 +783,13 @@ clv_status clv_model_write_parameter(clv_safetensors_writer *w, const clv_model_
         box = &whole;
     CLV_TRY(check_box(&p, box, err));
     if (p.row->form == CLV_PARAMETER_LINEAR)
-        return write_transposed(w, c, &p, box, dtype, data, err);
-    window win = window_of(c, p.row, box);
+        return move_transposed(&(strip_move){.config = c, .parameter = &p, .writer = w, .dtype = dtype, .data = data},
+                               box, err);
+    window win = window_in_order(c, p.row, box);
     return clv_safetensors_write_as(w, tensor_index(c, &p), win.rank, win.view, &win.box, data, err);
 }
 
-/* Those that the model turns by, of every layer, so that what reads the file again turns by them, too. */
+/* Stored rotary frequencies are saved for every layer, so that the saved model uses them too. */
 static int64_t frequencies_in_file(const clv_model_config *c)
 {
     return c->rope.inv_freq != NULL && c->family->frequencies != NULL ? c->layers : 0;
@@ -819,7 +804,7 @@ static clv_status write_frequencies(clv_safetensors_writer *w, const clv_model_c
     return CLV_OK;
 }
 
-/* number: of the file that another process has begun; -1: a new one. */
+/* number: id of the file that another process has created; -1: creates it. */
 static clv_status begin_tensors(clv_safetensors_writer **out, const clv_model_config *c, clv_dtype dtype,
                                 const char *path, int number, const char *prefix, const clv_tensor_spec *more,
                                 int64_t n_more, clv_error *err)

@@ -9,19 +9,20 @@
 
 #include "base/error.h"
 #include "models/weights/quantized_weights.h"
+#include "models/weights/weight_storage.h"
 #include "tensor/quant_block.h"
 
-/* A tensor as it is, or the parameter that it has the blocks of. */
+/* A tensor: unchanged, or quantized. */
 typedef struct entry {
-    char name[CLV_TENSOR_NAME_SIZE]; /* of blocks */
-    const clv_safetensor *as_is;     /* NULL: blocks */
+    char name[CLV_TENSOR_NAME_SIZE]; /* of a quantized tensor */
+    const clv_safetensor *as_is;     /* NULL: quantized */
     clv_parameter parameter;
 } entry;
 
 struct clv_quantize_on_load {
     const clv_weights *floats;
     const clv_model_config *model;
-    clv_quant how;
+    clv_quant quant;
     int64_t n;
     entry *entries; /* in the order of the file's tensors */
     clv_weights *weights;
@@ -34,20 +35,20 @@ static clv_status make_blocks(const clv_quantize_on_load *b, const clv_parameter
 {
     clv_shard scales_box = *box;
     scales_box.rank--;
-    const int64_t blocks = clv_shard_elems(&scales_box), bytes = clv_quant_block_bytes(b->how);
+    const int64_t blocks = clv_shard_elems(&scales_box), bytes = clv_quant_block_bytes(b->quant);
     uint8_t *ints = malloc((size_t)(blocks * bytes) + 1);
     uint16_t *scales = malloc((size_t)blocks * sizeof *scales + 1);
     clv_status status = ints && scales ? CLV_OK : clv_fail_memory(err, p->name, (size_t)(blocks * bytes));
     if (status == CLV_OK)
-        status = clv_quantize_parameter(b->how, b->floats, b->model, p, &scales_box, ints, scales, err);
+        status = clv_quantize_parameter(b->quant, b->floats, b->model, p, &scales_box, ints, scales, err);
     if (status == CLV_OK)
-        clv_quantized_blocks_pack(b->how, out, ints, scales, blocks);
+        clv_quantized_blocks_pack(b->quant, out, ints, scales, blocks);
     free(ints);
     free(scales);
     return status;
 }
 
-/* A clv_tensor_reader; of blocks whole ones, in their own shape, are asked for. */
+/* A clv_tensor_reader. Quantized tensors are read by whole blocks, in their own shape. */
 static clv_status read_entry(const void *arg, const clv_safetensor *t, int rank, const int64_t *shape,
                              const clv_shard *box, clv_dtype dtype, void *out, clv_error *err)
 {
@@ -58,32 +59,33 @@ static clv_status read_entry(const void *arg, const clv_safetensor *t, int rank,
         return clv_safetensors_read_as(e->as_is, rank, shape, box, dtype, out, err);
     const int last = t->rank - 1;
     if (rank != t->rank || dtype != CLV_U8 || box->lo[last] != 0 || box->hi[last] != t->shape[last])
-        return clv_fail(err, CLV_EINVAL, "%s: a part of a block is asked for; valid: whole ones", t->name);
+        return clv_fail(err, CLV_EINVAL, "%s: a part of a block cannot be read; valid: whole blocks", t->name);
     return make_blocks(b, &e->parameter, box, out, err);
 }
 
-/* ---- what there is ---- */
+/* ---- tensors ---- */
 
-/* The tensors that blocks stand for, sorted; how many. */
-static clv_status list_replaced(const clv_safetensor **out, int64_t *n, const clv_quantize_on_load *b, clv_error *err)
+/* Marks the tensors that are replaced by quantized ones. */
+static clv_status mark_replaced(bool *replaced, const clv_quantize_on_load *b, clv_error *err)
 {
-    *n = 0;
     for (int64_t i = 0; i < clv_model_parameter_count(b->model); i++) {
         const clv_parameter p = clv_model_parameter_at(b->model, i);
-        for (int k = 0; !clv_parameter_stored_as_floats(b->model, &p) && k < clv_parameter_tensor_count(&p); k++) {
-            const clv_model_tensor tensor = clv_parameter_tensor(b->model, &p, k);
-            CLV_TRY(clv_model_find_tensor(&out[(*n)++], b->floats, b->model, tensor.name, err));
+        const int n = clv_parameter_storage_of(b->model, &p, b->quant).floats ? 0 : clv_parameter_tensor_count(&p);
+        for (int k = 0; k < n; k++) {
+            const clv_safetensor *found;
+            CLV_TRY(
+                clv_model_find_tensor(&found, b->floats, b->model, clv_parameter_tensor(b->model, &p, k).name, err));
+            replaced[clv_weights_index_of(b->floats, found)] = true;
         }
     }
-    qsort(out, (size_t)*n, sizeof(const clv_safetensor *), clv_safetensors_by_name);
     return CLV_OK;
 }
 
 static clv_status add_as_is(clv_quantize_on_load *b, clv_tensor_spec *specs, const clv_safetensor *t, clv_error *err)
 {
     if (!t->readable)
-        return clv_fail(err, CLV_EUNSUPPORTED, "%s: dtype %s is not supported beside weights in blocks", t->name,
-                        t->dtype_name);
+        return clv_fail(err, CLV_EUNSUPPORTED, "%s: dtype %s is not supported in a folder of quantized weights",
+                        t->name, t->dtype_name);
     clv_tensor_spec *spec = &specs[b->n];
     *spec = (clv_tensor_spec){.name = clv_weights_bare_name(b->floats, t), .dtype = t->dtype, .rank = t->rank};
     memcpy(spec->shape, t->shape, sizeof spec->shape);
@@ -91,21 +93,21 @@ static clv_status add_as_is(clv_quantize_on_load *b, clv_tensor_spec *specs, con
     return CLV_OK;
 }
 
-static clv_status list(clv_quantize_on_load *b, clv_tensor_spec *specs, const clv_safetensor **replaced, clv_error *err)
+static clv_status list_tensors(clv_quantize_on_load *b, clv_tensor_spec *specs, bool *replaced, clv_error *err)
 {
-    int64_t n;
-    CLV_TRY(list_replaced(replaced, &n, b, err));
-    for (int64_t i = 0; i < clv_weights_count(b->floats); i++) {
-        const clv_safetensor *t = clv_weights_at(b->floats, i);
-        if (!bsearch(&t, replaced, (size_t)n, sizeof(const clv_safetensor *), clv_safetensors_by_name))
-            CLV_TRY(add_as_is(b, specs, t, err));
-    }
+    CLV_TRY(mark_replaced(replaced, b, err));
+    for (int64_t i = 0; i < clv_weights_count(b->floats); i++)
+        if (!replaced[i])
+            CLV_TRY(add_as_is(b, specs, clv_weights_at(b->floats, i), err));
     for (int64_t i = 0; i < clv_model_parameter_count(b->model); i++) {
         entry *e = &b->entries[b->n];
         e->parameter = clv_model_parameter_at(b->model, i);
-        if (!clv_parameter_stored_as_blocks(b->model, &e->parameter))
+        if (!clv_parameter_storage_of(b->model, &e->parameter, b->quant).blocks)
             continue;
-        specs[b->n++] = clv_quantized_tensor_spec(e->name, &e->parameter, b->how);
+        const clv_model_tensor t = clv_quantized_tensor(&e->parameter, b->quant);
+        memcpy(e->name, t.name, sizeof e->name);
+        specs[b->n] = (clv_tensor_spec){.name = e->name, .dtype = CLV_U8, .rank = t.rank};
+        memcpy(specs[b->n++].shape, t.shape, sizeof t.shape);
     }
     return CLV_OK;
 }
@@ -129,17 +131,18 @@ static clv_status open_listed(clv_quantize_on_load *b, const clv_tensor_spec *sp
 }
 
 clv_status clv_quantize_on_load_open(clv_quantize_on_load **out, const clv_weights *floats,
-                                     const clv_model_config *model, clv_quant how, clv_error *err)
+                                     const clv_model_config *model, clv_quant quant, clv_error *err)
 {
     const size_t most = (size_t)(clv_weights_count(floats) + clv_model_parameter_count(model)) + 1;
     clv_quantize_on_load *b = calloc(1, sizeof *b);
     if (!b)
         return clv_fail_memory(err, "weights in blocks", sizeof *b);
-    *b = (clv_quantize_on_load){.floats = floats, .model = model, .how = how, .entries = calloc(most, sizeof(entry))};
+    *b = (clv_quantize_on_load){
+        .floats = floats, .model = model, .quant = quant, .entries = calloc(most, sizeof(entry))};
     clv_tensor_spec *specs = calloc(most, sizeof *specs);
-    const clv_safetensor **replaced = calloc(most, sizeof(const clv_safetensor *));
+    bool *replaced = calloc(most, sizeof *replaced);
     clv_status status = b->entries && specs && replaced
-                            ? list(b, specs, replaced, err)
+                            ? list_tensors(b, specs, replaced, err)
                             : clv_fail_memory(err, "weights in blocks", most * sizeof(entry));
     if (status == CLV_OK)
         status = open_listed(b, specs, err);

@@ -1,208 +1,180 @@
-/* quantized_weights.c - loads weights as q8_0/q4_0 blocks: reads stored blocks, or quantizes a checkpoint's floats. */
+/* quantized_weights.c - quantized weights: reads stored blocks, or quantizes a checkpoint's floats. */
 #include "models/weights/quantized_weights.h"
 
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
 #include "kernels/cpu/gemm/gemm_quantized.h"
-#include "models/families/model_family.h"
-#include "models/weights/quantized_tensors.h"
+#include "models/weights/weight_storage.h"
+#include "tensor/box_copy.h"
 #include "tensor/box_runs.h"
 
-clv_status clv_quant_check_model(const clv_model_config *model, clv_quant how, clv_error *err)
+enum { SCALE_BYTES = 2, CHUNK_BYTES = 1 << 20 };
+
+/* ---- stored blocks ---- */
+
+/* q8 integers are signed in files, and offset by 128 in products. */
+static uint8_t flip_sign(clv_quant quant, uint8_t byte)
 {
-    if (model->family->stated)
-        return clv_fail(err, CLV_EUNSUPPORTED,
-                        "weights in %s: %s is a family that a program states; valid: the library's",
-                        clv_quant_name(how), clv_model_config_model_type(model));
-    for (int64_t i = 0; i < clv_model_parameter_count(model); i++) {
-        clv_parameter p = clv_model_parameter_at(model, i);
-        if (clv_parameter_is_quantized(model, &p))
-            return CLV_OK;
+    return quant == CLV_QUANT_Q8 ? byte ^ 0x80 : byte;
+}
+
+void clv_quantized_blocks_pack(clv_quant quant, uint8_t *stored, const uint8_t *ints, const uint16_t *scales,
+                               int64_t blocks)
+{
+    const int64_t n = clv_quant_block_bytes(quant);
+    for (int64_t b = 0; b < blocks; b++, stored += clv_stored_block_bytes(quant), ints += n) {
+        stored[0] = (uint8_t)scales[b];
+        stored[1] = (uint8_t)(scales[b] >> 8);
+        for (int64_t i = 0; i < n; i++)
+            stored[SCALE_BYTES + i] = flip_sign(quant, ints[i]);
     }
-    return clv_fail(err, CLV_EUNSUPPORTED,
-                    "weights in %s: no weight has rows of a multiple of %d elements (hidden %lld, head size %lld, ffn "
-                    "%lld)",
-                    clv_quant_name(how), CLV_QUANT_BLOCK, (long long)model->hidden, (long long)model->head_dim,
-                    (long long)model->ffn);
 }
 
-/* ---- reading ---- */
-
-/* Scales that were made with a box's integers, and not yet asked for. */
-typedef struct kept {
-    struct kept *next;
-    char name[CLV_PARAMETER_NAME_SIZE];
-    clv_shard box; /* of scales */
-    uint16_t scales[];
-} kept;
-
-struct clv_quant_reader {
-    clv_quant how;
-    bool stored; /* the folder's weights are blocks; else they are made of floats */
-    pthread_mutex_t lock;
-    kept *first;
-};
-
-clv_status clv_quant_reader_new(clv_quant_reader **out, clv_quant how, bool stored, clv_error *err)
+void clv_quantized_blocks_unpack(clv_quant quant, uint8_t *ints, uint16_t *scales, const uint8_t *stored,
+                                 int64_t blocks)
 {
-    clv_quant_reader *r = calloc(1, sizeof *r);
-    if (!r || pthread_mutex_init(&r->lock, NULL) != 0) {
-        free(r);
-        return clv_fail_memory(err, "quantised weights", sizeof *r);
+    const int64_t n = clv_quant_block_bytes(quant);
+    for (int64_t b = 0; b < blocks; b++, stored += clv_stored_block_bytes(quant)) {
+        scales[b] = (uint16_t)(stored[0] | stored[1] << 8);
+        for (int64_t i = 0; ints && i < n; i++)
+            ints[b * n + i] = flip_sign(quant, stored[SCALE_BYTES + i]);
     }
-    r->how = how;
-    r->stored = stored;
-    *out = r;
-    return CLV_OK;
 }
 
-void clv_quant_reader_free(clv_quant_reader *r)
+clv_status clv_quantized_tensor_read(const clv_safetensor *t, clv_quant quant, const clv_shard *box, uint8_t *ints,
+                                     uint16_t *scales, clv_error *err)
 {
-    if (!r)
-        return;
-    while (r->first) {
-        kept *k = r->first;
-        r->first = k->next;
-        free(k);
+    const int64_t block_bytes = clv_stored_block_bytes(quant);
+    clv_shard bytes = *box, chunk;
+    clv_status status = CLV_OK;
+    int64_t done = 0;
+    uint8_t *buffer = malloc(CHUNK_BYTES);
+    if (!buffer)
+        return clv_fail_memory(err, t->name, CHUNK_BYTES);
+    bytes.lo[bytes.rank] = 0;
+    bytes.hi[bytes.rank++] = block_bytes;
+    while (status == CLV_OK && clv_box_next_chunk(&chunk, &done, &bytes, CHUNK_BYTES)) {
+        const int64_t n = clv_shard_elems(&chunk) / block_bytes, from = done / block_bytes - n;
+        status = clv_safetensors_read(t, &chunk, CLV_U8, buffer, err);
+        if (status == CLV_OK)
+            clv_quantized_blocks_unpack(quant, ints ? ints + from * clv_quant_block_bytes(quant) : NULL, scales + from,
+                                        buffer, n);
     }
-    pthread_mutex_destroy(&r->lock);
-    free(r);
+    free(buffer);
+    return status;
 }
 
-static bool same_box(const clv_shard *a, const clv_shard *b)
-{
-    bool same = a->rank == b->rank;
-    for (int d = 0; same && d < a->rank; d++)
-        same = a->lo[d] == b->lo[d] && a->hi[d] == b->hi[d];
-    return same;
-}
+/* ---- quantizing floats ---- */
 
-/* The kept scales of a box, no more the reader's; NULL: there are none. */
-static kept *take_kept(clv_quant_reader *r, const char *name, const clv_shard *box)
-{
-    kept *found = NULL;
-    pthread_mutex_lock(&r->lock);
-    for (kept **at = &r->first; *at && !found; at = found ? at : &(*at)->next)
-        if (strcmp((*at)->name, name) == 0 && same_box(&(*at)->box, box)) {
-            found = *at;
-            *at = found->next;
-        }
-    pthread_mutex_unlock(&r->lock);
-    return found;
-}
-
-static void keep(clv_quant_reader *r, kept *k)
-{
-    pthread_mutex_lock(&r->lock);
-    k->next = r->first;
-    r->first = k;
-    pthread_mutex_unlock(&r->lock);
-}
-
-/* Where rows of floats go, quantised. */
-typedef struct quantising {
-    clv_quant how;
-    uint8_t *ints; /* NULL: only scales are wanted */
+typedef struct quantizer {
+    clv_quant quant;
+    uint8_t *ints; /* NULL: only scales */
     uint16_t *scales;
-    int64_t blocks; /* a row */
-} quantising;
+    int64_t blocks; /* per row */
+} quantizer;
 
+/* A clv_rows_callback. */
 static void quantize_rows(void *arg, int64_t row, int64_t rows, const float *x)
 {
-    const quantising *q = arg;
+    const quantizer *q = arg;
     int64_t at = row * q->blocks;
-    clv_quantize(q->how, q->ints ? q->ints + at * clv_quant_block_bytes(q->how) : NULL, q->scales + at, x,
+    clv_quantize(q->quant, q->ints ? q->ints + at * clv_quant_block_bytes(q->quant) : NULL, q->scales + at, x,
                  rows * q->blocks);
 }
 
-/* The floats' box of a box of scales. */
-static clv_shard floats_box(const clv_shard *scales)
-{
-    clv_shard box = *scales;
-    box.lo[box.rank - 1] *= CLV_QUANT_BLOCK;
-    box.hi[box.rank - 1] *= CLV_QUANT_BLOCK;
-    return box;
-}
-
-/* How many dimensions of `in` the parameter has, as rows have it: the table, which has none, one. */
-static int in_dims(const clv_parameter *p)
-{
-    int n = (int)strlen(p->row->in);
-    return n > 0 ? n : 1;
-}
-
-clv_status clv_quantize_parameter(clv_quant how, const clv_weights *weights, const clv_model_config *model,
+clv_status clv_quantize_parameter(clv_quant quant, const clv_weights *weights, const clv_model_config *model,
                                   const clv_parameter *p, const clv_shard *box, uint8_t *ints, uint16_t *scales,
                                   clv_error *err)
 {
-    clv_shard floats = floats_box(box);
-    quantising q = {.how = how, .ints = ints, .scales = scales, .blocks = 1};
-    for (int d = box->rank - in_dims(p); d < box->rank; d++)
+    const int n_in = p->row->in[0] ? (int)strlen(p->row->in) : 1; /* the table has no `in`; its last dimension counts */
+    clv_shard floats = *box;
+    quantizer q = {.quant = quant, .ints = ints, .scales = scales, .blocks = 1};
+    floats.lo[box->rank - 1] *= CLV_QUANT_BLOCK;
+    floats.hi[box->rank - 1] *= CLV_QUANT_BLOCK;
+    for (int d = box->rank - n_in; d < box->rank; d++)
         q.blocks *= box->hi[d] - box->lo[d];
     return clv_model_read_rows(weights, model, p->name, &floats, quantize_rows, &q, err);
 }
 
-static clv_status read_blocks(clv_quant_reader *r, const clv_model_weights *weights, const clv_model_config *model,
-                              const clv_parameter *p, const clv_shard *box, uint8_t *ints, uint16_t *scales,
+/* ---- states ---- */
+
+/* Scales that were computed with their integers, until they are read. */
+typedef struct clv_kept_scales {
+    struct clv_kept_scales *next;
+    char name[CLV_PARAMETER_NAME_SIZE];
+    clv_shard box; /* of scales */
+    uint16_t scales[];
+} clv_kept_scales;
+
+void clv_kept_scales_free(clv_kept_scales *list)
+{
+    while (list) {
+        clv_kept_scales *next = list->next;
+        free(list);
+        list = next;
+    }
+}
+
+/* Removes the scales of a box from the list; NULL: not there. */
+static clv_kept_scales *take_scales(const clv_model *m, const char *name, const clv_shard *box)
+{
+    pthread_mutex_lock(&m->cache->lock);
+    clv_kept_scales **at = &m->cache->scales;
+    while (*at && !(strcmp((*at)->name, name) == 0 && clv_shard_equal(&(*at)->box, box)))
+        at = &(*at)->next;
+    clv_kept_scales *found = *at;
+    if (found)
+        *at = found->next;
+    pthread_mutex_unlock(&m->cache->lock);
+    return found;
+}
+
+static clv_status read_blocks(const clv_state_read *r, const clv_shard *box, uint8_t *ints, uint16_t *scales,
                               clv_error *err)
 {
-    const clv_weights *files = weights->files;
+    const clv_model_weights *w = r->model->weights;
+    const clv_quant quant = r->model->quant;
     const clv_safetensor *stored;
-    if (!r->stored)
-        return clv_quantize_parameter(r->how, files, model, p, box, ints, scales, err);
-    CLV_TRY(clv_quantized_tensor_find(&stored, files, p, r->how, err));
-    return clv_quantized_tensor_read(stored, r->how, box, ints, scales, err);
+    if (!w)
+        return clv_fail(err, CLV_EUNSUPPORTED, "%s: weights in %s need the weights of a folder, and the model has none",
+                        r->name, clv_quant_name(quant));
+    if (w->inventory.quant == CLV_QUANT_NONE)
+        return clv_quantize_parameter(quant, w->files, &r->model->config, &r->parameter, box, ints, scales, err);
+    const clv_model_tensor tensor = clv_quantized_tensor(&r->parameter, quant);
+    CLV_TRY(clv_weights_find(&stored, w->files, tensor.name, err));
+    return clv_quantized_tensor_read(stored, quant, box, ints, scales, err);
 }
 
-static clv_status read_ints(clv_quant_reader *r, const clv_model_weights *weights, const clv_model_config *model,
-                            const clv_parameter *p, const clv_shard *ints_box, void *out, clv_error *err)
+clv_status clv_read_quantized_ints(const clv_state_read *r, clv_error *err)
 {
-    clv_shard box = *ints_box;
+    clv_shard box = *r->box;
     box.rank--;
-    size_t bytes = sizeof(kept) + (size_t)clv_shard_elems(&box) * sizeof(uint16_t);
-    kept *k = malloc(bytes);
-    if (!k)
-        return clv_fail_memory(err, p->name, bytes);
-    memcpy(k->name, p->name, sizeof k->name);
-    k->box = box;
-    clv_status status = read_blocks(r, weights, model, p, &box, out, k->scales, err);
-    if (status == CLV_OK)
-        keep(r, k);
-    else
-        free(k);
-    return status;
-}
-
-static clv_status read_scales(clv_quant_reader *r, const clv_model_weights *weights, const clv_model_config *model,
-                              const clv_parameter *p, const clv_shard *box, void *out, clv_error *err)
-{
-    kept *k = take_kept(r, p->name, box);
-    if (!k)
-        return read_blocks(r, weights, model, p, box, NULL, out, err);
-    memcpy(out, k->scales, (size_t)clv_shard_elems(box) * sizeof *k->scales);
-    free(k);
+    const size_t bytes = sizeof(clv_kept_scales) + (size_t)clv_shard_elems(&box) * sizeof(uint16_t);
+    clv_kept_scales *kept = malloc(bytes);
+    if (!kept)
+        return clv_fail_memory(err, r->name, bytes);
+    memcpy(kept->name, r->parameter.name, sizeof kept->name);
+    kept->box = box;
+    clv_status status = read_blocks(r, &box, r->out, kept->scales, err);
+    if (status != CLV_OK) {
+        free(kept);
+        return status;
+    }
+    pthread_mutex_lock(&r->model->cache->lock);
+    kept->next = r->model->cache->scales;
+    r->model->cache->scales = kept;
+    pthread_mutex_unlock(&r->model->cache->lock);
     return CLV_OK;
 }
 
-/* Whether the name is a parameter's with this ending, which is quantised. */
-static bool find(clv_parameter *out, const clv_model_config *model, const char *name, const char *ending)
+clv_status clv_read_quantized_scales(const clv_state_read *r, clv_error *err)
 {
-    return clv_model_parameter_with_suffix(out, model, name, ending) && clv_parameter_stored_as_blocks(model, out);
-}
-
-clv_status clv_quant_reader_read(clv_quant_reader *r, const clv_model_weights *weights, const clv_model_config *model,
-                                 const char *name, const clv_shard *box, void *out, int *known, clv_error *err)
-{
-    clv_parameter p;
-    bool ints = find(&p, model, name, CLV_QUANT_INTS);
-    *known = ints || find(&p, model, name, CLV_QUANT_SCALES);
-    if (!*known)
-        return CLV_OK;
-    if (!weights)
-        return clv_fail(err, CLV_EUNSUPPORTED, "%s: weights in %s are made of those of a folder, and none is open",
-                        name, clv_quant_name(r->how));
-    return ints ? read_ints(r, weights, model, &p, box, out, err) : read_scales(r, weights, model, &p, box, out, err);
+    clv_kept_scales *kept = take_scales(r->model, r->parameter.name, r->box);
+    if (!kept)
+        return read_blocks(r, r->box, NULL, r->out, err);
+    memcpy(r->out, kept->scales, (size_t)clv_shard_elems(r->box) * sizeof *kept->scales);
+    free(kept);
+    return CLV_OK;
 }

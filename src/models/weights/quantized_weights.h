@@ -1,29 +1,34 @@
-/* quantized_weights.h - loads weights as q8_0/q4_0 blocks: reads stored blocks, or quantizes a checkpoint's floats. */
+/* quantized_weights.h - quantized weights: reads stored blocks, or quantizes a checkpoint's floats. */
 #ifndef CLEAVE_MODELS_WEIGHTS_QUANTIZED_WEIGHTS_H
 #define CLEAVE_MODELS_WEIGHTS_QUANTIZED_WEIGHTS_H
 
-#include "cleave/session.h"
-#include "models/weights/model_weights.h"
-#include "models/weights/quantization_policy.h"
+#include "models/model.h"
+#include "tensor/quant_block.h"
 
-/* CLV_EUNSUPPORTED for families that a program stated, and where no weight would be quantised. */
-clv_status clv_quant_check_model(const clv_model_config *model, clv_quant how, clv_error *err);
+/* Bytes of a block in files: its scale and integers. */
+static inline int64_t clv_stored_block_bytes(clv_quant quant)
+{
+    return 2 + clv_quant_block_bytes(quant);
+}
 
-/* The blocks of a box of scales, [(parts,) out..., in.../32], made of a parameter's floats in files; ints may be NULL.
- */
-clv_status clv_quantize_parameter(clv_quant how, const clv_weights *weights, const clv_model_config *model,
+/* Converts blocks between files, which have them whole, and products, which have integers and scales apart. ints may be
+ * NULL. */
+void clv_quantized_blocks_pack(clv_quant quant, uint8_t *stored, const uint8_t *ints, const uint16_t *scales,
+                               int64_t blocks);
+void clv_quantized_blocks_unpack(clv_quant quant, uint8_t *ints, uint16_t *scales, const uint8_t *stored,
+                                 int64_t blocks);
+/* Reads the blocks of a box of scales [(parts,) out..., in.../32], and no other bytes. ints may be NULL. */
+clv_status clv_quantized_tensor_read(const clv_safetensor *tensor, clv_quant quant, const clv_shard *box, uint8_t *ints,
+                                     uint16_t *scales, clv_error *err);
+/* Quantizes such a box of a parameter that the files store as floats. ints may be NULL. */
+clv_status clv_quantize_parameter(clv_quant quant, const clv_weights *weights, const clv_model_config *model,
                                   const clv_parameter *parameter, const clv_shard *box, uint8_t *ints, uint16_t *scales,
                                   clv_error *err);
 
-/* Reads quantised state of a model whose weights are open, from blocks of the folder where it has them. A box's ints
- * are made with their scales, which are kept until they are asked for: elements are read once. Safe from several
- * threads. */
-typedef struct clv_quant_reader clv_quant_reader;
-clv_status clv_quant_reader_new(clv_quant_reader **out, clv_quant how, bool stored, clv_error *err);
-void clv_quant_reader_free(clv_quant_reader *reader);
-/* As clv_state_source; *known is 0 for what is no quantised state of the model. */
-clv_status clv_quant_reader_read(clv_quant_reader *reader, const clv_model_weights *weights,
-                                 const clv_model_config *model, const char *name, const clv_shard *box, void *out,
-                                 int *known, clv_error *err);
+/* Readers of the states "<name>.ints" and "<name>.scales". Reading integers also computes their scales, which the model
+ * keeps until they are read: files are read once. Thread-safe. */
+clv_status clv_read_quantized_ints(const clv_state_read *read, clv_error *err);
+clv_status clv_read_quantized_scales(const clv_state_read *read, clv_error *err);
+void clv_kept_scales_free(struct clv_kept_scales *list);
 
 #endif

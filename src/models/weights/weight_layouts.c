@@ -10,8 +10,7 @@
 #include "base/error.h"
 #include "graph/graph.h"
 #include "models/checkpoint/checkpoint_inventory.h"
-#include "models/weights/quantized_tensors.h"
-#include "nn/stored_weight.h"
+#include "models/weights/weight_storage.h"
 
 typedef struct entry {
     const char *name; /* the graph's */
@@ -20,7 +19,7 @@ typedef struct entry {
 
 struct clv_weight_layouts {
     clv_model_config model;
-    clv_quant how;
+    clv_quant quant;
     clv_mesh mesh;
     clv_graph *graph; /* owns the names */
     int n;
@@ -34,7 +33,7 @@ static int by_name(const void *a, const void *b)
 
 static clv_status collect(clv_weight_layouts *p, const clv_axis_rules *rules, clv_error *err)
 {
-    clv_model_build_options build = {.batch = 1, .seq = 1, .rules = *rules, .dtype = CLV_F32, .quant = p->how};
+    clv_model_build_options build = {.batch = 1, .seq = 1, .rules = *rules, .dtype = CLV_F32, .quant = p->quant};
     clv_build_forward(p->graph, &p->model, &build, NULL);
     CLV_TRY(clv_graph_status(p->graph, err));
     CLV_TRY(clv_graph_check_rules(p->graph, err));
@@ -54,13 +53,13 @@ static clv_status collect(clv_weight_layouts *p, const clv_axis_rules *rules, cl
 }
 
 clv_status clv_weight_layouts_new(clv_weight_layouts **out, const clv_model_config *model, const clv_mesh *mesh,
-                                  const clv_axis_rules *rules, clv_quant how, clv_error *err)
+                                  const clv_axis_rules *rules, clv_quant quant, clv_error *err)
 {
     clv_weight_layouts *p = calloc(1, sizeof *p);
     if (!p)
         return clv_fail_memory(err, "the model's layouts", sizeof *p);
     p->model = *model;
-    p->how = how;
+    p->quant = quant;
     p->mesh = *mesh;
     clv_status status = clv_graph_new(&p->graph, mesh, err);
     if (status == CLV_OK)
@@ -92,14 +91,21 @@ static clv_status lay_out_parameter(clv_layout *out, const clv_weight_layouts *p
     return CLV_OK;
 }
 
-/* A tensor of the checkpoint seen with the dimensions of ours apart, and the layout of that view: the boxes that ranks
- * hold. */
+/* The view of a checkpoint tensor that separates the parameter's dimensions, and its layout: the boxes that ranks hold.
+ * A quantized tensor has the layout of its integers. */
 static clv_status place_tensor(clv_tensor_placement *out, const clv_weight_layouts *p, const clv_model_tensor *tensor,
                                clv_error *err)
 {
     clv_tensor_placement t = {0};
     clv_layout layout;
     int ours[CLV_MAX_RANK];
+    if (tensor->quant != CLV_QUANT_NONE) {
+        char ints[CLV_PARAMETER_NAME_SIZE + sizeof CLV_QUANT_INTS];
+        snprintf(ints, sizeof ints, "%s%s", tensor->parameter.name, CLV_QUANT_INTS);
+        out->rank = tensor->rank;
+        memcpy(out->view, tensor->shape, sizeof out->view);
+        return lay_out_parameter(&out->layout, p, ints, err);
+    }
     CLV_TRY(lay_out_parameter(&layout, p, tensor->parameter.name, err));
     t.rank = clv_model_tensor_view(t.view, ours, &p->model, tensor);
     t.layout = clv_layout_replicated(t.rank);
@@ -113,36 +119,15 @@ static clv_status place_tensor(clv_tensor_placement *out, const clv_weight_layou
     return CLV_OK;
 }
 
-/* Blocks lie as their integers do. */
-static clv_status place_blocks(clv_tensor_placement *out, const clv_weight_layouts *p, const clv_parameter *parameter,
-                               clv_error *err)
-{
-    char stored[CLV_TENSOR_NAME_SIZE], ints[CLV_PARAMETER_NAME_SIZE + sizeof CLV_QUANT_INTS];
-    const clv_tensor_spec spec = clv_quantized_tensor_spec(stored, parameter, p->how);
-    clv_tensor_placement t = {.rank = spec.rank};
-    memcpy(t.view, spec.shape, sizeof t.view);
-    snprintf(ints, sizeof ints, "%s%s", parameter->name, CLV_QUANT_INTS);
-    CLV_TRY(lay_out_parameter(&t.layout, p, ints, err));
-    *out = t;
-    return CLV_OK;
-}
-
 /* ---- a checkpoint ---- */
 
 static clv_status place_parameter(clv_tensor_placement *all, const clv_weight_layouts *p, const clv_weights *w,
                                   const clv_parameter *parameter, clv_error *err)
 {
-    if (p->how != CLV_QUANT_NONE && clv_parameter_stored_as_blocks(&p->model, parameter)) {
+    for (int k = 0; k < clv_stored_tensor_count(&p->model, parameter, p->quant); k++) {
+        const clv_model_tensor tensor = clv_stored_tensor(&p->model, parameter, p->quant, k);
         const clv_safetensor *found;
-        CLV_TRY(clv_quantized_tensor_find(&found, w, parameter, p->how, err));
-        CLV_TRY(place_blocks(&all[clv_weights_index_of(w, found)], p, parameter, err));
-        if (!clv_parameter_stored_as_floats(&p->model, parameter))
-            return CLV_OK;
-    }
-    for (int k = 0; k < clv_parameter_tensor_count(parameter); k++) {
-        clv_model_tensor tensor = clv_parameter_tensor(&p->model, parameter, k);
-        const clv_safetensor *found;
-        CLV_TRY(clv_model_find_tensor(&found, w, &p->model, tensor.name, err));
+        CLV_TRY(clv_stored_tensor_find(&found, w, &p->model, &tensor, err));
         CLV_TRY(place_tensor(&all[clv_weights_index_of(w, found)], p, &tensor, err));
     }
     return CLV_OK;

@@ -8,18 +8,19 @@
 
 typedef struct clv_weight_layouts clv_weight_layouts;
 
-/* how: what weights of linear layers are held as. @return what building the graph returns: CLV_EAXIS, CLV_ELIMIT,
- * CLV_ENOMEM */
+/* quant: how weights of linear layers are stored. @return errors of building the graph: CLV_EAXIS, CLV_ELIMIT,
+ * CLV_ENOMEM
+ */
 clv_status clv_weight_layouts_new(clv_weight_layouts **out, const clv_model_config *model, const clv_mesh *mesh,
-                                  const clv_axis_rules *rules, clv_quant how, clv_error *err);
+                                  const clv_axis_rules *rules, clv_quant quant, clv_error *err);
 void clv_weight_layouts_free(clv_weight_layouts *placement);
 
-/* The same for all tensors of a checkpoint that holds weights so, file by file, each in the order of its data; those
- * that the model does not know are whole. The caller frees *out. */
+/* The layouts of all tensors of a checkpoint with weights stored that way, in the order of clv_weights_at. Unknown
+ * tensors are whole, on rank 0. The caller frees *out. */
 clv_status clv_weight_layouts_of_checkpoint(clv_tensor_placement **out, const clv_weight_layouts *placement,
                                             const clv_weights *weights, clv_error *err);
 
-/* Elements of all parameters, which are floats, on the fullest rank. */
+/* Most parameter elements of any rank; only for CLV_QUANT_NONE. */
 clv_status clv_weight_layouts_max_rank_elems(int64_t *out, const clv_weight_layouts *placement, clv_error *err);
 
 #endif
