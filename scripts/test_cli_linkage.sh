@@ -28,9 +28,10 @@ if comm -23 "$work/taken" "$work/offered" | grep .; then echo "build/cleave take
 
 # what a header of src/cli states as an option no file states again; einsum's --out is a layout
 cd "$(dirname "$0")/../src/cli"
-stated() { grep -ohE '(\.names = |_ROW\()"[^"]+"' "$@" | grep -o '"[^"]*"' | sort; }
-stated options/{mesh,model,run,output,size}_options.h options/hardware_option.h input/sequence_options.h \
-    evaluation/comparison_rows.h >"$work/groups"
+stated() {
+    tr -d '\\\n' <<<"$(cat "$@")" | grep -oE 'CLV_OPT(_[A-Z]+)?\(([A-Z]+, *)?"[^"]+"' | grep -o '"[^"]*"' | sort
+}
+stated options/{mesh,model,run,output,size}_options.h input/sequence_options.h evaluation/forward_run.h >"$work/groups"
 [ "$(sort -u "$work/groups" | wc -l)" -gt 20 ] || { echo "too few options of groups"; exit 1; }
 if uniq -d "$work/groups" | grep .; then echo "these are stated in two groups of options"; exit 1; fi
 for file in */*.c options/plan_target_options.h; do

@@ -71,11 +71,11 @@ for signal in INT TERM HUP USR1; do
     code=0
     wait $pid || code=$?
     [ $code = $((128 + $(kill -l $signal))) ] || fail "SIG$signal: exit code $code"
-    grep -q "SIG$signal: saved after step [0-9]* of $long in broken; --resume goes on from there" said ||
+    grep -q "SIG$signal: saved after step [0-9]* of $long in broken; --resume continues from there" said ||
         fail "SIG$signal: not said"
     [ ! -e broken/model.safetensors ] || fail "SIG$signal: it is not over"
     "${train[@]}" --steps $long --out broken --resume --json >broken.json 2>said || fail "--resume after SIG$signal"
-    grep -q "goes on after step" said || fail "not said that it goes on"
+    grep -q "resuming after step" said || fail "not said that it goes on"
     same broken
     [ "$(losses_in broken.json)" = "$(losses_in whole.json)" ] || fail "another summary: $(cat broken.json)"
 done
@@ -148,7 +148,7 @@ for mpi in "$@"; do
         wait $pid || fail "$mpi, $np: exit code $?"
         [ "$victim" != "$(cat pid.$((np - 1)))" ] || fail "$mpi, $np: it was not started again"
         grep -q "cleave-run: ended with exit code .*; starting again from step-0000" said || fail "$mpi: not said"
-        grep -q "goes on after step" said || fail "$mpi: it began anew"
+        grep -q "resuming after step" said || fail "$mpi: it began anew"
         same broken
     done
     # each process writes its part while steps go on: the same files as by one that waits

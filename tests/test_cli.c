@@ -19,12 +19,14 @@
 #include "cli/output/exit_code.c"
 #include "cli/output/messages.c"
 #include "cli/output/progress.c"
+#include "cli/output/table.c"
+#include "cli/output/table_print.c"
+#include "cli/output/table_text.c"
 #include "cli/output/terminal.c"
 #include "cli/output/word_wrap.c"
 #include "cli/parser/did_you_mean.c"
 #include "cli/parser/option_parser.c"
 #include "cli/parser/output_path.c"
-#include "cli/parser/same_file.c"
 #include "cli/timing/suspensions.c"
 
 enum { OUTPUT_SIZE = 32768 };

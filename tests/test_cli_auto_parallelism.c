@@ -48,7 +48,7 @@ static void test_scoring(void **state)
         bool sp; /* where there is more than one core */
     } cases[] = {{{0}, 8, true},
                  {{.sp = true}, 8, true},
-                 {{.generates = true}, 8, false},
+                 {{.whole_sequences = true}, 8, false},
                  {{.rules = "megatron"}, 8, false},
                  {{0}, 1, false}};
     (void)state;

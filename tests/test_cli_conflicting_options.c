@@ -40,7 +40,7 @@ static void test_refused(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         char message[128];
-        snprintf(message, sizeof message, "%s says nothing beside %s", cases[i].option, cases[i].other);
+        snprintf(message, sizeof message, "%s cannot be combined with %s", cases[i].option, cases[i].other);
         cli_expect(2, message, "%s", cases[i].arguments);
     }
 }
@@ -65,7 +65,7 @@ static void test_help(void **state)
 {
     (void)state;
     assert_int_equal(cli_run(out, "explain --help all"), 0);
-    assert_non_null(strstr(out, "print JSON; not beside --dot\n"));
+    assert_non_null(strstr(out, "print JSON; conflicts with --dot\n"));
 }
 
 int main(void)

@@ -90,7 +90,7 @@ static void test_meshes_and_resume(void **state)
     cli_shell(
         "cd {d}/broken && rm -r checkpoints/step-00000026 checkpoints/step-00000030 model.safetensors config.json "
         "&& mv metrics.jsonl metrics.unfinished.jsonl");
-    cli_expect(0, "goes on after step 13",
+    cli_expect(0, "resuming after step 13",
                SMALL " --data {d}/ids.bin --seq 16 --batch 3 --steps 30 --resume --out {d}/broken");
     losses_of("broken");
     cli_shell("cmp {d}/whole.losses {d}/broken.losses");
@@ -142,7 +142,7 @@ static void test_val(void **state)
     cli_shell("seq 500 >{d}/text; seq 600 700 >{d}/val_text");
     cli_expect(0, "val_loss_before",
                SMALL " --text {d}/text --val {d}/val_text --seq 16 --batch 7 --steps 2 --out {d}/t");
-    cli_expect(2, "--eval-every says nothing without --val",
+    cli_expect(2, "--eval-every has no effect without --val",
                SMALL " --text {d}/text --eval-every 2 --seq 16 --steps 2 --out {d}/never");
     cli_expect(2, "short.bin: 16 tokens, one sequence needs 17",
                SMALL " --data {d}/ids.bin --val {d}/short.bin --seq 16 --steps 2 --out {d}/never");
@@ -177,9 +177,9 @@ static void test_made_of_texts(void **state)
     cli_shell("sed 9d {d}/b.jsonl >{d}/without.jsonl");
     cli_expect(0, "\"skipped\": 0", "data --input {d}/without.jsonl --skip-bad-lines --out {d}/without.bin --json");
     cli_shell("cmp {d}/skipped.bin {d}/without.bin");
-    cli_expect(0, "note: 1 line of JSON was not as they ought to be",
+    cli_expect(0, "note: 1 malformed JSON line was skipped",
                SMALL " --data {d}/b.jsonl --skip-bad-lines --seq 16 --steps 1 --out {d}/skipping");
-    cli_expect(2, "--turn says nothing without --chat", "data --input {d}/l.jsonl --turn x --out {d}/l.bin");
+    cli_expect(2, "--turn has no effect without --chat", "data --input {d}/l.jsonl --turn x --out {d}/l.bin");
     cli_expect(2, "b.jsonl", "data --input {d}/b.jsonl --out {d}/b.jsonl");
 }
 
@@ -226,8 +226,8 @@ static void test_no_label_counts(void **state)
     snprintf(command, sizeof command, "%s --save-every 5 --keep-last 3 --out {d}/chat", run);
     char out[CLI_OUTPUT];
     assert_int_equal(cli_run(out, "%s", command), 0);
-    assert_non_null(strstr(out, "no label counts, and nothing is learned of it"));
-    assert_null(strstr(out, "was stopped during"));
+    assert_non_null(strstr(out, "no label counts, and nothing changes"));
+    assert_null(strstr(out, "was suspended during"));
     cli_shell(
         "test $(grep -c '\"loss\":null' {d}/chat/metrics.jsonl) -gt 4 && test $(wc -l < {d}/chat/metrics.jsonl) = 12");
     cli_shell(
@@ -235,7 +235,7 @@ static void test_no_label_counts(void **state)
     cli_shell("cd {d}/chat && rm -r checkpoints/step-00000010 checkpoints/step-00000012 model.safetensors config.json "
               "&& mv metrics.jsonl metrics.unfinished.jsonl");
     snprintf(command, sizeof command, "%s --resume --out {d}/chat", run);
-    cli_expect(0, "goes on after step 5", "%s", command);
+    cli_expect(0, "resuming after step 5", "%s", command);
     cli_shell("sed 's/,\"lr\".*//' {d}/chat/metrics.jsonl | cmp - {d}/chat.losses && cmp {d}/chat/model.safetensors "
               "{d}/chat.model");
 }

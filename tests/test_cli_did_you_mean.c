@@ -39,20 +39,20 @@ static void test_names_left_out(void **state)
         {"data {d}/text {d}/more --out {d}/a.bin --json", "\"documents\": 2"},
         {"data --json --out {d}/a.bin -- {d}/text", "\"documents\": 1"},
         {"bench {d}/bytes -p 4 -n 2 -r 1", "pp4"},
-        {"info --help", "(required; its name may be left out)"},
+        {"info --help", "(required; the name may be omitted)"},
     };
     static const request asked[] = {
-        {"info {g}/llama {g}/gpt2", "/gpt2' ('cleave info --help' lists"},
+        {"info {g}/llama {g}/gpt2", "/gpt2' (see 'cleave info --help')"},
         {"info -m {g}/llama {g}/gpt2", "unexpected argument '"},
         {"generate -m {d}/bytes words", "unexpected argument 'words'; did you mean -p 'words'"},
-        {"generate -m {d}/bytes -p Once upon a time", "; words of one text stand in quotes: -p 'Once upon'"},
-        {"generate -m {d}/bytes --prompt=Once upon", "; words of one text stand in quotes: --prompt 'Once upon'"},
+        {"generate -m {d}/bytes -p Once upon a time", "; quote a text of several words: -p 'Once upon'"},
+        {"generate -m {d}/bytes --prompt=Once upon", "; quote a text of several words: --prompt 'Once upon'"},
         {"tokenize {d}/bytes words", "did you mean -p 'words'"},
         {"train corpus.bin", "did you mean --data 'corpus.bin'"},
         {"verify {d}/bytes golden.safetensors", "did you mean --against 'golden.safetensors'"},
         {"bench runs/nowhere -p 4", "cleave bench: -m runs/nowhere: no such file or folder; a model of the Hub is "},
         {"bench nowhere", "unknown command 'nowhere'. Valid: "},
-        {"bench gemm 512", "unexpected argument '512' ('cleave bench gemm --help' lists"},
+        {"bench gemm 512", "unexpected argument '512' (see 'cleave bench gemm --help')"},
         {"generate {d}/nowhere -p a", "-m "},
     };
     (void)state;
@@ -63,7 +63,7 @@ static void test_names_left_out(void **state)
 static void test_missing_options(void **state)
 {
     static const request rows[] = {
-        {"score -m {d}/bytes", "cleave score: missing: --input FILE ('cleave score --help' tells more)\n"},
+        {"score -m {d}/bytes", "cleave score: missing: --input FILE (see 'cleave score --help')\n"},
         {"score", "missing: -m DIR, --input FILE ("},
         {"data", "missing: --input FILE..., --out FILE ("},
         {"trace", "missing: FILE ("},
@@ -126,12 +126,12 @@ static void test_sizes(void **state)
     char says[64];
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        snprintf(says, sizeof says, rows[i].bytes ? "\"limit\": %s," : "--memory-limit wants a size such as 4096",
+        snprintf(says, sizeof says, rows[i].bytes ? "\"limit\": %s," : "--memory-limit takes a size such as 4096",
                  rows[i].bytes);
         cli_expect(rows[i].bytes ? 0 : 2, says, "plan --block gpt --json --memory-limit %s", rows[i].given);
     }
     cli_expect(0, "\"bytes\": 2000", "bench allreduce --bytes 1k,2KB,1KiB --json -tp 2");
-    cli_expect(2, "--bytes wants up to", "bench allreduce --bytes 1k,2Q -tp 2");
+    cli_expect(2, "--bytes takes up to", "bench allreduce --bytes 1k,2Q -tp 2");
 }
 
 /* ---- names ---- */
@@ -253,9 +253,9 @@ static void test_kinds_of_files(void **state)
     cli_expect(0, "/a.svg: 1 run\n", "plot {d}/run/metrics.jsonl --out {d}/a.svg");
     cli_expect(0, "/a.SVG: 2 runs\n", "plot {d}/run/metrics.jsonl {d}/run/metrics.jsonl --out {d}/a.SVG");
     cli_expect(0, "/dev/null: 1 run\n", "plot {d}/run/metrics.jsonl --out /dev/null");
-    cli_expect(2, "/a.png: what is written there is .svg; valid: a name that ends so\n",
+    cli_expect(2, "/a.png: the output is .svg; valid: a name with that suffix\n",
                "plot {d}/run/metrics.jsonl --out {d}/a.png");
-    cli_expect(2, "/a.pdf: what is written there is .svg", "train --text {d}/text --out {d}/no --plot {d}/a.pdf");
+    cli_expect(2, "/a.pdf: the output is .svg", "train --text {d}/text --out {d}/no --plot {d}/a.pdf");
     cli_shell("test ! -e {d}/a.png && test ! -e {d}/a.pdf && test ! -e {d}/no");
 }
 

@@ -544,7 +544,7 @@ static void test_nonfinite_propagation(void **state)
     make_broken("llama", "model.norm.weight");
     cli_expect(1, "four: the hidden state of token 0 is nan; it begins at rank ",
                "embed -m {d}/esm_nan --input {g}/scores/proteins.fasta --out {d}/never -tp 2");
-    cli_expect(1, "which this op reads; --allow-nonfinite goes on",
+    cli_expect(1, "which this op reads; --allow-nonfinite continues",
                "embed -m {d}/esm_nan --input {g}/scores/proteins.fasta --out {d}/never --pool none");
     cli_shell("! ls {d} | grep never");
     cli_expect(0, "sequences in",

@@ -325,7 +325,7 @@ static void test_nonfinite_propagation(void **state)
             1,
             i == 1 ? "hidden.last[0,0,23] is nan; it begins at rank " : /* whichever is first */
                 "hidden.last[0,0,23] is nan; it begins at rank 0, normalize: state 'final_norm.weight' is nan at "
-                "[23], which this op reads; --allow-nonfinite goes on",
+                "[23], which this op reads; --allow-nonfinite continues",
             "forward -m {d}/nan --ids %s --out {d}/never %s", cli_ids("llama_golden"), how[i]);
         cli_shell("! ls {d} | grep never");
     }

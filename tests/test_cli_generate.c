@@ -88,32 +88,32 @@ static void test_folder(void **state)
     (void)state;
     /* an eos of config.json does not count beside the file */
     says("{\"eos_token_id\": [6, 7]}");
-    expect_both("\"tokens\": 1}", "cleave generate: note: generation_config.json says eos_token_id [6, 7]\n",
+    expect_both("\"tokens\": 1}", "cleave generate: note: generation_config.json sets eos_token_id [6, 7]\n",
                 RUN "-p a --temp 0 -n 5 --json");
     says("{\"max_new_tokens\": 4}");
-    expect_both("\"tokens\": 4}", "says max_new_tokens 4, eos_token_id none\n", RUN "-p a --temp 0 --json");
-    expect_both("\"tokens\": 7}", "says eos_token_id none\n", RUN "-p a --temp 0 --json -n 7");
+    expect_both("\"tokens\": 4}", "sets max_new_tokens 4, eos_token_id none\n", RUN "-p a --temp 0 --json");
+    expect_both("\"tokens\": 7}", "sets eos_token_id none\n", RUN "-p a --temp 0 --json -n 7");
     says("{\"max_length\": 6}");
-    expect_both("\"tokens\": 4}", "says max_length 6", RUN "-p 'a b' --temp 0 --json");
+    expect_both("\"tokens\": 4}", "sets max_length 6", RUN "-p 'a b' --temp 0 --json");
     /* greedy by the folder, and not by options */
     says("{\"do_sample\": false, \"temperature\": 50.0, \"eos_token_id\": 7}");
-    expect_both("a\n", "says do_sample false, temperature 50.0, eos_token_id 7\n", RUN "-p a -n 20");
-    expect_both("b", "says eos_token_id 7\n", RUN "-p a -n 20 --temp 1");
+    expect_both("a\n", "sets do_sample false, temperature 50.0, eos_token_id 7\n", RUN "-p a -n 20");
+    expect_both("b", "sets eos_token_id 7\n", RUN "-p a -n 20 --temp 1");
     says("{\"do_sample\": true, \"top_k\": 1}");
-    expect_both("a\n", "says do_sample true, top_k 1, eos_token_id none\n", RUN "-p a -n 20");
-    expect_both("b", "says do_sample true, eos_token_id none\n", RUN "-p a -n 20 --top-k 2");
+    expect_both("a\n", "sets do_sample true, top_k 1, eos_token_id none\n", RUN "-p a -n 20");
+    expect_both("b", "sets do_sample true, eos_token_id none\n", RUN "-p a -n 20 --top-k 2");
     says("{\"do_sample\": true, \"top_p\": 0}");
-    expect_both("a\n", "says do_sample true, top_p 0, top_k 50 by default, eos_token_id none\n", RUN "-p a -n 20");
+    expect_both("a\n", "sets do_sample true, top_p 0, top_k 50 by default, eos_token_id none\n", RUN "-p a -n 20");
     /* the penalty makes b the next one, and then another */
     says("{\"repetition_penalty\": 2.0}");
-    expect_both("a b\n", "says do_sample false by default, repetition_penalty 2.0", RUN "-p a -n 4");
-    expect_both("a\n", "says do_sample false by default, eos_token_id none\n", RUN "-p a -n 4 --repeat-penalty 1");
+    expect_both("a b\n", "sets do_sample false by default, repetition_penalty 2.0", RUN "-p a -n 4");
+    expect_both("a\n", "sets do_sample false by default, eos_token_id none\n", RUN "-p a -n 4 --repeat-penalty 1");
     says("{\"stop_strings\": \"b\", \"do_sample\": true}");
-    expect_both("\"text\": \" \"", "says do_sample true, stop_strings \"b\"", RUN "-p a -n 50 --top-k 2 --json -s 3");
+    expect_both("\"text\": \" \"", "sets do_sample true, stop_strings \"b\"", RUN "-p a -n 50 --top-k 2 --json -s 3");
     says("{\"num_beams\": 4, \"bad_words_ids\": [[1]], \"min_p\": 0.0}");
     expect_both("a\n",
-                "generation_config.json says do_sample false by default, min_p 0.0, eos_token_id none; not supported, "
-                "and left out: bad_words_ids [[1]], num_beams 4\n",
+                "generation_config.json sets do_sample false by default, min_p 0.0, eos_token_id none; not supported: "
+                "bad_words_ids [[1]], num_beams 4\n",
                 RUN "-p a -n 4");
     says("{\"do_sample\": true, \"top_k\": -3}");
     cli_expect(1, "generation_config.json: \"top_k\" is -3, valid are 0 to", RUN "-p a");
@@ -215,7 +215,7 @@ static void test_standard_input(void **state)
     cli_shell("printf 'a\\0b' > {d}/piped");
     cli_expect(2, "standard input: byte 1 is 0; a prompt has no zero bytes", RUN "-p - <{d}/piped");
     cli_expect(2, "unexpected argument 'once'; did you mean -p 'once' (", RUN "once upon");
-    cli_expect(2, "unexpected argument 'upon'; words of one text stand in quotes: -p 'once upon'", RUN "-p once upon");
+    cli_expect(2, "unexpected argument 'upon'; quote a text of several words: -p 'once upon'", RUN "-p once upon");
 }
 
 /* Who sees nothing happen is told what is waited for. */

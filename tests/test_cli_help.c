@@ -155,9 +155,9 @@ static void test_pages(void **state)
         snprintf(command, sizeof command, "bench %s", more[i]);
         check_page(command);
     }
-    cli_expect(0, "\nMore options, of which 'cleave train --help all' tells: --rows", "train --help");
+    cli_expect(0, "\nMore options ('cleave train --help all' describes them): --rows", "train --help");
     cli_expect(0, "--rows packed|padded", "help train all");
-    cli_expect(0, "not beside --json, --show", "plan -h all");
+    cli_expect(0, "conflicts with\n                           --json, --show", "plan -h all");
     cli_expect(0, "Commands:", "help all");
 }
 

@@ -121,16 +121,16 @@ static void test_refused(void **state)
     static const struct {
         const char *says, *options;
     } wrong[] = {
-        {"--lora-rank wants an integer from 1", "--lora-rank 0"},
-        {"--lora-rank wants an integer from 1", "--lora-rank -1"},
+        {"--lora-rank takes an integer from 1", "--lora-rank 0"},
+        {"--lora-rank takes an integer from 1", "--lora-rank -1"},
         {"rank of 9; valid: 1 to 8, the narrowest side of k_proj", "--lora-rank 9"},
         {"target 'wte'; valid: all-linear, q_proj", "--lora-rank 2 --lora-targets wte"},
         {"--lora-alpha has no effect without --lora-rank", "--lora-alpha 3"},
         {"--lora-dropout has no effect without --lora-rank", "--lora-dropout 0.1"},
-        {"--lora-dropout wants", "--lora-rank 2 --lora-dropout 1"},
+        {"--lora-dropout takes", "--lora-rank 2 --lora-dropout 1"},
         {"--lora-targets has no effect without --lora-rank", "--lora-targets q_proj"},
         {"--lora-save has no effect without", "--lora-save adapter"},
-        {"--lora-rank says nothing beside --lora", "--lora-rank 2 --lora {g}/llama_lora"},
+        {"--lora-rank cannot be combined with --lora", "--lora-rank 2 --lora {g}/llama_lora"},
         {"none of the linear layers of this model", "--lora {g}/gpt2_lora"},
     };
     (void)state;
@@ -144,7 +144,7 @@ static void test_refused(void **state)
                ON("llama") " --lora-rank 2 --lora-targets q_proj --steps 2 --resume "
                            "--out {d}/its");
     cli_shell("test ! -e {d}/never");
-    cli_expect(2, "says nothing beside --block", "plan --block gpt --lora-rank 2");
+    cli_expect(2, "cannot be combined with --block", "plan --block gpt --lora-rank 2");
 }
 
 int main(void)

@@ -62,7 +62,7 @@ static void test_cut_while_mapped(void **state)
 {
     char path[512];
     clv_model *model;
-    clv_model_option option = CLV_MODEL_DEFAULTS;
+    clv_model_option option = {0};
     clv_error err = {0};
     (void)state;
     copy_model("llama");

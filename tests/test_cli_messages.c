@@ -69,8 +69,8 @@ static void test_option_names(void **state)
         {"generate --seedd 3", "unknown option '--seedd'; did you mean '--seed'?"},
         {"generate -tpp 3", "unknown option '-tpp'; did you mean '-tp'?"},
         {"bench gemm --dtyp bf16", "did you mean '--dtype'? Valid: see 'cleave bench gemm --help'\n"},
-        {"generate -m '' -p x", "cleave generate: -m is empty; it names a file or a folder\n"},
-        {"plan --model= -tp 2", "cleave plan: --model is empty; it names a file or a folder\n"},
+        {"generate -m '' -p x", "cleave generate: -m is empty; valid: the name of a file or folder\n"},
+        {"plan --model= -tp 2", "cleave plan: --model is empty; valid: the name of a file or folder\n"},
         {"train --text a '' --out b", "--text is empty;"},
         {"merge '' --out b", "DIR is empty;"},
         {"frobnicate", "unknown command 'frobnicate'. Valid: bench "},
@@ -85,7 +85,7 @@ static void test_option_names(void **state)
 static void test_help_and_version(void **state)
 {
     (void)state;
-    cli_expect(0, "cleave generate: continue a prompt", "help generate");
+    cli_expect(0, "cleave generate: generate text", "help generate");
     cli_expect(0, "  -p, --prompt TEXT", "help generate");
     cli_expect(0, "cleave bench gemm: time one matrix product", "help bench gemm");
     cli_expect(0, "cleave bench gemm: time one matrix product", "bench help gemm");
@@ -213,7 +213,9 @@ static void test_train_heads(void **state)
                train);
     cli_expect(2, "--hidden 30 is not a multiple of --heads 4; valid: --hidden 24 or 32", "%s --hidden 30 --heads 4",
                train);
-    cli_expect(2, "--hidden 28 over --heads 4 is 7 a head, and rotary embedding turns pairs; valid: --hidden 24 or 32",
+    cli_expect(2,
+               "--hidden 28 / --heads 4 is a head width of 7, which is odd; rotary embedding needs an even one; valid: "
+               "--hidden 24 or 32",
                "%s --hidden 28 --heads 4", train);
     cli_expect(2, "--hidden 3 is not a multiple of --heads 4; valid: --hidden 8", "%s --hidden 3 --heads 4", train);
     cli_expect(2, "--kv-heads 4 does not divide --heads 6", "%s --hidden 36 --heads 6 --kv-heads 4", train);

@@ -142,7 +142,7 @@ static void test_adapters(void **state)
             continue;
         start_by(l, 2);
         cli_expect(0, "", "%s --steps 2 --save-every 2 --lora-save adapter --out {d}/job", lora);
-        cli_expect(0, "goes on after step 2 of 4", "%s --resume --out {d}/job", line);
+        cli_expect(0, "resuming after step 2 of 4", "%s --resume --out {d}/job", line);
         cli_shell("%s && rm -r {d}/job", apart);
     }
     cli_shell("rm -r {d}/alone");

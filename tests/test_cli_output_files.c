@@ -156,8 +156,9 @@ static void test_inputs_are_kept(void **state)
         cli_expect(2, "name another file", "forward -m {d}/model --ids {d}/ids --out {d}/%s", outs[i]);
     cli_shell("echo '{\"rules\": [[\"layers\", \"model\"]]}' > {d}/layers");
     cli_expect(2, "layers are not stacked", "plan --block llama -tp 2 --rules {d}/layers");
-    cli_expect(2, "what --rules reads", "forward -m {d}/model --ids {d}/ids --rules {d}/rules --out {d}/rules");
-    cli_expect(2, "what --input reads", "embed -m {d}/model --input {d}/ids --out {d}/ids");
+    cli_expect(2, "is also the input of --rules",
+               "forward -m {d}/model --ids {d}/ids --rules {d}/rules --out {d}/rules");
+    cli_expect(2, "is also the input of --input", "embed -m {d}/model --input {d}/ids --out {d}/ids");
     cli_shell("diff -r {g}/llama {d}/model && cmp {d}/ids {d}/llama_golden_ids.safetensors");
     cli_expect(0, "", "forward -m {d}/model --ids {d}/ids --out {d}/model/new.safetensors");
 }

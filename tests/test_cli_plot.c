@@ -287,11 +287,11 @@ static void test_several(void **state)
 /* Of a run that goes on the whole is seen; every line has every field. */
 static void test_run(void **state)
 {
-    static const char *const fields[] = {"step",       "loss",         "grad_norm", "lr", "tokens_per_s",
-                                         "comm_share", "hidden_share", "seconds",   "mfu"};
+    static const char *const fields[] = {
+        "step", "loss", "grad_norm", "lr", "tokens_per_s", "comm_share", "overlapped_share", "seconds", "mfu"};
     (void)state;
     cli_expect(0, "", SMALL "--steps 6 --save-every 3 --out {d}/run --plot {d}/run.svg --val {d}/text --eval-every 2");
-    cli_expect(0, "goes on after step 6",
+    cli_expect(0, "resuming after step 6",
                SMALL
                "--steps 9 --save-every 3 --out {d}/run --plot {d}/run.svg --val {d}/text --eval-every 2 --resume");
     char *text = text_of("run.svg");
@@ -403,7 +403,7 @@ static void test_mfu_is_of_the_model(void **state)
 static void test_trace(void **state)
 {
     (void)state;
-    cli_expect(0, "the trace of steps 2 to 3 is in",
+    cli_expect(0, "wrote the trace of steps 2 to 3 to",
                SMALL
                "--steps 5 -tp 2 --val {d}/text --eval-every 1 --out {d}/traced --trace 2:3 --trace-out {d}/t.json");
     cli_shell("for s in 2 3; do [ \"$(grep -c '\"cat\":\"step\".*\"step\":'$s'}' {d}/t.json)\" = 2 ] || exit 1; done; "
@@ -420,25 +420,25 @@ static void test_trace(void **state)
                "--weight-decay 1 --warmup 0 -tp 2 --out {d}/nan --trace 0:498 --trace-out {d}/f.json >{d}/said 2>&1; "
                "code=$?; cat {d}/said; exit $code");
     cli_shell("n=$(sed -n 's/.*not a number at step \\([0-9]*\\).*/\\1/p' {d}/said | tail -n 1) && "
-              "grep -q \"the trace of steps 0 to $n, where the run failed, is in\" {d}/said && "
+              "grep -q \"wrote the trace of steps 0 to $n, where the run failed, to\" {d}/said && "
               "\"$CLV_BUILD_DIR/cleave\" trace {d}/f.json --json | grep -q \"\\\"steps\\\": $((n + 1))\"");
     interrupt_run("stopped", "--trace 1:99999999 --trace-out s.json");
-    cli_shell("grep -q 'the trace of steps 1 to [0-9]*, where the run ended, is in' {d}/said && "
+    cli_shell("grep -q 'wrote the trace of steps 1 to [0-9]*, where the run ended, to' {d}/said && "
               "\"$CLV_BUILD_DIR/cleave\" trace {d}/s.json >/dev/null");
     cli_expect(0, "", SMALL "--steps 3 --save-every 3 --out {d}/past");
-    cli_expect(0, "note: no trace: the run had none of steps 1 to 2",
+    cli_expect(0, "note: no trace: steps 1 to 2 did not run",
                SMALL "--steps 4 --save-every 3 --out {d}/past --resume --trace 1:2 --trace-out {d}/none.json");
     static const char *const bad[] = {"3", "4:3", "-1:3", "1:2x", "1:", ":", "1.5:2", "99999999999:99999999999"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         cli_expect(2, "--trace", SMALL "--steps 5 --out {d}/no --trace=%s --trace-out {d}/n", bad[i]);
-    cli_expect(2, "l' is one file too many", SMALL "--out {d}/no --trace 1:2 {d}/n {d}/l");
-    cli_expect(2, "n' is one file too many", SMALL "--out {d}/no --trace 1:2 {d}/n --trace-out {d}/l");
+    cli_expect(2, "l' is a second file", SMALL "--out {d}/no --trace 1:2 {d}/n {d}/l");
+    cli_expect(2, "n' is a second file", SMALL "--out {d}/no --trace 1:2 {d}/n --trace-out {d}/l");
     cli_expect(2, "cannot create", SMALL "--out {d}/no --trace 1:2 {d}/nowhere/n");
     cli_expect(0, "", SMALL "--steps 5 --out {d}/alone --trace {d}/alone.json");
     cli_expect(0, "\"steps\": 3", "trace {d}/alone.json --json");
     cli_expect(0, "", SMALL "--steps 2 --out {d}/alone2 --trace-out {d}/alone.json");
     cli_expect(0, "\"steps\": 2", "trace {d}/alone.json --json");
-    cli_expect(2, "--trace without a file; valid: --trace FROM:TO FILE", SMALL "--out {d}/no --trace 1:2");
+    cli_expect(2, "--trace needs a file; valid: --trace FROM:TO FILE", SMALL "--out {d}/no --trace 1:2");
     cli_shell("test ! -e {d}/no && test ! -e {d}/n");
 }
 

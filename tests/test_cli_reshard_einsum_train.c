@@ -172,15 +172,15 @@ static void test_train_and_generate(void **state)
     expect(
         "train --text {d}/text --out {d}/two --layers 2 --hidden 40 --heads 5 --ffn 50 --seq 24 --batch 3 --steps 12 "
         "-tp 2 --sp --json",
-        0, "\"hidden_share\": 0.0,");
+        0, "\"overlapped_share\": 0.0,");
     /* the same beside ops, of which some hides */
     assert_int_equal(run(first, "train --text {d}/text --out {d}/beside --layers 2 --hidden 40 --heads 5 --ffn 50 "
                                 "--seq 24 --batch 3 --steps 12 -tp 2 --sp --overlap --json --hardware h100-nvlink-ib"),
                      0);
     assert_non_null(strstr(first, "\"comm_share\": "));
-    assert_non_null(strstr(first, "\"hidden_share\": "));
-    assert_null(strstr(first, "\"hidden_share\": 0.0,"));
-    assert_non_null(strstr(first, "\"predicted_hidden_share\": "));
+    assert_non_null(strstr(first, "\"overlapped_share\": "));
+    assert_null(strstr(first, "\"overlapped_share\": 0.0,"));
+    assert_non_null(strstr(first, "\"predicted_overlapped_share\": "));
     cli_shell("cmp {d}/two/model.safetensors {d}/beside/model.safetensors");
     expect("train --text {d}/text --out {d}/mesh --layers 1 --hidden 24 --heads 6 --kv-heads 2 --seq 16 --batch 5 "
            "--steps 2 --mesh data=2,model=3",
@@ -207,7 +207,7 @@ static void test_train_refusals(void **state)
     expect("train --text {d}/text --out {d}/x --heads 7 --hidden 40", 2, "");
     expect("train --text {d}/text --out {d}/x --heads 6 --kv-heads 4 --hidden 36", 2, "");
     expect("train --text {d}/text --out {d}/x --steps 0", 2, "--steps");
-    expect("train --text {d}/text --out {d}/x -tp 2 --mesh model=2", 2, "says nothing beside --mesh");
+    expect("train --text {d}/text --out {d}/x -tp 2 --mesh model=2", 2, "cannot be combined with --mesh");
     expect("train --text {d}/text --out {d}/no/such/folder --steps 1 --seq 8", 2, "No such file");
     expect("train --out {d}/x", 2, "--text");
 }
@@ -241,7 +241,7 @@ static void test_bench_gemm_defaults(void **state)
                "bench gemm --json");
     const char *const help[] = {"rows of A and C (1024)",         "columns of B and C (1024)",
                                 "columns of A, rows of B (1024)", "of all three matrices (f32)",
-                                "threads of the rank (1)",        "how many are timed (20)"};
+                                "threads of the rank (1)",        "timed runs (20)"};
     for (size_t i = 0; i < sizeof help / sizeof help[0]; i++)
         cli_expect(0, help[i], "bench gemm --help");
     cli_expect(0, "\"m\": 5, \"n\": 6, \"k\": 7, \"dtype\": \"bf16\"",
@@ -418,10 +418,10 @@ static void test_bench_block(void **state)
     (void)state;
     expect("bench block --hidden 32 --layers 2 --heads 4 --ffn 64 --gated --batch 2 --seq 16 -tp 2 --train --json "
            "--iterations 2",
-           0, "\"hidden_ms\": 0.0, \"hidden_share\": 0.0,");
+           0, "\"overlapped_ms\": 0.0, \"overlapped_share\": 0.0,");
     expect("bench block --hidden 32 --layers 2 --heads 4 --ffn 64 --batch 2 --seq 16 -tp 2 --overlap --iterations 1 "
            "--hardware h100-nvlink-ib",
-           0, "predicted_hidden_share");
+           0, "predicted_overlapped_share");
     expect("bench block --hidden 30 --layers 1 --heads 3 --ffn 64 --batch 2 --seq 16 -tp 2 --sp --dtype bf16 "
            "--iterations 2",
            0, "gflops");
@@ -462,7 +462,7 @@ static void test_bench_model(void **state)
         cli_expect(0, "| threads | test | ", "%s -m {g}/llama -p 8 -n 4 -r 2 -tp 2", commands[i]);
         cli_expect(0, "\"test\": \"pp8\", \"avg_ts\": ", "%s -m {g}/llama -p 8 -n 0 -r 1 -o json", commands[i]);
         cli_expect(0, "\"test\": \"pp8\", \"avg_ts\": ", "%s -m {g}/llama -p 8 -n 0 -r 1 --json", commands[i]);
-        cli_expect(2, "--json says nothing beside -o", "%s -m {g}/llama -p 8 --json -o csv", commands[i]);
+        cli_expect(2, "--json cannot be combined with -o", "%s -m {g}/llama -p 8 --json -o csv", commands[i]);
         cli_expect(0, "model,size,params,backend,threads,test,avg_ts,stddev_ts,median_ts",
                    "%s -m {g}/llama -p 0 -n 4 -r 1 -b 2 -o csv", commands[i]);
         cli_expect(1, "multiple of 32", "%s -m {g}/llama -p 8 -n 4 -r 1 --quant q8", commands[i]);

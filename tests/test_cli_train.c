@@ -184,7 +184,7 @@ static void test_stopped_for_a_while(void **state)
     const char *at = strstr(text, "\"seconds\": ");
     assert_non_null(at);
     assert_true(strtod(at + 11, NULL) < wall - 0.55);
-    cli_shell("grep -q '\"tokens_per_s\":null,\"comm_share\":null,\"hidden_share\":null' {d}/while/metrics.jsonl");
+    cli_shell("grep -q '\"tokens_per_s\":null,\"comm_share\":null,\"overlapped_share\":null' {d}/while/metrics.jsonl");
 }
 
 static void test_losses(void **state)
@@ -208,21 +208,20 @@ static void test_losses(void **state)
 static void test_resume(void **state)
 {
     (void)state;
-    cli_expect(0, "holds no checkpoint; the run begins anew", "%s --steps 4 --save-every 2 --resume --out {d}/on",
+    cli_expect(0, "holds no checkpoint; starting a new run", "%s --steps 4 --save-every 2 --resume --out {d}/on",
                small);
     cli_shell("[ \"$(ls {d}/on/checkpoints | tr '\\n' ' ')\" = 'latest step-00000002 step-00000004 ' ]");
     cli_expect(0, "", "generate -m {d}/on/checkpoints/step-00000002 -p x -n 2");
     cli_expect(2, "holds the checkpoints of a run; --resume goes on with it", "%s --steps 9 --out {d}/on", small);
     /* longer than it was meant to be */
-    cli_expect(0, "--steps is 9 from here on; the run was begun with 4", "%s --steps 9 --resume --out {d}/on", small);
+    cli_expect(0, "--steps is 9 from here on; it was 4", "%s --steps 9 --resume --out {d}/on", small);
     assert_int_equal(lines_of("on", "metrics.jsonl"), 9);
     /* it has a checkpoint behind its last step, though --save-every asked for none */
-    cli_expect(0, "goes on after step 9 of 9", "%s --steps 9 --resume --out {d}/on", small);
+    cli_expect(0, "resuming after step 9 of 9", "%s --steps 9 --resume --out {d}/on", small);
     cli_expect(2, "--steps 3; the run in", "%s --steps 3 --resume --out {d}/on", small);
     assert_int_equal(lines_of("on", "metrics.jsonl"), 9);
     /* a choice */
-    cli_expect(0, "--lr is 0.01 from here on; the run was begun with 0.003",
-               "%s --steps 9 --lr 0.01 --resume --out {d}/on", small);
+    cli_expect(0, "--lr is 0.01 from here on; it was 0.003", "%s --steps 9 --lr 0.01 --resume --out {d}/on", small);
     /* what makes it another run */
     cli_expect(2, "--seed is 7; the run in ", "%s --steps 9 --seed 7 --resume --out {d}/on", small);
     cli_shell("tr a b <{d}/text >{d}/other_text");
@@ -240,7 +239,7 @@ static void test_resume(void **state)
     cli_shell("mkdir {d}/mine && echo 1 >{d}/mine/notes");
     cli_expect(2, "exists already", "%s --steps 3 --resume --out {d}/mine", small);
     cli_shell("mkdir {d}/empty");
-    cli_expect(0, "begins anew", "%s --steps 3 --resume --out {d}/empty", small);
+    cli_expect(0, "starting a new run", "%s --steps 3 --resume --out {d}/empty", small);
 }
 
 /* Who goes on waits a while for one that is being killed. */
@@ -250,7 +249,7 @@ static void test_resume_waits(void **state)
     pid_t pid = start("late", "100000000");
     wait_for_lines("late", "metrics.unfinished.jsonl", 3);
     cli_shell("(sleep 0.5; kill -9 %d) &", (int)pid);
-    cli_expect(0, "begins anew", "%s --steps 2 --resume --out {d}/late", small);
+    cli_expect(0, "starting a new run", "%s --steps 2 --resume --out {d}/late", small);
     assert_int_equal(waitpid(pid, NULL, 0), pid);
 }
 
@@ -263,7 +262,7 @@ static void test_tokenizer_is_kept(void **state)
     cli_shell("cmp {d}/base/tokenizer.json {d}/with/checkpoints/step-00000001/tokenizer.json && "
               "cmp {d}/base/tokenizer_config.json {d}/with/checkpoints/step-00000002/tokenizer_config.json && "
               "! ls {d}/with/checkpoints/*/metrics.jsonl");
-    cli_expect(0, "goes on after step 2 of 3",
+    cli_expect(0, "resuming after step 2 of 3",
                "train -m {d}/base --text {d}/text --seq 16 --batch 1 --steps 3 --resume --out {d}/with");
 }
 
@@ -309,7 +308,7 @@ static void test_full_on_the_way(void **state)
 static void test_clip_grad_norm(void **state)
 {
     static const char *const bad[][2] = {
-        {"--betas 0.9", "--betas: '0.9'; valid: two numbers of at least 0 and below 1, as 0.9,0.95"},
+        {"--betas 0.9", "--betas: '0.9'; valid: two numbers from 0 to below 1, e.g. 0.9,0.95"},
         {"--betas 1,0.95", "--betas: '1,0.95'"},
         {"--betas 0.9,-0.1", "--betas: '0.9,-0.1'"},
         {"--betas 0.9,0.95x", "--betas: '0.9,0.95x'"},
@@ -321,8 +320,8 @@ static void test_clip_grad_norm(void **state)
         {"--clip -1", "--clip"},
         {"--min-lr 0.1 --lr 0.01", "--min-lr 0.1 is above --lr 0.01"},
         {"--warmup 4", "--warmup 4 is more than --steps 3"},
-        {"--decay-steps 1", "--decay-steps has no effect with --schedule cosine; valid: wsd"},
-        {"--schedule wsd --warmup 1 --decay-steps 3", "--decay-steps 3; --steps leave 2 behind the warm-up"},
+        {"--decay-steps 1", "--decay-steps has no effect without --schedule wsd"},
+        {"--schedule wsd --warmup 1 --decay-steps 3", "--decay-steps 3 is more than the 2 steps after the warm-up"},
         {"--schedule step", "cosine"},
     };
     (void)state;
@@ -336,7 +335,7 @@ static void test_clip_grad_norm(void **state)
         small);
     cli_shell("[ \"$(grep -o '\"lr\":[0-9.]*' {d}/rates/metrics.jsonl | tr '\\n' ' ')\" = "
               "'\"lr\":0.01 \"lr\":0.01 \"lr\":0.01 \"lr\":0.005 ' ]");
-    cli_expect(0, "--betas is 0.9,0.95 from here on; the run was begun with 0,0",
+    cli_expect(0, "--betas is 0.9,0.95 from here on; it was 0,0",
                "%s --steps 5 --schedule constant --resume --out {d}/rates", small);
 }
 
@@ -391,7 +390,7 @@ static void test_gradient_accumulation(void **state)
         "for i in 1 4; do grep -o '\"loss\":[0-9]*\\.[0-9]\\{4\\}' {d}/parts$i/metrics.jsonl > {d}/parts$i.txt || "
         "exit 1; done; cmp {d}/parts1.txt {d}/parts4.txt && [ $(wc -l < {d}/parts4.txt) = 4 ]");
     cli_expect(0, "", "%s 4 --steps 2 --accumulate 4 --save-every 1 --out {d}/goes", four);
-    cli_expect(0, "--accumulate is 2 from here on; the run was begun with 4",
+    cli_expect(0, "--accumulate is 2 from here on; it was 4",
                "%s 4 --steps 4 --gradient-accumulation-steps 2 --resume --out {d}/goes", four);
     cli_expect(2, "--accumulate 3 does not divide --batch 4", "%s 4 --accumulate 3 --out {d}/none", four);
     cli_expect(2, "--accumulate", "%s 4 --accumulate 0 --out {d}/none", four);
@@ -430,7 +429,7 @@ static void test_dtype(void **state)
     cli_expect(0, "", "%s --steps 2 --dtype bf16 --save-every 2 --out {d}/bf16", small);
     cli_shell("grep -q '\"dtype\": \"bfloat16\"' {d}/bf16/config.json");
     cli_shell("grep -q '\"dtype\": \"bfloat16\"' {d}/bf16/checkpoints/step-00000002/config.json");
-    cli_expect(0, "--dtype is f32 from here on; the run was begun with bf16",
+    cli_expect(0, "--dtype is f32 from here on; it was bf16",
                "%s --steps 4 --dtype f32 --resume --save-every 2 --out {d}/bf16", small);
     cli_shell("grep -q '\"dtype\": \"float32\"' {d}/bf16/config.json");
     cli_expect(0, "--dtype is bf16", "%s --steps 6 --dtype bf16 --resume -tp 2 --out {d}/bf16", small);
@@ -441,8 +440,8 @@ static void test_dtype(void **state)
                "train --text {d}/text --layers 1 --hidden 16 --heads 2 --seq 16 --batch 2 --steps 2 --mesh data=2 "
                "--grad-reduce-dtype bf16 --out {d}/reduced");
     cli_expect(0, "", "%s --steps 2 --dtype bf16 --grad-reduce-dtype f32 --mesh data=2 --out {d}/summed", small);
-    cli_expect(2, "beside --comm-dtype q8", "%s --steps 2 --comm-dtype q8 --grad-reduce-dtype f32 --out {d}/wide",
-               small);
+    cli_expect(2, "cannot be combined with --comm-dtype q8",
+               "%s --steps 2 --comm-dtype q8 --grad-reduce-dtype f32 --out {d}/wide", small);
 }
 
 int main(void)

@@ -49,7 +49,7 @@ static void test_meshes_and_resume(void **state)
     cli_shell(
         "cd {d}/broken && rm -r checkpoints/step-00000026 checkpoints/step-00000030 model.safetensors config.json "
         "&& mv metrics.jsonl metrics.unfinished.jsonl");
-    cli_expect(0, "goes on after step 13", ESM " --data {d}/p.fasta --steps 30 --resume --out {d}/broken");
+    cli_expect(0, "resuming after step 13", ESM " --data {d}/p.fasta --steps 30 --resume --out {d}/broken");
     losses_of("broken");
     cli_shell("cmp {d}/whole.losses {d}/broken.losses && cmp {d}/whole/model.safetensors {d}/broken/model.safetensors");
     cli_expect(2, "--mask-rate is 0.3; the run in",
@@ -98,7 +98,7 @@ static void test_val(void **state)
 static void test_nothing_chosen(void **state)
 {
     (void)state;
-    cli_expect(0, "no label counts, and nothing is learned of it",
+    cli_expect(0, "no label counts, and nothing changes",
                "train -m {d}/esm --seq 24 --batch 1 --data {d}/p.fasta --mask-rate 0.02 --steps 12 --out {d}/rare");
     cli_shell("grep -q '\"loss\":null' {d}/rare/metrics.jsonl && grep -q '\"loss\":[0-9]' {d}/rare/metrics.jsonl");
 }

@@ -641,12 +641,12 @@ static void test_what_it_brings_and_costs(void **state)
         clv_prediction p = {.size = sizeof p}, q = {.size = sizeof q};
         must(clv_program_predict(plain, NULL, &p, &err), &err);
         must(clv_program_predict(program, NULL, &q, &err), &err);
-        if (p.overlapped_s != 0 || !(q.overlapped_s > 0))
-            fail_msg("%s %s: %g %g", cases[k].mesh, cases[k].rules, p.overlapped_s, q.overlapped_s);
+        if (p.overlapped != 0 || !(q.overlapped > 0))
+            fail_msg("%s %s: %g %g", cases[k].mesh, cases[k].rules, p.overlapped, q.overlapped);
         double one_by_one = 0;
         for (int i = 0; i < program->n_instructions; i++)
             one_by_one += clv_program_predict_instruction(program, NULL, i);
-        assert_true(fabs(q.seconds + q.overlapped_s - one_by_one) < 1e-9 * one_by_one);
+        assert_true(fabs(q.seconds + q.overlapped - one_by_one) < 1e-9 * one_by_one);
         assert_true(q.seconds < p.seconds);
         assert_true((double)program->region_bytes < 1.35 * (double)plain->region_bytes); /* of one block */
         clv_program_free(plain);

@@ -238,7 +238,7 @@ typedef struct clv_prediction {
     double flops;             /**< of matmuls and attention, recomputation included; maximum over ranks */
     double utilisation;       /**< hardware flops utilisation (HFU): `flops` at the machine's peak, over `seconds` */
     double memory_bytes;      /**< memory that a rank may use on the machine; clv_program_memory is what it needs */
-    double overlapped_s;      /**< seconds of collectives overlapped with ops, counted in none of the above */
+    double overlapped;        /**< seconds of collectives overlapped with ops, counted in none of the above */
     double model_flops;       /**< of matmuls and attention, all ranks together, without recomputation
                                    (clv_compile_options.recompute, or by an op's gradient) */
     double model_utilisation; /**< model flops utilisation (MFU: Chowdhery et al. 2022, arXiv:2204.02311, appendix B) */

@@ -78,7 +78,7 @@ class Plan:
     @property
     def predicted(self) -> dict[str, float]:
         """Seconds of a run, of them in communication; flops of the rank that has most, and its utilisation (HFU);
-        memory_bytes that a rank may take; hidden: seconds of communication beside ops, in none of the others;
+        memory_bytes that a rank may take; overlapped: seconds of communication beside ops, in none of the others;
         model_flops, each once, and model_utilisation (MFU)."""
         return dict(self._predicted)
 

@@ -19,7 +19,7 @@ static void print_commands(FILE *to, const char *path, const struct clv_command 
         clv_print_wrapped(to, c->summary, strlen(c->summary), fprintf(to, "  %-12s", c->name), 15, CLV_TERMINAL_WIDTH);
     fprintf(to, "\n");
     clv_print_help(to, of->help);
-    fprintf(to, "\n'%s COMMAND --help', or help COMMAND, tells more about a command.\n", path);
+    fprintf(to, "\nSee '%s COMMAND --help' for the options of a command.\n", path);
 }
 
 static int unknown_command(const struct clv_command *commands, const char *path, const char *name)
@@ -56,17 +56,36 @@ static const struct clv_command *find_command(const struct clv_command *of, cons
     return NULL;
 }
 
-/* An option, or a path: "-m", "runs/first", a folder that is there. */
+/* An option, or a path: "-m", "runs/first", an existing folder. */
 static bool begins_a_run(const char *word)
 {
     return !asks_for_help(word) && (word[0] == '-' || strchr(word, '/') != NULL || access(word, F_OK) == 0);
 }
 
-/* Whether sub-commands are asked for; what has a run of its own, too, does that unless the name of one follows. */
+/* Whether the arguments name a sub-command, or ask for one; a row with `run` runs unless one is named. */
 static bool wants_commands(const struct clv_command *c, int argc, char **argv)
 {
     return c->commands != NULL &&
            (c->run == NULL || argc < 3 || find_command(c, argv[2]) != NULL || !begins_a_run(argv[2]));
+}
+
+bool clv_command_parse(clv_invocation *run, const clv_option *options, int n_options)
+{
+    int code = clv_options_parse(options, n_options, run->argc, run->argv);
+    run->code = code == CLV_OPTIONS_RUN ? CLV_EXIT_OK : code;
+    return code == CLV_OPTIONS_RUN;
+}
+
+int clv_command_invoke(clv_command_fn *command, int argc, char **argv)
+{
+    clv_invocation run = {.name = argv[0], .argc = argc, .argv = argv};
+    clv_error err = {0};
+    if (command(&run, &err) != CLV_OK) {
+        clv_table_free(run.table);
+        return clv_command_print_error(run.name, &err);
+    }
+    int code = run.table ? clv_table_finish(run.table, &run.format) : CLV_EXIT_OK;
+    return code == CLV_EXIT_OK ? run.code : code;
 }
 
 static int run_command(const struct clv_command *c, int argc, char **argv)
@@ -88,10 +107,10 @@ static int run_command(const struct clv_command *c, int argc, char **argv)
     if (!c->runs_in_job && !clv_processes_is_first())
         return CLV_EXIT_OK;
     clv_processes_allow(c->runs_in_job);
-    return c->run(argc - 1, argv + 1);
+    return clv_command_invoke(c->run, argc - 1, argv + 1);
 }
 
-/* What else a command goes by: "--version". */
+/* --version and -V are the command version. */
 static const char *alias_of(const char *name)
 {
     return strcmp(name, "--version") == 0 || strcmp(name, "-V") == 0 ? "version" : name;
@@ -111,7 +130,7 @@ static int help_on(const struct clv_command *of, int argc, char **argv)
         return unknown_command(of->commands, argv[0], argv[2]);
     bool all = argc == 4 && strcmp(argv[3], "all") == 0;
     if (c->commands == NULL && argc > 3 && !all) {
-        clv_log("%s help %s: unexpected argument '%s'; valid: a command alone, or all behind it", argv[0], argv[2],
+        clv_log("%s help %s: unexpected argument '%s'; valid: a command, or a command and 'all'", argv[0], argv[2],
                 argv[3]);
         return CLV_EXIT_USAGE;
     }

@@ -6,51 +6,53 @@
 
 #include <stdbool.h>
 
+#include "cleave/status.h"
 #include "cli/output/exit_code.h"
+#include "cli/output/table.h"
+#include "cli/parser/option_parser.h"
+
+/* One run of a command. */
+typedef struct clv_invocation {
+    const char *name; /* "cleave bench gemm", for messages */
+    int argc;
+    char **argv; /* argv[0] is the name */
+    clv_table_format format;
+    clv_table *table; /* the result, printed when the command returns CLV_OK; NULL: none */
+    int code;         /* the exit code when the command returns CLV_OK */
+} clv_invocation;
+
+/* @return a failure, which is printed, and gives the exit code */
+typedef clv_status clv_command_fn(clv_invocation *run, clv_error *err);
+
+/* Parses the options of the command. False: the command must return CLV_OK; --help was printed, or an error. */
+bool clv_command_parse(clv_invocation *run, const clv_option *options, int n_options);
+#define CLV_PARSE(run, options) clv_command_parse(run, options, (int)(sizeof(options) / sizeof(options)[0]))
+
+/* Runs a command: prints its table or its error. Returns the exit code. */
+int clv_command_invoke(clv_command_fn *command, int argc, char **argv);
 
 /* A row of a command table; the last row has name NULL. */
 struct clv_command {
     const char *name;    /* "reshard" */
     const char *summary; /* one line, no full stop */
     const char *help;    /* what the command does, ending in an example; its paragraphs are filled */
-    /* Runs it: argv[0] is the full name ("cleave bench gemm"), for messages. Returns the exit code. `--help` reaches
-     * it too, after the frame has printed `help`: clv_options_parse then lists the options. */
-    int (*run)(int argc, char **argv);
-    /* Sub-commands, instead of run; with it run is what options or a path alone mean ("cleave bench -m DIR"). */
+    /* Runs it. `--help` reaches it too, after `help` was printed: clv_command_parse then lists the options. */
+    clv_command_fn *run;
+    /* Sub-commands, instead of run. With both, run is for options or a path alone ("cleave bench -m DIR"). */
     const struct clv_command *commands;
-    bool runs_in_job; /* that several processes may have (job_processes.h); of another command the first does all */
+    bool
+        runs_in_job; /* the processes of a job share the work (job_processes.h); else the first process does it alone */
 };
 
-/* Runs what argv names of a row with sub-commands: argv[0] is the path so far, argv[1] one's name. Handles --help. */
+/* Runs the sub-command that argv[1] names; argv[0] is the path so far. Handles --help. */
 int clv_command_dispatch(const struct clv_command *of, int argc, char **argv);
 
-extern const struct clv_command clv_root_command;     /* command_table.c: all */
+extern const struct clv_command clv_root_command;     /* command_table.c */
 extern const struct clv_command clv_bench_commands[]; /* bench_table.c */
-int bench_allreduce(int argc, char **argv);
-int bench_block(int argc, char **argv);
-int bench_forward(int argc, char **argv);
-int bench_generate(int argc, char **argv);
-int bench_llama_table(int argc, char **argv);
-int bench_profile(int argc, char **argv);
-int bench_gemm(int argc, char **argv);
-int command_data(int argc, char **argv);
-int command_einsum(int argc, char **argv);
-int command_generate(int argc, char **argv);
-int command_embed(int argc, char **argv);
-int command_score(int argc, char **argv);
-int command_explain(int argc, char **argv);
-int command_flight(int argc, char **argv);
-int command_forward(int argc, char **argv);
-int command_verify(int argc, char **argv);
-int command_tokenize(int argc, char **argv);
-int command_info(int argc, char **argv);
-int command_merge(int argc, char **argv);
-int command_plan(int argc, char **argv);
-int command_reshard(int argc, char **argv);
-int command_shard(int argc, char **argv);
-int command_trace(int argc, char **argv);
-int command_plot(int argc, char **argv);
-int command_train(int argc, char **argv);
-int command_version(int argc, char **argv);
+
+clv_command_fn bench_allreduce, bench_block, bench_forward, bench_generate, bench_llama_table, bench_profile,
+    bench_gemm, command_data, command_einsum, command_generate, command_embed, command_score, command_explain,
+    command_flight, command_forward, command_verify, command_tokenize, command_info, command_merge, command_plan,
+    command_reshard, command_shard, command_trace, command_plot, command_train, command_version;
 
 #endif

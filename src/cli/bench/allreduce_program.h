@@ -10,14 +10,13 @@
 
 enum { CLV_ALLREDUCE_ROUNDS = 10 };
 
-/* Sums the rows of a table of ones, [ranks, count] f32, of which each rank holds one, CLV_ALLREDUCE_ROUNDS times over
- * by an all_reduce, each time times the last sum: each is met by ranks that have just written what it sums, as in a
- * model. Right before each the ranks meet, in an all_reduce of one element: else those that share a core would wait
- * there for each other's ops. Outputs "sum" and "met". */
+/* A chain of CLV_ALLREDUCE_ROUNDS all_reduces over [ranks, count] f32, one row a rank, each of ones times the last sum:
+ * as in a model, ranks have just written what is summed. Before each one an all_reduce of one element synchronizes the
+ * ranks, so that ranks which share a core do not wait for each other's ops. Outputs "sum" and "met". */
 clv_status clv_allreduce_program(clv_program **out, int ranks, int64_t count, clv_error *err);
 
-/* Of the session's runs since its stats were taken last, which takes them: seconds of each sum. false: the program's
- * steps are not those sums. */
+/* Seconds of each all_reduce since the session's stats were last taken, which it takes. False: the program has other
+ * collectives. */
 bool clv_allreduce_seconds(double took[CLV_ALLREDUCE_ROUNDS], clv_session *session, const clv_program *program);
 
 #endif

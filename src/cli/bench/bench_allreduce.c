@@ -82,49 +82,36 @@ static clv_status measure(result *out, int ranks, const clv_comm_option *comm, i
     return status;
 }
 
-static int print(const result *results, int n, const clv_table_format *form)
+static void add_row(clv_table *t, const result *r)
 {
-    clv_table *table = clv_table_new("allreduce");
-
-    for (int i = 0; i < n; i++) {
-        clv_table_row(table);
-        clv_table_bytes(table, "bytes", (double)results[i].bytes);
-        clv_table_real(table, "median_us", 1e6 * results[i].median_s);
-        clv_table_real(table, "min_us", 1e6 * results[i].min_s);
-        clv_table_real(table, "gb_per_s", 1e-9 * (double)results[i].bytes / results[i].median_s);
-    }
-    return clv_table_finish(table, form);
+    clv_table_row(t);
+    clv_table_bytes(t, "bytes", (double)r->bytes);
+    clv_table_real(t, "median_us", 1e6 * r->median_s);
+    clv_table_real(t, "min_us", 1e6 * r->min_s);
+    clv_table_real(t, "gb_per_s", 1e-9 * (double)r->bytes / r->median_s);
 }
 
-int bench_allreduce(int argc, char **argv)
+clv_status bench_allreduce(clv_invocation *run, clv_error *err)
 {
     int64_t ranks = 2;
     clv_sizes sizes = {.n = 4, .item = {16 << 10, 256 << 10, 4 << 20, 64 << 20}};
-    clv_table_format form = {0};
-    clv_comm_option comm = {.how = NULL};
+    clv_comm_option comm = {0};
     const clv_option options[] = {
         CLV_TP_ROW(&ranks, 2, 4096, NULL, "ranks (2)"),
-        {.names = "--bytes",
-         .kind = CLV_OPTION_SIZES,
-         .out = &sizes,
-         .value = "LIST",
-         .help = "sizes of the buffer, f32 (16K,256K,4M,64M)"},
+        CLV_OPT_VALUE(SIZES, "--bytes", &sizes, "LIST", "sizes of the f32 buffer (16K,256K,4M,64M)"),
         CLV_COMM_OPTIONS(&comm),
-        CLV_FORMAT_OPTIONS(&form, "", "print JSON"),
+        CLV_FORMAT_OPTIONS(&run->format, "", "print JSON"),
     };
-    int code = clv_options_parse(options, sizeof options / sizeof options[0], argc, argv);
-    result results[CLV_SIZES_MAX];
-    clv_error err = {0};
-
-    if (code != CLV_OPTIONS_RUN)
-        return code;
+    if (!CLV_PARSE(run, options))
+        return CLV_OK;
     for (int i = 0; i < sizes.n; i++)
-        if (sizes.item[i] < 4) {
-            clv_fail(&err, CLV_EINVAL, "--bytes %lld: a size is at least 4, one f32", (long long)sizes.item[i]);
-            return clv_command_print_error(argv[0], &err);
-        }
-    for (int i = 0; i < sizes.n; i++)
-        if (measure(&results[i], (int)ranks, &comm, sizes.item[i], &err) != CLV_OK)
-            return clv_command_print_error(argv[0], &err);
-    return print(results, sizes.n, &form);
+        if (sizes.item[i] < 4)
+            return clv_fail(err, CLV_EINVAL, "--bytes %lld; valid: at least 4, one f32", (long long)sizes.item[i]);
+    run->table = clv_table_new("allreduce");
+    for (int i = 0; i < sizes.n; i++) {
+        result r;
+        CLV_TRY(measure(&r, (int)ranks, &comm, sizes.item[i], err));
+        add_row(run->table, &r);
+    }
+    return CLV_OK;
 }

@@ -14,25 +14,20 @@
 
 typedef struct gemm_bench {
     int64_t m, n, k, threads, repeat;
-    const char *dtype, *c_dtype; /* c_dtype NULL: as dtype */
+    clv_dtype dtype;
+    const char *c_dtype; /* "f32"; NULL: as dtype */
     bool trans_a, trans_b, accumulate;
-    clv_table_format form;
+    clv_program *program;
+    clv_session *session;
 } gemm_bench;
-
-static const char *c_dtype_of(const gemm_bench *bench)
-{
-    return bench->c_dtype ? bench->c_dtype : bench->dtype;
-}
 
 /* C = A B, or C += A B, alone. They are states: they stay where they are, as weights do. */
 static clv_status compile(clv_program **out, const gemm_bench *bench, clv_error *err)
 {
     const clv_init init = {CLV_INIT_NORMAL, 1};
     clv_mesh one = {0};
-    clv_dtype dtype, c_dtype;
+    const clv_dtype dtype = bench->dtype, c_dtype = bench->c_dtype ? CLV_F32 : dtype;
     clv_graph *graph;
-    CLV_TRY(clv_dtype_parse(&dtype, bench->dtype, err));
-    CLV_TRY(clv_dtype_parse(&c_dtype, c_dtype_of(bench), err));
     CLV_TRY(clv_graph_new(&graph, &one, err));
     const int64_t a_shape[] = {bench->trans_a ? bench->k : bench->m, bench->trans_a ? bench->m : bench->k};
     const int64_t b_shape[] = {bench->trans_b ? bench->n : bench->k, bench->trans_b ? bench->k : bench->n};
@@ -52,132 +47,71 @@ static clv_status compile(clv_program **out, const gemm_bench *bench, clv_error 
     return status;
 }
 
-/* Seconds of the last run, in the product: what hands it to the rank and waits for it is not counted. */
-static double product_seconds(clv_session *session, const clv_program *program)
+/* Seconds in the product itself, without handing it to the rank and waiting for it. */
+static clv_status time_product(void *arg, int64_t i, double *seconds, clv_error *err)
 {
-    double seconds = 0;
-    for (int i = 0; i < clv_program_instruction_count(program); i++)
-        seconds += clv_session_instruction_seconds(session, program, i);
-    clv_session_take_stats(session, NULL, NULL);
-    return seconds;
-}
-
-static clv_status time_products(double *times, const gemm_bench *bench, clv_session *session,
-                                const clv_program *program, clv_error *err)
-{
-    CLV_TRY(clv_session_run(session, program, NULL, 0, NULL, 0, err)); /* not counted: makes oneDNN's code */
-    clv_session_take_stats(session, NULL, NULL);
-    for (int64_t i = 0; i < bench->repeat; i++) {
-        CLV_TRY(clv_session_run(session, program, NULL, 0, NULL, 0, err));
-        times[i] = product_seconds(session, program);
-    }
-    clv_times_sort(times, bench->repeat);
+    const gemm_bench *b = arg;
+    (void)i;
+    CLV_TRY(clv_session_run(b->session, b->program, NULL, 0, NULL, 0, err));
+    *seconds = 0;
+    for (int k = 0; k < clv_program_instruction_count(b->program); k++)
+        *seconds += clv_session_instruction_seconds(b->session, b->program, k);
+    clv_session_take_stats(b->session, NULL, NULL);
     return CLV_OK;
 }
 
-static clv_status measure(double *times, const gemm_bench *bench, clv_error *err)
+static clv_status measure(double **times, gemm_bench *b, clv_error *err)
 {
-    clv_program *program;
-    clv_session *session = NULL;
-    const clv_session_options options = {.threads_per_rank = (int)bench->threads, .seed = 1, .trace = 1};
-    CLV_TRY(compile(&program, bench, err));
-    clv_status status = clv_session_new(&session, clv_program_mesh(program), &options, err);
+    enum { WARM_UPS = 1 }; /* generates oneDNN's code */
+    const clv_session_options options = {.threads_per_rank = (int)b->threads, .seed = 1, .trace = 1};
+    CLV_TRY(compile(&b->program, b, err));
+    clv_status status = clv_session_new(&b->session, clv_program_mesh(b->program), &options, err);
     if (status == CLV_OK)
-        status = time_products(times, bench, session, program, err);
-    clv_session_free(session);
-    clv_program_free(program);
+        status = clv_times_measure(times, WARM_UPS, b->repeat, time_product, b, err);
+    clv_session_free(b->session);
+    clv_program_free(b->program);
     return status;
 }
 
-static int print(const gemm_bench *bench, const double *times)
+static void report(clv_table *t, const gemm_bench *b, const double *times)
 {
-    int64_t middle = bench->repeat / 2;
-    double median = times[middle];
-    clv_table *t = clv_table_new(NULL);
-
-    clv_table_int(t, "m", bench->m);
-    clv_table_int(t, "n", bench->n);
-    clv_table_int(t, "k", bench->k);
-    clv_table_text(t, "dtype", bench->dtype);
-    if (bench->c_dtype)
-        clv_table_text(t, "c_dtype", bench->c_dtype);
-    if (bench->accumulate)
+    double median = times[b->repeat / 2];
+    clv_table_int(t, "m", b->m);
+    clv_table_int(t, "n", b->n);
+    clv_table_int(t, "k", b->k);
+    clv_table_text(t, "dtype", clv_dtype_name(b->dtype));
+    if (b->c_dtype)
+        clv_table_text(t, "c_dtype", b->c_dtype);
+    if (b->accumulate)
         clv_table_bool(t, "accumulate", true);
-    clv_table_int(t, "threads", bench->threads);
+    clv_table_int(t, "threads", b->threads);
     clv_table_real(t, "median_ms", median * 1e3);
     clv_table_real(t, "min_ms", times[0] * 1e3);
-    clv_table_real(t, "gflops", 2e-9 * (double)bench->m * (double)bench->n * (double)bench->k / median);
-    return clv_table_finish(t, &bench->form);
+    clv_table_real(t, "gflops", 2e-9 * (double)b->m * (double)b->n * (double)b->k / median);
 }
 
-int bench_gemm(int argc, char **argv)
+clv_status bench_gemm(clv_invocation *run, clv_error *err)
 {
-    gemm_bench bench = {.m = 1024, .n = 1024, .k = 1024, .threads = 1, .repeat = 20, .dtype = "f32"};
+    gemm_bench b = {.m = 1024, .n = 1024, .k = 1024, .threads = 1, .repeat = 20};
+    double *times;
     const clv_option options[] = {
-        {.names = "--m",
-         .kind = CLV_OPTION_INT,
-         .out = &bench.m,
-         .min = 1,
-         .max = 1 << 20,
-         .value = "N",
-         .help = "rows of A and C (1024)"},
-        {.names = "--n",
-         .kind = CLV_OPTION_INT,
-         .out = &bench.n,
-         .min = 1,
-         .max = 1 << 20,
-         .value = "N",
-         .help = "columns of B and C (1024)"},
-        {.names = "--k",
-         .kind = CLV_OPTION_INT,
-         .out = &bench.k,
-         .min = 1,
-         .max = 1 << 20,
-         .value = "N",
-         .help = "columns of A, rows of B (1024)"},
-        CLV_DTYPE_ROW(&bench.dtype, "f32|bf16|f16|f64", "of all three matrices (f32)"),
-        {.names = "--c-dtype",
-         .kind = CLV_OPTION_CHOICE,
-         .out = &bench.c_dtype,
-         .value = "f32",
-         .help = "of C, where A and B are of 16 bits: what was summed is not rounded (as --dtype)"},
-        {.names = "--accumulate",
-         .kind = CLV_OPTION_FLAG,
-         .out = &bench.accumulate,
-         .help = "C += A B: what C holds is added in the same pass"},
-        {.names = "--trans-a",
-         .kind = CLV_OPTION_FLAG,
-         .out = &bench.trans_a,
-         .help = "A is stored as [k, m]: the gradient of weights is a product of that kind"},
-        {.names = "--transposed, --trans-b",
-         .kind = CLV_OPTION_FLAG,
-         .out = &bench.trans_b,
-         .help = "B is stored as [n, k], as Hugging Face stores weights"},
-        {.names = "--threads",
-         .kind = CLV_OPTION_INT,
-         .out = &bench.threads,
-         .min = 1,
-         .max = 1024,
-         .value = "N",
-         .help = "threads of the rank (1)"},
-        {.names = "--repeat",
-         .kind = CLV_OPTION_INT,
-         .out = &bench.repeat,
-         .min = 1,
-         .max = 100000,
-         .value = "N",
-         .help = "how many are timed (20)"},
-        CLV_FORMAT_OPTIONS(&bench.form, "", "print JSON"),
+        CLV_OPT_INT("--m", &b.m, 1, 1 << 20, "N", "rows of A and C (1024)"),
+        CLV_OPT_INT("--n", &b.n, 1, 1 << 20, "N", "columns of B and C (1024)"),
+        CLV_OPT_INT("--k", &b.k, 1, 1 << 20, "N", "columns of A, rows of B (1024)"),
+        CLV_DTYPE_ROW(&b.dtype, "f32|bf16|f16|f64", "of all three matrices (f32)"),
+        CLV_OPT_CHOICE("--c-dtype", &b.c_dtype, "f32", "of C, when A and B have 16 bits (as --dtype)"),
+        CLV_OPT_FLAG("--accumulate", &b.accumulate, "C += A B, in the same pass"),
+        CLV_OPT_FLAG("--trans-a", &b.trans_a, "A is stored as [k, m], as for the gradient of weights"),
+        CLV_OPT_FLAG("--transposed, --trans-b", &b.trans_b, "B is stored as [n, k], as Hugging Face stores weights"),
+        CLV_OPT_INT("--threads", &b.threads, 1, 1024, "N", "threads of the rank (1)"),
+        CLV_OPT_INT("--repeat", &b.repeat, 1, 100000, "N", "timed runs (20)"),
+        CLV_FORMAT_OPTIONS(&run->format, "", "print JSON"),
     };
-    int code = clv_options_parse(options, sizeof options / sizeof options[0], argc, argv);
-    if (code != CLV_OPTIONS_RUN)
-        return code;
-
-    clv_error err = {0};
-    double *times = calloc((size_t)bench.repeat, sizeof *times);
-    clv_status status =
-        times ? measure(times, &bench, &err) : clv_fail_memory(&err, "the times", (size_t)bench.repeat * sizeof *times);
-    code = status == CLV_OK ? print(&bench, times) : clv_command_print_error(argv[0], &err);
+    if (!CLV_PARSE(run, options))
+        return CLV_OK;
+    CLV_TRY(measure(&times, &b, err));
+    run->table = clv_table_new(NULL);
+    report(run->table, &b, times);
     free(times);
-    return code;
+    return CLV_OK;
 }

@@ -21,7 +21,6 @@ typedef struct generate_args {
     clv_model_option model;
     clv_generation_workload work;
     bool ops;
-    clv_table_format form;
 } generate_args;
 
 typedef struct measured {
@@ -31,20 +30,17 @@ typedef struct measured {
     int64_t resident;      /* the peak, less what there was before */
 } measured;
 
-static int parse(generate_args *a, int argc, char **argv)
+static bool parse(generate_args *a, clv_invocation *run)
 {
     const clv_option options[] = {
-        CLV_MODEL_OPTION(&a->model.path, "DIR", "a folder with config.json and safetensors"),
-        CLV_WORKLOAD_OPTIONS(&a->work, 1, "tokens of the prompt (512)", "tokens decoded after it (64)", 1000,
-                             "the median counts (3)"),
+        CLV_MODEL_OPTION(&a->model.path, "DIR", "model folder: config.json and safetensors"),
+        CLV_WORKLOAD_OPTIONS(&a->work, 1, "tokens of the prompt (512)", "tokens to decode (64)", 1000,
+                             "repetitions, of which the median counts (3)"),
         CLV_MODEL_TIMED_OPTIONS(&a->model, CLV_RULES_OPTION),
-        {.names = "--ops",
-         .kind = CLV_OPTION_FLAG,
-         .out = &a->ops,
-         .help = "print what a decoded token waits for, op by op"},
-        CLV_FORMAT_OPTIONS(&a->form, "", "print JSON"),
+        CLV_OPT_FLAG("--ops", &a->ops, "print the time of each op of a decoded token"),
+        CLV_FORMAT_OPTIONS(&run->format, "", "print JSON"),
     };
-    return clv_options_parse(options, sizeof options / sizeof options[0], argc, argv);
+    return CLV_PARSE(run, options);
 }
 
 /* Memory that was not touched before, on huge pages where the system grants them, as weights are. */
@@ -128,19 +124,14 @@ static clv_status measure(measured *m, clv_table *t, generate_args *a, const cha
     return status == CLV_OK ? time_memcpy(&m->memcpy_seconds, bytes, err) : status;
 }
 
-int bench_generate(int argc, char **argv)
+clv_status bench_generate(clv_invocation *run, clv_error *err)
 {
-    generate_args a = {.model = CLV_MODEL_GENERATION_DEFAULTS, .work = {512, 64, 1, 3}};
-    clv_error err = {0};
+    generate_args a = {.model.mesh.whole_sequences = true, .work = {512, 64, 1, 3}};
     measured m = {0};
-    int code = parse(&a, argc, argv);
-    if (code != CLV_OPTIONS_RUN)
-        return code;
-    clv_table *t = clv_table_new(NULL);
-    if (measure(&m, t, &a, argv[0], &err) != CLV_OK) {
-        clv_table_free(t);
-        return clv_command_print_error(argv[0], &err);
-    }
+    if (!parse(&a, run))
+        return CLV_OK;
+    clv_table *t = run->table = clv_table_new(NULL);
+    CLV_TRY(measure(&m, t, &a, run->name, err));
     clv_table_root(t);
     clv_table_real(t, "load_s", m.load_seconds);
     clv_table_real(t, "memcpy_s", m.memcpy_seconds);
@@ -148,5 +139,5 @@ int bench_generate(int argc, char **argv)
     clv_table_real(t, "prefill_tokens_per_s", (double)(a.work.batch * a.work.prompt) / m.prefill_seconds);
     clv_table_real(t, "decode_tokens_per_s", (double)(a.work.batch * a.work.n) / m.decode_seconds);
     clv_table_bytes(t, "peak_resident_bytes", (double)m.resident);
-    return clv_table_finish(t, &a.form);
+    return CLV_OK;
 }

@@ -25,7 +25,6 @@ typedef struct model_args {
     clv_model_option model;
     int64_t prompt, n, batch, repetitions;
     const char *output;
-    clv_table_format form;
 } model_args;
 
 /* Tokens a second of one of the two tests. */
@@ -42,22 +41,19 @@ typedef struct results {
     tested test[2];
 } results;
 
-static int parse(model_args *a, int argc, char **argv)
+static bool parse(model_args *a, clv_invocation *run)
 {
     const clv_option options[] = {
-        CLV_MODEL_OPTION(&a->model.path, "DIR", "a folder with config.json and safetensors"),
-        CLV_WORKLOAD_OPTIONS(a, 0, "tokens of the prompt; 0: no such test (512)",
-                             "tokens written, behind one; 0: no such test (128)", MOST_REPETITIONS, "of each test (5)"),
-        {.names = "-o, --output",
-         .kind = CLV_OPTION_CHOICE,
-         .out = &a->output,
-         .value = "md|json|csv",
-         .help = "how the table is printed (md)"},
-        CLV_JSON_OPTION(&a->form.json, "--output", "the same as -o json"),
-        CLV_WIDE_OPTION(&a->form.wide, "--json"),
+        CLV_MODEL_OPTION(&a->model.path, "DIR", "model folder: config.json and safetensors"),
+        CLV_WORKLOAD_OPTIONS(a, 0, "tokens of the prompt; 0: skip this test (512)",
+                             "tokens to decode, after one; 0: skip this test (128)", MOST_REPETITIONS,
+                             "repetitions of each test (5)"),
+        CLV_OPT_CHOICE("-o, --output", &a->output, "md|json|csv", "format of the table (md)"),
+        CLV_JSON_OPTION(&run->format.json, "--output", "the same as -o json"),
+        CLV_WIDE_OPTION(&run->format.wide, "--json"),
         CLV_MODEL_TIMED_OPTIONS(&a->model, CLV_RULES_OPTION),
     };
-    return clv_options_parse(options, sizeof options / sizeof options[0], argc, argv);
+    return CLV_PARSE(run, options);
 }
 
 /* Mean and standard deviation of rates, as llama-bench has them; sorts the times. */
@@ -98,11 +94,12 @@ static clv_status describe(results *r, const clv_model *model, const model_args 
     *vocab = info.vocab;
     r->parameters = (double)info.parameters;
     r->bytes = (double)clv_model_weights_memory_bytes(model);
-    r->threads = clv_mesh_rank_count(clv_model_mesh(model)) * a->model.run.threads;
+    r->threads = clv_mesh_rank_count(clv_model_mesh(model)) * a->model.threads;
     const char *unit = r->parameters >= 1e9 ? "B" : r->parameters >= 1e6 ? "M" : "K";
     double in = r->parameters >= 1e9 ? 1e9 : r->parameters >= 1e6 ? 1e6 : 1e3;
     snprintf(r->model, sizeof r->model, "%s %.3g%s %s", info.family, r->parameters / in, unit,
-             clv_model_quant(model) == CLV_QUANT_NONE ? a->model.dtype : a->model.quant);
+             clv_model_quant(model) == CLV_QUANT_NONE ? clv_dtype_name(a->model.options.dtype)
+                                                      : clv_quant_name(clv_model_quant(model)));
     return CLV_OK;
 }
 
@@ -211,13 +208,13 @@ static void print_markdown_row(const markdown *m, char (*cell)[CELL])
 }
 
 /* Columns, their order and the dashes of llama-bench. */
-static int print_markdown(const results *r, bool wide)
+static void print_markdown(const results *r, bool wide)
 {
     char dashes[CELL];
     memset(dashes, '-', sizeof dashes);
     markdown m = {0};
     if (!clv_processes_is_first())
-        return CLV_EXIT_OK;
+        return;
     for (int i = 0; i < r->n; i++)
         fill_row(m.cell[i], r, &r->test[i]);
     fit_markdown(&m, r->n, wide ? 0 : clv_terminal_width(stdout));
@@ -228,26 +225,23 @@ static int print_markdown(const results *r, bool wide)
     printf("|\n");
     for (int i = 0; i < r->n; i++)
         print_markdown_row(&m, m.cell[i]);
-    return CLV_EXIT_OK;
 }
 
-int bench_llama_table(int argc, char **argv)
+clv_status bench_llama_table(clv_invocation *run, clv_error *err)
 {
     model_args a = {
-        .model = CLV_MODEL_GENERATION_DEFAULTS, .prompt = 512, .n = 128, .batch = 1, .repetitions = 5, .output = "md"};
-    clv_error err = {0};
+        .model.mesh.whole_sequences = true, .prompt = 512, .n = 128, .batch = 1, .repetitions = 5, .output = "md"};
     results r = {0};
-    int code = parse(&a, argc, argv);
-    if (code != CLV_OPTIONS_RUN)
-        return code;
+    if (!parse(&a, run))
+        return CLV_OK;
     if (a.prompt == 0 && a.n == 0)
-        clv_fail(&err, CLV_EINVAL, "-p 0 beside -n 0: there is nothing to test");
-    if (err.code != CLV_OK || measure(&r, &a, argv[0], &err) != CLV_OK)
-        return clv_command_print_error(argv[0], &err);
-    if (a.form.json)
-        a.output = "json";
-    if (strcmp(a.output, "md") == 0)
-        return print_markdown(&r, a.form.wide);
-    return strcmp(a.output, "csv") == 0 ? clv_table_finish_csv(rows(&r))
-                                        : clv_table_finish(rows(&r), &(clv_table_format){.json = true});
+        return clv_fail(err, CLV_EINVAL, "-p 0 and -n 0 leave nothing to test");
+    CLV_TRY(measure(&r, &a, run->name, err));
+    run->format.json = run->format.json || strcmp(a.output, "json") == 0;
+    run->format.csv = strcmp(a.output, "csv") == 0;
+    if (run->format.json || run->format.csv)
+        run->table = rows(&r);
+    else
+        print_markdown(&r, run->format.wide);
+    return CLV_OK;
 }

@@ -9,12 +9,12 @@
 
 typedef struct clv_bench_matmuls clv_bench_matmuls;
 
-/* For so many runs at most; free with clv_bench_matmuls_free. */
+/* For at most `runs` runs. Free with clv_bench_matmuls_free. */
 clv_status clv_bench_matmuls_new(clv_bench_matmuls **out, const clv_program *program, int64_t runs, clv_error *err);
 void clv_bench_matmuls_free(clv_bench_matmuls *p);
 
-/* Behind a run of the program, whose stats were not taken yet, in a session that times instructions: the same products
- * once more, alone. Takes the session's stats; `run` receives those of the run. */
+/* After a run of the program in a session that times instructions: runs its matrix products alone. Takes the session's
+ * stats; *run receives those of the first run. */
 clv_status clv_bench_matmuls_run(clv_bench_matmuls *p, clv_session *session, clv_session_stats *run, clv_error *err);
 
 /* products_ms and step_over_products (medians over the runs), and a list "products": {"batch", "m", "n", "k", "calls",

@@ -10,36 +10,11 @@
 #include "cli/output/table.h"
 #include "cli/parser/option_parser.h"
 
-typedef struct profile_args {
-    const char *out;
-    clv_comm_option comm;
-    int64_t blocks;
-    clv_table_format form;
-} profile_args;
-
-static int parse(profile_args *a, int argc, char **argv)
-{
-    const clv_option options[] = {
-        CLV_OUT_OPTION(&a->out, "FILE", NULL, CLV_OPTION_OUTPUT_FILE, false, "where the profile goes (profile.json)"),
-        {.names = "--blocks",
-         .kind = CLV_OPTION_INT,
-         .out = &a->blocks,
-         .min = 0,
-         .max = 7,
-         .value = "N",
-         .help = "blocks that are traced, the smallest first; 0: all seven, the last in bf16 (0)"},
-        CLV_COMM_OPTIONS(&a->comm),
-        CLV_FORMAT_OPTIONS(&a->form, "", "print the summary as JSON"),
-    };
-    return clv_options_parse(options, sizeof options / sizeof options[0], argc, argv);
-}
-
-static int report(const profile_args *a, const clv_machine *machine)
+static void report(clv_table *t, const char *path, const clv_machine *machine)
 {
     clv_machine_info info = {.size = sizeof info};
-    clv_table *t = clv_table_new(NULL);
     clv_machine_get_info(machine, &info, NULL);
-    clv_table_text(t, "profile", a->out);
+    clv_table_text(t, "profile", path);
     clv_table_int(t, "ranks", info.ranks_per_host);
     clv_table_int(t, "hosts", info.hosts);
     clv_table_real(t, "f32_gflops_per_rank", 1e-9 * clv_machine_flops(machine, CLV_F32));
@@ -52,35 +27,41 @@ static int report(const profile_args *a, const clv_machine *machine)
         clv_table_real(t, "network_mb_per_s", 1e-6 * info.network.bytes_per_s);
     }
     clv_table_real(t, "instruction_us", 1e6 * info.instruction_s);
-    return clv_table_finish(t, &a->form);
 }
 
-/* The first process alone writes: its figures count. */
-static clv_status measure(clv_machine **out, const profile_args *a, clv_error *err)
+/* Only the first process writes: its measurements count. */
+static clv_status measure(clv_machine **out, const char *path, int blocks, const clv_comm_option *comm, clv_error *err)
 {
     clv_counted_progress progress = {.what = "profile"};
-    clv_measure_options options = {.size = sizeof options,
-                                   .blocks = (int)a->blocks,
-                                   .progress = clv_counted_progress_show,
-                                   .progress_arg = &progress};
-    CLV_TRY(clv_processes_job(&options.job, &a->comm, err));
+    clv_measure_options options = {
+        .size = sizeof options, .blocks = blocks, .progress = clv_counted_progress_show, .progress_arg = &progress};
+    CLV_TRY(clv_processes_job(&options.job, comm, err));
     clv_status status = clv_machine_measure(out, &options, err);
     clv_counted_progress_end(&progress);
     if (status == CLV_OK && clv_processes_is_first())
-        status = clv_machine_write(*out, a->out, err);
+        status = clv_machine_write(*out, path, err);
     return clv_processes_agree(status, err);
 }
 
-int bench_profile(int argc, char **argv)
+clv_status bench_profile(clv_invocation *run, clv_error *err)
 {
-    profile_args a = {.out = "profile.json"};
-    clv_error err = {0};
-    int code = parse(&a, argc, argv);
-    if (code != CLV_OPTIONS_RUN)
-        return code;
+    const char *out = "profile.json";
+    int64_t blocks = 0;
+    clv_comm_option comm = {0};
     clv_machine *machine = NULL;
-    clv_status status = measure(&machine, &a, &err);
-    code = status == CLV_OK ? report(&a, machine) : clv_command_print_error(argv[0], &err);
+    const clv_option options[] = {
+        CLV_OUT_OPTION(&out, "FILE", FILE, "the profile (profile.json)"),
+        CLV_OPT_INT("--blocks", &blocks, 0, 7, "N",
+                    "blocks to trace, the smallest first; 0: all seven, the last in bf16 (0)"),
+        CLV_COMM_OPTIONS(&comm),
+        CLV_FORMAT_OPTIONS(&run->format, "", "print the summary as JSON"),
+    };
+    if (!CLV_PARSE(run, options))
+        return CLV_OK;
+    clv_status status = measure(&machine, out, (int)blocks, &comm, err);
+    run->table = clv_table_new(NULL);
+    if (status == CLV_OK)
+        report(run->table, out, machine);
     clv_machine_free(machine);
-    return code;
+    return status;
 }

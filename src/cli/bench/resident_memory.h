@@ -4,14 +4,14 @@
 
 #include <stdint.h>
 
-/* Bytes now (proc(5), statm: resident less shared); 0 where the system does not tell. */
+/* Anonymous resident bytes now (resident - shared of /proc/self/statm); 0: unknown. */
 int64_t clv_resident_bytes(void);
 
-/* The most since the watch began, looked at every millisecond by a thread of its own. */
+/* A thread that samples the peak every millisecond. */
 typedef struct clv_resident_watch clv_resident_watch;
-/* NULL when there is no memory or no thread for it: the peak is then unknown, 0. */
+/* NULL when no memory or thread is available; the peak is then 0. */
 clv_resident_watch *clv_resident_watch_start(void);
-/* Ends the watch and frees it. */
+/* Stops the thread, frees the watch, and returns the peak. */
 int64_t clv_resident_watch_peak(clv_resident_watch *watch);
 
 #endif

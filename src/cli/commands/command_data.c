@@ -3,6 +3,7 @@
 
 #include "cleave/corpus.h"
 #include "cli/command.h"
+#include "cli/input/sequence_options.h"
 #include "cli/options/model_options.h"
 #include "cli/options/output_options.h"
 #include "cli/output/progress.h"
@@ -15,71 +16,35 @@ typedef struct data_args {
     const char *model, *out, *field, *turn, *end;
     int64_t threads;
     bool chat, skip_bad_lines, plain;
-    clv_table_format form;
 } data_args;
 
-static int parse(data_args *a, int argc, char **argv)
+static bool parse(data_args *a, clv_invocation *run)
 {
     enum { MOST_THREADS = 256 };
     const clv_option options[] = {
-        {.names = "--input",
-         .kind = CLV_OPTION_FILES,
-         .out = &a->input,
-         .value = "FILE...",
-         .use = CLV_OPTION_INPUT,
-         .bare = CLV_POSITIONAL_ACCEPTED,
-         .required = true,
-         .help =
-             "texts, a document each; of lines of JSON (or an array) a document each, of FASTA a record; also gzipped, "
-             "or from a pipe (- is standard input); told by what they hold"},
-        CLV_OUT_OPTION(&a->out, "FILE", NULL, CLV_OPTION_OUTPUT_FILE, true, "the token file"),
-        CLV_MODEL_ROW(&a->model, "PATH", false, CLV_POSITIONAL_NO,
-                      "tokenizer.json, or the folder that holds it; else a byte is a token"),
-        {.names = "--field",
-         .kind = CLV_OPTION_STRING,
-         .out = &a->field,
-         .value = "KEY",
-         .help = "of a line of JSON: its text (text), with --chat its turns (messages)"},
-        {.names = "--chat",
-         .kind = CLV_OPTION_FLAG,
-         .out = &a->chat,
-         .help = "lines have turns, objects with role and content; only what an assistant says is learned"},
-        {.names = "--skip-bad-lines",
-         .kind = CLV_OPTION_FLAG,
-         .out = &a->skip_bad_lines,
-         .help = "lines of JSON that are not as they ought to be are passed over and counted; else the first ends it"},
-        {.names = "--turn",
-         .kind = CLV_OPTION_STRING,
-         .out = &a->turn,
-         .value = "TEXT",
-         .help = "how a turn of --chat is written, with {role} before {content} "
-                 "($'<|im_start|>{role}\\n{content}<|im_end|>\\n')"},
-        {.names = "--end",
-         .kind = CLV_OPTION_STRING,
-         .out = &a->end,
-         .value = "TOKEN",
-         .help = "what is put behind each document; '': nothing (</s>, <|endoftext|>, <|end_of_text|>, <eos> or [SEP], "
-                 "if the tokenizer has it; of bytes a zero)"},
-        {.names = "--no-special",
-         .kind = CLV_OPTION_FLAG,
-         .out = &a->plain,
-         .help = "without the tokens that the tokenizer's template adds"},
-        {.names = "--threads",
-         .kind = CLV_OPTION_INT,
-         .out = &a->threads,
-         .min = 0,
-         .max = MOST_THREADS,
-         .value = "N",
-         .help = "0: as many as there are cores (0); the file does not depend on it"},
-        CLV_FORMAT_OPTIONS(&a->form, "", "print JSON"),
+        CLV_OPT_VALUE(FILES, "--input", &a->input, "FILE...",
+                      "text (a document a file), JSON lines or array, or FASTA (a document a line or record); also "
+                      "gzipped, or from a pipe (-: standard input); the format is detected",
+                      .use = CLV_OPTION_INPUT, .required = true, .positional = CLV_POSITIONAL_ACCEPTED),
+        CLV_OUT_OPTION(&a->out, "FILE", FILE, "the token file", .required = true),
+        CLV_MODEL_ROW(&a->model, "PATH", NO, "tokenizer.json, or its folder (bytes are tokens)"),
+        CLV_OPT_STRING("--field", &a->field, "KEY",
+                       "key of the text in a JSON line (text), with --chat of the turns (messages)"),
+        CLV_OPT_FLAG("--chat", &a->chat,
+                     "JSON lines hold turns, objects with role and content; only assistant turns are trained on"),
+        CLV_SKIP_BAD_LINES_OPTION(&a->skip_bad_lines),
+        CLV_OPT_STRING("--turn", &a->turn, "TEXT",
+                       "template of a turn of --chat, with {role} before {content} "
+                       "($'<|im_start|>{role}\\n{content}<|im_end|>\\n')"),
+        CLV_OPT_STRING("--end", &a->end, "TOKEN",
+                       "token after each document; '': none (</s>, <|endoftext|>, <|end_of_text|>, <eos> or [SEP] of "
+                       "the tokenizer; of bytes 0)"),
+        CLV_OPT_FLAG("--no-special", &a->plain, "without the special tokens of the tokenizer's template"),
+        CLV_OPT_INT("--threads", &a->threads, 0, MOST_THREADS, "N",
+                    "threads; 0: all cores (0); the output does not depend on it"),
+        CLV_FORMAT_OPTIONS(&run->format, "", "print JSON"),
     };
-    int code = clv_options_parse(options, sizeof options / sizeof options[0], argc, argv);
-    if (code == CLV_OPTIONS_RUN && a->turn && !a->chat) {
-        clv_error err = {0};
-        clv_fail(&err, CLV_EINVAL, "--turn says nothing without --chat");
-        return clv_command_print_error(argv[0], &err);
-    }
-    return code;
+    return CLV_PARSE(run, options);
 }
 
 static clv_status tokenize(clv_corpus_info *info, const data_args *a, clv_error *err)
@@ -105,9 +70,8 @@ static clv_status tokenize(clv_corpus_info *info, const data_args *a, clv_error 
     return status;
 }
 
-static int report(const data_args *a, const clv_corpus_info *info, double seconds)
+static void report(clv_table *t, const data_args *a, const clv_corpus_info *info, double seconds)
 {
-    clv_table *t = clv_table_new(NULL);
     clv_table_text(t, "file", a->out);
     clv_table_int(t, "documents", info->documents);
     clv_table_int(t, "tokens", info->tokens);
@@ -120,19 +84,19 @@ static int report(const data_args *a, const clv_corpus_info *info, double second
         clv_table_null(t, "end");
     clv_table_bytes(t, "bytes", (double)info->bytes);
     clv_table_seconds(t, "seconds", seconds);
-    return clv_table_finish(t, &a->form);
 }
 
-int command_data(int argc, char **argv)
+clv_status command_data(clv_invocation *run, clv_error *err)
 {
     data_args a = {0};
-    clv_error err = {0};
     clv_corpus_info info = {.size = sizeof info};
-    int code = parse(&a, argc, argv);
-    if (code != CLV_OPTIONS_RUN)
-        return code;
-    int64_t begin = clv_clock_ns();
-    if (tokenize(&info, &a, &err) != CLV_OK)
-        return clv_command_print_error(argv[0], &err);
-    return report(&a, &info, 1e-9 * (double)(clv_clock_ns() - begin));
+    if (!parse(&a, run))
+        return CLV_OK;
+    if (a.turn && !a.chat)
+        return clv_fail(err, CLV_EINVAL, "--turn has no effect without --chat");
+    double begin = clv_clock_seconds();
+    CLV_TRY(tokenize(&info, &a, err));
+    run->table = clv_table_new(NULL);
+    report(run->table, &a, &info, clv_clock_seconds() - begin);
+    return CLV_OK;
 }

@@ -21,10 +21,10 @@
 enum { LETTERS = CLV_MAX_RANK + 1, N_LETTERS = 128, MOST_CANDIDATES = 8 };
 
 typedef struct einsum_args {
-    const char *equation, *shape, *mesh, *out, *dtype;
+    const char *equation, *shape, *mesh, *out;
+    clv_dtype dtype;
     clv_strings in;
     bool run, explain;
-    clv_table_format form;
 } einsum_args;
 
 /* The request, resolved: operand 0, operand 1, result. */
@@ -36,44 +36,20 @@ typedef struct request {
     clv_layout layout[3];
 } request;
 
-static int parse(einsum_args *a, int argc, char **argv)
+static bool parse(einsum_args *a, clv_invocation *run)
 {
     const clv_option options[] = {
-        {.names = "EQUATION",
-         .kind = CLV_OPTION_STRING,
-         .out = &a->equation,
-         .required = true,
-         .help = "e.g. 'ik,kj->ij'"},
-        {.names = "--shape",
-         .kind = CLV_OPTION_STRING,
-         .out = &a->shape,
-         .value = "SIZES",
-         .required = true,
-         .help = "e.g. i=512,k=256,j=1024"},
-        CLV_MESH_ROW(CLV_OPTION_STRING, &a->mesh, true, "e.g. X=2,Y=4"),
-        {.names = "--in",
-         .kind = CLV_OPTION_STRINGS,
-         .out = &a->in,
-         .value = "LAYOUT",
-         .help = "an operand's layout; given twice, in order"},
-        {.names = "--out",
-         .kind = CLV_OPTION_STRING,
-         .out = &a->out,
-         .value = "LAYOUT",
-         .required = true,
-         .help = "the result's layout"},
+        CLV_OPT_STRING("EQUATION", &a->equation, NULL, "e.g. 'ik,kj->ij'", .required = true),
+        CLV_OPT_STRING("--shape", &a->shape, "SIZES", "e.g. i=512,k=256,j=1024", .required = true),
+        CLV_MESH_ROW(STRING, &a->mesh, true, "e.g. X=2,Y=4"),
+        CLV_OPT_VALUE(STRINGS, "--in", &a->in, "LAYOUT", "layout of an operand; given twice, in order"),
+        CLV_OPT_STRING("--out", &a->out, "LAYOUT", "layout of the result", .required = true),
         CLV_DTYPE_ROW(&a->dtype, "f32|bf16|f16|f64", "of the elements (f32)"),
-        {.names = "--run",
-         .kind = CLV_OPTION_FLAG,
-         .out = &a->run,
-         .help = "also run it on rank threads and compare with one rank"},
-        {.names = "--explain",
-         .kind = CLV_OPTION_FLAG,
-         .out = &a->explain,
-         .help = "also say why each step is made, and what else was considered and why not"},
-        CLV_FORMAT_OPTIONS(&a->form, "", "print JSON"),
+        CLV_OPT_FLAG("--run", &a->run, "also run it on rank threads, and compare with one rank"),
+        CLV_OPT_FLAG("--explain", &a->explain, "also print why each step is needed, and the alternatives"),
+        CLV_FORMAT_OPTIONS(&run->format, "", "print JSON"),
     };
-    return clv_options_parse(options, sizeof options / sizeof options[0], argc, argv);
+    return CLV_PARSE(run, options);
 }
 
 /* "ik,kj->ij" into its three lists; what clv_einsum refuses is left to it. */
@@ -118,7 +94,7 @@ static clv_status resolve(request *r, const einsum_args *a, clv_error *err)
     CLV_TRY(split_equation(r, a->equation, err));
     CLV_TRY(clv_letters_option(size, "--shape", a->shape, err));
     CLV_TRY(check_letters(size, r, a->equation, err));
-    CLV_TRY(clv_dtype_parse(&r->dtype, a->dtype, err));
+    r->dtype = a->dtype;
     CLV_TRY(clv_mesh_option_parse(&r->mesh, a->mesh, err));
     for (int i = 0; i < 3; i++) {
         r->type[i] = (clv_type){.dtype = r->dtype, .rank = (int)strlen(r->letters[i])};
@@ -160,9 +136,8 @@ static clv_status compile(clv_program **out, const request *r, const einsum_args
     return status;
 }
 
-static clv_table *list_steps(const clv_program *program, bool causes)
+static void list_steps(clv_table *t, const clv_program *program, bool causes)
 {
-    clv_table *t = clv_reshard_table_new();
     clv_instruction_info info = {.size = sizeof info};
     double bytes = 0;
     for (int i = 0; clv_program_instruction(program, i, &info, NULL) == CLV_OK; i++) {
@@ -175,7 +150,6 @@ static clv_table *list_steps(const clv_program *program, bool causes)
         bytes += step ? info.bytes : 0;
     }
     clv_reshard_table_finish(t, bytes, -1);
-    return t;
 }
 
 /* ---- --run ---- */
@@ -226,7 +200,7 @@ static clv_status compare(const request *r, void *const *data, clv_error *err)
     return status;
 }
 
-static clv_status run(const request *r, const clv_program *program, clv_error *err)
+static clv_status run_and_compare(const request *r, const clv_program *program, clv_error *err)
 {
     void *data[3] = {NULL};
     clv_session *session = NULL;
@@ -253,31 +227,32 @@ static clv_status run(const request *r, const clv_program *program, clv_error *e
     return status;
 }
 
-int command_einsum(int argc, char **argv)
+static clv_status report(clv_table *t, const request *r, const einsum_args *a, const clv_program *program, bool json,
+                         clv_error *err)
 {
-    einsum_args a = {.dtype = "f32"};
-    request r;
-    clv_program *program = NULL;
-    clv_error err = {0};
-    int code = parse(&a, argc, argv);
-    if (code != CLV_OPTIONS_RUN)
-        return code;
-    clv_status status = resolve(&r, &a, &err);
-    if (status == CLV_OK)
-        status = compile(&program, &r, &a, &err);
-    if (status == CLV_OK && a.run)
-        status = run(&r, program, &err);
-    if (status != CLV_OK) {
-        clv_program_free(program);
-        return clv_command_print_error(argv[0], &err);
-    }
-    clv_table *t = list_steps(program, a.explain || a.form.json);
-    if (a.run)
+    if (a->run)
+        CLV_TRY(run_and_compare(r, program, err));
+    list_steps(t, program, a->explain || json);
+    if (a->run)
         clv_table_bool(t, "checked", true);
-    if (a.explain) {
+    if (a->explain) {
         clv_table_list(t, "candidates");
-        clv_candidate_table_add(t, program, MOST_CANDIDATES, a.form.json);
+        clv_candidate_table_add(t, program, MOST_CANDIDATES, json);
     }
+    return CLV_OK;
+}
+
+clv_status command_einsum(clv_invocation *run, clv_error *err)
+{
+    einsum_args a = {.dtype = CLV_F32};
+    request r;
+    clv_program *program;
+    if (!parse(&a, run))
+        return CLV_OK;
+    CLV_TRY(resolve(&r, &a, err));
+    CLV_TRY(compile(&program, &r, &a, err));
+    run->table = clv_reshard_table_new();
+    clv_status status = report(run->table, &r, &a, program, run->format.json, err);
     clv_program_free(program);
-    return clv_table_finish(t, &a.form);
+    return status;
 }

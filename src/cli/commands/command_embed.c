@@ -10,7 +10,7 @@
 #include "cleave/status.h"
 #include "cleave/text.h"
 #include "cli/command.h"
-#include "cli/evaluation/comparison_rows.h"
+#include "cli/evaluation/forward_run.h"
 #include "cli/input/sequence_options.h"
 #include "cli/job/job_processes.h"
 #include "cli/options/mesh_options.h"
@@ -24,40 +24,34 @@
 
 typedef struct embed_args {
     clv_model_option model;
-    const char *input, *out, *pool;
+    const char *input, *out;
+    clv_pooling pool;
     int64_t tokens;
+    clv_cancel *cancel;
     bool allow_nonfinite, truncate;
 } embed_args;
 
-static int parse(embed_args *a, int argc, char **argv)
+static bool parse(embed_args *a, clv_invocation *run)
 {
     const clv_option options[] = {
-        CLV_MODEL_OPTION(&a->model.path, "DIR", "a folder with config.json, safetensors and a tokenizer"),
-        {.names = "--input",
-         .kind = CLV_OPTION_STRING,
-         .out = &a->input,
-         .value = "FILE",
-         .required = true,
-         .use = CLV_OPTION_INPUT,
-         .bare = CLV_POSITIONAL_ACCEPTED,
-         .help = "sequences: FASTA (.fasta), lines of JSON (their \"text\"), or a text, one a line; also gzipped, or "
-                 "from a pipe (- is "
-                 "standard input)"},
-        CLV_OUT_OPTION(
-            &a->out, "FILE", NULL, CLV_OPTION_OUTPUT_FILE, true,
-            "safetensors for embeddings [N,M] f32 in the order of the input, or with --pool none hidden.<row> "
-            "[tokens,M], and ids u8 [N,W]: names of records or numbers of lines, zeros behind"),
-        {.names = "--pool",
-         .kind = CLV_OPTION_CHOICE,
-         .out = &a->pool,
-         .value = "mean|cls|last|none",
-         .help = "of the last hidden states: the mean over all tokens, the first, the last, or none (mean)"},
+        CLV_MODEL_OPTION(&a->model.path, "DIR", "model folder: config.json, safetensors and a tokenizer"),
+        CLV_OPT_INPUT("--input", &a->input, "FILE",
+                      "sequences: FASTA, JSON lines (key \"text\"), or text lines; also gzipped, or from a pipe (-: "
+                      "standard input)",
+                      .required = true, .positional = CLV_POSITIONAL_ACCEPTED),
+        CLV_OUT_OPTION(&a->out, "FILE", FILE,
+                       "output safetensors: embeddings [N,M] f32 in the order of the input, or with --pool none "
+                       "hidden.<row> [tokens,M], and ids u8 [N,W]: names of records or line numbers, padded with zeros",
+                       .required = true),
+        CLV_OPT_ENUM(
+            "--pool", &a->pool, "mean|cls|last|none", NULL,
+            "pooling of the last hidden states: mean over all tokens, first token, last token, or none (mean)"),
         CLV_BATCH_TOKENS_OPTION(&a->tokens),
         CLV_SEQUENCES_OPTION(&a->truncate),
         CLV_ALLOW_NONFINITE_OPTION(&a->allow_nonfinite),
         CLV_MODEL_RUN_OPTIONS(&a->model),
     };
-    return clv_options_parse(options, sizeof options / sizeof options[0], argc, argv);
+    return CLV_PARSE(run, options);
 }
 
 /* ---- the file ---- */
@@ -164,27 +158,14 @@ static clv_status take(void *arg, int64_t i, const float *rows, int64_t n_rows, 
     return CLV_OK;
 }
 
-static clv_pooling pooling_of(const char *name)
-{
-    static const char *const names[] = {
-        [CLV_POOL_MEAN] = "mean", [CLV_POOL_CLS] = "cls", [CLV_POOL_LAST] = "last", [CLV_POOL_NONE] = "none"};
-    int i = 0;
-    while (i < CLV_POOL_NONE && strcmp(names[i], name) != 0)
-        i++;
-    return (clv_pooling)i;
-}
-
 static clv_status write_vectors(clv_checkpoint_writer *w, const embed_args *a, const clv_model *model,
                                 const clv_sequences *all, const char *command, clv_error *err)
 {
     clv_forwarder *f;
     clv_model_info info = {.size = sizeof info};
-    clv_embed_options options = {.size = sizeof options,
-                                 .pooling = pooling_of(a->pool),
-                                 .batch_tokens = a->tokens,
-                                 .allow_nonfinite = a->allow_nonfinite};
-    sink s = {
-        .writer = w, .pooled = options.pooling != CLV_POOL_NONE, .failure = {.rank = -1}, .cancel = a->model.cancel};
+    clv_embed_options options = {
+        .size = sizeof options, .pooling = a->pool, .batch_tokens = a->tokens, .allow_nonfinite = a->allow_nonfinite};
+    sink s = {.writer = w, .pooled = options.pooling != CLV_POOL_NONE, .failure = {.rank = -1}, .cancel = a->cancel};
     CLV_TRY(clv_model_get_info(model, &info, err));
     CLV_TRY(clv_forwarder_new(&f, model, NULL, err));
     if (begin_file(w, s.pooled, all, info.hidden, &s.failure) == CLV_OK)
@@ -231,24 +212,19 @@ static clv_status run(const embed_args *a, const clv_model *model, double start,
     return status;
 }
 
-int command_embed(int argc, char **argv)
+clv_status command_embed(clv_invocation *invocation, clv_error *err)
 {
     clv_cancel cancel = {0};
-    embed_args a = {.model = CLV_MODEL_DEFAULTS, .pool = "mean", .tokens = 4096};
-    a.model.cancel = &cancel;
-    clv_error err = {0};
-    clv_model *model = NULL;
+    embed_args a = {.tokens = 4096, .cancel = &cancel, .model.options.cancel = &cancel};
+    clv_model *model;
     bool complete = false;
-    int code = parse(&a, argc, argv);
-    if (code != CLV_OPTIONS_RUN)
-        return code;
+    if (!parse(&a, invocation))
+        return CLV_OK;
     double start = clv_clock_seconds();
-    clv_status status = clv_model_option_open(&model, &a.model, &err);
-    if (status == CLV_OK)
-        status = run(&a, model, start, argv[0], &complete, &err);
+    CLV_TRY(clv_model_option_open(&model, &a.model, err));
+    clv_status status = run(&a, model, start, invocation->name, &complete, err);
     clv_model_close(model);
-    clv_suggest_allow_nonfinite(&err);
-    if (status != CLV_OK)
-        return clv_command_print_error(argv[0], &err);
-    return complete ? CLV_EXIT_OK : CLV_EXIT_FAILED;
+    clv_suggest_allow_nonfinite(err);
+    invocation->code = complete ? CLV_EXIT_OK : CLV_EXIT_FAILED;
+    return status;
 }

@@ -9,26 +9,6 @@
 #include "cli/output/table.h"
 #include "cli/parser/option_parser.h"
 
-typedef struct flight_args {
-    clv_strings files;
-    clv_table_format form;
-} flight_args;
-
-static int parse(flight_args *a, int argc, char **argv)
-{
-    const clv_option options[] = {
-        {.names = "FILE",
-         .kind = CLV_OPTION_STRINGS,
-         .out = &a->files,
-         .value = "FILE",
-         .use = CLV_OPTION_INPUT,
-         .required = true,
-         .help = "what the processes of one run wrote: one file each"},
-        CLV_FORMAT_OPTIONS(&a->form, "", "print JSON"),
-    };
-    return clv_options_parse(options, sizeof options / sizeof options[0], argc, argv);
-}
-
 static void add_step(clv_table *t, const clv_flight_rank *r)
 {
     if (r->group_set < 0) {
@@ -89,31 +69,29 @@ static clv_status add_findings(clv_table *t, const clv_flight_report *report, cl
     return CLV_OK;
 }
 
-static clv_status fill(clv_table *t, const flight_args *a, clv_error *err)
+static clv_status report(clv_table *t, const clv_strings *files, clv_error *err)
 {
-    clv_flight_report *report;
-    CLV_TRY(clv_flight_read(&report, a->files.item, a->files.n, err));
-    clv_status status = add_ranks(t, report, err);
+    clv_flight_report *found;
+    CLV_TRY(clv_flight_read(&found, files->item, files->n, err));
+    clv_status status = add_ranks(t, found, err);
     if (status == CLV_OK)
-        status = add_findings(t, report, err);
-    clv_flight_report_free(report);
+        status = add_findings(t, found, err);
+    clv_flight_report_free(found);
     return status;
 }
 
-int command_flight(int argc, char **argv)
+clv_status command_flight(clv_invocation *run, clv_error *err)
 {
-    flight_args a = {0};
-    clv_error err = {0};
-    int code = parse(&a, argc, argv);
-    if (code != CLV_OPTIONS_RUN)
-        return code;
-    clv_table *t = clv_table_new("ranks");
-    clv_status status = CLV_OK;
-    for (int i = 0; status == CLV_OK && i < a.files.n; i++)
-        status = clv_artifact_kind_check(a.files.item[i], argv[0], &err);
-    if (status != CLV_OK || fill(t, &a, &err) != CLV_OK) {
-        clv_table_free(t);
-        return clv_command_print_error(argv[0], &err);
-    }
-    return clv_table_finish(t, &a.form);
+    clv_strings files = {0};
+    const clv_option options[] = {
+        CLV_OPT_VALUE(STRINGS, "FILE", &files, "FILE", "flight recorder files of one run, one of each process",
+                      .use = CLV_OPTION_INPUT, .required = true),
+        CLV_FORMAT_OPTIONS(&run->format, "", "print JSON"),
+    };
+    if (!CLV_PARSE(run, options))
+        return CLV_OK;
+    for (int i = 0; i < files.n; i++)
+        CLV_TRY(clv_artifact_kind_check(files.item[i], run->name, err));
+    run->table = clv_table_new("ranks");
+    return report(run->table, &files, err);
 }

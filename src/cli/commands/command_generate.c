@@ -11,12 +11,10 @@
 #include "cli/options/model_options.h"
 #include "cli/options/output_options.h"
 #include "cli/options/run_options.h"
-#include "cli/options/trace_option.h"
 #include "cli/output/messages.h"
 #include "cli/output/progress.h"
 #include "cli/output/table.h"
 #include "cli/parser/option_parser.h"
-#include "cli/reports/generation_config_note.h"
 #include "cli/timing/suspensions.h"
 
 typedef struct generate_args {
@@ -25,112 +23,50 @@ typedef struct generate_args {
     clv_strings stops;
     int64_t n, context, seed, top_k, batch;
     double temperature, top_p, min_p, penalty;
-    bool json;
+    bool json; /* not streamed */
 } generate_args;
 
-static int parse(generate_args *a, int argc, char **argv)
+static bool parse(generate_args *a, clv_invocation *run)
 {
     const clv_option options[] = {
-        CLV_MODEL_OPTION(&a->model.path, "DIR", "checkpoint: a folder with config.json and safetensors"),
-        {
-            .names = "-p, --prompt",
-            .kind = CLV_OPTION_STRING,
-            .out = &a->prompt,
-            .value = "TEXT",
-            .bare = CLV_POSITIONAL_SUGGESTED,
-            .help =
-                "text to continue, at least one byte; -: standard input, without the end of its last line; what is not "
-                "UTF-8 reads as U+FFFD (where the model has no tokenizer it is taken as it is)",
-        },
-        {.names = "-f, --file",
-         .kind = CLV_OPTION_STRING,
-         .out = &a->file,
-         .value = "FILE",
-         .use = CLV_OPTION_INPUT,
-         .help = "prompts, one a line without zero bytes, instead of -p; -: standard input; texts come in their order, "
-                 "none for an empty line"},
-        {.names = "-b, --batch-size",
-         .kind = CLV_OPTION_INT,
-         .out = &a->batch,
-         .min = 1,
-         .max = 1 << 16,
-         .value = "N",
-         .conflicts_with = "--prompt",
-         .help = "prompts of a file that are continued side by side (8)"},
-        {.names = "-n, --n-predict",
-         .kind = CLV_OPTION_INT,
-         .out = &a->n,
-         .min = 0,
-         .max = 1 << 30,
-         .value = "N",
-         .help = "tokens to generate (the folder's max_new_tokens, or max_length less the prompt; else 128)"},
+        CLV_MODEL_OPTION(&a->model.path, "DIR", "model folder: config.json and safetensors"),
+        CLV_OPT_STRING("-p, --prompt", &a->prompt, "TEXT",
+                       "text to continue, not empty; -: standard input, without its final newline; invalid UTF-8 "
+                       "becomes U+FFFD, unless bytes are tokens",
+                       .positional = CLV_POSITIONAL_SUGGESTED),
+        CLV_OPT_INPUT("-f, --file", &a->file, "FILE",
+                      "prompts, one a line, instead of -p; -: standard input; texts are printed in order, none for an "
+                      "empty line"),
+        CLV_OPT_INT("-b, --batch-size", &a->batch, 1, 1 << 16, "N", "prompts of a file that are processed at once (8)",
+                    .conflicts_with = "--prompt"),
+        CLV_OPT_INT("-n, --n-predict", &a->n, 0, 1 << 30, "N",
+                    "tokens to generate (max_new_tokens of the model, or max_length less the prompt, else 128)"),
         CLV_MESH_OPTIONS(&a->model.mesh),
         CLV_RULES_OPTION(&a->model.mesh),
-        {.names = "-c, --ctx-size",
-         .kind = CLV_OPTION_INT,
-         .out = &a->context,
-         .min = 0,
-         .max = 1 << 30,
-         .value = "N",
-         .help = "positions kept; 0: prompt and N, as far as the model goes"},
-        {.names = "--temp",
-         .kind = CLV_OPTION_REAL,
-         .out = &a->temperature,
-         .real_min = 0,
-         .real_max = 100,
-         .value = "T",
-         .help = "temperature; 0 is greedy, whatever the next three are (the folder's, else 0.8)"},
-        {.names = "--top-k",
-         .kind = CLV_OPTION_INT,
-         .out = &a->top_k,
-         .min = 0,
-         .max = 1 << 30,
-         .value = "K",
-         .help =
-             "sample among the K likeliest, and what ties with the last of them; 0, and the vocabulary's size or more: "
-             "all (the folder's, else 40)"},
-        {.names = "--top-p",
-         .kind = CLV_OPTION_REAL,
-         .out = &a->top_p,
-         .real_min = 0,
-         .real_max = 1,
-         .value = "P",
-         .help =
-             "sample among the fewest of the likeliest that make up P; 1: all, 0: the likeliest alone (the folder's, "
-             "else 0.95)"},
-        {.names = "--min-p",
-         .kind = CLV_OPTION_REAL,
-         .out = &a->min_p,
-         .real_min = 0,
-         .real_max = 1,
-         .value = "P",
-         .help =
-             "sample among those at least P times as likely as the likeliest; 0: all, 1: the likeliest and what ties "
-             "with it (the folder's, else 0)"},
-        {.names = "--repeat-penalty, --repetition-penalty",
-         .kind = CLV_OPTION_REAL,
-         .out = &a->penalty,
-         .real_min = 0.01,
-         .real_max = 100,
-         .value = "X",
-         .help = "makes tokens of prompt and text less likely, below 1 more; 1 is none (the folder's, else 1)"},
-        {.names = "--stop",
-         .kind = CLV_OPTION_STRINGS,
-         .out = &a->stops,
-         .value = "TEXT",
-         .help = "end before this text, as it stands (bash: $'\\n' is a newline); may be given again (the folder's "
-                 "stop_strings)"},
-        CLV_SEED_OPTION(&a->seed, NULL, "of sampling (1)"),
-        CLV_RUN_OPTIONS(&a->model.run),
-        CLV_DTYPE_OPTION(&a->model.dtype),
-        CLV_QUANT_OPTION(&a->model.quant),
-        CLV_COMM_DTYPE_OPTION(&a->model.comm_dtype, NULL),
-        CLV_COST_MODEL_OPTION(&a->model.hardware),
+        CLV_OPT_INT("-c, --ctx-size", &a->context, 0, 1 << 30, "N",
+                    "context size; 0: prompt + N, at most that of the model (0)"),
+        CLV_OPT_REAL("--temp", &a->temperature, 0, 100, "T",
+                     "temperature; 0: greedy, without the next three (that of the model, else 0.8)"),
+        CLV_OPT_INT("--top-k", &a->top_k, 0, 1 << 30, "K",
+                    "sample among the K most likely tokens, ties included; 0: all (that of the model, else 40)"),
+        CLV_OPT_REAL(
+            "--top-p", &a->top_p, 0, 1, "P",
+            "nucleus sampling: the most likely tokens of total probability P; 1: all (that of the model, else 0.95)"),
+        CLV_OPT_REAL("--min-p", &a->min_p, 0, 1, "P",
+                     "sample among tokens at least P times as likely as the most likely one; 0: all (that of the "
+                     "model, else 0)"),
+        CLV_OPT_REAL("--repeat-penalty, --repetition-penalty", &a->penalty, 0.01, 100, "X",
+                     "penalty of tokens in prompt and text; 1: none (that of the model, else 1)"),
+        CLV_OPT_VALUE(STRINGS, "--stop", &a->stops, "TEXT",
+                      "stop before this text (bash: $'\\n' is a newline); may be repeated (stop_strings of the model)"),
+        CLV_SEED_OPTION(&a->seed, NULL, "seed of sampling (1)"),
+        CLV_RUN_OPTIONS(&a->model),
+        CLV_MODEL_PRECISION_OPTIONS(&a->model),
         CLV_TRACE_OUT_OPTION(&a->trace_out, NULL,
-                             "write a trace there, for cleave trace: a step is a part of the prompts, then a token"),
-        CLV_JSON_OPTION(&a->json, NULL, "print JSON, at the end"),
+                             "write a trace to FILE, for cleave trace: a step is a prompt chunk, then a token"),
+        CLV_JSON_OPTION(&a->json, NULL, "print JSON at the end"),
     };
-    return clv_options_parse(options, sizeof options / sizeof options[0], argc, argv);
+    return CLV_PARSE(run, options);
 }
 
 /* ---- how tokens are chosen ---- */
@@ -166,20 +102,58 @@ static int64_t tokens_of(const generate_args *a, const clv_generation_config *sa
     return says->max_tokens || says->max_length ? 0 : USUAL_TOKENS;
 }
 
+typedef struct overridden_key {
+    const char *key; /* NULL: the end */
+    bool overridden; /* by an option */
+} overridden_key;
+
+/* value: "temperature 0.6", or "top_k 50 by default". */
+static bool is_overridden(const char *value, const overridden_key *o)
+{
+    for (; o->key; o++)
+        if (o->overridden && strcspn(value, " ") == strlen(o->key) && strncmp(value, o->key, strlen(o->key)) == 0)
+            return true;
+    return false;
+}
+
+static void print_config_note(const clv_generation_config *says, const overridden_key *overridden, const char *command)
+{
+    char *text = NULL;
+    size_t size;
+    int used = 0;
+    FILE *out = open_memstream(&text, &size);
+    if (!out)
+        return;
+    for (int64_t i = 0; i < says->n_values; i++)
+        if (!is_overridden(says->values[i], overridden))
+            fprintf(out, "%s%s", used++ ? ", " : " sets ", says->values[i]);
+    for (int64_t i = 0; i < says->n_unsupported; i++)
+        fprintf(out, "%s%s",
+                i      ? ", "
+                : used ? "; not supported: "
+                       : " sets values that are not supported: ",
+                says->unsupported[i]);
+    bool any = used > 0 || says->n_unsupported > 0;
+    if (fclose(out) == 0 && any)
+        clv_log("%s: note: %s%s", command, says->file, text);
+    free(text);
+}
+
+/* Prints what generation_config.json sets, and what of it is not supported. */
 static void note_generation(const generate_args *a, const clv_generation_config *says, const char *command)
 {
     const bool temperature = a->temperature != NOT_GIVEN, greedy = a->temperature == 0, n = a->n != NOT_GIVEN;
-    const clv_overridden_key overridden[] = {{"do_sample", temperature},
-                                             {"temperature", temperature},
-                                             {"top_k", greedy || a->top_k != NOT_GIVEN},
-                                             {"top_p", greedy || a->top_p != NOT_GIVEN},
-                                             {"min_p", greedy || a->min_p != NOT_GIVEN},
-                                             {"repetition_penalty", a->penalty != NOT_GIVEN},
-                                             {"max_new_tokens", n},
-                                             {"max_length", n},
-                                             {"stop_strings", a->stops.n > 0},
-                                             {NULL, false}};
-    clv_generation_config_note(says, overridden, command);
+    const overridden_key overridden[] = {{"do_sample", temperature},
+                                         {"temperature", temperature},
+                                         {"top_k", greedy || a->top_k != NOT_GIVEN},
+                                         {"top_p", greedy || a->top_p != NOT_GIVEN},
+                                         {"min_p", greedy || a->min_p != NOT_GIVEN},
+                                         {"repetition_penalty", a->penalty != NOT_GIVEN},
+                                         {"max_new_tokens", n},
+                                         {"max_length", n},
+                                         {"stop_strings", a->stops.n > 0},
+                                         {NULL, false}};
+    print_config_note(says, overridden, command);
 }
 
 /* ---- while it runs ---- */
@@ -243,7 +217,7 @@ static void add_text(clv_table *t, const char *key, const char *text)
     free(repaired);
 }
 
-static int print_json(const clv_prompts *p, const clv_generation *g)
+static clv_table *tabulate(const clv_prompts *p, const clv_generation *g)
 {
     clv_table *t = clv_table_new("texts");
     for (int64_t i = 0, asked = 0; i < p->n; i++) {
@@ -255,7 +229,7 @@ static int print_json(const clv_prompts *p, const clv_generation *g)
         clv_table_int(t, "tokens", empty ? 0 : clv_generation_sampled_tokens(g, asked));
         asked += !empty;
     }
-    return clv_table_finish(t, &(clv_table_format){.json = true});
+    return t;
 }
 
 static void print_texts(const char *prompt, const char *text)
@@ -285,19 +259,17 @@ static void report_speed(const clv_prompts *p, const clv_generation *g)
 }
 
 /* What was not streamed. */
-static int report(const clv_prompts *p, const generate_args *a, const clv_generation *g)
+static void report(clv_invocation *run, const clv_prompts *p, const generate_args *a, const clv_generation *g)
 {
-    int code = CLV_EXIT_OK;
     for (int64_t i = 0, asked = 0; i < p->n && !a->json; i++) {
         if (a->file && p->text[i][0] != '\0')
             print_texts(p->text[i], clv_generation_text(g, asked++, NULL));
         putchar('\n');
     }
     if (a->json)
-        code = print_json(p, g);
+        run->table = tabulate(p, g);
     fflush(stdout);
     report_speed(p, g);
-    return code;
 }
 
 static clv_status write_texts(clv_generation **out, const generate_args *a, const clv_model *model,
@@ -334,26 +306,26 @@ static clv_status write_texts(clv_generation **out, const generate_args *a, cons
     return status;
 }
 
-static clv_status run(const generate_args *a, const clv_model *model, const char *command, int *code, clv_error *err)
+static clv_status generate(clv_invocation *run, const generate_args *a, const clv_model *model, clv_error *err)
 {
     clv_prompts p = {0};
     clv_generation *g = NULL;
     for (int i = 0; i < a->stops.n; i++)
         if (a->stops.item[i][0] == '\0')
             return clv_fail(err, CLV_EINVAL, "--stop: the text is empty; give at least one byte");
-    clv_status status = clv_prompts_read(&p, a->prompt, a->file, command, err);
+    clv_status status = clv_prompts_read(&p, a->prompt, a->file, run->name, err);
     if (status == CLV_OK)
-        status = write_texts(&g, a, model, &p, command, err);
+        status = write_texts(&g, a, model, &p, run->name, err);
     if (status == CLV_OK)
-        *code = report(&p, a, g);
+        report(run, &p, a, g);
     clv_generation_free(g);
     clv_prompts_free(&p);
     return status;
 }
 
-int command_generate(int argc, char **argv)
+clv_status command_generate(clv_invocation *run, clv_error *err)
 {
-    generate_args a = {.model = CLV_MODEL_GENERATION_DEFAULTS,
+    generate_args a = {.model.mesh.whole_sequences = true,
                        .n = NOT_GIVEN,
                        .seed = 1,
                        .batch = 8,
@@ -362,14 +334,12 @@ int command_generate(int argc, char **argv)
                        .top_p = NOT_GIVEN,
                        .min_p = NOT_GIVEN,
                        .penalty = NOT_GIVEN};
-    clv_error err = {0};
-    clv_model *model = NULL;
-    int code = parse(&a, argc, argv);
-    if (code != CLV_OPTIONS_RUN)
-        return code;
-    clv_status status = clv_model_option_open(&model, &a.model, &err);
-    if (status == CLV_OK)
-        status = run(&a, model, argv[0], &code, &err);
+    clv_model *model;
+    if (!parse(&a, run))
+        return CLV_OK;
+    run->format.json = a.json;
+    CLV_TRY(clv_model_option_open(&model, &a.model, err));
+    clv_status status = generate(run, &a, model, err);
     clv_model_close(model);
-    return status == CLV_OK ? code : clv_command_print_error(argv[0], &err);
+    return status;
 }

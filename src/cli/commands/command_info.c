@@ -17,30 +17,19 @@ typedef struct info_args {
     const char *model;
     int64_t degrees;
     bool tensors;
-    clv_table_format form;
 } info_args;
 
 enum { MAX_DTYPES = 32, TEXT = 512 };
 
-static int parse(info_args *a, int argc, char **argv)
+static bool parse(info_args *a, clv_invocation *run)
 {
     const clv_option options[] = {
-        CLV_MODEL_OPTION(&a->model, "PATH", "a folder with config.json, with or without weights; or a config.json"),
-        {.names = "--tensors",
-         .kind = CLV_OPTION_FLAG,
-         .out = &a->tensors,
-         .help = "list tensors and their shapes instead of degrees"},
-        {.names = "--degrees",
-         .kind = CLV_OPTION_INT,
-         .out = &a->degrees,
-         .min = 1,
-         .max = 256,
-         .value = "N",
-         .conflicts_with = "--tensors",
-         .help = "list -tp 1 to N (16)"},
-        CLV_FORMAT_OPTIONS(&a->form, "", "print JSON"),
+        CLV_MODEL_OPTION(&a->model, "PATH", "model folder, with or without weights, or a config.json"),
+        CLV_OPT_FLAG("--tensors", &a->tensors, "list the tensors instead of -tp degrees"),
+        CLV_OPT_INT("--degrees", &a->degrees, 1, 256, "N", "list -tp 1 to N (16)", .conflicts_with = "--tensors"),
+        CLV_FORMAT_OPTIONS(&run->format, "", "print JSON"),
     };
-    return clv_options_parse(options, sizeof options / sizeof options[0], argc, argv);
+    return CLV_PARSE(run, options);
 }
 
 /* ---- the model ---- */
@@ -336,17 +325,11 @@ static clv_status describe(clv_table *t, const info_args *a, const char *command
     return status;
 }
 
-int command_info(int argc, char **argv)
+clv_status command_info(clv_invocation *run, clv_error *err)
 {
     info_args a = {.degrees = 16};
-    clv_error err = {0};
-    int code = parse(&a, argc, argv);
-    if (code != CLV_OPTIONS_RUN)
-        return code;
-    clv_table *t = clv_table_new(a.tensors ? "tensors" : "degrees");
-    clv_status status = describe(t, &a, argv[0], &err);
-    if (status == CLV_OK)
-        return clv_table_finish(t, &a.form);
-    clv_table_free(t);
-    return clv_command_print_error(argv[0], &err);
+    if (!parse(&a, run))
+        return CLV_OK;
+    run->table = clv_table_new(a.tensors ? "tensors" : "degrees");
+    return describe(run->table, &a, run->name, err);
 }

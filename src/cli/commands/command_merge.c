@@ -9,28 +9,6 @@
 #include "cli/output/table.h"
 #include "cli/parser/option_parser.h"
 
-typedef struct merge_args {
-    const char *from, *out;
-    clv_table_format form;
-} merge_args;
-
-static int parse(merge_args *a, int argc, char **argv)
-{
-    const clv_option options[] = {
-        {.names = "DIR",
-         .kind = CLV_OPTION_STRING,
-         .out = &a->from,
-         .value = "DIR",
-         .use = CLV_OPTION_INPUT,
-         .missing_hint = clv_model_missing_hint,
-         .required = true,
-         .help = "a folder that cleave shard made, or one of adapters"},
-        CLV_OUT_OPTION(&a->out, "DIR", NULL, CLV_OPTION_OUTPUT_FOLDER, true, "the folder to make"),
-        CLV_FORMAT_OPTIONS(&a->form, "", "print JSON"),
-    };
-    return clv_options_parse(options, sizeof options / sizeof options[0], argc, argv);
-}
-
 /* The files that were made. */
 static clv_status report(clv_table *t, const char *folder, clv_error *err)
 {
@@ -47,26 +25,22 @@ static clv_status report(clv_table *t, const char *folder, clv_error *err)
     return CLV_OK;
 }
 
-static clv_status merge(clv_table *t, const merge_args *a, clv_error *err)
+clv_status command_merge(clv_invocation *run, clv_error *err)
 {
+    const char *from, *out;
+    const clv_option options_of_command[] = {
+        CLV_OPT_INPUT("DIR", &from, "DIR", "a folder of cleave shard, or of adapters", .required = true,
+                      .missing_hint = clv_model_missing_hint),
+        CLV_OUT_OPTION(&out, "DIR", FOLDER, "the folder to create", .required = true),
+        CLV_FORMAT_OPTIONS(&run->format, "", "print JSON"),
+    };
     clv_counted_progress bar = {.what = "merge", .note = "MiB", .shift = 20};
     clv_convert_options options = {.size = sizeof options, .progress = clv_counted_progress_show, .progress_arg = &bar};
-
-    clv_status status = clv_checkpoint_merge(a->from, a->out, &options, err);
+    if (!CLV_PARSE(run, options_of_command))
+        return CLV_OK;
+    clv_status status = clv_checkpoint_merge(from, out, &options, err);
     clv_counted_progress_end(&bar);
-    return status == CLV_OK ? report(t, a->out, err) : status;
-}
-
-int command_merge(int argc, char **argv)
-{
-    merge_args a = {0};
-    clv_error err = {0};
-    int code = parse(&a, argc, argv);
-    if (code != CLV_OPTIONS_RUN)
-        return code;
-    clv_table *t = clv_table_new("files");
-    if (merge(t, &a, &err) == CLV_OK)
-        return clv_table_finish(t, &a.form);
-    clv_table_free(t);
-    return clv_command_print_error(argv[0], &err);
+    CLV_TRY(status);
+    run->table = clv_table_new("files");
+    return report(run->table, out, err);
 }

@@ -8,7 +8,6 @@
 #include "cleave/status.h"
 #include "cleave/text.h"
 #include "cli/command.h"
-#include "cli/options/hardware_option.h"
 #include "cli/parser/option_parser.h"
 #include "cli/options/output_options.h"
 #include "cli/options/plan_target_options.h"
@@ -22,28 +21,20 @@
 typedef struct plan_args {
     clv_plan_option plan;
     int64_t memory_limit; /* 0: none given */
-    const char *hardware, *show;
-    clv_table_format form;
+    const char *show;
 } plan_args;
 
-static int parse(plan_args *a, int argc, char **argv)
+static bool parse(plan_args *a, clv_invocation *run)
 {
     const clv_option options[] = {
         CLV_PLAN_OPTIONS(&a->plan),
-        {.names = "--memory-limit",
-         .kind = CLV_OPTION_SIZE,
-         .out = &a->memory_limit,
-         .value = "BYTES",
-         .help = "exit 1 when a rank needs more, e.g. 24GiB or 24G; 24GB are 24e9"},
-        CLV_HARDWARE_OPTION(&a->hardware, "--show"),
-        {.names = "--show",
-         .kind = CLV_OPTION_STRING,
-         .out = &a->show,
-         .value = "TENSOR",
-         .help = "draw which rank holds which block of a parameter or input instead"},
-        CLV_FORMAT_OPTIONS(&a->form, "--show", "print JSON"),
+        CLV_OPT_VALUE(SIZE, "--memory-limit", &a->memory_limit, "BYTES",
+                      "exit 1 if a rank needs more, e.g. 24GiB = 24G; 24GB = 24e9"),
+        CLV_HARDWARE_OPTION(&a->plan.hardware, "--show"),
+        CLV_OPT_STRING("--show", &a->show, "TENSOR", "draw the shards of a parameter or input instead"),
+        CLV_FORMAT_OPTIONS(&run->format, "--show", "print JSON"),
     };
-    return clv_options_parse(options, sizeof options / sizeof options[0], argc, argv);
+    return CLV_PARSE(run, options);
 }
 
 /* --memory-limit, else the profile's memory where one was named: the default profile describes no machine. */
@@ -51,7 +42,7 @@ static clv_memory_limit memory_limit(const plan_args *a, const clv_prediction *p
 {
     if (a->memory_limit > 0)
         return (clv_memory_limit){(double)a->memory_limit, "--memory-limit"};
-    if (!a->hardware)
+    if (!a->plan.hardware)
         return (clv_memory_limit){0, NULL};
     return (clv_memory_limit){predicted->memory_bytes, machine};
 }
@@ -77,10 +68,11 @@ static void add_prediction(clv_table *t, const plan_args *a, const clv_predictio
     clv_table_object(t, "predicted");
     clv_table_text(t, "hardware", machine);
     clv_table_seconds(t, "seconds", p->seconds);
-    clv_table_real(t, "tokens_per_s", (double)(plan->batch * (a->plan.decode ? 1 : plan->seq)) / p->seconds);
+    clv_table_real(t, "tokens_per_s",
+                   (double)(plan->batch * (plan->mode == CLV_PLAN_MODE_DECODE ? 1 : plan->seq)) / p->seconds);
     clv_table_fraction(t, "comm_share", p->seconds > 0 ? p->communication / p->seconds : 0);
-    clv_table_seconds(t, "overlapped_seconds", p->overlapped_s);
-    clv_table_fraction(t, "hidden_share", clv_overlapped_fraction(p->overlapped_s, p->communication));
+    clv_table_seconds(t, "overlapped_seconds", p->overlapped);
+    clv_table_fraction(t, "overlapped_share", clv_overlapped_fraction(p->overlapped, p->communication));
     clv_table_count(t, "flops_per_rank", p->flops);
     clv_table_fraction(t, "hfu", p->utilisation);
     clv_table_count(t, "model_flops", p->model_flops);
@@ -94,61 +86,52 @@ static void add_order(clv_table *t, const plan_args *a, const clv_machine_info *
     double least;
     char option[CLV_MESH_TEXT + 8] = "--mesh ";
     size_t used = strlen(option);
-    if (!a->hardware || info->hosts == 1 || ranks <= info->ranks_per_host)
+    if (!a->plan.hardware || info->hosts == 1 || ranks <= info->ranks_per_host)
         return;
-    if (clv_plan_option_device_order(&mesh, &least, &a->plan, NULL) != CLV_OK || least >= seconds)
+    if (clv_plan_find_axis_order(&mesh, &least, &a->plan.plan, NULL) != CLV_OK || least >= seconds)
         return;
     clv_mesh_print(option + used, sizeof option - used, &mesh);
     clv_table_text(t, "faster_by", option);
     clv_table_seconds(t, "faster_seconds", least);
 }
 
-static clv_status report(int *code, const plan_args *a, const clv_program *program, const clv_machine *machine,
-                         clv_error *err)
+static clv_status report(clv_invocation *run, const plan_args *a, const clv_program *program, clv_error *err)
 {
-    clv_table *t =
-        a->form.json ? clv_collectives_one_by_one(program, machine) : clv_collectives_by_layer(program, machine);
+    const clv_machine *machine = a->plan.machine;
+    clv_table *t = run->table =
+        run->format.json ? clv_collectives_one_by_one(program, machine) : clv_collectives_by_layer(program, machine);
     clv_prediction predicted = {.size = sizeof predicted};
     clv_machine_info info = {.size = sizeof info};
     clv_program_predict(program, machine, &predicted, NULL);
     clv_machine_get_info(machine, &info, NULL);
-    clv_status status = clv_plan_summary_add(t, &a->plan, info.name, err);
-    if (status != CLV_OK) {
-        clv_table_free(t);
-        return status;
-    }
+    CLV_TRY(clv_plan_summary_add(t, &a->plan, info.name, err));
     clv_table_root(t);
     clv_table_bytes(t, "bytes", clv_collectives_total_bytes(program));
     clv_table_int(t, "ranks", clv_mesh_rank_count(clv_program_mesh(program)));
     clv_plan_memory_add(t, program);
-    clv_plan_memory_fit_add(t, program, &a->plan, memory_limit(a, &predicted, info.name));
+    clv_plan_memory_fit_add(t, program, &a->plan.plan, memory_limit(a, &predicted, info.name));
     add_prediction(t, a, &predicted, info.name);
     add_order(t, a, &info, clv_mesh_rank_count(clv_program_mesh(program)), predicted.seconds);
-    *code = clv_table_finish(t, &a->form);
     return CLV_OK;
 }
 
-int command_plan(int argc, char **argv)
+clv_status command_plan(clv_invocation *run, clv_error *err)
 {
-    plan_args a = {.plan = clv_plan_option_defaults};
-    clv_error err = {0};
+    plan_args a = {.plan = CLV_PLAN_OPTION_DEFAULTS};
     clv_program *program = NULL;
-    int code = parse(&a, argc, argv);
-    if (code != CLV_OPTIONS_RUN)
-        return code;
-    clv_machine *machine = NULL;
-    clv_status status = clv_hardware_option_open(&machine, a.hardware, &err);
-    a.plan.plan.compile.machine = machine;
+    if (!parse(&a, run))
+        return CLV_OK;
+    clv_status status = clv_plan_option_compile(&program, &a.plan, err);
     if (status == CLV_OK)
-        status = clv_plan_option_compile(&program, &a.plan, &err);
-    code = CLV_EXIT_OK;
-    if (status == CLV_OK)
-        status = a.show ? clv_visualize_sharding(program, a.show, &err) : report(&code, &a, program, machine, &err);
-    if (status != CLV_OK)
-        code = clv_command_print_error(argv[0], &err);
-    if (code == CLV_EXIT_OK)
-        code = check_limit(&a, program, argv[0]);
+        status = a.show ? clv_visualize_sharding(program, a.show, err) : report(run, &a, program, err);
+    if (status == CLV_OK && run->table) { /* the table comes before the message */
+        run->code = clv_table_finish(run->table, &run->format);
+        run->table = NULL;
+        fflush(stdout);
+    }
+    if (status == CLV_OK && run->code == CLV_EXIT_OK)
+        run->code = check_limit(&a, program, run->name);
     clv_program_free(program);
-    clv_machine_free(machine);
-    return code;
+    clv_machine_free(a.plan.machine);
+    return status;
 }

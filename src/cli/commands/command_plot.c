@@ -6,43 +6,22 @@
 #include "cli/output/metrics_plot.h"
 #include "cli/parser/option_parser.h"
 
-typedef struct plot_args {
-    clv_strings files;
+clv_status command_plot(clv_invocation *run, clv_error *err)
+{
+    clv_strings files = {0};
     const char *out;
-} plot_args;
-
-static int parse(plot_args *a, int argc, char **argv)
-{
     const clv_option options[] = {
-        {.names = "FILE",
-         .kind = CLV_OPTION_STRINGS,
-         .out = &a->files,
-         .value = "FILE",
-         .use = CLV_OPTION_INPUT,
-         .required = true,
-         .help = "metrics.jsonl of a run, or of several, at most 8"},
-        CLV_OUT_OPTION(&a->out, "FILE", ".svg", CLV_OPTION_OUTPUT_FILE, true, "the picture, an SVG"),
+        CLV_OPT_VALUE(STRINGS, "FILE", &files, "FILE", "metrics.jsonl of up to 8 runs", .use = CLV_OPTION_INPUT,
+                      .required = true),
+        CLV_OUT_OPTION(&out, "FILE", FILE, "the picture, an SVG", .suffix = ".svg", .required = true),
     };
-    return clv_options_parse(options, sizeof options / sizeof options[0], argc, argv);
-}
-
-int command_plot(int argc, char **argv)
-{
-    plot_args a = {0};
-    clv_error err = {0};
-    int code = parse(&a, argc, argv);
-    if (code != CLV_OPTIONS_RUN)
-        return code;
-    clv_status status = CLV_OK;
-    for (int i = 0; status == CLV_OK && i < a.files.n; i++) {
-        status = clv_artifact_kind_check(a.files.item[i], argv[0], &err);
-        if (status == CLV_OK)
-            status = clv_plot_check(a.files.item[i], &err);
+    if (!CLV_PARSE(run, options))
+        return CLV_OK;
+    for (int i = 0; i < files.n; i++) {
+        CLV_TRY(clv_artifact_kind_check(files.item[i], run->name, err));
+        CLV_TRY(clv_plot_check(files.item[i], err));
     }
-    if (status == CLV_OK)
-        status = clv_plot_metrics(a.files.item, a.files.n, a.out, &err);
-    if (status != CLV_OK)
-        return clv_command_print_error(argv[0], &err);
-    clv_log("%s: wrote %s: %d run%s", argv[0], a.out, a.files.n, a.files.n == 1 ? "" : "s");
-    return CLV_EXIT_OK;
+    CLV_TRY(clv_plot_metrics(files.item, files.n, out, err));
+    clv_log("%s: wrote %s: %d run%s", run->name, out, files.n, files.n == 1 ? "" : "s");
+    return CLV_OK;
 }

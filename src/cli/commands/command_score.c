@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "cli/command.h"
-#include "cli/evaluation/comparison_rows.h"
+#include "cli/evaluation/forward_run.h"
 #include "cli/evaluation/spearman.h"
 #include "cli/input/sequence_options.h"
 #include "cli/options/model_options.h"
@@ -20,51 +20,31 @@ typedef struct score_args {
     clv_model_option model;
     const char *input, *mutations;
     int64_t context, stride, tokens;
-    bool csv, allow_nonfinite, truncate;
-    clv_table_format form;
+    bool allow_nonfinite, truncate;
 } score_args;
 
-static int parse(score_args *a, int argc, char **argv)
+static bool parse(score_args *a, clv_invocation *run)
 {
     const clv_option options[] = {
-        CLV_MODEL_OPTION(&a->model.path, "DIR", "a folder with config.json, safetensors and a tokenizer"),
-        {.names = "--input",
-         .kind = CLV_OPTION_STRING,
-         .out = &a->input,
-         .value = "FILE",
-         .use = CLV_OPTION_INPUT,
-         .bare = CLV_POSITIONAL_ACCEPTED,
-         .required = true,
-         .help =
-             "of decoders: a text, of any bytes; of encoders: sequences as FASTA, lines of JSON (their \"text\"), or a "
-             "text, one a line; also gzipped, or from a pipe (- is standard input)"},
-        {.names = "--mutations",
-         .kind = CLV_OPTION_STRING,
-         .out = &a->mutations,
-         .value = "LIST",
-         .help = "A24G,K30R:L31V: score these of the one protein in FILE"},
-        {.names = "-c, --ctx-size",
-         .kind = CLV_OPTION_INT,
-         .out = &a->context,
-         .min = 0,
-         .max = 1 << 30,
-         .value = "N",
-         .help = "tokens of a window; 0: what the model takes, at most 1024 (0)"},
-        {.names = "--stride",
-         .kind = CLV_OPTION_INT,
-         .out = &a->stride,
-         .min = 0,
-         .max = 1 << 30,
-         .value = "N",
-         .help = "tokens from a window to the next; 0: half a window (0)"},
+        CLV_MODEL_OPTION(&a->model.path, "DIR", "model folder: config.json, safetensors and a tokenizer"),
+        CLV_OPT_INPUT("--input", &a->input, "FILE",
+                      "decoders: a text; encoders: sequences as FASTA, JSON lines (key \"text\"), or text lines; also "
+                      "gzipped, or from a pipe (-: standard input)",
+                      .required = true, .positional = CLV_POSITIONAL_ACCEPTED),
+        CLV_OPT_STRING("--mutations", &a->mutations, "LIST",
+                       "mutations of the one protein in FILE, e.g. A24G,K30R:L31V"),
+        CLV_OPT_INT("-c, --ctx-size", &a->context, 0, 1 << 30, "N",
+                    "tokens of a window; 0: those of the model, at most 1024 (0)"),
+        CLV_OPT_INT("--stride", &a->stride, 0, 1 << 30, "N",
+                    "tokens between the starts of windows; 0: half a window (0)"),
         CLV_BATCH_TOKENS_OPTION(&a->tokens),
         CLV_SEQUENCES_OPTION(&a->truncate),
         CLV_ALLOW_NONFINITE_OPTION(&a->allow_nonfinite),
         CLV_MODEL_RUN_OPTIONS(&a->model),
-        CLV_FORMAT_OPTIONS(&a->form, "", "print JSON"),
-        {.names = "--csv", .kind = CLV_OPTION_FLAG, .out = &a->csv, .conflicts_with = "--json", .help = "print CSV"},
+        CLV_FORMAT_OPTIONS(&run->format, "", "print JSON"),
+        CLV_OPT_FLAG("--csv", &run->format.csv, "print CSV", .conflicts_with = "--json"),
     };
-    return clv_options_parse(options, sizeof options / sizeof options[0], argc, argv);
+    return CLV_PARSE(run, options);
 }
 
 static clv_status check(score_args *a, const clv_model_info *model, clv_error *err)
@@ -294,8 +274,8 @@ static clv_status score_sequences(clv_table *t, const score_args *a, const clv_m
     return status;
 }
 
-static clv_status run(clv_table *t, score_args *a, const clv_model *model, const clv_model *floats, bool *complete,
-                      const char *command, clv_error *err)
+static clv_status score_with(clv_table *t, score_args *a, const clv_model *model, const clv_model *floats,
+                             bool *complete, const char *command, clv_error *err)
 {
     scorers by = {0};
     clv_forwarder_options options = {.size = sizeof options,
@@ -323,7 +303,7 @@ static clv_status open_unquantized(clv_model **out, const score_args *a, const c
     *out = NULL;
     if (clv_model_quant(model) == CLV_QUANT_NONE)
         return CLV_OK;
-    plain.quant = NULL;
+    plain.options.quant = CLV_QUANT_NONE;
     CLV_TRY(clv_model_option_open(out, &plain, err));
     if (clv_model_quant(*out) != CLV_QUANT_NONE) { /* the folder has no floats */
         clv_model_close(*out);
@@ -338,7 +318,7 @@ static clv_status score(clv_table *t, score_args *a, bool *complete, const char 
     CLV_TRY(clv_model_option_open(&model, &a->model, err));
     clv_status status = open_unquantized(&floats, a, model, err);
     if (status == CLV_OK)
-        status = run(t, a, model, floats, complete, command, err);
+        status = score_with(t, a, model, floats, complete, command, err);
     clv_model_close(floats);
     clv_model_close(model);
     if (status != CLV_OK) {
@@ -348,19 +328,14 @@ static clv_status score(clv_table *t, score_args *a, bool *complete, const char 
     return status;
 }
 
-int command_score(int argc, char **argv)
+clv_status command_score(clv_invocation *run, clv_error *err)
 {
-    score_args a = {.model = CLV_MODEL_DEFAULTS, .tokens = 4096};
-    clv_error err = {0};
-    int code = parse(&a, argc, argv);
-    if (code != CLV_OPTIONS_RUN)
-        return code;
+    score_args a = {.tokens = 4096};
     bool complete = true;
-    clv_table *t = clv_table_new("scores");
-    if (score(t, &a, &complete, argv[0], &err) != CLV_OK) {
-        clv_table_free(t);
-        return clv_command_print_error(argv[0], &err);
-    }
-    code = a.csv ? clv_table_finish_csv(t) : clv_table_finish(t, &a.form);
-    return code == CLV_EXIT_OK && !complete ? CLV_EXIT_FAILED : code;
+    if (!parse(&a, run))
+        return CLV_OK;
+    run->table = clv_table_new("scores");
+    clv_status status = score(run->table, &a, &complete, run->name, err);
+    run->code = complete ? CLV_EXIT_OK : CLV_EXIT_FAILED;
+    return status;
 }

@@ -15,25 +15,24 @@
 
 typedef struct shard_args {
     const char *model, *out;
-    const char *quant; /* NULL: as they are */
+    clv_quant quant;
     clv_mesh_option mesh;
-    clv_table_format form;
 } shard_args;
 
 enum { FILE_NAME = 64 };
 
-static int parse(shard_args *a, int argc, char **argv)
+static bool parse(shard_args *a, clv_invocation *run)
 {
     const clv_option options[] = {
-        CLV_MODEL_OPTION(&a->model, "DIR", "checkpoint: a folder with config.json and safetensors, sharded or not"),
-        CLV_OUT_OPTION(&a->out, "DIR", NULL, CLV_OPTION_OUTPUT_FOLDER, true, "the folder to make"),
+        CLV_MODEL_OPTION(&a->model, "DIR", "model folder: config.json and safetensors, sharded or not"),
+        CLV_OUT_OPTION(&a->out, "DIR", FOLDER, "the folder to create", .required = true),
         CLV_MESH_OPTIONS(&a->mesh),
         CLV_RULES_OPTIONS(&a->mesh),
-        CLV_QUANT_ROW(&a->quant, "write weights of linear layers in blocks of 32 integers of 8 or 4 bits, with a scale "
-                                 "each, as GGUF's Q8_0 and Q4_0 are (as they are)"),
-        CLV_FORMAT_OPTIONS(&a->form, "", "print JSON"),
+        CLV_QUANT_ROW(&a->quant, "quantise linear layers to blocks of 32 integers of 8 or 4 bits with a scale, as "
+                                 "GGUF's Q8_0 and Q4_0 (none)"),
+        CLV_FORMAT_OPTIONS(&run->format, "", "print JSON"),
     };
-    return clv_options_parse(options, sizeof options / sizeof options[0], argc, argv);
+    return CLV_PARSE(run, options);
 }
 
 /* What the manifest says of the rules: a preset's name, or the text of the file; the caller frees it. */
@@ -83,34 +82,24 @@ static clv_status write_shards(const shard_args *a, const clv_model *model, clv_
     return status;
 }
 
-static clv_status shard(const shard_args *a, clv_error *err)
+static clv_status shard(shard_args *a, clv_error *err)
 {
-    clv_mesh mesh;
-    clv_axis_rules rules;
     clv_model *model;
-    clv_model_options options = {.size = sizeof options, .mesh = &mesh, .rules = &rules};
-
-    CLV_TRY(clv_mesh_option_read(&mesh, &a->mesh, err));
-    CLV_TRY(clv_mesh_option_rules(&rules, &a->mesh, &mesh, err));
-    CLV_TRY(clv_quant_option_read(&options.quant, a->quant, err));
+    const clv_model_options options = {
+        .size = sizeof options, .mesh = &a->mesh.mesh, .rules = &a->mesh.axis_rules, .quant = a->quant};
+    CLV_TRY(clv_mesh_option_read(&a->mesh, err));
     CLV_TRY(clv_model_open(&model, a->model, &options, err));
     clv_status status = write_shards(a, model, err);
     clv_model_close(model);
     return status;
 }
 
-int command_shard(int argc, char **argv)
+clv_status command_shard(clv_invocation *run, clv_error *err)
 {
-    shard_args a = {.mesh = {.tp = 1}};
-    clv_error err = {0};
-    int code = parse(&a, argc, argv);
-    if (code != CLV_OPTIONS_RUN)
-        return code;
-    if (shard(&a, &err) != CLV_OK)
-        return clv_command_print_error(argv[0], &err);
-    clv_table *t = clv_table_new("files");
-    if (report(t, a.out, &err) == CLV_OK)
-        return clv_table_finish(t, &a.form);
-    clv_table_free(t);
-    return clv_command_print_error(argv[0], &err);
+    shard_args a = {.mesh.tp = 1};
+    if (!parse(&a, run))
+        return CLV_OK;
+    CLV_TRY(shard(&a, err));
+    run->table = clv_table_new("files");
+    return report(run->table, a.out, err);
 }

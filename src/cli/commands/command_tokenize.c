@@ -7,7 +7,7 @@
 #include "cleave/sequences.h"
 #include "cleave/tokenizer.h"
 #include "cli/command.h"
-#include "cli/input/standard_input.h"
+#include "cli/input/prompts.h"
 #include "cli/options/model_options.h"
 #include "cli/options/output_options.h"
 #include "cli/output/messages.h"
@@ -18,28 +18,18 @@ typedef struct tokenize_args {
     bool plain, decode, json;
 } tokenize_args;
 
-static int parse(tokenize_args *a, int argc, char **argv)
+static bool parse(tokenize_args *a, clv_invocation *run)
 {
     const clv_option options[] = {
-        CLV_MODEL_OPTION(&a->model, "PATH", "tokenizer.json, or the folder that holds it"),
-        {.names = "-p, --prompt",
-         .kind = CLV_OPTION_STRING,
-         .out = &a->prompt,
-         .value = "TEXT",
-         .bare = CLV_POSITIONAL_SUGGESTED,
-         .help = "the text (or, with --decode, ids); else standard input"},
-        {.names = "--no-special",
-         .kind = CLV_OPTION_FLAG,
-         .out = &a->plain,
-         .conflicts_with = "--decode",
-         .help = "without the template's tokens"},
-        {.names = "--decode",
-         .kind = CLV_OPTION_FLAG,
-         .out = &a->decode,
-         .help = "ids, apart by spaces or commas, to text; one without a token reads as nothing"},
+        CLV_MODEL_OPTION(&a->model, "PATH", "tokenizer.json, or its folder"),
+        CLV_OPT_STRING("-p, --prompt", &a->prompt, "TEXT", "the text, with --decode the ids (standard input)",
+                       .positional = CLV_POSITIONAL_SUGGESTED),
+        CLV_OPT_FLAG("--no-special", &a->plain, "without the special tokens of the template",
+                     .conflicts_with = "--decode"),
+        CLV_OPT_FLAG("--decode", &a->decode, "token ids, separated by spaces or commas, to text"),
         CLV_JSON_OPTION(&a->json, "--decode", "print a JSON list of ids"),
     };
-    return clv_options_parse(options, sizeof options / sizeof options[0], argc, argv);
+    return CLV_PARSE(run, options);
 }
 
 /* -p, or all of standard input; the caller frees. */
@@ -111,22 +101,19 @@ static clv_status decode(const clv_tokenizer *t, char *text, size_t size, const 
     return status;
 }
 
-int command_tokenize(int argc, char **argv)
+clv_status command_tokenize(clv_invocation *run, clv_error *err)
 {
     tokenize_args a = {0};
-    clv_error err = {0};
-    clv_tokenizer *t = NULL;
+    clv_tokenizer *t;
     char *text = NULL;
     size_t size;
-    int code = parse(&a, argc, argv);
-    if (code != CLV_OPTIONS_RUN)
-        return code;
-    clv_status status = clv_tokenizer_open(&t, a.model, &err);
+    if (!parse(&a, run))
+        return CLV_OK;
+    CLV_TRY(clv_tokenizer_open(&t, a.model, err));
+    clv_status status = read_text(&text, &size, a.prompt, run->name, err);
     if (status == CLV_OK)
-        status = read_text(&text, &size, a.prompt, argv[0], &err);
-    if (status == CLV_OK)
-        status = a.decode ? decode(t, text, size, argv[0], &err) : encode(&a, t, text, size, &err);
+        status = a.decode ? decode(t, text, size, run->name, err) : encode(&a, t, text, size, err);
     free(text);
     clv_tokenizer_free(t);
-    return status == CLV_OK ? CLV_EXIT_OK : clv_command_print_error(argv[0], &err);
+    return status;
 }

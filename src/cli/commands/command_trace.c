@@ -10,26 +10,6 @@
 #include "cli/parser/option_parser.h"
 #include "cli/timing/op_times.h"
 
-typedef struct trace_args {
-    const char *file;
-    clv_table_format form;
-} trace_args;
-
-static int parse(trace_args *a, int argc, char **argv)
-{
-    const clv_option options[] = {
-        {.names = "FILE",
-         .kind = CLV_OPTION_STRING,
-         .out = &a->file,
-         .value = "FILE",
-         .use = CLV_OPTION_INPUT,
-         .required = true,
-         .help = "what --trace-out wrote"},
-        CLV_FORMAT_OPTIONS(&a->form, "", "print JSON"),
-    };
-    return clv_options_parse(options, sizeof options / sizeof options[0], argc, argv);
-}
-
 /* Null where there is no time that it is a share of. */
 static void add_share(clv_table *t, const char *key, double of, double all)
 {
@@ -97,21 +77,20 @@ static clv_status fill(clv_table *t, const clv_trace_report *report, clv_error *
     return CLV_OK;
 }
 
-int command_trace(int argc, char **argv)
+clv_status command_trace(clv_invocation *run, clv_error *err)
 {
-    trace_args a = {0};
-    clv_error err = {0};
+    const char *file;
     clv_trace_report *report;
-    int code = parse(&a, argc, argv);
-    if (code != CLV_OPTIONS_RUN)
-        return code;
-    if (clv_artifact_kind_check(a.file, argv[0], &err) != CLV_OK || clv_trace_read(&report, a.file, &err) != CLV_OK)
-        return clv_command_print_error(argv[0], &err);
-    clv_table *t = clv_table_new("parts");
-    clv_status status = fill(t, report, &err);
+    const clv_option options[] = {
+        CLV_OPT_INPUT("FILE", &file, "FILE", "a trace of --trace-out", .required = true),
+        CLV_FORMAT_OPTIONS(&run->format, "", "print JSON"),
+    };
+    if (!CLV_PARSE(run, options))
+        return CLV_OK;
+    CLV_TRY(clv_artifact_kind_check(file, run->name, err));
+    CLV_TRY(clv_trace_read(&report, file, err));
+    run->table = clv_table_new("parts");
+    clv_status status = fill(run->table, report, err);
     clv_trace_report_free(report);
-    if (status == CLV_OK)
-        return clv_table_finish(t, &a.form);
-    clv_table_free(t);
-    return clv_command_print_error(argv[0], &err);
+    return status;
 }

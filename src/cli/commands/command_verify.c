@@ -1,15 +1,17 @@
 /* command_verify.c - the `cleave verify` command: runs one input on several meshes and compares every op result and
  * gradient with the first.
  */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "cleave/checkpoint.h"
 #include "cleave/evaluate.h"
 #include "cleave/status.h"
 #include "cli/command.h"
-#include "cli/evaluation/comparison_rows.h"
-#include "cli/evaluation/verify_against.h"
+#include "cli/evaluation/forward_run.h"
 #include "cli/options/mesh_options.h"
 #include "cli/options/model_options.h"
 #include "cli/options/output_options.h"
@@ -20,69 +22,41 @@
 enum { DEGREE_TEXT = 32 };
 
 typedef struct verify_args {
-    const char *model, *rules, *comm_dtype, *hardware, *against;
-    const char *flight;
+    clv_model_option model; /* without a mesh */
+    const char *against;
     clv_sizes degrees;
     clv_strings meshes;
     char one_rank[CLV_MESH_TEXT]; /* the measure of a mesh that was given alone */
     int64_t batch, seq, seed;
     double tolerance;
-    clv_table_format form;
 } verify_args;
 
-static int parse(verify_args *a, int argc, char **argv)
+static bool parse(verify_args *a, clv_invocation *run)
 {
     const clv_option options[] = {
-        CLV_MODEL_OPTION(&a->model, "DIR", "checkpoint: a folder with config.json and safetensors"),
-        {.names = "--tp",
-         .kind = CLV_OPTION_INTS,
-         .out = &a->degrees,
-         .min = 1,
-         .max = CLV_PLAN_MAX_RANKS,
-         .value = "LIST",
-         .conflicts_with = "--mesh",
-         .help = "degrees (1,2,3,4); one alone is compared with 1"},
-        CLV_MESH_ROW(CLV_OPTION_STRINGS, &a->meshes, false,
-                     "meshes instead of degrees; may be given again; one alone is compared with one rank"),
-        CLV_RULES_ROW(&a->rules, "as for plan"),
-        CLV_COMM_DTYPE_OPTION(&a->comm_dtype, NULL),
-        CLV_COST_MODEL_OPTION(&a->hardware),
-        {.names = "--against",
-         .kind = CLV_OPTION_STRING,
-         .out = &a->against,
-         .value = "FILE",
-         .use = CLV_OPTION_INPUT,
-         .bare = CLV_POSITIONAL_SUGGESTED,
-         .help = "compare with these results instead: safetensors as forward writes them, ids among them"},
-        {.names = "--batch",
-         .kind = CLV_OPTION_INT,
-         .out = &a->batch,
-         .min = 1,
-         .max = 1 << 16,
-         .value = "B",
-         .conflicts_with = "--against",
-         .help = "sequences of random ids (2)"},
-        {.names = "--seq",
-         .kind = CLV_OPTION_INT,
-         .out = &a->seq,
-         .min = 1,
-         .max = 1 << 20,
-         .value = "S",
-         .conflicts_with = "--against",
-         .help = "tokens a sequence (16)"},
-        CLV_SEED_OPTION(&a->seed, "--against", "of the ids (1)"),
-        {.names = "--tolerance",
-         .kind = CLV_OPTION_REAL,
-         .out = &a->tolerance,
-         .real_min = 1e-12,
-         .real_max = 1,
-         .value = "T",
-         .help = "relative to a tensor's largest element, or a thousandth of all of its kind (2e-5; with --comm-dtype "
-                 "f16 4e-3, bf16 3e-2, q8 0.1)"},
-        CLV_FLIGHT_OPTION(&a->flight),
-        CLV_FORMAT_OPTIONS(&a->form, "", "print JSON"),
+        CLV_MODEL_OPTION(&a->model.path, "DIR", "model folder: config.json and safetensors"),
+        CLV_OPT_VALUE(INTS, "--tp", &a->degrees, "LIST",
+                      "degrees to compare (1,2,3,4); a single one is compared with 1", .min = 1,
+                      .max = CLV_PLAN_MAX_RANKS, .conflicts_with = "--mesh"),
+        CLV_MESH_ROW(STRINGS, &a->meshes, false,
+                     "meshes instead of degrees; may be repeated; a single one is compared with one rank"),
+        CLV_RULES_ROW(&a->model.mesh.rules, "how layers are split, as in plan"),
+        CLV_COMM_DTYPE_OPTION(&a->model.options.compile),
+        CLV_COST_MODEL_OPTION(&a->model.hardware),
+        CLV_OPT_INPUT("--against", &a->against, "FILE",
+                      "compare with this file instead: safetensors in the format of forward, with ids",
+                      .positional = CLV_POSITIONAL_SUGGESTED),
+        CLV_OPT_INT("--batch", &a->batch, 1, 1 << 16, "B", "sequences of random ids (2)",
+                    .conflicts_with = "--against"),
+        CLV_OPT_INT("--seq", &a->seq, 1, 1 << 20, "S", "tokens a sequence (16)", .conflicts_with = "--against"),
+        CLV_SEED_OPTION(&a->seed, "--against", "seed of the ids (1)"),
+        CLV_OPT_REAL("--tolerance", &a->tolerance, 1e-12, 1, "T",
+                     "tolerance, relative to the largest element of a tensor, or 1/1000 of that of all tensors of its "
+                     "kind (2e-5; with --comm-dtype f16 4e-3, bf16 3e-2, q8 0.1)"),
+        CLV_FLIGHT_OPTION(&a->model.comm.flight),
+        CLV_FORMAT_OPTIONS(&run->format, "", "print JSON"),
     };
-    return clv_options_parse(options, sizeof options / sizeof options[0], argc, argv);
+    return CLV_PARSE(run, options);
 }
 
 /* ---- one mesh ---- */
@@ -141,17 +115,11 @@ static clv_status run_mesh(outcome *o, const verify_args *a, clv_error *err)
 
 static clv_model_option on_mesh(const verify_args *a, const char *mesh)
 {
-    clv_model_option option = CLV_MODEL_DEFAULTS;
+    clv_model_option option = a->model;
     clv_mesh read = {0};
     (void)clv_mesh_parse(&read, mesh, NULL);
-    option.run.every_process_runs_all = clv_mesh_rank_count(&read) < clv_processes_count();
-    option.path = a->model;
+    option.every_process_runs_all = clv_mesh_rank_count(&read) < clv_processes_count();
     option.mesh.text = mesh;
-    option.mesh.rules = a->rules;
-    option.comm_dtype = a->comm_dtype;
-    option.hardware = a->hardware;
-    option.run.check = true;
-    option.run.comm.flight = a->flight;
     return option;
 }
 
@@ -182,6 +150,19 @@ static clv_status open_mesh(clv_model **out, const verify_args *a, const char *m
 
 /* ---- comparing ---- */
 
+/* Adds the row of a mesh; whether all is within the tolerance. */
+static bool add_row(clv_table *t, const char *mesh, const clv_comparison *found)
+{
+    bool same = found->diverges[0] == '\0';
+    clv_table_row(t);
+    clv_table_text(t, "mesh", mesh);
+    clv_table_int(t, "tensors", found->tensors);
+    clv_table_real(t, "largest_error", found->largest_error);
+    clv_table_text(t, "first_divergence", same ? "none" : found->diverges);
+    clv_table_text(t, "element", same ? "none" : found->element);
+    return same;
+}
+
 /* Runs a mesh and adds its row; the first one is compared with itself. */
 static clv_status verify_mesh(clv_table *t, bool *same, outcome *first, const char *mesh, const verify_args *a,
                               const char *command, clv_error *err)
@@ -194,7 +175,7 @@ static clv_status verify_mesh(clv_table *t, bool *same, outcome *first, const ch
         status = clv_evaluation_compare(&found, own.results, first->results ? first->results : own.results,
                                         a->tolerance, err);
     if (status == CLV_OK)
-        *same = clv_comparison_add_row(t, mesh, &found) && *same;
+        *same = add_row(t, mesh, &found) && *same;
     if (status == CLV_OK && !first->results)
         *first = own;
     else
@@ -202,17 +183,77 @@ static clv_status verify_mesh(clv_table *t, bool *same, outcome *first, const ch
     return status;
 }
 
-/* What rounding may do, of sums in another order, and of what is carried. */
-static double usual_tolerance(const char *comm_dtype)
+/* ---- --against ---- */
+
+static bool has_gradients(const clv_checkpoint *file)
 {
-    static const struct {
-        const char *name;
-        double tolerance;
-    } usual[] = {{"f16", 4e-3}, {"bf16", 3e-2}, {"q8", 0.1}};
-    for (size_t i = 0; i < sizeof usual / sizeof *usual; i++)
-        if (strcmp(comm_dtype, usual[i].name) == 0)
-            return usual[i].tolerance;
-    return 2e-5;
+    clv_tensor_info t = {.size = sizeof t};
+    for (int64_t i = 0; clv_checkpoint_tensor(file, i, &t, NULL) == CLV_OK; i++)
+        if (strncmp(t.name, "grad.", strlen("grad.")) == 0)
+            return true;
+    return false;
+}
+
+/* Runs into a file of the temporary folder, and opens it. */
+static clv_status run_to_file(clv_checkpoint **out, const clv_forward_request *given, const char *command,
+                              clv_error *err)
+{
+    const char *folder = getenv("TMPDIR");
+    char *path = NULL;
+    clv_forward_request job = *given;
+    if (asprintf(&path, "%s/cleave-verify-%ld.safetensors", folder ? folder : "/tmp", (long)getpid()) < 0)
+        return clv_fail_memory(err, "a file name", 0);
+    job.out = path;
+    clv_status status = clv_forward_run(&job, command, err);
+    if (status == CLV_OK)
+        status = clv_checkpoint_open(out, path, NULL, err);
+    unlink(path);
+    free(path);
+    return status;
+}
+
+/* Names the first tensor that is not finite. */
+static void add_first_nonfinite(clv_comparison *found, const char *first)
+{
+    size_t used = strlen(found->element);
+    if (isinf(found->error) && first[0] != '\0')
+        snprintf(found->element + used, sizeof found->element - used, "; it begins at %s", first);
+}
+
+/* Compares with the tensors of a.against; gradients when the file has some. */
+static clv_status verify_against(clv_table *t, bool *same, clv_model_option *model, const verify_args *a,
+                                 const char *command, clv_error *err)
+{
+    clv_checkpoint *got = NULL, *want;
+    clv_comparison found = {.size = sizeof found};
+    char first[CLV_FIRST_NONFINITE_SIZE] = "";
+    clv_forward_request job = {.first_nonfinite = first,
+                               .model = model,
+                               .ids = a->against,
+                               .allow_other_tensors = true,
+                               .allow_nonfinite = true};
+    CLV_TRY(clv_checkpoint_open(&want, a->against, NULL, err));
+    job.gradients = has_gradients(want);
+    clv_status status = run_to_file(&got, &job, command, err);
+    if (status == CLV_OK)
+        status = clv_evaluation_compare_files(&found, got, want, a->tolerance, err);
+    if (status == CLV_OK) {
+        add_first_nonfinite(&found, first);
+        *same = add_row(t, model->mesh.text, &found) && *same;
+    }
+    clv_checkpoint_close(got);
+    clv_checkpoint_close(want);
+    return status;
+}
+
+/* ---- meshes ---- */
+
+/* Allows for rounding, of sums in another order and of the wire dtype. */
+static double default_tolerance(clv_comm_dtype comm_dtype)
+{
+    static const double tolerance[] = {
+        [CLV_COMM_F32] = 2e-5, [CLV_COMM_F16] = 4e-3, [CLV_COMM_BF16] = 3e-2, [CLV_COMM_Q8] = 0.1};
+    return tolerance[comm_dtype];
 }
 
 static int count_meshes(const verify_args *a)
@@ -266,7 +307,7 @@ static clv_status verify(const verify_args *a, const char *command, bool *same, 
         const char *mesh = mesh_at(degree, a, i);
         if (a->against) {
             clv_model_option option = on_mesh(a, mesh);
-            status = clv_verify_against(t, same, &option, a->against, a->tolerance, command, err);
+            status = verify_against(t, same, &option, a, command, err);
             continue;
         }
         status = verify_mesh(t, same, &first, mesh, a, command, err);
@@ -275,24 +316,17 @@ static clv_status verify(const verify_args *a, const char *command, bool *same, 
     return status;
 }
 
-int command_verify(int argc, char **argv)
+clv_status command_verify(clv_invocation *run, clv_error *err)
 {
-    verify_args a = {.comm_dtype = "f32", .degrees = {4, {1, 2, 3, 4}}, .batch = 2, .seq = 16, .seed = 1};
-    clv_error err = {0};
+    verify_args a = {.model.options.check = true, .degrees = {4, {1, 2, 3, 4}}, .batch = 2, .seq = 16, .seed = 1};
     bool same = true;
-    int code = parse(&a, argc, argv);
-    if (code != CLV_OPTIONS_RUN)
-        return code;
+    if (!parse(&a, run))
+        return CLV_OK;
     if (a.tolerance == 0)
-        a.tolerance = usual_tolerance(a.comm_dtype);
-    if (find_measure(&a, &err) != CLV_OK)
-        return clv_command_print_error(argv[0], &err);
-    clv_table *t = clv_table_new("meshes");
-    clv_status status = verify(&a, argv[0], &same, t, &err);
-    if (status != CLV_OK) {
-        clv_table_free(t);
-        return clv_command_print_error(argv[0], &err);
-    }
-    code = clv_table_finish(t, &a.form);
-    return code == CLV_EXIT_OK && !same ? CLV_EXIT_FAILED : code;
+        a.tolerance = default_tolerance(a.model.options.compile.comm_dtype);
+    CLV_TRY(find_measure(&a, err));
+    run->table = clv_table_new("meshes");
+    clv_status status = verify(&a, run->name, &same, run->table, err);
+    run->code = same ? CLV_EXIT_OK : CLV_EXIT_FAILED;
+    return status;
 }

@@ -32,28 +32,23 @@ static int cpu_features(const char *out[16])
     return n;
 }
 
-int command_version(int argc, char **argv)
+clv_status command_version(clv_invocation *run, clv_error *err)
 {
-    clv_table_format form = {0};
     const clv_option options[] = {
-        CLV_FORMAT_OPTIONS(&form, "", "print JSON"),
+        CLV_FORMAT_OPTIONS(&run->format, "", "print JSON"),
     };
-    int code = clv_options_parse(options, sizeof options / sizeof options[0], argc, argv);
     const char *features[16];
     clv_cpu_info cpu = {.size = sizeof cpu};
-
-    if (code != CLV_OPTIONS_RUN)
-        return code;
-
-    clv_table *t = clv_table_new(NULL);
+    if (!CLV_PARSE(run, options))
+        return CLV_OK;
+    CLV_TRY(clv_cpu_get_info(&cpu, err));
+    clv_table *t = run->table = clv_table_new(NULL);
     clv_table_text(t, "cleave", CLV_VERSION);
-    clv_cpu_get_info(&cpu, NULL);
     clv_table_text(t, "products", cpu.products);
     clv_table_text(t, "jansson", jansson_version_str());
     clv_table_text_list(t, "cpu_features", features, cpu_features(features));
     clv_table_text(t, "kernels", cpu.kernels);
     clv_table_int(t, "cores", cpu.cores);
-    /* More ranks than cores work too, only slower: a rank is a thread. */
-    clv_table_int(t, "ranks_at_full_speed", cpu.cores);
-    return clv_table_finish(t, &form);
+    clv_table_int(t, "ranks_at_full_speed", cpu.cores); /* more ranks than cores work, but slower */
+    return CLV_OK;
 }

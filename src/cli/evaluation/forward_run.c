@@ -4,10 +4,16 @@
 #include "cli/evaluation/forward_run.h"
 
 #include <stdio.h>
-
+#include <string.h>
 #include "cleave/evaluate.h"
-#include "cli/evaluation/comparison_rows.h"
 #include "cli/input/token_ids_file.h"
+
+void clv_suggest_allow_nonfinite(clv_error *err)
+{
+    size_t used = strlen(err->message);
+    if (err->code == CLV_ENONFINITE)
+        snprintf(err->message + used, sizeof err->message - used, "; --allow-nonfinite continues anyway");
+}
 
 static bool is_decoder(const clv_model_info *model)
 {
@@ -50,7 +56,7 @@ static clv_status evaluate(const clv_forward_request *a, const clv_model *model,
                                  .labels = has_loss(in, info) ? in->labels : NULL,
                                  .gradients = a->gradients,
                                  .allow_nonfinite = a->allow_nonfinite,
-                                 .find_nonfinite = a->begins != NULL};
+                                 .find_nonfinite = a->first_nonfinite != NULL};
     clv_machine *machine;
     CLV_TRY(clv_hardware_option_open(&machine, a->model->hardware, err));
     const clv_trace_options trace = {.size = sizeof trace, .path = a->trace_out, .machine = machine};
@@ -61,11 +67,11 @@ static clv_status evaluate(const clv_forward_request *a, const clv_model *model,
         clv_suggest_allow_nonfinite(err);
         return status;
     }
-    const char *begins = clv_evaluation_nonfinite_origin(e);
+    const char *first = clv_evaluation_nonfinite_origin(e);
     if (a->seconds)
         *a->seconds = clv_evaluation_seconds(e);
-    if (a->begins)
-        snprintf(a->begins, CLV_FIRST_NONFINITE_SIZE, "%s", begins ? begins : "");
+    if (a->first_nonfinite)
+        snprintf(a->first_nonfinite, CLV_FIRST_NONFINITE_SIZE, "%s", first ? first : "");
     status = clv_evaluation_write(e, a->out, err);
     clv_evaluation_free(e);
     return status;

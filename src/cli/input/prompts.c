@@ -1,12 +1,14 @@
-/* prompts.c - prompts of `cleave generate`: one text, or the lines of a file, also from standard input. */
+/* prompts.c - prompts of `cleave generate`: one text, or the lines of a file; reading standard input. */
 #include "cli/input/prompts.h"
 
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cleave/sequences.h"
-#include "cli/input/standard_input.h"
+#include "cli/job/job_processes.h"
+#include "cli/output/messages.h"
 
 void clv_prompts_free(clv_prompts *p)
 {
@@ -92,4 +94,15 @@ clv_status clv_prompts_read(clv_prompts *p, const char *text, const char *file, 
     if (!text && !file)
         return clv_fail(err, CLV_EINVAL, "a prompt is needed: -p TEXT, or -f FILE with one a line");
     return file ? read_lines(p, file, command, err) : read_one(p, text, command, err);
+}
+
+clv_status clv_standard_input_read(char **out, size_t *size, int zeros, const char *command, clv_error *err)
+{
+    if (clv_processes_have_job())
+        return clv_fail(err, CLV_EINVAL,
+                        "standard input is that of the first process alone; valid with several: text as an option, or "
+                        "a file that each can read");
+    if (isatty(STDIN_FILENO) == 1)
+        clv_log("%s: waiting for text on standard input; Ctrl-D at the begin of a line ends it", command);
+    return clv_text_read(out, size, "-", zeros, err);
 }

@@ -6,13 +6,12 @@
 
 #include "cleave/status.h"
 
-/* At the start, before stderr goes nowhere: keeps it, and time to speak when the launcher ends this process (SIGTERM).
- */
+/* Called at the start: keeps a copy of stderr, and delays SIGTERM of the launcher until the report is printed. */
 void clv_crash_report_install(bool is_first);
-/* Says it, unless last words were said; a clv_job_lost_fn. From any thread. */
+/* Prints the report, once; a clv_job_lost_fn. Thread-safe. */
 void clv_crash_report_print(void *arg, const clv_error *err);
-/* Whether a report of this failure would say again what was said, or is none that anybody reads: that of a process that
- * is not the first. Else it is said now, and last words are no more. */
+/* Whether a message of this failure would repeat the report, or is that of another process than the first. If not, the
+ * caller prints the message, and no report follows. */
 bool clv_crash_report_is_duplicate(const clv_error *err);
 
 #endif

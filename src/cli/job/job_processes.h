@@ -10,8 +10,7 @@
 #include "cleave/mesh.h"
 #include "cli/options/flight_recorder_option.h"
 
-/* --comm, --comm-timeout, --flight-recorder: how ranks reach each other, how long they wait, and where what they did is
- * written. Zeros: as without the options. */
+/* --comm, --comm-timeout and --flight-recorder. Zeros: not given. */
 typedef struct clv_comm_option {
     const char *how;        /* "threads", "mpi" or NULL */
     double timeout_seconds; /* 0: the default */
@@ -19,51 +18,42 @@ typedef struct clv_comm_option {
 } clv_comm_option;
 
 #define CLV_COMM_OPTIONS(option_)                                                                                      \
-    {.names = "--comm",                                                                                                \
-     .kind = CLV_OPTION_CHOICE,                                                                                        \
-     .out = &(option_)->how,                                                                                           \
-     .value = "threads|mpi",                                                                                           \
-     .advanced = true,                                                                                                 \
-     .help = "how ranks reach each other (mpi where mpirun started the command; threads: in the first process)"},      \
-        {.names = "--comm-timeout",                                                                                    \
-         .kind = CLV_OPTION_REAL,                                                                                      \
-         .out = &(option_)->timeout_seconds,                                                                           \
-         .real_min = 0.1,                                                                                              \
-         .real_max = 1e9,                                                                                              \
-         .value = "SECONDS",                                                                                           \
-         .advanced = true,                                                                                             \
-         .help =                                                                                                       \
-             "how long a rank waits for others, and a process may say nothing, until the command fails, naming it "    \
-             "(60; 5.5 where steps are short, 1e9 in a debugger)"},                                                    \
+    CLV_OPT_CHOICE("--comm", &(option_)->how, "threads|mpi",                                                           \
+                   "transport between ranks (mpi under mpirun; threads: all ranks in the first process)",              \
+                   .advanced = true),                                                                                  \
+        CLV_OPT_REAL("--comm-timeout", &(option_)->timeout_seconds, 0.1, 1e9, "SECONDS",                               \
+                     "time after which a rank that waits, or a silent process, fails the command, which names it "     \
+                     "(60; e.g. 1e9 in a debugger)",                                                                   \
+                     .advanced = true),                                                                                \
         CLV_FLIGHT_OPTION(&(option_)->flight)
 
-/* At the start: processes but the first are silent from here on. */
+/* Called at the start: redirects the output of all processes but the first to /dev/null. */
 void clv_processes_init(void);
-/* How many were started. */
+/* Number of processes that the launcher started; 1 without one. */
 int clv_processes_count(void);
 /* Whether this is the first process, or the only one. */
 bool clv_processes_is_first(void);
-/* Whether the command that is about to run has ranks for several processes. */
+/* Sets whether the command can run in several processes. */
 void clv_processes_allow(bool several);
-/* clv_session_options.timeout_ms, and clv_model_options'. */
+/* --comm-timeout as timeout_ms of session and model options; 0: the default. */
 int64_t clv_comm_option_timeout_ms(const clv_comm_option *comm);
-/* Joins the job of such a command, before it looks at anything that may be otherwise on another host: who fails later
- * can tell the others. */
+/* Joins the job of such a command. Called before anything that may fail on one host only, so that the failure reaches
+ * the other processes. */
 clv_status clv_processes_join_job(const clv_comm_option *comm, clv_error *err);
-/* The job of a command whose ranks are on this mesh; *out is NULL where this process runs them all. CLV_EINVAL for
- * fewer ranks than processes. */
+/* *out: the job that runs the ranks of the mesh, or NULL when this process runs them all. CLV_EINVAL for fewer ranks
+ * than processes. */
 clv_status clv_processes_job_of_mesh(clv_job **out, const clv_comm_option *comm, const clv_mesh *mesh, clv_error *err);
-/* The job, whatever its processes do; *out is NULL where there is but this one. */
+/* *out: the job; NULL for a single process. */
 clv_status clv_processes_job(clv_job **out, const clv_comm_option *comm, clv_error *err);
-/* clv_job_agree, where a job was joined: what the first process alone has done. */
+/* clv_job_agree of a joined job: the status of the first process in all. */
 clv_status clv_processes_agree(clv_status status, clv_error *err);
-/* Whether a job was joined: there are other processes to compare with. */
+/* Whether this process has joined a job. */
 bool clv_processes_have_job(void);
-/* That all processes of a job that was joined were given the same: options, files. clv_job_compare. */
+/* Checks that all processes of the job have the same values (clv_job_compare). */
 clv_status clv_processes_check_equal(const clv_job_value *mine, int n, clv_error *err);
-/* Where this process writes what only one is to: path, or where it goes nowhere. */
+/* The path of an output that only the first process writes; "/dev/null" in the others. */
 const char *clv_processes_output_path(const char *path);
-/* At the end, all of the command's sessions being freed: the exit code, a failure where any of the processes failed. */
+/* Leaves the job, after the command has freed its sessions. Returns the exit code: a failure if any process failed. */
 int clv_processes_finalize(int code);
 
 #endif

@@ -54,33 +54,51 @@ static void put_files(FILE *out, const clv_option *o)
 
 /* ---- values ---- */
 
-/* An option's value as text; the caller frees it; NULL: no memory. */
-static char *text_of(const clv_option *o)
+/* In the fewest digits that read back as the same number. */
+static void write_real(FILE *out, double value)
 {
-    char *text = NULL;
-    size_t size = 0;
-    FILE *out = open_memstream(&text, &size);
-    if (!out)
-        return NULL;
-    if (o->use == CLV_OPTION_INPUT || o->use == CLV_OPTION_INPUT_OR_NAME) {
-        put_files(out, o);
-        return fclose(out) == 0 ? text : NULL;
-    }
+    char text[40];
+    int digits = 6;
+    do
+        snprintf(text, sizeof text, "%.*g", digits++, value);
+    while (digits <= 17 && strtod(text, NULL) != value);
+    fputs(text, out);
+}
+
+static void write_enum(FILE *out, const clv_option *o, unsigned value)
+{
+    const char *word = o->value;
+    for (unsigned i = 0; !o->name_of && i < value; i++)
+        word += strcspn(word, "|") + 1;
+    if (o->name_of)
+        fputs(o->name_of(value), out);
+    else
+        fprintf(out, "%.*s", (int)strcspn(word, "|"), word);
+}
+
+void clv_option_write_value(FILE *out, const clv_option *o)
+{
     switch (o->kind) {
     case CLV_OPTION_FLAG:
-        fputs(*(const bool *)o->out ? "yes" : "no", out);
+        fputs(*(const bool *)o->out ? "given" : "not given", out);
+        break;
+    case CLV_OPTION_SET:
+        fputs(*(const unsigned *)o->out == (unsigned)o->min ? "given" : "not given", out);
+        break;
+    case CLV_OPTION_ENUM:
+        write_enum(out, o, *(const unsigned *)o->out);
         break;
     case CLV_OPTION_INT:
     case CLV_OPTION_SIZE:
         fprintf(out, "%lld", (long long)*(const int64_t *)o->out);
         break;
     case CLV_OPTION_REAL:
-        fprintf(out, "%.9g", *(const double *)o->out);
+        write_real(out, *(const double *)o->out);
         break;
     case CLV_OPTION_STRING:
     case CLV_OPTION_CHOICE: {
         const char *value = *(const char *const *)o->out;
-        fputs(value ? value : "none", out);
+        fputs(value ? value : "not given", out);
         break;
     }
     case CLV_OPTION_STRINGS:
@@ -94,6 +112,21 @@ static char *text_of(const clv_option *o)
             fprintf(out, "%s%lld", i > 0 ? "," : "", (long long)((const clv_sizes *)o->out)->item[i]);
         break;
     }
+}
+
+/* An option's value as text; the caller frees it; NULL: no memory. */
+static char *text_of(const clv_option *o)
+{
+    char *text = NULL;
+    size_t size = 0;
+    FILE *out = open_memstream(&text, &size);
+    if (!out)
+        return NULL;
+    if (o->use == CLV_OPTION_INPUT || o->use == CLV_OPTION_INPUT_OR_NAME) {
+        put_files(out, o);
+        return fclose(out) == 0 ? text : NULL;
+    }
+    clv_option_write_value(out, o);
     if (fclose(out) == 0)
         return text;
     free(text);

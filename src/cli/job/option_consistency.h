@@ -2,12 +2,16 @@
 #ifndef CLEAVE_CLI_JOB_OPTION_CONSISTENCY_H
 #define CLEAVE_CLI_JOB_OPTION_CONSISTENCY_H
 
+#include <stdio.h>
+
 #include "cleave/status.h"
 #include "cli/parser/option_parser.h"
 
-/* First of all which command it is, then of options as they were parsed, defaults, too, but for those that each host
- * may have its own of. Of files that are read what they hold, wherever hosts have them; what is written is not
- * compared. CLV_EINVAL naming the first that differs; CLV_OK where no job was joined. */
+/* Compares the command, then its options with their defaults, but for outputs and host_local options. Input files are
+ * compared by content. @return CLV_EINVAL naming the first difference; CLV_OK without a job */
 clv_status clv_options_check_consistent(const char *command, const clv_option *options, int n, clv_error *err);
+
+/* Writes the value of an option as text: "bf16", "3.5", "given" or "not given" of a flag. */
+void clv_option_write_value(FILE *to, const clv_option *option);
 
 #endif

@@ -1,16 +1,15 @@
 /* shutdown_signals.h - SIGINT, SIGTERM, SIGHUP and SIGUSR1 handlers: request a checkpoint, then exit; a second signal
  * exits at once.
  *
- * The first one is noted; another one, of any of them, ends the process as it would have without all this. A terminal
- * and a launcher may both bring the same one: what follows within a fifth of a second is no other. One that is ignored
- * (nohup) stays so.
+ * The first signal is recorded; a second one, of any of the four, has its default effect. A signal within 0.2 s of the
+ * first is ignored: a terminal and a launcher may both send it. Ignored signals (nohup) stay ignored.
  */
 #ifndef CLEAVE_CLI_JOB_SHUTDOWN_SIGNALS_H
 #define CLEAVE_CLI_JOB_SHUTDOWN_SIGNALS_H
 
-/* From here on. */
+/* Installs the handlers. */
 void clv_shutdown_signals_install(void);
-/* The signal that asked; 0: none. */
+/* The signal received; 0: none. */
 int clv_shutdown_signal(void);
 /* "SIGTERM". */
 const char *clv_shutdown_signal_name(int signal);

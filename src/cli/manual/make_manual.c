@@ -40,7 +40,7 @@ static void read_commands(const struct clv_command *commands, const char *above)
         if (c->commands)
             read_commands(c->commands, page->path);
         else
-            c->run(1, (char *[]){page->path, NULL});
+            clv_command_invoke(c->run, 1, (char *[]){page->path, NULL});
     }
 }
 
@@ -71,7 +71,7 @@ clv_value_hint clv_option_hint(const clv_option *option)
 {
     clv_value_hint hint = {0};
     const char *value = option->value ? option->value : "", *name;
-    if (option->kind == CLV_OPTION_CHOICE)
+    if (option->kind == CLV_OPTION_CHOICE || option->kind == CLV_OPTION_ENUM)
         for (const char *word = value; *word; word += strspn(word, "|")) {
             size_t n = strcspn(word, "|");
             add_word(&hint, word, n);

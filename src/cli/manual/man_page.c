@@ -68,8 +68,8 @@ static void put_option(FILE *to, const clv_option *o)
     }
     fputc('\n', to);
     put_text(to, o->help);
-    fprintf(to, "%s%s\n", o->required ? " (needed)" : "",
-            o->bare == CLV_POSITIONAL_ACCEPTED ? "; its name may be left out" : "");
+    fprintf(to, "%s%s\n", o->required ? " (required)" : "",
+            o->positional == CLV_POSITIONAL_ACCEPTED ? "; the name may be omitted" : "");
 }
 
 static void put_synopsis(FILE *to, const clv_manual_page *page)

@@ -8,11 +8,6 @@ static bool is_positional(const clv_option *o)
     return o->names[0] != '-';
 }
 
-static bool takes_value(const clv_option *o)
-{
-    return o->kind != CLV_OPTION_FLAG;
-}
-
 static bool may_repeat(const clv_option *o)
 {
     return o->kind == CLV_OPTION_STRINGS || o->kind == CLV_OPTION_FILES;
@@ -77,7 +72,7 @@ static void put_bash_command(FILE *to, const clv_manual_page *page)
     put_bash_several(to, page);
     fprintf(to, "        case $option in\n");
     for (int i = 0; i < page->n; i++)
-        if (!is_positional(&page->option[i]) && takes_value(&page->option[i]))
+        if (!is_positional(&page->option[i]) && clv_option_takes_value(&page->option[i]))
             put_bash_values(to, &page->option[i]);
     fprintf(to, "        *) words='");
     for (int i = 0; i < page->n; i++)
@@ -152,15 +147,15 @@ static void put_zsh_option(FILE *to, const clv_option *o)
             fprintf(to, ")%s", name);
         }
         if (!is_positional(o)) {
-            fprintf(to, "%s[", takes_value(o) && name[1] == '-' ? "=" : "");
+            fprintf(to, "%s[", clv_option_takes_value(o) && name[1] == '-' ? "=" : "");
             put_quoted(to, o->help, "[]:\\", "'\\''");
             fputc(']', to);
         }
-        if (takes_value(o) && !is_positional(o)) {
+        if (clv_option_takes_value(o) && !is_positional(o)) {
             fputc(':', to);
             put_quoted(to, o->value ? o->value : "value", ":\\", "'\\''");
         }
-        if (takes_value(o)) {
+        if (clv_option_takes_value(o)) {
             fputc(':', to);
             put_zsh_action(to, o);
         }
@@ -226,7 +221,7 @@ static void put_fish_option(FILE *to, const clv_manual_page *page, const clv_opt
     put_fish_condition(to, page);
     while (clv_option_next_name(&cursor, name))
         fprintf(to, name[1] == '-' ? " -l %s" : strlen(name) == 2 ? " -s %s" : " -o %s", name + strspn(name, "-"));
-    if (takes_value(o))
+    if (clv_option_takes_value(o))
         fprintf(to, hint.files ? " -r -F" : " -x");
     if (hint.files == CLV_VALUE_FOLDER)
         fprintf(to, " -a '(__fish_complete_directories)'");

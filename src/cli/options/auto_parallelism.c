@@ -53,7 +53,7 @@ clv_auto_parallelism clv_auto_parallelism_fill(clv_mesh_option *option, int64_t 
     clv_auto_parallelism chosen = {0};
     if (clv_auto_parallelism_applies(option, *threads))
         chosen = clv_auto_parallelism_choose(usable(), fits_tp(option->rules) ? kv_heads : 1);
-    if (chosen.ranks > 1 && !option->rules && !option->generates)
+    if (chosen.ranks > 1 && !option->rules && !option->whole_sequences)
         chosen.sp = option->sp = true;
     if (option->tp == 0)
         option->tp = chosen.ranks > 0 ? chosen.ranks : 1;

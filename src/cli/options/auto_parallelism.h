@@ -6,29 +6,27 @@
 
 #include "cli/options/mesh_options.h"
 
-/* ranks x threads cores; 0 x 0: nothing was chosen. */
+/* The choice: ranks x threads cores; zeros: none was made. */
 typedef struct clv_auto_parallelism {
     int64_t ranks, threads;
     bool sp;
 } clv_auto_parallelism;
 
-/* Whether all of it is taken: nothing was given (option->tp 0, option->text NULL, threads 0), and this process may use
- * more than one core (affinity, the cgroup's quota, and no more than OMP_NUM_THREADS). Several processes of a launcher
- * share a machine as the launcher says, so nothing is chosen there. */
+/* Whether ranks and threads are chosen automatically: none was given (option->tp 0, option->text NULL, threads 0), and
+ * this process may use several cores (affinity, cgroup quota, OMP_NUM_THREADS). Never under a launcher with several
+ * processes, which divides the machine itself. */
 bool clv_auto_parallelism_applies(const clv_mesh_option *option, int64_t threads);
 
-/* As many ranks as divide both, so that all have the same to do, each with threads on its share of the cores; at most
- * 8, as more were not measured. Ranks, for they work side by side from one collective to the next, where threads meet
- * at each op: on two cores ranks are as fast or faster in nearly every row of docs/performance.md. sp: not chosen. */
+/* The most ranks, up to 8, that divide both numbers, so that all have equal work, each with its share of the cores as
+ * threads. Ranks are preferred to threads: they synchronize at collectives, threads at every op; on two cores ranks are
+ * as fast or faster in nearly every row of docs/performance.md. sp: not set. */
 clv_auto_parallelism clv_auto_parallelism_choose(int64_t cores, int64_t kv_heads);
 
-/* Fills what was not given. Where the machine is taken, it is split so, and sequences among the ranks, too, as --sp
- * does, where they are whole: between products each rank then has its part of the tokens to do, not all of them. With
- * --rules that may want other axes than -tp's it is split among threads alone. Else a rank has one thread, and the mesh
- * is model=1. */
+/* Sets option->tp and *threads where they were not given: the automatic choice if it applies, with sequence parallelism
+ * (--sp) unless the command generates tokens; with --rules for other axes than -tp's, threads alone. Else 1 and 1. */
 clv_auto_parallelism clv_auto_parallelism_fill(clv_mesh_option *option, int64_t *threads, int64_t kv_heads);
 
-/* Says on stderr what was chosen, if anything was. */
+/* Prints the choice on stderr, if one was made. */
 void clv_auto_parallelism_print(clv_auto_parallelism chosen, const char *command);
 
 #endif

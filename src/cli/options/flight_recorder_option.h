@@ -8,17 +8,15 @@
 
 /* A row of a command's option table. */
 #define CLV_FLIGHT_OPTION(out_)                                                                                        \
-    {                                                                                                                  \
-        .names = "--flight-recorder", .kind = CLV_OPTION_STRING, .out = (out_), .value = "FILE",                       \
-        .use = CLV_OPTION_OUTPUT_FILE, .advanced = true,                                                               \
-        .help = "write the last 256 instructions of each rank at the end, for cleave flight; several processes write " \
-                "FILE.0, FILE.1, ... (when ranks are stuck, to a temporary file)"                                      \
-    }
+    CLV_OPT_STRING("--flight-recorder", out_, "FILE",                                                                  \
+                   "write the last 256 instructions of each rank at the end, for cleave flight; several processes "    \
+                   "write FILE.0, FILE.1, ... (only when ranks are stuck, to a temporary file)",                       \
+                   .use = CLV_OPTION_OUTPUT_FILE, .advanced = true)
 
-/* The command's, for the options of its sessions and models; made by the first call. path: as it was given, or NULL. */
+/* *out: the flight recorder of the command, created by the first call. path: of --flight-recorder; NULL: not given. */
 clv_status clv_flight_option_open(clv_flight **out, const char *path, clv_error *err);
-/* At the end of a command, all of its sessions being freed: says what was written where it failed. Returns the exit
- * code, a failure where it could not be written. */
+/* Called at the end of a command, after its sessions are freed: prints the path of the recording when the command
+ * failed. Returns the exit code, a failure when the recording could not be written. */
 int clv_flight_option_end(int code);
 
 #endif

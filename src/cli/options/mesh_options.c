@@ -42,11 +42,22 @@ clv_status clv_mesh_option_parse(clv_mesh *out, const char *text, clv_error *err
     return CLV_OK;
 }
 
-clv_status clv_mesh_option_read(clv_mesh *out, const clv_mesh_option *option, clv_error *err)
+static clv_status read_rules(clv_mesh_option *o, clv_error *err)
+{
+    clv_error why = {0};
+    const char *preset = o->sp ? "megatron-sp" : o->rules;
+    clv_status status = o->rules && access(o->rules, F_OK) == 0
+                            ? clv_axis_rules_read(&o->axis_rules, o->rules, &o->mesh, &why)
+                            : clv_axis_rules_preset(&o->axis_rules, preset, &o->mesh, &why);
+    return clv_as_usage_error("--rules", status, &why, err);
+}
+
+clv_status clv_mesh_option_read(clv_mesh_option *o, clv_error *err)
 {
     char text[64];
-    snprintf(text, sizeof text, "model=%lld", (long long)option->tp);
-    return clv_mesh_option_parse(out, option->text ? option->text : text, err);
+    snprintf(text, sizeof text, "model=%lld", (long long)o->tp);
+    CLV_TRY(clv_mesh_option_parse(&o->mesh, o->text ? o->text : text, err));
+    return read_rules(o, err);
 }
 
 void clv_mesh_option_warn_oversubscribed(const clv_mesh *mesh, const char *command)
@@ -55,14 +66,4 @@ void clv_mesh_option_warn_oversubscribed(const clv_mesh *mesh, const char *comma
     if (clv_mesh_rank_count(mesh) > processors)
         fprintf(stderr, "%s: warning: %lld ranks share %ld processor%s; they will run slowly\n", command,
                 (long long)clv_mesh_rank_count(mesh), processors, processors == 1 ? "" : "s");
-}
-
-clv_status clv_mesh_option_rules(clv_axis_rules *out, const clv_mesh_option *option, const clv_mesh *mesh,
-                                 clv_error *err)
-{
-    bool is_file = option->rules && access(option->rules, F_OK) == 0;
-    clv_error why = {0};
-    clv_status status = is_file ? clv_axis_rules_read(out, option->rules, mesh, &why)
-                                : clv_axis_rules_preset(out, option->sp ? "megatron-sp" : option->rules, mesh, &why);
-    return clv_as_usage_error("--rules", status, &why, err);
 }

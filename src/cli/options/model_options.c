@@ -52,26 +52,36 @@ static void handle_lost_pages(void)
     sigaction(SIGBUS, &action, NULL);
 }
 
-clv_status clv_grad_reduce_option_read(clv_comm_dtype *carried, bool *f32, const char *grad_reduce,
-                                       const char *comm_dtype, clv_error *err)
+clv_status clv_grad_reduce_dtype_read(clv_compile_options *compile, bool *f32_gradients, const char *word,
+                                      clv_error *err)
 {
-    clv_comm_dtype found = CLV_COMM_F32;
-    if (grad_reduce)
-        CLV_TRY(clv_comm_dtype_parse(&found, grad_reduce, err));
-    *f32 = grad_reduce && found == CLV_COMM_F32;
-    if (*f32 && strcmp(comm_dtype, "f32") != 0)
+    *f32_gradients = word && strcmp(word, "f32") == 0;
+    if (*f32_gradients && compile->comm_dtype != CLV_COMM_F32)
         return clv_fail(err, CLV_EINVAL,
-                        "--grad-reduce-dtype f32 beside --comm-dtype %s; valid: bf16, or --comm-dtype f32", comm_dtype);
-    *carried = found;
-    return CLV_OK;
+                        "--grad-reduce-dtype f32 cannot be combined with --comm-dtype %s; valid: bf16, or --comm-dtype "
+                        "f32",
+                        clv_comm_dtype_name(compile->comm_dtype));
+    return word ? clv_comm_dtype_parse(&compile->grad_reduce_dtype, word, err) : CLV_OK;
 }
 
-clv_status clv_quant_option_read(clv_quant *out, const char *quant, clv_error *err)
+clv_status clv_hardware_option_open(clv_machine **out, const char *text, clv_error *err)
 {
-    clv_quant found = CLV_QUANT_NONE;
-    if (quant)
-        CLV_TRY(clv_quant_parse(&found, quant, err));
-    *out = found;
+    clv_error why = {0};
+    *out = NULL;
+    clv_status status = text ? clv_machine_open(out, text, &why) : CLV_OK;
+    return clv_as_usage_error("--hardware", status, &why, err);
+}
+
+clv_status clv_lora_options_read(const clv_lora_options **out, clv_lora_options *lora, clv_error *err)
+{
+    const char *other = lora->targets        ? "--lora-targets"
+                        : lora->alpha != 0   ? "--lora-alpha"
+                        : lora->dropout != 0 ? "--lora-dropout"
+                                             : NULL;
+    lora->size = sizeof *lora;
+    *out = lora->rank > 0 ? lora : NULL;
+    if (lora->rank == 0 && other)
+        return clv_fail(err, CLV_EINVAL, "%s has no effect without --lora-rank", other);
     return CLV_OK;
 }
 
@@ -80,7 +90,7 @@ static int64_t kv_heads_of(const char *path)
 {
     clv_model *model;
     clv_model_info info = {.size = sizeof info};
-    clv_model_options options = {.size = sizeof options, .config_only = 1};
+    clv_model_options options = {.size = sizeof options, .config_only = true};
     if (clv_model_open(&model, path, &options, NULL) != CLV_OK)
         return 1;
     clv_status status = clv_model_get_info(model, &info, NULL);
@@ -88,40 +98,34 @@ static int64_t kv_heads_of(const char *path)
     return status == CLV_OK ? info.kv_heads : 1;
 }
 
-clv_auto_parallelism clv_auto_parallelism_for_model(clv_mesh_option *option, int64_t *threads, const char *path)
+void clv_auto_parallelism_for_model(clv_model_option *o, const char *path)
 {
-    int64_t heads = clv_auto_parallelism_applies(option, *threads) ? kv_heads_of(path) : 1;
-    return clv_auto_parallelism_fill(option, threads, heads);
+    int64_t heads = clv_auto_parallelism_applies(&o->mesh, o->threads) ? kv_heads_of(path) : 1;
+    o->chosen = clv_auto_parallelism_fill(&o->mesh, &o->threads, heads);
 }
 
-clv_status clv_model_option_open(clv_model **out, clv_model_option *o, clv_error *err)
+clv_status clv_model_option_resolve(clv_model_option *o, clv_error *err)
 {
-    clv_mesh mesh;
-    clv_axis_rules rules;
-    clv_machine *machine;
-    clv_model_options options = {.size = sizeof options, .mesh = &mesh, .rules = &rules, .map = 1};
-    o->whole = clv_auto_parallelism_for_model(&o->mesh, &o->run.threads, o->path);
-    CLV_TRY(clv_mesh_option_read(&mesh, &o->mesh, err));
-    CLV_TRY(clv_mesh_option_rules(&rules, &o->mesh, &mesh, err));
-    CLV_TRY(clv_dtype_parse(&options.dtype, o->dtype, err));
-    CLV_TRY(clv_comm_dtype_parse(&options.compile.comm_dtype, o->comm_dtype, err));
-    CLV_TRY(clv_quant_option_read(&options.quant, o->quant, err));
-    if (!o->run.every_process_runs_all)
-        CLV_TRY(clv_processes_job_of_mesh(&options.job, &o->run.comm, &mesh, err));
-    CLV_TRY(clv_flight_option_open(&options.flight, o->run.comm.flight, err));
-    options.threads_per_rank = (int)o->run.threads;
-    options.check = o->run.check;
-    options.compile.overlap = o->run.overlap;
-    options.timeout_ms = clv_comm_option_timeout_ms(&o->run.comm);
-    options.cancel = o->cancel;
-    CLV_TRY(clv_hardware_option_open(&machine, o->hardware, err));
-    options.compile.machine = machine;
-    handle_lost_pages();
-    clv_status status = clv_model_open(out, o->path, &options, err);
-    clv_machine_free(machine);
-    if (status != CLV_OK)
-        return status;
-    status = clv_model_verify_across_processes(*out, err);
+    clv_model_options *to = &o->options;
+    CLV_TRY(clv_grad_reduce_dtype_read(&to->compile, &to->f32_gradients, o->grad_reduce_dtype, err));
+    CLV_TRY(clv_mesh_option_read(&o->mesh, err));
+    if (!o->every_process_runs_all)
+        CLV_TRY(clv_processes_job_of_mesh(&to->job, &o->comm, &o->mesh.mesh, err));
+    CLV_TRY(clv_flight_option_open(&to->flight, o->comm.flight, err));
+    CLV_TRY(clv_hardware_option_open(&o->machine, o->hardware, err));
+    to->size = sizeof *to;
+    to->mesh = &o->mesh.mesh;
+    to->rules = &o->mesh.axis_rules;
+    to->compile.machine = o->machine;
+    to->threads_per_rank = (int)o->threads;
+    to->timeout_ms = clv_comm_option_timeout_ms(&o->comm);
+    return CLV_OK;
+}
+
+clv_status clv_model_open_alike(clv_model **out, const char *path, const clv_model_options *options, clv_error *err)
+{
+    CLV_TRY(clv_model_open(out, path, options, err));
+    clv_status status = clv_model_verify_across_processes(*out, err);
     if (status != CLV_OK) {
         clv_model_close(*out);
         *out = NULL;
@@ -129,9 +133,20 @@ clv_status clv_model_option_open(clv_model **out, clv_model_option *o, clv_error
     return status;
 }
 
+clv_status clv_model_option_open(clv_model **out, clv_model_option *o, clv_error *err)
+{
+    clv_auto_parallelism_for_model(o, o->path);
+    CLV_TRY(clv_model_option_resolve(o, err));
+    o->options.map = true;
+    handle_lost_pages();
+    clv_status status = clv_model_open_alike(out, o->path, &o->options, err);
+    clv_machine_free(o->machine);
+    return status;
+}
+
 void clv_model_option_warnings(const clv_model *model, const clv_model_option *o, const char *command)
 {
-    clv_auto_parallelism_print(o->whole, command);
+    clv_auto_parallelism_print(o->chosen, command);
     clv_mesh_option_warn_oversubscribed(clv_model_mesh(model), command);
     for (int i = 0; clv_model_warning(model, i); i++)
         clv_log("%s: note: %s: %s", command, o->path, clv_model_warning(model, i));

@@ -1,101 +1,80 @@
-/* model_options.h - options of commands that run a model (model folder, mesh, dtype, quantization), and opening that
- * model.
+/* model_options.h - options of commands that run a model (model folder, mesh, dtype, quantization, adapters), and
+ * opening that model.
  */
 #ifndef CLEAVE_CLI_OPTIONS_MODEL_OPTIONS_H
 #define CLEAVE_CLI_OPTIONS_MODEL_OPTIONS_H
 
 #include "cleave/model.h"
+#include "cli/job/job_processes.h"
 #include "cli/options/auto_parallelism.h"
-#include "cli/options/hardware_option.h"
 #include "cli/options/mesh_options.h"
 #include "cli/options/run_options.h"
-#include "cli/parser/option_parser.h"
 
 typedef struct clv_model_option {
     const char *path;
+    clv_model_options options; /* the library's: rows set dtype, quant, check and compile; _resolve the rest */
     clv_mesh_option mesh;
-    clv_run_option run;
-    const char *dtype, *comm_dtype, *hardware;
-    const char *quant;          /* NULL: none */
-    clv_cancel *cancel;         /* as clv_model_options says it */
-    clv_auto_parallelism whole; /* what was taken because nothing was said; set by opening */
+    clv_comm_option comm;
+    int64_t threads; /* a rank's; 0: not given */
+    const char *hardware, *grad_reduce_dtype;
+    bool every_process_runs_all; /* every process runs the model with all ranks */
+    clv_auto_parallelism chosen; /* ranks and threads, when none were given; set by opening */
+    clv_machine *machine;        /* of --hardware; set by _resolve, freed by its caller */
 } clv_model_option;
 
-/* What is added where a folder of a model is not there: how one is fetched, if it was named as those of the Hub are. */
+/* The missing_hint of a model's folder: how to download it, when the name looks like one of the Hugging Face Hub. */
 void clv_model_missing_hint(char *out, size_t size, const char *value);
 
-/* Rows of a command's option table: which model, `-m`; */
-#define CLV_MODEL_ROW(out_, value_, required_, bare_, help_)                                                           \
-    {                                                                                                                  \
-        .names = "-m, --model", .kind = CLV_OPTION_STRING, .out = (out_), .value = (value_), .required = (required_),  \
-        .use = CLV_OPTION_INPUT, .bare = (bare_), .missing_hint = clv_model_missing_hint, .help = (help_)              \
-    }
-#define CLV_MODEL_OPTION(out_, value_, help_) CLV_MODEL_ROW(out_, value_, true, CLV_POSITIONAL_ACCEPTED, help_)
-/* in which dtype, `--dtype`; */
+/* -m. positional_: NO or ACCEPTED. Further fields after the help. */
+#define CLV_MODEL_ROW(out_, value_, positional_, ...)                                                                  \
+    CLV_OPT_INPUT("-m, --model", out_, value_, __VA_ARGS__, .positional = CLV_POSITIONAL_##positional_,                \
+                  .missing_hint = clv_model_missing_hint)
+#define CLV_MODEL_OPTION(out_, value_, help_) CLV_MODEL_ROW(out_, value_, ACCEPTED, help_, .required = true)
 #define CLV_DTYPE_OPTION(out_)                CLV_DTYPE_ROW(out_, "f32|bf16", "of weights and activations (f32)")
-/* how weights are held, `--quant`; */
-#define CLV_QUANT_ROW(out_, help_)                                                                                     \
-    {                                                                                                                  \
-        .names = "--quant", .kind = CLV_OPTION_CHOICE, .out = (out_), .value = "none|q8|q4", .help = (help_)           \
-    }
+#define CLV_QUANT_ROW(out_, help_)            CLV_OPT_ENUM("--quant", out_, "none|q8|q4", clv_quant_name, help_)
 #define CLV_QUANT_OPTION(out_)                                                                                         \
-    CLV_QUANT_ROW(out_, "hold weights of linear layers in blocks of 32 integers of 8 or 4 bits, with a scale each, "   \
-                        "as GGUF's Q8_0 and Q4_0 do (as the folder has them)")
-/* what ranks carry to each other, `--comm-dtype`; */
-#define CLV_COMM_DTYPE_OPTION(out_, conflicts_with_)                                                                   \
-    {                                                                                                                  \
-        .names = "--comm-dtype", .kind = CLV_OPTION_CHOICE, .out = (out_), .value = "f32|bf16|f16|q8",                 \
-        .conflicts_with = (conflicts_with_), .advanced = true,                                                         \
-        .help = "what ranks carry activations, gradients and weights of f32 to each other as (f32)"                    \
-    }
-/* what gradients are summed in, `--grad-reduce-dtype`; NULL: not given. */
-#define CLV_GRAD_REDUCE_DTYPE_OPTION(out_)                                                                             \
-    {                                                                                                                  \
-        .names = "--grad-reduce-dtype", .kind = CLV_OPTION_CHOICE, .out = (out_), .value = "f32|bf16",                 \
-        .advanced = true,                                                                                              \
-        .help =                                                                                                        \
-            "what gradients are added up in: f32: those of bf16, too, from where they are made; bf16: ranks carry "    \
-            "those of f32 so to each other (what they are made in, and as --comm-dtype says)"                          \
-    }
-/* and all of how it runs. */
-#define CLV_MODEL_RUN_OPTIONS(option)                                                                                  \
-    CLV_MESH_OPTIONS(&(option)->mesh), CLV_RULES_OPTIONS(&(option)->mesh), CLV_RUN_OPTIONS(&(option)->run),            \
-        CLV_DTYPE_OPTION(&(option)->dtype), CLV_QUANT_OPTION(&(option)->quant),                                        \
-        CLV_COMM_DTYPE_OPTION(&(option)->comm_dtype, NULL), CLV_COST_MODEL_OPTION(&(option)->hardware)
+    CLV_QUANT_ROW(out_, "quantise linear layers to blocks of 32 integers of 8 or 4 bits with a scale, as GGUF's Q8_0 " \
+                        "and Q4_0 (as the folder has them)")
+/* Of a clv_lora_options. */
+#define CLV_LORA_OPTIONS(lora, conflicts_)                                                                             \
+    CLV_OPT_INT("--lora-rank", &(lora)->rank, 1, 1 << 20, "R",                                                         \
+                "train low-rank adapters (LoRA) of this rank; the model's weights are frozen",                         \
+                .conflicts_with = (conflicts_)),                                                                       \
+        CLV_OPT_REAL("--lora-alpha", &(lora)->alpha, 1e-6, 1e6, "A", "adapters are scaled by A / R (R)",               \
+                     .conflicts_with = (conflicts_), .advanced = true),                                                \
+        CLV_OPT_REAL("--lora-dropout", &(lora)->dropout, 0, 0.999999, "P", "dropout of the adapters' inputs (0)",      \
+                     .conflicts_with = (conflicts_), .advanced = true),                                                \
+        CLV_OPT_STRING("--lora-targets", &(lora)->targets, "NAME,...",                                                 \
+                       "modules with adapters, as PEFT's target_modules: q_proj,v_proj, or all-linear (all-linear)",   \
+                       .conflicts_with = (conflicts_), .advanced = true)
+/* *out: lora, or NULL without --lora-rank. @return CLV_EINVAL for other options of adapters without a rank */
+clv_status clv_lora_options_read(const clv_lora_options **out, clv_lora_options *lora, clv_error *err);
 
-/* And of commands that time it, alone in their process; between are --rules, and --sp where it has that. */
-#define CLV_MODEL_TIMED_OPTIONS(option, rules_options)                                                                 \
-    CLV_MESH_OPTIONS(&(option)->mesh), rules_options(&(option)->mesh),                                                 \
-        CLV_THREADS_OPTION(&(option)->run.threads, NULL), CLV_DTYPE_OPTION(&(option)->dtype),                          \
-        CLV_QUANT_OPTION(&(option)->quant), CLV_COMM_DTYPE_OPTION(&(option)->comm_dtype, NULL),                        \
-        CLV_COST_MODEL_OPTION(&(option)->hardware)
+/* How a clv_model_option runs, after its mesh and rules; */
+#define CLV_MODEL_PRECISION_OPTIONS(o)                                                                                 \
+    CLV_DTYPE_OPTION(&(o)->options.dtype), CLV_QUANT_OPTION(&(o)->options.quant),                                      \
+        CLV_COMM_DTYPE_OPTION(&(o)->options.compile), CLV_COST_MODEL_OPTION(&(o)->hardware)
+#define CLV_RUN_OPTIONS(o)                                                                                             \
+    CLV_THREADS_OPTION(&(o)->threads, NULL), CLV_COMM_OPTIONS(&(o)->comm), CLV_OVERLAP_OPTION(&(o)->options.compile),  \
+        CLV_CHECK_OPTION(&(o)->options.check)
+/* all of it; */
+#define CLV_MODEL_RUN_OPTIONS(o)                                                                                       \
+    CLV_MESH_OPTIONS(&(o)->mesh), CLV_RULES_OPTIONS(&(o)->mesh), CLV_RUN_OPTIONS(o), CLV_MODEL_PRECISION_OPTIONS(o)
+/* all of it in a benchmark, which runs in one process. rules_options: CLV_RULES_OPTION or _OPTIONS. */
+#define CLV_MODEL_TIMED_OPTIONS(o, rules_options)                                                                      \
+    CLV_MESH_OPTIONS(&(o)->mesh), rules_options(&(o)->mesh), CLV_THREADS_OPTION(&(o)->threads, NULL),                  \
+        CLV_MODEL_PRECISION_OPTIONS(o)
 
-/* What holds where nothing is given; the mesh and threads of zeros: the whole machine. The second of commands that
- * generate. */
-#define CLV_MODEL_DEFAULTS                                                                                             \
-    {                                                                                                                  \
-        .dtype = "f32", .comm_dtype = "f32"                                                                            \
-    }
-#define CLV_MODEL_GENERATION_DEFAULTS                                                                                  \
-    {                                                                                                                  \
-        .mesh = {.generates = true}, .dtype = "f32", .comm_dtype = "f32"                                               \
-    }
-
-/* Of --grad-reduce-dtype: a clv_comm_dtype, and whether gradients are to be f32 whatever weights are. CLV_EINVAL for
- * f32 beside another --comm-dtype. */
-clv_status clv_grad_reduce_option_read(clv_comm_dtype *carried, bool *f32, const char *grad_reduce,
-                                       const char *comm_dtype, clv_error *err);
-
-/* Of --quant: a clv_quant, as options structs have it. */
-clv_status clv_quant_option_read(clv_quant *out, const char *quant, clv_error *err);
-
-/* Opens the model, its files mapped, with a handler of SIGBUS: one that becomes shorter while it is read is CLV_EIO. */
+/* Fills option->options from the other fields: mesh, rules, job, flight recorder, machine, threads, deadline. */
+clv_status clv_model_option_resolve(clv_model_option *option, clv_error *err);
+/* Opens the model with its files mapped, and a SIGBUS handler: a file that is cut while it is read is CLV_EIO. */
 clv_status clv_model_option_open(clv_model **out, clv_model_option *option, clv_error *err);
+/* clv_model_open, and clv_model_verify_across_processes. */
+clv_status clv_model_open_alike(clv_model **out, const char *path, const clv_model_options *options, clv_error *err);
 /* clv_auto_parallelism_fill for a model's folder or config.json. */
-clv_auto_parallelism clv_auto_parallelism_for_model(clv_mesh_option *option, int64_t *threads, const char *path);
-
-/* Says on stderr, before the model runs and when nothing asked for is at fault, that it runs on the whole machine, that
- * there are more ranks than processors, and that tensors of the folder are not the model's, if so. */
+void clv_auto_parallelism_for_model(clv_model_option *option, const char *path);
+/* Warnings on stderr before the model runs: automatic parallelism, more ranks than processors, unused tensors of the
+ * folder, weights that are not quantised. */
 void clv_model_option_warnings(const clv_model *model, const clv_model_option *option, const char *command);
 
 #endif

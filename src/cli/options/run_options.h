@@ -1,47 +1,68 @@
-/* run_options.h - --threads, --check, --overlap, --seed and --dtype: option rows of how ranks run. */
+/* run_options.h - option rows of how a program is compiled and run: --overlap, --comm-dtype, --recompute, --hardware,
+ * --threads, --check, --seed, --dtype, --trace-out.
+ */
 #ifndef CLEAVE_CLI_OPTIONS_RUN_OPTIONS_H
 #define CLEAVE_CLI_OPTIONS_RUN_OPTIONS_H
 
-#include <stdbool.h>
-#include <stdint.h>
+#include "cleave/program.h"
+#include "cli/parser/option_parser.h"
 
-#include "cli/job/job_processes.h"
+/* conflicts_: the options that a row cannot be combined with, or NULL. */
 
-typedef struct clv_run_option {
-    int64_t threads; /* a rank's */
-    bool check;      /* as clv_session_options says it */
-    clv_comm_option comm;
-    bool overlap;                /* as clv_compile_options says it */
-    bool every_process_runs_all; /* every process makes all of it, with all ranks */
-} clv_run_option;
+/* ---- fields of clv_compile_options ---- */
 
-/* Rows of a command's option table. conflicts_with_: what leaves them nothing to say, or NULL. */
-#define CLV_THREADS_OPTION(out_, conflicts_with_)                                                                      \
-    {                                                                                                                  \
-        .names = "-t, --threads", .kind = CLV_OPTION_INT, .out = (out_), .min = 1, .max = 1024, .value = "N",          \
-        .host_local = true, .conflicts_with = (conflicts_with_),                                                       \
-        .help = "threads a rank (1; none of -tp, --mesh, -t: all cores)"                                               \
-    }
-#define CLV_OVERLAP_OPTION(out_)                                                                                       \
-    {                                                                                                                  \
-        .names = "--overlap", .kind = CLV_OPTION_FLAG, .out = (out_), .advanced = true,                                \
-        .help = "collectives run beside ops that do not need them: equal results, more memory"                         \
-    }
-#define CLV_RUN_OPTIONS(option)                                                                                        \
-    CLV_THREADS_OPTION(&(option)->threads, NULL), CLV_COMM_OPTIONS(&(option)->comm),                                   \
-        CLV_OVERLAP_OPTION(&(option)->overlap),                                                                        \
-    {                                                                                                                  \
-        .names = "--check", .kind = CLV_OPTION_FLAG, .out = &(option)->check, .advanced = true,                        \
-        .help = "guard the memory of every op, and fail when one writes past its own or reads what is gone; slow"      \
-    }
-#define CLV_DTYPE_ROW(out_, value_, help_)                                                                             \
-    {                                                                                                                  \
-        .names = "--dtype", .kind = CLV_OPTION_CHOICE, .out = (out_), .value = (value_), .help = (help_)               \
-    }
-#define CLV_SEED_OPTION(out_, conflicts_with_, help_)                                                                  \
-    {                                                                                                                  \
-        .names = "-s, --seed", .kind = CLV_OPTION_INT, .out = (out_), .min = 0, .max = INT64_MAX, .value = "N",        \
-        .conflicts_with = (conflicts_with_), .help = (help_)                                                           \
-    }
+#define CLV_OVERLAP_OPTION(compile)                                                                                    \
+    CLV_OPT_FLAG("--overlap", &(compile)->overlap,                                                                     \
+                 "run collectives while ops that do not need them run: same results, more memory", .advanced = true)
+#define CLV_COMM_DTYPE_OPTION(compile)                                                                                 \
+    CLV_OPT_ENUM("--comm-dtype", &(compile)->comm_dtype, "f32|bf16|f16|q8", clv_comm_dtype_name,                       \
+                 "wire dtype of f32 activations, gradients and weights (f32)", .advanced = true)
+#define CLV_RECOMPUTE_OPTIONS(compile)                                                                                 \
+    CLV_OPT_FLAG("--reshard-after-forward, --regather", &(compile)->reshard_after_forward,                             \
+                 "free what the forward pass gathered, and gather it again in the backward pass", .advanced = true),   \
+        CLV_OPT_ENUM("--recompute, --recompute-granularity", &(compile)->recompute, "none|selective|full",             \
+                     clv_recompute_name,                                                                               \
+                     "activation checkpointing: the backward pass recomputes what is cheap (selective), or all of a "  \
+                     "block but its input (full) (none)"),                                                             \
+        CLV_OPT_SET("--recompute-activations", &(compile)->recompute, CLV_RECOMPUTE_SELECTIVE,                         \
+                    "the same as --recompute selective", .conflicts_with = "--recompute", .advanced = true)
+/* const char **out: for clv_grad_reduce_dtype_read. */
+#define CLV_GRAD_REDUCE_DTYPE_OPTION(out)                                                                              \
+    CLV_OPT_CHOICE("--grad-reduce-dtype", out, "f32|bf16",                                                             \
+                   "dtype of gradient sums: f32: bf16 gradients are computed and summed in f32; bf16: wire dtype of "  \
+                   "f32 gradients (their dtype, and --comm-dtype)",                                                    \
+                   .advanced = true)
+/* Sets what --grad-reduce-dtype says; `word` NULL: not given. @return CLV_EINVAL for f32 with another --comm-dtype */
+clv_status clv_grad_reduce_dtype_read(clv_compile_options *compile, bool *f32_gradients, const char *word,
+                                      clv_error *err);
+
+/* ---- --hardware: a profile file, or the name of a built-in profile ---- */
+
+#define CLV_HARDWARE_ROW(out, conflicts_, help_)                                                                       \
+    CLV_OPT_STRING("--hardware", out, "PROFILE", help_ ": a file of bench profile, tpu-v2-8 or h100-nvlink-ib",        \
+                   .conflicts_with = (conflicts_))
+/* Commands that predict time. */
+#define CLV_HARDWARE_OPTION(out, conflicts_)                                                                           \
+    CLV_HARDWARE_ROW(out, conflicts_, "machine that layouts are chosen, and times predicted, for")
+/* Commands that only run what they compile. */
+#define CLV_COST_MODEL_OPTION(out) CLV_HARDWARE_ROW(out, NULL, "machine that layouts are chosen for")
+/* Opens a profile; text NULL: *out is NULL, the default machine. Free with clv_machine_free. */
+clv_status clv_hardware_option_open(clv_machine **out, const char *text, clv_error *err);
+
+/* ---- running ---- */
+
+#define CLV_THREADS_OPTION(out, conflicts_)                                                                            \
+    CLV_OPT_INT("-t, --threads", out, 1, 1024, "N", "threads a rank (1; none of -tp, --mesh, -t: all cores)",          \
+                .host_local = true, .conflicts_with = (conflicts_))
+#define CLV_CHECK_OPTION(out)                                                                                          \
+    CLV_OPT_FLAG("--check", out, "check the memory accesses of every op; slow", .advanced = true)
+#define CLV_DTYPE_ROW(out, words, help_) CLV_OPT_ENUM("--dtype", out, words, clv_dtype_name, help_)
+#define CLV_SEED_OPTION(out, conflicts_, help_)                                                                        \
+    CLV_OPT_INT("-s, --seed", out, 0, INT64_MAX, "N", help_, .conflicts_with = (conflicts_))
+#define CLV_TRACE_OUT_OPTION(out, conflicts_, help_)                                                                   \
+    CLV_OPT_STRING("--trace-out", out, "FILE", help_, .use = CLV_OPTION_OUTPUT_FILE, .conflicts_with = (conflicts_),   \
+                   .advanced = true)
+#define CLV_ITERATIONS_OPTION(out, conflicts_)                                                                         \
+    CLV_OPT_INT("--iterations", out, 1, 1 << 20, "N", "timed runs (7)", .conflicts_with = (conflicts_))
 
 #endif

@@ -10,17 +10,15 @@
 
 enum { CLV_EXIT_OK = 0, CLV_EXIT_FAILED = 1, CLV_EXIT_USAGE = 2 };
 
-/* A file that says what to do (rules, a machine's profile) is part of the usage: what is wrong with it (that it is not
- * there, or no file, its form, what it asks for, the names in it) is CLV_EINVAL, naming the option. Files that are
- * worked on (models, texts, ids) are not: what is wrong with them fails the work. `status` and `why` as the call that
- * read it left them. */
+/* Errors of a file that configures the command (rules, a hardware profile) are usage errors: CLV_EINVAL, naming the
+ * option. Errors of data files (models, text, ids) are not. `status`, `why`: of the call that read the file. */
 clv_status clv_as_usage_error(const char *option, clv_status status, const clv_error *why, clv_error *err);
 
-/* Prints "cleave train: message" on stderr; returns the exit code that the status calls for. */
-/* Keeps what a command ends by for processes that wait for this one; it is printed already. */
+/* Records a failure that is printed already, for the processes that wait for this one. */
 void clv_command_set_failure(clv_status status, const char *what);
+/* Prints "cleave train: message" on stderr; returns the exit code of the status. */
 int clv_command_print_error(const char *command, const clv_error *err);
-/* What it was told last; its code is CLV_OK where it was told nothing. */
+/* The last failure; its code is CLV_OK without one. */
 const clv_error *clv_command_last_failure(void);
 
 #endif

@@ -11,9 +11,83 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "cli/output/plot_series.h"
-
 enum { WIDTH = 900, LEFT = 78, RIGHT = 24, TICKS = 6, NAME = 64 };
+
+/* ---- series of a metric ---- */
+
+enum { SERIES_POINTS = 1024 };
+
+/* A few neighbouring values of a metric; null and values that are not finite are gaps. */
+typedef struct series_point {
+    double first, last; /* the steps */
+    double mean;
+    int64_t n; /* values; 0: a gap */
+} series_point;
+
+typedef struct metric_series {
+    const char *key;
+    bool sparse;  /* steps without the metric are no gaps */
+    int64_t each; /* values a point, a power of 2; 0: no value yet */
+    int64_t in_last;
+    int n;
+    series_point of[SERIES_POINTS];
+} metric_series;
+
+static void append(series_point *p, double mean, int64_t n)
+{
+    p->n += n;
+    if (n > 0)
+        p->mean += (mean - p->mean) * ((double)n / (double)p->n);
+}
+
+/* Merges neighbours in pairs, which frees half of the points. */
+static void halve(metric_series *s)
+{
+    for (int i = 0; i < s->n / 2; i++) {
+        const series_point a = s->of[2 * i], b = s->of[2 * i + 1];
+        s->of[i] = a;
+        s->of[i].last = b.last;
+        append(&s->of[i], b.mean, b.n);
+    }
+    s->n /= 2;
+    s->each *= 2;
+    s->in_last = s->each;
+}
+
+/* Steps must increase. */
+static void add_to_series(metric_series *s, double step, double value)
+{
+    bool is_number = isfinite(value);
+    if (!is_number && s->sparse)
+        return;
+    if (s->each == 0)
+        s->each = s->in_last = 1;
+    if (s->in_last == s->each && s->n == SERIES_POINTS)
+        halve(s);
+    if (s->n == 0 || s->in_last == s->each) {
+        s->of[s->n++] = (series_point){.first = step};
+        s->in_last = 0;
+    }
+    series_point *p = &s->of[s->n - 1];
+    s->in_last++;
+    p->last = step;
+    if (is_number)
+        append(p, value, 1);
+}
+
+/* The range of the means; false: there are none. */
+static bool series_min_max(double *least, double *most, const metric_series *s)
+{
+    *least = INFINITY;
+    *most = -INFINITY;
+    for (int i = 0; i < s->n; i++) {
+        if (s->of[i].n == 0)
+            continue;
+        *least = fmin(*least, s->of[i].mean);
+        *most = fmax(*most, s->of[i].mean);
+    }
+    return *most >= *least;
+}
 
 /* ---- what lines say ---- */
 
@@ -32,7 +106,7 @@ static double field(const char *line, const char *key)
 }
 
 /* *last: its last step; -1: it has none. */
-static clv_status read_metrics(double *last, clv_series *const *series, int n, const char *path, clv_error *err)
+static clv_status read_metrics(double *last, metric_series *const *series, int n, const char *path, clv_error *err)
 {
     char *line = NULL;
     size_t room = 0;
@@ -46,7 +120,7 @@ static clv_status read_metrics(double *last, clv_series *const *series, int n, c
             continue;
         *last = step;
         for (int i = 0; i < n; i++)
-            clv_series_add(series[i], step, field(line, series[i]->key));
+            add_to_series(series[i], step, field(line, series[i]->key));
     }
     bool bad = ferror(file) != 0;
     free(line);
@@ -155,19 +229,19 @@ static void draw_ticks(FILE *svg, const scale *x, const scale *y, bool is_x)
 
 /* ---- lines ---- */
 
-static double middle(const clv_series_point *p)
+static double middle(const series_point *p)
 {
     return 0.5 * (p->first + p->last);
 }
 
-static void draw_dot(FILE *svg, const clv_series_point *p, const scale *x, const scale *y, const char *cls)
+static void draw_dot(FILE *svg, const series_point *p, const scale *x, const scale *y, const char *cls)
 {
     fprintf(svg, "<circle class=\"%s\" cx=\"%.1f\" cy=\"%.1f\" r=\"2.5\"/>\n", cls, place(x, middle(p)),
             place(y, p->mean));
 }
 
 /* A line through means, apart at gaps; a point alone is a dot, and so are few. */
-static void draw_line(FILE *svg, const clv_series *s, const scale *x, const scale *y, const char *cls)
+static void draw_line(FILE *svg, const metric_series *s, const scale *x, const scale *y, const char *cls)
 {
     enum { FEW = 64 };
     for (int i = 0, first; i < s->n; i++) {
@@ -188,7 +262,7 @@ static void draw_line(FILE *svg, const clv_series *s, const scale *x, const scal
 enum { LOSS, VAL, RATE, SERIES };
 
 typedef struct curve {
-    const clv_series *series;
+    const metric_series *series;
     char cls[16];
     const char *name; /* NULL: it is not told which it is */
 } curve;
@@ -202,7 +276,7 @@ typedef struct panel {
 } panel;
 
 /* "run3", "run3 val": of several runs; else what it is of the one. */
-static void add_curve(panel *p, const clv_series *series, const char *alone, int run, bool dashed, const char *name)
+static void add_curve(panel *p, const metric_series *series, const char *alone, int run, bool dashed, const char *name)
 {
     curve *c = &p->of[p->n++];
     *c = (curve){.series = series, .name = name};
@@ -212,11 +286,11 @@ static void add_curve(panel *p, const clv_series *series, const char *alone, int
         snprintf(c->cls, sizeof c->cls, "run%d%s", run, dashed ? " val" : "");
 }
 
-static void add_curves(panel *losses, panel *rates, const clv_series *all, const char *const *names, int n)
+static void add_curves(panel *losses, panel *rates, const metric_series *all, const char *const *names, int n)
 {
     bool several = n > 1;
     for (int r = 0; r < n; r++) {
-        const clv_series *of = all + (ptrdiff_t)SERIES * r;
+        const metric_series *of = all + (ptrdiff_t)SERIES * r;
         int run = several ? r : -1;
         add_curve(losses, &of[LOSS], "train", run, false, several ? names[r] : "training");
         add_curve(losses, &of[VAL], "val", run, true, several ? NULL : "validation");
@@ -241,7 +315,7 @@ static void find_scale(scale *y, const panel *p)
     double least, most;
     *y = (scale){.low = INFINITY, .high = -INFINITY, .from = p->bottom, .to = p->top};
     for (int i = 0; i < p->n; i++)
-        if (clv_series_min_max(&least, &most, p->of[i].series)) {
+        if (series_min_max(&least, &most, p->of[i].series)) {
             y->low = fmin(y->low, least);
             y->high = fmax(y->high, most);
         }
@@ -284,7 +358,7 @@ static void find_steps(scale *x, const panel *losses)
     x->low = INFINITY;
     x->high = -INFINITY;
     for (int i = 0; i < losses->n; i++) {
-        const clv_series *s = losses->of[i].series;
+        const metric_series *s = losses->of[i].series;
         x->low = s->n > 0 ? fmin(x->low, s->of[0].first) : x->low;
         x->high = s->n > 0 ? fmax(x->high, s->of[s->n - 1].last) : x->high;
     }
@@ -314,7 +388,7 @@ static void draw_style(FILE *svg, int n)
     fprintf(svg, "</style>\n");
 }
 
-static void draw(FILE *svg, const clv_series *all, const char *const *names, int n)
+static void draw(FILE *svg, const metric_series *all, const char *const *names, int n)
 {
     enum { HEIGHT = 620 };
     scale x = {.from = LEFT, .to = WIDTH - RIGHT};
@@ -362,7 +436,7 @@ static clv_status write_text(const char *path, const char *text, size_t size, cl
     return status;
 }
 
-static clv_status draw_to(const char *out, const clv_series *all, const char *const *names, int n, clv_error *err)
+static clv_status draw_to(const char *out, const metric_series *all, const char *const *names, int n, clv_error *err)
 {
     char *text = NULL;
     size_t size = 0;
@@ -391,10 +465,10 @@ clv_status clv_plot_metrics(const char *const *metrics, int n, const char *out, 
     static const char *const keys[SERIES] = {"loss", "val_loss", "tokens_per_s"};
     if (n < 1 || n > CLV_PLOT_RUNS)
         return clv_fail(err, CLV_EINVAL, "%d runs in a picture; valid: 1 to %d", n, CLV_PLOT_RUNS);
-    clv_series *all = calloc((size_t)n * SERIES, sizeof *all);
+    metric_series *all = calloc((size_t)n * SERIES, sizeof *all);
     clv_status status = all ? CLV_OK : clv_fail_memory(err, "a plot", (size_t)n * SERIES * sizeof *all);
     for (int r = 0; status == CLV_OK && r < n; r++) {
-        clv_series *of = all + (ptrdiff_t)SERIES * r, *const series[SERIES] = {of, of + 1, of + 2};
+        metric_series *of = all + (ptrdiff_t)SERIES * r, *const series[SERIES] = {of, of + 1, of + 2};
         for (int k = 0; k < SERIES; k++) {
             of[k].key = keys[k];
             of[k].sparse = k == VAL;

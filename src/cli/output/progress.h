@@ -18,15 +18,15 @@ typedef struct clv_progress {
 } clv_progress;
 
 void clv_progress_begin(clv_progress *p, const char *what, int64_t total);
-/* `note` ("loss 1.93, 52000 tokens/s") follows the count; "" for none; a narrow terminal shows its first clauses. Cheap
- * enough to be called every step. */
+/* note: shown after the count ("loss 1.93, 52000 tokens/s"), or ""; a narrow terminal shows its first clauses. Cheap
+ * enough for every step. */
 void clv_progress_update(clv_progress *p, int64_t done, const char *note);
-/* Takes a bar that stands on the last line away, for another line on stderr; the next update draws it again. */
+/* Erases the bar, for another line on stderr; the next update draws it again. */
 void clv_progress_clear_bar(void);
-/* Leaves the line complete. */
+/* Ends the line of the bar. */
 void clv_progress_end(clv_progress *p);
 
-/* The same where the number of steps is known when the first are done. Set the first three; zeros else. */
+/* A progress bar whose total comes with the first update. Set the first three fields; zeros for the rest. */
 typedef struct clv_counted_progress {
     const char *what, *note; /* note NULL: none */
     int shift;               /* 20: steps are bytes, and MiB are shown */

@@ -50,6 +50,42 @@ void clv_table_row(clv_table *t)
     t->scope = clv_table_list_scope[t->n_lists > 0 ? t->n_lists - 1 : 0];
 }
 
+static bool has_same_texts(json_t *a, json_t *b)
+{
+    for (void *at = json_object_iter(a); at; at = json_object_iter_next(a, at)) {
+        json_t *value = json_object_iter_value(at);
+        if (json_is_string(value) && !json_equal(value, json_object_get(b, json_object_iter_key(at))))
+            return false;
+    }
+    return true;
+}
+
+/* An integer when it is whole and one of the two is an integer. */
+static json_t *sum_of(const json_t *a, const json_t *b)
+{
+    double sum = json_number_value(a) + json_number_value(b);
+    bool is_integer = (json_is_integer(a) || json_is_integer(b)) && sum == (double)(int64_t)sum;
+    return is_integer ? json_integer((int64_t)sum) : json_real(sum);
+}
+
+void clv_table_merge_row(clv_table *t)
+{
+    size_t i = 0, last = t && t->n_lists > 0 ? json_array_size(t->list[t->n_lists - 1]) - 1 : 0;
+    while (i < last && !has_same_texts(json_array_get(t->list[t->n_lists - 1], i), t->target))
+        i++;
+    if (i == last)
+        return;
+    json_t *rows = t->list[t->n_lists - 1], *into = json_array_get(rows, i);
+    for (void *at = json_object_iter(t->target); at; at = json_object_iter_next(t->target, at)) {
+        const char *key = json_object_iter_key(at);
+        json_t *value = json_object_iter_value(at);
+        if (json_is_number(value))
+            t->failed |= json_object_set_new(into, key, sum_of(json_object_get(into, key), value)) != 0;
+    }
+    json_array_remove(rows, last);
+    t->target = into;
+}
+
 void clv_table_root(clv_table *t)
 {
     if (t == NULL)

@@ -7,7 +7,7 @@
  *   clv_table_int(t, "bytes", 0);
  *   clv_table_root(t);
  *   clv_table_int(t, "bytes", 0);
- *   return clv_table_finish(t, &form);
+ *   return clv_table_finish(t, &format);
  *
  * A key given twice in one row keeps the last value. Out of memory is remembered and reported by clv_table_finish.
  */
@@ -19,25 +19,28 @@
 
 typedef struct clv_table clv_table;
 
-/* How a table is printed: as --json and --wide say. */
+/* Text unless json or csv. */
 typedef struct clv_table_format {
-    bool json;
-    bool wide; /* text is as wide as it is: all columns, exact bytes, nothing cut */
+    bool json; /* one line */
+    bool csv;  /* the rows of the first list alone (RFC 4180), after a line of keys */
+    bool wide; /* text of any width: all columns, exact bytes, nothing cut */
 } clv_table_format;
 
 /* A table whose rows are listed under `rows`; NULL when it has fields alone. */
 clv_table *clv_table_new(const char *rows);
 
-/* Values go to a new row from here on, or again to the fields beside the rows (where they go at first). */
+/* The following values go to a new row, or (clv_table_root, and at first) to the fields beside the rows. */
 void clv_table_row(clv_table *t);
 void clv_table_root(clv_table *t);
-/* New rows go to another list, under `key` beside the first; printed below it. Two lists at most. */
+/* Adds the numbers of the newest row to an earlier row with the same texts, if there is one, and removes it. */
+void clv_table_merge_row(clv_table *t);
+/* The following rows go to a second list, under `key`, printed below the first. */
 void clv_table_list(clv_table *t, const char *key);
-/* Or to the object under `key` beside the rows: {"memory": {"parameters": 1024}}. */
+/* The following values go to the object under `key`: {"memory": {"parameters": 1024}}. */
 void clv_table_object(clv_table *t, const char *key);
-/* The same, of an object that text shows above all: what the table is of. */
+/* The same; text prints this object first. */
 void clv_table_header(clv_table *t, const char *key);
-/* A column that is left out of text where its lines would be too long. */
+/* A column that text omits when lines are too long. */
 void clv_table_optional_column(clv_table *t, const char *key);
 
 void clv_table_text(clv_table *t, const char *key, const char *value);
@@ -58,13 +61,11 @@ void clv_table_null(clv_table *t, const char *key);
 /* Frees a table that is not to be printed. */
 void clv_table_free(clv_table *t);
 
-/* Prints the table on stdout, as JSON (one line) or as aligned text, and frees it. Returns the exit code.
+/* Prints the table on stdout, and frees it. Returns the exit code.
  *
- * Text keeps within the terminal's columns (terminal.h), step by step as far as it must: bytes are not exact, minor
- * columns are left out, the last column, a sentence, is cut; then a row takes several lines, of which all but the
- * first are indented. Only words longer than a line are cut, in the middle; numbers never are. */
-int clv_table_finish(clv_table *t, const clv_table_format *form);
-/* The rows of the first list alone, as CSV (RFC 4180) with a line of keys before them. */
-int clv_table_finish_csv(clv_table *t);
+ * Text fits the terminal's columns (terminal.h), in steps: bytes are rounded, optional columns are left out, the last
+ * column, a sentence, is cut, a row takes several lines. Only words longer than a line are cut, in the middle; numbers
+ * never are. */
+int clv_table_finish(clv_table *t, const clv_table_format *format);
 
 #endif

@@ -62,25 +62,17 @@ static bool is_complete(clv_table *t)
     return false;
 }
 
-int clv_table_finish_csv(clv_table *t)
+int clv_table_finish(clv_table *t, const clv_table_format *format)
 {
     if (!is_complete(t))
         return CLV_EXIT_FAILED;
-    if (t->n_lists > 0)
+    if (format->csv && t->n_lists > 0) {
         print_csv(t);
-    clv_table_free(t);
-    return CLV_EXIT_OK;
-}
-
-int clv_table_finish(clv_table *t, const clv_table_format *form)
-{
-    if (!is_complete(t))
-        return CLV_EXIT_FAILED;
-    if (form->json) {
+    } else if (format->json) {
         json_dumpf(t->root, stdout, JSON_REAL_PRECISION(10));
         printf("\n");
-    } else {
-        clv_table_print_text(t, form->wide ? 0 : clv_terminal_width(stdout));
+    } else if (!format->csv) {
+        clv_table_print_text(t, format->wide ? 0 : clv_terminal_width(stdout));
     }
     clv_table_free(t);
     return CLV_EXIT_OK;

@@ -1,11 +1,28 @@
-/* did_you_mean.h - closest known name to a misspelled one, by edit distance. */
+/* did_you_mean.h - closest known name to a misspelled one, by edit distance; lists of known names. */
 #ifndef CLEAVE_CLI_PARSER_DID_YOU_MEAN_H
 #define CLEAVE_CLI_PARSER_DID_YOU_MEAN_H
 
-/* Levenshtein's distance; names of over 64 bytes are far from everything. */
+#include <stddef.h>
+
+/* Levenshtein distance; 64 for names of more than 64 bytes. */
 int clv_edit_distance(const char *a, const char *b);
-/* The one of n names that `name` was probably meant to be, by edit distance; NULL when none is near. Dashes before it
- * are no letters of it. */
+/* The closest of n names by edit distance; NULL when none is close. Leading dashes are ignored. */
 const char *clv_did_you_mean(const char *name, const char *const *names, int n);
+
+/* Zero-initialise. Names are dropped when memory is short. */
+typedef struct clv_name_list {
+    int n, capacity;
+    char **item;
+} clv_name_list;
+
+void clv_name_list_free(clv_name_list *list);
+
+/* Adds the first `size` bytes of a name. */
+void clv_name_list_add(clv_name_list *list, const char *name, size_t size);
+/* Adds a name and its scopes: "mlp.down.weight", "mlp.down", "mlp". */
+void clv_name_list_add_scopes(clv_name_list *list, const char *name);
+
+/* A name that ends in `wanted` ("mlp.down" for "down"), else the closest; NULL: none. */
+const char *clv_name_list_suggest(const clv_name_list *list, const char *wanted);
 
 #endif

@@ -19,7 +19,6 @@
 #include "cli/output/word_wrap.h"
 #include "cli/parser/did_you_mean.h"
 #include "cli/parser/output_path.h"
-#include "cli/parser/same_file.h"
 
 enum { NAME_SIZE = CLV_OPTION_NAME_SIZE, MAX_NAMES = 128 };
 
@@ -61,6 +60,11 @@ static bool is_positional(const clv_option *o)
     return o->names[0] != '-';
 }
 
+bool clv_option_takes_value(const clv_option *o)
+{
+    return o->kind != CLV_OPTION_FLAG && o->kind != CLV_OPTION_SET;
+}
+
 /* Whether the first `length` bytes of `arg` are one of the option's names, with one dash or two. */
 static bool has_name(const clv_option *o, const char *arg, size_t length)
 {
@@ -74,6 +78,14 @@ static bool has_name(const clv_option *o, const char *arg, size_t length)
         if (strlen(bare(name)) == length - dashes && strncmp(bare(name), arg + dashes, length - dashes) == 0)
             return true;
     return false;
+}
+
+const clv_option *clv_option_find(const clv_option *options, int n, const char *name)
+{
+    for (int i = 0; i < n; i++)
+        if (has_name(&options[i], name, strlen(name)))
+            return &options[i];
+    return NULL;
 }
 
 /* The option that the first `length` bytes of `arg` name; -1: none. */
@@ -110,9 +122,9 @@ static bool is_close_to_long_name(const parser *p, const char *arg)
 static bool can_be_value(const clv_option *o, const char *text)
 {
     bool is_text = o->kind == CLV_OPTION_STRING || o->kind == CLV_OPTION_STRINGS || o->kind == CLV_OPTION_FILES ||
-                   o->kind == CLV_OPTION_CHOICE;
+                   o->kind == CLV_OPTION_CHOICE || o->kind == CLV_OPTION_ENUM;
 
-    return o->kind != CLV_OPTION_FLAG && (is_text || strchr("+-.0123456789", text[0]) != NULL);
+    return clv_option_takes_value(o) && (is_text || strchr("+-.0123456789", text[0]) != NULL);
 }
 
 /* The option of one dash that `arg` begins with, its value behind it: `-n5`; -1: none. The longest name counts. */
@@ -159,7 +171,7 @@ static bool has_word(const char *text, const char *word)
 {
     size_t n = strlen(word);
 
-    for (const char *at = text; (at = strstr(at, word)) != NULL; at += n)
+    for (const char *at = text; (at = strcasestr(at, word)) != NULL; at += n)
         if ((at == text || !isalpha((unsigned char)at[-1])) && !isalpha((unsigned char)at[n + (at[n] == 's')]) &&
             at[n] != '=')
             return true;
@@ -228,8 +240,8 @@ static int set_int(const parser *p, const clv_option *o, const char *name, const
     long long v = strtoll(text, &end, 10);
     if (errno != 0 || end == text || *end != '\0' || (!any && (v < o->min || v > o->max))) {
         if (any)
-            return usage_error(p, "%s wants an integer, not '%s'", name, text);
-        return usage_error(p, "%s wants an integer from %lld to %lld, not '%s'", name, (long long)o->min,
+            return usage_error(p, "%s takes an integer, not '%s'", name, text);
+        return usage_error(p, "%s takes an integer from %lld to %lld, not '%s'", name, (long long)o->min,
                            (long long)o->max, text);
     }
     *(int64_t *)o->out = v;
@@ -244,8 +256,8 @@ static int set_real(const parser *p, const clv_option *o, const char *name, cons
 
     if (end == text || *end != '\0' || !isfinite(v) || (!any && !(v >= o->real_min && v <= o->real_max))) {
         if (any)
-            return usage_error(p, "%s wants a number, not '%s'", name, text);
-        return usage_error(p, "%s wants a number from %g to %g, not '%s'", name, o->real_min, o->real_max, text);
+            return usage_error(p, "%s takes a number, not '%s'", name, text);
+        return usage_error(p, "%s takes a number from %g to %g, not '%s'", name, o->real_min, o->real_max, text);
     }
     *(double *)o->out = v;
     return CLV_OPTIONS_RUN;
@@ -256,7 +268,7 @@ static int check_file_name(const parser *p, const clv_option *o, const char *nam
 {
     if (o->use == CLV_OPTION_NO_FILE || text[0] != '\0')
         return CLV_OPTIONS_RUN;
-    return usage_error(p, "%s is empty; it names a file or a folder", name);
+    return usage_error(p, "%s is empty; valid: the name of a file or folder", name);
 }
 
 static int set_string(const parser *p, const clv_option *o, const char *name, const char *text)
@@ -265,17 +277,33 @@ static int set_string(const parser *p, const clv_option *o, const char *name, co
     return check_file_name(p, o, name, text);
 }
 
+/* The enumerator of word `index` of an ENUM's words. */
+static unsigned enumerator_of(const clv_option *o, unsigned index, const char *word)
+{
+    unsigned value = 0;
+    if (!o->name_of)
+        return index;
+    while (value < 64 && strcmp(o->name_of(value), word) != 0)
+        value++;
+    return value;
+}
+
 static int set_choice(const parser *p, const clv_option *o, const char *name, const char *text)
 {
     size_t length = strlen(text);
+    unsigned index = 0;
 
-    for (const char *word = o->value; *word != '\0'; word += strspn(word, "|")) {
+    for (const char *word = o->value; *word != '\0'; word += strspn(word, "|"), index++) {
         size_t n = strcspn(word, "|");
-        if (n == length && strncmp(word, text, n) == 0)
-            return set_string(p, o, name, text);
+        if (n == length && strncmp(word, text, n) == 0) {
+            if (o->kind == CLV_OPTION_CHOICE)
+                return set_string(p, o, name, text);
+            *(unsigned *)o->out = enumerator_of(o, index, text);
+            return CLV_OPTIONS_RUN;
+        }
         word += n;
     }
-    return usage_error(p, "%s wants %s, not '%s'", name, o->value, text);
+    return usage_error(p, "%s takes %s, not '%s'", name, o->value, text);
 }
 
 static int set_strings(const parser *p, const clv_option *o, const char *name, const char *text)
@@ -283,7 +311,7 @@ static int set_strings(const parser *p, const clv_option *o, const char *name, c
     clv_strings *list = o->out;
 
     if (list->n == CLV_STRINGS_MAX)
-        return usage_error(p, "%s may be given at most %d times", name, CLV_STRINGS_MAX);
+        return usage_error(p, "%s is given too often; valid: at most %d times", name, CLV_STRINGS_MAX);
     list->item[list->n++] = text;
     return check_file_name(p, o, name, text);
 }
@@ -340,7 +368,7 @@ static int set_size(const parser *p, const clv_option *o, const char *name, cons
     int64_t size;
 
     if (!read_size(&at, &size) || *at != '\0')
-        return usage_error(p, "%s wants a size such as 4096, 16K, 24GiB, 16GB, not '%s'", name, text);
+        return usage_error(p, "%s takes a size such as 4096, 16K, 24GiB, 16GB, not '%s'", name, text);
     *(int64_t *)o->out = size;
     return CLV_OPTIONS_RUN;
 }
@@ -352,7 +380,7 @@ static int set_sizes(const parser *p, const clv_option *o, const char *name, con
 
     do {
         if (list.n == CLV_SIZES_MAX || !read_size(&at, &list.item[list.n++]) || (*at != ',' && *at != '\0'))
-            return usage_error(p, "%s wants up to %d sizes such as 4096,16K,64M,1G, not '%s'", name, CLV_SIZES_MAX,
+            return usage_error(p, "%s takes up to %d sizes such as 4096,16K,64M,1G, not '%s'", name, CLV_SIZES_MAX,
                                text);
     } while (*at++ == ',');
     *(clv_sizes *)o->out = list;
@@ -370,7 +398,7 @@ static int set_ints(const parser *p, const clv_option *o, const char *name, cons
         long long v = isdigit((unsigned char)*at) ? strtoll(at, &end, 10) : -1;
         if (list.n == CLV_SIZES_MAX || end == NULL || errno != 0 || v < o->min || v > o->max ||
             (*end != ',' && *end != '\0'))
-            return usage_error(p, "%s wants up to %d integers from %lld to %lld such as 1,2,4, not '%s'", name,
+            return usage_error(p, "%s takes up to %d integers from %lld to %lld such as 1,2,4, not '%s'", name,
                                CLV_SIZES_MAX, (long long)o->min, (long long)o->max, text);
         list.item[list.n++] = v;
         at = end;
@@ -383,12 +411,13 @@ static int (*const set_value[])(const parser *, const clv_option *, const char *
     [CLV_OPTION_INT] = set_int,       [CLV_OPTION_REAL] = set_real,       [CLV_OPTION_STRING] = set_string,
     [CLV_OPTION_CHOICE] = set_choice, [CLV_OPTION_STRINGS] = set_strings, [CLV_OPTION_FILES] = set_strings,
     [CLV_OPTION_SIZE] = set_size,     [CLV_OPTION_SIZES] = set_sizes,     [CLV_OPTION_INTS] = set_ints,
+    [CLV_OPTION_ENUM] = set_choice,
 };
 
 /* Whether a second value would take the place of the first. */
 static bool holds_one(const clv_option *o)
 {
-    return o->kind != CLV_OPTION_FLAG && o->kind != CLV_OPTION_STRINGS && o->kind != CLV_OPTION_FILES;
+    return clv_option_takes_value(o) && o->kind != CLV_OPTION_STRINGS && o->kind != CLV_OPTION_FILES;
 }
 
 /* Whether the next argument can be a value: anything but an option's own name. */
@@ -402,14 +431,17 @@ static int read_named(parser *p, const clv_option *o, const char *name, const ch
 {
     int code;
 
-    if (o->kind == CLV_OPTION_FLAG) {
+    if (!clv_option_takes_value(o)) {
         if (value != NULL)
             return usage_error(p, "%s takes no value", name);
-        *(bool *)o->out = true;
+        if (o->kind == CLV_OPTION_SET)
+            *(unsigned *)o->out = (unsigned)o->min;
+        else
+            *(bool *)o->out = true;
         return CLV_OPTIONS_RUN;
     }
     if (value == NULL && !value_follows(p))
-        return usage_error(p, "%s wants a value: %s %s", name, name, o->value);
+        return usage_error(p, "%s needs a value: %s %s", name, name, o->value);
     code = set_value[o->kind](p, o, name, value != NULL ? value : p->argv[p->next++]);
     while (o->kind == CLV_OPTION_FILES && code == CLV_OPTIONS_RUN && p->next < p->argc &&
            (p->argv[p->next][0] != '-' || p->argv[p->next][1] == '\0'))
@@ -473,24 +505,23 @@ static int refuse_positional(const parser *p, const char *arg)
 
     for (int i = 0; i < p->n; i++) {
         const clv_option *o = &p->options[i];
-        if (o->bare != CLV_POSITIONAL_SUGGESTED || used >= sizeof meant)
+        if (o->positional != CLV_POSITIONAL_SUGGESTED || used >= sizeof meant)
             continue;
         if (!p->seen[i])
             used += (size_t)snprintf(meant + used, sizeof meant - used, "%s%s '%s'",
                                      used > 0 ? " or " : "; did you mean ", first_name(o, name), arg);
         else if (o->kind == CLV_OPTION_STRING && o->use == CLV_OPTION_NO_FILE)
-            used +=
-                (size_t)snprintf(meant + used, sizeof meant - used, "; words of one text stand in quotes: %s '%s %s'",
-                                 p->given[i], *(const char **)o->out, arg);
+            used += (size_t)snprintf(meant + used, sizeof meant - used, "; quote a text of several words: %s '%s %s'",
+                                     p->given[i], *(const char **)o->out, arg);
     }
-    return usage_error(p, "unexpected argument '%s'%s ('%s --help' lists what is valid)", arg, meant, p->command);
+    return usage_error(p, "unexpected argument '%s'%s (see '%s --help')", arg, meant, p->command);
 }
 
 /* The option whose name may be left out, and was; -1: none. One that takes several files takes them all. */
 static int find_positional(const parser *p)
 {
     for (int i = 0; i < p->n; i++)
-        if (p->options[i].bare == CLV_POSITIONAL_ACCEPTED && !p->seen[i])
+        if (p->options[i].positional == CLV_POSITIONAL_ACCEPTED && !p->seen[i])
             return i;
     return -1;
 }
@@ -524,7 +555,7 @@ static int check_required(const parser *p)
                 (size_t)snprintf(missing + used, sizeof missing - used, "%s%s%s%s", used > 0 ? ", " : "",
                                  first_name(o, name), is_positional(o) ? "" : " ", is_positional(o) ? "" : o->value);
     }
-    return used > 0 ? usage_error(p, "missing: %s ('%s --help' tells more)", missing, p->command) : CLV_OPTIONS_RUN;
+    return used > 0 ? usage_error(p, "missing: %s (see '%s --help')", missing, p->command) : CLV_OPTIONS_RUN;
 }
 
 /* ---- files ---- */
@@ -548,7 +579,7 @@ static int check_files(const parser *p, int writes, int reads)
 
     for (int k = 0; out != NULL && (in = file_of(p, reads, k)) != NULL; k++)
         if (clv_is_same_file(out, in))
-            return usage_error(p, "%s %s is what %s reads; name another file", p->options[writes].names, out,
+            return usage_error(p, "%s %s is also the input of %s; name another file", p->options[writes].names, out,
                                p->options[reads].names);
     return CLV_OPTIONS_RUN;
 }
@@ -637,8 +668,7 @@ static int check_suffix(const parser *p, int i)
     for (const char *c = dot + 1; *c != '\0'; c++)
         if (!isalnum((unsigned char)*c))
             return CLV_OPTIONS_RUN;
-    return usage_error(p, "%s %s: what is written there is %s; valid: a name that ends so", p->given[i], path,
-                       o->suffix);
+    return usage_error(p, "%s %s: the output is %s; valid: a name with that suffix", p->given[i], path, o->suffix);
 }
 
 /* Found before the work, not after it; where an output goes by default, too. */
@@ -670,7 +700,7 @@ static int check_conflicts(const parser *p, int i)
     while (cursor != NULL && clv_option_next_name(&cursor, other)) {
         int k = find(p, other);
         if (k >= 0 && p->given[k][0] != '\0')
-            return usage_error(p, "%s says nothing beside %s; leave one of the two out", p->given[i], p->given[k]);
+            return usage_error(p, "%s cannot be combined with %s", p->given[i], p->given[k]);
     }
     return CLV_OPTIONS_RUN;
 }
@@ -706,7 +736,7 @@ enum { HELP_AT = 27 };
 /* "-n, --n-predict N"; of a list in short, of names that have no room beside the help the first alone. */
 static void put_names(char *left, size_t size, const clv_option *o, bool all)
 {
-    bool alone = o->kind == CLV_OPTION_FLAG || is_positional(o);
+    bool alone = !clv_option_takes_value(o) || is_positional(o);
     int names = (int)strlen(o->names), first = (int)strcspn(o->names, ",");
 
     if (!all && names + (alone ? 0 : 1 + (int)strlen(o->value)) > HELP_AT - 4)
@@ -719,12 +749,12 @@ static void put_help(char *text, size_t size, const clv_option *o, bool all)
 {
     const char *cursor = o->conflicts_with;
     char name[NAME_SIZE];
-    const char *bare = o->bare == CLV_POSITIONAL_ACCEPTED ? "its name may be left out" : "";
+    const char *bare = o->positional == CLV_POSITIONAL_ACCEPTED ? "the name may be omitted" : "";
     const char *required = o->required ? "required" : "";
     size_t used = (size_t)snprintf(text, size, "%s%s%s%s%s%s", o->help, *required || *bare ? " (" : "", required,
                                    *required && *bare ? "; " : "", bare, *required || *bare ? ")" : "");
 
-    for (const char *before = "; not beside "; all && cursor != NULL && used < size; before = ", ") {
+    for (const char *before = "; conflicts with "; all && cursor != NULL && used < size; before = ", ") {
         if (!clv_option_next_name(&cursor, name))
             break;
         used += (size_t)snprintf(text + used, size - used, "%s%s", before, name);
@@ -746,7 +776,7 @@ static void print_option(const char *left, const char *help)
 static void print_rare(const parser *p)
 {
     char text[4096];
-    size_t used = (size_t)snprintf(text, sizeof text, "More options, of which '%s --help all' tells:", p->command);
+    size_t used = (size_t)snprintf(text, sizeof text, "More options ('%s --help all' describes them):", p->command);
 
     for (int i = 0; i < p->n; i++)
         if (p->options[i].advanced && used < sizeof text)

@@ -1,6 +1,9 @@
-/* output_path.c - checks early that an output file or folder can be created. */
+/* output_path.c - checks early that an output can be created, and is not also an input. */
 #include "cli/parser/output_path.h"
 
+#include <dirent.h>
+#include <fcntl.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -32,4 +35,32 @@ clv_status clv_output_path_check(const char *path, bool is_folder, clv_error *er
     clv_status status = name != NULL ? try_file(name, err) : clv_fail_memory(err, "a path", length);
     free(name);
     return status;
+}
+
+static bool same(const struct stat *a, const struct stat *b)
+{
+    return a->st_dev == b->st_dev && a->st_ino == b->st_ino;
+}
+
+static bool is_within(const struct stat *file, const char *folder)
+{
+    DIR *dir = opendir(folder);
+    bool found = false;
+
+    for (struct dirent *entry; dir != NULL && !found && (entry = readdir(dir)) != NULL;) {
+        struct stat info;
+        found = fstatat(dirfd(dir), entry->d_name, &info, 0) == 0 && same(file, &info);
+    }
+    if (dir != NULL)
+        closedir(dir);
+    return found;
+}
+
+bool clv_is_same_file(const char *out, const char *in)
+{
+    struct stat to, from;
+
+    if (stat(out, &to) != 0 || !S_ISREG(to.st_mode) || stat(in, &from) != 0)
+        return false;
+    return S_ISDIR(from.st_mode) ? is_within(&to, in) : same(&to, &from);
 }

@@ -1,4 +1,4 @@
-/* output_path.h - checks early that an output file or folder can be created. */
+/* output_path.h - checks early that an output can be created, and is not also an input. */
 #ifndef CLEAVE_CLI_PARSER_OUTPUT_PATH_H
 #define CLEAVE_CLI_PARSER_OUTPUT_PATH_H
 
@@ -6,7 +6,10 @@
 
 #include "cleave/status.h"
 
-/* As clv_checkpoint_create. A folder that is there is for those to judge who would fill it. */
+/* Tries to create the file, and removes it; errors of clv_checkpoint_create. An existing folder is accepted. */
 clv_status clv_output_path_check(const char *path, bool is_folder, clv_error *err);
+
+/* Whether the regular file `out` is `in`, or a file directly in the folder `in`, through any links. */
+bool clv_is_same_file(const char *out, const char *in);
 
 #endif

@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-#include "cli/reports/op_display_names.h"
+#include "cli/reports/program_text.h"
 
 /* An illegal candidate has no price. */
 static void add_row(clv_table *t, const clv_strategy_candidate *c, bool full)

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/reports/layer_pattern.h"
+#include "cli/reports/program_text.h"
 
 enum { AXIS_TEXT = CLV_AXIS_NAME_SIZE + 32 }; /* a sub-axis */
 
@@ -25,126 +25,52 @@ static void print_axes(char *out, const clv_collective *c, const clv_mesh *mesh)
     }
 }
 
-/* ---- totals of what is alike ---- */
+/* ---- equal ones together ---- */
 
-typedef struct kind_total {
-    char axes[CLV_LAYOUT_TEXT];
-    char *op, *cause;    /* NULL where collectives of different ops are counted together */
-    clv_collective like; /* the first of them */
-    int64_t count;
-    double bytes, seconds;
-} kind_total;
-
-typedef struct totals {
-    int n, capacity;
-    kind_total *item;
-} totals;
-
-static bool grow(totals *t)
+static void add_pattern(clv_table *t, const char *key, const char *text)
 {
-    if (t->n < t->capacity)
-        return true;
-    int capacity = t->capacity ? 2 * t->capacity : 64;
-    kind_total *grown = realloc(t->item, (size_t)capacity * sizeof *grown);
-    if (!grown)
-        return false;
-    t->item = grown;
-    t->capacity = capacity;
-    return true;
+    char *pattern = clv_layer_pattern(text);
+    clv_table_text(t, key, pattern ? pattern : text);
+    free(pattern);
 }
 
-static bool alike(const kind_total *a, const kind_total *b)
+/* A row for each kind and axes, or for each op, with the same op of all layers in one row. */
+static clv_table *collect(const char *name, const clv_program *program, const clv_machine *machine, bool by_op)
 {
-    return strcmp(a->like.kind, b->like.kind) == 0 && strcmp(a->axes, b->axes) == 0 &&
-           (!a->op || (strcmp(a->op, b->op) == 0 && strcmp(a->cause, b->cause) == 0));
-}
-
-static void free_total(kind_total *total)
-{
-    free(total->op);
-    free(total->cause);
-}
-
-static bool add_total(totals *t, const clv_collective *c, double seconds, const clv_mesh *mesh, bool by_op)
-{
-    kind_total made = {.like = *c, .count = 1, .bytes = c->bytes, .seconds = seconds};
-    int i = 0;
-    print_axes(made.axes, c, mesh);
-    if (by_op) {
-        made.op = clv_layer_pattern(c->op);
-        made.cause = clv_layer_pattern(c->cause);
-    }
-    bool ok = !by_op || (made.op && made.cause);
-    while (ok && i < t->n && !alike(&t->item[i], &made))
-        i++;
-    if (ok && i < t->n) {
-        t->item[i].count++;
-        t->item[i].bytes += c->bytes;
-        t->item[i].seconds += seconds;
-    } else if (ok && grow(t)) {
-        t->item[t->n++] = made;
-        return true;
-    } else {
-        ok = false;
-    }
-    free_total(&made);
-    return ok;
-}
-
-static void free_totals(totals *t)
-{
-    for (int i = 0; i < t->n; i++)
-        free_total(&t->item[i]);
-    free(t->item);
-}
-
-/* False: no memory. */
-static bool collect(totals *t, const clv_program *program, const clv_machine *machine, bool by_op)
-{
-    bool ok = true;
-    *t = (totals){0};
-    for (int i = 0; ok && i < clv_program_collective_count(program); i++) {
+    clv_table *t = clv_table_new(name);
+    for (int i = 0; i < clv_program_collective_count(program); i++) {
+        char axes[CLV_LAYOUT_TEXT];
         clv_collective c = {.size = sizeof c};
         clv_program_collective(program, i, &c, NULL);
-        if (moves(&c))
-            ok = add_total(t, &c, clv_program_predict_instruction(program, machine, c.instruction),
-                           clv_program_mesh(program), by_op);
+        if (!moves(&c))
+            continue;
+        print_axes(axes, &c, clv_program_mesh(program));
+        clv_table_row(t);
+        if (by_op)
+            add_pattern(t, "op", c.op);
+        clv_table_text(t, by_op ? "kind" : "op", c.kind);
+        clv_table_text(t, "axes", axes);
+        if (by_op)
+            clv_table_text(t, "pass", c.pass);
+        clv_table_int(t, "count", 1);
+        clv_table_bytes(t, "bytes", c.bytes);
+        if (by_op) {
+            clv_table_seconds(t, "seconds", clv_program_predict_instruction(program, machine, c.instruction));
+            add_pattern(t, "cause", c.cause);
+        }
+        clv_table_merge_row(t);
     }
-    return ok;
+    return t;
 }
 
 clv_table *clv_collectives_by_kind(const clv_program *program)
 {
-    totals all;
-    clv_table *t = collect(&all, program, NULL, false) ? clv_table_new("collectives_per_step") : NULL;
-    for (int i = 0; t && i < all.n; i++) {
-        clv_table_row(t);
-        clv_table_text(t, "op", all.item[i].like.kind);
-        clv_table_text(t, "axes", all.item[i].axes);
-        clv_table_int(t, "count", all.item[i].count);
-        clv_table_bytes(t, "bytes", all.item[i].bytes);
-    }
-    free_totals(&all);
-    return t;
+    return collect("collectives_per_step", program, NULL, false);
 }
 
 clv_table *clv_collectives_by_layer(const clv_program *program, const clv_machine *machine)
 {
-    totals all;
-    clv_table *t = collect(&all, program, machine, true) ? clv_table_new("collectives") : NULL;
-    for (int i = 0; t && i < all.n; i++) {
-        clv_table_row(t);
-        clv_table_text(t, "op", all.item[i].op);
-        clv_table_text(t, "kind", all.item[i].like.kind);
-        clv_table_text(t, "axes", all.item[i].axes);
-        clv_table_text(t, "pass", all.item[i].like.pass);
-        clv_table_int(t, "count", all.item[i].count);
-        clv_table_bytes(t, "bytes", all.item[i].bytes);
-        clv_table_seconds(t, "seconds", all.item[i].seconds);
-        clv_table_text(t, "cause", all.item[i].cause);
-    }
-    free_totals(&all);
-    return t;
+    return collect("collectives", program, machine, true);
 }
 
 /* ---- one by one ---- */
@@ -205,7 +131,7 @@ clv_table *clv_collectives_one_by_one(const clv_program *program, const clv_mach
         add_axes(t, &c, clv_program_mesh(program));
         clv_table_bytes(t, "bytes", c.bytes);
         clv_table_seconds(t, "seconds", clv_program_predict_instruction(program, machine, c.instruction));
-        clv_table_bool(t, "hidden", c.completes_at > c.instruction);
+        clv_table_bool(t, "overlapped", c.completes_at > c.instruction);
         add_part(t, &c);
         clv_table_text(t, "pass", c.pass);
         clv_table_bool(t, "implicit", c.implicit);

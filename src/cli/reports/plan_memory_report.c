@@ -107,10 +107,10 @@ static clv_status read_suggestions(remedies *out, const clv_plan_suggestions *fo
     return CLV_OK;
 }
 
-static clv_status find_suggestions(remedies *out, const clv_plan_option *given, clv_error *err)
+static clv_status find_suggestions(remedies *out, const clv_plan_options *given, clv_error *err)
 {
     clv_plan_suggestions *found;
-    CLV_TRY(clv_plan_option_suggestions(&found, given, err));
+    CLV_TRY(clv_plan_find_suggestions(&found, given, err));
     clv_status status = read_suggestions(out, found, err);
     clv_plan_suggestions_free(found);
     return status;
@@ -159,7 +159,7 @@ static void add_advice(clv_table *t, const clv_memory *m, const remedies *r)
         clv_table_bytes(t, r->item[i].option, (double)r->item[i].memory.total);
 }
 
-static void add_suggestions(clv_table *t, const clv_memory *m, const clv_plan_option *given, double limit)
+static void add_suggestions(clv_table *t, const clv_memory *m, const clv_plan_options *given, double limit)
 {
     remedies r = {0};
     if (find_suggestions(&r, given, NULL) == CLV_OK) {
@@ -169,7 +169,7 @@ static void add_suggestions(clv_table *t, const clv_memory *m, const clv_plan_op
     free_suggestions(&r);
 }
 
-void clv_plan_memory_fit_add(clv_table *t, const clv_program *program, const clv_plan_option *given,
+void clv_plan_memory_fit_add(clv_table *t, const clv_program *program, const clv_plan_options *given,
                              clv_memory_limit limit)
 {
     clv_memory m = {.size = sizeof m};

@@ -7,20 +7,19 @@
 #include "cli/options/plan_target_options.h"
 #include "cli/output/table.h"
 
-/* What a rank may take. */
+/* Memory that a rank may use. */
 typedef struct clv_memory_limit {
     double bytes;
-    const char *source; /* "--memory-limit", or the profile's name; NULL: no limit is known, and nothing is said */
+    const char *source; /* "--memory-limit", or the name of the profile; NULL: no limit */
 } clv_memory_limit;
 
 /* {"memory": {"parameters", ..., "total", "peak_at"}} */
 void clv_plan_memory_add(clv_table *t, const clv_program *program);
 
-/* {"fit": {"fits", "limit", "limit_from", "spare" or "lacking"}}; and where it does not fit
- * {"largest": {kind: bytes}, "smaller_by": {kind: [options]}, "would_need": {option: bytes}}: the kinds that fill most
- * of it, the options that make each smaller, and the total with each option alone, smallest first. These come from
- * planning again. */
-void clv_plan_memory_fit_add(clv_table *t, const clv_program *program, const clv_plan_option *given,
+/* {"fit": {"fits", "limit", "limit_from", "spare" or "lacking"}}; and if it does not fit
+ * {"largest": {kind: bytes}, "smaller_by": {kind: [options]}, "would_need": {option: bytes}}: the largest kinds, the
+ * options that reduce each, and the total with each option, smallest first (clv_plan_find_suggestions). */
+void clv_plan_memory_fit_add(clv_table *t, const clv_program *program, const clv_plan_options *given,
                              clv_memory_limit limit);
 
 #endif

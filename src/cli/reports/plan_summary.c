@@ -1,8 +1,6 @@
 /* plan_summary.c - header of `cleave plan`: step, model or block sizes, mesh, rules and machine. */
 #include "cli/reports/plan_summary.h"
 
-#include <string.h>
-
 #include "cleave/model.h"
 #include "cleave/status.h"
 
@@ -18,7 +16,7 @@ static clv_status add_model(clv_table *t, const char *path, clv_error *err)
 {
     clv_model *model;
     clv_model_info info = {.size = sizeof info};
-    const clv_model_options options = {.size = sizeof options, .config_only = 1};
+    const clv_model_options options = {.size = sizeof options, .config_only = true};
     CLV_TRY(clv_model_open(&model, path, &options, err));
     clv_status status = clv_model_get_info(model, &info, err);
     clv_model_close(model);
@@ -37,11 +35,11 @@ static clv_status add_model(clv_table *t, const char *path, clv_error *err)
 }
 
 /* Sizes that were not given are the planner's. */
-static void add_block(clv_table *t, const char *block, const clv_plan_options *o)
+static void add_block(clv_table *t, const clv_plan_options *o)
 {
     int64_t hidden = o->hidden ? o->hidden : CLV_PLAN_HIDDEN, heads = o->heads ? o->heads : CLV_PLAN_HEADS;
-    bool attends = strcmp(block, "ffn") != 0, feeds = strcmp(block, "attention") != 0;
-    clv_table_text(t, "block", block);
+    bool attends = o->block != CLV_PLAN_BLOCK_FFN, feeds = o->block != CLV_PLAN_BLOCK_ATTENTION;
+    clv_table_text(t, "block", clv_plan_block_name(o->block));
     clv_table_int(t, "hidden", hidden);
     add_size(t, "heads", attends ? heads : 0);
     add_size(t, "kv_heads", !attends ? 0 : o->kv_heads ? o->kv_heads : heads);
@@ -51,58 +49,56 @@ static void add_block(clv_table *t, const char *block, const clv_plan_options *o
 
 /* ---- how ---- */
 
-static const char *step_of(const clv_plan_option *o)
+static const char *step_of(const clv_plan_options *o)
 {
-    if (o->block)
-        return o->gradient ? "forward and backward" : "forward";
-    return o->prefill ? "prefill" : o->decode ? "decode" : "training";
+    switch (o->mode) {
+    case CLV_PLAN_MODE_GRAD:
+        return "forward and backward";
+    case CLV_PLAN_MODE_PREFILL:
+        return "prefill";
+    case CLV_PLAN_MODE_DECODE:
+        return "decode";
+    default:
+        return o->block ? "forward" : "training";
+    }
 }
 
-/* What was asked for beyond the defaults. */
-static void add_changes(clv_table *t, const clv_plan_option *o)
+/* Options other than the defaults. */
+static void add_changes(clv_table *t, const clv_plan_options *o, const clv_lora_options *lora)
 {
-    const clv_lora_option *lora = &o->lora;
-    add_size(t, "accumulate", o->plan.accumulate > 1 ? o->plan.accumulate : 0);
+    const clv_compile_options *c = &o->compile;
+    add_size(t, "accumulate", o->accumulate > 1 ? o->accumulate : 0);
     add_size(t, "lora_rank", lora->rank);
     if (o->quant)
-        clv_table_text(t, "quant", o->quant);
-    if (strcmp(o->comm_dtype, "f32") != 0)
-        clv_table_text(t, "comm_dtype", o->comm_dtype);
-    if (o->recompute.mode || o->recompute.activations)
-        clv_table_text(t, "recompute", o->recompute.mode ? o->recompute.mode : "selective");
-    if (o->plan.compile.reshard_after_forward)
+        clv_table_text(t, "quant", clv_quant_name(o->quant));
+    if (c->comm_dtype)
+        clv_table_text(t, "comm_dtype", clv_comm_dtype_name(c->comm_dtype));
+    if (c->recompute)
+        clv_table_text(t, "recompute", clv_recompute_name(c->recompute));
+    if (c->reshard_after_forward)
         clv_table_bool(t, "reshard_after_forward", true);
-    if (o->plan.compile.overlap)
+    if (c->overlap)
         clv_table_bool(t, "overlap", true);
-}
-
-static clv_status add_mesh(clv_table *t, const clv_mesh_option *option, clv_error *err)
-{
-    clv_mesh mesh;
-    clv_axis_rules rules;
-    char text[CLV_MESH_TEXT];
-    CLV_TRY(clv_mesh_option_read(&mesh, option, err));
-    CLV_TRY(clv_mesh_option_rules(&rules, option, &mesh, err));
-    clv_mesh_print(text, sizeof text, &mesh);
-    clv_table_text(t, "mesh", text);
-    clv_table_text(t, "rules", rules.name[0] ? rules.name : "none");
-    return CLV_OK;
 }
 
 clv_status clv_plan_summary_add(clv_table *t, const clv_plan_option *option, const char *machine, clv_error *err)
 {
     const clv_plan_options *o = &option->plan;
+    const char *rules = option->mesh.axis_rules.name;
+    char mesh[CLV_MESH_TEXT];
     clv_table_header(t, "plan");
-    clv_table_text(t, "step", step_of(option));
-    if (option->block)
-        add_block(t, option->block, o);
+    clv_table_text(t, "step", step_of(o));
+    if (o->block)
+        add_block(t, o);
     else
         CLV_TRY(add_model(t, o->model, err));
     clv_table_int(t, "batch", o->batch);
     clv_table_int(t, "seq", o->seq);
-    clv_table_text(t, "dtype", option->dtype);
-    add_changes(t, option);
-    CLV_TRY(add_mesh(t, &option->mesh, err));
+    clv_table_text(t, "dtype", clv_dtype_name(o->dtype));
+    add_changes(t, o, &option->lora);
+    clv_mesh_print(mesh, sizeof mesh, &option->mesh.mesh);
+    clv_table_text(t, "mesh", mesh);
+    clv_table_text(t, "rules", rules[0] ? rules : "none");
     clv_table_text(t, "hardware", machine);
     return CLV_OK;
 }

@@ -10,7 +10,7 @@
 
 #include "cleave/program.h"
 #include "cli/output/messages.h"
-#include "cli/parser/name_list.h"
+#include "cli/parser/did_you_mean.h"
 
 enum { MAX_ROWS = 24, MAX_COLUMNS = 12, CELL = 96 };
 

@@ -1,9 +1,11 @@
-/* clock.h - monotonic clock and sorting of timings. */
+/* clock.h - monotonic clock, and timing of repeated runs. */
 #ifndef CLEAVE_CLI_TIMING_CLOCK_H
 #define CLEAVE_CLI_TIMING_CLOCK_H
 
 #include <stdint.h>
 #include <time.h>
+
+#include "cleave/status.h"
 
 static inline int64_t clv_clock_ns(void)
 {
@@ -17,7 +19,13 @@ static inline double clv_clock_seconds(void)
     return 1e-9 * (double)clv_clock_ns();
 }
 
-/* Times in order, the least first. */
+/* Sorts times, the smallest first. */
 void clv_times_sort(double *seconds, int64_t n);
+
+/* Seconds of run i; i < 0 is a warm-up. */
+typedef clv_status clv_timed_run(void *arg, int64_t i, double *seconds, clv_error *err);
+/* Runs `warm_ups` times untimed, then n times. *sorted: the n times, the smallest first; the caller frees. */
+clv_status clv_times_measure(double **sorted, int64_t warm_ups, int64_t n, clv_timed_run *run, void *arg,
+                             clv_error *err);
 
 #endif

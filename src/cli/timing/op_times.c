@@ -7,8 +7,15 @@
 
 #include "cleave/status.h"
 #include "cli/job/job_processes.h"
-#include "cli/options/trace_option.h"
 #include "cli/output/exit_code.h"
+
+clv_status clv_trace_write(clv_session *session, const char *path, const clv_machine *machine, bool alone,
+                           clv_error *err)
+{
+    const clv_trace_options options = {
+        .size = sizeof options, .path = path, .machine = machine, .this_process_only = alone};
+    return clv_trace_end(session, &options, err);
+}
 
 clv_status clv_op_times_add(clv_table *t, const clv_trace_report *report, clv_error *err)
 {
@@ -37,7 +44,7 @@ clv_status clv_op_times_temp_file(char path[], size_t size, clv_error *err)
     snprintf(path, size, "%s/cleave-trace-XXXXXX", folder && *folder ? folder : "/tmp");
     int file = mkstemp(path);
     if (file < 0)
-        return clv_fail(err, CLV_EIO, "%s: no file for a trace can be made there", path);
+        return clv_fail(err, CLV_EIO, "%s: cannot create a temporary file for the trace", path);
     close(file);
     return CLV_OK;
 }
@@ -57,7 +64,7 @@ clv_status clv_op_times_end_trace(clv_table *t, clv_session *session, const char
     char own[4096] = "";
     if (!path)
         CLV_TRY(clv_op_times_temp_file(own, sizeof own, err));
-    clv_status status = clv_trace_option_write(session, path ? path : own, machine, false, err);
+    clv_status status = clv_trace_write(session, path ? path : own, machine, false, err);
     if (status == CLV_OK && clv_processes_is_first()) /* which has written it */
         status = clv_op_times_add_file(t, path ? path : own, err);
     if (!path)

@@ -5,17 +5,17 @@
 #include "cleave/trace.h"
 #include "cli/output/table.h"
 
-/* Adds to the table a list "ops": {"op", "calls", "ms", "share", "waiting_ms", "stealing_ms"} of a step, the longest
- * first; share: of all of them. */
+/* Ends the session's trace and writes it. alone: without the other processes, which may have failed. */
+clv_status clv_trace_write(clv_session *session, const char *path, const clv_machine *machine, bool alone,
+                           clv_error *err);
+
+/* Adds the list "ops": {"op", "calls", "ms", "share", "waiting_ms", "stealing_ms"} a step, the longest first. */
 clv_status clv_op_times_add(clv_table *t, const clv_trace_report *report, clv_error *err);
-
-/* The same of the trace in a file. */
+/* The same, of a trace file. */
 clv_status clv_op_times_add_file(clv_table *t, const char *path, clv_error *err);
-
-/* A file of nobody else's for a trace that is read and not left, in the folder for such. */
+/* Creates a temporary file for a trace that is read and then removed. */
 clv_status clv_op_times_temp_file(char path[], size_t size, clv_error *err);
-
-/* Ends the trace that was begun of the session and adds that list. path: where the trace is left; NULL: nowhere. */
+/* Ends the session's trace and adds that list. path: where the trace is kept; NULL: it is not. */
 clv_status clv_op_times_end_trace(clv_table *t, clv_session *session, const char *path, const clv_machine *machine,
                                   clv_error *err);
 

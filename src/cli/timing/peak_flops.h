@@ -4,8 +4,8 @@
 
 #include "cleave/session.h"
 
-/* Flops a second of a rank of the session, all at work: products of 512 x 512 matrices are timed for some hundredths of
- * a second. All processes call alike. */
+/* *flops_per_s: the rate of a rank while all ranks work, timed on 512 x 512 matrix products for some hundredths of a
+ * second. Collective: all processes of the job must call it. */
 clv_status clv_peak_flops_measure(double *flops_per_s, clv_session *session, const clv_mesh *mesh, clv_dtype dtype,
                                   clv_error *err);
 

@@ -2,10 +2,10 @@
 #ifndef CLEAVE_CLI_TIMING_SUSPENSIONS_H
 #define CLEAVE_CLI_TIMING_SUSPENSIONS_H
 
-/* Counts from here on (SIGCONT). */
+/* Installs the SIGCONT handler. */
 void clv_suspensions_install(void);
 int clv_suspensions_count(void);
-/* What is said behind a time that the process was stopped in: ", ..."; "" where it never was. */
+/* Text to append to a time: ", ..." if the process was suspended, else "". */
 const char *clv_suspensions_note(void);
 
 #endif

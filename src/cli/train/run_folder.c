@@ -133,8 +133,8 @@ static clv_status lock_folder(clv_run_folder *f, bool resume, clv_error *err)
 /* A file system that cannot set bytes aside finds out at the end. */
 static clv_status reserve_space(clv_run_folder *f, int64_t bytes, clv_error *err)
 {
-    f->room = open(f->path, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
-    if (f->room < 0 || fallocate(f->room, 0, 0, bytes > 0 ? bytes : 1) == 0)
+    f->reserved_fd = open(f->path, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    if (f->reserved_fd < 0 || fallocate(f->reserved_fd, 0, 0, bytes > 0 ? bytes : 1) == 0)
         return CLV_OK;
     if (errno == ENOSPC || errno == EDQUOT || errno == EFBIG)
         return clv_fail(err, CLV_EIO, "--out %s: no room for the checkpoint's %lld bytes: %s", f->path,
@@ -166,7 +166,7 @@ static clv_status make(clv_run_folder *f, int64_t bytes, bool resume, clv_error 
 
 clv_status clv_run_folder_open(clv_run_folder *out, const char *path, int64_t bytes, bool resume, clv_error *err)
 {
-    clv_run_folder folder = {.path = path, .lock = -1, .room = -1};
+    clv_run_folder folder = {.path = path, .lock = -1, .reserved_fd = -1};
     clv_status status = make(&folder, bytes, resume, err);
     if (status == CLV_OK)
         *out = folder;
@@ -262,9 +262,9 @@ void clv_run_folder_append_metrics(clv_run_folder *f, const char *line)
 
 void clv_run_folder_release_space(clv_run_folder *f)
 {
-    if (f->room >= 0)
-        close(f->room);
-    f->room = -1;
+    if (f->reserved_fd >= 0)
+        close(f->reserved_fd);
+    f->reserved_fd = -1;
 }
 
 clv_status clv_run_folder_finish(clv_run_folder *f, clv_error *err)
@@ -301,5 +301,5 @@ void clv_run_folder_close(clv_run_folder *f)
         close(f->lock);
     free(f->unfinished);
     free(f->metrics);
-    *f = (clv_run_folder){.lock = -1, .room = -1};
+    *f = (clv_run_folder){.lock = -1, .reserved_fd = -1};
 }

@@ -1,10 +1,10 @@
 /* run_folder.h - the output folder of a training run: lock, reserved disk space, metrics.jsonl, checkpoints.
  *
- * The lines are in metrics.unfinished.jsonl until the checkpoint is there; then that becomes metrics.jsonl. So a run
- * that was stopped is told from one that ended: the next one takes its folder, and keeps its lines as
- * metrics.unfinished-1.jsonl. A run that goes on from a checkpoint goes on with its lines, too, up to its step. A
- * folder with anything else in it is never touched. The run holds a lock on the folder (flock), and room on the disk
- * for the model where the file system can set it aside: a full disk is found before the training, not after it.
+ * Metrics are written to metrics.unfinished.jsonl, which becomes metrics.jsonl when the final checkpoint is written. So
+ * a stopped run differs from a finished one: the next run reuses its folder, and keeps its metrics as
+ * metrics.unfinished-1.jsonl. A resumed run continues the metrics up to its step. A folder with other files is never
+ * touched. The run locks the folder (flock) and reserves disk space for the model, if the file system can: a full disk
+ * is found before the training, not after it.
  */
 #ifndef CLEAVE_CLI_TRAIN_RUN_FOLDER_H
 #define CLEAVE_CLI_TRAIN_RUN_FOLDER_H
@@ -18,36 +18,35 @@
 typedef struct clv_run_folder {
     const char *path;
     int lock;                   /* on the folder */
-    int room;                   /* a file without a name, of the checkpoint's size; -1: none */
+    int reserved_fd;            /* an unnamed file of the checkpoint's size, which reserves space; -1: none */
     char *unfinished, *metrics; /* paths */
-    bool made;                  /* the folder, by this run */
-    FILE *lines;                /* NULL: another process writes them */
+    bool made;                  /* this run created the folder */
+    FILE *lines;                /* metrics; NULL: another process writes them */
     int64_t n;                  /* lines */
-    int write_errno;            /* why a line could not be written; 0: all were */
+    int write_errno;            /* of the first line that could not be written; 0: none */
 } clv_run_folder;
 
-/* Makes the folder, or takes that of a run that was stopped; with `resume` that of any run that has checkpoints.
- * `bytes`: of the model.
+/* Creates the folder, or reuses that of a stopped run; with `resume` that of any run with checkpoints. bytes: of the
+ * model.
  * @return CLV_EEXIST for a folder with other files, with checkpoints, or in use; CLV_EIO, also where `bytes` do not
  *         fit; CLV_ENOMEM */
 clv_status clv_run_folder_open(clv_run_folder *out, const char *path, int64_t bytes, bool resume, clv_error *err);
-/* Begins its lines after so many steps: those of steps before stay, where there are any; of a run that begins anew
- * none do, and the lines of a run before it are kept under another name. */
+/* Opens the metrics after `steps` steps: keeps the lines of earlier steps of a resumed run; for a new run keeps the
+ * file of an earlier run under another name. */
 clv_status clv_run_folder_begin_metrics(clv_run_folder *folder, int64_t steps, const char *command, clv_error *err);
-/* That the run which another process has begun in the folder is seen here, too: what all save goes to one place. */
+/* Waits until the files of the first process are visible in this one: all must share the folder. */
 clv_status clv_run_folder_await_visible(const char *out, clv_error *err);
-/* Adds a line, which is on its way to the disk when this returns. A line that cannot be written fails
- * clv_run_folder_finish, not the training. */
+/* Appends a line and flushes it. A write error fails clv_run_folder_finish, not the training. */
 void clv_run_folder_append_metrics(clv_run_folder *folder, const char *line);
-/* Puts lines on the disk, ahead of a checkpoint of their steps. */
+/* Syncs the metrics to disk, before a checkpoint of their steps. */
 void clv_run_folder_sync_metrics(clv_run_folder *folder);
-/* Gives back the room: the model is written next. */
+/* Releases the reserved space, before the model is written. */
 void clv_run_folder_release_space(clv_run_folder *folder);
-/* With the checkpoint written. */
+/* Renames the metrics, after the final checkpoint is written. */
 clv_status clv_run_folder_finish(clv_run_folder *folder, clv_error *err);
-/* Where its lines are, finished or not. */
+/* The path of the metrics, finished or not. */
 const char *clv_run_folder_metrics_path(const clv_run_folder *folder);
-/* Ends the use of the folder, finished or not; one without any line is removed. */
+/* Closes the folder, finished or not; removes it when it has no metrics. */
 void clv_run_folder_close(clv_run_folder *folder);
 
 #endif

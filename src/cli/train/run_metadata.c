@@ -6,139 +6,120 @@
 #include <string.h>
 
 #include "cli/job/job_processes.h"
+#include "cli/job/option_consistency.h"
 #include "cli/output/messages.h"
 #include "cli/train/training_loop.h"
 
-enum { TEXT = 64 };
+enum { TEXT = 64, MAX_RECORDS = 40 };
 
-/* What a run is told by: an option, and its value as text. */
-typedef struct recorded_option {
-    const char *option, *key;
-    bool may_change; /* a choice; else a run of another is another run */
+/* What a run records. */
+typedef struct record {
+    const char *option;
+    bool may_change; /* a resumed run may have another value */
     char value[TEXT];
-} recorded_option;
+} record;
 
-static void format_data(char out[TEXT], const void *data)
+/* Options whose values are recorded, as the command's table has them. */
+static const struct {
+    const char *option;
+    bool may_change;
+} recorded[] = {{"--no-shuffle", false},
+                {"--seed", false},
+                {"--batch", false},
+                {"--accumulate", true},
+                {"--seq", false},
+                {"--steps", true},
+                {"--lr", true},
+                {"--warmup", true},
+                {"--weight-decay", true},
+                {"--schedule", true},
+                {"--min-lr", true},
+                {"--decay-steps", true},
+                {"--optimizer", false},
+                {"--momentum", true},
+                {"--betas", true},
+                {"--eps", true},
+                {"--decay-all", true},
+                {"--clip", true},
+                {"--hidden-dropout", true},
+                {"--attention-dropout", true},
+                {"--on-nan", true},
+                {"--dtype", true},
+                {"--lora-rank", false},
+                {"--lora-alpha", false},
+                {"--lora-dropout", true},
+                {"--comm-dtype", true},
+                {"--grad-reduce-dtype", true}};
+
+/* The data, which options alone do not say. */
+static int list_data(record out[MAX_RECORDS], const clv_train_data *d)
 {
-    const clv_train_data *d = data;
-    snprintf(out, TEXT, "%lld tokens, checksum %016llx", (long long)d->tokens, (unsigned long long)d->checksum);
+    static const char format[] = "%lld tokens, checksum %016llx";
+    int n = 0;
+    out[n] = (record){.option = "--data"};
+    snprintf(out[n++].value, TEXT, format, (long long)d->tokens, (unsigned long long)d->checksum);
+    out[n] = (record){.option = "--rows"};
+    snprintf(out[n++].value, TEXT, "%s", d->rows);
+    out[n] = (record){.option = "--mask-rate"};
+    snprintf(out[n++].value, TEXT, "%g", d->mask_rate);
+    out[n] = (record){.option = "--val", .may_change = true};
+    snprintf(out[n++].value, TEXT, format, (long long)d->val_tokens, (unsigned long long)d->val_checksum);
+    return n;
 }
 
-static void format_val(char out[TEXT], const void *data)
+static int list_all(record out[MAX_RECORDS], const clv_train_args *a, const clv_train_data *data)
 {
-    const clv_train_data *d = data;
-    snprintf(out, TEXT, "%lld tokens, checksum %016llx", (long long)d->val_tokens, (unsigned long long)d->val_checksum);
-}
-
-static void format_int(char out[TEXT], const void *value)
-{
-    snprintf(out, TEXT, "%lld", (long long)*(const int64_t *)value);
-}
-
-static void format_real(char out[TEXT], const void *value)
-{
-    snprintf(out, TEXT, "%.17g", *(const double *)value);
-}
-
-static void format_flag(char out[TEXT], const void *value)
-{
-    snprintf(out, TEXT, "%s", *(const bool *)value ? "given" : "not given");
-}
-
-static void format_string(char out[TEXT], const void *value)
-{
-    const char *word = *(const char *const *)value;
-    snprintf(out, TEXT, "%s", word ? word : "not given");
-}
-
-enum { OPTIONS = 32 /* at most */ };
-
-static int list_options(recorded_option out[OPTIONS], const clv_train_args *a, const clv_train_data *data)
-{
-    const struct {
-        recorded_option option;
-        void (*say)(char out[TEXT], const void *value);
-        const void *value;
-    } all[] = {
-        {{"--data", "text", false, ""}, format_data, data},
-        {{"--no-shuffle", "no_shuffle", false, ""}, format_flag, &a->data.no_shuffle},
-        {{"--rows", "rows", false, ""}, format_string, &data->rows},
-        {{"--mask-rate", "mask_rate", false, ""}, format_real, &data->mask_rate},
-        {{"--val", "val", true, ""}, format_val, data},
-        {{"--seed", "seed", false, ""}, format_int, &a->seed},
-        {{"--batch", "batch", false, ""}, format_int, &a->batch},
-        {{"--accumulate", "accumulate", true, ""}, format_int, &a->optimizer.accumulate},
-        {{"--seq", "seq", false, ""}, format_int, &a->seq},
-        {{"--steps", "steps", true, ""}, format_int, &a->steps},
-        {{"--lr", "lr", true, ""}, format_real, &a->optimizer.lr},
-        {{"--warmup", "warmup", true, ""}, format_int, &a->optimizer.warmup},
-        {{"--weight-decay", "weight_decay", true, ""}, format_real, &a->optimizer.weight_decay},
-        {{"--schedule", "schedule", true, ""}, format_string, &a->optimizer.schedule},
-        {{"--min-lr", "min_lr", true, ""}, format_real, &a->optimizer.min_lr},
-        {{"--decay-steps", "decay_steps", true, ""}, format_int, &a->optimizer.decay_steps},
-        {{"--optimizer", "optimizer", false, ""}, format_string, &a->optimizer.optimizer},
-        {{"--momentum", "momentum", true, ""}, format_real, &a->optimizer.momentum},
-        {{"--betas", "betas", true, ""}, format_string, &a->optimizer.betas},
-        {{"--eps", "eps", true, ""}, format_real, &a->optimizer.eps},
-        {{"--decay-all", "decay_all", true, ""}, format_flag, &a->optimizer.decay_all},
-        {{"--clip", "clip", true, ""}, format_real, &a->optimizer.clip},
-        {{"--hidden-dropout", "hidden_dropout", true, ""}, format_real, &a->dropout},
-        {{"--attention-dropout", "attention_dropout", true, ""}, format_real, &a->attention_dropout},
-        {{"--on-nan", "on_nan", true, ""}, format_string, &a->on_nan},
-        {{"--dtype", "dtype", true, ""}, format_string, &a->dtype},
-        {{"--lora-rank", "lora_rank", false, ""}, format_int, &a->lora.rank},
-        {{"--lora-alpha", "lora_alpha", false, ""}, format_real, &a->lora.alpha},
-        {{"--lora-dropout", "lora_dropout", true, ""}, format_real, &a->lora.dropout},
-        {{"--comm-dtype", "comm_dtype", true, ""}, format_string, &a->comm_dtype},
-        {{"--grad-reduce-dtype", "grad_reduce_dtype", true, ""}, format_string, &a->grad_reduce_dtype},
-    };
-    const int n = (int)(sizeof all / sizeof all[0]);
-    _Static_assert(sizeof all / sizeof all[0] <= OPTIONS, "there is room for each");
-    for (int i = 0; i < n; i++) {
-        out[i] = all[i].option;
-        all[i].say(out[i].value, all[i].value);
+    int n = list_data(out, data);
+    for (size_t i = 0; i < sizeof recorded / sizeof recorded[0]; i++) {
+        record *r = &out[n++];
+        *r = (record){.option = recorded[i].option, .may_change = recorded[i].may_change};
+        FILE *to = fmemopen(r->value, TEXT, "w");
+        if (to) {
+            clv_option_write_value(to, clv_option_find(a->options, a->n_options, r->option));
+            fclose(to);
+        }
     }
     return n;
 }
 
-clv_status clv_train_check_processes_agree(const clv_train_args *args, const clv_train_data *data, clv_error *err)
+/* "--weight-decay" -> "weight_decay" */
+static const char *key_of(char key[TEXT], const char *option)
 {
-    recorded_option options[OPTIONS];
-    clv_job_value given[OPTIONS];
-    int n = list_options(options, args, data);
+    snprintf(key, TEXT, "%s", option + strlen("--"));
+    for (char *c = key; *c; c++)
+        *c = *c == '-' ? '_' : *c;
+    return key;
+}
+
+clv_status clv_train_check_processes_agree(const clv_train_data *data, clv_error *err)
+{
+    record records[MAX_RECORDS];
+    clv_job_value given[MAX_RECORDS];
+    int n = list_data(records, data);
     for (int i = 0; i < n; i++)
-        given[i] = (clv_job_value){options[i].option, options[i].value};
+        given[i] = (clv_job_value){records[i].option, records[i].value};
     return clv_processes_check_equal(given, n, err);
 }
 
-static clv_status note_real(clv_trainer *trainer, const char *key, double value, clv_error *err)
+static clv_status record_real(clv_trainer *trainer, const char *key, double value, clv_error *err)
 {
     char text[TEXT];
-    format_real(text, &value);
+    snprintf(text, sizeof text, "%.17g", value);
     return clv_trainer_set_metadata(trainer, key, text, err);
 }
 
 clv_status clv_train_record_metadata(clv_trainer *trainer, const clv_train_args *args, const clv_train_data *data,
                                      const clv_train_totals *totals, clv_error *err)
 {
-    recorded_option options[OPTIONS];
-    for (int i = 0, n = list_options(options, args, data); i < n; i++)
-        CLV_TRY(clv_trainer_set_metadata(trainer, options[i].key, options[i].value, err));
-    CLV_TRY(note_real(trainer, "loss", totals->loss, err));
-    return note_real(trainer, "mean_loss", totals->mean_loss, err);
+    record records[MAX_RECORDS];
+    char key[TEXT];
+    for (int i = 0, n = list_all(records, args, data); i < n; i++)
+        CLV_TRY(clv_trainer_set_metadata(trainer, key_of(key, records[i].option), records[i].value, err));
+    CLV_TRY(record_real(trainer, "loss", totals->loss, err));
+    return record_real(trainer, "mean_loss", totals->mean_loss, err);
 }
 
-/* As people gave it. */
-static const char *shown(char out[TEXT], const char *value)
-{
-    if (strchr(value, '.') && !strpbrk(value, " ,"))
-        snprintf(out, TEXT, "%g", strtod(value, NULL));
-    else
-        snprintf(out, TEXT, "%s", value);
-    return out;
-}
-
-static double noted_real(const clv_trainer *trainer, const char *key)
+static double read_real(const clv_trainer *trainer, const char *key)
 {
     const char *text = clv_trainer_get_metadata(trainer, key);
     return text ? strtod(text, NULL) : 0;
@@ -147,25 +128,23 @@ static double noted_real(const clv_trainer *trainer, const char *key)
 clv_status clv_train_check_metadata(clv_train_totals *totals, const clv_trainer *trainer, const clv_train_args *args,
                                     const clv_train_data *data, const char *command, clv_error *err)
 {
-    recorded_option options[OPTIONS];
-    char was[TEXT], is[TEXT];
+    record records[MAX_RECORDS];
+    char key[TEXT];
     long long done = clv_trainer_steps_done(trainer);
-    for (int i = 0, n = list_options(options, args, data); i < n; i++) {
-        const recorded_option *o = &options[i];
-        const char *noted = clv_trainer_get_metadata(trainer, o->key);
-        if (!noted || strcmp(noted, o->value) == 0)
+    for (int i = 0, n = list_all(records, args, data); i < n; i++) {
+        const record *r = &records[i];
+        const char *before = clv_trainer_get_metadata(trainer, key_of(key, r->option));
+        if (!before || strcmp(before, r->value) == 0)
             continue;
-        if (!o->may_change)
-            return clv_fail(err, CLV_EINVAL,
-                            "%s is %s; the run in %s was begun with %s; valid: the same, or another --out", o->option,
-                            shown(is, o->value), args->out, shown(was, noted));
-        clv_log("%s: note: %s is %s from here on; the run was begun with %s", command, o->option, shown(is, o->value),
-                shown(was, noted));
+        if (!r->may_change)
+            return clv_fail(err, CLV_EINVAL, "%s is %s; the run in %s has %s; valid: the same value, or another --out",
+                            r->option, r->value, args->out, before);
+        clv_log("%s: note: %s is %s from here on; it was %s", command, r->option, r->value, before);
     }
     if (done > args->steps)
         return clv_fail(err, CLV_EINVAL, "--steps %lld; the run in %s has done %lld; valid: as many, or more",
                         (long long)args->steps, args->out, done);
-    totals->loss = noted_real(trainer, "loss");
-    totals->mean_loss = noted_real(trainer, "mean_loss");
+    totals->loss = read_real(trainer, "loss");
+    totals->mean_loss = read_real(trainer, "mean_loss");
     return CLV_OK;
 }

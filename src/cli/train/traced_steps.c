@@ -10,18 +10,18 @@
 #include "cli/parser/output_path.h"
 #include "cli/timing/op_times.h"
 
-/* Whether a word of --trace is what no steps are meant by: the name of a file. */
+/* Whether a word of --trace is the name of a file, not FROM:TO. */
 static bool is_file(const char *word)
 {
     return strchr(word, ':') == NULL && word[strspn(word, "0123456789-+")] != '\0';
 }
 
-/* The file may stand behind the steps, or alone; an option of its own is looked at by all commands alike. */
+/* The file may follow the steps, or stand alone. --trace-out was checked by the parser. */
 static clv_status take_file(clv_traced_steps *t, clv_error *err)
 {
     const int steps = t->words.n > 0 && !is_file(t->words.item[0]);
     if (t->words.n > steps + 1 || (t->words.n > steps && t->path))
-        return clv_fail(err, CLV_EINVAL, "--trace: '%.60s' is one file too many; valid: FROM:TO and one file",
+        return clv_fail(err, CLV_EINVAL, "--trace: '%.60s' is a second file; valid: FROM:TO and one file",
                         t->words.item[t->words.n - 1]);
     if (t->words.n > steps) {
         t->path = t->words.item[steps];
@@ -32,7 +32,7 @@ static clv_status take_file(clv_traced_steps *t, clv_error *err)
     }
     if (steps == 0 || t->path || t->ops)
         return CLV_OK;
-    return clv_fail(err, CLV_EINVAL, "--trace without a file; valid: --trace FROM:TO FILE");
+    return clv_fail(err, CLV_EINVAL, "--trace needs a file; valid: --trace FROM:TO FILE");
 }
 
 clv_status clv_traced_steps_finalize(clv_traced_steps *t, int64_t steps, clv_error *err)
@@ -41,7 +41,7 @@ clv_status clv_traced_steps_finalize(clv_traced_steps *t, int64_t steps, clv_err
     long long from, to;
     int end = 0;
     CLV_TRY(take_file(t, err));
-    t->wanted = t->ops || t->path;
+    t->enabled = t->ops || t->path;
     t->from = steps > LAST ? steps - LAST : 0;
     t->to = steps - 1;
     if (t->words.n == 0)
@@ -58,30 +58,31 @@ clv_status clv_traced_steps_finalize(clv_traced_steps *t, int64_t steps, clv_err
 
 clv_status clv_traced_steps_open(clv_traced_steps *t, clv_error *err)
 {
-    return t->ops && !t->path && clv_processes_is_first() ? clv_op_times_temp_file(t->own, sizeof t->own, err) : CLV_OK;
+    return t->ops && !t->path && clv_processes_is_first()
+               ? clv_op_times_temp_file(t->temp_path, sizeof t->temp_path, err)
+               : CLV_OK;
 }
 
 clv_status clv_traced_steps_before_step(clv_traced_steps *t, clv_session *session, int64_t step, clv_error *err)
 {
-    if (!t->wanted || step < t->from || step > t->to)
+    if (!t->enabled || step < t->from || step > t->to)
         return CLV_OK;
-    if (!t->on) {
+    if (!t->active) {
         CLV_TRY(clv_trace_begin(session, err));
-        t->first = step;
+        t->first_traced = step;
     }
-    t->on = true;
-    t->last = step;
+    t->active = true;
+    t->last_traced = step;
     return clv_trace_step(session, step, err);
 }
 
-/* That it cannot be written is said, and ends nothing. */
 static clv_status write_out(clv_traced_steps *t, clv_session *session, const clv_machine *machine, bool alone,
                             const char *where, const char *command, clv_error *err)
 {
     clv_error why = {0};
-    t->on = false;
+    t->active = false;
     t->ended = true;
-    clv_status status = clv_trace_option_write(session, t->path ? t->path : t->own, machine, alone, &why);
+    clv_status status = clv_trace_write(session, t->path ? t->path : t->temp_path, machine, alone, &why);
     if (status == CLV_EIO || status == CLV_ENOTFOUND) {
         clv_log("%s: note: no trace: %s", command, why.message);
         return CLV_OK;
@@ -90,24 +91,24 @@ static clv_status write_out(clv_traced_steps *t, clv_session *session, const clv
     if (status != CLV_OK)
         *err = why;
     else if (t->written && t->path)
-        clv_log("%s: the trace of steps %lld to %lld%s is in %s", command, (long long)t->first, (long long)t->last,
-                where, t->path);
+        clv_log("%s: wrote the trace of steps %lld to %lld%s to %s", command, (long long)t->first_traced,
+                (long long)t->last_traced, where, t->path);
     return status;
 }
 
 static void print_no_trace(clv_traced_steps *t, const char *command)
 {
-    if (t->wanted && !t->ended)
-        clv_log("%s: note: no trace: the run had none of steps %lld to %lld", command, (long long)t->from,
-                (long long)t->to);
+    if (t->enabled && !t->ended)
+        clv_log("%s: note: no trace: steps %lld to %lld did not run", command, (long long)t->from, (long long)t->to);
     t->ended = true;
 }
 
 clv_status clv_traced_steps_end(clv_traced_steps *t, clv_session *session, const clv_machine *machine,
                                 const char *command, clv_error *err)
 {
-    if (t->on)
-        return write_out(t, session, machine, false, t->last < t->to ? ", where the run ended," : "", command, err);
+    if (t->active)
+        return write_out(t, session, machine, false, t->last_traced < t->to ? ", where the run ended," : "", command,
+                         err);
     print_no_trace(t, command);
     return CLV_OK;
 }
@@ -116,7 +117,7 @@ void clv_traced_steps_end_failed(clv_traced_steps *t, clv_session *session, cons
                                  const char *command)
 {
     clv_error why = {0};
-    if (!t->on)
+    if (!t->active)
         print_no_trace(t, command);
     else if (write_out(t, session, machine, alone, ", where the run failed,", command, &why) != CLV_OK)
         clv_log("%s: note: no trace: %s", command, why.message);
@@ -125,19 +126,19 @@ void clv_traced_steps_end_failed(clv_traced_steps *t, clv_session *session, cons
 clv_status clv_traced_steps_after_step(clv_traced_steps *t, clv_session *session, int64_t step,
                                        const clv_machine *machine, const char *command, clv_error *err)
 {
-    if (!t->on)
+    if (!t->active)
         return CLV_OK;
     return step >= t->to ? clv_traced_steps_end(t, session, machine, command, err) : clv_trace_step(session, -1, err);
 }
 
 clv_status clv_traced_steps_add_op_times(clv_table *t, const clv_traced_steps *trace, clv_error *err)
 {
-    return trace->ops && trace->written ? clv_op_times_add_file(t, trace->path ? trace->path : trace->own, err)
+    return trace->ops && trace->written ? clv_op_times_add_file(t, trace->path ? trace->path : trace->temp_path, err)
                                         : CLV_OK;
 }
 
 void clv_traced_steps_close(clv_traced_steps *t)
 {
-    if (*t->own)
-        unlink(t->own);
+    if (*t->temp_path)
+        unlink(t->temp_path);
 }

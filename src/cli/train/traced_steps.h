@@ -6,60 +6,51 @@
 #include <stdint.h>
 
 #include "cleave/train.h"
-#include "cli/options/trace_option.h"
+#include "cli/options/run_options.h"
 #include "cli/output/table.h"
 #include "cli/parser/option_parser.h"
 
 typedef struct clv_traced_steps {
-    clv_strings words;   /* of --trace: FROM:TO, and perhaps the file */
-    const char *path;    /* where it is left; NULL: nowhere */
-    bool ops;            /* its ops are told */
-    bool wanted;         /* for either */
-    char own[4096];      /* where it is, if it is left nowhere */
-    int64_t from, to;    /* steps, both included */
-    int64_t first, last; /* of these, that were begun */
-    bool on;             /* it was begun */
-    bool ended;          /* it was written, or it was said why not */
+    clv_strings words;                 /* --trace: FROM:TO, and an optional file */
+    const char *path;                  /* --trace-out, or the file of --trace; NULL: the trace is not kept */
+    bool ops;                          /* --ops */
+    bool enabled;                      /* a trace is needed, for either */
+    char temp_path[4096];              /* of a trace that is not kept */
+    int64_t from, to;                  /* the steps to trace, both included */
+    int64_t first_traced, last_traced; /* of those that ran */
+    bool active;                       /* tracing has begun */
+    bool ended;                        /* the trace was written, or a note says why not */
     bool written;
 } clv_traced_steps;
 
-/* Rows of train's option table. */
 #define CLV_TRACED_STEPS_OPTIONS(trace)                                                                                \
-    {.names = "--trace",                                                                                               \
-     .kind = CLV_OPTION_FILES,                                                                                         \
-     .out = &(trace)->words,                                                                                           \
-     .value = "[FROM:TO] [FILE]",                                                                                      \
-     .advanced = true,                                                                                                 \
-     .help = "steps of which FILE, or --trace-out, is a trace, as metrics.jsonl numbers them: \"10:12\" (the last "    \
-             "three)"},                                                                                                \
-        CLV_TRACE_OUT_OPTION(&(trace)->path, NULL, "where the trace goes, for cleave trace and Perfetto"),             \
-    {                                                                                                                  \
-        .names = "--ops", .kind = CLV_OPTION_FLAG, .out = &(trace)->ops, .advanced = true,                             \
-        .help = "print what a step waits for, op by op, of the steps of --trace, else of the last three"               \
-    }
+    CLV_OPT_VALUE(FILES, "--trace", &(trace)->words, "[FROM:TO] [FILE]",                                               \
+                  "steps to trace into FILE (or --trace-out), as metrics.jsonl counts them: \"10:12\" (last three)",   \
+                  .advanced = true),                                                                                   \
+        CLV_TRACE_OUT_OPTION(&(trace)->path, NULL, "write the trace to FILE, for cleave trace and Perfetto"),          \
+        CLV_OPT_FLAG("--ops", &(trace)->ops, "print the time of each op in the steps of --trace (last three)",         \
+                     .advanced = true)
 
-/* Reads what the options say, of a run of so many steps; nothing where they were not given.
- * @return CLV_EINVAL naming the option */
+/* Resolves the options for a run of so many steps. @return CLV_EINVAL naming the option */
 clv_status clv_traced_steps_finalize(clv_traced_steps *trace, int64_t steps, clv_error *err);
-
-/* Before the first step: the file that is left nowhere, so that a run does not end for want of it. */
+/* Creates the temporary file, before the first step, so that no long run fails for lack of it. */
 clv_status clv_traced_steps_open(clv_traced_steps *trace, clv_error *err);
 
-/* Around step `step` of the trainer alone: what it runs else is not of the trace. */
+/* Called around each step of the trainer; validation between them is not traced. */
 clv_status clv_traced_steps_before_step(clv_traced_steps *trace, clv_session *session, int64_t step, clv_error *err);
-/* Writes it behind the last step; that it cannot be written is said, and ends nothing. */
+/* Writes the trace after its last step; a write error is only a note on stderr. */
 clv_status clv_traced_steps_after_step(clv_traced_steps *trace, clv_session *session, int64_t step,
                                        const clv_machine *machine, const char *command, clv_error *err);
-/* Of a run that ends before the last step of the trace: what there is of it. */
+/* Writes the trace of a run that ends before its last step. */
 clv_status clv_traced_steps_end(clv_traced_steps *trace, clv_session *session, const clv_machine *machine,
                                 const char *command, clv_error *err);
-/* Of one that failed likewise; all that comes of it is said. alone: of several processes each may be elsewhere. */
+/* The same, of a run that failed: errors are notes. alone: other processes may not have failed in the same place. */
 void clv_traced_steps_end_failed(clv_traced_steps *trace, clv_session *session, const clv_machine *machine, bool alone,
                                  const char *command);
 
-/* Adds what the ops of the trace took (op_times.h), if that was asked for and there is one. */
+/* Adds the time of each op (op_times.h), with --ops. */
 clv_status clv_traced_steps_add_op_times(clv_table *t, const clv_traced_steps *trace, clv_error *err);
-/* Takes away what is left nowhere. */
+/* Removes the temporary file. */
 void clv_traced_steps_close(clv_traced_steps *trace);
 
 #endif

@@ -6,7 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { USUAL_SEQ = 256 };
+#include "cleave/graph.h"
+
+enum { DEFAULT_SEQ = 256 };
 
 static bool has_texts(const clv_strings *files)
 {
@@ -16,15 +18,15 @@ static bool has_texts(const clv_strings *files)
     return false;
 }
 
-/* What files are opened for. */
+/* The model that files are opened for. */
 typedef struct purpose {
     const clv_data_option *option;
-    const clv_model *model; /* NULL: none yet */
-    bool has_folder;        /* of the model: there may be a tokenizer in it */
-    clv_model_info info;    /* of zeros then */
+    const clv_model *model; /* NULL: created later */
+    bool has_folder;        /* of the model, which may hold a tokenizer */
+    clv_model_info info;    /* zeros without a model */
 } purpose;
 
-/* Masks where the model sees what follows; its padding. */
+/* Sets masking, for an encoder, and the padding id. */
 static clv_status take_model(clv_data_options *options, clv_mlm_masking *masking, const purpose *p,
                              const clv_tokenizer *tokenizer, clv_error *err)
 {
@@ -38,8 +40,7 @@ static clv_status take_model(clv_data_options *options, clv_mlm_masking *masking
     return CLV_OK;
 }
 
-/* Files as options say; texts among them by the tokenizer, which is not looked for where nobody asks. *bytes: they have
- * none, and a byte is a token. */
+/* Opens files; the tokenizer only if there is text. *bytes: there is no tokenizer, and bytes are tokens. */
 static clv_status open_files(clv_data **out, bool *bytes, const clv_strings *files, const purpose *p,
                              clv_data_options *options, clv_error *err)
 {
@@ -80,7 +81,7 @@ static clv_status open_ids(clv_train_data *d, const purpose *p, int64_t seq, clv
     d->tokens = info.tokens;
     d->checksum = info.checksum;
     d->vocab = info.vocab;
-    d->end = info.end_id;
+    d->eos_id = info.end_id;
     d->padded = info.has_padding;
     d->skipped = info.skipped_lines;
     d->rows = info.has_padding ? "padded" : "packed";
@@ -89,7 +90,7 @@ static clv_status open_ids(clv_train_data *d, const purpose *p, int64_t seq, clv
     return CLV_OK;
 }
 
-/* Sequences as those that are learned. What is masked of them is always the same. */
+/* In order, and with the same masks at every validation. */
 static clv_status open_val(clv_train_data *d, const purpose *p, clv_error *err)
 {
     const clv_data_option *o = p->option;
@@ -97,7 +98,7 @@ static clv_status open_val(clv_train_data *d, const purpose *p, clv_error *err)
     clv_data_options options = {.size = sizeof options, .seq = d->seq, .sequential = 1};
     bool bytes;
     if (o->val.n == 0)
-        return o->eval_every > 0 ? clv_fail(err, CLV_EINVAL, "--eval-every says nothing without --val") : CLV_OK;
+        return o->eval_every > 0 ? clv_fail(err, CLV_EINVAL, "--eval-every has no effect without --val") : CLV_OK;
     CLV_TRY(open_files(&d->val, &bytes, &o->val, p, &options, err));
     CLV_TRY(clv_data_get_info(d->val, &info, err));
     d->val_sequences = info.sequences;
@@ -123,7 +124,7 @@ static clv_status check_option(const purpose *p, clv_error *err)
 clv_status clv_train_data_open(clv_train_data *out, const clv_data_option *option, const clv_model *model,
                                bool has_folder, int64_t seq, uint64_t seed, clv_error *err)
 {
-    clv_train_data data = {.seq = seq ? seq : USUAL_SEQ, .seed = seed, .rows = "packed"};
+    clv_train_data data = {.seq = seq ? seq : DEFAULT_SEQ, .seed = seed, .rows = "packed"};
     purpose p = {.option = option, .model = model, .has_folder = has_folder, .info = {.size = sizeof p.info}};
     if (model)
         CLV_TRY(clv_model_get_info(model, &p.info, err));
@@ -167,4 +168,52 @@ clv_status clv_train_data_batch(const clv_train_data *d, int64_t step, int64_t b
                                 clv_error *err)
 {
     return clv_data_batch(d->ids, step, batch, 0, batch, out->ids, out->labels, out->mask, err);
+}
+
+/* ---- validation ---- */
+
+/* Rows after the last sequence are copies of the first row, without labels. */
+static clv_status read_batch(const clv_train_data *d, int64_t first, int64_t batch, const clv_train_batch *b,
+                             clv_error *err)
+{
+    size_t seq = (size_t)d->seq;
+    int64_t rows = d->val_sequences - first < batch ? d->val_sequences - first : batch;
+    CLV_TRY(clv_data_batch(d->val, 0, d->val_sequences, first, rows, b->ids, b->labels, b->mask, err));
+    for (int64_t r = rows; r < batch; r++) {
+        memcpy(b->ids + r * d->seq, b->ids, seq * sizeof *b->ids);
+        if (b->mask)
+            memcpy(b->mask + r * d->seq, b->mask, seq);
+        for (int64_t s = 0; s < d->seq; s++)
+            b->labels[r * d->seq + s] = CLV_IGNORE_INDEX;
+    }
+    return CLV_OK;
+}
+
+static int64_t count_labels(const int32_t *labels, int64_t n)
+{
+    int64_t counted = 0;
+    for (int64_t i = 0; i < n; i++)
+        counted += labels[i] != CLV_IGNORE_INDEX;
+    return counted;
+}
+
+clv_status clv_train_validate(double *loss, const clv_train_data *data, clv_trainer *trainer, int64_t batch,
+                              const clv_train_batch *b, clv_error *err)
+{
+    double sum = 0;
+    int64_t counted = 0;
+    for (int64_t first = 0; first < data->val_sequences; first += batch) {
+        double mean = 0;
+        CLV_TRY(read_batch(data, first, batch, b, err));
+        int64_t n_labels = count_labels(b->labels, batch * data->seq);
+        if (n_labels == 0)
+            continue;
+        CLV_TRY(clv_trainer_loss(trainer, b->ids, b->labels, b->mask, &mean, err));
+        sum += mean * (double)n_labels;
+        counted += n_labels;
+    }
+    if (counted == 0)
+        return clv_fail(err, CLV_EINVAL, "--val: the data has no labels to predict");
+    *loss = sum / (double)counted;
+    return CLV_OK;
 }

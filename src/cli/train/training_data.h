@@ -5,120 +5,90 @@
 #define CLEAVE_CLI_TRAIN_TRAINING_DATA_H
 
 #include "cleave/data.h"
-#include "cleave/model.h"
+#include "cleave/train.h"
+#include "cli/input/sequence_options.h"
 #include "cli/options/model_options.h"
 #include "cli/parser/option_parser.h"
 
-/* What of it options say. */
 typedef struct clv_data_option {
-    clv_strings files;
+    clv_strings files; /* --data */
     bool no_shuffle, chat, skip_bad_lines;
-    const char *tokenizer, *field; /* of texts among the files; NULL: the model's, else a byte a token; the usual key */
-    const char *rows;              /* "packed", "padded"; NULL: padded where all files are proteins */
-    double mask_rate;              /* of models that learn what is masked; 0: the usual one */
-    clv_strings val;               /* none: it is not looked how well the model does on what it does not see */
+    const char *tokenizer; /* of text; NULL: the model's, else bytes are tokens */
+    const char *field;     /* of JSON lines; NULL: the default key */
+    const char *rows;      /* "packed", "padded"; NULL: padded if all files are proteins */
+    double mask_rate;      /* of masked language models; 0: the default */
+    clv_strings val;       /* --val; none: no validation */
     int64_t eval_every;
 } clv_data_option;
 
 #define CLV_DATA_OPTIONS(o)                                                                                            \
-    {.names = "--data, --text",                                                                                        \
-     .kind = CLV_OPTION_FILES,                                                                                         \
-     .bare = CLV_POSITIONAL_SUGGESTED,                                                                                 \
-     .out = &(o)->files,                                                                                               \
-     .value = "FILE...",                                                                                               \
-     .use = CLV_OPTION_INPUT,                                                                                          \
-     .host_local = true,                                                                                               \
-     .help =                                                                                                           \
-         "what to learn: texts, lines of JSON, proteins (FASTA), also gzipped or from a pipe (-), token files, or "    \
-         "one safetensors file with ids [N,S]; told by what they hold (docs/data.md)"},                                \
-        {.names = "--rows",                                                                                            \
-         .kind = CLV_OPTION_CHOICE,                                                                                    \
-         .out = &(o)->rows,                                                                                            \
-         .value = "packed|padded",                                                                                     \
-         .advanced = true,                                                                                             \
-         .help = "packed: documents one behind the other, cut into sequences; padded: each is a row of its own, "      \
-                 "padded, or a window of it (padded where all files are FASTA, else packed)"},                         \
-        {.names = "--mask-rate, --mask-prob",                                                                          \
-         .kind = CLV_OPTION_REAL,                                                                                      \
-         .out = &(o)->mask_rate,                                                                                       \
-         .real_min = 1e-6,                                                                                             \
-         .real_max = 1,                                                                                                \
-         .value = "R",                                                                                                 \
-         .advanced = true,                                                                                             \
-         .help = "the share of tokens that an encoder (BERT, ESM-2) is to find: of those 80 % are masked, 10 % "       \
-                 "another token, 10 % as they are (0.15)"},                                                            \
-        {.names = "--no-shuffle",                                                                                      \
-         .kind = CLV_OPTION_FLAG,                                                                                      \
-         .out = &(o)->no_shuffle,                                                                                      \
-         .advanced = true,                                                                                             \
-         .help = "sequences of --data in their order: row i of all batches is sequence i mod their number"},           \
-        {.names = "--tokenizer",                                                                                       \
-         .kind = CLV_OPTION_STRING,                                                                                    \
-         .missing_hint = clv_model_missing_hint,                                                                       \
-         .out = &(o)->tokenizer,                                                                                       \
-         .value = "PATH",                                                                                              \
-         .use = CLV_OPTION_INPUT,                                                                                      \
-         .help = "by which texts of --data and --val become tokens: tokenizer.json, or its "                           \
-                 "folder; else "                                                                                       \
-                 "that of -m, else a byte is a token"},                                                                \
-        {.names = "--field",                                                                                           \
-         .kind = CLV_OPTION_STRING,                                                                                    \
-         .out = &(o)->field,                                                                                           \
-         .value = "KEY",                                                                                               \
-         .advanced = true,                                                                                             \
-         .help = "of a line of JSON: its text (text), with --chat its turns (messages)"},                              \
-        {.names = "--chat",                                                                                            \
-         .kind = CLV_OPTION_FLAG,                                                                                      \
-         .out = &(o)->chat,                                                                                            \
-         .help = "lines of JSON have turns, of which answers alone are learned, as by data --chat"},                   \
-        {.names = "--skip-bad-lines",                                                                                  \
-         .kind = CLV_OPTION_FLAG,                                                                                      \
-         .out = &(o)->skip_bad_lines,                                                                                  \
-         .help =                                                                                                       \
-             "lines of JSON that are not as they ought to be are passed over and counted; else the first ends it"},    \
-        {.names = "--val",                                                                                             \
-         .kind = CLV_OPTION_FILES,                                                                                     \
-         .out = &(o)->val,                                                                                             \
-         .value = "FILE...",                                                                                           \
-         .use = CLV_OPTION_INPUT,                                                                                      \
-         .host_local = true,                                                                                           \
-         .help =                                                                                                       \
-             "what is not learned: its loss and perplexity are told, before, at the end, and as --eval-every says"},   \
-    {                                                                                                                  \
-        .names = "--eval-every", .kind = CLV_OPTION_INT, .out = &(o)->eval_every, .min = 0, .max = 1 << 30,            \
-        .value = "N", .help = "steps from one look at --val to the next; 0: at the end alone (0)"                      \
-    }
+    CLV_OPT_VALUE(FILES, "--data, --text", &(o)->files, "FILE...",                                                     \
+                  "training data: text, JSON lines, proteins (FASTA), also gzipped or from a pipe (-), token files, "  \
+                  "or a safetensors file with ids [N,S]; the format is detected (docs/data.md)",                       \
+                  .use = CLV_OPTION_INPUT, .positional = CLV_POSITIONAL_SUGGESTED, .host_local = true),                \
+        CLV_OPT_CHOICE("--rows", &(o)->rows, "packed|padded",                                                          \
+                       "packed: concatenate documents and cut them into sequences; padded: a row for each document, "  \
+                       "padded or cut to a window (padded if all files are FASTA, else packed)",                       \
+                       .advanced = true),                                                                              \
+        CLV_OPT_REAL("--mask-rate, --mask-prob", &(o)->mask_rate, 1e-6, 1, "R",                                        \
+                     "fraction of tokens that an encoder (BERT, ESM-2) predicts: 80 % of them are masked, 10 % "       \
+                     "replaced by random tokens, 10 % kept (0.15)",                                                    \
+                     .advanced = true),                                                                                \
+        CLV_OPT_FLAG("--no-shuffle", &(o)->no_shuffle,                                                                 \
+                     "sequences in the order of --data: row i of all batches is sequence i mod their number",          \
+                     .advanced = true),                                                                                \
+        CLV_OPT_INPUT("--tokenizer", &(o)->tokenizer, "PATH",                                                          \
+                      "tokenizer of text in --data and --val: tokenizer.json, or its folder (of -m, else bytes)",      \
+                      .missing_hint = clv_model_missing_hint),                                                         \
+        CLV_OPT_STRING("--field", &(o)->field, "KEY",                                                                  \
+                       "key of the text in a JSON line (text), with --chat of the turns (messages)",                   \
+                       .advanced = true),                                                                              \
+        CLV_OPT_FLAG("--chat", &(o)->chat, "JSON lines hold turns; train on the answers only, as data --chat"),        \
+        CLV_SKIP_BAD_LINES_OPTION(&(o)->skip_bad_lines),                                                               \
+        CLV_OPT_VALUE(FILES, "--val", &(o)->val, "FILE...",                                                            \
+                      "validation data: its loss and perplexity before, at the end, and every --eval-every steps",     \
+                      .use = CLV_OPTION_INPUT, .host_local = true),                                                    \
+        CLV_OPT_INT("--eval-every", &(o)->eval_every, 0, 1 << 30, "N",                                                 \
+                    "steps between validations; 0: only before and at the end (0)")
 
 typedef struct clv_train_data {
     clv_data *ids;
     clv_data *val; /* NULL: none */
     int64_t val_sequences, val_tokens;
     uint64_t val_checksum;
-    int64_t seq, tokens, vocab, end; /* end: the id behind each document; -1: none */
+    int64_t seq, tokens, vocab;
+    int64_t eos_id; /* the token after each document; -1: none */
     uint64_t seed, checksum;
-    int64_t skipped;  /* lines of JSON that were passed over */
-    bool bytes;       /* texts without a tokenizer: a byte is a token */
+    int64_t skipped;  /* malformed JSON lines */
+    bool bytes;       /* text without a tokenizer: bytes are tokens */
     bool padded;      /* rows, or those of val, may have padding */
-    const char *rows; /* how documents become rows: "packed", "padded" */
-    double mask_rate; /* 0: the next token is learned */
+    const char *rows; /* "packed", "padded" */
+    double mask_rate; /* 0: next-token prediction */
 } clv_train_data;
 
-/* Rows of a step, or of a look at val. mask NULL: no row has padding. */
+/* A batch of rows. mask NULL: no padding. */
 typedef struct clv_train_batch {
     int32_t *ids, *labels;
     uint8_t *mask;
 } clv_train_batch;
 
-/* For a model that is begun with, whose folder may have a tokenizer; NULL: it is made for the data. seq 0: what the
- * file has, else 256. */
+/* Opens the data for `model`, whose folder may have a tokenizer; NULL: the model is created for the data. seq 0: that
+ * of the file, else 256. */
 clv_status clv_train_data_open(clv_train_data *out, const clv_data_option *option, const clv_model *model,
                                bool has_folder, int64_t seq, uint64_t seed, clv_error *err);
-/* One of zeros is none. */
+/* Does nothing for zeros. */
 void clv_train_data_close(clv_train_data *data);
-/* Memory of [batch,seq], to be freed whether it succeeds or not; and the batch of a step. */
+
+/* Allocates [batch,seq]; free it whether this succeeds or not. */
 clv_status clv_train_batch_make(clv_train_batch *out, const clv_train_data *data, int64_t batch, clv_error *err);
 void clv_train_batch_free(clv_train_batch *batch);
+/* Fills the batch of a step. */
 clv_status clv_train_data_batch(const clv_train_data *data, int64_t step, int64_t batch, const clv_train_batch *out,
                                 clv_error *err);
+
+/* *loss: the mean over all labels of data->val, in nats, each sequence once. The trainer does not change. b: a batch of
+ * `batch` rows, overwritten. */
+clv_status clv_train_validate(double *loss, const clv_train_data *data, clv_trainer *trainer, int64_t batch,
+                              const clv_train_batch *b, clv_error *err);
 
 #endif

@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/command.h"
 #include "cli/job/job_processes.h"
 #include "cli/job/shutdown_signals.h"
 #include "cli/output/messages.h"
@@ -18,13 +17,11 @@
 #include "cli/timing/peak_flops.h"
 #include "cli/timing/suspensions.h"
 #include "cli/train/run_folder.h"
-#include "cli/train/validation.h"
 
 /* A run: what is trained, on what. */
 typedef struct run {
     const clv_train_args *args;
     const clv_model *model;
-    const clv_machine *machine;
     const clv_train_data *data;
     const char *command;
     clv_trainer *trainer;
@@ -52,12 +49,13 @@ static void print_rates(char out[RATES], const run *r, const clv_train_step *did
     char mfu[32] = "null";
     if (!did) {
         snprintf(out, RATES,
-                 "\"tokens_per_s\":null,\"comm_share\":null,\"hidden_share\":null,\"seconds\":null,\"mfu\":null");
+                 "\"tokens_per_s\":null,\"comm_share\":null,\"overlapped_share\":null,\"seconds\":null,\"mfu\":null");
         return;
     }
     if (r->at_peak > 0)
         snprintf(mfu, sizeof mfu, "%.4f", r->at_peak / did->seconds);
-    snprintf(out, RATES, "\"tokens_per_s\":%.1f,\"comm_share\":%.4f,\"hidden_share\":%.4f,\"seconds\":%.6g,\"mfu\":%s",
+    snprintf(out, RATES,
+             "\"tokens_per_s\":%.1f,\"comm_share\":%.4f,\"overlapped_share\":%.4f,\"seconds\":%.6g,\"mfu\":%s",
              tokens / did->seconds, did->comm_seconds / did->seconds,
              clv_overlapped_fraction(did->overlapped_seconds, did->comm_seconds), did->seconds, mfu);
 }
@@ -93,7 +91,7 @@ static void log_skipped(run *r, const clv_train_step *did, const char *val)
 static void log_passed(run *r, const clv_train_step *did, const char *val)
 {
     if (!r->passed)
-        clv_log("%s: note: of step %lld no label counts, and nothing is learned of it; such steps have no loss (null) "
+        clv_log("%s: note: of step %lld no label counts, and nothing changes; such steps have no loss (null) "
                 "in metrics.jsonl",
                 r->command, (long long)did->step);
     r->passed = true;
@@ -120,7 +118,7 @@ static clv_status evaluate(char *out, size_t size, run *r, int64_t done, clv_err
     out[0] = '\0';
     if (!r->data->val || (done < a->steps && (every == 0 || done % every != 0)))
         return CLV_OK;
-    CLV_TRY(clv_train_validate(&r->total.val_loss, r->data, r->trainer, a->batch, &r->batch, err));
+    CLV_TRY(clv_train_validate(&r->total.val_loss, r->data, r->trainer, a->trainer.batch, &r->batch, err));
     snprintf(out, size, ",\"val_loss\":%.9g,\"val_perplexity\":%.9g", r->total.val_loss, exp(r->total.val_loss));
     return CLV_OK;
 }
@@ -130,7 +128,7 @@ static clv_status evaluate_before(run *r, clv_error *err)
     clv_train_totals *t = &r->total;
     if (!r->data->val || clv_trainer_steps_done(r->trainer) == r->args->steps)
         return CLV_OK;
-    CLV_TRY(clv_train_validate(&t->val_before, r->data, r->trainer, r->args->batch, &r->batch, err));
+    CLV_TRY(clv_train_validate(&t->val_before, r->data, r->trainer, r->args->trainer.batch, &r->batch, err));
     t->val_loss = t->val_before;
     fprintf(stderr, "before: validation loss %.4f, perplexity %.4g\n", t->val_before, exp(t->val_before));
     return CLV_OK;
@@ -144,7 +142,7 @@ static void print_note(char out[NOTE], const run *r, const clv_train_step *did, 
     const clv_train_totals *t = &r->total;
     double seconds = t->timed > 0 ? t->seconds : 1, steps = (double)t->timed;
     char hidden[48] = "", valued[48] = "", mfu[32] = "";
-    if (r->args->run.overlap)
+    if (r->args->model.options.compile.overlap)
         snprintf(hidden, sizeof hidden, " (%.0f %% hidden)",
                  100 * clv_overlapped_fraction(t->overlapped_seconds, t->comm_seconds));
     if (r->data->val)
@@ -161,7 +159,7 @@ static clv_status make_batch(void *arg, int64_t step, int32_t *ids, int32_t *lab
 {
     const run *r = arg;
     const clv_train_batch batch = {ids, labels, mask};
-    return clv_train_data_batch(r->data, step, r->args->batch, &batch, err);
+    return clv_train_data_batch(r->data, step, r->args->trainer.batch, &batch, err);
 }
 
 static clv_status learn(run *r, int64_t step, clv_train_step *did, clv_error *err)
@@ -170,7 +168,7 @@ static clv_status learn(run *r, int64_t step, clv_train_step *did, clv_error *er
     const uint8_t *mask;
     const clv_train_data *d = r->data;
     if (!r->batches)
-        CLV_TRY(clv_prefetch_new(&r->batches, make_batch, r, r->args->batch * d->seq, d->padded, step, err));
+        CLV_TRY(clv_prefetch_new(&r->batches, make_batch, r, r->args->trainer.batch * d->seq, d->padded, step, err));
     CLV_TRY(clv_prefetch_next(r->batches, &ids, &labels, &mask, err));
     return clv_trainer_step(r->trainer, ids, labels, mask, did, err);
 }
@@ -180,19 +178,20 @@ static clv_status step(run *r, clv_progress *progress, clv_error *err)
     const clv_train_args *a = r->args;
     clv_train_totals *total = &r->total;
     clv_train_step did = {.size = sizeof did};
-    double tokens = (double)(a->batch * a->seq);
+    double tokens = (double)(a->trainer.batch * a->trainer.seq);
     char note[NOTE], val[96];
     int stops = clv_suspensions_count();
     int64_t i = clv_trainer_steps_done(r->trainer);
     CLV_TRY(clv_traced_steps_before_step(&r->trace, clv_trainer_session(r->trainer), i, err));
     CLV_TRY(learn(r, i, &did, err));
-    CLV_TRY(clv_traced_steps_after_step(&r->trace, clv_trainer_session(r->trainer), i, r->machine, r->command, err));
+    CLV_TRY(clv_traced_steps_after_step(&r->trace, clv_trainer_session(r->trainer), i, r->args->model.machine,
+                                        r->command, err));
     bool timed = clv_suspensions_count() == stops;
     r->interrupted += !timed;
     CLV_TRY(evaluate(val, sizeof val, r, i + 1, err));
     if (did.labels == 0 || did.skipped) {
         (did.skipped ? log_skipped : log_passed)(r, &did, val);
-        clv_progress_update(progress, i + 1, "nothing is learned of it");
+        clv_progress_update(progress, i + 1, "no label counts");
         return CLV_OK;
     }
     log_step(r, &did, tokens, timed, val);
@@ -253,7 +252,7 @@ static clv_status save_on_the_way(run *r, bool background, clv_error *err)
     clv_status status = save_checkpoint(r, background, &why);
     CLV_TRY(skip_step(r, clv_trainer_steps_done(r->trainer), status, &why, err));
     if (background && status == CLV_OK && clv_trainer_checkpoint_in_progress(r->trainer) < 0 && !r->waits) {
-        clv_log("%s: note: there is no memory for a copy of what is saved; the training waits for its checkpoints",
+        clv_log("%s: note: no memory for a copy of the state; training waits while checkpoints are written",
                 r->command);
         r->waits = true;
     }
@@ -264,7 +263,7 @@ static clv_status save_on_the_way(run *r, bool background, clv_error *err)
 /* All processes look after the same steps: a look is a word with all. */
 static int64_t count_eval_every(const clv_model_info *info, const clv_train_args *a)
 {
-    double seconds = 6e-11 * (double)info->parameters * (double)(a->batch * a->seq), often = 0.05;
+    double seconds = 6e-11 * (double)info->parameters * (double)(a->trainer.batch * a->trainer.seq), often = 0.05;
     int64_t most = 64;
     if (clv_processes_count() <= 1 || seconds > often)
         return 1;
@@ -290,10 +289,10 @@ static clv_status leave(run *r, int signal, int *code, clv_error *err)
     if (done > 0) {
         clv_run_folder_release_space(&r->folder);
         CLV_TRY(save_checkpoint(r, false, err));
-        clv_log("%s: %s: saved after step %lld of %lld in %s; --resume goes on from there", r->command,
+        clv_log("%s: %s: saved after step %lld of %lld in %s; --resume continues from there", r->command,
                 clv_shutdown_signal_name(signal), done, (long long)r->args->steps, r->args->out);
     } else {
-        clv_log("%s: %s: left before the first step", r->command, clv_shutdown_signal_name(signal));
+        clv_log("%s: %s: stopped before the first step", r->command, clv_shutdown_signal_name(signal));
     }
     return CLV_OK;
 }
@@ -310,7 +309,7 @@ static void save_final_checkpoint(run *r)
         return;
     clv_run_folder_release_space(&r->folder);
     if (save_checkpoint(r, false, &why) == CLV_OK)
-        clv_log("%s: note: saved after step %lld of %lld in %s; --resume goes on from there", r->command, done,
+        clv_log("%s: note: saved after step %lld of %lld in %s; --resume continues from there", r->command, done,
                 (long long)r->args->steps, r->args->out);
     else
         clv_log("%s: note: no checkpoint after step %lld: %s", r->command, done, why.message);
@@ -354,14 +353,15 @@ static clv_status run_steps(run *r, int *code, clv_error *err)
     int signal = 0;
     clv_status status = take_steps(r, &signal, err);
     if (status != CLV_OK) {
-        bool alike = strcmp(r->args->on_nan, "stop") == 0 && clv_trainer_nonfinite(r->trainer); /* no process alone */
-        clv_traced_steps_end_failed(&r->trace, clv_trainer_session(r->trainer), r->machine, !alike, r->command);
+        bool alike = r->args->on_nan == CLV_ON_NAN_STOP && clv_trainer_nonfinite(r->trainer); /* no process alone */
+        clv_traced_steps_end_failed(&r->trace, clv_trainer_session(r->trainer), r->args->model.machine, !alike,
+                                    r->command);
         return status;
     }
-    CLV_TRY(clv_traced_steps_end(&r->trace, clv_trainer_session(r->trainer), r->machine, r->command, err));
+    CLV_TRY(clv_traced_steps_end(&r->trace, clv_trainer_session(r->trainer), r->args->model.machine, r->command, err));
     if (r->interrupted > 0)
-        clv_log("%s: note: the process was stopped during %lld step%s, whose time is left out of all figures",
-                r->command, (long long)r->interrupted, r->interrupted == 1 ? "" : "s");
+        clv_log("%s: note: the process was suspended during %lld step%s; their times are not counted", r->command,
+                (long long)r->interrupted, r->interrupted == 1 ? "" : "s");
     return signal ? leave(r, signal, code, err) : CLV_OK;
 }
 
@@ -392,7 +392,7 @@ static clv_status save(const run *r, clv_error *err)
                               : clv_trainer_save(r->trainer, a->out, err));
     if (!clv_processes_is_first())
         return CLV_OK;
-    if (a->start.model)
+    if (a->folder)
         return clv_tokenizer_copy(clv_model_folder(r->model), a->out, err);
     return r->data->bytes ? clv_tokenizer_write_bytes(a->out, err) : CLV_OK;
 }
@@ -413,7 +413,7 @@ static void print_resumed(const run *r, const clv_resumed *did)
     if (did->damaged > 1)
         clv_log("%s: note: %d checkpoints are damaged", r->command, did->damaged);
     if (!did->found)
-        clv_log("%s: note: --resume: %s holds no checkpoint; the run begins anew", r->command, r->args->out);
+        clv_log("%s: note: --resume: %s holds no checkpoint; starting a new run", r->command, r->args->out);
 }
 
 static clv_status resume(run *r, clv_error *err)
@@ -425,7 +425,7 @@ static clv_status resume(run *r, clv_error *err)
     if (!did.found)
         return CLV_OK;
     CLV_TRY(clv_train_check_metadata(&r->total, r->trainer, r->args, r->data, r->command, err));
-    clv_log("%s: goes on after step %lld of %lld, from %s/checkpoints", r->command, (long long)did.steps,
+    clv_log("%s: resuming after step %lld of %lld, from %s/checkpoints", r->command, (long long)did.steps,
             (long long)r->args->steps, r->args->out);
     return CLV_OK;
 }
@@ -447,13 +447,14 @@ static clv_status find_peak(run *r, clv_error *err)
     clv_prediction of = {.size = sizeof of};
     clv_dtype dtype = clv_model_dtype(r->model);
     double peak = 0;
-    if (r->args->run.check)
+    if (r->args->model.options.check)
         return CLV_OK;
-    if (r->args->hardware)
-        peak = clv_machine_flops(r->machine, dtype) * (double)r->args->run.threads; /* a rank of a machine is a core */
+    if (r->args->model.hardware)
+        peak = clv_machine_flops(r->args->model.machine, dtype) *
+               (double)r->args->model.threads; /* a rank of a machine is a core */
     else
         CLV_TRY(clv_peak_flops_measure(&peak, clv_trainer_session(r->trainer), clv_model_mesh(r->model), dtype, err));
-    CLV_TRY(clv_program_predict(program, r->machine, &of, err));
+    CLV_TRY(clv_program_predict(program, r->args->model.machine, &of, err));
     r->at_peak = peak > 0 ? of.model_flops / (peak * (double)clv_mesh_rank_count(clv_model_mesh(r->model))) : 0;
     return CLV_OK;
 }
@@ -465,7 +466,7 @@ static clv_status run_in_folder(run *r, int *code, clv_error *err)
     int64_t saved = saves_adapters(r->args) ? info.adapter_parameters : info.parameters;
     CLV_TRY(open_folder(r, saved * (int64_t)clv_dtype_size(clv_model_dtype(r->model)), err));
     r->look_every = count_eval_every(&info, r->args);
-    clv_auto_parallelism_print(r->args->whole, r->command);
+    clv_auto_parallelism_print(r->args->model.chosen, r->command);
     clv_mesh_option_warn_oversubscribed(clv_model_mesh(r->model), r->command);
     if (r->args->resume)
         CLV_TRY(resume(r, err));
@@ -487,15 +488,10 @@ static clv_status run_in_folder(run *r, int *code, clv_error *err)
 static clv_status open_run(run *r, clv_error *err)
 {
     const clv_train_args *a = r->args;
-    clv_trainer_options options = {.size = sizeof options, .batch = a->batch, .seq = a->seq, .seed = (uint64_t)a->seed};
-    clv_optimizer_settings taken;
-    CLV_TRY(clv_on_nan_parse(&options.on_nan, a->on_nan, err));
-    options.dropout = a->dropout;
-    options.attention_dropout = a->attention_dropout;
-    CLV_TRY(clv_optimizer_option_apply(&options, &taken, &a->optimizer, a->steps, err));
+    clv_trainer_options options = a->trainer;
     options.padding_mask = r->data->padded;
     if (r->data->val)
-        CLV_TRY(clv_train_batch_make(&r->batch, r->data, a->batch, err));
+        CLV_TRY(clv_train_batch_make(&r->batch, r->data, options.batch, err));
     if (asprintf(&r->checkpoints, "%s/checkpoints", a->out) < 0) {
         r->checkpoints = NULL;
         return clv_fail_memory(err, "the name of a folder", strlen(a->out));
@@ -503,12 +499,12 @@ static clv_status open_run(run *r, clv_error *err)
     return clv_trainer_new(&r->trainer, r->model, &options, err);
 }
 
-static clv_status report(const run *r, int *code, clv_error *err)
+static clv_status report(clv_invocation *invocation, const run *r, clv_error *err)
 {
     const clv_train_args *a = r->args;
     const clv_train_totals *total = &r->total;
     const clv_program *program = clv_trainer_program(r->trainer);
-    clv_table *t = clv_collectives_by_kind(program);
+    clv_table *t = invocation->table = clv_collectives_by_kind(program);
     clv_table_root(t);
     clv_table_real(t, "loss", total->loss);
     clv_table_real(t, "mean_loss", total->mean_loss);
@@ -518,40 +514,34 @@ static clv_status report(const run *r, int *code, clv_error *err)
         clv_table_real(t, "val_loss_before", total->val_before);
     }
     clv_table_seconds(t, "seconds", total->seconds);
-    clv_table_real(t, "tokens_per_s", (double)(a->batch * a->seq * total->timed) / total->seconds);
+    clv_table_real(t, "tokens_per_s", (double)(a->trainer.batch * a->trainer.seq * total->timed) / total->seconds);
     clv_table_fraction(t, "comm_share", total->comm_seconds / total->seconds);
-    clv_table_fraction(t, "hidden_share", clv_overlapped_fraction(total->overlapped_seconds, total->comm_seconds));
+    clv_table_fraction(t, "overlapped_share", clv_overlapped_fraction(total->overlapped_seconds, total->comm_seconds));
     if (r->at_peak > 0)
         clv_table_fraction(t, "mfu", r->at_peak * (double)total->timed / total->seconds);
-    if (a->hardware) {
+    if (a->model.hardware) {
         clv_prediction predicted = {.size = sizeof predicted};
-        clv_program_predict(program, r->machine, &predicted, NULL);
+        clv_program_predict(program, r->args->model.machine, &predicted, NULL);
         clv_table_fraction(t, "predicted_comm_share", predicted.communication / predicted.seconds);
-        clv_table_fraction(t, "predicted_hidden_share",
-                           clv_overlapped_fraction(predicted.overlapped_s, predicted.communication));
+        clv_table_fraction(t, "predicted_overlapped_share",
+                           clv_overlapped_fraction(predicted.overlapped, predicted.communication));
     }
     clv_table_bytes(t, "region_bytes_per_rank", (double)clv_program_region_bytes(program));
     clv_table_text(t, "checkpoint", a->out);
-    clv_status status = clv_traced_steps_add_op_times(t, &r->trace, err);
-    if (status == CLV_OK)
-        *code = clv_table_finish(t, &a->form);
-    else
-        clv_table_free(t);
-    return status;
+    return clv_traced_steps_add_op_times(t, &r->trace, err);
 }
 
-clv_status clv_train_run(const clv_train_args *args, const clv_model *model, const clv_machine *machine,
-                         const clv_train_data *data, const char *command, int *code, clv_error *err)
+clv_status clv_train_run(clv_invocation *invocation, const clv_train_args *args, const clv_model *model,
+                         const clv_train_data *data, clv_error *err)
 {
     run r = {.args = args,
              .model = model,
-             .machine = machine,
              .data = data,
-             .command = command,
+             .command = invocation->name,
              .trace = args->trace,
-             .folder = (clv_run_folder){.lock = -1, .room = -1}};
-    *code = CLV_EXIT_OK;
-    clv_status status = clv_train_check_processes_agree(args, data, err);
+             .folder = (clv_run_folder){.lock = -1, .reserved_fd = -1}};
+    int *code = &invocation->code;
+    clv_status status = clv_train_check_processes_agree(data, err);
     if (status == CLV_OK)
         status = clv_traced_steps_open(&r.trace, err);
     if (status == CLV_OK)
@@ -561,7 +551,7 @@ clv_status clv_train_run(const clv_train_args *args, const clv_model *model, con
     plot(&r);
     clv_run_folder_close(&r.folder);
     if (status == CLV_OK && *code == CLV_EXIT_OK)
-        status = report(&r, code, err);
+        status = report(invocation, &r, err);
     clv_traced_steps_close(&r.trace);
     clv_trainer_free(r.trainer);
     free(r.checkpoints);

@@ -34,7 +34,8 @@ typedef struct clv_reshard_plan {
  * @param out       steps are allocated from the arena
  * @param cost      predicts seconds; may be NULL
  * @param by_bytes  minimise bytes, as without a cost model; else seconds
- * @return CLV_OK; CLV_ESHAPE if ranks differ or an alignment does not divide; CLV_EAXIS, CLV_EINVAL for invalid layouts;
+ * @return CLV_OK; CLV_ESHAPE if ranks differ or an alignment does not divide; CLV_EAXIS, CLV_EINVAL for invalid
+ * layouts;
  *         CLV_ENOMEM */
 clv_status clv_reshard_plan_make(clv_reshard_plan *out, clv_arena *arena, const clv_mesh *mesh, const clv_layout *from,
                                  const clv_layout *to, const int64_t *shape, clv_dtype dtype,

@@ -376,8 +376,8 @@ static void add_cut(children *all, search *q, const clv_reshard_state *s, int d,
         add_child(all, q, s, c);
 }
 
-/* Children that move the innermost sub-axis of dimension d to dimension e, or give up a coarse alignment of d = e: useful
- * only if shards become more even, as when a dimension has fewer alignments than blocks. */
+/* Children that move the innermost sub-axis of dimension d to dimension e, or give up a coarse alignment of d = e:
+ * useful only if shards become more even, as when a dimension has fewer alignments than blocks. */
 static void add_balance(children *all, search *q, const clv_reshard_state *s, int d, int e)
 {
     clv_reshard_state next;

@@ -20,8 +20,8 @@ typedef struct clv_sharding_projection {
     clv_reduction partial_reduction;
 } clv_sharding_projection;
 
-/* What is equal for all assignments of a problem: alignments of factors, and the order of sub-axes in each factor: as the
- * available layouts have it, else as the mesh. */
+/* What is equal for all assignments of a problem: alignments of factors, and the order of sub-axes in each factor: as
+ * the available layouts have it, else as the mesh. */
 typedef struct clv_projection_context {
     int64_t alignment[CLV_MAX_FACTORS];
     int order[CLV_MAX_FACTORS][CLV_MAX_SUBAXES]; /* indices of sub-axes, major to minor */

@@ -1,5 +1,5 @@
-/* op_display_names.c - replaces op kinds in a sentence by their display names. */
-#include "cli/reports/op_display_names.h"
+/* program_text.c - text of compiled programs: printing one, display names of ops, one name for repeated layers. */
+#include "cli/reports/program_text.h"
 
 #include <ctype.h>
 #include <stdio.h>
@@ -7,6 +7,24 @@
 #include <string.h>
 
 #include "cleave/op.h"
+#include "cli/command.h"
+
+char *clv_layer_pattern(const char *text)
+{
+    size_t n = 0;
+    char *out = malloc(strlen(text) + 1);
+    for (const char *p = text; out && *p; p++) {
+        out[n++] = *p;
+        if (isdigit((unsigned char)*p) && p > text && p[-1] == '.') {
+            out[n - 1] = '*';
+            while (isdigit((unsigned char)p[1]))
+                p++;
+        }
+    }
+    if (out)
+        out[n] = '\0';
+    return out;
+}
 
 static int is_part_of_name(char c)
 {
@@ -43,4 +61,16 @@ char *clv_replace_op_names(const char *sentence)
         return out;
     free(out);
     return NULL;
+}
+
+int clv_print_program(const clv_program *program, size_t (*print)(char *, size_t, const clv_program *))
+{
+    size_t n = print(NULL, 0, program);
+    char *text = malloc(n + 1);
+    if (!text)
+        return CLV_EXIT_FAILED;
+    print(text, n + 1, program);
+    fputs(text, stdout);
+    free(text);
+    return CLV_EXIT_OK;
 }

@@ -1,0 +1,17 @@
+/* program_text.h - text of compiled programs: printing one, display names of ops, one name for repeated layers. */
+#ifndef CLEAVE_CLI_REPORTS_PROGRAM_TEXT_H
+#define CLEAVE_CLI_REPORTS_PROGRAM_TEXT_H
+
+#include "cleave/program.h"
+
+/* Replaces "layers.17.mlp.einsum" by "layers.*.mlp.einsum" anywhere in a text. The caller frees; NULL: no memory. */
+char *clv_layer_pattern(const char *text);
+
+/* Replaces op kinds in a sentence ("normalize_dx") by display names ("the gradient of the norm"), but not in op names
+ * ("mlp.normalize.grad.normalize_dx"). The caller frees; NULL: no memory. */
+char *clv_replace_op_names(const char *sentence);
+
+/* Prints a program on stdout by clv_program_print or clv_program_print_dot. Returns the exit code. */
+int clv_print_program(const clv_program *program, size_t (*print)(char *, size_t, const clv_program *));
+
+#endif
