@@ -252,7 +252,7 @@ static void test_refused(void **state)
         {2, "no token file", "--data {d}/text.bin"},
         {2, "text.csv: is a table by its name", "--data {d}/text.csv"},
         {2, "text.gz: is compressed by zstd, not text", "--text {d}/text.gz"},
-        {2, "raw: a byte of it is 0: neither text nor a token file", "--data {d}/raw"},
+        {2, "raw: has a zero byte: neither text nor a token file", "--data {d}/raw"},
         {2, "nowhere", "--data {d}/nowhere"},
         {2, "damaged", "--data {d}/damaged.bin"},
         {2, "id 210 at", "--data {d}/beyond.bin"},

@@ -49,7 +49,7 @@ static void test_bad_places(void **state)
     }
     cli_expect(2, "a folder; valid: a file", "bench profile --out {d}/esm");
     cli_shell("ln -s nowhere {d}/lost_profile");
-    cli_expect(2, "leads nowhere", "bench profile --out {d}/lost_profile");
+    cli_expect(2, "a dangling link", "bench profile --out {d}/lost_profile");
     cli_shell("! ls {d} | grep -F .tmp-");
     cli_shell(
         "ulimit -f 4; $CLV_BUILD_DIR/cleave shard -m {g}/llama -tp 2 --out {d}/cut 2>{d}/said; test $? = 1 && "
@@ -118,7 +118,7 @@ static void test_what_stands_at_out(void **state)
     cli_expect(0, "", "forward %s {d}/link", forward);
     cli_shell("test -L {d}/link && cmp {d}/target {d}/plain.safetensors && test $(stat -c %%a {d}/target) = 600");
     cli_shell("ln -s nowhere {d}/lost; mkdir {d}/here");
-    cli_expect(2, "leads nowhere", "forward %s {d}/lost", forward);
+    cli_expect(2, "a dangling link", "forward %s {d}/lost", forward);
     cli_expect(2, "a folder", "forward %s {d}/here", forward);
     cli_shell("test -L {d}/lost && test ! -e {d}/nowhere && ! ls {d} | grep -F .tmp-");
 }

@@ -205,7 +205,7 @@ static void test_messages(void **state)
     refused("{\"a\\u0000\":1}", CLV_JSON_KEYS_UNIQUE,
             "x.json: not JSON: the character U+0000 in a key (line 1, column 11)");
     refused("{\"a\":1", CLV_JSON_KEYS_LAST_WINS, "x.json: not JSON: it ends too early (line 1, column 7)");
-    refused("{\"a\":1}\n]", CLV_JSON_KEYS_LAST_WINS, "x.json: not JSON: more behind the value (line 2, column 1)");
+    refused("{\"a\":1}\n]", CLV_JSON_KEYS_LAST_WINS, "x.json: not JSON: more after the value (line 2, column 1)");
     refused("\xff", CLV_JSON_KEYS_LAST_WINS, "x.json: not JSON: not UTF-8 (line 1, column 1)");
     refused("[1,\nhello]", CLV_JSON_KEYS_LAST_WINS, "x.json: not JSON: no value (line 2, column 1)");
 }

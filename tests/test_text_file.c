@@ -149,10 +149,15 @@ static void test_behind_gzip(void **state)
     must(read_by(&got, &n, put("zeros", longer, size + ZEROS), 3, &err), &err);
     assert_string_equal(got, "text");
     free(got);
-    memcpy(longer + size + ZEROS, bytes, size);
-    must(read_by(&got, &n, put("again", longer, 2 * size + ZEROS), 3, &err), &err);
-    assert_string_equal(got, "texttext");
-    free(got);
+    /* The next member begins before, at and behind the end of the reader's buffer, and far behind. */
+    const size_t edge = (1 << 18) - size, zeros[] = {edge - 1, edge, edge + 1, edge + 2, ZEROS};
+    for (size_t i = 0; i < sizeof zeros / sizeof zeros[0]; i++) {
+        memset(longer + size, 0, ZEROS + size);
+        memcpy(longer + size + zeros[i], bytes, size);
+        must(read_by(&got, &n, put("again", longer, 2 * size + zeros[i]), 3, &err), &err);
+        assert_string_equal(got, "texttext");
+        free(got);
+    }
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         memcpy(longer + size, wrong[i].bytes, wrong[i].size);
         err = (clv_error){0};

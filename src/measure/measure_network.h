@@ -11,15 +11,15 @@ typedef struct clv_job_hosts {
     int64_t hosts, ranks; /* ranks: on each host */
 } clv_job_hosts;
 
-/* ranks: wanted on each host; 0: as many as it has processes. CLV_EUNSUPPORTED where ranks in a row do not share hosts
- * evenly. */
+/* Finds how the ranks of a job are spread over hosts. ranks: number per host; 0: one per process. @return
+ * CLV_EUNSUPPORTED unless each host has the same number of consecutive processes */
 clv_status clv_job_hosts_find(clv_job_hosts *out, clv_job *job, int64_t ranks, clv_error *err);
 
-/* Times collectives among one rank of each host, all of them at once: fills `network` and the rates of a machine, whose
- * hosts are two or more. */
+/* Times collectives between two or more hosts, in all groups of one rank per host at once; fills `network` and the
+ * rates of the machine. */
 clv_status clv_measure_network(clv_machine *machine, clv_job *job, const clv_job_hosts *hosts, clv_error *err);
 
-/* alpha_s + bytes / bytes_per_s that is nearest to measurements, in parts of each. */
+/* Fits alpha_s + bytes / bytes_per_s to measurements, by relative least squares. */
 clv_machine_link clv_fit_link(const double *bytes, const double *seconds, int n);
 
 #endif

@@ -9,13 +9,13 @@ bool clv_shard_equal(const clv_shard *a, const clv_shard *b)
     return memcmp(a->lo, b->lo, bytes) == 0 && memcmp(a->hi, b->hi, bytes) == 0;
 }
 
-/* The runs of a box: `count` elements each, contiguous in both buffers; outer dimensions step by strides in elements.
- * Neighbouring dimensions that lie evenly in both buffers are merged, so a walk has as few steps as possible. */
+/* The runs of a box: `count` elements each, contiguous in both buffers; outer dimensions have strides in elements.
+ * Adjacent dimensions with matching strides in both buffers are merged, so that there are as few runs as possible. */
 typedef struct runs {
-    int n;         /* outer dimensions, outermost first */
+    int n;         /* outer dimensions, innermost first */
     int64_t count; /* elements a run */
     int64_t size[CLV_MAX_RANK], out_stride[CLV_MAX_RANK], in_stride[CLV_MAX_RANK];
-    int64_t out_at, in_at; /* of the first run */
+    int64_t out_at, in_at; /* offsets of the first run */
 } runs;
 
 static runs intersect_runs(const clv_shard *out, const clv_shard *in, const clv_shard *box)
@@ -36,7 +36,7 @@ static runs intersect_runs(const clv_shard *out, const clv_shard *in, const clv_
                 in_stride == r.size[last] * r.in_stride[last])
                 r.size[last] *= size;
             else {
-                r.size[r.n] = size; /* innermost first */
+                r.size[r.n] = size;
                 r.out_stride[r.n] = out_stride;
                 r.in_stride[r.n++] = in_stride;
             }

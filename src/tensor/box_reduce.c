@@ -1,9 +1,9 @@
 /* box_reduce.c - elementwise reduction: sum, max, min or product of several peers' buffers, in rank order, bf16/f16
  * in f32.
  *
- * A run is done in chunks that stay in the first-level cache: the chunks of the first two peers are combined into an
- * accumulator, every further peer's into it, and the result is stored. So memory is read and written once,
- * each element sees its peers strictly in order, and out may be one of the inputs.
+ * A run is reduced in chunks that fit the first-level cache: the chunks of the first two peers are combined into an
+ * accumulator, then those of each further peer, and the result is stored. So memory is read and written once, each
+ * element is combined strictly in the order of the peers, and out may be one of the inputs.
  */
 #include <limits.h>
 #include <math.h>
@@ -14,7 +14,7 @@
 
 enum { CHUNK = 1024 };
 
-/* One combining loop per accumulator type and reduction; written so that it vectorises. */
+/* One combining loop per accumulator type and reduction; written so that it vectorizes. */
 #define SUM(a, b)         ((a) + (b))
 #define FLOAT_MAX(a, b)   ((a) > (b) || (a) != (a) ? (a) : (b)) /* NaN wins */
 #define INT_MAXIMUM(a, b) ((a) > (b) ? (a) : (b))
@@ -55,73 +55,40 @@ enum { CHUNK = 1024 };
         }                                                                                                              \
     }
 
-REDUCE(f32_sum, float, float, SAME, SUM, SAME)
-REDUCE(f32_max, float, float, SAME, FLOAT_MAX, SAME)
-REDUCE(bf16_sum, uint16_t, float, clv_f32_of_bf16, SUM, clv_bf16_of_f32)
-REDUCE(bf16_max, uint16_t, float, clv_f32_of_bf16, FLOAT_MAX, clv_bf16_of_f32)
-REDUCE(f64_sum, double, double, SAME, SUM, SAME)
-REDUCE(f64_max, double, double, SAME, FLOAT_MAX, SAME)
-REDUCE(f16_sum, uint16_t, float, clv_f32_of_f16, SUM, clv_f16_of_f32)
-REDUCE(f16_max, uint16_t, float, clv_f32_of_f16, FLOAT_MAX, clv_f16_of_f32)
-REDUCE(i32_sum, uint32_t, uint32_t, SAME, SUM, SAME) /* unsigned: wraps */
-REDUCE(i32_max, int32_t, int32_t, SAME, INT_MAXIMUM, SAME)
-REDUCE(i64_sum, uint64_t, uint64_t, SAME, SUM, SAME)
-REDUCE(i64_max, int64_t, int64_t, SAME, INT_MAXIMUM, SAME)
-REDUCE(u8_sum, uint8_t, uint8_t, SAME, SUM, SAME)
-REDUCE(u8_max, uint8_t, uint8_t, SAME, INT_MAXIMUM, SAME)
-REDUCE(f32_min, float, float, SAME, FLOAT_MIN, SAME)
-REDUCE(f32_product, float, float, SAME, PRODUCT, SAME)
-REDUCE(bf16_min, uint16_t, float, clv_f32_of_bf16, FLOAT_MIN, clv_bf16_of_f32)
-REDUCE(bf16_product, uint16_t, float, clv_f32_of_bf16, PRODUCT, clv_bf16_of_f32)
-REDUCE(f64_min, double, double, SAME, FLOAT_MIN, SAME)
-REDUCE(f64_product, double, double, SAME, PRODUCT, SAME)
-REDUCE(f16_min, uint16_t, float, clv_f32_of_f16, FLOAT_MIN, clv_f16_of_f32)
-REDUCE(f16_product, uint16_t, float, clv_f32_of_f16, PRODUCT, clv_f16_of_f32)
-REDUCE(i32_min, int32_t, int32_t, SAME, INT_MINIMUM, SAME)
-REDUCE(i32_product, uint32_t, uint32_t, SAME, PRODUCT, SAME)
-REDUCE(i64_min, int64_t, int64_t, SAME, INT_MINIMUM, SAME)
-REDUCE(i64_product, uint64_t, uint64_t, SAME, PRODUCT, SAME)
-REDUCE(u8_min, uint8_t, uint8_t, SAME, INT_MINIMUM, SAME)
-REDUCE(u8_product, uint8_t, uint8_t, SAME, PRODUCT, SAME)
+/* Integers are added and multiplied as unsigned, so that they wrap. */
+#define REDUCE_FLOATS(name, stored, held, load, store)                                                                 \
+    REDUCE(name##_sum, stored, held, load, SUM, store)                                                                 \
+    REDUCE(name##_max, stored, held, load, FLOAT_MAX, store)                                                           \
+    REDUCE(name##_min, stored, held, load, FLOAT_MIN, store)                                                           \
+    REDUCE(name##_product, stored, held, load, PRODUCT, store)
+#define REDUCE_INTEGERS(name, type, wrapping)                                                                          \
+    REDUCE(name##_sum, wrapping, wrapping, SAME, SUM, SAME)                                                            \
+    REDUCE(name##_max, type, type, SAME, INT_MAXIMUM, SAME)                                                            \
+    REDUCE(name##_min, type, type, SAME, INT_MINIMUM, SAME)                                                            \
+    REDUCE(name##_product, wrapping, wrapping, SAME, PRODUCT, SAME)
+
+REDUCE_FLOATS(f32, float, float, SAME, SAME)
+REDUCE_FLOATS(f64, double, double, SAME, SAME)
+REDUCE_FLOATS(bf16, uint16_t, float, clv_f32_of_bf16, clv_bf16_of_f32)
+REDUCE_FLOATS(f16, uint16_t, float, clv_f32_of_f16, clv_f16_of_f32)
+REDUCE_INTEGERS(i32, int32_t, uint32_t)
+REDUCE_INTEGERS(i64, int64_t, uint64_t)
+REDUCE_INTEGERS(u8, uint8_t, uint8_t)
 REDUCE(bool_or, uint8_t, uint8_t, SAME, OR, SAME)
 REDUCE(bool_and, uint8_t, uint8_t, SAME, AND, SAME)
 
 typedef void (*reduce_fn)(void *out, const void *const *in, int n, int64_t at, int64_t count);
 
-static const reduce_fn reductions[][CLV_DTYPE_COUNT] = {
-    [CLV_REDUCTION_SUM] = {[CLV_F32] = reduce_f32_sum,
-                           [CLV_BF16] = reduce_bf16_sum,
-                           [CLV_F64] = reduce_f64_sum,
-                           [CLV_F16] = reduce_f16_sum,
-                           [CLV_I32] = reduce_i32_sum,
-                           [CLV_I64] = reduce_i64_sum,
-                           [CLV_U8] = reduce_u8_sum,
-                           [CLV_BOOL] = reduce_bool_or},
-    [CLV_REDUCTION_MAX] = {[CLV_F32] = reduce_f32_max,
-                           [CLV_BF16] = reduce_bf16_max,
-                           [CLV_F64] = reduce_f64_max,
-                           [CLV_F16] = reduce_f16_max,
-                           [CLV_I32] = reduce_i32_max,
-                           [CLV_I64] = reduce_i64_max,
-                           [CLV_U8] = reduce_u8_max,
-                           [CLV_BOOL] = reduce_bool_or},
-    [CLV_REDUCTION_MIN] = {[CLV_F32] = reduce_f32_min,
-                           [CLV_BF16] = reduce_bf16_min,
-                           [CLV_F64] = reduce_f64_min,
-                           [CLV_F16] = reduce_f16_min,
-                           [CLV_I32] = reduce_i32_min,
-                           [CLV_I64] = reduce_i64_min,
-                           [CLV_U8] = reduce_u8_min,
-                           [CLV_BOOL] = reduce_bool_and},
-    [CLV_REDUCTION_PRODUCT] = {[CLV_F32] = reduce_f32_product,
-                               [CLV_BF16] = reduce_bf16_product,
-                               [CLV_F64] = reduce_f64_product,
-                               [CLV_F16] = reduce_f16_product,
-                               [CLV_I32] = reduce_i32_product,
-                               [CLV_I64] = reduce_i64_product,
-                               [CLV_U8] = reduce_u8_product,
-                               [CLV_BOOL] = reduce_bool_and},
-};
+#define BY_DTYPE(kind, boolean)                                                                                        \
+    {                                                                                                                  \
+        [CLV_F32] = reduce_f32_##kind, [CLV_BF16] = reduce_bf16_##kind, [CLV_F64] = reduce_f64_##kind,                 \
+        [CLV_F16] = reduce_f16_##kind, [CLV_I32] = reduce_i32_##kind, [CLV_I64] = reduce_i64_##kind,                   \
+        [CLV_U8] = reduce_u8_##kind, [CLV_BOOL] = reduce_bool_##boolean                                                \
+    }
+static const reduce_fn reductions[][CLV_DTYPE_COUNT] = {[CLV_REDUCTION_SUM] = BY_DTYPE(sum, or),
+                                                        [CLV_REDUCTION_MAX] = BY_DTYPE(max, or),
+                                                        [CLV_REDUCTION_MIN] = BY_DTYPE(min, and),
+                                                        [CLV_REDUCTION_PRODUCT] = BY_DTYPE(product, and)};
 
 void clv_values_reduce(void *out, const void *const *in, int n, int64_t at, int64_t count, clv_dtype dtype,
                        clv_reduction reduction)
@@ -137,7 +104,7 @@ void clv_fill_reduction_identity(void *out, int64_t count, clv_dtype dtype, clv_
     memset(out, 0, (size_t)count * size);
     if (reduction != CLV_REDUCTION_MAX || dtype == CLV_U8 || dtype == CLV_BOOL)
         return;
-    clv_dtype_store(dtype, out, 0, (double)-INFINITY); /* integers saturate at their least */
+    clv_dtype_store(dtype, out, 0, (double)-INFINITY); /* integers saturate at their minimum */
     for (int64_t done = 1, part; done < count; done += part) {
         part = done < count - done ? done : count - done;
         memcpy((char *)out + (size_t)done * size, out, (size_t)part * size);

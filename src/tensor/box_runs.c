@@ -8,7 +8,7 @@ clv_box_runs clv_box_runs_begin(const int64_t *shape, const clv_shard *box)
     clv_box_runs runs = {.outer = box->rank, .run_elems = 1};
     int64_t stride = 1;
 
-    /* Dimensions taken whole join the run; so does the first cut one, from the innermost out. */
+    /* From the innermost out, whole dimensions and then the first partial one belong to the run. */
     bool joined = true;
     for (int d = box->rank - 1; d >= 0; d--) {
         runs.lo[d] = runs.at[d] = box->lo[d];
@@ -38,20 +38,19 @@ void clv_box_runs_next(clv_box_runs *runs)
     runs->done = true;
 }
 
-/* The largest box that begins at element `first` of a tensor, ends by `last`, and is consecutive in it. */
 bool clv_box_next_in_range(clv_shard *box, int64_t *first, int64_t last, int rank, const int64_t *shape)
 {
-    int64_t at[CLV_MAX_RANK] = {0}, left = *first, room = last - *first, elems = 1;
+    int64_t at[CLV_MAX_RANK] = {0}, rest = *first, range = last - *first, elems = 1;
     int d = rank;
 
-    if (room <= 0)
+    if (range <= 0)
         return false;
-    for (int i = rank - 1; i >= 0; i--) { /* there is room, so no dimension is 0 */
-        at[i] = left % shape[i];          /* NOLINT(clang-analyzer-core.DivideZero) */
-        left /= shape[i];
+    for (int i = rank - 1; i >= 0; i--) { /* the range is not empty, so no dimension is 0 */
+        at[i] = rest % shape[i];          /* NOLINT(clang-analyzer-core.DivideZero) */
+        rest /= shape[i];
     }
     /* Dimensions are whole from the innermost out while the range begins at their start and holds all of them. */
-    while (d > 0 && at[d - 1] == 0 && elems * shape[d - 1] <= room)
+    while (d > 0 && at[d - 1] == 0 && elems * shape[d - 1] <= range)
         elems *= shape[--d];
     box->rank = rank;
     for (int i = 0; i < rank; i++) {
@@ -59,7 +58,7 @@ bool clv_box_next_in_range(clv_shard *box, int64_t *first, int64_t last, int ran
         box->hi[i] = i < d ? at[i] + 1 : shape[i];
     }
     if (d > 0) { /* then as many as fit of the dimension before */
-        int64_t n = room / elems, most = shape[d - 1] - at[d - 1];
+        int64_t n = range / elems, most = shape[d - 1] - at[d - 1];
         n = n < most ? n : most;
         box->hi[d - 1] = at[d - 1] + n;
         elems *= n;
@@ -68,17 +67,17 @@ bool clv_box_next_in_range(clv_shard *box, int64_t *first, int64_t last, int ran
     return true;
 }
 
-bool clv_box_next_chunk(clv_shard *piece, int64_t *done, const clv_shard *box, int64_t most)
+bool clv_box_next_chunk(clv_shard *chunk, int64_t *done, const clv_shard *box, int64_t most)
 {
     int64_t extent[CLV_MAX_RANK] = {0}, total = clv_shard_elems(box);
 
     for (int d = 0; d < box->rank; d++)
         extent[d] = box->hi[d] - box->lo[d];
-    if (!clv_box_next_in_range(piece, done, total - *done < most ? total : *done + most, box->rank, extent))
+    if (!clv_box_next_in_range(chunk, done, total - *done < most ? total : *done + most, box->rank, extent))
         return false;
     for (int d = 0; d < box->rank; d++) {
-        piece->lo[d] += box->lo[d];
-        piece->hi[d] += box->lo[d];
+        chunk->lo[d] += box->lo[d];
+        chunk->hi[d] += box->lo[d];
     }
     return true;
 }

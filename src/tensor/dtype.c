@@ -1,4 +1,4 @@
-/* dtype.c - element types: names, sizes, conversion; parses of wire dtypes and quantizations; shape limits. */
+/* dtype.c - element types: names, sizes, conversion; names of wire dtypes and quantizations; shape limits. */
 #include "cleave/dtype.h"
 
 #include <string.h>
@@ -47,23 +47,24 @@ clv_status clv_dtype_parse(clv_dtype *out, const char *name, clv_error *err)
     return clv_fail(err, CLV_EDTYPE, "unknown dtype '%.40s'; valid:" VALID, name);
 }
 
-/* -1: it is none of them. */
-static int find_name(const char *const *names, int n, const char *name)
+/* Parses a name of an enum. `what` and `valid` are for the message. */
+static clv_status parse_name(int *out, const char *const *names, int n, const char *name, const char *call,
+                             const char *what, const char *valid, clv_error *err)
 {
+    CLV_TRY(clv_require(out && name, call, "out and name", err));
     for (int i = 0; i < n; i++)
-        if (strcmp(name, names[i]) == 0)
-            return i;
-    return -1;
+        if (strcmp(name, names[i]) == 0) {
+            *out = i;
+            return CLV_OK;
+        }
+    return clv_fail(err, CLV_EDTYPE, "unknown %s '%.40s'; valid:%s", what, name, valid);
 }
 
-#define COMM_NAME(code, name) " " name
-#define COMM_VALID            CLV_COMM_DTYPE_TABLE(COMM_NAME)
+#define ENUM_ROW(code, name)  [code] = name,
+#define ENUM_NAME(code, name) " " name
 
-static const char *const comm_names[CLV_COMM_DTYPE_COUNT] = {
-#define COMM_ROW(code, name) [code] = name,
-    CLV_COMM_DTYPE_TABLE(COMM_ROW)
-#undef COMM_ROW
-};
+static const char *const comm_names[] = {CLV_COMM_DTYPE_TABLE(ENUM_ROW)};
+static const char *const quant_names[] = {CLV_QUANT_TABLE(ENUM_ROW)};
 
 const char *clv_comm_dtype_name(clv_comm_dtype dtype)
 {
@@ -72,22 +73,9 @@ const char *clv_comm_dtype_name(clv_comm_dtype dtype)
 
 clv_status clv_comm_dtype_parse(clv_comm_dtype *out, const char *name, clv_error *err)
 {
-    CLV_TRY(clv_require(out && name, "clv_comm_dtype_parse", "out and name", err));
-    int found = find_name(comm_names, CLV_COMM_DTYPE_COUNT, name);
-    if (found < 0)
-        return clv_fail(err, CLV_EDTYPE, "unknown dtype of communication '%.40s'; valid:" COMM_VALID, name);
-    *out = (clv_comm_dtype)found;
-    return CLV_OK;
+    return parse_name((int *)out, comm_names, CLV_COMM_DTYPE_COUNT, name, "clv_comm_dtype_parse", "wire dtype",
+                      CLV_COMM_DTYPE_TABLE(ENUM_NAME), err);
 }
-
-#define QUANT_NAME(code, name) " " name
-#define QUANT_VALID            CLV_QUANT_TABLE(QUANT_NAME)
-
-static const char *const quant_names[CLV_QUANT_COUNT] = {
-#define QUANT_ROW(code, name) [code] = name,
-    CLV_QUANT_TABLE(QUANT_ROW)
-#undef QUANT_ROW
-};
 
 const char *clv_quant_name(clv_quant quant)
 {
@@ -96,12 +84,8 @@ const char *clv_quant_name(clv_quant quant)
 
 clv_status clv_quant_parse(clv_quant *out, const char *name, clv_error *err)
 {
-    CLV_TRY(clv_require(out && name, "clv_quant_parse", "out and name", err));
-    int found = find_name(quant_names, CLV_QUANT_COUNT, name);
-    if (found < 0)
-        return clv_fail(err, CLV_EDTYPE, "weights in '%.40s'; valid:" QUANT_VALID, name);
-    *out = (clv_quant)found;
-    return CLV_OK;
+    return parse_name((int *)out, quant_names, CLV_QUANT_COUNT, name, "clv_quant_parse", "quantization",
+                      CLV_QUANT_TABLE(ENUM_NAME), err);
 }
 
 int clv_dtype_is_float(clv_dtype dtype)
@@ -189,7 +173,7 @@ void clv_dtype_store(clv_dtype dtype, void *buffer, int64_t i, double value)
     accesses[dtype].store(buffer, i, value);
 }
 
-/* The pairs that training meets at every step, as loops that vectorise. */
+/* The pairs that training converts in every step, as loops that vectorize. */
 static int convert_fast(clv_dtype to, void *out, clv_dtype from, const void *in, int64_t count)
 {
     uintptr_t aligned = (uintptr_t)out % rows[to].bytes | (uintptr_t)in % rows[from].bytes;
@@ -238,7 +222,7 @@ clv_status clv_shape_check(const int64_t *shape, int rank, clv_dtype dtype, clv_
     return CLV_OK;
 }
 
-/* Whether any element's exponent is all ones, which says infinite or NaN; a loop that vectorises. */
+/* Whether any element's exponent is all ones, which says infinite or NaN; a loop that vectorizes. */
 #define ANY_NONFINITE(dtype, type, exponent)                                                                           \
     static int any_nonfinite_##dtype(const void *buffer, int64_t count)                                                \
     {                                                                                                                  \

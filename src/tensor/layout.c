@@ -17,7 +17,7 @@ clv_layout clv_layout_replicated(int rank)
     return layout;
 }
 
-/* -- sub-axes -- */
+/* ---- sub-axes ---- */
 
 static bool is_valid_subaxis(clv_subaxis sub)
 {
@@ -83,9 +83,9 @@ static clv_status check_subaxis(clv_subaxis sub, const clv_mesh *mesh, clv_error
     return CLV_OK;
 }
 
-/* -- reading -- */
+/* ---- queries ---- */
 
-/* Whether it has a slot d (a dimension, or rank for the partial axes) whose axes are where axes are. */
+/* Whether d is a dimension, or rank for the partial axes, and its range of axes is valid. */
 static bool is_dim_or_partial(const clv_layout *layout, int d)
 {
     return layout && d >= 0 && d <= layout->rank && d <= CLV_MAX_RANK && layout->begin[d] <= layout->begin[d + 1] &&
@@ -152,9 +152,9 @@ bool clv_layout_equal(const clv_layout *a, const clv_layout *b)
     return memcmp(a->axes, b->axes, a->begin[a->rank + 1] * sizeof a->axes[0]) == 0;
 }
 
-/* -- building -- */
+/* ---- building ---- */
 
-/* Whether the axes of each dimension, and the partial ones, lie where axes are. */
+/* Checks that the range of axes of each dimension, and of the partial axes, is valid. */
 static clv_status check_ranges(const clv_layout *layout, clv_error *err)
 {
     if (layout->rank < 0 || layout->rank > CLV_MAX_RANK)
@@ -167,8 +167,7 @@ static clv_status check_ranges(const clv_layout *layout, clv_error *err)
     return CLV_OK;
 }
 
-/* Replaces the axes of slot d (a dimension, or rank for the partial ones) by n others, and checks that the result
- * keeps the invariants. */
+/* Replaces the axes of dimension d (rank: the partial axes) by n others, and checks the invariants. */
 static clv_status replace_axes(clv_layout *layout, const clv_mesh *mesh, int d, const clv_subaxis *subs, int n,
                                clv_error *err)
 {
@@ -261,7 +260,7 @@ clv_layout clv_layout_without_partial(const clv_layout *layout)
     return whole;
 }
 
-/* -- invariants -- */
+/* ---- invariants ---- */
 
 static clv_status check_dims(const clv_layout *layout, const int64_t *shape, clv_error *err)
 {

@@ -12,14 +12,14 @@
 #include "cleave/layout.h"
 #include "tensor/parse_print.h"
 
-/* A layout being read: sub-axes as written, with the column of each. */
+/* A layout that is being parsed. */
 typedef struct reader {
     clv_scanner scan;
     const clv_mesh *mesh;
     clv_layout layout;
-    int n_subs; /* all read so far, for "used twice" */
-    clv_subaxis subs[CLV_MAX_SUBAXES];
-    int at[CLV_MAX_SUBAXES];
+    int n_subs;                        /* sub-axes read so far */
+    clv_subaxis subs[CLV_MAX_SUBAXES]; /* as written */
+    int at[CLV_MAX_SUBAXES];           /* the column of each */
 } reader;
 
 static bool starts_name(const clv_scanner *scan)
@@ -107,7 +107,7 @@ static clv_status read_list(reader *r, char close, clv_error *err)
     return CLV_OK;
 }
 
-/* `_` says whole; a name may not begin with it, so `_x` is not an entry. */
+/* Accepts `_`, a dimension that is not cut. `_x` is not an entry, since no name begins with `_`. */
 static bool accept_whole(clv_scanner *scan)
 {
     if (!clv_scan_accept(scan, '_'))

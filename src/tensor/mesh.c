@@ -18,13 +18,13 @@ static int name_length(const char *text)
     return n;
 }
 
-/* Whether it says how many axes it has; else nothing of it can be read. */
+/* Whether the number of axes is valid, so that they can be read. */
 static bool has_axes(const clv_mesh *mesh)
 {
     return mesh->n_axes >= 0 && mesh->n_axes <= CLV_MAX_AXES;
 }
 
-static int find_name(const clv_mesh *mesh, const char *name, int length)
+int clv_mesh_find_name(const clv_mesh *mesh, const char *name, int length)
 {
     for (int i = 0; i < mesh->n_axes; i++)
         if (strncmp(mesh->axis[i].name, name, (size_t)length) == 0 && mesh->axis[i].name[length] == '\0')
@@ -43,7 +43,7 @@ static clv_status parse_axis(clv_mesh *mesh, clv_scanner *scan, clv_error *err)
     if (length >= CLV_AXIS_NAME_SIZE)
         return clv_scan_fail(scan, start, CLV_ELIMIT, err, "an axis name has at most %d characters",
                              CLV_AXIS_NAME_SIZE - 1);
-    if (find_name(mesh, name, length) >= 0)
+    if (clv_mesh_find_name(mesh, name, length) >= 0)
         return clv_scan_fail(scan, start, CLV_EAXIS, err, "axis '%.*s' is named twice", length, name);
     if (mesh->n_axes == CLV_MAX_AXES)
         return clv_scan_fail(scan, start, CLV_ELIMIT, err, "a mesh has at most %d axes", CLV_MAX_AXES);
@@ -106,9 +106,9 @@ clv_status clv_mesh_check(const clv_mesh *mesh, clv_error *err)
             return clv_fail(err, CLV_ELIMIT, "mesh: the name of axis %d has no end", i);
         int length = name_length(axis->name);
         if (length == 0 || axis->name[length] != '\0')
-            return clv_fail(err, CLV_ESYNTAX, "mesh: '%s' is no axis name; valid: a letter, then letters, digits, _",
-                            axis->name);
-        if (find_name(mesh, axis->name, length) != i)
+            return clv_fail(err, CLV_ESYNTAX,
+                            "mesh: '%s' is not an axis name; valid: a letter, then letters, digits, _", axis->name);
+        if (clv_mesh_find_name(mesh, axis->name, length) != i)
             return clv_fail(err, CLV_EAXIS, "mesh: axis '%s' is named twice", axis->name);
         if (axis->size < 1)
             return clv_fail(err, CLV_EINVAL, "mesh: axis '%s' has size %lld; sizes are at least 1", axis->name,
@@ -151,17 +151,12 @@ void clv_mesh_names(char *out, size_t size, const clv_mesh *mesh)
     (void)clv_text_finish(&text);
 }
 
-int clv_mesh_find_name(const clv_mesh *mesh, const char *name, int length)
-{
-    return find_name(mesh, name, length);
-}
-
 clv_status clv_mesh_find(int *out, const clv_mesh *mesh, const char *name, clv_error *err)
 {
     CLV_TRY(clv_require(out && mesh && name, "clv_mesh_find", "out, mesh and name", err));
     CLV_TRY(clv_mesh_check(mesh, err));
     size_t length = strlen(name);
-    int found = length < CLV_AXIS_NAME_SIZE ? find_name(mesh, name, (int)length) : -1;
+    int found = length < CLV_AXIS_NAME_SIZE ? clv_mesh_find_name(mesh, name, (int)length) : -1;
     if (found < 0) {
         char names[CLV_MESH_TEXT];
         clv_mesh_names(names, sizeof names, mesh);
@@ -178,7 +173,7 @@ clv_subaxis clv_mesh_whole_axis(const clv_mesh *mesh, int axis)
     return (clv_subaxis){.axis = axis, .pre = 1, .size = (int32_t)mesh->axis[axis].size};
 }
 
-/* Ranks from one coordinate of the sub-axis to the next; 0 when it is no part of the mesh. */
+/* Returns the number of ranks from one coordinate of the sub-axis to the next; 0: it is not part of the mesh. */
 static int64_t stride_of(const clv_mesh *mesh, clv_subaxis sub)
 {
     if (!has_axes(mesh) || sub.axis < 0 || sub.axis >= mesh->n_axes || sub.pre < 1 || sub.size < 1)
@@ -214,7 +209,8 @@ int64_t clv_mesh_group(int64_t *out, const clv_mesh *mesh, const clv_subaxis *su
     out[0] = rank;
     for (int i = 0; i < n; i++)
         out[0] = clv_mesh_with_coordinate(mesh, subs[i], out[0], 0);
-    /* Each further sub-axis, least minor first, spreads every member; filled from the back so that none is lost. */
+    /* Each sub-axis, major first, multiplies the members; from the back, so that none is overwritten before it is read.
+     * */
     for (int i = 0; i < n; i++) {
         int64_t stride = stride_of(mesh, subs[i]);
         for (int64_t m = count - 1; m >= 0; m--)

@@ -10,23 +10,24 @@
 #include "cleave/mesh.h"
 #include "cleave/status.h"
 
-/* A place in a text being parsed. */
+/* A text that is being parsed. */
 typedef struct clv_scanner {
-    const char *what; /* "layout": begins each message */
+    const char *what; /* kind of text for messages, "layout" */
     const char *text;
     int at; /* index of the next character */
 } clv_scanner;
 
+/* Skips spaces and tabs. */
 void clv_scan_skip_spaces(clv_scanner *scan);
-/* Skips spaces, then the character if it is next. */
+/* Skips spaces; if c is the next character, skips it and returns true. */
 bool clv_scan_accept(clv_scanner *scan, char c);
-/* Skips spaces, then reads decimal digits; false when there are none. Numbers above 2^53 read as 2^53. */
+/* Skips spaces and reads a decimal number; false if there is none. Numbers above 2^53 become 2^53. */
 bool clv_scan_number(clv_scanner *scan, int64_t *out);
-/* Fails with "layout 'text', column 5 ('c'): message"; columns count from 1. */
+/* Fails with "layout 'text', column 5 ('c'): message" for index `at`; columns count from 1. */
 clv_status clv_scan_fail(const clv_scanner *scan, int at, clv_status code, clv_error *err, const char *format, ...)
     __attribute__((format(printf, 5, 6)));
 
-/* Text being written with snprintf's convention: counts all, writes what fits, ends with NUL; out may be NULL. */
+/* A text builder: as snprintf, it counts the whole text, writes what fits, and ends it with NUL; out may be NULL. */
 typedef struct clv_text {
     char *out;
     size_t size;
@@ -34,20 +35,20 @@ typedef struct clv_text {
 } clv_text;
 
 void clv_text_add(clv_text *text, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* The shortest decimal of 6 to 17 digits that reads back as the same number. */
+/* Adds the shortest decimal of 6 to 17 digits that reads back as the same number. */
 void clv_text_add_double(clv_text *text, double value);
-/* A name that is the caller's or a file's, printable. */
+/* Adds an untrusted name, escaped. */
 void clv_text_add_name(clv_text *text, const char *name);
-/* "model", or "model:(2)2" for a part of the axis. */
+/* Adds "model", or "model:(2)2" for a part of the axis. */
 void clv_text_add_subaxis(clv_text *text, clv_subaxis sub, const clv_mesh *mesh);
-/* The length of the whole text without its end. */
+/* Returns the length of the whole text without the NUL. */
 int clv_text_finish(clv_text *text);
 
-/* What `write` writes, in the arena; NULL: out of memory. It may be called twice. */
+/* Returns the text that `write` builds, in the arena; NULL: out of memory. May call `write` twice. */
 typedef void clv_text_writer(clv_text *text, const void *arg);
 const char *clv_text_to_arena(clv_arena *arena, clv_text_writer *write, const void *arg);
 
-/* mesh.c: the names of a mesh for a message, "x, y" or "none"; an axis by a name that does not end with NUL, or -1. */
+/* In mesh.c. Lists the axis names for a message, "x, y" or "none"; finds an axis by a name of given length, or -1. */
 void clv_mesh_names(char *out, size_t size, const clv_mesh *mesh);
 int clv_mesh_find_name(const clv_mesh *mesh, const char *name, int length);
 

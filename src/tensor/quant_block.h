@@ -8,10 +8,10 @@
 
 enum {
     CLV_QUANT_BLOCK = 32,
-    CLV_PANEL_COLUMNS = 16 /* columns: whole vectors of every instruction set */
+    CLV_PANEL_COLUMNS = 16 /* whole vectors of every instruction set */
 };
 
-/* Bytes of a block's integers. */
+/* Returns the bytes of the integers of one block. */
 static inline int64_t clv_quant_block_bytes(clv_quant how)
 {
     return how == CLV_QUANT_Q4 ? CLV_QUANT_BLOCK / 2 : CLV_QUANT_BLOCK;

@@ -71,6 +71,7 @@ typedef struct dimension {
     cut cut[2];
     bool to_in_from; /* the block of `to` lies inside the block of `from` */
     bool from_in_to; /* the other way round */
+    bool uniform;    /* all ranks need, and hold, the same number of elements of it */
 } dimension;
 
 typedef struct problem {
@@ -78,7 +79,7 @@ typedef struct problem {
     int rank, n_pieces;
     clv_subaxis piece[PIECES]; /* variable i < n_pieces is the coordinate on piece i; n_pieces + d is the rho of d */
     int64_t size[VARIABLES];
-    uint32_t dims[VARIABLES]; /* bit d: the variable affects dimension d */
+    uint32_t dims[VARIABLES]; /* bit d: the variable affects dimension d, which is not uniform */
     digit digits[2][PIECES];
     int n_digits[2];
     dimension dim[CLV_MAX_RANK];
@@ -217,9 +218,10 @@ static void make_dimension(problem *p, const clv_layout *const layouts[2], int d
     cut *to = &dim->cut[TO], *from = &dim->cut[FROM];
     dim->to_in_from = from->first == from->end && (a == b || common == 1);
     dim->from_in_to = to->first == to->end && (a == b || common == 1);
+    dim->uniform = (dim->to_in_from && to->even) || (dim->from_in_to && from->even);
     p->size[p->n_pieces + d] = dim->k;
     p->dims[p->n_pieces + d] = 1u << d;
-    for (int l = 0; l < 2; l++)
+    for (int l = 0; l < 2 && !dim->uniform; l++)
         for (int i = dim->cut[l].first; i < dim->cut[l].end; i++)
             p->dims[p->digits[l][i].variable] |= 1u << d;
 }
@@ -514,7 +516,6 @@ static void search_dims(pareto_front *f, const problem *p, uint32_t dims)
 {
     search s = {.p = p, .dims = dims};
     uint32_t uneven = 0;
-    f->n = 0;
     list_variables(&s);
     for (int d = 0; d < p->rank; d++)
         if ((dims >> d & 1u) != 0 && !p->dim[d].cut[TO].even)
@@ -540,6 +541,25 @@ static void search_dims(pareto_front *f, const problem *p, uint32_t dims)
     }
 }
 
+/* The common cases of one dimension d in closed form. */
+static void dims_front(pareto_front *f, const problem *p, uint32_t dims, int d)
+{
+    const cut *to = &p->dim[d].cut[TO], *from = &p->dim[d].cut[FROM];
+    bool single = dims == 1u << d, divides = single && p->dim[d].from_in_to;
+    for (int i = from->first; i < from->end && divides; i++)
+        divides = is_whole(p, &p->digits[FROM][i]);
+    f->n = 0;
+    if (single && p->dim[d].to_in_from)
+        pareto_add(f, block_size(to, !to->even), block_size(to, !to->even));
+    else if (!divides)
+        search_dims(f, p, dims);
+    else
+        for (int large = 0; large <= !to->even; large++) {
+            int64_t need = block_size(to, large); /* blocks of `from` in it are all large only if it has enough units */
+            pareto_add(f, need, block_size(from, need / from->alignment / from->blocks > from->base));
+        }
+}
+
 int64_t clv_max_received_elems(const clv_layout *to, const clv_layout *from, const clv_mesh *mesh, const int64_t *shape)
 {
     int64_t even = clv_max_received_elems_even(to, from, shape);
@@ -555,12 +575,14 @@ int64_t clv_max_received_elems(const clv_layout *to, const clv_layout *from, con
             continue;
         uint32_t dims = coupled_dims(&p, d);
         done |= dims;
-        search_dims(&part, &p, dims);
+        dims_front(&part, &p, dims, d);
         product.n = 0;
         for (int i = 0; i < total.n; i++)
             for (int j = 0; j < part.n; j++)
                 pareto_add(&product, total.need[i] * part.need[j], total.have[i] * part.have[j]);
-        total = product;
+        total.n = product.n;
+        memcpy(total.need, product.need, (size_t)product.n * sizeof *product.need);
+        memcpy(total.have, product.have, (size_t)product.n * sizeof *product.have);
     }
     for (int i = 0; i < total.n; i++)
         if (total.need[i] - total.have[i] > most)

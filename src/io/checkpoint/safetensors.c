@@ -28,12 +28,13 @@ struct clv_safetensors {
     const clv_safetensor **by_name; /* sorted */
     int64_t n;
     _Atomic uint64_t bytes_read;
-    char *text; /* the header, and who reads the tensors, where there is no file of them */
-    clv_tensor_reader *reader;
+    char *text;                /* header of a virtual file; else NULL */
+    clv_tensor_reader *reader; /* of a virtual file */
     const void *reader_arg;
 };
 
-/* The dtypes of the format, with their bits; those without one of ours are checked but cannot be read. */
+/* The dtypes of the format, with their bits. Those that the library does not support are validated but cannot be read.
+ * */
 static const struct format_dtype {
     const char *name;
     int bits;
@@ -42,15 +43,6 @@ static const struct format_dtype {
     {"F8_E5M2", 8}, {"F8_E4M3", 8}, {"F8_E8M0", 8}, {"F8_E4M3FNUZ", 8}, {"F8_E5M2FNUZ", 8}, {"I16", 16},
     {"U16", 16},    {"F16", 16},    {"BF16", 16},   {"I32", 32},        {"U32", 32},        {"F32", 32},
     {"C64", 64},    {"F64", 64},    {"I64", 64},    {"U64", 64},
-};
-
-static const struct our_dtype {
-    const char *name;
-    clv_dtype dtype;
-} our_dtypes[] = {
-#define ROW(code, name, bytes, safetensors) {safetensors, code},
-    CLV_DTYPE_TABLE(ROW)
-#undef ROW
 };
 
 static clv_status format_error(const char *where, clv_error *err, const char *what)
@@ -68,38 +60,24 @@ static clv_status parse_dtype(clv_safetensor *t, int *bits, const char *name, co
         }
     if (*bits == 0)
         return clv_fail(err, CLV_EFORMAT, "%s: unknown dtype \"%.32s\"", where, name);
-    for (size_t i = 0; i < sizeof our_dtypes / sizeof our_dtypes[0]; i++)
-        if (strcmp(our_dtypes[i].name, name) == 0) {
-            t->dtype = our_dtypes[i].dtype;
-            t->readable = true;
-        }
+    t->readable = clv_dtype_parse(&t->dtype, name, NULL) == CLV_OK;
     return CLV_OK;
 }
 
-/* The product of the dimensions; those that are not 0 must not overflow even where one is 0, for strides need them. */
-static clv_status count_elems(int64_t *out, const clv_safetensor *t, const char *where, clv_error *err)
+/* *size = the bytes of the tensor's elements. The product of the dimensions other than 0 must not overflow, even if one
+ * is 0, since strides need it. */
+static clv_status count_bytes(uint64_t *size, const clv_safetensor *t, int bits, const char *where, clv_error *err)
 {
     int64_t product = 1;
+    uint64_t total;
     bool empty = false;
 
     for (int d = 0; d < t->rank; d++) {
-        if (t->shape[d] == 0)
-            empty = true;
-        else if (__builtin_mul_overflow(product, t->shape[d], &product))
+        empty = empty || t->shape[d] == 0;
+        if (t->shape[d] != 0 && __builtin_mul_overflow(product, t->shape[d], &product))
             return format_error(where, err, "the product of the shape overflows");
     }
-    *out = empty ? 0 : product;
-    return CLV_OK;
-}
-
-/* *size = the bytes of the tensor's elements. */
-static clv_status count_bytes(uint64_t *size, const clv_safetensor *t, int bits, const char *where, clv_error *err)
-{
-    int64_t elems = 0;
-    uint64_t total;
-
-    CLV_TRY(count_elems(&elems, t, where, err));
-    if (__builtin_mul_overflow((uint64_t)elems, (uint64_t)bits, &total))
+    if (__builtin_mul_overflow(empty ? 0 : (uint64_t)product, (uint64_t)bits, &total))
         return format_error(where, err, "the shape times the bits of an element overflows");
     if (total % 8 != 0)
         return format_error(where, err, "its elements do not fill whole bytes");

@@ -26,47 +26,47 @@ typedef struct clv_safetensors clv_safetensors;
 typedef struct clv_safetensor {
     const char *name;
     const char *dtype_name; /* as in the file: "BF16", "F8_E4M3" */
-    bool readable;          /* the library has this dtype ... */
-    clv_dtype dtype;        /* ... and this is it */
+    bool readable;          /* the library supports this dtype */
+    clv_dtype dtype;        /* valid if readable */
     int rank;
     int64_t shape[CLV_MAX_RANK];
-    uint64_t begin, end; /* bytes of the file */
+    uint64_t begin, end; /* byte range in the file */
     clv_safetensors *file;
 } clv_safetensor;
 
-/* Opens a file and checks all of its header. Reading is safe from several threads.
+/* Opens a file and validates its header. Reading is thread-safe.
  * @return CLV_ENOTFOUND, CLV_EIO; CLV_EFORMAT with what is wrong, in which tensor; CLV_ENOMEM */
 clv_status clv_safetensors_open(clv_safetensors **out, const char *path, clv_error *err);
 void clv_safetensors_close(clv_safetensors *file);
 
-/* Reads from here on copy from a mapping of the file (mmap) instead of by pread. Should the file become shorter in the
- * meantime, reading what is gone raises SIGBUS, and is CLV_EIO where the program's handler calls clv_file_on_sigbus. */
+/* Makes reads copy from a mapping of the file (mmap) instead of using pread. If the file is truncated meanwhile, reads
+ * raise SIGBUS, which becomes CLV_EIO if the program's handler calls clv_file_on_sigbus. */
 clv_status clv_safetensors_map(clv_safetensors *file, clv_error *err);
 
-/* Reads a box of a tensor, seen in `shape`, as clv_safetensors_read_as does, from wherever its elements are; from
- * several threads. */
+/* A source of tensor data other than the file: reads a box as clv_safetensors_read_as does. Called from several
+ * threads. */
 typedef clv_status clv_tensor_reader(const void *arg, const clv_safetensor *tensor, int rank, const int64_t *shape,
                                      const clv_shard *box, clv_dtype dtype, void *out, clv_error *err);
 
-/* A file of which only the header is at hand: its tensors are read by `reader`. `path` names it in messages;
- * `data_bytes` is what would follow the header. A dtype that the library lacks is asked for as one dimension of u8. The
- * text is copied. */
+/* Opens a virtual file from the text of its header, which is copied; its tensors are read by `reader`. `path` is for
+ * messages; `data_bytes` is the size of the data after the header. Tensors of unsupported dtypes are read as one
+ * dimension of u8. */
 clv_status clv_safetensors_open_header(clv_safetensors **out, const char *path, const char *text, size_t size,
                                        uint64_t data_bytes, clv_tensor_reader *reader, const void *arg, clv_error *err);
-/* The header's JSON text as it stands in the file, with its padding; the caller frees it. */
+/* Returns the JSON text of the header, including padding; the caller frees it. */
 clv_status clv_safetensors_header(char **text, size_t *size, const clv_safetensors *file, clv_error *err);
-/* Bytes of tensor data, and of the file. */
+/* Return the bytes of tensor data, and of the whole file. */
 uint64_t clv_safetensors_data_bytes(const clv_safetensors *file);
 uint64_t clv_safetensors_file_bytes(const clv_safetensors *file);
 
-/* Tensors in the order of their data. */
+/* Return the number of tensors, and tensor i in the order of their data. */
 int64_t clv_safetensors_count(const clv_safetensors *file);
 const clv_safetensor *clv_safetensors_at(const clv_safetensors *file, int64_t i);
-/* CLV_ENOTFOUND when the file has no such tensor. */
+/* Finds a tensor by name. @return CLV_ENOTFOUND */
 clv_status clv_safetensors_find(const clv_safetensor **out, const clv_safetensors *file, const char *name,
                                 clv_error *err);
 
-/* For sorting pointers to tensors. */
+/* Compares the names of tensors, for qsort of pointers to them. */
 int clv_safetensors_by_name(const void *a, const void *b);
 
 /* Reads the elements of a box ([lo, hi) a dimension; NULL for all) into out, row-major and without gaps, converted to
@@ -76,17 +76,16 @@ int clv_safetensors_by_name(const void *a, const void *b);
 clv_status clv_safetensors_read(const clv_safetensor *tensor, const clv_shard *box, clv_dtype dtype, void *out,
                                 clv_error *err);
 
-/* The same, with tensor and box seen in another shape of as many elements: a [heads * head_dim, width] matrix as
- * [heads, head_dim, width]. CLV_ESHAPE when the numbers of elements differ. */
+/* The same with tensor and box reshaped, such as a [heads * head_dim, width] matrix to [heads, head_dim, width].
+ * CLV_ESHAPE if the numbers of elements differ. */
 clv_status clv_safetensors_read_as(const clv_safetensor *tensor, int rank, const int64_t *shape, const clv_shard *box,
                                    clv_dtype dtype, void *out, clv_error *err);
 
-/* Reads bytes [at, at + size) of a tensor of any dtype as they are in the file: whole elements, where the library has
- * the dtype. */
+/* Reads bytes [at, at + size) of a tensor of any dtype unconverted; whole elements, if the dtype is supported. */
 clv_status clv_safetensors_read_bytes(const clv_safetensor *tensor, uint64_t at, size_t size, void *out,
                                       clv_error *err);
 
-/* Bytes of tensor data that reads have asked for so far. */
+/* Returns the bytes of tensor data that were read so far. */
 uint64_t clv_safetensors_bytes_read(const clv_safetensors *file);
 
 /* ---- writing ---- */
@@ -100,41 +99,41 @@ typedef struct clv_tensor_spec {
 
 typedef struct clv_safetensors_writer clv_safetensors_writer;
 
-/* The text of the header that a file of these tensors has, which the caller frees, and the bytes of their data: for
+/* Returns the header text of a file of these tensors, which the caller frees, and the bytes of their data, for
  * clv_safetensors_open_header. */
 clv_status clv_safetensors_make_header(char **text, uint64_t *data_bytes, const clv_tensor_spec *specs, int64_t n,
                                        clv_error *err);
-/* Starts a file that will replace `path` when it is committed. The specs are copied.
+/* Starts a file that replaces `path` when it is committed. The specs are copied.
  * @return CLV_EINVAL for a name used twice or "__metadata__"; CLV_ELIMIT; CLV_EIO; CLV_ENOMEM */
 clv_status clv_safetensors_create(clv_safetensors_writer **out, const char *path, const clv_tensor_spec *specs,
                                   int64_t n, clv_error *err);
-/* The same with notes beside the tensors, in the header's "__metadata__": UTF-8, copied. Readers get them as strings by
- * key. CLV_ELIMIT when the header is longer than readers take. */
+/* The same with entries of the header's "__metadata__": UTF-8, copied. CLV_ELIMIT if the header exceeds the format's
+ * limit. */
 typedef struct clv_metadata_entry {
     const char *key, *text;
 } clv_metadata_entry;
 clv_status clv_safetensors_create_with_metadata(clv_safetensors_writer **out, const char *path,
                                                 const clv_tensor_spec *specs, int64_t n,
-                                                const clv_metadata_entry *notes, int n_notes, clv_error *err);
-/* Several processes write one file: one creates it and tells the number, -1 where none can join, to the others. They
- * join with the same specs, write, and leave, which tells the bytes that each wrote; of these the first is told, and
- * commits when all have left. */
+                                                const clv_metadata_entry *metadata, int n_metadata, clv_error *err);
+/* Several processes can write one file: one creates it and sends its id (-1: none can join) to the others. These join
+ * with the same specs, write, and detach, which returns the bytes that they wrote. The first adds those bytes to its
+ * own and commits when all have detached. */
 int clv_safetensors_writer_id(const clv_safetensors_writer *w);
 clv_status clv_safetensors_join(clv_safetensors_writer **out, const char *path, const clv_tensor_spec *specs, int64_t n,
-                                int number, clv_error *err);
+                                int id, clv_error *err);
 clv_status clv_safetensors_detach(clv_safetensors_writer *w, int64_t *bytes, clv_error *err);
 void clv_safetensors_add_written_bytes(clv_safetensors_writer *w, int64_t bytes);
 /* Writes a box (NULL for all) of tensor i, of the spec's dtype, row-major and without gaps. In any order, from any
- * thread; every element exactly once. A failure is final. */
+ * thread; every element exactly once. After a failure the file cannot be committed. */
 clv_status clv_safetensors_write(clv_safetensors_writer *w, int64_t i, const clv_shard *box, const void *data,
                                  clv_error *err);
-/* The same with tensor and box seen in another shape of as many elements. */
+/* The same with tensor and box reshaped. */
 clv_status clv_safetensors_write_as(clv_safetensors_writer *w, int64_t i, int rank, const int64_t *shape,
                                     const clv_shard *box, const void *data, clv_error *err);
-/* Puts the finished file in its place and frees the writer, whether it succeeds or not: on failure the old file, if
- * there was one, is as it was. CLV_EINVAL when elements are missing. */
+/* Renames the finished file into place and frees the writer, also on failure, when the old file, if any, is unchanged.
+ * CLV_EINVAL if elements were not written. */
 clv_status clv_safetensors_commit(clv_safetensors_writer *w, clv_error *err);
-/* Gives up: removes what was written and frees the writer. NULL is a no-op. */
+/* Removes the unfinished file and frees the writer; does nothing for NULL. */
 void clv_safetensors_abort(clv_safetensors_writer *w);
 
 #endif

@@ -177,7 +177,7 @@ static clv_status begin(clv_safetensors_writer **out, const char *path, const cl
 
     if (w == NULL)
         return clv_fail_memory(err, path, sizeof *w);
-    w->file = (clv_atomic_file){.fd = -1, .through = -1};
+    w->file = (clv_atomic_file){.fd = -1, .pipe_fd = -1};
     w->n = n;
     w->specs = calloc((size_t)n + 1, sizeof *w->specs);
     w->begin = calloc((size_t)n + 1, sizeof *w->begin);

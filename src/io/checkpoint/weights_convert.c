@@ -16,7 +16,7 @@ typedef struct merging {
     const char *folder;
     char *buffer; /* CHUNK_BYTES */
     int64_t done, total;
-    clv_checkpoint_write_progress *progress;
+    clv_progress_callback *progress;
     void *progress_arg;
 } merging;
 
@@ -84,7 +84,7 @@ static clv_status write_index(const merging *m, const clv_weights *w, clv_error 
     return status;
 }
 
-clv_status clv_weights_merge(const clv_weights *w, const char *folder, clv_checkpoint_write_progress *progress,
+clv_status clv_weights_merge(const clv_weights *w, const char *folder, clv_progress_callback *progress,
                              void *progress_arg, clv_error *err)
 {
     merging m = {.folder = folder, .progress = progress, .progress_arg = progress_arg, .buffer = malloc(CHUNK_BYTES)};

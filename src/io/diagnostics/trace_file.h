@@ -8,23 +8,23 @@
 #include "cleave/status.h"
 
 typedef enum clv_trace_kind {
-    CLV_TRACE_RUN,         /* of a program: all of it */
-    CLV_TRACE_INSTRUCTION, /* an op, or a step; of a step that flies its start */
-    CLV_TRACE_WAIT,        /* for others, in what ran */
-    CLV_TRACE_COMPLETION,  /* a step that flew is waited for */
-    CLV_TRACE_TRANSFER     /* it moves beside ops */
+    CLV_TRACE_RUN,         /* a run of a program */
+    CLV_TRACE_INSTRUCTION, /* an op or a collective; the start of an overlapped collective */
+    CLV_TRACE_WAIT,        /* waiting for other ranks, within another event */
+    CLV_TRACE_COMPLETION,  /* waiting for the completion of an overlapped collective */
+    CLV_TRACE_TRANSFER     /* the transfer of an overlapped collective */
 } clv_trace_kind;
 
-/* Five words of 64 bits, as processes hand it to each other. */
+/* An event. Processes exchange it as five 64-bit words. */
 typedef struct clv_trace_event {
     int64_t begun_ns, ended_ns;
-    int64_t stealing_ns; /* of a wait: at pieces of others' work */
+    int64_t stealing_ns; /* of a wait: time spent on stolen tasks */
     int32_t rank, step;
-    int32_t instruction; /* of a run: -1 */
+    int32_t instruction; /* index in the program; -1 for a run */
     int16_t program, kind;
 } clv_trace_event;
 
-/* Where in a model an instruction is. */
+/* The part of a model that an instruction belongs to. */
 typedef enum clv_trace_place {
     CLV_TRACE_ATTENTION,
     CLV_TRACE_FEED_FORWARD,
@@ -35,13 +35,15 @@ typedef enum clv_trace_place {
 /* "attention", "feed-forward", "rest". */
 const char *clv_trace_place_name(clv_trace_place place);
 
-/* What a trace says of an instruction. */
+/* An instruction of a traced program. */
 typedef struct clv_trace_op {
     const char *name, *kind;
-    char axes[96]; /* whose ranks talk; "": none do */
-    int64_t layer; /* -1: of none */
+    char axes[96]; /* mesh axes of a collective; "": none */
+    int64_t layer; /* -1: none */
     clv_trace_place place;
-    bool moves, flies, backward;
+    bool moves;    /* a collective */
+    bool flies;    /* overlapped with ops */
+    bool backward; /* of the backward pass */
     double flops, bytes;
 } clv_trace_op;
 
@@ -50,7 +52,7 @@ typedef struct clv_trace_program {
     clv_trace_op *ops; /* [n] */
 } clv_trace_program;
 
-/* Seconds of a step. */
+/* Predicted seconds of a step. */
 typedef struct clv_trace_seconds {
     double seconds, communication;
 } clv_trace_seconds;
@@ -67,12 +69,12 @@ typedef struct clv_trace_content {
     int n_programs;
     clv_trace_program *programs;
     int64_t n;
-    clv_trace_event *events; /* [n]; is sorted */
+    clv_trace_event *events; /* [n]; writing sorts them */
 } clv_trace_content;
 
 clv_status clv_trace_file_write(clv_trace_content *content, const char *path, clv_error *err);
 
-/* Means over ranks and steps, in seconds. */
+/* Times of a part of the model: means over ranks and steps, in seconds. */
 typedef struct clv_trace_sums {
     double compute, moving, waiting, overlapped; /* waiting: of communication what is not moving */
     double stealing;                             /* of waiting: at pieces of others' work */
@@ -81,7 +83,7 @@ typedef struct clv_trace_sums {
     clv_trace_seconds predicted;
 } clv_trace_sums;
 
-/* Of one kind of op or collective. */
+/* Times of one kind of op or collective. */
 typedef struct clv_trace_op_sums {
     char name[64];
     double calls, seconds, waiting, stealing; /* a step of a rank; each includes the next, from seconds on */
@@ -95,7 +97,7 @@ typedef struct clv_trace_table {
     char mesh[256], machine[128];
     clv_trace_sums of[CLV_TRACE_PLACE_COUNT];
     int n_kinds;
-    clv_trace_op_sums kinds[CLV_TRACE_OP_KINDS]; /* the longest first */
+    clv_trace_op_sums kinds[CLV_TRACE_OP_KINDS]; /* longest first */
 } clv_trace_table;
 
 /* @return CLV_EFORMAT, CLV_EUNSUPPORTED (another version), clv_json_load's */

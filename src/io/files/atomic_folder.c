@@ -40,7 +40,7 @@ static clv_status open_temporary(clv_atomic_folder *out, const char *path, bool 
     while (length > 1 && folder.path[length - 1] == '/')
         folder.path[--length] = '\0';
     if (!replaces && lstat(folder.path, &info) == 0)
-        status = clv_fail(err, CLV_EINVAL, "%s: exists already; valid: a folder that is still to be made", path);
+        status = clv_fail(err, CLV_EINVAL, "%s: exists already; valid: a folder that does not exist", path);
     else
         status = clv_temporary_open(&folder.temporary, &folder.lock, folder.path, true, err);
     if (status == CLV_OK)
@@ -60,7 +60,7 @@ clv_status clv_atomic_folder_replace(clv_atomic_folder *out, const char *path, c
     return open_temporary(out, path, true, err);
 }
 
-/* In one go, where the file system can: then what was there before has the temporary name. */
+/* Exchanges both atomically where the file system supports it; the old folder then has the temporary name. */
 static clv_status move_to_place(const clv_atomic_folder *folder, clv_error *err)
 {
     struct stat info;
@@ -102,7 +102,7 @@ clv_status clv_atomic_folder_commit(clv_atomic_folder *folder, clv_error *err)
     return status;
 }
 
-/* The temporary name is the other one, and more. */
+/* The temporary path begins with the final one. */
 static void rewrite_paths_in_error(const clv_atomic_folder *folder, clv_error *err)
 {
     char *temporary = clv_printable_copy(folder->temporary), *path = clv_printable_copy(folder->path);

@@ -9,26 +9,27 @@
 #include "cleave/status.h"
 
 typedef struct clv_atomic_folder {
-    char *path;      /* where it will be */
-    char *temporary; /* where it is: temporary.h */
-    int lock;        /* on it */
-    bool replaces;   /* what is at path goes when this comes */
+    char *path;      /* the final path */
+    char *temporary; /* the temporary path (temporary.h) */
+    int lock;        /* descriptor that holds the lock on it */
+    bool replaces;   /* committing replaces what is at `path` */
 } clv_atomic_folder;
 
-/* @return CLV_EINVAL when something is at path already; CLV_EIO, CLV_ENOTFOUND, CLV_ENOMEM */
+/* Starts a folder. @return CLV_EINVAL if path exists; CLV_EIO, CLV_ENOTFOUND, CLV_ENOMEM */
 clv_status clv_atomic_folder_open(clv_atomic_folder *out, const char *path, clv_error *err);
-/* The same where something may be at path: it stays until the new folder is whole, which then takes its place. */
+/* Starts a folder that may replace an existing one, which stays until the new one is committed. */
 clv_status clv_atomic_folder_replace(clv_atomic_folder *out, const char *path, clv_error *err);
-/* Puts the folder in its place; done with afterwards, also on failure: then nothing is left. */
+/* Renames the folder into place. Frees the object's memory, also on failure; then the temporary folder is removed. */
 clv_status clv_atomic_folder_commit(clv_atomic_folder *folder, clv_error *err);
-/* Removes it and the files in it. err, unless NULL, is why: what it names in the folder, it names in its place. */
+/* Removes the folder and its files. If err is not NULL, paths in its message are changed from the temporary folder to
+ * the final one. */
 void clv_atomic_folder_abort(clv_atomic_folder *folder, clv_error *err);
 
-/* Whether something of this name is in the folder. */
+/* Returns whether the folder has an entry of this name. */
 bool clv_folder_has(const char *folder, const char *name);
 
-/* Copies the regular files of a folder, links followed, not what lies in folders within, to another one; all but those
- * that `skip` names. */
+/* Copies the regular files of a folder to another, following links, without subfolders; except those for which `skip`
+ * returns true. */
 clv_status clv_folder_copy(const char *from, const char *to, bool (*skip)(const void *arg, const char *name),
                            const void *arg, clv_error *err);
 

@@ -6,19 +6,19 @@
 
 #include "cleave/status.h"
 
-enum { CLV_CHECKSUM_SIZE = 33 }; /* with the zero byte at its end */
+enum { CLV_CHECKSUM_SIZE = 33 }; /* including the NUL */
 
 typedef struct clv_checksum clv_checksum;
 
-/* NULL when out of memory. Free by clv_checksum_free. */
+/* Returns an incremental checksum; NULL when out of memory. */
 clv_checksum *clv_checksum_new(void);
 void clv_checksum_free(clv_checksum *sum);
 void clv_checksum_reset(clv_checksum *sum);
 void clv_checksum_add(clv_checksum *sum, const void *bytes, size_t size);
-/* The sum of what was added since the last reset. */
+/* Writes the checksum of the bytes added since the last reset. */
 void clv_checksum_text(char out[CLV_CHECKSUM_SIZE], const clv_checksum *sum);
 
-/* Of bytes at once. */
+/* Writes the checksum of a buffer. */
 void clv_checksum_of(char out[CLV_CHECKSUM_SIZE], const void *bytes, size_t size);
 
 #endif

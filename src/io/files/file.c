@@ -67,28 +67,28 @@ clv_status clv_file_read_at(int fd, void *out, size_t size, uint64_t offset, con
     return CLV_OK;
 }
 
-/* Where the copy that this thread is in goes on without the page; NULL: it is in none. What a handler can reach is
- * global. */
-static _Thread_local sigjmp_buf *volatile without_page;
+/* The jump target of the clv_file_copy_mapped that this thread is in; NULL: none. Global because the signal handler
+ * needs it. */
+static _Thread_local sigjmp_buf *volatile sigbus_jump;
 
 clv_status clv_file_copy_mapped(void *out, const void *from, size_t size, const char *path, clv_error *err)
 {
-    sigjmp_buf here;
+    sigjmp_buf jump;
 
-    if (sigsetjmp(here, 0) != 0) {
-        without_page = NULL;
+    if (sigsetjmp(jump, 0) != 0) {
+        sigbus_jump = NULL;
         return clv_fail(err, CLV_EIO, "%s: a mapped page is gone (was the file cut while open?)", path);
     }
-    without_page = &here;
+    sigbus_jump = &jump;
     memcpy(out, from, size);
-    without_page = NULL;
+    sigbus_jump = NULL;
     return CLV_OK;
 }
 
 void clv_file_on_sigbus(void)
 {
-    if (without_page != NULL)
-        siglongjmp(*without_page, 1);
+    if (sigbus_jump != NULL)
+        siglongjmp(*sigbus_jump, 1);
 }
 
 static clv_status read_all(char **out, int fd, uint64_t size, const char *path, clv_error *err)
@@ -122,7 +122,7 @@ clv_status clv_file_check_kind(const char *path, const char *wanted, clv_error *
     return status == CLV_OK ? clv_file_kind_refuse(bytes, n, wanted, path, err) : CLV_OK;
 }
 
-/* Why a file is not read whole. */
+/* Fails for a file that is too large to read. */
 static clv_status too_large(const char *path, uint64_t bytes, size_t limit, clv_error *err)
 {
     char wanted[64];
@@ -151,37 +151,37 @@ clv_status clv_file_read(char **out, size_t *size, const char *path, size_t limi
 
 /* ---- writing ---- */
 
-enum { POURED_BYTES = 1 << 20 };
+enum { PIPE_CHUNK_BYTES = 1 << 20 };
 
 static void free_names(clv_atomic_file *file)
 {
     if (file->fd >= 0)
         close(file->fd);
-    if (file->through >= 0)
-        close(file->through);
+    if (file->pipe_fd >= 0)
+        close(file->pipe_fd);
     free(file->path);
     free(file->temporary);
-    *file = (clv_atomic_file){.fd = -1, .through = -1};
+    *file = (clv_atomic_file){.fd = -1, .pipe_fd = -1};
 }
 
-/* Elements come in any order, which a pipe cannot take: they wait in a file without a name. */
+/* Content is written in any order, which a pipe cannot take, so it goes to an unnamed temporary file first. */
 static clv_status open_pipe_or_device(clv_atomic_file *file, const char *path, clv_error *err)
 {
-    FILE *waiting = tmpfile();
+    FILE *unnamed = tmpfile();
 
-    file->fd = waiting != NULL ? fcntl(fileno(waiting), F_DUPFD_CLOEXEC, 0) : -1;
-    if (waiting != NULL)
-        fclose(waiting);
+    file->fd = unnamed != NULL ? fcntl(fileno(unnamed), F_DUPFD_CLOEXEC, 0) : -1;
+    if (unnamed != NULL)
+        fclose(unnamed);
     if (file->fd < 0)
         return clv_fail_errno(err, "make a temporary file for", path);
     file->path = strdup(path);
     if (file->path == NULL)
         return clv_fail_memory(err, "a file name", strlen(path));
-    file->through = open(path, O_WRONLY | O_CLOEXEC | O_NOCTTY);
-    return file->through >= 0 ? CLV_OK : clv_fail_errno(err, "write to", path);
+    file->pipe_fd = open(path, O_WRONLY | O_CLOEXEC | O_NOCTTY);
+    return file->pipe_fd >= 0 ? CLV_OK : clv_fail_errno(err, "write to", path);
 }
 
-/* The new file may be read by whom the old one might. */
+/* The new file gets the permissions of the old one. */
 static clv_status open_temporary(clv_atomic_file *file, const struct stat *old, clv_error *err)
 {
     CLV_TRY(clv_temporary_open(&file->temporary, &file->fd, file->path, false, err));
@@ -196,7 +196,7 @@ static clv_status open_new(clv_atomic_file *file, const char *path, clv_error *e
     bool is_link = lstat(path, &info) == 0 && S_ISLNK(info.st_mode), exists = stat(path, &info) == 0;
 
     if (is_link && !exists)
-        return clv_fail(err, CLV_EINVAL, "%s: a link that leads nowhere; remove it, or name a file", path);
+        return clv_fail(err, CLV_EINVAL, "%s: a dangling link; remove it, or name a file", path);
     if (exists && (S_ISFIFO(info.st_mode) || S_ISCHR(info.st_mode)))
         return open_pipe_or_device(file, path, err);
     if (exists && !S_ISREG(info.st_mode))
@@ -210,7 +210,7 @@ static clv_status open_new(clv_atomic_file *file, const char *path, clv_error *e
 
 clv_status clv_atomic_file_open(clv_atomic_file *out, const char *path, clv_error *err)
 {
-    clv_atomic_file file = {.fd = -1, .through = -1};
+    clv_atomic_file file = {.fd = -1, .pipe_fd = -1};
     clv_status status = open_new(&file, path, err);
 
     if (status == CLV_OK)
@@ -237,16 +237,16 @@ int clv_atomic_file_id(const clv_atomic_file *file)
     return file->temporary != NULL ? clv_temporary_id(file->temporary) : -1;
 }
 
-clv_status clv_atomic_file_join(clv_atomic_file *out, const char *path, int number, clv_error *err)
+clv_status clv_atomic_file_join(clv_atomic_file *out, const char *path, int id, clv_error *err)
 {
-    clv_atomic_file file = {.fd = -1, .through = -1, .joined = true};
+    clv_atomic_file file = {.fd = -1, .pipe_fd = -1, .joined = true};
     struct stat info;
     bool is_link = lstat(path, &info) == 0 && S_ISLNK(info.st_mode);
 
     file.path = is_link ? realpath(path, NULL) : strdup(path);
     if (file.path == NULL)
         return is_link ? clv_fail_errno(err, "follow", path) : clv_fail_memory(err, "a file name", strlen(path));
-    clv_status status = clv_temporary_join(&file.temporary, &file.fd, file.path, number, err);
+    clv_status status = clv_temporary_join(&file.temporary, &file.fd, file.path, id, err);
     if (status == CLV_OK)
         *out = file;
     else
@@ -311,7 +311,7 @@ char *clv_path_dirname(const char *path)
     return folder;
 }
 
-static clv_status flush_folder_of(const char *path, clv_error *err)
+static clv_status fsync_parent(const char *path, clv_error *err)
 {
     char *folder = clv_path_dirname(path);
     clv_status status =
@@ -321,7 +321,8 @@ static clv_status flush_folder_of(const char *path, clv_error *err)
     return status;
 }
 
-/* The lock on the temporary file lasts until it has its new name; yet that the file is closed well is known before. */
+/* A duplicate descriptor keeps the lock on the temporary file until it is renamed, so that the result of close is known
+ * before. */
 static clv_status close_and_rename(clv_atomic_file *file, clv_error *err)
 {
     if (!file->skip_fsync && fsync(file->fd) != 0)
@@ -345,7 +346,7 @@ static clv_status rename_into_place(clv_atomic_file *file, clv_error *err)
         return status;
     }
     if (!file->skip_fsync)
-        status = flush_folder_of(file->path, err);
+        status = fsync_parent(file->path, err);
     free_names(file);
     return status;
 }
@@ -370,22 +371,22 @@ static clv_status copy_to_fd(const clv_atomic_file *file, char *buffer, clv_erro
 
     if (fstat(file->fd, &info) != 0)
         return clv_fail_errno(err, "read a temporary file for", file->path);
-    for (uint64_t at = 0, size = (uint64_t)info.st_size; at < size; at += POURED_BYTES) {
-        size_t n = size - at < POURED_BYTES ? (size_t)(size - at) : POURED_BYTES;
+    for (uint64_t at = 0, size = (uint64_t)info.st_size; at < size; at += PIPE_CHUNK_BYTES) {
+        size_t n = size - at < PIPE_CHUNK_BYTES ? (size_t)(size - at) : PIPE_CHUNK_BYTES;
         CLV_TRY(clv_file_read_at(file->fd, buffer, n, at, "a temporary file", err));
-        CLV_TRY(write_all(file->through, buffer, n, file->path, err));
+        CLV_TRY(write_all(file->pipe_fd, buffer, n, file->path, err));
     }
     return CLV_OK;
 }
 
-static clv_status write_through(clv_atomic_file *file, clv_error *err)
+static clv_status write_to_pipe(clv_atomic_file *file, clv_error *err)
 {
-    char *buffer = malloc(POURED_BYTES);
+    char *buffer = malloc(PIPE_CHUNK_BYTES);
     clv_status status =
-        buffer != NULL ? copy_to_fd(file, buffer, err) : clv_fail_memory(err, "a pipe's buffer", POURED_BYTES);
-    int closed = close(file->through);
+        buffer != NULL ? copy_to_fd(file, buffer, err) : clv_fail_memory(err, "a pipe's buffer", PIPE_CHUNK_BYTES);
+    int closed = close(file->pipe_fd);
 
-    file->through = -1;
+    file->pipe_fd = -1;
     if (status == CLV_OK && closed != 0)
         status = clv_fail_errno(err, "close", file->path);
     free(buffer);
@@ -395,7 +396,7 @@ static clv_status write_through(clv_atomic_file *file, clv_error *err)
 
 clv_status clv_atomic_file_commit(clv_atomic_file *file, clv_error *err)
 {
-    return file->through >= 0 ? write_through(file, err) : rename_into_place(file, err);
+    return file->pipe_fd >= 0 ? write_to_pipe(file, err) : rename_into_place(file, err);
 }
 
 void clv_atomic_file_abort(clv_atomic_file *file)

@@ -10,14 +10,14 @@
 #include "base/error.h"
 #include "io/checkpoint/safetensors.h"
 
-/* How a kind begins. */
-typedef struct beginning {
+/* Magic bytes of a kind. */
+typedef struct magic {
     clv_file_kind kind;
     const char *bytes;
     size_t n;
-    size_t at;    /* where in the file they stand */
-    bool is_text; /* letters of either case, with blanks before them */
-} beginning;
+    size_t at;    /* offset in the file */
+    bool is_text; /* compared without case, after white space */
+} magic;
 
 #define BYTES(kind, bytes, at)                                                                                         \
     {                                                                                                                  \
@@ -28,7 +28,7 @@ typedef struct beginning {
         kind, bytes, sizeof(bytes) - 1, 0, true                                                                        \
     }
 
-static const beginning beginnings[] = {
+static const magic magics[] = {
     BYTES(CLV_FILE_LFS_POINTER, "version https://git-lfs.github.com/", 0),
     BYTES(CLV_FILE_LFS_POINTER, "version https://hawser.github.com/", 0),
     TEXT(CLV_FILE_HTML, "<!doctype html"),
@@ -75,9 +75,9 @@ static const beginning beginnings[] = {
 static const char download[] = "download the file itself again (on huggingface.co from /resolve/ in place of /blob/)";
 static const char convert[] = "convert the weights to safetensors, by transformers' save_pretrained";
 
-static const struct words {
+static const struct description {
     const char *name, *advice;
-} words[] = {
+} descriptions[] = {
     [CLV_FILE_EMPTY] = {"an empty file", "get the file again, for its copy or download has failed"},
     [CLV_FILE_SAFETENSORS] = {"a safetensors file", "name it where weights or token ids are read"},
     [CLV_FILE_LFS_POINTER] = {"a Git LFS pointer", "run 'git lfs install' and 'git lfs pull' in the clone"},
@@ -106,7 +106,8 @@ static const struct words {
     [CLV_FILE_PACKED] = {"packed by compress, LZ4, 7-Zip or RAR", "unpack it"},
 };
 
-/* A header's length in 8 bytes, then the brace of the header. Asked first: a length may be any file's beginning. */
+/* The header's length in 8 bytes, then the brace of the header. Checked first: a length may look like any magic bytes.
+ * */
 static bool is_safetensors(const unsigned char *bytes, size_t size)
 {
     uint64_t length = 0;
@@ -118,15 +119,15 @@ static bool is_safetensors(const unsigned char *bytes, size_t size)
     return length >= 2 && length <= CLV_SAFETENSORS_HEADER_MAX;
 }
 
-static bool has_magic(const char *bytes, size_t size, const beginning *b)
+static bool has_magic(const char *bytes, size_t size, const magic *m)
 {
-    size_t at = b->at;
+    size_t at = m->at;
 
-    while (b->is_text && at < size && strchr("\xef\xbb\xbf \t\r\n", bytes[at]) != NULL && bytes[at] != '\0')
+    while (m->is_text && at < size && strchr("\xef\xbb\xbf \t\r\n", bytes[at]) != NULL && bytes[at] != '\0')
         at++;
-    if (at + b->n > size)
+    if (at + m->n > size)
         return false;
-    return b->is_text ? strncasecmp(bytes + at, b->bytes, b->n) == 0 : memcmp(bytes + at, b->bytes, b->n) == 0;
+    return m->is_text ? strncasecmp(bytes + at, m->bytes, m->n) == 0 : memcmp(bytes + at, m->bytes, m->n) == 0;
 }
 
 clv_file_kind clv_file_kind_of(const void *bytes, size_t size)
@@ -135,20 +136,20 @@ clv_file_kind clv_file_kind_of(const void *bytes, size_t size)
         return CLV_FILE_EMPTY;
     if (is_safetensors(bytes, size))
         return CLV_FILE_SAFETENSORS;
-    for (size_t i = 0; i < sizeof beginnings / sizeof beginnings[0]; i++)
-        if (has_magic(bytes, size, &beginnings[i]))
-            return beginnings[i].kind;
+    for (size_t i = 0; i < sizeof magics / sizeof magics[0]; i++)
+        if (has_magic(bytes, size, &magics[i]))
+            return magics[i].kind;
     return CLV_FILE_OTHER;
 }
 
 const char *clv_file_kind_name(clv_file_kind kind)
 {
-    return words[kind].name;
+    return descriptions[kind].name;
 }
 
 const char *clv_file_kind_advice(clv_file_kind kind)
 {
-    return words[kind].advice;
+    return descriptions[kind].advice;
 }
 
 clv_status clv_file_kind_refuse(const void *bytes, size_t size, const char *wanted, const char *path, clv_error *err)
@@ -157,5 +158,6 @@ clv_status clv_file_kind_refuse(const void *bytes, size_t size, const char *want
 
     if (kind == CLV_FILE_OTHER)
         return CLV_OK;
-    return clv_fail(err, CLV_EFORMAT, "%s: is %s, not %s; %s", path, words[kind].name, wanted, words[kind].advice);
+    return clv_fail(err, CLV_EFORMAT, "%s: is %s, not %s; %s", path, descriptions[kind].name, wanted,
+                    descriptions[kind].advice);
 }

@@ -1,5 +1,5 @@
 /* temporary.c - temporary paths: locked "path.tmp-N" beside the target; removes stale ones of killed processes. A
- * name is only ever unlinked, or moved to its place, by who holds the lock of what it names.
+ * name is only unlinked or renamed by the process that holds the lock of the file.
  */
 #include "io/files/temporary.h"
 
@@ -17,12 +17,12 @@
 #include "io/files/file.h"
 
 enum {
-    ATTEMPTS = 1000, /* writers of one path at a time */
-    SWEPT = 16,      /* names that are looked at beyond the one taken */
+    ATTEMPTS = 1000, /* most writers of one path at a time */
+    SWEPT = 16,      /* names that are checked for stale files */
 };
 
-/* Whether the name is still that of what is open: it may have been moved, or removed, meanwhile. */
-static bool names(const char *name, int fd)
+/* Whether the name still refers to the open file: it may have been renamed or removed meanwhile. */
+static bool refers_to(const char *name, int fd)
 {
     struct stat named, opened;
 
@@ -30,7 +30,7 @@ static bool names(const char *name, int fd)
            named.st_ino == opened.st_ino;
 }
 
-/* What is ours to remove. */
+/* Removes only what this user owns. */
 void clv_temporary_remove_stale(const char *name, bool folder)
 {
     int fd = open(name, (folder ? O_RDONLY | O_DIRECTORY : O_RDWR) | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
@@ -39,12 +39,12 @@ void clv_temporary_remove_stale(const char *name, bool folder)
     if (fd < 0)
         return;
     if (fstat(fd, &info) == 0 && info.st_uid == geteuid() && (folder || S_ISREG(info.st_mode)) &&
-        flock(fd, LOCK_EX | LOCK_NB) == 0 && names(name, fd))
+        flock(fd, LOCK_EX | LOCK_NB) == 0 && refers_to(name, fd))
         clv_temporary_remove(name, folder);
     close(fd);
 }
 
-/* -1 with errno, EEXIST where the name is taken: by another's, or by a sweeper that came before the lock. */
+/* Returns -1 with errno; EEXIST if the name is taken, or was removed as stale before it was locked. */
 static int create_locked(const char *name, bool folder)
 {
     int fd = folder ? mkdir(name, 0777) : 0;
@@ -55,7 +55,7 @@ static int create_locked(const char *name, bool folder)
     if (fd < 0)
         return -1;
     bool taken = flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
-    if (!taken && names(name, fd))
+    if (!taken && refers_to(name, fd))
         return fd;
     close(fd);
     errno = EEXIST;
@@ -77,7 +77,7 @@ clv_status clv_temporary_open(char **out, int *out_fd, const char *path, bool fo
         fd = create_locked(name, folder);
     }
     if (fd < 0) {
-        clv_status status = clv_fail_errno(err, "create", path); /* the name beside it is nobody's business */
+        clv_status status = clv_fail_errno(err, "create", path); /* the temporary name is not for the user */
         free(name);
         return status;
     }
@@ -96,14 +96,14 @@ int clv_temporary_id(const char *name)
     return atoi(strrchr(name, '-') + 1);
 }
 
-clv_status clv_temporary_join(char **out, int *out_fd, const char *path, int number, clv_error *err)
+clv_status clv_temporary_join(char **out, int *out_fd, const char *path, int id, clv_error *err)
 {
     size_t size = strlen(path) + 24;
     char *name = malloc(size);
 
     if (name == NULL)
         return clv_fail_memory(err, "a file name", size);
-    snprintf(name, size, "%s.tmp-%d", path, number);
+    snprintf(name, size, "%s.tmp-%d", path, id);
     int fd = open(name, O_WRONLY | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0) {
         clv_status status = clv_fail_errno(err, "open", name);
@@ -131,8 +131,8 @@ clv_status clv_temporary_discard_folder(const char *path, clv_error *err)
     return status;
 }
 
-/* What a folder holds, links not followed. */
-static void empty(int folder)
+/* Removes the content of a folder; links are not followed. */
+static void remove_content(int folder)
 {
     int copy = dup(folder);
     DIR *dir = copy >= 0 ? fdopendir(copy) : NULL;
@@ -144,7 +144,7 @@ static void empty(int folder)
         int within = openat(folder, entry->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
         if (within < 0)
             continue;
-        empty(within);
+        remove_content(within);
         close(within);
         unlinkat(folder, entry->d_name, AT_REMOVEDIR);
     }
@@ -159,7 +159,7 @@ void clv_temporary_remove(const char *name, bool folder)
     int fd = folder ? open(name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC) : -1;
 
     if (fd >= 0) {
-        empty(fd);
+        remove_content(fd);
         close(fd);
     }
     if (folder)

@@ -1,8 +1,8 @@
 /* temporary.h - temporary paths: locked "path.tmp-N" beside the target; removes stale ones of killed processes.
  *
- * Its maker holds a lock on it (flock) until it is in its place or gone. What has none was left by a process that was
- * killed, and is removed by the next one that makes a temporary of the same path. Where the file system has no locks
- * nothing is removed.
+ * The creator holds a lock (flock) on the temporary path until it is renamed or removed. One without a lock is stale: a
+ * process was killed. It is removed when a temporary path for the same target is next created. On file systems without
+ * locks nothing is removed.
  */
 #ifndef CLEAVE_IO_FILES_TEMPORARY_H
 #define CLEAVE_IO_FILES_TEMPORARY_H
@@ -11,20 +11,20 @@
 
 #include "cleave/status.h"
 
-/* Makes a file (open for reading and writing) or a folder under the first free name, locked until *fd is closed. *name
- * is the caller's to free. @return CLV_EIO, CLV_ENOTFOUND, CLV_ENOMEM */
+/* Creates a file (open for reading and writing) or a folder under the first free name, locked until *fd is closed. The
+ * caller frees *name. @return CLV_EIO, CLV_ENOTFOUND, CLV_ENOMEM */
 clv_status clv_temporary_open(char **name, int *fd, const char *path, bool folder, clv_error *err);
-/* The number that its name ends with. */
+/* Returns the number N at the end of a temporary name. */
 int clv_temporary_id(const char *name);
-/* Opens the file of that number, which another process has made and holds the lock of, for writing. *name is the
- * caller's to free. @return CLV_EIO, CLV_ENOTFOUND, CLV_ENOMEM */
-clv_status clv_temporary_join(char **name, int *fd, const char *path, int number, clv_error *err);
-/* Removes what is under the name, if nobody makes it: as the next maker of the same path does. */
+/* Opens temporary file number `id` of path, which another process created and keeps locked, for writing. The caller
+ * frees *name. @return CLV_EIO, CLV_ENOTFOUND, CLV_ENOMEM */
+clv_status clv_temporary_join(char **name, int *fd, const char *path, int id, clv_error *err);
+/* Removes a temporary path if it is stale. */
 void clv_temporary_remove_stale(const char *name, bool folder);
-/* Moves what a folder of this path holds to a temporary name and removes it, so that it is never seen in parts; one
- * that is not there is no failure. @return CLV_EIO, CLV_ENOMEM */
+/* Removes a folder atomically, by renaming it to a temporary name first. Succeeds if it does not exist. @return
+ * CLV_EIO, CLV_ENOMEM */
 clv_status clv_temporary_discard_folder(const char *path, clv_error *err);
-/* Removes it, a folder with all that is in it. */
+/* Removes a file, or a folder with its content. */
 void clv_temporary_remove(const char *name, bool folder);
 
 #endif

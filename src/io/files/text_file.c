@@ -4,30 +4,190 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/error.h"
 #include "io/files/file_kind.h"
 #include "io/files/gzip_reader.h"
-#include "io/files/text_format.h"
+
+/* ---- format by name ---- */
+
+/* Whether a path, without ".gz", ends with one of these, ignoring case. */
+static bool has_extension(const char *path, const char *const *ends)
+{
+    size_t size = strlen(path);
+    if (size > 3 && strcasecmp(path + size - 3, ".gz") == 0)
+        size -= 3;
+    for (; *ends; ends++) {
+        size_t n = strlen(*ends);
+        if (size > n && strncasecmp(path + size - n, *ends, n) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* ---- format by content ---- */
+
+static const char *skip_whitespace(const char *at, const char *end)
+{
+    while (at < end && *at != '\0' && strchr(" \t\r\n", *at))
+        at++;
+    return at;
+}
+
+static const char *line_end(const char *at, const char *end)
+{
+    while (at < end && *at != '\n' && *at != '\r')
+        at++;
+    return at;
+}
+
+/* An object, or an array of them. */
+static bool is_json(char *first, const char *text, const char *end)
+{
+    const char *at = skip_whitespace(text, end), *next = at < end ? skip_whitespace(at + 1, end) : end;
+    *first = at < end ? *at : '\0';
+    return next < end && ((*first == '{' && (*next == '"' || *next == '}')) || (*first == '[' && *next == '{'));
+}
+
+/* Whether most lines, and at least two, are objects: the first line may be broken, or a comment. */
+static bool is_json_lines(const char *text, const char *end)
+{
+    int64_t lines = 0, objects = 0;
+    for (const char *at = skip_whitespace(text, end), *stop; at < end; at = skip_whitespace(stop, end)) {
+        const char *next = skip_whitespace(at + 1, end);
+        stop = line_end(at, end);
+        lines++;
+        objects += *at == '{' && next < stop && *next == '"' && (stop == end || stop[-1] == '}');
+    }
+    return objects >= 2 && 2 * objects > lines;
+}
+
+/* Whether the line after one with '>' is prose, as in a quotation: it begins with a letter beyond ASCII, or has blanks
+ * between other than groups of capitals. */
+static bool is_prose(const char *at, const char *end)
+{
+    bool blank = false, other = false;
+    if (at < end && (unsigned char)*at >= 0x80)
+        return true;
+    while (end > at && end[-1] == ' ')
+        end--;
+    for (; at < end; at++) {
+        blank = blank || *at == ' ';
+        other = other || !(*at == ' ' || *at == '-' || *at == '.' || *at == '*' || (*at >= 'A' && *at <= 'Z'));
+    }
+    return blank && other;
+}
+
+/* A line with '>', possibly after comments, and not followed by prose. */
+static bool is_fasta(const char *text, const char *end)
+{
+    const char *at = skip_whitespace(text, end);
+    while (at < end && *at == ';')
+        at = skip_whitespace(line_end(at, end), end);
+    if (at == end || *at != '>' || (end - at > 1 && at[1] == '>')) /* ">>" begins quotations and Python examples */
+        return false;
+    while (at < end && (*at == '>' || *at == ';'))
+        at = skip_whitespace(line_end(at, end), end);
+    return !is_prose(at, line_end(at, end));
+}
+
+/* Detects the format by the first `size` bytes of the text, else by the path. */
+static clv_text_format detect_by_content(const char *text, size_t size, const char *path)
+{
+    static const char *const tables[] = {".csv", ".tsv", ".xls", ".xlsx", NULL};
+    static const char *const json[] = {".jsonl", ".ndjson", ".json", NULL};
+    static const char *const fasta[] = {".fasta", ".fa",  ".faa", ".fas", ".fsa", ".fna",
+                                        ".a3m",   ".a2m", ".afa", ".pep", NULL};
+    const char *end = text + size;
+    char first;
+    bool is = is_json(&first, text, end);
+    if (memchr(text, '\0', size))
+        return CLV_TEXT_BINARY;
+    if (has_extension(path, tables))
+        return CLV_TEXT_TABLE;
+    if (is || has_extension(path, json) || is_json_lines(text, end))
+        return is && first == '[' ? CLV_TEXT_JSON_ARRAY : CLV_TEXT_JSON_LINES;
+    return is_fasta(text, end) || has_extension(path, fasta) ? CLV_TEXT_FASTA : CLV_TEXT_PLAIN;
+}
+
+/* ---- arrays ---- */
+
+/* The state of converting an array; initially zeros. */
+typedef struct json_array {
+    int64_t depth;
+    bool begun, ended, quoted, escaped;
+    bool element, separated; /* an element has begun; a comma precedes it */
+} json_array;
+
+static clv_status array_error(const char *where, const char *why, clv_error *err)
+{
+    return clv_fail(err, CLV_EFORMAT, "%s: a JSON array %s", where, why);
+}
+
+/* Converts a byte outside of strings; commas and brackets of the array itself become line ends and blanks. */
+static clv_status step(json_array *a, char *c, const char *where, clv_error *err)
+{
+    bool blank = *c == ' ' || *c == '\t' || *c == '\n', closes = *c == ']' || *c == '}';
+    bool own = a->depth == 1 && (*c == ',' || *c == ']');
+    if (blank) {
+        *c = ' ';
+        return CLV_OK;
+    }
+    if (a->ended)
+        return array_error(where, "has data after its end", err);
+    if (own && !a->element && (*c == ',' || a->separated))
+        return array_error(where, "lacks an element before or after a comma", err);
+    a->depth += *c == '[' || *c == '{' ? 1 : closes ? -1 : 0;
+    a->ended = a->depth == 0;
+    a->quoted = *c == '"';
+    a->element = !own && a->begun;
+    a->separated = own || (a->separated && a->element);
+    if (own || !a->begun)
+        *c = *c == ',' ? '\n' : ' ';
+    a->begun = true;
+    return CLV_OK;
+}
+
+/* Converts the next part of an array in place, so that each element is on a line of its own. last: no part follows.
+ * @return CLV_EFORMAT if it is not an array, an element is missing, or something follows it */
+static clv_status array_to_lines(json_array *a, char *text, size_t size, bool last, const char *where, clv_error *err)
+{
+    for (size_t i = 0; i < size; i++) {
+        if (!a->quoted) {
+            CLV_TRY(step(a, &text[i], where, err));
+        } else if (a->escaped) {
+            a->escaped = false;
+        } else {
+            a->escaped = text[i] == '\\';
+            a->quoted = text[i] != '"';
+            if (text[i] == '\n')
+                return array_error(where, "has the end of a line in a string", err);
+        }
+    }
+    return last && !a->ended ? array_error(where, "does not end", err) : CLV_OK;
+}
+
+/* ---- the file ---- */
 
 enum { BEGINNING = 1 << 16 };
 
 struct clv_text_file {
     char *name;
     clv_gzip_reader *in;
-    bool lines;
-    clv_text_format form;
-    bool behind_return;    /* the last byte was "\r", which is read as "\n" */
-    clv_json_array array;  /* how far it is */
-    size_t begin, end;     /* of what is read ahead and not handed on */
-    char ahead[BEGINNING]; /* the beginning */
+    bool lines; /* normalize line ends */
+    clv_text_format format;
+    bool after_return;     /* the last byte was "\r", which is read as "\n" */
+    json_array array;      /* state of its conversion */
+    size_t begin, end;     /* the part of `ahead` that was not returned yet */
+    char ahead[BEGINNING]; /* the first bytes, read to detect the format */
 };
 
 /* ---- bytes ---- */
 
-/* A pipe is waited for; what is no file of bytes is refused. */
+/* Waits for a pipe; refuses folders. */
 static clv_status open_fd(int *out, const char *path, const char *name, clv_error *err)
 {
     struct stat info;
@@ -42,7 +202,7 @@ static clv_status open_fd(int *out, const char *path, const char *name, clv_erro
     return CLV_OK;
 }
 
-/* Bytes as they are, after decompression; fewer than `size` at the end alone. */
+/* Reads decompressed bytes; fewer than `size` only at the end. */
 static clv_status read_decoded(clv_text_file *f, char *out, size_t size, size_t *n, clv_error *err)
 {
     size_t ahead = f->end - f->begin < size ? f->end - f->begin : size;
@@ -55,15 +215,15 @@ static clv_status read_decoded(clv_text_file *f, char *out, size_t size, size_t 
 
 /* ---- text ---- */
 
-/* Line ends of all kinds become "\n". Returns how many bytes are left. */
+/* Converts all line ends to "\n" in place. Returns the new size. */
 static size_t normalize_newlines(clv_text_file *f, char *text, size_t size)
 {
     size_t to = 0;
     for (size_t i = 0; i < size; i++) {
-        bool second = text[i] == '\n' && f->behind_return;
-        f->behind_return = text[i] == '\r';
+        bool second = text[i] == '\n' && f->after_return;
+        f->after_return = text[i] == '\r';
         if (!second)
-            text[to++] = f->behind_return ? '\n' : text[i];
+            text[to++] = f->after_return ? '\n' : text[i];
     }
     return to;
 }
@@ -74,8 +234,8 @@ clv_status clv_text_file_read(clv_text_file *f, char *out, size_t size, size_t *
         size_t got, kept, wanted = size - *n;
         CLV_TRY(read_decoded(f, out + *n, wanted, &got, err));
         kept = f->lines ? normalize_newlines(f, out + *n, got) : got;
-        if (f->form == CLV_TEXT_JSON_ARRAY)
-            CLV_TRY(clv_json_array_to_lines(&f->array, out + *n, kept, got < wanted, f->name, err));
+        if (f->format == CLV_TEXT_JSON_ARRAY)
+            CLV_TRY(array_to_lines(&f->array, out + *n, kept, got < wanted, f->name, err));
         *n += kept;
         if (got < wanted)
             break;
@@ -111,7 +271,7 @@ clv_status clv_text_file_read_all(clv_text_file *f, char **out, size_t *size, si
 
 /* ---- opening ---- */
 
-/* What a file begins with that is handled, or may stand in a text, is not refused. */
+/* Refuses known kinds of files, except those that may be text. */
 static clv_status reject_non_text(const clv_text_file *f, clv_error *err)
 {
     clv_file_kind kind = clv_file_kind_of(f->ahead, f->end);
@@ -130,8 +290,8 @@ static clv_status detect_format(clv_text_file *f, const char *path, clv_error *e
     CLV_TRY(clv_gzip_reader_read(f->in, f->ahead, sizeof f->ahead, &f->end, err));
     CLV_TRY(reject_non_text(f, err));
     f->begin = f->end >= 3 && memcmp(f->ahead, mark, 3) == 0 ? 3 : 0;
-    f->form = clv_text_format_detect(f->ahead + f->begin, f->end - f->begin, path);
-    f->lines = f->form == CLV_TEXT_JSON_LINES || f->form == CLV_TEXT_JSON_ARRAY || f->form == CLV_TEXT_FASTA;
+    f->format = detect_by_content(f->ahead + f->begin, f->end - f->begin, path);
+    f->lines = f->format == CLV_TEXT_JSON_LINES || f->format == CLV_TEXT_JSON_ARRAY || f->format == CLV_TEXT_FASTA;
     return CLV_OK;
 }
 
@@ -162,7 +322,7 @@ void clv_text_file_close(clv_text_file *f)
 
 clv_text_format clv_text_file_format(const clv_text_file *f)
 {
-    return f->form;
+    return f->format;
 }
 
 const char *clv_text_file_name(const char *path)
@@ -173,18 +333,18 @@ const char *clv_text_file_name(const char *path)
 clv_status clv_text_file_check(const clv_text_file *f, clv_error *err)
 {
     static const char valid[] = "valid: text, lines of JSON, FASTA";
-    if (f->form == CLV_TEXT_TABLE)
+    if (f->format == CLV_TEXT_TABLE)
         return clv_fail(err, CLV_EINVAL,
                         "%s: is a table by its name; %s: write its texts as lines of JSON, {\"text\": \"...\"}",
                         f->name, valid);
-    if (f->form == CLV_TEXT_BINARY)
-        return clv_fail(err, CLV_EINVAL, "%s: a byte of it is 0: neither text nor a token file; %s", f->name, valid);
+    if (f->format == CLV_TEXT_BINARY)
+        return clv_fail(err, CLV_EINVAL, "%s: has a zero byte: neither text nor a token file; %s", f->name, valid);
     return CLV_OK;
 }
 
 void clv_text_file_set_raw(clv_text_file *f, bool lines)
 {
-    f->form = CLV_TEXT_PLAIN;
+    f->format = CLV_TEXT_PLAIN;
     f->lines = lines;
 }
 

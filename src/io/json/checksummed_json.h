@@ -3,7 +3,7 @@
  *
  *   {"checksum":"<32 digits>", ...
  *
- * The checksum is of every byte behind its closing quote.
+ * The checksum covers every byte after its closing quote.
  */
 #ifndef CLEAVE_IO_JSON_CHECKSUMMED_JSON_H
 #define CLEAVE_IO_JSON_CHECKSUMMED_JSON_H
@@ -11,17 +11,17 @@
 #include "io/files/checksum.h"
 #include "io/json/json.h"
 
-/* Replaces the file at path by the document, an object of one key at least. CLV_ELIMIT when it is longer than `limit`
- * bytes; a document that is NULL is out of memory. */
+/* Replaces the file at path with the document, a non-empty object. CLV_ELIMIT if it is longer than `limit` bytes;
+ * CLV_ENOMEM if document is NULL. */
 clv_status clv_checksummed_json_write(const char *path, const json_t *document, size_t limit, clv_error *err);
-/* CLV_EFORMAT unless the text begins with its checksum. `path` names it in messages. */
+/* Fails with CLV_EFORMAT unless the text begins with its checksum. `path` is for messages. */
 clv_status clv_checksummed_json_verify(const char *text, size_t size, const char *path, clv_error *err);
-/* Reads a file of at most `limit` bytes; the caller releases *out by json_decref. */
+/* Reads, verifies and parses a file of at most `limit` bytes; the caller releases *out with json_decref. */
 clv_status clv_checksummed_json_read(json_t **out, const char *path, size_t limit, clv_error *err);
-/* CLV_EFORMAT when "format" is another, CLV_EUNSUPPORTED when "version" is. */
+/* Fails with CLV_EFORMAT if "format" differs, CLV_EUNSUPPORTED if "version" differs. */
 clv_status clv_checksummed_json_check_version(const json_t *document, const char *format, int version, const char *path,
                                               clv_error *err);
-/* A required checksum of a document, 32 digits. */
+/* Gets a required checksum of 32 digits. */
 clv_status clv_checksummed_json_get_checksum(char out[CLV_CHECKSUM_SIZE], const json_t *object, const char *key,
                                              const char *where, clv_error *err);
 

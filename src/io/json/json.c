@@ -33,7 +33,7 @@ int64_t clv_json_count_members(const char *text, size_t size)
     return members;
 }
 
-/* The end of the comment that begins at i, or i when none does. */
+/* Returns the end of the comment that begins at i, or i if none does. */
 static size_t comment_end(const char *text, size_t size, size_t i)
 {
     if (i + 1 >= size || text[i] != '/' || (text[i + 1] != '/' && text[i + 1] != '*'))
@@ -82,7 +82,7 @@ clv_status clv_json_check_object(const json_t *object, const char *where, clv_er
     return CLV_OK;
 }
 
-/* *out = the value, or NULL for an optional one that is not there. */
+/* *out = the value, or NULL for an optional one that is absent. */
 static clv_status get(const json_t **out, const json_t *object, const char *key, clv_json_need need, const char *where,
                       clv_error *err)
 {

@@ -1,12 +1,12 @@
 /* json.h - JSON access: loads untrusted JSON into jansson values; typed getters that name file and key in errors.
  *
- * What Python's json reads is read, as it reads it: integers of any size, NaN and Infinity, numbers beyond the range of
- * a double, the character U+0000, of equal keys the last; a lone half of a surrogate pair becomes U+FFFD, and a byte
- * order mark at the beginning is passed over. Refused: data behind the document, nesting deeper than 1000, text that is
- * not UTF-8, files over a limit. Every message names the file, and the key where there is one.
+ * Accepts what Python's json accepts, with the same meaning: integers of any size, NaN and Infinity, numbers beyond the
+ * range of a double, the character U+0000; of equal keys the last counts. A lone surrogate becomes U+FFFD, and a byte
+ * order mark at the beginning is skipped. Refuses data after the document, nesting deeper than 1000, text that is not
+ * UTF-8, and files over a limit. Every message names the file and, if there is one, the key.
  *
- * An integer beyond 64 bits is a real. What no double holds is an object that the getters of numbers refuse: where
- * nobody asks for the key it does no harm.
+ * An integer beyond 64 bits becomes a real. A number that no double represents becomes an object, which the getters of
+ * numbers refuse, so it is an error only if the key is read.
  *
  * Getters take `where` (the file's name, or "file: tensor") for messages.
  */
@@ -31,43 +31,43 @@
 
 enum { CLV_JSON_MAX_DEPTH = 1000 };
 
-/* How many members, or elements, the outermost value has at most, without allocating. */
+/* Returns an upper bound on the members or elements of the outermost value, without allocating. */
 int64_t clv_json_count_members(const char *text, size_t size);
 
-/* Overwrites comments, from two slashes to the end of the line and from slash-star to star-slash, by spaces, so that
- * lines and columns stay what they are. JSON has none: for files that people write. */
+/* Overwrites comments (two slashes to the end of the line, slash-star to star-slash) with spaces, so that lines and
+ * columns in messages stay right. For files that people write; JSON itself has no comments. */
 void clv_json_blank_comments(char *text, size_t size);
 
-/* Of equal keys of an object the last one counts, as others read files; or there may be none, in files of our own, and
- * where two tensors would have one name. */
+/* Treatment of equal keys in an object: the last one counts, as in other readers; or they are an error, in cleave's own
+ * files and where two tensors would have the same name. */
 typedef enum clv_json_keys { CLV_JSON_KEYS_LAST_WINS, CLV_JSON_KEYS_UNIQUE } clv_json_keys;
 
-/* Parses `size` bytes; the caller releases *out by json_decref. `where` names the source in messages. */
+/* Parses `size` bytes; the caller releases *out with json_decref. */
 clv_status clv_json_parse(json_t **out, const char *text, size_t size, clv_json_keys keys, const char *where,
                           clv_error *err);
-/* Reads and parses a file of at most `limit` bytes that others may have written. */
+/* Reads and parses a file of at most `limit` bytes; of equal keys the last counts. */
 clv_status clv_json_load(json_t **out, const char *path, size_t limit, clv_error *err);
 
-/* Optional: a key that is absent, or null, leaves *out as it is. */
+/* Optional: if the key is absent or null, *out is not modified. */
 typedef enum clv_json_need { CLV_JSON_OPTIONAL, CLV_JSON_REQUIRED } clv_json_need;
 
-/* CLV_EFORMAT when `object` is not an object. */
+/* Fails with CLV_EFORMAT if `object` is not an object. */
 clv_status clv_json_check_object(const json_t *object, const char *where, clv_error *err);
-/* An integer (2.0 is none) within [lo, hi]. */
+/* Gets an integer (2.0 is not one) within [lo, hi]. */
 clv_status clv_json_get_int(int64_t *out, const json_t *object, const char *key, clv_json_need need, int64_t lo,
                             int64_t hi, const char *where, clv_error *err);
-/* A finite number within [lo, hi]. */
+/* Gets a finite number within [lo, hi]. */
 clv_status clv_json_get_real(double *out, const json_t *object, const char *key, clv_json_need need, double lo,
                              double hi, const char *where, clv_error *err);
-/* Borrowed from the document; refused where the character U+0000 would end it. */
+/* Gets a string, borrowed from the document; one that contains U+0000 is an error. */
 clv_status clv_json_get_string(const char **out, const json_t *object, const char *key, clv_json_need need,
                                const char *where, clv_error *err);
-/* A string that must be there, with its size in bytes; U+0000 is a character as others are. */
+/* Gets a required string, which may contain U+0000, with its size in bytes. */
 clv_status clv_json_get_bytes(const char **out, size_t *size, const json_t *object, const char *key, const char *where,
                               clv_error *err);
 clv_status clv_json_get_bool(bool *out, const json_t *object, const char *key, clv_json_need need, const char *where,
                              clv_error *err);
-/* A list of at most `max` integers within [lo, hi]; *n receives how many. */
+/* Gets a list of at most `max` integers within [lo, hi]; *n receives their number. */
 clv_status clv_json_get_ints(int64_t *out, int *n, int max, const json_t *object, const char *key, clv_json_need need,
                              int64_t lo, int64_t hi, const char *where, clv_error *err);
 

@@ -1,6 +1,6 @@
 /* json_parse.c - JSON parser: accepts what Python's json accepts (NaN, big integers, lone surrogates), builds jansson
- * values. Reads what Python's json reads, into jansson's values. jansson's own parser takes neither integers beyond
- * 64 bits, NaN, numbers beyond the range of a double, nor a lone half of a surrogate pair.
+ * values. jansson's own parser refuses integers beyond 64 bits, NaN, numbers beyond the range of a double and lone
+ * surrogates.
  */
 #include <errno.h>
 #include <math.h>
@@ -14,11 +14,11 @@
 #include "io/json/json.h"
 
 typedef struct reader {
-    const char *text, *at, *end; /* a zero byte stands at the end */
-    char *decoded;               /* room for the longest string */
-    bool unique;                 /* a key may stand once in an object */
+    const char *text, *at, *end; /* a zero byte follows the end */
+    char *decoded;               /* buffer for the longest string */
+    bool unique;                 /* equal keys in an object are an error */
     int depth;
-    const char *fault; /* what is wrong at `at`; NULL and no value: out of memory */
+    const char *fault; /* the error at `at`; NULL after a failure: out of memory */
 } reader;
 
 static json_t *read_value(reader *r);
@@ -45,7 +45,7 @@ static bool accept(reader *r, const char *word)
 
 /* ---- strings ---- */
 
-/* The four hexadecimal digits at `at`; -1: there are none. */
+/* Returns the value of four hexadecimal digits; -1: there are none. */
 static int32_t hex(const char *at, const char *end)
 {
     int32_t unit = 0;
@@ -59,7 +59,7 @@ static int32_t hex(const char *at, const char *end)
     return unit;
 }
 
-/* \uXXXX, of which `at` is behind the u; a pair of surrogates is one character, half a pair is U+FFFD. */
+/* Decodes \uXXXX from behind the u; a surrogate pair is one character, a lone surrogate is U+FFFD. */
 static bool read_unit(reader *r, char **to)
 {
     int32_t unit = hex(r->at, r->end), low;
@@ -113,7 +113,8 @@ static const char *digits(const char *at)
     return at;
 }
 
-/* What stands for NaN, an infinity, and a number that no double holds; NULL: out of memory. */
+/* Returns the object that represents NaN, an infinity, or a number beyond the range of a double; NULL: out of memory.
+ * */
 static json_t *not_finite(void)
 {
     json_t *stand_in = json_object();
@@ -125,7 +126,7 @@ static json_t *not_finite(void)
     return stand_in;
 }
 
-/* An integer that 64 bits hold, else a real. What no double holds, NaN and infinity, jansson does not hold either. */
+/* An integer within 64 bits, else a real. jansson has no values for NaN and infinity. */
 static json_t *number(const char *text, bool whole)
 {
     errno = 0;
@@ -167,7 +168,7 @@ static bool add_member(json_t *object, const char *key, size_t size, json_t *val
 #endif
 }
 
-/* The key at `at`, in memory of its own. */
+/* Reads a key into allocated memory. */
 static char *read_key(reader *r, const json_t *object, size_t *size)
 {
     if (r->at == r->end || *r->at != '"')
@@ -192,7 +193,7 @@ static bool read_member(reader *r, json_t *object)
     if (!key)
         return false;
     skip_whitespace(r);
-    json_t *value = accept(r, ":") ? read_value(r) : wrong(r, "':' is missing behind a key");
+    json_t *value = accept(r, ":") ? read_value(r) : wrong(r, "':' is missing after a key");
     bool added = value && add_member(object, key, size, value);
     free(key);
     return added;
@@ -204,7 +205,7 @@ static bool read_element(reader *r, json_t *list)
     return value && json_array_append_new(list, value) == 0;
 }
 
-/* What stands between `at`, which is behind the opening bracket, and the closing one. */
+/* Reads the members or elements from behind the opening bracket to the closing one. */
 static json_t *read_members(reader *r, json_t *out, bool (*read)(reader *r, json_t *out), const char *close)
 {
     bool more = out != NULL;
@@ -264,7 +265,7 @@ static json_t *read_document(reader *r)
     skip_whitespace(r);
     if (document && r->at < r->end) {
         json_decref(document);
-        return wrong(r, "more behind the value");
+        return wrong(r, "more after the value");
     }
     return document;
 }
