@@ -232,8 +232,8 @@ static void test_explained_words(void **state)
     } rows[] = {
         {"--op layers.0.mlp.norm", "\"purpose\": \"for the gradients of layers.0.mlp.normalize\""},
         {"--op layers.0.attention.norm", "\"purpose\": \"partial sum of the gradient of the residual stream\""},
-        {"--op layers.0.attention.attention", "layers.0.attention.rope (of the tensor of queries), "},
-        {"--op layers.0.attention.rope", "kept in place: the tensor of queries stays as it is over Y"},
+        {"--op layers.0.attention.attention", "layers.0.attention.rope (of the query tensor), "},
+        {"--op layers.0.attention.rope", "kept in place: the query tensor stays as it is over Y"},
         {"--op layers.0.attention.kv", "\"split\": \"keys and values over X, KV heads over Y\""},
         {"--op layers.0.mlp.gate_up", "\"split\": \"gate and up over X, ffn over Y\""},
         {"--op layers.0.mlp.norm", "partial sums over X"},

@@ -378,7 +378,7 @@ static void test_families_refused(void **state)
 {
     clv_family f = bag;
     (void)state;
-    refuse(NULL, CLV_EINVAL, "needs a family");
+    refuse(NULL, CLV_EINVAL, "a family must not be NULL");
     refuse(&bag, CLV_EEXIST, "\"bag\" is known already");
     f.model_type = "llama";
     refuse(&f, CLV_EEXIST, "\"llama\" is known already");

@@ -152,7 +152,7 @@ static void test_names_of_ones_own(void **state)
     graph = experts(&mesh, &read, "expert");
     assert_int_equal(clv_compile(&program, graph, NULL, &err), CLV_EINVAL);
     assert_string_equal(err.message, "own.json: rule 1: no tensor has the logical axis 'experts'; valid: expert, "
-                                     "embed_kernel, hidden");
+                                     "embed_kernel, mlp");
     clv_graph_free(graph);
     assert_int_equal(clv_axis_rules_without(&read, "experts").n, 1);
     assert_int_equal(clv_axis_rules_without(&read, CLV_UNNAMED).n, 2);

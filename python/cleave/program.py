@@ -52,7 +52,7 @@ def _row(mesh: Mesh, c: Any, seconds: float) -> dict[str, Any]:
     return {
         "op": py_str(c.op), "layer": _layer(py_str(c.op)), "tensor": py_str(c.tensor), "kind": py_str(c.kind),
         "axes": axes,
-        "bytes": c.bytes, "seconds": seconds, "hidden": c.completes_at > c.instruction,
+        "bytes": c.bytes, "seconds": seconds, "overlapped": c.completes_at > c.instruction,
         "part": f"{c.chunk + 1}/{c.n_chunks}" if c.n_chunks else None,
         "pass": py_str(getattr(c, "pass")), "implicit": bool(c.implicit), "reason": py_str(c.reason),
         "statement": py_str(c.statement) or None,

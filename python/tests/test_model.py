@@ -253,7 +253,7 @@ def test_generate_refused(stories):
     ):
         with pytest.raises(error):
             stories.generate(prompt)
-    with pytest.raises(errors.UnsupportedError, match="both ways"):
+    with pytest.raises(errors.UnsupportedError, match="encoder"):
         cleave.load(GOLDEN / "esm").generate("A")
     with pytest.raises(errors.NotFoundError):
         cleave.load(GOLDEN / "llama").generate("A")  # it has no tokenizer
