@@ -392,6 +392,8 @@ static int64_t min_held(const search *s, int d, const range *at)
     const dimension *dim = &p->dim[d];
     const cut *to = &dim->cut[TO], *from = &dim->cut[FROM];
     bool large = (s->large >> d & 1u) != 0, can_be[2];
+    if (dim->to_in_from && to->even) /* uniform: the variables of its digits have no ranges */
+        return block_size(to, false);
     range rho = at[p->n_pieces + d], needed = index_range(p, TO, to, at);
     possible_sizes(can_be, dim, to, needed, rho);
     if (!can_be[large])
@@ -399,6 +401,8 @@ static int64_t min_held(const search *s, int d, const range *at)
     int64_t least = block_size(to, large);
     if (dim->to_in_from)
         return least;
+    if (dim->from_in_to && from->even)
+        return block_size(from, false);
     range available = index_range(p, FROM, from, at);
     possible_sizes(can_be, dim, from, available, rho);
     int64_t smallest = block_size(from, !can_be[false]);
