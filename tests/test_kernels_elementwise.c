@@ -402,8 +402,8 @@ static void max_gradient_is_shared(clv_dtype dtype)
             d_a.exact[i] = d.exact[i] * share;
             d_b.exact[i] = d.exact[i] * (1 - share);
         }
-        clv_max_backward(largest, dtype, d_a.data, d.data, a.data, b.data, 1, shape, shape, shape);
-        clv_max_backward(largest, dtype, d_b.data, d.data, b.data, a.data, 1, shape, shape, shape);
+        clv_maximum_backward(largest, dtype, d_a.data, d.data, a.data, b.data, 1, shape, shape, shape);
+        clv_maximum_backward(largest, dtype, d_b.data, d.data, b.data, a.data, 1, shape, shape, shape);
         check_close("max by a", dtype, d_a.data, d_a.exact, N, 0, 0);
         check_close("max by b", dtype, d_b.data, d_b.exact, N, 0, 0);
     }

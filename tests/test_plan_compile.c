@@ -297,45 +297,45 @@ static int64_t total_of(const clv_plan_options *how)
     return total;
 }
 
-/* Each remedy, made by hand, takes what is said of it. */
-static void check_remedy(const clv_plan_options *how, const clv_plan_suggestion *remedy)
+/* Each suggestion, made by hand, takes what is said of it. */
+static void check_remedy(const clv_plan_options *how, const clv_plan_suggestion *suggestion)
 {
     clv_plan_options o = *how;
     clv_mesh mesh;
     clv_axis_rules rules;
-    if (strcmp(remedy->option, "mesh") == 0) {
-        must(clv_mesh_parse(&mesh, remedy->value, &err), &err);
+    if (strcmp(suggestion->option, "mesh") == 0) {
+        must(clv_mesh_parse(&mesh, suggestion->value, &err), &err);
         o.mesh = &mesh;
-    } else if (strcmp(remedy->option, "rules") == 0) {
-        must(clv_axis_rules_preset(&rules, remedy->value, o.mesh, &err), &err);
+    } else if (strcmp(suggestion->option, "rules") == 0) {
+        must(clv_axis_rules_preset(&rules, suggestion->value, o.mesh, &err), &err);
         o.rules = &rules;
         o.sp = false;
-    } else if (strcmp(remedy->option, "batch") == 0) {
-        o.batch = strtol(remedy->value, NULL, 10);
-    } else if (strcmp(remedy->option, "dtype") == 0) {
-        must(clv_dtype_parse(&o.dtype, remedy->value, &err), &err);
-    } else if (strcmp(remedy->option, "recompute") == 0) {
+    } else if (strcmp(suggestion->option, "batch") == 0) {
+        o.batch = strtol(suggestion->value, NULL, 10);
+    } else if (strcmp(suggestion->option, "dtype") == 0) {
+        must(clv_dtype_parse(&o.dtype, suggestion->value, &err), &err);
+    } else if (strcmp(suggestion->option, "recompute") == 0) {
         clv_recompute mode;
-        must(clv_recompute_parse(&mode, remedy->value, &err), &err);
+        must(clv_recompute_parse(&mode, suggestion->value, &err), &err);
         o.compile.recompute = mode;
         o.size = sizeof o;
     } else {
-        assert_string_equal(remedy->option, "reshard_after_forward");
-        assert_string_equal(remedy->value, "");
+        assert_string_equal(suggestion->option, "reshard_after_forward");
+        assert_string_equal(suggestion->value, "");
         o.compile.reshard_after_forward = true;
     }
-    assert_true(remedy->memory->total == total_of(&o));
-    assert_true(remedy->memory->total < total_of(how));
-    assert_null(remedy->memory->peak);
+    assert_true(suggestion->memory->total == total_of(&o));
+    assert_true(suggestion->memory->total < total_of(how));
+    assert_null(suggestion->memory->peak);
 }
 
-static int count_of(const clv_plan_suggestions *remedies, const char *option)
+static int count_of(const clv_plan_suggestions *suggestions, const char *option)
 {
     int n = 0;
-    for (int i = 0; i < clv_plan_suggestions_count(remedies); i++) {
-        clv_plan_suggestion remedy = {.size = sizeof remedy};
-        must(clv_plan_suggestion_at(remedies, i, &remedy, &err), &err);
-        n += strcmp(remedy.option, option) == 0;
+    for (int i = 0; i < clv_plan_suggestion_count(suggestions); i++) {
+        clv_plan_suggestion suggestion = {.size = sizeof suggestion};
+        must(clv_plan_suggestion_at(suggestions, i, &suggestion, &err), &err);
+        n += strcmp(suggestion.option, option) == 0;
     }
     return n;
 }
@@ -343,7 +343,7 @@ static int count_of(const clv_plan_suggestions *remedies, const char *option)
 static void test_remedies(void **state)
 {
     clv_mesh mesh;
-    clv_plan_suggestions *remedies;
+    clv_plan_suggestions *suggestions;
     (void)state;
     must(clv_mesh_parse(&mesh, "data=2,model=2", &err), &err);
     const clv_plan_options how = {.size = sizeof how,
@@ -352,40 +352,41 @@ static void test_remedies(void **state)
                                   .batch = 4,
                                   .seq = 16,
                                   .compile.explain = "mlp"};
-    must(clv_plan_find_suggestions(&remedies, &how, &err), &err);
+    must(clv_plan_find_suggestions(&suggestions, &how, &err), &err);
     int64_t last = 0;
-    for (int i = 0; i < clv_plan_suggestions_count(remedies); i++) {
-        clv_plan_suggestion remedy = {.size = sizeof remedy};
-        must(clv_plan_suggestion_at(remedies, i, &remedy, &err), &err);
-        check_remedy(&how, &remedy);
-        assert_true(remedy.memory->total >= last);
-        last = remedy.memory->total;
+    for (int i = 0; i < clv_plan_suggestion_count(suggestions); i++) {
+        clv_plan_suggestion suggestion = {.size = sizeof suggestion};
+        must(clv_plan_suggestion_at(suggestions, i, &suggestion, &err), &err);
+        check_remedy(&how, &suggestion);
+        assert_true(suggestion.memory->total >= last);
+        last = suggestion.memory->total;
     }
-    assert_int_equal(count_of(remedies, "mesh"), 2);
-    assert_int_equal(count_of(remedies, "batch"), 1);
-    assert_int_equal(count_of(remedies, "dtype"),
+    assert_int_equal(count_of(suggestions, "mesh"), 2);
+    assert_int_equal(count_of(suggestions, "batch"), 1);
+    assert_int_equal(count_of(suggestions, "dtype"),
                      0); /* parameters are kept in f32, too, and that of a small model shows */
-    assert_true(count_of(remedies, "rules") >= 2);
+    assert_true(count_of(suggestions, "rules") >= 2);
     clv_plan_suggestion none = {.size = sizeof none};
-    assert_int_equal(clv_plan_suggestion_at(remedies, -1, &none, NULL), CLV_EINVAL);
-    assert_int_equal(clv_plan_suggestion_at(remedies, clv_plan_suggestions_count(remedies), &none, NULL), CLV_EINVAL);
-    clv_plan_suggestions_free(remedies);
+    assert_int_equal(clv_plan_suggestion_at(suggestions, -1, &none, NULL), CLV_EINVAL);
+    assert_int_equal(clv_plan_suggestion_at(suggestions, clv_plan_suggestion_count(suggestions), &none, NULL),
+                     CLV_EINVAL);
+    clv_plan_suggestions_free(suggestions);
 
     const clv_plan_options wide = {.block = CLV_PLAN_BLOCK_GPT, .mode = CLV_PLAN_MODE_GRAD, .seq = 512, .mesh = &mesh};
-    must(clv_plan_find_suggestions(&remedies, &wide, &err), &err);
-    for (int i = 0; i < clv_plan_suggestions_count(remedies); i++) {
-        clv_plan_suggestion remedy = {.size = sizeof remedy};
-        must(clv_plan_suggestion_at(remedies, i, &remedy, &err), &err);
-        check_remedy(&wide, &remedy);
+    must(clv_plan_find_suggestions(&suggestions, &wide, &err), &err);
+    for (int i = 0; i < clv_plan_suggestion_count(suggestions); i++) {
+        clv_plan_suggestion suggestion = {.size = sizeof suggestion};
+        must(clv_plan_suggestion_at(suggestions, i, &suggestion, &err), &err);
+        check_remedy(&wide, &suggestion);
     }
-    assert_int_equal(count_of(remedies, "dtype"), 1);
-    clv_plan_suggestions_free(remedies);
+    assert_int_equal(count_of(suggestions, "dtype"), 1);
+    clv_plan_suggestions_free(suggestions);
 
     const clv_plan_options small = {.block = CLV_PLAN_BLOCK_FFN, .batch = 1, .dtype = CLV_BF16}; /* on one rank */
-    must(clv_plan_find_suggestions(&remedies, &small, &err), &err);
-    assert_int_equal(clv_plan_suggestions_count(remedies), 0);
-    clv_plan_suggestions_free(remedies);
-    assert_int_equal(clv_plan_find_suggestions(&remedies, &(clv_plan_options){.batch = 1}, NULL), CLV_EINVAL);
+    must(clv_plan_find_suggestions(&suggestions, &small, &err), &err);
+    assert_int_equal(clv_plan_suggestion_count(suggestions), 0);
+    clv_plan_suggestions_free(suggestions);
+    assert_int_equal(clv_plan_find_suggestions(&suggestions, &(clv_plan_options){.batch = 1}, NULL), CLV_EINVAL);
 }
 
 /* ---- the order of axes ---- */

@@ -109,7 +109,7 @@ CLV_API clv_status clv_plan_find_suggestions(clv_plan_suggestions **out, const c
 /** Does nothing for NULL. */
 CLV_API void clv_plan_suggestions_free(clv_plan_suggestions *suggestions);
 /** Number of suggestions; 0 for NULL. */
-CLV_API int clv_plan_suggestions_count(const clv_plan_suggestions *suggestions);
+CLV_API int clv_plan_suggestion_count(const clv_plan_suggestions *suggestions);
 /** Fills *out; set out->size first. CLV_EINVAL for an index out of range. */
 CLV_API clv_status clv_plan_suggestion_at(const clv_plan_suggestions *suggestions, int i, clv_plan_suggestion *out,
                                           clv_error *err);

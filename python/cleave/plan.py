@@ -82,18 +82,18 @@ class Plan:
         model_flops, each once, and model_utilisation (MFU)."""
         return dict(self._predicted)
 
-    def remedies(self) -> list[dict[str, Any]]:
+    def suggestions(self) -> list[dict[str, Any]]:
         """What would make it smaller: one option changed, and the plan made again; what needs least first. "option" and
         "value" are arguments of :func:`plan` ("mesh", "rules", "batch", "dtype", "reshard_after_forward" or
         "recompute"), "memory" is as :attr:`memory`.
         """
         if self._call is None:
-            raise ValueError("remedies: this plan does not know its options; valid: one that cleave.plan has returned")
+            raise ValueError("suggestions: this plan does not know its options; valid: one that cleave.plan returned")
         out = ffi.new("clv_plan_suggestions **")
         self._call(lib.clv_plan_find_suggestions, out)
         found = ffi.gc(out[0], lib.clv_plan_suggestions_free)
         rows = []
-        for i in range(lib.clv_plan_suggestions_count(found)):
+        for i in range(lib.clv_plan_suggestion_count(found)):
             row = _c.filled("clv_plan_suggestion", lib.clv_plan_suggestion_at, found, i)
             option, value = (py_str(field) for field in (row.option, row.value))
             typed: Any = int(value) if option == "batch" else option == "reshard_after_forward" or value

@@ -60,7 +60,7 @@ def test_equals_the_command(how, options):
 def test_remedies():
     how = {"mesh": "data=2,model=2", "seq": 16, "batch": 4}
     plan = cleave.plan(GOLDEN / "llama", **how)
-    found = plan.remedies()
+    found = plan.suggestions()
     assert {"mesh", "rules", "batch"} <= {r["option"] for r in found}
     assert [r["memory"]["total"] for r in found] == sorted(r["memory"]["total"] for r in found)
     for r in found:
@@ -68,7 +68,7 @@ def test_remedies():
         assert changed.memory["total"] == r["memory"]["total"] < plan.memory["total"]
     for other in (copy.copy(plan), plan.program.plan()):
         with pytest.raises(ValueError, match="does not know its options"):
-            other.remedies()
+            other.suggestions()
 
 
 def test_faster_order():

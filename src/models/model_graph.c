@@ -371,19 +371,19 @@ static void gradient_accumulation_step(clv_graph *graph, const clv_model_config 
 }
 
 static void whole_batch_step(clv_graph *graph, const clv_model_config *model, const clv_model_build_options *build,
-                             const clv_update_options *how, bool with_norm)
+                             const clv_update_options *how, bool output_grad_norm)
 {
     clv_value logits = clv_build_forward(graph, model, build, NULL);
     clv_value labels = token_input(graph, "labels", CLV_I32, build);
     clv_value loss = clv_vocab_parallel_cross_entropy(graph, logits, labels, CLV_IGNORE_INDEX);
     clv_trainable trained = clv_build_trainable(graph, build);
-    clv_build_updates(graph, build, &trained, loss, how, with_norm);
+    clv_build_updates(graph, build, &trained, loss, how, output_grad_norm);
     clv_layout scalar = clv_layout_replicated(0);
     clv_output(graph, "loss", clv_cast(graph, loss, CLV_F32), &scalar); /* also for a model in f64 */
 }
 
 void clv_build_train_step(clv_graph *graph, const clv_model_config *model, const clv_model_build_options *given,
-                          const clv_update_options *how, bool with_norm)
+                          const clv_update_options *how, bool output_grad_norm)
 {
     clv_model_build_options build = *given;
     if (model->headless)
@@ -395,7 +395,7 @@ void clv_build_train_step(clv_graph *graph, const clv_model_config *model, const
     if (how->accumulate > 1)
         gradient_accumulation_step(graph, model, &build, how);
     else
-        whole_batch_step(graph, model, &build, how, with_norm);
+        whole_batch_step(graph, model, &build, how, output_grad_norm);
 }
 
 void clv_build_inference(clv_graph *graph, const clv_model_config *model, const clv_model_build_options *build)

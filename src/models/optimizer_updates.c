@@ -166,7 +166,7 @@ clv_trainable clv_build_trainable(clv_graph *graph, const clv_model_build_option
 }
 
 void clv_build_updates(clv_graph *graph, const clv_model_build_options *build, const clv_trainable *trained,
-                       clv_value loss, const clv_update_options *how, bool with_norm)
+                       clv_value loss, const clv_update_options *how, bool output_grad_norm)
 {
     if ((unsigned)how->optimizer >= OPTIMIZERS) {
         clv_graph_fail(graph, CLV_EINVAL, "optimizer %d; valid: 0 to %d", (int)how->optimizer, OPTIMIZERS - 1);
@@ -184,7 +184,7 @@ void clv_build_updates(clv_graph *graph, const clv_model_build_options *build, c
     if (!moments)
         return;
     graph->in_update = true;
-    if (with_norm && clv_graph_ok(graph)) {
+    if (output_grad_norm && clv_graph_ok(graph)) {
         clv_value norm = norm_of(graph, moments, parameters, gradients, n);
         clv_output(graph, "grad_norm", norm, &scalar);
         u.scale = scale_of(graph, norm, loss, how->clip);

@@ -298,8 +298,8 @@ static clv_status choice_run(const clv_call *call, clv_error *err)
     int64_t a[CLV_MAX_RANK], b[CLV_MAX_RANK];
     padded_shape(a, &call->in[1], out->rank);
     padded_shape(b, &call->in[2], out->rank);
-    clv_max_backward(((const combine_attrs *)call->op->attrs)->op == CLV_BINARY_MAX, out->dtype, out->data,
-                     call->in[0].data, call->in[1].data, call->in[2].data, out->rank, out->shape, a, b);
+    clv_maximum_backward(((const combine_attrs *)call->op->attrs)->op == CLV_BINARY_MAX, out->dtype, out->data,
+                         call->in[0].data, call->in[1].data, call->in[2].data, out->rank, out->shape, a, b);
     return CLV_OK;
 }
 

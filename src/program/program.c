@@ -196,7 +196,7 @@ clv_shard clv_program_shard(const clv_program *program, int b, int64_t rank)
     return shard;
 }
 
-int64_t clv_program_chunk_offset(const clv_program *program, int b, int64_t rank)
+int64_t clv_program_shard_offset(const clv_program *program, int b, int64_t rank)
 {
     const clv_buffer *buffer = &program->buffers[b];
     if (!buffer->is_chunk)

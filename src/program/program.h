@@ -157,7 +157,7 @@ clv_view clv_buffer_view(const clv_buffer *buffer, const clv_mesh *mesh, int64_t
 /* A rank's shard of buffer b; of a chunk in coordinates of the whole, of strided chunks the whole. */
 clv_shard clv_program_shard(const clv_program *program, int b, int64_t rank);
 /* Offset of a rank's chunk in the memory of the whole, in bytes; 0 for other buffers. */
-int64_t clv_program_chunk_offset(const clv_program *program, int b, int64_t rank);
+int64_t clv_program_shard_offset(const clv_program *program, int b, int64_t rank);
 
 /* program_digest.c. Hash of what the program does: mesh, tensors, layouts, steps, ops with their attributes. Equal in
  * every process that compiles the same graph. */

@@ -76,26 +76,26 @@ static int find_largest(int out[LARGEST], const clv_memory *m)
 enum { OPTION_TEXT = CLV_MESH_TEXT + 16 };
 
 /* A change of the plan, as an option of the command. */
-typedef struct remedy {
+typedef struct suggestion {
     char option[OPTION_TEXT];
     clv_memory memory;
-} remedy;
+} suggestion;
 
-typedef struct remedies {
+typedef struct suggestions {
     int n;
-    remedy *item;
+    suggestion *item;
     const char **options; /* [n] scratch */
-} remedies;
+} suggestions;
 
-static clv_status read_suggestions(remedies *out, const clv_plan_suggestions *found, clv_error *err)
+static clv_status read_suggestions(suggestions *out, const clv_plan_suggestions *found, clv_error *err)
 {
-    size_t n = (size_t)clv_plan_suggestions_count(found);
+    size_t n = (size_t)clv_plan_suggestion_count(found);
     out->item = calloc(n + 1, sizeof *out->item);
     out->options = calloc(n + 1, sizeof *out->options);
     if (!out->item || !out->options)
         return clv_fail_memory(err, "options of a plan", (n + 1) * sizeof *out->item);
     for (; out->n < (int)n; out->n++) {
-        remedy *item = &out->item[out->n];
+        suggestion *item = &out->item[out->n];
         clv_plan_suggestion change = {.size = sizeof change};
         CLV_TRY(clv_plan_suggestion_at(found, out->n, &change, err));
         snprintf(item->option, sizeof item->option, "--%s%s%s", change.option, change.value[0] ? " " : "",
@@ -107,7 +107,7 @@ static clv_status read_suggestions(remedies *out, const clv_plan_suggestions *fo
     return CLV_OK;
 }
 
-static clv_status find_suggestions(remedies *out, const clv_plan_options *given, clv_error *err)
+static clv_status find_suggestions(suggestions *out, const clv_plan_options *given, clv_error *err)
 {
     clv_plan_suggestions *found;
     CLV_TRY(clv_plan_find_suggestions(&found, given, err));
@@ -116,14 +116,14 @@ static clv_status find_suggestions(remedies *out, const clv_plan_options *given,
     return status;
 }
 
-static void free_suggestions(remedies *r)
+static void free_suggestions(suggestions *r)
 {
     free(r->options);
     free(r->item);
 }
 
 /* Options that take a twentieth of the kind away, or more. */
-static void add_options(clv_table *t, const remedies *r, const clv_memory *m, int kind)
+static void add_options(clv_table *t, const suggestions *r, const clv_memory *m, int kind)
 {
     int n = 0;
     for (int i = 0; i < r->n; i++)
@@ -133,7 +133,7 @@ static void add_options(clv_table *t, const remedies *r, const clv_memory *m, in
 }
 
 /* The options that each suffice: of one that is not enough nobody should think that it is. */
-static void add_enough(clv_table *t, const remedies *r, double limit)
+static void add_enough(clv_table *t, const suggestions *r, double limit)
 {
     int n = 0;
     for (int i = 0; i < r->n; i++)
@@ -145,7 +145,7 @@ static void add_enough(clv_table *t, const remedies *r, double limit)
         clv_table_text(t, "enough", "none of these options alone");
 }
 
-static void add_advice(clv_table *t, const clv_memory *m, const remedies *r)
+static void add_advice(clv_table *t, const clv_memory *m, const suggestions *r)
 {
     int largest[LARGEST], n = find_largest(largest, m);
     clv_table_object(t, "largest");
@@ -161,7 +161,7 @@ static void add_advice(clv_table *t, const clv_memory *m, const remedies *r)
 
 static void add_suggestions(clv_table *t, const clv_memory *m, const clv_plan_options *given, double limit)
 {
-    remedies r = {0};
+    suggestions r = {0};
     if (find_suggestions(&r, given, NULL) == CLV_OK) {
         add_enough(t, &r, limit);
         add_advice(t, m, &r);

@@ -365,8 +365,8 @@ void clv_where_forward(clv_dtype dtype, void *out, const void *cond, const void 
     run(&j);
 }
 
-void clv_max_backward(int largest, clv_dtype dtype, void *d_a, const void *d_out, const void *a, const void *b,
-                      int rank, const int64_t *shape, const int64_t *a_shape, const int64_t *b_shape)
+void clv_maximum_backward(int largest, clv_dtype dtype, void *d_a, const void *d_out, const void *a, const void *b,
+                          int rank, const int64_t *shape, const int64_t *a_shape, const int64_t *b_shape)
 {
     job j = {.dtype = dtype, .out = d_a};
     const int64_t *shapes[] = {shape, a_shape, b_shape};

@@ -120,13 +120,14 @@ typedef struct clv_trainable {
 } clv_trainable;
 /* For the model that was added to the graph; lives with the graph. (optimizer_updates.c) */
 clv_trainable clv_build_trainable(clv_graph *graph, const clv_model_build_options *build);
-/* Adds the input "lr" and the update of every parameter by its gradient of the loss, unless *trained has it. with_norm:
- * adds the output "grad_norm". The options of how->optimizer must not be NULL. */
+/* Adds the input "lr" and the update of every parameter by its gradient of the loss, unless *trained has it.
+ * output_grad_norm: adds the output "grad_norm". The options of how->optimizer must not be NULL. */
 void clv_build_updates(clv_graph *graph, const clv_model_build_options *build, const clv_trainable *trained,
-                       clv_value loss, const clv_update_options *how, bool with_norm);
-/* Adds a training step: clv_model_train_step. how: as for clv_build_updates; with_norm is ignored with accumulate. */
+                       clv_value loss, const clv_update_options *how, bool output_grad_norm);
+/* Adds a training step: clv_model_train_step. how: as for clv_build_updates; output_grad_norm is ignored with
+ * accumulate. */
 void clv_build_train_step(clv_graph *graph, const clv_model_config *model, const clv_model_build_options *build,
-                          const clv_update_options *how, bool with_norm);
+                          const clv_update_options *how, bool output_grad_norm);
 
 /* clv_model_inference. */
 void clv_build_inference(clv_graph *graph, const clv_model_config *model, const clv_model_build_options *build);

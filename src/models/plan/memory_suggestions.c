@@ -8,16 +8,16 @@
 
 enum { VALUE_TEXT = CLV_MESH_TEXT, MOST_CHANGES = CLV_MAX_AXES + 10 };
 
-typedef struct remedy {
+typedef struct suggestion {
     const char *option;
     char value[VALUE_TEXT];
     clv_memory memory;
     int tried; /* which one it was, for those that need as much */
-} remedy;
+} suggestion;
 
 struct clv_plan_suggestions {
     int n;
-    remedy item[MOST_CHANGES];
+    suggestion item[MOST_CHANGES];
 };
 
 /* While they are found. */
@@ -42,7 +42,7 @@ static clv_status measure(clv_memory *out, const clv_plan_options *options, clv_
 static void try_change(search *s, const clv_plan_options *changed, const char *option, const char *value)
 {
     clv_plan_suggestions *r = s->found;
-    remedy *item = &r->item[r->n];
+    suggestion *item = &r->item[r->n];
     if (r->n == MOST_CHANGES || measure(&item->memory, changed, NULL) != CLV_OK)
         return;
     item->option = option;
@@ -99,8 +99,8 @@ static void try_sizes(search *s)
 
 static int by_total(const void *a, const void *b)
 {
-    int64_t x = ((const remedy *)a)->memory.total, y = ((const remedy *)b)->memory.total;
-    return x != y ? (x < y ? -1 : 1) : ((const remedy *)a)->tried - ((const remedy *)b)->tried;
+    int64_t x = ((const suggestion *)a)->memory.total, y = ((const suggestion *)b)->memory.total;
+    return x != y ? (x < y ? -1 : 1) : ((const suggestion *)a)->tried - ((const suggestion *)b)->tried;
 }
 
 clv_status clv_plan_find_suggestions(clv_plan_suggestions **out, const clv_plan_options *options, clv_error *err)
@@ -109,7 +109,7 @@ clv_status clv_plan_find_suggestions(clv_plan_suggestions **out, const clv_plan_
     CLV_TRY(clv_require(out && options, call, "out and options", err));
     clv_plan_suggestions *r = calloc(1, sizeof *r);
     if (!r)
-        return clv_fail_memory(err, "remedies", sizeof *r);
+        return clv_fail_memory(err, "suggestions", sizeof *r);
     search s = {.found = r};
     clv_memory memory;
     clv_status status = clv_plan_parse_options(&s.given, options, call, err);
@@ -129,23 +129,24 @@ clv_status clv_plan_find_suggestions(clv_plan_suggestions **out, const clv_plan_
     return CLV_OK;
 }
 
-void clv_plan_suggestions_free(clv_plan_suggestions *remedies)
+void clv_plan_suggestions_free(clv_plan_suggestions *suggestions)
 {
-    free(remedies);
+    free(suggestions);
 }
 
-int clv_plan_suggestions_count(const clv_plan_suggestions *remedies)
+int clv_plan_suggestion_count(const clv_plan_suggestions *suggestions)
 {
-    return remedies ? remedies->n : 0;
+    return suggestions ? suggestions->n : 0;
 }
 
-clv_status clv_plan_suggestion_at(const clv_plan_suggestions *remedies, int i, clv_plan_suggestion *out, clv_error *err)
+clv_status clv_plan_suggestion_at(const clv_plan_suggestions *suggestions, int i, clv_plan_suggestion *out,
+                                  clv_error *err)
 {
     static const char call[] = "clv_plan_suggestion_at";
-    CLV_TRY(clv_require(remedies && out, call, "remedies and out", err));
-    if (i < 0 || i >= remedies->n)
-        return clv_fail(err, CLV_EINVAL, "%s: there is no remedy %d; there are %d", call, i, remedies->n);
-    const remedy *item = &remedies->item[i];
+    CLV_TRY(clv_require(suggestions && out, call, "suggestions and out", err));
+    if (i < 0 || i >= suggestions->n)
+        return clv_fail(err, CLV_EINVAL, "%s: there is no suggestion %d; there are %d", call, i, suggestions->n);
+    const suggestion *item = &suggestions->item[i];
     const clv_plan_suggestion info = {.option = item->option, .value = item->value, .memory = &item->memory};
     return clv_struct_copy_out(out, sizeof info, sizeof info, &info, call, err);
 }

@@ -143,7 +143,7 @@ static clv_status make_views(const clv_session *session, clv_loaded_program *loa
         for (int r = 0; r < session->n_local_ranks; r++) {
             int rank = session->first_local_rank + r;
             char *base = state ? state->data[r] : (char *)loaded->ranks[r].region + offset;
-            base += clv_program_chunk_offset(program, b, rank);
+            base += clv_program_shard_offset(program, b, rank);
             loaded->ranks[r].views[b] = clv_buffer_view(&program->buffers[b], &session->mesh, rank, base);
         }
     }
