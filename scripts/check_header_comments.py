@@ -9,7 +9,7 @@ import re
 import sys
 
 # the last comment before a function, and what it declares
-DECLARED = re.compile(r"/\*\*((?:(?!\*/).)*)\*/\s*CLV_API ([^;]+);", re.S)
+DECLARED = re.compile(r"/\*\*((?:(?!\*/).)*)\*/\s*CLV_(?:API|EXPERIMENTAL) ([^;]+);", re.S)
 ERRORS = re.compile(r"@return|CLV_E[A-Z]+")
 OWNERS = re.compile(r"[Ff]ree|[Bb]orrowed|End with|Leave with|lives? with")
 

@@ -19,7 +19,7 @@ for header in include/cleave/*.h; do
     done
 done
 awk 'length($0) > 120 { printf "%s:%d: %d columns\n", FILENAME, FNR, length($0); bad = 1 }
-    /^CLV_API / || /^typedef (struct|enum) / {
+    /^CLV_(API|EXPERIMENTAL) / || /^typedef (struct|enum) / {
         if (before !~ /\*\/$/ || before ~ /^\/\* -/) { printf "%s:%d: no comment: %s\n", FILENAME, FNR, $0; bad = 1 }
     }
     { before = $0 }

@@ -633,27 +633,37 @@ static bool is_named(const char *text, const char *name, size_t n)
     return false;
 }
 
-/* Every CLV_API function is called by some test; most of them, with nothing, here. */
-static void test_every_function_is_called(void **state)
+/* Calls of the functions that are marked so in the headers; returns how many these are. */
+static int check_called(const char *declared, const char *mark, const char *calls, int *missing)
 {
-    int n = 0, headers, tests, missing = 0;
-    char *declared = contents("include/cleave", "", ".h", &headers), *calls = contents("tests", "test_", ".c", &tests);
-
-    (void)state;
-    for (const char *at = declared; (at = strstr(at, "\nCLV_API ")) != NULL; n++) {
+    int n = 0;
+    for (const char *at = declared; (at = strstr(at, mark)) != NULL; n++) {
         const char *end = strchr(at, '('), *name = end;
         assert_non_null(end);
         while (is_letter(name[-1]))
             name--;
         if (!is_named(calls, name, (size_t)(end - name))) {
             print_error("%.*s is not called\n", (int)(end - name), name);
-            missing++;
+            ++*missing;
         }
         at = end;
     }
+    return n;
+}
+
+/* Every function of the library is called by some test; most of them, with nothing, here. Of 300 at most the behaviour
+ * is promised. */
+static void test_every_function_is_called(void **state)
+{
+    int headers, tests, missing = 0;
+    char *declared = contents("include/cleave", "", ".h", &headers), *calls = contents("tests", "test_", ".c", &tests);
+    (void)state;
+    int promised = check_called(declared, "\nCLV_API ", calls, &missing);
+    int experimental = check_called(declared, "\nCLV_EXPERIMENTAL ", calls, &missing);
     free(declared);
     free(calls);
-    assert_true(headers > 15 && tests > 50 && n > 200);
+    assert_true(headers > 15 && tests > 50);
+    assert_true(promised > 200 && promised <= 300 && experimental > 100);
     assert_int_equal(missing, 0);
 }
 

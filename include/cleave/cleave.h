@@ -11,6 +11,9 @@
  * than 64 KiB: a larger size is CLV_EINVAL. All other structs stay as they are; those that end with `reserved` have
  * room, which is zeros. Handles (clv_model, clv_session, ...) are opaque. Values of enums stay.
  *
+ * **Stability.** From 1.0 on functions marked CLV_API keep their behaviour in every 1.x; those marked CLV_EXPERIMENTAL
+ * may change in any release. Before 1.0 any header may change; CHANGELOG.md lists how.
+ *
  * **Threads.** Each header says what threads may share. As a rule: what is made once (models, programs, machines,
  * plans, tokenizers) is immutable and shared; what runs (sessions, generators, forwarders, trainers) belongs to one
  * thread at a time; a graph is built by one.

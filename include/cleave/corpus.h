@@ -54,8 +54,8 @@ typedef struct clv_corpus_info {
  *  @return CLV_EINVAL for no file, an empty file, an invalid line or a letter that is not a residue (naming file and
  *          line), no document, an unknown end_token, or a turn_template without {content}; CLV_ELIMIT for a line or
  *          record above 1 GiB; CLV_ENOTFOUND, CLV_EFORMAT (not text), CLV_EIO; CLV_ECANCELLED; CLV_ENOMEM */
-CLV_API clv_status clv_corpus_tokenize(clv_corpus_info *result, const char *out, const char *const *paths, int n,
-                                       const clv_corpus_options *options, clv_error *err);
+CLV_EXPERIMENTAL clv_status clv_corpus_tokenize(clv_corpus_info *result, const char *out, const char *const *paths,
+                                                int n, const clv_corpus_options *options, clv_error *err);
 
 #ifdef __cplusplus
 }

@@ -39,10 +39,10 @@ typedef struct clv_evaluation clv_evaluation;
  *          -100, more tokens than the model's maximum, or gradients without labels for a model with a head;
  *          CLV_EUNSUPPORTED for labels of a model without a head; CLV_ENONFINITE naming the element and its origin;
  *          CLV_ENOMEM; errors of reading weights */
-CLV_API clv_status clv_evaluate(clv_evaluation **out, const clv_model *model, const clv_evaluate_options *options,
-                                clv_error *err);
+CLV_EXPERIMENTAL clv_status clv_evaluate(clv_evaluation **out, const clv_model *model,
+                                         const clv_evaluate_options *options, clv_error *err);
 /** NULL is a no-op. */
-CLV_API void clv_evaluation_free(clv_evaluation *evaluation);
+CLV_EXPERIMENTAL void clv_evaluation_free(clv_evaluation *evaluation);
 
 /** A result: with each_op the results of ops; "hidden.last" [B,S,M]; "logits" [B,S,V] (with a head); "loss" [1] (with
  *  labels); with gradients "d.<parameter>", in cleave's names and shapes. */
@@ -56,20 +56,20 @@ typedef struct clv_evaluation_tensor {
 } clv_evaluation_tensor;
 
 /** Number of results. */
-CLV_API int clv_evaluation_count(const clv_evaluation *evaluation);
+CLV_EXPERIMENTAL int clv_evaluation_count(const clv_evaluation *evaluation);
 /** Fills *out with result i; the caller has set `size`. @return CLV_EINVAL for an invalid i */
-CLV_API clv_status clv_evaluation_at(const clv_evaluation *evaluation, int i, clv_evaluation_tensor *out,
-                                     clv_error *err);
+CLV_EXPERIMENTAL clv_status clv_evaluation_at(const clv_evaluation *evaluation, int i, clv_evaluation_tensor *out,
+                                              clv_error *err);
 /** Seconds of the run, without loading. */
-CLV_API double clv_evaluation_seconds(const clv_evaluation *evaluation);
+CLV_EXPERIMENTAL double clv_evaluation_seconds(const clv_evaluation *evaluation);
 /** The origin of non-finite values ("rank 1, layers.0...."), as clv_session_options.find_nonfinite words it; NULL: all
  *  are finite, or find_nonfinite was not set. */
-CLV_API const char *clv_evaluation_nonfinite_origin(const clv_evaluation *evaluation);
+CLV_EXPERIMENTAL const char *clv_evaluation_nonfinite_origin(const clv_evaluation *evaluation);
 
 /** Writes a safetensors file with the inputs (ids, token_types, mask), the results except those of ops, all f32, and
  *  with gradients "grad.NAME" for every tensor of the model's checkpoint, in the checkpoint's shape.
  *  @return CLV_EUNSUPPORTED for gradients of adapters; CLV_EIO, CLV_ENOTFOUND, CLV_ENOMEM */
-CLV_API clv_status clv_evaluation_write(const clv_evaluation *evaluation, const char *path, clv_error *err);
+CLV_EXPERIMENTAL clv_status clv_evaluation_write(const clv_evaluation *evaluation, const char *path, clv_error *err);
 
 /** The differences between results and reference results. */
 typedef struct clv_comparison {
@@ -86,13 +86,13 @@ typedef struct clv_comparison {
 /** Compares all results with those of another evaluation, which must have the same names and shapes: another mesh's,
  *  say. Padding is ignored. Fills *out; the caller has set `size`.
  *  @return CLV_EINVAL for different results, or a tolerance below 0 or NaN; CLV_ENOMEM */
-CLV_API clv_status clv_evaluation_compare(clv_comparison *out, const clv_evaluation *got, const clv_evaluation *want,
-                                          double tolerance, clv_error *err);
+CLV_EXPERIMENTAL clv_status clv_evaluation_compare(clv_comparison *out, const clv_evaluation *got,
+                                                   const clv_evaluation *want, double tolerance, clv_error *err);
 /** Compares two files as clv_evaluation_write writes them; either may come from another system. Compares hidden.last,
  *  logits, loss and grad.NAME, of any dtype, where both files have them. "mask" of `want` marks padding.
  *  @return CLV_EINVAL when they have no result in common; CLV_ESHAPE; errors of clv_checkpoint_read */
-CLV_API clv_status clv_evaluation_compare_files(clv_comparison *out, const clv_checkpoint *got,
-                                                const clv_checkpoint *want, double tolerance, clv_error *err);
+CLV_EXPERIMENTAL clv_status clv_evaluation_compare_files(clv_comparison *out, const clv_checkpoint *got,
+                                                         const clv_checkpoint *want, double tolerance, clv_error *err);
 
 #ifdef __cplusplus
 }

@@ -124,7 +124,7 @@ typedef struct clv_family {
  *  model, and may run on several threads at once.
  *  @return CLV_EEXIST when the model_type is built in or registered already; CLV_EINVAL naming the invalid field;
  *          CLV_ENOMEM */
-CLV_API clv_status clv_model_register_family(const clv_family *family, clv_error *err);
+CLV_EXPERIMENTAL clv_status clv_model_register_family(const clv_family *family, clv_error *err);
 
 #ifdef __cplusplus
 }

@@ -49,17 +49,17 @@ typedef struct clv_flight_options {
 } clv_flight_options;
 
 /** Makes one; writes no file yet. Free with clv_flight_free. @return CLV_EINVAL without a path; CLV_ENOMEM */
-CLV_API clv_status clv_flight_new(clv_flight **out, const clv_flight_options *options, clv_error *err);
+CLV_EXPERIMENTAL clv_status clv_flight_new(clv_flight **out, const clv_flight_options *options, clv_error *err);
 /** Frees it. Free the sessions that use it first. NULL is a no-op. */
-CLV_API void clv_flight_free(clv_flight *flight);
+CLV_EXPERIMENTAL void clv_flight_free(clv_flight *flight);
 /** Path of the last dump written, which lives with the object; NULL: none yet.
  *  @return the failure of the last write: CLV_EIO, CLV_ENOTFOUND, CLV_ENOMEM; else CLV_OK */
-CLV_API clv_status clv_flight_last_path(const char **path, const clv_flight *flight, clv_error *err);
+CLV_EXPERIMENTAL clv_status clv_flight_last_path(const char **path, const clv_flight *flight, clv_error *err);
 
 /** Writes a dump of this process's ranks to exactly `path`. The session may be running or failed; it must not be freed,
  *  nor a program of it unloaded, meanwhile.
  *  @return CLV_EIO, CLV_ENOTFOUND, CLV_ENOMEM */
-CLV_API clv_status clv_flight_write(const struct clv_session *session, const char *path, clv_error *err);
+CLV_EXPERIMENTAL clv_status clv_flight_write(const struct clv_session *session, const char *path, clv_error *err);
 
 /* ---- reading ---- */
 
@@ -70,11 +70,11 @@ typedef struct clv_flight_report clv_flight_report;
  *  @return CLV_EFORMAT naming a file that is not a dump or is damaged; CLV_EUNSUPPORTED for another version; CLV_EINVAL
  *          for dumps of different runs, or two of one process; CLV_EIO, CLV_ENOTFOUND, CLV_ELIMIT (a file of more than
  *          256 MiB), CLV_ENOMEM */
-CLV_API clv_status clv_flight_read(clv_flight_report **out, const char *const *paths, int n, clv_error *err);
+CLV_EXPERIMENTAL clv_status clv_flight_read(clv_flight_report **out, const char *const *paths, int n, clv_error *err);
 /** NULL is a no-op. */
-CLV_API void clv_flight_report_free(clv_flight_report *report);
+CLV_EXPERIMENTAL void clv_flight_report_free(clv_flight_report *report);
 /** Number of ranks of the run, missing ones included; 0 for NULL. */
-CLV_API int clv_flight_report_rank_count(const clv_flight_report *report);
+CLV_EXPERIMENTAL int clv_flight_report_rank_count(const clv_flight_report *report);
 
 /** How far a rank got. Strings live with the report. */
 typedef struct clv_flight_rank {
@@ -94,8 +94,8 @@ typedef struct clv_flight_rank {
 } clv_flight_rank;
 /** State of a rank. Fills *out, whose `size` the caller has set. @return CLV_EINVAL for a rank out of range, or a size
  *  that no version had */
-CLV_API clv_status clv_flight_report_rank(const clv_flight_report *report, int rank, clv_flight_rank *out,
-                                          clv_error *err);
+CLV_EXPERIMENTAL clv_status clv_flight_report_rank(const clv_flight_report *report, int rank, clv_flight_rank *out,
+                                                   clv_error *err);
 
 /** Kinds of findings. The first finding names the culprit, unless it is CLV_FLIGHT_WAITS or CLV_FLIGHT_REPORTED. */
 typedef enum clv_flight_kind {
@@ -117,10 +117,10 @@ typedef struct clv_flight_finding {
 } clv_flight_finding;
 /** Finding i, culprits first. Fills *out, whose `size` the caller has set.
  *  @return CLV_EINVAL for a negative i, or a size that no version had */
-CLV_API clv_status clv_flight_report_finding(const clv_flight_report *report, int i, clv_flight_finding *out,
-                                             clv_error *err);
+CLV_EXPERIMENTAL clv_status clv_flight_report_finding(const clv_flight_report *report, int i, clv_flight_finding *out,
+                                                      clv_error *err);
 /** "failed", "differs", "missing", "straggler", "lost", "waits", "reported"; "unknown" for a value outside the enum. */
-CLV_API const char *clv_flight_kind_name(clv_flight_kind kind);
+CLV_EXPERIMENTAL const char *clv_flight_kind_name(clv_flight_kind kind);
 
 #ifdef __cplusplus
 }

@@ -31,10 +31,10 @@ typedef struct clv_forwarder clv_forwarder;
 /** Creates a forwarder. options may be NULL: hidden states. The model is borrowed. Free with clv_forwarder_free.
  *  @return CLV_EUNSUPPORTED for logits or losses of a model without a head; CLV_EINVAL for an invalid result;
  *          CLV_ENOMEM */
-CLV_API clv_status clv_forwarder_new(clv_forwarder **out, const clv_model *model, const clv_forwarder_options *options,
-                                     clv_error *err);
+CLV_EXPERIMENTAL clv_status clv_forwarder_new(clv_forwarder **out, const clv_model *model,
+                                              const clv_forwarder_options *options, clv_error *err);
 /** NULL is a no-op. */
-CLV_API void clv_forwarder_free(clv_forwarder *forwarder);
+CLV_EXPERIMENTAL void clv_forwarder_free(clv_forwarder *forwarder);
 
 /** A batch of sequences, padded to one length. */
 typedef struct clv_forward_batch {
@@ -49,13 +49,13 @@ typedef struct clv_forward_batch {
  *  group batches by shape. The first run reads the weights. If a rank fails, the forwarder cannot be used any more.
  *  @return CLV_EINVAL for an id outside the vocabulary, or more tokens than the model's maximum; CLV_ENOMEM; errors of
  *          reading weights */
-CLV_API clv_status clv_forwarder_run(clv_forwarder *forwarder, const clv_forward_batch *batch, float *out,
-                                     clv_error *err);
+CLV_EXPERIMENTAL clv_status clv_forwarder_run(clv_forwarder *forwarder, const clv_forward_batch *batch, float *out,
+                                              clv_error *err);
 
 /** Runs a batch again and stops at the first instruction with a non-finite result: CLV_ENONFINITE names it; CLV_OK: all
  *  results are finite. Reads the weights again. Later runs of the forwarder make the same check. */
-CLV_API clv_status clv_forwarder_find_nonfinite(clv_forwarder *forwarder, const clv_forward_batch *batch, float *out,
-                                                clv_error *err);
+CLV_EXPERIMENTAL clv_status clv_forwarder_find_nonfinite(clv_forwarder *forwarder, const clv_forward_batch *batch,
+                                                         float *out, clv_error *err);
 
 #ifdef __cplusplus
 }

@@ -82,12 +82,12 @@ CLV_API clv_type clv_graph_type(const clv_graph *graph, clv_value value);
  *     output "y" = %3 {_,_}
  *
  *  @return the length of the whole text; 0 for NULL */
-CLV_API size_t clv_graph_print(char *out, size_t size, const clv_graph *graph);
+CLV_EXPERIMENTAL size_t clv_graph_print(char *out, size_t size, const clv_graph *graph);
 /** Makes the graph that such a text describes; lines that begin with '#' are comments. A text is trusted as a program
  *  is: attributes of ops are not checked as their builders check them. Free with clv_graph_free.
  *  @return CLV_ESYNTAX, with the line and column; CLV_ENOTFOUND for an op that is not registered; CLV_EUNSUPPORTED for
  *          an op with attributes but no table of them; what the builders return; CLV_ENOMEM */
-CLV_API clv_status clv_graph_parse(clv_graph **out, const char *text, clv_error *err);
+CLV_EXPERIMENTAL clv_status clv_graph_parse(clv_graph **out, const char *text, clv_error *err);
 /** Parses a layout's text form for a tensor of `rank` dimensions; a failure is recorded in the graph. */
 CLV_API clv_layout clv_graph_layout(clv_graph *graph, int rank, const char *text);
 /** Opens a scope: names of state and ops from here on are prefixed by "scope.". Scopes nest; the name is formatted as

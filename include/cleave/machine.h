@@ -47,19 +47,19 @@ typedef struct clv_machine clv_machine;
 
 /** Opens a profile by its path, or by the name of a built-in one (clv_machine_builtin_name). Free with
  *  clv_machine_free. @return CLV_ENOTFOUND with the built-in names; as clv_machine_parse; CLV_EIO */
-CLV_API clv_status clv_machine_open(clv_machine **out, const char *profile, clv_error *err);
+CLV_EXPERIMENTAL clv_status clv_machine_open(clv_machine **out, const char *profile, clv_error *err);
 /** Parses a profile from `size` bytes of JSON; `where` names them in messages. Free with clv_machine_free.
  *  @return CLV_EFORMAT naming the key; CLV_ELIMIT for too many measurements; CLV_ENOMEM */
-CLV_API clv_status clv_machine_parse(clv_machine **out, const char *json, size_t size, const char *where,
-                                     clv_error *err);
+CLV_EXPERIMENTAL clv_status clv_machine_parse(clv_machine **out, const char *json, size_t size, const char *where,
+                                              clv_error *err);
 /** Writes the machine's profile to a file, which is replaced. @return CLV_ENOTFOUND and CLV_EIO, naming the file;
  *  CLV_ENOMEM */
-CLV_API clv_status clv_machine_write(const clv_machine *machine, const char *path, clv_error *err);
+CLV_EXPERIMENTAL clv_status clv_machine_write(const clv_machine *machine, const char *path, clv_error *err);
 /** Frees a machine; does nothing for NULL. */
-CLV_API void clv_machine_free(clv_machine *machine);
+CLV_EXPERIMENTAL void clv_machine_free(clv_machine *machine);
 
 /** Name of built-in profile i: "h100-nvlink-ib"; NULL past the end. */
-CLV_API const char *clv_machine_builtin_name(int i);
+CLV_EXPERIMENTAL const char *clv_machine_builtin_name(int i);
 
 /** Alpha-beta cost of a collective over a link: alpha_s + bytes / bytes_per_s, by bytes received (maximum over ranks).
  *  */
@@ -81,14 +81,15 @@ typedef struct clv_machine_info {
     clv_machine_link network;  /**< for collectives across hosts */
 } clv_machine_info;
 /** Describes a machine in *out. @return CLV_EINVAL for an invalid size */
-CLV_API clv_status clv_machine_get_info(const clv_machine *machine, clv_machine_info *out, clv_error *err);
+CLV_EXPERIMENTAL clv_status clv_machine_get_info(const clv_machine *machine, clv_machine_info *out, clv_error *err);
 
 /** Peak flops/s of a rank; 0 for an invalid dtype. */
-CLV_API double clv_machine_flops(const clv_machine *machine, clv_dtype dtype);
+CLV_EXPERIMENTAL double clv_machine_flops(const clv_machine *machine, clv_dtype dtype);
 
 /** Measured rate of an op ("dot_general") or collective ("all_reduce") at an amount of work
  *  (clv_instruction_info.work); 0 if not measured. alone: the rate of a single rank on the host. */
-CLV_API double clv_machine_rate(const clv_machine *machine, const char *op, clv_dtype dtype, double work, bool alone);
+CLV_EXPERIMENTAL double clv_machine_rate(const clv_machine *machine, const char *op, clv_dtype dtype, double work,
+                                         bool alone);
 
 /** Options of clv_machine_measure. Zero-initialised = defaults. */
 typedef struct clv_measure_options {
@@ -109,7 +110,7 @@ typedef struct clv_measure_options {
  *  of process 0.
  *  @return CLV_EINVAL for invalid ranks or blocks; CLV_EUNSUPPORTED if hosts have different numbers of processes, or
  *          their processes are not consecutive; CLV_ENOMEM; errors of sessions */
-CLV_API clv_status clv_machine_measure(clv_machine **out, const clv_measure_options *options, clv_error *err);
+CLV_EXPERIMENTAL clv_status clv_machine_measure(clv_machine **out, const clv_measure_options *options, clv_error *err);
 
 /** The CPU, and the libraries that compute on it. */
 typedef struct clv_cpu_info {
@@ -119,7 +120,7 @@ typedef struct clv_cpu_info {
     int64_t cores;       /**< cores that this process may use: as many ranks of one thread run at full speed */
 } clv_cpu_info;
 /** Describes the CPU in *out. @return CLV_EINVAL for an invalid size */
-CLV_API clv_status clv_cpu_get_info(clv_cpu_info *out, clv_error *err);
+CLV_EXPERIMENTAL clv_status clv_cpu_get_info(clv_cpu_info *out, clv_error *err);
 
 #ifdef __cplusplus
 }

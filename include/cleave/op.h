@@ -76,18 +76,18 @@ enum {
 typedef struct clv_op clv_op;
 
 /** Name of the op with its scope: "layers.3.mlp.squared_relu". */
-CLV_API const char *clv_op_name(const clv_op *op);
+CLV_EXPERIMENTAL const char *clv_op_name(const clv_op *op);
 /** Attributes of the op: attrs_size bytes, as given to clv_emit; NULL if it has none. */
-CLV_API const void *clv_op_attrs(const clv_op *op);
+CLV_EXPERIMENTAL const void *clv_op_attrs(const clv_op *op);
 /** Prints the attributes as snprintf does, by the def's table: "s=0.5 tag=gate"; control characters are escaped.
  *  mesh: for attributes that are layouts; NULL leaves these out. */
-CLV_API int clv_op_print_attrs(char *out, size_t size, const clv_op *op, const clv_mesh *mesh);
+CLV_EXPERIMENTAL int clv_op_print_attrs(char *out, size_t size, const clv_op *op, const clv_mesh *mesh);
 /** Number of operands that the op was given, including absent ones (CLV_NONE). */
-CLV_API int clv_op_operand_count(const clv_op *op);
+CLV_EXPERIMENTAL int clv_op_operand_count(const clv_op *op);
 /** Operand i; CLV_NONE if it is absent or out of range. */
-CLV_API clv_value clv_op_operand(const clv_op *op, int i);
+CLV_EXPERIMENTAL clv_value clv_op_operand(const clv_op *op, int i);
 /** Result i; CLV_NONE if out of range. */
-CLV_API clv_value clv_op_result(const clv_op *op, int i);
+CLV_EXPERIMENTAL clv_value clv_op_result(const clv_op *op, int i);
 
 /* ---- sharding rule ---- */
 
@@ -103,30 +103,30 @@ typedef struct clv_rule clv_rule;
 
 /** Adds a factor of `size` elements. reduction: how results without the factor combine over the ranks;
  *  CLV_REDUCTION_NONE: every result has it, or it cannot be split. @return its index; -1 beyond CLV_MAX_FACTORS */
-CLV_API int clv_rule_add_factor(clv_rule *rule, int64_t size, clv_reduction reduction);
+CLV_EXPERIMENTAL int clv_rule_add_factor(clv_rule *rule, int64_t size, clv_reduction reduction);
 /** Appends `factor` to dimension d of operand i, as its innermost factor. */
-CLV_API void clv_rule_operand_dim(clv_rule *rule, int i, int d, int factor);
+CLV_EXPERIMENTAL void clv_rule_operand_dim(clv_rule *rule, int i, int d, int factor);
 /** Appends `factor` to dimension d of result i, as its innermost factor. */
-CLV_API void clv_rule_result_dim(clv_rule *rule, int i, int d, int factor);
+CLV_EXPERIMENTAL void clv_rule_result_dim(clv_rule *rule, int i, int d, int factor);
 /** Names the factor for explanations ("heads"); default: the name of its dimensions. The name is borrowed. */
-CLV_API void clv_rule_name_factor(clv_rule *rule, int factor, const char *name);
+CLV_EXPERIMENTAL void clv_rule_name_factor(clv_rule *rule, int factor, const char *name);
 /** Forbids splitting the factor. */
-CLV_API void clv_rule_forbid_split(clv_rule *rule, int factor);
+CLV_EXPERIMENTAL void clv_rule_forbid_split(clv_rule *rule, int factor);
 /** Lets `factor` be split into more blocks T than it has elements (KV-head replication): gcd(T, size) blocks split it,
  *  and the remainder splits the factor `into` (query groups), which must follow it in every dimension that has both.
  *  `into` is not split otherwise. */
-CLV_API void clv_rule_replicate_remainder(clv_rule *rule, int factor, int into);
+CLV_EXPERIMENTAL void clv_rule_replicate_remainder(clv_rule *rule, int factor, int into);
 /** The op is linear in each of `operands` (bit i: operand i) by itself, as a*b: if one of them is a partial sum and the
  *  others are whole, the results are partial sums. */
-CLV_API void clv_rule_multilinear(clv_rule *rule, uint32_t operands);
+CLV_EXPERIMENTAL void clv_rule_multilinear(clv_rule *rule, uint32_t operands);
 /** The op is linear in `operands` together, as a+b: if all are partial sums, the results are; a whole one is counted on
  *  one rank only. */
-CLV_API void clv_rule_additive(clv_rule *rule, uint32_t operands);
+CLV_EXPERIMENTAL void clv_rule_additive(clv_rule *rule, uint32_t operands);
 /** Partial maxima of all operands give partial maxima: the op moves elements, or is monotonic. */
-CLV_API void clv_rule_keeps_partial_max(clv_rule *rule);
+CLV_EXPERIMENTAL void clv_rule_keeps_partial_max(clv_rule *rule);
 /** Makes the rule of an elementwise op with NumPy broadcasting: one factor per dimension of the result. Operands align
  *  to the right; a broadcast dimension of size 1 has no factor. Covers all results of result 0's shape. */
-CLV_API void clv_rule_elementwise(clv_rule *rule, const clv_op *op, const clv_type *in, const clv_type *out);
+CLV_EXPERIMENTAL void clv_rule_elementwise(clv_rule *rule, const clv_op *op, const clv_type *in, const clv_type *out);
 
 /* ---- running ---- */
 
@@ -141,7 +141,7 @@ typedef struct clv_view {
 } clv_view;
 
 /** Number of elements of the view: 0 if an extent is 0, 1 for a scalar. */
-CLV_API int64_t clv_view_elems(const clv_view *view);
+CLV_EXPERIMENTAL int64_t clv_view_elems(const clv_view *view);
 
 /** The rank that runs a kernel. */
 typedef struct clv_context clv_context;
@@ -156,12 +156,12 @@ typedef struct clv_call {
 } clv_call;
 
 /** The rank that runs the kernel, as clv_mesh numbers ranks; 0 outside a session. */
-CLV_API int clv_call_rank(const clv_call *call);
+CLV_EXPERIMENTAL int clv_call_rank(const clv_call *call);
 /** Number of threads that the kernel may use (clv_session_options.threads_per_rank); 1 outside a session. */
-CLV_API int clv_call_threads(const clv_call *call);
+CLV_EXPERIMENTAL int clv_call_threads(const clv_call *call);
 /** Nonzero if the run was cancelled (cancel.h) or a rank has failed. A long kernel may poll it and return
  *  CLV_ECANCELLED. */
-CLV_API int clv_call_cancelled(const clv_call *call);
+CLV_EXPERIMENTAL int clv_call_cancelled(const clv_call *call);
 
 /** Cost of an op on one rank. */
 typedef struct clv_op_cost {
@@ -248,8 +248,8 @@ typedef struct clv_op_def {
  *  @param in     n_in operands; CLV_NONE for an absent optional one
  *  @param out    def->n_out results; all CLV_NONE on failure (recorded in the graph, graph.h), only the first if the
  *                def itself is refused */
-CLV_API void clv_emit(clv_graph *graph, const clv_op_def *def, const void *attrs, const clv_value *in, int n_in,
-                      clv_value *out);
+CLV_EXPERIMENTAL void clv_emit(clv_graph *graph, const clv_op_def *def, const void *attrs, const clv_value *in,
+                               int n_in, clv_value *out);
 
 /* ---- testing an op ---- */
 
@@ -308,22 +308,22 @@ typedef struct clv_op_check_report {
  *          element (by global index) and both values; err->op is the op. Errors of clv_op_register, clv_emit and the
  *          kernel; CLV_ENONFINITE if a result is NaN, which cannot be compared; CLV_EINVAL for options out of range;
  *          CLV_ENOMEM */
-CLV_API clv_status clv_op_check(const clv_op_def *def, const void *attrs, const clv_type *in, int n_in,
-                                const clv_op_check_options *options, clv_op_check_report *out, clv_error *err);
+CLV_EXPERIMENTAL clv_status clv_op_check(const clv_op_def *def, const void *attrs, const clv_type *in, int n_in,
+                                         const clv_op_check_options *options, clv_op_check_report *out, clv_error *err);
 
 /* ---- the registry: all ops by name, built-in and custom ---- */
 
 /** Registers an op. Does nothing if it is registered with the same fields.
  *  @return CLV_EINVAL naming a field that is missing or out of range; CLV_EEXIST if another op has the name;
  *          CLV_EUNSUPPORTED for a field of a later version; CLV_ENOMEM */
-CLV_API clv_status clv_op_register(const clv_op_def *def, clv_error *err);
+CLV_EXPERIMENTAL clv_status clv_op_register(const clv_op_def *def, clv_error *err);
 /** The op of that name; NULL if there is none. Read only its first `size` bytes. Built-in ops have builders (graph.h);
  *  clv_emit refuses them. */
-CLV_API const clv_op_def *clv_op_find(const char *name);
+CLV_EXPERIMENTAL const clv_op_def *clv_op_find(const char *name);
 /** Iterates over the registry, built-in ops first: the op after another (NULL: the first one); NULL at the end. */
-CLV_API const clv_op_def *clv_op_next(const clv_op_def *after);
+CLV_EXPERIMENTAL const clv_op_def *clv_op_next(const clv_op_def *after);
 /** Display name of a registered op: its display_name, or its name. */
-CLV_API const char *clv_op_display_name(const clv_op_def *def);
+CLV_EXPERIMENTAL const char *clv_op_display_name(const clv_op_def *def);
 
 #ifdef __cplusplus
 }

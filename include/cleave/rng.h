@@ -26,26 +26,27 @@ typedef struct clv_key {
 } clv_key;
 
 /** Returns jax.random.key(seed) with x64 off: key [0, seed modulo 2^32]. */
-CLV_API clv_key clv_key_seed(uint64_t seed);
+CLV_EXPERIMENTAL clv_key clv_key_seed(uint64_t seed);
 /** Returns jax.random.fold_in(key, data). */
-CLV_API clv_key clv_key_fold_in(clv_key key, uint32_t data);
+CLV_EXPERIMENTAL clv_key clv_key_fold_in(clv_key key, uint32_t data);
 /** Returns key i of jax.random.split(key, n); in the partitionable form it does not depend on n. */
-CLV_API clv_key clv_key_split(clv_key key, uint64_t i);
+CLV_EXPERIMENTAL clv_key clv_key_split(clv_key key, uint64_t i);
 
 /** Computes one threefry-2x32 block of the counter (c0, c1). */
-CLV_API void clv_threefry(clv_key key, uint32_t c0, uint32_t c1, uint32_t out[2]);
+CLV_EXPERIMENTAL void clv_threefry(clv_key key, uint32_t c0, uint32_t c1, uint32_t out[2]);
 
 /* Each writes `count` elements of a random tensor: those whose flat row-major indices in the whole tensor begin at
  * `first`. */
 
 /** jax.random.bits(key, shape, uint32). */
-CLV_API void clv_random_bits(uint32_t *out, clv_key key, uint64_t first, int64_t count);
+CLV_EXPERIMENTAL void clv_random_bits(uint32_t *out, clv_key key, uint64_t first, int64_t count);
 /** jax.random.uniform(key, shape, f32, lo, hi): [lo, hi). */
-CLV_API void clv_random_uniform(float *out, clv_key key, uint64_t first, int64_t count, float lo, float hi);
+CLV_EXPERIMENTAL void clv_random_uniform(float *out, clv_key key, uint64_t first, int64_t count, float lo, float hi);
 /** jax.random.normal(key, shape, f32). */
-CLV_API void clv_random_normal(float *out, clv_key key, uint64_t first, int64_t count);
+CLV_EXPERIMENTAL void clv_random_normal(float *out, clv_key key, uint64_t first, int64_t count);
 /** jax.random.truncated_normal(key, lo, hi, shape, f32). */
-CLV_API void clv_random_truncated_normal(float *out, clv_key key, uint64_t first, int64_t count, float lo, float hi);
+CLV_EXPERIMENTAL void clv_random_truncated_normal(float *out, clv_key key, uint64_t first, int64_t count, float lo,
+                                                  float hi);
 
 /** Initial values of a parameter. Element i of the whole tensor depends only on (key, i). */
 typedef enum clv_init_kind {
@@ -64,7 +65,7 @@ typedef struct clv_init {
 } clv_init;
 
 /** Writes elements [first, first + count) of a tensor with this initializer; NaN if init.kind is not in the enum. */
-CLV_API void clv_init_fill(float *out, clv_init init, clv_key key, uint64_t first, int64_t count);
+CLV_EXPERIMENTAL void clv_init_fill(float *out, clv_init init, clv_key key, uint64_t first, int64_t count);
 
 #ifdef __cplusplus
 }

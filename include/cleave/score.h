@@ -38,16 +38,16 @@ typedef struct clv_score {
  *  The forwarder must give CLV_FORWARD_NLL.
  *  @return CLV_EINVAL for fewer than two tokens; CLV_ENONFINITE naming the token and the origin; errors of
  *          clv_forwarder_run */
-CLV_API clv_status clv_score_text(clv_score *out, clv_forwarder *forwarder, const char *text, size_t size,
-                                  const clv_score_options *options, clv_error *err);
+CLV_EXPERIMENTAL clv_status clv_score_text(clv_score *out, clv_forwarder *forwarder, const char *text, size_t size,
+                                           const clv_score_options *options, clv_error *err);
 
 /** Pseudo-likelihood of sequence i under a masked language model: the sum of -log p(token | all others) over its
  *  content tokens, each masked in turn (Salazar et al. 2020, arXiv:1910.14659). The forwarder must give
  *  CLV_FORWARD_NLL. @return CLV_EUNSUPPORTED when neither config.json (mask_token_id) nor the tokenizer ([MASK]) has a
  *  mask token;
  *          CLV_ENONFINITE; errors of clv_forwarder_run */
-CLV_API clv_status clv_score_masked(clv_score *out, clv_forwarder *forwarder, const clv_sequences *sequences, int64_t i,
-                                    const clv_score_options *options, clv_error *err);
+CLV_EXPERIMENTAL clv_status clv_score_masked(clv_score *out, clv_forwarder *forwarder, const clv_sequences *sequences,
+                                             int64_t i, const clv_score_options *options, clv_error *err);
 
 /** Scores of mutations, in the order of the list. */
 typedef struct clv_mutation_scores clv_mutation_scores;
@@ -60,17 +60,17 @@ typedef struct clv_mutation_scores clv_mutation_scores;
  *  @return CLV_EINVAL naming an invalid mutation, or one whose first residue is not the protein's; CLV_EUNSUPPORTED
  *          when the tokenizer does not make one token of each residue; errors of clv_score_masked. Messages begin with
  *          "mutations: " */
-CLV_API clv_status clv_score_mutations(clv_mutation_scores **out, clv_forwarder *forwarder,
-                                       const clv_sequences *sequences, int64_t i, const char *mutations,
-                                       const clv_score_options *options, clv_error *err);
+CLV_EXPERIMENTAL clv_status clv_score_mutations(clv_mutation_scores **out, clv_forwarder *forwarder,
+                                                const clv_sequences *sequences, int64_t i, const char *mutations,
+                                                const clv_score_options *options, clv_error *err);
 /** NULL is a no-op. */
-CLV_API void clv_mutation_scores_free(clv_mutation_scores *scores);
+CLV_EXPERIMENTAL void clv_mutation_scores_free(clv_mutation_scores *scores);
 /** Number of mutations; 0 for NULL. */
-CLV_API int64_t clv_mutation_scores_count(const clv_mutation_scores *scores);
+CLV_EXPERIMENTAL int64_t clv_mutation_scores_count(const clv_mutation_scores *scores);
 /** Mutation i as it was given, "K30R:L31V", borrowed; NULL for an invalid i. */
-CLV_API const char *clv_mutation_scores_name(const clv_mutation_scores *scores, int64_t i);
+CLV_EXPERIMENTAL const char *clv_mutation_scores_name(const clv_mutation_scores *scores, int64_t i);
 /** Score of mutation i; 0 for an invalid i. */
-CLV_API double clv_mutation_scores_score(const clv_mutation_scores *scores, int64_t i);
+CLV_EXPERIMENTAL double clv_mutation_scores_score(const clv_mutation_scores *scores, int64_t i);
 
 #ifdef __cplusplus
 }

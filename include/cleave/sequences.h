@@ -37,15 +37,15 @@ typedef struct clv_sequences clv_sequences;
  *  sequences. options may be NULL. Free with clv_sequences_free.
  *  @return CLV_EINVAL naming the record or line: a letter that is no residue, or a sequence that does not fit; also for
  *          a file without sequences (but not if all are skipped); errors of clv_model_tokenizer and clv_text_read */
-CLV_API clv_status clv_sequences_read(clv_sequences **out, const clv_model *model, const char *path,
-                                      const clv_sequences_options *options, clv_error *err);
+CLV_EXPERIMENTAL clv_status clv_sequences_read(clv_sequences **out, const clv_model *model, const char *path,
+                                               const clv_sequences_options *options, clv_error *err);
 /** Tokenizes n >= 1 texts. names may be NULL: "1", "2", ... Free with clv_sequences_free.
  *  @return as clv_sequences_read, without the errors of reading a file */
-CLV_API clv_status clv_sequences_from_texts(clv_sequences **out, const clv_model *model, const char *const *texts,
-                                            const char *const *names, int64_t n, const clv_sequences_options *options,
-                                            clv_error *err);
+CLV_EXPERIMENTAL clv_status clv_sequences_from_texts(clv_sequences **out, const clv_model *model,
+                                                     const char *const *texts, const char *const *names, int64_t n,
+                                                     const clv_sequences_options *options, clv_error *err);
 /** NULL is a no-op. */
-CLV_API void clv_sequences_free(clv_sequences *sequences);
+CLV_EXPERIMENTAL void clv_sequences_free(clv_sequences *sequences);
 
 /** A sequence. Strings live with the clv_sequences. */
 typedef struct clv_sequence_info {
@@ -58,24 +58,25 @@ typedef struct clv_sequence_info {
 } clv_sequence_info;
 
 /** Number of sequences that fit; they keep their order. */
-CLV_API int64_t clv_sequences_count(const clv_sequences *sequences);
+CLV_EXPERIMENTAL int64_t clv_sequences_count(const clv_sequences *sequences);
 /** Number of sequences that were skipped; they keep their order. */
-CLV_API int64_t clv_sequences_skipped_count(const clv_sequences *sequences);
+CLV_EXPERIMENTAL int64_t clv_sequences_skipped_count(const clv_sequences *sequences);
 /** Fills *out with sequence i; the caller has set `size`. @return CLV_EINVAL for an invalid i */
-CLV_API clv_status clv_sequences_at(const clv_sequences *sequences, int64_t i, clv_sequence_info *out, clv_error *err);
+CLV_EXPERIMENTAL clv_status clv_sequences_at(const clv_sequences *sequences, int64_t i, clv_sequence_info *out,
+                                             clv_error *err);
 /** Fills *out with skipped sequence i; the caller has set `size`. @return CLV_EINVAL for an invalid i */
-CLV_API clv_status clv_sequences_skipped_at(const clv_sequences *sequences, int64_t i, clv_sequence_info *out,
-                                            clv_error *err);
+CLV_EXPERIMENTAL clv_status clv_sequences_skipped_at(const clv_sequences *sequences, int64_t i, clv_sequence_info *out,
+                                                     clv_error *err);
 /** Nonzero if the sequences were read as FASTA. */
-CLV_API int clv_sequences_is_fasta(const clv_sequences *sequences);
+CLV_EXPERIMENTAL int clv_sequences_is_fasta(const clv_sequences *sequences);
 /** The most tokens that fit. */
-CLV_API int64_t clv_sequences_max_tokens(const clv_sequences *sequences);
+CLV_EXPERIMENTAL int64_t clv_sequences_max_tokens(const clv_sequences *sequences);
 
 /** Reads a whole text file of at most 1 GiB. *out is NUL-terminated; the caller frees it. The file may be a pipe, "-"
  *  (standard input), or compressed by gzip. A byte order mark is removed. zeros 0: CRLF and CR become "\n", and a zero
  *  byte is CLV_EINVAL; nonzero: bytes are kept as they are.
  *  @return CLV_ENOTFOUND; CLV_EFORMAT naming the kind of a file that is not text; CLV_EIO, CLV_ELIMIT, CLV_ENOMEM */
-CLV_API clv_status clv_text_read(char **out, size_t *size, const char *path, int zeros, clv_error *err);
+CLV_EXPERIMENTAL clv_status clv_text_read(char **out, size_t *size, const char *path, int zeros, clv_error *err);
 
 #ifdef __cplusplus
 }

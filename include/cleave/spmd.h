@@ -103,36 +103,36 @@ typedef struct clv_spmd_options {
 /** Runs a function on every rank of the session's mesh; options may be NULL.
  *  @return CLV_EINVAL, CLV_ESYNTAX, CLV_EAXIS or CLV_ESHAPE naming an invalid input or output; the function's failure,
  *          or CLV_EINVAL when it returned no clv_status; CLV_EPEER, CLV_ETIMEOUT; CLV_ENOMEM */
-CLV_API clv_status clv_spmd_run(clv_session *session, clv_spmd_function *function, void *arg,
-                                const clv_spmd_input *inputs, int n_inputs, const clv_spmd_output *outputs,
-                                int n_outputs, const clv_spmd_options *options, clv_error *err);
+CLV_EXPERIMENTAL clv_status clv_spmd_run(clv_session *session, clv_spmd_function *function, void *arg,
+                                         const clv_spmd_input *inputs, int n_inputs, const clv_spmd_output *outputs,
+                                         int n_outputs, const clv_spmd_options *options, clv_error *err);
 
 /** Number of collectives over more than one rank in the session's last clv_spmd_run, as its first local rank called
  *  them. */
-CLV_API int clv_spmd_collective_count(const clv_session *session);
+CLV_EXPERIMENTAL int clv_spmd_collective_count(const clv_session *session);
 /** Collective i, in call order, as clv_program_collective describes it, with NULL explanations. A broadcast is a
  *  "permute". Fills *out, whose `size` the caller has set. @return CLV_EINVAL for an i out of range */
-CLV_API clv_status clv_spmd_collective(const clv_session *session, int i, clv_collective *out, clv_error *err);
+CLV_EXPERIMENTAL clv_status clv_spmd_collective(const clv_session *session, int i, clv_collective *out, clv_error *err);
 
 /* ---- inside the function ---- */
 
 /** The calling rank. */
-CLV_API int clv_spmd_rank(const clv_spmd *spmd);
+CLV_EXPERIMENTAL int clv_spmd_rank(const clv_spmd *spmd);
 /** The session's mesh, borrowed. */
-CLV_API const clv_mesh *clv_spmd_mesh(const clv_spmd *spmd);
+CLV_EXPERIMENTAL const clv_mesh *clv_spmd_mesh(const clv_spmd *spmd);
 /** Size of the rank's group over axes, and the rank's index in it (first axis major); either may be NULL.
  *  @return clv_layout_parse's failures for invalid axes; CLV_ENOMEM */
-CLV_API clv_status clv_spmd_group(int *size, int *index, clv_spmd *spmd, const char *axes, clv_error *err);
+CLV_EXPERIMENTAL clv_status clv_spmd_group(int *size, int *index, clv_spmd *spmd, const char *axes, clv_error *err);
 
 /** Makes a local tensor of zeros with the given layout (text form). The library owns its memory.
  *  @return clv_layout_parse's, clv_shape_check's and clv_layout_check's; CLV_ENOMEM */
-CLV_API clv_status clv_spmd_zeros(clv_local_tensor *out, clv_spmd *spmd, clv_dtype dtype, int rank,
-                                  const int64_t *shape, const char *layout, clv_error *err);
+CLV_EXPERIMENTAL clv_status clv_spmd_zeros(clv_local_tensor *out, clv_spmd *spmd, clv_dtype dtype, int rank,
+                                           const int64_t *shape, const char *layout, clv_error *err);
 /** Gets this rank's shard of a session state in place: writes to it change the state.
  *  @return CLV_ENOTFOUND; CLV_EUNSUPPORTED on a device with memory of its own */
-CLV_API clv_status clv_spmd_state(clv_local_tensor *out, clv_spmd *spmd, const char *name, clv_error *err);
+CLV_EXPERIMENTAL clv_status clv_spmd_state(clv_local_tensor *out, clv_spmd *spmd, const char *name, clv_error *err);
 /** Frees a local tensor's memory before the function returns, and sets data to NULL; NULL is a no-op. */
-CLV_API void clv_spmd_free(clv_spmd *spmd, clv_local_tensor *local);
+CLV_EXPERIMENTAL void clv_spmd_free(clv_spmd *spmd, clv_local_tensor *local);
 
 /* Each collective allocates *out. out may be in, whose memory then lives until the function returns. All of them return
  * the failures listed at clv_spmd_all_reduce. */
@@ -142,36 +142,36 @@ CLV_API void clv_spmd_free(clv_spmd *spmd, clv_local_tensor *local);
  *  not, each member contributes its replica.
  *  @return CLV_EINVAL for a layout, dimension or reduction that does not match the axes; clv_layout_parse's failures
  *          for invalid axes; CLV_EPEER and CLV_ETIMEOUT as above; CLV_ECANCELLED; CLV_ENOMEM */
-CLV_API clv_status clv_spmd_all_reduce(clv_local_tensor *out, clv_spmd *spmd, const clv_local_tensor *in,
-                                       clv_reduction reduction, const char *axes, clv_error *err);
+CLV_EXPERIMENTAL clv_status clv_spmd_all_reduce(clv_local_tensor *out, clv_spmd *spmd, const clv_local_tensor *in,
+                                                clv_reduction reduction, const char *axes, clv_error *err);
 /** clv_spmd_all_reduce of which each member gets one block: the result is sharded over the axes along dimension `dim`.
  *  @return clv_spmd_all_reduce's */
-CLV_API clv_status clv_spmd_reduce_scatter(clv_local_tensor *out, clv_spmd *spmd, const clv_local_tensor *in,
-                                           clv_reduction reduction, int dim, const char *axes, clv_error *err);
+CLV_EXPERIMENTAL clv_status clv_spmd_reduce_scatter(clv_local_tensor *out, clv_spmd *spmd, const clv_local_tensor *in,
+                                                    clv_reduction reduction, int dim, const char *axes, clv_error *err);
 /** Every member gets the blocks of all members: the result is no longer sharded over the axes.
  *  @return clv_spmd_all_reduce's */
-CLV_API clv_status clv_spmd_all_gather(clv_local_tensor *out, clv_spmd *spmd, const clv_local_tensor *in,
-                                       const char *axes, clv_error *err);
+CLV_EXPERIMENTAL clv_status clv_spmd_all_gather(clv_local_tensor *out, clv_spmd *spmd, const clv_local_tensor *in,
+                                                const char *axes, clv_error *err);
 /** Moves the sharding over the axes from other dimensions to dimension `dim`. @return clv_spmd_all_reduce's */
-CLV_API clv_status clv_spmd_all_to_all(clv_local_tensor *out, clv_spmd *spmd, const clv_local_tensor *in, int dim,
-                                       const char *axes, clv_error *err);
+CLV_EXPERIMENTAL clv_status clv_spmd_all_to_all(clv_local_tensor *out, clv_spmd *spmd, const clv_local_tensor *in,
+                                                int dim, const char *axes, clv_error *err);
 /** A transfer of a permute: member `to` gets the shard of member `from`. */
 typedef struct clv_spmd_pair {
     int from, to;
 } clv_spmd_pair;
 /** Sends shards between members. A member that is in no pair's `to` gets zeros.
  *  @return CLV_EINVAL for members that are not in the group, or a member that receives twice; clv_spmd_all_reduce's */
-CLV_API clv_status clv_spmd_permute(clv_local_tensor *out, clv_spmd *spmd, const clv_local_tensor *in,
-                                    const clv_spmd_pair *pairs, int n_pairs, const char *axes, clv_error *err);
+CLV_EXPERIMENTAL clv_status clv_spmd_permute(clv_local_tensor *out, clv_spmd *spmd, const clv_local_tensor *in,
+                                             const clv_spmd_pair *pairs, int n_pairs, const char *axes, clv_error *err);
 /** Ring shift: member i gets the shard of member i - by, modulo the group's size. @return clv_spmd_all_reduce's */
-CLV_API clv_status clv_spmd_shift(clv_local_tensor *out, clv_spmd *spmd, const clv_local_tensor *in, int64_t by,
-                                  const char *axes, clv_error *err);
+CLV_EXPERIMENTAL clv_status clv_spmd_shift(clv_local_tensor *out, clv_spmd *spmd, const clv_local_tensor *in,
+                                           int64_t by, const char *axes, clv_error *err);
 /** Every member gets the shard of member `root`.
  *  @return CLV_EINVAL for a root that is not in the group; clv_spmd_all_reduce's */
-CLV_API clv_status clv_spmd_broadcast(clv_local_tensor *out, clv_spmd *spmd, const clv_local_tensor *in, int root,
-                                      const char *axes, clv_error *err);
+CLV_EXPERIMENTAL clv_status clv_spmd_broadcast(clv_local_tensor *out, clv_spmd *spmd, const clv_local_tensor *in,
+                                               int root, const char *axes, clv_error *err);
 /** Returns when all members have called it. @return clv_spmd_all_reduce's */
-CLV_API clv_status clv_spmd_barrier(clv_spmd *spmd, const char *axes, clv_error *err);
+CLV_EXPERIMENTAL clv_status clv_spmd_barrier(clv_spmd *spmd, const char *axes, clv_error *err);
 
 #ifdef __cplusplus
 }

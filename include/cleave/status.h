@@ -25,6 +25,8 @@ extern "C" {
 #define CLV_API
 #define CLV_PRINTF(text, values)
 #endif
+/** A function of the library like CLV_API, which may still change in any release; from 1.0 on CLV_API ones do not. */
+#define CLV_EXPERIMENTAL CLV_API
 
 /** X(code, name, text): one row per status. */
 #define CLV_STATUS_TABLE(X)                                                                                            \

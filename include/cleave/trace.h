@@ -44,11 +44,11 @@ extern "C" {
 /** Starts recording: each later run of the session is a step, numbered from 0. Discards an unfinished recording. In a
  *  session of several processes, all processes make the same clv_trace calls.
  *  @return CLV_ENOMEM; CLV_EINVAL while another call uses the session */
-CLV_API clv_status clv_trace_begin(clv_session *session, clv_error *err);
+CLV_EXPERIMENTAL clv_status clv_trace_begin(clv_session *session, clv_error *err);
 /** Assigns the following runs to `step`, until the next call; several runs may form one step. With a negative step,
  *  runs are not recorded. Does nothing if no trace is recorded.
  *  @return CLV_EINVAL for a step beyond INT32_MAX, or while another call uses the session */
-CLV_API clv_status clv_trace_step(clv_session *session, int64_t step, clv_error *err);
+CLV_EXPERIMENTAL clv_status clv_trace_step(clv_session *session, int64_t step, clv_error *err);
 
 /** Zero-initialised = defaults. */
 typedef struct clv_trace_options {
@@ -63,7 +63,7 @@ typedef struct clv_trace_options {
  *  out. A failed run is recorded up to the instruction that failed, except on ranks that have not returned.
  *  @return CLV_EINVAL if no trace is recorded, or while another call uses the session; CLV_EIO, CLV_ENOTFOUND for the
  *          file; CLV_ENOMEM; in a session of several processes, the transport's failures */
-CLV_API clv_status clv_trace_end(clv_session *session, const clv_trace_options *options, clv_error *err);
+CLV_EXPERIMENTAL clv_status clv_trace_end(clv_session *session, const clv_trace_options *options, clv_error *err);
 
 /* ---- reading ---- */
 
@@ -73,9 +73,9 @@ typedef struct clv_trace_report clv_trace_report;
 /** Reads a file written by clv_trace_end. Free with clv_trace_report_free.
  *  @return CLV_EFORMAT naming a file that is not a trace or is damaged; CLV_EUNSUPPORTED for another version; CLV_EIO,
  *          CLV_ENOTFOUND, CLV_ELIMIT (a file of more than 1 GiB), CLV_ENOMEM */
-CLV_API clv_status clv_trace_read(clv_trace_report **out, const char *path, clv_error *err);
+CLV_EXPERIMENTAL clv_status clv_trace_read(clv_trace_report **out, const char *path, clv_error *err);
 /** NULL is a no-op. */
-CLV_API void clv_trace_report_free(clv_trace_report *report);
+CLV_EXPERIMENTAL void clv_trace_report_free(clv_trace_report *report);
 
 /** General facts of a trace. Strings live with the report. */
 typedef struct clv_trace_info {
@@ -88,7 +88,7 @@ typedef struct clv_trace_info {
     double seconds;         /**< of a step, mean over steps and ranks */
 } clv_trace_info;
 /** Fills *out, whose `size` the caller has set. @return CLV_EINVAL for a size that no version had */
-CLV_API clv_status clv_trace_describe(const clv_trace_report *report, clv_trace_info *out, clv_error *err);
+CLV_EXPERIMENTAL clv_status clv_trace_describe(const clv_trace_report *report, clv_trace_info *out, clv_error *err);
 
 /** Time of a step in one part of the model: seconds, means over steps and ranks. */
 typedef struct clv_trace_part {
@@ -106,7 +106,8 @@ typedef struct clv_trace_part {
 } clv_trace_part;
 /** Part i. Fills *out, whose `size` the caller has set. @return CLV_EINVAL for a negative i, or a size that no version
  *  had */
-CLV_API clv_status clv_trace_report_part(const clv_trace_report *report, int i, clv_trace_part *out, clv_error *err);
+CLV_EXPERIMENTAL clv_status clv_trace_report_part(const clv_trace_report *report, int i, clv_trace_part *out,
+                                                  clv_error *err);
 
 /** Time of a step in all ops, or collectives, of one kind: means over steps and ranks. */
 typedef struct clv_trace_op_kind {
@@ -119,8 +120,8 @@ typedef struct clv_trace_op_kind {
 } clv_trace_op_kind;
 /** Kind i, the longest first; at most 128 kinds. Fills *out, whose `size` the caller has set.
  *  @return CLV_EINVAL for a negative i, or a size that no version had */
-CLV_API clv_status clv_trace_report_op_kind(const clv_trace_report *report, int i, clv_trace_op_kind *out,
-                                            clv_error *err);
+CLV_EXPERIMENTAL clv_status clv_trace_report_op_kind(const clv_trace_report *report, int i, clv_trace_op_kind *out,
+                                                     clv_error *err);
 
 #ifdef __cplusplus
 }
