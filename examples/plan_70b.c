@@ -50,7 +50,7 @@ static clv_status plan(const char *config, const char *mesh, const char *profile
     clv_program *program = NULL;
     clv_memory memory = {.size = sizeof memory};
     clv_prediction predicted = {.size = sizeof predicted};
-    CLV_TRY(clv_machine_open(&machine, profile, err));
+    CLV_TRY(clv_machine_open(&machine, profile, NULL, err));
     clv_status status = compile(&program, config, mesh, machine, err);
     if (status == CLV_OK && (status = clv_program_memory(program, &memory, err)) == CLV_OK &&
         (status = clv_program_predict(program, machine, &predicted, err)) == CLV_OK) {

@@ -105,8 +105,8 @@ static void test_machines(void **state)
     clv_cpu_info cpu = {.size = 1};
 
     (void)state;
-    REFUSED(clv_machine_open(NULL, "tpu-v2-8", &err));
-    REFUSED(clv_machine_open(&out, NULL, &err));
+    REFUSED(clv_machine_open(NULL, "tpu-v2-8", NULL, &err));
+    REFUSED(clv_machine_open(&out, NULL, NULL, &err));
     REFUSED(clv_machine_measure(NULL, NULL, &err));
     REFUSED(clv_machine_measure(&out, &(clv_measure_options){.ranks = -1}, &err));
     REFUSED(clv_machine_measure(&out, &(clv_measure_options){.blocks = 99}, &err));
@@ -123,7 +123,7 @@ static void test_machines(void **state)
     NOTHING(clv_machine_flops(NULL, (clv_dtype)99));
     NOTHING(clv_machine_rate(NULL, NULL, CLV_F32, 1, 0));
     clv_machine_free(NULL);
-    assert_int_equal(clv_machine_open(&out, "tpu-v2-8", &err), CLV_OK);
+    assert_int_equal(clv_machine_open(&out, "tpu-v2-8", NULL, &err), CLV_OK);
     REFUSED(clv_machine_write(out, NULL, &err));
     NOTHING(clv_machine_rate(out, "map", (clv_dtype)99, 1, 1));
     clv_machine_free(out);

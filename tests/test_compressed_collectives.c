@@ -159,7 +159,7 @@ static void test_prediction(void **state)
     clv_plan_options o = {.size = sizeof o, .block = block, .mode = CLV_PLAN_MODE_GRAD, .hidden = 4096, .mesh = &mesh};
     clv_program *program;
     (void)state;
-    must(clv_machine_open(&machine, "h100-nvlink-ib", &err), &err);
+    must(clv_machine_open(&machine, "h100-nvlink-ib", NULL, &err), &err);
     must(clv_mesh_parse(&mesh, "model=16", &err), &err);
     o.heads = 32;
     o.compile.machine = machine;

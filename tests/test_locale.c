@@ -86,9 +86,9 @@ static void test_machine_profile(void **state)
     clv_error err = {0};
     (void)state;
     need_comma();
-    must(clv_machine_open(&machine, "h100-nvlink-ib", &err), &err);
+    must(clv_machine_open(&machine, "h100-nvlink-ib", NULL, &err), &err);
     must(clv_machine_write(machine, in("profile.json"), &err), &err);
-    must(clv_machine_open(&again, in("profile.json"), &err), &err);
+    must(clv_machine_open(&again, in("profile.json"), NULL, &err), &err);
     must(clv_machine_get_info(machine, &one, &err), &err);
     must(clv_machine_get_info(again, &two, &err), &err);
     assert_true(one.efficiency == two.efficiency && one.efficiency > 0 && one.efficiency < 1);

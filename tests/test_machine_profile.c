@@ -95,7 +95,7 @@ static void test_written_as_read(void **state)
     clv_machine *p = parse(valid);
     snprintf(path, sizeof path, "%s/test_machine_profile.json", getenv("CLV_BUILD_DIR"));
     assert_int_equal(clv_machine_write(p, path, &err), CLV_OK);
-    assert_int_equal(clv_machine_open(&q, path, &err), CLV_OK);
+    assert_int_equal(clv_machine_open(&q, path, NULL, &err), CLV_OK);
     assert_int_equal(clv_machine_get_info(p, &wrote, &err), CLV_OK);
     assert_int_equal(clv_machine_get_info(q, &read, &err), CLV_OK);
     assert_string_equal(read.name, "n");
@@ -124,7 +124,7 @@ static void test_shipped(void **state)
         clv_error err = {0};
         snprintf(path, sizeof path, "%s/data/profiles/%s.json", getenv("CLV_SOURCE_DIR"), name);
         for (int k = 0; k < 2; k++) {
-            if (clv_machine_open(&p[k], k ? path : name, &err) != CLV_OK)
+            if (clv_machine_open(&p[k], k ? path : name, NULL, &err) != CLV_OK)
                 fail_msg("%s", err.message);
             assert_int_equal(clv_machine_get_info(p[k], &info[k], &err), CLV_OK);
         }
@@ -150,7 +150,7 @@ static void test_default(void **state)
     assert_true(isinf(info.memory_bytes));
     close_to(clv_machine_flops(NULL, CLV_I64), 100e9);
     assert_true(clv_machine_rate(NULL, "map", CLV_F32, 10, 0) == 0);
-    assert_int_equal(clv_machine_open(&p, "no/such", &err), CLV_ENOTFOUND);
+    assert_int_equal(clv_machine_open(&p, "no/such", NULL, &err), CLV_ENOTFOUND);
     assert_non_null(strstr(err.message, ", h100-nvlink-ib, tpu-v2-8"));
     assert_null(p);
 }
@@ -274,7 +274,7 @@ static void test_across_hosts(void **state)
     *far = (clv_rate){.op = "all_reduce", .n = 2, .work = {100, 1e6}, .rate = {2e5, 2e5}};
     char path[64] = "profile_across_hosts.json";
     assert_int_equal(clv_machine_write(p, path, &err), CLV_OK);
-    assert_int_equal(clv_machine_open(&again, path, &err), CLV_OK);
+    assert_int_equal(clv_machine_open(&again, path, NULL, &err), CLV_OK);
     remove(path);
     assert_int_equal(clv_machine_copy(&copy, p, &err), CLV_OK);
     clv_machine *const all[] = {p, again, copy};
@@ -323,11 +323,12 @@ static void test_efficiency(void **state)
     clv_output(graph, "y", clv_einsum(graph, "ik,kj->ij", x, x), NULL);
     assert_int_equal(clv_compile(&program, graph, NULL, &err), CLV_OK);
     double flops = 2.0 * (double)(n * n * n);
-    for (int half = 0; half < 2; half++) {
-        p->efficiency = half ? 0.5 : 1;
+    for (int half = 0; half < 4; half++) {
+        p->efficiency = half % 2 ? 0.5 : 1;
+        p->k_half = half < 2 ? 0 : 256;
         clv_prediction all = {.size = sizeof all};
         assert_int_equal(clv_program_predict(program, p, &all, &err), CLV_OK);
-        close_to(all.seconds - p->instruction_s, flops / (1e9 * p->efficiency));
+        close_to(all.seconds - p->instruction_s, flops / (1e9 * p->efficiency) * (half < 2 ? 1 : 1.5));
         close_to(all.flops, flops);
         clv_instruction_info info = {.size = sizeof info};
         assert_int_equal(clv_program_instruction(program, 0, &info, &err), CLV_OK);
@@ -341,6 +342,47 @@ static void test_efficiency(void **state)
     clv_program_free(program);
     clv_graph_free(graph);
     clv_machine_free(p);
+}
+
+/* What another program reaches replaces the profile's figures, op by op. */
+static void test_software(void **state)
+{
+    static const char entry[] = "\"name\":\"n\",\"software\":{\"other\":{\"source\":\"s\",\"k_half\":256,\"traffic_"
+                                "factor\":3,\"instruction_s\":1e-6,"
+                                "\"ops\":{\"map\":{\"bf16\":[[1,2e6]]},\"reduce\":{\"f32\":[[1,5]]}}}}";
+    char path[4096], text[2048];
+    clv_error err = {0};
+    clv_machine_info info = {.size = sizeof info};
+    clv_machine *p;
+    (void)state;
+    refused("\"name\":\"n\"", "\"name\":\"n\",\"software\":{\"other\":{\"speed\":1}}",
+            "\"other\": unknown key \"speed\"; valid: source, efficiency");
+    refused("\"name\":\"n\"", "\"name\":\"n\",\"software\":[]", "p.json: \"software\": not a JSON object");
+    snprintf(text, sizeof text, "{%s%s", entry, strchr(valid, ','));
+    snprintf(path, sizeof path, "%s/test_machine_software.json", getenv("CLV_BUILD_DIR"));
+    FILE *file = fopen(path, "w");
+    assert_true(file && fputs(text, file) >= 0 && fclose(file) == 0);
+    for (int with = 0; with < 2; with++) {
+        assert_int_equal(clv_machine_open(&p, path, with ? "other" : NULL, &err), CLV_OK);
+        assert_int_equal(clv_machine_get_info(p, &info, &err), CLV_OK);
+        assert_string_equal(info.software, with ? "other" : "");
+        close_to(info.efficiency, 0.5);
+        close_to(info.k_half, with ? 256 : 0);
+        close_to(info.traffic_factor, with ? 3 : 1);
+        close_to(info.instruction_s, with ? 1e-6 : 0);
+        close_to(clv_machine_rate(p, "map", CLV_F32, 100, 0), 1e6);
+        close_to(clv_machine_rate(p, "map", CLV_BF16, 100, 0), with ? 2e6 : 0);
+        close_to(clv_machine_rate(p, "reduce", CLV_F32, 100, 0), with ? 5 : 0);
+        clv_machine_free(p);
+    }
+    p = NULL;
+    assert_int_equal(clv_machine_open(&p, path, "wrong", &err), CLV_ENOTFOUND);
+    assert_non_null(strstr(err.message, "no software \"wrong\"; valid: other"));
+    err = (clv_error){0};
+    assert_int_equal(clv_machine_open(&p, "tpu-v2-8", "other", &err), CLV_ENOTFOUND);
+    assert_non_null(strstr(err.message, "valid: none, the profile lists no software"));
+    assert_null(p);
+    remove(path);
 }
 
 /* One rank goes by what was measured alone, if anything was; several by what was measured side by side. */
@@ -363,13 +405,17 @@ static void test_whose_rates(void **state)
         clv_value x = clv_input(graph, "x", CLV_F32, 1, (int64_t[]){64 * ranks}, &layout);
         clv_output(graph, "y", clv_unary(graph, CLV_TANH, x), &layout);
         assert_int_equal(clv_compile(&program, graph, NULL, &err), CLV_OK);
-        double work = clv_instruction_cost(program, 0).bytes;
+        double work = clv_instruction_work(program, 0).bytes;
         double alone = work / clv_machine_rate(p, "map", CLV_F32, work, 1),
                busy = work / clv_machine_rate(p, "map", CLV_F32, work, 0);
         close_to(clv_program_predict_instruction(program, p, 0), p->instruction_s + (ranks == 1 ? alone : busy));
         p->rates_alone.n = 0;
         close_to(clv_program_predict_instruction(program, p, 0), p->instruction_s + busy);
-        p->rates_alone.n = 1;
+        p->rates_alone.n = p->rates_shared.n = 0;
+        for (p->traffic_factor = 1; p->traffic_factor <= 3; p->traffic_factor += 2)
+            close_to(clv_program_predict_instruction(program, p, 0),
+                     p->instruction_s + p->traffic_factor * work / p->memory_bytes_per_s);
+        p->rates_alone.n = p->rates_shared.n = 1;
         clv_program_free(program);
         clv_graph_free(graph);
     }
@@ -416,6 +462,6 @@ int main(void)
         cmocka_unit_test(test_cpu),      cmocka_unit_test(test_measured),   cmocka_unit_test(test_written_as_read),
         cmocka_unit_test(test_shipped),  cmocka_unit_test(test_rings),      cmocka_unit_test(test_across_hosts),
         cmocka_unit_test(test_link_fit), cmocka_unit_test(test_efficiency), cmocka_unit_test(test_whose_rates),
-        cmocka_unit_test(test_slices),   cmocka_unit_test(test_crowded)};
+        cmocka_unit_test(test_slices),   cmocka_unit_test(test_crowded),    cmocka_unit_test(test_software)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -438,7 +438,7 @@ static void test_order(void **state)
                       five[] = "{\"rules\": [[\"batch\", [\"b\", \"c\"]], [\"heads\", \"t\"], [\"mlp\", \"t\"]]}";
     clv_machine *hosts;
     (void)state;
-    must(clv_machine_open(&hosts, "h100-nvlink-ib", &err), &err);
+    must(clv_machine_open(&hosts, "h100-nvlink-ib", NULL, &err), &err);
     assert_true(check_order("model=8,data=2", NULL, hosts, "data=2,model=8") < 0.99);
     assert_true(check_order("data=2,model=8", NULL, hosts, "data=2,model=8") == 1);
     assert_true(check_order("model=4,data=2", NULL, hosts, "model=4,data=2") == 1); /* of one host */
@@ -460,7 +460,7 @@ static void test_order_of_state(void **state)
     clv_plan_options how = {
         .size = sizeof how, .model = golden_path("llama"), .batch = 8, .seq = 64, .mesh = &mesh, .rules = &rules};
     (void)state;
-    must(clv_machine_open(&hosts, "h100-nvlink-ib", &err), &err);
+    must(clv_machine_open(&hosts, "h100-nvlink-ib", NULL, &err), &err);
     how.compile.machine = hosts;
     must(clv_mesh_parse(&mesh, "data=8,model=2", &err), &err);
     must(clv_axis_rules_parse(&rules, text, strlen(text), &mesh, "rules", &err), &err);

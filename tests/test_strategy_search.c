@@ -112,6 +112,7 @@ static clv_machine random_machine(maker *m)
                            .hosts = pick(m, 4) ? 0 : 2,
                            .memory_bytes_per_s = 20e9,
                            .efficiency = 0.5,
+                           .traffic_factor = 1,
                            .instruction_s = pick(m, 2) * 1e-6,
                            .host = {1e-6, 1e10},
                            .network = {pick(m, 2) ? 1e-5 : 1e-6, pick(m, 3) ? 1e8 : 1e10}};
@@ -368,6 +369,7 @@ static void test_many_axes(void **state)
     clv_machine hosts = {.ranks_per_host = 8,
                          .memory_bytes_per_s = 2e12,
                          .efficiency = 1,
+                         .traffic_factor = 1,
                          .host = {5e-6, 3e11},
                          .network = {2e-5, 2e10}};
     (void)state;

@@ -18,13 +18,20 @@
  *     "flops_per_s": {"f32": 1.8e11, ...},     peak of a rank, by dtype; f32 is required, others default to it
  *     "memory_bytes_per_s": 1.2e10,            memory bandwidth of a rank while all ranks of the host use theirs
  *     "efficiency": 0.8,                       fraction of flops_per_s that matmuls reach, unless measured in "ops"
+ *     "k_half": 300,                           contracted elements at which a matmul reaches half of that: [m, k] by
+ *                                              [k, n] reaches efficiency * k / (k + k_half) (optional: 0)
+ *     "traffic_factor": 1,                     memory traffic of ops that are no matmuls, relative to this
+ *                                              library's: above 1 where they are less fused (optional: 1)
  *     "instruction_s": 1e-6,                   overhead of each instruction
  *     "host":    {"alpha_s": 2e-6, "bytes_per_s": 6e9},      collectives inside a host
  *     "network": {"alpha_s": 2e-5, "bytes_per_s": 1e9},      collectives across hosts; optional if hosts is 1
  *     "ops": {"dot_general": {"f32": [[1e6, 6e10], [1e9, 1.7e11]]}, "all_reduce": {"f32": [[4096, 1e9]]}},
  *     "ops_alone": {...},                      the same with a single rank on the host
- *     "ops_network": {...}                     collectives across hosts; these three are optional
- *   }
+ *     "ops_network": {...},                    collectives across hosts; these three are optional
+ *     "software": {"pytorch": {"source": "...", "efficiency": 0.6, "ops": {...}}}
+ *   }                                          what other programs reach (optional): an entry replaces
+ *                                              efficiency, k_half, traffic_factor, instruction_s,
+ *                                              memory_bytes_per_s, and rates of ops by name
  *
  * A measurement is a list of [work, rate] by increasing work: flops and flops/s for matmuls and attention, bytes and
  * bytes/s for other ops (memory traffic) and for collectives (received). Rates are interpolated over log(work), and
@@ -45,9 +52,11 @@ extern "C" {
 /** A hardware description. */
 typedef struct clv_machine clv_machine;
 
-/** Opens a profile by its path, or by the name of a built-in one (clv_machine_builtin_name). Free with
- *  clv_machine_free. @return CLV_ENOTFOUND with the built-in names; as clv_machine_parse; CLV_EIO */
-CLV_EXPERIMENTAL clv_status clv_machine_open(clv_machine **out, const char *profile, clv_error *err);
+/** Opens a profile by its path, or by the name of a built-in one (clv_machine_builtin_name). software: an entry of the
+ *  profile's "software"; NULL: none of them. Free with clv_machine_free.
+ *  @return CLV_ENOTFOUND with the built-in names, or the profile's software; as clv_machine_parse; CLV_EIO */
+CLV_EXPERIMENTAL clv_status clv_machine_open(clv_machine **out, const char *profile, const char *software,
+                                             clv_error *err);
 /** Parses a profile from `size` bytes of JSON; `where` names them in messages. Free with clv_machine_free.
  *  @return CLV_EFORMAT naming the key; CLV_ELIMIT for too many measurements; CLV_ENOMEM */
 CLV_EXPERIMENTAL clv_status clv_machine_parse(clv_machine **out, const char *json, size_t size, const char *where,
@@ -79,6 +88,9 @@ typedef struct clv_machine_info {
     double instruction_s;      /**< overhead of each instruction */
     clv_machine_link host;     /**< for collectives inside a host */
     clv_machine_link network;  /**< for collectives across hosts */
+    const char *software;      /**< entry of the profile's "software" in use; "": none. Lives with the machine */
+    double k_half;         /**< contracted elements at which a matmul reaches half of `efficiency`, unless measured */
+    double traffic_factor; /**< memory traffic of ops that are no matmuls, relative to this library's */
 } clv_machine_info;
 /** Describes a machine in *out. @return CLV_EINVAL for an invalid size */
 CLV_EXPERIMENTAL clv_status clv_machine_get_info(const clv_machine *machine, clv_machine_info *out, clv_error *err);

@@ -14,14 +14,16 @@ from .errors import check, py_str
 class Machine(ProcessLocal):
     """A hardware profile: a path that ``cleave bench profile`` wrote, or the name of a built-in one (:func:`machines`).
 
+    software: an entry of the profile's "software": what another program reaches on the machine ("pytorch").
     ``Machine()`` is a generic host: only ratios of its costs are meaningful.
     """
 
-    def __init__(self, profile: Any = None) -> None:
+    def __init__(self, profile: Any = None, software: str | None = None) -> None:
         self._handle: Handle | None = None
         if profile is not None:
             out = ffi.new("clv_machine **")
-            check(lib.clv_machine_open, out, c_str(profile, "a machine's profile"))
+            stack = NULL if software is None else c_str(software, "a profile's software")
+            check(lib.clv_machine_open, out, c_str(profile, "a machine's profile"), stack)
             self._handle = Handle(out[0], lib.clv_machine_free, "machine")
 
     def _call(self, function: Any) -> Any:

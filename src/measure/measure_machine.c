@@ -188,6 +188,7 @@ static void fill_defaults(clv_machine *p, const clv_job_hosts *hosts)
     p->ranks_per_host = ranks;
     p->hosts = hosts->hosts;
     p->efficiency = 0.8;
+    p->traffic_factor = 1;
     p->memory_bytes = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE) / (double)ranks;
     p->memory_bytes_per_s = best_rate(rates, "combine", CLV_F32);
     p->host =

@@ -334,13 +334,13 @@ static double chunk_seconds(const chunk_group *t, const chunker *c, int i, int n
     }
     clv_work_rates rates;
     clv_cost_work_rates(&rates, &c->model, instruction->op->def, clv_instruction_dtype(program, i));
-    clv_op_cost cost = clv_instruction_cost(program, i);
+    clv_op_work work = clv_instruction_work(program, i);
     int64_t chunks = split_bytes(t, program, instruction->in, instruction->n_in) +
                      split_bytes(t, program, instruction->out, instruction->n_out);
     int strips = n > 1 ? blocks_of(&program->buffers[instruction->out[0]], t->n_rows) : 1, all = n * strips;
-    cost.flops /= all;
-    cost.bytes -= fmin(cost.bytes, (double)chunks) * (all - 1) / all;
-    return strips * clv_cost_work(&rates, cost);
+    work.flops /= all;
+    work.bytes -= fmin(work.bytes, (double)chunks) * (all - 1) / all;
+    return strips * clv_cost_work(&rates, work);
 }
 
 /* Seconds of the group in n chunks: link and compute work at once, except for one chunk of the other. */

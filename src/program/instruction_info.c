@@ -43,12 +43,12 @@ static void describe_product(clv_instruction_info *info, const clv_program *prog
 static void describe_op(clv_instruction_info *info, const clv_program *program, int i)
 {
     const clv_instruction *instruction = &program->instructions[i];
-    clv_op_cost cost = clv_instruction_cost(program, i);
+    clv_op_work work = clv_instruction_work(program, i);
     info->kind = instruction->op->def->name;
     info->collective = -1;
-    info->flops = cost.flops;
-    info->bytes = cost.bytes;
-    info->work = instruction->op->def->counts_flops ? cost.flops : cost.bytes;
+    info->flops = work.flops;
+    info->bytes = work.bytes;
+    info->work = instruction->op->def->counts_flops ? work.flops : work.bytes;
     for (int k = 0; k < instruction->n_in; k++)
         if (instruction->in[k] >= 0)
             add_axes(info, &program->buffers[instruction->in[k]].layout);

@@ -166,7 +166,7 @@ uint64_t clv_program_digest(const clv_program *program);
 /* ---- cost/predict_time.c: single instructions ---- */
 
 /* Flops and memory traffic of instruction i, maximum over ranks; zeros for steps. */
-clv_op_cost clv_instruction_cost(const clv_program *program, int i);
+clv_op_work clv_instruction_work(const clv_program *program, int i);
 /* Predicted seconds, without overlap. */
 double clv_instruction_seconds(const clv_program *program, const clv_cost_model *model, int i);
 /* The dtype by which its measured rates are looked up: its first operand's. */

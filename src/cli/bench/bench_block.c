@@ -105,7 +105,7 @@ static clv_status compile(clv_program **out, block_args *a, clv_error *err)
     clv_graph *graph;
     const clv_axis_rules *rules = &a->mesh.axis_rules;
     CLV_TRY(clv_mesh_option_read(&a->mesh, err));
-    CLV_TRY(clv_hardware_option_open(&a->machine, a->hardware, err));
+    CLV_TRY(clv_hardware_option_open(&a->machine, a->hardware, NULL, err));
     a->compile.size = sizeof a->compile;
     a->compile.machine = a->machine;
     CLV_TRY(clv_graph_new(&graph, &a->mesh.mesh, err));

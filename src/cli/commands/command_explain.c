@@ -33,6 +33,7 @@ static bool parse(explain_args *a, clv_invocation *run)
         CLV_OPT_INT("--most", &a->most, 1, 1 << 20, "N",
                     "candidates to list for each op and verdict, the cheapest first (8)", .conflicts_with = "--dot"),
         CLV_HARDWARE_OPTION(&a->plan.hardware, NULL),
+        CLV_SOFTWARE_OPTION(&a->plan.software),
         CLV_OPT_FLAG("--dot", &a->dot, "write the program as Graphviz instead"),
         CLV_FORMAT_OPTIONS(&run->format, "--dot", "print JSON"),
     };

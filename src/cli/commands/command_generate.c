@@ -294,7 +294,7 @@ static clv_status write_texts(clv_generation **out, const generate_args *a, cons
     CLV_TRY(clv_model_tokenizer(&tokenizer, model, err));
     clv_machine *machine;
     CLV_TRY(clv_generator_new(&g, model, NULL, err));
-    clv_status status = clv_hardware_option_open(&machine, a->model.hardware, err);
+    clv_status status = clv_hardware_option_open(&machine, a->model.hardware, NULL, err);
     const clv_trace_options trace = {.size = sizeof trace, .path = a->trace_out, .machine = machine};
     options.trace = a->trace_out ? &trace : NULL;
     begin_display(&d, a, model, &says, command, p);

@@ -31,6 +31,7 @@ static bool parse(plan_args *a, clv_invocation *run)
         CLV_OPT_VALUE(SIZE, "--memory-limit", &a->memory_limit, "BYTES",
                       "exit 1 if a rank needs more, e.g. 24GiB = 24G; 24GB = 24e9"),
         CLV_HARDWARE_OPTION(&a->plan.hardware, "--show"),
+        CLV_SOFTWARE_OPTION(&a->plan.software),
         CLV_OPT_STRING("--show", &a->show, "TENSOR", "draw the shards of a parameter or input instead"),
         CLV_FORMAT_OPTIONS(&run->format, "--show", "print JSON"),
     };

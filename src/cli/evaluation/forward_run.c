@@ -58,7 +58,7 @@ static clv_status evaluate(const clv_forward_request *a, const clv_model *model,
                                  .allow_nonfinite = a->allow_nonfinite,
                                  .find_nonfinite = a->first_nonfinite != NULL};
     clv_machine *machine;
-    CLV_TRY(clv_hardware_option_open(&machine, a->model->hardware, err));
+    CLV_TRY(clv_hardware_option_open(&machine, a->model->hardware, NULL, err));
     const clv_trace_options trace = {.size = sizeof trace, .path = a->trace_out, .machine = machine};
     what.trace = a->trace_out ? &trace : NULL;
     clv_status status = clv_evaluate(&e, model, &what, err);

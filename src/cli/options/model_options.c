@@ -64,11 +64,11 @@ clv_status clv_grad_reduce_dtype_read(clv_compile_options *compile, bool *f32_gr
     return word ? clv_comm_dtype_parse(&compile->grad_reduce_dtype, word, err) : CLV_OK;
 }
 
-clv_status clv_hardware_option_open(clv_machine **out, const char *text, clv_error *err)
+clv_status clv_hardware_option_open(clv_machine **out, const char *text, const char *software, clv_error *err)
 {
     clv_error why = {0};
     *out = NULL;
-    clv_status status = text ? clv_machine_open(out, text, &why) : CLV_OK;
+    clv_status status = text ? clv_machine_open(out, text, software, &why) : CLV_OK;
     return clv_as_usage_error("--hardware", status, &why, err);
 }
 
@@ -112,7 +112,7 @@ clv_status clv_model_option_resolve(clv_model_option *o, clv_error *err)
     if (!o->every_process_runs_all)
         CLV_TRY(clv_processes_job_of_mesh(&to->job, &o->comm, &o->mesh.mesh, err));
     CLV_TRY(clv_flight_option_open(&to->flight, o->comm.flight, err));
-    CLV_TRY(clv_hardware_option_open(&o->machine, o->hardware, err));
+    CLV_TRY(clv_hardware_option_open(&o->machine, o->hardware, NULL, err));
     to->size = sizeof *to;
     to->mesh = &o->mesh.mesh;
     to->rules = &o->mesh.axis_rules;

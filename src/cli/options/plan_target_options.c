@@ -11,7 +11,11 @@ clv_status clv_plan_option_compile(clv_program **out, clv_plan_option *o, clv_er
     CLV_TRY(clv_grad_reduce_dtype_read(&plan->compile, &plan->f32_gradients, o->grad_reduce_dtype, err));
     CLV_TRY(clv_lora_options_read(&plan->lora, &o->lora, err));
     CLV_TRY(clv_mesh_option_read(&o->mesh, err));
-    CLV_TRY(clv_hardware_option_open(&o->machine, o->hardware, err));
+    if (o->software && !o->hardware)
+        return clv_fail(err, CLV_EINVAL,
+                        "--software needs --hardware PROFILE, which lists what software reaches on it");
+    CLV_TRY(clv_hardware_option_open(&o->machine, o->hardware, o->software, err));
+    plan->compile.overlap = plan->compile.overlap || o->software;
     plan->compile.machine = o->machine;
     plan->mesh = &o->mesh.mesh;
     plan->rules = o->mesh.rules ? &o->mesh.axis_rules : NULL;

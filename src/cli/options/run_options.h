@@ -44,10 +44,14 @@ clv_status clv_grad_reduce_dtype_read(clv_compile_options *compile, bool *f32_gr
 /* Commands that predict time. */
 #define CLV_HARDWARE_OPTION(out, conflicts_)                                                                           \
     CLV_HARDWARE_ROW(out, conflicts_, "machine that layouts are chosen, and times predicted, for")
+#define CLV_SOFTWARE_OPTION(out)                                                                                       \
+    CLV_OPT_STRING("--software", out, "NAME",                                                                          \
+                   "predict for another program on that machine, as the profile's \"software\" lists them: pytorch, "  \
+                   "pytorch-flash1, torch-compile, megatron; collectives overlap")
 /* Commands that only run what they compile. */
 #define CLV_COST_MODEL_OPTION(out) CLV_HARDWARE_ROW(out, NULL, "machine that layouts are chosen for")
 /* Opens a profile; text NULL: *out is NULL, the default machine. Free with clv_machine_free. */
-clv_status clv_hardware_option_open(clv_machine **out, const char *text, clv_error *err);
+clv_status clv_hardware_option_open(clv_machine **out, const char *text, const char *software, clv_error *err);
 
 /* ---- running ---- */
 

@@ -144,11 +144,13 @@ double clv_cost_copy(const clv_cost_model *model, double bytes)
 
 /* ---- ops ---- */
 
-clv_op_cost clv_cost_of_op(const clv_op *op, const clv_type *in, const clv_type *out)
+clv_op_work clv_cost_of_op(const clv_op *op, const clv_type *in, const clv_type *out)
 {
-    if (op->def->cost)
-        return op->def->cost(op, in, out);
-    return (clv_op_cost){.bytes = clv_op_traffic(op, in, out)};
+    if (!op->def->cost)
+        return (clv_op_work){.bytes = clv_op_traffic(op, in, out)};
+    clv_op_cost cost = op->def->cost(op, in, out);
+    double results = clv_op_traits_of(op)->is_product ? (double)clv_type_elems(&out[0]) : 0;
+    return (clv_op_work){cost.flops, cost.bytes, results > 0 ? cost.flops / (2 * results) : 0};
 }
 
 void clv_cost_work_rates(clv_work_rates *out, const clv_cost_model *model, const clv_op_def *def, clv_dtype dtype)
@@ -160,24 +162,27 @@ void clv_cost_work_rates(clv_work_rates *out, const clv_cost_model *model, const
         measured = clv_rates_find(&machine->rates_alone, name, dtype);
     if (!measured)
         measured = clv_rates_find(&machine->rates_shared, name, dtype);
-    *out = (clv_work_rates){.measured = measured,
-                            .by_flops = def->counts_flops,
-                            .flops_per_s = machine->flops_per_s[dtype] * machine->efficiency,
-                            .bytes_per_s = machine->memory_bytes_per_s,
-                            .start_s = machine->instruction_s,
-                            .oversubscription = model->oversubscription};
+    *out =
+        (clv_work_rates){.measured = measured,
+                         .by_flops = def->counts_flops,
+                         .flops_per_s = machine->flops_per_s[dtype] * machine->efficiency,
+                         .bytes_per_s = machine->memory_bytes_per_s / (def->counts_flops ? 1 : machine->traffic_factor),
+                         .k_half = machine->k_half,
+                         .start_s = machine->instruction_s,
+                         .oversubscription = model->oversubscription};
 }
 
-static double by_roofline(const clv_work_rates *rates, clv_op_cost cost)
+/* A matmul fills and drains the units' pipelines for each tile of results, which takes as long as k_half products. */
+static double by_roofline(const clv_work_rates *rates, clv_op_work work)
 {
-    double compute = cost.flops / rates->flops_per_s, traffic = cost.bytes / rates->bytes_per_s;
-    return compute > traffic ? compute : traffic;
+    double compute = work.flops / rates->flops_per_s * (work.k > 0 ? 1 + rates->k_half / work.k : 1);
+    return fmax(compute, work.bytes / rates->bytes_per_s);
 }
 
-double clv_cost_work(const clv_work_rates *rates, clv_op_cost cost)
+double clv_cost_work(const clv_work_rates *rates, clv_op_work work)
 {
-    double work = rates->by_flops ? cost.flops : cost.bytes;
-    double seconds = rates->measured ? work / clv_rate_at(rates->measured, work) : by_roofline(rates, cost);
+    double amount = rates->by_flops ? work.flops : work.bytes;
+    double seconds = rates->measured ? amount / clv_rate_at(rates->measured, amount) : by_roofline(rates, work);
     return (rates->start_s + seconds) * rates->oversubscription;
 }
 
@@ -191,9 +196,9 @@ static double best_rate(const clv_rate *rate, double least)
     return best;
 }
 
-double clv_cost_work_bound(const clv_work_rates *rates, clv_op_cost cost, double parts)
+double clv_cost_work_bound(const clv_work_rates *rates, clv_op_work work, double parts)
 {
-    double work = (rates->by_flops ? cost.flops : cost.bytes) / parts;
-    double seconds = rates->measured ? work / best_rate(rates->measured, work) : by_roofline(rates, cost) / parts;
+    double amount = (rates->by_flops ? work.flops : work.bytes) / parts;
+    double seconds = rates->measured ? amount / best_rate(rates->measured, amount) : by_roofline(rates, work) / parts;
     return (rates->start_s + seconds) * rates->oversubscription;
 }

@@ -49,21 +49,28 @@ double clv_cost_copy(const clv_cost_model *model, double bytes);
 
 /* ---- ops ---- */
 
-/* Flops and memory traffic of an op on shards of these types. */
-clv_op_cost clv_cost_of_op(const clv_op *op, const clv_type *in, const clv_type *out);
+/* What an op computes on a rank. */
+typedef struct clv_op_work {
+    double flops, bytes; /* clv_op_cost */
+    double k;            /* contracted elements of a matmul: of [m, k] by [k, n]; 0 for other ops */
+} clv_op_work;
+
+/* Work of an op on shards of these types. */
+clv_op_work clv_cost_of_op(const clv_op *op, const clv_type *in, const clv_type *out);
 
 /* Rates of an op on a machine. */
 typedef struct clv_work_rates {
     const clv_rate *measured; /* NULL: not measured */
     bool by_flops;            /* `measured` is in flops/s; else bytes/s */
     double flops_per_s, bytes_per_s;
+    double k_half; /* k at which a matmul reaches half of flops_per_s */
     double start_s, oversubscription;
 } clv_work_rates;
 
 void clv_cost_work_rates(clv_work_rates *out, const clv_cost_model *model, const clv_op_def *def, clv_dtype dtype);
-double clv_cost_work(const clv_work_rates *rates, clv_op_cost cost);
+double clv_cost_work(const clv_work_rates *rates, clv_op_work work);
 /* Lower bound of the seconds if the work is split into so many parts. */
-double clv_cost_work_bound(const clv_work_rates *rates, clv_op_cost cost, double parts);
+double clv_cost_work_bound(const clv_work_rates *rates, clv_op_work work, double parts);
 
 /* ---- comparing ---- */
 

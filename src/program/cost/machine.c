@@ -2,6 +2,7 @@
 #include "program/cost/machine.h"
 
 #include <math.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,6 +22,7 @@ static const clv_machine default_machine = {.name = "default",
                                             .memory_bytes = INFINITY,
                                             .memory_bytes_per_s = 20e9,
                                             .efficiency = 1,
+                                            .traffic_factor = 1,
                                             .flops_per_s = {CLV_DTYPE_TABLE(DEFAULT_FLOPS)},
                                             .host = {.alpha_s = 5e-6, .bytes_per_s = 4e9},
                                             .network = {.alpha_s = 5e-6, .bytes_per_s = 4e9}};
@@ -82,8 +84,12 @@ clv_status clv_machine_get_info(const clv_machine *machine, clv_machine_info *ou
                                    .efficiency = m->efficiency,
                                    .instruction_s = m->instruction_s,
                                    .host = m->host,
-                                   .network = m->network};
-    return clv_struct_copy_out(out, sizeof info, sizeof info, &info, "clv_machine_get_info", err);
+                                   .network = m->network,
+                                   .software = m->software,
+                                   .k_half = m->k_half,
+                                   .traffic_factor = m->traffic_factor};
+    return clv_struct_copy_out(out, sizeof info, offsetof(clv_machine_info, software), &info, "clv_machine_get_info",
+                               err);
 }
 
 double clv_machine_flops(const clv_machine *machine, clv_dtype dtype)

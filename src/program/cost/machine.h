@@ -24,7 +24,10 @@ typedef struct clv_rates {
 struct clv_machine {
     char name[CLV_MACHINE_NAME];
     int64_t ranks_per_host, hosts;
-    double memory_bytes, memory_bytes_per_s, efficiency, instruction_s;
+    double memory_bytes, memory_bytes_per_s;
+    /* what the software reaches */
+    char software[CLV_MACHINE_NAME]; /* "": the profile's default */
+    double efficiency, k_half, traffic_factor, instruction_s;
     double flops_per_s[CLV_DTYPE_COUNT];
     clv_machine_link host, network;
     clv_rates rates_shared, rates_alone;

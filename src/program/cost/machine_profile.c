@@ -18,9 +18,23 @@ enum { FILE_LIMIT = 4 << 20 };
 
 static clv_status check_keys(const json_t *document, const char *where, clv_error *err)
 {
-    static const char *const valid[] = {"name", "source",        "ranks_per_host", "hosts",      "memory_bytes",
-                                        "host", "flops_per_s",   "network",        "efficiency", "memory_bytes_per_s",
-                                        "ops",  "instruction_s", "ops_alone",      "ops_network"};
+    static const char *const valid[] = {"name",
+                                        "source",
+                                        "ranks_per_host",
+                                        "hosts",
+                                        "memory_bytes",
+                                        "host",
+                                        "flops_per_s",
+                                        "network",
+                                        "efficiency",
+                                        "memory_bytes_per_s",
+                                        "ops",
+                                        "instruction_s",
+                                        "ops_alone",
+                                        "ops_network",
+                                        "k_half",
+                                        "traffic_factor",
+                                        "software"};
     const char *key;
     json_t *value;
     CLV_TRY(clv_json_check_object(document, where, err));
@@ -33,8 +47,8 @@ static clv_status check_keys(const json_t *document, const char *where, clv_erro
             return clv_fail(
                 err, CLV_EFORMAT,
                 "%s: unknown key \"%s\"; valid: name, source, ranks_per_host, hosts, memory_bytes, "
-                "flops_per_s, memory_bytes_per_s, efficiency, instruction_s, host, network, ops, ops_alone, "
-                "ops_network",
+                "flops_per_s, memory_bytes_per_s, efficiency, k_half, traffic_factor, instruction_s, host, network, "
+                "ops, ops_alone, ops_network, software",
                 where, key);
     }
     return CLV_OK;
@@ -130,8 +144,11 @@ static clv_status from_json(clv_machine *p, const json_t *document, const char *
     CLV_TRY(
         clv_json_get_int(&p->ranks_per_host, document, "ranks_per_host", CLV_JSON_REQUIRED, 1, 1 << 20, where, err));
     CLV_TRY(clv_json_get_int(&p->hosts, document, "hosts", CLV_JSON_OPTIONAL, 0, 1 << 20, where, err));
-    p->efficiency = 1;
+    p->efficiency = p->traffic_factor = 1;
     CLV_TRY(clv_json_get_real(&p->efficiency, document, "efficiency", CLV_JSON_OPTIONAL, 1e-3, 1, where, err));
+    CLV_TRY(clv_json_get_real(&p->k_half, document, "k_half", CLV_JSON_OPTIONAL, 0, 1e6, where, err));
+    CLV_TRY(
+        clv_json_get_real(&p->traffic_factor, document, "traffic_factor", CLV_JSON_OPTIONAL, 1e-3, 1e3, where, err));
     CLV_TRY(clv_json_get_real(&p->instruction_s, document, "instruction_s", CLV_JSON_OPTIONAL, 0, 1, where, err));
     CLV_TRY(positive(&p->memory_bytes, document, "memory_bytes", CLV_JSON_REQUIRED, where, err));
     CLV_TRY(positive(&p->memory_bytes_per_s, document, "memory_bytes_per_s", CLV_JSON_REQUIRED, where, err));
@@ -145,16 +162,83 @@ static clv_status from_json(clv_machine *p, const json_t *document, const char *
     return read_rates(&p->rates_network, json_object_get(document, "ops_network"), where, err);
 }
 
-clv_status clv_machine_parse(clv_machine **out, const char *json, size_t size, const char *where, clv_error *err)
+/* ---- software ---- */
+
+/* Keys that an entry of "software" replaces. */
+static const char *const software_keys[] = {"source",        "efficiency",         "k_half", "traffic_factor",
+                                            "instruction_s", "memory_bytes_per_s", "ops"};
+
+static clv_status check_software(const json_t *entry, const char *name, const char *where, clv_error *err)
+{
+    char inside[320];
+    const char *key;
+    json_t *value;
+    snprintf(inside, sizeof inside, "%.200s: \"software\": \"%.64s\"", where, name);
+    CLV_TRY(clv_json_check_object(entry, inside, err));
+    if (strlen(name) >= CLV_MACHINE_NAME)
+        return clv_fail(err, CLV_EFORMAT, "%s: the name has %zu bytes; valid: at most %d", inside, strlen(name),
+                        CLV_MACHINE_NAME - 1);
+    json_object_foreach((json_t *)entry, key, value)
+    {
+        bool known = false;
+        for (size_t i = 0; i < sizeof software_keys / sizeof *software_keys; i++)
+            known = known || strcmp(key, software_keys[i]) == 0;
+        if (!known)
+            return clv_fail(err, CLV_EFORMAT,
+                            "%s: unknown key \"%s\"; valid: source, efficiency, k_half, traffic_factor, instruction_s, "
+                            "memory_bytes_per_s, ops",
+                            inside, key);
+    }
+    return CLV_OK;
+}
+
+static clv_status fail_unknown_software(const char *name, const json_t *all, const char *where, clv_error *err)
+{
+    char names[256] = "";
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)all, key, value)
+    {
+        size_t used = strlen(names);
+        snprintf(names + used, sizeof names - used, "%s%s", used ? ", " : "", key);
+    }
+    return clv_fail(err, CLV_ENOTFOUND, "%s: no software \"%.64s\"; valid: %s", where, name,
+                    names[0] ? names : "none, the profile lists no software");
+}
+
+/* Replaces the document's keys by those of the software; NULL: the default, nothing is replaced. */
+static clv_status apply_software(clv_machine *p, json_t *document, const char *name, const char *where, clv_error *err)
+{
+    json_t *all = json_object_get(document, "software"), *entry;
+    const char *key;
+    char inside[320];
+    snprintf(inside, sizeof inside, "%.255s: \"software\"", where);
+    if (all)
+        CLV_TRY(clv_json_check_object(all, inside, err));
+    json_object_foreach(all, key, entry) CLV_TRY(check_software(entry, key, where, err));
+    if (!name)
+        return CLV_OK;
+    entry = json_object_get(all, name);
+    if (!entry)
+        return fail_unknown_software(name, all, where, err);
+    snprintf(p->software, sizeof p->software, "%s", name);
+    return json_object_update_recursive(document, entry) == 0 ? CLV_OK : clv_fail_memory(err, where, sizeof *p);
+}
+
+static clv_status parse_profile(clv_machine **out, const char *json, size_t size, const char *software,
+                                const char *where, clv_error *err)
 {
     json_t *document;
-    CLV_TRY(clv_require(out && json && where, "clv_machine_parse", "out, the text and its name", err));
     clv_machine *m = calloc(1, sizeof *m);
     if (!m)
         return clv_fail_memory(err, where, sizeof *m);
     clv_status status = clv_json_parse(&document, json, size, CLV_JSON_KEYS_UNIQUE, where, err);
     if (status == CLV_OK) {
-        status = from_json(m, document, where, err);
+        status = clv_json_check_object(document, where, err);
+        if (status == CLV_OK)
+            status = apply_software(m, document, software, where, err);
+        if (status == CLV_OK)
+            status = from_json(m, document, where, err);
         json_decref(document);
     }
     if (status == CLV_OK)
@@ -164,12 +248,18 @@ clv_status clv_machine_parse(clv_machine **out, const char *json, size_t size, c
     return status;
 }
 
-static clv_status read_profile(clv_machine **out, const char *path, clv_error *err)
+clv_status clv_machine_parse(clv_machine **out, const char *json, size_t size, const char *where, clv_error *err)
+{
+    CLV_TRY(clv_require(out && json && where, "clv_machine_parse", "out, the text and its name", err));
+    return parse_profile(out, json, size, NULL, where, err);
+}
+
+static clv_status read_profile(clv_machine **out, const char *path, const char *software, clv_error *err)
 {
     char *text;
     size_t size;
     CLV_TRY(clv_file_read(&text, &size, path, FILE_LIMIT, err));
-    clv_status status = clv_machine_parse(out, text, size, path, err);
+    clv_status status = parse_profile(out, text, size, software, path, err);
     free(text);
     return status;
 }
@@ -198,14 +288,14 @@ static clv_status refuse_name(const char *profile, clv_error *err)
                     profile, names);
 }
 
-clv_status clv_machine_open(clv_machine **out, const char *profile, clv_error *err)
+clv_status clv_machine_open(clv_machine **out, const char *profile, const char *software, clv_error *err)
 {
     CLV_TRY(clv_require(out && profile, "clv_machine_open", "out and the profile", err));
     if (access(profile, F_OK) == 0)
-        return read_profile(out, profile, err);
+        return read_profile(out, profile, software, err);
     for (int i = 0; i < SHIPPED; i++)
         if (strcmp(shipped[i].name, profile) == 0)
-            return clv_machine_parse(out, shipped[i].profile, strlen(shipped[i].profile), profile, err);
+            return parse_profile(out, shipped[i].profile, strlen(shipped[i].profile), software, profile, err);
     return refuse_name(profile, err);
 }
 
@@ -240,12 +330,12 @@ clv_status clv_machine_write(const clv_machine *p, const char *path, clv_error *
     for (int d = 0; d < CLV_DTYPE_COUNT; d++)
         if (p->flops_per_s[d] != p->flops_per_s[CLV_F32] || d == CLV_F32)
             json_object_set_new(flops, clv_dtype_name((clv_dtype)d), json_real(p->flops_per_s[d]));
-    json_t *document =
-        json_pack("{s:s, s:I, s:I, s:f, s:o, s:f, s:f, s:f, s:o, s:o, s:o}", "name", p->name, "ranks_per_host",
-                  (json_int_t)p->ranks_per_host, "hosts", (json_int_t)p->hosts, "memory_bytes", p->memory_bytes,
-                  "flops_per_s", flops, "memory_bytes_per_s", p->memory_bytes_per_s, "efficiency", p->efficiency,
-                  "instruction_s", p->instruction_s, "host", link_json(&p->host), "ops", rates_json(&p->rates_shared),
-                  "ops_alone", rates_json(&p->rates_alone));
+    json_t *document = json_pack(
+        "{s:s, s:I, s:I, s:f, s:o, s:f, s:f, s:f, s:f, s:f, s:o, s:o, s:o}", "name", p->name, "ranks_per_host",
+        (json_int_t)p->ranks_per_host, "hosts", (json_int_t)p->hosts, "memory_bytes", p->memory_bytes, "flops_per_s",
+        flops, "memory_bytes_per_s", p->memory_bytes_per_s, "efficiency", p->efficiency, "k_half", p->k_half,
+        "traffic_factor", p->traffic_factor, "instruction_s", p->instruction_s, "host", link_json(&p->host), "ops",
+        rates_json(&p->rates_shared), "ops_alone", rates_json(&p->rates_alone));
     if (document && p->hosts != 1) {
         json_object_set_new(document, "network", link_json(&p->network));
         json_object_set_new(document, "ops_network", rates_json(&p->rates_network));

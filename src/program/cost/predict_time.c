@@ -20,13 +20,13 @@ static clv_type type_of(const clv_buffer *buffer, bool whole)
     return whole ? buffer->type : clv_local_type(&buffer->type, &buffer->layout);
 }
 
-/* Cost on a rank (maximum), or of the whole. */
-static clv_op_cost cost_of(const clv_program *program, int i, bool whole)
+/* Work on a rank (maximum), or of the whole. */
+static clv_op_work work_of(const clv_program *program, int i, bool whole)
 {
     const clv_instruction *instruction = &program->instructions[i];
     clv_type in[CLV_MAX_IN] = {0}, out[CLV_MAX_OUT] = {0};
     if (!instruction->op)
-        return (clv_op_cost){0};
+        return (clv_op_work){0};
     for (int k = 0; k < instruction->n_in; k++)
         if (instruction->in[k] >= 0)
             in[k] = type_of(&program->buffers[instruction->in[k]], whole);
@@ -35,9 +35,9 @@ static clv_op_cost cost_of(const clv_program *program, int i, bool whole)
     return clv_cost_of_op(instruction->op, in, out);
 }
 
-clv_op_cost clv_instruction_cost(const clv_program *program, int i)
+clv_op_work clv_instruction_work(const clv_program *program, int i)
 {
-    return cost_of(program, i, false);
+    return work_of(program, i, false);
 }
 
 static double predict_step(const clv_program *program, const clv_cost_model *model, const clv_instruction *instruction)
@@ -57,7 +57,7 @@ double clv_instruction_seconds(const clv_program *program, const clv_cost_model 
         return predict_step(program, model, instruction);
     clv_work_rates rates;
     clv_cost_work_rates(&rates, model, instruction->op->def, clv_instruction_dtype(program, i));
-    return clv_cost_work(&rates, clv_instruction_cost(program, i));
+    return clv_cost_work(&rates, clv_instruction_work(program, i));
 }
 
 double clv_program_predict_instruction(const clv_program *program, const clv_machine *machine, int i)
@@ -99,12 +99,12 @@ typedef struct peak_seconds {
 static void add_flops(clv_prediction *all, peak_seconds *at_peak, const clv_program *program, double peak, int i)
 {
     const clv_instruction *instruction = &program->instructions[i];
-    double flops = clv_instruction_cost(program, i).flops;
+    double flops = clv_instruction_work(program, i).flops;
     all->flops += flops;
     at_peak->rank += flops / peak;
     if (instruction->recomputed)
         return;
-    double of_model = cost_of(program, i, true).flops * (1 - clv_op_traits_of(instruction->op)->recomputed_flops);
+    double of_model = work_of(program, i, true).flops * (1 - clv_op_traits_of(instruction->op)->recomputed_flops);
     all->model_flops += of_model;
     at_peak->model += of_model / peak;
 }
