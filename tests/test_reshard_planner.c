@@ -568,7 +568,8 @@ static double seconds_on(const clv_reshard_plan *plan, const clv_mesh *mesh, con
 }
 
 /* What goes over the network goes while shards are small: sums are scattered inside hosts first, copies gathered there
- * last. An axis that goes beyond a host is parted where that ends. What is small takes the fewest steps. */
+ * last, for which the part of an axis inside hosts may have to move to another dimension. An axis that goes beyond a
+ * host is parted where that ends. What is small takes the fewest steps. */
 static void hosts_first(void **state)
 {
     (void)state;
@@ -582,6 +583,11 @@ static void hosts_first(void **state)
         {"x=2,y=4", 1, "_,_ + sum{x,y}", "_,_", "all_reduce xy"},
         {"y=4", 16, "_,_ + sum{y}", "_,_", "all_reduce y"},
         {"x=2,y=4", 16, "x,y", "_,_", "all_gather x, all_gather y"},
+        {"x=2,y=4", 16, "(x,y),_", "_,_", "all_to_all y, all_gather x, all_gather y"},
+        {"x=8", 16, "x,_", "_,_", "all_to_all x:(2)4, all_gather x:(1)2, all_gather x:(2)4"},
+        {"x=8", 16, "_,x", "_,_", "all_to_all x:(2)4, all_gather x:(1)2, all_gather x:(2)4"},
+        {"x=8", 13, "x,_", "_,_", "all_to_all x:(2)4, all_gather x:(1)2, all_gather x:(2)4"},
+        {"x=8", 1, "_,x", "_,_", "all_gather x"},
         {"x=2,y=4", 16, "_,_ + sum{x,y}", "(x,y),_", "reduce_scatter y, reduce_scatter x, all_to_all y"},
         {"x=2,y=4", 16, "(y,x),_", "x,_", "permute yx, all_gather y"},
     };
@@ -600,6 +606,63 @@ static void hosts_first(void **state)
         simulate(&plan, &mesh, &from, &to, shape);
     }
     clv_arena_free(arena);
+}
+
+/* Bytes that the rank that receives most receives in steps across hosts. */
+static double network_bytes(const clv_reshard_plan *plan, const clv_cost_model *model)
+{
+    double bytes = 0;
+    for (int i = 0; i < plan->n_steps; i++)
+        if (clv_cost_crosses_hosts(model, plan->steps[i].axes, plan->steps[i].n_axes))
+            bytes += plan->steps[i].bytes;
+    return bytes;
+}
+
+/* Of B bytes that n ranks gather, or sum and scatter, P hosts lack (P-1)/P each, and each of its ranks receives an equal
+ * part of that: B (P-1)/n. Without another dimension a permute across hosts comes first or last: B P/n. */
+static void ranks_of_a_host_share_the_network(void **state)
+{
+    static const struct {
+        const char *mesh;
+        double hosts, n;
+    } meshes[] = {{"data=64", 8, 64}, {"data=16", 2, 16}, {"data=8,model=4", 4, 32}};
+    static const struct {
+        const char *from, *to;
+        bool is_vector;
+    } cases[] = {{"%s,_", "_,_", false},
+                 {"_,%s", "_,_", false},
+                 {"_,_ + sum{%s}", "%s,_", false},
+                 {"%s", "_", true},
+                 {"_ + sum{%s}", "%s", true}};
+    clv_machine machine = two_links(8);
+    (void)state;
+    machine.host.bytes_per_s = 1e8;
+    for (size_t m = 0; m < sizeof meshes / sizeof *meshes; m++)
+        for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+            clv_arena *arena = clv_arena_new();
+            clv_mesh mesh = mesh_of(meshes[m].mesh);
+            clv_cost_model model;
+            char from_text[64], to_text[64], steps[256];
+            const char *axes = mesh.n_axes > 1 ? cases[i].from[0] == '_' && strchr(cases[i].from, '+') ? "data,model"
+                                                                                                       : "(data,model)"
+                                               : "data",
+                       *to_axes = mesh.n_axes > 1 ? "(data,model)" : "data";
+            const int64_t shape[2] = {5120, 1280}, length[1] = {1 << 20};
+            int rank = cases[i].is_vector ? 1 : 2;
+            clv_cost_model_make(&model, &mesh, &machine);
+            snprintf(from_text, sizeof from_text, cases[i].from, axes);
+            snprintf(to_text, sizeof to_text, cases[i].to, to_axes);
+            clv_layout from = layout_of(from_text, &mesh, rank), to = layout_of(to_text, &mesh, rank);
+            clv_reshard_plan plan =
+                plan_for(arena, &mesh, &from, &to, cases[i].is_vector ? length : shape, &machine, false);
+            double all = 4 * (cases[i].is_vector ? (double)length[0] : (double)(shape[0] * shape[1]));
+            double parts = cases[i].is_vector ? meshes[m].hosts : meshes[m].hosts - 1;
+            describe(steps, sizeof steps, &plan, &mesh);
+            if (network_bytes(&plan, &model) != all * parts / meshes[m].n)
+                fail_msg("%s: {%s} -> {%s}: %s: %g bytes over the network, not %g", meshes[m].mesh, from_text, to_text,
+                         steps, network_bytes(&plan, &model), all * parts / meshes[m].n);
+            clv_arena_free(arena);
+        }
 }
 
 /* On random machines of hosts with two links: contents are right, and no plan is slower there than what bytes alone, or
@@ -740,6 +803,7 @@ int main(void)
         cmocka_unit_test(crossing_cuts),
         cmocka_unit_test(time_decides),
         cmocka_unit_test(hosts_first),
+        cmocka_unit_test(ranks_of_a_host_share_the_network),
         cmocka_unit_test(machines_in_random_order),
         cmocka_unit_test(even_alignments_match),
         cmocka_unit_test(cache_returns_the_same_plan),
