@@ -561,8 +561,8 @@ static double seconds_on(const clv_reshard_plan *plan, const clv_mesh *mesh, con
     clv_cost_model_make(&model, mesh, machine);
     for (int i = 0; i < plan->n_steps; i++) {
         const clv_reshard_step *step = &plan->steps[i];
-        bool far = clv_cost_crosses_hosts(&model, step->axes, step->n_axes);
-        seconds += clv_cost_step(&model, step->kind, CLV_F32, step->bytes, far).seconds;
+        double share = clv_cost_network_share(&model, step->kind, step->axes, step->n_axes);
+        seconds += clv_cost_step(&model, step->kind, CLV_F32, step->bytes, share).seconds;
     }
     return seconds;
 }
@@ -608,6 +608,38 @@ static void hosts_first(void **state)
     clv_arena_free(arena);
 }
 
+/* Each rank receives as much from each other: in an all_to_all of 8 ranks on two hosts 4 of 7 parts come from the other
+ * host. Of other collectives all is priced as if it did. */
+static void all_to_all_takes_both_links(void **state)
+{
+    static const struct {
+        const char *mesh, *axes;
+        clv_step_kind kind;
+        double far, near; /* in sevenths of the bytes */
+    } cases[] = {{"x=8", "x", CLV_STEP_ALL_TO_ALL, 4, 3},      {"x=2,y=4", "xy", CLV_STEP_ALL_TO_ALL, 4, 3},
+                 {"x=2,y=4", "x", CLV_STEP_ALL_TO_ALL, 7, 0},  {"x=2,y=4", "y", CLV_STEP_ALL_TO_ALL, 0, 7},
+                 {"x=8", "x", CLV_STEP_PERMUTE, 7, 0},         {"x=8", "x", CLV_STEP_ALL_GATHER, 7, 0},
+                 {"x=2,y=4", "xy", CLV_STEP_ALL_REDUCE, 7, 0}, {"x=2,y=4", "y", CLV_STEP_ALL_REDUCE, 0, 7}};
+    clv_machine machine = two_links(4);
+    const double bytes = 7e5;
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        clv_mesh mesh = mesh_of(cases[i].mesh);
+        clv_cost_model model;
+        clv_subaxis axes[2];
+        int n = 0;
+        for (const char *name = cases[i].axes; *name; name++)
+            axes[n++] = clv_mesh_whole_axis(&mesh, *name - 'x');
+        clv_cost_model_make(&model, &mesh, &machine);
+        double share = clv_cost_network_share(&model, cases[i].kind, axes, n);
+        double seconds = clv_cost_step(&model, cases[i].kind, CLV_F32, bytes, share).seconds;
+        double expected = 1e-3 + cases[i].far / 7 * bytes / 1e5 + cases[i].near / 7 * bytes / 1e6;
+        if (fabs(seconds - expected) > 1e-9 * expected)
+            fail_msg("%s, %s over %s: %g s, expected %g", cases[i].mesh, clv_step_name(cases[i].kind), cases[i].axes,
+                     seconds, expected);
+    }
+}
+
 /* Bytes that the rank that receives most receives in steps across hosts. */
 static double network_bytes(const clv_reshard_plan *plan, const clv_cost_model *model)
 {
@@ -618,8 +650,8 @@ static double network_bytes(const clv_reshard_plan *plan, const clv_cost_model *
     return bytes;
 }
 
-/* Of B bytes that n ranks gather, or sum and scatter, P hosts lack (P-1)/P each, and each of its ranks receives an equal
- * part of that: B (P-1)/n. Without another dimension a permute across hosts comes first or last: B P/n. */
+/* Of B bytes that n ranks gather, or sum and scatter, P hosts lack (P-1)/P each, and each of its ranks receives an
+ * equal part of that: B (P-1)/n. Without another dimension a permute across hosts comes first or last: B P/n. */
 static void ranks_of_a_host_share_the_network(void **state)
 {
     static const struct {
@@ -803,6 +835,7 @@ int main(void)
         cmocka_unit_test(crossing_cuts),
         cmocka_unit_test(time_decides),
         cmocka_unit_test(hosts_first),
+        cmocka_unit_test(all_to_all_takes_both_links),
         cmocka_unit_test(ranks_of_a_host_share_the_network),
         cmocka_unit_test(machines_in_random_order),
         cmocka_unit_test(even_alignments_match),

@@ -357,9 +357,9 @@ static void try_first_step(search *q, const clv_reshard_state *from, const clv_r
 }
 
 /* Where a dimension is sharded by sub-axes across hosts, and within each part by sub-axes inside hosts, a gather inside
- * hosts has to come first, and each rank receives all that its host lacks over the network. So the sub-axes inside hosts
- * move to another dimension, by an all_to_all inside hosts, or change places with the others, by a permute. Then each
- * rank receives its part of what the host lacks, and the parts are gathered inside hosts. */
+ * hosts has to come first, and each rank receives all that its host lacks over the network. So the sub-axes inside
+ * hosts move to another dimension, by an all_to_all inside hosts, or change places with the others, by a permute. Then
+ * each rank receives its part of what the host lacks, and the parts are gathered inside hosts. */
 static void make_inter_host_innermost(search *q, const clv_reshard_state *from)
 {
     const clv_reshard_problem *p = q->problem;

@@ -267,13 +267,22 @@ static clv_subaxis_set group_axes(const clv_reshard_problem *problem, const clv_
     return reduced != 0 ? reduced : subaxes;
 }
 
+static double network_share(const clv_reshard_problem *problem, clv_step_kind kind, clv_subaxis_set subaxes)
+{
+    clv_subaxis axes[CLV_MAX_SUBAXES];
+    int n = 0;
+    for (clv_subaxis_set left = subaxes; left != 0; left &= left - 1)
+        axes[n++] = problem->subaxis[__builtin_ctz(left)];
+    return clv_cost_network_share(problem->cost, kind, axes, n);
+}
+
 double clv_reshard_score(const clv_reshard_problem *problem, clv_step_kind kind, double bytes,
                          const clv_reshard_state *from, const clv_reshard_state *to)
 {
     if (problem->cost == NULL || !clv_step_moves(kind))
         return problem->cost == NULL ? bytes : 0;
-    bool far = problem->inter_host != 0 && (group_axes(problem, from, to) & problem->inter_host) != 0;
-    return clv_cost_step(problem->cost, kind, problem->dtype, bytes, far).seconds;
+    double share = problem->inter_host != 0 ? network_share(problem, kind, group_axes(problem, from, to)) : 0;
+    return clv_cost_step(problem->cost, kind, problem->dtype, bytes, share).seconds;
 }
 
 double clv_reshard_score_bound(const clv_reshard_problem *problem, double bytes, int moves, double network_bytes)
