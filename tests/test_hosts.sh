@@ -73,8 +73,8 @@ expect_same_training() { # mpi, name, -tp, degree
     rm -r "${work:?}/$name"
 }
 
-# FSDP over two ranks on each host. With a profile of these hosts a host receives what it lacks of a weight once, and not
-# for each of its ranks, and sums of its ranks' gradients, and not each: half the bytes.
+# FSDP over two ranks on each host. With a profile of these hosts a host receives what it lacks of a weight once, and
+# not once for each of its ranks, and sends sums of its ranks' gradients: half the bytes.
 expect_shared_gathers() { # mpi
     local mpi=$1 each=2 how steps before sent=() bytes=() options
     options=(--text "$work/text" --layers 2 --hidden 96 --heads 6 --seq 128 --batch 12 --mesh data=6 --rules fsdp)
