@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "partition/reshard/axis_division.h"
+#include "tensor/gcd.h"
 #include "tensor/reshard_volume.h"
 
 /* -- sub-axes -- */
@@ -62,15 +63,14 @@ static void divide_into_primes(clv_axis_division *divisions, const clv_mesh *mes
 }
 
 /* Divides an axis that crosses hosts into the parts across and inside hosts: collectives may use the faster link first.
- */
+ * If hosts have 8 ranks, of an axis of 12 aligned runs of 4 are inside hosts. */
 static void divide_by_hosts(clv_axis_division *divisions, const clv_cost_model *cost)
 {
     const clv_mesh *mesh = &cost->mesh;
     int64_t left = cost->machine->ranks_per_host; /* ranks of a host, divided by those of inner axes */
     for (int a = mesh->n_axes - 1; a >= 0 && left > 1; a--) {
         int64_t size = mesh->axis[a].size;
-        if (size > left && size % left == 0)
-            clv_axis_division_add(&divisions[a], size / left);
+        clv_axis_division_add(&divisions[a], size / clv_gcd(size, left));
         left = left % size == 0 ? left / size : 1;
     }
 }
