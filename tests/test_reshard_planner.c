@@ -656,44 +656,37 @@ static double network_bytes(const clv_reshard_plan *plan, const clv_cost_model *
 static void ranks_of_a_host_share_the_network(void **state)
 {
     static const struct {
-        const char *mesh;
+        const char *mesh, *sharded, *partial;
         double hosts, n;
-    } meshes[] = {{"data=64", 8, 64}, {"data=16", 2, 16}, {"data=8,model=4", 4, 32}, {"data=12", 3, 12}};
-    static const struct {
-        const char *from, *to;
-        bool is_vector;
-    } cases[] = {{"%s,_", "_,_", false},
-                 {"_,%s", "_,_", false},
-                 {"_,_ + sum{%s}", "%s,_", false},
-                 {"%s", "_", true},
-                 {"_ + sum{%s}", "%s", true}};
+    } meshes[] = {{"data=64", "data", "data", 8, 64},
+                  {"data=16", "data", "data", 2, 16},
+                  {"data=12", "data", "data", 3, 12},
+                  {"data=8,model=4", "(data,model)", "data,model", 4, 32}};
+    const int64_t shape[2] = {5760, 1536}, length[1] = {3 << 20};
     clv_machine machine = two_links(8);
     (void)state;
     machine.host.bytes_per_s = 1e8;
     for (size_t m = 0; m < sizeof meshes / sizeof *meshes; m++)
-        for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        for (int i = 0; i < 5; i++) {
+            bool is_vector = i >= 3, sums = i == 2 || i == 4;
+            int rank = is_vector ? 1 : 2;
+            char sharded[64], other[64], steps[256];
+            snprintf(sharded, sizeof sharded, i == 1 ? "_,%s" : is_vector ? "%s" : "%s,_", meshes[m].sharded);
+            snprintf(other, sizeof other, "%s%s%s%s", is_vector ? "_" : "_,_", sums ? " + sum{" : "",
+                     sums ? meshes[m].partial : "", sums ? "}" : "");
             clv_arena *arena = clv_arena_new();
             clv_mesh mesh = mesh_of(meshes[m].mesh);
+            clv_layout from = layout_of(sums ? other : sharded, &mesh, rank),
+                       to = layout_of(sums ? sharded : other, &mesh, rank);
+            clv_reshard_plan plan = plan_for(arena, &mesh, &from, &to, is_vector ? length : shape, &machine, false);
             clv_cost_model model;
-            char from_text[64], to_text[64], steps[256];
-            const char *axes = mesh.n_axes > 1 ? cases[i].from[0] == '_' && strchr(cases[i].from, '+') ? "data,model"
-                                                                                                       : "(data,model)"
-                                               : "data",
-                       *to_axes = mesh.n_axes > 1 ? "(data,model)" : "data";
-            const int64_t shape[2] = {5760, 1536}, length[1] = {3 << 20};
-            int rank = cases[i].is_vector ? 1 : 2;
             clv_cost_model_make(&model, &mesh, &machine);
-            snprintf(from_text, sizeof from_text, cases[i].from, axes);
-            snprintf(to_text, sizeof to_text, cases[i].to, to_axes);
-            clv_layout from = layout_of(from_text, &mesh, rank), to = layout_of(to_text, &mesh, rank);
-            clv_reshard_plan plan =
-                plan_for(arena, &mesh, &from, &to, cases[i].is_vector ? length : shape, &machine, false);
-            double all = 4 * (cases[i].is_vector ? (double)length[0] : (double)(shape[0] * shape[1]));
-            double parts = cases[i].is_vector ? meshes[m].hosts : meshes[m].hosts - 1;
+            double all = 4 * (is_vector ? (double)length[0] : (double)(shape[0] * shape[1]));
+            double expected = all * (meshes[m].hosts - !is_vector) / meshes[m].n;
             describe(steps, sizeof steps, &plan, &mesh);
-            if (network_bytes(&plan, &model) != all * parts / meshes[m].n)
-                fail_msg("%s: {%s} -> {%s}: %s: %g bytes over the network, not %g", meshes[m].mesh, from_text, to_text,
-                         steps, network_bytes(&plan, &model), all * parts / meshes[m].n);
+            if (network_bytes(&plan, &model) != expected)
+                fail_msg("%s: {%s} %s {%s}: %s: %g bytes over the network, expected %g", meshes[m].mesh, sharded,
+                         sums ? "<-" : "->", other, steps, network_bytes(&plan, &model), expected);
             clv_arena_free(arena);
         }
 }
