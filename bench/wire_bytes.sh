@@ -15,17 +15,6 @@ here=$(cd "$(dirname "$0")" && pwd)
 hosts_enter "$@"
 n=$1 tokens=$2 way=$3 folder=$4 program=$5
 shift 5
-headers=66 # of a packet: Ethernet 14, IP 20, TCP 20 and its time stamps 12; large ones are counted before they are cut
-
-sent() { # by all hosts until now
-    local host sum=0 bytes packets
-    for host in "${hosts[@]}"; do
-        read -r bytes packets < <(on_host "$host" ip -j -s link show eth0 |
-            sed 's/.*"tx":{"bytes":\([0-9]*\),"packets":\([0-9]*\).*/\1 \2/')
-        sum=$((sum + bytes - headers * packets))
-    done
-    echo "$sum"
-}
 
 cleave_run() { # tokens: decoded twice, once to warm up
     hosts_launch "$way" 1 "$program" bench generate -m "$folder" -p 1 -n "$1" -r 1 -tp "$n" "${@:2}"
@@ -52,8 +41,8 @@ for i in $(seq "$n"); do names+=("h$i"); done
 hosts_make "${names[@]}"
 log=$CLV_HOSTS_INSIDE/log total=()
 for more in 0 1; do
-    before=$(sent)
+    before=$(hosts_sent)
     $run $((8 + more * tokens)) "$@" >"$log" 2>&1 </dev/null || { tail -20 "$log"; exit 1; }
-    total[more]=$(($(sent) - before))
+    total[more]=$(($(hosts_sent) - before))
 done
 echo $(((total[1] - total[0]) / (times * tokens)))

@@ -13,6 +13,7 @@ shift
 mpis=("$@")
 work=$CLV_HOSTS_INSIDE/work
 log=$work/log
+each=1
 
 fail() {
     echo "$*"
@@ -51,12 +52,12 @@ seconds_at_most() {
     wait "$job"
 }
 
-# job_ends LIMIT MPI COMMAND...: a process of it on every host; what it prints is in $work/out, what it says in $log.
+# job_ends LIMIT MPI COMMAND...: $each processes of it on every host; its output is in $work/out, its messages in $log.
 # MPICH's proxies may lose their launcher as it ends, when the job has: what the job was to bring tells whether it did.
 # They say the same beside a process that crashed, which the launcher prints, and one that failed says so itself.
 job_ends() {
     local limit=$1 mpi=$2
-    seconds_at_most "$limit" hosts_launch "$mpi" 1 "${@:3}" && return
+    seconds_at_most "$limit" hosts_launch "$mpi" "$each" "${@:3}" && return
     grep -qE 'HYD.*assert \(.*\) failed|\[proxy:.*unable to return exit status upstream' "$log" || return 1
     ! grep -hE '^cleave[a-z ]*: |BAD TERMINATION' "$log" "$work/out" | grep -qv ': warning: ' || return 1
     echo "$mpi: a job is done, and its launcher failed: ${*:4:3}"
@@ -70,6 +71,30 @@ expect_same_training() { # mpi, name, -tp, degree
         "${@:3}" || fail "$mpi: train $name failed"
     cmp "$work/alone$4/model.safetensors" "$work/$name/model.safetensors" || fail "$mpi: other weights, $name"
     rm -r "${work:?}/$name"
+}
+
+# FSDP over two ranks on each host. With a profile of these hosts a host receives what it lacks of a weight once, and
+# not once for each of its ranks, and sends sums of its ranks' gradients: half the bytes.
+expect_shared_gathers() { # mpi
+    local mpi=$1 each=2 how steps before sent=() bytes=() options
+    options=(--text "$work/text" --layers 2 --hidden 96 --heads 6 --seq 128 --batch 12 --mesh data=6 --rules fsdp)
+    for how in 0 1; do
+        [ $how = 0 ] || options+=(--hardware "$work/pairs.json")
+        for steps in 1 3; do
+            rm -rf "$work/pairs"
+            before=$(hosts_sent)
+            job_ends 60 "$mpi" "$cleave" train "${options[@]}" --steps $steps --out "$work/pairs" ||
+                fail "$mpi: train with FSDP failed"
+            sent[steps]=$(($(hosts_sent) - before))
+        done
+        bytes[how]=$(((sent[3] - sent[1]) / 2))
+        "$cleave" train "${options[@]}" --steps 3 --out "$work/fsdp" >/dev/null 2>"$log" ||
+            fail "train in one process failed"
+        cmp "$work/fsdp/model.safetensors" "$work/pairs/model.safetensors" || fail "$mpi: other weights, FSDP"
+        rm -r "$work/fsdp" "$work/pairs"
+    done
+    echo "$mpi: FSDP sends ${bytes[1]} bytes a step between hosts, ${bytes[0]} without a profile"
+    [ $((100 * bytes[1])) -lt $((55 * bytes[0])) ] || fail "$mpi: ranks of a host do not share what it receives"
 }
 
 expect_same_text() { # mpi, name
@@ -200,6 +225,11 @@ expect_goes_on() { # mpi
 }
 
 mkdir "$work"
+cat >"$work/pairs.json" <<EOF
+{"name": "pairs", "ranks_per_host": 2, "hosts": 3, "memory_bytes": 1e9, "flops_per_s": {"f32": 1e10},
+ "memory_bytes_per_s": 1e9, "efficiency": 1, "instruction_s": 1e-9, "host": {"alpha_s": 1e-6, "bytes_per_s": 1e9},
+ "network": {"alpha_s": 1e-6, "bytes_per_s": 1e8}}
+EOF
 for i in $(seq 200); do
     echo "a text of some words, number $i, and of some more words than those"
 done >"$work/text"
@@ -217,6 +247,7 @@ for mpi in "${mpis[@]}"; do
     expect_same_training "$mpi" plain -tp 3
     expect_same_training "$mpi" hybrid -tp 6
     expect_same_text "$mpi" plain
+    [ "$mpi" != "${mpis[0]}" ] && [ "${CLV_SWEEP:-}" != all ] || expect_shared_gathers "$mpi"
     expect_ends "$mpi"
     expect_trace "$mpi"
     if [ -n "$shaper" ]; then

@@ -73,9 +73,26 @@ static void less_over_the_network(void **state)
     clv_graph *graph = block("X=4,Y=4", "gspmd-2d", 1024);
     clv_machine *hosts = machine_of(8, 2e10);
     counts blind = compile(graph, NULL, hosts), seen = compile(graph, hosts, hosts);
-    assert_true(seen.seconds < 0.9 * blind.seconds);
-    assert_true(seen.far_bytes < 0.6 * blind.far_bytes);
+    assert_true(seen.seconds < 0.8 * blind.seconds);
+    assert_true(seen.far_bytes < 0.4 * blind.far_bytes);
     assert_true(seen.near_bytes > blind.near_bytes);
+    clv_machine_free(hosts);
+    clv_graph_free(graph);
+}
+
+/* FSDP over two hosts of eight ranks: of the B bytes of weights each host lacks a half, of which each rank receives an
+ * eighth, B/16, over the network, and as much of the gradients' sums (up to a tenth more with biases, norms and
+ * statistics). The default machine, where all ranks are on one host, gathers at once. */
+static void ranks_share_the_gathers_of_fsdp(void **state)
+{
+    const double hidden = 256, weights = 4 * 12 * hidden * hidden; /* of a GPT block, without biases and norms */
+    clv_graph *graph = block("data=16", "fsdp", (int64_t)hidden);
+    clv_machine *hosts = machine_of(8, 2e9);
+    (void)state;
+    counts blind = compile(graph, NULL, hosts), seen = compile(graph, hosts, hosts);
+    assert_true(blind.far_bytes > 2 * weights * 15 / 16 && blind.near_bytes == 0);
+    assert_true(seen.far_bytes >= 2 * weights / 16 && seen.far_bytes < 1.1 * 2 * weights / 16);
+    assert_true(seen.seconds < blind.seconds / 3);
     clv_machine_free(hosts);
     clv_graph_free(graph);
 }
@@ -153,6 +170,7 @@ static void blocks_are_no_slower(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(less_over_the_network), cmocka_unit_test(chattiest_axis_inside),
+                                       cmocka_unit_test(ranks_share_the_gathers_of_fsdp),
                                        cmocka_unit_test(one_op_is_never_slower),
                                        cmocka_unit_test(blocks_are_no_slower)};
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -561,14 +561,15 @@ static double seconds_on(const clv_reshard_plan *plan, const clv_mesh *mesh, con
     clv_cost_model_make(&model, mesh, machine);
     for (int i = 0; i < plan->n_steps; i++) {
         const clv_reshard_step *step = &plan->steps[i];
-        bool far = clv_cost_crosses_hosts(&model, step->axes, step->n_axes);
-        seconds += clv_cost_step(&model, step->kind, CLV_F32, step->bytes, far).seconds;
+        double share = clv_cost_network_share(&model, step->kind, step->axes, step->n_axes);
+        seconds += clv_cost_step(&model, step->kind, CLV_F32, step->bytes, share).seconds;
     }
     return seconds;
 }
 
 /* What goes over the network goes while shards are small: sums are scattered inside hosts first, copies gathered there
- * last. An axis that goes beyond a host is parted where that ends. What is small takes the fewest steps. */
+ * last, for which the part of an axis inside hosts may have to move to another dimension. An axis that goes beyond a
+ * host is parted where that ends. What is small takes the fewest steps. */
 static void hosts_first(void **state)
 {
     (void)state;
@@ -582,6 +583,11 @@ static void hosts_first(void **state)
         {"x=2,y=4", 1, "_,_ + sum{x,y}", "_,_", "all_reduce xy"},
         {"y=4", 16, "_,_ + sum{y}", "_,_", "all_reduce y"},
         {"x=2,y=4", 16, "x,y", "_,_", "all_gather x, all_gather y"},
+        {"x=2,y=4", 16, "(x,y),_", "_,_", "all_to_all y, all_gather x, all_gather y"},
+        {"x=8", 16, "x,_", "_,_", "all_to_all x:(2)4, all_gather x:(1)2, all_gather x:(2)4"},
+        {"x=8", 16, "_,x", "_,_", "all_to_all x:(2)4, all_gather x:(1)2, all_gather x:(2)4"},
+        {"x=8", 13, "x,_", "_,_", "all_to_all x:(2)4, all_gather x:(1)2, all_gather x:(2)4"},
+        {"x=8", 1, "_,x", "_,_", "all_gather x"},
         {"x=2,y=4", 16, "_,_ + sum{x,y}", "(x,y),_", "reduce_scatter y, reduce_scatter x, all_to_all y"},
         {"x=2,y=4", 16, "(y,x),_", "x,_", "permute yx, all_gather y"},
     };
@@ -600,6 +606,89 @@ static void hosts_first(void **state)
         simulate(&plan, &mesh, &from, &to, shape);
     }
     clv_arena_free(arena);
+}
+
+/* Each rank receives as much from each other: in an all_to_all of 8 ranks on two hosts 4 of 7 parts come from the other
+ * host. Of other collectives all is priced as if it did. */
+static void all_to_all_takes_both_links(void **state)
+{
+    static const struct {
+        const char *mesh, *axes;
+        clv_step_kind kind;
+        double far, near; /* in sevenths of the bytes */
+    } cases[] = {{"x=8", "x", CLV_STEP_ALL_TO_ALL, 4, 3},      {"x=2,y=4", "xy", CLV_STEP_ALL_TO_ALL, 4, 3},
+                 {"x=2,y=4", "x", CLV_STEP_ALL_TO_ALL, 7, 0},  {"x=2,y=4", "y", CLV_STEP_ALL_TO_ALL, 0, 7},
+                 {"x=8", "x", CLV_STEP_PERMUTE, 7, 0},         {"x=8", "x", CLV_STEP_ALL_GATHER, 7, 0},
+                 {"x=2,y=4", "xy", CLV_STEP_ALL_REDUCE, 7, 0}, {"x=2,y=4", "y", CLV_STEP_ALL_REDUCE, 0, 7}};
+    clv_machine machine = two_links(4);
+    const double bytes = 7e5;
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        clv_mesh mesh = mesh_of(cases[i].mesh);
+        clv_cost_model model;
+        clv_subaxis axes[2];
+        int n = 0;
+        for (const char *name = cases[i].axes; *name; name++)
+            axes[n++] = clv_mesh_whole_axis(&mesh, *name - 'x');
+        clv_cost_model_make(&model, &mesh, &machine);
+        double share = clv_cost_network_share(&model, cases[i].kind, axes, n);
+        double seconds = clv_cost_step(&model, cases[i].kind, CLV_F32, bytes, share).seconds;
+        double expected = 1e-3 + cases[i].far / 7 * bytes / 1e5 + cases[i].near / 7 * bytes / 1e6;
+        if (fabs(seconds - expected) > 1e-9 * expected)
+            fail_msg("%s, %s over %s: %g s, expected %g", cases[i].mesh, clv_step_name(cases[i].kind), cases[i].axes,
+                     seconds, expected);
+    }
+}
+
+/* Bytes that the rank that receives most receives in steps across hosts. */
+static double network_bytes(const clv_reshard_plan *plan, const clv_cost_model *model)
+{
+    double bytes = 0;
+    for (int i = 0; i < plan->n_steps; i++)
+        if (clv_cost_crosses_hosts(model, plan->steps[i].axes, plan->steps[i].n_axes))
+            bytes += plan->steps[i].bytes;
+    return bytes;
+}
+
+/* Of B bytes that n ranks gather, or sum and scatter, P hosts lack (P-1)/P each, and each of its ranks receives an
+ * equal part of that: B (P-1)/n. Without another dimension a permute across hosts comes first or last: B P/n. (12 ranks
+ * on hosts of 8 are as on 3 of 4.) */
+static void ranks_of_a_host_share_the_network(void **state)
+{
+    static const struct {
+        const char *mesh, *sharded, *partial;
+        double hosts, n;
+    } meshes[] = {{"data=64", "data", "data", 8, 64},
+                  {"data=16", "data", "data", 2, 16},
+                  {"data=12", "data", "data", 3, 12},
+                  {"data=8,model=4", "(data,model)", "data,model", 4, 32}};
+    const int64_t shape[2] = {5760, 1536}, length[1] = {3 << 20};
+    clv_machine machine = two_links(8);
+    (void)state;
+    machine.host.bytes_per_s = 1e8;
+    for (size_t m = 0; m < sizeof meshes / sizeof *meshes; m++)
+        for (int i = 0; i < 5; i++) {
+            bool is_vector = i >= 3, sums = i == 2 || i == 4;
+            int rank = is_vector ? 1 : 2;
+            char sharded[64], other[64], steps[256];
+            snprintf(sharded, sizeof sharded, i == 1 ? "_,%s" : is_vector ? "%s" : "%s,_", meshes[m].sharded);
+            snprintf(other, sizeof other, "%s%s%s%s", is_vector ? "_" : "_,_", sums ? " + sum{" : "",
+                     sums ? meshes[m].partial : "", sums ? "}" : "");
+            clv_arena *arena = clv_arena_new();
+            clv_mesh mesh = mesh_of(meshes[m].mesh);
+            clv_layout from = layout_of(sums ? other : sharded, &mesh, rank),
+                       to = layout_of(sums ? sharded : other, &mesh, rank);
+            clv_reshard_plan plan = plan_for(arena, &mesh, &from, &to, is_vector ? length : shape, &machine, false);
+            clv_cost_model model;
+            clv_cost_model_make(&model, &mesh, &machine);
+            double all = 4 * (is_vector ? (double)length[0] : (double)(shape[0] * shape[1]));
+            double expected = all * (meshes[m].hosts - !is_vector) / meshes[m].n;
+            describe(steps, sizeof steps, &plan, &mesh);
+            if (network_bytes(&plan, &model) != expected)
+                fail_msg("%s: {%s} %s {%s}: %s: %g bytes over the network, expected %g", meshes[m].mesh, sharded,
+                         sums ? "<-" : "->", other, steps, network_bytes(&plan, &model), expected);
+            clv_arena_free(arena);
+        }
 }
 
 /* On random machines of hosts with two links: contents are right, and no plan is slower there than what bytes alone, or
@@ -740,6 +829,8 @@ int main(void)
         cmocka_unit_test(crossing_cuts),
         cmocka_unit_test(time_decides),
         cmocka_unit_test(hosts_first),
+        cmocka_unit_test(all_to_all_takes_both_links),
+        cmocka_unit_test(ranks_of_a_host_share_the_network),
         cmocka_unit_test(machines_in_random_order),
         cmocka_unit_test(even_alignments_match),
         cmocka_unit_test(cache_returns_the_same_plan),

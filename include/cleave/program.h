@@ -227,7 +227,8 @@ CLV_API clv_status clv_program_instruction(const clv_program *program, int i, cl
  *    an op                instruction_s + work / measured rate(op, dtype, work) if the machine has that rate; else
  *                         instruction_s + max(flops / (flops_per_s * efficiency), bytes / memory_bytes_per_s)
  *    a collective         bytes / measured rate(kind, dtype, bytes), else alpha_s + bytes / bytes_per_s of the link:
- *                         the network's if its group spans hosts
+ *                         the network's if its group spans hosts. Of an all_to_all over n ranks, k of them on each
+ *                         host, (n-k)/(n-1) of the bytes take the network, and the others the link inside a host
  *    a slice, a mask      instruction_s + 2 bytes of the result / memory_bytes_per_s
  *
  *  All times are multiplied by ranks / (hosts * ranks_per_host) if that is above 1 (oversubscription). */

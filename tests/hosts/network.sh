@@ -9,6 +9,7 @@
 #     on_host h1 ping h2
 #     hosts_shape 100mbit 1ms         # each host's link, both ways
 #     hosts_launch openmpi 1 build/cleave generate ... -tp 3      # a process on each host
+#     hosts_sent                      # prints the bytes that the hosts have sent each other
 #     hosts_cut h3                    # ip link set ... down, on the switch
 launch_options=()
 hosts_here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -91,6 +92,18 @@ hosts_kill() {
         done
     done
     return 0
+}
+
+# By all hosts until now, less what Ethernet (14 bytes a packet), IP (20) and TCP (20, and 12 of time stamps) put in
+# front: large packets are counted before they are cut.
+hosts_sent() {
+    local host sum=0 bytes packets
+    for host in "${hosts[@]}"; do
+        read -r bytes packets < <(on_host "$host" ip -j -s link show eth0 |
+            sed 's/.*"tx":{"bytes":\([0-9]*\),"packets":\([0-9]*\).*/\1 \2/')
+        sum=$((sum + bytes - 66 * packets))
+    done
+    echo "$sum"
 }
 
 # What the kernel can shape with: "netem" delays and paces, "tbf" paces, "" nothing.

@@ -5,7 +5,7 @@
  * each step its bytes and the bytes still missing must add up to the bound, which leaves few states. It deepens by the
  * number of collectives, so the first depth with a solution is the shortest; among equals the one with the least memory
  * wins. If only some axes cross hosts, more steps may take less time: first over the network while shards are small,
- * then inside hosts.
+ * then inside hosts. Where that needs the sub-axes across hosts to be innermost, one step with slack makes them so.
  *
  *   all_gather  one dimension loses its innermost sub-axes
  *   all_to_all  some dimensions lose their innermost sub-axes, others gain them as innermost ones, in one step
@@ -23,6 +23,7 @@ typedef struct search {
     int budget;
     clv_reshard_draft *path, *best;
     bool mixed; /* clv_reshard_mixes_links */
+    bool slack; /* the first step of the path is one of make_inter_host_innermost */
     bool found;
     double best_score; /* of an exchange until something is found */
     int64_t best_held;
@@ -202,7 +203,8 @@ static bool fits(const search *q, int64_t held)
 {
     bool gathers = true;
     for (int i = 0; i < q->path->n; i++)
-        gathers &= q->path->kind[i] == CLV_STEP_ALL_GATHER || (i == 0 && q->path->kind[i] == CLV_STEP_SLICE);
+        gathers &=
+            q->path->kind[i] == CLV_STEP_ALL_GATHER || (i == 0 && (q->path->kind[i] == CLV_STEP_SLICE || q->slack));
     return gathers || held <= clv_reshard_local_bytes(q->problem, q->from) + clv_reshard_local_bytes(q->problem, q->to);
 }
 
@@ -236,14 +238,18 @@ static void finish(search *q, clv_step_kind kind, int64_t missing)
     q->path->n--;
 }
 
-/* Whether `moves` more collectives may lead to a better plan, which is possible only if links are mixed. */
-static bool may_do_better(const search *q, const clv_reshard_state *from, int64_t missing, int moves)
+/* Whether the path with `moves` more collectives may take less than the best score. */
+static bool may_take_less(const search *q, const clv_reshard_state *from, int64_t missing, int moves)
 {
-    if (!q->mixed || !q->found)
-        return false;
     double network = clv_reshard_inter_host_bytes_bound(q->problem, from->cut, q->to->cut);
     double least = path_score(q) + clv_reshard_score_bound(q->problem, (double)missing, moves, network);
     return clv_cost_compare(least, q->best_score) < 0;
+}
+
+/* Whether `moves` more collectives may lead to a better plan, which is possible only if links are mixed. */
+static bool may_do_better(const search *q, const clv_reshard_state *from, int64_t missing, int moves)
+{
+    return q->mixed && q->found && may_take_less(q, from, missing, moves);
 }
 
 static void deepen(search *q, const clv_reshard_state *from, int64_t missing, int moves);
@@ -336,6 +342,43 @@ static void deepen(search *q, const clv_reshard_state *from, int64_t missing, in
         try_steps(q, from, missing, moves);
 }
 
+/* Takes the first step, from -> next, and searches from there if that may take less time than the best plan. */
+static void try_first_step(search *q, const clv_reshard_state *from, const clv_reshard_state *next)
+{
+    clv_step_kind kind = name_step(q->problem, from, next);
+    int64_t bytes = clv_reshard_missing_bytes(q->problem, next, from),
+            missing = clv_reshard_missing_bytes(q->problem, q->to, next);
+    if (kind == CLV_STEP_EXCHANGE || bytes == 0)
+        return;
+    extend(q, kind, next, bytes);
+    if (may_take_less(q, next, missing, RESHARD_MIXED_MOVES))
+        deepen(q, next, missing, RESHARD_MIXED_MOVES);
+    q->path->n--;
+}
+
+/* Where a dimension is sharded by sub-axes across hosts, and within each part by sub-axes inside hosts, a gather inside
+ * hosts has to come first, and each rank receives all that its host lacks over the network. So the sub-axes inside
+ * hosts move to another dimension, by an all_to_all inside hosts, or change places with the others, by a permute. Then
+ * each rank receives its part of what the host lacks, and the parts are gathered inside hosts. */
+static void make_inter_host_innermost(search *q, const clv_reshard_state *from)
+{
+    const clv_reshard_problem *p = q->problem;
+    q->slack = true;
+    for (int d = 0; d < p->rank; d++) {
+        int inside = suffix_in(from, d, ~p->inter_host), across = from->n[d] - inside;
+        for (int e = 0; inside > 0 && across > 0 && e < p->rank; e++) {
+            clv_reshard_state next = *from;
+            clv_reshard_truncate(&next, d, e == d ? from->n[d] : inside);
+            for (int i = 0; i < inside; i++)
+                clv_reshard_append(&next, p, e, from->subaxis[d][across + i]);
+            for (int i = 0; e == d && i < across; i++)
+                clv_reshard_append(&next, p, d, from->subaxis[d][i]);
+            next.alignment[d] = from->alignment[d];
+            try_first_step(q, from, &next);
+        }
+    }
+}
+
 void clv_reshard_search_collectives(clv_reshard_draft *draft, const clv_reshard_problem *problem,
                                     const clv_reshard_state *start, const clv_reshard_state *to)
 {
@@ -368,6 +411,8 @@ void clv_reshard_search_collectives(clv_reshard_draft *draft, const clv_reshard_
             break; /* the best so far, or an exchange, takes less time */
         deepen(&q, from, missing, moves);
     }
+    if (q.mixed && missing > 0)
+        make_inter_host_innermost(&q, from);
     if (!q.found)
         clv_reshard_draft_push(draft, problem, CLV_STEP_EXCHANGE, from, to, (double)missing);
     for (int i = 0; q.found && i < q.best->n; i++)

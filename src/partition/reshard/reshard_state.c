@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "partition/reshard/axis_division.h"
+#include "tensor/gcd.h"
 #include "tensor/reshard_volume.h"
 
 /* -- sub-axes -- */
@@ -62,15 +63,14 @@ static void divide_into_primes(clv_axis_division *divisions, const clv_mesh *mes
 }
 
 /* Divides an axis that crosses hosts into the parts across and inside hosts: collectives may use the faster link first.
- */
+ * If hosts have 8 ranks, of an axis of 12 aligned runs of 4 are inside hosts. */
 static void divide_by_hosts(clv_axis_division *divisions, const clv_cost_model *cost)
 {
     const clv_mesh *mesh = &cost->mesh;
     int64_t left = cost->machine->ranks_per_host; /* ranks of a host, divided by those of inner axes */
     for (int a = mesh->n_axes - 1; a >= 0 && left > 1; a--) {
         int64_t size = mesh->axis[a].size;
-        if (size > left && size % left == 0)
-            clv_axis_division_add(&divisions[a], size / left);
+        clv_axis_division_add(&divisions[a], size / clv_gcd(size, left));
         left = left % size == 0 ? left / size : 1;
     }
 }
@@ -267,13 +267,22 @@ static clv_subaxis_set group_axes(const clv_reshard_problem *problem, const clv_
     return reduced != 0 ? reduced : subaxes;
 }
 
+static double network_share(const clv_reshard_problem *problem, clv_step_kind kind, clv_subaxis_set subaxes)
+{
+    clv_subaxis axes[CLV_MAX_SUBAXES];
+    int n = 0;
+    for (clv_subaxis_set left = subaxes; left != 0; left &= left - 1)
+        axes[n++] = problem->subaxis[__builtin_ctz(left)];
+    return clv_cost_network_share(problem->cost, kind, axes, n);
+}
+
 double clv_reshard_score(const clv_reshard_problem *problem, clv_step_kind kind, double bytes,
                          const clv_reshard_state *from, const clv_reshard_state *to)
 {
     if (problem->cost == NULL || !clv_step_moves(kind))
         return problem->cost == NULL ? bytes : 0;
-    bool far = problem->inter_host != 0 && (group_axes(problem, from, to) & problem->inter_host) != 0;
-    return clv_cost_step(problem->cost, kind, problem->dtype, bytes, far).seconds;
+    double share = problem->inter_host != 0 ? network_share(problem, kind, group_axes(problem, from, to)) : 0;
+    return clv_cost_step(problem->cost, kind, problem->dtype, bytes, share).seconds;
 }
 
 double clv_reshard_score_bound(const clv_reshard_problem *problem, double bytes, int moves, double network_bytes)

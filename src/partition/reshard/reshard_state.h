@@ -15,7 +15,7 @@ enum {
     RESHARD_MIXED_EXPANSIONS = 40,       /* the same if only some axes cross hosts, where bounds are looser */
     RESHARD_MISSING_ENTRIES = 64,        /* slots of the cache of missing bytes */
     RESHARD_COLLECTIVE_EXPANSIONS = 400, /* steps that a search for named collectives tries before it uses exchange */
-    RESHARD_MIXED_MOVES = 2              /* its collectives, if only some axes cross hosts: one inside, one across */
+    RESHARD_MIXED_MOVES = 2              /* its collectives, if only some axes cross hosts; one more may go first */
 };
 
 typedef uint32_t clv_subaxis_set; /* a set of sub-axes, bit by index */

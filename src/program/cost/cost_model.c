@@ -111,16 +111,42 @@ void clv_cost_model_make(clv_cost_model *out, const clv_mesh *mesh, const clv_ma
 
 /* ---- steps that move ---- */
 
-clv_step_cost clv_cost_step(const clv_cost_model *model, clv_step_kind kind, clv_dtype dtype, double bytes, bool far)
+double clv_cost_network_share(const clv_cost_model *model, clv_step_kind kind, const clv_subaxis *axes, int n)
 {
-    if (!clv_step_moves(kind))
-        return (clv_step_cost){0};
+    double ranks = 1, sharing = 1;
+    if (!clv_cost_crosses_hosts(model, axes, n))
+        return 0;
+    for (int a = 0; a < n; a++) {
+        ranks *= axes[a].size;
+        sharing *= (double)clv_cost_ranks_sharing_host(model, axes[a]);
+    }
+    return kind == CLV_STEP_ALL_TO_ALL ? (ranks - sharing) / (ranks - 1) : 1;
+}
+
+/* Cost of a collective all of whose bytes cross the network, or none. */
+static clv_step_cost cost_over(const clv_cost_model *model, clv_step_kind kind, clv_dtype dtype, double bytes, bool far)
+{
     const clv_rate *measured = far ? model->network_rate[kind][dtype] : model->rate[kind][dtype];
     if (measured)
         return (clv_step_cost){.seconds = bytes / clv_rate_at(measured, bytes) * model->oversubscription};
     const clv_machine_link *link = far ? &model->machine->network : &model->machine->host;
     return (clv_step_cost){.start_s = link->alpha_s * model->oversubscription,
                            .seconds = (link->alpha_s + bytes / link->bytes_per_s) * model->oversubscription};
+}
+
+clv_step_cost clv_cost_step(const clv_cost_model *model, clv_step_kind kind, clv_dtype dtype, double bytes,
+                            double network_share)
+{
+    if (!clv_step_moves(kind))
+        return (clv_step_cost){0};
+    if (network_share == 0)
+        return cost_over(model, kind, dtype, bytes, false);
+    clv_step_cost cost = cost_over(model, kind, dtype, bytes * network_share, true);
+    if (network_share < 1) {
+        clv_step_cost rest = cost_over(model, kind, dtype, bytes * (1 - network_share), false);
+        cost.seconds += rest.seconds - rest.start_s;
+    }
+    return cost;
 }
 
 static double link_seconds(const clv_cost_model *model, const clv_machine_link *link, double bytes, int moves)

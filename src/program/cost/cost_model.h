@@ -36,8 +36,13 @@ bool clv_cost_crosses_hosts(const clv_cost_model *model, const clv_subaxis *axes
 typedef struct clv_step_cost {
     double start_s, seconds;
 } clv_step_cost;
-/* Cost of a collective; far: its groups span hosts. Zeros for slices and masks: see clv_cost_copy. */
-clv_step_cost clv_cost_step(const clv_cost_model *model, clv_step_kind kind, clv_dtype dtype, double bytes, bool far);
+/* Share of a collective's bytes that crosses the network: 0 inside hosts, else 1, but of an all_to_all over n ranks, k
+ * of them on each host, (n-k)/(n-1), as a rank receives equally many bytes from each other one. (The reshard planner
+ * makes several steps of the other collectives where ranks of a host share what the host lacks.) */
+double clv_cost_network_share(const clv_cost_model *model, clv_step_kind kind, const clv_subaxis *axes, int n);
+/* Cost of a collective. Zeros for slices and masks: see clv_cost_copy. */
+clv_step_cost clv_cost_step(const clv_cost_model *model, clv_step_kind kind, clv_dtype dtype, double bytes,
+                            double network_share);
 /* A lower bound for `bytes` in at least `moves` steps of any kind, of which network_bytes or more (0: none) cross
  * hosts.
  */

@@ -46,8 +46,8 @@ static double predict_step(const clv_program *program, const clv_cost_model *mod
     const clv_buffer *out = &program->buffers[instruction->out[0]];
     if (!clv_step_moves(step->kind))
         return clv_cost_copy(model, (double)out->bytes);
-    bool far = clv_cost_crosses_hosts(model, step->axes, step->n_axes);
-    return clv_cost_step(model, step->kind, out->type.dtype, step->bytes, far).seconds;
+    double share = clv_cost_network_share(model, step->kind, step->axes, step->n_axes);
+    return clv_cost_step(model, step->kind, out->type.dtype, step->bytes, share).seconds;
 }
 
 double clv_instruction_seconds(const clv_program *program, const clv_cost_model *model, int i)
