@@ -356,7 +356,7 @@ static void test_software(void **state)
     clv_machine *p;
     (void)state;
     refused("\"name\":\"n\"", "\"name\":\"n\",\"software\":{\"other\":{\"speed\":1}}",
-            "\"other\": unknown key \"speed\"; valid: source, efficiency");
+            "\"other\": unknown key \"speed\"; valid: source, flops_per_s, efficiency");
     refused("\"name\":\"n\"", "\"name\":\"n\",\"software\":[]", "p.json: \"software\": not a JSON object");
     snprintf(text, sizeof text, "{%s%s", entry, strchr(valid, ','));
     snprintf(path, sizeof path, "%s/test_machine_software.json", getenv("CLV_BUILD_DIR"));

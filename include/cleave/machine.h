@@ -30,8 +30,9 @@
  *     "ops_network": {...},                    collectives across hosts; these three are optional
  *     "software": {"pytorch": {"source": "...", "efficiency": 0.6, "ops": {...}}}
  *   }                                          what other programs reach (optional): an entry replaces
- *                                              efficiency, k_half, traffic_factor, instruction_s,
- *                                              memory_bytes_per_s, and rates of ops by name
+ *                                              flops_per_s (by dtype: of matmuls in fp8), efficiency, k_half,
+ *                                              traffic_factor, instruction_s, memory_bytes_per_s, and rates
+ *                                              of ops by name
  *
  * A measurement is a list of [work, rate] by increasing work: flops and flops/s for matmuls and attention, bytes and
  * bytes/s for other ops (memory traffic) and for collectives (received). Rates are interpolated over log(work), and

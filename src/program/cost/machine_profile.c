@@ -165,8 +165,8 @@ static clv_status from_json(clv_machine *p, const json_t *document, const char *
 /* ---- software ---- */
 
 /* Keys that an entry of "software" replaces. */
-static const char *const software_keys[] = {"source",        "efficiency",         "k_half", "traffic_factor",
-                                            "instruction_s", "memory_bytes_per_s", "ops"};
+static const char *const software_keys[] = {"source",         "flops_per_s",   "efficiency",         "k_half",
+                                            "traffic_factor", "instruction_s", "memory_bytes_per_s", "ops"};
 
 static clv_status check_software(const json_t *entry, const char *name, const char *where, clv_error *err)
 {
@@ -185,7 +185,8 @@ static clv_status check_software(const json_t *entry, const char *name, const ch
             known = known || strcmp(key, software_keys[i]) == 0;
         if (!known)
             return clv_fail(err, CLV_EFORMAT,
-                            "%s: unknown key \"%s\"; valid: source, efficiency, k_half, traffic_factor, instruction_s, "
+                            "%s: unknown key \"%s\"; valid: source, flops_per_s, efficiency, k_half, traffic_factor, "
+                            "instruction_s, "
                             "memory_bytes_per_s, ops",
                             inside, key);
     }
