@@ -250,11 +250,10 @@ static void test_head(void **state)
     expect_head(
         "--block attention -tp 2 --grad --kv-heads 2 --hardware h100-nvlink-ib",
         "step forward and backward, block attention, hidden 256, heads 8, kv_heads 2, head_dim 32, batch 8, "
-        "seq 128, dtype f32, mesh model=2, rules megatron, hardware H100 SXM, NVLink in a host, InfiniBand "
-        "between",
+        "seq 128, dtype f32, mesh model=2, rules megatron, hardware h100-nvlink-ib",
         "{\"step\": \"forward and backward\", \"block\": \"attention\", \"hidden\": 256, \"heads\": 8, "
         "\"kv_heads\": 2, \"head_dim\": 32, \"batch\": 8, \"seq\": 128, \"dtype\": \"f32\", \"mesh\": \"model=2\", "
-        "\"rules\": \"megatron\", \"hardware\": \"H100 SXM, NVLink in a host, InfiniBand between\"}");
+        "\"rules\": \"megatron\", \"hardware\": \"h100-nvlink-ib\"}");
     static const char *const steps[] = {"prefill", "decode"};
     for (int i = 0; i < 2; i++) {
         json_t *p = plan("-m %s -tp 2 --%s --quant q8", config, steps[i]), *head = json_object_get(p, "plan");

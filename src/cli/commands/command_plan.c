@@ -11,6 +11,7 @@
 #include "cli/parser/option_parser.h"
 #include "cli/options/output_options.h"
 #include "cli/options/plan_target_options.h"
+#include "cli/reports/hardware_table.h"
 #include "cli/reports/plan_summary.h"
 #include "cli/reports/plan_memory_report.h"
 #include "cli/reports/collective_tables.h"
@@ -121,6 +122,8 @@ clv_status command_plan(clv_invocation *run, clv_error *err)
     clv_program *program = NULL;
     if (!parse(&a, run))
         return CLV_OK;
+    if (a.plan.hardware && strcmp(a.plan.hardware, "list") == 0)
+        return clv_hardware_table_new(&run->table, err);
     clv_status status = clv_plan_option_compile(&program, &a.plan, err);
     if (status == CLV_OK)
         status = a.show ? clv_visualize_sharding(program, a.show, err) : report(run, &a, program, err);
