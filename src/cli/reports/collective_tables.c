@@ -50,8 +50,10 @@ static clv_table *collect(const char *name, const clv_program *program, const cl
             add_pattern(t, "op", c.op);
         clv_table_text(t, by_op ? "kind" : "op", c.kind);
         clv_table_text(t, "axes", axes);
-        if (by_op)
+        if (by_op) {
             clv_table_text(t, "pass", c.pass);
+            clv_table_text(t, "purpose", clv_collective_purpose_name(c.purpose));
+        }
         clv_table_int(t, "count", 1);
         clv_table_bytes(t, "bytes", c.bytes);
         if (by_op) {
@@ -134,6 +136,7 @@ clv_table *clv_collectives_one_by_one(const clv_program *program, const clv_mach
         clv_table_bool(t, "overlapped", c.completes_at > c.instruction);
         add_part(t, &c);
         clv_table_text(t, "pass", c.pass);
+        clv_table_text(t, "purpose", clv_collective_purpose_name(c.purpose));
         clv_table_bool(t, "implicit", c.implicit);
         clv_table_text(t, "reason", c.reason);
         add_optional_text(t, "statement", c.statement);

@@ -11,10 +11,10 @@
 clv_table *clv_collectives_by_kind(const clv_program *program);
 /* machine NULL: the default one.
  * By layer, those of repeated layers together: {"collectives":
- * [{"layer","pass","op","kind","axes","count","bytes","seconds","cause"}]}. */
+ * [{"op","kind","axes","pass","purpose","count","bytes","seconds","cause"}]}. */
 clv_table *clv_collectives_by_layer(const clv_program *program, const clv_machine *machine);
 /* One by one: {"collectives":
- * [{"op","layer","tensor","kind","axes","bytes","seconds","overlapped","part","pass","implicit","reason",
+ * [{"op","layer","tensor","kind","axes","bytes","seconds","overlapped","part","pass","purpose","implicit","reason",
  * "statement","rules","from","to","cause"}]}: the sentence, and its parts for programs; hidden: it runs beside ops;
  * part: "2/4", where it was cut into four. */
 clv_table *clv_collectives_one_by_one(const clv_program *program, const clv_machine *machine);
