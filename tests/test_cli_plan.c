@@ -192,8 +192,8 @@ static void test_layers_fold(void **state)
     (void)state;
     write_config(few, sizeof few, 3);
     write_config(many, sizeof many, 30);
-    assert_int_equal(run(out, 1 << 16, "plan -m %s --mesh data=2,model=2", few), 0);
-    assert_int_equal(run(more, 1 << 16, "plan -m %s --mesh data=2,model=2", many), 0);
+    assert_int_equal(run(out, 1 << 16, "plan -m %s --mesh data=2,model=2 --collectives", few), 0);
+    assert_int_equal(run(more, 1 << 16, "plan -m %s --mesh data=2,model=2 --collectives", many), 0);
     int lines = 0, more_lines = 0;
     for (const char *p = out; *p; p++)
         lines += *p == '\n';
@@ -210,7 +210,7 @@ static void test_layers_fold(void **state)
 static void expect_head(const char *arguments, const char *text, const char *fields)
 {
     char out[65536];
-    assert_int_equal(run(out, sizeof out, "plan %s --wide", arguments), 0);
+    assert_int_equal(run(out, sizeof out, "plan %s --all --wide", arguments), 0);
     size_t n = strcspn(out, "\n");
     if (strlen(text) != n || strncmp(out, text, n) != 0 || strncmp(out + n, "\n\nop ", 5) != 0)
         fail_msg("plan %s says\n%.*s", arguments, (int)n, out);
