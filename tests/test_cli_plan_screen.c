@@ -225,8 +225,9 @@ static void test_changes(void **state)
                "plan -m {d}/gpt2 --hardware h200");
     cli_expect(0, "\nchange first --hardware NAME, ", "plan -m {d}/gpt2");
     snprintf(arguments, sizeof arguments, "%sdata=2,model=8", dp);
-    json_t *d = plan(arguments);
+    json_t *d = plan(arguments), *first = json_object_get(d, "change_first");
     assert_null(json_object_get(json_object_get(d, "predicted"), "faster_by"));
+    assert_string_equal(json_string_value(json_array_get(first, 0)), "--overlap");
     json_decref(d);
 }
 

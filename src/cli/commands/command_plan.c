@@ -86,6 +86,15 @@ static void add_parts(clv_table *t, const clv_plan_report *r)
         clv_table_seconds(t, clv_model_part_name((clv_model_part)p), r->parts.ops[p]);
 }
 
+static void add_first(clv_table *t, const clv_plan_report *r)
+{
+    const char *options[CLV_PLAN_FIRST];
+    for (int i = 0; i < r->n_first; i++)
+        options[i] = r->first[i]->option;
+    clv_table_root(t);
+    clv_table_text_list(t, "change_first", options, r->n_first);
+}
+
 static void add_totals(clv_table *t, const clv_plan_report *r)
 {
     clv_table_root(t);
@@ -109,6 +118,7 @@ static clv_table *make_table(const plan_args *a, const clv_plan_report *r, bool 
     clv_plan_memory_fit_add(t, r);
     add_prediction(t, r);
     add_parts(t, r);
+    add_first(t, r);
     return t;
 }
 
@@ -143,9 +153,9 @@ clv_status command_plan(clv_invocation *run, clv_error *err)
     plan_args a = {.plan = CLV_PLAN_OPTION_DEFAULTS};
     if (!parse(&a, run))
         return CLV_OK;
-    if (run->format.wide && !a.all && !a.collectives)
-        return clv_fail(err, CLV_EINVAL, "--wide has no effect without --collectives or --all");
     if (a.plan.hardware && strcmp(a.plan.hardware, "list") == 0)
         return clv_hardware_table_new(&run->table, err);
+    if (run->format.wide && !a.all && !a.collectives)
+        return clv_fail(err, CLV_EINVAL, "--wide has no effect without --collectives or --all");
     return plan(run, &a, err);
 }

@@ -124,6 +124,27 @@ static void find_overlap(clv_plan_report *r)
         r->overlap = (clv_plan_change){.option = "--overlap", .memory = memory, .seconds = predicted.seconds};
 }
 
+/* ---- what to change first ---- */
+
+static void add_first(clv_plan_report *r, const clv_plan_change *change)
+{
+    if (change->option[0] && r->n_first < CLV_PLAN_FIRST)
+        r->first[r->n_first++] = change;
+}
+
+static void choose_first(clv_plan_report *r)
+{
+    for (int i = 0; i < r->n_smaller; i++)
+        if (clv_plan_report_fits(r, &r->smaller[i].memory))
+            add_first(r, &r->smaller[i]);
+    if (r->n_first == 0 && r->n_smaller > 0)
+        add_first(r, &r->smaller[0]);
+    if (clv_plan_report_fits(r, &r->memory)) {
+        add_first(r, &r->order);
+        add_first(r, &r->overlap);
+    }
+}
+
 /* A block of one part has ops of that part alone. */
 static void name_part_of_block(clv_prediction_parts *parts, clv_plan_block block)
 {
@@ -175,6 +196,7 @@ clv_status clv_plan_report_make(clv_plan_report *r, const clv_plan_option *optio
         find_order(r);
         find_overlap(r);
     }
+    choose_first(r);
     return CLV_OK;
 }
 

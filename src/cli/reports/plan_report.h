@@ -17,6 +17,8 @@ typedef struct clv_plan_change {
     double seconds;                  /* 0: not predicted */
 } clv_plan_change;
 
+enum { CLV_PLAN_FIRST = 2 };
+
 typedef struct clv_plan_report {
     const clv_plan_option *option;
     const clv_program *program;
@@ -30,6 +32,9 @@ typedef struct clv_plan_report {
     clv_plan_change *smaller; /* if it does not fit: the changes that reduce its memory, smallest first */
     /* If a machine is named: the order of axes, and the overlap, that save 1 % of the time or more. */
     clv_plan_change order, overlap;
+    int n_first;
+    const clv_plan_change *first[CLV_PLAN_FIRST]; /* what to change first: what fits, else what comes closest; of a plan
+                                                     that fits what is faster */
 } clv_plan_report;
 
 /* Gathers the facts of a compiled plan, which are borrowed. memory_limit: of --memory-limit; 0: the memory of the

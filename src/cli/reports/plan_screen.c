@@ -324,58 +324,29 @@ static void put_time_title(screen *s, const clv_plan_report *r)
 
 /* ---- what to change first ---- */
 
-static void begin_change(screen *s, int i, const char *option)
+static void put_change(screen *s, const clv_plan_report *r, const clv_plan_change *change)
 {
-    put(s, "%-*s%s", TITLE, i == 0 ? "change first" : "", option);
-}
-
-static void put_smaller(screen *s, int i, const clv_plan_report *r, const clv_plan_change *change)
-{
-    begin_change(s, i, change->option);
-    put(s, ": ");
-    put_bytes(s, (double)change->memory.total);
-    put(s, clv_plan_report_fits(r, &change->memory) ? " a rank, fits" : " a rank, does not fit either");
-    end_line(s, TITLE);
-}
-
-/* What fits, else what comes closest. */
-static int put_fitting(screen *s, const clv_plan_report *r, int most)
-{
-    int n = 0;
-    for (int i = 0; i < r->n_smaller && n < most; i++)
-        if (clv_plan_report_fits(r, &r->smaller[i].memory))
-            put_smaller(s, n++, r, &r->smaller[i]);
-    if (n == 0 && r->n_smaller > 0)
-        put_smaller(s, n++, r, &r->smaller[0]);
-    return n;
-}
-
-static int put_faster(screen *s, const clv_plan_report *r)
-{
-    const clv_plan_change *changes[] = {&r->order, &r->overlap};
-    int n = 0;
-    for (int i = 0; i < 2; i++) {
-        if (!changes[i]->option[0])
-            continue;
-        begin_change(s, n++, changes[i]->option);
-        put(s, ": ");
-        put_seconds(s, changes[i]->seconds);
-        put(s, ", %.0f %% less", 100 * (1 - changes[i]->seconds / r->predicted.seconds));
-        end_line(s, TITLE);
+    put(s, "%s: ", change->option);
+    if (clv_plan_report_fits(r, &r->memory)) {
+        put_seconds(s, change->seconds);
+        put(s, ", %.0f %% less", 100 * (1 - change->seconds / r->predicted.seconds));
+    } else {
+        put_bytes(s, (double)change->memory.total);
+        put(s, clv_plan_report_fits(r, &change->memory) ? " a rank, fits" : " a rank, does not fit either");
     }
-    return n;
 }
-
-enum { MOST_CHANGES = 2 };
 
 static void put_changes(screen *s, const clv_plan_report *r)
 {
-    bool fits = clv_plan_report_fits(r, &r->memory);
-    int n = fits ? put_faster(s, r) : put_fitting(s, r, MOST_CHANGES);
-    if (n > 0)
+    for (int i = 0; i < r->n_first; i++) {
+        put(s, "%-*s", TITLE, i == 0 ? "change first" : "");
+        put_change(s, r, r->first[i]);
+        end_line(s, TITLE);
+    }
+    if (r->n_first > 0)
         return;
-    begin_change(s, 0, "");
-    if (!fits)
+    put(s, "%-*s", TITLE, "change first");
+    if (!clv_plan_report_fits(r, &r->memory))
         put(s, "more ranks, or a smaller model: no option makes it smaller");
     else if (!r->option->hardware)
         put(s, "--hardware NAME, for a machine's time and memory (--hardware list)");
@@ -387,17 +358,6 @@ static void put_changes(screen *s, const clv_plan_report *r)
 
 /* ---- the screen ---- */
 
-/* Lines that what to change takes. */
-static int count_changes(const clv_plan_report *r)
-{
-    int n = 0;
-    if (clv_plan_report_fits(r, &r->memory))
-        return r->order.option[0] && r->overlap.option[0] ? 2 : 1;
-    for (int i = 0; i < r->n_smaller; i++)
-        n += clv_plan_report_fits(r, &r->smaller[i].memory);
-    return n == 0 ? 1 : n < MOST_CHANGES ? n : MOST_CHANGES;
-}
-
 void clv_plan_screen_print(const clv_plan_report *r)
 {
     screen s = {.width = clv_terminal_width(stdout)};
@@ -408,7 +368,7 @@ void clv_plan_screen_print(const clv_plan_report *r)
     put_mesh(&s, r);
     keep_largest(&time, parts, MOST_PURPOSES, "other communication");
     /* beside the rows of memory: two titles, three empty lines, the rows of time, the changes, the last line */
-    int rows = LINES - s.lines - 2 - 3 - time.n - count_changes(r) - 1;
+    int rows = LINES - s.lines - 2 - 3 - time.n - (r->n_first > 0 ? r->n_first : 1) - 1;
     end_line(&s, 0);
     put_memory(&s, r, rows > 3 ? rows : 3);
     end_line(&s, 0);
