@@ -19,6 +19,7 @@ enum {
     AMOUNTS = 17,     /* of "10.5 GiB   12.5 %" */
     COUNTS = 18,      /* of "320 x 280.0 GiB" */
     LEAST_BAR = 8,    /* columns of which a bar says something */
+    MOST_BAR = 400,   /* columns */
     MOST_ROWS = 16,   /* of a section */
     MOST_PURPOSES = 4 /* rows of communication */
 };
@@ -208,6 +209,7 @@ static void put_rows(screen *s, const section *of, double all, double limit, boo
     double scale = fmax(fmax(limit, all), 1e-300), at = 0;
     bool counts = seconds && s->width >= 2 + LABEL + AMOUNTS + COUNTS + LEAST_BAR;
     int before = 2 + LABEL + AMOUNTS + (counts ? COUNTS : 0) + 2, bar = s->width - before - 1;
+    bar = bar < MOST_BAR ? bar : MOST_BAR;
     for (int i = 0; i < of->n; i++) {
         const row *r = &of->row[i];
         char amount[CLV_QUANTITY_TEXT], bytes[CLV_QUANTITY_TEXT], share[32], count[64] = "";
