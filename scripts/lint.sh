@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Layers, functions that stand twice, files that comments name, formatting, 120 columns, headers that compile alone,
-# examples that stay short; with --tidy also clang-tidy (minutes); with --fix, formats.
+# Layers, functions that stand twice, files that comments name, hardware profiles, formatting, 120 columns, headers that
+# compile alone, examples that stay short; with --tidy also clang-tidy (minutes); with --fix, formats.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -13,6 +13,7 @@ bad=0
 scripts/check_layers.sh || bad=1
 scripts/check_duplicates.py || bad=1
 scripts/check_references.py || bad=1
+scripts/check_profiles.py || bad=1
 scripts/check_headers.sh || bad=1
 for example in generate.c embed.c two_layers.c plan_70b.c custom_op.c spmd.c cpp17.cpp; do
     [ "$(wc -l <"examples/$example")" -le 82 ] || { echo "lint: examples/$example has more than 82 lines"; bad=1; }

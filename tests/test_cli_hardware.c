@@ -46,6 +46,29 @@ static void test_every_command(void **state)
         cli_expect(2, "--hardware nowhere: no such file; valid: ", "%s --hardware nowhere", commands[i]);
 }
 
+/* The profiles that the library has, as a table of 80 columns and as rows. */
+static void test_list(void **state)
+{
+    (void)state;
+    cli_expect(0, "\nmi300x          178.8 GiB      1.31 P     5.30 T      310 G   45.0 G           8\n",
+               "plan --hardware list");
+    assert_int_equal(cli_run(out, "plan --hardware list"), 0);
+    for (const char *line = out; *line; line += strcspn(line, "\n") + 1)
+        assert_true(strcspn(line, "\n") <= 80);
+    assert_int_equal(cli_run(out, "plan --hardware list --json"), 0);
+    json_t *printed = json_loads(out, 0, NULL), *row, *rows = json_object_get(printed, "profiles");
+    size_t i;
+    assert_true(json_array_size(rows) >= 16);
+    json_array_foreach(rows, i, row)
+    {
+        assert_true(json_number_value(json_object_get(row, "memory")) > 8e9);
+        assert_true(json_number_value(json_object_get(row, "bf16_flops")) > 1e12);
+        cli_expect(0, json_string_value(json_object_get(row, "name")), "plan --block ffn --json --hardware %s",
+                   json_string_value(json_object_get(row, "name")));
+    }
+    json_decref(printed);
+}
+
 /* The bytes of all collectives of a step. */
 static double bytes_of(const char *arguments)
 {
@@ -103,7 +126,8 @@ static void test_same_results(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_every_command), cmocka_unit_test(test_priced),
-                                       cmocka_unit_test(test_program_priced), cmocka_unit_test(test_same_results)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_list), cmocka_unit_test(test_every_command),
+                                       cmocka_unit_test(test_priced), cmocka_unit_test(test_program_priced),
+                                       cmocka_unit_test(test_same_results)};
     return cmocka_run_group_tests(tests, set_up, cli_remove_folder);
 }

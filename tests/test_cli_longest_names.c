@@ -60,7 +60,7 @@ static void test_programs(void **state)
     cli_expect(0,
                "axis_of_thirty_one_characters_0,axis_of_thirty_one_characters_1,axis_of_thirty_one_characters_2,"
                "axis_of_thirty_one_characters_3,axis_of_thirty_one_characters_4 ",
-               "plan --block ffn --wide --mesh %s --rules %s", long_mesh(5), rules);
+               "plan --block ffn --collectives --wide --mesh %s --rules %s", long_mesh(5), rules);
 }
 
 /* The advice of a plan that does not fit names meshes, too. */
@@ -68,7 +68,7 @@ static void test_advice(void **state)
 {
     (void)state;
     assert_int_equal(
-        1, cli_run(out, "plan --block ffn --grad --memory-limit 1K --mesh %s --rules %s", long_mesh(1), rules));
+        1, cli_run(out, "plan --block ffn --grad --memory-limit 1K --all --mesh %s --rules %s", long_mesh(1), rules));
     if (!strstr(out, long_mesh(2)))
         fail_msg("%s", out);
 }

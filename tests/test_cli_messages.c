@@ -253,9 +253,9 @@ static void test_bias_gradients(void **state)
 {
     (void)state;
     cli_expect(0, "the gradient of layers.*.attention.q.bias is a sum over data",
-               "plan -m {g}/gpt2 --seq 16 --mesh data=2,model=2 --rules zero1");
+               "plan -m {g}/gpt2 --seq 16 --mesh data=2,model=2 --rules zero1 --collectives");
     cli_expect(0, "the gradient of layers.*.mlp.up.bias is a sum over data",
-               "plan -m {g}/bert --seq 12 --mesh data=2,model=2 --rules zero1");
+               "plan -m {g}/bert --seq 12 --mesh data=2,model=2 --rules zero1 --collectives");
 }
 
 /* ---- what would make a plan fit ---- */
@@ -263,12 +263,14 @@ static void test_bias_gradients(void **state)
 static void test_enough(void **state)
 {
     (void)state;
-    cli_expect(1, "\n  enough      none of these options alone\n", "plan -m {g}/llama --seq 16 --memory-limit 1K");
+    cli_expect(1, "\n  enough      none of these options alone\n",
+               "plan -m {g}/llama --seq 16 --memory-limit 1K --all");
     cli_expect(1, "\"enough\": \"none of these options alone\"", "plan -m {g}/llama --seq 16 --memory-limit 1K --json");
-    cli_expect(1, "\n  enough      --dtype bf16; --mesh data=4,model=4; --batch 4\n",
-               "plan --block gpt --hidden 4096 --heads 32 --mesh data=2,model=4 --grad --seq 4096 --memory-limit 2GiB");
+    cli_expect(
+        1, "\n  enough      --dtype bf16; --mesh data=4,model=4; --batch 4\n",
+        "plan --block gpt --hidden 4096 --heads 32 --mesh data=2,model=4 --grad --seq 4096 --memory-limit 2GiB --all");
     cli_expect(1, "activations  --mesh model=2; --recompute full; --batch 4; --recompute selective\n",
-               "plan -m {g}/llama --seq 16 --memory-limit 1K --wide");
+               "plan -m {g}/llama --seq 16 --memory-limit 1K --all --wide");
 }
 
 int main(void)

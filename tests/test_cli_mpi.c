@@ -98,7 +98,7 @@ static void test_sums_by_host(void **state)
     static char out[CLI_OUTPUT];
     (void)state;
     start_by(0, 0);
-    assert_int_equal(cli_run(out, "plan -m {d}/one --decode -tp 4 --hardware {d}/hosts.json"), 0);
+    assert_int_equal(cli_run(out, "plan -m {d}/one --decode -tp 4 --hardware {d}/hosts.json --collectives"), 0);
     if (!strstr(out, "model:(2)2") || !strstr(out, "model:(1)2"))
         fail_msg("%s", out);
     expect_alike(0, "generate -m {d}/one -p abc -n 6 --temp 0.9 -s 4 -tp 4 --hardware {d}/hosts.json --json");

@@ -192,8 +192,8 @@ static void test_layers_fold(void **state)
     (void)state;
     write_config(few, sizeof few, 3);
     write_config(many, sizeof many, 30);
-    assert_int_equal(run(out, 1 << 16, "plan -m %s --mesh data=2,model=2", few), 0);
-    assert_int_equal(run(more, 1 << 16, "plan -m %s --mesh data=2,model=2", many), 0);
+    assert_int_equal(run(out, 1 << 16, "plan -m %s --mesh data=2,model=2 --collectives", few), 0);
+    assert_int_equal(run(more, 1 << 16, "plan -m %s --mesh data=2,model=2 --collectives", many), 0);
     int lines = 0, more_lines = 0;
     for (const char *p = out; *p; p++)
         lines += *p == '\n';
@@ -210,7 +210,7 @@ static void test_layers_fold(void **state)
 static void expect_head(const char *arguments, const char *text, const char *fields)
 {
     char out[65536];
-    assert_int_equal(run(out, sizeof out, "plan %s --wide", arguments), 0);
+    assert_int_equal(run(out, sizeof out, "plan %s --all --wide", arguments), 0);
     size_t n = strcspn(out, "\n");
     if (strlen(text) != n || strncmp(out, text, n) != 0 || strncmp(out + n, "\n\nop ", 5) != 0)
         fail_msg("plan %s says\n%.*s", arguments, (int)n, out);
@@ -250,11 +250,10 @@ static void test_head(void **state)
     expect_head(
         "--block attention -tp 2 --grad --kv-heads 2 --hardware h100-nvlink-ib",
         "step forward and backward, block attention, hidden 256, heads 8, kv_heads 2, head_dim 32, batch 8, "
-        "seq 128, dtype f32, mesh model=2, rules megatron, hardware H100 SXM, NVLink in a host, InfiniBand "
-        "between",
+        "seq 128, dtype f32, mesh model=2, rules megatron, hardware h100-nvlink-ib",
         "{\"step\": \"forward and backward\", \"block\": \"attention\", \"hidden\": 256, \"heads\": 8, "
         "\"kv_heads\": 2, \"head_dim\": 32, \"batch\": 8, \"seq\": 128, \"dtype\": \"f32\", \"mesh\": \"model=2\", "
-        "\"rules\": \"megatron\", \"hardware\": \"H100 SXM, NVLink in a host, InfiniBand between\"}");
+        "\"rules\": \"megatron\", \"hardware\": \"h100-nvlink-ib\"}");
     static const char *const steps[] = {"prefill", "decode"};
     for (int i = 0; i < 2; i++) {
         json_t *p = plan("-m %s -tp 2 --%s --quant q8", config, steps[i]), *head = json_object_get(p, "plan");

@@ -123,7 +123,12 @@ static void test_tables(void **state)
 {
     static const char *const commands[] = {
         "plan --block llama -tp 4 --sp --grad",
+        "plan --block llama -tp 4 --sp --grad --hardware h100-nvlink-ib",
+        "plan --block llama -tp 4 --sp --grad --collectives",
+        "plan --block llama -tp 4 --sp --grad --all",
+        "plan --hardware list",
         "plan -m {g}/llama --mesh data=2,model=2 --rules fsdp+megatron-sp --seq 8 --memory-limit 1K",
+        "plan -m {g}/llama --mesh data=2,model=2 --rules fsdp+megatron-sp --seq 8 --memory-limit 1K --all",
         "explain -m {g}/llama --seq 8 -tp 2",
         "explain --block gpt -tp 2 --grad --op mlp.down",
         "info -m {g}/llama",

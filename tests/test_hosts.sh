@@ -164,7 +164,7 @@ predicts_once() { # mpi
     done
     job_ends 60 "$mpi" "$cleave" bench generate -b 64 -p 4 -n 16 "${rest[@]}" ||
         fail "$mpi: bench generate failed"
-    "$cleave" plan --decode --batch 64 --seq 12 "${rest[@]}" >"$work/plan" 2>"$log" || fail "plan failed"
+    "$cleave" plan --all --decode --batch 64 --seq 12 "${rest[@]}" >"$work/plan" 2>"$log" || fail "plan failed"
     within "$mpi, generate, tokens/s" "$(value_of tokens_per_s "$work/plan")" \
         "$(value_of decode_tokens_per_s "$work/out")"
 }

@@ -129,13 +129,13 @@ static void test_shipped(void **state)
             assert_int_equal(clv_machine_get_info(p[k], &info[k], &err), CLV_OK);
         }
         assert_string_equal(info[0].name, info[1].name);
-        assert_int_equal(info[0].ranks_per_host, 8);
+        assert_string_equal(info[0].name, name);
         assert_true(info[0].network.bytes_per_s < info[0].host.bytes_per_s);
         close_to(info[0].memory_bytes, info[1].memory_bytes);
         for (int k = 0; k < 2; k++)
             clv_machine_free(p[k]);
     }
-    assert_true(n >= 2);
+    assert_true(n >= 16);
 }
 
 /* NULL is a machine; what is neither a file nor known is refused with the names that are. */
@@ -151,7 +151,8 @@ static void test_default(void **state)
     close_to(clv_machine_flops(NULL, CLV_I64), 100e9);
     assert_true(clv_machine_rate(NULL, "map", CLV_F32, 10, 0) == 0);
     assert_int_equal(clv_machine_open(&p, "no/such", NULL, &err), CLV_ENOTFOUND);
-    assert_non_null(strstr(err.message, ", h100-nvlink-ib, tpu-v2-8"));
+    for (int i = 0; clv_machine_builtin_name(i); i++)
+        assert_non_null(strstr(err.message, clv_machine_builtin_name(i)));
     assert_null(p);
 }
 

@@ -712,7 +712,7 @@ static void test_command(void **state)
                "--iterations 3 --trace-out {d}/block.json");
     cli_expect(0, "feed-forward", "trace {d}/block.json");
     cli_expect(0, "\"steps\": 3", "trace {d}/block.json --json");
-    cli_expect(0, "TPU v2-8",
+    cli_expect(0, "tpu-v2-8",
                "bench block --layers 1 --hidden 32 --heads 2 --ffn 64 --seq 8 --batch 2 -tp 2 "
                "--iterations 1 --hardware tpu-v2-8 --trace-out {d}/tpu.json >/dev/null; "
                "cat {d}/tpu.json");

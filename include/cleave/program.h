@@ -65,6 +65,23 @@ CLV_API clv_status clv_compile(clv_program **out, const clv_graph *graph, const 
 /** Frees a program; does nothing for NULL. No session may have it loaded. */
 CLV_API void clv_program_free(clv_program *program);
 
+/** What a collective is for. */
+typedef enum clv_collective_purpose {
+    CLV_PURPOSE_RESHARDING,         /**< any other change of layout; also of manual SPMD programs */
+    CLV_PURPOSE_WEIGHT_GATHER,      /**< FSDP's gather of a weight, ZeRO's of an updated one, or another move of it */
+    CLV_PURPOSE_GRADIENT_REDUCTION, /**< sums, or moves, the gradient of a weight */
+    CLV_PURPOSE_SEQUENCE_PARALLEL,  /**< SP: gathers or scatters activations, or their gradients, along the sequence */
+    CLV_PURPOSE_TP_REDUCTION,       /**< TP: sums the partial results of products that are split over ranks */
+    CLV_PURPOSE_TP_GATHER,          /**< TP: gathers activations along another dimension than batch and sequence */
+    CLV_PURPOSE_VOCABULARY,         /**< the embedding, the logits and the loss, whose vocabulary is split */
+    CLV_PURPOSE_SCALAR,             /**< the loss, the number of labels, the norm of gradients */
+    CLV_PURPOSE_COUNT
+} clv_collective_purpose;
+
+/** "resharding", "weight_gather", "gradient_reduction", "sequence_parallel", "tp_reduction", "tp_gather", "vocabulary",
+ *  "scalar"; "unknown" for any other value. */
+CLV_EXPERIMENTAL const char *clv_collective_purpose_name(clv_collective_purpose purpose);
+
 /** A collective of the program, or a local slice or mask (0 bytes), in order of execution. Strings live with the
  *  program. */
 typedef struct clv_collective {
@@ -91,6 +108,7 @@ typedef struct clv_collective {
     int64_t chunk;        /**< of a collective that overlap splits into chunks of rows: index of the chunk */
     int64_t n_chunks;     /**< number of chunks; 0: not split */
     const char *pass;     /**< "forward"; "backward"; "update": of parameters, and the norm of gradients */
+    clv_collective_purpose purpose;
 } clv_collective;
 
 /** Number of collectives; 0 for NULL. */
@@ -200,6 +218,18 @@ CLV_API const clv_mesh *clv_program_mesh(const clv_program *program);
 /** Number of instructions, ops and collectives together; 0 for NULL. */
 CLV_API int clv_program_instruction_count(const clv_program *program);
 
+/** The part of a model that an instruction belongs to, by its name ("layers.0.mlp.down.dot_general") and pass. */
+typedef enum clv_model_part {
+    CLV_PART_ATTENTION,
+    CLV_PART_FEED_FORWARD,
+    CLV_PART_REST,      /**< embeddings, head, loss, norms and sums between blocks */
+    CLV_PART_OPTIMIZER, /**< the update of parameters, and the norm of gradients */
+    CLV_PART_COUNT
+} clv_model_part;
+
+/** "attention", "feed_forward", "rest", "optimizer"; "unknown" for any other value. */
+CLV_EXPERIMENTAL const char *clv_model_part_name(clv_model_part part);
+
 /** An instruction, in order of execution: an op, or a collective (slice, mask). Flops and bytes are the maximum over
  *  ranks. Strings live with the program. */
 typedef struct clv_instruction_info {
@@ -216,6 +246,7 @@ typedef struct clv_instruction_info {
     int n_axes;
     clv_subaxis axes[CLV_MAX_SUBAXES]; /**< of an op: axes that shard its operands or results; else of its groups */
     int64_t batch, m, n, k;            /**< of a matmul: batch times [m, k] by [k, n]; else 0 */
+    clv_model_part part;
 } clv_instruction_info;
 /** Describes instruction i in *out. @return CLV_EINVAL for an index out of range */
 CLV_API clv_status clv_program_instruction(const clv_program *program, int i, clv_instruction_info *out,
@@ -248,6 +279,20 @@ typedef struct clv_prediction {
  *  @return CLV_EINVAL for an invalid size */
 CLV_API clv_status clv_program_predict(const clv_program *program, const clv_machine *machine, clv_prediction *out,
                                        clv_error *err);
+/** Where the predicted time of a run goes: `ops` and `communication` add up to clv_prediction.seconds. */
+typedef struct clv_prediction_parts {
+    size_t size;                             /**< set by the caller: sizeof the struct; 0: its first version */
+    double ops[CLV_PART_COUNT];              /**< seconds of ops, slices and masks, by clv_model_part */
+    double communication[CLV_PURPOSE_COUNT]; /**< seconds of collectives, or waiting for them (exposed), by
+                                                  clv_collective_purpose */
+    double overlapped[CLV_PURPOSE_COUNT];    /**< seconds of collectives overlapped with ops */
+    double bytes[CLV_PURPOSE_COUNT];         /**< of collectives: the sums of clv_collective.bytes */
+    int64_t collectives[CLV_PURPOSE_COUNT];  /**< their number, without slices and masks */
+} clv_prediction_parts;
+/** Predicts where the time of a run goes in *out. machine NULL: the default machine (machine.h).
+ *  @return CLV_EINVAL for an invalid size */
+CLV_EXPERIMENTAL clv_status clv_program_predict_parts(const clv_program *program, const clv_machine *machine,
+                                                      clv_prediction_parts *out, clv_error *err);
 /** Predicted seconds of instruction i; 0 if out of range. */
 CLV_API double clv_program_predict_instruction(const clv_program *program, const clv_machine *machine, int i);
 

@@ -37,7 +37,7 @@ class Plan:
         self.mesh = program.mesh
 
     def __getstate__(self) -> dict[str, Any]:
-        kept = {name: getattr(self, name) for name in ("hardware", "mesh", "_rows", "_memory", "_predicted")}
+        kept = {name: getattr(self, name) for name in ("hardware", "mesh", "_rows", "_memory", "_predicted", "_parts")}
         return {**kept, "program": None, "machine": None, "_call": None}
 
     @functools.cached_property
@@ -55,6 +55,20 @@ class Plan:
                 lambda m: _c.filled("clv_prediction", lib.clv_program_predict, program, m)
             )
         return _c.fields(found)
+
+    @functools.cached_property
+    def _parts(self) -> dict[str, dict[str, float]]:
+        with self.program._handle.shared() as program:  # type: ignore[union-attr]
+            found = self.machine._call(  # type: ignore[union-attr]
+                lambda m: _c.filled("clv_prediction_parts", lib.clv_program_predict_parts, program, m)
+            )
+        parts = [py_str(lib.clv_model_part_name(i)) for i in range(lib.CLV_PART_COUNT)]
+        purposes = [py_str(lib.clv_collective_purpose_name(i)) for i in range(lib.CLV_PURPOSE_COUNT)]
+        by_purpose = ("communication", "overlapped", "bytes", "collectives")
+        return {
+            "ops": dict(zip(parts, found.ops)),
+            **{key: dict(zip(purposes, getattr(found, key))) for key in by_purpose},
+        }
 
     @property
     def collectives(self) -> list[dict[str, Any]]:
@@ -81,6 +95,13 @@ class Plan:
         memory_bytes that a rank may take; overlapped: seconds of communication beside ops, in none of the others;
         model_flops, each once, and model_utilisation (MFU)."""
         return dict(self._predicted)
+
+    @property
+    def parts(self) -> dict[str, dict[str, float]]:
+        """Where the seconds go: "ops" of attention, feed-forward, rest and optimizer, and "communication" by what
+        collectives are for (their "purpose"), which add up to all; and "overlapped" seconds, "bytes" and the number of
+        "collectives" by purpose."""
+        return {key: dict(values) for key, values in self._parts.items()}
 
     def suggestions(self) -> list[dict[str, Any]]:
         """What would make it smaller: one option changed, and the plan made again; what needs least first. "option" and

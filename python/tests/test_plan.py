@@ -55,6 +55,8 @@ def test_equals_the_command(how, options):
     assert (
         plan.seconds == pytest.approx(said["predicted"]["seconds"]) and plan.hardware == said["predicted"]["hardware"]
     )
+    assert sum(sum(plan.parts[of].values()) for of in ("ops", "communication")) == pytest.approx(plan.seconds)
+    assert sum(plan.parts["collectives"].values()) == len(plan.collectives)
 
 
 def test_remedies():
@@ -152,7 +154,7 @@ def test_refuses_what_the_command_refuses(how, options):
 def test_machines():
     """Layouts are priced by a machine: over an axis that leaves a host, on 16 ranks of two."""
     h100 = cleave.Machine("h100-nvlink-ib")
-    assert h100.info["ranks_per_host"] == 8 and h100.flops("bf16") > h100.flops("f32") > 0 and "H100" in repr(h100)
+    assert h100.info["ranks_per_host"] == 8 and h100.flops("bf16") > h100.flops("f32") > 0 and "h100" in repr(h100)
     plans = [
         cleave.plan(block="gpt", mode="grad", mesh="data=4,model=4", hardware=h, hidden=512)
         for h in (h100, None, "h100-nvlink-ib")

@@ -464,7 +464,7 @@ def test_trace(tmp_path):
     assert [part["name"] for part in found["parts"]] == ["attention", "feed-forward", "rest"]
     assert found["parts"][2]["compute"] > 0 and found["parts"][0]["compute"] == 0
     assert found["ops"] and all(op["calls"] >= 1 and op["seconds"] >= op["waiting"] for op in found["ops"])
-    assert cleave.read_trace(path.with_name("tpu.json"))["machine"] == "TPU v2-8"
+    assert cleave.read_trace(path.with_name("tpu.json"))["machine"] == "tpu-v2-8"
     assert cleave.read_trace(tmp_path / "failed.json")["steps"] == 1
     with pytest.raises(errors.NotFoundError):
         cleave.read_trace(tmp_path / "none.json")

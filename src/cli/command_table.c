@@ -90,17 +90,20 @@ static const struct clv_command commands[] = {
      command_merge, NULL, false},
     {"plan", "predict memory, collectives and time of a layout",
      "Compiles a model (config.json, no weights) or one block for a mesh of any size, without allocating memory, and "
-     "prints the memory of the fullest rank, every collective with the statement that caused it, and its bytes: the "
-     "most that a rank receives (all_reduce over n ranks: 2 (n-1)/n of what it sums, by convention). It reads the "
-     "program that would run. With --memory-limit or --hardware it prints whether the plan fits, and if not, options "
-     "that reduce its memory; exit 1 above --memory-limit.\n\nMemory is listed by use: state (parameters, optimizer, "
-     "kv_cache, other_state), and what is live at the peak; gathered are copies made by collectives for the backward "
-     "pass, fragments unused bytes between buffers.\n\nhfu is the hardware FLOPs utilization: the matrix products of "
-     "the busiest rank at peak rate, over the total time. mfu counts model_flops only: no recomputation, and nothing "
-     "that several ranks compute alike.\n\n"
+     "prints one screen: the memory of the fullest rank by kind, against --memory-limit or that of --hardware; the "
+     "time "
+     "of ops by part of the model, and of communication that no op hides, by purpose; and what to change first. It "
+     "reads the program that would run; exit 1 above --memory-limit.\n\n--collectives lists every collective with the "
+     "statement that caused it, and its bytes: the most that a rank receives (all_reduce over n ranks: 2 (n-1)/n of "
+     "what it sums, by convention). --all has these, and all other figures: options that reduce each kind of memory; "
+     "hfu, the hardware FLOPs utilization: the matrix products of the busiest rank at peak rate, over the total time; "
+     "mfu, of model_flops only: no recomputation, and nothing that several ranks compute alike.\n\nMemory: state "
+     "(parameters, optimizer, kv_cache, other_state), and what is live at the peak; gathered are copies made by "
+     "collectives for the backward pass, fragments unused bytes between buffers.\n\n"
      "Examples:\n"
      "  cleave plan -m llama-7b/ --mesh data=8,model=8 --rules fsdp+megatron-sp --batch 64 --seq 4096\n"
-     "  cleave plan --block gpt --hidden 512 --mesh X=2,Y=4 --rules gspmd-2d --grad --json\n",
+     "  cleave plan --block gpt --hidden 512 --mesh X=2,Y=4 --rules gspmd-2d --grad --collectives\n"
+     "  cleave plan --hardware list\n",
      command_plan, NULL, false},
     {"plot", "plot the losses of training runs",
      "Plots loss, validation loss and tokens/s over steps as SVG, from the metrics.jsonl of training runs, also of a "

@@ -28,10 +28,11 @@ const char *clv_reshard_need_name(clv_reshard_need need);
 /* Why a value is resharded, for people. */
 typedef struct clv_reshard_explanation {
     clv_reshard_need need;
-    const char *by;                /* the op, output or state that needs it */
-    const char *text;              /* a sentence: clv_collective.cause */
-    const char *statement, *rules; /* as in clv_collective; NULL: none */
-    bool implicit;                 /* as in clv_collective */
+    const char *by;                 /* the op, output or state that needs it */
+    const char *text;               /* a sentence: clv_collective.cause */
+    const char *statement, *rules;  /* as in clv_collective; NULL: none */
+    bool implicit;                  /* as in clv_collective */
+    clv_collective_purpose purpose; /* likewise */
 } clv_reshard_explanation;
 
 /* A value in one layout. */

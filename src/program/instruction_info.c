@@ -90,8 +90,10 @@ clv_status clv_program_instruction(const clv_program *program, int i, clv_instru
         return clv_fail(err, CLV_EINVAL, "clv_program_instruction: index %d; valid: below %d", i,
                         program->n_instructions);
     const clv_instruction *instruction = &program->instructions[i];
-    clv_instruction_info info = {
-        .name = instruction->name, .backward = instruction->backward, .dtype = clv_instruction_dtype(program, i)};
+    clv_instruction_info info = {.name = instruction->name,
+                                 .backward = instruction->backward,
+                                 .dtype = clv_instruction_dtype(program, i),
+                                 .part = clv_instruction_part(instruction)};
     instruction->op ? describe_op(&info, program, i) : describe_step(&info, program, i);
     return clv_struct_copy_out(out, sizeof info, offsetof(clv_instruction_info, batch), &info,
                                "clv_program_instruction", err);

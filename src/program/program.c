@@ -91,6 +91,21 @@ clv_status clv_program_decision(const clv_program *program, int i, clv_partition
                                call, err);
 }
 
+const char *clv_collective_purpose_name(clv_collective_purpose purpose)
+{
+    static const char *const names[CLV_PURPOSE_COUNT] = {
+        [CLV_PURPOSE_RESHARDING] = "resharding",
+        [CLV_PURPOSE_WEIGHT_GATHER] = "weight_gather",
+        [CLV_PURPOSE_GRADIENT_REDUCTION] = "gradient_reduction",
+        [CLV_PURPOSE_SEQUENCE_PARALLEL] = "sequence_parallel",
+        [CLV_PURPOSE_TP_REDUCTION] = "tp_reduction",
+        [CLV_PURPOSE_TP_GATHER] = "tp_gather",
+        [CLV_PURPOSE_VOCABULARY] = "vocabulary",
+        [CLV_PURPOSE_SCALAR] = "scalar",
+    };
+    return (unsigned)purpose < CLV_PURPOSE_COUNT ? names[purpose] : "unknown";
+}
+
 int clv_program_collective_count(const clv_program *program)
 {
     return program ? program->n_steps : 0;
@@ -111,6 +126,7 @@ clv_status clv_program_collective(const clv_program *program, int i, clv_collect
                                  .statement = instruction->statement,
                                  .rules = instruction->rules,
                                  .implicit = instruction->implicit,
+                                 .purpose = instruction->purpose,
                                  .backward = instruction->backward,
                                  .n_axes = step->n_axes,
                                  .bytes = step->bytes,

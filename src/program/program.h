@@ -64,6 +64,7 @@ typedef struct clv_instruction {
     const char *name;                                        /* of the op, or of the op that needs the step */
     const char *cause, *reason, *statement, *rules, *tensor; /* of a step: as in clv_collective */
     bool implicit;                                           /* of a step: as in clv_collective */
+    clv_collective_purpose purpose;                          /* likewise */
     bool backward, update;                                   /* pass: backward; update of parameters */
     bool recomputed;    /* repeats an instruction of the forward pass (clv_compile_options.recompute) */
     bool is_conversion; /* converts the tensor of a compressed collective */
@@ -162,6 +163,12 @@ int64_t clv_program_shard_offset(const clv_program *program, int b, int64_t rank
 /* program_digest.c. Hash of what the program does: mesh, tensors, layouts, steps, ops with their attributes. Equal in
  * every process that compiles the same graph. */
 uint64_t clv_program_digest(const clv_program *program);
+
+/* ---- model_part.c ---- */
+
+/* What follows the segment between dots in a name ("layers" of "layers.0.mlp": ".0.mlp"); NULL: it has none. */
+const char *clv_name_after_segment(const char *name, const char *segment);
+clv_model_part clv_instruction_part(const clv_instruction *instruction);
 
 /* ---- cost/predict_time.c: single instructions ---- */
 

@@ -2,7 +2,6 @@
  * without running it.
  */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "cleave/status.h"
@@ -11,17 +10,20 @@
 #include "cli/parser/option_parser.h"
 #include "cli/options/output_options.h"
 #include "cli/options/plan_target_options.h"
+#include "cli/reports/hardware_table.h"
+#include "cli/reports/plan_report.h"
+#include "cli/reports/plan_screen.h"
 #include "cli/reports/plan_summary.h"
 #include "cli/reports/plan_memory_report.h"
 #include "cli/reports/collective_tables.h"
 #include "cli/reports/visualize_sharding.h"
-#include "cli/reports/reshard_table.h"
 #include "cli/output/table.h"
 
 typedef struct plan_args {
     clv_plan_option plan;
     int64_t memory_limit; /* 0: none given */
     const char *show;
+    bool all, collectives;
 } plan_args;
 
 static bool parse(plan_args *a, clv_invocation *run)
@@ -32,20 +34,13 @@ static bool parse(plan_args *a, clv_invocation *run)
                       "exit 1 if a rank needs more, e.g. 24GiB = 24G; 24GB = 24e9"),
         CLV_HARDWARE_OPTION(&a->plan.hardware, "--show"),
         CLV_SOFTWARE_OPTION(&a->plan.software),
+        CLV_OPT_FLAG("--collectives", &a->collectives, "list each collective, with its cause",
+                     .conflicts_with = "--all, --show"),
+        CLV_OPT_FLAG("--all", &a->all, "print all figures", .conflicts_with = "--show"),
         CLV_OPT_STRING("--show", &a->show, "TENSOR", "draw the shards of a parameter or input instead"),
         CLV_FORMAT_OPTIONS(&run->format, "--show", "print JSON"),
     };
     return CLV_PARSE(run, options);
-}
-
-/* --memory-limit, else the profile's memory where one was named: the default profile describes no machine. */
-static clv_memory_limit memory_limit(const plan_args *a, const clv_prediction *predicted, const char *machine)
-{
-    if (a->memory_limit > 0)
-        return (clv_memory_limit){(double)a->memory_limit, "--memory-limit"};
-    if (!a->plan.hardware)
-        return (clv_memory_limit){0, NULL};
-    return (clv_memory_limit){predicted->memory_bytes, machine};
 }
 
 /* A limit that was given is kept, or the command fails; a profile's is only reported. */
@@ -63,14 +58,15 @@ static int check_limit(const plan_args *a, const clv_program *program, const cha
     return CLV_EXIT_FAILED;
 }
 
-static void add_prediction(clv_table *t, const plan_args *a, const clv_prediction *p, const char *machine)
+/* ---- all figures, as a table ---- */
+
+static void add_prediction(clv_table *t, const clv_plan_report *r)
 {
-    const clv_plan_options *plan = &a->plan.plan;
+    const clv_prediction *p = &r->predicted;
     clv_table_object(t, "predicted");
-    clv_table_text(t, "hardware", machine);
+    clv_table_text(t, "hardware", r->machine.name);
     clv_table_seconds(t, "seconds", p->seconds);
-    clv_table_real(t, "tokens_per_s",
-                   (double)(plan->batch * (plan->mode == CLV_PLAN_MODE_DECODE ? 1 : plan->seq)) / p->seconds);
+    clv_table_real(t, "tokens_per_s", (double)clv_plan_tokens(&r->option->plan) / p->seconds);
     clv_table_fraction(t, "comm_share", p->seconds > 0 ? p->communication / p->seconds : 0);
     clv_table_seconds(t, "overlapped_seconds", p->overlapped);
     clv_table_fraction(t, "overlapped_share", clv_overlapped_fraction(p->overlapped, p->communication));
@@ -78,61 +74,89 @@ static void add_prediction(clv_table *t, const plan_args *a, const clv_predictio
     clv_table_fraction(t, "hfu", p->utilisation);
     clv_table_count(t, "model_flops", p->model_flops);
     clv_table_fraction(t, "mfu", p->model_utilisation);
+    if (r->order.option[0]) {
+        clv_table_text(t, "faster_by", r->order.option);
+        clv_table_seconds(t, "faster_seconds", r->order.seconds);
+    }
 }
 
-/* Where the order of the mesh's axes brings the wrong ones between hosts. To ask takes a plan for each order. */
-static void add_order(clv_table *t, const plan_args *a, const clv_machine_info *info, int64_t ranks, double seconds)
+static void add_parts(clv_table *t, const clv_plan_report *r)
 {
-    clv_mesh mesh;
-    double least;
-    char option[CLV_MESH_TEXT + 8] = "--mesh ";
-    size_t used = strlen(option);
-    if (!a->plan.hardware || info->hosts == 1 || ranks <= info->ranks_per_host)
-        return;
-    if (clv_plan_find_axis_order(&mesh, &least, &a->plan.plan, NULL) != CLV_OK || least >= seconds)
-        return;
-    clv_mesh_print(option + used, sizeof option - used, &mesh);
-    clv_table_text(t, "faster_by", option);
-    clv_table_seconds(t, "faster_seconds", least);
+    clv_table_object(t, "ops_seconds");
+    for (int p = 0; p < CLV_PART_COUNT; p++)
+        clv_table_seconds(t, clv_model_part_name((clv_model_part)p), r->parts.ops[p]);
+}
+
+static void add_first(clv_table *t, const clv_plan_report *r)
+{
+    const char *options[CLV_PLAN_FIRST];
+    for (int i = 0; i < r->n_first; i++)
+        options[i] = r->first[i]->option;
+    clv_table_root(t);
+    clv_table_text_list(t, "change_first", options, r->n_first);
+}
+
+static void add_totals(clv_table *t, const clv_plan_report *r)
+{
+    clv_table_root(t);
+    clv_table_bytes(t, "bytes", clv_collectives_total_bytes(r->program));
+    clv_table_int(t, "ranks", clv_mesh_rank_count(clv_program_mesh(r->program)));
+}
+
+static clv_table *make_table(const plan_args *a, const clv_plan_report *r, bool json)
+{
+    const clv_machine *machine = a->plan.machine;
+    clv_table *t =
+        json ? clv_collectives_one_by_one(r->program, machine) : clv_collectives_by_layer(r->program, machine);
+    clv_collectives_add_purposes(t, &r->parts);
+    if (a->collectives && !json) {
+        add_totals(t, r);
+        return t;
+    }
+    clv_plan_summary_add(t, r);
+    add_totals(t, r);
+    clv_plan_memory_add(t, r);
+    clv_plan_memory_fit_add(t, r);
+    add_prediction(t, r);
+    add_parts(t, r);
+    add_first(t, r);
+    return t;
 }
 
 static clv_status report(clv_invocation *run, const plan_args *a, const clv_program *program, clv_error *err)
 {
-    const clv_machine *machine = a->plan.machine;
-    clv_table *t = run->table =
-        run->format.json ? clv_collectives_one_by_one(program, machine) : clv_collectives_by_layer(program, machine);
-    clv_prediction predicted = {.size = sizeof predicted};
-    clv_machine_info info = {.size = sizeof info};
-    clv_program_predict(program, machine, &predicted, NULL);
-    clv_machine_get_info(machine, &info, NULL);
-    CLV_TRY(clv_plan_summary_add(t, &a->plan, info.name, err));
-    clv_table_root(t);
-    clv_table_bytes(t, "bytes", clv_collectives_total_bytes(program));
-    clv_table_int(t, "ranks", clv_mesh_rank_count(clv_program_mesh(program)));
-    clv_plan_memory_add(t, program);
-    clv_plan_memory_fit_add(t, program, &a->plan.plan, memory_limit(a, &predicted, info.name));
-    add_prediction(t, a, &predicted, info.name);
-    add_order(t, a, &info, clv_mesh_rank_count(clv_program_mesh(program)), predicted.seconds);
-    return CLV_OK;
+    clv_plan_report r;
+    clv_status status = clv_plan_report_make(&r, &a->plan, program, a->memory_limit, err);
+    if (status == CLV_OK && !run->format.json && !a->all && !a->collectives)
+        clv_plan_screen_print(&r);
+    else if (status == CLV_OK)
+        run->code = clv_table_finish(make_table(a, &r, run->format.json), &run->format);
+    fflush(stdout); /* it comes before the message */
+    clv_plan_report_free(&r);
+    return status;
+}
+
+static clv_status plan(clv_invocation *run, plan_args *a, clv_error *err)
+{
+    clv_program *program = NULL;
+    clv_status status = clv_plan_option_compile(&program, &a->plan, err);
+    if (status == CLV_OK)
+        status = a->show ? clv_visualize_sharding(program, a->show, err) : report(run, a, program, err);
+    if (status == CLV_OK && run->code == CLV_EXIT_OK)
+        run->code = check_limit(a, program, run->name);
+    clv_program_free(program);
+    clv_machine_free(a->plan.machine);
+    return status;
 }
 
 clv_status command_plan(clv_invocation *run, clv_error *err)
 {
     plan_args a = {.plan = CLV_PLAN_OPTION_DEFAULTS};
-    clv_program *program = NULL;
     if (!parse(&a, run))
         return CLV_OK;
-    clv_status status = clv_plan_option_compile(&program, &a.plan, err);
-    if (status == CLV_OK)
-        status = a.show ? clv_visualize_sharding(program, a.show, err) : report(run, &a, program, err);
-    if (status == CLV_OK && run->table) { /* the table comes before the message */
-        run->code = clv_table_finish(run->table, &run->format);
-        run->table = NULL;
-        fflush(stdout);
-    }
-    if (status == CLV_OK && run->code == CLV_EXIT_OK)
-        run->code = check_limit(&a, program, run->name);
-    clv_program_free(program);
-    clv_machine_free(a.plan.machine);
-    return status;
+    if (a.plan.hardware && strcmp(a.plan.hardware, "list") == 0)
+        return clv_hardware_table_new(&run->table, err);
+    if (run->format.wide && !a.all && !a.collectives)
+        return clv_fail(err, CLV_EINVAL, "--wide has no effect without --collectives or --all");
+    return plan(run, &a, err);
 }

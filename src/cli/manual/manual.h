@@ -30,7 +30,7 @@ const char *clv_manual_page_name(const clv_manual_page *page);
 /* What a value may be: words, and names of files or folders. */
 typedef enum clv_value_files { CLV_VALUE_NONE, CLV_VALUE_FILE, CLV_VALUE_FOLDER } clv_value_files;
 typedef struct clv_value_hint {
-    char words[256]; /* between blanks; "": any */
+    char words[512]; /* between blanks; "": any */
     clv_value_files files;
 } clv_value_hint;
 clv_value_hint clv_option_hint(const clv_option *option);

@@ -39,7 +39,7 @@ clv_status clv_grad_reduce_dtype_read(clv_compile_options *compile, bool *f32_gr
 /* ---- --hardware: a profile file, or the name of a built-in profile ---- */
 
 #define CLV_HARDWARE_ROW(out, conflicts_, help_)                                                                       \
-    CLV_OPT_STRING("--hardware", out, "PROFILE", help_ ": a file of bench profile, tpu-v2-8 or h100-nvlink-ib",        \
+    CLV_OPT_STRING("--hardware", out, "PROFILE", help_ ": a file of bench profile, or a name of plan --hardware list", \
                    .conflicts_with = (conflicts_))
 /* Commands that predict time. */
 #define CLV_HARDWARE_OPTION(out, conflicts_)                                                                           \

@@ -26,17 +26,21 @@ int clv_terminal_width(FILE *stream)
     return CLV_TERMINAL_WIDTH;
 }
 
-/* "…" unless the locale that is set has another encoding. */
-static const char *ellipsis(void)
+bool clv_terminal_is_utf8(void)
 {
     static const char *const names[] = {"LC_ALL", "LC_CTYPE", "LANG"};
 
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         const char *locale = getenv(names[i]);
         if (locale != NULL && locale[0] != '\0')
-            return strcasestr(locale, "utf-8") != NULL || strcasestr(locale, "utf8") != NULL ? "…" : "...";
+            return strcasestr(locale, "utf-8") != NULL || strcasestr(locale, "utf8") != NULL;
     }
-    return "…";
+    return true;
+}
+
+static const char *ellipsis(void)
+{
+    return clv_terminal_is_utf8() ? "…" : "...";
 }
 
 /* ---- columns of text ---- */

@@ -2,6 +2,7 @@
 #ifndef CLEAVE_CLI_OUTPUT_TERMINAL_H
 #define CLEAVE_CLI_OUTPUT_TERMINAL_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
 
@@ -11,6 +12,9 @@ enum { CLV_TERMINAL_WIDTH = 80 };
 /* The columns that a line on this stream may have: COLUMNS of the environment, else those of the terminal's window now,
  * else CLV_TERMINAL_WIDTH. At least 1. */
 int clv_terminal_width(FILE *stream);
+
+/* Whether text may have characters beyond ASCII: the environment names no other encoding than UTF-8. */
+bool clv_terminal_is_utf8(void);
 
 /* The columns of printable UTF-8: 2 of a wide (East Asian) character, 0 of one that is put on the one before. */
 int clv_text_width(const char *text);

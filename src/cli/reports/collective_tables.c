@@ -38,6 +38,7 @@ static void add_pattern(clv_table *t, const char *key, const char *text)
 static clv_table *collect(const char *name, const clv_program *program, const clv_machine *machine, bool by_op)
 {
     clv_table *t = clv_table_new(name);
+    clv_table_optional_column(t, "purpose");
     for (int i = 0; i < clv_program_collective_count(program); i++) {
         char axes[CLV_LAYOUT_TEXT];
         clv_collective c = {.size = sizeof c};
@@ -56,6 +57,7 @@ static clv_table *collect(const char *name, const clv_program *program, const cl
         clv_table_bytes(t, "bytes", c.bytes);
         if (by_op) {
             clv_table_seconds(t, "seconds", clv_program_predict_instruction(program, machine, c.instruction));
+            clv_table_text(t, "purpose", clv_collective_purpose_name(c.purpose));
             add_pattern(t, "cause", c.cause);
         }
         clv_table_merge_row(t);
@@ -134,6 +136,7 @@ clv_table *clv_collectives_one_by_one(const clv_program *program, const clv_mach
         clv_table_bool(t, "overlapped", c.completes_at > c.instruction);
         add_part(t, &c);
         clv_table_text(t, "pass", c.pass);
+        clv_table_text(t, "purpose", clv_collective_purpose_name(c.purpose));
         clv_table_bool(t, "implicit", c.implicit);
         clv_table_text(t, "reason", c.reason);
         add_optional_text(t, "statement", c.statement);
@@ -143,6 +146,21 @@ clv_table *clv_collectives_one_by_one(const clv_program *program, const clv_mach
         clv_table_text(t, "cause", c.cause);
     }
     return t;
+}
+
+void clv_collectives_add_purposes(clv_table *t, const clv_prediction_parts *parts)
+{
+    clv_table_list(t, "purposes");
+    for (int p = 0; p < CLV_PURPOSE_COUNT; p++) {
+        if (parts->collectives[p] == 0)
+            continue;
+        clv_table_row(t);
+        clv_table_text(t, "purpose", clv_collective_purpose_name((clv_collective_purpose)p));
+        clv_table_int(t, "collectives", parts->collectives[p]);
+        clv_table_bytes(t, "bytes", parts->bytes[p]);
+        clv_table_seconds(t, "seconds", parts->communication[p]);
+        clv_table_seconds(t, "overlapped_seconds", parts->overlapped[p]);
+    }
 }
 
 double clv_collectives_total_bytes(const clv_program *program)

@@ -4,11 +4,8 @@
 #include "cli/reports/plan_memory_report.h"
 
 #include <stddef.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "cleave/status.h"
 
 /* ---- kinds ---- */
 
@@ -39,17 +36,22 @@ static int64_t bytes_of(const clv_memory *m, int kind)
     return bytes;
 }
 
-void clv_plan_memory_add(clv_table *t, const clv_program *program)
+const char *clv_plan_memory_kind(int64_t *bytes, const clv_memory *m, int i)
 {
-    clv_memory m = {.size = sizeof m};
-    clv_program_memory(program, &m, NULL);
+    *bytes = i >= 0 && i < KINDS ? bytes_of(m, i) : 0;
+    return i >= 0 && i < KINDS ? kinds[i].name : NULL;
+}
+
+void clv_plan_memory_add(clv_table *t, const clv_plan_report *r)
+{
+    const clv_memory *m = &r->memory;
     clv_table_object(t, "memory");
     for (int k = 0; k < KINDS; k++)
-        clv_table_bytes(t, kinds[k].name, (double)bytes_of(&m, k));
-    clv_table_bytes(t, "total", (double)m.total);
-    clv_table_text(t, "peak_at", m.peak ? m.peak : "");
-    if (m.checkpoint_copy > 0)
-        clv_table_bytes(t, "checkpoint_copy", (double)m.checkpoint_copy);
+        clv_table_bytes(t, kinds[k].name, (double)bytes_of(m, k));
+    clv_table_bytes(t, "total", (double)m->total);
+    clv_table_text(t, "peak_at", m->peak ? m->peak : "");
+    if (m->checkpoint_copy > 0)
+        clv_table_bytes(t, "checkpoint_copy", (double)m->checkpoint_copy);
 }
 
 /* The kinds that take most, at least a twentieth of the total each; returns how many. */
@@ -73,116 +75,59 @@ static int find_largest(int out[LARGEST], const clv_memory *m)
 
 /* ---- what would help ---- */
 
-enum { OPTION_TEXT = CLV_MESH_TEXT + 16 };
-
-/* A change of the plan, as an option of the command. */
-typedef struct suggestion {
-    char option[OPTION_TEXT];
-    clv_memory memory;
-} suggestion;
-
-typedef struct suggestions {
-    int n;
-    suggestion *item;
-    const char **options; /* [n] scratch */
-} suggestions;
-
-static clv_status read_suggestions(suggestions *out, const clv_plan_suggestions *found, clv_error *err)
+/* Options that take a twentieth of the kind away, or more. options: [r->n_smaller] scratch. */
+static void add_options(clv_table *t, const clv_plan_report *r, const char **options, int kind)
 {
-    size_t n = (size_t)clv_plan_suggestion_count(found);
-    out->item = calloc(n + 1, sizeof *out->item);
-    out->options = calloc(n + 1, sizeof *out->options);
-    if (!out->item || !out->options)
-        return clv_fail_memory(err, "options of a plan", (n + 1) * sizeof *out->item);
-    for (; out->n < (int)n; out->n++) {
-        suggestion *item = &out->item[out->n];
-        clv_plan_suggestion change = {.size = sizeof change};
-        CLV_TRY(clv_plan_suggestion_at(found, out->n, &change, err));
-        snprintf(item->option, sizeof item->option, "--%s%s%s", change.option, change.value[0] ? " " : "",
-                 change.value);
-        for (char *c = item->option; *c && *c != ' '; c++)
-            *c = *c == '_' ? '-' : *c;
-        item->memory = *change.memory;
-    }
-    return CLV_OK;
-}
-
-static clv_status find_suggestions(suggestions *out, const clv_plan_options *given, clv_error *err)
-{
-    clv_plan_suggestions *found;
-    CLV_TRY(clv_plan_find_suggestions(&found, given, err));
-    clv_status status = read_suggestions(out, found, err);
-    clv_plan_suggestions_free(found);
-    return status;
-}
-
-static void free_suggestions(suggestions *r)
-{
-    free(r->options);
-    free(r->item);
-}
-
-/* Options that take a twentieth of the kind away, or more. */
-static void add_options(clv_table *t, const suggestions *r, const clv_memory *m, int kind)
-{
+    int64_t bytes = bytes_of(&r->memory, kind);
     int n = 0;
-    for (int i = 0; i < r->n; i++)
-        if (bytes_of(&r->item[i].memory, kind) <= bytes_of(m, kind) - bytes_of(m, kind) / 20)
-            r->options[n++] = r->item[i].option;
-    clv_table_text_list(t, kinds[kind].name, r->options, n);
+    for (int i = 0; i < r->n_smaller; i++)
+        if (bytes_of(&r->smaller[i].memory, kind) <= bytes - bytes / 20)
+            options[n++] = r->smaller[i].option;
+    clv_table_text_list(t, kinds[kind].name, options, n);
 }
 
 /* The options that each suffice: of one that is not enough nobody should think that it is. */
-static void add_enough(clv_table *t, const suggestions *r, double limit)
+static void add_enough(clv_table *t, const clv_plan_report *r, const char **options)
 {
     int n = 0;
-    for (int i = 0; i < r->n; i++)
-        if ((double)r->item[i].memory.total <= limit)
-            r->options[n++] = r->item[i].option;
+    for (int i = 0; i < r->n_smaller; i++)
+        if (clv_plan_report_fits(r, &r->smaller[i].memory))
+            options[n++] = r->smaller[i].option;
     if (n > 0)
-        clv_table_text_list(t, "enough", r->options, n);
+        clv_table_text_list(t, "enough", options, n);
     else
         clv_table_text(t, "enough", "none of these options alone");
 }
 
-static void add_advice(clv_table *t, const clv_memory *m, const suggestions *r)
+static void add_advice(clv_table *t, const clv_plan_report *r, const char **options)
 {
-    int largest[LARGEST], n = find_largest(largest, m);
+    int largest[LARGEST], n = find_largest(largest, &r->memory);
     clv_table_object(t, "largest");
     for (int i = 0; i < n; i++)
-        clv_table_bytes(t, kinds[largest[i]].name, (double)bytes_of(m, largest[i]));
+        clv_table_bytes(t, kinds[largest[i]].name, (double)bytes_of(&r->memory, largest[i]));
     clv_table_object(t, "smaller_by");
     for (int i = 0; i < n; i++)
-        add_options(t, r, m, largest[i]);
+        add_options(t, r, options, largest[i]);
     clv_table_object(t, "would_need");
-    for (int i = 0; i < r->n; i++)
-        clv_table_bytes(t, r->item[i].option, (double)r->item[i].memory.total);
+    for (int i = 0; i < r->n_smaller; i++)
+        clv_table_bytes(t, r->smaller[i].option, (double)r->smaller[i].memory.total);
 }
 
-static void add_suggestions(clv_table *t, const clv_memory *m, const clv_plan_options *given, double limit)
+void clv_plan_memory_fit_add(clv_table *t, const clv_plan_report *r)
 {
-    suggestions r = {0};
-    if (find_suggestions(&r, given, NULL) == CLV_OK) {
-        add_enough(t, &r, limit);
-        add_advice(t, m, &r);
-    }
-    free_suggestions(&r);
-}
-
-void clv_plan_memory_fit_add(clv_table *t, const clv_program *program, const clv_plan_options *given,
-                             clv_memory_limit limit)
-{
-    clv_memory m = {.size = sizeof m};
-    clv_program_memory(program, &m, NULL);
-    bool fits = (double)m.total <= limit.bytes;
-    if (!limit.source)
+    double total = (double)r->memory.total, limit = r->limit.bytes;
+    bool fits = clv_plan_report_fits(r, &r->memory);
+    const char **options = r->smaller ? calloc((size_t)r->n_smaller + 1, sizeof *options) : NULL;
+    if (!r->limit.source)
         return;
     clv_table_object(t, "fit");
     clv_table_bool(t, "fits", fits);
-    clv_table_bytes(t, "limit", limit.bytes);
-    clv_table_bytes(t, fits ? "spare" : "lacking",
-                    fits ? limit.bytes - (double)m.total : (double)m.total - limit.bytes);
-    clv_table_text(t, "limit_from", limit.source);
-    if (!fits)
-        add_suggestions(t, &m, given, limit.bytes);
+    clv_table_bytes(t, "limit", limit);
+    clv_table_bytes(t, fits ? "spare" : "lacking", fits ? limit - total : total - limit);
+    clv_table_text(t, "limit_from", r->limit.source);
+    if (options) {
+        add_enough(t, r, options);
+        add_advice(t, r, options);
+    }
+    free(options);
 }

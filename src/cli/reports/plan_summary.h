@@ -2,10 +2,10 @@
 #ifndef CLEAVE_CLI_REPORTS_PLAN_SUMMARY_H
 #define CLEAVE_CLI_REPORTS_PLAN_SUMMARY_H
 
-#include "cli/options/plan_target_options.h"
 #include "cli/output/table.h"
+#include "cli/reports/plan_report.h"
 
-/* Adds the object "plan", which text shows first. machine: the profile's name. */
-clv_status clv_plan_summary_add(clv_table *t, const clv_plan_option *option, const char *machine, clv_error *err);
+/* Adds the object "plan", which text shows first. */
+void clv_plan_summary_add(clv_table *t, const clv_plan_report *report);
 
 #endif

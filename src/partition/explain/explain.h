@@ -31,6 +31,12 @@ void clv_explain_choice(clv_text *t, const clv_partitioner *p, const clv_strateg
 clv_status clv_explain_step(clv_reshard_explanation *out, const clv_partitioner *p, const clv_reshard_reason *why,
                             const clv_reshard_step *step, int value, clv_error *err);
 
+/* ---- collective_purpose.c ---- */
+
+/* What a step of a reshard is for. */
+clv_collective_purpose clv_explain_collective_purpose(const clv_partitioner *p, const clv_reshard_reason *why,
+                                                      const clv_reshard_step *step, int value);
+
 /* ---- explain_candidates.c ---- */
 
 /* Whether clv_compile_options.explain names the op. */

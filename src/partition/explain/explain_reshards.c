@@ -462,6 +462,8 @@ clv_status clv_explain_step(clv_reshard_explanation *out, const clv_partitioner 
                                      .by = why->by,
                                      .text = clv_text_to_arena(p->scratch, write_cause, &it),
                                      .implicit = is_implicit(&it)};
+    if (step)
+        out->purpose = clv_explain_collective_purpose(p, why, step, value);
     if (!out->text)
         return clv_fail_memory(err, "a cause", sizeof *out);
     if (statement <= 0)

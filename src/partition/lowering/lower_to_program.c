@@ -99,6 +99,7 @@ static clv_status lower_step(clv_program_builder *l, const clv_sharding_row *row
                                    .out = {row->to},
                                    .reason = clv_reshard_need_name(row->explanation.need),
                                    .implicit = row->explanation.implicit,
+                                   .purpose = row->explanation.purpose,
                                    .backward = row->backward,
                                    .update = row->update};
     if (!instruction.step)

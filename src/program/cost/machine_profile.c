@@ -280,7 +280,7 @@ const char *clv_machine_builtin_name(int i)
 
 static clv_status refuse_name(const char *profile, clv_error *err)
 {
-    char names[256] = "";
+    char names[384] = "";
     for (int i = 0; i < SHIPPED; i++) {
         size_t used = strlen(names);
         snprintf(names + used, sizeof names - used, ", %s", shipped[i].name);

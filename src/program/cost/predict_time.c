@@ -75,56 +75,77 @@ typedef struct flight {
     double began, seconds;
 } flight;
 
+/* A run as it is added up. */
+typedef struct running_time {
+    clv_prediction all;
+    clv_prediction_parts parts;
+    double rank_at_peak;  /* seconds of a rank's flops (maximum) at the peak rate */
+    double model_at_peak; /* of the model's flops on a single rank */
+} running_time;
+
 /* Waits for the collectives that complete at instruction i. */
-static void wait_for_completed(clv_prediction *all, flight *flights, const clv_program *program, int i)
+static void wait_for_completed(running_time *t, flight *flights, const clv_program *program, int i)
 {
     for (int g = 0; g < program->n_groups; g++) {
         flight *f = &flights[g];
         if (!f->step || clv_program_completes_at(program, (int)(f->step - program->instructions)) != i)
             continue;
-        double wait = fmax(0, f->seconds - (all->seconds - f->began));
-        all->seconds += wait;
-        all->communication += wait;
-        all->overlapped += f->seconds - wait;
+        double wait = fmax(0, f->seconds - (t->all.seconds - f->began));
+        t->all.seconds += wait;
+        t->all.communication += wait;
+        t->all.overlapped += f->seconds - wait;
+        t->parts.communication[f->step->purpose] += wait;
+        t->parts.overlapped[f->step->purpose] += f->seconds - wait;
         f->step = NULL;
     }
 }
 
-/* Seconds at the peak rate. */
-typedef struct peak_seconds {
-    double rank;  /* of a rank's flops (maximum) */
-    double model; /* of the model's flops on a single rank */
-} peak_seconds;
-
-static void add_flops(clv_prediction *all, peak_seconds *at_peak, const clv_program *program, double peak, int i)
+static void add_flops(running_time *t, const clv_program *program, double peak, int i)
 {
     const clv_instruction *instruction = &program->instructions[i];
     double flops = clv_instruction_work(program, i).flops;
-    all->flops += flops;
-    at_peak->rank += flops / peak;
+    t->all.flops += flops;
+    t->rank_at_peak += flops / peak;
     if (instruction->recomputed)
         return;
     double of_model = work_of(program, i, true).flops * (1 - clv_op_traits_of(instruction->op)->recomputed_flops);
-    all->model_flops += of_model;
-    at_peak->model += of_model / peak;
+    t->all.model_flops += of_model;
+    t->model_at_peak += of_model / peak;
+}
+
+static void begin_collective(running_time *t, flight *flights, const clv_instruction *instruction, double seconds)
+{
+    flights[instruction->group] = (flight){instruction, t->all.seconds, seconds};
+    t->parts.bytes[instruction->purpose] += instruction->step->bytes;
+    t->parts.collectives[instruction->purpose]++;
 }
 
 /* flights: [n_groups] */
-static peak_seconds run(clv_prediction *all, flight *flights, const clv_program *program, const clv_cost_model *model)
+static void run(running_time *t, flight *flights, const clv_program *program, const clv_cost_model *model)
 {
-    peak_seconds at_peak = {0};
     for (int i = 0; i < program->n_instructions; i++) {
         const clv_instruction *instruction = &program->instructions[i];
         double seconds = clv_instruction_seconds(program, model, i);
-        if (instruction->group >= 0)
-            flights[instruction->group] = (flight){instruction, all->seconds, seconds};
-        else
-            all->seconds += seconds;
+        if (instruction->group >= 0) {
+            begin_collective(t, flights, instruction, seconds);
+        } else {
+            t->all.seconds += seconds;
+            t->parts.ops[clv_instruction_part(instruction)] += seconds;
+        }
         if (instruction->op && instruction->op->def->counts_flops)
-            add_flops(all, &at_peak, program, model->machine->flops_per_s[clv_instruction_dtype(program, i)], i);
-        wait_for_completed(all, flights, program, i);
+            add_flops(t, program, model->machine->flops_per_s[clv_instruction_dtype(program, i)], i);
+        wait_for_completed(t, flights, program, i);
     }
-    return at_peak;
+}
+
+static clv_status add_up(running_time *t, const clv_program *program, const clv_cost_model *model, clv_error *err)
+{
+    flight *flights = calloc((size_t)program->n_groups + 1, sizeof *flights);
+    if (!flights)
+        return clv_fail_memory(err, "a prediction", (size_t)program->n_groups * sizeof *flights);
+    run(t, flights, program, model);
+    free(flights);
+    return CLV_OK;
 }
 
 clv_status clv_program_predict(const clv_program *program, const clv_machine *machine, clv_prediction *out,
@@ -133,15 +154,25 @@ clv_status clv_program_predict(const clv_program *program, const clv_machine *ma
     CLV_TRY(clv_require(program && out, "clv_program_predict", "the program and out", err));
     clv_cost_model model;
     clv_cost_model_make(&model, &program->mesh, machine);
-    flight *flights = calloc((size_t)program->n_groups + 1, sizeof *flights);
-    if (!flights)
-        return clv_fail_memory(err, "a prediction", (size_t)program->n_groups * sizeof *flights);
-    clv_prediction all = {0};
-    peak_seconds at_peak = run(&all, flights, program, &model);
-    free(flights);
-    all.utilisation = all.seconds > 0 ? at_peak.rank / all.seconds : 0;
-    all.model_utilisation =
-        all.seconds > 0 ? at_peak.model / ((double)clv_mesh_rank_count(&program->mesh) * all.seconds) : 0;
-    all.memory_bytes = floor(model.machine->memory_bytes / model.oversubscription);
-    return clv_struct_copy_out(out, sizeof all, offsetof(clv_prediction, overlapped), &all, "clv_program_predict", err);
+    running_time t = {0};
+    CLV_TRY(add_up(&t, program, &model, err));
+    clv_prediction *all = &t.all;
+    if (all->seconds > 0) {
+        all->utilisation = t.rank_at_peak / all->seconds;
+        all->model_utilisation = t.model_at_peak / ((double)clv_mesh_rank_count(&program->mesh) * all->seconds);
+    }
+    all->memory_bytes = floor(model.machine->memory_bytes / model.oversubscription);
+    return clv_struct_copy_out(out, sizeof *all, offsetof(clv_prediction, overlapped), all, "clv_program_predict", err);
+}
+
+clv_status clv_program_predict_parts(const clv_program *program, const clv_machine *machine, clv_prediction_parts *out,
+                                     clv_error *err)
+{
+    static const char call[] = "clv_program_predict_parts";
+    CLV_TRY(clv_require(program && out, call, "the program and out", err));
+    clv_cost_model model;
+    clv_cost_model_make(&model, &program->mesh, machine);
+    running_time t = {0};
+    CLV_TRY(add_up(&t, program, &model, err));
+    return clv_struct_copy_out(out, sizeof t.parts, sizeof t.parts, &t.parts, call, err);
 }

@@ -64,34 +64,19 @@ clv_status clv_trace_step(clv_session *session, int64_t step, clv_error *err)
 
 /* ---- instructions ---- */
 
-/* Whether a name has this segment between dots; *after: the rest of the name. */
-static bool has_segment(const char *name, const char *segment, const char **after)
+static clv_trace_place place_of(clv_model_part part)
 {
-    size_t length = strlen(segment);
-    for (const char *at = name; at; at = strchr(at, '.')) {
-        at += *at == '.';
-        if (strncmp(at, segment, length) == 0 && (at[length] == '.' || at[length] == '\0')) {
-            *after = at + length;
-            return true;
-        }
-    }
-    return false;
-}
-
-static clv_trace_place place_of(const char *name)
-{
-    const char *after;
-    if (has_segment(name, "attention", &after))
-        return CLV_TRACE_ATTENTION;
-    return has_segment(name, "mlp", &after) ? CLV_TRACE_FEED_FORWARD : CLV_TRACE_REST;
+    static const clv_trace_place places[CLV_PART_COUNT] = {[CLV_PART_ATTENTION] = CLV_TRACE_ATTENTION,
+                                                           [CLV_PART_FEED_FORWARD] = CLV_TRACE_FEED_FORWARD,
+                                                           [CLV_PART_REST] = CLV_TRACE_REST,
+                                                           [CLV_PART_OPTIMIZER] = CLV_TRACE_REST};
+    return places[part];
 }
 
 static int64_t layer_of(const char *name)
 {
-    const char *after;
-    if (!has_segment(name, "layers", &after) || after[0] != '.' || !isdigit((unsigned char)after[1]))
-        return -1;
-    return strtol(after + 1, NULL, 10);
+    const char *after = clv_name_after_segment(name, "layers");
+    return after && after[0] == '.' && isdigit((unsigned char)after[1]) ? strtol(after + 1, NULL, 10) : -1;
 }
 
 static void describe(clv_trace_op *out, const clv_program *program, int i)
@@ -102,7 +87,7 @@ static void describe(clv_trace_op *out, const clv_program *program, int i)
     *out = (clv_trace_op){.name = info.name,
                           .kind = info.kind,
                           .layer = layer_of(info.name),
-                          .place = place_of(info.name),
+                          .place = place_of(info.part),
                           .moves = moves,
                           .flies = program->instructions[i].n_overlapped > 0,
                           .backward = info.backward != 0,

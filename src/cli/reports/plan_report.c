@@ -1,0 +1,207 @@
+/* plan_report.c - gathers what `cleave plan` prints, planning again with single options changed for what would help. */
+#include "cli/reports/plan_report.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cleave/status.h"
+
+const char *clv_plan_step(const clv_plan_options *o)
+{
+    switch (o->mode) {
+    case CLV_PLAN_MODE_GRAD:
+        return "forward and backward";
+    case CLV_PLAN_MODE_PREFILL:
+        return "prefill";
+    case CLV_PLAN_MODE_DECODE:
+        return "decode";
+    default:
+        return o->block ? "forward" : "training";
+    }
+}
+
+int64_t clv_plan_tokens(const clv_plan_options *o)
+{
+    return o->batch * (o->mode == CLV_PLAN_MODE_DECODE ? 1 : o->seq);
+}
+
+bool clv_plan_report_fits(const clv_plan_report *r, const clv_memory *memory)
+{
+    return !r->limit.source || (double)memory->total <= r->limit.bytes;
+}
+
+/* ---- sizes ---- */
+
+static clv_status read_model(clv_model_info *info, const char *path, clv_error *err)
+{
+    clv_model *model;
+    const clv_model_options options = {.size = sizeof options, .config_only = true};
+    CLV_TRY(clv_model_open(&model, path, &options, err));
+    info->size = sizeof *info;
+    clv_status status = clv_model_get_info(model, info, err);
+    clv_model_close(model);
+    return status;
+}
+
+/* Sizes that were not given are the planner's. */
+static void read_block(clv_model_info *info, const clv_plan_options *o)
+{
+    int64_t hidden = o->hidden ? o->hidden : CLV_PLAN_HIDDEN, heads = o->heads ? o->heads : CLV_PLAN_HEADS;
+    info->hidden = hidden;
+    if (o->block != CLV_PLAN_BLOCK_FFN) {
+        info->heads = heads;
+        info->kv_heads = o->kv_heads ? o->kv_heads : heads;
+        info->head_dim = o->head_dim ? o->head_dim : hidden / heads;
+    }
+    if (o->block != CLV_PLAN_BLOCK_ATTENTION)
+        info->ffn = o->ffn ? o->ffn : 4 * hidden;
+}
+
+/* ---- what takes less memory ---- */
+
+static clv_status read_suggestions(clv_plan_report *r, const clv_plan_suggestions *found, clv_error *err)
+{
+    size_t n = (size_t)clv_plan_suggestion_count(found);
+    r->smaller = calloc(n + 1, sizeof *r->smaller);
+    if (!r->smaller)
+        return clv_fail_memory(err, "options of a plan", (n + 1) * sizeof *r->smaller);
+    for (; r->n_smaller < (int)n; r->n_smaller++) {
+        clv_plan_change *item = &r->smaller[r->n_smaller];
+        clv_plan_suggestion change = {.size = sizeof change};
+        CLV_TRY(clv_plan_suggestion_at(found, r->n_smaller, &change, err));
+        snprintf(item->option, sizeof item->option, "--%s%s%s", change.option, change.value[0] ? " " : "",
+                 change.value);
+        for (char *c = item->option; *c && *c != ' '; c++)
+            *c = *c == '_' ? '-' : *c;
+        item->memory = *change.memory;
+    }
+    return CLV_OK;
+}
+
+static clv_status find_smaller(clv_plan_report *r, clv_error *err)
+{
+    clv_plan_suggestions *found;
+    if (clv_plan_find_suggestions(&found, &r->option->plan, NULL) != CLV_OK)
+        return CLV_OK; /* the plan without them */
+    clv_status status = read_suggestions(r, found, err);
+    clv_plan_suggestions_free(found);
+    return status;
+}
+
+/* ---- what is faster ---- */
+
+/* Whether the order of the mesh's axes brings the wrong ones between hosts. To ask takes a plan for each order. */
+static void find_order(clv_plan_report *r)
+{
+    clv_mesh mesh;
+    double seconds;
+    if (r->machine.hosts == 1 || clv_mesh_rank_count(clv_program_mesh(r->program)) <= r->machine.ranks_per_host)
+        return;
+    if (clv_plan_find_axis_order(&mesh, &seconds, &r->option->plan, NULL) != CLV_OK || seconds >= r->predicted.seconds)
+        return;
+    int used = snprintf(r->order.option, sizeof r->order.option, "--mesh ");
+    clv_mesh_print(r->order.option + used, sizeof r->order.option - (size_t)used, &mesh);
+    r->order.seconds = seconds;
+}
+
+/* Collectives that take a twentieth of the time may be worth overlapping. */
+static void find_overlap(clv_plan_report *r)
+{
+    clv_plan_options how = r->option->plan;
+    clv_memory memory = {.size = sizeof memory};
+    clv_prediction predicted = {.size = sizeof predicted};
+    clv_program *program;
+    how.compile.overlap = true;
+    if (r->option->plan.compile.overlap || r->predicted.communication < r->predicted.seconds / 20 ||
+        clv_plan_compile(&program, &how, NULL) != CLV_OK)
+        return;
+    clv_program_memory(program, &memory, NULL);
+    clv_program_predict(program, r->option->machine, &predicted, NULL);
+    clv_program_free(program);
+    memory.peak = NULL; /* the program's */
+    if (predicted.seconds < 0.99 * r->predicted.seconds && clv_plan_report_fits(r, &memory))
+        r->overlap = (clv_plan_change){.option = "--overlap", .memory = memory, .seconds = predicted.seconds};
+}
+
+/* ---- what to change first ---- */
+
+static void add_first(clv_plan_report *r, const clv_plan_change *change)
+{
+    if (change->option[0] && r->n_first < CLV_PLAN_FIRST)
+        r->first[r->n_first++] = change;
+}
+
+static void choose_first(clv_plan_report *r)
+{
+    for (int i = 0; i < r->n_smaller; i++)
+        if (clv_plan_report_fits(r, &r->smaller[i].memory))
+            add_first(r, &r->smaller[i]);
+    if (r->n_first == 0 && r->n_smaller > 0)
+        add_first(r, &r->smaller[0]);
+    if (clv_plan_report_fits(r, &r->memory)) {
+        add_first(r, &r->order);
+        add_first(r, &r->overlap);
+    }
+}
+
+/* A block of one part has ops of that part alone. */
+static void name_part_of_block(clv_prediction_parts *parts, clv_plan_block block)
+{
+    double *rest = &parts->ops[CLV_PART_REST];
+    if (block == CLV_PLAN_BLOCK_FFN)
+        parts->ops[CLV_PART_FEED_FORWARD] += *rest;
+    else if (block == CLV_PLAN_BLOCK_ATTENTION)
+        parts->ops[CLV_PART_ATTENTION] += *rest;
+    else
+        return;
+    *rest = 0;
+}
+
+/* ---- all of it ---- */
+
+/* --memory-limit, else the profile's memory where one was named: the default profile describes no machine. */
+static clv_memory_limit find_limit(const clv_plan_report *r, int64_t memory_limit)
+{
+    if (memory_limit > 0)
+        return (clv_memory_limit){(double)memory_limit, "--memory-limit"};
+    if (!r->option->hardware)
+        return (clv_memory_limit){0, NULL};
+    return (clv_memory_limit){r->predicted.memory_bytes, r->machine.name};
+}
+
+clv_status clv_plan_report_make(clv_plan_report *r, const clv_plan_option *option, const clv_program *program,
+                                int64_t memory_limit, clv_error *err)
+{
+    const clv_plan_options *plan = &option->plan;
+    *r = (clv_plan_report){.option = option,
+                           .program = program,
+                           .machine.size = sizeof r->machine,
+                           .memory.size = sizeof r->memory,
+                           .predicted.size = sizeof r->predicted,
+                           .parts.size = sizeof r->parts};
+    if (plan->block)
+        read_block(&r->model, plan);
+    else
+        CLV_TRY(read_model(&r->model, plan->model, err));
+    CLV_TRY(clv_machine_get_info(option->machine, &r->machine, err));
+    CLV_TRY(clv_program_memory(program, &r->memory, err));
+    CLV_TRY(clv_program_predict(program, option->machine, &r->predicted, err));
+    CLV_TRY(clv_program_predict_parts(program, option->machine, &r->parts, err));
+    name_part_of_block(&r->parts, plan->block);
+    r->limit = find_limit(r, memory_limit);
+    if (!clv_plan_report_fits(r, &r->memory))
+        CLV_TRY(find_smaller(r, err));
+    if (option->hardware) {
+        find_order(r);
+        find_overlap(r);
+    }
+    choose_first(r);
+    return CLV_OK;
+}
+
+void clv_plan_report_free(clv_plan_report *r)
+{
+    free(r->smaller);
+    *r = (clv_plan_report){0};
+}

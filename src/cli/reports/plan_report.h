@@ -1,0 +1,55 @@
+/* plan_report.h - facts that `cleave plan` prints: sizes, memory and its limit, time and its parts, what would help. */
+#ifndef CLEAVE_CLI_REPORTS_PLAN_REPORT_H
+#define CLEAVE_CLI_REPORTS_PLAN_REPORT_H
+
+#include "cli/options/plan_target_options.h"
+
+/* Memory that a rank may use. */
+typedef struct clv_memory_limit {
+    double bytes;
+    const char *source; /* "--memory-limit", or the name of the profile; NULL: no limit */
+} clv_memory_limit;
+
+/* The plan with one option changed. */
+typedef struct clv_plan_change {
+    char option[CLV_MESH_TEXT + 16]; /* "--rules fsdp"; "": no change */
+    clv_memory memory;               /* total 0: not planned */
+    double seconds;                  /* 0: not predicted */
+} clv_plan_change;
+
+enum { CLV_PLAN_FIRST = 2 };
+
+typedef struct clv_plan_report {
+    const clv_plan_option *option;
+    const clv_program *program;
+    clv_model_info model; /* of a block its sizes alone, 0 for those that it does not have */
+    clv_machine_info machine;
+    clv_memory memory;
+    clv_memory_limit limit;
+    clv_prediction predicted;
+    clv_prediction_parts parts;
+    int n_smaller;
+    clv_plan_change *smaller; /* if it does not fit: the changes that reduce its memory, smallest first */
+    /* If a machine is named: the order of axes, and the overlap, that save 1 % of the time or more. */
+    clv_plan_change order, overlap;
+    int n_first;
+    const clv_plan_change *first[CLV_PLAN_FIRST]; /* what to change first: what fits, else what comes closest; of a plan
+                                                     that fits what is faster */
+} clv_plan_report;
+
+/* Gathers the facts of a compiled plan, which are borrowed. memory_limit: of --memory-limit; 0: the memory of the
+ * machine that --hardware names. Free with clv_plan_report_free. */
+clv_status clv_plan_report_make(clv_plan_report *out, const clv_plan_option *option, const clv_program *program,
+                                int64_t memory_limit, clv_error *err);
+void clv_plan_report_free(clv_plan_report *report);
+
+/* Whether a rank's memory is within the limit, or there is none. */
+bool clv_plan_report_fits(const clv_plan_report *report, const clv_memory *memory);
+
+/* "training", "prefill", "forward and backward", ... */
+const char *clv_plan_step(const clv_plan_options *options);
+
+/* Tokens that a run takes in: of decode one a sequence. */
+int64_t clv_plan_tokens(const clv_plan_options *options);
+
+#endif

@@ -1,0 +1,383 @@
+/* plan_screen.c - first screen of `cleave plan`: what is planned, does it fit, where the time goes, what to change. */
+#include "cli/reports/plan_screen.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "cleave/text.h"
+#include "cli/output/terminal.h"
+#include "cli/output/word_wrap.h"
+#include "cli/reports/plan_memory_report.h"
+
+enum {
+    LINES = 23, /* of a terminal of 24: the last is the shell's */
+    TEXT = 4096,
+    TITLE = 13,       /* columns of "memory", "time a step", "change first" */
+    LABEL = 24,       /* of a row's label */
+    AMOUNTS = 17,     /* of "10.5 GiB   12.5 %" */
+    COUNTS = 18,      /* of "320 x 280.0 GiB" */
+    LEAST_BAR = 8,    /* columns of which a bar says something */
+    MOST_BAR = 400,   /* columns */
+    MOST_ROWS = 16,   /* of a section */
+    MOST_PURPOSES = 4 /* rows of communication */
+};
+
+/* ---- lines ---- */
+
+typedef struct screen {
+    int width, lines;
+    char text[TEXT]; /* of the line that is written */
+    size_t used;
+} screen;
+
+__attribute__((format(printf, 2, 3))) static void put(screen *s, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    int n = vsnprintf(s->text + s->used, sizeof s->text - s->used, format, args);
+    va_end(args);
+    s->used += n > 0 ? (size_t)n : 0;
+    s->used = s->used < sizeof s->text ? s->used : sizeof s->text - 1;
+}
+
+/* A name from outside. */
+static void put_name(screen *s, const char *name)
+{
+    s->used += clv_printable(s->text + s->used, sizeof s->text - s->used, name, strlen(name));
+    s->used = s->used < sizeof s->text ? s->used : sizeof s->text - 1;
+}
+
+static void put_bytes(screen *s, double bytes)
+{
+    char text[CLV_QUANTITY_TEXT];
+    clv_print_bytes(text, sizeof text, bytes);
+    put(s, "%s", text);
+}
+
+static void put_seconds(screen *s, double seconds)
+{
+    char text[CLV_QUANTITY_TEXT];
+    clv_print_seconds(text, sizeof text, seconds);
+    put(s, "%s", text);
+}
+
+/* Prints the text; where it is too long it goes on below, indented. */
+static void end_line(screen *s, int indent)
+{
+    int columns = clv_text_width(s->text);
+    if (columns <= s->width) {
+        printf("%s\n", s->text);
+    } else {
+        size_t word = strcspn(s->text, " "), first = word + strspn(s->text + word, " ");
+        int at = printf("%.*s", (int)first - 1, s->text); /* a blank follows */
+        clv_print_wrapped(stdout, s->text + first, s->used - first, at, indent, s->width);
+    }
+    s->lines += 1 + (columns - 1) / s->width;
+    s->used = 0;
+    s->text[0] = '\0';
+}
+
+/* ---- what is planned ---- */
+
+static void put_size(screen *s, const char *name, int64_t size)
+{
+    if (size > 0)
+        put(s, ", %s %lld", name, (long long)size);
+}
+
+static void put_model(screen *s, const clv_plan_report *r)
+{
+    const clv_model_info *info = &r->model;
+    char text[CLV_QUANTITY_TEXT];
+    if (r->option->plan.block) {
+        put(s, "block %s", clv_plan_block_name(r->option->plan.block));
+    } else {
+        clv_print_count(text, sizeof text, (double)info->parameters);
+        put(s, "%s %s", info->family, text);
+    }
+    put_size(s, "layers", info->layers);
+    put_size(s, "hidden", info->hidden);
+    put_size(s, "heads", info->heads);
+    if (info->kv_heads != info->heads)
+        put(s, " (%lld KV)", (long long)info->kv_heads);
+    put_size(s, "ffn", info->ffn);
+    put_size(s, "vocab", info->vocab);
+    end_line(s, 2);
+}
+
+static void put_step(screen *s, const clv_plan_report *r)
+{
+    const clv_plan_options *o = &r->option->plan;
+    const clv_compile_options *c = &o->compile;
+    put(s, "%s, batch %lld, seq %lld, %s", clv_plan_step(o), (long long)o->batch, (long long)o->seq,
+        clv_dtype_name(o->dtype));
+    put_size(s, "accumulate", o->accumulate > 1 ? o->accumulate : 0);
+    put_size(s, "lora_rank", r->option->lora.rank);
+    if (o->quant)
+        put(s, ", quant %s", clv_quant_name(o->quant));
+    if (c->comm_dtype)
+        put(s, ", comm_dtype %s", clv_comm_dtype_name(c->comm_dtype));
+    if (c->recompute)
+        put(s, ", recompute %s", clv_recompute_name(c->recompute));
+    put(s, "%s%s", c->reshard_after_forward ? ", reshard_after_forward" : "", c->overlap ? ", overlap" : "");
+    end_line(s, 2);
+}
+
+static void put_mesh(screen *s, const clv_plan_report *r)
+{
+    char mesh[CLV_MESH_TEXT];
+    const char *rules = r->option->mesh.axis_rules.name;
+    clv_mesh_print(mesh, sizeof mesh, &r->option->mesh.mesh);
+    put(s, "mesh %s (ranks %lld), rules ", mesh, (long long)clv_mesh_rank_count(&r->option->mesh.mesh));
+    put_name(s, rules[0] ? rules : "none");
+    put(s, ", hardware ");
+    put_name(s, r->machine.name);
+    end_line(s, 2);
+}
+
+/* ---- rows with bars ---- */
+
+typedef struct row {
+    const char *label;
+    double amount; /* bytes or seconds */
+    double bytes;  /* of collectives */
+    int64_t count; /* of them; 0: no collectives */
+} row;
+
+typedef struct section {
+    int n;
+    row row[MOST_ROWS];
+} section;
+
+static void add_row(section *of, row added)
+{
+    if (added.amount > 0 && of->n < MOST_ROWS)
+        of->row[of->n++] = added;
+}
+
+/* Adds the row to the one with this label, which is last; it becomes the last if there is none. */
+static void add_to_rest(section *of, row added, const char *rest)
+{
+    row *last = of->n > 0 ? &of->row[of->n - 1] : NULL;
+    if (!last || strcmp(last->label, rest) != 0) {
+        added.label = rest;
+        of->row[of->n++] = added;
+        return;
+    }
+    last->amount += added.amount;
+    last->bytes += added.bytes;
+    last->count += added.count;
+}
+
+/* Leaves at most `most` rows of those from `first` on: the last is the rest, to which the smallest are added. */
+static void keep_largest(section *of, int first, int most, const char *rest)
+{
+    while (of->n - first > most) {
+        int small = first, end = of->n - (strcmp(of->row[of->n - 1].label, rest) == 0);
+        for (int i = first; i < end; i++)
+            small = of->row[i].amount < of->row[small].amount ? i : small;
+        row least = of->row[small];
+        of->n--;
+        memmove(&of->row[small], &of->row[small + 1], (size_t)(of->n - small) * sizeof least);
+        add_to_rest(of, least, rest);
+    }
+}
+
+/* A bar from `begin` to `end` of `all`, and a mark at `limit` (0: none). */
+static void put_bar(screen *s, double begin, double end, double all, double limit, int columns)
+{
+    bool utf8 = clv_terminal_is_utf8();
+    int from = (int)lround(begin / all * columns), to = (int)lround(end / all * columns), thin = -1;
+    int mark = limit > 0 ? (int)lround(limit / all * columns) : -1;
+    if (from == to)
+        thin = from < columns ? from : columns - 1;
+    for (int i = 0; i <= columns; i++) {
+        if (i >= from && i < to)
+            put(s, utf8 ? "█" : "#");
+        else if (i == mark)
+            put(s, utf8 ? "│" : "|");
+        else
+            put(s, i != thin ? " " : utf8 ? "▏" : ":");
+    }
+}
+
+/* limit: of memory; 0: none. */
+static void put_rows(screen *s, const section *of, double all, double limit, bool seconds)
+{
+    double scale = fmax(fmax(limit, all), 1e-300), at = 0;
+    bool counts = seconds && s->width >= 2 + LABEL + AMOUNTS + COUNTS + LEAST_BAR;
+    int before = 2 + LABEL + AMOUNTS + (counts ? COUNTS : 0) + 2, bar = s->width - before - 1;
+    bar = bar < MOST_BAR ? bar : MOST_BAR;
+    for (int i = 0; i < of->n; i++) {
+        const row *r = &of->row[i];
+        char amount[CLV_QUANTITY_TEXT], bytes[CLV_QUANTITY_TEXT], share[32], count[64] = "";
+        (seconds ? clv_print_seconds : clv_print_bytes)(amount, sizeof amount, r->amount);
+        snprintf(share, sizeof share, "%.1f %%", 100 * r->amount / scale);
+        clv_print_bytes(bytes, sizeof bytes, r->bytes);
+        if (r->count > 0)
+            snprintf(count, sizeof count, "%lld x %s", (long long)r->count, bytes);
+        put(s, "  %-*s%9s%8s", LABEL, r->label, amount, share);
+        if (counts)
+            put(s, "%*s", COUNTS, count);
+        if (bar >= LEAST_BAR) {
+            put(s, "  ");
+            put_bar(s, at, at + r->amount, scale, limit, bar);
+        }
+        at += r->amount;
+        while (s->used > 0 && s->text[s->used - 1] == ' ')
+            s->text[--s->used] = '\0';
+        end_line(s, 4);
+    }
+}
+
+/* ---- memory ---- */
+
+/* Kinds of a thousandth of the total and less are added up. */
+static void collect_memory(section *of, const clv_memory *m)
+{
+    row other = {.label = "other"};
+    const char *name;
+    int64_t bytes;
+    for (int i = 0; (name = clv_plan_memory_kind(&bytes, m, i)) != NULL; i++) {
+        if (bytes > m->total / 1000)
+            add_row(of, (row){.label = name, .amount = (double)bytes});
+        else
+            other.amount += (double)bytes;
+    }
+    add_row(of, other);
+}
+
+static void put_memory(screen *s, const clv_plan_report *r, int rows)
+{
+    double total = (double)r->memory.total, limit = r->limit.source ? r->limit.bytes : 0;
+    section kinds = {0};
+    collect_memory(&kinds, &r->memory);
+    keep_largest(&kinds, 0, rows, "other");
+    put(s, "%-*s", TITLE, "memory");
+    put_bytes(s, total);
+    put(s, " a rank");
+    if (limit > 0) {
+        put(s, " of ");
+        put_bytes(s, limit);
+        put(s, total <= limit ? ": fits, " : ": does not fit, ");
+        put_bytes(s, fabs(limit - total));
+        put(s, total <= limit ? " spare" : " too much");
+    }
+    end_line(s, TITLE);
+    put_rows(s, &kinds, total, limit, false);
+}
+
+/* ---- time ---- */
+
+static const char *const purposes[CLV_PURPOSE_COUNT] = {
+    [CLV_PURPOSE_RESHARDING] = "resharding",
+    [CLV_PURPOSE_WEIGHT_GATHER] = "FSDP weight gathers",
+    [CLV_PURPOSE_GRADIENT_REDUCTION] = "gradient reductions",
+    [CLV_PURPOSE_SEQUENCE_PARALLEL] = "SP gathers and scatters",
+    [CLV_PURPOSE_TP_REDUCTION] = "TP reductions",
+    [CLV_PURPOSE_TP_GATHER] = "TP gathers",
+    [CLV_PURPOSE_VOCABULARY] = "vocabulary",
+    [CLV_PURPOSE_SCALAR] = "loss and gradient norm",
+};
+
+/* Ops by part, then exposed communication by purpose, the most first. Returns the number of parts. */
+static int collect_time(section *of, const clv_prediction_parts *parts)
+{
+    static const char *const names[CLV_PART_COUNT] = {[CLV_PART_ATTENTION] = "attention",
+                                                      [CLV_PART_FEED_FORWARD] = "feed-forward",
+                                                      [CLV_PART_REST] = "rest of the model",
+                                                      [CLV_PART_OPTIMIZER] = "optimizer"};
+    bool taken[CLV_PURPOSE_COUNT] = {false};
+    for (int p = 0; p < CLV_PART_COUNT; p++)
+        add_row(of, (row){.label = names[p], .amount = parts->ops[p]});
+    int n = of->n;
+    for (int k = 0; k < CLV_PURPOSE_COUNT; k++) {
+        int most = -1;
+        for (int p = 0; p < CLV_PURPOSE_COUNT; p++)
+            if (!taken[p] && (most < 0 || parts->communication[p] > parts->communication[most]))
+                most = p;
+        taken[most] = true;
+        add_row(of, (row){purposes[most], parts->communication[most], parts->bytes[most], parts->collectives[most]});
+    }
+    return n;
+}
+
+static void put_time_title(screen *s, const clv_plan_report *r)
+{
+    const clv_plan_options *o = &r->option->plan;
+    const clv_prediction *p = &r->predicted;
+    char tokens[CLV_QUANTITY_TEXT];
+    clv_print_count(tokens, sizeof tokens, (double)clv_plan_tokens(o) / p->seconds);
+    put(s, "%-*s", TITLE, "time");
+    put_seconds(s, p->seconds);
+    put(s, " a %s, ",
+        strcmp(clv_plan_step(o), "training") == 0 || o->mode == CLV_PLAN_MODE_GRAD ? "step"
+        : o->mode == CLV_PLAN_MODE_DECODE                                          ? "token"
+                                                                                   : "pass");
+    if (r->option->hardware)
+        put(s, "%s tokens/s, MFU %.1f %%, communication %.1f %%", tokens, 100 * p->model_utilisation,
+            100 * p->communication / p->seconds);
+    else
+        put(s, "on the default machine: only ratios mean something");
+    end_line(s, TITLE);
+}
+
+/* ---- what to change first ---- */
+
+static void put_change(screen *s, const clv_plan_report *r, const clv_plan_change *change)
+{
+    put(s, "%s: ", change->option);
+    if (clv_plan_report_fits(r, &r->memory)) {
+        put_seconds(s, change->seconds);
+        put(s, ", %.0f %% less", 100 * (1 - change->seconds / r->predicted.seconds));
+    } else {
+        put_bytes(s, (double)change->memory.total);
+        put(s, clv_plan_report_fits(r, &change->memory) ? " a rank, fits" : " a rank, does not fit either");
+    }
+}
+
+static void put_changes(screen *s, const clv_plan_report *r)
+{
+    for (int i = 0; i < r->n_first; i++) {
+        put(s, "%-*s", TITLE, i == 0 ? "change first" : "");
+        put_change(s, r, r->first[i]);
+        end_line(s, TITLE);
+    }
+    if (r->n_first > 0)
+        return;
+    put(s, "%-*s", TITLE, "change first");
+    if (!clv_plan_report_fits(r, &r->memory))
+        put(s, "more ranks, or a smaller model: no option makes it smaller");
+    else if (!r->option->hardware)
+        put(s, "--hardware NAME, for a machine's time and memory (--hardware list)");
+    else
+        put(s, "nothing: it fits, and %.1f %% of the time is ops",
+            100 * (1 - r->predicted.communication / r->predicted.seconds));
+    end_line(s, TITLE);
+}
+
+/* ---- the screen ---- */
+
+void clv_plan_screen_print(const clv_plan_report *r)
+{
+    screen s = {.width = clv_terminal_width(stdout)};
+    section time = {0};
+    int parts = collect_time(&time, &r->parts);
+    put_model(&s, r);
+    put_step(&s, r);
+    put_mesh(&s, r);
+    keep_largest(&time, parts, MOST_PURPOSES, "other communication");
+    /* beside the rows of memory: two titles, three empty lines, the rows of time, the changes, the last line */
+    int rows = LINES - s.lines - 2 - 3 - time.n - (r->n_first > 0 ? r->n_first : 1) - 1;
+    end_line(&s, 0);
+    put_memory(&s, r, rows > 3 ? rows : 3);
+    end_line(&s, 0);
+    put_time_title(&s, r);
+    put_rows(&s, &time, r->predicted.seconds, 0, true);
+    end_line(&s, 0);
+    put_changes(&s, r);
+    put(&s, "%-*s--collectives lists each, --all has all; cleave explain says why", TITLE, "more");
+    end_line(&s, TITLE);
+}
