@@ -62,6 +62,9 @@ def recompute_of(text):
     return 'full' if text.startswith('full') else 'selective' if text.startswith('selective') else 'none'
 
 
+MPT_GPUS = {'h100_80gb': 'h100-nvlink-ib', 'a100_80gb': 'a100-80gb', 'a100_40gb': 'a100-40gb'}
+
+
 def mpt(row):
     """llm-foundry: FSDP of blocks, the micro-batches of a GPU one after the other."""
     if row['sharding'] != 'FULL_SHARD' or row['precision'] != 'amp_bf16':
@@ -70,14 +73,13 @@ def mpt(row):
             'config': gpt(row['hidden'], row['layers'], row['heads'], row['vocab'], row['seq'], row['ffn']),
             'mesh': f"data={row['gpus']}", 'rules': 'fsdp', 'batch': row['global_batch'],
             'accumulate': row['accumulate'], 'seq': row['seq'], 'dtype': 'bf16', 'devices': row['gpus'],
-            'recompute': recompute_of(row['recompute']), 'hardware': row['gpu'].split('_')[0], 'software': 'pytorch-flash1',
+            'recompute': recompute_of(row['recompute']), 'hardware': MPT_GPUS[row['gpu']],
+            'software': 'pytorch-flash1',
             'tokens_per_s': row['tokens_per_s_per_gpu']}
 
 
 def torchtitan(row):
     mesh = row['mesh']
-    if row['precision'] != 'bf16':
-        raise NotPlanned(row['precision'])
     for axis in ('pp', 'cp'):
         if mesh.get(axis, 1) > 1:
             raise NotPlanned(f'{axis} {mesh[axis]}')
@@ -87,8 +89,9 @@ def torchtitan(row):
             'config': llama_named(row['model'], row['seq']), 'mesh': f'data={fsdp},model={tp}' if tp > 1 else
             f'data={fsdp}', 'rules': 'fsdp+megatron-sp' if tp > 1 else 'fsdp', 'batch': row['local_batch'] * fsdp,
             'seq': row['seq'], 'dtype': 'bf16', 'devices': row['gpus'], 'recompute': recompute_of(row['recompute']),
-            'hardware': 'h100-500w' if 'H100' in row['hardware'] else 'a100',
-            'software': 'pytorch' if row.get('techniques') == 'eager' else 'torch-compile',
+            'hardware': 'h100-500w' if 'H100' in row['hardware'] else 'a100-80gb',
+            'software': 'torchtitan-float8' if row['precision'] == 'float8 linear' else
+            'pytorch' if row.get('techniques') == 'eager' else 'torch-compile',
             'tokens_per_s': row['tokens_per_s_per_gpu'],
             'memory_gib': row.get('memory_gib')}
 
@@ -104,12 +107,57 @@ def megatron(row):
             'config': gpt(h, l, row['heads'], v, s, row['ffn']),
             'mesh': f'data={dp},model={tp}' if tp > 1 else f'data={dp}', 'rules': 'megatron' if tp > 1 else 'dp',
             'batch': b, 'accumulate': b // (row['micro_batch'] * dp), 'seq': s, 'dtype': 'bf16',
-            'devices': row['gpus'], 'recompute': recompute_of(row['recompute']), 'hardware': 'a100',
+            'devices': row['gpus'], 'recompute': recompute_of(row['recompute']), 'hardware': 'a100-80gb',
             'software': 'megatron-2021', 'tokens_per_s': b * s / seconds / row['gpus']}
 
 
+GPUS = (('GB300', 'gb300-nvl72'), ('GB200', 'gb200-nvl72'), ('B200', 'b200'), ('H200', 'h200'),
+        ('Grand Teton', 'h100-500w'), ('H100', 'h100-nvlink-ib'), ('v5e', 'tpu-v5e'))
+
+
+def hardware_of(name):
+    for word, profile in GPUS:
+        if word in name:
+            return profile
+    raise NotPlanned(f'no profile of {name}')
+
+
+def gpt3_20b(positions):
+    """NeMo's GPT-3 20B (its conf/training/gpt3/20b.yaml)."""
+    return gpt(6144, 44, 48, 51200, positions, 24576)
+
+
+def software_of(fp8, titan, async_tp):
+    if not fp8:
+        return 'torch-compile'
+    return 'transformer-engine-fp8' if not titan else f"torchtitan-float8{'-async-tp' if async_tp else ''}"
+
+
 def other(row):
-    raise NotPlanned('others')
+    """Rows of the common form: dense models split by data, FSDP and tensor parallelism."""
+    model, hardware, how, batch = row['model'], row['hardware'], row['parallelism'], row['batch'] or {}
+    for axis in ('pp', 'cp', 'ep'):
+        if how.get(axis, 1) > 1:
+            raise NotPlanned(f'{axis} {how[axis]}')
+    if row['metric'] != 'tokens_per_s_per_gpu' or not batch:
+        raise NotPlanned(f"{row['metric']}")
+    name, gpus, seq = model['name'], hardware.get('gpus', 0), row['seq']
+    config = gpt3_20b(seq) if name == 'GPT3-20B' else llama_named(name, seq)
+    tp = how.get('tp', 1)
+    data = gpus // tp
+    global_batch = batch.get('global_') or batch['local'] * data
+    micro = batch.get('micro') or batch['local']
+    fp8 = row['dtype'] is None or 'fp8' in row['dtype'].lower() or 'float8' in row['dtype'].lower()
+    titan = 'torchtitan' in row['source']
+    sharded = how.get('fsdp', 1) > 1
+    rules = ('fsdp+megatron-sp' if sharded else 'megatron-sp') if tp > 1 else 'fsdp' if sharded else 'zero1'
+    profile = hardware_of(hardware['name'])
+    return {'name': f"{name} {profile} x{gpus}{' tp ' + str(tp) if tp > 1 else ''}{' fp8' if fp8 else ''}",
+            'config': config, 'mesh': f'data={data},model={tp}' if tp > 1 else f'data={data}', 'rules': rules,
+            'batch': global_batch, 'accumulate': global_batch // (micro * data), 'seq': seq, 'dtype': 'bf16',
+            'devices': gpus, 'recompute': recompute_of(row.get('recompute')), 'hardware': profile,
+            'software': software_of(fp8, titan, how.get('async_tp')),
+            'tokens_per_s': row['value']}
 
 
 FORMS = (('sharding', mpt), ('mesh', torchtitan), ('tflops_per_gpu', megatron), ('parallelism', other))
@@ -126,16 +174,11 @@ def adapt(row):
 
 # ---- plans ----
 
-HARDWARE = {'h100': 'h100-nvlink-ib', 'h100-500w': 'h100-500w', 'a100': 'a100-80gb'}
-
-
 def plan(cleave, task, profiles, extra):
     with tempfile.TemporaryDirectory() as folder:
         with open(os.path.join(folder, 'config.json'), 'w') as f:
             json.dump(task['config'], f)
-        profile = HARDWARE.get(task['hardware'], task['hardware'])
-        if os.path.exists(os.path.join(profiles, profile + '.json')):
-            profile = os.path.join(profiles, profile + '.json')
+        profile = os.path.join(profiles, task['hardware'] + '.json')
         command = [cleave, 'plan', '-m', folder, '--mesh', task['mesh'], '--rules', task['rules'],
                    '--batch', str(task['batch']), '--seq', str(task['seq']), '--dtype', task['dtype'],
                    '--recompute', task['recompute'], '--hardware', profile, '--software', task['software'],

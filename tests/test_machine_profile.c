@@ -58,6 +58,7 @@ static void test_refused(void **state)
     refused("\"host\":{\"alpha_s\":1e-6,", "\"host\":{", "\"host\": \"alpha_s\" is missing");
     refused("\"network\":{\"alpha_s\":1e-3,\"bytes_per_s\":1e6},", "", "\"network\" is missing");
     refused("\"name\":\"n\"", "\"name\":\"n\",\"speed\":1", "unknown key \"speed\"; valid: name, source");
+    refused("\"efficiency\":0.5", "\"overlap\":\"some\"", "\"overlap\" is \"some\"; valid: all, weights");
     refused("[10000,1e8]", "[100,1e8]", "pair 2 must be [work, rate]");
     refused("[[100,1e6],[10000,1e8]]", "[]", "must be a list of 1 to 16 pairs");
     refused("[10000,1e8]", "[10000,0]", "pair 2 must be");

@@ -22,6 +22,9 @@
  *                                              [k, n] reaches efficiency * k / (k + k_half) (optional: 0)
  *     "traffic_factor": 1,                     memory traffic of ops that are no matmuls, relative to this
  *                                              library's: above 1 where they are less fused (optional: 1)
+ *     "overlap": "all",                        collectives that run while ops run, where a program has it so: "all", or
+ *                                              "weights": weight gathers and gradient reductions alone, as FSDP does
+ *                                              (optional: "all")
  *     "instruction_s": 1e-6,                   overhead of each instruction
  *     "host":    {"alpha_s": 2e-6, "bytes_per_s": 6e9},      collectives inside a host
  *     "network": {"alpha_s": 2e-5, "bytes_per_s": 1e9},      collectives across hosts; optional if hosts is 1
@@ -31,8 +34,8 @@
  *     "software": {"pytorch": {"source": "...", "efficiency": 0.6, "ops": {...}}}
  *   }                                          what other programs reach (optional): an entry replaces
  *                                              flops_per_s (by dtype: of matmuls in fp8), efficiency, k_half,
- *                                              traffic_factor, instruction_s, memory_bytes_per_s, and rates
- *                                              of ops by name
+ *                                              traffic_factor, overlap, instruction_s, memory_bytes_per_s, and
+ *                                              rates of ops by name
  *
  * A measurement is a list of [work, rate] by increasing work: flops and flops/s for matmuls and attention, bytes and
  * bytes/s for other ops (memory traffic) and for collectives (received). Rates are interpolated over log(work), and

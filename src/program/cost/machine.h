@@ -28,6 +28,7 @@ struct clv_machine {
     /* what the software reaches */
     char software[CLV_MACHINE_NAME]; /* "": the profile's default */
     double efficiency, k_half, traffic_factor, instruction_s;
+    bool only_weights_overlap; /* collectives of activations do not run while ops run */
     double flops_per_s[CLV_DTYPE_COUNT];
     clv_machine_link host, network;
     clv_rates rates_shared, rates_alone;

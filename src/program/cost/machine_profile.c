@@ -16,40 +16,32 @@ enum { FILE_LIMIT = 4 << 20 };
 
 /* ---- reading ---- */
 
-static clv_status check_keys(const json_t *document, const char *where, clv_error *err)
+static const char *const valid[] = {"name",     "source",        "ranks_per_host",     "hosts",   "memory_bytes",
+                                    "host",     "network",       "flops_per_s",        "overlap", "efficiency",
+                                    "k_half",   "instruction_s", "memory_bytes_per_s", "ops",     "traffic_factor",
+                                    "software", "ops_alone",     "ops_network"};
+
+/* Keys that an entry of "software" replaces. */
+static const char *const software_keys[] = {"source",         "flops_per_s", "efficiency",         "k_half",
+                                            "traffic_factor", "overlap",     "memory_bytes_per_s", "ops",
+                                            "instruction_s"};
+
+static clv_status check_keys(const json_t *document, const char *const *keys, size_t n, const char *where,
+                             clv_error *err)
 {
-    static const char *const valid[] = {"name",
-                                        "source",
-                                        "ranks_per_host",
-                                        "hosts",
-                                        "memory_bytes",
-                                        "host",
-                                        "flops_per_s",
-                                        "network",
-                                        "efficiency",
-                                        "memory_bytes_per_s",
-                                        "ops",
-                                        "instruction_s",
-                                        "ops_alone",
-                                        "ops_network",
-                                        "k_half",
-                                        "traffic_factor",
-                                        "software"};
     const char *key;
     json_t *value;
+    char names[256] = "";
     CLV_TRY(clv_json_check_object(document, where, err));
+    for (size_t i = 0, used = 0; i < n; used = strlen(names), i++)
+        snprintf(names + used, sizeof names - used, "%s%s", i ? ", " : "", keys[i]);
     json_object_foreach((json_t *)document, key, value)
     {
         bool known = false;
-        for (size_t i = 0; i < sizeof valid / sizeof valid[0]; i++)
-            known = known || strcmp(key, valid[i]) == 0;
+        for (size_t i = 0; i < n; i++)
+            known = known || strcmp(key, keys[i]) == 0;
         if (!known)
-            return clv_fail(
-                err, CLV_EFORMAT,
-                "%s: unknown key \"%s\"; valid: name, source, ranks_per_host, hosts, memory_bytes, "
-                "flops_per_s, memory_bytes_per_s, efficiency, k_half, traffic_factor, instruction_s, host, network, "
-                "ops, ops_alone, ops_network, software",
-                where, key);
+            return clv_fail(err, CLV_EFORMAT, "%s: unknown key \"%s\"; valid: %s", where, key, names);
     }
     return CLV_OK;
 }
@@ -134,8 +126,8 @@ static clv_status read_rates(clv_rates *out, const json_t *ops, const char *wher
 
 static clv_status from_json(clv_machine *p, const json_t *document, const char *where, clv_error *err)
 {
-    const char *name = NULL;
-    CLV_TRY(check_keys(document, where, err));
+    const char *name = NULL, *overlap = "all";
+    CLV_TRY(check_keys(document, valid, sizeof valid / sizeof *valid, where, err));
     CLV_TRY(clv_json_get_string(&name, document, "name", CLV_JSON_REQUIRED, where, err));
     if (strlen(name) >= sizeof p->name)
         return clv_fail(err, CLV_EFORMAT, "%s: \"name\" has %zu bytes; valid: at most %zu", where, strlen(name),
@@ -146,6 +138,10 @@ static clv_status from_json(clv_machine *p, const json_t *document, const char *
     CLV_TRY(clv_json_get_int(&p->hosts, document, "hosts", CLV_JSON_OPTIONAL, 0, 1 << 20, where, err));
     p->efficiency = p->traffic_factor = 1;
     CLV_TRY(clv_json_get_real(&p->efficiency, document, "efficiency", CLV_JSON_OPTIONAL, 1e-3, 1, where, err));
+    CLV_TRY(clv_json_get_string(&overlap, document, "overlap", CLV_JSON_OPTIONAL, where, err));
+    if (strcmp(overlap, "all") != 0 && strcmp(overlap, "weights") != 0)
+        return clv_fail(err, CLV_EFORMAT, "%s: \"overlap\" is \"%.64s\"; valid: all, weights", where, overlap);
+    p->only_weights_overlap = strcmp(overlap, "weights") == 0;
     CLV_TRY(clv_json_get_real(&p->k_half, document, "k_half", CLV_JSON_OPTIONAL, 0, 1e6, where, err));
     CLV_TRY(
         clv_json_get_real(&p->traffic_factor, document, "traffic_factor", CLV_JSON_OPTIONAL, 1e-3, 1e3, where, err));
@@ -164,33 +160,14 @@ static clv_status from_json(clv_machine *p, const json_t *document, const char *
 
 /* ---- software ---- */
 
-/* Keys that an entry of "software" replaces. */
-static const char *const software_keys[] = {"source",         "flops_per_s",   "efficiency",         "k_half",
-                                            "traffic_factor", "instruction_s", "memory_bytes_per_s", "ops"};
-
 static clv_status check_software(const json_t *entry, const char *name, const char *where, clv_error *err)
 {
     char inside[320];
-    const char *key;
-    json_t *value;
     snprintf(inside, sizeof inside, "%.200s: \"software\": \"%.64s\"", where, name);
-    CLV_TRY(clv_json_check_object(entry, inside, err));
     if (strlen(name) >= CLV_MACHINE_NAME)
         return clv_fail(err, CLV_EFORMAT, "%s: the name has %zu bytes; valid: at most %d", inside, strlen(name),
                         CLV_MACHINE_NAME - 1);
-    json_object_foreach((json_t *)entry, key, value)
-    {
-        bool known = false;
-        for (size_t i = 0; i < sizeof software_keys / sizeof *software_keys; i++)
-            known = known || strcmp(key, software_keys[i]) == 0;
-        if (!known)
-            return clv_fail(err, CLV_EFORMAT,
-                            "%s: unknown key \"%s\"; valid: source, flops_per_s, efficiency, k_half, traffic_factor, "
-                            "instruction_s, "
-                            "memory_bytes_per_s, ops",
-                            inside, key);
-    }
-    return CLV_OK;
+    return check_keys(entry, software_keys, sizeof software_keys / sizeof *software_keys, inside, err);
 }
 
 static clv_status fail_unknown_software(const char *name, const json_t *all, const char *where, clv_error *err)
@@ -331,12 +308,13 @@ clv_status clv_machine_write(const clv_machine *p, const char *path, clv_error *
     for (int d = 0; d < CLV_DTYPE_COUNT; d++)
         if (p->flops_per_s[d] != p->flops_per_s[CLV_F32] || d == CLV_F32)
             json_object_set_new(flops, clv_dtype_name((clv_dtype)d), json_real(p->flops_per_s[d]));
-    json_t *document = json_pack(
-        "{s:s, s:I, s:I, s:f, s:o, s:f, s:f, s:f, s:f, s:f, s:o, s:o, s:o}", "name", p->name, "ranks_per_host",
-        (json_int_t)p->ranks_per_host, "hosts", (json_int_t)p->hosts, "memory_bytes", p->memory_bytes, "flops_per_s",
-        flops, "memory_bytes_per_s", p->memory_bytes_per_s, "efficiency", p->efficiency, "k_half", p->k_half,
-        "traffic_factor", p->traffic_factor, "instruction_s", p->instruction_s, "host", link_json(&p->host), "ops",
-        rates_json(&p->rates_shared), "ops_alone", rates_json(&p->rates_alone));
+    json_t *document =
+        json_pack("{s:s, s:I, s:I, s:f, s:o, s:f, s:f, s:f, s:f, s:s, s:f, s:o, s:o, s:o}", "name", p->name,
+                  "ranks_per_host", (json_int_t)p->ranks_per_host, "hosts", (json_int_t)p->hosts, "memory_bytes",
+                  p->memory_bytes, "flops_per_s", flops, "memory_bytes_per_s", p->memory_bytes_per_s, "efficiency",
+                  p->efficiency, "k_half", p->k_half, "traffic_factor", p->traffic_factor, "overlap",
+                  p->only_weights_overlap ? "weights" : "all", "instruction_s", p->instruction_s, "host",
+                  link_json(&p->host), "ops", rates_json(&p->rates_shared), "ops_alone", rates_json(&p->rates_alone));
     if (document && p->hosts != 1) {
         json_object_set_new(document, "network", link_json(&p->network));
         json_object_set_new(document, "ops_network", rates_json(&p->rates_network));

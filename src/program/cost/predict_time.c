@@ -113,11 +113,26 @@ static void add_flops(running_time *t, const clv_program *program, double peak, 
     t->model_at_peak += of_model / peak;
 }
 
-static void begin_collective(running_time *t, flight *flights, const clv_instruction *instruction, double seconds)
+/* Whether the machine's software runs it while ops run, where the program has it so. */
+static bool may_overlap(const clv_machine *machine, clv_collective_purpose purpose)
 {
-    flights[instruction->group] = (flight){instruction, t->all.seconds, seconds};
-    t->parts.bytes[instruction->purpose] += instruction->step->bytes;
-    t->parts.collectives[instruction->purpose]++;
+    return !machine->only_weights_overlap || purpose == CLV_PURPOSE_WEIGHT_GATHER ||
+           purpose == CLV_PURPOSE_GRADIENT_REDUCTION;
+}
+
+static void begin_collective(running_time *t, flight *flights, const clv_instruction *instruction,
+                             const clv_machine *machine, double seconds)
+{
+    clv_collective_purpose purpose = instruction->purpose;
+    t->parts.bytes[purpose] += instruction->step->bytes;
+    t->parts.collectives[purpose]++;
+    if (may_overlap(machine, purpose)) {
+        flights[instruction->group] = (flight){instruction, t->all.seconds, seconds};
+        return;
+    }
+    t->all.seconds += seconds;
+    t->all.communication += seconds;
+    t->parts.communication[purpose] += seconds;
 }
 
 /* flights: [n_groups] */
@@ -127,7 +142,7 @@ static void run(running_time *t, flight *flights, const clv_program *program, co
         const clv_instruction *instruction = &program->instructions[i];
         double seconds = clv_instruction_seconds(program, model, i);
         if (instruction->group >= 0) {
-            begin_collective(t, flights, instruction, seconds);
+            begin_collective(t, flights, instruction, model->machine, seconds);
         } else {
             t->all.seconds += seconds;
             t->parts.ops[clv_instruction_part(instruction)] += seconds;
