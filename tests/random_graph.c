@@ -459,9 +459,10 @@ static void draw_case(random_maker *m)
     g->steps = 1 + (int)(random_chance(m, 2) ? random_pick(m, 3) : 0);
     g->relayout = random_chance(m, 4) && !(without & RANDOM_RELAYOUT);
     g->special = random_chance(m, 6) ? RANDOM_WITH_NAN : random_chance(m, 8) ? RANDOM_WITH_INF : RANDOM_ALL_FINITE;
-    g->options = (clv_compile_options){.by_bytes = random_chance(m, 2),
-                                       .use_idle_axes = random_chance(m, 2),
-                                       .reshard_after_forward = random_chance(m, 3)};
+    g->options =
+        (clv_compile_options){.by_bytes = random_chance(m, 2),
+                              .use_idle_axes = random_chance(m, 2),
+                              .reshard_after_forward = random_chance(m, 3) ? CLV_RESHARD_ALL : CLV_RESHARD_WEIGHTS};
     g->options.greedy_by_size_limit = m->spec->seed % 2 ? -1 : 0;
     g->options.size = sizeof g->options;
     g->options.overlap = m->spec->seed / 2 % 2;

@@ -11,8 +11,8 @@ void random_graph_print(FILE *out, const random_graph *g)
     fprintf(out, "# %d run%s%s%s%s%s%s%s%s\n", g->steps, g->steps > 1 ? "s" : "",
             g->relayout ? " of two programs in turn" : "", specials[g->special],
             g->options.by_bytes ? "; by bytes" : "", g->options.use_idle_axes ? "; idle axes" : "",
-            g->options.reshard_after_forward ? "; reshard_after_forward" : "", g->options.overlap ? "; overlap" : "",
-            g->options.recompute ? "; recompute" : "");
+            g->options.reshard_after_forward == CLV_RESHARD_ALL ? "; reshard_after_forward" : "",
+            g->options.overlap ? "; overlap" : "", g->options.recompute ? "; recompute" : "");
     if (text && clv_graph_print(text, size, g->graph) < size)
         fputs(text, out);
     free(text);

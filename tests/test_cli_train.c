@@ -368,18 +368,21 @@ static void test_starts(void **state)
 /* What the backward pass makes again changes no digit of a run, and may be another in one that goes on. */
 static void test_recompute_activations(void **state)
 {
-    static const char *const how[] = {"", "--recompute full", "--recompute-activations", "--reshard-after-forward"};
+    static const char *const how[] = {"", "--recompute full", "--recompute-activations", "--reshard-after-forward",
+                                      "--keep-gathered"};
     (void)state;
-    for (int i = 0; i < 4; i++)
+    for (int i = 0; i < 5; i++)
         cli_expect(0, "", "%s -tp 2 --sp --steps 4 %s --out {d}/again%d", small, how[i], i);
-    cli_shell("for i in 0 1 2 3; do grep -o '.*\"lr\"' {d}/again$i/metrics.jsonl > {d}/again$i.txt || exit 1; "
+    cli_shell("for i in 0 1 2 3 4; do grep -o '.*\"lr\"' {d}/again$i/metrics.jsonl > {d}/again$i.txt || exit 1; "
               "cmp {d}/again0.txt {d}/again$i.txt || exit 1; done");
     cli_expect(2, "--recompute", "%s --recompute some --out {d}/none", small);
     cli_expect(2, "--recompute", "%s --recompute full --recompute-activations --out {d}/none", small);
+    cli_expect(2, "--keep-gathered", "%s --reshard-after-forward --keep-gathered --out {d}/none", small);
     cli_shell("test ! -e {d}/none");
 }
 
-/* A step in parts is a step: the same data, a line of metrics, as many checkpoints; one may go on in other parts. */
+/* A step in parts is a step: the same data, a line of metrics, as many checkpoints; one may go on in other parts, whose
+ * gradients are reduced at other times. */
 static void test_gradient_accumulation(void **state)
 {
     static const char four[] = "train --text {d}/text --layers 1 --hidden 16 --heads 2 --ffn 32 --seq 16 --batch";

@@ -96,7 +96,7 @@ class Plan:
         for i in range(lib.clv_plan_suggestion_count(found)):
             row = _c.filled("clv_plan_suggestion", lib.clv_plan_suggestion_at, found, i)
             option, value = (py_str(field) for field in (row.option, row.value))
-            typed: Any = int(value) if option == "batch" else option == "reshard_after_forward" or value
+            typed: Any = int(value) if option == "batch" else value or "all"  # of reshard_after_forward
             rows.append({"option": option, "value": typed, "memory": _c.fields(row.memory)})
         return rows
 
@@ -153,7 +153,7 @@ def plan(
     model: Any = None, mode: str | None = None, *, block: str | None = None, tp: int | None = None,
     mesh: MeshLike = None, rules: RulesLike = None, sp: bool = False, batch: int | None = None, seq: int | None = None,
     dtype: Any = "f32", hardware: MachineLike = None, comm_dtype: Any = "f32",
-    reshard_after_forward: bool = False, overlap: bool = False, max_implicit_bytes: int = 0,
+    reshard_after_forward: str = "weights", overlap: bool = False, max_implicit_bytes: int = 0,
     explain: str | None = None,
     keep_decisions: bool = False, recompute: str = "none", lora: Any = None, accumulate: int = 0,
     dropout: float = 0.0, attention_dropout: float = 0.0, grad_reduce_dtype: Any = None,

@@ -69,7 +69,7 @@ def test_a_step_in_parts_is_a_step(rng):
 
 def test_what_is_gathered_again_changes_nothing(rng):
     ids, losses, kept = rng.integers(0, 256, (4, 17)), [], []
-    for reshard in (False, True):
+    for reshard in ("none", "all"):
         trainer = cleave.Trainer(new(tp=2, sp=True, reshard_after_forward=reshard), batch=4, seq=16, steps=3, lr=0.01)
         losses.append([trainer.step(ids).loss for _ in range(3)])
         kept.append(trainer.program.memory["gathered"])
@@ -78,6 +78,10 @@ def test_what_is_gathered_again_changes_nothing(rng):
 
 def test_gradients_are_summed_in_f32(rng):
     ids, norms = rng.integers(0, 256, (4, 17)), {}
+    with pytest.raises(ValueError, match="reshard_after_forward 'some'; valid: all, none, weights"):
+        new(reshard_after_forward="some")
+    with pytest.raises(TypeError, match="reshard_after_forward is a str, not True"):
+        new(reshard_after_forward=True)
     for grad_reduce_dtype in ("f32", None):
         for data in (1, 4):
             model = new(mesh={"data": data}, rules="dp", dtype="bf16", grad_reduce_dtype=grad_reduce_dtype)

@@ -76,7 +76,7 @@ static void add_changes(clv_table *t, const clv_plan_options *o, const clv_lora_
     if (c->recompute)
         clv_table_text(t, "recompute", clv_recompute_name(c->recompute));
     if (c->reshard_after_forward)
-        clv_table_bool(t, "reshard_after_forward", true);
+        clv_table_text(t, "reshard_after_forward", clv_reshard_after_forward_name(c->reshard_after_forward));
     if (c->overlap)
         clv_table_bool(t, "overlap", true);
 }

@@ -5,7 +5,8 @@
 #include "partition/partitioner.h"
 #include "program/program.h"
 
-/* propagate_layouts.c. In: the graph. Out: live_op, readers, target layouts and accumulation counts of values. */
+/* propagate_layouts.c. In: the graph. Out: live_op, readers; of values: weights, target layouts, accumulation
+ * counts. */
 clv_status clv_partition_propagate_layouts(clv_partitioner *p, clv_error *err);
 
 /* choose_strategies.c. In: available and target layouts. Out: the table, with a strategy for every live op and the
