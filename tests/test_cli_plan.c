@@ -233,17 +233,17 @@ static void test_head(void **state)
     write_config(config, sizeof config, 3);
     snprintf(arguments, sizeof arguments,
              "-m %s --mesh data=2,model=2 --rules fsdp+megatron-sp --batch 4 --seq 16 --dtype bf16 --accumulate 2 "
-             "--reshard-after-forward",
+             "--no-sync --reshard-after-forward",
              config);
-    expect_head(
-        arguments,
-        "step training, family llama, parameters 42.4 M, layers 3, hidden 512, heads 8, kv_heads 8, head_dim "
-        "64, ffn 1408, vocab 32000, batch 4, seq 16, dtype bf16, accumulate 2, reshard_after_forward yes, mesh "
-        "data=2,model=2, rules fsdp+megatron-sp, hardware default",
-        "{\"step\": \"training\", \"family\": \"llama\", \"parameters\": 42405376.0, \"layers\": 3, "
-        "\"hidden\": 512, \"heads\": 8, \"kv_heads\": 8, \"head_dim\": 64, \"ffn\": 1408, \"vocab\": 32000, "
-        "\"batch\": 4, \"seq\": 16, \"dtype\": \"bf16\", \"accumulate\": 2, \"reshard_after_forward\": true, \"mesh\": "
-        "\"data=2,model=2\", \"rules\": \"fsdp+megatron-sp\", \"hardware\": \"default\"}");
+    expect_head(arguments,
+                "step training, family llama, parameters 42.4 M, layers 3, hidden 512, heads 8, kv_heads 8, head_dim "
+                "64, ffn 1408, vocab 32000, batch 4, seq 16, dtype bf16, accumulate 2, no_sync yes, "
+                "reshard_after_forward all, mesh data=2,model=2, rules fsdp+megatron-sp, hardware default",
+                "{\"step\": \"training\", \"family\": \"llama\", \"parameters\": 42405376.0, \"layers\": 3, "
+                "\"hidden\": 512, \"heads\": 8, \"kv_heads\": 8, \"head_dim\": 64, \"ffn\": 1408, \"vocab\": 32000, "
+                "\"batch\": 4, \"seq\": 16, \"dtype\": \"bf16\", \"accumulate\": 2, \"no_sync\": true, "
+                "\"reshard_after_forward\": \"all\", \"mesh\": \"data=2,model=2\", \"rules\": \"fsdp+megatron-sp\", "
+                "\"hardware\": \"default\"}");
     expect_head(
         "--block ffn -tp 2 --sp",
         "step forward, block ffn, hidden 256, ffn 1024, batch 8, seq 128, dtype f32, mesh model=2, rules "

@@ -68,6 +68,8 @@ static void add_changes(clv_table *t, const clv_plan_options *o, const clv_lora_
 {
     const clv_compile_options *c = &o->compile;
     add_size(t, "accumulate", o->accumulate > 1 ? o->accumulate : 0);
+    if (o->no_sync)
+        clv_table_bool(t, "no_sync", true);
     add_size(t, "lora_rank", lora->rank);
     if (o->quant)
         clv_table_text(t, "quant", clv_quant_name(o->quant));
