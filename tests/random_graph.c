@@ -465,6 +465,8 @@ static void draw_case(random_maker *m)
                               .reshard_after_forward = random_chance(m, 3) ? CLV_RESHARD_ALL : CLV_RESHARD_WEIGHTS};
     g->options.greedy_by_size_limit = m->spec->seed % 2 ? -1 : 0;
     g->options.size = sizeof g->options;
+    if (g->options.reshard_after_forward == CLV_RESHARD_WEIGHTS && m->spec->seed / 4 % 2)
+        g->options.reshard_after_forward = CLV_RESHARD_NONE;
     g->options.overlap = m->spec->seed / 2 % 2;
     g->options.recompute =
         without & RANDOM_BLOCKS ? CLV_RECOMPUTE_NONE : (int64_t[]){0, 1, 2, 2}[mix(~m->spec->seed) % 4];

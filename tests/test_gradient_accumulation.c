@@ -211,6 +211,7 @@ static void test_memory_of_shards(void **state)
             if (!((double)memory.gradients >= 0.97 * least && (double)memory.gradients <= least + layer))
                 fail_msg("%s, no_sync %d: gradients of %.3g bytes; %.3g expected", presets[r], no_sync,
                          (double)memory.gradients, least);
+            assert_true((double)memory.gathered < layer); /* weights are gathered a layer at a time */
             clv_program_free(program);
         }
     clv_model_close(model);
