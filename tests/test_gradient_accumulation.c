@@ -319,6 +319,8 @@ static void test_parts_are_as_the_whole(void **state)
                                             {"data=2", "dp"},
                                             {"data=2", "fsdp"},
                                             {"data=3", "zero1"},
+                                            {"data=2,model=2", "zero1"},
+                                            {"X=2,Y=2", "gspmd-2d"},
                                             {"data=2,model=2", "fsdp+megatron-sp"}};
     static trained whole, parts, again;
     (void)state;
