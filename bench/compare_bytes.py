@@ -13,7 +13,8 @@ import subprocess
 import sys
 
 RULES = {"2d": "gspmd-2d", "megatron": "megatron", "megatron-sp": "megatron-sp"}
-PASSES = {"forward": ["--forward"], "grad": ["--grad"], "reshard_after_forward": ["--grad", "--reshard-after-forward"]}
+PASSES = {"forward": ["--forward"], "grad": ["--grad", "--keep-gathered"],
+          "reshard_after_forward": ["--grad", "--reshard-after-forward"]}
 
 
 def ours(cleave, case):

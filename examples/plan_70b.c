@@ -24,7 +24,7 @@ static clv_status compile(clv_program **out, const char *config, const char *mes
                                   .dtype = CLV_BF16,
                                   .mesh = &mesh,
                                   .rules = &rules,
-                                  .compile.reshard_after_forward = true,
+                                  .compile.reshard_after_forward = CLV_RESHARD_ALL,
                                   .compile.machine = machine};
     return clv_plan_compile(out, &how, err);
 }

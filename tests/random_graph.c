@@ -459,11 +459,14 @@ static void draw_case(random_maker *m)
     g->steps = 1 + (int)(random_chance(m, 2) ? random_pick(m, 3) : 0);
     g->relayout = random_chance(m, 4) && !(without & RANDOM_RELAYOUT);
     g->special = random_chance(m, 6) ? RANDOM_WITH_NAN : random_chance(m, 8) ? RANDOM_WITH_INF : RANDOM_ALL_FINITE;
-    g->options = (clv_compile_options){.by_bytes = random_chance(m, 2),
-                                       .use_idle_axes = random_chance(m, 2),
-                                       .reshard_after_forward = random_chance(m, 3)};
+    g->options =
+        (clv_compile_options){.by_bytes = random_chance(m, 2),
+                              .use_idle_axes = random_chance(m, 2),
+                              .reshard_after_forward = random_chance(m, 3) ? CLV_RESHARD_ALL : CLV_RESHARD_WEIGHTS};
     g->options.greedy_by_size_limit = m->spec->seed % 2 ? -1 : 0;
     g->options.size = sizeof g->options;
+    if (g->options.reshard_after_forward == CLV_RESHARD_WEIGHTS && m->spec->seed / 4 % 2)
+        g->options.reshard_after_forward = CLV_RESHARD_NONE;
     g->options.overlap = m->spec->seed / 2 % 2;
     g->options.recompute =
         without & RANDOM_BLOCKS ? CLV_RECOMPUTE_NONE : (int64_t[]){0, 1, 2, 2}[mix(~m->spec->seed) % 4];

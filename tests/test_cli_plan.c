@@ -76,7 +76,8 @@ static void assert_bytes(double got, double want)
 
 /* ---- bytes ---- */
 
-/* GSPMD's 2-D feed-forward: 2A + 2W forward, at most 3A + 4W more backward, less when gathered operands are kept. */
+/* GSPMD's 2-D feed-forward: 2A + 2W forward, at most 3A + 4W more backward; 2A + 4W where only weights are gathered
+ * again, 2W less where they are kept. */
 static void test_2d_feed_forward(void **state)
 {
     static const struct {
@@ -90,11 +91,13 @@ static void test_2d_feed_forward(void **state)
                  cases[i].s, cases[i].m, cases[i].h, cases[i].x, cases[i].y);
         double a = 4.0 * cases[i].b * cases[i].s * cases[i].m / cases[i].x * (cases[i].y - 1) / cases[i].y;
         double w = 4.0 * cases[i].m * cases[i].h / cases[i].y * (cases[i].x - 1) / cases[i].x;
-        double forward = bytes_of(plan("%s --forward", text)), kept = bytes_of(plan("%s --grad", text));
+        double forward = bytes_of(plan("%s --forward", text)), weights = bytes_of(plan("%s --grad", text));
+        double kept = bytes_of(plan("%s --grad --keep-gathered", text));
         double again = bytes_of(plan("%s --grad --reshard-after-forward", text));
         assert_bytes(forward, 2 * a + 2 * w);
-        assert_true(kept <= again && again <= forward + 3 * a + 4 * w);
+        assert_true(weights <= again && again <= forward + 3 * a + 4 * w);
         assert_bytes(kept, forward + 2 * a + 2 * w);
+        assert_bytes(weights, kept + 2 * w);
     }
     assert_bytes(bytes_of(plan("--block ffn --batch 8 --seq 4 --hidden 16 --ffn 32 --mesh X=4,Y=2 --rules gspmd-2d")),
                  2048);
@@ -230,17 +233,17 @@ static void test_head(void **state)
     write_config(config, sizeof config, 3);
     snprintf(arguments, sizeof arguments,
              "-m %s --mesh data=2,model=2 --rules fsdp+megatron-sp --batch 4 --seq 16 --dtype bf16 --accumulate 2 "
-             "--reshard-after-forward",
+             "--no-sync --reshard-after-forward",
              config);
-    expect_head(
-        arguments,
-        "step training, family llama, parameters 42.4 M, layers 3, hidden 512, heads 8, kv_heads 8, head_dim "
-        "64, ffn 1408, vocab 32000, batch 4, seq 16, dtype bf16, accumulate 2, reshard_after_forward yes, mesh "
-        "data=2,model=2, rules fsdp+megatron-sp, hardware default",
-        "{\"step\": \"training\", \"family\": \"llama\", \"parameters\": 42405376.0, \"layers\": 3, "
-        "\"hidden\": 512, \"heads\": 8, \"kv_heads\": 8, \"head_dim\": 64, \"ffn\": 1408, \"vocab\": 32000, "
-        "\"batch\": 4, \"seq\": 16, \"dtype\": \"bf16\", \"accumulate\": 2, \"reshard_after_forward\": true, \"mesh\": "
-        "\"data=2,model=2\", \"rules\": \"fsdp+megatron-sp\", \"hardware\": \"default\"}");
+    expect_head(arguments,
+                "step training, family llama, parameters 42.4 M, layers 3, hidden 512, heads 8, kv_heads 8, head_dim "
+                "64, ffn 1408, vocab 32000, batch 4, seq 16, dtype bf16, accumulate 2, no_sync yes, "
+                "reshard_after_forward all, mesh data=2,model=2, rules fsdp+megatron-sp, hardware default",
+                "{\"step\": \"training\", \"family\": \"llama\", \"parameters\": 42405376.0, \"layers\": 3, "
+                "\"hidden\": 512, \"heads\": 8, \"kv_heads\": 8, \"head_dim\": 64, \"ffn\": 1408, \"vocab\": 32000, "
+                "\"batch\": 4, \"seq\": 16, \"dtype\": \"bf16\", \"accumulate\": 2, \"no_sync\": true, "
+                "\"reshard_after_forward\": \"all\", \"mesh\": \"data=2,model=2\", \"rules\": \"fsdp+megatron-sp\", "
+                "\"hardware\": \"default\"}");
     expect_head(
         "--block ffn -tp 2 --sp",
         "step forward, block ffn, hidden 256, ffn 1024, batch 8, seq 128, dtype f32, mesh model=2, rules "
@@ -675,6 +678,7 @@ static void test_refused(void **state)
         {"plan --block gpt --recompute full", "recompute is for a backward pass: grad of a block, train of a model", 2},
         {"plan --block gpt --reshard-after-forward",
          "reshard_after_forward is for a backward pass: grad of a block, train of a model", 2},
+        {"plan --block gpt --keep-gathered", "reshard_after_forward is for a backward pass", 2},
         {"plan -m . --prefill --reshard-after-forward", "reshard_after_forward is for a backward pass", 2},
         {"plan -m . --decode --reshard-after-forward", "reshard_after_forward is for a backward pass", 2},
         {"plan --block gpt --hardware nowhere.json", "--hardware nowhere.json: no such file; valid: ", 2},

@@ -368,30 +368,38 @@ static void test_starts(void **state)
 /* What the backward pass makes again changes no digit of a run, and may be another in one that goes on. */
 static void test_recompute_activations(void **state)
 {
-    static const char *const how[] = {"", "--recompute full", "--recompute-activations", "--reshard-after-forward"};
+    static const char *const how[] = {"", "--recompute full", "--recompute-activations", "--reshard-after-forward",
+                                      "--keep-gathered"};
     (void)state;
-    for (int i = 0; i < 4; i++)
+    for (int i = 0; i < 5; i++)
         cli_expect(0, "", "%s -tp 2 --sp --steps 4 %s --out {d}/again%d", small, how[i], i);
-    cli_shell("for i in 0 1 2 3; do grep -o '.*\"lr\"' {d}/again$i/metrics.jsonl > {d}/again$i.txt || exit 1; "
+    cli_shell("for i in 0 1 2 3 4; do grep -o '.*\"lr\"' {d}/again$i/metrics.jsonl > {d}/again$i.txt || exit 1; "
               "cmp {d}/again0.txt {d}/again$i.txt || exit 1; done");
     cli_expect(2, "--recompute", "%s --recompute some --out {d}/none", small);
     cli_expect(2, "--recompute", "%s --recompute full --recompute-activations --out {d}/none", small);
+    cli_expect(2, "--keep-gathered", "%s --reshard-after-forward --keep-gathered --out {d}/none", small);
     cli_shell("test ! -e {d}/none");
 }
 
-/* A step in parts is a step: the same data, a line of metrics, as many checkpoints; one may go on in other parts. */
+/* A step in parts is a step: the same data, a line of metrics, as many checkpoints; one may go on in other parts, whose
+ * gradients are reduced at other times. */
 static void test_gradient_accumulation(void **state)
 {
     static const char four[] = "train --text {d}/text --layers 1 --hidden 16 --heads 2 --ffn 32 --seq 16 --batch";
     (void)state;
-    for (int parts = 1; parts <= 4; parts *= 4)
-        cli_expect(0, "", "%s 4 --steps 4 --mesh data=2 --accumulate %d --out {d}/parts%d", four, parts, parts);
-    cli_shell(
-        "for i in 1 4; do grep -o '\"loss\":[0-9]*\\.[0-9]\\{4\\}' {d}/parts$i/metrics.jsonl > {d}/parts$i.txt || "
-        "exit 1; done; cmp {d}/parts1.txt {d}/parts4.txt && [ $(wc -l < {d}/parts4.txt) = 4 ]");
+    static const char *const how[] = {"", "--accumulate 4", "--accumulate 4 --rules fsdp",
+                                      "--accumulate 4 --rules fsdp --no-sync", "--accumulate 4 --rules zero1"};
+    for (int i = 0; i < 5; i++)
+        cli_expect(0, "", "%s 4 --steps 4 --mesh data=2 %s --out {d}/parts%d", four, how[i], i);
+    cli_shell("for i in 0 1 2 3 4; do grep -o '\"loss\":[0-9]*\\.[0-9]\\{4\\}' {d}/parts$i/metrics.jsonl > "
+              "{d}/parts$i.txt || exit 1; cmp {d}/parts0.txt {d}/parts$i.txt || exit 1; done; "
+              "[ $(wc -l < {d}/parts4.txt) = 4 ]");
     cli_expect(0, "", "%s 4 --steps 2 --accumulate 4 --save-every 1 --out {d}/goes", four);
     cli_expect(0, "--accumulate is 2 from here on; it was 4",
                "%s 4 --steps 4 --gradient-accumulation-steps 2 --resume --out {d}/goes", four);
+    cli_expect(0, "--no-sync is given from here on; it was not given",
+               "%s 4 --steps 6 --accumulate 2 --mesh data=2 --rules fsdp --no-sync --resume --out {d}/goes", four);
+    cli_expect(2, "no_sync is for gradient accumulation", "%s 4 --no-sync --out {d}/none", four);
     cli_expect(2, "--accumulate 3 does not divide --batch 4", "%s 4 --accumulate 3 --out {d}/none", four);
     cli_expect(2, "--accumulate", "%s 4 --accumulate 0 --out {d}/none", four);
     cli_shell("test ! -e {d}/none");

@@ -121,7 +121,7 @@ static void test_training(void **state)
                 continue; /* no gradient is a sum over ranks */
             check_training(f, l, (clv_plan_options){0});
         }
-    check_training(0, 2, (clv_plan_options){.compile.reshard_after_forward = true});
+    check_training(0, 2, (clv_plan_options){.compile.reshard_after_forward = CLV_RESHARD_ALL});
     check_training(0, 2, (clv_plan_options){.compile.overlap = true});
     check_training(0, 6, (clv_plan_options){.accumulate = 2});
     check_training(0, 6, (clv_plan_options){.compile.recompute = CLV_RECOMPUTE_FULL});

@@ -28,7 +28,8 @@ typedef struct way {
     bool wide;
     int64_t parts;
     clv_recompute recompute;
-    bool overlap, reshard_after_forward;
+    bool overlap;
+    clv_reshard_after_forward reshard_after_forward;
     clv_comm_dtype carried; /* of gradients */
     const clv_lora_options *lora;
 } way;
@@ -210,7 +211,7 @@ static void test_plans(void **state)
     const clv_lora_options lora = {.size = sizeof lora, .rank = 2};
     const way ways[] = {
         {.name = "llama", .mesh = "data=2", .rules = "dp"},
-        {.name = "gpt2", .mesh = "data=2", .rules = "fsdp", .reshard_after_forward = true},
+        {.name = "gpt2", .mesh = "data=2", .rules = "fsdp", .reshard_after_forward = CLV_RESHARD_ALL},
         {.name = "llama", .mesh = "data=2", .rules = "fsdp", .parts = 4, .recompute = CLV_RECOMPUTE_FULL},
         {.name = "gpt2", .mesh = "data=2", .rules = "zero1", .overlap = true},
         {.name = "gpt2", .mesh = "model=2", .rules = "megatron-sp", .recompute = CLV_RECOMPUTE_SELECTIVE},

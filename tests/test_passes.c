@@ -31,7 +31,8 @@ static clv_status compress_collectives(clv_partitioner *p, clv_error *err)
 
 static clv_status recompute_activations(clv_partitioner *p, clv_error *err)
 {
-    return clv_recompute_activations(&p->table, (clv_recompute)p->options->recompute, false, err);
+    return clv_recompute_activations(&p->table, p->options->recompute,
+                                     p->options->reshard_after_forward != CLV_RESHARD_NONE, err);
 }
 
 static clv_status reduce_gradients_early(clv_partitioner *p, clv_error *err)
@@ -61,6 +62,8 @@ static clv_compile_options options_of(const char *graph)
         o.recompute = CLV_RECOMPUTE_FULL;
     if (strstr(with, "recompute=selective") && strstr(with, "recompute=selective") < end)
         o.recompute = CLV_RECOMPUTE_SELECTIVE;
+    if (strstr(with, "keep_gathered") && strstr(with, "keep_gathered") < end)
+        o.reshard_after_forward = CLV_RESHARD_NONE;
     return o;
 }
 

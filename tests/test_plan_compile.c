@@ -164,9 +164,10 @@ static void test_rules(void **state)
     clv_program *none = plan(&how);
     how.sp = true;
     clv_program *sp = plan(&how);
-    how.compile.reshard_after_forward = true;
+    how.compile.reshard_after_forward = CLV_RESHARD_ALL;
     clv_program *again = plan(&how);
-    how.sp = how.compile.reshard_after_forward = false;
+    how.sp = false;
+    how.compile.reshard_after_forward = CLV_RESHARD_WEIGHTS;
     how.rules = &rules;
     clv_program *stated = plan(&how);
     assert_int_equal(count(none, "reduce_scatter"), 0);
@@ -242,13 +243,13 @@ static void test_refused(void **state)
     INVALID("seq is 1073741825;", .model = llama, .seq = (1 << 30) + 1);
     INVALID("max_implicit_bytes is -1;", .model = llama, .compile.max_implicit_bytes = -1);
     INVALID("reshard_after_forward is for a backward pass", .block = CLV_PLAN_BLOCK_GPT,
-            .compile.reshard_after_forward = true);
+            .compile.reshard_after_forward = CLV_RESHARD_ALL);
     INVALID("recompute is for a backward pass", .block = CLV_PLAN_BLOCK_GPT, .compile.recompute = CLV_RECOMPUTE_FULL,
             .size = sizeof(clv_plan_options));
     INVALID("reshard_after_forward is for a backward pass", .model = llama, .mode = CLV_PLAN_MODE_PREFILL,
-            .compile.reshard_after_forward = true);
+            .compile.reshard_after_forward = CLV_RESHARD_ALL);
     INVALID("reshard_after_forward is for a backward pass", .model = llama, .mode = CLV_PLAN_MODE_DECODE,
-            .compile.reshard_after_forward = true);
+            .compile.reshard_after_forward = CLV_RESHARD_ALL);
     REFUSED(CLV_EDTYPE, "a plan of dtype i32; valid: ", .block = CLV_PLAN_BLOCK_GPT, .dtype = CLV_I32);
     REFUSED(CLV_ENOTFOUND, "nowhere: cannot open", .model = llama);
     assert_int_equal(clv_plan_compile(NULL, &(clv_plan_options){.block = CLV_PLAN_BLOCK_GPT}, &err), CLV_EINVAL);
@@ -322,7 +323,7 @@ static void check_remedy(const clv_plan_options *how, const clv_plan_suggestion 
     } else {
         assert_string_equal(suggestion->option, "reshard_after_forward");
         assert_string_equal(suggestion->value, "");
-        o.compile.reshard_after_forward = true;
+        o.compile.reshard_after_forward = CLV_RESHARD_ALL;
     }
     assert_true(suggestion->memory->total == total_of(&o));
     assert_true(suggestion->memory->total < total_of(how));

@@ -19,7 +19,7 @@ typedef struct shape {
 
 /* A GPT block without biases, forward and backward; gradients are outputs. */
 static clv_program *compile(const shape *z, const char *mesh_text, const char *preset, clv_dtype dtype,
-                            bool reshard_after_forward, bool update)
+                            clv_reshard_after_forward reshard_after_forward, bool update)
 {
     enum { MOST = 32 };
     clv_error err = {0};

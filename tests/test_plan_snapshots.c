@@ -246,8 +246,10 @@ static clv_program *compile(const clv_model_config *model, const plan *p)
         build.last_logits = !model->bidirectional;
         clv_build_inference(graph, model, &build);
     }
-    if (clv_compile(&program, graph, &(clv_compile_options){.reshard_after_forward = p->pass == RESHARD}, &err) !=
-        CLV_OK)
+    if (clv_compile(
+            &program, graph,
+            &(clv_compile_options){.reshard_after_forward = p->pass == RESHARD ? CLV_RESHARD_ALL : CLV_RESHARD_WEIGHTS},
+            &err) != CLV_OK)
         fail_msg("%s on %s: %s", pass_names[p->pass], p->mesh, err.message);
     clv_graph_free(graph);
     return program;

@@ -46,16 +46,18 @@ static int more(const char *mesh, const char *preset, clv_plan_options how, clv_
 }
 
 /* Megatron's forward pass of a block has two all_reduces, of which the second makes nothing that the backward pass
- * reads; under sequence parallelism it gathers twice and scatters twice. Weights that FSDP gathers are kept. */
+ * reads; under sequence parallelism it gathers twice and scatters twice. Weights are gathered as often as without. */
 static void test_counts(void **state)
 {
-    const clv_plan_options plain = {0}, reshard_after_forward = {.compile.reshard_after_forward = true};
+    const clv_plan_options plain = {0}, reshard_after_forward = {.compile.reshard_after_forward = CLV_RESHARD_ALL};
     (void)state;
     assert_int_equal(more("model=2", "megatron", plain, CLV_RECOMPUTE_FULL, "all_reduce"), LAYERS);
     assert_int_equal(more("model=2", "megatron-sp", plain, CLV_RECOMPUTE_FULL, "all_gather"), 2 * LAYERS);
     assert_int_equal(more("model=2", "megatron-sp", plain, CLV_RECOMPUTE_FULL, "reduce_scatter"), LAYERS);
-    assert_int_equal(more("data=2", "fsdp", plain, CLV_RECOMPUTE_FULL, "all_gather"), 0);
-    assert_int_equal(more("data=2", "fsdp", reshard_after_forward, CLV_RECOMPUTE_FULL, "all_gather"), 0);
+    for (clv_reshard_after_forward how = CLV_RESHARD_WEIGHTS; how <= CLV_RESHARD_NONE; how++)
+        assert_int_equal(more("data=2", "fsdp", (clv_plan_options){.compile.reshard_after_forward = how},
+                              CLV_RECOMPUTE_FULL, "all_gather"),
+                         0);
     static const char *const kinds[] = {"all_gather", "reduce_scatter", "all_reduce", "all_to_all", "permute"};
     static const char *const splits[][2] = {{"model=2", "megatron"},
                                             {"model=3", "megatron-sp"},
@@ -129,13 +131,14 @@ static void test_model_flops(void **state)
             for (int parts = 1; parts <= 4; parts += 3)
                 for (int overlap = 0; overlap < 2; overlap++) {
                     clv_prediction p = {.size = sizeof p};
-                    clv_program *program = golden_plan("gpt2", meshes[s][0], meshes[s][1],
-                                                       (clv_plan_options){.batch = 4,
-                                                                          .seq = 8,
-                                                                          .compile.recompute = mode,
-                                                                          .accumulate = parts,
-                                                                          .compile.overlap = overlap,
-                                                                          .compile.reshard_after_forward = true});
+                    clv_program *program =
+                        golden_plan("gpt2", meshes[s][0], meshes[s][1],
+                                    (clv_plan_options){.batch = 4,
+                                                       .seq = 8,
+                                                       .compile.recompute = mode,
+                                                       .accumulate = parts,
+                                                       .compile.overlap = overlap,
+                                                       .compile.reshard_after_forward = CLV_RESHARD_ALL});
                     must(clv_program_predict(program, NULL, &p, &err), &err);
                     int64_t ranks = clv_mesh_rank_count(clv_program_mesh(program));
                     double peak = clv_machine_flops(NULL, CLV_F32);
@@ -211,7 +214,7 @@ static void test_a_block_takes_its_input(void **state)
     for (size_t s = 0; s < sizeof splits / sizeof splits[0]; s++) {
         int64_t more_of[MODES];
         for (int mode = 0; mode < MODES; mode++) {
-            const clv_compile_options how = {.recompute = mode, .reshard_after_forward = true};
+            const clv_compile_options how = {.recompute = mode, .reshard_after_forward = CLV_RESHARD_ALL};
             more_of[mode] =
                 kept_bytes(splits[s][0], splits[s][1], 4, how) - kept_bytes(splits[s][0], splits[s][1], 3, how);
         }
@@ -233,7 +236,7 @@ static void test_activations_are_split(void **state)
         double one = 0;
         for (int t = 1; t <= 4; t *= 2) {
             const clv_plan_options how = {
-                .compile.recompute = mode, .hidden = 256, .heads = 8, .compile.reshard_after_forward = true};
+                .compile.recompute = mode, .hidden = 256, .heads = 8, .compile.reshard_after_forward = CLV_RESHARD_ALL};
             clv_memory m = memory_of("gpt", meshes[t / 2], "megatron-sp", how);
             double kept = (double)(m.activations + m.gathered);
             one = t == 1 ? kept : one;
@@ -301,7 +304,8 @@ static void test_activations_of_training_are_split(void **state)
     (void)state;
     for (int f = 0; f < 2; f++)
         for (int dtype = 0; dtype < 2; dtype++) {
-            const clv_model_options how = {.compile.reshard_after_forward = 1, .dtype = dtype ? CLV_BF16 : CLV_F32};
+            const clv_model_options how = {.compile.reshard_after_forward = CLV_RESHARD_ALL,
+                                           .dtype = dtype ? CLV_BF16 : CLV_F32};
             double one = kept_by_training(families[f], meshes[0], how);
             for (int t = 2; t <= 4; t++) {
                 double kept = kept_by_training(families[f], meshes[t - 1], how);
@@ -399,8 +403,8 @@ static void test_families_keep_their_bits(void **state)
         }
 }
 
-/* With reshard_after_forward, too, where products are split alike: of the last mesh's few rows of a batch, gathered
- * over two axes, other ways are cheaper. */
+/* Whatever is gathered again, where products are split alike: of the last mesh's few rows of a batch, gathered over two
+ * axes, other ways are cheaper. */
 static void test_gathering_again_keeps_bits(void **state)
 {
     static const char *const names[] = {"llama", "gpt2", "bert"};
@@ -411,13 +415,17 @@ static void test_gathering_again_keeps_bits(void **state)
             for (int mode = CLV_RECOMPUTE_NONE; mode < MODES; mode++) {
                 if (!sweep_takes_thinned(5))
                     continue;
-                train(&none, names[m], s, (clv_model_options){.compile.recompute = mode});
-                train(&made, names[m], s,
-                      (clv_model_options){.compile.recompute = mode, .compile.reshard_after_forward = 1});
-                double off = fabs(made.norm[0] / none.norm[0] - 1);
-                if (!(s + 1 < SPLITS ? same(&none, &made) : off <= 1e-6))
-                    fail_msg("%s on %s by %s, gathered again: norm %.17g, else %.17g", names[m], splits[s].mesh,
-                             splits[s].rules, made.norm[0], none.norm[0]);
+                clv_model_options how = {.compile.recompute = mode, .compile.reshard_after_forward = CLV_RESHARD_NONE};
+                train(&none, names[m], s, how);
+                for (int again = CLV_RESHARD_WEIGHTS; again <= CLV_RESHARD_ALL; again++) {
+                    how.compile.reshard_after_forward = again;
+                    train(&made, names[m], s, how);
+                    double off = fabs(made.norm[0] / none.norm[0] - 1);
+                    if (!(s + 1 < SPLITS ? same(&none, &made) : off <= 1e-6))
+                        fail_msg("%s on %s by %s, gathered again %s: norm %.17g, else %.17g", names[m], splits[s].mesh,
+                                 splits[s].rules, clv_reshard_after_forward_name(how.compile.reshard_after_forward),
+                                 made.norm[0], none.norm[0]);
+                }
             }
 }
 
@@ -584,6 +592,12 @@ static void test_refused(void **state)
     assert_int_equal(clv_compile(&program, graph, &how, &err), CLV_EINVAL);
     how.recompute = (clv_recompute)-1;
     assert_int_equal(clv_compile(&program, graph, &how, &err), CLV_EINVAL);
+    err = (clv_error){0};
+    how = (clv_compile_options){.size = sizeof how, .reshard_after_forward = (clv_reshard_after_forward)3};
+    assert_int_equal(clv_compile(&program, graph, &how, &err), CLV_EINVAL);
+    assert_string_equal(err.message, "clv_compile: reshard_after_forward is 3; valid: 0 to 2");
+    assert_string_equal(clv_reshard_after_forward_name(CLV_RESHARD_WEIGHTS), "weights");
+    assert_string_equal(clv_reshard_after_forward_name(how.reshard_after_forward), "?");
     const clv_model_options options = {.size = sizeof options, .compile.recompute = (clv_recompute)MODES};
     assert_int_equal(clv_model_open(&model, golden_path("gpt2"), &options, &err), CLV_EINVAL);
     clv_end_block(graph);

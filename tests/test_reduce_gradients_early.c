@@ -21,13 +21,14 @@ typedef struct way {
     clv_model_options how;
 } way;
 
-static const way ways[] = {{.mesh = "data=4", .rules = "zero1"},
-                           {.mesh = "data=4", .rules = "fsdp"},
-                           {.mesh = "data=4", .rules = "fsdp", .how = {.compile.reshard_after_forward = 1}},
-                           {.mesh = "data=4", .rules = "fsdp", .how = {.dtype = CLV_BF16, .f32_gradients = 1}},
-                           {.mesh = "data=4", .rules = "fsdp", .how = {.compile.recompute = CLV_RECOMPUTE_FULL}},
-                           {.mesh = "data=4", .rules = "fsdp", .how = {.compile.overlap = 1}},
-                           {.mesh = "data=2,model=2", .rules = "fsdp+megatron-sp"}};
+static const way ways[] = {
+    {.mesh = "data=4", .rules = "zero1"},
+    {.mesh = "data=4", .rules = "fsdp"},
+    {.mesh = "data=4", .rules = "fsdp", .how = {.compile.reshard_after_forward = CLV_RESHARD_ALL}},
+    {.mesh = "data=4", .rules = "fsdp", .how = {.dtype = CLV_BF16, .f32_gradients = 1}},
+    {.mesh = "data=4", .rules = "fsdp", .how = {.compile.recompute = CLV_RECOMPUTE_FULL}},
+    {.mesh = "data=4", .rules = "fsdp", .how = {.compile.overlap = 1}},
+    {.mesh = "data=2,model=2", .rules = "fsdp+megatron-sp"}};
 
 static clv_trainer *make(clv_model **model, const way *w, int layers)
 {

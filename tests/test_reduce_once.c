@@ -19,7 +19,7 @@ enum { ROWS = 12, WIDTH = 64, COLUMNS = 8 };
 /* d loss / dx and d loss / dw of loss = sum over rows of max over columns of y = x @ w, x cut as stated: its width over
  * all axes, so that y is partial over all of them. `stated` lays y out before the maximum; NULL: nothing is said. */
 static clv_program *compile(const char *mesh_text, const char *x_layout, const char *w_layout, const char *stated,
-                            bool reshard_after_forward)
+                            clv_reshard_after_forward reshard_after_forward)
 {
     clv_error err = {0};
     clv_graph *graph = must_graph(mesh_text);
@@ -100,12 +100,12 @@ static void test_gradient_of_maximum(void **state)
     };
     (void)state;
     static gradients one, many;
-    clv_program *program = compile("x=1,y=1", "_,_", "_,_", NULL, false);
+    clv_program *program = compile("x=1,y=1", "_,_", "_,_", NULL, CLV_RESHARD_WEIGHTS);
     run(&one, "x=1,y=1", program);
     clv_program_free(program);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-        for (int reshard_after_forward = 0; reshard_after_forward < 2; reshard_after_forward++) {
-            program = compile(cases[i].mesh, cases[i].x, cases[i].w, cases[i].y, reshard_after_forward);
+        for (clv_reshard_after_forward how = CLV_RESHARD_WEIGHTS; how <= CLV_RESHARD_NONE; how++) {
+            program = compile(cases[i].mesh, cases[i].x, cases[i].w, cases[i].y, how);
             assert_in_range(reductions_of_product(program), 0, cases[i].reductions);
             run(&many, cases[i].mesh, program);
             assert_near(many.dx, one.dx, ROWS * WIDTH);

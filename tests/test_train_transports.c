@@ -1,5 +1,5 @@
-/* test_train_transports.c - training steps in f32 and bf16 by every optimizer, with dropout and without: losses go down
- * on each kind of mesh, and every other transport makes the same bits (tests/CMakeLists.txt runs this once more by
+/* test_train_transports.c - training steps, whole and in microbatches, in f32 and bf16 by every optimizer: losses go
+ * down on each kind of mesh, and every other transport makes the same bits (tests/CMakeLists.txt runs this once more by
  * each). */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -42,12 +42,12 @@ static clv_model *model_on(int split, clv_dtype dtype)
     return model;
 }
 
-static clv_program *step_of(const clv_model *model, clv_optimizer optimizer)
+static clv_program *step_of(const clv_model *model, clv_optimizer optimizer, int64_t parts)
 {
     clv_graph *graph;
     clv_program *program;
     clv_error err = {0};
-    const clv_update_options update = {.size = sizeof update, .clip = 1, .optimizer = optimizer};
+    const clv_update_options update = {.size = sizeof update, .clip = 1, .optimizer = optimizer, .accumulate = parts};
     must(clv_graph_new(&graph, clv_model_mesh(model), &err), &err);
     const double dropout = optimizer == CLV_OPTIMIZER_ADAMW ? 0.1 : 0;
     clv_model_train_step(graph, model,
@@ -62,14 +62,14 @@ static clv_program *step_of(const clv_model *model, clv_optimizer optimizer)
     return program;
 }
 
-static void train(int split, clv_dtype dtype, clv_optimizer optimizer)
+static void train(int split, clv_dtype dtype, clv_optimizer optimizer, int64_t parts)
 {
     float lr = 0.01F, norm, loss[STEPS];
     int32_t ids[BATCH * SEQ], labels[BATCH * SEQ];
     clv_session *session;
     clv_error err = {0};
     clv_model *model = model_on(split, dtype);
-    clv_program *program = step_of(model, optimizer);
+    clv_program *program = step_of(model, optimizer, parts);
     for (int i = 0; i < BATCH * SEQ; i++) {
         ids[i] = i * 7 % VOCAB;
         labels[i] = (i + 1) * 7 % VOCAB;
@@ -93,8 +93,9 @@ static void test_steps(void **state)
     for (int s = 0; s < SPLITS; s++)
         for (int d = 0; d < 2; d++)
             for (int o = CLV_OPTIMIZER_ADAMW; o <= CLV_OPTIMIZER_LION; o++)
-                if (sweep_takes_thinned(5))
-                    train(s, dtypes[d], (clv_optimizer)o);
+                for (int64_t parts = 1; parts <= 2; parts++)
+                    if (sweep_takes_thinned(5))
+                        train(s, dtypes[d], (clv_optimizer)o, parts);
 }
 
 int main(void)

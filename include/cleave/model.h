@@ -248,9 +248,12 @@ typedef struct clv_update_options {
     const clv_sgd_options *sgd;     /**< NULL: its defaults */
     const clv_lion_options *lion;   /**< NULL: its defaults */
     int64_t accumulate;             /**< > 1: gradient accumulation over this many microbatches of equal size, the first
-                                         rows first. Gradients are summed (16-bit ones in f32), reduced once, and equal
-                                         those of the mean over all labels. Inputs [B,S] become
-                                         [accumulate,B/accumulate,S] */
+                                         rows first. Gradients are summed (16-bit ones in f32) and equal those of the
+                                         mean over all labels. Where ranks update shards (fsdp, zero1), each
+                                         microbatch's gradients are reduce-scattered, and shards are summed; other
+                                         gradients are reduced once. Inputs [B,S] become [accumulate,B/accumulate,S] */
+    bool no_sync;                   /**< with accumulate > 1: all gradients are summed whole, and reduced once, after
+                                         the last microbatch, as with PyTorch's no_sync() */
 } clv_update_options;
 
 /** Adds a training step: forward, backward and update (update NULL: its defaults). Inputs: "ids", "labels" i32 [B,S]

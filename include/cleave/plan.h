@@ -71,6 +71,7 @@ typedef struct clv_plan_options {
     const clv_lora_options *lora; /**< adapters of a model: they alone are trained; NULL: none */
     int64_t accumulate;           /**< microbatches of a model's training step, a divisor of batch; 0: 1
                                        (clv_update_options) */
+    bool no_sync;                 /**< as in clv_update_options */
     double dropout;               /**< of a model's training step, as in clv_model_graph_options */
     double attention_dropout;     /**< likewise */
     bool f32_gradients;           /**< as in clv_model_options; also of a block */

@@ -21,14 +21,26 @@ typedef enum clv_recompute {
     CLV_RECOMPUTE_NONE,      /**< keeps all activations (default) */
     CLV_RECOMPUTE_SELECTIVE, /**< recomputes results of cheap ops (elementwise, norms, softmax, reshapes) whose operands
                                   are available in the backward pass anyway. Repeats no collective */
-    CLV_RECOMPUTE_FULL       /**< keeps only the input of each block. Repeats collectives, except gathers of weights,
-                                  whose results are kept unless `reshard_after_forward` is set */
+    CLV_RECOMPUTE_FULL       /**< keeps only the input of each block. Repeats collectives, and gathers of weights as
+                                  clv_reshard_after_forward says */
 } clv_recompute;
 
 /** "none", "selective", "full"; "?" for an invalid value. */
 CLV_API const char *clv_recompute_name(clv_recompute recompute);
 /** Parses a name: "full" -> CLV_RECOMPUTE_FULL. @return CLV_EINVAL with the valid names */
 CLV_API clv_status clv_recompute_parse(clv_recompute *out, const char *name, clv_error *err);
+
+/** What the backward pass gathers again instead of keeping the copies that the forward pass gathered, as PyTorch
+ *  FSDP2's reshard_after_forward. Fewer bytes of memory, and more that ranks receive. */
+typedef enum clv_reshard_after_forward {
+    CLV_RESHARD_WEIGHTS, /**< parameters, and values computed from them alone (default): FSDP, ZeRO stage 3. Each
+                              microbatch's forward pass gathers them again, too. Gathered activations are kept */
+    CLV_RESHARD_ALL,     /**< activations, too: with sequence parallelism Megatron's */
+    CLV_RESHARD_NONE     /**< nothing: each tensor is gathered once, and kept */
+} clv_reshard_after_forward;
+
+/** "weights", "all", "none"; "?" for an invalid value. */
+CLV_API const char *clv_reshard_after_forward_name(clv_reshard_after_forward reshard);
 
 /** Options of clv_compile. Zero-initialised = defaults. */
 typedef struct clv_compile_options {
@@ -42,8 +54,7 @@ typedef struct clv_compile_options {
                                      of ops in that scope, of ops that read that state, and of their gradients */
     int greedy_by_size_limit;   /**< up to this number of buffers memory is packed greedily by size, which packs best
                                      and takes quadratic time; above it in order of time. 0: 4096; < 0: never by size */
-    bool reshard_after_forward; /**< the backward pass gathers weights again instead of keeping the gathered copies of
-                                     the forward pass, as PyTorch FSDP's reshard_after_forward */
+    clv_reshard_after_forward reshard_after_forward; /**< what the backward pass gathers again; default: weights */
     const clv_machine *machine; /**< hardware whose predicted times the partitioner minimises, borrowed during the call;
                                      NULL: the default machine (machine.h) */
     bool keep_decisions;        /**< keeps the partitioner's decisions: clv_program_decision */

@@ -205,6 +205,8 @@ def enum_value(ctype: Any, value: Any, name: str) -> int:
         if value.lower().replace("-", "_") not in names:
             raise ValueError(f"{name} '{value}'; valid: {', '.join(sorted(names))}")
         return names[value.lower().replace("-", "_")]
+    if isinstance(value, bool):
+        raise TypeError(f"{name} is a str, not {value}")
     return whole(value, name)
 
 

@@ -611,7 +611,8 @@ def load(
     "bf16"), quant ("q8" or "q4": weights of linear layers are held in blocks of integers, for inference), comm_dtype
     (what ranks carry f32 to each other as), threads_per_rank, config_only, check, timeout (seconds that a rank waits
     for others), recompute ("selective" or "full": the backward pass recomputes activations of each block),
-    reshard_after_forward (free what the forward pass gathered, and gather it again in the backward pass),
+    reshard_after_forward (what the backward pass gathers again instead of keeping it: "weights", as FSDP does; "all":
+    activations, too; "none"),
     overlap and the other options of :func:`cleave.compile`, grad_reduce_dtype ("f32": gradients of bf16 weights
     are f32 where they are made and summed; "bf16": those of f32 are carried so), lora (adapters: a folder of PEFT's
     form, or ``{"rank": 8, "alpha": 16, "targets": ["q_proj", "v_proj"]}`` for new ones, without targets beside all
@@ -625,7 +626,7 @@ def new_model(
     *, hidden: int, layers: int, heads: int, ffn: int, vocab: int, tp: int | None = None, mesh: MeshLike = None,
     rules: RulesLike = None, sp: bool = False, dtype: Any = "f32", comm_dtype: Any = "f32", threads_per_rank: int = 1,
     machine: MachineLike = None, job: Job | None = None, recompute: str = "none",
-    reshard_after_forward: bool = False, grad_reduce_dtype: Any = None, **sizes: Any,
+    reshard_after_forward: str = "weights", grad_reduce_dtype: Any = None, **sizes: Any,
 ) -> Model:  # fmt: skip
     """A model of a Llama's form that no folder holds, to be trained: kv_heads, head_dim, max_positions and more as in
     the library's clv_model_info; the rest is as for :func:`load`."""

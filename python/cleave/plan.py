@@ -117,7 +117,7 @@ class Plan:
         for i in range(lib.clv_plan_suggestion_count(found)):
             row = _c.filled("clv_plan_suggestion", lib.clv_plan_suggestion_at, found, i)
             option, value = (py_str(field) for field in (row.option, row.value))
-            typed: Any = int(value) if option == "batch" else option == "reshard_after_forward" or value
+            typed: Any = int(value) if option == "batch" else value or "all"  # of reshard_after_forward
             rows.append({"option": option, "value": typed, "memory": _c.fields(row.memory)})
         return rows
 
@@ -174,9 +174,9 @@ def plan(
     model: Any = None, mode: str | None = None, *, block: str | None = None, tp: int | None = None,
     mesh: MeshLike = None, rules: RulesLike = None, sp: bool = False, batch: int | None = None, seq: int | None = None,
     dtype: Any = "f32", hardware: MachineLike = None, comm_dtype: Any = "f32",
-    reshard_after_forward: bool = False, overlap: bool = False, max_implicit_bytes: int = 0,
+    reshard_after_forward: str = "weights", overlap: bool = False, max_implicit_bytes: int = 0,
     explain: str | None = None,
-    keep_decisions: bool = False, recompute: str = "none", lora: Any = None, accumulate: int = 0,
+    keep_decisions: bool = False, recompute: str = "none", lora: Any = None, accumulate: int = 0, no_sync: bool = False,
     dropout: float = 0.0, attention_dropout: float = 0.0, grad_reduce_dtype: Any = None,
     quant: str = "none", **sizes: Any,
 ) -> Plan:  # fmt: skip
@@ -187,7 +187,7 @@ def plan(
     (256), heads (8), kv_heads, ffn and bias; mode "forward" (unless told) or "grad". hardware: what layouts are priced
     by, and the time is predicted for: a :class:`Machine`, or its profile. comm_dtype, reshard_after_forward, overlap,
     max_implicit_bytes, explain, keep_decisions and recompute are those of :func:`cleave.compile`, lora, quant
-    and grad_reduce_dtype those of :func:`cleave.load`, accumulate, dropout and attention_dropout those of
+    and grad_reduce_dtype those of :func:`cleave.load`, accumulate, no_sync, dropout and attention_dropout those of
     :class:`Trainer`.
     Refuses what clv_plan_compile and ``cleave plan`` refuse.
     """
@@ -197,8 +197,9 @@ def plan(
         "seq": seq, "sp": sp, "dtype": dtype, "comm_dtype": comm_dtype, "overlap": overlap,
         "reshard_after_forward": reshard_after_forward,
         "max_implicit_bytes": max_implicit_bytes, "explain": explain,
-        "keep_decisions": keep_decisions, "recompute": recompute, "accumulate": accumulate, "dropout": dropout,
-        "attention_dropout": attention_dropout, "quant": quant, **_c.summed_in(grad_reduce_dtype), **sizes,
+        "keep_decisions": keep_decisions, "recompute": recompute, "accumulate": accumulate, "no_sync": no_sync,
+        "dropout": dropout, "attention_dropout": attention_dropout, "quant": quant,
+        **_c.summed_in(grad_reduce_dtype), **sizes,
     }  # fmt: skip
     for name in ("batch", "seq", "hidden", "heads"):
         if given.get(name) is not None and whole(given[name], name) == 0:  # to C it is: not given

@@ -156,8 +156,9 @@ def compile(graph: Graph, machine: MachineLike = None, **options: Any) -> Progra
 
     machine: what layouts are priced by: a :class:`Machine`, or its profile. Options are the library's
     clv_compile_options: by_bytes, use_idle_axes, max_implicit_bytes, explain, greedy_by_size_limit,
-    keep_decisions, overlap, reshard_after_forward, comm_dtype ("bf16": the wire dtype of f32 values), recompute
-    ("none", "selective" or "full": what of blocks the backward pass recomputes instead of keeping it),
+    keep_decisions, overlap, comm_dtype ("bf16": the wire dtype of f32 values), reshard_after_forward ("weights", "all"
+    or "none": what the backward pass gathers again instead of keeping it), recompute ("none", "selective" or "full":
+    what of blocks it recomputes),
     grad_reduce_dtype (comm_dtype of sums of gradients).
     """
     if not isinstance(graph, Graph):

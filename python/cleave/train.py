@@ -52,7 +52,8 @@ class Trainer(State):
     ``trainer.step(ids, labels)`` is one step. lr: peak learning rate; it rises over `warmup` steps (None: a twentieth
     of `steps`) and falls to `floor` (None: a tenth of lr) by `schedule`: "cosine", "linear", "constant", or "wsd",
     which falls only in the last `decay_steps` (0: a tenth of `steps`). clip: maximal global norm of the gradients (0:
-    no clipping). accumulate: number of micro-batches of a step; their gradients are added up and reduced once.
+    no clipping). accumulate: number of micro-batches of a step, whose gradients are added up; no_sync: whole ones,
+    reduced once, where FSDP and ZeRO add up shards.
     decay_all: also decay norms and biases. optimizer: "adamw" (options beta1, beta2, eps), "sgd" (momentum) or "lion"
     (beta1, beta2); all: weight_decay, exact (zeros are zeros, not defaults). dropout: of the embedding and of what
     each layer adds to it; attention_dropout: of attention weights. padding_mask: batches may have padding, given by
@@ -66,7 +67,7 @@ class Trainer(State):
         self, model: Model, batch: int, seq: int, *, steps: int, lr: float = 3e-3, warmup: int | None = None,
         floor: float | None = None,
         schedule: str = "cosine", decay_steps: int = 0, decay_all: bool = False, seed: int = 1, clip: float = 1.0,
-        accumulate: int = 1,
+        accumulate: int = 1, no_sync: bool = False,
         optimizer: str = "adamw", padding_mask: bool = False, on_nan: str = "stop", dropout: float = 0.0,
         attention_dropout: float = 0.0, **options: Any,
     ) -> None:  # fmt: skip
@@ -90,7 +91,8 @@ class Trainer(State):
         check(lib.clv_on_nan_parse, then, c_str(on_nan, "on_nan"))
         sizes = {"batch": batch, "seq": seq, "seed": seed, "padding_mask": int(padding_mask), "on_nan": int(then[0]),
                  "dropout": dropout, "attention_dropout": attention_dropout}  # fmt: skip
-        how = {"accumulate": accumulate, "clip": clip, "decay_all": int(decay_all), "optimizer": int(which[0])}
+        how = {"accumulate": accumulate, "no_sync": no_sync, "clip": clip, "decay_all": int(decay_all),
+               "optimizer": int(which[0])}  # fmt: skip
         update = _c.options("clv_update_options", how, "a trainer", **{optimizer: its.struct})
         kept = _c.options("clv_trainer_options", sizes, "a trainer", schedule=rate.struct, update=update.struct)
         out = ffi.new("clv_trainer **")

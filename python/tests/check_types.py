@@ -21,7 +21,7 @@ def graphs(mesh: cleave.Mesh) -> dict[str, Any]:
     x: cleave.Value = g.input("x", (2, 3), layout=("data", None))
     y: cleave.Value = 2 * x @ x.T + cleave.exp(x).sum(axis=(0, 1)) - x[0, None].mean() / 3
     g.output("y", y, layout=cleave.Layout(mesh, "data,_"))
-    program: cleave.Program = cleave.compile(g, reshard_after_forward=True)
+    program: cleave.Program = cleave.compile(g, reshard_after_forward="all")
     rows: list[dict[str, Any]] = program.plan("h100-nvlink-ib").to_rows()
     with cleave.Session({"data": 2}, timeout=3.0) as session:
         return session.run(program, {"x": rows})

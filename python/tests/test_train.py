@@ -56,24 +56,32 @@ def test_losses_are_those_of_the_command(tmp_path, how, dropout, options):
 
 def test_a_step_in_parts_is_a_step(rng):
     ids, losses = rng.integers(0, 256, (4, 17)), []
-    for recompute, accumulate in (("none", 1), ("none", 4), ("full", 2)):
+    fsdp = {"mesh": {"data": 2}, "rules": "fsdp"}
+    for layout, accumulate, no_sync in (({"tp": 2}, 1, False), ({"tp": 2}, 4, False), (fsdp, 4, False), (fsdp, 4, True),
+                                        ({"tp": 2, "recompute": "full"}, 2, False)):  # fmt: skip
         trainer = cleave.Trainer(
-            new(tp=2, recompute=recompute), batch=4, seq=16, steps=3, lr=0.01, accumulate=accumulate
+            new(**layout), batch=4, seq=16, steps=3, lr=0.01, accumulate=accumulate, no_sync=no_sync
         )
         losses.append([trainer.step(ids).loss for _ in range(3)])
-    np.testing.assert_allclose(losses[1], losses[0], rtol=1e-5)
-    np.testing.assert_allclose(losses[2], losses[0], rtol=1e-5)
+    for parts in losses[1:]:
+        np.testing.assert_allclose(parts, losses[0], rtol=1e-5)
+    with pytest.raises(ValueError, match="no_sync is for gradient accumulation"):
+        cleave.Trainer(new(), batch=4, seq=16, steps=3, no_sync=True)
     with pytest.raises(ValueError, match="accumulate is 3; valid: 0, or a divisor of the batch, 4"):
         cleave.Trainer(new(), batch=4, seq=16, steps=3, accumulate=3)
 
 
 def test_what_is_gathered_again_changes_nothing(rng):
     ids, losses, kept = rng.integers(0, 256, (4, 17)), [], []
-    for reshard in (False, True):
+    for reshard in ("none", "all"):
         trainer = cleave.Trainer(new(tp=2, sp=True, reshard_after_forward=reshard), batch=4, seq=16, steps=3, lr=0.01)
         losses.append([trainer.step(ids).loss for _ in range(3)])
         kept.append(trainer.program.memory["gathered"])
     assert losses[0] == losses[1] and kept[1] < kept[0]
+    with pytest.raises(ValueError, match="reshard_after_forward 'some'; valid: all, none, weights"):
+        new(reshard_after_forward="some")
+    with pytest.raises(TypeError, match="reshard_after_forward is a str, not True"):
+        new(reshard_after_forward=True)
 
 
 def test_gradients_are_summed_in_f32(rng):

@@ -589,6 +589,10 @@ void clv_model_train_step(clv_graph *graph, const clv_model *m, const clv_model_
                        (long long)taken.accumulate, (long long)build.batch);
         return;
     }
+    if (taken.no_sync && taken.accumulate <= 1) {
+        clv_graph_fail(graph, CLV_EINVAL, "%s: no_sync is for gradient accumulation; valid: with accumulate > 1", call);
+        return;
+    }
     taken.adamw = &adamw;
     taken.sgd = &sgd;
     taken.lion = &lion;

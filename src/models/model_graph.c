@@ -336,9 +336,10 @@ clv_value clv_build_forward(clv_graph *graph, const clv_model_config *model, con
     return clv_graph_ok(graph) ? logits : CLV_NONE;
 }
 
-/* Forward and backward passes of the microbatches, one after the other. The gradients, of the summed losses divided by
- * the number of labels of the whole batch, are accumulated as partial sums over the data axes, and reduced once per
- * parameter, after the last microbatch. */
+/* Forward and backward passes of the microbatches, one after the other. Gradients are those of the summed losses
+ * divided by the number of labels of the whole batch. With FSDP and ZeRO each is reduce-scattered where it is made, and
+ * its shard accumulated; others, and all with no_sync, are accumulated as partial sums over the data axes and reduced
+ * once, after the last microbatch. */
 static void gradient_accumulation_step(clv_graph *graph, const clv_model_config *model,
                                        const clv_model_build_options *whole, const clv_update_options *how)
 {
@@ -358,7 +359,8 @@ static void gradient_accumulation_step(clv_graph *graph, const clv_model_config 
             count = clv_count_labels(graph, step_input(graph, "labels", CLV_I32, &build), CLV_IGNORE_INDEX, dtype);
             share = clv_div(graph, clv_fill(graph, dtype, 0, NULL, 1), count);
         }
-        clv_gradients_accumulate(graph, loss, share, trained.parameters, trained.n, trained.gradients);
+        clv_gradients_accumulate(graph, loss, share, trained.parameters, trained.n,
+                                 how->no_sync ? NULL : trained.shards, build.f32_gradients, trained.gradients);
         sum = build.micro == 0 ? loss : clv_add(graph, sum, loss);
         graph->reuses_state = true;
     }

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "graph/graph.h"
 #include "models/adapters/lora_parameters.h"
+#include "nn/axis_rules.h"
 #include "ops/builtin_ops.h"
 
 /* No weight decay for gains and biases. Biases of heads have several dimensions. */
@@ -26,16 +27,12 @@ static clv_layout moments_layout(clv_graph *graph, const clv_model_build_options
     return moments;
 }
 
-/* The same for n parameters; NULL: out of memory. */
-static const clv_layout *moments_of(clv_graph *graph, const clv_model_build_options *build, const clv_value *parameters,
-                                    int n)
+static bool is_split_over(const clv_layout *layout, uint32_t axes)
 {
-    clv_layout *moments = clv_arena_alloc(graph->arena, (size_t)n + 1, sizeof *moments);
-    if (!moments)
-        clv_graph_fail(graph, CLV_ENOMEM, "out of memory for the layouts of %d moments", n);
-    for (int i = 0; moments && i < n; i++)
-        moments[i] = moments_layout(graph, build, parameters[i]);
-    return moments;
+    for (int i = 0; i < layout->begin[layout->rank]; i++)
+        if (axes >> layout->axes[i].axis & 1)
+            return true;
+    return false;
 }
 
 /* Shared by the updates of all parameters. */
@@ -156,12 +153,21 @@ clv_trainable clv_build_trainable(clv_graph *graph, const clv_model_build_option
     clv_trainable t = {.n = clv_graph_parameters(graph, NULL, 0)};
     t.parameters = clv_arena_alloc(graph->arena, (size_t)t.n + 1, sizeof *t.parameters);
     t.gradients = clv_arena_alloc(graph->arena, (size_t)t.n + 1, sizeof *t.gradients);
-    if (!t.parameters || !t.gradients) {
+    clv_layout *moments = clv_arena_alloc(graph->arena, (size_t)t.n + 1, sizeof *moments);
+    const clv_layout **shards = clv_arena_alloc(graph->arena, (size_t)t.n + 1, sizeof *shards);
+    if (!t.parameters || !t.gradients || !moments || !shards) {
         clv_graph_fail(graph, CLV_ENOMEM, "out of memory for %d gradients", t.n);
         return (clv_trainable){0};
     }
     clv_graph_parameters(graph, t.parameters, t.n);
     t.n = filter_trainable(graph, build, t.parameters, t.n);
+    const uint32_t axes = clv_axis_rules_fully_sharded(&build->rules);
+    for (int i = 0; i < t.n; i++) {
+        moments[i] = moments_layout(graph, build, t.parameters[i]);
+        shards[i] = is_split_over(&moments[i], axes) ? &moments[i] : NULL;
+    }
+    t.moments = moments;
+    t.shards = shards;
     return t;
 }
 
@@ -180,16 +186,13 @@ void clv_build_updates(clv_graph *graph, const clv_model_build_options *build, c
         clv_gradients_widened(graph, loss, CLV_NONE, parameters, n, u.build->f32_gradients, gradients);
     for (int i = 0; i < n; i++)
         gradients[i] = clv_valid(gradients[i]) ? gradients[i] : zeros_of(graph, parameters[i]);
-    const clv_layout *moments = moments_of(graph, build, parameters, n);
-    if (!moments)
-        return;
     graph->in_update = true;
     if (output_grad_norm && clv_graph_ok(graph)) {
-        clv_value norm = norm_of(graph, moments, parameters, gradients, n);
+        clv_value norm = norm_of(graph, trained->moments, parameters, gradients, n);
         clv_output(graph, "grad_norm", norm, &scalar);
         u.scale = scale_of(graph, norm, loss, how->clip);
     }
     for (int i = 0; i < n; i++)
-        update(graph, &u, parameters[i], gradients[i], &moments[i]);
+        update(graph, &u, parameters[i], gradients[i], &trained->moments[i]);
     graph->in_update = false;
 }

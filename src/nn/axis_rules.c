@@ -299,6 +299,21 @@ static uint32_t axes_mask(const clv_axis_rule *rule)
     return mask;
 }
 
+uint32_t clv_axis_rules_fully_sharded(const clv_axis_rules *rules)
+{
+    uint32_t rows = 0, weights = 0;
+    for (int r = 0; r < rules->n; r++) {
+        const clv_axis_rule *rule = &rules->rule[r];
+        if (clv_logical_axis_equal(rule->name, CLV_BATCH) || clv_logical_axis_equal(rule->name, CLV_SEQ))
+            rows |= axes_mask(rule);
+        else if (clv_logical_axis_equal(rule->name, CLV_EMBED_KERNEL))
+            weights |= axes_mask(rule);
+    }
+    for (int i = 0; i < rules->n_optimizer; i++)
+        weights |= 1u << rules->optimizer[i];
+    return rows & weights;
+}
+
 static clv_status split_dim(clv_layout *layout, const clv_mesh *mesh, int d, const int *axis, int n, clv_error *err)
 {
     clv_subaxis whole[CLV_MAX_RULE_AXES];

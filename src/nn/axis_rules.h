@@ -22,4 +22,7 @@ clv_status clv_axis_rules_append_axis(int *axes, int *n, const clv_mesh *mesh, c
 /* Appends a rule over n mesh axes. CLV_EINVAL, CLV_ELIMIT, CLV_EUNSUPPORTED. */
 clv_status clv_axis_rules_append(clv_axis_rules *rules, clv_logical_axis name, const int *axis, int n, clv_error *err);
 
+/* Bit a: mesh axis a shards the rows of a batch, and weights or optimizer state as well (FSDP, ZeRO). */
+uint32_t clv_axis_rules_fully_sharded(const clv_axis_rules *rules);
+
 #endif

@@ -172,14 +172,33 @@ clv_value clv_constrain_gradient(clv_graph *graph, clv_value parameter, clv_valu
     if (!clv_graph_ok(graph) || !clv_valid(gradient))
         return CLV_NONE;
     const char *scope = graph->scope;
+    const bool in_backward = graph->in_backward;
     graph->scope = ""; /* the parameter's name is a full name */
     graph->in_backward = true;
     clv_value d = apply_layout(graph, parameter, clv_graph_unconstrained(graph, gradient), layout);
-    graph->in_backward = false;
+    graph->in_backward = in_backward;
     graph->scope = scope;
     if (clv_valid(d) && graph->values[parameter.id].annotation)
         clv_graph_annotate(graph, d, &(clv_value_annotation){.rules = graph->values[parameter.id].annotation->rules});
     return d;
+}
+
+/* The sum of the gradients of microbatches, one of which is d, each brought to this layout first. Sums of 16-bit
+ * gradients are f32. */
+static clv_value add_shard(clv_graph *graph, clv_value wrt, clv_value d, const clv_layout *layout, clv_value sum)
+{
+    const clv_value_info info = graph->values[wrt.id];
+    const char *scope = graph->scope;
+    d = clv_constrain_gradient(graph, wrt, d, layout);
+    graph->scope = ""; /* info.name is a full name */
+    clv_graph_push_scope(graph, "%s.grad", info.name);
+    d = clv_cast(graph, d, clv_statistics_dtype(info.type.dtype));
+    set_primal(graph, d, wrt.id);
+    sum = clv_valid(sum) ? clv_add(graph, sum, d) : d;
+    set_primal(graph, sum, wrt.id);
+    clv_graph_pop_scope(graph);
+    graph->scope = scope;
+    return sum;
 }
 
 /* The gradient that the caller gets: in the stated layout of wrt; zeros if the loss does not depend on it. */
@@ -246,14 +265,26 @@ static bool passes_width(const clv_graph *graph, const clv_op *op)
     return rule.linearity == CLV_MULTILINEAR;
 }
 
+/* What to do with gradients. */
+typedef struct gradient_options {
+    bool f32;                        /* those of 16-bit parameters are f32 */
+    clv_value *sums;                 /* [n] they are added to these; NULL: they are finished */
+    const clv_layout *const *shards; /* [n] the layout that they are brought to first; NULL: they are partial sums */
+} gradient_options;
+
+static bool stays_partial(const gradient_options *how, int i)
+{
+    return how->sums && !(how->shards && how->shards[i]);
+}
+
 /* Marks 16-bit parameters, and values that only rearrange them, to have f32 cotangents. */
-static void mark_f32_cotangents(const backward *b, const clv_value *wrt, int n, int n_ops)
+static void mark_f32_cotangents(const backward *b, const clv_value *wrt, int n, const gradient_options *how, int n_ops)
 {
     const clv_graph *graph = b->graph;
     for (int i = 0; i < n; i++) {
         const clv_value_info *info = &graph->values[wrt[i].id];
-        b->widened[wrt[i].id] =
-            info->source == CLV_FROM_STATE && info->role == CLV_ROLE_PARAMETER && is_16_bit(graph, wrt[i]);
+        b->widened[wrt[i].id] = (how->f32 || stays_partial(how, i)) && info->source == CLV_FROM_STATE &&
+                                info->role == CLV_ROLE_PARAMETER && is_16_bit(graph, wrt[i]);
     }
     for (int o = 0; o < n_ops; o++) {
         const clv_op *op = &graph->ops[o];
@@ -262,17 +293,17 @@ static void mark_f32_cotangents(const backward *b, const clv_value *wrt, int n, 
     }
 }
 
-/* Runs the backward pass. sums, unless NULL: initial cotangents of wrt. */
+/* Runs the backward pass. Partial sums are initial cotangents. */
 static void run_backward(const backward *b, clv_value loss, clv_value seed, const clv_value *wrt, int n,
-                         const clv_value *sums, bool f32)
+                         const gradient_options *how)
 {
     clv_graph *graph = b->graph;
     int n_ops = graph->n_ops;
     mark_dependents(graph, wrt, n, n_ops, b->depends);
-    if (f32)
-        mark_f32_cotangents(b, wrt, n, n_ops);
-    for (int i = 0; sums && i < n; i++)
-        b->cotangents[wrt[i].id] = sums[i];
+    mark_f32_cotangents(b, wrt, n, how, n_ops);
+    for (int i = 0; i < n; i++)
+        if (stays_partial(how, i))
+            b->cotangents[wrt[i].id] = how->sums[i];
     clv_value first = start(graph, loss, seed);
     if (clv_valid(first))
         add_cotangent(b, loss.id, first);
@@ -280,9 +311,20 @@ static void run_backward(const backward *b, clv_value loss, clv_value seed, cons
         backward_op(b, o);
 }
 
-/* sums: receives cotangents of wrt; NULL: out receives finished gradients. f32: those of 16-bit parameters are f32. */
+/* Adds the gradient d of wrt[i] to its sum. */
+static void accumulate(clv_graph *graph, const gradient_options *how, clv_value wrt, clv_value d, int i)
+{
+    if (!stays_partial(how, i)) {
+        how->sums[i] = clv_valid(d) ? add_shard(graph, wrt, d, how->shards[i], how->sums[i]) : how->sums[i];
+        return;
+    }
+    how->sums[i] = d;
+    graph->values[d.id].many_partial_sums = true;
+}
+
+/* out: receives finished gradients, unless they are added to how->sums. */
 static void differentiate(clv_graph *graph, clv_value loss, clv_value seed, const clv_value *wrt, int n, clv_value *out,
-                          clv_value *sums, bool f32)
+                          const gradient_options *how)
 {
     size_t values = (size_t)graph->n_values;
     backward b = {.graph = graph,
@@ -291,10 +333,10 @@ static void differentiate(clv_graph *graph, clv_value loss, clv_value seed, cons
                   .widened = calloc(values, sizeof *b.widened)};
     graph->in_backward = true;
     if (b.depends && b.cotangents && b.widened) {
-        run_backward(&b, loss, seed, wrt, n, sums, f32);
+        run_backward(&b, loss, seed, wrt, n, how);
         for (int i = 0; i < n && clv_graph_ok(graph); i++)
-            if (sums)
-                graph->values[(sums[i] = b.cotangents[wrt[i].id]).id].many_partial_sums = true;
+            if (how->sums)
+                accumulate(graph, how, wrt[i], b.cotangents[wrt[i].id], i);
             else
                 out[i] = finish(graph, wrt[i], b.cotangents[wrt[i].id]);
     } else {
@@ -314,7 +356,7 @@ void clv_gradients_widened(clv_graph *graph, clv_value loss, clv_value seed, con
     for (int i = 0; i < n; i++)
         out[i] = CLV_NONE;
     if (check(graph, loss, wrt, n))
-        differentiate(graph, loss, seed, wrt, n, out, NULL, f32);
+        differentiate(graph, loss, seed, wrt, n, out, &(gradient_options){.f32 = f32});
 }
 
 void clv_gradients(clv_graph *graph, clv_value loss, clv_value seed, const clv_value *wrt, int n, clv_value *out)
@@ -323,8 +365,8 @@ void clv_gradients(clv_graph *graph, clv_value loss, clv_value seed, const clv_v
 }
 
 void clv_gradients_accumulate(clv_graph *graph, clv_value loss, clv_value seed, const clv_value *wrt, int n,
-                              clv_value *sums)
+                              const clv_layout *const *shards, bool f32, clv_value *sums)
 {
     if (check(graph, loss, wrt, n))
-        differentiate(graph, loss, seed, wrt, n, NULL, sums, true);
+        differentiate(graph, loss, seed, wrt, n, NULL, &(gradient_options){f32, sums, shards});
 }

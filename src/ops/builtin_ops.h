@@ -55,10 +55,11 @@ double clv_rope_frequency(const clv_rope_options *how, int64_t i);
  * theirs is rounded. */
 void clv_gradients_widened(clv_graph *graph, clv_value loss, clv_value seed, const clv_value *wrt, int n, bool f32,
                            clv_value *out);
-/* Adds gradients of n states to sums[n] (CLV_NONE: no sum yet), in f32 for 16-bit states too. Partial gradients stay
- * partial sums: they are reduced where the caller constrains them. */
+/* Adds the gradients of n states to sums[n] (CLV_NONE: no sum yet), in f32 for 16-bit states too. shards[n]: the layout
+ * in which a gradient is added; it is reduced before, in f32 only with `f32`. NULL: it is added as a partial sum, in
+ * f32, and reduced where the caller constrains it; also instead of the array. */
 void clv_gradients_accumulate(clv_graph *graph, clv_value loss, clv_value seed, const clv_value *wrt, int n,
-                              clv_value *sums);
+                              const clv_layout *const *shards, bool f32, clv_value *sums);
 /* Constrains a parameter's gradient to the layout of its moments, directly from where it is computed, not by way of the
  * parameter's layout. The constraint belongs to the backward pass and is named after the parameter. */
 clv_value clv_constrain_gradient(clv_graph *graph, clv_value parameter, clv_value gradient, const clv_layout *layout);

@@ -27,7 +27,7 @@ static clv_status run_passes(clv_program *program, clv_partitioner *p, clv_error
     CLV_TRY(clv_partition_propagate_layouts(p, err));
     CLV_TRY(clv_partition_choose_strategies(p, err));
     CLV_TRY(clv_compress_collectives(&p->table, o->comm_dtype, o->grad_reduce_dtype, err));
-    CLV_TRY(clv_recompute_activations(&p->table, o->recompute, o->reshard_after_forward, err));
+    CLV_TRY(clv_recompute_activations(&p->table, o->recompute, o->reshard_after_forward != CLV_RESHARD_NONE, err));
     CLV_TRY(clv_reduce_gradients_early(&p->table, err));
     CLV_TRY(clv_lower_to_program(program, &p->table, err));
     program->greedy_by_size_limit = o->greedy_by_size_limit;
@@ -46,6 +46,9 @@ clv_status clv_compile_options_check(const clv_compile_options *o, const char *w
     if ((unsigned)o->recompute > CLV_RECOMPUTE_FULL)
         return clv_fail(err, CLV_EINVAL, "%s: recompute is %d; valid: %d to %d", what, (int)o->recompute,
                         CLV_RECOMPUTE_NONE, CLV_RECOMPUTE_FULL);
+    if ((unsigned)o->reshard_after_forward > CLV_RESHARD_NONE)
+        return clv_fail(err, CLV_EINVAL, "%s: reshard_after_forward is %d; valid: %d to %d", what,
+                        (int)o->reshard_after_forward, CLV_RESHARD_WEIGHTS, CLV_RESHARD_NONE);
     return CLV_OK;
 }
 

@@ -24,7 +24,8 @@ typedef struct clv_reshard_reason {
 typedef struct clv_available_layouts {
     int n, capacity;
     int *sharded;             /* [n] the sharded values that hold it; the first is as it was made */
-    int n_forward;            /* the first n_forward of them were made by the forward pass */
+    int phase, n_earlier;     /* the phase that made the last of them; the first n_earlier were made by earlier ones */
+    bool is_weight;           /* a parameter, or computed from parameters alone */
     uint32_t stationary_axes; /* bit a: must not move over mesh axis a (clv_keep_stationary) */
     bool has_target;
     clv_layout target;                   /* the layout that propagation asks for */
@@ -49,6 +50,7 @@ typedef struct clv_partitioner {
     int *first_reader;                         /* [n_values + 1] index into readers */
     int *readers;                              /* live ops by the values that they read, once an operand */
     bool backward, update;                     /* pass of the current op */
+    int phase;                                 /* the forward and backward passes of a microbatch are a phase each */
     int block;                                 /* block of the current op */
     const char *factor_names[CLV_MAX_FACTORS]; /* of the current op; NULL: unknown */
 } clv_partitioner;
@@ -82,8 +84,8 @@ bool clv_partition_keeps_gradient_partial(clv_layout *out, const clv_partitioner
 
 /* Records that a sharded value holds a value. */
 clv_status clv_partition_add_available(clv_partitioner *p, int value, int sharded, clv_error *err);
-/* The sharded values that an op may read a value from, at least one, and their layouts. With `reshard_after_forward`,
- * the backward pass does not see what the forward pass gathered for itself. */
+/* The sharded values that an op may read a value from, at least one, and their layouts: without what an earlier phase
+ * gathered for itself and did not keep (clv_compile_options.reshard_after_forward). */
 clv_status clv_partition_available_layouts(const int **sharded, const clv_layout *const **layouts, int *n,
                                            clv_partitioner *p, int value, clv_error *err);
 /* Adds a row for one step of a reshard, from *sharded, which becomes its result. The step is borrowed while the table

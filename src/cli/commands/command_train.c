@@ -185,7 +185,7 @@ clv_status command_train(clv_invocation *run, clv_error *err)
                        "feed-forward width; 0: 8/3 of the model width, rounded up to 32 (0)"),
         CLV_SEQ_OPTION(&a.trainer.seq, 1, 1 << 20, "N", "tokens a sequence (that of the rows of --data, else 256)"),
         CLV_BATCH_OPTION(&a.trainer.batch, 1, 1 << 20, "N", "sequences a step (8)"),
-        CLV_ACCUMULATE_OPTION(&a.optimizer.update.accumulate),
+        CLV_ACCUMULATE_OPTIONS(&a.optimizer.update.accumulate, &a.optimizer.update.no_sync),
         CLV_OPT_INT("--steps, --train-iters", &a.steps, 1, 1 << 30, "N", "training steps (200)"),
         CLV_OPTIMIZER_OPTIONS(&a.optimizer),
         CLV_OPT_ENUM("--on-nan", &a.on_nan, "stop|skip", NULL,

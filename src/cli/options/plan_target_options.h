@@ -45,7 +45,7 @@ typedef struct clv_plan_option {
         CLV_PLAN_MODE_ROW("--prefill", o, PREFILL, "--decode", "model: S tokens into the KV cache"),                   \
         CLV_PLAN_MODE_ROW("--decode", o, DECODE, NULL, "model: one token after S - 1 others"),                         \
         CLV_LORA_OPTIONS(&(o)->lora, "--block"), CLV_BATCH_OPTION(&(o)->plan.batch, 1, 1 << 30, "B", "sequences (8)"), \
-        CLV_ACCUMULATE_OPTION(&(o)->plan.accumulate),                                                                  \
+        CLV_ACCUMULATE_OPTIONS(&(o)->plan.accumulate, &(o)->plan.no_sync),                                             \
         CLV_DROPOUT_OPTIONS(&(o)->plan.dropout, &(o)->plan.attention_dropout),                                         \
         CLV_SEQ_OPTION(&(o)->plan.seq, 1, 1 << 30, "S", "tokens a sequence (128)"),                                    \
         CLV_DTYPE_ROW(&(o)->plan.dtype, "f32|bf16|f16|f64", "of weights and activations (f32)"),                       \

@@ -18,8 +18,11 @@
     CLV_OPT_ENUM("--comm-dtype", &(compile)->comm_dtype, "f32|bf16|f16|q8", clv_comm_dtype_name,                       \
                  "wire dtype of f32 activations, gradients and weights (f32)", .advanced = true)
 #define CLV_RECOMPUTE_OPTIONS(compile)                                                                                 \
-    CLV_OPT_FLAG("--reshard-after-forward, --regather", &(compile)->reshard_after_forward,                             \
-                 "free what the forward pass gathered, and gather it again in the backward pass", .advanced = true),   \
+    CLV_OPT_SET("--reshard-after-forward, --regather", &(compile)->reshard_after_forward, CLV_RESHARD_ALL,             \
+                "gather activations again in the backward pass, too; by default weights alone are (FSDP)",             \
+                .conflicts_with = "--keep-gathered", .advanced = true),                                                \
+        CLV_OPT_SET("--keep-gathered", &(compile)->reshard_after_forward, CLV_RESHARD_NONE,                            \
+                    "gather weights once a step, and keep them for the backward pass", .advanced = true),              \
         CLV_OPT_ENUM("--recompute, --recompute-granularity", &(compile)->recompute, "none|selective|full",             \
                      clv_recompute_name,                                                                               \
                      "activation checkpointing: the backward pass recomputes what is cheap (selective), or all of a "  \

@@ -15,9 +15,12 @@
 #define CLV_FFN_OPTION(...)      CLV_OPT_INT("--ffn, --ffn-hidden-size", __VA_ARGS__)
 #define CLV_BATCH_OPTION(...)    CLV_OPT_INT("--batch, --global-batch-size", __VA_ARGS__)
 #define CLV_SEQ_OPTION(...)      CLV_OPT_INT("--seq, --seq-length", __VA_ARGS__)
-#define CLV_ACCUMULATE_OPTION(out)                                                                                     \
-    CLV_OPT_INT("--accumulate, --gradient-accumulation-steps", out, 1, 1 << 20, "N",                                   \
-                "microbatches of a training step; their gradients are summed, and reduced once (1)")
+#define CLV_ACCUMULATE_OPTIONS(accumulate, no_sync)                                                                    \
+    CLV_OPT_INT("--accumulate, --gradient-accumulation-steps", accumulate, 1, 1 << 20, "N",                            \
+                "microbatches of a training step, whose gradients are summed (1)"),                                    \
+        CLV_OPT_FLAG("--no-sync", no_sync,                                                                             \
+                     "sum whole gradients, and reduce them once a step; by default FSDP and ZeRO sum shards",          \
+                     .advanced = true)
 #define CLV_DROPOUT_OPTIONS(hidden, attention)                                                                         \
     CLV_OPT_REAL("--hidden-dropout", hidden, 0, 0.999999, "P",                                                         \
                  "dropout of the embedding and of the outputs of attention and MLP (0)", .advanced = true),            \

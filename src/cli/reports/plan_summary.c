@@ -12,6 +12,8 @@ static void add_changes(clv_table *t, const clv_plan_options *o, const clv_lora_
 {
     const clv_compile_options *c = &o->compile;
     add_size(t, "accumulate", o->accumulate > 1 ? o->accumulate : 0);
+    if (o->no_sync)
+        clv_table_bool(t, "no_sync", true);
     add_size(t, "lora_rank", lora->rank);
     if (o->quant)
         clv_table_text(t, "quant", clv_quant_name(o->quant));
@@ -20,7 +22,7 @@ static void add_changes(clv_table *t, const clv_plan_options *o, const clv_lora_
     if (c->recompute)
         clv_table_text(t, "recompute", clv_recompute_name(c->recompute));
     if (c->reshard_after_forward)
-        clv_table_bool(t, "reshard_after_forward", true);
+        clv_table_text(t, "reshard_after_forward", clv_reshard_after_forward_name(c->reshard_after_forward));
     if (c->overlap)
         clv_table_bool(t, "overlap", true);
 }

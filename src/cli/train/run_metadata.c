@@ -27,6 +27,7 @@ static const struct {
                 {"--seed", false},
                 {"--batch", false},
                 {"--accumulate", true},
+                {"--no-sync", true},
                 {"--seq", false},
                 {"--steps", true},
                 {"--lr", true},

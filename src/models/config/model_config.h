@@ -116,7 +116,10 @@ clv_value clv_build_forward(clv_graph *graph, const clv_model_config *model, con
 typedef struct clv_trainable {
     int n;
     clv_value *parameters, *gradients;
-    bool has_gradients; /* gradients are computed already */
+    const clv_layout *moments;       /* [n] layouts of moments, and of gradients in the update */
+    const clv_layout *const *shards; /* [n] moments of gradients that are reduce-scattered over ranks with different
+                                        rows; NULL: of others */
+    bool has_gradients;              /* gradients are computed already */
 } clv_trainable;
 /* For the model that was added to the graph; lives with the graph. (optimizer_updates.c) */
 clv_trainable clv_build_trainable(clv_graph *graph, const clv_model_build_options *build);

@@ -90,7 +90,7 @@ static void try_sizes(search *s)
         try_change(s, &half, "batch", batch);
     narrow.dtype = CLV_BF16;
     try_change(s, &narrow, "dtype", clv_dtype_name(narrow.dtype));
-    reshard.compile.reshard_after_forward = true;
+    reshard.compile.reshard_after_forward = CLV_RESHARD_ALL;
     try_change(s, &reshard, "reshard_after_forward", "");
     for (*mode = CLV_RECOMPUTE_SELECTIVE; *mode <= CLV_RECOMPUTE_FULL; (*mode)++)
         if (*mode > s->given.compile.recompute)

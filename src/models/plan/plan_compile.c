@@ -122,6 +122,8 @@ static clv_status check_parts(const clv_plan_options *o, clv_error *err)
     if (o->accumulate < 0 || (o->accumulate > 1 && batch % o->accumulate != 0))
         return clv_fail(err, CLV_EINVAL, "accumulate %lld does not divide the batch, %lld", (long long)o->accumulate,
                         (long long)batch);
+    if (o->no_sync && o->accumulate <= 1)
+        return clv_fail(err, CLV_EINVAL, "no_sync is for gradient accumulation; valid: with accumulate > 1");
     return CLV_OK;
 }
 
@@ -232,7 +234,8 @@ static clv_status add_model(clv_graph *graph, const clv_plan_options *o, const c
     else
         clv_model_train_step(
             graph, model, &how,
-            &(clv_update_options){.size = sizeof(clv_update_options), .clip = 1, .accumulate = o->accumulate});
+            &(clv_update_options){
+                .size = sizeof(clv_update_options), .clip = 1, .accumulate = o->accumulate, .no_sync = o->no_sync});
     return clv_graph_status(graph, err);
 }
 

@@ -196,11 +196,13 @@ clv_status clv_partition_choose_strategies(clv_partitioner *p, clv_error *err)
             CLV_TRY(add_graph_input(p, v, err));
     for (int o = 0; o < graph->n_ops; o++) {
         const clv_op *op = &graph->ops[o];
+        if (!p->live_op[o])
+            continue;
+        p->phase += op->backward != p->backward;
         p->backward = op->backward;
         p->update = op->update;
         p->block = op->block;
-        if (p->live_op[o])
-            CLV_TRY(clv_op_is_constraint(op) ? apply_constraint(p, op, err) : choose_strategy(p, op, err));
+        CLV_TRY(clv_op_is_constraint(op) ? apply_constraint(p, op, err) : choose_strategy(p, op, err));
     }
     p->backward = p->update = false;
     p->block = 0;

@@ -7,6 +7,13 @@
 #include "cleave/text.h"
 #include "partition/explain/explain.h"
 
+const char *clv_reshard_after_forward_name(clv_reshard_after_forward reshard)
+{
+    static const char *const names[] = {
+        [CLV_RESHARD_WEIGHTS] = "weights", [CLV_RESHARD_ALL] = "all", [CLV_RESHARD_NONE] = "none"};
+    return (unsigned)reshard < sizeof names / sizeof *names ? names[reshard] : "?";
+}
+
 clv_status clv_partition_add_available(clv_partitioner *p, int value, int sharded, clv_error *err)
 {
     clv_available_layouts *at = &p->available[value];
@@ -15,9 +22,10 @@ clv_status clv_partition_add_available(clv_partitioner *p, int value, int sharde
             return CLV_OK;
     if (clv_arena_grow(p->scratch, &at->sharded, &at->capacity, at->n, sizeof *at->sharded) != 0)
         return clv_fail_memory(err, "available layouts", sizeof *at->sharded);
+    if (at->phase != p->phase)
+        at->n_earlier = at->n;
+    at->phase = p->phase;
     at->sharded[at->n++] = sharded;
-    if (!p->backward)
-        at->n_forward = at->n;
     int primal = p->graph->values[value].primal;
     p->table.sharded[sharded].is_gradient |= primal > 0 && p->graph->values[primal].source == CLV_FROM_STATE &&
                                              p->graph->values[primal].role == CLV_ROLE_PARAMETER;
@@ -47,18 +55,37 @@ static int first_copy(const clv_partitioner *p, const clv_available_layouts *at)
     return 0;
 }
 
+/* The number of layouts that earlier phases made and, but for the first one, did not keep. */
+static int count_freed(const clv_partitioner *p, const clv_available_layouts *at)
+{
+    const clv_reshard_after_forward how = p->options->reshard_after_forward;
+    bool frees = at->is_weight ? how != CLV_RESHARD_NONE : how == CLV_RESHARD_ALL && p->backward;
+    return !frees ? 0 : at->phase == p->phase ? at->n_earlier : at->n;
+}
+
+/* Whether layout k of a weight is a part of the weight as it was made: by default only what is gathered is freed. */
+static bool is_kept_slice(const clv_partitioner *p, const clv_available_layouts *at, int k)
+{
+    const clv_layout *made = clv_partition_layout_of(p, at->sharded[0]),
+                     *copy = clv_partition_layout_of(p, at->sharded[k]);
+    const int64_t *shape = p->graph->values[p->table.sharded[at->sharded[0]].value].type.shape;
+    return p->options->reshard_after_forward == CLV_RESHARD_WEIGHTS &&
+           clv_layout_max_elems(copy, shape) < clv_layout_max_elems(made, shape);
+}
+
 clv_status clv_partition_available_layouts(const int **sharded, const clv_layout *const **layouts, int *n,
                                            clv_partitioner *p, int value, clv_error *err)
 {
     const clv_available_layouts *at = &p->available[value];
-    bool reshard_after_forward = p->backward && p->options->reshard_after_forward;
-    int before = reshard_after_forward ? layout_before_gather(p, value) : -1, first = first_copy(p, at), count = 0;
+    const int first = first_copy(p, at), n_freed = count_freed(p, at);
+    const int before = first < n_freed ? layout_before_gather(p, value) : -1;
+    int count = 0;
     int *found = clv_arena_alloc(p->scratch, (size_t)at->n + 1, sizeof *found);
     const clv_layout **in = clv_arena_alloc(p->scratch, (size_t)at->n + 1, sizeof *in);
     if (!found || !in)
         return clv_fail_memory(err, "available layouts", (size_t)at->n * sizeof *in);
     for (int k = first; k < at->n; k++)
-        if (!reshard_after_forward || k >= at->n_forward || (k == first && before < 0))
+        if (k >= n_freed || (k == first ? before < 0 : is_kept_slice(p, at, k)))
             found[count++] = at->sharded[k];
     if (before >= 0)
         found[count++] = p->available[before].sharded[0];

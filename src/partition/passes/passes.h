@@ -5,7 +5,8 @@
 #include "partition/partitioner.h"
 #include "program/program.h"
 
-/* propagate_layouts.c. In: the graph. Out: live_op, readers, target layouts and accumulation counts of values. */
+/* propagate_layouts.c. In: the graph. Out: live_op, readers; of values: weights, target layouts, accumulation
+ * counts. */
 clv_status clv_partition_propagate_layouts(clv_partitioner *p, clv_error *err);
 
 /* choose_strategies.c. In: available and target layouts. Out: the table, with a strategy for every live op and the
@@ -22,8 +23,8 @@ clv_status clv_compress_collectives(clv_sharding_table *table, clv_comm_dtype dt
 clv_status clv_recompute_activations(clv_sharding_table *table, clv_recompute mode, bool reshard_after_forward,
                                      clv_error *err);
 
-/* reduce_gradients_early.c. Moves each step that makes a parameter's gradient smaller to right after the row that last
- * made or read its operand. */
+/* reduce_gradients_early.c. Moves each step that makes a parameter's gradient smaller, or moves a shard of it, to right
+ * after the row that last made or read its operand; additions of gradients follow. */
 clv_status clv_reduce_gradients_early(clv_sharding_table *table, clv_error *err);
 
 /* lower_to_program.c. Fills a program, which has an arena and nothing else, with buffers and instructions; it keeps

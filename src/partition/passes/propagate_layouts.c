@@ -1,4 +1,5 @@
-/* propagate_layouts.c - pass: marks live ops, propagates stated layouts backward as targets, counts accumulations.
+/* propagate_layouts.c - pass: marks live ops and weights, propagates stated layouts backward as targets, counts
+ * accumulations.
  *
  * In: the graph. Out: live_op, readers, and of each value its target layout, stationary axes and accumulation count. A
  * target is a layout that the user stated (constraint, output, assigned state), propagated backward through ops that
@@ -216,9 +217,32 @@ static void count_accumulations(clv_partitioner *p)
         inherit_accumulation(p, o);
 }
 
+/* Parameters, and values computed from nothing else but constants. */
+static void mark_weights(clv_partitioner *p)
+{
+    const clv_graph *graph = p->graph;
+    for (int v = 1; v < graph->n_values; v++)
+        p->available[v].is_weight =
+            graph->values[v].source == CLV_FROM_STATE && graph->values[v].role == CLV_ROLE_PARAMETER;
+    for (int o = 0; o < graph->n_ops; o++) {
+        const clv_op *op = &graph->ops[o];
+        bool any = false, all = true;
+        for (int i = 0; i < op->n_in; i++)
+            if (op->in[i] > 0) {
+                const clv_value_info *in = &graph->values[op->in[i]];
+                bool constant = in->source == CLV_FROM_OP && graph->ops[in->op].n_in == 0;
+                any = any || p->available[op->in[i]].is_weight;
+                all = all && (p->available[op->in[i]].is_weight || constant);
+            }
+        for (int r = 0; any && all && r < op->n_out; r++)
+            p->available[op->out[r]].is_weight = true;
+    }
+}
+
 clv_status clv_partition_propagate_layouts(clv_partitioner *p, clv_error *err)
 {
     CLV_TRY(mark_live_ops(p, err));
+    mark_weights(p);
     propagate_targets(p);
     CLV_TRY(find_readers(p, err));
     count_accumulations(p);

@@ -7,8 +7,8 @@
  * backward pass does not read, such as a block's last matmul and its collective, are not repeated.
  *
  *   full        recomputes everything that is used only inside a block. Values that are read outside (its result, the
- *               next block's input) are kept, and so are gathered weights unless `reshard_after_forward` is set, with
- *               which the backward pass gathers them anyway
+ *               next block's input) are kept, and so are gathered weights unless `reshard_after_forward`, with which
+ *               the backward pass gathers them anyway
  *   selective   recomputes results of ops that are neither matmuls nor sums nor collectives (elementwise, norms,
  *               softmax, reshapes) if all their operands are kept or recomputed anyway: memory never grows
  */
@@ -182,12 +182,12 @@ static clv_status add_row(recompute_pass *m, clv_sharding_row row, clv_error *er
     return clv_sharding_table_add_row(m->table, &row, err);
 }
 
-/* The row of the backward pass, at `from` or later, that gathers the same weight; -1: none. */
+/* The row of this backward pass, at `from` or later, that gathers the same weight; -1: none. */
 static int same_gather(const recompute_pass *m, const clv_sharding_row *row, int from)
 {
     bool weight = !row->op && m->table->sharded[row->from].is_graph_input;
-    for (int r = from; weight && r < m->n_rows; r++)
-        if (!m->rows[r].op && m->rows[r].backward && m->rows[r].from == row->from && !m->done[r] &&
+    for (int r = from; weight && r < m->n_rows && m->rows[r].backward; r++)
+        if (!m->rows[r].op && m->rows[r].from == row->from && !m->done[r] &&
             clv_layout_equal(&m->rows[r].step->to, &row->step->to))
             return r;
     return -1;
