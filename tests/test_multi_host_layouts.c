@@ -43,11 +43,10 @@ typedef struct counts {
     double seconds, near_bytes, far_bytes;
 } counts;
 
-static counts compile(const clv_graph *graph, const clv_machine *chosen_by, const clv_machine *machine)
+static counts compile_with(const clv_graph *graph, clv_compile_options options, const clv_machine *machine)
 {
     clv_error err = {0};
     clv_program *program;
-    clv_compile_options options = {.size = sizeof options, .machine = chosen_by};
     clv_prediction predicted = {.size = sizeof predicted};
     counts c = {0};
     must(clv_compile(&program, graph, &options, &err), &err);
@@ -63,6 +62,12 @@ static counts compile(const clv_graph *graph, const clv_machine *chosen_by, cons
     }
     clv_program_free(program);
     return c;
+}
+
+static counts compile(const clv_graph *graph, const clv_machine *chosen_by, const clv_machine *machine)
+{
+    return compile_with(graph, (clv_compile_options){.size = sizeof(clv_compile_options), .machine = chosen_by},
+                        machine);
 }
 
 /* Half of X crosses hosts of eight ranks. Made for that machine, less goes over the network, more inside hosts, and it
@@ -93,6 +98,11 @@ static void ranks_share_the_gathers_of_fsdp(void **state)
     assert_true(blind.far_bytes > 2 * weights * 15 / 16 && blind.near_bytes == 0);
     assert_true(seen.far_bytes >= 2 * weights / 16 && seen.far_bytes < 1.1 * 2 * weights / 16);
     assert_true(seen.seconds < blind.seconds / 3);
+    /* The backward pass gathers again, once for what it recomputes and for gradients. */
+    clv_compile_options options = {
+        .size = sizeof options, .machine = hosts, .recompute = CLV_RECOMPUTE_FULL, .reshard_after_forward = true};
+    seen = compile_with(graph, options, hosts);
+    assert_true(seen.far_bytes > 2 * weights / 16 && seen.far_bytes < 1.1 * 3 * weights / 16);
     clv_machine_free(hosts);
     clv_graph_free(graph);
 }

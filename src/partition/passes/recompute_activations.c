@@ -182,12 +182,15 @@ static clv_status add_row(recompute_pass *m, clv_sharding_row row, clv_error *er
     return clv_sharding_table_add_row(m->table, &row, err);
 }
 
-/* The row of this backward pass, at `from` or later, that gathers the same weight; -1: none. */
+/* The row of this backward pass, at `from` or later, that gathers the same weight, or takes the same next step of a
+ * gather in several; -1: none. */
 static int same_gather(const recompute_pass *m, const clv_sharding_row *row, int from)
 {
-    bool weight = !row->op && m->table->sharded[row->from].is_graph_input;
+    clv_value_source source;
+    bool weight = !row->op && is_graph_input(m, row->from, &source);
+    int now = weight ? m->at[row->from].now : -1;
     for (int r = from; weight && r < m->n_rows && m->rows[r].backward; r++)
-        if (!m->rows[r].op && m->rows[r].from == row->from && !m->done[r] &&
+        if (!m->rows[r].op && m->rows[r].from == now && !m->done[r] &&
             clv_layout_equal(&m->rows[r].step->to, &row->step->to))
             return r;
     return -1;
