@@ -13,7 +13,7 @@ ifneq ($(shell command -v ccache),)
 export CMAKE_C_COMPILER_LAUNCHER ?= ccache
 endif
 
-.PHONY: all setup run test check test-all soak bench fuzz mutate coverage lint tidy format docs \
+.PHONY: all setup run test check test-all soak bench scoreboard fuzz mutate coverage lint tidy format docs \
     install install-debug uninstall clean
 
 all: build/CMakeCache.txt
@@ -61,6 +61,11 @@ BENCH ?=
 bench:
 	@$(MAKE) all
 	@bench/compare.py $(BENCH)
+
+# Predictions beside published runs: docs/scoreboard.md.
+scoreboard:
+	@$(MAKE) all
+	@bench/scoreboard.py --page docs/scoreboard.md
 
 # Each parser, fed by libFuzzer for FUZZ_SECONDS; what it finds is left in build-fuzz.
 FUZZ_SECONDS ?= 60
