@@ -19,7 +19,8 @@ static const char *const valid =
     "{\"name\":\"n\",\"ranks_per_host\":4,\"memory_bytes\":1e9,\"flops_per_s\":{\"f32\":1e9,\"bf16\":4e9},"
     "\"memory_bytes_per_s\":1e8,\"efficiency\":0.5,\"host\":{\"alpha_s\":1e-6,\"bytes_per_s\":1e7},"
     "\"network\":{\"alpha_s\":1e-3,\"bytes_per_s\":1e6},"
-    "\"ops\":{\"map\":{\"f32\":[[100,1e6],[10000,1e8]]}}}";
+    "\"op_efficiency\":{\"dot_general\":0.25},\"op_traffic\":{\"map\":7},\"overlap\":\"weights\",\"ops\":{\"map\":{"
+    "\"f32\":[[100,1e6],[10000,1e8]]}}}";
 
 static clv_machine *parse(const char *text)
 {
@@ -327,10 +328,14 @@ static void test_efficiency(void **state)
     double flops = 2.0 * (double)(n * n * n);
     for (int half = 0; half < 4; half++) {
         p->efficiency = half % 2 ? 0.5 : 1;
+        p->op_efficiency.n = half == 3; /* an op's own goes first */
+        p->op_efficiency.item[0].factor = 0.25;
+        strcpy(p->op_efficiency.item[0].op, "dot_general");
         p->k_half = half < 2 ? 0 : 256;
         clv_prediction all = {.size = sizeof all};
         assert_int_equal(clv_program_predict(program, p, &all, &err), CLV_OK);
-        close_to(all.seconds - p->instruction_s, flops / (1e9 * p->efficiency) * (half < 2 ? 1 : 1.5));
+        close_to(all.seconds - p->instruction_s,
+                 flops / (1e9 * (half == 3 ? 0.25 : p->efficiency)) * (half < 2 ? 1 : 1.5));
         close_to(all.flops, flops);
         clv_instruction_info info = {.size = sizeof info};
         assert_int_equal(clv_program_instruction(program, 0, &info, &err), CLV_OK);
@@ -372,6 +377,9 @@ static void test_software(void **state)
         close_to(info.k_half, with ? 256 : 0);
         close_to(info.traffic_factor, with ? 3 : 1);
         close_to(info.instruction_s, with ? 1e-6 : 0);
+        close_to(clv_op_factor(&p->op_efficiency, "dot_general", 1), with ? 0.25 : 1);
+        close_to(clv_op_factor(&p->op_traffic, "map", 1), with ? 7 : 1);
+        assert_int_equal(p->only_weights_overlap, with);
         close_to(clv_machine_rate(p, "map", CLV_F32, 100, 0), 1e6);
         close_to(clv_machine_rate(p, "map", CLV_BF16, 100, 0), with ? 2e6 : 0);
         close_to(clv_machine_rate(p, "reduce", CLV_F32, 100, 0), with ? 5 : 0);
@@ -417,6 +425,8 @@ static void test_whose_rates(void **state)
         for (p->traffic_factor = 1; p->traffic_factor <= 3; p->traffic_factor += 2)
             close_to(clv_program_predict_instruction(program, p, 0),
                      p->instruction_s + p->traffic_factor * work / p->memory_bytes_per_s);
+        p->op_traffic = (clv_op_factors){1, {{"map", 9}}};
+        close_to(clv_program_predict_instruction(program, p, 0), p->instruction_s + 9 * work / p->memory_bytes_per_s);
         p->rates_alone.n = p->rates_shared.n = 1;
         clv_program_free(program);
         clv_graph_free(graph);

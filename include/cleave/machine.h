@@ -22,6 +22,8 @@
  *                                              [k, n] reaches efficiency * k / (k + k_half) (optional: 0)
  *     "traffic_factor": 1,                     memory traffic of ops that are no matmuls, relative to this
  *                                              library's: above 1 where they are less fused (optional: 1)
+ *     "op_efficiency": {"attention": 0.4},     efficiency of ops by name (optional)
+ *     "op_traffic": {"rope": 5},               traffic_factor of ops by name (optional)
  *     "overlap": "all",                        collectives that run while ops run, where a program has it so: "all", or
  *                                              "weights": weight gathers and gradient reductions alone, as FSDP does
  *                                              (optional: "all")
@@ -35,7 +37,7 @@
  *   }                                          what other programs reach (optional): an entry replaces
  *                                              flops_per_s (by dtype: of matmuls in fp8), efficiency, k_half,
  *                                              traffic_factor, overlap, instruction_s, memory_bytes_per_s, and
- *                                              rates of ops by name
+ *                                              by op: op_efficiency, op_traffic, ops
  *
  * A measurement is a list of [work, rate] by increasing work: flops and flops/s for matmuls and attention, bytes and
  * bytes/s for other ops (memory traffic) and for collectives (received). Rates are interpolated over log(work), and

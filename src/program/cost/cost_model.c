@@ -188,14 +188,15 @@ void clv_cost_work_rates(clv_work_rates *out, const clv_cost_model *model, const
         measured = clv_rates_find(&machine->rates_alone, name, dtype);
     if (!measured)
         measured = clv_rates_find(&machine->rates_shared, name, dtype);
-    *out =
-        (clv_work_rates){.measured = measured,
-                         .by_flops = def->counts_flops,
-                         .flops_per_s = machine->flops_per_s[dtype] * machine->efficiency,
-                         .bytes_per_s = machine->memory_bytes_per_s / (def->counts_flops ? 1 : machine->traffic_factor),
-                         .k_half = machine->k_half,
-                         .start_s = machine->instruction_s,
-                         .oversubscription = model->oversubscription};
+    double efficiency = clv_op_factor(&machine->op_efficiency, name, machine->efficiency);
+    double traffic = clv_op_factor(&machine->op_traffic, name, def->counts_flops ? 1 : machine->traffic_factor);
+    *out = (clv_work_rates){.measured = measured,
+                            .by_flops = def->counts_flops,
+                            .flops_per_s = machine->flops_per_s[dtype] * efficiency,
+                            .bytes_per_s = machine->memory_bytes_per_s / traffic,
+                            .k_half = machine->k_half,
+                            .start_s = machine->instruction_s,
+                            .oversubscription = model->oversubscription};
 }
 
 /* A matmul fills and drains the units' pipelines for each tile of results, which takes as long as k_half products. */

@@ -120,6 +120,14 @@ const clv_rate *clv_rates_find(const clv_rates *rates, const char *op, clv_dtype
     return NULL;
 }
 
+double clv_op_factor(const clv_op_factors *factors, const char *op, double otherwise)
+{
+    for (int i = 0; i < factors->n; i++)
+        if (strcmp(factors->item[i].op, op) == 0)
+            return factors->item[i].factor;
+    return otherwise;
+}
+
 double clv_rate_at(const clv_rate *r, double work)
 {
     int at = 0;

@@ -7,7 +7,7 @@
 #include "cleave/layout.h"
 #include "cleave/machine.h"
 
-enum { CLV_MACHINE_NAME = 64, CLV_MAX_RATES = 256, CLV_MAX_RATE_POINTS = 16 };
+enum { CLV_MACHINE_NAME = 64, CLV_MAX_RATES = 256, CLV_MAX_RATE_POINTS = 16, CLV_MAX_OP_FACTORS = 16 };
 
 typedef struct clv_rate {
     char op[CLV_MACHINE_NAME];
@@ -21,6 +21,15 @@ typedef struct clv_rates {
     clv_rate *item; /* [CLV_MAX_RATES]; NULL if n is 0 */
 } clv_rates;
 
+/* Factors of ops by name. */
+typedef struct clv_op_factors {
+    int n;
+    struct {
+        char op[CLV_MACHINE_NAME];
+        double factor;
+    } item[CLV_MAX_OP_FACTORS];
+} clv_op_factors;
+
 struct clv_machine {
     char name[CLV_MACHINE_NAME];
     int64_t ranks_per_host, hosts;
@@ -28,7 +37,8 @@ struct clv_machine {
     /* what the software reaches */
     char software[CLV_MACHINE_NAME]; /* "": the profile's default */
     double efficiency, k_half, traffic_factor, instruction_s;
-    bool only_weights_overlap; /* collectives of activations do not run while ops run */
+    clv_op_factors op_efficiency, op_traffic; /* instead of efficiency and traffic_factor */
+    bool only_weights_overlap;                /* collectives of activations do not run while ops run */
     double flops_per_s[CLV_DTYPE_COUNT];
     clv_machine_link host, network;
     clv_rates rates_shared, rates_alone;
@@ -45,6 +55,8 @@ clv_status clv_machine_copy(clv_machine **out, const clv_machine *machine, clv_e
 clv_rate *clv_rates_add(clv_rates *rates);
 /* The measured rates of an op or collective; NULL: not measured. */
 const clv_rate *clv_rates_find(const clv_rates *rates, const char *op, clv_dtype dtype);
+/* The factor of an op; `otherwise` if it has none. */
+double clv_op_factor(const clv_op_factors *factors, const char *op, double otherwise);
 /* The rate at an amount of work, interpolated. */
 double clv_rate_at(const clv_rate *rate, double work);
 

@@ -16,15 +16,18 @@ enum { FILE_LIMIT = 4 << 20 };
 
 /* ---- reading ---- */
 
-static const char *const valid[] = {"name",     "source",        "ranks_per_host",     "hosts",   "memory_bytes",
-                                    "host",     "network",       "flops_per_s",        "overlap", "efficiency",
-                                    "k_half",   "instruction_s", "memory_bytes_per_s", "ops",     "traffic_factor",
-                                    "software", "ops_alone",     "ops_network"};
+static const char *const valid[] = {"name",          "source",       "ranks_per_host",
+                                    "hosts",         "memory_bytes", "host",
+                                    "network",       "flops_per_s",  "memory_bytes_per_s",
+                                    "efficiency",    "k_half",       "traffic_factor",
+                                    "op_efficiency", "op_traffic",   "overlap",
+                                    "instruction_s", "ops",          "ops_alone",
+                                    "ops_network",   "software"};
 
 /* Keys that an entry of "software" replaces. */
-static const char *const software_keys[] = {"source",         "flops_per_s", "efficiency",         "k_half",
-                                            "traffic_factor", "overlap",     "memory_bytes_per_s", "ops",
-                                            "instruction_s"};
+static const char *const software_keys[] = {"source",         "flops_per_s",        "efficiency", "k_half",
+                                            "traffic_factor", "op_efficiency",      "op_traffic", "overlap",
+                                            "instruction_s",  "memory_bytes_per_s", "ops"};
 
 static clv_status check_keys(const json_t *document, const char *const *keys, size_t n, const char *where,
                              clv_error *err)
@@ -124,6 +127,28 @@ static clv_status read_rates(clv_rates *out, const json_t *ops, const char *wher
     return CLV_OK;
 }
 
+static clv_status read_factors(clv_op_factors *out, const json_t *document, const char *key, double most,
+                               const char *where, clv_error *err)
+{
+    const json_t *factors = json_object_get(document, key);
+    char inside[320];
+    const char *op;
+    json_t *value;
+    snprintf(inside, sizeof inside, "%.255s: \"%s\"", where, key);
+    if (factors)
+        CLV_TRY(clv_json_check_object(factors, inside, err));
+    json_object_foreach((json_t *)factors, op, value)
+    {
+        if (out->n == CLV_MAX_OP_FACTORS || strlen(op) >= CLV_MACHINE_NAME)
+            return clv_fail(err, CLV_ELIMIT, "%s: valid: at most %d ops, whose names have at most %d bytes", inside,
+                            CLV_MAX_OP_FACTORS, CLV_MACHINE_NAME - 1);
+        memcpy(out->item[out->n].op, op, strlen(op) + 1);
+        CLV_TRY(
+            clv_json_get_real(&out->item[out->n++].factor, factors, op, CLV_JSON_REQUIRED, 1e-3, most, inside, err));
+    }
+    return CLV_OK;
+}
+
 static clv_status from_json(clv_machine *p, const json_t *document, const char *where, clv_error *err)
 {
     const char *name = NULL, *overlap = "all";
@@ -153,6 +178,8 @@ static clv_status from_json(clv_machine *p, const json_t *document, const char *
     p->network = p->host;
     if (p->hosts != 1)
         CLV_TRY(read_link(&p->network, document, "network", where, err));
+    CLV_TRY(read_factors(&p->op_efficiency, document, "op_efficiency", 1, where, err));
+    CLV_TRY(read_factors(&p->op_traffic, document, "op_traffic", 1e3, where, err));
     CLV_TRY(read_rates(&p->rates_shared, json_object_get(document, "ops"), where, err));
     CLV_TRY(read_rates(&p->rates_alone, json_object_get(document, "ops_alone"), where, err));
     return read_rates(&p->rates_network, json_object_get(document, "ops_network"), where, err);
@@ -301,6 +328,14 @@ static json_t *rates_json(const clv_rates *rates)
     return ops;
 }
 
+static json_t *factors_json(const clv_op_factors *factors)
+{
+    json_t *ops = json_object();
+    for (int i = 0; i < factors->n; i++)
+        json_object_set_new(ops, factors->item[i].op, json_real(factors->item[i].factor));
+    return ops;
+}
+
 clv_status clv_machine_write(const clv_machine *p, const char *path, clv_error *err)
 {
     CLV_TRY(clv_require(p && path, "clv_machine_write", "the machine and the path", err));
@@ -309,11 +344,12 @@ clv_status clv_machine_write(const clv_machine *p, const char *path, clv_error *
         if (p->flops_per_s[d] != p->flops_per_s[CLV_F32] || d == CLV_F32)
             json_object_set_new(flops, clv_dtype_name((clv_dtype)d), json_real(p->flops_per_s[d]));
     json_t *document =
-        json_pack("{s:s, s:I, s:I, s:f, s:o, s:f, s:f, s:f, s:f, s:s, s:f, s:o, s:o, s:o}", "name", p->name,
+        json_pack("{s:s, s:I, s:I, s:f, s:o, s:f, s:f, s:f, s:f, s:s, s:o, s:o, s:f, s:o, s:o, s:o}", "name", p->name,
                   "ranks_per_host", (json_int_t)p->ranks_per_host, "hosts", (json_int_t)p->hosts, "memory_bytes",
                   p->memory_bytes, "flops_per_s", flops, "memory_bytes_per_s", p->memory_bytes_per_s, "efficiency",
                   p->efficiency, "k_half", p->k_half, "traffic_factor", p->traffic_factor, "overlap",
-                  p->only_weights_overlap ? "weights" : "all", "instruction_s", p->instruction_s, "host",
+                  p->only_weights_overlap ? "weights" : "all", "op_efficiency", factors_json(&p->op_efficiency),
+                  "op_traffic", factors_json(&p->op_traffic), "instruction_s", p->instruction_s, "host",
                   link_json(&p->host), "ops", rates_json(&p->rates_shared), "ops_alone", rates_json(&p->rates_alone));
     if (document && p->hosts != 1) {
         json_object_set_new(document, "network", link_json(&p->network));
