@@ -53,12 +53,12 @@ CLV_EXPERIMENTAL clv_status clv_flight_new(clv_flight **out, const clv_flight_op
 /** Frees it. Free the sessions that use it first. NULL is a no-op. */
 CLV_EXPERIMENTAL void clv_flight_free(clv_flight *flight);
 /** Path of the last dump written, which lives with the object; NULL: none yet.
- *  @return the failure of the last write: CLV_EIO, CLV_ENOTFOUND, CLV_ENOMEM; else CLV_OK */
+ *  @return the failure of the last write, as clv_flight_write's; else CLV_OK */
 CLV_EXPERIMENTAL clv_status clv_flight_last_path(const char **path, const clv_flight *flight, clv_error *err);
 
 /** Writes a dump of this process's ranks to exactly `path`. The session may be running or failed; it must not be freed,
  *  nor a program of it unloaded, meanwhile.
- *  @return CLV_EIO, CLV_ENOTFOUND, CLV_ENOMEM */
+ *  @return CLV_EINVAL for a path where no file can be; CLV_EIO, CLV_ENOTFOUND, CLV_ENOMEM */
 CLV_EXPERIMENTAL clv_status clv_flight_write(const struct clv_session *session, const char *path, clv_error *err);
 
 /* ---- reading ---- */

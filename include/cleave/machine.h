@@ -46,14 +46,15 @@ extern "C" {
 typedef struct clv_machine clv_machine;
 
 /** Opens a profile by its path, or by the name of a built-in one (clv_machine_builtin_name). Free with
- *  clv_machine_free. @return CLV_ENOTFOUND with the built-in names; as clv_machine_parse; CLV_EIO */
+ *  clv_machine_free. @return CLV_ENOTFOUND with the built-in names; as clv_machine_parse; CLV_ELIMIT for a file of more
+ *  than 4 MiB; CLV_EIO */
 CLV_EXPERIMENTAL clv_status clv_machine_open(clv_machine **out, const char *profile, clv_error *err);
 /** Parses a profile from `size` bytes of JSON; `where` names them in messages. Free with clv_machine_free.
  *  @return CLV_EFORMAT naming the key; CLV_ELIMIT for too many measurements; CLV_ENOMEM */
 CLV_EXPERIMENTAL clv_status clv_machine_parse(clv_machine **out, const char *json, size_t size, const char *where,
                                               clv_error *err);
-/** Writes the machine's profile to a file, which is replaced. @return CLV_ENOTFOUND and CLV_EIO, naming the file;
- *  CLV_ENOMEM */
+/** Writes the machine's profile to a file, which is replaced.
+ *  @return CLV_EINVAL for a path where no file can be, CLV_ENOTFOUND and CLV_EIO, naming it; CLV_ENOMEM */
 CLV_EXPERIMENTAL clv_status clv_machine_write(const clv_machine *machine, const char *path, clv_error *err);
 /** Frees a machine; does nothing for NULL. */
 CLV_EXPERIMENTAL void clv_machine_free(clv_machine *machine);

@@ -61,8 +61,9 @@ typedef struct clv_trace_options {
 /** Stops recording and writes the trace; options NULL discards it. In a session of several processes all of them call
  *  it, and the process of rank 0 writes the events of all ranks. Runs of programs that are no longer loaded are left
  *  out. A failed run is recorded up to the instruction that failed, except on ranks that have not returned.
- *  @return CLV_EINVAL if no trace is recorded, or while another call uses the session; CLV_EIO, CLV_ENOTFOUND for the
- *          file; CLV_ENOMEM; in a session of several processes, the transport's failures */
+ *  @return CLV_EINVAL if no trace is recorded, for a path where no file can be, or while another call uses the session;
+ *          CLV_EIO, CLV_ENOTFOUND for the file; CLV_ENOMEM; the transport's failures in a session of several
+ *          processes */
 CLV_EXPERIMENTAL clv_status clv_trace_end(clv_session *session, const clv_trace_options *options, clv_error *err);
 
 /* ---- reading ---- */

@@ -1,6 +1,7 @@
 /* machine_profile.c - reads and writes hardware profiles as JSON, and finds the built-in ones. */
 #include "program/cost/machine.h"
 
+#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -201,12 +202,11 @@ static clv_status refuse_name(const char *profile, clv_error *err)
 clv_status clv_machine_open(clv_machine **out, const char *profile, clv_error *err)
 {
     CLV_TRY(clv_require(out && profile, "clv_machine_open", "out and the profile", err));
-    if (access(profile, F_OK) == 0)
-        return read_profile(out, profile, err);
-    for (int i = 0; i < SHIPPED; i++)
+    bool is_absent = access(profile, F_OK) != 0 && errno == ENOENT;
+    for (int i = 0; is_absent && i < SHIPPED; i++)
         if (strcmp(shipped[i].name, profile) == 0)
             return clv_machine_parse(out, shipped[i].profile, strlen(shipped[i].profile), profile, err);
-    return refuse_name(profile, err);
+    return is_absent ? refuse_name(profile, err) : read_profile(out, profile, err);
 }
 
 /* ---- writing ---- */
