@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "byte_model.h"
 #include "cleave/cleave.h"
 #include "must.h"
 #include "temp_folder.h"
@@ -354,26 +355,13 @@ static void test_cut_while_open(void **state)
     clv_checkpoint_close(checkpoint);
 }
 
-/* A small model of bytes: its trainer, its folder, and what is made of them. */
 static int set_up(void **state)
 {
-    const clv_model_info sizes = {
-        .hidden = 8, .layers = 1, .heads = 2, .ffn = 8, .vocab = 256, .bos = -1, .pad = -1, .mask = -1};
-    const clv_lr_schedule schedule = {.peak = 1e-3, .steps = 2};
-    const clv_trainer_options how = {.batch = 1, .seq = 4, .schedule = &schedule};
     const clv_evaluate_options once = {.batch = 1, .seq = 4, .ids = (int32_t[]){1, 2, 3, 4}};
-    clv_model *made;
-    clv_trainer *first;
     if (make_folder(state) != 0)
         return -1;
-    must(clv_model_new(&made, &sizes, NULL, &err), &err);
-    must(clv_trainer_new(&first, made, &how, &err), &err);
-    must(clv_trainer_save(first, in_folder("model"), &err), &err);
-    must(clv_tokenizer_write_bytes(in_folder("model"), &err), &err);
-    clv_trainer_free(first);
-    clv_model_close(made);
-    must(clv_model_open(&model, in_folder("model"), NULL, &err), &err);
-    must(clv_trainer_new(&trainer, model, &how, &err), &err);
+    model = byte_model(in_folder("model"));
+    must(clv_trainer_new(&trainer, model, &byte_model_step, &err), &err);
     session = clv_trainer_session(trainer);
     must(clv_evaluate(&evaluation, model, &once, &err), &err);
     must(clv_checkpoint_shard(model, in_folder("shards"), NULL, &err), &err);

@@ -19,7 +19,7 @@ typedef enum clv_pooling {
 
 /** Zero-initialised = defaults. */
 typedef struct clv_embed_options {
-    size_t size; /**< sizeof the struct, or 0 for the same */
+    size_t size; /**< sizeof the struct, or 0 */
     clv_pooling pooling;
     int64_t batch_tokens; /**< tokens per batch, about; 0: 4096 */
     int allow_nonfinite;  /**< nonzero: returns NaN and infinite states; else they are CLV_ENONFINITE */

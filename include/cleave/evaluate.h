@@ -14,7 +14,7 @@ extern "C" {
 
 /** The batch, and the results to return. */
 typedef struct clv_evaluate_options {
-    size_t size;                    /**< sizeof the struct, or 0 for the same */
+    size_t size;                    /**< sizeof the struct, or 0 */
     int64_t batch, seq;             /**< B and S, each at least 1 */
     const int32_t *ids;             /**< [B,S] */
     const uint8_t *mask;            /**< [B,S]: 1 = token, 0 = padding; NULL: no padding */

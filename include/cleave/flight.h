@@ -42,7 +42,7 @@ typedef struct clv_flight clv_flight;
 
 /** Zero-initialised = defaults. */
 typedef struct clv_flight_options {
-    size_t size;         /**< sizeof the struct; 0: as its first version had it */
+    size_t size;         /**< sizeof the struct, or 0 */
     const char *path;    /**< the file, overwritten if it exists; in a session of several processes the process's index
                               is appended: path.0, path.1 */
     int only_on_timeout; /**< nonzero: write only when a call fails with CLV_ETIMEOUT or CLV_EPEER */
@@ -78,7 +78,7 @@ CLV_EXPERIMENTAL int clv_flight_report_rank_count(const clv_flight_report *repor
 
 /** How far a rank got. Strings live with the report. */
 typedef struct clv_flight_rank {
-    size_t size;                /**< the caller's: sizeof the struct, or 0 */
+    size_t size;                /**< set by the caller: sizeof the struct, or 0 */
     int process;                /**< -1: missing, then all else is unset */
     const char *host;           /**< NULL: missing */
     int64_t n_begun;            /**< instructions, and collectives outside programs, that it began */
@@ -110,7 +110,7 @@ typedef enum clv_flight_kind {
 
 /** One finding. The text lives with the report. */
 typedef struct clv_flight_finding {
-    size_t size; /**< the caller's: sizeof the struct, or 0 */
+    size_t size; /**< set by the caller: sizeof the struct, or 0 */
     clv_flight_kind kind;
     int rank, peer;   /**< peer -1: none */
     const char *text; /**< a sentence; NULL: past the end */

@@ -253,7 +253,7 @@ CLV_API clv_value clv_layer_norm(clv_graph *graph, clv_value x, clv_value gain, 
 
 /** Zero-initialised: every query sees every key. */
 typedef struct clv_attention_options {
-    size_t size;         /**< sizeof the struct; 0: as its first version had it */
+    size_t size;         /**< sizeof the struct, or 0 */
     bool causal;         /**< a query attends to keys at its own and earlier positions only */
     double scale;        /**< factor of the scores; 0: 1/sqrt(D) */
     clv_value mask;      /**< u8 or bool [B, Sk]: 1 attends, 0 does not; optional */
@@ -312,7 +312,7 @@ CLV_API clv_value clv_clip_scale(clv_graph *graph, clv_value norm, double most);
 
 /** Zero-initialised = defaults. */
 typedef struct clv_adamw_options {
-    size_t size;                            /**< sizeof the struct; 0: as its first version had it */
+    size_t size;                            /**< sizeof the struct, or 0 */
     double beta1, beta2, eps, weight_decay; /**< zeros: 0.9, 0.999, 1e-8; weight_decay 0 */
     const clv_layout *state_layout; /**< layout of the moments; NULL: the parameter's. Sharded further it is ZeRO stage
                                          1: the gradient is reduce-scattered, the new parameter all-gathered */
@@ -328,7 +328,7 @@ CLV_API void clv_adamw(clv_graph *graph, clv_value parameter, clv_value gradient
 
 /** Zero-initialised = defaults. */
 typedef struct clv_sgd_options {
-    size_t size;                    /**< sizeof the struct; 0: as its first version had it */
+    size_t size;                    /**< sizeof the struct, or 0 */
     double momentum, weight_decay;  /**< zeros: 0.9; weight_decay 0 */
     const clv_layout *state_layout; /**< layout of the momentum, as clv_adamw_options.state_layout */
     clv_value grad_scale;           /**< as clv_adamw_options.grad_scale */
@@ -341,7 +341,7 @@ CLV_API void clv_sgd(clv_graph *graph, clv_value parameter, clv_value gradient, 
 
 /** Zero-initialised = defaults. */
 typedef struct clv_lion_options {
-    size_t size;                       /**< sizeof the struct; 0: as its first version had it */
+    size_t size;                       /**< sizeof the struct, or 0 */
     double beta1, beta2, weight_decay; /**< zeros: 0.9, 0.99; weight_decay 0 */
     const clv_layout *state_layout;    /**< layout of the moment, as clv_adamw_options.state_layout */
     clv_value grad_scale;              /**< as clv_adamw_options.grad_scale */

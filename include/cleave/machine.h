@@ -70,7 +70,7 @@ typedef struct clv_machine_link {
 
 /** A machine without its measured rates. */
 typedef struct clv_machine_info {
-    size_t size;               /**< set by the caller: sizeof the struct; 0: its first version */
+    size_t size;               /**< set by the caller: sizeof the struct, or 0 */
     const char *name;          /**< lives with the machine */
     int64_t ranks_per_host;    /**< consecutive ranks that share a host */
     int64_t hosts;             /**< number of hosts; 0: any number */
@@ -94,7 +94,7 @@ CLV_EXPERIMENTAL double clv_machine_rate(const clv_machine *machine, const char 
 
 /** Options of clv_machine_measure. Zero-initialised = defaults. */
 typedef struct clv_measure_options {
-    size_t size;   /**< sizeof the struct; 0: its first version */
+    size_t size;   /**< sizeof the struct, or 0 */
     int64_t ranks; /**< ranks of a host that run at once; 0: one per core (clv_cpu_info.cores) or process of a job */
     int blocks;    /**< number of blocks to trace, smallest first; 0: all, some of them bf16 */
     clv_progress_callback *progress; /**< called after each block, and with 0 at the start; optional */
@@ -115,7 +115,7 @@ CLV_EXPERIMENTAL clv_status clv_machine_measure(clv_machine **out, const clv_mea
 
 /** The CPU, and the libraries that compute on it. */
 typedef struct clv_cpu_info {
-    size_t size;         /**< set by the caller: sizeof the struct; 0: its first version */
+    size_t size;         /**< set by the caller: sizeof the struct, or 0 */
     const char *kernels; /**< instruction set of the library's kernels: "portable", "avx2", "avx512", "amx" */
     char products[64];   /**< matmul library: "oneDNN 2.6.3" */
     int64_t cores;       /**< cores that this process may use: as many ranks of one thread run at full speed */

@@ -28,7 +28,7 @@ typedef struct clv_model clv_model;
  *  PEFT, and B with zeros. Training a model with adapters changes only the adapters: its weights have neither gradients
  *  nor optimizer state. */
 typedef struct clv_lora_options {
-    size_t size;         /**< sizeof the struct, or 0 for the same */
+    size_t size;         /**< sizeof the struct, or 0 */
     int64_t rank;        /**< R: at least 1, at most the smaller side of every target */
     double alpha;        /**< 0: the rank */
     const char *targets; /**< comma-separated module names of the checkpoint, "q_proj,v_proj". A name matches modules
@@ -42,7 +42,7 @@ typedef struct clv_lora_options {
 
 /** Zero-initialised = defaults. */
 typedef struct clv_model_options {
-    size_t size;                 /**< sizeof the struct, or 0 for the same */
+    size_t size;                 /**< sizeof the struct, or 0 */
     const clv_mesh *mesh;        /**< copied; NULL: one rank */
     const clv_axis_rules *rules; /**< copied; NULL: clv_axis_rules_preset's default for the mesh */
     clv_dtype dtype;             /**< of weights and activations: CLV_F32, CLV_BF16, CLV_F16 or CLV_F64 */
@@ -191,7 +191,7 @@ CLV_API void clv_handle_sigbus(void);
 
 /** Shape and inputs of a model's graph. */
 typedef struct clv_model_graph_options {
-    size_t size;              /**< sizeof the struct, or 0 for the same */
+    size_t size;              /**< sizeof the struct, or 0 */
     int64_t batch, seq;       /**< B and S of the ids; each at least 1, S at most max_positions */
     int padding_mask;         /**< nonzero: adds an input "mask" u8 [B,S], 1 = token, 0 = padding; no token attends to
                                    padding */
@@ -240,7 +240,7 @@ CLV_API clv_status clv_optimizer_parse(clv_optimizer *out, const char *name, clv
 
 /** How a training step updates parameters. Zero-initialised = AdamW with its defaults, without clipping. */
 typedef struct clv_update_options {
-    size_t size;                    /**< sizeof the struct, or 0 for the same */
+    size_t size;                    /**< sizeof the struct, or 0 */
     const clv_adamw_options *adamw; /**< NULL: its defaults */
     double clip;                    /**< > 0: largest global norm of all gradients; 0: no clipping */
     int64_t decay_all;              /**< nonzero: weight decay also for gains and biases */

@@ -36,7 +36,7 @@ CLV_API clv_value clv_residual_input(clv_graph *graph, const char *name, clv_dty
 
 /** Zero-initialised: no bias, weights of zeros. */
 typedef struct clv_linear_options {
-    size_t size;               /**< sizeof(clv_linear_options); 0: size of its first version */
+    size_t size;               /**< sizeof the struct, or 0 */
     const char *name;          /**< name of the state "<name>.weight" and "<name>.bias"; NULL: "linear" */
     bool bias;                 /**< adds a bias, initialised to 0 */
     bool gather_output;        /**< column-parallel: the output is gathered, whole on every rank */

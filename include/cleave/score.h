@@ -14,7 +14,7 @@ extern "C" {
 
 /** Zero-initialised = defaults. */
 typedef struct clv_score_options {
-    size_t size;          /**< sizeof the struct, or 0 for the same */
+    size_t size;          /**< sizeof the struct, or 0 */
     int64_t batch_tokens; /**< tokens per batch, about; 0: 4096 */
     int allow_nonfinite;  /**< nonzero: NaN and infinite losses count; else they are CLV_ENONFINITE */
     int64_t context;      /**< clv_score_text: tokens per window, at least 2; 0: the model's maximum, at most 1024 */

@@ -52,7 +52,7 @@ CLV_EXPERIMENTAL clv_status clv_trace_step(clv_session *session, int64_t step, c
 
 /** Zero-initialised = defaults. */
 typedef struct clv_trace_options {
-    size_t size;                /**< sizeof the struct; 0: as its first version had it */
+    size_t size;                /**< sizeof the struct, or 0 */
     const char *path;           /**< the file, overwritten if it exists; NULL: discard the recording */
     const clv_machine *machine; /**< machine to predict for, borrowed during the call; NULL: machine.h's default */
     int this_process_only;      /**< nonzero: do not gather from the other processes, which may have failed; the process
@@ -80,7 +80,7 @@ CLV_EXPERIMENTAL void clv_trace_report_free(clv_trace_report *report);
 
 /** General facts of a trace. Strings live with the report. */
 typedef struct clv_trace_info {
-    size_t size;         /**< the caller's: sizeof the struct, or 0 */
+    size_t size;         /**< set by the caller: sizeof the struct, or 0 */
     const char *mesh;    /**< "data=2,model=2" */
     const char *machine; /**< the machine of the prediction */
     int64_t ranks, processes;
@@ -93,7 +93,7 @@ CLV_EXPERIMENTAL clv_status clv_trace_describe(const clv_trace_report *report, c
 
 /** Time of a step in one part of the model: seconds, means over steps and ranks. */
 typedef struct clv_trace_part {
-    size_t size;                    /**< the caller's: sizeof the struct, or 0 */
+    size_t size;                    /**< set by the caller: sizeof the struct, or 0 */
     const char *name;               /**< "attention", "feed-forward", "rest"; NULL: past the end */
     double compute;                 /**< in ops */
     double moving;                  /**< in collectives, without waiting */
@@ -112,7 +112,7 @@ CLV_EXPERIMENTAL clv_status clv_trace_report_part(const clv_trace_report *report
 
 /** Time of a step in all ops, or collectives, of one kind: means over steps and ranks. */
 typedef struct clv_trace_op_kind {
-    size_t size;      /**< the caller's: sizeof the struct, or 0 */
+    size_t size;      /**< set by the caller: sizeof the struct, or 0 */
     const char *name; /**< "dot_general", "all_reduce"; lives with the report; NULL: past the end */
     double calls;     /**< in a step of a rank */
     double seconds;   /**< in total, waiting for other ranks included */

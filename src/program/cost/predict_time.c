@@ -143,5 +143,5 @@ clv_status clv_program_predict(const clv_program *program, const clv_machine *ma
     all.model_utilisation =
         all.seconds > 0 ? at_peak.model / ((double)clv_mesh_rank_count(&program->mesh) * all.seconds) : 0;
     all.memory_bytes = floor(model.machine->memory_bytes / model.oversubscription);
-    return clv_struct_copy_out(out, sizeof all, offsetof(clv_prediction, overlapped), &all, "clv_program_predict", err);
+    return clv_struct_copy_out(out, sizeof all, sizeof all, &all, "clv_program_predict", err);
 }
