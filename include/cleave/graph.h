@@ -318,7 +318,7 @@ typedef struct clv_adamw_options {
                                          1: the gradient is reduce-scattered, the new parameter all-gathered */
     clv_value grad_scale;           /**< f32 scalar factor of the gradient (clv_clip_scale); NaN skips the update.
                                          CLV_NONE: 1 */
-    bool exact;                     /**< true: zeros in beta1, beta2 and eps mean 0, not the default */
+    bool exact;                     /**< true: zeros in the betas mean 0, not the default, and eps must be given */
 } clv_adamw_options;
 /** AdamW (Loshchilov & Hutter 2019, eps outside the root). Makes the moments as state "<name>.m" and ".v", f32 (f64 for
  *  f64), for a parameter of 16 bits also its f32 copy ".master", and assigns the updates. lr: f32 scalar; step: i32

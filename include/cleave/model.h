@@ -233,7 +233,7 @@ CLV_API void clv_model_inference(clv_graph *graph, const clv_model *model, const
 
 /** An optimizer: clv_adamw, clv_sgd, clv_lion. */
 typedef enum clv_optimizer { CLV_OPTIMIZER_ADAMW, CLV_OPTIMIZER_SGD, CLV_OPTIMIZER_LION } clv_optimizer;
-/** "adamw", "sgd", "lion"; "?" for another value. */
+/** "adamw", "sgd", "lion"; "unknown" for a value outside the enum. */
 CLV_API const char *clv_optimizer_name(clv_optimizer optimizer);
 /** Finds an optimizer by name. @return CLV_EINVAL with the valid names */
 CLV_API clv_status clv_optimizer_parse(clv_optimizer *out, const char *name, clv_error *err);

@@ -28,9 +28,9 @@ typedef enum clv_plan_block {
     CLV_PLAN_BLOCK_LLAMA      /**< the same with RMSNorms and a SiLU-gated MLP */
 } clv_plan_block;
 
-/** "ffn", "attention", "gpt", "llama" or "none"; "unknown" for any other value. */
+/** "ffn", "attention", "gpt", "llama" or "none"; "unknown" for a value outside the enum. */
 CLV_API const char *clv_plan_block_name(clv_plan_block block);
-/** "gpt" -> CLV_PLAN_BLOCK_GPT; CLV_EINVAL with the valid names. */
+/** "gpt" -> CLV_PLAN_BLOCK_GPT. @return CLV_EINVAL with the valid names, of which "none" is not one */
 CLV_API clv_status clv_plan_block_parse(clv_plan_block *out, const char *name, clv_error *err);
 
 /** Which computation is planned. */

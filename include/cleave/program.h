@@ -25,7 +25,7 @@ typedef enum clv_recompute {
                                   whose results are kept unless `reshard_after_forward` is set */
 } clv_recompute;
 
-/** "none", "selective", "full"; "?" for an invalid value. */
+/** "none", "selective", "full"; "unknown" for a value outside the enum. */
 CLV_API const char *clv_recompute_name(clv_recompute recompute);
 /** Parses a name: "full" -> CLV_RECOMPUTE_FULL. @return CLV_EINVAL with the valid names */
 CLV_API clv_status clv_recompute_parse(clv_recompute *out, const char *name, clv_error *err);
@@ -106,7 +106,7 @@ typedef enum clv_candidate_verdict {
     CLV_VERDICT_ILLEGAL           /**< the op's rule, or the form of layouts, does not allow it */
 } clv_candidate_verdict;
 
-/** "chosen", "costlier", "moves_stationary", "illegal". */
+/** "chosen", "costlier", "moves_stationary", "illegal"; "unknown" for a value outside the enum. */
 CLV_API const char *clv_candidate_verdict_name(clv_candidate_verdict verdict);
 
 /** A candidate strategy: one way of sharding an op, with its cost: the reshards of operands and results, and the work

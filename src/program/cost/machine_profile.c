@@ -112,7 +112,8 @@ static clv_status read_rates(clv_rates *out, const json_t *ops, const char *wher
             if (!rate)
                 return clv_fail_memory(err, where, CLV_MAX_RATES * sizeof *rate);
             snprintf(rate->op, sizeof rate->op, "%s", op);
-            CLV_TRY(clv_dtype_parse(&rate->dtype, dtype, err));
+            if (clv_dtype_parse(&rate->dtype, dtype, NULL) != CLV_OK)
+                return clv_fail(err, CLV_EFORMAT, "%s: \"%s\": dtype '%.40s' is unknown", where, op, dtype);
             CLV_TRY(read_points(rate, list, where, err));
         }
     }
