@@ -109,7 +109,7 @@ CLV_API clv_status clv_generator_feed(clv_generator *generator, int64_t sequence
  *  the generator cannot be used any more. */
 CLV_API clv_status clv_generator_run(clv_generator *generator, clv_error *err);
 /** Computes all tokens again and stops at the first instruction with a non-finite result: CLV_ENONFINITE names it.
- *  Reads the weights again. */
+ *  Reads the weights again. Later runs of the generator make the same check. */
 CLV_API clv_status clv_generator_find_nonfinite(clv_generator *generator, clv_error *err);
 /** Logits [V] after a sequence's last token, borrowed until the next run. NULL for an invalid sequence, and in a job
  *  whose processes each hold a part of the vocabulary (split_logits, and after clv_generate). */
@@ -168,8 +168,8 @@ typedef struct clv_generation clv_generation;
  *  NULL. Free with clv_generation_free.
  *  @return CLV_EINVAL for an empty prompt or stop string, and for a token of a prompt that is outside the model's
  *          vocabulary; CLV_ELIMIT when a prompt is longer than the context, or than the folder's max_length;
- *          CLV_ENONFINITE, naming the origin, when no token can be drawn; errors of clv_model_generation_config,
- *          clv_model_tokenizer and of reading weights */
+ *          CLV_ENONFINITE, naming the origin, when no token can be drawn (clv_generator_find_nonfinite); errors of
+ *          clv_model_generation_config, clv_model_tokenizer and of reading weights */
 CLV_API clv_status clv_generate(clv_generation **out, clv_generator *generator, const char *const *prompts, int64_t n,
                                 const clv_generate_options *options, clv_error *err);
 /** NULL is a no-op. */

@@ -221,7 +221,7 @@ typedef struct clv_model_graph_options {
                                    times the number of ranks. Results of up to 16 rows have the same bits */
 } clv_model_graph_options;
 
-/** Adds the model to a graph on its mesh. The graph must not have parameters yet. Input: "ids" i32 [B,S]. Returns
+/** Adds the model to a graph on its mesh. Input: "ids" i32 [B,S]. Returns
  *  logits [B,S,V], sharded over the vocabulary as the rules say; CLV_NONE for a model without a head. *hidden, unless
  *  NULL, receives the hidden states [B,S,M] after the final norm. The graph records failures. */
 CLV_API clv_value clv_model_forward(clv_graph *graph, const clv_model *model, const clv_model_graph_options *how,
@@ -255,7 +255,8 @@ typedef struct clv_update_options {
 
 /** Adds a training step: forward, backward and update (update NULL: its defaults). Inputs: "ids", "labels" i32 [B,S]
  *  (-100: ignored), "lr" f32, "step" i32 (from 1). Outputs: "loss" f32, the mean over labels; "grad_norm" f32, the
- *  global norm of the gradients before clipping (clv_global_norm). If either is not finite, no state changes. */
+ *  global norm of the gradients before clipping (clv_global_norm). If either is not finite, no state changes.
+ *  All parameters of the graph are updated. */
 CLV_API void clv_model_train_step(clv_graph *graph, const clv_model *model, const clv_model_graph_options *how,
                                   const clv_update_options *update);
 

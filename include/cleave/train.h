@@ -32,14 +32,14 @@ typedef enum clv_lr_schedule_shape {
 /** Looks up a shape by name. @return CLV_EINVAL with the valid names */
 CLV_API clv_status clv_lr_schedule_shape_parse(clv_lr_schedule_shape *out, const char *name, clv_error *err);
 
-/** Learning rate by step: peak * (step + 1) / warmup during the warm-up, then by the shape; floor from step `steps` on.
- *  A plain value. */
+/** Learning rate by step: peak * (step + 1) / warmup during the warm-up, then by the shape; from step `steps` on floor,
+ *  but for the shape constant. A plain value. */
 typedef struct clv_lr_schedule {
     double peak, floor;          /**< learning rates, 0 <= floor <= peak */
     int64_t warmup;              /**< steps of linear warm-up, 0 <= warmup <= steps */
     int64_t steps;               /**< of the whole training, >= 1 */
     clv_lr_schedule_shape shape; /**< default: cosine */
-    int64_t decay_steps;         /**< of CLV_LR_SCHEDULE_WSD, at most steps - warmup; 0: a tenth of `steps` */
+    int64_t decay_steps; /**< of CLV_LR_SCHEDULE_WSD, at most steps - warmup; 0: a tenth of `steps`, rounded up */
 } clv_lr_schedule;
 
 /** @return CLV_EINVAL for a field out of range, naming the valid values */

@@ -23,6 +23,7 @@
 #include "models/weights/weight_layouts.h"
 #include "models/weights/quantized_weights.h"
 #include "models/weights/weight_storage.h"
+#include "nn/axis_rules.h"
 #include "partition/partitioner.h"
 #include "program/cost/machine.h"
 #include "runtime/session/rank_threads.h"
@@ -96,7 +97,7 @@ static clv_status take(clv_model *m, const clv_model_options *o, clv_error *err)
         m->rules = *o->rules;
     else
         CLV_TRY(clv_axis_rules_preset(&m->rules, NULL, &m->mesh, err));
-    return CLV_OK;
+    return clv_axis_rules_check(&m->rules, &m->mesh, err);
 }
 
 static clv_status set_lora(clv_model *m, const clv_lora_options *given, clv_error *err)
