@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "byte_model.h"
+#include "golden_path.h"
 #include "temp_folder.h"
 
 #include "cleave/cleave.h"
@@ -75,12 +76,97 @@ static void test_model(void **state)
     assert_int_equal(moments, 2);
     clv_program_free(program);
     clv_graph_free(graph);
+    clv_model_part_sizes parts = {.size = sizeof parts};
+    int64_t most;
+    MUST(clv_model_get_info(model, &info, &err));
+    MUST(clv_model_get_part_sizes(model, &parts, &err));
+    MUST(clv_model_max_rank_elems(&most, model, NULL, &err));
+    assert_true(parts.embedding + parts.layers + parts.head == info.parameters && most == info.parameters);
+    assert_int_equal(clv_model_weights_memory_bytes(model), 4 * info.parameters);
+    assert_int_equal(clv_model_bytes_read(spoilt), 0); /* nothing ran yet */
     MUST(clv_model_open(&wide, clv_model_folder(model), &(clv_model_options){.mesh = &many}, &err));
     FAILS(CLV_ELIMIT, "5000 ranks", clv_checkpoint_shard(wide, in_folder("shards"), NULL, &err));
     clv_model_close(wide);
 }
 
-/* ---- checkpoint.h ---- */
+/* Inputs that options add, and models without a head. */
+static void test_graphs(void **state)
+{
+    const clv_model_graph_options masked = {.batch = 1, .seq = 4, .padding_mask = 1};
+    const int32_t ids[4] = {1, 2, 3, 4}, zeros[4] = {0};
+    clv_evaluate_options typed = {.batch = 1, .seq = 4, .ids = ids, .token_types = zeros}, untyped = typed;
+    clv_comparison c = {.size = sizeof c};
+    clv_evaluation *a, *b;
+    clv_model *bert, *bare;
+    clv_graph *graph;
+    clv_program *program;
+    clv_value hidden;
+    (void)state;
+    MUST(clv_graph_new(&graph, clv_model_mesh(model), &err));
+    clv_model_inference(graph, model, &masked);
+    MUST(clv_compile(&program, graph, NULL, &err));
+    clv_program_tensor input = {.size = sizeof input};
+    bool has_mask = false;
+    for (int i = 0; MUST(clv_program_tensor_at(program, i, &input, &err)), input.name != NULL; i++)
+        has_mask |= strcmp(input.name, "mask") == 0 && input.kind == CLV_NAMED_INPUT && input.type.dtype == CLV_U8;
+    assert_true(has_mask);
+    clv_program_free(program);
+    clv_graph_free(graph);
+
+    MUST(clv_model_open(&bare, golden_path("bert_bare"), NULL, &err));
+    MUST(clv_graph_new(&graph, clv_model_mesh(bare), &err));
+    clv_value logits = clv_model_forward(graph, bare, &(clv_model_graph_options){.batch = 1, .seq = 4}, &hidden);
+    MUST(clv_graph_status(graph, &err));
+    assert_true(!clv_valid(logits) && clv_valid(hidden));
+    clv_graph_free(graph);
+    clv_model_close(bare);
+    MUST(clv_model_open(&bert, golden_path("bert"), NULL, &err));
+    untyped.token_types = NULL; /* all 0 */
+    MUST(clv_evaluate(&a, bert, &typed, &err));
+    MUST(clv_evaluate(&b, bert, &untyped, &err));
+    MUST(clv_evaluation_compare(&c, a, b, 0, &err));
+    assert_true(c.largest_error == 0 && c.diverges[0] == '\0' && c.tensors == clv_evaluation_count(a));
+    clv_evaluation_free(a);
+    clv_evaluation_free(b);
+    clv_model_close(bert);
+}
+
+/* ---- checkpoint.h, evaluate.h ---- */
+
+static void count_bytes(void *arg, int64_t done, int64_t total)
+{
+    assert_true(done <= total);
+    *(int64_t *)arg = total;
+}
+
+/* A file of one number a name. */
+static clv_checkpoint *numbers(const char *path, const char *const *names, const float *values, int n)
+{
+    clv_checkpoint_writer *w;
+    clv_checkpoint *checkpoint;
+    MUST(clv_checkpoint_create(&w, path, &err));
+    for (int i = 0; i < n; i++)
+        MUST(clv_checkpoint_add_tensor(w, names[i], CLV_F32, 1, (int64_t[]){1}, &err));
+    for (int i = 0; i < n; i++)
+        MUST(clv_checkpoint_write(w, i, NULL, &values[i], &err));
+    MUST(clv_checkpoint_commit(w, &err));
+    MUST(clv_checkpoint_open(&checkpoint, path, NULL, &err));
+    return checkpoint;
+}
+
+/* The error of a gradient is relative to a thousandth of the largest of all, at least. */
+static void test_comparison(void **state)
+{
+    static const char *const names[] = {"grad.a", "grad.b"};
+    clv_comparison c = {.size = sizeof c};
+    clv_checkpoint *want = numbers(in_folder("want"), names, (float[]){1000, 1e-6f}, 2),
+                   *got = numbers(in_folder("got"), names, (float[]){1000, 3e-6f}, 2);
+    (void)state;
+    MUST(clv_evaluation_compare_files(&c, got, want, 1, &err));
+    assert_true(fabs(c.largest_error - 2e-6) < 1e-9 && c.tensors == 2 && c.diverges[0] == '\0');
+    clv_checkpoint_close(got);
+    clv_checkpoint_close(want);
+}
 
 static void test_checkpoint(void **state)
 {
@@ -127,6 +213,22 @@ static void test_checkpoint(void **state)
     FAILS(CLV_EINVAL, "x", clv_checkpoint_write(writer, 0, NULL, out, &err));
     clv_checkpoint_abandon(writer);
     FAILS(CLV_EINVAL, "", clv_checkpoint_merge(clv_model_folder(model), in_folder("merged"), NULL, &err));
+
+    int64_t written = 0;
+    char *manifest;
+    size_t size;
+    const clv_convert_options with_text = {
+        .rules_text = "rules of a test", .progress = count_bytes, .progress_arg = &written};
+    MUST(clv_checkpoint_shard(model, in_folder("sharded"), &with_text, &err));
+    assert_true(written > 0);
+    MUST(clv_text_read(&manifest, &size, in_folder("sharded/cleave.json"), 0, &err));
+    assert_non_null(strstr(manifest, "rules of a test"));
+    free(manifest);
+    MUST(clv_checkpoint_open(&checkpoint, in_folder("sharded"), NULL, &err));
+    assert_int_equal(clv_mesh_rank_count(clv_checkpoint_mesh(checkpoint)), 1);
+    assert_true(clv_checkpoint_rank_file(text, sizeof text, &bytes, checkpoint, 0) > 0 && bytes > 0);
+    assert_int_equal(clv_checkpoint_rank_file(text, sizeof text, NULL, checkpoint, 1), 0);
+    clv_checkpoint_close(checkpoint);
 
     MUST(clv_session_new(&session, clv_model_mesh(model), NULL, &err)); /* without state */
     FAILS(CLV_ENOTFOUND, "", clv_model_save(model, session, in_folder("saved"), &err));
@@ -276,9 +378,25 @@ static double nll_of(clv_forwarder *forwarder, const char *text, size_t size, in
     return score.nll;
 }
 
+static void count_calls(void *arg, int64_t done, int64_t total)
+{
+    (void)done, (void)total;
+    ++*(int *)arg;
+}
+
+static int batches_of(clv_forwarder *forwarder, const char *text, size_t size, int64_t batch_tokens)
+{
+    int calls = 0;
+    clv_score score = {.size = sizeof score};
+    const clv_score_options how = {
+        .batch_tokens = batch_tokens, .context = 512, .progress = count_calls, .progress_arg = &calls};
+    MUST(clv_score_text(&score, forwarder, text, size, &how, &err));
+    return calls;
+}
+
 static void test_scores(void **state)
 {
-    enum { LONG = 1500 };
+    enum { LONG = 512 + 17 * 256 }; /* 18 windows of 512, half of one apart */
     char text[LONG];
     clv_forwarder *nll;
     clv_score score = {.size = sizeof score};
@@ -289,7 +407,11 @@ static void test_scores(void **state)
     double given = nll_of(nll, text, LONG, 1024, 512);
     assert_true(nll_of(nll, text, LONG, 0, 0) == given); /* the model's maximum, at most 1024; half of it */
     assert_true(nll_of(nll, text, LONG, 2048, 0) != given);
-    assert_true(nll_of(nll, text, LONG, 1024, 100) != given);
+    assert_true(nll_of(nll, text, LONG, 1024, 300) != given);
+    const size_t windows_16 = LONG - 512, windows_18 = LONG; /* 8 of which make a batch of 4096 tokens */
+    assert_int_equal(batches_of(nll, text, windows_16, 0), batches_of(nll, text, windows_16, 4096));
+    assert_true(batches_of(nll, text, windows_16, 0) < batches_of(nll, text, windows_16, 4095));
+    assert_true(batches_of(nll, text, windows_18, 0) > batches_of(nll, text, windows_18, 4608));
     FAILS(CLV_EINVAL, "",
           clv_score_text(&score, nll, text, LONG, &(clv_score_options){.context = 8, .stride = 8}, &err));
     FAILS(CLV_EINVAL, "the text", clv_score_text(&score, nll, text, 1, NULL, &err));
@@ -497,7 +619,8 @@ static void test_reports(void **state)
     MUST(clv_flight_read(&flight, (const char *[]){in_folder("flight")}, 1, &err));
     assert_int_equal(clv_flight_report_rank_count(flight), 1);
     MUST(clv_flight_report_rank(flight, 0, &rank, &err));
-    assert_true(rank.process == 0 && rank.n_begun > 0 && rank.current == NULL && rank.instruction == -1);
+    assert_true(rank.process == 0 && rank.n_begun > 0 && rank.current == NULL && rank.instruction == -1 &&
+                rank.last_completed != NULL && rank.host != NULL);
     assert_true(rank.waited_seconds == 0 && rank.group_set == -1 && rank.expected == 0 && rank.received == 0);
     FAILS(CLV_EINVAL, "", clv_flight_report_rank(flight, 1, &rank, &err));
     FAILS(CLV_EINVAL, "", clv_flight_report_rank(flight, -1, &rank, &err));
@@ -509,6 +632,16 @@ static void test_reports(void **state)
     MUST(clv_flight_last_path(&path, none, &err));
     assert_null(path);
     assert_int_equal(access(in_folder("none"), F_OK), -1);
+    clv_flight_free(none);
+    clv_model *recorded; /* whose runs are recorded, too */
+    MUST(clv_flight_new(&none, &(clv_flight_options){.path = in_folder("runs")}, &err));
+    MUST(clv_model_open(&recorded, clv_model_folder(model), &(clv_model_options){.flight = none}, &err));
+    MUST(clv_trainer_new(&t, recorded, &byte_model_step, &err));
+    MUST(clv_trainer_step(t, ids, ids, NULL, NULL, &err));
+    clv_trainer_free(t);
+    clv_model_close(recorded);
+    MUST(clv_flight_last_path(&path, none, &err));
+    assert_string_equal(path, in_folder("runs"));
     clv_flight_free(none);
 }
 
@@ -540,9 +673,10 @@ static int tear_down(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_model),      cmocka_unit_test(test_checkpoint), cmocka_unit_test(test_generator),
-        cmocka_unit_test(test_not_finite), cmocka_unit_test(test_scores),     cmocka_unit_test(test_tokenizer),
-        cmocka_unit_test(test_data),       cmocka_unit_test(test_trainer),    cmocka_unit_test(test_reports),
+        cmocka_unit_test(test_model),      cmocka_unit_test(test_graphs),    cmocka_unit_test(test_comparison),
+        cmocka_unit_test(test_checkpoint), cmocka_unit_test(test_generator), cmocka_unit_test(test_not_finite),
+        cmocka_unit_test(test_scores),     cmocka_unit_test(test_tokenizer), cmocka_unit_test(test_data),
+        cmocka_unit_test(test_trainer),    cmocka_unit_test(test_reports),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -420,12 +420,68 @@ static void test_programs_and_sessions(void **state)
     clv_program_free(program);
 }
 
+/* ---- op.h ---- */
+
+static clv_status no_shape(const clv_op *op, const clv_type *in, clv_type *out, clv_error *why)
+{
+    (void)op, (void)why;
+    out[0] = in[0];
+    return CLV_OK;
+}
+
+static int last_factor, one_too_many;
+
+static void many_factors(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
+{
+    (void)op, (void)in, (void)out;
+    for (int i = 0; i < CLV_MAX_FACTORS; i++)
+        last_factor = clv_rule_add_factor(rule, 1, CLV_REDUCTION_NONE);
+    one_too_many = clv_rule_add_factor(rule, 1, CLV_REDUCTION_NONE);
+}
+
+static clv_status no_run(const clv_call *call, clv_error *why)
+{
+    (void)call, (void)why;
+    return CLV_OK;
+}
+
+static void test_ops(void **state)
+{
+    static const clv_op_def tableless = {.name = "test.tableless",
+                                         .min_in = 1,
+                                         .max_in = 1,
+                                         .n_out = 1,
+                                         .attrs_size = 8,
+                                         .shape = no_shape,
+                                         .rule = many_factors,
+                                         .run = no_run};
+    static const char text[] = "graph on x=2\n%1 f32[2] = input \"x\"\n%2 f32[2] = test.tableless \"y\" (%1)";
+    const clv_call alone = {0};
+    clv_graph *graph = new_graph(), *parsed;
+    clv_value x = input(graph, "x", CLV_F32, DIMS(2)), y = {7};
+    (void)state;
+    clv_emit(graph, &tableless, &(int64_t){0}, &x, 1, &y);
+    FAILS(CLV_ELIMIT, "16", clv_graph_status(graph, &err));
+    assert_true(last_factor == CLV_MAX_FACTORS - 1 && one_too_many == -1 && y.id == 0);
+    clv_graph_free(graph);
+    FAILS(CLV_EUNSUPPORTED, "test.tableless", clv_graph_parse(&parsed, text, &err));
+    assert_true(clv_call_rank(&alone) == 0 && clv_call_threads(&alone) == 1 && clv_call_cancelled(&alone) == 0);
+    assert_true(clv_view_elems(&(clv_view){0}) == 1 && clv_view_elems(&(clv_view){.rank = 1}) == 0);
+    assert_null(clv_op_find("test.nothing"));
+    assert_string_equal(clv_op_display_name(clv_op_find("test.tableless")), "test.tableless");
+    const clv_op_def *last = NULL;
+    for (const clv_op_def *op; (op = clv_op_next(last)) != NULL; last = op)
+        assert_true(last != NULL || op == clv_op_find(op->name));
+    assert_ptr_equal(last, clv_op_find("test.tableless"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_names),         cmocka_unit_test(test_defaults_of_builders),
         cmocka_unit_test(test_values_of_ops), cmocka_unit_test(test_layouts),
         cmocka_unit_test(test_machines),      cmocka_unit_test(test_programs_and_sessions),
+        cmocka_unit_test(test_ops),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
