@@ -131,6 +131,63 @@ static void test_graphs(void **state)
     clv_model_close(bert);
 }
 
+static char *text_of_step(const clv_lora_options *lora, const clv_update_options *update)
+{
+    const clv_model_graph_options how = {.batch = 1, .seq = 4};
+    clv_graph *graph;
+    clv_model *opened;
+    MUST(clv_model_open(&opened, clv_model_folder(model), &(clv_model_options){.lora = lora}, &err));
+    MUST(clv_graph_new(&graph, clv_model_mesh(opened), &err));
+    clv_model_train_step(graph, opened, &how, update);
+    MUST(clv_graph_status(graph, &err));
+    size_t size = clv_graph_print(NULL, 0, graph) + 1;
+    char *text = malloc(size);
+    clv_graph_print(text, size, graph);
+    clv_graph_free(graph);
+    clv_model_close(opened);
+    return text;
+}
+
+/* Options that mean the same make the same training step. */
+static void test_defaults_of_steps(void **state)
+{
+    static const clv_adamw_options adamw = {.beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8}, decays = {.weight_decay = 0.1};
+    static const clv_sgd_options sgd = {.momentum = 0.9};
+    static const clv_lion_options lion = {.beta1 = 0.9, .beta2 = 0.99};
+    static const clv_lora_options of_2 = {.rank = 2}, same_2 = {.rank = 2, .alpha = 2, .targets = "all-linear"},
+                                  other_2 = {.rank = 2, .alpha = 4}, fewer_2 = {.rank = 2, .targets = "q_proj"};
+    static const struct {
+        const clv_lora_options *lora;
+        clv_update_options update;
+        bool same; /* as the row before it */
+    } rows[] = {
+        {NULL, {.adamw = &adamw}, false},
+        {NULL, {.optimizer = CLV_OPTIMIZER_ADAMW}, true},
+        {NULL, {.accumulate = 1, .clip = 0}, true},
+        {NULL, {.clip = 1}, false},
+        {NULL, {.decay_all = 1, .adamw = &decays}, false},
+        {NULL, {.adamw = &decays}, false},
+        {NULL, {.optimizer = CLV_OPTIMIZER_SGD}, false},
+        {NULL, {.optimizer = CLV_OPTIMIZER_SGD, .sgd = &sgd, .adamw = &adamw}, true},
+        {NULL, {.optimizer = CLV_OPTIMIZER_LION}, false},
+        {NULL, {.optimizer = CLV_OPTIMIZER_LION, .lion = &lion, .sgd = &sgd}, true},
+        {&of_2, {0}, false},
+        {&same_2, {0}, true},
+        {&other_2, {0}, false},
+        {&fewer_2, {0}, false},
+    };
+    char *before = text_of_step(NULL, NULL);
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char *text = text_of_step(rows[i].lora, &rows[i].update);
+        if ((strcmp(text, before) == 0) != (i == 0 || rows[i].same)) /* the first: as without options */
+            fail_msg("row %zu", i);
+        free(before);
+        before = text;
+    }
+    free(before);
+}
+
 /* ---- checkpoint.h, evaluate.h ---- */
 
 static void count_bytes(void *arg, int64_t done, int64_t total)
@@ -673,9 +730,11 @@ static int tear_down(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_model),      cmocka_unit_test(test_graphs),    cmocka_unit_test(test_comparison),
-        cmocka_unit_test(test_checkpoint), cmocka_unit_test(test_generator), cmocka_unit_test(test_not_finite),
-        cmocka_unit_test(test_scores),     cmocka_unit_test(test_tokenizer), cmocka_unit_test(test_data),
+        cmocka_unit_test(test_model),      cmocka_unit_test(test_graphs),
+        cmocka_unit_test(test_comparison), cmocka_unit_test(test_defaults_of_steps),
+        cmocka_unit_test(test_checkpoint), cmocka_unit_test(test_generator),
+        cmocka_unit_test(test_not_finite), cmocka_unit_test(test_scores),
+        cmocka_unit_test(test_tokenizer),  cmocka_unit_test(test_data),
         cmocka_unit_test(test_trainer),    cmocka_unit_test(test_reports),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);

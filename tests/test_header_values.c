@@ -332,6 +332,45 @@ static void test_layouts(void **state)
     FAILS(CLV_EDTYPE, "", clv_shape_check((int64_t[]){4}, 1, (clv_dtype)99, &err));
 }
 
+/* ---- texts and numbers ---- */
+
+static void test_plain_values(void **state)
+{
+    static const char *const presets[] = {"dp",       "fsdp", "megatron", "megatron-sp", "fsdp+megatron-sp",
+                                          "gspmd-2d", "zero1"};
+    clv_subaxis subs[] = {{0, 1, 1}, {0, 1, 2}, {0, 2, 2}, {0, 4, 1}};
+    clv_mesh mesh;
+    char text[CLV_TYPE_TEXT];
+    (void)state;
+    for (int i = 0; i < 7; i++)
+        assert_string_equal(clv_axis_rules_preset_name(i), presets[i]);
+    assert_null(clv_axis_rules_preset_name(7));
+    assert_int_equal(clv_type_print(text, sizeof text, &(clv_type){CLV_F32, 3, {4, 16, 64}}), 12);
+    assert_string_equal(text, "f32[4,16,64]");
+    const clv_type longest = {CLV_BF16,
+                              CLV_MAX_RANK,
+                              {INT64_MAX, INT64_MAX, INT64_MAX, INT64_MAX, INT64_MAX, INT64_MAX, INT64_MAX, INT64_MAX}};
+    assert_true(clv_type_print(text, sizeof text, &longest) < CLV_TYPE_TEXT);
+    MUST(clv_mesh_parse(&mesh, "model=8", &err));
+    assert_int_equal(clv_subaxis_print(text, sizeof text, (clv_subaxis){0, 1, 8}, &mesh), 5);
+    assert_string_equal(text, "model");
+    assert_int_equal(clv_subaxis_print(text, sizeof text, (clv_subaxis){0, 2, 2}, &mesh), 10);
+    assert_string_equal(text, "model:(2)2");
+    assert_int_equal(clv_subaxes_normalize(subs, 4), 1); /* sizes of 1 go, neighbours are one */
+    assert_true(subs[0].axis == 0 && subs[0].pre == 1 && subs[0].size == 4);
+    for (int d = 0; d < CLV_DTYPE_COUNT; d++) {
+        const bool is_float = clv_dtype_is_float((clv_dtype)d);
+        unsigned char bytes[3 * 8] = {0};
+        assert_int_equal(clv_dtype_first_nonfinite((clv_dtype)d, bytes, 3), -1);
+        clv_dtype_store((clv_dtype)d, bytes, 2, -INFINITY);
+        assert_int_equal(clv_dtype_first_nonfinite((clv_dtype)d, bytes, 3), is_float ? 2 : -1);
+        clv_dtype_store((clv_dtype)d, bytes, 1, NAN);
+        assert_int_equal(clv_dtype_first_nonfinite((clv_dtype)d, bytes, 3), is_float ? 1 : -1);
+    }
+    assert_true(clv_key_seed((UINT64_C(1) << 32) + 5).word[0] == 0 &&
+                clv_key_seed((UINT64_C(1) << 32) + 5).word[1] == 5);
+}
+
 /* ---- machines, programs, sessions ---- */
 
 static void test_machines(void **state)
@@ -478,9 +517,13 @@ static void test_ops(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_names),         cmocka_unit_test(test_defaults_of_builders),
-        cmocka_unit_test(test_values_of_ops), cmocka_unit_test(test_layouts),
-        cmocka_unit_test(test_machines),      cmocka_unit_test(test_programs_and_sessions),
+        cmocka_unit_test(test_names),
+        cmocka_unit_test(test_defaults_of_builders),
+        cmocka_unit_test(test_values_of_ops),
+        cmocka_unit_test(test_layouts),
+        cmocka_unit_test(test_machines),
+        cmocka_unit_test(test_plain_values),
+        cmocka_unit_test(test_programs_and_sessions),
         cmocka_unit_test(test_ops),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
