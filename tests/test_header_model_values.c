@@ -272,7 +272,7 @@ static void test_checkpoint(void **state)
     FAILS(CLV_EINVAL, "", clv_checkpoint_merge(clv_model_folder(model), in_folder("merged"), NULL, &err));
 
     int64_t written = 0;
-    char *manifest;
+    char *manifest, name_of_rank[64];
     size_t size;
     const clv_convert_options with_text = {
         .rules_text = "rules of a test", .progress = count_bytes, .progress_arg = &written};
@@ -283,9 +283,20 @@ static void test_checkpoint(void **state)
     free(manifest);
     MUST(clv_checkpoint_open(&checkpoint, in_folder("sharded"), NULL, &err));
     assert_int_equal(clv_mesh_rank_count(clv_checkpoint_mesh(checkpoint)), 1);
-    assert_true(clv_checkpoint_rank_file(text, sizeof text, &bytes, checkpoint, 0) > 0 && bytes > 0);
+    assert_true(clv_checkpoint_rank_file(name_of_rank, sizeof name_of_rank, &bytes, checkpoint, 0) > 0 && bytes > 0);
     assert_int_equal(clv_checkpoint_rank_file(text, sizeof text, NULL, checkpoint, 1), 0);
+    f = fopen(in_folder("sharded/%s", name_of_rank), "r+b");
+    fseek(f, -1, SEEK_END);
+    int damaged_byte = fgetc(f) ^ 1;
+    fseek(f, -1, SEEK_END);
+    fputc(damaged_byte, f);
+    fclose(f);
+    clv_status damaged = CLV_OK;
+    for (i = 0; damaged == CLV_OK && i < clv_checkpoint_tensor_count(checkpoint); i++)
+        damaged = clv_checkpoint_read(checkpoint, i, NULL, CLV_F32, out, &err);
+    assert_int_equal(damaged, CLV_EFORMAT);
     clv_checkpoint_close(checkpoint);
+    FAILS(CLV_EFORMAT, "safetensors", clv_text_read(&manifest, &size, in_folder("f8.safetensors"), 0, &err));
 
     MUST(clv_session_new(&session, clv_model_mesh(model), NULL, &err)); /* without state */
     FAILS(CLV_ENOTFOUND, "", clv_model_save(model, session, in_folder("saved"), &err));

@@ -8,6 +8,7 @@
 #include "byte_model.h"
 #include "cleave/cleave.h"
 #include "must.h"
+#include "sweep.h"
 #include "temp_folder.h"
 
 static clv_error err;
@@ -227,6 +228,12 @@ static void test_reading(void **state)
             put(large, "{", rows[i].limit < 8 << 20 ? rows[i].limit : 2);
             expect(rows[i].call(large), CLV_EFORMAT, rows[i].name, large);
         }
+    }
+    if (sweep_is_whole()) { /* it is read */
+        const char *large = in_folder("large");
+        put(large, "{", (1 << 30) + 1);
+        expect(read_text(large), CLV_ELIMIT, "clv_text_read", large);
+        remove(large);
     }
 }
 
