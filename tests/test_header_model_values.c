@@ -10,6 +10,7 @@
 #include "temp_folder.h"
 
 #include "cleave/cleave.h"
+#include "io/json/checksummed_json.h"
 
 static clv_error err;
 static clv_model *model, *spoilt; /* 256 ids, 2048 positions; with a weight that is not a number */
@@ -649,6 +650,14 @@ static void test_trainer(void **state)
         assert_int_equal(access(in_folder("run/step-%08d", i), F_OK), i == 2 ? -1 : 0);
     FAILS(CLV_EINVAL, "",
           clv_trainer_checkpoint(t, in_folder("run"), &(clv_trainer_checkpoint_options){.keep = -1}, &err));
+    const char *later = in_folder("run/step-00000004/trainer.json");
+    json_t *document = json_load_file(later, 0, NULL);
+    assert_non_null(document);
+    json_object_del(document, "checksum");
+    json_object_set_new(document, "version", json_integer(99));
+    MUST(clv_checksummed_json_write(later, document, 1 << 20, &err));
+    json_decref(document);
+    FAILS(CLV_EUNSUPPORTED, "99", clv_trainer_resume(t, in_folder("run"), NULL, &err));
     clv_trainer_free(t);
 }
 
