@@ -26,6 +26,14 @@ static void check_failure(clv_status got, clv_status want, const char *words, co
 
 /* ---- model.h ---- */
 
+static void put(const char *path, const char *text)
+{
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    fputs(text, f);
+    fclose(f);
+}
+
 static void test_model(void **state)
 {
     const clv_model_info least = {
@@ -58,6 +66,9 @@ static void test_model(void **state)
     MUST(clv_axis_rules_preset(&rules, "megatron", &(clv_mesh){2, {{"data", 2}, {"model", 2}}}, &err));
     FAILS(CLV_EAXIS, "",
           clv_model_open(&made, clv_model_folder(model), &(clv_model_options){.mesh = &two, .rules = &rules}, &err));
+    put(in_folder("config.json"), "{\"model_type\": \"other\"}");
+    FAILS(CLV_EUNSUPPORTED, "llama, mistral, qwen2, gpt2, esm, bert",
+          clv_model_open(&made, in_folder("."), NULL, &err));
     MUST(clv_model_mlm_masking(&masking, model, NULL, &err));
     assert_int_equal(masking.mask_id, -1);
     MUST(clv_model_unknown_keys(keys, sizeof keys, model, &err));
@@ -485,14 +496,6 @@ static void test_scores(void **state)
           clv_score_text(&score, nll, text, LONG, &(clv_score_options){.context = 8, .stride = 8}, &err));
     FAILS(CLV_EINVAL, "the text", clv_score_text(&score, nll, text, 1, NULL, &err));
     clv_forwarder_free(nll);
-}
-
-static void put(const char *path, const char *text)
-{
-    FILE *f = fopen(path, "w");
-    assert_non_null(f);
-    fputs(text, f);
-    fclose(f);
 }
 
 static void test_tokenizer(void **state)

@@ -17,12 +17,15 @@ static clv_trainer *trainer;
 static clv_session *session; /* with its weights */
 static clv_evaluation *evaluation;
 
+/* What a call makes, if it does not fail; then it must not be modified. */
+static void *made = &err;
+#define MADE(type) ((type **)&made)
+
 /* ---- reading ---- */
 
 static clv_status read_checkpoint(const char *path)
 {
-    clv_checkpoint *out;
-    return clv_checkpoint_open(&out, path, NULL, &err);
+    return clv_checkpoint_open(MADE(clv_checkpoint), path, NULL, &err);
 }
 static clv_status read_corpus(const char *path)
 {
@@ -30,28 +33,23 @@ static clv_status read_corpus(const char *path)
 }
 static clv_status read_data(const char *path)
 {
-    clv_data *out;
-    return clv_data_open(&out, &path, 1, &(clv_data_options){0}, &err);
+    return clv_data_open(MADE(clv_data), &path, 1, &(clv_data_options){0}, &err);
 }
 static clv_status read_flight(const char *path)
 {
-    clv_flight_report *out;
-    return clv_flight_read(&out, &path, 1, &err);
+    return clv_flight_read(MADE(clv_flight_report), &path, 1, &err);
 }
 static clv_status read_machine(const char *path)
 {
-    clv_machine *out;
-    return clv_machine_open(&out, path, &err);
+    return clv_machine_open(MADE(clv_machine), path, &err);
 }
 static clv_status read_model(const char *path)
 {
-    clv_model *out;
-    return clv_model_open(&out, path, NULL, &err);
+    return clv_model_open(MADE(clv_model), path, NULL, &err);
 }
 static clv_status read_plan(const char *path)
 {
-    clv_program *out;
-    return clv_plan_compile(&out, &(clv_plan_options){.model = path}, &err);
+    return clv_plan_compile(MADE(clv_program), &(clv_plan_options){.model = path}, &err);
 }
 static clv_status read_rules(const char *path)
 {
@@ -60,19 +58,16 @@ static clv_status read_rules(const char *path)
 }
 static clv_status read_sequences(const char *path)
 {
-    clv_sequences *out;
-    return clv_sequences_read(&out, model, path, NULL, &err);
+    return clv_sequences_read(MADE(clv_sequences), model, path, NULL, &err);
 }
 static clv_status read_text(const char *path)
 {
-    char *out;
     size_t size;
-    return clv_text_read(&out, &size, path, 1, &err);
+    return clv_text_read(MADE(char), &size, path, 1, &err);
 }
 static clv_status read_tokenizer(const char *path)
 {
-    clv_tokenizer *out;
-    return clv_tokenizer_open(&out, path, &err);
+    return clv_tokenizer_open(MADE(clv_tokenizer), path, &err);
 }
 static clv_status read_tokenizer_kind(const char *path)
 {
@@ -81,8 +76,7 @@ static clv_status read_tokenizer_kind(const char *path)
 }
 static clv_status read_trace(const char *path)
 {
-    clv_trace_report *out;
-    return clv_trace_read(&out, path, &err);
+    return clv_trace_read(MADE(clv_trace_report), path, &err);
 }
 static clv_status read_merge(const char *path)
 {
@@ -106,7 +100,8 @@ static clv_status write_checkpoint(const char *path)
     clv_status status = clv_checkpoint_add_tensor(out, "x", CLV_F32, 1, (int64_t[]){1}, &err);
     if (status == CLV_OK)
         status = clv_checkpoint_write(out, 0, NULL, &(float){1}, &err);
-    return clv_checkpoint_commit(out, status == CLV_OK ? &err : NULL) != CLV_OK && status == CLV_OK ? err.code : status;
+    clv_status last = clv_checkpoint_commit(out, &err);
+    return status != CLV_OK ? status : last;
 }
 static clv_status write_tokens(const char *path)
 {
@@ -184,6 +179,8 @@ static void put(const char *path, const char *text, off_t size)
 
 static void expect(clv_status got, clv_status want, const char *call, const char *path)
 {
+    if (got != CLV_OK && made != &err)
+        fail_msg("%s of %s: on failure what is to be made is modified", call, path);
     if (got != want || (want != CLV_OK && !strstr(err.message, path)))
         fail_msg("%s of %s: %s, not %s: '%s'", call, path, clv_status_name(got), clv_status_name(want), err.message);
     err = (clv_error){0};

@@ -86,7 +86,7 @@ static clv_status no_rows(void *arg, int64_t i, const float *rows, int64_t n_row
 }
 
 /* Room for what the calls below would make, if they did. */
-static void *made;
+static void *made = &err;
 #define MADE(type) ((type **)&made)
 static float out[1024];
 static clv_spmd_function *const no_function = (clv_spmd_function *)1; /* is not called */
@@ -255,6 +255,8 @@ static union {
 
 static void expect(clv_status got, clv_status want, const char *type, const char *words)
 {
+    if (got != CLV_OK && made != &err)
+        fail_msg("%s: on failure what is to be made is modified", type);
     if (got != want || (want != CLV_OK && !strstr(err.message, words)))
         fail_msg("%s of %zu bytes: %s '%s', not %s '%s'", type, given.size, clv_status_name(got), err.message,
                  clv_status_name(want), words);

@@ -1,7 +1,7 @@
 /** @file flight.h - flight recorder: what each rank did last, its dumps, and the diagnosis of a stalled or failed run.
  *
- * Every rank of a session always records its last 256 instructions (ops, collectives, and transfers outside programs),
- * at a cost of some nanoseconds each. A dump is a file with the records of one process's ranks. The dumps of all
+ * Every rank of a session always records its last 256 instructions (ops, collectives, and transfers outside programs).
+ * A dump is a file with the records of one process's ranks. The dumps of all
  * processes together say which rank waits for which, and in what.
  * @code
  * clv_flight *flight;

@@ -29,7 +29,7 @@
  * **Threads.** clv_trace_begin, _step and _end use the session like a run: one call at a time. Threads may
  * share a report.
  *
- * **Cost.** Two clock reads per instruction, about 50 ns, and 40 bytes; nothing while no trace is recorded.
+ * **Cost.** Two clock reads and 40 bytes per instruction; nothing while no trace is recorded.
  */
 #ifndef CLEAVE_TRACE_H
 #define CLEAVE_TRACE_H
