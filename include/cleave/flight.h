@@ -1,8 +1,8 @@
 /** @file flight.h - flight recorder: what each rank did last, its dumps, and the diagnosis of a stalled or failed run.
  *
  * Every rank of a session always records its last 256 instructions (ops, collectives, and transfers outside programs).
- * A dump is a file with the records of one process's ranks. The dumps of all
- * processes together say which rank waits for which, and in what.
+ * A dump is a file with the records of one process's ranks. The dumps of all processes together say which rank waits
+ * for which, and in what.
  * @code
  * clv_flight *flight;
  * clv_flight_options where = {.size = sizeof where, .path = "run.flight"};
