@@ -803,6 +803,91 @@ static void test_every_function_is_called(void **state)
     assert_int_equal(missing, 0);
 }
 
+/* ---- statuses that are stated ---- */
+
+enum { MAX_TESTS = 400 };
+
+static char *tests_text[MAX_TESTS];
+static int n_tests;
+
+/* The text of each test by itself. */
+static void read_tests(void)
+{
+    const char *source = getenv("CLV_SOURCE_DIR");
+    char path[1024];
+    int files;
+    snprintf(path, sizeof path, "%s/tests", source ? source : ".");
+    DIR *dir = opendir(path);
+    assert_non_null(dir);
+    for (struct dirent *entry; n_tests < MAX_TESTS && (entry = readdir(dir)) != NULL;)
+        if (strncmp(entry->d_name, "test_", 5) == 0 && strstr(entry->d_name, ".c"))
+            tests_text[n_tests++] = contents("tests", entry->d_name, ".c", &files);
+    closedir(dir);
+}
+
+/* Whether a test that calls the function names the status. */
+static bool is_tested(const char *name, size_t n, const char *status)
+{
+    for (int i = 0; i < n_tests; i++)
+        if (is_named(tests_text[i], name, n) &&
+            (is_named(tests_text[i], status, strlen(status)) ||
+             (strcmp(status, "CLV_EINVAL") == 0 && strstr(tests_text[i], "REFUSED("))))
+            return true;
+    return false;
+}
+
+/* What no test makes happen: a mapped page that is gone (test_cli_mapped_weights does, by the command), a plan that is
+ * wrong, a process that fails to write (test_cli_mpi, by the command). */
+static const char *const not_made[][2] = {
+    {"clv_handle_sigbus", "CLV_EIO"}, {"clv_reshard_verify", "CLV_ECHECK"}, {"clv_trainer_checkpoint", "CLV_EPEER"}};
+
+/* Of the statuses in the comment of each function, but CLV_ENOMEM (test_out_of_memory makes every allocation fail). */
+static int check_statuses(const char *declared, const char *mark, int *missing)
+{
+#define STATUS(code, name, text) #code,
+    static const char *const statuses[] = {CLV_STATUS_TABLE(STATUS)};
+#undef STATUS
+    int n = 0;
+    for (const char *at = declared; (at = strstr(at, mark)) != NULL;) {
+        const char *end = strchr(at, '('), *name = end, *comment = at;
+        assert_non_null(end);
+        while (is_letter(name[-1]))
+            name--;
+        while (comment > declared && strncmp(comment, "/**", 3) != 0)
+            comment--;
+        char text[8192], function[128];
+        snprintf(text, sizeof text, "%.*s", (int)(at - comment), comment);
+        snprintf(function, sizeof function, "%.*s", (int)(end - name), name);
+        for (size_t i = CLV_OK + 1; i < sizeof statuses / sizeof *statuses; i++) {
+            bool is_left_out = i == CLV_ENOMEM || !is_named(text, statuses[i], strlen(statuses[i]));
+            for (size_t k = 0; k < sizeof not_made / sizeof *not_made; k++)
+                is_left_out |= strcmp(not_made[k][0], function) == 0 && strcmp(not_made[k][1], statuses[i]) == 0;
+            n += !is_left_out;
+            if (!is_left_out && !is_tested(name, (size_t)(end - name), statuses[i])) {
+                print_error("no test that calls %s names %s\n", function, statuses[i]);
+                ++*missing;
+            }
+        }
+        at = end;
+    }
+    return n;
+}
+
+static void test_every_status_is_tested(void **state)
+{
+    int headers, missing = 0;
+    char *declared = contents("include/cleave", "", ".h", &headers);
+    (void)state;
+    read_tests();
+    int n =
+        check_statuses(declared, "\nCLV_API ", &missing) + check_statuses(declared, "\nCLV_EXPERIMENTAL ", &missing);
+    free(declared);
+    while (n_tests > 0)
+        free(tests_text[--n_tests]);
+    assert_int_equal(missing, 0);
+    assert_true(n > 250);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -825,6 +910,7 @@ int main(void)
         EDGE(test_spmd_of_nothing),
 #undef EDGE
         cmocka_unit_test(test_every_function_is_called),
+        cmocka_unit_test(test_every_status_is_tested),
     };
 
     return cmocka_run_group_tests_name("edges", tests, NULL, NULL);
