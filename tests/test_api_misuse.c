@@ -839,7 +839,7 @@ static bool is_tested(const char *name, size_t n, const char *status)
 /* What no test makes happen: a mapped page that is gone (test_cli_mapped_weights does, by the command), a plan that is
  * wrong, a process that fails to write (test_cli_mpi, by the command). */
 static const char *const not_made[][2] = {
-    {"clv_handle_sigbus", "CLV_EIO"}, {"clv_reshard_verify", "CLV_ECHECK"}, {"clv_trainer_checkpoint", "CLV_EPEER"}};
+    {"clv_handle_sigbus", "EIO"}, {"clv_reshard_verify", "ECHECK"}, {"clv_trainer_checkpoint", "EPEER"}};
 
 /* Of the statuses in the comment of each function, but CLV_ENOMEM (test_out_of_memory makes every allocation fail). */
 static int check_statuses(const char *declared, const char *mark, int *missing)
@@ -861,7 +861,7 @@ static int check_statuses(const char *declared, const char *mark, int *missing)
         for (size_t i = CLV_OK + 1; i < sizeof statuses / sizeof *statuses; i++) {
             bool is_left_out = i == CLV_ENOMEM || !is_named(text, statuses[i], strlen(statuses[i]));
             for (size_t k = 0; k < sizeof not_made / sizeof *not_made; k++)
-                is_left_out |= strcmp(not_made[k][0], function) == 0 && strcmp(not_made[k][1], statuses[i]) == 0;
+                is_left_out |= strcmp(not_made[k][0], function) == 0 && strcmp(not_made[k][1], statuses[i] + 4) == 0;
             n += !is_left_out;
             if (!is_left_out && !is_tested(name, (size_t)(end - name), statuses[i])) {
                 print_error("no test that calls %s names %s\n", function, statuses[i]);
