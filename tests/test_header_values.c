@@ -190,6 +190,62 @@ static void test_defaults_of_builders(void **state)
     SAME(make_block, &block, &zero);
 }
 
+/* ---- what builders refuse ---- */
+
+#define REFUSED(code, words, build)                                                                                    \
+    do {                                                                                                               \
+        clv_graph *graph = new_graph();                                                                                \
+        clv_value x = stream(graph), q = input(graph, "q", CLV_F32, DIMS(1, 4, 2, 8));                                 \
+        clv_value n = input(graph, "n", CLV_I32, DIMS(4));                                                             \
+        build;                                                                                                         \
+        (void)x, (void)q, (void)n;                                                                                     \
+        FAILS(code, words, clv_graph_status(graph, &err));                                                             \
+        clv_graph_free(graph);                                                                                         \
+    } while (0)
+#define ROPE(...)   clv_rope(graph, q, CLV_NONE, &(clv_rope_options){__VA_ARGS__})
+#define MLP(...)    clv_parallel_mlp(graph, x, &rules, &(clv_mlp_options){__VA_ARGS__})
+#define ATTEND(...) clv_parallel_attention(graph, x, &rules, &(clv_self_attention_options){__VA_ARGS__})
+
+static void test_refused_builders(void **state)
+{
+    static const float slow[4] = {1, 0.1f, 0.01f, 0.001f}, endless[4] = {1, INFINITY, 1, 1};
+    (void)state;
+    REFUSED(CLV_EINVAL, "theta", ROPE(0));
+    REFUSED(CLV_EINVAL, "dims", ROPE(.theta = 1e4, .dims = 3));
+    REFUSED(CLV_EINVAL, "dims", ROPE(.theta = 1e4, .dims = 10));
+    REFUSED(
+        CLV_EINVAL, "1024",
+        clv_rope(graph, clv_fill(graph, CLV_F32, DIMS(1, 4, 1, 1026), 0), CLV_NONE, &(clv_rope_options){.theta = 1e4}));
+    REFUSED(CLV_ELIMIT, "512",
+            clv_attention(graph, clv_fill(graph, CLV_F32, DIMS(1, 4, 1, 513), 0),
+                          clv_fill(graph, CLV_F32, DIMS(1, 4, 2, 1, 513), 0), NULL));
+    REFUSED(CLV_EINVAL, "factor", ROPE(.theta = 1e4, .factor = -1));
+    REFUSED(CLV_EINVAL, "original_positions", ROPE(.theta = 1e4, .low_frequency = 1, .high_frequency = 4));
+    REFUSED(CLV_EINVAL, "frequency",
+            ROPE(.theta = 1e4, .low_frequency = 4, .high_frequency = 1, .original_positions = 8));
+    REFUSED(CLV_EINVAL, "inv_freq", ROPE(.theta = 1e4, .factor = 2, .inv_freq = slow));
+    REFUSED(CLV_EINVAL, "inv_freq", ROPE(.theta = 1e4, .inv_freq = endless));
+    REFUSED(CLV_EINVAL, "ffn", MLP(.activation = CLV_GELU));
+    REFUSED(CLV_EINVAL, "there is no kind 0", MLP(.ffn = 8));
+    REFUSED(CLV_EINVAL, "valid: CLV_SILU", MLP(.ffn = 8, .activation = CLV_TANH, .gated = true));
+    REFUSED(CLV_EINVAL, "valid: CLV_SILU", MLP(.ffn = 8, .activation = CLV_EXP, .gated = true));
+    REFUSED(CLV_EINVAL, "heads", ATTEND(0));
+    REFUSED(CLV_EINVAL, "KV heads must divide", ATTEND(.heads = 4, .kv_heads = 3));
+    REFUSED(CLV_EINVAL, "theta", ATTEND(.heads = 2, .rope.theta = -1));
+    REFUSED(CLV_EINVAL, "window", ATTEND(.heads = 2, .window = -1));
+    REFUSED(CLV_ESHAPE, "cache", ATTEND(.heads = 2, .context = -1));
+    REFUSED(CLV_EINVAL, "dropout", ATTEND(.heads = 2, .dropout = 1));
+    REFUSED(CLV_EINVAL, "dropout", clv_dropout(graph, x, 1, clv_key_seed(1), CLV_NONE));
+    REFUSED(CLV_EINVAL, "dropout", clv_dropout(graph, x, -0.1, clv_key_seed(1), CLV_NONE));
+    REFUSED(CLV_EINVAL, "clip", clv_clip_scale(graph, scalar(graph, "norm", CLV_F32), 0));
+    REFUSED(CLV_EINVAL, "fill", clv_fill(graph, CLV_BOOL, 0, NULL, 2));
+    REFUSED(CLV_EINVAL, "fill", clv_fill(graph, CLV_U8, 0, NULL, 256));
+    REFUSED(CLV_EINVAL, "fill", clv_fill(graph, CLV_I32, 0, NULL, 0.5));
+    REFUSED(CLV_EINVAL, "", clv_einsum(graph, "bsm,mf->bsf", x, CLV_NONE));
+    REFUSED(CLV_EINVAL, "", clv_end_block(graph));
+    REFUSED(CLV_EINVAL, "", clv_graph_pop_scope(graph));
+}
+
 /* ---- values of ops ---- */
 
 static const clv_rope_options plain_rope = {.theta = 1e4}, same_rope = {.theta = 1e4, .dims = 4, .factor = 1};
@@ -521,6 +577,7 @@ int main(void)
         cmocka_unit_test(test_defaults_of_builders),
         cmocka_unit_test(test_values_of_ops),
         cmocka_unit_test(test_layouts),
+        cmocka_unit_test(test_refused_builders),
         cmocka_unit_test(test_machines),
         cmocka_unit_test(test_plain_values),
         cmocka_unit_test(test_programs_and_sessions),

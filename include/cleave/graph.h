@@ -265,14 +265,14 @@ typedef struct clv_attention_options {
     clv_value dropout_step; /**< i32 [] folded into dropout_key; optional */
 } clv_attention_options;
 /** Flash attention: q [B,Sq,H,D], kv [B,Sk,2,K,D] (keys, then values), H a multiple of K -> [B,Sq,H,D].
- *  options NULL: causal, and the defaults otherwise. */
+ *  D is at most 512 (CLV_ELIMIT). options NULL: causal, and the defaults otherwise. */
 CLV_API clv_value clv_attention(clv_graph *graph, clv_value q, clv_value kv, const clv_attention_options *options);
 
 /** Rotary embedding: pair i of `dims` is rotated by the angle position * theta^(-2i/dims), optionally scaled for long
  *  contexts. Zero-initialised except theta: the plain form. */
 typedef struct clv_rope_options {
     double theta;     /**< base, > 0 */
-    int64_t dims;     /**< number of leading elements of D that are rotated, even; 0: all */
+    int64_t dims;     /**< number of leading elements of D that are rotated, even, at most 1024; 0: all */
     bool interleaved; /**< true: pairs (2i, 2i+1); false: half-split pairs (i, i + dims/2) */
     double factor;    /**< linear scaling: angles are divided by it; 0: 1 */
     /** Llama 3's scaling, if high_frequency > 0: pairs with a wavelength below original_positions / high_frequency are

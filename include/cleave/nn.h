@@ -83,11 +83,11 @@ CLV_API clv_value clv_parallel_rms_norm(clv_graph *graph, clv_value x, const clv
 CLV_API clv_value clv_parallel_layer_norm(clv_graph *graph, clv_value x, const clv_axis_rules *rules, const char *name,
                                           double eps, bool bias);
 
-/** ffn is required; the rest may be 0. */
+/** ffn and activation are required; the rest may be 0. */
 typedef struct clv_mlp_options {
     int64_t ffn;                /**< F, the feed-forward width */
-    clv_unary_kind activation;  /**< CLV_GELU, CLV_GELU_TANH, CLV_SILU, CLV_RELU, CLV_TANH */
-    bool gated;                 /**< down(act(gate(x)) * up(x)), with "gate_up.weight" [M,2,F]; not with CLV_TANH */
+    clv_unary_kind activation;  /**< any; gated: a kind of clv_gated */
+    bool gated;                 /**< down(act(gate(x)) * up(x)), with "gate_up.weight" [M,2,F] */
     bool bias;                  /**< adds "up.bias" [F] (gated: "gate_up.bias" [2,F]) and "down.bias" [M] */
     clv_init init, output_init; /**< initial up (and gate) weights, and down weights */
     int64_t reserved[4];        /**< must be 0; for later options */
