@@ -458,7 +458,7 @@ static void test_machines(void **state)
 static void test_programs_and_sessions(void **state)
 {
     clv_mesh two = {1, {{"model", 2}}}, three = {1, {{"model", 3}}};
-    const clv_plan_options gpt = {.block = CLV_PLAN_BLOCK_GPT, .mesh = &two};
+    const clv_plan_options gpt = {.block = CLV_PLAN_BLOCK_GPT, .mesh = &two, .mode = CLV_PLAN_MODE_GRAD, .sp = true};
     clv_program_tensor tensor = {.size = sizeof tensor, .name = "x"};
     clv_state_info info = {.size = sizeof info, .name = "x"};
     clv_session_stats stats = {.size = sizeof stats};
@@ -478,12 +478,21 @@ static void test_programs_and_sessions(void **state)
     assert_int_equal(m.total, m.region + m.parameters + m.optimizer + m.cache + m.other_state);
     assert_int_equal(clv_program_region_bytes(program), m.region);
     MUST(clv_program_predict(program, NULL, &prediction, &err));
+    clv_machine_info host = {.size = sizeof host};
+    MUST(clv_machine_get_info(NULL, &host, &err));
     double seconds = 0, bytes = 0;
     for (int i = 0; i < clv_program_instruction_count(program); i++) {
         clv_instruction_info at = {.size = sizeof at};
         clv_collective of = {.size = sizeof of};
         MUST(clv_program_instruction(program, i, &at, &err));
-        seconds += clv_program_predict_instruction(program, NULL, i);
+        double predicted = clv_program_predict_instruction(program, NULL, i), stated;
+        if (at.collective < 0) /* the formulas of clv_prediction */
+            stated = host.instruction_s + fmax(at.flops / (1e11 * host.efficiency), at.bytes / host.memory_bytes_per_s);
+        else
+            stated = at.moves ? host.host.alpha_s + at.bytes / host.host.bytes_per_s : predicted;
+        if (!(fabs(predicted - stated) <= 1e-9 * stated))
+            fail_msg("%s %s: %g s, by the formula %g", at.name, at.kind, predicted, stated);
+        seconds += predicted;
         if (at.collective < 0)
             continue;
         MUST(clv_program_collective(program, at.collective, &of, &err));
