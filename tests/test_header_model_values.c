@@ -370,6 +370,13 @@ static void test_generator(void **state)
     assert_string_equal(clv_generation_text(texts, 0, NULL), "");
     clv_generation_free(texts);
     clv_generator_free(g);
+    MUST(clv_generator_new(&g, model, NULL, &err)); /* the context that a prompt of 3 and 2 tokens need */
+    MUST(clv_generate(&texts, g, (const char *[]){"abc", "d"}, 2, &(clv_generate_options){.max_tokens = 2}, &err));
+    clv_generation_free(texts);
+    clv_generator_reset(g);
+    assert_int_equal(clv_generator_batch(g), 2);
+    assert_int_equal(clv_generator_remaining_context(g, 0), 5);
+    clv_generator_free(g);
     MUST(clv_generator_new(&g, model, &(clv_generator_options){.batch = 2, .context = 2}, &err));
     MUST(clv_generator_feed(g, 0, (int64_t[]){65, 66}, 2, &err));
     FAILS(CLV_ELIMIT, "context", clv_generator_feed(g, 0, &token, 1, &err));
