@@ -221,6 +221,7 @@ static void check_bytes(const clv_session *session, const walk *w)
         clv_collective made = by_hand_at(session, i);
         clv_reshard_step_info step = {.size = sizeof step};
         clv_reshard *plan;
+        assert_true(!made.cause && !made.reason && !made.statement && !made.rules); /* there is nothing to explain */
         if (strcmp(made.kind, "permute") == 0)
             continue;
         must(clv_reshard_new(&plan, &w->mesh, &made.from, &made.to, w->type.shape, w->type.dtype, &err), &err);
