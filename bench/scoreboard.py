@@ -130,7 +130,7 @@ is planned. Figures of a profile that are fitted name the rows that they are fit
 | matmuls in fp8 | `software`: `flops_per_s` | data sheets; their efficiency is fitted |
 | FSDP's collectives overlap, those of tensor parallelism do not | `overlap` | FSDP's documentation |
 | gathers cross hosts first, so that a link carries a part | the program | [reshard.md](reshard.md) |
-| weights gathered again in the backward pass, gradients reduced by microbatch | the program | [planner.md](planner.md) |
+| weights gathered again backward, gradients reduced by microbatch | the program | [planner.md](planner.md) |
 
 The ratio is predicted over measured speed; ✗: more than 15 % off. Memory is a rank's in GiB, planned / measured where
 it was published.

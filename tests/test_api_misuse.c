@@ -15,13 +15,7 @@
 
 #include <cmocka.h>
 
-#include "cleave/generate.h"
-#include "cleave/model.h"
-#include "cleave/nn.h"
-#include "cleave/plan.h"
-#include "cleave/program.h"
-#include "cleave/rng.h"
-#include "cleave/session.h"
+#include "cleave/cleave.h"
 
 static clv_error err;
 static clv_mesh mesh;
@@ -581,6 +575,148 @@ static void test_session_after_fork(void **state)
     clv_program_free(program);
 }
 
+/* ---- nothing at all ---- */
+
+/* A function that parses the name of an enum's value. */
+#define REFUSES_NAMES(parse, type)                                                                                     \
+    do {                                                                                                               \
+        type parsed = (type)7;                                                                                         \
+        REFUSED(parse(NULL, "none", &err));                                                                            \
+        REFUSED(parse(&parsed, NULL, &err));                                                                           \
+        NOTHING(parse(&parsed, "no such", NULL) == CLV_OK || parsed != (type)7);                                       \
+    } while (0)
+
+static void test_names_of_nothing(void **state)
+{
+    (void)state;
+    REFUSES_NAMES(clv_dtype_parse, clv_dtype);
+    REFUSES_NAMES(clv_comm_dtype_parse, clv_comm_dtype);
+    REFUSES_NAMES(clv_quant_parse, clv_quant);
+    REFUSES_NAMES(clv_plan_block_parse, clv_plan_block);
+    REFUSES_NAMES(clv_recompute_parse, clv_recompute);
+    REFUSES_NAMES(clv_optimizer_parse, clv_optimizer);
+    REFUSES_NAMES(clv_lr_schedule_shape_parse, clv_lr_schedule_shape);
+    REFUSES_NAMES(clv_on_nan_parse, clv_on_nan);
+    NOTHING(clv_type_equal(NULL, &(clv_type){0}));
+    NOTHING(clv_type_equal(&(clv_type){0}, NULL));
+    REFUSED(clv_graph_parse(&graph, NULL, &err));
+    assert_int_equal(clv_print_bytes(NULL, 0, 512), 5);
+    assert_int_equal(clv_print_bytes_exactly(NULL, 0, 512), 5);
+    assert_int_equal(clv_print_seconds(NULL, 0, 3.87), 6);
+    assert_int_equal(clv_print_count(NULL, 0, 633e6), 5);
+}
+
+static void test_files_of_nothing(void **state)
+{
+    clv_flight *flight;
+    clv_flight_report *dumps;
+    clv_trace_report *trace;
+    clv_token_writer *writer;
+    const char *path;
+    char text[8] = "x";
+    (void)state;
+    NOTHING(clv_checkpoint_rank_file(text, sizeof text, NULL, NULL, 0));
+    NOTHING(clv_data_is_text(NULL));
+    REFUSED(clv_token_writer_create(NULL, "x", &(clv_token_writer_options){.vocab = 2}, &err));
+    REFUSED(clv_token_writer_create(&writer, "x", NULL, &err));
+    REFUSED(clv_flight_new(NULL, &(clv_flight_options){.path = "x"}, &err));
+    REFUSED(clv_flight_new(&flight, &(clv_flight_options){0}, &err));
+    clv_flight_free(NULL);
+    REFUSED(clv_flight_last_path(&path, NULL, &err));
+    REFUSED(clv_flight_write(NULL, "x", &err));
+    REFUSED(clv_flight_read(NULL, (const char *[]){"x"}, 1, &err));
+    REFUSED(clv_flight_read(&dumps, NULL, 1, &err));
+    REFUSED(clv_flight_report_rank(NULL, 0, &(clv_flight_rank){0}, &err));
+    REFUSED(clv_flight_report_finding(NULL, 0, &(clv_flight_finding){0}, &err));
+    NOTHING(clv_flight_report_rank_count(NULL));
+    clv_flight_report_free(NULL);
+    REFUSED(clv_trace_begin(NULL, &err));
+    REFUSED(clv_trace_step(NULL, 0, &err));
+    REFUSED(clv_trace_end(NULL, NULL, &err));
+    REFUSED(clv_trace_read(NULL, "x", &err));
+    REFUSED(clv_trace_read(&trace, NULL, &err));
+    REFUSED(clv_trace_describe(NULL, &(clv_trace_info){0}, &err));
+    REFUSED(clv_trace_report_part(NULL, 0, &(clv_trace_part){0}, &err));
+    REFUSED(clv_trace_report_op_kind(NULL, 0, &(clv_trace_op_kind){0}, &err));
+    clv_trace_report_free(NULL);
+}
+
+static void test_models_of_nothing(void **state)
+{
+    const clv_model_graph_options how = {.batch = 1, .seq = 4};
+    int64_t most;
+    clv_quant quant;
+    (void)state;
+    NOTHING(clv_model_folder(NULL));
+    NOTHING(clv_model_mesh(NULL));
+    NOTHING(clv_model_rules(NULL));
+    NOTHING(clv_model_dtype(NULL) != CLV_F32);
+    NOTHING(clv_model_quant(NULL) != CLV_QUANT_NONE);
+    NOTHING(clv_model_weights_memory_bytes(NULL));
+    NOTHING(clv_model_bytes_read(NULL));
+    NOTHING(clv_model_warning(NULL, 0));
+    REFUSED(clv_model_verify_across_processes(NULL, &err));
+    REFUSED(clv_model_checkpoint_quant(&quant, NULL, &err));
+    REFUSED(clv_model_generation_config(NULL, &(clv_generation_config){0}, &err));
+    REFUSED(clv_model_save_adapters(NULL, NULL, "x", &err));
+    FAILS_GRAPH(clv_model_forward(graph, NULL, &how, NULL));
+    FAILS_GRAPH(clv_model_inference(graph, NULL, &how));
+    FAILS_GRAPH(clv_model_train_step(graph, NULL, &how, NULL));
+    NO_VALUE(clv_model_forward(NULL, NULL, &how, NULL));
+    clv_model_inference(NULL, NULL, &how);
+    clv_model_train_step(NULL, NULL, &how, NULL);
+    REFUSED(clv_forwarder_find_nonfinite(NULL, NULL, NULL, &err));
+    NOTHING(clv_generation_finish_reason(NULL, 0) != CLV_FINISH_CANCELLED);
+    NOTHING(clv_generation_sampled_tokens(NULL, 0));
+    NOTHING(clv_generation_prompt_tokens(NULL, 0));
+    NOTHING(clv_generation_text(NULL, 0, NULL));
+    NOTHING(clv_generation_seconds(NULL).prompt > 0);
+    NOTHING(clv_mutation_scores_count(NULL));
+    NOTHING(clv_mutation_scores_name(NULL, 0));
+    NOTHING(clv_mutation_scores_score(NULL, 0) != 0);
+    REFUSED(clv_trainer_max_over_processes(NULL, 1, &most, &err));
+    REFUSED(clv_trainer_set_metadata(NULL, "a", "b", &err));
+    NOTHING(clv_trainer_get_metadata(NULL, "a"));
+    NOTHING(clv_trainer_nonfinite(NULL));
+    NOTHING(clv_trainer_program(NULL));
+    NOTHING(clv_trainer_session(NULL));
+    NOTHING(clv_trainer_steps_done(NULL) != -1);
+    NOTHING(clv_trainer_steps_skipped(NULL) != -1);
+    NOTHING(clv_trainer_checkpoint_in_progress(NULL) != -1);
+    REFUSED(clv_trainer_checkpoint_poll(NULL, &err));
+    REFUSED(clv_trainer_checkpoint_finish(NULL, &err));
+    REFUSED(clv_trainer_save_adapters(NULL, "x", &err));
+    NOTHING(clv_lr_schedule_rate(NULL, 0) != 0);
+}
+
+/* Outside of a function of clv_spmd_run. */
+static void test_spmd_of_nothing(void **state)
+{
+    clv_local_tensor out, in = {0};
+    int size;
+    (void)state;
+    NOTHING(clv_spmd_rank(NULL));
+    NOTHING(clv_spmd_mesh(NULL));
+    NOTHING(clv_spmd_collective_count(NULL));
+    REFUSED(clv_spmd_collective(NULL, 0, &(clv_collective){0}, &err));
+    REFUSED(clv_spmd_group(&size, NULL, NULL, "model", &err));
+    REFUSED(clv_spmd_zeros(&out, NULL, CLV_F32, 1, shape, "_", &err));
+    REFUSED(clv_spmd_state(&out, NULL, "w", &err));
+    clv_spmd_free(NULL, NULL);
+    REFUSED(clv_spmd_all_reduce(&out, NULL, &in, CLV_REDUCTION_SUM, "model", &err));
+    REFUSED(clv_spmd_reduce_scatter(&out, NULL, &in, CLV_REDUCTION_SUM, 0, "model", &err));
+    REFUSED(clv_spmd_all_gather(&out, NULL, &in, "model", &err));
+    REFUSED(clv_spmd_all_to_all(&out, NULL, &in, 0, "model", &err));
+    REFUSED(clv_spmd_permute(&out, NULL, &in, &(clv_spmd_pair){0}, 1, "model", &err));
+    REFUSED(clv_spmd_shift(&out, NULL, &in, 1, "model", &err));
+    REFUSED(clv_spmd_broadcast(&out, NULL, &in, 0, "model", &err));
+    REFUSED(clv_spmd_barrier(NULL, "model", &err));
+    REFUSED(clv_session_run_boxes(NULL, NULL, &(clv_run){0}, &err));
+    NOTHING(clv_job_process_index(NULL) != -1);
+    NOTHING(clv_job_process_count(NULL));
+    assert_int_equal(clv_job_leave(NULL, &err), CLV_OK);
+}
+
 /* ---- all of them ---- */
 
 /* The text of a folder's files whose names begin and end so, one after another. */
@@ -667,6 +803,91 @@ static void test_every_function_is_called(void **state)
     assert_int_equal(missing, 0);
 }
 
+/* ---- statuses that are stated ---- */
+
+enum { MAX_TESTS = 400 };
+
+static char *tests_text[MAX_TESTS];
+static int n_tests;
+
+/* The text of each test by itself. */
+static void read_tests(void)
+{
+    const char *source = getenv("CLV_SOURCE_DIR");
+    char path[1024];
+    int files;
+    snprintf(path, sizeof path, "%s/tests", source ? source : ".");
+    DIR *dir = opendir(path);
+    assert_non_null(dir);
+    for (struct dirent *entry; n_tests < MAX_TESTS && (entry = readdir(dir)) != NULL;)
+        if (strncmp(entry->d_name, "test_", 5) == 0 && strstr(entry->d_name, ".c"))
+            tests_text[n_tests++] = contents("tests", entry->d_name, ".c", &files);
+    closedir(dir);
+}
+
+/* Whether a test that calls the function names the status. */
+static bool is_tested(const char *name, size_t n, const char *status)
+{
+    for (int i = 0; i < n_tests; i++)
+        if (is_named(tests_text[i], name, n) &&
+            (is_named(tests_text[i], status, strlen(status)) ||
+             (strcmp(status, "CLV_EINVAL") == 0 && strstr(tests_text[i], "REFUSED("))))
+            return true;
+    return false;
+}
+
+/* What no test makes happen: a mapped page that is gone (test_cli_mapped_weights does, by the command), a plan that is
+ * wrong, a process that fails to write (test_cli_mpi, by the command). */
+static const char *const not_made[][2] = {
+    {"clv_handle_sigbus", "EIO"}, {"clv_reshard_verify", "ECHECK"}, {"clv_trainer_checkpoint", "EPEER"}};
+
+/* Of the statuses in the comment of each function, but CLV_ENOMEM (test_out_of_memory makes every allocation fail). */
+static int check_statuses(const char *declared, const char *mark, int *missing)
+{
+#define STATUS(code, name, text) #code,
+    static const char *const statuses[] = {CLV_STATUS_TABLE(STATUS)};
+#undef STATUS
+    int n = 0;
+    for (const char *at = declared; (at = strstr(at, mark)) != NULL;) {
+        const char *end = strchr(at, '('), *name = end, *comment = at;
+        assert_non_null(end);
+        while (is_letter(name[-1]))
+            name--;
+        while (comment > declared && strncmp(comment, "/**", 3) != 0)
+            comment--;
+        char text[8192], function[128];
+        snprintf(text, sizeof text, "%.*s", (int)(at - comment), comment);
+        snprintf(function, sizeof function, "%.*s", (int)(end - name), name);
+        for (size_t i = CLV_OK + 1; i < sizeof statuses / sizeof *statuses; i++) {
+            bool is_left_out = i == CLV_ENOMEM || !is_named(text, statuses[i], strlen(statuses[i]));
+            for (size_t k = 0; k < sizeof not_made / sizeof *not_made; k++)
+                is_left_out |= strcmp(not_made[k][0], function) == 0 && strcmp(not_made[k][1], statuses[i] + 4) == 0;
+            n += !is_left_out;
+            if (!is_left_out && !is_tested(name, (size_t)(end - name), statuses[i])) {
+                print_error("no test that calls %s names %s\n", function, statuses[i]);
+                ++*missing;
+            }
+        }
+        at = end;
+    }
+    return n;
+}
+
+static void test_every_status_is_tested(void **state)
+{
+    int headers, missing = 0;
+    char *declared = contents("include/cleave", "", ".h", &headers);
+    (void)state;
+    read_tests();
+    int n =
+        check_statuses(declared, "\nCLV_API ", &missing) + check_statuses(declared, "\nCLV_EXPERIMENTAL ", &missing);
+    free(declared);
+    while (n_tests > 0)
+        free(tests_text[--n_tests]);
+    assert_int_equal(missing, 0);
+    assert_true(n > 250);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -683,8 +904,13 @@ int main(void)
         EDGE(test_builders_without_a_graph),
         EDGE(test_sessions),
         EDGE(test_session_after_fork),
+        EDGE(test_names_of_nothing),
+        EDGE(test_files_of_nothing),
+        EDGE(test_models_of_nothing),
+        EDGE(test_spmd_of_nothing),
 #undef EDGE
         cmocka_unit_test(test_every_function_is_called),
+        cmocka_unit_test(test_every_status_is_tested),
     };
 
     return cmocka_run_group_tests_name("edges", tests, NULL, NULL);

@@ -206,23 +206,6 @@ static void test_not_finite(void **state)
     }
 }
 
-static void test_names(void **state)
-{
-    static const char *const names[] = {"adamw", "sgd", "lion"};
-    clv_error err = {0};
-    clv_optimizer optimizer;
-    (void)state;
-    for (int i = 0; i < 3; i++) {
-        assert_string_equal(clv_optimizer_name((clv_optimizer)i), names[i]);
-        must(clv_optimizer_parse(&optimizer, names[i], &err), &err);
-        assert_int_equal(optimizer, i);
-    }
-    assert_string_equal(clv_optimizer_name((clv_optimizer)3), "?");
-    assert_int_equal(clv_optimizer_parse(&optimizer, "adam", &err), CLV_EINVAL);
-    assert_non_null(strstr(err.message, "valid: adamw, sgd, lion"));
-    assert_int_equal(clv_optimizer_parse(NULL, "lion", NULL), CLV_EINVAL);
-}
-
 /* Two steps more of one trainer, and of a later one that goes on from the folder. */
 static void go_on(clv_trainer *trainer, clv_trainer *later, const char *folder, const split *at)
 {
@@ -322,8 +305,8 @@ static void test_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_norm),  cmocka_unit_test(test_communication), cmocka_unit_test(test_not_finite),
-        cmocka_unit_test(test_names), cmocka_unit_test(test_resumed),       cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_norm),    cmocka_unit_test(test_communication), cmocka_unit_test(test_not_finite),
+        cmocka_unit_test(test_resumed), cmocka_unit_test(test_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -61,7 +61,8 @@ static int64_t count(const clv_program *program, clv_collective_purpose purpose,
     return n;
 }
 
-static const clv_plan_options training = {0}, again = {.compile.reshard_after_forward = true},
+static const clv_plan_options training = {0}, again = {.compile.reshard_after_forward = CLV_RESHARD_ALL},
+                              kept = {.compile.reshard_after_forward = CLV_RESHARD_NONE},
                               full = {.compile.recompute = CLV_RECOMPUTE_FULL}, accumulated = {.accumulate = 4},
                               compressed = {.compile.comm_dtype = CLV_COMM_Q8, .f32_gradients = true},
                               decoding = {.mode = CLV_PLAN_MODE_DECODE};
@@ -81,8 +82,8 @@ static void test_presets(void **state)
         {"data=8", "dp", &training, CLV_PURPOSE_WEIGHT_GATHER, "forward", 0, 0},
         {"data=8", "dp", &training, CLV_PURPOSE_GRADIENT_REDUCTION, "backward", 7, 2},
         {"data=8", "fsdp", &training, CLV_PURPOSE_WEIGHT_GATHER, "forward", 5, 1},
-        {"data=8", "fsdp", &training, CLV_PURPOSE_WEIGHT_GATHER, "backward", 0, 0},
-        {"data=8", "fsdp", &again, CLV_PURPOSE_WEIGHT_GATHER, "backward", 5, 1},
+        {"data=8", "fsdp", &kept, CLV_PURPOSE_WEIGHT_GATHER, "backward", 0, 0},
+        {"data=8", "fsdp", &training, CLV_PURPOSE_WEIGHT_GATHER, "backward", 5, 1},
         {"data=8", "fsdp", &training, CLV_PURPOSE_GRADIENT_REDUCTION, "backward", 7, 2},
         {"data=8", "zero1", &training, CLV_PURPOSE_WEIGHT_GATHER, "update", 7, 3},
         {"data=8", "zero1", &training, CLV_PURPOSE_GRADIENT_REDUCTION, "backward", 7, 3},
@@ -103,7 +104,7 @@ static void test_presets(void **state)
         {"data=4,model=8", "fsdp+megatron-sp", &training, CLV_PURPOSE_WEIGHT_GATHER, "forward", 5, 1},
         {"data=4,model=8", "fsdp+megatron-sp", &training, CLV_PURPOSE_SEQUENCE_PARALLEL, "forward", 4, 2},
         {"data=4,model=8", "fsdp+megatron-sp", &training, CLV_PURPOSE_GRADIENT_REDUCTION, "backward", 7, 3},
-        {"data=4,model=8", "fsdp+megatron-sp", &accumulated, CLV_PURPOSE_GRADIENT_REDUCTION, "backward", 7, 2},
+        {"data=4,model=8", "fsdp+megatron-sp", &accumulated, CLV_PURPOSE_GRADIENT_REDUCTION, "backward", 22, 5},
         /* an 8-bit reduction is an all_to_all and a gather of the same purpose */
         {"model=8", "megatron-sp", &compressed, CLV_PURPOSE_SEQUENCE_PARALLEL, "forward", 4, 2},
         /* weights are gathered over X; activations over Y, where products are summed, as are the norms' moments */

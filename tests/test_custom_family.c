@@ -94,6 +94,11 @@ static const clv_family twin = {.size = sizeof twin,
 
 static clv_status bag_complete(clv_family_model *m, clv_error *why)
 {
+    if (m->number[0] == 96) { /* an encoder that leaves the rest to the library */
+        m->bidirectional = 1;
+        m->activation = 0;
+        m->number[0] = 1;
+    }
     if (m->number[0] == 97)
         return (clv_status)99;
     if (m->number[0] == 98)
@@ -107,10 +112,13 @@ static clv_status bag_complete(clv_family_model *m, clv_error *why)
     return CLV_OK;
 }
 
+static clv_family_model last_built; /* what bag_hidden was given */
+
 static clv_value bag_hidden(clv_graph *graph, const clv_family_model *m, const clv_family_graph_options *b)
 {
     const clv_init normal = {CLV_INIT_NORMAL, 0.2};
     const int64_t shape[] = {m->hidden, m->ffn};
+    last_built = *m;
     clv_value x = clv_vocab_parallel_embedding(graph, b->ids, m->vocab, m->hidden, b->dtype, b->rules, "embed", normal);
     clv_layout cut = clv_named_layout(graph, b->rules, 2, (clv_logical_axis[]){CLV_EMBED_KERNEL, CLV_MLP});
     for (int64_t i = 0; i < m->layers; i++) {
@@ -347,6 +355,11 @@ static void test_configs_refused(void **state)
                  completed[i].repeats);
         refuse_config(text, completed[i].code, completed[i].message);
     }
+    refuse_config("{\"model_type\": \"bag\", \"width\": 67108865, \"depth\": 2, \"vocab_size\": 20}", CLV_EFORMAT,
+                  "67108864");
+    refuse_config(
+        "{\"model_type\": \"bag\", \"width\": 8, \"depth\": 2, \"vocab_size\": 20, \"repeats\": 9007199254740993}",
+        CLV_EFORMAT, "9007199254740992");
     refuse_config("{\"model_type\": \"bag\", \"width\": -8, \"depth\": 2, \"vocab_size\": 20}", CLV_EFORMAT, "width");
     refuse_config("{\"model_type\": \"bag\", \"width\": 8, \"depth\": 2, \"vocab_size\": 20, \"strength\": true}",
                   CLV_EFORMAT, "strength");
@@ -354,6 +367,28 @@ static void test_configs_refused(void **state)
     refuse_config("{\"model_type\": \"bags\", \"width\": 8}", CLV_EUNSUPPORTED, ", bag, twin)");
     refuse_config("{\"model_type\": \"bag\", \"architectures\": [\"Other\"], \"width\": 8}", CLV_EUNSUPPORTED,
                   "BagForCausalLM, BagModel");
+}
+
+/* Fields that no key sets have the defaults of family.h. */
+static void test_defaults(void **state)
+{
+    clv_error why = {0};
+    clv_model *model;
+    clv_generator *generator;
+    clv_graph *graph;
+    (void)state;
+    write_config("encoder",
+                 "{\"model_type\": \"bag\", \"width\": 8, \"depth\": 2, \"vocab_size\": 20, \"repeats\": 96}");
+    must(clv_model_open(&model, in_folder("encoder"), &(clv_model_options){.config_only = 1}, &why), &why);
+    must(clv_graph_new(&graph, clv_model_mesh(model), &why), &why);
+    clv_model_inference(graph, model, &(clv_model_graph_options){.batch = 1, .seq = 4});
+    must(clv_graph_status(graph, &why), &why);
+    const clv_family_model *m = &last_built;
+    assert_true(m->heads == 1 && m->kv_heads == 1 && m->head_dim == 8 && m->ffn == 32 && m->max_positions == 2048);
+    assert_true(m->activation == CLV_SILU && m->bidirectional && m->tied_embeddings && m->rope_theta == 0);
+    assert_int_equal(clv_generator_new(&generator, model, NULL, &why), CLV_EUNSUPPORTED);
+    clv_graph_free(graph);
+    clv_model_close(model);
 }
 
 static void refuse(const clv_family *family, clv_status code, const char *message)
@@ -599,11 +634,12 @@ static void test_threads(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_equals_llama),    cmocka_unit_test(test_describes_itself),
-        cmocka_unit_test(test_dropout_refused), cmocka_unit_test(test_trains_and_saves),
-        cmocka_unit_test(test_configs_refused), cmocka_unit_test(test_families_refused),
-        cmocka_unit_test(test_graphs_refused),  cmocka_unit_test(test_among_others),
-        cmocka_unit_test(test_saves_f64),       cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_equals_llama),     cmocka_unit_test(test_describes_itself),
+        cmocka_unit_test(test_dropout_refused),  cmocka_unit_test(test_trains_and_saves),
+        cmocka_unit_test(test_configs_refused),  cmocka_unit_test(test_defaults),
+        cmocka_unit_test(test_families_refused), cmocka_unit_test(test_graphs_refused),
+        cmocka_unit_test(test_among_others),     cmocka_unit_test(test_saves_f64),
+        cmocka_unit_test(test_threads),
     };
     return cmocka_run_group_tests(tests, set_up, remove_folder);
 }

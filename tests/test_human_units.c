@@ -53,6 +53,7 @@ static void test_counts(void **state)
     expect(clv_print_count, 0, "0");
     expect(clv_print_count, 999, "999");
     expect(clv_print_count, 6.3334e8, "633 M");
+    expect(clv_print_count, 2.3e9, "2.30 G");
     expect(clv_print_count, 6.3e13, "63.0 T");
 }
 

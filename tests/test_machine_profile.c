@@ -16,11 +16,9 @@
 #include "program/program.h"
 
 static const char *const valid =
-    "{\"name\":\"n\",\"ranks_per_host\":4,\"memory_bytes\":1e9,\"flops_per_s\":{\"f32\":1e9,\"bf16\":4e9},"
-    "\"memory_bytes_per_s\":1e8,\"efficiency\":0.5,\"host\":{\"alpha_s\":1e-6,\"bytes_per_s\":1e7},"
-    "\"network\":{\"alpha_s\":1e-3,\"bytes_per_s\":1e6},"
-    "\"op_efficiency\":{\"dot_general\":0.25},\"op_traffic\":{\"map\":7},\"overlap\":\"weights\",\"ops\":{\"map\":{"
-    "\"f32\":[[100,1e6],[10000,1e8]]}}}";
+    "{\"name\":\"n\",\"ranks_per_host\":4,\"memory_bytes\":1e9,\"flops_per_s\":{\"f32\":1e9,\"bf16\":4e9},\"memory_"
+    "bytes_per_s\":1e8,\"efficiency\":0.5,\"host\":{\"alpha_s\":1e-6,\"bytes_per_s\":1e7},\"network\":{\"alpha_s\":1e-"
+    "3,\"bytes_per_s\":1e6},\"ops\":{\"map\":{\"f32\":[[100,1e6],[10000,1e8]]}}}";
 
 static clv_machine *parse(const char *text)
 {
@@ -354,9 +352,10 @@ static void test_efficiency(void **state)
 /* What another program reaches replaces the profile's figures, op by op. */
 static void test_software(void **state)
 {
-    static const char entry[] = "\"name\":\"n\",\"software\":{\"other\":{\"source\":\"s\",\"k_half\":256,\"traffic_"
-                                "factor\":3,\"instruction_s\":1e-6,"
-                                "\"ops\":{\"map\":{\"bf16\":[[1,2e6]]},\"reduce\":{\"f32\":[[1,5]]}}}}";
+    static const char entry[] =
+        "\"name\":\"n\",\"software\":{\"other\":{\"source\":\"s\",\"k_half\":256,\"traffic_factor\":3,\"instruction_"
+        "s\":1e-6,\"op_efficiency\":{\"dot_general\":0.25},\"op_traffic\":{\"map\":7},\"overlap\":\"weights\",\"ops\":{"
+        "\"map\":{\"bf16\":[[1,2e6]]},\"reduce\":{\"f32\":[[1,5]]}}}}";
     char path[4096], text[2048];
     clv_error err = {0};
     clv_machine_info info = {.size = sizeof info};
@@ -427,6 +426,8 @@ static void test_whose_rates(void **state)
                      p->instruction_s + p->traffic_factor * work / p->memory_bytes_per_s);
         p->op_traffic = (clv_op_factors){1, {{"map", 9}}};
         close_to(clv_program_predict_instruction(program, p, 0), p->instruction_s + 9 * work / p->memory_bytes_per_s);
+        p->traffic_factor = 1;
+        p->op_traffic.n = 0;
         p->rates_alone.n = p->rates_shared.n = 1;
         clv_program_free(program);
         clv_graph_free(graph);

@@ -241,7 +241,7 @@ static void test_as_many_rules_as_fit(void **state)
             strcat(text, i ? ",[\"batch\",\"a\"]" : "[\"batch\",\"a\"]");
         strcat(text, "]}");
         assert_int_equal(clv_axis_rules_parse(&rules, text, strlen(text), &mesh, "rules", &err),
-                         n == CLV_MAX_RULES ? CLV_OK : CLV_EFORMAT);
+                         n == CLV_MAX_RULES ? CLV_OK : CLV_ELIMIT);
         assert_true(n > CLV_MAX_RULES || rules.n == n);
     }
 }

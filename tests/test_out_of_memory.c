@@ -414,6 +414,27 @@ static void test_session(void **state)
     clv_program_free(ready);
 }
 
+/* A run of a loaded program asks for no memory. */
+static void test_run(void **state)
+{
+    clv_error err = {0};
+    float y[2 * 4 * 8];
+    clv_output_binding output = {"y", y};
+    clv_session *session;
+    (void)state;
+    assert_int_equal(build(&ready, &err), CLV_OK);
+    assert_int_equal(clv_session_new(&session, clv_program_mesh(ready), NULL, &err), CLV_OK);
+    assert_int_equal(clv_session_load(session, ready, &err), CLV_OK);
+    countdown = 0;
+    clv_status status = clv_session_run(session, ready, NULL, 0, &output, 1, &err);
+    const bool has_allocated = countdown != 0;
+    countdown = -1;
+    assert_int_equal(status, CLV_OK);
+    assert_false(has_allocated);
+    clv_session_free(session);
+    clv_program_free(ready);
+}
+
 static void test_files(void **state)
 {
     (void)state;
@@ -550,9 +571,10 @@ static void test_refused(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_compile), cmocka_unit_test(test_op),         cmocka_unit_test(test_session),
-        cmocka_unit_test(test_files),   cmocka_unit_test(test_tokenizers), cmocka_unit_test(test_checkpoints),
-        cmocka_unit_test(test_trainer), cmocka_unit_test(test_refused),    cmocka_unit_test(test_dataset)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_compile),     cmocka_unit_test(test_op),
+                                       cmocka_unit_test(test_session),     cmocka_unit_test(test_run),
+                                       cmocka_unit_test(test_files),       cmocka_unit_test(test_tokenizers),
+                                       cmocka_unit_test(test_checkpoints), cmocka_unit_test(test_trainer),
+                                       cmocka_unit_test(test_refused),     cmocka_unit_test(test_dataset)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

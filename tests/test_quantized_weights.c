@@ -794,6 +794,10 @@ static void refused(void **state)
     assert_int_equal(clv_graph_status(graph, &err), CLV_EUNSUPPORTED);
     assert_non_null(strstr(err.message, "neither weights in q8 nor"));
     clv_graph_free(graph);
+    clv_session *session;
+    must(clv_session_new(&session, clv_model_mesh(model), NULL, &err), &err);
+    assert_int_equal(clv_model_save(model, session, in_folder("saved"), NULL), CLV_EUNSUPPORTED);
+    clv_session_free(session);
     clv_evaluation *e;
     const int32_t ids[2] = {1, 2};
     const clv_evaluate_options gradients = {

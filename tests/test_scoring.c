@@ -359,6 +359,9 @@ static void test_score_mutations(void **state)
     clv_mutation_scores_free(NULL);
     assert_int_equal(clv_score_mutations(&scores, f, s, 0, "K3R", NULL, &err), CLV_EINVAL);
     assert_string_equal(err.message, "mutations: K3R: residue 3 is T");
+    clv_sequences *masked = sequences_of(encoder, (const char *[]){"MK<mask>"}, 1, CLV_TOO_LONG_ERROR);
+    assert_int_equal(clv_score_mutations(&scores, f, masked, 0, "K2R", NULL, NULL), CLV_EUNSUPPORTED);
+    clv_sequences_free(masked);
     assert_int_equal(clv_score_mutations(NULL, f, s, 0, "K2R", NULL, NULL), CLV_EINVAL);
     assert_int_equal(clv_score_mutations(&scores, NULL, s, 0, "K2R", NULL, NULL), CLV_EINVAL);
     assert_int_equal(clv_score_mutations(&scores, nll, s, 0, "K2R", NULL, NULL), CLV_EINVAL);

@@ -221,6 +221,7 @@ static void check_bytes(const clv_session *session, const walk *w)
         clv_collective made = by_hand_at(session, i);
         clv_reshard_step_info step = {.size = sizeof step};
         clv_reshard *plan;
+        assert_true(!made.cause && !made.reason && !made.statement && !made.rules); /* there is nothing to explain */
         if (strcmp(made.kind, "permute") == 0)
             continue;
         must(clv_reshard_new(&plan, &w->mesh, &made.from, &made.to, w->type.shape, w->type.dtype, &err), &err);
@@ -1007,7 +1008,7 @@ static void test_refusals(void **state)
     clv_session *session = session_on("x=3,y=2", 0);
     float x[24] = {0}, y[24];
     const clv_type type = {CLV_F32, 2, {6, 4}};
-    clv_spmd_input in = {type, "x,_", x}, bad = {type, "z,_", x};
+    clv_spmd_input in = {type, "x,_", x}, bad = {type, "z,_", x}, open = {type, "(x,_", x};
     clv_spmd_output out = {type, "_,x", y}, nowhere = {type, "x,_", NULL}, other_axis = {type, "_,_ + sum{y}", y};
     clv_spmd_input addends = {type, "_,_ + sum{x}", x};
     clv_spmd_options groups = {.n_groups = 1}, fewer = {.n_groups = -1};
@@ -1018,6 +1019,7 @@ static void test_refusals(void **state)
     expect(clv_spmd_run(session, refuse, NULL, NULL, 1, NULL, 0, NULL, &err), CLV_EINVAL, &err, "all of its");
     expect(clv_spmd_run(session, refuse, NULL, NULL, -1, NULL, 0, NULL, &err), CLV_EINVAL, &err, "0 or more");
     expect(clv_spmd_run(session, refuse, NULL, &bad, 1, NULL, 0, NULL, &err), CLV_EAXIS, &err, "input 0");
+    expect(clv_spmd_run(session, refuse, NULL, &open, 1, NULL, 0, NULL, &err), CLV_ESYNTAX, &err, "input 0");
     expect(clv_spmd_run(session, refuse, NULL, &in, 1, &nowhere, 1, NULL, &err), CLV_EINVAL, &err, "output 0");
     expect(clv_spmd_run(session, refuse, NULL, &in, 1, NULL, 0, &groups, &err), CLV_EINVAL, &err, "groups");
     expect(clv_spmd_run(session, refuse, NULL, &in, 1, NULL, 0, &fewer, &err), CLV_EINVAL, &err, "-1 groups; valid: 0");

@@ -595,6 +595,7 @@ static void test_order(void **state)
     (void)state;
     clv_trace_op op = {.name = "a.mlp.b", .kind = "all_reduce", .axes = "x", .layer = -1, .moves = true, .bytes = 8};
     clv_trace_program program = {1, &op};
+    assert_int_equal(sizeof(clv_trace_event), 40); /* as trace.h says */
     clv_trace_event events[] = {{100, 150, 30, 0, 0, 0, 0, CLV_TRACE_WAIT},
                                 {100, 150, 0, 0, 0, 0, 0, CLV_TRACE_INSTRUCTION},
                                 {100, 200, 0, 0, 0, -1, 0, CLV_TRACE_RUN},

@@ -26,7 +26,7 @@ typedef struct clv_checkpoint clv_checkpoint;
 
 /** Zero-initialised = defaults. */
 typedef struct clv_checkpoint_options {
-    size_t size; /**< sizeof the struct, or 0 for the same */
+    size_t size; /**< sizeof the struct, or 0 */
     int map;     /**< nonzero: maps the files, as clv_model_options.map */
 } clv_checkpoint_options;
 
@@ -128,7 +128,7 @@ CLV_EXPERIMENTAL void clv_checkpoint_abandon(clv_checkpoint_writer *writer);
 
 /** Zero-initialised = defaults. */
 typedef struct clv_convert_options {
-    size_t size;            /**< sizeof the struct, or 0 for the same */
+    size_t size;            /**< sizeof the struct, or 0 */
     const char *rules_text; /**< description of the rules in a sharded checkpoint's manifest; NULL: their name */
     clv_progress_callback *progress; /**< counts bytes written; NULL: none */
     void *progress_arg;

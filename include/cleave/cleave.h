@@ -5,11 +5,13 @@
  * plan.h. Over several processes: job.h; what they did last: flight.h; when: trace.h. What tensors are and where they
  * live: dtype.h, mesh.h, layout.h, reshard.h.
  *
- * **Structs.** A struct that may grow begins with `size_t size`: in options sizeof the struct (0: as its first version
- * had it), in what the library fills the same, set by the caller before the call. A program built against older headers
- * goes on as before: what its structs lack is 0, and what is beyond them is not touched. No struct will ever have more
- * than 64 KiB: a larger size is CLV_EINVAL. All other structs stay as they are; those that end with `reserved` have
- * room, which is zeros. Handles (clv_model, clv_session, ...) are opaque. Values of enums stay.
+ * **Structs.** A struct that may grow begins with `size_t size`: sizeof the struct, or 0 for the struct as version 1.0
+ * has it (before 1.0: as it is now). In options the caller sets it with the other fields, in what the library fills
+ * before the call. A program built against older headers goes on as before: what its structs lack is 0, and what is
+ * beyond them is not touched. A later struct, whose size is larger, is taken as long as what this version does not know
+ * is 0 (else CLV_EUNSUPPORTED), and filled with 0 there. No struct will ever have more than 64 KiB: a larger size, or
+ * one that no version had, is CLV_EINVAL. All other structs stay as they are; those that end with `reserved` have room,
+ * which is zeros (else CLV_EUNSUPPORTED). Handles (clv_model, clv_session, ...) are opaque. Values of enums stay.
  *
  * **Stability.** From 1.0 on functions marked CLV_API keep their behaviour in every 1.x; those marked CLV_EXPERIMENTAL
  * may change in any release. Before 1.0 any header may change; CHANGELOG.md lists how.

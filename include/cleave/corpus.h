@@ -20,7 +20,7 @@ extern "C" {
 
 /** Zero means the default. */
 typedef struct clv_corpus_options {
-    size_t size;                    /**< sizeof the struct; 0: the fields of its first version */
+    size_t size;                    /**< sizeof the struct, or 0 */
     const clv_tokenizer *tokenizer; /**< borrowed for the call; NULL: a byte a token */
     const char *field; /**< key of a JSON object's text, or of its turns; NULL: "text", with chat "messages" */
     int chat;          /**< nonzero: JSON objects hold a chat, a list of turns with "role" and "content"; only turns of

@@ -31,7 +31,7 @@ enum { CLV_MAX_SPECIAL_IDS = 16 };
 /** Masked-language-model masking; clv_model_mlm_masking fills it. Of the tokens that are not special, `rate` are chosen
  *  and get labels; of these 80 % become the mask token, 10 % a random token, 10 % stay. A plain value. */
 typedef struct clv_mlm_masking {
-    size_t size;     /**< sizeof the struct; 0: the fields of its first version */
+    size_t size;     /**< sizeof the struct, or 0 */
     double rate;     /**< share of tokens that are chosen, above 0, at most 1; 0: 0.15 */
     int64_t mask_id; /**< id of the mask token; -1: none, which only data with labels of their own accept */
     const clv_tokenizer *tokenizer; /**< its special tokens and the ids that it does not have are special; borrowed for
@@ -42,7 +42,7 @@ typedef struct clv_mlm_masking {
 
 /** Zero means the default. */
 typedef struct clv_data_options {
-    size_t size;                      /**< sizeof the struct; 0: the fields of its first version */
+    size_t size;                      /**< sizeof the struct, or 0 */
     int64_t seq;                      /**< S, ids a row; 0: that of a file of rows, else 256 */
     int64_t vocab;                    /**< vocabulary: every id must be below; 0: as the files say */
     uint64_t seed;                    /**< of the shuffle, of crops and of masking */
@@ -123,7 +123,7 @@ typedef struct clv_token_writer clv_token_writer;
 
 /** vocab is required. */
 typedef struct clv_token_writer_options {
-    size_t size;       /**< sizeof the struct; 0: the fields of its first version */
+    size_t size;       /**< sizeof the struct, or 0 */
     int64_t vocab;     /**< vocabulary, 1 to 2^31 - 1: every id is below; up to 65536 ids take 2 bytes, else 4 */
     int64_t end_id;    /**< id that ends each document, for readers; -1: none */
     int has_loss_mask; /**< nonzero: the file stores a loss mask, one bit an id */

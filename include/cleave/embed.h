@@ -19,7 +19,7 @@ typedef enum clv_pooling {
 
 /** Zero-initialised = defaults. */
 typedef struct clv_embed_options {
-    size_t size; /**< sizeof the struct, or 0 for the same */
+    size_t size; /**< sizeof the struct, or 0 */
     clv_pooling pooling;
     int64_t batch_tokens; /**< tokens per batch, about; 0: 4096 */
     int allow_nonfinite;  /**< nonzero: returns NaN and infinite states; else they are CLV_ENONFINITE */
@@ -33,7 +33,8 @@ typedef clv_status clv_embed_callback(void *arg, int64_t i, const float *rows, i
 /** Embeds all sequences, sorted by length into batches of few shapes, and calls `take` for each one, in any order, on
  *  the caller's thread. The forwarder must give CLV_FORWARD_HIDDEN, and have the model of the sequences. options may be
  *  NULL.
- *  @return CLV_ENONFINITE naming sequence, token and origin; errors of `take` and clv_forwarder_run */
+ *  @return CLV_ENONFINITE naming sequence, token and origin, from then on always (clv_forwarder_find_nonfinite);
+ *          errors of `take` and clv_forwarder_run */
 CLV_EXPERIMENTAL clv_status clv_embed(clv_forwarder *forwarder, const clv_sequences *sequences,
                                       const clv_embed_options *options, clv_embed_callback *take, void *arg,
                                       clv_error *err);

@@ -14,7 +14,7 @@ extern "C" {
 
 /** The batch, and the results to return. */
 typedef struct clv_evaluate_options {
-    size_t size;                    /**< sizeof the struct, or 0 for the same */
+    size_t size;                    /**< sizeof the struct, or 0 */
     int64_t batch, seq;             /**< B and S, each at least 1 */
     const int32_t *ids;             /**< [B,S] */
     const uint8_t *mask;            /**< [B,S]: 1 = token, 0 = padding; NULL: no padding */
@@ -68,7 +68,8 @@ CLV_EXPERIMENTAL const char *clv_evaluation_nonfinite_origin(const clv_evaluatio
 
 /** Writes a safetensors file with the inputs (ids, token_types, mask), the results except those of ops, all f32, and
  *  with gradients "grad.NAME" for every tensor of the model's checkpoint, in the checkpoint's shape.
- *  @return CLV_EUNSUPPORTED for gradients of adapters; CLV_EIO, CLV_ENOTFOUND, CLV_ENOMEM */
+ *  @return CLV_EUNSUPPORTED for gradients of adapters; CLV_EINVAL for a path where no file can be; CLV_EIO,
+ *          CLV_ENOTFOUND, CLV_ENOMEM */
 CLV_EXPERIMENTAL clv_status clv_evaluation_write(const clv_evaluation *evaluation, const char *path, clv_error *err);
 
 /** The differences between results and reference results. */

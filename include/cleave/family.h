@@ -94,7 +94,7 @@ typedef struct clv_family_graph_options {
 
 /** A family. */
 typedef struct clv_family {
-    size_t size;              /**< sizeof the struct, or 0 for the same */
+    size_t size;              /**< sizeof the struct, or 0 */
     const char *model_type;   /**< model_type of its config.json */
     const char *architecture; /**< Hugging Face class with a head: "MineForCausalLM" */
     const char *bare;         /**< Hugging Face class without a head: "MineModel" */

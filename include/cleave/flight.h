@@ -1,8 +1,8 @@
 /** @file flight.h - flight recorder: what each rank did last, its dumps, and the diagnosis of a stalled or failed run.
  *
- * Every rank of a session always records its last 256 instructions (ops, collectives, and transfers outside programs),
- * at a cost of some nanoseconds each. A dump is a file with the records of one process's ranks. The dumps of all
- * processes together say which rank waits for which, and in what.
+ * Every rank of a session always records its last 256 instructions (ops, collectives, and transfers outside programs).
+ * A dump is a file with the records of one process's ranks. The dumps of all processes together say which rank waits
+ * for which, and in what.
  * @code
  * clv_flight *flight;
  * clv_flight_options where = {.size = sizeof where, .path = "run.flight"};
@@ -42,7 +42,7 @@ typedef struct clv_flight clv_flight;
 
 /** Zero-initialised = defaults. */
 typedef struct clv_flight_options {
-    size_t size;         /**< sizeof the struct; 0: as its first version had it */
+    size_t size;         /**< sizeof the struct, or 0 */
     const char *path;    /**< the file, overwritten if it exists; in a session of several processes the process's index
                               is appended: path.0, path.1 */
     int only_on_timeout; /**< nonzero: write only when a call fails with CLV_ETIMEOUT or CLV_EPEER */
@@ -53,12 +53,12 @@ CLV_EXPERIMENTAL clv_status clv_flight_new(clv_flight **out, const clv_flight_op
 /** Frees it. Free the sessions that use it first. NULL is a no-op. */
 CLV_EXPERIMENTAL void clv_flight_free(clv_flight *flight);
 /** Path of the last dump written, which lives with the object; NULL: none yet.
- *  @return the failure of the last write: CLV_EIO, CLV_ENOTFOUND, CLV_ENOMEM; else CLV_OK */
+ *  @return the failure of the last write, as clv_flight_write's; else CLV_OK */
 CLV_EXPERIMENTAL clv_status clv_flight_last_path(const char **path, const clv_flight *flight, clv_error *err);
 
 /** Writes a dump of this process's ranks to exactly `path`. The session may be running or failed; it must not be freed,
  *  nor a program of it unloaded, meanwhile.
- *  @return CLV_EIO, CLV_ENOTFOUND, CLV_ENOMEM */
+ *  @return CLV_EINVAL for a path where no file can be; CLV_EIO, CLV_ENOTFOUND, CLV_ENOMEM */
 CLV_EXPERIMENTAL clv_status clv_flight_write(const struct clv_session *session, const char *path, clv_error *err);
 
 /* ---- reading ---- */
@@ -78,7 +78,7 @@ CLV_EXPERIMENTAL int clv_flight_report_rank_count(const clv_flight_report *repor
 
 /** How far a rank got. Strings live with the report. */
 typedef struct clv_flight_rank {
-    size_t size;                /**< the caller's: sizeof the struct, or 0 */
+    size_t size;                /**< set by the caller: sizeof the struct, or 0 */
     int process;                /**< -1: missing, then all else is unset */
     const char *host;           /**< NULL: missing */
     int64_t n_begun;            /**< instructions, and collectives outside programs, that it began */
@@ -110,7 +110,7 @@ typedef enum clv_flight_kind {
 
 /** One finding. The text lives with the report. */
 typedef struct clv_flight_finding {
-    size_t size; /**< the caller's: sizeof the struct, or 0 */
+    size_t size; /**< set by the caller: sizeof the struct, or 0 */
     clv_flight_kind kind;
     int rank, peer;   /**< peer -1: none */
     const char *text; /**< a sentence; NULL: past the end */

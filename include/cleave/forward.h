@@ -21,7 +21,7 @@ typedef enum clv_forward_result {
 
 /** Zero-initialised = defaults. */
 typedef struct clv_forwarder_options {
-    size_t size;               /**< sizeof the struct, or 0 for the same */
+    size_t size;               /**< sizeof the struct, or 0 */
     clv_forward_result result; /**< the result of every run */
 } clv_forwarder_options;
 
@@ -38,7 +38,7 @@ CLV_EXPERIMENTAL void clv_forwarder_free(clv_forwarder *forwarder);
 
 /** A batch of sequences, padded to one length. */
 typedef struct clv_forward_batch {
-    size_t size;           /**< sizeof the struct, or 0 for the same */
+    size_t size;           /**< sizeof the struct, or 0 */
     int64_t batch, seq;    /**< B and S, each at least 1 */
     const int32_t *ids;    /**< [B,S] */
     const uint8_t *mask;   /**< [B,S]: 1 = token, 0 = padding */

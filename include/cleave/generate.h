@@ -29,7 +29,7 @@ extern "C" {
  *  sequence and position: equal logits give equal text on every mesh, and a sequence's text does not depend on the
  *  other sequences of the batch. All zeros: greedy. Greedy takes the largest logit; ties go to the lowest id. */
 typedef struct clv_sampling {
-    size_t size;        /**< sizeof the struct, or 0 for the same */
+    size_t size;        /**< sizeof the struct, or 0 */
     double temperature; /**< 0: greedy; top_k, top_p and min_p are then ignored */
     int64_t top_k;      /**< keeps the k largest logits and ties with the last of them; 0 keeps all */
     double top_p;       /**< keeps the fewest tokens whose probabilities reach this sum; 0 and 1 keep all. (To keep only
@@ -81,7 +81,7 @@ typedef struct clv_generator clv_generator;
 
 /** Zero-initialised = defaults. */
 typedef struct clv_generator_options {
-    size_t size;          /**< sizeof the struct, or 0 for the same */
+    size_t size;          /**< sizeof the struct, or 0 */
     int64_t batch;        /**< number of sequences; 0: 1 */
     int64_t context;      /**< positions of each KV cache; 0: the model's maximum */
     int64_t split_logits; /**< nonzero: logits stay split over the vocabulary between processes (job.h). Every process
@@ -109,7 +109,7 @@ CLV_API clv_status clv_generator_feed(clv_generator *generator, int64_t sequence
  *  the generator cannot be used any more. */
 CLV_API clv_status clv_generator_run(clv_generator *generator, clv_error *err);
 /** Computes all tokens again and stops at the first instruction with a non-finite result: CLV_ENONFINITE names it.
- *  Reads the weights again. */
+ *  Reads the weights again. Later runs of the generator make the same check. */
 CLV_API clv_status clv_generator_find_nonfinite(clv_generator *generator, clv_error *err);
 /** Logits [V] after a sequence's last token, borrowed until the next run. NULL for an invalid sequence, and in a job
  *  whose processes each hold a part of the vocabulary (split_logits, and after clv_generate). */
@@ -143,7 +143,7 @@ typedef int clv_generate_text_callback(void *arg, int64_t prompt, const char *te
 
 /** Zero-initialised = defaults. */
 typedef struct clv_generate_options {
-    size_t size;                  /**< sizeof the struct, or 0 for the same */
+    size_t size;                  /**< sizeof the struct, or 0 */
     const clv_sampling *sampling; /**< NULL: the folder's (clv_generation_config), else greedy. A zeroed struct is
                                        greedy whatever the folder says. `sequence` is set to the prompt's index */
     int64_t max_tokens;           /**< per prompt; 0: the folder's limit, else until the text ends or the context is
@@ -168,8 +168,8 @@ typedef struct clv_generation clv_generation;
  *  NULL. Free with clv_generation_free.
  *  @return CLV_EINVAL for an empty prompt or stop string, and for a token of a prompt that is outside the model's
  *          vocabulary; CLV_ELIMIT when a prompt is longer than the context, or than the folder's max_length;
- *          CLV_ENONFINITE, naming the origin, when no token can be drawn; errors of clv_model_generation_config,
- *          clv_model_tokenizer and of reading weights */
+ *          CLV_ENONFINITE, naming the origin, when no token can be drawn (clv_generator_find_nonfinite); errors of
+ *          clv_model_generation_config, clv_model_tokenizer and of reading weights */
 CLV_API clv_status clv_generate(clv_generation **out, clv_generator *generator, const char *const *prompts, int64_t n,
                                 const clv_generate_options *options, clv_error *err);
 /** NULL is a no-op. */

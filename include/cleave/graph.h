@@ -253,7 +253,7 @@ CLV_API clv_value clv_layer_norm(clv_graph *graph, clv_value x, clv_value gain, 
 
 /** Zero-initialised: every query sees every key. */
 typedef struct clv_attention_options {
-    size_t size;         /**< sizeof the struct; 0: as its first version had it */
+    size_t size;         /**< sizeof the struct, or 0 */
     bool causal;         /**< a query attends to keys at its own and earlier positions only */
     double scale;        /**< factor of the scores; 0: 1/sqrt(D) */
     clv_value mask;      /**< u8 or bool [B, Sk]: 1 attends, 0 does not; optional */
@@ -265,14 +265,14 @@ typedef struct clv_attention_options {
     clv_value dropout_step; /**< i32 [] folded into dropout_key; optional */
 } clv_attention_options;
 /** Flash attention: q [B,Sq,H,D], kv [B,Sk,2,K,D] (keys, then values), H a multiple of K -> [B,Sq,H,D].
- *  options NULL: causal, and the defaults otherwise. */
+ *  D is at most 512 (CLV_ELIMIT). options NULL: causal, and the defaults otherwise. */
 CLV_API clv_value clv_attention(clv_graph *graph, clv_value q, clv_value kv, const clv_attention_options *options);
 
 /** Rotary embedding: pair i of `dims` is rotated by the angle position * theta^(-2i/dims), optionally scaled for long
  *  contexts. Zero-initialised except theta: the plain form. */
 typedef struct clv_rope_options {
     double theta;     /**< base, > 0 */
-    int64_t dims;     /**< number of leading elements of D that are rotated, even; 0: all */
+    int64_t dims;     /**< number of leading elements of D that are rotated, even, at most 1024; 0: all */
     bool interleaved; /**< true: pairs (2i, 2i+1); false: half-split pairs (i, i + dims/2) */
     double factor;    /**< linear scaling: angles are divided by it; 0: 1 */
     /** Llama 3's scaling, if high_frequency > 0: pairs with a wavelength below original_positions / high_frequency are
@@ -312,13 +312,13 @@ CLV_API clv_value clv_clip_scale(clv_graph *graph, clv_value norm, double most);
 
 /** Zero-initialised = defaults. */
 typedef struct clv_adamw_options {
-    size_t size;                            /**< sizeof the struct; 0: as its first version had it */
+    size_t size;                            /**< sizeof the struct, or 0 */
     double beta1, beta2, eps, weight_decay; /**< zeros: 0.9, 0.999, 1e-8; weight_decay 0 */
     const clv_layout *state_layout; /**< layout of the moments; NULL: the parameter's. Sharded further it is ZeRO stage
                                          1: the gradient is reduce-scattered, the new parameter all-gathered */
     clv_value grad_scale;           /**< f32 scalar factor of the gradient (clv_clip_scale); NaN skips the update.
                                          CLV_NONE: 1 */
-    bool exact;                     /**< true: zeros in beta1, beta2 and eps mean 0, not the default */
+    bool exact;                     /**< true: zeros in the betas mean 0, not the default, and eps must be given */
 } clv_adamw_options;
 /** AdamW (Loshchilov & Hutter 2019, eps outside the root). Makes the moments as state "<name>.m" and ".v", f32 (f64 for
  *  f64), for a parameter of 16 bits also its f32 copy ".master", and assigns the updates. lr: f32 scalar; step: i32
@@ -328,7 +328,7 @@ CLV_API void clv_adamw(clv_graph *graph, clv_value parameter, clv_value gradient
 
 /** Zero-initialised = defaults. */
 typedef struct clv_sgd_options {
-    size_t size;                    /**< sizeof the struct; 0: as its first version had it */
+    size_t size;                    /**< sizeof the struct, or 0 */
     double momentum, weight_decay;  /**< zeros: 0.9; weight_decay 0 */
     const clv_layout *state_layout; /**< layout of the momentum, as clv_adamw_options.state_layout */
     clv_value grad_scale;           /**< as clv_adamw_options.grad_scale */
@@ -341,7 +341,7 @@ CLV_API void clv_sgd(clv_graph *graph, clv_value parameter, clv_value gradient, 
 
 /** Zero-initialised = defaults. */
 typedef struct clv_lion_options {
-    size_t size;                       /**< sizeof the struct; 0: as its first version had it */
+    size_t size;                       /**< sizeof the struct, or 0 */
     double beta1, beta2, weight_decay; /**< zeros: 0.9, 0.99; weight_decay 0 */
     const clv_layout *state_layout;    /**< layout of the moment, as clv_adamw_options.state_layout */
     clv_value grad_scale;              /**< as clv_adamw_options.grad_scale */

@@ -75,7 +75,7 @@ typedef void clv_job_lost_fn(void *arg, const clv_error *error);
 
 /** Zero-initialised = defaults. */
 typedef struct clv_job_options {
-    size_t size;     /**< sizeof the struct; 0: as its first version had it */
+    size_t size;     /**< sizeof the struct, or 0 */
     const char *mpi; /**< "openmpi" or "mpich"; NULL: the MPI that is loaded in the process, else clv_job_launcher */
     const char *modules; /**< folder of cleave_mpi_*.so; NULL: the library's folder, or cleave/ in it */
     int64_t timeout_ms;  /**< deadline of clv_job_agree, clv_job_compare and clv_job_leave; 0: 60000 */

@@ -98,8 +98,8 @@ CLV_API bool clv_layout_same_shards(const clv_layout *a, const clv_layout *b, co
 CLV_API clv_status clv_layout_shard_dim(clv_layout *layout, const clv_mesh *mesh, int d, clv_subaxis sub,
                                         clv_error *err);
 /** Makes the tensor partial over one more sub-axis.
- *  @return CLV_EINVAL for a reduction other than SUM and MAX, or one that differs from the layout's; CLV_EAXIS and
- *          CLV_ELIMIT as clv_layout_set_dim */
+ *  @return CLV_EINVAL for a reduction other than SUM and MAX, or one that differs from the layout's; CLV_EAXIS as
+ *          clv_layout_set_dim */
 CLV_API clv_status clv_layout_add_partial(clv_layout *layout, const clv_mesh *mesh, clv_reduction reduction,
                                           clv_subaxis sub, clv_error *err);
 /** Replaces the axes (n of them, major to minor) and the alignment of dimension d.

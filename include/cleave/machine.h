@@ -60,15 +60,16 @@ typedef struct clv_machine clv_machine;
 
 /** Opens a profile by its path, or by the name of a built-in one (clv_machine_builtin_name). software: an entry of the
  *  profile's "software"; NULL: none of them. Free with clv_machine_free.
- *  @return CLV_ENOTFOUND with the built-in names, or the profile's software; as clv_machine_parse; CLV_EIO */
+ *  @return CLV_ENOTFOUND with the built-in names, or the profile's software; as clv_machine_parse; CLV_ELIMIT for
+ *  a file of more than 4 MiB; CLV_EIO */
 CLV_EXPERIMENTAL clv_status clv_machine_open(clv_machine **out, const char *profile, const char *software,
                                              clv_error *err);
 /** Parses a profile from `size` bytes of JSON; `where` names them in messages. Free with clv_machine_free.
  *  @return CLV_EFORMAT naming the key; CLV_ELIMIT for too many measurements; CLV_ENOMEM */
 CLV_EXPERIMENTAL clv_status clv_machine_parse(clv_machine **out, const char *json, size_t size, const char *where,
                                               clv_error *err);
-/** Writes the machine's profile to a file, which is replaced. @return CLV_ENOTFOUND and CLV_EIO, naming the file;
- *  CLV_ENOMEM */
+/** Writes the machine's profile to a file, which is replaced.
+ *  @return CLV_EINVAL for a path where no file can be, CLV_ENOTFOUND and CLV_EIO, naming it; CLV_ENOMEM */
 CLV_EXPERIMENTAL clv_status clv_machine_write(const clv_machine *machine, const char *path, clv_error *err);
 /** Frees a machine; does nothing for NULL. */
 CLV_EXPERIMENTAL void clv_machine_free(clv_machine *machine);
@@ -84,7 +85,7 @@ typedef struct clv_machine_link {
 
 /** A machine without its measured rates. */
 typedef struct clv_machine_info {
-    size_t size;               /**< set by the caller: sizeof the struct; 0: its first version */
+    size_t size;               /**< set by the caller: sizeof the struct, or 0 */
     const char *name;          /**< lives with the machine */
     int64_t ranks_per_host;    /**< consecutive ranks that share a host */
     int64_t hosts;             /**< number of hosts; 0: any number */
@@ -111,7 +112,7 @@ CLV_EXPERIMENTAL double clv_machine_rate(const clv_machine *machine, const char 
 
 /** Options of clv_machine_measure. Zero-initialised = defaults. */
 typedef struct clv_measure_options {
-    size_t size;   /**< sizeof the struct; 0: its first version */
+    size_t size;   /**< sizeof the struct, or 0 */
     int64_t ranks; /**< ranks of a host that run at once; 0: one per core (clv_cpu_info.cores) or process of a job */
     int blocks;    /**< number of blocks to trace, smallest first; 0: all, some of them bf16 */
     clv_progress_callback *progress; /**< called after each block, and with 0 at the start; optional */
@@ -132,7 +133,7 @@ CLV_EXPERIMENTAL clv_status clv_machine_measure(clv_machine **out, const clv_mea
 
 /** The CPU, and the libraries that compute on it. */
 typedef struct clv_cpu_info {
-    size_t size;         /**< set by the caller: sizeof the struct; 0: its first version */
+    size_t size;         /**< set by the caller: sizeof the struct, or 0 */
     const char *kernels; /**< instruction set of the library's kernels: "portable", "avx2", "avx512", "amx" */
     char products[64];   /**< matmul library: "oneDNN 2.6.3" */
     int64_t cores;       /**< cores that this process may use: as many ranks of one thread run at full speed */

@@ -28,7 +28,7 @@ typedef struct clv_model clv_model;
  *  PEFT, and B with zeros. Training a model with adapters changes only the adapters: its weights have neither gradients
  *  nor optimizer state. */
 typedef struct clv_lora_options {
-    size_t size;         /**< sizeof the struct, or 0 for the same */
+    size_t size;         /**< sizeof the struct, or 0 */
     int64_t rank;        /**< R: at least 1, at most the smaller side of every target */
     double alpha;        /**< 0: the rank */
     const char *targets; /**< comma-separated module names of the checkpoint, "q_proj,v_proj". A name matches modules
@@ -42,7 +42,7 @@ typedef struct clv_lora_options {
 
 /** Zero-initialised = defaults. */
 typedef struct clv_model_options {
-    size_t size;                 /**< sizeof the struct, or 0 for the same */
+    size_t size;                 /**< sizeof the struct, or 0 */
     const clv_mesh *mesh;        /**< copied; NULL: one rank */
     const clv_axis_rules *rules; /**< copied; NULL: clv_axis_rules_preset's default for the mesh */
     clv_dtype dtype;             /**< of weights and activations: CLV_F32, CLV_BF16, CLV_F16 or CLV_F64 */
@@ -191,7 +191,7 @@ CLV_API void clv_handle_sigbus(void);
 
 /** Shape and inputs of a model's graph. */
 typedef struct clv_model_graph_options {
-    size_t size;              /**< sizeof the struct, or 0 for the same */
+    size_t size;              /**< sizeof the struct, or 0 */
     int64_t batch, seq;       /**< B and S of the ids; each at least 1, S at most max_positions */
     int padding_mask;         /**< nonzero: adds an input "mask" u8 [B,S], 1 = token, 0 = padding; no token attends to
                                    padding */
@@ -221,7 +221,7 @@ typedef struct clv_model_graph_options {
                                    times the number of ranks. Results of up to 16 rows have the same bits */
 } clv_model_graph_options;
 
-/** Adds the model to a graph on its mesh. The graph must not have parameters yet. Input: "ids" i32 [B,S]. Returns
+/** Adds the model to a graph on its mesh. Input: "ids" i32 [B,S]. Returns
  *  logits [B,S,V], sharded over the vocabulary as the rules say; CLV_NONE for a model without a head. *hidden, unless
  *  NULL, receives the hidden states [B,S,M] after the final norm. The graph records failures. */
 CLV_API clv_value clv_model_forward(clv_graph *graph, const clv_model *model, const clv_model_graph_options *how,
@@ -233,14 +233,14 @@ CLV_API void clv_model_inference(clv_graph *graph, const clv_model *model, const
 
 /** An optimizer: clv_adamw, clv_sgd, clv_lion. */
 typedef enum clv_optimizer { CLV_OPTIMIZER_ADAMW, CLV_OPTIMIZER_SGD, CLV_OPTIMIZER_LION } clv_optimizer;
-/** "adamw", "sgd", "lion"; "?" for another value. */
+/** "adamw", "sgd", "lion"; "unknown" for a value outside the enum. */
 CLV_API const char *clv_optimizer_name(clv_optimizer optimizer);
 /** Finds an optimizer by name. @return CLV_EINVAL with the valid names */
 CLV_API clv_status clv_optimizer_parse(clv_optimizer *out, const char *name, clv_error *err);
 
 /** How a training step updates parameters. Zero-initialised = AdamW with its defaults, without clipping. */
 typedef struct clv_update_options {
-    size_t size;                    /**< sizeof the struct, or 0 for the same */
+    size_t size;                    /**< sizeof the struct, or 0 */
     const clv_adamw_options *adamw; /**< NULL: its defaults */
     double clip;                    /**< > 0: largest global norm of all gradients; 0: no clipping */
     int64_t decay_all;              /**< nonzero: weight decay also for gains and biases */
@@ -258,7 +258,8 @@ typedef struct clv_update_options {
 
 /** Adds a training step: forward, backward and update (update NULL: its defaults). Inputs: "ids", "labels" i32 [B,S]
  *  (-100: ignored), "lr" f32, "step" i32 (from 1). Outputs: "loss" f32, the mean over labels; "grad_norm" f32, the
- *  global norm of the gradients before clipping (clv_global_norm). If either is not finite, no state changes. */
+ *  global norm of the gradients before clipping (clv_global_norm). If either is not finite, no state changes.
+ *  All parameters of the graph are updated. */
 CLV_API void clv_model_train_step(clv_graph *graph, const clv_model *model, const clv_model_graph_options *how,
                                   const clv_update_options *update);
 

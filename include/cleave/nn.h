@@ -36,7 +36,7 @@ CLV_API clv_value clv_residual_input(clv_graph *graph, const char *name, clv_dty
 
 /** Zero-initialised: no bias, weights of zeros. */
 typedef struct clv_linear_options {
-    size_t size;               /**< sizeof(clv_linear_options); 0: size of its first version */
+    size_t size;               /**< sizeof the struct, or 0 */
     const char *name;          /**< name of the state "<name>.weight" and "<name>.bias"; NULL: "linear" */
     bool bias;                 /**< adds a bias, initialised to 0 */
     bool gather_output;        /**< column-parallel: the output is gathered, whole on every rank */
@@ -83,11 +83,11 @@ CLV_API clv_value clv_parallel_rms_norm(clv_graph *graph, clv_value x, const clv
 CLV_API clv_value clv_parallel_layer_norm(clv_graph *graph, clv_value x, const clv_axis_rules *rules, const char *name,
                                           double eps, bool bias);
 
-/** ffn is required; the rest may be 0. */
+/** ffn and activation are required; the rest may be 0. */
 typedef struct clv_mlp_options {
     int64_t ffn;                /**< F, the feed-forward width */
-    clv_unary_kind activation;  /**< CLV_GELU, CLV_GELU_TANH, CLV_SILU, CLV_RELU, CLV_TANH */
-    bool gated;                 /**< down(act(gate(x)) * up(x)), with "gate_up.weight" [M,2,F]; not with CLV_TANH */
+    clv_unary_kind activation;  /**< any; gated: a kind of clv_gated */
+    bool gated;                 /**< down(act(gate(x)) * up(x)), with "gate_up.weight" [M,2,F] */
     bool bias;                  /**< adds "up.bias" [F] (gated: "gate_up.bias" [2,F]) and "down.bias" [M] */
     clv_init init, output_init; /**< initial up (and gate) weights, and down weights */
     int64_t reserved[4];        /**< must be 0; for later options */

@@ -194,7 +194,7 @@ typedef struct clv_attr {
 /** Definition of an op. The struct is copied; its name, table of attributes and functions are borrowed and must stay
  *  valid until the process ends. */
 typedef struct clv_op_def {
-    size_t size; /**< sizeof the struct; 0: its first version */
+    size_t size; /**< sizeof the struct, or 0 */
     /** Letters, digits and "_.-", fewer than CLV_OP_NAME bytes, unique in the process. Prefix the names of your ops:
      *  later versions of the library add ops. */
     const char *name;
@@ -255,7 +255,7 @@ CLV_EXPERIMENTAL void clv_emit(clv_graph *graph, const clv_op_def *def, const vo
 
 /** Options of clv_op_check. Zero-initialised = defaults. */
 typedef struct clv_op_check_options {
-    size_t size;   /**< sizeof the struct; 0: its first version */
+    size_t size;   /**< sizeof the struct, or 0 */
     uint64_t seed; /**< seed of the random values */
     /** [n_in] elements of operand i, row-major, borrowed for the call. NULL (for one or all operands): random floats in
      *  [-1, 1), zeros for other dtypes. Give data where random values do not fit, such as indices. */
@@ -275,7 +275,7 @@ typedef struct clv_op_check_options {
 
 /** Numbers of comparisons that clv_op_check made. */
 typedef struct clv_op_check_report {
-    size_t size;   /**< set by the caller: sizeof the struct; 0: its first version */
+    size_t size;   /**< set by the caller: sizeof the struct, or 0 */
     int cuts;      /**< shardings: factors times block counts, and pairs of factors */
     int partials;  /**< partial operands: splits into partial sums or maxima */
     int in_place;  /**< runs with results in operands' memory */

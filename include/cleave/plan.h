@@ -28,9 +28,9 @@ typedef enum clv_plan_block {
     CLV_PLAN_BLOCK_LLAMA      /**< the same with RMSNorms and a SiLU-gated MLP */
 } clv_plan_block;
 
-/** "ffn", "attention", "gpt", "llama" or "none"; "unknown" for any other value. */
+/** "ffn", "attention", "gpt", "llama" or "none"; "unknown" for a value outside the enum. */
 CLV_API const char *clv_plan_block_name(clv_plan_block block);
-/** "gpt" -> CLV_PLAN_BLOCK_GPT; CLV_EINVAL with the valid names. */
+/** "gpt" -> CLV_PLAN_BLOCK_GPT. @return CLV_EINVAL with the valid names, of which "none" is not one */
 CLV_API clv_status clv_plan_block_parse(clv_plan_block *out, const char *name, clv_error *err);
 
 /** Which computation is planned. */
@@ -50,7 +50,7 @@ enum { CLV_PLAN_BATCH = 8, CLV_PLAN_SEQ = 128, CLV_PLAN_HIDDEN = 256, CLV_PLAN_H
 /** What is planned: a model or a block. Zero-initialised = defaults; set `model` or `block`. Pointers are borrowed
  *  during the call. */
 typedef struct clv_plan_options {
-    size_t size;          /**< sizeof the struct, or 0 for the same */
+    size_t size;          /**< sizeof the struct, or 0 */
     const char *model;    /**< a config.json, or the folder that holds it; NULL: `block` */
     clv_plan_block block; /**< a block, where `model` is NULL */
     clv_plan_mode mode;
@@ -96,7 +96,7 @@ typedef struct clv_plan_suggestions clv_plan_suggestions;
 
 /** One changed option. Its pointers live as long as the clv_plan_suggestions. */
 typedef struct clv_plan_suggestion {
-    size_t size;              /**< the caller's: sizeof the struct, or 0 */
+    size_t size;              /**< set by the caller: sizeof the struct, or 0 */
     const char *option;       /**< "mesh", "rules", "batch" or "dtype" of clv_plan_options; "reshard_after_forward" or
                                    "recompute" of its compile options */
     const char *value;        /**< "data=4,model=4", "fsdp", "4", "bf16", "full"; "" for reshard_after_forward */

@@ -25,7 +25,7 @@ typedef enum clv_recompute {
                                   clv_reshard_after_forward says */
 } clv_recompute;
 
-/** "none", "selective", "full"; "?" for an invalid value. */
+/** "none", "selective", "full"; "unknown" for a value outside the enum. */
 CLV_API const char *clv_recompute_name(clv_recompute recompute);
 /** Parses a name: "full" -> CLV_RECOMPUTE_FULL. @return CLV_EINVAL with the valid names */
 CLV_API clv_status clv_recompute_parse(clv_recompute *out, const char *name, clv_error *err);
@@ -44,7 +44,7 @@ CLV_API const char *clv_reshard_after_forward_name(clv_reshard_after_forward res
 
 /** Options of clv_compile. Zero-initialised = defaults. */
 typedef struct clv_compile_options {
-    size_t size;                /**< sizeof the struct; 0: its first version */
+    size_t size;                /**< sizeof the struct, or 0 */
     bool by_bytes;              /**< minimise bytes moved, then work, instead of predicted seconds */
     bool use_idle_axes;         /**< also consider sharding an op over axes that none of its operands uses */
     int64_t max_implicit_bytes; /**< > 0: limit of bytes of an implicit collective (clv_collective.implicit); a larger
@@ -96,7 +96,7 @@ CLV_EXPERIMENTAL const char *clv_collective_purpose_name(clv_collective_purpose 
 /** A collective of the program, or a local slice or mask (0 bytes), in order of execution. Strings live with the
  *  program. */
 typedef struct clv_collective {
-    size_t size;        /**< set by the caller: sizeof the struct; 0: its first version */
+    size_t size;        /**< set by the caller: sizeof the struct, or 0 */
     const char *kind;   /**< all_gather, reduce_scatter, all_reduce, all_to_all, permute, exchange, slice, mask */
     const char *op;     /**< the op that needs it: "layers.0.mlp.down.constraint" */
     const char *tensor; /**< the tensor that is resharded: a state, an input, or the op that made it */
@@ -135,14 +135,14 @@ typedef enum clv_candidate_verdict {
     CLV_VERDICT_ILLEGAL           /**< the op's rule, or the form of layouts, does not allow it */
 } clv_candidate_verdict;
 
-/** "chosen", "costlier", "moves_stationary", "illegal". */
+/** "chosen", "costlier", "moves_stationary", "illegal"; "unknown" for a value outside the enum. */
 CLV_API const char *clv_candidate_verdict_name(clv_candidate_verdict verdict);
 
 /** A candidate strategy: one way of sharding an op, with its cost: the reshards of operands and results, and the work
  *  of the slowest rank (zeros if illegal). The candidates of an op are sorted by verdict, then cost. If there are many,
  *  only those that differ from the chosen one in few axes are listed. Strings live with the program. */
 typedef struct clv_strategy_candidate {
-    size_t size; /**< set by the caller: sizeof the struct; 0: its first version */
+    size_t size; /**< set by the caller: sizeof the struct, or 0 */
     const char *op;
     const char *purpose; /**< what the op computes: "result", or "gradient of mlp.down.weight" */
     const char *split;   /**< factors and the axes that split them: "heads over model" */
@@ -162,7 +162,7 @@ CLV_API clv_status clv_program_candidate(const clv_program *program, int i, clv_
 /** A decision of the partitioner, in order of execution: the strategy of an op, or a step of a reshard. Strings live
  *  with the program. */
 typedef struct clv_partition_decision {
-    size_t size;         /**< set by the caller: sizeof the struct; 0: its first version */
+    size_t size;         /**< set by the caller: sizeof the struct, or 0 */
     int instruction;     /**< its index (clv_program_instruction) */
     const char *op;      /**< "layers.0.mlp.down.dot_general"; of a reshard: the op, output or state that needs it */
     const char *kind;    /**< "dot_general"; of a reshard as clv_collective.kind */
@@ -187,7 +187,7 @@ CLV_API int64_t clv_program_region_bytes(const clv_program *program);
 /** Memory of a rank in bytes, by purpose: state and the region. A session allocates exactly this for every rank, sized
  *  by the largest shards. `region` is the sum of the eight kinds from gradients to fragments, at its peak. */
 typedef struct clv_memory {
-    size_t size; /**< set by the caller: sizeof the struct; 0: its first version */
+    size_t size;                                       /**< set by the caller: sizeof the struct, or 0 */
     int64_t parameters, optimizer, cache, other_state; /**< state: persists across runs */
     int64_t gradients;                                 /**< gradients of parameters */
     int64_t activations;                               /**< made by the forward pass for the backward pass */
@@ -213,7 +213,7 @@ typedef enum clv_program_tensor_kind { CLV_NAMED_INPUT, CLV_NAMED_STATE, CLV_NAM
 
 /** An input, state or output of a program. */
 typedef struct clv_program_tensor {
-    size_t size;      /**< set by the caller: sizeof the struct; 0: its first version */
+    size_t size;      /**< set by the caller: sizeof the struct, or 0 */
     const char *name; /**< lives with the program */
     clv_type type;
     clv_layout layout;
@@ -244,7 +244,7 @@ CLV_EXPERIMENTAL const char *clv_model_part_name(clv_model_part part);
 /** An instruction, in order of execution: an op, or a collective (slice, mask). Flops and bytes are the maximum over
  *  ranks. Strings live with the program. */
 typedef struct clv_instruction_info {
-    size_t size;      /**< set by the caller: sizeof the struct; 0: its first version */
+    size_t size;      /**< set by the caller: sizeof the struct, or 0 */
     const char *name; /**< "layers.0.mlp.down.dot_general"; of a collective: the op that needs it */
     const char *kind; /**< "dot_general", "rms_norm", ...; of a collective as clv_collective.kind */
     int collective;   /**< index for clv_program_collective; -1: an op */
@@ -275,7 +275,7 @@ CLV_API clv_status clv_program_instruction(const clv_program *program, int i, cl
  *
  *  All times are multiplied by ranks / (hosts * ranks_per_host) if that is above 1 (oversubscription). */
 typedef struct clv_prediction {
-    size_t size;              /**< set by the caller: sizeof the struct; 0: its first version */
+    size_t size;              /**< set by the caller: sizeof the struct, or 0 */
     double seconds;           /**< of a run */
     double communication;     /**< seconds of that in collectives, or waiting for them */
     double flops;             /**< of matmuls and attention, recomputation included; maximum over ranks */

@@ -30,7 +30,7 @@ CLV_EXPERIMENTAL void clv_reshard_free(clv_reshard *reshard);
 
 /** A step of a plan. Strings are static. */
 typedef struct clv_reshard_step_info {
-    size_t size;      /**< the caller's: sizeof the struct, or 0 */
+    size_t size;      /**< set by the caller: sizeof the struct, or 0 */
     const char *kind; /**< all_gather, reduce_scatter, all_reduce, all_to_all, permute, exchange, slice, mask */
     int n_axes;
     clv_subaxis axes[CLV_MAX_SUBAXES]; /**< axes that the collective goes over */

@@ -112,7 +112,7 @@ CLV_API const char *clv_axis_rules_preset_name(int i);
  * is optional.
  * @param where  name of the text in messages
  * @return CLV_EFORMAT; CLV_EINVAL for an invalid name; CLV_EAXIS for an axis that the mesh does not have or that a rule
- *         has twice; CLV_ELIMIT; CLV_ENOMEM */
+ *         has twice; CLV_ELIMIT for more than CLV_MAX_RULES rules, or CLV_MAX_RULE_AXES axes of one; CLV_ENOMEM */
 CLV_API clv_status clv_axis_rules_parse(clv_axis_rules *out, const char *json, size_t size, const clv_mesh *mesh,
                                         const char *where, clv_error *err);
 /** Parses rules from a JSON file.

@@ -14,7 +14,7 @@ extern "C" {
 
 /** Zero-initialised = defaults. */
 typedef struct clv_score_options {
-    size_t size;          /**< sizeof the struct, or 0 for the same */
+    size_t size;          /**< sizeof the struct, or 0 */
     int64_t batch_tokens; /**< tokens per batch, about; 0: 4096 */
     int allow_nonfinite;  /**< nonzero: NaN and infinite losses count; else they are CLV_ENONFINITE */
     int64_t context;      /**< clv_score_text: tokens per window, at least 2; 0: the model's maximum, at most 1024 */
@@ -36,8 +36,8 @@ typedef struct clv_score {
 /** Scores a text with a decoder, in windows of `context` tokens that start `stride` tokens apart. Every token but the
  *  first is scored once, in the first window that contains it (https://huggingface.co/docs/transformers/perplexity).
  *  The forwarder must give CLV_FORWARD_NLL.
- *  @return CLV_EINVAL for fewer than two tokens; CLV_ENONFINITE naming the token and the origin; errors of
- *          clv_forwarder_run */
+ *  @return CLV_EINVAL for fewer than two tokens; CLV_ENONFINITE naming the token and the origin, from then on always
+ *          (clv_forwarder_find_nonfinite); errors of clv_forwarder_run */
 CLV_EXPERIMENTAL clv_status clv_score_text(clv_score *out, clv_forwarder *forwarder, const char *text, size_t size,
                                            const clv_score_options *options, clv_error *err);
 

@@ -22,7 +22,7 @@ typedef enum clv_too_long {
 
 /** Zero-initialised = defaults. */
 typedef struct clv_sequences_options {
-    size_t size;                /**< sizeof the struct, or 0 for the same */
+    size_t size;                /**< sizeof the struct, or 0 */
     clv_too_long too_long;      /**< what to do with a sequence that does not fit */
     int64_t min_content_tokens; /**< sequences with fewer content tokens do not fit either. Special tokens that the
                                      tokenizer adds do not count */

@@ -36,7 +36,7 @@ typedef clv_status clv_state_source(void *arg, const char *name, const clv_type 
 
 /** Zero-initialised = defaults. */
 typedef struct clv_session_options {
-    size_t size;              /**< sizeof the struct; 0: as its first version had it */
+    size_t size;              /**< sizeof the struct, or 0 */
     int threads_per_rank;     /**< default 1; at most 1024, and 16384 over all ranks of a process */
     int no_pinning;           /**< nonzero: ranks are not bound to cores */
     int64_t timeout_ms;       /**< deadline of one wait for other ranks; default 60000 */
@@ -117,7 +117,7 @@ typedef struct clv_output_box {
  *  boxes of an input must contain every element that this process's ranks need; overlapping boxes must agree. Boxes of
  *  outputs may be any. */
 typedef struct clv_run {
-    size_t size; /**< sizeof the struct; 0: as its first version had it */
+    size_t size; /**< sizeof the struct, or 0 */
     int n_inputs, n_outputs, n_input_boxes, n_output_boxes;
     const clv_input_binding *inputs;
     const clv_output_binding *outputs;
@@ -143,7 +143,7 @@ CLV_API clv_status clv_session_run_boxes(clv_session *session, const clv_program
 
 /** A state and its layout in the session. The name lives as long as the session. */
 typedef struct clv_state_info {
-    size_t size; /**< the caller's: sizeof the struct, or 0 */
+    size_t size; /**< set by the caller: sizeof the struct, or 0 */
     const char *name;
     clv_type type;
     clv_layout layout;
@@ -171,7 +171,7 @@ CLV_API int64_t clv_session_rank_bytes(const clv_session *session);
 
 /** Time of the runs since the last reset, averaged over ranks. */
 typedef struct clv_session_stats {
-    size_t size; /**< the caller's: sizeof the struct, or 0 */
+    size_t size; /**< set by the caller: sizeof the struct, or 0 */
     int64_t runs;
     double seconds;            /**< wall time of runs */
     double comm_seconds;       /**< time in collectives: waiting and moving data */

@@ -94,7 +94,7 @@ typedef struct clv_spmd_output {
 
 /** Zero-initialised = defaults. */
 typedef struct clv_spmd_options {
-    size_t size; /**< sizeof the struct; 0: as its first version had it */
+    size_t size; /**< sizeof the struct, or 0 */
     int n_groups;
     const char *const *groups; /**< additional axes for collectives. All subsets of the first 6 mesh axes with more than
                                     one rank are available anyway; needed for sub-axes and further axes */

@@ -64,9 +64,9 @@ typedef struct clv_error {
     char message[512]; /**< one line without a newline; a longer text is shortened in the middle */
 } clv_error;
 
-/** The short name ("shape") and the one-line meaning of a status; "unknown" for a value outside the enum. */
+/** The short name of a status, "shape"; "unknown" for a value outside the enum. */
 CLV_API const char *clv_status_name(clv_status status);
-/** See clv_status_name. */
+/** The meaning of a status in one line; "not a status of this library" for a value outside the enum. */
 CLV_API const char *clv_status_text(clv_status status);
 
 /** Records a failure in *err and returns `code`, so that a check reads `return clv_fail(err, CLV_ESHAPE, "...", ...)`.

@@ -24,9 +24,9 @@ enum { CLV_QUANTITY_TEXT = 64 };
 CLV_EXPERIMENTAL int clv_print_bytes(char *out, size_t size, double bytes);
 /** Writes bytes with the exact number behind: "16.3 MiB (17039616)"; below 1 KiB only "512 B". */
 CLV_EXPERIMENTAL int clv_print_bytes_exactly(char *out, size_t size, double bytes);
-/** Writes seconds with three digits: "8.07 us", "103 us", "3.87 s". */
+/** Writes seconds with three digits, from 1000 s on whole: "8.07 us", "103 us", "3.87 s", "4000 s". */
 CLV_EXPERIMENTAL int clv_print_seconds(char *out, size_t size, double seconds);
-/** Writes a count in powers of 1000 with three digits: "633 M", "2.3 G". */
+/** Writes a count in powers of 1000 with three digits: "633 M", "63.0 T"; below 1000 as they are: "999". */
 CLV_EXPERIMENTAL int clv_print_count(char *out, size_t size, double count);
 
 /* ---- untrusted text ---- */

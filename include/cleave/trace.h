@@ -29,7 +29,7 @@
  * **Threads.** clv_trace_begin, _step and _end use the session like a run: one call at a time. Threads may
  * share a report.
  *
- * **Cost.** Two clock reads per instruction, about 50 ns, and 40 bytes; nothing while no trace is recorded.
+ * **Cost.** Two clock reads and 40 bytes per instruction; nothing while no trace is recorded.
  */
 #ifndef CLEAVE_TRACE_H
 #define CLEAVE_TRACE_H
@@ -52,7 +52,7 @@ CLV_EXPERIMENTAL clv_status clv_trace_step(clv_session *session, int64_t step, c
 
 /** Zero-initialised = defaults. */
 typedef struct clv_trace_options {
-    size_t size;                /**< sizeof the struct; 0: as its first version had it */
+    size_t size;                /**< sizeof the struct, or 0 */
     const char *path;           /**< the file, overwritten if it exists; NULL: discard the recording */
     const clv_machine *machine; /**< machine to predict for, borrowed during the call; NULL: machine.h's default */
     int this_process_only;      /**< nonzero: do not gather from the other processes, which may have failed; the process
@@ -61,8 +61,9 @@ typedef struct clv_trace_options {
 /** Stops recording and writes the trace; options NULL discards it. In a session of several processes all of them call
  *  it, and the process of rank 0 writes the events of all ranks. Runs of programs that are no longer loaded are left
  *  out. A failed run is recorded up to the instruction that failed, except on ranks that have not returned.
- *  @return CLV_EINVAL if no trace is recorded, or while another call uses the session; CLV_EIO, CLV_ENOTFOUND for the
- *          file; CLV_ENOMEM; in a session of several processes, the transport's failures */
+ *  @return CLV_EINVAL if no trace is recorded, for a path where no file can be, or while another call uses the session;
+ *          CLV_EIO, CLV_ENOTFOUND for the file; CLV_ENOMEM; the transport's failures in a session of several
+ *          processes */
 CLV_EXPERIMENTAL clv_status clv_trace_end(clv_session *session, const clv_trace_options *options, clv_error *err);
 
 /* ---- reading ---- */
@@ -79,7 +80,7 @@ CLV_EXPERIMENTAL void clv_trace_report_free(clv_trace_report *report);
 
 /** General facts of a trace. Strings live with the report. */
 typedef struct clv_trace_info {
-    size_t size;         /**< the caller's: sizeof the struct, or 0 */
+    size_t size;         /**< set by the caller: sizeof the struct, or 0 */
     const char *mesh;    /**< "data=2,model=2" */
     const char *machine; /**< the machine of the prediction */
     int64_t ranks, processes;
@@ -92,7 +93,7 @@ CLV_EXPERIMENTAL clv_status clv_trace_describe(const clv_trace_report *report, c
 
 /** Time of a step in one part of the model: seconds, means over steps and ranks. */
 typedef struct clv_trace_part {
-    size_t size;                    /**< the caller's: sizeof the struct, or 0 */
+    size_t size;                    /**< set by the caller: sizeof the struct, or 0 */
     const char *name;               /**< "attention", "feed-forward", "rest"; NULL: past the end */
     double compute;                 /**< in ops */
     double moving;                  /**< in collectives, without waiting */
@@ -111,7 +112,7 @@ CLV_EXPERIMENTAL clv_status clv_trace_report_part(const clv_trace_report *report
 
 /** Time of a step in all ops, or collectives, of one kind: means over steps and ranks. */
 typedef struct clv_trace_op_kind {
-    size_t size;      /**< the caller's: sizeof the struct, or 0 */
+    size_t size;      /**< set by the caller: sizeof the struct, or 0 */
     const char *name; /**< "dot_general", "all_reduce"; lives with the report; NULL: past the end */
     double calls;     /**< in a step of a rank */
     double seconds;   /**< in total, waiting for other ranks included */

@@ -32,14 +32,14 @@ typedef enum clv_lr_schedule_shape {
 /** Looks up a shape by name. @return CLV_EINVAL with the valid names */
 CLV_API clv_status clv_lr_schedule_shape_parse(clv_lr_schedule_shape *out, const char *name, clv_error *err);
 
-/** Learning rate by step: peak * (step + 1) / warmup during the warm-up, then by the shape; floor from step `steps` on.
- *  A plain value. */
+/** Learning rate by step: peak * (step + 1) / warmup during the warm-up, then by the shape; from step `steps` on floor,
+ *  but for the shape constant. A plain value. */
 typedef struct clv_lr_schedule {
     double peak, floor;          /**< learning rates, 0 <= floor <= peak */
     int64_t warmup;              /**< steps of linear warm-up, 0 <= warmup <= steps */
     int64_t steps;               /**< of the whole training, >= 1 */
     clv_lr_schedule_shape shape; /**< default: cosine */
-    int64_t decay_steps;         /**< of CLV_LR_SCHEDULE_WSD, at most steps - warmup; 0: a tenth of `steps` */
+    int64_t decay_steps; /**< of CLV_LR_SCHEDULE_WSD, at most steps - warmup; 0: a tenth of `steps`, rounded up */
 } clv_lr_schedule;
 
 /** @return CLV_EINVAL for a field out of range, naming the valid values */
@@ -58,7 +58,7 @@ CLV_API clv_status clv_on_nan_parse(clv_on_nan *out, const char *name, clv_error
 
 /** Options of a trainer. batch, seq and schedule are required; zero means the default elsewhere. */
 typedef struct clv_trainer_options {
-    size_t size;                      /**< sizeof the struct; 0: the fields of its first version */
+    size_t size;                      /**< sizeof the struct, or 0 */
     int64_t batch, seq;               /**< B and S of a step, at least 1; S at most the model's max_positions */
     const clv_lr_schedule *schedule;  /**< copied */
     const clv_adamw_options *adamw;   /**< copied; NULL: its defaults. Norm gains and biases are not decayed */
@@ -143,7 +143,7 @@ CLV_API const char *clv_trainer_get_metadata(const clv_trainer *trainer, const c
 
 /** Zero means the default. */
 typedef struct clv_trainer_checkpoint_options {
-    size_t size;        /**< sizeof the struct; 0: the fields of its first version */
+    size_t size;        /**< sizeof the struct, or 0 */
     int keep;           /**< number of newest checkpoints to keep; older ones are removed; 0: 2 */
     int64_t keep_every; /**< checkpoints of a multiple of this many steps are kept, too; 0: none */
     int64_t background; /**< nonzero: a thread writes it from a copy of the state while training continues */

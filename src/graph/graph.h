@@ -122,8 +122,6 @@ bool clv_graph_require(clv_graph *graph, bool given, const char *call, const cha
 /* clv_options_copy_in for builders. */
 bool clv_graph_take_options(clv_graph *graph, void *out, size_t size, size_t first, const void *given,
                             const char *call);
-/* Size of the first version of clv_adamw_options. */
-enum { CLV_ADAMW_FIRST = offsetof(clv_adamw_options, grad_scale) };
 /* Whether the reserved fields of a struct of options are zero; else the graph fails: it is of a later version. */
 bool clv_graph_require_zeros(clv_graph *graph, const int64_t *reserved, int n, const char *call);
 

@@ -23,16 +23,12 @@
 #include "models/weights/weight_layouts.h"
 #include "models/weights/quantized_weights.h"
 #include "models/weights/weight_storage.h"
+#include "nn/axis_rules.h"
 #include "partition/partitioner.h"
 #include "program/cost/machine.h"
 #include "runtime/session/rank_threads.h"
 
 /* ---- opening ---- */
-
-enum { /* as their first versions had them */
-       FIRST_OPTIONS = sizeof(clv_model_options),
-       FIRST_INFO = offsetof(clv_model_info, adapter_rank)
-};
 
 static clv_status make(clv_model **out, const char *path, clv_error *err)
 {
@@ -101,7 +97,7 @@ static clv_status take(clv_model *m, const clv_model_options *o, clv_error *err)
         m->rules = *o->rules;
     else
         CLV_TRY(clv_axis_rules_preset(&m->rules, NULL, &m->mesh, err));
-    return CLV_OK;
+    return clv_axis_rules_check(&m->rules, &m->mesh, err);
 }
 
 static clv_status set_lora(clv_model *m, const clv_lora_options *given, clv_error *err)
@@ -109,8 +105,7 @@ static clv_status set_lora(clv_model *m, const clv_lora_options *given, clv_erro
     clv_lora_options lora;
     if (!given)
         return CLV_OK;
-    CLV_TRY(
-        clv_options_copy_in(&lora, sizeof lora, offsetof(clv_lora_options, dropout), given, "clv_lora_options", err));
+    CLV_TRY(clv_options_copy_in(&lora, sizeof lora, sizeof lora, given, "clv_lora_options", err));
     if (lora.folder && (lora.rank || lora.alpha != 0 || lora.targets || lora.dropout != 0))
         return clv_fail(
             err, CLV_EINVAL,
@@ -180,7 +175,7 @@ clv_status clv_model_open(clv_model **out, const char *path, const clv_model_opt
     clv_model *m = NULL;
     char *base = NULL;
     CLV_TRY(clv_require(out && path, call, "out and a path", err));
-    CLV_TRY(clv_options_copy_in(&o, sizeof o, FIRST_OPTIONS, options, call, err));
+    CLV_TRY(clv_options_copy_in(&o, sizeof o, sizeof o, options, call, err));
     if (!o.lora && clv_peft_is_adapter_folder(path)) {
         CLV_TRY(clv_peft_find_base_folder(&base, path, err));
         o.lora = &there;
@@ -265,8 +260,8 @@ clv_status clv_model_new(clv_model **out, const clv_model_info *sizes, const clv
     clv_model_info info;
     clv_model *m = NULL;
     CLV_TRY(clv_require(out && sizes, call, "out and sizes", err));
-    CLV_TRY(clv_options_copy_in(&o, sizeof o, FIRST_OPTIONS, options, call, err));
-    CLV_TRY(clv_options_copy_in(&info, sizeof info, FIRST_INFO, sizes, call, err));
+    CLV_TRY(clv_options_copy_in(&o, sizeof o, sizeof o, options, call, err));
+    CLV_TRY(clv_options_copy_in(&info, sizeof info, sizeof info, sizes, call, err));
     CLV_TRY(make(&m, "", err));
     clv_status status = config_of(&m->config, &info, err);
     if (status == CLV_OK && o.quant != CLV_QUANT_NONE)
@@ -352,7 +347,7 @@ clv_status clv_model_get_info(const clv_model *m, clv_model_info *out, clv_error
         info.adapter_rank = m->adapters->config.adapter_rank;
         info.adapter_parameters = adapters.embedding + adapters.layers + adapters.head;
     }
-    return clv_struct_copy_out(out, sizeof info, FIRST_INFO, &info, "clv_model_get_info", err);
+    return clv_struct_copy_out(out, sizeof info, sizeof info, &info, "clv_model_get_info", err);
 }
 
 clv_status clv_model_get_part_sizes(const clv_model *m, clv_model_part_sizes *out, clv_error *err)
@@ -523,8 +518,7 @@ static bool begin(clv_model_build_options *build, clv_graph *graph, const clv_mo
     clv_error err = {0};
     if (!clv_graph_require(graph, m && given, call, "a model, and batch and seq"))
         return false;
-    if (clv_options_copy_in(&how, sizeof how, offsetof(clv_model_graph_options, split_logits), given, call, &err) !=
-        CLV_OK)
+    if (clv_options_copy_in(&how, sizeof how, sizeof how, given, call, &err) != CLV_OK)
         clv_graph_fail(graph, err.code, "%s", err.message);
     else if (!clv_mesh_equal(clv_graph_mesh(graph), &m->mesh))
         clv_graph_fail(graph, CLV_EINVAL, "%s: the graph is of another mesh than the model was opened for", call);
@@ -580,7 +574,7 @@ void clv_model_train_step(clv_graph *graph, const clv_model *m, const clv_model_
     clv_lion_options lion;
     if (!begin(&build, graph, m, how, true, call) ||
         !clv_graph_take_options(graph, &taken, sizeof taken, sizeof taken, update, call) ||
-        !clv_graph_take_options(graph, &adamw, sizeof adamw, CLV_ADAMW_FIRST, taken.adamw, call) ||
+        !clv_graph_take_options(graph, &adamw, sizeof adamw, sizeof adamw, taken.adamw, call) ||
         !clv_graph_take_options(graph, &sgd, sizeof sgd, sizeof sgd, taken.sgd, call) ||
         !clv_graph_take_options(graph, &lion, sizeof lion, sizeof lion, taken.lion, call))
         return;

@@ -89,7 +89,7 @@ enum { OPTIMIZERS = sizeof optimizers / sizeof optimizers[0] };
 
 const char *clv_optimizer_name(clv_optimizer optimizer)
 {
-    return (unsigned)optimizer < OPTIMIZERS ? optimizers[optimizer].name : "?";
+    return (unsigned)optimizer < OPTIMIZERS ? optimizers[optimizer].name : "unknown";
 }
 
 clv_status clv_optimizer_parse(clv_optimizer *out, const char *name, clv_error *err)

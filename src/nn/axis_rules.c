@@ -55,8 +55,7 @@ static clv_status check_axes(const int *axis, int n, const char *name, const clv
     return CLV_OK;
 }
 
-/* Checks a struct that callers may have written themselves; NULL is valid. */
-static clv_status check_rules(const clv_axis_rules *rules, const clv_mesh *mesh, clv_error *err)
+clv_status clv_axis_rules_check(const clv_axis_rules *rules, const clv_mesh *mesh, clv_error *err)
 {
     CLV_TRY(clv_mesh_check(mesh, err));
     if (rules && !counts_in_range(rules))
@@ -109,7 +108,7 @@ clv_status clv_axis_rules_add(clv_axis_rules *rules, clv_logical_axis name, cons
 {
     int axis[CLV_MAX_RULE_AXES], n = 0;
     CLV_TRY(clv_require(rules && name && mesh, "clv_axis_rules_add", "rules, a name and a mesh", err));
-    CLV_TRY(check_rules(rules, mesh, err));
+    CLV_TRY(clv_axis_rules_check(rules, mesh, err));
     while (axes && *axes) {
         int length = (int)strcspn(axes, ",");
         CLV_TRY(clv_axis_rules_append_axis(axis, &n, mesh, axes, length, err));
@@ -327,7 +326,7 @@ clv_status clv_axis_rules_layout(clv_layout *out, const clv_axis_rules *rules, c
 {
     CLV_TRY(clv_require(out && mesh && (names || rank <= 0 || !rules), "clv_axis_rules_layout", "out, a mesh and names",
                         err));
-    CLV_TRY(check_rules(rules, mesh, err));
+    CLV_TRY(clv_axis_rules_check(rules, mesh, err));
     bool assigned[CLV_MAX_RANK] = {false};
     uint32_t used = 0;
     *out = clv_layout_replicated(rank);
@@ -352,7 +351,7 @@ clv_status clv_axis_rules_optimizer_layout(clv_layout *out, const clv_axis_rules
 {
     CLV_TRY(clv_require(out && mesh && parameter && shape, "clv_axis_rules_optimizer_layout",
                         "out, a mesh, a layout and a shape", err));
-    CLV_TRY(check_rules(rules, mesh, err));
+    CLV_TRY(clv_axis_rules_check(rules, mesh, err));
     CLV_TRY(clv_layout_check(parameter, mesh, shape, err));
     *out = *parameter;
     for (int i = 0; rules && i < rules->n_optimizer; i++) {

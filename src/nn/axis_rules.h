@@ -16,6 +16,9 @@ static inline bool clv_logical_axis_equal(clv_logical_axis a, clv_logical_axis b
 /* Whether the name is in the table of cleave/rules.h. */
 bool clv_logical_axis_is_builtin(clv_logical_axis name);
 
+/* Checks rules that callers may have written themselves; NULL is valid. CLV_EINVAL for a damaged struct; CLV_EAXIS for
+ * an axis that the mesh does not have; clv_mesh_check's. */
+clv_status clv_axis_rules_check(const clv_axis_rules *rules, const clv_mesh *mesh, clv_error *err);
 /* Appends the mesh axis of this name to axes[*n]. CLV_EAXIS: the mesh does not have it, or the list already does. */
 clv_status clv_axis_rules_append_axis(int *axes, int *n, const clv_mesh *mesh, const char *name, int length,
                                       clv_error *err);

@@ -55,7 +55,7 @@ static clv_status parse_document(clv_axis_rules *rules, const json_t *document, 
         if (strcmp(key, "rules") != 0 && strcmp(key, "optimizer") != 0)
             return clv_fail(err, CLV_EFORMAT, "%s: unknown key \"%s\"; valid: rules, optimizer", where, key);
     }
-    if (!json_is_array(list) || json_array_size(list) > CLV_MAX_RULES)
+    if (!json_is_array(list))
         return clv_fail(err, CLV_EFORMAT, "%s: \"rules\" must be a list of at most %d pairs", where, CLV_MAX_RULES);
     for (size_t i = 0; i < json_array_size(list); i++)
         if (parse_rule(rules, json_array_get(list, i), mesh, &why) != CLV_OK)

@@ -54,7 +54,7 @@ static clv_value queries(clv_graph *graph, clv_value x, const clv_axis_rules *ru
     pin_heads(graph, q, rules, 2, CLV_HEADS);
     if (o->bias)
         q = clv_nn_add_bias(graph, q, rules, "q.bias", 2, shape + 1, names + 1, &part);
-    q = o->rope.theta > 0 ? clv_rope(graph, q, o->offset, &o->rope) : q;
+    q = o->rope.theta != 0 ? clv_rope(graph, q, o->offset, &o->rope) : q;
     return pin_heads(graph, q, rules, 2, CLV_HEADS);
 }
 
@@ -95,7 +95,7 @@ static clv_value keys_values(clv_graph *graph, clv_value x, const clv_axis_rules
     pin_heads(graph, kv, rules, 3, CLV_KV_HEADS);
     if (o->bias)
         kv = clv_nn_add_bias(graph, kv, rules, "kv.bias", 3, shape + 1, names + 1, &part);
-    if (o->rope.theta > 0)
+    if (o->rope.theta != 0)
         kv = clv_rope(graph, kv, o->offset, &o->rope);
     return o->context ? update_kv_cache(graph, kv, rules, o) : pin_heads(graph, kv, rules, 3, CLV_KV_HEADS);
 }

@@ -40,9 +40,9 @@ clv_value clv_parallel_mlp(clv_graph *graph, clv_value x, const clv_axis_rules *
     clv_type type = clv_graph_type(graph, x);
     if (!clv_valid(x) || type.rank < 1)
         return CLV_NONE;
-    if (o->gated && o->activation == CLV_TANH)
-        return clv_graph_fail(graph, CLV_EUNSUPPORTED, "%smlp: a gated MLP takes silu, gelu, gelu_tanh or relu",
-                              graph->scope);
+    if (o->ffn < 1)
+        return clv_graph_fail(graph, CLV_EINVAL, "%smlp: ffn is %lld; valid: 1 and above", graph->scope,
+                              (long long)o->ffn);
     clv_value hidden = o->gated ? gated(graph, x, rules, o) : plain(graph, x, rules, o);
     clv_linear_options down = {.name = "down", .bias = o->bias, .input_is_parallel = true, .init = o->output_init};
     return clv_row_parallel_linear(graph, hidden, type.shape[type.rank - 1], rules, &down);

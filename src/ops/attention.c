@@ -384,8 +384,7 @@ const clv_op_def clv_op_attention = {
 clv_value clv_attention(clv_graph *graph, clv_value q, clv_value kv, const clv_attention_options *options)
 {
     clv_attention_options given;
-    if (!clv_graph_take_options(graph, &given, sizeof given, offsetof(clv_attention_options, dropout), options,
-                                "clv_attention"))
+    if (!clv_graph_take_options(graph, &given, sizeof given, sizeof given, options, "clv_attention"))
         return CLV_NONE;
     given.causal = given.causal || !options;
     clv_type type = clv_graph_type(graph, q);

@@ -20,9 +20,6 @@ static const clv_op_def *const builtins[] = {CLV_BUILTIN_OPS(BUILTIN)};
 
 enum { N_BUILTINS = sizeof builtins / sizeof *builtins, MAX_ATTR_BYTES = 1 << 20 };
 
-/* Size of the first version of clv_op_def. */
-#define FIRST_SIZE offsetof(clv_op_def, display_name)
-
 typedef struct custom_op {
     struct custom_op *next;
     clv_op_def def;
@@ -183,7 +180,7 @@ static clv_status find_or_register(const clv_op_def **out, const clv_op_def *giv
         *out = given;
         return CLV_OK;
     }
-    CLV_TRY(clv_options_copy_in(&def, sizeof def, FIRST_SIZE, given, "an op's definition", err));
+    CLV_TRY(clv_options_copy_in(&def, sizeof def, sizeof def, given, "an op's definition", err));
     CLV_TRY(check_def(&def, err));
     pthread_mutex_lock(&register_lock);
     *out = clv_op_find(def.name);

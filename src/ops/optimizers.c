@@ -282,7 +282,7 @@ void clv_adamw(clv_graph *graph, clv_value parameter, clv_value gradient, clv_va
     static const char call[] = "clv_adamw";
     clv_adamw_options o;
     update_attrs a;
-    if (!clv_graph_ok(graph) || !clv_graph_take_options(graph, &o, sizeof o, CLV_ADAMW_FIRST, options, call))
+    if (!clv_graph_ok(graph) || !clv_graph_take_options(graph, &o, sizeof o, sizeof o, options, call))
         return;
     memset(&a, 0, sizeof a);
     a.beta1 = or_default(o.beta1, 0.9, o.exact);

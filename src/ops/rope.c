@@ -177,8 +177,9 @@ const clv_op_def clv_op_rope = {
 static const char *fault_of(const clv_rope_options *how)
 {
     if (how->inv_freq)
-        return how->factor > 0 || how->high_frequency > 0 ? "inv_freq cannot be combined with factor or high_frequency"
-                                                          : NULL;
+        return how->factor != 0 || how->high_frequency != 0
+                   ? "inv_freq cannot be combined with factor or high_frequency"
+                   : NULL;
     if (!(how->theta > 0) || !isfinite(how->theta))
         return "theta must be above 0 and finite";
     if (!(how->factor >= 0) || !isfinite(how->factor))
@@ -213,6 +214,8 @@ clv_value clv_rope(clv_graph *graph, clv_value x, clv_value offset, const clv_ro
     attrs.how.original_positions = options->original_positions;
     if (options->inv_freq && attrs.how.dims > 0 && attrs.how.dims <= CLV_ROPE_MAX_ROTARY)
         memcpy(attrs.inv_freq, options->inv_freq, (size_t)attrs.how.dims / 2 * sizeof *attrs.inv_freq);
+    if (clv_dtype_first_nonfinite(CLV_F32, attrs.inv_freq, CLV_ROPE_MAX_ROTARY / 2) >= 0)
+        return clv_graph_fail(graph, CLV_EINVAL, "clv_rope: inv_freq must be finite");
     clv_value in[] = {x, offset};
     return clv_graph_emit_one(graph, &clv_op_rope, &attrs, in, clv_valid(offset) ? 2 : 1);
 }

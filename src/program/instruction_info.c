@@ -95,6 +95,5 @@ clv_status clv_program_instruction(const clv_program *program, int i, clv_instru
                                  .dtype = clv_instruction_dtype(program, i),
                                  .part = clv_instruction_part(instruction)};
     instruction->op ? describe_op(&info, program, i) : describe_step(&info, program, i);
-    return clv_struct_copy_out(out, sizeof info, offsetof(clv_instruction_info, batch), &info,
-                               "clv_program_instruction", err);
+    return clv_struct_copy_out(out, sizeof info, sizeof info, &info, "clv_program_instruction", err);
 }

@@ -102,5 +102,5 @@ clv_status clv_program_memory(const clv_program *program, clv_memory *out, clv_e
     }
     m.fragments = m.region - live - m.workspace;
     m.total = m.parameters + m.optimizer + m.cache + m.other_state + m.region;
-    return clv_struct_copy_out(out, sizeof m, offsetof(clv_memory, checkpoint_copy), &m, call, err);
+    return clv_struct_copy_out(out, sizeof m, sizeof m, &m, call, err);
 }

@@ -141,7 +141,7 @@ clv_status clv_program_collective(const clv_program *program, int i, clv_collect
                                          : instruction->update ? "update"
                                                                : "forward"};
     memcpy(collective.axes, step->axes, sizeof collective.axes);
-    return clv_struct_copy_out(out, sizeof collective, offsetof(clv_collective, completes_at), &collective, call, err);
+    return clv_struct_copy_out(out, sizeof collective, sizeof collective, &collective, call, err);
 }
 
 clv_type clv_local_type(const clv_type *type, const clv_layout *layout)

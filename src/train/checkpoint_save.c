@@ -243,8 +243,7 @@ clv_status clv_trainer_checkpoint(clv_trainer *t, const char *folder, const clv_
     clv_checkpoint_save *s = NULL;
     bool is_saved = false;
     CLV_TRY(clv_require(t && folder, call, "a trainer and a folder", err));
-    CLV_TRY(
-        clv_options_copy_in(&o, sizeof o, offsetof(clv_trainer_checkpoint_options, keep_every), options, call, err));
+    CLV_TRY(clv_options_copy_in(&o, sizeof o, sizeof o, options, call, err));
     if (o.keep < 0 || o.keep_every < 0)
         return clv_fail(err, CLV_EINVAL, "%s: keep is %d, keep_every %lld; valid: 0 and above; keep 0 is %d", call,
                         o.keep, (long long)o.keep_every, DEFAULT_KEEP);

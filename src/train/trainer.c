@@ -80,7 +80,7 @@ clv_status clv_trainer_new(clv_trainer **out, const clv_model *model, const clv_
     static const char call[] = "clv_trainer_new";
     clv_trainer_options o;
     CLV_TRY(clv_require(out && model && options, call, "out, a model and options", err));
-    CLV_TRY(clv_options_copy_in(&o, sizeof o, offsetof(clv_trainer_options, update), options, call, err));
+    CLV_TRY(clv_options_copy_in(&o, sizeof o, sizeof o, options, call, err));
     clv_trainer *t = calloc(1, sizeof *t);
     if (!t)
         return clv_fail_memory(err, "a trainer", sizeof *t);
@@ -136,9 +136,7 @@ clv_status clv_trainer_bind_inputs(clv_input_binding out[CLV_TRAINER_INPUTS], in
 
 static clv_status copy_step_result(clv_train_step *out, const clv_train_step *result, clv_error *err)
 {
-    return out ? clv_struct_copy_out(out, sizeof *result, offsetof(clv_train_step, overlapped_seconds), result,
-                                     "clv_trainer_step", err)
-               : CLV_OK;
+    return out ? clv_struct_copy_out(out, sizeof *result, sizeof *result, result, "clv_trainer_step", err) : CLV_OK;
 }
 
 clv_status clv_trainer_step(clv_trainer *t, const int32_t *ids, const int32_t *labels, const uint8_t *mask,

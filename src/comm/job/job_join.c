@@ -257,7 +257,7 @@ clv_status clv_job_join(clv_job **out, const clv_job_options *options, clv_error
     const clv_mpi *mpi;
     char why[256] = "";
     CLV_TRY(clv_require(out != NULL, call, "out", err));
-    CLV_TRY(clv_options_copy_in(&o, sizeof o, offsetof(clv_job_options, control), options, call, err));
+    CLV_TRY(clv_options_copy_in(&o, sizeof o, sizeof o, options, call, err));
     const char *control = o.control ? o.control : getenv("CLEAVE_CONTROL");
     CLV_TRY(check_options(&o, control, err));
     CLV_TRY(choose_mpi(&name, o.mpi, err));

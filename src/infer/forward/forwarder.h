@@ -6,6 +6,8 @@
 
 #include "cleave/forward.h"
 
+enum { CLV_BATCH_TOKENS = 4096 }; /* default of the options batch_tokens */
+
 struct clv_forwarder {
     const clv_model *model;
     clv_forward_result result;

@@ -10,8 +10,6 @@
 #include "infer/forward/length_batches.h"
 #include "models/model.h"
 
-enum { DEFAULT_TOKENS = 4096 };
-
 typedef struct embedding {
     clv_forwarder *forwarder;
     const clv_sequences *all;
@@ -92,7 +90,7 @@ clv_status clv_embed(clv_forwarder *forwarder, const clv_sequences *sequences, c
     if (e.options.batch_tokens < 0 || e.options.pooling < CLV_POOL_MEAN || e.options.pooling > CLV_POOL_NONE)
         return clv_fail(err, CLV_EINVAL, "%s: batch_tokens %lld, pooling %d; valid: 0 and above, those of clv_pooling",
                         call, (long long)e.options.batch_tokens, (int)e.options.pooling);
-    e.options.batch_tokens = e.options.batch_tokens ? e.options.batch_tokens : DEFAULT_TOKENS;
+    e.options.batch_tokens = e.options.batch_tokens ? e.options.batch_tokens : CLV_BATCH_TOKENS;
     const clv_model_config *config = &forwarder->model->config;
     e.width = config->hidden;
     e.max_tokens = config->max_positions;

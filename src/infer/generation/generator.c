@@ -414,8 +414,6 @@ clv_status clv_generator_take_stats(clv_generator *g, clv_session_stats *out, cl
     CLV_TRY(check_free(g, call, err));
     const clv_session_stats none = {0};
     if (!g->session)
-        return out ? clv_struct_copy_out(out, sizeof none, offsetof(clv_session_stats, overlapped_seconds), &none, call,
-                                         err)
-                   : CLV_OK;
+        return out ? clv_struct_copy_out(out, sizeof none, sizeof none, &none, call, err) : CLV_OK;
     return clv_session_take_stats(g->session, out, err);
 }

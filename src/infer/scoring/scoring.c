@@ -8,8 +8,6 @@
 #include "base/error.h"
 #include "base/versioned_structs.h"
 
-enum { DEFAULT_TOKENS = 4096 };
-
 clv_status clv_scoring_begin(clv_scoring_call *out, clv_forwarder *forwarder, clv_forward_result result,
                              const clv_score_options *options, const char *call, clv_error *err)
 {
@@ -19,7 +17,7 @@ clv_status clv_scoring_begin(clv_scoring_call *out, clv_forwarder *forwarder, cl
     if (out->options.batch_tokens < 0)
         return clv_fail(err, CLV_EINVAL, "%s: batch_tokens %lld; valid: 0 and above", call,
                         (long long)out->options.batch_tokens);
-    out->options.batch_tokens = out->options.batch_tokens ? out->options.batch_tokens : DEFAULT_TOKENS;
+    out->options.batch_tokens = out->options.batch_tokens ? out->options.batch_tokens : CLV_BATCH_TOKENS;
     return CLV_OK;
 }
 

@@ -182,6 +182,8 @@ clv_status clv_folder_copy(const char *from, const char *to, bool (*skip)(const 
 
     if (dir == NULL)
         return clv_fail_errno(err, "list", from);
+    if (!clv_folder_has(to, ".")) /* even if it has nothing to copy */
+        status = clv_fail_errno(err, "copy files to", to);
     for (struct dirent *entry; status == CLV_OK && (entry = readdir(dir)) != NULL;)
         if (!skip(arg, entry->d_name))
             status = copy_named(from, to, entry->d_name, err);
@@ -192,7 +194,8 @@ clv_status clv_folder_copy(const char *from, const char *to, bool (*skip)(const 
 bool clv_folder_has(const char *folder, const char *name)
 {
     char *path = clv_path_join(folder, name);
-    bool has = path && access(path, F_OK) == 0;
+    struct stat info;
+    bool has = path && lstat(path, &info) == 0;
     free(path);
     return has;
 }

@@ -466,10 +466,11 @@ char *clv_path_join(const char *folder, const char *name)
 clv_status clv_path_find(char **out, const char *folder, const char *name, clv_error *err)
 {
     char *path = clv_path_join(folder, name);
+    struct stat info;
 
     if (path == NULL)
         return clv_fail_memory(err, folder, strlen(folder));
-    if (access(path, F_OK) != 0) {
+    if (lstat(path, &info) != 0) { /* a dangling link is there: reading it says so */
         free(path);
         path = NULL;
     }

@@ -23,7 +23,7 @@ enum { MODES = sizeof names / sizeof names[0] };
 
 const char *clv_recompute_name(clv_recompute recompute)
 {
-    return (unsigned)recompute < MODES ? names[recompute] : "?";
+    return (unsigned)recompute < MODES ? names[recompute] : "unknown";
 }
 
 clv_status clv_recompute_parse(clv_recompute *out, const char *name, clv_error *err)

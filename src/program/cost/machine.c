@@ -2,7 +2,6 @@
 #include "program/cost/machine.h"
 
 #include <math.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -88,8 +87,7 @@ clv_status clv_machine_get_info(const clv_machine *machine, clv_machine_info *ou
                                    .software = m->software,
                                    .k_half = m->k_half,
                                    .traffic_factor = m->traffic_factor};
-    return clv_struct_copy_out(out, sizeof info, offsetof(clv_machine_info, software), &info, "clv_machine_get_info",
-                               err);
+    return clv_struct_copy_out(out, sizeof info, sizeof info, &info, "clv_machine_get_info", err);
 }
 
 double clv_machine_flops(const clv_machine *machine, clv_dtype dtype)

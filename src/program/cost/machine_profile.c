@@ -1,6 +1,7 @@
 /* machine_profile.c - reads and writes hardware profiles as JSON, and finds the built-in ones. */
 #include "program/cost/machine.h"
 
+#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -120,7 +121,8 @@ static clv_status read_rates(clv_rates *out, const json_t *ops, const char *wher
             if (!rate)
                 return clv_fail_memory(err, where, CLV_MAX_RATES * sizeof *rate);
             snprintf(rate->op, sizeof rate->op, "%s", op);
-            CLV_TRY(clv_dtype_parse(&rate->dtype, dtype, err));
+            if (clv_dtype_parse(&rate->dtype, dtype, NULL) != CLV_OK)
+                return clv_fail(err, CLV_EFORMAT, "%s: \"%s\": dtype '%.40s' is unknown", where, op, dtype);
             CLV_TRY(read_points(rate, list, where, err));
         }
     }
@@ -296,12 +298,11 @@ static clv_status refuse_name(const char *profile, clv_error *err)
 clv_status clv_machine_open(clv_machine **out, const char *profile, const char *software, clv_error *err)
 {
     CLV_TRY(clv_require(out && profile, "clv_machine_open", "out and the profile", err));
-    if (access(profile, F_OK) == 0)
-        return read_profile(out, profile, software, err);
-    for (int i = 0; i < SHIPPED; i++)
+    bool is_absent = access(profile, F_OK) != 0 && errno == ENOENT;
+    for (int i = 0; is_absent && i < SHIPPED; i++)
         if (strcmp(shipped[i].name, profile) == 0)
             return parse_profile(out, shipped[i].profile, strlen(shipped[i].profile), software, profile, err);
-    return refuse_name(profile, err);
+    return is_absent ? refuse_name(profile, err) : read_profile(out, profile, software, err);
 }
 
 /* ---- writing ---- */

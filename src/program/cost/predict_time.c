@@ -177,7 +177,7 @@ clv_status clv_program_predict(const clv_program *program, const clv_machine *ma
         all->model_utilisation = t.model_at_peak / ((double)clv_mesh_rank_count(&program->mesh) * all->seconds);
     }
     all->memory_bytes = floor(model.machine->memory_bytes / model.oversubscription);
-    return clv_struct_copy_out(out, sizeof *all, offsetof(clv_prediction, overlapped), all, "clv_program_predict", err);
+    return clv_struct_copy_out(out, sizeof *all, sizeof *all, all, "clv_program_predict", err);
 }
 
 clv_status clv_program_predict_parts(const clv_program *program, const clv_machine *machine, clv_prediction_parts *out,

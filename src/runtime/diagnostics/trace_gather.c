@@ -374,7 +374,7 @@ clv_status clv_trace_end(clv_session *session, const clv_trace_options *options,
     static const char call[] = "clv_trace_end";
     clv_trace_options o;
     CLV_TRY(clv_require(session != NULL, call, "a session", err));
-    CLV_TRY(clv_options_copy_in(&o, sizeof o, offsetof(clv_trace_options, this_process_only), options, call, err));
+    CLV_TRY(clv_options_copy_in(&o, sizeof o, sizeof o, options, call, err));
     CLV_TRY(clv_require(session->tracer != NULL, call, "clv_trace_begin before it", err));
     CLV_TRY(clv_session_acquire(session, call, err));
     clv_session_release(session);
@@ -389,8 +389,7 @@ clv_status clv_trace_end_after(clv_session *session, const clv_trace_options *op
     clv_trace_options alone;
     if (status == CLV_OK)
         return clv_trace_end(session, options, err);
-    if (clv_options_copy_in(&alone, sizeof alone, offsetof(clv_trace_options, this_process_only), options, "a trace",
-                            NULL) == CLV_OK) {
+    if (clv_options_copy_in(&alone, sizeof alone, sizeof alone, options, "a trace", NULL) == CLV_OK) {
         alone.size = sizeof alone;
         alone.this_process_only = 1;
         (void)clv_trace_end(session, &alone, NULL);

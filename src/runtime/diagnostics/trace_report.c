@@ -64,7 +64,7 @@ clv_status clv_trace_report_part(const clv_trace_report *report, int i, clv_trac
                                 .predicted_seconds = s->predicted.seconds,
                                 .predicted_communication = s->predicted.communication};
     }
-    return clv_struct_copy_out(out, sizeof part, offsetof(clv_trace_part, stealing), &part, call, err);
+    return clv_struct_copy_out(out, sizeof part, sizeof part, &part, call, err);
 }
 
 clv_status clv_trace_report_op_kind(const clv_trace_report *report, int i, clv_trace_op_kind *out, clv_error *err)
@@ -78,5 +78,5 @@ clv_status clv_trace_report_op_kind(const clv_trace_report *report, int i, clv_t
         kind = (clv_trace_op_kind){
             .name = s->name, .calls = s->calls, .seconds = s->seconds, .waiting = s->waiting, .stealing = s->stealing};
     }
-    return clv_struct_copy_out(out, sizeof kind, offsetof(clv_trace_op_kind, stealing), &kind, call, err);
+    return clv_struct_copy_out(out, sizeof kind, sizeof kind, &kind, call, err);
 }

@@ -30,7 +30,6 @@ enum {
     AWAKE_NS = 100000, /* how long a thread spins before it sleeps ... */
     READY_NS = 400000, /* ... and a rank after a run, in which the caller wakes up and prepares the next run */
     LOOKS = 16,        /* polls per read of the clock */
-    DEFAULT_TIMEOUT_MS = 60000,
     SPARE_THREADS = 2,
     SLICE_NS = 20000000, /* how often the sleeping caller checks whether the world has failed */
 };

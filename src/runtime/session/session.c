@@ -353,8 +353,7 @@ static clv_status run(clv_session *session, const clv_program *program, const cl
 static clv_status check_and_run(clv_session *session, const clv_program *program, const clv_run *given, clv_error *err)
 {
     clv_run own;
-    CLV_TRY(
-        clv_options_copy_in(&own, sizeof own, offsetof(clv_run, matmuls_only), given, "clv_session_run_boxes", err));
+    CLV_TRY(clv_options_copy_in(&own, sizeof own, sizeof own, given, "clv_session_run_boxes", err));
     CLV_TRY(clv_run_check_names(&own, err));
     if (own.matmuls_only && (session->options.check || session->options.find_nonfinite))
         return clv_fail(err, CLV_EUNSUPPORTED, "matmuls_only is not supported with check or find_nonfinite");
@@ -435,7 +434,5 @@ clv_status clv_session_take_stats(clv_session *session, clv_session_stats *out, 
     }
     memset(session->times, 0, (size_t)session->n_local_ranks * sizeof *session->times);
     clv_session_release(session);
-    return out ? clv_struct_copy_out(out, sizeof stats, offsetof(clv_session_stats, overlapped_seconds), &stats, call,
-                                     err)
-               : CLV_OK;
+    return out ? clv_struct_copy_out(out, sizeof stats, sizeof stats, &stats, call, err) : CLV_OK;
 }

@@ -105,8 +105,7 @@ clv_status clv_spmd_collective(const clv_session *session, int i, clv_collective
     if (i < 0 || i >= clv_spmd_collective_count(session))
         return clv_fail(err, CLV_EINVAL, "%s: there is no collective %d; there are %d", call, i,
                         clv_spmd_collective_count(session));
-    return clv_struct_copy_out(out, sizeof *out, offsetof(clv_collective, completes_at),
-                               &session->spmd->ranks[0].called[i]->info, call, err);
+    return clv_struct_copy_out(out, sizeof *out, sizeof *out, &session->spmd->ranks[0].called[i]->info, call, err);
 }
 
 /* ---- the run ---- */

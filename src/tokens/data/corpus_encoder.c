@@ -271,8 +271,7 @@ static clv_status resolve_options(clv_corpus_encoder *e, clv_error *err)
 clv_status clv_corpus_encoder_open(clv_corpus_encoder *out, const clv_corpus_options *options, clv_error *err)
 {
     clv_corpus_encoder e = {0};
-    CLV_TRY(clv_options_copy_in(&e.options, sizeof e.options, offsetof(clv_corpus_options, skip_bad_lines), options,
-                                "clv_corpus_tokenize", err));
+    CLV_TRY(clv_options_copy_in(&e.options, sizeof e.options, sizeof e.options, options, "clv_corpus_tokenize", err));
     clv_status status = resolve_options(&e, err);
     if (status == CLV_OK)
         *out = e;

@@ -257,6 +257,5 @@ clv_status clv_corpus_tokenize(clv_corpus_info *result, const char *out, const c
     clv_status status = tokenize(&info, out, paths, n, &encoder, err);
     clv_corpus_encoder_close(&encoder);
     CLV_TRY(status);
-    return result ? clv_struct_copy_out(result, sizeof info, offsetof(clv_corpus_info, skipped_lines), &info, call, err)
-                  : CLV_OK;
+    return result ? clv_struct_copy_out(result, sizeof info, sizeof info, &info, call, err) : CLV_OK;
 }

@@ -203,7 +203,7 @@ clv_status clv_data_open(clv_data **out, const char *const *paths, int n, const 
     static const char call[] = "clv_data_open";
     clv_data_options o;
     CLV_TRY(clv_require(out && options, call, "out and options", err));
-    CLV_TRY(clv_options_copy_in(&o, sizeof o, offsetof(clv_data_options, masking), options, call, err));
+    CLV_TRY(clv_options_copy_in(&o, sizeof o, sizeof o, options, call, err));
     for (int i = 0; i < n; i++)
         if (!paths || !paths[i])
             return clv_require(0, call, "n paths", err);
@@ -236,7 +236,7 @@ clv_status clv_data_get_info(const clv_data *d, clv_data_info *out, clv_error *e
 {
     static const char call[] = "clv_data_get_info";
     CLV_TRY(clv_require(d && out, call, "data, and where it goes", err));
-    return clv_struct_copy_out(out, sizeof d->info, offsetof(clv_data_info, has_padding), &d->info, call, err);
+    return clv_struct_copy_out(out, sizeof d->info, sizeof d->info, &d->info, call, err);
 }
 
 /* ---- batches ---- */
