@@ -298,7 +298,7 @@ static void test_result(void **state)
     clv_plan_search *found = search(&(clv_plan_search_options){.base = &base, .devices = 16});
     const clv_plan_candidate first = candidate_at(found, 0);
     assert_string_equal(first.why, "");
-    assert_true(first.front && first.fits && first.mfu > 0.1 && first.mfu < 1);
+    assert_true(first.front == 1 && first.fits && first.mfu > 0.1 && first.mfu < 1);
     assert_close(first.tokens_per_s, 8 * 4096 / first.seconds, 1e-9);
     bool over_network = false;
     for (int i = 1; i < clv_plan_search_count(found); i++) {
@@ -313,7 +313,7 @@ static void test_result(void **state)
     for (int i = 0; i < clv_plan_search_front_count(found); i++) {
         clv_plan_candidate c = {.size = sizeof c};
         must(clv_plan_search_front_at(found, i, &c, &err), &err);
-        assert_true(c.front && c.fits && c.memory < least && c.seconds >= fastest * (1 - 1e-6));
+        assert_true(c.front == i + 1 && c.fits && c.memory < least && c.seconds >= fastest * (1 - 1e-6));
         least = c.memory;
         fastest = c.seconds;
     }

@@ -66,7 +66,7 @@ typedef struct clv_plan_candidate {
     clv_recompute recompute;
     bool reshard_after_forward;
     bool fits;           /**< memory and, if there is a limit, latency */
-    bool front;          /**< no other candidate that fits is faster and needs less memory */
+    int front;           /**< place on the front, from 1; 0: a faster candidate that fits needs as little memory */
     double memory;       /**< bytes of a rank */
     double seconds;      /**< of a step */
     double tokens_per_s; /**< of all ranks */
@@ -101,6 +101,33 @@ CLV_EXPERIMENTAL clv_status clv_plan_search_front_at(const clv_plan_search *sear
 CLV_EXPERIMENTAL int clv_plan_search_priced(const clv_plan_search *search);
 /** Bytes of a rank that candidates may need; infinity for no limit, 0 for NULL. */
 CLV_EXPERIMENTAL double clv_plan_search_memory_limit(const clv_plan_search *search);
+
+/** @name Saved plans
+ *  A file keeps a mesh with rules and options: a rules file (clv_axis_rules_parse) with more keys, each optional.
+ *
+ *    { "mesh": "data=8,model=8", "rules": [["batch", "data"], ...], "optimizer": ["data"],
+ *      "accumulate": 64, "recompute": "full", "reshard_after_forward": true } @{ */
+
+/** A mesh with rules and options. */
+typedef struct clv_saved_plan {
+    size_t size;   /**< the caller's: sizeof the struct, or 0 */
+    bool has_mesh; /**< the file has a mesh; not read by clv_saved_plan_write */
+    clv_mesh mesh;
+    clv_axis_rules rules;
+    int64_t accumulate; /**< microbatches; at least 1 */
+    clv_recompute recompute;
+    bool reshard_after_forward;
+} clv_saved_plan;
+
+/** Writes a file, which is replaced.
+ *  @return CLV_EINVAL and CLV_EAXIS for rules that do not fit the mesh; CLV_ENOTFOUND and CLV_EIO; CLV_ENOMEM */
+CLV_EXPERIMENTAL clv_status clv_saved_plan_write(const clv_saved_plan *plan, const char *path, clv_error *err);
+/** Reads a file; set out->size first.
+ *  @param mesh  that the rules are for, instead of the file's; NULL: the file's, one rank if it has none
+ *  @return as clv_axis_rules_read */
+CLV_EXPERIMENTAL clv_status clv_saved_plan_read(clv_saved_plan *out, const char *path, const clv_mesh *mesh,
+                                                clv_error *err);
+/** @} */
 
 #ifdef __cplusplus
 }

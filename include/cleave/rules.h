@@ -109,7 +109,7 @@ CLV_API const char *clv_axis_rules_preset_name(int i);
  *     "optimizer": ["data"] }
  *
  * Each rule is a pair: a name, and one mesh axis, a list of mesh axes (major to minor), or null for none. "optimizer"
- * is optional.
+ * is optional. Keys of a saved plan (clv_saved_plan of plan_search.h: mesh, accumulate, ...) are passed over.
  * @param where  name of the text in messages
  * @return CLV_EFORMAT; CLV_EINVAL for an invalid name; CLV_EAXIS for an axis that the mesh does not have or that a rule
  *         has twice; CLV_ELIMIT; CLV_ENOMEM */

@@ -13,6 +13,7 @@
 #include "cli/options/plan_target_options.h"
 #include "cli/reports/plan_summary.h"
 #include "cli/reports/plan_memory_report.h"
+#include "cli/reports/plan_search_report.h"
 #include "cli/reports/collective_tables.h"
 #include "cli/reports/visualize_sharding.h"
 #include "cli/reports/reshard_table.h"
@@ -22,6 +23,7 @@ typedef struct plan_args {
     clv_plan_option plan;
     int64_t memory_limit; /* 0: none given */
     const char *show;
+    clv_plan_search_args search;
 } plan_args;
 
 static bool parse(plan_args *a, clv_invocation *run)
@@ -32,6 +34,7 @@ static bool parse(plan_args *a, clv_invocation *run)
                       "exit 1 if a rank needs more, e.g. 24GiB = 24G; 24GB = 24e9"),
         CLV_HARDWARE_OPTION(&a->plan.hardware, "--show"),
         CLV_OPT_STRING("--show", &a->show, "TENSOR", "draw the shards of a parameter or input instead"),
+        CLV_PLAN_SEARCH_OPTIONS(&a->search),
         CLV_FORMAT_OPTIONS(&run->format, "--show", "print JSON"),
     };
     return CLV_PARSE(run, options);
@@ -115,12 +118,25 @@ static clv_status report(clv_invocation *run, const plan_args *a, const clv_prog
     return CLV_OK;
 }
 
+static clv_status search(clv_invocation *run, plan_args *a, clv_error *err)
+{
+    clv_status status = clv_plan_search_report(run, &a->plan, &a->search, a->memory_limit, err);
+    clv_machine_free(a->plan.machine);
+    return status;
+}
+
 clv_status command_plan(clv_invocation *run, clv_error *err)
 {
     plan_args a = {.plan = CLV_PLAN_OPTION_DEFAULTS};
     clv_program *program = NULL;
+    a.plan.plan.batch = 0;
     if (!parse(&a, run))
         return CLV_OK;
+    CLV_TRY(clv_plan_search_check(&a.search, err));
+    if (a.plan.plan.batch == 0 && a.search.latency_limit == 0)
+        a.plan.plan.batch = CLV_PLAN_BATCH;
+    if (a.search.search)
+        return search(run, &a, err);
     clv_status status = clv_plan_option_compile(&program, &a.plan, err);
     if (status == CLV_OK)
         status = a.show ? clv_visualize_sharding(program, a.show, err) : report(run, &a, program, err);

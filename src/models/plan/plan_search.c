@@ -39,7 +39,8 @@ typedef struct candidate {
     int64_t batch, accumulate;
     clv_price price;
     bool whole; /* priced with all layers */
-    bool fits, front;
+    bool fits;
+    int front; /* place, from 1; 0: not on it */
     char why[CLV_SEARCH_REASON];
 } candidate;
 
@@ -152,6 +153,11 @@ static void find_best(const clv_plan_search *s, layout *l)
             l->best = i;
 }
 
+static const candidate *best_of(const layout *l)
+{
+    return &l->item[l->best];
+}
+
 static bool reserve(layout *l)
 {
     if (l->n < l->capacity)
@@ -259,7 +265,7 @@ static void search_microbatches(clv_plan_search *s, layout *l)
         for (int k = 1; k < s->n_variants; k++)
             v = least[k] < least[v] ? k : v;
         find_best(s, l);
-        if (isinf(least[v]) || (l->best >= 0 && l->item[l->best].price.seconds <= least[v]))
+        if (isinf(least[v]) || (l->best >= 0 && best_of(l)->price.seconds <= least[v]))
             return;
         least[v] = (double)INFINITY;
         find_fewest_microbatches(s, l, v);
@@ -296,49 +302,38 @@ static int by_bound(const void *a, const void *b)
     return x->bound != y->bound ? (x->bound < y->bound ? -1 : 1) : (x < y ? -1 : 1);
 }
 
-static int by_number(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* Seconds a sequence that as many of the first n layouts reach as are reported, each in up to two orders of its axes;
  * infinity: fewer fit. */
-static double reached(const clv_plan_search *s, layout *const *order, int n, double *scratch)
+static double reached(const clv_plan_search *s, layout *const *order, int n)
 {
-    int found = 0;
-    for (int i = 0; i < n; i++)
-        if (order[i]->best >= 0) {
-            const candidate *c = &order[i]->item[order[i]->best];
-            scratch[found++] = c->price.seconds / (double)c->batch;
-        }
-    qsort(scratch, (size_t)found, sizeof *scratch, by_number);
     const int most = s->space.both_axis_orders ? 2 * s->most : s->most;
-    return found < most ? (double)INFINITY : scratch[most - 1];
+    for (int i = 0; i < n; i++) {
+        int faster = 0;
+        for (int k = 0; order[i]->best >= 0 && k < n; k++)
+            faster += order[k]->best >= 0 && compare(s, best_of(order[k]), best_of(order[i])) < 0;
+        if (order[i]->best >= 0 && faster == most - 1)
+            return best_of(order[i])->price.seconds / (double)best_of(order[i])->batch;
+    }
+    return (double)INFINITY;
 }
 
 static clv_status search_layouts(clv_plan_search *s, clv_error *err)
 {
     size_t n = (size_t)s->n_layouts;
     layout **order = calloc(n, sizeof *order);
-    double *scratch = calloc(n, sizeof *scratch);
-    if (!order || !scratch) {
-        free(order);
-        free(scratch);
+    if (!order)
         return clv_fail_memory(err, "the layouts of a search", n * sizeof *order);
-    }
     run_all(s, price_corners, NULL, s->n_layouts);
     for (int i = 0; i < s->n_layouts; i++)
         order[i] = &s->layouts[i];
     qsort(order, n, sizeof *order, by_bound);
     bool bounded = !s->exhaustive && s->latency_limit == 0; /* a larger batch has a bound of its own */
     for (int i = 0; i < s->n_layouts; i += CHUNK) {
-        if (bounded && order[i]->bound > reached(s, order, i, scratch))
+        if (bounded && order[i]->bound > reached(s, order, i))
             break;
         run_all(s, search_layout, order + i, s->n_layouts - i < CHUNK ? s->n_layouts - i : CHUNK);
     }
     free(order);
-    free(scratch);
     return CLV_OK;
 }
 
@@ -429,11 +424,11 @@ static void keep_front(clv_plan_search *s)
     sort(s, s->front, s->n_front);
     for (int i = 0; i < s->n_front; i++) {
         candidate *c = s->front[i];
-        c->front = c->fits && c->price.memory < least;
-        if (c->front) {
-            least = c->price.memory;
-            s->front[kept++] = c;
-        }
+        if (!c->fits || c->price.memory >= least)
+            continue;
+        least = c->price.memory;
+        s->front[kept++] = c;
+        c->front = kept;
     }
     s->n_front = kept;
 }
