@@ -94,7 +94,8 @@ static void test_refused(void **state)
         {"{\"rules\":[[\"batch\"]]}", "rules: rule 1: a rule is a pair, [\"heads\", \"model\"] or [\"seq\", null]"},
         {"{\"rules\":[[\"batch\",7]]}", "rules: rule 1: a mesh axis is a string"},
         {"{\"rules\":7}", "rules: \"rules\" must be a list of at most 32 pairs"},
-        {"{\"rule\":[]}", "rules: unknown key \"rule\"; valid: rules, optimizer"},
+        {"{\"rule\":[]}", "rules: unknown key \"rule\"; valid: rules, optimizer, mesh, accumulate, recompute, "
+                          "reshard_after_forward"},
         {"[]", "rules: not a JSON object"},
     };
     clv_error err;

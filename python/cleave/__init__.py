@@ -34,6 +34,7 @@ from .model import Model, Score, Text, load, merge, new_model
 from .plan import Plan, plan
 from .program import Named, Program, compile
 from .rules import Rules
+from .search import Search, plan_search, read_plan
 from .session import Session
 from .tokenizer import Tokenizer
 from .trace import read_trace
@@ -52,8 +53,8 @@ __all__ = [
     "gated", "gelu",
     "global_norm", "grad", "Graph", "Job", "layer_norm", "Layout", "load", "log", "log_softmax", "Machine", "machines",
     "matmul", "max", "maximum", "mean", "merge", "Mesh", "min", "minimum", "Model", "multiply", "Named", "negative",
-    "new_model", "nn", "pad", "Plan", "plan", "power", "Program", "read_trace", "relu", "reshape", "Resumed",
-    "rms_norm", "rope", "rsqrt", "Rules", "Score", "Session", "sigmoid", "silu", "softmax", "split", "sqrt", "square",
+    "new_model", "nn", "pad", "Plan", "plan", "plan_search", "power", "Program", "read_plan", "read_trace", "relu", "reshape", "Resumed",
+    "rms_norm", "rope", "rsqrt", "Rules", "Score", "Search", "Session", "sigmoid", "silu", "softmax", "split", "sqrt", "square",
     "squeeze", "stack", "Step", "subtract", "sum", "swapaxes", "tanh", "Text", "tokenize", "Tokenizer",
     "Trainer", "transpose", "Value", "var", "where", "write_tokens",
 ]  # fmt: skip

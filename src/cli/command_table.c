@@ -97,8 +97,13 @@ static const struct clv_command commands[] = {
      "kv_cache, other_state), and what is live at the peak; gathered are copies made by collectives for the backward "
      "pass, fragments unused bytes between buffers.\n\nhfu is the hardware FLOPs utilization: the matrix products of "
      "the busiest rank at peak rate, over the total time. mfu counts model_flops only: no recomputation, and nothing "
-     "that several ranks compute alike.\n\n"
+     "that several ranks compute alike.\n\n--search ranks meshes, rules, microbatches, recomputation and "
+     "reshard_after_forward for --devices by tokens/s: of each mesh with a preset the fastest options that fit, and "
+     "why "
+     "it lost to the first; front is the place on the front of time and memory, which a second table lists. Options "
+     "that are given are kept.\n\n"
      "Examples:\n"
+     "  cleave plan -m llama-7b/ --search --devices 64 --batch 512 --seq 4096 --hardware h100-nvlink-ib\n"
      "  cleave plan -m llama-7b/ --mesh data=8,model=8 --rules fsdp+megatron-sp --batch 64 --seq 4096\n"
      "  cleave plan --block gpt --hidden 512 --mesh X=2,Y=4 --rules gspmd-2d --grad --json\n",
      command_plan, NULL, false},

@@ -76,9 +76,15 @@ static void add_options(clv_table *t, const clv_plan_candidate *c, bool searched
     clv_table_text(t, "options", n > 0 ? text + 1 : "");
 }
 
+/* Of 1e9 tokens, in hundredths. */
+static double cost_of_tokens(const clv_plan_candidate *c, double price)
+{
+    return rint(price * (double)clv_mesh_rank_count(c->mesh) / 3600 / c->tokens_per_s * 1e11) / 100;
+}
+
 /* The columns of both lists. */
 static void add_candidate(clv_table *t, const clv_plan_candidate *c, const clv_plan_search_args *a, double price,
-                          bool ranked)
+                          bool ranked, bool json)
 {
     char mesh[CLV_MESH_TEXT];
     clv_mesh_print(mesh, sizeof mesh, c->mesh);
@@ -92,8 +98,15 @@ static void add_candidate(clv_table *t, const clv_plan_candidate *c, const clv_p
     if (ranked)
         c->front ? clv_table_int(t, "front", c->front) : clv_table_null(t, "front");
     if (price > 0)
-        clv_table_real(t, "cost_per_1e9", price * (double)clv_mesh_rank_count(c->mesh) / 3600 / c->tokens_per_s * 1e9);
-    add_options(t, c, a->latency_limit > 0);
+        clv_table_real(t, "cost_per_1e9", cost_of_tokens(c, price));
+    if (json) {
+        clv_table_int(t, "batch", c->batch);
+        clv_table_int(t, "accumulate", c->accumulate);
+        clv_table_text(t, "recompute", clv_recompute_name(c->recompute));
+        clv_table_bool(t, "reshard_after_forward", c->reshard_after_forward);
+    } else {
+        add_options(t, c, a->latency_limit > 0);
+    }
     clv_table_text(t, "why", c->why);
 }
 
@@ -124,33 +137,34 @@ static void add_header(clv_table *t, const clv_plan_option *o, const clv_plan_se
 }
 
 /* Of the front those that need less memory by a tenth than the one before; all with --json. */
-static void add_front(clv_table *t, const clv_plan_search *found, const clv_plan_search_args *a, double price, bool all)
+static void add_front(clv_table *t, const clv_plan_search *found, const clv_plan_search_args *a, double price,
+                      bool json)
 {
     double last = (double)INFINITY;
     clv_table_list(t, "front");
     for (int i = 0; i < clv_plan_search_front_count(found); i++) {
         clv_plan_candidate c = {.size = sizeof c};
         clv_plan_search_front_at(found, i, &c, NULL);
-        if (!all && c.memory > 0.9 * last)
+        if (!json && c.memory > 0.9 * last)
             continue;
         last = c.memory;
         clv_table_row(t);
         clv_table_int(t, "front", c.front);
-        add_candidate(t, &c, a, price, false);
+        add_candidate(t, &c, a, price, false, json);
     }
 }
 
 static clv_table *make_table(const clv_plan_option *o, const clv_plan_search *found, const clv_plan_search_args *a,
-                             double price, bool all)
+                             double price, bool json)
 {
     clv_table *t = clv_table_new("ranked");
     clv_plan_candidate c = {.size = sizeof c};
     for (int i = 0; i < clv_plan_search_count(found); i++) {
         clv_plan_search_at(found, i, &c, NULL);
         clv_table_row(t);
-        add_candidate(t, &c, a, price, true);
+        add_candidate(t, &c, a, price, true, json);
     }
-    add_front(t, found, a, price, all);
+    add_front(t, found, a, price, json);
     add_header(t, o, found, clv_mesh_rank_count(c.mesh));
     clv_table_root(t);
     clv_table_text(t, "not_searched", "pipeline, context and expert parallelism");

@@ -11,7 +11,7 @@
 enum {
     FEW_LAYERS = 2, /* from here on a layer more adds the same */
     FEW_MICROBATCHES = 4,
-    REFINED_LAYERS = 640 /* layers times microbatches of the program of clv_price_refine */
+    REFINED_LAYERS = 400 /* layers times microbatches of the program of clv_price_refine */
 };
 
 /* ---- one program ---- */
@@ -25,23 +25,23 @@ static bool moves_weights(const clv_program *program, const clv_instruction *ste
     return moves;
 }
 
-static clv_price_part part_of_step(const clv_program *program, const clv_cost_model *model, const clv_instruction *step,
-                                   bool *is_weight)
+static clv_time_part part_of_step(const clv_program *program, const clv_cost_model *model, const clv_instruction *step,
+                                  bool *is_weight)
 {
     bool weights = moves_weights(program, step, is_weight);
     bool gradients =
         step->update || program->buffers[step->in[0]].is_gradient || program->buffers[step->out[0]].is_gradient;
     if (!clv_step_moves(step->step->kind))
-        return CLV_PART_OTHER_OPS;
-    clv_price_part part = gradients ? CLV_PART_GRADIENTS : weights ? CLV_PART_WEIGHTS : CLV_PART_ACTIVATIONS;
+        return CLV_TIME_OTHER_OPS;
+    clv_time_part part = gradients ? CLV_TIME_GRADIENTS : weights ? CLV_TIME_WEIGHTS : CLV_TIME_ACTIVATIONS;
     return part + clv_cost_crosses_hosts(model, step->step->axes, step->step->n_axes);
 }
 
-static clv_price_part part_of_op(const clv_instruction *op)
+static clv_time_part part_of_op(const clv_instruction *op)
 {
     if (op->recomputed)
-        return CLV_PART_RECOMPUTED;
-    return op->op->def->counts_flops ? CLV_PART_PRODUCTS : CLV_PART_OTHER_OPS;
+        return CLV_TIME_RECOMPUTED;
+    return op->op->def->counts_flops ? CLV_TIME_PRODUCTS : CLV_TIME_OTHER_OPS;
 }
 
 static clv_status add_parts(clv_price *price, const clv_program *program, const clv_machine *machine, clv_error *err)
@@ -53,7 +53,7 @@ static clv_status add_parts(clv_price *price, const clv_program *program, const 
     clv_cost_model_make(&model, &program->mesh, machine);
     for (int i = 0; i < program->n_instructions; i++) {
         const clv_instruction *at = &program->instructions[i];
-        clv_price_part part = at->op ? part_of_op(at) : part_of_step(program, &model, at, is_weight);
+        clv_time_part part = at->op ? part_of_op(at) : part_of_step(program, &model, at, is_weight);
         price->part[part] += clv_instruction_seconds(program, &model, i);
     }
     free(is_weight);
@@ -105,7 +105,7 @@ static clv_price combine(const clv_price *a, double x, const clv_price *b, doubl
                    .communication = x * a->communication + y * b->communication,
                    .overlapped = x * a->overlapped + y * b->overlapped,
                    .model_seconds = x * a->model_seconds + y * b->model_seconds};
-    for (int i = 0; i < CLV_PART_COUNT; i++)
+    for (int i = 0; i < CLV_TIME_COUNT; i++)
         p.part[i] = x * a->part[i] + y * b->part[i];
     return p;
 }

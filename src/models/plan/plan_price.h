@@ -10,18 +10,18 @@
 #include "models/plan/plan_internal.h"
 
 /* Parts of a step's seconds. Those of collectives come in pairs: inside hosts, and over the network. */
-typedef enum clv_price_part {
-    CLV_PART_PRODUCTS,   /* matmuls and attention */
-    CLV_PART_RECOMPUTED, /* ops that the backward pass repeats */
-    CLV_PART_OTHER_OPS,  /* elementwise ops, copies */
-    CLV_PART_WEIGHTS,    /* gathers of parameters */
-    CLV_PART_WEIGHTS_FAR,
-    CLV_PART_GRADIENTS, /* reductions of gradients, and collectives of the update */
-    CLV_PART_GRADIENTS_FAR,
-    CLV_PART_ACTIVATIONS, /* of tensor and sequence parallelism, and resharding */
-    CLV_PART_ACTIVATIONS_FAR,
-    CLV_PART_COUNT
-} clv_price_part;
+typedef enum clv_time_part {
+    CLV_TIME_PRODUCTS,   /* matmuls and attention */
+    CLV_TIME_RECOMPUTED, /* ops that the backward pass repeats */
+    CLV_TIME_OTHER_OPS,  /* elementwise ops, copies */
+    CLV_TIME_WEIGHTS,    /* gathers of parameters */
+    CLV_TIME_WEIGHTS_FAR,
+    CLV_TIME_GRADIENTS, /* reductions of gradients, and collectives of the update */
+    CLV_TIME_GRADIENTS_FAR,
+    CLV_TIME_ACTIVATIONS, /* of tensor and sequence parallelism, and resharding */
+    CLV_TIME_ACTIVATIONS_FAR,
+    CLV_TIME_COUNT
+} clv_time_part;
 
 /* All are linear in what repeats. */
 typedef struct clv_price {
@@ -30,7 +30,7 @@ typedef struct clv_price {
     double communication; /* of these, exposed */
     double overlapped;    /* seconds of collectives that overlap with ops, not in `seconds` */
     double model_seconds; /* model flops of a rank at the machine's peak: MFU times seconds */
-    double part[CLV_PART_COUNT];
+    double part[CLV_TIME_COUNT];
 } clv_price;
 
 /* What is known of a model or block before it is planned. */

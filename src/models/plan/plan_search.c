@@ -29,9 +29,12 @@ enum {
     MOST_SIZES = 128,     /* of microbatches, or batches */
     LATENCY_BATCH = 4096, /* the largest batch by default */
     CHUNK = 8,            /* layouts that are searched by the same bound, whatever the number of threads */
-    MOST_RECOMPUTES = CLV_RECOMPUTE_FULL + 1,
-    MOST_VARIANTS = 2 * MOST_RECOMPUTES
+    MOST_RECOMPUTES = CLV_RECOMPUTE_FULL + 1
 };
+
+/* reshard_after_forward, fastest first. */
+static const bool reshards[] = {false, true};
+enum { RESHARDS = sizeof reshards / sizeof *reshards, MOST_VARIANTS = RESHARDS * MOST_RECOMPUTES };
 
 typedef struct candidate {
     int layout;
@@ -59,6 +62,7 @@ typedef struct layout {
     candidate *item;
     int best;     /* index of the candidate that is fastest and fits; -1: none */
     double bound; /* seconds that its candidates take at least */
+    bool skipped; /* the other order of its mesh's axes is faster than that */
     clv_status status;
     clv_error err; /* the last failure */
 } layout;
@@ -232,11 +236,14 @@ static void find_fewest_microbatches(clv_plan_search *s, layout *l, int v)
     }
 }
 
-/* Whether the options that save memory do, with one microbatch or with the most. */
-static bool smallest_fits(clv_plan_search *s, layout *l)
+/* Whether something can fit: one microbatch, or the options that need the least memory, with the most. Recomputing one
+ * of a few layers may need more than to keep it. */
+static bool may_fit(clv_plan_search *s, layout *l)
 {
-    int one = price(s, l, s->n_variants - 1, 0), all = price(s, l, s->n_variants - 1, l->n_sizes - 1);
-    return (one >= 0 && l->item[one].fits) || (all >= 0 && l->item[all].fits);
+    enum { FEW_LAYERS = 4 };
+    int least = price(s, l, s->n_variants - 1, l->n_sizes - 1);
+    find_best(s, l);
+    return s->space.shape.layers < FEW_LAYERS || l->best >= 0 || (least >= 0 && l->item[least].fits);
 }
 
 /* Whether a variant with one microbatch costs what candidate `at` does: the options that differ have no effect. */
@@ -253,14 +260,12 @@ static bool same_price(const layout *l, int v, int at)
 static void search_microbatches(clv_plan_search *s, layout *l)
 {
     double least[MOST_VARIANTS];
-    if (!smallest_fits(s, l))
-        return;
     for (int v = 0; v < s->n_variants; v++) {
         int at = price(s, l, v, 0);
         bool differs = at >= 0 && !(v > 0 && same_price(l, v - 1, at));
         least[v] = differs ? l->item[at].price.seconds : (double)INFINITY;
     }
-    for (int done = 0; done < s->n_variants; done++) {
+    for (int done = 0; may_fit(s, l) && done < s->n_variants; done++) {
         int v = 0;
         for (int k = 1; k < s->n_variants; k++)
             v = least[k] < least[v] ? k : v;
@@ -285,6 +290,8 @@ static void search_batches(clv_plan_search *s, layout *l)
 static void search_layout(clv_plan_search *s, void *arg, int i)
 {
     layout *l = ((layout **)arg)[i];
+    if (l->skipped)
+        return;
     if (s->exhaustive)
         price_everything(s, l);
     else if (s->latency_limit > 0)
@@ -296,25 +303,53 @@ static void search_layout(clv_plan_search *s, void *arg, int i)
 
 /* ---- all layouts ---- */
 
+/* Whether they differ in the order of the mesh's axes alone. */
+static bool is_reordered(const layout *a, const layout *b)
+{
+    const clv_mesh *x = &a->at.mesh, *y = &b->at.mesh;
+    bool same = x->n_axes == y->n_axes && strcmp(a->at.rules.name, b->at.rules.name) == 0;
+    for (int i = 0; same && i < x->n_axes; i++) {
+        int k = clv_mesh_find_name(y, x->axis[i].name, (int)strlen(x->axis[i].name));
+        same = k >= 0 && y->axis[k].size == x->axis[i].size;
+    }
+    return same;
+}
+
+/* Seconds a sequence of its best; infinity: nothing fits. */
+static double best_seconds(const layout *l)
+{
+    return l->best < 0 ? (double)INFINITY : best_of(l)->price.seconds / (double)best_of(l)->batch;
+}
+
+/* Whether the other order of its mesh's axes reaches the seconds a sequence: it is reported instead. */
+static bool is_dominated(const clv_plan_search *s, const layout *l, double seconds)
+{
+    for (int i = 0; s->space.both_axis_orders && i < s->n_layouts; i++) {
+        const layout *other = &s->layouts[i];
+        if (other != l && is_reordered(l, other) && best_seconds(other) < seconds)
+            return true;
+    }
+    return false;
+}
+
 static int by_bound(const void *a, const void *b)
 {
     const layout *x = *(layout *const *)a, *y = *(layout *const *)b;
     return x->bound != y->bound ? (x->bound < y->bound ? -1 : 1) : (x < y ? -1 : 1);
 }
 
-/* Seconds a sequence that as many of the first n layouts reach as are reported, each in up to two orders of its axes;
- * infinity: fewer fit. */
+/* Seconds a sequence that as many of the first n layouts reach as are reported; infinity: fewer fit. */
 static double reached(const clv_plan_search *s, layout *const *order, int n)
 {
-    const int most = s->space.both_axis_orders ? 2 * s->most : s->most;
-    for (int i = 0; i < n; i++) {
-        int faster = 0;
-        for (int k = 0; order[i]->best >= 0 && k < n; k++)
-            faster += order[k]->best >= 0 && compare(s, best_of(order[k]), best_of(order[i])) < 0;
-        if (order[i]->best >= 0 && faster == most - 1)
-            return best_of(order[i])->price.seconds / (double)best_of(order[i])->batch;
+    double seconds = 0;
+    for (int found = 0; found < s->most; found++) {
+        double next = (double)INFINITY;
+        for (int i = 0; i < n; i++)
+            if (best_seconds(order[i]) > seconds && !is_dominated(s, order[i], best_seconds(order[i])))
+                next = fmin(next, best_seconds(order[i]));
+        seconds = next;
     }
-    return (double)INFINITY;
+    return seconds;
 }
 
 static clv_status search_layouts(clv_plan_search *s, clv_error *err)
@@ -331,7 +366,10 @@ static clv_status search_layouts(clv_plan_search *s, clv_error *err)
     for (int i = 0; i < s->n_layouts; i += CHUNK) {
         if (bounded && order[i]->bound > reached(s, order, i))
             break;
-        run_all(s, search_layout, order + i, s->n_layouts - i < CHUNK ? s->n_layouts - i : CHUNK);
+        int chunk = s->n_layouts - i < CHUNK ? s->n_layouts - i : CHUNK;
+        for (int k = i; k < i + chunk; k++)
+            order[k]->skipped = bounded && is_dominated(s, order[k], order[k]->bound);
+        run_all(s, search_layout, order + i, chunk);
     }
     free(order);
     return CLV_OK;
@@ -366,18 +404,6 @@ static void sort(const clv_plan_search *s, candidate **list, int n)
             list[k] = list[k - 1];
         list[k] = c;
     }
-}
-
-/* Whether they differ in the order of the mesh's axes alone. */
-static bool is_reordered(const layout *a, const layout *b)
-{
-    const clv_mesh *x = &a->at.mesh, *y = &b->at.mesh;
-    bool same = x->n_axes == y->n_axes && strcmp(a->at.rules.name, b->at.rules.name) == 0;
-    for (int i = 0; same && i < x->n_axes; i++) {
-        int k = clv_mesh_find_name(y, x->axis[i].name, (int)strlen(x->axis[i].name));
-        same = k >= 0 && y->axis[k].size == x->axis[i].size;
-    }
-    return same;
 }
 
 /* Of a sorted list those that are reported: of a mesh only its better order. */
@@ -499,12 +525,15 @@ static void set_variants(clv_plan_search *s)
 {
     const clv_compile_options *c = &s->base.compile;
     const bool searched = s->space.trains || s->base.mode == CLV_PLAN_MODE_GRAD;
+    if (!searched) {
+        s->variants[s->n_variants++] = (variant){c->recompute, c->reshard_after_forward};
+        return;
+    }
     for (clv_recompute r = CLV_RECOMPUTE_NONE; r <= CLV_RECOMPUTE_FULL; r++)
-        for (int reshard = 0; reshard < 2; reshard++)
-            if ((searched && (c->recompute == CLV_RECOMPUTE_NONE || c->recompute == r) &&
-                 (!c->reshard_after_forward || reshard)) ||
-                (!searched && r == c->recompute && reshard == c->reshard_after_forward))
-                s->variants[s->n_variants++] = (variant){r, reshard};
+        for (int k = 0; k < RESHARDS; k++)
+            if ((!c->recompute || c->recompute == r) &&
+                (!c->reshard_after_forward || c->reshard_after_forward == reshards[k]))
+                s->variants[s->n_variants++] = (variant){r, reshards[k]};
 }
 
 static clv_status set_base(clv_plan_search *s, const clv_plan_search_options *o, clv_error *err)

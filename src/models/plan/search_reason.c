@@ -5,23 +5,24 @@
 
 #include "cleave/text.h"
 
-static const char *const parts[CLV_PART_COUNT] = {
-    [CLV_PART_PRODUCTS] = "in matmuls and attention",
-    [CLV_PART_RECOMPUTED] = "for recomputation",
-    [CLV_PART_OTHER_OPS] = "in elementwise ops and copies",
-    [CLV_PART_WEIGHTS] = "for gathers of weights inside hosts",
-    [CLV_PART_WEIGHTS_FAR] = "for gathers of weights over the network",
-    [CLV_PART_GRADIENTS] = "for reductions of gradients inside hosts",
-    [CLV_PART_GRADIENTS_FAR] = "for reductions of gradients over the network",
-    [CLV_PART_ACTIVATIONS] = "for collectives of activations inside hosts",
-    [CLV_PART_ACTIVATIONS_FAR] = "for collectives of activations over the network",
+/* Short: a terminal has some 45 columns for the sentence. */
+static const char *const parts[CLV_TIME_COUNT] = {
+    [CLV_TIME_PRODUCTS] = "matmuls, attention",
+    [CLV_TIME_RECOMPUTED] = "recomputation",
+    [CLV_TIME_OTHER_OPS] = "elementwise, copies",
+    [CLV_TIME_WEIGHTS] = "weight gathers in hosts",
+    [CLV_TIME_WEIGHTS_FAR] = "weight gathers, network",
+    [CLV_TIME_GRADIENTS] = "gradient sums in hosts",
+    [CLV_TIME_GRADIENTS_FAR] = "gradient sums, network",
+    [CLV_TIME_ACTIVATIONS] = "TP collectives in hosts",
+    [CLV_TIME_ACTIVATIONS_FAR] = "TP collectives, network",
 };
 
 /* Exposed seconds of a part. */
 static double exposed(const clv_price *price, int part)
 {
     double all = price->communication + price->overlapped;
-    double share = part >= CLV_PART_WEIGHTS && all > 0 ? price->communication / all : 1;
+    double share = part >= CLV_TIME_WEIGHTS && all > 0 ? price->communication / all : 1;
     return price->part[part] * share;
 }
 
@@ -42,7 +43,7 @@ void clv_search_reason(char out[CLV_SEARCH_REASON], const clv_price *price, int6
     char seconds[CLV_QUANTITY_TEXT];
     int most = 0;
     double growth = -1;
-    for (int i = 0; i < CLV_PART_COUNT; i++) {
+    for (int i = 0; i < CLV_TIME_COUNT; i++) {
         double more = exposed(price, i) * scale - exposed(best, i);
         most = more > growth ? i : most;
         growth = more > growth ? more : growth;
@@ -52,5 +53,5 @@ void clv_search_reason(char out[CLV_SEARCH_REASON], const clv_price *price, int6
         return;
     }
     clv_print_seconds(seconds, sizeof seconds, growth);
-    snprintf(out, CLV_SEARCH_REASON, "%.*f %% slower: %s more %s", slower < 0.1, 100 * slower, seconds, parts[most]);
+    snprintf(out, CLV_SEARCH_REASON, "%.*f %% slower: +%s %s", slower < 0.1, 100 * slower, seconds, parts[most]);
 }
