@@ -270,7 +270,7 @@ static void test_presets_that_do_not_fit(void **state)
                       "rules file, or use the axis names of presets: data, model, X, Y");
     preset_is_refused("megatorn", "model=2",
                       "no preset is called 'megatorn'; valid: dp, fsdp, megatron, megatron-sp, fsdp+megatron-sp, "
-                      "gspmd-2d, zero1, or a rules file");
+                      "gspmd-2d, zero1, zero1+megatron-sp, or a rules file");
 }
 
 /* ---- every layer by every preset ---- */
@@ -290,6 +290,7 @@ static void test_presets(void **state)
         {"gspmd-2d", "X=1,Y=4"},
         {"gspmd-2d", "Y=2,X=3"},
         {"zero1", "data=2,model=2"},
+        {"zero1+megatron-sp", "data=2,model=2"},
     };
     (void)state;
     for (int i = 0; i < n_nn_layers; i++) {

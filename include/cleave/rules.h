@@ -95,6 +95,7 @@ typedef struct clv_axis_rules {
  *   gspmd-2d          batch, embed_kernel -> X; mlp, heads, kv_heads, vocab, embed -> Y
  *                     (Xu et al. 2021, arXiv:2105.04663)
  *   zero1             megatron if the mesh has "model"; optimizer state also split over data
+ *   zero1+megatron-sp megatron-sp, and optimizer state also split over data (Megatron's distributed optimizer)
  *
  * preset NULL: megatron, using whichever of the axes data and model the mesh has.
  * @return CLV_EAXIS if the mesh lacks an axis that the preset needs or has one that it does not use, naming the presets

@@ -29,9 +29,9 @@ typedef struct clv_mesh_option {
         CLV_MESH_ROW(STRING, &(option)->text, false, "named axes of ranks, e.g. data=2,model=2")
 /* Without --sp, for commands that generate. */
 #define CLV_RULES_OPTION(option)                                                                                       \
-    CLV_RULES_ROW(                                                                                                     \
-        &(option)->rules,                                                                                              \
-        "how layers are split: dp, fsdp, megatron, megatron-sp, fsdp+megatron-sp, gspmd-2d, zero1, or a file")
+    CLV_RULES_ROW(&(option)->rules,                                                                                    \
+                  "how layers are split: dp, fsdp, megatron, megatron-sp, fsdp+megatron-sp, gspmd-2d, zero1, "         \
+                  "zero1+megatron-sp, or a file")
 #define CLV_RULES_OPTIONS(option)                                                                                      \
     CLV_RULES_OPTION(option), CLV_OPT_FLAG("--sp, --sequence-parallel", &(option)->sp,                                 \
                                            "the same as --rules megatron-sp", .conflicts_with = "--rules")
