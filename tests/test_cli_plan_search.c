@@ -37,6 +37,27 @@ static void test_table(void **state)
     cli_expect(0, "megatron-sp", SEARCH "--mesh model=2 --sp");
 }
 
+/* Every TP degree with and without SP, and DP, ZeRO-1 and FSDP beside it; and the textbook's equations. */
+static void test_matrix(void **state)
+{
+    (void)state;
+    cli_expect(0,
+               "1  DP 1  ZeRO-1 1  FSDP 2  DP 2  ZeRO-1 2 SP DP 2 SP ZeRO-1 2 SP FSDP 4  DP 4 SP DP [1, 2, 4] fastest",
+               "plan -m {g}/llama --matrix --devices 4 --batch 8 --seq 16 --json | python3 -c 'import json, sys; "
+               "p = json.load(sys.stdin); c = p[\"cells\"]; "
+               "print(*(\"%%d %%s %%s\" %% (x[\"tp\"], x[\"sp\"], x[\"data\"]) for x in c), "
+               "[e[\"tp\"] for e in p[\"equations\"]], min(c, key=lambda x: x[\"seconds\"])[\"why\"][-7:])'");
+    /* 16 bytes a parameter, and a parameter's four copies over the data axis */
+    cli_expect(0, "True True True",
+               "plan -m {g}/llama --matrix --devices 4 --batch 8 --seq 16 --json | python3 -c 'import json, sys; "
+               "e = json.load(sys.stdin)[\"equations\"]; print(e[0][\"state_dp\"] == 4 * e[2][\"state_dp\"], "
+               "e[0][\"state_fsdp\"] * 4 == e[0][\"state_dp\"], e[2][\"layer_sp\"] * 4 == e[0][\"layer_tp\"])'");
+    cli_expect(0, "TP spans hosts",
+               "plan -m {g}/llama --matrix --seq 16 --inventory '2 hosts x 2' --hardware h100-nvlink-ib");
+    cli_expect(2, "--matrix needs --devices N", "plan -m {g}/llama --matrix");
+    cli_expect(2, "--matrix", "plan --block gpt --matrix --devices 4");
+}
+
 static void test_refused(void **state)
 {
     (void)state;
@@ -76,7 +97,7 @@ static void test_saved(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_table), cmocka_unit_test(test_refused),
-                                       cmocka_unit_test(test_saved)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_table), cmocka_unit_test(test_matrix),
+                                       cmocka_unit_test(test_refused), cmocka_unit_test(test_saved)};
     return cmocka_run_group_tests(tests, NULL, cli_remove_folder);
 }

@@ -325,6 +325,30 @@ static void test_result(void **state)
     clv_plan_search_free(NULL);
 }
 
+/* Each layout once: those that fit, then the others with what they need. */
+static void test_every_layout(void **state)
+{
+    (void)state;
+    const clv_plan_options base = base_of(&deep, CLV_PLAN_MODE_TRAIN, 8, 128);
+    clv_plan_search_options how = {.base = &base, .devices = 4, .every_layout = true, .ranks_per_host = 2};
+    clv_plan_search *all = search(&how);
+    const int n = clv_plan_search_count(all);
+    how.memory_limit = candidate_at(all, 0).memory * 0.7;
+    clv_plan_search *found = search(&how);
+    int fit = 0;
+    assert_int_equal(clv_plan_search_count(found), n);
+    for (int i = 0; i < n; i++) {
+        const clv_plan_candidate c = candidate_at(found, i);
+        fit += c.fits;
+        assert_true(c.fits == (i < fit) && c.fits == (c.memory <= how.memory_limit));
+        assert_true(c.fits || strncmp(c.why, "needs ", 6) == 0);
+        assert_true(c.mesh->axis[0].name[0] != 'm' || c.mesh->n_axes == 1);
+    }
+    assert_true(fit > 0 && fit < n);
+    clv_plan_search_free(all);
+    clv_plan_search_free(found);
+}
+
 /* What the base states is kept. */
 static void test_stated(void **state)
 {
@@ -486,9 +510,10 @@ static int tear_down(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_brute_force), cmocka_unit_test(test_exhaustive), cmocka_unit_test(test_estimates),
-        cmocka_unit_test(test_result),      cmocka_unit_test(test_stated),     cmocka_unit_test(test_latency),
-        cmocka_unit_test(test_prime),       cmocka_unit_test(test_block),      cmocka_unit_test(test_refused)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_brute_force),  cmocka_unit_test(test_exhaustive),
+                                       cmocka_unit_test(test_estimates),    cmocka_unit_test(test_result),
+                                       cmocka_unit_test(test_every_layout), cmocka_unit_test(test_stated),
+                                       cmocka_unit_test(test_latency),      cmocka_unit_test(test_prime),
+                                       cmocka_unit_test(test_block),        cmocka_unit_test(test_refused)};
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

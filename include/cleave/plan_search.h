@@ -53,6 +53,8 @@ typedef struct clv_plan_search_options {
                                        the base's batch (0: 4096), for the most tokens/s within this limit; 0: none */
     int most;             /**< ranked layouts; 0: CLV_PLAN_SEARCH_MOST */
     int threads;          /**< that compile; 0: one per core */
+    bool every_layout;    /**< rank each layout, with the data axis or X first; after those that fit the others,
+                                       with the options that need the least memory. `most` is ignored */
     bool exhaustive;      /**< price every candidate */
 } clv_plan_search_options;
 

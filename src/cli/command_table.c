@@ -101,7 +101,7 @@ static const struct clv_command commands[] = {
      "reshard_after_forward for --devices by tokens/s: of each mesh with a preset the fastest options that fit, and "
      "why "
      "it lost to the first; front is the place on the front of time and memory, which a second table lists. Options "
-     "that are given are kept.\n\n"
+     "that are given are kept. --matrix lists TP degree x SP x DP, ZeRO-1, FSDP, with the reason in each cell.\n\n"
      "Examples:\n"
      "  cleave plan -m llama-7b/ --search --devices 64 --batch 512 --seq 4096 --hardware h100-nvlink-ib\n"
      "  cleave plan -m llama-7b/ --mesh data=8,model=8 --rules fsdp+megatron-sp --batch 64 --seq 4096\n"

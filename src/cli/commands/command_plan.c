@@ -135,7 +135,7 @@ clv_status command_plan(clv_invocation *run, clv_error *err)
     CLV_TRY(clv_plan_search_check(&a.search, err));
     if (a.plan.plan.batch == 0 && a.search.latency_limit == 0)
         a.plan.plan.batch = CLV_PLAN_BATCH;
-    if (a.search.search)
+    if (a.search.search || a.search.matrix)
         return search(run, &a, err);
     clv_status status = clv_plan_option_compile(&program, &a.plan, err);
     if (status == CLV_OK)

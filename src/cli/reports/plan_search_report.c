@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cleave/plan_search.h"
+#include "cli/reports/decision_matrix.h"
 
 /* ---- options ---- */
 
@@ -18,7 +18,8 @@ clv_status clv_plan_search_check(const clv_plan_search_args *a, clv_error *err)
                           : a->cost          ? "--cost"
                           : a->save          ? "--save"
                                              : NULL;
-    return a->search || !without ? CLV_OK : clv_fail(err, CLV_EINVAL, "%s has no effect without --search", without);
+    return a->search || a->matrix || !without ? CLV_OK
+                                              : clv_fail(err, CLV_EINVAL, "%s has no effect without --search", without);
 }
 
 /* "8 hosts x 8", "8x8", "8 hosts x 8 GPUs". */
@@ -59,6 +60,8 @@ static clv_status state_base(clv_plan_search_options *how, clv_plan_options *bas
 }
 
 /* ---- the table ---- */
+
+static const char not_searched[] = "pipeline, context and expert parallelism";
 
 /* Options of the command line that give this candidate. */
 static void add_options(clv_table *t, const clv_plan_candidate *c, bool searched_batch)
@@ -167,8 +170,21 @@ static clv_table *make_table(const clv_plan_option *o, const clv_plan_search *fo
     add_front(t, found, a, price, json);
     add_header(t, o, found, clv_mesh_rank_count(c.mesh));
     clv_table_root(t);
-    clv_table_text(t, "not_searched", "pipeline, context and expert parallelism");
+    clv_table_text(t, "not_searched", not_searched);
     return t;
+}
+
+static clv_status make_matrix(clv_table **out, const clv_plan_option *o, const clv_plan_search *found,
+                              const clv_plan_search_options *how, clv_error *err)
+{
+    clv_machine_info info = {.size = sizeof info};
+    clv_machine_get_info(o->machine, &info, NULL);
+    info.ranks_per_host = how->ranks_per_host ? how->ranks_per_host : info.ranks_per_host;
+    CLV_TRY(clv_decision_matrix_new(out, found, how->base, &info, err));
+    add_header(*out, o, found, how->devices ? how->devices : how->hosts * how->ranks_per_host);
+    clv_table_root(*out);
+    clv_table_text(*out, "not_searched", not_searched);
+    return CLV_OK;
 }
 
 /* ---- */
@@ -204,10 +220,15 @@ clv_status clv_plan_search_report(clv_invocation *run, clv_plan_option *o, const
     if (a->cost)
         CLV_TRY(parse_cost(&price, a->cost, err));
     if (!a->devices && !a->inventory && !base.mesh)
-        return clv_fail(err, CLV_EINVAL, "--search needs --devices N, --inventory \"8 hosts x 8\" or --mesh AXES");
+        return clv_fail(err, CLV_EINVAL, "%s needs --devices N, --inventory \"8 hosts x 8\"%s",
+                        a->matrix ? "--matrix" : "--search", a->matrix ? "" : " or --mesh AXES");
+    how.every_layout = a->matrix;
     CLV_TRY(clv_plan_search_run(&found, &how, err));
-    run->table = make_table(o, found, a, price, run->format.json);
-    clv_status status = a->save ? save(found, a->save, err) : CLV_OK;
+    clv_status status = a->matrix ? make_matrix(&run->table, o, found, &how, err) : CLV_OK;
+    if (!a->matrix)
+        run->table = make_table(o, found, a, price, run->format.json);
+    if (status == CLV_OK && a->save)
+        status = save(found, a->save, err);
     clv_plan_search_free(found);
     return status;
 }

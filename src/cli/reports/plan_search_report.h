@@ -6,7 +6,7 @@
 #include "cli/options/plan_target_options.h"
 
 typedef struct clv_plan_search_args {
-    bool search;
+    bool search, matrix;
     int64_t devices;       /* 0: not given */
     const char *inventory; /* "8 hosts x 8"; NULL: not given, as the next ones */
     const char *cost, *save;
@@ -16,7 +16,11 @@ typedef struct clv_plan_search_args {
 #define CLV_PLAN_SEARCH_OPTIONS(a)                                                                                     \
     CLV_OPT_FLAG("--search", &(a)->search, "rank meshes, rules and options for --devices instead",                     \
                  .conflicts_with = "--show, -tp"),                                                                     \
-        CLV_OPT_INT("--devices", &(a)->devices, 1, CLV_PLAN_MAX_RANKS, "N", "ranks of --search"),                      \
+        CLV_OPT_FLAG("--matrix", &(a)->matrix,                                                                         \
+                     "TP degree x SP x data parallelism for --devices: which fit, how fast, and why",                  \
+                     .conflicts_with = "--search, --show, -tp, --mesh, --rules, --sp, --block, --prefill, --decode, "  \
+                                       "--latency-limit, --save, --cost"),                                             \
+        CLV_OPT_INT("--devices", &(a)->devices, 1, CLV_PLAN_MAX_RANKS, "N", "ranks of --search and --matrix"),         \
         CLV_OPT_STRING("--inventory", &(a)->inventory, "HOSTS", "the same as hosts: \"8 hosts x 8\"",                  \
                        .conflicts_with = "--devices"),                                                                 \
         CLV_OPT_REAL(                                                                                                  \

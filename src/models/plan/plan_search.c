@@ -8,6 +8,7 @@
  */
 #include "cleave/plan_search.h"
 
+#include <limits.h>
 #include <math.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -73,7 +74,7 @@ struct clv_plan_search {
     clv_search_space space;
     double memory_limit, latency_limit;
     int most, threads;
-    bool exhaustive;
+    bool every_layout, exhaustive;
     int n_variants;
     variant variants[MOST_VARIANTS];
     int n_layouts;
@@ -155,6 +156,14 @@ static void find_best(const clv_plan_search *s, layout *l)
     for (int i = 0; i < l->n; i++)
         if (l->item[i].fits && (l->best < 0 || compare(s, &l->item[i], &l->item[l->best]) < 0))
             l->best = i;
+}
+
+static candidate *least_memory(const layout *l)
+{
+    candidate *least = &l->item[0];
+    for (int i = 1; i < l->n; i++)
+        least = l->item[i].price.memory < least->price.memory ? &l->item[i] : least;
+    return least;
 }
 
 static const candidate *best_of(const layout *l)
@@ -362,7 +371,8 @@ static clv_status search_layouts(clv_plan_search *s, clv_error *err)
     for (int i = 0; i < s->n_layouts; i++)
         order[i] = &s->layouts[i];
     qsort(order, n, sizeof *order, by_bound);
-    bool bounded = !s->exhaustive && s->latency_limit == 0; /* a larger batch has a bound of its own */
+    bool bounded =
+        !s->exhaustive && !s->every_layout && s->latency_limit == 0; /* a larger batch has a bound of its own */
     for (int i = 0; i < s->n_layouts; i += CHUNK) {
         if (bounded && order[i]->bound > reached(s, order, i))
             break;
@@ -418,6 +428,25 @@ static void keep_ranked(clv_plan_search *s)
             s->ranked[kept++] = s->ranked[i];
     }
     s->n_ranked = kept;
+}
+
+/* Of layouts in which nothing fits the candidate that needs the least memory, after the others. */
+static void add_unfit(clv_plan_search *s)
+{
+    int first = s->n_ranked;
+    for (int i = 0; i < s->n_layouts; i++) {
+        const layout *l = &s->layouts[i];
+        if (l->best >= 0 || l->n == 0)
+            continue;
+        candidate *least = least_memory(l);
+        char bytes[CLV_QUANTITY_TEXT];
+        clv_print_bytes(bytes, sizeof bytes, least->price.memory);
+        snprintf(least->why, sizeof least->why, "needs %s", bytes);
+        int k = s->n_ranked++;
+        for (; k > first && s->ranked[k - 1]->price.memory > least->price.memory; k--)
+            s->ranked[k] = s->ranked[k - 1];
+        s->ranked[k] = least;
+    }
 }
 
 /* The best of each layout, until those that are reported have been priced with all layers. */
@@ -512,7 +541,7 @@ static clv_status set_machine(clv_plan_search *s, const clv_plan_search_options 
         return clv_fail(err, CLV_EINVAL, "%lld devices on %lld hosts of %lld; valid: at most %lld devices",
                         (long long)s->space.devices, (long long)hosts, (long long)ranks_per_host,
                         (long long)(hosts * ranks_per_host));
-    s->space.both_axis_orders = needed > 1;
+    s->space.both_axis_orders = needed > 1 && !o->every_layout;
     CLV_TRY(clv_machine_copy(&s->machine, given, err));
     s->machine->hosts = hosts;
     s->machine->ranks_per_host = ranks_per_host;
@@ -570,6 +599,8 @@ static clv_status set_up(clv_plan_search *s, const clv_plan_search_options *o, c
     s->threads = o->threads > 0 ? o->threads : clv_usable_cores();
     s->threads = s->threads < MOST_THREADS ? s->threads : MOST_THREADS;
     s->exhaustive = o->exhaustive;
+    s->every_layout = o->every_layout;
+    s->most = o->every_layout ? INT_MAX : s->most;
     return CLV_OK;
 }
 
@@ -613,11 +644,10 @@ static clv_status list_layouts(clv_plan_search *s, clv_error *err)
 static const candidate *find_smallest(const clv_plan_search *s)
 {
     const candidate *least = NULL;
-    for (int i = 0; i < s->n_layouts; i++)
-        for (int k = 0; k < s->layouts[i].n; k++) {
-            const candidate *c = &s->layouts[i].item[k];
-            least = !least || c->price.memory < least->price.memory ? c : least;
-        }
+    for (int i = 0; i < s->n_layouts; i++) {
+        const candidate *c = s->layouts[i].n > 0 ? least_memory(&s->layouts[i]) : NULL;
+        least = c && (!least || c->price.memory < least->price.memory) ? c : least;
+    }
     return least;
 }
 
@@ -686,6 +716,8 @@ static clv_status search(clv_plan_search *s, const clv_plan_search_options *opti
     rank(s);
     if (s->n_ranked == 0)
         return fail_unfit(s, err);
+    if (s->every_layout)
+        add_unfit(s);
     return find_front(s, err);
 }
 
