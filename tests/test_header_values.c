@@ -392,15 +392,15 @@ static void test_layouts(void **state)
 
 static void test_plain_values(void **state)
 {
-    static const char *const presets[] = {"dp",       "fsdp", "megatron", "megatron-sp", "fsdp+megatron-sp",
-                                          "gspmd-2d", "zero1"};
+    static const char *const presets[] = {"dp",       "fsdp",  "megatron",         "megatron-sp", "fsdp+megatron-sp",
+                                          "gspmd-2d", "zero1", "zero1+megatron-sp"};
     clv_subaxis subs[] = {{0, 1, 1}, {0, 1, 2}, {0, 2, 2}, {0, 4, 1}};
     clv_mesh mesh;
     char text[CLV_TYPE_TEXT];
     (void)state;
-    for (int i = 0; i < 7; i++)
+    for (int i = 0; i < 8; i++)
         assert_string_equal(clv_axis_rules_preset_name(i), presets[i]);
-    assert_null(clv_axis_rules_preset_name(7));
+    assert_null(clv_axis_rules_preset_name(8));
     assert_int_equal(clv_type_print(text, sizeof text, &(clv_type){CLV_F32, 3, {4, 16, 64}}), 12);
     assert_string_equal(text, "f32[4,16,64]");
     const clv_type longest = {CLV_BF16,

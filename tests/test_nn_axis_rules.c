@@ -94,7 +94,8 @@ static void test_refused(void **state)
         {"{\"rules\":[[\"batch\"]]}", "rules: rule 1: a rule is a pair, [\"heads\", \"model\"] or [\"seq\", null]"},
         {"{\"rules\":[[\"batch\",7]]}", "rules: rule 1: a mesh axis is a string"},
         {"{\"rules\":7}", "rules: \"rules\" must be a list of at most 32 pairs"},
-        {"{\"rule\":[]}", "rules: unknown key \"rule\"; valid: rules, optimizer"},
+        {"{\"rule\":[]}", "rules: unknown key \"rule\"; valid: rules, optimizer, mesh, accumulate, recompute, "
+                          "reshard_after_forward"},
         {"[]", "rules: not a JSON object"},
     };
     clv_error err;
@@ -269,7 +270,7 @@ static void test_presets_that_do_not_fit(void **state)
                       "rules file, or use the axis names of presets: data, model, X, Y");
     preset_is_refused("megatorn", "model=2",
                       "no preset is called 'megatorn'; valid: dp, fsdp, megatron, megatron-sp, fsdp+megatron-sp, "
-                      "gspmd-2d, zero1, or a rules file");
+                      "gspmd-2d, zero1, zero1+megatron-sp, or a rules file");
 }
 
 /* ---- every layer by every preset ---- */
@@ -289,6 +290,7 @@ static void test_presets(void **state)
         {"gspmd-2d", "X=1,Y=4"},
         {"gspmd-2d", "Y=2,X=3"},
         {"zero1", "data=2,model=2"},
+        {"zero1+megatron-sp", "data=2,model=2"},
     };
     (void)state;
     for (int i = 0; i < n_nn_layers; i++) {

@@ -27,6 +27,7 @@ static clv_evaluation *evaluation;
 static clv_checkpoint *checkpoint;
 static clv_program *program; /* of a block over two ranks, with its candidates and decisions */
 static clv_plan_suggestions *suggestions;
+static clv_plan_search *search;
 static clv_reshard *reshard;
 static clv_trace_report *trace;
 static clv_flight_report *flight;
@@ -125,6 +126,8 @@ static const clv_model_graph_options row = {.batch = 1, .seq = 4};
     X(clv_op_def, clv_op_register(o, &err))                                                                            \
     X(clv_op_check_options, clv_op_check(&same, NULL, &vector, 1, o, NULL, &err))                                      \
     X(clv_plan_options, clv_plan_compile(MADE(clv_program), o, &err))                                                  \
+    X(clv_plan_search_options, clv_plan_search_run(MADE(clv_plan_search), o, &err))                                    \
+    X(clv_saved_plan, clv_saved_plan_write(o, in_folder("plan.json"), &err))                                           \
     X(clv_compile_options, clv_compile(MADE(clv_program), begin(), o, &err))                                           \
     X(clv_score_options, score(&(clv_score){0}, o))                                                                    \
     X(clv_sequences_options, clv_sequences_read(MADE(clv_sequences), model, text, o, &err))                            \
@@ -151,6 +154,7 @@ static const clv_model_graph_options row = {.batch = 1, .seq = 4};
     X(clv_model_info, clv_model_get_info(model, o, &err))                                                              \
     X(clv_model_part_sizes, clv_model_get_part_sizes(model, o, &err))                                                  \
     X(clv_op_check_report, clv_op_check(&same, NULL, &vector, 1, NULL, o, &err))                                       \
+    X(clv_plan_candidate, clv_plan_search_at(search, 0, o, &err))                                                      \
     X(clv_plan_suggestion, clv_plan_suggestion_at(suggestions, 0, o, &err))                                            \
     X(clv_collective, clv_program_collective(program, 0, o, &err))                                                     \
     X(clv_strategy_candidate, clv_program_candidate(program, 0, o, &err))                                              \
@@ -206,6 +210,7 @@ static int set_up(void **state)
     must(clv_checkpoint_open(&checkpoint, in_folder("model"), NULL, &err), &err);
     must(clv_plan_compile(&program, &gpt, &err), &err);
     must(clv_plan_find_suggestions(&suggestions, &gpt, &err), &err);
+    must(clv_plan_search_run(&search, &(clv_plan_search_options){.base = &gpt, .devices = 2}, &err), &err);
     must(clv_layout_parse(&split, "model", gpt.mesh, 1, &err), &err);
     must(clv_reshard_new(&reshard, gpt.mesh, &split, &whole, (int64_t[]){4}, CLV_F32, &err), &err);
     must(clv_machine_open(&machine, "tpu-v2-8", NULL, &err), &err);
@@ -231,6 +236,7 @@ static int tear_down(void **state)
     clv_machine_free(machine);
     clv_reshard_free(reshard);
     clv_plan_suggestions_free(suggestions);
+    clv_plan_search_free(search);
     clv_program_free(program);
     clv_checkpoint_close(checkpoint);
     clv_evaluation_free(evaluation);

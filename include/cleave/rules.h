@@ -95,6 +95,7 @@ typedef struct clv_axis_rules {
  *   gspmd-2d          batch, embed_kernel -> X; mlp, heads, kv_heads, vocab, embed -> Y
  *                     (Xu et al. 2021, arXiv:2105.04663)
  *   zero1             megatron if the mesh has "model"; optimizer state also split over data
+ *   zero1+megatron-sp megatron-sp, and optimizer state also split over data (Megatron's distributed optimizer)
  *
  * preset NULL: megatron, using whichever of the axes data and model the mesh has.
  * @return CLV_EAXIS if the mesh lacks an axis that the preset needs or has one that it does not use, naming the presets
@@ -109,7 +110,7 @@ CLV_API const char *clv_axis_rules_preset_name(int i);
  *     "optimizer": ["data"] }
  *
  * Each rule is a pair: a name, and one mesh axis, a list of mesh axes (major to minor), or null for none. "optimizer"
- * is optional.
+ * is optional. Keys of a saved plan (clv_saved_plan of plan_search.h: mesh, accumulate, ...) are passed over.
  * @param where  name of the text in messages
  * @return CLV_EFORMAT; CLV_EINVAL for an invalid name; CLV_EAXIS for an axis that the mesh does not have or that a rule
  *         has twice; CLV_ELIMIT for more than CLV_MAX_RULES rules, or CLV_MAX_RULE_AXES axes of one; CLV_ENOMEM */

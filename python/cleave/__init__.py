@@ -34,6 +34,7 @@ from .model import Model, Score, Text, load, merge, new_model
 from .plan import Plan, plan
 from .program import Named, Program, compile
 from .rules import Rules
+from .search import Search, plan_search, read_plan
 from .session import Session
 from .tokenizer import Tokenizer
 from .trace import read_trace
@@ -48,12 +49,11 @@ except _metadata.PackageNotFoundError:  # it is not installed, but found by path
 __all__ = [
     "absolute", "add", "astype", "attention", "bfloat16", "bias_gelu", "broadcast_to", "cache_update", "Checkpoint",
     "CleaveError", "clip_scale", "compile", "concat", "concatenate", "count_labels", "cross_entropy", "Data", "divide",
-    "dlpack", "dot", "dropout", "einsum", "einsum_to", "embedding", "equal", "errors", "exp", "expand_dims",
-    "gated", "gelu",
-    "global_norm", "grad", "Graph", "Job", "layer_norm", "Layout", "load", "log", "log_softmax", "Machine", "machines",
-    "matmul", "max", "maximum", "mean", "merge", "Mesh", "min", "minimum", "Model", "multiply", "Named", "negative",
-    "new_model", "nn", "pad", "Plan", "plan", "power", "Program", "read_trace", "relu", "reshape", "Resumed",
-    "rms_norm", "rope", "rsqrt", "Rules", "Score", "Session", "sigmoid", "silu", "softmax", "split", "sqrt", "square",
-    "squeeze", "stack", "Step", "subtract", "sum", "swapaxes", "tanh", "Text", "tokenize", "Tokenizer",
-    "Trainer", "transpose", "Value", "var", "where", "write_tokens",
+    "dlpack", "dot", "dropout", "einsum", "einsum_to", "embedding", "equal", "errors", "exp", "expand_dims", "gated",
+    "gelu", "global_norm", "grad", "Graph", "Job", "layer_norm", "Layout", "load", "log", "log_softmax", "Machine",
+    "machines", "matmul", "max", "maximum", "mean", "merge", "Mesh", "min", "minimum", "Model", "multiply", "Named",
+    "negative", "new_model", "nn", "pad", "Plan", "plan", "plan_search", "power", "Program", "read_plan", "read_trace",
+    "relu", "reshape", "Resumed", "rms_norm", "rope", "rsqrt", "Rules", "Score", "Search", "Session", "sigmoid", "silu",
+    "softmax", "split", "sqrt", "square", "squeeze", "stack", "Step", "subtract", "sum", "swapaxes", "tanh", "Text",
+    "tokenize", "Tokenizer", "Trainer", "transpose", "Value", "var", "where", "write_tokens",
 ]  # fmt: skip

@@ -307,3 +307,32 @@ def test_layers_refuse(rng):
             call()
     g.output("y", x + 1.0)
     assert cleave.compile(g).outputs["y"].shape == (2, 4, 8)
+
+
+def test_search_equals_the_command(tmp_path):
+    """The same candidates; what is saved is read by plan() and the command."""
+    found = cleave.plan_search(
+        CONFIG, devices=4, batch=8, seq=64, hardware="h100-nvlink-ib", memory_limit=50e9
+    )
+    file = tmp_path / "best.json"
+    words = f"-m {CONFIG} --search --devices 4 --batch 8 --seq 64 --hardware h100-nvlink-ib --memory-limit 50GB --json"
+    done = subprocess.run(
+        [CLEAVE, "plan", *words.split(), "--save", file], check=True, capture_output=True, text=True
+    )
+    said = json.loads(done.stdout)
+    for ours, theirs in ((found.candidates, said["ranked"]), (found.front, said["front"])):
+        assert [(str(c["mesh"]), c["rules"], c["accumulate"], c["front"] or None) for c in ours] == [
+            (r["mesh"], r["rules"], r["accumulate"], r["front"]) for r in theirs
+        ]
+        assert [c["seconds"] for c in ours] == pytest.approx([r["seconds"] for r in theirs])
+    assert found.priced == said["search"]["priced"] and found.memory_limit == 50e9
+    assert found.candidates[0]["why"] == "" and all(c["why"] for c in found.candidates[1:])
+    found.save(tmp_path / "again.json")
+    assert (tmp_path / "again.json").read_text() == file.read_text()
+    plan = cleave.plan(CONFIG, batch=8, seq=64, hardware="h100-nvlink-ib", **cleave.read_plan(file))
+    assert plan.seconds == pytest.approx(found.candidates[0]["seconds"])
+    assert plan.memory["total"] == pytest.approx(found.candidates[0]["memory"])
+    with pytest.raises(ValueError, match="0 devices; valid: 1 to 100000"):
+        cleave.plan_search(CONFIG)
+    with pytest.raises(TypeError, match="has no 'sp'|sp"):
+        cleave.plan_search(CONFIG, devices=4, sp=True)

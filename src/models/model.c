@@ -211,6 +211,13 @@ static clv_status check_tokens(const clv_model_config *c, clv_error *err)
     return CLV_OK;
 }
 
+void clv_model_keep_layers(clv_model *model, int64_t layers)
+{
+    model->config.layers = layers;
+    if (model->adapters)
+        model->adapters->config.layers = layers;
+}
+
 /* Heads of one size each. */
 static clv_status check_head_dim(const clv_model_info *s, clv_error *err)
 {

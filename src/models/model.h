@@ -34,6 +34,9 @@ struct clv_model {
     } * cache;
 };
 
+/* Drops all layers but the first `layers` from a model that was opened without weights. */
+void clv_model_keep_layers(clv_model *model, int64_t layers);
+
 /* The mask token: config.json's, else the tokenizer's [MASK]. @return CLV_EUNSUPPORTED without one */
 clv_status clv_model_mask_token(int64_t *out, const clv_model *model, clv_error *err);
 

@@ -158,6 +158,10 @@ static const preset presets[] = {
               {CLV_EMBED_KERNEL, "X"},
               {CLV_EMBED, "Y"}}},
     {.name = "zero1", .needs = {"data"}, .rule = {MEGATRON}, .splits_optimizer = true},
+    {.name = "zero1+megatron-sp",
+     .needs = {"data", "model"},
+     .rule = {MEGATRON, {CLV_SEQ, "model"}},
+     .splits_optimizer = true},
 };
 enum { N_PRESETS = sizeof presets / sizeof *presets };
 

@@ -42,6 +42,17 @@ static clv_status parse_rule(clv_axis_rules *rules, const json_t *pair, const cl
     return clv_axis_rules_append(rules, name, axis, n, err);
 }
 
+/* The other keys are of clv_saved_plan. */
+static bool is_known_key(const char *key)
+{
+    static const char *const keys[] = {"rules",      "optimizer", "mesh",
+                                       "accumulate", "recompute", "reshard_after_forward"};
+    bool known = false;
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        known = known || strcmp(key, keys[i]) == 0;
+    return known;
+}
+
 static clv_status parse_document(clv_axis_rules *rules, const json_t *document, const clv_mesh *mesh, const char *where,
                                  clv_error *err)
 {
@@ -52,8 +63,11 @@ static clv_status parse_document(clv_axis_rules *rules, const json_t *document, 
     const json_t *list = json_object_get(document, "rules"), *optimizer = json_object_get(document, "optimizer");
     json_object_foreach((json_t *)document, key, value)
     {
-        if (strcmp(key, "rules") != 0 && strcmp(key, "optimizer") != 0)
-            return clv_fail(err, CLV_EFORMAT, "%s: unknown key \"%s\"; valid: rules, optimizer", where, key);
+        if (!is_known_key(key))
+            return clv_fail(err, CLV_EFORMAT,
+                            "%s: unknown key \"%s\"; valid: rules, optimizer, mesh, accumulate, recompute, "
+                            "reshard_after_forward",
+                            where, key);
     }
     if (!json_is_array(list))
         return clv_fail(err, CLV_EFORMAT, "%s: \"rules\" must be a list of at most %d pairs", where, CLV_MAX_RULES);

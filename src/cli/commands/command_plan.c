@@ -15,6 +15,7 @@
 #include "cli/reports/plan_screen.h"
 #include "cli/reports/plan_summary.h"
 #include "cli/reports/plan_memory_report.h"
+#include "cli/reports/plan_search_report.h"
 #include "cli/reports/collective_tables.h"
 #include "cli/reports/visualize_sharding.h"
 #include "cli/output/table.h"
@@ -24,6 +25,7 @@ typedef struct plan_args {
     int64_t memory_limit; /* 0: none given */
     const char *show;
     bool all, collectives;
+    clv_plan_search_args search;
 } plan_args;
 
 static bool parse(plan_args *a, clv_invocation *run)
@@ -38,6 +40,7 @@ static bool parse(plan_args *a, clv_invocation *run)
                      .conflicts_with = "--all, --show"),
         CLV_OPT_FLAG("--all", &a->all, "print all figures", .conflicts_with = "--show"),
         CLV_OPT_STRING("--show", &a->show, "TENSOR", "draw the shards of a parameter or input instead"),
+        CLV_PLAN_SEARCH_OPTIONS(&a->search),
         CLV_FORMAT_OPTIONS(&run->format, "--show", "print JSON"),
     };
     return CLV_PARSE(run, options);
@@ -149,13 +152,26 @@ static clv_status plan(clv_invocation *run, plan_args *a, clv_error *err)
     return status;
 }
 
+static clv_status search(clv_invocation *run, plan_args *a, clv_error *err)
+{
+    clv_status status = clv_plan_search_report(run, &a->plan, &a->search, a->memory_limit, err);
+    clv_machine_free(a->plan.machine);
+    return status;
+}
+
 clv_status command_plan(clv_invocation *run, clv_error *err)
 {
     plan_args a = {.plan = CLV_PLAN_OPTION_DEFAULTS};
+    a.plan.plan.batch = 0;
     if (!parse(&a, run))
         return CLV_OK;
     if (a.plan.hardware && strcmp(a.plan.hardware, "list") == 0)
         return clv_hardware_table_new(&run->table, err);
+    CLV_TRY(clv_plan_search_check(&a.search, err));
+    if (a.plan.plan.batch == 0 && a.search.latency_limit == 0)
+        a.plan.plan.batch = CLV_PLAN_BATCH;
+    if (a.search.search || a.search.matrix)
+        return search(run, &a, err);
     if (run->format.wide && !a.all && !a.collectives)
         return clv_fail(err, CLV_EINVAL, "--wide has no effect without --collectives or --all");
     return plan(run, &a, err);

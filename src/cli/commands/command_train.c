@@ -208,6 +208,7 @@ clv_status command_train(clv_invocation *run, clv_error *err)
         return CLV_OK;
     a.options = options;
     a.n_options = sizeof options / sizeof options[0];
+    clv_mesh_option_apply_file(&a.model.mesh, &a.model.options.compile, &a.optimizer.update.accumulate);
     CLV_TRY(check_options(&a, err));
     choose_parallelism(&a);
     clv_status status = clv_model_option_resolve(&a.model, err);

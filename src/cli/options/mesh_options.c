@@ -42,21 +42,59 @@ clv_status clv_mesh_option_parse(clv_mesh *out, const char *text, clv_error *err
     return CLV_OK;
 }
 
+static bool has_file(const clv_mesh_option *o)
+{
+    return !o->sp && o->rules && access(o->rules, F_OK) == 0;
+}
+
+/* --mesh AXES, or model=N of -tp N. */
+static clv_status read_mesh(clv_mesh *out, const clv_mesh_option *o, clv_error *err)
+{
+    char text[64];
+    snprintf(text, sizeof text, "model=%lld", (long long)(o->tp > 0 ? o->tp : 1));
+    return clv_mesh_option_parse(out, o->text ? o->text : text, err);
+}
+
+void clv_mesh_option_read_file(clv_mesh_option *o)
+{
+    clv_mesh mesh;
+    o->saved = (clv_saved_plan){.size = sizeof o->saved};
+    if (!has_file(o))
+        return;
+    if (o->text || o->tp > 1 || clv_saved_plan_read(&o->saved, o->rules, NULL, NULL) != CLV_OK || !o->saved.has_mesh) {
+        if (read_mesh(&mesh, o, NULL) == CLV_OK) /* faults of the file are reported by clv_mesh_option_read */
+            (void)clv_saved_plan_read(&o->saved, o->rules, &mesh, NULL);
+        return;
+    }
+    clv_mesh_print(o->file_mesh, sizeof o->file_mesh, &o->saved.mesh);
+    o->text = o->file_mesh;
+}
+
+void clv_mesh_option_apply_file(clv_mesh_option *o, clv_compile_options *compile, int64_t *accumulate)
+{
+    clv_mesh_option_read_file(o);
+    compile->recompute = compile->recompute ? compile->recompute : o->saved.recompute;
+    compile->reshard_after_forward =
+        compile->reshard_after_forward ? compile->reshard_after_forward : o->saved.reshard_after_forward;
+    if (accumulate && *accumulate <= 1 && o->saved.accumulate > 1)
+        *accumulate = o->saved.accumulate;
+}
+
 static clv_status read_rules(clv_mesh_option *o, clv_error *err)
 {
     clv_error why = {0};
     const char *preset = o->sp ? "megatron-sp" : o->rules;
-    clv_status status = o->rules && access(o->rules, F_OK) == 0
-                            ? clv_axis_rules_read(&o->axis_rules, o->rules, &o->mesh, &why)
-                            : clv_axis_rules_preset(&o->axis_rules, preset, &o->mesh, &why);
+    clv_status status = has_file(o) ? clv_saved_plan_read(&o->saved, o->rules, &o->mesh, &why)
+                                    : clv_axis_rules_preset(&o->axis_rules, preset, &o->mesh, &why);
+    if (status == CLV_OK && has_file(o))
+        o->axis_rules = o->saved.rules;
     return clv_as_usage_error("--rules", status, &why, err);
 }
 
 clv_status clv_mesh_option_read(clv_mesh_option *o, clv_error *err)
 {
-    char text[64];
-    snprintf(text, sizeof text, "model=%lld", (long long)o->tp);
-    CLV_TRY(clv_mesh_option_parse(&o->mesh, o->text ? o->text : text, err));
+    clv_mesh_option_read_file(o);
+    CLV_TRY(read_mesh(&o->mesh, o, err));
     return read_rules(o, err);
 }
 

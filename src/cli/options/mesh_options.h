@@ -2,7 +2,7 @@
 #ifndef CLEAVE_CLI_OPTIONS_MESH_OPTIONS_H
 #define CLEAVE_CLI_OPTIONS_MESH_OPTIONS_H
 
-#include "cleave/plan.h"
+#include "cleave/plan_search.h"
 #include "cli/parser/option_parser.h"
 
 typedef struct clv_mesh_option {
@@ -10,6 +10,8 @@ typedef struct clv_mesh_option {
     const char *text;     /* --mesh; NULL: not given */
     const char *rules;    /* --rules, a preset or a file; NULL: not given */
     bool sp;              /* --sp: the same as --rules megatron-sp */
+    clv_saved_plan saved; /* of --rules FILE; set by clv_mesh_option_read_file, as file_mesh */
+    char file_mesh[CLV_MESH_TEXT];
     bool whole_sequences; /* the command generates tokens: auto-parallelism must not choose --sp */
     clv_mesh mesh;        /* set by clv_mesh_option_read, as axis_rules */
     clv_axis_rules axis_rules;
@@ -27,15 +29,20 @@ typedef struct clv_mesh_option {
         CLV_MESH_ROW(STRING, &(option)->text, false, "named axes of ranks, e.g. data=2,model=2")
 /* Without --sp, for commands that generate. */
 #define CLV_RULES_OPTION(option)                                                                                       \
-    CLV_RULES_ROW(                                                                                                     \
-        &(option)->rules,                                                                                              \
-        "how layers are split: dp, fsdp, megatron, megatron-sp, fsdp+megatron-sp, gspmd-2d, zero1, or a file")
+    CLV_RULES_ROW(&(option)->rules,                                                                                    \
+                  "how layers are split: dp, fsdp, megatron, megatron-sp, fsdp+megatron-sp, gspmd-2d, zero1, "         \
+                  "zero1+megatron-sp, or a file")
 #define CLV_RULES_OPTIONS(option)                                                                                      \
     CLV_RULES_OPTION(option), CLV_OPT_FLAG("--sp, --sequence-parallel", &(option)->sp,                                 \
                                            "the same as --rules megatron-sp", .conflicts_with = "--rules")
 
 /* Parses --mesh AXES. CLV_ESYNTAX for no axes. */
 clv_status clv_mesh_option_parse(clv_mesh *out, const char *text, clv_error *err);
+/* Where --rules is a file with a mesh, and neither --mesh nor -tp was given, sets option->text to the file's. */
+void clv_mesh_option_read_file(clv_mesh_option *option);
+/* Sets the options of a training step that --rules FILE has and the command line has not; before or after
+ * clv_mesh_option_read. accumulate NULL: not an option of the command. */
+void clv_mesh_option_apply_file(clv_mesh_option *option, clv_compile_options *compile, int64_t *accumulate);
 /* Fills option->mesh (of --mesh, or model=N of -tp N) and option->axis_rules. */
 clv_status clv_mesh_option_read(clv_mesh_option *option, clv_error *err);
 /* Warns on stderr when there are more ranks than processors. */

@@ -100,6 +100,7 @@ static int64_t kv_heads_of(const char *path)
 
 void clv_auto_parallelism_for_model(clv_model_option *o, const char *path)
 {
+    clv_mesh_option_read_file(&o->mesh);
     int64_t heads = clv_auto_parallelism_applies(&o->mesh, o->threads) ? kv_heads_of(path) : 1;
     o->chosen = clv_auto_parallelism_fill(&o->mesh, &o->threads, heads);
 }

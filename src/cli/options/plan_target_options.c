@@ -3,20 +3,37 @@
  */
 #include "cli/options/plan_target_options.h"
 
-clv_status clv_plan_option_compile(clv_program **out, clv_plan_option *o, clv_error *err)
+/* The options of a training step, where one is planned. */
+static void apply_file(clv_plan_option *o)
+{
+    clv_plan_options *plan = &o->plan;
+    bool trains = plan->model && (plan->mode == CLV_PLAN_MODE_DEFAULT || plan->mode == CLV_PLAN_MODE_TRAIN);
+    if (trains || plan->mode == CLV_PLAN_MODE_GRAD)
+        clv_mesh_option_apply_file(&o->mesh, &plan->compile, trains ? &plan->accumulate : NULL);
+}
+
+clv_status clv_plan_option_read(clv_plan_option *o, clv_error *err)
 {
     clv_plan_options *plan = &o->plan;
     if (!plan->model && plan->block == CLV_PLAN_BLOCK_NONE)
         return clv_fail(err, CLV_EINVAL, "give either -m PATH or --block ffn|attention|gpt|llama");
     CLV_TRY(clv_grad_reduce_dtype_read(&plan->compile, &plan->f32_gradients, o->grad_reduce_dtype, err));
     CLV_TRY(clv_lora_options_read(&plan->lora, &o->lora, err));
-    CLV_TRY(clv_mesh_option_read(&o->mesh, err));
     if (o->software && !o->hardware)
         return clv_fail(err, CLV_EINVAL,
                         "--software needs --hardware PROFILE, which lists what software reaches on it");
     CLV_TRY(clv_hardware_option_open(&o->machine, o->hardware, o->software, err));
     plan->compile.overlap = plan->compile.overlap || o->software;
     plan->compile.machine = o->machine;
+    return CLV_OK;
+}
+
+clv_status clv_plan_option_compile(clv_program **out, clv_plan_option *o, clv_error *err)
+{
+    clv_plan_options *plan = &o->plan;
+    CLV_TRY(clv_plan_option_read(o, err));
+    apply_file(o);
+    CLV_TRY(clv_mesh_option_read(&o->mesh, err));
     plan->mesh = &o->mesh.mesh;
     plan->rules = o->mesh.rules ? &o->mesh.axis_rules : NULL;
     plan->sp = o->mesh.sp;

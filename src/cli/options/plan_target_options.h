@@ -12,7 +12,7 @@ typedef struct clv_plan_option {
     clv_lora_options lora;
     clv_mesh_option mesh;
     const char *hardware, *software, *grad_reduce_dtype;
-    clv_machine *machine; /* of --hardware; set by _compile, freed by its caller */
+    clv_machine *machine; /* of --hardware; set by _read, freed by its caller */
 } clv_plan_option;
 
 #define CLV_PLAN_OPTION_DEFAULTS                                                                                       \
@@ -57,7 +57,9 @@ typedef struct clv_plan_option {
                     "fail when a collective that no layout asks for moves more bytes; 0: no limit (0)",                \
                     .advanced = true)
 
-/* Fills option->plan from the other fields and compiles it. */
+/* Fills option->plan from the other fields, but for mesh and rules. */
+clv_status clv_plan_option_read(clv_plan_option *option, clv_error *err);
+/* The same with mesh and rules, and compiles it. */
 clv_status clv_plan_option_compile(clv_program **out, clv_plan_option *option, clv_error *err);
 
 #endif

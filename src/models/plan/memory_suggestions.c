@@ -67,7 +67,8 @@ static void try_axes(search *s)
 
 static void try_rules(search *s)
 {
-    static const char *const presets[] = {"zero1", "fsdp", "megatron-sp", "fsdp+megatron-sp", "gspmd-2d"};
+    static const char *const presets[] = {"zero1",   "fsdp", "zero1+megatron-sp", "megatron-sp", "fsdp+megatron-sp",
+                                          "gspmd-2d"};
     for (size_t i = 0; s->given.mesh && i < sizeof presets / sizeof *presets; i++) {
         clv_plan_options changed = s->given;
         clv_axis_rules rules;

@@ -11,7 +11,7 @@ const char *clv_reshard_after_forward_name(clv_reshard_after_forward reshard)
 {
     static const char *const names[] = {
         [CLV_RESHARD_WEIGHTS] = "weights", [CLV_RESHARD_ALL] = "all", [CLV_RESHARD_NONE] = "none"};
-    return (unsigned)reshard < sizeof names / sizeof *names ? names[reshard] : "?";
+    return (unsigned)reshard < sizeof names / sizeof *names ? names[reshard] : "unknown";
 }
 
 clv_status clv_partition_add_available(clv_partitioner *p, int value, int sharded, clv_error *err)

@@ -1,0 +1,236 @@
+/* plan_search_report.c - `cleave plan --search`: its options, the table of ranked layouts, and --save. */
+#include "cli/reports/plan_search_report.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/reports/decision_matrix.h"
+
+/* ---- options ---- */
+
+clv_status clv_plan_search_check(const clv_plan_search_args *a, clv_error *err)
+{
+    const char *without = a->devices         ? "--devices"
+                          : a->inventory     ? "--inventory"
+                          : a->latency_limit ? "--latency-limit"
+                          : a->cost          ? "--cost"
+                          : a->save          ? "--save"
+                                             : NULL;
+    return a->search || a->matrix || !without ? CLV_OK
+                                              : clv_fail(err, CLV_EINVAL, "%s has no effect without --search", without);
+}
+
+/* "8 hosts x 8", "8x8", "8 hosts x 8 GPUs". */
+static clv_status parse_inventory(clv_plan_search_options *how, const char *text, clv_error *err)
+{
+    long long hosts, each;
+    if ((sscanf(text, "%9lld hosts x %9lld", &hosts, &each) != 2 &&
+         sscanf(text, "%9lld x %9lld", &hosts, &each) != 2) ||
+        hosts < 1 || each < 1)
+        return clv_fail(err, CLV_EINVAL, "--inventory %s; valid: hosts and the devices of each, \"8 hosts x 8\"", text);
+    how->hosts = hosts;
+    how->ranks_per_host = each;
+    return CLV_OK;
+}
+
+/* "2.5/h" or "2.5": the price of a device's hour. */
+static clv_status parse_cost(double *out, const char *text, clv_error *err)
+{
+    char *end;
+    *out = strtod(text, &end);
+    if (end == text || (strcmp(end, "") != 0 && strcmp(end, "/h") != 0) || !(*out > 0) || !isfinite(*out))
+        return clv_fail(err, CLV_EINVAL, "--cost %s; valid: the price of a device's hour, 2.5/h", text);
+    return CLV_OK;
+}
+
+/* What the command line states is not searched. */
+static clv_status state_base(clv_plan_search_options *how, clv_plan_options *base, const clv_plan_option *o,
+                             clv_mesh *mesh, clv_error *err)
+{
+    *base = o->plan;
+    how->base = base;
+    how->rules = o->mesh.sp ? "megatron-sp" : o->mesh.rules;
+    if (!o->mesh.text)
+        return CLV_OK;
+    CLV_TRY(clv_mesh_option_parse(mesh, o->mesh.text, err));
+    base->mesh = mesh;
+    return CLV_OK;
+}
+
+/* ---- the table ---- */
+
+static const char not_searched[] = "pipeline, context and expert parallelism";
+
+/* Options of the command line that give this candidate. */
+static void add_options(clv_table *t, const clv_plan_candidate *c, bool searched_batch)
+{
+    char text[160] = "";
+    size_t size = sizeof text, n = 0;
+    if (searched_batch)
+        n += (size_t)snprintf(text + n, size - n, " --batch %lld", (long long)c->batch);
+    if (c->accumulate > 1)
+        n += (size_t)snprintf(text + n, size - n, " --accumulate %lld", (long long)c->accumulate);
+    if (c->recompute)
+        n += (size_t)snprintf(text + n, size - n, " --recompute %s", clv_recompute_name(c->recompute));
+    if (c->reshard_after_forward)
+        n += (size_t)snprintf(text + n, size - n, " %s",
+                              c->reshard_after_forward == CLV_RESHARD_ALL ? "--reshard-after-forward"
+                                                                          : "--keep-gathered");
+    clv_table_text(t, "options", n > 0 ? text + 1 : "");
+}
+
+/* Of 1e9 tokens, in hundredths. */
+static double cost_of_tokens(const clv_plan_candidate *c, double price)
+{
+    return rint(price * (double)clv_mesh_rank_count(c->mesh) / 3600 / c->tokens_per_s * 1e11) / 100;
+}
+
+/* The columns of both lists. */
+static void add_candidate(clv_table *t, const clv_plan_candidate *c, const clv_plan_search_args *a, double price,
+                          bool ranked, bool json)
+{
+    char mesh[CLV_MESH_TEXT];
+    clv_mesh_print(mesh, sizeof mesh, c->mesh);
+    clv_table_text(t, "mesh", mesh);
+    clv_table_text(t, "rules", c->rules->name);
+    clv_table_bytes(t, "memory", c->memory);
+    clv_table_seconds(t, "seconds", c->seconds);
+    clv_table_count(t, "tokens_per_s", c->tokens_per_s);
+    clv_table_fraction(t, "mfu", c->mfu);
+    clv_table_fraction(t, "comm_share", c->comm_share);
+    if (ranked)
+        c->front ? clv_table_int(t, "front", c->front) : clv_table_null(t, "front");
+    if (price > 0)
+        clv_table_real(t, "cost_per_1e9", cost_of_tokens(c, price));
+    if (json) {
+        clv_table_int(t, "batch", c->batch);
+        clv_table_int(t, "accumulate", c->accumulate);
+        clv_table_text(t, "recompute", clv_recompute_name(c->recompute));
+        clv_table_text(t, "reshard_after_forward", clv_reshard_after_forward_name(c->reshard_after_forward));
+    } else {
+        add_options(t, c, a->latency_limit > 0);
+    }
+    clv_table_text(t, "why", c->why);
+}
+
+static const char *step_name(clv_plan_mode mode)
+{
+    static const char *const names[] = {"training", "forward", "forward and backward", "training", "prefill", "decode"};
+    return names[mode];
+}
+
+static void add_header(clv_table *t, const clv_plan_option *o, const clv_plan_search *found, int64_t devices)
+{
+    clv_machine_info info = {.size = sizeof info};
+    double limit = clv_plan_search_memory_limit(found);
+    clv_machine_get_info(o->machine, &info, NULL);
+    clv_table_header(t, "search");
+    clv_table_text(t, o->plan.model ? "model" : "block",
+                   o->plan.model ? o->plan.model : clv_plan_block_name(o->plan.block));
+    clv_table_text(t, "step", o->plan.model || o->plan.mode ? step_name(o->plan.mode) : "forward");
+    if (o->plan.batch > 0)
+        clv_table_int(t, "batch", o->plan.batch);
+    clv_table_int(t, "seq", o->plan.seq);
+    clv_table_text(t, "dtype", clv_dtype_name(o->plan.dtype));
+    clv_table_int(t, "devices", devices);
+    clv_table_text(t, "hardware", info.name);
+    if (isfinite(limit))
+        clv_table_bytes(t, "memory_limit", limit);
+    clv_table_int(t, "priced", clv_plan_search_priced(found));
+}
+
+/* Of the front those that need less memory by a tenth than the one before; all with --json. */
+static void add_front(clv_table *t, const clv_plan_search *found, const clv_plan_search_args *a, double price,
+                      bool json)
+{
+    double last = (double)INFINITY;
+    clv_table_list(t, "front");
+    for (int i = 0; i < clv_plan_search_front_count(found); i++) {
+        clv_plan_candidate c = {.size = sizeof c};
+        clv_plan_search_front_at(found, i, &c, NULL);
+        if (!json && c.memory > 0.9 * last)
+            continue;
+        last = c.memory;
+        clv_table_row(t);
+        clv_table_int(t, "front", c.front);
+        add_candidate(t, &c, a, price, false, json);
+    }
+}
+
+static clv_table *make_table(const clv_plan_option *o, const clv_plan_search *found, const clv_plan_search_args *a,
+                             double price, bool json)
+{
+    clv_table *t = clv_table_new("ranked");
+    clv_plan_candidate c = {.size = sizeof c};
+    for (int i = 0; i < clv_plan_search_count(found); i++) {
+        clv_plan_search_at(found, i, &c, NULL);
+        clv_table_row(t);
+        add_candidate(t, &c, a, price, true, json);
+    }
+    add_front(t, found, a, price, json);
+    add_header(t, o, found, clv_mesh_rank_count(c.mesh));
+    clv_table_root(t);
+    clv_table_text(t, "not_searched", not_searched);
+    return t;
+}
+
+static clv_status make_matrix(clv_table **out, const clv_plan_option *o, const clv_plan_search *found,
+                              const clv_plan_search_options *how, clv_error *err)
+{
+    clv_machine_info info = {.size = sizeof info};
+    clv_machine_get_info(o->machine, &info, NULL);
+    info.ranks_per_host = how->ranks_per_host ? how->ranks_per_host : info.ranks_per_host;
+    CLV_TRY(clv_decision_matrix_new(out, found, how->base, &info, err));
+    add_header(*out, o, found, how->devices ? how->devices : how->hosts * how->ranks_per_host);
+    clv_table_root(*out);
+    clv_table_text(*out, "not_searched", not_searched);
+    return CLV_OK;
+}
+
+/* ---- */
+
+static clv_status save(const clv_plan_search *found, const char *path, clv_error *err)
+{
+    clv_plan_candidate c = {.size = sizeof c};
+    CLV_TRY(clv_plan_search_at(found, 0, &c, err));
+    const clv_saved_plan plan = {.size = sizeof plan,
+                                 .mesh = *c.mesh,
+                                 .rules = *c.rules,
+                                 .accumulate = c.accumulate,
+                                 .recompute = c.recompute,
+                                 .reshard_after_forward = c.reshard_after_forward};
+    return clv_saved_plan_write(&plan, path, err);
+}
+
+clv_status clv_plan_search_report(clv_invocation *run, clv_plan_option *o, const clv_plan_search_args *a,
+                                  int64_t memory_limit, clv_error *err)
+{
+    clv_plan_search_options how = {.size = sizeof how,
+                                   .devices = a->devices,
+                                   .memory_limit = (double)memory_limit,
+                                   .latency_limit = a->latency_limit};
+    clv_plan_options base;
+    clv_plan_search *found;
+    clv_mesh mesh;
+    double price = 0;
+    CLV_TRY(clv_plan_option_read(o, err));
+    CLV_TRY(state_base(&how, &base, o, &mesh, err));
+    if (a->inventory)
+        CLV_TRY(parse_inventory(&how, a->inventory, err));
+    if (a->cost)
+        CLV_TRY(parse_cost(&price, a->cost, err));
+    if (!a->devices && !a->inventory && !base.mesh)
+        return clv_fail(err, CLV_EINVAL, "%s needs --devices N, --inventory \"8 hosts x 8\"%s",
+                        a->matrix ? "--matrix" : "--search", a->matrix ? "" : " or --mesh AXES");
+    how.every_layout = a->matrix;
+    CLV_TRY(clv_plan_search_run(&found, &how, err));
+    clv_status status = a->matrix ? make_matrix(&run->table, o, found, &how, err) : CLV_OK;
+    if (!a->matrix)
+        run->table = make_table(o, found, a, price, run->format.json);
+    if (status == CLV_OK && a->save)
+        status = save(found, a->save, err);
+    clv_plan_search_free(found);
+    return status;
+}

@@ -1,0 +1,43 @@
+/* plan_search_report.h - `cleave plan --search`: its options, the table of ranked layouts, and --save. */
+#ifndef CLEAVE_CLI_REPORTS_PLAN_SEARCH_REPORT_H
+#define CLEAVE_CLI_REPORTS_PLAN_SEARCH_REPORT_H
+
+#include "cli/command.h"
+#include "cli/options/plan_target_options.h"
+
+typedef struct clv_plan_search_args {
+    bool search, matrix;
+    int64_t devices;       /* 0: not given */
+    const char *inventory; /* "8 hosts x 8"; NULL: not given, as the next ones */
+    const char *cost, *save;
+    double latency_limit; /* 0: not given */
+} clv_plan_search_args;
+
+#define CLV_PLAN_SEARCH_OPTIONS(a)                                                                                     \
+    CLV_OPT_FLAG("--search", &(a)->search, "rank meshes, rules and options for --devices instead",                     \
+                 .conflicts_with = "--show, -tp"),                                                                     \
+        CLV_OPT_FLAG("--matrix", &(a)->matrix,                                                                         \
+                     "TP degree x SP x data parallelism for --devices: which fit, how fast, and why",                  \
+                     .conflicts_with = "--search, --show, -tp, --mesh, --rules, --sp, --block, --prefill, --decode, "  \
+                                       "--latency-limit, --save, --cost"),                                             \
+        CLV_OPT_INT("--devices", &(a)->devices, 1, CLV_PLAN_MAX_RANKS, "N", "ranks of --search and --matrix"),         \
+        CLV_OPT_STRING("--inventory", &(a)->inventory, "HOSTS", "the same as hosts: \"8 hosts x 8\"",                  \
+                       .conflicts_with = "--devices"),                                                                 \
+        CLV_OPT_REAL(                                                                                                  \
+            "--latency-limit", &(a)->latency_limit, 1e-9, 1e6, "S",                                                    \
+            "with --search: most tokens/s of batches (up to --batch, 4096) whose step takes at most S seconds",        \
+            .conflicts_with = "--train, --forward, --grad"),                                                           \
+        CLV_OPT_STRING("--cost", &(a)->cost, "PRICE",                                                                  \
+                       "with --search: of a device, 2.5/h; adds the price of 1e9 tokens"),                             \
+        CLV_OPT_STRING("--save", &(a)->save, "FILE",                                                                   \
+                       "with --search: write the first one's mesh, rules and options, for --rules of plan, train and " \
+                       "generate",                                                                                     \
+                       .use = CLV_OPTION_OUTPUT_FILE)
+
+/* Refuses options of --search without it. */
+clv_status clv_plan_search_check(const clv_plan_search_args *args, clv_error *err);
+/* Searches and fills run->table. memory_limit 0: the machine's. */
+clv_status clv_plan_search_report(clv_invocation *run, clv_plan_option *option, const clv_plan_search_args *args,
+                                  int64_t memory_limit, clv_error *err);
+
+#endif

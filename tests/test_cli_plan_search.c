@@ -1,0 +1,103 @@
+/* test_cli_plan_search.c - cleave plan --search: its table, what it refuses, and the file that other commands read. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "cli_run.h"
+
+/* The mesh, microbatches and recomputation of a plan by the saved file. */
+#define PLANNED(options)                                                                                               \
+    "plan -m {g}/llama --batch 8 --seq 16 --rules {d}/best.json " options " --json | python3 -c 'import json, sys; "   \
+    "p = json.load(sys.stdin)[\"plan\"]; print(p[\"mesh\"], p.get(\"accumulate\", \"null\"), p.get(\"recompute\", "    \
+    "\"null\"))'"
+#define SEARCH "plan -m {g}/llama --search --batch 8 --seq 16 "
+
+/* Lines fit 80 columns; the last one says what is not searched. */
+static void test_table(void **state)
+{
+    (void)state;
+    char out[CLI_OUTPUT];
+    assert_int_equal(cli_run(out, SEARCH "--devices 4 --hardware h100-nvlink-ib --cost 2.5/h"), 0);
+    for (const char *line = out; *line; line += strcspn(line, "\n"), line += *line == '\n')
+        assert_true(strcspn(line, "\n") <= 80);
+    assert_non_null(strstr(out, "devices 4"));
+    assert_non_null(strstr(out, "cost_per_1e9"));
+    assert_non_null(strstr(out, " slower: "));
+    const char *last = "not_searched  pipeline, context and expert parallelism\n";
+    assert_string_equal(out + strlen(out) - strlen(last), last);
+    cli_expect(0, "\"devices\": 4", SEARCH "--inventory '2 hosts x 2' --hardware h100-nvlink-ib --json");
+    cli_expect(0, "\"batch\": ", "plan -m {g}/llama --search --devices 2 --decode --seq 16 --latency-limit 0.1 --json");
+    cli_expect(0, "--batch ", "plan -m {g}/llama --search --devices 2 --decode --seq 16 --latency-limit 0.1");
+    cli_expect(0, "megatron-sp", SEARCH "--mesh model=2 --sp");
+}
+
+/* Every TP degree with and without SP, and DP, ZeRO-1 and FSDP beside it; and the textbook's equations. */
+static void test_matrix(void **state)
+{
+    (void)state;
+    cli_expect(0,
+               "1  DP 1  ZeRO-1 1  FSDP 2  DP 2  ZeRO-1 2 SP DP 2 SP ZeRO-1 2 SP FSDP 4  DP 4 SP DP [1, 2, 4] fastest",
+               "plan -m {g}/llama --matrix --devices 4 --batch 8 --seq 16 --json | python3 -c 'import json, sys; "
+               "p = json.load(sys.stdin); c = p[\"cells\"]; "
+               "print(*(\"%%d %%s %%s\" %% (x[\"tp\"], x[\"sp\"], x[\"data\"]) for x in c), "
+               "[e[\"tp\"] for e in p[\"equations\"]], min(c, key=lambda x: x[\"seconds\"])[\"why\"][-7:])'");
+    /* 16 bytes a parameter, and a parameter's four copies over the data axis */
+    cli_expect(0, "True True True",
+               "plan -m {g}/llama --matrix --devices 4 --batch 8 --seq 16 --json | python3 -c 'import json, sys; "
+               "e = json.load(sys.stdin)[\"equations\"]; print(e[0][\"state_dp\"] == 4 * e[2][\"state_dp\"], "
+               "e[0][\"state_fsdp\"] * 4 == e[0][\"state_dp\"], e[2][\"layer_sp\"] * 4 == e[0][\"layer_tp\"])'");
+    cli_expect(0, "TP spans hosts",
+               "plan -m {g}/llama --matrix --seq 16 --inventory '2 hosts x 2' --hardware h100-nvlink-ib");
+    cli_expect(2, "--matrix needs --devices N", "plan -m {g}/llama --matrix");
+    cli_expect(2, "--matrix", "plan --block gpt --matrix --devices 4");
+}
+
+static void test_refused(void **state)
+{
+    (void)state;
+    cli_expect(2, "--devices has no effect without --search", "plan -m {g}/llama --devices 4");
+    cli_expect(2, "--save has no effect without --search", "plan -m {g}/llama --save {d}/x.json");
+    cli_expect(2, "--search needs --devices N, --inventory \"8 hosts x 8\" or --mesh AXES", SEARCH);
+    cli_expect(2, "--inventory 8; valid: hosts and the devices of each", SEARCH "--inventory 8");
+    cli_expect(2, "--cost free; valid: the price of a device's hour", SEARCH "--devices 2 --cost free");
+    cli_expect(2, "nothing fits 1.0 KiB a rank on 2 devices; the least is ", SEARCH "--devices 2 --memory-limit 1K");
+    cli_expect(2, "no preset is called 'best'", SEARCH "--devices 2 --rules best");
+    cli_expect(2, "latency_limit is for prefill and decode", SEARCH "--devices 2 --latency-limit 1");
+}
+
+/* The mesh, rules and options of the first; an option of the command line goes first. */
+static void test_saved(void **state)
+{
+    (void)state;
+    cli_expect(0, "",
+               SEARCH "--mesh data=2,model=2 --rules fsdp+megatron-sp --accumulate 2 --recompute full "
+                      "--save {d}/best.json");
+    cli_expect(0, "data=2,model=2 2 full", PLANNED(""));
+    cli_expect(0, "data=2,model=2 4 full", PLANNED("--accumulate 4"));
+    cli_expect(0, "data=1,model=2 2 full", PLANNED("--mesh data=1,model=2"));
+    cli_expect(0, "data=2,model=2 null null", PLANNED("--decode"));
+    cli_expect(2, "the mesh has no axis 'data'", "plan -m {g}/llama --seq 16 -tp 2 --rules {d}/best.json");
+    /* train: accumulate 2 does not divide a batch of 3 */
+    cli_shell("yes the quick brown fox | head -n 50 > {d}/text");
+    cli_expect(2, "--accumulate 2 does not divide --batch 3",
+               "train --text {d}/text --hidden 16 --layers 1 --heads 2 --seq 8 --batch 3 --steps 1 "
+               "--rules {d}/best.json --out {d}/run");
+    cli_expect(0, "over 4 ranks",
+               "train --text {d}/text --hidden 16 --layers 1 --heads 2 --seq 8 --batch 4 --steps 1 "
+               "--rules {d}/best.json --out {d}/run");
+    cli_expect(0, "", "generate -m {d}/run --rules {d}/best.json -p the -n 1 2>{d}/warning");
+    cli_shell("grep -q '4 ranks share' {d}/warning || [ $(nproc) -ge 4 ]");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_table), cmocka_unit_test(test_matrix),
+                                       cmocka_unit_test(test_refused), cmocka_unit_test(test_saved)};
+    return cmocka_run_group_tests(tests, NULL, cli_remove_folder);
+}
