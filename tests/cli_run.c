@@ -39,7 +39,6 @@ const char *cli_golden(void)
 
 int cli_remove_folder(void **state)
 {
-    (void)state;
     cli_shell("rm -rf {d}");
     return 0;
 }

@@ -7,7 +7,6 @@
 
 static inline clv_status same_shape(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
 {
-    (void)op, (void)err;
     out[0] = in[0];
     return CLV_OK;
 }

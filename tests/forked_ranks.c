@@ -46,7 +46,6 @@ static void check_leaks(int process)
         _exit(1);
     }
 #else
-    (void)process;
 #endif
 }
 

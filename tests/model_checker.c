@@ -243,13 +243,11 @@ bool schedule_compare_exchange(volatile void *word, uint32_t *expected, uint32_t
 
 void schedule_lock(const void *lock)
 {
-    (void)lock; /* there is one */
     ask(OP_LOCK, NULL);
 }
 
 void schedule_unlock(const void *lock)
 {
-    (void)lock;
     ask(OP_UNLOCK, NULL);
 }
 

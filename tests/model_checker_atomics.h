@@ -14,7 +14,6 @@
 
 static inline void schedule_ignore(const void *first, ...)
 {
-    (void)first;
 }
 
 #define PLAIN(p) __typeof__(((void)0, *(p)))

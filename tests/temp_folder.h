@@ -10,14 +10,12 @@ static char folder[] = "/tmp/cleave_test_XXXXXX";
 
 static inline int make_folder(void **state)
 {
-    (void)state;
     return mkdtemp(folder) ? 0 : -1;
 }
 
 static inline int remove_folder(void **state)
 {
     char command[64];
-    (void)state;
     snprintf(command, sizeof command, "rm -r %s", folder);
     return system(command);
 }

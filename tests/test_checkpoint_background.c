@@ -128,7 +128,6 @@ static void hold(const trained *t)
 /* Written when five more steps are done, and the notes are others. */
 static void test_same(void **state)
 {
-    (void)state;
     for (int i = 0; i < HOWS; i++) {
         double waited[STEPS], went[STEPS];
         clv_error err = {0};
@@ -163,7 +162,6 @@ static void test_same(void **state)
 /* What plan says that the copy takes. */
 static void test_bytes(void **state)
 {
-    (void)state;
     for (int i = 0; i < HOWS; i++) {
         clv_error err = {0};
         clv_memory memory = {.size = sizeof memory};
@@ -186,7 +184,6 @@ static void test_one_at_a_time(void **state)
     double losses[STEPS];
     clv_error err = {0};
     clv_resumed did = {.size = sizeof did};
-    (void)state;
     trained t = begin(&hows[1]);
     for (int step = 1; step <= 4; step++) {
         train(&t, step, losses);
@@ -216,7 +213,6 @@ static void test_fork(void **state)
     double losses[STEPS];
     clv_error err = {0};
     int code = -1;
-    (void)state;
     trained t = begin(&hows[0]);
     hold(&t);
     train(&t, 1, losses);
@@ -251,7 +247,6 @@ static void test_no_memory(void **state)
 {
     double losses[STEPS];
     clv_error err = {0};
-    (void)state;
     trained t = begin(&hows[1]);
     clv_memory memory = {.size = sizeof memory};
     must(clv_program_memory(clv_trainer_program(t.trainer), &memory, &err), &err);
@@ -277,7 +272,6 @@ static void test_full(void **state)
     struct rlimit limit;
     double losses[STEPS];
     clv_error err = {0};
-    (void)state;
     signal(SIGXFSZ, SIG_IGN);
     getrlimit(RLIMIT_FSIZE, &limit);
     trained t = begin(&hows[1]);
@@ -304,7 +298,6 @@ static void test_full(void **state)
 static void test_refused(void **state)
 {
     clv_error err = {0};
-    (void)state;
     trained t = begin(&hows[0]);
     must(clv_trainer_checkpoint_poll(t.trainer, &err), &err); /* there is none */
     must(clv_trainer_checkpoint_finish(t.trainer, &err), &err);

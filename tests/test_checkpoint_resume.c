@@ -102,7 +102,6 @@ enum { HOWS = sizeof hows / sizeof hows[0] };
 
 static void test_same_mesh(void **state)
 {
-    (void)state;
     for (int i = 0; i < HOWS; i++) {
         double unbroken[STEPS], broken[STEPS];
         const char *to = in_folder("same-%d", i);
@@ -133,7 +132,6 @@ static void test_same_mesh(void **state)
 static void test_other_mesh(void **state)
 {
     double begun[STEPS], whole[STEPS];
-    (void)state;
     trained t = begin(&hows[1]);
     train(&t, 3, begun);
     save(&t, in_folder("other"), 0);
@@ -160,7 +158,6 @@ static void test_folder(void **state)
 {
     clv_error err = {0};
     double losses[STEPS];
-    (void)state;
     trained t = begin(&hows[1]);
     clv_resumed none = resume(&t, in_folder("nothing"));
     assert_true(!none.found && none.steps == 0 && clv_trainer_steps_done(t.trainer) == 0);
@@ -192,7 +189,6 @@ static void test_keep_every(void **state)
 {
     double losses[STEPS];
     const clv_trainer_checkpoint_options options = {.size = sizeof options, .keep = 1, .keep_every = 3};
-    (void)state;
     trained t = begin(&hows[0]);
     for (int i = 1; i <= STEPS; i++) {
         train(&t, i, losses);
@@ -207,7 +203,6 @@ static void test_another_run(void **state)
 {
     double losses[STEPS];
     clv_error err = {0};
-    (void)state;
     trained t = begin(&hows[0]);
     for (int i = 5; i <= 6; i++) {
         train(&t, i, losses);
@@ -232,7 +227,6 @@ static void test_same_step(void **state)
 {
     double losses[STEPS];
     struct rlimit limit;
-    (void)state;
     trained t = begin(&hows[0]);
     train(&t, 2, losses);
     save(&t, in_folder("twice"), 0);
@@ -286,7 +280,6 @@ static void test_damage(void **state)
 {
     char path[2 * PATH];
     double losses[STEPS];
-    (void)state;
     trained t = begin(&hows[1]);
     train(&t, 3, losses);
     save(&t, in_folder("good"), 0);
@@ -335,7 +328,6 @@ static void test_damage(void **state)
 static void test_not_set_aside(void **state)
 {
     double losses[STEPS];
-    (void)state;
     trained t = begin(&hows[1]);
     for (int i = 2; i <= 4; i += 2) {
         train(&t, i, losses);
@@ -363,7 +355,6 @@ static void test_passing_failure(void **state)
     double losses[STEPS];
     struct rlimit limit;
     int failures = 0;
-    (void)state;
     trained t = begin(&hows[1]);
     for (int i = 2; i <= 3; i++) {
         train(&t, i, losses);
@@ -395,7 +386,6 @@ static void test_full(void **state)
     struct rlimit limit;
     double losses[STEPS];
     clv_error err = {0};
-    (void)state;
     trained t = begin(&hows[1]);
     train(&t, 3, losses);
     save(&t, in_folder("full"), 0);
@@ -429,7 +419,6 @@ static void test_refused(void **state)
     clv_model *model;
     clv_trainer *trainer;
     clv_trainer_options training = {.batch = BATCH, .seq = SEQ, .schedule = &schedule};
-    (void)state;
     trained t = begin(&hows[0]);
     assert_int_equal(clv_trainer_checkpoint(NULL, folder, NULL, NULL), CLV_EINVAL);
     assert_int_equal(clv_trainer_checkpoint(t.trainer, NULL, NULL, NULL), CLV_EINVAL);

@@ -133,7 +133,6 @@ static void test_help_of_every_command(void **state)
 {
     static char help[OUTPUT_SIZE];
 
-    (void)state;
     assert_int_equal(run(help, "--help", stdout_only), 0);
     assert_true(check_commands("", help) >= 2);
 }
@@ -152,7 +151,6 @@ static void test_help_by_name(void **state)
                                            {"help plna", "did you mean 'plan'?"},
                                            {"--help plna", "did you mean 'plan'?"}};
 
-    (void)state;
     for (size_t i = 0; i < sizeof same / sizeof same[0]; i++) {
         assert_int_equal(run(help, same[i][0], stdout_only), 0);
         assert_int_equal(run(out, same[i][1], stdout_only), 0);
@@ -169,7 +167,6 @@ static void test_no_command(void **state)
 {
     static char out[OUTPUT_SIZE];
 
-    (void)state;
     assert_int_equal(run(out, "", stderr_only), 2);
     check_contains(out, "Usage: cleave COMMAND");
     assert_int_equal(run(out, "", stdout_only), 2);
@@ -180,7 +177,6 @@ static void test_unknown_command(void **state)
 {
     static char out[OUTPUT_SIZE];
 
-    (void)state;
     assert_int_equal(run(out, "versoin", stderr_only), 2);
     check_one_line(out);
     check_contains(out, "did you mean 'version'?");
@@ -192,7 +188,6 @@ static void test_version(void **state)
 {
     static char out[OUTPUT_SIZE];
 
-    (void)state;
     assert_int_equal(run(out, "version --json", stdout_only), 0);
     check_contains(out, "{\"cleave\": \"" CLV_VERSION "\"");
     check_contains(out, "\"cores\": ");
@@ -205,7 +200,6 @@ static void test_full_disk(void **state)
 {
     static char out[OUTPUT_SIZE];
 
-    (void)state;
     if (access("/dev/full", W_OK) != 0)
         skip();
     assert_int_equal(run(out, "version", "2>&1 >/dev/full"), 1);
@@ -257,7 +251,6 @@ static void test_values(void **state)
 {
     values v = {0};
 
-    (void)state;
     assert_int_equal(PARSE(&v, "ik,kj->ij", "--flag", "-n", "3", "--temp=0.5", "--model", "a=b", "--dtype", "bf16"),
                      CLV_OPTIONS_RUN);
     assert_string_equal(v.equation, "ik,kj->ij");
@@ -278,7 +271,6 @@ static void test_attached(void **state)
 {
     values v = {0};
 
-    (void)state;
     assert_int_equal(PARSE(&v, "-n5", "-mfolder/x=y"), CLV_OPTIONS_RUN);
     assert_int_equal(v.n, 5);
     assert_string_equal(v.model, "folder/x=y");
@@ -297,7 +289,6 @@ static void test_lists(void **state)
 {
     values v = {0};
 
-    (void)state;
     assert_int_equal(PARSE(&v, "--in", "_,X", "--text", "a", "b", "c", "--in", "X,_", "--text=d", "-"),
                      CLV_OPTIONS_RUN);
     assert_int_equal(v.in.n, 2);
@@ -321,7 +312,6 @@ static void test_given_twice(void **state)
 {
     values v = {0};
 
-    (void)state;
     assert_int_equal(PARSE(&v, "-n", "3", "--count=4"), 2);
     assert_int_equal(PARSE(&v, "-n5", "-n6"), 2);
     assert_int_equal(PARSE(&v, "--temp", "1", "--temp", "1"), 2);
@@ -374,7 +364,6 @@ static void test_refusals(void **state)
         {"one", "two"},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         values v = {0};
         int code = parse(&v, bad[i][1] != NULL ? 2 : 1, bad[i]);
@@ -399,7 +388,6 @@ static void test_required(void **state)
                                    .required = true}};
     char *nothing[] = {"cleave test"}, *given[] = {"cleave test", "-m", "x"};
 
-    (void)state;
     assert_int_equal(clv_options_parse(options, 1, 1, nothing), 2);
     assert_int_equal(clv_options_parse(options, 1, 3, given), CLV_OPTIONS_RUN);
 }
@@ -408,7 +396,6 @@ static void test_nearest(void **state)
 {
     static const char *const names[] = {"--model", "--mesh", "--top-k", "--top-p"};
 
-    (void)state;
     assert_string_equal(clv_did_you_mean("--modle", names, 4), "--model");
     assert_string_equal(clv_did_you_mean("--messh", names, 4), "--mesh");
     assert_string_equal(clv_did_you_mean("--topk", names, 4), "--top-k");

@@ -31,7 +31,6 @@ static clv_status read_all(void *arg, int rank, clv_comm *comm, clv_error *err)
 {
     const clv_model *model = arg;
     clv_status status = CLV_OK;
-    (void)rank, (void)comm;
     for (int64_t i = 0; status == CLV_OK && i < clv_model_parameter_count(&model->config); i++) {
         clv_parameter p = clv_model_parameter_at(&model->config, i);
         clv_type type = {.dtype = CLV_F32, .rank = p.rank};
@@ -64,7 +63,6 @@ static void test_cut_while_mapped(void **state)
     clv_model *model;
     clv_model_option option = {0};
     clv_error err = {0};
-    (void)state;
     copy_model("llama");
     option.path = folder;
     snprintf(path, sizeof path, "%s/model.safetensors", folder);
@@ -84,7 +82,6 @@ static void test_lost_elsewhere(void **state)
 {
     char path[512], said[256] = "";
     int status;
-    (void)state;
     snprintf(path, sizeof path, "%s/stderr", folder);
     pid_t child = fork();
     if (child == 0) {
@@ -110,7 +107,6 @@ static void test_not_tied(void **state)
     clv_model_weights *weights;
     clv_model_config model;
     clv_warnings warnings = {0};
-    (void)state;
     copy_model("llama");
     assert_int_equal(clv_model_config_read(&model, folder, NULL), CLV_OK);
     model.tie_word_embeddings = true;
@@ -131,7 +127,6 @@ static void test_reshard_volume(void **state)
     clv_model_weights *weights;
     clv_model_config model;
     clv_error err = {0};
-    (void)state;
     copy_model("llama");
     assert_int_equal(clv_model_config_read(&model, folder, NULL), CLV_OK);
     model.layers += 2;

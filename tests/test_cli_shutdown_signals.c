@@ -48,7 +48,6 @@ static int ends_by(int first, int second, int last)
 
 static void test_signals(void **state)
 {
-    (void)state;
     assert_int_equal(ends_by(SIGTERM, 0, 0), SIGTERM);
     assert_int_equal(ends_by(SIGTERM, SIGHUP, 0), SIGTERM);
     assert_int_equal(ends_by(SIGUSR1, SIGTERM, 0), SIGUSR1);

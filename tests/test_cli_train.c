@@ -84,7 +84,6 @@ static void kill_run(pid_t pid)
 
 static void test_stopped(void **state)
 {
-    (void)state;
     pid_t pid = start("run", "100000000");
     wait_for_lines("run", "metrics.unfinished.jsonl", 3);
     cli_expect(2, "another run is writing to it", "%s --steps 3 --out {d}/run", small);
@@ -110,7 +109,6 @@ static void test_stopped(void **state)
 /* A run that fails by itself leaves what a killed one does; one that never made a step leaves nothing. */
 static void test_failed(void **state)
 {
-    (void)state;
     cli_expect(2, "is not a number at step",
                "train --text {d}/text --layers 1 --hidden 32 --heads 2 --seq 16 --batch 1 --steps 500 --lr 10 "
                "--weight-decay 1 "
@@ -131,7 +129,6 @@ static void test_others_folders(void **state)
         "echo 1 > {d}/other",
         "ln -s {d}/nothing {d}/other",
     };
-    (void)state;
     for (size_t i = 0; i < sizeof made / sizeof made[0]; i++) {
         cli_shell("rm -rf {d}/other {d}/before");
         cli_shell("%s", made[i]);
@@ -145,7 +142,6 @@ static void test_others_folders(void **state)
 static void test_full_disk(void **state)
 {
     const char *build = getenv("CLV_BUILD_DIR");
-    (void)state;
     cli_shell("! ( ulimit -f 8; '%s/cleave' %s --steps 1000000000 --out {d}/full ) 2>{d}/said", build ? build : "build",
               small);
     cli_shell("grep -q 'no room for the checkpoint' {d}/said && test ! -e {d}/full");
@@ -164,7 +160,6 @@ static void test_stopped_for_a_while(void **state)
     char summary[512], text[4096] = "";
     int status;
     double begin = now();
-    (void)state;
     pid_t pid = start("while", "2000");
     wait_for_lines("while", "metrics.unfinished.jsonl", 3);
     for (int i = 0; i < 8; i++) {
@@ -191,7 +186,6 @@ static void test_losses(void **state)
 {
     char out[CLI_OUTPUT];
     double last, got = 0, mean = 0;
-    (void)state;
     assert_int_equal(cli_run(out, "%s --steps 40 --lr 0.01 --out {d}/loss --json 2>&2", small), 0);
     assert_int_equal(lines_of("loss", "metrics.jsonl"), 40);
     last = last_loss("loss", "metrics.jsonl");
@@ -207,7 +201,6 @@ static void test_losses(void **state)
 
 static void test_resume(void **state)
 {
-    (void)state;
     cli_expect(0, "holds no checkpoint; starting a new run", "%s --steps 4 --save-every 2 --resume --out {d}/on",
                small);
     cli_shell("[ \"$(ls {d}/on/checkpoints | tr '\\n' ' ')\" = 'latest step-00000002 step-00000004 ' ]");
@@ -245,7 +238,6 @@ static void test_resume(void **state)
 /* Who goes on waits a while for one that is being killed. */
 static void test_resume_waits(void **state)
 {
-    (void)state;
     pid_t pid = start("late", "100000000");
     wait_for_lines("late", "metrics.unfinished.jsonl", 3);
     cli_shell("(sleep 0.5; kill -9 %d) &", (int)pid);
@@ -256,7 +248,6 @@ static void test_resume_waits(void **state)
 /* A checkpoint is a model like any other, its tokenizer included. */
 static void test_tokenizer_is_kept(void **state)
 {
-    (void)state;
     cli_expect(0, "", "%s --steps 1 --out {d}/base", small);
     cli_expect(0, "", "train -m {d}/base --text {d}/text --seq 16 --batch 1 --steps 2 --save-every 1 --out {d}/with");
     cli_shell("cmp {d}/base/tokenizer.json {d}/with/checkpoints/step-00000001/tokenizer.json && "
@@ -269,7 +260,6 @@ static void test_tokenizer_is_kept(void **state)
 /* What is damaged is named, and the one before is taken. */
 static void test_resume_damaged(void **state)
 {
-    (void)state;
     cli_expect(0, "", "%s --steps 6 --save-every 1 --keep-every 2 --keep-last 1 --out {d}/hurt", small);
     cli_shell("[ \"$(ls {d}/hurt/checkpoints | tr '\\n' ' ')\" = "
               "'latest step-00000002 step-00000004 step-00000006 ' ]");
@@ -286,7 +276,6 @@ static void test_resume_damaged(void **state)
 /* Whether the training waits for its checkpoints or not, they are the same, and so is what it comes to. */
 static void test_save_wait(void **state)
 {
-    (void)state;
     cli_expect(0, "", "%s -tp 2 --steps 6 --save-every 1 --keep-last 9 --out {d}/beside", small);
     cli_expect(0, "", "%s -tp 2 --steps 6 --save-every 1 --keep-last 9 --save-wait --out {d}/waits", small);
     cli_shell("cd {d} && diff -r beside/checkpoints waits/checkpoints && "
@@ -297,7 +286,6 @@ static void test_save_wait(void **state)
 static void test_full_on_the_way(void **state)
 {
     const char *build = getenv("CLV_BUILD_DIR");
-    (void)state;
     cli_shell("bash -c \"ulimit -f 60; '%s/cleave' %s --steps 4 --save-every 2 --out {d}/tight\" 2>{d}/said",
               build ? build : "build", small);
     cli_shell("grep -q 'note: no checkpoint after step 2: .*cannot write: File too large' {d}/said && "
@@ -324,7 +312,6 @@ static void test_clip_grad_norm(void **state)
         {"--schedule wsd --warmup 1 --decay-steps 3", "--decay-steps 3 is more than the 2 steps after the warm-up"},
         {"--schedule step", "cosine"},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
         cli_expect(2, bad[i][1], "%s --steps 3 --out {d}/rates %s", small, bad[i][0]);
     cli_shell("test ! -e {d}/rates");
@@ -343,7 +330,6 @@ static void test_clip_grad_norm(void **state)
 static void test_starts(void **state)
 {
     char how[1024];
-    (void)state;
     snprintf(how, sizeof how,
              "--data %s --no-shuffle --batch 2 --steps 3 --lr 1e-3 --betas 0.9,0.95 --eps 1e-8 --weight-decay 0.1 "
              "--decay-all --clip 1.0 --schedule constant --warmup 0",
@@ -369,7 +355,6 @@ static void test_starts(void **state)
 static void test_recompute_activations(void **state)
 {
     static const char *const how[] = {"", "--recompute full", "--recompute-activations", "--reshard-after-forward"};
-    (void)state;
     for (int i = 0; i < 4; i++)
         cli_expect(0, "", "%s -tp 2 --sp --steps 4 %s --out {d}/again%d", small, how[i], i);
     cli_shell("for i in 0 1 2 3; do grep -o '.*\"lr\"' {d}/again$i/metrics.jsonl > {d}/again$i.txt || exit 1; "
@@ -383,7 +368,6 @@ static void test_recompute_activations(void **state)
 static void test_gradient_accumulation(void **state)
 {
     static const char four[] = "train --text {d}/text --layers 1 --hidden 16 --heads 2 --ffn 32 --seq 16 --batch";
-    (void)state;
     for (int parts = 1; parts <= 4; parts *= 4)
         cli_expect(0, "", "%s 4 --steps 4 --mesh data=2 --accumulate %d --out {d}/parts%d", four, parts, parts);
     cli_shell(
@@ -399,7 +383,6 @@ static void test_gradient_accumulation(void **state)
 
 static int set_up(void **state)
 {
-    (void)state;
     cli_shell(
         "for i in 1 2 3 4 5 6 7 8 9; do echo 'the layout of a tensor says where each part lives'; done > {d}/text");
     return 0;
@@ -410,7 +393,6 @@ static void test_not_finite(void **state)
 {
     static const char wild[] = "train --text {d}/text --layers 1 --hidden 32 --heads 2 --seq 16 --batch 1 --steps 60 "
                                "--weight-decay 1 --warmup 0";
-    (void)state;
     cli_expect(0, "note: skipped: the ", "%s --lr 10 --on-nan skip --out {d}/skipped", wild);
     assert_int_equal(lines_of("skipped", "metrics.jsonl"), 60);
     cli_shell("tail -n 1 {d}/skipped/metrics.jsonl | grep -q '\"loss\":null.*\"skipped\":[1-9]'");
@@ -425,7 +407,6 @@ static void test_not_finite(void **state)
 /* In bf16, which what is saved says, and on in f32 and back. */
 static void test_dtype(void **state)
 {
-    (void)state;
     cli_expect(0, "", "%s --steps 2 --dtype bf16 --save-every 2 --out {d}/bf16", small);
     cli_shell("grep -q '\"dtype\": \"bfloat16\"' {d}/bf16/config.json");
     cli_shell("grep -q '\"dtype\": \"bfloat16\"' {d}/bf16/checkpoints/step-00000002/config.json");

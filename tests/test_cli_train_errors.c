@@ -99,7 +99,6 @@ static void test_values(void **state)
         "--trace 0:1",
         "--grad-reduce-dtype f8",
     };
-    (void)state;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         char command[256], option[64];
         snprintf(option, sizeof option, "%.*s", (int)strcspn(bad[i], " "), bad[i]);
@@ -115,7 +114,6 @@ static void test_values(void **state)
 
 static void test_places(void **state)
 {
-    (void)state;
     refused("in/none: ", "train --text {d}/in/none" SMALL "--out {d}/in/out");
     refused("in/none: ", "train --data {d}/in/none" SMALL "--out {d}/in/out");
     refused("in/none: ", "train --text {d}/in/text --val {d}/in/none" SMALL "--out {d}/in/out");
@@ -135,7 +133,6 @@ static void test_places(void **state)
 /* Where it is, and what it is. */
 static void test_dataset(void **state)
 {
-    (void)state;
     refused("in/short: 4 tokens", "train --text {d}/in/short" SMALL "--out {d}/in/out");
     refused("in/text: 1001 tokens", "train --text {d}/in/text --val {d}/in/text --seq 2000 --out {d}/in/out");
     refused("in/ids: 1001 tokens", "train --data {d}/in/ids --seq 4000 --out {d}/in/out");
@@ -149,7 +146,6 @@ static void test_dataset(void **state)
 
 static void test_other_models(void **state)
 {
-    (void)state;
     cli_expect(0, "", "train --text {d}/in/text" SMALL "--save-every 2 --out {d}/in/run");
     refused("the model has layers 1, this one 2",
             "train --text {d}/in/text --layers 2 --hidden 16 --heads 2 --seq 8 --batch 2 --steps 2 --resume --out "
@@ -170,7 +166,6 @@ static int set_up(void **state)
     static int64_t ids[2][9] = {{1}, {1, 2, 37}};
     static char path[512];
     clv_error err = {0};
-    (void)state;
     cli_shell("mkdir {d}/in && yes 0123456789 | tr -d '\\n' | head -c 1000 >{d}/in/text && printf abc >{d}/in/short");
     cli_expect(0, "", "data --input {d}/in/text --out {d}/in/ids");
     snprintf(path, sizeof path, "%s/in/over.safetensors", cli_folder());

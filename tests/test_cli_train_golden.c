@@ -101,7 +101,6 @@ static void train(int training, int way)
 /* Each training the first way; of AdamW's a sweep. */
 static void test_torch(void **state)
 {
-    (void)state;
     for (int t = 0; t < TRAININGS; t++)
         for (int w = 0; w < WAYS; w++)
             if (w == 0 || (strcmp(trainings[t].optimizer, "adamw") == 0 && sweep_takes()))

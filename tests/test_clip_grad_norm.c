@@ -111,7 +111,6 @@ static void test_norm(void **state)
 {
     static const double clips[] = {0, 0.25, 1e3};
     double first = 0;
-    (void)state;
     for (int s = 0; s < SPLITS; s++)
         for (int c = 0; c < 3; c++) {
             clv_error err = {0};
@@ -154,7 +153,6 @@ static traffic traffic_of(const clv_program *program)
 /* A norm adds one number for each set of axes that gradients are cut over, and nothing else. */
 static void test_communication(void **state)
 {
-    (void)state;
     for (int s = 0; s < SPLITS; s++) {
         clv_error err = {0};
         clv_graph *graph;
@@ -183,7 +181,6 @@ static void test_communication(void **state)
 /* One element that is no number: the step says so, and where gradients are clipped all else stays as it was. */
 static void test_not_finite(void **state)
 {
-    (void)state;
     for (int s = 0; s < SPLITS; s++) {
         clv_error err = {0};
         clv_train_step did;
@@ -211,7 +208,6 @@ static void test_names(void **state)
     static const char *const names[] = {"adamw", "sgd", "lion"};
     clv_error err = {0};
     clv_optimizer optimizer;
-    (void)state;
     for (int i = 0; i < 3; i++) {
         assert_string_equal(clv_optimizer_name((clv_optimizer)i), names[i]);
         must(clv_optimizer_parse(&optimizer, names[i], &err), &err);
@@ -242,7 +238,6 @@ static void go_on(clv_trainer *trainer, clv_trainer *later, const char *folder, 
 /* State of every optimizer goes on from a checkpoint, on another mesh too, and not as another's. */
 static void test_resumed(void **state)
 {
-    (void)state;
     for (int i = 0; i < 3 * SPLITS; i++) {
         if (!sweep_takes_thinned(7))
             continue;
@@ -287,7 +282,6 @@ static void test_refused(void **state)
     clv_trainer_options options = {
         .size = sizeof options, .batch = BATCH, .seq = SEQ, .schedule = &schedule, .seed = 5};
     clv_update_options update = {.size = sizeof update};
-    (void)state;
     options.update = &update;
     for (size_t i = 0; i < sizeof betas / sizeof betas[0]; i++) {
         update.adamw = &betas[i];

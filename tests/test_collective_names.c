@@ -113,7 +113,6 @@ static void check_training(int family, int layout, clv_plan_options how)
 
 static void test_training(void **state)
 {
-    (void)state;
     for (int f = 0; f < FAMILIES; f++)
         for (int l = 0; l < LAYOUTS; l++) {
             bool splits_batch = strstr(layouts[l].mesh, "data") || strstr(layouts[l].mesh, "X");
@@ -131,7 +130,6 @@ static void test_training(void **state)
 /* What generates, and what an encoder makes of text, is forward alone. */
 static void test_inference(void **state)
 {
-    (void)state;
     for (int f = 0; f < FAMILIES; f++)
         for (int l = 0; l < LAYOUTS; l++)
             for (int decode = 0; decode < 2; decode++) {
@@ -149,7 +147,6 @@ static void test_inference(void **state)
 
 static void test_blocks(void **state)
 {
-    (void)state;
     for (int block = CLV_PLAN_BLOCK_FFN; block <= CLV_PLAN_BLOCK_LLAMA; block++)
         for (int l = 0; l < LAYOUTS; l++)
             for (int grad = 0; grad < 2; grad++) {

@@ -79,7 +79,6 @@ static void assigns_a_known_block(void **state)
     clv_error err = {0};
     bench b;
     mlp m = make_mlp();
-    (void)state;
     clv_assign(m.graph, m.up, clv_scale(m.graph, m.up, 0.5));
     set_up(&b, m.graph);
     must(clv_partition_choose_strategies(&b.p, &err), &err);
@@ -120,7 +119,6 @@ static void copies_state_that_leaves(void **state)
     const int64_t shape[] = {8};
     clv_value w = clv_state(graph, "w", CLV_F32, 1, shape, &cut, (clv_init){CLV_INIT_ONES, 0}),
               v = clv_state(graph, "v", CLV_F32, 1, shape, &cut, (clv_init){CLV_INIT_ONES, 0});
-    (void)state;
     clv_assign(graph, v, w);
     clv_output(graph, "w now", w, &cut);
     clv_output(graph, "w in pairs", clv_constrain(graph, w, &pairs), &pairs);
@@ -141,7 +139,6 @@ static void assigns_what_is_asked_for(void **state)
     clv_graph *graph = must_graph("a=2");
     clv_layout rows = clv_graph_layout(graph, 2, "a,_");
     clv_value x = clv_input(graph, "x", CLV_F32, 2, (int64_t[]){8, 4}, NULL);
-    (void)state;
     clv_unary(graph, CLV_TANH, x);
     clv_value y = clv_constrain(graph, clv_unary(graph, CLV_RELU, x), &rows);
     clv_output(graph, "y", clv_reduce(graph, CLV_SUM, y, (int[]){0}, 1, false), NULL);
@@ -239,7 +236,6 @@ static void lowers_a_hand_made_table_as_the_compiler_its_own(void **state)
     clv_error err = {0};
     hand_made made;
     clv_program *compiled, *program = empty_program();
-    (void)state;
     make_by_hand(&made);
     must(clv_compile(&compiled, made.m.graph, NULL, &err), &err);
     must(clv_lower_to_program(program, &made.table, &err), &err);
@@ -271,7 +267,6 @@ static void lowers_what_assign_would_not_choose(void **state)
     clv_sharding_table table;
     clv_program *program = empty_program();
     clv_graph *graph = must_graph("a=2");
-    (void)state;
     clv_layout cut = clv_graph_layout(graph, 1, "a"), whole = clv_layout_replicated(1);
     clv_value x = clv_input(graph, "x", CLV_F32, 1, (int64_t[]){64}, &cut), y = clv_unary(graph, CLV_TANH, x);
     clv_output(graph, "y", y, &whole);
@@ -468,7 +463,6 @@ static void refuses_bad_tables(void **state)
         {sees_another_value, "%6 is no alias of %0"},
         {updates_what_is_not_assigned, "the new value of up is partial, or not in its layout"},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         clv_error err = {0};
         hand_made made;
@@ -506,7 +500,6 @@ static void tells_what_was_decided(void **state)
     clv_error err = {0};
     clv_program *told, *silent;
     mlp m = make_mlp();
-    (void)state;
     must(clv_compile(&told, m.graph,
                      &(clv_compile_options){.size = sizeof(clv_compile_options), .keep_decisions = true}, &err),
          &err);
@@ -651,7 +644,6 @@ typedef enum update { ALONE, OF_ITSELF_TWICE, OF_A_PRODUCT, READ_LATER, SEEN_LAT
 static void updates_state_in_place_where_it_may(void **state)
 {
     static const int copies[UPDATES] = {0, 1, 1, 1, 1, 2};
-    (void)state;
     for (update how = 0; how < UPDATES; how++) {
         clv_graph *graph = must_graph("a=2");
         clv_layout cut = clv_graph_layout(graph, 2, "a,_"), pairs = clv_graph_layout(graph, 2, "a*2,_"),
@@ -690,7 +682,6 @@ static void adds_in_place(void **state)
 {
     static const char *const mesh[] = {"model=2", "data=2"}, *const table_text[] = {"model,_", "_,_"},
                              *const ids_text[] = {"_", "data"};
-    (void)state;
     for (int how = 0; how < 2; how++) {
         clv_graph *graph = must_graph(mesh[how]);
         clv_layout table_layout = clv_graph_layout(graph, 2, table_text[how]),
@@ -717,7 +708,6 @@ static void adds_apart_what_is_read(void **state)
     clv_value table = clv_input(graph, "t", CLV_F32, 2, (int64_t[]){8, 4}, &layout),
               ids = clv_input(graph, "ids", CLV_I32, 1, (int64_t[]){6}, &whole), grad;
     clv_value x = clv_unary(graph, CLV_TANH, clv_embedding(graph, table, ids));
-    (void)state;
     clv_gradients(graph, clv_reduce(graph, CLV_SUM, x, (int[]){0, 1}, 2, false), CLV_NONE, &table, 1, &grad);
     clv_output(graph, "grad", grad, &layout);
     clv_output(graph, "sum", clv_add(graph, grad, table), &layout);
@@ -735,7 +725,6 @@ static void groups_by_all_axes(void **state)
     clv_value x = clv_input(graph, "x", CLV_F32, 1, (int64_t[]){8}, &both),
               y = clv_input(graph, "y", CLV_F32, 1, (int64_t[]){8}, &one);
     int dims[] = {0};
-    (void)state;
     clv_output(graph, "x", clv_reduce(graph, CLV_SUM, x, dims, 1, false), NULL);
     clv_output(graph, "y", clv_reduce(graph, CLV_SUM, y, dims, 1, false), NULL);
     clv_program *program = compile_soundly(graph);
@@ -748,12 +737,10 @@ static void groups_by_all_axes(void **state)
 
 static size_t room_for_all(const clv_op *op, const clv_view *in, const clv_view *out)
 {
-    (void)op, (void)out;
     return (size_t)clv_view_elems(&in[0]) * sizeof(float);
 }
 static clv_status never_run(const clv_call *call, clv_error *err)
 {
-    (void)call;
     return clv_fail(err, CLV_EUNSUPPORTED, "it is compiled alone");
 }
 
@@ -771,7 +758,6 @@ static void plans_workspaces_of_shards(void **state)
     clv_graph *graph = must_graph("a=3");
     clv_layout cut = clv_graph_layout(graph, 1, "a");
     clv_value x = clv_input(graph, "x", CLV_F32, 1, (int64_t[]){100}, &cut), y;
-    (void)state;
     clv_emit(graph, &def, NULL, &x, 1, &y);
     clv_output(graph, "y", y, &cut);
     clv_program *program = compile_soundly(graph);
@@ -785,7 +771,6 @@ static void keeps_what_is_read_later(void **state)
 {
     clv_graph *graph = must_graph("a=2");
     clv_layout cut = clv_graph_layout(graph, 1, "a"), pairs = clv_graph_layout(graph, 1, "a*2");
-    (void)state;
     clv_value x = clv_input(graph, "x", CLV_F32, 1, (int64_t[]){4096}, &cut);
     clv_value a = clv_unary(graph, CLV_TANH, x), seen = clv_constrain(graph, a, &pairs);
     clv_value b = clv_scale(graph, clv_unary(graph, CLV_RELU, x), 2); /* in place */
@@ -826,7 +811,6 @@ static int add_alias(clv_sharding_table *table, int place, const clv_layout *lay
 static void keeps_what_is_seen(void **state)
 {
     clv_error err = {0};
-    (void)state;
     for (int of_state = 0; of_state < 2; of_state++) {
         clv_sharding_table table;
         clv_graph *graph = must_graph("a=2");
@@ -881,7 +865,6 @@ static void lays_out_a_program_made_by_hand(void **state)
     clv_program *program = empty_program();
     clv_layout whole = clv_layout_replicated(1);
     clv_reshard_step copy = {.kind = CLV_STEP_SLICE, .from = whole, .to = whole};
-    (void)state;
     assert_int_equal(clv_mesh_parse(&program->mesh, "a=1", &err), CLV_OK);
     program->buffers = clv_arena_alloc(program->arena, N, sizeof *program->buffers);
     program->instructions = clv_arena_alloc(program->arena, N, sizeof *program->instructions);

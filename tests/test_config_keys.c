@@ -56,7 +56,6 @@ static void knows_all(const char *family, const char *list_name)
 
 static void test_config_keys(void **state)
 {
-    (void)state;
     for (int f = 0; f < N_FAMILIES; f++) {
         knows_all(families[f], "every family");
         knows_all(families[f], families[f]);
@@ -70,7 +69,6 @@ static void test_adapter_keys(void **state)
 {
     const json_t *keys = json_object_get(list, "LORA"), *key;
     size_t i;
-    (void)state;
     assert_true(json_array_size(keys) > 30);
     json_array_foreach(keys, i, key)
     {
@@ -168,7 +166,6 @@ static void test_refused(void **state)
         {"all", "\"dtype\": bf16", "\"dtype\":\"bf16\",\"torch_dtype\":\"float32\""},
         {"all", "torch_dtype", "\"torch_dtype\":32"},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
         for (int f = 0; f < N_FAMILIES; f++) {
             clv_model_config c;
@@ -219,7 +216,6 @@ static void test_ignored(void **state)
         {"gpt2", "\"activation_function\":\"gelu_accurate\""},
         {"gpt2", "\"activation_function\":\"gelu_python_tanh\""},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
         for (int f = 0; f < N_FAMILIES; f++) {
             clv_model_config c = {0}, plain = {0};
@@ -240,7 +236,6 @@ static void test_aliases(void **state)
     static const char text[] = "{\"model_type\":\"gpt2\",\"hidden_size\":24,\"num_hidden_layers\":3,"
                                "\"num_attention_heads\":4,\"max_position_embeddings\":8,\"vocab_size\":41}";
     clv_model_config c;
-    (void)state;
     assert_int_equal(clv_file_write(in_folder("config.json"), text, strlen(text), NULL), CLV_OK);
     assert_int_equal(clv_model_config_read(&c, in_folder("config.json"), NULL), CLV_OK);
     assert_true(c.hidden == 24 && c.layers == 3 && c.heads == 4 && c.max_positions == 8);

@@ -96,7 +96,6 @@ static int for_lines(const char *of, line_fn *check)
 
 static int check_output(FILE *doc, char *line, const char *folder, const char *page)
 {
-    (void)folder;
     line[strcspn(line, "\n")] = '\0';
     if (!is_checked(line))
         return 0;
@@ -106,7 +105,6 @@ static int check_output(FILE *doc, char *line, const char *folder, const char *p
 
 static void test_outputs(void **state)
 {
-    (void)state;
     assert_true(for_lines(".", check_output) > 0);
     assert_true(for_lines("docs", check_output) >= 8);
     for_lines("docs/contributing", check_output);
@@ -117,7 +115,6 @@ static int check_links(FILE *doc, char *line, const char *folder, const char *pa
 {
     char target[16384];
     int n = 0;
-    (void)doc;
     for (const char *link = strstr(line, "]("); link; link = strstr(link + 2, "](")) {
         int length = (int)strcspn(link + 2, ")#");
         if (length == 0 || strncmp(link + 2, "http", 4) == 0)
@@ -132,7 +129,6 @@ static int check_links(FILE *doc, char *line, const char *folder, const char *pa
 
 static void test_links(void **state)
 {
-    (void)state;
     assert_true(for_lines(".", check_links) > 10);
     assert_true(for_lines("docs", check_links) > 10);
     assert_true(for_lines("docs/contributing", check_links) > 0);
@@ -160,7 +156,6 @@ static void test_commands(void **state)
 {
     char command[4096], line[1024], name[64], cell[80];
     int n = 0;
-    (void)state;
     snprintf(command, sizeof command, "'%s/cleave' --help", path_of("CLV_BUILD_DIR"));
     FILE *help = popen(command, "r");
     assert_non_null(help);
@@ -183,7 +178,6 @@ static void test_families(void **state)
     char folder[] = "/tmp/cleave_test_XXXXXX", path[4096], cell[80];
     clv_error err = {0};
     clv_model *model;
-    (void)state;
     assert_non_null(mkdtemp(folder));
     snprintf(path, sizeof path, "%s/config.json", folder);
     FILE *config = fopen(path, "w");
@@ -214,8 +208,6 @@ static int check_names(FILE *doc, char *line, const char *folder, const char *pa
     static const char *const tops[] = {"src/", "tests/", "scripts/", "examples/", "include/", "cmake/", "data/"};
     char path[16384];
     int n = 0;
-    (void)doc;
-    (void)folder;
     if (strcmp(page, "CHANGELOG.md") == 0)
         return 0;
     for (char *at = strchr(line, '`'), *end; at && (end = strchr(at + 1, '`')); at = strchr(end + 1, '`')) {
@@ -235,7 +227,6 @@ static int check_names(FILE *doc, char *line, const char *folder, const char *pa
 
 static void test_names(void **state)
 {
-    (void)state;
     assert_true(for_lines(".", check_names) > 3);
     assert_true(for_lines("docs", check_names) > 20);
     assert_true(for_lines("docs/contributing", check_names) > 10);

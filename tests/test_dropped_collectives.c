@@ -177,7 +177,6 @@ static void every_fault(const char *mesh, const char *preset)
 
 static void test_faults(void **state)
 {
-    (void)state;
     every_fault("model=2", "megatron");
     every_fault("model=2", "megatron-sp");
     every_fault("model=3", "megatron-sp");

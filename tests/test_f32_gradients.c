@@ -132,7 +132,6 @@ static void test_sums_are_not_rounded(void **state)
                 {"data=2", "fsdp", 1, false}, {"data=1", "dp", 8, false},   {"data=2", "dp", 4, false},
                 {"data=2", "fsdp", 2, false}, {"data=2", "zero1", 4, false}};
     static gradients right, wide, narrow;
-    (void)state;
     for (size_t m = 0; m < sizeof names / sizeof names[0]; m++) {
         take_gradients(&right, &(way){.name = names[m], .mesh = "data=1", .rules = "dp", .wide = true});
         for (size_t k = 0; k < sizeof ways / sizeof ways[0]; k++) {
@@ -159,7 +158,6 @@ static void test_other_meshes(void **state)
         const char *mesh, *rules;
     } ways[] = {{"model=2", "megatron"}, {"model=3", "megatron-sp"}, {"data=2,model=2", "fsdp+megatron-sp"}};
     static gradients right, wide, right_narrow, narrow;
-    (void)state;
     take_gradients(&right, &(way){.name = "llama", .mesh = "data=1", .rules = "dp", .wide = true});
     take_gradients(&right_narrow, &(way){.name = "llama", .mesh = "data=1", .rules = "dp"});
     for (size_t k = 0; k < sizeof ways / sizeof ways[0]; k++) {
@@ -217,7 +215,6 @@ static void test_plans(void **state)
         {.name = "llama", .mesh = "data=2,model=2", .rules = "fsdp+megatron-sp", .overlap = true},
         {.name = "llama", .mesh = "data=2", .rules = "dp", .carried = CLV_COMM_BF16},
         {.name = "llama", .mesh = "data=2", .rules = "dp", .lora = &lora}};
-    (void)state;
     for (size_t k = 0; k < sizeof ways / sizeof ways[0]; k++) {
         run r;
         way w = ways[k];
@@ -251,7 +248,6 @@ static void test_bytes(void **state)
 {
     const clv_lora_options lora = {.size = sizeof lora, .rank = 2};
     double f32, bf16, other, narrow;
-    (void)state;
     for (int adapted = 0; adapted < 2; adapted++)
         for (int64_t parts = 1; parts <= 2; parts++) {
             way w = {.name = "llama", .mesh = "data=2", .rules = "dp", .parts = parts, .lora = adapted ? &lora : NULL};
@@ -271,7 +267,6 @@ static void test_bytes(void **state)
 /* A block's, too: its outputs are f32. */
 static void test_of_a_block(void **state)
 {
-    (void)state;
     for (int wide = 0; wide < 2; wide++) {
         clv_program *program;
         clv_program_tensor t = {.size = sizeof t};

@@ -98,7 +98,6 @@ static void all_listen(int first)
 /* As many ports as processes, all at once: each gets one. */
 static void test_all_of_a_range(void **state)
 {
-    (void)state;
     int first = free_range();
     for (int i = 0; i < TIMES; i++)
         all_listen(first);
@@ -106,7 +105,6 @@ static void test_all_of_a_range(void **state)
 
 static void test_full_range(void **state)
 {
-    (void)state;
     int first = free_range(), fd = clv_control_listen_loopback(first, first, 1);
     assert_true(fd >= 0);
     assert_int_equal(clv_control_listen_loopback(first, first, 1), -1);
@@ -141,7 +139,6 @@ static void test_no_descriptors(void **state)
     static clv_pending_connection room[1];
     static clv_control c = {.pending = room, .n_pending = 1};
     struct rlimit limit;
-    (void)state;
     room[0].fd = -1;
     c.listener = clv_control_listen_loopback(0, 0, 4);
     assert_true(c.listener >= 0);
@@ -190,7 +187,6 @@ static void test_notes_go(void **state)
     static reader r;
     clv_error err = {0};
     pthread_t thread;
-    (void)state;
     must(clv_world_new(&r.world, 1, NULL, &err), &err);
     pthread_mutex_init(&r.control.lock, NULL);
     atomic_store(&r.control.lost, 1);

@@ -391,7 +391,6 @@ enum { OF_THREADS = 3, OF_MESSAGES = 5, OF_SHARED_MEMORY = 7, OF_PROCESSES = 8 }
 static void test_in_one_process(void **state)
 {
     int from, to, struck = 0;
-    (void)state;
     find_seeds(&from, &to, FEW, ALL);
     for (int seed = from; seed < to; seed++) {
         static a_case c;
@@ -418,7 +417,6 @@ static void in_child(const clv_process_links *links, void *arg)
 static void test_in_processes(void **state)
 {
     int from, to, struck = 0;
-    (void)state;
     find_seeds(&from, &to, FEW / 2, ALL_BETWEEN);
     for (int seed = from; seed < to; seed++) {
         static a_case c;
@@ -541,7 +539,6 @@ static int run_batch(int *struck, const char *launcher, int from, int to)
 static void test_by_mpi(void **state)
 {
     const char *left = getenv("CLV_TEST_LAUNCHERS");
-    (void)state;
     while (left && *left) {
         char launcher[512];
         size_t length = strcspn(left, "|");
@@ -560,7 +557,6 @@ static void test_by_mpi(void **state)
 
 static int set_up(void **state)
 {
-    (void)state;
     seen = mmap(NULL, MOST_PROCESSES * sizeof *seen, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     return seen == MAP_FAILED;
 }

@@ -62,7 +62,6 @@ static int parameters_of(const char *name)
 static void test_gradients_are_reduced_once(void **state)
 {
     static const char *const names[] = {"gpt2", "llama"}, *const presets[] = {"dp", "fsdp", "zero1"};
-    (void)state;
     for (int m = 0; m < 2; m++)
         for (int r = 0; r < 3; r++)
             for (int parts = 2; parts <= 4; parts *= 2)
@@ -89,7 +88,6 @@ static void test_gradients_are_reduced_once(void **state)
  * gradient that nobody has cut comes cut to the sum. */
 static void test_parts_move_as_much(void **state)
 {
-    (void)state;
     clv_program *one = plan("gpt2", "model=2", "megatron", (clv_plan_options){0});
     clv_program *parts = plan("gpt2", "model=2", "megatron", (clv_plan_options){.accumulate = 4});
     assert_int_equal(collectives_of(parts, "reduce_scatter"), 4 * collectives_of(one, "reduce_scatter"));
@@ -101,7 +99,6 @@ static void test_parts_move_as_much(void **state)
 /* Activations are those of a part; gradients are kept whole, in f32. */
 static void test_memory(void **state)
 {
-    (void)state;
     clv_memory once = {.size = sizeof once}, parts = {.size = sizeof parts};
     const clv_plan_options how = {.dtype = CLV_F32};
     clv_plan_options in_parts = how;
@@ -209,7 +206,6 @@ static void test_parts_are_as_the_whole(void **state)
                                             {"data=3", "zero1"},
                                             {"data=2,model=2", "fsdp+megatron-sp"}};
     static trained whole, parts, again;
-    (void)state;
     for (size_t m = 0; m < sizeof names / sizeof names[0]; m++)
         for (size_t s = 0; s < sizeof splits / sizeof splits[0]; s++) {
             way w = {.mesh = splits[s][0], .rules = splits[s][1], .parts = 1};
@@ -234,7 +230,6 @@ static void test_parts_are_as_the_whole(void **state)
 static void test_other_ways(void **state)
 {
     static trained whole, parts;
-    (void)state;
     way w = {.mesh = "data=2,model=2", .rules = "fsdp+megatron-sp", .parts = 1, .dtype = CLV_BF16};
     train(&whole, "gpt2", &w);
     w.parts = 4;
@@ -274,7 +269,6 @@ static void test_refused(void **state)
     clv_trainer *trainer;
     clv_model *model;
     const clv_lr_schedule schedule = {.peak = 0.01, .steps = STEPS};
-    (void)state;
     assert_int_equal(plan_of((clv_plan_options){.batch = 6, .accumulate = 3}), CLV_OK);
     assert_int_equal(plan_of((clv_plan_options){.batch = 6, .accumulate = 4}), CLV_EINVAL);
     assert_string_equal(err.message, "accumulate 4 does not divide the batch, 6");

@@ -249,7 +249,6 @@ static bool takes_path(int path)
 
 static void test_against_reference(void **unused)
 {
-    (void)unused;
     for (int kind = 0; kind < KINDS; kind++)
         for (int path = 0; path < (kinds[kind].dtype == CLV_BF16 ? PATHS : 1); path++)
             if (takes_path(path))
@@ -276,7 +275,6 @@ static void check_cuts(int kind)
 
 static void test_cuts_of_panels(void **unused)
 {
-    (void)unused;
     for (int path = CLV_GEMM_HALF_VDP; path <= CLV_GEMM_HALF_AMX; path++)
         for (int kind = 2; kind < 4 && takes_path(path); kind++)
             check_cuts(kind);
@@ -294,7 +292,6 @@ static void test_cuts_of_panels(void **unused)
 /* By instruction set, so that what is chosen for a CPU is not lost when another level comes. */
 static void test_best_kernel_of_bf16(void **unused)
 {
-    (void)unused;
     for (int isa = CLV_ISA_PORTABLE; isa <= CLV_ISA_AMX; isa++) {
         if (clv_cpu_set_isa_for_test((clv_isa)isa) != 0)
             continue;
@@ -314,7 +311,6 @@ static void test_best_kernel_of_bf16(void **unused)
 /* Both ways that f32 may take, whichever this CPU prefers. */
 static void test_both_kernels_of_f32(void **unused)
 {
-    (void)unused;
     for (int path = CLV_GEMM_F32_OWN; path <= CLV_GEMM_F32_ONEDNN; path++) {
         clv_gemm_set_f32_path_for_test((clv_gemm_f32_path)path);
         check_kind(0);
@@ -327,7 +323,6 @@ static void test_both_kernels_of_f32(void **unused)
 static void test_every_instruction_set(void **unused)
 {
     static const int own[] = {0, 2, 3, 4, 5};
-    (void)unused;
     for (int cpu = CLV_CPU_PORTABLE; cpu < CLV_CPU_AMX; cpu++) {
         if (clv_tuning_set_for_test((clv_cpu_kind)cpu) != 0) {
             print_message("this CPU is not of kind %d: not tested\n", cpu);
@@ -357,7 +352,6 @@ static void test_every_instruction_set(void **unused)
 static void test_zero_extents(void **unused)
 {
     static const int64_t size[] = {0, 1, 3};
-    (void)unused;
     for (int kind = 0; kind < KINDS; kind++)
         for (int i = 0; i < 81; i++) {
             clv_gemm_args g = random_case(size[i % 3], size[i / 3 % 3], size[i / 9 % 3], kind);
@@ -405,7 +399,6 @@ static void test_threads_change_no_bit(void **unused)
         int64_t m;
         int kind;
     } promised[] = {{130, 1}, {1, 0}, {1, 2}, {3, 3}, {16, 0}, {16, 2}};
-    (void)unused;
     for (size_t i = 0; i < 2 * sizeof promised / sizeof *promised; i++) {
         clv_gemm_args g = random_case(promised[i / 2].m, 2500, 70, promised[i / 2].kind);
         g.trans_b = i % 2;
@@ -421,7 +414,6 @@ static void test_few_rows_are_the_same(void **unused)
     enum { MOST = 16, PARTS = 5 };
     static const int own[] = {0, 2, 3, 4, 5};
     static const int64_t parts[][PARTS] = {{1, 2, 3, 4, 6}, {11, 5}};
-    (void)unused;
     for (int cpu = CLV_CPU_PORTABLE; cpu < CLV_CPU_AMX; cpu++) {
         if (clv_tuning_set_for_test((clv_cpu_kind)cpu) != 0)
             continue;
@@ -507,7 +499,6 @@ static void check_packed_bits(clv_gemm_args g)
 static void test_prepacked_weights(void **unused)
 {
     static const int own[] = {0, 2, 3, 4, 5};
-    (void)unused;
     for (int cpu = CLV_CPU_PORTABLE; cpu < CLV_CPU_AMX; cpu++) {
         if (clv_tuning_set_for_test((clv_cpu_kind)cpu) != 0)
             continue;
@@ -557,7 +548,6 @@ static void test_streams_change_no_bit(void **unused)
         int64_t m, n, k;
     } cases[] = {{1, 1100, 203}, {1, 6145, 30}, {2, 97, 41}, {2, 2060, 37}, {3, 500, 2}, {4, 1530, 66}, {4, 16, 9}};
     enum { CASES_OF_STREAMS = sizeof cases / sizeof *cases };
-    (void)unused;
     for (int isa = CLV_ISA_PORTABLE; isa < CLV_ISA_AMX; isa++) {
         if (clv_cpu_set_isa_for_test((clv_isa)isa) != 0)
             continue;
@@ -607,7 +597,6 @@ static void check_panels(clv_dtype dtype)
 static void test_panels_change_no_bit(void **unused)
 {
     static const int own[] = {CLV_GEMM_HALF_F32, CLV_GEMM_HALF_VDP, CLV_GEMM_HALF_AMX};
-    (void)unused;
     for (int i = 0; i < 3; i++)
         if (takes_path(own[i]))
             check_panels(CLV_BF16);
@@ -687,7 +676,6 @@ static void test_large_products_in_parts(void **unused)
                                           {.m = 1061, .n = 2050, .k = 35, .ldc = 2081},
                                           {.m = 700, .n = 300, .k = 2048, .ldc = 300, .trans_a = true},
                                           {.m = 97, .n = 600, .k = 4130, .ldc = 601, .trans_a = true}};
-    (void)unused;
     for (int path = CLV_GEMM_HALF_F32; path <= CLV_GEMM_HALF_AMX; path++)
         for (size_t i = 0; i < 2 * sizeof cases / sizeof *cases && takes_path(path); i++) {
             clv_gemm_args g = cases[i / 2];
@@ -708,7 +696,6 @@ static void test_rows_are_the_same_in_parts(void **unused)
         bool trans_b;
     } shapes[] = {{128, 1024, 768, false}, {256, 1024, 512, false}, {280, 298, 604, true},
                   {512, 1024, 512, true},  {107, 61, 30, false},    {68, 70, 512, false}};
-    (void)unused;
     if (!rows_are_alike())
         skip();
     for (size_t i = 0; i < 3 * sizeof shapes / sizeof *shapes; i++) {
@@ -761,7 +748,6 @@ static void test_errors(void **unused)
                        .batch = 1,
                        .dtype = CLV_I32,
                        .c_dtype = CLV_I32};
-    (void)unused;
     assert_int_equal(clv_gemm(&g, &err), CLV_EUNSUPPORTED);
     assert_non_null(strstr(err.message, "i32"));
     g.dtype = CLV_F32;

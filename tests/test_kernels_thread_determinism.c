@@ -72,7 +72,6 @@ static void same_bits(clv_dtype dtype)
 
 static void any_number_of_threads(void **state)
 {
-    (void)state;
     check_everywhere(same_bits);
 }
 

@@ -218,7 +218,6 @@ static void train_on(double *losses, double *norms, int i, int split)
 
 static void test_meshes(void **state)
 {
-    (void)state;
     for (int i = 0; i < CASES; i++) {
         double losses[STEPS], norms[STEPS];
         train_on(losses, norms, i, 0);
@@ -277,7 +276,6 @@ static traffic traffic_of_inference(const clv_model *model)
 /* Where ranks split heads and hidden features, nothing moves in the forward pass that did not without adapters. */
 static void test_forward_traffic(void **state)
 {
-    (void)state;
     for (int i = 0; i < CASES; i++)
         for (int s = 0; s < SPLITS; s++) {
             if (strstr(splits[s].rules, "fsdp") || strstr(splits[s].rules, "gspmd"))
@@ -298,7 +296,6 @@ static void test_forward_traffic(void **state)
 static void test_frozen(void **state)
 {
     enum { ONE = 0, DATA = 5 };
-    (void)state;
     for (int i = 0; i < CASES; i++) {
         clv_memory memory = {.size = sizeof memory}, whole = {.size = sizeof whole};
         clv_model *model = model_of(i, ONE), *plain = base_of(i, ONE), *two = model_of(i, DATA);
@@ -336,7 +333,6 @@ static void remove_folder(const char *folder)
 /* Merged, it is a model like any other, of the same losses. */
 static void test_merged(void **state)
 {
-    (void)state;
     for (int i = 0; i < CASES; i++)
         for (int s = i % 3; s < SPLITS; s += 3) {
             if (!sweep_takes_thinned(3))
@@ -373,7 +369,6 @@ static clv_model *whole_of(int i, int split)
 /* Apart, they open by themselves, or beside their base, on any mesh. */
 static void test_apart(void **state)
 {
-    (void)state;
     for (int i = 0; i < CASES; i++) {
         clv_error err = {0};
         char folder[] = "/tmp/cleave-lora-XXXXXX";
@@ -405,7 +400,6 @@ static void test_apart(void **state)
 /* A checkpoint has the adapters and their moments alone, and goes on: bit for bit where it was, and on any mesh. */
 static void test_resumed(void **state)
 {
-    (void)state;
     for (int i = 0; i < CASES; i++) {
         clv_error err = {0};
         char folder[] = "/tmp/cleave-lora-XXXXXX", weights[128];
@@ -441,7 +435,6 @@ static void test_resumed(void **state)
 /* What plan says a step takes is what the trainer's does. */
 static void test_planned(void **state)
 {
-    (void)state;
     for (int s = 0; s < SPLITS; s++) {
         clv_error err = {0};
         clv_program *program;
@@ -485,7 +478,6 @@ static void test_another_model(void **state)
     clv_lora_options there = {.size = sizeof there, .folder = folder};
     clv_model *model = whole_of(0, 0), *none;
     clv_trainer *trainer = trainer_of(model);
-    (void)state;
     assert_non_null(mkdtemp(folder));
     must(clv_trainer_save_adapters(trainer, folder, &err), &err);
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
@@ -507,7 +499,6 @@ static void test_another_base(void **state)
     clv_error err = {0};
     clv_model *model = whole_of(0, 0), *other = whole_of(1, 0), *plain, *anew = model_of(0, 0);
     clv_trainer *trainer = trainer_of(model), *wrong = trainer_of(other), *nowhere = trainer_of(anew);
-    (void)state;
     assert_non_null(mkdtemp(folder));
     step(trainer);
     step(nowhere);
@@ -547,7 +538,6 @@ static int train_dropping(double *losses, int i, int split, double dropout)
 /* The same elements everywhere, for which nothing moves. */
 static void test_dropout(void **state)
 {
-    (void)state;
     for (int i = 0; i < CASES; i++) {
         double losses[STEPS], without[STEPS], loss[STEPS];
         train_dropping(losses, i, 0, 0.4);
@@ -572,7 +562,6 @@ static void test_dropout_of_folder(void **state)
     const char *const folders[] = {folder, kept}, *path = golden_path("llama_lora");
     double looked_at[2], losses[2];
     clv_error err = {0};
-    (void)state;
     assert_non_null(mkdtemp(folder));
     snprintf(kept, sizeof kept, "%s/kept", folder);
     snprintf(command, sizeof command,
@@ -677,7 +666,6 @@ static void test_configs(void **state)
     };
     char folder[] = "/tmp/cleave-lora-XXXXXX", command[512];
     const clv_lora_options there = {.size = sizeof there, .folder = folder};
-    (void)state;
     assert_non_null(mkdtemp(folder));
     snprintf(command, sizeof command, "cp %s/adapter_model.safetensors %s", golden_path("llama_lora"), folder);
     assert_int_equal(system(command), 0);
@@ -707,7 +695,6 @@ static void test_configs_taken(void **state)
     };
     char folder[] = "/tmp/cleave-lora-XXXXXX", command[512];
     const clv_lora_options there = {.size = sizeof there, .folder = folder};
-    (void)state;
     assert_non_null(mkdtemp(folder));
     snprintf(command, sizeof command, "cp %s/adapter_model.safetensors %s", golden_path("llama_lora"), folder);
     assert_int_equal(system(command), 0);
@@ -740,7 +727,6 @@ static void test_files(void **state)
     const clv_lora_options there = {.size = sizeof there, .folder = folder};
     clv_model *none;
     clv_error err = {0};
-    (void)state;
     assert_non_null(mkdtemp(folder));
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         snprintf(command, sizeof command, "cp %s/adapter_* %s && LC_ALL=C sed -i '%s' %s/adapter_model.safetensors",
@@ -795,7 +781,6 @@ static void test_refused(void **state)
         {{.rank = 2, .targets = "embed_tokens"}, "target 'embed_tokens'"},
         {{.size = 3, .rank = 2}, "size"},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         clv_error err = {0};
         clv_model *model;

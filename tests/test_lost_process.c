@@ -83,7 +83,6 @@ static void strike(void)
 
 static void *strike_soon(void *arg)
 {
-    (void)arg;
     sleep_ms(83);
     strike();
     return NULL;
@@ -101,7 +100,6 @@ static void expect(clv_status status, const clv_error *err, const char *what)
 static void hear_of_loss(void *arg, const clv_error *error)
 {
     const act *a = arg;
-    (void)error;
     if (*a != LEAVING) /* who leaves waits for what is said */
         sleep_ms(2 * KILLED_MS);
 }
@@ -306,14 +304,12 @@ static void strike_all(const char *how, act from, act to)
 
 static void test_killed(void **state)
 {
-    (void)state;
     strike_all("KILL", IN_STEPS, LEAVING);
     assert_true(saw_bytes[0]);
 }
 
 static void test_stopped(void **state)
 {
-    (void)state;
     strike_all("STOP", IN_STEPS, LEAVING);
     assert_true(saw_bytes[1]);
 }
@@ -321,7 +317,6 @@ static void test_stopped(void **state)
 /* One that is alive says where it stands. */
 static void test_late(void **state)
 {
-    (void)state;
     strike_all("LATE", BETWEEN_RUNS, BETWEEN_RUNS);
 }
 

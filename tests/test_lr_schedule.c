@@ -26,7 +26,6 @@ static void assert_rate(clv_lr_schedule_shape shape, int64_t decay, int64_t step
 /* The warm-up, the turns, the last step, and behind it. */
 static void test_shapes(void **state)
 {
-    (void)state;
     for (int shape = CLV_LR_SCHEDULE_COSINE; shape <= CLV_LR_SCHEDULE_WSD; shape++)
         for (int step = 0; step <= 4; step++)
             assert_rate((clv_lr_schedule_shape)shape, 0, step, step < 4 ? 0.25 * (step + 1) : 1);
@@ -53,7 +52,6 @@ static void test_names(void **state)
     static const char *const names[] = {"cosine", "linear", "constant", "wsd"};
     clv_error err = {0};
     clv_lr_schedule_shape shape;
-    (void)state;
     for (int i = 0; i < 4; i++) {
         must(clv_lr_schedule_shape_parse(&shape, names[i], &err), &err);
         assert_int_equal(shape, i);
@@ -86,7 +84,6 @@ static void test_refused(void **state)
         {.peak = 1, .warmup = -1, .steps = 1},
         {.peak = 1, .warmup = 2, .steps = 1},
     };
-    (void)state;
     assert_int_equal(clv_lr_schedule_check(&(clv_lr_schedule){.peak = 1, .warmup = 1, .steps = 1}, NULL), CLV_OK);
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
         assert_int_equal(clv_lr_schedule_check(&bad[i], NULL), CLV_EINVAL);

@@ -102,7 +102,6 @@ static void count(counts *c, const int32_t *was, const int32_t *is, const int32_
 static void test_shares(void **state)
 {
     static const double rates[] = {0, 0.4, 1};
-    (void)state;
     for (int k = 0; k < 3; k++) {
         clv_mlm_masking its = masking;
         clv_data_options o = options_of(1), plain;
@@ -146,7 +145,6 @@ static void test_as_documented(void **state)
     clv_data *data = open_data("ids", &o);
     clv_key key = clv_key_fold_in(clv_key_fold_in(clv_key_seed(9), 5), 0x6d61736b);
     int64_t rows = sequences_of(data);
-    (void)state;
     for (int64_t row = 0; row < 3 * rows; row += 997) {
         int32_t ids[SEQ], labels[SEQ];
         uint32_t word[3][SEQ];
@@ -177,7 +175,6 @@ static void test_whoever_makes_it(void **state)
     clv_data_options o = options_of(1), other = options_of(2);
     static int32_t ids[ROWS * SEQ], labels[ROWS * SEQ], its[ROWS * SEQ], mine[ROWS * SEQ];
     clv_data *data = open_data("ids", &o), *seeded = open_data("ids", &other);
-    (void)state;
     for (int64_t step = 0; step < STEPS; step++)
         assert_int_equal(clv_data_batch(data, step, B, 0, B, ids + step * B * SEQ, labels + step * B * SEQ, NULL, NULL),
                          CLV_OK);
@@ -238,7 +235,6 @@ static void test_rows(void **state)
     clv_mlm_masking all = masking;
     clv_error err = {0};
     clv_data *data;
-    (void)state;
     o.seq = 0;
     o.sequential = 1;
     all.rate = 1;
@@ -291,7 +287,6 @@ static void test_documents(void **state)
     clv_corpus_options corpus = {.size = sizeof corpus, .tokenizer = t};
     clv_mlm_masking its = masking;
     clv_error err = {0};
-    (void)state;
     its.rate = 1e-9;
     assert_int_equal(clv_file_write(in_folder("p.fasta"), proteins, sizeof proteins - 1, NULL), CLV_OK);
     for (int masks = 0; masks < 2; masks++) {
@@ -355,7 +350,6 @@ static void test_refused(void **state)
     clv_error err = {0};
     clv_data *data;
     const char *path = in_folder("ids");
-    (void)state;
     o.masking = &bad;
     static const struct {
         double rate;
@@ -408,7 +402,6 @@ static void test_of_models(void **state)
     clv_mlm_masking m = {.size = sizeof m};
     clv_tokenizer *t = golden_tokenizer("esm_vocab"), *of_bert = golden_tokenizer("bert");
     clv_error err = {0};
-    (void)state;
     must(clv_model_mlm_masking(&m, esm, NULL, &err), &err);
     assert_true(m.mask_id == MASK && m.n_special == 2 && m.special_ids[0] == PAD && m.special_ids[1] == END &&
                 !m.tokenizer);

@@ -107,7 +107,6 @@ static void test_training(void **state)
 {
     static const char *const meshes[] = {"model=6", "data=2,model=3"};
     static trained want;
-    (void)state;
     for (int m = 0; m < 2; m++)
         for (int s = 0; s < SPLITS; s++) {
             clv_error err = {0};
@@ -242,7 +241,6 @@ static void test_state(void **state)
     adders a = {.program = {adder("(x,y)"), adder("_"), adder("y")}, .path = "/tmp/cleave_processes_XXXXXX"};
     clv_checkpoint_writer *writer;
     float w[N];
-    (void)state;
     int fd = mkstemp(a.path);
     assert_true(fd >= 0);
     close(fd);
@@ -327,14 +325,12 @@ static void act_here(const clv_process_links *links, void *arg)
 static void test_by_hand(void **state)
 {
     act a = GATHERS;
-    (void)state;
     for (int s = 0; s < SPLITS; s++)
         in_processes(splits[s], counts[s], act_here, &a, -1);
 }
 
 static void test_failures(void **state)
 {
-    (void)state;
     for (int s = 1; s < SPLITS; s++) {
         int told = 0;
         while (splits[s][told + 1] <= 4)
@@ -352,7 +348,6 @@ static void test_refusals(void **state)
     clv_session *session;
     const int first[] = {0, 1, 2}, other[] = {0, 1, 3}, none[] = {0, 0, 2}, sockets[] = {-1, -1};
     clv_session_options options = {.size = sizeof options};
-    (void)state;
     must(clv_mesh_parse(&mesh, "x=2", &err), &err);
     clv_process_links links = {.processes = 2, .me = 0, .first = first, .sockets = sockets};
     assert_int_equal(clv_session_new_with_links(&session, &mesh, &options, &links, &err), CLV_EUNSUPPORTED);

@@ -208,7 +208,6 @@ static void test_save(void **state)
     static const saved cases[] = {{.golden = "llama", .rules = all_write, .dtype = CLV_F32},
                                   {.golden = "gpt2", .rules = all_write, .dtype = CLV_F32},
                                   {.golden = "llama", .rules = "megatron-sp", .dtype = CLV_BF16}};
-    (void)state;
     for (int c = 0; c < 3; c++) {
         saved s = cases[c];
         char golden[PATH];
@@ -231,13 +230,11 @@ static void test_save(void **state)
 
 static int set_up(void **state)
 {
-    (void)state;
     return mkdtemp(folder) ? 0 : -1;
 }
 
 static int tear_down(void **state)
 {
-    (void)state;
     return rmdir(folder);
 }
 

@@ -357,7 +357,6 @@ static void check_layer(const nn_layer *layer, double *(*of)(const double *, int
 
 static void test_formulas(void **state)
 {
-    (void)state;
     for (int i = 0; i < n_nn_layers; i++) {
         double *(*of)(const double *, int) = NULL;
         for (size_t k = 0; k < sizeof formulas / sizeof *formulas; k++)

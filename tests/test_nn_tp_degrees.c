@@ -13,7 +13,6 @@ static const char *const presets[] = {"megatron", "megatron-sp"};
 
 static void test_degrees(void **state)
 {
-    (void)state;
     for (int i = 0; i < n_nn_layers; i++) {
         nn_make_reference(&nn_layers[i]);
         for (int tp = 1; tp <= 8; tp++)
@@ -29,7 +28,6 @@ static void test_degrees(void **state)
 static void test_two_axes(void **state)
 {
     static const char *const meshes[] = {"data=2,model=2", "data=2,model=3", "model=2,data=3"};
-    (void)state;
     for (int i = 0; i < n_nn_layers; i++) {
         nn_make_reference(&nn_layers[i]);
         for (int m = 0; m < 3; m++)

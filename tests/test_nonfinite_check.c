@@ -80,7 +80,6 @@ static void test_instruction(void **state)
 {
     float x[ROWS * COLS];
     clv_error err;
-    (void)state;
     fill(x, 2);
     must(run(logarithm(), true, x, NULL, &err), &err);
     x[5 * COLS + 4] = -1;
@@ -97,7 +96,6 @@ static void test_instruction(void **state)
 static void test_input(void **state)
 {
     float x[ROWS * COLS];
-    (void)state;
     fill(x, 2);
     x[7 * COLS] = NAN;
     expect(logarithm(), x, NULL, 3, "rank 3, layers.3.map: input 'x' is nan at [7,0], which this op reads");
@@ -110,7 +108,6 @@ static void test_input(void **state)
 static void test_state(void **state)
 {
     float w[ROWS * COLS];
-    (void)state;
     fill(w, 1);
     w[4 * COLS + 1] = INFINITY;
     clv_graph *graph = must_graph("x=4");
@@ -128,7 +125,6 @@ static void test_state(void **state)
 static void test_sum_over_ranks(void **state)
 {
     float x[ROWS * COLS];
-    (void)state;
     fill(x, 0);
     x[0] = x[7 * COLS] = 3e38F;
     clv_graph *graph = must_graph("x=2");
@@ -145,7 +141,6 @@ static void test_none_is_no_finding(void **state)
 {
     enum { B = 2, S = 3, H = 2, D = 4 };
     static const char *const layouts[] = {"_,_,_,_", "_,x,_,_", "_,_,x,_"};
-    (void)state;
     for (int l = 0; l < 3; l++) {
         float q[B * S * H * D];
         uint8_t mask[B * S] = {0, 0, 0, 1, 1, 0};
@@ -180,7 +175,6 @@ static void test_dtypes(void **state)
 {
     static const clv_dtype dtypes[] = {CLV_F32, CLV_BF16, CLV_F16, CLV_F64};
     static const double large[] = {1e38, 1e38, 6e4, 1e308};
-    (void)state;
     for (int t = 0; t < 4; t++) {
         double x[ROWS * COLS] = {0};
         clv_graph *graph = must_graph("x=2");

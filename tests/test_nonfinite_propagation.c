@@ -313,7 +313,6 @@ static int64_t run_case(int which, int number, int64_t *all)
 static void test_meshes_agree(void **unused)
 {
     const char *text = getenv("CLV_CASES");
-    (void)unused;
     for (int which = 0; which < N_OPS; which++) {
         int64_t all = 0, finite = 0;
         for (int number = 0; number < (text ? atoi(text) : CASES); number++)
@@ -358,7 +357,6 @@ static void test_choices(void **unused)
 {
     static const clv_dtype dtypes[] = {CLV_F64, CLV_F32, CLV_BF16};
     static const double a[] = {1, 3, 2, NAN, 1}, b[] = {2, 1, 2, 1, NAN};
-    (void)unused;
     for (int i = 0; i < 6; i++) {
         clv_graph *graph = new_graph();
         clv_dtype dtype = dtypes[i / 2];
@@ -385,7 +383,6 @@ static void test_choices(void **unused)
 static void test_ignored_rows(void **unused)
 {
     static const clv_dtype dtypes[] = {CLV_F64, CLV_F32, CLV_BF16};
-    (void)unused;
     for (int i = 0; i < 3; i++) {
         clv_graph *graph = new_graph();
         int64_t shape[] = {2, 3};
@@ -411,7 +408,6 @@ static void test_ignored_rows(void **unused)
 static void test_what_is_dropped(void **unused)
 {
     enum { N = 64 };
-    (void)unused;
     for (int i = 0; i < 2; i++) {
         clv_graph *graph = new_graph();
         clv_dtype dtype = i ? CLV_F32 : CLV_F64;

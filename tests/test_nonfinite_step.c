@@ -193,7 +193,6 @@ static void goes_on(const how *h, clv_on_nan on_nan)
 
 static void test_nothing_changes(void **state)
 {
-    (void)state;
     for (int i = 0; i < HOWS; i++) {
         goes_on(&hows[i], CLV_ON_NAN_SKIP);
         goes_on(&hows[i], CLV_ON_NAN_STOP);
@@ -219,7 +218,6 @@ static void test_loss_alone(void **state)
                                          .schedule = &schedule,
                                          .update = &update,
                                          .on_nan = CLV_ON_NAN_SKIP};
-    (void)state;
     must(clv_model_open(&t.model, golden_path("bert"), NULL, &err), &err);
     must(clv_trainer_new(&t.trainer, t.model, &options, &err), &err);
     t.session = clv_trainer_session(t.trainer);
@@ -256,7 +254,6 @@ static void test_first_of_ranks(void **state)
     int32_t ids[BATCH * SEQ], labels[BATCH * SEQ];
     clv_error err = {0};
     clv_train_step did = {.size = sizeof did};
-    (void)state;
     trained t = begin(&by_rows, CLV_ON_NAN_SKIP);
     must(clv_session_read(t.session, "embed.weight", NULL, embedding, &err), &err);
     embedding[ITS_TOKEN * GAINS] = NAN;
@@ -277,7 +274,6 @@ static void test_count_is_saved(void **state)
     clv_error err = {0};
     clv_train_step did, want;
     clv_resumed resumed = {.size = sizeof resumed};
-    (void)state;
     trained t = begin(&hows[0], CLV_ON_NAN_SKIP), other = begin(&hows[0], CLV_ON_NAN_SKIP);
     must(step(&t, 0, &did, &err), &err);
     meet(&t, CLV_ON_NAN_SKIP);
@@ -298,7 +294,6 @@ static void test_options(void **state)
     clv_on_nan on_nan;
     clv_trainer *trainer;
     clv_error err = {0};
-    (void)state;
     must(clv_on_nan_parse(&on_nan, "skip", &err), &err);
     assert_int_equal(on_nan, CLV_ON_NAN_SKIP);
     must(clv_on_nan_parse(&on_nan, "stop", &err), &err);

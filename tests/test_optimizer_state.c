@@ -101,13 +101,11 @@ static void same_on_every_mesh(clv_dtype dtype)
 
 static void test_zero1(void **state)
 {
-    (void)state;
     same_on_every_mesh(CLV_F32);
 }
 
 static void test_master_copies(void **state)
 {
-    (void)state;
     same_on_every_mesh(CLV_BF16);
     same_on_every_mesh(CLV_F16);
 }
@@ -115,7 +113,6 @@ static void test_master_copies(void **state)
 /* One reduce_scatter of the gradient, one all_gather of the parameter in its own dtype, nothing else. */
 static void test_collectives(void **state)
 {
-    (void)state;
     for (int k = 0; k < 2; k++) {
         clv_mesh mesh;
         clv_program *program = compile("data=2", "zero1", k ? CLV_BF16 : CLV_F32, &mesh);

@@ -121,7 +121,6 @@ static void check_file(const char *path, const char *pass)
 static void test_passes(void **state)
 {
     char folder[4096], path[8192], name[256];
-    (void)state;
     snprintf(folder, sizeof folder, "%s/tests/passes", getenv("CLV_SOURCE_DIR"));
     DIR *dir = opendir(folder);
     assert_non_null(dir);

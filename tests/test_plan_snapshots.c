@@ -333,7 +333,6 @@ static void test_plans(void **state)
     static line made[MAX_LINES], held;
     char path[512];
     int n = describe_all(made), differ = 0;
-    (void)state;
     if (getenv("CLV_RENEW_PLANS")) {
         renew(made, n, table_path(path));
         return;

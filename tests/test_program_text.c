@@ -55,7 +55,6 @@ static void test_text(void **state)
                                     "assigned this value, is stated as split by dimension 0 over x\n"
                                     "  output y = %8\n"
                                     "  output h = %4\n";
-    (void)state;
     char text[4096], part[32];
     clv_program *program = compile();
     size_t n = clv_program_print(text, sizeof text, program);
@@ -70,7 +69,6 @@ static void test_text(void **state)
 /* Layouts stated for what nobody reads are not carried back to what somebody does. */
 static void test_dead_ops_change_nothing(void **state)
 {
-    (void)state;
     char text[2][4096];
     for (int dead = 0; dead < 2; dead++) {
         clv_error err = {0};

@@ -66,7 +66,6 @@ static void test_random_graphs(void **state)
     random_spec spec = {0};
     const char *one = getenv("CLV_SEED");
     uint64_t first = setting("CLV_FIRST", 0), n = setting("CLV_CASES", sweep_is_thin() ? THIN_CASES : CASES);
-    (void)state;
     if (one) {
         assert_true(random_spec_parse(&spec, one));
         if (getenv("CLV_PRINT"))
@@ -85,7 +84,6 @@ static void test_every_op_is_made(void **state)
 {
     bool made[MOST_OPS] = {false};
     int n = 0, missing = 0;
-    (void)state;
     const clv_op_def *ops[MOST_OPS];
     for (const clv_op_def *def = clv_op_next(NULL); def; def = clv_op_next(def)) {
         assert_true(n < MOST_OPS);
@@ -113,7 +111,6 @@ static void test_every_op_is_made(void **state)
 static void test_found_by_soaks(void **state)
 {
     static const uint64_t seeds[] = {3316108911, 3316141300, 573118783};
-    (void)state;
     for (size_t i = 0; i < sizeof seeds / sizeof seeds[0]; i++)
         run_here(&(random_spec){.seed = seeds[i], .without = RANDOM_MAXIMA | RANDOM_BLOCKS}); /* as they were */
 }
@@ -123,7 +120,6 @@ static void test_found_by_soaks(void **state)
 static void test_notices_an_addend(void **state)
 {
     random_keenness all = {0};
-    (void)state;
     for (uint64_t seed = 0; seed < 40; seed++) {
         random_keenness keen = random_keen(&(random_spec){.seed = seed}, 20);
         all.other += keen.other;

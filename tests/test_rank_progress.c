@@ -54,7 +54,6 @@ static void test_blame(void **state)
         {.rank = 1, .known = 1, .in_collective = 0, .set = columns, .begun = 6},
         {.rank = 2, .known = 1, .in_collective = 1, .set = columns, .begun = 8, .collective = 8},
         {.rank = 3, .known = 1, .in_collective = 1, .set = columns, .begun = 8, .collective = 8}};
-    (void)state;
     assert_int_equal(blame(world, all, rows, 0, 1), 1);    /* it computes */
     assert_int_equal(blame(world, all, columns, 2, 0), 1); /* 0 waits for it, too */
     all[1].in_collective = 1; /* it has come to where 0 waits: no message of it does, or it waits in an earlier step */
@@ -83,7 +82,6 @@ static void test_blame_lost(void **state)
                                     {.rank = 1, .set = rows, .begun = 9, .collective = 8, .awaited = 1 << 0},
                                     {.rank = 2, .set = columns, .begun = 9, .collective = 9, .awaited = 1 << 0},
                                     {.rank = 3, .set = rows, .begun = 9, .collective = 9, .awaited = 1 << 0}};
-    (void)state;
     for (int r = 0; r < RANKS; r++)
         all[r].known = all[r].in_collective = 1;
     for (int r = 0; r < RANKS; r++) {
@@ -125,7 +123,6 @@ static void test_blame_end(void **state)
                                      .waits_begun = 22,
                                      .at_end_barrier = 1},
                                     {.rank = 3, .known = 1, .begun = 9, .waits_begun = 21}};
-    (void)state;
     assert_int_equal(blame(world, all, columns, 2, 0), 1);
     all[1].waits_begun = 20;
     assert_int_equal(blame(world, all, columns, 2, 0), 0);
@@ -148,7 +145,6 @@ static void test_blame_idle(void **state)
         {.rank = 1, .known = 1, .idle = 1, .begun = 6},
         {.rank = 2, .known = 1, .begun = 5},
         {.rank = 3, .known = 1, .idle = 1, .begun = 6}};
-    (void)state;
     assert_int_equal(blame(world, all, rows, 0, 1), 2);
     all[2].idle = 1; /* nobody there runs anything */
     assert_int_equal(blame(world, all, rows, 0, 1), 1);
@@ -159,7 +155,6 @@ static void test_describe(void **state)
 {
     char text[320];
     clv_rank_progress s = {.rank = 5};
-    (void)state;
     clv_rank_progress_describe(text, sizeof text, &s, "of process 2");
     assert_string_equal(text, "rank 5 (of process 2)");
     s.unresponsive = 1;
@@ -188,7 +183,6 @@ static clv_status in_a_chain(void *arg, clv_spmd *spmd, const clv_local_tensor *
                              clv_error *err)
 {
     int rank = clv_spmd_rank(spmd);
-    (void)arg, (void)in, (void)out;
     if (rank == 0)
         sleep_ms(PATIENCE_MS / 2);
     if (rank == 1)
@@ -202,7 +196,6 @@ static clv_status in_a_chain(void *arg, clv_spmd *spmd, const clv_local_tensor *
 static void test_chain(void **state)
 {
     static const char *const transports[] = {"threads", "mailbox"};
-    (void)state;
     for (int t = 0; t < 2; t++) {
         clv_error err = {0};
         clv_mesh mesh;

@@ -50,7 +50,6 @@ static int more(const char *mesh, const char *preset, clv_plan_options how, clv_
 static void test_counts(void **state)
 {
     const clv_plan_options plain = {0}, reshard_after_forward = {.compile.reshard_after_forward = true};
-    (void)state;
     assert_int_equal(more("model=2", "megatron", plain, CLV_RECOMPUTE_FULL, "all_reduce"), LAYERS);
     assert_int_equal(more("model=2", "megatron-sp", plain, CLV_RECOMPUTE_FULL, "all_gather"), 2 * LAYERS);
     assert_int_equal(more("model=2", "megatron-sp", plain, CLV_RECOMPUTE_FULL, "reduce_scatter"), LAYERS);
@@ -96,7 +95,6 @@ static void test_what_is_cheap(void **state)
     clv_program *none = plan("gpt2", "model=2", "megatron", (clv_plan_options){0});
     clv_program *selective =
         plan("gpt2", "model=2", "megatron", (clv_plan_options){.compile.recompute = CLV_RECOMPUTE_SELECTIVE});
-    (void)state;
     for (size_t i = 0; i < sizeof ops / sizeof ops[0]; i++) {
         assert_true(ops_named(none, ops[i].name) > 0);
         assert_int_equal(ops_named(selective, ops[i].name) - ops_named(none, ops[i].name), ops[i].more);
@@ -123,7 +121,6 @@ static void test_model_flops(void **state)
                                             {"model=8", "megatron"},
                                             {"data=2,model=2", "fsdp+megatron-sp"},
                                             {"X=2,Y=2", "gspmd-2d"}};
-    (void)state;
     for (size_t s = 0; s < sizeof meshes / sizeof meshes[0]; s++)
         for (int mode = 0; mode < MODES; mode++)
             for (int parts = 1; parts <= 4; parts += 3)
@@ -207,7 +204,6 @@ static void test_a_block_takes_its_input(void **state)
 {
     enum { INPUT = 4 * 64 * 64 * 4, AROUND = 1024 };
     static const char *const splits[][2] = {{"model=1", "megatron"}, {"model=2", "megatron-sp"}};
-    (void)state;
     for (size_t s = 0; s < sizeof splits / sizeof splits[0]; s++) {
         int64_t more_of[MODES];
         for (int mode = 0; mode < MODES; mode++) {
@@ -228,7 +224,6 @@ static void test_a_block_takes_its_input(void **state)
 static void test_activations_are_split(void **state)
 {
     static const char *const meshes[] = {"model=1", "model=2", "model=4"};
-    (void)state;
     for (int mode = 0; mode < MODES; mode++) {
         double one = 0;
         for (int t = 1; t <= 4; t *= 2) {
@@ -298,7 +293,6 @@ static void test_activations_of_training_are_split(void **state)
 {
     static const char *const meshes[] = {"model=1", "model=2", "model=3", "model=4"};
     static const char *const families[] = {"llama", "gpt2"};
-    (void)state;
     for (int f = 0; f < 2; f++)
         for (int dtype = 0; dtype < 2; dtype++) {
             const clv_model_options how = {.compile.reshard_after_forward = 1, .dtype = dtype ? CLV_BF16 : CLV_F32};
@@ -383,7 +377,6 @@ static void test_families_keep_their_bits(void **state)
 {
     static const char *const names[] = {"llama", "qwen2", "gpt2", "mistral", "bert", "esm"};
     static trained none, made;
-    (void)state;
     for (size_t m = 0; m < sizeof names / sizeof names[0]; m++)
         for (int s = 0; s < SPLITS; s++) {
             if (!sweep_takes_thinned(5))
@@ -405,7 +398,6 @@ static void test_gathering_again_keeps_bits(void **state)
 {
     static const char *const names[] = {"llama", "gpt2", "bert"};
     static trained none, made;
-    (void)state;
     for (size_t m = 0; m < sizeof names / sizeof names[0]; m++)
         for (int s = 0; s < SPLITS; s++)
             for (int mode = CLV_RECOMPUTE_NONE; mode < MODES; mode++) {
@@ -425,7 +417,6 @@ static void test_gathering_again_keeps_bits(void **state)
 static void test_keeps_its_bits_when_carried(void **state)
 {
     static trained none, made;
-    (void)state;
     train(&none, "gpt2", 2, (clv_model_options){.compile.comm_dtype = CLV_COMM_BF16});
     train(&made, "gpt2", 2,
           (clv_model_options){.compile.comm_dtype = CLV_COMM_BF16, .compile.recompute = CLV_RECOMPUTE_FULL});
@@ -491,7 +482,6 @@ static void drop(outputs *o)
 static void test_random_graphs_keep_their_bits(void **state)
 {
     int with_blocks = 0;
-    (void)state;
     for (random_spec spec = {0}; spec.seed < SEEDS; spec.seed++) {
         random_graph g;
         outputs none, made;
@@ -553,7 +543,6 @@ static clv_program *by_hand(clv_recompute mode)
 /* The outer tanh is read by the product behind the block, and kept; the inner one is the block's own. */
 static void test_blocks_by_hand(void **state)
 {
-    (void)state;
     clv_program *none = by_hand(CLV_RECOMPUTE_NONE), *selective = by_hand(CLV_RECOMPUTE_SELECTIVE),
                 *full = by_hand(CLV_RECOMPUTE_FULL);
     assert_int_equal(ops_named(none, "= map("), 2);
@@ -572,7 +561,6 @@ static void test_refused(void **state)
     clv_recompute mode;
     clv_program *program;
     clv_model *model;
-    (void)state;
     for (int m = 0; m < MODES; m++) {
         must(clv_recompute_parse(&mode, clv_recompute_name((clv_recompute)m), &err), &err);
         assert_int_equal(mode, m);

@@ -70,7 +70,6 @@ static int64_t most_whole(const clv_program *program)
 
 static void test_a_layer_at_a_time(void **state)
 {
-    (void)state;
     for (size_t k = 0; k < sizeof ways / sizeof ways[0]; k++) {
         int64_t whole[2];
         for (int more = 0; more < 2; more++) {

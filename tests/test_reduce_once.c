@@ -98,7 +98,6 @@ static void test_gradient_of_maximum(void **state)
         {"x=3,y=2", "_,(x,y)", "(x,y),_", "_,x", 2},
         {"x=5", "_,x", "x,_", NULL, 1},
     };
-    (void)state;
     static gradients one, many;
     clv_program *program = compile("x=1,y=1", "_,_", "_,_", NULL, false);
     run(&one, "x=1,y=1", program);

@@ -292,7 +292,6 @@ static void test_chooses_as_one_by_one(void **state)
 {
     const char *seed = getenv("CLV_SEED"), *cases = getenv("CLV_CASES");
     int compared = 0;
-    (void)state;
     if (seed) {
         run_case(strtoull(seed, NULL, 10));
         return;
@@ -370,7 +369,6 @@ static void test_many_axes(void **state)
                          .efficiency = 1,
                          .host = {5e-6, 3e11},
                          .network = {2e-5, 2e10}};
-    (void)state;
     for (int d = 0; d < CLV_DTYPE_COUNT; d++)
         hosts.flops_per_s[d] = 1e14;
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {

@@ -403,19 +403,16 @@ static void check_meshes(const char *transport)
 
 static void test_threads(void **state)
 {
-    (void)state;
     check_meshes("threads");
 }
 
 static void test_mailbox(void **state)
 {
-    (void)state;
     check_meshes("mailbox");
 }
 
 static void test_multi_process(void **state)
 {
-    (void)state;
     check_meshes(NULL);
 }
 
@@ -445,7 +442,6 @@ static void test_who_waits(void **state)
 {
     clv_error err = {0};
     double waited[3] = {0}, slept = 0, talked[3] = {0};
-    (void)state;
     clv_program *program = napping();
     clv_session *session = session_for(program, NULL);
     must(clv_trace_begin(session, &err), &err);
@@ -522,14 +518,12 @@ static void check_failed(bool alone)
 
 static void test_failed(void **state)
 {
-    (void)state;
     check_failed(false);
     check_failed(true);
 }
 
 static void test_failed_apart(void **state)
 {
-    (void)state;
     check_failed(true);
 }
 
@@ -539,7 +533,6 @@ static void test_failed_apart(void **state)
 static void test_steps(void **state)
 {
     clv_error err = {0};
-    (void)state;
     clv_program *program = blocks("model=2", "megatron", false), *other = blocks("model=2", "megatron", false);
     clv_session *session = session_for(program, NULL);
     must(clv_trace_step(session, 1, &err), &err); /* nothing where none was begun */
@@ -592,7 +585,6 @@ static void test_steps(void **state)
 static void test_order(void **state)
 {
     clv_error err = {0};
-    (void)state;
     clv_trace_op op = {.name = "a.mlp.b", .kind = "all_reduce", .axes = "x", .layer = -1, .moves = true, .bytes = 8};
     clv_trace_program program = {1, &op};
     clv_trace_event events[] = {{100, 150, 30, 0, 0, 0, 0, CLV_TRACE_WAIT},
@@ -647,7 +639,6 @@ static void write_file(const char *name, const char *text)
 static void test_table(void **state)
 {
     static char out[CLI_OUTPUT];
-    (void)state;
     write_file("made.json",
                HEAD SLICE("step", "40", "") "," SLICE("compute", "10", "") "," SLICE(
                    "collective", "30", ",\"bytes\":64") "," SLICE("waiting", "20", ",\"stealing\":12") "]}");
@@ -674,7 +665,6 @@ static void test_table(void **state)
 
 static void test_bad_files(void **state)
 {
-    (void)state;
     write_file("bad.json", "{}");
     cli_expect(1, "is no trace of ours", "trace {d}/bad.json");
     write_file("bad.json", "[]");
@@ -706,7 +696,6 @@ static void test_bad_files(void **state)
 
 static void test_command(void **state)
 {
-    (void)state;
     cli_expect(0, "median_ms",
                "bench block --layers 1 --hidden 32 --heads 2 --ffn 64 --seq 8 --batch 2 --train -tp 2 "
                "--iterations 3 --trace-out {d}/block.json");

@@ -122,7 +122,6 @@ static void follow_everywhere(const course *c)
 
 static void test_follows_torch(void **state)
 {
-    (void)state;
     for (int t = 0; t < TRAININGS; t++) {
         const course c = course_of(t);
         follow_everywhere(&c);
@@ -131,7 +130,6 @@ static void test_follows_torch(void **state)
 
 static void test_follows_peft(void **state)
 {
-    (void)state;
     for (int t = 0; t < ADAPTED; t++) {
         const course c = course_of_adapters(t);
         follow_everywhere(&c);

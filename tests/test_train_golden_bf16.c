@@ -88,7 +88,6 @@ static void assert_within(const distances *d, double times, const char *of, int 
  * in common add: torch by its "sdpa" is off its "eager" by as much. */
 static void test_follows_torch(void **state)
 {
-    (void)state;
     for (int s = 0; s < SPLITS; s++) {
         distances all = {0};
         for (int t = 0; t < TRAININGS;) {

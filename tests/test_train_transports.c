@@ -89,7 +89,6 @@ static void train(int split, clv_dtype dtype, clv_optimizer optimizer)
 static void test_steps(void **state)
 {
     static const clv_dtype dtypes[] = {CLV_F32, CLV_BF16};
-    (void)state;
     for (int s = 0; s < SPLITS; s++)
         for (int d = 0; d < 2; d++)
             for (int o = CLV_OPTIMIZER_ADAMW; o <= CLV_OPTIMIZER_LION; o++)

@@ -52,7 +52,6 @@ static const struct {
 
 static void test_builders(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof builders / sizeof *builders; i++) {
         union {
             size_t size;
@@ -80,7 +79,6 @@ static void test_builders(void **state)
 /* Structs that others hold keep their size: their reserved room must hold nothing. */
 static void test_reserved_room(void **state)
 {
-    (void)state;
     const clv_block_options plain = clv_block_defaults(CLV_BLOCK_LLAMA, 2, 2, 8);
     for (int which = 0; which < 4; which++) {
         clv_block_options o = plain;
@@ -99,7 +97,6 @@ static void test_compiling_and_running(void **state)
     GROWN(clv_session_options) run = {.known = {.size = sizeof run}};
     clv_program *program;
     clv_session *session;
-    (void)state;
     clv_graph *graph = new_graph();
     clv_output(graph, "y", matrix(graph), NULL);
     must(clv_compile(&program, graph, &compile.known, &err), &err);
@@ -123,7 +120,6 @@ static void test_results(void **state)
     GROWN(clv_memory) grown = {.known = {.size = sizeof grown}, .later = 7};
     clv_memory first = {0}, whole = {.size = sizeof whole};
     clv_program *program;
-    (void)state;
     clv_graph *graph = new_graph();
     clv_output(graph, "y", clv_unary(graph, CLV_TANH, matrix(graph)), NULL);
     must(clv_compile(&program, graph, NULL, &err), &err);

@@ -70,7 +70,6 @@ static void test_alone(void **unused)
 {
     clv_task_pool *one = clv_task_pool_new(1), *many = clv_task_pool_new(MEMBERS);
     const clv_task_pool_member places[] = {{NULL, 0}, {one, 0}, {many, 2}};
-    (void)unused;
     for (size_t i = 0; i < sizeof places / sizeof *places; i++)
         for (int n = 0; n <= PIECES; n += n < 3 ? 1 : PIECES - 3) {
             tally t = {.work = 5, .owner = pthread_self()};
@@ -143,7 +142,6 @@ static void test_all_at_once(void **unused)
     helper helpers[2] = {{{pool, 2}, &end, 0}, {{pool, 3}, &end, 0}};
     clv_task_pool_member places[2] = {{pool, 0}, {pool, 1}};
     pthread_t thread[MEMBERS];
-    (void)unused;
     for (int i = 0; i < 2; i++) {
         assert_int_equal(pthread_create(&thread[2 + i], NULL, help, &helpers[i]), 0);
         assert_int_equal(pthread_create(&thread[i], NULL, share_many, &places[i]), 0);
@@ -172,7 +170,6 @@ static void test_others_take_part(void **unused)
     helper h = {{pool, 1}, &end, 0};
     tally t = {.work = 1, .owner = pthread_self()};
     pthread_t thread;
-    (void)unused;
     assert_int_equal(pthread_create(&thread, NULL, help, &h), 0);
     clv_task_pool_run((clv_task_pool_member){pool, 0}, 2, wait_for_help, &t, 7);
     atomic_store_explicit(&end, 1, memory_order_release);
@@ -189,7 +186,6 @@ static void test_numbers(void **unused)
     const clv_task_pool_member place = {pool, 2};
     tally t = {.work = 1, .to_meet = MEMBERS, .owner = pthread_self()};
     crew others;
-    (void)unused;
     hire(&others, place);
     clv_task_pool_run(place, MEMBERS, count, &t, MEMBERS);
     dismiss(&others);
@@ -221,7 +217,6 @@ static void *come_early(void *arg)
 /* Whether it spins or sleeps. */
 static void test_helping_is_told(void **unused)
 {
-    (void)unused;
     for (int spin = 0; spin < 2; spin++) {
         static const int one_group[2];
         clv_task_pool *pool = clv_task_pool_new(2);
@@ -477,7 +472,6 @@ static void test_kernels(void **unused)
     helper h = {{pool, 1}, &end, 0};
     pthread_t thread;
     const int before = clv_threads_max();
-    (void)unused;
     clv_threads_set(1);
     clv_gemm_set_f32_path_for_test(CLV_GEMM_F32_OWN);
     assert_int_equal(pthread_create(&thread, NULL, help, &h), 0);
@@ -500,7 +494,6 @@ static void test_attention_in_slots(void **unused)
     clv_task_pool *pool = clv_task_pool_new(MEMBERS);
     const int before = clv_threads_max();
     crew others;
-    (void)unused;
     clv_threads_set(1);
     hire(&others, (clv_task_pool_member){pool, 0});
     check_attention(CLV_F32, 130, &(helper){.place = {pool, 0}});
@@ -532,7 +525,6 @@ static void test_batch_of_threads(void **unused)
                        .trans_b = true,
                        .dtype = CLV_F32,
                        .c_dtype = CLV_F32};
-    (void)unused;
     clv_threads_set(2);
     run_gemm(&g, alone, (clv_task_pool_member){0});
     for (int round = 0; round < ROUNDS; round++) {
@@ -560,7 +552,6 @@ typedef struct slow {
 static void run_slow(void *arg, int piece, int who)
 {
     slow *s = arg;
-    (void)who;
     const int64_t end = clv_now_ns() + INT64_C(20000000000);
     while (piece == s->waits && atomic_load_explicit(&s->others, memory_order_acquire) < s->n - 1 && !s->in_vain) {
         sched_yield();
@@ -577,7 +568,6 @@ static void test_threads_take_others(void **unused)
 {
     static const int counts[] = {1, 2, 3, 7, 64, 201};
     const int before = clv_threads_max();
-    (void)unused;
     for (int threads = 1; threads <= 127; threads = threads * 2 + 1)
         for (size_t c = 0; c < sizeof counts / sizeof *counts; c++) {
             const int n = counts[c];

@@ -32,7 +32,6 @@ clv_status clv_check_callback_status(clv_error *why, clv_status status, const ch
 /* Tells the analyzer what it cannot see across files: clv_fail never returns CLV_OK. */
 static inline void clv_fail_uses(const char *format, ...)
 {
-    (void)format;
 }
 #define clv_fail(err, code, ...)          ((void)(err), clv_fail_uses(__VA_ARGS__), (code))
 #define clv_fail_memory(err, what, bytes) ((void)(err), (void)(what), (void)(bytes), CLV_ENOMEM)

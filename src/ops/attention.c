@@ -249,7 +249,6 @@ static clv_status gradient_shape(const clv_op *op, const clv_type *in, clv_type 
 
 static void gradient_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
 {
-    (void)out;
     head_factors f = add_factors(rule, &in[GQ], &in[GKV], CLV_REDUCTION_SUM);
     like_q(clv_rule_operand_dim, rule, D_OUT, f);
     like_q(clv_rule_operand_dim, rule, GQ, f);
@@ -275,7 +274,6 @@ static clv_op_cost gradient_cost(const clv_op *op, const clv_type *in, const clv
 
 static size_t gradient_workspace(const clv_op *op, const clv_view *in, const clv_view *out)
 {
-    (void)out;
     clv_attention_args args = sizes_of(op, in[GQ].shape, in[GKV].shape, in[GQ].dtype);
     return clv_attention_backward_workspace(&args);
 }
@@ -319,7 +317,6 @@ static clv_status attention_shape(const clv_op *op, const clv_type *in, clv_type
 
 static void attention_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
 {
-    (void)out;
     head_factors f = add_factors(rule, &in[Q], &in[KV], CLV_REDUCTION_NONE);
     like_q(clv_rule_operand_dim, rule, Q, f);
     like_kv(clv_rule_operand_dim, rule, KV, f);
@@ -337,7 +334,6 @@ static clv_op_cost attention_cost(const clv_op *op, const clv_type *in, const cl
 
 static size_t attention_workspace(const clv_op *op, const clv_view *in, const clv_view *out)
 {
-    (void)out;
     clv_attention_args args = sizes_of(op, in[Q].shape, in[KV].shape, in[Q].dtype);
     return clv_attention_forward_workspace(&args);
 }

@@ -20,7 +20,6 @@
 
 static clv_status squares_shape(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
 {
-    (void)op;
     CLV_TRY(clv_check_float("x", &in[0], err));
     out[0] = (clv_type){.dtype = clv_statistics_dtype(in[0].dtype)};
     return CLV_OK;
@@ -29,7 +28,6 @@ static clv_status squares_shape(const clv_op *op, const clv_type *in, clv_type *
 static clv_status squares_run(const clv_call *call, clv_error *err)
 {
     const clv_view *x = &call->in[0];
-    (void)err;
     clv_dtype_store(call->out[0].dtype, call->out[0].data, 0, clv_sum_squares(x->dtype, x->data, clv_view_elems(x)));
     return CLV_OK;
 }
@@ -53,7 +51,6 @@ static const clv_attr clip_fields[] = {CLV_FIELD(DOUBLE, clip_attrs, most), {0}}
 
 static clv_status clip_shape(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
 {
-    (void)op;
     CLV_TRY(clv_check_scalar("the norm", &in[0], CLV_F32, err));
     out[0] = in[0];
     return CLV_OK;
@@ -61,14 +58,12 @@ static clv_status clip_shape(const clv_op *op, const clv_type *in, clv_type *out
 
 static void clip_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
 {
-    (void)op, (void)in, (void)out, (void)rule; /* no dimensions */
 }
 
 static clv_status clip_run(const clv_call *call, clv_error *err)
 {
     const clip_attrs *a = call->op->attrs;
     double norm = *(const float *)call->in[0].data;
-    (void)err;
     *(float *)call->out[0].data = isfinite(norm) ? (float)fmin(1, a->most / (norm + 1e-6)) : NAN;
     return CLV_OK;
 }

@@ -33,7 +33,6 @@ static clv_status dropout_shape(const clv_op *op, const clv_type *in, clv_type *
 
 static void dropout_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
 {
-    (void)op, (void)out;
     clv_rule_add_dims(rule, &in[0], in[0].rank);
     clv_rule_map_in_dims(rule, 0, in[0].rank);
     clv_rule_map_out_dims(rule, 0, in[0].rank);
@@ -42,7 +41,6 @@ static void dropout_rule(const clv_op *op, const clv_type *in, const clv_type *o
 
 static clv_status dropout_run(const clv_call *call, clv_error *err)
 {
-    (void)err;
     const dropout_attrs *attrs = call->op->attrs;
     const clv_view *x = &call->in[0];
     clv_key key = attrs->key;

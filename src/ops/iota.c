@@ -30,7 +30,6 @@ static clv_status iota_shape(const clv_op *op, const clv_type *in, clv_type *out
 
 static void iota_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
 {
-    (void)op, (void)in;
     clv_rule_add_dims(rule, &out[0], out[0].rank);
     clv_rule_map_out_dims(rule, 0, out[0].rank);
     if (out[0].rank == 2)
@@ -39,7 +38,6 @@ static void iota_rule(const clv_op *op, const clv_type *in, const clv_type *out,
 
 static clv_status iota_run(const clv_call *call, clv_error *err)
 {
-    (void)err;
     const clv_view *view = &call->out[0];
     const int32_t *offset = call->op->n_in > 0 ? call->in[0].data : NULL;
     int32_t *out = view->data;

@@ -92,7 +92,6 @@ static clv_status update_shape(const clv_op *op, const clv_type *in, clv_type *o
 static void update_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
 {
     const int states = state_count(op->def);
-    (void)out;
     clv_rule_add_dims(rule, &in[P], in[P].rank);
     for (int i = 0; i <= states; i++)
         clv_rule_map_in_dims(rule, i, in[P].rank);

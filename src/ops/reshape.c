@@ -78,7 +78,6 @@ static void pass_unaligned(clv_rule *rule, walk *in, walk *out)
 
 static void reshape_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
 {
-    (void)op;
     clv_rule_multilinear(rule, 1);
     clv_rule_keeps_partial_max(rule);
     if (clv_type_elems(&in[0]) == 0)
@@ -104,7 +103,6 @@ static void reshape_rule(const clv_op *op, const clv_type *in, const clv_type *o
 
 static clv_status reshape_run(const clv_call *call, clv_error *err)
 {
-    (void)err;
     clv_view_copy_unless_aliased(&call->out[0], &call->in[0]);
     return CLV_OK;
 }

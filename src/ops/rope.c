@@ -58,7 +58,6 @@ static clv_status rope_shape(const clv_op *op, const clv_type *in, clv_type *out
 
 static void rope_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
 {
-    (void)out;
     int heads_dim = in[0].rank - 2, dims[3] = {0, 1, heads_dim};
     for (int i = 0; i < 3; i++) {
         int factor = clv_rule_add_factor(rule, in[0].shape[dims[i]], CLV_REDUCTION_NONE);
@@ -100,7 +99,6 @@ typedef struct rope_plan {
 
 static void plan_rope(void *plan, const clv_op *op, const clv_view *in, const clv_view *out)
 {
-    (void)in, (void)out;
     rope_plan *p = plan;
     const rope_attrs *attrs = op->attrs;
     const clv_rope_options *how = &attrs->how;
@@ -110,7 +108,6 @@ static void plan_rope(void *plan, const clv_op *op, const clv_view *in, const cl
 
 static clv_status rope_run_plan(const void *plan, const clv_call *call, clv_error *err)
 {
-    (void)err;
     const rope_attrs *attrs = call->op->attrs;
     const clv_rope_options *how = &attrs->how;
     const clv_view *x = &call->in[0], *out = &call->out[0];
@@ -155,7 +152,6 @@ static void rope_gradient(clv_graph *graph, const clv_op *op, const clv_value *d
 
 static clv_op_cost rope_cost(const clv_op *op, const clv_type *in, const clv_type *out)
 {
-    (void)op;
     return (clv_op_cost){.flops = 3 * (double)clv_type_elems(&in[0]),
                          .bytes = clv_type_bytes(&in[0]) + clv_type_bytes(&out[0])};
 }

@@ -20,7 +20,6 @@ static const clv_attr attrs[] = {CLV_FIELD(LAYOUT, constraint_attrs, layout), {0
 /* Only for graphs that run without a partitioner. */
 static clv_status identity_run(const clv_call *call, clv_error *err)
 {
-    (void)err;
     clv_view_copy_unless_aliased(&call->out[0], &call->in[0]);
     return CLV_OK;
 }
@@ -40,8 +39,6 @@ static void constraint_gradient(clv_graph *graph, const clv_op *op, const clv_va
 /* A cotangent of a cotangent is not constrained. */
 static void pass_gradient(clv_graph *graph, const clv_op *op, const clv_value *d_out, clv_value *d_in)
 {
-    (void)graph;
-    (void)op;
     d_in[0] = d_out[0];
 }
 

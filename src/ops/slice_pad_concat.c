@@ -39,7 +39,6 @@ static bounds_attrs bounds_of(clv_graph *graph, clv_value x, const int64_t *low,
 /* Dimensions that keep their size pass. */
 static void same_size_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
 {
-    (void)op;
     for (int d = 0; d < in[0].rank; d++) {
         if (in[0].shape[d] != out[0].shape[d])
             continue;
@@ -73,7 +72,6 @@ static void slice_rule(const clv_op *op, const clv_type *in, const clv_type *out
 
 static clv_status slice_run(const clv_call *call, clv_error *err)
 {
-    (void)err;
     const bounds_attrs *a = call->op->attrs;
     const clv_view *x = &call->in[0], *out = &call->out[0];
     int64_t zero[CLV_MAX_RANK] = {0};
@@ -128,7 +126,6 @@ static clv_status pad_shape(const clv_op *op, const clv_type *in, clv_type *out,
 
 static clv_status pad_run(const clv_call *call, clv_error *err)
 {
-    (void)err;
     const bounds_attrs *a = call->op->attrs;
     const clv_view *x = &call->in[0], *out = &call->out[0];
     int64_t zero[CLV_MAX_RANK] = {0};
@@ -194,7 +191,6 @@ static clv_status concat_shape(const clv_op *op, const clv_type *in, clv_type *o
 static void concat_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
 {
     int dim = ((const concat_attrs *)op->attrs)->dim;
-    (void)in;
     for (int d = 0; d < out->rank; d++) {
         if (d == dim)
             continue;
@@ -208,7 +204,6 @@ static void concat_rule(const clv_op *op, const clv_type *in, const clv_type *ou
 
 static clv_status concat_run(const clv_call *call, clv_error *err)
 {
-    (void)err;
     int dim = ((const concat_attrs *)call->op->attrs)->dim;
     const clv_view *out = &call->out[0];
     int64_t zero[CLV_MAX_RANK] = {0}, at[CLV_MAX_RANK] = {0};

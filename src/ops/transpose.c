@@ -35,7 +35,6 @@ static clv_status transpose_shape(const clv_op *op, const clv_type *in, clv_type
 static void transpose_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
 {
     const transpose_attrs *a = op->attrs;
-    (void)in;
     for (int d = 0; d < out->rank; d++) {
         int factor = clv_rule_add_factor(rule, out->shape[d], CLV_REDUCTION_NONE);
         clv_rule_result_dim(rule, 0, d, factor);
@@ -47,7 +46,6 @@ static void transpose_rule(const clv_op *op, const clv_type *in, const clv_type 
 
 static clv_status transpose_run(const clv_call *call, clv_error *err)
 {
-    (void)err;
     const transpose_attrs *a = call->op->attrs;
     const clv_view *x = &call->in[0];
     clv_transpose_box(clv_dtype_size(x->dtype), call->out[0].data, x->data, x->rank, x->shape, a->order);

@@ -77,7 +77,6 @@ static clv_status read_state(const void *arg, const clv_safetensor *tensor, int 
                              const clv_shard *box, clv_dtype dtype, void *out, clv_error *err)
 {
     const optimizer_states *o = arg;
-    (void)rank, (void)shape, (void)dtype;
     return clv_session_read_local(o->from, tensor->name, box, out, err);
 }
 

@@ -62,7 +62,6 @@ static clv_status time_run(void *arg, int64_t i, double *seconds, clv_error *err
 {
     timed *t = arg;
     double start = clv_clock_seconds();
-    (void)i;
     CLV_TRY(clv_forwarder_run(t->forwarder, &t->batch, t->hidden, err));
     *seconds = clv_clock_seconds() - start;
     return CLV_OK;

@@ -51,7 +51,6 @@ static clv_status compile(clv_program **out, const gemm_bench *bench, clv_error 
 static clv_status time_product(void *arg, int64_t i, double *seconds, clv_error *err)
 {
     const gemm_bench *b = arg;
-    (void)i;
     CLV_TRY(clv_session_run(b->session, b->program, NULL, 0, NULL, 0, err));
     *seconds = 0;
     for (int k = 0; k < clv_program_instruction_count(b->program); k++)

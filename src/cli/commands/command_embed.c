@@ -147,8 +147,6 @@ static clv_status take(void *arg, int64_t i, const float *rows, int64_t n_rows, 
 {
     sink *s = arg;
     clv_shard row = {.rank = 2, .lo = {i, 0}, .hi = {i + 1, width}};
-    (void)n_rows;
-    (void)err;
     if (s->failure.code != CLV_OK)
         return CLV_OK;
     if (clv_checkpoint_write(s->writer, s->pooled ? 0 : i, s->pooled ? &row : NULL, rows, &s->failure) != CLV_OK)

@@ -173,7 +173,6 @@ typedef struct display {
 static int show(void *arg, int64_t prompt, const char *text, size_t size, int last)
 {
     display *d = arg;
-    (void)prompt;
     if (d->model) { /* prompts come first, when nothing asked for is at fault */
         clv_model_option_warnings(d->model, &d->args->model, d->command);
         note_generation(d->args, d->says, d->command);

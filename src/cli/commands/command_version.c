@@ -27,7 +27,6 @@ static int cpu_features(const char *out[16])
     FEATURE("avx512bf16");
 #undef FEATURE
 #else
-    (void)out;
 #endif
     return n;
 }

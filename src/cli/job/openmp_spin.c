@@ -36,7 +36,6 @@ void clv_openmp_limit_spin(char **argv)
     if (setenv("GOMP_SPINCOUNT", spins, 1) == 0)
         execv(path, argv);
 #else
-    (void)argv;
     (void)spins;
 #endif
 }

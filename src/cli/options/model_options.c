@@ -38,7 +38,6 @@ void clv_model_missing_hint(char *out, size_t size, const char *value)
 static void on_lost_page(int signal)
 {
     static const char message[] = "cleave: a page of memory or of a mapped file is gone (SIGBUS)\n";
-    (void)signal;
     clv_handle_sigbus();
     ssize_t ignored = write(STDERR_FILENO, message, sizeof message - 1);
     (void)ignored;

@@ -9,7 +9,6 @@ static atomic_int stops;
 
 static void on_continue(int signal)
 {
-    (void)signal;
     atomic_fetch_add(&stops, 1);
 }
 

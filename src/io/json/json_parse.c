@@ -163,7 +163,6 @@ static bool add_member(json_t *object, const char *key, size_t size, json_t *val
 #if JANSSON_VERSION_HEX >= 0x020e00
     return json_object_setn_new_nocheck(object, key, size, value) == 0;
 #else
-    (void)size;
     return json_object_set_new_nocheck(object, key, value) == 0;
 #endif
 }

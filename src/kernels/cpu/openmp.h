@@ -42,7 +42,6 @@ static inline void clv_threads_set(int n)
 #ifdef _OPENMP
     omp_set_num_threads(n);
 #else
-    (void)n;
 #endif
 }
 

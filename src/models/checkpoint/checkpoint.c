@@ -335,7 +335,6 @@ static clv_status write_shards(const void *arg, const clv_weights *original, con
 {
     const sharding *s = arg;
     clv_sharded_write_options o = s->shards;
-    (void)original;
     o.progress = options->progress;
     o.progress_arg = options->progress_arg;
     return clv_weights_shard(s->weights, folder, &o, err);
@@ -384,7 +383,6 @@ clv_status clv_checkpoint_shard(const clv_model *model, const char *to, const cl
 static clv_status write_merged(const void *arg, const clv_weights *weights, const char *folder,
                                const clv_convert_options *options, clv_error *err)
 {
-    (void)arg;
     return clv_weights_merge(weights, folder, options->progress, options->progress_arg, err);
 }
 
@@ -402,7 +400,6 @@ static clv_status write_with_adapters(const void *arg, const clv_weights *weight
     clv_graph *graph;
     clv_program *program = NULL;
     clv_session *session = NULL;
-    (void)options;
     CLV_TRY(clv_graph_new(&graph, &m->mesh, err));
     clv_model_inference(graph, m, &(clv_model_graph_options){.batch = 1, .seq = 1});
     clv_status status = clv_model_compile(&program, m, graph, err);

@@ -182,7 +182,6 @@ static clv_status fill_rank(void *arg, clv_spmd *spmd, const clv_local_tensor *i
     const clv_reshard *r = ((const verification *)arg)->r;
     clv_local_tensor state;
     int64_t n, k = partial_index(&r->from, &r->mesh, clv_spmd_rank(spmd), &n), i = 0;
-    (void)in, (void)out;
     CLV_TRY(clv_spmd_state(&state, spmd, "in", err));
     for (clv_box_runs runs = clv_box_runs_begin(r->shape, &state.shard); !runs.done; clv_box_runs_next(&runs))
         for (int64_t at = runs.first; at < runs.first + runs.run_elems; at++)
@@ -201,7 +200,6 @@ static clv_status check_rank(void *arg, clv_spmd *spmd, const clv_local_tensor *
     clv_local_tensor made = clv_spmd_local_tensor(spmd, &loaded->program->buffers[result].type, &r->to);
     char axes[CLV_LAYOUT_TEXT];
     int64_t i = 0;
-    (void)in, (void)out;
     made.data = clv_loaded_program_view(loaded, clv_spmd_rank(spmd), result)->data;
     clv_spmd_partial_axes(axes, sizeof axes, &r->to, &r->mesh);
     if (axes[0] != '\0')

@@ -486,7 +486,6 @@ static const char in_place[] = "in place";
 
 static clv_status run_in_place(combined *t, const clv_op_harness *whole, const void *arg, clv_error *err)
 {
-    (void)whole;
     CLV_TRY(clv_op_harness_run(arg, in_place, err));
     combined_add(t, arg);
     return CLV_OK;

@@ -446,7 +446,6 @@ static clv_status start_openmp(void *arg, int rank, clv_comm *comm, clv_error *e
     enum { LEAST_STACK = CLV_GEMM_MAX_STACK_BYTES + (64 << 10) }; /* a matrix product and its callers */
     size_t least = SIZE_MAX;
 
-    (void)rank, (void)comm;
     pthread_mutex_lock(arg);
 #ifdef _OPENMP
 #pragma omp parallel reduction(min : least)

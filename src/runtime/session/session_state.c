@@ -178,7 +178,6 @@ typedef struct init_job {
 
 static clv_status init_rank(void *arg, int rank, clv_comm *comm, clv_error *err)
 {
-    (void)comm;
     const init_job *job = arg;
     return clv_session_fill_state(job->session, job->state, &job->from, rank, err);
 }

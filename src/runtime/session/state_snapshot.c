@@ -18,7 +18,6 @@ typedef struct rank_task {
 
 static clv_status run_rank(void *arg, int rank, clv_comm *comm, clv_error *err)
 {
-    (void)comm, (void)err;
     const rank_task *task = arg;
     clv_error *why = &task->failures[rank - task->session->first_local_rank];
     why->code = task->run(task, rank, why);

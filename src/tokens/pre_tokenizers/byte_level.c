@@ -55,7 +55,6 @@ static clv_status read_byte_level(void *options, const clv_component_reader *r, 
 /* The normalizer ByteLevel. */
 static clv_status map_bytes_to_unicode(clv_text_buffer *out, const void *options, clv_text_span text, clv_error *err)
 {
-    (void)options;
     for (size_t i = 0; i < text.size; i++)
         CLV_TRY(clv_text_buffer_append_character(out, clv_byte_to_unicode((unsigned char)text.text[i]), err));
     return CLV_OK;
@@ -94,7 +93,6 @@ static clv_status decode_byte_level(clv_token_texts *all, const void *options, c
     clv_text_buffer bytes = {0};
     char *valid;
     size_t size;
-    (void)options;
     clv_status status = clv_text_buffer_append(&bytes, "", 0, err);
     for (int64_t i = 0; status == CLV_OK && i < all->n; i++) {
         clv_text_span text = clv_text_buffer_span(&all->item[i]);

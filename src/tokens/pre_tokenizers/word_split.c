@@ -59,7 +59,6 @@ const clv_tokenizer_component clv_pre_tokenizer_digits = {.type = "Digits",
 static clv_status run_whitespace_alone(clv_pre_tokens *out, const void *options, const clv_pre_token *pre_token,
                                        clv_error *err)
 {
-    (void)options;
     return split_at(out, CLV_IS_SPACE, CLV_SPLIT_REMOVED, pre_token, err);
 }
 

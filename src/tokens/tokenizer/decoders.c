@@ -63,7 +63,6 @@ static clv_status decode_byte_fallback(clv_token_texts *all, const void *options
 {
     int64_t kept = 0;
     clv_status status = CLV_OK;
-    (void)options;
     for (int64_t i = 0, end; status == CLV_OK && i < all->n; i = end) {
         clv_text_buffer run = {0};
         status = byte_run(&run, &end, all, i, err);
@@ -98,7 +97,6 @@ static clv_status fuse(clv_token_texts *all, clv_error *err)
 
 static clv_status decode_fuse(clv_token_texts *all, const void *options, clv_error *err)
 {
-    (void)options;
     return fuse(all, err);
 }
 
@@ -133,7 +131,6 @@ static void strip(clv_text_buffer *b, const strip_options *o)
 
 static clv_status decode_strip(clv_token_texts *all, const void *options, clv_error *err)
 {
-    (void)err;
     for (int64_t i = 0; i < all->n; i++)
         if (all->item[i].size > 0)
             strip(&all->item[i], options);

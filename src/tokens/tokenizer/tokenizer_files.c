@@ -138,7 +138,6 @@ static bool is_not_tokenizer_file(const void *arg, const char *name)
                                         "tokenizer.model",
                                         "chat_template.jinja",
                                         "generation_config.json"};
-    (void)arg;
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         if (strcmp(name, names[i]) == 0)
             return false;

@@ -69,7 +69,6 @@ typedef struct product {
 
 static void run_task(void *arg, int task, int who)
 {
-    (void)who;
     const product *p = arg;
     const clv_gemm_args *g = p->g;
     const int64_t from = clv_task_begin(g->n, p->unit, p->tasks, task);

@@ -223,7 +223,6 @@ CLV_INLINE void fetch_ahead(const float *a, const float *const b[VECTORS])
     __builtin_prefetch(a + OF_A * ROWS);
     CLV_UNROLL for (int v = 0; v < VECTORS; v++) __builtin_prefetch(b[v] + OF_B * CLV_PANEL_COLUMNS);
 #else
-    (void)a, (void)b;
 #endif
 }
 

@@ -274,7 +274,6 @@ CLV_INLINE void dot_rows(clv_quant how, vf *out, const clv_quant_row *x, int row
     const int64_t row = blocks * clv_quant_block_bytes(how);
     __m256 sum[CLV_QUANT_ROWS][WIDE];
     factors f[CLV_QUANT_ROWS][WIDE];
-    (void)vnni;
     CLV_UNROLL for (int r = 0; r < rows; r++) CLV_UNROLL for (int j = 0; j < wide; j++) sum[r][j] = _mm256_setzero_ps();
     for (int64_t b = 0; b < blocks; b += CLV_QUANT_SCALES) {
         const int n = blocks - b < CLV_QUANT_SCALES ? (int)(blocks - b) : CLV_QUANT_SCALES;
@@ -321,7 +320,6 @@ CLV_INLINE void dot_row(clv_quant how, vf *out, int j, const clv_quant_row *x, i
 CLV_INLINE void dot_rows(clv_quant how, vf *out, const clv_quant_row *x, int rows, const uint8_t *ints,
                          const uint16_t *scales, int wide, int64_t blocks, bool vnni)
 {
-    (void)vnni;
     for (int j = 0; j < wide; j++)
         dot_row(how, out, j, x, rows, ints + j * blocks * clv_quant_block_bytes(how), scales + j * blocks, blocks);
 }
