@@ -1,5 +1,4 @@
 /* axis_rules_json.c - reads logical axis rules from JSON text or a file. */
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

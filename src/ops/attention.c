@@ -22,7 +22,6 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "base/versioned_structs.h"
 #include "graph/graph.h"
 #include "kernels/cpu/attention_kernel.h"
 #include "kernels/cpu/openmp.h"

@@ -1,6 +1,5 @@
 /* autodiff.c - reverse-mode automatic differentiation of a graph, before partitioning. */
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/error.h"
 #include "graph/graph.h"

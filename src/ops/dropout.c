@@ -8,7 +8,6 @@
  */
 #include <string.h>
 
-#include "base/error.h"
 #include "graph/graph.h"
 #include "kernels/cpu/dropout_kernel.h"
 #include "ops/builtin_ops.h"

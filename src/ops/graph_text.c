@@ -16,7 +16,6 @@
 
 #include "base/error.h"
 #include "base/text/c_locale.h"
-#include "cleave/text.h"
 #include "graph/graph.h"
 
 static const char *const inits[] = {"zeros", "ones", "normal", "lecun_normal", "uniform"};

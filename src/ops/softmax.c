@@ -5,7 +5,6 @@
  *
  * A row of -inf gives zeros. (Attention and cross-entropy have their own softmax kernels, which never store y.)
  */
-#include "base/error.h"
 #include "graph/graph.h"
 #include "kernels/cpu/softmax_kernel.h"
 #include "ops/builtin_ops.h"

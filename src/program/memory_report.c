@@ -1,6 +1,5 @@
 /* memory_report.c - memory of a rank at its peak, by kind: parameters, activations, gradients, workspace. */
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/error.h"
 #include "base/versioned_structs.h"

@@ -3,7 +3,6 @@
  */
 #include "cleave/layout.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #include "base/error.h"

@@ -3,10 +3,8 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "cleave/checkpoint.h"
 #include "io/files/file.h"
 #include "io/json/checksummed_json.h"
-#include "models/adapters/lora_parameters.h"
 #include "models/weights/parameter_map.h"
 #include "runtime/multi_process/multi_process.h"
 #include "train/trainer_state.h"

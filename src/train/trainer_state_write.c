@@ -6,12 +6,10 @@
 #include <sys/stat.h>
 
 #include "base/error.h"
-#include "cleave/checkpoint.h"
 #include "cleave/tokenizer.h"
 #include "io/checkpoint/sharded_checkpoint.h"
 #include "io/files/file.h"
 #include "models/adapters/peft_folder.h"
-#include "models/weights/parameter_map.h"
 #include "runtime/multi_process/multi_process.h"
 #include "train/trainer_state.h"
 

@@ -1,9 +1,6 @@
 /* bench_allreduce.c - the `cleave bench allreduce` benchmark: latency of an all-reduce of one buffer. */
 #include <math.h>
-#include <stdbool.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "cleave/session.h"
 #include "cli/timing/clock.h"

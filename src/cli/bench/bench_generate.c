@@ -1,5 +1,4 @@
 /* bench_generate.c - the `cleave bench generate` benchmark: load time, prefill and decode speed of a model folder. */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>

@@ -13,7 +13,6 @@
 #include "cli/evaluation/forward_run.h"
 #include "cli/input/sequence_options.h"
 #include "cli/job/job_processes.h"
-#include "cli/options/mesh_options.h"
 #include "cli/options/model_options.h"
 #include "cli/options/output_options.h"
 #include "cli/options/run_options.h"

@@ -1,9 +1,6 @@
 /* command_reshard.c - the `cleave reshard` command: collectives and bytes to move a tensor from one layout to
  * another.
  */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "cleave/reshard.h"
 #include "cli/command.h"

@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cleave/sequences.h"
 #include "cleave/tokenizer.h"
 #include "cli/command.h"
 #include "cli/input/prompts.h"

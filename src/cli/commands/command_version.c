@@ -1,7 +1,5 @@
 /* command_version.c - the `cleave version` command: build configuration and CPU features. */
 #include <jansson.h>
-#include <stdbool.h>
-#include <stdio.h>
 
 #include "cleave/machine.h"
 #include "cli/command.h"

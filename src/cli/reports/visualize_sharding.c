@@ -4,7 +4,6 @@
 #include "cli/reports/visualize_sharding.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 

@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cleave/graph.h"
 
 enum { DEFAULT_SEQ = 256 };
 

@@ -3,7 +3,6 @@
  */
 #include "models/checkpoint/checkpoint_warnings.h"
 
-#include <ctype.h>
 #include <fnmatch.h>
 #include <math.h>
 #include <stdarg.h>

@@ -4,7 +4,6 @@
  * Refused in config.json: positions other than absolute, decoders. The pooler and the next-sentence head of a
  * checkpoint are not used.
  */
-#include "base/error.h"
 #include "graph/graph.h"
 #include "models/config/config_fields.h"
 #include "models/families/model_family.h"

@@ -1,7 +1,6 @@
 /* model_weights.c - loads a folder's weights shard by shard into sessions, and saves a session's weights to a folder.
  */
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>

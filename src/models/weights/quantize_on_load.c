@@ -3,7 +3,6 @@
  */
 #include "models/weights/quantize_on_load.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

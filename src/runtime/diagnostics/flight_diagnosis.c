@@ -5,7 +5,6 @@
  * from a member that went on was lost. Members whose collectives of one number in a group set have different tags run
  * different programs.
  */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,7 +1,5 @@
 /* flight_merge.c - reads the flight recorder dumps of all processes of a run and merges them into one report. */
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/error.h"
 #include "base/versioned_structs.h"

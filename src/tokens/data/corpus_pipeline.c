@@ -12,7 +12,6 @@
 #include "base/error.h"
 #include "base/hardware/resource_limits.h"
 #include "base/threads/thread.h"
-#include "base/threads/wait.h"
 #include "base/versioned_structs.h"
 #include "cleave/data.h"
 #include "tokens/tokenizer/tokenizer_components.h"

@@ -2,11 +2,9 @@
 #include "tokens/data/mlm_masking.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/error.h"
 #include "base/versioned_structs.h"
-#include "tokens/data/token_file.h"
 #include "tokens/tokenizer/tokenizer_components.h"
 
 enum { MASK_STREAM = 0x6d61736b, CHOOSE = 0, BECOMES = 1, OTHER = 2, BLOCK = 256 };

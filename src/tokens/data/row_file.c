@@ -6,7 +6,6 @@
 
 #include "base/error.h"
 #include "io/checkpoint/safetensors.h"
-#include "tokens/data/token_file.h"
 
 enum { BLOCK = 1 << 16 /* numbers */ };
 

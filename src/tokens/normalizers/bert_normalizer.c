@@ -1,7 +1,6 @@
 /* bert_normalizer.c - BertNormalizer: drops control characters, separates Chinese characters, strips accents,
  * lower-cases.
  */
-#include "base/error.h"
 #include "tokens/unicode/character_classes.h"
 #include "tokens/tokenizer/tokenizer_components.h"
 #include "tokens/unicode/normalization_forms.h"

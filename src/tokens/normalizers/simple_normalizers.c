@@ -1,5 +1,4 @@
 /* simple_normalizers.c - Prepend, Strip, Lowercase, StripAccents and Nmt normalizers. */
-#include "base/error.h"
 #include "tokens/unicode/character_classes.h"
 #include "tokens/tokenizer/tokenizer_components.h"
 #include "base/text/utf8.h"

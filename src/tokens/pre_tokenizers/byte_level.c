@@ -1,6 +1,4 @@
 /* byte_level.c - ByteLevel normalizer, pre-tokenizer and decoder; GPT-2's bytes_to_unicode mapping. */
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/error.h"
 #include "tokens/pre_tokenizers/known_patterns.h"

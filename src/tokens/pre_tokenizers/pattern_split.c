@@ -1,7 +1,5 @@
 /* pattern_split.c - Split, CharDelimiterSplit and FixedLength pre-tokenizers. */
-#include <string.h>
 
-#include "base/error.h"
 #include "base/text/utf8.h"
 #include "tokens/pre_tokenizers/delimiter_behavior.h"
 #include "tokens/pre_tokenizers/known_patterns.h"

@@ -1,5 +1,4 @@
 /* word_split.c - BertPreTokenizer, Whitespace, WhitespaceSplit, Punctuation and Digits pre-tokenizers. */
-#include "base/error.h"
 #include "tokens/unicode/character_classes.h"
 #include "tokens/pre_tokenizers/delimiter_behavior.h"
 #include "tokens/tokenizer/tokenizer_components.h"

@@ -1,7 +1,6 @@
 /* decoders.c - ByteFallback, Fuse, Strip, WordPiece, BPEDecoder and CTC decoders (tokens back to text). */
 #include <string.h>
 
-#include "base/error.h"
 #include "tokens/tokenizer/tokenizer_components.h"
 #include "base/text/utf8.h"
 

@@ -2,7 +2,6 @@
  * decoder.
  */
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/error.h"
 #include "base/memory/grow.h"

@@ -2,7 +2,6 @@
  * tables by their "type"; what is not there is refused.
  */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
