@@ -1,18 +1,14 @@
 #include "cli_run.h"
 
-#include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 
-#include <cmocka.h>
-
 #include "io/checkpoint/safetensors.h"
+#include "unit_test.h"
 
 enum { LINE = 16384 };
 

@@ -1,9 +1,6 @@
 /* forked_ranks.c - forks processes, connects them by sockets and runs a function in each. */
 #include "forked_ranks.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/socket.h>
@@ -14,9 +11,8 @@
 #include <sanitizer/lsan_interface.h>
 #endif
 
-#include <cmocka.h>
-
 #include "mpi_test_job.h"
+#include "unit_test.h"
 
 void check(bool ok, const clv_process_links *links, const char *what, const clv_error *err)
 {

@@ -2,18 +2,14 @@
 #include "graph_interpreter.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "op_call.h"
 #include "runtime/checks/op_harness.h"
 #include "runtime/checks/guard_bytes.h"
+#include "unit_test.h"
 
 #ifdef __SANITIZE_ADDRESS__
 enum { GUARD = 0 }; /* it sees every overrun by itself */

@@ -4,20 +4,15 @@
 #define CLEAVE_TESTS_KERNEL_CHECK_H
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "cleave/dtype.h"
 #include "kernels/cpu/cpu_tuning.h"
 #include "kernels/cpu/isa_dispatch.h"
+#include "unit_test.h"
 
 static uint64_t check_seed = 20240607;
 

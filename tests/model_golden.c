@@ -1,14 +1,9 @@
 #include "model_golden.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "graph/graph.h"
 #include "cleave/generate.h"
@@ -17,6 +12,7 @@
 #include "golden_path.h"
 #include "must.h"
 #include "sweep.h"
+#include "unit_test.h"
 
 enum { MAX_PARAMETERS = 64, MAX_INPUTS = 4, IGNORED = -100, GREEDY = 40 };
 

@@ -2,14 +2,8 @@
 #ifndef CLEAVE_TESTS_MUST_H
 #define CLEAVE_TESTS_MUST_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "cleave/graph.h"
+#include "unit_test.h"
 
 /* Fails the test with the message. */
 static inline void must(clv_status status, const clv_error *err)

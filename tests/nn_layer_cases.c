@@ -1,19 +1,15 @@
 #include "nn_layer_cases.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "cleave/session.h"
 #include "graph_interpreter.h"
 #include "models/config/model_config.h"
 #include "program/program.h"
+#include "unit_test.h"
 
 enum { B = NN_BATCH, S = NN_SEQ, MAX_TENSORS = 48, MAX_INPUTS = 3, IGNORED = -100, MASK_TOKEN = 74 };
 

@@ -3,16 +3,12 @@
 #define CLEAVE_TESTS_OPS_CHECK_H
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "graph_interpreter.h"
+#include "unit_test.h"
 
 enum { SEED = 20240607 };
 

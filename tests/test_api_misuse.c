@@ -3,17 +3,11 @@
  * returns nothing: 0, NULL, CLV_NONE, an empty text. */
 #include <ctype.h>
 #include <dirent.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "cleave/generate.h"
 #include "cleave/model.h"
@@ -22,6 +16,7 @@
 #include "cleave/program.h"
 #include "cleave/rng.h"
 #include "cleave/session.h"
+#include "unit_test.h"
 
 static clv_error err;
 static clv_mesh mesh;

@@ -3,15 +3,11 @@
  * ranks that fail on the way. x86 hides most faults of memory order, and the thread sanitizer sees only the schedules
  * that happen.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "model_checker_atomics.h"
+#include "unit_test.h"
 
 /* The protocol itself, with its atomics watched. */
 #include "base/threads/wait.c"

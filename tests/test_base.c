@@ -1,13 +1,7 @@
 /* test_base.c - statuses, errors, arenas, clocks and dissent. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "base/memory/arena.h"
 #include "base/majority_check.h"
@@ -15,6 +9,7 @@
 #include "cleave/text.h"
 #include "base/threads/wait.h"
 #include "cleave/status.h"
+#include "unit_test.h"
 
 static void status_has_a_name_and_text(void **state)
 {

@@ -1,16 +1,12 @@
 /* test_bert_golden.c - our BERT against transformers' (model_golden.h): padding, token types; checkpoints as they were
  * published; a bare model. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
-
-#include <cmocka.h>
 
 #include "golden_path.h"
 #include "model_golden.h"
 #include "models/weights/model_weights.h"
+#include "unit_test.h"
 
 static void test_bert(void **state)
 {

@@ -1,16 +1,12 @@
 /* Boxes of shards: copies against an element-by-element loop; reductions against the same in the peers' order. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "tensor/box_copy.h"
 #include "tensor/float16.h"
+#include "unit_test.h"
 
 static uint64_t seed = 20240607;
 

@@ -1,14 +1,9 @@
 /* test_box_runs.c - a tensor's range, or a box of it, as boxes: for random shapes the pieces are consecutive, in order,
  * and no larger than allowed. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 
-#include <cmocka.h>
-
 #include "tensor/box_runs.h"
+#include "unit_test.h"
 
 static uint64_t seed = 1;
 

@@ -1,11 +1,8 @@
 /* test_checkpoint_background.c - checkpoints that are written while steps go on: they are what those are that the
  * training waits for, byte for byte, and change nothing of it; a failure is told later, and nothing is left of it. */
 #include <pthread.h>
-#include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,13 +10,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "must.h"
 #include "trained_model.h"
 #include "temp_folder.h"
 #include "runtime/multi_process/multi_process.h"
 #include "train/trainer_state.h"
+#include "unit_test.h"
 
 enum { BATCH = 2, SEQ = 8, STEPS = 8, COMMAND = 1024 };
 

@@ -4,11 +4,8 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <math.h>
-#include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,12 +14,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "cleave/train.h"
 #include "must.h"
 #include "trained_model.h"
 #include "temp_folder.h"
+#include "unit_test.h"
 
 enum { BATCH = 2, SEQ = 8, STEPS = 8, PATH = 512 };
 

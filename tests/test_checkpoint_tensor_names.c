@@ -1,15 +1,9 @@
 /* test_checkpoint_tensor_names.c - tensors of a checkpoint that config.json says nothing of: tied ones under either
  * name, rotary frequencies, prefixes of wrappers; and what is said of those that the model leaves unread. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "cleave/checkpoint.h"
 #include "cleave/model.h"
@@ -18,6 +12,7 @@
 #include "models/weights/parameter_map.h"
 #include "must.h"
 #include "temp_folder.h"
+#include "unit_test.h"
 
 /* A tensor that is added: `n` times the value. */
 typedef struct added {

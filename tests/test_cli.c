@@ -1,16 +1,10 @@
 /* test_cli.c - the command line as its users meet it: the built binary's output and exit codes, for every command
  * that `cleave --help` lists; and the option parser by itself. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "cli/command.c"
 #include "cli/job/crash_report.c"
@@ -28,6 +22,7 @@
 #include "cli/parser/option_parser.c"
 #include "cli/parser/output_path.c"
 #include "cli/timing/suspensions.c"
+#include "unit_test.h"
 
 enum { OUTPUT_SIZE = 32768 };
 

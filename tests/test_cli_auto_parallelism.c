@@ -1,13 +1,8 @@
 /* How the whole machine is split, for cores that this one may not have; tests/test_cpu_count.c runs commands on it. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 
-#include <cmocka.h>
-
 #include "cli/options/auto_parallelism.h"
+#include "unit_test.h"
 
 static void test_split(void **state)
 {

@@ -1,15 +1,10 @@
 /* test_cli_conflicting_options.c - an option that another one leaves without effect is refused by name, not passed
  * over; also when it is given the value that it would have anyway. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "cli_run.h"
+#include "unit_test.h"
 
 static char out[CLI_OUTPUT];
 

@@ -1,19 +1,14 @@
 /* test_cli_data.c - texts to token files, and train on those: the same losses on every mesh and after a break, and what
  * is refused. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "cleave/checkpoint.h"
 #include "cleave/data.h"
 #include "cli_run.h"
 #include "must.h"
+#include "unit_test.h"
 
 enum { N = 1000, VOCAB = 300 };
 

@@ -1,14 +1,10 @@
 /* test_cli_did_you_mean.c - requests that are nearly right: what was meant is done where that is plain, and asked for
  * where it is not; and a file that is not there, in every command. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "cli_run.h"
+#include "unit_test.h"
 
 typedef struct request {
     const char *arguments, *says;

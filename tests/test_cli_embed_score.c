@@ -1,15 +1,11 @@
 /* test_cli_embed_score.c - embed and score against transformers' values (tests/golden/make_scores.py), at several
  * degrees and batch sizes; and what they refuse. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
+#include "unit_test.h"
 
 #include <jansson.h>
 

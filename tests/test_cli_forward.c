@@ -1,17 +1,13 @@
 /* test_cli_forward.c - cleave forward against transformers' values and gradients, by file, at several degrees; and what
  * it refuses. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "cli_run.h"
 #include "io/checkpoint/safetensors.h"
+#include "unit_test.h"
 
 static char said[CLI_OUTPUT];
 

@@ -1,12 +1,9 @@
 /* test_cli_hardware.c - --hardware of every command that compiles: layouts are priced by the profile. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
+#include "unit_test.h"
 #include <jansson.h>
 
 #include "cli_run.h"

@@ -1,18 +1,14 @@
 /* test_cli_help.c - pages of --help: 80 columns, and nothing that is left out unnamed; their examples are run as they
  * stand, by bash, in a folder that has what they name.
  * What takes long is made short; the benchmarks run only where CLV_CASES asks for more. */
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "cli_run.h"
+#include "unit_test.h"
 
 enum { COMMANDS = 32, EXAMPLES = 64, OPTIONS = 96 };
 

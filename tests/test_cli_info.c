@@ -1,13 +1,7 @@
 /* test_cli_info.c - cleave info: sizes, counts of parameters and degrees of the golden models, against figures worked
  * out by hand. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "cli_run.h"
+#include "unit_test.h"
 
 static void test_model(void **state)
 {

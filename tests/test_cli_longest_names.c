@@ -1,16 +1,11 @@
 /* test_cli_longest_names.c - texts as long as they may be: a mesh of sixteen axes whose names have as many letters as
  * are valid comes out whole wherever it is printed or written. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "cleave/mesh.h"
 #include "cli_run.h"
+#include "unit_test.h"
 
 static char out[CLI_OUTPUT];
 

@@ -1,13 +1,9 @@
 /* test_cli_lora.c - adapters by the commands: trained beside a folder's weights, saved apart or merged, gone on from on
  * other meshes, planned for, and refused where they do not belong. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 
-#include <cmocka.h>
-
 #include "cli_run.h"
+#include "unit_test.h"
 
 #define ON(model)                                                                                                      \
     "train -m {g}/" model " --data {d}/" model ".safetensors --no-shuffle --batch 2 --lr 1e-3 --schedule constant "    \

@@ -1,17 +1,12 @@
 /* test_cli_mapped_weights.c - a model's weights under a map: a file that is cut while it is read is an error, and
  * tensors that the model has no use for are noted. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 
-#include <cmocka.h>
-
 #include "cli/options/model_options.c"
+#include "unit_test.h"
 
 #include "models/model.h"
 #include "models/weights/parameter_map.h"

@@ -1,12 +1,9 @@
 /* test_cli_messages.c - what the commands say: of requests that are nearly right, and of what came out. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
+#include "unit_test.h"
 #include <jansson.h>
 
 #include "cli_run.h"

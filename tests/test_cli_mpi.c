@@ -1,18 +1,14 @@
 /* test_cli_mpi.c - commands in the processes of a job: `mpirun -np 2 cleave ...` prints and writes what one
  * process does, once, and says what failed in any of them. CLV_TEST_LAUNCHERS: each MPI's launcher with its options,
  * "|" between them. */
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "cli_run.h"
 #include "sweep.h"
+#include "unit_test.h"
 
 enum { LAUNCHERS = 4 };
 

@@ -1,16 +1,11 @@
 /* test_cli_output_files.c - what commands do to files: what is in the way of --out, limits and what killed runs leave.
  * */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "cli_run.h"
 #include "io/checkpoint/safetensors.h"
+#include "unit_test.h"
 
 static const char tiny[] = "--layers 1 --hidden 8 --heads 1 --seq 8 --batch 1 --steps 1";
 

@@ -1,16 +1,13 @@
 /* test_cli_plan.c - cleave plan and explain: bytes against formulas and against XLA's, what they refuse, meshes of any
  * size. */
 #include <math.h>
-#include <setjmp.h>
 #include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdbool.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
+#include "unit_test.h"
 #include <jansson.h>
 
 static const char *path_of(const char *variable)

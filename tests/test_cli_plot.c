@@ -3,11 +3,8 @@
 #include <ctype.h>
 #include <jansson.h>
 #include <math.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,11 +12,10 @@
 #include <time.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "cli/output/metrics_plot.h"
 #include "cli_run.h"
 #include "must.h"
+#include "unit_test.h"
 
 static const char *in_folder(const char *name)
 {

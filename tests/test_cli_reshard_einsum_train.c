@@ -1,9 +1,6 @@
 /* test_cli_reshard_einsum_train.c - reshard, einsum, train, generate and bench block through the built binary: the
  * oracle table of changes of layout run on rank threads, a checkpoint trained and read back at every degree, and bad
  * requests. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,9 +8,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "cli_run.h"
+#include "unit_test.h"
 
 static int run(char out[CLI_OUTPUT], const char *arguments)
 {

@@ -1,21 +1,16 @@
 /* test_cli_shard_merge.c - cleave shard and merge: what was sharded by any mesh merges to the same bytes, runs as the
  * folder that it came from, and is refused when a bit of it is wrong. */
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "cli_run.h"
 #include "io/checkpoint/weights.h"
 #include "io/files/file.h"
+#include "unit_test.h"
 
 static const char *const models[] = {"llama", "gpt2", "esm", "llama_bias", "esm_norm"};
 static const char *const meshes[] = {"-tp 1",

@@ -1,15 +1,11 @@
 /* test_cli_shutdown_signals.c - signals that ask to leave: the first is noted, also when another comes before its time
  * is. */
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
-#include <cmocka.h>
+#include "unit_test.h"
 
 /* As if another thread had the second signal, between the first's two notes. */
 static int between;

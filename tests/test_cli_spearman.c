@@ -1,14 +1,9 @@
 /* test_cli_spearman.c - Spearman's correlation, against values worked out by hand: equal values share the mean
  * of their ranks. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "cli/evaluation/spearman.h"
+#include "unit_test.h"
 
 static void expect(double want, const double *x, const double *y, int64_t n)
 {

@@ -1,16 +1,10 @@
 /* test_cli_table.c - what commands print: the same table as text and as JSON, and progress that stays silent for
  * quick work. */
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "cli/output/messages.c"
 #include "cli/output/progress.c"
@@ -20,6 +14,7 @@
 #include "cli/output/terminal.c"
 #include "cli/output/word_wrap.c"
 #include "cli/timing/suspensions.c"
+#include "unit_test.h"
 
 /* Collects what is written to a descriptor between begin and end. */
 typedef struct capture {

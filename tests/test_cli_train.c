@@ -1,10 +1,7 @@
 /* test_cli_train.c - train and its folder: a run that is stopped leaves its metrics and does not block the next one, a
  * folder that is not ours is not touched, a full disk is found first, and the losses that are reported are those of the
  * steps. */
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,9 +9,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "cli_run.h"
+#include "unit_test.h"
 
 static const char small[] = "train --text {d}/text --layers 1 --hidden 16 --heads 2 --ffn 32 --seq 16 --batch 1";
 

@@ -1,18 +1,13 @@
 /* test_cli_train_errors.c - what train is told that cannot be: one line that names it, exit code 2, and nothing has
  * changed on disk. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "cleave/checkpoint.h"
 #include "cli_run.h"
 #include "must.h"
+#include "unit_test.h"
 
 /* All names below {d}/in, and what files hold. */
 static void list(const char *name)

@@ -1,16 +1,12 @@
 /* test_cli_train_mlm.c - train on what is masked: proteins with masks that are the same on every mesh and after a
  * break, validation by masks that stay, and what is refused. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "cli_run.h"
+#include "unit_test.h"
 
 #define ESM "train -m {d}/esm --lr 0.01 --warmup 0 --seq 24 --batch 3"
 

@@ -1,19 +1,15 @@
 /* test_clip_grad_norm.c - what a training step does with its gradients: the norm of all of them on every mesh,
  * clipping, and what it costs in communication. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "cleave/train.h"
 #include "models/model.h"
 #include "must.h"
 #include "sweep.h"
+#include "unit_test.h"
 
 enum { BATCH = 4, SEQ = 8, VOCAB = 37, MOST_STATE = 1 << 14 };
 

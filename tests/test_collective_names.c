@@ -1,16 +1,12 @@
 /* test_collective_names.c - what plans call their collectives: none by a constraint alone, what reduces a gradient by
  * its parameter; and which pass each is of. */
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
-#include <stddef.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "cleave/plan.h"
 #include "golden_path.h"
 #include "must.h"
+#include "unit_test.h"
 
 static const char *const families[] = {"llama", "llama_tied", "gpt2", "qwen2", "mistral", "bert", "esm"};
 static const struct {

@@ -6,15 +6,10 @@
  */
 #include <math.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-
-#include <cmocka.h>
 
 #include "base/threads/wait.h"
 #include "comm/job/mpi_job.h"
@@ -22,6 +17,7 @@
 #include "mpi_test_job.h"
 #include "single_step.h"
 #include "sweep.h"
+#include "unit_test.h"
 
 enum { MAX_RANKS = 64, MAX_SETS = 8, MOST_ELEMS = 50001, HALF_BYTES = 8 * MOST_ELEMS + 64 };
 

@@ -1,17 +1,13 @@
 /* test_compile_passes.c - the passes of clv_compile, each by itself: assign, lower, memory. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "cleave/nn.h"
 #include "elementwise_op.h"
 #include "must.h"
 #include "partition/passes/passes.h"
+#include "unit_test.h"
 
 /* A partitioner of a graph, as clv_compile makes it. */
 typedef struct bench {

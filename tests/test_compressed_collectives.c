@@ -1,13 +1,8 @@
 /* test_compressed_collectives.c - steps that carry their tensors rounded: which do, how many bytes they move, how far
  * results are off at most, that all who hold an element hold the same bits, and what becomes of NaN and infinity. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "cleave/model.h"
 #include "cleave/plan.h"
@@ -17,6 +12,7 @@
 #include "random_layout.h"
 #include "runtime/session/executor.h"
 #include "runtime/session/session_internal.h"
+#include "unit_test.h"
 
 enum { MOST = 16, BATCH = 4, SEQ = 12, WIDTH = 64, FFN = 96, HEADS = 6, ROOM = 4 * WIDTH * FFN };
 

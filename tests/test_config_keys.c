@@ -1,15 +1,9 @@
 /* test_config_keys.c - every key that transformers and PEFT know in config.json and adapter_config.json is known here
  * (tests/golden/check_config_keys.py lists them), and each value of one that would change a forward pass is refused by
  * name or read, as transformers' results say. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "golden_path.h"
 #include "io/files/file.h"
@@ -19,6 +13,7 @@
 #include "models/config/model_config.h"
 #include "models/families/family_registry.h"
 #include "temp_folder.h"
+#include "unit_test.h"
 
 static json_t *list;
 

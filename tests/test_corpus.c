@@ -1,15 +1,9 @@
 /* test_corpus.c - texts as token files: the ids of documents are the tokenizer's, pieces and threads change nothing,
  * answers alone are learned, and what is wrong is named and leaves no file. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "cleave/corpus.h"
 #include "io/files/file.h"
@@ -19,6 +13,7 @@
 #include "sweep.h"
 #include "tokens/data/corpus_pipeline.h"
 #include "tokens/data/token_file.h"
+#include "unit_test.h"
 
 static void write_text(const char *name, const char *text)
 {

@@ -1,20 +1,15 @@
 /* test_cpu_count.c - the cores that a process may use, and what a command takes where nothing is said. */
 #include <sched.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
-#include <cmocka.h>
-
 #include "base/hardware/resource_limits.h"
 #include "cleave/machine.h"
 #include "cli_run.h"
+#include "unit_test.h"
 
 static char out[CLI_OUTPUT];
 

@@ -2,15 +2,9 @@
  * bit for bit on every mesh; one without attention, with keys of its own; and what is refused. */
 #include <math.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "cleave/evaluate.h"
 #include "cleave/family.h"
@@ -20,6 +14,7 @@
 #include "golden_path.h"
 #include "must.h"
 #include "temp_folder.h"
+#include "unit_test.h"
 
 enum { B = 2, S = 5, TOKENS = 6 };
 

@@ -2,20 +2,15 @@
  * like others; defs and rules that do not hold, which get errors; the registry. */
 #include <math.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "cleave/cleave.h"
 #include "elementwise_op.h"
 #include "graph_interpreter.h"
 #include "must.h"
+#include "unit_test.h"
 
 /* ---- mix: y = s * x * w, or s * x without w; elementwise, in place, with a workspace that it goes through ---- */
 

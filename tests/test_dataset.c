@@ -1,15 +1,9 @@
 /* test_dataset.c - token files and rows as training data: the order of an epoch, batches that depend on (seed, step,
  * row) alone, the bytes of a token file, and the files to refuse. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "cleave/checkpoint.h"
 #include "cleave/data.h"
@@ -18,6 +12,7 @@
 #include "temp_folder.h"
 #include "tokens/data/epoch_shuffle.h"
 #include "tokens/data/token_file.h"
+#include "unit_test.h"
 
 /* ---- the order ---- */
 

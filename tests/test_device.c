@@ -1,21 +1,16 @@
 /* test_device.c - sessions on a device that is not the host (mock_device.c): its names, what it refuses, which ops run
  * on the host for it and are counted, failures that come late; and what kernels may ask of the rank that runs them.
  * Other tests run on it as they are (ctest -L device). */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "cleave/cleave.h"
 #include "device/device.h"
 #include "elementwise_op.h"
 #include "mock_device.h"
 #include "must.h"
+#include "unit_test.h"
 
 enum { RANKS = 3, N = 10 };
 

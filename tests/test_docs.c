@@ -1,18 +1,14 @@
 /* test_docs.c - what README.md and docs say that a command prints is what it prints. Blocks that begin as one of those
  * below are run; "..." stands for the rest of the output. */
 #include <dirent.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "cleave/model.h"
+#include "unit_test.h"
 
 /* Commands whose output is the same everywhere: no times of this machine, no files. */
 static const char *const checked[] = {"$ cleave einsum ",

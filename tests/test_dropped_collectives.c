@@ -2,18 +2,14 @@
  * moved behind its first reader; the results must change, or the program must be refused. A test suite that passes
  * programs with a lost collective would pass a partitioner that forgets one. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "cleave/nn.h"
 #include "must.h"
 #include "runtime/session/session_internal.h"
+#include "unit_test.h"
 
 enum { B = 2, S = 6, M = 24, FFN = 40, HEADS = 6, MOST = 24, ROOM = 8192 };
 

@@ -1,14 +1,10 @@
 /* Element types: names, rounding, conversion. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "cleave/dtype.h"
 #include "tensor/float16.h"
+#include "unit_test.h"
 
 static void names_and_sizes(void **state)
 {

@@ -1,12 +1,7 @@
 /* test_esm_golden.c - our ESM-2 against transformers' (model_golden.h). */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
-
 #include "model_golden.h"
 #include "models/config/model_config.h"
+#include "unit_test.h"
 
 /* As published: token dropout; with padding and mask tokens. */
 static void test_esm(void **state)

@@ -1,22 +1,17 @@
 /* test_evaluate.c - all that a model makes of a batch, from C: the same on every mesh; where it is not finite; and what
  * is refused. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "cleave/checkpoint.h"
 #include "cleave/evaluate.h"
 #include "cleave/program.h"
 #include "golden_path.h"
 #include "must.h"
+#include "unit_test.h"
 
 enum { B = 2, S = 3 };
 

@@ -1,16 +1,13 @@
 /* test_examples.c - the example programs as their users run them: nnx_linear against flax, mlp against NumPy (both from
  * tests/golden), train_block by what it prints, generate and embed by themselves; and what they refuse. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
+#include "unit_test.h"
 #include <jansson.h>
 
 enum { OUTPUT_SIZE = 1 << 16 };

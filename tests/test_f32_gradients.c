@@ -1,19 +1,15 @@
 /* test_f32_gradients.c - gradients of bf16 weights that are f32 from where they are made: nothing is rounded where they
  * are added up, so ranks and parts of a step bring the same ones; what a plan says of them is what a run takes. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "cleave/plan.h"
 #include "cleave/train.h"
 #include "must.h"
 #include "program/program.h"
+#include "unit_test.h"
 
 enum { BATCH = 8, SEQ = 6, MOST_ELEMS = 4096 };
 

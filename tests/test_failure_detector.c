@@ -5,9 +5,6 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <netinet/in.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,12 +15,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "comm/comm.h"
 #include "comm/control/control_internal.h"
 #include "comm/threads/world.h"
 #include "must.h"
+#include "unit_test.h"
 
 /* ---- ports of a range ---- */
 

@@ -9,17 +9,12 @@
  * a mismatched collective it is the member that differs from the majority. Of two members neither is: both must be
  * named.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "cleave/flight.h"
 #include "cleave/session.h"
@@ -28,6 +23,7 @@
 #include "forked_ranks.h"
 #include "mpi_test_job.h"
 #include "must.h"
+#include "unit_test.h"
 
 enum {
     MOST = 16, /* elements of a dimension */

@@ -1,15 +1,9 @@
 /* test_file_kind.c - what a file is by its first bytes, and what is said of one where another was expected: weights,
  * an index, a config, a vocabulary. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "cleave/model.h"
 #include "io/checkpoint/safetensors.h"
@@ -18,6 +12,7 @@
 #include "io/files/file_kind.h"
 #include "io/json/json.h"
 #include "temp_folder.h"
+#include "unit_test.h"
 
 #define FILE_OF(kind, bytes)                                                                                           \
     {                                                                                                                  \

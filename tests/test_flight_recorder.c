@@ -1,15 +1,10 @@
 /* test_flight_recorder.c - flight recorders: what they keep, how dumps of several processes are read together, and who
  * is blamed for what. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "cleave/flight.h"
 #include "cleave/op.h"
@@ -19,6 +14,7 @@
 #include "io/diagnostics/flight_file.h"
 #include "must.h"
 #include "sleeping_op.h"
+#include "unit_test.h"
 
 enum { N = 16, LATE_MS = 900 };
 

@@ -1,21 +1,16 @@
 /* test_generate_text.c - texts that a model writes: the same one by one and side by side, as a stream and at the end.
  */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "cleave/generate.h"
 #include "infer/generation/prefill_chunk.h"
 #include "must.h"
 #include "sweep.h"
+#include "unit_test.h"
 
 static char folder[] = "/tmp/cleave_test_XXXXXX";
 static clv_model *model; /* of bytes, with the weights that its seed gives */

@@ -1,17 +1,12 @@
 /* test_generation_config.c - what a model's folder says of generating: which file counts, what ends a text, how tokens
  * are chosen, what is not supported, what is refused. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "cleave/generate.h"
 #include "must.h"
+#include "unit_test.h"
 
 enum { TOKENS = 12 };
 static char folder[] = "/tmp/cleave_test_XXXXXX";

@@ -1,12 +1,7 @@
 /* test_gpt2_golden.c - our GPT-2 against transformers' (model_golden.h): 5 heads of 3, tied; an exact gelu and a width
  * of its own, untied. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
-
 #include "model_golden.h"
+#include "unit_test.h"
 
 static void test_gpt2(void **state)
 {

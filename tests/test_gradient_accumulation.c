@@ -1,20 +1,16 @@
 /* test_gradient_accumulation.c - steps in parts whose gradients are added up: the same numbers as of the whole batch at
  * once, one reduction a parameter whatever the parts, and the memory that the plan says. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "cleave/plan.h"
 #include "cleave/train.h"
 #include "golden_plan.h"
 #include "must.h"
 #include "sweep.h"
+#include "unit_test.h"
 
 enum { BATCH = 8, SEQ = 6, STEPS = 4, WEIGHTS = 1 << 12 };
 

@@ -1,19 +1,15 @@
 /* test_graph_text.c - graphs as text: what is printed parses to the same graph, which compiles to the same program;
  * what is wrong is named with its line. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "gpt_block.h"
 #include "graph/graph.h"
 #include "program/program.h"
 #include "random_graph.h"
 #include "sweep.h"
+#include "unit_test.h"
 
 enum { CASES = 150, THIN_CASES = 40 };
 

@@ -1,12 +1,8 @@
 /* test_human_units.c - bytes, seconds and counts as text. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 
-#include <cmocka.h>
-
 #include "cleave/text.h"
+#include "unit_test.h"
 
 typedef int printer(char *out, size_t size, double value);
 

@@ -2,17 +2,12 @@
  * processes run the second part.
  */
 #include <dlfcn.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "base/threads/wait.h"
 #include "cleave/evaluate.h"
@@ -23,6 +18,7 @@
 #include "cli_run.h"
 #include "mpi_test_job.h"
 #include "must.h"
+#include "unit_test.h"
 
 /* ---- without a launcher ---- */
 

@@ -1,16 +1,11 @@
 /* test_json.c - JSON is read as Python's json reads it (tests/golden/make_json.py). */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "golden_path.h"
 #include "io/json/json.h"
+#include "unit_test.h"
 
 enum { LINE = 1 << 16 };
 

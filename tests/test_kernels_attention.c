@@ -1,21 +1,16 @@
 /* test_kernels_attention.c: every instruction set and dtype against the f64 reference, the reference against finite
  * differences, and what the header promises: division of rows and threads changes no bit. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "cleave/dtype.h"
 #include "kernels/cpu/attention_kernel.h"
 #include "kernels/cpu/cpu_tuning.h"
 #include "kernels/cpu/isa_dispatch.h"
 #include "sweep.h"
+#include "unit_test.h"
 
 enum { SEED = 20240607 };
 

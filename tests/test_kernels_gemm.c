@@ -1,17 +1,11 @@
 /* test_kernels_gemm.c: products of every dtype, transpose and instruction set against plain loops in f64; extents of
  * zero. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "cleave/dtype.h"
 #include "kernels/cpu/gemm/gemm.h"
@@ -21,6 +15,7 @@
 #include "kernels/cpu/openmp.h"
 #include "batch_invariance.h"
 #include "sweep.h"
+#include "unit_test.h"
 
 enum { SEED = 77003, CASES = 61 };
 

@@ -2,19 +2,15 @@
  * program: what Megatron's block communicates and nothing more, by kind, count and bytes. The ranks that share a KV
  * head make it each for itself. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "cleave/nn.h"
 #include "cleave/program.h"
 #include "must.h"
 #include "program/program.h"
+#include "unit_test.h"
 
 typedef struct sizes {
     int batch, seq, head_dim, context;

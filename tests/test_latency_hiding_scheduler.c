@@ -2,15 +2,10 @@
  * after another, which of them hide behind what, and what programs and sessions notice when something touches what a
  * step moves. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "gpt_block.h"
 #include "cleave/session.h"
@@ -23,6 +18,7 @@
 #include "batch_invariance.h"
 #include "slow_link_machine.h"
 #include "sweep.h"
+#include "unit_test.h"
 
 enum { B = 12, S = 7, M = 24, HEADS = 6, OUTPUTS = 32, ROOM = 12288 };
 

@@ -1,13 +1,9 @@
 /* Layouts: text form, normal form, cuts, and the elements that a rank lacks. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "cleave/layout.h"
+#include "unit_test.h"
 
 static clv_mesh mesh_of(const char *text)
 {

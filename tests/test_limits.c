@@ -1,12 +1,7 @@
 /* test_limits.c - tensors and programs as large as they may be, and larger: refused, never overflown (run by the
  * undefined sanitizer too). Nothing here is allocated. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "base/memory/arena.h"
 #include "cleave/graph.h"
@@ -14,6 +9,7 @@
 #include "partition/reshard/reshard_planner.h"
 #include "must.h"
 #include "program/program.h"
+#include "unit_test.h"
 
 #define DIMS(...)                                                                                                      \
     (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (int64_t[])                                             \

@@ -1,12 +1,7 @@
 /* test_llama_golden.c - Llama, Mistral and Qwen2 against transformers' (model_golden.h): untied, tied, biases, rope
  * scaling, windows. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
-
 #include "model_golden.h"
+#include "unit_test.h"
 
 static void test_llama(void **state)
 {

@@ -1,14 +1,8 @@
 /* test_locale.c - what is written and read has a point in its numbers, in programs whose locale has a comma, too. */
 #include <locale.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "base/error.h"
 #include "cleave/machine.h"
@@ -18,6 +12,7 @@
 #include "io/files/file.h"
 #include "io/json/json.h"
 #include "must.h"
+#include "unit_test.h"
 
 static bool has_comma;
 

@@ -1,14 +1,9 @@
 /* test_lora.c - adapters: what they cost, what stays as it was, and that every mesh trains the same ones. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "cleave/checkpoint.h"
 #include "cleave/plan.h"
@@ -19,6 +14,7 @@
 #include "runtime/multi_process/multi_process.h"
 #include "train/trainer_state.h"
 #include "sweep.h"
+#include "unit_test.h"
 
 enum { BATCH = 4, SEQ = 8, RANK = 3, STEPS = 4, MOST_STATE = 1 << 16, MOST_COLLECTIVES = 256, TEXT = 128 };
 

@@ -3,12 +3,9 @@
  * launchers, under a shell that lives on, so that the launcher does not end the survivors.
  */
 #include <pthread.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,14 +13,13 @@
 #include <time.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "base/threads/wait.h"
 #include "cleave/job.h"
 #include "cleave/session.h"
 #include "cli_run.h"
 #include "must.h"
 #include "sweep.h"
+#include "unit_test.h"
 
 enum {
     PROCESSES = 3,

@@ -1,15 +1,11 @@
 /* test_lr_schedule.c - learning rates of every shape, at the steps where they turn. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "cleave/train.h"
 #include "must.h"
+#include "unit_test.h"
 
 static const clv_lr_schedule rates = {.peak = 1, .floor = 0.2, .warmup = 4, .steps = 24};
 

@@ -2,18 +2,14 @@
  * formulas.
  */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "cleave/program.h"
 #include "measure/measure_network.h"
 #include "program/program.h"
+#include "unit_test.h"
 
 static const char *const valid =
     "{\"name\":\"n\",\"ranks_per_host\":4,\"memory_bytes\":1e9,\"flops_per_s\":{\"f32\":1e9,\"bf16\":4e9},"

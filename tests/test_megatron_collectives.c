@@ -1,19 +1,15 @@
 /* test_megatron_collectives.c - the collectives of Megatron's layers, read off the program: kinds, counts and bytes. f,
  * f*, g and g* are written nowhere; they must come out of layouts. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "cleave/nn.h"
 #include "cleave/program.h"
 #include "must.h"
 #include "program/program.h"
+#include "unit_test.h"
 
 enum { B = 4, S = 16, M = 48, HEADS = 6, F = 96, MAX_PARAMETERS = 32 };
 

@@ -1,12 +1,7 @@
 /* test_memory_check.c - what a session that checks finds: ops of this test do wrong on purpose, on one rank. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "base/error.h"
 #include "cleave/session.h"
@@ -17,6 +12,7 @@
 #include "runtime/checks/memory_check.h"
 #include "runtime/checks/guard_bytes.h"
 #include "runtime/session/session_internal.h"
+#include "unit_test.h"
 
 /* shards of 2, 3, 2 and 3 elements; of 2000 and 2001; and so large that the region is not looked at after each op */
 enum { N = 10, LARGE = 8002, VAST = 80002, RANKS = 4, WORK = 256 };

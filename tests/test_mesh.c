@@ -1,13 +1,9 @@
 /* Meshes: text form, ranks and coordinates, groups. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "cleave/mesh.h"
+#include "unit_test.h"
 
 static void prints_what_it_parses(void **state)
 {

@@ -1,15 +1,9 @@
 /* test_mlm_masking.c - what of a row is to be found, and documents as rows: shares of chosen tokens, the same masks
  * whoever makes the row, labels that a file has, windows and padding, and what is refused. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "cleave/checkpoint.h"
 #include "cleave/data.h"
@@ -19,6 +13,7 @@
 #include "golden_tokenizer.h"
 #include "must.h"
 #include "temp_folder.h"
+#include "unit_test.h"
 
 enum { VOCAB = 33, MASK = 32, PAD = 1, END = 2, SEQ = 50, N = 100003, IGNORED = -100 };
 

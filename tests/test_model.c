@@ -1,18 +1,13 @@
 /* test_model.c - models as a program opens them: what they tell, what runs from them, and what is refused. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "cleave/forward.h"
 #include "cleave/generate.h"
 #include "golden_path.h"
 #include "must.h"
+#include "unit_test.h"
 
 static clv_model *open_model(const char *name, const clv_model_options *options)
 {

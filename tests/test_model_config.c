@@ -1,21 +1,16 @@
 /* test_model_config.c - config.json of each family, in the spellings of transformers 4 and 5: what is read, what is
  * refused by name, and that what is written is read again. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "io/files/file.h"
 #include "io/json/json.h"
 #include "models/config/model_config.h"
 #include "temp_folder.h"
+#include "unit_test.h"
 
 /* ---- all families ---- */
 

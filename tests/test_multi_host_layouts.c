@@ -1,15 +1,11 @@
 /* test_multi_host_layouts.c - programs compiled for a machine: axes that cross hosts cost what they cost. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "cleave/program.h"
 #include "gpt_block.h"
+#include "unit_test.h"
 
 static clv_machine *machine_of(int ranks_per_host, double network_bytes_per_s)
 {

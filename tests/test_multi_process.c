@@ -2,16 +2,11 @@
  * launcher started the test: programs, state, outputs and manual SPMD functions give, bit for bit, the results of one
  * process with all ranks; a failure ends all of them.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "cleave/checkpoint.h"
 #include "cleave/nn.h"
@@ -19,6 +14,7 @@
 #include "forked_ranks.h"
 #include "mpi_test_job.h"
 #include "must.h"
+#include "unit_test.h"
 
 enum { LATE = 4 /* seconds of a rank */ };
 

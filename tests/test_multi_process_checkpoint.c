@@ -2,22 +2,18 @@
  * its own ranks hold, and the file is byte for byte the one that one process writes.
  */
 #include <dirent.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "cleave/checkpoint.h"
 #include "forked_ranks.h"
 #include "must.h"
 #include "runtime/multi_process/multi_process.h"
+#include "unit_test.h"
 
 enum { ODD = 4 /* the rank whose process cannot write */, PATH = 300 };
 

@@ -2,15 +2,10 @@
  * that fails by itself. All end with an error that names the culprit, none hangs, and none gets another's numbers.
  */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "cleave/op.h"
 #include "cleave/spmd.h"
@@ -18,6 +13,7 @@
 #include "elementwise_op.h"
 #include "must.h"
 #include "forked_ranks.h"
+#include "unit_test.h"
 
 enum { N = 13, ODD = 4 /* the rank whose process does otherwise */, SOON = 10 /* seconds */ };
 

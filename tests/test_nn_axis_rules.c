@@ -1,19 +1,15 @@
 /* test_nn_axis_rules.c - every layer under every preset and under random rules gives one rank's outputs and gradients,
  * and rules that make no sense are refused. CLV_SEED and CLV_CASES choose other random rules. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "cleave/program.h"
 #include "cleave/session.h"
 #include "models/config/model_config.h"
 #include "nn_layer_cases.h"
 #include "sweep.h"
+#include "unit_test.h"
 
 /* ---- layouts by rule ---- */
 

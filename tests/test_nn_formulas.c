@@ -2,16 +2,12 @@
  * that the library builds: results, and the gradient of every tensor by central differences of these formulas. What the
  * families of models add is held against transformers by the goldens. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "nn_layer_cases.h"
+#include "unit_test.h"
 
 enum { B = NN_BATCH, S = NN_SEQ, ROWS = B * S, SAMPLES = 12 };
 

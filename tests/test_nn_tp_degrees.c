@@ -1,13 +1,9 @@
 /* test_nn_tp_degrees.c - every layer at every degree gives one rank's outputs and gradients: tp = 1..8, with and
  * without sequence parallelism, and on 2-D meshes. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 
-#include <cmocka.h>
-
 #include "nn_layer_cases.h"
+#include "unit_test.h"
 
 static const char *const presets[] = {"megatron", "megatron-sp"};
 

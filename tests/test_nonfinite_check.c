@@ -1,18 +1,14 @@
 /* test_nonfinite_check.c - sessions that look for the first instruction whose result is not finite (find_nonfinite). */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "cleave/nn.h"
 #include "cleave/session.h"
 #include "graph/graph.h"
 #include "must.h"
+#include "unit_test.h"
 
 enum { ROWS = 8, COLS = 5 };
 

@@ -2,18 +2,14 @@
  * infinity anywhere in what it takes, on random meshes and layouts, against the same graph run op by op on whole
  * tensors; and what ops that choose, drop or ignore do with a value that they leave out. CLV_CASES: cases an op. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "cleave/session.h"
 #include "graph_interpreter.h"
 #include "program/program.h"
+#include "unit_test.h"
 
 enum { CASES = 4, MAX_LEAVES = 12 };
 

@@ -1,20 +1,15 @@
 /* test_nonfinite_step.c - a step whose loss or gradients are not finite changes no state, whatever the optimizer,
  * dtype and mesh, clipped or not; it names the op where that begins, and training goes on as if it had not been. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "cleave/train.h"
 #include "golden_path.h"
 #include "must.h"
 #include "temp_folder.h"
+#include "unit_test.h"
 
 enum { BATCH = 4, SEQ = 8, STEPS = 6, VOCAB = 50, GAINS = 24 };
 

@@ -1,19 +1,15 @@
 /* test_op_check.c - clv_op_check: an op that keeps what it says passes, one that lies is caught by each lie; and the
  * library's own, on what random graphs give them. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "cleave/op.h"
 #include "elementwise_op.h"
 #include "graph_interpreter.h"
 #include "must.h"
 #include "random_graph.h"
+#include "unit_test.h"
 
 /* ---- an op: z[n,f] = x[n,f] w[f], or x without w; y[n] = sum over f of z[n,f] ---- */
 

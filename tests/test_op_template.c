@@ -6,18 +6,14 @@
  *   leaky_relu:           y = x > 0 ? x : slope * x                      factors: all pass; not linear
  *   leaky_relu_gradient:  d_x = x > 0 ? d_y : slope * d_y                factors: all pass; linear in d_y
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "base/error.h"
 #include "graph/graph.h"
 #include "graph_interpreter.h"
 #include "must.h"
 #include "ops/operand_checks.h"
+#include "unit_test.h"
 
 /* ======== part 1, src/ops: the op ======== */
 

@@ -1,17 +1,13 @@
 /* test_optimizer_state.c - optimizer state in a layout of its own (ZeRO stage 1) and the f32 copies of 16-bit
  * parameters. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "cleave/program.h"
 #include "cleave/rules.h"
 #include "cleave/session.h"
 #include "must.h"
+#include "unit_test.h"
 
 enum { ROWS = 7, COLUMNS = 5, N = ROWS * COLUMNS, STEPS = 3 };
 

@@ -3,16 +3,10 @@
  * not. */
 #include <errno.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-
-#include <cmocka.h>
 
 #include "base/error.h"
 #include "cleave/data.h"
@@ -28,6 +22,7 @@
 #include "models/config/model_config.h"
 #include "train/trainer.h"
 #include "elementwise_op.h"
+#include "unit_test.h"
 
 /* ---- the allocator ---- */
 

@@ -1,22 +1,17 @@
 /* test_parameter_map.c - the map between Hugging Face's tensors and ours: every parameter and every
  * kind of box, through a file, against the formula of the map; and a real model when it is there. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "io/files/file.h"
 #include "models/checkpoint/checkpoint_inventory.h"
 #include "models/weights/model_weights.h"
 #include "models/weights/parameter_map.h"
 #include "temp_folder.h"
+#include "unit_test.h"
 
 static const clv_model_config small = {.family = &clv_family_llama,
                                        .hidden = 12,

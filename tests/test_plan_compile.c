@@ -1,18 +1,13 @@
 /* test_plan_compile.c - plans as a program makes them: what they default to, the graphs that they are of, and what is
  * refused, by the name of the field or mode that is at fault. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "cleave/plan.h"
 #include "golden_path.h"
 #include "must.h"
+#include "unit_test.h"
 
 static clv_error err;
 

@@ -1,17 +1,13 @@
 /* test_plan_memory.c - the memory that a plan states: what a session takes, and what textbooks say of activations. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "cleave/nn.h"
 #include "cleave/session.h"
 #include "must.h"
 #include "program/program.h"
+#include "unit_test.h"
 
 typedef struct shape {
     int64_t b, s, h, a, ffn;

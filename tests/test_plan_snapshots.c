@@ -5,18 +5,14 @@
  *
  * writes it anew, and its diff tells which plans move more, in more steps, or need more memory. */
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "cleave/nn.h"
 #include "models/config/model_config.h"
 #include "program/program.h"
+#include "unit_test.h"
 
 /* ---- models ---- */
 

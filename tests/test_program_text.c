@@ -1,13 +1,9 @@
 /* test_program_text.c - a program as text, whole: what lies where, what is in whose memory, what moves and why. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "cleave/program.h"
+#include "unit_test.h"
 
 /* w is updated in place, v is not: its maker reads it twice; h takes the memory of what it is made of; y is reduced. */
 static clv_program *compile(void)

@@ -1,20 +1,16 @@
 /* test_random_graphs.c - random graphs on random meshes in random layouts, forward and gradient, over several runs,
  * against the same graph on one rank. CLV_CASES runs that many seeds, CLV_FIRST begins at another; CLV_SEED runs one
  * case (as a failure prints it) and shrinks it when it fails; CLV_PRINT shows its graph. */
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "graph/graph.h"
 #include "mpi_test_job.h"
 #include "random_graph_run.h"
 #include "sweep.h"
+#include "unit_test.h"
 
 enum { CASES = 300, THIN_CASES = 60, SECONDS = 120, MOST_OPS = 256 };
 

@@ -1,18 +1,14 @@
 /* test_rank_progress.c - stall diagnosis after a timeout: the culprit is the rank that is behind, and not one that
  * itself waits for it.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
 
-#include <cmocka.h>
-
 #include "cleave/spmd.h"
 #include "comm/threads/rank_progress.h"
 #include "must.h"
+#include "unit_test.h"
 
 /* ---- by what is known ---- */
 

@@ -3,16 +3,11 @@
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "base/error.h"
 #include "base/hardware/resource_limits.h"
@@ -20,6 +15,7 @@
 #include "single_step.h"
 #include "kernels/cpu/openmp.h"
 #include "runtime/session/rank_threads.h"
+#include "unit_test.h"
 
 enum { RANKS = 4 };
 

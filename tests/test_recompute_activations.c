@@ -1,15 +1,10 @@
 /* test_recompute_activations.c - what of blocks the backward pass makes again: the same bits as without it, the steps
  * that are repeated, counted, and the memory that is not needed. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "cleave/plan.h"
 #include "cleave/train.h"
@@ -18,6 +13,7 @@
 #include "program/program.h"
 #include "random_graph.h"
 #include "sweep.h"
+#include "unit_test.h"
 
 enum { BATCH = 3, SEQ = 6, STEPS = 3, LAYERS = 2, MODES = 3 };
 

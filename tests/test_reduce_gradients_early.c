@@ -1,15 +1,11 @@
 /* test_reduce_gradients_early.c - gradients of which ranks keep a share are reduced where they are made: at any time
  * those of one layer are whole, whatever the number of layers. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "cleave/train.h"
 #include "must.h"
 #include "program/program.h"
+#include "unit_test.h"
 
 /* Of rows enough that products are split by them, and their gradients are sums over ranks. */
 enum { M = 64, F = 128, BATCH = 4, SEQ = 256, LAYER_BYTES = 4 * (4 * M * M + 3 * M * F) };

@@ -1,18 +1,14 @@
 /* test_reduce_once.c - a partial value is reduced once, and its first whole copy serves all its readers: a second
  * reduction may add in another order, and then nothing equals the maximum that was found in the first. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "cleave/session.h"
 #include "graph/graph.h"
 #include "must.h"
 #include "program/program.h"
+#include "unit_test.h"
 
 enum { ROWS = 12, WIDTH = 64, COLUMNS = 8 };
 

@@ -1,16 +1,12 @@
 /* The reshard planner: the oracle table, properties over all pairs of layouts, and contents: every rank's buffers are
  * simulated step by step. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "partition/reshard/reshard_planner.h"
+#include "unit_test.h"
 
 static clv_mesh mesh_of(const char *text)
 {

@@ -1,16 +1,11 @@
 /* test_reshard_verify.c - plans of changes of layout from C: their steps, their bytes, running them; and what is
  * refused.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "cleave/reshard.h"
 #include "must.h"
+#include "unit_test.h"
 
 static const int64_t shape[2] = {6, 4};
 

@@ -1,16 +1,12 @@
 /* test_reshard_volume.c - clv_layout_max_received_elems against all ranks, on random meshes and layouts; and that
  * meshes of 2^31 ranks take no longer. CLV_SEED and CLV_CASES choose other cases. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 
-#include <cmocka.h>
-
 #include "random_layout.h"
 #include "tensor/reshard_volume.h"
+#include "unit_test.h"
 
 enum { CASES = 20000, MAX_RANKS = 400, MOST_SECONDS = 5 };
 

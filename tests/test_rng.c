@@ -1,13 +1,9 @@
 /* test_rng.c - random numbers against jax, flax and Random123. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-#include <cmocka.h>
+#include "unit_test.h"
 #include <jansson.h>
 
 /* The source itself: the compiled copies for different instruction sets are compared. */

@@ -1,10 +1,6 @@
 /* test_safetensors.c - files that must be refused, files that must be read, boxes of tensors, folders with an index,
  * and writing that leaves the old file whole when it fails. */
 #include <inttypes.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,13 +9,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "io/checkpoint/safetensors.h"
 #include "io/checkpoint/weights.h"
 #include "io/files/file.h"
 #include "io/json/json.h"
 #include "temp_folder.h"
+#include "unit_test.h"
 
 /* A file made of a length field, a header and `data` bytes that count up. */
 static void put_file(const char *name, uint64_t length, const char *header, size_t header_size, size_t data)

@@ -1,18 +1,13 @@
 /* test_sampling.c - greedy choice, what top_k and top_p keep (against a plain sort), frequencies, bad logits. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "cleave/rng.h"
 #include "infer/generation/sampling.h"
 #include "infer/generation/stop_strings.h"
+#include "unit_test.h"
 
 enum { VOCAB = 50 };
 static clv_candidate work[VOCAB];

@@ -1,21 +1,16 @@
 /* test_scoring.c - vectors and likelihoods of texts and proteins, against what the forwarder gives; and what is
  * refused. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "cleave/embed.h"
 #include "cleave/score.h"
 #include "must.h"
 #include "temp_folder.h"
+#include "unit_test.h"
 
 static clv_model *decoder, *encoder; /* of bytes, of residues; with the weights that a seed gives */
 

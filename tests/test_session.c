@@ -1,14 +1,9 @@
 /* test_session.c - sessions: bindings, state between programs and layouts, and what happens when a rank fails or is
  * late in the middle of a run. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-
-#include <cmocka.h>
 
 #include "base/error.h"
 #include "cleave/nn.h"
@@ -18,6 +13,7 @@
 #include "elementwise_op.h"
 #include "must.h"
 #include "program/program.h"
+#include "unit_test.h"
 
 enum { N = 12 };
 

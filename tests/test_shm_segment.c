@@ -4,10 +4,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,11 +13,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "base/threads/wait.h"
 #include "comm/mpi/shm_segment.h"
 #include "must.h"
+#include "unit_test.h"
 
 #define PATIENCE_NS INT64_C(30000000000)
 

@@ -1,16 +1,11 @@
 /* test_spmd.c - functions by hand on every rank: collectives on random meshes, layouts and dtypes keep the whole tensor
  * what it was, move what plans of layouts say, and add as programs do; and what happens when ranks do not agree. */
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-
-#include <cmocka.h>
 
 #include "cleave/program.h"
 #include "cleave/reshard.h"
@@ -18,6 +13,7 @@
 #include "cleave/spmd.h"
 #include "must.h"
 #include "random_layout.h"
+#include "unit_test.h"
 
 enum { CASES = 120, STEPS = 6, RANKS = 12, MOST = 4096 };
 

@@ -2,19 +2,15 @@
  * and its gradient, on random shapes, meshes, layouts at hand, targets and weights that stay in place. CLV_SEED runs
  * one case, CLV_CASES that many. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-#include <cmocka.h>
-
 #include "gpt_block.h"
 #include "partition/passes/passes.h"
 #include "partition/sharding/sharding_projection.h"
+#include "unit_test.h"
 
 enum { CASES = 40, OPS_A_CASE = 6, MOST_ASSIGNMENTS = 500 };
 

@@ -1,15 +1,11 @@
 /* test_text_file.c - files of text: what they are, their first bytes say, whatever their names; gzip, byte order marks
  * and line ends of all kinds; arrays of JSON as lines; and what is refused by what it is. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
+#include "unit_test.h"
 #include <zlib.h>
 
 #include "io/files/file.h"

@@ -1,16 +1,12 @@
 /* test_tokenizer_errors.c - what no tokenizer is made of: each message names the file, the field and the reason. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "cleave/tokenizer.h"
+#include "unit_test.h"
 
 static void write_text(const char *path, const char *text, size_t size)
 {

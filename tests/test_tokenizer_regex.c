@@ -1,15 +1,11 @@
 /* test_tokenizer_regex.c - regular expressions, Unigram and Precompiled: what no tokenizer is made of, and texts
  * that one has no ids for. Each message names the file, the component, the pattern and the reason. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "cleave/tokenizer.h"
+#include "unit_test.h"
 
 #define FILE_NAME "test_tokenizer_regex.json"
 #define UNIGRAM   "\"model\":{\"type\":\"Unigram\",\"unk_id\":0,\"vocab\":[[\"<u>\",0],[\"a\",-1.5]]}"

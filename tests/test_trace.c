@@ -2,15 +2,10 @@
 #include <jansson.h>
 #include <math.h>
 #include <limits.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-
-#include <cmocka.h>
 
 #include "cleave/nn.h"
 #include "cleave/op.h"
@@ -22,6 +17,7 @@
 #include "must.h"
 #include "runtime/session/session_internal.h"
 #include "sleeping_op.h"
+#include "unit_test.h"
 
 enum { B = 4, S = 12, M = 24, HEADS = 6, LAYERS = 2, RUNS = 4, MOST_ROWS = 512, DEPTH = 8, LATE_MS = 60 };
 

@@ -1,15 +1,9 @@
 /* test_train_dropout.c - dropout: the same elements on every mesh, others in each step, none where a loss is only
  * looked at; and no rank says a word more for it. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "cleave/plan.h"
 #include "cleave/train.h"
@@ -18,6 +12,7 @@
 #include "must.h"
 #include "ops/builtin_ops.h"
 #include "temp_folder.h"
+#include "unit_test.h"
 
 enum { BATCH = 4, SEQ = 8, STEPS = 5, VOCAB = 33 };
 

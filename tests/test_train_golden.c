@@ -2,15 +2,10 @@
  * trained on one batch (golden/make_train.py), and of adapters that PEFT did (golden/make_lora.py), on every kind of
  * mesh. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "golden/lora.h"
 #include "golden/train.h"
@@ -18,6 +13,7 @@
 #include "golden_training.h"
 #include "must.h"
 #include "sweep.h"
+#include "unit_test.h"
 
 enum { TRAININGS = sizeof trainings / sizeof trainings[0], ADAPTED = sizeof adapted / sizeof adapted[0] };
 

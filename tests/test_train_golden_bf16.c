@@ -2,20 +2,16 @@
  * those, in the mean square, than torch's own are from its losses in f32 (golden/make_train.py), on every kind of mesh.
  */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "golden/train.h"
 #include "golden/train_bf16.h"
 #include "golden_path.h"
 #include "golden_training.h"
 #include "must.h"
+#include "unit_test.h"
 
 enum { TRAININGS = sizeof trainings_bf16 / sizeof trainings_bf16[0] };
 

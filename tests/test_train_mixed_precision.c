@@ -1,15 +1,9 @@
 /* test_train_mixed_precision.c - training in 16 bits: f32 copies that begin, are saved and are gone on from at full
  * precision, in whichever dtype; models that are saved in the dtype of the run; the same on every mesh. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "cleave/plan.h"
 #include "cleave/train.h"
@@ -18,6 +12,7 @@
 #include "trained_model.h"
 #include "temp_folder.h"
 #include "program/program.h"
+#include "unit_test.h"
 
 enum { BATCH = 4, SEQ = 8, STEPS = 6, VOCAB = 50, GAINS = 24, ELEMS = VOCAB * GAINS };
 

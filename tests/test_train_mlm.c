@@ -1,20 +1,15 @@
 /* test_train_mlm.c - training of encoders: padding that reaches nothing, steps of which no label counts, and logits
  * that are nowhere whole. (What they learn is compared with torch's in test_train_golden.) */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "cleave/train.h"
 #include "golden_path.h"
 #include "must.h"
 #include "program/program.h"
+#include "unit_test.h"
 
 enum { BATCH = 3, SEQ = 6, STEPS = 4, PAD = 1, MASK = 32 };
 

@@ -1,17 +1,12 @@
 /* test_train_transports.c - training steps in f32 and bf16 by every optimizer, with dropout and without: losses go down
  * on each kind of mesh, and every other transport makes the same bits (tests/CMakeLists.txt runs this once more by
  * each). */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
-
-#include <cmocka.h>
 
 #include "cleave/train.h"
 #include "must.h"
 #include "sweep.h"
+#include "unit_test.h"
 
 enum { BATCH = 4, SEQ = 8, STEPS = 4, VOCAB = 50 };
 

@@ -1,19 +1,14 @@
 /* test_trainer.c - training from C: a new model and one from a folder, on any mesh; and what is refused. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "cleave/data.h"
 #include "cleave/train.h"
 #include "must.h"
 #include "temp_folder.h"
+#include "unit_test.h"
 
 enum { BATCH = 2, SEQ = 8, STEPS = 6 };
 

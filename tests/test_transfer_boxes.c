@@ -1,15 +1,11 @@
 /* test_transfer_boxes.c - boxes of collectives: p sends to q what q receives from p, and the received boxes cover the
  * result once. On random layouts over whole meshes and over groups of sub-axes.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "comm/transfer_boxes.h"
 #include "random_layout.h"
+#include "unit_test.h"
 
 enum { CASES = 1500, RANKS = 24 };
 

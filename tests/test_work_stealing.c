@@ -2,15 +2,9 @@
  * there; members without work wait, and a wait says how much of it went into others' work. */
 #include <pthread.h>
 #include <sched.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "base/threads/wait.h"
 #include "base/threads/work_stealing.h"
@@ -20,6 +14,7 @@
 #include "kernels/cpu/gemm/gemm_quantized.h"
 #include "kernels/cpu/openmp.h"
 #include "kernels/cpu/parallel_tasks.h"
+#include "unit_test.h"
 
 enum { MEMBERS = 4, PIECES = 97, WORKS = 3000 };
 

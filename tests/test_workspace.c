@@ -1,19 +1,15 @@
 /* test_workspace.c - a workspace is planned once, for the largest shards, and every rank uses it: what an op asks for
  * must not fall when one of its local extents grows; and products and attention keep to it on meshes that cut unevenly.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "cleave/session.h"
 #include "graph/graph.h"
 #include "op_cases.h"
 #include "ops/builtin_ops.h"
+#include "unit_test.h"
 
 enum { PRODUCTS = 400, PAIRS = 40, LETTERS = 6 };
 
