@@ -1,6 +1,5 @@
 /* test_base.c - statuses, errors, arenas, clocks and dissent. */
 #include <stdlib.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "base/memory/arena.h"

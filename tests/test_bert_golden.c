@@ -1,7 +1,5 @@
 /* test_bert_golden.c - our BERT against transformers' (model_golden.h): padding, token types; checkpoints as they were
  * published; a bare model. */
-#include <stdio.h>
-#include <stdlib.h>
 
 #include "golden_path.h"
 #include "model_golden.h"

@@ -1,7 +1,6 @@
 /* Boxes of shards: copies against an element-by-element loop; reductions against the same in the peers' order. */
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "tensor/box_copy.h"

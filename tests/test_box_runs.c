@@ -1,6 +1,5 @@
 /* test_box_runs.c - a tensor's range, or a box of it, as boxes: for random shapes the pieces are consecutive, in order,
  * and no larger than allowed. */
-#include <stdio.h>
 
 #include "tensor/box_runs.h"
 #include "unit_test.h"

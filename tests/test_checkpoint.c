@@ -1,7 +1,6 @@
 /* test_checkpoint.c - files of tensors as a program writes, reads, shards and merges them; and what is refused. */
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "cleave/checkpoint.h"

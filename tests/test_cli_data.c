@@ -1,7 +1,6 @@
 /* test_cli_data.c - texts to token files, and train on those: the same losses on every mesh and after a break, and what
  * is refused. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "cleave/checkpoint.h"

@@ -1,7 +1,5 @@
 /* test_cli_hardware.c - --hardware of every command that compiles: layouts are priced by the profile. */
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "unit_test.h"
 #include <jansson.h>

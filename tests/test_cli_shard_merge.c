@@ -1,6 +1,5 @@
 /* test_cli_shard_merge.c - cleave shard and merge: what was sharded by any mesh merges to the same bytes, runs as the
  * folder that it came from, and is refused when a bit of it is wrong. */
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

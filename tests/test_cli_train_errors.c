@@ -1,7 +1,6 @@
 /* test_cli_train_errors.c - what train is told that cannot be: one line that names it, exit code 2, and nothing has
  * changed on disk. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "cleave/checkpoint.h"

@@ -2,7 +2,6 @@
  * break, validation by masks that stay, and what is refused. */
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "cli_run.h"

@@ -12,7 +12,6 @@
 #include <time.h>
 
 #include "base/threads/wait.h"
-#include "comm/job/mpi_job.h"
 #include "comm/mpi/mpi_world.h"
 #include "mpi_test_job.h"
 #include "single_step.h"

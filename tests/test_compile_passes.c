@@ -1,9 +1,7 @@
 /* test_compile_passes.c - the passes of clv_compile, each by itself: assign, lower, memory. */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "cleave/nn.h"
 #include "elementwise_op.h"
 #include "must.h"
 #include "partition/passes/passes.h"

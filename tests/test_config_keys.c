@@ -2,7 +2,6 @@
  * (tests/golden/check_config_keys.py lists them), and each value of one that would change a forward pass is refused by
  * name or read, as transformers' results say. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "golden_path.h"

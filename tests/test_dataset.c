@@ -1,6 +1,5 @@
 /* test_dataset.c - token files and rows as training data: the order of an epoch, batches that depend on (seed, step,
  * row) alone, the bytes of a token file, and the files to refuse. */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -11,7 +10,6 @@
 #include "must.h"
 #include "temp_folder.h"
 #include "tokens/data/epoch_shuffle.h"
-#include "tokens/data/token_file.h"
 #include "unit_test.h"
 
 /* ---- the order ---- */

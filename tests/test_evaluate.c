@@ -1,7 +1,6 @@
 /* test_evaluate.c - all that a model makes of a batch, from C: the same on every mesh; where it is not finite; and what
  * is refused. */
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>

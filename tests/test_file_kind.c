@@ -1,6 +1,5 @@
 /* test_file_kind.c - what a file is by its first bytes, and what is said of one where another was expected: weights,
  * an index, a config, a vocabulary. */
-#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>

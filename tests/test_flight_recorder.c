@@ -1,7 +1,6 @@
 /* test_flight_recorder.c - flight recorders: what they keep, how dumps of several processes are read together, and who
  * is blamed for what. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>

@@ -1,8 +1,6 @@
 /* test_gradient_accumulation.c - steps in parts whose gradients are added up: the same numbers as of the whole batch at
  * once, one reduction a parameter whatever the parts, and the memory that the plan says. */
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "cleave/plan.h"

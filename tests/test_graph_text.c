@@ -1,6 +1,5 @@
 /* test_graph_text.c - graphs as text: what is printed parses to the same graph, which compiles to the same program;
  * what is wrong is named with its line. */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,5 +1,4 @@
 /* test_human_units.c - bytes, seconds and counts as text. */
-#include <stdlib.h>
 
 #include "cleave/text.h"
 #include "unit_test.h"

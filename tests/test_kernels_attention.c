@@ -1,7 +1,6 @@
 /* test_kernels_attention.c: every instruction set and dtype against the f64 reference, the reference against finite
  * differences, and what the header promises: division of rows and threads changes no bit. */
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

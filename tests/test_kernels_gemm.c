@@ -1,7 +1,6 @@
 /* test_kernels_gemm.c: products of every dtype, transpose and instruction set against plain loops in f64; extents of
  * zero. */
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>

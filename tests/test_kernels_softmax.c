@@ -1,5 +1,4 @@
 /* test_kernels_softmax.c - softmax, and cross-entropy over a vocabulary cut in parts. */
-#include "cleave/graph.h"
 #include "kernel_check.h"
 #include "kernels/cpu/cross_entropy_kernel.h"
 #include "kernels/cpu/softmax_kernel.h"

@@ -3,7 +3,6 @@
  * head make it each for itself. */
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "cleave/nn.h"

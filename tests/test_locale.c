@@ -9,7 +9,6 @@
 #include "cleave/text.h"
 #include "cli_run.h"
 #include "io/diagnostics/trace_file.h"
-#include "io/files/file.h"
 #include "io/json/json.h"
 #include "must.h"
 #include "unit_test.h"

@@ -1,6 +1,5 @@
 /* test_lr_schedule.c - learning rates of every shape, at the steps where they turn. */
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "cleave/train.h"

@@ -2,7 +2,6 @@
  * f*, g and g* are written nowhere; they must come out of layouts. */
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "cleave/nn.h"

@@ -1,9 +1,6 @@
 /* test_memory_check.c - what a session that checks finds: ops of this test do wrong on purpose, on one rank. */
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "base/error.h"
 #include "cleave/session.h"
 #include "graph/graph.h"
 #include "elementwise_op.h"

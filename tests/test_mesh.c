@@ -1,5 +1,4 @@
 /* Meshes: text form, ranks and coordinates, groups. */
-#include <stdio.h>
 #include <string.h>
 
 #include "cleave/mesh.h"

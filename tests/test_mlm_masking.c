@@ -1,7 +1,6 @@
 /* test_mlm_masking.c - what of a row is to be found, and documents as rows: shares of chosen tokens, the same masks
  * whoever makes the row, labels that a file has, windows and padding, and what is refused. */
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

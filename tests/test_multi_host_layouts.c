@@ -1,6 +1,5 @@
 /* test_multi_host_layouts.c - programs compiled for a machine: axes that cross hosts cost what they cost. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "cleave/program.h"

@@ -2,7 +2,6 @@
  * launcher started the test: programs, state, outputs and manual SPMD functions give, bit for bit, the results of one
  * process with all ranks; a failure ends all of them.
  */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>

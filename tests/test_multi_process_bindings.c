@@ -2,7 +2,6 @@
  * parts; outputs that are sharded, replicated, of few elements or of none; state that is read and written by boxes, in
  * layouts of all kinds. Everything is, bit for bit, what one process with all ranks gives.
  */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>

@@ -1,10 +1,7 @@
 /* test_nonfinite_check.c - sessions that look for the first instruction whose result is not finite (find_nonfinite). */
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "cleave/nn.h"
 #include "cleave/session.h"
 #include "graph/graph.h"
 #include "must.h"

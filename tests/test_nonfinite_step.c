@@ -1,7 +1,6 @@
 /* test_nonfinite_step.c - a step whose loss or gradients are not finite changes no state, whatever the optimizer,
  * dtype and mesh, clipped or not; it names the op where that begins, and training goes on as if it had not been. */
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

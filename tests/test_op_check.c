@@ -1,7 +1,6 @@
 /* test_op_check.c - clv_op_check: an op that keeps what it says passes, one that lies is caught by each lie; and the
  * library's own, on what random graphs give them. */
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "cleave/op.h"

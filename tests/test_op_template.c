@@ -8,7 +8,6 @@
  */
 #include <string.h>
 
-#include "base/error.h"
 #include "graph/graph.h"
 #include "graph_interpreter.h"
 #include "must.h"

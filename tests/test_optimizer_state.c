@@ -1,6 +1,5 @@
 /* test_optimizer_state.c - optimizer state in a layout of its own (ZeRO stage 1) and the f32 copies of 16-bit
  * parameters. */
-#include <stdio.h>
 #include <string.h>
 
 #include "cleave/program.h"

@@ -1,6 +1,5 @@
 /* test_plan_compile.c - plans as a program makes them: what they default to, the graphs that they are of, and what is
  * refused, by the name of the field or mode that is at fault. */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

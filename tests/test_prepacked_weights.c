@@ -15,9 +15,7 @@
 
 #include "cleave/generate.h"
 #include "cleave/graph.h"
-#include "cleave/plan.h"
 #include "cleave/program.h"
-#include "cleave/train.h"
 #include "base/hardware/cpu_features.h"
 #include "models/families/model_family.h"
 #include "models/weights/prepacked_weights.h"

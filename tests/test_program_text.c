@@ -1,5 +1,4 @@
 /* test_program_text.c - a program as text, whole: what lies where, what is in whose memory, what moves and why. */
-#include <stdio.h>
 #include <string.h>
 
 #include "cleave/program.h"

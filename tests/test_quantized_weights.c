@@ -16,7 +16,6 @@
 #include "cleave/forward.h"
 #include "cleave/generate.h"
 #include "cleave/plan.h"
-#include "cleave/train.h"
 #include "kernels/cpu/gemm/gemm_quantized.h"
 #include "io/checkpoint/manifest.h"
 #include "models/families/model_family.h"

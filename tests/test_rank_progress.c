@@ -1,7 +1,6 @@
 /* test_rank_progress.c - stall diagnosis after a timeout: the culprit is the rank that is behind, and not one that
  * itself waits for it.
  */
-#include <stdio.h>
 #include <string.h>
 #include <time.h>
 

@@ -1,7 +1,6 @@
 /* test_recompute_activations.c - what of blocks the backward pass makes again: the same bits as without it, the steps
  * that are repeated, counted, and the memory that is not needed. */
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>

@@ -1,6 +1,5 @@
 /* test_reduce_gradients_early.c - gradients of which ranks keep a share are reduced where they are made: at any time
  * those of one layer are whole, whatever the number of layers. */
-#include <string.h>
 
 #include "cleave/train.h"
 #include "must.h"

@@ -1,8 +1,6 @@
 /* test_reduce_once.c - a partial value is reduced once, and its first whole copy serves all its readers: a second
  * reduction may add in another order, and then nothing equals the maximum that was found in the first. */
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "cleave/session.h"
 #include "graph/graph.h"

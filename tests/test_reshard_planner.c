@@ -2,7 +2,6 @@
  * simulated step by step. */
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "partition/reshard/reshard_planner.h"

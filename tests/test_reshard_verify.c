@@ -1,7 +1,6 @@
 /* test_reshard_verify.c - plans of changes of layout from C: their steps, their bytes, running them; and what is
  * refused.
  */
-#include <string.h>
 
 #include "cleave/reshard.h"
 #include "must.h"

@@ -1,7 +1,6 @@
 /* test_sampling.c - greedy choice, what top_k and top_p keep (against a plain sort), frequencies, bad logits. */
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "cleave/rng.h"

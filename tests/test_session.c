@@ -1,12 +1,10 @@
 /* test_session.c - sessions: bindings, state between programs and layouts, and what happens when a rank fails or is
  * late in the middle of a run. */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #include "base/error.h"
-#include "cleave/nn.h"
 #include "cleave/session.h"
 #include "cleave/spmd.h"
 #include "graph/graph.h"

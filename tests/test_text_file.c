@@ -1,6 +1,5 @@
 /* test_text_file.c - files of text: what they are, their first bytes say, whatever their names; gzip, byte order marks
  * and line ends of all kinds; arrays of JSON as lines; and what is refused by what it is. */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>

@@ -1,9 +1,6 @@
 /* test_train_golden_bf16.c - twenty updates in bf16 follow torch's in bf16: over all of them losses are no further from
  * those, in the mean square, than torch's own are from its losses in f32 (golden/make_train.py), on every kind of mesh.
  */
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "golden/train.h"

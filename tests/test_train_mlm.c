@@ -1,8 +1,6 @@
 /* test_train_mlm.c - training of encoders: padding that reaches nothing, steps of which no label counts, and logits
  * that are nowhere whole. (What they learn is compared with torch's in test_train_golden.) */
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "cleave/train.h"

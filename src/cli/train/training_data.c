@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-
 enum { DEFAULT_SEQ = 256 };
 
 static bool has_texts(const clv_strings *files)

@@ -3,7 +3,6 @@
 
 #include <string.h>
 
-
 clv_status clv_component_read_behavior(clv_delimiter_behavior *out, clv_json_need need, const clv_component_reader *r,
                                        const json_t *json)
 {
