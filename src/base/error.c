@@ -5,7 +5,6 @@
 #include "base/text/c_locale.h"
 
 #include <errno.h>
-#include <stdbool.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,9 +1,7 @@
-/* error.h - error reporting: fills the caller's clv_error, keeps the first failure, checks arguments. */
+/* error.h - error reporting: fills the caller's clv_error, keeps the first failure, checks arguments and the sizes of
+ * structs. */
 #ifndef CLEAVE_BASE_ERROR_H
 #define CLEAVE_BASE_ERROR_H
-
-#include <stddef.h>
-#include <stdint.h>
 
 #include "cleave/status.h"
 
@@ -27,6 +25,22 @@ clv_status clv_require_count(int64_t n, int64_t least, const char *call, const c
 /* Checks the status that a user's callback returned: returns it, or CLV_EINVAL if it is not in the enum. Clears *why if
  * it holds the message of another failure, from which the callback recovered. */
 clv_status clv_check_callback_status(clv_error *why, clv_status status, const char *function);
+
+/* ---- public structs of options and results, which begin with their size (versioned_structs.c) ---- */
+
+enum { CLV_STRUCT_SIZE_MAX = 1 << 16 /* bytes: no struct is ever larger, so a larger size is corrupt */ };
+
+/* Copies a caller's options struct (NULL: all defaults) into `out`, our version of it, of `size` bytes. Missing fields
+ * become 0. A stated size of 0 means `first`, the size of the struct's first version.
+ * @return CLV_EINVAL for a size that no version had; CLV_EUNSUPPORTED when a field beyond `size`, of a later version,
+ *         is set */
+clv_status clv_options_copy_in(void *out, size_t size, size_t first, const void *given, const char *call,
+                               clv_error *err);
+
+/* Fills a caller's result struct from `from`, our version of it: the first *(size_t *)out bytes (0: `first`), except
+ * the size field. */
+clv_status clv_struct_copy_out(void *out, size_t size, size_t first, const void *from, const char *call,
+                               clv_error *err);
 
 #ifdef __clang_analyzer__
 /* Tells the analyzer what it cannot see across files: clv_fail never returns CLV_OK. */

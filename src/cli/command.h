@@ -1,15 +1,18 @@
-/* command.h - sub-command dispatch: the row type of a command table, lookup by name, and printing --help. Data goes
- * to stdout, talk to stderr.
+/* command.h - sub-command dispatch: the row type of a command table, lookup by name, and printing --help; and what
+ * every command includes. Data goes to stdout, talk to stderr.
  */
 #ifndef CLEAVE_CLI_COMMAND_H
 #define CLEAVE_CLI_COMMAND_H
 
-#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "cleave/status.h"
+#include "cli/options/output_options.h"
 #include "cli/output/exit_code.h"
+#include "cli/output/messages.h"
 #include "cli/output/table.h"
-#include "cli/parser/option_parser.h"
 
 /* One run of a command. */
 typedef struct clv_invocation {

@@ -11,7 +11,6 @@
 #define CLEAVE_COMM_COMM_H
 
 #include <stdbool.h>
-#include <stdint.h>
 
 #include "cleave/status.h"
 

@@ -4,8 +4,6 @@
 #ifndef CLEAVE_COMM_TRANSFER_BOXES_H
 #define CLEAVE_COMM_TRANSFER_BOXES_H
 
-#include <stdbool.h>
-
 #include "cleave/layout.h"
 
 /* Each member's shard of the operand and of the result. The operand's shards follow one layout, so any two of them are

@@ -18,7 +18,6 @@
 #define CLEAVE_DEVICE_DEVICE_H
 
 #include <stdatomic.h>
-#include <stdbool.h>
 
 #include "base/threads/work_stealing.h"
 #include "cleave/cancel.h"

@@ -10,7 +10,6 @@
 
 #include "base/hash.h"
 #include "base/error.h"
-#include "base/versioned_structs.h"
 #include "base/text/c_locale.h"
 #include "cleave/text.h"
 #include "tensor/parse_print.h"

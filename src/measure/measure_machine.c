@@ -9,7 +9,6 @@
 #include <unistd.h>
 
 #include "base/error.h"
-#include "base/versioned_structs.h"
 #include "cleave/nn.h"
 #include "cleave/session.h"
 #include "measure/measure_network.h"

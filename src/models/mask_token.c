@@ -1,10 +1,5 @@
 /* mask_token.c - the mask token and the special tokens of a masked language model, from config.json or its tokenizer.
  */
-#include <stdlib.h>
-#include <string.h>
-
-#include "base/error.h"
-#include "base/versioned_structs.h"
 #include "cleave/data.h"
 #include "models/model.h"
 

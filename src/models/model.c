@@ -4,12 +4,8 @@
 #include "models/model.h"
 
 #include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 
-#include "base/error.h"
-#include "base/versioned_structs.h"
 #include "base/threads/wait.h"
 #include "graph/graph.h"
 #include "io/files/file.h"

@@ -3,7 +3,10 @@
 #define CLEAVE_MODELS_MODEL_H
 
 #include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
 
+#include "base/error.h"
 #include "models/weights/model_weights.h"
 
 struct clv_model {

@@ -2,10 +2,7 @@
  * model.
  */
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include "base/error.h"
 #include "io/files/checksum.h"
 #include "io/files/file.h"
 #include "models/adapters/peft_folder.h"

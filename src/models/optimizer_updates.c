@@ -2,10 +2,7 @@
  * parameter.
  */
 #include <float.h>
-#include <string.h>
 
-#include "base/error.h"
-#include "graph/graph.h"
 #include "models/adapters/lora_parameters.h"
 #include "ops/builtin_ops.h"
 

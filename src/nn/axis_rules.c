@@ -1,9 +1,5 @@
 /* axis_rules.c - logical axis rules: validation, presets, and layouts from dimension names. */
-#include "cleave/rules.h"
-
-#include <stdbool.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "base/error.h"
 #include "nn/axis_rules.h"

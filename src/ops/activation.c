@@ -5,13 +5,8 @@
  *
  * gradients: separate ops, which recompute the activation from x; d_bias is d_x summed over rows.
  */
-#include <string.h>
-
-#include "base/error.h"
-#include "graph/graph.h"
 #include "kernels/cpu/activation_kernel.h"
 #include "ops/builtin_ops.h"
-#include "ops/operand_checks.h"
 
 typedef struct activation_attrs {
     int kind; /* clv_unary_kind */

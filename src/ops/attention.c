@@ -19,14 +19,10 @@
  * Source: Dao 2023, arXiv:2307.08691; kernels/cpu/attention_kernel.h.
  */
 #include <math.h>
-#include <string.h>
 
-#include "base/error.h"
-#include "graph/graph.h"
 #include "kernels/cpu/attention_kernel.h"
 #include "kernels/cpu/openmp.h"
 #include "ops/builtin_ops.h"
-#include "ops/operand_checks.h"
 
 typedef struct attention_attrs {
     bool causal;

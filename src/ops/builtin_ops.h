@@ -1,9 +1,14 @@
-/* builtin_ops.h - list of the built-in ops, their internal builders, and gradients with options. */
+/* builtin_ops.h - list of the built-in ops, their internal builders, gradients with options, and what the file of an op
+ * includes. */
 #ifndef CLEAVE_OPS_BUILTIN_OPS_H
 #define CLEAVE_OPS_BUILTIN_OPS_H
 
+#include <string.h>
+
+#include "base/error.h"
 #include "graph/graph.h"
 #include "kernels/cpu/elementwise_kernel.h"
+#include "ops/operand_checks.h"
 
 /* X(name) of every op that graphs may have; clv_op_<name> is its definition. */
 // clang-format off

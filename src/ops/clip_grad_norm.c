@@ -8,13 +8,9 @@
  * torch.nn.utils.clip_grad_norm_.
  */
 #include <math.h>
-#include <string.h>
 
-#include "base/error.h"
-#include "graph/graph.h"
 #include "kernels/cpu/reduce_kernel.h"
 #include "ops/builtin_ops.h"
-#include "ops/operand_checks.h"
 
 /* ---- sum_squares ---- */
 

@@ -16,13 +16,8 @@
  *   count_labels: the number of labels that are not ignored                  rows reduce(sum)
  * so that a mean loss is a sum divided by a sum, never a mean of means.
  */
-#include <string.h>
-
-#include "base/error.h"
-#include "graph/graph.h"
 #include "kernels/cpu/cross_entropy_kernel.h"
 #include "ops/builtin_ops.h"
-#include "ops/operand_checks.h"
 
 typedef struct xent_attrs {
     int64_t ignored;

@@ -6,12 +6,8 @@
  *
  * The gradient is the same op, with the same key and step, on d_out: no mask is stored. Source: Srivastava et al. 2014.
  */
-#include <string.h>
-
-#include "graph/graph.h"
 #include "kernels/cpu/dropout_kernel.h"
 #include "ops/builtin_ops.h"
-#include "ops/operand_checks.h"
 
 typedef struct dropout_attrs {
     double p;

@@ -11,14 +11,10 @@
  * from the whole shapes, so that all ranks use the workspace alike, whatever their shards.
  */
 #include <stdio.h>
-#include <string.h>
 
-#include "base/error.h"
-#include "graph/graph.h"
 #include "kernels/cpu/gemm/gemm.h"
 #include "kernels/cpu/transpose_kernel.h"
 #include "ops/builtin_ops.h"
-#include "ops/operand_checks.h"
 
 enum { LETTERS = CLV_MAX_RANK + 1, ALIGN = 64 };
 

@@ -11,13 +11,7 @@
  * gradients: map_gradient (of d_out and x or out), products and quotients on the graph, choice_gradient for max and min
  * (ties share evenly); gradients of broadcast operands are summed back to their shapes.
  */
-#include <string.h>
-
-#include "base/error.h"
-#include "graph/graph.h"
-#include "kernels/cpu/elementwise_kernel.h"
 #include "ops/builtin_ops.h"
-#include "ops/operand_checks.h"
 
 /* ---- broadcasting ---- */
 

@@ -10,12 +10,8 @@
  * The gradient can be accumulated in place into another gradient of the table, that of a tied output
  * (fuse_accumulation.c).
  */
-#include "base/error.h"
-#include "graph/graph.h"
-#include "kernels/cpu/elementwise_kernel.h"
 #include "kernels/cpu/embedding_kernel.h"
 #include "ops/builtin_ops.h"
-#include "ops/operand_checks.h"
 
 /* ---- embedding_gradient: d_out [..., M], ids [...], to? [V, M] -> d_table [V, M] ---- */
 

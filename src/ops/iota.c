@@ -5,11 +5,7 @@
  *
  * No gradient.
  */
-#include <string.h>
-
-#include "graph/graph.h"
 #include "ops/builtin_ops.h"
-#include "ops/operand_checks.h"
 
 typedef struct iota_attrs {
     int64_t n;

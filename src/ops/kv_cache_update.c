@@ -6,12 +6,7 @@
  *
  * Runs in place on the cache and writes only the new rows. No gradient: caches are for inference.
  */
-#include <string.h>
-
-#include "base/error.h"
-#include "graph/graph.h"
 #include "ops/builtin_ops.h"
-#include "ops/operand_checks.h"
 
 static clv_status update_shape(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
 {

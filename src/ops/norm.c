@@ -17,13 +17,9 @@
  * Source: Ba, Kiros & Hinton 2016, arXiv:1607.06450; Zhang & Sennrich 2019, arXiv:1910.07467.
  */
 #include <math.h>
-#include <string.h>
 
-#include "base/error.h"
-#include "graph/graph.h"
 #include "kernels/cpu/norm_kernel.h"
 #include "ops/builtin_ops.h"
-#include "ops/operand_checks.h"
 
 /* Attributes of all ops of this file. */
 typedef struct norm_attrs {

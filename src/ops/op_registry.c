@@ -7,11 +7,7 @@
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdlib.h>
-#include <string.h>
 
-#include "base/error.h"
-#include "base/versioned_structs.h"
-#include "graph/graph.h"
 #include "ops/builtin_ops.h"
 
 #define BUILTIN(name) &clv_op_##name,

@@ -18,14 +18,9 @@
  * (sign(0) is 0).
  */
 #include <math.h>
-#include <string.h>
 
-#include "base/error.h"
-#include "graph/graph.h"
-#include "kernels/cpu/elementwise_kernel.h"
 #include "kernels/cpu/optimizer_kernel.h"
 #include "ops/builtin_ops.h"
-#include "ops/operand_checks.h"
 
 typedef struct update_attrs {
     double beta1, beta2, eps, weight_decay; /* sgd: beta1 is its momentum */

@@ -8,13 +8,8 @@
  *
  * gradient of max: shared evenly by the elements that attain it, as JAX does.
  */
-#include <string.h>
-
-#include "base/error.h"
-#include "graph/graph.h"
 #include "kernels/cpu/reduce_kernel.h"
 #include "ops/builtin_ops.h"
-#include "ops/operand_checks.h"
 
 /* ---- reduce ---- */
 

@@ -4,12 +4,7 @@
  * ([B,S,H*D] <-> [B,S,H,D]), these are the factors, so that a split by heads passes (its alignment is D). Dimensions
  * that do not line up are whole. Linear; passes maxima.      gradient: the inverse reshape
  */
-#include <string.h>
-
-#include "base/error.h"
-#include "graph/graph.h"
 #include "ops/builtin_ops.h"
-#include "ops/operand_checks.h"
 
 typedef struct reshape_attrs {
     int rank;

@@ -11,13 +11,9 @@
  * Sources: Su et al. 2021, arXiv:2104.09864; scaling as transformers' modeling_rope_utils, "linear" and "llama3".
  */
 #include <math.h>
-#include <string.h>
 
-#include "base/error.h"
-#include "graph/graph.h"
 #include "kernels/cpu/rope_kernel.h"
 #include "ops/builtin_ops.h"
-#include "ops/operand_checks.h"
 
 typedef struct rope_attrs {
     clv_rope_options how; /* theta 0: by inv_freq */

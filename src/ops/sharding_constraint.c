@@ -5,11 +5,7 @@
  * The gradient brings the cotangent to the layout of x, where replicated is the dual of partial. So the conjugate of an
  * all_gather is a reduce_scatter, and that of an all_reduce is the identity: Megatron's f, f*, g and g*.
  */
-#include <string.h>
-
-#include "graph/graph.h"
 #include "ops/builtin_ops.h"
-#include "ops/operand_checks.h"
 
 typedef struct constraint_attrs {
     clv_layout layout;

@@ -7,13 +7,8 @@
  * factors: dimensions whose size changes are whole, the others pass. Linear (concat in all its operands together);
  * slice passes maxima.      gradients: pad, slice, slices
  */
-#include <string.h>
-
-#include "base/error.h"
-#include "graph/graph.h"
 #include "kernels/cpu/transpose_kernel.h"
 #include "ops/builtin_ops.h"
-#include "ops/operand_checks.h"
 
 /* slice: [low, high) of x; pad: zeros before and after. */
 typedef struct bounds_attrs {

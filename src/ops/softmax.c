@@ -5,10 +5,8 @@
  *
  * A row of -inf gives zeros. (Attention and cross-entropy have their own softmax kernels, which never store y.)
  */
-#include "graph/graph.h"
 #include "kernels/cpu/softmax_kernel.h"
 #include "ops/builtin_ops.h"
-#include "ops/operand_checks.h"
 
 static clv_status check(const clv_type *x, clv_type *out, clv_error *err)
 {

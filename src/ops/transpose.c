@@ -2,13 +2,8 @@
  *
  * factors: every dimension passes. Linear; passes maxima.      gradient: the inverse order
  */
-#include <string.h>
-
-#include "base/error.h"
-#include "graph/graph.h"
 #include "kernels/cpu/transpose_kernel.h"
 #include "ops/builtin_ops.h"
-#include "ops/operand_checks.h"
 
 typedef struct transpose_attrs {
     int order[CLV_MAX_RANK];

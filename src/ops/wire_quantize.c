@@ -14,10 +14,8 @@
  */
 #include <float.h>
 #include <math.h>
-#include <string.h>
 
 #include "ops/builtin_ops.h"
-#include "ops/operand_checks.h"
 
 enum { BLOCK = 32, MOST_CODE = 126, INFINITE = 127, NOT_A_NUMBER = -128 };
 

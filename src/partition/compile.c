@@ -16,7 +16,6 @@
 #include <stdlib.h>
 
 #include "base/error.h"
-#include "base/versioned_structs.h"
 #include "partition/passes/passes.h"
 #include "program/program.h"
 

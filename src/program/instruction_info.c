@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "base/versioned_structs.h"
 #include "program/program.h"
 
 /* Adds the sub-axes that shard a tensor. */

@@ -2,7 +2,6 @@
 #include <stdlib.h>
 
 #include "base/error.h"
-#include "base/versioned_structs.h"
 #include "program/program.h"
 
 /* Whether a buffer of the region owns its memory. */

@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "base/versioned_structs.h"
 #include "tensor/parse_print.h"
 
 void clv_program_free(clv_program *program)

@@ -2,9 +2,6 @@
 #ifndef CLEAVE_PROGRAM_RESHARD_STEP_H
 #define CLEAVE_PROGRAM_RESHARD_STEP_H
 
-#include <stdbool.h>
-#include <stdint.h>
-
 #include "cleave/layout.h"
 
 /* X(code, name, reduces, moves): reduces: combines values; moves: ranks communicate. */

@@ -6,8 +6,6 @@
 #ifndef CLEAVE_TENSOR_BOX_COPY_H
 #define CLEAVE_TENSOR_BOX_COPY_H
 
-#include <stddef.h>
-
 #include "cleave/dtype.h"
 #include "cleave/layout.h"
 

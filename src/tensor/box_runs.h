@@ -4,9 +4,6 @@
 #ifndef CLEAVE_TENSOR_BOX_RUNS_H
 #define CLEAVE_TENSOR_BOX_RUNS_H
 
-#include <stdbool.h>
-#include <stdint.h>
-
 #include "cleave/layout.h"
 
 /* An iterator over the contiguous runs of a box. */

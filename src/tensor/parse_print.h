@@ -3,12 +3,9 @@
 #define CLEAVE_TENSOR_PARSE_PRINT_H
 
 #include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 
 #include "base/memory/arena.h"
 #include "cleave/mesh.h"
-#include "cleave/status.h"
 
 /* A text that is being parsed. */
 typedef struct clv_scanner {

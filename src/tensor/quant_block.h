@@ -2,8 +2,6 @@
 #ifndef CLEAVE_TENSOR_QUANT_BLOCK_H
 #define CLEAVE_TENSOR_QUANT_BLOCK_H
 
-#include <stdint.h>
-
 #include "cleave/dtype.h"
 
 enum {

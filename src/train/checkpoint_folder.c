@@ -4,11 +4,8 @@
 #include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 
-#include "base/error.h"
 #include "base/memory/grow.h"
 #include "io/files/file.h"
 #include "io/files/temporary.h"

@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "base/versioned_structs.h"
 #include "io/files/temporary.h"
 #include "runtime/multi_process/multi_process.h"
 #include "train/checkpoint_folder.h"

@@ -19,7 +19,6 @@
 
 #include "base/error.h"
 #include "base/threads/thread.h"
-#include "base/versioned_structs.h"
 #include "io/files/atomic_folder.h"
 #include "io/files/temporary.h"
 #include "runtime/multi_process/multi_process.h"

@@ -1,7 +1,6 @@
 /* eval_loss.c - evaluation loss of a batch: a forward-only program. */
 #include <math.h>
 
-#include "base/error.h"
 #include "train/trainer.h"
 
 static void build(clv_graph *graph, const clv_trainer *t)

@@ -1,8 +1,6 @@
 /* lr_schedule.c - learning-rate schedules: linear warm-up, then cosine, linear, constant or WSD. */
 #include <math.h>
-#include <string.h>
 
-#include "base/error.h"
 #include "train/trainer.h"
 
 static const double pi = 3.14159265358979323846;

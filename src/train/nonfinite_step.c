@@ -3,9 +3,7 @@
  */
 #include <math.h>
 #include <stdio.h>
-#include <string.h>
 
-#include "base/error.h"
 #include "runtime/multi_process/multi_process.h"
 #include "train/trainer.h"
 

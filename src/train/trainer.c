@@ -1,12 +1,6 @@
 /* trainer.c - clv_trainer: builds and compiles the training step, runs steps, saves the model. */
-#include "cleave/train.h"
-
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include "base/error.h"
-#include "base/versioned_structs.h"
 #include "base/text/utf8.h"
 #include "cleave/checkpoint.h"
 #include "runtime/multi_process/multi_process.h"

@@ -1,10 +1,6 @@
 /* trainer_state.c - file names, identity and checksums of a saved trainer state. */
 #include "train/trainer_state.h"
 
-#include <stdlib.h>
-#include <string.h>
-
-#include "base/error.h"
 #include "io/checkpoint/sharded_checkpoint.h"
 #include "io/files/file.h"
 #include "models/adapters/lora_parameters.h"

@@ -7,7 +7,6 @@
 #include "base/memory/arena.h"
 #include "base/text/c_locale.h"
 
-#include <stdarg.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>

@@ -2,9 +2,6 @@
 #ifndef CLEAVE_BASE_MEMORY_GROW_H
 #define CLEAVE_BASE_MEMORY_GROW_H
 
-#include <stddef.h>
-#include <stdint.h>
-
 #include "cleave/status.h"
 
 /* Reallocates the array that `array`, a T **, points to, for 2 n elements. */

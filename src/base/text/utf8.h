@@ -2,8 +2,6 @@
 #ifndef CLEAVE_BASE_TEXT_UTF8_H
 #define CLEAVE_BASE_TEXT_UTF8_H
 
-#include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
 #include "cleave/text.h"

@@ -6,7 +6,6 @@
 #include <linux/futex.h>
 #include <stddef.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
 int64_t clv_now_ns(void)

@@ -1,15 +1,9 @@
 /* bench_gemm.c - the `cleave bench gemm` benchmark: FLOP/s of one matrix product. */
 #include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
 
 #include "cleave/session.h"
-#include "cleave/status.h"
 #include "cli/command.h"
-#include "cli/options/output_options.h"
 #include "cli/options/run_options.h"
-#include "cli/output/table.h"
-#include "cli/parser/option_parser.h"
 #include "cli/timing/clock.h"
 
 typedef struct gemm_bench {

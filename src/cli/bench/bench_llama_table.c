@@ -2,21 +2,15 @@
  * format.
  */
 #include <math.h>
-#include <stdio.h>
-#include <string.h>
 
 #include "cleave/generate.h"
-#include "cleave/status.h"
 #include "cli/bench/generation_timing.h"
 #include "cli/command.h"
 #include "cli/job/job_processes.h"
 #include "cli/options/mesh_options.h"
 #include "cli/options/model_options.h"
-#include "cli/options/output_options.h"
 #include "cli/options/run_options.h"
-#include "cli/output/table.h"
 #include "cli/output/terminal.h"
-#include "cli/parser/option_parser.h"
 #include "cli/timing/clock.h"
 
 enum { MOST_REPETITIONS = 1000 };

@@ -2,19 +2,13 @@
  * bytes, optionally runs it.
  */
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "cleave/graph.h"
 #include "cleave/session.h"
-#include "cleave/status.h"
 #include "cli/command.h"
 #include "cli/options/mesh_options.h"
-#include "cli/options/output_options.h"
 #include "cli/options/run_options.h"
 #include "cli/options/shape_option.h"
-#include "cli/parser/option_parser.h"
 #include "cli/reports/candidate_table.h"
 #include "cli/reports/reshard_table.h"
 

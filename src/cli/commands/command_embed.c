@@ -1,23 +1,17 @@
 /* command_embed.c - the `cleave embed` command: writes one embedding per sequence, or all hidden states, to a file. */
 #include <jansson.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "cleave/cancel.h"
 #include "cleave/checkpoint.h"
 #include "cleave/embed.h"
-#include "cleave/status.h"
 #include "cleave/text.h"
 #include "cli/command.h"
 #include "cli/evaluation/forward_run.h"
 #include "cli/input/sequence_options.h"
 #include "cli/job/job_processes.h"
 #include "cli/options/model_options.h"
-#include "cli/options/output_options.h"
 #include "cli/options/run_options.h"
 #include "cli/output/progress.h"
-#include "cli/parser/option_parser.h"
 #include "cli/timing/clock.h"
 #include "cli/timing/suspensions.h"
 

@@ -1,20 +1,12 @@
 /* command_generate.c - the `cleave generate` command: text generation from a checkpoint. */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "cleave/generate.h"
 #include "cleave/text.h"
 #include "cli/command.h"
 #include "cli/input/prompts.h"
 #include "cli/options/mesh_options.h"
 #include "cli/options/model_options.h"
-#include "cli/options/output_options.h"
 #include "cli/options/run_options.h"
-#include "cli/output/messages.h"
 #include "cli/output/progress.h"
-#include "cli/output/table.h"
-#include "cli/parser/option_parser.h"
 #include "cli/timing/suspensions.h"
 
 typedef struct generate_args {

@@ -1,17 +1,9 @@
 /* command_info.c - the `cleave info` command: a model's configuration, parameter counts, checkpoint tensors and valid
  * TP degrees.
  */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "cleave/checkpoint.h"
 #include "cli/command.h"
 #include "cli/options/model_options.h"
-#include "cli/options/output_options.h"
-#include "cli/output/messages.h"
-#include "cli/output/table.h"
-#include "cli/parser/option_parser.h"
 
 typedef struct info_args {
     const char *model;

@@ -2,19 +2,13 @@
 #include "cleave/score.h"
 
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "cli/command.h"
 #include "cli/evaluation/forward_run.h"
 #include "cli/evaluation/spearman.h"
 #include "cli/input/sequence_options.h"
 #include "cli/options/model_options.h"
-#include "cli/options/output_options.h"
 #include "cli/output/progress.h"
-#include "cli/output/table.h"
-#include "cli/parser/option_parser.h"
 
 typedef struct score_args {
     clv_model_option model;

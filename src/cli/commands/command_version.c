@@ -3,9 +3,6 @@
 
 #include "cleave/machine.h"
 #include "cli/command.h"
-#include "cli/options/output_options.h"
-#include "cli/output/table.h"
-#include "cli/parser/option_parser.h"
 
 static int cpu_features(const char *out[16])
 {

@@ -3,7 +3,6 @@
 #define CLEAVE_CLI_EVALUATION_SPEARMAN_H
 
 #include <stdbool.h>
-#include <stdint.h>
 
 #include "cleave/status.h"
 

@@ -2,9 +2,6 @@
 #ifndef CLEAVE_CLI_INPUT_PROMPTS_H
 #define CLEAVE_CLI_INPUT_PROMPTS_H
 
-#include <stddef.h>
-#include <stdint.h>
-
 #include "cleave/status.h"
 
 /* Nothing follows an empty line of a file: its text is empty, too. */

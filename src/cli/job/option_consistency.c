@@ -2,7 +2,6 @@
 #include "cli/job/option_consistency.h"
 
 #include <stdint.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>

@@ -4,8 +4,6 @@
  *
  * Linked with --wrap=clv_options_parse: a command hands over its table there, and ends.
  */
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 
 #include "cleave/machine.h"

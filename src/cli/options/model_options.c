@@ -4,13 +4,9 @@
 #include "cli/options/model_options.h"
 
 #include <signal.h>
-#include <stdio.h>
-#include <string.h>
 #include <unistd.h>
 
-#include "cleave/status.h"
 #include "cli/command.h"
-#include "cli/output/messages.h"
 
 /* Whether it is written as names of the Hub are, NAME or WHO/NAME, and no folder WHO is here. */
 static bool is_hub_name(const char *value)

@@ -6,8 +6,6 @@
 #ifndef CLEAVE_CLI_OUTPUT_MESSAGES_H
 #define CLEAVE_CLI_OUTPUT_MESSAGES_H
 
-#include <stddef.h>
-
 #include "cleave/status.h"
 
 /* Prints a line on stderr; the newline is added. */

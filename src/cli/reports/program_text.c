@@ -2,9 +2,6 @@
 #include "cli/reports/program_text.h"
 
 #include <ctype.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "cleave/op.h"
 #include "cli/command.h"

@@ -7,7 +7,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cleave/program.h"
 #include "cli/output/messages.h"
 #include "cli/parser/did_you_mean.h"
 

@@ -2,7 +2,6 @@
 #ifndef CLEAVE_CLI_TIMING_CLOCK_H
 #define CLEAVE_CLI_TIMING_CLOCK_H
 
-#include <stdint.h>
 #include <time.h>
 
 #include "cleave/status.h"

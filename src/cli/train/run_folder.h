@@ -10,7 +10,6 @@
 #define CLEAVE_CLI_TRAIN_RUN_FOLDER_H
 
 #include <stdbool.h>
-#include <stdint.h>
 #include <stdio.h>
 
 #include "cleave/status.h"

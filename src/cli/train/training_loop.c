@@ -4,13 +4,9 @@
 #include "cli/train/training_loop.h"
 
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "cli/job/job_processes.h"
 #include "cli/job/shutdown_signals.h"
-#include "cli/output/messages.h"
 #include "cli/output/metrics_plot.h"
 #include "cli/output/progress.h"
 #include "cli/reports/collective_tables.h"

@@ -18,7 +18,6 @@
 #define CLEAVE_COMM_CONTROL_FAILURE_DETECTOR_H
 
 #include <stdbool.h>
-#include <stdint.h>
 
 #include "cleave/status.h"
 

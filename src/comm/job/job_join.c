@@ -18,7 +18,6 @@
 #include "base/hardware/cpu_features.h"
 #include "base/hash.h"
 #include "base/threads/wait.h"
-#include "base/versioned_structs.h"
 #include "comm/control/control_internal.h"
 #include "comm/mpi/shm_segment.h"
 

@@ -8,7 +8,6 @@
 
 #include "base/error.h"
 #include "base/text/c_locale.h"
-#include "base/versioned_structs.h"
 #include "infer/forward/evaluate.h"
 
 /* A result of either side. */

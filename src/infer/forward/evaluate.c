@@ -1,15 +1,9 @@
 /* evaluate.c - clv_evaluate: one forward (and backward) pass whose hidden states, logits, loss and gradients are kept
  * as tensors.
  */
-#include "cleave/evaluate.h"
-
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include "base/error.h"
 #include "base/threads/wait.h"
-#include "base/versioned_structs.h"
 #include "graph/graph.h"
 #include "infer/forward/evaluate.h"
 #include "models/model.h"

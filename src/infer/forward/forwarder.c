@@ -1,12 +1,6 @@
 /* forwarder.c - clv_forwarder: forward passes on batches of any shape, giving hidden states, logits or per-token
  * loss.
  */
-#include "cleave/forward.h"
-
-#include <stdlib.h>
-
-#include "base/error.h"
-#include "base/versioned_structs.h"
 #include "infer/forward/forwarder.h"
 #include "models/model.h"
 

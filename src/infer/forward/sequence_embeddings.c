@@ -2,10 +2,7 @@
 #include "cleave/embed.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 
-#include "base/error.h"
-#include "base/versioned_structs.h"
 #include "infer/forward/forwarder.h"
 #include "infer/forward/length_batches.h"
 #include "models/model.h"

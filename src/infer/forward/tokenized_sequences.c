@@ -4,11 +4,7 @@
 #include "infer/forward/tokenized_sequences.h"
 
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include "base/error.h"
-#include "base/versioned_structs.h"
 #include "io/files/text_file.h"
 #include "io/json/json.h"
 #include "models/model.h"

@@ -1,12 +1,8 @@
 /* generate_text.c - clv_generate: continues prompts in batches, with stop strings, streaming and limits. */
 #include <stddef.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include "base/error.h"
 #include "base/threads/wait.h"
-#include "base/versioned_structs.h"
 #include "infer/generation/generator.h"
 #include "infer/generation/stop_strings.h"
 #include "infer/generation/streaming_detokenizer.h"

@@ -2,12 +2,8 @@
 #include "cleave/generate.h"
 
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include "base/error.h"
 #include "base/memory/arena.h"
-#include "base/versioned_structs.h"
 #include "io/files/file.h"
 #include "io/json/json.h"
 #include "models/model.h"

@@ -6,17 +6,8 @@
  * than the chunk, the chunk is padded with its last token: nobody reads these rows, and later tokens overwrite their
  * keys and values before these are read.
  */
-#include "cleave/generate.h"
-
-#include <stdlib.h>
-#include <string.h>
-
-#include "base/error.h"
-#include "base/versioned_structs.h"
 #include "infer/generation/generator.h"
-#include "infer/generation/prefill_chunk.h"
 #include "infer/generation/sampling.h"
-#include "infer/generation/vocab_parallel_sampling.h"
 #include "models/model.h"
 #include "runtime/multi_process/multi_process.h"
 

@@ -5,10 +5,8 @@
 #include "infer/generation/sampling.h"
 
 #include <math.h>
-#include <stdbool.h>
 
 #include "base/error.h"
-#include "base/versioned_structs.h"
 #include "cleave/rng.h"
 
 clv_status clv_sampling_check(const clv_sampling *given, clv_error *err)

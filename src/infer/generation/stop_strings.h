@@ -3,7 +3,6 @@
 #define CLEAVE_INFER_GENERATION_STOP_STRINGS_H
 
 #include <stdbool.h>
-#include <stddef.h>
 
 #include "cleave/status.h"
 

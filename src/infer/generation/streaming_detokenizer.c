@@ -3,11 +3,6 @@
  */
 #include "infer/generation/streaming_detokenizer.h"
 
-#include <stdlib.h>
-#include <string.h>
-
-#include "base/error.h"
-#include "base/text/utf8.h"
 #include "tokens/tokenizer/tokenizer_components.h"
 
 static clv_status take(clv_streaming_detokenizer *s, const int64_t *ids, int64_t n, clv_error *err)

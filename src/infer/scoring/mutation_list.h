@@ -2,8 +2,6 @@
 #ifndef CLEAVE_INFER_SCORING_MUTATION_LIST_H
 #define CLEAVE_INFER_SCORING_MUTATION_LIST_H
 
-#include <stdint.h>
-
 #include "cleave/status.h"
 
 typedef struct clv_substitution {

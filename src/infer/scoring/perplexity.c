@@ -2,7 +2,6 @@
 #include <stdlib.h>
 
 #include "base/error.h"
-#include "base/versioned_structs.h"
 #include "infer/scoring/scoring.h"
 
 /* Tokens [begin, end) of the text as row r. Tokens before `scored` were scored by earlier windows. A row's loss at a

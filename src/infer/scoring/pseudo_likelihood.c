@@ -1,7 +1,5 @@
 /* pseudo_likelihood.c - clv_score_masked: pseudo-log-likelihood of a sequence by a masked language model. */
-
 #include "base/error.h"
-#include "base/versioned_structs.h"
 #include "infer/scoring/scoring.h"
 
 /* Row r is the sequence with token `at` masked and as the only label; at == s->n: nothing is scored. */

@@ -2,11 +2,6 @@
 #include "infer/scoring/scoring.h"
 
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include "base/error.h"
-#include "base/versioned_structs.h"
 
 enum { DEFAULT_TOKENS = 4096 };
 

@@ -11,12 +11,8 @@
 #ifndef CLEAVE_IO_CHECKPOINT_SAFETENSORS_H
 #define CLEAVE_IO_CHECKPOINT_SAFETENSORS_H
 
-#include <stdbool.h>
-#include <stdint.h>
-
 #include "cleave/dtype.h"
 #include "cleave/layout.h"
-#include "cleave/status.h"
 
 enum { CLV_SAFETENSORS_HEADER_MAX = 100000000 }; /* bytes of a header, at most */
 

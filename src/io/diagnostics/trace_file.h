@@ -3,7 +3,6 @@
 #define CLEAVE_IO_DIAGNOSTICS_TRACE_FILE_H
 
 #include <stdbool.h>
-#include <stdint.h>
 
 #include "cleave/status.h"
 

@@ -2,8 +2,6 @@
 #ifndef CLEAVE_IO_FILES_CHECKSUM_H
 #define CLEAVE_IO_FILES_CHECKSUM_H
 
-#include <stddef.h>
-
 #include "cleave/status.h"
 
 enum { CLV_CHECKSUM_SIZE = 33 }; /* including the NUL */

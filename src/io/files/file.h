@@ -10,8 +10,6 @@
 #define CLEAVE_IO_FILES_FILE_H
 
 #include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 
 #include "cleave/status.h"
 

@@ -7,8 +7,6 @@
 #ifndef CLEAVE_IO_FILES_FILE_KIND_H
 #define CLEAVE_IO_FILES_FILE_KIND_H
 
-#include <stddef.h>
-
 #include "cleave/status.h"
 
 typedef enum clv_file_kind {

@@ -7,9 +7,6 @@
 #ifndef CLEAVE_IO_FILES_GZIP_READER_H
 #define CLEAVE_IO_FILES_GZIP_READER_H
 
-#include <stddef.h>
-#include <stdint.h>
-
 #include "cleave/status.h"
 
 typedef struct clv_gzip_reader clv_gzip_reader;

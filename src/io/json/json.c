@@ -2,7 +2,6 @@
 #include "io/json/json.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/error.h"
 #include "io/files/file.h"

@@ -9,8 +9,6 @@
 #ifndef CLEAVE_KERNELS_CPU_ACTIVATION_KERNEL_H
 #define CLEAVE_KERNELS_CPU_ACTIVATION_KERNEL_H
 
-#include <stdint.h>
-
 #include "cleave/dtype.h"
 #include "kernels/cpu/elementwise_kernel.h"
 

@@ -38,13 +38,10 @@
 #define CLEAVE_KERNELS_CPU_ATTENTION_KERNEL_H
 
 #include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 
 #include "base/threads/work_stealing.h"
 #include "cleave/dtype.h"
 #include "cleave/rng.h"
-#include "cleave/status.h"
 
 enum {
     CLV_ATTENTION_ROWS = 64,    /* query rows a block */

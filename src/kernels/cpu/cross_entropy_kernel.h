@@ -15,8 +15,6 @@
 #ifndef CLEAVE_KERNELS_CPU_CROSS_ENTROPY_KERNEL_H
 #define CLEAVE_KERNELS_CPU_CROSS_ENTROPY_KERNEL_H
 
-#include <stdint.h>
-
 #include "cleave/dtype.h"
 
 typedef struct clv_cross_entropy_args {

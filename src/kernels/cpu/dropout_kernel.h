@@ -10,7 +10,6 @@
 #define CLEAVE_KERNELS_CPU_DROPOUT_KERNEL_H
 
 #include <math.h>
-#include <stdint.h>
 
 #include "cleave/dtype.h"
 #include "cleave/rng.h"

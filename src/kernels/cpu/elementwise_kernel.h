@@ -7,8 +7,6 @@
 #ifndef CLEAVE_KERNELS_CPU_ELEMENTWISE_KERNEL_H
 #define CLEAVE_KERNELS_CPU_ELEMENTWISE_KERNEL_H
 
-#include <stdint.h>
-
 #include "cleave/dtype.h"
 
 /* What clv_unary_backward needs besides d_out. */

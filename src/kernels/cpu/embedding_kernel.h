@@ -8,8 +8,6 @@
 #ifndef CLEAVE_KERNELS_CPU_EMBEDDING_KERNEL_H
 #define CLEAVE_KERNELS_CPU_EMBEDDING_KERNEL_H
 
-#include <stdint.h>
-
 #include "cleave/dtype.h"
 
 typedef struct clv_embedding_args {

@@ -6,8 +6,6 @@
 #define CLEAVE_KERNELS_CPU_F32_BLOCKS_H
 
 #include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 
 #ifdef _OPENMP
 #include <omp.h>

@@ -16,8 +16,6 @@
 #ifndef CLEAVE_KERNELS_CPU_NORM_KERNEL_H
 #define CLEAVE_KERNELS_CPU_NORM_KERNEL_H
 
-#include <stdint.h>
-
 #include "cleave/dtype.h"
 
 typedef enum clv_norm_kind { CLV_NORM_RMS, CLV_NORM_LAYER } clv_norm_kind;

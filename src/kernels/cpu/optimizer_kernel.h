@@ -12,8 +12,6 @@
 #ifndef CLEAVE_KERNELS_CPU_OPTIMIZER_KERNEL_H
 #define CLEAVE_KERNELS_CPU_OPTIMIZER_KERNEL_H
 
-#include <stdint.h>
-
 #include "cleave/dtype.h"
 
 typedef struct clv_adamw_args {

@@ -8,9 +8,6 @@
 #ifndef CLEAVE_KERNELS_CPU_REDUCE_KERNEL_H
 #define CLEAVE_KERNELS_CPU_REDUCE_KERNEL_H
 
-#include <stdbool.h>
-#include <stdint.h>
-
 #include "cleave/dtype.h"
 #include "cleave/layout.h"
 

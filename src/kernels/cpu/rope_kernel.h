@@ -12,7 +12,6 @@
 #define CLEAVE_KERNELS_CPU_ROPE_KERNEL_H
 
 #include <stdbool.h>
-#include <stdint.h>
 
 #include "cleave/dtype.h"
 

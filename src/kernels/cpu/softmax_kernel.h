@@ -9,8 +9,6 @@
 #ifndef CLEAVE_KERNELS_CPU_SOFTMAX_KERNEL_H
 #define CLEAVE_KERNELS_CPU_SOFTMAX_KERNEL_H
 
-#include <stdint.h>
-
 #include "cleave/dtype.h"
 
 /* x, y [rows, cols]; y may be x. */

@@ -4,12 +4,9 @@
 
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/error.h"
 #include "io/files/atomic_folder.h"
 #include "io/files/file.h"
 #include "io/json/checksummed_json.h"

@@ -8,7 +8,6 @@
 #define CLEAVE_MODELS_ADAPTERS_PEFT_FOLDER_H
 
 #include "models/model.h"
-#include "models/weights/model_weights.h"
 
 extern const char clv_peft_weights_file[], clv_peft_config_file[];
 

@@ -2,11 +2,7 @@
 #include "cleave/checkpoint.h"
 
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include "base/error.h"
-#include "base/versioned_structs.h"
 #include "io/checkpoint/weights.h"
 #include "io/files/atomic_folder.h"
 #include "io/files/file.h"

@@ -8,9 +8,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
-#include "base/error.h"
 #include "models/families/model_family.h"
 #include "ops/builtin_ops.h"
 

@@ -7,8 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/error.h"
-#include "models/config/config_fields.h"
 #include "models/families/model_family.h"
 
 #define FORM     "llama mistral qwen2"

@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/error.h"
 #include "models/families/model_family.h"
 #include "models/weights/weight_storage.h"
 

@@ -5,7 +5,6 @@
  * checkpoint are not used.
  */
 #include "graph/graph.h"
-#include "models/config/config_fields.h"
 #include "models/families/model_family.h"
 #include "nn/layer_layouts.h"
 

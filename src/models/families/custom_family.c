@@ -9,7 +9,6 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "base/versioned_structs.h"
 #include "graph/graph.h"
 #include "models/config/config_fields.h"
 #include "models/families/family_registry.h"

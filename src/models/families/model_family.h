@@ -4,8 +4,9 @@
 #ifndef CLEAVE_MODELS_FAMILIES_MODEL_FAMILY_H
 #define CLEAVE_MODELS_FAMILIES_MODEL_FAMILY_H
 
+#include "base/error.h"
 #include "io/json/json.h"
-#include "models/config/model_config.h"
+#include "models/config/config_fields.h"
 #include "models/weights/parameter_map.h"
 
 /* Inputs of a graph; CLV_NONE: not in this graph. */

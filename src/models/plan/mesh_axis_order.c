@@ -2,7 +2,6 @@
 #include <math.h>
 
 #include "base/error.h"
-#include "base/versioned_structs.h"
 #include "models/plan/plan_internal.h"
 
 enum {

@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "base/versioned_structs.h"
 #include "models/model.h"
 #include "ops/builtin_ops.h"
 

@@ -9,7 +9,6 @@
 #include "io/files/file.h"
 #include "models/adapters/lora_parameters.h"
 #include "models/checkpoint/checkpoint_inventory.h"
-#include "models/checkpoint/checkpoint_warnings.h"
 #include "models/weights/model_weights.h"
 #include "runtime/multi_process/multi_process.h"
 

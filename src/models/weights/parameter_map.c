@@ -11,7 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/error.h"
 #include "kernels/cpu/transpose_kernel.h"
 #include "models/families/model_family.h"
 #include "tensor/box_runs.h"

@@ -1,10 +1,6 @@
 /* quantized_weights.c - quantized weights: reads stored blocks, or quantizes a checkpoint's floats. */
 #include "models/weights/quantized_weights.h"
 
-#include <stdlib.h>
-#include <string.h>
-
-#include "base/error.h"
 #include "kernels/cpu/gemm/gemm_quantized.h"
 #include "models/weights/weight_storage.h"
 #include "tensor/box_copy.h"

@@ -8,7 +8,6 @@
 
 #include "base/error.h"
 #include "base/hardware/resource_limits.h"
-#include "base/versioned_structs.h"
 #include "kernels/cpu/gemm/gemm.h"
 #include "kernels/cpu/isa_dispatch.h"
 

@@ -6,7 +6,6 @@
 #include <stdlib.h>
 
 #include "base/error.h"
-#include "base/versioned_structs.h"
 
 clv_dtype clv_instruction_dtype(const clv_program *program, int i)
 {

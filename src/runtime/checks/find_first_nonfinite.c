@@ -1,8 +1,4 @@
 /* find_first_nonfinite.c - reruns a program to find its first instruction with a NaN or infinite result. */
-#include <stdlib.h>
-#include <string.h>
-
-#include "base/error.h"
 #include "runtime/checks/nonfinite_check.h"
 #include "runtime/multi_process/multi_process.h"
 #include "runtime/session/session_internal.h"

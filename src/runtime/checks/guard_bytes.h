@@ -2,8 +2,6 @@
 #ifndef CLEAVE_RUNTIME_CHECKS_GUARD_BYTES_H
 #define CLEAVE_RUNTIME_CHECKS_GUARD_BYTES_H
 
-#include <stdint.h>
-
 #include "cleave/dtype.h"
 
 enum { CLV_GUARD_BYTES = 128 }; /* before and after a buffer; keeps the alignment of buffers */

@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "base/versioned_structs.h"
 #include "runtime/checks/op_harness.h"
 
 static const char call[] = "clv_op_check";

@@ -1,11 +1,6 @@
 /* reshard_verify.c - public reshard plans (cleave/reshard.h): steps, bytes, and verification on rank threads. */
 #include "cleave/reshard.h"
 
-#include <stdlib.h>
-#include <string.h>
-
-#include "base/error.h"
-#include "base/versioned_structs.h"
 #include "partition/lowering/program_builder.h"
 #include "partition/reshard/reshard_planner.h"
 #include "program/program.h"

@@ -4,14 +4,10 @@
 
 #include <pthread.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
-#include "base/error.h"
-#include "base/versioned_structs.h"
 #include "comm/flight_recorder.h"
 #include "io/diagnostics/flight_file.h"
 #include "runtime/session/session_internal.h"

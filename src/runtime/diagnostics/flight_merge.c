@@ -2,7 +2,6 @@
 #include <stdlib.h>
 
 #include "base/error.h"
-#include "base/versioned_structs.h"
 #include "runtime/diagnostics/flight_report.h"
 
 void clv_flight_report_free(clv_flight_report *report)

@@ -3,14 +3,10 @@
 
 #include <ctype.h>
 #include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
-#include "base/error.h"
 #include "base/hash.h"
 #include "base/threads/wait.h"
-#include "base/versioned_structs.h"
 #include "program/program.h"
 #include "runtime/diagnostics/trace_recorder.h"
 #include "runtime/multi_process/multi_process.h"

@@ -3,7 +3,6 @@
 #include <stdlib.h>
 
 #include "base/error.h"
-#include "base/versioned_structs.h"
 #include "cleave/trace.h"
 #include "io/diagnostics/trace_file.h"
 

@@ -2,10 +2,7 @@
  * With all ranks in one process, nothing is exchanged.
  */
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include "base/error.h"
 #include "base/majority_check.h"
 #include "runtime/multi_process/multi_process.h"
 #include "runtime/session/session_internal.h"

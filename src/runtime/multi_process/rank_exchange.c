@@ -1,7 +1,4 @@
 /* rank_exchange.c - moves data between ranks outside programs: reshards state, fetches a box. */
-#include <stdlib.h>
-
-#include "base/error.h"
 #include "base/hash.h"
 #include "base/memory/aligned_memory.h"
 #include "runtime/multi_process/multi_process.h"

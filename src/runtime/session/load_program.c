@@ -1,7 +1,4 @@
 /* load_program.c - loads a program: allocates memory, registers groups, makes each rank's transfer plans. */
-#include <stdlib.h>
-
-#include "base/error.h"
 #include "runtime/checks/guard_bytes.h"
 #include "runtime/checks/memory_check.h"
 #include "runtime/checks/nonfinite_check.h"

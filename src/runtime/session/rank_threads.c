@@ -21,8 +21,6 @@
 #include "base/memory/aligned_memory.h"
 #include "base/threads/thread.h"
 #include "base/threads/wait.h"
-#include "base/threads/work_stealing.h"
-#include "comm/comm.h"
 #include "kernels/cpu/gemm/gemm.h"
 #include "runtime/session/cpu_pinning.h"
 

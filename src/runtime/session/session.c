@@ -1,14 +1,8 @@
 /* session.c - session: creates ranks, runs programs, binds inputs and outputs, keeps statistics. */
-#include "runtime/session/session_internal.h"
-
 #include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include "base/error.h"
 #include "base/hash.h"
 #include "base/threads/wait.h"
-#include "base/versioned_structs.h"
 #include "comm/job/mpi_job.h"
 #include "comm/comm.h"
 #include "kernels/cpu/gemm/gemm.h"

@@ -2,6 +2,10 @@
 #ifndef CLEAVE_RUNTIME_SESSION_SESSION_INTERNAL_H
 #define CLEAVE_RUNTIME_SESSION_SESSION_INTERNAL_H
 
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
 #include "cleave/session.h"
 #include "runtime/session/executor.h"
 #include "runtime/session/rank_threads.h"

@@ -1,10 +1,5 @@
 /* session_state.c - named session state (parameters, optimizer moments): initializes, reshards, reads and writes it. */
-#include <stdlib.h>
-#include <string.h>
-
-#include "base/error.h"
 #include "base/hash.h"
-#include "base/versioned_structs.h"
 #include "runtime/checks/guard_bytes.h"
 #include "runtime/multi_process/multi_process.h"
 #include "runtime/session/run_bindings.h"

@@ -1,7 +1,4 @@
 /* state_snapshot.c - copies session state so that a checkpoint is saved in the background; reloads state in place. */
-#include <stdlib.h>
-
-#include "base/error.h"
 #include "base/hardware/resource_limits.h"
 #include "runtime/multi_process/multi_process.h"
 #include "runtime/session/session_internal.h"

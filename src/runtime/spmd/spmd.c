@@ -2,11 +2,7 @@
 #include "runtime/spmd/spmd_internal.h"
 
 #include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include "base/error.h"
-#include "base/versioned_structs.h"
 #include "runtime/session/run_bindings.h"
 #include "tensor/box_copy.h"
 

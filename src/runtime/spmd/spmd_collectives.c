@@ -1,8 +1,4 @@
 /* spmd_collectives.c - collectives that a manual SPMD function calls: clv_spmd_all_reduce and others. */
-#include <stdlib.h>
-#include <string.h>
-
-#include "base/error.h"
 #include "base/memory/aligned_memory.h"
 #include "runtime/spmd/spmd_internal.h"
 

@@ -1,11 +1,5 @@
 /* corpus_encoder.c - encodes a chunk of text, JSON lines, chat turns or FASTA to token ids and a loss mask. */
-#include <stdlib.h>
-#include <string.h>
-
-#include "base/error.h"
 #include "base/memory/grow.h"
-#include "base/versioned_structs.h"
-#include "io/json/json.h"
 #include "tokens/data/corpus_pipeline.h"
 #include "tokens/data/fasta.h"
 #include "tokens/tokenizer/tokenizer_components.h"

@@ -5,14 +5,10 @@
 #include "tokens/data/corpus_pipeline.h"
 
 #include <pthread.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 
-#include "base/error.h"
 #include "base/hardware/resource_limits.h"
 #include "base/threads/thread.h"
-#include "base/versioned_structs.h"
 #include "cleave/data.h"
 #include "tokens/tokenizer/tokenizer_components.h"
 

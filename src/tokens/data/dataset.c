@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include "base/error.h"
-#include "base/versioned_structs.h"
 #include "io/files/file.h"
 #include "io/files/file_kind.h"
 #include "tokens/data/corpus_pipeline.h"

@@ -3,7 +3,6 @@
 #define CLEAVE_TOKENS_DATA_ROW_FILE_H
 
 #include <stdbool.h>
-#include <stdint.h>
 
 #include "cleave/status.h"
 

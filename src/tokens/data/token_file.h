@@ -6,7 +6,6 @@
 #define CLEAVE_TOKENS_DATA_TOKEN_FILE_H
 
 #include <stdbool.h>
-#include <stdint.h>
 
 #include "cleave/data.h"
 #include "io/files/checksum.h"

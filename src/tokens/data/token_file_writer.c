@@ -7,7 +7,6 @@
 
 #include "base/error.h"
 #include "base/memory/grow.h"
-#include "base/versioned_structs.h"
 #include "cleave/data.h"
 #include "io/files/file.h"
 #include "tokens/data/token_file.h"

@@ -4,7 +4,6 @@
 #include "tokens/unicode/character_classes.h"
 #include "tokens/tokenizer/tokenizer_components.h"
 #include "tokens/unicode/normalization_forms.h"
-#include "base/text/utf8.h"
 
 typedef struct bert_options {
     bool clean, chinese, accents, lower;

@@ -1,5 +1,4 @@
 /* replace.c - Replace normalizer and decoder: literal text or regular expression. */
-#include "tokens/regex/regex.h"
 #include "tokens/tokenizer/tokenizer_components.h"
 
 typedef struct replacement {

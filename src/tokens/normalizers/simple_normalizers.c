@@ -1,7 +1,6 @@
 /* simple_normalizers.c - Prepend, Strip, Lowercase, StripAccents and Nmt normalizers. */
 #include "tokens/unicode/character_classes.h"
 #include "tokens/tokenizer/tokenizer_components.h"
-#include "base/text/utf8.h"
 
 /* ---- Prepend ---- */
 

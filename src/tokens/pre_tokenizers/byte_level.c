@@ -1,9 +1,6 @@
 /* byte_level.c - ByteLevel normalizer, pre-tokenizer and decoder; GPT-2's bytes_to_unicode mapping. */
-
-#include "base/error.h"
 #include "tokens/pre_tokenizers/known_patterns.h"
 #include "tokens/tokenizer/tokenizer_components.h"
-#include "base/text/utf8.h"
 
 /* Bytes that are not mapped to themselves, and the first of their characters. */
 static const struct {

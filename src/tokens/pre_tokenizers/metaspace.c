@@ -1,6 +1,4 @@
 /* metaspace.c - Metaspace pre-tokenizer and decoder: spaces become a visible character (U+2581 in SentencePiece). */
-#include <string.h>
-
 #include "tokens/tokenizer/tokenizer_components.h"
 
 typedef struct metaspace {

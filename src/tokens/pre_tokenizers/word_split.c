@@ -2,7 +2,6 @@
 #include "tokens/unicode/character_classes.h"
 #include "tokens/pre_tokenizers/delimiter_behavior.h"
 #include "tokens/tokenizer/tokenizer_components.h"
-#include "base/text/utf8.h"
 
 /* Splits at characters of these classes. */
 static clv_status split_at(clv_pre_tokens *out, unsigned classes, clv_delimiter_behavior how,

@@ -1,12 +1,7 @@
 /* bpe.c - byte-pair encoding model: merges a word's symbols in rank order with a heap (Sennrich et al. 2016,
  * arXiv:1508.07909), as the `tokenizers` library does.
  */
-#include <stdlib.h>
-#include <string.h>
-
-#include "base/error.h"
 #include "tokens/tokenizer/tokenizer_components.h"
-#include "base/text/utf8.h"
 
 /* Ids and ranks fit 32 bits: tokenizer_json.c bounds ids, the file size bounds merges. */
 typedef struct merge {

@@ -1,10 +1,5 @@
 /* byte_tokenizer.c - writes tokenizer.json of the byte tokenizer (256 tokens) for transformers' AutoTokenizer. */
-#include <stdlib.h>
-#include <string.h>
-
-#include "base/error.h"
 #include "io/files/file.h"
-#include "base/text/utf8.h"
 #include "tokens/tokenizer/tokenizer_components.h"
 
 /* The printable character of each byte; its id is the byte. */

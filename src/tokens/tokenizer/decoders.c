@@ -1,8 +1,5 @@
 /* decoders.c - ByteFallback, Fuse, Strip, WordPiece, BPEDecoder and CTC decoders (tokens back to text). */
-#include <string.h>
-
 #include "tokens/tokenizer/tokenizer_components.h"
-#include "base/text/utf8.h"
 
 void clv_token_texts_clear(clv_token_texts *all)
 {

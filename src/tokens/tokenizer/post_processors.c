@@ -1,9 +1,6 @@
 /* post_processors.c - TemplateProcessing, BertProcessing, RobertaProcessing, ByteLevel: special tokens before and
  * after a text.
  */
-#include <string.h>
-
-#include "base/error.h"
 #include "tokens/tokenizer/tokenizer_components.h"
 
 /* Inserts an id that a processor names at index `at` of a list. */

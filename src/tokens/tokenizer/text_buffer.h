@@ -3,8 +3,6 @@
 #define CLEAVE_TOKENS_TOKENIZER_TEXT_BUFFER_H
 
 #include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 
 #include "cleave/status.h"
 

@@ -1,11 +1,7 @@
 /* tokenizer.c - encodes text and decodes ids: added tokens, normalizer, pre-tokenizer, model, post-processor,
  * decoder.
  */
-#include <stdlib.h>
-
-#include "base/error.h"
 #include "base/memory/grow.h"
-#include "base/text/utf8.h"
 #include "tokens/tokenizer/tokenizer_components.h"
 #include "tokens/unicode/character_classes.h"
 

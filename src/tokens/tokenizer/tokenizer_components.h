@@ -6,10 +6,15 @@
 #ifndef CLEAVE_TOKENS_TOKENIZER_TOKENIZER_COMPONENTS_H
 #define CLEAVE_TOKENS_TOKENIZER_TOKENIZER_COMPONENTS_H
 
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/text/utf8.h"
+#include "cleave/tokenizer.h"
 #include "io/json/json.h"
 #include "tokens/regex/regex.h"
 #include "tokens/tokenizer/text_buffer.h"
-#include "cleave/tokenizer.h"
 #include "tokens/tokenizer/vocab.h"
 
 enum { CLV_MAX_TOKENIZER_STEPS = 16, CLV_MAX_TEMPLATE = 16 };

@@ -1,10 +1,7 @@
 /* tokenizer_files.c - tokenizer files of a Hugging Face folder: find and open, report the kind, copy. */
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 
-#include "base/error.h"
 #include "io/files/atomic_folder.h"
 #include "io/files/file.h"
 #include "tokens/tokenizer/tokenizer_components.h"

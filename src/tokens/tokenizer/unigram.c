@@ -1,11 +1,7 @@
 /* unigram.c - Unigram model: Viterbi segmentation with the best sum of scores (Kudo 2018, arXiv:1804.10959). */
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include "base/error.h"
-#include "base/text/utf8.h"
 #include "tokens/tokenizer/tokenizer_components.h"
 
 typedef struct unigram {

@@ -2,9 +2,6 @@
 #ifndef CLEAVE_TOKENS_TOKENIZER_VOCAB_H
 #define CLEAVE_TOKENS_TOKENIZER_VOCAB_H
 
-#include <stddef.h>
-#include <stdint.h>
-
 #include "base/memory/arena.h"
 #include "cleave/status.h"
 #include "tokens/tokenizer/text_buffer.h"

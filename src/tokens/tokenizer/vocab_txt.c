@@ -1,13 +1,9 @@
 /* vocab_txt.c - vocab.txt of BERT and ESM-2 folders: builds the equivalent tokenizer.json. */
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
-#include "base/error.h"
 #include "io/files/file.h"
 #include "io/files/file_kind.h"
 #include "tokens/tokenizer/tokenizer_components.h"
-#include "base/text/utf8.h"
 
 enum { VOCAB_LIMIT = 64 << 20, CONFIG_LIMIT = 1 << 20 };
 

@@ -2,7 +2,6 @@
  * word that cannot be made of known parts, or is too long, is unknown as a whole.
  */
 #include "tokens/tokenizer/tokenizer_components.h"
-#include "base/text/utf8.h"
 
 typedef struct word_piece {
     clv_trie trie;

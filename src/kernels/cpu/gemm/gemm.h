@@ -28,12 +28,9 @@
 #define CLEAVE_KERNELS_CPU_GEMM_GEMM_H
 
 #include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 
 #include "base/threads/work_stealing.h"
 #include "cleave/dtype.h"
-#include "cleave/status.h"
 #include "tensor/quant_block.h"
 
 enum { CLV_GEMM_MAX_STACK_BYTES = 192 << 10 /* most bytes of a thread's stack that our kernels use */ };

@@ -22,8 +22,6 @@
 #define CLEAVE_KERNELS_CPU_GEMM_GEMM_QUANTIZED_H
 
 #include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 
 #include "base/threads/work_stealing.h"
 #include "cleave/status.h"

@@ -8,7 +8,6 @@
 #define CLEAVE_KERNELS_CPU_ISA_SIMD_H
 
 #include <math.h>
-#include <stdint.h>
 #include <string.h>
 
 #include "cleave/dtype.h"
