@@ -442,18 +442,14 @@ void clv_handle_sigbus(void)
 static clv_status open_tokenizer(clv_tokenizer **out, const clv_model *m, clv_error *err)
 {
     enum { BYTES = 256 };
-    char *path = NULL;
-    if (m->path[0])
-        CLV_TRY(clv_tokenizer_find_file(&path, m->path, err));
-    bool is_there = path != NULL;
-    free(path);
-    if (!is_there && m->config.vocab == BYTES)
+    char path[CLV_PATH_SIZE];
+    if (m->path[0] && clv_tokenizer_find_file(path, m->path))
+        return clv_tokenizer_open(out, m->path, err);
+    if (m->config.vocab == BYTES)
         return clv_tokenizer_new_bytes(out, err);
-    if (!is_there)
-        return clv_fail(err, CLV_ENOTFOUND,
-                        "%s has no tokenizer.json or vocab.txt, and its vocabulary of %lld is not that of bytes (256)",
-                        m->path[0] ? m->path : "a model that no folder holds", (long long)m->config.vocab);
-    return clv_tokenizer_open(out, m->path, err);
+    return clv_fail(err, CLV_ENOTFOUND,
+                    "%s has no tokenizer.json or vocab.txt, and its vocabulary of %lld is not that of bytes (256)",
+                    m->path[0] ? m->path : "a model that no folder holds", (long long)m->config.vocab);
 }
 
 clv_status clv_model_tokenizer(const clv_tokenizer **out, const clv_model *m, clv_error *err)

@@ -90,10 +90,8 @@ clv_status clv_axis_rules_parse(clv_axis_rules *out, const char *json, size_t si
 clv_status clv_axis_rules_read(clv_axis_rules *out, const char *path, const clv_mesh *mesh, clv_error *err)
 {
     CLV_TRY(clv_require(out && path && mesh, "clv_axis_rules_read", "out, a path and a mesh", err));
-    char *text;
+    CLV_FREED char *text = NULL;
     size_t size;
     CLV_TRY(clv_file_read(&text, &size, path, FILE_LIMIT, err));
-    clv_status status = clv_axis_rules_parse(out, text, size, mesh, path, err);
-    free(text);
-    return status;
+    return clv_axis_rules_parse(out, text, size, mesh, path, err);
 }

@@ -7,10 +7,11 @@
 #ifndef CLEAVE_TRAIN_CHECKPOINT_FOLDER_H
 #define CLEAVE_TRAIN_CHECKPOINT_FOLDER_H
 
+#include "io/files/file.h"
 #include "train/trainer.h"
 
-/* folder/step-00000120. The caller frees it; NULL: no memory. */
-char *clv_checkpoint_folder_path(const char *folder, int64_t step);
+/* path: folder/step-00000120 */
+clv_status clv_checkpoint_folder_path(char path[CLV_PATH_SIZE], const char *folder, int64_t step, clv_error *err);
 
 typedef struct clv_checkpoint_list {
     int n;

@@ -46,14 +46,10 @@ static clv_status agree_on_read_result(const clv_trainer *t, clv_status status, 
 
 static clv_status rename_damaged(const char *path, clv_error *err)
 {
-    char *aside;
-    if (asprintf(&aside, "%s.damaged", path) < 0)
-        return clv_fail_memory(err, path, strlen(path));
-    clv_status status = clv_temporary_discard_folder(aside, err);
-    if (status == CLV_OK && rename(path, aside) != 0)
-        status = clv_fail_errno(err, "rename to", aside);
-    free(aside);
-    return status;
+    char aside[CLV_PATH_SIZE + sizeof ".damaged"];
+    snprintf(aside, sizeof aside, "%s.damaged", path);
+    CLV_TRY(clv_temporary_discard_folder(aside, err));
+    return rename(path, aside) == 0 ? CLV_OK : clv_fail_errno(err, "rename to", aside);
 }
 
 /* In the root process, after an older checkpoint was loaded. A failure is added to *why. */
@@ -62,16 +58,16 @@ static void rename_all_damaged(clv_trainer *t, const char *folder, const int64_t
     t->unreadable = (clv_checkpoint_identity){0};
     for (int i = 0; clv_session_is_root(t->session) && i < n; i++) {
         clv_error failed = {0};
-        char *path = clv_checkpoint_folder_path(folder, damaged[i]);
-        clv_status status = path ? rename_damaged(path, &failed) : clv_fail_memory(&failed, folder, strlen(folder));
+        char path[CLV_PATH_SIZE];
+        clv_status status = clv_checkpoint_folder_path(path, folder, damaged[i], &failed);
+        if (status == CLV_OK)
+            status = rename_damaged(path, &failed);
         if (status != CLV_OK && !t->unreadable.is_set) {
             size_t length = strlen(why->message);
-            if (path)
-                t->unreadable = clv_checkpoint_identity_of(path, damaged[i]);
+            t->unreadable = clv_checkpoint_identity_of(path, damaged[i]);
             snprintf(why->message + length, sizeof why->message - length, "; it could not be renamed: %s",
                      failed.message);
         }
-        free(path);
     }
 }
 
@@ -86,14 +82,14 @@ static clv_status next_step(int64_t *step, const clv_trainer *t, const clv_check
 
 static clv_status try_step(clv_trainer *t, const char *folder, int64_t step, clv_error *why, clv_error *err)
 {
-    char *path = clv_checkpoint_folder_path(folder, step);
+    char path[CLV_PATH_SIZE];
     *why = (clv_error){.rank = -1};
-    clv_status status = path ? clv_trainer_state_read(t, path, why) : clv_fail_memory(why, folder, strlen(folder));
-    status = agree_on_read_result(t, status, why, err);
+    clv_status status = clv_checkpoint_folder_path(path, folder, step, why);
     if (status == CLV_OK)
-        t->last_checkpoint = clv_checkpoint_identity_of(path, t->step);
-    free(path);
-    return status;
+        status = clv_trainer_state_read(t, path, why);
+    CLV_TRY(agree_on_read_result(t, status, why, err));
+    t->last_checkpoint = clv_checkpoint_identity_of(path, t->step);
+    return CLV_OK;
 }
 
 static clv_status resume(clv_trainer *t, const char *folder, const clv_checkpoint_list *list, clv_resumed *result,

@@ -206,14 +206,13 @@ clv_status clv_trainer_max_over_processes(const clv_trainer *t, int64_t mine, in
     *max = mine;
     if (!clv_session_is_multi_process(t->session))
         return CLV_OK;
-    int64_t *all = calloc((size_t)ranks, sizeof *all);
+    CLV_FREED int64_t *all = calloc((size_t)ranks, sizeof *all);
     if (!all)
         return clv_fail_memory(err, "a number of each rank", (size_t)ranks * sizeof *all);
-    clv_status status = clv_session_allgather(t->session, call, &mine, 1, all, err);
-    for (int r = 0; status == CLV_OK && r < ranks; r++)
+    CLV_TRY(clv_session_allgather(t->session, call, &mine, 1, all, err));
+    for (int r = 0; r < ranks; r++)
         *max = all[r] > *max ? all[r] : *max;
-    free(all);
-    return status;
+    return CLV_OK;
 }
 
 /* ---- metadata ---- */

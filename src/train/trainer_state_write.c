@@ -80,14 +80,11 @@ static clv_status read_state(const void *arg, const clv_safetensor *tensor, int 
 
 static clv_status open_states(optimizer_states *o, clv_error *err)
 {
-    char *text = NULL;
+    CLV_FREED char *text = NULL;
     uint64_t bytes = 0;
     CLV_TRY(list_states(o, err));
     CLV_TRY(clv_safetensors_make_header(&text, &bytes, o->specs, o->n, err));
-    clv_status status =
-        clv_safetensors_open_header(&o->file, optimizer_file, text, strlen(text), bytes, read_state, o, err);
-    free(text);
-    return status;
+    return clv_safetensors_open_header(&o->file, optimizer_file, text, strlen(text), bytes, read_state, o, err);
 }
 
 static void close_states(optimizer_states *o)
@@ -222,33 +219,26 @@ void clv_trainer_state_writer_free(clv_trainer_state_writer *w)
     free(w);
 }
 
-static clv_status make_optimizer_folder(const char *path, clv_error *err)
-{
-    return mkdir(path, 0777) == 0 ? CLV_OK : clv_fail_errno(err, "make the folder", path);
-}
-
 /* The part without communication. */
 static clv_status begin_local(clv_trainer_state_writer *w, const char *folder, clv_error *err)
 {
     const clv_trainer *t = w->trainer;
     const char *name = optimizer_file;
-    bool is_root = clv_session_is_root(t->session);
-    char *path = clv_path_join(folder, clv_trainer_optimizer_name);
+    char path[CLV_PATH_SIZE];
+    CLV_TRY(clv_path_join(path, folder, clv_trainer_optimizer_name, err));
     w->folder = strdup(folder);
-    clv_status status = w->folder && path ? CLV_OK : clv_fail_memory(err, folder, strlen(folder));
-    if (status == CLV_OK && is_root)
-        status = make_optimizer_folder(path, err);
-    if (status == CLV_OK && is_root)
-        status = make_document(&w->document, t, err);
-    if (status == CLV_OK)
-        status = open_states(&w->others, err);
+    if (!w->folder)
+        return clv_fail_memory(err, folder, strlen(folder));
+    if (clv_session_is_root(t->session)) {
+        if (mkdir(path, 0777) != 0)
+            return clv_fail_errno(err, "make the folder", path);
+        CLV_TRY(make_document(&w->document, t, err));
+    }
+    CLV_TRY(open_states(&w->others, err));
     const clv_sharded_write_options options = {
         .mesh = t->model->mesh, .rules = t->model->rules.name, .placements = w->others.placements};
     w->others_file = w->others.file;
-    if (status == CLV_OK)
-        status = clv_sharded_writer_new(&w->ranks, path, &w->others_file, &name, 1, &options, err);
-    free(path);
-    return status;
+    return clv_sharded_writer_new(&w->ranks, path, &w->others_file, &name, 1, &options, err);
 }
 
 clv_status clv_trainer_state_writer_begin(clv_trainer_state_writer **out, const clv_trainer *t, const char *folder,
@@ -293,21 +283,15 @@ clv_status clv_trainer_state_writer_exchange(clv_trainer_state_writer *w, clv_er
 /* trainer.json with the checksums of config and weights. */
 static clv_status write_document(const clv_trainer_state_writer *w, clv_error *err)
 {
-    char *path = clv_path_join(w->folder, clv_trainer_manifest_name), config[CLV_CHECKSUM_SIZE];
-    json_t *weights = NULL;
-    clv_status status = path ? CLV_OK : clv_fail_memory(err, w->folder, strlen(w->folder));
-    if (status == CLV_OK)
-        status = clv_trainer_checksum_file(config, w->folder, clv_trainer_config_name(w->trainer), err);
-    if (status == CLV_OK)
-        status = clv_trainer_checksum_weights(&weights, w->trainer, w->folder, err);
-    if (status == CLV_OK && (json_object_set_new(w->document, "config_checksum", json_string(config)) != 0 ||
-                             json_object_set(w->document, "weights_checksums", weights) != 0))
-        status = clv_fail_memory(err, path, sizeof config);
-    if (status == CLV_OK)
-        status = clv_checksummed_json_write(path, w->document, CLV_TRAINER_JSON_LIMIT, err);
-    json_decref(weights);
-    free(path);
-    return status;
+    char path[CLV_PATH_SIZE], config[CLV_CHECKSUM_SIZE];
+    json_auto_t *weights = NULL;
+    CLV_TRY(clv_path_join(path, w->folder, clv_trainer_manifest_name, err));
+    CLV_TRY(clv_trainer_checksum_file(config, w->folder, clv_trainer_config_name(w->trainer), err));
+    CLV_TRY(clv_trainer_checksum_weights(&weights, w->trainer, w->folder, err));
+    if (json_object_set_new(w->document, "config_checksum", json_string(config)) != 0 ||
+        json_object_set(w->document, "weights_checksums", weights) != 0)
+        return clv_fail_memory(err, path, sizeof config);
+    return clv_checksummed_json_write(path, w->document, CLV_TRAINER_JSON_LIMIT, err);
 }
 
 /* The tokenizer of the model's folder, if it still exists. */

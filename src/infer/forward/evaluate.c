@@ -63,16 +63,12 @@ static clv_status add_each_gradient(clv_evaluation *e, clv_graph *graph, const c
 static clv_status add_gradients(clv_evaluation *e, clv_graph *graph, clv_value loss, clv_error *err)
 {
     int n = clv_graph_parameters(graph, NULL, 0);
-    clv_value *wrt = calloc((size_t)n + 1, sizeof *wrt), *d = calloc((size_t)n + 1, sizeof *d);
-    clv_status status = wrt && d ? CLV_OK : clv_fail_memory(err, "gradients", (size_t)n * sizeof *wrt);
-    if (status == CLV_OK) {
-        clv_graph_parameters(graph, wrt, n);
-        clv_gradients(graph, loss, CLV_NONE, wrt, n, d);
-        status = add_each_gradient(e, graph, wrt, d, n, err);
-    }
-    free(wrt);
-    free(d);
-    return status;
+    CLV_FREED clv_value *wrt = calloc((size_t)n + 1, sizeof *wrt), *d = calloc((size_t)n + 1, sizeof *d);
+    if (!wrt || !d)
+        return clv_fail_memory(err, "gradients", (size_t)n * sizeof *wrt);
+    clv_graph_parameters(graph, wrt, n);
+    clv_gradients(graph, loss, CLV_NONE, wrt, n, d);
+    return add_each_gradient(e, graph, wrt, d, n, err);
 }
 
 static clv_value loss_of(clv_graph *graph, const clv_evaluation *e, clv_value logits, clv_value hidden)

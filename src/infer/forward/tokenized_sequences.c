@@ -55,16 +55,13 @@ static clv_status add(clv_sequences *s, const char *name, size_t name_size, cons
 /* Adds the "text" of a line of JSON. */
 static clv_status add_json(clv_sequences *s, const char *line, size_t size, clv_error *err)
 {
-    json_t *object = NULL;
+    json_auto_t *object = NULL;
     const char *text;
     if (strspn(line, " \t\r\n") >= size)
         return CLV_OK;
     CLV_TRY(clv_json_parse(&object, line, size, CLV_JSON_KEYS_LAST_WINS, "the line", err));
-    clv_status status = clv_json_get_string(&text, object, "text", CLV_JSON_REQUIRED, "the line", err);
-    if (status == CLV_OK)
-        status = add(s, NULL, 0, text, strlen(text), err);
-    json_decref(object);
-    return status;
+    CLV_TRY(clv_json_get_string(&text, object, "text", CLV_JSON_REQUIRED, "the line", err));
+    return add(s, NULL, 0, text, strlen(text), err);
 }
 
 static clv_status read_lines(clv_sequences *s, char *text, size_t size, bool json, const char *path, clv_error *err)

@@ -97,15 +97,13 @@ static clv_status fill(clv_mutation_scores *out, const clv_scoring_call *s, cons
     CLV_TRY(clv_mutations_parse(m, text, protein->text, err));
     CLV_TRY(clv_model_tokenizer(&tokenizer, s->model, err));
     out->score = calloc((size_t)m->n + 1, sizeof *out->score);
-    substitution *all = calloc((size_t)m->n_substitutions, sizeof *all);
-    clv_status status = all && out->score ? find_tokens(all, m, s->model, tokenizer, protein->content_begin, err)
-                                          : clv_fail_memory(err, "mutations", (size_t)m->n_substitutions * sizeof *all);
-    if (status == CLV_OK)
-        status = run(all, m->n_substitutions, s, protein, err);
-    if (status == CLV_OK)
-        add_up(out->score, m, all);
-    free(all);
-    return status;
+    CLV_FREED substitution *all = calloc((size_t)m->n_substitutions, sizeof *all);
+    if (!all || !out->score)
+        return clv_fail_memory(err, "mutations", (size_t)m->n_substitutions * sizeof *all);
+    CLV_TRY(find_tokens(all, m, s->model, tokenizer, protein->content_begin, err));
+    CLV_TRY(run(all, m->n_substitutions, s, protein, err));
+    add_up(out->score, m, all);
+    return CLV_OK;
 }
 
 clv_status clv_score_mutations(clv_mutation_scores **out, clv_forwarder *forwarder, const clv_sequences *sequences,

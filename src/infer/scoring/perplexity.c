@@ -75,15 +75,14 @@ clv_status clv_score_text(clv_score *out, clv_forwarder *forwarder, const char *
     clv_scoring_call s;
     clv_score score_of = {0};
     const clv_tokenizer *tokenizer;
-    int64_t *ids, n;
+    CLV_FREED int64_t *ids = NULL;
+    int64_t n;
     CLV_TRY(clv_require(out && (text || size == 0), call, "out and a text", err));
     CLV_TRY(clv_scoring_begin(&s, forwarder, CLV_FORWARD_NLL, options, call, err));
     CLV_TRY(check(&s.options, s.model->config.max_positions, call, err));
     CLV_TRY(clv_model_tokenizer(&tokenizer, s.model, err));
     CLV_TRY(clv_tokenizer_encode(tokenizer, text, size, true, &ids, &n, err));
-    clv_status status = clv_model_check_tokens(s.model, tokenizer, ids, n, s.options.name, err);
-    if (status == CLV_OK)
-        status = score(&score_of, &s, ids, n, err);
-    free(ids);
-    return status == CLV_OK ? clv_struct_copy_out(out, sizeof score_of, sizeof score_of, &score_of, call, err) : status;
+    CLV_TRY(clv_model_check_tokens(s.model, tokenizer, ids, n, s.options.name, err));
+    CLV_TRY(score(&score_of, &s, ids, n, err));
+    return clv_struct_copy_out(out, sizeof score_of, sizeof score_of, &score_of, call, err);
 }

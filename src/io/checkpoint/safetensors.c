@@ -241,8 +241,7 @@ static clv_status parse_header(clv_safetensors *f, const char *text, size_t size
 static clv_status read_header(clv_safetensors *f, clv_error *err)
 {
     uint64_t length = 0;
-    clv_status status;
-    char *text;
+    CLV_FREED char *text = NULL;
 
     CLV_TRY(clv_file_open(&f->fd, &f->size, f->path, err));
     CLV_TRY(check_kind(f, err));
@@ -251,11 +250,8 @@ static clv_status read_header(clv_safetensors *f, clv_error *err)
     text = malloc((size_t)length + 1);
     if (text == NULL)
         return clv_fail_memory(err, f->path, (size_t)length);
-    status = clv_file_read_at(f->fd, text, (size_t)length, 8, f->path, err);
-    if (status == CLV_OK)
-        status = parse_header(f, text, (size_t)length, err);
-    free(text);
-    return status;
+    CLV_TRY(clv_file_read_at(f->fd, text, (size_t)length, 8, f->path, err));
+    return parse_header(f, text, (size_t)length, err);
 }
 
 clv_status clv_safetensors_open(clv_safetensors **out, const char *path, clv_error *err)
@@ -433,8 +429,7 @@ static clv_status read_box(const clv_safetensor *t, const int64_t *shape, const 
 clv_status clv_safetensors_read_as(const clv_safetensor *t, int rank, const int64_t *shape, const clv_shard *box,
                                    clv_dtype dtype, void *out, clv_error *err)
 {
-    void *staging = NULL;
-    clv_status status;
+    CLV_FREED void *staging = NULL;
 
     if (!t->readable)
         return clv_fail(err, CLV_EUNSUPPORTED, "%s: %.128s: dtype %s is not supported", t->file->path, t->name,
@@ -454,9 +449,7 @@ clv_status clv_safetensors_read_as(const clv_safetensor *t, int rank, const int6
         if (staging == NULL)
             return clv_fail_memory(err, "a read buffer", CHUNK_BYTES);
     }
-    status = read_box(t, shape, box, dtype, out, staging, err);
-    free(staging);
-    return status;
+    return read_box(t, shape, box, dtype, out, staging, err);
 }
 
 clv_status clv_safetensors_read(const clv_safetensor *t, const clv_shard *box, clv_dtype dtype, void *out,

@@ -134,19 +134,18 @@ static clv_status make_header(char **out, clv_safetensors_writer *w, const char 
 static clv_status start(clv_safetensors_writer *w, const char *path, const clv_metadata_entry *notes, int n_notes,
                         int number, clv_error *err)
 {
-    char *text = NULL;
-    clv_status status = make_header(&text, w, path, notes, n_notes, err);
+    CLV_FREED char *text = NULL;
+    CLV_TRY(make_header(&text, w, path, notes, n_notes, err));
 
-    if (status == CLV_OK && number >= 0)
-        status = clv_atomic_file_join(&w->file, path, number, err);
-    else if (status == CLV_OK)
-        status = clv_atomic_file_open(&w->file, path, err);
-    if (status == CLV_OK && number < 0)
-        status = write_header(w, text, err);
-    for (int64_t i = 0; status == CLV_OK && i <= w->n; i++)
+    if (number >= 0)
+        CLV_TRY(clv_atomic_file_join(&w->file, path, number, err));
+    else
+        CLV_TRY(clv_atomic_file_open(&w->file, path, err));
+    if (number < 0)
+        CLV_TRY(write_header(w, text, err));
+    for (int64_t i = 0; i <= w->n; i++)
         w->begin[i] += 8 + padded_size(text);
-    free(text);
-    return status;
+    return CLV_OK;
 }
 
 clv_status clv_safetensors_make_header(char **text, uint64_t *data_bytes, const clv_tensor_spec *specs, int64_t n,

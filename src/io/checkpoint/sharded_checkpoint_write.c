@@ -194,26 +194,20 @@ static clv_status checksum_rank_file(clv_manifest_rank *rank, const char *path, 
 
 static clv_status write_rank(writing *w, int64_t rank, clv_tensor_spec *specs, clv_error *err)
 {
-    char name[CLV_RANK_FILE_SIZE];
+    char name[CLV_RANK_FILE_SIZE], path[CLV_PATH_SIZE];
     clv_safetensors_writer *writer;
     int64_t n = specs_of(specs, w, rank);
 
     clv_rank_file_name(name, rank, w->manifest.n_ranks);
-    char *path = clv_path_join(w->folder, name);
-    if (path == NULL)
-        return clv_fail_memory(err, "a path", sizeof name);
-    clv_status status = clv_safetensors_create(&writer, path, specs, n, err);
-    if (status == CLV_OK) {
-        status = write_parts(w, writer, rank, err);
-        if (status == CLV_OK)
-            status = clv_safetensors_commit(writer, err);
-        else
-            clv_safetensors_abort(writer);
+    CLV_TRY(clv_path_join(path, w->folder, name, err));
+    CLV_TRY(clv_safetensors_create(&writer, path, specs, n, err));
+    clv_status status = write_parts(w, writer, rank, err);
+    if (status != CLV_OK) {
+        clv_safetensors_abort(writer);
+        return status;
     }
-    if (status == CLV_OK)
-        status = checksum_rank_file(&w->manifest.ranks[rank], path, err);
-    free(path);
-    return status;
+    CLV_TRY(clv_safetensors_commit(writer, err));
+    return checksum_rank_file(&w->manifest.ranks[rank], path, err);
 }
 
 clv_status clv_sharded_writer_write_ranks(clv_sharded_writer *w, int64_t first, int64_t last, clv_error *err)

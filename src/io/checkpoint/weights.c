@@ -13,6 +13,7 @@
 
 #include "base/error.h"
 #include "io/files/file.h"
+#include "io/files/atomic_folder.h"
 #include "io/files/file_kind.h"
 #include "io/json/json.h"
 
@@ -50,26 +51,26 @@ static clv_status check_listed(const clv_weights *w, const char *name, const cha
 
 static clv_status open_file(clv_weights *w, const char *name, bool untrusted, clv_error *err)
 {
+    char path[CLV_PATH_SIZE];
     clv_safetensors **files = realloc(w->files, (size_t)(w->n_files + 1) * sizeof *files);
     if (files != NULL)
         w->files = files;
     char **names = realloc(w->names, (size_t)(w->n_files + 1) * sizeof *names);
     if (names != NULL)
         w->names = names;
-    char *path = clv_path_join(w->folder, name), *copy = strdup(name);
-    clv_status status = CLV_OK;
-
-    if (files == NULL || names == NULL || path == NULL || copy == NULL)
-        status = clv_fail_memory(err, name, strlen(name));
-    if (status == CLV_OK && untrusted)
-        status = check_listed(w, name, path, err);
+    if (files == NULL || names == NULL)
+        return clv_fail_memory(err, name, strlen(name));
+    CLV_TRY(clv_path_join(path, w->folder, name, err));
+    if (untrusted)
+        CLV_TRY(check_listed(w, name, path, err));
+    w->names[w->n_files] = strdup(name);
+    if (w->names[w->n_files] == NULL)
+        return clv_fail_memory(err, name, strlen(name));
+    clv_status status = clv_safetensors_open(&w->files[w->n_files], path, err);
     if (status == CLV_OK)
-        status = clv_safetensors_open(&w->files[w->n_files], path, err);
-    if (status == CLV_OK)
-        w->names[w->n_files++] = copy;
+        w->n_files++;
     else
-        free(copy);
-    free(path);
+        free(w->names[w->n_files]);
     return status;
 }
 
@@ -140,15 +141,8 @@ static clv_status open_shards(clv_weights *w, clv_error *err)
 
 bool clv_weights_exist(const char *folder)
 {
-    static const char *const names[] = {clv_weights_single_name, clv_weights_index_name, clv_manifest_name};
-    bool exist = false;
-
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        char *path = clv_path_join(folder, names[i]);
-        exist = exist || (path != NULL && access(path, F_OK) == 0);
-        free(path);
-    }
-    return exist;
+    return clv_folder_has(folder, clv_weights_single_name) || clv_folder_has(folder, clv_weights_index_name) ||
+           clv_folder_has(folder, clv_manifest_name);
 }
 
 /* Names of weights in forms that cannot be read. */
@@ -200,15 +194,19 @@ clv_status clv_weights_check_format(const char *folder, clv_error *err)
     return status;
 }
 
-/* The form that the folder has; two of them are one too many. */
-static clv_status open_form(clv_weights *w, const char *single, const char *index, const char *manifest, clv_error *err)
+static clv_status open_folder(clv_weights *w, clv_error *err)
 {
-    bool is_single = access(single, F_OK) == 0, is_indexed = access(index, F_OK) == 0;
+    char single[CLV_PATH_SIZE], index[CLV_PATH_SIZE];
+    bool is_single, is_indexed, is_sharded = clv_folder_has(w->folder, clv_manifest_name);
 
-    if (access(manifest, F_OK) == 0 && (is_single || is_indexed))
+    CLV_TRY(clv_path_join(single, w->folder, clv_weights_single_name, err));
+    CLV_TRY(clv_path_join(index, w->folder, clv_weights_index_name, err));
+    is_single = access(single, F_OK) == 0;
+    is_indexed = access(index, F_OK) == 0;
+    if (is_sharded && (is_single || is_indexed))
         return clv_fail(err, CLV_EFORMAT, "%s: has both %s and %s (or its index); valid: either", w->folder,
                         clv_manifest_name, clv_weights_single_name);
-    if (access(manifest, F_OK) == 0)
+    if (is_sharded)
         return open_shards(w, err);
     if (is_single)
         return open_file(w, clv_weights_single_name, false, err);
@@ -219,21 +217,6 @@ static clv_status open_form(clv_weights *w, const char *single, const char *inde
     CLV_TRY(clv_weights_check_format(w->folder, err));
     return clv_fail(err, CLV_ENOTFOUND, "%s: a folder with %s (or its .index.json, or %s) is needed", w->folder,
                     clv_weights_single_name, clv_manifest_name);
-}
-
-static clv_status open_folder(clv_weights *w, clv_error *err)
-{
-    char *single = clv_path_join(w->folder, clv_weights_single_name),
-         *index = clv_path_join(w->folder, clv_weights_index_name);
-    char *manifest = clv_path_join(w->folder, clv_manifest_name);
-    clv_status status = single != NULL && index != NULL && manifest != NULL
-                            ? open_form(w, single, index, manifest, err)
-                            : clv_fail_memory(err, w->folder, strlen(w->folder));
-
-    free(single);
-    free(index);
-    free(manifest);
-    return status;
 }
 
 /* ---- names ---- */
@@ -521,6 +504,7 @@ bool clv_weights_owns(const clv_weights *w, const char *name)
 clv_status clv_weights_index_json(char **text, const clv_weights *w, clv_error *err)
 {
     const clv_manifest *m = clv_weights_manifest(w);
+    char path[CLV_PATH_SIZE];
     size_t size = 0;
 
     *text = NULL;
@@ -530,11 +514,8 @@ clv_status clv_weights_index_json(char **text, const clv_weights *w, clv_error *
         *text = strdup(m->index);
         return *text != NULL ? CLV_OK : clv_fail_memory(err, clv_weights_index_name, strlen(m->index));
     }
-    char *path = clv_path_join(w->folder, clv_weights_index_name);
-    clv_status status = path != NULL ? clv_file_read(text, &size, path, INDEX_LIMIT, err)
-                                     : clv_fail_memory(err, clv_weights_index_name, strlen(w->folder));
-    free(path);
-    return status;
+    CLV_TRY(clv_path_join(path, w->folder, clv_weights_index_name, err));
+    return clv_file_read(text, &size, path, INDEX_LIMIT, err);
 }
 
 int64_t clv_weights_count(const clv_weights *w)

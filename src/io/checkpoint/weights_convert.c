@@ -56,13 +56,11 @@ static clv_status write_content(merging *m, const clv_atomic_file *to, const clv
 static clv_status write_file(merging *m, const clv_safetensors *file, const char *name, clv_error *err)
 {
     clv_atomic_file to = {.fd = -1};
-    char *path = clv_path_join(m->folder, name);
-    clv_status status =
-        path != NULL ? clv_atomic_file_open(&to, path, err) : clv_fail_memory(err, "a path", strlen(name));
+    char path[CLV_PATH_SIZE];
 
-    free(path);
-    CLV_TRY(status);
-    status = write_content(m, &to, file, err);
+    CLV_TRY(clv_path_join(path, m->folder, name, err));
+    CLV_TRY(clv_atomic_file_open(&to, path, err));
+    clv_status status = write_content(m, &to, file, err);
     if (status == CLV_OK)
         return clv_atomic_file_commit(&to, err);
     clv_atomic_file_abort(&to);
@@ -71,17 +69,14 @@ static clv_status write_file(merging *m, const clv_safetensors *file, const char
 
 static clv_status write_index(const merging *m, const clv_weights *w, clv_error *err)
 {
-    char *text = NULL;
+    char path[CLV_PATH_SIZE];
+    CLV_FREED char *text = NULL;
 
     CLV_TRY(clv_weights_index_json(&text, w, err));
     if (text == NULL)
         return CLV_OK;
-    char *path = clv_path_join(m->folder, clv_weights_index_name);
-    clv_status status =
-        path != NULL ? clv_file_write(path, text, strlen(text), err) : clv_fail_memory(err, "a path", strlen(text));
-    free(path);
-    free(text);
-    return status;
+    CLV_TRY(clv_path_join(path, m->folder, clv_weights_index_name, err));
+    return clv_file_write(path, text, strlen(text), err);
 }
 
 clv_status clv_weights_merge(const clv_weights *w, const char *folder, clv_progress_callback *progress,

@@ -156,13 +156,11 @@ static json_t *document_of(const clv_flight_dump *d)
 clv_status clv_flight_dump_write(const clv_flight_dump *d, const char *path, clv_error *err)
 {
     json_t *document = document_of(d);
-    char *text = document ? json_dumps(document, JSON_COMPACT) : NULL;
+    CLV_FREED char *text = document ? json_dumps(document, JSON_COMPACT) : NULL;
     json_decref(document);
     if (!text)
         return clv_fail_memory(err, "a flight recorder's dump", sizeof *d->of->records * 256);
-    clv_status status = clv_file_write_without_fsync(path, text, strlen(text), err);
-    free(text);
-    return status;
+    return clv_file_write_without_fsync(path, text, strlen(text), err);
 }
 
 /* ---- reading ---- */

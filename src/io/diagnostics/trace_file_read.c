@@ -206,10 +206,8 @@ static clv_status read_document(clv_trace_table *t, const json_t *document, cons
 
 clv_status clv_trace_file_read(clv_trace_table *out, const char *path, clv_error *err)
 {
-    json_t *document = NULL;
+    json_auto_t *document = NULL;
     *out = (clv_trace_table){0};
     CLV_TRY(clv_json_load(&document, path, FILE_LIMIT, err));
-    clv_status status = read_document(out, document, path, err);
-    json_decref(document);
-    return status;
+    return read_document(out, document, path, err);
 }

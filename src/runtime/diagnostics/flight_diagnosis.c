@@ -202,20 +202,19 @@ static clv_status compare_tags(bool *differ, clv_flight_report *report, const in
 /* Stops at the oldest collective in which members differ: later differences follow from it. */
 static clv_status compare_group(clv_flight_report *report, const int32_t *group, int n, int set, clv_error *err)
 {
-    collective_record *all;
+    CLV_FREED collective_record *all = NULL;
     int found;
     bool differ = false;
     CLV_TRY(collect(&all, &found, report, group, n, set, err));
-    int64_t *tags = malloc((size_t)n * sizeof *tags);
-    clv_status status = tags ? CLV_OK : clv_fail_memory(err, "the collectives of a group", (size_t)n * sizeof *tags);
-    for (int i = 0, k; i < found && !differ && status == CLV_OK; i += k) {
+    CLV_FREED int64_t *tags = malloc((size_t)n * sizeof *tags);
+    if (!tags)
+        return clv_fail_memory(err, "the collectives of a group", (size_t)n * sizeof *tags);
+    for (int i = 0, k; i < found && !differ; i += k) {
         for (k = 1; i + k < found && all[i + k].seq == all[i].seq;)
             k++;
-        status = compare_tags(&differ, report, group, all + i, k, tags, err);
+        CLV_TRY(compare_tags(&differ, report, group, all + i, k, tags, err));
     }
-    free(tags);
-    free(all);
-    return status;
+    return CLV_OK;
 }
 
 static clv_status compare_all(clv_flight_report *report, clv_error *err)

@@ -262,17 +262,17 @@ static clv_status gather(recorded *out, const clv_session *session, bool togethe
     if (!together)
         return append(out, mine->events, mine->n, err);
     size_t ranks = (size_t)session->n_ranks, words = (ranks + 1) * CHUNK * EVENT_WORDS;
-    int64_t most = 0, *scratch = malloc((words + ranks) * sizeof *scratch);
+    int64_t most = 0;
+    CLV_FREED int64_t *scratch = malloc((words + ranks) * sizeof *scratch);
     if (!scratch)
         return clv_fail_memory(err, gathering, (words + ranks) * sizeof *scratch);
     int64_t *counts = scratch + words;
-    clv_status status = clv_session_allgather(session, gathering, &mine->n, 1, counts, err);
-    for (size_t r = 0; status == CLV_OK && r < ranks; r++)
+    CLV_TRY(clv_session_allgather(session, gathering, &mine->n, 1, counts, err));
+    for (size_t r = 0; r < ranks; r++)
         most = counts[r] > most ? counts[r] : most;
-    for (int64_t at = 0; status == CLV_OK && at < most; at += CHUNK)
-        status = allgather_chunk(out, session, mine, at, counts, scratch, err);
-    free(scratch);
-    return status;
+    for (int64_t at = 0; at < most; at += CHUNK)
+        CLV_TRY(allgather_chunk(out, session, mine, at, counts, scratch, err));
+    return CLV_OK;
 }
 
 /* ---- the file ---- */

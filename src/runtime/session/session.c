@@ -61,14 +61,11 @@ static clv_status new_session_in_job(clv_session **out, const clv_mesh *mesh, cl
         return clv_fail(err, CLV_EINVAL, "the transport '%.40s' for a job; valid: 'mpi', or NULL", o->transport);
     o->transport = "mpi";
     CLV_TRY(clv_mesh_check(mesh, err));
-    int *first = malloc(n * sizeof *first);
+    CLV_FREED int *first = malloc(n * sizeof *first);
     if (!first)
         return clv_fail_memory(err, "a job's ranks", n * sizeof *first);
-    clv_status status = assign_ranks(&links, first, mesh, o->job, err);
-    if (status == CLV_OK)
-        status = clv_session_new_with_links(out, mesh, o, &links, err);
-    free(first);
-    return status;
+    CLV_TRY(assign_ranks(&links, first, mesh, o->job, err));
+    return clv_session_new_with_links(out, mesh, o, &links, err);
 }
 
 clv_status clv_session_new(clv_session **out, const clv_mesh *mesh, const clv_session_options *options, clv_error *err)
@@ -288,9 +285,10 @@ static clv_status fetch_outputs(const run_job *job, clv_error *err)
     const clv_session *session = job->session;
     const clv_program *program = job->loaded->program;
     int n = session->n_local_ranks;
-    void **data = malloc((size_t)n * sizeof *data);
-    clv_status status = data ? CLV_OK : clv_fail_memory(err, "a program's outputs", (size_t)n * sizeof *data);
-    for (int o = 0; status == CLV_OK && o < program->n_outputs; o++) {
+    CLV_FREED void **data = malloc((size_t)n * sizeof *data);
+    if (!data)
+        return clv_fail_memory(err, "a program's outputs", (size_t)n * sizeof *data);
+    for (int o = 0; o < program->n_outputs; o++) {
         const clv_program_output *output = &program->outputs[o];
         const clv_buffer *buffer = &program->buffers[output->buffer];
         const clv_named_state tensor = {
@@ -298,15 +296,13 @@ static clv_status fetch_outputs(const run_job *job, clv_error *err)
         clv_bound_box bound;
         for (int r = 0; r < n; r++)
             data[r] = job->loaded->ranks[r].views[output->buffer].data;
-        for (int i = 0; status == CLV_OK &&
-                        clv_run_next_box(&bound, &i, job->run, CLV_BOUND_OUTPUTS, output->name, &buffer->type);)
-            status = clv_session_is_multi_process(session) && i > job->run->n_outputs
-                         ? clv_session_copy_local(session, &tensor, session->devices, &bound.box, bound.data, err)
-                         : clv_session_fetch(session, job->loaded->digest ^ clv_hash_text(output->name), &tensor,
-                                             session->devices, &bound.box, bound.data, err);
+        for (int i = 0; clv_run_next_box(&bound, &i, job->run, CLV_BOUND_OUTPUTS, output->name, &buffer->type);)
+            CLV_TRY(clv_session_is_multi_process(session) && i > job->run->n_outputs
+                        ? clv_session_copy_local(session, &tensor, session->devices, &bound.box, bound.data, err)
+                        : clv_session_fetch(session, job->loaded->digest ^ clv_hash_text(output->name), &tensor,
+                                            session->devices, &bound.box, bound.data, err));
     }
-    free(data);
-    return status;
+    return CLV_OK;
 }
 
 /* Boxes of outputs get only what the ranks of this process hold. */

@@ -155,14 +155,11 @@ clv_status clv_session_fill_state(const clv_session *session, const clv_named_st
     int64_t bytes = clv_shard_bytes(&state->type, &state->layout);
     if (device->backend->is_host)
         return fill_shard(session, state, from, rank, data, err);
-    void *host = clv_staging_alloc(bytes > 0 ? bytes : 1);
+    CLV_FREED void *host = clv_staging_alloc(bytes > 0 ? bytes : 1);
     if (!host)
         return clv_fail_memory(err, "the values of a state", (size_t)bytes);
-    clv_status status = fill_shard(session, state, from, rank, host, err);
-    if (status == CLV_OK)
-        status = clv_device_copy_bytes(device, CLV_COPY_FROM_HOST, data, host, bytes, err);
-    free(host);
-    return status;
+    CLV_TRY(fill_shard(session, state, from, rank, host, err));
+    return clv_device_copy_bytes(device, CLV_COPY_FROM_HOST, data, host, bytes, err);
 }
 
 typedef struct init_job {
@@ -216,7 +213,7 @@ static clv_status copy_state(const clv_session *session, const clv_named_state *
                              clv_error *err)
 {
     int n = session->n_ranks;
-    clv_shard *shards = malloc(2 * (size_t)n * sizeof *shards);
+    CLV_FREED clv_shard *shards = malloc(2 * (size_t)n * sizeof *shards);
     if (!shards)
         return clv_fail_memory(err, "the shards of a state", 2 * (size_t)n * sizeof *shards);
     for (int r = 0; r < n; r++) {
@@ -234,9 +231,7 @@ static clv_status copy_state(const clv_session *session, const clv_named_state *
                            .out_devices = session->devices,
                            .in_window = from->window,
                            .out_window = to->window};
-    clv_status status = clv_session_exchange(session, &x, err);
-    free(shards);
-    return status;
+    return clv_session_exchange(session, &x, err);
 }
 
 static clv_status move_state(clv_session *session, clv_named_state *state, const clv_layout *to, clv_error *err)

@@ -208,19 +208,19 @@ static clv_status fetch_outputs(const clv_spmd_invocation *job, clv_error *err)
 {
     const clv_session *session = job->context->session;
     int n = session->n_local_ranks, n_locals = job->n_inputs + job->n_outputs;
-    void **data = malloc((size_t)n * sizeof *data);
-    clv_status status = data ? CLV_OK : clv_fail_memory(err, "a function's outputs", (size_t)n * sizeof *data);
-    for (int i = 0; status == CLV_OK && i < job->n_outputs; i++) {
+    CLV_FREED void **data = malloc((size_t)n * sizeof *data);
+    if (!data)
+        return clv_fail_memory(err, "a function's outputs", (size_t)n * sizeof *data);
+    for (int i = 0; i < job->n_outputs; i++) {
         const clv_spmd_output *output = &job->outputs[i];
         clv_shard whole = clv_box_of_type(&output->type);
         for (int r = 0; r < n; r++)
             data[r] = job->locals[r * n_locals + job->n_inputs + i].data;
         const clv_named_state tensor = {
             .type = output->type, .layout = job->locals[job->n_inputs + i].layout, .data = data};
-        status = clv_session_fetch(session, (uint64_t)i, &tensor, NULL, &whole, output->data, err);
+        CLV_TRY(clv_session_fetch(session, (uint64_t)i, &tensor, NULL, &whole, output->data, err));
     }
-    free(data);
-    return status;
+    return CLV_OK;
 }
 
 /* ---- arguments ---- */

@@ -226,7 +226,7 @@ static clv_status permute_all(clv_local_tensor *out, clv_spmd *spmd, const clv_l
     if (root >= n || (name && root < 0))
         return clv_fail(err, CLV_EINVAL, "broadcast over '%.60s' from member %d; the group's members are 0 to %d", axes,
                         root, n - 1);
-    clv_spmd_pair *pairs = malloc((size_t)n * sizeof *pairs);
+    CLV_FREED clv_spmd_pair *pairs = malloc((size_t)n * sizeof *pairs);
     if (!pairs)
         return clv_fail_memory(err, "the pairs of a permute", (size_t)n * sizeof *pairs);
     for (int i = 0; i < n; i++) {
@@ -241,9 +241,7 @@ static clv_status permute_all(clv_local_tensor *out, clv_spmd *spmd, const clv_l
                           .axes = axes,
                           .pairs = pairs,
                           .n_pairs = n};
-    clv_status status = collective(out, spmd, q, err);
-    free(pairs);
-    return status;
+    return collective(out, spmd, q, err);
 }
 
 clv_status clv_spmd_shift(clv_local_tensor *out, clv_spmd *spmd, const clv_local_tensor *in, int64_t by,

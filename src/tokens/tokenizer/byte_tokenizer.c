@@ -29,17 +29,14 @@ static json_t *byte_tokenizer(void)
                      "model", model);
 }
 
-static clv_status write_json(const char *folder, const char *name, json_t *document, clv_error *err)
+static clv_status write_json(const char *folder, const char *name, json_t *made, clv_error *err)
 {
-    char *text = document != NULL ? json_dumps(document, JSON_INDENT(2)) : NULL;
-    char *path = clv_path_join(folder, name);
-    clv_status status = text != NULL && path != NULL ? clv_file_write(path, text, strlen(text), err)
-                                                     : clv_fail_memory(err, name, strlen(folder));
+    json_auto_t *document = made;
+    CLV_FREED char *text = document != NULL ? json_dumps(document, JSON_INDENT(2)) : NULL;
+    char path[CLV_PATH_SIZE];
 
-    json_decref(document);
-    free(path);
-    free(text);
-    return status;
+    CLV_TRY(clv_path_join(path, folder, name, err));
+    return text != NULL ? clv_file_write(path, text, strlen(text), err) : clv_fail_memory(err, name, strlen(folder));
 }
 
 clv_status clv_tokenizer_write_bytes(const char *folder, clv_error *err)

@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/text/utf8.h"
 #include "cleave/tokenizer.h"
+#include "io/files/file.h"
 #include "io/json/json.h"
 #include "tokens/regex/regex.h"
 #include "tokens/tokenizer/text_buffer.h"
@@ -178,8 +179,8 @@ uint32_t clv_byte_to_unicode(unsigned char byte);
 /* Applies all normalizers; *out must be empty, and the caller frees it. */
 clv_status clv_tokenizer_normalize(clv_text_buffer *out, const clv_tokenizer *t, clv_text_span text, clv_error *err);
 
-/* Path of a folder's tokenizer.json, else of its vocab.txt, which the caller frees; NULL: none. */
-clv_status clv_tokenizer_find_file(char **out, const char *folder, clv_error *err);
+/* path: a folder's tokenizer.json, else its vocab.txt; false: it has neither. */
+bool clv_tokenizer_find_file(char path[CLV_PATH_SIZE], const char *folder);
 /* Fails with CLV_EINVAL: an id in the text `where` is not below the model's `vocab`. tokenizer, for the token's text,
  * may be NULL. */
 clv_status clv_tokenizer_fail_id_out_of_range(const clv_tokenizer *tokenizer, int64_t id, int64_t vocab,
