@@ -1,7 +1,6 @@
 /* elementwise_op.h - shape and rule of a test's own ops that make of each element of their operand one of their result.
  * */
-#ifndef CLEAVE_TESTS_BY_ELEMENTS_H
-#define CLEAVE_TESTS_BY_ELEMENTS_H
+#pragma once
 
 #include "cleave/op.h"
 
@@ -15,5 +14,3 @@ static inline void by_elements(const clv_op *op, const clv_type *in, const clv_t
 {
     clv_rule_elementwise(rule, op, in, out);
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* kernel_check.h - what the kernel tests share: random operands, every instruction set, and a comparison that names the
  * worst element. The oracle of a fast kernel is the same call in f64 on the same (rounded) operands. */
-#ifndef CLEAVE_TESTS_KERNEL_CHECK_H
-#define CLEAVE_TESTS_KERNEL_CHECK_H
+#pragma once
 
 #include <math.h>
 #include <stdbool.h>
@@ -123,5 +122,3 @@ static inline void check_everywhere(void (*body)(clv_dtype dtype))
     }
     clv_tuning_reset_for_test();
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* must.h - calls that a test cannot go on without. */
-#ifndef CLEAVE_TESTS_MUST_H
-#define CLEAVE_TESTS_MUST_H
+#pragma once
 
 #include "cleave/graph.h"
 #include "unit_test.h"
@@ -22,5 +21,3 @@ static inline clv_graph *must_graph(const char *mesh_text)
     must(clv_graph_new(&graph, &mesh, &err), &err);
     return graph;
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* op_cases.h - what the tests of ops share: small graphs, tolerances by dtype, and refusals. */
-#ifndef CLEAVE_TESTS_OPS_CHECK_H
-#define CLEAVE_TESTS_OPS_CHECK_H
+#pragma once
 
 #include <math.h>
 #include <stdio.h>
@@ -72,5 +71,3 @@ static inline void copy_out(double *to, graph_eval *eval, clv_value value, int64
     for (int64_t i = 0; i < n; i++)
         to[i] = graph_eval_get(eval, value, i);
 }
-
-#endif

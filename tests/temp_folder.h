@@ -1,6 +1,5 @@
 /* temp_folder.h - a folder of a test program's own, there from its group's set-up to its tear-down. */
-#ifndef CLEAVE_TESTS_OWN_FOLDER_H
-#define CLEAVE_TESTS_OWN_FOLDER_H
+#pragma once
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -35,5 +34,3 @@ static inline const char *in_folder(const char *format, ...)
     va_end(args);
     return path;
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* unit_test.h - cmocka, after the headers that it needs and does not include. */
-#ifndef CLEAVE_TESTS_UNIT_TEST_H
-#define CLEAVE_TESTS_UNIT_TEST_H
+#pragma once
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -8,5 +7,3 @@
 #include <stdint.h>
 
 #include <cmocka.h>
-
-#endif

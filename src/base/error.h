@@ -1,7 +1,6 @@
 /* error.h - error reporting: fills the caller's clv_error, keeps the first failure, checks arguments and the sizes of
  * structs. */
-#ifndef CLEAVE_BASE_ERROR_H
-#define CLEAVE_BASE_ERROR_H
+#pragma once
 
 #include "cleave/status.h"
 
@@ -54,6 +53,4 @@ static inline void clv_fail_uses(const char *format, ...)
 }
 #define clv_fail(err, code, ...)          ((void)(err), clv_fail_uses(__VA_ARGS__), (code))
 #define clv_fail_memory(err, what, bytes) ((void)(err), (void)(what), (void)(bytes), CLV_ENOMEM)
-#endif
-
 #endif

@@ -14,8 +14,7 @@
  *
  * **Threads.** A rank's device is used by the rank's thread, and by the caller's thread while no rank runs.
  */
-#ifndef CLEAVE_DEVICE_DEVICE_H
-#define CLEAVE_DEVICE_DEVICE_H
+#pragma once
 
 #include <stdatomic.h>
 
@@ -97,5 +96,3 @@ static inline clv_status clv_device_synchronize(const clv_device *device, clv_er
 {
     return device->backend->synchronize ? device->backend->synchronize(device, err) : CLV_OK;
 }
-
-#endif

@@ -117,7 +117,7 @@ clv_status clv_model_fingerprint(char out[CLV_MODEL_FINGERPRINT_SIZE], const clv
 clv_status clv_model_verify_across_processes(const clv_model *m, clv_error *err)
 {
     char text[5][TEXT] = {""};
-    CLV_TRY(clv_require(m != NULL, "clv_model_verify_across_processes", "a model", err));
+    CLV_TRY(clv_require(m != NULL, __func__, "a model", err));
     if (!m->job)
         return CLV_OK;
     clv_status status = fingerprint_config(text[0], m, err);

@@ -94,7 +94,7 @@ const char *clv_optimizer_name(clv_optimizer optimizer)
 
 clv_status clv_optimizer_parse(clv_optimizer *out, const char *name, clv_error *err)
 {
-    CLV_TRY(clv_require(out && name, "clv_optimizer_parse", "out and a name", err));
+    CLV_TRY(clv_require(out && name, __func__, "out and a name", err));
     for (int i = 0; i < OPTIMIZERS; i++)
         if (strcmp(optimizers[i].name, name) == 0) {
             *out = (clv_optimizer)i;

@@ -1,6 +1,5 @@
 /* axis_rules.h - logical axis names (batch, heads, ...) and building rule lists. */
-#ifndef CLEAVE_NN_AXIS_RULES_H
-#define CLEAVE_NN_AXIS_RULES_H
+#pragma once
 
 #include <stdbool.h>
 #include <string.h>
@@ -21,5 +20,3 @@ clv_status clv_axis_rules_append_axis(int *axes, int *n, const clv_mesh *mesh, c
                                       clv_error *err);
 /* Appends a rule over n mesh axes. CLV_EINVAL, CLV_ELIMIT, CLV_EUNSUPPORTED. */
 clv_status clv_axis_rules_append(clv_axis_rules *rules, clv_logical_axis name, const int *axis, int n, clv_error *err);
-
-#endif

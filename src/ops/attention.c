@@ -376,7 +376,7 @@ clv_value clv_attention(clv_graph *graph, clv_value q, clv_value kv, const clv_a
 {
     clv_attention_options given;
     if (!clv_graph_take_options(graph, &given, sizeof given, offsetof(clv_attention_options, dropout), options,
-                                "clv_attention"))
+                                __func__))
         return CLV_NONE;
     given.causal = given.causal || !options;
     clv_type type = clv_graph_type(graph, q);

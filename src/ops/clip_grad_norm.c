@@ -127,19 +127,18 @@ static void add_squares(clv_graph *graph, square_group *groups, int *n, clv_valu
 
 clv_value clv_global_norm(clv_graph *graph, const clv_value *x, int n)
 {
-    static const char call[] = "clv_global_norm";
     const clv_layout whole = clv_layout_replicated(0);
     clv_value total = CLV_NONE;
     int n_groups = 0;
-    if (!clv_graph_require(graph, x && n > 0, call, "tensors") || !x)
+    if (!clv_graph_require(graph, x && n > 0, __func__, "tensors") || !x)
         return CLV_NONE;
     square_group *groups = clv_arena_alloc(graph->arena, (size_t)n, sizeof *groups);
     if (!groups)
-        return clv_graph_fail(graph, CLV_ENOMEM, "%s: out of memory for %d tensors", call, n);
+        return clv_graph_fail(graph, CLV_ENOMEM, "%s: out of memory for %d tensors", __func__, n);
     clv_graph_push_scope(graph, "global_norm");
     for (int i = 0; i < n; i++) {
         if (!clv_graph_ok(graph) || !clv_valid(x[i]) || x[i].id >= graph->n_values)
-            return clv_graph_fail(graph, CLV_EINVAL, "%s: tensor %d is none of this graph", call, i);
+            return clv_graph_fail(graph, CLV_EINVAL, "%s: tensor %d is none of this graph", __func__, i);
         add_squares(graph, groups, &n_groups, x[i]);
     }
     for (int g = 0; g < n_groups; g++) {

@@ -64,7 +64,7 @@ const clv_op_def clv_op_dropout = {
 
 clv_value clv_dropout(clv_graph *graph, clv_value x, double p, clv_key key, clv_value step)
 {
-    if (!clv_graph_require(graph, true, "clv_dropout", ""))
+    if (!clv_graph_require(graph, true, __func__, ""))
         return CLV_NONE;
     if (!(p >= 0 && p < 1))
         return clv_graph_fail(graph, CLV_EINVAL, "clv_dropout: p is %g; 0 <= p < 1 is needed", p);

@@ -441,7 +441,7 @@ static void cast_gradient(clv_graph *graph, const clv_op *op, const clv_value *d
 
 clv_value clv_cast(clv_graph *graph, clv_value x, clv_dtype dtype)
 {
-    if (!clv_graph_require(graph, true, "clv_cast", ""))
+    if (!clv_graph_require(graph, true, __func__, ""))
         return CLV_NONE;
     clv_cast_attrs a;
     memset(&a, 0, sizeof a);
@@ -506,7 +506,7 @@ static bool holds(clv_dtype dtype, double value)
 
 clv_value clv_fill(clv_graph *graph, clv_dtype dtype, int rank, const int64_t *shape, double value)
 {
-    if (!clv_graph_require(graph, shape || rank <= 0, "clv_fill", "a shape"))
+    if (!clv_graph_require(graph, shape || rank <= 0, __func__, "a shape"))
         return CLV_NONE;
     if (rank < 0 || rank > CLV_MAX_RANK)
         return clv_graph_fail(graph, CLV_ELIMIT, "%sfill of %d dimensions; valid: 0 to %d", graph->scope, rank,

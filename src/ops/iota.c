@@ -57,7 +57,7 @@ const clv_op_def clv_op_iota = {
 
 clv_value clv_iota(clv_graph *graph, int64_t n, clv_value offset)
 {
-    if (!clv_graph_require(graph, true, "clv_iota", ""))
+    if (!clv_graph_require(graph, true, __func__, ""))
         return CLV_NONE;
     if (n < 0 || n > INT32_MAX)
         return clv_graph_fail(graph, CLV_EINVAL, "%siota of %lld; valid: 0 to %d", graph->scope, (long long)n,

@@ -113,7 +113,7 @@ clv_value clv_reduce(clv_graph *graph, clv_reduce_kind kind, clv_value x, const 
     static const clv_enum_name kinds[] = {CLV_REDUCE_KINDS(CLV_ENUM_NAME_ROW){0}};
     if (clv_graph_ok(graph) && n < 0)
         return clv_graph_fail(graph, CLV_EINVAL, "%sreduce: %d dimensions; valid: 0 and above", graph->scope, n);
-    if (!clv_graph_require(graph, dims || n == 0, "clv_reduce", "dimensions") ||
+    if (!clv_graph_require(graph, dims || n == 0, __func__, "dimensions") ||
         !clv_graph_require_enum(graph, "reduce", (int)kind, kinds))
         return CLV_NONE;
     reduce_attrs a;

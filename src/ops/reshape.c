@@ -110,7 +110,7 @@ static void reshape_gradient(clv_graph *graph, const clv_op *op, const clv_value
 
 clv_value clv_reshape(clv_graph *graph, clv_value x, int rank, const int64_t *shape)
 {
-    if (!clv_graph_require(graph, shape || rank <= 0, "clv_reshape", "a shape"))
+    if (!clv_graph_require(graph, shape || rank <= 0, __func__, "a shape"))
         return CLV_NONE;
     if (rank < 0 || rank > CLV_MAX_RANK)
         return clv_graph_fail(graph, CLV_ELIMIT, "%sreshape to %d dimensions; valid: 0 to %d", graph->scope, rank,

@@ -186,9 +186,9 @@ static const char *fault_of(const clv_rope_options *how)
 
 clv_value clv_rope(clv_graph *graph, clv_value x, clv_value offset, const clv_rope_options *options)
 {
-    if (!clv_graph_require(graph, options != NULL, "clv_rope", "options") ||
+    if (!clv_graph_require(graph, options != NULL, __func__, "options") ||
         !clv_graph_require_zeros(graph, options->reserved, sizeof options->reserved / sizeof *options->reserved,
-                                 "clv_rope"))
+                                 __func__))
         return CLV_NONE;
     const char *fault = fault_of(options);
     if (fault)

@@ -41,7 +41,7 @@ static void pass_gradient(clv_graph *graph, const clv_op *op, const clv_value *d
 /* Outside of any scope the op is named after its operand: "embedding.constraint". */
 clv_value clv_constrain(clv_graph *graph, clv_value x, const clv_layout *layout)
 {
-    if (!clv_graph_require(graph, layout != NULL, "clv_constrain", "a layout"))
+    if (!clv_graph_require(graph, layout != NULL, __func__, "a layout"))
         return CLV_NONE;
     if (!clv_graph_ok(graph) || !clv_valid(x))
         return CLV_NONE;

@@ -85,7 +85,7 @@ static void slice_gradient(clv_graph *graph, const clv_op *op, const clv_value *
 
 clv_value clv_slice(clv_graph *graph, clv_value x, const int64_t *begin, const int64_t *end)
 {
-    if (!clv_graph_require(graph, begin && end, "clv_slice", "begin and end"))
+    if (!clv_graph_require(graph, begin && end, __func__, "begin and end"))
         return CLV_NONE;
     bounds_attrs a = bounds_of(graph, x, begin, end);
     return clv_graph_emit_one(graph, &clv_op_slice, &a, &x, 1);
@@ -140,7 +140,7 @@ static void pad_gradient(clv_graph *graph, const clv_op *op, const clv_value *d_
 
 clv_value clv_pad(clv_graph *graph, clv_value x, const int64_t *before, const int64_t *after)
 {
-    if (!clv_graph_require(graph, before && after, "clv_pad", "before and after"))
+    if (!clv_graph_require(graph, before && after, __func__, "before and after"))
         return CLV_NONE;
     bounds_attrs a = bounds_of(graph, x, before, after);
     return clv_graph_emit_one(graph, &clv_op_pad, &a, &x, 1);
@@ -234,7 +234,7 @@ static int concat_runs(clv_graph *graph, clv_value *out, const clv_value *x, int
 
 clv_value clv_concat(clv_graph *graph, const clv_value *x, int n, int dim)
 {
-    if (!clv_graph_require(graph, x || n <= 0, "clv_concat", "values"))
+    if (!clv_graph_require(graph, x || n <= 0, __func__, "values"))
         return CLV_NONE;
     concat_attrs a;
     if (n > CLV_MAX_IN) {

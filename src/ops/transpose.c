@@ -58,7 +58,7 @@ static void transpose_gradient(clv_graph *graph, const clv_op *op, const clv_val
 
 clv_value clv_transpose(clv_graph *graph, clv_value x, const int *order)
 {
-    if (!clv_graph_require(graph, order != NULL, "clv_transpose", "an order"))
+    if (!clv_graph_require(graph, order != NULL, __func__, "an order"))
         return CLV_NONE;
     transpose_attrs a;
     memset(&a, 0, sizeof a);

@@ -84,7 +84,7 @@ static void describe_step(clv_instruction_info *info, const clv_program *program
 
 clv_status clv_program_instruction(const clv_program *program, int i, clv_instruction_info *out, clv_error *err)
 {
-    CLV_TRY(clv_require(program && out, "clv_program_instruction", "the program and out", err));
+    CLV_TRY(clv_require(program && out, __func__, "the program and out", err));
     if (i < 0 || i >= program->n_instructions)
         return clv_fail(err, CLV_EINVAL, "clv_program_instruction: index %d; valid: below %d", i,
                         program->n_instructions);
@@ -92,6 +92,5 @@ clv_status clv_program_instruction(const clv_program *program, int i, clv_instru
     clv_instruction_info info = {
         .name = instruction->name, .backward = instruction->backward, .dtype = clv_instruction_dtype(program, i)};
     instruction->op ? describe_op(&info, program, i) : describe_step(&info, program, i);
-    return clv_struct_copy_out(out, sizeof info, offsetof(clv_instruction_info, batch), &info,
-                               "clv_program_instruction", err);
+    return clv_struct_copy_out(out, sizeof info, offsetof(clv_instruction_info, batch), &info, __func__, err);
 }

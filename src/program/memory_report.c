@@ -81,8 +81,7 @@ static void add_state(clv_memory *m, const clv_buffer *buffer)
 
 clv_status clv_program_memory(const clv_program *program, clv_memory *out, clv_error *err)
 {
-    static const char call[] = "clv_program_memory";
-    CLV_TRY(clv_require(program && out, call, "a program and out", err));
+    CLV_TRY(clv_require(program && out, __func__, "a program and out", err));
     clv_memory m = {.region = program->region_bytes, .peak_instruction = find_peak(program)};
     int64_t live = 0;
     for (int b = 0; b < program->n_buffers; b++) {
@@ -100,5 +99,5 @@ clv_status clv_program_memory(const clv_program *program, clv_memory *out, clv_e
     }
     m.fragments = m.region - live - m.workspace;
     m.total = m.parameters + m.optimizer + m.cache + m.other_state + m.region;
-    return clv_struct_copy_out(out, sizeof m, offsetof(clv_memory, checkpoint_copy), &m, call, err);
+    return clv_struct_copy_out(out, sizeof m, offsetof(clv_memory, checkpoint_copy), &m, __func__, err);
 }

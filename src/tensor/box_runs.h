@@ -1,8 +1,7 @@
 /* box_runs.h - box runs: iterates the contiguous runs of a sub-box of a row-major tensor, or splits a box into
  * chunks.
  */
-#ifndef CLEAVE_TENSOR_BOX_RUNS_H
-#define CLEAVE_TENSOR_BOX_RUNS_H
+#pragma once
 
 #include "cleave/layout.h"
 
@@ -33,5 +32,3 @@ bool clv_box_within(const clv_shard *box, int rank, const int64_t *shape);
 int64_t clv_box_elems(int rank, const int64_t *shape);
 /* Returns the box of all elements. */
 clv_shard clv_box_whole(int rank, const int64_t *shape);
-
-#endif

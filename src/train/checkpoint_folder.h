@@ -4,8 +4,7 @@
  *   step-00000100.damaged/   a checkpoint that could not be read
  *   latest                   "step-00000120", for people and scripts; resuming takes the newest folder
  */
-#ifndef CLEAVE_TRAIN_CHECKPOINT_FOLDER_H
-#define CLEAVE_TRAIN_CHECKPOINT_FOLDER_H
+#pragma once
 
 #include "io/files/file.h"
 #include "train/trainer.h"
@@ -38,5 +37,3 @@ typedef struct clv_checkpoint_retention {
 /* Removes the others, except the one just saved. One that cannot be removed is tried again after the next checkpoint.
  * */
 void clv_checkpoint_folder_prune(const char *folder, int64_t saved, const clv_checkpoint_retention *keep);
-
-#endif

@@ -124,11 +124,10 @@ static clv_status resume(clv_trainer *t, const char *folder, const clv_checkpoin
 
 clv_status clv_trainer_resume(clv_trainer *t, const char *folder, clv_resumed *result, clv_error *err)
 {
-    static const char call[] = "clv_trainer_resume";
     clv_checkpoint_list list = {0};
     clv_resumed resumed = {0};
     int64_t none;
-    CLV_TRY(clv_require(t && folder, call, "a trainer and a folder", err));
+    CLV_TRY(clv_require(t && folder, __func__, "a trainer and a folder", err));
     CLV_TRY(clv_trainer_checkpoint_finish(t, err));
     clv_status status = clv_session_is_root(t->session) ? clv_checkpoint_folder_list(&list, folder, err) : CLV_OK;
     status = clv_session_agree(t->session, resume_label, status, 0, &none, err);
@@ -136,6 +135,6 @@ clv_status clv_trainer_resume(clv_trainer *t, const char *folder, clv_resumed *r
         status = resume(t, folder, &list, &resumed, err);
     free(list.steps);
     if (status == CLV_OK && result)
-        return clv_struct_copy_out(result, sizeof resumed, sizeof resumed, &resumed, call, err);
+        return clv_struct_copy_out(result, sizeof resumed, sizeof resumed, &resumed, __func__, err);
     return status;
 }

@@ -229,15 +229,14 @@ static clv_status agree_already_saved(bool *is, const clv_trainer *t, const char
 clv_status clv_trainer_checkpoint(clv_trainer *t, const char *folder, const clv_trainer_checkpoint_options *options,
                                   clv_error *err)
 {
-    static const char call[] = "clv_trainer_checkpoint";
     clv_trainer_checkpoint_options o;
     clv_checkpoint_save *s = NULL;
     bool is_saved = false;
-    CLV_TRY(clv_require(t && folder, call, "a trainer and a folder", err));
-    CLV_TRY(
-        clv_options_copy_in(&o, sizeof o, offsetof(clv_trainer_checkpoint_options, keep_every), options, call, err));
+    CLV_TRY(clv_require(t && folder, __func__, "a trainer and a folder", err));
+    CLV_TRY(clv_options_copy_in(&o, sizeof o, offsetof(clv_trainer_checkpoint_options, keep_every), options, __func__,
+                                err));
     if (o.keep < 0 || o.keep_every < 0)
-        return clv_fail(err, CLV_EINVAL, "%s: keep is %d, keep_every %lld; valid: 0 and above; keep 0 is %d", call,
+        return clv_fail(err, CLV_EINVAL, "%s: keep is %d, keep_every %lld; valid: 0 and above; keep 0 is %d", __func__,
                         o.keep, (long long)o.keep_every, DEFAULT_KEEP);
     CLV_TRY(clv_trainer_checkpoint_finish(t, err));
     const clv_checkpoint_retention keep = {o.keep > 0 ? o.keep : DEFAULT_KEEP, o.keep_every};
@@ -259,13 +258,13 @@ clv_status clv_trainer_checkpoint(clv_trainer *t, const char *folder, const clv_
 
 clv_status clv_trainer_checkpoint_poll(clv_trainer *t, clv_error *err)
 {
-    CLV_TRY(clv_require(t != NULL, "clv_trainer_checkpoint_poll", "a trainer", err));
+    CLV_TRY(clv_require(t != NULL, __func__, "a trainer", err));
     return t->save_in_progress ? advance_save(t, false, err) : CLV_OK;
 }
 
 clv_status clv_trainer_checkpoint_finish(clv_trainer *t, clv_error *err)
 {
-    CLV_TRY(clv_require(t != NULL, "clv_trainer_checkpoint_finish", "a trainer", err));
+    CLV_TRY(clv_require(t != NULL, __func__, "a trainer", err));
     return t->save_in_progress ? advance_save(t, true, err) : CLV_OK;
 }
 

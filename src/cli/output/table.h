@@ -11,8 +11,7 @@
  *
  * A key given twice in one row keeps the last value. Out of memory is remembered and reported by clv_table_finish.
  */
-#ifndef CLEAVE_CLI_OUTPUT_TABLE_H
-#define CLEAVE_CLI_OUTPUT_TABLE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -67,5 +66,3 @@ void clv_table_free(clv_table *t);
  * column, a sentence, is cut, a row takes several lines. Only words longer than a line are cut, in the middle; numbers
  * never are. */
 int clv_table_finish(clv_table *t, const clv_table_format *format);
-
-#endif

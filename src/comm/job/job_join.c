@@ -250,13 +250,12 @@ static clv_status check_options(const clv_job_options *o, const char *control, c
 
 clv_status clv_job_join(clv_job **out, const clv_job_options *options, clv_error *err)
 {
-    static const char call[] = "clv_job_join";
     clv_job_options o;
     const char *name;
     const clv_mpi *mpi;
     char why[256] = "";
-    CLV_TRY(clv_require(out != NULL, call, "out", err));
-    CLV_TRY(clv_options_copy_in(&o, sizeof o, offsetof(clv_job_options, control), options, call, err));
+    CLV_TRY(clv_require(out != NULL, __func__, "out", err));
+    CLV_TRY(clv_options_copy_in(&o, sizeof o, offsetof(clv_job_options, control), options, __func__, err));
     const char *control = o.control ? o.control : getenv("CLEAVE_CONTROL");
     CLV_TRY(check_options(&o, control, err));
     CLV_TRY(choose_mpi(&name, o.mpi, err));

@@ -309,13 +309,12 @@ static clv_status fail_different(const char *what, const difference *d, clv_erro
 
 clv_status clv_job_compare(clv_job *job, const clv_job_value *mine, int n, clv_error *err)
 {
-    static const char call[] = "clv_job_compare";
     difference any, found = {.mismatch.n = 0};
     uint64_t all = 0;
-    CLV_TRY(clv_require_count(n, 1, call, "things", err));
-    CLV_TRY(clv_require(mine != NULL, call, "what this process has", err));
+    CLV_TRY(clv_require_count(n, 1, __func__, "things", err));
+    CLV_TRY(clv_require(mine != NULL, __func__, "what this process has", err));
     for (int i = 0; i < n; i++) {
-        CLV_TRY(clv_require(mine[i].what && mine[i].value, call, "what it is and its value", err));
+        CLV_TRY(clv_require(mine[i].what && mine[i].value, __func__, "what it is and its value", err));
         const uint64_t parts[] = {all, (uint64_t)digest_of(&mine[i])};
         all = clv_hash_bytes(parts, sizeof parts);
     }

@@ -220,10 +220,9 @@ static clv_status check(const clv_evaluation *e, clv_error *err)
 clv_status clv_evaluate(clv_evaluation **out, const clv_model *model, const clv_evaluate_options *options,
                         clv_error *err)
 {
-    static const char call[] = "clv_evaluate";
     clv_evaluate_options taken;
-    CLV_TRY(clv_require(out && model && options, call, "out, a model and options", err));
-    CLV_TRY(clv_options_copy_in(&taken, sizeof taken, sizeof taken, options, call, err));
+    CLV_TRY(clv_require(out && model && options, __func__, "out, a model and options", err));
+    CLV_TRY(clv_options_copy_in(&taken, sizeof taken, sizeof taken, options, __func__, err));
     clv_evaluation *e = calloc(1, sizeof *e);
     if (!e)
         return clv_fail_memory(err, "results", sizeof *e);
@@ -262,14 +261,13 @@ int clv_evaluation_count(const clv_evaluation *e)
 
 clv_status clv_evaluation_at(const clv_evaluation *e, int i, clv_evaluation_tensor *out, clv_error *err)
 {
-    static const char call[] = "clv_evaluation_at";
-    CLV_TRY(clv_require(e && out, call, "an evaluation and out", err));
+    CLV_TRY(clv_require(e && out, __func__, "an evaluation and out", err));
     if (i < 0 || i >= e->n)
-        return clv_fail(err, CLV_EINVAL, "%s: result %d of %d", call, i, e->n);
+        return clv_fail(err, CLV_EINVAL, "%s: result %d of %d", __func__, i, e->n);
     const clv_evaluation_result *r = &e->result[i];
     clv_evaluation_tensor t = {.name = r->name, .rank = r->rank, .data = r->data, .is_gradient = i >= e->n_forward};
     memcpy(t.shape, r->shape, sizeof t.shape);
-    return clv_struct_copy_out(out, sizeof t, sizeof t, &t, call, err);
+    return clv_struct_copy_out(out, sizeof t, sizeof t, &t, __func__, err);
 }
 
 double clv_evaluation_seconds(const clv_evaluation *e)
@@ -303,7 +301,7 @@ static void add_tensor(file_tensors *f, const char *name, clv_dtype dtype, int r
 
 clv_status clv_evaluation_write(const clv_evaluation *e, const char *path, clv_error *err)
 {
-    CLV_TRY(clv_require(e && path, "clv_evaluation_write", "an evaluation and a path", err));
+    CLV_TRY(clv_require(e && path, __func__, "an evaluation and a path", err));
     const clv_evaluate_options *o = &e->options;
     if (o->gradients && e->model->adapters)
         return clv_fail(err, CLV_EUNSUPPORTED,

@@ -1,6 +1,5 @@
 /* evaluate.h - struct clv_evaluation: the options and results of one evaluation. */
-#ifndef CLEAVE_INFER_FORWARD_EVALUATE_H
-#define CLEAVE_INFER_FORWARD_EVALUATE_H
+#pragma once
 
 #include "cleave/evaluate.h"
 #include "io/checkpoint/safetensors.h"
@@ -24,5 +23,3 @@ struct clv_evaluation {
     double seconds;
     clv_error origin; /* of non-finite values: CLV_ENONFINITE, or CLV_OK */
 };
-
-#endif

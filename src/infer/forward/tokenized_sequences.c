@@ -270,12 +270,11 @@ static clv_status check_tokens(const clv_sequences *s, const clv_model *model, c
 clv_status clv_sequences_read(clv_sequences **out, const clv_model *model, const char *path,
                               const clv_sequences_options *options, clv_error *err)
 {
-    static const char call[] = "clv_sequences_read";
     clv_sequences_options o;
     const clv_tokenizer *tokenizer;
     clv_sequences *s;
-    CLV_TRY(clv_require(out && model && path, call, "out, a model and a path", err));
-    CLV_TRY(begin(&s, &tokenizer, &o, model, options, call, err));
+    CLV_TRY(clv_require(out && model && path, __func__, "out, a model and a path", err));
+    CLV_TRY(begin(&s, &tokenizer, &o, model, options, __func__, err));
     clv_status status = clv_sequences_load(s, path, tokenizer, model->config.max_positions, &o, err);
     if (status == CLV_OK)
         status = check_tokens(s, model, tokenizer, path, err);
@@ -290,13 +289,12 @@ clv_status clv_sequences_from_texts(clv_sequences **out, const clv_model *model,
                                     const char *const *names, int64_t n, const clv_sequences_options *options,
                                     clv_error *err)
 {
-    static const char call[] = "clv_sequences_from_texts";
     clv_sequences_options o;
     const clv_tokenizer *tokenizer;
     clv_sequences *s;
-    CLV_TRY(clv_require(out && model && texts, call, "out, a model, and texts", err));
-    CLV_TRY(clv_require_count(n, 1, call, "texts", err));
-    CLV_TRY(begin(&s, &tokenizer, &o, model, options, call, err));
+    CLV_TRY(clv_require(out && model && texts, __func__, "out, a model, and texts", err));
+    CLV_TRY(clv_require_count(n, 1, __func__, "texts", err));
+    CLV_TRY(begin(&s, &tokenizer, &o, model, options, __func__, err));
     s->max_tokens = model->config.max_positions;
     s->min_content_tokens = o.min_content_tokens;
     clv_status status = add_texts(s, texts, names, n, err);
@@ -358,17 +356,17 @@ static clv_status describe(clv_sequence_info *out, const clv_sequence *list, int
 
 clv_status clv_sequences_at(const clv_sequences *s, int64_t i, clv_sequence_info *out, clv_error *err)
 {
-    return describe(out, s ? s->item : NULL, clv_sequences_count(s), i, "clv_sequences_at", err);
+    return describe(out, s ? s->item : NULL, clv_sequences_count(s), i, __func__, err);
 }
 
 clv_status clv_sequences_skipped_at(const clv_sequences *s, int64_t i, clv_sequence_info *out, clv_error *err)
 {
-    return describe(out, s ? s->skipped : NULL, clv_sequences_skipped_count(s), i, "clv_sequences_skipped_at", err);
+    return describe(out, s ? s->skipped : NULL, clv_sequences_skipped_count(s), i, __func__, err);
 }
 
 clv_status clv_text_read(char **out, size_t *size, const char *path, int zeros, clv_error *err)
 {
-    CLV_TRY(clv_require(out && size && path, "clv_text_read", "out, where its size goes, and a path", err));
+    CLV_TRY(clv_require(out && size && path, __func__, "out, where its size goes, and a path", err));
     clv_text_file *file;
     CLV_TRY(clv_text_file_open(&file, path, err));
     clv_text_file_set_raw(file, !zeros);

@@ -1,6 +1,5 @@
 /* tokenized_sequences.h - struct clv_sequences: tokenized sequences of a file or of texts. */
-#ifndef CLEAVE_INFER_FORWARD_TOKENIZED_SEQUENCES_H
-#define CLEAVE_INFER_FORWARD_TOKENIZED_SEQUENCES_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -26,5 +25,3 @@ struct clv_sequences {
 clv_status clv_sequences_load(clv_sequences *out, const char *path, const clv_tokenizer *tokenizer, int64_t most,
                               const clv_sequences_options *options, clv_error *err);
 void clv_sequences_reset(clv_sequences *sequences);
-
-#endif

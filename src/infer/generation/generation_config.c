@@ -355,10 +355,9 @@ static clv_status read_config(loaded_config **out, const char *folder, const clv
 
 clv_status clv_model_generation_config(const clv_model *m, clv_generation_config *out, clv_error *err)
 {
-    static const char call[] = "clv_model_generation_config";
     loaded_config *read = NULL;
     clv_status status = CLV_OK;
-    CLV_TRY(clv_require(out && m, call, "out and a model", err));
+    CLV_TRY(clv_require(out && m, __func__, "out and a model", err));
     pthread_mutex_lock(&m->cache->lock);
     if (!m->cache->generation) {
         status = read_config(&read, m->path, &m->config, err);
@@ -367,7 +366,7 @@ clv_status clv_model_generation_config(const clv_model *m, clv_generation_config
     }
     if (status == CLV_OK) {
         read = m->cache->generation;
-        status = clv_struct_copy_out(out, sizeof *out, sizeof *out, &read->config, call, err);
+        status = clv_struct_copy_out(out, sizeof *out, sizeof *out, &read->config, __func__, err);
     }
     pthread_mutex_unlock(&m->cache->lock);
     return status;

@@ -1,6 +1,5 @@
 /* stop_strings.h - ends a streamed text at a stop string, and holds back text that may begin one. */
-#ifndef CLEAVE_INFER_GENERATION_STOP_STRINGS_H
-#define CLEAVE_INFER_GENERATION_STOP_STRINGS_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -19,5 +18,3 @@ typedef struct clv_stop_strings {
 clv_status clv_stop_strings_add(clv_stop_strings *stop, const char *text, size_t size, bool last, const char **shown,
                                 size_t *n_shown, bool *stopped, clv_error *err);
 void clv_stop_strings_free(clv_stop_strings *stop);
-
-#endif

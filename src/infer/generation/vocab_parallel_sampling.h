@@ -1,8 +1,7 @@
 /* vocab_parallel_sampling.h - samples from vocabulary-sharded logits: processes all-gather top candidates instead of
  * logits.
  */
-#ifndef CLEAVE_INFER_GENERATION_VOCAB_PARALLEL_SAMPLING_H
-#define CLEAVE_INFER_GENERATION_VOCAB_PARALLEL_SAMPLING_H
+#pragma once
 
 #include "cleave/session.h"
 #include "infer/generation/sampling.h"
@@ -45,5 +44,3 @@ bool clv_vocab_parallel_is_enough(const clv_vocab_parallel *s, const clv_samplin
 clv_status clv_vocab_parallel_sample(int64_t *token, clv_vocab_parallel *s, const clv_session *session,
                                      const clv_sampling *sampling, int64_t sequence, int64_t position,
                                      const float *logits, const bool *seen, clv_error *err);
-
-#endif

@@ -109,12 +109,11 @@ static clv_status fill(clv_mutation_scores *out, const clv_scoring_call *s, cons
 clv_status clv_score_mutations(clv_mutation_scores **out, clv_forwarder *forwarder, const clv_sequences *sequences,
                                int64_t i, const char *mutations, const clv_score_options *options, clv_error *err)
 {
-    static const char call[] = "clv_score_mutations";
     clv_scoring_call s;
     const clv_sequence *protein;
-    CLV_TRY(clv_require(out && mutations, call, "out and mutations", err));
-    CLV_TRY(clv_scoring_begin(&s, forwarder, CLV_FORWARD_LOGITS, options, call, err));
-    CLV_TRY(clv_scoring_sequence(&protein, sequences, i, call, err));
+    CLV_TRY(clv_require(out && mutations, __func__, "out and mutations", err));
+    CLV_TRY(clv_scoring_begin(&s, forwarder, CLV_FORWARD_LOGITS, options, __func__, err));
+    CLV_TRY(clv_scoring_sequence(&protein, sequences, i, __func__, err));
     if (protein->n_content != (int64_t)strlen(protein->text))
         return clv_fail(err, CLV_EUNSUPPORTED, "mutations: the tokenizer does not make one token of each residue");
     clv_mutation_scores *made = calloc(1, sizeof *made);

@@ -29,16 +29,15 @@ static clv_status score(double *nll, const clv_scoring_call *s, const clv_sequen
 clv_status clv_score_masked(clv_score *out, clv_forwarder *forwarder, const clv_sequences *sequences, int64_t i,
                             const clv_score_options *options, clv_error *err)
 {
-    static const char call[] = "clv_score_masked";
     clv_scoring_call s;
     const clv_sequence *sequence;
     clv_score score_of = {0};
     int64_t mask;
-    CLV_TRY(clv_require(out != NULL, call, "out", err));
-    CLV_TRY(clv_scoring_begin(&s, forwarder, CLV_FORWARD_NLL, options, call, err));
-    CLV_TRY(clv_scoring_sequence(&sequence, sequences, i, call, err));
+    CLV_TRY(clv_require(out != NULL, __func__, "out", err));
+    CLV_TRY(clv_scoring_begin(&s, forwarder, CLV_FORWARD_NLL, options, __func__, err));
+    CLV_TRY(clv_scoring_sequence(&sequence, sequences, i, __func__, err));
     CLV_TRY(clv_model_mask_token(&mask, s.model, err));
     score_of.tokens = sequence->n_content;
     CLV_TRY(score(&score_of.nll, &s, sequence, mask, err));
-    return clv_struct_copy_out(out, sizeof score_of, sizeof score_of, &score_of, call, err);
+    return clv_struct_copy_out(out, sizeof score_of, sizeof score_of, &score_of, __func__, err);
 }

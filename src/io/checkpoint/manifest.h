@@ -9,8 +9,7 @@
  * The checksum covers every byte after its closing quote. What mesh and layouts imply (boxes, ranks, file names) is
  * written for other readers, and is verified on reading. Tensors are listed in the order of files and of their data.
  */
-#ifndef CLEAVE_IO_CHECKPOINT_MANIFEST_H
-#define CLEAVE_IO_CHECKPOINT_MANIFEST_H
+#pragma once
 
 #include "cleave/layout.h"
 #include "io/checkpoint/safetensors.h"
@@ -91,5 +90,3 @@ clv_status clv_manifest_read(clv_manifest *out, const char *folder, clv_error *e
 clv_status clv_manifest_write(const clv_manifest *manifest, const char *folder, clv_error *err);
 /* Frees the arrays and the document. */
 void clv_manifest_free(clv_manifest *manifest);
-
-#endif

@@ -8,8 +8,7 @@
  * allocated. Beyond the format's own limits: at most 8 dimensions, at most 10^6 tensors, no unknown field in an entry,
  * no product of dimensions beyond 2^63 - 1 even beside a dimension of 0.
  */
-#ifndef CLEAVE_IO_CHECKPOINT_SAFETENSORS_H
-#define CLEAVE_IO_CHECKPOINT_SAFETENSORS_H
+#pragma once
 
 #include "cleave/dtype.h"
 #include "cleave/layout.h"
@@ -131,5 +130,3 @@ clv_status clv_safetensors_write_as(clv_safetensors_writer *w, int64_t i, int ra
 clv_status clv_safetensors_commit(clv_safetensors_writer *w, clv_error *err);
 /* Removes the unfinished file and frees the writer; does nothing for NULL. */
 void clv_safetensors_abort(clv_safetensors_writer *w);
-
-#endif

@@ -5,8 +5,7 @@
  * a reader may use any tensor-parallel degree. The first read of a part verifies its checksum, before any element of it
  * is returned.
  */
-#ifndef CLEAVE_IO_CHECKPOINT_SHARDED_CHECKPOINT_H
-#define CLEAVE_IO_CHECKPOINT_SHARDED_CHECKPOINT_H
+#pragma once
 
 #include "io/checkpoint/manifest.h"
 
@@ -56,5 +55,3 @@ clv_manifest *clv_sharded_writer_manifest(clv_sharded_writer *writer);
 clv_status clv_sharded_writer_write_manifest(const clv_sharded_writer *writer, clv_error *err);
 /* Does nothing for NULL. */
 void clv_sharded_writer_free(clv_sharded_writer *writer);
-
-#endif

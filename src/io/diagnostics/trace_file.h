@@ -1,6 +1,5 @@
 /* trace_file.h - trace file: writes session events as a Chrome/Perfetto trace, reads it back as a summary table. */
-#ifndef CLEAVE_IO_DIAGNOSTICS_TRACE_FILE_H
-#define CLEAVE_IO_DIAGNOSTICS_TRACE_FILE_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -101,5 +100,3 @@ typedef struct clv_trace_table {
 
 /* @return CLV_EFORMAT, CLV_EUNSUPPORTED (another version), clv_json_load's */
 clv_status clv_trace_file_read(clv_trace_table *out, const char *path, clv_error *err);
-
-#endif

@@ -6,8 +6,7 @@
  * path is a symbolic link, its target is replaced and the link stays. A pipe or a character device (/dev/null,
  * /dev/stdout) is written to when the content is complete. Anything else, such as a dangling link, is an error.
  */
-#ifndef CLEAVE_IO_FILES_FILE_H
-#define CLEAVE_IO_FILES_FILE_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -93,5 +92,3 @@ enum { CLV_PATH_SIZE = 4096 /* PATH_MAX: the system opens no longer path */ };
 clv_status clv_path_join(char path[CLV_PATH_SIZE], const char *folder, const char *name, clv_error *err);
 /* The same; returns whether it exists. */
 bool clv_path_find(char path[CLV_PATH_SIZE], const char *folder, const char *name);
-
-#endif

@@ -1,6 +1,5 @@
 /* openmp.h - OpenMP thread queries; one thread where cleave is built without OpenMP. */
-#ifndef CLEAVE_KERNELS_CPU_OPENMP_H
-#define CLEAVE_KERNELS_CPU_OPENMP_H
+#pragma once
 
 #ifdef _OPENMP
 #include <omp.h>
@@ -44,5 +43,3 @@ static inline void clv_threads_set(int n)
 #else
 #endif
 }
-
-#endif

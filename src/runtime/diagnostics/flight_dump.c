@@ -160,7 +160,7 @@ static clv_status write_session(const clv_session *session, const char *path, co
 
 clv_status clv_flight_write(const clv_session *session, const char *path, clv_error *err)
 {
-    CLV_TRY(clv_require(session && path, "clv_flight_write", "a session and a path", err));
+    CLV_TRY(clv_require(session && path, __func__, "a session and a path", err));
     return write_session(session, path, NULL, err);
 }
 
@@ -168,11 +168,10 @@ clv_status clv_flight_write(const clv_session *session, const char *path, clv_er
 
 clv_status clv_flight_new(clv_flight **out, const clv_flight_options *options, clv_error *err)
 {
-    static const char call[] = "clv_flight_new";
     clv_flight_options o;
-    CLV_TRY(clv_require(out != NULL, call, "out", err));
-    CLV_TRY(clv_options_copy_in(&o, sizeof o, sizeof o, options, call, err));
-    CLV_TRY(clv_require(o.path && o.path[0] != '\0', call, "a path", err));
+    CLV_TRY(clv_require(out != NULL, __func__, "out", err));
+    CLV_TRY(clv_options_copy_in(&o, sizeof o, sizeof o, options, __func__, err));
+    CLV_TRY(clv_require(o.path && o.path[0] != '\0', __func__, "a path", err));
     clv_flight *flight = calloc(1, sizeof *flight);
     char *path = strdup(o.path);
     if (!flight || !path) {
@@ -199,7 +198,7 @@ void clv_flight_free(clv_flight *flight)
 
 clv_status clv_flight_last_path(const char **path, const clv_flight *flight, clv_error *err)
 {
-    CLV_TRY(clv_require(path && flight, "clv_flight_last_path", "a path and a clv_flight", err));
+    CLV_TRY(clv_require(path && flight, __func__, "a path and a clv_flight", err));
     if (flight->error.code != CLV_OK) {
         if (err && err->code == CLV_OK)
             *err = flight->error;

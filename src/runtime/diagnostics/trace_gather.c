@@ -29,10 +29,9 @@ static void drop_tracer(clv_session *session)
 
 clv_status clv_trace_begin(clv_session *session, clv_error *err)
 {
-    static const char call[] = "clv_trace_begin";
     clv_trace_recorder *tracer;
-    CLV_TRY(clv_require(session != NULL, call, "a session", err));
-    CLV_TRY(clv_session_acquire(session, call, err));
+    CLV_TRY(clv_require(session != NULL, __func__, "a session", err));
+    CLV_TRY(clv_session_acquire(session, __func__, err));
     clv_status status = clv_trace_recorder_new(&tracer, session->first_local_rank, session->n_local_ranks, err);
     if (status == CLV_OK) {
         drop_tracer(session);
@@ -44,11 +43,10 @@ clv_status clv_trace_begin(clv_session *session, clv_error *err)
 
 clv_status clv_trace_step(clv_session *session, int64_t step, clv_error *err)
 {
-    static const char call[] = "clv_trace_step";
-    CLV_TRY(clv_require(session != NULL, call, "a session", err));
+    CLV_TRY(clv_require(session != NULL, __func__, "a session", err));
     if (step > INT32_MAX)
-        return clv_fail(err, CLV_EINVAL, "%s: step %lld; valid: up to %d", call, (long long)step, INT32_MAX);
-    CLV_TRY(clv_session_acquire(session, call, err));
+        return clv_fail(err, CLV_EINVAL, "%s: step %lld; valid: up to %d", __func__, (long long)step, INT32_MAX);
+    CLV_TRY(clv_session_acquire(session, __func__, err));
     if (session->tracer) {
         session->tracer->steps_are_numbered = true;
         session->tracer->step = step < 0 ? -1 : step;
@@ -381,12 +379,11 @@ static clv_status write_all(const clv_session *session, const clv_trace_options 
 
 clv_status clv_trace_end(clv_session *session, const clv_trace_options *options, clv_error *err)
 {
-    static const char call[] = "clv_trace_end";
     clv_trace_options o;
-    CLV_TRY(clv_require(session != NULL, call, "a session", err));
-    CLV_TRY(clv_options_copy_in(&o, sizeof o, offsetof(clv_trace_options, this_process_only), options, call, err));
-    CLV_TRY(clv_require(session->tracer != NULL, call, "clv_trace_begin before it", err));
-    CLV_TRY(clv_session_acquire(session, call, err));
+    CLV_TRY(clv_require(session != NULL, __func__, "a session", err));
+    CLV_TRY(clv_options_copy_in(&o, sizeof o, offsetof(clv_trace_options, this_process_only), options, __func__, err));
+    CLV_TRY(clv_require(session->tracer != NULL, __func__, "clv_trace_begin before it", err));
+    CLV_TRY(clv_session_acquire(session, __func__, err));
     clv_session_release(session);
     clv_status status = o.path ? write_all(session, &o, err) : CLV_OK;
     drop_tracer(session);

@@ -70,10 +70,9 @@ static clv_status new_session_in_job(clv_session **out, const clv_mesh *mesh, cl
 
 clv_status clv_session_new(clv_session **out, const clv_mesh *mesh, const clv_session_options *options, clv_error *err)
 {
-    static const char call[] = "clv_session_new";
     clv_session_options o;
-    CLV_TRY(clv_require(out && mesh, call, "out and a mesh", err));
-    CLV_TRY(clv_options_copy_in(&o, sizeof o, sizeof o, options, call, err));
+    CLV_TRY(clv_require(out && mesh, __func__, "out and a mesh", err));
+    CLV_TRY(clv_options_copy_in(&o, sizeof o, sizeof o, options, __func__, err));
     if (!o.job)
         return clv_session_new_with_links(out, mesh, &o, NULL, err);
     uint64_t met = o.job->rendezvous_count;
@@ -174,21 +173,20 @@ static clv_status check_cancelled(const clv_session *session, clv_error *err)
 
 clv_status clv_session_load(clv_session *session, const clv_program *program, clv_error *err)
 {
-    static const char call[] = "clv_session_load";
-    CLV_TRY(clv_require(session && program, call, "a session and a program", err));
+    CLV_TRY(clv_require(session && program, __func__, "a session and a program", err));
     clv_loaded_program *loaded;
     clv_error why = {.rank = -1};
-    CLV_TRY(clv_session_acquire(session, call, err));
+    CLV_TRY(clv_session_acquire(session, __func__, err));
     clv_status status = check_cancelled(session, &why);
     if (status == CLV_OK)
         status = clv_session_find_or_load(&loaded, session, program, &why);
     clv_session_release(session);
-    return clv_session_finish_call(session, call, status, &why, err);
+    return clv_session_finish_call(session, __func__, status, &why, err);
 }
 
 void clv_session_unload(clv_session *session, const clv_program *program)
 {
-    if (!session || !program || clv_session_acquire(session, "clv_session_unload", NULL) != CLV_OK)
+    if (!session || !program || clv_session_acquire(session, __func__, NULL) != CLV_OK)
         return;
     int kept = 0;
     clv_world_copy_names(clv_rank_threads_world(session->team));
@@ -353,19 +351,18 @@ static clv_status check_and_run(clv_session *session, const clv_program *program
 
 clv_status clv_session_run_boxes(clv_session *session, const clv_program *program, const clv_run *given, clv_error *err)
 {
-    static const char call[] = "clv_session_run_boxes";
     clv_error why = {.rank = -1};
-    CLV_TRY(clv_require(session && program && given, call, "a session, a program and a run", err));
-    CLV_TRY(clv_session_acquire(session, call, err));
+    CLV_TRY(clv_require(session && program && given, __func__, "a session, a program and a run", err));
+    CLV_TRY(clv_session_acquire(session, __func__, err));
     clv_status status = check_and_run(session, program, given, &why);
     clv_session_release(session);
-    return clv_session_finish_call(session, call, status, &why, err);
+    return clv_session_finish_call(session, __func__, status, &why, err);
 }
 
 clv_status clv_session_run(clv_session *session, const clv_program *program, const clv_input_binding *inputs,
                            int n_inputs, const clv_output_binding *outputs, int n_outputs, clv_error *err)
 {
-    CLV_TRY(clv_require(session && program, "clv_session_run", "a session and a program", err));
+    CLV_TRY(clv_require(session && program, __func__, "a session and a program", err));
     const clv_run run = {
         .size = sizeof run, .n_inputs = n_inputs, .n_outputs = n_outputs, .inputs = inputs, .outputs = outputs};
     return clv_session_run_boxes(session, program, &run, err);
@@ -404,9 +401,8 @@ double clv_session_instruction_seconds(const clv_session *session, const clv_pro
 
 clv_status clv_session_take_stats(clv_session *session, clv_session_stats *out, clv_error *err)
 {
-    static const char call[] = "clv_session_take_stats";
-    CLV_TRY(clv_require(session != NULL, call, "a session", err));
-    CLV_TRY(clv_session_acquire(session, call, err));
+    CLV_TRY(clv_require(session != NULL, __func__, "a session", err));
+    CLV_TRY(clv_session_acquire(session, __func__, err));
     for (int l = 0; l < session->n_loaded; l++) {
         clv_loaded_program *loaded = session->loaded[l];
         loaded->runs = 0;
@@ -425,7 +421,7 @@ clv_status clv_session_take_stats(clv_session *session, clv_session_stats *out, 
     }
     memset(session->times, 0, (size_t)session->n_local_ranks * sizeof *session->times);
     clv_session_release(session);
-    return out ? clv_struct_copy_out(out, sizeof stats, offsetof(clv_session_stats, overlapped_seconds), &stats, call,
-                                     err)
+    return out ? clv_struct_copy_out(out, sizeof stats, offsetof(clv_session_stats, overlapped_seconds), &stats,
+                                     __func__, err)
                : CLV_OK;
 }

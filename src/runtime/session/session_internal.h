@@ -1,6 +1,5 @@
 /* session_internal.h - struct clv_session and the functions that session, state, multi-process and SPMD files share. */
-#ifndef CLEAVE_RUNTIME_SESSION_SESSION_INTERNAL_H
-#define CLEAVE_RUNTIME_SESSION_SESSION_INTERNAL_H
+#pragma once
 
 #include <stdlib.h>
 #include <string.h>
@@ -180,5 +179,3 @@ clv_status clv_session_check_same_program(const clv_session *session, uint64_t d
 void clv_flight_dump_on_failure(const clv_session *session, const clv_error *why);
 /* Writes the flight recorder dump before the session is freed. */
 void clv_flight_dump_on_end(const clv_session *session);
-
-#endif

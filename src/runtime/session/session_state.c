@@ -30,15 +30,14 @@ clv_status clv_session_find_state(clv_named_state **out, const clv_session *sess
 
 clv_status clv_session_state(const clv_session *session, int i, clv_state_info *out, clv_error *err)
 {
-    static const char call[] = "clv_session_state";
-    CLV_TRY(clv_require(session && out, call, "a session and out", err));
-    CLV_TRY(clv_require_count(i, 0, call, "as the number of a state", err));
+    CLV_TRY(clv_require(session && out, __func__, "a session and out", err));
+    CLV_TRY(clv_require_count(i, 0, __func__, "as the number of a state", err));
     clv_state_info info = {0};
     if (i < session->n_states) {
         const clv_named_state *state = &session->states[i];
         info = (clv_state_info){.name = state->name, .type = state->type, .layout = state->layout};
     }
-    return clv_struct_copy_out(out, sizeof info, sizeof info, &info, call, err);
+    return clv_struct_copy_out(out, sizeof info, sizeof info, &info, __func__, err);
 }
 
 /* ---- memory ---- */
@@ -321,13 +320,12 @@ static clv_status read_state(const clv_session *session, const char *name, const
 clv_status clv_session_read(const clv_session *session, const char *name, const clv_shard *box, void *out,
                             clv_error *err)
 {
-    static const char call[] = "clv_session_read";
-    CLV_TRY(clv_require(session && name && out, call, "a session, a name and out", err));
+    CLV_TRY(clv_require(session && name && out, __func__, "a session, a name and out", err));
     clv_error why = {.rank = -1};
-    CLV_TRY(clv_session_acquire(session, call, err));
+    CLV_TRY(clv_session_acquire(session, __func__, err));
     clv_status status = read_state(session, name, box, out, &why);
     clv_session_release(session);
-    return clv_session_finish_call(session, call, status, &why, err);
+    return clv_session_finish_call(session, __func__, status, &why, err);
 }
 
 /* Processes must write the same, so that replicas stay equal. */
@@ -368,11 +366,10 @@ static clv_status write_state(const clv_session *session, const char *name, cons
 clv_status clv_session_write(clv_session *session, const char *name, const clv_shard *box, const void *in,
                              clv_error *err)
 {
-    static const char call[] = "clv_session_write";
-    CLV_TRY(clv_require(session && name && in, call, "a session, a name and in", err));
+    CLV_TRY(clv_require(session && name && in, __func__, "a session, a name and in", err));
     clv_error why = {.rank = -1};
-    CLV_TRY(clv_session_acquire(session, call, err));
+    CLV_TRY(clv_session_acquire(session, __func__, err));
     clv_status status = write_state(session, name, box, in, &why);
     clv_session_release(session);
-    return clv_session_finish_call(session, call, status, &why, err);
+    return clv_session_finish_call(session, __func__, status, &why, err);
 }

@@ -134,7 +134,7 @@ clv_status clv_session_snapshot(clv_session **out, const clv_session *session, c
                                 clv_error *err)
 {
     clv_session *snapshot = NULL;
-    CLV_TRY(clv_session_acquire(session, "clv_session_snapshot", err));
+    CLV_TRY(clv_session_acquire(session, __func__, err));
     clv_status status = new_snapshot(&snapshot, session, err);
     if (status == CLV_OK)
         status = make_states(snapshot, session, wants, arg, err);

@@ -96,13 +96,12 @@ int clv_spmd_collective_count(const clv_session *session)
 
 clv_status clv_spmd_collective(const clv_session *session, int i, clv_collective *out, clv_error *err)
 {
-    static const char call[] = "clv_spmd_collective";
-    CLV_TRY(clv_require(session && out, call, "a session and out", err));
+    CLV_TRY(clv_require(session && out, __func__, "a session and out", err));
     if (i < 0 || i >= clv_spmd_collective_count(session))
-        return clv_fail(err, CLV_EINVAL, "%s: there is no collective %d; there are %d", call, i,
+        return clv_fail(err, CLV_EINVAL, "%s: there is no collective %d; there are %d", __func__, i,
                         clv_spmd_collective_count(session));
     return clv_struct_copy_out(out, sizeof *out, offsetof(clv_collective, completes_at),
-                               &session->spmd->ranks[0].called[i]->info, call, err);
+                               &session->spmd->ranks[0].called[i]->info, __func__, err);
 }
 
 /* ---- the run ---- */
@@ -300,17 +299,17 @@ clv_status clv_spmd_run(clv_session *session, clv_spmd_function *function, void 
                         int n_inputs, const clv_spmd_output *outputs, int n_outputs, const clv_spmd_options *options,
                         clv_error *err)
 {
-    static const char call[] = "clv_spmd_run";
     clv_spmd_options o;
-    CLV_TRY(clv_require(session && function, call, "a session and a function", err));
+    CLV_TRY(clv_require(session && function, __func__, "a session and a function", err));
     if (n_inputs < 0 || n_outputs < 0)
-        return clv_fail(err, CLV_EINVAL, "%s: %d inputs and %d outputs; valid: 0 or more", call, n_inputs, n_outputs);
-    CLV_TRY(clv_require((n_inputs == 0 || inputs) && (n_outputs == 0 || outputs), call, "all of its inputs and outputs",
-                        err));
-    CLV_TRY(clv_options_copy_in(&o, sizeof o, sizeof o, options, call, err));
+        return clv_fail(err, CLV_EINVAL, "%s: %d inputs and %d outputs; valid: 0 or more", __func__, n_inputs,
+                        n_outputs);
+    CLV_TRY(clv_require((n_inputs == 0 || inputs) && (n_outputs == 0 || outputs), __func__,
+                        "all of its inputs and outputs", err));
+    CLV_TRY(clv_options_copy_in(&o, sizeof o, sizeof o, options, __func__, err));
     if (o.n_groups < 0)
-        return clv_fail(err, CLV_EINVAL, "%s: %d groups; valid: 0 or more", call, o.n_groups);
-    CLV_TRY(clv_require(o.n_groups == 0 || o.groups, call, "all of its groups", err));
+        return clv_fail(err, CLV_EINVAL, "%s: %d groups; valid: 0 or more", __func__, o.n_groups);
+    CLV_TRY(clv_require(o.n_groups == 0 || o.groups, __func__, "all of its groups", err));
     const clv_spmd_invocation job = {.function = function,
                                      .arg = arg,
                                      .n_inputs = n_inputs,
@@ -318,8 +317,8 @@ clv_status clv_spmd_run(clv_session *session, clv_spmd_function *function, void 
                                      .inputs = inputs,
                                      .outputs = outputs};
     clv_error why = {.rank = -1};
-    CLV_TRY(clv_session_acquire(session, call, err));
+    CLV_TRY(clv_session_acquire(session, __func__, err));
     clv_status status = run(session, &job, &o, &why);
     clv_session_release(session);
-    return clv_session_finish_call(session, call, status, &why, err);
+    return clv_session_finish_call(session, __func__, status, &why, err);
 }

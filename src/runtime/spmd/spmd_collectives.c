@@ -62,7 +62,7 @@ void clv_spmd_free(clv_spmd *spmd, clv_local_tensor *local)
 clv_status clv_spmd_zeros(clv_local_tensor *out, clv_spmd *spmd, clv_dtype dtype, int rank, const int64_t *shape,
                           const char *layout, clv_error *err)
 {
-    CLV_TRY(clv_require(out && spmd && layout && (shape || rank == 0), "clv_spmd_zeros",
+    CLV_TRY(clv_require(out && spmd && layout && (shape || rank == 0), __func__,
                         "out, a communicator, a shape and a layout", err));
     const clv_mesh *mesh = &spmd->context->session->mesh;
     clv_type type = {.dtype = dtype, .rank = rank};
@@ -80,7 +80,7 @@ clv_status clv_spmd_zeros(clv_local_tensor *out, clv_spmd *spmd, clv_dtype dtype
 
 clv_status clv_spmd_state(clv_local_tensor *out, clv_spmd *spmd, const char *name, clv_error *err)
 {
-    CLV_TRY(clv_require(out && spmd && name, "clv_spmd_state", "out, a communicator and a name", err));
+    CLV_TRY(clv_require(out && spmd && name, __func__, "out, a communicator and a name", err));
     clv_named_state *state;
     CLV_TRY(clv_session_find_state(&state, spmd->context->session, name, err));
     if (!spmd->context->session->backend->is_host)
@@ -209,9 +209,8 @@ clv_status clv_spmd_all_to_all(clv_local_tensor *out, clv_spmd *spmd, const clv_
 clv_status clv_spmd_permute(clv_local_tensor *out, clv_spmd *spmd, const clv_local_tensor *in,
                             const clv_spmd_pair *pairs, int n_pairs, const char *axes, clv_error *err)
 {
-    static const char call[] = "clv_spmd_permute";
-    CLV_TRY(clv_require_count(n_pairs, 0, call, "pairs", err));
-    CLV_TRY(clv_require(n_pairs == 0 || pairs, call, "all of its pairs", err));
+    CLV_TRY(clv_require_count(n_pairs, 0, __func__, "pairs", err));
+    CLV_TRY(clv_require(n_pairs == 0 || pairs, __func__, "all of its pairs", err));
     clv_spmd_request q = {
         .kind = CLV_STEP_PERMUTE, .in = in, .dim = -1, .axes = axes, .pairs = pairs, .n_pairs = n_pairs};
     return collective(out, spmd, q, err);
@@ -258,7 +257,7 @@ clv_status clv_spmd_broadcast(clv_local_tensor *out, clv_spmd *spmd, const clv_l
 
 clv_status clv_spmd_barrier(clv_spmd *spmd, const char *axes, clv_error *err)
 {
-    CLV_TRY(clv_require(spmd && axes, "clv_spmd_barrier", "a communicator and axes", err));
+    CLV_TRY(clv_require(spmd && axes, __func__, "a communicator and axes", err));
     unsigned char byte = 0;
     const clv_type type = {.dtype = CLV_U8};
     const clv_spmd_cached_collective *call;
@@ -292,7 +291,7 @@ const clv_mesh *clv_spmd_mesh(const clv_spmd *spmd)
 clv_status clv_spmd_group(int *size, int *index, clv_spmd *spmd, const char *axes, clv_error *err)
 {
     const clv_spmd_group_set *set;
-    CLV_TRY(clv_require(spmd && axes, "clv_spmd_group", "a communicator and axes", err));
+    CLV_TRY(clv_require(spmd && axes, __func__, "a communicator and axes", err));
     CLV_TRY(clv_spmd_parse_group_set(&set, spmd, axes, err));
     const clv_group *group = clv_comm_group(spmd->comm, set->set);
     if (size)

@@ -1,6 +1,5 @@
 /* spmd_internal.h - per-session SPMD data: group sets, rank communicators, cached collective plans. */
-#ifndef CLEAVE_RUNTIME_SPMD_SPMD_INTERNAL_H
-#define CLEAVE_RUNTIME_SPMD_SPMD_INTERNAL_H
+#pragma once
 
 #include "cleave/spmd.h"
 #include "runtime/session/session_internal.h"
@@ -105,5 +104,3 @@ clv_status clv_spmd_check_tensor(const clv_type *type, const clv_layout *layout,
 /* Allocates the memory of a local tensor's shard. */
 clv_status clv_spmd_allocate(clv_local_tensor *local, clv_spmd *spmd, bool zeros, clv_error *err);
 void clv_spmd_free_allocations(clv_spmd *spmd);
-
-#endif

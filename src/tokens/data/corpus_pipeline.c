@@ -244,14 +244,14 @@ clv_status clv_corpus_tokenize_to_memory(clv_token_file *out, clv_corpus_info *i
 clv_status clv_corpus_tokenize(clv_corpus_info *result, const char *out, const char *const *paths, int n,
                                const clv_corpus_options *options, clv_error *err)
 {
-    static const char call[] = "clv_corpus_tokenize";
     clv_corpus_encoder encoder;
     clv_corpus_info info = {0};
-    CLV_TRY(clv_require(out != NULL, call, "out", err));
+    CLV_TRY(clv_require(out != NULL, __func__, "out", err));
     CLV_TRY(clv_corpus_encoder_open(&encoder, options, err));
     clv_status status = tokenize(&info, out, paths, n, &encoder, err);
     clv_corpus_encoder_close(&encoder);
     CLV_TRY(status);
-    return result ? clv_struct_copy_out(result, sizeof info, offsetof(clv_corpus_info, skipped_lines), &info, call, err)
+    return result ? clv_struct_copy_out(result, sizeof info, offsetof(clv_corpus_info, skipped_lines), &info, __func__,
+                                        err)
                   : CLV_OK;
 }

@@ -41,7 +41,7 @@ static clv_status write_json(const char *folder, const char *name, json_t *made,
 
 clv_status clv_tokenizer_write_bytes(const char *folder, clv_error *err)
 {
-    CLV_TRY(clv_require(folder != NULL, "clv_tokenizer_write_bytes", "a folder", err));
+    CLV_TRY(clv_require(folder != NULL, __func__, "a folder", err));
     /* Without a class AutoTokenizer would take the model family's, which adds a beginning-of-text token. */
     json_t *config =
         json_pack("{s:s, s:b}", "tokenizer_class", "PreTrainedTokenizerFast", "clean_up_tokenization_spaces", 0);

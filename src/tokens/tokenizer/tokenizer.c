@@ -228,7 +228,7 @@ clv_status clv_tokenizer_encode(const clv_tokenizer *t, const char *text, size_t
                                 int64_t *n, clv_error *err)
 {
     clv_token_ids all = {0};
-    CLV_TRY(clv_require(t && (text || size == 0) && ids && n, "clv_tokenizer_encode",
+    CLV_TRY(clv_require(t && (text || size == 0) && ids && n, __func__,
                         "a tokenizer, a text, and where ids and their number go", err));
     text = text ? text : "";
     if (t->bytes)
@@ -302,9 +302,8 @@ clv_status clv_tokenizer_decode(const clv_tokenizer *t, const int64_t *ids, int6
                                 clv_error *err)
 {
     clv_text_buffer out = {0};
-    static const char call[] = "clv_tokenizer_decode";
-    CLV_TRY(clv_require_count(n, 0, call, "ids", err));
-    CLV_TRY(clv_require(t && (ids || n == 0) && text && size, call,
+    CLV_TRY(clv_require_count(n, 0, __func__, "ids", err));
+    CLV_TRY(clv_require(t && (ids || n == 0) && text && size, __func__,
                         "a tokenizer, n ids, and where the text and its size go", err));
     if (t->bytes)
         return decode_bytes(ids, n, text, size, err);

@@ -3,8 +3,7 @@
  *
  * A component is a row of one of the tables of tokenizer_json.c: its "type", its options, its function.
  */
-#ifndef CLEAVE_TOKENS_TOKENIZER_TOKENIZER_COMPONENTS_H
-#define CLEAVE_TOKENS_TOKENIZER_TOKENIZER_COMPONENTS_H
+#pragma once
 
 #include <stdlib.h>
 #include <string.h>
@@ -189,5 +188,3 @@ clv_status clv_tokenizer_fail_id_out_of_range(const clv_tokenizer *tokenizer, in
 clv_status clv_tokenizer_from_json(clv_tokenizer *t, const json_t *document, const char *where, clv_error *err);
 /* Builds the tokenizer.json equivalent to a folder's vocab.txt; release it with json_decref. */
 clv_status clv_tokenizer_json_from_vocab_txt(json_t **document, const char *folder, const char *where, clv_error *err);
-
-#endif

@@ -55,7 +55,7 @@ clv_status clv_tokenizer_open(clv_tokenizer **out, const char *path, clv_error *
     char where[CLV_PATH_SIZE] = "";
     clv_error why = {0};
     clv_tokenizer *t = NULL;
-    CLV_TRY(clv_require(out && path, "clv_tokenizer_open", "out and a path", err));
+    CLV_TRY(clv_require(out && path, __func__, "out and a path", err));
     clv_status status = make(&t, &why);
     if (status == CLV_OK)
         status = load(&document, where, path, &why);
@@ -75,7 +75,7 @@ clv_status clv_tokenizer_new_bytes(clv_tokenizer **out, clv_error *err)
 {
     enum { BYTES = 256 };
     clv_tokenizer *t = NULL;
-    CLV_TRY(clv_require(out != NULL, "clv_tokenizer_new_bytes", "out", err));
+    CLV_TRY(clv_require(out != NULL, __func__, "out", err));
     CLV_TRY(make(&t, err));
     t->bytes = true;
     t->size = BYTES;
@@ -101,7 +101,7 @@ clv_status clv_tokenizer_kind(char *out, size_t size, const char *folder, clv_er
     static const char *const others[] = {"vocab.txt", "tokenizer.model", "vocab.json"};
     const char *kind = "none";
 
-    CLV_TRY(clv_require(out && folder, "clv_tokenizer_kind", "out and a folder", err));
+    CLV_TRY(clv_require(out && folder, __func__, "out and a folder", err));
     if (clv_folder_has(folder, "tokenizer.json"))
         return read_kind(out, size, folder, err);
     for (size_t i = sizeof others / sizeof others[0]; i-- > 0;)
@@ -132,6 +132,6 @@ static bool is_not_tokenizer_file(const void *arg, const char *name)
 
 clv_status clv_tokenizer_copy(const char *from, const char *to, clv_error *err)
 {
-    CLV_TRY(clv_require(from && to, "clv_tokenizer_copy", "two folders", err));
+    CLV_TRY(clv_require(from && to, __func__, "two folders", err));
     return clv_folder_copy(from, to, is_not_tokenizer_file, NULL, err);
 }

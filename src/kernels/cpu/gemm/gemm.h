@@ -24,8 +24,7 @@
  * Traffic:  per product, if it fits in cache: (m*k + k*n) * size of dtype + m*n * size of c_dtype (twice when
  *           accumulating).
  */
-#ifndef CLEAVE_KERNELS_CPU_GEMM_GEMM_H
-#define CLEAVE_KERNELS_CPU_GEMM_GEMM_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -86,5 +85,3 @@ typedef enum clv_gemm_half_path {
 } clv_gemm_half_path;
 bool clv_gemm_has_half_path(clv_gemm_half_path path);
 void clv_gemm_set_half_path_for_test(clv_gemm_half_path path);
-
-#endif

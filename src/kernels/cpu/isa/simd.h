@@ -4,8 +4,7 @@
  * their second operand if either is NaN. Loads and stores need no alignment. vf_stream writes past the caches: it needs
  * the alignment of a vector, and vf_stream_end before another thread reads. bf16 and f16 stores round to nearest even.
  */
-#ifndef CLEAVE_KERNELS_CPU_ISA_SIMD_H
-#define CLEAVE_KERNELS_CPU_ISA_SIMD_H
+#pragma once
 
 #include <math.h>
 #include <string.h>
@@ -491,5 +490,3 @@ CLV_INLINE vf vf_exp(vf x)
     p = vf_fma(p, r, vf_set1(1.0f));
     return vf_zero_below(vf_mul(p, vf_power_of_two(shifted)), x, vf_set1(-86.0f));
 }
-
-#endif
