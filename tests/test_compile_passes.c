@@ -1,4 +1,4 @@
-/* test_compile_passes.c - the passes of clv_compile, each by itself: assign, lower, memory. */
+/* test_compile_passes.c - passes of clv_compile by themselves: lowering a table, planning memory. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -6,24 +6,6 @@
 #include "must.h"
 #include "partition/passes/passes.h"
 #include "unit_test.h"
-
-/* A partitioner of a graph, as clv_compile makes it. */
-typedef struct bench {
-    clv_compile_options options;
-    clv_cost_model cost;
-    clv_partitioner p;
-} bench;
-
-static void set_up(bench *b, const clv_graph *graph)
-{
-    clv_error err = {0};
-    must(clv_graph_status(graph, &err), &err);
-    *b = (bench){.options = {.size = sizeof b->options}};
-    clv_cost_model_make(&b->cost, &graph->mesh, NULL);
-    b->p = (clv_partitioner){.graph = graph, .scratch = clv_arena_new(), .options = &b->options, .cost = &b->cost};
-    must(clv_partitioner_init(&b->p, &err), &err);
-    must(clv_partition_propagate_layouts(&b->p, &err), &err);
-}
 
 static clv_program *empty_program(void)
 {
@@ -53,94 +35,6 @@ static mlp make_mlp(void)
     m.y = clv_einsum(m.graph, "bh,hm->bm", h, m.down);
     clv_output(m.graph, "y", m.y, &m.whole);
     return m;
-}
-
-/* ---- assign ---- */
-
-static void assigns_a_known_block(void **state)
-{
-    static const char expected[] = "%0 {_,_}: x\n"
-                                   "%1 {_,model}: up\n"
-                                   "%2 {model,_}: down\n"
-                                   "%3 {_,model} = dot_general(%0, %1): model->factor 1\n"
-                                   "%4 {_,model} = map(%3): model->factor 1\n"
-                                   "%5 {_,_ + sum{model}} = dot_general(%4, %2): model->factor 2\n"
-                                   "%6 {_,model} = map(%1): model->factor 1\n"
-                                   "%7 {_,_} = all_reduce(%5 over model) for y\n"
-                                   "output y: %7\n"
-                                   "state up: %6\n";
-    char text[4096];
-    clv_error err = {0};
-    bench b;
-    mlp m = make_mlp();
-    clv_assign(m.graph, m.up, clv_scale(m.graph, m.up, 0.5));
-    set_up(&b, m.graph);
-    must(clv_partition_choose_strategies(&b.p, &err), &err);
-    must(clv_sharding_table_verify(&b.p.table, &err), &err);
-    assert_true(clv_sharding_table_print(text, sizeof text, &b.p.table) < sizeof text);
-    assert_string_equal(text, expected);
-    const clv_reshard_explanation *why = &b.p.table.rows[b.p.table.n_rows - 1].explanation;
-    assert_int_equal(why->need, CLV_NEEDED_BY_OUTPUT);
-    assert_string_equal(why->by, "y");
-    assert_string_equal(why->text, "output y is stated as whole on every rank");
-    assert_string_equal(b.p.table.update[m.up.id].explanation.text,
-                        "up, which is assigned this value, is stated as split by dimension 1 over model");
-    clv_arena_free(b.p.scratch);
-    clv_graph_free(m.graph);
-}
-
-/* The table of a graph, as text; the graph is freed. */
-static void expect_table(clv_graph *graph, const char *expected)
-{
-    char text[4096];
-    clv_error err = {0};
-    bench b;
-    set_up(&b, graph);
-    must(clv_partition_choose_strategies(&b.p, &err), &err);
-    must(clv_sharding_table_verify(&b.p.table, &err), &err);
-    assert_true(clv_sharding_table_print(text, sizeof text, &b.p.table) < sizeof text);
-    assert_string_equal(text, expected);
-    clv_arena_free(b.p.scratch);
-    clv_graph_free(graph);
-}
-
-/* What is returned, or what other state becomes, is a copy: the next run may change the state itself. So it is when
- * the state is seen in another layout that means the same shards. */
-static void copies_state_that_leaves(void **state)
-{
-    clv_graph *graph = must_graph("a=2");
-    clv_layout cut = clv_graph_layout(graph, 1, "a"), pairs = clv_graph_layout(graph, 1, "a*2");
-    const int64_t shape[] = {8};
-    clv_value w = clv_state(graph, "w", CLV_F32, 1, shape, &cut, (clv_init){CLV_INIT_ONES, 0}),
-              v = clv_state(graph, "v", CLV_F32, 1, shape, &cut, (clv_init){CLV_INIT_ONES, 0});
-    clv_assign(graph, v, w);
-    clv_output(graph, "w now", w, &cut);
-    clv_output(graph, "w in pairs", clv_constrain(graph, w, &pairs), &pairs);
-    expect_table(graph, "%0 {a}: w\n"
-                        "%1 {a}: v\n"
-                        "%3 {a} = slice(%0) for w now\n"
-                        "%4 {a*2} = slice(%2) for w in pairs\n"
-                        "%5 {a} = slice(%0) for v\n"
-                        "output w now: %3\n"
-                        "output w in pairs: %4\n"
-                        "state v: %5\n");
-}
-
-/* Nothing is computed that nobody reads; an input of which nothing is stated lies where it is wanted; and an output of
- * which nothing is stated is complete. */
-static void assigns_what_is_asked_for(void **state)
-{
-    clv_graph *graph = must_graph("a=2");
-    clv_layout rows = clv_graph_layout(graph, 2, "a,_");
-    clv_value x = clv_input(graph, "x", CLV_F32, 2, (int64_t[]){8, 4}, NULL);
-    clv_unary(graph, CLV_TANH, x);
-    clv_value y = clv_constrain(graph, clv_unary(graph, CLV_RELU, x), &rows);
-    clv_output(graph, "y", clv_reduce(graph, CLV_SUM, y, (int[]){0}, 1, false), NULL);
-    expect_table(graph, "%0 {a,_}: x\n"
-                        "%1 {a,_} = map(%0): a->factor 0\n"
-                        "%2 {_ + sum{a}} = reduce(%1): a->factor 0\n"
-                        "%3 {_} = all_reduce(%2 over a) for y\n"
-                        "output y: %3\n");
 }
 
 /* ---- lower: of tables that no partitioner made ---- */
@@ -883,10 +777,7 @@ static void lays_out_a_program_made_by_hand(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(assigns_a_known_block),
-                                       cmocka_unit_test(copies_state_that_leaves),
-                                       cmocka_unit_test(assigns_what_is_asked_for),
-                                       cmocka_unit_test(updates_state_in_place_where_it_may),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(updates_state_in_place_where_it_may),
                                        cmocka_unit_test(adds_in_place),
                                        cmocka_unit_test(adds_apart_what_is_read),
                                        cmocka_unit_test(groups_by_all_axes),
