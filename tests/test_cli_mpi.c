@@ -1,7 +1,6 @@
 /* test_cli_mpi.c - commands in the processes of a job: `mpirun -np 2 cleave ...` prints and writes what one
  * process does, once, and says what failed in any of them. CLV_TEST_LAUNCHERS: each MPI's launcher with its options,
  * "|" between them. */
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,6 @@
 /* test_cli_terminal.c - what goes to a terminal: of a model's text control characters are spelled, and a pipe gets the
  * bytes; how wide it is, and text on it. */
 #include <fcntl.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

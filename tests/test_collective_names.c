@@ -1,6 +1,5 @@
 /* test_collective_names.c - what plans call their collectives: none by a constraint alone, what reduces a gradient by
  * its parameter; and which pass each is of. */
-#include <stdbool.h>
 #include <string.h>
 
 #include "cleave/plan.h"

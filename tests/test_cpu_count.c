@@ -1,6 +1,5 @@
 /* test_cpu_count.c - the cores that a process may use, and what a command takes where nothing is said. */
 #include <sched.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>

@@ -1,7 +1,6 @@
 /* test_docs.c - what README.md and docs say that a command prints is what it prints. Blocks that begin as one of those
  * below are run; "..." stands for the rest of the output. */
 #include <dirent.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

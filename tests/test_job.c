@@ -2,7 +2,6 @@
  * processes run the second part.
  */
 #include <dlfcn.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -2,7 +2,6 @@
  * trained on one batch (golden/make_train.py), and of adapters that PEFT did (golden/make_lora.py), on every kind of
  * mesh. */
 #include <math.h>
-#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -3,7 +3,6 @@
  */
 #include <pthread.h>
 #include <signal.h>
-#include <stdbool.h>
 #include <sys/resource.h>
 
 #include "cli/command.h"

@@ -3,7 +3,6 @@
  */
 #include "models/model.h"
 
-#include <stddef.h>
 #include <sys/stat.h>
 
 #include "base/threads/wait.h"

@@ -1,6 +1,5 @@
 /* instruction_info.c - clv_program_instruction: public description of one instruction (kind, flops, bytes, axes). */
 #include <math.h>
-#include <stddef.h>
 #include <string.h>
 
 #include "base/error.h"

@@ -1,7 +1,6 @@
 /* program.c - accessors of a compiled program: buffers, chunks, shards, collectives, named tensors. */
 #include "program/program.h"
 
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -2,7 +2,6 @@
 #include "cleave/mesh.h"
 
 #include <ctype.h>
-#include <stdbool.h>
 #include <string.h>
 
 #include "base/error.h"

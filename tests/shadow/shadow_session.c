@@ -5,7 +5,6 @@
  * session that has a rank for every process of the job is spread over it, and its shadow in one process, which follows
  * no parts: a process has but its own. A device whose memory is not the host's is not checked itself. The calls are
  * wrapped at link time. */
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

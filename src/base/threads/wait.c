@@ -4,7 +4,6 @@
 #include "base/threads/wait.h"
 
 #include <linux/futex.h>
-#include <stddef.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 

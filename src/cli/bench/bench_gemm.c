@@ -1,6 +1,4 @@
 /* bench_gemm.c - the `cleave bench gemm` benchmark: FLOP/s of one matrix product. */
-#include <stdbool.h>
-
 #include "cleave/session.h"
 #include "cli/command.h"
 #include "cli/options/run_options.h"

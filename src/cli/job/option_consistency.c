@@ -1,7 +1,6 @@
 /* option_consistency.c - checks that all processes of a job were given the same command, options and input files. */
 #include "cli/job/option_consistency.h"
 
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>

@@ -1,7 +1,6 @@
 /* terminal.c - terminal width, display width of UTF-8 text, and truncation to it. */
 #include "cli/output/terminal.h"
 
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>

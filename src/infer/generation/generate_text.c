@@ -1,5 +1,4 @@
 /* generate_text.c - clv_generate: continues prompts in batches, with stop strings, streaming and limits. */
-#include <stddef.h>
 #include <stdio.h>
 
 #include "base/threads/wait.h"

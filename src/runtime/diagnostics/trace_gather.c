@@ -2,7 +2,6 @@
 #include "cleave/trace.h"
 
 #include <ctype.h>
-#include <stddef.h>
 #include <unistd.h>
 
 #include "base/hash.h"

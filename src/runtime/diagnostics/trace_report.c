@@ -1,5 +1,4 @@
 /* trace_report.c - reads a trace file and reports its sums (clv_trace_report). */
-#include <stddef.h>
 #include <stdlib.h>
 
 #include "base/error.h"

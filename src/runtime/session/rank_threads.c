@@ -4,7 +4,6 @@
 #include <pthread.h>
 #include <sched.h>
 #include <stdalign.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,4 @@
 /* session.c - session: creates ranks, runs programs, binds inputs and outputs, keeps statistics. */
-#include <stddef.h>
-
 #include "base/hash.h"
 #include "base/threads/wait.h"
 #include "comm/job/mpi_job.h"

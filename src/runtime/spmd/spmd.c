@@ -1,8 +1,6 @@
 /* spmd.c - runs a user function on every rank (like JAX's shard_map): shards its inputs, gathers its outputs. */
 #include "runtime/spmd/spmd_internal.h"
 
-#include <stddef.h>
-
 #include "runtime/session/run_bindings.h"
 #include "tensor/box_copy.h"
 
