@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "base/threads/wait.h"
+#include "base/memory/grow.h"
 #include "graph/graph.h"
 #include "infer/forward/evaluate.h"
 #include "models/model.h"
@@ -17,11 +18,8 @@ static clv_status add_result(clv_evaluation *e, clv_graph *graph, const char *na
 {
     CLV_TRY(clv_graph_status(graph, err));
     const clv_type type = clv_graph_type(graph, value);
-    clv_evaluation_result *grown = realloc(e->result, (size_t)(e->n + 1) * sizeof *grown);
-    if (!grown)
-        return clv_fail_memory(err, "results", (size_t)(e->n + 1) * sizeof *grown);
-    e->result = grown;
-    clv_evaluation_result *r = &grown[e->n];
+    CLV_TRY(clv_grow(&e->result, &e->capacity, e->n + 1, sizeof *e->result, "results", err));
+    clv_evaluation_result *r = &e->result[e->n];
     *r = (clv_evaluation_result){.rank = type.rank ? type.rank : 1, .shape = {1}};
     memcpy(r->shape, type.shape, (size_t)type.rank * sizeof *type.shape);
     r->elems = clv_box_elems(r->rank, r->shape);

@@ -20,6 +20,7 @@ struct clv_evaluation {
     clv_program *program;
     int n, n_ops, n_forward; /* results: n_ops of ops; hidden.last, logits, loss; gradients from n_forward on */
     clv_evaluation_result *result;
+    int64_t capacity; /* of result */
     double seconds;
     clv_error origin; /* of non-finite values: CLV_ENONFINITE, or CLV_OK */
 };

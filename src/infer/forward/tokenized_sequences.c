@@ -5,6 +5,7 @@
 
 #include <stdio.h>
 
+#include "base/memory/grow.h"
 #include "io/files/text_file.h"
 #include "io/json/json.h"
 #include "models/model.h"
@@ -36,12 +37,7 @@ static clv_status add(clv_sequences *s, const char *name, size_t name_size, cons
                       clv_error *err)
 {
     char number[32];
-    if ((s->n & (s->n - 1)) == 0) { /* full: the capacity is a power of two */
-        clv_sequence *grown = realloc(s->item, (size_t)(s->n ? 2 * s->n : 1) * sizeof *grown);
-        if (!grown)
-            return clv_fail_memory(err, "sequences", (size_t)s->n * sizeof *grown);
-        s->item = grown;
-    }
+    CLV_TRY(clv_grow(&s->item, &s->capacity, s->n + 1, sizeof *s->item, "sequences", err));
     if (!name)
         name_size = (size_t)snprintf(number, sizeof number, "%lld", (long long)s->n + 1);
     clv_sequence *added = &s->item[s->n++];

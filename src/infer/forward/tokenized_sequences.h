@@ -14,7 +14,7 @@ typedef struct clv_sequence {
 } clv_sequence;
 
 struct clv_sequences {
-    int64_t n, n_skipped;
+    int64_t n, n_skipped, capacity;
     clv_sequence *item, *skipped; /* [n] those that fit, [n_skipped] those that do not; both in their order */
     int64_t max_tokens;           /* a sequence fits with at most so many tokens, */
     int64_t min_content_tokens;   /* and at least so many content tokens */

@@ -10,7 +10,8 @@ typedef struct clv_stop_strings {
     const char *const *texts; /* [n], none empty; borrowed */
     int n;
     char *held;
-    size_t size, capacity;
+    size_t size;
+    int64_t capacity;
 } clv_stop_strings;
 
 /* Adds a piece of the text (last: the end), and returns what cannot begin a stop string, borrowed until the next call.

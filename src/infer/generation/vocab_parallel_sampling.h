@@ -10,6 +10,7 @@ typedef struct clv_vocab_parallel {
     bool is_replicated; /* every process has all logits: nothing to gather */
     int n_shards;       /* outputs of a run: this process's shards, or one box of all logits */
     clv_output_box *shards;
+    int64_t capacity; /* of shards */
     /* The rest is for logits that are not replicated. */
     int first_rank, ranks; /* first rank of this process; number of ranks */
     int64_t batch, vocab;

@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 
+#include "base/memory/grow.h"
 #include "io/checkpoint/weights.h"
 #include "io/files/atomic_folder.h"
 #include "io/files/file.h"
@@ -173,6 +174,7 @@ clv_status clv_checkpoint_compare(const clv_checkpoint *c, const clv_model *mode
 struct clv_checkpoint_writer {
     char *path;
     int64_t n;
+    int64_t capacity, metadata_capacity;
     clv_tensor_spec *specs; /* [n]; names are the writer's */
     int n_metadata;
     clv_metadata_entry *metadata; /* [n_metadata]; texts are the writer's */
@@ -211,10 +213,8 @@ clv_status clv_checkpoint_add_tensor(clv_checkpoint_writer *w, const char *name,
     if (clv_dtype_size(dtype) == 0)
         return clv_fail(err, CLV_EDTYPE, "%s: dtype %d; valid: those of clv_dtype", name, (int)dtype);
     CLV_TRY(clv_shape_check(shape, rank, dtype, err));
-    clv_tensor_spec *grown = realloc(w->specs, (size_t)(w->n + 1) * sizeof *grown);
-    if (grown)
-        w->specs = grown;
-    const char *copy = grown ? strdup(name) : NULL;
+    CLV_TRY(clv_grow(&w->specs, &w->capacity, w->n + 1, sizeof *w->specs, "a tensor", err));
+    const char *copy = strdup(name);
     if (!copy)
         return clv_fail_memory(err, "a tensor's name", strlen(name));
     clv_tensor_spec *spec = &w->specs[w->n++];
@@ -228,10 +228,8 @@ clv_status clv_checkpoint_add_metadata(clv_checkpoint_writer *w, const char *key
 {
     CLV_TRY(clv_require(w && key && text, __func__, "a writer, a key and a text", err));
     CLV_TRY(check_added(w, key, err));
-    clv_metadata_entry *grown = realloc(w->metadata, (size_t)(w->n_metadata + 1) * sizeof *grown);
-    if (grown)
-        w->metadata = grown;
-    const clv_metadata_entry entry = {grown ? strdup(key) : NULL, grown ? strdup(text) : NULL};
+    CLV_TRY(clv_grow(&w->metadata, &w->metadata_capacity, w->n_metadata + 1, sizeof *w->metadata, "metadata", err));
+    const clv_metadata_entry entry = {strdup(key), strdup(text)};
     if (entry.key && entry.text) {
         w->metadata[w->n_metadata++] = entry;
         return CLV_OK;

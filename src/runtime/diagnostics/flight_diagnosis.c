@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/majority_check.h"
+#include "base/memory/grow.h"
 #include "runtime/diagnostics/flight_report.h"
 #include "tensor/parse_print.h"
 
@@ -24,14 +25,7 @@ const char *clv_flight_kind_name(clv_flight_kind kind)
 static clv_status add_finding(clv_flight_report *report, clv_flight_kind kind, int rank, int peer,
                               clv_flight_found found, clv_error *err)
 {
-    if (report->n_findings == report->capacity) {
-        int capacity = 2 * report->capacity + 16;
-        clv_flight_found *grown = realloc(report->findings, (size_t)capacity * sizeof *grown);
-        if (!grown)
-            return clv_fail_memory(err, "a finding", (size_t)capacity * sizeof *grown);
-        report->findings = grown;
-        report->capacity = capacity;
-    }
+    CLV_TRY(clv_grow(&report->findings, &report->capacity, report->n_findings + 1, sizeof found, "a finding", err));
     found.finding = (clv_flight_finding){.size = sizeof found.finding, .kind = kind, .rank = rank, .peer = peer};
     found.number = report->n_findings;
     report->findings[report->n_findings++] = found;

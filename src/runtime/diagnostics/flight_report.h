@@ -18,7 +18,8 @@ struct clv_flight_report {
     clv_flight_dump *dumps;              /* [n_dumps] */
     const clv_flight_dump **dump_of;     /* [ranks]; NULL: the rank is missing */
     const clv_flight_rank_dump **ranked; /* [ranks] likewise */
-    int n_findings, capacity;
+    int n_findings;
+    int64_t capacity; /* of findings */
     clv_flight_found *findings;
 };
 

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "base/hash.h"
+#include "base/memory/grow.h"
 #include "base/threads/wait.h"
 #include "program/program.h"
 #include "runtime/diagnostics/trace_recorder.h"
@@ -204,14 +205,7 @@ static clv_status append(recorded *out, const clv_trace_event *events, int64_t n
 {
     if (n == 0)
         return CLV_OK;
-    if (out->n + n > out->capacity) {
-        int64_t capacity = out->n + n + out->capacity;
-        clv_trace_event *grown = realloc(out->events, (size_t)capacity * sizeof *grown);
-        if (!grown)
-            return clv_fail_memory(err, gathering, (size_t)capacity * sizeof *grown);
-        out->events = grown;
-        out->capacity = capacity;
-    }
+    CLV_TRY(clv_grow(&out->events, &out->capacity, out->n + n, sizeof *events, gathering, err));
     memcpy(out->events + out->n, events, (size_t)n * sizeof *events);
     out->n += n;
     return CLV_OK;

@@ -43,6 +43,7 @@ struct clv_session {
     int all_ranks_set;  /* the group set with all ranks in one group */
     int64_t rank_bytes; /* allocated for each rank */
     int n_states;
+    int64_t states_capacity;
     clv_named_state *states;
     int n_loaded;
     clv_loaded_program **loaded;

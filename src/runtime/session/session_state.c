@@ -1,5 +1,6 @@
 /* session_state.c - named session state (parameters, optimizer moments): initializes, reshards, reads and writes it. */
 #include "base/hash.h"
+#include "base/memory/grow.h"
 #include "runtime/checks/guard_bytes.h"
 #include "runtime/multi_process/multi_process.h"
 #include "runtime/session/run_bindings.h"
@@ -184,11 +185,10 @@ static void drop_state(const clv_session *session, clv_named_state *state)
 
 static clv_status make_state(clv_session *session, const clv_buffer *buffer, clv_error *err)
 {
-    clv_named_state *grown = realloc(session->states, ((size_t)session->n_states + 1) * sizeof *grown);
-    if (!grown)
-        return clv_fail_memory(err, "a state's record", sizeof *grown);
-    session->states = grown;
-    clv_named_state *state = &session->states[session->n_states];
+    clv_named_state *state;
+    CLV_TRY(
+        clv_grow(&session->states, &session->states_capacity, session->n_states + 1, sizeof *state, "a state", err));
+    state = &session->states[session->n_states];
     CLV_TRY(clv_session_allocate_state(state, session, buffer->name, &buffer->type, &buffer->layout, false, err));
     init_job job = {.session = session,
                     .state = state,

@@ -1,6 +1,7 @@
 /* spmd.c - runs a user function on every rank (like JAX's shard_map): shards its inputs, gathers its outputs. */
 #include "runtime/spmd/spmd_internal.h"
 
+#include "base/memory/grow.h"
 #include "runtime/session/run_bindings.h"
 #include "tensor/box_copy.h"
 
@@ -27,10 +28,8 @@ static clv_status add_group(clv_spmd_context *context, clv_spmd_group_set *group
 {
     if (clv_spmd_find_group_set(context, group->axes, group->n))
         return CLV_OK;
-    clv_spmd_group_set *grown = realloc(context->groups, (size_t)(context->n_groups + 1) * sizeof *grown);
-    if (!grown)
-        return clv_fail_memory(err, "the groups of a function", (size_t)(context->n_groups + 1) * sizeof *grown);
-    context->groups = grown;
+    CLV_TRY(clv_grow(&context->groups, &context->groups_capacity, context->n_groups + 1, sizeof *group,
+                     "the groups of a function", err));
     CLV_TRY(clv_session_add_groups(&group->set, context->session, group->axes, group->n, err));
     context->groups[context->n_groups++] = *group;
     return CLV_OK;

@@ -1,5 +1,6 @@
 /* spmd_collectives.c - collectives that a manual SPMD function calls: clv_spmd_all_reduce and others. */
 #include "base/memory/aligned_memory.h"
+#include "base/memory/grow.h"
 #include "runtime/spmd/spmd_internal.h"
 
 /* ---- memory ---- */
@@ -119,14 +120,8 @@ static clv_status record_call(clv_spmd *spmd, const clv_spmd_cached_collective *
 {
     if (spmd->rank != spmd->context->session->first_local_rank || call->info.n_axes == 0)
         return CLV_OK;
-    if (spmd->n_called == spmd->capacity) {
-        int room = 2 * spmd->capacity + 16;
-        const clv_spmd_cached_collective **grown = realloc(spmd->called, (size_t)room * sizeof *grown);
-        if (!grown)
-            return clv_fail_memory(err, "the list of collectives", (size_t)room * sizeof *grown);
-        spmd->called = grown;
-        spmd->capacity = room;
-    }
+    CLV_TRY(clv_grow(&spmd->called, &spmd->capacity, spmd->n_called + 1, sizeof(const clv_spmd_cached_collective *),
+                     "the list of collectives", err));
     spmd->called[spmd->n_called++] = call;
     return CLV_OK;
 }

@@ -39,7 +39,8 @@ struct clv_spmd {
     void *staging;
     int64_t staging_bytes;
     clv_spmd_allocation *blocks; /* of the current function */
-    int n_called, capacity;      /* collectives of the last run, on the first local rank only */
+    int64_t capacity;
+    int n_called; /* collectives of the last run, on the first local rank only */
     const clv_spmd_cached_collective **called;
 };
 
@@ -59,6 +60,7 @@ typedef struct clv_spmd_context {
     clv_session *session;
     clv_spmd_invocation job; /* the current one, or the one that failed */
     int n_groups;
+    int64_t groups_capacity;
     clv_spmd_group_set *groups;
     clv_spmd *ranks; /* [n_local_ranks] */
 } clv_spmd_context;
