@@ -28,7 +28,7 @@ typedef struct clv_table_format {
 /* A table whose rows are listed under `rows`; NULL when it has fields alone. */
 clv_table *clv_table_new(const char *rows);
 
-/* The following values go to a new row, or (clv_table_root, and at first) to the fields beside the rows. */
+/* The following values go to a new row, or (clv_table_root, and at first) to the fields outside of the rows. */
 void clv_table_row(clv_table *t);
 void clv_table_root(clv_table *t);
 /* Adds the numbers of the newest row to an earlier row with the same texts, if there is one, and removes it. */

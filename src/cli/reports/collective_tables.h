@@ -14,7 +14,7 @@ clv_table *clv_collectives_by_kind(const clv_program *program);
 clv_table *clv_collectives_by_layer(const clv_program *program, const clv_machine *machine);
 /* One by one: {"collectives":
  * [{"op","layer","tensor","kind","axes","bytes","seconds","overlapped","part","pass","implicit","reason",
- * "statement","rules","from","to","cause"}]}: the sentence, and its parts for programs; hidden: it runs beside ops;
+ * "statement","rules","from","to","cause"}]}: the sentence, and its parts for programs; hidden: it overlaps with ops;
  * part: "2/4", where it was cut into four. */
 clv_table *clv_collectives_one_by_one(const clv_program *program, const clv_machine *machine);
 /* Of all of them. */

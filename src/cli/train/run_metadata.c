@@ -19,7 +19,7 @@ typedef struct record {
     char value[TEXT];
 } record;
 
-/* Options whose values are recorded, as the command's table has them. */
+/* Options that are recorded. */
 static const struct {
     const char *option;
     bool may_change;

@@ -259,7 +259,7 @@ static clv_status read_ranks(clv_manifest *m, const char *path, clv_error *err)
     return CLV_OK;
 }
 
-/* What is written of a part must be what follows from mesh and layout. */
+/* A part as written must equal the part that mesh and layout imply. */
 static clv_status read_part(clv_manifest_part *part, const json_t *o, const char *where, clv_error *err)
 {
     int64_t rank = 0;

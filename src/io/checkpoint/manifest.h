@@ -39,7 +39,7 @@ typedef struct clv_manifest_tensor {
     int file;                 /* index into files */
     int rank;                 /* number of dimensions */
     int64_t shape[CLV_MAX_RANK];
-    clv_tensor_placement placement; /* for a dtype that the library lacks: of its bytes */
+    clv_tensor_placement placement; /* for an unsupported dtype: of its bytes */
     int64_t n_parts;
     clv_manifest_part *parts; /* sorted by rank, without empty ones */
 } clv_manifest_tensor;
@@ -58,7 +58,7 @@ typedef struct clv_manifest_rank {
 typedef struct clv_manifest {
     clv_mesh mesh;
     const char *rules; /* name of a preset or text of the rules, for people */
-    const char *index; /* content of model.safetensors.index.json; NULL: there was none */
+    const char *index; /* content of model.safetensors.index.json; NULL: none */
     int n_files;
     clv_manifest_file *files;
     int64_t n_ranks;

@@ -188,7 +188,7 @@ static clv_status parse_tensors(clv_safetensors *f, clv_error *err)
     return CLV_OK;
 }
 
-/* Refuses a file that is known to be of another kind. */
+/* Rejects a file of another known kind. */
 static clv_status check_kind(const clv_safetensors *f, clv_error *err)
 {
     char bytes[CLV_FILE_KIND_BYTES];
@@ -225,7 +225,7 @@ static clv_status parse_header(clv_safetensors *f, const char *text, size_t size
     /* One member more than MAX_TENSORS, for the metadata. */
     if (clv_json_count_members(text, size) > MAX_TENSORS + 1)
         return clv_fail(err, CLV_ELIMIT, "%s: more than %d tensors", f->path, MAX_TENSORS);
-    if (size > 0 && text[0] == '\xef') /* of a byte order mark, which files of text may have */
+    if (size > 0 && text[0] == '\xef') /* a byte order mark, as text files may have */
         return format_error(f->path, err, "its header does not begin with '{'");
     CLV_TRY(clv_json_parse(&f->header, text, size, CLV_JSON_KEYS_UNIQUE, f->path, err));
     CLV_TRY(clv_json_check_object(f->header, f->path, err));
@@ -396,7 +396,7 @@ static clv_status read_bytes(const clv_safetensors *f, void *out, size_t size, u
 }
 
 /* Reads count elements from `offset` of the file and converts them, a chunk at a time through `staging`; elements may
- * stand at any byte, so they are never read in place. */
+ * be at any byte offset, so they are never read in place. */
 static clv_status read_run(const clv_safetensor *t, uint64_t offset, int64_t count, clv_dtype dtype, char *out,
                            void *staging, clv_error *err)
 {

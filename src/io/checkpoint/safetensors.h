@@ -6,7 +6,7 @@
  *
  * Files are not trusted: every size in one is checked against the file's own size before anything of that size is
  * allocated. Beyond the format's own limits: at most 8 dimensions, at most 10^6 tensors, no unknown field in an entry,
- * no product of dimensions beyond 2^63 - 1 even beside a dimension of 0.
+ * no product of dimensions beyond 2^63 - 1, even if another dimension is 0.
  */
 #pragma once
 
@@ -66,7 +66,7 @@ int clv_safetensors_by_name(const void *a, const void *b);
 
 /* Reads the elements of a box ([lo, hi) a dimension; NULL for all) into out, row-major and without gaps, converted to
  * `dtype`. Only the bytes of the box are read from the file.
- * @return CLV_ESHAPE for a box that is not within the tensor; CLV_EUNSUPPORTED for a dtype that the library lacks;
+ * @return CLV_ESHAPE for a box that is not within the tensor; CLV_EUNSUPPORTED for an unsupported dtype;
  *         CLV_EIO; CLV_ENOMEM */
 clv_status clv_safetensors_read(const clv_safetensor *tensor, const clv_shard *box, clv_dtype dtype, void *out,
                                 clv_error *err);

@@ -130,7 +130,7 @@ static clv_status make_header(char **out, clv_safetensors_writer *w, const char 
     return status;
 }
 
-/* number: of the file that another process has begun; -1: a new one. */
+/* number: id of the file that another process has created; -1: creates one. */
 static clv_status start(clv_safetensors_writer *w, const char *path, const clv_metadata_entry *notes, int n_notes,
                         int number, clv_error *err)
 {
@@ -187,7 +187,7 @@ static clv_status begin(clv_safetensors_writer **out, const char *path, const cl
     memcpy(w->specs, specs, (size_t)n * sizeof *specs);
     status = start(w, path, notes, n_notes, number, err);
     for (int64_t i = 0; i < n; i++)
-        w->specs[i].name = NULL; /* the caller's, and may be gone from here on */
+        w->specs[i].name = NULL; /* owned by the caller, who may free it from here on */
     if (status != CLV_OK)
         clv_safetensors_abort(w);
     else

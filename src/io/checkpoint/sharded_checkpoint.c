@@ -15,14 +15,14 @@
 
 enum { PIECE_ELEMS = 1 << 18 };
 
-/* A part's tensor in its rank file, and whether its checksum has been found right. Two threads may both look: they find
- * the same. */
+/* A part's tensor in its rank file, and whether its checksum was verified. Two threads may both verify it, with the
+ * same result. */
 typedef struct stored_part {
     const clv_safetensor *stored;
     atomic_bool verified;
 } stored_part;
 
-/* An original file, as the reader of its tensors is given it. */
+/* An original file: the argument of the reader of its tensors. */
 typedef struct original {
     const struct clv_sharded_checkpoint *shards;
     clv_safetensors *file;
@@ -252,7 +252,7 @@ static clv_status find_parts(clv_sharded_checkpoint *s, int64_t index, clv_error
     return CLV_OK;
 }
 
-/* A part has its tensor's dtype; u8 stands for those that the library lacks. */
+/* A part has its tensor's dtype, or u8 if the library does not support that. */
 static clv_status check_dtypes(const clv_sharded_checkpoint *s, int file, clv_error *err)
 {
     const original *o = &s->originals[file];

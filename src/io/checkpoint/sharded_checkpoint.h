@@ -31,7 +31,7 @@ clv_safetensors *clv_sharded_checkpoint_file(const clv_sharded_checkpoint *shard
 typedef struct clv_sharded_write_options {
     clv_mesh mesh;
     const char *rules;                      /* for the manifest */
-    const char *index;                      /* the index file's text; NULL: there is none */
+    const char *index;                      /* the index file's text; NULL: none */
     const clv_tensor_placement *placements; /* of each tensor, file by file, in the order of clv_safetensors_at */
     clv_progress_callback *progress;        /* called with bytes written; NULL: none */
     void *progress_arg;

@@ -11,7 +11,7 @@
 
 enum { PIECE_BYTES = 4 << 20 };
 
-/* A checkpoint on its way into rank files. */
+/* A checkpoint that is being written as rank files. */
 struct clv_sharded_writer {
     char *folder;
     const clv_safetensors *const *files;
@@ -27,7 +27,7 @@ typedef clv_sharded_writer writing;
 
 /* ---- the table of contents ---- */
 
-/* Rank files hold the tensors of all files side by side. */
+/* Checks that names differ: a rank file holds tensors of all files. */
 static clv_status check_names(const writing *w, clv_error *err)
 {
     size_t n = (size_t)w->manifest.n_tensors;
@@ -99,7 +99,7 @@ static clv_status collect_files(writing *w, const char *const *names, int n, clv
 
 /* ---- rank files ---- */
 
-/* Moves a part, piece by piece, and sums it up on the way. */
+/* Copies a part in pieces, and computes its checksum. */
 static clv_status write_part(writing *w, clv_safetensors_writer *writer, int64_t index, const clv_safetensor *source,
                              const clv_tensor_placement *p, clv_manifest_part *part, clv_error *err)
 {
@@ -174,7 +174,7 @@ static clv_status write_parts(writing *w, clv_safetensors_writer *writer, int64_
     return CLV_OK;
 }
 
-/* What the manifest says of the file as a whole is read back from it. */
+/* Reads back the size and header checksum of a rank file for the manifest. */
 static clv_status checksum_rank_file(clv_manifest_rank *rank, const char *path, clv_error *err)
 {
     clv_safetensors *file;

@@ -27,7 +27,7 @@ struct clv_weights {
     clv_safetensors **files;
     char **names;                   /* of the files, within the folder */
     json_t *index;                  /* NULL for a single file */
-    clv_sharded_checkpoint *shards; /* whose files these are; NULL: they are their own */
+    clv_sharded_checkpoint *shards; /* owns the files; NULL: not sharded */
     const clv_safetensor **by_name; /* sorted, each name once */
     int64_t n_names;
     size_t prefix;    /* characters of a wrapper's prefix, which all names have */
@@ -82,8 +82,7 @@ static clv_safetensors *file_named(const clv_weights *w, const char *name)
     return NULL;
 }
 
-/* Opens the files that the index names. Which tensors they have is theirs to say: indexes are copied from models that
- * had others. */
+/* Opens the files that the index names. The files decide which tensors there are: indexes are copied between models. */
 static clv_status open_listed(clv_weights *w, const char *path, clv_error *err)
 {
     const char *tensor;
@@ -115,7 +114,7 @@ static clv_status open_indexed(clv_weights *w, const char *path, clv_error *err)
     return open_listed(w, path, err);
 }
 
-/* The files that a sharded checkpoint was made of; the shards keep their own. */
+/* The original files of a sharded checkpoint, which owns them. */
 static clv_status open_shards(clv_weights *w, clv_error *err)
 {
     CLV_TRY(clv_sharded_checkpoint_open(&w->shards, w->folder, err));
@@ -145,7 +144,7 @@ bool clv_weights_exist(const char *folder)
            clv_folder_has(folder, clv_manifest_name);
 }
 
-/* Names of weights in forms that cannot be read. */
+/* Names of weights in unsupported formats. */
 static const struct other_form {
     const char *pattern;
     clv_file_kind kind;
@@ -159,7 +158,7 @@ static const struct other_form {
     {"*.safetensors", CLV_FILE_SAFETENSORS},
 };
 
-/* CLV_ENOTFOUND for a folder with weights in another form, or under another name; else CLV_OK. */
+/* CLV_ENOTFOUND for a folder with weights in an unsupported format, or under another name; else CLV_OK. */
 static clv_status refuse_other_form(const char *folder, const char *name, clv_error *err)
 {
     if (strcmp(name, "adapter_model.safetensors") == 0)
@@ -238,7 +237,7 @@ static bool is_listed(const clv_weights *w, const clv_safetensor *t)
     return file != NULL && strcmp(file, file_name_of(w, t)) == 0;
 }
 
-/* Of two tensors of one name: the one where the index has it, else that of the last file, as transformers takes it. */
+/* Picks one of two tensors of one name: by the index, else the last file, as transformers does. */
 static const clv_safetensor *either(const clv_weights *w, const clv_safetensor *a, const clv_safetensor *b)
 {
     if (is_listed(w, a) != is_listed(w, b))
@@ -266,7 +265,7 @@ static clv_status sort_names(clv_weights *w, clv_error *err)
     return CLV_OK;
 }
 
-/* What torch.compile and DistributedDataParallel put before the names of all that they wrap. */
+/* Prefixes that torch.compile and DistributedDataParallel add to all names. */
 static const char *const wrappers[] = {"_orig_mod.", "module."};
 
 static bool all_begin(const clv_weights *w, size_t at, const char *wrapper)
@@ -300,7 +299,7 @@ static void find_missing(clv_weights *w)
     }
 }
 
-/* Of files that are open. */
+/* Indexes the tensors of open files by name. */
 static clv_status index_names(clv_weights *w, clv_error *err)
 {
     CLV_TRY(sort_names(w, err));
@@ -335,7 +334,7 @@ clv_status clv_weights_open(clv_weights **out, const char *folder, clv_error *er
     return open_with(out, folder, open_folder, err);
 }
 
-/* Room for one file of this name. */
+/* Weights with room for one file of this name. */
 static clv_status alloc_single_file(clv_weights *w, const char *name, clv_error *err)
 {
     w->files = calloc(1, sizeof *w->files);
@@ -374,7 +373,7 @@ clv_status clv_weights_from_file(clv_weights **out, clv_safetensors *file, const
         *out = w;
         return CLV_OK;
     }
-    w->n_files = 0; /* the file stays the caller's */
+    w->n_files = 0; /* the caller keeps the file */
     clv_weights_close(w);
     return status;
 }
@@ -414,7 +413,7 @@ clv_status clv_weights_map(clv_weights *w, clv_error *err)
     return CLV_OK;
 }
 
-/* By the part of names from `at` on, which all have the same before it. */
+/* Finds a name by its part from `at` on; all names are equal before that. */
 static const clv_safetensor *find_from(const clv_weights *w, size_t at, const char *name)
 {
     int64_t lo = 0, hi = w->n_names;

@@ -58,7 +58,7 @@ static bool divide_workspace(sums_space *out, const clv_gemm_args *g, size_t byt
     return true;
 }
 
-/* A product whose columns are split into tasks, each a multiple of `unit` columns. */
+/* A product with its columns split into tasks, each a multiple of `unit` columns. */
 typedef struct product {
     const clv_gemm_args *g;
     clv_gemm_a_rows x;

@@ -215,7 +215,7 @@ CLV_INLINE const float *vector_of(const clv_gemm_f32_b_panels *b, int v)
 }
 
 /* With AVX-512 a tile's panels are larger than L1, and their lines come from L2. Those beyond the panels' end are of
- * what comes next, or of nobody: a prefetch does not fault. */
+ * what comes next, or of no object: a prefetch does not fault. */
 CLV_INLINE void fetch_ahead(const float *a, const float *const b[VECTORS])
 {
 #if defined(__AVX512F__)

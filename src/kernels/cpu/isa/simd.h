@@ -117,7 +117,7 @@ CLV_INLINE vf vf_zero_below(vf x, vf test, vf bound)
 {
     return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(test, bound, _CMP_NLT_UQ), x);
 }
-/* The float whose bits are those of x << 23. */
+/* The float with the bits of x << 23. */
 CLV_INLINE vf vf_power_of_two(vf x)
 {
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_castps_si512(x), 23));
@@ -126,7 +126,7 @@ CLV_INLINE vf vf_load_bf16(const uint16_t *p)
 {
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)p)), 16));
 }
-/* Bits whose upper halves are bf16, of what is no NaN. */
+/* Bits with bf16 in their upper halves, of values that are not NaN. */
 CLV_INLINE __m512i vf_rounded_bf16(vf x)
 {
     __m512i bits = _mm512_castps_si512(x);
