@@ -51,26 +51,23 @@ static clv_status check_weights(const clv_trainer *t, const json_t *document, co
                                 clv_error *err)
 {
     const json_t *said = json_object_get(document, "weights_checksums");
-    json_t *are = NULL;
+    json_auto_t *are = NULL;
     CLV_TRY(clv_json_check_object(said, path, err));
     CLV_TRY(clv_trainer_checksum_weights(&are, t, folder, err));
     const char *name;
     json_t *sum;
-    clv_status status = CLV_OK;
     if (json_object_size(said) != json_object_size(are))
-        status = clv_fail(err, CLV_EFORMAT, "%s/%s: has %zu tensors, %s has %zu: damaged", folder,
-                          clv_trainer_weights_name(t), json_object_size(are), clv_trainer_manifest_name,
-                          json_object_size(said));
+        return clv_fail(err, CLV_EFORMAT, "%s/%s: has %zu tensors, %s has %zu: damaged", folder,
+                        clv_trainer_weights_name(t), json_object_size(are), clv_trainer_manifest_name,
+                        json_object_size(said));
     json_object_foreach(are, name, sum)
     {
-        if (status == CLV_OK && !json_equal(sum, json_object_get(said, name)))
-            status = clv_fail(err, CLV_EFORMAT,
-                              "%s/%s: %.128s: its checksum differs from that in %s: the file is "
-                              "damaged",
-                              folder, clv_trainer_weights_name(t), name, clv_trainer_manifest_name);
+        if (!json_equal(sum, json_object_get(said, name)))
+            return clv_fail(err, CLV_EFORMAT,
+                            "%s/%s: %.128s: its checksum differs from that in %s: the file is damaged", folder,
+                            clv_trainer_weights_name(t), name, clv_trainer_manifest_name);
     }
-    json_decref(are);
-    return status;
+    return CLV_OK;
 }
 
 /* What a checkpoint trained, or by which optimizer, must be the same in this run. by: "by " or "". */

@@ -45,29 +45,25 @@ static clv_status list_states(optimizer_states *o, clv_error *err)
     int all = 0;
     while (clv_session_state(t->session, all, &info, err) == CLV_OK && info.name)
         all++;
-    clv_state_info *infos = calloc((size_t)all + 1, sizeof *infos);
+    CLV_FREED clv_state_info *infos = calloc((size_t)all + 1, sizeof *infos);
     o->specs = calloc((size_t)all + 1, sizeof *o->specs);
     o->placements = calloc((size_t)all + 1, sizeof *o->placements);
-    clv_status status = infos && o->specs && o->placements
-                            ? CLV_OK
-                            : clv_fail_memory(err, "a checkpoint's tensors", (size_t)all * sizeof *infos);
-    for (int i = 0; status == CLV_OK && i < all; i++) {
+    if (!infos || !o->specs || !o->placements)
+        return clv_fail_memory(err, "a checkpoint's tensors", (size_t)all * sizeof *infos);
+    for (int i = 0; i < all; i++) {
         infos[o->n].size = sizeof *infos;
-        status = clv_session_state(t->session, i, &infos[o->n], err);
-        o->n += status == CLV_OK && !clv_trainer_is_trained(t, infos[o->n].name) &&
-                clv_trainer_state_is_saved(t, infos[o->n].name);
+        CLV_TRY(clv_session_state(t->session, i, &infos[o->n], err));
+        o->n += !clv_trainer_is_trained(t, infos[o->n].name) && clv_trainer_state_is_saved(t, infos[o->n].name);
     }
-    if (status == CLV_OK)
-        qsort(infos, (size_t)o->n, sizeof *infos, by_name);
-    for (int64_t k = 0; status == CLV_OK && k < o->n; k++) {
+    qsort(infos, (size_t)o->n, sizeof *infos, by_name);
+    for (int64_t k = 0; k < o->n; k++) {
         const clv_type *type = &infos[k].type;
         o->specs[k] = (clv_tensor_spec){.name = infos[k].name, .dtype = type->dtype, .rank = type->rank};
         o->placements[k] = (clv_tensor_placement){.rank = type->rank, .layout = infos[k].layout};
         memcpy(o->specs[k].shape, type->shape, sizeof type->shape);
         memcpy(o->placements[k].view, type->shape, sizeof type->shape);
     }
-    free(infos);
-    return status;
+    return CLV_OK;
 }
 
 /* A clv_tensor_reader for boxes of this process's ranks. */
@@ -158,14 +154,12 @@ static clv_status exchange_checksums(const clv_trainer *t, clv_manifest *m, clv_
 {
     int n = (int)(2 + SUM_WORDS * (1 + m->n_tensors)), rounds = max_local_ranks(t->session, m->n_ranks);
     size_t bytes = (size_t)n * (size_t)m->n_ranks * sizeof(int64_t);
-    int64_t *mine = calloc((size_t)n, sizeof *mine), *all = malloc(bytes);
+    CLV_FREED int64_t *mine = calloc((size_t)n, sizeof *mine), *all = malloc(bytes);
     clv_status status = mine && all ? CLV_OK : clv_fail_memory(err, "checksums", bytes);
-    status = clv_job_agree(t->model->job, status, err);
-    for (int k = 0; status == CLV_OK && k < rounds; k++)
-        status = exchange_one_rank(t->session, m, k, mine, n, all, err);
-    free(mine);
-    free(all);
-    return status;
+    CLV_TRY(clv_job_agree(t->model->job, status, err));
+    for (int k = 0; k < rounds; k++)
+        CLV_TRY(exchange_one_rank(t->session, m, k, mine, n, all, err));
+    return CLV_OK;
 }
 
 /* ---- trainer.json ---- */

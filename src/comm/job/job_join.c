@@ -176,22 +176,20 @@ typedef struct message_version {
 static clv_status check_versions(clv_job *job, clv_error *err)
 {
     message_version mine = {0};
-    void *gathered;
+    CLV_FREED void *gathered = NULL;
     snprintf(mine.text, sizeof mine.text, "%d.%d.%zu.%zu", CLV_MPI_VERSION, CLV_CONTROL_VERSION, sizeof(clv_job_member),
              sizeof(clv_job_rendezvous_info));
     CLV_TRY(clv_job_all_gather(&gathered, job, &mine, sizeof mine, err));
     message_version *all = gathered;
-    clv_status status = CLV_OK;
-    for (int p = 0; status == CLV_OK && p < job->info.processes; p++) {
+    for (int p = 0; p < job->info.processes; p++) {
         all[p].text[sizeof all[p].text - 1] = '\0';
         if (strcmp(all[p].text, all[0].text) != 0)
-            status = clv_fail(
+            return clv_fail(
                 err, CLV_EUNSUPPORTED,
                 "process 0 has message version %s, and process %d %s; valid: the same version of the library in each",
                 all[0].text, p, all[p].text);
     }
-    free(all);
-    return status;
+    return CLV_OK;
 }
 
 /* Gathers all members. control: the option or environment variable; NULL: not given. */

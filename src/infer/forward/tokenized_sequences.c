@@ -209,7 +209,7 @@ static clv_status read_sequences(char **out, size_t *size, clv_text_format *form
 clv_status clv_sequences_load(clv_sequences *out, const char *path, const clv_tokenizer *tokenizer, int64_t most,
                               const clv_sequences_options *options, clv_error *err)
 {
-    char *text;
+    CLV_FREED char *text = NULL;
     size_t size;
     clv_text_format format;
     *out = (clv_sequences){.max_tokens = most, .min_content_tokens = options->min_content_tokens};
@@ -220,7 +220,6 @@ clv_status clv_sequences_load(clv_sequences *out, const char *path, const clv_to
     bool json = format == CLV_TEXT_JSON_LINES || format == CLV_TEXT_JSON_ARRAY;
     clv_status status =
         out->fasta ? read_fasta(out, text, size, path, err) : read_lines(out, text, size, json, path, err);
-    free(text);
     if (status == CLV_OK && out->n == 0)
         status = clv_fail(err, CLV_EINVAL, "%s: no sequence in it", path);
     if (status == CLV_OK)

@@ -31,19 +31,17 @@ typedef clv_sharded_writer writing;
 static clv_status check_names(const writing *w, clv_error *err)
 {
     size_t n = (size_t)w->manifest.n_tensors;
-    const clv_safetensor **sorted = malloc((n + 1) * sizeof(const clv_safetensor *));
-    clv_status status = CLV_OK;
+    CLV_FREED const clv_safetensor **sorted = malloc((n + 1) * sizeof(const clv_safetensor *));
 
     if (sorted == NULL)
         return clv_fail_memory(err, "names of tensors", n * sizeof(const clv_safetensor *));
     memcpy(sorted, w->source, n * sizeof(const clv_safetensor *));
     qsort(sorted, n, sizeof(const clv_safetensor *), clv_safetensors_by_name);
-    for (size_t i = 1; status == CLV_OK && i < n; i++)
+    for (size_t i = 1; i < n; i++)
         if (clv_safetensors_by_name(&sorted[i - 1], &sorted[i]) == 0)
-            status = clv_fail(err, CLV_EUNSUPPORTED, "two of the files have a tensor %.128s; valid: names that differ",
-                              sorted[i]->name);
-    free(sorted);
-    return status;
+            return clv_fail(err, CLV_EUNSUPPORTED, "two of the files have a tensor %.128s; valid: names that differ",
+                            sorted[i]->name);
+    return CLV_OK;
 }
 
 static clv_status add_tensor(writing *w, const clv_safetensor *source, int file, clv_error *err)

@@ -101,23 +101,18 @@ clv_status clv_weights_shard(const clv_weights *w, const char *folder, const clv
                              clv_error *err)
 {
     size_t n = (size_t)clv_weights_file_count(w);
-    const clv_safetensors **files = calloc(n + 1, sizeof(const clv_safetensors *));
-    const char **names = calloc(n + 1, sizeof(const char *));
+    CLV_FREED const clv_safetensors **files = calloc(n + 1, sizeof(const clv_safetensors *));
+    CLV_FREED const char **names = calloc(n + 1, sizeof(const char *));
+    CLV_FREED char *index = NULL;
     clv_sharded_write_options with_index = *options;
-    char *index = NULL;
-    clv_status status = clv_weights_index_json(&index, w, err);
 
-    if (status == CLV_OK && (files == NULL || names == NULL))
-        status = clv_fail_memory(err, "the files", n * sizeof(const char *));
-    for (size_t i = 0; files != NULL && names != NULL && i < n; i++) {
+    if (files == NULL || names == NULL)
+        return clv_fail_memory(err, "the files", n * sizeof(const char *));
+    CLV_TRY(clv_weights_index_json(&index, w, err));
+    for (size_t i = 0; i < n; i++) {
         files[i] = clv_weights_file(w, (int)i);
         names[i] = clv_weights_file_name(w, (int)i);
     }
     with_index.index = index;
-    if (status == CLV_OK)
-        status = clv_sharded_write(folder, files, names, (int)n, &with_index, err);
-    free(index);
-    free(files);
-    free(names);
-    return status;
+    return clv_sharded_write(folder, files, names, (int)n, &with_index, err);
 }

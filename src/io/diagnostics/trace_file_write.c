@@ -108,20 +108,17 @@ static clv_status emit_predicted(writer *w)
 static clv_status emit_header(writer *w)
 {
     const clv_trace_content *c = w->content;
-    char *mesh = quote(c->mesh), *machine = quote(c->machine);
-    clv_status status = mesh && machine ? CLV_OK : clv_fail_memory(w->err, "a trace", strlen(c->mesh));
-    if (status == CLV_OK)
-        status = emit(w,
-                      "{\"displayTimeUnit\":\"ms\",\"otherData\":{\"cleave_trace\":1,\"mesh\":%s,\"ranks\":%d,"
-                      "\"seen\":%d,\"processes\":%d,\"steps\":%" PRId64 ",\"dropped_events\":%" PRId64
-                      ",\"clocks\":\"%s\",\"machine\":%s,",
-                      mesh, c->ranks, c->seen, c->processes, c->steps, c->dropped_events,
-                      c->aligned ? "aligned" : "one", machine);
-    free(mesh);
-    free(machine);
-    if (status == CLV_OK)
-        status = emit_predicted(w);
-    return status == CLV_OK ? emit(w, "},\n\"traceEvents\":[") : status;
+    CLV_FREED char *mesh = quote(c->mesh), *machine = quote(c->machine);
+    if (!mesh || !machine)
+        return clv_fail_memory(w->err, "a trace", strlen(c->mesh));
+    CLV_TRY(emit(w,
+                 "{\"displayTimeUnit\":\"ms\",\"otherData\":{\"cleave_trace\":1,\"mesh\":%s,\"ranks\":%d,"
+                 "\"seen\":%d,\"processes\":%d,\"steps\":%" PRId64 ",\"dropped_events\":%" PRId64
+                 ",\"clocks\":\"%s\",\"machine\":%s,",
+                 mesh, c->ranks, c->seen, c->processes, c->steps, c->dropped_events, c->aligned ? "aligned" : "one",
+                 machine));
+    CLV_TRY(emit_predicted(w));
+    return emit(w, "},\n\"traceEvents\":[");
 }
 
 static clv_status begin_event(writer *w)

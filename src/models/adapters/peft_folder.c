@@ -145,24 +145,21 @@ static clv_status open_weights(clv_model *m, const char *path, clv_error *err)
 
 static clv_status make_adapters(clv_model *m, peft_files *files, clv_lora_options *lora, clv_error *err)
 {
-    char *targets = NULL;
-    clv_status status = find_targets(&targets, files, &m->config, err);
-    if (status == CLV_OK && !targets) {
+    CLV_FREED char *targets = NULL;
+    CLV_TRY(find_targets(&targets, files, &m->config, err));
+    if (!targets) {
         files->is_bare = true;
-        status = find_targets(&targets, files, &m->config, err);
+        CLV_TRY(find_targets(&targets, files, &m->config, err));
     }
-    if (status == CLV_OK && !targets)
-        status = clv_fail(err, CLV_EINVAL,
-                          "%s: has adapters of none of the linear layers of this model, a %s; its first tensor is "
-                          "%.128s, of linear layers they would be %s<module>.lora_A.weight",
-                          files->weights_path, clv_model_config_model_type(&m->config),
-                          clv_weights_count(files->weights) > 0 ? clv_weights_at(files->weights, 0)->name : "none",
-                          clv_adapters_peft_base);
+    if (!targets)
+        return clv_fail(err, CLV_EINVAL,
+                        "%s: has adapters of none of the linear layers of this model, a %s; its first tensor is "
+                        "%.128s, of linear layers they would be %s<module>.lora_A.weight",
+                        files->weights_path, clv_model_config_model_type(&m->config),
+                        clv_weights_count(files->weights) > 0 ? clv_weights_at(files->weights, 0)->name : "none",
+                        clv_adapters_peft_base);
     lora->targets = targets;
-    if (status == CLV_OK)
-        status = clv_adapters_new(&m->adapters, &m->config, lora, files->is_bare, err);
-    free(targets);
-    return status;
+    return clv_adapters_new(&m->adapters, &m->config, lora, files->is_bare, err);
 }
 
 static clv_status open_adapters(clv_model *m, peft_files *files, const char *folder, clv_error *err)

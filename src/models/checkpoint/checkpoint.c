@@ -333,7 +333,7 @@ static clv_status shard_weights(const clv_model *model, const clv_weights *weigh
                                 const clv_convert_options *options, clv_error *err)
 {
     clv_weight_layouts *placement;
-    clv_tensor_placement *placements;
+    CLV_FREED clv_tensor_placement *placements = NULL;
     CLV_TRY(clv_weight_layouts_new(&placement, &model->config, &model->mesh, &model->rules, model->quant, err));
     clv_status status = clv_weight_layouts_of_checkpoint(&placements, placement, weights, err);
     clv_weight_layouts_free(placement);
@@ -342,9 +342,7 @@ static clv_status shard_weights(const clv_model *model, const clv_weights *weigh
                         .shards = {.mesh = model->mesh,
                                    .rules = options->rules_text ? options->rules_text : model->rules.name,
                                    .placements = placements}};
-    status = convert(model->path, model->weights->files, to, write_shards, &s, options, err);
-    free(placements);
-    return status;
+    return convert(model->path, model->weights->files, to, write_shards, &s, options, err);
 }
 
 clv_status clv_checkpoint_shard(const clv_model *model, const char *to, const clv_convert_options *options,

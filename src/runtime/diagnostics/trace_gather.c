@@ -166,28 +166,25 @@ enum { SAMPLES = 9, CLOCK_WORDS = SAMPLES + 1 };
 static clv_status align(int64_t *add, bool *aligned, const clv_session *session, clv_error *err)
 {
     int64_t mine[CLOCK_WORDS] = {0}, offset[SAMPLES];
-    int64_t *all = calloc((size_t)session->n_ranks * CLOCK_WORDS, sizeof *all);
+    CLV_FREED int64_t *all = calloc((size_t)session->n_ranks * CLOCK_WORDS, sizeof *all);
     *add = 0;
     *aligned = false;
     if (!all)
         return clv_fail_memory(err, gathering, (size_t)session->n_ranks * sizeof mine);
     mine[SAMPLES] = hash_of_host_name();
-    clv_status status = CLV_OK;
-    for (int k = 0; status == CLV_OK && k < SAMPLES; k++) {
-        status = clv_session_allgather(session, gathering, mine, 1, all, err);
+    for (int k = 0; k < SAMPLES; k++) {
+        CLV_TRY(clv_session_allgather(session, gathering, mine, 1, all, err));
         mine[k] = clv_now_ns();
     }
-    if (status == CLV_OK)
-        status = clv_session_allgather(session, gathering, mine, CLOCK_WORDS, all, err);
-    for (int r = 0; status == CLV_OK && r < session->n_ranks; r++)
+    CLV_TRY(clv_session_allgather(session, gathering, mine, CLOCK_WORDS, all, err));
+    for (int r = 0; r < session->n_ranks; r++)
         *aligned |= all[r * CLOCK_WORDS + SAMPLES] != all[SAMPLES];
     for (int k = 0; k < SAMPLES; k++)
         offset[k] = all[k] - mine[k];
     qsort(offset, SAMPLES, sizeof *offset, compare_words);
-    if (status == CLV_OK && mine[SAMPLES] != all[SAMPLES])
+    if (mine[SAMPLES] != all[SAMPLES])
         *add = offset[SAMPLES / 2];
-    free(all);
-    return status;
+    return CLV_OK;
 }
 
 /* ---- gathering ---- */

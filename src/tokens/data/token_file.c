@@ -126,7 +126,7 @@ static clv_status map(clv_token_file *f, clv_error *err)
     if (status == CLV_OK) {
         void *at = mmap(NULL, (size_t)f->size, PROT_READ, MAP_SHARED, fd, 0);
         f->map = at == MAP_FAILED ? NULL : at;
-        status = f->map ? CLV_OK : clv_fail_errno(err, __func__, f->path);
+        status = f->map ? CLV_OK : clv_fail_errno(err, "map", f->path);
     }
     close(fd);
     return status;
