@@ -53,7 +53,7 @@ static void fill(char line[LINE], const char *text)
     line[n] = '\0';
 }
 
-/* " --check" behind the name of a command that has it. */
+/* Inserts " --check" after the name of a command that has the option. */
 static const char *check_of(const char *command, size_t length)
 {
     static const char *const checked[] = {"train", "generate", "forward", "embed", "score"};

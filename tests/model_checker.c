@@ -71,7 +71,7 @@ static struct {
     thread threads[SCHEDULE_THREADS];
     int n_locations;
     location locations[LOCATIONS];
-    int lock_owner; /* of the one lock; -1: nobody */
+    int lock_owner; /* of the one lock; -1: none */
     view lock_view;
     int n_choices, depth;
     choice choices[STEPS];

@@ -241,7 +241,7 @@ static void take_tensor(void *arg, const char *name, int rank, const int64_t *sh
     s->elems += n;
 }
 
-/* A model's own checkpoint lacks nothing; another model's lacks much. Parts, tensors and ranks add up to the
+/* A model's own checkpoint is complete; another model's is not. Parts, tensors and ranks add up to the
  * parameters. */
 static void test_inventory(void **state)
 {

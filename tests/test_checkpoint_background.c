@@ -262,7 +262,8 @@ static void test_no_memory(void **state)
 
 /* ---- a failure ---- */
 
-/* Of the background is told by the call that finds it; steps go on, and the next one is written. */
+/* A failure in the background is reported by the call that finds it; steps go on, and the next checkpoint is written.
+ * */
 static void test_full(void **state)
 {
     struct rlimit limit;
@@ -283,7 +284,7 @@ static void test_full(void **state)
     assert_non_null(strstr(err.message, "full/step-00000002/"));
     assert_int_equal(shell("[ -z \"$(ls full)\" ]"), 0);
     err = (clv_error){0};
-    must(clv_trainer_checkpoint_finish(t.trainer, &err), &err); /* it was told */
+    must(clv_trainer_checkpoint_finish(t.trainer, &err), &err); /* it was reported */
     must(save(&t, in_folder("full"), true, &err), &err);
     train(&t, STEPS, losses);
     must(clv_trainer_checkpoint_finish(t.trainer, &err), &err);

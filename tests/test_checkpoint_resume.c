@@ -34,7 +34,7 @@ static const clv_model_info sizes = {.hidden = 24,
                                      .mask = -1};
 static const clv_lr_schedule schedule = {.peak = 0.01, .floor = 0.001, .warmup = 1, .steps = STEPS};
 
-/* The folder's path behind the temporary one; good for a few calls. */
+/* The folder's path below the temporary folder; valid for a few calls. */
 static void shell(const char *format, ...) __attribute__((format(printf, 1, 2)));
 static void shell(const char *format, ...)
 {

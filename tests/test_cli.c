@@ -261,7 +261,7 @@ static void test_values(void **state)
     assert_string_equal(v.model, "-dashed");
 }
 
-/* As getopt takes them: a value right behind a name of one dash, and nothing but arguments behind "--". */
+/* As getopt: a value attached to a name of one dash, and only arguments after "--". */
 static void test_attached(void **state)
 {
     values v = {0};
@@ -316,7 +316,7 @@ static void test_given_twice(void **state)
     assert_int_equal(PARSE(&v, "--flag", "--flag", "--in", "a", "--in", "b"), CLV_OPTIONS_RUN);
 }
 
-/* Each must be refused with exit code 2, and leave no value behind. */
+/* Each must be rejected with exit code 2, and set no value. */
 static void test_refusals(void **state)
 {
     static const char *const bad[][2] = {

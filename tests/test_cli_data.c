@@ -202,7 +202,7 @@ static void test_ways_to_read(void **state)
     cli_expect(1, "standard input: is a token file", "data --input - --out {d}/never <{d}/ids.bin");
 }
 
-/* A batch of questions alone teaches nothing, and ends nothing; a run that goes on behind it ends up the same. */
+/* A batch without answers changes no weights, and is no failure; a run that resumes after it ends the same. */
 static void test_no_label_counts(void **state)
 {
     static const char run[] = SMALL " --data {d}/chat.jsonl --chat --seq 16 --batch 1 --steps 12";

@@ -246,7 +246,7 @@ static void test_ids_refused(void **state)
     }
 }
 
-/* What does not go beside the ids is named with both shapes; what could not be integers, with the dtypes. */
+/* Tensors that do not match the ids are named with both shapes; those that are not integers, with the dtypes. */
 static void test_ids_that_differ(void **state)
 {
     clv_error err = {0};

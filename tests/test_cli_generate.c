@@ -83,7 +83,7 @@ static void expect_both(const char *out, const char *talk, const char *arguments
 
 static void test_folder(void **state)
 {
-    /* an eos of config.json does not count beside the file */
+    /* the file overrides the eos of config.json */
     says("{\"eos_token_id\": [6, 7]}");
     expect_both("\"tokens\": 1}", "cleave generate: note: generation_config.json sets eos_token_id [6, 7]\n",
                 RUN "-p a --temp 0 -n 5 --json");
@@ -114,7 +114,7 @@ static void test_folder(void **state)
                 RUN "-p a -n 4");
     says("{\"do_sample\": true, \"top_k\": -3}");
     cli_expect(1, "generation_config.json: \"top_k\" is -3, valid are 0 to", RUN "-p a");
-    /* nobody asks for it elsewhere */
+    /* not requested elsewhere */
     cli_expect(0, "perplexity", "score -m {d}/padded --input {d}/padded/tokenizer.json -t 1");
     cli_shell("rm {d}/padded/generation_config.json");
     expect_both("\"tokens\": 4}", "", RUN "-p a --temp 0 --json -n 4");
@@ -211,7 +211,7 @@ static void test_standard_input(void **state)
     cli_expect(2, "unexpected argument 'upon'; quote a text of several words: -p 'once upon'", RUN "-p once upon");
 }
 
-/* Who sees nothing happen is told what is waited for. */
+/* A command that waits for input says so. */
 static void test_terminal(void **state)
 {
     char got[CLI_OUTPUT];

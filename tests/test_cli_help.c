@@ -30,7 +30,7 @@ static int commands_of(char names[COMMANDS][32], const char *path)
     return n;
 }
 
-/* Lines behind "Example:" or "Examples:", up to an empty one; each command must have one. */
+/* Lines after "Example:" or "Examples:", up to an empty one; each command must have one. */
 static void add_examples(const char *command)
 {
     static char out[CLI_OUTPUT];

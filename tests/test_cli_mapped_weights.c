@@ -96,7 +96,7 @@ static void test_lost_elsewhere(void **state)
     assert_non_null(strstr(said, "SIGBUS"));
 }
 
-/* An untied checkpoint read as a tied model, whose two tables differ: it stays untied, and nothing is left over. */
+/* An untied checkpoint with a tied config: the two tables differ, so it stays untied, and no tensor is unused. */
 static void test_not_tied(void **state)
 {
     clv_model_weights *weights;
@@ -116,7 +116,7 @@ static void test_not_tied(void **state)
     clv_model_weights_close(weights);
 }
 
-/* All that is missing is told at once: an untied model from a folder with tied weights, two layers more. */
+/* All missing tensors are listed at once: an untied model from a folder with tied weights, two layers more. */
 static void test_reshard_volume(void **state)
 {
     clv_model_weights *weights;

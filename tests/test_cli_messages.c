@@ -10,7 +10,7 @@
 
 /* ---- requests that are nearly right ---- */
 
-/* A model is a folder: who gives a file of it is told so. */
+/* A model is a folder: a file of it is rejected with that hint. */
 static void test_model_files(void **state)
 {
     static const char *const folder[] = {"generate -p x", "verify", "shard --out {d}/none",

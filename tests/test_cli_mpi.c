@@ -222,7 +222,7 @@ static void fail_apart(int l)
         cli_expect(1, "process 1 of 3: apart_run/run: the run that the first process has begun there is not seen",
                    "train --text other --out apart_run/run --steps 1 --seq 16 -tp 3");
     }
-    /* other text behind the same name */
+    /* other text under the same name */
     cli_shell("echo 'a text of other words, and of some more words than those' >{d}/elsewhere/other && "
               "cp {d}/text {d}/other");
     if (has_turn(l, 0))

@@ -18,7 +18,7 @@ static void test_limit_on_sizes(void **state)
               tiny);
 }
 
-/* What cannot be written has the name that was given, not that of what is made beside it first. */
+/* An output that cannot be written is named as it was given, not by its temporary name. */
 static void test_bad_places(void **state)
 {
     static const char *const commands[] = {"forward -m {g}/llama --ids {d}/llama_golden_ids.safetensors --out",
@@ -49,7 +49,7 @@ static void test_bad_places(void **state)
         "grep -q '/cut/.*: cannot write: File too large' {d}/said && ! grep -F .tmp {d}/said && ! ls {d} | grep cut");
 }
 
-/* What train writes is a folder with a tokenizer, whose ids are the bytes of a text. */
+/* train writes a folder with a tokenizer of bytes. */
 static void test_tokenizer_of_bytes(void **state)
 {
     cli_shell(

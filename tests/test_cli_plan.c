@@ -283,7 +283,7 @@ static void test_memory_limit(void **state)
     char *message = strstr(out, "cleave plan: a rank needs ");
     assert_non_null(message);
     assert_non_null(strstr(message, "--memory-limit allows "));
-    memset(message, ' ', strcspn(message, "\n")); /* on stderr, beside the JSON */
+    memset(message, ' ', strcspn(message, "\n")); /* on stderr, not in the JSON */
     p = json_loads(out, 0, NULL);
     assert_true(json_is_false(json_object_get(json_object_get(p, "fit"), "fits")));
     assert_int_equal(figure(p, "fit", "lacking"), 1);
@@ -411,7 +411,7 @@ static void test_explain_assignment(void **state)
     assert_non_null(strstr(out, " up.weight is stated as split by ffn over model, by the rules megatron\n"));
 }
 
-/* The candidates of `explain`, whose op and what it makes are these; released with the document. */
+/* The candidates of `explain` for this op and result; released with the document. */
 static json_t *explain(const char *format, ...)
 {
     static char out[1 << 20];
@@ -720,7 +720,7 @@ static void test_misspelt_rule(void **state)
     }
 }
 
-/* A collective that nobody asked for: the sequence split over an axis that attention's keys cannot keep. */
+/* An implicit collective: the sequence is split over an axis over which attention's keys cannot be. */
 static void test_implicit_collectives(void **state)
 {
     char rules[4096], out[8192];

@@ -359,7 +359,7 @@ static void test_mfu(void **state)
               "[ \"$(grep -c '\"mfu\":[01]\\.[0-9]*' {d}/mfu/metrics.jsonl)\" = 3 ] || exit 1; done");
 }
 
-/* The flops behind MFU of a machine's peak are the model's, whatever is made again, and however it is split. */
+/* MFU counts the model's flops, without recomputation, however it is sharded. */
 static void test_mfu_is_of_the_model(void **state)
 {
     static const struct {

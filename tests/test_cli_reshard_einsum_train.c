@@ -162,7 +162,7 @@ static void test_train_and_generate(void **state)
         "train --text {d}/text --out {d}/two --layers 2 --hidden 40 --heads 5 --ffn 50 --seq 24 --batch 3 --steps 12 "
         "-tp 2 --sp --json",
         0, "\"overlapped_share\": 0.0,");
-    /* the same beside ops, of which some hides */
+    /* the same overlapped with ops, which hide some of it */
     assert_int_equal(run(first, "train --text {d}/text --out {d}/beside --layers 2 --hidden 40 --heads 5 --ffn 50 "
                                 "--seq 24 --batch 3 --steps 12 -tp 2 --sp --overlap --json --hardware h100-nvlink-ib"),
                      0);
@@ -483,7 +483,7 @@ static int set_up(void **state)
     return 0;
 }
 
-/* A checkpoint whose weights are cut off. */
+/* A checkpoint with truncated weights. */
 static void write_text(const char *name, const char *text)
 {
     char path[512];

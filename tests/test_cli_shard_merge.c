@@ -257,7 +257,7 @@ static void put_index(const char *other)
     put("several/model.safetensors.index.json", index, n);
 }
 
-/* The golden model's file beside one of tensors that no family knows; spaces, order and escapes of the headers stay. */
+/* The golden model's file, and a file of unknown tensors; spaces, order and escapes of the headers are preserved. */
 static void make_several(void)
 {
     static const char extra[] = "  {\"f8\": {\"dtype\":\"F8_E4M3\",\"shape\":[3,5],\"data_offsets\":[1,16]},"

@@ -211,7 +211,7 @@ static void test_any_width(void **state)
     }
 }
 
-/* A list of names without blanks goes on below behind a comma; a name that is longer than a line stands as it is. */
+/* A list of names without blanks is broken after commas; a name that is longer than a line is not broken. */
 static void test_long_field(void **state)
 {
     static const char *const names[] = {"layers.0.weight", "layers.1.weight", "layers.2.weight"};

@@ -51,7 +51,7 @@ static int make_model(void **state)
         "seq 1000 >{d}/text; $CLV_BUILD_DIR/cleave train --check --text {d}/text --out {d}/bytes --layers 1 --hidden 8 "
         "--heads 1 --seq 8 --batch 1 --steps 1 2>{d}/said >{d}/said");
     cli_shell("cp -r {d}/bytes {d}/plain && rm {d}/plain/tokenizer* && " /* which spells a byte at a time */
-              "sed -i '/eos_token_id/d' {d}/plain/config.json");         /* and goes on behind a zero */
+              "sed -i '/eos_token_id/d' {d}/plain/config.json");         /* and decoding continues after a zero */
     cli_shell("printf 'z\\303\\274\\033[31m\\302\\233\\tx\\n' >{d}/prompt");
     return 0;
 }
@@ -143,7 +143,7 @@ static void test_tables(void **state)
     unsetenv("COLUMNS");
     assert_int_equal(cli_run(out, "explain -m {g}/llama --seq 8 -tp 2 --wide"), 0);
     assert_non_null(find_longer(out, 140));
-    run_on_terminal(out, "trace {d}/trace"); /* whose window has no size */
+    run_on_terminal(out, "trace {d}/trace"); /* a terminal without a window size */
     assert_null(find_longer(out, 80));
 }
 

@@ -205,7 +205,7 @@ static void test_resume(void **state)
     /* longer than it was meant to be */
     cli_expect(0, "--steps is 9 from here on; it was 4", "%s --steps 9 --resume --out {d}/on", small);
     assert_int_equal(lines_of("on", "metrics.jsonl"), 9);
-    /* it has a checkpoint behind its last step, though --save-every asked for none */
+    /* it has a checkpoint after its last step, which --save-every did not request */
     cli_expect(0, "resuming after step 9 of 9", "%s --steps 9 --resume --out {d}/on", small);
     cli_expect(2, "--steps 3; the run in", "%s --steps 3 --resume --out {d}/on", small);
     assert_int_equal(lines_of("on", "metrics.jsonl"), 9);

@@ -100,7 +100,7 @@ static void test_values(void **state)
         refused(option, command);
     }
     refused("--warmup 5 is more than --steps 1", "train --text {d}/in/text --out {d}/in/out --steps 1 --warmup 5");
-    refused("--lora-rank", "train --text {d}/in/text --out {d}/in/out --lora-rank 4"); /* beside no model */
+    refused("--lora-rank", "train --text {d}/in/text --out {d}/in/out --lora-rank 4"); /* without a model */
     refused("axis 'data' needs a size of at least 1", "train --text {d}/in/text --out {d}/in/out --mesh data=0");
 }
 

@@ -77,7 +77,7 @@ static clv_status step(clv_trainer *trainer, clv_train_step *did, clv_error *err
     return clv_trainer_step(trainer, ids, labels, NULL, did, err);
 }
 
-/* The root of the sum of the squares of all state whose name ends so. */
+/* The norm of all states with this suffix. */
 static double norm_of_states(clv_trainer *trainer, const char *suffix)
 {
     clv_error err = {0};

@@ -148,7 +148,7 @@ static void lowers_a_hand_made_table_as_the_compiler_its_own(void **state)
     clv_program_free(compiled);
 }
 
-/* What the first pass would not do: y = tanh(x), gathered before it is computed, twice, as nobody asked. */
+/* A table that choose_strategies would not make: y = tanh(x), with x gathered before, twice, for no reason. */
 static void lowers_what_assign_would_not_choose(void **state)
 {
     clv_error err = {0};
@@ -365,7 +365,7 @@ static void refuses_bad_tables(void **state)
     }
 }
 
-/* ---- what is told of a table ---- */
+/* ---- instructions of a table ---- */
 
 /* Every row is told, and costs what the default machine takes for its instruction; copies that lowering adds for state
  * are no decisions. */
@@ -506,7 +506,7 @@ static void expect_sound_memory(const clv_program *program)
     free(c.region);
 }
 
-/* The graph's program, whose memory is sound; the graph is freed. */
+/* Compiles a graph, frees it, and verifies the program's memory. */
 static clv_program *compile_soundly(clv_graph *graph)
 {
     clv_error err = {0};
@@ -588,7 +588,7 @@ static void adds_in_place(void **state)
     }
 }
 
-/* What is read beside the sum is there by itself. */
+/* A term that is read elsewhere, too, keeps a buffer of its own. */
 static void adds_apart_what_is_read(void **state)
 {
     clv_graph *graph = must_graph("model=2");

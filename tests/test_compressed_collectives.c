@@ -169,7 +169,7 @@ static void test_prediction(void **state)
     clv_machine_free(machine);
 }
 
-/* What is told of a program tells of each of its instructions, casts too. */
+/* The report of a program lists each of its instructions, casts too. */
 static void test_tellings(void **state)
 {
     clv_error err = {0};

@@ -172,7 +172,7 @@ static void test_pieces_and_threads(void **state)
     clv_tokenizer_free(t);
 }
 
-/* Only what comes of an answer is learned, and the end behind it. */
+/* Only answers, with their end tokens, are labels. */
 static void test_chats(void **state)
 {
     static const char want[] = "[user]hi![assistant]yo!\0[assistant]b\0![system]s!",
@@ -247,7 +247,7 @@ static void test_fasta(void **state)
     clv_tokenizer_free(t);
 }
 
-/* Several pieces, however many threads; and of what is wrong in a later one the line of the file is told. */
+/* Several chunks, with any number of threads; an error in a later one names the line of the file. */
 static void test_fasta_pieces(void **state)
 {
     enum { RECORDS = 20000, WRONG = 17000 };
@@ -327,7 +327,7 @@ static void test_refused(void **state)
     assert_int_equal(clv_corpus_tokenize(NULL, in_folder("never"), NULL, 1, NULL, &err), CLV_EINVAL);
 }
 
-/* Of failures the first in the files is told, however many threads there are; and a request to end is heard. */
+/* The first failure in the order of the files is reported, with any number of threads; cancellation works. */
 static void test_first_failure(void **state)
 {
     clv_cancel cancel = {0};

@@ -253,7 +253,7 @@ static void test_same_as_the_librarys(void **state)
         }
 }
 
-/* A loss may be its own seed, and two values each other's: nothing is told of a cotangent's primal for ever. */
+/* A loss may be its own seed, and two values each other's: the search for a cotangent's primal ends. */
 static void test_seeds_that_are_losses(void **state)
 {
     clv_graph *graph = must_graph("m=2");
@@ -272,7 +272,7 @@ static void test_seeds_that_are_losses(void **state)
     clv_graph_free(graph);
 }
 
-/* A sum over a split dimension costs one reduction, which is told with the op's name; explain knows its factor's. */
+/* A sum over a split dimension costs one reduction, reported with the op's name; explain prints its factor's. */
 static void test_named_by_reports(void **state)
 {
     clv_graph *graph = must_graph("m=2");
@@ -540,7 +540,7 @@ static void test_bad_calls(void **state)
     emit_hostile(graph, &costly, NULL, 1, true);
     assert_int_equal(clv_graph_clear_error(graph), CLV_OK);
     clv_value x = clv_input(graph, "next", CLV_F32, 2, wide, NULL);
-    assert_int_equal(x.id, 2); /* behind "x": what failed has made no value */
+    assert_int_equal(x.id, 2); /* right after "x": a failed call makes no value */
     clv_emit(graph, &rows, NULL, &x, 1, NULL);
     must_have_failed(graph, CLV_EINVAL, "room for its results");
     clv_emit(NULL, &rows, NULL, &x, 1, &x);

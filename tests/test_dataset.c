@@ -37,7 +37,7 @@ static void test_permutations(void **state)
     expect_permutation(1, 0, 100003);
 }
 
-/* Of another seed, or another epoch, there is another order; and no item stands where it stood more often than once. */
+/* Another seed, or another epoch, gives another order, in which at most one item keeps its position. */
 static void test_orders_differ(void **state)
 {
     enum { N = 10000 };
@@ -496,7 +496,7 @@ static clv_status counted_batch(void *arg, int64_t step, int32_t *ids, int32_t *
     return clv_data_batch(s->data, step, 3, 0, 3, ids, labels, mask, err);
 }
 
-/* The same batches as when they are asked for, each begun before it is; and what fails is told at its step. */
+/* Prefetching gives the same batches, each made in advance; a failure is reported at its step. */
 static void test_prefetch(void **state)
 {
     enum { FROM = 4 };
@@ -513,7 +513,7 @@ static void test_prefetch(void **state)
     for (int64_t step = FROM; step < FAILS_AT; step++) {
         assert_int_equal(clv_prefetch_next(ahead, &got, &learned, &mask, NULL), CLV_OK);
         assert_null(mask);
-        while (source.begun != step + 1) /* nobody has asked for it */
+        while (source.begun != step + 1) /* not requested yet */
             usleep(100);
         assert_int_equal(clv_data_batch(source.data, step, 3, 0, 3, ids, labels, NULL, NULL), CLV_OK);
         assert_memory_equal(got, ids, sizeof ids);

@@ -289,7 +289,7 @@ static void test_cancelled(void **state)
     }
 }
 
-/* Once a rank has failed, others begin no op any more, though they wait for nobody. */
+/* Once a rank has failed, others begin no further op, even if they wait for no rank. */
 static void test_no_op_behind_a_failure(void **state)
 {
     clv_graph *graph = must_graph("x=3");

@@ -129,7 +129,7 @@ static void test_links(void **state)
     assert_true(for_lines("docs/contributing", check_links) > 0);
 }
 
-/* ---- what is added somewhere is told of ---- */
+/* ---- commands and ops are documented ---- */
 
 /* Whether a line of the page that begins with `begin` has `text` somewhere. */
 static bool has_line(const char *page, const char *begin, const char *text)
@@ -146,7 +146,7 @@ static bool has_line(const char *page, const char *begin, const char *text)
     return found;
 }
 
-/* Every command that there is stands in README's table of them. */
+/* README's table lists every command. */
 static void test_commands(void **state)
 {
     char command[4096], line[1024], name[64], cell[80];

@@ -117,7 +117,7 @@ static int first_reader(const clv_program *program, int i)
     return -1;
 }
 
-/* Moves instruction i to behind `reader`. */
+/* Moves instruction i to after `reader`. */
 static void delay(clv_program *program, int i, int reader)
 {
     clv_instruction late = program->instructions[i];

@@ -43,7 +43,7 @@ typedef struct run {
     double loss, norm;
 } run;
 
-/* By SGD, whose momentum is the gradient after one step. */
+/* By SGD: its momentum is the gradient after one step. */
 static void step_once(run *r, const way *w, clv_optimizer optimizer)
 {
     clv_mesh mesh;

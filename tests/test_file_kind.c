@@ -111,7 +111,7 @@ static void test_large(void **state)
     assert_int_equal(clv_file_read(&text, &size, in_folder("large"), 3, NULL), CLV_ELIMIT);
 }
 
-/* A folder whose weights have another form, or another name. */
+/* A folder with weights in another format, or under another name. */
 static void test_other_forms(void **state)
 {
     static const char *const said[][2] = {

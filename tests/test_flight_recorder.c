@@ -185,7 +185,7 @@ static void test_when_it_is_written(void **state)
 
 /* ---- dumps as others would write them ---- */
 
-/* Two ranks, one a process; a rank is (steps begun, ended, phase, tag, lacks) of group set 0. */
+/* Two ranks, one a process; a rank is (steps begun, ended, phase, tag, missing members) of group set 0. */
 typedef struct rank_told {
     uint64_t begun, ended;
     clv_flight_phase phase;

@@ -442,7 +442,7 @@ static void integers(void **state)
     assert_int_equal(wide_out[2], 3);
 }
 
-/* Exact beyond f64's 53 bits, and around the ends, broadcast or not, in blocks and beside them. */
+/* Exact beyond f64's 53 bits, and near the limits, broadcast or not, in blocks and remainders. */
 static void integers_wrap(void **state)
 {
     enum { N = 1030 };

@@ -52,7 +52,7 @@ static void *filled(int64_t elems, clv_dtype dtype)
     return p;
 }
 
-/* Memory that ends where a page begins that nobody may touch. */
+/* Memory that ends before a protected page. */
 typedef struct fenced {
     void *at;
     char *map;
@@ -71,7 +71,7 @@ static void *fenced_filled(fenced *out, int64_t elems, clv_dtype dtype)
     return out->at;
 }
 
-/* The bytes from the first element of a matrix to the end of its last: nothing behind them may be touched. */
+/* The bytes from the first element of a matrix to the end of its last: no later byte may be accessed. */
 static int64_t extent(int64_t rows, int64_t cols, int64_t ld, int64_t batch, int64_t stride)
 {
     return rows * cols == 0 || batch == 0 ? 0 : (batch - 1) * stride + (rows - 1) * ld + cols;
@@ -634,7 +634,7 @@ static void check_part(const clv_gemm_args *whole, const void *before, int64_t f
     free(part.c);
 }
 
-/* C begins `off` elements behind a line. */
+/* C begins `off` elements after a cache line. */
 static void check_parts(clv_gemm_args g, int64_t off)
 {
     const size_t size = clv_dtype_size(g.c_dtype);

@@ -91,7 +91,7 @@ static int wholes_of_kind(const clv_program *program, const char *kind, bool bac
     return n;
 }
 
-/* Whether a product runs beside step i. */
+/* Whether step i overlaps with a product. */
 static bool hides_behind_product(const clv_program *program, int i)
 {
     for (int k = i + 1; k <= clv_program_completes_at(program, i); k++)
@@ -100,7 +100,7 @@ static bool hides_behind_product(const clv_program *program, int i)
     return false;
 }
 
-/* Of the steps of a kind in the backward pass (or both): how many there are, and hide behind products. */
+/* Counts the steps of a kind in the backward pass (or both), and those that overlap with products. */
 static int hidden_of(int *all, const clv_program *program, const char *kind, bool backward)
 {
     int hidden = 0;
@@ -219,7 +219,7 @@ static void must_be_cut(const clv_program *program, const struct layout_case *c,
                  wholes_of(program));
 }
 
-/* Whether steps of the forward pass are cut where links are slow: those whose products have the same rows. */
+/* Whether steps of the forward pass are chunked if links are slow: those with products of the same rows. */
 static const bool are_cut[CASES] = {true, true, false, true, true, false};
 
 static void test_the_same_bits(void **state)
@@ -585,7 +585,7 @@ static void test_what_hides(void **state)
     clv_program_free(fsdp);
 }
 
-/* Steps with the very products that they feed or follow: all parts of each but one move beside a product. */
+/* Steps chunked with the products that they feed or follow: all chunks but one overlap with a product. */
 static void test_parts_beside_their_products(void **state)
 {
     static const struct {

@@ -1,4 +1,4 @@
-/* Layouts: text form, normal form, cuts, and the elements that a rank lacks. */
+/* test_layout.c - layouts: text form, normal form, shards, and the volume of a reshard. */
 #include <stdio.h>
 #include <string.h>
 

@@ -145,7 +145,7 @@ static bool ends(const char *text, const char *with)
     return n >= k && strcmp(text + n - k, with) == 0;
 }
 
-/* Bytes of all state whose name ends so, as one rank would hold it; each padded to so many. */
+/* Bytes of all states with this suffix on one rank, each padded to a multiple. */
 static int64_t bytes_of_states(clv_trainer *trainer, const char *ending, int64_t padding)
 {
     clv_error err = {0};
@@ -362,7 +362,7 @@ static clv_model *whole_of(int i, int split)
     return model;
 }
 
-/* Apart, they open by themselves, or beside their base, on any mesh. */
+/* Saved apart, they open by themselves, or with their base, on any mesh. */
 static void test_apart(void **state)
 {
     for (int i = 0; i < CASES; i++) {
@@ -488,7 +488,7 @@ static void test_another_model(void **state)
     remove_folder(folder);
 }
 
-/* A checkpoint goes on beside its own base alone, and adapters of no folder's are not saved. */
+/* A checkpoint resumes only with its own base; adapters without a base folder are not saved. */
 static void test_another_base(void **state)
 {
     char folder[] = "/tmp/cleave-lora-XXXXXX";

@@ -309,7 +309,7 @@ static void test_stopped(void **state)
     assert_true(saw_bytes[1]);
 }
 
-/* One that is alive says where it stands. */
+/* A live process reports its progress. */
 static void test_late(void **state)
 {
     strike_all("LATE", BETWEEN_RUNS, BETWEEN_RUNS);

@@ -18,7 +18,7 @@ static void assert_rate(clv_lr_schedule_shape shape, int64_t decay, int64_t step
         fail_msg("shape %d, step %lld: %.15g, expected %.15g", (int)shape, (long long)step, got, want);
 }
 
-/* The warm-up, the turns, the last step, and behind it. */
+/* The warm-up, the turning points, the last step, and later ones. */
 static void test_shapes(void **state)
 {
     for (int shape = CLV_LR_SCHEDULE_COSINE; shape <= CLV_LR_SCHEDULE_WSD; shape++)

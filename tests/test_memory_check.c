@@ -59,7 +59,7 @@ static const clv_op_def asks_little = {.name = "asks", ONE_TO_ONE, .workspace = 
 
 static const clv_op_def asks_nothing = {.name = "asks", ONE_TO_ONE, .run = copy_run};
 
-/* ---- ops whose results take over their operands, or are of bytes ---- */
+/* ---- ops with results in place of operands, or of bytes ---- */
 
 /* All elements but the last one of the rank at fault. */
 static clv_status copy_most(const clv_call *call, clv_error *err)
@@ -183,7 +183,7 @@ static clv_program *chain(int depth, bool of_state)
     return program;
 }
 
-/* y = def, twice over, of a value that nobody else reads. */
+/* y = def, applied twice, to a value without other readers. */
 static clv_program *pair(const clv_op_def *def, clv_dtype dtype)
 {
     clv_error err = {0};
@@ -269,7 +269,7 @@ static void test_workspaces_of_a_rank(void **state)
     expect(pair(&asks_nothing, CLV_F32), write_into_workspace, "asks", "it wrote into a workspace, and asks for none");
 }
 
-/* Of large values the bytes behind are looked at after every op, the values when they are read. */
+/* For large values, the bytes after them are checked after every op, the values when they are read. */
 static void test_large_values(void **state)
 {
     length = LARGE;

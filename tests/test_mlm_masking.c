@@ -69,7 +69,7 @@ static void expect_share(const char *what, int64_t got, int64_t of, double share
         fail_msg("%s: %lld of %lld, not %g", what, (long long)got, (long long)of, share);
 }
 
-/* What became of the tokens of rows whose ids are known. */
+/* Counts how tokens of known rows were masked. */
 typedef struct counts {
     int64_t ordinary, chosen, masked, stayed, other, of_other[VOCAB];
 } counts;
@@ -251,7 +251,7 @@ static void test_rows(void **state)
             }
             clv_data_close(data);
         }
-    o.masking = NULL; /* of the next token, too, padding is nobody's label */
+    o.masking = NULL; /* with next-token labels, too, padding is no label */
     write_rows("rows.safetensors", ids, NULL, mask);
     data = open_data("rows.safetensors", &o);
     int32_t got[8], its[8];
@@ -309,7 +309,7 @@ static void test_documents(void **state)
             if (masks)
                 assert_int_equal(labels[i], IGNORED);
             else if (i == 3 * S - 1)
-                assert_int_equal(labels[i], 4); /* L, behind the window */
+                assert_int_equal(labels[i], 4); /* L, after the window */
             else
                 assert_int_equal(labels[i], at < there - 1 ? ids[i + 1] : IGNORED);
         }

@@ -166,7 +166,7 @@ static void test_tokenizer(void **state)
     assert_int_equal(clv_tokenizer_decode(t, ids, n, &text, &size, &err), CLV_EINVAL);
     free(ids);
     clv_model_close(model);
-    /* ids that the model's embedding lacks do no harm where no text has them */
+    /* token ids beyond the model's vocabulary do no harm if no text has them */
     must(clv_tokenizer_write_bytes(folder, &err), &err);
     snprintf(command, sizeof command, "sed -i 's/\"vocab_size\": 256/\"vocab_size\": 255/' %s/config.json", folder);
     assert_int_equal(system(command), 0);
@@ -333,7 +333,7 @@ static void test_forwarder_refused(void **state)
     clv_model_close(model);
 }
 
-/* What runs a model is told of its clv_cancel. */
+/* Everything that runs a model gets its clv_cancel. */
 static void test_cancelled(void **state)
 {
     clv_error err = {0};

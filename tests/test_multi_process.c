@@ -256,7 +256,7 @@ static void test_state(void **state)
 
 typedef enum act { GATHERS, FAILS, DIES, DISAGREES, OTHER_ROOTS, IS_LATE } act;
 
-/* Rank 4 does as told; the others gather, sum and pass on. Or no rank agrees with another. */
+/* Rank 4 does as `how` says; the others gather, sum and pass on. Or no rank agrees with another. */
 static clv_status by_hand(void *arg, clv_spmd *spmd, const clv_local_tensor *in, clv_local_tensor *out, clv_error *err)
 {
     act a = *(act *)arg;
@@ -270,7 +270,7 @@ static clv_status by_hand(void *arg, clv_spmd *spmd, const clv_local_tensor *in,
         nanosleep(&(struct timespec){.tv_sec = LATE}, NULL);
     if (told && a == DISAGREES)
         return clv_spmd_all_gather(&x, spmd, &in[0], "x,y", err);
-    if (a == OTHER_ROOTS) /* each sends to all, and waits for nobody's elements */
+    if (a == OTHER_ROOTS) /* each sends to all, and waits for no elements */
         return clv_spmd_broadcast(&x, spmd, &in[0], clv_spmd_rank(spmd), "x,y", err);
     CLV_TRY(clv_spmd_shift(&x, spmd, &in[0], 2, "x,y", err));
     CLV_TRY(clv_spmd_all_gather(&whole, spmd, &x, "x,y", err));
@@ -306,7 +306,7 @@ static void act_here(const clv_process_links *links, void *arg)
         check(status == (is_told ? here[a] : elsewhere[a]), links, clv_status_name(status), &err);
         check(strstr(err.message, a == FAILS         ? "on purpose"
                                   : a == DIES        ? "has ended"
-                                  : a == OTHER_ROOTS ? "rank " /* or who was told sooner has ended */
+                                  : a == OTHER_ROOTS ? "rank " /* or one that was notified sooner has ended */
                                                      : "rank 4") != NULL,
               links, "the message", &err);
         check(err.op[0] != '\0', links, "no op", &err);

@@ -32,7 +32,7 @@ typedef struct results {
 
 typedef struct running {
     clv_program *program, *moved; /* `moved`: with state in other layouts */
-    const inputs *in;             /* nobody may write there */
+    const inputs *in;             /* must not be written */
     const results *want;
 } running;
 

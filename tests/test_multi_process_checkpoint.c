@@ -116,7 +116,7 @@ static void wait_for_all(const clv_session *session, const clv_process_links *li
     check(clv_session_agree(session, "a test", CLV_OK, 0, &none, &err) == CLV_OK, links, "waiting", &err);
 }
 
-/* One that cannot write: the others say whose it is, what stands stays, and the session goes on. */
+/* One process cannot write: the others name it, earlier files stay, and the session can be used further. */
 static void fail_here(const saved *s, const clv_model *model, const clv_session *session,
                       const clv_process_links *links)
 {

@@ -143,7 +143,7 @@ static void rotate(double *x, int d, int position, double theta)
 typedef struct heads {
     int heads, kv_heads;
     bool causal;
-    double theta; /* 0: positions are not told */
+    double theta; /* 0: no rotary embedding */
 } heads;
 
 /* One query against the keys before it (or all): out = softmax(q k / sqrt(d)) v. kv rows are [2,K,D]. */
@@ -296,7 +296,7 @@ static const struct {
 
 /* ---- comparing ---- */
 
-/* sum(y^3) / 3, whose gradient the layers are asked for. */
+/* sum(y^3) / 3, for its gradient through the layers. */
 static double objective(double *(*of)(const double *, int), int m, int64_t n)
 {
     double *y = of(values("", "x"), m), sum = 0;

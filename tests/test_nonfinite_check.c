@@ -114,7 +114,7 @@ static void test_state(void **state)
     expect(graph, NULL, w, 2, "rank 2, map: state 'w' is inf at [4,1], which this op reads");
 }
 
-/* Finite terms whose sum over ranks is not. */
+/* Finite terms with a sum over ranks that is not finite. */
 static void test_sum_over_ranks(void **state)
 {
     float x[ROWS * COLS];
@@ -129,7 +129,7 @@ static void test_sum_over_ranks(void **state)
         fail_msg("%s", err.message);
 }
 
-/* Minus infinity that stands for "none": rows that see no key, forward and backward, cut or whole. */
+/* Minus infinity that means "none": rows without a visible key, forward and backward, sharded or not. */
 static void test_none_is_no_finding(void **state)
 {
     enum { B = 2, S = 3, H = 2, D = 4 };

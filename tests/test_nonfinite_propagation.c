@@ -375,7 +375,7 @@ static void test_choices(void **unused)
     }
 }
 
-/* A row whose label is ignored has loss 0 and passes nothing, whatever its logits and cotangent are. */
+/* A row with an ignored label has loss 0 and no gradient, whatever its logits and cotangent are. */
 static void test_ignored_rows(void **unused)
 {
     static const clv_dtype dtypes[] = {CLV_F64, CLV_F32, CLV_BF16};

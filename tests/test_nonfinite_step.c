@@ -105,7 +105,7 @@ static double set_gain(const trained *t, double value)
     return was;
 }
 
-/* All state, one behind the other; the caller frees it. */
+/* All states, concatenated; the caller frees them. */
 static unsigned char *all_state(const trained *t, size_t *size)
 {
     unsigned char *all = NULL;
@@ -239,7 +239,7 @@ static void test_loss_alone(void **state)
     end(&t);
 }
 
-/* Of ranks that find something, the one whose instruction comes first: a token that the second alone has. */
+/* Of several ranks, the one with the earliest instruction is reported: a token that only the second rank has. */
 static void test_first_of_ranks(void **state)
 {
     enum { ITS_TOKEN = VOCAB - 1 };

@@ -366,7 +366,7 @@ static void adamw_values(void **state)
     }
 }
 
-/* What is updated beside a parameter of 16 bits, and its rounding. */
+/* The f32 copy that is updated with a 16-bit parameter, and its rounding. */
 static void adamw_rounds(void **state)
 {
     enum { N = 15 };

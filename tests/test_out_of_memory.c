@@ -293,7 +293,7 @@ static clv_status shard(clv_error *err)
     return status;
 }
 
-/* Of what stands at "sharded". */
+/* For the checkpoint at "sharded". */
 static clv_status merge(clv_error *err)
 {
     clv_weights *weights;

@@ -25,7 +25,7 @@
 
 enum { VOCAB = 480, MOST_SEQ = 48, EACH = 5 /* weights of a layer */ };
 
-/* Weights that are large enough, each of whose last dimensions some meshes cut into whole panels and others do not. */
+/* Weights large enough to be prepacked; some meshes split their last dimension into whole panels, others do not. */
 static const clv_model_config llama = {.family = &clv_family_llama,
                                        .hidden = 192,
                                        .layers = 2,
@@ -108,7 +108,7 @@ static clv_model *open_on(const char *path, int mesh, clv_dtype dtype)
     return model;
 }
 
-/* States whose names end so. */
+/* Counts states with this suffix. */
 static int packed_states(const clv_session *session)
 {
     int n = 0;

@@ -61,7 +61,7 @@ static void test_text(void **state)
     clv_program_free(program);
 }
 
-/* Layouts stated for what nobody reads are not carried back to what somebody does. */
+/* Layouts of values without readers are not propagated. */
 static void test_dead_ops_change_nothing(void **state)
 {
     char text[2][4096];

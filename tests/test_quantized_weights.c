@@ -237,7 +237,7 @@ static void tied_logits(void **state)
     same_logits(&tied, &llama, true);
 }
 
-/* What cannot be cut into blocks stays, and is told of. */
+/* Tensors that cannot be divided into blocks stay as they are, with a note. */
 static void some_stay(void **state)
 {
     clv_model_config c = llama;
@@ -621,7 +621,7 @@ static void stored_unseen(void **state)
     clv_graph_free(graph);
 }
 
-/* Blocks that lie beside a folder's floats are none of the model's. */
+/* Quantized tensors next to a folder's floats are not the model's. */
 static void stray_blocks(void **state)
 {
     const char *const names[] = {"lm_head.weight.q8_0", "layers.0.attention.q.weight.q8_0"};
@@ -644,7 +644,7 @@ static void stray_blocks(void **state)
 
 /* ---- refused ---- */
 
-/* Adapters beside weights in blocks add what they add beside the floats that these stand for, on every mesh. */
+/* Adapters give the same with quantized weights as with the floats that these represent, on every mesh. */
 static void adapted(void **state)
 {
     enum { BATCH = 2, MANY = 12 };

@@ -58,17 +58,17 @@ static void test_blame(void **state)
     all[1] = (clv_rank_progress){.rank = 1}; /* it cannot be asked */
     assert_int_equal(blame(world, all, columns, 2, 0), 0);
     assert_int_equal(blame(world, all, rows, 0, 1), 1);
-    assert_int_equal(blame(world, all, rows, 0, -1), -1); /* nobody is missing any more */
+    assert_int_equal(blame(world, all, rows, 0, -1), -1); /* no rank is missing any more */
     all[1] = (clv_rank_progress){.rank = 1, .known = 1, .set = -1, .begun = 0};
     all[0] = (clv_rank_progress){
         .rank = 0, .known = 1, .in_collective = 1, .set = 99, .begun = 3}; /* sets that there are not */
     assert_int_equal(blame(world, all, columns, 2, 0), 0);
-    all[3] = (clv_rank_progress){.rank = 3, .known = 1, .set = rows, .begun = 0}; /* idle, and nobody waits for it */
+    all[3] = (clv_rank_progress){.rank = 3, .known = 1, .set = rows, .begun = 0}; /* idle, and no rank waits for it */
     assert_int_equal(blame(world, all, rows, 0, 1), 1);
     clv_world_free(world);
 }
 
-/* By messages: rank 0 lacks one of rank 1, which has gone on to wait for it in a later step, as have the others. */
+/* By messages: rank 0 misses one of rank 1, which has gone on to wait for it in a later step, as have the others. */
 static void test_blame_lost(void **state)
 {
     int rows, columns;
@@ -89,7 +89,7 @@ static void test_blame_lost(void **state)
     assert_int_equal(blame_of(world, all, rows, 0, 1).undelivered_to, 0);
     all[0].phase = 1; /* but not in a later part of it */
     assert_int_equal(blame_of(world, all, rows, 0, 1).undelivered_to, 1);
-    assert_int_equal(blame_of(world, all, rows, 0, 1).rank, 0); /* it is rank 1 that lacks something of the first */
+    assert_int_equal(blame_of(world, all, rows, 0, 1).rank, 0); /* rank 1 misses a message of the first */
     all[1].transferring = 1;
     assert_int_equal(blame(world, all, rows, 0, 1), 1); /* it has got all, and is slow */
     clv_world_free(world);
@@ -141,7 +141,7 @@ static void test_blame_idle(void **state)
         {.rank = 2, .known = 1, .begun = 5},
         {.rank = 3, .known = 1, .idle = 1, .begun = 6}};
     assert_int_equal(blame(world, all, rows, 0, 1), 2);
-    all[2].idle = 1; /* nobody there runs anything */
+    all[2].idle = 1; /* no rank there runs anything */
     assert_int_equal(blame(world, all, rows, 0, 1), 1);
     clv_world_free(world);
 }

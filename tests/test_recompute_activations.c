@@ -351,7 +351,7 @@ static void train(trained *out, const char *name, int split, clv_model_options h
     out->bytes = clv_session_rank_bytes(clv_trainer_session(trainer));
     clv_program *planned =
         plan(name, splits[split].mesh, splits[split].rules, (clv_plan_options){.compile = how.compile});
-    if (strcmp(name, "esm") != 0) /* whose files hold rotary frequencies, which a plan does not read */
+    if (strcmp(name, "esm") != 0) /* its files hold rotary frequencies, which a plan does not read */
         assert_int_equal(clv_program_digest(planned), clv_program_digest(clv_trainer_program(trainer)));
     clv_program_free(planned);
     must(clv_session_read(clv_trainer_session(trainer), parameter, NULL, out->weight, &err), &err);
@@ -535,7 +535,7 @@ static clv_program *by_hand(clv_recompute mode)
     return program;
 }
 
-/* The outer tanh is read by the product behind the block, and kept; the inner one is the block's own. */
+/* The outer tanh is read by the product after the block, and kept; the inner one belongs to the block. */
 static void test_blocks_by_hand(void **state)
 {
     clv_program *none = by_hand(CLV_RECOMPUTE_NONE), *selective = by_hand(CLV_RECOMPUTE_SELECTIVE),

@@ -127,7 +127,7 @@ static void test_refuse_headers(void **state)
     }
 }
 
-/* Sizes that each pass, but whose sum wraps around to little. */
+/* Sizes that are each valid, with a sum that wraps around to a small number. */
 static void test_refuse_wrapping_sum(void **state)
 {
     const uint64_t elems = (UINT64_C(1) << 61) - 1;
@@ -421,7 +421,7 @@ static void test_incomplete(void **state)
     check_old_file_whole();
 }
 
-/* A limit on the size of files stands for a full disk: the write is cut short, then fails. */
+/* A limit on file sizes simulates a full disk: a write is partial, then fails. */
 static void test_disk_full(void **state)
 {
     static const clv_tensor_spec large = {"a", CLV_F32, 1, {100000}};

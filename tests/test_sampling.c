@@ -36,7 +36,7 @@ static void test_greedy(void **state)
     assert_in_range(sample(&s, logits, 5, 0), 2, 3);
 }
 
-/* Of a large vocabulary, wherever the largest lies, once or twice, and what is broken: before it, behind it, alone. */
+/* A large vocabulary, with the largest logit at any place, once or twice, and NaN before it, after it, or alone. */
 static void test_greedy_of_many(void **state)
 {
     enum { MANY = 701 };

@@ -216,7 +216,7 @@ static void test_parts(void **state)
             for (int p = 0; p < n; p++) {
                 expect_box(out[p], &out_parts[p].box);
                 int64_t elems = clv_shard_elems(&out_parts[p].box);
-                if (elems < ROWS * COLUMNS) /* nothing behind the box was written */
+                if (elems < ROWS * COLUMNS) /* nothing after the box was written */
                     assert_true(out[p][elems] != out[p][elems]);
             }
             clv_session_free(session);
@@ -377,7 +377,7 @@ static void test_parts_refused(void **state)
     expect(clv_session_run_boxes(session, program, &run, &err), CLV_EINVAL, &err, "bound both whole and in boxes");
     run.input_boxes = &unknown;
     expect(clv_session_run_boxes(session, program, &run, &err), CLV_ENOTFOUND, &err, "no input 'z'");
-    run.n_inputs = 0; /* x is not bound at all, but for a part whose name is misspelt */
+    run.n_inputs = 0; /* x is not bound, except for a part with a misspelt name */
     expect(clv_session_run_boxes(session, program, &run, &err), CLV_ENOTFOUND, &err, "no input 'z'");
     run.inputs = (clv_input_binding[]){whole, whole};
     run.n_inputs = 2;

@@ -113,7 +113,7 @@ static void test_steps(void **state)
     clv_shm_segment_free(segment);
 }
 
-/* One that has as many bytes as there is room for lies beside all others. */
+/* A segment of the largest size overlaps with no other. */
 static void test_room(void **state)
 {
     clv_error err = {0};

@@ -353,7 +353,7 @@ static clv_status add_blocks(void *arg, clv_spmd *spmd, const clv_local_tensor *
     CLV_TRY(clv_spmd_zeros(&addend, spmd, in[0].type.dtype, 2, n, "_,_ + sum{x}", err));
     memcpy(addend.data, in[0].data, (size_t)(n[0] * n[1]) * clv_dtype_size(in[0].type.dtype));
     CLV_TRY(clv_spmd_all_reduce(&out[0], spmd, &addend, CLV_REDUCTION_SUM, "x", err));
-    out[1] = addend; /* reduced behind the function */
+    out[1] = addend; /* reduced after the function */
     return CLV_OK;
 }
 
@@ -410,7 +410,7 @@ static void test_bits_of_programs(void **state)
 
 /* ---- permutes, broadcasts, state ---- */
 
-/* Uneven blocks of 11 over 4 ranks: who holds which afterwards, zeros where nobody sends. */
+/* Uneven blocks of 11 over 4 ranks: the holder of each afterwards, zeros on ranks without a sender. */
 static clv_status move_blocks(void *arg, clv_spmd *spmd, const clv_local_tensor *in, clv_local_tensor *out,
                               clv_error *err)
 {
@@ -610,7 +610,7 @@ static void expect_fault(fault f, clv_status want, const char *part, const char 
     if (status != want || !strstr(err.message, part) || !strstr(err.message, other))
         fail_msg("fault %d: %s: '%s'", (int)f, clv_status_name(status), err.message);
     bool by_function = strncmp(err.message, "rank ", 5) == 0 && err.message[6] == ':';
-    if (err.rank < 0 || by_function != (f == FAILS)) /* what the world failed by is told as it found it */
+    if (err.rank < 0 || by_function != (f == FAILS)) /* the failure of the world is reported as it was found */
         fail_msg("fault %d, rank %d: %s", (int)f, err.rank, err.message);
     if (!(now() - start < within))
         fail_msg("fault %d took %g s", (int)f, now() - start);
@@ -647,7 +647,7 @@ static clv_status from_another(void *arg, clv_spmd *spmd, const clv_local_tensor
     return clv_spmd_permute(&y, spmd, &in[0], &pair, s == OWN_PAIR || me == 1, "x", err);
 }
 
-/* Pairs of a permute that differ behind those that a message has room for. */
+/* Pairs of a permute that differ after those that a message shows. */
 static clv_status with_late_pairs(void *arg, clv_spmd *spmd, const clv_local_tensor *in, clv_local_tensor *out,
                                   clv_error *err)
 {
@@ -743,7 +743,7 @@ static clv_status go_on(void *arg, clv_spmd *spmd, const clv_local_tensor *in, c
     while ((g->way == ONE_GOES_ON && clv_spmd_rank(spmd) == 2) || g->way == ALL_GO_ON) {
         sleep_ms(5);
         if (atomic_load(&g->end)) {
-            ((float *)out[0].data)[0] = 7; /* late: it is nobody's any more */
+            ((float *)out[0].data)[0] = 7; /* late: the memory is no longer used */
             break;
         }
     }
@@ -841,7 +841,7 @@ static void test_in_use(void **state)
             assert_int_equal(calls[i].status[k], CLV_EINVAL);
         expect(CLV_EINVAL, CLV_EINVAL, &calls[i].error, "clv_spmd_run: another call uses this session");
         calls[i].error = (clv_error){0};
-        call_all(&calls[i]); /* and now nobody does */
+        call_all(&calls[i]); /* and now no rank does */
         for (int k = 0; k < 6; k++)
             assert_int_equal(calls[i].status[k], CLV_OK);
     }

@@ -124,7 +124,7 @@ static void test_arrays(void **state)
         }
 }
 
-/* What stands behind a member is zeros, or another member whose text is read; what is neither is damage. */
+/* After a gzip member come zeros, or another member, which is read; anything else is damage. */
 static void test_behind_gzip(void **state)
 {
     enum { ZEROS = 300000 };
@@ -141,7 +141,7 @@ static void test_behind_gzip(void **state)
     must(read_by(&got, &n, put("zeros", longer, size + ZEROS), 3, &err), &err);
     assert_string_equal(got, "text");
     free(got);
-    /* The next member begins before, at and behind the end of the reader's buffer, and far behind. */
+    /* The next member begins before, at and after the end of the reader's buffer, and far after. */
     const size_t edge = (1 << 18) - size, zeros[] = {edge - 1, edge, edge + 1, edge + 2, ZEROS};
     for (size_t i = 0; i < sizeof zeros / sizeof zeros[0]; i++) {
         memset(longer + size, 0, ZEROS + size);

@@ -179,7 +179,7 @@ static void check_rows(const slices *all, int ranks)
     }
 }
 
-/* What moves beside ops is done when it is waited for. */
+/* An overlapped transfer has ended when it is waited for. */
 static void check_transfers(const slices *all)
 {
     for (int i = 0; i < all->n; i++) {
@@ -432,7 +432,7 @@ static clv_program *napping(void)
     return program;
 }
 
-/* Those that wait wait as long as the last sleeps, which waits for nobody; their collectives themselves are short. */
+/* Ranks wait as long as the last one sleeps, which waits for none; their transfers are short. */
 static void test_who_waits(void **state)
 {
     clv_error err = {0};

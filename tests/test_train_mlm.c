@@ -55,7 +55,7 @@ static batch batch_with(int32_t junk)
     return b;
 }
 
-/* What stands in padding changes no bit, and the loss asked of the same rows is that of the step. */
+/* The content of padding changes no bit, and the loss of the same rows is that of the step. */
 static void test_padding_reaches_nothing(void **state)
 {
     static const char *const models[] = {"esm", "esm_norm", "bert"};

@@ -175,7 +175,7 @@ static void test_same_tokens(void **state)
 
 /* ---- what is where ---- */
 
-/* A process that has not all logits gives none, until it was told all for a choice. */
+/* A process without all logits returns none, until it has gathered them for a choice. */
 static void test_logits(void **state)
 {
     const sort s = {.vocab = 64};
@@ -266,7 +266,7 @@ static void test_not_finite(void **state)
     }
 }
 
-/* Positions that a chunk is filled up with are nobody's: NaN there is in no logit, and not found. */
+/* NaN in the padding of a chunk reaches no logit, and is not reported. */
 static void test_not_finite_behind(void **state)
 {
     char path[64];

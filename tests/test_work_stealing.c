@@ -60,7 +60,7 @@ static void check(const tally *t, int n)
     assert_int_equal(t->wrong, 0);
 }
 
-/* Without a pool, with one member, and where nobody comes, the member does all itself; so it does of one piece. */
+/* Without a pool, with one member, and if no member steals, the member does all itself; also with a single task. */
 static void test_alone(void **unused)
 {
     clv_task_pool *one = clv_task_pool_new(1), *many = clv_task_pool_new(MEMBERS);
@@ -157,7 +157,7 @@ static void wait_for_help(void *arg, int piece, int who)
         clv_cpu_pause();
 }
 
-/* A work whose first piece ends when another member has done one: so one does. */
+/* The first task ends only when another member has done one: so one must be stolen. */
 static void test_others_take_part(void **unused)
 {
     clv_task_pool *pool = clv_task_pool_new(2);
@@ -276,7 +276,7 @@ static void run_attention(const void *args, void *out, clv_task_pool_member plac
     assert_int_equal(clv_attention_forward(&a, NULL), CLV_OK);
 }
 
-/* dq, dk and dv lie one behind the other. */
+/* dq, dk and dv are concatenated. */
 static void run_attention_gradient(const void *args, void *out, clv_task_pool_member place)
 {
     clv_attention_args a = *(const clv_attention_args *)args;
@@ -307,7 +307,7 @@ static void check_equal(run_function *run, const void *args, size_t bytes, const
     free(shared);
 }
 
-/* Small numbers, not NaN, whose bits may differ. */
+/* Small numbers with differing bits, not NaN. */
 static void fill_halves(clv_dtype dtype, float *x, int64_t n, int64_t period)
 {
     for (int64_t i = 0; i < n; i++)
@@ -354,7 +354,7 @@ static void check_kind(const kind *of, const helper *h)
     free(b);
 }
 
-/* Products of many rows, and of few, whose weights are a stream. */
+/* Products of many rows, and of few, for which weights are streamed. */
 static void check_kinds(const helper *h)
 {
     static const kind kinds[] = {
@@ -483,7 +483,7 @@ static void test_kernels(void **unused)
     clv_task_pool_free(pool);
 }
 
-/* More members than attention's workspace has slots: nobody writes behind it. */
+/* More members than attention's workspace has slots: none writes past it. */
 static void test_attention_in_slots(void **unused)
 {
     clv_task_pool *pool = clv_task_pool_new(MEMBERS);
@@ -540,7 +540,7 @@ typedef struct slow {
     _Atomic int done[256];
     _Atomic int others;
     _Atomic int team;
-    _Atomic bool in_vain; /* nobody took them */
+    _Atomic bool in_vain; /* none was stolen */
     int n, waits;
 } slow;
 
@@ -576,7 +576,7 @@ static void test_threads_take_others(void **unused)
                 assert_int_equal(atomic_load(&s.others), waits < 0 ? n : n - 1);
                 assert_false(atomic_load(&s.in_vain));
                 if (atomic_load(&s.team) == 1)
-                    last = -1; /* one thread, as without OpenMP, waits for nobody */
+                    last = -1; /* one thread, as without OpenMP, waits for none */
             }
         }
     clv_threads_set(before);

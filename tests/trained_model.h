@@ -1,4 +1,4 @@
-/* trained_model.h - a model and its trainer, and steps whose batches depend on their numbers alone. */
+/* trained_model.h - a model and its trainer, with batches that depend on the step number alone. */
 #pragma once
 
 #include "cleave/train.h"

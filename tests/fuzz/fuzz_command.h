@@ -3,5 +3,5 @@
 
 int cleave_main(int argc, char **argv);
 
-/* Runs it without what it prints. The arguments are copied; NULL behind the last is not needed. */
+/* Runs it with its output discarded. The arguments are copied, and need not end with NULL. */
 int fuzz_command(int argc, char *const *argv);
