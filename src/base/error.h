@@ -41,9 +41,11 @@ clv_status clv_options_copy_in(void *out, size_t size, size_t first, const void 
 clv_status clv_struct_copy_out(void *out, size_t size, size_t first, const void *from, const char *call,
                                clv_error *err);
 
-/* A local variable, initialised, that is freed when its scope ends, also where CLV_TRY leaves it:
- * `CLV_FREED char *text = NULL;`. (jansson's for a document is json_auto_t.) */
-#define CLV_FREED __attribute__((cleanup(clv_free_variable)))
+/* A local variable, initialised, for whose address `function` is called when its scope ends, also where CLV_TRY leaves
+ * it: `CLV_CLEANUP(clv_text_buffer_free) clv_text_buffer text = {0};`. */
+#define CLV_CLEANUP(function) __attribute__((cleanup(function)))
+/* The same for malloc'd memory: `CLV_FREED char *text = NULL;`. (jansson's for a document is json_auto_t.) */
+#define CLV_FREED             CLV_CLEANUP(clv_free_variable)
 void clv_free_variable(void *variable);
 
 #ifdef __clang_analyzer__

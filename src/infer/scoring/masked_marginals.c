@@ -55,25 +55,24 @@ static clv_status run(substitution *all, int64_t n, const clv_scoring_call *s, c
 {
     const int64_t seq = protein->n, vocab = s->model->config.vocab;
     int64_t mask;
-    clv_scoring_rows rows = {.name = protein->name, .value = "a logit"};
+    CLV_CLEANUP(clv_scoring_rows_free) clv_scoring_rows rows = {.name = protein->name, .value = "a logit"};
     CLV_TRY(clv_model_mask_token(&mask, s->model, err));
-    clv_status status = clv_scoring_rows_alloc(&rows, s, seq, n, err);
-    for (int64_t done = 0; status == CLV_OK && done < n; done += rows.n) {
+    CLV_TRY(clv_scoring_rows_alloc(&rows, s, seq, n, err));
+    for (int64_t done = 0; done < n; done += rows.n) {
         if (s->options.progress)
             s->options.progress(s->options.progress_arg, done, n);
         for (int64_t i = 0; i < rows.n * seq; i++) {
             const int64_t which = done + i / seq < n ? done + i / seq : n - 1;
             rows.ids[i] = (int32_t)(i % seq == all[which].at ? mask : protein->ids[i % seq]);
         }
-        status = clv_scoring_rows_run(&rows, NULL, err);
-        for (int64_t r = 0; status == CLV_OK && r < rows.n && done + r < n; r++) {
+        CLV_TRY(clv_scoring_rows_run(&rows, NULL, err));
+        for (int64_t r = 0; r < rows.n && done + r < n; r++) {
             substitution *to = &all[done + r];
             const float *logits = rows.result + (r * seq + to->at) * vocab;
             to->gain = log_probability(logits, vocab, to->to_id) - log_probability(logits, vocab, to->from_id);
         }
     }
-    clv_scoring_rows_free(&rows);
-    return status;
+    return CLV_OK;
 }
 
 /* ---- results ---- */

@@ -15,15 +15,14 @@ static clv_status score(double *nll, const clv_scoring_call *s, const clv_sequen
                         clv_error *err)
 {
     const int64_t n = sequence->n_content;
-    clv_scoring_rows rows = {.name = sequence->name, .value = "the loss"};
-    clv_status status = clv_scoring_rows_alloc(&rows, s, sequence->n, n, err);
-    for (int64_t done = 0; status == CLV_OK && done < n; done += rows.n) {
+    CLV_CLEANUP(clv_scoring_rows_free) clv_scoring_rows rows = {.name = sequence->name, .value = "the loss"};
+    CLV_TRY(clv_scoring_rows_alloc(&rows, s, sequence->n, n, err));
+    for (int64_t done = 0; done < n; done += rows.n) {
         for (int64_t r = 0; r < rows.n; r++)
             fill_row(&rows, r, sequence, done + r < n ? sequence->content_begin + done + r : sequence->n, mask);
-        status = clv_scoring_rows_run(&rows, nll, err);
+        CLV_TRY(clv_scoring_rows_run(&rows, nll, err));
     }
-    clv_scoring_rows_free(&rows);
-    return status;
+    return CLV_OK;
 }
 
 clv_status clv_score_masked(clv_score *out, clv_forwarder *forwarder, const clv_sequences *sequences, int64_t i,

@@ -150,12 +150,9 @@ static clv_status read_session(clv_flight_dump *d, const clv_session *session, c
 
 static clv_status write_session(const clv_session *session, const char *path, const clv_error *why, clv_error *err)
 {
-    clv_flight_dump d = {0};
-    clv_status status = read_session(&d, session, why, err);
-    if (status == CLV_OK)
-        status = clv_flight_dump_write(&d, path, err);
-    clv_flight_dump_free(&d);
-    return status;
+    CLV_CLEANUP(clv_flight_dump_free) clv_flight_dump d = {0};
+    CLV_TRY(read_session(&d, session, why, err));
+    return clv_flight_dump_write(&d, path, err);
 }
 
 clv_status clv_flight_write(const clv_session *session, const char *path, clv_error *err)

@@ -58,22 +58,19 @@ static clv_status put_run(clv_token_texts *all, int64_t *kept, int64_t begin, in
 static clv_status decode_byte_fallback(clv_token_texts *all, const void *options, clv_error *err)
 {
     int64_t kept = 0;
-    clv_status status = CLV_OK;
-    for (int64_t i = 0, end; status == CLV_OK && i < all->n; i = end) {
-        clv_text_buffer run = {0};
-        status = byte_run(&run, &end, all, i, err);
-        if (status == CLV_OK && end == i) {
-            clv_text_buffer same = all->item[end];
-            all->item[end++] = (clv_text_buffer){0};
-            all->item[kept++] = same;
-        } else if (status == CLV_OK) {
-            status = put_run(all, &kept, i, end, &run, err);
+    for (int64_t i = 0, end; i < all->n; i = end) {
+        CLV_CLEANUP(clv_text_buffer_free) clv_text_buffer run = {0};
+        CLV_TRY(byte_run(&run, &end, all, i, err));
+        if (end > i) {
+            CLV_TRY(put_run(all, &kept, i, end, &run, err));
+            continue;
         }
-        clv_text_buffer_free(&run);
+        clv_text_buffer same = all->item[end];
+        all->item[end++] = (clv_text_buffer){0};
+        all->item[kept++] = same;
     }
-    if (status == CLV_OK)
-        all->n = kept;
-    return status;
+    all->n = kept;
+    return CLV_OK;
 }
 
 const clv_tokenizer_component clv_decoder_byte_fallback = {.type = "ByteFallback", .decode = decode_byte_fallback};

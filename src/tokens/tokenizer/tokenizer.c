@@ -179,13 +179,12 @@ static clv_status split_at_added_tokens(const clv_tokenizer *t, const clv_trie *
 
 static clv_status encode_raw(const clv_tokenizer *t, const clv_pre_token *pre_token, clv_token_ids *ids, clv_error *err)
 {
-    clv_text_buffer normal = {0};
-    clv_status status = clv_tokenizer_normalize(&normal, t, pre_token->text, err);
+    CLV_CLEANUP(clv_text_buffer_free) clv_text_buffer normal = {0};
+    CLV_TRY(clv_tokenizer_normalize(&normal, t, pre_token->text, err));
     clv_pre_token normalized = {clv_text_buffer_span(&normal), pre_token->first};
-    if (status == CLV_OK && normal.size > 0)
-        status = split_at_added_tokens(t, &t->normalized, &normalized, encode_plain, ids, err);
-    clv_text_buffer_free(&normal);
-    return status;
+    if (normal.size > 0)
+        CLV_TRY(split_at_added_tokens(t, &t->normalized, &normalized, encode_plain, ids, err));
+    return CLV_OK;
 }
 
 static clv_status add_special(clv_token_ids *ids, const clv_special_ids *special, clv_error *err)
