@@ -148,14 +148,10 @@ static clv_status compare_bits(const clv_op_harness *whole, const clv_op_harness
 
 static clv_status run_again(const clv_op_harness *whole, int threads, const char *how, clv_error *err)
 {
-    clv_op_harness again = *whole;
-    clv_status status = clv_op_harness_alloc_all(&again, whole, err);
-    if (status == CLV_OK)
-        status = clv_op_harness_run_poisoned(&again, threads, how, err);
-    if (status == CLV_OK)
-        status = compare_bits(whole, &again, how, err);
-    clv_op_harness_free_all(&again);
-    return status;
+    CLV_CLEANUP(clv_op_harness_free_all) clv_op_harness again = *whole;
+    CLV_TRY(clv_op_harness_alloc_all(&again, whole, err));
+    CLV_TRY(clv_op_harness_run_poisoned(&again, threads, how, err));
+    return compare_bits(whole, &again, how, err);
 }
 
 /* Reruns the kernel with other bytes in all memory but its operands, then with three threads: all bits must be equal.

@@ -104,14 +104,13 @@ static clv_status apply_pre_tokenizer(clv_pre_tokens *pre_tokens, const struct c
 static clv_status encode_plain(const clv_tokenizer *t, const clv_pre_token *pre_token, clv_token_ids *ids,
                                clv_error *err)
 {
-    clv_pre_tokens pre_tokens = {0};
-    clv_status status = clv_pre_tokens_add(&pre_tokens, pre_token, 0, pre_token->text.size, err);
-    for (int i = 0; status == CLV_OK && i < t->pre_tokenizer.n; i++)
-        status = apply_pre_tokenizer(&pre_tokens, &t->pre_tokenizer.step[i], err);
-    for (int64_t i = 0; status == CLV_OK && i < pre_tokens.n; i++)
-        status = t->model->encode(t->model_data, pre_token_at(&pre_tokens, i).text, ids, err);
-    free_pre_tokens(&pre_tokens);
-    return status;
+    CLV_CLEANUP(free_pre_tokens) clv_pre_tokens pre_tokens = {0};
+    CLV_TRY(clv_pre_tokens_add(&pre_tokens, pre_token, 0, pre_token->text.size, err));
+    for (int i = 0; i < t->pre_tokenizer.n; i++)
+        CLV_TRY(apply_pre_tokenizer(&pre_tokens, &t->pre_tokenizer.step[i], err));
+    for (int64_t i = 0; i < pre_tokens.n; i++)
+        CLV_TRY(t->model->encode(t->model_data, pre_token_at(&pre_tokens, i).text, ids, err));
+    return CLV_OK;
 }
 
 /* ---- added tokens ---- */
