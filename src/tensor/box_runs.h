@@ -1,10 +1,11 @@
-/* box_runs.h - box runs: iterates the contiguous runs of a sub-box of row-major tensors, or splits a box into chunks. */
+/* box_runs.h - box runs: iterates the contiguous runs of a sub-box of row-major tensors, or splits a box into chunks.
+ * */
 #pragma once
 
 #include "cleave/layout.h"
 
-/* An iterator over the runs of a box that lies in two buffers: elements that are contiguous in both. Adjacent dimensions
- * with matching strides in both are merged, so that there are as few runs as possible. */
+/* An iterator over the runs of a box that lies in two buffers: elements that are contiguous in both. Adjacent
+ * dimensions with matching strides in both are merged, so that there are as few runs as possible. */
 typedef struct clv_box_runs {
     int64_t run_elems;       /* elements of each run */
     int64_t first, in_first; /* of the current run: index of its first element in the two buffers */
