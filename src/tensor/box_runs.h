@@ -1,5 +1,4 @@
-/* box_runs.h - box runs: iterates the contiguous runs of a sub-box of row-major tensors, or splits a box into chunks.
- * */
+/* box_runs.h - box runs: iterates the contiguous runs of a box of row-major tensors, or splits it into chunks. */
 #pragma once
 
 #include "cleave/layout.h"
