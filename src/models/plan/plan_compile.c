@@ -3,10 +3,7 @@
 
 #include <stddef.h>
 #include <stdio.h>
-#include <string.h>
 
-#include "base/error.h"
-#include "base/versioned_structs.h"
 #include "models/model.h"
 #include "ops/builtin_ops.h"
 
@@ -24,7 +21,7 @@ const char *clv_plan_block_name(clv_plan_block block)
 
 clv_status clv_plan_block_parse(clv_plan_block *out, const char *name, clv_error *err)
 {
-    CLV_TRY(clv_require(out && name, "clv_plan_block_parse", "out and name", err));
+    CLV_TRY(clv_require(out && name, __func__, "out and name", err));
     for (int i = CLV_PLAN_BLOCK_NONE + 1; i < N_BLOCKS; i++)
         if (strcmp(name, block_names[i]) == 0) {
             *out = (clv_plan_block)i;
@@ -307,12 +304,11 @@ clv_status clv_plan_parse_options(clv_plan_options *out, const clv_plan_options 
 
 clv_status clv_plan_compile(clv_program **out, const clv_plan_options *options, clv_error *err)
 {
-    static const char call[] = "clv_plan_compile";
     const clv_mesh alone = {0};
     clv_axis_rules rules;
     clv_plan_options o;
-    CLV_TRY(clv_require(out && options, call, "out and options", err));
-    CLV_TRY(clv_plan_parse_options(&o, options, call, err));
+    CLV_TRY(clv_require(out && options, __func__, "out and options", err));
+    CLV_TRY(clv_plan_parse_options(&o, options, __func__, err));
     CLV_TRY(check(&o, err));
     o.mesh = o.mesh ? o.mesh : &alone;
     CLV_TRY(check_mesh(o.mesh, err));

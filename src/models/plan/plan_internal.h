@@ -1,11 +1,8 @@
 /* plan_internal.h - parsing of clv_plan_options, shared by the files of models/plan. Private to src/models. */
-#ifndef CLEAVE_MODELS_PLAN_PLAN_INTERNAL_H
-#define CLEAVE_MODELS_PLAN_PLAN_INTERNAL_H
+#pragma once
 
 #include "cleave/plan.h"
 
 /* clv_options_copy_in, for the options of a plan. */
 clv_status clv_plan_parse_options(clv_plan_options *out, const clv_plan_options *given, const char *call,
                                   clv_error *err);
-
-#endif
